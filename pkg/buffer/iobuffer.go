@@ -1,0 +1,129 @@
+// Package buffer owns the pooled byte buffers that the hot path reads into and
+// writes from.
+package buffer
+
+import (
+	"io"
+
+	"github.com/valyala/bytebufferpool"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+)
+
+// IoBuffer is a byte queue: bytes are appended at the tail and consumed from
+// the head. It has one owner at a time; Get gives it, Release takes it back.
+// A slice taken from it is valid until the next call that appends, consumes or
+// releases. The zero value is an empty buffer that is not pooled.
+type IoBuffer struct {
+	store bytebufferpool.ByteBuffer // B[head:] is unread; cap(B) is the storage
+	head  int
+	class int8 // index into classes; -1 when it outgrew its class
+	free  bool // released; only kept when invariants are on
+}
+
+// Bytes returns the unread bytes.
+func (b *IoBuffer) Bytes() []byte { return b.store.B[b.head:] }
+
+// Len returns the number of unread bytes.
+func (b *IoBuffer) Len() int { return len(b.store.B) - b.head }
+
+// Cap returns the size of the storage in bytes.
+func (b *IoBuffer) Cap() int { return cap(b.store.B) }
+
+// Tail returns the free storage behind the unread bytes, to be read into and
+// then accounted for with Extend. It may be empty: see Reserve.
+func (b *IoBuffer) Tail() []byte { return b.store.B[len(b.store.B):cap(b.store.B)] }
+
+// Extend makes the first n bytes of Tail part of the unread bytes.
+func (b *IoBuffer) Extend(n int) { b.store.B = b.store.B[:len(b.store.B)+n] }
+
+// Discard consumes n unread bytes. Storage is not moved: slices of the bytes
+// that were consumed stay valid until the next append.
+func (b *IoBuffer) Discard(n int) {
+	b.head += n
+	if b.head > len(b.store.B) {
+		panic("buffer: Discard past the end")
+	}
+}
+
+// Reset drops all bytes and keeps the storage.
+func (b *IoBuffer) Reset() {
+	b.store.B = b.store.B[:0]
+	b.head = 0
+}
+
+// Compact moves the unread bytes to the front of the storage.
+func (b *IoBuffer) Compact() {
+	if b.head == 0 {
+		return
+	}
+	n := copy(b.store.B, b.store.B[b.head:])
+	b.store.B = b.store.B[:n]
+	b.head = 0
+}
+
+// Reserve makes Tail at least n bytes long: by compacting when that is enough,
+// else by growing into a larger size class.
+func (b *IoBuffer) Reserve(n int) {
+	if cap(b.store.B)-len(b.store.B) >= n {
+		return
+	}
+	if cap(b.store.B)-b.Len() >= n {
+		b.Compact()
+		return
+	}
+	b.grow(b.Len() + n)
+}
+
+// Write appends p. It never fails.
+func (b *IoBuffer) Write(p []byte) (int, error) {
+	b.store.B = append(b.store.B, p...)
+	return len(p), nil
+}
+
+// WriteString appends s. It never fails.
+func (b *IoBuffer) WriteString(s string) (int, error) {
+	b.store.B = append(b.store.B, s...)
+	return len(s), nil
+}
+
+// Read consumes up to len(p) unread bytes into p; io.EOF when there are none.
+func (b *IoBuffer) Read(p []byte) (int, error) {
+	if b.Len() == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, b.Bytes())
+	b.Discard(n)
+	return n, nil
+}
+
+// Append calls add with the storage as an append-style encoder wants it and
+// keeps what it returns.
+func (b *IoBuffer) Append(add func(dst []byte) []byte) { b.store.B = add(b.store.B) }
+
+// Storage returns all bytes, consumed and unread, for append-style encoders:
+// b.SetStorage(Append(b.Storage(), …)).
+func (b *IoBuffer) Storage() []byte { return b.store.B }
+
+// SetStorage stores what an append-style encoder made of Storage.
+func (b *IoBuffer) SetStorage(p []byte) { b.store.B = p }
+
+func (b *IoBuffer) grow(need int) {
+	bigger := Get(need)
+	n := copy(bigger.store.B[:need], b.Bytes())
+	bigger.store.B = bigger.store.B[:n]
+	// The storages change hands; the old one goes back to its class.
+	b.store, bigger.store = bigger.store, b.store
+	b.class, bigger.class = bigger.class, b.class
+	b.head = 0
+	bigger.Release()
+}
+
+func (b *IoBuffer) poison() {
+	all := b.store.B[:cap(b.store.B)]
+	for i := range all {
+		all[i] = 0xdb
+	}
+}
+
+const checked = invariants.Enabled

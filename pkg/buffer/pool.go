@@ -1,0 +1,68 @@
+package buffer
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/valyala/bytebufferpool"
+)
+
+// classes are the storage sizes that are pooled, in bytes. 4 KiB holds nearly
+// every head with a small body; 16 KiB a large head; 64 KiB is the piece in
+// which bodies stream. Above the last, storage is made to measure and left to
+// the garbage collector.
+//
+//nolint:gochecknoglobals // a constant table; Go has no constant arrays
+var classes = [...]int{4 << 10, 16 << 10, 64 << 10}
+
+//nolint:gochecknoglobals // process-wide by nature: storage is shared by all connections
+var pools [len(classes)]sync.Pool
+
+// outstanding counts buffers between Get and Release when invariants are on.
+//
+//nolint:gochecknoglobals // the leak check of tests; untouched in production builds
+var outstanding atomic.Int64
+
+// Get returns an empty buffer with at least size bytes of storage. The caller
+// owns it until Release.
+func Get(size int) *IoBuffer {
+	if checked {
+		outstanding.Add(1)
+	}
+	for i, classSize := range classes {
+		if size <= classSize {
+			if b, ok := pools[i].Get().(*IoBuffer); ok {
+				b.free = false
+				return b
+			}
+			return newBuffer(classSize, int8(i))
+		}
+	}
+	return newBuffer(size, -1)
+}
+
+func newBuffer(size int, class int8) *IoBuffer {
+	return &IoBuffer{store: bytebufferpool.ByteBuffer{B: make([]byte, 0, size)}, class: class}
+}
+
+// Release gives the buffer back. The caller must not touch it, or a slice or
+// string of it, afterwards: builds with invariants overwrite the storage.
+func (b *IoBuffer) Release() {
+	if checked {
+		if b.free {
+			panic("buffer: released twice")
+		}
+		b.free = true
+		b.poison()
+		outstanding.Add(-1)
+	}
+	b.Reset()
+	if b.class < 0 || cap(b.store.B) != classes[b.class] {
+		return // outgrew its class by append
+	}
+	pools[b.class].Put(b)
+}
+
+// Outstanding returns how many buffers are between Get and Release. It counts
+// only when invariants are on, and is 0 otherwise.
+func Outstanding() int64 { return outstanding.Load() }

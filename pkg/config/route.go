@@ -1,0 +1,157 @@
+package config
+
+import (
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// RouteTable is what router_config_name refers to.
+type RouteTable struct {
+	Name         string
+	VirtualHosts []*VirtualHost
+	Request      HeaderMutation // applied to requests, after the route's and the virtual host's
+	Response     HeaderMutation
+}
+
+// VirtualHost is a set of domains and their routes, tried in order.
+type VirtualHost struct {
+	Name     string
+	Domains  []string // "host", "host:port", "host:*", "*.suffix", "*.suffix:port", "*"; lower case
+	Routes   []*Route
+	Request  HeaderMutation
+	Response HeaderMutation
+}
+
+// Route matches requests and says what becomes of them: exactly one of Forward,
+// Redirect and Direct is set.
+type Route struct {
+	Name     string // unique in its table: given, or "virtualhost/3"
+	Match    Match
+	Forward  *Forward
+	Redirect *Redirect
+	Direct   *DirectResponse
+
+	Filters  map[string]any // per_filter_config: filter name -> its checked config
+	Metadata map[string]any
+}
+
+// PathKind is how Match.Path is compared with the request's path without its
+// query.
+type PathKind uint8
+
+// The kinds.
+const (
+	PathAny PathKind = iota
+	PathPrefix
+	PathExact
+	PathRegex // the whole path, unanchored as the expression says
+)
+
+// Match is the condition of a route; all of it must hold.
+type Match struct {
+	PathKind  PathKind
+	Path      string
+	Headers   []HeaderMatch
+	Variables []VariableMatch
+}
+
+// HeaderMatch compares a field. Name "method", "host" and "path" mean the
+// request's own when no such field exists (RPC routes rely on the fields).
+type HeaderMatch struct {
+	Name  string
+	Value string
+	Regex bool // Value is an expression; ".*" also needs the field to be there
+}
+
+// VariableMatch compares a variable. With Or the match as a whole holds if this
+// condition does, whatever the conditions before it said (MOSN's "model").
+type VariableMatch struct {
+	Name  string
+	Value string
+	Regex bool
+	Or    bool
+}
+
+// Forward sends the request to a cluster.
+type Forward struct {
+	Cluster         string            // one of Cluster,
+	ClusterVariable string            // the variable that names it, and
+	Weighted        []WeightedCluster // a choice by weight is set
+	Upstream        protocol.Name     // "": as the proxy says
+
+	Timeout time.Duration // whole exchange; default 60 s; 0 as written: none
+	Retry   *RetryPolicy  // nil: only what is safe whatever the policy (see Retry)
+	Hash    []HashPolicy
+
+	PrefixRewrite         string // replaces the matched prefix or path; "" for none
+	RegexRewrite          *RegexRewrite
+	HostRewrite           string
+	AutoHostRewrite       bool   // Authority becomes the chosen host's hostname
+	AutoHostRewriteHeader string // Authority becomes this field's value
+
+	Request  HeaderMutation
+	Response HeaderMutation
+
+	Mirror *Mirror
+}
+
+// WeightedCluster is one choice. Weight 0 gets nothing.
+type WeightedCluster struct {
+	Cluster  string
+	Weight   uint32
+	Metadata map[string]string
+}
+
+// RetryPolicy says when a request is tried again, on another host.
+type RetryPolicy struct {
+	On          bool          // retry_on: 5xx, resets and connect failures
+	TryTimeout  time.Duration // 0: the global timeout only
+	NumRetries  int
+	StatusCodes []int // answers that are retried too
+}
+
+// HashPolicy picks what consistent hashing hashes.
+type HashPolicy struct {
+	Header     string
+	Cookie     string
+	CookiePath string
+	CookieTTL  time.Duration
+	SourceIP   bool
+}
+
+// RegexRewrite replaces every match of Pattern in the path without its query.
+// Substitution refers to groups as \1.
+type RegexRewrite struct{ Pattern, Substitution string }
+
+// HeaderMutation changes fields: removals first, then additions in order.
+type HeaderMutation struct {
+	Add    []HeaderValue
+	Remove []string
+}
+
+// HeaderValue is a field to add. %variables% in Value are replaced.
+type HeaderValue struct {
+	Name, Value string
+	Append      bool // false: replaces what is there
+}
+
+// Redirect answers with a Location.
+type Redirect struct {
+	Code   int    // 301 default, 302, 303, 307, 308
+	Path   string // replaces path and query; "" keeps them
+	Host   string // "" keeps it
+	Scheme string // "" keeps it
+}
+
+// DirectResponse answers by itself.
+type DirectResponse struct {
+	Status int
+	Body   string
+}
+
+// Mirror copies requests to another cluster.
+type Mirror struct {
+	Cluster string
+	Percent uint32
+}

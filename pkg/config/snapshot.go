@@ -1,0 +1,192 @@
+// Package config owns the checked model of a configuration: plain structs that
+// two front doors fill (configjson, xds) and that nobody changes once built.
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Snapshot is one whole configuration. It is immutable once built; what it
+// names has been checked, so that applying it can only fail on the outside
+// world (a port in use, a file gone).
+type Snapshot struct {
+	Server    Server
+	Listeners []*Listener   // names are unique
+	Routes    []*RouteTable // names are unique
+	Clusters  []*Cluster    // names are unique
+	Admin     *Admin        // nil: no admin port
+	Metrics   Metrics
+}
+
+// Server is what concerns the whole process.
+type Server struct {
+	Name            string
+	Log             Log
+	GracefulTimeout time.Duration // how long a drain may take; default 30 s
+	Processor       int           // cap on threads running Go code; 0: the CPUs that the process may use
+	PIDFile         string        // "" for none
+}
+
+// Log says where the operator's log goes.
+type Log struct {
+	Path   string // "stderr" (default), "stdout", or a file
+	Level  Level
+	Roller Roller // of files
+}
+
+// Level is the least severe level that is logged.
+type Level string
+
+// The levels, least severe first.
+const (
+	LevelTrace    Level = "TRACE"
+	LevelDebug    Level = "DEBUG"
+	LevelInfo     Level = "INFO"
+	LevelWarn     Level = "WARN"
+	LevelError    Level = "ERROR"
+	LevelCritical Level = "CRITICAL"
+	LevelOff      Level = "OFF"
+)
+
+// Roller says when a log file is rotated and what is kept.
+type Roller struct {
+	MaxSizeMB int           // rotate above this size; 0: not by size
+	Every     time.Duration // rotate at this age; 0: not by age
+	MaxDays   int           // delete rotated files older than this; 0: never
+	Keep      int           // rotated files kept; 0: all
+	Compress  bool
+}
+
+// Admin is the operator's port.
+type Admin struct {
+	Address string // ip:port, or a unix path
+	Pprof   bool
+}
+
+// Metrics says what is exported.
+type Metrics struct {
+	Prometheus *Prometheus // a port of its own; nil: only the admin port's /stats/prometheus
+	RejectAll  bool
+	// Exclude names labels and metrics that are not exported.
+	ExcludeLabels, ExcludeKeys []string
+}
+
+// Prometheus is a scrape port beside the admin's.
+type Prometheus struct {
+	Address string
+	Path    string
+}
+
+// Listener accepts connections and runs them through a filter chain.
+type Listener struct {
+	Name           string
+	Ingress        bool   // serves the local application; false: egress
+	Network        string // "tcp" or "unix"
+	Address        string // ip:port, or a path
+	Bind           bool   // false: fed by another listener
+	ReusePort      bool
+	MaxConnections int           // 0: no limit
+	IdleTimeout    time.Duration // of a connection without an exchange; 0: none
+	ReadBufferSize int           // bytes; 0: the engine's choice
+	AccessLogs     []AccessLog
+	FilterChains   []*FilterChain
+}
+
+// AccessLog is one log of exchanges.
+type AccessLog struct {
+	Path   string     // a file, "stdout" or "stderr"
+	Format string     // MOSN's %var% format; "" for the default format
+	JSON   []LogField // set: one JSON object a line, in this order, instead of Format
+	Roller Roller
+}
+
+// LogField is one member of a JSON access log line.
+type LogField struct{ Name, Format string }
+
+// FilterChain is what a connection meets. Exactly one of HTTP-like Proxy and
+// TCPProxy is set.
+type FilterChain struct {
+	Proxy    *Proxy
+	TCPProxy *TCPProxy
+}
+
+// Proxy is the network filter that speaks protocols and routes exchanges.
+type Proxy struct {
+	Downstream    []protocol.Name // more than one: detect
+	Upstream      protocol.Name   // Auto or "": as downstream
+	RouteTable    string          // RouteTable.Name
+	Fallback      bool            // unknown bytes go to the next network filter
+	HTTP1         HTTP1Options
+	StreamFilters []Filter
+}
+
+// HTTP1Options are the limits and habits of the HTTP/1.1 engine. New fills the
+// defaults; a zero duration or size means no limit only where it says so.
+type HTTP1Options struct {
+	MaxRequestLineSize       int           // bytes; default 8192; above: 414
+	MaxHeaderSize            int           // bytes of the whole head; default 8192+MaxRequestLineSize… see DefaultHTTP1Options; above: 431
+	MaxHeaderCount           int           // fields; default 100; above: 431
+	MaxRequestBodySize       int64         // bytes; 0: no limit (default); above: 413
+	HeadTimeout              time.Duration // first byte to end of head; default 10 s; 408
+	BodyTimeout              time.Duration // between two reads of a request body; default 30 s; 408
+	WriteTimeout             time.Duration // between two writes that make progress; default 30 s
+	MaxRequestsPerConnection int           // then the connection is closed; 0: no limit (default)
+	Via                      string        // pseudonym added to Via both ways; "" (default): none
+	XForwarded               ForwardedMode // X-Forwarded-For, -Proto, -Host
+	AllowHalfClose           bool          // a client that ended its direction still gets a slow answer; default false
+	AllowConnect             bool          // routes may match CONNECT; default false: 405
+	ServerName               string        // Server field of replies of our own; "" (default): none
+}
+
+// ForwardedMode says what happens to the X-Forwarded-* fields.
+type ForwardedMode string
+
+// The modes.
+const (
+	ForwardedKeep   ForwardedMode = ""       // pass on as received
+	ForwardedAppend ForwardedMode = "append" // trust the caller: append its address
+	ForwardedSet    ForwardedMode = "set"    // trust nobody: replace
+	ForwardedStrip  ForwardedMode = "strip"  // remove
+)
+
+// DefaultHTTP1Options returns the defaults.
+func DefaultHTTP1Options() HTTP1Options {
+	return HTTP1Options{
+		MaxRequestLineSize: 8 << 10,
+		MaxHeaderSize:      16 << 10,
+		MaxHeaderCount:     100,
+		HeadTimeout:        10 * time.Second,
+		BodyTimeout:        30 * time.Second,
+		WriteTimeout:       30 * time.Second,
+	}
+}
+
+// TCPProxy is the network filter that carries bytes.
+type TCPProxy struct {
+	Cluster            string // when no route matches; "" to close
+	Routes             []TCPRoute
+	IdleTimeout        time.Duration // without a byte either way; default 10 min
+	MaxConnectAttempts int           // hosts tried; default 1
+}
+
+// TCPRoute sends connections between address ranges to a cluster. An empty list
+// matches every address.
+type TCPRoute struct {
+	Cluster          string
+	SourceAddrs      []netip.Prefix
+	SourcePorts      []PortRange
+	DestinationAddrs []netip.Prefix
+	DestinationPorts []PortRange
+}
+
+// PortRange is first to last, both included.
+type PortRange struct{ First, Last uint16 }
+
+// Filter is a stream filter by name with its own checked configuration.
+type Filter struct {
+	Name   string
+	Config any // what the filter's registered Config function returned, filled
+}

@@ -1,0 +1,60 @@
+package protocol
+
+import "io"
+
+// Body is content on its way. One goroutine at a time reads it.
+type Body interface {
+	// Read fills p as io.Reader does; after io.EOF the message's Trailer is
+	// complete. A Fault or other error means that the content is cut short:
+	// what was read must not pass for the whole.
+	Read(p []byte) (int, error)
+
+	// Buffered returns how many bytes Read can give without waiting: engines
+	// put them into the same write as the head.
+	Buffered() int
+
+	// Close gives up what is unread and releases what the body holds. Only the
+	// first call has an effect.
+	Close() error
+}
+
+// Rewinder is a request body that can be read again from its start, as long as
+// all of it is still held. Retry asks for it.
+type Rewinder interface {
+	// Rewind reports whether the next Read starts at the first byte.
+	Rewind() bool
+}
+
+// Tunnel is a connection that left its protocol: bytes both ways.
+type Tunnel interface {
+	io.ReadWriteCloser
+	// CloseWrite ends our direction only.
+	CloseWrite() error
+}
+
+// TextBody is a Body that is a string. The zero value is empty.
+type TextBody struct {
+	text string
+	read int
+}
+
+// NewTextBody returns a body of text.
+func NewTextBody(text string) *TextBody { return &TextBody{text: text} }
+
+func (b *TextBody) Read(p []byte) (int, error) {
+	if b.read == len(b.text) {
+		return 0, io.EOF
+	}
+	n := copy(p, b.text[b.read:])
+	b.read += n
+	return n, nil
+}
+
+// Buffered returns the bytes that are unread.
+func (b *TextBody) Buffered() int { return len(b.text) - b.read }
+
+// Rewind starts again; it always can.
+func (b *TextBody) Rewind() bool { b.read = 0; return true }
+
+// Close has nothing to release.
+func (b *TextBody) Close() error { return nil }

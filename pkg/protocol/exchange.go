@@ -1,0 +1,231 @@
+// Package protocol owns what every wire protocol has in common: one request
+// and its answer (Exchange), who answers it (Service), and why it failed
+// (Reason, Fault). It is pure: no sockets, no locks, no clock.
+package protocol
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Exchange is one request and its answer.
+//
+// The stream engine that read the request owns it: it takes the exchange from
+// its pool, hands it to a Service, writes the answer and takes it back. A
+// Service uses it from the goroutine that called Serve and keeps nothing of it
+// after Serve returns; the one exception is a streamed upload, which may read
+// Request.Body until Response.Body is closed.
+//
+// Every string in it may be a view of an engine's buffer, valid only as long as
+// the exchange is: strings.Clone what must be kept. See docs/ownership.md.
+//
+// A field belongs here only if both an engine and a filter need it.
+type Exchange struct {
+	Request  Request
+	Response Response
+	Meta     Meta
+	Record   Record
+
+	// Deadline is when the caller stops waiting; the zero time means never.
+	// Timeout and Retry narrow it, upstream streams and pools wait until it.
+	Deadline time.Time
+
+	// Caller is the engine's side of the exchange. Never nil in an engine's
+	// exchange; may be nil in a test.
+	Caller Caller
+
+	text TextBody // storage of Reply's body
+}
+
+// Caller is what a service may ask of the engine that read the request.
+type Caller interface {
+	// Inform sends an informational (1xx) response at once. Fields are views,
+	// used before it returns. An error means that the caller is gone.
+	Inform(status int, header *Header) error
+
+	// Watch calls gone, from another goroutine and at most once, when the
+	// caller goes away before its answer was written. stop ends the watch and
+	// returns after gone has returned or can no longer be called. It costs a
+	// goroutine for HTTP/1: ask only when the answer is slow.
+	Watch(gone func()) (stop func())
+}
+
+// Request is what the caller asked for. RPC protocols fill the same view as
+// HTTP: Authority is the interface, Path is "/interface/method", Header holds
+// the attachments and service, method, version and group.
+type Request struct {
+	Method    string // case-sensitive (RFC 9110 9.1)
+	Scheme    string // "http" or "https"
+	Authority string // Host field or :authority, port included, as sent
+	Path      string // path and query as on the wire, percent-encoding untouched; "*" for OPTIONS *; "" for CONNECT
+	Message
+
+	// Upgrade is the protocol that the request asks to switch to ("websocket";
+	// RFC 9110 7.8), "" for none.
+	Upgrade string
+	// ExpectContinue: the caller waits for a 100 before it sends the body
+	// (RFC 9110 10.1.1).
+	ExpectContinue bool
+}
+
+// Response is the answer. The service that sets it fills Status first.
+type Response struct {
+	Status int // HTTP status; 0 while there is no answer
+	Message
+
+	// Tunnel is set instead of Body when the connection switched protocols
+	// (101, or 2xx to CONNECT). The engine pumps and closes it.
+	Tunnel Tunnel
+}
+
+// Message is what requests and responses share.
+type Message struct {
+	// Header holds the end-to-end fields in wire order and case. Host, the
+	// framing fields (Content-Length, Transfer-Encoding, Trailer as framing)
+	// and the connection's own fields (RFC 9110 7.6.1) are never in it: they
+	// are Authority, ContentLength and the engine's business.
+	Header Header
+
+	// Body is the content; nil for none. The engine closes a Response.Body
+	// exactly once; closing releases what the answer holds of an upstream.
+	Body Body
+
+	// ContentLength is the declared length of the content in bytes, -1 if not
+	// declared. An answer to HEAD declares a length and has no Body.
+	ContentLength int64
+
+	// Trailer holds the trailer fields; complete once Body returned io.EOF.
+	Trailer Header
+}
+
+// Meta is what is known of a request beside its content.
+type Meta struct {
+	Conn     *ConnMeta // shared by the exchanges of one connection; immutable
+	Protocol Name      // the caller's protocol
+	Version  string    // as in an access log: "HTTP/1.1"
+	Start    time.Time // when the first byte of the request was read
+	HeadSize int       // bytes of the request head on the wire
+}
+
+// ConnMeta is what is known of a downstream connection.
+type ConnMeta struct {
+	ID       uint64 // unique in the process
+	Listener string
+	Local    netip.AddrPort // zero for unix sockets
+	Remote   netip.AddrPort // zero for unix sockets
+	// LocalText and RemoteText are the addresses as text, made once.
+	LocalText, RemoteText string
+	// RemoteIP is Remote without its port, as text.
+	RemoteIP string
+	Secure   bool // TLS
+}
+
+// Place is a configured thing that exchanges pass: a route, a cluster, a host.
+type Place interface {
+	// Name is for logs; stable for the life of the place.
+	Name() string
+	// Observe accounts for x, once, after the last byte of its answer.
+	Observe(x *Exchange)
+}
+
+// Attempt is one try to get an answer from a host.
+type Attempt struct {
+	Host   Place
+	Reason Reason // why it failed; None if it answered
+	Status int    // what it answered; 0 for nothing
+}
+
+// Record is what happened, for access log and metrics.
+type Record struct {
+	Reason Reason // why Weft answered by itself or ended the exchange; None otherwise
+	Detail string // one line for people, from the fault
+
+	Route   Place // nil: no route matched
+	Cluster Place // nil: none was reached
+
+	// Attempts lists the hosts tried, in order; the last one answered, or
+	// failed last. Reused storage.
+	Attempts []Attempt
+
+	OriginalPath string // the path before a rewrite; "" if it was not rewritten
+
+	RequestBytes  int64 // content bytes read from the caller
+	ResponseBytes int64 // content bytes written to the caller
+
+	UpstreamStart time.Time // the last attempt was sent
+	UpstreamFirst time.Time // its response head was read
+	End           time.Time // the last byte of the answer was written
+}
+
+// Host returns the host of the last attempt, nil if there was none.
+func (r *Record) Host() Place {
+	if len(r.Attempts) == 0 {
+		return nil
+	}
+	return r.Attempts[len(r.Attempts)-1].Host
+}
+
+// Tried reports whether an attempt was made at host.
+func (r *Record) Tried(host Place) bool {
+	for i := range r.Attempts {
+		if r.Attempts[i].Host == host {
+			return true
+		}
+	}
+	return false
+}
+
+// Reset makes x ready for the next request. It keeps storage and Caller.
+func (x *Exchange) Reset() {
+	x.Request.reset()
+	x.Response.reset()
+	x.Meta = Meta{Conn: x.Meta.Conn}
+	clear(x.Record.Attempts)
+	x.Record = Record{Attempts: x.Record.Attempts[:0]}
+	x.Deadline = time.Time{}
+}
+
+// ResetResponse drops the answer so that another can take its place; it closes
+// the body, which releases the upstream.
+func (x *Exchange) ResetResponse() {
+	if x.Response.Body != nil {
+		_ = x.Response.Body.Close() // the answer is not wanted: nothing to report it to
+	}
+	if x.Response.Tunnel != nil {
+		_ = x.Response.Tunnel.Close()
+	}
+	x.Response.reset()
+}
+
+// Reply makes an answer of Weft's own: nothing of the request is in it.
+func (x *Exchange) Reply(status int, contentType, body string) {
+	x.ResetResponse()
+	x.Response.Status = status
+	if contentType != "" && body != "" {
+		x.Response.Header.Add("Content-Type", contentType)
+	}
+	x.Response.ContentLength = int64(len(body))
+	if body != "" {
+		x.text = TextBody{text: body}
+		x.Response.Body = &x.text
+	}
+}
+
+func (r *Request) reset() {
+	r.Message.reset()
+	r.Method, r.Scheme, r.Authority, r.Path, r.Upgrade = "", "", "", "", ""
+	r.ExpectContinue = false
+}
+
+func (r *Response) reset() {
+	r.Message.reset()
+	r.Status = 0
+	r.Tunnel = nil
+}
+
+func (m *Message) reset() {
+	m.Header.Reset()
+	m.Trailer.Reset()
+	m.Body = nil
+	m.ContentLength = -1
+}

@@ -1,0 +1,112 @@
+package protocol
+
+import "iter"
+
+// Field is one header field as on the wire. For HTTP the name compares without
+// regard to ASCII case (RFC 9110 5.1); its case is kept.
+type Field struct{ Name, Value string }
+
+// Header is an ordered list of fields. Order, case and repetition are kept.
+// The zero value is empty. Lookups are linear: heads are short and bounded.
+type Header struct{ fields []Field }
+
+// Len returns the number of fields.
+func (h *Header) Len() int { return len(h.fields) }
+
+// At returns field i, to be changed in place if need be; valid until the next
+// call that adds or removes.
+func (h *Header) At(i int) *Field { return &h.fields[i] }
+
+// All yields the fields in order.
+func (h *Header) All() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for i := range h.fields {
+			if !yield(h.fields[i].Name, h.fields[i].Value) {
+				return
+			}
+		}
+	}
+}
+
+// Get returns the value of the first field called name, "" if there is none.
+func (h *Header) Get(name string) string {
+	v, _ := h.Lookup(name)
+	return v
+}
+
+// Lookup returns the value of the first field called name and whether there is
+// one.
+func (h *Header) Lookup(name string) (string, bool) {
+	for i := range h.fields {
+		if EqualFold(h.fields[i].Name, name) {
+			return h.fields[i].Value, true
+		}
+	}
+	return "", false
+}
+
+// Add appends a field.
+func (h *Header) Add(name, value string) {
+	h.fields = append(h.fields, Field{name, value})
+}
+
+// Set makes value the only value of name: in the place of the first field so
+// called, or at the end.
+func (h *Header) Set(name, value string) {
+	for i := range h.fields {
+		if EqualFold(h.fields[i].Name, name) {
+			h.fields[i].Value = value
+			h.removeFrom(i+1, name)
+			return
+		}
+	}
+	h.Add(name, value)
+}
+
+// Del removes every field called name and reports whether there was one.
+func (h *Header) Del(name string) bool {
+	n := len(h.fields)
+	h.removeFrom(0, name)
+	return len(h.fields) < n
+}
+
+func (h *Header) removeFrom(start int, name string) {
+	kept := start
+	for i := start; i < len(h.fields); i++ {
+		if EqualFold(h.fields[i].Name, name) {
+			continue
+		}
+		if kept != i {
+			h.fields[kept] = h.fields[i]
+		}
+		kept++
+	}
+	clear(h.fields[kept:])
+	h.fields = h.fields[:kept]
+}
+
+// Reset removes all fields and keeps the storage.
+func (h *Header) Reset() {
+	clear(h.fields)
+	h.fields = h.fields[:0]
+}
+
+// EqualFold reports whether a and b are equal but for ASCII case.
+func EqualFold(a, b string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := 0; i < len(a); i++ {
+		if x, y := a[i], b[i]; x != y && lower(x) != lower(y) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + ('a' - 'A')
+	}
+	return c
+}
