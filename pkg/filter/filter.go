@@ -1,0 +1,50 @@
+// Package filter owns the contract of filters. Each filter is a folder below
+// it and one line in cmd/weft/registry.go.
+package filter
+
+import (
+	"log/slog"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Filter puts itself before a service: what it does before calling next is the
+// request path, what it does after is the response path, and not calling next
+// is an answer of its own (x.Reply, or a Fault).
+type Filter func(next protocol.Service) protocol.Service
+
+// Stage is where a filter stands.
+type Stage uint8
+
+const (
+	// AfterRoute filters run inside the route that matched, with that route's
+	// per_filter_config in place of their own if it has one. They do not run
+	// when no route matches.
+	AfterRoute Stage = iota
+	// BeforeRoute filters run before the router and can change what matches.
+	BeforeRoute
+)
+
+// Stream describes a kind of stream filter to the registry.
+type Stream struct {
+	Name  string // as config.json spells it
+	Stage Stage
+
+	// Config returns a pointer to a new configuration struct that holds the
+	// defaults. Package config/document fills it by its field tags, for the
+	// filter and for routes alike; if it has a method Validate() error, that is
+	// called last.
+	Config func() any
+
+	// New builds the filter from what Config returned, filled. It is called
+	// once per chain and once per route that overrides the configuration, when
+	// a snapshot is built, and starts nothing.
+	New func(cfg any, env Env) (Filter, error)
+}
+
+// Env is what a filter may use of the process.
+type Env struct {
+	Log     *slog.Logger
+	Metrics *metrics.Registry
+}

@@ -1,0 +1,86 @@
+// Package stream owns the contract of the stream engines: what turns the bytes
+// of a connection into exchanges (server side) and exchanges into bytes (client
+// side). Each engine is a folder below it and one line in cmd/weft/registry.go.
+package stream
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Protocol describes an engine to the registry.
+type Protocol struct {
+	Name protocol.Name
+
+	// NewServer returns the engine's downstream side.
+	NewServer func(ServerOptions) Server
+
+	// NewClient makes a freshly dialled connection an upstream connection of
+	// the protocol. It starts no goroutine that outlives the connection.
+	NewClient func(conn *network.Conn, o ClientOptions) Client
+}
+
+// Server is the downstream side of an engine: it reads exchanges from
+// connections, lets a service answer them and writes the answers.
+type Server interface {
+	network.Handler
+
+	// Drain makes every connection end after the exchange that it is in, and
+	// those that are idle at once. New connections are still served, one
+	// exchange each. It does not wait.
+	Drain()
+}
+
+// ServerOptions is what a server needs. Immutable.
+type ServerOptions struct {
+	Listener    string // for ConnMeta
+	Service     protocol.Service
+	HTTP1       config.HTTP1Options
+	IdleTimeout time.Duration // of a connection without an exchange; 0: none
+
+	// Observe is told of each exchange after the last byte of its answer was
+	// written, or could not be. Called from the connection's goroutine; keeps
+	// nothing of x. May be nil.
+	Observe func(x *protocol.Exchange)
+
+	Log *slog.Logger
+}
+
+// Client is one upstream connection. A pool owns it.
+//
+// Serve sends x.Request and returns once the head of the final answer is in
+// x.Response. The connection, or the stream on it, belongs to the exchange
+// until x.Response.Body (or Tunnel) is closed; an answer without a body is
+// finished when Serve returns. Then, exactly once per Serve, whatever happened,
+// Released is called.
+type Client interface {
+	protocol.Service
+
+	// Usable reports whether the connection can take an exchange now, after it
+	// was idle for so long: false when the peer closed it or sent bytes that
+	// nobody asked for.
+	Usable(idle time.Duration) bool
+
+	// Close ends the connection at once; exchanges on it fail. Safe from any
+	// goroutine.
+	Close() error
+}
+
+// ClientOptions is what an upstream connection needs.
+type ClientOptions struct {
+	HTTP1 config.HTTP1Options
+
+	// Released is called when an exchange has left the connection; reusable
+	// says whether it can take another. Called from the exchange's goroutine.
+	Released func(reusable bool)
+}
+
+// Dialer connects to an address; network.Dialer is one.
+type Dialer interface {
+	Dial(ctx context.Context, network, address string, deadline time.Time) (*network.Conn, error)
+}
