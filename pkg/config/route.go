@@ -1,10 +1,6 @@
 package config
 
-import (
-	"time"
-
-	"github.com/weft-proxy/weft/pkg/protocol"
-)
+import "time"
 
 // RouteTable is what router_config_name refers to.
 type RouteTable struct {
@@ -78,7 +74,7 @@ type Forward struct {
 	Cluster         string            // one of Cluster,
 	ClusterVariable string            // the variable that names it, and
 	Weighted        []WeightedCluster // a choice by weight is set
-	Upstream        protocol.Name     // "": as the proxy says
+	Upstream        Protocol          // "": as the proxy says
 
 	Timeout time.Duration // whole exchange; default 60 s; 0 as written: none
 	Retry   *RetryPolicy  // nil: only what is safe whatever the policy (see Retry)

@@ -5,8 +5,6 @@ package config
 import (
 	"net/netip"
 	"time"
-
-	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // Snapshot is one whole configuration. It is immutable once built; what it
@@ -115,10 +113,10 @@ type FilterChain struct {
 
 // Proxy is the network filter that speaks protocols and routes exchanges.
 type Proxy struct {
-	Downstream    []protocol.Name // more than one: detect
-	Upstream      protocol.Name   // Auto or "": as downstream
-	RouteTable    string          // RouteTable.Name
-	Fallback      bool            // unknown bytes go to the next network filter
+	Downstream    []Protocol // more than one: detect
+	Upstream      Protocol   // Auto or "": as downstream
+	RouteTable    string     // RouteTable.Name
+	Fallback      bool       // unknown bytes go to the next network filter
 	HTTP1         HTTP1Options
 	StreamFilters []Filter
 }

@@ -87,11 +87,12 @@ type Message struct {
 	Header Header
 
 	// Body is the content; nil for none. The engine closes a Response.Body
-	// exactly once; closing releases what the answer holds of an upstream.
+	// exactly once, also that of an answer which has no content (to HEAD, 204,
+	// 304): closing releases what the answer holds of an upstream.
 	Body Body
 
 	// ContentLength is the declared length of the content in bytes, -1 if not
-	// declared. An answer to HEAD declares a length and has no Body.
+	// declared. An answer to HEAD may declare the length that GET would have.
 	ContentLength int64
 
 	// Trailer holds the trailer fields; complete once Body returned io.EOF.
@@ -101,7 +102,7 @@ type Message struct {
 // Meta is what is known of a request beside its content.
 type Meta struct {
 	Conn     *ConnMeta // shared by the exchanges of one connection; immutable
-	Protocol Name      // the caller's protocol
+	Protocol string    // the caller's protocol as config.json names it: "Http1"
 	Version  string    // as in an access log: "HTTP/1.1"
 	Start    time.Time // when the first byte of the request was read
 	HeadSize int       // bytes of the request head on the wire

@@ -17,18 +17,3 @@ type ServiceFunc func(ctx context.Context, x *Exchange) error
 
 // Serve calls f.
 func (f ServiceFunc) Serve(ctx context.Context, x *Exchange) error { return f(ctx, x) }
-
-// Name is a wire protocol's name as config.json spells it.
-type Name string
-
-// The protocols that config.json can name.
-const (
-	HTTP1       Name = "Http1"
-	HTTP2       Name = "Http2"
-	Bolt        Name = "bolt"
-	BoltV2      Name = "boltv2"
-	Dubbo       Name = "dubbo"
-	DubboThrift Name = "dubbo-thrift"
-	Tars        Name = "tars"
-	Auto        Name = "Auto"
-)

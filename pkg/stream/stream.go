@@ -4,7 +4,6 @@
 package stream
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 
 // Protocol describes an engine to the registry.
 type Protocol struct {
-	Name protocol.Name
+	Name config.Protocol
 
 	// NewServer returns the engine's downstream side.
 	NewServer func(ServerOptions) Server
@@ -26,15 +25,9 @@ type Protocol struct {
 }
 
 // Server is the downstream side of an engine: it reads exchanges from
-// connections, lets a service answer them and writes the answers.
-type Server interface {
-	network.Handler
-
-	// Drain makes every connection end after the exchange that it is in, and
-	// those that are idle at once. New connections are still served, one
-	// exchange each. It does not wait.
-	Drain()
-}
+// connections, lets a service answer them and writes the answers. It ends a
+// connection after the exchange it is in once network.Conn.Draining says so.
+type Server = network.Handler
 
 // ServerOptions is what a server needs. Immutable.
 type ServerOptions struct {
@@ -55,9 +48,10 @@ type ServerOptions struct {
 //
 // Serve sends x.Request and returns once the head of the final answer is in
 // x.Response. The connection, or the stream on it, belongs to the exchange
-// until x.Response.Body (or Tunnel) is closed; an answer without a body is
-// finished when Serve returns. Then, exactly once per Serve, whatever happened,
-// Released is called.
+// until x.Response.Body (or Tunnel) is closed: one of them is set even if the
+// answer has no content, because its fields are views of the connection's
+// buffer. Then, or when Serve returns an error, Released is called, exactly once
+// per Serve.
 type Client interface {
 	protocol.Service
 
@@ -78,9 +72,4 @@ type ClientOptions struct {
 	// Released is called when an exchange has left the connection; reusable
 	// says whether it can take another. Called from the exchange's goroutine.
 	Released func(reusable bool)
-}
-
-// Dialer connects to an address; network.Dialer is one.
-type Dialer interface {
-	Dial(ctx context.Context, network, address string, deadline time.Time) (*network.Conn, error)
 }

@@ -1,0 +1,319 @@
+// Package network owns connections: accepting, dialling, waiting for bytes
+// without holding a buffer, deadlines that cost nothing per request, and
+// closing without losing what was written.
+package network
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+)
+
+// Handler serves one connection. It returns when it is done with conn, which
+// the caller then closes. ctx ends when the connection must end at once; a
+// graceful end is asked for by Conn.Draining.
+//
+// A handler may return ErrPark when the connection is idle: the listener waits
+// for bytes on a fresh, small stack and calls ServeConn again.
+type Handler interface {
+	ServeConn(ctx context.Context, conn *Conn) error
+}
+
+// Errors that Conn's waiting methods return beside those of package net.
+var (
+	// ErrInterrupted: Interrupt was called.
+	ErrInterrupted = errors.New("network: read interrupted")
+	// ErrDraining: the connection is idle and Drain was called.
+	ErrDraining = errors.New("network: draining")
+	// ErrPark asks the listener to wait in the handler's stead.
+	ErrPark = errors.New("network: park the idle connection")
+)
+
+// States of a Conn, as bits.
+const (
+	stateIdle        = 1 << iota // its reader waits between exchanges
+	stateDraining                // it is to end after the exchange that it is in
+	stateInterrupted             // its reader is to return
+	stateRetired                 // like draining, but an idle one waits for one more exchange
+)
+
+// Conn is a connection with the three things that a proxy needs and net.Conn
+// lacks: reads that take a buffer only once there is something to read,
+// deadlines that are checked against the clock only when a timer fires, and
+// a way to tell an idle reader from a busy one.
+//
+// One goroutine reads and one writes at a time. Interrupt, Drain and Close may
+// be called from any.
+type Conn struct {
+	nc    net.Conn
+	raw   syscall.RawConn // nil: not a plain socket
+	state atomic.Uint32
+
+	reader struct { // owned by the reading goroutine
+		deadline deadline
+		try      func(fd uintptr) bool // tryRead, made once
+		call     func(fd uintptr) bool // tryCall, made once
+		buf      *buffer.IoBuffer      // result of, and input to, try
+		size     int
+		n        int
+		err      error
+		out      []byte           // what call still has to write
+		peek     func(fd uintptr) // tryPeek, made once
+		quiet    bool             // its result
+		unread   *buffer.IoBuffer
+	}
+	writer struct { // owned by the writing goroutine
+		deadline deadline
+	}
+
+	// Requests counts exchanges over all times that a handler served the
+	// connection; the handler's.
+	Requests int
+}
+
+// NewConn returns a Conn over nc, which it owns from now on.
+func NewConn(nc net.Conn) *Conn {
+	c := &Conn{nc: nc}
+	switch s := nc.(type) {
+	case *net.TCPConn:
+		c.raw, _ = s.SyscallConn() // fails only for a nil connection
+	case *net.UnixConn:
+		c.raw, _ = s.SyscallConn()
+	}
+	if c.raw != nil {
+		c.reader.try = c.tryRead
+	}
+	return c
+}
+
+// NetConn returns the connection below.
+func (c *Conn) NetConn() net.Conn { return c.nc }
+
+// LocalAddr returns this end's address.
+func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
+
+// RemoteAddr returns the peer's address.
+func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
+
+// Fill waits until there are bytes and appends what one read gives to *buf. If
+// *buf is nil, it takes a buffer of the size given only once there is
+// something to read, so that a waiting connection holds none; it may do so even
+// when it then returns an error: the caller releases *buf in any case. A full
+// *buf is grown.
+//
+// Errors: io.EOF, os.ErrDeadlineExceeded (see SetReadDeadline), ErrInterrupted,
+// ErrDraining (only while idle), or the connection's.
+func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
+	if u := c.reader.unread; u != nil {
+		return c.fillUnread(buf, u)
+	}
+	if *buf != nil && len((*buf).Tail()) == 0 {
+		(*buf).Reserve(max(size, (*buf).Len()))
+	}
+	for {
+		n, err := c.fillOnce(buf, size)
+		if err == nil {
+			return n, nil
+		}
+		if err = c.readFailed(err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
+	if c.raw == nil {
+		if *buf == nil {
+			*buf = buffer.Get(size)
+		}
+		n, err := c.nc.Read((*buf).Tail())
+		(*buf).Extend(n)
+		if n > 0 {
+			err = nil // an error comes again with the next read
+		}
+		return n, err
+	}
+	r := &c.reader
+	r.buf, r.size = *buf, size
+	err := c.raw.Read(r.try)
+	*buf, r.buf = r.buf, nil
+	if err == nil {
+		err = r.err
+	}
+	r.err = nil
+	return r.n, err
+}
+
+// tryRead is called by the runtime's poller, with the read side locked: once at
+// first, then whenever the socket became readable, until it returns true.
+func (c *Conn) tryRead(fd uintptr) bool {
+	r := &c.reader
+	mine := r.buf == nil
+	if mine {
+		r.buf = buffer.Get(r.size)
+	}
+	n, errno := readFD(fd, r.buf.Tail())
+	if errno == syscall.EAGAIN {
+		if mine {
+			r.buf.Release()
+			r.buf = nil
+		}
+		return false
+	}
+	r.n = n
+	switch {
+	case errno != 0:
+		r.err = os.NewSyscallError("read", errno)
+	case n == 0:
+		r.err = io.EOF
+	default:
+		r.buf.Extend(n)
+	}
+	return true
+}
+
+func (c *Conn) fillUnread(buf **buffer.IoBuffer, u *buffer.IoBuffer) (int, error) {
+	c.reader.unread = nil
+	if *buf == nil {
+		*buf = u
+		return u.Len(), nil
+	}
+	n, _ := (*buf).Write(u.Bytes()) // never fails
+	u.Release()
+	return n, nil
+}
+
+// Unread makes the next Fill return the bytes of b before any of the socket.
+// It owns b from now on.
+func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread = b }
+
+// Call writes out and then reads as Fill does. For a protocol in which the peer
+// speaks only when asked, on a connection from which everything was read: it
+// saves the read that would find nothing, because an answer cannot be there
+// before the question. sent is how many bytes of out were written.
+func (c *Conn) Call(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, err error) {
+	if c.raw == nil || c.reader.unread != nil || *buf != nil {
+		if sent, err = c.Write(out); err != nil {
+			return sent, 0, err
+		}
+		n, err = c.Fill(buf, size)
+		return sent, n, err
+	}
+	r := &c.reader
+	if r.call == nil {
+		r.call = c.tryCall
+	}
+	r.buf, r.size, r.out = nil, size, out
+	err = c.raw.Read(r.call)
+	rest := r.out
+	*buf, r.buf, r.out = r.buf, nil, nil
+	sent = len(out) - len(rest)
+	if err == nil {
+		err = r.err
+	}
+	r.err = nil
+	if len(rest) > 0 && err == nil { // the socket's buffer is full: wait for room
+		m, werr := c.Write(rest)
+		sent += m
+		if werr != nil {
+			return sent, 0, werr
+		}
+		n, err = c.Fill(buf, size)
+		return sent, n, err
+	}
+	if err == nil {
+		return sent, r.n, nil
+	}
+	if err = c.readFailed(err); err != nil {
+		return sent, 0, err
+	}
+	n, err = c.Fill(buf, size)
+	return sent, n, err
+}
+
+// tryCall is tryRead with a write before the first wait. The poller forgets
+// earlier events just before it calls this the first time, so that the answer's
+// arrival cannot be missed.
+func (c *Conn) tryCall(fd uintptr) bool {
+	r := &c.reader
+	if len(r.out) == 0 {
+		return c.tryRead(fd)
+	}
+	n, errno := writeFD(fd, r.out)
+	switch {
+	case errno == syscall.EAGAIN:
+		return true
+	case errno != 0:
+		r.err = os.NewSyscallError("write", errno)
+		return true
+	}
+	r.out = r.out[n:]
+	return len(r.out) > 0
+}
+
+// Read reads as net.Conn does, under the deadline of SetReadDeadline.
+func (c *Conn) Read(p []byte) (int, error) {
+	if u := c.reader.unread; u != nil {
+		n, _ := u.Read(p) // an unread buffer is never empty
+		if u.Len() == 0 {
+			c.reader.unread = nil
+			u.Release()
+		}
+		return n, nil
+	}
+	for {
+		n, err := c.nc.Read(p)
+		if n > 0 || err == nil {
+			return n, nil
+		}
+		if err = c.readFailed(err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Write writes all of p; every write that makes progress starts the deadline
+// of SetWriteTimeout anew.
+func (c *Conn) Write(p []byte) (int, error) {
+	written := 0
+	for {
+		n, err := c.nc.Write(p[written:])
+		written += n
+		if err == nil {
+			return written, nil
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return written, err
+		}
+		if err = c.writeLate(n > 0); err != nil {
+			return written, err
+		}
+	}
+}
+
+// CloseWrite ends our direction; the peer reads EOF. Connections that cannot
+// be half-closed are left as they are.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// Close closes the connection at once. A second call returns an error and does
+// nothing.
+func (c *Conn) Close() error { return c.nc.Close() }
+
+// release gives back what the connection still holds, once nobody reads.
+func (c *Conn) release() {
+	if u := c.reader.unread; u != nil {
+		c.reader.unread = nil
+		u.Release()
+	}
+}

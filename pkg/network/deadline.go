@@ -1,0 +1,149 @@
+package network
+
+import (
+	"errors"
+	"os"
+	"time"
+)
+
+// deadline is one direction's deadline. Telling the runtime of a new deadline
+// costs a timer operation; on a connection whose deadline moves on with every
+// request, nearly all of them are wasted. So the runtime is told only when the
+// deadline comes nearer than what it was told last. When its timer fires too
+// early, it is armed again with what is wanted by then.
+type deadline struct {
+	want  time.Time     // zero: never
+	armed time.Time     // what the runtime knows; zero: nothing
+	quiet time.Duration // of a writer: how long without progress; 0: for ever
+}
+
+// set notes t and reports whether the runtime must be told.
+func (d *deadline) set(t time.Time) (arm bool) {
+	d.want = t
+	if t.IsZero() || (!d.armed.IsZero() && !d.armed.After(t)) {
+		return false
+	}
+	d.armed = t
+	return true
+}
+
+// SetReadDeadline sets until when Fill and Read wait; the zero time means for
+// ever. It costs nothing as long as the deadline only moves on. Called by the
+// reading goroutine.
+func (c *Conn) SetReadDeadline(t time.Time) {
+	if c.reader.deadline.set(t) {
+		c.armRead(t)
+	}
+}
+
+// armRead tells the runtime. Interrupt and Drain set their bit before they
+// touch the deadline: either we see the bit here or their deadline comes after
+// ours.
+func (c *Conn) armRead(t time.Time) {
+	_ = c.nc.SetReadDeadline(t) // fails only on a closed connection, as the read will
+	if c.wakened() {
+		_ = c.nc.SetReadDeadline(longAgo())
+	}
+}
+
+// readFailed turns an error of the socket into what the reader is to know; nil
+// means: read again.
+func (c *Conn) readFailed(err error) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	d := &c.reader.deadline
+	state := c.state.Load()
+	switch {
+	case state&stateInterrupted != 0:
+		d.armed = time.Time{}
+		return ErrInterrupted
+	case state&(stateDraining|stateIdle) == stateDraining|stateIdle:
+		d.armed = time.Time{}
+		return ErrDraining
+	case !d.want.IsZero() && !time.Now().Before(d.want):
+		return os.ErrDeadlineExceeded
+	}
+	d.armed = d.want
+	c.armRead(d.want)
+	return nil
+}
+
+func (c *Conn) wakened() bool {
+	state := c.state.Load()
+	return state&stateInterrupted != 0 || state&(stateDraining|stateIdle) == stateDraining|stateIdle
+}
+
+// SetWriteTimeout sets how long Write may wait without progress; 0 means for
+// ever. Called by the writing goroutine.
+func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.deadline.quiet = d }
+
+// ArmWrite starts the write timeout at now. A writer that may block calls it
+// before it writes; like SetReadDeadline it is nearly always free.
+func (c *Conn) ArmWrite(now time.Time) {
+	d := &c.writer.deadline
+	if d.quiet > 0 && d.set(now.Add(d.quiet)) {
+		_ = c.nc.SetWriteDeadline(d.armed)
+	}
+}
+
+// writeLate decides what a fired write timer means; nil: write on.
+func (c *Conn) writeLate(progress bool) error {
+	d := &c.writer.deadline
+	now := time.Now()
+	if progress && d.quiet > 0 {
+		d.want = now.Add(d.quiet)
+	}
+	if d.quiet > 0 && !now.Before(d.want) {
+		return os.ErrDeadlineExceeded
+	}
+	d.armed = d.want
+	return c.nc.SetWriteDeadline(d.want)
+}
+
+// Interrupt makes the reader return ErrInterrupted, now or when it next waits,
+// until Resume. Safe from any goroutine.
+func (c *Conn) Interrupt() {
+	c.state.Or(stateInterrupted)
+	_ = c.nc.SetReadDeadline(longAgo())
+}
+
+// Resume ends an interruption. Called when no goroutine reads.
+func (c *Conn) Resume() {
+	c.state.And(^uint32(stateInterrupted))
+	d := &c.reader.deadline
+	d.armed = d.want
+	_ = c.nc.SetReadDeadline(d.want)
+}
+
+// SetIdle says whether the reader waits between exchanges, where Drain may wake
+// it. It returns ErrDraining when the connection is to end instead of waiting.
+func (c *Conn) SetIdle(idle bool) error {
+	if !idle {
+		c.state.And(^uint32(stateIdle))
+		return nil
+	}
+	if c.state.Or(stateIdle)&stateDraining != 0 {
+		return ErrDraining
+	}
+	return nil
+}
+
+// Drain asks for the connection's end after the exchange that it is in; with
+// idleToo an idle one ends now, else after its next exchange. Safe from any
+// goroutine.
+func (c *Conn) Drain(idleToo bool) {
+	if !idleToo {
+		c.state.Or(stateRetired)
+		return
+	}
+	if c.state.Or(stateDraining)&stateIdle != 0 {
+		_ = c.nc.SetReadDeadline(longAgo())
+	}
+}
+
+// Draining reports whether the exchange being served is to be the last.
+func (c *Conn) Draining() bool { return c.state.Load()&(stateDraining|stateRetired) != 0 }
+
+// longAgo is a deadline that has passed, also in a test's time.
+func longAgo() time.Time { return time.Unix(1, 0) }

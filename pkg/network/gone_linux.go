@@ -1,0 +1,29 @@
+package network
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// gone reports why the peer of fd is no longer there, nil if it is.
+func gone(fd uintptr, halfClose bool) error {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	if _, err := unix.Poll(fds[:], 0); err != nil {
+		if errors.Is(err, unix.EINTR) {
+			return nil // the poller calls again on the next event
+		}
+		return os.NewSyscallError("poll", err)
+	}
+	switch got := fds[0].Revents; {
+	case got&unix.POLLERR != 0:
+		return os.NewSyscallError("poll", unix.ECONNRESET)
+	case got&(unix.POLLHUP|unix.POLLRDHUP) == 0:
+		return nil
+	case got&unix.POLLHUP == 0 && halfClose:
+		return nil
+	}
+	return io.EOF
+}

@@ -1,0 +1,276 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ListenOptions describe a listening socket.
+type ListenOptions struct {
+	Name           string
+	Network        string // "tcp" or "unix"
+	Address        string // ip:port or a path
+	ReusePort      bool   // several sockets may bind the address
+	MaxConnections int    // above: accepted and closed at once; 0: no limit
+	Log            *slog.Logger
+	Count          ListenerCounter // may be nil
+}
+
+// ListenerCounter is told what happens at a listener. Safe for concurrent use.
+type ListenerCounter interface {
+	Accepted()
+	Refused()     // over MaxConnections
+	AcceptError() // EMFILE and the like
+	Closed()      // an accepted connection has ended
+}
+
+// Listener accepts connections and hands each, on a goroutine of its own, to
+// the handler in force at that moment.
+type Listener struct {
+	o       ListenOptions // immutable
+	ln      net.Listener  // immutable
+	handler atomic.Pointer[Handler]
+	ended   sync.WaitGroup // connections
+
+	mu      sync.Mutex
+	conns   map[*Conn]struct{} // guarded by mu
+	stopped bool               // guarded by mu
+}
+
+// Listen binds the address. Connections queue in the kernel until Serve runs.
+func Listen(ctx context.Context, o ListenOptions, h Handler) (*Listener, error) {
+	config := net.ListenConfig{KeepAlive: -1} // peers on this machine do not vanish; set per cluster and listener
+	if o.ReusePort {
+		config.Control = func(_, _ string, raw syscall.RawConn) error {
+			var serr error
+			err := raw.Control(func(fd uintptr) {
+				serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			})
+			return errors.Join(err, serr)
+		}
+	}
+	if o.Network == "unix" {
+		if err := removeDeadSocket(o.Address); err != nil {
+			return nil, fmt.Errorf("listener %s: %w", o.Name, err)
+		}
+	}
+	ln, err := config.Listen(ctx, o.Network, o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listener %s: %w", o.Name, err)
+	}
+	return newListener(o, ln, h), nil
+}
+
+func newListener(o ListenOptions, ln net.Listener, h Handler) *Listener {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Listener{o: o, ln: ln, conns: make(map[*Conn]struct{})}
+	l.handler.Store(&h)
+	return l
+}
+
+// removeDeadSocket removes a unix socket that nobody listens on any more, as a
+// process that was killed leaves behind.
+func removeDeadSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return fmt.Errorf("%s exists and is not a socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = conn.Close() // nothing was said on it
+		return fmt.Errorf("%s: %w", path, syscall.EADDRINUSE)
+	}
+	return os.Remove(path)
+}
+
+// Addr returns the bound address.
+func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
+
+// SetHandler makes h serve the connections accepted from now on. retire says
+// that those accepted before are to end after their next exchange.
+func (l *Listener) SetHandler(h Handler, retire bool) {
+	l.handler.Store(&h)
+	if retire {
+		l.each(func(c *Conn) { c.Drain(false) })
+	}
+}
+
+// Serve accepts until Stop or a failure of the socket. It survives running out
+// of descriptors: it backs off and goes on.
+func (l *Listener) Serve(ctx context.Context) error {
+	pause := time.Duration(0)
+	for {
+		nc, err := l.ln.Accept()
+		if err == nil {
+			pause = 0
+			l.start(ctx, nc)
+			continue
+		}
+		if l.isStopped() {
+			return nil
+		}
+		if !temporary(err) {
+			return fmt.Errorf("listener %s: %w", l.o.Name, err)
+		}
+		if l.o.Count != nil {
+			l.o.Count.AcceptError()
+		}
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		l.o.Log.Warn("accept failed, trying again", "listener", l.o.Name, "error", err, "pause", pause)
+		if !rest(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// temporary reports whether accepting may work again later: the connection
+// died in the queue, or the process or machine is out of something.
+func temporary(err error) bool {
+	for _, errno := range []syscall.Errno{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
+		syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPERM, syscall.EPROTO,
+	} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l *Listener) start(ctx context.Context, nc net.Conn) {
+	c := NewConn(nc)
+	l.mu.Lock()
+	full := l.o.MaxConnections > 0 && len(l.conns) >= l.o.MaxConnections
+	if full || l.stopped {
+		l.mu.Unlock()
+		_ = nc.Close() // not wanted: nobody to tell
+		if full && l.o.Count != nil {
+			l.o.Count.Refused()
+		}
+		return
+	}
+	l.conns[c] = struct{}{}
+	l.ended.Add(1)
+	l.mu.Unlock()
+	if l.o.Count != nil {
+		l.o.Count.Accepted()
+	}
+	go l.serve(ctx, c, *l.handler.Load())
+}
+
+// serve runs one connection, or one stretch of it between two parkings.
+func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
+	err := h.ServeConn(ctx, c)
+	if errors.Is(err, ErrPark) {
+		// A goroutine of its own, because this one's stack has grown.
+		go l.await(ctx, c, h)
+		return
+	}
+	if err != nil {
+		l.o.Log.Debug("connection ended", "listener", l.o.Name, "remote", c.RemoteAddr(), "error", err)
+	}
+	l.end(c)
+}
+
+// await waits in the stead of the handler of an idle connection.
+func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
+	err := c.SetIdle(true)
+	if err == nil {
+		err = c.AwaitReadable()
+	}
+	if err != nil {
+		l.end(c)
+		return
+	}
+	_ = c.SetIdle(false) // never fails
+	l.serve(ctx, c, h)
+}
+
+func (l *Listener) end(c *Conn) {
+	_ = c.Close() // a handler may have closed it
+	c.release()
+	l.mu.Lock()
+	delete(l.conns, c)
+	l.mu.Unlock()
+	if l.o.Count != nil {
+		l.o.Count.Closed()
+	}
+	l.ended.Done()
+}
+
+func (l *Listener) isStopped() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stopped
+}
+
+func (l *Listener) each(f func(*Conn)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		f(c)
+	}
+}
+
+// Connections returns how many connections are open.
+func (l *Listener) Connections() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
+}
+
+// Stop stops accepting. Connections go on.
+func (l *Listener) Stop() {
+	l.mu.Lock()
+	l.stopped = true
+	l.mu.Unlock()
+	_ = l.ln.Close() // unblocks Serve; a second call is harmless
+}
+
+// Drain stops accepting, ends idle connections, and waits until the busy ones
+// have ended after the exchange that they are in, or until ctx ends: then it
+// closes what is left and returns how many that were.
+func (l *Listener) Drain(ctx context.Context) (cut int) {
+	l.Stop()
+	l.each(func(c *Conn) { c.Drain(true) })
+	done := make(chan struct{})
+	go func() { l.ended.Wait(); close(done) }()
+	select {
+	case <-done:
+		return 0
+	case <-ctx.Done():
+	}
+	l.each(func(c *Conn) { cut++; _ = c.Close() }) // already closed is as good
+	<-done
+	return cut
+}

@@ -1,0 +1,81 @@
+package network
+
+import (
+	"io"
+	"os"
+	"syscall"
+)
+
+// Quiet reports whether the connection is open and its peer has sent nothing:
+// what a pooled connection must be before it is used again. It costs a system
+// call and never waits. Connections that are not plain sockets are taken at
+// their word.
+func (c *Conn) Quiet() bool {
+	if c.raw == nil {
+		return true
+	}
+	if c.reader.peek == nil {
+		c.reader.peek = c.tryPeek
+	}
+	return c.raw.Control(c.reader.peek) == nil && c.reader.quiet
+}
+
+func (c *Conn) tryPeek(fd uintptr) {
+	_, errno := peek(fd)
+	c.reader.quiet = errno == syscall.EAGAIN
+}
+
+// AwaitReadable waits, without a buffer, until a read would not block, under
+// the deadline of SetReadDeadline. io.EOF means that the peer has ended its
+// direction; bytes are left unread. On a connection that is not a plain socket
+// it returns at once.
+func (c *Conn) AwaitReadable() error {
+	if c.raw == nil || c.reader.unread != nil {
+		return nil
+	}
+	for {
+		var result error
+		err := c.raw.Read(func(fd uintptr) bool {
+			n, errno := peek(fd)
+			switch {
+			case errno == syscall.EAGAIN:
+				return false
+			case errno != 0:
+				result = os.NewSyscallError("recv", errno)
+			case n == 0:
+				result = io.EOF
+			}
+			return true
+		})
+		if err == nil {
+			return result
+		}
+		if err = c.readFailed(err); err != nil {
+			return err
+		}
+	}
+}
+
+// AwaitGone waits until the peer has closed, reset or half-closed the
+// connection, or the wait is ended by Interrupt (ErrInterrupted). Bytes that
+// arrive meanwhile are left unread. halfClose says that the end of the peer's
+// direction alone is not the end. A connection that is not a plain socket cannot
+// be watched without reading: ErrInterrupted at once.
+func (c *Conn) AwaitGone(halfClose bool) error {
+	if c.raw == nil {
+		return ErrInterrupted
+	}
+	for {
+		var result error
+		err := c.raw.Read(func(fd uintptr) bool {
+			result = gone(fd, halfClose)
+			return result != nil
+		})
+		if err == nil {
+			return result
+		}
+		if err = c.readFailed(err); err != nil {
+			return err
+		}
+	}
+}
