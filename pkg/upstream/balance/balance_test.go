@@ -1,0 +1,364 @@
+package balance
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// policies are the constructors by name; exact says that shares hold to the
+// pick and not only on average.
+func policies() []struct {
+	name     string
+	new      New
+	weighted bool
+	exact    bool
+} {
+	return []struct {
+		name     string
+		new      New
+		weighted bool
+		exact    bool
+	}{
+		{"round robin", RoundRobin, false, true},
+		{"weighted round robin", WeightedRoundRobin, true, true},
+		{"random", Random, true, false},
+		{"least request", LeastRequest, true, false},
+	}
+}
+
+func peers(weights ...uint32) []Peer {
+	list := make([]Peer, len(weights))
+	for i, w := range weights {
+		list[i] = Peer{Weight: w, Load: new(Load)}
+	}
+	return list
+}
+
+// seeded returns options whose randomness is the same in each run.
+func seeded(seed uint64) Options {
+	source := rand.NewPCG(seed, seed)
+	return Options{ActiveRequestBias: 1, Random: source.Uint64}
+}
+
+func count(t *testing.T, b Balancer, hosts, picks int) []int {
+	t.Helper()
+	taken := make([]int, hosts)
+	for range picks {
+		i := b.Pick()
+		if i < 0 || i >= hosts {
+			t.Fatalf("Pick() = %d among %d hosts", i, hosts)
+		}
+		taken[i]++
+	}
+	return taken
+}
+
+func TestSharesFollowWeights(t *testing.T) {
+	sets := [][]uint32{
+		{1, 1},
+		{2, 1},
+		{5, 1, 1},
+		{128, 1},
+		{1, 128, 1, 1},
+		{3, 0, 2},
+		{0, 0, 7, 0, 7},
+		{10, 20, 30, 40},
+		{128, 127, 126, 1, 2, 3},
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		set := make([]uint32, 2+random.IntN(40))
+		for i := range set {
+			set[i] = uint32(random.IntN(129))
+		}
+		sets = append(sets, set)
+	}
+	for _, p := range policies() {
+		for n, weights := range sets {
+			t.Run(fmt.Sprintf("%s/%d", p.name, n), func(t *testing.T) {
+				var sum, serving int
+				for _, w := range weights {
+					sum += int(w)
+					if w > 0 {
+						serving++
+					}
+				}
+				cycles := 100
+				picks := cycles * sum
+				if !p.weighted {
+					picks = cycles * serving
+				}
+				taken := count(t, p.new(peers(weights...), seeded(uint64(n))), len(weights), picks)
+				for i, w := range weights {
+					share := float64(w) / float64(sum)
+					if !p.weighted && w > 0 {
+						share = 1 / float64(serving)
+					}
+					want := math.Round(float64(picks) * share)
+					allowed := 0.0
+					if !p.exact {
+						allowed = 5 * math.Sqrt(want*(1-share)) // five standard deviations
+					}
+					if math.Abs(float64(taken[i])-want) > allowed {
+						t.Errorf("host %d of weight %d taken %d times in %d picks, want %.0f ± %.0f", i, w, taken[i], picks, want, allowed)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestNothingToPick(t *testing.T) {
+	for _, p := range policies() {
+		for _, weights := range [][]uint32{nil, {0}, {0, 0, 0}} {
+			if got := p.new(peers(weights...), Options{}).Pick(); got != -1 {
+				t.Errorf("%s of weights %v: Pick() = %d, want -1", p.name, weights, got)
+			}
+		}
+		if got := p.new(peers(0, 0, 4), Options{}).Pick(); got != 2 {
+			t.Errorf("%s of weights 0 0 4: Pick() = %d, want 2", p.name, got)
+		}
+	}
+}
+
+// The heavy host's turns must be spread out, whichever turn the first is.
+func TestWeightedRoundRobinIsSmooth(t *testing.T) {
+	tests := []struct {
+		weights []uint32
+		longest int // turns in a row that one host may get
+	}{
+		{[]uint32{1, 1, 1}, 1},
+		{[]uint32{2, 1}, 2},
+		{[]uint32{5, 1, 1}, 3},
+		{[]uint32{10, 10, 1}, 1},
+		{[]uint32{128, 64, 64}, 1},
+		{[]uint32{100, 1, 1, 1, 1}, 40},
+		{[]uint32{127, 100, 3}, 5}, // too many turns for a timetable
+	}
+	for _, tt := range tests {
+		for seed := range uint64(50) {
+			b := WeightedRoundRobin(peers(tt.weights...), seeded(seed))
+			last, run, longest := -1, 0, 0
+			for range 1000 {
+				i := b.Pick()
+				if i != last {
+					last, run = i, 0
+				}
+				run++
+				longest = max(longest, run)
+			}
+			if longest > tt.longest {
+				t.Errorf("weights %v: a host got %d turns in a row, want at most %d", tt.weights, longest, tt.longest)
+			}
+		}
+	}
+}
+
+// The comment of weightedRoundRobin shows this order.
+func TestWeightedRoundRobinOrder(t *testing.T) {
+	last := func() uint64 { return math.MaxUint64 } // the turn before the first
+	b := WeightedRoundRobin(peers(5, 1, 1), Options{Random: last})
+	var order strings.Builder
+	for range 14 {
+		order.WriteByte("abc"[b.Pick()])
+	}
+	if got, want := order.String(), "aabaacaaabaaca"; got != want {
+		t.Errorf("order = %q, want %q", got, want)
+	}
+}
+
+// Visiting and the timetable are two ways to the same order.
+func TestTimetableEqualsVisits(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 100 {
+		b := &weightedRoundRobin{weights: make([]uint32, 2+random.IntN(20))}
+		sum := uint64(0)
+		for i := range b.weights {
+			b.weights[i] = 1 + uint32(random.IntN(128))
+			b.top = max(b.top, uint64(b.weights[i]))
+			sum += uint64(b.weights[i])
+		}
+		table := b.timetable(sum, Options{Random: func() uint64 { return math.MaxUint64 }})
+		b.visit.Store(math.MaxUint64) // the first visit is number 0
+		for turn := range 2 * sum {
+			if got, want := table.Pick(), b.Pick(); got != want {
+				t.Fatalf("weights %v, turn %d: timetable %d, visits %d", b.weights, turn, got, want)
+			}
+		}
+	}
+}
+
+func TestRoundRobinsStartAnywhere(t *testing.T) {
+	for _, build := range []New{RoundRobin, WeightedRoundRobin} {
+		first := map[int]bool{}
+		for range 200 {
+			first[build(peers(1, 2, 3), Options{}).Pick()] = true
+		}
+		if len(first) != 3 {
+			t.Errorf("200 balancers began with hosts %v only, want all three", first)
+		}
+	}
+}
+
+func TestLeastRequestAvoidsTheBusy(t *testing.T) {
+	tests := []struct {
+		name    string
+		weights []uint32
+		load    []int
+		bias    float64
+		want    int // never picked
+	}{
+		{"the busier of two", []uint32{1, 1}, []int{3, 2}, 1, 0},
+		{"the busiest of three", []uint32{1, 1, 1}, []int{0, 9, 1}, 1, 1},
+		{"busier for its weight", []uint32{10, 1}, []int{5, 1}, 1, 1},
+		{"busier for its weight, though lighter loaded", []uint32{10, 1}, []int{30, 2}, 1, 0},
+		{"a bias that magnifies work", []uint32{10, 1}, []int{5, 1}, 2, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			hosts := peers(tt.weights...)
+			for i, n := range tt.load {
+				for range n {
+					hosts[i].Load.Begin()
+				}
+			}
+			o := seeded(1)
+			o.ActiveRequestBias = tt.bias
+			if taken := count(t, LeastRequest(hosts, o), len(hosts), 1000); taken[tt.want] != 0 {
+				t.Errorf("host %d was picked %d times in 1000, want never", tt.want, taken[tt.want])
+			}
+		})
+	}
+}
+
+func TestLeastRequestWithoutBiasFollowsWeightsOnly(t *testing.T) {
+	hosts := peers(3, 1)
+	for range 50 {
+		hosts[0].Load.Begin()
+	}
+	o := seeded(1)
+	o.ActiveRequestBias = 0
+	if taken := count(t, LeastRequest(hosts, o), 2, 4000); taken[0] < 2850 || taken[0] > 3150 {
+		t.Errorf("the host with 3/4 of the weight was picked %d times in 4000", taken[0])
+	}
+}
+
+// With more choices fewer of the busy are picked.
+func TestLeastRequestChoiceCount(t *testing.T) {
+	busy := func(choices int) int {
+		hosts := peers(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+		for i := range hosts[1:] {
+			hosts[i].Load.Begin()
+		}
+		o := seeded(7)
+		o.ChoiceCount = choices
+		return 10000 - count(t, LeastRequest(hosts, o), 10, 10000)[9]
+	}
+	if two, five := busy(2), busy(5); five >= two-1000 {
+		t.Errorf("busy hosts picked %d times of 10000 with 5 choices, %d with 2", five, two)
+	}
+}
+
+// Under load that ends as it began, the longest queue of least request is much
+// shorter than that of random.
+func TestLeastRequestKeepsQueuesEven(t *testing.T) {
+	longest := func(build New) int64 {
+		hosts := peers(slices.Repeat([]uint32{1}, 100)...)
+		b := build(hosts, seeded(3))
+		for range 10000 {
+			hosts[b.Pick()].Load.Begin()
+		}
+		var most int64
+		for i := range hosts {
+			most = max(most, hosts[i].Load.InFlight())
+		}
+		return most
+	}
+	if least, random := longest(LeastRequest), longest(Random); least > 105 || random < 115 {
+		t.Errorf("longest of 100 queues with 10000 requests: least request %d, random %d", least, random)
+	}
+}
+
+func TestConcurrentPicksKeepShares(t *testing.T) {
+	const workers, each = 8, 7000
+	b := WeightedRoundRobin(peers(5, 1, 1), Options{})
+	var mu sync.Mutex
+	total := make([]int, 3)
+	var wait sync.WaitGroup
+	for range workers {
+		wait.Go(func() {
+			taken := make([]int, 3)
+			for range each {
+				taken[b.Pick()]++
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i, n := range taken {
+				total[i] += n
+			}
+		})
+	}
+	wait.Wait()
+	if want := []int{workers * each / 7 * 5, workers * each / 7, workers * each / 7}; !slices.Equal(total, want) {
+		t.Errorf("taken %v, want %v", total, want)
+	}
+}
+
+func TestPickDoesNotAllocate(t *testing.T) {
+	for _, p := range policies() {
+		b := p.new(peers(3, 1, 4, 1, 5), Options{ActiveRequestBias: 1.5})
+		if n := testing.AllocsPerRun(100, func() { b.Pick() }); n != 0 {
+			t.Errorf("%s: %v allocations a pick, want 0", p.name, n)
+		}
+	}
+}
+
+func sizes() []int { return []int{10, 10_000} }
+
+func mixed(n int) []Peer {
+	random := rand.New(rand.NewPCG(1, 1))
+	weights := make([]uint32, n)
+	for i := range weights {
+		weights[i] = 1 + uint32(random.IntN(128))
+	}
+	return peers(weights...)
+}
+
+func BenchmarkPick(b *testing.B) {
+	for _, p := range policies() {
+		for _, n := range sizes() {
+			b.Run(fmt.Sprintf("%s/%d", p.name, n), func(b *testing.B) {
+				balancer := p.new(mixed(n), Options{ActiveRequestBias: 1})
+				b.ReportAllocs()
+				for b.Loop() {
+					balancer.Pick()
+				}
+			})
+		}
+	}
+	b.Run("weighted round robin/one heavy among 10000", func(b *testing.B) {
+		list := peers(slices.Repeat([]uint32{1}, 10_000)...)
+		list[0].Weight = 128
+		balancer := WeightedRoundRobin(list, Options{})
+		for b.Loop() {
+			balancer.Pick()
+		}
+	})
+}
+
+func BenchmarkBuild(b *testing.B) {
+	list := mixed(10_000)
+	for _, p := range policies() {
+		b.Run(p.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p.new(list, Options{ActiveRequestBias: 1})
+			}
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package balance
+
+import "sync/atomic"
+
+// weightedRoundRobin is smooth without a lock or a queue.
+//
+// Peers are visited in order, round after round. In round r the peer of weight
+// w is taken if the line w·r + offset crosses a multiple of top, the largest
+// weight, before round r+1, and passed over if it does not. Over any top rounds
+// the line climbs w·top, so each peer is taken exactly w times; crossings of a
+// line are as even as can be, so a heavy peer's turns are spread over the
+// others' instead of coming in a row. Offsets differ, so that light peers do
+// not all get their turn in the same round.
+//
+//	weights 5 1 1, top 5      round 0  1  2  3  4
+//	                     a         a  a  a  a  a
+//	                     b            b
+//	                     c                  c       a a b a a c a
+//
+// A pick passes over top/mean peers on average. Where that would be many, the
+// order of a whole period is written out instead: see timetable.
+type weightedRoundRobin struct {
+	weights []uint32 // divided by their greatest common divisor; none is 0
+	index   []int32  // see serving
+	top     uint64
+	visit   atomic.Uint64 // round·len(weights) + place of the next peer to look at
+}
+
+// timetable is the order of one period of a weighted round robin, written out.
+type timetable struct {
+	turns []int32
+	turn  atomic.Uint64
+}
+
+// maxTurns is how many turns a peer may have on average for the order to be
+// written out. It bounds both costs: at most 64 bytes a peer for a timetable,
+// and without one at most 128/16 peers are passed over in a pick.
+const maxTurns = 16
+
+// WeightedRoundRobin returns a balancer that takes the peers in turn, each as
+// often as its weight says: in any w1+w2+… picks in a row, peer i is taken wi
+// times (weights divided by their greatest common divisor).
+func WeightedRoundRobin(peers []Peer, o Options) Balancer {
+	index, count := serving(peers)
+	if b := few(index, count); b != nil {
+		return b
+	}
+	divisor := uint32(0)
+	for i := range count {
+		divisor = gcd(divisor, peers[at(index, uint64(i))].Weight)
+	}
+	b := &weightedRoundRobin{weights: make([]uint32, count), index: index}
+	sum := uint64(0)
+	for i := range count {
+		b.weights[i] = peers[at(index, uint64(i))].Weight / divisor
+		b.top = max(b.top, uint64(b.weights[i]))
+		sum += uint64(b.weights[i])
+	}
+	switch {
+	case b.top == 1:
+		return RoundRobin(peers, o)
+	case sum <= maxTurns*uint64(count):
+		return b.timetable(sum, o)
+	}
+	// Anywhere in the period: see RoundRobin.
+	start, _ := below(uint64(count)*b.top, o.random()())
+	b.visit.Store(start)
+	return b
+}
+
+func (b *weightedRoundRobin) Pick() int {
+	count := uint64(len(b.weights))
+	for {
+		visit := b.visit.Add(1)
+		round, place := visit/count, visit%count
+		weight := uint64(b.weights[place])
+		if (weight*round+b.offset(place))%b.top+weight >= b.top {
+			return at(b.index, place)
+		}
+	}
+}
+
+// offset spreads the lines of neighbours by the golden ratio, which keeps any
+// number of them apart.
+func (b *weightedRoundRobin) offset(place uint64) uint64 {
+	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
+	part, _ := below(b.top, place*golden)
+	return part
+}
+
+// timetable writes out the sum turns of a period: Pick's order, with the lines
+// drawn step by step.
+func (b *weightedRoundRobin) timetable(sum uint64, o Options) *timetable {
+	height := make([]uint64, len(b.weights)) // of each line above the last multiple of top
+	for place := range height {
+		height[place] = b.offset(uint64(place))
+	}
+	t := &timetable{turns: make([]int32, 0, sum)}
+	for range b.top {
+		for place, weight := range b.weights {
+			height[place] += uint64(weight)
+			if height[place] >= b.top {
+				height[place] -= b.top
+				t.turns = append(t.turns, int32(at(b.index, uint64(place)))) //nolint:gosec // as in serving
+			}
+		}
+	}
+	start, _ := below(sum, o.random()())
+	t.turn.Store(start)
+	return t
+}
+
+func (t *timetable) Pick() int {
+	return int(t.turns[t.turn.Add(1)%uint64(len(t.turns))])
+}
+
+func gcd(a, b uint32) uint32 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
