@@ -1,0 +1,244 @@
+package document
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Decoder fills structs from nodes by their field tags. It belongs to one
+// goroutine; it keeps what it learned of types, so one Decoder should read all
+// of a configuration.
+type Decoder struct {
+	// Lenient turns unknown keys from errors into warnings.
+	Lenient bool
+
+	report *Report
+	types  map[reflect.Type]*structure
+}
+
+// NewDecoder returns a Decoder that reports to r.
+func NewDecoder(r *Report) *Decoder {
+	return &Decoder{report: r, types: map[reflect.Type]*structure{}}
+}
+
+// KeyError is an error of a Validate method about one key.
+type KeyError struct {
+	Key string // "a.b" for a key inside a key
+	Err error
+}
+
+// Error returns the message, led by the key.
+func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// Decode fills the struct, map or slice that into points to and reports whether
+// it went without an error. What is absent gets its default; everything that is
+// wrong is reported, and the rest is filled all the same. It keeps nothing of
+// the document but the Nodes that into asks for. An into that is no pointer, or
+// whose tags are wrong, is a panic.
+func (d *Decoder) Decode(n Node, into any) bool {
+	v := reflect.ValueOf(into)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		panic(fmt.Sprintf("document: Decode into %T, which is no pointer", into))
+	}
+	before := d.report.Errors()
+	d.value(n, v.Elem(), &Key{Type: v.Type().Elem()})
+	return d.report.Errors() == before
+}
+
+// value fills v. k describes the key that n stands under, or whose element it
+// is.
+func (d *Decoder) value(n Node, v reflect.Value, k *Key) {
+	t := v.Type()
+	if k.Secret {
+		n.hide()
+	}
+	switch kind := n.Kind(); {
+	case kind == Invalid && n.d != nil: // reported when it was read
+		return
+	case t == nodeType:
+		d.node(n, v, k)
+		return
+	case t == anyType:
+		if value := n.Value(); value != nil {
+			v.Set(reflect.ValueOf(value))
+		}
+		return
+	case kind <= Null && t.Kind() != reflect.Struct:
+		return
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		target := reflect.New(t.Elem())
+		d.value(n, target.Elem(), k)
+		v.Set(target)
+	case reflect.Struct:
+		d.object(n, v)
+	case reflect.Slice:
+		d.list(n, v, k)
+	case reflect.Map:
+		d.table(n, v, k)
+	default:
+		d.scalar(n, v, k)
+	}
+}
+
+// node captures a raw value.
+func (d *Decoder) node(n Node, v reflect.Value, k *Key) {
+	if len(k.Accept) > 0 && n.Exists() {
+		ok := false
+		for _, kind := range k.Accept {
+			ok = ok || n.Kind() == kind
+		}
+		if !ok {
+			d.report.Expect(n, k.expected(nodeType))
+			return
+		}
+	}
+	v.Set(reflect.ValueOf(n))
+}
+
+// object fills a struct. A value that is absent or null fills it with defaults.
+func (d *Decoder) object(n Node, v reflect.Value) {
+	s := d.structure(v.Type())
+	for _, index := range s.self {
+		v.FieldByIndex(index).Set(reflect.ValueOf(n))
+	}
+	if n.Kind() > Null && n.Kind() != Object {
+		d.report.Expect(n, "an object")
+		return
+	}
+	before := d.report.Errors()
+	seen := make([]bool, len(s.keys))
+	for member := range n.All() {
+		at, known := s.byName[string(member.keyText())]
+		if !known {
+			at, known = s.byName[strings.ToLower(member.Key())]
+		}
+		if !known {
+			severity := Error
+			if d.Lenient {
+				severity = Warning
+			}
+			d.report.unknownKey(member, s.names, severity)
+			continue
+		}
+		if seen[at] {
+			if first := n.Get(append(s.keys[at].Aliases, s.keys[at].Name)...); first.Key() != member.Key() {
+				d.report.duplicate(member, first) // the very same key was reported when it was read
+			}
+			continue
+		}
+		seen[at] = true
+		d.member(member, v, &s.keys[at])
+	}
+	d.absent(n, v, s, seen)
+	if s.validate && d.report.Errors() == before && n.Exists() {
+		d.validate(n, v)
+	}
+}
+
+// member fills the field of one key.
+func (d *Decoder) member(member Node, v reflect.Value, k *Key) {
+	switch {
+	case k.NoEffect:
+		d.report.Warnf(member, "%s is accepted and has no effect", k.Name)
+	case k.Unbuilt && !member.Off():
+		d.report.Unbuilt(member, k.Name)
+	}
+	field := v.FieldByIndex(k.index)
+	switch {
+	case member.Kind() != Null:
+		d.value(member, field, k)
+	case k.Required:
+		d.report.Expect(member, k.Expected())
+	default:
+		d.absentKey(field, k)
+	}
+}
+
+// absent gives the keys that are not there their defaults.
+func (d *Decoder) absent(n Node, v reflect.Value, s *structure, seen []bool) {
+	for i := range s.keys {
+		k := &s.keys[i]
+		if seen[i] {
+			continue
+		}
+		if k.Required && n.d != nil {
+			d.report.Errorf(n, "the key %q is missing: %s", k.Name, k.Doc)
+			continue
+		}
+		d.absentKey(v.FieldByIndex(k.index), k)
+	}
+}
+
+// absentKey gives one field its default.
+func (d *Decoder) absentKey(field reflect.Value, k *Key) {
+	switch {
+	case k.HasDefault:
+		k.setText(field, k.Default)
+	case k.Type.Kind() == reflect.Struct && k.Type != nodeType:
+		d.object(Node{}, field)
+	}
+}
+
+// validate asks a filled struct whether it makes sense.
+func (d *Decoder) validate(n Node, v reflect.Value) {
+	err := v.Addr().Interface().(validator).Validate()
+	if err == nil {
+		return
+	}
+	at := n
+	var keyed *KeyError
+	if errors.As(err, &keyed) {
+		for name := range strings.SplitSeq(keyed.Key, ".") {
+			at = at.Get(name).Or(at)
+		}
+		err = keyed.Err
+	}
+	d.report.Errorf(at, "%v", err)
+}
+
+func (d *Decoder) list(n Node, v reflect.Value, k *Key) {
+	if n.Kind() != Array {
+		d.report.Expect(n, "a list")
+		return
+	}
+	list := reflect.MakeSlice(v.Type(), n.Len(), n.Len())
+	i := 0
+	for e := range n.All() {
+		if e.Kind() == Null {
+			d.report.Expect(e, k.expected(v.Type().Elem()))
+		}
+		d.value(e, list.Index(i), k)
+		i++
+	}
+	v.Set(list)
+}
+
+func (d *Decoder) table(n Node, v reflect.Value, k *Key) {
+	if n.Kind() != Object {
+		d.report.Expect(n, "an object")
+		return
+	}
+	table := reflect.MakeMapWithSize(v.Type(), n.Len())
+	for member := range n.All() {
+		value := reflect.New(v.Type().Elem()).Elem()
+		d.value(member, value, k)
+		table.SetMapIndex(reflect.ValueOf(member.Key()).Convert(v.Type().Key()), value)
+	}
+	v.Set(table)
+}
+
+func (d *Decoder) structure(t reflect.Type) *structure {
+	s := d.types[t]
+	if s == nil {
+		s = compile(t)
+		d.types[t] = s
+	}
+	return s
+}

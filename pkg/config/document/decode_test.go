@@ -1,0 +1,287 @@
+package document
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+type level string
+
+type retry struct {
+	Node  Node `key:"."`
+	On    bool `key:"on" doc:"Whether."`
+	Tries int  `key:"tries" doc:"How often." default:"2" min:"1" max:"5"`
+}
+
+type headers struct {
+	Add []string `key:"add" doc:"Fields." example:"[\"a\"]"`
+}
+
+type settings struct {
+	Node     Node              `key:"."`
+	Name     string            `key:"name,title" doc:"The name." required:"true" example:"\"a\""`
+	Level    level             `key:"level" doc:"How loud." enum:"INFO|WARN" default:"INFO"`
+	Timeout  time.Duration     `key:"connect_timeout" doc:"How long." default:"10s" min:"1ms"`
+	Pause    *time.Duration    `key:"pause" doc:"A pause."`
+	Weight   uint8             `key:"weight" doc:"A share."`
+	Threads  int               `key:"threads" doc:"CPUs." enum:"auto=0" numeral:"true" default:"auto"`
+	Size     int64             `key:"size" doc:"A size." unit:"bytes" default:"8KB"`
+	Ratio    float64           `key:"ratio" doc:"A ratio." min:"0" max:"1"`
+	Secret   string            `key:"private_key" doc:"The key." secret:"true"`
+	Tokens   []string          `key:"tokens" doc:"More secrets." secret:"true"`
+	Retry    retry             `key:"retry" doc:"Retries."`
+	More     *retry            `key:"more" doc:"Retries again."`
+	List     []retry           `key:"list" doc:"Many."`
+	Labels   map[string]string `key:"labels" doc:"Labels."`
+	Extra    any               `key:"extra" doc:"Anything."`
+	Raw      Node              `key:"raw" doc:"A switch or its name." accept:"bool|string"`
+	Old      string            `key:"log_path" doc:"Old." noeffect:"true"`
+	Later    Node              `key:"subset" doc:"Later." unbuilt:"true"`
+	Colours  []string          `key:"colours" doc:"Colours." enum:"red|blue"`
+	headers  `key:"-"`
+	Unspoken int `key:"-"`
+	hidden   int
+}
+
+type picky struct {
+	From int `key:"from" doc:"From."`
+	To   int `key:"to" doc:"To."`
+}
+
+func (p *picky) Validate() error {
+	if p.From > p.To {
+		return &KeyError{Key: "to", Err: errors.New("is below from")}
+	}
+	if p.To > 100 {
+		return errors.New("covers too much")
+	}
+	return nil
+}
+
+// decode returns what came out of a document, and all that was reported.
+func decode[T any](text string, lenient bool) (T, Diagnostics, Node) {
+	var into T
+	var r Report
+	n := Parse("c.json", []byte(text), Options{Env: func(name string) (string, bool) { return "12", name == "N" }}, &r)
+	d := NewDecoder(&r)
+	d.Lenient = lenient
+	d.Decode(n, &into)
+	return into, r.Diagnostics(), n
+}
+
+var ignoreNodes = cmp.Options{
+	cmp.FilterValues(func(a, b Node) bool { return true }, cmp.Ignore()),
+	cmp.AllowUnexported(settings{}, headers{}),
+}
+
+func TestDecodeFillsEveryKind(t *testing.T) {
+	got, diags, _ := decode[settings](`{
+		"NAME": "a", "Level": "warn", "connect_timeout": "1m30s", "pause": "0s", "weight": 255, "threads": "4",
+		"size": "2 MiB", "ratio": 0.5, "private_key": "k", "retry": {"on": true}, "more": {}, "list": [{"tries": 5}, {}],
+		"labels": {"Case": "Kept"}, "extra": [1, {"x": 1.5}], "raw": "redirect", "subset": {}, "colours": ["RED"]
+	}`, false)
+	if len(diags) > 0 {
+		t.Fatalf("Decode reports\n%v", diags)
+	}
+	want := settings{
+		Name: "a", Level: "WARN", Timeout: 90 * time.Second, Pause: new(time.Duration), Weight: 255, Threads: 4,
+		Size: 2 << 20, Ratio: 0.5, Secret: "k", Retry: retry{On: true, Tries: 2}, More: &retry{Tries: 2},
+		List: []retry{{Tries: 5}, {Tries: 2}}, Labels: map[string]string{"Case": "Kept"},
+		Extra: []any{int64(1), map[string]any{"x": 1.5}}, Colours: []string{"red"},
+	}
+	if diff := cmp.Diff(want, got, ignoreNodes); diff != "" {
+		t.Errorf("Decode differs (-want +got):\n%s", diff)
+	}
+	if got.Raw.Text() != "redirect" || got.Node.Get("name").Text() != "a" || got.More.Node.Kind() != Object {
+		t.Errorf("captured nodes: %q, %q, %v", got.Raw.Text(), got.Node.Get("name").Text(), got.More.Node.Kind())
+	}
+}
+
+func TestDecodeGivesDefaults(t *testing.T) {
+	for _, text := range []string{`{"name": "a"}`, `{"name": "a", "level": null, "retry": null, "threads": null, "size": null, "connect_timeout": null}`} {
+		got, diags, _ := decode[settings](text, false)
+		want := settings{Name: "a", Level: "INFO", Timeout: 10 * time.Second, Size: 8 << 10, Retry: retry{Tries: 2}}
+		if diff := cmp.Diff(want, got, ignoreNodes); diff != "" || len(diags) > 0 {
+			t.Errorf("Decode(%s) reports %v and differs (-want +got):\n%s", text, diags, diff)
+		}
+	}
+}
+
+func TestDecodeKeepsWhatTheTagsDoNotSay(t *testing.T) {
+	into := picky{From: 3, To: 7}
+	var r Report
+	n := Parse("c.json", []byte(`{"to": 9}`), Options{}, &r)
+	if !NewDecoder(&r).Decode(n, &into) || into != (picky{3, 9}) {
+		t.Errorf("Decode over {3 7} = %v, %v", into, r.Diagnostics())
+	}
+}
+
+func TestVariablesMayStandForNumbers(t *testing.T) {
+	got, diags, _ := decode[settings](`{"name": "a", "weight": "${N}", "retry": {"on": "${O:-true}"}, "ratio": "${R:-0.5}"}`, false)
+	if len(diags) > 0 || got.Weight != 12 || !got.Retry.On || got.Ratio != 0.5 {
+		t.Errorf("Decode = %v %v %v, reports %v", got.Weight, got.Retry.On, got.Ratio, diags)
+	}
+}
+
+func TestEveryProblemOfDecodingIsReported(t *testing.T) {
+	cases := map[string]struct{ text, want string }{
+		"unknown key":          {`{"name": "a", "conect_timeout": "1s"}`, `c.json:1:15: conect_timeout: unknown key "conect_timeout"; did you mean "connect_timeout"?`},
+		"unknown key, far off": {`{"name": "a", "zzz": 1}`, `c.json:1:15: zzz: unknown key "zzz"`},
+		"other separators":     {`{"name": "a", "connectTimeout": "1s"}`, `c.json:1:15: connectTimeout: unknown key "connectTimeout"; did you mean "connect_timeout"?`},
+		"missing key":          {`{"level": "INFO"}`, `c.json:1:1: the key "name" is missing: The name.`},
+		"null for a must":      {`{"name": null}`, `c.json:1:10: name: found null, expected a string`},
+		"wrong word":           {`{"name": "a", "level": "WARNING"}`, `c.json:1:24: level: found the string "WARNING", expected "INFO" or "WARN"; did you mean "WARN"?`},
+		"number for a string":  {`{"name": 5}`, `c.json:1:10: name: found the number 5, expected a string`},
+		"number for duration":  {`{"name": "a", "connect_timeout": 10}`, `c.json:1:34: connect_timeout: found the number 10, expected a duration like "10s" of at least 1ms`},
+		"words for a duration": {`{"name": "a", "connect_timeout": "soon"}`, `c.json:1:34: connect_timeout: found the string "soon", expected a duration like "10s" of at least 1ms`},
+		"negative duration":    {`{"name": "a", "pause": "-1s"}`, `c.json:1:24: pause: found the string "-1s", expected a duration like "10s"`},
+		"duration too small":   {`{"name": "a", "connect_timeout": "1us"}`, `c.json:1:34: connect_timeout: found the string "1us", expected a duration like "10s" of at least 1ms`},
+		"string for a number":  {`{"name": "a", "weight": "5"}`, `c.json:1:25: weight: found the string "5", expected an integer of at least 0`},
+		"too large":            {`{"name": "a", "weight": 256}`, `c.json:1:25: weight: found the number 256, expected an integer of at least 0`},
+		"fraction":             {`{"name": "a", "retry": {"tries": 1.5}}`, `c.json:1:34: retry.tries: found the number 1.5, expected an integer from 1 to 5`},
+		"above the range":      {`{"name": "a", "list": [{}, {"tries": 6}]}`, `c.json:1:38: list[1].tries: found the number 6, expected an integer from 1 to 5`},
+		"no word, no number":   {`{"name": "a", "threads": "many"}`, `c.json:1:26: threads: found the string "many", expected an integer or "auto"`},
+		"strange size":         {`{"name": "a", "size": "8 TB"}`, `c.json:1:23: size: found the string "8 TB", expected a number of bytes like 65536 or "64KB"`},
+		"string for a boolean": {`{"name": "a", "retry": {"on": "yes"}}`, `c.json:1:31: retry.on: found the string "yes", expected true or false`},
+		"list for an object":   {`{"name": "a", "retry": []}`, `c.json:1:24: retry: found a list, expected an object`},
+		"object for a list":    {`{"name": "a", "list": {}}`, `c.json:1:23: list: found an object, expected a list`},
+		"object for a string":  {`{"name": {}}`, `c.json:1:10: name: found an object, expected a string`},
+		"null in a list":       {`{"name": "a", "colours": [null]}`, `c.json:1:27: colours[0]: found null, expected "red" or "blue"`},
+		"wrong word in a list": {`{"name": "a", "colours": ["bleu"]}`, `c.json:1:27: colours[0]: found the string "bleu", expected "red" or "blue"; did you mean "blue"?`},
+		"wrong in a map":       {`{"name": "a", "labels": {"x.y": 1}}`, `c.json:1:33: labels["x.y"]: found the number 1, expected a string`},
+		"wrong raw kind":       {`{"name": "a", "raw": 1}`, `c.json:1:22: raw: found the number 1, expected a boolean or a string`},
+		"no effect":            {`{"name": "a", "log_path": "x"}`, `c.json:1:27: warning: log_path: log_path is accepted and has no effect`},
+		"unbuilt":              {`{"name": "a", "subset": {"x": "y"}}`, `c.json:1:25: subset: subset is not supported yet`},
+		"secret":               {`{"name": "a", "private_key": 123456}`, `c.json:1:30: private_key: found a number, expected a string`},
+		"same key, other case": {`{"name": "a", "Name": "b"}`, `c.json:1:15: Name: duplicate key "Name": it was written first in line 1`},
+		"key and its alias":    {`{"name": "a", "title": "b"}`, `c.json:1:15: title: duplicate key "title": it was written first in line 1`},
+		"not an object":        {`[]`, `c.json:1:1: found a list, expected an object`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, diags, _ := decode[settings](c.text, false)
+			if got := diags.Error(); got != c.want {
+				t.Errorf("Decode(%s) reports\n\t%s\nwant\n\t%s", c.text, got, c.want)
+			}
+		})
+	}
+}
+
+func TestLenientWarnsOfUnknownKeys(t *testing.T) {
+	_, diags, _ := decode[settings](`{"name": "a", "levle": 1}`, true)
+	if diags.Failed() || len(diags.Warnings()) != 1 || diags.Err() != nil {
+		t.Errorf("Decode reports %v", diags)
+	}
+}
+
+func TestValidateIsAskedLast(t *testing.T) {
+	cases := map[string]string{
+		`{"from": 1, "to": 2}`:   ``,
+		`{"from": 3, "to": 2}`:   `c.json:1:19: to: is below from`,
+		`{"from": 3}`:            `c.json:1:1: is below from`,
+		`{"from": 3, "to": 200}`: `c.json:1:1: covers too much`,
+		`{"from": 3, "to": "x"}`: `c.json:1:19: to: found the string "x", expected an integer`,
+	}
+	for text, want := range cases {
+		_, diags, _ := decode[picky](text, false)
+		if got := diags.Error(); got != want {
+			t.Errorf("Decode(%s) reports %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestDiagnosticsAreInTheOrderOfTheFileAndBounded(t *testing.T) {
+	_, diags, _ := decode[settings]("{\"zzz\": 1,\n\"name\": 5,\n\"weight\": \"x\", \"yyy\": 1}", false)
+	var lines []int
+	for _, d := range diags {
+		lines = append(lines, d.Line)
+	}
+	if diff := cmp.Diff([]int{1, 2, 3, 3}, lines); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	many := `{"list": [` + strings.Repeat(`{"x":1},`, 5000) + `], "name": "a"}`
+	_, diags, _ = decode[settings](many, false)
+	if got := diags[len(diags)-1].Text(); len(diags) != reportLimit+1 || got != "and 4000 more" {
+		t.Errorf("%d diagnostics, the last is %q", len(diags), got)
+	}
+}
+
+func TestTagsThatMeanNothingPanic(t *testing.T) {
+	cases := map[string]any{
+		"no key tag": struct{ A int }{},
+		"two keys": struct {
+			A, B int `key:"a"`
+		}{},
+		"channel": struct {
+			A chan int `key:"a"`
+		}{},
+		"broken default": struct {
+			A int `key:"a" default:"x"`
+		}{},
+		"broken min": struct {
+			A int `key:"a" min:"x"`
+		}{},
+		"broken enum": struct {
+			A int `key:"a" enum:"x|y"`
+		}{},
+		"broken accept": struct {
+			A Node `key:"a" accept:"dog"`
+		}{},
+	}
+	for name, prototype := range cases {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("Keys(%T) does not panic", prototype)
+				}
+			}()
+			Keys(prototype)
+		})
+	}
+}
+
+func TestRedactPrintsNoSecret(t *testing.T) {
+	const pem = "-----BEGIN EC PRIVATE KEY-----\\nMHcCAQ\\n-----END EC PRIVATE KEY-----"
+	_, _, n := decode[settings](`{
+		// a comment with swordfish
+		"name": "a<b>", "private_key": "swordfish", "tokens": ["swordfish", "swordfish"], "weight": "${N}",
+		"extra": {"anywhere": "`+pem+`", "empty": {}, "list": [1, true, null]}
+	}`, false)
+	want := `{
+  "name": "a<b>",
+  "private_key": "[redacted]",
+  "tokens": "[redacted]",
+  "weight": "${N}",
+  "extra": {
+    "anywhere": "[redacted]",
+    "empty": {},
+    "list": [
+      1,
+      true,
+      null
+    ]
+  }
+}
+`
+	if diff := cmp.Diff(want, string(Redact(n))); diff != "" {
+		t.Errorf("Redact differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestNearFindsSlipsOnly(t *testing.T) {
+	known := []string{"address", "bind_port", "router_config_name", "LB_ROUNDROBIN", "fault", "Http1"}
+	cases := map[string]string{
+		"adress": "address", "addres": "address", "bindport": "bind_port", "bind_prot": "bind_port",
+		"router_name": "", "router_config": "router_config_name", "lb_round_robin": "LB_ROUNDROBIN", "HTTP1": "Http1",
+		"faults": "fault", "x": "", "": "", strings.Repeat("a", 100): "",
+	}
+	for name, want := range cases {
+		if got := Near(name, known); got != want {
+			t.Errorf("Near(%q) = %q, want %q", name, got, want)
+		}
+	}
+}

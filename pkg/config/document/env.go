@@ -1,0 +1,64 @@
+package document
+
+import (
+	"fmt"
+	"strings"
+)
+
+// expand replaces ${NAME} and ${NAME:-default} in a text; "$${" is a literal
+// "${". A default may be empty, holds no "}", and stands for a variable that is
+// unset or empty, as in a shell. The first problem is returned as a clause.
+func expand(text string, env Lookup) (string, string) {
+	var out strings.Builder
+	problem := ""
+	for {
+		at := strings.Index(text, "${")
+		if at < 0 {
+			out.WriteString(text)
+			return out.String(), problem
+		}
+		if at > 0 && text[at-1] == '$' {
+			out.WriteString(text[:at-1])
+			out.WriteString("${")
+			text = text[at+2:]
+			continue
+		}
+		out.WriteString(text[:at])
+		body, rest, closed := strings.Cut(text[at+2:], "}")
+		if !closed {
+			return out.String(), `"${" without "}": write "$${" for a literal "${"`
+		}
+		value, fault := resolve(body, env)
+		if fault != "" && problem == "" {
+			problem = fault
+		}
+		out.WriteString(value)
+		text = rest
+	}
+}
+
+// resolve returns what stands for the inside of one reference.
+func resolve(body string, env Lookup) (value, problem string) {
+	name, fallback, hasDefault := strings.Cut(body, ":-")
+	if !variableName(name) {
+		return "", fmt.Sprintf(`"${%s}" names no environment variable: write "$${" for a literal "${"`, body)
+	}
+	value, set := env(name)
+	switch {
+	case hasDefault && (!set || value == ""):
+		return fallback, ""
+	case !set && !hasDefault:
+		return "", fmt.Sprintf(`the environment variable %s is not set; "${%s:-…}" would give it a default`, name, name)
+	}
+	return value, ""
+}
+
+func variableName(s string) bool {
+	for i, c := range []byte(s) {
+		letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,234 @@
+package document
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Key is one key of a configuration struct, as its tags describe it.
+type Key struct {
+	Name     string
+	Aliases  []string
+	Doc      string
+	Unit     string
+	Default  string
+	Example  string // as in a JSON file; "" if the tags give none
+	Words    []Word // of an enum tag
+	Min, Max string // "" for none
+	Since    string
+	Variant  string
+	Accept   []Kind // kinds that a Node field takes; nil: any
+	Type     reflect.Type
+
+	HasDefault bool
+	Required   bool
+	Numeral    bool
+	Secret     bool
+	NoEffect   bool
+	Unbuilt    bool
+
+	index []int // of the field, through embedded structs
+	bytes bool  // takes "64KB"
+	lo    bound
+	hi    bound
+}
+
+// Word is a string that a key accepts. On an integer key it stands for Value.
+type Word struct {
+	Text  string
+	Value int64
+}
+
+// bound is one end of a range.
+type bound struct {
+	set   bool
+	value float64 // of a duration: nanoseconds
+}
+
+// structure is a configuration struct, compiled.
+type structure struct {
+	typ      reflect.Type
+	keys     []Key
+	byName   map[string]int // spelt as in the tags, and in lower case
+	names    []string       // for suggestions
+	self     [][]int        // fields that capture the object
+	validate bool
+}
+
+var (
+	nodeType     = reflect.TypeFor[Node]()
+	durationType = reflect.TypeFor[time.Duration]()
+	anyType      = reflect.TypeFor[any]()
+)
+
+// validator is what a configuration struct may be.
+type validator interface{ Validate() error }
+
+// Keys returns the keys of a configuration struct, given as a value or pointer,
+// in the order of its fields. It panics on a tag that means nothing: tags are
+// code.
+func Keys(prototype any) []Key {
+	t := reflect.TypeOf(prototype)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return compile(t).keys
+}
+
+// compile reads the tags of a struct type.
+func compile(t reflect.Type) *structure {
+	s := &structure{typ: t, byName: map[string]int{}}
+	s.addFields(t, nil)
+	for i := range s.keys {
+		k := &s.keys[i]
+		for _, name := range append([]string{k.Name}, k.Aliases...) {
+			if at, taken := s.byName[strings.ToLower(name)]; taken && at != i {
+				panic(fmt.Sprintf("document: %v has two keys %q", t, name))
+			}
+			s.byName[name] = i
+			s.byName[strings.ToLower(name)] = i
+			s.names = append(s.names, name)
+		}
+	}
+	s.validate = reflect.PointerTo(t).Implements(reflect.TypeFor[validator]())
+	return s
+}
+
+func (s *structure) addFields(t reflect.Type, index []int) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		at := append(append([]int(nil), index...), i)
+		tag, tagged := f.Tag.Lookup("key")
+		switch {
+		case tag == "-" || !f.IsExported() && !f.Anonymous:
+		case tag == "." && f.Type == nodeType:
+			s.self = append(s.self, at)
+		case tagged:
+			s.keys = append(s.keys, newKey(t, f, tag, at))
+		case f.Anonymous && f.Type.Kind() == reflect.Struct:
+			s.addFields(f.Type, at)
+		default:
+			panic(fmt.Sprintf("document: field %v.%s has no key tag", t, f.Name))
+		}
+	}
+}
+
+// newKey reads the tags of one field.
+func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) Key {
+	names := strings.Split(tag, ",")
+	get := f.Tag.Get
+	k := Key{
+		Name: names[0], Aliases: names[1:],
+		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"),
+		Min: get("min"), Max: get("max"),
+		Type:     f.Type,
+		Required: get("required") == "true", Numeral: get("numeral") == "true", Secret: get("secret") == "true",
+		NoEffect: get("noeffect") == "true", Unbuilt: get("unbuilt") == "true",
+		index: index,
+	}
+	k.Default, k.HasDefault = f.Tag.Lookup("default")
+	broken := func(what string) {
+		panic(fmt.Sprintf("document: field %v.%s: %s", owner, f.Name, what))
+	}
+	if !supported(f.Type) {
+		broken("its type cannot be read from a document")
+	}
+	base := leaf(f.Type)
+	k.bytes = k.Unit == "bytes" && isInteger(base)
+	if text := get("enum"); text != "" {
+		if k.Words = words(text, base); k.Words == nil {
+			broken("its enum tag")
+		}
+	}
+	for _, kind := range strings.FieldsFunc(get("accept"), func(r rune) bool { return r == '|' }) {
+		known := map[string]Kind{"bool": Bool, "number": Number, "string": String, "object": Object, "list": Array}
+		if known[kind] == Invalid {
+			broken("its accept tag")
+		}
+		k.Accept = append(k.Accept, known[kind])
+	}
+	var okMin, okMax bool
+	if k.lo, okMin = newBound(k.Min, base); !okMin {
+		broken("its min tag")
+	}
+	if k.hi, okMax = newBound(k.Max, base); !okMax {
+		broken("its max tag")
+	}
+	if k.HasDefault {
+		if problem := k.setText(reflect.New(f.Type).Elem(), k.Default); problem != "" {
+			broken("its default tag: expected " + problem)
+		}
+	}
+	return k
+}
+
+// words reads an enum tag; nil if it is wrong.
+func words(tag string, t reflect.Type) []Word {
+	var list []Word
+	for text := range strings.SplitSeq(tag, "|") {
+		w := Word{Text: text}
+		if t.Kind() != reflect.String {
+			name, number, ok := strings.Cut(text, "=")
+			value, err := strconv.ParseInt(number, 10, 64)
+			if !ok || err != nil || !isInteger(t) {
+				return nil
+			}
+			w = Word{name, value}
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+func newBound(text string, t reflect.Type) (bound, bool) {
+	if text == "" {
+		return bound{}, true
+	}
+	if t == durationType {
+		d, err := time.ParseDuration(text)
+		return bound{true, float64(d)}, err == nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	return bound{true, v}, err == nil
+}
+
+func deref(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
+}
+
+// leaf returns the type of the values that a field holds, however deep in
+// pointers, lists and maps.
+func leaf(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	return t
+}
+
+func isInteger(t reflect.Type) bool {
+	return t != durationType && t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64
+}
+
+// supported reports whether Decode can fill a type.
+func supported(t reflect.Type) bool {
+	if t == nodeType || t == anyType {
+		return true
+	}
+	switch t.Kind() {
+	case reflect.String, reflect.Bool, reflect.Float32, reflect.Float64, reflect.Struct:
+		return true
+	case reflect.Pointer:
+		return t.Elem().Kind() != reflect.Pointer && supported(t.Elem())
+	case reflect.Slice:
+		return supported(t.Elem())
+	case reflect.Map:
+		return t.Key().Kind() == reflect.String && supported(t.Elem())
+	}
+	return t == durationType || isInteger(t)
+}

@@ -1,0 +1,452 @@
+package document
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// depthLimit is how many brackets may be open at once.
+const depthLimit = 200
+
+// jsonParser reads a document in one pass. Small slips (a comma too many or too
+// few, a word without quotes) are reported and passed over; where the nesting
+// is no longer known, reading ends.
+type jsonParser struct {
+	d     *Document
+	src   []byte
+	pos   int
+	depth int
+	env   Lookup
+	r     *Report
+	lost  bool // the nesting is unknown: unwind
+}
+
+func parseJSON(d *Document, env Lookup, r *Report) Node {
+	p := &jsonParser{d: d, src: d.src, env: env, r: r}
+	d.entries = make([]entry, 0, guess(d.src))
+	p.space()
+	if p.pos == len(p.src) && !p.lost {
+		p.errorf(p.pos, "the document is empty")
+		return Node{}
+	}
+	p.value(0, entry{})
+	p.space()
+	if !p.lost && p.pos < len(p.src) {
+		p.errorf(p.pos, "text after the end of the document")
+	}
+	if p.lost {
+		return Node{}
+	}
+	return Node{d: d}
+}
+
+// guess returns how many values a JSON document has at most, but for strings
+// that hold commas or brackets; bounded for files that are all commas.
+func guess(src []byte) int {
+	count := 1 + bytes.Count(src, []byte{','}) + bytes.Count(src, []byte{'{'}) + bytes.Count(src, []byte{'['})
+	return min(count, 16+len(src)/8)
+}
+
+func (p *jsonParser) errorf(at int, format string, args ...any) {
+	pos := p.d.position(uint32(at))
+	p.r.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf(format, args...)})
+}
+
+// fatalf reports what makes the rest unreadable.
+func (p *jsonParser) fatalf(at int, format string, args ...any) {
+	if !p.lost {
+		p.errorf(at, format, args...)
+	}
+	p.lost = true
+	p.pos = len(p.src)
+}
+
+// peek returns the next byte, 0 at the end.
+func (p *jsonParser) peek() byte {
+	if p.pos < len(p.src) {
+		return p.src[p.pos]
+	}
+	return 0
+}
+
+// space passes over white space and comments.
+func (p *jsonParser) space() {
+	for p.pos < len(p.src) {
+		switch p.src[p.pos] {
+		case ' ', '\t', '\n', '\r':
+			p.pos++
+		case '/':
+			if !p.comment() {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// comment passes over one comment; false if there is none.
+func (p *jsonParser) comment() bool {
+	rest := p.src[p.pos:]
+	switch {
+	case bytes.HasPrefix(rest, []byte("//")):
+		if end := bytes.IndexByte(rest, '\n'); end >= 0 {
+			p.pos += end + 1
+		} else {
+			p.pos = len(p.src)
+		}
+	case bytes.HasPrefix(rest, []byte("/*")):
+		end := bytes.Index(rest[2:], []byte("*/"))
+		if end < 0 {
+			p.fatalf(p.pos, "a comment that does not end")
+			return true
+		}
+		p.pos += end + 4
+	default:
+		return false
+	}
+	return true
+}
+
+// value reads one value; e carries its key.
+func (p *jsonParser) value(parent uint32, e entry) {
+	e.at = uint32(p.pos)
+	switch c := p.peek(); {
+	case c == '{' || c == '[':
+		p.container(parent, e, c)
+	case c == '"':
+		p.stringValue(parent, e)
+	case c == '-' || c >= '0' && c <= '9':
+		p.numberValue(parent, e)
+	default:
+		p.wordValue(parent, e)
+	}
+}
+
+// container reads an object or a list.
+func (p *jsonParser) container(parent uint32, e entry, bracket byte) {
+	e.kind = Array
+	closing := byte(']')
+	if bracket == '{' {
+		e.kind, closing = Object, '}'
+	}
+	if p.depth++; p.depth > depthLimit {
+		p.fatalf(p.pos, "more than %d brackets inside each other", depthLimit)
+		return
+	}
+	opened := p.pos
+	self := p.d.open(parent, e)
+	p.pos++
+	p.elements(self, e.kind, opened, closing)
+	p.depth--
+	p.d.close(self)
+	if e.kind == Object && !p.lost {
+		p.d.checkDuplicates(self, p.r)
+	}
+}
+
+// elements reads what stands between the brackets, and the closing one.
+func (p *jsonParser) elements(self uint32, kind Kind, opened int, closing byte) {
+	comma := true // a value may follow
+	for {
+		p.space()
+		switch c := p.peek(); {
+		case p.lost:
+			return
+		case p.pos >= len(p.src):
+			at := p.d.position(uint32(opened))
+			p.fatalf(p.pos, "the document ends inside the %q of line %d", p.src[opened], at.Line)
+			return
+		case c == closing:
+			p.pos++
+			return
+		case c == '}' || c == ']':
+			at := p.d.position(uint32(opened))
+			p.fatalf(p.pos, "%q does not close the %q of line %d", c, p.src[opened], at.Line)
+			return
+		case c == ',':
+			if comma {
+				p.errorf(p.pos, "a comma without a value before it")
+			}
+			comma = true
+			p.pos++
+			continue
+		}
+		if !comma {
+			p.errorf(p.pos, "a comma is missing before this")
+		}
+		comma = false
+		if kind == Object {
+			p.member(self)
+		} else {
+			p.value(self, entry{})
+		}
+	}
+}
+
+// member reads a key, a colon and a value.
+func (p *jsonParser) member(self uint32) {
+	e := entry{flags: flagKeyed, key: uint32(p.pos)}
+	if p.peek() == '"' {
+		e.key++
+		text, decoded, _ := p.scanString()
+		if e.keyLen = uint32(len(text)); decoded {
+			e.keyLen = p.d.keep(string(text))
+			e.flags |= flagKeyText
+		}
+	} else {
+		word := p.word()
+		if len(word) == 0 {
+			p.fatalf(p.pos, "found %q, expected a key in double quotes", rune(p.peek()))
+			return
+		}
+		p.errorf(int(e.key), "the key %s needs double quotes", word)
+		e.keyLen = uint32(len(word))
+	}
+	p.space()
+	if p.peek() != ':' {
+		if p.lost || p.pos >= len(p.src) {
+			p.fatalf(p.pos, "the document ends after a key")
+			return
+		}
+		p.errorf(p.pos, "a colon is missing after the key")
+	} else {
+		p.pos++
+	}
+	p.space()
+	if c := p.peek(); c == '}' || c == ',' {
+		p.errorf(p.pos, "a value is missing after the colon")
+		e.at = uint32(p.pos)
+		p.d.open(self, e)
+		return
+	}
+	p.value(self, e)
+}
+
+func (p *jsonParser) stringValue(parent uint32, e entry) {
+	e.kind = String
+	text, decoded, dollar := p.scanString()
+	if p.lost {
+		return
+	}
+	e.size, e.flags = uint32(len(text)), e.flags|flagQuoted
+	switch {
+	case dollar && bytes.Contains(text, []byte("${")):
+		p.d.openExpanded(parent, e, string(text), p.env, p.r)
+		return
+	case decoded:
+		e.size, e.flags = p.d.keep(string(text)), e.flags|flagText
+	}
+	p.d.open(parent, e)
+}
+
+// openExpanded appends a string with its variables expanded. One that cannot be
+// is reported and its value is Invalid.
+func (d *Document) openExpanded(parent uint32, e entry, written string, env Lookup, r *Report) {
+	text, problem := expand(written, env)
+	e.size = d.keep(text, written)
+	e.flags |= flagText | flagExpanded
+	self := d.open(parent, e)
+	if problem != "" {
+		r.Errorf(Node{d, self}, "%s", problem)
+		d.entries[self].kind = Invalid
+	}
+}
+
+// scanString reads a string in double quotes. The text is a view of the source
+// unless escapes were decoded. dollar: it holds a "$".
+func (p *jsonParser) scanString() (text []byte, decoded, dollar bool) {
+	start := p.pos + 1
+	for i := start; i < len(p.src); i++ {
+		switch c := p.src[i]; {
+		case c == '"':
+			p.pos = i + 1
+			return p.src[start:i], false, dollar
+		case c == '\\':
+			text, dollar = p.unescape(start, i, dollar)
+			return text, true, dollar
+		case c == '\n':
+			p.fatalf(start-1, "the string does not end in its line")
+			return nil, false, false
+		case c < ' ':
+			p.errorf(i, "a control character in a string: write \\u%04x", c)
+		case c == '$':
+			dollar = true
+		}
+	}
+	p.fatalf(start-1, "the string does not end")
+	return nil, false, false
+}
+
+// unescape reads the rest of a string whose first escape is at i.
+func (p *jsonParser) unescape(start, i int, dollar bool) ([]byte, bool) {
+	text := append([]byte(nil), p.src[start:i]...)
+	for i < len(p.src) {
+		c := p.src[i]
+		switch {
+		case c == '"':
+			p.pos = i + 1
+			return text, dollar
+		case c == '\n':
+			p.fatalf(start-1, "the string does not end in its line")
+			return nil, false
+		case c == '\\':
+			var n int
+			text, n = p.escape(text, i)
+			i += n
+			continue
+		case c < ' ':
+			p.errorf(i, "a control character in a string: write \\u%04x", c)
+		case c == '$':
+			dollar = true
+		}
+		text = append(text, c)
+		i++
+	}
+	p.fatalf(start-1, "the string does not end")
+	return nil, false
+}
+
+// escape appends what the escape at i stands for and returns its length.
+func (p *jsonParser) escape(text []byte, i int) ([]byte, int) {
+	rest := p.src[i:]
+	if len(rest) < 2 {
+		return text, len(rest)
+	}
+	switch c := rest[1]; c {
+	case '"', '\\', '/':
+		return append(text, c), 2
+	case 'b':
+		return append(text, '\b'), 2
+	case 'f':
+		return append(text, '\f'), 2
+	case 'n':
+		return append(text, '\n'), 2
+	case 'r':
+		return append(text, '\r'), 2
+	case 't':
+		return append(text, '\t'), 2
+	case 'u':
+		return p.escapeUnicode(text, i)
+	}
+	p.errorf(i, "unknown escape \\%c; a backslash is written \\\\", rest[1])
+	return append(text, '\\'), 1
+}
+
+// escapeUnicode appends the code point of the \u escape at i, which may be a
+// pair of surrogates, and returns its length.
+func (p *jsonParser) escapeUnicode(text []byte, i int) ([]byte, int) {
+	rest := p.src[i:]
+	first, ok := hex4(rest[2:])
+	if !ok {
+		p.errorf(i, "\\u needs four hexadecimal digits")
+		return append(text, '\\'), 1
+	}
+	if !utf16.IsSurrogate(first) {
+		return utf8.AppendRune(text, first), 6
+	}
+	if len(rest) > 8 && rest[6] == '\\' && rest[7] == 'u' {
+		if second, ok := hex4(rest[8:]); ok && utf16.DecodeRune(first, second) != utf8.RuneError {
+			return utf8.AppendRune(text, utf16.DecodeRune(first, second)), 12
+		}
+	}
+	p.errorf(i, "half of a surrogate pair")
+	return utf8.AppendRune(text, utf8.RuneError), 6
+}
+
+func hex4(b []byte) (rune, bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(string(b[:4]), 16, 16)
+	return rune(v), err == nil
+}
+
+// numberValue reads a number (RFC 8259 section 6).
+func (p *jsonParser) numberValue(parent uint32, e entry) {
+	start := p.pos
+	for p.pos < len(p.src) && wordByte(p.src[p.pos]) {
+		p.pos++
+	}
+	text := p.src[start:p.pos]
+	e.kind, e.size = Number, uint32(len(text))
+	if !validNumber(text) {
+		p.errorf(start, "%q is not a number", text)
+		e.kind = Invalid
+	}
+	p.d.open(parent, e)
+}
+
+// wordValue reads true, false and null, and reports anything else.
+func (p *jsonParser) wordValue(parent uint32, e entry) {
+	start := p.pos
+	text := p.word()
+	e.size = uint32(len(text))
+	switch string(text) {
+	case "true", "false":
+		e.kind = Bool
+	case "null":
+		e.kind = Null
+	case "":
+		if start == len(p.src) {
+			p.fatalf(start, "the document ends where a value is expected")
+			return
+		}
+		p.fatalf(start, "found %q, expected a value", rune(p.peek()))
+		return
+	default:
+		p.errorf(start, "found %s, expected a value; strings need double quotes", text)
+	}
+	p.d.open(parent, e)
+}
+
+// word passes over a run of letters, digits and the like.
+func (p *jsonParser) word() []byte {
+	start := p.pos
+	for p.pos < len(p.src) && wordByte(p.src[p.pos]) {
+		p.pos++
+	}
+	return p.src[start:p.pos]
+}
+
+func wordByte(c byte) bool {
+	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' ||
+		c == '_' || c == '-' || c == '+' || c == '.' || c == '$' || c >= utf8.RuneSelf
+}
+
+// validNumber checks the grammar of RFC 8259 section 6.
+func validNumber(b []byte) bool {
+	if len(b) > 0 && b[0] == '-' {
+		b = b[1:]
+	}
+	digits := func() bool {
+		n := 0
+		for n < len(b) && b[n] >= '0' && b[n] <= '9' {
+			n++
+		}
+		b = b[n:]
+		return n > 0
+	}
+	if len(b) > 1 && b[0] == '0' && b[1] >= '0' && b[1] <= '9' || !digits() {
+		return false
+	}
+	if len(b) > 0 && b[0] == '.' {
+		b = b[1:]
+		if !digits() {
+			return false
+		}
+	}
+	if len(b) > 0 && b[0]|0x20 == 'e' {
+		b = b[1:]
+		if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
+			b = b[1:]
+		}
+		if !digits() {
+			return false
+		}
+	}
+	return len(b) == 0
+}

@@ -1,0 +1,136 @@
+package document
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Section is one configuration struct in a tree of them.
+type Section struct {
+	Path string // "servers[].listeners[]"; "" for the root
+	Type reflect.Type
+	Keys []Key
+}
+
+// Sections returns the struct of a prototype and those inside it, each type once
+// and where it is met first, in the order in which a document would hold them.
+// Variants are sections of their own: "….filters[].config (proxy)".
+func Sections(path string, prototype any, variants Variants) []Section {
+	s := &sections{variants: variants, seen: map[reflect.Type]bool{}}
+	s.add(path, leaf(reflect.TypeOf(prototype)))
+	return s.list
+}
+
+type sections struct {
+	variants Variants
+	seen     map[reflect.Type]bool
+	list     []Section
+}
+
+func (s *sections) add(path string, t reflect.Type) {
+	if s.seen[t] {
+		return
+	}
+	s.seen[t] = true
+	keys := compile(t).keys
+	s.list = append(s.list, Section{path, t, keys})
+	for i := range keys {
+		k := &keys[i]
+		inner := strings.TrimPrefix(path+"."+k.Name+brackets(k.Type), ".")
+		switch base := leaf(k.Type); {
+		case base == nodeType:
+			for _, v := range s.variants[k.Variant] {
+				if v.Prototype != nil {
+					s.add(inner+" ("+v.Name+")", leaf(reflect.TypeOf(v.Prototype)))
+				}
+			}
+		case base.Kind() == reflect.Struct:
+			s.add(inner, base)
+		}
+	}
+}
+
+// brackets returns what leads from a field to its elements.
+func brackets(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return brackets(t.Elem())
+	case reflect.Slice:
+		return "[]" + brackets(t.Elem())
+	case reflect.Map:
+		return ".*" + brackets(t.Elem())
+	}
+	return ""
+}
+
+// Markdown returns a heading of the given level and a table for each section:
+// every key with its meaning, its kind, unit and bounds, its default, and an
+// example.
+func Markdown(level int, title string, prototype any, variants Variants) string {
+	var b strings.Builder
+	for _, section := range Sections("", prototype, variants) {
+		name := title
+		if section.Path != "" {
+			name = "`" + section.Path + "`"
+		}
+		fmt.Fprintf(&b, "%s %s\n\n| key | meaning | value | default | example |\n|---|---|---|---|---|\n",
+			strings.Repeat("#", level), name)
+		for i := range section.Keys {
+			b.WriteString(row(&section.Keys[i]))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func row(k *Key) string {
+	name := "`" + k.Name + "`"
+	for _, alias := range k.Aliases {
+		name += ", `" + alias + "`"
+	}
+	meaning := k.Doc
+	if k.Since != "" {
+		meaning += " (since " + k.Since + ")"
+	}
+	switch {
+	case k.NoEffect:
+		meaning += " **Accepted, no effect.**"
+	case k.Unbuilt:
+		meaning += " *Not supported yet.*"
+	case k.Required:
+		meaning += " **Required.**"
+	}
+	if k.Secret {
+		meaning += " Never printed."
+	}
+	return "| " + name + " | " + cell(meaning) + " | " + cell(kindOf(k)) + " | " + code(k.Default) + " | " + code(k.Example) + " |\n"
+}
+
+// kindOf says what a key takes, for a table.
+func kindOf(k *Key) string {
+	base, list := deref(k.Type), ""
+	switch {
+	case base.Kind() == reflect.Slice:
+		base, list = deref(base.Elem()), "list: "
+	case base.Kind() == reflect.Map:
+		base, list = deref(base.Elem()), "object, each member: "
+	}
+	text := list + strings.TrimPrefix(strings.TrimPrefix(k.expected(base), "a "), "an ")
+	if k.Unit != "" && !k.bytes {
+		text += ", " + k.Unit
+	}
+	if k.Numeral {
+		text += ", also as a string"
+	}
+	return text
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
+
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + cell(text) + "`"
+}

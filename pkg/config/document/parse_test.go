@@ -1,0 +1,332 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tailscale/hujson"
+)
+
+// parse reads a document whose environment is HOME=/home/weft and EMPTY="".
+func parse(name, text string) (Node, Diagnostics) {
+	env := func(name string) (string, bool) {
+		value, set := map[string]string{"HOME": "/home/weft", "EMPTY": "", "PORT": "9901"}[name]
+		return value, set
+	}
+	var r Report
+	n := Parse(name, []byte(text), Options{Env: env}, &r)
+	return n, r.Diagnostics()
+}
+
+// mustParse fails the test on any diagnostic.
+func mustParse(t *testing.T, name, text string) Node {
+	t.Helper()
+	n, diags := parse(name, text)
+	if len(diags) > 0 {
+		t.Fatalf("Parse(%s) reports\n%v", name, diags)
+	}
+	return n
+}
+
+func TestEveryFormatMakesTheSameTree(t *testing.T) {
+	want := map[string]any{
+		"name": "a", "weight": int64(3), "share": 0.25, "on": true, "none": nil,
+		"list": []any{int64(1), "zwei", []any{}, map[string]any{}},
+		"deep": map[string]any{"a.b": "x y\n\"z\" ä 😀"},
+	}
+	cases := map[string]string{
+		"plain.json": `{"name":"a","weight":3,"share":0.25,"on":true,"none":null,
+			"list":[1,"zwei",[],{}],"deep":{"a.b":"x y\n\"z\" ä \ud83d\ude00"}}`,
+		"comments.json": `// head
+			{"name":"a", /* inline */ "weight":3,"share":25e-2,"on":true,"none":null,
+			"list":[1,"zwei",[],{},], // trailing
+			"deep":{"\u0061.b":"x y\u000a\"z\" \u00e4 😀",},
+			} // end`,
+		"block.yaml":  "name: a\nweight: 3\nshare: 0.25\non: true\nnone:\nlist:\n- 1\n- zwei\n- []\n- {}\ndeep:\n  a.b: |-\n    x y\n    \"z\" ä 😀\n",
+		"flow.yml":    "{name: 'a', weight: 0x3, share: .25, on: True, none: ~, list: [1, zwei, [], {}], deep: {\"a.b\": \"x y\\n\\\"z\\\" ä 😀\"}}",
+		"sniffed":     `{"name":"a","weight":3,"share":0.25,"on":true,"none":null,"list":[1,"zwei",[],{}],"deep":{"a.b":"x y\n\"z\" ä 😀"}}`,
+		"sniffedtoo":  "# comment\nname: a\nweight: 3\nshare: 0.25\non: true\nnone: null\nlist: [1, zwei, [], {}]\ndeep: {a.b: \"x y\\n\\\"z\\\" ä 😀\"}\n",
+		"merged.yaml": "deep: &d {a.b: \"x y\\n\\\"z\\\" ä 😀\"}\n<<: {name: a, weight: 3, on: true}\nshare: 0.25\nnone: null\nlist: [1, zwei, [], {}]\n",
+		"bom.json":    "\ufeff" + `{"name":"a","weight":3,"share":0.25,"on":true,"none":null,"list":[1,"zwei",[],{}],"deep":{"a.b":"x y\n\"z\" ä 😀"}}`,
+	}
+	for name, text := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := mustParse(t, name, text).Value()
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("Value() differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestProblemsOfSyntaxSayWhereAndWhat(t *testing.T) {
+	cases := map[string]struct{ name, text, want string }{
+		"nothing":              {"a.json", " // only this\n", `a.json:2:1: the document is empty`},
+		"nothing in yaml":      {"a.yaml", "", `a.yaml:1:1: the document is empty`},
+		"missing comma":        {"a.json", "{\"a\": 1\n \"b\": 2}", `a.json:2:2: a comma is missing before this`},
+		"comma too many":       {"a.json", `[1,,2]`, `a.json:1:4: a comma without a value before it`},
+		"missing colon":        {"a.json", `{"a" 1}`, `a.json:1:6: a colon is missing after the key`},
+		"missing value":        {"a.json", `{"a": }`, `a.json:1:7: a value is missing after the colon`},
+		"bare key":             {"a.json", `{a: 1}`, `a.json:1:2: the key a needs double quotes`},
+		"bare word":            {"a.json", `{"a": debug}`, `a.json:1:7: found debug, expected a value; strings need double quotes`},
+		"single quotes":        {"a.json", `{"a": 'x'}`, `a.json:1:7: found '\'', expected a value`},
+		"wrong bracket":        {"a.json", "{\"a\": [1\n}", `a.json:2:1: '}' does not close the '[' of line 1`},
+		"open object":          {"a.json", `{"a": 1`, `a.json:1:8: the document ends inside the '{' of line 1`},
+		"no value at all":      {"a.json", `{"a":`, `a.json:1:6: the document ends where a value is expected`},
+		"ends after key":       {"a.json", `{"a"`, `a.json:1:5: the document ends after a key`},
+		"open string":          {"a.json", "{\"a\": \"x\n\"}", `a.json:1:7: the string does not end in its line`},
+		"open string with \\":  {"a.json", `["\n`, `a.json:1:2: the string does not end`},
+		"open comment":         {"a.json", `{} /* x`, `a.json:1:4: a comment that does not end`},
+		"trailing text":        {"a.json", `{} {}`, `a.json:1:4: text after the end of the document`},
+		"leading zero":         {"a.json", `[012]`, `a.json:1:2: "012" is not a number`},
+		"number with letters":  {"a.json", `[10s]`, `a.json:1:2: "10s" is not a number`},
+		"unknown escape":       {"a.json", `["a\d"]`, `a.json:1:4: unknown escape \d; a backslash is written \\`},
+		"half a surrogate":     {"a.json", `["\ud83d"]`, `a.json:1:3: half of a surrogate pair`},
+		"bad \\u":              {"a.json", `["\u12"]`, `a.json:1:3: \u needs four hexadecimal digits`},
+		"tab in a string":      {"a.json", "[\"a\tb\"]", `a.json:1:4: a control character in a string: write \u0009`},
+		"not UTF-8":            {"a.json", "[\"a\xff\"]", `a.json:1:4: this byte is not UTF-8`},
+		"column in characters": {"a.json", `["äöü", x]`, `a.json:1:9: found x, expected a value; strings need double quotes`},
+		"duplicate key":        {"a.json", "{\"a\": {\"b\": 1,\n \"b\": 2}}", `a.json:2:2: a.b: duplicate key "b": it was written first in line 1`},
+		"duplicate key in yaml": {"a.yaml", "a:\n  b: 1\n  \"b\": 2\n",
+			`a.yaml:3:3: a.b: duplicate key "b": it was written first in line 2`},
+		"unset variable": {"a.json", `{"a": "${NOPE}"}`,
+			`a.json:1:7: a: the environment variable NOPE is not set; "${NOPE:-…}" would give it a default`},
+		"open variable":        {"a.json", `["${HOME"]`, `a.json:1:2: [0]: "${" without "}": write "$${" for a literal "${"`},
+		"strange variable":     {"a.yaml", `a: "${2,3}"`, `a.yaml:1:4: a: "${2,3}" names no environment variable: write "$${" for a literal "${"`},
+		"yaml syntax":          {"a.yaml", "a: [1\nb: 2\n", `a.yaml:1:1: did not find expected ',' or ']'`},
+		"yaml second document": {"a.yaml", "a: 1\n---\nb: 2\n", `a.yaml:2:1: a second document: a file holds one`},
+		"yaml complex key":     {"a.yaml", "? [1]\n: 2\n", `a.yaml:1:3: a key that is no string`},
+		"yaml tag":             {"a.yaml", "a: !thing 2\n", `a.yaml:1:4: the tag !thing is not known here`},
+		"yaml infinity":        {"a.yaml", "a: .inf\n", `a.yaml:1:4: ".inf" is not a number`},
+		"yaml circle":          {"a.yaml", "a: &x [*x]\n", `a.yaml:1:8: the alias *x contains itself`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, diags := parse(c.name, c.text)
+			if got := diags.Error(); got != c.want {
+				t.Errorf("Parse(%q) reports\n\t%s\nwant\n\t%s", c.text, got, c.want)
+			}
+		})
+	}
+}
+
+func TestSlipsDoNotHideEachOther(t *testing.T) {
+	n, diags := parse("a.json", `{"a": 1 "b": x, c: "${NOPE}", "d": [1,,2], "d": 3}`)
+	if len(diags) != 6 {
+		t.Errorf("Parse reports %d problems, want 6:\n%v", len(diags), diags)
+	}
+	if got := n.Get("d").Len(); got != 2 {
+		t.Errorf("Len of the list between the slips = %d, want 2", got)
+	}
+}
+
+func TestNestingIsBounded(t *testing.T) {
+	for _, name := range []string{"a.json", "a.yaml"} {
+		_, diags := parse(name, strings.Repeat("[", 100_000))
+		if !diags.Failed() {
+			t.Errorf("Parse(%s) of 100,000 open brackets reports nothing", name)
+		}
+	}
+}
+
+func TestAliasesCannotFillTheMemory(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n")
+	for i := 1; i < 10; i++ {
+		b.WriteString("a" + strconv.Itoa(i) + ": &a" + strconv.Itoa(i) + " [")
+		b.WriteString(strings.Repeat("*a"+strconv.Itoa(i-1)+",", 10) + "]\n")
+	}
+	_, diags := parse("bomb.yaml", b.String())
+	if !diags.Failed() || !strings.Contains(diags.Error(), "aliases make more than") {
+		t.Errorf("Parse of aliases of aliases reports %v", diags)
+	}
+}
+
+func TestVariablesAreExpanded(t *testing.T) {
+	cases := map[string]string{
+		`${HOME}`:             `/home/weft`,
+		`${HOME}/${HOME}.log`: `/home/weft//home/weft.log`,
+		`${NOPE:-x}`:          `x`,
+		`${NOPE:-}`:           ``,
+		`${EMPTY}`:            ``,
+		`${EMPTY:-full}`:      `full`,
+		`$${HOME}`:            `${HOME}`,
+		`a$${b}c${HOME}`:      `a${b}c/home/weft`,
+		`$HOME and $1`:        `$HOME and $1`,
+		`^/a$`:                `^/a$`,
+	}
+	for text, want := range cases {
+		for _, name := range []string{"a.json", "a.yaml"} {
+			n := mustParse(t, name, `{"v": "`+text+`"}`)
+			if got := n.Get("v").Text(); got != want {
+				t.Errorf("%s: %q becomes %q, want %q", name, text, got, want)
+			}
+		}
+	}
+}
+
+func TestPathsAndPositionsPointAtTheValue(t *testing.T) {
+	n := mustParse(t, "dir/a.json", "{\n  \"servers\": [\n    {},\n    {\"mosn.lb\": {\"Ä\": [0, true]}}\n  ]\n}")
+	value := n.Get("servers").Value()
+	if value == nil {
+		t.Fatal("no servers")
+	}
+	var last Node
+	for server := range n.Get("SERVERS").All() {
+		last = server
+	}
+	inner := last.Get("mosn.lb").Get("Ä")
+	for element := range inner.All() {
+		last = element
+	}
+	if got, want := last.Path(), `servers[1]["mosn.lb"]["Ä"][1]`; got != want {
+		t.Errorf("Path() = %s, want %s", got, want)
+	}
+	if got, want := last.Position(), (Position{"dir/a.json", 4, 27}); got != want {
+		t.Errorf("Position() = %v, want %v", got, want)
+	}
+	if got, want := inner.KeyPosition(), (Position{"dir/a.json", 4, 18}); got != want {
+		t.Errorf("KeyPosition() = %v, want %v", got, want)
+	}
+	if got := (Node{}).Position(); got != (Position{}) {
+		t.Errorf("Position() of an absent node = %v", got)
+	}
+}
+
+func TestOffIsWhatAsksForNothing(t *testing.T) {
+	cases := map[string]bool{
+		`null`: true, `false`: true, `0`: true, `0.0`: true, `""`: true, `"0s"`: true, `{}`: true, `[]`: true,
+		`{"enable": false, "x": 1}`: true, `{"status": false, "ca": "x"}`: true, `{"a": {"b": []}, "c": 0}`: true, `[{}]`: true,
+		`true`: false, `1`: false, `"x"`: false, `{"a": {"b": [1]}}`: false, `{"enable": true}`: false, `[{"x": "y"}]`: false,
+	}
+	for text, want := range cases {
+		if got := mustParse(t, "a.json", text).Off(); got != want {
+			t.Errorf("Off(%s) = %v, want %v", text, got, want)
+		}
+	}
+	if !(Node{}).Off() {
+		t.Error("Off() of an absent node = false")
+	}
+}
+
+// FuzzParseJSON holds what is accepted against hujson and encoding/json.
+func FuzzParseJSON(f *testing.F) {
+	for _, seed := range []string{
+		`{"a": [1, 2.5e-3, true, null, "x\u00e4\ud83d\ude00"], /* c */ "b": {"c": {},},} // end`,
+		`[01]`, `{"a":1,"a":2}`, `["\ud83d"]`, "\"\xff\"", `{a: b}`, `{"a" 1 "b"}`, `[,]`, `"${HOME}"`, `-`, `1.`, `{"a":`, `/`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var r Report
+		n := Parse("fuzz.json", data, Options{}, &r)
+		if bytes.Contains(data, []byte("${")) || bytes.HasPrefix(data, []byte("\ufeff")) {
+			return // ours alone
+		}
+		standard, err := hujson.Standardize(append(bytes.Clone(data), '\n')) // a last line comment needs its end
+		if r.Errors() == 0 && err != nil {
+			t.Fatalf("Parse accepts %q, hujson says %v", data, err)
+		}
+		if r.Errors() > 0 {
+			if err == nil && !ours(r.Diagnostics()) {
+				t.Fatalf("hujson accepts %q, Parse says %v", data, r.Diagnostics())
+			}
+			return
+		}
+		var want any
+		d := json.NewDecoder(bytes.NewReader(standard))
+		d.UseNumber()
+		if err := d.Decode(&want); err != nil {
+			t.Fatalf("encoding/json refuses %q: %v", standard, err)
+		}
+		if diff := cmp.Diff(numbers(want), n.Value()); diff != "" {
+			t.Fatalf("Value() of %q differs (-want +got):\n%s", data, diff)
+		}
+	})
+}
+
+// ours reports whether all problems are of a kind that hujson does not look for.
+func ours(diags Diagnostics) bool {
+	for _, d := range diags {
+		text := d.Error()
+		if !strings.Contains(text, "duplicate key") && !strings.Contains(text, "UTF-8") &&
+			!strings.Contains(text, "surrogate") && !strings.Contains(text, "brackets inside") {
+			return false
+		}
+	}
+	return true
+}
+
+// numbers makes the numbers of encoding/json those of Value.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		return number(string(v))
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = numbers(v[key])
+		}
+	}
+	return v
+}
+
+// FuzzParseYAML holds that any bytes give a tree or a diagnostic, and that the
+// tree can be walked.
+func FuzzParseYAML(f *testing.F) {
+	for _, seed := range []string{
+		"a: &x {b: 1}\nc: *x\n<<: *x\n", "- 1\n- [a, b]\n", "a: |\n  x\n  y\n", "? a\n: b\n", "a: !!int x", "a: ${X:-1}", "\t", "%", "a: 'it''s'",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var r Report
+		n := Parse("fuzz.yaml", data, Options{}, &r)
+		if n.d == nil && r.Errors() == 0 {
+			t.Fatalf("Parse(%q) gives neither a tree nor a problem", data)
+		}
+		if n.d == nil {
+			return
+		}
+		walk(t, n)
+		if r.Errors() == 0 {
+			var again Report
+			printed := Redact(n)
+			m := Parse("fuzz.json", printed, Options{Format: JSON}, &again)
+			if again.Errors() > 0 {
+				if strings.Contains(string(printed), "${") {
+					return
+				}
+				t.Fatalf("Redact makes %q of %q: %v", printed, data, again.Diagnostics())
+			}
+			walk(t, m)
+		}
+	})
+}
+
+func walk(t *testing.T, n Node) {
+	t.Helper()
+	if p := n.Position(); p.Line < 1 || p.Column < 1 {
+		t.Fatalf("Position() = %v", p)
+	}
+	if n.Kind() == Number {
+		if f, err := strconv.ParseFloat(n.Text(), 64); err != nil && !math.IsInf(f, 0) {
+			t.Fatalf("a number reads %q", n.Text())
+		}
+	}
+	if n.Kind() == String && !utf8.ValidString(n.Text()) {
+		t.Fatalf("a string reads %q", n.Text())
+	}
+	for member := range n.All() {
+		walk(t, member)
+	}
+}

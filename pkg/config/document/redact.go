@@ -1,0 +1,82 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// Redacted is what is printed in place of a secret.
+const Redacted = "[redacted]"
+
+// hide marks a value as secret.
+func (n Node) hide() {
+	if n.d != nil {
+		n.entry().flags |= flagSecret
+	}
+}
+
+// Redact prints a document as indented JSON, without its comments and without
+// what is secret: the values that were decoded into a field tagged secret, and
+// private keys wherever they stand. Variables are printed as they were written,
+// ${NAME}, not as their values.
+func Redact(n Node) []byte {
+	return append(appendRedacted(nil, n, 0), '\n')
+}
+
+func appendRedacted(dst []byte, n Node, depth int) []byte {
+	if n.d != nil && n.entry().flags&flagSecret != 0 && n.Exists() {
+		return appendString(dst, Redacted)
+	}
+	switch n.Kind() {
+	case Object:
+		return appendMembers(dst, n, depth, '{', '}')
+	case Array:
+		return appendMembers(dst, n, depth, '[', ']')
+	case Bool, Number:
+		return append(dst, n.Text()...)
+	case String:
+		text := n.written()
+		if looksSecret(text) || looksSecret(n.Text()) {
+			text = Redacted
+		}
+		return appendString(dst, text)
+	case Invalid, Null:
+	}
+	return append(dst, "null"...)
+}
+
+func appendMembers(dst []byte, n Node, depth int, opening, closing byte) []byte {
+	dst = append(dst, opening)
+	empty := true
+	for member := range n.All() {
+		if !empty {
+			dst = append(dst, ',')
+		}
+		empty = false
+		dst = appendIndent(dst, depth+1)
+		if opening == '{' {
+			dst = append(appendString(dst, member.Key()), ": "...)
+		}
+		dst = appendRedacted(dst, member, depth+1)
+	}
+	if !empty {
+		dst = appendIndent(dst, depth)
+	}
+	return append(dst, closing)
+}
+
+func appendIndent(dst []byte, depth int) []byte {
+	return append(append(dst, '\n'), strings.Repeat("  ", depth)...)
+}
+
+// appendString appends a JSON string; "<", ">" and "&" stay readable.
+func appendString(dst []byte, s string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(s); err != nil {
+		panic("document: a string that cannot be JSON: " + err.Error())
+	}
+	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte{'\n'})...)
+}

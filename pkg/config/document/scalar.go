@@ -1,0 +1,231 @@
+package document
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// scalar fills a string, boolean, number or duration.
+func (d *Decoder) scalar(n Node, v reflect.Value, k *Key) {
+	var problem string
+	switch kind := n.Kind(); {
+	case kind == Object || kind == Array:
+		problem = k.expected(v.Type())
+	case kind != String:
+		problem = k.setLiteral(v, kind, n.Text())
+	case v.Kind() == reflect.String || v.Type() == durationType || k.bytes || k.Numeral || len(k.Words) > 0 ||
+		n.entry().flags&flagExpanded != 0:
+		problem = k.setText(v, n.Text())
+	default:
+		problem = k.expected(v.Type())
+	}
+	if problem == "" {
+		return
+	}
+	if len(k.Words) > 0 && n.Kind() == String && v.Kind() == reflect.String {
+		d.report.at(n, n.Position(), Diagnostic{
+			Found: n.Found(), Expected: problem, Near: Near(n.Text(), k.wordList()),
+		})
+		return
+	}
+	d.report.Expect(n, problem)
+}
+
+// setLiteral fills v from a number or boolean as JSON spells it. It returns what
+// was expected, "" if all is well.
+func (k *Key) setLiteral(v reflect.Value, kind Kind, text string) string {
+	boolean := v.Kind() == reflect.Bool
+	number := isInteger(v.Type()) || v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
+	if boolean && kind == Bool || number && kind == Number {
+		return k.setText(v, text)
+	}
+	return k.expected(v.Type())
+}
+
+// setText fills v, which may be a pointer, from text: a default, a string that
+// stands for a value, or a literal. It returns what was expected, "" if all is
+// well.
+func (k *Key) setText(v reflect.Value, text string) string {
+	if v.Kind() == reflect.Pointer {
+		target := reflect.New(v.Type().Elem())
+		problem := k.setText(target.Elem(), text)
+		v.Set(target)
+		return problem
+	}
+	ok := false
+	switch t := v.Type(); {
+	case t == durationType:
+		ok = k.setDuration(v, text)
+	case t.Kind() == reflect.String:
+		ok = k.setString(v, text)
+	case t.Kind() == reflect.Bool:
+		ok = text == "true" || text == "false"
+		v.SetBool(text == "true")
+	case isInteger(t):
+		ok = k.setInteger(v, text)
+	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
+		f, err := strconv.ParseFloat(text, 64)
+		ok = err == nil && !math.IsInf(f, 0) && !math.IsNaN(f) && k.inRange(f)
+		v.SetFloat(f)
+	}
+	if !ok {
+		return k.expected(v.Type())
+	}
+	return ""
+}
+
+func (k *Key) setString(v reflect.Value, text string) bool {
+	for _, w := range k.Words {
+		if strings.EqualFold(w.Text, text) {
+			v.SetString(w.Text)
+			return true
+		}
+	}
+	if len(k.Words) > 0 {
+		return false
+	}
+	v.SetString(text)
+	return true
+}
+
+func (k *Key) setDuration(v reflect.Value, text string) bool {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 && !k.lo.set || !k.inRange(float64(d)) {
+		return false
+	}
+	v.SetInt(int64(d))
+	return true
+}
+
+func (k *Key) setInteger(v reflect.Value, text string) bool {
+	for _, w := range k.Words {
+		if strings.EqualFold(w.Text, text) {
+			return setInt(v, w.Value)
+		}
+	}
+	i, err := strconv.ParseInt(text, 10, 64)
+	if err != nil && k.bytes {
+		var ok bool
+		if i, ok = parseBytes(text); !ok {
+			return false
+		}
+	} else if err != nil {
+		return false
+	}
+	return k.inRange(float64(i)) && setInt(v, i)
+}
+
+func setInt(v reflect.Value, i int64) bool {
+	if v.CanInt() {
+		if v.OverflowInt(i) {
+			return false
+		}
+		v.SetInt(i)
+		return true
+	}
+	if i < 0 || v.OverflowUint(uint64(i)) {
+		return false
+	}
+	v.SetUint(uint64(i))
+	return true
+}
+
+func (k *Key) inRange(x float64) bool {
+	return (!k.lo.set || x >= k.lo.value) && (!k.hi.set || x <= k.hi.value)
+}
+
+// parseBytes reads a size with a unit: B, KB, MB, GB, in any case, with or
+// without the B or an "i"; all of them are powers of 1024.
+func parseBytes(text string) (int64, bool) {
+	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+	unit := strings.ToLower(text[len(digits):])
+	shift := map[string]uint{"b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30, "gb": 30, "gib": 30}
+	bits, known := shift[unit]
+	n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+	if err != nil || !known || n < 0 || n > math.MaxInt64>>bits {
+		return 0, false
+	}
+	return n << bits, true
+}
+
+// Expected says in words what the key takes.
+func (k *Key) Expected() string { return k.expected(k.Type) }
+
+// expected says what a value of type t under the key takes: of its own type, or
+// of an element's.
+func (k *Key) expected(t reflect.Type) string {
+	t = deref(t)
+	words := make([]string, len(k.Words))
+	for i, w := range k.Words {
+		words[i] = strconv.Quote(w.Text)
+	}
+	switch {
+	case t == nodeType:
+		kinds := make([]string, len(k.Accept))
+		for i, kind := range k.Accept {
+			kinds[i] = kind.String()
+		}
+		return alternatives(kinds)
+	case t == durationType:
+		return `a duration like "10s"` + k.bounds()
+	case t.Kind() == reflect.String && len(words) > 0:
+		return alternatives(words)
+	case t.Kind() == reflect.String:
+		return "a string"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case k.bytes:
+		return alternatives(append([]string{`a number of bytes like 65536 or "64KB"` + k.bounds()}, words...))
+	case isInteger(t):
+		return alternatives(append([]string{"an integer" + k.integerBounds(t)}, words...))
+	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
+		return "a number" + k.bounds()
+	case t.Kind() == reflect.Slice:
+		return "a list"
+	}
+	return "an object"
+}
+
+func (k *Key) integerBounds(t reflect.Type) string {
+	if !k.lo.set && reflect.Zero(t).CanUint() {
+		with := *k
+		with.Min, with.lo.set = "0", true
+		return with.bounds()
+	}
+	return k.bounds()
+}
+
+func (k *Key) bounds() string {
+	switch {
+	case k.lo.set && k.hi.set:
+		return fmt.Sprintf(" from %s to %s", k.Min, k.Max)
+	case k.lo.set:
+		return " of at least " + k.Min
+	case k.hi.set:
+		return " of at most " + k.Max
+	}
+	return ""
+}
+
+func (k *Key) wordList() []string {
+	list := make([]string, len(k.Words))
+	for i, w := range k.Words {
+		list[i] = w.Text
+	}
+	return list
+}
+
+// alternatives joins with commas and a last "or".
+func alternatives(list []string) string {
+	switch len(list) {
+	case 0:
+		return "a value"
+	case 1:
+		return list[0]
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+}

@@ -1,0 +1,255 @@
+package document
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+)
+
+// Variant is one of the things that a Node field can hold, by the name that
+// stands beside it.
+type Variant struct {
+	Name      string
+	Doc       string
+	Prototype any // a configuration struct; nil: any object
+}
+
+// Variants lists, under the name of a variant tag, what a Node field can hold.
+// The discriminator is the member "type" of the same object, or "name" if it has
+// no "type"; for a field that is a map of Nodes it is the key.
+type Variants map[string][]Variant
+
+// schemaID is the dialect that Schema writes.
+const schemaID = "https://json-schema.org/draft/2020-12/schema"
+
+// Schema returns a JSON Schema (2020-12) of the documents that Decode reads into
+// the prototype, a configuration struct. It asks for keys and words as the tags
+// spell them; Decode takes them in any case.
+func Schema(title string, prototype any, variants Variants) []byte {
+	w := schemaWriter{variants: variants, defs: map[string]any{
+		"duration": map[string]any{
+			"description": "a Go duration: 300ms, 10s, 1m30s",
+			"type":        "string",
+			"pattern":     `^(([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+|0)$|\$\{`,
+		},
+		"bytes": map[string]any{
+			"description": "a number of bytes with a unit: 64KB",
+			"type":        "string",
+			"pattern":     `^[0-9]+ *[bBkKmMgGiI]+$|\$\{`,
+		},
+		"variable": map[string]any{
+			"description": "a value out of the environment: ${NAME} or ${NAME:-default}",
+			"type":        "string",
+			"pattern":     `\$\{`,
+		},
+	}, names: map[reflect.Type]string{}}
+	root := w.structure(leaf(reflect.TypeOf(prototype)))
+	root["$schema"] = schemaID
+	root["title"] = title
+	root["$defs"] = w.defs
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(root); err != nil {
+		panic("document: a schema that cannot be JSON: " + err.Error())
+	}
+	return out.Bytes()
+}
+
+type schemaWriter struct {
+	variants Variants
+	defs     map[string]any
+	names    map[reflect.Type]string
+}
+
+// ref returns a reference to the definition of a struct type, and makes it.
+func (w *schemaWriter) ref(t reflect.Type) map[string]any {
+	name, ok := w.names[t]
+	if !ok {
+		name = t.Name()
+		for _, taken := w.defs[name]; taken; _, taken = w.defs[name] {
+			name += "_"
+		}
+		w.names[t] = name
+		w.defs[name] = nil // taken, before its own members ask
+		w.defs[name] = w.structure(t)
+	}
+	return map[string]any{"$ref": "#/$defs/" + name}
+}
+
+// structure returns the schema of an object.
+func (w *schemaWriter) structure(t reflect.Type) map[string]any {
+	properties := map[string]any{}
+	var required []string
+	var choices []any
+	s := compile(t)
+	for i := range s.keys {
+		k := &s.keys[i]
+		for _, name := range append([]string{k.Name}, k.Aliases...) {
+			properties[name] = w.key(k)
+		}
+		if k.Required {
+			required = append(required, k.Name)
+		}
+		if k.Variant != "" && k.Type == nodeType {
+			choices = append(choices, w.choices(s, k)...)
+		}
+	}
+	out := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		out["required"] = required
+	}
+	if len(choices) > 0 {
+		out["allOf"] = choices
+	}
+	return out
+}
+
+// choices returns the conditions that tie a Node member to its discriminator.
+func (w *schemaWriter) choices(s *structure, k *Key) []any {
+	by := "type"
+	if _, ok := s.byName[by]; !ok {
+		by = "name"
+	}
+	var out []any
+	for _, v := range w.variants[k.Variant] {
+		if v.Prototype == nil {
+			continue
+		}
+		out = append(out, map[string]any{
+			"if":   map[string]any{"properties": map[string]any{by: map[string]any{"const": v.Name}}, "required": []string{by}},
+			"then": map[string]any{"properties": map[string]any{k.Name: w.ref(leaf(reflect.TypeOf(v.Prototype)))}},
+		})
+	}
+	return out
+}
+
+// key returns the schema of a key with its description.
+func (w *schemaWriter) key(k *Key) map[string]any {
+	out := w.value(k, k.Type)
+	out["description"] = describe(k)
+	if k.HasDefault {
+		out["default"] = literal(k, k.Default)
+	}
+	if k.Example != "" {
+		out["examples"] = []any{json.RawMessage(k.Example)}
+	}
+	if k.NoEffect {
+		out["deprecated"] = true
+	}
+	return out
+}
+
+// describe says what a key means, and what is to be known beside it.
+func describe(k *Key) string {
+	var b strings.Builder
+	b.WriteString(k.Doc)
+	if k.Unit != "" {
+		b.WriteString(" (" + k.Unit + ")")
+	}
+	if k.NoEffect {
+		b.WriteString(". Accepted, no effect")
+	}
+	if k.Unbuilt {
+		b.WriteString(". Not supported yet")
+	}
+	return b.String()
+}
+
+// literal returns a default as JSON spells it.
+func literal(k *Key, text string) any {
+	t := leaf(k.Type)
+	if t.Kind() == reflect.Bool || (isInteger(t) || t.Kind() == reflect.Float64 || t.Kind() == reflect.Float32) && validNumber([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	return text
+}
+
+// value returns the schema of a value of type t under a key.
+func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
+	t = deref(t)
+	switch {
+	case t == nodeType:
+		return w.node(k)
+	case t == anyType:
+		return map[string]any{}
+	case t == durationType:
+		return map[string]any{"$ref": "#/$defs/duration"}
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return w.ref(t)
+	case reflect.Slice:
+		return map[string]any{"type": "array", "items": w.value(k, t.Elem())}
+	case reflect.Map:
+		if t.Elem() == nodeType && k.Variant != "" {
+			return map[string]any{"type": "object", "properties": w.byKey(k)}
+		}
+		return map[string]any{"type": "object", "additionalProperties": w.value(k, t.Elem())}
+	case reflect.String:
+		if len(k.Words) == 0 {
+			return map[string]any{"type": "string"}
+		}
+		return anyOf(map[string]any{"enum": k.wordList()}, variable())
+	case reflect.Bool:
+		return anyOf(map[string]any{"type": "boolean"}, variable())
+	}
+	return w.number(k, t)
+}
+
+func (w *schemaWriter) node(k *Key) map[string]any {
+	names := map[Kind]string{Bool: "boolean", Number: "number", String: "string", Object: "object", Array: "array"}
+	var kinds []string
+	for _, kind := range k.Accept {
+		kinds = append(kinds, names[kind])
+	}
+	if kinds == nil {
+		return map[string]any{}
+	}
+	return map[string]any{"type": kinds}
+}
+
+// byKey returns the properties of a map of Nodes.
+func (w *schemaWriter) byKey(k *Key) map[string]any {
+	out := map[string]any{}
+	for _, v := range w.variants[k.Variant] {
+		out[v.Name] = map[string]any{"type": "object"}
+		if v.Prototype != nil {
+			out[v.Name] = w.ref(leaf(reflect.TypeOf(v.Prototype)))
+		}
+	}
+	return out
+}
+
+func (w *schemaWriter) number(k *Key, t reflect.Type) map[string]any {
+	number := map[string]any{"type": "number"}
+	if isInteger(t) {
+		number["type"] = "integer"
+		if reflect.Zero(t).CanUint() {
+			number["minimum"] = 0
+		}
+	}
+	if k.lo.set {
+		number["minimum"] = json.RawMessage(k.Min)
+	}
+	if k.hi.set {
+		number["maximum"] = json.RawMessage(k.Max)
+	}
+	kinds := []map[string]any{number, variable()}
+	if k.bytes {
+		kinds = append(kinds, map[string]any{"$ref": "#/$defs/bytes"})
+	}
+	if k.Numeral {
+		kinds = append(kinds, map[string]any{"type": "string", "pattern": "^[0-9]+$"})
+	}
+	if len(k.Words) > 0 {
+		kinds = append(kinds, map[string]any{"enum": k.wordList()})
+	}
+	return anyOf(kinds...)
+}
+
+func variable() map[string]any { return map[string]any{"$ref": "#/$defs/variable"} }
+
+func anyOf(kinds ...map[string]any) map[string]any { return map[string]any{"anyOf": kinds} }

@@ -1,0 +1,296 @@
+package document
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+)
+
+// growthLimit bounds what aliases may make of a document: they are copied, and
+// a few lines of aliases of aliases would otherwise fill the memory.
+const growthLimit = 200_000
+
+// yamlParser turns the nodes of a YAML document into those of ours. Aliases and
+// merge keys are copied to where they are used, with the positions of what they
+// refer to.
+type yamlParser struct {
+	d      *Document
+	env    Lookup
+	r      *Report
+	copies int          // values that came out of aliases
+	within []*yaml.Node // anchors that are being copied
+	lost   bool
+}
+
+func parseYAML(d *Document, env Lookup, r *Report) Node {
+	decoder := yaml.NewDecoder(bytes.NewReader(d.src))
+	var root, more yaml.Node
+	if err := decoder.Decode(&root); err != nil {
+		r.Add(d.yamlProblem(err))
+		return Node{}
+	}
+	p := &yamlParser{d: d, env: env, r: r}
+	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
+		if err != nil {
+			r.Add(d.yamlProblem(err))
+			return Node{}
+		}
+		pos := d.position(p.offset(&more))
+		r.Add(Diagnostic{File: d.name, Line: pos.Line, Column: pos.Column, Problem: "a second document: a file holds one"})
+	}
+	if root.Kind != yaml.DocumentNode || len(root.Content) != 1 {
+		r.Add(Diagnostic{File: d.name, Line: 1, Column: 1, Problem: "the document is empty"})
+		return Node{}
+	}
+	p.value(0, entry{}, root.Content[0], 0)
+	if p.lost {
+		return Node{}
+	}
+	return Node{d: d}
+}
+
+// yamlProblem makes a diagnostic of a syntax error, which says its line in
+// words.
+func (d *Document) yamlProblem(err error) Diagnostic {
+	if errors.Is(err, io.EOF) {
+		return Diagnostic{File: d.name, Line: 1, Column: 1, Problem: "the document is empty"}
+	}
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	out := Diagnostic{File: d.name, Line: 1, Column: 1, Problem: text}
+	if rest, ok := strings.CutPrefix(text, "line "); ok {
+		number, problem, _ := strings.Cut(rest, ": ")
+		if line, err := strconv.Atoi(number); err == nil && problem != "" {
+			out.Line, out.Problem = line, problem
+		}
+	}
+	return out
+}
+
+// offset returns where a node begins.
+func (p *yamlParser) offset(y *yaml.Node) uint32 {
+	if y.Line < 1 {
+		return 0
+	}
+	p.d.line(0) // fills lines
+	if y.Line > len(p.d.lines) {
+		return uint32(len(p.d.src))
+	}
+	at := p.d.lines[y.Line-1]
+	for range y.Column - 1 {
+		_, size := utf8.DecodeRune(p.d.src[at:])
+		at += uint32(size)
+	}
+	return at
+}
+
+func (p *yamlParser) errorf(y *yaml.Node, format string, args ...any) {
+	pos := p.d.position(p.offset(y))
+	p.r.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf(format, args...)})
+}
+
+// value appends a value; e carries its key.
+func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
+	e.at = p.offset(y)
+	if depth > depthLimit {
+		if !p.lost {
+			p.errorf(y, "more than %d levels inside each other", depthLimit)
+		}
+		p.lost = true
+	}
+	if len(p.within) > 0 {
+		if p.copies++; p.copies > growthLimit && !p.lost {
+			p.errorf(y, "aliases make more than %d values", growthLimit)
+			p.lost = true
+		}
+	}
+	if p.lost {
+		return
+	}
+	switch y.Kind {
+	case yaml.MappingNode:
+		e.kind = Object
+		self := p.d.open(parent, e)
+		p.members(self, y, depth, nil)
+		p.d.close(self)
+		if !p.lost {
+			p.d.checkDuplicates(self, p.r)
+		}
+	case yaml.SequenceNode:
+		e.kind = Array
+		self := p.d.open(parent, e)
+		for _, element := range y.Content {
+			p.value(self, entry{}, element, depth+1)
+		}
+		p.d.close(self)
+	case yaml.AliasNode:
+		p.alias(y, func(anchor *yaml.Node) { p.value(parent, e, anchor, depth) })
+	default:
+		p.scalar(parent, e, y)
+	}
+}
+
+// alias runs use with what an alias refers to.
+func (p *yamlParser) alias(y *yaml.Node, use func(anchor *yaml.Node)) {
+	if slices.Contains(p.within, y.Alias) {
+		p.errorf(y, "the alias *%s contains itself", y.Value)
+		p.lost = true
+		return
+	}
+	p.within = append(p.within, y.Alias)
+	use(y.Alias)
+	p.within = p.within[:len(p.within)-1]
+}
+
+// members appends the members of a mapping, then those that its merge keys
+// ("<<") bring and that neither it nor written has.
+func (p *yamlParser) members(self uint32, y *yaml.Node, depth int, written map[string]bool) {
+	var merged []*yaml.Node
+	own := written != nil // only then are keys skipped
+	here := make([]string, 0, len(y.Content)/2)
+	for i := 0; i+1 < len(y.Content) && !p.lost; i += 2 {
+		key, value := y.Content[i], y.Content[i+1]
+		if key.ShortTag() == "!!merge" {
+			merged = append(merged, value)
+			continue
+		}
+		if key.Kind == yaml.AliasNode {
+			key = key.Alias
+		}
+		if key.Kind != yaml.ScalarNode {
+			p.errorf(key, "a key that is no string")
+			continue
+		}
+		if own && written[key.Value] {
+			continue
+		}
+		here = append(here, key.Value)
+		e := entry{flags: flagKeyed, key: p.offset(key)}
+		p.value(self, p.keyed(e, key.Value), value, depth+1)
+	}
+	if len(merged) == 0 {
+		return
+	}
+	have := make(map[string]bool, len(here)+len(written))
+	for name := range written {
+		have[name] = true
+	}
+	for _, name := range here {
+		have[name] = true
+	}
+	for _, m := range merged {
+		p.merge(self, m, depth, have)
+	}
+}
+
+// merge appends the members of a mapping, an alias of one, or a list of these.
+func (p *yamlParser) merge(self uint32, y *yaml.Node, depth int, have map[string]bool) {
+	switch {
+	case p.lost:
+	case depth > depthLimit:
+		p.errorf(y, "more than %d levels inside each other", depthLimit)
+		p.lost = true
+	case y.Kind == yaml.AliasNode:
+		p.alias(y, func(anchor *yaml.Node) { p.merge(self, anchor, depth+1, have) })
+	case y.Kind == yaml.SequenceNode:
+		for _, element := range y.Content {
+			p.merge(self, element, depth+1, have)
+		}
+	case y.Kind == yaml.MappingNode:
+		p.members(self, y, depth, have)
+		for i := 0; i+1 < len(y.Content); i += 2 {
+			have[y.Content[i].Value] = true
+		}
+	default:
+		p.errorf(y, `"<<" merges mappings only`)
+	}
+}
+
+// keyed sets the key of an entry, by reference to the source if it is spelt
+// there.
+func (p *yamlParser) keyed(e entry, key string) entry {
+	if at, ok := p.spelt(e.key, key); ok {
+		e.key, e.keyLen = at, uint32(len(key))
+		return e
+	}
+	e.keyLen, e.flags = p.d.keep(key), e.flags|flagKeyText
+	return e
+}
+
+// spelt returns where text stands in the source at or, in quotes, just after an
+// offset.
+func (p *yamlParser) spelt(at uint32, text string) (uint32, bool) {
+	rest := p.d.src[at:]
+	if bytes.HasPrefix(rest, []byte(text)) {
+		return at, true
+	}
+	if len(rest) > 0 && (rest[0] == '"' || rest[0] == '\'') && bytes.HasPrefix(rest[1:], []byte(text)) {
+		return at + 1, true
+	}
+	return 0, false
+}
+
+// scalar appends a string, number, boolean or null.
+func (p *yamlParser) scalar(parent uint32, e entry, y *yaml.Node) {
+	text := y.Value
+	switch y.ShortTag() {
+	case "!!null":
+		e.kind = Null
+		p.d.open(parent, e)
+		return
+	case "!!bool":
+		e.kind, text = Bool, strings.ToLower(text)
+		if text != "true" && text != "false" {
+			p.errorf(y, "%q is not a boolean", y.Value)
+			e.kind = Invalid
+		}
+	case "!!int", "!!float":
+		e.kind = Number
+		var ok bool
+		if text, ok = yamlNumber(y); !ok {
+			p.errorf(y, "%q is not a number", y.Value)
+			e.kind = Invalid
+		}
+	case "!!str", "!!timestamp":
+		e.kind = String
+		if strings.Contains(text, "${") {
+			p.d.openExpanded(parent, e, text, p.env, p.r)
+			return
+		}
+	default:
+		p.errorf(y, "the tag %s is not known here", y.Tag)
+	}
+	switch at, ok := p.spelt(e.at, text); {
+	case ok && at == e.at:
+		e.size = uint32(len(text))
+	case ok:
+		e.size, e.flags = uint32(len(text)), e.flags|flagQuoted
+	default:
+		e.size, e.flags = p.d.keep(text), e.flags|flagText
+	}
+	p.d.open(parent, e)
+}
+
+// yamlNumber returns the JSON spelling of a number: YAML has hexadecimal,
+// octal, underscores and a sign as well.
+func yamlNumber(y *yaml.Node) (string, bool) {
+	if validNumber([]byte(y.Value)) {
+		return y.Value, true
+	}
+	var i int64
+	if y.ShortTag() == "!!int" && y.Decode(&i) == nil {
+		return strconv.FormatInt(i, 10), true
+	}
+	var f float64
+	if y.Decode(&f) != nil {
+		return y.Value, false
+	}
+	text := strconv.FormatFloat(f, 'g', -1, 64)
+	return text, validNumber([]byte(text)) // .inf and .nan are none
+}
