@@ -46,6 +46,15 @@ func (b *IoBuffer) Discard(n int) {
 	}
 }
 
+// Unconsume takes back the Discard of the last n bytes. Nothing may have been
+// appended, reserved or compacted since.
+func (b *IoBuffer) Unconsume(n int) {
+	b.head -= n
+	if b.head < 0 {
+		panic("buffer: Unconsume before the start")
+	}
+}
+
 // Reset drops all bytes and keeps the storage.
 func (b *IoBuffer) Reset() {
 	b.store.B = b.store.B[:0]

@@ -11,6 +11,7 @@ import (
 	"os"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
@@ -69,7 +70,8 @@ type Conn struct {
 		unread   *buffer.IoBuffer
 	}
 	writer struct { // owned by the writing goroutine
-		deadline deadline
+		quiet time.Duration // how long without progress; 0: for ever
+		armed bool          // the runtime has a timer, which may have been started for an earlier write
 	}
 
 	// Requests counts exchanges over all times that a handler served the
@@ -278,22 +280,21 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write writes all of p; every write that makes progress starts the deadline
-// of SetWriteTimeout anew.
+// Write writes all of p. Without progress for the time of SetWriteTimeout, or
+// up to twice that, it fails with os.ErrDeadlineExceeded.
 func (c *Conn) Write(p []byte) (int, error) {
-	written := 0
+	if c.writer.quiet > 0 && !c.writer.armed {
+		c.armWrite()
+	}
+	written, fresh := 0, false // fresh: the timer was started in this call
 	for {
 		n, err := c.nc.Write(p[written:])
 		written += n
-		if err == nil {
-			return written, nil
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || (fresh && n == 0) {
 			return written, err
 		}
-		if err = c.writeLate(n > 0); err != nil {
-			return written, err
-		}
+		c.armWrite()
+		fresh = true
 	}
 }
 

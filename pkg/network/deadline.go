@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// deadline is one direction's deadline. Telling the runtime of a new deadline
+// deadline is the reading direction's deadline. Telling the runtime of a new deadline
 // costs a timer operation; on a connection whose deadline moves on with every
 // request, nearly all of them are wasted. So the runtime is told only when the
 // deadline comes nearer than what it was told last. When its timer fires too
 // early, it is armed again with what is wanted by then.
 type deadline struct {
-	want  time.Time     // zero: never
-	armed time.Time     // what the runtime knows; zero: nothing
-	quiet time.Duration // of a writer: how long without progress; 0: for ever
+	want  time.Time // zero: never
+	armed time.Time // what the runtime knows; zero: nothing
 }
 
 // set notes t and reports whether the runtime must be told.
@@ -74,31 +73,21 @@ func (c *Conn) wakened() bool {
 	return state&stateInterrupted != 0 || state&(stateDraining|stateIdle) == stateDraining|stateIdle
 }
 
-// SetWriteTimeout sets how long Write may wait without progress; 0 means for
+// SetWriteTimeout sets how long a write may go without progress; 0 means for
 // ever. Called by the writing goroutine.
-func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.deadline.quiet = d }
+func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.quiet = d }
 
-// ArmWrite starts the write timeout at now. A writer that may block calls it
-// before it writes; like SetReadDeadline it is nearly always free.
-func (c *Conn) ArmWrite(now time.Time) {
-	d := &c.writer.deadline
-	if d.quiet > 0 && d.set(now.Add(d.quiet)) {
-		_ = c.nc.SetWriteDeadline(d.armed)
+// armWrite starts the write timer. It is left running from one write to the
+// next, since starting it costs more than a small write's share: so a timer
+// that fires may belong to an earlier write, and only one that was started in
+// the same write means that the peer is slow.
+func (c *Conn) armWrite() {
+	c.writer.armed = c.writer.quiet > 0
+	at := time.Time{}
+	if c.writer.armed {
+		at = time.Now().Add(c.writer.quiet)
 	}
-}
-
-// writeLate decides what a fired write timer means; nil: write on.
-func (c *Conn) writeLate(progress bool) error {
-	d := &c.writer.deadline
-	now := time.Now()
-	if progress && d.quiet > 0 {
-		d.want = now.Add(d.quiet)
-	}
-	if d.quiet > 0 && !now.Before(d.want) {
-		return os.ErrDeadlineExceeded
-	}
-	d.armed = d.want
-	return c.nc.SetWriteDeadline(d.want)
+	_ = c.nc.SetWriteDeadline(at) // fails only on a closed connection, as the write will
 }
 
 // Interrupt makes the reader return ErrInterrupted, now or when it next waits,

@@ -2,7 +2,7 @@ package protocol
 
 import "io"
 
-// Body is content on its way. One goroutine at a time reads it.
+// Body is content on its way. One goroutine reads it.
 type Body interface {
 	// Read fills p as io.Reader does; after io.EOF the message's Trailer is
 	// complete. A Fault or other error means that the content is cut short:
@@ -14,7 +14,8 @@ type Body interface {
 	Buffered() int
 
 	// Close gives up what is unread and releases what the body holds. Only the
-	// first call has an effect.
+	// first call has an effect. It may be called beside a Read, which then
+	// returns an error: so an upload is stopped that waits for its client.
 	Close() error
 }
 

@@ -212,6 +212,17 @@ func (x *Exchange) Reply(status int, contentType, body string) {
 	}
 }
 
+// Fail makes the answer that tells the caller of err, in the terms of err's
+// Reason, and records it. The detail goes to the log only: it may hold what the
+// caller must not see.
+func (x *Exchange) Fail(err error) {
+	reason := ReasonOf(err)
+	x.Record.Reason = reason
+	x.Record.Detail = err.Error()
+	t := reason.Traits()
+	x.Reply(t.HTTP, "text/plain; charset=utf-8", t.Text+"\n")
+}
+
 func (r *Request) reset() {
 	r.Message.reset()
 	r.Method, r.Scheme, r.Authority, r.Path, r.Upgrade = "", "", "", "", ""

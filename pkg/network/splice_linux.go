@@ -1,0 +1,130 @@
+package network
+
+import (
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipeSize is what a pipe holds, in bytes (pipe(7)).
+const pipeSize = 64 << 10
+
+// pipe is the kernel's buffer between two sockets. It is empty between uses.
+type pipe struct{ r, w int }
+
+//nolint:gochecknoglobals // descriptors are the process's; pipes are shared by all connections
+var pipes sync.Pool
+
+func takePipe() (*pipe, error) {
+	if p, ok := pipes.Get().(*pipe); ok {
+		return p, nil
+	}
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, os.NewSyscallError("pipe2", err)
+	}
+	p := &pipe{r: fds[0], w: fds[1]}
+	runtime.AddCleanup(p, closePipe, fds)
+	return p, nil
+}
+
+func closePipe(fds [2]int) {
+	_ = unix.Close(fds[0]) // nobody is left to be told
+	_ = unix.Close(fds[1])
+}
+
+// SpliceFrom moves left bytes from src to c within the kernel (splice(2)), under
+// src's read deadline and c's write timeout. ok is false, and nothing has moved,
+// when one of them is not a plain socket or no pipe is to be had. After a read
+// error the bytes moved have arrived whole; after a write error the connection
+// is lost. Reading goroutine of src, writing goroutine of c.
+func (c *Conn) SpliceFrom(src *Conn, left int64) (moved int64, ok bool, readErr, writeErr error) {
+	if c.raw == nil || src.raw == nil || src.reader.unread != nil {
+		return 0, false, nil, nil
+	}
+	p, err := takePipe()
+	if err != nil {
+		return 0, false, nil, nil
+	}
+	for moved < left {
+		n, err := src.spliceIn(p, left-moved)
+		if err != nil {
+			pipes.Put(p)
+			return moved, true, err, nil
+		}
+		m, err := c.spliceOut(p, n)
+		moved += m
+		if err != nil { // the pipe is not empty: its cleanup closes it
+			return moved, true, nil, err
+		}
+	}
+	pipes.Put(p)
+	return moved, true, nil, nil
+}
+
+// spliceIn moves what one call gives, at most limit bytes, into the empty pipe.
+func (c *Conn) spliceIn(p *pipe, limit int64) (n int64, err error) {
+	for {
+		var result error
+		err = c.raw.Read(func(fd uintptr) bool {
+			n, result = spliceFD(int(fd), p.w, min(limit, pipeSize))
+			return !errors.Is(result, syscall.EAGAIN)
+		})
+		if err == nil && result == nil && n == 0 {
+			return 0, io.EOF
+		}
+		if err == nil {
+			return n, result
+		}
+		if err = c.readFailed(err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// spliceOut moves the n bytes that are in the pipe to the socket.
+func (c *Conn) spliceOut(p *pipe, n int64) (moved int64, err error) {
+	if c.writer.quiet > 0 && !c.writer.armed {
+		c.armWrite()
+	}
+	fresh := false
+	for moved < n {
+		var m int64
+		var result error
+		err = c.raw.Write(func(fd uintptr) bool {
+			m, result = spliceFD(p.r, int(fd), n-moved)
+			return !errors.Is(result, syscall.EAGAIN)
+		})
+		switch {
+		case err == nil && result != nil:
+			return moved, result
+		case err == nil:
+			moved += m
+			fresh = false
+		case !errors.Is(err, os.ErrDeadlineExceeded) || fresh:
+			return moved, err
+		default:
+			c.armWrite()
+			fresh = true
+		}
+	}
+	return moved, nil
+}
+
+func spliceFD(from, to int, n int64) (int64, error) {
+	for {
+		m, err := unix.Splice(from, nil, to, nil, int(n), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return 0, os.NewSyscallError("splice", err)
+		}
+		return m, nil
+	}
+}
