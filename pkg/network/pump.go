@@ -62,7 +62,7 @@ func carry(src io.Reader, dst io.Writer, began time.Time, idle time.Duration, la
 			last.Store(int64(time.Since(began)))
 		}
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return total, nil
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && time.Since(began) < time.Duration(last.Load())+idle:
@@ -73,8 +73,17 @@ func carry(src io.Reader, dst io.Writer, began time.Time, idle time.Duration, la
 	}
 }
 
-// carryOnce moves what one read gives. A socket holds no buffer while it waits.
+// carryOnce moves some bytes: within the kernel between two sockets, else what
+// one read gives. A socket holds no buffer while it waits.
 func carryOnce(src io.Reader, dst io.Writer) (int64, error) {
+	if from, ok := src.(*Conn); ok {
+		if to, ok := dst.(*Conn); ok {
+			n, ok, readErr, writeErr := to.SpliceFrom(from, spliceTurn)
+			if ok {
+				return n, errors.Join(readErr, writeErr)
+			}
+		}
+	}
 	var b *buffer.IoBuffer
 	defer func() {
 		if b != nil {
@@ -97,5 +106,9 @@ func carryOnce(src io.Reader, dst io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// pumpSize is the most that is moved at a time, in bytes.
-const pumpSize = 64 << 10
+const (
+	// pumpSize is the most that is copied at a time, in bytes.
+	pumpSize = 64 << 10
+	// spliceTurn is after how many spliced bytes the idle time starts anew.
+	spliceTurn = 1 << 20
+)

@@ -47,14 +47,14 @@ func (c *Conn) SpliceFrom(src *Conn, left int64) (moved int64, ok bool, readErr,
 	if c.raw == nil || src.raw == nil || src.reader.unread != nil {
 		return 0, false, nil, nil
 	}
-	p, err := takePipe()
+	probe, err := takePipe()
 	if err != nil {
 		return 0, false, nil, nil
 	}
+	pipes.Put(probe)
 	for moved < left {
-		n, err := src.spliceIn(p, left-moved)
+		p, n, err := src.spliceIn(left - moved)
 		if err != nil {
-			pipes.Put(p)
 			return moved, true, err, nil
 		}
 		m, err := c.spliceOut(p, n)
@@ -62,27 +62,34 @@ func (c *Conn) SpliceFrom(src *Conn, left int64) (moved int64, ok bool, readErr,
 		if err != nil { // the pipe is not empty: its cleanup closes it
 			return moved, true, nil, err
 		}
+		pipes.Put(p)
 	}
-	pipes.Put(p)
 	return moved, true, nil, nil
 }
 
-// spliceIn moves what one call gives, at most limit bytes, into the empty pipe.
-func (c *Conn) spliceIn(p *pipe, limit int64) (n int64, err error) {
+// spliceIn moves what one call gives, at most limit bytes, into an empty pipe
+// that it takes only once there is something to move.
+func (c *Conn) spliceIn(limit int64) (p *pipe, n int64, err error) {
 	for {
 		var result error
 		err = c.raw.Read(func(fd uintptr) bool {
+			if p, result = takePipe(); result != nil {
+				return true
+			}
 			n, result = spliceFD(int(fd), p.w, min(limit, pipeSize))
+			if n == 0 {
+				pipes.Put(p)
+			}
 			return !errors.Is(result, syscall.EAGAIN)
 		})
 		if err == nil && result == nil && n == 0 {
-			return 0, io.EOF
+			return nil, 0, io.EOF
 		}
 		if err == nil {
-			return n, result
+			return p, n, result
 		}
 		if err = c.readFailed(err); err != nil {
-			return 0, err
+			return nil, 0, err
 		}
 	}
 }

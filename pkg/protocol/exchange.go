@@ -143,6 +143,9 @@ type Record struct {
 
 	Route   Place // nil: no route matched
 	Cluster Place // nil: none was reached
+	// Target is the name of the cluster that the route chose, known before it is
+	// reached; "" for a route that answers by itself.
+	Target string
 
 	// Attempts lists the hosts tried, in order; the last one answered, or
 	// failed last. Reused storage.

@@ -1,0 +1,281 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+)
+
+// pair returns two ends of a TCP connection on loopback.
+func pair(t *testing.T) (*Conn, net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	peer, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewConn(nc)
+	t.Cleanup(func() { c.Close(); peer.Close() })
+	return c, peer
+}
+
+func TestFillTakesABufferOnlyWhenThereIsSomethingToRead(t *testing.T) {
+	c, peer := pair(t)
+	c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	var b *buffer.IoBuffer
+	if _, err := c.Fill(&b, 100); !errors.Is(err, os.ErrDeadlineExceeded) || b != nil {
+		t.Fatalf("Fill with nothing to read = %v, buffer %v; want a deadline and no buffer", err, b)
+	}
+	c.SetReadDeadline(time.Time{})
+	go peer.Write([]byte("hello"))
+	n, err := c.Fill(&b, 100)
+	if err != nil || string(b.Bytes()) != "hello" {
+		t.Fatalf("Fill = %d, %v, %q", n, err, b.Bytes())
+	}
+	b.Release()
+}
+
+func TestFillGrowsAFullBuffer(t *testing.T) {
+	c, peer := pair(t)
+	b := buffer.Get(1)
+	defer func() { b.Release() }()
+	size := b.Cap()
+	go peer.Write(make([]byte, 3*size))
+	for b.Len() < 3*size {
+		if _, err := c.Fill(&b, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestADeadlineThatMovesOnFiresAtItsLastValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, peer := net.Pipe()
+		defer peer.Close()
+		c := NewConn(nc)
+		defer c.Close()
+		start := time.Now()
+		c.SetReadDeadline(start.Add(time.Second))
+		c.SetReadDeadline(start.Add(time.Minute)) // costs nothing: the timer stays at one second
+		var b *buffer.IoBuffer
+		_, err := c.Fill(&b, 10)
+		b.Release()
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != time.Minute {
+			t.Fatalf("Fill = %v after %v, want a deadline after 1m", err, time.Since(start))
+		}
+	})
+}
+
+func TestAWriteWithoutProgressEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, peer := net.Pipe()
+		defer peer.Close()
+		c := NewConn(nc)
+		defer c.Close()
+		c.SetWriteTimeout(time.Second)
+		start := time.Now()
+		if _, err := c.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("Write = %v, want a deadline", err)
+		}
+		if d := time.Since(start); d < time.Second || d > 2*time.Second {
+			t.Fatalf("gave up after %v, want 1 to 2 s", d)
+		}
+	})
+}
+
+func TestASlowReaderIsNotALateWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, peer := net.Pipe()
+		c := NewConn(nc)
+		defer c.Close()
+		c.SetWriteTimeout(time.Second)
+		go func() {
+			b := make([]byte, 1)
+			for range 20 {
+				<-time.After(900 * time.Millisecond)
+				peer.Read(b)
+			}
+		}()
+		if n, err := c.Write(make([]byte, 20)); err != nil {
+			t.Fatalf("Write = %d, %v", n, err)
+		}
+	})
+}
+
+func TestCallReadsTheAnswerToWhatItWrote(t *testing.T) {
+	c, peer := pair(t)
+	go func() {
+		b := make([]byte, 4)
+		for range 3 {
+			if _, err := io.ReadFull(peer, b); err != nil {
+				return
+			}
+			peer.Write([]byte("pong"))
+		}
+	}()
+	for range 3 {
+		var b *buffer.IoBuffer
+		sent, n, err := c.Call([]byte("ping"), &b, 100)
+		if sent != 4 || n != 4 || err != nil || string(b.Bytes()) != "pong" {
+			t.Fatalf("Call = %d, %d, %v", sent, n, err)
+		}
+		b.Release()
+	}
+}
+
+func TestCallWritesMoreThanTheSocketTakes(t *testing.T) {
+	c, peer := pair(t)
+	big := make([]byte, 16<<20)
+	go func() {
+		n, _ := io.ReadFull(peer, make([]byte, len(big)))
+		if n == len(big) {
+			peer.Write([]byte("all"))
+		}
+	}()
+	var b *buffer.IoBuffer
+	sent, n, err := c.Call(big, &b, 100)
+	if sent != len(big) || n != 3 || err != nil {
+		t.Fatalf("Call = %d, %d, %v", sent, n, err)
+	}
+	b.Release()
+}
+
+func TestInterruptEndsAReadUntilResume(t *testing.T) {
+	c, peer := pair(t)
+	errs := make(chan error)
+	read := func() {
+		var b *buffer.IoBuffer
+		_, err := c.Fill(&b, 10)
+		if b != nil {
+			b.Release()
+		}
+		errs <- err
+	}
+	go read()
+	c.Interrupt()
+	if err := <-errs; !errors.Is(err, ErrInterrupted) {
+		t.Fatalf("Fill = %v, want ErrInterrupted", err)
+	}
+	c.Resume()
+	go read()
+	peer.Write([]byte("x"))
+	if err := <-errs; err != nil {
+		t.Fatalf("Fill after Resume = %v", err)
+	}
+}
+
+func TestQuietSeesBytesAndEnds(t *testing.T) {
+	c, peer := pair(t)
+	if !c.Quiet() {
+		t.Error("a new connection is not quiet")
+	}
+	peer.Write([]byte("x"))
+	if err := c.AwaitReadable(); err != nil {
+		t.Fatal(err)
+	}
+	if c.Quiet() {
+		t.Error("bytes nobody asked for went unseen")
+	}
+	gone, other := pair(t)
+	other.Close()
+	if err := gone.AwaitReadable(); err != io.EOF {
+		t.Fatalf("AwaitReadable at the end = %v, want EOF", err)
+	}
+	if gone.Quiet() {
+		t.Error("the peer's end went unseen")
+	}
+}
+
+func TestAwaitGone(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		halfClose bool
+		leave     func(*net.TCPConn)
+		want      bool
+	}{
+		{"close", false, func(p *net.TCPConn) { p.Close() }, true},
+		{"close behind pipelined bytes", false, func(p *net.TCPConn) { p.Write([]byte("GET")); p.Close() }, true},
+		{"reset", true, func(p *net.TCPConn) { p.SetLinger(0); p.Close() }, true},
+		{"half-close", false, func(p *net.TCPConn) { p.CloseWrite() }, true},
+		{"half-close allowed", true, func(p *net.TCPConn) { p.CloseWrite() }, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, peer := pair(t)
+			test.leave(peer.(*net.TCPConn))
+			if !test.want {
+				time.AfterFunc(20*time.Millisecond, c.Interrupt)
+			}
+			err := c.AwaitGone(test.halfClose)
+			if got := !errors.Is(err, ErrInterrupted); got != test.want {
+				t.Errorf("AwaitGone = %v, want gone %v", err, test.want)
+			}
+		})
+	}
+}
+
+func TestSpliceMovesBytesAndStopsAtTheEnd(t *testing.T) {
+	src, in := pair(t)
+	dst, out := pair(t)
+	data := make([]byte, 1<<20)
+	for i := range data {
+		data[i] = byte(i * 7)
+	}
+	go in.Write(data)
+	got := make(chan []byte)
+	go func() {
+		b := make([]byte, len(data))
+		io.ReadFull(out, b)
+		got <- b
+	}()
+	n, ok, rerr, werr := dst.SpliceFrom(src, int64(len(data)))
+	if n != int64(len(data)) || !ok || rerr != nil || werr != nil {
+		t.Fatalf("SpliceFrom = %d, %v, %v, %v", n, ok, rerr, werr)
+	}
+	if string(<-got) != string(data) {
+		t.Error("the bytes changed on the way")
+	}
+	in.Close()
+	if _, _, rerr, _ = dst.SpliceFrom(src, 1); rerr != io.EOF {
+		t.Errorf("SpliceFrom at the end = %v, want EOF", rerr)
+	}
+}
+
+// handlerFunc makes a function a Handler.
+type handlerFunc func(context.Context, *Conn) error
+
+func (f handlerFunc) ServeConn(ctx context.Context, c *Conn) error { return f(ctx, c) }
+
+// scripted is a net.Listener whose Accept returns what it is given.
+type scripted struct {
+	results chan any
+	closed  chan struct{}
+}
+
+func (s *scripted) Accept() (net.Conn, error) {
+	select {
+	case r := <-s.results:
+		if err, ok := r.(error); ok {
+			return nil, err
+		}
+		return r.(net.Conn), nil
+	case <-s.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (s *scripted) Close() error   { close(s.closed); return nil }
+func (s *scripted) Addr() net.Addr { return &net.TCPAddr{} }

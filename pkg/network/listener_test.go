@@ -1,0 +1,177 @@
+package network
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+)
+
+// Lesson 1: an accept loop that ends on EMFILE leaves a process that is up and
+// serves nobody.
+func TestServeSurvivesRunningOutOfDescriptors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{results: make(chan any, 4), closed: make(chan struct{})}
+		served := make(chan struct{})
+		l := newListener(ListenOptions{Name: "l"}, s, handlerFunc(func(context.Context, *Conn) error {
+			close(served)
+			return nil
+		}))
+		end := make(chan error)
+		go func() { end <- l.Serve(t.Context()) }()
+		emfile := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+		near, far := net.Pipe()
+		defer far.Close()
+		s.results <- emfile
+		s.results <- emfile
+		s.results <- near
+		<-served
+		l.Stop()
+		if err := <-end; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+		l.Drain(t.Context())
+	})
+}
+
+func listen(t *testing.T, o ListenOptions, h Handler) *Listener {
+	t.Helper()
+	if o.Address == "" {
+		o.Network, o.Address = "tcp", "127.0.0.1:0"
+	}
+	l, err := Listen(t.Context(), o, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- l.Serve(t.Context()) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		l.Drain(ctx)
+		if err := <-end; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+	})
+	return l
+}
+
+// hold keeps connections open, each until its peer goes.
+var hold = handlerFunc(func(_ context.Context, c *Conn) error {
+	var b *buffer.IoBuffer
+	_, err := c.Fill(&b, 1)
+	if b != nil {
+		b.Release()
+	}
+	return err
+})
+
+func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
+	l := listen(t, ListenOptions{MaxConnections: 1}, hold)
+	first, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	second, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	second.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := second.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Errorf("the second connection's read = %v, want its end", err)
+	}
+	if n := l.Connections(); n != 1 {
+		t.Errorf("%d connections are open, want 1", n)
+	}
+}
+
+func TestDrainEndsIdleConnectionsAndCutsLateOnes(t *testing.T) {
+	idle := make(chan error, 1)
+	started := make(chan struct{}, 2)
+	l := listen(t, ListenOptions{}, handlerFunc(func(ctx context.Context, c *Conn) error {
+		if err := c.SetIdle(true); err != nil {
+			return err
+		}
+		var b *buffer.IoBuffer
+		started <- struct{}{}
+		_, err := c.Fill(&b, 1)
+		if err == nil { // a peer that speaks is busy: it does not end by itself
+			b.Release()
+			c.SetIdle(false)
+			b = nil
+			_, err = c.Fill(&b, 1)
+			return err
+		}
+		idle <- err
+		return err
+	}))
+	quiet, _ := net.Dial("tcp", l.Addr().String())
+	defer quiet.Close()
+	busy, _ := net.Dial("tcp", l.Addr().String())
+	defer busy.Close()
+	busy.Write([]byte("x"))
+	<-started
+	<-started
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if cut := l.Drain(ctx); cut != 1 {
+		t.Errorf("Drain cut %d connections, want 1: the busy one", cut)
+	}
+	if err := <-idle; err != ErrDraining {
+		t.Errorf("the idle connection ended with %v, want ErrDraining", err)
+	}
+}
+
+func TestAParkedConnectionIsServedAgain(t *testing.T) {
+	calls := make(chan int, 8)
+	l := listen(t, ListenOptions{}, handlerFunc(func(_ context.Context, c *Conn) error {
+		c.Requests++
+		calls <- c.Requests
+		if c.Requests == 1 {
+			return ErrPark
+		}
+		var b *buffer.IoBuffer
+		_, err := c.Fill(&b, 10)
+		b.Release()
+		return err
+	}))
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n := <-calls; n != 1 {
+		t.Fatalf("call %d, want 1", n)
+	}
+	c.Write([]byte("x"))
+	if n := <-calls; n != 2 {
+		t.Fatalf("call %d, want 2", n)
+	}
+}
+
+func TestAUnixSocketThatWasLeftBehindIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	l := listen(t, ListenOptions{Network: "unix", Address: path}, hold)
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if _, err := Listen(t.Context(), ListenOptions{Network: "unix", Address: path}, hold); err == nil {
+		t.Error("a socket in use was taken over")
+	}
+}
