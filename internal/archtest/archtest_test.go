@@ -1,0 +1,112 @@
+package archtest
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+)
+
+var update = flag.Bool("update", false, "write what the rules report into the testdata")
+
+// TestHouse holds this module to its plan.
+func TestHouse(t *testing.T) {
+	breaches, err := Check(os.DirFS(filepath.Join("..", "..")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range breaches {
+		t.Error(b)
+	}
+}
+
+// TestRules runs every archive of testdata: a small tree with deliberate
+// breaches beside what is allowed, and in its file "want" all that is reported.
+func TestRules(t *testing.T) {
+	archives, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reported := map[string]bool{}
+	for _, name := range archives {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			for _, rule := range runArchive(t, name) {
+				reported[rule] = true
+			}
+		})
+	}
+	for _, r := range rules() {
+		if !reported[r.name] {
+			t.Errorf("no archive breaks the rule %q", r.name)
+		}
+	}
+}
+
+// runArchive compares what is reported of an archive with what it wants, and
+// returns the rules that were broken.
+func runArchive(t *testing.T, name string) (broken []string) {
+	t.Helper()
+	archive, err := txtar.ParseFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := fstest.MapFS{"go.mod": &fstest.MapFile{Data: []byte("module example.com/house\n")}}
+	var want []byte
+	wantAt := -1
+	for i, f := range archive.Files {
+		if f.Name == "want" {
+			want, wantAt = f.Data, i
+			continue
+		}
+		tree[f.Name] = &fstest.MapFile{Data: f.Data}
+	}
+	breaches, err := Check(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for _, b := range breaches {
+		broken = append(broken, b.Rule)
+		got.WriteString(b.String() + "\n")
+	}
+	if *update {
+		if wantAt < 0 {
+			archive.Files = append(archive.Files, txtar.File{Name: "want"})
+			wantAt = len(archive.Files) - 1
+		}
+		archive.Files[wantAt].Data = got.Bytes()
+		if err := os.WriteFile(name, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return broken
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("reported, - want + got:\n%s", diff)
+	}
+	return broken
+}
+
+func TestCheckRefusesWhatItCannotRead(t *testing.T) {
+	module := &fstest.MapFile{Data: []byte("module example.com/house\n")}
+	tests := map[string]struct {
+		tree fstest.MapFS
+		want string
+	}{
+		"no go.mod":      {fstest.MapFS{}, "not the root of a module"},
+		"no module line": {fstest.MapFS{"go.mod": &fstest.MapFile{Data: []byte("go 1.26\n")}}, "no module line"},
+		"bad syntax":     {fstest.MapFS{"go.mod": module, "cmd/a.go": &fstest.MapFile{Data: []byte("package\n")}}, "cmd/a.go:1:"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Check(test.tree); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Check = %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,205 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"slices"
+)
+
+// checkGlobals: no package variable is written after start. Two things are
+// reported: variables that are made to change (locks, pools, atomics, channels)
+// where they are declared, and statements that write one: an assignment, ++, a
+// clear, a copy or delete, an address handed to a function, a write to an
+// element or field, in this package or another's.
+//
+// What cannot be seen by syntax is not: a method that changes its receiver, a
+// pointer that was returned. The list of exceptions is in house.go; tests may
+// do as they like.
+func checkGlobals(p *pkg, report reporter) {
+	for f := range p.code {
+		for _, declared := range f.syntax.Decls {
+			if variables, ok := declared.(*ast.GenDecl); ok && variables.Tok == token.VAR {
+				p.findMutable(variables, report)
+			}
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			for _, written := range p.writes(n) {
+				if name, ok := p.global(written); ok {
+					report(n.Pos(), "package variable "+name+" is written after start",
+						"keep the state in a value that a constructor makes and hands on")
+				}
+			}
+			return true
+		})
+	}
+}
+
+// findMutable reports the variables of a declaration whose type is made to
+// change.
+func (p *pkg) findMutable(declared *ast.GenDecl, report reporter) {
+	for _, spec := range declared.Specs {
+		values, ok := spec.(*ast.ValueSpec)
+		if !ok {
+			continue
+		}
+		shapes := []ast.Expr{values.Type}
+		for _, value := range values.Values {
+			shapes = append(shapes, made(value))
+		}
+		changing := ""
+		for _, shape := range shapes {
+			if changing = p.changing(shape, map[string]bool{}); changing != "" {
+				break
+			}
+		}
+		if changing == "" {
+			continue
+		}
+		for _, name := range values.Names {
+			if name.Name == "_" || slices.Contains(globals(), global{p.dir, name.Name}) {
+				continue
+			}
+			report(name.Pos(), fmt.Sprintf("package variable %s is made to change (%s)", name.Name, changing),
+				"keep the state in a value that a constructor makes and hands on, or, if all of the process must share it, list it in internal/archtest/house.go")
+		}
+	}
+}
+
+// made returns the type of what an initial value makes, nil if it does not say.
+func made(value ast.Expr) ast.Expr {
+	switch v := ast.Unparen(value).(type) {
+	case *ast.UnaryExpr:
+		if v.Op == token.AND {
+			return made(v.X)
+		}
+	case *ast.CompositeLit:
+		return v.Type
+	case *ast.CallExpr:
+		if builtin, ok := v.Fun.(*ast.Ident); ok && len(v.Args) > 0 && (builtin.Name == "make" || builtin.Name == "new") {
+			return v.Args[0]
+		}
+	}
+	return nil
+}
+
+// changing returns which part of a type is made to change, "" if none is. seen
+// holds the names that were looked into.
+func (p *pkg) changing(shape ast.Expr, seen map[string]bool) string {
+	switch t := shape.(type) {
+	case *ast.ParenExpr:
+		return p.changing(t.X, seen)
+	case *ast.StarExpr:
+		return p.changing(t.X, seen)
+	case *ast.ArrayType:
+		return p.changing(t.Elt, seen)
+	case *ast.MapType:
+		return p.changing(t.Value, seen)
+	case *ast.IndexExpr: // atomic.Pointer[T]
+		return p.changing(t.X, seen)
+	case *ast.ChanType:
+		return "channel"
+	case *ast.SelectorExpr:
+		switch from, name := p.member(t); {
+		case from == "sync" && name != "Locker", from == "sync/atomic":
+			return types.ExprString(t)
+		case from == "github.com/valyala/bytebufferpool" && name == "Pool":
+			return types.ExprString(t)
+		}
+	case *ast.StructType:
+		for _, field := range t.Fields.List {
+			if found := p.changing(field.Type, seen); found != "" {
+				return found
+			}
+		}
+	case *ast.Ident:
+		if spec := p.typeNamed(t.Name); spec != nil && !seen[t.Name] {
+			seen[t.Name] = true
+			return p.changing(spec.Type, seen)
+		}
+	}
+	return ""
+}
+
+// typeNamed returns the declaration of a type of p, nil if there is none.
+func (p *pkg) typeNamed(name string) *ast.TypeSpec {
+	for f := range p.code {
+		for _, declared := range f.syntax.Decls {
+			group, ok := declared.(*ast.GenDecl)
+			if !ok || group.Tok != token.TYPE {
+				continue
+			}
+			for _, spec := range group.Specs {
+				if named, ok := spec.(*ast.TypeSpec); ok && named.Name.Name == name {
+					return named
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// writes returns the expressions that a node writes to.
+func (p *pkg) writes(n ast.Node) []ast.Expr {
+	switch n := n.(type) {
+	case *ast.AssignStmt:
+		if n.Tok != token.DEFINE {
+			return n.Lhs
+		}
+	case *ast.IncDecStmt:
+		return []ast.Expr{n.X}
+	case *ast.RangeStmt:
+		if n.Tok == token.ASSIGN {
+			return []ast.Expr{n.Key, n.Value}
+		}
+	case *ast.CallExpr:
+		return p.writesOfCall(n)
+	}
+	return nil
+}
+
+func (p *pkg) writesOfCall(call *ast.CallExpr) []ast.Expr {
+	if builtin, ok := call.Fun.(*ast.Ident); ok && len(call.Args) > 0 && p.info.Uses[builtin] == types.Universe.Lookup(builtin.Name) {
+		switch builtin.Name {
+		case "clear", "copy", "delete":
+			return call.Args[:1]
+		}
+	}
+	var handed []ast.Expr
+	for _, argument := range call.Args {
+		if address, ok := ast.Unparen(argument).(*ast.UnaryExpr); ok && address.Op == token.AND {
+			handed = append(handed, address.X)
+		}
+	}
+	return handed
+}
+
+// global returns the package variable that e is, or is a part of.
+func (p *pkg) global(e ast.Expr) (name string, ok bool) {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return p.global(e.X)
+	case *ast.StarExpr:
+		return p.global(e.X)
+	case *ast.IndexExpr:
+		return p.global(e.X)
+	case *ast.SliceExpr:
+		return p.global(e.X)
+	case *ast.UnaryExpr:
+		if e.Op == token.AND {
+			return p.global(e.X)
+		}
+	case *ast.SelectorExpr:
+		if from, name := p.member(e); from != "" {
+			return guessName(from) + "." + name, true
+		}
+		return p.global(e.X)
+	case *ast.Ident:
+		variable, isVariable := p.info.Uses[e].(*types.Var)
+		if isVariable && variable.Parent() == p.scope.Scope() && !slices.Contains(globals(), global{p.dir, e.Name}) {
+			return e.Name, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,145 @@
+package archtest
+
+// This file is the plan of the house as data. Change it together with
+// docs/ARCHITECTURE.md and a decision in docs/decisions.
+
+// room is a folder with everything below it. A package sees the packages of its
+// own room and of rooms on lower floors.
+type room struct {
+	dir   string
+	floor int
+}
+
+// rooms lists the rooms. A package is in the innermost one that holds it.
+func rooms() []room {
+	return []room{
+		{"cmd", 6},
+		{"test", 6}, // sees what it tests; nothing sees it
+		{"pkg/xds", 5},
+		{"pkg/config/configjson", 5},
+		{"pkg/proxy", 4},
+		{"pkg/filter", 3},
+		{"pkg/stream", 3},
+		{"pkg/upstream", 3},
+		{"pkg/router", 2},
+		{"pkg/protocol", 1},
+		{"pkg/network", 1},
+		{"pkg/config", 1},
+		{"pkg/buffer", 0},
+		{"configs", 0},
+		{"internal", 0},
+	}
+}
+
+// way is an import that the general rules would refuse.
+type way struct{ from, to string }
+
+// ways lists the exceptions by name.
+func ways() []way {
+	return []way{
+		// Every room needs the switch of the dear checks; it is one constant.
+		{"pkg/buffer", "internal/invariants"},
+		// An engine and the pure syntax that it drives.
+		{"pkg/stream/http1", "pkg/protocol/http1"},
+		{"pkg/stream/http2", "pkg/protocol/http2"},
+		{"pkg/stream/xprotocol", "pkg/protocol/xprotocol"},
+		// A codec whose bodies are Hessian.
+		{"pkg/protocol/xprotocol/dubbo", "pkg/protocol/hessian"},
+		{"pkg/protocol/xprotocol/bolt", "pkg/protocol/hessian"},
+	}
+}
+
+// plugs lists what only the registry in cmd imports, as path.Match patterns of
+// folders. What is below a plug belongs to it.
+func plugs() []string {
+	return []string{
+		"pkg/protocol/http1",
+		"pkg/protocol/http2",
+		"pkg/protocol/hessian",
+		"pkg/protocol/xprotocol/*",
+		"pkg/filter/listener/*",
+		"pkg/filter/network/*",
+		"pkg/filter/stream/*",
+		"pkg/stream/*",
+		"pkg/upstream/discovery/*",
+	}
+}
+
+// pure lists the folders whose packages are functions of their arguments. A
+// room inside a pure one (pkg/config/configjson) is not meant unless listed.
+func pure() []string {
+	return []string{
+		"pkg/protocol",
+		"pkg/config",
+		"pkg/router",
+		"pkg/xds/ads",
+		"pkg/xds/resource",
+	}
+}
+
+// home says where a package, and what is below its path, may be imported.
+type home struct {
+	path string
+	dirs []string // with everything below; none: nowhere
+	// test: also in _test.go files and below test/.
+	test bool
+	// exact: paths below are another matter.
+	exact bool
+	why   string
+}
+
+// homes lists what has a home. A module that is not listed has none; of the
+// standard library only what is listed is restricted. The first entry that
+// fits decides.
+func homes() []home {
+	const onePlace = "a dependency has one home, so that it can be replaced"
+	return []home{
+		{path: "net/http", dirs: []string{"internal/admin", "internal/metrics", "cmd"}, test: true,
+			why: "net/http serves the operator's port and never carries proxied traffic"},
+		{path: "log", exact: true, test: true,
+			why: "logs are written with an injected log/slog.Logger"},
+		{path: "expvar", why: "importing it registers a handler; metrics live in internal/metrics"},
+		{path: "C", why: "the build needs no C compiler"},
+
+		{path: "github.com/valyala/bytebufferpool", dirs: []string{"pkg/buffer"}, why: onePlace},
+		{path: "golang.org/x/net/http2", exact: true, dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, test: true, why: onePlace},
+		{path: "golang.org/x/net/http2/hpack", dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, test: true, why: onePlace},
+		{path: "golang.org/x/net", test: true, why: onePlace},
+		{path: "github.com/panjf2000/ants", dirs: []string{"pkg/stream/http2", "pkg/stream/xprotocol"}, why: onePlace},
+		{path: "google.golang.org/grpc", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
+		{path: "google.golang.org/protobuf", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
+		{path: "github.com/envoyproxy/go-control-plane", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
+		{path: "github.com/go-chi/chi", dirs: []string{"internal/admin", "pkg/upstream/discovery"}, why: onePlace},
+		{path: "github.com/prometheus", dirs: []string{"internal/metrics", "internal/admin"}, test: true, why: onePlace},
+		{path: "github.com/spf13", dirs: []string{"cmd"}, why: onePlace},
+		{path: "github.com/tailscale/hujson", dirs: []string{"pkg/config/document"}, why: onePlace},
+		{path: "gopkg.in/yaml.v3", dirs: []string{"pkg/config/document"}, test: true, why: onePlace},
+		{path: "golang.org/x/sys", dirs: []string{"pkg/network", "cmd"}, test: true, why: onePlace},
+		{path: "golang.org/x/sync", dirs: []string{"internal/run", "pkg/upstream", "pkg/xds"}, test: true, why: onePlace},
+
+		{path: "github.com/google/go-cmp", test: true, why: "it is for tests: it panics on what it cannot compare"},
+		{path: "go.uber.org/goleak", test: true, why: "it is for tests"},
+		{path: "github.com/santhosh-tekuri/jsonschema", test: true, why: "it is for tests"},
+		{path: "github.com/miekg/dns", test: true, why: "it is for tests: the resolver is net.Resolver"},
+		{path: "golang.org/x/tools", test: true, why: "it is for tests"},
+	}
+}
+
+// global is a package variable that may change after start.
+type global struct{ dir, name string }
+
+// globals lists them. Each is a pool or a counter that all connections share by
+// nature, and says so in its comment.
+func globals() []global {
+	return []global{
+		{"pkg/buffer", "pools"},
+		{"pkg/buffer", "outstanding"},
+		{"pkg/network", "pipes"},
+	}
+}
+
+// Lines that a file and a function may have.
+const (
+	fileLimit     = 600
+	functionLimit = 80
+)

@@ -1,0 +1,211 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"path"
+	"slices"
+	"strings"
+)
+
+// roomOf returns the innermost room that holds dir.
+func roomOf(dir string) (room, bool) {
+	var inner room
+	for _, r := range rooms() {
+		if below(dir, r.dir) && len(r.dir) > len(inner.dir) {
+			inner = r
+		}
+	}
+	return inner, inner.dir != ""
+}
+
+// named reports whether an import is an exception by name.
+func named(from, to string) bool {
+	return slices.ContainsFunc(ways(), func(w way) bool { return below(from, w.from) && below(to, w.to) })
+}
+
+// plugOf returns the plug that holds dir, "" if none does.
+func plugOf(dir string) string {
+	elements := strings.Split(dir, "/")
+	for _, pattern := range plugs() {
+		n := strings.Count(pattern, "/") + 1
+		if len(elements) < n {
+			continue
+		}
+		root := path.Join(elements[:n]...)
+		if matched, err := path.Match(pattern, root); err != nil {
+			panic("archtest: bad pattern " + pattern)
+		} else if matched {
+			return root
+		}
+	}
+	return ""
+}
+
+// checkFloors: a package imports its own room and lower floors. Tests may look
+// around, but nothing imports cmd.
+func checkFloors(p *pkg, report reporter) {
+	from, placed := roomOf(p.dir)
+	if !placed {
+		report(p.files[0].syntax.Package,
+			p.dir+" has no floor",
+			"put it into a room, or give its room a floor in internal/archtest/house.go")
+		return
+	}
+	for _, f := range p.files {
+		for importPath, at := range f.imports {
+			dir, ours := p.within(importPath)
+			if !ours {
+				continue
+			}
+			to, placed := roomOf(dir)
+			switch {
+			case !placed || to == from:
+				// Its own room, or one that is reported where it is.
+			case f.test && to.dir == "cmd":
+				report(at, "a test imports "+dir,
+					"nothing imports cmd: test the package below it, or run the program")
+			case f.test || to.floor < from.floor || named(p.dir, dir):
+			default:
+				report(at,
+					fmt.Sprintf("%s (%s, floor %d) imports %s (%s, floor %d)", p.dir, from.dir, from.floor, dir, to.dir, to.floor),
+					"a package sees its own room and lower floors: declare the interface that you need here, or move the code up")
+			}
+		}
+	}
+}
+
+// checkPlugs: a plug is imported by cmd alone. Tests and test/ put together
+// what they like.
+func checkPlugs(p *pkg, report reporter) {
+	if below(p.dir, "cmd") || below(p.dir, "test") {
+		return
+	}
+	for f := range p.code {
+		for importPath, at := range f.imports {
+			dir, ours := p.within(importPath)
+			if !ours {
+				continue
+			}
+			plug := plugOf(dir)
+			switch own := plugOf(p.dir); {
+			case plug == "" || plug == own || named(p.dir, dir):
+			case own != "":
+				report(at, fmt.Sprintf("plug %s imports plug %s", own, plug),
+					"plugs never meet: move what both need to the room that they plug into")
+			default:
+				parent, _ := roomOf(plug)
+				report(at, fmt.Sprintf("%s imports plug %s", p.dir, plug),
+					"only cmd imports a plug: depend on the contract in "+parent.dir+" and name the plug in cmd/weft/registry.go")
+			}
+		}
+	}
+}
+
+// checkHomes: a dependency is imported where it lives.
+func checkHomes(p *pkg, report reporter) {
+	for _, f := range p.files {
+		testing := f.test || below(p.dir, "test")
+		for importPath, at := range f.imports {
+			if _, ours := p.within(importPath); ours {
+				continue
+			}
+			h, found := homeOf(importPath)
+			switch {
+			case !found && standard(importPath):
+			case !found:
+				report(at, importPath+" has no home",
+					"use the standard library, or give it a home in internal/archtest/house.go and its reason in docs/decisions/0005-dependencies.md")
+			case belowAny(p.dir, h.dirs) || testing && h.test:
+			default:
+				report(at, fmt.Sprintf("%s imports %s, %s", p.dir, importPath, h.whereabouts()), h.why)
+			}
+		}
+	}
+}
+
+func homeOf(importPath string) (home, bool) {
+	for _, h := range homes() {
+		if importPath == h.path || !h.exact && below(importPath, h.path) {
+			return h, true
+		}
+	}
+	return home{}, false
+}
+
+// whereabouts says where h is at home.
+func (h home) whereabouts() string {
+	places := slices.Clone(h.dirs)
+	if h.test {
+		places = append(places, "tests")
+	}
+	if len(places) == 0 {
+		return "which has no place here"
+	}
+	return "whose home is " + strings.Join(places, ", ")
+}
+
+// standard reports whether a path is of the standard library: its first element
+// is no domain name.
+func standard(importPath string) bool {
+	first, _, _ := strings.Cut(importPath, "/")
+	return !strings.Contains(first, ".")
+}
+
+// checkPurity: a pure package cannot reach the world outside: no socket, file,
+// log, lock, goroutine, clock or chance.
+func checkPurity(p *pkg, report reporter) {
+	if !isPure(p.dir) {
+		return
+	}
+	for f := range p.code {
+		for importPath, at := range f.imports {
+			if worldly(importPath) {
+				report(at, fmt.Sprintf("pure package %s imports %s", p.dir, importPath),
+					"take the value or a function as a parameter, and let a higher floor do the rest")
+			}
+		}
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				report(n.Pos(), "pure package "+p.dir+" starts a goroutine", "return what is to be done, and let a higher floor do it")
+			case *ast.SelectorExpr:
+				if from, name := p.member(n); from == "time" && clock(name) {
+					report(n.Pos(), fmt.Sprintf("pure package %s uses time.%s", p.dir, name), "take the time as a parameter")
+				}
+			}
+			return true
+		})
+	}
+}
+
+// isPure reports whether dir is meant by a line of the list of pure folders
+// that is not above its room: a room inside a pure one speaks for itself.
+func isPure(dir string) bool {
+	inner, _ := roomOf(dir)
+	return slices.ContainsFunc(pure(), func(root string) bool {
+		return below(dir, root) && below(root, inner.dir)
+	})
+}
+
+// worldly reports whether a package of the standard library, or a module that
+// stands for it, reaches outside.
+func worldly(importPath string) bool {
+	switch importPath {
+	case "net/netip", "net/url": // values
+		return false
+	}
+	return belowAny(importPath, []string{
+		"net", "os", "sync", "log", "syscall", "runtime", "math/rand", "crypto/rand", "crypto/tls",
+		"golang.org/x/sys", "golang.org/x/sync",
+	})
+}
+
+// clock reports whether a function of package time looks at the clock or waits.
+func clock(name string) bool {
+	switch name {
+	case "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,135 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"strings"
+)
+
+// checkComment: every package says in its first sentence what it owns. The
+// outer test package of a folder needs none, and a command may open as it likes.
+func checkComment(p *pkg, report reporter) {
+	if strings.HasSuffix(p.name, "_test") {
+		return
+	}
+	opening := "Package " + p.name + " "
+	if p.name == "main" {
+		opening = ""
+	}
+	for _, f := range p.files {
+		if f.syntax.Doc != nil && strings.HasPrefix(f.syntax.Doc.Text(), opening) {
+			return
+		}
+	}
+	report(p.files[0].syntax.Package, "package "+p.name+" has no package comment of the usual form",
+		fmt.Sprintf("open one file with %q and say what the package owns", "// "+opening+"…"))
+}
+
+// checkInit: nothing happens at import.
+func checkInit(p *pkg, report reporter) {
+	for _, f := range p.files {
+		for _, declared := range f.syntax.Decls {
+			function, ok := declared.(*ast.FuncDecl)
+			if ok && function.Recv == nil && function.Name.Name == "init" {
+				report(function.Pos(), "func init", "make a New and call it, or list the thing in cmd/weft/registry.go")
+			}
+		}
+	}
+}
+
+// checkSleep: nobody waits for real time to pass. A test may sleep where time
+// is false, inside the function given to synctest.Test; the programs below
+// test/ may sleep as they like.
+func checkSleep(p *pkg, report reporter) {
+	for _, f := range p.files {
+		if below(p.dir, "test") && !f.test {
+			continue
+		}
+		for _, declared := range f.syntax.Decls {
+			function, ok := declared.(*ast.FuncDecl)
+			if !ok {
+				p.findSleep(f, declared, report)
+				continue
+			}
+			reason, marked := marker(function.Doc, "clock")
+			switch {
+			case marked && reason == "":
+				report(function.Pos(), "//arch:clock without a reason", "say who calls it inside a bubble")
+			case marked && f.test:
+			default:
+				p.findSleep(f, declared, report)
+			}
+		}
+	}
+}
+
+func (p *pkg) findSleep(f *file, within ast.Node, report reporter) {
+	ast.Inspect(within, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			from, name := p.member(n.Fun)
+			return from != "testing/synctest" || name != "Test"
+		case *ast.SelectorExpr:
+			if from, name := p.member(n); from != "time" || name != "Sleep" {
+				return true
+			}
+			if f.test {
+				report(n.Pos(), "a test sleeps", "wait for the event on a channel, or make time false with testing/synctest")
+			} else {
+				report(n.Pos(), "time.Sleep", "wait in a select on a timer and ctx.Done(), so that the wait can be ended")
+			}
+		}
+		return true
+	})
+}
+
+// checkLength: files and functions stay short enough to be read at once, unless
+// they say why not. Tests hold tables: only their files are measured.
+func checkLength(p *pkg, report reporter) {
+	for _, f := range p.files {
+		if ast.IsGenerated(f.syntax) {
+			continue
+		}
+		reason, marked := f.opening()
+		switch {
+		case marked && reason == "":
+			report(f.syntax.Package, "//arch:long without a reason", "give it")
+		case !marked && f.lines > fileLimit:
+			report(f.syntax.Package, fmt.Sprintf("file of %d lines, more than %d", f.lines, fileLimit),
+				"split it by what it is about, or write //arch:long and the reason above the package clause")
+		}
+		if f.test {
+			continue
+		}
+		for _, declared := range f.syntax.Decls {
+			if function, ok := declared.(*ast.FuncDecl); ok {
+				p.measure(function, report)
+			}
+		}
+	}
+}
+
+func (p *pkg) measure(function *ast.FuncDecl, report reporter) {
+	reason, marked := marker(function.Doc, "long")
+	lines := p.line(function.End()) - p.line(function.Pos()) + 1
+	switch {
+	case marked && reason == "":
+		report(function.Pos(), "//arch:long without a reason", "give it")
+	case !marked && lines > functionLimit:
+		report(function.Pos(), fmt.Sprintf("func %s of %d lines, more than %d", function.Name.Name, lines, functionLimit),
+			"split it where its comment would have headings, or write //arch:long and the reason above it")
+	}
+}
+
+// opening returns the //arch:long marker above the package clause.
+func (f *file) opening() (reason string, found bool) {
+	for _, group := range f.syntax.Comments {
+		if group.End() > f.syntax.Package {
+			return "", false
+		}
+		if reason, found = marker(group, "long"); found {
+			return reason, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,234 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// tree is a module, parsed.
+type tree struct {
+	files    *token.FileSet
+	packages []*pkg // by folder, then name
+}
+
+// pkg is the files of one folder that share a package clause, whatever their
+// build constraints.
+type pkg struct {
+	dir    string // slash-separated, from the module's root; "." for the root
+	name   string
+	module string // the module's path
+	files  []*file
+	set    *token.FileSet // of the tree
+	info   *types.Info    // what identifiers mean, as far as one package tells
+	scope  *types.Package
+}
+
+// file is one source file.
+type file struct {
+	syntax *ast.File
+	test   bool // named _test.go
+	lines  int
+}
+
+// code yields the files that are not tests.
+func (p *pkg) code(yield func(*file) bool) {
+	for _, f := range p.files {
+		if !f.test && !yield(f) {
+			return
+		}
+	}
+}
+
+// within returns the folder below the module's root that an import path names,
+// and whether it is of this module.
+func (p *pkg) within(importPath string) (dir string, ok bool) {
+	if importPath == p.module {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, p.module+"/")
+}
+
+func load(fsys fs.FS) (*tree, error) {
+	module, err := modulePath(fsys)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{files: token.NewFileSet()}
+	found := map[[2]string]*pkg{} // by folder and name
+	err = fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if name != "." && (ignored(entry.Name()) || nested(fsys, name)) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if path.Ext(name) != ".go" || ignored(entry.Name()) {
+			return nil
+		}
+		f, err := t.parse(fsys, name)
+		if err != nil {
+			return err
+		}
+		dir, clause := path.Dir(name), f.syntax.Name.Name
+		p := found[[2]string{dir, clause}]
+		if p == nil {
+			p = &pkg{dir: dir, name: clause, module: module, set: t.files}
+			found[[2]string{dir, clause}] = p
+			t.packages = append(t.packages, p)
+		}
+		p.files = append(p.files, f)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range t.packages {
+		p.resolve()
+	}
+	return t, nil
+}
+
+func (t *tree) parse(fsys fs.FS, name string) (*file, error) {
+	text, err := fs.ReadFile(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	syntax, err := parser.ParseFile(t.files, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	return &file{
+		syntax: syntax,
+		test:   strings.HasSuffix(name, "_test.go"),
+		lines:  t.files.File(syntax.FileStart).LineCount(),
+	}, nil
+}
+
+// resolve finds out what the identifiers of p mean. Imported packages stand in
+// as empty ones, so that whatever comes from them has no type: enough to tell a
+// package's variable from a local of the same name.
+func (p *pkg) resolve() {
+	p.info = &types.Info{
+		Defs: map[*ast.Ident]types.Object{},
+		Uses: map[*ast.Ident]types.Object{},
+	}
+	check := types.Config{
+		Importer: importer{},
+		Error:    func(error) {}, // the compiler's business, not ours
+	}
+	syntax := make([]*ast.File, 0, len(p.files))
+	for _, f := range p.files {
+		syntax = append(syntax, f.syntax)
+	}
+	p.scope, _ = check.Check(p.dir, p.set, syntax, p.info) // errors went to Error
+}
+
+// importer makes an empty package of every path.
+type importer struct{}
+
+func (importer) Import(importPath string) (*types.Package, error) {
+	made := types.NewPackage(importPath, guessName(importPath))
+	made.MarkComplete()
+	return made, nil
+}
+
+// guessName returns the name that a package most likely has: the last element
+// of its path without a major version.
+func guessName(importPath string) string {
+	base := path.Base(importPath)
+	if rest, isMajor := strings.CutPrefix(base, "v"); isMajor {
+		if _, err := strconv.Atoi(rest); err == nil {
+			base = path.Base(path.Dir(importPath))
+		}
+	}
+	base, _, _ = strings.Cut(base, ".") // gopkg.in/yaml.v3
+	return base
+}
+
+// line returns the line of a place in its file.
+func (p *pkg) line(at token.Pos) int { return p.set.Position(at).Line }
+
+// imports yields the imports of f with their paths.
+func (f *file) imports(yield func(importPath string, at token.Pos) bool) {
+	for _, spec := range f.syntax.Imports {
+		importPath, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			panic("archtest: the parser let an import path pass: " + spec.Path.Value)
+		}
+		if !yield(importPath, spec.Pos()) {
+			return
+		}
+	}
+}
+
+// member returns the import path and the name of what a selector of a package
+// picks ("time", "Now"), or "" if e is something else.
+func (p *pkg) member(e ast.Expr) (importPath, name string) {
+	selector, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return "", ""
+	}
+	left, ok := selector.X.(*ast.Ident)
+	if !ok {
+		return "", ""
+	}
+	imported, ok := p.info.Uses[left].(*types.PkgName)
+	if !ok {
+		return "", ""
+	}
+	return imported.Imported().Path(), selector.Sel.Name
+}
+
+// modulePath returns the path that the module line of go.mod names.
+func modulePath(fsys fs.FS) (string, error) {
+	text, err := fs.ReadFile(fsys, "go.mod")
+	if err != nil {
+		return "", fmt.Errorf("archtest: not the root of a module: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == "module" {
+			return fields[1], nil
+		}
+	}
+	return "", fmt.Errorf("archtest: go.mod has no module line")
+}
+
+// ignored reports whether the go command ignores a folder or file so called.
+func ignored(base string) bool {
+	return base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
+}
+
+// nested reports whether dir is the root of a module of its own.
+func nested(fsys fs.FS, dir string) bool {
+	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
+	return err == nil
+}
+
+// below reports whether dir is root or a folder below it.
+func below(dir, root string) bool {
+	return dir == root || strings.HasPrefix(dir, root+"/")
+}
+
+// belowAny reports whether dir is one of the roots or below one.
+func belowAny(dir string, roots []string) bool {
+	return slices.ContainsFunc(roots, func(root string) bool { return below(dir, root) })
+}
+
+func cutMarker(comment, name string) (reason string, found bool) {
+	rest, found := strings.CutPrefix(comment, "//arch:"+name)
+	if !found || rest != "" && rest[0] != ' ' {
+		return "", false
+	}
+	return strings.TrimSpace(rest), true
+}
