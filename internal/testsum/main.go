@@ -1,0 +1,173 @@
+// Command testsum runs "go test -json" in phases, shows what failed and ends
+// with one plain line: N passed, N failed, N skipped. It exits with 1 when a
+// test, a phase or an earlier step failed, or when nothing ran.
+//
+//	testsum [-steps FILE] -phase 'unit: -race ./pkg/...' -phase 'e2e: ./test/e2e/...'
+//
+// The file of steps is what a script did before: a line each, "ok NAME",
+// "FAILED NAME" or "SKIPPED NAME: reason". They are shown again at the end, so
+// that nobody overlooks them, and are not counted as tests.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"time"
+)
+
+// phase is one call of go test.
+type phase struct {
+	name string
+	args []string // of go test, after -json
+}
+
+// outcome is how a phase ended.
+type outcome struct {
+	phase    phase
+	counts   counts
+	packages int
+	skips    []skip
+	took     time.Duration
+	err      error // of the go command, beside failed tests
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testsum:", err)
+	}
+	stop()
+	if err != nil {
+		os.Exit(1)
+	}
+}
+
+// run is main with its surroundings as arguments. The closing line is the last
+// that it writes to out.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	var phases []phase
+	flags := flag.NewFlagSet("testsum", flag.ContinueOnError)
+	stepsFile := flags.String("steps", "", "`file` of steps that were done before")
+	flags.Func("phase", "`name: arguments` of go test; repeatable", func(text string) error {
+		name, rest, found := strings.Cut(text, ":")
+		if !found {
+			return errors.New("want NAME: ARGUMENTS")
+		}
+		phases = append(phases, phase{name, strings.Fields(rest)})
+		return nil
+	})
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var steps []string
+	if *stepsFile != "" {
+		text, err := os.ReadFile(*stepsFile)
+		if err != nil {
+			return err
+		}
+		steps = strings.Split(strings.TrimSpace(string(text)), "\n")
+	}
+	outcomes := make([]outcome, 0, len(phases))
+	for _, p := range phases {
+		outcomes = append(outcomes, runPhase(ctx, p, out))
+	}
+	return summarize(steps, outcomes, out)
+}
+
+// runPhase runs one go test to its end.
+func runPhase(ctx context.Context, p phase, out io.Writer) outcome {
+	_, _ = fmt.Fprintf(out, "\n== %s: go test %s\n", p.name, strings.Join(p.args, " "))
+	begin := time.Now()
+	t := newTally(out)
+	err := stream(ctx, p.args, t)
+	t.end()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && t.counts.failed > 0 {
+		err = nil // the failed tests tell why
+	}
+	return outcome{p, t.counts, t.packages, t.skips, time.Since(begin), err}
+}
+
+// stream feeds the events of go test to t.
+func stream(ctx context.Context, args []string, t *tally) error {
+	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	var complaints bytes.Buffer // apart: two writers would mix within lines
+	command.Stderr = &complaints
+	events, err := command.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	reader := bufio.NewReader(events) // lines have no limit
+	for {
+		line, err := reader.ReadBytes('\n')
+		if len(line) > 0 {
+			t.line([]byte(strings.TrimSuffix(string(line), "\n")))
+		}
+		if err != nil {
+			break // EOF, or Wait tells
+		}
+	}
+	err = command.Wait()
+	t.printf("%s", complaints.String())
+	return err
+}
+
+// summarize writes what happened, most important last.
+func summarize(steps []string, outcomes []outcome, out io.Writer) error {
+	var total counts
+	var broken []string
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+
+	say("\n== summary")
+	for _, o := range outcomes {
+		total.add(o.counts)
+		say("%-12s %s (%d packages, %.0f s)", o.phase.name, o.counts, o.packages, o.took.Seconds())
+		if o.counts.failed > 0 || o.err != nil {
+			broken = append(broken, o.phase.name)
+		}
+		if o.err != nil {
+			say("%-12s go test: %v", o.phase.name, o.err)
+		}
+	}
+	for _, step := range steps {
+		if name, failed := strings.CutPrefix(step, "FAILED "); failed {
+			broken = append(broken, name)
+		}
+		if step != "" && !strings.HasPrefix(step, "SKIPPED ") {
+			say("%s", step)
+		}
+	}
+	for _, o := range outcomes {
+		for _, s := range o.skips {
+			say("SKIPPED %s: %s: %s", o.phase.name, s.test, s.reason)
+		}
+	}
+	for _, step := range steps {
+		if strings.HasPrefix(step, "SKIPPED ") {
+			say("%s", step)
+		}
+	}
+	var err error
+	switch {
+	case len(broken) > 0:
+		err = fmt.Errorf("failed: %s", strings.Join(broken, ", "))
+		say("FAILED: %s", strings.Join(broken, ", "))
+	case total.passed == 0:
+		err = errors.New("no test ran")
+	}
+	say("%s", total)
+	return err
+}

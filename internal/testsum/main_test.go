@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+)
+
+// module is a small module whose tests end in every way.
+const module = `
+-- go.mod --
+module example.com/small
+
+go 1.26
+-- good/good_test.go --
+package good
+
+import "testing"
+
+func TestPasses(t *testing.T) {}
+func TestTable(t *testing.T) {
+	t.Run("a", func(t *testing.T) {})
+	t.Run("b/c", func(t *testing.T) { t.Log("not shown") })
+}
+func TestSkips(t *testing.T) { t.Skip("no such machine") }
+func FuzzSeeds(f *testing.F) {
+	f.Add("x")
+	f.Fuzz(func(t *testing.T, s string) {})
+}
+-- bad/bad_test.go --
+package bad
+
+import "testing"
+
+func TestFails(t *testing.T) { t.Error("one is not two") }
+func TestBelow(t *testing.T) {
+	t.Run("a", func(t *testing.T) {})
+	t.Run("b", func(t *testing.T) { t.Error("b is wrong") })
+}
+func TestItself(t *testing.T) {
+	t.Run("a", func(t *testing.T) {})
+	t.Error("wrong all the same")
+}
+-- broken/broken_test.go --
+package broken
+
+import "testing"
+
+func TestX(t *testing.T) { undefinedName() }
+-- panics/panics_test.go --
+package panics
+
+import "testing"
+
+func TestPasses(t *testing.T) {}
+func TestPanics(t *testing.T) { panic("on purpose") }
+func TestNever(t *testing.T)  {}
+-- exits/exits_test.go --
+package exits
+
+import (
+	"os"
+	"testing"
+)
+
+func TestExits(t *testing.T) { os.Exit(3) }
+-- none/none.go --
+package none
+`
+
+func TestRunOfEveryEnding(t *testing.T) {
+	tests := map[string]struct {
+		args  []string
+		want  []string // in this order
+		never []string
+		last  string
+		err   string
+	}{
+		"all pass": {
+			args:  []string{"-phase", "unit: ./good ./none"},
+			want:  []string{"== unit: go test ./good ./none", "ok    example.com/small/good", "unit         4 passed, 0 failed, 1 skipped (1 packages", "SKIPPED unit: example.com/small/good TestSkips: good_test.go:10: no such machine"},
+			never: []string{"not shown", "small/none "},
+			last:  "4 passed, 0 failed, 1 skipped",
+		},
+		"tests fail": {
+			args:  []string{"-phase", "unit: ./good ./bad"},
+			want:  []string{"small/bad TestFails", "one is not two", "small/bad TestBelow/b", "b is wrong", "small/bad TestItself", "wrong all the same", "FAIL  example.com/small/bad", "FAILED: unit"},
+			never: []string{"small/bad TestBelow\n"},
+			last:  "6 passed, 3 failed, 1 skipped",
+			err:   "failed: unit",
+		},
+		"a build fails": {
+			args: []string{"-phase", "unit: ./broken"},
+			want: []string{"undefinedName", "FAIL  example.com/small/broken"},
+			last: "0 passed, 1 failed, 0 skipped",
+			err:  "failed: unit",
+		},
+		"a panic ends a package": {
+			args: []string{"-phase", "unit: ./panics"},
+			want: []string{"small/panics TestPanics", "panic: on purpose", "FAIL  example.com/small/panics"},
+			last: "1 passed, 1 failed, 0 skipped",
+			err:  "failed: unit",
+		},
+		"a test exits": {
+			args: []string{"-phase", "unit: ./exits"},
+			want: []string{"FAIL  example.com/small/exits"},
+			last: "0 passed, 1 failed, 0 skipped",
+			err:  "failed: unit",
+		},
+		"phases add up": {
+			args: []string{"-phase", "first: ./good", "-phase", "second: -run Passes ./good"},
+			want: []string{"first        4 passed", "second       1 passed"},
+			last: "5 passed, 0 failed, 1 skipped",
+		},
+		"no such package": {
+			args: []string{"-phase", "unit: ./good ./nowhere"},
+			want: []string{"nowhere", "FAILED: unit"},
+			last: "4 passed, 1 failed, 1 skipped",
+			err:  "failed: unit",
+		},
+		"a bad flag": {
+			args: []string{"-phase", "unit: -count=none ./good"},
+			want: []string{"unit         go test: exit status", "FAILED: unit"},
+			last: "0 passed, 0 failed, 0 skipped",
+			err:  "failed: unit",
+		},
+		"nothing runs": {
+			args: []string{"-phase", "unit: -run NoSuchTest ./good"},
+			last: "0 passed, 0 failed, 0 skipped",
+			err:  "no test ran",
+		},
+		"an earlier step failed": {
+			args: []string{"-steps", "steps", "-phase", "unit: ./good"},
+			want: []string{"ok gofmt", "FAILED lint", "SKIPPED govulncheck: no database", "FAILED: lint"},
+			last: "4 passed, 0 failed, 1 skipped",
+			err:  "failed: lint",
+		},
+	}
+	t.Chdir(unpack(t, module))
+	if err := os.WriteFile("steps", []byte("ok gofmt\nSKIPPED govulncheck: no database\nFAILED lint\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOFLAGS", "")
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := run(t.Context(), test.args, &out)
+			if text := message(err); text != test.err {
+				t.Errorf("run = %q, want %q", text, test.err)
+			}
+			rest := out.String()
+			for _, want := range test.want {
+				_, after, found := strings.Cut(rest, want)
+				if !found {
+					t.Fatalf("output lacks %q, or has it too early:\n%s", want, out.String())
+				}
+				rest = after
+			}
+			for _, never := range test.never {
+				if strings.Contains(out.String(), never) {
+					t.Errorf("output has %q:\n%s", never, out.String())
+				}
+			}
+			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+			if last := lines[len(lines)-1]; last != test.last {
+				t.Errorf("last line %q, want %q\n%s", last, test.last, out.String())
+			}
+		})
+	}
+}
+
+// TestCutOffStream is of a go command that was killed.
+func TestCutOffStream(t *testing.T) {
+	var out bytes.Buffer
+	c := newTally(&out)
+	for line := range strings.Lines(`go: a remark
+{"Action":"start","Package":"a"}
+{"Action":"run","Package":"a","Test":"TestX"}
+{"Action":"run","Package":"a","Test":"TestX/y"}
+{"Action":"output","Package":"a","Test":"TestX/y","Output":"    x_test.go:5: so far\n"}
+`) {
+		c.line([]byte(strings.TrimSuffix(line, "\n")))
+	}
+	c.end()
+	if want := (counts{failed: 1}); c.counts != want {
+		t.Errorf("counts = %v, want %v", c.counts, want)
+	}
+	want := `go: a remark
+----  a TestX/y (cut off)
+          x_test.go:5: so far
+FAIL  a  s  0 passed, 1 failed, 0 skipped
+`
+	got := regexp.MustCompile(` +0\.0 s`).ReplaceAllString(out.String(), "  s")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("output, - want + got:\n%s", diff)
+	}
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func unpack(t *testing.T, text string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, f := range txtar.Parse([]byte(text)).Files {
+		name := filepath.Join(root, filepath.FromSlash(f.Name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}

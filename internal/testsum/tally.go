@@ -1,0 +1,212 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// event is a line of "go test -json" (go doc test2json).
+type event struct {
+	Action     string
+	Package    string
+	Test       string
+	Elapsed    float64 // seconds
+	Output     string
+	ImportPath string // of build-output: "pkg [pkg.test]"
+	// FailedBuild is the ImportPath whose build made the package fail.
+	FailedBuild string
+}
+
+// counts is how tests ended. A test with subtests is not counted beside them,
+// unless it failed by itself; a package that failed without a failed test (its
+// build, TestMain, a data race after the last test) counts as one.
+type counts struct{ passed, failed, skipped int }
+
+func (c *counts) add(d counts) {
+	c.passed += d.passed
+	c.failed += d.failed
+	c.skipped += d.skipped
+}
+
+func (c counts) String() string {
+	return fmt.Sprintf("%d passed, %d failed, %d skipped", c.passed, c.failed, c.skipped)
+}
+
+// skip is a test that chose not to run.
+type skip struct{ test, reason string }
+
+// tally follows one run of "go test -json": it prints a line for each package
+// and all that a failed test wrote, and counts.
+type tally struct {
+	out io.Writer
+
+	counts   counts
+	packages int
+	skips    []skip
+
+	running map[string]*running // by package
+	builds  map[string][]string // output of builds, by ImportPath
+}
+
+// running is a package whose tests run.
+type running struct {
+	counts counts
+	tests  map[string]*test // that have not ended
+	output []string         // of no test
+}
+
+// test is a test that has not ended.
+type test struct {
+	output       []string
+	parent       bool // it has subtests
+	failureBelow bool // one of them failed
+}
+
+func newTally(out io.Writer) *tally {
+	return &tally{out: out, running: map[string]*running{}, builds: map[string][]string{}}
+}
+
+// line takes one line of the stream. What is no event is printed as it is.
+func (t *tally) line(line []byte) {
+	var e event
+	if err := json.Unmarshal(line, &e); err != nil || e.Action == "" {
+		t.printf("%s\n", line)
+		return
+	}
+	switch {
+	case e.Action == "build-output":
+		t.builds[e.ImportPath] = append(t.builds[e.ImportPath], e.Output)
+	case e.Package == "":
+		// build-fail: the package's own end tells.
+	case e.Test == "":
+		t.ofPackage(e)
+	default:
+		t.ofTest(e)
+	}
+}
+
+func (t *tally) ofPackage(e event) {
+	p := t.of(e.Package)
+	switch e.Action {
+	case "output":
+		p.output = append(p.output, e.Output)
+	case "pass", "skip":
+		delete(t.running, e.Package)
+		t.counts.add(p.counts)
+		if e.Action == "skip" && p.counts == (counts{}) {
+			return // no test files
+		}
+		t.packages++
+		t.printf("ok    %-52s %6.1f s  %s\n", e.Package, e.Elapsed, p.counts)
+	case "fail":
+		delete(t.running, e.Package)
+		t.packages++
+		t.fail(e, p)
+	}
+}
+
+// fail accounts for a package that failed: tests that were cut off failed with
+// it.
+func (t *tally) fail(e event, p *running) {
+	for _, name := range slices.Sorted(maps.Keys(p.tests)) {
+		if open := p.tests[name]; !open.parent {
+			p.counts.failed++
+			t.report(e.Package, name+" (cut off)", open.output)
+		}
+	}
+	if output := t.builds[e.FailedBuild]; p.counts.failed == 0 {
+		p.counts.failed++
+		t.report(e.Package, "", append(output, p.output...))
+	}
+	t.counts.add(p.counts)
+	t.printf("FAIL  %-52s %6.1f s  %s\n", e.Package, e.Elapsed, p.counts)
+}
+
+func (t *tally) ofTest(e event) {
+	p := t.of(e.Package)
+	current := p.tests[e.Test]
+	if current == nil {
+		current = &test{}
+		p.tests[e.Test] = current
+	}
+	switch e.Action {
+	case "run":
+		if above := p.above(e.Test); above != nil {
+			above.parent = true
+		}
+	case "output":
+		if !ceremony(e.Output) {
+			current.output = append(current.output, e.Output)
+		}
+	case "pass":
+		if !current.parent {
+			p.counts.passed++
+		}
+		delete(p.tests, e.Test)
+	case "skip":
+		p.counts.skipped++
+		t.skips = append(t.skips, skip{e.Package + " " + e.Test, strings.TrimSpace(strings.Join(current.output, ""))})
+		delete(p.tests, e.Test)
+	case "fail":
+		if above := p.above(e.Test); above != nil {
+			above.failureBelow = true
+		}
+		if !current.failureBelow {
+			p.counts.failed++
+		}
+		t.report(e.Package, e.Test, current.output)
+		delete(p.tests, e.Test)
+	}
+}
+
+// end accounts for packages that never ended: the go command was stopped.
+func (t *tally) end() {
+	for _, name := range slices.Sorted(maps.Keys(t.running)) {
+		t.ofPackage(event{Action: "output", Package: name, Output: "ended without a result\n"})
+		t.ofPackage(event{Action: "fail", Package: name})
+	}
+}
+
+func (t *tally) of(name string) *running {
+	p := t.running[name]
+	if p == nil {
+		p = &running{tests: map[string]*test{}}
+		t.running[name] = p
+	}
+	return p
+}
+
+// above returns the test that a subtest is of, nil for one at the top.
+func (p *running) above(name string) *test {
+	i := strings.LastIndexByte(name, '/')
+	for ; i > 0; i = strings.LastIndexByte(name[:i], '/') {
+		if above := p.tests[name[:i]]; above != nil {
+			return above // names may hold a slash of their own
+		}
+	}
+	return nil
+}
+
+func (t *tally) report(pkg, name string, output []string) {
+	if len(output) == 0 {
+		return // a parent: its subtests were reported
+	}
+	t.printf("----  %s %s\n", pkg, name)
+	for line := range strings.Lines(strings.Join(output, "")) {
+		t.printf("      %s\n", strings.TrimSuffix(line, "\n"))
+	}
+}
+
+func (t *tally) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(t.out, format, args...) // nowhere to report that the terminal is gone
+}
+
+// ceremony reports whether a line of a test is go test's own.
+func ceremony(line string) bool {
+	line = strings.TrimLeft(line, " ")
+	return strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ")
+}
