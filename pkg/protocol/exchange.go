@@ -132,6 +132,7 @@ type Place interface {
 // Attempt is one try to get an answer from a host.
 type Attempt struct {
 	Host   Place
+	Local  string // our end of the connection, as text; "" if there was none, or nobody knows
 	Reason Reason // why it failed; None if it answered
 	Status int    // what it answered; 0 for nothing
 }

@@ -1,0 +1,329 @@
+package variable
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// startFormat is how MOSN writes times, in the zone of the exchange's start.
+const startFormat = "2006/01/02 15:04:05.000"
+
+// definitions is the table of variables, in the order of the documentation.
+//
+//nolint:gochecknoglobals // a constant table
+var definitions = []definition{
+	{name: "start_time", write: startTime,
+		doc: "When the first byte of the request was read: 2006/01/02 15:04:05.000, local time."},
+	{name: "duration", write: duration,
+		doc: "From the first byte of the request to the last byte of the answer, as 1.5ms."},
+	{name: "request_finished_duration", write: duration, doc: "The same as duration."},
+	{name: "request_received_duration", write: untilSent,
+		doc: "From the first byte of the request until the last attempt was sent to an upstream."},
+	{name: "response_received_duration", write: untilAnswered,
+		doc: "From the first byte of the request until the head of the upstream's answer was read."},
+	{name: "process_time_duration", write: ownTime,
+		doc: "What the proxy itself took: duration without the time spent waiting for the upstream."},
+
+	{name: "protocol", text: callerProtocol, doc: "The caller's protocol, as in configuration: Http1, dubbo."},
+	{name: "version", text: version, doc: "The version of the caller's protocol: HTTP/1.1."},
+	{name: "listener", text: listener, doc: "The listener's name."},
+	{name: "listener_name", text: listener, doc: "The same as listener."},
+	{name: "connection_id", write: connectionID, number: true, doc: "The downstream connection's number, unique in the process."},
+	{name: "downstream_local_address", text: downstreamLocal, doc: "Our end of the downstream connection: ip:port, or a path."},
+	{name: "downstream_remote_address", text: downstreamRemote, doc: "The caller's end of the downstream connection: ip:port."},
+	{name: "downstream_remote_ip", text: downstreamIP, doc: "The caller's address without the port."},
+
+	{name: "method", text: method, doc: "The request's method. RPC protocols: see x-mosn-rpc-method."},
+	{name: "request_method", text: method, doc: "The same as method."},
+	{name: "x-mosn-method", text: method, doc: "The same as method."},
+	{name: "scheme", text: scheme, doc: "http or https."},
+	{name: "request_scheme", text: scheme, doc: "The same as scheme."},
+	{name: "x-mosn-scheme", text: scheme, doc: "The same as scheme."},
+	{name: "authority", text: authority, doc: "Host and port that the request is for, as sent; of RPC protocols, the interface."},
+	{name: "x-mosn-host", text: authority, doc: "The same as authority."},
+	{name: "path", text: path, doc: "The path without its query, as it is now: after a rewrite, the new one."},
+	{name: "x-mosn-path", text: path, doc: "The same as path."},
+	{name: "original_path", text: originalPath, doc: "The path without its query as the caller sent it."},
+	{name: "request_path", text: originalPath, doc: "The same as original_path."},
+	{name: "request_path_original", text: originalPath, doc: "The same as original_path."},
+	{name: "x-mosn-path-original", text: originalPath, doc: "The same as original_path."},
+	{name: "request_uri", text: requestURI, doc: "Path and query as the caller sent them."},
+	{name: "query", text: query, doc: "The query without its question mark."},
+	{name: "x-mosn-querystring", text: query, doc: "The same as query."},
+	{name: "request_arg", text: query, doc: "The same as query."},
+	{name: "request_arg_", text: queryArgument, doc: "The first argument NAME of the query, percent-encoding untouched."},
+	{name: "request_header_", text: requestHeader, doc: "The first field NAME of the request; of RPC protocols, the attachment."},
+	{name: "cookie_", text: cookie, doc: "The cookie NAME of the request."},
+	{name: "request_id", text: requestID, doc: "The request's X-Request-Id field."},
+	{name: "x-mosn-rpc-service", text: rpcService, doc: "The service field of an RPC request."},
+	{name: "x-mosn-rpc-method", text: rpcMethod, doc: "The method field of an RPC request."},
+	{name: "request_length", write: requestLength, number: true, doc: "Bytes of the request's head and content."},
+	{name: "bytes_received", write: bytesReceived, number: true, doc: "Bytes of the request's content that were read."},
+
+	{name: "route", text: route, doc: "The route that matched."},
+	{name: "route_name", text: route, doc: "The same as route."},
+	{name: "upstream_cluster", text: cluster, doc: "The cluster that the request went to."},
+	{name: "upstream_host", text: host, doc: "The host of the last attempt."},
+	{name: "upstream_local_address", text: upstreamLocal, doc: "Our end of the last attempt's connection."},
+	{name: "upstream_transport_failure_reason", text: attemptFailure, doc: "Why the last attempt failed."},
+	{name: "attempts", write: attempts, number: true, doc: "How many times a host was tried."},
+
+	{name: "response_code", write: responseCode, number: true, doc: "The answer's status."},
+	{name: "response_flag", text: responseFlag, doc: "Why the proxy answered by itself or ended the exchange, in short: NR, UH, UT; see docs/errors.md."},
+	{name: "response_flags", text: responseFlag, doc: "The same as response_flag."},
+	{name: "response_reason", text: responseReason, doc: "The same as a name: no_route, no_healthy_host."},
+	{name: "response_detail", text: responseDetail, doc: "The same as a sentence with its cause."},
+	{name: "response_header_", text: responseHeader, doc: "The first field NAME of the answer."},
+	{name: "bytes_sent", write: bytesSent, number: true, doc: "Bytes of the answer's content that were written."},
+}
+
+// Times and durations.
+
+func startTime(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	if x.Meta.Start.IsZero() {
+		return dst, false
+	}
+	return x.Meta.Start.AppendFormat(dst, startFormat), true
+}
+
+func duration(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	return span(dst, x.Meta.Start, x.Record.End)
+}
+
+func untilSent(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	return span(dst, x.Meta.Start, x.Record.UpstreamStart)
+}
+
+func untilAnswered(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	return span(dst, x.Meta.Start, x.Record.UpstreamFirst)
+}
+
+func ownTime(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	r := &x.Record
+	if r.UpstreamStart.IsZero() || r.UpstreamFirst.IsZero() {
+		return duration(dst, x)
+	}
+	waited := r.UpstreamFirst.Sub(r.UpstreamStart)
+	return span(dst, x.Meta.Start.Add(waited), r.End)
+}
+
+// span appends the time from one event to another, nothing if either has not
+// happened.
+func span(dst []byte, from, to time.Time) ([]byte, bool) {
+	if from.IsZero() || to.IsZero() {
+		return dst, false
+	}
+	return append(dst, to.Sub(from).String()...), true // String is inlined: it allocates nothing here
+}
+
+// Numbers.
+
+func connectionID(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	if x.Meta.Conn == nil {
+		return dst, false
+	}
+	return strconv.AppendUint(dst, x.Meta.Conn.ID, 10), true
+}
+
+func requestLength(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	return strconv.AppendInt(dst, int64(x.Meta.HeadSize)+x.Record.RequestBytes, 10), true
+}
+
+func bytesReceived(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	return strconv.AppendInt(dst, x.Record.RequestBytes, 10), true
+}
+
+func bytesSent(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	return strconv.AppendInt(dst, x.Record.ResponseBytes, 10), true
+}
+
+func attempts(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	return strconv.AppendInt(dst, int64(len(x.Record.Attempts)), 10), true
+}
+
+func responseCode(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	if x.Response.Status == 0 {
+		return dst, false
+	}
+	return strconv.AppendInt(dst, int64(x.Response.Status), 10), true
+}
+
+// The connection.
+
+func callerProtocol(x *protocol.Exchange, _ string) (string, bool) { return some(x.Meta.Protocol) }
+
+func version(x *protocol.Exchange, _ string) (string, bool) { return some(x.Meta.Version) }
+
+func listener(x *protocol.Exchange, _ string) (string, bool) {
+	if x.Meta.Conn == nil {
+		return "", false
+	}
+	return some(x.Meta.Conn.Listener)
+}
+
+func downstreamLocal(x *protocol.Exchange, _ string) (string, bool) {
+	if x.Meta.Conn == nil {
+		return "", false
+	}
+	return some(x.Meta.Conn.LocalText)
+}
+
+func downstreamRemote(x *protocol.Exchange, _ string) (string, bool) {
+	if x.Meta.Conn == nil {
+		return "", false
+	}
+	return some(x.Meta.Conn.RemoteText)
+}
+
+func downstreamIP(x *protocol.Exchange, _ string) (string, bool) {
+	if x.Meta.Conn == nil {
+		return "", false
+	}
+	return some(x.Meta.Conn.RemoteIP)
+}
+
+// The request.
+
+func method(x *protocol.Exchange, _ string) (string, bool) { return some(x.Request.Method) }
+
+func scheme(x *protocol.Exchange, _ string) (string, bool) { return some(x.Request.Scheme) }
+
+func authority(x *protocol.Exchange, _ string) (string, bool) { return some(x.Request.Authority) }
+
+func path(x *protocol.Exchange, _ string) (string, bool) {
+	before, _, _ := strings.Cut(x.Request.Path, "?")
+	return some(before)
+}
+
+func requestURI(x *protocol.Exchange, _ string) (string, bool) {
+	if x.Record.OriginalPath != "" {
+		return x.Record.OriginalPath, true
+	}
+	return some(x.Request.Path)
+}
+
+func originalPath(x *protocol.Exchange, _ string) (string, bool) {
+	uri, _ := requestURI(x, "")
+	before, _, _ := strings.Cut(uri, "?")
+	return some(before)
+}
+
+func query(x *protocol.Exchange, _ string) (string, bool) {
+	_, after, ok := strings.Cut(x.Request.Path, "?")
+	return after, ok
+}
+
+func queryArgument(x *protocol.Exchange, name string) (string, bool) {
+	rest, _ := query(x, "")
+	for rest != "" {
+		var pair string
+		pair, rest, _ = strings.Cut(rest, "&")
+		if key, value, _ := strings.Cut(pair, "="); key == name {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+func requestHeader(x *protocol.Exchange, name string) (string, bool) {
+	return x.Request.Header.Lookup(name)
+}
+
+// cookie looks through every Cookie field: HTTP/2 may split them (RFC 9113
+// 8.2.3).
+func cookie(x *protocol.Exchange, name string) (string, bool) {
+	h := &x.Request.Header
+	for i := range h.Len() {
+		field := h.At(i)
+		if !protocol.EqualFold(field.Name, "Cookie") {
+			continue
+		}
+		for rest := field.Value; rest != ""; {
+			var pair string
+			pair, rest, _ = strings.Cut(rest, ";")
+			if key, value, ok := strings.Cut(strings.TrimLeft(pair, " "), "="); ok && key == name {
+				return value, true
+			}
+		}
+	}
+	return "", false
+}
+
+func requestID(x *protocol.Exchange, _ string) (string, bool) {
+	return x.Request.Header.Lookup("X-Request-Id")
+}
+
+func rpcService(x *protocol.Exchange, _ string) (string, bool) {
+	return x.Request.Header.Lookup("service")
+}
+
+func rpcMethod(x *protocol.Exchange, _ string) (string, bool) {
+	return x.Request.Header.Lookup("method")
+}
+
+// The way upstream.
+
+func route(x *protocol.Exchange, _ string) (string, bool) { return placeName(x.Record.Route) }
+
+func cluster(x *protocol.Exchange, _ string) (string, bool) { return placeName(x.Record.Cluster) }
+
+func host(x *protocol.Exchange, _ string) (string, bool) { return placeName(x.Record.Host()) }
+
+func upstreamLocal(x *protocol.Exchange, _ string) (string, bool) {
+	last := lastAttempt(x)
+	if last == nil {
+		return "", false
+	}
+	return some(last.Local)
+}
+
+func attemptFailure(x *protocol.Exchange, _ string) (string, bool) {
+	last := lastAttempt(x)
+	if last == nil || last.Reason == protocol.None {
+		return "", false
+	}
+	return last.Reason.Text(), true
+}
+
+func lastAttempt(x *protocol.Exchange) *protocol.Attempt {
+	n := len(x.Record.Attempts)
+	if n == 0 {
+		return nil
+	}
+	return &x.Record.Attempts[n-1]
+}
+
+func placeName(p protocol.Place) (string, bool) {
+	if p == nil {
+		return "", false
+	}
+	return some(p.Name())
+}
+
+// The answer.
+
+func responseFlag(x *protocol.Exchange, _ string) (string, bool) {
+	if x.Record.Reason == protocol.None {
+		return "", false
+	}
+	return x.Record.Reason.Traits().Flag, true
+}
+
+func responseReason(x *protocol.Exchange, _ string) (string, bool) {
+	if x.Record.Reason == protocol.None {
+		return "", false
+	}
+	return x.Record.Reason.String(), true
+}
+
+func responseDetail(x *protocol.Exchange, _ string) (string, bool) { return some(x.Record.Detail) }
+
+func responseHeader(x *protocol.Exchange, name string) (string, bool) {
+	return x.Response.Header.Lookup(name)
+}
+
+// some returns s, and whether there is anything in it.
+func some(s string) (string, bool) { return s, s != "" }

@@ -1,0 +1,249 @@
+package variable
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Unavailable stands in a template's text for a value that the exchange lacks.
+const Unavailable = "-"
+
+// Template is text with variables in it. It is immutable.
+type Template struct {
+	parts []part
+}
+
+// part is a literal followed by a variable; the last part may lack the latter.
+type part struct {
+	literal     string
+	literalJSON string // the same between the quotes of a JSON string
+	variable    Variable
+}
+
+// Compile reads a template: %name% is the variable called name, %% is a percent
+// sign, the rest stands for itself. An error says at which byte, counted from 1,
+// it lies, and names the nearest known variable.
+func Compile(format string) (*Template, error) {
+	t := &Template{}
+	var literal strings.Builder
+	for rest := format; ; {
+		before, after, ok := strings.Cut(rest, "%")
+		literal.WriteString(before)
+		if !ok {
+			break
+		}
+		at := len(format) - len(after)
+		name, tail, ok := strings.Cut(after, "%")
+		if !ok {
+			return nil, fmt.Errorf("byte %d of %q: no second %% after this one: write %%%% for a percent sign", at, format)
+		}
+		rest = tail
+		if name == "" {
+			literal.WriteByte('%')
+			continue
+		}
+		v, ok := Lookup(name)
+		if !ok {
+			return nil, fmt.Errorf("byte %d of %q: %w", at, format, &UnknownError{name})
+		}
+		t.add(literal.String(), v)
+		literal.Reset()
+	}
+	if literal.Len() > 0 {
+		t.add(literal.String(), Variable{})
+	}
+	return t, nil
+}
+
+func (t *Template) add(literal string, v Variable) {
+	json := string(appendEscaped(nil, literal))
+	if json == literal {
+		json = literal // one copy of the common case
+	}
+	t.parts = append(t.parts, part{literal, json, v})
+}
+
+// UnknownError says that no variable is called Name.
+type UnknownError struct{ Name string }
+
+func (e *UnknownError) Error() string {
+	if near := Nearest(e.Name); near != "" {
+		return fmt.Sprintf("unknown variable %q: did you mean %q?", e.Name, near)
+	}
+	return fmt.Sprintf("unknown variable %q", e.Name)
+}
+
+// Constant returns the template's text if there is no variable in it.
+func (t *Template) Constant() (string, bool) {
+	switch {
+	case len(t.parts) == 0:
+		return "", true
+	case len(t.parts) == 1 && t.parts[0].variable.of == nil:
+		return t.parts[0].literal, true
+	}
+	return "", false
+}
+
+// Single returns the variable that is the whole template, and whether there is
+// one.
+func (t *Template) Single() (Variable, bool) {
+	if len(t.parts) == 1 && t.parts[0].literal == "" {
+		return t.parts[0].variable, true
+	}
+	return Variable{}, false
+}
+
+// Append appends the text for x and allocates nothing but what dst lacks.
+//
+// A value that x lacks is written as Unavailable. Control characters of values
+// (not of the template) are written as \x0a, so that a line of a log stays one
+// line and a field of a header one field, whatever the caller sent.
+func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
+	for i := range t.parts {
+		p := &t.parts[i]
+		dst = append(dst, p.literal...)
+		if p.variable.of == nil {
+			continue
+		}
+		start := len(dst)
+		var ok bool
+		if dst, ok = p.variable.Append(dst, x); !ok {
+			dst = append(dst, Unavailable...)
+		} else if hasControl(dst[start:]) {
+			dst = append(dst[:start], visible(dst[start:])...)
+		}
+	}
+	return dst
+}
+
+// Text returns what Append appends, as a string. It is a view of the exchange,
+// and allocates nothing, if the template is constant or a single variable whose
+// value is text without control characters.
+func (t *Template) Text(x *protocol.Exchange) string {
+	if text, ok := t.Constant(); ok {
+		return text
+	}
+	if v, ok := t.Single(); ok && v.of.text != nil {
+		text, ok := v.of.text(x, v.arg)
+		if !ok {
+			return Unavailable
+		}
+		if !hasControl(text) {
+			return text
+		}
+	}
+	return string(t.Append(nil, x))
+}
+
+// AppendJSON appends the text for x as a JSON value (RFC 8259) and allocates
+// nothing but what dst lacks. The value is a string, quotes included, with two
+// exceptions: a template that is a single variable becomes a number if that is
+// what the variable is, and null if x lacks it. Bytes that are not UTF-8 become
+// U+FFFD.
+func (t *Template) AppendJSON(dst []byte, x *protocol.Exchange) []byte {
+	if v, ok := t.Single(); ok {
+		return v.appendJSON(dst, x)
+	}
+	dst = append(dst, '"')
+	for i := range t.parts {
+		p := &t.parts[i]
+		dst = append(dst, p.literalJSON...)
+		switch v := p.variable; {
+		case v.of == nil:
+		case v.of.text == nil: // numbers and times need no escapes
+			var ok bool
+			if dst, ok = v.of.write(dst, x); !ok {
+				dst = append(dst, Unavailable...)
+			}
+		default:
+			text, ok := v.of.text(x, v.arg)
+			if !ok {
+				text = Unavailable
+			}
+			dst = appendEscaped(dst, text)
+		}
+	}
+	return append(dst, '"')
+}
+
+func (v Variable) appendJSON(dst []byte, x *protocol.Exchange) []byte {
+	start := len(dst)
+	if v.of.text != nil {
+		text, ok := v.of.text(x, v.arg)
+		if !ok {
+			return append(dst, "null"...)
+		}
+		dst = append(dst, '"')
+		dst = appendEscaped(dst, text)
+		return append(dst, '"')
+	}
+	if !v.of.number {
+		dst = append(dst, '"')
+	}
+	dst, ok := v.of.write(dst, x)
+	if !ok {
+		return append(dst[:start], "null"...)
+	}
+	if !v.of.number {
+		dst = append(dst, '"')
+	}
+	return dst
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendEscaped appends s as it stands between the quotes of a JSON string.
+func appendEscaped(dst []byte, s string) []byte {
+	clean := 0 // s[clean:i] needs no escape and is not yet appended
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, n := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && n == 1 {
+				dst = append(append(dst, s[clean:i]...), `\ufffd`...)
+				clean = i + 1
+			}
+			i += n
+			continue
+		}
+		if isControl(c) || c == '"' || c == '\\' {
+			dst = append(dst, s[clean:i]...)
+			clean = i + 1
+			if c == '"' || c == '\\' {
+				dst = append(dst, '\\', c)
+			} else {
+				dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+			}
+		}
+		i++
+	}
+	return append(dst, s[clean:]...)
+}
+
+// visible returns value with its control characters written as \x0a. It
+// allocates: only a hostile or broken caller gets here.
+func visible(value []byte) []byte {
+	out := make([]byte, 0, len(value)+16)
+	for _, c := range value {
+		if isControl(c) {
+			out = append(out, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
+		} else {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func hasControl[T string | []byte](s T) bool {
+	for i := range len(s) {
+		if isControl(s[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isControl(c byte) bool { return c < ' ' || c == 0x7f }

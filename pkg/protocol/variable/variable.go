@@ -1,0 +1,137 @@
+// Package variable owns the named values of an exchange, and the %name%
+// templates that access logs, header mutations and route conditions use them
+// in. It is pure: everything, time included, comes from the exchange.
+package variable
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Variable is a value that every exchange has, or lacks, under one name. Get
+// one from Lookup; the zero Variable is not valid. Variables are immutable and
+// may be used from any goroutine, each on an exchange of its own.
+type Variable struct {
+	of  *definition
+	arg string // what a name like request_header_NAME names
+}
+
+// definition is one row of the table. Either text or write is set.
+type definition struct {
+	name string // a family's ends in "_" and is followed by its argument
+	doc  string
+
+	// text returns a view of the exchange, and false if it has no such value.
+	text func(x *protocol.Exchange, arg string) (string, bool)
+	// write appends what is not text in the exchange, or reports false.
+	write func(dst []byte, x *protocol.Exchange) ([]byte, bool)
+	// number: what write appends is a JSON number.
+	number bool
+}
+
+func (d *definition) family() bool { return strings.HasSuffix(d.name, "_") }
+
+// Lookup returns the variable called name, and whether there is one. Names are
+// case-sensitive but for the fields and cookies that they end in. The names that
+// MOSN gives to one protocol (Http1_request_uri, Http2_cookie_NAME) mean the
+// same value without their prefix.
+func Lookup(name string) (Variable, bool) {
+	for _, version := range []string{"Http1_", "Http2_"} {
+		rest, ok := strings.CutPrefix(name, version)
+		if ok && (strings.HasPrefix(rest, "request_") || strings.HasPrefix(rest, "cookie_")) {
+			name = rest
+		}
+	}
+	for i := range definitions {
+		if d := &definitions[i]; !d.family() && d.name == name {
+			return Variable{of: d}, true
+		}
+	}
+	for i := range definitions {
+		d := &definitions[i]
+		if arg, ok := strings.CutPrefix(name, d.name); ok && d.family() && arg != "" {
+			return Variable{d, arg}, true
+		}
+	}
+	return Variable{}, false
+}
+
+// Names yields every variable's name and what it means, in one order, for
+// documentation. A family's name ends in NAME.
+func Names() iter.Seq2[string, string] {
+	return func(yield func(name, doc string) bool) {
+		for i := range definitions {
+			name := definitions[i].name
+			if definitions[i].family() {
+				name += "NAME"
+			}
+			if !yield(name, definitions[i].doc) {
+				return
+			}
+		}
+	}
+}
+
+// Name returns the variable's name as documented, its argument included.
+func (v Variable) Name() string { return v.of.name + v.arg }
+
+// Text returns the value of v, raw, and whether x has one. A value that is text
+// in the exchange is a view of it, valid as long as x; numbers and times are
+// formatted into a new string.
+func (v Variable) Text(x *protocol.Exchange) (string, bool) {
+	if v.of.text != nil {
+		return v.of.text(x, v.arg)
+	}
+	b, ok := v.of.write(nil, x)
+	return string(b), ok
+}
+
+// Append appends the value of v, raw, and reports whether x has one; if it has
+// none, dst is returned as it was.
+func (v Variable) Append(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	if v.of.text == nil {
+		return v.of.write(dst, x)
+	}
+	text, ok := v.of.text(x, v.arg)
+	return append(dst, text...), ok
+}
+
+// Nearest returns the known name that is most like name, "" if none is much
+// like it. It is for error messages.
+func Nearest(name string) string {
+	best, least := "", len(name)
+	for i := range definitions {
+		known, typed, shown := definitions[i].name, name, definitions[i].name
+		if definitions[i].family() { // what follows the family's name is free
+			typed = name[:min(len(name), len(known))]
+			shown += "NAME"
+		}
+		if d := distance(typed, known); d < least && d <= max(1, len(known)/3) {
+			best, least = shown, d
+		}
+	}
+	return best
+}
+
+// distance is the number of bytes to insert, delete or replace to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,377 @@
+package variable
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// place is a configured thing by its name.
+type place string
+
+func (p place) Name() string               { return string(p) }
+func (p place) Observe(*protocol.Exchange) {}
+
+// finished returns an exchange that has been through everything.
+func finished() *protocol.Exchange {
+	start := time.Date(2026, 11, 21, 4, 5, 6, 7_000_000, time.UTC)
+	x := &protocol.Exchange{}
+	x.Request.Method = "GET"
+	x.Request.Scheme = "http"
+	x.Request.Authority = "shop.test:8080"
+	x.Request.Path = "/v2/items?color=blue&size=&color=red"
+	x.Request.Header.Add("User-Agent", "curl/8")
+	x.Request.Header.Add("X-Request-Id", "abc-1")
+	x.Request.Header.Add("Cookie", "a=1; session=s3cret")
+	x.Request.Header.Add("cookie", "late=x=y")
+	x.Request.Header.Add("service", "com.shop.Items")
+	x.Request.Header.Add("method", "list")
+	x.Response.Status = 504
+	x.Response.Header.Add("Server", "origin")
+	x.Meta = protocol.Meta{
+		Conn: &protocol.ConnMeta{ID: math.MaxUint64, Listener: "egress", LocalText: "127.0.0.1:2045",
+			RemoteText: "127.0.0.1:40000", RemoteIP: "127.0.0.1"},
+		Protocol: "Http1", Version: "HTTP/1.1", Start: start, HeadSize: 300,
+	}
+	x.Record = protocol.Record{
+		Reason: protocol.UpstreamTimeout, Detail: "upstream timed out: no answer",
+		Route: place("items/0"), Cluster: place("items"),
+		Attempts: []protocol.Attempt{
+			{Host: place("10.0.0.1:80"), Reason: protocol.ConnectFailure},
+			{Host: place("10.0.0.2:80"), Local: "10.0.0.9:5000", Reason: protocol.TryTimeout},
+		},
+		OriginalPath: "/v1/items?color=blue", RequestBytes: 12, ResponseBytes: 3400,
+		UpstreamStart: start.Add(time.Millisecond), UpstreamFirst: start.Add(4 * time.Millisecond),
+		End: start.Add(5500 * time.Microsecond),
+	}
+	return x
+}
+
+func TestEveryVariableHasItsValue(t *testing.T) {
+	tests := []struct{ name, want string }{
+		{"start_time", "2026/11/21 04:05:06.007"},
+		{"duration", "5.5ms"},
+		{"request_finished_duration", "5.5ms"},
+		{"request_received_duration", "1ms"},
+		{"response_received_duration", "4ms"},
+		{"process_time_duration", "2.5ms"},
+		{"protocol", "Http1"},
+		{"version", "HTTP/1.1"},
+		{"listener", "egress"},
+		{"listener_name", "egress"},
+		{"connection_id", "18446744073709551615"},
+		{"downstream_local_address", "127.0.0.1:2045"},
+		{"downstream_remote_address", "127.0.0.1:40000"},
+		{"downstream_remote_ip", "127.0.0.1"},
+		{"method", "GET"},
+		{"request_method", "GET"},
+		{"x-mosn-method", "GET"},
+		{"scheme", "http"},
+		{"request_scheme", "http"},
+		{"x-mosn-scheme", "http"},
+		{"authority", "shop.test:8080"},
+		{"x-mosn-host", "shop.test:8080"},
+		{"path", "/v2/items"},
+		{"x-mosn-path", "/v2/items"},
+		{"original_path", "/v1/items"},
+		{"request_path", "/v1/items"},
+		{"request_path_original", "/v1/items"},
+		{"x-mosn-path-original", "/v1/items"},
+		{"request_uri", "/v1/items?color=blue"},
+		{"query", "color=blue&size=&color=red"},
+		{"x-mosn-querystring", "color=blue&size=&color=red"},
+		{"request_arg", "color=blue&size=&color=red"},
+		{"request_arg_color", "blue"},
+		{"request_arg_size", ""},
+		{"request_header_user-agent", "curl/8"},
+		{"cookie_session", "s3cret"},
+		{"cookie_late", "x=y"},
+		{"request_id", "abc-1"},
+		{"x-mosn-rpc-service", "com.shop.Items"},
+		{"x-mosn-rpc-method", "list"},
+		{"request_length", "312"},
+		{"bytes_received", "12"},
+		{"route", "items/0"},
+		{"route_name", "items/0"},
+		{"upstream_cluster", "items"},
+		{"upstream_host", "10.0.0.2:80"},
+		{"upstream_local_address", "10.0.0.9:5000"},
+		{"upstream_transport_failure_reason", "upstream try timed out"},
+		{"attempts", "2"},
+		{"response_code", "504"},
+		{"response_flag", "UT"},
+		{"response_flags", "UT"},
+		{"response_reason", "upstream_timeout"},
+		{"response_detail", "upstream timed out: no answer"},
+		{"response_header_server", "origin"},
+		{"bytes_sent", "3400"},
+		{"Http1_request_uri", "/v1/items?color=blue"},
+		{"Http2_request_header_User-Agent", "curl/8"},
+		{"Http1_cookie_a", "1"},
+	}
+	x := finished()
+	tested := make(map[*definition]bool)
+	for _, test := range tests {
+		v, ok := Lookup(test.name)
+		if !ok {
+			t.Errorf("Lookup(%q) finds nothing", test.name)
+			continue
+		}
+		tested[v.of] = true
+		if got, ok := v.Text(x); got != test.want || !ok {
+			t.Errorf("%s: Text = %q, %v, want %q, true", test.name, got, ok, test.want)
+		}
+		if got, ok := v.Append([]byte("> "), x); string(got) != "> "+test.want || !ok {
+			t.Errorf("%s: Append = %q, %v, want %q, true", test.name, got, ok, "> "+test.want)
+		}
+	}
+	for i := range definitions {
+		if !tested[&definitions[i]] {
+			t.Errorf("%s is not tested", definitions[i].name)
+		}
+	}
+}
+
+// What an exchange always has, if only as 0.
+var always = map[string]bool{"attempts": true, "bytes_sent": true, "bytes_received": true, "request_length": true}
+
+func TestAnEmptyExchangeLacksItsValues(t *testing.T) {
+	x := &protocol.Exchange{}
+	for name := range Names() {
+		v, ok := Lookup(name)
+		if !ok {
+			t.Errorf("Lookup(%q) finds nothing", name)
+			continue
+		}
+		if v.Name() != name {
+			t.Errorf("Lookup(%q).Name() = %q", name, v.Name())
+		}
+		if got, ok := v.Text(x); ok != always[name] || !ok && got != "" {
+			t.Errorf("%s: Text = %q, %v, want available: %v", name, got, ok, always[name])
+		}
+		if got, ok := v.Append([]byte("> "), x); ok != always[name] || !ok && string(got) != "> " {
+			t.Errorf("%s: Append = %q, %v, want available: %v", name, got, ok, always[name])
+		}
+	}
+}
+
+func TestNamesAreUniqueAndDocumented(t *testing.T) {
+	seen := make(map[string]bool)
+	for name, doc := range Names() {
+		if seen[name] {
+			t.Errorf("%s is listed twice", name)
+		}
+		seen[name] = true
+		if !strings.HasSuffix(doc, ".") {
+			t.Errorf("%s: doc %q is not a sentence", name, doc)
+		}
+	}
+	for range Names() {
+		break // an early end is allowed
+	}
+}
+
+func TestLookupRefuses(t *testing.T) {
+	for _, name := range []string{"", "nonsense", "request_header_", "cookie_", "START_TIME", "Http1_start_time", "Http3_request_uri"} {
+		if v, ok := Lookup(name); ok {
+			t.Errorf("Lookup(%q) = %s, want nothing", name, v.Name())
+		}
+	}
+}
+
+func TestTemplateText(t *testing.T) {
+	tests := []struct{ name, format, want string }{
+		{"nothing", "", ""},
+		{"a constant", "plain text\n", "plain text\n"},
+		{"a percent sign", "100%% of 50%%", "100% of 50%"},
+		{"one variable", "%method%", "GET"},
+		{"variables and literals", "[%method%] %path%?%query%.", "[GET] /v2/items?color=blue&size=&color=red."},
+		{"adjacent variables", "%method%%scheme%", "GEThttp"},
+		{"a percent sign beside a variable", "%%%method%%%", "%GET%"},
+		{"what is lacking", "a=%request_header_none% b=%cookie_none%", "a=- b=-"},
+		{"only what is lacking", "%request_header_none%", "-"},
+		{"controls of a value", "<%request_header_evil%>", `<a\x0d\x0aX: y\x00\x09\x7f>`},
+		{"controls of a single value", "%request_header_evil%", `a\x0d\x0aX: y\x00\x09\x7f`},
+		{"a single number", "%response_code%", "504"},
+	}
+	x := finished()
+	x.Request.Header.Add("evil", "a\r\nX: y\x00\t\x7f")
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			template, err := Compile(test.format)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := template.Append([]byte("> "), x); string(got) != "> "+test.want {
+				t.Errorf("Compile(%q).Append = %q, want %q", test.format, got, "> "+test.want)
+			}
+			if got := template.Text(x); got != test.want {
+				t.Errorf("Compile(%q).Text = %q, want %q", test.format, got, test.want)
+			}
+		})
+	}
+}
+
+func TestTemplateJSON(t *testing.T) {
+	tests := []struct{ name, format, want string }{
+		{"a number alone", "%response_code%", `504`},
+		{"a number that does not fit a double", "%connection_id%", `18446744073709551615`},
+		{"a number in text", "code %response_code%", `"code 504"`},
+		{"a duration", "%duration%", `"5.5ms"`},
+		{"text", "%method%", `"GET"`},
+		{"lacking alone", "%request_header_none%", `null`},
+		{"a number that is lacking", "%upstream_local_address%", `null`},
+		{"a duration that is lacking", "%response_received_duration%", `null`},
+		{"lacking in text", "h=%request_header_none% d=%response_received_duration%", `"h=- d=-"`},
+		{"a constant with escapes", "a\"b\\\n", `"a\"b\\\u000a"`},
+		{"an empty template", "", `""`},
+		{"a hostile value", "%request_header_evil%", `"\"}\u000d\u000a\\\u0000é\ufffd\ufffdz\u007f"`},
+		{"a hostile value in text", "v=%request_header_evil%", `"v=\"}\u000d\u000a\\\u0000é\ufffd\ufffdz\u007f"`},
+		{"a real replacement character", "%request_header_fffd%", "\"\ufffd\""},
+	}
+	x := finished()
+	x.Record.UpstreamFirst = time.Time{}
+	x.Record.Attempts = nil
+	x.Request.Header.Add("evil", "\"}\r\n\\\x00é\xff\xc3z\x7f")
+	x.Request.Header.Add("fffd", "\ufffd")
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			template, err := Compile(test.format)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := template.AppendJSON(nil, x)
+			if string(got) != test.want {
+				t.Errorf("Compile(%q).AppendJSON = %s, want %s", test.format, got, test.want)
+			}
+			if !json.Valid(got) {
+				t.Errorf("Compile(%q).AppendJSON = %s, which is not JSON", test.format, got)
+			}
+		})
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	tests := []struct{ format, want string }{
+		{"50% off", `byte 3 of "50% off": no second % after this one: write %% for a percent sign`},
+		{"%method% %start_tme%", `byte 10 of "%method% %start_tme%": unknown variable "start_tme": did you mean "start_time"?`},
+		{"%request_headr_x%", `byte 1 of "%request_headr_x%": unknown variable "request_headr_x": did you mean "request_header_NAME"?`},
+		{"%respons_code%", `byte 1 of "%respons_code%": unknown variable "respons_code": did you mean "response_code"?`},
+		{"%completely else%", `byte 1 of "%completely else%": unknown variable "completely else"`},
+	}
+	for _, test := range tests {
+		_, err := Compile(test.format)
+		if err == nil || err.Error() != test.want {
+			t.Errorf("Compile(%q): error %v, want %s", test.format, err, test.want)
+		}
+	}
+	var unknown *UnknownError
+	if _, err := Compile("%nope%"); !errors.As(err, &unknown) || unknown.Name != "nope" {
+		t.Errorf("Compile(%%nope%%): error %v does not carry the name", err)
+	}
+}
+
+func TestConstantAndSingle(t *testing.T) {
+	tests := []struct {
+		format, constant string
+		isConstant       bool
+		single           string
+	}{
+		{"", "", true, ""},
+		{"a%%", "a%", true, ""},
+		{"%path%", "", false, "path"},
+		{"%request_header_X%", "", false, "request_header_X"},
+		{"%path%!", "", false, ""},
+		{"!%path%", "", false, ""},
+	}
+	for _, test := range tests {
+		template, err := Compile(test.format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := template.Constant(); got != test.constant || ok != test.isConstant {
+			t.Errorf("Compile(%q).Constant = %q, %v, want %q, %v", test.format, got, ok, test.constant, test.isConstant)
+		}
+		v, ok := template.Single()
+		if ok != (test.single != "") || ok && v.Name() != test.single {
+			t.Errorf("Compile(%q).Single = %v, want %q", test.format, ok, test.single)
+		}
+	}
+}
+
+// everything is a template of all variables.
+func everything(t testing.TB) *Template {
+	var format strings.Builder
+	for name := range Names() {
+		format.WriteString("%" + name + "% \"")
+	}
+	template, err := Compile(format.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return template
+}
+
+func TestTemplatesAllocateNothing(t *testing.T) {
+	x := finished()
+	template := everything(t)
+	buf := make([]byte, 0, 4096)
+	if n := testing.AllocsPerRun(100, func() { buf = template.Append(buf[:0], x) }); n != 0 {
+		t.Errorf("Append allocates %v times, want 0", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { buf = template.AppendJSON(buf[:0], x) }); n != 0 {
+		t.Errorf("AppendJSON allocates %v times, want 0", n)
+	}
+	single, err := Compile("%request_header_user-agent%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	if n := testing.AllocsPerRun(100, func() { text = single.Text(x) }); n != 0 || text != "curl/8" {
+		t.Errorf("Text of a single text variable = %q with %v allocations, want curl/8 with 0", text, n)
+	}
+}
+
+func FuzzTemplate(f *testing.F) {
+	f.Add("%method% %request_header_v% 100%%", "value\r\n\x00")
+	f.Add("%request_header_v%", "\xff\"\\")
+	f.Add("%%%", "")
+	f.Fuzz(func(t *testing.T, format, value string) {
+		template, err := Compile(format)
+		if err != nil {
+			return
+		}
+		x := finished()
+		x.Request.Header.Add("v", value)
+		text := string(template.Append(nil, x))
+		if got := template.Text(x); got != text {
+			t.Errorf("Text = %q, Append = %q", got, text)
+		}
+		if !hasControl(format) && hasControl(text) {
+			t.Errorf("a control character came through: %q", text)
+		}
+		if got := template.AppendJSON(nil, x); !json.Valid(got) {
+			t.Errorf("AppendJSON = %s, which is not JSON", got)
+		}
+	})
+}
+
+func BenchmarkAccessLogLine(b *testing.B) {
+	x := finished()
+	template, err := Compile("%start_time% %request_received_duration% %response_received_duration% %bytes_sent% %bytes_received% " +
+		"%protocol% %response_code% %duration% %response_flag% %response_code% %upstream_local_address% " +
+		"%downstream_local_address% %downstream_remote_address% %upstream_host%\n")
+	if err != nil {
+		b.Fatal(err)
+	}
+	buf := make([]byte, 0, 4096)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = template.Append(buf[:0], x)
+	}
+}
