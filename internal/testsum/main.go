@@ -24,6 +24,10 @@ import (
 	"time"
 )
 
+// errFailed is of a run whose summary said what failed: nothing is to follow
+// its closing line.
+var errFailed = errors.New("failed")
+
 // phase is one call of go test.
 type phase struct {
 	name string
@@ -44,7 +48,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	err := run(ctx, os.Args[1:], os.Stdout)
-	if err != nil {
+	if err != nil && !errors.Is(err, errFailed) {
 		fmt.Fprintln(os.Stderr, "testsum:", err)
 	}
 	stop()
@@ -160,14 +164,15 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 			say("%s", step)
 		}
 	}
-	var err error
-	switch {
-	case len(broken) > 0:
-		err = fmt.Errorf("failed: %s", strings.Join(broken, ", "))
-		say("FAILED: %s", strings.Join(broken, ", "))
-	case total.passed == 0:
-		err = errors.New("no test ran")
+	if len(broken) == 0 && total == (counts{}) {
+		broken = append(broken, "no test ran")
 	}
+	if len(broken) == 0 {
+		say("%s", total)
+		return nil
+	}
+	reasons := strings.Join(broken, ", ")
+	say("FAILED: %s", reasons)
 	say("%s", total)
-	return err
+	return fmt.Errorf("%w: %s", errFailed, reasons)
 }

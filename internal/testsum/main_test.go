@@ -133,7 +133,7 @@ func TestRunOfEveryEnding(t *testing.T) {
 		"nothing runs": {
 			args: []string{"-phase", "unit: -run NoSuchTest ./good"},
 			last: "0 passed, 0 failed, 0 skipped",
-			err:  "no test ran",
+			err:  "failed: no test ran",
 		},
 		"an earlier step failed": {
 			args: []string{"-steps", "steps", "-phase", "unit: ./good"},

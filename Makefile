@@ -1,0 +1,51 @@
+# Weft. "make help" lists what there is; CONTRIBUTING.md says when to use it.
+
+GO       ?= go
+FUZZTIME ?= 30s
+# Arguments of the programs behind "make bench" and "make fuzz".
+BENCH    ?=
+FUZZ     ?= ./...
+
+.DEFAULT_GOAL := help
+.PHONY: help build setup test lint unit race e2e cover bench fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  FUZZTIME=30s  time of each target of make fuzz;  FUZZ=./pkg/router  the packages"
+	@echo "  BENCH='...'   arguments of make bench, as BENCH='-rounds 3 -rows 1k-64'"
+
+build: ## build bin/weft
+	$(GO) build -trimpath -o bin/weft ./cmd/weft
+
+setup: ## install what the checks need: tools into .tools, Debian packages as root
+	@test/scripts/setup
+
+test: ## everything that must pass: lint, unit tests, race detector, end to end
+	@test/scripts/test
+
+lint: ## formatting, vet, staticcheck, golangci-lint, go.mod, the plan of the house
+	@test/scripts/lint
+
+unit: ## unit tests only
+	$(GO) test ./cmd/... ./configs/... ./internal/... ./pkg/...
+
+race: ## unit tests with the race detector, poisoned buffers and leak counts
+	$(GO) test -race ./cmd/... ./configs/... ./internal/... ./pkg/...
+
+e2e: ## end-to-end, conformance and documentation tests only
+	$(GO) test ./test/...
+
+cover: ## unit tests with coverage into coverage.out and coverage.html
+	$(GO) test -coverprofile=coverage.out -coverpkg=./pkg/...,./internal/... ./cmd/... ./configs/... ./internal/... ./pkg/...
+	$(GO) tool cover -html=coverage.out -o coverage.html
+	$(GO) tool cover -func=coverage.out | tail -n 1
+
+bench: ## Weft beside nginx and haproxy, interleaved; figures for docs/performance.md
+	$(GO) run ./test/bench $(BENCH)
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@test/scripts/fuzz "$(FUZZTIME)" "$(FUZZ)"
+
+clean: ## remove what was built (not .tools)
+	rm -rf bin dist coverage.out coverage.html

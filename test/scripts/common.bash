@@ -1,0 +1,40 @@
+# Sourced by the scripts beside it. They run from the root of the module.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+root=$PWD
+tools=$root/.tools
+export PATH=$tools/bin:$PATH
+mkdir -p "$tools/bin"
+
+# What was done, for the summary: "ok NAME", "FAILED NAME" or
+# "SKIPPED NAME: reason" a line. A caller that wants it sets STEPS.
+steps=${STEPS:-/dev/null}
+
+say() { printf '%s\n' "$*"; }
+
+ok() { say "ok $1" >>"$steps"; }
+
+failed() {
+	say "FAILED $1" >>"$steps"
+	say "FAILED $1" >&2
+	status=1
+}
+
+# skipped NAME REASON: said at once, and again in the summary.
+skipped() {
+	say "SKIPPED $1: $2" >>"$steps"
+	say "SKIPPED $1: $2" >&2
+}
+
+# step NAME COMMAND...: runs the command; its output is shown only if it fails.
+step() {
+	local name=$1 output begin=$SECONDS
+	shift
+	if output=$("$@" 2>&1); then
+		say "ok    $name ($((SECONDS - begin)) s)"
+		ok "$name"
+	else
+		say "$output"
+		failed "$name"
+	fi
+}
