@@ -1,0 +1,272 @@
+package upstream
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Cluster is a set of hosts that answer the same requests. It is a cell: there
+// is one per name for as long as anybody refers to it, whether it is configured
+// at the moment or not, so that it does not matter whether a route or its
+// cluster arrives first. Safe for concurrent use.
+type Cluster struct {
+	name  string // immutable
+	env   *env   // immutable
+	state atomic.Pointer[state]
+
+	active  atomic.Int64 // exchanges in flight
+	pending atomic.Int64 // exchanges that wait for a connection
+	retries atomic.Int64 // retries in flight
+	slots   slots
+	ledger  ledger[ClusterAccount]
+
+	overflows atomic.Uint64 // exchanges and retries that were refused
+	resent    atomic.Uint64
+
+	mu sync.Mutex // for replacing state, opening and closing the ledger
+}
+
+// env is what the clusters of a set share. Immutable.
+type env struct {
+	Options
+	epoch  time.Time
+	timers sync.WaitGroup // timers that are armed or running
+}
+
+// now reads the clock of the set: the time since it was made. It is the only
+// clock of hosts and pools, and cheaper than time.Now.
+func (e *env) now() time.Duration { return time.Since(e.epoch) }
+
+func (*env) random() uint64 { return rand.Uint64() }
+
+// Name returns the cluster's name.
+func (c *Cluster) Name() string { return c.name }
+
+// Observe accounts for an exchange that entered the cluster.
+func (c *Cluster) Observe(x *protocol.Exchange) { c.ledger.observe(x) }
+
+// Config returns the configuration in force, not to be changed; nil if the
+// cluster is not configured.
+func (c *Cluster) Config() *config.Cluster {
+	if s := c.state.Load(); s != nil && !s.removed {
+		return s.config
+	}
+	return nil
+}
+
+// Via is a way into a cluster: the service that a route ends with. Its fields
+// are set before the first use.
+type Via struct {
+	Cluster *Cluster
+	// Protocol is spoken to the hosts; "" and Auto mean the caller's.
+	Protocol config.Protocol
+	// Chosen, if not nil, is called before each attempt, when its host is known
+	// and in x.Record: it may change the request to suit the host.
+	Chosen func(x *protocol.Exchange, h *Host)
+}
+
+// Serve is Cluster.Serve with v's protocol.
+func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error {
+	name := v.Protocol
+	if name == "" || name == config.Auto {
+		name = config.Protocol(x.Meta.Protocol)
+	}
+	return v.Cluster.serve(ctx, x, name, v.Chosen)
+}
+
+// Serve sends x to one of the cluster's hosts in the protocol of its caller. A
+// host that cannot be connected to costs no more than the failed connect: the
+// exchange goes on to the next one, each host once, until x.Deadline. Hosts that
+// x.Record.Attempts lists already are used only if there is no other; each
+// attempt is appended to it. What came after the request was sent is returned as
+// it is: whether to try that again is for Retry to say.
+//
+// Errors are Faults: NoCluster (not configured), Overflow (a breaker),
+// NoHealthyHost (no host at all), what the last attempt failed with, or
+// UpstreamTimeout and DownstreamGone while it waited for a connection.
+func (c *Cluster) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return c.serve(ctx, x, config.Protocol(x.Meta.Protocol), nil)
+}
+
+func (c *Cluster) serve(ctx context.Context, x *protocol.Exchange, name config.Protocol, chosen func(*protocol.Exchange, *Host)) error {
+	x.Record.Cluster = c
+	s, err := c.admit()
+	if err != nil {
+		return err
+	}
+	first := len(x.Record.Attempts)
+	for {
+		h := s.pick(c.env, x.Record.Attempts, first)
+		if h == nil {
+			break
+		}
+		p := h.pool(name)
+		if p == nil {
+			err = protocol.Faultf(protocol.Internal, "cluster %s: no connector speaks %q", c.name, name)
+			break
+		}
+		n := len(x.Record.Attempts)
+		x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: h})
+		if chosen != nil {
+			chosen(x, h)
+		}
+		h.load.Begin()
+		var sent bool
+		sent, err = p.serve(ctx, x)
+		if err == nil {
+			x.Record.Attempts[n].Status = x.Response.Status
+			return nil
+		}
+		x.Record.Attempts[n].Reason = protocol.ReasonOf(err)
+		if sent {
+			return err
+		}
+		h.load.End()
+		if !goesOn(err) || expired(x.Deadline) {
+			break
+		}
+	}
+	c.active.Add(-1)
+	if err == nil {
+		return protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
+	}
+	return err
+}
+
+// goesOn reports whether err is of a kind that another host may not have: the
+// connection could not be opened.
+func goesOn(err error) bool {
+	reason := protocol.ReasonOf(err)
+	return reason == protocol.ConnectFailure || reason == protocol.ConnectTimeout
+}
+
+func expired(deadline time.Time) bool {
+	return !deadline.IsZero() && !time.Now().Before(deadline)
+}
+
+// admit counts an exchange more in flight and returns the state to serve it
+// with. With an error nothing was counted.
+func (c *Cluster) admit() (*state, error) {
+	s := c.state.Load()
+	if s == nil || s.removed {
+		return nil, protocol.Faultf(protocol.NoCluster, "cluster %s is not configured", c.name)
+	}
+	if c.env.Meter != nil && c.ledger.account.Load() == nil {
+		c.openAccount()
+	}
+	if !enter(&c.active, s.config.Breakers.MaxRequests) {
+		c.overflows.Add(1)
+		c.count(RequestOverflow)
+		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", c.name, s.config.Breakers.MaxRequests)
+	}
+	return s, nil
+}
+
+func (c *Cluster) openAccount() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.state.Load(); !s.removed {
+		c.ledger.open(func() ClusterAccount { return c.env.Meter.Cluster(c.name) })
+	}
+}
+
+// enter adds one to count unless that makes it larger than limit; 0 is no limit.
+func enter(count *atomic.Int64, limit int) bool {
+	if limit <= 0 {
+		count.Add(1)
+		return true
+	}
+	for {
+		n := count.Load()
+		if n >= int64(limit) {
+			return false
+		}
+		if count.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// BeginRetry counts a retry more in flight and reports true, or reports that
+// max_retries is reached. Each true is followed by one EndRetry.
+func (c *Cluster) BeginRetry() bool {
+	limit := 0
+	if s := c.state.Load(); s != nil {
+		limit = s.config.Breakers.MaxRetries
+	}
+	if enter(&c.retries, limit) {
+		return true
+	}
+	c.overflows.Add(1)
+	c.count(RetryOverflow)
+	return false
+}
+
+// EndRetry counts a retry less in flight.
+func (c *Cluster) EndRetry() { c.retries.Add(-1) }
+
+// Carry is Serve for bytes: it picks a host, counts a connection, calls connect
+// and then what that returned, which carries what there is to carry and returns
+// when it is over. If connect returns a Fault of ConnectFailure or ConnectTimeout
+// the next host is tried, up to so many attempts in all; any other error is
+// returned as it is.
+//
+// Errors of its own are Faults: NoCluster, NoHealthyHost, and Overflow when
+// max_connections or max_requests is reached: a connection does not wait.
+func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
+	s, err := c.admit()
+	if err != nil {
+		return err
+	}
+	defer c.active.Add(-1)
+	if !c.slots.take(s.config.Breakers.MaxConnections) {
+		c.overflows.Add(1)
+		c.count(ConnectionOverflow)
+		return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.Breakers.MaxConnections)
+	}
+	defer c.freeSlot()
+	err = protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
+	var made []protocol.Attempt
+	for range max(attempts, 1) {
+		h := s.pick(c.env, made, 0)
+		if h == nil {
+			break
+		}
+		made = append(made, protocol.Attempt{Host: h})
+		var carry func() error
+		if carry, err = connect(ctx, h, s.connectBy()); err == nil {
+			return h.carry(carry)
+		}
+		if !goesOn(err) || ctx.Err() != nil {
+			break
+		}
+		h.connectFailed(err)
+	}
+	return err
+}
+
+// carry calls what connect returned, counted as one exchange in flight.
+func (h *Host) carry(carry func() error) error {
+	h.connected()
+	defer h.cluster.count(ConnectionClosed)
+	h.load.Begin()
+	defer h.load.End()
+	return carry()
+}
+
+// count counts an event, if the cluster has an account.
+func (c *Cluster) count(e Event) {
+	if a, ok := c.ledger.get(); ok {
+		a.Count(e)
+	}
+}
+
+// settings returns the configuration that pools go by: the last that the
+// cluster had. Connections outlive it, the exchanges on them end by it.
+func (c *Cluster) settings() *config.Cluster { return c.state.Load().config }

@@ -1,0 +1,501 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestServeRecordsWhatItDid(t *testing.T) {
+	s, c := one(t, newWorld(), cluster("web", "a"))
+	x := begin(t, c)
+	wantList(t, "attempts", attempts(x), "a:200")
+	if x.Record.Cluster != protocol.Place(c) {
+		t.Errorf("Record.Cluster = %v, want the cluster", x.Record.Cluster)
+	}
+	wantCounts(t, s, 1, 1, 0)
+	finish(x)
+	wantCounts(t, s, 0, 1, 1)
+}
+
+func TestServeFaults(t *testing.T) {
+	unknown := cluster("dead", "a")
+	tests := []struct {
+		name   string
+		config *config.Cluster
+		want   protocol.Reason
+	}{
+		{"a cluster that is not configured", nil, protocol.NoCluster},
+		{"a cluster without hosts", cluster("web"), protocol.NoHealthyHost},
+		{"hosts without weight", func() *config.Cluster {
+			c := cluster("web", "a", "b")
+			c.Hosts[0].Weight, c.Hosts[1].Weight = 0, 0
+			return c
+		}(), protocol.NoHealthyHost},
+		{"a host that refuses", unknown, protocol.ConnectFailure},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld()
+			w.refuse["a"] = tt.config == unknown
+			s := newTestSet(t, w)
+			c := s.Get("web")
+			if tt.config != nil {
+				apply(t, s, tt.config)
+				c = s.Get(tt.config.Name)
+			}
+			x := fails(t, c, tt.want)
+			if x.Response.Status != 0 {
+				t.Errorf("status %d is set", x.Response.Status)
+			}
+			wantCounts(t, s, 0, 0, 0)
+		})
+	}
+}
+
+func TestServeInAProtocolThatNothingSpeaks(t *testing.T) {
+	s, c := one(t, newWorld(), cluster("web", "a"))
+	via := &Via{Cluster: c, Protocol: config.Dubbo}
+	err := via.Serve(context.Background(), get())
+	if protocol.ReasonOf(err) != protocol.Internal || !strings.Contains(err.Error(), "dubbo") {
+		t.Errorf("Serve = %v, want an internal error that names dubbo", err)
+	}
+	wantCounts(t, s, 0, 0, 0)
+}
+
+func TestViaSpeaksTheCallersProtocolUnlessToldOtherwise(t *testing.T) {
+	one, two := newWorld(), newWorld()
+	s := newTestSet(t, one, func(o *Options) { o.Connectors[config.HTTP2] = two })
+	apply(t, s, cluster("web", "a"))
+	for _, tt := range []struct {
+		name config.Protocol
+		want *world
+	}{{"", one}, {config.Auto, one}, {config.HTTP1, one}, {config.HTTP2, two}} {
+		x := get()
+		if err := (&Via{Cluster: s.Get("web"), Protocol: tt.name}).Serve(context.Background(), x); err != nil {
+			t.Fatal(err)
+		}
+		if got := x.Response.Body.(*answer).wire.world; got != tt.want {
+			t.Errorf("protocol %q: served by the wrong connector", tt.name)
+		}
+		finish(x)
+	}
+	if len(one.conns) != 1 || len(two.conns) != 1 {
+		t.Errorf("%d and %d connections, want one of each protocol", len(one.conns), len(two.conns))
+	}
+}
+
+func TestViaTellsTheHostBeforeEachAttempt(t *testing.T) {
+	w := newWorld()
+	w.refuse["a"] = true
+	s, c := one(t, w, cluster("web", "a", "b"))
+	for range 2 { // round robin begins anywhere
+		var chosen []string
+		x := get()
+		via := &Via{Cluster: c, Chosen: func(x *protocol.Exchange, h *Host) {
+			if x.Record.Host() != protocol.Place(h) {
+				t.Errorf("chosen %s is not the last attempt", h.Name())
+			}
+			chosen = append(chosen, h.Name())
+		}}
+		if err := via.Serve(context.Background(), x); err != nil {
+			t.Fatal(err)
+		}
+		var tried []string
+		for _, a := range x.Record.Attempts {
+			tried = append(tried, a.Host.Name())
+		}
+		wantList(t, "chosen", chosen, tried...)
+		finish(x)
+	}
+	wantCounts(t, s, 0, 1, 1)
+}
+
+// A dead host costs a refused connect and nothing else, and the next exchanges
+// do not even meet it.
+func TestDeadHostIsPassedBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.refuse["a"] = true
+		s, c := one(t, w, cluster("web", "a", "b", "c"))
+		defer s.Close()
+		start := time.Now()
+		for range 300 {
+			if host := do(t, c); host == "a" {
+				t.Fatal("the dead host answered")
+			}
+		}
+		dials := w.dialed()
+		slices.Sort(dials)
+		wantList(t, "dials", dials, "a", "b", "c")
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("300 exchanges waited %v", waited)
+		}
+	})
+}
+
+func TestDownHostIsTriedAfterAPauseAndComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.refuse["a"] = true
+		s, c := one(t, w, cluster("web", "a", "b"))
+		defer s.Close()
+		// Over 100 ms, 200 ms … 10 s, each up to a quarter shorter: after a
+		// minute it was tried about a dozen times.
+		start := time.Now()
+		for time.Since(start) < time.Minute {
+			do(t, c)
+			pass(10 * time.Millisecond)
+		}
+		tries := 0
+		for _, host := range w.dialed() {
+			if host == "a" {
+				tries++
+			}
+		}
+		if tries < 10 || tries > 16 {
+			t.Errorf("a dead host was tried %d times in a minute, want 10 to 16", tries)
+		}
+		w.set(w.refuse, "a", false)
+		pass(lastPause)
+		served := map[string]int{}
+		for range 100 {
+			served[do(t, c)]++
+		}
+		if served["a"] < 49 || served["b"] < 49 {
+			t.Errorf("after it came back, exchanges went %v", served)
+		}
+	})
+}
+
+// Only one exchange at a time finds out whether a host that hangs is alive.
+func TestTrialIsOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hang["a"] = true
+		cfg := cluster("web", "a", "b")
+		cfg.ConnectTimeout = 2 * time.Second
+		s, c := one(t, w, cfg)
+		defer s.Close()
+		for found := false; !found; { // round robin begins anywhere
+			x := begin(t, c)
+			found = len(x.Record.Attempts) == 2
+			finish(x)
+		}
+		pass(lastPause)
+		w.dialed()
+		results := make(chan time.Duration, 20)
+		for range 20 {
+			go func() {
+				start := time.Now()
+				do(t, c)
+				results <- time.Since(start)
+			}()
+		}
+		slow := 0
+		for range 20 {
+			if d := <-results; d > 0 {
+				slow++
+				if d != 2*time.Second {
+					t.Errorf("the trial took %v, want the connect timeout", d)
+				}
+			}
+		}
+		if slow != 1 {
+			t.Errorf("%d of 20 exchanges waited for the host that hangs, want 1", slow)
+		}
+	})
+}
+
+// If all are down they are tried nevertheless: a host that was away for a moment
+// is not an outage of the length of its pause.
+func TestAllDownIsTriedAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.refuse["a"], w.refuse["b"] = true, true
+		s, c := one(t, w, cluster("web", "a", "b"))
+		defer s.Close()
+		for range 20 {
+			x := fails(t, c, protocol.ConnectFailure)
+			if n := len(x.Record.Attempts); n != 2 {
+				t.Fatalf("%d attempts, want each host once", n)
+			}
+		}
+		w.set(w.refuse, "b", false)
+		if host := do(t, c); host != "b" {
+			t.Errorf("served by %s, want b", host)
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestHopelessClusterCostsABoundedNumberOfConnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		var hosts []string
+		for i := range 100 {
+			hosts = append(hosts, fmt.Sprint("h", i))
+			w.refuse[hosts[i]] = true
+		}
+		_, c := one(t, w, cluster("web", hosts...))
+		fails(t, c, protocol.ConnectFailure) // tells that all of them are down
+		if n := len(w.dialed()); n != 100 {
+			t.Errorf("the first exchange tried %d hosts, want all 100", n)
+		}
+		fails(t, c, protocol.ConnectFailure)
+		if n := len(w.dialed()); n != desperate {
+			t.Errorf("the next one tried %d hosts, want %d", n, desperate)
+		}
+	})
+}
+
+func TestRetryGoesToAnotherHost(t *testing.T) {
+	w := newWorld()
+	_, c := one(t, w, cluster("web", "a", "b", "c"))
+	for range 50 {
+		x := get()
+		for range 3 {
+			if err := c.Serve(context.Background(), x); err != nil {
+				t.Fatal(err)
+			}
+			x.ResetResponse()
+		}
+		got := attempts(x)
+		slices.Sort(got)
+		wantList(t, "three attempts", got, "a:200", "b:200", "c:200")
+		// A fourth has no other host to go to.
+		if err := c.Serve(context.Background(), x); err != nil {
+			t.Fatal(err)
+		}
+		finish(x)
+	}
+}
+
+// A retry prefers a host that answered badly to one that is known to be down.
+func TestRetryPrefersATriedHostToADownOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.refuse["b"] = true
+		_, c := one(t, w, cluster("web", "a", "b"))
+		do(t, c)
+		do(t, c)
+		w.dialed()
+		for range 20 {
+			x := begin(t, c)
+			x.ResetResponse()
+			if err := c.Serve(context.Background(), x); err != nil {
+				t.Fatal(err)
+			}
+			finish(x)
+			wantList(t, "attempts", attempts(x), "a:200", "a:200")
+		}
+		wantList(t, "dials", w.dialed())
+	})
+}
+
+func TestFailureAfterSendingIsNotTriedElsewhere(t *testing.T) {
+	w := newWorld()
+	w.answers = func(*wire, *protocol.Exchange) error {
+		return protocol.Faultf(protocol.UpstreamTimeout, "slow")
+	}
+	s, c := one(t, w, cluster("web", "a", "b"))
+	x := fails(t, c, protocol.UpstreamTimeout)
+	if n := len(x.Record.Attempts); n != 1 {
+		t.Errorf("%d attempts, want 1", n)
+	}
+	wantCounts(t, s, 0, 0, 0)
+}
+
+func TestConnectErrorThatIsNoFaultIsAConnectFailure(t *testing.T) {
+	s := newTestSet(t, nil, func(o *Options) { o.Connectors[config.HTTP1] = brokenConnector{} })
+	apply(t, s, cluster("web", "a"))
+	x := fails(t, s.Get("web"), protocol.ConnectFailure)
+	wantList(t, "attempts", attempts(x), "a:connect_failure")
+}
+
+type brokenConnector struct{}
+
+func (brokenConnector) Connect(context.Context, *Host, time.Time, func(bool)) (Connection, error) {
+	return nil, errors.New("broken")
+}
+
+func TestConnectTimes(t *testing.T) {
+	tests := []struct {
+		name     string
+		connect  time.Duration // connect_timeout
+		deadline time.Duration // of the exchange; 0: none
+		want     protocol.Reason
+		took     time.Duration
+		health   string
+	}{
+		{"connect_timeout passes", 3 * time.Second, 0, protocol.ConnectTimeout, 3 * time.Second, HealthDown},
+		{"the exchange's deadline passes later", 3 * time.Second, 9 * time.Second, protocol.ConnectTimeout, 3 * time.Second, HealthDown},
+		{"the exchange's deadline passes first, after a fair chance", 10 * time.Second, 2 * time.Second, protocol.UpstreamTimeout, 2 * time.Second, HealthDown},
+		{"the exchange's deadline passes too soon to blame the host", 10 * time.Second, 50 * time.Millisecond, protocol.UpstreamTimeout, 50 * time.Millisecond, HealthUp},
+		{"no connect_timeout", 0, 4 * time.Second, protocol.UpstreamTimeout, 4 * time.Second, HealthDown},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.hang["a"] = true
+				cfg := cluster("web", "a")
+				cfg.ConnectTimeout = tt.connect
+				s, c := one(t, w, cfg)
+				defer s.Close()
+				x := get()
+				start := time.Now()
+				if tt.deadline > 0 {
+					x.Deadline = start.Add(tt.deadline)
+				}
+				err := c.Serve(context.Background(), x)
+				if got := protocol.ReasonOf(err); got != tt.want {
+					t.Errorf("Serve = %v, want %v", err, tt.want)
+				}
+				if took := time.Since(start); took != tt.took {
+					t.Errorf("it took %v, want %v", took, tt.took)
+				}
+				if got := s.Describe()[0].Hosts[0].Health; got != tt.health {
+					t.Errorf("the host is %s, want %s", got, tt.health)
+				}
+				wantCounts(t, s, 0, 0, 0)
+			})
+		})
+	}
+}
+
+func TestCallerThatLeavesWhileConnectingIsNotTheHostsFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hang["a"] = true
+		s, c := one(t, w, cluster("web", "a", "b"))
+		defer s.Close()
+		for range 2 { // one of them meets a
+			ctx, cancel := context.WithCancel(context.Background())
+			time.AfterFunc(5*time.Second, cancel)
+			x := get()
+			switch err := c.Serve(ctx, x); protocol.ReasonOf(err) {
+			case protocol.None:
+				finish(x)
+			case protocol.DownstreamGone:
+			default:
+				t.Errorf("Serve = %v", err)
+			}
+			cancel()
+		}
+		for _, h := range s.Describe()[0].Hosts {
+			if h.Health != HealthUp {
+				t.Errorf("host %s is %s", h.Address, h.Health)
+			}
+		}
+	})
+}
+
+func TestMaxRequests(t *testing.T) {
+	cfg := cluster("web", "a")
+	cfg.Breakers.MaxRequests = 2
+	s, c := one(t, newWorld(), cfg)
+	first, second := begin(t, c), begin(t, c)
+	fails(t, c, protocol.Overflow)
+	finish(first)
+	finish(begin(t, c))
+	finish(second)
+	wantCounts(t, s, 0, 2, 2)
+	if n := s.Describe()[0].Overflows; n != 1 {
+		t.Errorf("%d overflows counted, want 1", n)
+	}
+}
+
+func TestMaxRetries(t *testing.T) {
+	cfg := cluster("web", "a")
+	cfg.Breakers.MaxRetries = 1
+	s, c := one(t, newWorld(), cfg)
+	if !c.BeginRetry() || c.BeginRetry() {
+		t.Error("want one retry to begin, and no second")
+	}
+	if n := s.Describe()[0].Retries; n != 1 {
+		t.Errorf("%d retries in flight, want 1", n)
+	}
+	c.EndRetry()
+	if !c.BeginRetry() {
+		t.Error("a retry after the first has ended was refused")
+	}
+	c.EndRetry()
+	unlimited := newTestSet(t, newWorld()).Get("other")
+	if !unlimited.BeginRetry() {
+		t.Error("a retry was refused where there is no limit")
+	}
+}
+
+func TestCarry(t *testing.T) {
+	refused := protocol.Faultf(protocol.ConnectFailure, "refused")
+	broken := errors.New("pipe broke")
+	tests := []struct {
+		name     string
+		attempts int
+		refuse   int // hosts that refuse, in the order of being tried
+		carry    error
+		want     error
+		tried    int
+	}{
+		{"the first host takes it", 3, 0, nil, nil, 1},
+		{"the next takes it", 3, 1, nil, nil, 2},
+		{"attempts run out", 2, 3, nil, refused, 2},
+		{"hosts run out", 9, 9, nil, refused, 3},
+		{"no attempts means one", 0, 9, nil, refused, 1},
+		{"what breaks later is not tried again", 3, 0, broken, broken, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, c := one(t, newWorld(), cluster("db", "a", "b", "c"))
+			var tried []string
+			err := c.Carry(context.Background(), tt.attempts, func(_ context.Context, h *Host, deadline time.Time) (func() error, error) {
+				if deadline.IsZero() {
+					t.Error("no deadline to connect by")
+				}
+				tried = append(tried, h.Name())
+				if len(tried) <= tt.refuse {
+					return nil, refused
+				}
+				return func() error {
+					d := s.Describe()[0]
+					if d.InFlight != 1 || d.Open != 1 || h.InFlight() != 1 {
+						t.Errorf("while it carries: %d in flight, %d connections, %d at the host, want 1 each", d.InFlight, d.Open, h.InFlight())
+					}
+					return tt.carry
+				}, nil
+			})
+			if !errors.Is(err, tt.want) {
+				t.Errorf("Carry = %v, want %v", err, tt.want)
+			}
+			if slices.Sort(tried); len(tried) != tt.tried || len(slices.Compact(tried)) != tt.tried {
+				t.Errorf("tried %v, want %d different hosts", tried, tt.tried)
+			}
+			wantCounts(t, s, 0, 0, 0)
+		})
+	}
+}
+
+func TestCarryDoesNotWaitForAConnection(t *testing.T) {
+	cfg := cluster("db", "a")
+	cfg.Breakers.MaxConnections = 1
+	s, c := one(t, newWorld(), cfg)
+	x := begin(t, c)
+	err := c.Carry(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
+		t.Error("connect was called")
+		return nil, errors.New("unreachable")
+	})
+	if protocol.ReasonOf(err) != protocol.Overflow {
+		t.Errorf("Carry = %v, want an overflow", err)
+	}
+	finish(x)
+	wantCounts(t, s, 0, 1, 1)
+}

@@ -1,0 +1,109 @@
+package upstream
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// ClusterStatus is a cluster as it is at a moment, for people and tools.
+type ClusterStatus struct {
+	Name      string             `json:"name"`
+	Type      config.ClusterType `json:"type"`
+	Policy    config.Policy      `json:"policy"`
+	InFlight  int64              `json:"in_flight"`       // exchanges
+	Pending   int64              `json:"pending"`         // of those, waiting for a connection
+	Retries   int64              `json:"retries"`         // in flight
+	Open      int64              `json:"connections"`     // open or being opened
+	Overflows uint64             `json:"overflows_total"` // refused by a circuit breaker
+	Resent    uint64             `json:"resent_total"`    // sent again because a connection had gone stale
+	Hosts     []HostStatus       `json:"hosts"`
+}
+
+// HostStatus is a host as it is at a moment. Counters begin at 0 when the
+// address enters the cluster.
+type HostStatus struct {
+	Address  string            `json:"address"`
+	Hostname string            `json:"hostname,omitempty"`
+	Weight   uint32            `json:"weight"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Health   string            `json:"health"` // "up", or "down": connecting failed
+	InFlight int64             `json:"in_flight"`
+	Open     int64             `json:"connections"`
+	Idle     int               `json:"idle_connections"`
+
+	Requests        uint64 `json:"requests_total"`
+	Failures        uint64 `json:"failures_total"` // of the requests
+	Connects        uint64 `json:"connects_total"`
+	ConnectFailures uint64 `json:"connect_failures_total"`
+}
+
+// The values of HostStatus.Health.
+const (
+	HealthUp   = "up"
+	HealthDown = "down"
+)
+
+// Describe returns the clusters that are configured, by name. The numbers are
+// read while they change: they need not add up.
+func (s *Set) Describe() []ClusterStatus {
+	s.mu.RLock()
+	list := make([]*Cluster, 0, len(s.configured))
+	for _, c := range s.configured {
+		list = append(list, c)
+	}
+	s.mu.RUnlock()
+	slices.SortFunc(list, func(a, b *Cluster) int { return cmp.Compare(a.name, b.name) })
+	described := make([]ClusterStatus, len(list))
+	for i, c := range list {
+		described[i] = c.describe()
+	}
+	return described
+}
+
+func (c *Cluster) describe() ClusterStatus {
+	s := c.state.Load()
+	d := ClusterStatus{
+		Name:      c.name,
+		Type:      s.config.Type,
+		Policy:    s.config.Policy,
+		InFlight:  c.active.Load(),
+		Pending:   c.pending.Load(),
+		Retries:   c.retries.Load(),
+		Open:      c.slots.open.Load(),
+		Overflows: c.overflows.Load(),
+		Resent:    c.resent.Load(),
+		Hosts:     make([]HostStatus, len(s.hosts)),
+	}
+	for i, h := range s.hosts {
+		d.Hosts[i] = h.describe()
+	}
+	return d
+}
+
+func (h *Host) describe() HostStatus {
+	entry := h.Config()
+	d := HostStatus{
+		Address:         h.address,
+		Hostname:        entry.Hostname,
+		Weight:          entry.Weight,
+		Metadata:        entry.Metadata,
+		Health:          HealthUp,
+		InFlight:        h.load.InFlight(),
+		Requests:        h.requests.Load(),
+		Failures:        h.failures.Load(),
+		Connects:        h.connects.Load(),
+		ConnectFailures: h.connectFailures.Load(),
+	}
+	if !h.health.up() {
+		d.Health = HealthDown
+	}
+	for p := h.pools.Load(); p != nil; p = p.next {
+		d.Open += p.open.Load()
+		p.mu.Lock()
+		d.Idle += len(p.idle)
+		p.mu.Unlock()
+	}
+	return d
+}

@@ -1,0 +1,91 @@
+package upstream
+
+import (
+	"testing"
+	"time"
+)
+
+func TestPausesGrow(t *testing.T) {
+	var s health
+	now := time.Hour
+	bounds := []time.Duration{
+		100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
+		1600 * time.Millisecond, 3200 * time.Millisecond, 6400 * time.Millisecond,
+		lastPause, lastPause, lastPause,
+	}
+	for i, most := range bounds {
+		for _, random := range []uint64{0, 1 << 63, ^uint64(0)} {
+			try := health{failures: s.failures}
+			if pause, _ := try.failed(now, random); pause > most || pause <= most-most/4 {
+				t.Errorf("pause %d = %v, want at most %v, and at least three quarters of it", i+1, pause, most)
+			}
+		}
+		pause, down := s.failed(now, 0)
+		if down != (i == 0) {
+			t.Errorf("failure %d: went down = %v", i+1, down)
+		}
+		now += pause
+	}
+}
+
+// Exchanges that meet a dead host at the same time report one thing.
+func TestFailuresDuringAPauseCountOnce(t *testing.T) {
+	var s health
+	for range 50 {
+		s.failed(time.Second, 0)
+	}
+	if s.due(time.Second+firstPause-1) || !s.due(time.Second+firstPause) {
+		t.Errorf("due from %v, want from %v", time.Duration(s.notBefore.Load()), time.Second+firstPause)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	type step struct {
+		what string
+		at   time.Duration
+		want bool
+	}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"up until it fails", []step{{"up", 0, true}, {"due", 0, false}, {"claim", 0, false}, {"fail", 1, true}, {"up", 1, false}}},
+		{"claimed once when the pause is over", []step{
+			{"fail", 1, true}, {"claim", 50 * time.Millisecond, false},
+			{"claim", 200 * time.Millisecond, true}, {"claim", 201 * time.Millisecond, false},
+		}},
+		{"a trial without result is repeated", []step{
+			{"fail", 1, true}, {"claim", 200 * time.Millisecond, true}, {"claim", 1200 * time.Millisecond, true},
+		}},
+		{"a failed trial begins a longer pause", []step{
+			{"fail", 1, true}, {"claim", 200 * time.Millisecond, true}, {"fail", 201 * time.Millisecond, false},
+			{"due", 400 * time.Millisecond, false}, {"due", 401 * time.Millisecond, true},
+		}},
+		{"success makes it up at once", []step{
+			{"fail", 1, true}, {"succeed", 2, true}, {"up", 2, true}, {"succeed", 3, false}, {"fail", 4, true},
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var s health
+			for i, step := range tt.steps {
+				var got bool
+				switch step.what {
+				case "up":
+					got = s.up()
+				case "due":
+					got = s.due(step.at)
+				case "claim":
+					got = s.claim(step.at, time.Second)
+				case "fail":
+					_, got = s.failed(step.at, 0)
+				case "succeed":
+					got = s.succeeded()
+				}
+				if got != step.want {
+					t.Fatalf("step %d, %s at %v: %v, want %v", i, step.what, step.at, got, step.want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,41 @@
+package upstream
+
+import (
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// ledger is a place's account: opened when it is first needed, because most of
+// ten thousand hosts may never be. The zero value is ready.
+type ledger[A Account] struct{ account atomic.Pointer[A] }
+
+// get returns the account; ok is false while there is none.
+func (l *ledger[A]) get() (account A, ok bool) {
+	if p := l.account.Load(); p != nil {
+		return *p, true
+	}
+	return account, false
+}
+
+// open opens the account unless it is open. Called under the place's mutex.
+func (l *ledger[A]) open(account func() A) {
+	if l.account.Load() == nil {
+		a := account()
+		l.account.Store(&a)
+	}
+}
+
+// close closes the account, if there is one. Called under the place's mutex.
+func (l *ledger[A]) close() {
+	if p := l.account.Swap(nil); p != nil {
+		(*p).Close()
+	}
+}
+
+// observe accounts for x, if there is an account.
+func (l *ledger[A]) observe(x *protocol.Exchange) {
+	if a, ok := l.get(); ok {
+		a.Observe(x)
+	}
+}

@@ -1,0 +1,254 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+	"weak"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// Set holds the clusters of the process by name.
+type Set struct {
+	env env // immutable
+
+	mu         sync.RWMutex
+	configured map[string]*Cluster              // guarded by mu
+	cells      map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but maybe referred to
+	watches    map[*Cluster]*watch              // guarded by mu; of clusters with a discovery
+	changing   bool                             // guarded by mu; a Change is open
+}
+
+// NewSet returns a set without clusters.
+func NewSet(o Options) *Set {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Set{
+		env:        env{Options: o, epoch: time.Now()},
+		configured: make(map[string]*Cluster),
+		cells:      make(map[string]weak.Pointer[Cluster]),
+		watches:    make(map[*Cluster]*watch),
+	}
+}
+
+// Get returns the cell of a name that configuration mentions, whether the
+// cluster is configured yet or not. A name that comes from a request belongs to
+// Find.
+func (s *Set) Get(name string) *Cluster {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.configured[name]; c != nil {
+		return c
+	}
+	return s.cell(name)
+}
+
+// cell returns the cell of a cluster that is not configured. s.mu is held.
+func (s *Set) cell(name string) *Cluster {
+	if c := s.cells[name].Value(); c != nil {
+		return c
+	}
+	c := &Cluster{name: name, env: &s.env}
+	s.cells[name] = weak.Make(c)
+	return c
+}
+
+// Find returns a configured cluster, nil if there is none of the name.
+func (s *Set) Find(name string) *Cluster {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.configured[name]
+}
+
+// Change is a new list of clusters that is ready to take the place of the
+// current one. It is used from one goroutine and ends with the first call of
+// Commit or Rollback; later calls do nothing, so that Rollback can be deferred.
+type Change struct {
+	set     *Set
+	edits   []edit
+	removed []*Cluster
+	closed  bool
+}
+
+// edit is a cluster that is new or has changed.
+type edit struct {
+	cluster *Cluster
+	config  *config.Cluster
+	watch   *watch // nil if nothing is discovered
+}
+
+// Prepare checks that the set can become clusters and begins to discover the
+// hosts of those that are new or have changed; nothing that runs is touched. An
+// error names every cluster that is refused. Until the change ends no other can
+// be prepared.
+//
+// The set keeps what clusters points to: it must not be changed afterwards.
+func (s *Set) Prepare(clusters []*config.Cluster) (*Change, error) {
+	change, err := s.compare(clusters)
+	if err != nil {
+		return nil, err
+	}
+	for i := range change.edits {
+		e := &change.edits[i]
+		if d := s.env.Discoveries[e.config.Type]; d != nil {
+			e.watch = newWatch(e.cluster, e.config, d, s.env.Log)
+		}
+	}
+	return change, nil
+}
+
+// compare finds what is new, changed and gone.
+func (s *Set) compare(clusters []*config.Cluster) (*Change, error) {
+	var refused []error
+	names := make(map[string]struct{}, len(clusters))
+	change := &Change{set: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changing {
+		return nil, errBusy
+	}
+	for _, cfg := range clusters {
+		if _, twice := names[cfg.Name]; twice {
+			refused = append(refused, fmt.Errorf("cluster %s is configured twice", cfg.Name))
+			continue
+		}
+		names[cfg.Name] = struct{}{}
+		c := s.configured[cfg.Name]
+		if c != nil && same(c.settings(), cfg) {
+			continue
+		}
+		if err := s.env.check(cfg); err != nil {
+			refused = append(refused, err)
+			continue
+		}
+		if c == nil {
+			c = s.cell(cfg.Name) // kept alive by the change from here on
+		}
+		change.edits = append(change.edits, edit{cluster: c, config: cfg})
+	}
+	if len(refused) > 0 {
+		return nil, errors.Join(refused...)
+	}
+	for name, c := range s.configured {
+		if _, stays := names[name]; !stays {
+			change.removed = append(change.removed, c)
+		}
+	}
+	s.changing = true
+	return change, nil
+}
+
+// Warm waits until the hosts of every discovered cluster in the change are
+// known, or could not be found out at the first attempt. It returns ctx's error
+// if that ends first; the change can be committed nevertheless.
+func (c *Change) Warm(ctx context.Context) error {
+	for i := range c.edits {
+		w := c.edits[i].watch
+		if w == nil {
+			continue
+		}
+		select {
+		case <-w.first:
+		case <-ctx.Done():
+			return fmt.Errorf("cluster %s: waiting for its hosts: %w", c.edits[i].config.Name, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// Commit puts the change in force: clusters are replaced one by one, exchanges
+// under way finish on what they began with, and what is gone drains.
+func (c *Change) Commit() {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	for i := range c.edits {
+		e := &c.edits[i]
+		c.set.stopWatch(e.cluster)
+		if e.watch != nil {
+			retire(e.watch.goLive())
+		} else {
+			retire(e.cluster.install(e.config, e.config.Hosts))
+		}
+	}
+	for _, gone := range c.removed {
+		c.set.stopWatch(gone)
+		retire(gone.remove())
+	}
+	c.set.enter(c)
+}
+
+// Rollback drops the change: the set stays as it is.
+func (c *Change) Rollback() {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	for i := range c.edits {
+		if w := c.edits[i].watch; w != nil {
+			w.end()
+		}
+	}
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	c.set.changing = false
+}
+
+// stopWatch ends the discovery of what a cluster was configured with.
+func (s *Set) stopWatch(c *Cluster) {
+	s.mu.Lock()
+	w := s.watches[c]
+	delete(s.watches, c)
+	s.mu.Unlock()
+	if w != nil {
+		w.end()
+	}
+}
+
+// enter records who is configured after a change.
+func (s *Set) enter(change *Change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range change.edits {
+		e := &change.edits[i]
+		s.configured[e.config.Name] = e.cluster
+		delete(s.cells, e.config.Name)
+		if e.watch != nil {
+			s.watches[e.cluster] = e.watch
+		}
+	}
+	for _, gone := range change.removed {
+		delete(s.configured, gone.name)
+		s.cells[gone.name] = weak.Make(gone)
+	}
+	for name, cell := range s.cells {
+		if cell.Value() == nil {
+			delete(s.cells, name)
+		}
+	}
+	s.changing = false
+}
+
+// Close takes every cluster out of service: idle connections end now, those in
+// use with their exchange. It returns when no timer is left, and is called once,
+// after the last change.
+func (s *Set) Close() {
+	s.mu.Lock()
+	clusters := make([]*Cluster, 0, len(s.configured))
+	for _, c := range s.configured {
+		clusters = append(clusters, c)
+	}
+	clear(s.configured)
+	s.mu.Unlock()
+	for _, c := range clusters {
+		s.stopWatch(c)
+		retire(c.remove())
+	}
+	s.env.timers.Wait()
+}

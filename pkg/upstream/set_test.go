@@ -1,0 +1,578 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestNameIsACell(t *testing.T) {
+	s := newTestSet(t, newWorld())
+	c := s.Get("web")
+	if s.Get("web") != c {
+		t.Error("two cells of one name")
+	}
+	if s.Find("web") != nil {
+		t.Error("Find returned a cluster that is not configured")
+	}
+	fails(t, c, protocol.NoCluster)
+	apply(t, s, cluster("web", "a"))
+	if s.Get("web") != c || s.Find("web") != c {
+		t.Error("configuration made another cell")
+	}
+	do(t, c)
+	apply(t, s)
+	if s.Get("web") != c || s.Find("web") != nil || c.Config() != nil {
+		t.Error("after it was removed: want the same cell, without configuration")
+	}
+	fails(t, c, protocol.NoCluster)
+	apply(t, s, cluster("web", "b"))
+	if host := do(t, c); host != "b" {
+		t.Errorf("served by %s, want b", host)
+	}
+}
+
+func TestCellsThatNobodyRefersToGo(t *testing.T) {
+	s := newTestSet(t, newWorld())
+	kept := s.Get("kept")
+	for i := range 100 {
+		s.Get(fmt.Sprint("dropped", i))
+	}
+	runtime.GC()
+	apply(t, s, cluster("web", "a"))
+	if n := len(s.cells); n != 1 {
+		t.Errorf("%d cells, want the one that is referred to", n)
+	}
+	if s.Get("kept") != kept {
+		t.Error("a cell that is referred to was replaced")
+	}
+}
+
+func TestRemovedClusterDrains(t *testing.T) {
+	w := newWorld()
+	s, c := one(t, w, cluster("web", "a"))
+	x, y := begin(t, c), begin(t, c)
+	finish(x)
+	apply(t, s, cluster("other", "b"))
+	if w.open() != 1 {
+		t.Errorf("%d connections are open, want the one in use", w.open())
+	}
+	finish(y)
+	if w.open() != 0 {
+		t.Error("a connection outlived its exchange")
+	}
+}
+
+func TestHostsKeepTheirStateOverChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.refuse["b"] = true
+		s, c := one(t, w, cluster("web", "a", "b", "c"))
+		var list []*protocol.Exchange
+		for range 6 { // three connections to a and to c
+			list = append(list, begin(t, c))
+		}
+		for _, x := range list {
+			finish(x)
+		}
+		x := begin(t, c)
+		before := s.Describe()[0]
+		w.dialed()
+
+		changed := cluster("web", "c", "b", "a", "d")
+		changed.Policy = config.LeastRequest
+		changed.Hosts[2] = config.Host{Address: "a", Weight: 7, Hostname: "a.example", Metadata: map[string]string{"zone": "1"}}
+		apply(t, s, changed)
+
+		after := s.Describe()[0]
+		if a := after.Hosts[2]; a.Weight != 7 || a.Hostname != "a.example" || a.Metadata["zone"] != "1" {
+			t.Errorf("host a is %+v, want its new weight, hostname and metadata", a)
+		}
+		if after.InFlight != 1 || after.Open != before.Open {
+			t.Errorf("in flight %d, connections %d, want 1 and %d", after.InFlight, after.Open, before.Open)
+		}
+		for i, j := range []int{2, 1, 0} {
+			old, now := before.Hosts[i], after.Hosts[j]
+			old.Weight, old.Hostname, old.Metadata = now.Weight, now.Hostname, now.Metadata
+			if !reflect.DeepEqual(old, now) {
+				t.Errorf("host %s was %+v, is %+v", old.Address, old, now)
+			}
+		}
+		for range 500 {
+			do(t, c)
+		}
+		finish(x)
+		wantList(t, "dials after the change", w.dialed(), "d")
+	})
+}
+
+func TestHostThatLeavesDrainsAndComesBackNew(t *testing.T) {
+	w := newWorld()
+	s, c := one(t, w, cluster("web", "a", "b"))
+	do(t, c)
+	x, y := begin(t, c), begin(t, c)
+	busy := x
+	if y.Record.Host().Name() == "a" {
+		busy = y
+	}
+	apply(t, s, cluster("web", "b"))
+	for _, conn := range w.conns {
+		if conn.host == "a" && conn.closed.Load() == conn.busy.Load() {
+			t.Errorf("connection to a: closed %v, busy %v, want the idle ones closed", conn.closed.Load(), conn.busy.Load())
+		}
+	}
+	if host := do(t, c); host != "b" {
+		t.Errorf("served by %s, want b", host)
+	}
+	apply(t, s, cluster("web", "a", "b"))
+	if n := s.Describe()[0].Hosts[0].InFlight; n != 0 {
+		t.Errorf("the new host a has %d exchanges of the old one", n)
+	}
+	finish(busy)
+	finish(map[bool]*protocol.Exchange{true: x, false: y}[busy == y])
+	for _, conn := range w.conns {
+		if conn.host == "a" && !conn.closed.Load() {
+			t.Error("a connection of the host that left is still open")
+		}
+	}
+	wantCounts(t, s, 0, int64(w.open()), w.open())
+}
+
+// An exchange that picked a host before it left still gets its answer.
+func TestExchangeOnARetiredHost(t *testing.T) {
+	w := newWorld()
+	s, c := one(t, w, cluster("web", "a"))
+	h := c.state.Load().hosts[0]
+	apply(t, s, cluster("web", "b"))
+	x := get()
+	h.load.Begin()
+	c.active.Add(1)
+	if _, err := h.pool(config.HTTP1).serve(context.Background(), x); err != nil {
+		t.Fatal(err)
+	}
+	finish(x)
+	if w.open() != 0 {
+		t.Error("its connection was kept")
+	}
+	wantCounts(t, s, 0, 0, 0)
+}
+
+func TestOneAddressTwiceIsOneHost(t *testing.T) {
+	cfg := cluster("web", "a", "b", "a", "c", "a")
+	for i, weight := range []uint32{1, 2, 3, 4, 5} {
+		cfg.Hosts[i].Weight = weight
+	}
+	cfg.Hosts[0].Hostname, cfg.Hosts[2].Hostname = "first", "second"
+	given := slices.Clone(cfg.Hosts)
+	s, _ := one(t, newWorld(), cfg)
+	var got []string
+	for _, h := range s.Describe()[0].Hosts {
+		got = append(got, fmt.Sprint(h.Address, h.Weight, h.Hostname))
+	}
+	wantList(t, "hosts", got, "a9first", "b2", "c4")
+	if !reflect.DeepEqual(given, cfg.Hosts) {
+		t.Error("the configuration was changed")
+	}
+}
+
+func TestPrepareRefuses(t *testing.T) {
+	nameless := cluster("nameless", "")
+	odd := cluster("odd", "a")
+	odd.Policy = "LB_ODD"
+	tests := []struct {
+		name     string
+		clusters []*config.Cluster
+		want     []string
+	}{
+		{"a policy that nobody knows", []*config.Cluster{odd}, []string{"odd", "LB_ODD"}},
+		{"a host without address", []*config.Cluster{nameless}, []string{"nameless", "host 0"}},
+		{"a name twice", []*config.Cluster{cluster("web", "a"), cluster("web", "b")}, []string{"web", "twice"}},
+		{"all of it at once", []*config.Cluster{odd, nameless}, []string{"odd", "nameless"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, c := one(t, newWorld(), cluster("running", "a"))
+			change, err := s.Prepare(tt.clusters)
+			if err == nil {
+				change.Rollback()
+				t.Fatal("Prepare took it")
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("Prepare = %v, want it to name %s", err, part)
+				}
+			}
+			do(t, c)
+			apply(t, s, cluster("next", "a")) // a refusal leaves nothing open
+		})
+	}
+}
+
+func TestRollbackLeavesTheSetAsItWas(t *testing.T) {
+	s, c := one(t, newWorld(), cluster("web", "a"))
+	before := s.Describe()
+	change, err := s.Prepare([]*config.Cluster{cluster("web", "b"), cluster("new", "c")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Prepare(nil); !errors.Is(err, errBusy) {
+		t.Errorf("a second Prepare = %v, want %v", err, errBusy)
+	}
+	change.Rollback()
+	change.Commit() // has no effect any more
+	if after := s.Describe(); !reflect.DeepEqual(before, after) {
+		t.Errorf("after Rollback: %+v, want %+v", after, before)
+	}
+	if host := do(t, c); host != "a" {
+		t.Errorf("served by %s, want a", host)
+	}
+	apply(t, s, cluster("web", "b"))
+	change.Rollback()
+	if host := do(t, c); host != "b" {
+		t.Errorf("served by %s, want b", host)
+	}
+}
+
+func TestUnchangedClustersAreNotTouched(t *testing.T) {
+	s, c := one(t, newWorld(), cluster("web", "a", "b"))
+	before := c.state.Load()
+	apply(t, s, cluster("web", "a", "b"), cluster("new", "c"))
+	if c.state.Load() != before {
+		t.Error("a cluster was replaced that has not changed")
+	}
+}
+
+// Whoever adds a field to the model must add it to same.
+func TestEveryClusterFieldCounts(t *testing.T) {
+	full := func() *config.Cluster {
+		c := cluster("web", "a")
+		c.Hosts[0].Metadata = map[string]string{"zone": "1"}
+		c.DNS.Resolvers = []string{"127.0.0.1:53"}
+		return c
+	}
+	if !same(full(), full()) {
+		t.Fatal("equal clusters are not the same")
+	}
+	var change func(t *testing.T, path string, field reflect.Value, check func(path string))
+	change = func(t *testing.T, path string, field reflect.Value, check func(string)) {
+		switch field.Kind() {
+		case reflect.Struct:
+			for i := range field.NumField() {
+				change(t, path+"."+field.Type().Field(i).Name, field.Field(i), check)
+			}
+			return
+		case reflect.Slice:
+			change(t, path+"[0]", field.Index(0), check)
+			old := reflect.ValueOf(field.Interface())
+			field.Set(reflect.Append(field, field.Index(0)))
+			check(path + " longer")
+			field.Set(old)
+			return
+		}
+		old := reflect.ValueOf(field.Interface())
+		switch field.Kind() {
+		case reflect.String:
+			field.SetString(field.String() + "x")
+		case reflect.Int, reflect.Int64:
+			field.SetInt(field.Int() + 1)
+		case reflect.Uint32:
+			field.SetUint(field.Uint() + 1)
+		case reflect.Float64:
+			field.SetFloat(field.Float() + 1)
+		case reflect.Bool:
+			field.SetBool(!field.Bool())
+		case reflect.Map:
+			field.Set(reflect.ValueOf(map[string]string{"zone": "2"}))
+		default:
+			t.Fatalf("%s: this test cannot change a %s", path, field.Kind())
+		}
+		check(path)
+		field.Set(old)
+	}
+	c := full()
+	change(t, "Cluster", reflect.ValueOf(c).Elem(), func(path string) {
+		if same(full(), c) {
+			t.Errorf("a change of %s is not seen", path)
+		}
+	})
+}
+
+// finder is a discovery that the test drives.
+type finder struct {
+	updates map[string]func([]config.Host, error)
+	stopped []string
+}
+
+func (f *finder) Watch(c *config.Cluster, update func([]config.Host, error)) func() {
+	key := fmt.Sprint(c.Name, c.MaxRequestsPerConn-1000)
+	f.updates[key] = update
+	return func() { f.stopped = append(f.stopped, key) }
+}
+
+func (f *finder) find(key string, hosts ...string) {
+	f.updates[key](cluster("", hosts...).Hosts, nil)
+}
+
+func named(name string, generation int) *config.Cluster {
+	c := cluster(name, name+".example:80")
+	c.Type = config.ClusterStrictDNS
+	c.MaxRequestsPerConn = 1000 + generation // makes it another configuration
+	return c
+}
+
+func discovering(t *testing.T, w *world) (*Set, *finder) {
+	f := &finder{updates: map[string]func([]config.Host, error){}}
+	return newTestSet(t, w, func(o *Options) {
+		o.Discoveries = map[config.ClusterType]Discovery{config.ClusterStrictDNS: f}
+	}), f
+}
+
+func TestDiscoveredHosts(t *testing.T) {
+	w := newWorld()
+	s, f := discovering(t, w)
+	apply(t, s, named("web", 1))
+	c := s.Get("web")
+	fails(t, c, protocol.NoHealthyHost)
+	f.find("web1", "10.0.0.1:80")
+	do(t, c)
+	f.find("web1", "10.0.0.1:80", "10.0.0.2:80")
+	do(t, c)
+	do(t, c)
+	f.updates["web1"](nil, errors.New("server failure")) // what is known stays
+	do(t, c)
+	dials := w.dialed()
+	slices.Sort(dials)
+	wantList(t, "dials", dials, "10.0.0.1:80", "10.0.0.2:80")
+	f.find("web1", "10.0.0.2:80")
+	if w.open() != 1 {
+		t.Errorf("%d connections are open, want that of the host that stays", w.open())
+	}
+	f.find("web1")
+	fails(t, c, protocol.NoHealthyHost)
+	apply(t, s)
+	wantList(t, "stopped", f.stopped, "web1")
+	f.find("web1", "10.0.0.1:80") // late
+	fails(t, c, protocol.NoCluster)
+}
+
+func TestHostsFoundBeforeCommitTakePart(t *testing.T) {
+	s, f := discovering(t, newWorld())
+	change, err := s.Prepare([]*config.Cluster{named("web", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.find("web1", "10.0.0.1:80")
+	fails(t, s.Get("web"), protocol.NoCluster)
+	change.Commit()
+	do(t, s.Get("web"))
+}
+
+func TestDiscoveredHostsStayOverAChangeOfTheRest(t *testing.T) {
+	w := newWorld()
+	s, f := discovering(t, w)
+	apply(t, s, named("web", 1))
+	f.find("web1", "10.0.0.1:80")
+	do(t, s.Get("web"))
+	apply(t, s, named("web", 2)) // nothing is found yet under the new one
+	wantList(t, "stopped", f.stopped, "web1")
+	do(t, s.Get("web"))
+	f.find("web1", "10.0.0.9:80") // the old one speaks up late
+	do(t, s.Get("web"))
+	f.find("web2", "10.0.0.1:80")
+	do(t, s.Get("web"))
+	wantList(t, "dials", w.dialed(), "10.0.0.1:80")
+}
+
+func TestRollbackStopsDiscovery(t *testing.T) {
+	s, f := discovering(t, newWorld())
+	apply(t, s, named("web", 1))
+	f.find("web1", "10.0.0.1:80")
+	change, err := s.Prepare([]*config.Cluster{named("web", 2), named("new", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change.Rollback()
+	slices.Sort(f.stopped)
+	wantList(t, "stopped", f.stopped, "new1", "web2")
+	f.find("web2", "10.0.0.2:80")
+	x := begin(t, s.Get("web"))
+	wantList(t, "attempts", attempts(x), "10.0.0.1:80:200")
+	finish(x)
+}
+
+func TestWarmWaitsForTheFirstAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := discovering(t, newWorld())
+		defer s.Close()
+		change, err := s.Prepare([]*config.Cluster{named("a", 1), named("b", 1), cluster("c", "x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		time.AfterFunc(time.Second, func() { f.find("a1", "10.0.0.1:80") })
+		time.AfterFunc(2*time.Second, func() { f.updates["b1"](nil, errors.New("no such name")) })
+		if err := change.Warm(context.Background()); err != nil || time.Since(start) != 2*time.Second {
+			t.Errorf("Warm = %v after %v, want nil after 2s", err, time.Since(start))
+		}
+		change.Rollback()
+
+		change, err = s.Prepare([]*config.Cluster{named("late", 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := change.Warm(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "late") {
+			t.Errorf("Warm = %v, want a deadline and the cluster's name", err)
+		}
+		change.Commit()
+	})
+}
+
+// books records what accounts are told.
+type books struct {
+	opened, closed []string
+	observed       map[string]int
+	events         []Event
+}
+
+type book struct {
+	books *books
+	name  string
+}
+
+func (b *books) Cluster(name string) ClusterAccount {
+	b.opened = append(b.opened, name)
+	return &book{b, name}
+}
+
+func (b *books) Host(cluster, address string) Account {
+	b.opened = append(b.opened, cluster+"/"+address)
+	return &book{b, cluster + "/" + address}
+}
+
+func (b *book) Observe(*protocol.Exchange) { b.books.observed[b.name]++ }
+func (b *book) Close()                     { b.books.closed = append(b.books.closed, b.name) }
+func (b *book) Count(e Event)              { b.books.events = append(b.books.events, e) }
+
+func TestAccounts(t *testing.T) {
+	w := newWorld()
+	w.refuse["a"] = true
+	b := &books{observed: map[string]int{}}
+	s := newTestSet(t, w, func(o *Options) { o.Meter = b })
+	apply(t, s, cluster("web", "a"), cluster("unused", "b"))
+	wantList(t, "opened before the first exchange", b.opened)
+	x := fails(t, s.Get("web"), protocol.ConnectFailure)
+	wantList(t, "opened", b.opened, "web", "web/a")
+	x.Record.Cluster.Observe(x)
+	x.Record.Host().Observe(x)
+	w.set(w.refuse, "a", false)
+	x = begin(t, s.Get("web"))
+	finish(x)
+	x.Record.Cluster.Observe(x)
+	x.Record.Host().Observe(x)
+	if b.observed["web"] != 2 || b.observed["web/a"] != 2 {
+		t.Errorf("observed %v, want both exchanges at the cluster and the host", b.observed)
+	}
+	if h := s.Describe()[1].Hosts[0]; h.Requests != 2 || h.Failures != 1 || h.Connects != 1 || h.ConnectFailures != 1 {
+		t.Errorf("the host counts %+v", h)
+	}
+	apply(t, s)
+	slices.Sort(b.closed)
+	wantList(t, "closed", b.closed, "web", "web/a")
+	want := []Event{ConnectFailed, HostDown, ConnectionOpened, HostUp}
+	if got := b.events[:len(want)]; !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+	x.Record.Host().Observe(x) // late: no account is opened again
+	if n := len(b.opened); n != 2 {
+		t.Errorf("%d accounts were opened, want 2", n)
+	}
+	apply(t, s, cluster("web", "a"))
+	do(t, s.Get("web"))
+	wantList(t, "opened again", b.opened[2:], "web", "web/a")
+}
+
+func TestDescribeIsSortedByName(t *testing.T) {
+	s := newTestSet(t, newWorld())
+	apply(t, s, cluster("c"), cluster("a"), cluster("b"))
+	var names []string
+	for _, c := range s.Describe() {
+		names = append(names, c.Name)
+	}
+	wantList(t, "names", names, "a", "b", "c")
+}
+
+// many returns ten thousand clusters of two hosts each.
+func many() []*config.Cluster {
+	clusters := make([]*config.Cluster, 10_000)
+	for i := range clusters {
+		clusters[i] = cluster(fmt.Sprint("cluster-", i), fmt.Sprintf("10.0.%d.%d:80", i/250, i%250), fmt.Sprintf("10.1.%d.%d:80", i/250, i%250))
+	}
+	return clusters
+}
+
+func BenchmarkApply(b *testing.B) {
+	b.Run("10000 new clusters", func(b *testing.B) {
+		clusters := many()
+		b.ReportAllocs()
+		for b.Loop() {
+			apply(b, NewSet(Options{Policies: policies()}), clusters...)
+		}
+	})
+	b.Run("one of 10000 changed", func(b *testing.B) {
+		s := newTestSet(b, newWorld())
+		apply(b, s, many()...)
+		clusters := many() // another copy, as a reload brings
+		b.ReportAllocs()
+		for b.Loop() {
+			changed := *clusters[500]
+			changed.MaxRequestsPerConn++
+			clusters[500] = &changed
+			apply(b, s, clusters...)
+		}
+	})
+	b.Run("one of 10000 hosts changed", func(b *testing.B) {
+		s := newTestSet(b, newWorld())
+		hosts := make([]string, 10_000)
+		for i := range hosts {
+			hosts[i] = fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)
+		}
+		cfg := cluster("web", hosts...)
+		b.ReportAllocs()
+		for b.Loop() {
+			changed := *cfg
+			changed.Hosts = slices.Clone(cfg.Hosts)
+			changed.Hosts[77].Weight = changed.Hosts[77].Weight%100 + 1
+			cfg = &changed
+			apply(b, s, cfg)
+		}
+	})
+}
+
+func TestManyClustersAreLean(t *testing.T) {
+	clusters := many()
+	s := newTestSet(t, newWorld())
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	apply(t, s, clusters...)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(clusters)
+	if kb := (after.HeapAlloc - before.HeapAlloc) / uint64(len(clusters)) / 1024; kb >= 2 {
+		t.Errorf("a cluster of two hosts takes %d KB, want less than 2", kb)
+	} else {
+		t.Logf("%d bytes a cluster of two hosts", (after.HeapAlloc-before.HeapAlloc)/uint64(len(clusters)))
+	}
+}

@@ -1,0 +1,389 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func limited(connections int, hosts ...string) *config.Cluster {
+	c := cluster("web", hosts...)
+	c.Breakers.MaxConnections = connections
+	return c
+}
+
+// queue starts an exchange that will have to wait, and returns once it does.
+// Its outcome is sent to the channel.
+func queue(c *Cluster, deadline time.Duration) <-chan *protocol.Exchange {
+	done := make(chan *protocol.Exchange, 1)
+	go func() {
+		x := get()
+		if deadline > 0 {
+			x.Deadline = time.Now().Add(deadline)
+		}
+		x.Record.Reason = protocol.ReasonOf(c.Serve(context.Background(), x))
+		done <- x
+	}()
+	synctest.Wait()
+	return done
+}
+
+func TestConnectionIsHandedToTheOldestWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, c := one(t, w, limited(1, "a"))
+		defer s.Close()
+		x := begin(t, c)
+		var waiting []<-chan *protocol.Exchange
+		for range 5 {
+			waiting = append(waiting, queue(c, 0))
+		}
+		if n := s.Describe()[0].Pending; n != 5 {
+			t.Errorf("%d exchanges are pending, want 5", n)
+		}
+		finish(x)
+		for _, done := range waiting {
+			synctest.Wait()
+			select {
+			case x = <-done:
+			default:
+				t.Fatal("the oldest waiter was not served")
+			}
+			finish(x)
+		}
+		synctest.Wait()
+		if len(w.conns) != 1 {
+			t.Errorf("%d connections, want 1", len(w.conns))
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestNewcomerDoesNotOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := one(t, newWorld(), limited(1, "a"))
+		defer s.Close()
+		x := begin(t, c)
+		oldest := queue(c, 0)
+		finish(x) // gives the connection to the oldest before anything else runs
+		newcomer := queue(c, 0)
+		x = <-oldest
+		select {
+		case <-newcomer:
+			t.Fatal("the newcomer was served first")
+		default:
+		}
+		finish(x)
+		finish(<-newcomer)
+	})
+}
+
+func TestMaxPendingRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := limited(1, "a")
+		cfg.Breakers.MaxPendingRequests = 2
+		s, c := one(t, newWorld(), cfg)
+		defer s.Close()
+		x := begin(t, c)
+		first, second := queue(c, 0), queue(c, 0)
+		fails(t, c, protocol.Overflow)
+		finish(x)
+		finish(<-first)
+		finish(<-second)
+		synctest.Wait()
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// Exchanges that wait for a connect are pending too.
+func TestConnectingIsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hang["a"] = true
+		cfg := cluster("web", "a")
+		cfg.Breakers.MaxPendingRequests = 1
+		s, c := one(t, w, cfg)
+		defer s.Close()
+		done := queue(c, 5*time.Second)
+		fails(t, c, protocol.Overflow)
+		if got := (<-done).Record.Reason; got != protocol.UpstreamTimeout {
+			t.Errorf("the first ended with %v, want upstream_timeout", got)
+		}
+		wantCounts(t, s, 0, 0, 0)
+	})
+}
+
+func TestWaitEndsAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := one(t, newWorld(), limited(1, "a"))
+		defer s.Close()
+		x := begin(t, c)
+		start := time.Now()
+		y := <-queue(c, 3*time.Second)
+		if y.Record.Reason != protocol.UpstreamTimeout || time.Since(start) != 3*time.Second {
+			t.Errorf("it ended with %v after %v, want upstream_timeout after 3s", y.Record.Reason, time.Since(start))
+		}
+		if n := c.slots.waiting.Load(); n != 0 {
+			t.Errorf("%d are in line", n)
+		}
+		finish(x)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// caller is an engine's side whose peer goes away when told.
+type caller struct {
+	mu   sync.Mutex
+	gone func()
+}
+
+func (*caller) Inform(int, *protocol.Header) error { return nil }
+
+func (c *caller) Watch(gone func()) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = gone
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.gone = nil
+	}
+}
+
+func (c *caller) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone()
+}
+
+func TestWaitEndsWhenTheCallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := one(t, newWorld(), limited(1, "a"))
+		defer s.Close()
+		x := begin(t, c)
+		ctx, cancel := context.WithCancel(context.Background())
+		reasons := make(chan protocol.Reason, 2)
+		watched := &caller{}
+		go func() {
+			y := get()
+			y.Caller = watched
+			reasons <- protocol.ReasonOf(c.Serve(context.Background(), y))
+		}()
+		go func() { reasons <- protocol.ReasonOf(c.Serve(ctx, get())) }()
+		synctest.Wait()
+		watched.leave()
+		cancel()
+		for range 2 {
+			if got := <-reasons; got != protocol.DownstreamGone {
+				t.Errorf("it ended with %v, want downstream_gone", got)
+			}
+		}
+		if watched.gone != nil {
+			t.Error("the watch was not stopped")
+		}
+		finish(x)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestSlotOfAnEndedConnectionGoesToAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, c := one(t, w, limited(1, "a"))
+		defer s.Close()
+		x := begin(t, c)
+		done := queue(c, 0)
+		w.conns[0].oneShot.Store(true)
+		finish(x)
+		finish(<-done)
+		if len(w.conns) != 2 || w.open() != 1 {
+			t.Errorf("%d connections, %d open, want 2 and 1", len(w.conns), w.open())
+		}
+	})
+}
+
+func TestSlotOfAFailedConnectGoesToAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.hang["a"] = true
+		s, c := one(t, w, limited(1, "a"))
+		defer s.Close()
+		failed := queue(c, time.Second)
+		waited := queue(c, 0)
+		w.set(w.hang, "a", false)
+		if got := (<-failed).Record.Reason; got != protocol.UpstreamTimeout {
+			t.Errorf("the first ended with %v", got)
+		}
+		finish(<-waited)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// An idle connection to one host must not keep exchanges from another.
+func TestIdleConnectionGivesWayToAnotherHost(t *testing.T) {
+	w := newWorld()
+	s, c := one(t, w, limited(1, "a", "b"))
+	for range 10 {
+		do(t, c)
+	}
+	served := map[string]int{}
+	for _, conn := range w.conns {
+		served[conn.host] += int(conn.served.Load())
+	}
+	if served["a"] != 5 || served["b"] != 5 {
+		t.Errorf("served %v, want five each", served)
+	}
+	wantCounts(t, s, 0, 1, 1)
+}
+
+// A busy host must not starve one that has no connection at all.
+func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, c := one(t, w, limited(2, "a", "b"))
+		defer s.Close()
+		w.refuse["b"] = true
+		x, y := begin(t, c), begin(t, c) // both at a; b is down
+		pass(lastPause)
+		w.set(w.refuse, "b", false)
+		var waiting []<-chan *protocol.Exchange
+		for range 6 { // round robin, one trial at b among them
+			waiting = append(waiting, queue(c, time.Minute))
+		}
+		finish(x)
+		finish(y)
+		served := map[string]int{}
+		for _, done := range waiting {
+			z := <-done
+			if z.Record.Reason != protocol.None {
+				t.Errorf("ended with %v", z.Record.Reason)
+				continue
+			}
+			served[z.Record.Host().Name()]++
+			finish(z)
+		}
+		if served["b"] == 0 {
+			t.Errorf("served %v, want some at b", served)
+		}
+		synctest.Wait()
+		if d := s.Describe()[0]; d.Open > 2 || d.InFlight != 0 {
+			t.Errorf("%d connections, %d in flight, want at most 2 and 0", d.Open, d.InFlight)
+		}
+	})
+}
+
+func TestLargerLimitServesThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := one(t, newWorld(), limited(1, "a"))
+		defer s.Close()
+		x := begin(t, c)
+		first, second := queue(c, 0), queue(c, 0)
+		apply(t, s, limited(3, "a"))
+		finish(<-first)
+		finish(<-second)
+		finish(x)
+		wantCounts(t, s, 0, 3, 3)
+		apply(t, s, limited(1, "a"))
+		x, y, z := begin(t, c), begin(t, c), begin(t, c) // they are there
+		finish(x)
+		finish(y)
+		finish(z)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestWaiterWhoseClusterIsRemovedIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, c := one(t, w, limited(1, "a"))
+		defer s.Close()
+		x := begin(t, c)
+		done := queue(c, 0)
+		apply(t, s)
+		finish(x)
+		y := <-done
+		wantList(t, "attempts", attempts(y), "a:200")
+		finish(y)
+		if w.open() != 0 {
+			t.Errorf("%d connections are open, want 0", w.open())
+		}
+	})
+}
+
+// Many exchanges, few connections, random ends: everybody is served or refused,
+// the limit holds, nothing is left over.
+func TestSlotsUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, workers, each = 4, 40, 50
+		w := newWorld()
+		s, c := one(t, w, limited(limit, "a", "b", "c"))
+		defer s.Close()
+		w.answers = func(conn *wire, _ *protocol.Exchange) error {
+			conn.oneShot.Store(rand.IntN(5) == 0)
+			if rand.IntN(10) == 0 {
+				return protocol.Faultf(protocol.UpstreamReset, "reset")
+			}
+			<-time.After(time.Duration(rand.IntN(5)) * time.Millisecond)
+			return nil
+		}
+		var wait sync.WaitGroup
+		for worker := range workers {
+			wait.Go(func() {
+				for range each {
+					x := get()
+					x.Deadline = time.Now().Add(time.Duration(1+rand.IntN(200)) * time.Millisecond)
+					err := c.Serve(context.Background(), x)
+					switch protocol.ReasonOf(err) {
+					case protocol.None:
+						if worker%2 == 0 {
+							<-time.After(time.Duration(rand.IntN(3)) * time.Millisecond)
+						}
+						finish(x)
+					case protocol.UpstreamReset, protocol.UpstreamTimeout:
+					default:
+						t.Errorf("Serve = %v", err)
+					}
+					if n := c.slots.open.Load(); n > limit {
+						t.Errorf("%d connections are open, want at most %d", n, limit)
+					}
+				}
+			})
+		}
+		wait.Wait()
+		pass(10 * time.Minute)
+		wantCounts(t, s, 0, 0, 0)
+		if n := c.pending.Load() + c.slots.waiting.Load() + int64(c.slots.queue.Len()); n != 0 {
+			t.Errorf("%d are left waiting", n)
+		}
+		if w.open() != 0 {
+			t.Errorf("%d connections are open", w.open())
+		}
+	})
+}
+
+func BenchmarkServeContended(b *testing.B) {
+	for _, limit := range []int{0, 1} {
+		b.Run(fmt.Sprintf("max_connections=%d", limit), func(b *testing.B) {
+			_, c := one(b, newWorld(), limited(limit, "a"))
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				x := get()
+				for pb.Next() {
+					x.Record.Attempts = x.Record.Attempts[:0]
+					if err := c.Serve(context.Background(), x); err != nil {
+						b.Error(err)
+						return
+					}
+					x.ResetResponse()
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// state is what a cluster serves with: immutable, replaced as a whole. The hosts
+// in it are shared with the state before and after.
+type state struct {
+	config   *config.Cluster
+	hosts    []*Host
+	balancer balance.Balancer
+	removed  bool // not configured any more; config is the last one
+}
+
+// connectBy returns when a connect that starts now has taken too long, the zero
+// time for never.
+func (s *state) connectBy() time.Time {
+	if s.config.ConnectTimeout <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(s.config.ConnectTimeout)
+}
+
+// check returns what keeps cfg from being installed.
+func (e *env) check(cfg *config.Cluster) error {
+	if e.Policies[cfg.Policy] == nil {
+		return fmt.Errorf("cluster %s: load-balancing policy %q is not known", cfg.Name, cfg.Policy)
+	}
+	for i := range cfg.Hosts {
+		if cfg.Hosts[i].Address == "" {
+			return fmt.Errorf("cluster %s: host %d has no address", cfg.Name, i)
+		}
+	}
+	return nil
+}
+
+// install makes cfg with these hosts what the cluster serves with. Hosts whose
+// address it has already are kept, with all they hold; the others are new. It
+// returns those that are gone, to be retired by the caller when it holds no lock.
+func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*Host) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entries = merged(entries)
+	hosts, gone := c.reuse(c.state.Load(), entries)
+	peers := make([]balance.Peer, len(hosts))
+	for i, h := range hosts {
+		peers[i] = balance.Peer{Weight: entries[i].Weight, Load: &h.load}
+	}
+	balancer := c.env.Policies[cfg.Policy](peers, balance.Options{
+		ChoiceCount:       cfg.ChoiceCount,
+		ActiveRequestBias: cfg.ActiveRequestBias,
+	})
+	c.state.Store(&state{config: cfg, hosts: hosts, balancer: balancer})
+	c.grantSlots() // the limit may be larger now
+	return gone
+}
+
+// remove makes the cluster one that is not configured, and returns its hosts as
+// install does.
+func (c *Cluster) remove() (gone []*Host) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.state.Load()
+	if s == nil || s.removed {
+		return nil
+	}
+	c.state.Store(&state{config: s.config, removed: true})
+	c.ledger.close()
+	return s.hosts
+}
+
+func retire(hosts []*Host) {
+	for _, h := range hosts {
+		h.retire()
+	}
+}
+
+// reuse returns a host for each entry, and the hosts of old that have none. c.mu
+// is held.
+func (c *Cluster) reuse(old *state, entries []config.Host) (hosts, gone []*Host) {
+	hosts = make([]*Host, len(entries))
+	var known map[string]*Host
+	if old != nil && len(old.hosts) > 0 {
+		known = make(map[string]*Host, len(old.hosts))
+		for _, h := range old.hosts {
+			known[h.address] = h
+		}
+	}
+	for i := range entries {
+		e := &entries[i]
+		if h := known[e.Address]; h != nil {
+			h.entry.Store(e)
+			hosts[i] = h
+			delete(known, e.Address)
+			continue
+		}
+		hosts[i] = newHost(c, e)
+	}
+	for _, h := range known {
+		gone = append(gone, h)
+	}
+	return hosts, gone
+}
+
+// merged returns entries with each address once: the first entry of it, with the
+// weight of all. Two names that resolve to one address are the usual cause.
+func merged(entries []config.Host) []config.Host {
+	if len(entries) < 2 {
+		return entries
+	}
+	place := make(map[string]int, len(entries))
+	kept := entries
+	for i := range entries {
+		e := &entries[i]
+		first, again := place[e.Address]
+		if !again {
+			place[e.Address] = len(place)
+			if len(kept) < len(entries) {
+				kept = append(kept, *e)
+			}
+			continue
+		}
+		if len(kept) == len(entries) {
+			kept = slices.Clone(entries[:i]) // the argument is not ours to change
+		}
+		kept[first].Weight += e.Weight
+	}
+	return kept
+}
+
+// errBusy is returned by Prepare.
+var errBusy = errors.New("upstream: another change is neither committed nor rolled back")
+
+// same reports whether a and b mean the same, so that nothing has to be done. A
+// field that it forgets is found by TestEveryClusterFieldCounts.
+func same(a, b *config.Cluster) bool {
+	return a == b ||
+		a.Name == b.Name &&
+			a.Type == b.Type &&
+			a.Policy == b.Policy &&
+			a.ChoiceCount == b.ChoiceCount &&
+			a.ActiveRequestBias == b.ActiveRequestBias &&
+			a.ConnectTimeout == b.ConnectTimeout &&
+			a.IdleTimeout == b.IdleTimeout &&
+			a.MaxRequestsPerConn == b.MaxRequestsPerConn &&
+			a.Breakers == b.Breakers &&
+			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&
+			a.DNS.RefreshRate == b.DNS.RefreshRate &&
+			a.DNS.RespectTTL == b.DNS.RespectTTL &&
+			a.DNS.Family == b.DNS.Family &&
+			slices.Equal(a.DNS.Resolvers, b.DNS.Resolvers)
+}
+
+func sameHost(a, b config.Host) bool {
+	return a.Address == b.Address &&
+		a.Hostname == b.Hostname &&
+		a.Weight == b.Weight &&
+		maps.Equal(a.Metadata, b.Metadata)
+}

@@ -1,0 +1,123 @@
+// Package upstream owns the way to the hosts that answer: clusters, their
+// hosts, and the connections to them.
+//
+// An exchange passes through it like this:
+//
+//	Via / Cluster.Serve      which cluster                     cluster.go
+//	  admission              may it go at all (breakers)       cluster.go
+//	  pick                   to which host                     pick.go
+//	  pool                   on which connection               pool.go
+//	    slots                may one more be opened            slots.go
+//	  Connection.Serve       the protocol's engine
+//
+// Configuration passes through Set.Prepare and Change.Commit (set.go, state.go);
+// names are turned into addresses by a Discovery. What outlives a change of
+// configuration is kept where it belongs: admission counts in the Cluster,
+// health and connections in the Host.
+//
+// The package starts no goroutine: idle connections are swept by timers, and
+// Set.Close waits for those.
+package upstream
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// Connection is a connection to a host that carries one exchange at a time.
+// stream.Client is one.
+type Connection interface {
+	// Serve sends x.Request and returns once the head of the answer is in
+	// x.Response, or with a Fault. The connection belongs to the exchange until
+	// the released function that Connect was given is called, exactly once per
+	// Serve.
+	protocol.Service
+
+	// Usable reports whether the connection can take an exchange now, after it
+	// was idle for so long: false when the peer closed it.
+	Usable(idle time.Duration) bool
+
+	// Close ends the connection at once. Safe from any goroutine; called once.
+	Close() error
+}
+
+// Connector opens connections that speak one protocol.
+type Connector interface {
+	// Connect opens a connection to h before the deadline; the zero time means
+	// that only ctx ends the attempt. Its errors are Faults: ConnectTimeout when
+	// time ran out, ConnectFailure for everything else. released is called when
+	// an exchange has left the connection, whether it was answered or not;
+	// reusable says that the connection can take another.
+	Connect(ctx context.Context, h *Host, deadline time.Time, released func(reusable bool)) (Connection, error)
+}
+
+// Discovery finds the hosts of clusters whose configuration does not list their
+// addresses.
+type Discovery interface {
+	// Watch calls update with all hosts of c, first when they are known and then
+	// whenever they change, from any goroutine but one call at a time. With an
+	// error, nothing new is known and what was known stays. After stop has
+	// returned no further call begins.
+	Watch(c *config.Cluster, update func(hosts []config.Host, err error)) (stop func())
+}
+
+// Meter opens the accounts that clusters and hosts keep. Safe for concurrent
+// use.
+type Meter interface {
+	// Cluster is called when the first exchange enters a cluster.
+	Cluster(name string) ClusterAccount
+	// Host is called when the first exchange goes to a host.
+	Host(cluster, address string) Account
+}
+
+// Account is where a place accounts for exchanges. Safe for concurrent use.
+type Account interface {
+	// Observe accounts for x after the last byte of its answer. It keeps nothing
+	// of x. It may be called once more after Close, by an exchange that was under
+	// way.
+	Observe(x *protocol.Exchange)
+	// Close is called once, when the place has left the configuration.
+	Close()
+}
+
+// ClusterAccount also counts what happens apart from exchanges.
+type ClusterAccount interface {
+	Account
+	Count(e Event)
+}
+
+// Event is something that happens in a cluster and is worth a counter.
+type Event uint8
+
+// The events.
+const (
+	ConnectionOpened Event = iota
+	ConnectionClosed
+	ConnectFailed      // refused, unreachable or timed out
+	ConnectionOverflow // max_connections was reached: the exchange had to wait
+	PendingOverflow    // refused: max_pending_requests
+	RequestOverflow    // refused: max_requests
+	RetryOverflow      // refused: max_retries
+	Resent             // a connection had gone stale: the request was sent again
+	HostDown
+	HostUp
+)
+
+// Options are what a Set needs of the rest of the process. Immutable.
+type Options struct {
+	// Connectors by the protocol that they speak.
+	Connectors map[config.Protocol]Connector
+	// Policies are the load-balancing policies that exist.
+	Policies map[config.Policy]balance.New
+	// Discoveries by the cluster type whose hosts they find. Types that are
+	// not here take their hosts as configured.
+	Discoveries map[config.ClusterType]Discovery
+
+	Meter Meter        // nil: no accounts
+	Log   *slog.Logger // nil: no log
+}
