@@ -52,16 +52,19 @@ type Match struct {
 	Variables []VariableMatch
 }
 
-// HeaderMatch compares a field. Name "method", "host" and "path" mean the
-// request's own when no such field exists (RPC routes rely on the fields).
+// HeaderMatch compares a field; the first, if there are several. Names "method",
+// "host" (or "authority") and "path" mean the request's own; of RPC requests, the
+// field if there is one. ":method", ":authority", ":path" (with the query) and
+// ":scheme" mean the request's own always.
 type HeaderMatch struct {
 	Name  string
-	Value string
-	Regex bool // Value is an expression; ".*" also needs the field to be there
+	Value string // ".*": any value, but the field must be there, Regex or not
+	Regex bool   // Value is an expression
 }
 
-// VariableMatch compares a variable. With Or the match as a whole holds if this
-// condition does, whatever the conditions before it said (MOSN's "model").
+// VariableMatch compares a variable; one that the request lacks equals "". Or
+// (MOSN's "model") ends a group of conditions: the match holds if all conditions
+// of one group do.
 type VariableMatch struct {
 	Name  string
 	Value string
@@ -135,7 +138,7 @@ type HeaderValue struct {
 // Redirect answers with a Location.
 type Redirect struct {
 	Code   int    // 301 default, 302, 303, 307, 308
-	Path   string // replaces path and query; "" keeps them
+	Path   string // replaces the path, and the query if it has one; "" keeps them
 	Host   string // "" keeps it
 	Scheme string // "" keeps it
 }

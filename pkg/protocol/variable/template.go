@@ -119,23 +119,26 @@ func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
 	return dst
 }
 
-// Text returns what Append appends, as a string. It is a view of the exchange,
-// and allocates nothing, if the template is constant or a single variable whose
-// value is text without control characters.
-func (t *Template) Text(x *protocol.Exchange) string {
+// Text returns what Append appends, as a string, and false if the template is a
+// single variable that x lacks. The string is a view of the exchange, and nothing
+// is allocated, if the template is constant or a single variable whose value is
+// text without control characters.
+func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	if text, ok := t.Constant(); ok {
-		return text
+		return text, true
 	}
-	if v, ok := t.Single(); ok && v.of.text != nil {
-		text, ok := v.of.text(x, v.arg)
-		if !ok {
-			return Unavailable
-		}
-		if !hasControl(text) {
-			return text
-		}
+	v, single := t.Single()
+	if !single {
+		return string(t.Append(nil, x)), true
 	}
-	return string(t.Append(nil, x))
+	text, ok := v.Text(x)
+	switch {
+	case !ok:
+		return Unavailable, false
+	case hasControl(text):
+		return string(visible([]byte(text))), true
+	}
+	return text, true
 }
 
 // AppendJSON appends the text for x as a JSON value (RFC 8259) and allocates

@@ -1,0 +1,120 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/variable"
+)
+
+// clusterChoice names a cluster for each exchange. One of its two ways is set.
+type clusterChoice struct {
+	variable variable.Variable
+	shares   []share // by weight; empty: by variable
+	total    uint64
+}
+
+// share is a cluster and the sum of the weights up to and including its own.
+type share struct {
+	cluster string
+	upTo    uint64
+}
+
+// Cluster returns the name of the cluster that x goes to, "" if there is none:
+// the route does not forward, all weights are 0, or the variable has no value.
+// random must be uniform in all its bits; it decides between weighted clusters,
+// each of which gets its weight's share. A cluster of weight 0 gets nothing.
+func (r *Route) Cluster(x *protocol.Exchange, random uint64) string {
+	switch {
+	case r.cluster == nil && r.Config.Forward == nil:
+		return ""
+	case r.cluster == nil:
+		return r.Config.Forward.Cluster
+	case r.cluster.shares == nil:
+		name, _ := r.cluster.variable.Text(x)
+		return name
+	}
+	point, _ := bits.Mul64(random, r.cluster.total) // of [0, total), evenly
+	for i := range r.cluster.shares {
+		if s := &r.cluster.shares[i]; point < s.upTo {
+			return s.cluster
+		}
+	}
+	return ""
+}
+
+// compileCluster compiles the choice; nil for the one cluster of f.
+func compileCluster(f *config.Forward) (*clusterChoice, error) {
+	switch {
+	case len(f.Weighted) > 0:
+		c := &clusterChoice{shares: make([]share, len(f.Weighted))}
+		for i := range f.Weighted {
+			w := &f.Weighted[i]
+			if w.Cluster == "" {
+				return nil, errors.New("weighted_clusters: a cluster has no name")
+			}
+			c.total += uint64(w.Weight)
+			c.shares[i] = share{w.Cluster, c.total}
+		}
+		return c, nil
+	case f.Cluster != "":
+		return nil, nil
+	case f.ClusterVariable != "":
+		v, ok := variable.Lookup(f.ClusterVariable)
+		if !ok {
+			return nil, fmt.Errorf("cluster_variable: %w", &variable.UnknownError{Name: f.ClusterVariable})
+		}
+		return &clusterChoice{variable: v}, nil
+	}
+	return nil, errors.New("one of cluster_name, cluster_variable and weighted_clusters is needed")
+}
+
+// Fields that override the route's timeouts, in milliseconds.
+const (
+	globalTimeoutField = "x-mosn-global-timeout"
+	tryTimeoutField    = "x-mosn-try-timeout"
+)
+
+// Timeouts returns how long x and each attempt for it may take: as the request's
+// x-mosn-global-timeout and x-mosn-try-timeout fields say, in milliseconds, or
+// else as the route does; 0 for no limit. A field that is not a positive number
+// is ignored. A try that may take as long as the whole has no limit of its own.
+func (r *Route) Timeouts(x *protocol.Exchange) (global, try time.Duration) {
+	f := r.Config.Forward
+	if f == nil {
+		return 0, 0
+	}
+	global = f.Timeout
+	if f.Retry != nil {
+		try = f.Retry.TryTimeout
+	}
+	if d, ok := milliseconds(x.Request.Header.Get(globalTimeoutField)); ok {
+		global = d
+	}
+	if d, ok := milliseconds(x.Request.Header.Get(tryTimeoutField)); ok {
+		try = d
+	}
+	if global > 0 && try >= global {
+		try = 0
+	}
+	return global, try
+}
+
+// maxTimeout keeps sums of a time and a timeout far from overflow.
+const maxTimeout = 24 * time.Hour
+
+func milliseconds(s string) (time.Duration, bool) {
+	if s == "" {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil || n == 0 {
+		return 0, false
+	}
+	return min(time.Duration(n)*time.Millisecond, maxTimeout), true
+}

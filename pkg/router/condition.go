@@ -1,0 +1,330 @@
+package router
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/variable"
+)
+
+// condition is what a route asks for beside an exact or prefix path.
+type condition struct {
+	fields    []field // those that cost least first
+	path      *regexp.Regexp
+	variables [][]variableCondition // one of these groups, if there are any
+}
+
+func (c *condition) holds(x *protocol.Exchange, path string) bool {
+	for i := range c.fields {
+		if !c.fields[i].holds(x) {
+			return false
+		}
+	}
+	if c.path != nil && !c.path.MatchString(path) {
+		return false
+	}
+	return len(c.variables) == 0 || slices.ContainsFunc(c.variables, func(group []variableCondition) bool {
+		for i := range group {
+			if !group[i].holds(x) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// key returns a field whose value is fixed, to find the route by; nil if there
+// is none.
+func (c *condition) key() *field {
+	if c == nil {
+		return nil
+	}
+	for i := range c.fields {
+		f := &c.fields[i]
+		if f.test == equal && (f.of == inHeader || f.of == inMethod) {
+			return f
+		}
+	}
+	return nil
+}
+
+// field is a condition on one value of the request.
+type field struct {
+	of         source
+	test       test
+	name       string // as configured
+	value      string // for equal
+	expression *regexp.Regexp
+}
+
+// source says where a field's value is.
+type source uint8
+
+const (
+	// The first field of the condition's name.
+	inHeader source = iota
+
+	// The request's own, but of an RPC request its field of that name, if it
+	// has one.
+	inMethod
+	inHost
+	inPath // without the query
+
+	// The request's own, whatever fields it has.
+	pseudoMethod
+	pseudoAuthority
+	pseudoPath // with the query
+	pseudoScheme
+)
+
+// test says how a field's value is compared; those that cost least come first.
+type test uint8
+
+const (
+	present test = iota // any value
+	equal
+	matches // the expression
+)
+
+func (f *field) holds(x *protocol.Exchange) bool {
+	value, ok := f.of.value(x, f.name)
+	switch {
+	case !ok:
+		return false
+	case f.test == present:
+		return true
+	case f.test == matches:
+		return f.expression.MatchString(value)
+	case f.of == inHost || f.of == pseudoAuthority:
+		return protocol.EqualFold(value, f.value) // RFC 9110 4.2.3
+	default:
+		return value == f.value
+	}
+}
+
+// value returns the value, and whether the request has one.
+func (s source) value(x *protocol.Exchange, name string) (string, bool) {
+	r := &x.Request
+	if s == inHeader || s < pseudoMethod && isRPC(x) {
+		if v, ok := r.Header.Lookup(name); ok || s == inHeader {
+			return v, ok
+		}
+	}
+	switch s {
+	case inMethod, pseudoMethod:
+		return r.Method, true
+	case inHost, pseudoAuthority:
+		return r.Authority, true
+	case inPath:
+		before, _, _ := strings.Cut(r.Path, "?")
+		return before, true
+	case pseudoPath:
+		return r.Path, true
+	default:
+		return r.Scheme, true
+	}
+}
+
+// isRPC reports whether the request's own fields may say method, host and path.
+// Those of HTTP must not: a caller would choose its route by sending them.
+func isRPC(x *protocol.Exchange) bool {
+	switch config.Protocol(x.Meta.Protocol) {
+	case config.HTTP1, config.HTTP2, "":
+		return false
+	default:
+		return true
+	}
+}
+
+// sourceOf returns where the value of a header condition's name is.
+func sourceOf(name string) (source, error) {
+	switch lower := strings.ToLower(name); lower {
+	case "":
+		return inHeader, fmt.Errorf("a header condition has no name")
+	case "method":
+		return inMethod, nil
+	case "host", "authority":
+		return inHost, nil
+	case "path":
+		return inPath, nil
+	case ":method":
+		return pseudoMethod, nil
+	case ":authority":
+		return pseudoAuthority, nil
+	case ":path":
+		return pseudoPath, nil
+	case ":scheme":
+		return pseudoScheme, nil
+	default:
+		if lower[0] == ':' {
+			return inHeader, fmt.Errorf("header condition on %q: the names with a colon are :method, :authority, :path and :scheme", name)
+		}
+		return inHeader, nil
+	}
+}
+
+// fieldKey tells apart what routes are found by.
+type fieldKey struct {
+	of   source
+	name string // lower case
+}
+
+func (f *field) key() fieldKey { return fieldKey{f.of, strings.ToLower(f.name)} }
+
+// fieldIndex finds the routes that ask for one value of a field, and nothing of
+// the path.
+type fieldIndex struct {
+	field  *field           // any of theirs
+	chains map[string]int32 // by value
+	least  int32            // the first route in it
+}
+
+func (f *fieldIndex) add(value string, r *Route) {
+	chain, ok := f.chains[value]
+	if !ok {
+		chain = end
+	}
+	link(&chain, r)
+	f.chains[value] = chain
+	f.least = int32(r.Index) // they come in descending order
+}
+
+// find returns the chain for x's value.
+func (f *fieldIndex) find(x *protocol.Exchange) int32 {
+	if value, ok := f.field.of.value(x, f.field.name); ok {
+		if chain, ok := f.chains[value]; ok {
+			return chain
+		}
+	}
+	return end
+}
+
+// variableCondition is a condition on a variable; what an exchange lacks equals
+// "".
+type variableCondition struct {
+	of         variable.Variable
+	value      string
+	expression *regexp.Regexp // nil: value
+}
+
+func (c *variableCondition) holds(x *protocol.Exchange) bool {
+	value, _ := c.of.Text(x)
+	if c.expression != nil {
+		return c.expression.MatchString(value)
+	}
+	return value == c.value
+}
+
+// Bounds of an expression. Matching takes time in proportion to the length of
+// the text times, at worst, the size of the expression's program.
+const (
+	maxExpression = 4096 // bytes
+	maxProgram    = 8192 // instructions
+)
+
+// expressions compiles each expression once; routes share them.
+type expressions map[string]*regexp.Regexp
+
+func (e expressions) compile(expression string) (*regexp.Regexp, error) {
+	if re, ok := e[expression]; ok {
+		return re, nil
+	}
+	if len(expression) > maxExpression {
+		return nil, fmt.Errorf("an expression has %d bytes: at most %d are allowed", len(expression), maxExpression)
+	}
+	parsed, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if len(program.Inst) > maxProgram {
+		return nil, fmt.Errorf("the expression %q is too large: %d instructions, at most %d are allowed", expression, len(program.Inst), maxProgram)
+	}
+	re, err := regexp.Compile(expression)
+	if err == nil {
+		e[expression] = re
+	}
+	return re, err
+}
+
+// condition compiles m without its exact or prefix path; nil if that is all.
+func (e expressions) condition(m *config.Match) (*condition, error) {
+	c := &condition{}
+	for i := range m.Headers {
+		f, err := e.field(&m.Headers[i])
+		if err != nil {
+			return nil, err
+		}
+		c.fields = append(c.fields, f)
+	}
+	slices.SortStableFunc(c.fields, func(a, b field) int { return int(a.test) - int(b.test) })
+	if m.PathKind == config.PathRegex {
+		var err error
+		if c.path, err = e.compile(m.Path); err != nil {
+			return nil, fmt.Errorf("path: %w", err)
+		}
+	}
+	if err := e.variables(c, m.Variables); err != nil {
+		return nil, err
+	}
+	if len(c.fields) == 0 && c.path == nil && len(c.variables) == 0 {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// field compiles a header condition. The expression ".*" holds for any value, as
+// does the value ".*", which is how RPC routes say it.
+func (e expressions) field(m *config.HeaderMatch) (field, error) {
+	of, err := sourceOf(m.Name)
+	if err != nil {
+		return field{}, err
+	}
+	f := field{of: of, name: m.Name}
+	switch {
+	case m.Value == ".*":
+		f.test = present
+	case m.Regex:
+		f.test = matches
+		if f.expression, err = e.compile(m.Value); err != nil {
+			return field{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
+		}
+	default:
+		f.test, f.value = equal, m.Value
+	}
+	return f, nil
+}
+
+// variables compiles the groups of variable conditions: each ends with a
+// condition that says Or, or with the last one.
+func (e expressions) variables(c *condition, matches []config.VariableMatch) error {
+	var group []variableCondition
+	for i := range matches {
+		m := &matches[i]
+		of, ok := variable.Lookup(m.Name)
+		if !ok {
+			return fmt.Errorf("variable condition: %w", &variable.UnknownError{Name: m.Name})
+		}
+		v := variableCondition{of: of, value: m.Value}
+		if m.Regex {
+			var err error
+			if v.expression, err = e.compile(m.Value); err != nil {
+				return fmt.Errorf("variable condition on %q: %w", m.Name, err)
+			}
+		}
+		group = append(group, v)
+		if m.Or || i == len(matches)-1 {
+			c.variables = append(c.variables, group)
+			group = nil
+		}
+	}
+	return nil
+}

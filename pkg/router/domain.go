@@ -1,0 +1,185 @@
+package router
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// maxAuthority is the length in bytes of the longest authority that is compared
+// with domains; a longer one belongs to the domain "*". DNS allows 253.
+const maxAuthority = 512
+
+// nowhere is the number of no virtual host.
+const nowhere = -1
+
+// domains finds the virtual host of an authority.
+type domains struct {
+	exact    map[string]int32     // by host, ":" and port
+	suffixes map[string]*suffixes // by port
+	any      int32                // of "*"
+}
+
+// suffixes are the domains "*.x" of one port.
+type suffixes struct {
+	lengths []int // that occur, longest first
+	hosts   map[string]int32
+}
+
+// anyPort is the port of domains like "host:*".
+const anyPort = "*"
+
+func newDomains() domains {
+	return domains{exact: make(map[string]int32), suffixes: make(map[string]*suffixes), any: nowhere}
+}
+
+// add makes domain lead to virtual host n. If it leads elsewhere already, that
+// is returned, else nowhere.
+func (d *domains) add(domain string, n int32) (int32, error) {
+	if len(domain) > maxAuthority {
+		return nowhere, fmt.Errorf("domain %q has %d bytes: at most %d are allowed", domain, len(domain), maxAuthority)
+	}
+	name, port := splitPort(domain)
+	var buf [maxAuthority + 64]byte
+	name = string(appendHost(buf[:0], name))
+	pattern, wild := strings.CutPrefix(name, "*")
+	switch {
+	case name == "" || strings.Contains(pattern, "*"):
+		return nowhere, fmt.Errorf("domain %q: a host, *.suffix or *, and perhaps :port or :*, is expected", domain)
+	case name == "*" && (port == "" || port == anyPort):
+		if d.any != nowhere {
+			return d.any, nil
+		}
+		d.any = n
+		return nowhere, nil
+	case !wild:
+		return put(d.exact, name+":"+port, n), nil
+	}
+	s := d.suffixes[port]
+	if s == nil {
+		s = &suffixes{hosts: make(map[string]int32)}
+		d.suffixes[port] = s
+	}
+	if !slices.Contains(s.lengths, len(pattern)) {
+		s.lengths = append(s.lengths, len(pattern))
+		slices.SortFunc(s.lengths, func(a, b int) int { return b - a })
+	}
+	return put(s.hosts, pattern, n), nil
+}
+
+// put sets m[key] if there is nothing and returns what there was.
+func put(m map[string]int32, key string, n int32) int32 {
+	if other, ok := m[key]; ok {
+		return other
+	}
+	m[key] = n
+	return nowhere
+}
+
+// find returns the number of the virtual host that a request belongs to, or
+// nowhere. Its cost does not depend on how many there are, only on how many
+// different lengths their suffixes have.
+func (d *domains) find(authority, scheme string) int32 {
+	if len(d.exact) == 0 && len(d.suffixes) == 0 || len(authority) > maxAuthority {
+		return d.any
+	}
+	name, port := splitPort(authority)
+	var buf [maxAuthority + 64]byte
+	key := appendHost(buf[:0], name)
+	length := len(key)
+	var tried [3]string
+	ports := appendPorts(tried[:0], port, scheme)
+
+	key = append(key, ':')
+	for _, p := range ports {
+		if n, ok := d.exact[string(append(key, p...))]; ok {
+			return n
+		}
+	}
+	if len(d.suffixes) == 0 {
+		return d.any
+	}
+	for _, p := range ports {
+		s := d.suffixes[p]
+		if s == nil {
+			continue
+		}
+		for _, l := range s.lengths {
+			if l >= length {
+				continue // the star stands for something
+			}
+			if n, ok := s.hosts[string(key[length-l:length])]; ok {
+				return n
+			}
+		}
+	}
+	return d.any
+}
+
+// appendPorts appends the ports of the domains that a request for port suits,
+// the most exact first. No port and the scheme's own are the same (RFC 9110
+// 4.2.3).
+func appendPorts(dst []string, port, scheme string) []string {
+	standard := "80"
+	if scheme == "https" {
+		standard = "443"
+	}
+	dst = append(dst, port)
+	switch port {
+	case "":
+		dst = append(dst, standard)
+	case standard:
+		dst = append(dst, "")
+	}
+	return append(dst, anyPort)
+}
+
+// splitPort parts an authority, or a domain, into host and port. The port is
+// "", a number without leading zeros, or of a domain "*". What looks like none
+// of these belongs to the host: names of RPC interfaces may hold colons.
+func splitPort(authority string) (host, port string) {
+	colon := strings.LastIndexByte(authority, ':')
+	if colon < 0 {
+		return authority, ""
+	}
+	host, port = authority[:colon], authority[colon+1:]
+	bracketed := strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]")
+	if !bracketed && strings.IndexByte(host, ':') >= 0 {
+		return authority, ""
+	}
+	if port == anyPort {
+		return host, port
+	}
+	for i := range len(port) {
+		if port[i] < '0' || port[i] > '9' {
+			return authority, ""
+		}
+	}
+	for len(port) > 1 && port[0] == '0' {
+		port = port[1:]
+	}
+	return host, port
+}
+
+// appendHost appends host in the one way that it is compared in: lower case, no
+// trailing dot, an IPv6 address in its short form. It appends at most a few
+// bytes more than there are.
+func appendHost(dst []byte, host string) []byte {
+	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' && strings.IndexByte(host, '%') < 0 {
+		if a, err := netip.ParseAddr(host[1 : len(host)-1]); err == nil {
+			return append(a.AppendTo(append(dst, '[')), ']')
+		}
+	}
+	if len(host) > 1 && host[len(host)-1] == '.' {
+		host = host[:len(host)-1]
+	}
+	for i := range len(host) {
+		c := host[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}

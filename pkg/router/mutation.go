@@ -1,0 +1,179 @@
+package router
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/variable"
+)
+
+// mutation changes the fields of a message: first removals, then additions, then
+// what next does. The route's is followed by the virtual host's, that by the
+// table's.
+type mutation struct {
+	remove []string
+	add    []addition
+	next   *mutation
+}
+
+// addition is a field to add. A single variable that the exchange lacks adds
+// nothing; without append it still removes what is there, so that what the
+// caller sent cannot pass for what the proxy knows.
+type addition struct {
+	name     string
+	value    string             // if template is nil
+	template *variable.Template // its text has no control characters
+	append   bool               // false: in place of the fields of that name
+}
+
+// apply changes h, which is a header of x. m may be nil.
+func (m *mutation) apply(h *protocol.Header, x *protocol.Exchange) {
+	for ; m != nil; m = m.next {
+		for _, name := range m.remove {
+			h.Del(name)
+		}
+		for i := range m.add {
+			m.add[i].apply(h, x)
+		}
+	}
+}
+
+func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
+	value, ok := a.text(x)
+	switch {
+	case isHost(a.name):
+		if ok && validAuthority(value) {
+			x.Request.Authority = value
+		}
+	case !ok && !a.append:
+		h.Del(a.name)
+	case !ok:
+	case a.append:
+		h.Add(a.name, value)
+	default:
+		h.Set(a.name, value)
+	}
+}
+
+// text returns the value for x, and false if all of it is lacking.
+func (a *addition) text(x *protocol.Exchange) (string, bool) {
+	if a.template == nil {
+		return a.value, true
+	}
+	return a.template.Text(x)
+}
+
+// compileMutations compiles the mutations of a route, virtual host or table
+// before those of what it is in. Where there is nothing to do, that is what is
+// returned.
+func compileMutations(request, response *config.HeaderMutation, requestNext, responseNext *mutation) (*mutation, *mutation, error) {
+	in, err := compileMutation(request, true, requestNext)
+	if err != nil {
+		return nil, nil, fmt.Errorf("request headers: %w", err)
+	}
+	out, err := compileMutation(response, false, responseNext)
+	if err != nil {
+		return nil, nil, fmt.Errorf("response headers: %w", err)
+	}
+	return in, out, nil
+}
+
+func compileMutation(c *config.HeaderMutation, ofRequest bool, next *mutation) (*mutation, error) {
+	if len(c.Add) == 0 && len(c.Remove) == 0 {
+		return next, nil
+	}
+	m := &mutation{remove: c.Remove, next: next}
+	for _, name := range c.Remove {
+		if err := checkName(name); err != nil {
+			return nil, err
+		}
+		if isHost(name) {
+			return nil, fmt.Errorf("%q cannot be removed: a request has a host", name)
+		}
+	}
+	for i := range c.Add {
+		a, err := compileAddition(&c.Add[i], ofRequest)
+		if err != nil {
+			return nil, err
+		}
+		m.add = append(m.add, a)
+	}
+	return m, nil
+}
+
+func compileAddition(c *config.HeaderValue, ofRequest bool) (addition, error) {
+	a := addition{name: c.Name, append: c.Append}
+	if err := checkName(c.Name); err != nil {
+		return a, err
+	}
+	if !ofRequest && isHost(c.Name) {
+		return a, fmt.Errorf("%q cannot be added: an answer has no host", c.Name)
+	}
+	for i := range len(c.Value) {
+		if b := c.Value[i]; b < ' ' && b != '\t' || b == 0x7f {
+			return a, fmt.Errorf("the value of %q has the control character %q at byte %d (RFC 9110 5.5)", c.Name, b, i+1)
+		}
+	}
+	t, err := variable.Compile(c.Value)
+	if err != nil {
+		return a, fmt.Errorf("the value of %q: %w", c.Name, err)
+	}
+	var constant bool
+	if a.value, constant = t.Constant(); !constant {
+		a.template = t
+	} else if isHost(c.Name) && !validAuthority(a.value) {
+		return a, fmt.Errorf("the value of %q is not a host: %q", c.Name, a.value)
+	}
+	return a, nil
+}
+
+// isHost reports whether name means Request.Authority.
+func isHost(name string) bool {
+	return protocol.EqualFold(name, "host") || protocol.EqualFold(name, ":authority")
+}
+
+// checkName refuses what is not a field name (RFC 9110 5.1) and what an engine
+// alone may write: the fields that frame a message and those of the connection
+// (RFC 9110 7.6.1).
+func checkName(name string) error {
+	if isHost(name) {
+		return nil
+	}
+	switch strings.ToLower(name) {
+	case "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+		"content-length", "http2-settings":
+		return fmt.Errorf("%q cannot be changed: the field belongs to the connection or the framing of the message", name)
+	}
+	if name == "" {
+		return fmt.Errorf("a header to change has no name")
+	}
+	for i := range len(name) {
+		if !isToken(name[i]) {
+			return fmt.Errorf("%q is not a header name: byte %d is %q", name, i+1, name[i])
+		}
+	}
+	return nil
+}
+
+// isToken reports whether c may be in a token (RFC 9110 5.6.2).
+func isToken(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+// validAuthority reports whether s can be a host and port, without user
+// information (RFC 3986 3.2.2, RFC 9110 4.2.4).
+func validAuthority(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' {
+			continue
+		}
+		if strings.IndexByte("-._~!$&'()*+,;=:[]%", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,126 @@
+package router
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Reply answers x as a redirect or direct_response says, and reports whether the
+// route is one. The answer carries nothing of the request but what a redirect's
+// Location keeps of its target, and what the response headers of virtual host
+// and table, which apply to it, are told to repeat.
+func (r *Route) Reply(x *protocol.Exchange) bool {
+	switch c := r.Config; {
+	case c.Redirect != nil:
+		location := location(&x.Request, c.Redirect)
+		x.Reply(redirectStatus(c.Redirect), "", "")
+		x.Response.Header.Add("Location", location)
+	case c.Direct != nil:
+		x.Reply(c.Direct.Status, "text/plain; charset=utf-8", c.Direct.Body)
+	default:
+		return false
+	}
+	r.MutateResponse(x)
+	return true
+}
+
+// location returns where c sends r: an absolute URI, or, should r have no
+// authority to keep, a path.
+func location(r *protocol.Request, c *config.Redirect) string {
+	scheme := strings.ToLower(cmp.Or(c.Scheme, r.Scheme, "http"))
+	host := c.Host
+	if host == "" {
+		host = r.Authority
+		if !protocol.EqualFold(scheme, cmp.Or(r.Scheme, "http")) {
+			host = withoutPort(host, scheme)
+		}
+	}
+	path, query, hasQuery := strings.Cut(r.Path, "?")
+	switch {
+	case c.Path != "":
+		path = "/" + strings.TrimPrefix(c.Path, "/")
+		hasQuery = hasQuery && strings.IndexByte(path, '?') < 0
+	case path == "" || path[0] != '/':
+		path = "/" // "*", or the target of CONNECT
+	}
+	var b strings.Builder
+	b.Grow(len(scheme) + len("://") + len(host) + len(path) + len("?") + len(query))
+	if validAuthority(host) {
+		b.WriteString(scheme)
+		b.WriteString("://")
+		b.WriteString(host)
+	} else {
+		path = "/" + strings.TrimLeft(path, "/") // "//x/" would name the host x (RFC 3986 4.2)
+	}
+	writeEscaped(&b, path)
+	if hasQuery {
+		b.WriteByte('?')
+		writeEscaped(&b, query)
+	}
+	return b.String()
+}
+
+// withoutPort returns authority without the port that is standard for http if
+// scheme is https, and the other way about: it belongs to what is left.
+func withoutPort(authority, scheme string) string {
+	host, port := splitPort(authority)
+	if scheme == "https" && port == "80" || scheme == "http" && port == "443" {
+		return host
+	}
+	return authority
+}
+
+// writeEscaped writes s, which is encoded already, with the bytes that no URI
+// may hold (RFC 3986 2) percent-encoded.
+func writeEscaped(b *strings.Builder, s string) {
+	const hexDigits = "0123456789ABCDEF"
+	for i := range len(s) {
+		c := s[i]
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
+			b.WriteByte('%')
+			b.WriteByte(hexDigits[c>>4])
+			b.WriteByte(hexDigits[c&15])
+			continue
+		}
+		b.WriteByte(c)
+	}
+}
+
+func redirectStatus(c *config.Redirect) int {
+	if c.Code == 0 {
+		return 301
+	}
+	return c.Code
+}
+
+func checkRedirect(c *config.Redirect) error {
+	switch redirectStatus(c) {
+	case 301, 302, 303, 307, 308:
+	default:
+		return fmt.Errorf("redirect: response_code %d is not one of 301, 302, 303, 307 and 308", c.Code)
+	}
+	if c.Host != "" && !validAuthority(c.Host) {
+		return fmt.Errorf("redirect: host_redirect %q is not a host", c.Host)
+	}
+	for i := range len(c.Scheme) {
+		letter := c.Scheme[i]|0x20 >= 'a' && c.Scheme[i]|0x20 <= 'z'
+		if !letter && (i == 0 || strings.IndexByte("0123456789+-.", c.Scheme[i]) < 0) {
+			return fmt.Errorf("redirect: scheme_redirect %q is not a scheme (RFC 3986 3.1)", c.Scheme)
+		}
+	}
+	return nil
+}
+
+func checkDirect(c *config.DirectResponse) error {
+	if c.Status < 200 || c.Status > 599 {
+		return fmt.Errorf("direct_response: status %d is not from 200 to 599", c.Status)
+	}
+	if c.Body != "" && (c.Status == 204 || c.Status == 304) {
+		return fmt.Errorf("direct_response: an answer of status %d has no body (RFC 9110 15)", c.Status)
+	}
+	return nil
+}

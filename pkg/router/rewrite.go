@@ -1,0 +1,212 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// originalPathField tells the upstream the path before a rewrite.
+const originalPathField = "x-mosn-original-path"
+
+// pathRewrite makes another path. Exactly one of three ways is set.
+type pathRewrite struct {
+	// prefix_rewrite of a route with a path: replacement takes the place of
+	// matched. With whole the path must be no more than matched.
+	matched     string
+	whole       bool
+	replacement string
+
+	// prefix_rewrite of a route with an expression: replacement takes the place
+	// of what it first matches.
+	found *regexp.Regexp
+
+	// regex_rewrite: every match of pattern is replaced; replacement refers to
+	// groups as regexp.Expand does.
+	pattern *regexp.Regexp
+}
+
+// apply rewrites x's path. Targets that are no paths ("*", that of CONNECT) are
+// left alone.
+func (w *pathRewrite) apply(x *protocol.Exchange) {
+	old := x.Request.Path
+	if old == "" || old[0] != '/' {
+		return
+	}
+	path, query, hasQuery := strings.Cut(old, "?")
+	switch {
+	case w.pattern != nil:
+		if !w.pattern.MatchString(path) {
+			return
+		}
+		x.Request.Path = target(w.pattern.ReplaceAllString(path, w.replacement), query, hasQuery)
+	case w.found != nil:
+		at := w.found.FindStringIndex(path)
+		if at == nil {
+			return
+		}
+		x.Request.Path = target(path[:at[0]]+w.replacement+path[at[1]:], query, hasQuery)
+	default:
+		if !strings.HasPrefix(path, w.matched) || w.whole && len(path) != len(w.matched) {
+			return // a filter changed it since it matched
+		}
+		if strings.HasSuffix(w.matched, w.replacement) {
+			x.Request.Path = old[len(w.matched)-len(w.replacement):] // a view: nothing to allocate
+			break
+		}
+		x.Request.Path = target(w.replacement+path[len(w.matched):], query, hasQuery)
+	}
+	if x.Request.Path == old {
+		return
+	}
+	x.Record.OriginalPath = old
+	x.Request.Header.Set(originalPathField, path)
+}
+
+// target joins a path that was made and the query that was there. A path may
+// bring a query of its own, which goes before. A request target begins with a
+// slash (RFC 9112 3.2.1), whatever an expression left of it.
+func target(path, query string, hasQuery bool) string {
+	slash := ""
+	if !strings.HasPrefix(path, "/") {
+		slash = "/"
+	}
+	if !hasQuery {
+		return slash + path
+	}
+	if strings.IndexByte(path, '?') >= 0 {
+		return slash + path + "&" + query
+	}
+	return slash + path + "?" + query
+}
+
+// pathRewrite compiles what f says of the path; nil for nothing. If both ways
+// are configured, prefix_rewrite counts.
+func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewrite, error) {
+	switch {
+	case f.PrefixRewrite != "":
+		if f.PrefixRewrite[0] != '/' {
+			return nil, fmt.Errorf("prefix_rewrite %q does not begin with a slash", f.PrefixRewrite)
+		}
+		if err := checkTarget("prefix_rewrite", f.PrefixRewrite); err != nil {
+			return nil, err
+		}
+		w := &pathRewrite{replacement: f.PrefixRewrite}
+		switch m.PathKind {
+		case config.PathRegex:
+			var err error
+			w.found, err = e.compile(m.Path)
+			return w, err
+		case config.PathExact:
+			w.matched, w.whole = m.Path, true
+		case config.PathPrefix:
+			w.matched = m.Path
+		case config.PathAny: // the prefix "" matched
+		}
+		return w, nil
+	case f.RegexRewrite != nil && f.RegexRewrite.Pattern != "":
+		pattern, err := e.compile(f.RegexRewrite.Pattern)
+		if err != nil {
+			return nil, fmt.Errorf("regex_rewrite: %w", err)
+		}
+		replacement, err := expandable(f.RegexRewrite.Substitution, pattern.NumSubexp())
+		if err == nil {
+			err = checkTarget("substitution", f.RegexRewrite.Substitution)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("regex_rewrite: %w", err)
+		}
+		return &pathRewrite{pattern: pattern, replacement: replacement}, nil
+	}
+	return nil, nil
+}
+
+// checkTarget refuses what must not get into a request target.
+func checkTarget(what, s string) error {
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7f || c == '#' {
+			return fmt.Errorf("%s %q: byte %d is %q, which a path cannot hold: write it percent-encoded", what, s, i+1, c)
+		}
+	}
+	return nil
+}
+
+// expandable turns \1 into what regexp.Expand understands, ${1}; ${1} and ${name}
+// stay as they are. \\ is a backslash.
+func expandable(substitution string, groups int) (string, error) {
+	var out strings.Builder
+	for rest := substitution; ; {
+		before, after, ok := strings.Cut(rest, `\`)
+		out.WriteString(before)
+		if !ok {
+			return out.String(), nil
+		}
+		digits := 0
+		for digits < len(after) && '0' <= after[digits] && after[digits] <= '9' {
+			digits++
+		}
+		switch {
+		case digits > 0:
+			n, err := strconv.Atoi(after[:digits])
+			if err != nil || n > groups {
+				return "", fmt.Errorf(`substitution %q: \%s: the pattern has %d groups`, substitution, after[:digits], groups)
+			}
+			fmt.Fprintf(&out, "${%d}", n)
+		case strings.HasPrefix(after, `\`):
+			digits = 1
+			out.WriteByte('\\')
+		default:
+			return "", fmt.Errorf(`substitution %q: a backslash is followed by the number of a group, or by a backslash`, substitution)
+		}
+		rest = after[digits:]
+	}
+}
+
+// hostRewrite sets Authority: to host, or to the value of the field.
+type hostRewrite struct {
+	host  string
+	field string
+}
+
+// apply leaves Authority alone if the field is missing or is no authority.
+func (w *hostRewrite) apply(x *protocol.Exchange) {
+	if w.host != "" {
+		x.Request.Authority = w.host
+		return
+	}
+	if v := x.Request.Header.Get(w.field); validAuthority(v) {
+		x.Request.Authority = v
+	}
+}
+
+// compileHostRewrite returns what f says of the host; nil for nothing, or for
+// what only RewriteHost can do.
+func compileHostRewrite(f *config.Forward) (*hostRewrite, error) {
+	switch {
+	case f.HostRewrite != "":
+		if !validAuthority(f.HostRewrite) {
+			return nil, fmt.Errorf("host_rewrite %q is not a host", f.HostRewrite)
+		}
+		return &hostRewrite{host: f.HostRewrite}, nil
+	case f.AutoHostRewriteHeader != "":
+		if isHost(f.AutoHostRewriteHeader) {
+			return nil, errors.New("auto_host_rewrite_header names the host itself")
+		}
+		return &hostRewrite{field: f.AutoHostRewriteHeader}, nil
+	}
+	return nil, nil
+}
+
+// RewriteHost makes hostname, the chosen host's, the request's Authority if the
+// route says auto_host_rewrite, and neither host_rewrite nor
+// auto_host_rewrite_header, which go before. It is called once per attempt.
+func (r *Route) RewriteHost(x *protocol.Exchange, hostname string) {
+	if f := r.Config.Forward; f != nil && f.AutoHostRewrite && r.host == nil && validAuthority(hostname) {
+		x.Request.Authority = hostname
+	}
+}

@@ -1,0 +1,49 @@
+package router
+
+import (
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Route is one rule of a Table. Its methods act on the exchange that it was
+// matched for and keep nothing of it; everything in it is immutable.
+type Route struct {
+	// Index counts the table's routes from 0, in the order of configuration.
+	Index       int
+	Config      *config.Route
+	VirtualHost *config.VirtualHost
+
+	// For Match.
+	next int32      // the next route of the same chain
+	when *condition // nil: the path, or nothing, is all that it asks for
+
+	// What it does; nil for nothing.
+	request, response *mutation
+	path              *pathRewrite
+	host              *hostRewrite
+	cluster           *clusterChoice
+}
+
+// Rewrite makes the request what the upstream is to see: header mutations of the
+// route, the virtual host and the table, in this order, then Authority, then
+// Path. A path that changes is kept in Record.OriginalPath, query included, and,
+// without its query, in the request's x-mosn-original-path field.
+//
+// It is called once per exchange, before the first attempt. It allocates a new
+// path, unless prefix_rewrite only takes something away, and what Text of a
+// variable.Template allocates.
+func (r *Route) Rewrite(x *protocol.Exchange) {
+	r.request.apply(&x.Request.Header, x)
+	if r.host != nil {
+		r.host.apply(x)
+	}
+	if r.path != nil {
+		r.path.apply(x)
+	}
+}
+
+// MutateResponse makes the answer what the caller is to see: header mutations
+// of the route, the virtual host and the table, in this order.
+func (r *Route) MutateResponse(x *protocol.Exchange) {
+	r.response.apply(&x.Response.Header, x)
+}

@@ -1,0 +1,115 @@
+package router
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// tree holds the exact and prefix paths of all virtual hosts, each host's below
+// a root of its own: a radix tree in one slice, so that 50,000 paths are one
+// object to the collector.
+type tree struct {
+	nodes []node
+	keys  []byte // of each node the first byte of its label; siblings are neighbours
+}
+
+// node is reached by the path whose bytes are the labels from its root to it.
+type node struct {
+	label  string // never empty but at a root
+	child  int32  // its first child
+	fan    int32  // how many children it has
+	prefix int32  // chain of the routes for paths that begin with its path
+	exact  int32  // chain of the routes for its path
+}
+
+// child returns the child of n that rest, which is not empty, leads to, nil if
+// there is none.
+func (t *tree) child(n *node, rest string) *node {
+	i := bytes.IndexByte(t.keys[n.child:n.child+n.fan], rest[0])
+	if i < 0 {
+		return nil
+	}
+	c := &t.nodes[int(n.child)+i]
+	if !strings.HasPrefix(rest, c.label) {
+		return nil
+	}
+	return c
+}
+
+// pathEntry is the path of one route on its way into a tree.
+type pathEntry struct {
+	path  string
+	exact bool
+	route *Route
+}
+
+// add builds a tree of its own from entries, which it sorts, and returns its
+// root.
+func (t *tree) add(entries []pathEntry) int32 {
+	slices.SortFunc(entries, func(a, b pathEntry) int {
+		if c := strings.Compare(a.path, b.path); c != 0 {
+			return c
+		}
+		return cmp.Compare(b.route.Index, a.route.Index) // descending: see link
+	})
+	root := t.grow(1)
+	t.fill(root, entries, 0)
+	return root
+}
+
+// grow makes room for n nodes that are neighbours and returns the first.
+func (t *tree) grow(n int) int32 {
+	first := len(t.nodes)
+	for range n {
+		t.nodes = append(t.nodes, node{prefix: end, exact: end})
+		t.keys = append(t.keys, 0)
+	}
+	return int32(first)
+}
+
+// fill makes the subtree of node at, whose path is the first depth bytes that
+// all entries share.
+func (t *tree) fill(at int32, entries []pathEntry, depth int) {
+	n := &t.nodes[at]
+	for len(entries) > 0 && len(entries[0].path) == depth {
+		if e := entries[0]; e.exact {
+			link(&n.exact, e.route)
+		} else {
+			link(&n.prefix, e.route)
+		}
+		entries = entries[1:]
+	}
+	fan := 0
+	for i := range entries {
+		if i == 0 || entries[i].path[depth] != entries[i-1].path[depth] {
+			fan++
+		}
+	}
+	child := t.grow(fan) // moves the nodes: n is stale
+	t.nodes[at].child, t.nodes[at].fan = child, int32(fan)
+
+	for c := child; len(entries) > 0; c++ {
+		first := entries[0].path
+		same := 1
+		for same < len(entries) && entries[same].path[depth] == first[depth] {
+			same++
+		}
+		// The entries are sorted: what the outermost share, all share.
+		stop := depth + shared(first[depth:], entries[same-1].path[depth:])
+		t.nodes[c].label = first[depth:stop]
+		t.keys[c] = first[depth]
+		t.fill(c, entries[:same], stop)
+		entries = entries[same:]
+	}
+}
+
+// shared returns how many bytes a and b begin with alike.
+func shared(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
