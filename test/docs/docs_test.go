@@ -1,0 +1,100 @@
+// Package docs holds the documentation to the code: what a page shows is built
+// and run, and what it links to exists.
+package docs
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// block is a fenced block that says which file it would be.
+var block = regexp.MustCompile("(?ms)^```go file=(\\S+)\n(.*?)^```$")
+
+// TestAddAFilter builds and tests the filter of docs/add-a-filter.md in its
+// place in the tree, without putting it there.
+func TestAddAFilter(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/add-a-filter.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := map[string]string{}
+	var packages []string
+	for _, found := range block.FindAllSubmatch(page, -1) {
+		name, code := string(found[1]), found[2]
+		written := filepath.Join(t.TempDir(), path.Base(name))
+		if err := os.WriteFile(written, code, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "gofmt", "-d", written).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s is not formatted: %v\n%s", name, err, out)
+		}
+		replace[filepath.Join(base, filepath.FromSlash(name))] = written
+		packages = append(packages, "./"+path.Dir(name))
+	}
+	slices.Sort(packages)
+	packages = slices.Compact(packages)
+	if len(packages) != 1 || len(replace) != 2 {
+		t.Fatalf("the page shows %d files in %v, want a package and its test", len(replace), packages)
+	}
+	overlay := filepath.Join(t.TempDir(), "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// vet wants the folder to exist.
+	test := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-v", packages[0])
+	test.Dir = base
+	out, err := test.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go test: %v\n%s", err, out)
+	}
+	if !strings.Contains(string(out), "--- PASS: TestServe ") {
+		t.Errorf("the test of the page did not run:\n%s", out)
+	}
+}
+
+// link is a link to a place that is not on the network.
+var link = regexp.MustCompile(`\]\(([^)#:\s]+)(#[^)\s]*)?\)`)
+
+// TestLinks follows every relative link of every page.
+func TestLinks(t *testing.T) {
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "pkg/*/README.md", "pkg/*/*/README.md", "pkg/*/*/*/README.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+	if len(pages) < 5 {
+		t.Fatalf("found only %v", pages)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range link.FindAllSubmatch(text, -1) {
+			target := filepath.Join(filepath.Dir(page), filepath.FromSlash(string(found[1])))
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: there is no such file", page, found[1])
+			}
+		}
+	}
+}
