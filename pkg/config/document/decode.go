@@ -145,10 +145,10 @@ func (d *Decoder) object(n Node, v reflect.Value) {
 // member fills the field of one key.
 func (d *Decoder) member(member Node, v reflect.Value, k *Key) {
 	switch {
-	case k.NoEffect:
-		d.report.Warnf(member, "%s is accepted and has no effect", k.Name)
-	case k.Unbuilt && !member.Off():
-		d.report.Unbuilt(member, k.Name)
+	case k.NoEffect != "":
+		d.report.Warnf(member, "%s is accepted and has no effect%s", k.Name, k.why())
+	case k.Unbuilt != "" && !member.Off():
+		d.report.Unbuilt(member, k.Unbuilt)
 	}
 	field := v.FieldByIndex(k.index)
 	switch {

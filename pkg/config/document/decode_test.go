@@ -22,29 +22,28 @@ type headers struct {
 }
 
 type settings struct {
-	Node     Node              `key:"."`
-	Name     string            `key:"name,title" doc:"The name." required:"true" example:"\"a\""`
-	Level    level             `key:"level" doc:"How loud." enum:"INFO|WARN" default:"INFO"`
-	Timeout  time.Duration     `key:"connect_timeout" doc:"How long." default:"10s" min:"1ms"`
-	Pause    *time.Duration    `key:"pause" doc:"A pause."`
-	Weight   uint8             `key:"weight" doc:"A share."`
-	Threads  int               `key:"threads" doc:"CPUs." enum:"auto=0" numeral:"true" default:"auto"`
-	Size     int64             `key:"size" doc:"A size." unit:"bytes" default:"8KB"`
-	Ratio    float64           `key:"ratio" doc:"A ratio." min:"0" max:"1"`
-	Secret   string            `key:"private_key" doc:"The key." secret:"true"`
-	Tokens   []string          `key:"tokens" doc:"More secrets." secret:"true"`
-	Retry    retry             `key:"retry" doc:"Retries."`
-	More     *retry            `key:"more" doc:"Retries again."`
-	List     []retry           `key:"list" doc:"Many."`
-	Labels   map[string]string `key:"labels" doc:"Labels."`
-	Extra    any               `key:"extra" doc:"Anything."`
-	Raw      Node              `key:"raw" doc:"A switch or its name." accept:"bool|string"`
-	Old      string            `key:"log_path" doc:"Old." noeffect:"true"`
-	Later    Node              `key:"subset" doc:"Later." unbuilt:"true"`
-	Colours  []string          `key:"colours" doc:"Colours." enum:"red|blue"`
-	headers  `key:"-"`
+	Node    Node              `key:"."`
+	Name    string            `key:"name,title" doc:"The name." required:"true" example:"\"a\""`
+	Level   level             `key:"level" doc:"How loud." enum:"INFO|WARN" default:"INFO"`
+	Timeout time.Duration     `key:"connect_timeout" doc:"How long." default:"10s" min:"1ms"`
+	Pause   *time.Duration    `key:"pause" doc:"A pause."`
+	Weight  uint8             `key:"weight" doc:"A share."`
+	Threads int               `key:"threads" doc:"CPUs." enum:"auto=0" numeral:"true" default:"auto"`
+	Size    int64             `key:"size" doc:"A size." unit:"bytes" default:"8KB"`
+	Ratio   float64           `key:"ratio" doc:"A ratio." min:"0" max:"1"`
+	Secret  string            `key:"private_key" doc:"The key." secret:"true"`
+	Tokens  []string          `key:"tokens" doc:"More secrets." secret:"true"`
+	Retry   retry             `key:"retry" doc:"Retries."`
+	More    *retry            `key:"more" doc:"Retries again."`
+	List    []retry           `key:"list" doc:"Many."`
+	Labels  map[string]string `key:"labels" doc:"Labels."`
+	Extra   any               `key:"extra" doc:"Anything."`
+	Raw     Node              `key:"raw" doc:"A switch or its name." accept:"bool|string"`
+	Old     string            `key:"log_path" doc:"Old." noeffect:"true"`
+	Later   Node              `key:"subset" doc:"Later." unbuilt:"subset"`
+	Colours []string          `key:"colours" doc:"Colours." enum:"red|blue"`
+	headers
 	Unspoken int `key:"-"`
-	hidden   int
 }
 
 type picky struct {
@@ -82,7 +81,7 @@ func TestDecodeFillsEveryKind(t *testing.T) {
 	got, diags, _ := decode[settings](`{
 		"NAME": "a", "Level": "warn", "connect_timeout": "1m30s", "pause": "0s", "weight": 255, "threads": "4",
 		"size": "2 MiB", "ratio": 0.5, "private_key": "k", "retry": {"on": true}, "more": {}, "list": [{"tries": 5}, {}],
-		"labels": {"Case": "Kept"}, "extra": [1, {"x": 1.5}], "raw": "redirect", "subset": {}, "colours": ["RED"]
+		"labels": {"Case": "Kept"}, "extra": [1, {"x": 1.5}], "raw": "redirect", "subset": {}, "colours": ["RED"], "add": ["x", "y"]
 	}`, false)
 	if len(diags) > 0 {
 		t.Fatalf("Decode reports\n%v", diags)
@@ -91,7 +90,7 @@ func TestDecodeFillsEveryKind(t *testing.T) {
 		Name: "a", Level: "WARN", Timeout: 90 * time.Second, Pause: new(time.Duration), Weight: 255, Threads: 4,
 		Size: 2 << 20, Ratio: 0.5, Secret: "k", Retry: retry{On: true, Tries: 2}, More: &retry{Tries: 2},
 		List: []retry{{Tries: 5}, {Tries: 2}}, Labels: map[string]string{"Case": "Kept"},
-		Extra: []any{int64(1), map[string]any{"x": 1.5}}, Colours: []string{"red"},
+		Extra: []any{int64(1), map[string]any{"x": 1.5}}, Colours: []string{"red"}, headers: headers{Add: []string{"x", "y"}},
 	}
 	if diff := cmp.Diff(want, got, ignoreNodes); diff != "" {
 		t.Errorf("Decode differs (-want +got):\n%s", diff)

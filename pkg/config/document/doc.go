@@ -34,9 +34,11 @@
 //	variant:"name"      of a Node field: what it holds depends on the member
 //	                    "type" or "name" beside it; see Variants.
 //	secret:"true"       never printed: see Redact.
-//	noeffect:"true"     accepted for old files, means nothing: a warning.
-//	unbuilt:"true"      known, and not supported yet: an error unless the value
-//	                    says that it is off (see Node.Off).
+//	noeffect:"why"      accepted for old files, means nothing: a warning that
+//	                    gives the reason; "true" for none.
+//	unbuilt:"name"      known, and not supported yet: an error that refuses it
+//	                    by that name unless the value says that it is off (see
+//	                    Node.Off).
 //	since:"0.2"         the version that brought it, for the tables.
 //
 // Field types: string, bool, integers, floats, time.Duration (written as Go

@@ -27,8 +27,8 @@ type Key struct {
 	Required   bool
 	Numeral    bool
 	Secret     bool
-	NoEffect   bool
-	Unbuilt    bool
+	NoEffect   string // why; "" for a key that means something
+	Unbuilt    string // the name to refuse it by; "" for a key that is built
 
 	index []int // of the field, through embedded structs
 	bytes bool  // takes "64KB"
@@ -126,7 +126,7 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 		Min: get("min"), Max: get("max"),
 		Type:     f.Type,
 		Required: get("required") == "true", Numeral: get("numeral") == "true", Secret: get("secret") == "true",
-		NoEffect: get("noeffect") == "true", Unbuilt: get("unbuilt") == "true",
+		NoEffect: get("noeffect"), Unbuilt: get("unbuilt"),
 		index: index,
 	}
 	k.Default, k.HasDefault = f.Tag.Lookup("default")

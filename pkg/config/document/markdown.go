@@ -94,9 +94,9 @@ func row(k *Key) string {
 		meaning += " (since " + k.Since + ")"
 	}
 	switch {
-	case k.NoEffect:
-		meaning += " **Accepted, no effect.**"
-	case k.Unbuilt:
+	case k.NoEffect != "":
+		meaning += " **Accepted, no effect" + k.why() + ".**"
+	case k.Unbuilt != "":
 		meaning += " *Not supported yet.*"
 	case k.Required:
 		meaning += " **Required.**"

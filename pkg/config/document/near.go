@@ -1,6 +1,9 @@
 package document
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // Near returns the name of known that is nearest to name, "" if none is near
 // enough to be a slip: letters swapped, missing, doubled or mistaken, other
@@ -13,6 +16,9 @@ func Near(name string, known []string) string {
 	folded := fold(name)
 	best, bestDistance := "", 1+max(1, len(folded)/3)
 	for _, k := range known {
+		if len(k) > long {
+			continue
+		}
 		other := fold(k)
 		d := distance(folded, other)
 		if len(folded) >= 4 && (strings.HasPrefix(other, folded) || strings.HasSuffix(other, folded)) {
@@ -30,7 +36,12 @@ func Near(name string, known []string) string {
 
 // fold drops what people get wrong without noticing.
 func fold(s string) string {
-	return strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(strings.ToLower(s))
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("_-. ", r) {
+			return -1
+		}
+		return unicode.ToLower(r)
+	}, s)
 }
 
 // distance is the number of letters to insert, delete, replace or swap with

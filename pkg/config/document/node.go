@@ -163,12 +163,25 @@ func (n Node) Get(names ...string) Node {
 		return Node{}
 	}
 	for member := range n.All() {
-		key := member.Key()
-		if slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(key, name) }) {
-			return member
+		key := member.keyText()
+		for _, name := range names {
+			if len(key) == len(name) && bytes.EqualFold(key, []byte(name)) {
+				return member
+			}
 		}
 	}
 	return Node{}
+}
+
+// Member returns the member under a name, or an empty object that stands for
+// it, at the place of n: to decode what may be left out and still has
+// obligations. n is an object.
+func (n Node) Member(name string) Node {
+	if member := n.Get(name); member.Exists() || n.d == nil {
+		return member
+	}
+	e := entry{at: n.entry().at, key: n.entry().at, keyLen: n.d.keep(name), kind: Object, flags: flagKeyed | flagKeyText}
+	return Node{n.d, n.d.open(n.i, e)}
 }
 
 // Or returns n, or other if n is absent: a place to point at.

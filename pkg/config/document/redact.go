@@ -26,7 +26,7 @@ func Redact(n Node) []byte {
 
 func appendRedacted(dst []byte, n Node, depth int) []byte {
 	if n.d != nil && n.entry().flags&flagSecret != 0 && n.Exists() {
-		return appendString(dst, Redacted)
+		return AppendString(dst, Redacted)
 	}
 	switch n.Kind() {
 	case Object:
@@ -40,7 +40,7 @@ func appendRedacted(dst []byte, n Node, depth int) []byte {
 		if looksSecret(text) || looksSecret(n.Text()) {
 			text = Redacted
 		}
-		return appendString(dst, text)
+		return AppendString(dst, text)
 	case Invalid, Null:
 	}
 	return append(dst, "null"...)
@@ -56,7 +56,7 @@ func appendMembers(dst []byte, n Node, depth int, opening, closing byte) []byte 
 		empty = false
 		dst = appendIndent(dst, depth+1)
 		if opening == '{' {
-			dst = append(appendString(dst, member.Key()), ": "...)
+			dst = append(AppendString(dst, member.Key()), ": "...)
 		}
 		dst = appendRedacted(dst, member, depth+1)
 	}
@@ -70,8 +70,8 @@ func appendIndent(dst []byte, depth int) []byte {
 	return append(append(dst, '\n'), strings.Repeat("  ", depth)...)
 }
 
-// appendString appends a JSON string; "<", ">" and "&" stay readable.
-func appendString(dst []byte, s string) []byte {
+// AppendString appends a JSON string; "<", ">" and "&" stay readable.
+func AppendString(dst []byte, s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

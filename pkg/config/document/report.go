@@ -157,7 +157,7 @@ func (r *Report) Add(d Diagnostic) {
 	if d.Severity == Error {
 		r.errors++
 	}
-	if len(r.list) >= reportLimit {
+	if r.full() {
 		r.dropped++
 		return
 	}
@@ -186,6 +186,9 @@ func (r *Report) Expect(at Node, expected string) {
 // Unknown reports a name that is none of those known: what is "filter",
 // "cluster" and the like.
 func (r *Report) Unknown(at Node, what, name string, known []string) {
+	if r.full() {
+		known = nil // looking through it would cost more than it is worth
+	}
 	r.at(at, at.Position(), Diagnostic{
 		Problem:  fmt.Sprintf("unknown %s %q", what, name),
 		Found:    fmt.Sprintf("%q", name),
@@ -193,6 +196,9 @@ func (r *Report) Unknown(at Node, what, name string, known []string) {
 		Near:     Near(name, known),
 	})
 }
+
+// full reports whether diagnostics are only counted by now.
+func (r *Report) full() bool { return len(r.list) >= reportLimit }
 
 // Unbuilt refuses by name what the schema knows and Weft does not do yet.
 func (r *Report) Unbuilt(at Node, what string) {
@@ -215,8 +221,8 @@ func (r *Report) unknownKey(member Node, known []string, s Severity) {
 }
 
 func (r *Report) at(n Node, p Position, d Diagnostic) {
-	if d.Severity == Warning && len(r.list) >= reportLimit {
-		r.dropped++ // before the path is worked out
+	if r.full() {
+		r.Add(d) // without working out the path
 		return
 	}
 	d.File, d.Line, d.Column, d.Path = p.File, p.Line, p.Column, n.Path()

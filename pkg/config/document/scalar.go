@@ -211,6 +211,15 @@ func (k *Key) bounds() string {
 	return ""
 }
 
+// why returns the reason why a key has no effect, led by a colon, if the tag
+// gives one.
+func (k *Key) why() string {
+	if k.NoEffect == "" || k.NoEffect == "true" {
+		return ""
+	}
+	return ": " + k.NoEffect
+}
+
 func (k *Key) wordList() []string {
 	list := make([]string, len(k.Words))
 	for i, w := range k.Words {

@@ -64,8 +64,12 @@ type schemaWriter struct {
 	names    map[reflect.Type]string
 }
 
-// ref returns a reference to the definition of a struct type, and makes it.
+// ref returns a reference to the definition of a struct type, and makes it; a
+// struct without a name is defined where it stands.
 func (w *schemaWriter) ref(t reflect.Type) map[string]any {
+	if t.Name() == "" {
+		return w.structure(t)
+	}
 	name, ok := w.names[t]
 	if !ok {
 		name = t.Name()
@@ -136,7 +140,7 @@ func (w *schemaWriter) key(k *Key) map[string]any {
 	if k.Example != "" {
 		out["examples"] = []any{json.RawMessage(k.Example)}
 	}
-	if k.NoEffect {
+	if k.NoEffect != "" {
 		out["deprecated"] = true
 	}
 	return out
@@ -149,11 +153,11 @@ func describe(k *Key) string {
 	if k.Unit != "" {
 		b.WriteString(" (" + k.Unit + ")")
 	}
-	if k.NoEffect {
-		b.WriteString(". Accepted, no effect")
+	if k.NoEffect != "" {
+		b.WriteString(" Accepted, no effect" + k.why() + ".")
 	}
-	if k.Unbuilt {
-		b.WriteString(". Not supported yet")
+	if k.Unbuilt != "" {
+		b.WriteString(" Not supported yet.")
 	}
 	return b.String()
 }

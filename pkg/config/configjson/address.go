@@ -1,0 +1,97 @@
+package configjson
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+const localhost = "localhost"
+
+// isPath reports whether an address is that of a unix socket: a path, or a name
+// of Linux' abstract space.
+func isPath(address string) bool {
+	return strings.HasPrefix(address, "/") || strings.HasPrefix(address, "./") || strings.HasPrefix(address, "@")
+}
+
+// numericHost makes localhost an address: nothing is resolved here.
+func numericHost(address string) string {
+	if port, ok := strings.CutPrefix(address, localhost+":"); ok {
+		return "127.0.0.1:" + port
+	}
+	return address
+}
+
+// splitPort splits host:port and checks the port.
+func splitPort(address string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(address)
+	if err != nil {
+		return "", "", fmt.Errorf("found %q, expected ip:port, [ipv6]:port or the path of a unix socket", address)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
+		return "", "", fmt.Errorf("the port %q is no number from 0 to 65535", port)
+	}
+	return host, port, nil
+}
+
+// listenAddress checks an ip:port to listen on. An empty IP is every address.
+func listenAddress(address string) (string, error) {
+	address = numericHost(address)
+	host, _, err := splitPort(address)
+	if err != nil {
+		return "", err
+	}
+	if host != "" {
+		if _, err := netip.ParseAddr(host); err != nil {
+			return "", fmt.Errorf("found %q, expected an IP address before the port", host)
+		}
+	}
+	return address, nil
+}
+
+// dialAddress checks an address to connect to. named: its host is a name, which
+// has to be resolved.
+func dialAddress(address string) (out string, named bool, err error) {
+	if isPath(address) {
+		return address, false, nil
+	}
+	address = numericHost(address)
+	host, port, err := splitPort(address)
+	switch {
+	case err != nil:
+		return "", false, err
+	case port == "0":
+		return "", false, fmt.Errorf("found %q, expected a port from 1 to 65535", address)
+	case host == "":
+		return "", false, fmt.Errorf("found %q, expected a host before the port", address)
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return address, false, nil
+	}
+	if !hostName(host) {
+		return "", false, fmt.Errorf("found %q, expected an IP address or a name before the port", host)
+	}
+	return address, true, nil
+}
+
+// hostName checks the form of a DNS name. All digits and dots is a mistyped
+// address.
+func hostName(s string) bool {
+	s = strings.TrimSuffix(s, ".")
+	if s == "" || len(s) > 253 || strings.Trim(s, "0123456789.") == "" {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 {
+			return false
+		}
+		for _, c := range []byte(label) {
+			if c != '-' && c != '_' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,175 @@
+package configjson
+
+import (
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+func (r *reader) readClusters(j *clusterManagerJSON) {
+	total := len(j.Clusters)
+	r.snapshot.Clusters = make([]*config.Cluster, 0, total)
+	for i := range j.Clusters {
+		r.readCluster(&j.Clusters[i])
+	}
+	if j.Directory == "" {
+		return
+	}
+	at := j.Node.Get("clusters_configs")
+	if total > 0 {
+		r.report.Errorf(at, "clusters_configs stands in the place of clusters: only one of them")
+	}
+	for _, root := range r.directory(at, j.Directory) {
+		var c clusterJSON
+		r.decoder.Decode(root, &c)
+		r.readCluster(&c)
+	}
+}
+
+func (r *reader) readCluster(j *clusterJSON) {
+	c := &config.Cluster{
+		Name:              j.Name,
+		ChoiceCount:       j.LB.ChoiceCount,
+		ActiveRequestBias: j.LB.ActiveRequestBias,
+
+		ConnectTimeout:     j.ConnectTimeout,
+		IdleTimeout:        j.IdleTimeout,
+		MaxRequestsPerConn: j.MaxRequestPerConn,
+	}
+	r.clusterKind(j, c)
+	switch len(j.Breakers) {
+	case 0:
+	case 1:
+		c.Breakers = config.Breakers(j.Breakers[0])
+	default:
+		r.report.Errorf(j.Node.Get("circuit_breakers"), "%d elements: a cluster has one set of limits", len(j.Breakers))
+	}
+	if j.BufferLimit != 0 {
+		r.report.Unbuilt(j.Node.Get("conn_buffer_limit_bytes"), "conn_buffer_limit_bytes")
+	} else if at := j.Node.Get("conn_buffer_limit_bytes"); at.Exists() {
+		r.report.Warnf(at, "conn_buffer_limit_bytes is accepted and has no effect")
+	}
+	r.readHosts(j, c)
+	r.readDNS(j, c)
+	if j.Name == "" {
+		return // reported, unless it is written as ""
+	}
+	if r.clusters[j.Name] != nil {
+		r.report.Errorf(j.Node.Get("name"), "a second cluster named %q", j.Name)
+		return
+	}
+	r.clusters[j.Name] = c
+	r.snapshot.Clusters = append(r.snapshot.Clusters, c)
+}
+
+// clusterKind chooses type and policy.
+func (r *reader) clusterKind(j *clusterJSON, c *config.Cluster) {
+	kind := j.Type
+	if strings.EqualFold(kind, "SIMPLE") {
+		kind = string(config.ClusterStatic)
+	}
+	if kind != "" && !slices.Contains(r.kinds.ClusterTypes, config.ClusterType(kind)) {
+		c.Type, _ = choose(r.report, j.Node.Get("type").Or(j.Node), "cluster type", kind, r.kinds.ClusterTypes, knownClusterTypes())
+	} else {
+		c.Type = config.ClusterType(kind)
+	}
+	if j.Policy != "" && !slices.Contains(r.kinds.Policies, config.Policy(j.Policy)) {
+		c.Policy, _ = choose(r.report, j.Node.Get("lb_type").Or(j.Node), "lb_type", j.Policy, r.kinds.Policies, knownPolicies())
+	} else {
+		c.Policy = config.Policy(j.Policy)
+	}
+}
+
+func (r *reader) readHosts(j *clusterJSON, c *config.Cluster) {
+	c.Hosts = make([]config.Host, 0, len(j.Hosts))
+	clear(r.addresses)
+	for i := range j.Hosts {
+		h := &j.Hosts[i]
+		address, named, err := dialAddress(h.Address)
+		if err != nil {
+			if at := h.Node.Get("address"); at.Kind() == document.String {
+				r.report.Errorf(at, "%v", err)
+			}
+			continue
+		}
+		if named && c.Type == config.ClusterStatic {
+			r.resolve(h, c)
+		}
+		if r.addresses[address] {
+			r.report.Errorf(h.Node.Get("address"), "a second host %q: give one of them the weight of both", address)
+			continue
+		}
+		r.addresses[address] = true
+		c.Hosts = append(c.Hosts, config.Host{
+			Address: address, Hostname: h.Hostname, Weight: h.Weight, Metadata: h.Metadata.FilterMetadata.Labels,
+		})
+	}
+}
+
+// resolve makes a cluster whose hosts were to be addresses one whose hosts are
+// names: the reference resolves names wherever they stand.
+func (r *reader) resolve(h *hostJSON, c *config.Cluster) {
+	at := h.Node.Get("address")
+	if !slices.Contains(r.kinds.ClusterTypes, config.ClusterStrictDNS) {
+		r.report.Errorf(at, "found a name, expected an IP address: names are not supported yet")
+		return
+	}
+	r.report.Warnf(at, "a name in a cluster of type SIMPLE: the cluster is treated as STRICT_DNS")
+	c.Type = config.ClusterStrictDNS
+}
+
+func (r *reader) readDNS(j *clusterJSON, c *config.Cluster) {
+	c.DNS = config.DNS{RefreshRate: j.DNSRefreshRate, RespectTTL: j.RespectTTL, Family: j.DNSFamily}
+	if j.DNSResolvers.Exists() {
+		c.DNS.Resolvers = r.resolvers(j.DNSResolvers)
+	}
+	if c.Type != config.ClusterStatic {
+		return
+	}
+	for _, key := range []string{"dns_refresh_rate", "respect_dns_ttl", "dns_lookup_family", "dns_resolvers"} {
+		if at := j.Node.Get(key); at.Exists() {
+			r.report.Warnf(at, "%s has no effect on a cluster of type %s", key, j.Type)
+		}
+	}
+}
+
+// resolversJSON is the longer form of dns_resolvers.
+type resolversJSON struct {
+	Servers []string        `key:"servers" doc:"IP addresses of name servers." example:"[\"10.0.0.2\"]"`
+	Port    string          `key:"port" doc:"Their port." default:"53" example:"\"5353\""`
+	Search  []document.Node `key:"search" doc:"Domains that short names are completed with." unbuilt:"dns_resolvers.search"`
+}
+
+// resolvers reads ["10.0.0.2:53", "10.0.0.3"] or {"servers": ["10.0.0.2"], "port": "53"}.
+func (r *reader) resolvers(n document.Node) []string {
+	var j resolversJSON
+	list := n
+	if n.Kind() == document.Object {
+		r.decoder.Decode(n, &j)
+		list = n.Get("servers")
+	} else {
+		j.Port = "53"
+		r.decoder.Decode(n, &j.Servers)
+	}
+	var out []string
+	i := 0
+	for at := range list.All() {
+		address := j.Servers[i]
+		i++
+		if at.Kind() != document.String {
+			continue // reported
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			address = net.JoinHostPort(address, j.Port)
+		}
+		if _, err := listenAddress(address); err != nil {
+			r.report.Errorf(at, "found %q, expected the IP address of a name server", at.Text())
+			continue
+		}
+		out = append(out, address)
+	}
+	return out
+}

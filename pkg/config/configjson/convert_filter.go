@@ -1,0 +1,112 @@
+package configjson
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// streamFilters converts a chain of stream filters.
+func (r *reader) streamFilters(list []streamFilterJSON) []config.Filter {
+	var out []config.Filter
+	for i := range list {
+		j := &list[i]
+		if j.Type == "" {
+			continue // reported
+		}
+		if cfg, ok := r.filterConfig(j.Node.Get("type"), j.Type, j.Node.Member("config")); ok {
+			out = append(out, config.Filter{Name: j.Type, Config: cfg})
+		}
+	}
+	return out
+}
+
+// filterConfig decodes the settings of a stream filter. at is where its name is
+// written.
+func (r *reader) filterConfig(at document.Node, name string, settings document.Node) (any, bool) {
+	f := r.filter(at, name)
+	if f == nil {
+		return nil, false
+	}
+	cfg := f.Config()
+	return cfg, r.decoder.Decode(settings, cfg)
+}
+
+// filter finds a stream filter by name; nil after a report.
+func (r *reader) filter(at document.Node, name string) *filter.Stream {
+	if f := r.filters[name]; f != nil {
+		return f
+	}
+	built := slices.Sorted(maps.Keys(r.filters))
+	known, ok := choose(r.report, at, "stream filter", name, built, knownStreamFilters())
+	if !ok {
+		return nil
+	}
+	r.report.Unknown(at, "stream filter", name, []string{known}) // it differs in case
+	return nil
+}
+
+// routeFilters converts per_filter_config. A filter that runs before routing
+// cannot have settings by route.
+func (r *reader) routeFilters(j *routeJSON) map[string]any {
+	if len(j.PerFilter) == 0 {
+		return nil
+	}
+	out := make(map[string]any, len(j.PerFilter))
+	for member := range j.Node.Get("per_filter_config").All() {
+		name := member.Key()
+		f := r.filter(member, name)
+		switch {
+		case f == nil:
+		case f.Stage == filter.BeforeRoute:
+			r.report.Errorf(member, "the stream filter %q runs before a route is chosen: it has no settings by route", name)
+		default:
+			cfg := f.Config()
+			r.decoder.Decode(member, cfg)
+			out[name] = cfg
+		}
+	}
+	return out
+}
+
+// routeFilter is one per_filter_config that a table holds.
+type routeFilter struct {
+	name string
+	at   document.Node
+}
+
+// proxyUse is a proxy and where it is written.
+type proxyUse struct {
+	node  document.Node
+	model *config.Proxy
+}
+
+// checkTables checks, once all tables are known, that those of the proxies
+// exist, and warns of settings by route for filters that no listener of the
+// table has.
+func (r *reader) checkTables() {
+	names := slices.Sorted(maps.Keys(r.tables))
+	for _, use := range r.proxies {
+		t := r.tables[use.model.RouteTable]
+		if t == nil {
+			if use.model.RouteTable != "" {
+				r.report.Unknown(use.node.Get("router_config_name").Or(use.node), "route table", use.model.RouteTable, names)
+			}
+			continue
+		}
+		for _, f := range use.model.StreamFilters {
+			t.used[f.Name] = true
+		}
+	}
+	for _, name := range names {
+		t := r.tables[name]
+		for _, f := range t.filters {
+			if !t.used[f.name] {
+				r.report.Warnf(f.at, "no listener that uses the table %q has the stream filter %q: these settings have no effect", name, f.name)
+			}
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package configjson
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// readListeners converts the listeners and checks them against each other.
+func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON, roller config.Roller) {
+	names := map[string]bool{}
+	addresses := map[string]string{} // of those that bind: who has them
+	for i := range list {
+		j := &list[i]
+		l := r.listener(j, roller)
+		if c := chains[l.Name]; c != nil {
+			delete(chains, l.Name)
+			if len(j.StreamFilters) > 0 {
+				r.report.Errorf(c.Node, "the listener %q lists stream_filters itself: only one of them", l.Name)
+			}
+			j.StreamFilters = append(j.StreamFilters, c.Filters...)
+		}
+		r.readChains(j, l)
+		if names[l.Name] {
+			r.report.Errorf(j.Node.Get("name").Or(j.Node), "a second listener named %q", l.Name)
+		}
+		names[l.Name] = true
+		if other, taken := addresses[l.Address]; taken && l.Bind && !freePort(l) {
+			r.report.Errorf(j.Node.Get("address"), "the listener %q has this address already", other)
+		}
+		if l.Bind {
+			addresses[l.Address] = l.Name
+		}
+		r.snapshot.Listeners = append(r.snapshot.Listeners, l)
+	}
+	for _, name := range slices.Sorted(maps.Keys(chains)) {
+		c := chains[name]
+		r.streamFilters(c.Filters)
+		r.report.Warnf(c.Node, "no listener is named %q: the chain is not used", name)
+	}
+}
+
+// freePort reports whether the system chooses the listener's port.
+func freePort(l *config.Listener) bool {
+	_, port, err := splitPort(l.Address)
+	return err == nil && port == "0"
+}
+
+func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listener {
+	l := &config.Listener{
+		Name:           j.Name,
+		Ingress:        j.Type == "ingress",
+		Network:        j.Network,
+		Address:        j.Address,
+		Bind:           j.Bind,
+		ReusePort:      j.ReusePort,
+		MaxConnections: j.MaxConnections,
+		IdleTimeout:    j.IdleTimeout,
+		ReadBufferSize: j.ReadBufferSize,
+	}
+	if l.Name == "" {
+		l.Name = j.Address
+	}
+	r.listenOn(j, l)
+	if !j.Bind {
+		r.report.Warnf(j.Node.Get("bind_port"),
+			"nothing reaches a listener that does not bind: listeners that hand connections on are not supported yet")
+	}
+	for i := range j.AccessLogs {
+		r.readAccessLog(&j.AccessLogs[i], l, roller)
+	}
+	for i := range j.ListenerFilter {
+		f := &j.ListenerFilter[i]
+		choose[string](r.report, f.Node.Get("type").Or(f.Node), "listener filter", f.Type, nil, knownListenerFilters())
+	}
+	return l
+}
+
+// listenOn settles network and address.
+func (r *reader) listenOn(j *listenerJSON, l *config.Listener) {
+	at := j.Node.Get("address")
+	if at.Kind() != document.String {
+		return // reported
+	}
+	switch {
+	case l.Network == "" && isPath(l.Address):
+		l.Network = "unix"
+	case l.Network == "":
+		l.Network = "tcp"
+	}
+	switch l.Network {
+	case "udp":
+		r.report.Unbuilt(j.Node.Get("network"), "network udp")
+	case "unix":
+		if l.Address == "" {
+			r.report.Errorf(at, "found \"\", expected the path of a unix socket")
+		}
+	default:
+		address, err := listenAddress(l.Address)
+		if err != nil {
+			r.report.Errorf(at, "%v", err)
+		}
+		l.Address = address
+	}
+}
+
+func (r *reader) readAccessLog(j *accessLogJSON, l *config.Listener, roller config.Roller) {
+	a := config.AccessLog{Path: j.Path, Format: j.Format, Roller: roller}
+	if j.Format != "" {
+		r.checkTemplate(j.Node.Get("log_format"), j.Format)
+	}
+	if j.JSON.Exists() {
+		if j.Format != "" {
+			r.report.Errorf(j.Node.Get("json_format"), "json_format stands in the place of log_format: only one of them")
+		}
+		a.JSON = make([]config.LogField, 0, j.JSON.Len())
+		for member := range j.JSON.All() {
+			if member.Kind() != document.String {
+				r.report.Expect(member, "a string with %variables%")
+				continue
+			}
+			r.checkTemplate(member, member.Text())
+			a.JSON = append(a.JSON, config.LogField{Name: member.Key(), Format: member.Text()})
+		}
+	}
+	l.AccessLogs = append(l.AccessLogs, a)
+}
+
+// readChains converts the filter chains; the first that is not alone has no
+// match to be told by, since match is not built.
+func (r *reader) readChains(j *listenerJSON, l *config.Listener) {
+	at := j.Node.Get("filter_chains")
+	if at.Kind() != document.Array {
+		return // reported
+	}
+	switch len(j.FilterChains) {
+	case 0:
+		r.report.Errorf(at, "the list is empty: a listener needs one filter chain")
+	case 1:
+	default:
+		r.report.Unbuilt(j.FilterChains[1].Node.Or(at), "a second filter chain, which needs match,")
+	}
+	for i := range j.FilterChains {
+		l.FilterChains = append(l.FilterChains, r.filterChain(&j.FilterChains[i], j))
+	}
+}
+
+// filterChain converts one chain: what its network filters say together.
+func (r *reader) filterChain(j *filterChainJSON, l *listenerJSON) *config.FilterChain {
+	out := &config.FilterChain{}
+	var proxy *proxyJSON
+	var manager *table // that a connection_manager of this chain brought
+	for i := range j.Filters {
+		f := &j.Filters[i]
+		at := f.Node.Get("type").Or(f.Node)
+		if f.Type == "" {
+			continue // reported
+		}
+		if f.Type == connectionManager {
+			manager = r.connectionManager(f)
+			continue
+		}
+		kind, ok := choose(r.report, at, "network filter", f.Type, r.kinds.NetworkFilters, knownNetworkFilters())
+		if !ok {
+			continue
+		}
+		if out.Proxy != nil || out.TCPProxy != nil {
+			r.report.Errorf(at, "a second %q or %q: a chain ends in one of them", ProxyFilter, TCPProxyFilter)
+			continue
+		}
+		switch kind {
+		case ProxyFilter:
+			proxy = &proxyJSON{}
+			r.decoder.Decode(f.Node.Member("config"), proxy)
+			out.Proxy = r.proxy(proxy)
+		case TCPProxyFilter:
+			out.TCPProxy = r.tcpProxy(f.Node.Member("config"))
+		}
+	}
+	switch {
+	case out.Proxy != nil:
+		r.routeTableOf(proxy, out.Proxy, manager)
+		out.Proxy.StreamFilters = r.streamFilters(l.StreamFilters)
+		r.proxies = append(r.proxies, proxyUse{proxy.Node, out.Proxy})
+	case len(l.StreamFilters) > 0:
+		r.streamFilters(l.StreamFilters)
+		r.report.Errorf(l.StreamFilters[0].Node, "stream_filters see requests: they need the network filter %q", ProxyFilter)
+	}
+	if len(j.Filters) == 0 && j.Node.Get("filters").Kind() == document.Array {
+		r.report.Errorf(j.Node.Get("filters"), "the list is empty: expected the network filter %q or %q", ProxyFilter, TCPProxyFilter)
+	}
+	return out
+}

@@ -1,0 +1,199 @@
+package configjson
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// subProtocols is the protocol name that stands for extend_config.sub_protocol
+// in older files.
+const subProtocols = "X"
+
+func (r *reader) proxy(j *proxyJSON) *config.Proxy {
+	e := &j.Extend
+	p := &config.Proxy{
+		Fallback: j.Fallback,
+		HTTP1: config.HTTP1Options{
+			MaxRequestLineSize:       e.MaxRequestLineSize,
+			MaxHeaderSize:            e.MaxHeaderSize,
+			MaxHeaderCount:           e.MaxHeaderCount,
+			MaxRequestBodySize:       e.MaxRequestBodySize,
+			HeadTimeout:              e.HeadTimeout,
+			BodyTimeout:              e.BodyTimeout,
+			WriteTimeout:             e.WriteTimeout,
+			MaxRequestsPerConnection: e.MaxRequestsPerConnection,
+			Via:                      e.Via,
+			XForwarded:               e.XForwarded,
+			AllowHalfClose:           e.AllowHalfClose,
+			AllowConnect:             e.AllowConnect,
+			ServerName:               e.ServerName,
+		},
+	}
+	if e.XForwarded == "keep" {
+		p.HTTP1.XForwarded = config.ForwardedKeep
+	}
+	for _, value := range []struct{ key, text string }{{"via", e.Via}, {"server_name", e.ServerName}} {
+		if strings.ContainsAny(value.text, "\r\n\x00") {
+			r.report.Errorf(e.Node.Get(value.key), "a line break or NUL in the value of a field")
+		}
+	}
+	p.Downstream = r.protocols(j, "downstream_protocol", j.Downstream)
+	upstream := r.protocols(j, "upstream_protocol", j.Upstream)
+	switch {
+	case len(upstream) == 1:
+		p.Upstream = upstream[0]
+	case len(upstream) > 1 && !slices.Equal(upstream, p.Downstream):
+		r.report.Errorf(j.Node.Get("upstream_protocol"), "several protocols: expected one, or those of downstream_protocol")
+	}
+	if at := e.Node.Get("sub_protocol"); at.Exists() && !strings.EqualFold(j.Downstream, subProtocols) && !strings.EqualFold(j.Upstream, subProtocols) {
+		r.report.Warnf(at, "sub_protocol has no effect unless a protocol is \"X\"")
+	}
+	return p
+}
+
+// protocols reads a comma list of protocol names, through "X". Auto as the
+// upstream protocol is that of the request, which none says as well.
+func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
+	at := j.Node.Get(key)
+	if at.Kind() != document.String {
+		return nil // absent, or reported
+	}
+	if strings.EqualFold(strings.TrimSpace(text), subProtocols) {
+		text = j.Extend.SubProtocol
+		if text == "" {
+			r.report.Errorf(at, "the protocol \"X\" needs extend_config.sub_protocol")
+			return nil
+		}
+		at = j.Extend.Node.Get("sub_protocol")
+	}
+	var out []config.Protocol
+	for name := range strings.SplitSeq(text, ",") {
+		name = strings.TrimSpace(name)
+		if key == "upstream_protocol" && strings.EqualFold(name, string(config.Auto)) {
+			continue
+		}
+		p, ok := choose(r.report, at, "protocol", name, r.kinds.Protocols, knownProtocols())
+		switch {
+		case !ok:
+		case slices.Contains(out, p):
+			r.report.Errorf(at, "the protocol %s is there twice", p)
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// routeTableOf settles the table of a proxy: its own key, or the table that the
+// connection_manager beside it holds.
+func (r *reader) routeTableOf(j *proxyJSON, p *config.Proxy, manager *table) {
+	p.RouteTable = j.Router
+	if p.RouteTable == "" && manager != nil {
+		p.RouteTable = manager.model.Name
+	}
+	if p.RouteTable == "" && j.Node.Exists() {
+		r.report.Errorf(j.Node, "the key \"router_config_name\" is missing: a proxy needs a route table")
+	}
+}
+
+func (r *reader) tcpProxy(n document.Node) *config.TCPProxy {
+	var j tcpProxyJSON
+	r.decoder.Decode(n, &j)
+	p := &config.TCPProxy{Cluster: j.Cluster, IdleTimeout: j.IdleTimeout, MaxConnectAttempts: j.MaxAttempts}
+	if j.Cluster != "" {
+		p.Cluster = r.clusterNamed(j.Node, "cluster", j.Cluster)
+	} else if len(j.Routes) == 0 {
+		r.report.Errorf(j.Node, "expected \"cluster\" or \"routes\"")
+	}
+	for i := range j.Routes {
+		p.Routes = append(p.Routes, r.tcpRoute(&j.Routes[i]))
+	}
+	return p
+}
+
+func (r *reader) tcpRoute(j *tcpRouteJSON) config.TCPRoute {
+	ports := func(key, text string) []config.PortRange {
+		list, err := portRanges(text)
+		if err != nil {
+			r.report.Errorf(j.Node.Get(key), "%v", err)
+		}
+		return list
+	}
+	return config.TCPRoute{
+		Cluster:          r.clusterNamed(j.Node, "cluster", j.Cluster),
+		SourceAddrs:      r.prefixes(j.SourceAddrs),
+		DestinationAddrs: r.prefixes(j.DestinationAddrs),
+		SourcePorts:      ports("source_port", j.SourcePort),
+		DestinationPorts: ports("destination_port", j.DestinationPort),
+	}
+}
+
+// cidrJSON is the longer form of an address range.
+type cidrJSON struct {
+	Node    document.Node `key:"."`
+	Address string        `key:"address" doc:"An address of the range." required:"true" example:"\"10.0.0.0\""`
+	Length  int           `key:"length" doc:"Bits that count." unit:"bits" min:"0" max:"128" required:"true" example:"8"`
+}
+
+// prefixes reads address ranges: "10.0.0.0/8", "10.1.2.3", or the longer form.
+func (r *reader) prefixes(list []document.Node) []netip.Prefix {
+	var out []netip.Prefix
+	for _, n := range list {
+		text := n.Text()
+		if n.Kind() == document.Object {
+			var j cidrJSON
+			if !r.decoder.Decode(n, &j) {
+				continue
+			}
+			text = j.Address + "/" + strconv.Itoa(j.Length)
+		}
+		if !n.Exists() {
+			continue // reported
+		}
+		if p, err := addressRange(text); err != nil {
+			r.report.Errorf(n, "%v", err)
+		} else {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func addressRange(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("found %q, expected an address range like \"10.0.0.0/8\"", text)
+	}
+	return p.Masked(), nil
+}
+
+// portRanges reads "80,8000-8999".
+func portRanges(text string) ([]config.PortRange, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	var out []config.PortRange
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, ranged := strings.Cut(part, "-")
+		if !ranged {
+			last = first
+		}
+		from, errFirst := strconv.ParseUint(strings.TrimSpace(first), 10, 16)
+		to, errLast := strconv.ParseUint(strings.TrimSpace(last), 10, 16)
+		if errors.Join(errFirst, errLast) != nil || from > to {
+			return nil, fmt.Errorf("found %q, expected ports like \"80,8000-8999\"", text)
+		}
+		out = append(out, config.PortRange{First: uint16(from), Last: uint16(to)})
+	}
+	return out, nil
+}

@@ -1,0 +1,154 @@
+package configjson
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// root fills the snapshot: clusters first, then the tables that refer to them,
+// then the listeners that refer to tables and clusters.
+func (r *reader) root(j *rootJSON) {
+	r.readClusters(&j.ClusterManager)
+	r.readAdmin(j)
+	r.readMetrics(&j.Metrics)
+	switch at := j.Node.Get("servers"); {
+	case len(j.Servers) == 1:
+		r.readServer(&j.Servers[0], r.chains(j.StreamFilters))
+	case at.Kind() == document.Array:
+		r.report.Errorf(at, "%d servers: a file has exactly one", len(j.Servers))
+	}
+	r.snapshot.Server.PIDFile = j.PIDFile
+}
+
+func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
+	roller := r.roller(j)
+	r.snapshot.Server = config.Server{
+		Name:            j.Name,
+		Log:             config.Log{Path: j.LogPath, Level: j.LogLevel, Roller: roller},
+		GracefulTimeout: j.GracefulTimeout,
+		Processor:       j.Processor,
+	}
+	r.readTables(j)
+	r.readListeners(j.Listeners, chains, roller)
+	r.checkTables()
+}
+
+// roller reads "size=100 age=10 keep=10 compress=off" or "time=24".
+func (r *reader) roller(j *serverJSON) config.Roller {
+	var out config.Roller
+	bad := func(format string, args ...any) {
+		r.report.Errorf(j.Node.Get("global_log_roller"), format, args...)
+	}
+	for word := range strings.FieldsSeq(j.LogRoller) {
+		name, value, _ := strings.Cut(word, "=")
+		if name == "compress" {
+			if value != "on" && value != "off" {
+				bad("compress=%s: expected compress=on or compress=off", value)
+			}
+			out.Compress = value == "on"
+			continue
+		}
+		number, err := strconv.ParseUint(value, 10, 31)
+		known := []string{"size", "time", "age", "keep", "compress"}
+		switch {
+		case !slices.Contains(known, name):
+			r.report.Unknown(j.Node.Get("global_log_roller"), "word", name, known)
+		case err != nil:
+			bad("%s: expected a whole number, like %s=10", word, name)
+		case name == "size":
+			out.MaxSizeMB = int(number)
+		case name == "time":
+			out.Every = time.Duration(number) * time.Hour
+		case name == "age":
+			out.MaxDays = int(number)
+		case name == "keep":
+			out.Keep = int(number)
+		}
+	}
+	return out
+}
+
+func (r *reader) readAdmin(j *rootJSON) {
+	if j.Admin != nil {
+		s := &j.Admin.Address.Socket
+		switch {
+		case isPath(s.Address):
+			r.snapshot.Admin = &config.Admin{Address: s.Address}
+		case !s.Node.Get("port_value").Exists():
+			r.report.Errorf(s.Node.Or(j.Admin.Node), "the admin port needs address.socket_address.port_value")
+		default:
+			at := s.Node.Get("address").Or(s.Node)
+			if _, err := netip.ParseAddr(s.Address); err != nil && s.Address != localhost {
+				r.report.Errorf(at, "found %q, expected an IP address", s.Address)
+			}
+			address := net.JoinHostPort(s.Address, strconv.Itoa(int(s.Port)))
+			r.snapshot.Admin = &config.Admin{Address: numericHost(address)}
+		}
+	}
+	if !j.Pprof.Debug {
+		return
+	}
+	at := j.Pprof.Node.Get("debug")
+	switch {
+	case j.Admin == nil:
+		r.report.Errorf(at, "the profiler is served on the admin port: it needs \"admin\"")
+	case j.Pprof.Port != 0 && j.Pprof.Port != j.Admin.Address.Socket.Port:
+		r.report.Unbuilt(j.Pprof.Node.Get("port_value"), "a port of its own for the profiler, which the admin port serves,")
+	case r.snapshot.Admin != nil:
+		r.snapshot.Admin.Pprof = true
+	}
+}
+
+func (r *reader) readMetrics(j *metricsJSON) {
+	m := &r.snapshot.Metrics
+	m.RejectAll = j.StatsMatcher.RejectAll
+	m.ExcludeLabels, m.ExcludeKeys = j.StatsMatcher.ExclusionLabels, j.StatsMatcher.ExclusionKeys
+	for i := range j.Sinks {
+		s := &j.Sinks[i]
+		at := s.Node.Get("type").Or(s.Node)
+		if s.Type == "" {
+			continue
+		}
+		if _, ok := choose(r.report, at, "metrics sink", s.Type, []string{prometheusSink}, knownSinks()); !ok {
+			continue
+		}
+		if m.Prometheus != nil {
+			r.report.Errorf(at, "a second prometheus sink")
+			continue
+		}
+		var p prometheusJSON
+		if !r.decoder.Decode(s.Node.Member("config"), &p) {
+			continue
+		}
+		if _, err := netip.ParseAddr(p.Address); err != nil && p.Address != localhost {
+			r.report.Errorf(p.Node.Get("address"), "found %q, expected an IP address", p.Address)
+		}
+		if !strings.HasPrefix(p.Endpoint, "/") {
+			r.report.Errorf(p.Node.Get("endpoint"), "found %q, expected a path that begins with \"/\"", p.Endpoint)
+		}
+		address := net.JoinHostPort(p.Address, strconv.Itoa(int(p.Port)))
+		m.Prometheus = &config.Prometheus{Address: numericHost(address), Path: p.Endpoint}
+	}
+}
+
+// chains indexes the named chains of stream filters. Their filters are read with
+// the listener whose name they have.
+func (r *reader) chains(list []chainJSON) map[string]*chainJSON {
+	out := make(map[string]*chainJSON, len(list))
+	for i := range list {
+		c := &list[i]
+		if out[c.Name] != nil {
+			r.report.Errorf(c.Node.Get("name"), "a second chain named %q", c.Name)
+			continue
+		}
+		out[c.Name] = c
+	}
+	return out
+}

@@ -1,0 +1,394 @@
+package configjson
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// table is a route table and what is to be checked once its listeners are known.
+type table struct {
+	model   *config.RouteTable
+	names   map[string]bool // of its routes
+	hosts   map[string]bool // of its virtual hosts
+	domains map[string]bool
+	filters []routeFilter
+	used    map[string]bool // stream filters of the listeners that use it
+}
+
+func (r *reader) readTables(j *serverJSON) {
+	for i := range j.Routers {
+		r.readTable(&j.Routers[i])
+	}
+}
+
+// readTable converts a table and puts it where proxies find it. nil after an
+// error that leaves nothing to refer to.
+func (r *reader) readTable(j *routerJSON) *table {
+	if j.Name == "" {
+		return nil // reported
+	}
+	t := &table{
+		model: &config.RouteTable{Name: j.Name, VirtualHosts: make([]*config.VirtualHost, 0, len(j.VirtualHosts))},
+		names: map[string]bool{}, hosts: map[string]bool{}, domains: map[string]bool{}, used: map[string]bool{},
+	}
+	t.model.Request, t.model.Response = r.mutations(&j.mutationJSON)
+	for i := range j.VirtualHosts {
+		r.readVirtualHost(t, &j.VirtualHosts[i])
+	}
+	if j.Directory != "" {
+		at := j.Node.Get("router_configs")
+		if len(j.VirtualHosts) > 0 {
+			r.report.Errorf(at, "router_configs stands in the place of virtual_hosts: only one of them")
+		}
+		for _, root := range r.directory(at, j.Directory) {
+			var v virtualHostJSON
+			r.decoder.Decode(root, &v)
+			r.readVirtualHost(t, &v)
+		}
+	}
+	if r.tables[j.Name] != nil {
+		r.report.Errorf(j.Node.Get("router_config_name"), "a second route table named %q", j.Name)
+		return r.tables[j.Name]
+	}
+	r.tables[j.Name] = t
+	r.snapshot.Routes = append(r.snapshot.Routes, t.model)
+	return t
+}
+
+// connectionManager reads the network filter that holds a route table in older
+// files. One without virtual hosts refers to a table that is elsewhere.
+func (r *reader) connectionManager(f *networkFilterJSON) *table {
+	var j routerJSON
+	if !r.decoder.Decode(f.Node.Member("config"), &j) && j.Name == "" {
+		return nil
+	}
+	if t := r.tables[j.Name]; t != nil && len(j.VirtualHosts) == 0 && j.Directory == "" {
+		return t
+	}
+	return r.readTable(&j)
+}
+
+func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
+	v := &config.VirtualHost{Name: j.Name, Routes: make([]*config.Route, 0, len(j.Routes))}
+	if v.Name == "" {
+		v.Name = "virtual_host_" + strconv.Itoa(len(t.model.VirtualHosts))
+	}
+	for base, n := v.Name, 2; t.hosts[v.Name]; n++ {
+		v.Name = base + "#" + strconv.Itoa(n)
+	}
+	t.hosts[v.Name] = true
+	v.Request, v.Response = r.mutations(&j.mutationJSON)
+	list := j.Node.Get("domains")
+	if list.Kind() == document.Array && len(j.Domains) == 0 {
+		r.report.Errorf(list, "the list is empty: a virtual host needs a domain, \"*\" for all")
+	}
+	at := slices.Collect(list.All())
+	for i, text := range j.Domains {
+		if at[i].Kind() != document.String {
+			continue // reported
+		}
+		domain := strings.ToLower(text)
+		if problem := domainProblem(domain); problem != "" {
+			r.report.Errorf(at[i], "found %q, %s", text, problem)
+			continue
+		}
+		if t.domains[domain] {
+			r.report.Errorf(at[i], "the domain %q is in the table %q already", domain, t.model.Name)
+			continue
+		}
+		t.domains[domain] = true
+		v.Domains = append(v.Domains, domain)
+	}
+	for i := range j.Routes {
+		v.Routes = append(v.Routes, r.route(t, v.Name, i, &j.Routes[i]))
+	}
+	t.model.VirtualHosts = append(t.model.VirtualHosts, v)
+}
+
+// domainProblem says what is wrong with a domain, "" if nothing is.
+func domainProblem(domain string) string {
+	const expected = "expected host, host:port, host:*, *.suffix, *.suffix:port or *"
+	host, port := domain, ""
+	if i := strings.LastIndexByte(domain, ':'); i >= 0 && !strings.HasSuffix(domain, "]") && strings.Count(domain[:i], ":") == 0 || strings.Contains(domain, "]:") {
+		host, port = domain[:i], domain[i+1:]
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "*" {
+			return "the port is no number; " + expected
+		}
+	}
+	rest := strings.TrimPrefix(host, "*.")
+	switch {
+	case host == "*" && port == "":
+		return ""
+	case rest == "" || strings.ContainsAny(rest, "* /\t\r\n"):
+		return expected
+	case rest != host && port == "*":
+		return expected
+	}
+	return ""
+}
+
+// route converts one route.
+func (r *reader) route(t *table, virtualHost string, index int, j *routeJSON) *config.Route {
+	out := &config.Route{Name: j.Name, Metadata: j.Metadata}
+	if out.Name == "" {
+		out.Name = virtualHost + "/" + strconv.Itoa(index)
+	}
+	if t.names[out.Name] {
+		r.report.Errorf(j.Node.Get("name").Or(j.Node), "a second route named %q", out.Name)
+	}
+	t.names[out.Name] = true
+	r.match(&j.Match, &out.Match)
+	answers := 0
+	if j.Route != nil {
+		answers++
+		out.Forward = r.forward(j.Route, &out.Match)
+	}
+	if j.Redirect != nil {
+		answers++
+		out.Redirect = &config.Redirect{Code: j.Redirect.Code, Path: j.Redirect.Path, Host: j.Redirect.Host, Scheme: j.Redirect.Scheme}
+		if c := j.Redirect.Code; c > 303 && c < 307 {
+			r.report.Errorf(j.Node.Get("redirect").Get("response_code"), "found %d, expected 301, 302, 303, 307 or 308", c)
+		}
+	}
+	if j.DirectResponse != nil {
+		answers++
+		out.Direct = &config.DirectResponse{Status: j.DirectResponse.Status, Body: j.DirectResponse.Body}
+	}
+	if answers != 1 && j.Node.Kind() == document.Object {
+		r.report.Errorf(j.Node, "expected exactly one of \"route\", \"redirect\" and \"direct_response\", found %d", answers)
+	}
+	out.Filters = r.routeFilters(j)
+	for _, name := range slices.Sorted(maps.Keys(out.Filters)) {
+		t.filters = append(t.filters, routeFilter{name, j.Node.Get("per_filter_config").Get(name)})
+	}
+	return out
+}
+
+// match converts the condition of a route.
+func (r *reader) match(j *matchJSON, m *config.Match) {
+	kinds := 0
+	for _, k := range []struct {
+		kind config.PathKind
+		text *string
+	}{{config.PathPrefix, j.Prefix}, {config.PathExact, j.Path}, {config.PathRegex, j.Regex}} {
+		if k.text != nil {
+			kinds++
+			m.PathKind, m.Path = k.kind, *k.text
+		}
+	}
+	if kinds > 1 {
+		r.report.Errorf(j.Node, "more than one of \"prefix\", \"path\" and \"regex\"")
+	}
+	if m.PathKind == config.PathRegex {
+		r.checkRegex(j.Node, "regex", m.Path)
+	}
+	for i := range j.Headers {
+		h := &j.Headers[i]
+		regex := h.Regex || h.Value == ".*"
+		if regex {
+			r.checkRegex(h.Node, "value", h.Value)
+		}
+		m.Headers = append(m.Headers, config.HeaderMatch{Name: h.Name, Value: h.Value, Regex: regex})
+	}
+	for i := range j.Variables {
+		v := &j.Variables[i]
+		out := config.VariableMatch{Name: v.Name, Or: v.Model == "or"}
+		switch {
+		case v.Value != nil && v.Regex != nil, v.Value == nil && v.Regex == nil:
+			r.report.Errorf(v.Node, "expected exactly one of \"value\" and \"regex\"")
+		case v.Value != nil:
+			out.Value = *v.Value
+		default:
+			out.Value, out.Regex = *v.Regex, true
+			r.checkRegex(v.Node, "regex", out.Value)
+		}
+		r.checkVariable(v.Node, "name", v.Name)
+		m.Variables = append(m.Variables, out)
+	}
+}
+
+// forward converts the action "route".
+func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
+	f := &config.Forward{
+		ClusterVariable:       j.ClusterVariable,
+		Timeout:               j.Timeout,
+		PrefixRewrite:         j.PrefixRewrite,
+		HostRewrite:           j.HostRewrite,
+		AutoHostRewrite:       j.AutoHostRewrite,
+		AutoHostRewriteHeader: j.AutoHostRewriteHeader,
+	}
+	f.Request, f.Response = r.mutations(&j.mutationJSON)
+	r.target(j, f)
+	if j.Upstream != "" && !strings.EqualFold(j.Upstream, string(config.Auto)) {
+		f.Upstream, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Upstream, r.kinds.Protocols, knownProtocols())
+	}
+	if p := j.Retry; p != nil {
+		f.Retry = &config.RetryPolicy{On: p.On, TryTimeout: p.TryTimeout, NumRetries: p.NumRetries, StatusCodes: p.StatusCodes}
+	}
+	for i := range j.Hash {
+		f.Hash = append(f.Hash, r.hash(&j.Hash[i]))
+	}
+	r.rewrites(j, m, f)
+	return f
+}
+
+// target settles where a request goes.
+func (r *reader) target(j *actionJSON, f *config.Forward) {
+	targets := 0
+	if j.Cluster != "" {
+		targets++
+		f.Cluster = r.clusterNamed(j.Node, "cluster_name", j.Cluster)
+	}
+	if j.ClusterVariable != "" {
+		targets++
+		r.checkVariable(j.Node, "cluster_variable", j.ClusterVariable)
+	}
+	if len(j.Weighted) > 0 {
+		targets++
+	}
+	if targets != 1 && j.Node.Kind() == document.Object {
+		r.report.Errorf(j.Node, "expected exactly one of \"cluster_name\", \"cluster_variable\" and \"weighted_clusters\", found %d", targets)
+	}
+	var sum uint64
+	for i := range j.Weighted {
+		w := &j.Weighted[i].Cluster
+		sum += uint64(w.Weight)
+		f.Weighted = append(f.Weighted, config.WeightedCluster{
+			Cluster: r.clusterNamed(w.Node, "name", w.Name), Weight: w.Weight,
+		})
+	}
+	if len(j.Weighted) > 0 && (sum == 0 || sum > 1<<32-1) {
+		r.report.Errorf(j.Node.Get("weighted_clusters"), "the weights sum up to %d, expected 1 to %d", sum, uint32(1<<32-1))
+	}
+}
+
+// clusterNamed checks that a cluster exists and returns its name, spelt once for
+// all that refer to it.
+func (r *reader) clusterNamed(n document.Node, key, name string) string {
+	if name == "" {
+		return "" // reported
+	}
+	if c := r.clusters[name]; c != nil {
+		return c.Name
+	}
+	r.report.Unknown(n.Get(key).Or(n), "cluster", name, r.clusterNames())
+	return name
+}
+
+// clusterNames lists the clusters for a suggestion.
+func (r *reader) clusterNames() []string {
+	names := make([]string, len(r.snapshot.Clusters))
+	for i, c := range r.snapshot.Clusters {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// rewrites converts what happens to path and host. Of several rewrites of one
+// thing the reference takes the first; the others are named in a warning.
+func (r *reader) rewrites(j *actionJSON, m *config.Match, f *config.Forward) {
+	if j.PrefixRewrite != "" && m.PathKind != config.PathPrefix && m.PathKind != config.PathExact {
+		r.report.Errorf(j.Node.Get("prefix_rewrite"), "prefix_rewrite needs \"prefix\" or \"path\" in match")
+	}
+	if w := j.RegexRewrite; w != nil {
+		expression := r.checkRegex(w.Node.Get("pattern"), "regex", w.Pattern.Regex)
+		if expression != nil {
+			r.checkSubstitution(w, expression.NumSubexp())
+		}
+		if j.PrefixRewrite != "" {
+			r.report.Warnf(w.Node, "regex_rewrite has no effect beside prefix_rewrite")
+		} else {
+			f.RegexRewrite = &config.RegexRewrite{Pattern: w.Pattern.Regex, Substitution: w.Substitution}
+		}
+	}
+	taken := ""
+	for _, host := range []struct {
+		key string
+		set bool
+	}{
+		{"host_rewrite", j.HostRewrite != ""},
+		{"auto_host_rewrite", j.AutoHostRewrite},
+		{"auto_host_rewrite_header", j.AutoHostRewriteHeader != ""},
+	} {
+		switch {
+		case host.set && taken != "":
+			r.report.Warnf(j.Node.Get(host.key), "%s has no effect beside %s", host.key, taken)
+		case host.set:
+			taken = host.key
+		}
+	}
+}
+
+// checkSubstitution checks that every \1 has its group.
+func (r *reader) checkSubstitution(j *regexRewriteJSON, groups int) {
+	for i := 0; i+1 < len(j.Substitution); i++ {
+		if j.Substitution[i] != '\\' {
+			continue
+		}
+		i++
+		if c := j.Substitution[i]; c >= '0' && c <= '9' && int(c-'0') > groups {
+			r.report.Errorf(j.Node.Get("substitution"), "\\%c: the expression has %d groups", c, groups)
+		}
+	}
+}
+
+func (r *reader) hash(j *hashJSON) config.HashPolicy {
+	var out config.HashPolicy
+	kinds := 0
+	if j.Header != nil {
+		kinds++
+		out.Header = j.Header.Key
+	}
+	if j.Cookie != nil {
+		kinds++
+		out.Cookie, out.CookiePath, out.CookieTTL = j.Cookie.Name, j.Cookie.Path, j.Cookie.TTL
+	}
+	if j.SourceIP != nil {
+		kinds++
+		out.SourceIP = true
+	}
+	if kinds != 1 {
+		r.report.Errorf(j.Node, "expected exactly one of \"header\", \"http_cookie\" and \"source_ip\"")
+	}
+	return out
+}
+
+// mutations converts header changes.
+func (r *reader) mutations(j *mutationJSON) (request, response config.HeaderMutation) {
+	if j.RequestAdd == nil && j.RequestRemove == nil && j.ResponseAdd == nil && j.ResponseRemove == nil {
+		return request, response
+	}
+	return r.mutation(j.RequestAdd, j.RequestRemove), r.mutation(j.ResponseAdd, j.ResponseRemove)
+}
+
+func (r *reader) mutation(add []headerAddJSON, remove []string) config.HeaderMutation {
+	out := config.HeaderMutation{Remove: remove}
+	for i := range add {
+		h := &add[i].Header
+		if !fieldName(h.Key) && h.Node.Get("key").Kind() == document.String {
+			r.report.Errorf(h.Node.Get("key"), "found %q, expected the name of a field (RFC 9110 5.6.2)", h.Key)
+		}
+		if strings.ContainsAny(h.Value, "\r\n\x00") {
+			r.report.Errorf(h.Node.Get("value"), "a line break or NUL in the value of a field")
+		} else {
+			r.checkTemplate(h.Node.Get("value"), h.Value)
+		}
+		out.Add = append(out.Add, config.HeaderValue{Name: h.Key, Value: h.Value, Append: add[i].Append})
+	}
+	return out
+}
+
+// fieldName reports whether s is a token (RFC 9110 5.6.2).
+func fieldName(s string) bool {
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return s != ""
+}

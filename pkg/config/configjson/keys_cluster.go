@@ -1,0 +1,109 @@
+package configjson
+
+import (
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+type clusterManagerJSON struct {
+	Node      document.Node `key:"."`
+	Clusters  []clusterJSON `key:"clusters" doc:"The clusters."`
+	Directory string        `key:"clusters_configs" doc:"Directory with a file for each cluster, in the place of clusters." example:"\"clusters.d\""`
+	TLS       *tlsJSON      `key:"tls_context" doc:"TLS towards the clusters that have none of their own." unbuilt:"tls_context"`
+}
+
+type clusterJSON struct {
+	Node              document.Node  `key:"."`
+	Name              string         `key:"name" doc:"Name, unique; routes refer to it." required:"true" example:"\"shop\""`
+	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS from names." default:"SIMPLE" example:"\"STRICT_DNS\""`
+	Policy            string         `key:"lb_type" doc:"How a host is chosen." default:"LB_ROUNDROBIN" example:"\"LB_RANDOM\""`
+	LB                lbJSON         `key:"lbconfig" doc:"Settings of LB_LEAST_REQUEST."`
+	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host is replaced. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
+	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Buffer of a connection; 0, the only value that is accepted, means nothing." unit:"bytes" min:"0" example:"32768"`
+	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"For a connection to a host." min:"1ms" default:"10s" example:"\"1s\""`
+	IdleTimeout       time.Duration  `key:"idle_timeout" doc:"How long a connection to a host may stay unused. 0s: for ever." default:"60s" example:"\"30s\""`
+	Breakers          []breakersJSON `key:"circuit_breakers" doc:"Limits: one element."`
+	Hosts             []hostJSON     `key:"hosts" doc:"The hosts."`
+
+	DNSRefreshRate time.Duration `key:"dns_refresh_rate" doc:"STRICT_DNS: how often names are resolved." min:"1ms" default:"5s" example:"\"30s\""`
+	RespectTTL     bool          `key:"respect_dns_ttl" doc:"STRICT_DNS: resolve when the answer's time to live ends." example:"true"`
+	DNSFamily      string        `key:"dns_lookup_family" doc:"STRICT_DNS: kinds of addresses." enum:"AUTO|V4_ONLY|V6_ONLY" default:"AUTO" example:"\"V4_ONLY\""`
+	DNSResolvers   document.Node `key:"dns_resolvers" doc:"STRICT_DNS: name servers, [\"10.0.0.2:53\"] or {\"servers\": [], \"port\"}; absent: the system's." accept:"list|object" example:"[\"10.0.0.2:53\"]"`
+
+	KeepAlive   *keepAliveJSON   `key:"keepalive" doc:"Heartbeats on unused connections." unbuilt:"keepalive"`
+	HealthCheck *healthCheckJSON `key:"health_check" doc:"Active checks of the hosts." unbuilt:"health_check"`
+	Subset      *subsetJSON      `key:"lb_subset_config" doc:"Choice among hosts by their labels." unbuilt:"lb_subset_config"`
+	SlowStart   *slowStartJSON   `key:"slow_start" doc:"Less for hosts that are new." unbuilt:"slow_start"`
+	TLS         *tlsJSON         `key:"tls_context" doc:"TLS towards the hosts; {}: none." unbuilt:"tls_context"`
+	OriginalDst *originalDstJSON `key:"original_dst_lb_config" doc:"Settings of LB_ORIGINAL_DST." unbuilt:"original_dst_lb_config"`
+}
+
+type lbJSON struct {
+	ChoiceCount       int     `key:"choice_count" doc:"Hosts that are compared." unit:"hosts" min:"2" max:"1000" default:"2" example:"3"`
+	ActiveRequestBias float64 `key:"active_request_bias" doc:"How strongly requests in flight count against the weight (exponent)." min:"0" max:"100" default:"1" example:"0.5"`
+}
+
+type breakersJSON struct {
+	MaxConnections     int `key:"max_connections" doc:"Open connections. 0: no limit." unit:"connections" min:"0" default:"0" example:"1024"`
+	MaxPendingRequests int `key:"max_pending_requests" doc:"Requests that wait for a connection. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
+	MaxRequests        int `key:"max_requests" doc:"Requests in flight. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
+	MaxRetries         int `key:"max_retries" doc:"Retries in flight. 0: no limit." unit:"retries" min:"0" default:"0" example:"3"`
+}
+
+type hostJSON struct {
+	Node       document.Node     `key:"."`
+	Address    string            `key:"address" doc:"ip:port, [ipv6]:port, the path of a unix socket, or name:port in STRICT_DNS." required:"true" example:"\"10.0.0.1:8080\""`
+	Hostname   string            `key:"hostname" doc:"Name of the host, for auto_host_rewrite." example:"\"a.shop\""`
+	Weight     uint32            `key:"weight" doc:"Share of the requests." unit:"parts" min:"1" max:"128" default:"1" example:"10"`
+	Metadata   metadataMatchJSON `key:"metadata" doc:"Labels of the host."`
+	TLSDisable bool              `key:"tls_disable" doc:"No TLS towards this host." noeffect:"TLS towards hosts is not supported yet" example:"true"`
+}
+
+type keepAliveJSON struct {
+	Interval time.Duration `key:"interval" doc:"Between two heartbeats." example:"\"15s\""`
+	Timeout  time.Duration `key:"timeout" doc:"For the answer to one." example:"\"1s\""`
+}
+
+type healthCheckJSON struct {
+	Protocol           string        `key:"protocol" doc:"What is spoken." example:"\"Http1\""`
+	Timeout            time.Duration `key:"timeout" doc:"For one check." example:"\"1s\""`
+	Interval           time.Duration `key:"interval" doc:"Between two checks." example:"\"15s\""`
+	IntervalJitter     time.Duration `key:"interval_jitter" doc:"Random part of the interval." example:"\"1s\""`
+	InitialDelay       document.Node `key:"initial_delay_seconds" doc:"Before the first check: a duration, or seconds." accept:"string|number" example:"\"5s\""`
+	HealthyThreshold   uint32        `key:"healthy_threshold" doc:"Good checks that make a host healthy." unit:"checks" example:"1"`
+	UnhealthyThreshold uint32        `key:"unhealthy_threshold" doc:"Bad checks that make it unhealthy." unit:"checks" example:"3"`
+	ServiceName        string        `key:"service_name" doc:"Service that is asked after." example:"\"shop\""`
+	Check              struct {
+		HTTP struct {
+			Port    uint16        `key:"port" doc:"Port, if not the host's." example:"8081"`
+			Timeout time.Duration `key:"timeout" doc:"For one check." example:"\"1s\""`
+			Path    string        `key:"path" doc:"Path that is asked for." example:"\"/healthz\""`
+			Method  string        `key:"method" doc:"Method of the request." example:"\"GET\""`
+			Scheme  string        `key:"scheme" doc:"Scheme of the request." example:"\"http\""`
+			Domain  string        `key:"domain" doc:"Host of the request." example:"\"shop\""`
+			Codes   []struct {
+				Start int `key:"Start" doc:"First status that is good." example:"200"`
+				End   int `key:"End" doc:"Last status that is good." example:"299"`
+			} `key:"codes" doc:"Statuses that are good."`
+		} `key:"http_check_config" doc:"Checks by HTTP."`
+	} `key:"check_config" doc:"Settings by protocol."`
+}
+
+type subsetJSON struct {
+	FallBackPolicy uint8             `key:"fall_back_policy" doc:"Hosts that are used if no subset fits: 0 none, 1 any, 2 the default subset." max:"2" example:"1"`
+	DefaultSubset  map[string]string `key:"default_subset" doc:"Labels of the default subset." example:"{\"version\": \"v1\"}"`
+	Selectors      [][]string        `key:"subset_selectors" doc:"Sets of labels that make subsets." example:"[[\"version\"]]"`
+}
+
+type slowStartJSON struct {
+	Mode       string        `key:"mode" doc:"How the share grows." example:"\"duration\""`
+	Duration   time.Duration `key:"slow_start_duration" doc:"How long it grows." example:"\"30s\""`
+	Aggression float64       `key:"aggression" doc:"How fast it grows." example:"1.5"`
+	MinPercent float64       `key:"min_weight_percent" doc:"Where it begins." unit:"percent" example:"10"`
+}
+
+type originalDstJSON struct {
+	UseHeader  bool   `key:"use_header" doc:"Take the destination from a field." example:"true"`
+	HeaderName string `key:"header_name" doc:"The field." example:"\"x-dst\""`
+}

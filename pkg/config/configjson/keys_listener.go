@@ -1,0 +1,137 @@
+package configjson
+
+import (
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+type listenerJSON struct {
+	Node           document.Node        `key:"."`
+	Name           string               `key:"name" doc:"Name, unique; absent: the address." example:"\"ingress\""`
+	Type           string               `key:"type" doc:"ingress serves the local application, egress its calls of others." enum:"ingress|egress" default:"egress" example:"\"ingress\""`
+	Address        string               `key:"address" doc:"ip:port, [ipv6]:port, or the path of a unix socket." required:"true" example:"\"127.0.0.1:2046\""`
+	Network        string               `key:"network" doc:"Kind of the address; absent: unix for a path, else tcp." enum:"tcp|udp|unix" example:"\"tcp\""`
+	Bind           bool                 `key:"bind_port" doc:"Whether the address is listened on; false: connections come from another listener." default:"true" example:"false"`
+	ReusePort      bool                 `key:"reuseport" doc:"Let other processes listen on the same port (SO_REUSEPORT)." example:"true"`
+	OriginalDst    document.Node        `key:"use_original_dst" doc:"Hand connections to the listener of their original destination: true, \"redirect\" or \"tproxy\"." accept:"bool|string" unbuilt:"use_original_dst" example:"\"redirect\""`
+	MaxConnections int                  `key:"max_connections" doc:"Open connections; more are closed at once. 0: no limit." unit:"connections" min:"0" default:"0" example:"10000"`
+	IdleTimeout    time.Duration        `key:"connection_idle_timeout" doc:"How long a connection may stay without a request. 0s: for ever." default:"90s" example:"\"60s\""`
+	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"First read buffer of a connection; 0: the protocol's choice." unit:"bytes" min:"0" default:"0" example:"16384"`
+	AccessLogs     []accessLogJSON      `key:"access_logs" doc:"Logs of requests."`
+	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"What sees a connection before its first byte is read."`
+	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"What a connection meets: one chain." required:"true"`
+	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"What a request meets, in order."`
+	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port." noeffect:"without TLS, which is not supported yet, plaintext is accepted" example:"true"`
+	LogPath        string               `key:"log_path" doc:"Older log of the listener." noeffect:"true" example:"\"/var/log/l.log\""`
+	Mark           document.Node        `key:"mark" doc:"Mark of the socket." accept:"number|string" noeffect:"true" example:"1"`
+}
+
+type accessLogJSON struct {
+	Node   document.Node `key:"."`
+	Path   string        `key:"log_path" doc:"A file, \"stdout\" or \"stderr\"." default:"stdout" example:"\"/var/log/access.log\""`
+	Format string        `key:"log_format" doc:"One line of the log, with %variables%; empty: the default line." example:"\"%start_time% %response_code%\""`
+	JSON   document.Node `key:"json_format" doc:"One JSON object a line instead: its members in order, with %variables%." accept:"object" example:"{\"status\": \"%response_code%\"}"`
+}
+
+type listenerFilterJSON struct {
+	Type   string        `key:"type" doc:"Name of the filter." required:"true" example:"\"original_dst\""`
+	Config document.Node `key:"config" doc:"Its settings." accept:"object" example:"{\"type\": \"tproxy\"}"`
+	Node   document.Node `key:"."`
+}
+
+type filterChainJSON struct {
+	Node          document.Node       `key:"."`
+	Match         document.Node       `key:"match" doc:"Which connections the chain is for." accept:"object|string" unbuilt:"filter_chains.match" example:"\"port=80\""`
+	TLSContext    *tlsJSON            `key:"tls_context" doc:"TLS towards the caller; {}: none." unbuilt:"tls_context"`
+	TLSContextSet []tlsJSON           `key:"tls_context_set" doc:"Several of them: chosen by SNI, then ALPN, then the first." unbuilt:"tls_context_set"`
+	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: one proxy or one tcp_proxy." required:"true"`
+}
+
+type networkFilterJSON struct {
+	Node   document.Node `key:"."`
+	Type   string        `key:"type" doc:"Name of the filter: proxy or tcp_proxy; connection_manager in older files." required:"true" example:"\"proxy\""`
+	Config document.Node `key:"config" doc:"The filter's settings." accept:"object" variant:"network_filter"`
+}
+
+type streamFilterJSON struct {
+	Node   document.Node `key:"."`
+	Type   string        `key:"type" doc:"Name of the filter." required:"true" example:"\"fault\""`
+	Config document.Node `key:"config" doc:"The filter's settings: see its README." accept:"object" variant:"stream_filter"`
+}
+
+// proxyJSON is the network filter "proxy".
+type proxyJSON struct {
+	Node       document.Node `key:"."`
+	Downstream string        `key:"downstream_protocol" doc:"What callers speak: Http1. \"X\" in older files: extend_config.sub_protocol." required:"true" example:"\"Http1\""`
+	Upstream   string        `key:"upstream_protocol" doc:"What upstreams are spoken to; absent or \"Auto\": as downstream." example:"\"Http1\""`
+	Router     string        `key:"router_config_name" doc:"The route table." example:"\"routes\""`
+	Extend     extendJSON    `key:"extend_config" doc:"Limits and habits of the protocols."`
+	Fallback   bool          `key:"fallback_for_unknown_protocol" doc:"Hand bytes of no known protocol to the next network filter." unbuilt:"fallback_for_unknown_protocol" example:"true"`
+	Validate   bool          `key:"validate_clusters" doc:"Check that clusters exist; it is always done." noeffect:"clusters are always checked" example:"true"`
+}
+
+// extendJSON is extend_config: the fields of config.HTTP1Options, and what other
+// protocols need. Its defaults are those of config.DefaultHTTP1Options, which a
+// test compares.
+type extendJSON struct {
+	Node                     document.Node        `key:"."`
+	MaxRequestLineSize       int                  `key:"max_request_line_size" doc:"Longest request line; above it the answer is 414." unit:"bytes" min:"256" max:"1048576" default:"8192" example:"4096"`
+	MaxHeaderSize            int                  `key:"max_header_size" doc:"Largest head, request line included; above it the answer is 431." unit:"bytes" min:"256" max:"16777216" default:"16384" example:"8192"`
+	MaxHeaderCount           int                  `key:"max_header_count" doc:"Most fields of a head; above it the answer is 431." unit:"fields" min:"1" max:"10000" default:"100" example:"64"`
+	MaxRequestBodySize       int64                `key:"max_request_body_size" doc:"Largest content of a request; above it the answer is 413. 0: no limit." unit:"bytes" min:"0" default:"0" example:"1048576"`
+	HeadTimeout              time.Duration        `key:"head_timeout" doc:"From the first byte of a head to its end; then 408." min:"1ms" default:"10s" example:"\"5s\""`
+	BodyTimeout              time.Duration        `key:"body_timeout" doc:"Between two reads of a request's content; then 408." min:"1ms" default:"30s" example:"\"5s\""`
+	WriteTimeout             time.Duration        `key:"write_timeout" doc:"Between two writes to a caller that make progress; then the connection is closed." min:"1ms" default:"30s" example:"\"5s\""`
+	MaxRequestsPerConnection int                  `key:"max_requests_per_connection" doc:"Requests after which a caller's connection is closed. 0: no limit." unit:"requests" min:"0" default:"0" example:"1000"`
+	Via                      string               `key:"via" doc:"Name that is added to the Via field both ways; empty: none." example:"\"weft\""`
+	XForwarded               config.ForwardedMode `key:"x_forwarded" doc:"X-Forwarded-For, -Proto and -Host: keep passes them on, append adds the caller, set replaces them, strip removes them." enum:"keep|append|set|strip" default:"keep" example:"\"append\""`
+	AllowHalfClose           bool                 `key:"allow_half_close" doc:"Answer callers that have ended their direction." example:"true"`
+	AllowConnect             bool                 `key:"allow_connect" doc:"Let routes match CONNECT; otherwise it is answered with 405." example:"true"`
+	ServerName               string               `key:"server_name" doc:"Server field of Weft's own replies; empty: none." example:"\"weft\""`
+
+	SubProtocol    string `key:"sub_protocol" doc:"Older files: the protocols that \"X\" means, separated by commas." example:"\"dubbo\""`
+	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 content." unbuilt:"http2_use_stream" example:"true"`
+	BoltGoAway     bool   `key:"enable_bolt_goaway" doc:"Tell Bolt callers before their connection ends." unbuilt:"enable_bolt_goaway" example:"true"`
+}
+
+// tcpProxyJSON is the network filter "tcp_proxy".
+type tcpProxyJSON struct {
+	Node        document.Node  `key:"."`
+	Cluster     string         `key:"cluster" doc:"Where connections go that no route takes; absent: they are closed." example:"\"db\""`
+	Routes      []tcpRouteJSON `key:"routes" doc:"Clusters by address, the first that fits."`
+	IdleTimeout time.Duration  `key:"idle_timeout" doc:"How long a connection may stay without a byte either way. 0s: for ever." default:"10m" example:"\"1h\""`
+	MaxAttempts int            `key:"max_connect_attempts" doc:"Hosts that are tried." unit:"hosts" min:"1" max:"1000" default:"1" example:"3"`
+}
+
+type tcpRouteJSON struct {
+	Node             document.Node   `key:"."`
+	Cluster          string          `key:"cluster" doc:"Where the connections go." required:"true" example:"\"db\""`
+	SourceAddrs      []document.Node `key:"source_addrs" doc:"Callers: \"10.0.0.0/8\", an address, or {\"address\", \"length\"}; absent: all." accept:"string|object" example:"[\"10.0.0.0/8\"]"`
+	DestinationAddrs []document.Node `key:"destination_addrs" doc:"Addresses that were connected to; absent: all." accept:"string|object" example:"[\"10.1.0.0/16\"]"`
+	SourcePort       string          `key:"source_port" doc:"Ports of callers: \"1024-65535,99\"; absent: all." example:"\"1024-65535\""`
+	DestinationPort  string          `key:"destination_port" doc:"Ports that were connected to; absent: all." example:"\"3306,3307\""`
+}
+
+// tlsJSON is tls_context. It is read, so that its keys are checked, and refused
+// unless it is off.
+type tlsJSON struct {
+	Status            bool          `key:"status" doc:"Whether TLS is on." example:"true"`
+	ServerName        string        `key:"server_name" doc:"Name of the server (SNI)." example:"\"a.example\""`
+	CACert            string        `key:"ca_cert" doc:"Authorities that certificates are checked with: a path or PEM." example:"\"ca.pem\""`
+	CertChain         string        `key:"cert_chain" doc:"Certificate: a path or PEM." example:"\"cert.pem\""`
+	PrivateKey        string        `key:"private_key" doc:"Key of the certificate: a path or PEM." secret:"true" example:"\"key.pem\""`
+	VerifyClient      bool          `key:"verify_client" doc:"Check the certificate that a caller shows." example:"true"`
+	RequireClientCert bool          `key:"require_client_cert" doc:"Refuse callers without a certificate." example:"true"`
+	InsecureSkip      bool          `key:"insecure_skip" doc:"Do not check the certificate of an upstream." example:"true"`
+	CipherSuites      string        `key:"cipher_suites" doc:"Cipher suites, separated by colons." example:"\"ECDHE-RSA-AES256-GCM-SHA384\""`
+	ECDHCurves        string        `key:"ecdh_curves" doc:"Curves, separated by colons." example:"\"x25519:p256\""`
+	MinVersion        string        `key:"min_version" doc:"Lowest version." enum:"tls_auto|tlsv1_0|tlsv1_1|tlsv1_2|tlsv1_3" example:"\"tlsv1_2\""`
+	MaxVersion        string        `key:"max_version" doc:"Highest version." enum:"tls_auto|tlsv1_0|tlsv1_1|tlsv1_2|tlsv1_3" example:"\"tlsv1_3\""`
+	ALPN              string        `key:"alpn" doc:"Protocols that are offered, separated by commas." example:"\"h2,http/1.1\""`
+	FallBack          bool          `key:"fall_back" doc:"Speak plaintext if the certificate cannot be loaded." example:"true"`
+	SDSSource         document.Node `key:"sds_source" doc:"Where certificates come from by SDS." accept:"object" example:"{\"certificate_config\": {\"name\": \"default\"}}"`
+	Type              string        `key:"type" doc:"Extension that loads certificates." example:"\"ext\""`
+	ExtendVerify      document.Node `key:"extend_verify" doc:"Settings of the extension." accept:"object" example:"{\"name\": \"a\"}"`
+}

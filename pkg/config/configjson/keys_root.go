@@ -1,0 +1,109 @@
+package configjson
+
+import (
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// rootJSON is the whole file. In every struct of these files, Node is the
+// object itself, for diagnostics.
+type rootJSON struct {
+	Node           document.Node      `key:"."`
+	Schema         string             `key:"$schema" doc:"Where the JSON Schema of this file is; for editors." example:"\"weft.schema.json\""`
+	Servers        []serverJSON       `key:"servers" doc:"The server: exactly one." required:"true"`
+	ClusterManager clusterManagerJSON `key:"cluster_manager" doc:"The upstream clusters."`
+	Admin          *adminJSON         `key:"admin" doc:"The operator's port; absent: none."`
+	Metrics        metricsJSON        `key:"metrics" doc:"What is exported, and where."`
+	Tracing        tracingJSON        `key:"tracing" doc:"Spans of requests."`
+	StreamFilters  []chainJSON        `key:"stream_filters" doc:"Named chains of stream filters: the one with a listener's name is that listener's, if it lists none itself."`
+	PIDFile        string             `key:"pid" doc:"File that holds the process id while Weft runs; empty: none." example:"\"/run/weft.pid\""`
+	Pprof          pprofJSON          `key:"pprof" doc:"Go's profiler."`
+
+	DynamicResources document.Node `key:"dynamic_resources" doc:"Envoy bootstrap: where listeners and clusters come from by xDS." accept:"object" unbuilt:"dynamic_resources" example:"{\"ads_config\": {\"api_type\": \"GRPC\"}}"`
+	StaticResources  document.Node `key:"static_resources" doc:"Envoy bootstrap: listeners and clusters that are there from the start." accept:"object" unbuilt:"static_resources" example:"{\"clusters\": [{\"name\": \"xds\"}]}"`
+	EnvoyNode        document.Node `key:"node" doc:"Envoy bootstrap: who asks by xDS." accept:"object" unbuilt:"node" example:"{\"id\": \"sidecar~10.0.0.1\"}"`
+
+	Extends        []extensionJSON `key:"extends" doc:"Extensions with a configuration of their own, such as the Dubbo registry." unbuilt:"extends"`
+	Plugin         document.Node   `key:"plugin" doc:"Plugins that run as processes." accept:"object" unbuilt:"plugin" example:"{\"log_base\": \"/var/log\"}"`
+	ThirdPartCodec document.Node   `key:"third_part_codec" doc:"Codecs that are loaded at run time." accept:"object" unbuilt:"third_part_codec" example:"{\"codecs\": [{\"enable\": true}]}"`
+	WasmPlugins    []document.Node `key:"wasm_global_plugins" doc:"WebAssembly plugins." unbuilt:"wasm_global_plugins" example:"[{\"plugin_name\": \"p\"}]"`
+
+	DisableUpgrade bool   `key:"disable_upgrade" doc:"No binary upgrade." noeffect:"binary upgrade is not supported yet" example:"true"`
+	CloseGraceful  bool   `key:"close_graceful" doc:"Older name of disable_upgrade." noeffect:"binary upgrade is not supported yet" example:"true"`
+	UDSDir         string `key:"uds_dir" doc:"Directory of the sockets that a binary upgrade uses." noeffect:"binary upgrade is not supported yet" example:"\"/run/weft\""`
+	InheritOld     bool   `key:"inherit_old_mosnconfig" doc:"Take the configuration over from the process that is replaced." unbuilt:"inherit_old_mosnconfig" example:"true"`
+}
+
+type serverJSON struct {
+	Node            document.Node  `key:"."`
+	Name            string         `key:"mosn_server_name" doc:"Name of the server, for logs." example:"\"sidecar\""`
+	LogPath         string         `key:"default_log_path" doc:"Where the operator's log goes: \"stderr\", \"stdout\" or a file." default:"stderr" example:"\"/var/log/weft.log\""`
+	LogLevel        config.Level   `key:"default_log_level" doc:"The least severe level that is logged." enum:"TRACE|DEBUG|INFO|WARN|ERROR|CRITICAL|OFF" default:"INFO" example:"\"WARN\""`
+	LogRoller       string         `key:"global_log_roller" doc:"When log files are rotated: size in MB or time in hours; age in days and keep in files bound what is kept; compress on or off. Empty: never." example:"\"size=100 age=10 keep=10 compress=off\""`
+	GracefulTimeout time.Duration  `key:"graceful_timeout" doc:"How long connections may take to end when Weft stops or a listener goes." default:"30s" example:"\"10s\""`
+	Processor       int            `key:"processor" doc:"Cap on the threads that run Weft; \"auto\" or 0: the CPUs that the process may use." enum:"auto=0" numeral:"true" min:"0" max:"4096" default:"auto" example:"4"`
+	Listeners       []listenerJSON `key:"listeners" doc:"Where connections come in."`
+	Routers         []routerJSON   `key:"routers" doc:"The route tables."`
+	NetPoll         bool           `key:"use_netpoll_mode" doc:"An event loop of another proxy's." noeffect:"true" example:"true"`
+}
+
+type adminJSON struct {
+	Node    document.Node `key:"."`
+	Address struct {
+		Socket struct {
+			Node    document.Node `key:"."`
+			Address string        `key:"address" doc:"IP address, or path of a unix socket. Whoever reaches it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
+			Port    uint16        `key:"port_value" doc:"Port." example:"9901"`
+		} `key:"socket_address" doc:"The address and its port."`
+	} `key:"address" doc:"Where the admin port listens."`
+}
+
+type metricsJSON struct {
+	Sinks        []sinkJSON `key:"sinks" doc:"Exporters beside the admin port's /stats/prometheus."`
+	StatsMatcher struct {
+		RejectAll       bool     `key:"reject_all" doc:"Export nothing of requests." example:"true"`
+		ExclusionLabels []string `key:"exclusion_labels" doc:"Labels that are left out." example:"[\"host\"]"`
+		ExclusionKeys   []string `key:"exclusion_keys" doc:"Metrics that are left out." example:"[\"weft_request_bytes_total\"]"`
+	} `key:"stats_matcher" doc:"What is left out."`
+	ShmZone string        `key:"shm_zone" doc:"Shared memory of another proxy's." noeffect:"true" example:"\"zone\""`
+	ShmSize document.Node `key:"shm_size" doc:"Size of shm_zone." accept:"number|string" noeffect:"true" example:"\"64M\""`
+}
+
+type sinkJSON struct {
+	Node   document.Node `key:"."`
+	Type   string        `key:"type" doc:"Kind of exporter: prometheus." required:"true" example:"\"prometheus\""`
+	Config document.Node `key:"config" doc:"The exporter's settings." accept:"object" variant:"sink"`
+}
+
+type prometheusJSON struct {
+	Node     document.Node `key:"."`
+	Address  string        `key:"address" doc:"IP address to listen on." default:"0.0.0.0" example:"\"127.0.0.1\""`
+	Port     uint16        `key:"port" doc:"Port of the scrape endpoint." required:"true" min:"1" example:"34903"`
+	Endpoint string        `key:"endpoint" doc:"Path of the scrape endpoint." default:"/metrics" example:"\"/stats\""`
+}
+
+type tracingJSON struct {
+	Enable bool          `key:"enable" doc:"Whether spans are made." unbuilt:"tracing" example:"true"`
+	Driver string        `key:"driver" doc:"Name of the tracer; means nothing without enable." example:"\"SkyWalking\""`
+	Config document.Node `key:"config" doc:"The tracer's settings; mean nothing without enable." accept:"object" example:"{\"service_name\": \"a\"}"`
+}
+
+type chainJSON struct {
+	Node    document.Node      `key:"."`
+	Name    string             `key:"name" doc:"Name of the chain: a listener's." required:"true" example:"\"ingress\""`
+	Filters []streamFilterJSON `key:"stream_filters" doc:"The filters, in order."`
+}
+
+type extensionJSON struct {
+	Type   string        `key:"type" doc:"Name of the extension." example:"\"dubbo_registry\""`
+	Config document.Node `key:"config" doc:"Its settings." accept:"object" example:"{\"enable\": true}"`
+}
+
+type pprofJSON struct {
+	Node     document.Node `key:"."`
+	Debug    bool          `key:"debug" doc:"Serve /debug/pprof on the admin port." example:"true"`
+	Port     uint16        `key:"port_value" doc:"Port of the profiler: the admin port's, or absent." example:"9901"`
+	Endpoint string        `key:"endpoint" doc:"Address of the profiler." unbuilt:"pprof.endpoint" example:"\"127.0.0.1\""`
+}

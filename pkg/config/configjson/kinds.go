@@ -1,0 +1,93 @@
+package configjson
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// Kinds says what is built: the names that a file may use, of all that the
+// schema knows. The zero value builds nothing. It is read only.
+type Kinds struct {
+	Protocols      []config.Protocol
+	NetworkFilters []string // of ProxyFilter and TCPProxyFilter
+	StreamFilters  []filter.Stream
+	ClusterTypes   []config.ClusterType
+	Policies       []config.Policy
+}
+
+// The network filters that the schema describes.
+const (
+	ProxyFilter    = "proxy"
+	TCPProxyFilter = "tcp_proxy"
+
+	connectionManager = "connection_manager" // holds a route table in older files
+)
+
+// What files of this schema name, whether it is built or not. They are
+// functions so that nobody can change the lists.
+
+func knownProtocols() []string {
+	return []string{
+		string(config.Auto), string(config.HTTP1), string(config.HTTP2), string(config.Bolt),
+		string(config.BoltV2), string(config.Dubbo), string(config.DubboThrift), string(config.Tars),
+	}
+}
+
+func knownNetworkFilters() []string {
+	return []string{ProxyFilter, TCPProxyFilter, connectionManager, "udp_proxy", "tunnel", "grpc"}
+}
+
+func knownListenerFilters() []string {
+	return []string{"original_dst", "proxy_protocol", "tls_inspector"}
+}
+
+func knownStreamFilters() []string {
+	return []string{
+		"fault", "payload_limit", "gzip", "fault_tolerance", "dsl", "mirror", "dubbo_stream", "grpc_metric",
+		"ip_access", "header_to_metadata", "flowControlFilter", "transcoder", "proxywasm", "mixer", "istio.stats",
+		"jwt_authn", "rbac", "healthcheck", "seata",
+	}
+}
+
+func knownPolicies() []string {
+	return []string{
+		"LB_RANDOM", "LB_ROUNDROBIN", "LB_WEIGHTED_ROUNDROBIN", "LB_LEAST_REQUEST", "LB_LEAST_CONNECTION",
+		"LB_PEAK_EWMA", "LB_MAGLEV", "LB_RINGHASH", "LB_REQUEST_ROUNDROBIN", "LB_ORIGINAL_DST",
+	}
+}
+
+func knownClusterTypes() []string {
+	return []string{"SIMPLE", "STATIC", "STRICT_DNS", "LOGICAL_DNS", "EDS", "ORIGINAL_DST"}
+}
+
+func knownSinks() []string { return []string{prometheusSink, "console"} }
+
+const prometheusSink = "prometheus"
+
+// choose finds a name among those that are built, in any case, and returns it as
+// they spell it. One that is not built is refused: as not supported yet if it is
+// known, else as unknown with the nearest of all. at is where it is written.
+func choose[T ~string](r *document.Report, at document.Node, what, name string, built []T, known []string) (T, bool) {
+	for _, b := range built {
+		if strings.EqualFold(string(b), name) {
+			return b, true
+		}
+	}
+	for _, k := range known {
+		if strings.EqualFold(k, name) {
+			r.Unbuilt(at, what+" "+k)
+			return "", false
+		}
+	}
+	for _, b := range built {
+		if !slices.Contains(known, string(b)) {
+			known = append(slices.Clone(known), string(b))
+		}
+	}
+	r.Unknown(at, what, name, known)
+	return "", false
+}

@@ -1,0 +1,51 @@
+package configjson
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// faultSettings stands for the settings of a filter that runs after routing.
+type faultSettings struct {
+	Status     int           `key:"status" doc:"Status of the answer." min:"200" max:"599" default:"503" example:"500"`
+	Percentage uint32        `key:"percentage" doc:"Share of the requests." unit:"percent" max:"100" default:"100" example:"10"`
+	Delay      time.Duration `key:"delay" doc:"Wait." example:"\"1s\""`
+	Secret     string        `key:"secret" doc:"A secret." secret:"true" example:"\"x\""`
+}
+
+// Validate refuses a delay together with 418.
+func (f *faultSettings) Validate() error {
+	if f.Status == 418 && f.Delay > 0 {
+		return &document.KeyError{Key: "delay", Err: errors.New("a teapot does not wait")}
+	}
+	return nil
+}
+
+// limitSettings stands for a filter that has to be told something.
+type limitSettings struct {
+	Max int64 `key:"max" doc:"Largest content." unit:"bytes" required:"true" example:"1024"`
+}
+
+// earlySettings stands for a filter that runs before routing.
+type earlySettings struct {
+	Tag string `key:"tag" doc:"A field." default:"x-early" example:"\"x-tag\""`
+}
+
+// testKinds is what issue 2 builds, with filters of this test's own.
+func testKinds() Kinds {
+	return Kinds{
+		Protocols:      []config.Protocol{config.HTTP1},
+		NetworkFilters: []string{ProxyFilter, TCPProxyFilter},
+		StreamFilters: []filter.Stream{
+			{Name: "fault", Config: func() any { return &faultSettings{} }},
+			{Name: "payload_limit", Config: func() any { return &limitSettings{} }},
+			{Name: "early", Stage: filter.BeforeRoute, Config: func() any { return &earlySettings{} }},
+		},
+		ClusterTypes: []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS},
+		Policies:     []config.Policy{config.RoundRobin, config.WeightedRoundRobin, config.Random, config.LeastRequest},
+	}
+}

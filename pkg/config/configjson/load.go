@@ -1,0 +1,215 @@
+package configjson
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// Options say how a file is read. The zero value reads the real files and the
+// real environment, strictly.
+type Options struct {
+	// Lenient turns unknown keys from errors into warnings.
+	Lenient bool
+	// Env looks ${NAME} up; nil: os.LookupEnv.
+	Env document.Lookup
+	// Files is where the file and its directories are read; nil: the operating
+	// system.
+	Files Files
+}
+
+// Files reads files and lists directories; names are those of the operating
+// system.
+type Files interface {
+	ReadFile(name string) ([]byte, error)
+	ReadDir(name string) ([]fs.DirEntry, error)
+}
+
+// File is a configuration that was read and found good.
+type File struct {
+	Snapshot *config.Snapshot
+
+	documents []source
+}
+
+// source is one document that a File was read from.
+type source struct {
+	name string
+	root document.Node
+}
+
+// Redacted returns what was read as indented JSON, with secrets and the values
+// of environment variables left out: an object with a member for each file, by
+// its name.
+func (f *File) Redacted() []byte {
+	out := []byte("{")
+	for i, s := range f.documents {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, '\n')
+		out = document.AppendString(out, s.name)
+		out = append(out, ": "...)
+		out = append(out, strings.TrimSuffix(string(document.Redact(s.root)), "\n")...)
+	}
+	return append(out, "\n}\n"...)
+}
+
+// Load reads a file and returns its snapshot, or nil if the diagnostics hold an
+// error. Warnings come with a snapshot.
+func Load(path string, k Kinds, o Options) (*config.Snapshot, document.Diagnostics) {
+	f, diags := Open(path, k, o)
+	return f.snapshot(), diags
+}
+
+// Parse is Load of a file that was read already. Directories that it names are
+// read from o.Files, relative to the working directory, else to the directory
+// part of name.
+func Parse(name string, data []byte, k Kinds, o Options) (*config.Snapshot, document.Diagnostics) {
+	r := newReader(name, k, o)
+	f := r.read(data)
+	return f.snapshot(), r.report.Diagnostics()
+}
+
+// Open is Load for those who print what was read as well. It holds the whole
+// document in memory as long as the File lives.
+func Open(path string, k Kinds, o Options) (*File, document.Diagnostics) {
+	r := newReader(path, k, o)
+	data, err := r.files.ReadFile(path)
+	if err != nil {
+		r.report.Add(document.Diagnostic{File: path, Problem: problemOf(err)})
+		return nil, r.report.Diagnostics()
+	}
+	f := r.read(data)
+	return f, r.report.Diagnostics()
+}
+
+func (f *File) snapshot() *config.Snapshot {
+	if f == nil {
+		return nil
+	}
+	return f.Snapshot
+}
+
+// problemOf says why a file cannot be read, without its name, which the
+// diagnostic has.
+func problemOf(err error) string {
+	var inner *fs.PathError
+	if errors.As(err, &inner) {
+		err = inner.Err
+	}
+	return "cannot be read: " + err.Error()
+}
+
+type osFiles struct{}
+
+func (osFiles) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
+func (osFiles) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+
+// reader reads one file. It belongs to one goroutine.
+type reader struct {
+	file    string
+	kinds   Kinds
+	env     document.Lookup
+	files   Files
+	report  *document.Report
+	decoder *document.Decoder
+
+	documents []source
+	snapshot  config.Snapshot
+	filters   map[string]*filter.Stream
+	clusters  map[string]*config.Cluster
+	tables    map[string]*table
+	proxies   []proxyUse
+	addresses map[string]bool // of the cluster that is being read
+}
+
+func newReader(file string, k Kinds, o Options) *reader {
+	r := &reader{
+		file: file, kinds: k, env: o.Env, files: o.Files,
+		report:   &document.Report{},
+		filters:  make(map[string]*filter.Stream, len(k.StreamFilters)),
+		clusters: map[string]*config.Cluster{},
+		tables:   map[string]*table{}, addresses: map[string]bool{},
+	}
+	if r.env == nil {
+		r.env = os.LookupEnv
+	}
+	if r.files == nil {
+		r.files = osFiles{}
+	}
+	r.decoder = document.NewDecoder(r.report)
+	r.decoder.Lenient = o.Lenient
+	for i := range k.StreamFilters {
+		r.filters[k.StreamFilters[i].Name] = &k.StreamFilters[i]
+	}
+	return r
+}
+
+// read makes a File of the main document; nil after an error.
+func (r *reader) read(data []byte) *File {
+	root := r.document(r.file, data)
+	if root.Exists() {
+		var j rootJSON
+		r.decoder.Decode(root, &j)
+		r.root(&j)
+	}
+	if r.report.Errors() > 0 {
+		return nil
+	}
+	return &File{Snapshot: &r.snapshot, documents: r.documents}
+}
+
+// document parses one document. The absent node comes with an error.
+func (r *reader) document(name string, data []byte) document.Node {
+	before := r.report.Errors()
+	root := document.Parse(name, data, document.Options{Env: r.env}, r.report)
+	if !root.Exists() && r.report.Errors() == before {
+		r.report.Add(document.Diagnostic{File: name, Line: 1, Column: 1, Problem: "the document is empty"})
+	}
+	r.documents = append(r.documents, source{name, root})
+	return root
+}
+
+// directory parses the documents of a directory, in the order of their names.
+// at is where the directory is written.
+func (r *reader) directory(at document.Node, dir string) []document.Node {
+	entries, err := r.files.ReadDir(dir)
+	if err != nil && !filepath.IsAbs(dir) {
+		beside := filepath.Join(filepath.Dir(r.file), dir)
+		if list, errBeside := r.files.ReadDir(beside); errBeside == nil {
+			dir, entries, err = beside, list, nil
+		}
+	}
+	if err != nil {
+		r.report.Errorf(at, "the directory %q %s", dir, problemOf(err))
+		return nil
+	}
+	var roots []document.Node
+	for _, e := range entries {
+		switch strings.ToLower(filepath.Ext(e.Name())) {
+		case ".json", ".jsonc", ".hujson", ".yaml", ".yml":
+		default:
+			continue // notes, and what editors leave behind
+		}
+		name := filepath.Join(dir, e.Name())
+		data, err := r.files.ReadFile(name)
+		if err != nil {
+			r.report.Add(document.Diagnostic{File: name, Problem: problemOf(err)})
+			continue
+		}
+		if root := r.document(name, data); root.Exists() {
+			roots = append(roots, root)
+		}
+	}
+	if len(roots) == 0 {
+		r.report.Warnf(at, "the directory %q holds no .json or .yaml file", dir)
+	}
+	return roots
+}

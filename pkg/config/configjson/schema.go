@@ -1,0 +1,38 @@
+package configjson
+
+import (
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// Schema returns the JSON Schema (2020-12) of config.json.
+func Schema() []byte { return Kinds{}.Schema() }
+
+// Schema returns the JSON Schema (2020-12) of config.json with the settings of
+// the stream filters of k.
+func (k Kinds) Schema() []byte {
+	return document.Schema("Weft configuration", rootJSON{}, variants(k))
+}
+
+// MarkdownReference returns the tables of docs/configuration.md: every key with
+// its meaning, unit, default and an example. Stream filters describe their
+// settings in their READMEs.
+func MarkdownReference() string {
+	return document.Markdown(3, "The file", rootJSON{}, variants(Kinds{}))
+}
+
+// variants lists what the members called config can hold.
+func variants(k Kinds) document.Variants {
+	out := document.Variants{
+		"sink": {{Name: prometheusSink, Prototype: prometheusJSON{}}},
+		"network_filter": {
+			{Name: ProxyFilter, Prototype: proxyJSON{}},
+			{Name: TCPProxyFilter, Prototype: tcpProxyJSON{}},
+			{Name: connectionManager, Prototype: routerJSON{}},
+		},
+	}
+	for i := range k.StreamFilters {
+		f := &k.StreamFilters[i]
+		out["stream_filter"] = append(out["stream_filter"], document.Variant{Name: f.Name, Prototype: f.Config()})
+	}
+	return out
+}
