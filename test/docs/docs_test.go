@@ -57,12 +57,17 @@ func TestAddAFilter(t *testing.T) {
 	if err := os.WriteFile(overlay, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// vet wants the folder to exist.
-	test := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-overlay", overlay, "-v", packages[0])
-	test.Dir = base
-	out, err := test.CombinedOutput()
+	// Built and run in two steps: go test runs a binary in its package's folder,
+	// and there is none.
+	binary := filepath.Join(t.TempDir(), "page.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, packages[0])
+	build.Dir = base
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go test -c: %v\n%s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), binary, "-test.v").CombinedOutput()
 	if err != nil {
-		t.Fatalf("go test: %v\n%s", err, out)
+		t.Fatalf("the tests of the page: %v\n%s", err, out)
 	}
 	if !strings.Contains(string(out), "--- PASS: TestServe ") {
 		t.Errorf("the test of the page did not run:\n%s", out)
