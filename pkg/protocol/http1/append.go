@@ -1,0 +1,276 @@
+package http1
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// RequestOptions says what a request head tells of content and connection.
+type RequestOptions struct {
+	// Chunked: the content's length is not known and the chunked coding frames
+	// it; ContentLength does not count.
+	Chunked bool
+	// Close: the connection ends after the answer.
+	Close bool
+}
+
+// AppendRequest appends a request head with its empty line: the request line
+// with the target in origin-form (authority-form for CONNECT), Host, Header in
+// its order, framing, and last what concerns the connection.
+//
+// Of ContentLength, -1 writes none, but 0 for POST, PUT and PATCH (RFC 9110 8.6).
+// An Authority of "" is written as an empty Host (RFC 9112 3.2). Framing and
+// connection fields in Header are left out, Host too: they are not the filters'.
+//
+// What a filter wrote never becomes a line of its own: a method, target, host,
+// name or value that its place cannot hold is a Fault of reason Internal whose
+// text names the field, and dst is returned as it was.
+func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, error) {
+	start := len(dst)
+	target := req.Path
+	if req.Method == "CONNECT" {
+		target = req.Authority
+	}
+	if what := unfitLine(req, target); what != "" {
+		return dst, protocol.Faultf(protocol.Internal, "request %s holds bytes that it must not", what)
+	}
+	dst = slices.Grow(dst, len(req.Method)+len(target)+len(req.Authority)+len("  HTTP/1.1\r\nHost: \r\n"))
+	dst = append(dst, req.Method...)
+	dst = append(dst, ' ')
+	dst = append(dst, target...)
+	dst = append(dst, " HTTP/1.1\r\nHost: "...)
+	dst = append(dst, req.Authority...)
+	dst = append(dst, '\r', '\n')
+	h := &req.Header
+	for i := range h.Len() {
+		f := h.At(i)
+		switch kindOf(f.Name) {
+		case ordinary, dateField, serverField:
+		default:
+			continue
+		}
+		if !isField(f) {
+			return dst[:start], protocol.Faultf(protocol.Internal, "request field %s holds bytes that a field must not", printable(f.Name))
+		}
+		dst = appendField(dst, f.Name, f.Value)
+	}
+	dst = appendRequestFraming(dst, req, o)
+	switch {
+	case req.Upgrade != "" && o.Close:
+		dst = append(dst, "Connection: upgrade, close\r\n"...)
+	case req.Upgrade != "":
+		dst = append(dst, "Connection: upgrade\r\n"...)
+	case o.Close:
+		dst = append(dst, "Connection: close\r\n"...)
+	}
+	if req.Upgrade != "" {
+		dst = appendField(dst, "Upgrade", req.Upgrade)
+	}
+	return append(dst, '\r', '\n'), nil
+}
+
+// unfitLine names the part of the request outside Header that cannot be written,
+// "" if all can.
+func unfitLine(req *protocol.Request, target string) string {
+	switch {
+	case !isToken(req.Method):
+		return "method"
+	case !isOriginForm(req.Method, target):
+		return "target"
+	case req.Authority != "" && !isAuthority(req.Authority):
+		return "authority"
+	case req.Upgrade != "" && valueLen(bytesOf(req.Upgrade)) < len(req.Upgrade):
+		return "upgrade"
+	}
+	return ""
+}
+
+// isOriginForm reports whether target is what method can be sent to another
+// proxy or an origin with (RFC 9112 3.2).
+func isOriginForm(method, target string) bool {
+	switch {
+	case method == "CONNECT":
+		return isTunnelTarget(target)
+	case target == "*":
+		return method == "OPTIONS"
+	}
+	return target != "" && target[0] == '/' && targetLen(bytesOf(target)) == len(target)
+}
+
+func appendRequestFraming(dst []byte, req *protocol.Request, o RequestOptions) []byte {
+	switch {
+	case o.Chunked:
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+	case req.ContentLength >= 0:
+		dst = appendLength(dst, req.ContentLength)
+	case req.Method == "POST", req.Method == "PUT", req.Method == "PATCH":
+		dst = appendLength(dst, 0)
+	}
+	if req.ExpectContinue && (o.Chunked || req.ContentLength > 0) {
+		dst = append(dst, "Expect: 100-continue\r\n"...)
+	}
+	return dst
+}
+
+// ResponseOptions says what a response head tells of content and connection.
+type ResponseOptions struct {
+	// Chunked: the chunked coding frames the content; ContentLength does not
+	// count. Never for a client of Minor 0, which cannot read it (RFC 9112 6.1).
+	Chunked bool
+	// Close: the connection ends after this response.
+	Close bool
+	// Tunnel: the connection is a tunnel behind this head; there is no framing.
+	Tunnel bool
+	// Minor is the client's: 0 is told when the connection persists.
+	Minor int
+	// Server and Date are the values of fields that are added when the response
+	// has none (RFC 9110 10.2.4, 6.6.1); "" adds none.
+	Server, Date string
+}
+
+// AppendResponse appends a response head with its empty line: the status line
+// with the standard phrase, Header in its order, what o adds, framing, and last
+// what concerns the connection. The version always is ours (RFC 9112 2.3).
+//
+// A ContentLength of -1 writes none. 204 and 1xx never have one; 304 has it only
+// above 0, since 0 says more of the content than most mean (RFC 9110 8.6). For an
+// answer to HEAD it is written as it is.
+//
+// Framing and connection fields in Header are left out, but for the Upgrade of
+// 101 and 426. A control character in a value is written as a space (RFC 9110
+// 5.5), and a field whose name is no token is left out: what a filter wrote never
+// becomes a line of its own. It panics on a status that is not from 100 to 999,
+// which no parser and no configuration lets through.
+func AppendResponse(dst []byte, resp *protocol.Response, o ResponseOptions) []byte {
+	dst = appendStatusLine(dst, resp.Status)
+	h := &resp.Header
+	var upgrade, server, date bool
+	for i := range h.Len() {
+		f := h.At(i)
+		switch kindOf(f.Name) {
+		case ordinary:
+		case serverField:
+			server = true
+		case dateField:
+			date = true
+		case upgradeField:
+			if !keepsUpgrade(resp.Status) {
+				continue
+			}
+			upgrade = true
+		default:
+			continue
+		}
+		dst = appendCleaned(dst, f)
+	}
+	if o.Server != "" && !server {
+		dst = appendField(dst, "Server", o.Server)
+	}
+	if o.Date != "" && !date {
+		dst = appendField(dst, "Date", o.Date)
+	}
+	if !o.Tunnel {
+		dst = appendResponseFraming(dst, resp, o)
+	}
+	switch {
+	case upgrade && o.Close && !o.Tunnel:
+		dst = append(dst, "Connection: upgrade, close\r\n"...)
+	case upgrade:
+		dst = append(dst, "Connection: upgrade\r\n"...)
+	case o.Close:
+		dst = append(dst, "Connection: close\r\n"...)
+	case o.Minor == 0 && !o.Tunnel:
+		dst = append(dst, "Connection: keep-alive\r\n"...)
+	}
+	return append(dst, '\r', '\n')
+}
+
+func appendResponseFraming(dst []byte, resp *protocol.Response, o ResponseOptions) []byte {
+	switch {
+	case resp.Status < 200, resp.Status == 204:
+	case o.Chunked:
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+	case resp.ContentLength > 0, resp.ContentLength == 0 && resp.Status != 304:
+		dst = appendLength(dst, resp.ContentLength)
+	}
+	return dst
+}
+
+// AppendInterim appends an interim response, 1xx other than 101 (RFC 9110 15.2):
+// a status line and fields, written as in AppendResponse. header may be nil.
+func AppendInterim(dst []byte, status int, header *protocol.Header) []byte {
+	dst = appendStatusLine(dst, status)
+	if header != nil {
+		for i := range header.Len() {
+			switch f := header.At(i); kindOf(f.Name) {
+			case ordinary, dateField, serverField:
+				dst = appendCleaned(dst, f)
+			}
+		}
+	}
+	return append(dst, '\r', '\n')
+}
+
+func appendStatusLine(dst []byte, status int) []byte {
+	if status < 100 || status > 999 {
+		panic(fmt.Sprintf("http1: status %d in a response", status))
+	}
+	dst = append(dst, "HTTP/1.1 "...)
+	dst = append(dst, byte('0'+status/100), byte('0'+status/10%10), byte('0'+status%10), ' ')
+	dst = append(dst, phrase(status)...)
+	return append(dst, '\r', '\n')
+}
+
+func appendLength(dst []byte, n int64) []byte {
+	dst = append(dst, "Content-Length: "...)
+	dst = strconv.AppendInt(dst, n, 10)
+	return append(dst, '\r', '\n')
+}
+
+// appendField appends a field line.
+func appendField(dst []byte, name, value string) []byte {
+	n := len(dst)
+	dst = slices.Grow(dst, len(name)+len(value)+len(": \r\n"))
+	dst = dst[:n+len(name)+len(value)+len(": \r\n")]
+	line := dst[n:]
+	copy(line, name)
+	line[len(name)], line[len(name)+1] = ':', ' '
+	line = line[len(name)+2:]
+	copy(line, value)
+	line[len(value)], line[len(value)+1] = '\r', '\n'
+	return dst
+}
+
+// appendCleaned appends a field line with its control characters replaced; none
+// if the name is no token.
+func appendCleaned(dst []byte, f *protocol.Field) []byte {
+	if !isToken(f.Name) {
+		return dst
+	}
+	n := len(dst)
+	dst = appendField(dst, f.Name, f.Value)
+	if valueLen(bytesOf(f.Value)) == len(f.Value) {
+		return dst
+	}
+	value := dst[n+len(f.Name)+2 : len(dst)-2]
+	for i, c := range value {
+		if classes[c]&valueByte == 0 {
+			value[i] = ' '
+		}
+	}
+	return dst
+}
+
+// isField reports whether f can be a field line as it is.
+func isField(f *protocol.Field) bool {
+	return isToken(f.Name) && valueLen(bytesOf(f.Value)) == len(f.Value)
+}
+
+// printable returns a field's name for an error text: short, in quotes.
+func printable(name string) string {
+	const enough = 64
+	return strconv.Quote(name[:min(len(name), enough)])
+}

@@ -1,0 +1,81 @@
+package http1
+
+import "strings"
+
+// isAuthority reports whether s is a host that is not empty, with an optional
+// port and no user information (RFC 9110 4.2.1, 7.2; RFC 3986 3.2.2).
+func isAuthority(s string) bool {
+	_, ok := splitAuthority(s)
+	return ok
+}
+
+// isTunnelTarget reports whether s is the authority-form: a host with a port,
+// which has no default (RFC 9112 3.2.3).
+func isTunnelTarget(s string) bool {
+	port, ok := splitAuthority(s)
+	return ok && len(port) > 1
+}
+
+// splitAuthority returns the port of a valid authority with its colon; "" if it
+// has none.
+func splitAuthority(s string) (port string, ok bool) {
+	n := 0
+	switch {
+	case s == "":
+		return "", false
+	case s[0] == '[':
+		n = literalLen(s)
+	default:
+		n = nameLen(s)
+	}
+	if n == 0 {
+		return "", false
+	}
+	port = s[n:]
+	return port, port == "" || port[0] == ':' && isPort(port[1:])
+}
+
+// nameLen returns the length of the reg-name or IPv4 address that s starts with.
+func nameLen(s string) int {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case classes[c]&hostByte != 0:
+		case c == '%' && i+2 < len(s) && classes[s[i+1]]&classes[s[i+2]]&hexByte != 0:
+			i += 2
+		default:
+			return i
+		}
+	}
+	return len(s)
+}
+
+// literalLen returns the length of the IP literal that s starts with, 0 if it
+// is none. Of an IPv6 address only the alphabet is checked: which addresses
+// there are is not syntax. Zones and future versions are refused.
+func literalLen(s string) int {
+	end := strings.IndexByte(s, ']')
+	if end < 3 || strings.Count(s[:end], ":") < 2 {
+		return 0
+	}
+	for i := 1; i < end; i++ {
+		if c := s[i]; classes[c]&hexByte == 0 && c != ':' && c != '.' {
+			return 0
+		}
+	}
+	return end + 1
+}
+
+// isPort reports whether s is a port number, or empty, which RFC 3986 3.2.3
+// allows.
+func isPort(s string) bool {
+	n := 0
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+		if n = n*10 + int(s[i]-'0'); n > 65535 {
+			return false
+		}
+	}
+	return true
+}

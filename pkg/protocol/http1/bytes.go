@@ -1,0 +1,133 @@
+package http1
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unsafe"
+)
+
+// Classes of bytes.
+const (
+	tokenByte  = 1 << iota // tchar (RFC 9110 5.6.2)
+	valueByte              // VCHAR, obs-text, SP, HTAB (RFC 9110 5.5)
+	targetByte             // visible ASCII but "#" (RFC 9112 3.2)
+	hostByte               // unreserved, sub-delims (RFC 3986 3.2.2)
+	hexByte                // HEXDIG
+)
+
+//nolint:gochecknoglobals // a constant table
+var classes = makeClasses()
+
+func makeClasses() (t [256]uint8) {
+	set := func(class uint8, bytes string) {
+		for _, c := range []byte(bytes) {
+			t[c] |= class
+		}
+	}
+	for c := range 256 {
+		letterOrDigit := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
+		if letterOrDigit {
+			t[c] |= tokenByte | hostByte
+		}
+		if c >= 0x20 && c != 0x7f || c == '\t' {
+			t[c] |= valueByte
+		}
+		if 0x21 <= c && c <= 0x7e && c != '#' {
+			t[c] |= targetByte
+		}
+	}
+	set(tokenByte, "!#$%&'*+-.^_`|~")
+	set(hostByte, "-._~!$&'()*+,;=")
+	set(hexByte, "0123456789abcdefABCDEF")
+	return t
+}
+
+// view returns b's bytes as a string that shares them: it is valid, and
+// constant, only as long as the bytes are neither changed nor reused. This and
+// bytesOf are the package's only unsafe code; a head costs no allocation for it.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// bytesOf returns s as bytes, to be read only.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
+// Eight bytes at a time: every byte of a word is compared at once. A set high
+// bit of the result marks a byte that is meant; bytes above the lowest mark may
+// be marked by mistake (a borrow), the lowest never is.
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// below marks the bytes of w that are less than n, which is at most 128.
+func below(w, n uint64) uint64 { return (w - n*ones) &^ w & highs }
+
+// equal marks the bytes of w that are c, which is less than 128.
+func equal(w, c uint64) uint64 { return below(w^c*ones, 1) }
+
+// valueLen returns how many bytes at the start of b can be in a field value:
+// all but controls, HTAB excepted (RFC 9110 5.5).
+func valueLen(b []byte) int {
+	i := 0
+	for len(b)-i >= 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		mark := below(w, 0x20) | equal(w, 0x7f)
+		if mark == 0 {
+			i += 8
+			continue
+		}
+		i += bits.TrailingZeros64(mark) / 8
+		if b[i] != '\t' {
+			return i
+		}
+		i++
+	}
+	for i < len(b) && classes[b[i]]&valueByte != 0 {
+		i++
+	}
+	return i
+}
+
+// targetLen returns how many bytes at the start of b can be in a request
+// target: visible ASCII but "#", which would start a fragment.
+func targetLen(b []byte) int {
+	i := 0
+	for len(b)-i >= 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		mark := below(w, 0x21) | equal(w, 0x7f) | equal(w, '#') | w&highs
+		if mark != 0 {
+			return i + bits.TrailingZeros64(mark)/8
+		}
+		i += 8
+	}
+	for i < len(b) && classes[b[i]]&targetByte != 0 {
+		i++
+	}
+	return i
+}
+
+// tokenLen returns how many bytes at the start of b can be in a token.
+func tokenLen(b []byte) int {
+	i := 0
+	for i < len(b) && classes[b[i]]&tokenByte != 0 {
+		i++
+	}
+	return i
+}
+
+// isToken reports whether s is a token (RFC 9110 5.6.2).
+func isToken(s string) bool { return s != "" && tokenLen(bytesOf(s)) == len(s) }
+
+// trim returns s without optional whitespace around it (RFC 9110 5.6.3).
+func trim(s string) string {
+	for s != "" && isBlank(s[0]) {
+		s = s[1:]
+	}
+	for s != "" && isBlank(s[len(s)-1]) {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

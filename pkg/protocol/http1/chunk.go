@@ -1,0 +1,301 @@
+package http1
+
+import (
+	"math"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// chunkState is where in the coding the next byte belongs (RFC 9112 7.1):
+//
+//	   .--------------------------------------------------.
+//	   v                                                  |
+//	 size --> blank --> name --> extension                |
+//	   |                               |                  |
+//	   +---------------<---------------'                  |
+//	   v  CR                                              |
+//	sizeLF --> data --> dataCR --> dataLF ----------------'
+//	   |
+//	   '--> trailer --> end
+type chunkState uint8
+
+const (
+	chunkSize      chunkState = iota
+	chunkBlank                // behind the size, before ";"
+	chunkName                 // behind ";", before the extension's name
+	chunkExtension            // in an extension
+	chunkSizeLF
+	chunkData
+	chunkDataCR
+	chunkDataLF
+	chunkTrailer
+	chunkEnd
+)
+
+// maxSizeDigits bounds a chunk size with its leading zeros.
+const maxSizeDigits = 16
+
+// ChunkReader decodes the chunked coding piece by piece. The zero value is
+// ready, for a request.
+type ChunkReader struct {
+	// Reason is of the Faults that Next returns: UpstreamMalformed for a
+	// response's content. The zero value, None, is for a request's:
+	// MalformedRequest, or HeaderTooLarge when a limit is passed.
+	Reason protocol.Reason
+
+	state  chunkState
+	digits int   // of the size, read so far
+	left   int64 // bytes of the chunk to come
+	excess int64 // bytes by which extensions outweigh content
+	read   int   // bytes consumed, for errors
+}
+
+// Reset makes c ready for the next content. It keeps Reason.
+func (c *ChunkReader) Reset() { *c = ChunkReader{Reason: c.Reason} }
+
+// Next consumes n bytes from the start of b, which goes on where the call before
+// stopped consuming. data is a view of b: the content among them, perhaps none.
+// Call it until n is 0, then again with more bytes.
+//
+// done: the last chunk and the trailer section were consumed; data is empty then.
+// A trailer section is consumed only as a whole, so b has to hold it all, which
+// lim.Head bounds; its fields are added to trailer, as views of b, unless that is
+// nil. Fields that must not be in a trailer section are dropped (RFC 9110 6.5.1).
+//
+// Chunk extensions are skipped. They may outweigh content by lim.Head bytes.
+// Errors are Faults; the connection cannot be used on.
+func (c *ChunkReader) Next(b []byte, lim Limits, trailer *protocol.Header) (n int, data []byte, done bool, err error) {
+	n, data, v := c.next(b, lim, trailer)
+	c.read += n
+	if v == nil {
+		return n, data, c.state == chunkEnd, nil
+	}
+	if c.Reason != protocol.None {
+		return n, nil, false, protocol.Faultf(c.Reason, "chunked content, at byte %d: %s", v.offset, v.rule)
+	}
+	return n, nil, false, protocol.Faultf(v.reason, "chunked content, at byte %d: %s", v.offset, v.rule)
+}
+
+func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n int, data []byte, v *violation) {
+	for n < len(b) {
+		switch c.state {
+		case chunkData:
+			size := int(min(c.left, int64(len(b)-n)))
+			data = b[n : n+size]
+			return n + size + c.took(b[n+size:], size), data, nil
+		case chunkTrailer:
+			size, v := c.trailers(b[n:], lim, trailer)
+			return n + size, nil, v
+		case chunkEnd:
+			return n, nil, nil
+		default:
+			if rule := c.step(b[n]); rule != "" {
+				return n, nil, malformed(c.read+n, rule)
+			}
+			if lim.Head > 0 && c.excess > int64(lim.Head) {
+				return n, nil, &violation{protocol.HeaderTooLarge, c.read + n, "chunk extensions exceed their limit (RFC 9112 7.1.1)"}
+			}
+			n++
+		}
+	}
+	return n, nil, nil
+}
+
+// took accounts for size bytes of content. It returns 2 if the CRLF that ends
+// the chunk stands at the start of rest, and was read with it, else 0.
+func (c *ChunkReader) took(rest []byte, size int) int {
+	c.left -= int64(size)
+	c.excess = max(0, c.excess-int64(size))
+	if c.left > 0 {
+		return 0
+	}
+	if len(rest) >= 2 && rest[0] == '\r' && rest[1] == '\n' {
+		c.state = chunkSize
+		return 2
+	}
+	c.state = chunkDataCR
+	return 0
+}
+
+// step consumes one byte that is not content. It returns the rule that the byte
+// breaks, "" if it breaks none.
+func (c *ChunkReader) step(b byte) (broken string) {
+	switch c.state {
+	case chunkSize:
+		return c.stepSize(b)
+	case chunkBlank:
+		c.excess++
+		if b == ';' {
+			c.state = chunkName
+			return ""
+		}
+		if !isBlank(b) {
+			return "whitespace behind the chunk size (RFC 9112 7.1)"
+		}
+	case chunkName:
+		c.excess++
+		if isBlank(b) { // RFC 9112 7.1.1 has us read it
+			return ""
+		}
+		if classes[b]&tokenByte == 0 {
+			return "chunk extension without a name (RFC 9112 7.1.1)"
+		}
+		c.state = chunkExtension
+	case chunkExtension:
+		c.excess++
+		if b == '\r' {
+			c.state = chunkSizeLF
+			return ""
+		}
+		if classes[b]&valueByte == 0 {
+			return "bare LF or control character in a chunk extension (RFC 9112 7.1.1)"
+		}
+	case chunkSizeLF:
+		if b != '\n' {
+			return "bare CR (RFC 9112 7.1)"
+		}
+		c.digits = 0
+		c.state = chunkData
+		if c.left == 0 {
+			c.state = chunkTrailer
+		}
+	case chunkDataCR:
+		if b != '\r' {
+			return "chunk is longer than its size, or ends without CRLF (RFC 9112 7.1)"
+		}
+		c.state = chunkDataLF
+	case chunkDataLF:
+		if b != '\n' {
+			return "bare CR (RFC 9112 7.1)"
+		}
+		c.state = chunkSize
+	}
+	return ""
+}
+
+// stepSize is step within a chunk's size.
+func (c *ChunkReader) stepSize(b byte) (broken string) {
+	switch {
+	case classes[b]&hexByte != 0:
+		if c.digits == maxSizeDigits || c.left > math.MaxInt64>>4 {
+			return "chunk size overflows (RFC 9112 7.1)"
+		}
+		c.digits++
+		c.left = c.left<<4 | int64(hexValue(b))
+	case c.digits == 0:
+		return "chunk size is not a hexadecimal number (RFC 9112 7.1)"
+	case b == '\r':
+		c.state = chunkSizeLF
+	case b == ';':
+		c.state = chunkName
+	case isBlank(b):
+		c.state = chunkBlank
+	case b == '\n':
+		return "bare LF (RFC 9112 7.1)"
+	default:
+		return "chunk size is not a hexadecimal number (RFC 9112 7.1)"
+	}
+	return ""
+}
+
+// hexValue returns the value of a hexadecimal digit.
+func hexValue(c byte) byte {
+	if isDigit(c) {
+		return c - '0'
+	}
+	return c | 0x20 - 'a' + 10
+}
+
+// trailers consumes the trailer section at the start of b, if all of it is there
+// (RFC 9112 7.1.2).
+func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (int, *violation) {
+	window, cut := clip(b, 0, lim.Head, lim.Head)
+	end := 0
+	for count := 0; ; count++ {
+		l, v := fieldLine(window, end)
+		switch {
+		case v != nil:
+			v.offset += c.read
+			return 0, v
+		case l.next == 0 && cut, lim.Fields > 0 && l.name != "" && count == lim.Fields:
+			return 0, &violation{protocol.HeaderTooLarge, c.read + end, "trailer section exceeds its limit"}
+		case l.next == 0:
+			return 0, nil
+		}
+		end = l.next
+		if l.name == "" {
+			break
+		}
+	}
+	c.state = chunkEnd
+	if trailer == nil {
+		return end, nil
+	}
+	for i := 0; ; {
+		l, _ := fieldLine(b, i) // was read above
+		if l.name == "" {
+			return end, nil
+		}
+		if allowedInTrailer(l.name) {
+			trailer.Add(l.name, l.value)
+		}
+		i = l.next
+	}
+}
+
+// allowedInTrailer reports whether a field may follow the content: not if it
+// frames or routes the message, authenticates, controls the response or says
+// what the content is (RFC 9110 6.5.1), all of which was decided before it came.
+func allowedInTrailer(name string) bool {
+	if kindOf(name) != ordinary {
+		return false
+	}
+	const forwarded = "X-Forwarded-"
+	if len(name) > len(forwarded) && protocol.EqualFold(name[:len(forwarded)], forwarded) {
+		return false
+	}
+	for known := range strings.FieldsSeq(notInTrailer) {
+		if protocol.EqualFold(name, known) {
+			return false
+		}
+	}
+	return true
+}
+
+const notInTrailer = `
+Authorization Proxy-Authorization WWW-Authenticate Proxy-Authenticate
+Authentication-Info Proxy-Authentication-Info Cookie Set-Cookie
+Content-Encoding Content-Type Content-Range Content-Language Content-Location
+Cache-Control Pragma Age Expires Vary Warning Location Retry-After
+Max-Forwards Range If-Match If-None-Match If-Modified-Since
+If-Unmodified-Since If-Range Via Forwarded X-Real-IP`
+
+// AppendChunkHead appends the line before size bytes of content, which is not
+// zero; CRLF follows the content.
+func AppendChunkHead(dst []byte, size int) []byte {
+	const digits = "0123456789abcdef"
+	shift := 0
+	for size>>shift > 0xf {
+		shift += 4
+	}
+	for ; shift >= 0; shift -= 4 {
+		dst = append(dst, digits[size>>shift&0xf])
+	}
+	return append(dst, '\r', '\n')
+}
+
+// AppendLastChunk appends the last chunk with a trailer section; trailer may be
+// nil. Fields that must not be in a trailer section are left out, as in Next;
+// else they are written as in AppendResponse.
+func AppendLastChunk(dst []byte, trailer *protocol.Header) []byte {
+	dst = append(dst, "0\r\n"...)
+	if trailer != nil {
+		for i := range trailer.Len() {
+			if f := trailer.At(i); allowedInTrailer(f.Name) {
+				dst = appendCleaned(dst, f)
+			}
+		}
+	}
+	return append(dst, '\r', '\n')
+}

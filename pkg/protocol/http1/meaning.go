@@ -1,0 +1,290 @@
+package http1
+
+import (
+	"math"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// said is a set of what a head's fields have said.
+type said uint16
+
+const (
+	saidHost said = 1 << iota
+	saidLength
+	saidCoding       // Transfer-Encoding
+	saidChunked      // chunked is among the codings
+	saidChunkedFinal // and it is the last
+	saidOtherCoding
+	saidClose     // Connection: close
+	saidKeepAlive // Connection: keep-alive
+	saidConnectionUpgrade
+	saidNominated // Connection names a field that could be end to end
+	saidUpgrade
+	saidUpgradeUnfit // Upgrade is to be ignored
+	saidContinue
+	saidTrailers
+)
+
+// meaning gathers what the fields that are not ordinary say.
+type meaning struct {
+	response bool
+	minor    int
+	status   int // of a response
+	said     said
+	length   int64 // valid with saidLength
+	host     string
+	upgrade  string
+}
+
+func (m *meaning) says(s said) bool { return m.said&s != 0 }
+
+// take notes a field of the given kind. keep: it belongs into the header all
+// the same. at is where its line starts.
+func (m *meaning) take(kind fieldKind, value string, at int) (keep bool, v *violation) {
+	switch kind {
+	case contentLengthField:
+		return false, m.takeLength(value, at)
+	case transferEncodingField:
+		return false, m.takeCodings(value, at)
+	case connectionField:
+		return false, m.takeConnection(value, at)
+	case upgradeField:
+		if m.response {
+			m.said |= saidUpgrade
+			return keepsUpgrade(m.status), nil
+		}
+		return false, m.takeUpgrade(value, at)
+	case droppedField:
+		return false, nil
+	}
+	if m.response { // Host and TE mean nothing there, and are no field's to forward
+		return kind != hostField && kind != teField, nil
+	}
+	switch kind {
+	case hostField:
+		return false, m.takeHost(value, at)
+	case expectField:
+		return false, m.takeExpect(value, at)
+	case teField:
+		if hasMember(value, "trailers") {
+			m.said |= saidTrailers
+		}
+		return false, nil
+	}
+	return true, nil
+}
+
+// keepsUpgrade reports whether a response with this status says something to
+// the caller by its Upgrade field: which protocol it is from now on (101), or
+// has to be (426). All else it says concerns the upstream's connection only.
+func keepsUpgrade(status int) bool { return status == 101 || status == 426 }
+
+// takeLength reads a Content-Length (RFC 9110 8.6). A second one is refused even
+// if it says the same: RFC 9112 6.3 allows either, and only a broken or hostile
+// peer sends two.
+func (m *meaning) takeLength(value string, at int) *violation {
+	if m.says(saidLength) {
+		return malformed(at, "more than one Content-Length (RFC 9112 6.3)")
+	}
+	m.said |= saidLength
+	if value == "" {
+		return malformed(at, "Content-Length is not a number (RFC 9110 8.6)")
+	}
+	var n int64
+	for i := range len(value) {
+		c := value[i]
+		if !isDigit(c) {
+			return malformed(at, "Content-Length is not a number (RFC 9110 8.6)")
+		}
+		digit := int64(c - '0')
+		if n > (math.MaxInt64-digit)/10 {
+			return malformed(at, "Content-Length overflows (RFC 9110 8.6)")
+		}
+		n = n*10 + digit
+	}
+	m.length = n
+	return nil
+}
+
+// takeCodings reads a Transfer-Encoding (RFC 9112 6.1). Several fields are one
+// list. Empty members are refused, which RFC 9110 5.6.1.2 would have ignored:
+// peers disagree on them.
+func (m *meaning) takeCodings(value string, at int) *violation {
+	m.said |= saidCoding
+	for more := true; more; {
+		var coding string
+		coding, value, more = strings.Cut(value, ",")
+		coding = trim(coding)
+		n := tokenLen(bytesOf(coding))
+		if n == 0 || n < len(coding) && coding[n] != ';' && !isBlank(coding[n]) {
+			return malformed(at, "Transfer-Encoding is not a list of codings (RFC 9112 6.1)")
+		}
+		if !protocol.EqualFold(coding, "chunked") {
+			m.said |= saidOtherCoding
+			m.said &^= saidChunkedFinal
+			continue
+		}
+		if m.says(saidChunked) {
+			return malformed(at, "chunked is applied twice (RFC 9112 6.1)")
+		}
+		m.said |= saidChunked | saidChunkedFinal
+	}
+	return nil
+}
+
+// takeConnection reads a Connection field (RFC 9110 7.6.1).
+func (m *meaning) takeConnection(value string, at int) *violation {
+	for more := true; more; {
+		var option string
+		option, value, more = strings.Cut(value, ",")
+		option = trim(option)
+		switch {
+		case option == "": // RFC 9110 5.6.1.2
+		case protocol.EqualFold(option, "close"):
+			m.said |= saidClose
+		case protocol.EqualFold(option, "keep-alive"):
+			m.said |= saidKeepAlive
+		case protocol.EqualFold(option, "upgrade"):
+			m.said |= saidConnectionUpgrade
+		case !isToken(option):
+			return malformed(at, "connection option is not a token (RFC 9110 7.6.1)")
+		case nominates(option):
+			m.said |= saidNominated
+		}
+	}
+	return nil
+}
+
+// nominates reports whether a connection option names a field that would
+// otherwise be forwarded. Framing and routing fields never are: naming them
+// changes nothing of what they say.
+func nominates(option string) bool {
+	switch kindOf(option) {
+	case ordinary, dateField, serverField:
+		return true
+	}
+	return false
+}
+
+// maxNominated bounds the work that one head can ask for.
+const maxNominated = 32
+
+// dropNominated removes the fields that the Connection fields of head name. It
+// reads the head a second time, which hardly ever is necessary.
+func dropNominated(head []byte, h *protocol.Header) *violation {
+	count := 0
+	start := strings.IndexByte(view(head[2:]), '\n') + 3 // behind the first line, and a CRLF before it
+	for i := start; ; {
+		l, _ := fieldLine(head, i) // was read before without a violation
+		if l.name == "" {
+			return nil
+		}
+		if kindOf(l.name) == connectionField {
+			for option := range strings.SplitSeq(l.value, ",") {
+				option = trim(option)
+				if option == "" || !nominates(option) {
+					continue
+				}
+				if count++; count > maxNominated {
+					return malformed(i, "too many connection options (RFC 9110 7.6.1)")
+				}
+				h.Del(option)
+			}
+		}
+		i = l.next
+	}
+}
+
+// takeUpgrade reads a request's Upgrade (RFC 9110 7.8). Protocols that carry
+// HTTP requests are not upgraded to: the requests would pass by routing and
+// filters.
+func (m *meaning) takeUpgrade(value string, at int) *violation {
+	if m.says(saidUpgrade) {
+		m.said |= saidUpgradeUnfit
+	}
+	m.said |= saidUpgrade
+	for more, rest := true, value; more; {
+		var member string
+		member, rest, more = strings.Cut(rest, ",")
+		name, version, versioned := strings.Cut(trim(member), "/")
+		if !isToken(name) || versioned && !isToken(version) {
+			return malformed(at, "Upgrade is not a list of protocols (RFC 9110 7.8)")
+		}
+		for _, carrier := range [...]string{"h2c", "h2", "HTTP", "TLS"} {
+			if protocol.EqualFold(name, carrier) {
+				m.said |= saidUpgradeUnfit
+			}
+		}
+	}
+	m.upgrade = value
+	return nil
+}
+
+// takeHost reads a request's Host (RFC 9112 3.2).
+func (m *meaning) takeHost(value string, at int) *violation {
+	if m.says(saidHost) {
+		return malformed(at, "more than one Host (RFC 9112 3.2)")
+	}
+	m.said |= saidHost
+	if value == "" && m.minor == 0 {
+		return nil // as good as none
+	}
+	if !isAuthority(value) {
+		return malformed(at, "Host is not a host with an optional port (RFC 9112 3.2)")
+	}
+	m.host = value
+	return nil
+}
+
+// takeExpect reads a request's Expect (RFC 9110 10.1.1); HTTP/1.0 knows none.
+func (m *meaning) takeExpect(value string, at int) *violation {
+	if m.minor == 0 {
+		return nil
+	}
+	for member := range strings.SplitSeq(value, ",") {
+		switch member = trim(member); {
+		case protocol.EqualFold(member, "100-continue"):
+			m.said |= saidContinue
+		case member != "":
+			return &violation{protocol.ExpectationFailed, at, "expectation other than 100-continue (RFC 9110 10.1.1)"}
+		}
+	}
+	return nil
+}
+
+// chunked reports whether the content is chunked, or why its end cannot be told
+// (RFC 9112 6.1, 6.3).
+func (m *meaning) chunked() (bool, *violation) {
+	switch {
+	case !m.says(saidCoding):
+		return false, nil
+	case m.says(saidLength):
+		return false, malformed(0, "both Transfer-Encoding and Content-Length (RFC 9112 6.3)")
+	case m.minor == 0:
+		return false, malformed(0, "Transfer-Encoding in HTTP/1.0 (RFC 9112 6.1)")
+	case !m.says(saidChunkedFinal):
+		return false, malformed(0, "chunked is not the final transfer coding (RFC 9112 6.3)")
+	case m.says(saidOtherCoding):
+		return false, &violation{protocol.NotImplemented, 0, "transfer coding other than chunked (RFC 9112 6.1)"}
+	}
+	return true, nil
+}
+
+// persists reports whether the sender keeps the connection (RFC 9112 9.3).
+func (m *meaning) persists() bool {
+	return !m.says(saidClose) && (m.minor == 1 || m.says(saidKeepAlive))
+}
+
+// hasMember reports whether a comma-separated list has the member name, whose
+// parameters do not matter.
+func hasMember(list, name string) bool {
+	for member := range strings.SplitSeq(list, ",") {
+		member, _, _ = strings.Cut(member, ";")
+		if protocol.EqualFold(trim(member), name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,305 @@
+package http1
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// ParseRequest reads one request head from the start of b (RFC 9112 2, 3). It
+// returns the size of the head with its empty line, and with a CRLF before the
+// request line if there is one (RFC 9112 2.2; a second one is refused).
+//
+// 0 and a nil error: the head is incomplete; call again with more bytes behind
+// the same ones. Each call starts from the beginning: see Scanner for heads that
+// come in many pieces. Limits apply to what is there, whole or not.
+//
+// Strings in req are views of b. It sets Method, Scheme, Authority, Path, Header,
+// ContentLength, Upgrade and ExpectContinue, and nothing else; unless n > 0 they
+// and f mean nothing.
+//
+//   - Scheme is that of an absolute-form target in lower case, else "": the
+//     connection's.
+//   - Authority is the target's if it has one, else Host; "" only for HTTP/1.0.
+//   - Path is an absolute-form's path and query ("/" for an empty path; "*" for
+//     OPTIONS without path and query, RFC 9112 3.2.4), else the target as it is.
+//   - Upgrade is set if Connection says so too, the request has no content, is
+//     HTTP/1.1 and not a CONNECT, and the protocol is none that carries HTTP (h2c).
+//   - ExpectContinue is set if there is content to wait for.
+//   - Header lacks Host, the framing and connection fields, Expect, and every
+//     field that Connection names; naming Host or a framing field changes nothing.
+//
+// Errors are Faults: MalformedRequest, TargetTooLong, HeaderTooLarge,
+// NotImplemented, VersionNotSupported or ExpectationFailed. Their texts name the
+// rule and the offset and quote nothing of b. The connection cannot be used on.
+func ParseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (n int, err error) {
+	n, v := parseRequest(b, lim, req, f)
+	if v != nil {
+		return 0, v.requestFault()
+	}
+	return n, nil
+}
+
+func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int, *violation) {
+	start, v := skipEmptyLine(b)
+	if v != nil {
+		return 0, v
+	}
+	window, cut := clip(b, start, lim.Line+2, lim.Line)
+	l, v := readRequestLine(window, start)
+	if v != nil {
+		return 0, v
+	}
+	if l.next == 0 {
+		if cut {
+			return 0, longLine(window, start)
+		}
+		return 0, headLimit(b, lim)
+	}
+	window, cut = clip(b, 0, lim.Head, lim.Head)
+	req.Header.Reset()
+	m := meaning{minor: l.minor}
+	n := 0
+	if l.next <= len(window) {
+		if n, v = readFields(window, l.next, lim.Fields, &req.Header, &m); v != nil {
+			return 0, v
+		}
+	}
+	if n == 0 {
+		if cut {
+			return 0, tooLarge(len(window))
+		}
+		return 0, nil
+	}
+	req.Method = l.method
+	if v := readTarget(req, &m, &l); v != nil {
+		return 0, v
+	}
+	if v := frameRequest(req, &m, f); v != nil {
+		return 0, v
+	}
+	if m.says(saidNominated) {
+		if v := dropNominated(b[:n], &req.Header); v != nil {
+			return 0, v
+		}
+	}
+	return n, nil
+}
+
+// skipEmptyLine returns where the request line starts: behind one CRLF at most,
+// which some clients send after the request before (RFC 9112 2.2).
+func skipEmptyLine(b []byte) (int, *violation) {
+	switch {
+	case len(b) == 0 || b[0] != '\r' && b[0] != '\n':
+		return 0, nil
+	case b[0] == '\n':
+		return 0, malformed(0, "bare LF (RFC 9112 2.2)")
+	case len(b) == 1:
+		return 1, nil
+	case b[1] != '\n':
+		return 0, malformed(0, "bare CR (RFC 9112 2.2)")
+	}
+	return 2, nil
+}
+
+// clip returns b up to size bytes behind start, and whether that is less than
+// it could be. There is no bound if limit is not positive.
+func clip(b []byte, start, size, limit int) (window []byte, cut bool) {
+	if limit <= 0 || len(b)-start < size {
+		return b, false
+	}
+	return b[:start+size], true
+}
+
+func headLimit(b []byte, lim Limits) *violation {
+	if lim.Head > 0 && len(b) >= lim.Head {
+		return tooLarge(lim.Head)
+	}
+	return nil
+}
+
+func tooLarge(at int) *violation {
+	return &violation{protocol.HeaderTooLarge, at, "head exceeds its limit"}
+}
+
+// longLine says what is too long of a request line (RFC 9112 3).
+func longLine(window []byte, start int) *violation {
+	if bytes.IndexByte(window[start:], ' ') < 0 {
+		return &violation{protocol.NotImplemented, start, "method longer than any (RFC 9112 3)"}
+	}
+	return &violation{protocol.TargetTooLong, len(window), "request line exceeds its limit"}
+}
+
+// requestLine is what the first line says.
+type requestLine struct {
+	method, target string
+	targetAt       int
+	minor          int
+	next           int // where the fields start; 0: the line is incomplete
+}
+
+// readRequestLine reads the line that starts at b[i] (RFC 9112 3): exactly one
+// space between its parts and none around them.
+func readRequestLine(b []byte, i int) (l requestLine, v *violation) {
+	space := i + tokenLen(b[i:])
+	if space == len(b) {
+		return l, nil
+	}
+	if b[space] != ' ' || space == i {
+		return l, malformed(space, "method is not a token followed by one space (RFC 9112 3.1)")
+	}
+	target := space + 1
+	end := target + targetLen(b[target:])
+	if end == len(b) {
+		return l, nil
+	}
+	if b[end] != ' ' || end == target {
+		return l, badTarget(b, target, end)
+	}
+	minor, next, v := readVersion(b, end+1)
+	if v != nil || next == 0 {
+		return l, v
+	}
+	if next, v = lineEnd(b, next); v != nil || next == 0 {
+		return l, v
+	}
+	return requestLine{view(b[i:space]), view(b[target:end]), target, minor, next}, nil
+}
+
+func badTarget(b []byte, start, i int) *violation {
+	switch c := b[i]; {
+	case c == '\n':
+		return malformed(i, "bare LF (RFC 9112 2.2)")
+	case c == '\r':
+		return malformed(i, "request line without a version (RFC 9112 3)")
+	case i == start:
+		return malformed(i, "empty request target, or more than one space before it (RFC 9112 3)")
+	case c == '#':
+		return malformed(i, "fragment in the request target (RFC 9112 3.2)")
+	default:
+		return malformed(i, "request target is not visible ASCII (RFC 9112 3.2)")
+	}
+}
+
+const versionLen = len("HTTP/1.1")
+
+// readVersion reads HTTP-version at b[i] (RFC 9112 2.3). next is where it ends,
+// 0 if it is incomplete. There is no HTTP/1.2, so it is refused like a major
+// version that we do not speak.
+func readVersion(b []byte, i int) (minor, next int, v *violation) {
+	if len(b)-i >= versionLen && string(b[i:i+versionLen-1]) == "HTTP/1." && b[i+versionLen-1]-'0' <= 1 {
+		return int(b[i+versionLen-1] - '0'), i + versionLen, nil
+	}
+	const pattern = "HTTP/0.0" // 0 for any digit
+	for k := range len(pattern) {
+		if i+k >= len(b) {
+			return 0, 0, nil
+		}
+		if c := b[i+k]; c != pattern[k] && (pattern[k] != '0' || !isDigit(c)) {
+			return 0, 0, malformed(i+k, "not an HTTP version (RFC 9112 2.3)")
+		}
+	}
+	return 0, 0, &violation{protocol.VersionNotSupported, i, "HTTP version other than 1.0 and 1.1 (RFC 9110 15.6.6)"}
+}
+
+// lineEnd reads CRLF at b[i]. next is where the line after it starts, 0 if it is
+// incomplete.
+func lineEnd(b []byte, i int) (next int, v *violation) {
+	switch {
+	case i < len(b) && b[i] == '\n':
+		return 0, malformed(i, "bare LF (RFC 9112 2.2)")
+	case i < len(b) && b[i] != '\r':
+		return 0, malformed(i, "bytes between the version and the end of the line (RFC 9112 3)")
+	case i+1 >= len(b):
+		return 0, nil
+	case b[i+1] != '\n':
+		return 0, malformed(i, "bare CR (RFC 9112 2.2)")
+	}
+	return i + 2, nil
+}
+
+// readTarget sets what the request target and Host say of whom the request is
+// for (RFC 9112 3.2, 3.3).
+func readTarget(req *protocol.Request, m *meaning, l *requestLine) *violation {
+	if m.minor == 1 && !m.says(saidHost) {
+		return malformed(0, "no Host (RFC 9112 3.2)")
+	}
+	target := l.target
+	req.Scheme, req.Authority, req.Path = "", m.host, target
+	switch {
+	case l.method == "CONNECT":
+		if !isTunnelTarget(target) {
+			return malformed(l.targetAt, "target of CONNECT is not a host with a port (RFC 9112 3.2.3)")
+		}
+		req.Authority, req.Path = target, ""
+	case target[0] == '/':
+	case target == "*":
+		if l.method != "OPTIONS" {
+			return malformed(l.targetAt, "target * of a method other than OPTIONS (RFC 9112 3.2.4)")
+		}
+	default:
+		return readAbsolute(req, l)
+	}
+	return nil
+}
+
+// readAbsolute reads a target in absolute-form (RFC 9112 3.2.2).
+func readAbsolute(req *protocol.Request, l *requestLine) *violation {
+	scheme, rest, ok := strings.Cut(l.target, "://")
+	switch {
+	case ok && protocol.EqualFold(scheme, "http"):
+		req.Scheme = "http"
+	case ok && protocol.EqualFold(scheme, "https"):
+		req.Scheme = "https"
+	default:
+		return malformed(l.targetAt, "request target of no known form (RFC 9112 3.2)")
+	}
+	end := strings.IndexAny(rest, "/?")
+	if end < 0 {
+		end = len(rest)
+	}
+	if !isAuthority(rest[:end]) {
+		return malformed(l.targetAt, "authority of the target is not a host with an optional port (RFC 9110 4.2)")
+	}
+	req.Authority, req.Path = rest[:end], rest[end:]
+	switch {
+	case req.Path == "" && l.method == "OPTIONS":
+		req.Path = "*"
+	case req.Path == "":
+		req.Path = "/"
+	case req.Path[0] == '?':
+		req.Path = "/" + req.Path // the one allocation, hardly ever needed
+	}
+	return nil
+}
+
+// frameRequest tells where the content ends and what becomes of the connection
+// (RFC 9112 6.3, 9.3).
+func frameRequest(req *protocol.Request, m *meaning, f *Framing) *violation {
+	*f = Framing{KeepAlive: m.persists(), Minor: m.minor, Trailers: m.minor == 1 && m.says(saidTrailers)}
+	chunked, v := m.chunked()
+	if v != nil {
+		return v
+	}
+	req.ContentLength = -1
+	switch {
+	case chunked:
+		f.Body = Chunked
+	case m.says(saidLength):
+		req.ContentLength = m.length
+		if m.length > 0 {
+			f.Body, f.Length = Length, m.length
+		}
+	}
+	if req.Method == "CONNECT" && f.Body != NoBody {
+		return malformed(0, "content of a CONNECT (RFC 9110 9.3.6)")
+	}
+	req.ExpectContinue = m.says(saidContinue) && f.Body != NoBody
+	req.Upgrade = ""
+	const asked = saidUpgrade | saidConnectionUpgrade
+	if m.said&(asked|saidUpgradeUnfit) == asked && m.minor == 1 && f.Body == NoBody && req.Method != "CONNECT" {
+		req.Upgrade = m.upgrade
+	}
+	return nil
+}

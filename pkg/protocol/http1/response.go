@@ -1,0 +1,164 @@
+package http1
+
+import "github.com/weft-proxy/weft/pkg/protocol"
+
+// ParseResponse reads one response head from the start of b (RFC 9112 2, 4).
+// method is that of the request it answers: HEAD and CONNECT change what the
+// response means. Sizes, views, incomplete heads and limits are as in
+// ParseRequest; Limits.Line bounds the status line.
+//
+// It sets Status, Header and ContentLength of resp, and nothing else. The reason
+// phrase is dropped. ContentLength is what the response declares, also where it
+// has no content (HEAD, 304); it is -1 for a tunnel.
+//
+// Header lacks the framing and connection fields and every field that Connection
+// names; only a 101 or 426 keeps its Upgrade, which tells the caller of the
+// protocol that is, or has to be, switched to. Whether the request asked for a
+// 101 is for the caller of ParseResponse to check.
+//
+// Content in a response to HEAD, a 1xx, 204 or 304 is none, whatever its fields
+// say (RFC 9112 6.3); where they claim content that must not be there the
+// connection does not persist. A response without a length lasts until the
+// connection closes.
+//
+// Errors are Faults of reason UpstreamMalformed; a status below 100 or above 599
+// is one (RFC 9110 15). The connection cannot be used on.
+func ParseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (n int, err error) {
+	n, v := parseResponse(b, lim, method, resp, f)
+	if v != nil {
+		return 0, v.responseFault()
+	}
+	return n, nil
+}
+
+func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (int, *violation) {
+	window, cut := clip(b, 0, lim.Line+2, lim.Line)
+	m := meaning{response: true}
+	start, v := readStatusLine(window, &m)
+	if v != nil {
+		return 0, v
+	}
+	if start == 0 {
+		if cut {
+			return 0, malformed(len(window), "status line exceeds its limit")
+		}
+		return 0, headLimit(b, lim)
+	}
+	window, cut = clip(b, 0, lim.Head, lim.Head)
+	resp.Header.Reset()
+	n := 0
+	if start <= len(window) {
+		if n, v = readFields(window, start, lim.Fields, &resp.Header, &m); v != nil {
+			return 0, v
+		}
+	}
+	if n == 0 {
+		if cut {
+			return 0, tooLarge(len(window))
+		}
+		return 0, nil
+	}
+	resp.Status = m.status
+	if v := frameResponse(resp, &m, method, f); v != nil {
+		return 0, v
+	}
+	if m.says(saidNominated) {
+		if v := dropNominated(b[:n], &resp.Header); v != nil {
+			return 0, v
+		}
+	}
+	return n, nil
+}
+
+// readStatusLine reads the first line of b (RFC 9112 4). next is where the
+// fields start, 0 if the line is incomplete. The space behind the status may be
+// missing together with the phrase, as some servers have it.
+func readStatusLine(b []byte, m *meaning) (next int, v *violation) {
+	minor, i, v := readVersion(b, 0)
+	if v != nil || i == 0 {
+		return 0, v
+	}
+	m.minor = minor
+	if i == len(b) {
+		return 0, nil
+	}
+	if b[i] != ' ' {
+		return 0, malformed(i, "version is not followed by one space (RFC 9112 4)")
+	}
+	i++
+	status := 0
+	for end := i + 3; i < end; i++ {
+		if i == len(b) {
+			return 0, nil
+		}
+		if !isDigit(b[i]) {
+			return 0, malformed(i, "status is not three digits (RFC 9112 4)")
+		}
+		status = status*10 + int(b[i]-'0')
+	}
+	if status < 100 || status > 599 {
+		return 0, malformed(i-3, "status is not from 100 to 599 (RFC 9110 15)")
+	}
+	m.status = status
+	if i < len(b) && b[i] == ' ' {
+		i += valueLen(b[i:])
+	}
+	if i < len(b) && b[i] != '\r' && b[i] != '\n' {
+		return 0, malformed(i, "status line is not version, status and phrase (RFC 9112 4)")
+	}
+	return lineEnd(b, i)
+}
+
+// frameResponse tells where the content ends and what becomes of the connection
+// (RFC 9112 6.3, 9.3).
+func frameResponse(resp *protocol.Response, m *meaning, method string, f *Framing) *violation {
+	*f = Framing{KeepAlive: m.persists(), Minor: m.minor}
+	resp.ContentLength = -1
+	status := m.status
+	if method == "CONNECT" && status/100 == 2 {
+		f.Upgrade = true // whatever else it says (RFC 9110 9.3.6)
+		return nil
+	}
+	chunked, v := m.chunked()
+	if v != nil {
+		return v
+	}
+	if m.says(saidLength) {
+		resp.ContentLength = m.length
+	}
+	switch {
+	case status/100 == 1:
+		return frameInterim(resp, m, f)
+	case status == 204:
+		if chunked || resp.ContentLength > 0 {
+			f.KeepAlive = false
+		}
+		resp.ContentLength = -1
+	case status == 304, method == "HEAD":
+	case chunked:
+		f.Body = Chunked
+	case resp.ContentLength > 0:
+		f.Body, f.Length = Length, resp.ContentLength
+	case resp.ContentLength < 0:
+		f.Body, f.KeepAlive = UntilClose, false
+	}
+	return nil
+}
+
+// frameInterim is frameResponse for 1xx, which has no content and no framing
+// fields (RFC 9110 8.6, RFC 9112 6.1).
+func frameInterim(resp *protocol.Response, m *meaning, f *Framing) *violation {
+	if m.says(saidCoding) || resp.ContentLength > 0 {
+		return malformed(0, "content announced by an interim response (RFC 9112 6.3)")
+	}
+	resp.ContentLength = -1
+	if m.status != 101 {
+		f.Interim = true
+		return nil
+	}
+	if !m.says(saidUpgrade) {
+		return malformed(0, "101 without Upgrade (RFC 9110 15.2.2)")
+	}
+	f.Upgrade = true
+	return nil
+}

@@ -1,0 +1,33 @@
+package http1
+
+// Scanner tells cheaply whether a head that was incomplete may be complete now,
+// or may have passed a limit. ParseRequest and ParseResponse start over with
+// each call; a peer that sends its head in pieces of one byte would make them
+// read all of it for each. A Scanner looks at every byte once. The zero value is
+// ready; each head needs one of its own.
+//
+// It is worth its cost only after a parse has returned 0.
+type Scanner struct {
+	seen int
+	feed int // where the last LF was, plus one; 0: there was none
+}
+
+// Ready reports whether parsing b, which starts with the bytes of the calls
+// before, can say more than that the head is incomplete.
+func (s *Scanner) Ready(b []byte, lim Limits) bool {
+	for ; s.seen < len(b); s.seen++ {
+		if b[s.seen] != '\n' {
+			continue
+		}
+		bare := s.seen == 0 || b[s.seen-1] != '\r'
+		empty := s.feed > 2 && s.seen == s.feed+1 // CRLF behind a line's CRLF, not behind one that leads
+		if bare || empty {
+			return true
+		}
+		s.feed = s.seen + 1
+	}
+	return lim.Head > 0 && len(b) >= lim.Head || lim.Line > 0 && s.feed <= 2 && len(b) >= lim.Line+2
+}
+
+// Reset makes s ready for the next head.
+func (s *Scanner) Reset() { *s = Scanner{} }
