@@ -1,0 +1,60 @@
+package metrics
+
+import (
+	"math/bits"
+	"time"
+)
+
+// bounds are the upper bounds of the duration buckets, both for what a sidecar
+// adds (fractions of a millisecond) and for what a caller gives up on. Each is
+// at least twice the one before: bucketOf relies on it.
+//
+//nolint:gochecknoglobals // a constant table
+var bounds = [...]time.Duration{
+	100 * time.Microsecond,
+	250 * time.Microsecond,
+	500 * time.Microsecond,
+	1 * time.Millisecond,
+	2500 * time.Microsecond,
+	5 * time.Millisecond,
+	10 * time.Millisecond,
+	25 * time.Millisecond,
+	50 * time.Millisecond,
+	100 * time.Millisecond,
+	250 * time.Millisecond,
+	500 * time.Millisecond,
+	1 * time.Second,
+	2500 * time.Millisecond,
+	10 * time.Second,
+	60 * time.Second,
+}
+
+// bucketCount counts the bucket beyond the last bound, too.
+const bucketCount = len(bounds) + 1
+
+// firstBucket is, by the number of bits in a duration of nanoseconds, the
+// bucket of the shortest such duration.
+//
+//nolint:gochecknoglobals // a constant table
+var firstBucket = func() (table [64]uint8) {
+	for width := 1; width < len(table); width++ {
+		shortest := time.Duration(1) << (width - 1)
+		for int(table[width]) < len(bounds) && bounds[table[width]] < shortest {
+			table[width]++
+		}
+	}
+	return table
+}()
+
+// bucketOf returns the bucket that d falls into: the first whose bound is not
+// less than d. d must not be negative.
+//
+// Durations of one bit width span less than a factor of two, so at most one
+// bound lies among them and one comparison decides.
+func bucketOf(d time.Duration) int {
+	i := int(firstBucket[bits.Len64(uint64(d))&63])
+	if i < len(bounds) && d > bounds[i] {
+		i++
+	}
+	return i
+}

@@ -1,0 +1,144 @@
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// families are the metrics that belong to no place: the process's own, and
+// those of filters.
+type families struct {
+	limit int // of the series of one family; immutable
+
+	mu     sync.Mutex
+	byName map[string]*family // guarded by mu
+}
+
+type family struct {
+	desc   *desc
+	series map[string]*series // by joined label values
+}
+
+// series is one combination of label values.
+type series struct {
+	values []string
+	read   func() float64
+	count  *Counter // behind read, if Registry.Counter made it
+}
+
+// Counter returns the counter of m with the label values given, in the order
+// of m.Labels; the same one for the same values. It stays until the process
+// ends, so values must come from a bounded set: not from requests. Beyond the
+// registry's MaxPlaces values share one series.
+func (r *Registry) Counter(m Metric, values ...string) *Counter {
+	if m.Kind != KindCounter {
+		panic(fmt.Sprintf("metrics: %s is a %s, not a counter", m.Name, m.Kind))
+	}
+	r.families.mu.Lock()
+	defer r.families.mu.Unlock()
+	s, found := r.families.find(m, values)
+	if !found {
+		s.count = new(Counter)
+		s.read = func() float64 { return float64(s.count.Value()) }
+	}
+	if s.count == nil {
+		panic(fmt.Sprintf("metrics: %s%q is read by a function", m.Name, values))
+	}
+	return s.count
+}
+
+// Func exports what read returns as the series of m with the label values
+// given, until remove is called. read is called from several goroutines at
+// once and must be quick. A second Func for the same values takes the
+// place of the first.
+func (r *Registry) Func(m Metric, read func() float64, values ...string) (remove func()) {
+	if m.Kind == KindHistogram {
+		panic(fmt.Sprintf("metrics: %s is a histogram, not a single value", m.Name))
+	}
+	f := &r.families
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, _ := f.find(m, values)
+	mine := &series{values: s.values, read: read}
+	key := joined(mine.values)
+	f.byName[m.Name].series[key] = mine
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if all := f.byName[m.Name].series; all[key] == mine {
+			delete(all, key)
+		}
+	}
+}
+
+// find returns the series of m with the values given, and whether it was there
+// before. Called under mu.
+func (f *families) find(m Metric, values []string) (s *series, found bool) {
+	if len(values) != len(m.Labels) {
+		panic(fmt.Sprintf("metrics: %s has the labels %q, got the values %q", m.Name, m.Labels, values))
+	}
+	if f.byName == nil {
+		f.byName = map[string]*family{}
+	}
+	fam := f.byName[m.Name]
+	if fam == nil {
+		fam = &family{desc: newDesc(m), series: map[string]*series{}}
+		f.byName[m.Name] = fam
+	}
+	if known := fam.desc.metric; known.Kind != m.Kind || !slices.Equal(known.Labels, m.Labels) {
+		panic(fmt.Sprintf("metrics: %s is known as %s%q, not as %s%q", m.Name, known.Kind, known.Labels, m.Kind, m.Labels))
+	}
+	clean := make([]string, len(values))
+	for i, value := range values {
+		clean[i] = label(value)
+	}
+	if s, found = fam.series[joined(clean)]; found {
+		return s, true
+	}
+	if len(fam.series) >= f.limit {
+		for i := range clean {
+			clean[i] = valueOther
+		}
+		if s, found = fam.series[joined(clean)]; found {
+			return s, true
+		}
+	}
+	s = &series{values: clean}
+	fam.series[joined(clean)] = s
+	return s, false
+}
+
+// joined makes one key of label values. They are UTF-8, in which the byte 0xFF
+// does not occur.
+func joined(values []string) string { return strings.Join(values, "\xff") }
+
+// familyCollector exports the families of a registry: prometheus.Collector.
+type familyCollector struct{ r *Registry }
+
+// Describe sends nothing: what filters will add is not known beforehand.
+func (c *familyCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends all series.
+func (c *familyCollector) Collect(to chan<- prometheus.Metric) {
+	type reading struct {
+		desc   *desc
+		series *series
+	}
+	f := &c.r.families
+	f.mu.Lock()
+	var all []reading
+	for _, fam := range f.byName {
+		for _, s := range fam.series {
+			all = append(all, reading{fam.desc, s})
+		}
+	}
+	f.mu.Unlock()
+	e := c.r.emitter(to)
+	for _, one := range all {
+		e.value(one.desc, one.series.read(), one.series.values...)
+	}
+}

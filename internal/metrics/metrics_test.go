@@ -1,0 +1,439 @@
+package metrics
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// exported returns the lines of a scrape that begin with prefix, sorted as
+// exported, without the prefix "weft_".
+func exported(t *testing.T, r *Registry, prefix string) []string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	r.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/", nil))
+	if answer.Code != 200 {
+		t.Fatalf("scrape: status %d: %s", answer.Code, answer.Body)
+	}
+	var lines []string
+	for line := range strings.Lines(answer.Body.String()) {
+		if line = strings.TrimPrefix(strings.TrimSpace(line), "weft_"); strings.HasPrefix(line, prefix) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func wantLines(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("exported\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func testRegistry() *Registry {
+	return New(Options{Protocols: []string{"Http1", "dubbo"}, Reasons: []string{"none", "no_route", "overflow"}})
+}
+
+func TestARequestIsCountedByProtocolClassAndReason(t *testing.T) {
+	r := testRegistry()
+	h, release := r.Host("shop", "10.0.0.1:80")
+	defer release()
+	h.Observe(Sample{Status: 200, Duration: 3 * time.Millisecond, BytesIn: 5, BytesOut: 1024})
+	h.Observe(Sample{Status: 204, Duration: time.Millisecond})
+	h.Observe(Sample{Status: 404, Reason: 1})
+	h.Observe(Sample{Status: 0, Reason: 2, Duration: -time.Second})
+	h.Observe(Sample{Status: 999, Protocol: 1, Duration: time.Hour, BytesIn: -1})
+
+	wantLines(t, exported(t, r, "host_requests_total"),
+		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",status_class="2xx"} 2`,
+		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",status_class="4xx"} 1`,
+		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",status_class="none"} 1`,
+		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="dubbo",status_class="none"} 1`)
+	wantLines(t, exported(t, r, "host_request_failures_total"),
+		`host_request_failures_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",reason="no_route"} 1`,
+		`host_request_failures_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",reason="overflow"} 1`)
+	wantLines(t, exported(t, r, `host_request_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="Http1"`),
+		`host_request_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="Http1"} 5`)
+	wantLines(t, exported(t, r, `host_response_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="Http1"`),
+		`host_response_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="Http1"} 1024`)
+	var figures []string
+	for _, line := range exported(t, r, "host_request_duration_seconds") {
+		if strings.Contains(line, "Http1") && !strings.HasSuffix(line, " 4") {
+			_, figure, _ := strings.Cut(line, `protocol="Http1"`)
+			figures = append(figures, figure)
+		}
+	}
+	wantLines(t, figures, `,le="0.0001"} 2`, `,le="0.00025"} 2`, `,le="0.0005"} 2`, `,le="0.001"} 3`, `,le="0.0025"} 3`, `} 0.004`)
+}
+
+func TestDurationsFallIntoTheFirstBucketThatHoldsThem(t *testing.T) {
+	slow := func(d time.Duration) int {
+		i, _ := slices.BinarySearch(bounds[:], d)
+		return i
+	}
+	for i := 1; i < len(bounds); i++ {
+		if bounds[i] < 2*bounds[i-1] {
+			t.Fatalf("bound %v is less than twice %v: bucketOf needs that", bounds[i], bounds[i-1])
+		}
+	}
+	durations := []time.Duration{0, 1, time.Hour, 1<<63 - 1}
+	for _, bound := range bounds {
+		durations = append(durations, bound-1, bound, bound+1)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 10000 {
+		durations = append(durations, time.Duration(random.Int64()>>random.IntN(63)))
+	}
+	for _, d := range durations {
+		if got, want := bucketOf(d), slow(d); got != want {
+			t.Errorf("bucketOf(%d) = %d, want %d", d, got, want)
+		}
+	}
+}
+
+func TestSeriesDisappearWithTheirPlace(t *testing.T) {
+	r := testRegistry()
+	counts := func() (n [4]int) {
+		for i, prefix := range []string{"listener_", "route_", "cluster_", "host_"} {
+			n[i] = len(exported(t, r, prefix))
+		}
+		return n
+	}
+	listener, releaseListener := r.Listener("in")
+	cluster, releaseCluster := r.Cluster("shop")
+	host, releaseHost := r.Host("shop", "10.0.0.1:80")
+	routes := r.Routes("table", 1, func(int) (string, string) { return "all", "all/0" })
+	s := Sample{Status: 200}
+	listener.Observe(s)
+	cluster.Observe(s)
+	host.Observe(s)
+	routes.Observe(0, s)
+	for i, n := range counts() {
+		if n == 0 {
+			t.Errorf("no series of place %d while it is configured", i)
+		}
+	}
+
+	releaseListener()
+	releaseCluster()
+	releaseHost()
+	routes.Release()
+	listener.Observe(s) // exchanges that were under way
+	routes.Observe(0, s)
+	if got := counts(); got != [4]int{} {
+		t.Errorf("series after release: %v, want none", got)
+	}
+	releaseHost() // once more does no harm to others
+	if _, again := r.Host("shop", "10.0.0.1:80"); again == nil {
+		t.Error("no account for the host after it came back")
+	}
+}
+
+func TestAPlaceThatTwoConfigurationsShareKeepsItsNumbers(t *testing.T) {
+	r := testRegistry()
+	names := func(all ...string) func(int) (string, string) {
+		return func(i int) (string, string) { return "vh", all[i] }
+	}
+	old := r.Routes("table", 3, names("a", "b", "gone"))
+	other := r.Routes("other", 1, names("a"))
+	for i := range 3 {
+		old.Observe(i, Sample{Status: 200})
+	}
+	fresh := r.Routes("table", 3, names("new", "b", "a"))
+	old.Release()
+	old.Observe(0, Sample{Status: 200}) // a late one counts still: the route exists
+	fresh.Observe(2, Sample{Status: 200})
+	other.Observe(0, Sample{Status: 500})
+
+	wantLines(t, exported(t, r, "route_requests_total"),
+		`route_requests_total{protocol="Http1",route="a",status_class="2xx",table="table",virtual_host="vh"} 3`,
+		`route_requests_total{protocol="Http1",route="a",status_class="5xx",table="other",virtual_host="vh"} 1`,
+		`route_requests_total{protocol="Http1",route="b",status_class="2xx",table="table",virtual_host="vh"} 1`)
+}
+
+func TestPlacesBeyondTheLimitShareOneSeries(t *testing.T) {
+	r := New(Options{MaxPlaces: 2})
+	var releases []func()
+	for i := range 5 {
+		h, release := r.Host("shop", fmt.Sprint("host", i))
+		h.Observe(Sample{Status: 200})
+		releases = append(releases, release)
+		r.Counter(Metric{"weft_test_total", "Test.", KindCounter, []string{"key"}}, fmt.Sprint(i)).Add(1)
+	}
+	wantLines(t, exported(t, r, "host_requests_total"),
+		`host_requests_total{cluster="_other",host="_other",protocol="none",status_class="2xx"} 3`,
+		`host_requests_total{cluster="shop",host="host0",protocol="none",status_class="2xx"} 1`,
+		`host_requests_total{cluster="shop",host="host1",protocol="none",status_class="2xx"} 1`)
+	wantLines(t, exported(t, r, "test_total"), `test_total{key="0"} 1`, `test_total{key="1"} 1`, `test_total{key="_other"} 3`)
+	for _, release := range releases {
+		release()
+	}
+	wantLines(t, exported(t, r, "host_"))
+}
+
+func TestConnectionsAreCounted(t *testing.T) {
+	r := testRegistry()
+	l, _ := r.Listener("in")
+	c, _ := r.Cluster("shop")
+	for range 3 {
+		l.Accepted()
+	}
+	l.Closed()
+	l.Refused()
+	l.AcceptError()
+	l.Active.Add(2)
+	l.Active.Add(-1)
+	c.Opened.Add(4)
+	c.Closed.Add(3)
+	c.ConnectFailures.Add(1)
+	c.Retries.Add(5)
+	c.Resent.Add(6)
+	c.Overflow[LimitRetries].Add(7)
+	c.HostDown.Add(2)
+	c.HostUp.Add(1)
+	c.Active.Add(8)
+	wantLines(t, exported(t, r, "listener_"),
+		`listener_accept_errors_total{listener="in"} 1`,
+		`listener_connections_accepted_total{listener="in"} 3`,
+		`listener_connections_active{listener="in"} 2`,
+		`listener_connections_closed_total{listener="in"} 1`,
+		`listener_connections_refused_total{listener="in"} 1`,
+		`listener_requests_active{listener="in"} 1`)
+	wantLines(t, exported(t, r, "cluster_"),
+		`cluster_connect_failures_total{cluster="shop"} 1`,
+		`cluster_connections_active{cluster="shop"} 1`,
+		`cluster_connections_closed_total{cluster="shop"} 3`,
+		`cluster_connections_opened_total{cluster="shop"} 4`,
+		`cluster_host_down_total{cluster="shop"} 2`,
+		`cluster_host_up_total{cluster="shop"} 1`,
+		`cluster_overflow_total{cluster="shop",limit="connections"} 0`,
+		`cluster_overflow_total{cluster="shop",limit="pending_requests"} 0`,
+		`cluster_overflow_total{cluster="shop",limit="requests"} 0`,
+		`cluster_overflow_total{cluster="shop",limit="retries"} 7`,
+		`cluster_requests_active{cluster="shop"} 8`,
+		`cluster_resent_total{cluster="shop"} 6`,
+		`cluster_retries_total{cluster="shop"} 5`)
+}
+
+func TestExclusions(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		exclusion Exclusion
+		left      map[string]bool // by beginning of a line
+	}{
+		{"nothing", Exclusion{}, map[string]bool{"host_requests_total": true, "listener_accept": true, "go_goroutines": true, "process_cpu": true}},
+		{"all", Exclusion{All: true}, map[string]bool{"host_requests_total": false, "listener_accept": false, "go_goroutines": false, "process_cpu": false}},
+		{"by label", Exclusion{Labels: []string{"host"}}, map[string]bool{"host_requests_total": false, "host_request_duration": false, "cluster_requests_total": true, "go_goroutines": true}},
+		{"by name", Exclusion{Names: []string{"weft_host_requests_total", "listener_accept_errors_total", "go_goroutines"}},
+			map[string]bool{"host_requests_total": false, "host_request_bytes": true, "listener_accept_errors": false, "listener_connections": true, "go_goroutines": false, "go_gc": true}},
+		{"a label of the runtime's", Exclusion{Labels: []string{"quantile"}}, map[string]bool{"go_goroutines": true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := testRegistry()
+			h, _ := r.Host("shop", "a")
+			h.Observe(Sample{Status: 200})
+			cluster, _ := r.Cluster("shop")
+			cluster.Observe(Sample{Status: 200})
+			r.Listener("in")
+			r.Exclude(c.exclusion)
+			for prefix, want := range c.left {
+				if got := len(exported(t, r, prefix)) > 0; got != want {
+					t.Errorf("%s exported: %v, want %v", prefix, got, want)
+				}
+			}
+			r.Exclude(Exclusion{})
+			if len(exported(t, r, "host_requests_total")) == 0 {
+				t.Error("not exported after the exclusion was lifted")
+			}
+		})
+	}
+}
+
+func TestCountersAndFunctionsWithoutAPlace(t *testing.T) {
+	r := New(Options{Version: "1.2", Revision: "abc"})
+	r.Counter(ConfigReloads, ResultApplied).Add(2)
+	r.Counter(ConfigReloads, ResultApplied).Add(1)
+	r.Counter(ConfigReloads, ResultRejected)
+	removeOld := r.Func(LogDropped, func() float64 { return 1 }, "a.log")
+	remove := r.Func(LogDropped, func() float64 { return 7 }, "a.log")
+	removeOld() // no longer its own
+	wantLines(t, exported(t, r, "config_reloads"), `config_reloads_total{result="applied"} 3`, `config_reloads_total{result="rejected"} 0`)
+	wantLines(t, exported(t, r, "access_log"), `access_log_dropped_total{log="a.log"} 7`)
+	wantLines(t, exported(t, r, "build_info"), fmt.Sprintf(`build_info{go_version=%q,revision="abc",version="1.2"} 1`, runtime.Version()))
+	remove()
+	wantLines(t, exported(t, r, "access_log"))
+}
+
+func TestMisuseOfADescriptionPanics(t *testing.T) {
+	counter := Metric{"weft_a_total", "A.", KindCounter, []string{"x"}}
+	for name, misuse := range map[string]func(*Registry){
+		"values missing":     func(r *Registry) { r.Counter(counter) },
+		"gauge as a counter": func(r *Registry) { r.Counter(Draining) },
+		"histogram":          func(r *Registry) { r.Func(Metric{"weft_a_seconds", "A.", KindHistogram, nil}, nil) },
+		"other labels": func(r *Registry) {
+			r.Counter(counter, "1")
+			r.Counter(Metric{"weft_a_total", "A.", KindCounter, []string{"y"}}, "1")
+		},
+		"function as a counter": func(r *Registry) {
+			r.Func(counter, func() float64 { return 0 }, "1")
+			r.Counter(counter, "1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if p := recover(); p == nil || !strings.HasPrefix(fmt.Sprint(p), "metrics: ") {
+					t.Errorf("panic value %v, want one of this package", p)
+				}
+			}()
+			misuse(New(Options{}))
+		})
+	}
+}
+
+func TestLabelsThatAreNotUTF8DoNotSpoilTheScrape(t *testing.T) {
+	r := testRegistry()
+	c, _ := r.Cluster("bad\xff\"name\n")
+	c.Observe(Sample{Status: 200})
+	wantLines(t, exported(t, r, "cluster_requests_total"),
+		`cluster_requests_total{cluster="bad`+"\uFFFD"+`\"name\n",protocol="Http1",status_class="2xx"} 1`)
+}
+
+func TestConcurrentUseLosesNothing(t *testing.T) {
+	r := testRegistry()
+	const workers, each = 8, 500
+	var wait sync.WaitGroup
+	for w := range workers {
+		wait.Go(func() {
+			for i := range each {
+				table := r.Routes("table", 2, func(i int) (string, string) { return "vh", fmt.Sprint(i) })
+				h, release := r.Host("shop", "kept")
+				table.Observe(i%2, Sample{Status: 200, Protocol: uint8(w % 2)})
+				h.Observe(Sample{Status: 200 + 100*(i%4), Protocol: uint8(w % 2), Reason: uint8(i % 3)})
+				release()
+				table.Release()
+			}
+		})
+	}
+	kept, release := r.Host("shop", "kept")
+	wait.Go(func() {
+		for range 20 {
+			if _, err := r.Gather(); err != nil {
+				t.Errorf("Gather: %v", err)
+			}
+		}
+	})
+	wait.Wait()
+	defer release()
+	kept.Observe(Sample{Status: 200})
+	// The host was held all the time unless a worker was first and done before:
+	// what it kept must add up in itself.
+	total, inHistogram := uint64(0), uint64(0)
+	for a := kept.first.Load(); a != nil; a = a.next.Load() {
+		for class := range a.rows {
+			if cells := a.rows[class].Load(); cells != nil {
+				for i := range cells {
+					total += cells[i].Load()
+				}
+			}
+		}
+	}
+	for _, line := range exported(t, r, "host_request_duration_seconds_count") {
+		var n uint64
+		if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &n); err != nil {
+			t.Fatal(err)
+		}
+		inHistogram += n
+	}
+	if total == 0 || total != inHistogram {
+		t.Errorf("counted %d, exported %d", total, inHistogram)
+	}
+	wantLines(t, exported(t, r, "route_requests_total"))
+}
+
+func TestObservingAllocatesNothing(t *testing.T) {
+	r := testRegistry()
+	h, _ := r.Host("shop", "a")
+	table := r.Routes("table", 10, func(i int) (string, string) { return "vh", fmt.Sprint(i) })
+	observe := func() {
+		s := Sample{Status: 200, Reason: 2, Duration: 123456, BytesIn: 1, BytesOut: 2}
+		h.Observe(s)
+		table.Observe(3, s)
+	}
+	observe()
+	if n := testing.AllocsPerRun(100, observe); n != 0 {
+		t.Errorf("%v allocations per request, want 0", n)
+	}
+}
+
+func TestIdleRoutesAreCheap(t *testing.T) {
+	r := testRegistry()
+	const n, limit = 50_000, 3 << 20
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	table := r.Routes("table", n, func(i int) (string, string) { return "vh", fmt.Sprint(i) })
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > limit {
+		t.Errorf("%d idle routes take %d bytes, want at most %d", n, used, limit)
+	}
+	table.Release()
+}
+
+func TestScrapeIsTheTextFormat(t *testing.T) {
+	r := testRegistry()
+	answer := httptest.NewRecorder()
+	r.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/", nil))
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := answer.Header().Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4") {
+		t.Errorf("Content-Type %q", got)
+	}
+	for _, want := range []string{"# TYPE weft_build_info gauge", "# TYPE go_goroutines gauge", "# TYPE process_cpu_seconds_total counter"} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("the scrape has no %q", want)
+		}
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	r := testRegistry()
+	h, _ := r.Host("shop", "a")
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		h.Observe(Sample{Status: 200, Duration: time.Duration(i), BytesOut: 1024})
+	}
+}
+
+func BenchmarkObserveContended(b *testing.B) {
+	r := testRegistry()
+	h, _ := r.Host("shop", "a")
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			h.Observe(Sample{Status: 200, Duration: time.Millisecond, BytesOut: 1024})
+		}
+	})
+}
+
+func BenchmarkScrape5000Hosts(b *testing.B) {
+	r := testRegistry()
+	for i := range 5000 {
+		h, _ := r.Host("shop", fmt.Sprint("10.0.0.", i))
+		h.Observe(Sample{Status: 200, Duration: time.Millisecond})
+	}
+	for b.Loop() {
+		if _, err := r.Gather(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

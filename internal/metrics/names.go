@@ -1,0 +1,243 @@
+package metrics
+
+// Label keys.
+const (
+	LabelListener    = "listener"
+	LabelTable       = "table"
+	LabelVirtualHost = "virtual_host"
+	LabelRoute       = "route"
+	LabelCluster     = "cluster"
+	LabelHost        = "host"
+	LabelProtocol    = "protocol"
+	LabelStatusClass = "status_class" // "2xx"; "none" for an exchange without an answer
+	LabelReason      = "reason"       // protocol.Reason's name
+	LabelLimit       = "limit"        // of a circuit breaker
+	LabelResult      = "result"
+	LabelLog         = "log"
+	LabelVersion     = "version"
+	LabelRevision    = "revision"
+	LabelGoVersion   = "go_version"
+)
+
+// Names of metrics.
+const (
+	nameListenerRequests      = "weft_listener_requests_total"
+	nameListenerFailures      = "weft_listener_request_failures_total"
+	nameListenerDuration      = "weft_listener_request_duration_seconds"
+	nameListenerRequestBytes  = "weft_listener_request_bytes_total"
+	nameListenerResponseBytes = "weft_listener_response_bytes_total"
+	nameListenerActive        = "weft_listener_requests_active"
+
+	nameListenerAccepted    = "weft_listener_connections_accepted_total"
+	nameListenerClosed      = "weft_listener_connections_closed_total"
+	nameListenerRefused     = "weft_listener_connections_refused_total"
+	nameListenerConnections = "weft_listener_connections_active"
+	nameListenerErrors      = "weft_listener_accept_errors_total"
+
+	nameRouteRequests      = "weft_route_requests_total"
+	nameRouteFailures      = "weft_route_request_failures_total"
+	nameRouteDuration      = "weft_route_request_duration_seconds"
+	nameRouteRequestBytes  = "weft_route_request_bytes_total"
+	nameRouteResponseBytes = "weft_route_response_bytes_total"
+
+	nameClusterRequests      = "weft_cluster_requests_total"
+	nameClusterFailures      = "weft_cluster_request_failures_total"
+	nameClusterDuration      = "weft_cluster_request_duration_seconds"
+	nameClusterRequestBytes  = "weft_cluster_request_bytes_total"
+	nameClusterResponseBytes = "weft_cluster_response_bytes_total"
+	nameClusterActive        = "weft_cluster_requests_active"
+
+	nameClusterOpened      = "weft_cluster_connections_opened_total"
+	nameClusterClosed      = "weft_cluster_connections_closed_total"
+	nameClusterConnections = "weft_cluster_connections_active"
+	nameClusterUnconnected = "weft_cluster_connect_failures_total"
+	nameClusterRetries     = "weft_cluster_retries_total"
+	nameClusterResent      = "weft_cluster_resent_total"
+	nameClusterOverflow    = "weft_cluster_overflow_total"
+	nameClusterHostDown    = "weft_cluster_host_down_total"
+	nameClusterHostUp      = "weft_cluster_host_up_total"
+
+	nameHostRequests      = "weft_host_requests_total"
+	nameHostFailures      = "weft_host_request_failures_total"
+	nameHostDuration      = "weft_host_request_duration_seconds"
+	nameHostRequestBytes  = "weft_host_request_bytes_total"
+	nameHostResponseBytes = "weft_host_response_bytes_total"
+
+	nameBuild = "weft_build_info"
+)
+
+// Label values of this package's own.
+const (
+	valueNone  = "none"
+	valueOther = "_other" // every label of the series that stands in for those over the limit
+)
+
+// limitNames are the values of LabelLimit, by Limit.
+//
+//nolint:gochecknoglobals // a constant table
+var limitNames = [limitCount]string{
+	LimitConnections: "connections",
+	LimitPending:     "pending_requests",
+	LimitRequests:    "requests",
+	LimitRetries:     "retries",
+}
+
+// classNames are the values of LabelStatusClass, by first digit.
+//
+//nolint:gochecknoglobals // a constant table
+var classNames = [classCount]string{valueNone, "1xx", "2xx", "3xx", "4xx", "5xx"}
+
+// Kind is what a metric's value does.
+type Kind uint8
+
+// The kinds.
+const (
+	KindCounter Kind = iota // only grows
+	KindGauge               // goes up and down
+	KindHistogram
+)
+
+func (k Kind) String() string {
+	switch k {
+	case KindCounter:
+		return "counter"
+	case KindGauge:
+		return "gauge"
+	case KindHistogram:
+		return "histogram"
+	}
+	panic("metrics: unknown kind")
+}
+
+// Metric describes a metric: what is said of it on /stats/prometheus and in
+// docs/observability.md.
+type Metric struct {
+	Name   string // weft_…, in base units; a counter ends in _total
+	Help   string // one sentence
+	Kind   Kind
+	Labels []string // keys; a series gives its values in this order
+}
+
+// Metrics of the process that are not bound to a place in the configuration:
+// used with Registry.Counter and Registry.Func.
+//
+//nolint:gochecknoglobals // constant descriptions
+var (
+	// ConfigReloads counts what became of configurations: its LabelResult is
+	// ResultApplied or ResultRejected.
+	ConfigReloads = Metric{"weft_config_reloads_total", "Configurations that were to replace the running one, by what became of them.",
+		KindCounter, []string{LabelResult}}
+	// ConfigTime is when the running configuration was applied.
+	ConfigTime = Metric{"weft_config_applied_timestamp_seconds", "When the running configuration was applied, in seconds since 1970.",
+		KindGauge, nil}
+	// Draining is 1 while the process stops.
+	Draining = Metric{"weft_draining", "Whether the process is draining: 1 if it is, else 0.",
+		KindGauge, nil}
+	// Panics counts panics that were contained to one exchange.
+	Panics = Metric{"weft_panics_total", "Panics that were contained to the request that they happened in. Each is a defect.",
+		KindCounter, nil}
+	// LogDropped counts lines that a log could not take. Its LabelLog is the
+	// log's path.
+	LogDropped = Metric{"weft_access_log_dropped_total", "Access log lines that were dropped because the log's file was too slow or failed.",
+		KindCounter, []string{LabelLog}}
+)
+
+// Values of LabelResult.
+const (
+	ResultApplied  = "applied"
+	ResultRejected = "rejected"
+)
+
+// Metrics returns the descriptions of everything that Weft itself exports, in
+// the order of docs/observability.md. Filters add their own.
+func Metrics() []Metric {
+	var all []Metric
+	for _, p := range []places{listenerPlaces(), routePlaces(), clusterPlaces(), hostPlaces()} {
+		all = append(all, p.requests.metrics()...)
+		all = append(all, p.more...)
+	}
+	return append(all, ConfigReloads, ConfigTime, Draining, Panics, LogDropped, buildMetric())
+}
+
+// places is what a kind of place exports.
+type places struct {
+	requests requestMetrics
+	more     []Metric
+}
+
+func listenerPlaces() places {
+	keys := []string{LabelListener}
+	return places{
+		requests: newRequestMetrics("the listener", keys, requestNames{nameListenerRequests, nameListenerFailures,
+			nameListenerDuration, nameListenerRequestBytes, nameListenerResponseBytes}),
+		more: []Metric{
+			listenerActive:      {nameListenerActive, "Requests of the listener that are under way.", KindGauge, keys},
+			listenerAccepted:    {nameListenerAccepted, "Connections that the listener accepted.", KindCounter, keys},
+			listenerClosed:      {nameListenerClosed, "Accepted connections that have ended.", KindCounter, keys},
+			listenerRefused:     {nameListenerRefused, "Connections closed at once because the listener's max_connections was reached.", KindCounter, keys},
+			listenerConnections: {nameListenerConnections, "Connections of the listener that are open.", KindGauge, keys},
+			listenerErrors:      {nameListenerErrors, "Times that accepting failed, for want of descriptors or memory.", KindCounter, keys},
+		},
+	}
+}
+
+// Positions in listenerPlaces().more.
+const (
+	listenerActive = iota
+	listenerAccepted
+	listenerClosed
+	listenerRefused
+	listenerConnections
+	listenerErrors
+)
+
+func routePlaces() places {
+	keys := []string{LabelTable, LabelVirtualHost, LabelRoute}
+	return places{requests: newRequestMetrics("the route", keys, requestNames{nameRouteRequests, nameRouteFailures,
+		nameRouteDuration, nameRouteRequestBytes, nameRouteResponseBytes})}
+}
+
+func clusterPlaces() places {
+	keys := []string{LabelCluster}
+	return places{
+		requests: newRequestMetrics("the cluster", keys, requestNames{nameClusterRequests, nameClusterFailures,
+			nameClusterDuration, nameClusterRequestBytes, nameClusterResponseBytes}),
+		more: []Metric{
+			clusterActive:      {nameClusterActive, "Requests to the cluster that are under way.", KindGauge, keys},
+			clusterOpened:      {nameClusterOpened, "Connections opened to hosts of the cluster.", KindCounter, keys},
+			clusterClosed:      {nameClusterClosed, "Connections to hosts of the cluster that have ended.", KindCounter, keys},
+			clusterConnections: {nameClusterConnections, "Connections to hosts of the cluster that are open.", KindGauge, keys},
+			clusterUnconnected: {nameClusterUnconnected, "Attempts to connect to a host of the cluster that were refused, failed or timed out.", KindCounter, keys},
+			clusterRetries:     {nameClusterRetries, "Attempts beyond a request's first.", KindCounter, keys},
+			clusterResent:      {nameClusterResent, "Requests sent again because the pooled connection had gone stale.", KindCounter, keys},
+			clusterOverflow: {nameClusterOverflow, "Times that a limit of the cluster's circuit breakers was reached.", KindCounter,
+				[]string{LabelCluster, LabelLimit}},
+			clusterHostDown: {nameClusterHostDown, "Times that a host of the cluster was found to be down.", KindCounter, keys},
+			clusterHostUp:   {nameClusterHostUp, "Times that a host of the cluster was found to be up again.", KindCounter, keys},
+		},
+	}
+}
+
+// Positions in clusterPlaces().more.
+const (
+	clusterActive = iota
+	clusterOpened
+	clusterClosed
+	clusterConnections
+	clusterUnconnected
+	clusterRetries
+	clusterResent
+	clusterOverflow
+	clusterHostDown
+	clusterHostUp
+)
+
+func hostPlaces() places {
+	keys := []string{LabelCluster, LabelHost}
+	return places{requests: newRequestMetrics("the host", keys, requestNames{nameHostRequests, nameHostFailures,
+		nameHostDuration, nameHostRequestBytes, nameHostResponseBytes})}
+}
+
+func buildMetric() Metric {
+	return Metric{nameBuild, "Always 1; the labels say what runs.", KindGauge, []string{LabelVersion, LabelRevision, LabelGoVersion}}
+}

@@ -1,0 +1,83 @@
+package metrics
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMetricsAreNamedAsPrometheusAdvises(t *testing.T) {
+	name := regexp.MustCompile(`^weft_[a-z]+(_[a-z]+)*$`)
+	seen := map[string]bool{}
+	for _, m := range Metrics() {
+		if !name.MatchString(m.Name) {
+			t.Errorf("%s: want weft_ and lower-case words", m.Name)
+		}
+		if seen[m.Name] {
+			t.Errorf("%s is there twice", m.Name)
+		}
+		seen[m.Name] = true
+		if !strings.HasSuffix(m.Help, ".") && !strings.HasSuffix(m.Help, ").") || len(m.Help) < 10 {
+			t.Errorf("%s: help %q is not a sentence", m.Name, m.Help)
+		}
+		if got, want := strings.HasSuffix(m.Name, "_total"), m.Kind == KindCounter; got != want {
+			t.Errorf("%s is a %s: _total is for counters, and all of them", m.Name, m.Kind)
+		}
+		if m.Kind == KindHistogram && !strings.HasSuffix(m.Name, "_seconds") {
+			t.Errorf("%s: a histogram names its base unit", m.Name)
+		}
+		for _, unit := range []string{"milli", "_ms", "micro", "kilo", "mega", "_kb", "_mb", "minute", "percent"} {
+			if strings.Contains(m.Name, unit) {
+				t.Errorf("%s is not in a base unit", m.Name)
+			}
+		}
+		for _, key := range m.Labels {
+			if !regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`).MatchString(key) || key == "le" || key == "quantile" {
+				t.Errorf("%s: label %q", m.Name, key)
+			}
+			if strings.Contains(m.Name, "by_"+key) {
+				t.Errorf("%s repeats its label %s", m.Name, key)
+			}
+		}
+	}
+}
+
+func TestEveryExportedMetricIsDescribed(t *testing.T) {
+	r := testRegistry()
+	s := Sample{Status: 200, Reason: 1}
+	l, _ := r.Listener("a")
+	l.Observe(s)
+	c, _ := r.Cluster("a")
+	c.Observe(s)
+	h, _ := r.Host("a", "b")
+	h.Observe(s)
+	r.Routes("a", 1, func(int) (string, string) { return "b", "c" }).Observe(0, s)
+	r.Counter(ConfigReloads, ResultApplied)
+	r.Counter(Panics)
+	for _, m := range []Metric{ConfigTime, Draining} {
+		r.Func(m, func() float64 { return 0 })
+	}
+	r.Func(LogDropped, func() float64 { return 0 }, "a")
+
+	found, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for _, f := range found {
+		if !strings.HasPrefix(f.GetName(), "weft_") {
+			continue
+		}
+		keys := labelKeys(f)
+		slices.Sort(keys)
+		got = append(got, f.GetName()+" "+strings.ToLower(f.GetType().String())+" "+strings.Join(keys, ","))
+	}
+	for _, m := range Metrics() {
+		keys := slices.Sorted(slices.Values(m.Labels))
+		want = append(want, m.Name+" "+m.Kind.String()+" "+strings.Join(keys, ","))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	wantLines(t, got, want...)
+}

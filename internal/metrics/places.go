@@ -1,0 +1,343 @@
+package metrics
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Counter only grows. The zero value is 0. Safe for concurrent use.
+type Counter struct{ n atomic.Uint64 }
+
+// Add adds n.
+func (c *Counter) Add(n uint64) { c.n.Add(n) }
+
+// Value returns the count.
+func (c *Counter) Value() uint64 { return c.n.Load() }
+
+// Gauge goes up and down. The zero value is 0. Safe for concurrent use.
+type Gauge struct{ n atomic.Int64 }
+
+// Add adds n, which may be negative.
+func (g *Gauge) Add(n int64) { g.n.Add(n) }
+
+// Value returns the level.
+func (g *Gauge) Value() int64 { return g.n.Load() }
+
+// Listener accounts for a listener: its requests and connections. It is a
+// network.ListenerCounter.
+type Listener struct {
+	Requests
+	Active Gauge // requests under way
+
+	accepted, closed, refused, errors Counter
+}
+
+// Accepted counts a connection that is served.
+func (l *Listener) Accepted() { l.accepted.Add(1) }
+
+// Closed counts an accepted connection that has ended.
+func (l *Listener) Closed() { l.closed.Add(1) }
+
+// Refused counts a connection beyond the listener's limit.
+func (l *Listener) Refused() { l.refused.Add(1) }
+
+// AcceptError counts a failure to accept.
+func (l *Listener) AcceptError() { l.errors.Add(1) }
+
+// Limit is a limit of a cluster's circuit breakers.
+type Limit uint8
+
+// The limits.
+const (
+	LimitConnections Limit = iota
+	LimitPending
+	LimitRequests
+	LimitRetries
+
+	limitCount
+)
+
+// Cluster accounts for a cluster: its requests and its upstream connections.
+type Cluster struct {
+	Requests
+	Active Gauge // requests under way
+
+	Opened, Closed  Counter // connections
+	ConnectFailures Counter
+	Retries         Counter             // attempts beyond a request's first
+	Resent          Counter             // a pooled connection had gone stale
+	Overflow        [limitCount]Counter // by Limit
+	HostDown        Counter
+	HostUp          Counter
+}
+
+// Listener returns the account of the listener called name. release is called
+// once, when the listener has left the configuration; calls of the handle that
+// are under way then do no harm. The same holds for the other places.
+func (r *Registry) Listener(name string) (l *Listener, release func()) {
+	return r.listeners.take(label(name))
+}
+
+// Cluster returns the account of the cluster called name.
+func (r *Registry) Cluster(name string) (c *Cluster, release func()) {
+	return r.clusters.take(label(name))
+}
+
+// Host returns the account of a cluster's host.
+func (r *Registry) Host(cluster, address string) (h *Requests, release func()) {
+	return r.hosts.take(hostKey{label(cluster), label(address)})
+}
+
+type hostKey struct{ cluster, host string }
+
+type routeKey struct{ table, virtualHost, route string }
+
+// Routes accounts for the routes of one route table. It takes a word for each
+// until it is used.
+type Routes struct {
+	table string
+	name  func(i int) (virtualHost, route string)
+	slots []atomic.Pointer[Requests]
+	shelf *shelf[routeKey, Requests]
+
+	mu       sync.Mutex
+	released bool     // guarded by mu
+	releases []func() // guarded by mu
+}
+
+// Routes returns the account of n routes of a table. name gives the names of
+// route i, unique in the table; it is kept, and called when the route is used
+// for the first time. Routes that the table had under the same names before
+// keep their numbers if that account is released after this one was made.
+func (r *Registry) Routes(table string, n int, name func(i int) (virtualHost, route string)) *Routes {
+	t := &Routes{
+		table: label(table),
+		name:  name,
+		slots: make([]atomic.Pointer[Requests], n),
+		shelf: &r.routes,
+	}
+	if r.routes.any(func(k routeKey) bool { return k.table == t.table }) {
+		for i := range t.slots {
+			if r.routes.has(t.key(i)) {
+				t.use(i)
+			}
+		}
+	}
+	return t
+}
+
+// Observe accounts for a request of route i.
+func (t *Routes) Observe(i int, s Sample) {
+	route := t.slots[i].Load()
+	if route == nil {
+		if route = t.use(i); route == nil {
+			return
+		}
+	}
+	route.Observe(s)
+}
+
+// Release gives the accounts back, once, when the table has left the
+// configuration.
+func (t *Routes) Release() {
+	t.mu.Lock()
+	t.released = true
+	releases := t.releases
+	t.releases = nil
+	t.mu.Unlock()
+	for _, release := range releases {
+		release()
+	}
+}
+
+func (t *Routes) key(i int) routeKey {
+	virtualHost, route := t.name(i)
+	return routeKey{t.table, label(virtualHost), label(route)}
+}
+
+// use opens the account of route i; nil after Release.
+func (t *Routes) use(i int) *Requests {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if route := t.slots[i].Load(); route != nil || t.released {
+		return route
+	}
+	route, release := t.shelf.take(t.key(i))
+	t.slots[i].Store(route)
+	t.releases = append(t.releases, release)
+	return route
+}
+
+// label makes a text that may come from anywhere fit to be a label value:
+// Prometheus refuses a scrape with one that is not UTF-8. The copy keeps a
+// whole configuration file from staying in memory for one name.
+func label(text string) string {
+	return strings.Clone(strings.ToValidUTF8(text, "\uFFFD"))
+}
+
+// shelf holds places of one kind by name, counted by reference.
+type shelf[K comparable, P any] struct {
+	limit int // immutable
+	rest  K   // immutable; the name that stands for all places beyond the limit
+
+	mu     sync.Mutex
+	places map[K]*shelved[P] // guarded by mu
+}
+
+type shelved[P any] struct {
+	references int // guarded by the shelf's mu
+	place      P
+}
+
+func newShelf[K comparable, P any](limit int, rest K) shelf[K, P] {
+	return shelf[K, P]{limit: limit, rest: rest, places: map[K]*shelved[P]{}}
+}
+
+// take returns the place called key, new or not.
+func (s *shelf[K, P]) take(key K) (place *P, release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry := s.places[key]
+	if entry == nil && len(s.places) >= s.limit {
+		key = s.rest
+		entry = s.places[key]
+	}
+	if entry == nil {
+		entry = new(shelved[P])
+		s.places[key] = entry
+	}
+	entry.references++
+	return &entry.place, sync.OnceFunc(func() { s.give(key) })
+}
+
+func (s *shelf[K, P]) give(key K) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry := s.places[key]
+	entry.references--
+	if entry.references == 0 {
+		delete(s.places, key)
+	}
+}
+
+func (s *shelf[K, P]) has(key K) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.places[key] != nil
+}
+
+func (s *shelf[K, P]) any(want func(K) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.places {
+		if want(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// each calls f with every place. The shelf is not held meanwhile: a slow
+// scraper must not stop a reload.
+func (s *shelf[K, P]) each(f func(key K, place *P)) {
+	type pair struct {
+		key   K
+		place *P
+	}
+	s.mu.Lock()
+	pairs := make([]pair, 0, len(s.places))
+	for key, entry := range s.places {
+		pairs = append(pairs, pair{key, &entry.place})
+	}
+	s.mu.Unlock()
+	for _, p := range pairs {
+		f(p.key, p.place)
+	}
+}
+
+// placeCollector exports all places of a registry: prometheus.Collector.
+type placeCollector struct {
+	r                                  *Registry
+	listeners, routes, clusters, hosts requestCollector
+	listener, cluster                  []*desc // as listenerPlaces().more and clusterPlaces().more
+}
+
+func newPlaceCollector(r *Registry) *placeCollector {
+	listener, cluster := listenerPlaces(), clusterPlaces()
+	return &placeCollector{
+		r:         r,
+		listeners: newRequestCollector(listener.requests),
+		routes:    newRequestCollector(routePlaces().requests),
+		clusters:  newRequestCollector(cluster.requests),
+		hosts:     newRequestCollector(hostPlaces().requests),
+		listener:  newDescs(listener.more),
+		cluster:   newDescs(cluster.more),
+	}
+}
+
+func newDescs(metrics []Metric) []*desc {
+	descs := make([]*desc, 0, len(metrics))
+	for _, m := range metrics {
+		descs = append(descs, newDesc(m))
+	}
+	return descs
+}
+
+// Describe sends the descriptions of all series that Collect can send.
+func (c *placeCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, descs := range [][]*desc{
+		c.listeners.descs(), c.listener, c.routes.descs(), c.clusters.descs(), c.cluster, c.hosts.descs(),
+	} {
+		for _, d := range descs {
+			to <- d.prometheus
+		}
+	}
+}
+
+// Collect sends the series of all places.
+func (c *placeCollector) Collect(to chan<- prometheus.Metric) {
+	e := c.r.emitter(to)
+	c.r.listeners.each(func(name string, l *Listener) {
+		c.listeners.collect(e, &l.Requests, name)
+		c.collectListener(e, name, l)
+	})
+	c.r.routes.each(func(k routeKey, r *Requests) {
+		c.routes.collect(e, r, k.table, k.virtualHost, k.route)
+	})
+	c.r.clusters.each(func(name string, cluster *Cluster) {
+		c.clusters.collect(e, &cluster.Requests, name)
+		c.collectCluster(e, name, cluster)
+	})
+	c.r.hosts.each(func(k hostKey, h *Requests) {
+		c.hosts.collect(e, h, k.cluster, k.host)
+	})
+}
+
+func (c *placeCollector) collectListener(e *emitter, name string, l *Listener) {
+	closed, accepted := l.closed.Value(), l.accepted.Value() // in this order: never more closed than accepted
+	e.value(c.listener[listenerActive], float64(l.Active.Value()), name)
+	e.counter(c.listener[listenerAccepted], accepted, name)
+	e.counter(c.listener[listenerClosed], closed, name)
+	e.counter(c.listener[listenerRefused], l.refused.Value(), name)
+	e.value(c.listener[listenerConnections], float64(accepted-closed), name)
+	e.counter(c.listener[listenerErrors], l.errors.Value(), name)
+}
+
+func (c *placeCollector) collectCluster(e *emitter, name string, cluster *Cluster) {
+	closed, opened := cluster.Closed.Value(), cluster.Opened.Value()
+	e.value(c.cluster[clusterActive], float64(cluster.Active.Value()), name)
+	e.counter(c.cluster[clusterOpened], opened, name)
+	e.counter(c.cluster[clusterClosed], closed, name)
+	e.value(c.cluster[clusterConnections], float64(opened-closed), name)
+	e.counter(c.cluster[clusterUnconnected], cluster.ConnectFailures.Value(), name)
+	e.counter(c.cluster[clusterRetries], cluster.Retries.Value(), name)
+	e.counter(c.cluster[clusterResent], cluster.Resent.Value(), name)
+	for limit := range cluster.Overflow {
+		e.counter(c.cluster[clusterOverflow], cluster.Overflow[limit].Value(), name, limitNames[limit])
+	}
+	e.counter(c.cluster[clusterHostDown], cluster.HostDown.Value(), name)
+	e.counter(c.cluster[clusterHostUp], cluster.HostUp.Value(), name)
+}

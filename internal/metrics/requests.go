@@ -1,0 +1,229 @@
+package metrics
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Sample is one request as its place accounts for it.
+type Sample struct {
+	Protocol uint8         // position in Options.Protocols
+	Reason   uint8         // position in Options.Reasons; 0: it did not fail
+	Status   int           // HTTP status, or its equivalent; 0: no answer
+	Duration time.Duration // from its first byte to its answer's last
+	BytesIn  int64         // content bytes of the request
+	BytesOut int64         // content bytes of the answer
+}
+
+// classCount counts the status classes, "none" among them.
+const classCount = 6
+
+// maxReasons is how many reasons there may be.
+const maxReasons = 64
+
+// Requests accounts for the requests of one place. The zero value is ready,
+// and takes one word until the first Observe. Safe for concurrent use; no call
+// takes a lock, and only the first of a kind allocates.
+type Requests struct{ first atomic.Pointer[account] }
+
+// account is what a place knows of its requests in one protocol. Accounts of a
+// place form a list, newest protocol last: nearly always of one.
+type account struct {
+	protocol uint8 // immutable
+	next     atomic.Pointer[account]
+
+	// rows count requests by duration, one row a status class, made when it is
+	// needed. A request is counted once, here: the number of requests is the sum
+	// of a row, so that the hot path adds to one counter for both.
+	rows     [classCount]atomic.Pointer[row]
+	failures atomic.Pointer[[maxReasons]atomic.Uint64] // by reason; made when needed
+
+	nanoseconds atomic.Uint64 // sum of the durations
+	bytesIn     atomic.Uint64
+	bytesOut    atomic.Uint64
+}
+
+type row [bucketCount]atomic.Uint64
+
+// Observe accounts for s.
+func (r *Requests) Observe(s Sample) {
+	a := r.first.Load()
+	if a == nil || a.protocol != s.Protocol {
+		a = r.account(s.Protocol)
+	}
+	class := uint(s.Status) / 100
+	if class >= classCount {
+		class = 0
+	}
+	cells := a.rows[class].Load()
+	if cells == nil {
+		cells = made(&a.rows[class])
+	}
+	d := max(s.Duration, 0)
+	cells[bucketOf(d)].Add(1)
+	a.nanoseconds.Add(uint64(d))
+	if s.BytesIn > 0 {
+		a.bytesIn.Add(uint64(s.BytesIn))
+	}
+	if s.BytesOut > 0 {
+		a.bytesOut.Add(uint64(s.BytesOut))
+	}
+	if s.Reason != 0 {
+		failures := a.failures.Load()
+		if failures == nil {
+			failures = made(&a.failures)
+		}
+		failures[s.Reason].Add(1)
+	}
+}
+
+// account finds the account of a protocol, or makes it.
+func (r *Requests) account(protocol uint8) *account {
+	at := &r.first
+	for {
+		a := at.Load()
+		if a == nil {
+			fresh := &account{protocol: protocol}
+			if at.CompareAndSwap(nil, fresh) {
+				return fresh
+			}
+			continue // somebody else was first: look at theirs
+		}
+		if a.protocol == protocol {
+			return a
+		}
+		at = &a.next
+	}
+}
+
+// made returns what p points to, after making it if it points nowhere.
+func made[T any](p *atomic.Pointer[T]) *T {
+	fresh := new(T)
+	if p.CompareAndSwap(nil, fresh) {
+		return fresh
+	}
+	return p.Load()
+}
+
+// requestNames are the names of a place's metrics of requests.
+type requestNames struct{ requests, failures, duration, bytesIn, bytesOut string }
+
+// requestMetrics describes them.
+type requestMetrics struct{ requests, failures, duration, bytesIn, bytesOut Metric }
+
+func newRequestMetrics(place string, keys []string, names requestNames) requestMetrics {
+	with := func(more ...string) []string { return slices.Concat(keys, []string{LabelProtocol}, more) }
+	return requestMetrics{
+		requests: Metric{names.requests, "Requests of " + place + " that have ended, by the class of the answer's status.",
+			KindCounter, with(LabelStatusClass)},
+		failures: Metric{names.failures, "Requests of " + place + " that Weft answered or ended by itself, by reason (docs/errors.md).",
+			KindCounter, with(LabelReason)},
+		duration: Metric{names.duration, "Time from the first byte of a request of " + place + " to the last byte of its answer.",
+			KindHistogram, with()},
+		bytesIn: Metric{names.bytesIn, "Content bytes of requests of " + place + ".",
+			KindCounter, with()},
+		bytesOut: Metric{names.bytesOut, "Content bytes of answers of " + place + ".",
+			KindCounter, with()},
+	}
+}
+
+func (m requestMetrics) metrics() []Metric {
+	return []Metric{m.requests, m.failures, m.duration, m.bytesIn, m.bytesOut}
+}
+
+// requestCollector turns Requests into series.
+type requestCollector struct {
+	requests, failures, duration, bytesIn, bytesOut *desc
+}
+
+func newRequestCollector(m requestMetrics) requestCollector {
+	return requestCollector{newDesc(m.requests), newDesc(m.failures), newDesc(m.duration), newDesc(m.bytesIn), newDesc(m.bytesOut)}
+}
+
+func (c *requestCollector) descs() []*desc {
+	return []*desc{c.requests, c.failures, c.duration, c.bytesIn, c.bytesOut}
+}
+
+// collect emits the series of r, whose place has the label values given.
+func (c *requestCollector) collect(e *emitter, r *Requests, values ...string) {
+	for a := r.first.Load(); a != nil; a = a.next.Load() {
+		c.collectAccount(e, a, append(slices.Clip(values), e.protocols[a.protocol]))
+	}
+}
+
+func (c *requestCollector) collectAccount(e *emitter, a *account, values []string) {
+	values = slices.Clip(values)
+	var cells [bucketCount]uint64
+	for class := range a.rows {
+		cellsOfClass := a.rows[class].Load()
+		if cellsOfClass == nil {
+			continue
+		}
+		sum := uint64(0)
+		for i := range cellsOfClass {
+			n := cellsOfClass[i].Load()
+			cells[i] += n
+			sum += n
+		}
+		e.counter(c.requests, sum, append(values, classNames[class])...)
+	}
+	if failures := a.failures.Load(); failures != nil {
+		for reason, name := range e.reasons {
+			if n := failures[reason].Load(); n > 0 {
+				e.counter(c.failures, n, append(values, name)...)
+			}
+		}
+	}
+	e.histogram(c.duration, &cells, time.Duration(a.nanoseconds.Load()), values...)
+	e.counter(c.bytesIn, a.bytesIn.Load(), values...)
+	e.counter(c.bytesOut, a.bytesOut.Load(), values...)
+}
+
+// emitter sends what is not excluded to Prometheus. It lives for one scrape.
+type emitter struct {
+	to                 chan<- prometheus.Metric
+	exclusion          *Exclusion
+	protocols, reasons []string
+}
+
+// desc is a Metric as Prometheus knows it.
+type desc struct {
+	metric     Metric
+	prometheus *prometheus.Desc
+}
+
+func newDesc(m Metric) *desc {
+	return &desc{m, prometheus.NewDesc(m.Name, m.Help, m.Labels, nil)}
+}
+
+func (e *emitter) counter(d *desc, n uint64, values ...string) {
+	e.value(d, float64(n), values...)
+}
+
+func (e *emitter) value(d *desc, v float64, values ...string) {
+	if e.exclusion.excludes(d.metric.Name, d.metric.Labels) {
+		return
+	}
+	kind := prometheus.GaugeValue
+	if d.metric.Kind == KindCounter {
+		kind = prometheus.CounterValue
+	}
+	e.to <- prometheus.MustNewConstMetric(d.prometheus, kind, v, values...)
+}
+
+func (e *emitter) histogram(d *desc, cells *[bucketCount]uint64, sum time.Duration, values ...string) {
+	if e.exclusion.excludes(d.metric.Name, d.metric.Labels) {
+		return
+	}
+	buckets := make(map[float64]uint64, len(bounds))
+	n := uint64(0)
+	for i, bound := range bounds {
+		n += cells[i]
+		buckets[bound.Seconds()] = n
+	}
+	n += cells[len(bounds)]
+	e.to <- prometheus.MustNewConstHistogram(d.prometheus, n, sum.Seconds(), buckets, values...)
+}
