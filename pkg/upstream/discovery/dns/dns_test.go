@@ -1,0 +1,418 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+var _ upstream.Discovery = (*Discovery)(nil)
+
+// zone is a Resolver out of a map.
+type zone struct {
+	mu      sync.Mutex
+	records map[string][]string // guarded by mu; a name without is an error
+	ttl     time.Duration       // guarded by mu
+	takes   time.Duration       // guarded by mu; how long a lookup lasts
+	asked   []string            // guarded by mu; "name family servers"
+	when    []time.Duration     // guarded by mu; of each lookup, since start
+	running int                 // guarded by mu
+	most    int                 // guarded by mu; of running
+	start   time.Time
+}
+
+func newZone(records map[string][]string) *zone {
+	return &zone{records: records, start: time.Now()}
+}
+
+// server is a zone asked through some servers.
+type server struct {
+	*zone
+	servers string
+}
+
+func (z *zone) resolver(servers []string) Resolver {
+	return server{z, strings.Join(servers, ",")}
+}
+
+func (s server) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
+	z := s.zone
+	z.mu.Lock()
+	z.asked = append(z.asked, strings.TrimSpace(fmt.Sprint(name, " ", string(family), " ", s.servers)))
+	z.when = append(z.when, time.Since(z.start))
+	z.running++
+	z.most = max(z.most, z.running)
+	takes := z.takes
+	z.mu.Unlock()
+	timer := time.NewTimer(takes)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.running--
+	if ctx.Err() != nil {
+		return nil, 0, ctx.Err()
+	}
+	var found []netip.Addr
+	for _, a := range z.records[name] {
+		found = append(found, netip.MustParseAddr(a))
+	}
+	if found == nil {
+		return nil, 0, errors.New("no such host")
+	}
+	return found, z.ttl, nil
+}
+
+func (z *zone) set(name string, addresses ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.records[name] = addresses
+}
+
+// lookups returns when lookups were made since the last call.
+func (z *zone) lookups() []time.Duration {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	when := z.when
+	z.when, z.asked = nil, nil
+	return when
+}
+
+// news records what a watch is told.
+type news struct {
+	mu   sync.Mutex
+	list []string // guarded by mu; the hosts, or "error: …"
+}
+
+func (n *news) update(hosts []config.Host, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		n.list = append(n.list, "error: "+err.Error())
+		return
+	}
+	var addresses []string
+	for _, h := range hosts {
+		addresses = append(addresses, h.Address)
+	}
+	n.list = append(n.list, strings.Join(addresses, " "))
+}
+
+func (n *news) want(t *testing.T, want ...string) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Equal(n.list, want) {
+		t.Errorf("told %q, want %q", n.list, want)
+	}
+	n.list = nil
+}
+
+func cluster(refresh time.Duration, hosts ...string) *config.Cluster {
+	c := &config.Cluster{Name: "web", Type: config.ClusterStrictDNS, DNS: config.DNS{RefreshRate: refresh}}
+	for _, h := range hosts {
+		c.Hosts = append(c.Hosts, config.Host{Address: h, Weight: 1})
+	}
+	return c
+}
+
+// pass lets fake time pass, and waits until everything that was due has
+// happened.
+//
+//arch:clock called in bubbles of testing/synctest only
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestEveryAddressIsAHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"web.example": {"10.0.0.2", "10.0.0.1", "10.0.0.2", "::ffff:10.0.0.3"}, "six.example": {"2001:db8::1"}})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		c := cluster(time.Minute, "web.example:8080", "six.example:81", "192.0.2.1:90", "/run/app.sock", "web.example")
+		c.Hosts[0].Weight = 7
+		c.Hosts[0].Metadata = map[string]string{"zone": "1"}
+		c.Hosts[1].Hostname = "given"
+		var got []config.Host
+		stop := d.Watch(c, func(hosts []config.Host, err error) { got = hosts })
+		defer stop()
+		synctest.Wait()
+		meta := map[string]string{"zone": "1"}
+		want := []config.Host{
+			{Address: "10.0.0.1:8080", Hostname: "web.example", Weight: 7, Metadata: meta},
+			{Address: "10.0.0.2:8080", Hostname: "web.example", Weight: 7, Metadata: meta},
+			{Address: "10.0.0.3:8080", Hostname: "web.example", Weight: 7, Metadata: meta},
+			{Address: "[2001:db8::1]:81", Hostname: "given", Weight: 1},
+			{Address: "192.0.2.1:90", Weight: 1},
+			{Address: "/run/app.sock", Weight: 1},
+			{Address: "10.0.0.1:80", Hostname: "web.example", Weight: 1},
+			{Address: "10.0.0.2:80", Hostname: "web.example", Weight: 1},
+			{Address: "10.0.0.3:80", Hostname: "web.example", Weight: 1},
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("hosts\n%+v, want\n%+v", got, want)
+		}
+		if n := len(z.asked); n != 2 {
+			t.Errorf("%d lookups, want one for each name: %q", n, z.asked)
+		}
+	})
+}
+
+func TestClusterOfAddressesOnlyIsKnownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{Resolver: newZone(nil).resolver})
+		defer d.Close()
+		var told news
+		defer d.Watch(cluster(0, "192.0.2.1:80", "[::1]:80"), told.update)()
+		synctest.Wait()
+		told.want(t, "192.0.2.1:80 [::1]:80")
+	})
+}
+
+func TestRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		var told news
+		defer d.Watch(cluster(time.Minute, "a:80"), told.update)()
+		synctest.Wait()
+		told.want(t, "10.0.0.1:80")
+		pass(10 * time.Minute)
+		told.want(t) // nothing new
+		when := z.lookups()
+		if len(when) < 11 || len(when) > 12 {
+			t.Errorf("%d lookups in ten minutes, want 11 or 12", len(when))
+		}
+		for i := 1; i < len(when); i++ {
+			if gap := when[i] - when[i-1]; gap > time.Minute || gap < 54*time.Second {
+				t.Errorf("gap of %v, want a minute or up to a tenth less", gap)
+			}
+		}
+		z.set("a", "10.0.0.2", "10.0.0.1")
+		pass(time.Minute)
+		told.want(t, "10.0.0.1:80 10.0.0.2:80")
+	})
+}
+
+func TestDefaultRefreshIsFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		defer d.Watch(cluster(0, "a:80"), (&news{}).update)()
+		pass(5 * time.Second)
+		if n := len(z.lookups()); n != 2 {
+			t.Errorf("%d lookups in five seconds, want 2", n)
+		}
+	})
+}
+
+func TestFailureKeepsWhatWasKnownAndIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		var told news
+		defer d.Watch(cluster(4*time.Second, "a:80"), told.update)()
+		synctest.Wait()
+		told.want(t, "10.0.0.1:80")
+		z.set("a")
+		z.lookups()
+		pass(time.Minute)
+		told.want(t, "error: resolving a: no such host") // once
+		when := z.lookups()
+		for i, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
+			if gap := when[i+1] - when[i]; gap > want || gap < want-want/10 {
+				t.Errorf("retry %d after %v, want %v or up to a tenth less", i+1, gap, want)
+			}
+		}
+		z.set("a", "10.0.0.1")
+		pass(4 * time.Second)
+		told.want(t) // it never lost them
+		z.set("a")
+		pass(4 * time.Second)
+		told.want(t, "error: resolving a: no such host")
+	})
+}
+
+func TestUpdateWaitsForEveryName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		var told, late news
+		defer d.Watch(cluster(time.Minute, "a:80"), told.update)()
+		synctest.Wait()
+		z.takes = time.Second
+		defer d.Watch(cluster(time.Minute, "a:80", "b:80"), late.update)()
+		pass(999 * time.Millisecond)
+		late.want(t)
+		pass(time.Millisecond)
+		late.want(t, "error: resolving b: no such host", "10.0.0.1:80")
+		z.set("b", "10.0.0.5")
+		pass(2 * time.Second)
+		late.want(t, "10.0.0.1:80 10.0.0.5:80")
+		told.want(t, "10.0.0.1:80")
+	})
+}
+
+func TestNamesAreSharedBetweenClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		var told [3]news
+		var stops []func()
+		for i := range told {
+			stops = append(stops, d.Watch(cluster(time.Minute, "a:80", fmt.Sprint("a:", 81+i)), told[i].update))
+		}
+		synctest.Wait()
+		for i := range told {
+			told[i].want(t, fmt.Sprintf("10.0.0.1:80 10.0.0.1:%d", 81+i))
+		}
+		if n := len(z.lookups()); n != 1 {
+			t.Errorf("%d lookups for three clusters, want 1", n)
+		}
+		stops[0]()
+		stops[1]()
+		z.set("a", "10.0.0.2")
+		pass(time.Minute)
+		told[0].want(t)
+		told[2].want(t, "10.0.0.2:80 10.0.0.2:83")
+		stops[2]()
+		z.lookups()
+		pass(time.Hour)
+		if n := len(z.lookups()); n != 0 {
+			t.Errorf("%d lookups of a name that nobody wants", n)
+		}
+	})
+}
+
+func TestHowANameIsResolvedIsNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		for _, dns := range []config.DNS{
+			{}, {Family: "AUTO"}, {Family: "V4_ONLY"}, {Family: "V6_ONLY"},
+			{Resolvers: []string{"192.0.2.1:53", "192.0.2.2:53"}},
+		} {
+			c := cluster(0, "a:80")
+			c.DNS = dns
+			defer d.Watch(c, (&news{}).update)()
+		}
+		synctest.Wait()
+		slices.Sort(z.asked)
+		want := []string{"a AUTO", "a AUTO 192.0.2.1:53,192.0.2.2:53", "a V4_ONLY", "a V6_ONLY"}
+		if !slices.Equal(z.asked, want) {
+			t.Errorf("asked %q, want %q", z.asked, want)
+		}
+	})
+}
+
+func TestTTL(t *testing.T) {
+	tests := []struct {
+		name    string
+		respect bool
+		ttl     time.Duration
+		want    time.Duration // until the next lookup
+	}{
+		{"respected", true, 30 * time.Second, 30 * time.Second},
+		{"respected, though longer than the refresh rate", true, time.Hour, time.Hour},
+		{"respected, but not below a second", true, time.Nanosecond, time.Second},
+		{"not known", true, 0, time.Minute},
+		{"not respected", false, 30 * time.Second, time.Minute},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+				z.ttl = tt.ttl
+				d := New(Options{Resolver: z.resolver})
+				defer d.Close()
+				c := cluster(time.Minute, "a:80")
+				c.DNS.RespectTTL = tt.respect
+				defer d.Watch(c, (&news{}).update)()
+				pass(tt.want - tt.want/10 - 1)
+				if n := len(z.lookups()); n != 1 {
+					t.Errorf("%d lookups before it was due, want 1", n)
+				}
+				pass(tt.want/10 + 1)
+				if n := len(z.lookups()); n != 1 {
+					t.Errorf("%d lookups when it was due, want 1", n)
+				}
+			})
+		})
+	}
+}
+
+func TestLookupsAtATimeAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{})
+		z.takes = time.Second
+		var hosts []string
+		for i := range 3 * maxLookups {
+			hosts = append(hosts, fmt.Sprintf("n%d:80", i))
+			z.set(fmt.Sprint("n", i), "10.0.0.1")
+		}
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		var told news
+		defer d.Watch(cluster(time.Hour, hosts...), told.update)()
+		pass(3 * time.Second)
+		if z.most != maxLookups || len(told.list) != 1 {
+			t.Errorf("%d lookups at a time, %d updates, want %d and 1", z.most, len(told.list), maxLookups)
+		}
+	})
+}
+
+func TestLookupTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		z.takes = time.Hour
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		var told news
+		defer d.Watch(cluster(time.Hour, "a:80"), told.update)()
+		pass(lookupTimeout)
+		told.want(t, "error: resolving a: context deadline exceeded")
+	})
+}
+
+// Nothing is told after stop, and nothing runs after Close: synctest fails a
+// test that leaves a goroutine behind.
+func TestStopAndClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		z.takes = time.Second
+		d := New(Options{Resolver: z.resolver})
+		var stopped, closed news
+		stop := d.Watch(cluster(time.Minute, "a:80"), stopped.update)
+		d.Watch(cluster(time.Minute, "b:80"), closed.update)
+		pass(500 * time.Millisecond)
+		stop()
+		d.Close()
+		pass(time.Hour)
+		stopped.want(t)
+		closed.want(t)
+		if z.running != 0 {
+			t.Errorf("%d lookups are running", z.running)
+		}
+	})
+}

@@ -1,0 +1,312 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	wire "github.com/miekg/dns"
+	"go.uber.org/goleak"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// noLeaks checks for goroutines at the end of the test, when the servers that it
+// starts from here on have stopped.
+func noLeaks(t *testing.T) {
+	t.Helper()
+	running := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, running) })
+}
+
+// nameServer is a DNS server on the loopback.
+type nameServer struct {
+	address string
+	mu      sync.Mutex
+	records []string // guarded by mu; lines of a zone file
+	code    int      // guarded by mu; sent in place of an answer unless it is 0
+	asked   int      // guarded by mu
+}
+
+func startServer(t *testing.T, records ...string) *nameServer {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &nameServer{address: conn.LocalAddr().String(), records: records}
+	ready := make(chan struct{})
+	server := &wire.Server{PacketConn: conn, Handler: wire.HandlerFunc(s.answer), NotifyStartedFunc: func() { close(ready) }}
+	done := make(chan error, 1)
+	go func() { done <- server.ActivateAndServe() }()
+	<-ready
+	t.Cleanup(func() {
+		if err := server.Shutdown(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *nameServer) answer(w wire.ResponseWriter, query *wire.Msg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	reply := new(wire.Msg).SetReply(query)
+	reply.Rcode, reply.Authoritative = s.code, true
+	question := query.Question[0]
+	known := false
+	for _, line := range s.records {
+		record, err := wire.NewRR(line)
+		if err != nil {
+			panic(err)
+		}
+		if record.Header().Name != question.Name {
+			continue
+		}
+		known = true
+		if record.Header().Rrtype == question.Qtype && s.code == 0 {
+			reply.Answer = append(reply.Answer, record)
+		}
+	}
+	if !known && s.code == 0 {
+		reply.Rcode = wire.RcodeNameError
+	}
+	if err := w.WriteMsg(reply); err != nil {
+		panic(err)
+	}
+}
+
+func (s *nameServer) fail(code int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.code = code
+}
+
+func (s *nameServer) queries() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+func TestSystemLookup(t *testing.T) {
+	noLeaks(t)
+	s := startServer(t,
+		"both.weft.test. 60 IN A 192.0.2.1",
+		"both.weft.test. 40 IN A 192.0.2.2",
+		"both.weft.test. 50 IN AAAA 2001:db8::1",
+		"six.weft.test. 70 IN AAAA 2001:db8::6",
+		"zero.weft.test. 0 IN A 192.0.2.3",
+	)
+	tests := []struct {
+		name   string
+		domain string
+		family Family
+		want   []string
+		ttl    time.Duration
+	}{
+		{"IPv4 before IPv6", "both.weft.test.", Auto, []string{"192.0.2.1", "192.0.2.2"}, 40 * time.Second},
+		{"IPv6 if there is no other", "six.weft.test.", Auto, []string{"2001:db8::6"}, 70 * time.Second},
+		{"IPv4 only", "both.weft.test.", V4Only, []string{"192.0.2.1", "192.0.2.2"}, 40 * time.Second},
+		{"IPv6 only", "both.weft.test.", V6Only, []string{"2001:db8::1"}, 50 * time.Second},
+		{"records that hold for no time", "zero.weft.test.", V4Only, []string{"192.0.2.3"}, time.Nanosecond},
+		{"IPv4 only, where there is none", "six.weft.test.", V4Only, nil, 0},
+		{"a name that does not exist", "none.weft.test.", Auto, nil, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			found, ttl, err := System([]string{s.address}).Lookup(context.Background(), tt.family, tt.domain)
+			var got []string
+			for _, a := range found {
+				got = append(got, a.String())
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, tt.want) || ttl != tt.ttl {
+				t.Errorf("Lookup = %v for %v, want %v for %v", got, ttl, tt.want, tt.ttl)
+			}
+			var e *net.DNSError
+			if tt.want == nil && (!errors.As(err, &e) || !e.IsNotFound) || tt.want != nil && err != nil {
+				t.Errorf("Lookup: error %v", err)
+			}
+		})
+	}
+}
+
+func TestHostsFileHasNoTTL(t *testing.T) {
+	found, ttl, err := System(nil).Lookup(context.Background(), V4Only, "localhost")
+	if err != nil || !slices.Contains(found, netip.MustParseAddr("127.0.0.1")) || ttl != 0 {
+		t.Errorf("Lookup(localhost) = %v for %v, %v, want 127.0.0.1 for 0s", found, ttl, err)
+	}
+}
+
+func TestNextServerIsAskedIfOneFails(t *testing.T) {
+	broken, works := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
+	broken.fail(wire.RcodeServerFailure)
+	r := System([]string{broken.address, works.address})
+	for range 3 {
+		if found, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); err != nil || len(found) != 1 {
+			t.Fatalf("Lookup = %v, %v", found, err)
+		}
+	}
+	before := broken.queries()
+	if _, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); err != nil {
+		t.Fatal(err)
+	}
+	if after := broken.queries(); after != before {
+		t.Error("the broken server was asked again, though another had answered")
+	}
+}
+
+func TestNameThatDoesNotExistIsAnAnswer(t *testing.T) {
+	first, second := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
+	if _, _, err := System([]string{first.address, second.address}).Lookup(context.Background(), V4Only, "a.weft.test."); err == nil {
+		t.Error("the second server was asked for a name of which the first knows that it does not exist")
+	}
+	if n := second.queries(); n != 0 {
+		t.Errorf("the second server was asked %d times", n)
+	}
+}
+
+// net.Resolver would name the system's server.
+func TestErrorsNameTheServerThatWasAsked(t *testing.T) {
+	s := startServer(t)
+	s.fail(wire.RcodeServerFailure)
+	_, _, err := System([]string{s.address}).Lookup(context.Background(), V4Only, "a.weft.test.")
+	if err == nil || !strings.Contains(err.Error(), s.address) {
+		t.Errorf("Lookup = %v, want it to name %s", err, s.address)
+	}
+}
+
+// A server that does not answer must not keep Close from returning, nor leave
+// anything behind.
+func TestCloseDoesNotWaitForAServer(t *testing.T) {
+	noLeaks(t)
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	d := New(Options{})
+	c := cluster(time.Minute, "a.weft.test.:80")
+	c.DNS.Resolvers = []string{silent.LocalAddr().String()}
+	d.Watch(c, func([]config.Host, error) {})
+	if _, _, err := silent.ReadFrom(make([]byte, 512)); err != nil { // it was asked
+		t.Fatal(err)
+	}
+	start := time.Now()
+	d.Close()
+	if waited := time.Since(start); waited > 2*time.Second {
+		t.Errorf("Close took %v", waited)
+	}
+}
+
+func TestWatchWithARealServer(t *testing.T) {
+	noLeaks(t)
+	s := startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
+	d := New(Options{})
+	defer d.Close()
+	c := cluster(10*time.Millisecond, "a.weft.test.:80")
+	c.DNS.Resolvers = []string{s.address}
+	updates := make(chan []config.Host, 10)
+	stop := d.Watch(c, func(hosts []config.Host, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		updates <- hosts
+	})
+	defer stop()
+	if got := <-updates; len(got) != 1 || got[0].Address != "192.0.2.1:80" {
+		t.Errorf("first hosts %v", got)
+	}
+	s.mu.Lock()
+	s.records = append(s.records, "a.weft.test. 60 IN A 192.0.2.2")
+	s.mu.Unlock()
+	if got := <-updates; len(got) != 2 || got[1].Address != "192.0.2.2:80" {
+		t.Errorf("hosts after a change %v", got)
+	}
+}
+
+func message(t testing.TB, compress bool, records ...string) []byte {
+	t.Helper()
+	m := new(wire.Msg).SetQuestion("www.weft.test.", wire.TypeA)
+	m.Response, m.Compress = true, compress
+	for _, line := range records {
+		record, err := wire.NewRR(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Answer = append(m.Answer, record)
+	}
+	b, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestLeastAnswerTTL(t *testing.T) {
+	tests := []struct {
+		name string
+		b    []byte
+		want time.Duration
+		ok   bool
+	}{
+		{"no answer", message(t, false), time.Nanosecond, false},
+		{"one answer", message(t, false, "www.weft.test. 5 IN A 192.0.2.1"), 5 * time.Second, true},
+		{"the least of an alias and its addresses", message(t, true,
+			"www.weft.test. 300 IN CNAME a.weft.test.",
+			"a.weft.test. 20 IN A 192.0.2.1",
+			"a.weft.test. 30 IN A 192.0.2.2"), 20 * time.Second, true},
+		{"zero", message(t, true, "www.weft.test. 0 IN A 192.0.2.1"), time.Nanosecond, true},
+		{"larger than RFC 2181 allows", message(t, true, "www.weft.test. 4294967295 IN A 192.0.2.1"), time.Nanosecond, true},
+		{"nothing", nil, 0, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got, ok := leastAnswerTTL(tt.b); ok != tt.ok || ok && got != tt.want {
+				t.Errorf("leastAnswerTTL = %v, %v, want %v, %v", got, ok, tt.want, tt.ok)
+			}
+			for n := range tt.b {
+				if _, ok := leastAnswerTTL(tt.b[:n]); ok {
+					t.Errorf("leastAnswerTTL of the first %d of %d bytes: ok", n, len(tt.b))
+				}
+			}
+		})
+	}
+}
+
+func FuzzLeastAnswerTTL(f *testing.F) {
+	f.Add(message(f, false, "www.weft.test. 5 IN A 192.0.2.1"))
+	f.Add(message(f, true, "www.weft.test. 300 IN CNAME a.weft.test.", "a.weft.test. 20 IN AAAA 2001:db8::1"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, ok := leastAnswerTTL(b)
+		if ok && (got <= 0 || got > (1<<31)*time.Second) {
+			t.Errorf("leastAnswerTTL = %v", got)
+		}
+		// Where another reader understands the message, both agree.
+		m := new(wire.Msg)
+		if m.Unpack(b) != nil || len(m.Answer) == 0 {
+			return
+		}
+		least := m.Answer[0].Header().Ttl
+		for _, r := range m.Answer {
+			least = min(least, r.Header().Ttl)
+		}
+		want := time.Duration(least) * time.Second
+		if least == 0 || least > 1<<31-1 {
+			want = time.Nanosecond
+		}
+		if ok && got != want {
+			t.Errorf("leastAnswerTTL = %v, want %v", got, want)
+		}
+	})
+}
