@@ -1,6 +1,9 @@
 package http1
 
-import "strings"
+import (
+	"net/netip"
+	"strings"
+)
 
 // isAuthority reports whether s is a host that is not empty, with an optional
 // port and no user information (RFC 9110 4.2.1, 7.2; RFC 3986 3.2.2).
@@ -50,17 +53,14 @@ func nameLen(s string) int {
 }
 
 // literalLen returns the length of the IP literal that s starts with, 0 if it
-// is none. Of an IPv6 address only the alphabet is checked: which addresses
-// there are is not syntax. Zones and future versions are refused.
+// is none. Zones and literals of future versions (RFC 3986 3.2.2) are refused.
 func literalLen(s string) int {
-	end := strings.IndexByte(s, ']')
-	if end < 3 || strings.Count(s[:end], ":") < 2 {
+	end := strings.IndexAny(s, "]%")
+	if end < 0 || s[end] == '%' {
 		return 0
 	}
-	for i := 1; i < end; i++ {
-		if c := s[i]; classes[c]&hexByte == 0 && c != ':' && c != '.' {
-			return 0
-		}
+	if addr, err := netip.ParseAddr(s[1:end]); err != nil || !addr.Is6() {
+		return 0
 	}
 	return end + 1
 }

@@ -103,10 +103,7 @@ type line struct {
 // violation: it is incomplete. At the empty line that ends the section name is
 // empty.
 func fieldLine(b []byte, i int) (l line, v *violation) {
-	colon := i
-	for colon < len(b) && classes[b[colon]]&tokenByte != 0 {
-		colon++
-	}
+	colon := i + tokenLen(b[i:])
 	if colon == len(b) {
 		return line{}, nil
 	}

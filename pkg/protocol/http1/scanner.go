@@ -9,24 +9,26 @@ package http1
 // It is worth its cost only after a parse has returned 0.
 type Scanner struct {
 	seen int
-	feed int // where the last LF was, plus one; 0: there was none
+	feed int // behind the last LF; 0: there was none
 }
 
-// Ready reports whether parsing b, which starts with the bytes of the calls
-// before, can say more than that the head is incomplete.
+// Ready reports whether it is time to parse b, which starts with the bytes of the
+// calls before: it has an empty line, a bare LF or reaches a limit. What else is
+// wrong with the head is found when it is whole.
 func (s *Scanner) Ready(b []byte, lim Limits) bool {
 	for ; s.seen < len(b); s.seen++ {
 		if b[s.seen] != '\n' {
 			continue
 		}
 		bare := s.seen == 0 || b[s.seen-1] != '\r'
-		empty := s.feed > 2 && s.seen == s.feed+1 // CRLF behind a line's CRLF, not behind one that leads
+		empty := s.feed > 0 && s.seen == s.feed+1
 		if bare || empty {
 			return true
 		}
 		s.feed = s.seen + 1
 	}
-	return lim.Head > 0 && len(b) >= lim.Head || lim.Line > 0 && s.feed <= 2 && len(b) >= lim.Line+2
+	const leading = len("\r\n") // an LF up to here ends no line of the head
+	return lim.Head > 0 && len(b) >= lim.Head || lim.Line > 0 && s.feed <= leading && len(b) >= lim.Line+2
 }
 
 // Reset makes s ready for the next head.
