@@ -116,6 +116,7 @@ func (c *Cluster) serve(ctx context.Context, x *protocol.Exchange, name config.P
 		if chosen != nil {
 			chosen(x, h)
 		}
+		h.attempts.Add(1)
 		h.load.Begin()
 		var sent bool
 		sent, err = p.serve(ctx, x)
@@ -123,6 +124,7 @@ func (c *Cluster) serve(ctx context.Context, x *protocol.Exchange, name config.P
 			x.Record.Attempts[n].Status = x.Response.Status
 			return nil
 		}
+		h.failures.Add(1)
 		x.Record.Attempts[n].Reason = protocol.ReasonOf(err)
 		if sent {
 			return err
@@ -239,10 +241,12 @@ func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx cont
 			break
 		}
 		made = append(made, protocol.Attempt{Host: h})
+		h.attempts.Add(1)
 		var carry func() error
 		if carry, err = connect(ctx, h, s.connectBy()); err == nil {
 			return h.carry(carry)
 		}
+		h.failures.Add(1)
 		if !goesOn(err) || ctx.Err() != nil {
 			break
 		}

@@ -33,8 +33,8 @@ type HostStatus struct {
 	Open     int64             `json:"connections"`
 	Idle     int               `json:"idle_connections"`
 
-	Requests        uint64 `json:"requests_total"`
-	Failures        uint64 `json:"failures_total"` // of the requests
+	Attempts        uint64 `json:"attempts_total"`
+	Failures        uint64 `json:"failures_total"` // attempts that brought no answer
 	Connects        uint64 `json:"connects_total"`
 	ConnectFailures uint64 `json:"connect_failures_total"`
 }
@@ -91,7 +91,7 @@ func (h *Host) describe() HostStatus {
 		Metadata:        entry.Metadata,
 		Health:          HealthUp,
 		InFlight:        h.load.InFlight(),
-		Requests:        h.requests.Load(),
+		Attempts:        h.attempts.Load(),
 		Failures:        h.failures.Load(),
 		Connects:        h.connects.Load(),
 		ConnectFailures: h.connectFailures.Load(),

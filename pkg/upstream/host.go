@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +23,8 @@ type Host struct {
 	health health
 	ledger ledger[Account]
 
-	requests        atomic.Uint64 // attempts that were observed
-	failures        atomic.Uint64 // of those, attempts that ended with a Reason
+	attempts        atomic.Uint64
+	failures        atomic.Uint64 // attempts that brought no answer
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 
@@ -54,19 +53,8 @@ func (h *Host) Config() *config.Host { return h.entry.Load() }
 // InFlight returns the number of exchanges that the host has now.
 func (h *Host) InFlight() int64 { return h.load.InFlight() }
 
-// Observe accounts for the last of x's attempts at the host.
-func (h *Host) Observe(x *protocol.Exchange) {
-	h.requests.Add(1)
-	for _, a := range slices.Backward(x.Record.Attempts) {
-		if a.Host == protocol.Place(h) {
-			if a.Reason != protocol.None {
-				h.failures.Add(1)
-			}
-			break
-		}
-	}
-	h.ledger.observe(x)
-}
+// Observe accounts for an exchange whose answer, or failure, came from the host.
+func (h *Host) Observe(x *protocol.Exchange) { h.ledger.observe(x) }
 
 // pool returns the pool of connections that speak a protocol, nil if nothing
 // connects with it.

@@ -484,7 +484,7 @@ func TestAccounts(t *testing.T) {
 	if b.observed["web"] != 2 || b.observed["web/a"] != 2 {
 		t.Errorf("observed %v, want both exchanges at the cluster and the host", b.observed)
 	}
-	if h := s.Describe()[1].Hosts[0]; h.Requests != 2 || h.Failures != 1 || h.Connects != 1 || h.ConnectFailures != 1 {
+	if h := s.Describe()[1].Hosts[0]; h.Attempts != 2 || h.Failures != 1 || h.Connects != 1 || h.ConnectFailures != 1 {
 		t.Errorf("the host counts %+v", h)
 	}
 	apply(t, s)

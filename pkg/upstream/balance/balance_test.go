@@ -88,7 +88,7 @@ func TestSharesFollowWeights(t *testing.T) {
 						serving++
 					}
 				}
-				cycles := 100
+				cycles := 20
 				picks := cycles * sum
 				if !p.weighted {
 					picks = cycles * serving
