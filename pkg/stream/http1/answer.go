@@ -1,0 +1,189 @@
+package http1
+
+import (
+	"io"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
+)
+
+// inlineContent is up to how many bytes of content leave in one write with the
+// head; it also is what a piece of streamed content holds at most.
+const inlineContent = 32 << 10
+
+// answer writes x.Response. keep says whether the connection can take another
+// request, as far as the answer goes. An error is a Fault: the caller's
+// connection or the content failed midway, and the connection must end.
+func (c *session) answer() (keep bool, err error) {
+	x := &c.x
+	if x.Response.Tunnel != nil {
+		return false, c.tunnel()
+	}
+	kind := c.contentKind()
+	keep = c.keeps(kind)
+	out := buffer.Get(firstRead)
+	defer out.Release()
+	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, syntax.ResponseOptions{
+		Chunked: kind == syntax.Chunked,
+		Close:   !keep,
+		Minor:   c.framing.Minor,
+		Server:  c.s.o.HTTP1.ServerName,
+	}))
+	body := x.Response.Body
+	switch {
+	case kind == syntax.NoBody || body == nil:
+		err = c.write(out.Bytes(), 0)
+	case kind == syntax.Chunked:
+		err = c.streamChunks(out, body)
+	default:
+		err = c.streamPlain(out, body, kind)
+	}
+	return keep && err == nil, err
+}
+
+// contentKind is how the answer's content is framed (RFC 9112 6.3).
+func (c *session) contentKind() syntax.BodyKind {
+	r := &c.x.Response
+	switch {
+	case c.x.Request.Method == "HEAD", r.Status == 204, r.Status == 304, r.Status < 200:
+		return syntax.NoBody
+	case r.ContentLength >= 0:
+		return syntax.Length
+	case r.Body == nil:
+		r.ContentLength = 0
+		return syntax.Length
+	case c.framing.Minor == 0:
+		return syntax.UntilClose
+	default:
+		return syntax.Chunked
+	}
+}
+
+// keeps decides before the head is written whether the connection persists
+// (RFC 9112 9.3).
+func (c *session) keeps(kind syntax.BodyKind) bool {
+	o := &c.s.o.HTTP1
+	switch {
+	case !c.framing.KeepAlive, kind == syntax.UntilClose, c.conn.Draining():
+		return false
+	case o.MaxRequestsPerConnection > 0 && c.conn.Requests >= o.MaxRequestsPerConnection:
+		return false
+	}
+	// Content that nobody has begun to read is dropped if it is little, and not
+	// on its way only because we never asked for it.
+	b := &c.body.content
+	state := b.state.Load()
+	if state == contentFailed || b.closed.Load() { // or an upload was cut
+		return false
+	}
+	if state == contentUntouched {
+		return !c.x.Request.ExpectContinue && b.kind == syntax.Length && b.left <= drainLimit
+	}
+	return true
+}
+
+// write sends p, of which the last content bytes are content.
+func (c *session) write(p []byte, content int) error {
+	n, err := c.conn.Write(p)
+	c.x.Record.ResponseBytes += int64(max(0, content-(len(p)-n)))
+	if err != nil {
+		return protocol.NewFault(protocol.DownstreamGone, err)
+	}
+	return nil
+}
+
+// streamPlain sends content as it is, behind the head that out holds.
+func (c *session) streamPlain(out *buffer.IoBuffer, body protocol.Body, kind syntax.BodyKind) error {
+	left := c.x.Response.ContentLength
+	content := 0 // bytes of it in out
+	var err error
+	for kind == syntax.UntilClose || left > 0 {
+		ready := body.Buffered()
+		if out.Len() > 0 && (ready == 0 || content >= inlineContent) {
+			if werr := c.write(out.Bytes(), content); werr != nil {
+				return werr
+			}
+			out.Reset()
+			content = 0
+			if kind == syntax.Length && ready == 0 {
+				if n, ok, serr := c.splice(body, left); ok {
+					left -= n
+					if serr != nil {
+						return serr
+					}
+					continue
+				}
+			}
+		}
+		out.Reserve(min(max(ready, 1<<10), inlineContent))
+		tail := out.Tail()
+		if kind == syntax.Length && int64(len(tail)) > left {
+			tail = tail[:left]
+		}
+		var n int
+		n, err = body.Read(tail)
+		out.Extend(n)
+		content += n
+		left -= int64(n)
+		if err != nil {
+			break
+		}
+	}
+	if err == io.EOF {
+		err = nil
+		if kind == syntax.Length && left > 0 {
+			err = protocol.Faultf(protocol.Internal, "content ended %d bytes before its declared length", left)
+		}
+	}
+	if out.Len() > 0 {
+		if werr := c.write(out.Bytes(), content); werr != nil {
+			return werr
+		}
+	}
+	return err
+}
+
+// chunkHeadRoom is what is kept free before a chunk for its size line: eight
+// digits and CRLF.
+const chunkHeadRoom = 10
+
+// streamChunks sends content in the chunked coding (RFC 9112 7.1), behind the
+// head that out holds.
+func (c *session) streamChunks(out *buffer.IoBuffer, body protocol.Body) error {
+	content := 0
+	for {
+		if out.Len() > 0 && (body.Buffered() == 0 || content >= inlineContent) {
+			if err := c.write(out.Bytes(), content); err != nil {
+				return err
+			}
+			out.Reset()
+			content = 0
+		}
+		n, err := appendChunk(out, body)
+		content += n
+		if err == io.EOF {
+			out.SetStorage(syntax.AppendLastChunk(out.Storage(), &c.x.Response.Trailer))
+			return c.write(out.Bytes(), content)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// appendChunk reads once from body and appends what came as one chunk.
+func appendChunk(out *buffer.IoBuffer, body protocol.Body) (int, error) {
+	room := min(max(body.Buffered(), 2<<10), inlineContent)
+	out.Reserve(chunkHeadRoom + room + 2)
+	tail := out.Tail()
+	n, err := body.Read(tail[chunkHeadRoom : len(tail)-2])
+	if n > 0 {
+		size := syntax.AppendChunkHead(make([]byte, 0, chunkHeadRoom), n)
+		copy(tail, size)
+		copy(tail[len(size):], tail[chunkHeadRoom:chunkHeadRoom+n])
+		copy(tail[len(size)+n:], "\r\n")
+		out.Extend(len(size) + n + 2)
+	}
+	return n, err
+}

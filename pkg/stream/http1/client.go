@@ -1,0 +1,309 @@
+package http1
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// watchAfter is how long an answer may take before the caller is watched for
+// having gone: watching costs a goroutine, and most answers come sooner.
+const watchAfter = 250 * time.Millisecond
+
+// upstreamRead is the buffer for an answer, in bytes: most answers fit whole.
+const upstreamRead = 16 << 10
+
+// Client is one upstream connection. It carries one exchange at a time, on the
+// goroutine of the exchange.
+type Client struct {
+	conn     *network.Conn // immutable
+	limits   syntax.Limits // immutable
+	released func(bool)    // immutable
+
+	// Of the exchange that the connection belongs to; nil and zero between.
+	x       *protocol.Exchange
+	in      input
+	framing syntax.Framing
+	answer  answerBody
+	upload  *upload
+
+	gone atomic.Bool // the caller went away and the read was interrupted for it
+}
+
+// NewClient makes conn an upstream connection.
+func NewClient(conn *network.Conn, o stream.ClientOptions) *Client {
+	c := &Client{conn: conn, limits: limitsOf(&o.HTTP1), released: o.Released}
+	c.in.conn = conn
+	c.answer.c = c
+	c.answer.content.chunks.Reason = protocol.UpstreamMalformed
+	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
+	return c
+}
+
+// Usable is stream.Client's. A connection that was idle only for a moment is
+// taken at its word: the check is a system call, and it could be wrong the
+// moment after.
+func (c *Client) Usable(idle time.Duration) bool {
+	return idle < time.Millisecond || c.conn.Quiet()
+}
+
+// Close is stream.Client's.
+func (c *Client) Close() error { return c.conn.Close() }
+
+// Serve is stream.Client's. Errors are Faults.
+func (c *Client) Serve(_ context.Context, x *protocol.Exchange) error {
+	c.x = x
+	x.Record.UpstreamStart = time.Now()
+	err := c.send()
+	if err == nil {
+		err = c.receive()
+	}
+	if err != nil {
+		x.Response.Body, x.Response.Tunnel = nil, nil
+		x.ResetResponse()
+		c.finish(false)
+		return err
+	}
+	return nil
+}
+
+// send writes the request: all of it if its content is at hand and small, else
+// the head, and the content on a goroutine of its own. When it returns nil there
+// may be bytes of the answer already.
+func (c *Client) send() error {
+	req := &c.x.Request
+	out := buffer.Get(firstRead)
+	defer out.Release()
+	chunked := req.Body != nil && req.ContentLength < 0
+	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked})
+	if err != nil {
+		return err
+	}
+	out.SetStorage(head)
+	if req.Body != nil && !takeWhole(out, req) {
+		if _, err := c.conn.Write(out.Bytes()); err != nil {
+			return upstreamFault(err, "sending the request head")
+		}
+		c.upload = startUpload(c, chunked)
+		return nil
+	}
+	c.conn.SetReadDeadline(c.until(c.x.Record.UpstreamStart.Add(watchAfter)))
+	_, n, err := c.conn.Call(out.Bytes(), &c.in.rest, upstreamRead)
+	if n > 0 {
+		return nil
+	}
+	return c.waited(err)
+}
+
+// takeWhole appends the request's content to out if all of it is at hand and it
+// is small.
+func takeWhole(out *buffer.IoBuffer, req *protocol.Request) bool {
+	n := int(min(req.ContentLength, inlineContent+1))
+	if n < 0 || n > inlineContent || req.Body.Buffered() < n {
+		return false
+	}
+	out.Reserve(n)
+	for got := 0; got < n; {
+		m, err := req.Body.Read(out.Tail()[:n-got])
+		out.Extend(m)
+		got += m
+		if err != nil && got < n {
+			return false // the upload meets the error again and reports it
+		}
+	}
+	return true
+}
+
+// receive reads the head of the final answer.
+func (c *Client) receive() error {
+	x := c.x
+	for {
+		if b := c.in.unread(); len(b) > 0 {
+			n, err := syntax.ParseResponse(b, c.limits, x.Request.Method, &x.Response, &c.framing)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				c.in.rest.Discard(n)
+				if c.framing.Interim {
+					if err := c.inform(); err != nil {
+						return err
+					}
+					continue
+				}
+				return c.accept()
+			}
+			x.ResetResponse()
+		}
+		if err := c.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// inform passes an interim answer on (RFC 9110 15.2).
+func (c *Client) inform() error {
+	x := c.x
+	err := error(nil)
+	if x.Caller != nil {
+		err = x.Caller.Inform(x.Response.Status, &x.Response.Header)
+	}
+	x.ResetResponse()
+	return err
+}
+
+// accept makes the answer whose head was parsed x's.
+func (c *Client) accept() error {
+	x := c.x
+	x.Record.UpstreamFirst = time.Now()
+	c.in.head = c.in.rest
+	if c.framing.Upgrade {
+		if x.Response.Status == 101 && x.Request.Upgrade == "" {
+			return protocol.Faultf(protocol.UpstreamMalformed, "101 to a request that did not ask for it (RFC 9110 15.2.2)")
+		}
+		x.Response.Tunnel = newTunnel(c)
+		return nil
+	}
+	c.answer.closed = false
+	c.answer.content.start(&c.in, &c.framing, &x.Response.Trailer, c.limits, 0)
+	x.Response.Body = &c.answer
+	return nil
+}
+
+// until returns t or the exchange's deadline, whichever comes first.
+func (c *Client) until(t time.Time) time.Time {
+	if d := c.x.Deadline; !d.IsZero() && d.Before(t) {
+		return d
+	}
+	return t
+}
+
+// fill reads more of the head.
+func (c *Client) fill() error {
+	c.conn.SetReadDeadline(c.until(c.x.Record.UpstreamStart.Add(watchAfter)))
+	return c.waited(c.in.more())
+}
+
+// waited goes on after a read of the head that failed.
+func (c *Client) waited(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = c.patiently(c.in.more)
+	}
+	if err == nil {
+		return nil
+	}
+	return c.readFault(err)
+}
+
+// patiently reads until the exchange's deadline, watching the caller. While an
+// upload runs it is the upload that notices.
+func (c *Client) patiently(read func() error) error {
+	for c.upload != nil && !c.upload.ended() {
+		until := c.until(time.Now().Add(watchAfter))
+		c.conn.SetReadDeadline(until)
+		if err := read(); !errors.Is(err, os.ErrDeadlineExceeded) || until.Equal(c.x.Deadline) {
+			return err
+		}
+	}
+	c.conn.SetReadDeadline(c.x.Deadline)
+	if c.x.Caller != nil {
+		stop := c.x.Caller.Watch(func() {
+			c.gone.Store(true)
+			c.conn.Interrupt()
+		})
+		defer stop()
+	}
+	return read()
+}
+
+// readFault says what a failed read of the answer costs.
+func (c *Client) readFault(err error) error {
+	var f *protocol.Fault
+	switch {
+	case err == nil || errors.As(err, &f):
+		return err
+	case c.gone.Load():
+		return protocol.Faultf(protocol.DownstreamGone, "client closed its connection while the upstream was answering")
+	case errors.Is(err, network.ErrInterrupted) && c.upload != nil:
+		return c.upload.fault()
+	}
+	return upstreamFault(err, "reading the answer")
+}
+
+// upstreamFault names the reason of a socket error.
+func upstreamFault(err error, doing string) error {
+	reason := protocol.UpstreamReset
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		reason = protocol.UpstreamTimeout
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE):
+		reason = protocol.UpstreamClosed
+	}
+	return protocol.Faultf(reason, "%s: %w", doing, err)
+}
+
+// finish ends the exchange: the connection goes back to its pool, or ends.
+func (c *Client) finish(whole bool) {
+	if c.upload != nil {
+		whole = c.upload.stop() && whole
+		c.upload = nil
+	}
+	reusable := whole && c.framing.KeepAlive && len(c.in.unread()) == 0
+	c.x = nil
+	c.in.release()
+	if c.gone.Load() {
+		reusable = false
+	}
+	c.released(reusable)
+}
+
+// answerBody is the content of an upstream's answer; closing it gives the
+// connection back.
+type answerBody struct {
+	c       *Client
+	content content
+	closed  bool
+}
+
+// Read is protocol.Body's. Its errors are Faults.
+func (b *answerBody) Read(p []byte) (int, error) {
+	c := b.c
+	if b.content.buffered() == 0 && !b.content.done {
+		c.conn.SetReadDeadline(c.until(time.Now().Add(watchAfter)))
+	}
+	n, err := b.content.next(p)
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = c.patiently(func() error {
+			var again error
+			n, again = b.content.next(p)
+			return again
+		})
+	}
+	if err == nil || err == io.EOF || n > 0 {
+		return n, err
+	}
+	return 0, c.readFault(err)
+}
+
+// Buffered is protocol.Body's.
+func (b *answerBody) Buffered() int { return b.content.buffered() }
+
+// Close is protocol.Body's.
+func (b *answerBody) Close() error {
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	b.c.finish(b.content.done)
+	return nil
+}

@@ -1,0 +1,387 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+func TestInterimAnswersArePassedOn(t *testing.T) { // RFC 9110 15.2
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n")
+		c.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		c.head()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send(get)
+	c.expect("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+	old := b.dial() // HTTP/1.0 knows no interim answers
+	defer old.Close()
+	old.send("GET / HTTP/1.0\r\n\r\n")
+	if got := old.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") {
+		t.Errorf("an HTTP/1.0 caller got %q", got)
+	}
+}
+
+func TestExpectContinueReachesTheOriginAndItsAnswerTheCaller(t *testing.T) { // RFC 9110 10.1.1
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		if head := c.head(); !strings.Contains(head, "Expect: 100-continue\r\n") {
+			t.Errorf("the origin got %q", head)
+		}
+		c.send("HTTP/1.1 100 Continue\r\n\r\n")
+		c.expect("hello")
+		c.send("HTTP/1.1 204 No Content\r\n\r\n")
+		c.head()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+	c.expect("HTTP/1.1 100 Continue\r\n\r\n")
+	c.send("hello")
+	c.expect("HTTP/1.1 204 No Content\r\n\r\n")
+	if !<-b.released {
+		t.Error("the upstream connection was not reusable")
+	}
+}
+
+func TestAnEarlyRefusalIsNotFollowedByTheContent(t *testing.T) {
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno")
+		if rest := c.rest(); rest != "" {
+			t.Errorf("the origin then got %q", rest)
+		}
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 500000\r\nExpect: 100-continue\r\n\r\n")
+	head := c.head()
+	if !strings.HasPrefix(head, "HTTP/1.1 417 ") {
+		t.Errorf("the caller got %q", head)
+	}
+	c.expect("no")
+	if <-b.released {
+		t.Error("the upstream connection passed for reusable")
+	}
+	if rest := c.rest(); rest != "" {
+		t.Errorf("the caller then got %q", rest)
+	}
+}
+
+func TestAnAnswerMayComeBeforeTheContentIsWhole(t *testing.T) { // RFC 9112 9.5
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for _, piece := range []string{"one", "two"} { // an echo, piece by piece
+			c.expect("3\r\n" + piece + "\r\n")
+			c.send("3\r\n" + piece + "\r\n")
+		}
+		c.expect("0\r\n\r\n")
+		c.send("0\r\n\r\n")
+		c.head()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
+	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") {
+		t.Fatalf("the caller got %q", head)
+	}
+	for _, piece := range []string{"one", "two"} {
+		c.send("3\r\n" + piece + "\r\n")
+		c.expect("3\r\n" + piece + "\r\n")
+	}
+	c.send("0\r\n\r\n")
+	c.expect("0\r\n\r\n")
+	if !<-b.released {
+		t.Error("the upstream connection was not reusable")
+	}
+}
+
+func TestACallerThatGoesEndsTheUpstreamRequest(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		leave func(*peer)
+	}{
+		{"close", func(c *peer) { c.Close() }},
+		{"reset", func(c *peer) { c.SetLinger(0); c.Close() }},
+		{"close behind a pipelined request", func(c *peer) { c.send(get); c.Close() }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			asked, ended := make(chan struct{}), make(chan string)
+			b.serve(func(c *peer) {
+				c.head()
+				close(asked)
+				ended <- c.rest()
+			})
+			c := b.dial()
+			c.send(get)
+			<-asked
+			test.leave(c)
+			if rest := <-ended; rest != "" {
+				t.Errorf("the origin then got %q", rest)
+			}
+			if r := <-b.records; r.Reason != protocol.DownstreamGone {
+				t.Errorf("recorded %v, want downstream_gone", r.Reason)
+			}
+		})
+	}
+}
+
+func TestACallerThatGoesInMidAnswerEndsTheUpstreamRequest(t *testing.T) {
+	b := newBench(t, nil)
+	begun, ended := make(chan struct{}), make(chan struct{})
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+		close(begun)
+		c.rest()
+		close(ended)
+	})
+	c := b.dial()
+	c.send(get)
+	<-begun
+	c.head()
+	c.Close()
+	<-ended
+	if r := <-b.records; r.Reason != protocol.DownstreamGone {
+		t.Errorf("recorded %v, want downstream_gone", r.Reason)
+	}
+}
+
+func TestAHalfClosedCallerGetsItsAnswer(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.AllowHalfClose = slow })
+		b.serve(func(c *peer) {
+			c.head()
+			if slow {
+				<-time.After(2 * watchAfter)
+			}
+			c.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			c.head()
+		})
+		c := b.dial()
+		c.send(get)
+		c.CloseWrite()
+		c.expect("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		c.Close()
+	}
+}
+
+func TestAnUpstreamThatEndsEarlyIsToldFromAWholeAnswer(t *testing.T) {
+	for _, test := range []struct {
+		name, answer string
+		want         protocol.Reason
+		head         string // what the caller's answer begins with
+		complete     bool
+	}{
+		{"before the head", "", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
+		{"within the head", "HTTP/1.1 200 OK\r\nContent-", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
+		{"within content of a length", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
+		{"within chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
+		{"after the last byte", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", protocol.None, "HTTP/1.1 200 ", true},
+		{"content until the end", "HTTP/1.1 200 OK\r\n\r\nhello", protocol.None, "HTTP/1.1 200 ", true},
+		{"garbage", "SSH-2.0-OpenSSH\r\n\r\n", protocol.UpstreamMalformed, "HTTP/1.1 502 ", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.serve(func(c *peer) {
+				c.head()
+				c.send(test.answer)
+			})
+			c := b.dial()
+			defer c.Close()
+			c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			got := c.rest()
+			if !strings.HasPrefix(got, test.head) {
+				t.Errorf("the caller got %q", got)
+			}
+			if whole := strings.HasSuffix(got, "0\r\n\r\n") || strings.Contains(got, "Content-Length: 5\r\n") || strings.HasPrefix(got, "HTTP/1.1 502"); whole != test.complete {
+				t.Errorf("the answer passes for whole: %v, want %v: %q", whole, test.complete, got)
+			}
+			if r := <-b.records; r.Reason != test.want {
+				t.Errorf("recorded %v (%s), want %v", r.Reason, r.Detail, test.want)
+			}
+		})
+	}
+}
+
+func TestBytesBehindAnAnswerCostTheConnection(t *testing.T) {
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+		c.rest()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send(get)
+	c.expect("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	if <-b.released {
+		t.Error("a connection with bytes that nobody asked for passed for reusable")
+	}
+}
+
+func TestUpgradeTunnelsBothWays(t *testing.T) { // RFC 9110 7.8
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		head := c.head()
+		if !strings.Contains(head, "Upgrade: websocket\r\n") || !strings.Contains(head, "Connection: upgrade\r\n") {
+			t.Errorf("the origin got %q", head)
+		}
+		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly")
+		c.expect("ping")
+		c.send("pong")
+		c.CloseWrite()
+		c.expect("last words")
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nping")
+	head := c.head()
+	if !strings.HasPrefix(head, "HTTP/1.1 101 ") || !strings.Contains(head, "Upgrade: websocket\r\n") {
+		t.Fatalf("the caller got %q", head)
+	}
+	c.expect("earlypong")
+	if _, err := c.r.ReadByte(); err != io.EOF {
+		t.Errorf("the origin's end was not passed on: %v", err)
+	}
+	c.send("last words")
+	c.CloseWrite()
+	<-b.records
+}
+
+func TestA101ThatNobodyAskedForIsRefused(t *testing.T) { // RFC 9110 15.2.2
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		c.rest()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send(get)
+	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 502 ") {
+		t.Errorf("the caller got %q", head)
+	}
+}
+
+func TestAnswersWithoutContent(t *testing.T) {
+	for _, test := range []struct{ name, request, answer, want string }{
+		{"HEAD keeps the length", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"},
+		{"204", "GET", "HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"},
+		{"304 keeps the length", "GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.serve(func(c *peer) {
+				for c.head() != "" {
+					c.send(test.answer)
+				}
+			})
+			c := b.dial()
+			defer c.Close()
+			for range 2 { // twice: the connection is in step
+				c.send(test.request + " / HTTP/1.1\r\nHost: h\r\n\r\n")
+				c.expect(test.want)
+			}
+		})
+	}
+}
+
+func TestRefusalsCloseTheConnection(t *testing.T) {
+	for _, test := range []struct {
+		name, request, want string
+	}{
+		{"CL and TE", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 400 "},
+		{"no Host", "GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
+		{"head too large", "GET / HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("a", 20000) + "\r\n\r\n", "HTTP/1.1 431 "},
+		{"target too long", "GET /" + strings.Repeat("a", 9000) + " HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 414 "},
+		{"body too large", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 200\r\n\r\n" + strings.Repeat("a", 200), "HTTP/1.1 413 "},
+		{"chunked body too large", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n78\r\n" + strings.Repeat("a", 120) + "\r\n0\r\n\r\n", "HTTP/1.1 413 "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestBodySize = 100 })
+			b.serve(func(c *peer) { c.rest() })
+			c := b.dial()
+			defer c.Close()
+			c.send(test.request + "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n")
+			got := c.rest()
+			if !strings.HasPrefix(got, test.want) || strings.Count(got, "HTTP/1.1 ") != 1 {
+				t.Errorf("the caller got %q, want one %q", got, test.want)
+			}
+			if !strings.Contains(got, "Connection: close\r\n") {
+				t.Errorf("the close is not announced: %q", got)
+			}
+		})
+	}
+}
+
+func TestSlowRequestsAre408(t *testing.T) {
+	for _, test := range []struct{ name, request string }{
+		{"head", "GET / HTTP/1.1\r\nHo"},
+		{"body", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, func(o *stream.ServerOptions) {
+				o.HTTP1.HeadTimeout = 50 * time.Millisecond
+				o.HTTP1.BodyTimeout = 50 * time.Millisecond
+			})
+			b.serve(func(c *peer) { c.rest() })
+			c := b.dial()
+			defer c.Close()
+			c.send(test.request)
+			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
+				t.Errorf("the caller got %q", got)
+			}
+			if r := <-b.records; r.Reason != protocol.RequestTimeout {
+				t.Errorf("recorded %v", r.Reason)
+			}
+		})
+	}
+}
+
+func TestOldCallersGetWhatTheyKnow(t *testing.T) { // RFC 9112 9.3, 7
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		for c.head() != "" {
+			c.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+		}
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+	if got := c.rest(); !strings.HasSuffix(got, "\r\n\r\nhello") || strings.Contains(got, "chunked") {
+		t.Errorf("the caller got %q", got)
+	}
+}
+
+func TestUpstreamTimeout(t *testing.T) {
+	b := newBench(t, nil)
+	b.serve(func(c *peer) { c.rest() })
+	limited := newBench(t, func(o *stream.ServerOptions) {
+		next := &single{address: b.origin.Addr().String(), released: make(chan bool, 10)}
+		o.Service = protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			x.Deadline = x.Meta.Start.Add(30 * time.Millisecond)
+			return next.Serve(ctx, x)
+		})
+	})
+	c := limited.dial()
+	defer c.Close()
+	c.send(get)
+	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 504 ") {
+		t.Errorf("the caller got %q", head)
+	}
+}

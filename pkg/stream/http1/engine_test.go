@@ -1,0 +1,366 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// bench is an engine on loopback: callers on one side, an origin that a test
+// scripts on the other, and a service between them that uses one connection.
+type bench struct {
+	t        testing.TB
+	listener *network.Listener
+	origin   net.Listener
+	records  chan protocol.Record
+	released chan bool
+}
+
+func newBench(t testing.TB, change func(*stream.ServerOptions)) *bench {
+	t.Helper()
+	origin, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, origin: origin, records: make(chan protocol.Record, 1000), released: make(chan bool, 1000)}
+	o := stream.ServerOptions{
+		Listener: "test",
+		HTTP1:    config.DefaultHTTP1Options(),
+		Service:  &single{address: origin.Addr().String(), released: b.released},
+		Observe: func(x *protocol.Exchange) {
+			r := x.Record
+			r.Attempts = nil
+			b.records <- r
+		},
+	}
+	if change != nil {
+		change(&o)
+	}
+	b.listener, err = network.Listen(context.Background(), network.ListenOptions{Name: "test", Network: "tcp", Address: "127.0.0.1:0"}, NewServer(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- b.listener.Serve(context.Background()) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if cut := b.listener.Drain(ctx); cut > 0 {
+			t.Errorf("%d connections did not end", cut)
+		}
+		origin.Close()
+		if err := <-end; err != nil {
+			t.Error(err)
+		}
+		if n := buffer.Outstanding(); n != 0 && invariants.Enabled {
+			t.Errorf("%d buffers are still out", n)
+		}
+	})
+	return b
+}
+
+// single sends the exchanges of each caller over one connection of its own.
+type single struct {
+	address  string
+	released chan bool
+
+	mu      sync.Mutex
+	clients map[uint64]*Client // guarded by mu; by caller's connection
+}
+
+func (s *single) Serve(ctx context.Context, x *protocol.Exchange) error {
+	id := x.Meta.Conn.ID
+	s.mu.Lock()
+	c := s.clients[id]
+	s.mu.Unlock()
+	if c == nil {
+		conn, err := network.Dialer{}.Dial(ctx, "tcp", s.address, time.Time{})
+		if err != nil {
+			return err
+		}
+		c = NewClient(conn, stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(reusable bool) {
+			if !reusable {
+				c.Close()
+				s.put(id, nil)
+			}
+			s.released <- reusable
+		}})
+		s.put(id, c)
+	}
+	return c.Serve(ctx, x)
+}
+
+func (s *single) put(id uint64, c *Client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients == nil {
+		s.clients = make(map[uint64]*Client)
+	}
+	s.clients[id] = c
+}
+
+// serve answers each connection of the origin with a script.
+func (b *bench) serve(script func(c *peer)) {
+	go func() {
+		for {
+			nc, err := b.origin.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				c := newPeer(b.t, nc)
+				script(c)
+				c.Close()
+			}()
+		}
+	}()
+}
+
+// dial returns a caller's connection.
+func (b *bench) dial() *peer {
+	nc, err := net.Dial("tcp", b.listener.Addr().String())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return newPeer(b.t, nc)
+}
+
+// peer is the other end of a connection, which tests speak by hand.
+type peer struct {
+	*net.TCPConn
+	t testing.TB
+	r *bufio.Reader
+}
+
+func newPeer(t testing.TB, nc net.Conn) *peer {
+	nc.SetDeadline(time.Now().Add(10 * time.Second))
+	return &peer{TCPConn: nc.(*net.TCPConn), t: t, r: bufio.NewReader(nc)}
+}
+
+func (p *peer) send(s string) {
+	if _, err := io.WriteString(p.TCPConn, s); err != nil {
+		p.t.Logf("send: %v", err)
+	}
+}
+
+// head reads up to and with an empty line.
+func (p *peer) head() string {
+	var b strings.Builder
+	for {
+		line, err := p.r.ReadString('\n')
+		b.WriteString(line)
+		if err != nil || line == "\r\n" {
+			return b.String()
+		}
+	}
+}
+
+func (p *peer) read(n int) string {
+	b := make([]byte, n)
+	m, _ := io.ReadFull(p.r, b)
+	return string(b[:m])
+}
+
+// rest reads to the end; a reset counts as one.
+func (p *peer) rest() string {
+	b, err := io.ReadAll(p.r)
+	if err != nil && errors.Is(err, context.DeadlineExceeded) {
+		p.t.Errorf("no end: %v", err)
+	}
+	return string(b)
+}
+
+func (p *peer) expect(want string) {
+	p.t.Helper()
+	if got := p.read(len(want)); got != want {
+		p.t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+const get = "GET /a%2Fb?q=1 HTTP/1.1\r\nHost: example.com\r\nX-One: 1\r\nx-two: 2\r\n\r\n"
+
+func TestExchangesFollowEachOtherOnOneConnection(t *testing.T) {
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		for range 3 {
+			if got := c.head(); got != get {
+				t.Errorf("the origin got %q, want %q", got, get)
+			}
+			c.send("HTTP/1.1 200 OK\r\nServer: o\r\nContent-Length: 5\r\n\r\nhello")
+		}
+		c.head()
+	})
+	c := b.dial()
+	defer c.Close()
+	for range 3 {
+		c.send(get)
+		c.expect("HTTP/1.1 200 OK\r\nServer: o\r\nContent-Length: 5\r\n\r\nhello")
+		if r := <-b.records; r.Reason != protocol.None || r.ResponseBytes != 5 {
+			t.Errorf("record: reason %v, %d response bytes", r.Reason, r.ResponseBytes)
+		}
+	}
+}
+
+func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		for {
+			head := c.head()
+			if head == "" {
+				return
+			}
+			path := strings.Fields(head)[1]
+			if strings.HasPrefix(head, "POST") {
+				c.read(3)
+			}
+			c.send("HTTP/1.1 200 OK\r\nContent-Length: " + "2\r\n\r\n" + path)
+		}
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("GET /1 HTTP/1.1\r\nHost: h\r\n\r\nPOST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcGET /3 HTTP/1.1\r\nHost: h\r\n\r\nGET /4 HT")
+	for _, path := range []string{"/1", "/2", "/3"} {
+		c.expect("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" + path)
+	}
+	c.send("TP/1.1\r\nHost: h\r\n\r\n")
+	c.expect("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n/4")
+}
+
+func TestContentStreamsBothWays(t *testing.T) {
+	const size = 8 << 20
+	for _, test := range []struct{ name, request, answer string }{
+		{"length", "Content-Length: 8388608", "Content-Length: 8388608"},
+		{"chunked", "Transfer-Encoding: chunked", "Transfer-Encoding: chunked"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.serve(func(c *peer) {
+				head := c.head()
+				if !strings.Contains(head, test.request) {
+					t.Errorf("the origin got %q", head)
+				}
+				n := countContent(t, c.r, test.request)
+				if n != size {
+					t.Errorf("the origin got %d bytes, want %d", n, size)
+				}
+				c.send("HTTP/1.1 200 OK\r\n" + test.answer + "\r\n\r\n")
+				sendContent(c, test.answer, size)
+				c.head()
+			})
+			c := b.dial()
+			defer c.Close()
+			go func() {
+				c.send("POST / HTTP/1.1\r\nHost: h\r\n" + test.request + "\r\n\r\n")
+				sendContent(c, test.request, size)
+			}()
+			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || !strings.Contains(head, test.answer) {
+				t.Fatalf("the caller got %q", head)
+			}
+			if n := countContent(t, c.r, test.answer); n != size {
+				t.Errorf("the caller got %d bytes, want %d", n, size)
+			}
+			if r := <-b.records; r.RequestBytes != size || r.ResponseBytes != size || r.Reason != protocol.None {
+				t.Errorf("record: %d in, %d out, %v", r.RequestBytes, r.ResponseBytes, r.Reason)
+			}
+			if !<-b.released {
+				t.Error("the upstream connection was not reusable")
+			}
+		})
+	}
+}
+
+// sendContent writes size bytes of a pattern, chunked if the field says so.
+func sendContent(c *peer, framing string, size int) {
+	w := bufio.NewWriterSize(c.TCPConn, 10000)
+	defer w.Flush()
+	piece := make([]byte, 1000)
+	for sent := 0; sent < size; {
+		n := min(len(piece), size-sent)
+		for i := range n {
+			piece[i] = byte((sent + i) * 7)
+		}
+		if strings.Contains(framing, "chunked") {
+			w.WriteString("3e8\r\n"[:0] + hex(n) + "\r\n")
+			w.Write(piece[:n])
+			w.WriteString("\r\n")
+		} else {
+			w.Write(piece[:n])
+		}
+		sent += n
+	}
+	if strings.Contains(framing, "chunked") {
+		w.WriteString("0\r\nX-Sum: 1\r\n\r\n")
+	}
+}
+
+func hex(n int) string {
+	const digits = "0123456789abcdef"
+	s := ""
+	for ; n > 0; n /= 16 {
+		s = string(digits[n%16]) + s
+	}
+	return s
+}
+
+// countContent reads content and checks its pattern.
+func countContent(t testing.TB, r *bufio.Reader, framing string) int {
+	t.Helper()
+	total := 0
+	check := func(n int) {
+		for range n {
+			c, err := r.ReadByte()
+			if err != nil {
+				t.Errorf("content ended after %d bytes: %v", total, err)
+				return
+			}
+			if c != byte(total*7) {
+				t.Fatalf("byte %d is %d", total, c)
+			}
+			total++
+		}
+	}
+	if !strings.Contains(framing, "chunked") {
+		check(8 << 20)
+		return total
+	}
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("chunk line after %d bytes: %v", total, err)
+		}
+		n := 0
+		for _, d := range strings.TrimSpace(line) {
+			n = n*16 + strings.IndexRune("0123456789abcdef", d)
+		}
+		if n == 0 {
+			break
+		}
+		check(n)
+		r.Discard(2)
+	}
+	trailer := ""
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil || line == "\r\n" {
+			break
+		}
+		trailer += line
+	}
+	if trailer != "X-Sum: 1\r\n" {
+		t.Errorf("trailer %q", trailer)
+	}
+	return total
+}

@@ -1,0 +1,333 @@
+// Package http1 owns the HTTP/1.1 engine: connections on both sides, one
+// exchange at a time each (RFC 9112).
+//
+// A request's way through the server side:
+//
+//	ServeConn   wait without a buffer, take a session
+//	session.run       one exchange after the other
+//	  readHead        parse, refuse what is malformed
+//	  exchange        Service.Serve
+//	  answer          head and small content in one write, large content in pieces
+//	  finish          unread content, observe, reset
+//
+// Everything runs on the connection's goroutine; a second one exists only while
+// a large request body is sent upstream, a slow answer is waited for, or a
+// tunnel is open.
+package http1
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+const (
+	// firstRead is the buffer for a request, in bytes; larger heads grow it.
+	firstRead = 4 << 10
+	// parkAfter is how long an idle connection keeps its goroutine's stack.
+	parkAfter = 2 * time.Second
+)
+
+// Protocol returns the engine's entry for the registry.
+func Protocol() stream.Protocol {
+	return stream.Protocol{
+		Name:      config.HTTP1,
+		NewServer: func(o stream.ServerOptions) stream.Server { return NewServer(o) },
+		NewClient: func(conn *network.Conn, o stream.ClientOptions) stream.Client { return NewClient(conn, o) },
+	}
+}
+
+// Server is the downstream side. It is safe for concurrent use; New is
+// NewServer.
+type Server struct {
+	o        stream.ServerOptions // immutable
+	limits   syntax.Limits        // immutable
+	sessions sync.Pool            // of *session
+	lastID   atomic.Uint64
+}
+
+// NewServer returns a server for the connections of one listener.
+func NewServer(o stream.ServerOptions) *Server {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{o: o, limits: limitsOf(&o.HTTP1)}
+}
+
+func limitsOf(o *config.HTTP1Options) syntax.Limits {
+	return syntax.Limits{Line: o.MaxRequestLineSize, Head: o.MaxHeaderSize, Fields: o.MaxHeaderCount}
+}
+
+// ServeConn serves conn until it ends, or until it has been idle for long
+// enough to be parked.
+func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
+	in := input{conn: conn}
+	if err := conn.SetIdle(true); err != nil {
+		return nil
+	}
+	if s.o.IdleTimeout > 0 {
+		conn.SetReadDeadline(time.Now().Add(s.o.IdleTimeout))
+	}
+	_, err := conn.Fill(&in.rest, firstRead)
+	_ = conn.SetIdle(false) // never fails
+	if err != nil {
+		in.release()
+		return idleEnd(err)
+	}
+	c := s.take(conn, in)
+	err = c.run(ctx)
+	s.give(c)
+	return err
+}
+
+// idleEnd says what ended an idle connection; all of these are as it should be.
+func idleEnd(err error) error {
+	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// session is a connection that is being used.
+type session struct {
+	s    *Server
+	conn *network.Conn
+	meta protocol.ConnMeta
+	in   input
+	x    protocol.Exchange
+
+	framing  syntax.Framing
+	body     requestBody
+	answered bool      // the head of the final answer has been written, or tried
+	end      time.Time // when the last exchange ended
+}
+
+func (s *Server) take(conn *network.Conn, in input) *session {
+	c, ok := s.sessions.Get().(*session)
+	if !ok {
+		c = &session{s: s}
+		c.x.Caller = c
+		c.x.Meta.Conn = &c.meta
+		c.body.c = c
+	}
+	c.conn = conn
+	c.in = in
+	c.meta = connMeta(s.lastID.Add(1), s.o.Listener, conn)
+	c.x.Reset()
+	conn.SetWriteTimeout(s.o.HTTP1.WriteTimeout)
+	return c
+}
+
+func (s *Server) give(c *session) {
+	c.in.release()
+	c.in.conn, c.conn = nil, nil
+	s.sessions.Put(c)
+}
+
+func connMeta(id uint64, listener string, conn *network.Conn) protocol.ConnMeta {
+	m := protocol.ConnMeta{ID: id, Listener: listener}
+	m.Local, m.LocalText = addressOf(conn.LocalAddr())
+	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
+	if m.Remote.IsValid() {
+		m.RemoteIP, _, _ = strings.Cut(m.RemoteText, "]")
+		m.RemoteIP = strings.TrimPrefix(m.RemoteIP, "[")
+		if m.Remote.Addr().Is4() {
+			m.RemoteIP, _, _ = strings.Cut(m.RemoteText, ":")
+		}
+	}
+	return m
+}
+
+func addressOf(a net.Addr) (netip.AddrPort, string) {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		ap := tcp.AddrPort()
+		ap = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+		return ap, ap.String()
+	}
+	return netip.AddrPort{}, a.String()
+}
+
+// run serves one exchange after the other. On entry there are unread bytes.
+func (c *session) run(ctx context.Context) error {
+	c.x.Meta.Start = time.Now()
+	for {
+		keep, err := c.exchange(ctx)
+		if err != nil || !keep {
+			return err
+		}
+		if c.in.rest != nil { // pipelined
+			c.x.Meta.Start = c.end
+			continue
+		}
+		if more, err := c.idle(); !more {
+			return err
+		}
+	}
+}
+
+// idle waits for the next request, on this stack only for a while. more is
+// false when the connection is to end, or to be parked.
+func (c *session) idle() (more bool, err error) {
+	if err := c.conn.SetIdle(true); err != nil {
+		return false, idleEnd(err)
+	}
+	limit := later(c.end, c.s.o.IdleTimeout)
+	soon := c.end.Add(parkAfter)
+	parks := limit.IsZero() || soon.Before(limit)
+	if parks {
+		c.conn.SetReadDeadline(soon)
+	} else {
+		c.conn.SetReadDeadline(limit)
+	}
+	_, err = c.conn.Fill(&c.in.rest, firstRead)
+	if err != nil {
+		if parks && errors.Is(err, os.ErrDeadlineExceeded) {
+			c.conn.SetReadDeadline(limit)
+			return false, network.ErrPark
+		}
+		return false, idleEnd(err)
+	}
+	_ = c.conn.SetIdle(false) // never fails
+	c.x.Meta.Start = time.Now()
+	return true, nil
+}
+
+// exchange serves one request: keep says whether the connection can take
+// another.
+func (c *session) exchange(ctx context.Context) (keep bool, err error) {
+	x := &c.x
+	c.answered = false
+	c.conn.Requests++
+	if err := c.readHead(); err != nil {
+		return false, c.refuse(err)
+	}
+	x.Meta.Protocol = string(config.HTTP1)
+	x.Meta.Version = versionText(c.framing.Minor)
+	if c.framing.Body != syntax.NoBody {
+		c.conn.SetReadDeadline(later(x.Meta.Start, c.s.o.HTTP1.BodyTimeout))
+		x.Request.Body = &c.body
+		if limit := c.s.o.HTTP1.MaxRequestBodySize; limit > 0 && c.framing.Length > limit {
+			return false, c.refuse(protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds %d bytes", c.framing.Length, limit))
+		}
+	} else {
+		x.Request.Body = nil
+	}
+	if err := c.s.o.Service.Serve(ctx, x); err != nil {
+		x.Fail(err) // a chain without proxy.Respond
+	}
+	if x.Record.Reason == protocol.DownstreamGone {
+		c.finish(nil) // there is nobody to answer
+		return false, nil
+	}
+	keep, err = c.answer()
+	c.finish(err)
+	return c.afterAnswer(keep && err == nil), nil
+}
+
+// afterAnswer brings the connection to the next request's first byte, if it can.
+func (c *session) afterAnswer(keep bool) bool {
+	b := &c.body.content
+	if b.closed.Load() { // an upload was cut: its request's end is unknown
+		c.conn.Resume()
+		keep = false
+	}
+	if keep && !b.done {
+		keep = c.drainBody()
+	}
+	if !keep && !b.done {
+		c.linger()
+	}
+	c.in.endMessage()
+	return keep
+}
+
+// readHead reads until there is a whole request head.
+func (c *session) readHead() error {
+	x := &c.x
+	waited := false
+	var scan syntax.Scanner
+	for {
+		n, err := syntax.ParseRequest(c.in.rest.Bytes(), c.s.limits, &x.Request, &c.framing)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			c.in.rest.Discard(n)
+			c.in.head = c.in.rest
+			x.Meta.HeadSize = n
+			c.body.content.start(&c.in, &c.framing, &x.Request.Trailer, c.s.limits, c.s.o.HTTP1.MaxRequestBodySize)
+			return nil
+		}
+		if !waited {
+			waited = true
+			c.conn.SetReadDeadline(later(x.Meta.Start, c.s.o.HTTP1.HeadTimeout))
+		}
+		meta := x.Meta
+		x.Reset()
+		x.Meta = meta
+		for again := true; again; again = !scan.Ready(c.in.rest.Bytes(), c.s.limits) {
+			if _, err := c.conn.Fill(&c.in.rest, firstRead); err != nil {
+				return readFault(err)
+			}
+		}
+	}
+}
+
+// refuse answers a request that cannot be served, and ends the connection.
+func (c *session) refuse(err error) error {
+	x := &c.x
+	c.framing.KeepAlive = false
+	x.Fail(err)
+	x.Request.Method = "" // what was parsed of it is not to be trusted
+	x.Meta.Protocol = string(config.HTTP1)
+	if x.Record.Reason == protocol.DownstreamGone {
+		x.Response.Status = 0
+		c.finish(nil)
+		return nil
+	}
+	_, werr := c.answer()
+	c.finish(werr)
+	c.linger()
+	return nil
+}
+
+// finish accounts for the exchange and makes x ready for the next. The body's
+// state stays for drainBody.
+func (c *session) finish(err error) {
+	x := &c.x
+	if err != nil && x.Record.Reason == protocol.None {
+		x.Record.Reason = protocol.ReasonOf(err)
+		x.Record.Detail = err.Error()
+	}
+	if x.Response.Body != nil {
+		_ = x.Response.Body.Close() // reported above if it mattered
+	}
+	x.Record.RequestBytes = c.body.content.read
+	c.end = time.Now()
+	x.Record.End = c.end
+	if c.s.o.Observe != nil {
+		c.s.o.Observe(x)
+	}
+	x.Reset()
+}
+
+func versionText(minor int) string {
+	if minor == 0 {
+		return "HTTP/1.0"
+	}
+	return "HTTP/1.1"
+}

@@ -1,0 +1,123 @@
+package http1
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
+)
+
+// Bounds on content that nobody wants.
+const (
+	// drainLimit is how much of an unread request body is read and dropped to
+	// keep the connection, in bytes.
+	drainLimit = 256 << 10
+	// lingerLimit and lingerTime bound what is read after our last byte, so that
+	// the peer gets to read it before a reset (RFC 9112 9.6).
+	lingerLimit = 1 << 20
+	lingerTime  = time.Second
+)
+
+// requestBody is the content of the request that a session reads.
+type requestBody struct {
+	c       *session
+	content content
+}
+
+// Read is protocol.Body's. Its errors are Faults.
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.content.next(p)
+	if n > 0 {
+		if t := b.c.s.o.HTTP1.BodyTimeout; t > 0 && b.content.whole < 0 {
+			b.c.conn.SetReadDeadline(time.Now().Add(t))
+		}
+		return n, err
+	}
+	return n, readFault(err)
+}
+
+// Buffered is protocol.Body's.
+func (b *requestBody) Buffered() int { return b.content.buffered() }
+
+// Rewind is protocol.Rewinder's.
+func (b *requestBody) Rewind() bool { return b.content.rewind() }
+
+// Close is protocol.Body's: it stops a Read on another goroutine.
+func (b *requestBody) Close() error {
+	if !b.content.closed.Swap(true) {
+		b.c.conn.Interrupt()
+	}
+	return nil
+}
+
+// Inform is protocol.Caller's.
+func (c *session) Inform(status int, header *protocol.Header) error {
+	if c.framing.Minor == 0 {
+		return nil // HTTP/1.0 knows no interim responses (RFC 9110 15.2)
+	}
+	out := buffer.Get(firstRead)
+	defer out.Release()
+	out.SetStorage(syntax.AppendInterim(out.Storage(), status, header))
+	if _, err := c.conn.Write(out.Bytes()); err != nil {
+		return protocol.NewFault(protocol.DownstreamGone, err)
+	}
+	return nil
+}
+
+// Watch is protocol.Caller's. The request has been read, so nobody else reads.
+func (c *session) Watch(gone func()) (stop func()) {
+	done := make(chan struct{})
+	c.conn.SetReadDeadline(time.Time{}) // the upstream's deadline decides
+	go func() {
+		defer close(done)
+		if err := c.conn.AwaitGone(c.s.o.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			gone()
+		}
+	}()
+	return func() {
+		c.conn.Interrupt()
+		<-done
+		c.conn.Resume()
+	}
+}
+
+// drainBody reads the rest of a request body that the service did not want, if
+// that is little; else the connection must end.
+func (c *session) drainBody() bool {
+	b := &c.body.content
+	out := buffer.Get(pieceSize)
+	defer out.Release()
+	dropped := 0
+	for !b.done && dropped < drainLimit {
+		n, err := b.next(out.Tail())
+		dropped += n
+		if err != nil && err != io.EOF {
+			return false
+		}
+	}
+	return b.done
+}
+
+// linger ends our direction and reads what the peer still sends, so that the
+// peer's unread bytes do not make the kernel reset the connection before the
+// answer was read.
+func (c *session) linger() {
+	if c.conn.CloseWrite() != nil {
+		return
+	}
+	c.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	out := buffer.Get(pieceSize)
+	defer out.Release()
+	for dropped := 0; dropped < lingerLimit; {
+		n, err := c.conn.Read(out.Tail())
+		if err != nil {
+			return
+		}
+		dropped += n
+	}
+}

@@ -1,0 +1,135 @@
+package http1
+
+import (
+	"errors"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
+)
+
+// tunnel is an upstream connection that has switched protocols (RFC 9110 7.8,
+// 9.3.6). One goroutine reads it and one writes it; Close is safe from any.
+type tunnel struct {
+	conn     *network.Conn
+	early    []byte                          // came with the answer's head
+	head     atomic.Pointer[buffer.IoBuffer] // of the answer, whose fields are views until the first Read
+	closed   atomic.Bool
+	released func(reusable bool)
+}
+
+// newTunnel takes the connection over from c.
+func newTunnel(c *Client) *tunnel {
+	t := &tunnel{conn: c.conn, early: append([]byte(nil), c.in.unread()...), released: c.released}
+	t.head.Store(c.in.rest)
+	c.in.head, c.in.rest, c.x = nil, nil, nil
+	c.conn.SetReadDeadline(time.Time{})
+	return t
+}
+
+// Read is protocol.Tunnel's.
+func (t *tunnel) Read(p []byte) (int, error) {
+	t.releaseHead()
+	if len(t.early) > 0 {
+		n := copy(p, t.early)
+		t.early = t.early[n:]
+		return n, nil
+	}
+	return t.conn.Read(p)
+}
+
+// Write is protocol.Tunnel's.
+func (t *tunnel) Write(p []byte) (int, error) { return t.conn.Write(p) }
+
+// CloseWrite is protocol.Tunnel's.
+func (t *tunnel) CloseWrite() error { return t.conn.CloseWrite() }
+
+// SetReadDeadline bounds the next reads.
+func (t *tunnel) SetReadDeadline(at time.Time) { t.conn.SetReadDeadline(at) }
+
+// Close is protocol.Tunnel's.
+func (t *tunnel) Close() error {
+	if t.closed.Swap(true) {
+		return nil
+	}
+	err := t.conn.Close()
+	t.releaseHead()
+	t.released(false)
+	return err
+}
+
+func (t *tunnel) releaseHead() {
+	if head := t.head.Swap(nil); head != nil {
+		head.Release()
+	}
+}
+
+// tunnel switches the caller's side: bytes both ways until both directions have
+// ended.
+func (c *session) tunnel() error {
+	x := &c.x
+	peer := x.Response.Tunnel
+	x.Response.Tunnel = nil
+	defer peer.Close() //nolint:errcheck // whatever is left unsent has nowhere to go
+	out := buffer.Get(firstRead)
+	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, syntax.ResponseOptions{Minor: c.framing.Minor, Tunnel: true}))
+	err := c.write(out.Bytes(), 0)
+	out.Release()
+	if err != nil {
+		return err
+	}
+	if rest := c.in.rest; rest != nil && rest.Len() > 0 {
+		early := buffer.Get(rest.Len())
+		_, _ = early.Write(rest.Bytes()) // never fails
+		rest.Discard(rest.Len())
+		c.conn.Unread(early)
+	}
+	c.conn.SetReadDeadline(time.Time{})
+	up, down := network.Pump(c.conn, peer, c.s.o.IdleTimeout)
+	x.Record.ResponseBytes += down
+	c.body.content.read += up
+	return nil
+}
+
+// spliceFrom is from how many remaining bytes on the kernel moves content, in
+// bytes: below, a copy is cheaper than the system calls that splicing adds.
+const spliceFrom = 16 << 10
+
+// splice lets the kernel move content from the upstream's socket to the
+// caller's, if both are sockets and the content is bare bytes of one. ok is
+// false when the content is to be copied.
+func (c *session) splice(body protocol.Body, left int64) (n int64, ok bool, err error) {
+	source, is := body.(*answerBody)
+	if !is || left < spliceFrom {
+		return 0, false, nil
+	}
+	n, ok, err = source.spliceTo(c.conn, left)
+	c.x.Record.ResponseBytes += n
+	return n, ok, err
+}
+
+// spliceTo moves up to left bytes to dst. It returns early, without an error,
+// when the upstream pauses: the copying read knows how to wait.
+func (b *answerBody) spliceTo(dst *network.Conn, left int64) (n int64, ok bool, err error) {
+	if b.content.kind != syntax.Length || b.content.left < left {
+		return 0, false, nil
+	}
+	b.c.conn.SetReadDeadline(b.c.until(time.Now().Add(watchAfter)))
+	n, ok, readErr, writeErr := dst.SpliceFrom(b.c.conn, left)
+	b.content.left -= n
+	b.content.read += n
+	b.content.done = b.content.left == 0
+	switch {
+	case writeErr != nil:
+		return n, true, protocol.NewFault(protocol.DownstreamGone, writeErr)
+	case errors.Is(readErr, os.ErrDeadlineExceeded):
+		return n, n > 0, nil
+	case readErr != nil:
+		return n, true, b.c.readFault(cutShort(readErr))
+	}
+	return n, ok, nil
+}

@@ -1,0 +1,112 @@
+package http1
+
+import (
+	"io"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
+)
+
+// upload sends a request's content upstream while the exchange's goroutine
+// reads the answer: an answer may come before the content is whole (RFC 9112
+// 9.5), and both may stream.
+type upload struct {
+	c    *Client
+	req  *protocol.Request
+	done chan struct{}
+
+	// Valid once done is closed.
+	readErr  error // the request's content failed
+	writeErr error // the upstream takes no more
+}
+
+func startUpload(c *Client, chunked bool) *upload {
+	u := &upload{c: c, req: &c.x.Request, done: make(chan struct{})}
+	go u.run(chunked)
+	return u
+}
+
+func (u *upload) run(chunked bool) {
+	defer close(u.done)
+	out := buffer.Get(pieceSize)
+	defer out.Release()
+	next := u.plain
+	if chunked {
+		next = u.chunk
+	}
+	for left := u.req.ContentLength; ; {
+		n, err := next(out, left)
+		left -= int64(n)
+		last := err == io.EOF
+		if err != nil && !last {
+			u.readErr = err
+			u.c.conn.Interrupt() // no answer is worth waiting for
+			return
+		}
+		if out.Len() > 0 && (last || u.req.Body.Buffered() == 0 || out.Len() > inlineContent) {
+			if _, err := u.c.conn.Write(out.Bytes()); err != nil {
+				u.writeErr = err // an answer may be there all the same
+				return
+			}
+			out.Reset()
+		}
+		if last {
+			return
+		}
+	}
+}
+
+// plain appends content of a declared length; io.EOF with the last of it.
+func (u *upload) plain(out *buffer.IoBuffer, left int64) (int, error) {
+	out.Reserve(1)
+	tail := out.Tail()
+	if int64(len(tail)) > left {
+		tail = tail[:left]
+	}
+	n, err := u.req.Body.Read(tail)
+	out.Extend(n)
+	switch {
+	case err == io.EOF && int64(n) < left:
+		return n, protocol.Faultf(protocol.Internal, "request content ended %d bytes before its declared length", left-int64(n))
+	case err == nil && int64(n) == left:
+		return n, io.EOF
+	}
+	return n, err
+}
+
+// chunk appends content in the chunked coding; io.EOF with the last chunk.
+func (u *upload) chunk(out *buffer.IoBuffer, _ int64) (int, error) {
+	n, err := appendChunk(out, u.req.Body)
+	if err == io.EOF {
+		out.SetStorage(syntax.AppendLastChunk(out.Storage(), &u.req.Trailer))
+	}
+	return n, err
+}
+
+// ended reports whether nothing more will be sent.
+func (u *upload) ended() bool {
+	select {
+	case <-u.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop ends the upload, waits for its goroutine, and reports whether everything
+// had been sent.
+func (u *upload) stop() bool {
+	if !u.ended() {
+		_ = u.req.Body.Close() // wakes a read of the caller
+		_ = u.c.conn.Close()   // wakes a write to the upstream, which cannot be reused
+		<-u.done
+	}
+	return u.readErr == nil && u.writeErr == nil
+}
+
+// fault waits for the end and returns why the request's content failed, or nil.
+func (u *upload) fault() error {
+	<-u.done
+	return u.readErr
+}
