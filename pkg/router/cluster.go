@@ -25,11 +25,11 @@ type share struct {
 	upTo    uint64
 }
 
-// Cluster returns the name of the cluster that x goes to, "" if there is none:
+// ChooseCluster returns the name of the cluster that x goes to, "" if there is none:
 // the route does not forward, all weights are 0, or the variable has no value.
 // random must be uniform in all its bits; it decides between weighted clusters,
 // each of which gets its weight's share. A cluster of weight 0 gets nothing.
-func (r *Route) Cluster(x *protocol.Exchange, random uint64) string {
+func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) string {
 	switch {
 	case r.cluster == nil && r.Config.Forward == nil:
 		return ""

@@ -257,6 +257,9 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 
 // condition compiles m without its exact or prefix path; nil if that is all.
 func (e expressions) condition(m *config.Match) (*condition, error) {
+	if len(m.Headers) == 0 && m.PathKind != config.PathRegex && len(m.Variables) == 0 {
+		return nil, nil
+	}
 	c := &condition{}
 	for i := range m.Headers {
 		f, err := e.field(&m.Headers[i])
@@ -274,9 +277,6 @@ func (e expressions) condition(m *config.Match) (*condition, error) {
 	}
 	if err := e.variables(c, m.Variables); err != nil {
 		return nil, err
-	}
-	if len(c.fields) == 0 && c.path == nil && len(c.variables) == 0 {
-		return nil, nil
 	}
 	return c, nil
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 
@@ -9,23 +10,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Reply answers x as a redirect or direct_response says, and reports whether the
-// route is one. The answer carries nothing of the request but what a redirect's
-// Location keeps of its target, and what the response headers of virtual host
-// and table, which apply to it, are told to repeat.
-func (r *Route) Reply(x *protocol.Exchange) bool {
-	switch c := r.Config; {
-	case c.Redirect != nil:
-		location := location(&x.Request, c.Redirect)
-		x.Reply(redirectStatus(c.Redirect), "", "")
-		x.Response.Header.Add("Location", location)
-	case c.Direct != nil:
-		x.Reply(c.Direct.Status, "text/plain; charset=utf-8", c.Direct.Body)
-	default:
-		return false
-	}
+// Redirect answers x as the route's redirect says, which must be set. The answer
+// carries nothing of the request but what Location keeps of its target; the
+// response headers of virtual host and table apply to it. It is a
+// protocol.ServiceFunc that never fails.
+func (r *Route) Redirect(_ context.Context, x *protocol.Exchange) error {
+	c := r.Config.Redirect
+	to := location(&x.Request, c)
+	x.Reply(redirectStatus(c), "", "")
+	x.Response.Header.Add("Location", to)
 	r.MutateResponse(x)
-	return true
+	return nil
+}
+
+// Direct answers x as the route's direct_response says, which must be set. The
+// answer carries nothing of the request; the response headers of virtual host
+// and table apply to it. It is a protocol.ServiceFunc that never fails.
+func (r *Route) Direct(_ context.Context, x *protocol.Exchange) error {
+	x.Reply(r.Config.Direct.Status, "text/plain; charset=utf-8", r.Config.Direct.Body)
+	r.MutateResponse(x)
+	return nil
 }
 
 // location returns where c sends r: an absolute URI, or, should r have no

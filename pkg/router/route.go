@@ -24,7 +24,7 @@ type Route struct {
 	cluster           *clusterChoice
 }
 
-// Rewrite makes the request what the upstream is to see: header mutations of the
+// RewriteRequest makes the request what the upstream is to see: header mutations of the
 // route, the virtual host and the table, in this order, then Authority, then
 // Path. A path that changes is kept in Record.OriginalPath, query included, and,
 // without its query, in the request's x-mosn-original-path field.
@@ -32,7 +32,7 @@ type Route struct {
 // It is called once per exchange, before the first attempt. It allocates a new
 // path, unless prefix_rewrite only takes something away, and what Text of a
 // variable.Template allocates.
-func (r *Route) Rewrite(x *protocol.Exchange) {
+func (r *Route) RewriteRequest(x *protocol.Exchange) {
 	r.request.apply(&x.Request.Header, x)
 	if r.host != nil {
 		r.host.apply(x)

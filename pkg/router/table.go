@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -90,16 +91,16 @@ func (t *Table) first(chain, best int32, x *protocol.Exchange, path string) int3
 	return best
 }
 
-// Compile checks a route table and makes it ready. The error joins everything
-// that is wrong with it, each with its virtual host and route. The table refers
-// to c, which must not change.
+// Compile checks a route table and makes it ready. The error joins (errors.Join)
+// everything that is wrong with it, each with its virtual host and route; the
+// caller adds the table. The table refers to c, which must not change.
 func Compile(c *config.RouteTable) (*Table, error) {
 	b := newBuilder(c)
 	for n, vh := range c.VirtualHosts {
 		b.virtualHost(int32(n), vh)
 	}
 	if len(b.errs) > 0 {
-		return nil, fmt.Errorf("route table %q: %w", c.Name, errors.Join(b.errs...))
+		return nil, errors.Join(b.errs...)
 	}
 	return b.table, nil
 }
@@ -222,7 +223,7 @@ func (b *builder) index(n int32, routes []Route) {
 	b.paths = b.paths[:0]
 	fields := make(map[fieldKey]int)
 	routes = routes[:reachable(routes)]
-	for i := len(routes) - 1; i >= 0; i-- {
+	for i := range slices.Backward(routes) {
 		r := &routes[i]
 		m := &r.Config.Match
 		switch m.PathKind {

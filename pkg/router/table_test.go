@@ -1,0 +1,362 @@
+package router
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// request returns an HTTP/1.1 exchange; fields are names and values in turn.
+func request(method, authority, path string, fields ...string) *protocol.Exchange {
+	x := &protocol.Exchange{}
+	x.Meta.Protocol = "Http1"
+	x.Request.Method = method
+	x.Request.Scheme = "http"
+	x.Request.Authority = authority
+	x.Request.Path = path
+	for i := 0; i < len(fields); i += 2 {
+		x.Request.Header.Add(fields[i], fields[i+1])
+	}
+	return x
+}
+
+// forward returns a route called name that forwards what m matches.
+func forward(name string, m config.Match) *config.Route {
+	return &config.Route{Name: name, Match: m, Forward: &config.Forward{Cluster: name}}
+}
+
+// mustCompile compiles a table of one virtual host for "*".
+func mustCompile(t testing.TB, routes ...*config.Route) *Table {
+	t.Helper()
+	return mustCompileTable(t, &config.RouteTable{Name: "table", VirtualHosts: []*config.VirtualHost{
+		{Name: "all", Domains: []string{"*"}, Routes: routes},
+	}})
+}
+
+func mustCompileTable(t testing.TB, c *config.RouteTable) *Table {
+	t.Helper()
+	table, err := Compile(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func nameOf(r *Route) string {
+	if r == nil {
+		return "none"
+	}
+	return r.Config.Name
+}
+
+func TestVirtualHostIsTheMostSpecificDomain(t *testing.T) {
+	tests := []struct {
+		name      string
+		domains   []string
+		authority string
+		scheme    string
+		want      string
+	}{
+		{"exact port before any port", []string{"a.test:*", "a.test:81"}, "a.test:81", "http", "a.test:81"},
+		{"any port before a suffix with the port", []string{"*.test:81", "a.test:*"}, "a.test:81", "http", "a.test:*"},
+		{"a suffix with the port before a longer one without", []string{"*.a.test:*", "*.test:81"}, "b.a.test:81", "http", "*.test:81"},
+		{"the longest suffix", []string{"*.test", "*.a.test", "*.com"}, "b.a.test", "http", "*.a.test"},
+		{"a suffix before all", []string{"*", "*.test"}, "a.test", "http", "*.test"},
+		{"all at last", []string{"*", "a.test", "*.b.test"}, "b.test", "http", "*"},
+		{"nothing suits", []string{"a.test", "*.b.test"}, "b.test", "http", "none"},
+		{"a star with a port", []string{"*:81", "*"}, "a.test:81", "http", "*:81"},
+		{"the star stands for a byte at least", []string{"*.test"}, ".test", "http", "none"},
+		{"the star stands for labels", []string{"*.test"}, "c.b.a.test", "http", "*.test"},
+		{"a suffix inside a label", []string{"*-eu.test"}, "shop-eu.test", "http", "*-eu.test"},
+
+		{"a domain without a port is not for other ports", []string{"a.test", "*.test"}, "a.test:8080", "http", "none"},
+		{"a domain without a port takes http's own", []string{"a.test"}, "a.test:80", "http", "a.test"},
+		{"a domain without a port does not take https's own for http", []string{"a.test"}, "a.test:443", "http", "none"},
+		{"a domain without a port takes https's own", []string{"a.test"}, "a.test:443", "https", "a.test"},
+		{"a domain with the standard port takes no port", []string{"a.test:80"}, "a.test", "http", "a.test:80"},
+		{"as written goes before the standard port", []string{"a.test", "a.test:80"}, "a.test:80", "http", "a.test:80"},
+		{"as written goes before the standard port, without", []string{"a.test:80", "a.test"}, "a.test", "http", "a.test"},
+		{"suffixes and the standard port", []string{"*.test"}, "a.test:80", "http", "*.test"},
+		{"an empty port is none", []string{"a.test"}, "a.test:", "http", "a.test"},
+		{"leading zeros of a port", []string{"a.test:81"}, "a.test:0081", "http", "a.test:81"},
+
+		{"case of the authority", []string{"a.test"}, "A.Test", "http", "a.test"},
+		{"case of the domain", []string{"A.Test"}, "a.test", "http", "A.Test"},
+		{"a trailing dot of the authority", []string{"a.test:81"}, "a.test.:81", "http", "a.test:81"},
+		{"a trailing dot of the domain", []string{"a.test."}, "a.test", "http", "a.test."},
+		{"an IPv4 address", []string{"127.0.0.1:81"}, "127.0.0.1:81", "http", "127.0.0.1:81"},
+		{"an IPv6 address", []string{"[::1]:81"}, "[::1]:81", "http", "[::1]:81"},
+		{"an IPv6 address without a port", []string{"[::1]"}, "[::1]", "http", "[::1]"},
+		{"an IPv6 address in its long form", []string{"[::1]:81"}, "[0:0:0:0:0:0:0:1]:81", "http", "[::1]:81"},
+		{"an IPv6 address in upper case", []string{"[fe80::a]:*"}, "[FE80::A]:9", "http", "[fe80::a]:*"},
+		{"an interface of an RPC protocol", []string{"com.x.Y"}, "com.x.Y", "", "com.x.Y"},
+		{"an interface with version and group", []string{"com.x.Y:1.0:blue"}, "com.x.Y:1.0:blue", "", "com.x.Y:1.0:blue"},
+		{"no authority", []string{"a.test", "*"}, "", "http", "*"},
+		{"no authority and nothing for all", []string{"a.test"}, "", "http", "none"},
+		{"an authority too long for a host", []string{"*", "*.test"}, strings.Repeat("a", 600) + ".test", "http", "*"},
+		{"a star in the authority is no pattern", []string{"a.test:*", "*"}, "*", "http", "*"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c := &config.RouteTable{}
+			for _, d := range test.domains {
+				c.VirtualHosts = append(c.VirtualHosts, &config.VirtualHost{
+					Name: d, Domains: []string{d}, Routes: []*config.Route{forward(d, config.Match{})},
+				})
+			}
+			table := mustCompileTable(t, c)
+			x := request("GET", test.authority, "/")
+			x.Request.Scheme = test.scheme
+			if got := nameOf(table.Match(x)); got != test.want {
+				t.Errorf("Match(%q) of %q = %s, want %s", test.authority, test.domains, got, test.want)
+			}
+		})
+	}
+}
+
+func TestAVirtualHostThatHasNoRouteForItEndsTheSearch(t *testing.T) {
+	table := mustCompileTable(t, &config.RouteTable{VirtualHosts: []*config.VirtualHost{
+		{Name: "a", Domains: []string{"a.test"}, Routes: []*config.Route{forward("a", config.Match{PathKind: config.PathExact, Path: "/a"})}},
+		{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{forward("all", config.Match{})}},
+	}})
+	if got := table.Match(request("GET", "a.test", "/b")); got != nil {
+		t.Errorf("Match = %s, want none", got.Config.Name)
+	}
+}
+
+func TestTheFirstRouteThatMatchesWins(t *testing.T) {
+	exact := func(p string) config.Match { return config.Match{PathKind: config.PathExact, Path: p} }
+	prefix := func(p string) config.Match { return config.Match{PathKind: config.PathPrefix, Path: p} }
+	regex := func(p string) config.Match { return config.Match{PathKind: config.PathRegex, Path: p} }
+	with := func(m config.Match, name, value string) config.Match {
+		m.Headers = append(slices.Clone(m.Headers), config.HeaderMatch{Name: name, Value: value})
+		return m
+	}
+	tests := []struct {
+		name   string
+		routes []config.Match
+		x      *protocol.Exchange
+		want   int // -1: none
+	}{
+		{"a short prefix before a long one", []config.Match{prefix("/"), prefix("/a/b")}, request("GET", "", "/a/b"), 0},
+		{"a long prefix before a short one", []config.Match{prefix("/a/b"), prefix("/")}, request("GET", "", "/a/b/c"), 0},
+		{"a prefix before the exact path", []config.Match{prefix("/a"), exact("/a")}, request("GET", "", "/a"), 0},
+		{"the exact path before a prefix", []config.Match{exact("/a"), prefix("/a")}, request("GET", "", "/a"), 0},
+		{"an exact path is the whole path", []config.Match{exact("/a"), prefix("/a")}, request("GET", "", "/ab"), 1},
+		{"an expression between prefixes", []config.Match{prefix("/b"), regex("^/a+$"), prefix("/a")}, request("GET", "", "/aa"), 1},
+		{"an expression after a prefix", []config.Match{prefix("/a"), regex("^/a+$")}, request("GET", "", "/aa"), 0},
+		{"an expression is not anchored", []config.Match{regex("b")}, request("GET", "", "/abc"), 0},
+		{"no path at all is any path", []config.Match{exact("/a"), {}, prefix("/b")}, request("GET", "", "/b"), 1},
+		{"the query is no part of an exact path", []config.Match{exact("/a")}, request("GET", "", "/a?x=/b"), 0},
+		{"the query is no part of what an expression sees", []config.Match{regex("b")}, request("GET", "", "/a?b"), -1},
+		{"the query is no part of a prefix", []config.Match{prefix("/a?")}, request("GET", "", "/a?b"), -1},
+		{"case of a path counts", []config.Match{exact("/A"), prefix("/A")}, request("GET", "", "/a"), -1},
+		{"the asterisk form", []config.Match{prefix("/"), exact("*")}, request("OPTIONS", "", "*"), 1},
+		{"CONNECT has no path", []config.Match{prefix("/"), {}}, request("CONNECT", "a:1", ""), 1},
+
+		{"a condition that fails lets a later route of the path win", []config.Match{with(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a"), 1},
+		{"a condition that holds", []config.Match{with(exact("/a"), "x", "1"), exact("/a")}, request("GET", "", "/a", "X", "1"), 0},
+		{"all conditions must hold", []config.Match{with(with(config.Match{}, "x", "1"), "y", "1")}, request("GET", "", "/a", "X", "1"), -1},
+		{"the first field of a name counts", []config.Match{with(config.Match{}, "x", "2")}, request("GET", "", "/", "X", "1", "X", "2"), -1},
+		{"methods of one path", []config.Match{with(exact("/a"), "method", "GET"), with(exact("/a"), "method", "POST")}, request("POST", "", "/a"), 1},
+		{"a method is case-sensitive", []config.Match{with(config.Match{}, "method", "GET")}, request("get", "", "/"), -1},
+		{"a field called method does not choose the route of HTTP", []config.Match{with(config.Match{}, "method", "GET"), {}}, request("POST", "", "/", "method", "GET"), 1},
+		{"a host in any case", []config.Match{with(config.Match{}, "host", "a.test")}, request("GET", "A.TEST", "/"), 0},
+		{"a path as a header, without the query", []config.Match{with(config.Match{}, "path", "/a")}, request("GET", "", "/a?b"), 0},
+		{":path, with the query", []config.Match{with(config.Match{}, ":path", "/a"), with(config.Match{}, ":path", "/a?b")}, request("GET", "", "/a?b"), 1},
+		{":scheme, :method and :authority", []config.Match{with(with(with(config.Match{}, ":scheme", "http"), ":method", "GET"), ":authority", "a")}, request("GET", "a", "/"), 0},
+		{"the value .* wants the field to be there", []config.Match{with(config.Match{}, "x", ".*"), {}}, request("GET", "", "/"), 1},
+		{"the value .* takes an empty field", []config.Match{with(config.Match{}, "x", ".*")}, request("GET", "", "/", "x", ""), 0},
+		{"an exact value may be empty", []config.Match{with(config.Match{}, "x", "")}, request("GET", "", "/", "x", ""), 0},
+		{"fields that routes are found by", []config.Match{with(config.Match{}, "x", "1"), with(config.Match{}, "y", "1"), with(config.Match{}, "x", "2"), with(with(config.Match{}, "x", "2"), "z", "1")},
+			request("GET", "", "/", "x", "2", "y", "2", "z", "1"), 2},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var routes []*config.Route
+			for _, m := range test.routes {
+				routes = append(routes, forward("r", m))
+			}
+			table := mustCompile(t, routes...)
+			got := -1
+			if r := table.Match(test.x); r != nil {
+				got = r.Index
+			}
+			if got != test.want {
+				t.Errorf("Match(%s %s %q) = %d, want %d", test.x.Request.Method, test.x.Request.Authority, test.x.Request.Path, got, test.want)
+			}
+		})
+	}
+}
+
+// A path is what was sent. Each of these reaches /admin at an upstream that
+// normalises; none matches it here, so a fence must be a list of what is allowed.
+func TestPathsAreComparedAsSent(t *testing.T) {
+	table := mustCompile(t,
+		forward("exact", config.Match{PathKind: config.PathExact, Path: "/admin"}),
+		forward("prefix", config.Match{PathKind: config.PathPrefix, Path: "/admin/"}),
+		forward("rest", config.Match{PathKind: config.PathPrefix, Path: "/"}),
+	)
+	tests := []struct{ path, want string }{
+		{"/admin", "exact"},
+		{"/admin/", "prefix"},
+		{"//admin", "rest"},
+		{"/admin//", "prefix"},
+		{"/./admin", "rest"},
+		{"/x/../admin", "rest"},
+		{"/x/%2e%2e/admin", "rest"},
+		{"/%61dmin", "rest"},
+		{"/admin%2f", "rest"},
+		{"/admin%2fusers", "rest"},
+		{"/admin;v=1", "rest"},
+		{"/admin/;v=1", "prefix"},
+		{"/Admin", "rest"},
+		{`/x\..\admin`, "rest"},
+		{"/admin/../public", "prefix"},
+		{"/admin/%2e%2e/public", "prefix"},
+	}
+	for _, test := range tests {
+		x := request("GET", "a.test", test.path)
+		if got := nameOf(table.Match(x)); got != test.want {
+			t.Errorf("Match(%q) = %s, want %s", test.path, got, test.want)
+		}
+		if x.Request.Path != test.path {
+			t.Errorf("Match(%q) changed the path to %q", test.path, x.Request.Path)
+		}
+	}
+}
+
+func TestRPCRoutesMatchFields(t *testing.T) {
+	rpc := func(fields ...string) *protocol.Exchange {
+		x := request("", "com.x.Y", "/com.x.Y/list", fields...)
+		x.Meta.Protocol = "dubbo"
+		return x
+	}
+	table := mustCompile(t,
+		forward("listing", config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: "com.x.Y"}, {Name: "method", Value: "list"}}}),
+		forward("versions", config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: "^com\\.x\\.", Regex: true}, {Name: "version", Value: "1.0"}}}),
+		forward("usual", config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: ".*"}}}),
+		forward("path", config.Match{PathKind: config.PathPrefix, Path: "/com.x.Y/", Headers: []config.HeaderMatch{{Name: "host", Value: "com.x.Y"}}}),
+	)
+	tests := []struct {
+		name string
+		x    *protocol.Exchange
+		want string
+	}{
+		{"service and method", rpc("service", "com.x.Y", "method", "list"), "listing"},
+		{"service by expression", rpc("service", "com.x.Z", "method", "list", "version", "1.0"), "versions"},
+		{"any service", rpc("service", "org.z"), "usual"},
+		{"no service field", rpc("method", "list"), "path"},
+		{"a host field goes before the interface", rpc("host", "other"), "none"},
+	}
+	for _, test := range tests {
+		if got := nameOf(table.Match(test.x)); got != test.want {
+			t.Errorf("%s: Match = %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestVariableConditionsFormGroups(t *testing.T) {
+	v := func(name, value string, or bool) config.VariableMatch {
+		return config.VariableMatch{Name: name, Value: value, Or: or}
+	}
+	tests := []struct {
+		name       string
+		conditions []config.VariableMatch
+		want       bool
+	}{
+		{"both hold", []config.VariableMatch{v("x-mosn-method", "GET", false), v("x-mosn-path", "/a", false)}, true},
+		{"one fails", []config.VariableMatch{v("x-mosn-method", "GET", false), v("x-mosn-path", "/b", false)}, false},
+		{"or, the first holds", []config.VariableMatch{v("x-mosn-method", "GET", true), v("x-mosn-path", "/b", false)}, true},
+		{"or, the second holds", []config.VariableMatch{v("x-mosn-method", "PUT", true), v("x-mosn-path", "/a", false)}, true},
+		{"or, none holds", []config.VariableMatch{v("x-mosn-method", "PUT", true), v("x-mosn-path", "/b", false)}, false},
+		{"and binds more than or", []config.VariableMatch{v("x-mosn-method", "PUT", false), v("x-mosn-path", "/a", true), v("x-mosn-scheme", "http", false)}, true},
+		{"or after the last says nothing", []config.VariableMatch{v("x-mosn-method", "PUT", true)}, false},
+		{"an expression", []config.VariableMatch{{Name: "x-mosn-querystring", Value: "^k=[0-9]+$", Regex: true}}, true},
+		{"what is lacking is empty", []config.VariableMatch{v("request_header_none", "", false)}, true},
+		{"a number", []config.VariableMatch{v("connection_id", "7", false)}, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			table := mustCompile(t, forward("r", config.Match{Variables: test.conditions}))
+			x := request("GET", "a.test", "/a?k=12")
+			x.Meta.Conn = &protocol.ConnMeta{ID: 7}
+			if got := table.Match(x) != nil; got != test.want {
+				t.Errorf("Match = %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRoutesAreListedByIndex(t *testing.T) {
+	table := mustCompileTable(t, &config.RouteTable{Name: "named", VirtualHosts: []*config.VirtualHost{
+		{Name: "a", Domains: []string{"a"}, Routes: []*config.Route{forward("0", config.Match{}), forward("1", config.Match{})}},
+		{Name: "b", Domains: []string{"b"}, Routes: []*config.Route{forward("2", config.Match{})}},
+	}})
+	if table.Name() != "named" || len(table.Routes()) != 3 {
+		t.Fatalf("table %q has %d routes, want named with 3", table.Name(), len(table.Routes()))
+	}
+	for i, r := range table.Routes() {
+		if want := string(rune('0' + i)); r.Index != i || r.Config.Name != want || r.VirtualHost.Routes == nil {
+			t.Errorf("Routes()[%d] = %d %s, want %d %s", i, r.Index, r.Config.Name, i, want)
+		}
+	}
+	if got := table.Match(request("GET", "b", "/")); got != table.Routes()[2] || got.VirtualHost.Name != "b" {
+		t.Errorf("Match = %v, want the listed route of b", got)
+	}
+}
+
+func TestCompileSaysAllThatIsWrong(t *testing.T) {
+	bad := func(name string, m config.Match) *config.Route { return forward(name, m) }
+	huge := strings.Repeat("(a|b){100}", 100)
+	c := &config.RouteTable{Name: "t",
+		Request: config.HeaderMutation{Remove: []string{"Transfer-Encoding"}},
+		VirtualHosts: []*config.VirtualHost{
+			{Name: "v", Domains: []string{"a.test", "x*y", "a:b:*", ""}, Routes: []*config.Route{
+				bad("regex", config.Match{PathKind: config.PathRegex, Path: "("}),
+				bad("huge", config.Match{PathKind: config.PathRegex, Path: huge}),
+				bad("long", config.Match{PathKind: config.PathRegex, Path: strings.Repeat("a", 5000)}),
+				bad("header", config.Match{Headers: []config.HeaderMatch{{Name: "x", Value: "[", Regex: true}}}),
+				bad("pseudo", config.Match{Headers: []config.HeaderMatch{{Name: ":status", Value: "1"}}}),
+				bad("nameless", config.Match{Headers: []config.HeaderMatch{{Value: "1"}}}),
+				bad("variable", config.Match{Variables: []config.VariableMatch{{Name: "x-mosn-pth", Value: "1"}}}),
+				bad("variable expression", config.Match{Variables: []config.VariableMatch{{Name: "path", Value: "*", Regex: true}}}),
+				{Name: "nothing"},
+				{Name: "two things", Direct: &config.DirectResponse{Status: 200}, Redirect: &config.Redirect{}},
+			}},
+			{Name: "w", Domains: []string{"A.test.", "*", strings.Repeat("a", 600)}, Response: config.HeaderMutation{Add: []config.HeaderValue{{Name: "Host", Value: "x"}}}},
+			{Name: "none"},
+			{Name: "z", Domains: []string{"*:*"}},
+		}}
+	_, err := Compile(c)
+	if err == nil {
+		t.Fatal("Compile accepts it")
+	}
+	for _, want := range []string{
+		`request headers: "Transfer-Encoding" cannot be changed`,
+		`virtual host "v": domain "x*y": a host, *.suffix or *`,
+		`virtual host "v": domain "": a host`,
+		`virtual host "v": route "regex": path: error parsing regexp: missing closing )`,
+		`virtual host "v": route "huge": path: the expression`,
+		`virtual host "v": route "long": path: an expression has 5000 bytes: at most 4096`,
+		`virtual host "v": route "header": header condition on "x": error parsing regexp`,
+		`virtual host "v": route "pseudo": header condition on ":status"`,
+		`virtual host "v": route "nameless": a header condition has no name`,
+		`virtual host "v": route "variable": variable condition: unknown variable "x-mosn-pth": did you mean "x-mosn-path"?`,
+		`virtual host "v": route "variable expression": variable condition on "path": error parsing`,
+		`virtual host "v": route "nothing": exactly one of`,
+		`virtual host "v": route "two things": exactly one of`,
+		`virtual host "w": domain "A.test." belongs to virtual host "v" already`,
+		`at most 512 are allowed`,
+		`virtual host "w": response headers: "Host" cannot be added`,
+		`virtual host "none": it has no domains`,
+		`virtual host "z": domain "*:*" belongs to virtual host "w" already`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %s:\n%v", want, err)
+		}
+	}
+}
