@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -258,9 +257,7 @@ func TestRedirect(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := request("GET", test.authority, test.path, "Authorization", "secret", "Cookie", "secret")
 			x.Request.Scheme = test.scheme
-			if err := only(t, &config.Route{Redirect: &test.c}, x).Redirect(context.Background(), x); err != nil {
-				t.Fatal(err)
-			}
+			only(t, &config.Route{Redirect: &test.c}, x).Reply(x)
 			if got, want := fields(&x.Response.Header), []string{"Location: " + test.want}; !slices.Equal(got, want) || x.Response.Status != test.status {
 				t.Errorf("the answer is %d %q, want %d %q", x.Response.Status, got, test.status, want)
 			}
@@ -291,9 +288,7 @@ func TestDirectResponseHasNothingOfTheRequest(t *testing.T) {
 	}
 	for _, test := range tests {
 		x := request("GET", "a.test", test.path, "Authorization", "secret", "Cookie", "secret")
-		if err := table.Match(x).Direct(context.Background(), x); err != nil {
-			t.Fatal(err)
-		}
+		table.Match(x).Reply(x)
 		var body []byte
 		if x.Response.Body != nil {
 			var err error

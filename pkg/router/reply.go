@@ -2,7 +2,6 @@ package router
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"strings"
 
@@ -10,26 +9,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Redirect answers x as the route's redirect says, which must be set. The answer
-// carries nothing of the request but what Location keeps of its target; the
-// response headers of virtual host and table apply to it. It is a
-// protocol.ServiceFunc that never fails.
-func (r *Route) Redirect(_ context.Context, x *protocol.Exchange) error {
-	c := r.Config.Redirect
-	to := location(&x.Request, c)
-	x.Reply(redirectStatus(c), "", "")
-	x.Response.Header.Add("Location", to)
+// Reply answers x as the route's redirect or direct_response says, one of which
+// must be set. The answer carries nothing of the request but what Location keeps
+// of its target; the response headers of virtual host and table apply to it.
+func (r *Route) Reply(x *protocol.Exchange) {
+	if c := r.Config.Redirect; c != nil {
+		to := location(&x.Request, c)
+		x.Reply(redirectStatus(c), "", "")
+		x.Response.Header.Add("Location", to)
+	} else {
+		x.Reply(r.Config.Direct.Status, "text/plain; charset=utf-8", r.Config.Direct.Body)
+	}
 	r.MutateResponse(x)
-	return nil
-}
-
-// Direct answers x as the route's direct_response says, which must be set. The
-// answer carries nothing of the request; the response headers of virtual host
-// and table apply to it. It is a protocol.ServiceFunc that never fails.
-func (r *Route) Direct(_ context.Context, x *protocol.Exchange) error {
-	x.Reply(r.Config.Direct.Status, "text/plain; charset=utf-8", r.Config.Direct.Body)
-	r.MutateResponse(x)
-	return nil
 }
 
 // location returns where c sends r: an absolute URI, or, should r have no
