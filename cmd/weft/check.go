@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+)
+
+func checkCommand() *cobra.Command {
+	var path string
+	var lenient bool
+	cmd := &cobra.Command{
+		Use:   "check -c FILE",
+		Short: "Check a configuration without running it",
+		Long: "Check reads the file as start would, filters included, and prints everything that\n" +
+			"is wrong with it, with its place. Nothing is bound or connected. The exit status is\n" +
+			"0 for a file that start would run and 1 for one that it would refuse.",
+		Example: "  weft check -c config.json\n  weft check --lenient -c config.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, diagnostics := source{path: path, lenient: lenient}.open()
+			for _, d := range diagnostics {
+				fmt.Fprintln(cmd.ErrOrStderr(), d)
+			}
+			if file == nil {
+				return &exitError{status: 1}
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: %d listeners, %d route tables, %d clusters\n",
+				path, len(file.Snapshot.Listeners), len(file.Snapshot.Routes), len(file.Snapshot.Clusters))
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&path, "config", "c", "", "the configuration `FILE` (JSON, JSON with comments, or YAML)")
+	cmd.Flags().BoolVar(&lenient, "lenient", false, "unknown keys are warnings")
+	_ = cmd.MarkFlagRequired("config") // fails only for a flag that does not exist
+	return cmd
+}
+
+func schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of config.json",
+		Long: "Schema prints a JSON Schema (2020-12) with every key, its meaning, unit and default,\n" +
+			"so that an editor completes and checks config.json.",
+		Example: "  weft schema > weft.schema.json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(configjson.Schema())
+			return err
+		},
+	}
+}

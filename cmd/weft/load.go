@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/weft-proxy/weft/configs"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// source is where the configuration comes from.
+type source struct {
+	path    string // "": the built-in example
+	lenient bool
+}
+
+// builtin is the name of the built-in example in diagnostics.
+const builtin = "quickstart.json"
+
+// open reads the configuration. The file is nil if there are errors among the
+// diagnostics.
+func (s source) open() (*configjson.File, document.Diagnostics) {
+	o := configjson.Options{Lenient: s.lenient}
+	path := s.path
+	if path == "" {
+		path = builtin
+		o.Files = embedded{}
+	}
+	return configjson.Open(path, kinds(), o)
+}
+
+// embedded is the file system of the built-in example.
+type embedded struct{}
+
+func (embedded) ReadFile(string) ([]byte, error) { return configs.Quickstart, nil }
+
+func (embedded) ReadDir(name string) ([]os.DirEntry, error) {
+	return nil, &os.PathError{Op: "readdir", Path: name, Err: os.ErrNotExist}
+}
+
+// isQuickstart reports whether the source is the built-in example, or the file
+// that it was made from.
+func (s source) isQuickstart() bool {
+	if s.path == "" {
+		return true
+	}
+	data, err := os.ReadFile(s.path)
+	return err == nil && bytes.Equal(data, configs.Quickstart)
+}
+
+func kinds() configjson.Kinds {
+	k := configjson.Kinds{
+		NetworkFilters: []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
+		StreamFilters:  streamFilters(),
+		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS},
+	}
+	for _, p := range protocols() {
+		k.Protocols = append(k.Protocols, p.Name)
+	}
+	for policy := range policies() {
+		k.Policies = append(k.Policies, policy)
+	}
+	return k
+}
+
+// greet prints what runs and what to try: data, on stdout.
+func greet(w io.Writer, s source, c *config.Snapshot) {
+	fmt.Fprintf(w, "weft %s is ready: %d listeners, %d clusters\n", version, len(c.Listeners), len(c.Clusters))
+	for _, l := range c.Listeners {
+		side := "egress"
+		if l.Ingress {
+			side = "ingress"
+		}
+		fmt.Fprintf(w, "  %-12s %-8s %s\n", l.Name, side, l.Address)
+	}
+	if c.Admin != nil {
+		fmt.Fprintf(w, "  %-12s %-8s %s\n", "admin", "", c.Admin.Address)
+	}
+	if s.isQuickstart() {
+		fmt.Fprint(w, "\nTry:    curl -i http://127.0.0.1:2045/\n"+
+			"Expect: HTTP/1.1 200 OK and \"Hello from the application, through two Wefts.\"\n"+
+			"Then:   curl http://127.0.0.1:34901/   what the admin port has\n\n")
+	}
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// Levels beyond slog's own.
+const (
+	levelTrace    = slog.LevelDebug - 4
+	levelCritical = slog.LevelError + 4
+	levelOff      = slog.LevelError + 100
+)
+
+func levelOf(l config.Level) slog.Level {
+	switch l {
+	case config.LevelTrace:
+		return levelTrace
+	case config.LevelDebug:
+		return slog.LevelDebug
+	case config.LevelWarn:
+		return slog.LevelWarn
+	case config.LevelError:
+		return slog.LevelError
+	case config.LevelCritical:
+		return levelCritical
+	case config.LevelOff:
+		return levelOff
+	default:
+		return slog.LevelInfo
+	}
+}
+
+// openLog opens the operator's log.
+func (p *process) openLog(c config.Log) error {
+	p.level.Set(levelOf(c.Level))
+	p.closeLog, p.reopenLog = func() {}, func() error { return nil }
+	var out io.Writer
+	switch c.Path {
+	case "", "stderr":
+		out = os.Stderr
+	case "stdout":
+		out = os.Stdout
+	default:
+		f, err := logfile.Open(c.Path, logfile.Roller{
+			MaxSizeMB: c.Roller.MaxSizeMB, Every: c.Roller.Every, MaxDays: c.Roller.MaxDays,
+			Keep: c.Roller.Keep, Compress: c.Roller.Compress,
+		})
+		if err != nil {
+			return err
+		}
+		out = f
+		p.closeLog = func() { _ = f.Close() } // nobody is left to be told
+		p.reopenLog = f.Reopen
+	}
+	p.log = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: p.level, ReplaceAttr: levelNames}))
+	return nil
+}
+
+// levelNames writes the levels beyond slog's own by their names.
+func levelNames(_ []string, a slog.Attr) slog.Attr {
+	if a.Key != slog.LevelKey {
+		return a
+	}
+	switch l, _ := a.Value.Any().(slog.Level); l {
+	case levelTrace:
+		return slog.String(slog.LevelKey, string(config.LevelTrace))
+	case levelCritical:
+		return slog.String(slog.LevelKey, string(config.LevelCritical))
+	}
+	return a
+}

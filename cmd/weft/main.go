@@ -1,0 +1,56 @@
+// Command weft is the sidecar data plane: it carries the HTTP and RPC traffic of
+// the application beside it as config.json says.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:]))
+}
+
+// run is main with its arguments and its exit status.
+func run(ctx context.Context, args []string) int {
+	root := newCommand()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var silent *exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &silent):
+		return silent.status
+	default:
+		fmt.Fprintln(os.Stderr, "weft:", err)
+		return 1
+	}
+}
+
+// exitError ends the process with a status after everything has been said.
+type exitError struct{ status int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weft",
+		Short: "Weft, a sidecar data plane for HTTP and RPC",
+		Long: "Weft carries the HTTP and RPC traffic of the application beside it.\n" +
+			"It reads config.json in MOSN's schema; see docs/configuration.md.",
+		Example: "  weft start                        run the built-in example\n" +
+			"  weft start -c config.json\n" +
+			"  weft check -c config.json         say everything that is wrong with a file\n" +
+			"  weft schema > weft.schema.json    for your editor\n" +
+			"  source <(weft completion bash)",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(startCommand(), checkCommand(), schemaCommand(), versionCommand())
+	return root
+}

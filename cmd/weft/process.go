@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/proxy"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dns"
+)
+
+// process is everything that runs: the server, its logs and metrics, and the
+// admin port.
+type process struct {
+	flags startFlags
+
+	log       *slog.Logger
+	level     *slog.LevelVar
+	closeLog  func()
+	reopenLog func() error
+	logs      *logfile.Set
+	metrics   *metrics.Registry
+	resolver  *dns.Discovery
+	server    *proxy.Server
+
+	state       atomic.Pointer[state]
+	drainAsked  chan struct{}
+	adminFailed chan error
+	endAdmin    func()
+}
+
+// state is what the admin port tells of configuration.
+type state struct {
+	file     *configjson.File
+	applied  time.Time
+	rejected *rejection // the last reload, if it was refused
+}
+
+type rejection struct {
+	at      time.Time
+	reasons []string
+}
+
+// newProcess makes everything that does not yet run.
+func newProcess(f startFlags, file *configjson.File) (*process, error) {
+	p := &process{
+		flags:       f,
+		level:       new(slog.LevelVar),
+		drainAsked:  make(chan struct{}, 1),
+		adminFailed: make(chan error, 1),
+		endAdmin:    func() {},
+	}
+	if err := p.openLog(file.Snapshot.Server.Log); err != nil {
+		return nil, err
+	}
+	p.metrics = newRegistry()
+	p.logs = logfile.NewSet(logfile.SetOptions{
+		Log: p.log,
+		Meter: func(path string, dropped func() float64) func() {
+			return p.metrics.Func(metrics.LogDropped, dropped, path)
+		},
+	})
+	p.resolver = dns.New(dns.Options{})
+	p.server = proxy.NewServer(proxy.Options{
+		Protocols: protocols(),
+		Filters:   streamFilters(),
+		TCPProxy:  tcpProxy,
+		Upstream: upstream.Options{
+			Policies:    policies(),
+			Discoveries: map[config.ClusterType]upstream.Discovery{config.ClusterStrictDNS: p.resolver},
+			Meter:       proxy.Meter{Registry: p.metrics},
+			Log:         p.log,
+		},
+		Logs:    p.logs,
+		Metrics: p.metrics,
+		Log:     p.log,
+	})
+	return p, nil
+}
+
+func newRegistry() *metrics.Registry {
+	o := metrics.Options{Reasons: []string{protocol.None.String()}, Version: version, Revision: revision()}
+	for r := range protocol.Reasons() {
+		o.Reasons = append(o.Reasons, r.String())
+	}
+	for _, p := range protocols() {
+		o.Protocols = append(o.Protocols, string(p.Name))
+	}
+	return metrics.New(o)
+}
+
+// begin applies the first configuration and opens the admin port.
+func (p *process) begin(ctx context.Context, file *configjson.File) error {
+	if err := p.apply(ctx, file); err != nil {
+		return err
+	}
+	if err := p.openAdmin(ctx, file.Snapshot.Admin); err != nil {
+		return err
+	}
+	return writePID(file.Snapshot.Server.PIDFile)
+}
+
+// apply makes a configuration the running one.
+func (p *process) apply(ctx context.Context, file *configjson.File) error {
+	if err := p.server.Apply(ctx, file.Snapshot); err != nil {
+		return err
+	}
+	m := file.Snapshot.Metrics
+	p.metrics.Exclude(metrics.Exclusion{All: m.RejectAll, Labels: m.ExcludeLabels, Names: m.ExcludeKeys})
+	p.state.Store(&state{file: file, applied: time.Now()})
+	p.metrics.Counter(metrics.ConfigReloads, metrics.ResultApplied).Add(1)
+	return nil
+}
+
+// reload reads the file again. A bad one is refused with its reasons, and what
+// runs goes on.
+func (p *process) reload(ctx context.Context) {
+	file, diagnostics := p.flags.open()
+	var reasons []string
+	for _, d := range diagnostics {
+		reasons = append(reasons, d.Error())
+	}
+	if file != nil {
+		p.flags.override(file.Snapshot)
+		err := p.apply(ctx, file)
+		if err == nil {
+			p.level.Set(levelOf(file.Snapshot.Server.Log.Level))
+			p.log.Info("configuration applied", "file", p.flags.path, "warnings", len(reasons))
+			return
+		}
+		reasons = append(reasons, err.Error())
+	}
+	for _, r := range reasons {
+		p.log.Error("configuration refused, the running one stays", "reason", r)
+	}
+	now := *p.state.Load()
+	now.rejected = &rejection{at: time.Now(), reasons: reasons}
+	p.state.Store(&now)
+	p.metrics.Counter(metrics.ConfigReloads, metrics.ResultRejected).Add(1)
+}
+
+// drainTime is how long SIGTERM waits.
+func (p *process) drainTime() time.Duration {
+	if d := p.server.Running().Server.GracefulTimeout; d > 0 {
+		return d
+	}
+	return 30 * time.Second
+}
+
+// end stops what still runs and writes what waits to be written.
+func (p *process) end() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // at once: a graceful end was before
+	p.server.Drain(ctx)
+	p.resolver.Close()
+	p.endAdmin()
+	if pid := p.server.Running(); pid != nil && pid.Server.PIDFile != "" {
+		_ = os.Remove(pid.Server.PIDFile) // it may have been removed already
+	}
+	p.closeLog()
+}
+
+func (p *process) reopenLogs() {
+	if err := p.logs.Reopen(); err != nil {
+		p.log.Error("reopening access logs", "error", err)
+	}
+	if err := p.reopenLog(); err != nil {
+		p.log.Error("reopening the log", "error", err)
+	}
+}
+
+func writePID(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil { //nolint:gosec // a pid is for everybody to read
+		return fmt.Errorf("pid file: %w", err)
+	}
+	return nil
+}

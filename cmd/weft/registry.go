@@ -1,0 +1,46 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
+	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
+	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/proxy"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/stream/http1"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// What exists. A new protocol, filter or policy is a folder and a line here.
+
+func protocols() []stream.Protocol {
+	return []stream.Protocol{
+		http1.Protocol(),
+	}
+}
+
+func streamFilters() []filter.Stream {
+	return []filter.Stream{
+		fault.Kind(),
+		headermutation.Kind(),
+		payloadlimit.Kind(),
+	}
+}
+
+func tcpProxy(cfg config.TCPProxy, carrier *proxy.Carrier, log *slog.Logger) network.Handler {
+	return tcpproxy.New(cfg, carrier, log)
+}
+
+func policies() map[config.Policy]balance.New {
+	return map[config.Policy]balance.New{
+		config.RoundRobin:         balance.NewRoundRobin,
+		config.WeightedRoundRobin: balance.NewWeightedRoundRobin,
+		config.Random:             balance.NewRandom,
+		config.LeastRequest:       balance.NewLeastRequest,
+	}
+}

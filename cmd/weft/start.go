@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// startFlags are the flags of start.
+type startFlags struct {
+	source
+	logLevel    string
+	drain       int // seconds; below 0: as the configuration says
+	concurrency int
+}
+
+func startCommand() *cobra.Command {
+	var f startFlags
+	cmd := &cobra.Command{
+		Use:   "start [-c FILE]",
+		Short: "Run the proxy",
+		Long: "Start runs the configuration, or without a file the built-in example. The log goes\n" +
+			"to stderr.\n\n" +
+			"SIGHUP reads the file again: a bad one is refused with its reasons and what runs goes\n" +
+			"on. SIGTERM stops accepting and lets what is under way end within the drain time;\n" +
+			"SIGINT ends at once; SIGUSR1 reopens log files.",
+		Example: "  weft start\n" +
+			"  weft start -c config.json\n" +
+			"  MOSN_CONFIG=config.json weft start -l DEBUG --drain-time-s 10",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.path == "" {
+				f.path = os.Getenv("MOSN_CONFIG")
+			}
+			return start(cmd.Context(), f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE`; also by MOSN_CONFIG (default: the built-in example)")
+	flags.BoolVar(&f.lenient, "lenient", false, "unknown keys are warnings")
+	flags.StringVarP(&f.logLevel, "log-level", "l", "", "`LEVEL` of the log instead of the configuration's: TRACE DEBUG INFO WARN ERROR CRITICAL OFF")
+	flags.IntVar(&f.drain, "drain-time-s", -1, "`SECONDS` that SIGTERM waits for what is under way, instead of graceful_timeout")
+	flags.IntVar(&f.concurrency, "concurrency", 0, "`NUMBER` of processors to use, instead of processor")
+	acceptLauncherFlags(cmd)
+	return cmd
+}
+
+// acceptLauncherFlags takes what launchers of the pilot-agent kind pass and
+// Weft has no use for.
+func acceptLauncherFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	for _, name := range []struct{ long, short string }{
+		{"service-cluster", "s"}, {"service-node", "n"}, {"service-type", "p"}, {"service-meta", ""},
+		{"cluster-domain", ""}, {"restart-epoch", ""}, {"parent-shutdown-time-s", ""}, {"base-id", ""},
+		{"local-address-ip-version", ""}, {"component-log-level", ""}, {"log-format", ""}, {"log-format-prefix-with-location", ""},
+		{"drain-strategy", ""}, {"max-obj-name-len", ""}, {"allow-unknown-fields", ""}, {"feature-gates", "f"},
+	} {
+		flags.StringP(name.long, name.short, "", "accepted for launchers; no effect")
+		_ = flags.MarkHidden(name.long) // fails only for a flag that does not exist
+	}
+}
+
+// start runs until a signal ends it.
+func start(ctx context.Context, f startFlags) error {
+	file, diagnostics := f.open()
+	for _, d := range diagnostics {
+		fmt.Fprintln(os.Stderr, d)
+	}
+	if file == nil {
+		return &exitError{status: 1}
+	}
+	f.override(file.Snapshot)
+	if n := file.Snapshot.Server.Processor; n > 0 {
+		runtime.GOMAXPROCS(n)
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1)
+	defer signal.Stop(signals)
+
+	p, err := newProcess(f, file)
+	if err != nil {
+		return err
+	}
+	defer p.end()
+	if err := p.begin(ctx, file); err != nil {
+		return err
+	}
+	greet(os.Stdout, f.source, file.Snapshot)
+	return p.wait(ctx, signals)
+}
+
+// override puts what flags say in place of what the file says.
+func (f *startFlags) override(c *config.Snapshot) {
+	if f.concurrency > 0 {
+		c.Server.Processor = f.concurrency
+	}
+	if f.drain >= 0 {
+		c.Server.GracefulTimeout = time.Duration(f.drain) * time.Second
+	}
+	if f.logLevel != "" {
+		c.Server.Log.Level = config.Level(strings.ToUpper(f.logLevel))
+	}
+}
+
+// wait serves signals until one of them, or a failure, ends the process.
+func (p *process) wait(ctx context.Context, signals <-chan os.Signal) error {
+	for {
+		select {
+		case s := <-signals:
+			switch s {
+			case syscall.SIGHUP:
+				p.reload(ctx)
+			case syscall.SIGUSR1:
+				p.reopenLogs()
+			case syscall.SIGTERM:
+				p.log.Info("draining", "signal", "SIGTERM", "seconds", p.drainTime().Seconds())
+				return p.drain(signals)
+			default:
+				p.log.Info("ending at once", "signal", s.String())
+				return nil
+			}
+		case <-p.drainAsked:
+			p.log.Info("draining", "asked", "admin", "seconds", p.drainTime().Seconds())
+			return p.drain(signals)
+		case err := <-p.server.Failed():
+			return err
+		case err := <-p.adminFailed:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// drain ends gracefully; another SIGTERM or SIGINT cuts it short.
+func (p *process) drain(signals <-chan os.Signal) error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.drainTime())
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.server.Drain(ctx)
+	}()
+	for {
+		select {
+		case <-done:
+			p.log.Info("drained")
+			return nil
+		case s := <-signals:
+			if s == syscall.SIGINT || s == syscall.SIGTERM {
+				cancel()
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+// Package fault owns the fault filter: it delays or fails a share of the
+// requests, to test what depends on them.
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Config is the filter's configuration. Both faults may be set: the delay comes
+// first.
+type Config struct {
+	Delay           Delay         `key:"delay" doc:"Makes requests wait."`
+	Abort           Abort         `key:"abort" doc:"Answers requests with an error of our own."`
+	UpstreamCluster string        `key:"upstream_cluster" doc:"Only requests that go to this cluster; empty: to any." example:"\"reviews\""`
+	Headers         []HeaderMatch `key:"headers" doc:"Only requests that carry all of these fields."`
+}
+
+// Delay is a wait before the request goes on.
+type Delay struct {
+	Fixed   time.Duration `key:"fixed_delay" doc:"How long requests wait." example:"\"2s\""`
+	Percent uint32        `key:"percentage" doc:"Share of requests that wait." unit:"percent" min:"0" max:"100" default:"0" example:"10"`
+}
+
+// Abort is an answer instead of the upstream's.
+type Abort struct {
+	Status  int    `key:"status" doc:"HTTP status of the answer." min:"200" max:"599" default:"503" example:"503"`
+	Percent uint32 `key:"percentage" doc:"Share of requests that are answered." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
+}
+
+// HeaderMatch compares one field.
+type HeaderMatch struct {
+	Name  string `key:"name" doc:"Field name." required:"true" example:"\"end-user\""`
+	Value string `key:"value" doc:"What it must be." example:"\"jason\""`
+	Regex bool   `key:"regex" doc:"The value is a regular expression for the whole field value." default:"false" example:"false"`
+}
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	if c.Delay.Percent > 0 && c.Delay.Fixed <= 0 {
+		return errors.New("delay.percentage is set and delay.fixed_delay is not")
+	}
+	_, err := compile(c.Headers)
+	return err
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:   "fault",
+		Stage:  filter.AfterRoute,
+		Config: func() any { return &Config{Abort: Abort{Status: 503}} },
+		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
+			c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+			matches, err := compile(c.Headers)
+			if err != nil {
+				return nil, err
+			}
+			return func(next protocol.Service) protocol.Service {
+				return &fault{config: *c, matches: matches, next: next, roll: func() uint32 { return rand.Uint32N(100) }}
+			}, nil
+		},
+	}
+}
+
+type fault struct {
+	config  Config
+	matches []match
+	next    protocol.Service
+	roll    func() uint32 // 0 … 99, each as likely
+}
+
+func (f *fault) Serve(ctx context.Context, x *protocol.Exchange) error {
+	if !f.applies(x) {
+		return f.next.Serve(ctx, x)
+	}
+	if d := f.config.Delay; d.Percent > 0 && f.roll() < d.Percent {
+		if err := wait(ctx, x, d.Fixed); err != nil {
+			return err
+		}
+	}
+	if a := f.config.Abort; a.Percent > 0 && f.roll() < a.Percent {
+		x.Fail(protocol.Faultf(protocol.FaultInjected, "by configuration"))
+		x.Response.Status = a.Status
+		return nil
+	}
+	return f.next.Serve(ctx, x)
+}
+
+func (f *fault) applies(x *protocol.Exchange) bool {
+	if want := f.config.UpstreamCluster; want != "" && x.Record.Target != want {
+		return false
+	}
+	for i := range f.matches {
+		if !f.matches[i].holds(&x.Request.Header) {
+			return false
+		}
+	}
+	return true
+}
+
+// wait returns after d, or with a fault when the caller has gone.
+func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
+	gone := make(chan struct{})
+	if x.Caller != nil && x.Request.Body == nil {
+		defer x.Caller.Watch(func() { close(gone) })()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-gone:
+		return protocol.NewFault(protocol.DownstreamGone, errors.New("client gone during an injected delay"))
+	case <-ctx.Done():
+		return protocol.NewFault(protocol.Draining, ctx.Err())
+	}
+}
+
+type match struct {
+	name, value string
+	regex       *regexp.Regexp
+}
+
+func compile(headers []HeaderMatch) ([]match, error) {
+	matches := make([]match, len(headers))
+	for i, h := range headers {
+		matches[i] = match{name: h.Name, value: h.Value}
+		if h.Regex {
+			re, err := regexp.Compile("^(?:" + h.Value + ")$")
+			if err != nil {
+				return nil, fmt.Errorf("headers[%d].value: %w", i, err)
+			}
+			matches[i].regex = re
+		}
+	}
+	return matches, nil
+}
+
+func (m *match) holds(h *protocol.Header) bool {
+	value, ok := h.Lookup(m.name)
+	if m.regex != nil {
+		return ok && m.regex.MatchString(value)
+	}
+	return ok && value == m.value
+}

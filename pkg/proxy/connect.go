@@ -1,0 +1,77 @@
+package proxy
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// connectors make upstream connections of each protocol that an engine speaks.
+func connectors(protocols []stream.Protocol) map[config.Protocol]upstream.Connector {
+	all := make(map[config.Protocol]upstream.Connector, len(protocols))
+	for _, p := range protocols {
+		if p.NewClient != nil {
+			all[p.Name] = connector{p.NewClient}
+		}
+	}
+	return all
+}
+
+// connector dials a host and lets an engine speak over the connection.
+type connector struct {
+	client func(*network.Conn, stream.ClientOptions) stream.Client
+}
+
+// Connect is upstream.Connector's.
+func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, released func(bool)) (upstream.Connection, error) {
+	conn, err := dial(ctx, h, deadline)
+	if err != nil {
+		return nil, err
+	}
+	return c.client(conn, stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: released}), nil
+}
+
+// dial connects to h. Its errors are Faults: ConnectTimeout or ConnectFailure.
+func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
+	kind, address := "tcp", h.Name()
+	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
+		kind = "unix"
+	}
+	conn, err := network.Dialer{}.Dial(ctx, kind, address, deadline)
+	switch {
+	case err == nil:
+		return conn, nil
+	case network.IsTimeout(err):
+		return nil, protocol.NewFault(protocol.ConnectTimeout, err)
+	default:
+		return nil, protocol.NewFault(protocol.ConnectFailure, err)
+	}
+}
+
+// Carrier connects callers to clusters for network filters that carry bytes.
+type Carrier struct{ clusters *upstream.Set }
+
+// Carry connects to a host of the cluster, trying so many at most, calls use
+// and closes the connection. Errors of its own are Faults.
+func (c *Carrier) Carry(ctx context.Context, cluster string, attempts int, use func(conn *network.Conn) error) error {
+	cell := c.clusters.Find(cluster)
+	if cell == nil {
+		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
+	}
+	return cell.Carry(ctx, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
+		conn, err := dial(ctx, h, deadline)
+		if err != nil {
+			return nil, err
+		}
+		return func() error {
+			defer conn.Close() //nolint:errcheck // everything was sent, or cannot be
+			return use(conn)
+		}, nil
+	})
+}

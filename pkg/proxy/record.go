@@ -1,0 +1,148 @@
+package proxy
+
+import (
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// record accounts for the exchanges of one listener: metrics of every place
+// that they passed, and access logs.
+type record struct {
+	listener *metrics.Listener
+	release  func()
+	logs     []*AccessLog
+}
+
+func (b *builder) record(l *config.Listener) (*record, error) {
+	r := &record{}
+	for _, c := range l.AccessLogs {
+		log, err := NewAccessLog(c, b.server.o.Logs)
+		if err != nil {
+			r.closeLogs()
+			return nil, err
+		}
+		r.logs = append(r.logs, log)
+	}
+	r.listener, r.release = b.server.o.Metrics.Listener(l.Name)
+	return r, nil
+}
+
+// observe accounts for x after the last byte of its answer.
+func (r *record) observe(x *protocol.Exchange) {
+	r.listener.Observe(sample(x))
+	rec := &x.Record
+	if rec.Route != nil {
+		rec.Route.Observe(x)
+	}
+	if rec.Cluster != nil {
+		rec.Cluster.Observe(x)
+	}
+	if h := rec.Host(); h != nil {
+		h.Observe(x)
+	}
+	for _, log := range r.logs {
+		log.Observe(x)
+	}
+}
+
+func (r *record) close() {
+	r.release()
+	r.closeLogs()
+}
+
+func (r *record) closeLogs() {
+	for _, log := range r.logs {
+		log.Close()
+	}
+}
+
+// sample is what metrics keep of x.
+func sample(x *protocol.Exchange) metrics.Sample {
+	return metrics.Sample{
+		Reason:   uint8(x.Record.Reason),
+		Status:   x.Response.Status,
+		Duration: x.Record.End.Sub(x.Meta.Start),
+		BytesIn:  x.Record.RequestBytes,
+		BytesOut: x.Record.ResponseBytes,
+	}
+}
+
+// routePlace is a route as the record knows it.
+type routePlace struct {
+	route  *router.Route
+	routes *metrics.Routes
+}
+
+// Name is protocol.Place's.
+func (p *routePlace) Name() string { return p.route.Config.Name }
+
+// Observe is protocol.Place's.
+func (p *routePlace) Observe(x *protocol.Exchange) { p.routes.Observe(p.route.Index, sample(x)) }
+
+// Meter opens the accounts of clusters and hosts in a metrics registry. It is
+// an upstream.Meter.
+type Meter struct{ Registry *metrics.Registry }
+
+// Cluster is upstream.Meter's.
+func (m Meter) Cluster(name string) upstream.ClusterAccount {
+	c, release := m.Registry.Cluster(name)
+	return clusterAccount{c, release}
+}
+
+// Host is upstream.Meter's.
+func (m Meter) Host(cluster, address string) upstream.Account {
+	h, release := m.Registry.Host(cluster, address)
+	return hostAccount{h, release}
+}
+
+type hostAccount struct {
+	*metrics.Requests
+	release func()
+}
+
+func (a hostAccount) Observe(x *protocol.Exchange) { a.Requests.Observe(sample(x)) }
+func (a hostAccount) Close()                       { a.release() }
+
+type clusterAccount struct {
+	cluster *metrics.Cluster
+	release func()
+}
+
+func (a clusterAccount) Close() { a.release() }
+
+func (a clusterAccount) Observe(x *protocol.Exchange) {
+	a.cluster.Observe(sample(x))
+	if n := len(x.Record.Attempts); n > 1 {
+		a.cluster.Retries.Add(uint64(n - 1))
+	}
+}
+
+// Count is upstream.ClusterAccount's.
+func (a clusterAccount) Count(e upstream.Event) {
+	c := a.cluster
+	switch e {
+	case upstream.ConnectionOpened:
+		c.Opened.Add(1)
+	case upstream.ConnectionClosed:
+		c.Closed.Add(1)
+	case upstream.ConnectFailed:
+		c.ConnectFailures.Add(1)
+	case upstream.ConnectionOverflow:
+		c.Overflow[metrics.LimitConnections].Add(1)
+	case upstream.PendingOverflow:
+		c.Overflow[metrics.LimitPending].Add(1)
+	case upstream.RequestOverflow:
+		c.Overflow[metrics.LimitRequests].Add(1)
+	case upstream.RetryOverflow:
+		c.Overflow[metrics.LimitRetries].Add(1)
+	case upstream.Resent:
+		c.Resent.Add(1)
+	case upstream.HostDown:
+		c.HostDown.Add(1)
+	case upstream.HostUp:
+		c.HostUp.Add(1)
+	}
+}

@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// Router finds an exchange's route and lets that route's service answer it. It
+// is immutable: a new configuration makes a new one.
+type Router struct {
+	table  *router.Table
+	routes []routed // by router.Route.Index
+}
+
+type routed struct {
+	service protocol.Service
+	place   protocol.Place
+}
+
+// Serve answers x by the first route that matches.
+func (r *Router) Serve(ctx context.Context, x *protocol.Exchange) error {
+	route := r.table.Match(x)
+	if route == nil {
+		return protocol.Faultf(protocol.NoRoute, "nothing in route table %q matches %s %s%s",
+			r.table.Name(), x.Request.Method, x.Request.Authority, x.Request.Path)
+	}
+	to := &r.routes[route.Index]
+	x.Record.Route = to.place
+	return to.service.Serve(ctx, x)
+}
+
+// forward makes the request what the upstream is to see, and the answer what
+// the caller is to see.
+type forward struct {
+	route *router.Route
+	next  protocol.Service
+}
+
+func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
+	var random uint64
+	if len(f.route.Config.Forward.Weighted) > 0 {
+		random = rand.Uint64()
+	}
+	x.Record.Target = f.route.ChooseCluster(x, random)
+	f.route.RewriteRequest(x)
+	if err := f.next.Serve(ctx, x); err != nil {
+		return err
+	}
+	f.route.MutateResponse(x)
+	return nil
+}
+
+// reply answers by itself, as a redirect or direct_response says.
+type reply struct{ route *router.Route }
+
+func (r reply) Serve(_ context.Context, x *protocol.Exchange) error {
+	r.route.Reply(x)
+	return nil
+}
+
+// byTarget goes into the cluster that the route chose for the exchange.
+type byTarget func(name string) *upstream.Via
+
+func (find byTarget) Serve(ctx context.Context, x *protocol.Exchange) error {
+	via := find(x.Record.Target)
+	if via == nil {
+		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q", x.Record.Target)
+	}
+	return via.Serve(ctx, x)
+}
+
+// retryBudget is the circuit breaker of the cluster that x went to.
+func retryBudget(x *protocol.Exchange) RetryBudget {
+	c, _ := x.Record.Cluster.(*upstream.Cluster)
+	if c == nil {
+		return nil
+	}
+	return c
+}

@@ -1,0 +1,279 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// Options are what a Server needs of the rest of the process. Immutable.
+type Options struct {
+	Protocols []stream.Protocol
+	Filters   []filter.Stream
+	// TCPProxy makes the handler of a tcp_proxy filter.
+	TCPProxy func(cfg config.TCPProxy, carrier *Carrier, log *slog.Logger) network.Handler
+	// Upstream completes what Server knows itself: policies and discoveries.
+	Upstream upstream.Options
+	Logs     *logfile.Set
+	Metrics  *metrics.Registry
+	Log      *slog.Logger
+}
+
+// Server runs one configuration after the other. What a request has loaded it
+// keeps to its end; the next one sees the new.
+type Server struct {
+	o        Options // immutable
+	clusters *upstream.Set
+	running  atomic.Pointer[config.Snapshot]
+	draining atomic.Bool
+	tasks    sync.WaitGroup // drains of listeners that are gone, accept loops
+
+	mu        sync.Mutex                 // serializes Apply and Drain
+	listeners map[string]*liveListener   // by network and address; guarded by mu
+	numbers   map[string]*metrics.Routes // of the tables in force; guarded by mu
+	failed    chan error                 // an accept loop ended
+}
+
+// NewServer returns a server that runs nothing yet.
+func NewServer(o Options) *Server {
+	s := &Server{
+		o:         o,
+		listeners: make(map[string]*liveListener),
+		failed:    make(chan error, 1),
+	}
+	up := o.Upstream
+	up.Connectors = connectors(o.Protocols)
+	s.clusters = upstream.NewSet(up)
+	return s
+}
+
+// Running returns the configuration in force, nil before the first Apply.
+func (s *Server) Running() *config.Snapshot { return s.running.Load() }
+
+// Clusters returns the upstream side.
+func (s *Server) Clusters() *upstream.Set { return s.clusters }
+
+// Failed delivers the error of a listener that stopped accepting for good.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+// Apply makes next the configuration in force: everything new is made and bound
+// first; on any error that is undone and what ran goes on; then the new takes
+// over; then what is gone is drained. ctx is the lifetime of the listeners.
+func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Load() {
+		return errors.New("the server is draining")
+	}
+	clusters, err := s.clusters.Prepare(next.Clusters)
+	if err != nil {
+		return err
+	}
+	plan, err := s.plan(ctx, next)
+	if err != nil {
+		clusters.Rollback()
+		return err
+	}
+	clusters.Commit()
+	s.swap(ctx, plan)
+	s.running.Store(next)
+	return nil
+}
+
+// plan is a configuration that is ready to take over.
+type plan struct {
+	chains  map[string]*chain            // by listener key
+	bound   map[string]*network.Listener // those that are new
+	config  map[string]*config.Listener
+	numbers map[string]*metrics.Routes // by route table
+}
+
+func listenerKey(l *config.Listener) string { return l.Network + "|" + l.Address }
+
+// plan builds every chain and binds every new address.
+func (s *Server) plan(ctx context.Context, next *config.Snapshot) (p *plan, err error) {
+	p = &plan{
+		chains: make(map[string]*chain),
+		bound:  make(map[string]*network.Listener),
+		config: make(map[string]*config.Listener),
+	}
+	defer func() {
+		if err != nil {
+			p.undo()
+		}
+	}()
+	b := newBuilder(s, next)
+	p.numbers = b.numbers
+	for _, l := range next.Listeners {
+		key := listenerKey(l)
+		if _, twice := p.config[key]; twice {
+			return nil, fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
+		}
+		c, err := b.chain(l)
+		if err != nil {
+			return nil, fmt.Errorf("listener %q: %w", l.Name, err)
+		}
+		p.config[key], p.chains[key] = l, c
+	}
+	for key, l := range p.config {
+		if !l.Bind || s.listeners[key] != nil {
+			continue
+		}
+		ln, err := s.bind(ctx, l, p.chains[key])
+		if err != nil {
+			return nil, err
+		}
+		p.bound[key] = ln
+	}
+	return p, nil
+}
+
+func (p *plan) undo() {
+	for _, ln := range p.bound {
+		ln.Stop()
+	}
+	for _, c := range p.chains {
+		c.close()
+	}
+	releaseAll(p.numbers)
+}
+
+func releaseAll(numbers map[string]*metrics.Routes) {
+	for _, n := range numbers {
+		n.Release()
+	}
+}
+
+func (s *Server) bind(ctx context.Context, l *config.Listener, c *chain) (*network.Listener, error) {
+	return network.Listen(ctx, network.ListenOptions{
+		Name:           l.Name,
+		Network:        l.Network,
+		Address:        l.Address,
+		ReusePort:      l.ReusePort,
+		MaxConnections: l.MaxConnections,
+		Log:            s.o.Log,
+		Count:          c.count,
+	}, c.handler)
+}
+
+// swap lets the plan take over. Nothing in it can fail.
+func (s *Server) swap(ctx context.Context, p *plan) {
+	for key, live := range s.listeners {
+		if p.config[key] == nil || !p.config[key].Bind {
+			delete(s.listeners, key)
+			s.retire(live)
+		}
+	}
+	for key, l := range p.config {
+		if live := s.listeners[key]; live != nil {
+			live.change(l, p.chains[key])
+			continue
+		}
+		if ln := p.bound[key]; ln != nil {
+			s.listeners[key] = s.begin(ctx, ln, l, p.chains[key])
+		}
+	}
+	releaseAll(s.numbers)
+	s.numbers = p.numbers
+}
+
+// liveListener is a listener that accepts. Its fields are guarded by Server.mu.
+type liveListener struct {
+	ln     *network.Listener
+	config *config.Listener
+	chain  *chain
+}
+
+func (s *Server) begin(ctx context.Context, ln *network.Listener, l *config.Listener, c *chain) *liveListener {
+	s.tasks.Go(func() {
+		if err := ln.Serve(ctx); err != nil {
+			select {
+			case s.failed <- err:
+			default: // one is enough to end the process
+			}
+		}
+	})
+	return &liveListener{ln: ln, config: l, chain: c}
+}
+
+// change gives a listener that goes on its new chain. Connections that it has
+// take part: only if an engine's own options changed must they end, each after
+// its next exchange.
+func (live *liveListener) change(l *config.Listener, c *chain) {
+	if live.chain.adopt(c) {
+		live.config = l
+		return
+	}
+	live.ln.SetHandler(c.handler, true)
+	live.chain.close()
+	live.config, live.chain = l, c
+}
+
+// retire drains a listener that is no longer configured.
+func (s *Server) retire(live *liveListener) {
+	s.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.grace())
+		defer cancel()
+		s.drainOne(ctx, live)
+	})
+}
+
+func (s *Server) drainOne(ctx context.Context, live *liveListener) {
+	if cut := live.ln.Drain(ctx); cut > 0 {
+		s.o.Log.Warn("connections were cut at the end of the drain time", "listener", live.config.Name, "connections", cut)
+	}
+	live.chain.close()
+}
+
+func (s *Server) grace() time.Duration {
+	if c := s.running.Load(); c != nil && c.Server.GracefulTimeout > 0 {
+		return c.Server.GracefulTimeout
+	}
+	return 30 * time.Second
+}
+
+// Drain stops accepting, lets what is under way end until ctx does, and returns
+// when everything has ended. No Apply follows it.
+func (s *Server) Drain(ctx context.Context) {
+	s.draining.Store(true)
+	s.mu.Lock()
+	listeners := s.listeners
+	s.listeners = nil
+	s.mu.Unlock()
+	var ends sync.WaitGroup
+	for _, live := range listeners {
+		ends.Go(func() { s.drainOne(ctx, live) })
+	}
+	ends.Wait()
+	s.tasks.Wait()
+	s.clusters.Close()
+}
+
+// Draining reports whether Drain was called.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
+// sameEngine reports whether connections accepted under a go on as they are
+// under b.
+func sameEngine(a, b *config.Listener) bool {
+	if len(a.FilterChains) != 1 || len(b.FilterChains) != 1 || a.IdleTimeout != b.IdleTimeout || a.Name != b.Name {
+		return false
+	}
+	pa, pb := a.FilterChains[0].Proxy, b.FilterChains[0].Proxy
+	if pa == nil || pb == nil {
+		return pa == pb && reflect.DeepEqual(a.FilterChains[0].TCPProxy, b.FilterChains[0].TCPProxy)
+	}
+	return pa.HTTP1 == pb.HTTP1 && reflect.DeepEqual(pa.Downstream, pb.Downstream)
+}
