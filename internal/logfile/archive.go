@@ -1,0 +1,200 @@
+package logfile
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// stamp is when a file was rolled, in UTC, as it stands behind its name:
+	// access.log.20261121T041537.123. It sorts by time.
+	stamp = "20060102T150405.000"
+	// packed ends the names of compressed files, packing those that are not
+	// whole yet.
+	packed  = ".gz"
+	packing = ".gz.part"
+)
+
+// archive is the rolled files of one path. One goroutine at a time tidies it.
+type archive struct {
+	path string // immutable
+
+	ctx  context.Context //nolint:containedctx // the lifetime of what runs in the background
+	end  context.CancelFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	busy   bool    // guarded by mu; tidying
+	next   *Roller // guarded by mu; tidy once more, by these rules
+	closed bool    // guarded by mu
+}
+
+func newArchive(path string) *archive {
+	a := &archive{path: path}
+	a.ctx, a.end = context.WithCancel(context.Background())
+	return a
+}
+
+// take renames the log file into the archive.
+func (a *archive) take(now time.Time) error {
+	for {
+		name := a.path + "." + now.UTC().Format(stamp)
+		if !exists(name) && !exists(name+packed) {
+			return os.Rename(a.path, name)
+		}
+		now = now.Add(time.Millisecond) // rolled twice at once: keep both, in order
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// tidy compresses and deletes in the background as r says.
+func (a *archive) tidy(r Roller) {
+	if r.MaxDays <= 0 && r.Keep <= 0 && !r.Compress {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return
+	}
+	a.next = &r
+	if a.busy {
+		return
+	}
+	a.busy = true
+	a.work.Go(a.run)
+}
+
+func (a *archive) run() {
+	for {
+		a.mu.Lock()
+		r := a.next
+		a.next = nil
+		a.busy = r != nil
+		a.mu.Unlock()
+		if r == nil {
+			return
+		}
+		a.prune(*r, time.Now())
+		if r.Compress {
+			a.compress()
+		}
+	}
+}
+
+// stop ends what runs in the background and waits for it.
+func (a *archive) stop() {
+	a.mu.Lock()
+	a.closed = true
+	a.next = nil
+	a.mu.Unlock()
+	a.end()
+	a.work.Wait()
+}
+
+// rolled returns the paths of the rolled files, oldest first.
+func (a *archive) rolled() []string {
+	dir, base := filepath.Split(a.path)
+	entries, err := os.ReadDir(filepath.Clean(dir + "."))
+	if err != nil {
+		return nil // the folder went away: nothing to tidy
+	}
+	var paths []string
+	for _, entry := range entries {
+		rest, ok := strings.CutPrefix(entry.Name(), base+".")
+		if !ok || !entry.Type().IsRegular() {
+			continue
+		}
+		if _, err := time.Parse(stamp, strings.TrimSuffix(rest, packed)); err == nil {
+			paths = append(paths, filepath.Join(dir, entry.Name()))
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// prune deletes what is too old or too many. A file that cannot be deleted is
+// met again the next time.
+func (a *archive) prune(r Roller, now time.Time) {
+	paths := a.rolled()
+	for i, path := range paths {
+		at, err := time.Parse(stamp, strings.TrimSuffix(path[len(a.path)+1:], packed))
+		tooOld := err == nil && r.MaxDays > 0 && now.Sub(at) > time.Duration(r.MaxDays)*24*time.Hour
+		tooMany := r.Keep > 0 && len(paths)-i > r.Keep
+		if tooOld || tooMany {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// compress compresses what is not, oldest first. A file that cannot be is met
+// again the next time.
+func (a *archive) compress() {
+	for _, path := range a.rolled() {
+		if a.ctx.Err() != nil {
+			return
+		}
+		if !strings.HasSuffix(path, packed) {
+			_ = a.pack(path)
+		}
+	}
+}
+
+// pack replaces path by its compressed form. At any moment one of them is
+// there whole.
+func (a *archive) pack(path string) (err error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // it was only read
+	temporary := path + packing
+	out, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(temporary)
+		}
+	}()
+	zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // it shares the processor with requests
+	if err != nil {
+		panic(fmt.Sprintf("logfile: gzip level: %v", err))
+	}
+	_, err = io.Copy(zip, untilDone{a.ctx, in})
+	if err = errors.Join(err, zip.Close(), out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(temporary, path+packed); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// untilDone reads until ctx ends.
+type untilDone struct {
+	ctx context.Context //nolint:containedctx // io.Copy takes no other
+	r   io.Reader
+}
+
+func (u untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}

@@ -1,0 +1,183 @@
+// Package logfile owns log files: rolling by size and age, reopening after
+// somebody else moved them, and writing them without holding up requests.
+//
+//	Writer   takes lines from requests, never waits for a disk   writer.go
+//	File     writes and rolls one file, or stdout, or stderr     file.go
+//	archive  names, compresses and deletes what was rolled       archive.go
+//	Set      the Writers of a process, one a path                set.go
+package logfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Roller says when a file is rolled, that is renamed and begun anew, and what
+// is kept. The zero value never rolls.
+type Roller struct {
+	MaxSizeMB int           // roll before the file grows beyond this many MiB; 0: not by size
+	Every     time.Duration // roll at multiples of this in local time (24h: at midnight); 0: not by age
+	MaxDays   int           // delete rolled files older than this; 0: never
+	Keep      int           // rolled files kept; 0: all
+	Compress  bool          // gzip rolled files
+}
+
+// File is a log file, "stdout" or "stderr". Each Write ends up in one file
+// whole. Safe for concurrent use.
+type File struct {
+	path    string // immutable
+	archive *archive
+
+	// mu is held while writing: its very purpose is that one Write follows the
+	// other. Who cannot wait uses a Writer.
+	mu     sync.Mutex
+	out    io.Writer // guarded by mu; nil once closed
+	closer io.Closer // guarded by mu; nil for stdout and stderr
+	size   int64     // guarded by mu
+	last   time.Time // guarded by mu; of the last write
+
+	roller atomic.Pointer[Roller]
+}
+
+// Open opens the file for appending and creates it, and its folder, if need be.
+// The paths "stdout" and "stderr" mean the process's own: they are never rolled
+// or closed.
+func Open(path string, r Roller) (*File, error) {
+	f := &File{path: path}
+	f.roller.Store(&r)
+	switch path {
+	case "stdout", "/dev/stdout":
+		f.out = os.Stdout
+		return f, nil
+	case "stderr", "/dev/stderr":
+		f.out = os.Stderr
+		return f, nil
+	}
+	if err := f.open(); err != nil {
+		return nil, err
+	}
+	f.archive = newArchive(path)
+	f.archive.tidy(r) // what an earlier process left
+	return f, nil
+}
+
+// open opens the path, and closes what was open before if that went well.
+// Called under mu, or before f is shared.
+func (f *File) open() error {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+		return fmt.Errorf("log file: %w", err)
+	}
+	file, err := os.OpenFile(f.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
+	if err != nil {
+		return fmt.Errorf("log file: %w", err)
+	}
+	stat, err := file.Stat()
+	if err != nil {
+		_ = file.Close() // nothing was written
+		return fmt.Errorf("log file: %w", err)
+	}
+	if f.closer != nil {
+		_ = f.closer.Close() // writes have reported their errors themselves
+	}
+	f.out, f.closer = file, file
+	f.size = stat.Size()
+	f.last = time.Now()
+	if f.size > 0 {
+		f.last = stat.ModTime() // an earlier process may have written it, long ago
+	}
+	return nil
+}
+
+// Write appends p, after rolling the file if it is time. If rolling fails, p
+// goes to the old file.
+func (f *File) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.out == nil {
+		return 0, fmt.Errorf("log file %s: %w", f.path, os.ErrClosed)
+	}
+	if f.archive != nil && f.due(len(p)) {
+		if err := f.roll(); err != nil {
+			n, werr := f.append(p)
+			return n, errors.Join(err, werr)
+		}
+	}
+	return f.append(p)
+}
+
+func (f *File) append(p []byte) (int, error) {
+	n, err := f.out.Write(p)
+	f.size += int64(n)
+	return n, err
+}
+
+// due reports whether the file is to be rolled before n bytes are written.
+func (f *File) due(n int) bool {
+	r := f.roller.Load()
+	last := f.last
+	if r.Every > 0 {
+		f.last = time.Now()
+	}
+	if f.size == 0 {
+		return false
+	}
+	if limit := int64(r.MaxSizeMB) << 20; limit > 0 && f.size+int64(n) > limit {
+		return true
+	}
+	return r.Every > 0 && period(last, r.Every) != period(f.last, r.Every)
+}
+
+// period returns which period of the length given t is in, in local time.
+func period(t time.Time, length time.Duration) int64 {
+	t = t.Local()
+	_, east := t.Zone()
+	return (t.UnixMilli() + int64(east)*1000) / max(length.Milliseconds(), 1)
+}
+
+func (f *File) roll() error {
+	if err := f.archive.take(time.Now()); err != nil {
+		f.size = 0 // try again when as much again has been written: not at every line
+		return err
+	}
+	if err := f.open(); err != nil {
+		return err
+	}
+	f.archive.tidy(*f.roller.Load())
+	return nil
+}
+
+// Reopen opens the path again: for use after somebody else renamed the file.
+// If that fails, what was open stays in use.
+func (f *File) Reopen() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.archive == nil || f.out == nil {
+		return nil
+	}
+	return f.open()
+}
+
+// SetRoller replaces the rules. It does not wait for a Write.
+func (f *File) SetRoller(r Roller) { f.roller.Store(&r) }
+
+// Close closes the file. It waits for what goes on in the background but for
+// compression, which is given up and done by the next process.
+func (f *File) Close() error {
+	f.mu.Lock()
+	closer := f.closer
+	f.out, f.closer = nil, nil
+	f.mu.Unlock()
+	if f.archive != nil {
+		f.archive.stop()
+	}
+	if closer == nil {
+		return nil
+	}
+	return closer.Close()
+}

@@ -1,0 +1,331 @@
+package logfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// disk is a sink whose writes a test can hold up and let fail.
+type disk struct {
+	mu       sync.Mutex
+	written  bytes.Buffer  // guarded by mu
+	writes   int           // guarded by mu
+	reopened int           // guarded by mu
+	closed   bool          // guarded by mu
+	fails    error         // guarded by mu
+	stuck    chan struct{} // nil: never; a Write waits until it is closed
+}
+
+func (d *disk) Write(p []byte) (int, error) {
+	if d.stuck != nil {
+		<-d.stuck
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.writes++
+	if d.fails != nil {
+		return len(p) / 2, d.fails
+	}
+	return d.written.Write(p)
+}
+
+func (d *disk) Reopen() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reopened++
+	return nil
+}
+
+func (d *disk) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	return nil
+}
+
+func (d *disk) text() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.written.String()
+}
+
+func (d *disk) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fails = err
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestLinesAreWrittenWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		w := newWriter("log", d, quiet())
+		defer w.Close()
+		write(t, w, "one\n")
+		time.Sleep(flushEvery / 2)
+		write(t, w, "two\n")
+		synctest.Wait()
+		if got := d.text(); got != "" {
+			t.Errorf("written at once: %q, want it to wait for company", got)
+		}
+		time.Sleep(flushEvery / 2)
+		synctest.Wait()
+		if got := d.text(); got != "one\ntwo\n" || d.writes != 1 {
+			t.Errorf("after a second: %q in %d writes, want both lines in one", got, d.writes)
+		}
+		time.Sleep(time.Hour)
+		if d.writes != 1 {
+			t.Errorf("%d writes, want none while there is nothing to write", d.writes)
+		}
+	})
+}
+
+func TestManyLinesAreWrittenWithoutWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		w := newWriter("log", d, quiet())
+		defer w.Close()
+		line := strings.Repeat("x", 1023) + "\n"
+		for range flushSize / len(line) {
+			write(t, w, line)
+		}
+		synctest.Wait()
+		if got := len(d.text()); got != flushSize {
+			t.Errorf("%d bytes written at once, want %d", got, flushSize)
+		}
+	})
+}
+
+func TestFlushReopenAndCloseWriteWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{}
+		w := newWriter("log", d, quiet())
+		for _, step := range []struct {
+			name string
+			do   func() error
+		}{{"flush", w.Flush}, {"reopen", w.Reopen}, {"close", w.Close}} {
+			write(t, w, step.name+"\n")
+			if err := step.do(); err != nil {
+				t.Errorf("%s: %v", step.name, err)
+			}
+			if got := d.text(); !strings.HasSuffix(got, step.name+"\n") {
+				t.Errorf("after %s: %q", step.name, got)
+			}
+		}
+		if d.reopened != 1 || !d.closed {
+			t.Errorf("reopened %d times, closed: %v", d.reopened, d.closed)
+		}
+		if err := w.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		if _, err := io.WriteString(w, "late\n"); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("Write after Close: %v", err)
+		}
+		if err := w.Flush(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("Flush after Close: %v", err)
+		}
+	})
+}
+
+func TestAStuckDiskCostsLinesButNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{stuck: make(chan struct{})}
+		w := newWriter("log", d, quiet())
+		line := strings.Repeat("x", 1023) + "\n"
+		const sent = 5 << 10 // 5 MiB
+		begin := time.Now()
+		for range sent {
+			write(t, w, line)
+		}
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("writing took %v, want it never to wait", took)
+		}
+		dropped := w.Dropped()
+		if dropped < sent-3*maxPending/1024 || dropped >= sent {
+			t.Errorf("%d of %d lines dropped, want all but what the bounds hold", dropped, sent)
+		}
+		if held := len(w.pending) + cap(w.spare); held > 2*maxPending {
+			t.Errorf("%d bytes held, want at most %d", held, 2*maxPending)
+		}
+		if err := w.Flush(); !errors.Is(err, errStuck) {
+			t.Errorf("Flush: %v, want %v", err, errStuck)
+		}
+		close(d.stuck)
+		if err := w.Flush(); err != nil {
+			t.Errorf("Flush of a disk that works again: %v", err)
+		}
+		if got, want := strings.Count(d.text(), "\n"), sent-int(dropped); got != want {
+			t.Errorf("%d lines written, want %d", got, want)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestCloseGivesUpOnAStuckDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &disk{stuck: make(chan struct{})}
+		w := newWriter("log", d, quiet())
+		write(t, w, "x\n")
+		begin := time.Now()
+		if err := w.Close(); !errors.Is(err, errStuck) || time.Since(begin) != closePatience {
+			t.Errorf("Close: %v after %v, want %v after %v", err, time.Since(begin), errStuck, closePatience)
+		}
+		close(d.stuck) // the bubble ends only if the goroutine does
+		if err := w.Close(); err != nil || d.text() != "x\n" {
+			t.Errorf("Close once the disk works: %v, written %q", err, d.text())
+		}
+	})
+}
+
+func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var report bytes.Buffer
+		d := &disk{}
+		w := newWriter("access.log", d, slog.New(slog.NewTextHandler(&report, nil)))
+		d.fail(errors.New("no space left"))
+		for range 3 {
+			write(t, w, "lost\nlost\n")
+			if err := w.Flush(); err == nil {
+				t.Error("Flush hid the failure")
+			}
+		}
+		if got := w.Dropped(); got != 3 {
+			t.Errorf("%d lines dropped, want 3: the disk took half of each batch", got)
+		}
+		d.fail(nil)
+		write(t, w, "kept\n")
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if d.text() != "kept\n" {
+			t.Errorf("written %q", d.text())
+		}
+		for text, want := range map[string]int{"log file fails": 1, "no space left": 1, "log file works again": 1, "file=access.log": 2} {
+			if got := strings.Count(report.String(), text); got != want {
+				t.Errorf("%q reported %d times, want %d:\n%s", text, got, want, &report)
+			}
+		}
+	})
+}
+
+func TestConcurrentWritersLoseNothing(t *testing.T) {
+	d := &disk{}
+	w := newWriter("log", d, quiet())
+	const writers, each = 8, 1000
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			for n := range each {
+				fmt.Fprintf(w, "%d %d\n", i, n)
+				if n%100 == 0 {
+					w.Flush()
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(d.text(), "\n") + int(w.Dropped()); got != writers*each || w.Dropped() != 0 {
+		t.Errorf("%d lines, %d dropped, want %d and 0", got, w.Dropped(), writers*each)
+	}
+}
+
+func TestWritingALineAllocatesNothing(t *testing.T) {
+	w := newWriter("log", &discard{}, quiet())
+	defer w.Close()
+	line := []byte(strings.Repeat("x", 199) + "\n")
+	round := func() {
+		for range 100 {
+			w.Write(line)
+		}
+	}
+	for range 10 {
+		round()
+		w.Flush()
+	}
+	if n := testing.AllocsPerRun(10, round); n > 1 {
+		t.Errorf("%v allocations per 100 lines", n)
+	}
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) Reopen() error               { return nil }
+func (discard) Close() error                { return nil }
+
+func TestThoseWhoOpenOnePathShareItsFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	metered := map[string]int{}
+	s := NewSet(SetOptions{Meter: func(path string, dropped func() float64) func() {
+		metered[filepath.Base(path)]++
+		if dropped() != 0 {
+			t.Error("lines were lost before any was written")
+		}
+		return func() { metered[filepath.Base(path)]-- }
+	}})
+	a, err := s.Open(path, Roller{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.Open(dir+"/./log", Roller{MaxSizeMB: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, a, "a\n")
+	write(t, b, "b\n")
+	if metered["log"] != 1 {
+		t.Errorf("metered %d times, want once", metered["log"])
+	}
+	if got := s.shared[path].file.roller.Load().MaxSizeMB; got != 1 {
+		t.Errorf("MaxSizeMB %d, want that of who opened last", got)
+	}
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second Close of one must not take it from the other
+		if err := a.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, b, "c\n")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantFiles(t, dir, map[string]string{"log.1": "a\nb\n", "log": "c\n"})
+	if len(s.shared) != 0 || metered["log"] != 0 {
+		t.Errorf("%d files open and %d metered after all were closed", len(s.shared), metered["log"])
+	}
+	if _, err := s.Open(dir, Roller{}); err == nil {
+		t.Error("Open of a folder succeeded")
+	}
+}
+
+func BenchmarkWrite(b *testing.B) {
+	w := newWriter("log", &discard{}, quiet())
+	defer w.Close()
+	line := []byte(strings.Repeat("x", 199) + "\n")
+	b.ReportAllocs()
+	for b.Loop() {
+		w.Write(line)
+	}
+}
