@@ -16,6 +16,14 @@ func isPath(address string) bool {
 	return strings.HasPrefix(address, "/") || strings.HasPrefix(address, "./") || strings.HasPrefix(address, "@")
 }
 
+// socketPath returns the path of an address that is written as a URL of one.
+func socketPath(address string) string {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return strings.TrimPrefix(path, "//")
+	}
+	return address
+}
+
 // numericHost makes localhost an address: nothing is resolved here.
 func numericHost(address string) string {
 	if port, ok := strings.CutPrefix(address, localhost+":"); ok {
@@ -54,6 +62,7 @@ func listenAddress(address string) (string, error) {
 // dialAddress checks an address to connect to. named: its host is a name, which
 // has to be resolved.
 func dialAddress(address string) (out string, named bool, err error) {
+	address = socketPath(address)
 	if isPath(address) {
 		return address, false, nil
 	}

@@ -47,11 +47,6 @@ func (r *reader) readCluster(j *clusterJSON) {
 	default:
 		r.report.Errorf(j.Node.Get("circuit_breakers"), "%d elements: a cluster has one set of limits", len(j.Breakers))
 	}
-	if j.BufferLimit != 0 {
-		r.report.Unbuilt(j.Node.Get("conn_buffer_limit_bytes"), "conn_buffer_limit_bytes")
-	} else if at := j.Node.Get("conn_buffer_limit_bytes"); at.Exists() {
-		r.report.Warnf(at, "conn_buffer_limit_bytes is accepted and has no effect")
-	}
 	r.readHosts(j, c)
 	r.readDNS(j, c)
 	if j.Name == "" {

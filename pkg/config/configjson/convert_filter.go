@@ -108,5 +108,8 @@ func (r *reader) checkTables() {
 				r.report.Warnf(f.at, "no listener that uses the table %q has the stream filter %q: these settings have no effect", name, f.name)
 			}
 		}
+		if !t.failed {
+			r.compile(t)
+		}
 	}
 }

@@ -84,6 +84,7 @@ func (r *reader) listenOn(j *listenerJSON, l *config.Listener) {
 	if at.Kind() != document.String {
 		return // reported
 	}
+	l.Address = socketPath(l.Address)
 	switch {
 	case l.Network == "" && isPath(l.Address):
 		l.Network = "unix"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/router"
 )
 
 // table is a route table and what is to be checked once its listeners are known.
@@ -18,6 +19,9 @@ type table struct {
 	domains map[string]bool
 	filters []routeFilter
 	used    map[string]bool // stream filters of the listeners that use it
+	node    document.Node
+	routes  []document.Node // those of the virtual hosts, one after the other
+	failed  bool            // an error was reported
 }
 
 func (r *reader) readTables(j *serverJSON) {
@@ -32,11 +36,13 @@ func (r *reader) readTable(j *routerJSON) *table {
 	if j.Name == "" {
 		return nil // reported
 	}
+	before := r.report.Errors()
 	t := &table{
+		node:  j.Node,
 		model: &config.RouteTable{Name: j.Name, VirtualHosts: make([]*config.VirtualHost, 0, len(j.VirtualHosts))},
 		names: map[string]bool{}, hosts: map[string]bool{}, domains: map[string]bool{}, used: map[string]bool{},
 	}
-	t.model.Request, t.model.Response = r.mutations(&j.mutationJSON)
+	t.model.Request, t.model.Response = r.mutations(j.Node, &j.mutationJSON)
 	for i := range j.VirtualHosts {
 		r.readVirtualHost(t, &j.VirtualHosts[i])
 	}
@@ -51,6 +57,7 @@ func (r *reader) readTable(j *routerJSON) *table {
 			r.readVirtualHost(t, &v)
 		}
 	}
+	t.failed = r.report.Errors() > before
 	if r.tables[j.Name] != nil {
 		r.report.Errorf(j.Node.Get("router_config_name"), "a second route table named %q", j.Name)
 		return r.tables[j.Name]
@@ -82,7 +89,7 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 		v.Name = base + "#" + strconv.Itoa(n)
 	}
 	t.hosts[v.Name] = true
-	v.Request, v.Response = r.mutations(&j.mutationJSON)
+	v.Request, v.Response = r.mutations(j.Node, &j.mutationJSON)
 	list := j.Node.Get("domains")
 	if list.Kind() == document.Array && len(j.Domains) == 0 {
 		r.report.Errorf(list, "the list is empty: a virtual host needs a domain, \"*\" for all")
@@ -112,7 +119,7 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 
 // domainProblem says what is wrong with a domain, "" if nothing is.
 func domainProblem(domain string) string {
-	const expected = "expected host, host:port, host:*, *.suffix, *.suffix:port or *"
+	const expected = "expected a host, *.suffix or *, and perhaps :port or :*"
 	host, port := domain, ""
 	if i := strings.LastIndexByte(domain, ':'); i >= 0 && !strings.HasSuffix(domain, "]") && strings.Count(domain[:i], ":") == 0 || strings.Contains(domain, "]:") {
 		host, port = domain[:i], domain[i+1:]
@@ -125,8 +132,6 @@ func domainProblem(domain string) string {
 	case host == "*" && port == "":
 		return ""
 	case rest == "" || strings.ContainsAny(rest, "* /\t\r\n"):
-		return expected
-	case rest != host && port == "*":
 		return expected
 	}
 	return ""
@@ -142,18 +147,16 @@ func (r *reader) route(t *table, virtualHost string, index int, j *routeJSON) *c
 		r.report.Errorf(j.Node.Get("name").Or(j.Node), "a second route named %q", out.Name)
 	}
 	t.names[out.Name] = true
+	t.routes = append(t.routes, j.Node)
 	r.match(&j.Match, &out.Match)
 	answers := 0
-	if j.Route != nil {
+	if j.Route != nil && (j.Redirect == nil && j.DirectResponse == nil || !j.Route.Node.Off()) { // MOSN writes an empty one beside the others
 		answers++
 		out.Forward = r.forward(j.Route, &out.Match)
 	}
 	if j.Redirect != nil {
 		answers++
 		out.Redirect = &config.Redirect{Code: j.Redirect.Code, Path: j.Redirect.Path, Host: j.Redirect.Host, Scheme: j.Redirect.Scheme}
-		if c := j.Redirect.Code; c > 303 && c < 307 {
-			r.report.Errorf(j.Node.Get("redirect").Get("response_code"), "found %d, expected 301, 302, 303, 307 or 308", c)
-		}
 	}
 	if j.DirectResponse != nil {
 		answers++
@@ -222,7 +225,7 @@ func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 		AutoHostRewrite:       j.AutoHostRewrite,
 		AutoHostRewriteHeader: j.AutoHostRewriteHeader,
 	}
-	f.Request, f.Response = r.mutations(&j.mutationJSON)
+	f.Request, f.Response = r.mutations(j.Node, &j.mutationJSON)
 	r.target(j, f)
 	if j.Upstream != "" && !strings.EqualFold(j.Upstream, string(config.Auto)) {
 		f.Upstream, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Upstream, r.kinds.Protocols, knownProtocols())
@@ -296,10 +299,7 @@ func (r *reader) rewrites(j *actionJSON, m *config.Match, f *config.Forward) {
 		r.report.Errorf(j.Node.Get("prefix_rewrite"), "prefix_rewrite needs \"prefix\" or \"path\" in match")
 	}
 	if w := j.RegexRewrite; w != nil {
-		expression := r.checkRegex(w.Node.Get("pattern"), "regex", w.Pattern.Regex)
-		if expression != nil {
-			r.checkSubstitution(w, expression.NumSubexp())
-		}
+		r.checkRegex(w.Node.Get("pattern"), "regex", w.Pattern.Regex)
 		if j.PrefixRewrite != "" {
 			r.report.Warnf(w.Node, "regex_rewrite has no effect beside prefix_rewrite")
 		} else {
@@ -320,19 +320,6 @@ func (r *reader) rewrites(j *actionJSON, m *config.Match, f *config.Forward) {
 			r.report.Warnf(j.Node.Get(host.key), "%s has no effect beside %s", host.key, taken)
 		case host.set:
 			taken = host.key
-		}
-	}
-}
-
-// checkSubstitution checks that every \1 has its group.
-func (r *reader) checkSubstitution(j *regexRewriteJSON, groups int) {
-	for i := 0; i+1 < len(j.Substitution); i++ {
-		if j.Substitution[i] != '\\' {
-			continue
-		}
-		i++
-		if c := j.Substitution[i]; c >= '0' && c <= '9' && int(c-'0') > groups {
-			r.report.Errorf(j.Node.Get("substitution"), "\\%c: the expression has %d groups", c, groups)
 		}
 	}
 }
@@ -358,37 +345,47 @@ func (r *reader) hash(j *hashJSON) config.HashPolicy {
 	return out
 }
 
-// mutations converts header changes.
-func (r *reader) mutations(j *mutationJSON) (request, response config.HeaderMutation) {
+// mutations converts header changes. n is the object that holds them.
+func (r *reader) mutations(n document.Node, j *mutationJSON) (request, response config.HeaderMutation) {
 	if j.RequestAdd == nil && j.RequestRemove == nil && j.ResponseAdd == nil && j.ResponseRemove == nil {
 		return request, response
 	}
-	return r.mutation(j.RequestAdd, j.RequestRemove), r.mutation(j.ResponseAdd, j.ResponseRemove)
+	request = r.mutation(n, "request_headers_to_remove", j.RequestAdd, j.RequestRemove, func(m config.HeaderMutation) error {
+		_, err := router.Compile(&config.RouteTable{Request: m})
+		return err
+	})
+	response = r.mutation(n, "response_headers_to_remove", j.ResponseAdd, j.ResponseRemove, func(m config.HeaderMutation) error {
+		_, err := router.Compile(&config.RouteTable{Response: m})
+		return err
+	})
+	return request, response
 }
 
-func (r *reader) mutation(add []headerAddJSON, remove []string) config.HeaderMutation {
-	out := config.HeaderMutation{Remove: remove}
+// mutation converts the changes of one direction, each checked by itself.
+func (r *reader) mutation(n document.Node, removeKey string, add []headerAddJSON, remove []string, check func(config.HeaderMutation) error) config.HeaderMutation {
+	var out config.HeaderMutation
 	for i := range add {
 		h := &add[i].Header
-		if !fieldName(h.Key) && h.Node.Get("key").Kind() == document.String {
-			r.report.Errorf(h.Node.Get("key"), "found %q, expected the name of a field (RFC 9110 5.6.2)", h.Key)
+		if h.Key == "" {
+			continue // reported
 		}
-		if strings.ContainsAny(h.Value, "\r\n\x00") {
-			r.report.Errorf(h.Node.Get("value"), "a line break or NUL in the value of a field")
-		} else {
-			r.checkTemplate(h.Node.Get("value"), h.Value)
+		value := config.HeaderValue{Name: h.Key, Value: h.Value, Append: add[i].Append}
+		if err := check(config.HeaderMutation{Add: []config.HeaderValue{value}}); err != nil {
+			r.report.Errorf(h.Node, "%s", oneLine(err.Error()))
+			continue
 		}
-		out.Add = append(out.Add, config.HeaderValue{Name: h.Key, Value: h.Value, Append: add[i].Append})
+		out.Add = append(out.Add, value)
+	}
+	at := slices.Collect(n.Get(removeKey).All())
+	for i, name := range remove {
+		if at[i].Kind() != document.String {
+			continue // reported
+		}
+		if err := check(config.HeaderMutation{Remove: []string{name}}); err != nil {
+			r.report.Errorf(at[i], "%s", oneLine(err.Error()))
+			continue
+		}
+		out.Remove = append(out.Remove, name)
 	}
 	return out
-}
-
-// fieldName reports whether s is a token (RFC 9110 5.6.2).
-func fieldName(s string) bool {
-	for _, c := range []byte(s) {
-		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return s != ""
 }

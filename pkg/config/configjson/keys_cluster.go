@@ -15,12 +15,12 @@ type clusterManagerJSON struct {
 
 type clusterJSON struct {
 	Node              document.Node  `key:"."`
-	Name              string         `key:"name" doc:"Name, unique; routes refer to it." required:"true" example:"\"shop\""`
+	Name              string         `key:"name" doc:"Name, unique; routes refer to it." required:"true" example:"\"orders\""`
 	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS from names." default:"SIMPLE" example:"\"STRICT_DNS\""`
 	Policy            string         `key:"lb_type" doc:"How a host is chosen." default:"LB_ROUNDROBIN" example:"\"LB_RANDOM\""`
 	LB                lbJSON         `key:"lbconfig" doc:"Settings of LB_LEAST_REQUEST."`
 	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host is replaced. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
-	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Buffer of a connection; 0, the only value that is accepted, means nothing." unit:"bytes" min:"0" example:"32768"`
+	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Most bytes that a connection to a host buffers." unit:"bytes" min:"0" noeffect:"content is streamed, so no more is held than one read" example:"32768"`
 	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"For a connection to a host." min:"1ms" default:"10s" example:"\"1s\""`
 	IdleTimeout       time.Duration  `key:"idle_timeout" doc:"How long a connection to a host may stay unused. 0s: for ever." default:"60s" example:"\"30s\""`
 	Breakers          []breakersJSON `key:"circuit_breakers" doc:"Limits: one element."`
@@ -37,6 +37,12 @@ type clusterJSON struct {
 	SlowStart   *slowStartJSON   `key:"slow_start" doc:"Less for hosts that are new." unbuilt:"slow_start"`
 	TLS         *tlsJSON         `key:"tls_context" doc:"TLS towards the hosts; {}: none." unbuilt:"tls_context"`
 	OriginalDst *originalDstJSON `key:"original_dst_lb_config" doc:"Settings of LB_ORIGINAL_DST." unbuilt:"original_dst_lb_config"`
+
+	Spec         document.Node `key:"spec" doc:"Subscription to a registry." accept:"object" unbuilt:"spec" example:"{\"subscribe\": [{\"subscriber\": \"x\"}]}"`
+	ManagerTLS   bool          `key:"cluster_manager_tls" doc:"Use the tls_context of cluster_manager." unbuilt:"cluster_manager_tls" example:"true"`
+	ResolverFile string        `key:"dns_resolver_file" doc:"STRICT_DNS: file that lists name servers." unbuilt:"dns_resolver_file" example:"\"/etc/resolv.conf\""`
+	ResolverPort string        `key:"dns_resolver_port" doc:"STRICT_DNS: port of the name servers of dns_resolver_file." unbuilt:"dns_resolver_port" example:"\"53\""`
+	SubType      string        `key:"sub_type" doc:"Part of the type." noeffect:"true" example:"\"x\""`
 }
 
 type lbJSON struct {

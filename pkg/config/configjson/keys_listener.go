@@ -37,7 +37,7 @@ type accessLogJSON struct {
 
 type listenerFilterJSON struct {
 	Type   string        `key:"type" doc:"Name of the filter." required:"true" example:"\"original_dst\""`
-	Config document.Node `key:"config" doc:"Its settings." accept:"object" example:"{\"type\": \"tproxy\"}"`
+	Config document.Node `key:"config" doc:"Its settings." accept:"object" unbuilt:"listener_filters.config" example:"{\"type\": \"tproxy\"}"`
 	Node   document.Node `key:"."`
 }
 
@@ -59,6 +59,7 @@ type streamFilterJSON struct {
 	Node   document.Node `key:"."`
 	Type   string        `key:"type" doc:"Name of the filter." required:"true" example:"\"fault\""`
 	Config document.Node `key:"config" doc:"The filter's settings: see its README." accept:"object" variant:"stream_filter"`
+	Plugin document.Node `key:"go_plugin_config" doc:"A filter that is loaded at run time." accept:"object" unbuilt:"go_plugin_config" example:"{\"so_path\": \"f.so\"}"`
 }
 
 // proxyJSON is the network filter "proxy".
@@ -70,6 +71,7 @@ type proxyJSON struct {
 	Extend     extendJSON    `key:"extend_config" doc:"Limits and habits of the protocols."`
 	Fallback   bool          `key:"fallback_for_unknown_protocol" doc:"Hand bytes of no known protocol to the next network filter." unbuilt:"fallback_for_unknown_protocol" example:"true"`
 	Validate   bool          `key:"validate_clusters" doc:"Check that clusters exist; it is always done." noeffect:"clusters are always checked" example:"true"`
+	Name       string        `key:"name" doc:"Name of the filter." noeffect:"true" example:"\"proxy\""`
 }
 
 // extendJSON is extend_config: the fields of config.HTTP1Options, and what other
@@ -103,6 +105,7 @@ type tcpProxyJSON struct {
 	Routes      []tcpRouteJSON `key:"routes" doc:"Clusters by address, the first that fits."`
 	IdleTimeout time.Duration  `key:"idle_timeout" doc:"How long a connection may stay without a byte either way. 0s: for ever." default:"10m" example:"\"1h\""`
 	MaxAttempts int            `key:"max_connect_attempts" doc:"Hosts that are tried." unit:"hosts" min:"1" max:"1000" default:"1" example:"3"`
+	StatPrefix  string         `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"metrics are by listener and cluster" example:"\"tcp\""`
 }
 
 type tcpRouteJSON struct {

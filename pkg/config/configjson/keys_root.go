@@ -55,9 +55,10 @@ type adminJSON struct {
 		Socket struct {
 			Node    document.Node `key:"."`
 			Address string        `key:"address" doc:"IP address, or path of a unix socket. Whoever reaches it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
-			Port    uint16        `key:"port_value" doc:"Port." example:"9901"`
+			Port    uint16        `key:"port_value" doc:"Port." numeral:"true" example:"9901"`
 		} `key:"socket_address" doc:"The address and its port."`
 	} `key:"address" doc:"Where the admin port listens."`
+	LogPath string `key:"access_log_path" doc:"Log of the admin port." noeffect:"true" example:"\"/dev/null\""`
 }
 
 type metricsJSON struct {
@@ -68,6 +69,7 @@ type metricsJSON struct {
 		ExclusionKeys   []string `key:"exclusion_keys" doc:"Metrics that are left out." example:"[\"weft_request_bytes_total\"]"`
 	} `key:"stats_matcher" doc:"What is left out."`
 	ShmZone string        `key:"shm_zone" doc:"Shared memory of another proxy's." noeffect:"true" example:"\"zone\""`
+	Flush   document.Node `key:"flush_interval" doc:"How often sinks are written to." accept:"number|string" noeffect:"sinks are read" example:"\"500ms\""`
 	ShmSize document.Node `key:"shm_size" doc:"Size of shm_zone." accept:"number|string" noeffect:"true" example:"\"64M\""`
 }
 
@@ -81,12 +83,14 @@ type prometheusJSON struct {
 	Node     document.Node `key:"."`
 	Address  string        `key:"address" doc:"IP address to listen on." default:"0.0.0.0" example:"\"127.0.0.1\""`
 	Port     uint16        `key:"port" doc:"Port of the scrape endpoint." required:"true" min:"1" example:"34903"`
+	Percents document.Node `key:"percentiles" doc:"Percentiles of durations." accept:"list" noeffect:"durations are histograms, of which every percentile is made" example:"[50, 99]"`
 	Endpoint string        `key:"endpoint" doc:"Path of the scrape endpoint." default:"/metrics" example:"\"/stats\""`
 }
 
 type tracingJSON struct {
 	Enable bool          `key:"enable" doc:"Whether spans are made." unbuilt:"tracing" example:"true"`
 	Driver string        `key:"driver" doc:"Name of the tracer; means nothing without enable." example:"\"SkyWalking\""`
+	Tracer string        `key:"tracer" doc:"Older name of driver." example:"\"SOFATracer\""`
 	Config document.Node `key:"config" doc:"The tracer's settings; mean nothing without enable." accept:"object" example:"{\"service_name\": \"a\"}"`
 }
 

@@ -39,6 +39,7 @@ type virtualHostJSON struct {
 	Name    string        `key:"name" doc:"Name, for logs and route names." example:"\"shop\""`
 	Domains []string      `key:"domains" doc:"host, host:port, host:*, *.suffix, *.suffix:port or *; the most exact wins." required:"true" example:"[\"shop.example\", \"*.shop.example\"]"`
 	Routes  []routeJSON   `key:"routers" doc:"The routes; the first that matches is taken."`
+	TLS     string        `key:"require_tls" doc:"Redirect plaintext requests." unbuilt:"require_tls" example:"\"ALL\""`
 	mutationJSON
 }
 
@@ -82,7 +83,8 @@ type variableMatchJSON struct {
 type actionJSON struct {
 	Node                  document.Node      `key:"."`
 	Cluster               string             `key:"cluster_name" doc:"The cluster. Exactly one of cluster_name, cluster_variable and weighted_clusters." example:"\"shop\""`
-	ClusterVariable       string             `key:"cluster_variable" doc:"Variable that holds the cluster's name." example:"\"cluster\""`
+	ClusterVariable       string             `key:"cluster_variable" doc:"Variable that holds the cluster's name." example:"\"request_header_x-cluster\""`
+	ClusterHeader         string             `key:"cluster_header" doc:"Older name of a field that holds the cluster's name: use cluster_variable." unbuilt:"cluster_header" example:"\"x-cluster\""`
 	Weighted              []weightedJSON     `key:"weighted_clusters" doc:"A choice of clusters by weight."`
 	Upstream              string             `key:"upstream_protocol" doc:"What the cluster is spoken to; absent: as the proxy says." example:"\"Http1\""`
 	Timeout               time.Duration      `key:"timeout" doc:"For the whole exchange, retries included. 0s: none." default:"60s" example:"\"5s\""`
@@ -151,6 +153,7 @@ type directJSON struct {
 type mirrorJSON struct {
 	Cluster string `key:"cluster" doc:"Where the copies go." example:"\"shadow\""`
 	Percent uint32 `key:"percent" doc:"Share of the requests that are copied." unit:"percent" max:"100" example:"10"`
+	Sampled bool   `key:"trace_sampled" doc:"Whether the copies are traced." example:"true"`
 }
 
 // metadataMatchJSON is what chooses or describes hosts of a subset.

@@ -10,7 +10,9 @@ func Schema() []byte { return Kinds{}.Schema() }
 // Schema returns the JSON Schema (2020-12) of config.json with the settings of
 // the stream filters of k.
 func (k Kinds) Schema() []byte {
-	return document.Schema("Weft configuration", rootJSON{}, variants(k))
+	v := variants(k)
+	v["network_filter"] = append(v["network_filter"], document.Variant{Name: connectionManager, Prototype: routerJSON{}})
+	return document.Schema("Weft configuration", rootJSON{}, v)
 }
 
 // MarkdownReference returns the tables of docs/configuration.md: every key with
@@ -27,7 +29,6 @@ func variants(k Kinds) document.Variants {
 		"network_filter": {
 			{Name: ProxyFilter, Prototype: proxyJSON{}},
 			{Name: TCPProxyFilter, Prototype: tcpProxyJSON{}},
-			{Name: connectionManager, Prototype: routerJSON{}},
 		},
 	}
 	for i := range k.StreamFilters {

@@ -41,7 +41,7 @@ func (s *sections) add(path string, t reflect.Type) {
 		switch base := leaf(k.Type); {
 		case base == nodeType:
 			for _, v := range s.variants[k.Variant] {
-				if v.Prototype != nil {
+				if v.described() {
 					s.add(inner+" ("+v.Name+")", leaf(reflect.TypeOf(v.Prototype)))
 				}
 			}

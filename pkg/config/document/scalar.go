@@ -40,7 +40,8 @@ func (d *Decoder) scalar(n Node, v reflect.Value, k *Key) {
 func (k *Key) setLiteral(v reflect.Value, kind Kind, text string) string {
 	boolean := v.Kind() == reflect.Bool
 	number := isInteger(v.Type()) || v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
-	if boolean && kind == Bool || number && kind == Number {
+	zero := v.Type() == durationType && text == "0" // without a unit, as time.ParseDuration has it
+	if boolean && kind == Bool || (number || zero) && kind == Number {
 		return k.setText(v, text)
 	}
 	return k.expected(v.Type())

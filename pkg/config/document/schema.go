@@ -12,7 +12,12 @@ import (
 type Variant struct {
 	Name      string
 	Doc       string
-	Prototype any // a configuration struct; nil: any object
+	Prototype any // a configuration struct; anything else: any object
+}
+
+// described reports whether the keys of the variant are known.
+func (v *Variant) described() bool {
+	return v.Prototype != nil && deref(reflect.TypeOf(v.Prototype)).Kind() == reflect.Struct
 }
 
 // Variants lists, under the name of a variant tag, what a Node field can hold.
@@ -119,7 +124,7 @@ func (w *schemaWriter) choices(s *structure, k *Key) []any {
 	}
 	var out []any
 	for _, v := range w.variants[k.Variant] {
-		if v.Prototype == nil {
+		if !v.described() {
 			continue
 		}
 		out = append(out, map[string]any{
@@ -220,7 +225,7 @@ func (w *schemaWriter) byKey(k *Key) map[string]any {
 	out := map[string]any{}
 	for _, v := range w.variants[k.Variant] {
 		out[v.Name] = map[string]any{"type": "object"}
-		if v.Prototype != nil {
+		if v.described() {
 			out[v.Name] = w.ref(leaf(reflect.TypeOf(v.Prototype)))
 		}
 	}

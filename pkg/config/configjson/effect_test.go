@@ -1,0 +1,293 @@
+package configjson
+
+import (
+	"encoding/json"
+	"io/fs"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// everything is a file with a member for every object that a key can stand in,
+// and with values that are not those of the examples in the tags.
+const everything = `{
+  "servers": [{
+    "default_log_path": "/tmp/a.log",
+    "listeners": [{
+      "name": "in", "address": "127.0.0.1:1",
+      "access_logs": [{}],
+      "filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}],
+      "stream_filters": [{"type": "fault", "config": {}}]
+    }],
+    "routers": [
+      {"router_config_name": "routes", "virtual_hosts": [{"domains": ["other.example"], "routers": []}]},
+      {
+        "router_config_name": "table",
+        "request_headers_to_add": [{"header": {"key": "x-a", "value": "a"}}],
+        "response_headers_to_add": [{"header": {"key": "x-b", "value": "b"}}],
+        "virtual_hosts": [{
+          "name": "all", "domains": ["*"],
+          "routers": [{"match": {"prefix": "/a", "headers": [{"name": "x", "value": "y"}], "variables": [{"name": "method", "value": "PUT"}]},
+            "route": {"cluster_name": "one", "retry_policy": {}, "hash_policy": [{"header": {"key": "x"}}]}}]
+        }]
+      }
+    ]
+  }],
+  "cluster_manager": {"clusters": [
+    {"name": "spare", "type": "SIMPLE", "circuit_breakers": [{}], "hosts": [{"address": "127.0.0.1:2", "metadata": {"filter_metadata": {}}}]},
+    {"name": "one", "hosts": []}, {"name": "shop", "hosts": []}, {"name": "shop-v2", "hosts": []}, {"name": "db", "hosts": []}
+  ]},
+  "admin": {"address": {"socket_address": {"port_value": 3}}},
+  "metrics": {"sinks": [{"type": "prometheus", "config": {"port": 4}}], "stats_matcher": {}}
+}`
+
+// preparations are changes of everything, merged into it, that make room for a
+// key and for all below it: null removes a member, a list has one element that
+// is merged into the first, {"=": value} takes the place of what was there.
+var preparations = []struct{ path, patch string }{
+	{"servers[].routers[].router_configs", `{"servers": [{"routers": [{"virtual_hosts": null}]}]}`},
+	{"cluster_manager.clusters_configs", `{"cluster_manager": {"clusters": null}, "servers": [{"routers": null, "listeners": null}]}`},
+	{"servers[].routers[].virtual_hosts[].routers[]", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [
+		{"match": {"prefix": "/a"}, "route": {"cluster_name": "one"}}]}]}]}]}`},
+	{".match.path", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"match": {"prefix": null}}]}]}]}]}`},
+	{".match.regex", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"match": {"prefix": null}}]}]}]}]}`},
+	{".match.headers[]", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"match": {"headers": [{"name": "x", "value": "y"}]}}]}]}]}]}`},
+	{".match.variables[]", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"match": {"variables": [{"name": "method", "value": "PUT"}]}}]}]}]}]}`},
+	{".match.variables[].regex", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"match": {"variables": [{"value": null}]}}]}]}]}]}`},
+	{".route.cluster_variable", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"cluster_name": null}}]}]}]}]}`},
+	{".route.weighted_clusters[]", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"cluster_name": null,
+		"weighted_clusters": [{"cluster": {"name": "one", "weight": 1}}]}}]}]}]}]}`},
+	{".regex_rewrite.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {
+		"regex_rewrite": {"pattern": {"regex": "(x)"}, "substitution": "/y"}}}]}]}]}]}`},
+	{".hash_policy[].header", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"header": {"key": "x"}}]}}]}]}]}]}`},
+	{".hash_policy[].http_cookie", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"http_cookie": {"name": "x"}}]}}]}]}]}]}`},
+	{"routers[].redirect.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": null, "redirect": {}}]}]}]}]}`},
+	{"routers[].direct_response.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": null, "direct_response": {}}]}]}]}]}`},
+	{".request_headers_to_add[]", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {
+		"request_headers_to_add": [{"header": {"key": "x-a", "value": "a"}}]}}]}]}]}]}`},
+	{".config (tcp_proxy)", `{"servers": [{"listeners": [{"stream_filters": null, "filter_chains": [{"filters": [
+		{"type": "tcp_proxy", "config": {"=": {"cluster": "one", "routes": [{"cluster": "one"}]}}}]}]}]}]}`},
+	{"stream_filters[].config (payload_limit)", `{"servers": [{"listeners": [{"stream_filters": [{"config": {"max": 1}}]}]}]}`},
+	{"extend_config.sub_protocol", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"downstream_protocol": "X", "extend_config": {"sub_protocol": "Http1"}}}]}]}]}]}`},
+	{"listeners[].network", `{"servers": [{"listeners": [{"network": "unix"}]}]}`},
+	{"pprof.", `{"pprof": {}}`},
+}
+
+// silent are keys that change nothing by themselves, and why.
+var silent = map[string]string{
+	"$schema":          "for editors",
+	"tracing.driver":   "means nothing without enable, which is refused",
+	"tracing.tracer":   "means nothing without enable, which is refused",
+	"tracing.config":   "means nothing without enable, which is refused",
+	"pprof.port_value": "the admin port's or refused: testdata/refused/profiler.txtar",
+}
+
+// byName are keys whose example is a name that is known and not built.
+var byName = map[string]bool{
+	"servers[].listeners[].listener_filters[].type":                                             true,
+	"servers[].listeners[].filter_chains[].filters[].config (proxy).extend_config.sub_protocol": true,
+	"servers[].routers[].virtual_hosts[].routers[].request_mirror_policies.cluster":             true,
+}
+
+// TestEveryKeyHasAnEffect sets every key of the schema, as the tags list them,
+// to its example: a key that is built changes the model or gives a warning, and
+// no error; one that is not built is refused as not supported yet; one that is
+// only accepted gives a warning.
+func TestEveryKeyHasAnEffect(t *testing.T) {
+	sections := document.Sections("", rootJSON{}, variants(testKinds()))
+	unbuilt := map[string]bool{} // paths of keys
+	for _, section := range sections {
+		for i := range section.Keys {
+			if k := &section.Keys[i]; k.Unbuilt != "" {
+				unbuilt[join(section.Path, k.Name)] = true
+			}
+		}
+	}
+	count := 0
+	for _, section := range sections {
+		for i := range section.Keys {
+			k := &section.Keys[i]
+			value, ok := probe(k)
+			if !ok {
+				continue // an object: its own keys are set
+			}
+			count++
+			path := join(section.Path, k.Name)
+			t.Run(path, func(t *testing.T) {
+				refused := byName[path]
+				for prefix := range unbuilt {
+					bare := strings.TrimSuffix(strings.TrimSuffix(path, "[]"), ".")
+					refused = refused || bare == prefix || strings.HasPrefix(path, prefix+".") || strings.HasPrefix(path, prefix+"[]")
+				}
+				checkEffect(t, section.Path, path, k, value, refused)
+			})
+		}
+	}
+	if count < 200 {
+		t.Errorf("%d keys were set, the schema has more", count)
+	}
+}
+
+func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
+
+// probe returns the example of a leaf key. ok is false for objects with keys of
+// their own, and for what has variants.
+func probe(k *document.Key) (value any, ok bool) {
+	leaf := k.Type
+	for leaf.Kind() == reflect.Pointer || leaf.Kind() == reflect.Slice || leaf.Kind() == reflect.Map {
+		leaf = leaf.Elem()
+	}
+	node := leaf == reflect.TypeFor[document.Node]()
+	switch {
+	case leaf.Kind() == reflect.Struct && !node && leaf.NumField() == 0:
+		return map[string]any{}, true
+	case leaf.Kind() == reflect.Struct && !node:
+		return nil, false
+	case node && k.Variant != "" && k.Type.Kind() != reflect.Map:
+		return nil, false
+	}
+	if err := json.Unmarshal([]byte(k.Example), &value); err != nil {
+		panic("the key " + k.Name + " has no example, or one that is not JSON: " + k.Example)
+	}
+	return value, true
+}
+
+func checkEffect(t *testing.T, object, path string, k *document.Key, value any, refused bool) {
+	doc := decodeJSON(t, everything)
+	for _, p := range preparations {
+		if strings.Contains(path, p.path) {
+			doc = merge(doc, decodeJSON(t, p.patch))
+		}
+	}
+	reach(doc, object) // in both, so that the key alone makes the difference
+	before, beforeDiags := load(t, doc)
+	reach(doc, object)[k.Name] = value
+	after, afterDiags := load(t, doc)
+	if why := silent[path]; why != "" {
+		if len(afterDiags) != len(beforeDiags) || !reflect.DeepEqual(before, after) {
+			t.Errorf("%s was to be silent: %s; got %v", path, why, afterDiags)
+		}
+		return
+	}
+	text := afterDiags.Error()
+	switch {
+	case refused:
+		if !strings.Contains(afterDiags.Errors().Error(), "not supported yet") {
+			t.Errorf("%s = %v is not refused as not supported yet: %v", path, value, text)
+		}
+	case k.NoEffect != "":
+		if afterDiags.Failed() || !strings.Contains(text, "no effect") {
+			t.Errorf("%s = %v: want a warning alone, got %v", path, value, text)
+		}
+	case afterDiags.Failed():
+		t.Errorf("%s = %v is refused: %v", path, value, text)
+	case reflect.DeepEqual(before, after) && text == beforeDiags.Error():
+		delete(reach(doc, object), k.Name)
+		if _, without := load(t, doc); k.Required && without.Failed() {
+			return // the example is the only value there is
+		}
+		t.Errorf("%s = %v changes neither the model nor a diagnostic (before: %v)", path, value, beforeDiags)
+	}
+}
+
+func decodeJSON(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatalf("the test's own JSON: %v", err)
+	}
+	return out
+}
+
+// merge lays patch over base; see preparations.
+func merge(base, patch any) map[string]any {
+	return mergeValue(base, patch).(map[string]any) //nolint:forcetypeassert // both are objects
+}
+
+func mergeValue(base, patch any) any {
+	switch p := patch.(type) {
+	case map[string]any:
+		if whole, ok := p["="]; ok {
+			return whole
+		}
+		b, ok := base.(map[string]any)
+		if !ok {
+			b = map[string]any{}
+		}
+		for key, value := range p {
+			if value == nil {
+				delete(b, key)
+				continue
+			}
+			b[key] = mergeValue(b[key], value)
+		}
+		return b
+	case []any:
+		b, ok := base.([]any)
+		if !ok || len(b) == 0 {
+			b = []any{nil}
+		}
+		b[0] = mergeValue(b[0], p[0])
+		return b
+	}
+	return patch
+}
+
+// reach returns the object at a path of document.Sections, and makes what is
+// missing on the way.
+func reach(doc map[string]any, path string) map[string]any {
+	at := doc
+	if path == "" {
+		return at
+	}
+	for step := range strings.SplitSeq(path, ".") {
+		name, variant, hasVariant := strings.Cut(step, " (")
+		name, list := strings.CutSuffix(name, "[]")
+		if hasVariant {
+			at["type"] = strings.TrimSuffix(variant, ")")
+		}
+		var next map[string]any
+		if list {
+			elements, _ := at[name].([]any)
+			if len(elements) == 0 {
+				elements = []any{map[string]any{}}
+				at[name] = elements
+			}
+			next = elements[0].(map[string]any) //nolint:forcetypeassert // an object by the schema
+		} else {
+			next, _ = at[name].(map[string]any)
+			if next == nil {
+				next = map[string]any{}
+				at[name] = next
+			}
+		}
+		at = next
+	}
+	return at
+}
+
+// load reads a document beside two directories with a file each.
+func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnostics) {
+	t.Helper()
+	data, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Parse("file.json", data, testKinds(), Options{
+		Env: func(string) (string, bool) { return "", false },
+		Files: memory{fstest.MapFS{
+			"routes.d/a.json":   {Data: []byte(`{"name": "a", "domains": ["a.example"], "routers": []}`)},
+			"clusters.d/a.json": {Data: []byte(`{"name": "a", "hosts": [{"address": "127.0.0.1:5"}]}`)},
+		}},
+	})
+}
+
+// memory is Files in memory.
+type memory struct{ fs fstest.MapFS }
+
+func (m memory) ReadFile(name string) ([]byte, error)       { return m.fs.ReadFile(name) }
+func (m memory) ReadDir(name string) ([]fs.DirEntry, error) { return m.fs.ReadDir(name) }
