@@ -38,9 +38,9 @@ func tcpProxy(cfg config.TCPProxy, carrier *proxy.Carrier, log *slog.Logger) net
 
 func policies() map[config.Policy]balance.New {
 	return map[config.Policy]balance.New{
-		config.RoundRobin:         balance.NewRoundRobin,
-		config.WeightedRoundRobin: balance.NewWeightedRoundRobin,
-		config.Random:             balance.NewRandom,
-		config.LeastRequest:       balance.NewLeastRequest,
+		config.RoundRobin:         balance.RoundRobin,
+		config.WeightedRoundRobin: balance.WeightedRoundRobin,
+		config.Random:             balance.Random,
+		config.LeastRequest:       balance.LeastRequest,
 	}
 }
