@@ -43,8 +43,6 @@ const (
 		"Accept-Ranges: bytes\r\n\r\n"
 )
 
-var wide = Limits{Line: 8 << 10, Head: 16 << 10, Fields: 100}
-
 func BenchmarkParseRequest(b *testing.B) {
 	for _, c := range []struct{ name, head string }{{"wrk", wrkHead}, {"browser", browserHead}} {
 		b.Run(c.name, func(b *testing.B) {

@@ -1,0 +1,165 @@
+package http1
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// ok is a sound response head with the field lines.
+func ok(fields ...string) string { return lines(append([]string{"HTTP/1.1 200 OK"}, fields...)...) }
+
+func TestParseResponseReads(t *testing.T) {
+	tests := []struct {
+		name, method, head, want string
+	}{
+		{"Content-Length (RFC 9112 6.3)", "GET", ok("Content-Length: 5", "A: b"), "200\nbody of 5, declared 5, persists\nA: b\n"},
+		{"Content-Length 0", "GET", ok("Content-Length: 0"), "200\nno body, declared 0, persists\n"},
+		{"chunked (RFC 9112 6.3)", "GET", ok("Transfer-Encoding: chunked"), "200\nchunked body, persists\n"},
+		{"neither: until close (RFC 9112 6.3)", "GET", ok(), "200\nbody until close\n"},
+		{"HTTP/1.0 (RFC 9112 9.3)", "GET", lines("HTTP/1.0 200 OK", "Content-Length: 5"), "200\nbody of 5, declared 5, 1.0\n"},
+		{"HTTP/1.0 that persists", "GET", lines("HTTP/1.0 200 OK", "Content-Length: 5", "Connection: keep-alive"), "200\nbody of 5, declared 5, 1.0, persists\n"},
+		{"HTTP/1.0 that says keep-alive without a length", "GET", lines("HTTP/1.0 200 OK", "Connection: keep-alive"), "200\nbody until close, 1.0\n"},
+		{"Connection: close", "GET", ok("Connection: close", "Content-Length: 5"), "200\nbody of 5, declared 5\n"},
+
+		{"phrase with spaces and obs-text (RFC 9112 4)", "GET", lines("HTTP/1.1 200 all \t is w\xc3\xa4ll", "Content-Length: 0"), "200\nno body, declared 0, persists\n"},
+		{"empty phrase (RFC 9112 4)", "GET", lines("HTTP/1.1 200 ", "Content-Length: 0"), "200\nno body, declared 0, persists\n"},
+		{"no phrase and no space", "GET", lines("HTTP/1.1 200", "Content-Length: 0"), "200\nno body, declared 0, persists\n"},
+		{"status without a name (RFC 9110 15)", "GET", lines("HTTP/1.1 599 x", "Content-Length: 0"), "599\nno body, declared 0, persists\n"},
+
+		{"HEAD has no content (RFC 9110 9.3.2)", "HEAD", ok("Content-Length: 5"), "200\nno body, declared 5, persists\n"},
+		{"HEAD, chunked", "HEAD", ok("Transfer-Encoding: chunked"), "200\nno body, persists\n"},
+		{"HEAD without a length persists", "HEAD", ok(), "200\nno body, persists\n"},
+		{"304 has no content (RFC 9110 15.4.5)", "GET", lines("HTTP/1.1 304 x", "Content-Length: 5", "ETag: \"a\""), "304\nno body, declared 5, persists\nETag: \"a\"\n"},
+		{"304 without a length persists", "GET", lines("HTTP/1.1 304 x"), "304\nno body, persists\n"},
+		{"204 has no content (RFC 9110 15.3.5)", "GET", lines("HTTP/1.1 204 x"), "204\nno body, persists\n"},
+		{"204 that claims content does not persist (RFC 9110 8.6)", "GET", lines("HTTP/1.1 204 x", "Content-Length: 5"), "204\nno body\n"},
+		{"204 that claims chunks does not persist (RFC 9112 6.1)", "GET", lines("HTTP/1.1 204 x", "Transfer-Encoding: chunked"), "204\nno body\n"},
+		{"205 is framed as any other", "GET", lines("HTTP/1.1 205 x", "Content-Length: 0"), "205\nno body, declared 0, persists\n"},
+
+		{"100 is interim (RFC 9110 15.2.1)", "POST", lines("HTTP/1.1 100 Continue"), "100\nno body, persists, interim\n"},
+		{"103 with fields is interim (RFC 8297)", "GET", lines("HTTP/1.1 103 Early Hints", "Link: </a>; rel=preload"), "103\nno body, persists, interim\nLink: </a>; rel=preload\n"},
+		{"interim with Content-Length 0", "GET", lines("HTTP/1.1 100 x", "Content-Length: 0"), "100\nno body, persists, interim\n"},
+		{"101 is a tunnel and keeps Upgrade (RFC 9110 15.2.2)", "GET",
+			lines("HTTP/1.1 101 x", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Accept: s"),
+			"101\nno body, persists, tunnel\nUpgrade: websocket\nSec-WebSocket-Accept: s\n"},
+		{"426 keeps Upgrade (RFC 9110 15.5.22)", "GET",
+			lines("HTTP/1.1 426 x", "Upgrade: websocket", "Connection: Upgrade", "Content-Length: 0"),
+			"426\nno body, declared 0, persists\nUpgrade: websocket\n"},
+		{"Upgrade of another status is of the connection only (RFC 9110 7.8)", "GET",
+			ok("Upgrade: h2c", "Connection: Upgrade", "Content-Length: 0"), "200\nno body, declared 0, persists\n"},
+		{"2xx to CONNECT is a tunnel, whatever its length (RFC 9110 9.3.6)", "CONNECT",
+			ok("Content-Length: 5", "A: b"), "200\nno body, persists, tunnel\nA: b\n"},
+		{"2xx to CONNECT is a tunnel, chunked or not (RFC 9110 9.3.6)", "CONNECT",
+			lines("HTTP/1.1 204 x", "Transfer-Encoding: chunked"), "204\nno body, persists, tunnel\n"},
+		{"other answers to CONNECT are answers", "CONNECT",
+			lines("HTTP/1.1 407 x", "Content-Length: 5"), "407\nbody of 5, declared 5, persists\n"},
+
+		{"fields of the connection are removed (RFC 9110 7.6.1)", "GET",
+			ok("A: 1", "Keep-Alive: timeout=5", "Proxy-Connection: x", "Trailer: X", "Connection: keep-alive, x-hop", "X-Hop: 1", "TE: x", "Host: x", "Content-Length: 0", "B: 2"),
+			"200\nno body, declared 0, persists\nA: 1\nB: 2\n"},
+		{"fields in order, case and repetition", "GET",
+			ok("Set-Cookie: a", "date: d", "set-cookie: b", "Server: s", "Content-Length: 0"),
+			"200\nno body, declared 0, persists\nSet-Cookie: a\ndate: d\nset-cookie: b\nServer: s\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := answerWhole([]byte(tt.head+"behind"), tt.method, wide)
+			if want := (outcome{n: len(tt.head), text: tt.want}); got != want {
+				t.Errorf("ParseResponse(%q) =\n%+v, want\n%+v", tt.head, got, want)
+			}
+		})
+	}
+}
+
+func TestParseResponseRefuses(t *testing.T) {
+	tests := []struct{ name, head, rule string }{
+		{"Content-Length with Transfer-Encoding (RFC 9112 6.3)", ok("Content-Length: 3", "Transfer-Encoding: chunked"), "both Transfer-Encoding and Content-Length"},
+		{"differing Content-Length (RFC 9112 6.3)", ok("Content-Length: 3", "Content-Length: 4"), "more than one Content-Length"},
+		{"repeated Content-Length (RFC 9112 6.3)", ok("Content-Length: 3", "Content-Length: 3"), "more than one Content-Length"},
+		{"listed Content-Length (RFC 9112 6.3)", ok("Content-Length: 3, 3"), "not a number"},
+		{"Content-Length with a sign", ok("Content-Length: +3"), "not a number"},
+		{"hexadecimal Content-Length", ok("Content-Length: 0x3"), "not a number"},
+		{"empty Content-Length", ok("Content-Length: "), "not a number"},
+		{"Content-Length of 2^64", ok("Content-Length: 18446744073709551616"), "overflows"},
+		{"unknown coding (RFC 9112 6.1)", ok("Transfer-Encoding: gzip, chunked"), "coding other than chunked"},
+		{"chunked is not the final coding", ok("Transfer-Encoding: chunked, gzip"), "not the final"},
+		{"chunked twice", ok("Transfer-Encoding: chunked, chunked"), "twice"},
+		{"Transfer-Encoding in HTTP/1.0 (RFC 9112 6.1)", lines("HTTP/1.0 200 OK", "Transfer-Encoding: chunked"), "in HTTP/1.0"},
+		{"line folding (RFC 9112 5.2)", ok("A: b", " c"), "line folding"},
+		{"bare LF behind the status line (RFC 9112 2.2)", "HTTP/1.1 200 OK\nA: b\r\n\r\n", "bare LF"},
+		{"bare LF behind the status", "HTTP/1.1 200\nA: b\r\n\r\n", "bare LF"},
+		{"bare LF behind a field line (RFC 9112 2.2)", "HTTP/1.1 200 OK\r\nA: b\n\r\n", "bare LF"},
+		{"bare CR in the phrase (RFC 9112 2.2)", lines("HTTP/1.1 200 O\rK"), "bare CR"},
+		{"NUL in the phrase", lines("HTTP/1.1 200 O\x00K"), "status line"},
+		{"bare CR in a value", ok("A: b\rc"), "bare CR"},
+		{"NUL in a value (RFC 9110 5.5)", ok("A: b\x00"), "control character"},
+		{"space before the colon (RFC 9112 5.1)", ok("A : b"), "before its colon"},
+		{"empty name", ok(": b"), "empty field name"},
+		{"field line without a colon", ok("ab"), "without a colon"},
+		{"status of two digits (RFC 9112 4)", lines("HTTP/1.1 20 OK"), "three digits"},
+		{"status of four digits (RFC 9112 4)", lines("HTTP/1.1 2000 OK"), "status line"},
+		{"status that is no number", lines("HTTP/1.1 2x0 OK"), "three digits"},
+		{"status below 100 (RFC 9110 15)", lines("HTTP/1.1 099 x"), "100 to 599"},
+		{"status above 599 (RFC 9110 15)", lines("HTTP/1.1 600 x"), "100 to 599"},
+		{"two spaces before the status (RFC 9112 4)", lines("HTTP/1.1  200 OK"), "three digits"},
+		{"tab before the status", lines("HTTP/1.1\t200 OK"), "one space"},
+		{"empty line before the status line", "\r\n" + ok(), "not an HTTP version"},
+		{"other protocol", lines("ICY 200 OK"), "not an HTTP version"},
+		{"HTTP/0.9 content", "<html>", "not an HTTP version"},
+		{"HTTP/2.0", lines("HTTP/2.0 200 OK"), "version other than"},
+		{"interim response with content (RFC 9112 6.3)", lines("HTTP/1.1 100 x", "Content-Length: 5"), "interim"},
+		{"interim response with chunks (RFC 9112 6.1)", lines("HTTP/1.1 103 x", "Transfer-Encoding: chunked"), "interim"},
+		{"101 with content (RFC 9110 8.6)", lines("HTTP/1.1 101 x", "Upgrade: x", "Content-Length: 5"), "interim"},
+		{"101 without Upgrade (RFC 9110 15.2.2)", lines("HTTP/1.1 101 x", "Connection: upgrade"), "without Upgrade"},
+		{"connection option that is no token", ok("Connection: a/b"), "connection option"},
+		{"more connection options than can be meant", ok("Connection: " + strings.Repeat("a,", maxNominated+1)), "too many connection options"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var resp protocol.Response
+			var f Framing
+			n, err := ParseResponse([]byte(tt.head), wide, "GET", &resp, &f)
+			checkFault(t, tt.head, err, protocol.UpstreamMalformed, tt.rule)
+			if n != 0 {
+				t.Errorf("ParseResponse(%q) consumed %d bytes beside an error", tt.head, n)
+			}
+		})
+	}
+}
+
+func TestParseResponseLimits(t *testing.T) {
+	line := "HTTP/1.1 200 " + strings.Repeat("a", 100)
+	head := lines(line, "A: b", "C: d")
+	tests := []struct {
+		name    string
+		lim     Limits
+		input   string
+		refused bool
+		n       int
+	}{
+		{"line at its limit", Limits{Line: len(line)}, head, false, len(head)},
+		{"line past its limit", Limits{Line: len(line) - 1}, head, true, 0},
+		{"line past its limit, not whole", Limits{Line: 20}, line[:22], true, 0},
+		{"head at its limit", Limits{Head: len(head)}, head, false, len(head)},
+		{"head past its limit", Limits{Head: len(head) - 1}, head, true, 0},
+		{"head past its limit within the line", Limits{Head: 20}, line[:20], true, 0},
+		{"head that may still fit", Limits{Head: 20}, line[:19], false, 0},
+		{"fields at their limit", Limits{Fields: 2}, head, false, len(head)},
+		{"fields past their limit", Limits{Fields: 1}, head, true, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var resp protocol.Response
+			var f Framing
+			n, err := ParseResponse([]byte(tt.input), tt.lim, "GET", &resp, &f)
+			if n != tt.n || (err != nil) != tt.refused {
+				t.Fatalf("ParseResponse(%q) = %d, %v, want %d, refused %t", tt.input, n, err, tt.n, tt.refused)
+			}
+			if err != nil && protocol.ReasonOf(err) != protocol.UpstreamMalformed {
+				t.Errorf("ParseResponse(%q): reason %v, want %v", tt.input, protocol.ReasonOf(err), protocol.UpstreamMalformed)
+			}
+		})
+	}
+}
