@@ -97,8 +97,8 @@ func (t *tally) ofPackage(e event) {
 	case "pass", "skip":
 		delete(t.running, e.Package)
 		t.counts.add(p.counts)
-		if e.Action == "skip" && p.counts == (counts{}) {
-			return // no test files
+		if p.counts == (counts{}) {
+			return // no tests
 		}
 		t.packages++
 		t.printf("ok    %-52s %6.1f s  %s\n", e.Package, e.Elapsed, p.counts)
