@@ -96,11 +96,11 @@ func (a *archive) run() {
 	}
 }
 
-// stop ends what runs in the background and waits for it.
+// stop lets what runs in the background delete what is too much, but not
+// compress, and waits for it.
 func (a *archive) stop() {
 	a.mu.Lock()
 	a.closed = true
-	a.next = nil
 	a.mu.Unlock()
 	a.end()
 	a.work.Wait()
