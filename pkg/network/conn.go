@@ -211,32 +211,44 @@ func (c *Conn) Call(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, e
 	if r.call == nil {
 		r.call = c.tryCall
 	}
+	for {
+		err = c.callOnce(out[sent:], buf, size)
+		sent = len(out) - len(r.out)
+		rest := r.out
+		r.out = nil
+		switch {
+		case err == nil && len(rest) == 0:
+			return sent, r.n, nil
+		case err == nil: // the socket's buffer is full: wait for room
+			m, err := c.Write(rest)
+			sent += m
+			if err != nil {
+				return sent, 0, err
+			}
+			n, err = c.Fill(buf, size)
+			return sent, n, err
+		}
+		if err = c.readFailed(err); err != nil {
+			return sent, 0, err
+		}
+		if len(rest) == 0 {
+			n, err = c.Fill(buf, size)
+			return sent, n, err
+		}
+		// An old timer had fired: the poller refused to begin.
+	}
+}
+
+func (c *Conn) callOnce(out []byte, buf **buffer.IoBuffer, size int) error {
+	r := &c.reader
 	r.buf, r.size, r.out = nil, size, out
-	err = c.raw.Read(r.call)
-	rest := r.out
-	*buf, r.buf, r.out = r.buf, nil, nil
-	sent = len(out) - len(rest)
+	err := c.raw.Read(r.call)
+	*buf, r.buf = r.buf, nil
 	if err == nil {
 		err = r.err
 	}
 	r.err = nil
-	if len(rest) > 0 && err == nil { // the socket's buffer is full: wait for room
-		m, werr := c.Write(rest)
-		sent += m
-		if werr != nil {
-			return sent, 0, werr
-		}
-		n, err = c.Fill(buf, size)
-		return sent, n, err
-	}
-	if err == nil {
-		return sent, r.n, nil
-	}
-	if err = c.readFailed(err); err != nil {
-		return sent, 0, err
-	}
-	n, err = c.Fill(buf, size)
-	return sent, n, err
+	return err
 }
 
 // tryCall is tryRead with a write before the first wait. The poller forgets

@@ -138,6 +138,28 @@ func TestCallReadsTheAnswerToWhatItWrote(t *testing.T) {
 	}
 }
 
+// A timer that fired while the connection was idle once made Call wait for the
+// answer to what it had not written.
+func TestCallWritesAlthoughAnOldTimerFired(t *testing.T) {
+	c, peer := pair(t)
+	c.SetReadDeadline(time.Now().Add(time.Millisecond))
+	var b *buffer.IoBuffer
+	if _, err := c.Fill(&b, 10); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	go func() {
+		if _, err := io.ReadFull(peer, make([]byte, 4)); err == nil {
+			peer.Write([]byte("pong"))
+		}
+	}()
+	sent, n, err := c.Call([]byte("ping"), &b, 100)
+	if sent != 4 || n != 4 || err != nil {
+		t.Fatalf("Call = %d, %d, %v", sent, n, err)
+	}
+	b.Release()
+}
+
 func TestCallWritesMoreThanTheSocketTakes(t *testing.T) {
 	c, peer := pair(t)
 	big := make([]byte, 16<<20)

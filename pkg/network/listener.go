@@ -252,9 +252,12 @@ func (l *Listener) Connections() int {
 // Stop stops accepting. Connections go on.
 func (l *Listener) Stop() {
 	l.mu.Lock()
+	again := l.stopped
 	l.stopped = true
 	l.mu.Unlock()
-	_ = l.ln.Close() // unblocks Serve; a second call is harmless
+	if !again {
+		_ = l.ln.Close() // unblocks Serve; nothing is lost if it fails
+	}
 }
 
 // Drain stops accepting, ends idle connections, and waits until the busy ones
