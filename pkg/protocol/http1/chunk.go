@@ -86,6 +86,9 @@ func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n in
 			return n + size + c.took(b[n+size:], size), data, nil
 		case chunkTrailer:
 			size, v := c.trailers(b[n:], lim, trailer)
+			if v != nil {
+				v.offset += c.read + n
+			}
 			return n + size, nil, v
 		case chunkEnd:
 			return n, nil, nil
@@ -216,10 +219,9 @@ func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (
 		l, v := fieldLine(window, end)
 		switch {
 		case v != nil:
-			v.offset += c.read
 			return 0, v
 		case l.next == 0 && cut, lim.Fields > 0 && l.name != "" && count == lim.Fields:
-			return 0, &violation{protocol.HeaderTooLarge, c.read + end, "trailer section exceeds its limit"}
+			return 0, &violation{protocol.HeaderTooLarge, end, "trailer section exceeds its limit"}
 		case l.next == 0:
 			return 0, nil
 		}

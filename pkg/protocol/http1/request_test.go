@@ -7,10 +7,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func TestParseRequestReads(t *testing.T) {
-	tests := []struct {
-		name, head, want string
-	}{
+// reading is a head and the text of what it means.
+type reading struct{ name, head, want string }
+
+// refusal is a head that is refused, why, and words of the error that says so.
+type refusal struct {
+	name, head string
+	reason     protocol.Reason
+	rule       string
+}
+
+func requestReadings() []reading {
+	return []reading{
 		{"origin-form (RFC 9112 3.2.1)",
 			get("Accept: */*"),
 			"GET /\nauthority a\nno body, persists\nAccept: */*\n"},
@@ -161,7 +169,10 @@ func TestParseRequestReads(t *testing.T) {
 			lines("POST / HTTP/1.0", "Expect: anything", "Content-Length: 1"),
 			"POST /\nbody of 1, declared 1, 1.0\n"},
 	}
-	for _, tt := range tests {
+}
+
+func TestParseRequestReads(t *testing.T) {
+	for _, tt := range requestReadings() {
 		t.Run(tt.name, func(t *testing.T) {
 			got := parseWhole([]byte(tt.head+"behind"), wide)
 			if want := (outcome{n: len(tt.head), text: tt.want}); got != want {
@@ -171,15 +182,9 @@ func TestParseRequestReads(t *testing.T) {
 	}
 }
 
-// Rules that a request must not break, each with the words of the error that
-// tells of it.
-func TestParseRequestRefuses(t *testing.T) {
+func requestRefusals() []refusal {
 	const bad = protocol.MalformedRequest
-	tests := []struct {
-		name, head string
-		reason     protocol.Reason
-		rule       string
-	}{
+	return []refusal{
 		{"Content-Length with Transfer-Encoding (RFC 9112 6.3)", post("Content-Length: 3", "Transfer-Encoding: chunked"), bad, "both Transfer-Encoding and Content-Length"},
 		{"Transfer-Encoding with Content-Length (RFC 9112 6.3)", post("Transfer-Encoding: chunked", "Content-Length: 3"), bad, "both Transfer-Encoding and Content-Length"},
 		{"differing Content-Length (RFC 9112 6.3)", post("Content-Length: 3", "Content-Length: 4"), bad, "more than one Content-Length"},
@@ -302,7 +307,10 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"other expectation (RFC 9110 10.1.1)", post("Expect: 200-ok", "Content-Length: 1"), protocol.ExpectationFailed, "expectation"},
 		{"other expectation beside 100-continue", post("Expect: 100-continue, x", "Content-Length: 1"), protocol.ExpectationFailed, "expectation"},
 	}
-	for _, tt := range tests {
+}
+
+func TestParseRequestRefuses(t *testing.T) {
+	for _, tt := range requestRefusals() {
 		t.Run(tt.name, func(t *testing.T) {
 			var req protocol.Request
 			var f Framing

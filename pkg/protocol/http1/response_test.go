@@ -10,10 +10,12 @@ import (
 // ok is a sound response head with the field lines.
 func ok(fields ...string) string { return lines(append([]string{"HTTP/1.1 200 OK"}, fields...)...) }
 
-func TestParseResponseReads(t *testing.T) {
-	tests := []struct {
-		name, method, head, want string
-	}{
+// answerReading is a response head, the method it answers, and the text of what
+// it means.
+type answerReading struct{ name, method, head, want string }
+
+func responseReadings() []answerReading {
+	return []answerReading{
 		{"Content-Length (RFC 9112 6.3)", "GET", ok("Content-Length: 5", "A: b"), "200\nbody of 5, declared 5, persists\nA: b\n"},
 		{"Content-Length 0", "GET", ok("Content-Length: 0"), "200\nno body, declared 0, persists\n"},
 		{"chunked (RFC 9112 6.3)", "GET", ok("Transfer-Encoding: chunked"), "200\nchunked body, persists\n"},
@@ -63,7 +65,10 @@ func TestParseResponseReads(t *testing.T) {
 			ok("Set-Cookie: a", "date: d", "set-cookie: b", "Server: s", "Content-Length: 0"),
 			"200\nno body, declared 0, persists\nSet-Cookie: a\ndate: d\nset-cookie: b\nServer: s\n"},
 	}
-	for _, tt := range tests {
+}
+
+func TestParseResponseReads(t *testing.T) {
+	for _, tt := range responseReadings() {
 		t.Run(tt.name, func(t *testing.T) {
 			got := answerWhole([]byte(tt.head+"behind"), tt.method, wide)
 			if want := (outcome{n: len(tt.head), text: tt.want}); got != want {
@@ -73,55 +78,59 @@ func TestParseResponseReads(t *testing.T) {
 	}
 }
 
-func TestParseResponseRefuses(t *testing.T) {
-	tests := []struct{ name, head, rule string }{
-		{"Content-Length with Transfer-Encoding (RFC 9112 6.3)", ok("Content-Length: 3", "Transfer-Encoding: chunked"), "both Transfer-Encoding and Content-Length"},
-		{"differing Content-Length (RFC 9112 6.3)", ok("Content-Length: 3", "Content-Length: 4"), "more than one Content-Length"},
-		{"repeated Content-Length (RFC 9112 6.3)", ok("Content-Length: 3", "Content-Length: 3"), "more than one Content-Length"},
-		{"listed Content-Length (RFC 9112 6.3)", ok("Content-Length: 3, 3"), "not a number"},
-		{"Content-Length with a sign", ok("Content-Length: +3"), "not a number"},
-		{"hexadecimal Content-Length", ok("Content-Length: 0x3"), "not a number"},
-		{"empty Content-Length", ok("Content-Length: "), "not a number"},
-		{"Content-Length of 2^64", ok("Content-Length: 18446744073709551616"), "overflows"},
-		{"unknown coding (RFC 9112 6.1)", ok("Transfer-Encoding: gzip, chunked"), "coding other than chunked"},
-		{"chunked is not the final coding", ok("Transfer-Encoding: chunked, gzip"), "not the final"},
-		{"chunked twice", ok("Transfer-Encoding: chunked, chunked"), "twice"},
-		{"Transfer-Encoding in HTTP/1.0 (RFC 9112 6.1)", lines("HTTP/1.0 200 OK", "Transfer-Encoding: chunked"), "in HTTP/1.0"},
-		{"line folding (RFC 9112 5.2)", ok("A: b", " c"), "line folding"},
-		{"bare LF behind the status line (RFC 9112 2.2)", "HTTP/1.1 200 OK\nA: b\r\n\r\n", "bare LF"},
-		{"bare LF behind the status", "HTTP/1.1 200\nA: b\r\n\r\n", "bare LF"},
-		{"bare LF behind a field line (RFC 9112 2.2)", "HTTP/1.1 200 OK\r\nA: b\n\r\n", "bare LF"},
-		{"bare CR in the phrase (RFC 9112 2.2)", lines("HTTP/1.1 200 O\rK"), "bare CR"},
-		{"NUL in the phrase", lines("HTTP/1.1 200 O\x00K"), "status line"},
-		{"bare CR in a value", ok("A: b\rc"), "bare CR"},
-		{"NUL in a value (RFC 9110 5.5)", ok("A: b\x00"), "control character"},
-		{"space before the colon (RFC 9112 5.1)", ok("A : b"), "before its colon"},
-		{"empty name", ok(": b"), "empty field name"},
-		{"field line without a colon", ok("ab"), "without a colon"},
-		{"status of two digits (RFC 9112 4)", lines("HTTP/1.1 20 OK"), "three digits"},
-		{"status of four digits (RFC 9112 4)", lines("HTTP/1.1 2000 OK"), "status line"},
-		{"status that is no number", lines("HTTP/1.1 2x0 OK"), "three digits"},
-		{"status below 100 (RFC 9110 15)", lines("HTTP/1.1 099 x"), "100 to 599"},
-		{"status above 599 (RFC 9110 15)", lines("HTTP/1.1 600 x"), "100 to 599"},
-		{"two spaces before the status (RFC 9112 4)", lines("HTTP/1.1  200 OK"), "three digits"},
-		{"tab before the status", lines("HTTP/1.1\t200 OK"), "one space"},
-		{"empty line before the status line", "\r\n" + ok(), "not an HTTP version"},
-		{"other protocol", lines("ICY 200 OK"), "not an HTTP version"},
-		{"HTTP/0.9 content", "<html>", "not an HTTP version"},
-		{"HTTP/2.0", lines("HTTP/2.0 200 OK"), "version other than"},
-		{"interim response with content (RFC 9112 6.3)", lines("HTTP/1.1 100 x", "Content-Length: 5"), "interim"},
-		{"interim response with chunks (RFC 9112 6.1)", lines("HTTP/1.1 103 x", "Transfer-Encoding: chunked"), "interim"},
-		{"101 with content (RFC 9110 8.6)", lines("HTTP/1.1 101 x", "Upgrade: x", "Content-Length: 5"), "interim"},
-		{"101 without Upgrade (RFC 9110 15.2.2)", lines("HTTP/1.1 101 x", "Connection: upgrade"), "without Upgrade"},
-		{"connection option that is no token", ok("Connection: a/b"), "connection option"},
-		{"more connection options than can be meant", ok("Connection: " + strings.Repeat("a,", maxNominated+1)), "too many connection options"},
+func responseRefusals() []refusal {
+	const bad = protocol.UpstreamMalformed
+	return []refusal{
+		{"Content-Length with Transfer-Encoding (RFC 9112 6.3)", ok("Content-Length: 3", "Transfer-Encoding: chunked"), bad, "both Transfer-Encoding and Content-Length"},
+		{"differing Content-Length (RFC 9112 6.3)", ok("Content-Length: 3", "Content-Length: 4"), bad, "more than one Content-Length"},
+		{"repeated Content-Length (RFC 9112 6.3)", ok("Content-Length: 3", "Content-Length: 3"), bad, "more than one Content-Length"},
+		{"listed Content-Length (RFC 9112 6.3)", ok("Content-Length: 3, 3"), bad, "not a number"},
+		{"Content-Length with a sign", ok("Content-Length: +3"), bad, "not a number"},
+		{"hexadecimal Content-Length", ok("Content-Length: 0x3"), bad, "not a number"},
+		{"empty Content-Length", ok("Content-Length: "), bad, "not a number"},
+		{"Content-Length of 2^64", ok("Content-Length: 18446744073709551616"), bad, "overflows"},
+		{"unknown coding (RFC 9112 6.1)", ok("Transfer-Encoding: gzip, chunked"), bad, "coding other than chunked"},
+		{"chunked is not the final coding", ok("Transfer-Encoding: chunked, gzip"), bad, "not the final"},
+		{"chunked twice", ok("Transfer-Encoding: chunked, chunked"), bad, "twice"},
+		{"Transfer-Encoding in HTTP/1.0 (RFC 9112 6.1)", lines("HTTP/1.0 200 OK", "Transfer-Encoding: chunked"), bad, "in HTTP/1.0"},
+		{"line folding (RFC 9112 5.2)", ok("A: b", " c"), bad, "line folding"},
+		{"bare LF behind the status line (RFC 9112 2.2)", "HTTP/1.1 200 OK\nA: b\r\n\r\n", bad, "bare LF"},
+		{"bare LF behind the status", "HTTP/1.1 200\nA: b\r\n\r\n", bad, "bare LF"},
+		{"bare LF behind a field line (RFC 9112 2.2)", "HTTP/1.1 200 OK\r\nA: b\n\r\n", bad, "bare LF"},
+		{"bare CR in the phrase (RFC 9112 2.2)", lines("HTTP/1.1 200 O\rK"), bad, "bare CR"},
+		{"NUL in the phrase", lines("HTTP/1.1 200 O\x00K"), bad, "status line"},
+		{"bare CR in a value", ok("A: b\rc"), bad, "bare CR"},
+		{"NUL in a value (RFC 9110 5.5)", ok("A: b\x00"), bad, "control character"},
+		{"space before the colon (RFC 9112 5.1)", ok("A : b"), bad, "before its colon"},
+		{"empty name", ok(": b"), bad, "empty field name"},
+		{"field line without a colon", ok("ab"), bad, "without a colon"},
+		{"status of two digits (RFC 9112 4)", lines("HTTP/1.1 20 OK"), bad, "three digits"},
+		{"status of four digits (RFC 9112 4)", lines("HTTP/1.1 2000 OK"), bad, "status line"},
+		{"status that is no number", lines("HTTP/1.1 2x0 OK"), bad, "three digits"},
+		{"status below 100 (RFC 9110 15)", lines("HTTP/1.1 099 x"), bad, "100 to 599"},
+		{"status above 599 (RFC 9110 15)", lines("HTTP/1.1 600 x"), bad, "100 to 599"},
+		{"two spaces before the status (RFC 9112 4)", lines("HTTP/1.1  200 OK"), bad, "three digits"},
+		{"tab before the status", lines("HTTP/1.1\t200 OK"), bad, "one space"},
+		{"empty line before the status line", "\r\n" + ok(), bad, "not an HTTP version"},
+		{"other protocol", lines("ICY 200 OK"), bad, "not an HTTP version"},
+		{"HTTP/0.9 content", "<html>", bad, "not an HTTP version"},
+		{"HTTP/2.0", lines("HTTP/2.0 200 OK"), bad, "version other than"},
+		{"interim response with content (RFC 9112 6.3)", lines("HTTP/1.1 100 x", "Content-Length: 5"), bad, "interim"},
+		{"interim response with chunks (RFC 9112 6.1)", lines("HTTP/1.1 103 x", "Transfer-Encoding: chunked"), bad, "interim"},
+		{"101 with content (RFC 9110 8.6)", lines("HTTP/1.1 101 x", "Upgrade: x", "Content-Length: 5"), bad, "interim"},
+		{"101 without Upgrade (RFC 9110 15.2.2)", lines("HTTP/1.1 101 x", "Connection: upgrade"), bad, "without Upgrade"},
+		{"connection option that is no token", ok("Connection: a/b"), bad, "connection option"},
+		{"more connection options than can be meant", ok("Connection: " + strings.Repeat("a,", maxNominated+1)), bad, "too many connection options"},
 	}
-	for _, tt := range tests {
+}
+
+func TestParseResponseRefuses(t *testing.T) {
+	for _, tt := range responseRefusals() {
 		t.Run(tt.name, func(t *testing.T) {
 			var resp protocol.Response
 			var f Framing
 			n, err := ParseResponse([]byte(tt.head), wide, "GET", &resp, &f)
-			checkFault(t, tt.head, err, protocol.UpstreamMalformed, tt.rule)
+			checkFault(t, tt.head, err, tt.reason, tt.rule)
 			if n != 0 {
 				t.Errorf("ParseResponse(%q) consumed %d bytes beside an error", tt.head, n)
 			}
