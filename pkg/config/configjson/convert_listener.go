@@ -102,6 +102,7 @@ func (r *reader) listenOn(j *listenerJSON, l *config.Listener) {
 		address, err := listenAddress(l.Address)
 		if err != nil {
 			r.report.Errorf(at, "%v", err)
+			return
 		}
 		l.Address = address
 	}

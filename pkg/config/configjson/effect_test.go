@@ -289,5 +289,8 @@ func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnost
 // memory is Files in memory.
 type memory struct{ fs fstest.MapFS }
 
+// mapFile is one of its files.
+type mapFile = fstest.MapFile
+
 func (m memory) ReadFile(name string) ([]byte, error)       { return m.fs.ReadFile(name) }
 func (m memory) ReadDir(name string) ([]fs.DirEntry, error) { return m.fs.ReadDir(name) }

@@ -317,13 +317,11 @@ func (n Node) Path() string {
 	return string(path)
 }
 
-// index is the place of an element in its list.
+// index is the place of an element in its list. The list may be still open: only
+// what comes before the element is looked at.
 func (n Node) index() int {
 	at := 0
-	for sibling := range (Node{n.d, n.entry().parent}).All() {
-		if sibling.i == n.i {
-			break
-		}
+	for i := n.entry().parent + 1; i != n.i; i = n.d.entries[i].end {
 		at++
 	}
 	return at

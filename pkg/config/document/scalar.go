@@ -191,13 +191,17 @@ func (k *Key) expected(t reflect.Type) string {
 	return "an object"
 }
 
+// integerBounds says the bounds of the tags, completed by those of the type
+// where people meet them: the sign, ports.
 func (k *Key) integerBounds(t reflect.Type) string {
-	if !k.lo.set && reflect.Zero(t).CanUint() {
-		with := *k
+	with := *k
+	if !with.lo.set && reflect.Zero(t).CanUint() {
 		with.Min, with.lo.set = "0", true
-		return with.bounds()
 	}
-	return k.bounds()
+	if !with.hi.set && reflect.Zero(t).CanUint() && t.Size() <= 2 {
+		with.Max, with.hi.set = strconv.Itoa(1<<(8*t.Size())-1), true
+	}
+	return with.bounds()
 }
 
 func (k *Key) bounds() string {

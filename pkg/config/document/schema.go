@@ -238,6 +238,9 @@ func (w *schemaWriter) number(k *Key, t reflect.Type) map[string]any {
 		number["type"] = "integer"
 		if reflect.Zero(t).CanUint() {
 			number["minimum"] = 0
+			if t.Size() <= 2 {
+				number["maximum"] = 1<<(8*t.Size()) - 1
+			}
 		}
 	}
 	if k.lo.set {

@@ -1,0 +1,139 @@
+package configjson
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+var update = flag.Bool("update", false, "write what is, instead of comparing with it")
+
+// script is one archive of testdata: files, of which config.json or config.yaml
+// is loaded, and the diagnostics that are wanted, in "want". A comment above the
+// files says what it shows; of the words on lines of their own there, "lenient"
+// sets the option, "http2" builds Http2 as well and "nodns" builds no STRICT_DNS.
+func script(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, *txtar.Archive) {
+	t.Helper()
+	a, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := fstest.MapFS{}
+	main := ""
+	for _, f := range a.Files {
+		files[f.Name] = &fstest.MapFile{Data: f.Data}
+		if strings.HasPrefix(f.Name, "config.") {
+			main = f.Name
+		}
+	}
+	words := strings.Split(string(a.Comment), "\n")
+	kinds := testKinds()
+	if slices.Contains(words, "http2") {
+		kinds.Protocols = append(kinds.Protocols, config.HTTP2)
+	}
+	if slices.Contains(words, "nodns") {
+		kinds.ClusterTypes = []config.ClusterType{config.ClusterStatic}
+	}
+	s, diags := Load(main, kinds, Options{
+		Lenient: slices.Contains(words, "lenient"),
+		Env: func(name string) (string, bool) {
+			value, set := map[string]string{"ADDRESS": "127.0.0.1:8080", "TRIES": "3"}[name]
+			return value, set
+		},
+		Files: memory{files},
+	})
+	return s, diags, a
+}
+
+// compare holds the diagnostics against the archive's "want".
+func compare(t *testing.T, path string, a *txtar.Archive, diags document.Diagnostics) {
+	t.Helper()
+	got := ""
+	if len(diags) > 0 {
+		got = diags.Error() + "\n"
+	}
+	at := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == "want" })
+	if *update {
+		if at < 0 {
+			a.Files = append(a.Files, txtar.File{Name: "want"})
+			at = len(a.Files) - 1
+		}
+		a.Files[at].Data = []byte(got)
+		if err := os.WriteFile(path, txtar.Format(a), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if at < 0 {
+		t.Fatal("the archive has no \"want\": run with -update and read it")
+	}
+	if diff := cmp.Diff(string(a.Files[at].Data), got); diff != "" {
+		t.Errorf("diagnostics (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsRefusedSaysWhereAndWhy(t *testing.T) {
+	for path := range archives(t, "testdata/refused/*.txtar") {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			s, diags, a := script(t, path)
+			if s != nil || !diags.Failed() {
+				t.Errorf("Load gives a snapshot: %v", diags)
+			}
+			compare(t, path, a, diags)
+		})
+	}
+}
+
+func TestWhatIsAcceptedMayWarn(t *testing.T) {
+	for path := range archives(t, "testdata/accepted/*.txtar") {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			s, diags, a := script(t, path)
+			if s == nil || diags.Failed() {
+				t.Errorf("Load gives no snapshot")
+			}
+			compare(t, path, a, diags)
+		})
+	}
+}
+
+func archives(t *testing.T, pattern string) map[string]bool {
+	t.Helper()
+	list, err := filepath.Glob(pattern)
+	if err != nil || len(list) == 0 {
+		t.Fatalf("Glob(%s) = %v, %v", pattern, list, err)
+	}
+	out := map[string]bool{}
+	for _, path := range list {
+		out[path] = true
+	}
+	return out
+}
+
+// TestEveryMessageIsShown keeps the archives of refused files complete: each
+// kind of problem that the conversion reports is in one of them.
+func TestEveryMessageIsShown(t *testing.T) {
+	var all strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/*/*.txtar"))) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(data)
+	}
+	for _, message := range messages(t) {
+		if !strings.Contains(all.String(), message) {
+			t.Errorf("no archive of testdata shows %q", message)
+		}
+	}
+}

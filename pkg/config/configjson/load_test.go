@@ -1,0 +1,398 @@
+package configjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// exampleKinds is what the examples need; their filters take any settings, for
+// those that have them check them elsewhere.
+func exampleKinds() Kinds {
+	k := testKinds()
+	k.StreamFilters = nil
+	for _, name := range []string{"fault", "payload_limit", "header_mutation"} {
+		k.StreamFilters = append(k.StreamFilters, filter.Stream{Name: name, Config: func() any { return &map[string]any{} }})
+	}
+	return k
+}
+
+// examples lists the files of configs.
+func examples(t *testing.T) []string {
+	t.Helper()
+	var list []string
+	for _, pattern := range []string{"*.json", "*.yaml"} {
+		found, err := filepath.Glob(filepath.Join("../../../configs", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, found...)
+	}
+	if len(list) < 5 {
+		t.Fatalf("examples: %v", list)
+	}
+	return list
+}
+
+func TestExamplesLoadWithoutAWarning(t *testing.T) {
+	for _, path := range examples(t) {
+		s, diags := Load(path, exampleKinds(), Options{})
+		if s == nil || len(diags) > 0 {
+			t.Errorf("Load(%s) = %v, reports\n%v", path, s, diags)
+		}
+	}
+}
+
+func TestExamplesStayOnThisMachine(t *testing.T) {
+	for _, path := range examples(t) {
+		s, _ := Load(path, exampleKinds(), Options{})
+		if s == nil {
+			continue // the test above says so
+		}
+		for _, l := range s.Listeners {
+			if !strings.HasPrefix(l.Address, "127.0.0.1:") {
+				t.Errorf("%s listens on %s", path, l.Address)
+			}
+		}
+	}
+}
+
+// TestJSONAndYAMLMeanTheSame reads every example as the other format: what
+// Redact prints is JSON, and JSON is YAML.
+func TestJSONAndYAMLMeanTheSame(t *testing.T) {
+	for _, path := range examples(t) {
+		want, _ := Load(path, exampleKinds(), Options{})
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r document.Report
+		plain := document.Redact(document.Parse(path, data, document.Options{}, &r))
+		for _, name := range []string{"as.json", "as.yaml"} {
+			got, diags := Parse(name, plain, exampleKinds(), Options{})
+			if got == nil {
+				t.Errorf("%s %s: %v", path, name, diags)
+				continue
+			}
+			if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+				t.Errorf("%s %s differs (-want +got):\n%s", path, name, diff)
+			}
+		}
+	}
+}
+
+func TestOlderFormMeansTodays(t *testing.T) {
+	older, diags := Load("../../../configs/older_form.json", exampleKinds(), Options{})
+	if older == nil {
+		t.Fatal(diags)
+	}
+	today, diags := Parse("today.json", []byte(`{
+		"servers": [{
+			"default_log_path": "stdout",
+			"listeners": [{"name": "client", "address": "127.0.0.1:2345", "filter_chains": [{"filters": [{"type": "proxy", "config": {
+				"downstream_protocol": "Http1", "upstream_protocol": "Http1", "router_config_name": "client_router"}}]}]}],
+			"routers": [{"router_config_name": "client_router", "virtual_hosts": [{"name": "client_host", "domains": ["*"], "routers": [
+				{"match": {"prefix": "/", "headers": [{"name": "service", "value": ".*", "regex": true}]}, "route": {"cluster_name": "client_cluster"}}]}]}]
+		}],
+		"cluster_manager": {"clusters": [{"name": "client_cluster", "lb_type": "LB_RANDOM", "hosts": [{"address": "127.0.0.1:2346"}]}]}
+	}`), exampleKinds(), Options{})
+	if today == nil {
+		t.Fatal(diags)
+	}
+	if diff := cmp.Diff(today, older); diff != "" {
+		t.Errorf("the older form differs (-today +older):\n%s", diff)
+	}
+}
+
+func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
+	s, diags := Parse("config.json", []byte(`{
+		"servers": [{
+			"listeners": [{"address": "127.0.0.1:1", "filter_chains": [{"filters": [{"type": "proxy", "config": {
+				"downstream_protocol": "Http1", "router_config_name": "t"}}]}]},
+				{"address": "/run/db.sock", "filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "c"}}]}]}],
+			"routers": [{"router_config_name": "t", "virtual_hosts": [{"domains": ["*"], "routers": [{"route": {"cluster_name": "c"}}]}]}]
+		}],
+		"cluster_manager": {"clusters": [{"name": "c", "hosts": [{"address": "127.0.0.1:2"}]}]},
+		"admin": {"address": {"socket_address": {"port_value": 3}}},
+		"metrics": {"sinks": [{"type": "prometheus", "config": {"port": 4}}]}
+	}`), testKinds(), Options{})
+	if s == nil {
+		t.Fatal(diags)
+	}
+	want := &config.Snapshot{
+		Server: config.Server{Log: config.Log{Path: "stderr", Level: config.LevelInfo}, GracefulTimeout: 30 * time.Second},
+		Listeners: []*config.Listener{
+			{
+				Name: "127.0.0.1:1", Network: "tcp", Address: "127.0.0.1:1", Bind: true, IdleTimeout: 90 * time.Second,
+				FilterChains: []*config.FilterChain{{Proxy: &config.Proxy{
+					Downstream: []config.Protocol{config.HTTP1}, RouteTable: "t", HTTP1: config.DefaultHTTP1Options(),
+				}}},
+			},
+			{
+				Name: "/run/db.sock", Network: "unix", Address: "/run/db.sock", Bind: true, IdleTimeout: 90 * time.Second,
+				FilterChains: []*config.FilterChain{{TCPProxy: &config.TCPProxy{Cluster: "c", IdleTimeout: 10 * time.Minute, MaxConnectAttempts: 1}}},
+			},
+		},
+		Routes: []*config.RouteTable{{Name: "t", VirtualHosts: []*config.VirtualHost{{
+			Name: "virtual_host_0", Domains: []string{"*"},
+			Routes: []*config.Route{{Name: "virtual_host_0/0", Forward: &config.Forward{Cluster: "c", Timeout: time.Minute}}},
+		}}}},
+		Clusters: []*config.Cluster{{
+			Name: "c", Type: config.ClusterStatic, Policy: config.RoundRobin, ChoiceCount: 2, ActiveRequestBias: 1,
+			ConnectTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxRequestsPerConn: 1024,
+			Hosts: []config.Host{{Address: "127.0.0.1:2", Weight: 1}},
+			DNS:   config.DNS{RefreshRate: 5 * time.Second, Family: "AUTO"},
+		}},
+		Admin:   &config.Admin{Address: "127.0.0.1:3"},
+		Metrics: config.Metrics{Prometheus: &config.Prometheus{Address: "0.0.0.0:4", Path: "/metrics"}},
+	}
+	if diff := cmp.Diff(want, s); diff != "" {
+		t.Errorf("Parse differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestFilterSettingsReachTheModel(t *testing.T) {
+	s, diags := Parse("config.json", []byte(`{
+		"servers": [{
+			"listeners": [{"name": "in", "address": "127.0.0.1:1", "filter_chains": [{"filters": [{"type": "proxy", "config": {
+				"downstream_protocol": "Http1", "router_config_name": "t"}}]}]}],
+			"routers": [{"router_config_name": "t", "virtual_hosts": [{"domains": ["*"], "routers": [
+				{"direct_response": {}, "per_filter_config": {"fault": {"percentage": 5}}}]}]}]
+		}],
+		"stream_filters": [{"name": "in", "stream_filters": [{"type": "early"}, {"type": "fault", "config": {"delay": "2s"}}]}]
+	}`), testKinds(), Options{})
+	if s == nil || len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	want := []config.Filter{
+		{Name: "early", Config: &earlySettings{Tag: "x-early"}},
+		{Name: "fault", Config: &faultSettings{Status: 503, Percentage: 100, Delay: 2 * time.Second}},
+	}
+	if diff := cmp.Diff(want, s.Listeners[0].FilterChains[0].Proxy.StreamFilters); diff != "" {
+		t.Errorf("the chain that has the listener's name (-want +got):\n%s", diff)
+	}
+	byRoute := map[string]any{"fault": &faultSettings{Status: 503, Percentage: 5}}
+	if diff := cmp.Diff(byRoute, s.Routes[0].VirtualHosts[0].Routes[0].Filters); diff != "" {
+		t.Errorf("per_filter_config (-want +got):\n%s", diff)
+	}
+}
+
+func TestAFileThatIsNotThereIsADiagnostic(t *testing.T) {
+	s, diags := Load("testdata/nowhere.json", testKinds(), Options{})
+	want := "testdata/nowhere.json: cannot be read: no such file or directory"
+	if s != nil || diags.Error() != want {
+		t.Errorf("Load = %v, %q, want nil, %q", s, diags.Error(), want)
+	}
+}
+
+// broken is Files that fail in other ways.
+type broken struct{ err error }
+
+func (b broken) ReadFile(string) ([]byte, error)       { return nil, b.err }
+func (b broken) ReadDir(string) ([]fs.DirEntry, error) { return nil, b.err }
+
+func TestFilesThatFailAreDiagnostics(t *testing.T) {
+	_, diags := Load("a.json", testKinds(), Options{Files: broken{errors.New("disk on fire")}})
+	if got, want := diags.Error(), "a.json: cannot be read: disk on fire"; got != want {
+		t.Errorf("Load reports %q, want %q", got, want)
+	}
+}
+
+func TestDirectoriesAreFoundBesideTheFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "clusters.d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{
+		"config.json":         `{"servers": [{}], "cluster_manager": {"clusters_configs": "clusters.d"}}`,
+		"clusters.d/one.json": `{"name": "one", "hosts": []}`,
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, diags := Load(filepath.Join(dir, "config.json"), testKinds(), Options{})
+	if s == nil || len(s.Clusters) != 1 || s.Clusters[0].Name != "one" {
+		t.Errorf("Load = %v, %v", s, diags)
+	}
+}
+
+func TestWhatIsPrintedHoldsNoSecret(t *testing.T) {
+	files := memoryOf(map[string]string{
+		"config.json": `{"servers": [{"mosn_server_name": "${NAME:-none}", "listeners": [{"name": "l", "address": "127.0.0.1:1",
+			"filter_chains": [{"tls_context": {"status": false, "private_key": "swordfish"}, "filters": [{"type": "proxy",
+				"config": {"downstream_protocol": "Http1", "router_config_name": "t"}}]}],
+			"stream_filters": [{"type": "fault", "config": {"secret": "swordfish"}}]}],
+			"routers": [{"router_config_name": "t", "router_configs": "hosts"}]}]}`,
+		"hosts/a.json": `{"name": "a", "domains": ["*"], "routers": [{"direct_response": {}, "per_filter_config": {"fault": {"secret": "swordfish"}}}]}`,
+	})
+	env := func(string) (string, bool) { return "sesame", true }
+	f, diags := Open("config.json", testKinds(), Options{Files: files, Env: env})
+	if f == nil {
+		t.Fatal(diags)
+	}
+	if f.Snapshot.Server.Name != "sesame" {
+		t.Errorf("Server.Name = %q", f.Snapshot.Server.Name)
+	}
+	printed := f.Redacted()
+	var object map[string]any
+	if err := json.Unmarshal(printed, &object); err != nil {
+		t.Fatalf("Redacted is not JSON: %v\n%s", err, printed)
+	}
+	if len(object) != 2 || object["config.json"] == nil || object[filepath.Join("hosts", "a.json")] == nil {
+		t.Errorf("Redacted has not the two files:\n%s", printed)
+	}
+	if n := bytes.Count(printed, []byte(document.Redacted)); n != 3 {
+		t.Errorf("%d values are redacted, want 3:\n%s", n, printed)
+	}
+	for _, secret := range []string{"swordfish", "sesame"} {
+		if bytes.Contains(printed, []byte(secret)) {
+			t.Errorf("Redacted holds %q:\n%s", secret, printed)
+		}
+	}
+}
+
+func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
+	compiler := jsonschema.NewCompiler()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(testKinds().Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := compiler.AddResource("weft.schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("weft.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(name string, data []byte) error {
+		var r document.Report
+		n := document.Parse(name, data, document.Options{Env: func(string) (string, bool) { return "", true }}, &r)
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(document.Redact(n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return schema.Validate(v)
+	}
+	for _, path := range examples(t) {
+		if filepath.Base(path) == "filters.json" || filepath.Base(path) == "older_form.json" {
+			continue // settings of filters that are not ours; a key in another case
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := check(path, data); err != nil {
+			t.Errorf("the schema refuses %s: %v", path, err)
+		}
+	}
+	if err := check("everything.json", []byte(everything)); err != nil {
+		t.Errorf("the schema refuses everything: %v", err)
+	}
+	for name, text := range map[string]string{
+		"unknown key":      `{"servers": [{}], "server": []}`,
+		"missing key":      `{}`,
+		"wrong kind":       `{"servers": [{"graceful_timeout": 5}]}`,
+		"wrong word":       `{"servers": [{"default_log_level": "LOUD"}]}`,
+		"wrong duration":   `{"servers": [{"graceful_timeout": "soon"}]}`,
+		"out of range":     `{"servers": [{"processor": -1}]}`,
+		"port":             `{"servers": [{}], "admin": {"address": {"socket_address": {"port_value": 70000}}}}`,
+		"filter's setting": `{"servers": [{"listeners": [{"address": "a", "filter_chains": [], "stream_filters": [{"type": "fault", "config": {"statu": 1}}]}]}]}`,
+		"proxy's setting":  `{"servers": [{"listeners": [{"address": "a", "filter_chains": [{"filters": [{"type": "proxy", "config": {"router": 1}}]}]}]}]}`,
+	} {
+		if check("a.json", []byte(text)) == nil {
+			t.Errorf("%s: the schema takes %s", name, text)
+		}
+	}
+	if !json.Valid(Schema()) {
+		t.Error("Schema() is not JSON")
+	}
+}
+
+// TestExamplesInTheTagsFitTheirKeys holds that what the schema and the tables
+// show as an example would be read.
+func TestExamplesInTheTagsFitTheirKeys(t *testing.T) {
+	for _, section := range document.Sections("", rootJSON{}, variants(testKinds())) {
+		for i := range section.Keys {
+			k := &section.Keys[i]
+			if k.Doc == "" || !strings.HasSuffix(strings.TrimSuffix(k.Doc, "}"), ".") && !strings.HasSuffix(k.Doc, ".") {
+				t.Errorf("%s.%s: its doc is no sentence: %q", section.Path, k.Name, k.Doc)
+			}
+			if k.Example == "" {
+				continue
+			}
+			into := reflect.New(section.Type)
+			var r document.Report
+			n := document.Parse("tag.json", []byte(`{"`+k.Name+`": `+k.Example+`}`), document.Options{}, &r)
+			document.NewDecoder(&r).Decode(n, into.Interface())
+			for _, d := range r.Diagnostics().Errors() {
+				if strings.HasPrefix(d.Path, k.Name) && !strings.Contains(d.Problem, "not supported yet") {
+					t.Errorf("%s: the example of %q is refused: %v", section.Path, k.Name, d)
+				}
+			}
+		}
+	}
+}
+
+func TestBigFilesAreReadLeanly(t *testing.T) {
+	const clusters = 2000 // a fifth of what docs/performance.md measures
+	data := bigFile(clusters)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s, err := parseErr("big.json", data)
+	runtime.ReadMemStats(&after)
+	if s == nil {
+		t.Fatal(err)
+	}
+	const most = 40 << 20 // bytes, garbage included
+	if got := after.TotalAlloc - before.TotalAlloc; got > most {
+		t.Errorf("%d clusters and %d routes take %d bytes of allocations, want at most %d", clusters, 5*clusters, got, most)
+	}
+}
+
+func memoryOf(files map[string]string) Files {
+	m := memory{}
+	m.fs = map[string]*mapFile{}
+	for name, text := range files {
+		m.fs[name] = &mapFile{Data: []byte(text)}
+	}
+	return m
+}
+
+// FuzzParse holds that any bytes give a snapshot or an error, and never both.
+func FuzzParse(f *testing.F) {
+	f.Add("a.json", []byte(everything))
+	f.Add("a.yaml", []byte("servers:\n- listeners: [{address: \"127.0.0.1:1\", filter_chains: []}]\n"))
+	f.Add("a.json", []byte(`{"servers": [{"routers": [{"router_config_name": "a", "virtual_hosts": [{"domains": ["a:*"], "routers": [{"match": {"regex": "("}}]}]}]}]}`))
+	f.Fuzz(func(t *testing.T, name string, data []byte) {
+		s, diags := Parse(name, data, testKinds(), Options{
+			Env: func(string) (string, bool) { return "x", true }, Files: broken{fs.ErrNotExist},
+		})
+		if (s == nil) != diags.Failed() {
+			t.Fatalf("Parse = %v, reports %v", s, diags)
+		}
+		for _, d := range diags {
+			if d.Text() == "" || d.File == "" {
+				t.Fatalf("an empty diagnostic: %#v", d)
+			}
+		}
+	})
+}
