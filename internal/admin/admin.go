@@ -1,0 +1,241 @@
+// Package admin owns the operator's port: what runs, how it is, and the few
+// things that can be told to it.
+//
+//	Server     the port: addresses, timeouts, shutdown      admin.go
+//	guard      who may ask: no foreign web page             guard.go
+//	endpoints  what there is to ask, one table              endpoints.go
+//	index      the same table for people                    index.go
+//
+// It knows nothing of the proxy: what it shows comes from the functions in
+// Sources, as plain data.
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Limits of the port. Nobody who is slow or greedy there costs the proxy much.
+const (
+	headTimeout     = 5 * time.Second
+	readTimeout     = 10 * time.Second
+	writeTimeout    = 90 * time.Second // a CPU profile of a minute fits
+	idleTimeout     = 60 * time.Second
+	maxHeaderBytes  = 16 << 10
+	maxBodyBytes    = 4 << 10
+	shutdownTimeout = 3 * time.Second
+)
+
+// Options describe a port. Immutable.
+type Options struct {
+	Address string // ip:port, or the path of a unix socket
+	// Hosts are names, without port, that requests may be for beside addresses
+	// and localhost.
+	Hosts   []string
+	Pprof   bool // serve /debug/pprof/
+	Sources Sources
+	Log     *slog.Logger // nil: no log
+}
+
+// State is how far the process is.
+type State string
+
+// The states.
+const (
+	Starting State = "starting"
+	Ready    State = "ready"
+	Draining State = "draining"
+)
+
+// Sources are where the answers come from. Each function may be called from
+// several goroutines at once; what it returns is only read. An endpoint whose
+// source is nil does not exist.
+type Sources struct {
+	State  func() State
+	Config func() Config
+
+	// Clusters, Listeners and Routes return what encoding/json can write: of the
+	// cluster, listener or route table called name, nil if there is none; of all
+	// if name is "".
+	Clusters, Listeners, Routes func(name string) any
+
+	Level    func() string            // of the log
+	SetLevel func(level string) error // an error says which levels there are
+
+	Version func() Version
+	Drain   func() // begins to drain and returns
+	Metrics http.Handler
+}
+
+// Config is the running configuration.
+type Config struct {
+	Source  string    `json:"source"`  // file or server that it came from
+	Hash    string    `json:"hash"`    // of its content
+	Applied time.Time `json:"applied"` // when it became the running one
+	// Rejected is the newest configuration, if it was refused; null else.
+	Rejected *Rejection `json:"rejected"`
+	// Config is the configuration with its secrets redacted: what encoding/json
+	// can write, a json.RawMessage for one.
+	Config any `json:"config"`
+}
+
+// Rejection is why a configuration was refused.
+type Rejection struct {
+	At      time.Time `json:"at"`
+	Reasons []string  `json:"reasons"`
+}
+
+// Version is what runs.
+type Version struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision"`
+	Go       string `json:"go"`
+}
+
+// Server is a port. Made by Listen or ListenMetrics.
+type Server struct {
+	ln   net.Listener
+	http *http.Server
+}
+
+// Listen binds the admin port. Requests queue in the kernel until Run.
+func Listen(ctx context.Context, o Options) (*Server, error) {
+	return listen(ctx, o.Address, newHandler(o), o.Log)
+}
+
+// ListenMetrics binds a port that answers scrapes at path and nothing else.
+func ListenMetrics(ctx context.Context, address, path string, metrics http.Handler, log *slog.Logger) (*Server, error) {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+path, metrics)
+	return listen(ctx, address, mux, log)
+}
+
+func listen(ctx context.Context, address string, h http.Handler, log *slog.Logger) (*Server, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	network := networkOf(address)
+	if network == "unix" {
+		if err := removeDeadSocket(ctx, address); err != nil {
+			return nil, fmt.Errorf("admin: %w", err)
+		}
+	}
+	var config net.ListenConfig
+	ln, err := config.Listen(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("admin: %w", err)
+	}
+	if network == "unix" {
+		if err := os.Chmod(address, 0o600); err != nil {
+			_ = ln.Close() // nobody has connected yet
+			return nil, fmt.Errorf("admin: %w", err)
+		}
+	}
+	if !isLoopback(ln.Addr()) {
+		log.Warn("the port can be reached from other machines and asks for no credentials", "address", ln.Addr().String())
+	}
+	return &Server{ln, &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+// Addr returns the bound address.
+func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Run answers until ctx ends, and then for at most three seconds what was asked
+// before. It returns nil unless the socket failed, and is called once.
+func (s *Server) Run(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.http.Serve(s.ln) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("admin: %w", err)
+	case <-ctx.Done():
+	}
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := s.http.Shutdown(patience); err != nil {
+		_ = s.http.Close() // whoever still reads a profile
+	}
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin: %w", err)
+	}
+	return nil
+}
+
+// Close gives up a port that is not going to be run.
+func (s *Server) Close() error { return s.ln.Close() }
+
+// networkOf tells a path from ip:port.
+func networkOf(address string) string {
+	if strings.Contains(address, "/") || strings.HasPrefix(address, "@") {
+		return "unix"
+	}
+	return "tcp"
+}
+
+func isLoopback(a net.Addr) bool {
+	address, err := netip.ParseAddrPort(a.String())
+	return err != nil || address.Addr().Unmap().IsLoopback() // an error: a unix socket
+}
+
+// removeDeadSocket removes a socket that a process left behind which was
+// killed; not one that somebody listens on, nor anything else.
+func removeDeadSocket(ctx context.Context, path string) error {
+	stat, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if stat.Mode()&fs.ModeSocket == 0 {
+		return fmt.Errorf("%s exists and is not a socket", path)
+	}
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close() // nothing was said on it
+		return fmt.Errorf("%s: %w", path, syscall.EADDRINUSE)
+	}
+	return os.Remove(path)
+}
+
+// writeJSON answers with v. What cannot be encoded is a defect of a source.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		status = http.StatusInternalServerError
+		text = []byte(`{"error": "the answer could not be encoded"}`)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // the client may be gone
+}
+
+// problem is the answer to a request that cannot be met.
+type problem struct {
+	Error string `json:"error"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+func writeProblem(w http.ResponseWriter, status int, what, hint string) {
+	writeJSON(w, status, problem{what, hint})
+}

@@ -1,0 +1,162 @@
+package admin
+
+import (
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+)
+
+// Endpoint describes one thing to ask, for the index and for documentation.
+type Endpoint struct {
+	Method string // "GET", "POST", "PUT"
+	Path   string // with an example of its query, if it takes one
+	Doc    string // one sentence
+}
+
+// endpoint is an Endpoint with its answer.
+type endpoint struct {
+	Endpoint
+	route   string // Path without its query
+	exists  bool
+	handler http.HandlerFunc
+}
+
+// Endpoints returns what a port has that is given every source and Pprof.
+func Endpoints() []Endpoint {
+	var all []Endpoint
+	for _, e := range endpoints(Options{}) {
+		all = append(all, e.Endpoint)
+	}
+	return all
+}
+
+// endpoints is the table of everything that can be asked.
+func endpoints(o Options) []endpoint {
+	s := &o.Sources
+	named := func(source func(string) any, kind string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { showNamed(w, r, source, kind) }
+	}
+	metrics := func(w http.ResponseWriter, r *http.Request) { s.Metrics.ServeHTTP(w, r) }
+	return []endpoint{
+		{Endpoint{"GET", "/ready", "Whether requests are served: 200, or 503 while the process starts or drains."},
+			"/ready", s.State != nil, s.ready},
+		{Endpoint{"GET", "/healthz", "Whether the process is alive: always 200."},
+			"/healthz", true, healthy},
+		{Endpoint{"GET", "/stats/prometheus", "Metrics, in Prometheus' text format."},
+			"/stats/prometheus", s.Metrics != nil, metrics},
+		{Endpoint{"GET", "/metrics", "The same as /stats/prometheus."},
+			"/metrics", s.Metrics != nil, metrics},
+		{Endpoint{"GET", "/config_dump", "The running configuration without its secrets, where it came from, and why the newest was refused."},
+			"/config_dump", s.Config != nil, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Config()) }},
+		{Endpoint{"GET", "/clusters?name=NAME", "Clusters with their hosts, health and connections; all, or one."},
+			"/clusters", s.Clusters != nil, named(s.Clusters, "cluster")},
+		{Endpoint{"GET", "/listeners?name=NAME", "Listeners with their connections; all, or one."},
+			"/listeners", s.Listeners != nil, named(s.Listeners, "listener")},
+		{Endpoint{"GET", "/routes?name=TABLE", "Route tables; all, or one."},
+			"/routes", s.Routes != nil, named(s.Routes, "route table")},
+		{Endpoint{"GET", "/logging", "The log's level."},
+			"/logging", s.Level != nil, s.level},
+		{Endpoint{"POST", "/logging?level=LEVEL", "Set the log's level, until a configuration sets it again."},
+			"/logging", s.SetLevel != nil, s.setLevel},
+		{Endpoint{"PUT", "/logging?level=LEVEL", "The same as POST."},
+			"/logging", s.SetLevel != nil, s.setLevel},
+		{Endpoint{"GET", "/version", "What runs."},
+			"/version", s.Version != nil, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Version()) }},
+		{Endpoint{"POST", "/drain", "Stop accepting, let what is under way end, then end the process."},
+			"/drain", s.Drain != nil, s.drain},
+		{Endpoint{"GET", "/debug/pprof/", "Profiles, for go tool pprof, if admin's pprof is on."},
+			"/debug/pprof/*", o.Pprof, profiles},
+	}
+}
+
+func newHandler(o Options) http.Handler {
+	r := chi.NewRouter()
+	r.Use(middleware.GetHead)
+	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, http.StatusNotFound, "there is no such page", "/ lists what there is")
+	})
+	r.MethodNotAllowed(func(w http.ResponseWriter, req *http.Request) {
+		for _, method := range []string{"GET", "POST", "PUT"} {
+			if r.Match(chi.NewRouteContext(), method, req.URL.Path) {
+				w.Header().Add("Allow", method) // RFC 9110 15.5.6
+			}
+		}
+		writeProblem(w, http.StatusMethodNotAllowed, "this page does not take "+req.Method, "/ lists what there is")
+	})
+	var there []Endpoint
+	for _, e := range endpoints(o) {
+		if e.exists {
+			there = append(there, e.Endpoint)
+			r.Method(e.Method, e.route, e.handler)
+		}
+	}
+	r.Get("/", index(there))
+	return newGuard(o.Hosts, r)
+}
+
+func (s *Sources) ready(w http.ResponseWriter, _ *http.Request) {
+	state := s.State()
+	status := http.StatusOK
+	if state != Ready {
+		status = http.StatusServiceUnavailable
+	}
+	writeJSON(w, status, map[string]State{"state": state})
+}
+
+func healthy(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"state": "alive"})
+}
+
+func showNamed(w http.ResponseWriter, r *http.Request, source func(name string) any, kind string) {
+	name := r.URL.Query().Get("name")
+	found := source(name)
+	if found == nil && name != "" {
+		writeProblem(w, http.StatusNotFound, "there is no "+kind+" called "+name, "without ?name= all are shown")
+		return
+	}
+	writeJSON(w, http.StatusOK, found)
+}
+
+type logging struct {
+	Level string `json:"level"`
+}
+
+func (s *Sources) level(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, logging{s.Level()})
+}
+
+func (s *Sources) setLevel(w http.ResponseWriter, r *http.Request) {
+	level := r.FormValue("level")
+	if level == "" {
+		writeProblem(w, http.StatusBadRequest, "no level was given", "/logging?level=debug")
+		return
+	}
+	if err := s.SetLevel(level); err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error(), "")
+		return
+	}
+	if s.Level != nil {
+		level = s.Level()
+	}
+	writeJSON(w, http.StatusOK, logging{level})
+}
+
+func (s *Sources) drain(w http.ResponseWriter, _ *http.Request) {
+	s.Drain()
+	writeJSON(w, http.StatusAccepted, map[string]State{"state": Draining})
+}
+
+func profiles(w http.ResponseWriter, r *http.Request) {
+	switch chi.URLParam(r, "*") {
+	case "profile":
+		pprof.Profile(w, r)
+	case "trace":
+		pprof.Trace(w, r)
+	case "symbol":
+		pprof.Symbol(w, r)
+	default:
+		pprof.Index(w, r) // the list, or the profile that the path names
+	}
+}

@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// guard keeps web pages that an operator happens to look at away from the port.
+// It refuses
+//
+//   - requests for a host name that is not ours: a page whose name suddenly
+//     resolves to our address (DNS rebinding) could read everything;
+//   - requests that a browser makes on behalf of a page from elsewhere, unless
+//     the operator followed a link to look at something.
+//
+// A client that is no browser sends neither Origin nor Sec-Fetch-Site.
+type guard struct {
+	hosts  []string // lower case
+	origin *http.CrossOriginProtection
+	next   http.Handler
+}
+
+func newGuard(hosts []string, next http.Handler) *guard {
+	g := &guard{origin: http.NewCrossOriginProtection(), next: next}
+	for _, h := range hosts {
+		g.hosts = append(g.hosts, strings.ToLower(h))
+	}
+	return g
+}
+
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !g.isOurs(r) {
+		writeProblem(w, http.StatusForbidden, "this host name is not served", "use the address, or localhost")
+		return
+	}
+	if err := g.origin.Check(r); err != nil || fromElsewhere(r) {
+		writeProblem(w, http.StatusForbidden, "requests of pages from elsewhere are refused", "")
+		return
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+	g.next.ServeHTTP(w, r)
+}
+
+// isOurs reports whether the request is for an address, localhost or a name
+// that is configured. A unix socket is out of a browser's reach.
+func (g *guard) isOurs(r *http.Request) bool {
+	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
+		return true
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return host == "localhost" || slices.Contains(g.hosts, host)
+}
+
+// fromElsewhere reports whether a page of another site makes the request, and
+// not the operator by following a link. It adds to CrossOriginProtection, which
+// lets every GET pass: some of ours are dear.
+func fromElsewhere(r *http.Request) bool {
+	if origin := r.Header.Get("Origin"); origin != "" {
+		_, host, _ := strings.Cut(origin, "://")
+		return !strings.EqualFold(host, r.Host)
+	}
+	site := r.Header.Get("Sec-Fetch-Site")
+	foreign := site == "cross-site" || site == "same-site"
+	return foreign && r.Header.Get("Sec-Fetch-Mode") != "navigate"
+}
