@@ -17,7 +17,7 @@ type clusterJSON struct {
 	Node              document.Node  `key:"."`
 	Name              string         `key:"name" doc:"Name, unique; routes refer to it." required:"true" example:"\"orders\""`
 	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS from names." default:"SIMPLE" example:"\"STRICT_DNS\""`
-	Policy            string         `key:"lb_type" doc:"How a host is chosen." default:"LB_ROUNDROBIN" example:"\"LB_RANDOM\""`
+	Policy            string         `key:"lb_type" doc:"How a host is chosen: LB_ROUNDROBIN, LB_WEIGHTED_ROUNDROBIN, LB_RANDOM or LB_LEAST_REQUEST." default:"LB_ROUNDROBIN" example:"\"LB_RANDOM\""`
 	LB                lbJSON         `key:"lbconfig" doc:"Settings of LB_LEAST_REQUEST."`
 	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host is replaced. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
 	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Most bytes that a connection to a host buffers." unit:"bytes" min:"0" noeffect:"content is streamed, so no more is held than one read" example:"32768"`

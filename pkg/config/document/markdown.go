@@ -104,7 +104,27 @@ func row(k *Key) string {
 	if k.Secret {
 		meaning += " Never printed."
 	}
-	return "| " + name + " | " + cell(meaning) + " | " + cell(kindOf(k)) + " | " + code(k.Default) + " | " + code(k.Example) + " |\n"
+	return "| " + name + " | " + cell(meaning) + " | " + cell(kindOf(k)) + " | " + code(defaultOf(k)) + " | " + code(k.Example) + " |\n"
+}
+
+// defaultOf returns what an absent key means, as it would be written; "" for
+// what has no value then.
+func defaultOf(k *Key) string {
+	switch t := k.Type; {
+	case k.HasDefault:
+		return k.Default
+	case k.Required || k.NoEffect != "" || k.Unbuilt != "":
+		return ""
+	case t == durationType:
+		return "0s"
+	case t.Kind() == reflect.Bool:
+		return "false"
+	case isInteger(t) || t.Kind() == reflect.Float64 || t.Kind() == reflect.Float32:
+		return "0"
+	case t.Kind() == reflect.String && len(k.Words) == 0:
+		return `""`
+	}
+	return ""
 }
 
 // kindOf says what a key takes, for a table.

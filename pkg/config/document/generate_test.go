@@ -1,0 +1,130 @@
+package document
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+type plug struct {
+	Type   string `key:"type" doc:"Name of the plug." required:"true" example:"\"x\""`
+	Config Node   `key:"config" doc:"Its settings." accept:"object" variant:"plug"`
+}
+
+type outer struct {
+	Plugs []plug          `key:"plugs" doc:"The plugs."`
+	ByKey map[string]Node `key:"by_key" doc:"Settings by name." variant:"plug" accept:"object"`
+	Inner *picky          `key:"inner" doc:"A range; a|b."`
+	Port  uint16          `key:"port,portValue" doc:"A port." default:"80" example:"8080"`
+	Old   string          `key:"old" doc:"Old." noeffect:"nobody reads it"`
+	Later bool            `key:"later" doc:"Later." unbuilt:"later" example:"true"`
+	Level level           `key:"level" doc:"How loud." enum:"LOW|HIGH" default:"LOW" since:"0.2"`
+	Twice *picky          `key:"twice" doc:"The same again."`
+}
+
+var plugs = Variants{"plug": {{Name: "range", Prototype: picky{}}, {Name: "retry", Prototype: &retry{}}, {Name: "free"}}}
+
+func TestSectionsGoThroughEveryStructOnce(t *testing.T) {
+	var got []string
+	for _, s := range Sections("", outer{}, plugs) {
+		got = append(got, s.Path)
+	}
+	want := []string{"", "plugs[]", "plugs[].config (range)", "plugs[].config (retry)"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Sections (-want +got):\n%s", diff)
+	}
+}
+
+func TestMarkdownHasARowForEveryKey(t *testing.T) {
+	got := Markdown(2, "All", struct {
+		Inner outer `key:"o" doc:"O."`
+	}{}, nil)
+	want := "## All\n\n" +
+		"| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
+		"| `o` | O. | object |  |  |\n\n" +
+		"## `o`\n\n" +
+		"| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
+		"| `plugs` | The plugs. | list: object |  |  |\n" +
+		"| `by_key` | Settings by name. | object, each member: object |  |  |\n" +
+		"| `inner` | A range; a\\|b. | object |  |  |\n" +
+		"| `port`, `portValue` | A port. | integer from 0 to 65535 | `80` | `8080` |\n" +
+		"| `old` | Old. **Accepted, no effect: nobody reads it.** | string |  |  |\n" +
+		"| `later` | Later. *Not supported yet.* | true or false |  | `true` |\n" +
+		"| `level` | How loud. (since 0.2) | \"LOW\" or \"HIGH\" | `LOW` |  |\n" +
+		"| `twice` | The same again. | object |  |  |\n\n" +
+		"## `o.plugs[]`\n\n" +
+		"| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
+		"| `type` | Name of the plug. **Required.** | string |  | `\"x\"` |\n" +
+		"| `config` | Its settings. | object |  |  |\n\n" +
+		"## `o.inner`\n\n" +
+		"| key | meaning | value | default | example |\n|---|---|---|---|---|\n" +
+		"| `from` | From. | integer | `0` |  |\n" +
+		"| `to` | To. | integer | `0` |  |\n\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Markdown (-want +got):\n%s", diff)
+	}
+}
+
+func TestSchemaSaysWhatTheTagsSay(t *testing.T) {
+	var schema struct {
+		Schema     string                    `json:"$schema"`
+		Title      string                    `json:"title"`
+		Properties map[string]map[string]any `json:"properties"`
+		Additional bool                      `json:"additionalProperties"`
+		Defs       map[string]map[string]any `json:"$defs"`
+	}
+	if err := json.Unmarshal(Schema("All", outer{}, plugs), &schema); err != nil {
+		t.Fatal(err)
+	}
+	if schema.Schema != schemaID || schema.Title != "All" || schema.Additional {
+		t.Errorf("the head of the schema is %q %q %v", schema.Schema, schema.Title, schema.Additional)
+	}
+	port := map[string]any{
+		"description": "A port.", "default": float64(80), "examples": []any{float64(8080)},
+		"anyOf": []any{
+			map[string]any{"type": "integer", "minimum": float64(0), "maximum": float64(65535)},
+			map[string]any{"$ref": "#/$defs/variable"},
+		},
+	}
+	for _, name := range []string{"port", "portValue"} {
+		if diff := cmp.Diff(port, schema.Properties[name]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if schema.Properties["old"]["deprecated"] != true {
+		t.Errorf("old is not deprecated: %v", schema.Properties["old"])
+	}
+	choice := map[string]any{
+		"if":   map[string]any{"properties": map[string]any{"type": map[string]any{"const": "range"}}, "required": []any{"type"}},
+		"then": map[string]any{"properties": map[string]any{"config": map[string]any{"$ref": "#/$defs/picky"}}},
+	}
+	conditions, _ := schema.Defs["plug"]["allOf"].([]any)
+	if len(conditions) != 2 {
+		t.Fatalf("plug has %d conditions, want one for each variant that is described", len(conditions))
+	}
+	if diff := cmp.Diff(any(choice), conditions[0]); diff != "" {
+		t.Errorf("the first condition (-want +got):\n%s", diff)
+	}
+	byKey, _ := schema.Properties["by_key"]["properties"].(map[string]any)
+	if len(byKey) != 3 {
+		t.Errorf("by_key knows %v, want all three variants", byKey)
+	}
+}
+
+// BenchmarkParse reads 1.6 MB of nested JSON.
+func BenchmarkParse(b *testing.B) {
+	text := []byte("[")
+	for range 20_000 {
+		text = append(text, `{"match": {"prefix": "/service/1/"}, "route": {"cluster_name": "c", "timeout": "30s"}},`...)
+	}
+	text = append(text, ']')
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		var r Report
+		if !Parse("b.json", text, Options{}, &r).Exists() {
+			b.Fatal(r.Diagnostics())
+		}
+	}
+}
