@@ -47,9 +47,7 @@ func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte,
 	h := &req.Header
 	for i := range h.Len() {
 		f := h.At(i)
-		switch kindOf(f.Name) {
-		case ordinary, dateField, serverField:
-		default:
+		if !kindOf(f.Name).forwarded() {
 			continue
 		}
 		if !isField(f) {
@@ -205,8 +203,7 @@ func AppendInterim(dst []byte, status int, header *protocol.Header) []byte {
 	dst = appendStatusLine(dst, status)
 	if header != nil {
 		for i := range header.Len() {
-			switch f := header.At(i); kindOf(f.Name) {
-			case ordinary, dateField, serverField:
+			if f := header.At(i); kindOf(f.Name).forwarded() {
 				dst = appendCleaned(dst, f)
 			}
 		}

@@ -22,14 +22,9 @@ func isTunnelTarget(s string) bool {
 // splitAuthority returns the port of a valid authority with its colon; "" if it
 // has none.
 func splitAuthority(s string) (port string, ok bool) {
-	n := 0
-	switch {
-	case s == "":
-		return "", false
-	case s[0] == '[':
+	n := nameLen(s)
+	if s != "" && s[0] == '[' {
 		n = literalLen(s)
-	default:
-		n = nameLen(s)
 	}
 	if n == 0 {
 		return "", false

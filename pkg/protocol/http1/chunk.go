@@ -168,7 +168,7 @@ func (c *ChunkReader) step(b byte) (broken string) {
 			return "chunk is longer than its size, or ends without CRLF (RFC 9112 7.1)"
 		}
 		c.state = chunkDataLF
-	case chunkDataLF:
+	default: // chunkDataLF: the other states are not read by bytes
 		if b != '\n' {
 			return "bare CR (RFC 9112 7.1)"
 		}

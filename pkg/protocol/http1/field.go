@@ -22,6 +22,12 @@ const (
 	serverField
 )
 
+// forwarded reports whether filters decide on the field and it is written as they
+// leave it.
+func (k fieldKind) forwarded() bool {
+	return k == ordinary || k == dateField || k == serverField
+}
+
 // kindOf classifies a field by its name.
 func kindOf(name string) fieldKind {
 	if name == "" {

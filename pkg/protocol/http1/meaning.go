@@ -56,13 +56,6 @@ func (m *meaning) take(kind fieldKind, value string, at int) (keep bool, v *viol
 			return keepsUpgrade(m.status), nil
 		}
 		return false, m.takeUpgrade(value, at)
-	case droppedField:
-		return false, nil
-	}
-	if m.response { // Host and TE mean nothing there, and are no field's to forward
-		return kind != hostField && kind != teField, nil
-	}
-	switch kind {
 	case hostField:
 		return false, m.takeHost(value, at)
 	case expectField:
@@ -72,8 +65,11 @@ func (m *meaning) take(kind fieldKind, value string, at int) (keep bool, v *viol
 			m.said |= saidTrailers
 		}
 		return false, nil
+	case droppedField:
+		return false, nil
+	default:
+		return true, nil
 	}
-	return true, nil
 }
 
 // keepsUpgrade reports whether a response with this status says something to
@@ -134,7 +130,8 @@ func (m *meaning) takeCodings(value string, at int) *violation {
 	return nil
 }
 
-// takeConnection reads a Connection field (RFC 9110 7.6.1).
+// takeConnection reads a Connection field (RFC 9110 7.6.1). Naming a framing or
+// routing field changes nothing of what that says.
 func (m *meaning) takeConnection(value string, at int) *violation {
 	for more := true; more; {
 		var option string
@@ -150,22 +147,11 @@ func (m *meaning) takeConnection(value string, at int) *violation {
 			m.said |= saidConnectionUpgrade
 		case !isToken(option):
 			return malformed(at, "connection option is not a token (RFC 9110 7.6.1)")
-		case nominates(option):
+		case kindOf(option).forwarded():
 			m.said |= saidNominated
 		}
 	}
 	return nil
-}
-
-// nominates reports whether a connection option names a field that would
-// otherwise be forwarded. Framing and routing fields never are: naming them
-// changes nothing of what they say.
-func nominates(option string) bool {
-	switch kindOf(option) {
-	case ordinary, dateField, serverField:
-		return true
-	}
-	return false
 }
 
 // maxNominated bounds the work that one head can ask for.
@@ -184,7 +170,7 @@ func dropNominated(head []byte, h *protocol.Header) *violation {
 		if kindOf(l.name) == connectionField {
 			for option := range strings.SplitSeq(l.value, ",") {
 				option = trim(option)
-				if option == "" || !nominates(option) {
+				if option == "" || !kindOf(option).forwarded() {
 					continue
 				}
 				if count++; count > maxNominated {
@@ -222,8 +208,11 @@ func (m *meaning) takeUpgrade(value string, at int) *violation {
 	return nil
 }
 
-// takeHost reads a request's Host (RFC 9112 3.2).
+// takeHost reads a request's Host (RFC 9112 3.2). A response's means nothing.
 func (m *meaning) takeHost(value string, at int) *violation {
+	if m.response {
+		return nil
+	}
 	if m.says(saidHost) {
 		return malformed(at, "more than one Host (RFC 9112 3.2)")
 	}
@@ -238,9 +227,10 @@ func (m *meaning) takeHost(value string, at int) *violation {
 	return nil
 }
 
-// takeExpect reads a request's Expect (RFC 9110 10.1.1); HTTP/1.0 knows none.
+// takeExpect reads a request's Expect (RFC 9110 10.1.1); HTTP/1.0 knows none, and a
+// response's means nothing.
 func (m *meaning) takeExpect(value string, at int) *violation {
-	if m.minor == 0 {
+	if m.minor == 0 || m.response {
 		return nil
 	}
 	for member := range strings.SplitSeq(value, ",") {

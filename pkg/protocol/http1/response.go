@@ -11,14 +11,15 @@ import "github.com/weft-proxy/weft/pkg/protocol"
 // phrase is dropped. ContentLength is what the response declares, also where it
 // has no content (HEAD, 304); it is -1 for a tunnel.
 //
-// Header lacks the framing and connection fields and every field that Connection
-// names; only a 101 or 426 keeps its Upgrade, which tells the caller of the
-// protocol that is, or has to be, switched to. Whether the request asked for a
-// 101 is for the caller of ParseResponse to check.
+// Header lacks the framing and connection fields, those that only requests have
+// (Host, TE, Expect), and every field that Connection names. Only a 101 or 426
+// keeps its Upgrade, which tells the caller of the protocol that is, or has to
+// be, switched to. Whether the request asked for a 101 is for the caller of
+// ParseResponse to check.
 //
-// Content in a response to HEAD, a 1xx, 204 or 304 is none, whatever its fields
-// say (RFC 9112 6.3); where they claim content that must not be there the
-// connection does not persist. A response without a length lasts until the
+// A response to HEAD, a 204 and a 304 have no content, whatever their fields say
+// (RFC 9112 6.3); a 204 whose fields do claim content does not persist, and a 1xx
+// that does is refused. Other responses without a length last until the
 // connection closes.
 //
 // Errors are Faults of reason UpstreamMalformed; a status below 100 or above 599

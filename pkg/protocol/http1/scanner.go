@@ -3,7 +3,8 @@ package http1
 // Scanner tells cheaply whether a head that was incomplete may be complete now,
 // or may have passed a limit. ParseRequest and ParseResponse start over with
 // each call; a peer that sends its head in pieces of one byte would make them
-// read all of it for each. A Scanner looks at every byte once. The zero value is
+// read all of it for each: about 7 µs a byte for a head of 16 KiB, as much as it
+// takes to receive it. A Scanner looks at every byte once. The zero value is
 // ready; each head needs one of its own.
 //
 // It is worth its cost only after a parse has returned 0.
