@@ -1,0 +1,104 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errBroken = errors.New("broken")
+
+// untilTold runs until it is told to end, and takes a while over it.
+func untilTold(name string, takes time.Duration) Task {
+	return Task{name, func(ctx context.Context) error {
+		<-ctx.Done()
+		<-time.After(takes)
+		return ctx.Err()
+	}}
+}
+
+func failing(after time.Duration) Task {
+	return Task{"failing", func(context.Context) error {
+		<-time.After(after)
+		return errBroken
+	}}
+}
+
+func done(after time.Duration) Task {
+	return Task{"done", func(context.Context) error {
+		<-time.After(after)
+		return nil
+	}}
+}
+
+func TestGroup(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGTERM
+	for _, c := range []struct {
+		name  string
+		tasks []Task
+		grace time.Duration
+		ctx   time.Duration // until the caller's context ends; 0: never
+		want  string        // the error; "" for none
+		took  time.Duration
+	}{
+		{name: "without tasks ends at once"},
+		{name: "ends when all are done", tasks: []Task{done(time.Second), done(2 * time.Second)}, took: 2 * time.Second},
+		{name: "goes on when one is done", tasks: []Task{done(time.Second), failing(time.Minute)}, want: "failing: broken", took: time.Minute},
+		{name: "waits for the others after an error", tasks: []Task{failing(time.Second), untilTold("a", 2*time.Second)},
+			grace: time.Minute, want: "failing: broken", took: 3 * time.Second},
+		{name: "returns the first of two errors", tasks: []Task{failing(2 * time.Second), {"early", func(context.Context) error { return os.ErrExist }}},
+			want: "early: file already exists", took: 2 * time.Second},
+		{name: "ends with its context, which is no error", tasks: []Task{untilTold("a", time.Second)},
+			ctx: time.Minute, took: time.Minute + time.Second},
+		{name: "gives up on who does not end", tasks: []Task{failing(time.Second), untilTold("slow", time.Hour), untilTold("quick", time.Second)},
+			grace: 10 * time.Second, want: "failing: broken\ndid not end in time: slow", took: 11 * time.Second},
+		{name: "gives up when its context ended, too", tasks: []Task{untilTold("slow", time.Hour)},
+			ctx: time.Second, grace: time.Second, want: "did not end in time: slow", took: 2 * time.Second},
+		{name: "waits for ever without a grace", tasks: []Task{failing(0), untilTold("slow", time.Hour)}, want: "failing: broken", took: time.Hour},
+		{name: "reports an error of ending", tasks: []Task{{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}},
+			ctx: time.Second, want: "closing: broken", took: time.Second},
+		{name: "ends at a signal", tasks: []Task{Signals(signals), untilTold("a", time.Second)},
+			want: "signals: stopped by signal: terminated", took: time.Second},
+		{name: "does not need a signal", tasks: []Task{Signals(nil)}, ctx: time.Second, took: time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.ctx > 0 {
+					time.AfterFunc(c.ctx, cancel)
+				}
+				begin := time.Now()
+				err := Group(ctx, c.grace, c.tasks...)
+				if got := message(err); got != c.want {
+					t.Errorf("error %q, want %q", got, c.want)
+				}
+				if took := time.Since(begin); took != c.took {
+					t.Errorf("took %v, want %v", took, c.took)
+				}
+				time.Sleep(2 * time.Hour) // a bubble ends only when those have who were left behind
+			})
+		})
+	}
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestSignalIsInTheError(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGINT
+	var stop *Stop
+	if err := Group(t.Context(), 0, Signals(signals)); !errors.As(err, &stop) || stop.Signal != syscall.SIGINT {
+		t.Errorf("error %v, want a *Stop with SIGINT", err)
+	}
+}
