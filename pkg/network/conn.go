@@ -70,8 +70,11 @@ type Conn struct {
 		unread   *buffer.IoBuffer
 	}
 	writer struct { // owned by the writing goroutine
-		quiet time.Duration // how long without progress; 0: for ever
-		armed bool          // the runtime has a timer, which may have been started for an earlier write
+		quiet time.Duration         // how long without progress; 0: for ever
+		armed bool                  // the runtime has a timer, which may have been started for an earlier write
+		try   func(fd uintptr) bool // tryWrite, made once
+		out   []byte                // input to try, and what is left of it
+		err   error                 // result of try
 	}
 
 	// Requests counts exchanges over all times that a handler served the
@@ -89,7 +92,7 @@ func NewConn(nc net.Conn) *Conn {
 		c.raw, _ = s.SyscallConn()
 	}
 	if c.raw != nil {
-		c.reader.try = c.tryRead
+		c.reader.try, c.writer.try = c.tryRead, c.tryWrite
 	}
 	return c
 }
@@ -300,7 +303,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	written, fresh := 0, false // fresh: the timer was started in this call
 	for {
-		n, err := c.nc.Write(p[written:])
+		n, err := c.writeOnce(p[written:])
 		written += n
 		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || (fresh && n == 0) {
 			return written, err
@@ -308,6 +311,40 @@ func (c *Conn) Write(p []byte) (int, error) {
 		c.armWrite()
 		fresh = true
 	}
+}
+
+// writeOnce writes until everything is written or something is in the way.
+func (c *Conn) writeOnce(p []byte) (int, error) {
+	if c.raw == nil {
+		return c.nc.Write(p)
+	}
+	w := &c.writer
+	w.out = p
+	err := c.raw.Write(w.try)
+	n := len(p) - len(w.out)
+	w.out = nil
+	if err == nil {
+		err = w.err
+	}
+	w.err = nil
+	return n, err
+}
+
+// tryWrite is to writing what tryRead is to reading.
+func (c *Conn) tryWrite(fd uintptr) bool {
+	w := &c.writer
+	for len(w.out) > 0 {
+		n, errno := writeFD(fd, w.out)
+		switch {
+		case errno == syscall.EAGAIN:
+			return false
+		case errno != 0:
+			w.err = os.NewSyscallError("write", errno)
+			return true
+		}
+		w.out = w.out[n:]
+	}
+	return true
 }
 
 // CloseWrite ends our direction; the peer reads EOF. Connections that cannot

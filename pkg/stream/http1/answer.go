@@ -24,12 +24,16 @@ func (c *session) answer() (keep bool, err error) {
 	keep = c.keeps(kind)
 	out := buffer.Get(firstRead)
 	defer out.Release()
-	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, syntax.ResponseOptions{
+	o := syntax.ResponseOptions{
 		Chunked: kind == syntax.Chunked,
 		Close:   !keep,
 		Minor:   c.framing.Minor,
-		Server:  c.s.o.HTTP1.ServerName,
-	}))
+		Date:    c.s.clock.date(x.Meta.Start),
+	}
+	if x.Record.UpstreamFirst.IsZero() { // a reply of our own
+		o.Server = c.s.o.HTTP1.ServerName
+	}
+	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, o))
 	body := x.Response.Body
 	switch {
 	case kind == syntax.NoBody || body == nil:

@@ -27,6 +27,7 @@ const upstreamRead = 16 << 10
 // goroutine of the exchange.
 type Client struct {
 	conn     *network.Conn // immutable
+	local    string        // immutable; our end's address
 	limits   syntax.Limits // immutable
 	released func(bool)    // immutable
 
@@ -42,7 +43,7 @@ type Client struct {
 
 // NewClient makes conn an upstream connection.
 func NewClient(conn *network.Conn, o stream.ClientOptions) *Client {
-	c := &Client{conn: conn, limits: limitsOf(&o.HTTP1), released: o.Released}
+	c := &Client{conn: conn, local: conn.LocalAddr().String(), limits: limitsOf(&o.HTTP1), released: o.Released}
 	c.in.conn = conn
 	c.answer.c = c
 	c.answer.content.chunks.Reason = protocol.UpstreamMalformed
@@ -64,6 +65,9 @@ func (c *Client) Close() error { return c.conn.Close() }
 func (c *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 	c.x = x
 	x.Record.UpstreamStart = time.Now()
+	if n := len(x.Record.Attempts); n > 0 {
+		x.Record.Attempts[n-1].Local = c.local
+	}
 	err := c.send()
 	if err == nil {
 		err = c.receive()

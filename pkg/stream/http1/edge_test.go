@@ -16,18 +16,18 @@ func TestInterimAnswersArePassedOn(t *testing.T) { // RFC 9110 15.2
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n")
-		c.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
 		c.head()
 	})
 	c := b.dial()
 	defer c.Close()
 	c.send(get)
-	c.expect("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	c.expect("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
 
 	old := b.dial() // HTTP/1.0 knows no interim answers
 	defer old.Close()
 	old.send("GET / HTTP/1.0\r\n\r\n")
-	if got := old.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") {
+	if got := old.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\nDate: d\r\n") {
 		t.Errorf("an HTTP/1.0 caller got %q", got)
 	}
 }
@@ -40,7 +40,7 @@ func TestExpectContinueReachesTheOriginAndItsAnswerTheCaller(t *testing.T) { // 
 		}
 		c.send("HTTP/1.1 100 Continue\r\n\r\n")
 		c.expect("hello")
-		c.send("HTTP/1.1 204 No Content\r\n\r\n")
+		c.send("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n")
 		c.head()
 	})
 	c := b.dial()
@@ -48,7 +48,7 @@ func TestExpectContinueReachesTheOriginAndItsAnswerTheCaller(t *testing.T) { // 
 	c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
 	c.expect("HTTP/1.1 100 Continue\r\n\r\n")
 	c.send("hello")
-	c.expect("HTTP/1.1 204 No Content\r\n\r\n")
+	c.expect("HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n")
 	if !<-b.released {
 		t.Error("the upstream connection was not reusable")
 	}
@@ -58,7 +58,7 @@ func TestAnEarlyRefusalIsNotFollowedByTheContent(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
-		c.send("HTTP/1.1 417 Expectation Failed\r\nContent-Length: 2\r\n\r\nno")
+		c.send("HTTP/1.1 417 Expectation Failed\r\nDate: d\r\nContent-Length: 2\r\n\r\nno")
 		if rest := c.rest(); rest != "" {
 			t.Errorf("the origin then got %q", rest)
 		}
@@ -83,7 +83,7 @@ func TestAnAnswerMayComeBeforeTheContentIsWhole(t *testing.T) { // RFC 9112 9.5
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
-		c.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n")
 		for _, piece := range []string{"one", "two"} { // an echo, piece by piece
 			c.expect("3\r\n" + piece + "\r\n")
 			c.send("3\r\n" + piece + "\r\n")
@@ -145,7 +145,7 @@ func TestACallerThatGoesInMidAnswerEndsTheUpstreamRequest(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
 	b.serve(func(c *peer) {
 		c.head()
-		c.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
 		close(begun)
 		c.rest()
 		close(ended)
@@ -169,13 +169,13 @@ func TestAHalfClosedCallerGetsItsAnswer(t *testing.T) {
 			if slow {
 				<-time.After(2 * watchAfter)
 			}
-			c.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 			c.head()
 		})
 		c := b.dial()
 		c.send(get)
 		c.CloseWrite()
-		c.expect("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 		c.Close()
 	}
 }
@@ -188,11 +188,11 @@ func TestAnUpstreamThatEndsEarlyIsToldFromAWholeAnswer(t *testing.T) {
 		complete     bool
 	}{
 		{"before the head", "", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
-		{"within the head", "HTTP/1.1 200 OK\r\nContent-", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
-		{"within content of a length", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
-		{"within chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
-		{"after the last byte", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", protocol.None, "HTTP/1.1 200 ", true},
-		{"content until the end", "HTTP/1.1 200 OK\r\n\r\nhello", protocol.None, "HTTP/1.1 200 ", true},
+		{"within the head", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
+		{"within content of a length", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 10\r\n\r\nhello", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
+		{"within chunks", "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
+		{"after the last byte", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello", protocol.None, "HTTP/1.1 200 ", true},
+		{"content until the end", "HTTP/1.1 200 OK\r\nDate: d\r\n\r\nhello", protocol.None, "HTTP/1.1 200 ", true},
 		{"garbage", "SSH-2.0-OpenSSH\r\n\r\n", protocol.UpstreamMalformed, "HTTP/1.1 502 ", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -222,13 +222,13 @@ func TestBytesBehindAnAnswerCostTheConnection(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		c.head()
-		c.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 4\r\n\r\nevil")
 		c.rest()
 	})
 	c := b.dial()
 	defer c.Close()
 	c.send(get)
-	c.expect("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 	if <-b.released {
 		t.Error("a connection with bytes that nobody asked for passed for reusable")
 	}
@@ -280,9 +280,9 @@ func TestA101ThatNobodyAskedForIsRefused(t *testing.T) { // RFC 9110 15.2.2
 
 func TestAnswersWithoutContent(t *testing.T) {
 	for _, test := range []struct{ name, request, answer, want string }{
-		{"HEAD keeps the length", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"},
-		{"204", "GET", "HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"},
-		{"304 keeps the length", "GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n"},
+		{"HEAD keeps the length", "HEAD", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 500\r\n\r\n", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 500\r\n\r\n"},
+		{"204", "GET", "HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n", "HTTP/1.1 204 No Content\r\nDate: d\r\n\r\n"},
+		{"304 keeps the length", "GET", "HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nDate: d\r\nContent-Length: 9\r\n\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, nil)
@@ -357,7 +357,7 @@ func TestOldCallersGetWhatTheyKnow(t *testing.T) { // RFC 9112 9.3, 7
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
 		for c.head() != "" {
-			c.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
+			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n")
 		}
 	})
 	c := b.dial()

@@ -58,6 +58,7 @@ type Server struct {
 	limits   syntax.Limits        // immutable
 	sessions sync.Pool            // of *session
 	lastID   atomic.Uint64
+	clock    clock
 }
 
 // NewServer returns a server for the connections of one listener.
@@ -217,6 +218,9 @@ func (c *session) exchange(ctx context.Context) (keep bool, err error) {
 	}
 	x.Meta.Protocol = string(config.HTTP1)
 	x.Meta.Version = versionText(c.framing.Minor)
+	if x.Request.Scheme == "" { // all but the absolute form
+		x.Request.Scheme = c.scheme()
+	}
 	if c.framing.Body != syntax.NoBody {
 		c.conn.SetReadDeadline(later(x.Meta.Start, c.s.o.HTTP1.BodyTimeout))
 		x.Request.Body = &c.body
@@ -323,6 +327,14 @@ func (c *session) finish(err error) {
 		c.s.o.Observe(x)
 	}
 	x.Reset()
+}
+
+// scheme is the caller's, by its connection (RFC 9112 3.3).
+func (c *session) scheme() string {
+	if c.meta.Secure {
+		return "https"
+	}
+	return "http"
 }
 
 func versionText(minor int) string {
