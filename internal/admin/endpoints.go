@@ -66,7 +66,7 @@ func endpoints(o Options) []endpoint {
 			"/version", s.Version != nil, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Version()) }},
 		{Endpoint{"POST", "/drain", "Stop accepting, let what is under way end, then end the process."},
 			"/drain", s.Drain != nil, s.drain},
-		{Endpoint{"GET", "/debug/pprof/", "Profiles, for go tool pprof, if admin's pprof is on."},
+		{Endpoint{"GET", "/debug/pprof/", "Profiles for go tool pprof; only if `pprof.debug` is on."},
 			"/debug/pprof/*", o.Pprof, profiles},
 	}
 }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -28,6 +29,10 @@ var bounds = [...]time.Duration{
 	10 * time.Second,
 	60 * time.Second,
 }
+
+// Bounds returns the upper bounds of the duration buckets, in order. Beyond the
+// last there is one more bucket.
+func Bounds() []time.Duration { return slices.Clone(bounds[:]) }
 
 // bucketCount counts the bucket beyond the last bound, too.
 const bucketCount = len(bounds) + 1

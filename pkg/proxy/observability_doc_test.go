@@ -1,0 +1,167 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol/variable"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/observability.md")
+
+const observabilityDoc = "../../docs/observability.md"
+
+// TestObservabilityDocHasEverything keeps the tables of docs/observability.md
+// in step with the code.
+func TestObservabilityDocHasEverything(t *testing.T) {
+	page, err := os.ReadFile(observabilityDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := page
+	for name, table := range map[string]string{
+		"endpoints": endpointTable(),
+		"metrics":   metricTable(),
+		"bounds":    boundList(),
+		"variables": variableTable(),
+	} {
+		if want, err = filled(want, name, table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(observabilityDoc, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(string(want), string(page)); diff != "" {
+		t.Errorf("docs/observability.md differs from the code; write it with: go test ./pkg/proxy -run Observability -update\n- code + page:\n%s", diff)
+	}
+}
+
+// TestObservabilityDocSpeaksOfWhatExists checks what stands outside the tables:
+// names of metrics, pages of the admin port, log formats.
+func TestObservabilityDocSpeaksOfWhatExists(t *testing.T) {
+	page, err := os.ReadFile(observabilityDoc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, m := range metrics.Metrics() {
+		known[m.Name] = true
+	}
+	for _, name := range regexp.MustCompile(`weft_[a-z_]+`).FindAllString(string(page), -1) {
+		if name != "weft_" && !known[strings.TrimSuffix(name, "_bucket")] {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+	pages := map[string]bool{"/": true}
+	for _, e := range admin.Endpoints() {
+		pages[e.Route()] = true
+	}
+	for _, at := range regexp.MustCompile(`http://127\.0\.0\.1:34901(/[a-z_/]*)`).FindAllStringSubmatch(string(page), -1) {
+		if !pages[strings.TrimSuffix(at[1], "profile")] {
+			t.Errorf("the admin port has no page %s", at[1])
+		}
+	}
+	logs := 0
+	for _, block := range regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		var example struct {
+			Logs []struct {
+				Format string            `json:"log_format"`
+				JSON   map[string]string `json:"json_format"`
+			} `json:"access_logs"`
+		}
+		if err := json.Unmarshal([]byte("{"+block[1]+"}"), &example); err != nil {
+			t.Errorf("%v in the example\n%s", err, block[1])
+		}
+		for _, log := range example.Logs {
+			c := config.AccessLog{Format: log.Format}
+			for name, format := range log.JSON {
+				c.JSON = append(c.JSON, config.LogField{Name: name, Format: format})
+			}
+			if _, err := logParts(c); err != nil {
+				t.Error(err)
+			}
+			logs++
+		}
+	}
+	if logs == 0 {
+		t.Error("no example of an access log was found")
+	}
+}
+
+// filled returns the page with text between the marks called name, indented as
+// they are.
+func filled(page []byte, name, text string) ([]byte, error) {
+	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
+	before, rest, ok := bytes.Cut(page, []byte(begin))
+	if !ok {
+		return nil, fmt.Errorf("no %q in the page", begin)
+	}
+	_, after, ok := bytes.Cut(rest, []byte(end))
+	if !ok {
+		return nil, fmt.Errorf("no %q in the page", end)
+	}
+	indent := string(before[bytes.LastIndexByte(before, '\n')+1:])
+	var b bytes.Buffer
+	b.Write(before)
+	b.WriteString(begin)
+	for line := range strings.Lines(text) {
+		b.WriteString(indent + line)
+	}
+	b.WriteString(indent + end)
+	b.Write(after)
+	return b.Bytes(), nil
+}
+
+func endpointTable() string {
+	var b strings.Builder
+	b.WriteString("| | Path | Answer |\n|---|---|---|\n")
+	for _, e := range admin.Endpoints() {
+		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", e.Method, e.Path, e.Doc)
+	}
+	return b.String()
+}
+
+func metricTable() string {
+	var b strings.Builder
+	b.WriteString("| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
+	for _, m := range metrics.Metrics() {
+		labels := ""
+		if len(m.Labels) > 0 {
+			labels = "`" + strings.Join(m.Labels, "` `") + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Kind, labels, m.Help)
+	}
+	return b.String()
+}
+
+func boundList() string {
+	var all []string
+	for _, bound := range metrics.Bounds() {
+		all = append(all, bound.String())
+	}
+	return strings.Join(all, ", ") + ".\n"
+}
+
+func variableTable() string {
+	var b strings.Builder
+	b.WriteString("| Variable | Meaning |\n|---|---|\n")
+	for name, doc := range variable.Names() {
+		fmt.Fprintf(&b, "| `%%%s%%` | %s |\n", name, doc)
+	}
+	return b.String()
+}
