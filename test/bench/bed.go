@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/load"
+	"github.com/weft-proxy/weft/test/bench/peer"
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// bed is what a run lies in: the CPUs, the origin and the programs. Close it.
+type bed struct {
+	options  options
+	self     string // this executable, for its roles
+	dir      string // temporary
+	proxyCPU int
+	loadCPU  int
+	host     *peer.Host
+	programs []peer.Program // in the order of the flags; without direct
+	report   *report
+
+	originIn io.Closer // its end is the origin's
+	origin   *exec.Cmd
+}
+
+// newBed finds and builds the programs and starts the origin.
+func newBed(ctx context.Context, o options) (b *bed, err error) {
+	b = &bed{options: o, report: newReport(ctx, o)}
+	defer func() {
+		if err != nil {
+			b.close()
+		}
+	}()
+	if b.self, err = os.Executable(); err != nil {
+		return b, err
+	}
+	if b.dir, err = os.MkdirTemp("", "weft-bench-"); err != nil {
+		return b, err
+	}
+	if err := b.findPrograms(ctx); err != nil { // before this process is pinned: it builds
+		return b, err
+	}
+	if err := b.pin(); err != nil {
+		return b, err
+	}
+	const others = 2048 // descriptors beside those of idle connections
+	files, err := process.RaiseFiles(uint64(o.idle + others))
+	if err != nil {
+		return b, err
+	}
+	if most := int(files) - others; b.options.idle > most {
+		b.skip(fmt.Sprintf("row %s: %d connections instead of %d, for %d files may be open", idleRow, most, b.options.idle, files))
+		b.options.idle = most
+	}
+	return b, b.startOrigin(ctx)
+}
+
+// pin takes the first CPU for this process, its load and its origin, the second
+// one for what is measured.
+func (b *bed) pin() error {
+	cpus, err := process.CPUs()
+	if err != nil {
+		return err
+	}
+	b.loadCPU, b.proxyCPU = cpus[0], cpus[0]
+	if len(cpus) > 1 {
+		b.proxyCPU = cpus[1]
+	} else {
+		b.skip("a CPU for the proxy alone: there is only one, so times include what load and origin do to its caches")
+	}
+	return process.PinSelf(b.loadCPU)
+}
+
+func (b *bed) startOrigin(ctx context.Context) error {
+	ports, err := peer.FreePorts(1)
+	if err != nil {
+		return err
+	}
+	launcher := process.NewLauncher()
+	b.host = &peer.Host{
+		Launcher: launcher, CPU: b.proxyCPU, Dir: b.dir, Origin: ports[0],
+		Connections: b.options.idle, Profile: b.options.profile != "",
+	}
+	cmd := exec.Command(b.self, "origin", ports[0].String())
+	cmd.Env = bareLoop()
+	cmd.Stderr = os.Stderr
+	if b.originIn, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if err := launcher.Start(cmd, b.loadCPU); err != nil {
+		return fmt.Errorf("start the origin: %w", err)
+	}
+	b.origin = cmd
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for {
+		if status, err := peer.Probe(ports[0], "/b/1"); err == nil && status == 200 {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("start the origin: no answer: %w", ctx.Err())
+		}
+	}
+}
+
+// bareLoop returns the environment of the load generator and the origin: one
+// event loop that allocates nothing and that nothing interrupts.
+func bareLoop() []string {
+	return append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=512MiB", "GODEBUG=asyncpreemptoff=1")
+}
+
+// close ends the origin and removes the files. The programs have been ended by
+// those that started them.
+func (b *bed) close() {
+	if b.origin != nil {
+		_ = b.originIn.Close()
+		// It was told to end; how it takes it changes nothing.
+		_ = b.origin.Wait()
+	}
+	if b.host != nil {
+		b.host.Launcher.Close()
+	}
+	if b.dir != "" {
+		if err := os.RemoveAll(b.dir); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+		}
+	}
+}
+
+// skip tells, now and in the report, what this run lacks.
+func (b *bed) skip(what string) {
+	fmt.Fprintln(os.Stderr, "SKIPPED", what)
+	b.report.Skipped = append(b.report.Skipped, what)
+}
+
+// say tells of progress.
+func (b *bed) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}
+
+// run measures all rows.
+func (b *bed) run(ctx context.Context) (*report, error) {
+	var loads []row
+	for _, r := range rows() {
+		if slices.Contains(b.options.rows, r.name) {
+			loads = append(loads, r)
+		}
+	}
+	if len(loads) > 0 {
+		if err := b.runLoads(ctx, loads); err != nil {
+			return nil, err
+		}
+	}
+	if slices.Contains(b.options.rows, idleRow) {
+		if err := b.runIdle(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if slices.Contains(b.options.rows, scaleRow) {
+		if err := b.runScale(ctx); err != nil {
+			return nil, err
+		}
+	}
+	b.report.judge()
+	return b.report, nil
+}
+
+// load runs a job in a process of its own on the CPU of load and origin. The
+// words of wrapper, if any, go before its command line.
+func (b *bed) load(ctx context.Context, job load.Job, wrapper ...string) (load.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, job.Warmup+job.Measure+time.Minute)
+	defer cancel()
+	text, err := json.Marshal(job)
+	if err != nil {
+		return load.Result{}, err
+	}
+	words := append(slices.Clone(wrapper), b.self, "load")
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Env = bareLoop()
+	cmd.Stdin = bytes.NewReader(text)
+	var out, message bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &message
+	if err := b.host.Launcher.Start(cmd, b.loadCPU); err != nil {
+		return load.Result{}, fmt.Errorf("start the load: %w", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		return load.Result{}, errors.Join(fmt.Errorf("%w: %s", err, bytes.TrimSpace(message.Bytes())), ctx.Err())
+	}
+	var result load.Result
+	if err := json.Unmarshal(out.Bytes(), &result); err != nil {
+		return load.Result{}, fmt.Errorf("read the result of the load: %w", err)
+	}
+	return result, nil
+}
+
+// job returns the closed loop of the row against the address.
+func (b *bed) job(r row, address netip.AddrPort, pids []int) load.Job {
+	return load.Job{
+		Address: address, Request: r.request, Body: r.body, Connections: r.connections,
+		Warmup:  time.Duration(b.options.warmup * float64(time.Second)),
+		Measure: time.Duration(b.options.seconds * float64(time.Second)),
+		PIDs:    pids,
+	}
+}
+
+// pidList returns the process ids separated by commas.
+func pidList(pids []int) string {
+	var list []byte
+	for i, pid := range pids {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = strconv.AppendInt(list, int64(pid), 10)
+	}
+	return string(list)
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/peer"
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// idleResult is what a program holds for connections that nobody uses.
+type idleResult struct {
+	Proxy       string         `json:"proxy"`
+	Connections int            `json:"connections"`
+	Start       process.Memory `json:"start"`  // without connections, after one request
+	Opened      process.Memory `json:"opened"` // with connections that have never been used
+	Used        process.Memory `json:"used"`   // after one request on each of them
+}
+
+// Targets of the project.
+const (
+	idleRSS           = 20 // MB
+	idlePerConnection = 4  // KB
+)
+
+func (r idleResult) judge() []verdict {
+	one := func(v float64) stat { return stat{v, v, v} }
+	return []verdict{
+		atMost(idleRow, r.Proxy, "RSS of the idle process", one(float64(r.Start.Resident)/megabyte), idleRSS, "MB"),
+		atMost(idleRow, r.Proxy, "RSS per connection, never used", one(r.perConnection(r.Opened)), idlePerConnection, "KB"),
+		atMost(idleRow, r.Proxy, "RSS per connection, used once", one(r.perConnection(r.Used)), idlePerConnection, "KB"),
+	}
+}
+
+// perConnection returns what a connection adds to the resident memory, in KB.
+func (r idleResult) perConnection(m process.Memory) float64 {
+	return (float64(m.Resident) - float64(r.Start.Resident)) / float64(r.Connections) / 1024
+}
+
+func idleMarkdown(results []idleResult) string {
+	t := newTable("", "connections", "RSS idle MB", "PSS idle MB", "RSS opened MB", "RSS used MB", "KB each, never used", "KB each, used once")
+	for _, r := range results {
+		mb := func(bytes uint64) string { return fmt.Sprintf("%.1f", float64(bytes)/megabyte) }
+		t.row(r.Proxy, fmt.Sprint(r.Connections), mb(r.Start.Resident), mb(r.Start.Proportional), mb(r.Opened.Resident), mb(r.Used.Resident),
+			fmt.Sprintf("%.2f", r.perConnection(r.Opened)), fmt.Sprintf("%.2f", r.perConnection(r.Used)))
+	}
+	return t.text.String()
+}
+
+// runIdle measures one program after the other, each started afresh.
+func (b *bed) runIdle(ctx context.Context) error {
+	for _, p := range b.programs {
+		if p.Name == "relay" {
+			continue // it opens a connection to the origin for each: another thing
+		}
+		result, err := b.idle(ctx, p)
+		if err != nil {
+			return fmt.Errorf("row %s, %s: %w", idleRow, p.Name, err)
+		}
+		b.report.Idle = append(b.report.Idle, result)
+		b.say("%s  %-8s RSS %.1f MB, a connection %.2f KB, used once %.2f KB", idleRow, p.Name,
+			float64(result.Start.Resident)/megabyte, result.perConnection(result.Opened), result.perConnection(result.Used))
+	}
+	return nil
+}
+
+func (b *bed) idle(ctx context.Context, p peer.Program) (idleResult, error) {
+	running, err := b.host.Start(ctx, p, "/b/1024")
+	if err != nil {
+		return idleResult{}, err
+	}
+	defer running.Stop()
+	r := idleResult{Proxy: p.Name, Connections: b.options.idle}
+	if r.Start, err = settle(ctx, running.PIDs); err != nil {
+		return r, err
+	}
+	before, err := process.OpenFiles(running.PIDs)
+	if err != nil {
+		return r, err
+	}
+	conns, err := open(ctx, running.Listen, r.Connections)
+	defer func() {
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}()
+	if err != nil {
+		return r, err
+	}
+	if err := waitFiles(ctx, running.PIDs, before+r.Connections); err != nil {
+		return r, err
+	}
+	if r.Opened, err = settle(ctx, running.PIDs); err != nil {
+		return r, err
+	}
+	for i, conn := range conns {
+		if err := ask(conn); err != nil {
+			return r, fmt.Errorf("connection %d: %w", i+1, err)
+		}
+	}
+	r.Used, err = settle(ctx, running.PIDs)
+	if err != nil {
+		return r, err
+	}
+	// Those that it closed would not be idle.
+	return r, waitFiles(ctx, running.PIDs, before+r.Connections)
+}
+
+// open opens n connections, from as many addresses of 127.0.0.0/8 as they need:
+// each gives at most 20,000.
+func open(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
+	conns := make([]net.Conn, 0, n)
+	for i := range n {
+		from := net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/20000))}
+		dialer := net.Dialer{LocalAddr: &from, Timeout: 10 * time.Second, KeepAlive: -1}
+		conn, err := dialer.DialContext(ctx, "tcp", to.String())
+		if err != nil {
+			return conns, fmt.Errorf("connection %d of %d: %w", i+1, n, err)
+		}
+		conns = append(conns, conn)
+	}
+	return conns, nil
+}
+
+// ask sends one request on the connection and takes the whole answer.
+func ask(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := conn.Write(get(1 << 10)); err != nil {
+		return err
+	}
+	answer, err := http.ReadResponse(bufio.NewReaderSize(conn, 2<<10), nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read to its end, or the connection is of no more use
+	n, err := io.Copy(io.Discard, answer.Body)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK || n != 1<<10 || answer.Close || strings.EqualFold(answer.Header.Get("Connection"), "close") {
+		return fmt.Errorf("the answer is %s with %d bytes, closing: %v; want a 200 with 1024 that leaves the connection open", answer.Status, n, answer.Close)
+	}
+	return nil
+}
+
+// waitFiles waits until the processes hold at least n descriptors.
+func waitFiles(ctx context.Context, pids []int, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		held, err := process.OpenFiles(pids)
+		if err != nil || held >= n {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("it holds %d descriptors, want %d: %w", held, n, ctx.Err())
+		}
+	}
+}
+
+// settle waits until the resident memory has stayed the same, to half a percent,
+// for two seconds, at most ten, and returns it.
+func settle(ctx context.Context, pids []int) (process.Memory, error) {
+	const calm, limit = 8, 40 // ticks
+	ticker := time.NewTicker(250 * time.Millisecond)
+	defer ticker.Stop()
+	last, err := process.ReadMemory(pids)
+	if err != nil {
+		return process.Memory{}, err
+	}
+	for since, tick := 0, 0; since < calm && tick < limit; tick++ {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return process.Memory{}, ctx.Err()
+		}
+		now, err := process.ReadMemory(pids)
+		if err != nil {
+			return process.Memory{}, err
+		}
+		since++
+		if math.Abs(float64(now.Resident)-float64(last.Resident)) > float64(last.Resident)/200 {
+			since, last = 0, now
+		}
+	}
+	return process.ReadMemory(pids)
+}

@@ -1,0 +1,276 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-proxy/weft/test/bench/epoll"
+	"github.com/weft-proxy/weft/test/bench/histogram"
+)
+
+// maxHead is the largest answer head that is understood, in bytes.
+const maxHead = 8 << 10
+
+// stall is how long the run goes on without any answer before it is given up.
+const stall = 10 * time.Second
+
+// generator is one event loop and its connections. All times are since base.
+type generator struct {
+	job       Job
+	base      time.Time
+	poller    *epoll.Poller
+	conns     []conn
+	events    [256]epoll.Event
+	scratch   [256 << 10]byte
+	histogram histogram.Histogram
+
+	reconnects int
+	all        uint64
+
+	// Of the open loop.
+	chance  *rand.Rand    // the same arrivals in every run
+	arrival time.Duration // the next one
+	idle    queue[int]    // connections without a request, longest idle first
+	waiting queue[time.Duration]
+}
+
+// conn is one connection. A connection without a request under way has begin 0.
+type conn struct {
+	fd    int
+	begin time.Duration // when the request under way was sent, or arrived
+	left  int           // bytes of the answer's body to come; -1: the head is to come
+	last  bool          // the answer says that it is the last one
+	head  []byte        // part of a head, seldom any
+}
+
+func newGenerator(job Job) (*generator, error) {
+	poller, err := epoll.New()
+	if err != nil {
+		return nil, err
+	}
+	g := &generator{
+		job:    job,
+		base:   time.Now(),
+		poller: poller,
+		conns:  make([]conn, job.Connections),
+		chance: rand.New(rand.NewPCG(1, 2)),
+	}
+	for i := range g.conns {
+		g.conns[i] = conn{fd: -1, head: make([]byte, 0, maxHead)}
+	}
+	for i := range g.conns {
+		if err := g.connect(i); err != nil {
+			g.close()
+			return nil, fmt.Errorf("connection %d of %d: %w", i+1, job.Connections, err)
+		}
+	}
+	return g, nil
+}
+
+func (g *generator) close() {
+	for i := range g.conns {
+		if g.conns[i].fd >= 0 {
+			_ = unix.Close(g.conns[i].fd) // all that was wanted has come
+		}
+	}
+	_ = g.poller.Close()
+}
+
+// now is never 0: that means no request.
+func (g *generator) now() time.Duration { return time.Since(g.base) + 1 }
+
+// connect opens connection i, in place of one that was closed if there was one.
+func (g *generator) connect(i int) error {
+	c := &g.conns[i]
+	if c.fd >= 0 {
+		_ = unix.Close(c.fd) // the server has closed it
+		c.fd = -1
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	err = errors.Join(
+		unix.Connect(fd, &unix.SockaddrInet4{Port: int(g.job.Address.Port()), Addr: g.job.Address.Addr().As4()}),
+		unix.SetNonblock(fd, true),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
+		g.poller.Add(fd, int32(i), epoll.Readable),
+	)
+	if err != nil {
+		_ = unix.Close(fd) // the first error tells more
+		return fmt.Errorf("connect to %v: %w", g.job.Address, err)
+	}
+	*c = conn{fd: fd, left: -1, head: c.head[:0]}
+	return nil
+}
+
+// begin makes every connection ready for its first request.
+func (g *generator) begin() {
+	for i := range g.conns {
+		g.idle.push(i)
+	}
+	if g.job.Rate > 0 {
+		g.arrival = g.now() + g.gap()
+	}
+}
+
+// gap returns the time between two arrivals, of a Poisson process.
+func (g *generator) gap() time.Duration {
+	return time.Duration(g.chance.ExpFloat64() / g.job.Rate * float64(time.Second))
+}
+
+// until runs the loop up to the time.
+func (g *generator) until(deadline time.Duration) error {
+	heard := g.now()
+	for {
+		if err := g.dispatch(); err != nil {
+			return err
+		}
+		now := g.now()
+		if now >= deadline {
+			return nil
+		}
+		if now-heard > stall {
+			return fmt.Errorf("no answer for %v", stall)
+		}
+		wake := deadline
+		if g.job.Rate > 0 && g.idle.len() > 0 {
+			wake = min(wake, g.arrival)
+		}
+		n, err := g.poller.Wait(g.events[:], max(min(wake-now, stall), 0))
+		if err != nil {
+			return err
+		}
+		for _, e := range g.events[:n] {
+			if err := g.readable(int(e.Token)); err != nil {
+				return err
+			}
+			// At once: requests that leave in bursts would measure the bursts.
+			if err := g.dispatch(); err != nil {
+				return err
+			}
+		}
+		if n > 0 {
+			heard = now
+		}
+	}
+}
+
+// dispatch sends what is due: in a closed loop a request on every idle
+// connection, in an open one a request for each that has arrived.
+func (g *generator) dispatch() error {
+	if g.job.Rate == 0 {
+		for g.idle.len() > 0 {
+			if err := g.send(g.idle.pop(), g.now()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for now := g.now(); g.arrival <= now; g.arrival += g.gap() {
+		g.waiting.push(g.arrival)
+	}
+	for g.idle.len() > 0 && g.waiting.len() > 0 {
+		if err := g.send(g.idle.pop(), g.waiting.pop()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send sends a request whose latency counts from begin.
+func (g *generator) send(i int, begin time.Duration) error {
+	c := &g.conns[i]
+	c.begin = begin
+	n, err := epoll.Write(c.fd, g.job.Request)
+	if err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	if n < len(g.job.Request) {
+		return fmt.Errorf("the socket took %d bytes of a request of %d", n, len(g.job.Request))
+	}
+	return nil
+}
+
+// readable reads from connection i.
+func (g *generator) readable(i int) error {
+	c := &g.conns[i]
+	n, err := epoll.Read(c.fd, g.scratch[:])
+	if errors.Is(err, unix.EAGAIN) {
+		return nil
+	}
+	if c.begin == 0 && (err != nil || n == 0) {
+		// Closed between requests: a server may. It is still in the idle queue.
+		g.reconnects++
+		return g.connect(i)
+	}
+	if err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	if n == 0 {
+		return fmt.Errorf("read: the answer ends early: %w", io.ErrUnexpectedEOF)
+	}
+	if c.begin == 0 {
+		return fmt.Errorf("%d bytes that belong to no request: %.80q", n, g.scratch[:n])
+	}
+	return g.receive(i, g.scratch[:n])
+}
+
+// receive takes bytes of the answer under way on connection i.
+func (g *generator) receive(i int, data []byte) error {
+	c := &g.conns[i]
+	if c.left < 0 {
+		if len(c.head) > 0 {
+			c.head = append(c.head, data...)
+			data = c.head
+		}
+		n, a, err := parse(data)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			if len(data) > maxHead {
+				return fmt.Errorf("an answer head of more than %d bytes", maxHead)
+			}
+			if len(c.head) == 0 {
+				c.head = append(c.head, data...)
+			}
+			return nil
+		}
+		if a.length != g.job.Body {
+			return fmt.Errorf("an answer of %d bytes, want %d", a.length, g.job.Body)
+		}
+		c.left, c.last = a.length, a.last
+		data = data[n:]
+	}
+	if len(data) > c.left {
+		return fmt.Errorf("%d bytes after the answer: %.80q", len(data)-c.left, data[c.left:])
+	}
+	c.left -= len(data)
+	if c.left > 0 {
+		c.head = c.head[:0]
+		return nil
+	}
+	return g.finish(i)
+}
+
+// finish counts the answer of connection i and makes it idle.
+func (g *generator) finish(i int) error {
+	c := &g.conns[i]
+	g.histogram.Record(g.now() - c.begin)
+	g.all++
+	c.begin, c.left, c.head = 0, -1, c.head[:0]
+	if c.last {
+		g.reconnects++
+		if err := g.connect(i); err != nil {
+			return err
+		}
+	}
+	g.idle.push(i)
+	return nil
+}

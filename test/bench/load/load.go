@@ -1,0 +1,135 @@
+// Package load generates HTTP/1.1 load from one thread and measures at the same
+// time what the answers take and what the processes under test use.
+//
+// In a closed loop every connection sends its next request when it has its
+// answer, so the slowest part is saturated. In an open loop requests arrive at a
+// given rate whatever happens to earlier ones, and a latency counts from the
+// arrival: what waits for a connection to be free has waited (no coordinated
+// omission).
+package load
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/histogram"
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// Job is one measurement.
+type Job struct {
+	Address     netip.AddrPort `json:"address"`     // the server; IPv4
+	Request     []byte         `json:"request"`     // sent as it is, one whole request
+	Body        int            `json:"body"`        // bytes that each answer must have
+	Connections int            `json:"connections"` // kept alive; all are open before the first request
+	Rate        float64        `json:"rate"`        // arrivals per second, in an open loop; 0: a closed loop
+	Warmup      time.Duration  `json:"warmup"`      // load before the measurement
+	Measure     time.Duration  `json:"measure"`     // time that is measured
+	PIDs        []int          `json:"pids"`        // the processes under test; none: no CPU time
+}
+
+// Result is what was measured. Requests are those whose answer came to its end
+// within the measured time.
+type Result struct {
+	Requests   uint64           `json:"requests"`
+	Elapsed    time.Duration    `json:"elapsed_ns"`
+	CPU        time.Duration    `json:"cpu_ns"` // of the processes under test
+	Switches   process.Switches `json:"switches"`
+	Mean       time.Duration    `json:"mean_ns"`
+	P50        time.Duration    `json:"p50_ns"`
+	P90        time.Duration    `json:"p90_ns"`
+	P99        time.Duration    `json:"p99_ns"`
+	P999       time.Duration    `json:"p999_ns"`
+	Max        time.Duration    `json:"max_ns"`
+	Reconnects int              `json:"reconnects"` // connections that the server closed between requests
+	All        uint64           `json:"all"`        // requests of the whole run, warm-up included
+}
+
+// check reports what cannot be run.
+func (j *Job) check() error {
+	switch {
+	case !j.Address.Addr().Is4():
+		return fmt.Errorf("address %v, want IPv4", j.Address)
+	case len(j.Request) == 0:
+		return errors.New("no request")
+	case j.Connections < 1:
+		return fmt.Errorf("%d connections, want at least 1", j.Connections)
+	case j.Measure <= 0:
+		return fmt.Errorf("%v to measure, want more than 0", j.Measure)
+	case j.Rate < 0:
+		return fmt.Errorf("%v arrivals per second, want at least 0", j.Rate)
+	}
+	return nil
+}
+
+// Run opens the connections, generates the load for Warmup and Measure, and
+// closes them. The first answer that is wrong, connection that breaks or
+// descriptor that lacks is an error that ends the run. It is for a process of
+// its own: see package epoll.
+func Run(job Job) (Result, error) {
+	if err := job.check(); err != nil {
+		return Result{}, err
+	}
+	g, err := newGenerator(job)
+	if err != nil {
+		return Result{}, err
+	}
+	defer g.close()
+	g.begin()
+	if err := g.until(job.Warmup); err != nil {
+		return Result{}, fmt.Errorf("warm-up: %w", err)
+	}
+	from, err := read(job.PIDs)
+	if err != nil {
+		return Result{}, err
+	}
+	g.histogram = histogram.Histogram{} // those of the warm-up are not counted
+	begin := g.now()
+	if err := g.until(begin + job.Measure); err != nil {
+		return Result{}, err
+	}
+	end := g.now()
+	to, err := read(job.PIDs)
+	if err != nil {
+		return Result{}, err
+	}
+	h := &g.histogram
+	if h.Count() == 0 {
+		return Result{}, fmt.Errorf("no answer in %v", end-begin)
+	}
+	return Result{
+		Requests: h.Count(),
+		Elapsed:  end - begin,
+		CPU:      to.cpu - from.cpu,
+		Switches: process.Switches{
+			Voluntary:   to.switches.Voluntary - from.switches.Voluntary,
+			Involuntary: to.switches.Involuntary - from.switches.Involuntary,
+		},
+		Mean:       h.Mean(),
+		P50:        h.Quantile(0.5),
+		P90:        h.Quantile(0.9),
+		P99:        h.Quantile(0.99),
+		P999:       h.Quantile(0.999),
+		Max:        h.Max(),
+		Reconnects: g.reconnects,
+		All:        g.all,
+	}, nil
+}
+
+// usage is what the processes under test have used so far.
+type usage struct {
+	cpu      time.Duration
+	switches process.Switches
+}
+
+func read(pids []int) (u usage, err error) {
+	// The switches are many files: read first, so that the CPU clock is read as
+	// near to the request counter as can be.
+	if u.switches, err = process.ReadSwitches(pids); err != nil {
+		return usage{}, err
+	}
+	u.cpu, err = process.CPUTime(pids)
+	return u, err
+}

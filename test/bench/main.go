@@ -1,0 +1,136 @@
+// Command bench measures Weft beside nginx and haproxy in one interleaved run:
+// CPU time per request, latency, memory, and what a large configuration costs.
+// docs/performance.md tells the method and how to read the figures.
+//
+// The program under test has one CPU to itself; an origin and a load generator,
+// which are processes of this program, share another one. Everything is on
+// 127.0.0.0/8, and what was started is ended.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/load"
+	"github.com/weft-proxy/weft/test/bench/origin"
+	"github.com/weft-proxy/weft/test/bench/peer"
+)
+
+func main() {
+	var err error
+	if r, ok := findRole(os.Args); ok {
+		err = r(os.Args[2:])
+	} else {
+		err = bench(os.Args[1:])
+	}
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errMissed):
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// errMissed is the end of a run with -strict in which a target was missed.
+var errMissed = errors.New("a target was missed")
+
+// role is what a child process of this program does with its arguments.
+type role func(arguments []string) error
+
+// findRole returns the role that a command line asks for, if it asks for one.
+func findRole(args []string) (role, bool) {
+	if len(args) < 2 {
+		return nil, false
+	}
+	switch args[1] {
+	case "load":
+		return loadRole, true
+	case "origin":
+		return originRole, true
+	case "relay":
+		return relayRole, true
+	}
+	return nil, false
+}
+
+// loadRole runs the job that it reads and writes the result.
+func loadRole([]string) error {
+	var job load.Job
+	if err := json.NewDecoder(os.Stdin).Decode(&job); err != nil {
+		return fmt.Errorf("load: read the job: %w", err)
+	}
+	result, err := load.Run(job)
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	return json.NewEncoder(os.Stdout).Encode(result)
+}
+
+// originRole answers at the address that it is given until its input ends.
+func originRole(arguments []string) error {
+	if len(arguments) != 1 {
+		return errors.New("usage: bench origin ADDRESS")
+	}
+	address, err := netip.ParseAddrPort(arguments[0])
+	if err != nil {
+		return err
+	}
+	return origin.Serve(address, int(os.Stdin.Fd()))
+}
+
+func relayRole(arguments []string) error {
+	if len(arguments) != 2 {
+		return errors.New("usage: bench relay LISTEN ORIGIN")
+	}
+	listen, err := netip.ParseAddrPort(arguments[0])
+	if err != nil {
+		return err
+	}
+	to, err := netip.ParseAddrPort(arguments[1])
+	if err != nil {
+		return err
+	}
+	return peer.RunRelay(listen, to)
+}
+
+// bench is the program itself.
+func bench(arguments []string) error {
+	o, err := parseOptions(arguments)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	begin := time.Now()
+	b, err := newBed(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	report, err := b.run(ctx)
+	if err != nil {
+		return err
+	}
+	report.Seconds = time.Since(begin).Seconds()
+	if err := report.write(o.out); err != nil {
+		return err
+	}
+	fmt.Print(report.markdown())
+	if o.strict && report.missed() > 0 {
+		return fmt.Errorf("%w: %d in all", errMissed, report.missed())
+	}
+	return nil
+}

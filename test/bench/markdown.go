@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// table is a Markdown table under construction; its columns after the first are
+// numbers.
+type table struct{ text strings.Builder }
+
+func newTable(columns ...string) *table {
+	t := &table{}
+	t.row(columns...)
+	t.text.WriteString("|---|" + strings.Repeat("---:|", len(columns)-1) + "\n")
+	return t
+}
+
+func (t *table) row(cells ...string) {
+	t.text.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}
+
+// markdown returns the report for people.
+func (r *report) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Measured %s in %.0f s", r.Time.Format("2006-01-02 15:04 UTC"), r.Seconds)
+	if r.Commit != "" {
+		fmt.Fprintf(&b, " at %s", r.Commit)
+	}
+	fmt.Fprintf(&b, " by `%s`.\n%s, %d CPUs, Linux %s, %s.\n", r.Command, r.Machine.CPU, r.Machine.CPUs, r.Machine.Kernel, r.Machine.Go)
+	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
+		if version := r.Versions[name]; version != "" {
+			fmt.Fprintf(&b, "%s: %s.\n", name, version)
+		}
+	}
+	for _, what := range r.Skipped {
+		fmt.Fprintf(&b, "SKIPPED %s.\n", what)
+	}
+	if len(r.Loads) > 0 {
+		b.WriteString("\n### CPU time per request, µs: median (min–max)\n\n" + r.overview())
+	}
+	for _, l := range r.Loads {
+		fmt.Fprintf(&b, "\n### %s: %s\n\n%s", l.Name, l.Title, l.markdown())
+	}
+	if len(r.Idle) > 0 {
+		b.WriteString("\n### Idle connections\n\n" + idleMarkdown(r.Idle))
+	}
+	if len(r.Scale) > 0 {
+		b.WriteString("\n### A large configuration\n\n" + scaleMarkdown(r.Scale))
+	}
+	if len(r.Verdicts) > 0 {
+		b.WriteString("\n### Targets\n\n" + r.targets())
+	}
+	return b.String()
+}
+
+// overview has a line a row and a column a program.
+func (r *report) overview() string {
+	columns := []string{"row"}
+	for _, c := range r.Loads[0].Cells {
+		if c.Proxy != direct {
+			columns = append(columns, c.Proxy)
+		}
+	}
+	if len(columns) == 1 {
+		return "Nothing was between load and origin.\n"
+	}
+	t := newTable(columns...)
+	for _, l := range r.Loads {
+		line := []string{l.Name}
+		for _, c := range l.Cells {
+			if c.Proxy != direct {
+				line = append(line, summarize(c.Rounds, cpu).format(1))
+			}
+		}
+		t.row(line...)
+	}
+	return t.text.String()
+}
+
+func (r *loadRow) markdown() string {
+	t := newTable("", "CPU µs", "requests/s", "p50 µs", "p99 µs", "peak RSS MB", "PSS MB", "waits/request", "pre-emptions/request", "reconnects")
+	for _, c := range r.Cells {
+		reconnects := 0
+		for _, s := range c.Rounds {
+			reconnects += s.Reconnects
+		}
+		of := func(f func(sample) float64, digits int) string { return summarize(c.Rounds, f).format(digits) }
+		process := func(f func(sample) float64, digits int) string {
+			if c.Proxy == direct {
+				return ""
+			}
+			return fmt.Sprintf("%.*f", digits, summarize(c.Rounds, f).Median)
+		}
+		cost := of(cpu, 1)
+		if c.Proxy == direct {
+			cost = ""
+		}
+		t.row(c.Proxy, cost, of(rate, 0), of(p50, 0), of(p99, 0),
+			process(peak, 1), process(pss, 1), process(waits, 2), process(preemptions, 3), fmt.Sprint(reconnects))
+	}
+	text := t.text.String()
+	if r.Rate > 0 {
+		text += r.halfMarkdown()
+	}
+	return text + r.syscallMarkdown()
+}
+
+// halfMarkdown tells of the load at a fixed rate.
+func (r *loadRow) halfMarkdown() string {
+	t := newTable("", "CPU µs", "p50 µs", "p99 µs")
+	for _, c := range r.Cells {
+		if len(c.Half) == 0 {
+			continue
+		}
+		cost := summarize(c.Half, cpu).format(1)
+		if c.Proxy == direct {
+			cost = ""
+		}
+		t.row(c.Proxy, cost, summarize(c.Half, p50).format(0), summarize(c.Half, p99).format(0))
+	}
+	return fmt.Sprintf("\nAt %.0f requests/s, which come when they come:\n\n%s", r.Rate, t.text.String())
+}
+
+// syscallMarkdown tells of system calls, in the order of their number; "" if
+// they were not counted.
+func (r *loadRow) syscallMarkdown() string {
+	t := newTable("", "all", "which")
+	counted := ""
+	for _, c := range r.Cells {
+		if c.Tool == "" {
+			continue
+		}
+		counted = c.Tool
+		names := slices.Collect(maps.Keys(c.Syscalls))
+		slices.SortFunc(names, func(a, b string) int {
+			if c.Syscalls[a] != c.Syscalls[b] {
+				return int(1000*c.Syscalls[b]) - int(1000*c.Syscalls[a])
+			}
+			return strings.Compare(a, b)
+		})
+		var which []string
+		for _, name := range names {
+			if name != "all" && c.Syscalls[name] >= 0.005 {
+				which = append(which, fmt.Sprintf("%s %.2f", name, c.Syscalls[name]))
+			}
+		}
+		t.row(c.Proxy, fmt.Sprintf("%.2f", c.Syscalls["all"]), strings.Join(which, ", "))
+	}
+	if counted == "" {
+		return ""
+	}
+	return fmt.Sprintf("\nSystem calls per request, counted by %s:\n\n%s", counted, t.text.String())
+}
+
+// targets has a line a verdict.
+func (r *report) targets() string {
+	t := newTable("row", "program", "what", "median (min–max)", "at most", "")
+	for _, v := range r.Verdicts {
+		word := "ok"
+		if !v.OK {
+			word = "**MISS**"
+		}
+		t.row(v.Row, v.Proxy, v.What, v.Value.format(2)+" "+v.Unit, fmt.Sprintf("%.2f %s", v.Target, v.Unit), word)
+	}
+	return t.text.String()
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	rows     []string
+	proxies  []string
+	bins     []build
+	rounds   int
+	seconds  float64
+	warmup   float64
+	half     bool
+	syscalls bool
+	profile  string // file for a CPU profile of Weft; empty: none
+	idle     int    // connections of the row "idle"
+	out      string // directory
+	strict   bool
+	install  bool
+	limit    time.Duration
+}
+
+// build is an executable of Weft that is there already.
+type build struct{ name, path string }
+
+// direct is the name of the row without a proxy.
+const direct = "direct"
+
+func parseOptions(arguments []string) (options, error) {
+	var o options
+	var rows, proxies, bins string
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.StringVar(&rows, "rows", "", "comma list of `rows`: "+strings.Join(rowNames(), ", ")+" (default: all but post-64)")
+	flags.StringVar(&proxies, "proxies", "", "comma list of `programs`: weft, nginx, haproxy, relay (Go, bytes only), direct (no proxy), or names of -bin (default: all)")
+	flags.StringVar(&bins, "bin", "", "comma list of NAME=PATH: builds of Weft to measure instead of building one")
+	flags.IntVar(&o.rounds, "rounds", 5, "rounds; in each every program is measured once a row")
+	flags.Float64Var(&o.seconds, "seconds", 2, "seconds of one measurement")
+	flags.Float64Var(&o.warmup, "warmup", 0.3, "seconds of load before it")
+	flags.BoolVar(&o.half, "half", true, "measure latency at a fixed rate as well: half of what the slowest proxy answers")
+	flags.BoolVar(&o.syscalls, "syscalls", false, "count system calls per request, by perf or strace")
+	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of Weft under the first row's load to the `file`")
+	flags.IntVar(&o.idle, "idle", 10000, "connections of the row idle")
+	flags.StringVar(&o.out, "o", "dist/bench", "`directory` of report.json and report.md")
+	flags.BoolVar(&o.strict, "strict", false, "exit with status 2 if a target is missed")
+	flags.BoolVar(&o.install, "install", true, "install nginx and haproxy by apt if they are missing and this is root")
+	flags.DurationVar(&o.limit, "limit", 40*time.Minute, "give up after this time")
+	flags.Usage = func() {
+		_, _ = fmt.Fprintln(flags.Output(), "Usage: go run ./test/bench [flags]\n\n"+
+			"  go run ./test/bench -rows 1k-64 -rounds 3 -seconds 2 -proxies weft,nginx\n"+
+			"  go run ./test/bench -rows 1k-64 -bin old=/tmp/old,new=bin/weft -proxies old,new,nginx")
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(arguments); err != nil {
+		return options{}, err
+	}
+	if flags.NArg() > 0 {
+		return options{}, fmt.Errorf("argument %q, want flags only", flags.Arg(0))
+	}
+	if err := o.setBins(bins); err != nil {
+		return options{}, err
+	}
+	if err := o.setRows(rows); err != nil {
+		return options{}, err
+	}
+	if err := o.setProxies(proxies); err != nil {
+		return options{}, err
+	}
+	return o, o.check()
+}
+
+func (o *options) check() error {
+	switch {
+	case o.rounds < 1 || o.rounds > 1000:
+		return fmt.Errorf("-rounds %d, want 1 to 1000", o.rounds)
+	case o.seconds < 0.05 || o.seconds > 600:
+		return fmt.Errorf("-seconds %v, want 0.05 to 600", o.seconds)
+	case o.warmup < 0 || o.warmup > 600:
+		return fmt.Errorf("-warmup %v, want 0 to 600", o.warmup)
+	case o.idle < 1 || o.idle > 60000:
+		return fmt.Errorf("-idle %d, want 1 to 60000", o.idle)
+	case o.profile != "" && len(o.wefts()) == 0:
+		return errors.New("-profile is of Weft, which is not among -proxies")
+	}
+	return nil
+}
+
+func (o *options) setBins(list string) error {
+	for item := range items(list) {
+		name, path, found := strings.Cut(item, "=")
+		if !found || name == "" || path == "" || slices.Contains([]string{"nginx", "haproxy", "relay", direct}, name) {
+			return fmt.Errorf("-bin %q, want NAME=PATH with a name of its own", item)
+		}
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("-bin %s: %w", name, err)
+		}
+		o.bins = append(o.bins, build{name, path})
+	}
+	return nil
+}
+
+func (o *options) setRows(list string) error {
+	if list == "" {
+		for _, name := range rowNames() {
+			if name != "post-64" {
+				o.rows = append(o.rows, name)
+			}
+		}
+		return nil
+	}
+	for name := range items(list) {
+		if !slices.Contains(rowNames(), name) {
+			return fmt.Errorf("-rows %q, want some of %s", name, strings.Join(rowNames(), ", "))
+		}
+		o.rows = append(o.rows, name)
+	}
+	return nil
+}
+
+func (o *options) setProxies(list string) error {
+	known := []string{"nginx", "haproxy", "relay", direct}
+	if len(o.bins) == 0 {
+		known = slices.Insert(known, 0, "weft")
+	}
+	for i, b := range o.bins {
+		known = slices.Insert(known, i, b.name)
+	}
+	if list == "" {
+		o.proxies = known
+		return nil
+	}
+	for name := range items(list) {
+		if name == "weft" && len(o.bins) > 0 && !slices.Contains(known, name) {
+			known = append(known, name) // built, beside those of -bin
+		}
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("-proxies %q, want some of %s", name, strings.Join(known, ", "))
+		}
+		o.proxies = append(o.proxies, name)
+	}
+	return nil
+}
+
+// wefts returns those of the programs that are builds of Weft.
+func (o *options) wefts() []string {
+	var names []string
+	for _, name := range o.proxies {
+		if name == "weft" || slices.ContainsFunc(o.bins, func(b build) bool { return b.name == name }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// items yields the parts of a comma list that are not empty.
+func items(list string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for item := range strings.SplitSeq(list, ",") {
+			if item = strings.TrimSpace(item); item != "" && !yield(item) {
+				return
+			}
+		}
+	}
+}

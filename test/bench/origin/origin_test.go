@@ -1,0 +1,74 @@
+package origin
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	tests := []struct {
+		name  string
+		input string
+		n     int
+		want  request
+		fails bool
+	}{
+		{"GET", "GET /b/1024 HTTP/1.1\r\nHost: a\r\n\r\n", 33, request{size: 1024}, false},
+		{"POST says its body", "POST /b/0 HTTP/1.1\r\ncontent-length: 7\r\n\r\nabc", 41, request{body: 7}, false},
+		{"a head in part waits", "GET /b/1024 HTTP/1.1\r\nHost: a\r\n", 0, request{}, false},
+		{"another target", "GET / HTTP/1.1\r\n\r\n", 0, request{}, true},
+		{"a size beyond the limit", "GET /b/99999999999 HTTP/1.1\r\n\r\n", 0, request{}, true},
+		{"a body in chunks", "PUT /b/1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 0, request{}, true},
+		{"a length that is none", "PUT /b/1 HTTP/1.1\r\nContent-Length: x\r\n\r\n", 0, request{}, true},
+		{"the method is not judged", " /b/1\r\n\r\n", 9, request{size: 1}, false},
+		{"a head without end", strings.Repeat("x", maxHead+1), 0, request{}, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			n, got, err := parse([]byte(test.input))
+			if n != test.n || got != test.want || (err != nil) != test.fails {
+				t.Errorf("parse(%.60q) = %d, %+v, %v, want %d, %+v, an error: %v", test.input, n, got, err, test.n, test.want, test.fails)
+			}
+		})
+	}
+}
+
+// TestTakeInAnyPieces feeds two requests cut at every place: the answers are the
+// same two.
+func TestTakeInAnyPieces(t *testing.T) {
+	const input = "POST /b/3 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET /b/2 HTTP/1.1\r\n\r\n"
+	s := &server{answers: map[int][]byte{}}
+	want := slices.Concat(s.answer(3), s.answer(2))
+	for cut := range len(input) {
+		c := &conn{}
+		for _, piece := range []string{input[:cut], input[cut:]} {
+			if piece == "" {
+				continue
+			}
+			rest, err := s.take(c, append(slices.Clone(c.in), piece...))
+			if err != nil {
+				t.Fatalf("cut at %d: %v", cut, err)
+			}
+			c.in = slices.Clone(rest)
+		}
+		if !slices.Equal(c.out, want) || len(c.in) > 0 {
+			t.Errorf("cut at %d: answers %q, left over %q, want %q", cut, c.out, c.in, want)
+		}
+	}
+}
+
+func TestAnswersAreNotOverwritten(t *testing.T) {
+	s := &server{answers: map[int][]byte{}}
+	c := &conn{}
+	before := string(s.answer(4))
+	for range 3 {
+		c.queue(s.answer(4))
+	}
+	if got := string(s.answer(4)); got != before {
+		t.Errorf("the answer became %q", got)
+	}
+	if got, want := string(c.out), strings.Repeat(before, 3); got != want {
+		t.Errorf("queued %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,258 @@
+// Package peer runs the programs that are measured, each with the configuration
+// that makes them do the same work: HTTP/1.1 proxies on one thread, with
+// connections kept alive on both sides and no access log.
+package peer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// Config is what a program is to be started with.
+type Config struct {
+	Dir         string         // an empty directory of its own, for its files
+	Listen      netip.AddrPort // where it is to listen
+	Origin      netip.AddrPort // where its requests go
+	Admin       netip.AddrPort // where its operator's port is to be, if it has one
+	Connections int            // how many connections it must be able to hold on each side
+	Profile     bool           // its profiler is to be on, if it has one
+}
+
+// Program is one that can be measured.
+type Program struct {
+	Name string
+	Path string // of the executable
+
+	// configure writes the files of the configuration and returns the arguments
+	// of a process that runs it in the foreground.
+	configure func(Config) ([]string, error)
+	// version holds the arguments that make it tell its version.
+	version []string
+}
+
+// Version returns the first line that the program tells of its version, or ""
+// if it has none.
+func (p Program) Version(ctx context.Context) string {
+	if p.version == nil {
+		return ""
+	}
+	text, err := exec.CommandContext(ctx, p.Path, p.version...).CombinedOutput()
+	if err != nil {
+		return ""
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	return string(bytes.TrimSpace(line))
+}
+
+// Host is where programs run: one directory, one CPU, one origin.
+type Host struct {
+	Launcher    *process.Launcher
+	CPU         int
+	Dir         string         // each program gets a directory below it
+	Origin      netip.AddrPort // passed on in Config
+	Connections int            // passed on in Config
+	Profile     bool           // passed on in Config
+}
+
+// Running is a program that was started. Stop it.
+type Running struct {
+	Program
+	Listen netip.AddrPort
+	Admin  netip.AddrPort
+	PIDs   []int // the process and its descendants
+
+	cmd    *exec.Cmd
+	log    string
+	exited chan struct{} // closed when the process has ended; err is set then
+	err    error
+}
+
+// startLimit is how long a program may take until it answers.
+const startLimit = 20 * time.Second
+
+// Start starts the program with its configuration and returns when it proxies a
+// request for target with status 200.
+func (h *Host) Start(ctx context.Context, p Program, target string) (*Running, error) {
+	dir, err := os.MkdirTemp(h.Dir, p.Name+"-")
+	if err != nil {
+		return nil, err
+	}
+	ports, err := FreePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	arguments, err := p.configure(Config{
+		Dir: dir, Listen: ports[0], Admin: ports[1], Origin: h.Origin,
+		Connections: h.Connections, Profile: h.Profile,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("configure %s: %w", p.Name, err)
+	}
+	return h.Launch(ctx, p, arguments, ports[0], ports[1], target)
+}
+
+// Launch is Start with a configuration that is there already: the program
+// listens at the addresses if it is run with the arguments.
+func (h *Host) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, target string) (*Running, error) {
+	log, err := os.CreateTemp(h.Dir, p.Name+"-*.log")
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() //nolint:errcheck // the child has its own
+	cmd := exec.Command(p.Path, arguments...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := h.Launcher.Start(cmd, h.CPU); err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	r := &Running{
+		Program: p, Listen: listen, Admin: admin,
+		cmd: cmd, log: log.Name(), exited: make(chan struct{}),
+	}
+	go func() {
+		r.err = cmd.Wait()
+		close(r.exited)
+	}()
+	if err := r.ready(ctx, target); err != nil {
+		r.Stop()
+		return nil, fmt.Errorf("start %s: %w%s", p.Name, err, r.tail())
+	}
+	r.PIDs = process.Tree(cmd.Process.Pid)
+	return r, nil
+}
+
+// ready waits for a proxied request.
+func (r *Running) ready(ctx context.Context, target string) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	return r.WaitStatus(ctx, target, 200)
+}
+
+// WaitStatus asks for target, a new connection every millisecond, until the
+// answer has the status. The error is that of the context, or tells that the
+// program has ended.
+func (r *Running) WaitStatus(ctx context.Context, target string, status int) error {
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for {
+		got, err := Probe(r.Listen, target)
+		if err == nil && got == status {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-r.exited:
+			return fmt.Errorf("it has ended: %w", orNone(r.err))
+		case <-ctx.Done():
+			return fmt.Errorf("GET %s: status %d, %w; want %d: %w", target, got, orNone(err), status, ctx.Err())
+		}
+	}
+}
+
+// errNone stands for no error where one is told of.
+var errNone = errors.New("no error")
+
+func orNone(err error) error {
+	if err == nil {
+		return errNone
+	}
+	return err
+}
+
+// Signal sends the signal to the process that was started.
+func (r *Running) Signal(s os.Signal) error { return r.cmd.Process.Signal(s) }
+
+// stopLimit is how long a program may take to end before it is killed.
+const stopLimit = 5 * time.Second
+
+// Stop ends the program and returns when it has ended. It may be called again.
+func (r *Running) Stop() {
+	// An error means that it has ended already.
+	_ = r.cmd.Process.Signal(syscall.SIGINT)
+	timer := time.NewTimer(stopLimit)
+	defer timer.Stop()
+	select {
+	case <-r.exited:
+	case <-timer.C:
+		for _, pid := range process.Tree(r.cmd.Process.Pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may end meanwhile
+		}
+		<-r.exited
+	}
+}
+
+// tail returns the end of what the program wrote, for an error message.
+func (r *Running) tail() string {
+	text, err := os.ReadFile(r.log)
+	if err != nil || len(text) == 0 {
+		return ""
+	}
+	return "\nit wrote: " + string(text[max(0, len(text)-2000):])
+}
+
+// Probe asks the server for target over a new connection and returns the status
+// of the answer.
+func Probe(server netip.AddrPort, target string) (status int, err error) {
+	conn, err := net.DialTimeout("tcp", server.String(), time.Second)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close() //nolint:errcheck // the answer is all that is wanted
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return 0, err
+	}
+	if _, err := io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: bench.test\r\nConnection: close\r\n\r\n"); err != nil {
+		return 0, err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	if len(line) < len("HTTP/1.1 200") {
+		return 0, fmt.Errorf("the answer begins with %q", line)
+	}
+	return strconv.Atoi(line[9:12])
+}
+
+// FreePorts returns n ports of 127.0.0.1 that nobody listens at. They lie below
+// those that the kernel gives to connections, so that none of these takes one
+// before it is used.
+func FreePorts(n int) ([]netip.AddrPort, error) {
+	const first, last = 20000, 32000
+	var free []netip.AddrPort
+	// Two runs at one time begin at different places.
+	begin := first + os.Getpid()*16%(last-first)
+	for i := range last - first {
+		port := first + (begin-first+i)%(last-first)
+		address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
+		listener, err := net.Listen("tcp", address.String())
+		if err != nil {
+			continue
+		}
+		defer listener.Close() //nolint:errcheck // held until all are found, so that no port is found twice
+		free = append(free, address)
+		if len(free) == n {
+			return free, nil
+		}
+	}
+	return nil, fmt.Errorf("%d of %d ports are free between %d and %d", len(free), n, first, last)
+}
+
+// write writes a file of a configuration and returns its path.
+func write(dir, name, text string) (string, error) {
+	path := filepath.Join(dir, name)
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}

@@ -1,0 +1,151 @@
+package peer
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+)
+
+// Weft returns Weft built at the path. Several builds have several names.
+func Weft(name, path string) Program {
+	return Program{Name: name, Path: path, version: []string{"version"}, configure: func(c Config) ([]string, error) {
+		text, err := weftConfig(c, []virtualHost{{
+			Name:    "all",
+			Domains: []string{"*"},
+			Routers: []router{{Match: match{Prefix: "/"}, Route: &route{Cluster: "origin"}}},
+		}}, []cluster{oneHost("origin", c.Origin)})
+		if err != nil {
+			return nil, err
+		}
+		path, err := write(c.Dir, "config.json", string(text))
+		return StartWeft(path), err
+	}}
+}
+
+// StartWeft returns the arguments that make Weft run the file.
+func StartWeft(path string) []string { return []string{"start", "-c", path} }
+
+// CheckWeft returns the arguments that make Weft check the file.
+func CheckWeft(path string) []string { return []string{"check", "-c", path} }
+
+// Scale is the size of a large configuration.
+type Scale struct {
+	Clusters int // with two hosts each
+	Domains  int // virtual hosts
+	Routes   int // in all, the same number in every virtual host
+}
+
+// scaleTarget is the path of the last route of the last virtual host, which is
+// also that of any name that no other has.
+const scaleTarget = "/last/route"
+
+// WeftScale returns a large configuration and the path that its last route
+// matches. As long as moved is false that route leads to the origin's answer of
+// 1 KB; if it is true the route answers 204 by itself, and that is all that is
+// different.
+//
+// The hosts of the other clusters are distinct addresses of 127.0.0.0/8 where
+// nobody listens: nothing is sent to them. Of the routes of a virtual host half
+// match a path and half a prefix.
+func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err error) {
+	clusters := []cluster{oneHost("origin", c.Origin)}
+	for i := 1; i < s.Clusters; i++ {
+		name := fmt.Sprintf("service-%05d", i)
+		one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN"}
+		for h := range 2 {
+			n := 2*i + h
+			one.Hosts = append(one.Hosts, host{Address: fmt.Sprintf("127.%d.%d.%d:8080", 1+n/62500, n/250%250, 1+n%250)})
+		}
+		clusters = append(clusters, one)
+	}
+	each := s.Routes / s.Domains
+	var hosts []virtualHost
+	for d := range s.Domains {
+		one := virtualHost{Name: fmt.Sprintf("host-%04d", d), Domains: []string{fmt.Sprintf("host-%04d.example.test", d)}}
+		for r := range each {
+			m := match{Path: fmt.Sprintf("/api/v1/resource-%d/item", r)}
+			if r%2 == 1 {
+				m = match{Prefix: fmt.Sprintf("/api/v1/collection-%d/", r)}
+			}
+			to := clusters[1+(d*each+r)%(len(clusters)-1)].Name
+			one.Routers = append(one.Routers, router{Match: m, Route: &route{Cluster: to}})
+		}
+		hosts = append(hosts, one)
+	}
+	last := &hosts[len(hosts)-1]
+	last.Domains = append(last.Domains, "*")
+	probe := router{Match: match{Path: scaleTarget}, Route: &route{Cluster: "origin", PrefixRewrite: "/b/1024"}}
+	if moved {
+		probe = router{Match: match{Path: scaleTarget}, Direct: &direct{Status: 204}}
+	}
+	last.Routers[len(last.Routers)-1] = probe
+	text, err = weftConfig(c, hosts, clusters)
+	return text, scaleTarget, err
+}
+
+func oneHost(name string, address netip.AddrPort) cluster {
+	return cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Hosts: []host{{Address: address.String()}}}
+}
+
+// The part of config.json that is written here; docs/configuration.md tells what
+// the keys mean.
+type (
+	virtualHost struct {
+		Name    string   `json:"name"`
+		Domains []string `json:"domains"`
+		Routers []router `json:"routers"`
+	}
+	router struct {
+		Match  match   `json:"match"`
+		Route  *route  `json:"route,omitempty"`
+		Direct *direct `json:"direct_response,omitempty"`
+	}
+	match struct {
+		Prefix string `json:"prefix,omitempty"`
+		Path   string `json:"path,omitempty"`
+	}
+	route struct {
+		Cluster       string `json:"cluster_name"`
+		PrefixRewrite string `json:"prefix_rewrite,omitempty"`
+	}
+	direct struct {
+		Status int `json:"status"`
+	}
+	cluster struct {
+		Name     string `json:"name"`
+		Type     string `json:"type"`
+		Balance  string `json:"lb_type"`
+		Requests int    `json:"max_request_per_conn"` // 0: no limit
+		Hosts    []host `json:"hosts"`
+	}
+	host struct {
+		Address string `json:"address"`
+	}
+	object map[string]any
+)
+
+// weftConfig returns a config.json with one listener.
+func weftConfig(c Config, hosts []virtualHost, clusters []cluster) ([]byte, error) {
+	proxy := object{"type": "proxy", "config": object{
+		"downstream_protocol": "Http1", "upstream_protocol": "Http1", "router_config_name": "routes"}}
+	root := object{
+		"servers": []object{{
+			"default_log_level": "ERROR",
+			"listeners": []object{{
+				"name":                    "bench",
+				"address":                 c.Listen.String(),
+				"bind_port":               true,
+				"connection_idle_timeout": "300s",
+				"filter_chains":           []object{{"filters": []object{proxy}}},
+			}},
+			"routers": []object{{"router_config_name": "routes", "virtual_hosts": hosts}},
+		}},
+		"cluster_manager": object{"clusters": clusters},
+		"admin": object{"address": object{"socket_address": object{
+			"address": c.Admin.Addr().String(), "port_value": c.Admin.Port()}}},
+	}
+	if c.Profile {
+		root["pprof"] = object{"debug": true}
+	}
+	return json.MarshalIndent(root, "", " ")
+}

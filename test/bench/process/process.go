@@ -1,0 +1,280 @@
+// Package process starts the processes of a measurement on chosen CPUs and reads
+// from the kernel what they cost.
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Launcher starts processes from one thread that it keeps: the CPU affinity of
+// that thread is what a child inherits, and its death is what ends the children
+// if this process is killed. Close it when the last child has ended.
+type Launcher struct {
+	work chan func()
+	done chan struct{}
+}
+
+// NewLauncher returns a Launcher whose thread runs until Close.
+func NewLauncher() *Launcher {
+	l := &Launcher{work: make(chan func()), done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		for f := range l.work {
+			f()
+		}
+	}()
+	return l
+}
+
+// Start starts cmd with all of its threads on the one CPU. The child gets
+// SIGTERM if this process dies before it.
+func (l *Launcher) Start(cmd *exec.Cmd, cpu int) error {
+	failed := make(chan error, 1)
+	l.work <- func() {
+		var set unix.CPUSet
+		set.Set(cpu)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			failed <- fmt.Errorf("pin to CPU %d: %w", cpu, err)
+			return
+		}
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+		failed <- cmd.Start()
+	}
+	return <-failed
+}
+
+// Close ends the thread and returns when it has ended.
+func (l *Launcher) Close() {
+	close(l.work)
+	<-l.done
+}
+
+// CPUs returns the CPUs that this process may use, in order.
+func CPUs() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read the CPU affinity: %w", err)
+	}
+	var cpus []int
+	for cpu := 0; len(cpus) < set.Count(); cpu++ {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+}
+
+// PinSelf moves every thread of this process to the CPU; threads made later
+// inherit it.
+func PinSelf(cpu int) error {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	var set unix.CPUSet
+	set.Set(cpu)
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(task.Name())
+		if err != nil {
+			return err
+		}
+		// A thread that has ended since is no loss.
+		if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("pin thread %d to CPU %d: %w", tid, cpu, err)
+		}
+	}
+	return nil
+}
+
+// RaiseFiles raises the limit of open files of this process, and so of its
+// children, towards n, and returns the limit then in force. The hard limit is
+// raised as well where that is permitted.
+func RaiseFiles(n uint64) (uint64, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	if limit.Cur >= n {
+		return limit.Cur, nil
+	}
+	want := unix.Rlimit{Cur: n, Max: max(n, limit.Max)}
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &want) == nil {
+		return n, nil
+	}
+	want = unix.Rlimit{Cur: min(n, limit.Max), Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &want); err != nil {
+		return 0, fmt.Errorf("raise the limit of open files: %w", err)
+	}
+	return want.Cur, nil
+}
+
+// Tree returns pid and its descendants: nginx is a master and its worker.
+func Tree(pid int) []int {
+	pids := []int{pid}
+	for i := 0; i < len(pids); i++ {
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pids[i]))
+		if err != nil {
+			panic("process: bad pattern: " + err.Error())
+		}
+		for _, list := range lists {
+			text, err := os.ReadFile(list)
+			if err != nil {
+				continue // the thread has ended
+			}
+			for field := range bytes.FieldsSeq(text) {
+				if child, err := strconv.Atoi(string(field)); err == nil {
+					pids = append(pids, child)
+				}
+			}
+		}
+	}
+	return pids
+}
+
+// CPUTime returns the CPU time, user and system, that all threads of the
+// processes have used since they began, threads that have ended included. Its
+// clock is the scheduler's own, in nanoseconds, not the ticks of /proc/PID/stat.
+func CPUTime(pids []int) (time.Duration, error) {
+	var sum time.Duration
+	for _, pid := range pids {
+		// The clock of another process, as clock_getcpuclockid(3) forms it:
+		// the complement of the pid above three bits, of which 2 is "scheduled".
+		clock := int32(^pid<<3 | 2)
+		var used unix.Timespec
+		if err := unix.ClockGettime(clock, &used); err != nil {
+			return 0, fmt.Errorf("CPU clock of process %d: %w", pid, err)
+		}
+		sum += time.Duration(used.Nano())
+	}
+	return sum, nil
+}
+
+// Switches are context switches: voluntary ones are waits, involuntary ones
+// pre-emptions.
+type Switches struct {
+	Voluntary   uint64 `json:"voluntary"`
+	Involuntary uint64 `json:"involuntary"`
+}
+
+// ReadSwitches sums the switches of all threads that the processes have now.
+func ReadSwitches(pids []int) (Switches, error) {
+	var sum Switches
+	for _, pid := range pids {
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		if err != nil {
+			panic("process: bad pattern: " + err.Error())
+		}
+		for _, file := range files {
+			fields, err := readFields(file, "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+				continue // the thread has ended
+			}
+			if err != nil {
+				return Switches{}, err
+			}
+			sum.Voluntary += fields[0]
+			sum.Involuntary += fields[1]
+		}
+	}
+	return sum, nil
+}
+
+// Memory is what processes hold, in bytes. Pages that several of them share
+// count once for each in Resident and Peak, and in parts in Proportional.
+type Memory struct {
+	Resident     uint64 `json:"resident"`     // RSS now
+	Proportional uint64 `json:"proportional"` // PSS now
+	Peak         uint64 `json:"peak"`         // highest RSS since the start or ResetPeak
+}
+
+// ReadMemory sums the memory of the processes.
+func ReadMemory(pids []int) (Memory, error) {
+	var sum Memory
+	for _, pid := range pids {
+		status, err := readFields(fmt.Sprintf("/proc/%d/status", pid), "VmRSS", "VmHWM")
+		if err != nil {
+			return Memory{}, err
+		}
+		pss, err := readFields(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss")
+		if err != nil {
+			return Memory{}, err
+		}
+		sum.Resident += status[0] << 10
+		sum.Peak += status[1] << 10
+		sum.Proportional += pss[0] << 10
+	}
+	return sum, nil
+}
+
+// ResetPeak makes the peak of each process what it holds now. Where the kernel
+// refuses, the peak stays that of the whole life of the process.
+func ResetPeak(pids []int) error {
+	for _, pid := range pids {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+			return fmt.Errorf("reset the peak of process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// OpenFiles returns the number of descriptors that the processes hold.
+func OpenFiles(pids []int) (int, error) {
+	sum := 0
+	for _, pid := range pids {
+		// Counted by readdir: the size of the directory is the count only since
+		// Linux 6.2.
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		if err != nil {
+			return 0, err
+		}
+		sum += len(entries)
+	}
+	return sum, nil
+}
+
+// readFields returns the numbers after "name:" in a file of /proc, in the order
+// of names. One that is missing is an error.
+func readFields(file string, names ...string) ([]uint64, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]uint64, len(names))
+	found := 0
+	for line := range bytes.Lines(text) {
+		name, rest, _ := bytes.Cut(line, []byte(":"))
+		for i, want := range names {
+			if string(name) != want {
+				continue
+			}
+			fields := bytes.Fields(rest)
+			if len(fields) == 0 {
+				return nil, fmt.Errorf("%s: %s has no value", file, want)
+			}
+			values[i], err = strconv.ParseUint(string(fields[0]), 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", file, want, err)
+			}
+			found++
+		}
+	}
+	if found != len(names) {
+		return nil, fmt.Errorf("%s: %d of the fields %v", file, found, names)
+	}
+	return values, nil
+}

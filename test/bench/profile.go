@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+)
+
+// takeProfile writes a CPU profile of the first build of Weft under the row's
+// load.
+func (b *bed) takeProfile(ctx context.Context, r row, subjects []subject) error {
+	i := slices.IndexFunc(subjects, func(s subject) bool { return slices.Contains(b.options.wefts(), s.name) })
+	s := subjects[i] // options.check saw to it that there is one
+	const seconds = 10
+	job := b.job(r, s.address, s.pids)
+	job.Measure = (seconds + 1) * time.Second
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := b.load(ctx, job)
+		failed <- err
+	}()
+	url := fmt.Sprintf("http://%v/debug/pprof/profile?seconds=%d", s.running.Admin, seconds)
+	err := download(ctx, url, b.options.profile)
+	if err != nil {
+		cancel()
+	}
+	if err := errors.Join(err, <-failed); err != nil {
+		return fmt.Errorf("profile of %s: %w", s.name, err)
+	}
+	b.say("profile of %s, row %s: %s", s.name, r.name, b.options.profile)
+	return nil
+}
+
+// download writes what the URL answers into the file.
+func download(ctx context.Context, url, file string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read to its end
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s: %.200s", url, answer.Status, text)
+	}
+	return os.WriteFile(file, text, 0o644)
+}

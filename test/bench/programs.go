@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/weft-proxy/weft/test/bench/peer"
+)
+
+// findPrograms fills b.programs. What cannot be had of the peers is skipped
+// aloud; Weft that does not build is an error.
+func (b *bed) findPrograms(ctx context.Context) error {
+	if err := b.install(ctx); err != nil {
+		return err
+	}
+	for _, name := range b.options.proxies {
+		var p peer.Program
+		switch name {
+		case direct:
+			continue
+		case "relay":
+			p = peer.Relay(b.self)
+		case "nginx", "haproxy":
+			path, err := find(name)
+			if err != nil {
+				b.skip(fmt.Sprintf("%s: not installed, and not to be had by apt-get", name))
+				continue
+			}
+			p = peer.NGINX(path)
+			if name == "haproxy" {
+				p = peer.HAProxy(path)
+			}
+		default:
+			path, err := b.weft(ctx, name)
+			if err != nil {
+				return err
+			}
+			p = peer.Weft(name, path)
+		}
+		b.programs = append(b.programs, p)
+		b.report.Versions[name] = p.Version(ctx)
+	}
+	return nil
+}
+
+// weft returns the path of the build of Weft with the name.
+func (b *bed) weft(ctx context.Context, name string) (string, error) {
+	for _, bin := range b.options.bins {
+		if bin.name == name {
+			return filepath.Abs(bin.path)
+		}
+	}
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module's root, in which bench is to be run: %w", err)
+	}
+	b.say("building weft")
+	path := filepath.Join(b.dir, "weft")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/weft")
+	cmd.Dir = string(bytes.TrimSpace(root))
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build weft: %w\n%s", err, text)
+	}
+	return path, nil
+}
+
+// find returns the path of a program that may lie where only root looks.
+func find(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	return exec.LookPath("/usr/sbin/" + name)
+}
+
+// policy is Debian's switch against starting the service of a package that is
+// installed: nginx would listen on every address.
+const policy = "/usr/sbin/policy-rc.d"
+
+// install installs the peers that are missing, as root and where there is apt.
+// That it fails is no error: what is missing is skipped later.
+func (b *bed) install(ctx context.Context) error {
+	var missing []string
+	for _, name := range b.options.proxies {
+		if name != "nginx" && name != "haproxy" {
+			continue
+		}
+		if _, err := find(name); err != nil {
+			missing = append(missing, name)
+		}
+	}
+	apt, err := exec.LookPath("apt-get")
+	if len(missing) == 0 || err != nil || os.Geteuid() != 0 || !b.options.install {
+		return nil
+	}
+	if _, err := os.Stat(policy); os.IsNotExist(err) {
+		if err := os.WriteFile(policy, []byte("#!/bin/sh\nexit 101\n"), 0o755); err != nil {
+			return err
+		}
+		defer os.Remove(policy) //nolint:errcheck // as root it can be removed
+	}
+	b.say("installing %v", missing)
+	for _, words := range [][]string{
+		{"update", "-q"},
+		append([]string{"install", "-q", "-y", "--no-install-recommends"}, missing...),
+	} {
+		cmd := exec.CommandContext(ctx, apt, words...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			b.say("apt-get %s: %v\n%s", words[0], err, text)
+			return ctx.Err()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/peer"
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// scaleResult is what a large configuration costs a build of Weft.
+type scaleResult struct {
+	Proxy    string `json:"proxy"`
+	Clusters int    `json:"clusters"`
+	Hosts    int    `json:"hosts"`
+	Routes   int    `json:"routes"`
+	Bytes    int    `json:"bytes"` // of the file
+
+	Check      stat `json:"check_s"`        // weft check, from exec to its end
+	Start      stat `json:"start_s"`        // from exec to the first answer over the last route
+	Both       stat `json:"both_s"`         // check and start
+	CheckPeak  stat `json:"check_peak_mb"`  // highest RSS
+	StartPeak  stat `json:"start_peak_mb"`  // highest RSS up to the first answer
+	Reload     stat `json:"reload_s"`       // from SIGHUP until the changed route answers anew
+	ReloadPeak stat `json:"reload_peak_mb"` // highest RSS of the whole life
+	Resident   stat `json:"resident_mb"`    // RSS when it has settled after the reload
+}
+
+// Targets of the project, and the size that they are meant for.
+const (
+	scaleSeconds       = 3
+	scaleReloadSeconds = 1
+	scalePeak          = 300 // MB
+	scaleRounds        = 3   // at most: they differ little
+)
+
+func scaleSize() peer.Scale { return peer.Scale{Clusters: 10000, Domains: 1000, Routes: 50000} }
+
+func (r scaleResult) judge() []verdict {
+	return []verdict{
+		atMost(scaleRow, r.Proxy, "check and start", r.Both, scaleSeconds, "s"),
+		atMost(scaleRow, r.Proxy, "peak RSS of the start", r.StartPeak, scalePeak, "MB"),
+		atMost(scaleRow, r.Proxy, "peak RSS of the check", r.CheckPeak, scalePeak, "MB"),
+		atMost(scaleRow, r.Proxy, "reload of one route", r.Reload, scaleReloadSeconds, "s"),
+	}
+}
+
+func scaleMarkdown(results []scaleResult) string {
+	text := fmt.Sprintf("%d clusters, %d hosts, %d routes: a file of %.1f MB.\n\n",
+		results[0].Clusters, results[0].Hosts, results[0].Routes, float64(results[0].Bytes)/megabyte)
+	t := newTable("", "check s", "start s", "peak RSS check MB", "peak RSS start MB", "reload s", "peak RSS after it MB", "RSS settled MB")
+	for _, r := range results {
+		t.row(r.Proxy, r.Check.format(2), r.Start.format(2), r.CheckPeak.format(0), r.StartPeak.format(0),
+			r.Reload.format(2), r.ReloadPeak.format(0), r.Resident.format(0))
+	}
+	return text + t.text.String()
+}
+
+// runScale measures every build of Weft.
+func (b *bed) runScale(ctx context.Context) error {
+	for _, p := range b.programs {
+		if !slices.Contains(b.options.wefts(), p.Name) {
+			continue
+		}
+		result, err := b.scale(ctx, p)
+		if err != nil {
+			return fmt.Errorf("row %s, %s: %w", scaleRow, p.Name, err)
+		}
+		b.report.Scale = append(b.report.Scale, result)
+		b.say("%s  %-8s check %.2f s, start %.2f s, peak %.0f MB, reload %.2f s", scaleRow, p.Name,
+			result.Check.Median, result.Start.Median, result.StartPeak.Median, result.Reload.Median)
+	}
+	return nil
+}
+
+func (b *bed) scale(ctx context.Context, p peer.Program) (scaleResult, error) {
+	size := scaleSize()
+	r := scaleResult{Proxy: p.Name, Clusters: size.Clusters, Hosts: 2*size.Clusters - 1, Routes: size.Routes}
+	var rounds []scaleRound
+	for range min(b.options.rounds, scaleRounds) {
+		one, err := b.scaleRound(ctx, p, size)
+		if err != nil {
+			return r, err
+		}
+		rounds = append(rounds, one)
+		r.Bytes = one.bytes
+	}
+	of := func(value func(scaleRound) float64) stat {
+		values := make([]float64, len(rounds))
+		for i, one := range rounds {
+			values[i] = value(one)
+		}
+		return summarizeValues(values)
+	}
+	r.Check = of(func(o scaleRound) float64 { return o.check.Seconds() })
+	r.Start = of(func(o scaleRound) float64 { return o.start.Seconds() })
+	r.Both = of(func(o scaleRound) float64 { return (o.check + o.start).Seconds() })
+	r.Reload = of(func(o scaleRound) float64 { return o.reload.Seconds() })
+	r.CheckPeak = of(func(o scaleRound) float64 { return o.checkPeak / megabyte })
+	r.StartPeak = of(func(o scaleRound) float64 { return float64(o.started.Peak) / megabyte })
+	r.ReloadPeak = of(func(o scaleRound) float64 { return float64(o.reloaded.Peak) / megabyte })
+	r.Resident = of(func(o scaleRound) float64 { return float64(o.reloaded.Resident) / megabyte })
+	return r, nil
+}
+
+// scaleRound is one life of a process with the large configuration.
+type scaleRound struct {
+	bytes             int
+	check             time.Duration
+	checkPeak         float64 // bytes
+	start, reload     time.Duration
+	started, reloaded process.Memory
+}
+
+func (b *bed) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (r scaleRound, err error) {
+	ports, err := peer.FreePorts(2)
+	if err != nil {
+		return r, err
+	}
+	config := peer.Config{Listen: ports[0], Admin: ports[1], Origin: b.host.Origin}
+	text, target, err := peer.WeftScale(config, size, false)
+	if err != nil {
+		return r, err
+	}
+	changed, _, err := peer.WeftScale(config, size, true)
+	if err != nil {
+		return r, err
+	}
+	r.bytes = len(text)
+	file := filepath.Join(b.dir, "scale.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return r, err
+	}
+	if r.check, r.checkPeak, err = b.check(ctx, p, file); err != nil {
+		return r, err
+	}
+	begin := time.Now()
+	running, err := b.host.Launch(ctx, p, peer.StartWeft(file), ports[0], ports[1], target)
+	if err != nil {
+		return r, err
+	}
+	defer running.Stop()
+	r.start = time.Since(begin)
+	if r.started, err = process.ReadMemory(running.PIDs); err != nil {
+		return r, err
+	}
+	if err := os.WriteFile(file, changed, 0o600); err != nil {
+		return r, err
+	}
+	begin = time.Now()
+	if err := running.Signal(syscall.SIGHUP); err != nil {
+		return r, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := running.WaitStatus(ctx, target, 204); err != nil {
+		return r, fmt.Errorf("reload: %w", err)
+	}
+	r.reload = time.Since(begin)
+	r.reloaded, err = settle(ctx, running.PIDs)
+	return r, err
+}
+
+// check runs "weft check" on the CPU of the proxy.
+func (b *bed) check(ctx context.Context, p peer.Program, file string) (took time.Duration, peak float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.Path, peer.CheckWeft(file)...)
+	log, err := os.CreateTemp(b.dir, "check-*.log")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer log.Close() //nolint:errcheck // the child has its own
+	cmd.Stdout, cmd.Stderr = log, log
+	begin := time.Now()
+	if err := b.host.Launcher.Start(cmd, b.proxyCPU); err != nil {
+		return 0, 0, err
+	}
+	if err := cmd.Wait(); err != nil {
+		wrote, _ := os.ReadFile(log.Name()) // of use only if there is something
+		return 0, 0, fmt.Errorf("check: %w\n%s", err, wrote[:min(len(wrote), 2000)])
+	}
+	took = time.Since(begin)
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0, 0, fmt.Errorf("check: its usage is a %T", cmd.ProcessState.SysUsage())
+	}
+	return took, float64(usage.Maxrss) * 1024, nil
+}

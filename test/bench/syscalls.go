@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/load"
+)
+
+// countSyscalls counts the system calls of every proxy under the row's load. It
+// is a measurement of its own: counting costs time.
+func (b *bed) countSyscalls(ctx context.Context, r row, subjects []subject, result *loadRow) error {
+	count, tool := b.countByPerf, "perf"
+	if _, err := exec.LookPath("perf"); err != nil || !tracepoints() {
+		if _, err := exec.LookPath("strace"); err != nil {
+			b.skip("system calls: neither perf with tracepoints nor strace is here")
+			return nil
+		}
+		count, tool = b.countByStrace, "strace, which slows what it counts"
+	}
+	for i, s := range subjects {
+		if s.running == nil {
+			continue
+		}
+		job := b.job(r, s.address, s.pids)
+		calls, requests, err := count(ctx, job)
+		if err != nil {
+			return fmt.Errorf("system calls of %s: %w", s.name, err)
+		}
+		for name := range calls {
+			calls[name] /= float64(requests)
+		}
+		c := result.Cells[i]
+		c.Syscalls, c.Tool = calls, tool
+		b.say("system calls  %-8s %-8s %.2f a request", r.name, s.name, calls["all"])
+	}
+	return nil
+}
+
+// tracepoints tells whether those of system calls can be read.
+func tracepoints() bool {
+	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
+		if _, err := os.Stat(dir + "/events/raw_syscalls/sys_enter/id"); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// byName lists the calls that are counted one by one; the others are in "all".
+const byName = "read,write,readv,writev,recvfrom,sendto,recvmsg,sendmsg,splice," +
+	"epoll_wait,epoll_pwait,epoll_ctl,futex,nanosleep,sched_yield,accept4,connect,close"
+
+// countByPerf counts in the kernel, from the load's start to its end.
+func (b *bed) countByPerf(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
+	out := filepath.Join(b.dir, "perf.csv")
+	events := []string{"raw_syscalls:sys_enter"}
+	for name := range items(byName) {
+		events = append(events, "syscalls:sys_enter_"+name)
+	}
+	result, err := b.load(ctx, job, "perf", "stat", "-x", ",", "-o", out, "-e", strings.Join(events, ","), "-p", pidList(job.PIDs), "--")
+	if err != nil {
+		return nil, 0, err
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		return nil, 0, err
+	}
+	calls, err = parsePerf(string(text))
+	return calls, result.All, err
+}
+
+// parsePerf reads lines of "count,unit,event,…".
+func parsePerf(text string) (map[string]float64, error) {
+	calls := map[string]float64{}
+	for line := range strings.Lines(text) {
+		fields := strings.Split(strings.TrimSpace(line), ",")
+		if len(fields) < 3 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		n, err := strconv.ParseFloat(fields[0], 64)
+		if err != nil {
+			return nil, fmt.Errorf("perf counts %q of %s", fields[0], fields[2])
+		}
+		name := strings.TrimPrefix(fields[2], "syscalls:sys_enter_")
+		if name == "raw_syscalls:sys_enter" {
+			name = "all"
+		}
+		calls[name] = n
+	}
+	if calls["all"] == 0 {
+		return nil, fmt.Errorf("perf counts nothing: %.200q", text)
+	}
+	return calls, nil
+}
+
+// countByStrace attaches strace, runs the load and takes its summary.
+func (b *bed) countByStrace(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
+	out := filepath.Join(b.dir, "strace.txt")
+	words := []string{"-c", "-f", "-o", out}
+	for _, pid := range job.PIDs {
+		words = append(words, "-p", strconv.Itoa(pid))
+	}
+	cmd := exec.CommandContext(ctx, "strace", words...)
+	told, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := b.host.Launcher.Start(cmd, b.loadCPU); err != nil {
+		return nil, 0, err
+	}
+	defer func() {
+		// It ends with the signal's status: what it wrote tells whether it counted.
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		_, _ = io.Copy(io.Discard, told)
+		_ = cmd.Wait()
+		if err != nil {
+			return
+		}
+		var text []byte
+		if text, err = os.ReadFile(out); err == nil {
+			calls, err = parseStrace(text)
+		}
+	}()
+	if err := attached(told, len(job.PIDs)); err != nil {
+		return nil, 0, err
+	}
+	result, err := b.load(ctx, job)
+	return nil, result.All, err
+}
+
+// attached waits until strace says that it has n processes.
+func attached(told io.ReadCloser, n int) error {
+	limit := time.AfterFunc(5*time.Second, func() { _ = told.Close() })
+	defer limit.Stop()
+	scanner := bufio.NewScanner(told)
+	for n > 0 {
+		if !scanner.Scan() {
+			return errors.New("strace does not attach")
+		}
+		if strings.Contains(scanner.Text(), "attached") {
+			n--
+		}
+	}
+	return nil
+}
+
+// parseStrace reads the table "% time, seconds, usecs/call, calls, errors, syscall".
+func parseStrace(text []byte) (map[string]float64, error) {
+	calls := map[string]float64{}
+	for line := range bytes.Lines(text) {
+		fields := strings.Fields(string(line))
+		if len(fields) < 5 {
+			continue
+		}
+		n, err := strconv.ParseFloat(fields[3], 64)
+		if err != nil {
+			continue // the heading and the rules
+		}
+		name := fields[len(fields)-1]
+		if name == "total" {
+			name = "all"
+		}
+		calls[name] = n
+	}
+	if calls["all"] == 0 {
+		return nil, fmt.Errorf("strace counts nothing: %.200q", text)
+	}
+	return calls, nil
+}

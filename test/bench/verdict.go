@@ -1,0 +1,57 @@
+package main
+
+import "fmt"
+
+// judge fills the verdicts of all that was measured.
+func (r *report) judge() {
+	for _, weft := range r.wefts {
+		for _, l := range r.Loads {
+			for _, t := range l.targets {
+				if v, found := l.judge(weft, t); found {
+					r.Verdicts = append(r.Verdicts, v)
+				}
+			}
+		}
+		for _, i := range r.Idle {
+			if i.Proxy == weft {
+				r.Verdicts = append(r.Verdicts, i.judge()...)
+			}
+		}
+		for _, s := range r.Scale {
+			if s.Proxy == weft {
+				r.Verdicts = append(r.Verdicts, s.judge()...)
+			}
+		}
+	}
+}
+
+// judge holds a build of Weft to a target of the row; found is false if what it
+// needs was not measured. The value is the median of the rounds' own ratios: in
+// one round both were measured within seconds of each other.
+func (r *loadRow) judge(weft string, t target) (v verdict, found bool) {
+	mine, theirs, bare := r.cell(weft), r.cell(t.against), r.cell(direct)
+	if mine == nil || theirs == nil || t.figure == addedP50 && bare == nil {
+		return verdict{}, false
+	}
+	ratios := make([]float64, 0, len(mine.Rounds))
+	for i := range mine.Rounds {
+		a, b := mine.Rounds[i], theirs.Rounds[i]
+		switch t.figure {
+		case cpuPerRequest:
+			ratios = append(ratios, cpu(a)/cpu(b))
+		case addedP50:
+			floor := p50(bare.Rounds[i])
+			ratios = append(ratios, (p50(a)-floor)/(p50(b)-floor))
+		}
+	}
+	value := summarizeValues(ratios)
+	return verdict{
+		Row: r.Name, Proxy: weft, What: fmt.Sprintf("%v / %s's", t.figure, t.against),
+		Value: value, Target: t.limit, Unit: "x", OK: value.Median <= t.limit,
+	}, true
+}
+
+// atMost returns the verdict of an absolute target.
+func atMost(row, proxy, what string, value stat, target float64, unit string) verdict {
+	return verdict{Row: row, Proxy: proxy, What: what, Value: value, Target: target, Unit: unit, OK: value.Median <= target}
+}
