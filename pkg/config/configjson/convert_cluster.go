@@ -10,10 +10,10 @@ import (
 )
 
 func (r *reader) readClusters(j *clusterManagerJSON) {
-	total := len(j.Clusters)
+	total := j.Clusters.Len()
 	r.snapshot.Clusters = make([]*config.Cluster, 0, total)
-	for i := range j.Clusters {
-		r.readCluster(&j.Clusters[i])
+	for c := range j.Clusters.All() {
+		r.readCluster(c)
 	}
 	if j.Directory == "" {
 		return

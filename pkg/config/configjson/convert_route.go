@@ -81,7 +81,7 @@ func (r *reader) connectionManager(f *networkFilterJSON) *table {
 }
 
 func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
-	v := &config.VirtualHost{Name: j.Name, Routes: make([]*config.Route, 0, len(j.Routes))}
+	v := &config.VirtualHost{Name: j.Name, Routes: make([]*config.Route, 0, j.Routes.Len())}
 	if v.Name == "" {
 		v.Name = "virtual_host_" + strconv.Itoa(len(t.model.VirtualHosts))
 	}
@@ -111,8 +111,8 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 		t.domains[domain] = true
 		v.Domains = append(v.Domains, domain)
 	}
-	for i := range j.Routes {
-		v.Routes = append(v.Routes, r.route(t, v.Name, i, &j.Routes[i]))
+	for route := range j.Routes.All() {
+		v.Routes = append(v.Routes, r.route(t, v.Name, len(v.Routes), route))
 	}
 	t.model.VirtualHosts = append(t.model.VirtualHosts, v)
 }

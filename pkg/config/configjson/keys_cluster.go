@@ -7,10 +7,10 @@ import (
 )
 
 type clusterManagerJSON struct {
-	Node      document.Node `key:"."`
-	Clusters  []clusterJSON `key:"clusters" doc:"The clusters."`
-	Directory string        `key:"clusters_configs" doc:"Directory with a file for each cluster, in the place of clusters." example:"\"clusters.d\""`
-	TLS       *tlsJSON      `key:"tls_context" doc:"TLS towards the clusters that have none of their own." unbuilt:"tls_context"`
+	Node      document.Node                `key:"."`
+	Clusters  document.Stream[clusterJSON] `key:"clusters" doc:"The clusters."`
+	Directory string                       `key:"clusters_configs" doc:"Directory with a file for each cluster, in the place of clusters." example:"\"clusters.d\""`
+	TLS       *tlsJSON                     `key:"tls_context" doc:"TLS towards the clusters that have none of their own." unbuilt:"tls_context"`
 }
 
 type clusterJSON struct {

@@ -35,11 +35,11 @@ type routerJSON struct {
 }
 
 type virtualHostJSON struct {
-	Node    document.Node `key:"."`
-	Name    string        `key:"name" doc:"Name, for logs and route names." example:"\"shop\""`
-	Domains []string      `key:"domains" doc:"host, host:port, host:*, *.suffix, *.suffix:port or *; the most exact wins." required:"true" example:"[\"shop.example\", \"*.shop.example\"]"`
-	Routes  []routeJSON   `key:"routers" doc:"The routes; the first that matches is taken."`
-	TLS     string        `key:"require_tls" doc:"Redirect plaintext requests." unbuilt:"require_tls" example:"\"ALL\""`
+	Node    document.Node              `key:"."`
+	Name    string                     `key:"name" doc:"Name, for logs and route names." example:"\"shop\""`
+	Domains []string                   `key:"domains" doc:"host, host:port, host:*, *.suffix, *.suffix:port or *; the most exact wins." required:"true" example:"[\"shop.example\", \"*.shop.example\"]"`
+	Routes  document.Stream[routeJSON] `key:"routers" doc:"The routes; the first that matches is taken."`
+	TLS     string                     `key:"require_tls" doc:"Redirect plaintext requests." unbuilt:"require_tls" example:"\"ALL\""`
 	mutationJSON
 }
 

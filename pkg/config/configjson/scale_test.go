@@ -39,7 +39,6 @@ func bigFile(clusters int) []byte {
 }
 
 // BenchmarkBigFile reads 10,000 clusters, 20,000 hosts and 50,000 routes.
-// docs/performance.md has its figures.
 func BenchmarkBigFile(b *testing.B) {
 	data := bigFile(10_000)
 	b.SetBytes(int64(len(data)))

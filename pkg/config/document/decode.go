@@ -77,7 +77,11 @@ func (d *Decoder) value(n Node, v reflect.Value, k *Key) {
 		d.value(n, target.Elem(), k)
 		v.Set(target)
 	case reflect.Struct:
-		d.object(n, v)
+		if s, ok := v.Addr().Interface().(stream); ok {
+			d.stream(n, s, k)
+		} else {
+			d.object(n, v)
+		}
 	case reflect.Slice:
 		d.list(n, v, k)
 	case reflect.Map:
@@ -181,7 +185,7 @@ func (d *Decoder) absentKey(field reflect.Value, k *Key) {
 	switch {
 	case k.HasDefault:
 		k.setText(field, k.Default)
-	case k.Type.Kind() == reflect.Struct && k.Type != nodeType:
+	case k.object:
 		d.object(Node{}, field)
 	}
 }
@@ -211,13 +215,28 @@ func (d *Decoder) list(n Node, v reflect.Value, k *Key) {
 	list := reflect.MakeSlice(v.Type(), n.Len(), n.Len())
 	i := 0
 	for e := range n.All() {
-		if e.Kind() == Null {
-			d.report.Expect(e, k.expected(v.Type().Elem()))
-		}
-		d.value(e, list.Index(i), k)
+		d.element(e, list.Index(i), k)
 		i++
 	}
 	v.Set(list)
+}
+
+// stream lets a Stream decode its elements later.
+func (d *Decoder) stream(n Node, s stream, k *Key) {
+	switch {
+	case n.Kind() == Array:
+		s.bind(d, n, k)
+	case n.Exists():
+		d.report.Expect(n, "a list")
+	}
+}
+
+// element fills an element of a list, which is not to be null.
+func (d *Decoder) element(n Node, v reflect.Value, k *Key) {
+	if n.Kind() == Null {
+		d.report.Expect(n, k.expected(v.Type()))
+	}
+	d.value(n, v, k)
 }
 
 func (d *Decoder) table(n Node, v reflect.Value, k *Key) {

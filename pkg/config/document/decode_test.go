@@ -119,6 +119,39 @@ func TestDecodeKeepsWhatTheTagsDoNotSay(t *testing.T) {
 	}
 }
 
+type long struct {
+	Items Stream[retry] `key:"items" doc:"Many." required:"true"`
+}
+
+func TestStreamsDecodeOneElementAtATime(t *testing.T) {
+	var r Report
+	n := Parse("c.json", []byte(`{"items": [{"tries": 4, "on": true}, {}, {"tries": 9}, {"x": 1}, null, 5]}`), Options{}, &r)
+	var into long
+	if !NewDecoder(&r).Decode(n, &into) || into.Items.Len() != 6 {
+		t.Fatalf("Decode reports %v, Len() = %d", r.Diagnostics(), into.Items.Len())
+	}
+	var got []retry
+	for item := range into.Items.All() {
+		got = append(got, *item)
+	}
+	want := []retry{{On: true, Tries: 4}, {Tries: 2}, {}, {Tries: 2}, {Tries: 2}, {}}
+	if diff := cmp.Diff(want, got, ignoreNodes); diff != "" {
+		t.Errorf("All (-want +got):\n%s", diff)
+	}
+	problems := `c.json:1:52: items[2].tries: found the number 9, expected an integer from 1 to 5
+c.json:1:57: items[3].x: unknown key "x"
+c.json:1:66: items[4]: found null, expected an object
+c.json:1:72: items[5]: found the number 5, expected an object`
+	if diff := cmp.Diff(problems, r.Diagnostics().Error()); diff != "" {
+		t.Errorf("diagnostics (-want +got):\n%s", diff)
+	}
+	var empty long
+	_, diags, _ := decode[long](`{"items": {}}`, false)
+	if got, want := diags.Error(), `c.json:1:11: items: found an object, expected a list`; got != want || empty.Items.Len() != 0 {
+		t.Errorf("Decode reports %q, want %q", got, want)
+	}
+}
+
 func TestVariablesMayStandForNumbers(t *testing.T) {
 	got, diags, _ := decode[settings](`{"name": "a", "weight": "${N}", "retry": {"on": "${O:-true}"}, "ratio": "${R:-0.5}"}`, false)
 	if len(diags) > 0 || got.Weight != 12 || !got.Retry.On || got.Ratio != 0.5 {

@@ -42,8 +42,8 @@
 //	since:"0.2"         the version that brought it, for the tables.
 //
 // Field types: string, bool, integers, floats, time.Duration (written as Go
-// durations), structs, pointers to any of these (nil: absent), slices, maps
-// with string keys, Node (the raw value) and any (map[string]any, []any,
+// durations), structs, pointers to any of these (nil: absent), slices, Streams,
+// maps with string keys, Node (the raw value) and any (map[string]any, []any,
 // string, bool, int64, float64). Named types of these kinds work as well. null
 // is the same as an absent key. A struct with a method Validate() error, on
 // itself or its pointer, is asked once it was filled without an error; the
@@ -55,8 +55,8 @@
 // 256 MB (175 MB of them stay) for a file of 14.7 MB with 10,000 clusters,
 // 20,000 hosts and 50,000 routes, before anything is decoded. This package's
 // tree takes 28 bytes a value; line numbers and key paths are worked out when a
-// diagnostic asks for them. docs/performance.md has the figures. The tests use
-// hujson as the independent judge of what is accepted.
+// diagnostic asks for them, and a Stream's structs live one at a time. The tests
+// use hujson as the independent judge of what is accepted.
 //
 // The package is pure: no files, no environment, no clock, no locks. A tree and
 // its Report belong to one goroutine.

@@ -30,10 +30,11 @@ type Key struct {
 	NoEffect   string // why; "" for a key that means something
 	Unbuilt    string // the name to refuse it by; "" for a key that is built
 
-	index []int // of the field, through embedded structs
-	bytes bool  // takes "64KB"
-	lo    bound
-	hi    bound
+	index  []int // of the field, through embedded structs
+	bytes  bool  // takes "64KB"
+	object bool  // a struct, which is there even if the key is not
+	lo     bound
+	hi     bound
 }
 
 // Word is a string that a key accepts. On an integer key it stands for Value.
@@ -58,6 +59,7 @@ type structure struct {
 	validate bool
 }
 
+//nolint:gochecknoglobals // types are constants in all but the language's name
 var (
 	nodeType     = reflect.TypeFor[Node]()
 	durationType = reflect.TypeFor[time.Duration]()
@@ -137,6 +139,8 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 		broken("its type cannot be read from a document")
 	}
 	base := leaf(f.Type)
+	_, list := elementOf(f.Type)
+	k.object = f.Type.Kind() == reflect.Struct && f.Type != nodeType && !list
 	k.bytes = k.Unit == "bytes" && isInteger(base)
 	if text := get("enum"); text != "" {
 		if k.Words = words(text, base); k.Words == nil {
@@ -205,10 +209,17 @@ func deref(t reflect.Type) reflect.Type {
 // leaf returns the type of the values that a field holds, however deep in
 // pointers, lists and maps.
 func leaf(t reflect.Type) reflect.Type {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
-		t = t.Elem()
+	for {
+		element, list := elementOf(t)
+		switch {
+		case list:
+			t = element
+		case t.Kind() == reflect.Pointer || t.Kind() == reflect.Map:
+			t = t.Elem()
+		default:
+			return t
+		}
 	}
-	return t
 }
 
 func isInteger(t reflect.Type) bool {

@@ -53,11 +53,12 @@ func (s *sections) add(path string, t reflect.Type) {
 
 // brackets returns what leads from a field to its elements.
 func brackets(t reflect.Type) string {
+	if element, ok := elementOf(t); ok {
+		return "[]" + brackets(element)
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return brackets(t.Elem())
-	case reflect.Slice:
-		return "[]" + brackets(t.Elem())
 	case reflect.Map:
 		return ".*" + brackets(t.Elem())
 	}
@@ -85,10 +86,7 @@ func Markdown(level int, title string, prototype any, variants Variants) string 
 }
 
 func row(k *Key) string {
-	name := "`" + k.Name + "`"
-	for _, alias := range k.Aliases {
-		name += ", `" + alias + "`"
-	}
+	name := "`" + strings.Join(append([]string{k.Name}, k.Aliases...), "`, `") + "`"
 	meaning := k.Doc
 	if k.Since != "" {
 		meaning += " (since " + k.Since + ")"
@@ -130,9 +128,10 @@ func defaultOf(k *Key) string {
 // kindOf says what a key takes, for a table.
 func kindOf(k *Key) string {
 	base, list := deref(k.Type), ""
+	element, isList := elementOf(base)
 	switch {
-	case base.Kind() == reflect.Slice:
-		base, list = deref(base.Elem()), "list: "
+	case isList:
+		base, list = deref(element), "list: "
 	case base.Kind() == reflect.Map:
 		base, list = deref(base.Elem()), "object, each member: "
 	}

@@ -207,6 +207,7 @@ func (n Node) Off() bool {
 	case String:
 		text := n.Text()
 		return text == "" || text == "0s" || text == "0"
+	case Object, Array:
 	}
 	for _, name := range []string{"enable", "enabled", "status"} {
 		if s := n.Get(name); s.Kind() == Bool && s.Text() == "false" {
@@ -243,6 +244,7 @@ func (n Node) Value() any {
 			object[member.Key()] = member.Value()
 		}
 		return object
+	case Invalid, Null:
 	}
 	return nil
 }
@@ -274,10 +276,10 @@ func (n Node) Found() string {
 		}
 		text = text[:cut] + "…"
 	}
-	switch kind {
-	case Bool:
+	if kind == Bool {
 		return text
-	case Number:
+	}
+	if kind == Number {
 		return "the number " + text
 	}
 	return "the string " + strconv.Quote(text)

@@ -185,7 +185,8 @@ func (k *Key) expected(t reflect.Type) string {
 		return alternatives(append([]string{"an integer" + k.integerBounds(t)}, words...))
 	case t.Kind() == reflect.Float32 || t.Kind() == reflect.Float64:
 		return "a number" + k.bounds()
-	case t.Kind() == reflect.Slice:
+	}
+	if _, ok := elementOf(t); ok {
 		return "a list"
 	}
 	return "an object"

@@ -179,19 +179,20 @@ func literal(k *Key, text string) any {
 // value returns the schema of a value of type t under a key.
 func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 	t = deref(t)
-	switch {
-	case t == nodeType:
+	switch t {
+	case nodeType:
 		return w.node(k)
-	case t == anyType:
+	case anyType:
 		return map[string]any{}
-	case t == durationType:
+	case durationType:
 		return map[string]any{"$ref": "#/$defs/duration"}
+	}
+	if element, ok := elementOf(t); ok {
+		return map[string]any{"type": "array", "items": w.value(k, element)}
 	}
 	switch t.Kind() {
 	case reflect.Struct:
 		return w.ref(t)
-	case reflect.Slice:
-		return map[string]any{"type": "array", "items": w.value(k, t.Elem())}
 	case reflect.Map:
 		if t.Elem() == nodeType && k.Variant != "" {
 			return map[string]any{"type": "object", "properties": w.byKey(k)}
