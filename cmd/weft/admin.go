@@ -2,8 +2,174 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
 
+	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-func (p *process) openAdmin(ctx context.Context, a *config.Admin) error { return nil }
+// openAdmin opens the operator's ports. They are bound once: a change of their
+// addresses takes a restart.
+func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
+	var servers []*admin.Server
+	if c.Admin != nil {
+		s, err := admin.Listen(ctx, admin.Options{
+			Address: c.Admin.Address,
+			Pprof:   c.Admin.Pprof,
+			Sources: p.sources(),
+			Log:     p.log,
+		})
+		if err != nil {
+			return err
+		}
+		servers = append(servers, s)
+	}
+	if m := c.Metrics.Prometheus; m != nil {
+		s, err := admin.ListenMetrics(ctx, m.Address, m.Path, p.metrics.Handler(), p.log)
+		if err != nil {
+			return err
+		}
+		servers = append(servers, s)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	for _, s := range servers {
+		tasks.Go(func() {
+			if err := s.Run(ctx); err != nil {
+				select {
+				case p.adminFailed <- err:
+				default: // one is enough to end the process
+				}
+			}
+		})
+	}
+	p.endAdmin = func() {
+		cancel()
+		tasks.Wait()
+	}
+	return nil
+}
+
+func (p *process) sources() admin.Sources {
+	return admin.Sources{
+		State:     p.adminState,
+		Config:    p.adminConfig,
+		Clusters:  p.adminClusters,
+		Listeners: p.adminListeners,
+		Routes:    p.adminRoutes,
+		Level:     func() string { return levelName(p.level.Level()) },
+		SetLevel:  p.setLevel,
+		Version: func() admin.Version {
+			return admin.Version{Version: version, Revision: revision(), Go: runtime.Version()}
+		},
+		Drain: func() {
+			select {
+			case p.drainAsked <- struct{}{}:
+			default: // asked already
+			}
+		},
+		Metrics: p.metrics.Handler(),
+	}
+}
+
+func (p *process) adminState() admin.State {
+	switch {
+	case p.server.Draining():
+		return admin.Draining
+	case p.server.Running() == nil:
+		return admin.Starting
+	}
+	return admin.Ready
+}
+
+func (p *process) adminConfig() admin.Config {
+	s := p.state.Load()
+	text := s.file.Redacted()
+	sum := sha256.Sum256(text)
+	c := admin.Config{
+		Source:  p.flags.name(),
+		Hash:    hex.EncodeToString(sum[:8]),
+		Applied: s.applied,
+		Config:  json.RawMessage(text),
+	}
+	if r := s.rejected; r != nil {
+		c.Rejected = &admin.Rejection{At: r.at, Reasons: r.reasons}
+	}
+	return c
+}
+
+func (p *process) adminClusters(name string) any {
+	all := p.server.Clusters().Describe()
+	if name == "" {
+		return all
+	}
+	for i := range all {
+		if all[i].Name == name {
+			return all[i]
+		}
+	}
+	return nil
+}
+
+func (p *process) adminListeners(name string) any {
+	all := p.server.Describe()
+	if name == "" {
+		return all
+	}
+	for i := range all {
+		if all[i].Name == name {
+			return all[i]
+		}
+	}
+	return nil
+}
+
+func (p *process) adminRoutes(name string) any {
+	c := p.server.Running()
+	if c == nil {
+		return nil
+	}
+	if name == "" {
+		return c.Routes
+	}
+	for _, t := range c.Routes {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+func (p *process) setLevel(name string) error {
+	for _, l := range levels() {
+		if strings.EqualFold(string(l), name) {
+			p.level.Set(levelOf(l))
+			p.log.Info("log level changed", "level", l)
+			return nil
+		}
+	}
+	return fmt.Errorf("no log level %q: there are %v", name, levels())
+}
+
+// exportState exports what is of the process as a whole.
+func (p *process) exportState() {
+	p.metrics.Func(metrics.ConfigTime, func() float64 {
+		if s := p.state.Load(); s != nil {
+			return float64(s.applied.UnixMilli()) / 1000
+		}
+		return 0
+	})
+	p.metrics.Func(metrics.Draining, func() float64 {
+		if p.server.Draining() {
+			return 1
+		}
+		return 0
+	})
+}

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/weft-proxy/weft/pkg/config/configjson"
 )
 
 func checkCommand() *cobra.Command {
@@ -47,7 +45,7 @@ func schemaCommand() *cobra.Command {
 		Example: "  weft schema > weft.schema.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(configjson.Schema())
+			_, err := cmd.OutOrStdout().Write(kinds().Schema())
 			return err
 		},
 	}

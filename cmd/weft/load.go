@@ -25,12 +25,18 @@ const builtin = "quickstart.json"
 // diagnostics.
 func (s source) open() (*configjson.File, document.Diagnostics) {
 	o := configjson.Options{Lenient: s.lenient}
-	path := s.path
-	if path == "" {
-		path = builtin
+	if s.path == "" {
 		o.Files = embedded{}
 	}
-	return configjson.Open(path, kinds(), o)
+	return configjson.Open(s.name(), kinds(), o)
+}
+
+// name is what the source is called in diagnostics and on the admin port.
+func (s source) name() string {
+	if s.path == "" {
+		return builtin
+	}
+	return s.path
 }
 
 // embedded is the file system of the built-in example.

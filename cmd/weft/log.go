@@ -35,6 +35,21 @@ func levelOf(l config.Level) slog.Level {
 	}
 }
 
+func levels() []config.Level {
+	return []config.Level{config.LevelTrace, config.LevelDebug, config.LevelInfo, config.LevelWarn,
+		config.LevelError, config.LevelCritical, config.LevelOff}
+}
+
+// levelName is the configuration's name of a level.
+func levelName(l slog.Level) string {
+	for _, name := range levels() {
+		if levelOf(name) == l {
+			return string(name)
+		}
+	}
+	return l.String()
+}
+
 // openLog opens the operator's log.
 func (p *process) openLog(c config.Log) error {
 	p.level.Set(levelOf(c.Level))

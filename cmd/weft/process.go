@@ -85,6 +85,7 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 		Metrics: p.metrics,
 		Log:     p.log,
 	})
+	p.exportState()
 	return p, nil
 }
 
@@ -104,7 +105,7 @@ func (p *process) begin(ctx context.Context, file *configjson.File) error {
 	if err := p.apply(ctx, file); err != nil {
 		return err
 	}
-	if err := p.openAdmin(ctx, file.Snapshot.Admin); err != nil {
+	if err := p.openAdmin(ctx, file.Snapshot); err != nil {
 		return err
 	}
 	return writePID(file.Snapshot.Server.PIDFile)

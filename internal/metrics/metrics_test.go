@@ -199,7 +199,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	c.Overflow[LimitRetries].Add(7)
 	c.HostDown.Add(2)
 	c.HostUp.Add(1)
-	c.Active.Add(8)
+	c.Active.Follow(func() int64 { return 8 })
 	wantLines(t, exported(t, r, "listener_"),
 		`listener_accept_errors_total{listener="in"} 1`,
 		`listener_connections_accepted_total{listener="in"} 3`,

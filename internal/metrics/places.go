@@ -26,6 +26,20 @@ func (g *Gauge) Add(n int64) { g.n.Add(n) }
 // Value returns the level.
 func (g *Gauge) Value() int64 { return g.n.Load() }
 
+// Level is a number that somebody else keeps.
+type Level struct{ read atomic.Pointer[func() int64] }
+
+// Follow makes read what Value returns; read is called from any goroutine.
+func (l *Level) Follow(read func() int64) { l.read.Store(&read) }
+
+// Value returns the number; 0 before Follow.
+func (l *Level) Value() int64 {
+	if read := l.read.Load(); read != nil {
+		return (*read)()
+	}
+	return 0
+}
+
 // Listener accounts for a listener: its requests and connections. It is a
 // network.ListenerCounter.
 type Listener struct {
@@ -63,7 +77,7 @@ const (
 // Cluster accounts for a cluster: its requests and its upstream connections.
 type Cluster struct {
 	Requests
-	Active Gauge // requests under way
+	Active Level // requests under way
 
 	Opened, Closed  Counter // connections
 	ConnectFailures Counter

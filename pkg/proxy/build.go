@@ -53,7 +53,7 @@ func (b *builder) service(p *config.Proxy) (protocol.Service, error) {
 	for i := len(before) - 1; i >= 0; i-- {
 		s = before[i](s)
 	}
-	return Respond(Forwarded(s, p.HTTP1), b.server.o.Log), nil
+	return Respond(Forwarded(s, p.HTTP1), b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), nil
 }
 
 // routeFilter is a filter that runs inside routes, each of which may bring its

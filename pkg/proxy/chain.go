@@ -36,7 +36,11 @@ type composition struct {
 
 // Serve lets the composition in force answer x.
 func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return s.now.Load().service.Serve(ctx, x)
+	now := s.now.Load()
+	now.record.listener.Active.Add(1)
+	err := now.service.Serve(ctx, x)
+	now.record.listener.Active.Add(-1)
+	return err
 }
 
 // Observe lets the composition in force record x.

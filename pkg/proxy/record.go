@@ -87,8 +87,9 @@ func (p *routePlace) Observe(x *protocol.Exchange) { p.routes.Observe(p.route.In
 type Meter struct{ Registry *metrics.Registry }
 
 // Cluster is upstream.Meter's.
-func (m Meter) Cluster(name string) upstream.ClusterAccount {
+func (m Meter) Cluster(name string, inFlight func() int64) upstream.ClusterAccount {
 	c, release := m.Registry.Cluster(name)
+	c.Active.Follow(inFlight)
 	return clusterAccount{c, release}
 }
 

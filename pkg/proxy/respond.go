@@ -9,18 +9,20 @@ import (
 	"log/slog"
 	"runtime/debug"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // Respond turns errors and panics of next into replies. It is the outermost
 // service of every chain and never returns an error.
-func Respond(next protocol.Service, log *slog.Logger) protocol.Service {
-	return &respond{next, log}
+func Respond(next protocol.Service, panics *metrics.Counter, log *slog.Logger) protocol.Service {
+	return &respond{next, panics, log}
 }
 
 type respond struct {
-	next protocol.Service
-	log  *slog.Logger
+	next   protocol.Service
+	panics *metrics.Counter
+	log    *slog.Logger
 }
 
 func (r *respond) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -34,6 +36,7 @@ func (r *respond) Serve(ctx context.Context, x *protocol.Exchange) error {
 func (r *respond) contain(ctx context.Context, x *protocol.Exchange) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
+			r.panics.Add(1)
 			err = protocol.NewFault(protocol.Internal, fmt.Errorf("panic: %v", p))
 			r.log.Error("panic while serving a request: it was answered with 500; this is a defect, please report it",
 				"panic", p, "stack", string(debug.Stack()))

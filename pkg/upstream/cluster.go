@@ -174,7 +174,7 @@ func (c *Cluster) openAccount() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.state.Load(); !s.removed {
-		c.ledger.open(func() ClusterAccount { return c.env.Meter.Cluster(c.name) })
+		c.ledger.open(func() ClusterAccount { return c.env.Meter.Cluster(c.name, c.active.Load) })
 	}
 }
 

@@ -451,7 +451,7 @@ type book struct {
 	name  string
 }
 
-func (b *books) Cluster(name string) ClusterAccount {
+func (b *books) Cluster(name string, _ func() int64) ClusterAccount {
 	b.opened = append(b.opened, name)
 	return &book{b, name}
 }

@@ -69,8 +69,9 @@ type Discovery interface {
 // Meter opens the accounts that clusters and hosts keep. Safe for concurrent
 // use.
 type Meter interface {
-	// Cluster is called when the first exchange enters a cluster.
-	Cluster(name string) ClusterAccount
+	// Cluster is called when the first exchange enters a cluster; inFlight
+	// returns how many it has, from any goroutine.
+	Cluster(name string, inFlight func() int64) ClusterAccount
 	// Host is called when the first exchange goes to a host.
 	Host(cluster, address string) Account
 }
