@@ -83,13 +83,14 @@ func (b *bed) pin() error {
 }
 
 func (b *bed) startOrigin(ctx context.Context) error {
-	ports, err := peer.FreePorts(1)
+	free := peer.NewPorts()
+	ports, err := free.Take(1)
 	if err != nil {
 		return err
 	}
 	launcher := process.NewLauncher()
 	b.host = &peer.Host{
-		Launcher: launcher, CPU: b.proxyCPU, Dir: b.dir, Origin: ports[0],
+		Launcher: launcher, CPU: b.proxyCPU, Ports: free, Dir: b.dir, Origin: ports[0],
 		Connections: b.options.idle, Profile: b.options.profile != "",
 	}
 	cmd := exec.Command(b.self, "origin", ports[0].String())
@@ -215,6 +216,8 @@ func (b *bed) job(r row, address netip.AddrPort, pids []int) load.Job {
 		Warmup:  time.Duration(b.options.warmup * float64(time.Second)),
 		Measure: time.Duration(b.options.seconds * float64(time.Second)),
 		PIDs:    pids,
+		CPUs:    []int{b.loadCPU, b.proxyCPU},
+		Helpers: []int{b.origin.Process.Pid},
 	}
 }
 

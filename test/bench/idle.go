@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,7 +11,10 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-proxy/weft/test/bench/peer"
 	"github.com/weft-proxy/weft/test/bench/process"
@@ -82,10 +86,6 @@ func (b *bed) idle(ctx context.Context, p peer.Program) (idleResult, error) {
 	if r.Start, err = settle(ctx, running.PIDs); err != nil {
 		return r, err
 	}
-	before, err := process.OpenFiles(running.PIDs)
-	if err != nil {
-		return r, err
-	}
 	conns, err := open(ctx, running.Listen, r.Connections)
 	defer func() {
 		for _, conn := range conns {
@@ -95,7 +95,7 @@ func (b *bed) idle(ctx context.Context, p peer.Program) (idleResult, error) {
 	if err != nil {
 		return r, err
 	}
-	if err := waitFiles(ctx, running.PIDs, before+r.Connections); err != nil {
+	if err := waitFiles(ctx, running.PIDs, r.Connections); err != nil {
 		return r, err
 	}
 	if r.Opened, err = settle(ctx, running.PIDs); err != nil {
@@ -110,8 +110,8 @@ func (b *bed) idle(ctx context.Context, p peer.Program) (idleResult, error) {
 	if err != nil {
 		return r, err
 	}
-	// Those that it closed would not be idle.
-	return r, waitFiles(ctx, running.PIDs, before+r.Connections)
+	// Had it closed connections, they would not be idle ones.
+	return r, waitFiles(ctx, running.PIDs, r.Connections)
 }
 
 // open opens n connections, from as many addresses of 127.0.0.0/8 as they need:
@@ -120,7 +120,7 @@ func open(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
 	conns := make([]net.Conn, 0, n)
 	for i := range n {
 		from := net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i/20000))}
-		dialer := net.Dialer{LocalAddr: &from, Timeout: 10 * time.Second, KeepAlive: -1}
+		dialer := net.Dialer{LocalAddr: &from, Timeout: 10 * time.Second, KeepAlive: -1, Control: portLate}
 		conn, err := dialer.DialContext(ctx, "tcp", to.String())
 		if err != nil {
 			return conns, fmt.Errorf("connection %d of %d: %w", i+1, n, err)
@@ -128,6 +128,17 @@ func open(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
 		conns = append(conns, conn)
 	}
 	return conns, nil
+}
+
+// portLate lets a socket that is bound to an address get its port when it
+// connects: then ports need to differ for one destination only, and those of the
+// program before, which wait for their end, are no hindrance.
+func portLate(_, _ string, raw syscall.RawConn) error {
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	})
+	return errors.Join(err, failed)
 }
 
 // ask sends one request on the connection and takes the whole answer.
@@ -153,7 +164,8 @@ func ask(conn net.Conn) error {
 	return nil
 }
 
-// waitFiles waits until the processes hold at least n descriptors.
+// waitFiles waits until the processes hold at least n descriptors: n connections,
+// but for the few that a process has of its own, which may come and go.
 func waitFiles(ctx context.Context, pids []int, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

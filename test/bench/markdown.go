@@ -81,7 +81,7 @@ func (r *report) overview() string {
 }
 
 func (r *loadRow) markdown() string {
-	t := newTable("", "CPU µs", "requests/s", "p50 µs", "p99 µs", "peak RSS MB", "PSS MB", "waits/request", "pre-emptions/request", "reconnects")
+	t := newTable("", "CPU µs", "requests/s", "p50 µs", "p99 µs", "peak RSS MB", "PSS MB", "waits/request", "pre-emptions/request", "reconnects", "others' CPUs")
 	for _, c := range r.Cells {
 		reconnects := 0
 		for _, s := range c.Rounds {
@@ -99,7 +99,7 @@ func (r *loadRow) markdown() string {
 			cost = ""
 		}
 		t.row(c.Proxy, cost, of(rate, 0), of(p50, 0), of(p99, 0),
-			process(peak, 1), process(pss, 1), process(waits, 2), process(preemptions, 3), fmt.Sprint(reconnects))
+			process(peak, 1), process(pss, 1), process(waits, 2), process(preemptions, 3), fmt.Sprint(reconnects), of(others, 2))
 	}
 	text := t.text.String()
 	if r.Rate > 0 {

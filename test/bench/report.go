@@ -163,12 +163,13 @@ func (r *loadRow) slowest() float64 {
 }
 
 // What is read off a sample.
-func cpu(s sample) float64  { return micro(s.CPU) / float64(s.Requests) } // µs per request
-func rate(s sample) float64 { return float64(s.Requests) / s.Elapsed.Seconds() }
-func p50(s sample) float64  { return micro(s.P50) }
-func p99(s sample) float64  { return micro(s.P99) }
-func peak(s sample) float64 { return float64(s.Memory.Peak) / megabyte }
-func pss(s sample) float64  { return float64(s.Memory.Proportional) / megabyte }
+func cpu(s sample) float64    { return micro(s.CPU) / float64(s.Requests) } // µs per request
+func rate(s sample) float64   { return float64(s.Requests) / s.Elapsed.Seconds() }
+func p50(s sample) float64    { return micro(s.P50) }
+func p99(s sample) float64    { return micro(s.P99) }
+func peak(s sample) float64   { return float64(s.Memory.Peak) / megabyte }
+func pss(s sample) float64    { return float64(s.Memory.Proportional) / megabyte }
+func others(s sample) float64 { return s.Others }
 func waits(s sample) float64 {
 	return float64(s.Switches.Voluntary) / float64(s.Requests)
 }

@@ -81,7 +81,7 @@ func (b *bed) runScale(ctx context.Context) error {
 
 func (b *bed) scale(ctx context.Context, p peer.Program) (scaleResult, error) {
 	size := scaleSize()
-	r := scaleResult{Proxy: p.Name, Clusters: size.Clusters, Hosts: 2*size.Clusters - 1, Routes: size.Routes}
+	r := scaleResult{Proxy: p.Name, Clusters: size.Clusters, Hosts: 2 * size.Clusters, Routes: size.Routes}
 	var rounds []scaleRound
 	for range min(b.options.rounds, scaleRounds) {
 		one, err := b.scaleRound(ctx, p, size)
@@ -119,7 +119,7 @@ type scaleRound struct {
 }
 
 func (b *bed) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (r scaleRound, err error) {
-	ports, err := peer.FreePorts(2)
+	ports, err := b.host.Ports.Take(2)
 	if err != nil {
 		return r, err
 	}

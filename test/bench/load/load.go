@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/weft-proxy/weft/test/bench/histogram"
@@ -28,6 +29,8 @@ type Job struct {
 	Warmup      time.Duration  `json:"warmup"`      // load before the measurement
 	Measure     time.Duration  `json:"measure"`     // time that is measured
 	PIDs        []int          `json:"pids"`        // the processes under test; none: no CPU time
+	CPUs        []int          `json:"cpus"`        // those that the measurement is to have for itself
+	Helpers     []int          `json:"helpers"`     // other processes that belong to it: the origin
 }
 
 // Result is what was measured. Requests are those whose answer came to its end
@@ -37,6 +40,7 @@ type Result struct {
 	Elapsed    time.Duration    `json:"elapsed_ns"`
 	CPU        time.Duration    `json:"cpu_ns"` // of the processes under test
 	Switches   process.Switches `json:"switches"`
+	Others     float64          `json:"others"` // CPUs' worth of work, on Job.CPUs, that was none of the measurement's
 	Mean       time.Duration    `json:"mean_ns"`
 	P50        time.Duration    `json:"p50_ns"`
 	P90        time.Duration    `json:"p90_ns"`
@@ -81,7 +85,7 @@ func Run(job Job) (Result, error) {
 	if err := g.until(job.Warmup); err != nil {
 		return Result{}, fmt.Errorf("warm-up: %w", err)
 	}
-	from, err := read(job.PIDs)
+	from, err := read(job)
 	if err != nil {
 		return Result{}, err
 	}
@@ -91,7 +95,7 @@ func Run(job Job) (Result, error) {
 		return Result{}, err
 	}
 	end := g.now()
-	to, err := read(job.PIDs)
+	to, err := read(job)
 	if err != nil {
 		return Result{}, err
 	}
@@ -107,6 +111,7 @@ func Run(job Job) (Result, error) {
 			Voluntary:   to.switches.Voluntary - from.switches.Voluntary,
 			Involuntary: to.switches.Involuntary - from.switches.Involuntary,
 		},
+		Others:     max(0, (to.others-from.others).Seconds()/(end-begin).Seconds()),
 		Mean:       h.Mean(),
 		P50:        h.Quantile(0.5),
 		P90:        h.Quantile(0.9),
@@ -118,18 +123,28 @@ func Run(job Job) (Result, error) {
 	}, nil
 }
 
-// usage is what the processes under test have used so far.
+// usage is what has been used so far.
 type usage struct {
-	cpu      time.Duration
+	cpu      time.Duration // by the processes under test
 	switches process.Switches
+	others   time.Duration // of the CPUs, by processes that do not belong here
 }
 
-func read(pids []int) (u usage, err error) {
-	// The switches are many files: read first, so that the CPU clock is read as
+func read(job Job) (u usage, err error) {
+	// What is read from many files comes first, so that the CPU clock is read as
 	// near to the request counter as can be.
-	if u.switches, err = process.ReadSwitches(pids); err != nil {
+	if u.switches, err = process.ReadSwitches(job.PIDs); err != nil {
 		return usage{}, err
 	}
-	u.cpu, err = process.CPUTime(pids)
+	busy, err := process.BusyTime(job.CPUs)
+	if err != nil {
+		return usage{}, err
+	}
+	own, err := process.CPUTime(append([]int{os.Getpid()}, job.Helpers...))
+	if err != nil {
+		return usage{}, err
+	}
+	u.cpu, err = process.CPUTime(job.PIDs)
+	u.others = busy - own - u.cpu
 	return u, err
 }

@@ -62,6 +62,7 @@ func (p Program) Version(ctx context.Context) string {
 type Host struct {
 	Launcher    *process.Launcher
 	CPU         int
+	Ports       *Ports
 	Dir         string         // each program gets a directory below it
 	Origin      netip.AddrPort // passed on in Config
 	Connections int            // passed on in Config
@@ -91,7 +92,7 @@ func (h *Host) Start(ctx context.Context, p Program, target string) (*Running, e
 	if err != nil {
 		return nil, err
 	}
-	ports, err := FreePorts(2)
+	ports, err := h.Ports.Take(2)
 	if err != nil {
 		return nil, err
 	}
@@ -225,30 +226,6 @@ func Probe(server netip.AddrPort, target string) (status int, err error) {
 		return 0, fmt.Errorf("the answer begins with %q", line)
 	}
 	return strconv.Atoi(line[9:12])
-}
-
-// FreePorts returns n ports of 127.0.0.1 that nobody listens at. They lie below
-// those that the kernel gives to connections, so that none of these takes one
-// before it is used.
-func FreePorts(n int) ([]netip.AddrPort, error) {
-	const first, last = 20000, 32000
-	var free []netip.AddrPort
-	// Two runs at one time begin at different places.
-	begin := first + os.Getpid()*16%(last-first)
-	for i := range last - first {
-		port := first + (begin-first+i)%(last-first)
-		address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
-		listener, err := net.Listen("tcp", address.String())
-		if err != nil {
-			continue
-		}
-		defer listener.Close() //nolint:errcheck // held until all are found, so that no port is found twice
-		free = append(free, address)
-		if len(free) == n {
-			return free, nil
-		}
-	}
-	return nil, fmt.Errorf("%d of %d ports are free between %d and %d", len(free), n, first, last)
 }
 
 // write writes a file of a configuration and returns its path.

@@ -30,7 +30,7 @@ func CheckWeft(path string) []string { return []string{"check", "-c", path} }
 
 // Scale is the size of a large configuration.
 type Scale struct {
-	Clusters int // with two hosts each
+	Clusters int // with two hosts each in the mean
 	Domains  int // virtual hosts
 	Routes   int // in all, the same number in every virtual host
 }
@@ -52,8 +52,15 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 	for i := 1; i < s.Clusters; i++ {
 		name := fmt.Sprintf("service-%05d", i)
 		one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN"}
-		for h := range 2 {
+		count := 2
+		if i == 1 {
+			count = 3 // for the origin, which is one
+		}
+		for h := range count {
 			n := 2*i + h
+			if h == 2 {
+				n = 0
+			}
 			one.Hosts = append(one.Hosts, host{Address: fmt.Sprintf("127.%d.%d.%d:8080", 1+n/62500, n/250%250, 1+n%250)})
 		}
 		clusters = append(clusters, one)

@@ -84,7 +84,8 @@ func TestReadsOfOneProcessAreSane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if memory.Resident == 0 || memory.Peak < memory.Resident/2 || memory.Proportional > memory.Peak {
+	// RSS is counted per CPU and may lag behind PSS, which is not.
+	if memory.Resident == 0 || memory.Peak < memory.Resident || memory.Proportional > 2*memory.Peak {
 		t.Errorf("ReadMemory = %+v", memory)
 	}
 	switches, err := ReadSwitches(self)

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/load"
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// TestMain plays the roles in which this program starts itself.
+func TestMain(m *testing.M) {
+	if r, ok := findRole(os.Args); ok {
+		if err := r(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// parse returns the options of a command line.
+func parse(t *testing.T, arguments ...string) options {
+	t.Helper()
+	o, err := parseOptions(arguments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// newTestBed returns a bed whose CPUs are as this process's.
+func newTestBed(t *testing.T, arguments ...string) *bed {
+	t.Helper()
+	b, err := newBed(t.Context(), parse(t, arguments...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.close)
+	return b
+}
+
+// TestARunOfEveryPartMeasures runs the loads through the relay, closed and open,
+// in the shortest time that tells something.
+func TestARunOfEveryPartMeasures(t *testing.T) {
+	out := t.TempDir()
+	b := newTestBed(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64", "-rounds", "2",
+		"-seconds", "0.1", "-warmup", "0.02", "-retries", "0", "-o", out)
+	report, err := b.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range report.Loads {
+		for _, c := range l.Cells {
+			if len(c.Rounds) != 2 {
+				t.Fatalf("%s, %s: %d rounds, want 2", l.Name, c.Proxy, len(c.Rounds))
+			}
+			for _, s := range append(c.Rounds, c.Half...) {
+				if s.Requests == 0 || s.P50 <= 0 || s.P99 < s.P50 || s.Max < s.P99 || s.Reconnects != 0 {
+					t.Errorf("%s, %s: %+v", l.Name, c.Proxy, s.Result)
+				}
+				if proxied := c.Proxy == "relay"; proxied != (s.CPU > 0) || proxied != (s.Memory.Resident > 0) {
+					t.Errorf("%s, %s: CPU time %v, memory %+v", l.Name, c.Proxy, s.CPU, s.Memory)
+				}
+			}
+		}
+		if half := l.Name == "64k-64"; half != (len(l.Cells[0].Half) == 2) || half != (l.Rate > 0) {
+			t.Errorf("%s: %d rounds at half load, rate %v", l.Name, len(l.Cells[0].Half), l.Rate)
+		}
+	}
+	if err := report.write(out); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again struct{ Loads []loadRow }
+	if err := json.Unmarshal(text, &again); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := again.Loads[1].Cells[0].Rounds[1].Requests, report.Loads[1].Cells[0].Rounds[1].Requests; got != want {
+		t.Errorf("report.json has %d requests, want %d", got, want)
+	}
+	page, err := os.ReadFile(filepath.Join(out, "report.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| relay |", "| direct |", "### post-64", "requests/s, which come when they come"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("report.md has no %q:\n%s", want, page)
+		}
+	}
+}
+
+// TestIdleConnectionsAreOpenAndWork counts the relay's memory, which the row
+// leaves out for its second socket a connection, not for lack of working.
+func TestIdleConnectionsAreOpenAndWork(t *testing.T) {
+	b := newTestBed(t, "-proxies", "relay", "-idle", "50")
+	result, err := b.idle(t.Context(), b.programs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Start.Resident == 0 || result.Opened.Resident == 0 || result.Used.Resident == 0 {
+		t.Errorf("idle = %+v", result)
+	}
+}
+
+func TestNothingIsLeftBehind(t *testing.T) {
+	b, err := newBed(t.Context(), parse(t, "-proxies", "relay,direct"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	subjects, err := b.startAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(process.Tree(os.Getpid())); n < 3 {
+		t.Errorf("%d processes, want the origin and the relay beside this one", n)
+	}
+	stopAll(subjects)
+	b.close()
+	if left := process.Tree(os.Getpid()); len(left) != 1 {
+		t.Errorf("the processes %v are left of %d", left, os.Getpid())
+	}
+	if _, err := os.Stat(b.dir); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", b.dir, err)
+	}
+}
+
+// serve answers every connection by the function until the test ends.
+func serve(t *testing.T, answer func(conn net.Conn, r *bufio.Reader)) netip.AddrPort {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			// One after the other: the load has one connection.
+			answer(conn, bufio.NewReader(conn))
+			conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-done
+	})
+	return netip.MustParseAddrPort(listener.Addr().String())
+}
+
+// TestLoadAgainstServers tells what the generator takes for a measurement.
+func TestLoadAgainstServers(t *testing.T) {
+	b := newTestBed(t, "-proxies", direct)
+	// each answers every request of a connection.
+	each := func(text string) func(net.Conn, *bufio.Reader) {
+		return func(conn net.Conn, r *bufio.Reader) {
+			for {
+				if _, err := http.ReadRequest(r); err != nil {
+					return
+				}
+				if _, err := io.WriteString(conn, text); err != nil {
+					return
+				}
+			}
+		}
+	}
+	// once answers one request of a connection and closes it.
+	once := func(text string) func(net.Conn, *bufio.Reader) {
+		return func(conn net.Conn, r *bufio.Reader) {
+			if _, err := http.ReadRequest(r); err == nil {
+				// The generator may be gone at its end.
+				_, _ = io.WriteString(conn, text)
+			}
+		}
+	}
+	tests := []struct {
+		name       string
+		answer     func(net.Conn, *bufio.Reader)
+		reconnects bool
+		fails      string // part of the error; "" for none
+	}{
+		{"answers kept alive", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcd"), false, ""},
+		{"a last answer is followed by a new connection", once("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nabcd"), true, ""},
+		{"an error is no answer", each("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nabcd"), false, "503 Busy"},
+		{"another length is another measurement", each("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"), false, "an answer of 3 bytes, want 4"},
+		{"more than the answer", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde"), false, "1 bytes after the answer"},
+		{"an answer that breaks off", once("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab"), false, "ends early"},
+		{"an endless head", each("HTTP/1.1 200 OK\r\nA: " + strings.Repeat("a", 9<<10)), false, "more than 8192 bytes"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			job := load.Job{
+				Address: serve(t, test.answer), Request: get(4), Body: 4, Connections: 1,
+				Warmup: 10 * time.Millisecond, Measure: 50 * time.Millisecond,
+			}
+			result, err := b.load(t.Context(), job)
+			if test.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), test.fails) {
+					t.Errorf("error %v, want one with %q", err, test.fails)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result.Requests == 0 || (result.Reconnects > 0) != test.reconnects {
+				t.Errorf("%d requests, %d reconnects, want some and some reconnects: %v", result.Requests, result.Reconnects, test.reconnects)
+			}
+		})
+	}
+}
+
+// TestOpenLoopKeepsItsRate: arrivals do not wait for answers, and a slow answer
+// makes later ones late.
+func TestOpenLoopKeepsItsRate(t *testing.T) {
+	b := newTestBed(t, "-proxies", direct)
+	job := load.Job{
+		Address: b.host.Origin, Request: get(1024), Body: 1024, Connections: 4,
+		Rate: 1000, Warmup: 50 * time.Millisecond, Measure: 400 * time.Millisecond,
+	}
+	result, err := b.load(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 400 in the mean: the arrivals are the same in every run, but not those that
+	// a busy machine completes in time.
+	if got := float64(result.Requests); math.Abs(got-400) > 120 {
+		t.Errorf("%v answers to 1,000 requests a second in 0.4 s, want about 400", got)
+	}
+}
+
+func TestInterruptEndsARun(t *testing.T) {
+	b := newTestBed(t, "-proxies", direct, "-seconds", "60", "-rows", "1k-1")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	begin := time.Now()
+	if _, err := b.run(ctx); err == nil {
+		t.Error("no error of a run that was interrupted")
+	}
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("the run ended after %v", took)
+	}
+}

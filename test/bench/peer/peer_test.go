@@ -1,0 +1,153 @@
+package peer
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+)
+
+// kinds says what the generated files use.
+func kinds() configjson.Kinds {
+	return configjson.Kinds{
+		Protocols:      []config.Protocol{config.HTTP1},
+		NetworkFilters: []string{configjson.ProxyFilter},
+		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
+		Policies:       []config.Policy{config.RoundRobin},
+	}
+}
+
+func testConfig(t *testing.T) Config {
+	t.Helper()
+	return Config{
+		Dir:         t.TempDir(),
+		Listen:      netip.MustParseAddrPort("127.0.0.1:20001"),
+		Admin:       netip.MustParseAddrPort("127.0.0.1:20002"),
+		Origin:      netip.MustParseAddrPort("127.0.0.1:20003"),
+		Connections: 100,
+	}
+}
+
+func TestWeftReadsItsConfigurationWithoutComplaint(t *testing.T) {
+	for _, profile := range []bool{false, true} {
+		c := testConfig(t)
+		c.Profile = profile
+		arguments, err := Weft("weft", "weft").configure(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snapshot, problems := configjson.Load(arguments[len(arguments)-1], kinds(), configjson.Options{})
+		if len(problems) > 0 {
+			t.Fatalf("profile %v: %v", profile, problems)
+		}
+		if got := snapshot.Listeners[0].Address; got != c.Listen.String() {
+			t.Errorf("it listens at %v, want %v", got, c.Listen)
+		}
+		if got := snapshot.Clusters[0].MaxRequestsPerConn; got != 0 {
+			t.Errorf("a connection to the origin ends after %d requests, want no limit", got)
+		}
+	}
+}
+
+func TestScaleHasItsSizeAndOneChange(t *testing.T) {
+	c, size := testConfig(t), Scale{Clusters: 40, Domains: 10, Routes: 200}
+	before, target, err := WeftScale(c, size, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, _, err := WeftScale(c, size, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"before": before, "after": after} {
+		snapshot, problems := configjson.Parse(name, text, kinds(), configjson.Options{})
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		hosts, addresses := 0, map[string]bool{}
+		for _, cluster := range snapshot.Clusters {
+			for _, h := range cluster.Hosts {
+				hosts++
+				addresses[h.Address] = true
+			}
+		}
+		routes := 0
+		for _, table := range snapshot.Routes {
+			for _, h := range table.VirtualHosts {
+				routes += len(h.Routes)
+			}
+		}
+		if len(snapshot.Clusters) != 40 || hosts != 80 || len(addresses) != 80 || routes != 200 {
+			t.Errorf("%s: %d clusters, %d hosts at %d addresses, %d routes, want 40, 80 at 80, 200",
+				name, len(snapshot.Clusters), hosts, len(addresses), routes)
+		}
+	}
+	if n := strings.Count(string(before), target); n != 1 {
+		t.Errorf("%s is in %d routes, want 1", target, n)
+	}
+	same := 0
+	for same < len(before) && same < len(after) && before[same] == after[same] {
+		same++
+	}
+	if at := strings.Index(string(before), target); same < at {
+		t.Errorf("the files differ from byte %d, want from the route at %d", same, at)
+	}
+}
+
+func TestPeersAreToldWhereToListenAndGo(t *testing.T) {
+	for _, p := range []Program{NGINX("nginx"), HAProxy("haproxy")} {
+		c := testConfig(t)
+		arguments, err := p.configure(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := arguments[len(arguments)-1]
+		if filepath.Dir(file) != c.Dir {
+			t.Errorf("%s: configuration %s, want it in %s", p.Name, file, c.Dir)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{c.Listen.String(), c.Origin.String()} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s: the configuration has no %s:\n%s", p.Name, want, text)
+			}
+		}
+	}
+}
+
+func TestPortsAreFreeAndGivenOnce(t *testing.T) {
+	p := NewPorts()
+	p.next = lastPort - 3 // over the end
+	taken := map[netip.AddrPort]bool{}
+	for range 4 {
+		ports, err := p.Take(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, port := range ports {
+			if taken[port] {
+				t.Errorf("%v is given twice", port)
+			}
+			taken[port] = true
+			if !port.Addr().IsLoopback() || port.Port() < firstPort || port.Port() >= lastPort {
+				t.Errorf("%v is not on loopback between %d and %d", port, firstPort, lastPort)
+			}
+		}
+	}
+	held, err := net.Listen("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(p.next)).String())
+	if err != nil {
+		t.Skip("the next port is in use:", err)
+	}
+	defer held.Close()
+	ports, err := p.Take(1)
+	if err != nil || ports[0].String() == held.Addr().String() {
+		t.Errorf("Take = %v, %v while %v is listened at", ports, err, held.Addr())
+	}
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/load"
+)
+
+// samples returns rounds of one request each that cost so many µs and took so
+// long.
+func samples(cost, latency []int) []sample {
+	all := make([]sample, len(cost))
+	for i := range cost {
+		all[i].Result = load.Result{
+			Requests: 1,
+			Elapsed:  time.Second,
+			CPU:      time.Duration(cost[i]) * time.Microsecond,
+			P50:      time.Duration(latency[i]) * time.Microsecond,
+		}
+	}
+	return all
+}
+
+func TestVerdicts(t *testing.T) {
+	l := &loadRow{Name: "row", Cells: []*cell{
+		{Proxy: "weft", Rounds: samples([]int{20, 44, 30}, []int{60, 60, 61})},
+		{Proxy: "nginx", Rounds: samples([]int{20, 40, 20}, []int{50, 60, 51})},
+		{Proxy: direct, Rounds: samples([]int{0, 0, 0}, []int{10, 10, 11})},
+		{Proxy: "haproxy"},
+	}}
+	tests := []struct {
+		name   string
+		target target
+		found  bool
+		value  float64
+		ok     bool
+	}{
+		{"the median of the rounds' ratios, not the ratio of medians", target{cpuPerRequest, "nginx", 1.15}, true, 1.1, true},
+		{"a target that is just met", target{cpuPerRequest, "nginx", 1.1}, true, 1.1, true},
+		{"a target that is missed", target{cpuPerRequest, "nginx", 1.0}, true, 1.1, false},
+		{"latency without that of load and origin", target{addedP50, "nginx", 1.3}, true, 1.25, true},
+		{"a program that was not measured", target{cpuPerRequest, "haproxy", 1}, false, 0, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			v, found := l.judge("weft", test.target)
+			if found != test.found || v.Value.Median != test.value || v.OK != test.ok {
+				t.Errorf("judge(%+v) = %+v, %v, want %v, ok: %v, found: %v", test.target, v, found, test.value, test.ok, test.found)
+			}
+		})
+	}
+}
+
+func TestMissedTargetsAreCountedAndShown(t *testing.T) {
+	r := &report{wefts: []string{"weft"}, Idle: []idleResult{{Proxy: "weft", Connections: 1000}, {Proxy: "nginx", Connections: 1000}}}
+	r.Idle[0].Start.Resident = 10 << 20
+	r.Idle[0].Opened.Resident = 13 << 20 // 3 KB each
+	r.Idle[0].Used.Resident = 15 << 20   // 5 KB each
+	r.judge()
+	if len(r.Verdicts) != 3 || r.missed() != 1 {
+		t.Fatalf("%d of %+v missed, want 1 of 3", r.missed(), r.Verdicts)
+	}
+	if text := r.markdown(); strings.Count(text, "**MISS**") != 1 || strings.Count(text, "| ok |") != 2 {
+		t.Errorf("the page tells otherwise:\n%s", text)
+	}
+}
+
+func TestSummaries(t *testing.T) {
+	tests := []struct {
+		values []float64
+		want   stat
+		text   string
+	}{
+		{[]float64{3}, stat{3, 3, 3}, "3.0"},
+		{[]float64{4, 1}, stat{2.5, 1, 4}, "2.5 (1.0–4.0)"},
+		{[]float64{9, 1, 2}, stat{2, 1, 9}, "2.0 (1.0–9.0)"},
+	}
+	for _, test := range tests {
+		if got := summarizeValues(slices.Clone(test.values)); got != test.want || got.format(1) != test.text {
+			t.Errorf("summary of %v = %+v, %q, want %+v, %q", test.values, got, got.format(1), test.want, test.text)
+		}
+	}
+}
+
+func TestHalfLoadIsHalfOfTheSlowestProxy(t *testing.T) {
+	l := &loadRow{Cells: []*cell{
+		{Proxy: "weft", Rounds: []sample{{Result: load.Result{Requests: 100, Elapsed: time.Second}}}},
+		{Proxy: "nginx", Rounds: []sample{{Result: load.Result{Requests: 80, Elapsed: time.Second}}}},
+		{Proxy: direct, Rounds: []sample{{Result: load.Result{Requests: 10, Elapsed: time.Second}}}},
+	}}
+	if got := l.slowest(); got != 80 {
+		t.Errorf("slowest = %v, want nginx's 80", got)
+	}
+}
+
+func TestSyscallCounters(t *testing.T) {
+	tests := []struct {
+		name  string
+		parse func(string) (map[string]float64, error)
+		input string
+		want  map[string]float64
+	}{
+		{"perf", parsePerf,
+			"# started on …\n\n512,,raw_syscalls:sys_enter,1000,100.00,,\n200,,syscalls:sys_enter_read,1000,100.00,,\n",
+			map[string]float64{"all": 512, "read": 200}},
+		{"strace", func(text string) (map[string]float64, error) { return parseStrace([]byte(text)) },
+			"% time     seconds  usecs/call     calls    errors syscall\n------ ----------- ----------- --------- --------- ------\n" +
+				" 60.00    0.003000           1      3000        12 read\n 40.00    0.002000           1      2000           write\n" +
+				"------ ----------- ----------- --------- --------- ------\n100.00    0.005000           1      5000        12 total\n",
+			map[string]float64{"all": 5000, "read": 3000, "write": 2000}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := test.parse(test.input)
+			if err != nil || !maps.Equal(got, test.want) {
+				t.Errorf("counts = %v, %v, want %v", got, err, test.want)
+			}
+			if got, err := test.parse("nothing\n"); err == nil {
+				t.Errorf("counts of no table = %v, want an error", got)
+			}
+		})
+	}
+}
+
+func TestOptions(t *testing.T) {
+	file := t.TempDir()
+	tests := []struct {
+		name      string
+		arguments []string
+		proxies   string
+		wefts     string
+		rows      string
+	}{
+		{"everything", nil, "weft,nginx,haproxy,relay,direct", "weft", "1k-1,1k-16,1k-64,1k-256,64k-64,idle,scale"},
+		{"a few", []string{"-rows", "1k-64", "-proxies", "weft, nginx"}, "weft,nginx", "weft", "1k-64"},
+		{"two builds", []string{"-bin", "a=" + file + ",b=" + file, "-rows", "idle"}, "a,b,nginx,haproxy,relay,direct", "a,b", "idle"},
+		{"a build beside what is built", []string{"-bin", "a=" + file, "-proxies", "a,weft", "-rows", "scale"}, "a,weft", "a,weft", "scale"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			o := parse(t, test.arguments...)
+			proxies, wefts, rows := strings.Join(o.proxies, ","), strings.Join(o.wefts(), ","), strings.Join(o.rows, ",")
+			if proxies != test.proxies || wefts != test.wefts || rows != test.rows {
+				t.Errorf("proxies %s, of Weft %s, rows %s, want %s, %s, %s", proxies, wefts, rows, test.proxies, test.wefts, test.rows)
+			}
+		})
+	}
+	for _, wrong := range [][]string{
+		{"-rows", "2k-64"}, {"-proxies", "caddy"}, {"-bin", "nginx=" + file}, {"-bin", "a"}, {"-bin", "a=" + file + "/none"},
+		{"-rounds", "0"}, {"-seconds", "0"}, {"-warmup", "-1"}, {"-retries", "-1"}, {"-idle", "0"},
+		{"-profile", "f", "-proxies", "nginx"}, {"rest"},
+	} {
+		if _, err := parseOptions(wrong); err == nil {
+			t.Errorf("parseOptions(%q): no error", wrong)
+		}
+	}
+}
+
+func TestRowsAskForWhatTheyCount(t *testing.T) {
+	for _, r := range rows() {
+		head, body, _ := strings.Cut(string(r.request), "\r\n\r\n")
+		if posts := strings.HasPrefix(head, "POST "); posts != (len(body) == 1024) {
+			t.Errorf("%s: %q has a body of %d bytes", r.name, head, len(body))
+		}
+	}
+}
