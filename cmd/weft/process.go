@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,8 @@ type process struct {
 	drainAsked  chan struct{}
 	adminFailed chan error
 	endAdmin    func()
+	endTrim     func()
+	tasks       sync.WaitGroup
 }
 
 // state is what the admin port tells of configuration.
@@ -59,6 +62,7 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 		drainAsked:  make(chan struct{}, 1),
 		adminFailed: make(chan error, 1),
 		endAdmin:    func() {},
+		endTrim:     func() {},
 	}
 	if err := p.openLog(file.Snapshot.Server.Log); err != nil {
 		return nil, err
@@ -108,7 +112,15 @@ func (p *process) begin(ctx context.Context, file *configjson.File) error {
 	if err := p.openAdmin(ctx, file.Snapshot); err != nil {
 		return err
 	}
+	p.keepTrim(ctx)
 	return writePID(file.Snapshot.Server.PIDFile)
+}
+
+// keepTrim trims memory until the process ends.
+func (p *process) keepTrim(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	p.tasks.Go(func() { trim(ctx) })
+	p.endTrim = cancel
 }
 
 // apply makes a configuration the running one.
@@ -165,6 +177,8 @@ func (p *process) end() {
 	p.server.Drain(ctx)
 	p.resolver.Close()
 	p.endAdmin()
+	p.endTrim()
+	p.tasks.Wait()
 	if pid := p.server.Running(); pid != nil && pid.Server.PIDFile != "" {
 		_ = os.Remove(pid.Server.PIDFile) // it may have been removed already
 	}

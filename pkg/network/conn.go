@@ -6,7 +6,6 @@ package network
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -24,6 +23,15 @@ import (
 // for bytes on a fresh, small stack and calls ServeConn again.
 type Handler interface {
 	ServeConn(ctx context.Context, conn *Conn) error
+}
+
+// Patient is a Handler of a protocol in which the peer speaks first: the
+// listener calls ServeConn once there are bytes, so that a connection which says
+// nothing costs no more than its smallest stack.
+type Patient interface {
+	Handler
+	// IdleTimeout is how long a connection may say nothing; 0: for ever.
+	IdleTimeout() time.Duration
 }
 
 // Errors that Conn's waiting methods return beside those of package net.
@@ -58,23 +66,13 @@ type Conn struct {
 
 	reader struct { // owned by the reading goroutine
 		deadline deadline
-		try      func(fd uintptr) bool // tryRead, made once
-		call     func(fd uintptr) bool // tryCall, made once
-		buf      *buffer.IoBuffer      // result of, and input to, try
-		size     int
-		n        int
-		err      error
-		out      []byte           // what call still has to write
-		peek     func(fd uintptr) // tryPeek, made once
-		quiet    bool             // its result
 		unread   *buffer.IoBuffer
+		calls    *readCalls // nil until the first read
 	}
 	writer struct { // owned by the writing goroutine
-		quiet time.Duration         // how long without progress; 0: for ever
-		armed bool                  // the runtime has a timer, which may have been started for an earlier write
-		try   func(fd uintptr) bool // tryWrite, made once
-		out   []byte                // input to try, and what is left of it
-		err   error                 // result of try
+		quiet time.Duration // how long without progress; 0: for ever
+		armed bool          // the runtime has a timer, which may have been started for an earlier write
+		calls *writeCalls   // nil until the first write
 	}
 
 	// Requests counts exchanges over all times that a handler served the
@@ -91,11 +89,31 @@ func NewConn(nc net.Conn) *Conn {
 	case *net.UnixConn:
 		c.raw, _ = s.SyscallConn()
 	}
-	if c.raw != nil {
-		c.reader.try, c.writer.try = c.tryRead, c.tryWrite
-	}
 	return c
 }
+
+// reads returns what reading needs beside the socket. A connection that only
+// waits has none of it.
+func (c *Conn) reads() *readCalls {
+	if c.reader.calls == nil {
+		r := new(readCalls)
+		r.try, r.call, r.peek = r.tryRead, r.tryCall, r.tryPeek
+		c.reader.calls = r
+	}
+	return c.reader.calls
+}
+
+func (c *Conn) writes() *writeCalls {
+	if c.writer.calls == nil {
+		w := new(writeCalls)
+		w.try = w.tryWrite
+		c.writer.calls = w
+	}
+	return c.writer.calls
+}
+
+// shrink drops what a connection that waits does not need.
+func (c *Conn) shrink() { c.reader.calls, c.writer.calls = nil, nil }
 
 // NetConn returns the connection below.
 func (c *Conn) NetConn() net.Conn { return c.nc }
@@ -144,7 +162,7 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 		}
 		return n, err
 	}
-	r := &c.reader
+	r := c.reads()
 	r.buf, r.size = *buf, size
 	err := c.raw.Read(r.try)
 	*buf, r.buf = r.buf, nil
@@ -153,34 +171,6 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 	}
 	r.err = nil
 	return r.n, err
-}
-
-// tryRead is called by the runtime's poller, with the read side locked: once at
-// first, then whenever the socket became readable, until it returns true.
-func (c *Conn) tryRead(fd uintptr) bool {
-	r := &c.reader
-	mine := r.buf == nil
-	if mine {
-		r.buf = buffer.Get(r.size)
-	}
-	n, errno := readFD(fd, r.buf.Tail())
-	if errno == syscall.EAGAIN {
-		if mine {
-			r.buf.Release()
-			r.buf = nil
-		}
-		return false
-	}
-	r.n = n
-	switch {
-	case errno != 0:
-		r.err = os.NewSyscallError("read", errno)
-	case n == 0:
-		r.err = io.EOF
-	default:
-		r.buf.Extend(n)
-	}
-	return true
 }
 
 func (c *Conn) fillUnread(buf **buffer.IoBuffer, u *buffer.IoBuffer) (int, error) {
@@ -210,10 +200,7 @@ func (c *Conn) Call(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, e
 		n, err = c.Fill(buf, size)
 		return sent, n, err
 	}
-	r := &c.reader
-	if r.call == nil {
-		r.call = c.tryCall
-	}
+	r := c.reads()
 	for {
 		err = c.callOnce(out[sent:], buf, size)
 		sent = len(out) - len(r.out)
@@ -243,7 +230,7 @@ func (c *Conn) Call(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, e
 }
 
 func (c *Conn) callOnce(out []byte, buf **buffer.IoBuffer, size int) error {
-	r := &c.reader
+	r := c.reads()
 	r.buf, r.size, r.out = nil, size, out
 	err := c.raw.Read(r.call)
 	*buf, r.buf = r.buf, nil
@@ -252,26 +239,6 @@ func (c *Conn) callOnce(out []byte, buf **buffer.IoBuffer, size int) error {
 	}
 	r.err = nil
 	return err
-}
-
-// tryCall is tryRead with a write before the first wait. The poller forgets
-// earlier events just before it calls this the first time, so that the answer's
-// arrival cannot be missed.
-func (c *Conn) tryCall(fd uintptr) bool {
-	r := &c.reader
-	if len(r.out) == 0 {
-		return c.tryRead(fd)
-	}
-	n, errno := writeFD(fd, r.out)
-	switch {
-	case errno == syscall.EAGAIN:
-		return true
-	case errno != 0:
-		r.err = os.NewSyscallError("write", errno)
-		return true
-	}
-	r.out = r.out[n:]
-	return len(r.out) > 0
 }
 
 // Read reads as net.Conn does, under the deadline of SetReadDeadline.
@@ -318,7 +285,7 @@ func (c *Conn) writeOnce(p []byte) (int, error) {
 	if c.raw == nil {
 		return c.nc.Write(p)
 	}
-	w := &c.writer
+	w := c.writes()
 	w.out = p
 	err := c.raw.Write(w.try)
 	n := len(p) - len(w.out)
@@ -328,23 +295,6 @@ func (c *Conn) writeOnce(p []byte) (int, error) {
 	}
 	w.err = nil
 	return n, err
-}
-
-// tryWrite is to writing what tryRead is to reading.
-func (c *Conn) tryWrite(fd uintptr) bool {
-	w := &c.writer
-	for len(w.out) > 0 {
-		n, errno := writeFD(fd, w.out)
-		switch {
-		case errno == syscall.EAGAIN:
-			return false
-		case errno != 0:
-			w.err = os.NewSyscallError("write", errno)
-			return true
-		}
-		w.out = w.out[n:]
-	}
-	return true
 }
 
 // CloseWrite ends our direction; the peer reads EOF. Connections that cannot

@@ -185,7 +185,16 @@ func (l *Listener) start(ctx context.Context, nc net.Conn) {
 	if l.o.Count != nil {
 		l.o.Count.Accepted()
 	}
-	go l.serve(ctx, c, *l.handler.Load())
+	h := *l.handler.Load()
+	p, ok := h.(Patient)
+	if !ok {
+		go l.serve(ctx, c, h)
+		return
+	}
+	if d := p.IdleTimeout(); d > 0 {
+		c.SetReadDeadline(time.Now().Add(d))
+	}
+	go l.await(ctx, c, h)
 }
 
 // serve runs one connection, or one stretch of it between two parkings.
@@ -204,6 +213,7 @@ func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
 
 // await waits in the stead of the handler of an idle connection.
 func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
+	c.shrink()
 	err := c.SetIdle(true)
 	if err == nil {
 		err = c.AwaitReadable()

@@ -14,15 +14,8 @@ func (c *Conn) Quiet() bool {
 	if c.raw == nil {
 		return true
 	}
-	if c.reader.peek == nil {
-		c.reader.peek = c.tryPeek
-	}
-	return c.raw.Control(c.reader.peek) == nil && c.reader.quiet
-}
-
-func (c *Conn) tryPeek(fd uintptr) {
-	_, errno := peek(fd)
-	c.reader.quiet = errno == syscall.EAGAIN
+	r := c.reads()
+	return c.raw.Control(r.peek) == nil && r.quiet
 }
 
 // AwaitReadable waits, without a buffer, until a read would not block, under

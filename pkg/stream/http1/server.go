@@ -73,16 +73,16 @@ func limitsOf(o *config.HTTP1Options) syntax.Limits {
 	return syntax.Limits{Line: o.MaxRequestLineSize, Head: o.MaxHeaderSize, Fields: o.MaxHeaderCount}
 }
 
+// IdleTimeout is network.Patient's.
+func (s *Server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
+
 // ServeConn serves conn until it ends, or until it has been idle for long
 // enough to be parked.
 func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
-	in := input{conn: conn}
 	if err := conn.SetIdle(true); err != nil {
 		return nil
 	}
-	if s.o.IdleTimeout > 0 {
-		conn.SetReadDeadline(time.Now().Add(s.o.IdleTimeout))
-	}
+	in := input{conn: conn}
 	_, err := conn.Fill(&in.rest, firstRead)
 	_ = conn.SetIdle(false) // never fails
 	if err != nil {

@@ -1,0 +1,98 @@
+package network
+
+import (
+	"io"
+	"os"
+	"syscall"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+)
+
+// readCalls are the arguments and results of the functions that the runtime's
+// poller calls for a reader, and those functions: made once, so that a read
+// allocates nothing. Owned by the reading goroutine.
+type readCalls struct {
+	try, call func(fd uintptr) bool // tryRead, tryCall
+	peek      func(fd uintptr)      // tryPeek
+
+	buf   *buffer.IoBuffer // read into; nil: one is taken
+	size  int              // of that one, in bytes
+	out   []byte           // what tryCall still has to write
+	n     int              // bytes read
+	err   error
+	quiet bool // what tryPeek found
+}
+
+// writeCalls is the same for a writer.
+type writeCalls struct {
+	try func(fd uintptr) bool // tryWrite
+	out []byte                // what is still to be written
+	err error
+}
+
+// tryRead is called by the runtime's poller, with the read side locked: once at
+// first, then whenever the socket became readable, until it returns true.
+func (r *readCalls) tryRead(fd uintptr) bool {
+	mine := r.buf == nil
+	if mine {
+		r.buf = buffer.Get(r.size)
+	}
+	n, errno := readFD(fd, r.buf.Tail())
+	if errno == syscall.EAGAIN {
+		if mine {
+			r.buf.Release()
+			r.buf = nil
+		}
+		return false
+	}
+	r.n = n
+	switch {
+	case errno != 0:
+		r.err = os.NewSyscallError("read", errno)
+	case n == 0:
+		r.err = io.EOF
+	default:
+		r.buf.Extend(n)
+	}
+	return true
+}
+
+// tryCall is tryRead with a write before the first wait. The poller forgets
+// earlier events just before it calls this the first time, so that the answer's
+// arrival cannot be missed.
+func (r *readCalls) tryCall(fd uintptr) bool {
+	if len(r.out) == 0 {
+		return r.tryRead(fd)
+	}
+	n, errno := writeFD(fd, r.out)
+	switch {
+	case errno == syscall.EAGAIN:
+		return true
+	case errno != 0:
+		r.err = os.NewSyscallError("write", errno)
+		return true
+	}
+	r.out = r.out[n:]
+	return len(r.out) > 0
+}
+
+func (r *readCalls) tryPeek(fd uintptr) {
+	_, errno := peek(fd)
+	r.quiet = errno == syscall.EAGAIN
+}
+
+// tryWrite is to writing what tryRead is to reading.
+func (w *writeCalls) tryWrite(fd uintptr) bool {
+	for len(w.out) > 0 {
+		n, errno := writeFD(fd, w.out)
+		switch {
+		case errno == syscall.EAGAIN:
+			return false
+		case errno != 0:
+			w.err = os.NewSyscallError("write", errno)
+			return true
+		}
+		w.out = w.out[n:]
+	}
+	return true
+}
