@@ -105,28 +105,32 @@ type plan struct {
 
 func listenerKey(l *config.Listener) string { return l.Network + "|" + l.Address }
 
-// plan builds every chain and binds every new address.
-func (s *Server) plan(ctx context.Context, next *config.Snapshot) (p *plan, err error) {
-	p = &plan{
+// plan builds every chain and binds every new address, or neither.
+func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error) {
+	p := &plan{
 		chains: make(map[string]*chain),
 		bound:  make(map[string]*network.Listener),
 		config: make(map[string]*config.Listener),
 	}
-	defer func() {
-		if err != nil {
-			p.undo()
-		}
-	}()
+	if err := s.fill(ctx, p, next); err != nil {
+		p.undo()
+		return nil, err
+	}
+	return p, nil
+}
+
+// fill is plan without the undoing.
+func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error {
 	b := newBuilder(s, next)
 	p.numbers = b.numbers
 	for _, l := range next.Listeners {
 		key := listenerKey(l)
 		if _, twice := p.config[key]; twice {
-			return nil, fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
+			return fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
 		}
 		c, err := b.chain(l)
 		if err != nil {
-			return nil, fmt.Errorf("listener %q: %w", l.Name, err)
+			return fmt.Errorf("listener %q: %w", l.Name, err)
 		}
 		p.config[key], p.chains[key] = l, c
 	}
@@ -136,11 +140,11 @@ func (s *Server) plan(ctx context.Context, next *config.Snapshot) (p *plan, err 
 		}
 		ln, err := s.bind(ctx, l, p.chains[key])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		p.bound[key] = ln
 	}
-	return p, nil
+	return nil
 }
 
 func (p *plan) undo() {
