@@ -1,0 +1,324 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/tailscale/hujson"
+	"gopkg.in/yaml.v3"
+)
+
+// wrongFile has four mistakes, each on a line of its own.
+const wrongFile = `{
+  "servers": [{
+    "default_log_level": "LOUD",
+    "listeners": [{"name": "in", "adress": "127.0.0.1:1", "address": "127.0.0.1:2",
+      "filter_chains": [{"filters": [{"type": "proxy", "config": {
+        "downstream_protocol": "Http1", "router_config_name": "missing"}}]}],
+      "stream_filters": [
+        {"type": "gzip"}]
+    }]
+  }]
+}
+`
+
+// wrongPlaces are where they are.
+func wrongPlaces() []string {
+	return []string{
+		`:3:26: servers[0].default_log_level: `,
+		`:4:34: servers[0].listeners[0].adress: unknown key "adress"; did you mean "address"?`,
+		`:6:63: servers[0].listeners[0].filter_chains[0].filters[0].config.router_config_name: `,
+		`:8:18: servers[0].listeners[0].stream_filters[0].type: stream filter gzip is not supported yet`,
+	}
+}
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCheckTellsEveryMistakeAtOnce(t *testing.T) {
+	path := writeFile(t, "wrong.json", wrongFile)
+	stdout, stderr, status := command(t, "check", "-c", path)
+	if status != 1 || stdout != "" {
+		t.Errorf("exit status %d, stdout %q; want 1 and nothing", status, stdout)
+	}
+	for _, place := range wrongPlaces() {
+		if !strings.Contains(stderr, path+place) {
+			t.Errorf("nothing is said of %s in\n%s", place, stderr)
+		}
+	}
+}
+
+func TestStartRefusesWhatCheckRefuses(t *testing.T) {
+	path := writeFile(t, "wrong.json", wrongFile)
+	stdout, stderr, status := command(t, "start", "-c", path)
+	if status != 1 || stdout != "" {
+		t.Errorf("exit status %d, stdout %q; want 1 and nothing", status, stdout)
+	}
+	for _, place := range wrongPlaces() {
+		if !strings.Contains(stderr, path+place) {
+			t.Errorf("nothing is said of %s in\n%s", place, stderr)
+		}
+	}
+}
+
+func TestCheckAcceptsWhatIsRight(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "configs", "*.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if filepath.Ext(file) == ".go" {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			stdout, stderr, status := command(t, "check", "-c", filepath.Join("configs", filepath.Base(file)))
+			if status != 0 || !strings.Contains(stdout, ": ok: ") {
+				t.Errorf("exit status %d\n%s%s", status, stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestCheckBindsNothing(t *testing.T) {
+	s, front := simple("127.0.0.1:1")
+	taken, err := net.Listen("tcp", front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	path := writeFile(t, "c.json", string(s.config().text(t)))
+	if _, stderr, status := command(t, "check", "-c", path); status != 0 {
+		t.Errorf("check, while the listener's port is taken: exit status %d\n%s", status, stderr)
+	}
+	if _, stderr, status := command(t, "start", "-c", path); status != 1 || !strings.Contains(stderr, front) {
+		t.Errorf("start, while the listener's port is taken: exit status %d, want 1 and the address in\n%s", status, stderr)
+	}
+}
+
+func TestCheckLenientWarnsOfUnknownKeys(t *testing.T) {
+	s, _ := simple("127.0.0.1:1")
+	path := writeFile(t, "c.json", string(s.config().with(object{"no_such_key": 1}).text(t)))
+	if _, stderr, status := command(t, "check", "-c", path); status != 1 || !strings.Contains(stderr, `unknown key "no_such_key"`) {
+		t.Errorf("without --lenient: exit status %d\n%s", status, stderr)
+	}
+	if _, stderr, status := command(t, "check", "--lenient", "-c", path); status != 0 || !strings.Contains(stderr, `unknown key "no_such_key"`) {
+		t.Errorf("with --lenient: exit status %d, want 0 and the key named in\n%s", status, stderr)
+	}
+}
+
+func TestCommandLineMistakesFail(t *testing.T) {
+	for name, args := range map[string][]string{
+		"check without a file":  {"check"},
+		"a file that is absent": {"check", "-c", "no/such/file.json"},
+		"start of that":         {"start", "-c", "no/such/file.json"},
+		"an unknown command":    {"stop"},
+		"an unknown flag":       {"start", "--no-such-flag"},
+		"an argument too many":  {"check", "-c", "configs/http1.json", "more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if stdout, stderr, status := command(t, args...); status != 1 || stderr == "" || stdout != "" {
+				t.Errorf("weft %s: exit status %d, stdout %q, stderr %q; want 1, nothing, a reason", strings.Join(args, " "), status, stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestSchemaDescribesTheExamples(t *testing.T) {
+	stdout, _, status := command(t, "schema")
+	if status != 0 {
+		t.Fatalf("weft schema: exit status %d", status)
+	}
+	text, err := jsonschema.UnmarshalJSON(strings.NewReader(stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("weft.schema.json", text); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("weft.schema.json") // checks it against its own draft
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(root, "configs", "*.*"))
+	seen := 0
+	for _, file := range files {
+		if filepath.Ext(file) == ".go" {
+			continue
+		}
+		seen++
+		if err := schema.Validate(readDocument(t, file)); err != nil {
+			t.Errorf("the schema refuses %s: %v", file, err)
+		}
+	}
+	if seen == 0 {
+		t.Error("there are no examples")
+	}
+	wrong, err := jsonschema.UnmarshalJSON(strings.NewReader(wrongFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(wrong); err == nil {
+		t.Error("the schema accepts an unknown key")
+	}
+}
+
+// readDocument reads JSON, JSON with comments or YAML as any program would. A
+// schema cannot say that keys match in any case: they are folded.
+func readDocument(t *testing.T, file string) any {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Ext(file) == ".yaml" {
+		var value any
+		if err := yaml.Unmarshal(text, &value); err != nil {
+			t.Fatal(err)
+		}
+		text, err = json.Marshal(value)
+	} else {
+		text, err = hujson.Standardize(text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folded(value)
+}
+
+func folded(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		all := make(map[string]any, len(v))
+		for key, member := range v {
+			all[strings.ToLower(key)] = folded(member)
+		}
+		return all
+	case []any:
+		for i := range v {
+			v[i] = folded(v[i])
+		}
+	}
+	return value
+}
+
+func TestVersionNamesTheBuild(t *testing.T) {
+	stdout, _, status := command(t, "version")
+	if !regexp.MustCompile(`^weft \S+ \S+ go1\.\S+ linux/\w+\n$`).MatchString(stdout) || status != 0 {
+		t.Errorf("weft version: %q, exit status %d", stdout, status)
+	}
+}
+
+func TestCompletionIsAScriptThatTheShellReads(t *testing.T) {
+	stdout, _, status := command(t, "completion", "bash")
+	if status != 0 || !strings.Contains(stdout, "weft") {
+		t.Fatalf("weft completion bash: exit status %d, %d bytes", status, len(stdout))
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash to read it")
+	}
+	cmd := exec.CommandContext(t.Context(), bash, "-n")
+	cmd.Stdin = strings.NewReader(stdout)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("bash -n: %v\n%s", err, out)
+	}
+	if out, _, _ := command(t, "__complete", "start", "--log-l"); !strings.HasPrefix(out, "--log-level") {
+		t.Errorf("start --log-l is completed to %q", out)
+	}
+}
+
+func TestHelpHasExamples(t *testing.T) {
+	for _, args := range [][]string{{}, {"start"}, {"check"}, {"schema"}, {"version"}} {
+		t.Run(strings.Join(append([]string{"weft"}, args...), " "), func(t *testing.T) {
+			stdout, _, status := command(t, append(args, "--help")...)
+			example := regexp.MustCompile(`(?m)^Examples:\n  weft`)
+			if status != 0 || !example.MatchString(stdout) {
+				t.Errorf("exit status %d, help:\n%s", status, stdout)
+			}
+		})
+	}
+}
+
+// TestStartTakesWhatLaunchersPass starts as pilot-agent does.
+func TestStartTakesWhatLaunchersPass(t *testing.T) {
+	t.Parallel()
+	app := serve(t, answers("hello"))
+	s, front := simple(app.address)
+	w := launch(t, launchOptions{config: s.config(), args: []string{
+		"--service-cluster", "shop", "-n", "sidecar~127.0.0.1~shop~local", "-p", "sidecar",
+		"--service-meta", "a=b", "--cluster-domain", "cluster.local", "--log-level", "warning",
+		"--drain-time-s", "1", "--concurrency", "1", "--restart-epoch", "0", "--parent-shutdown-time-s", "60",
+	}})
+	w.awaitReady()
+	if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.body != "hello" {
+		t.Errorf("GET / = %d %q", got.status, got.body)
+	}
+}
+
+// TestStartFlagsComeBeforeTheFile: what a flag says holds against the file.
+func TestStartFlagsComeBeforeTheFile(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	defer close(held)
+	app := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-held:
+		case <-r.Context().Done():
+		}
+	})
+	s, front := simple(app.address)
+	s.server = object{"graceful_timeout": "1h", "default_log_level": "ERROR"}
+	w := launch(t, launchOptions{config: s.config(), args: []string{"-l", "debug", "--drain-time-s", "0"}})
+	w.awaitReady()
+	dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+	eventually(t, "the request is at the application", func() bool { return app.hits.Load() == 1 })
+	if level := w.get("/logging"); !strings.Contains(strings.ToUpper(level), "DEBUG") {
+		t.Errorf("the log's level is %s", level)
+	}
+	w.signal(sigterm)
+	began := time.Now()
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("--drain-time-s 0 took %v", took)
+	}
+}
+
+func TestConfigurationByEnvironment(t *testing.T) {
+	t.Parallel()
+	front := free()
+	path := writeFile(t, "c.json", string(setup{
+		listeners: list{listen("front", "${FRONT}")},
+		tables:    list{table("front", says("/", 200, "${WORD:-hello}"))},
+	}.config().text(t)))
+	w := launch(t, launchOptions{args: []string{"start"}, env: []string{"MOSN_CONFIG=" + path, "FRONT=" + front}})
+	w.awaitReady()
+	if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.body != "hello" {
+		t.Errorf("GET / = %d %q", got.status, got.body)
+	}
+	if !slices.Contains(strings.Fields(w.stdout.String()), front) {
+		t.Errorf("the listener's address is not among the first lines:\n%s", w.stdout.String())
+	}
+}

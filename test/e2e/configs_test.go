@@ -1,0 +1,350 @@
+package e2e
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// example is a file of configs/ that runs, its ports moved to free ones.
+type example struct {
+	t    *testing.T
+	text string
+	port map[string]string // of the file: of the run
+}
+
+// at is the address that the file calls 127.0.0.1:port.
+func (e *example) at(port string) string {
+	e.t.Helper()
+	moved, ok := e.port[port]
+	if !ok {
+		e.t.Fatalf("the file has no port %s", port)
+	}
+	return "127.0.0.1:" + moved
+}
+
+// portOf finds the ports of a file.
+var portOf = regexp.MustCompile(`(?:127\.0\.0\.1:|example:|_port": "|"port(?:_value)?": )(\d+)\b`)
+
+func openExample(t *testing.T, name string) *example {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "configs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &example{t: t, text: string(text), port: map[string]string{}}
+	for _, found := range portOf.FindAllStringSubmatch(e.text, -1) {
+		if port := found[1]; e.port[port] == "" {
+			_, e.port[port], _ = net.SplitHostPort(free())
+			e.text = regexp.MustCompile(`\b`+port+`\b`).ReplaceAllString(e.text, e.port[port])
+		}
+	}
+	return e
+}
+
+// replace changes the file; what it replaces must be there.
+func (e *example) replace(old, by string) {
+	e.t.Helper()
+	if !strings.Contains(e.text, old) {
+		e.t.Fatalf("the file does not have %s", old)
+	}
+	e.text = strings.ReplaceAll(e.text, old, by)
+}
+
+func (e *example) run(name string, env ...string) *weft {
+	e.t.Helper()
+	w := launch(e.t, launchOptions{args: []string{"start", "-c", writeFile(e.t, name, e.text)}, env: env})
+	w.awaitReady()
+	return w
+}
+
+// examples says what each file of configs/ is about.
+func examples() map[string]func(*testing.T) {
+	return map[string]func(*testing.T){
+		"filters.json":    filtersExample,
+		"http1.json":      http1Example,
+		"older_form.json": olderFormExample,
+		"quickstart.json": quickstartExample,
+		"routing.yaml":    routingExample,
+		"tcp_proxy.json":  tcpProxyExample,
+	}
+}
+
+func TestExamples(t *testing.T) {
+	all := examples()
+	files, err := os.ReadDir(filepath.Join(root, "configs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if filepath.Ext(f.Name()) == ".go" {
+			continue
+		}
+		t.Run(f.Name(), func(t *testing.T) {
+			t.Parallel()
+			shown, ok := all[f.Name()]
+			if !ok {
+				t.Fatal("no test shows what the file is about")
+			}
+			shown(t)
+		})
+	}
+}
+
+func quickstartExample(t *testing.T) {
+	e := openExample(t, "quickstart.json")
+	e.run("quickstart.json")
+	const want = "Hello from the application, through two Wefts.\n"
+	for _, port := range []string{"2045", "2046", "2047"} {
+		if got := ask(t, client(t), "GET", "http://"+e.at(port)+"/", ""); got.status != 200 || got.body != want {
+			t.Errorf(":%s answers %d %q", port, got.status, got.body)
+		}
+	}
+}
+
+func http1Example(t *testing.T) {
+	failing := make(chan struct{}, 1)
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-failing:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			sayRequest(w, r)
+		}
+	})
+	e := openExample(t, "http1.json")
+	w := e.run("http1.json", "APP_ADDRESS="+app.address)
+	c, url := client(t), "http://"+e.at("2145")
+
+	got := ask(t, c, "GET", url+"/a?b=c", "", "Host: shop.example", "X-Forwarded-For: 6.6.6.6", "Connection: x-hop", "X-Hop: 1")
+	if got.status != 200 || !strings.HasPrefix(got.body, "GET /a?b=c shop.example\n") {
+		t.Errorf("GET: %d\n%s", got.status, got.body)
+	}
+	if !strings.Contains(got.body, "X-Forwarded-For: 127.0.0.1\r\n") || !strings.Contains(got.body, "Via: 1.1 weft\r\n") || strings.Contains(got.body, "X-Hop") {
+		t.Errorf("the application got\n%s\nwant Via, X-Forwarded-For of its caller and no field of the hop", got.body)
+	}
+	if by := got.header.Get("X-Served-By"); by != app.address {
+		t.Errorf("X-Served-By: %q, want %q", by, app.address)
+	}
+	failing <- struct{}{}
+	if got := ask(t, c, "GET", url+"/", ""); got.status != 200 {
+		t.Errorf("an answer of 503 that is followed by a good one: %d, want it to be retried", got.status)
+	}
+	if got := ask(t, c, "GET", url+"/", "", "X-Big: "+strings.Repeat("x", 17<<10)); got.status != 431 {
+		t.Errorf("a head of 17 KB: %d, want 431", got.status)
+	}
+	big := dial(t, e.at("2145")).send("POST / HTTP/1.1\nHost: a\nContent-Length: 9437184\n\n")
+	if got, _ := big.response("POST"); got.StatusCode != 413 {
+		t.Errorf("content of 9 MB: %d, want 413", got.StatusCode)
+	}
+	w.stdout.await(t, 0, " Http1 200 ") // access log
+	if got := ask(t, c, "GET", "http://"+e.at("34903")+"/metrics", ""); !strings.Contains(got.body, `weft_listener_requests_total{listener="client"`) {
+		t.Errorf("the metrics sink lacks the listener: %d, %d bytes", got.status, len(got.body))
+	}
+	if got := ask(t, c, "GET", "http://"+e.at("34902")+"/ready", ""); got.status != 200 {
+		t.Errorf("/ready: %d", got.status)
+	}
+}
+
+func olderFormExample(t *testing.T) {
+	e := openExample(t, "older_form.json")
+	app := serveAt(t, e.at("2346"), sayRequest)
+	e.run("older_form.json")
+	url := "http://" + e.at("2345") + "/x"
+	if got := ask(t, client(t), "GET", url, "", "service: shop"); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
+		t.Errorf("a request with the field service: %d %s", got.status, got.body)
+	}
+	if got := ask(t, client(t), "GET", url, ""); got.status != 404 {
+		t.Errorf("a request without it: %d, want 404", got.status)
+	}
+	if app.hits.Load() != 1 {
+		t.Errorf("the application got %d requests, want 1", app.hits.Load())
+	}
+}
+
+func filtersExample(t *testing.T) {
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Internal", "secret")
+		sayRequest(w, r)
+	})
+	e := openExample(t, "filters.json")
+	e.replace(`"hosts": [{"address": "`+e.at("2546")+`"}]`, `"hosts": [{"address": "`+app.address+`"}]`)
+	e.run("filters.json")
+	c, url := client(t), "http://"+e.at("2545")
+
+	if got := ask(t, c, "GET", url+"/slow", ""); got.status != 200 || got.took < 200*time.Millisecond {
+		t.Errorf("/slow: %d after %v, want 200 after 200ms", got.status, got.took)
+	}
+	if got := ask(t, c, "GET", url+"/broken", ""); got.status != 418 {
+		t.Errorf("/broken: %d, want 418", got.status)
+	}
+	for _, c := range []struct {
+		path string
+		size int
+		want int
+	}{{"/small", 16, 200}, {"/small", 17, 413}, {"/", 64 << 10, 200}, {"/", 64<<10 + 1, 413}} {
+		if got := ask(t, client(t), "POST", url+c.path, strings.Repeat("x", c.size)); got.status != c.want {
+			t.Errorf("POST %s of %d bytes: %d, want %d", c.path, c.size, got.status, c.want)
+		}
+	}
+	got := ask(t, c, "GET", url+"/", "")
+	if !strings.Contains(got.body, "X-Caller: 127.0.0.1:") {
+		t.Errorf("the application got no X-Caller:\n%s", got.body)
+	}
+	if got.header.Get("X-Internal") != "" {
+		t.Error("X-Internal of the answer was not removed")
+	}
+	if got := ask(t, c, "GET", "http://"+e.at("2546")+"/", ""); got.body != "hello\n" {
+		t.Errorf("the example's own application says %q", got.body)
+	}
+}
+
+func tcpProxyExample(t *testing.T) {
+	e := openExample(t, "tcp_proxy.json")
+	serveAt(t, e.at("5433"), answers("primary 2")) // 5432 is down
+	e.run("tcp_proxy.json")
+	for range 10 { // either host is the first choice
+		if got := ask(t, client(t), "GET", "http://"+e.at("2245")+"/", ""); got.body != "primary 2" {
+			t.Fatalf("with one of two hosts down: %d %q", got.status, got.body)
+		}
+	}
+	// The other network is on loopback, too, once the file says so.
+	e = openExample(t, "tcp_proxy.json")
+	serveAt(t, e.at("5434"), answers("replica"))
+	e.replace("10.1.0.0/16", "127.1.0.0/16")
+	e.run("tcp_proxy.json")
+	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, 2, 3)}}
+	conn, err := from.Dial("tcp", e.at("2245"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got := newWire(t, conn).send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); got != "replica" {
+		t.Errorf("from 127.1.2.3: %q, want the replica", got)
+	}
+}
+
+// routingCase is a request to routing.yaml and what becomes of it: the answer,
+// or what its application was asked.
+type routingCase struct {
+	name   string
+	method string
+	path   string
+	fields []string
+	status int
+	body   string // the beginning
+	header [2]string
+}
+
+func routingCases() []routingCase {
+	shop := "Host: shop.example"
+	return []routingCase{
+		{"an exact path", "GET", "/healthz", []string{shop}, 200, "ok\n", [2]string{}},
+		{"a suffix domain", "GET", "/healthz", []string{"Host: de.shop.example"}, 200, "ok\n", [2]string{}},
+		{"a redirect", "GET", "/old/thing", []string{shop}, 308, "", [2]string{"Location", "https://shop.example/new/"}},
+		{"a field and a method", "GET", "/x", []string{shop, "X-Canary: true"}, 200, "canary GET /x shop.example\n", [2]string{}},
+		{"an expression rewritten", "GET", "/v2/items/17", []string{shop}, 200, "stable GET /item?id=17 shop.example\n", [2]string{}},
+		{"a prefix and the host rewritten", "GET", "/api/users?q=1", []string{shop}, 200, "stable GET /users?q=1 api.internal\n", [2]string{"X-Route", "api"}},
+		{"a variable", "PUT", "/x", nil, 405, "read only\n", [2]string{}},
+		{"another value of it", "POST", "/x", nil, 405, "read only\n", [2]string{}},
+		{"a cluster that a field names", "GET", "/by-field/x", []string{"X-Cluster: canary"}, 200, "canary GET /by-field/x canary.internal\n", [2]string{}},
+		{"a cluster that is not there", "GET", "/by-field/x", []string{"X-Cluster: none"}, 404, "", [2]string{}},
+		{"a host that a field names", "GET", "/x", []string{"X-Host: else.example"}, 200, "stable GET /x else.example\n", [2]string{}},
+		{"the host as it is", "GET", "/x", []string{"Host: any.example"}, 200, "stable GET /x any.example\n", [2]string{}},
+	}
+}
+
+func routingExample(t *testing.T) {
+	e := openExample(t, "routing.yaml")
+	for port, name := range map[string]string{"2446": "stable", "2447": "canary"} {
+		app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Internal", "secret")
+			_, _ = io.WriteString(w, name+" ")
+			sayRequest(w, r)
+		})
+		e.replace(`hosts: [{address: "`+e.at(port)+`"`, `hosts: [{address: "`+app.address+`"`)
+	}
+	w := e.run("routing.yaml")
+	url := "http://" + e.at("2445")
+	for _, c := range routingCases() {
+		t.Run(c.name, func(t *testing.T) {
+			got := ask(t, client(t), c.method, url+c.path, "", c.fields...)
+			if got.status != c.status || !strings.HasPrefix(got.body, c.body) {
+				t.Errorf("%s %s: %d %q, want %d %q", c.method, c.path, got.status, got.body, c.status, c.body)
+			}
+			if name, want := c.header[0], c.header[1]; name != "" && got.header.Get(name) != want {
+				t.Errorf("%s: %q, want %q", name, got.header.Get(name), want)
+			}
+			if got.header.Get("X-Internal") != "" {
+				t.Error("the table's response_headers_to_remove left X-Internal")
+			}
+		})
+	}
+	t.Run("weights", func(t *testing.T) { routingSplits(t, url) })
+	t.Run("the listeners behind it", func(t *testing.T) {
+		for port, want := range map[string]string{"2446": "stable\n", "2447": "canary\n"} {
+			if got := ask(t, client(t), "GET", "http://"+e.at(port), ""); got.body != want {
+				t.Errorf(":%s says %q", port, got.body)
+			}
+		}
+	})
+	t.Run("the access log", func(t *testing.T) {
+		line := w.stdout.await(t, 0, `"/v2/items/17"`)
+		want := regexp.MustCompile(`^\{"time":"[^"]+","status":200,"route":"versions","path":"/v2/items/17"\}$`)
+		if !want.MatchString(line) {
+			t.Errorf("line %s", line)
+		}
+	})
+}
+
+// routingSplits sends 400 requests to 90:10, of which canary gets about 40: 4
+// and 100 are six deviations away.
+func routingSplits(t *testing.T, url string) {
+	c := client(t)
+	seen := map[string]int{}
+	for range 400 {
+		word, _, _ := strings.Cut(ask(t, c, "GET", url+"/", "", "Host: shop.example").body, " ")
+		seen[word]++
+	}
+	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
+		t.Errorf("of 400 requests %v, want about 360:40", seen)
+	}
+}
+
+// TestFieldsKeepTheirOrderAndCase: what was sent arrives as it was sent, both
+// ways.
+func TestFieldsKeepTheirOrderAndCase(t *testing.T) {
+	t.Parallel()
+	lines := make(chan []string, 1)
+	app := accept(t, func(c net.Conn) {
+		var got []string
+		r := bufio.NewReader(c)
+		for {
+			line, err := r.ReadString('\n')
+			if err != nil || line == "\r\n" {
+				break
+			}
+			got = append(got, strings.TrimRight(line, "\r\n"))
+		}
+		lines <- got
+		_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\nb-SECOND: 1\r\nA-first: 2\r\n\r\n")
+	})
+	s, front := simple(app)
+	run(t, s.config())
+	caller := dial(t, front).send("GET /%7Euser/a%2fb?q=%41 HTTP/1.1\nHost: Shop.Example\nzebra: 1\nApple: 2\nzebra: 3\n\n")
+	want := []string{"GET /%7Euser/a%2fb?q=%41 HTTP/1.1", "Host: Shop.Example", "zebra: 1", "Apple: 2", "zebra: 3"}
+	if got := <-lines; !slices.Equal(got, want) {
+		t.Errorf("the application got %q, want %q", got, want)
+	}
+	head := make([]byte, len("HTTP/1.1 204 No Content\r\nb-SECOND: 1\r\nA-first: 2\r\n"))
+	if _, err := io.ReadFull(caller.r, head); err != nil || !strings.HasSuffix(string(head), "b-SECOND: 1\r\nA-first: 2\r\n") {
+		t.Errorf("the caller got %q, %v", head, err)
+	}
+}

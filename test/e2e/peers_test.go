@@ -1,0 +1,270 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// origin is an application behind weft.
+type origin struct {
+	address string
+	server  *http.Server
+	hits    atomic.Int64 // requests
+	opened  atomic.Int64 // connections
+
+	mu   sync.Mutex
+	open map[net.Conn]http.ConnState // guarded by mu
+}
+
+// serve starts an application on a free port.
+func serve(t *testing.T, h http.HandlerFunc) *origin {
+	t.Helper()
+	return serveAt(t, "127.0.0.1:0", h)
+}
+
+func serveAt(t *testing.T, address string, h http.HandlerFunc) *origin {
+	t.Helper()
+	network := "tcp"
+	if strings.HasPrefix(address, "/") {
+		network = "unix"
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &origin{address: l.Addr().String(), open: make(map[net.Conn]http.ConnState)}
+	o.server = &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			o.hits.Add(1)
+			h(w, r)
+		}),
+		ConnState: o.connState,
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := o.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("origin: %v", err)
+		}
+	}()
+	t.Cleanup(func() { o.kill(); <-ended })
+	return o
+}
+
+func (o *origin) connState(c net.Conn, s http.ConnState) {
+	if s == http.StateNew {
+		o.opened.Add(1)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s == http.StateClosed || s == http.StateHijacked {
+		delete(o.open, c)
+	} else {
+		o.open[c] = s
+	}
+}
+
+// connections is how many are open.
+func (o *origin) connections() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.open)
+}
+
+// kill ends the application as SIGKILL would: every connection is reset or
+// closed at once.
+func (o *origin) kill() {
+	o.mu.Lock()
+	for c := range o.open {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // a reset, not an end
+		}
+	}
+	o.mu.Unlock()
+	_ = o.server.Close() // it may be closed already
+}
+
+// answers is an application that says a word.
+func answers(word string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, word) }
+}
+
+// sayRequest is an application that answers with the request that it got, its
+// fields sorted by name.
+func sayRequest(w http.ResponseWriter, r *http.Request) {
+	_, _ = fmt.Fprintf(w, "%s %s %s\n", r.Method, r.RequestURI, r.Host)
+	_ = r.Header.Write(w)
+	_, _ = io.WriteString(w, "\n")
+	_, _ = io.Copy(w, r.Body)
+}
+
+// accept is an application that speaks for itself: each connection is talk's.
+func accept(t *testing.T, talk func(c net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	conns.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer context.AfterFunc(ctx, func() { _ = c.Close() })() //nolint:errcheck // it reports whether it was stopped
+				defer c.Close()
+				talk(c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = l.Close() // ends the loop
+		conns.Wait()
+	})
+	return l.Addr().String()
+}
+
+// readRequest reads a request with its content off a raw connection.
+func readRequest(r *bufio.Reader) (*http.Request, []byte, error) {
+	request, err := http.ReadRequest(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	body, err := io.ReadAll(request.Body)
+	return request, body, err
+}
+
+// client is a caller with connections of its own.
+func client(t *testing.T) *http.Client {
+	t.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{
+		Transport:     transport,
+		Timeout:       4 * patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// answer is a response that was read whole.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	took   time.Duration
+}
+
+// ask sends a request: fields are "Name: value". "Host" is understood.
+func ask(t *testing.T, c *http.Client, method, url, body string, fields ...string) answer {
+	t.Helper()
+	a, err := try(t.Context(), c, method, url, body, fields...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, url, err)
+	}
+	return a
+}
+
+// try is ask for those who expect failures.
+func try(ctx context.Context, c *http.Client, method, url, body string, fields ...string) (answer, error) {
+	var content io.Reader
+	if body != "" {
+		content = strings.NewReader(body)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, url, content)
+	if err != nil {
+		return answer{}, err
+	}
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		if name == "Host" {
+			request.Host = value
+		} else {
+			request.Header.Add(name, value)
+		}
+	}
+	began := time.Now()
+	response, err := c.Do(request)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(response.Body)
+	return answer{response.StatusCode, response.Header, string(got), time.Since(began)}, err
+}
+
+// wire is a caller's connection, byte by byte.
+type wire struct {
+	net.Conn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func dial(t *testing.T, address string) *wire {
+	t.Helper()
+	network := "tcp"
+	if strings.HasPrefix(address, "/") {
+		network = "unix"
+	}
+	c, err := net.DialTimeout(network, address, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newWire(t, c)
+}
+
+func newWire(t *testing.T, c net.Conn) *wire {
+	t.Helper()
+	t.Cleanup(func() { _ = c.Close() }) // the test may have closed it
+	if err := c.SetDeadline(time.Now().Add(4 * patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &wire{Conn: c, t: t, r: bufio.NewReader(c)}
+}
+
+// send writes text, in which lines end with \n only.
+func (w *wire) send(text string) *wire {
+	w.t.Helper()
+	if _, err := io.WriteString(w, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
+		w.t.Fatal(err)
+	}
+	return w
+}
+
+// response reads an answer to a request of the method.
+func (w *wire) response(method string) (*http.Response, string) {
+	w.t.Helper()
+	response, err := http.ReadResponse(w.r, &http.Request{Method: method})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+// rest reads until the end of the connection, however it ends.
+func (w *wire) rest() string {
+	w.t.Helper()
+	all, err := io.ReadAll(w.r)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		w.t.Fatal("the connection does not end")
+	}
+	return string(all)
+}

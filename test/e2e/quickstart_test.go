@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestQuickStart does what README.md says, and sees what it promises. The ports
+// are those of the page.
+func TestQuickStart(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("the page's commands need curl")
+	}
+	start := regexp.MustCompile(`(?m)^go run \./cmd/weft (start.*)$`).FindSubmatch(page)
+	check := regexp.MustCompile(`(?m)^go run \./cmd/weft (check.*)$`).FindSubmatch(page)
+	curls := regexp.MustCompile(`(?m)^curl ([^#\n]+)`).FindAllSubmatch(page, -1)
+	if start == nil || check == nil || len(curls) < 3 {
+		t.Fatalf("README.md shows %d start, %d check and %d curl commands", len(start), len(check), len(curls))
+	}
+	for name, args := range map[string][]string{
+		"as the page says":  strings.Fields(string(start[1])),
+		"without arguments": {"start"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			awaitFree(t, "127.0.0.1:2045", "127.0.0.1:2046", "127.0.0.1:2047", "127.0.0.1:34901")
+			w := launch(t, launchOptions{args: args, dir: root})
+			w.stdout.await(t, 0, "Then:")
+			quickStartGreets(t, w.stdout.String())
+			for i, command := range curls {
+				out, err := exec.CommandContext(t.Context(), "curl", append([]string{"-sf"}, strings.Fields(string(command[1]))...)...).CombinedOutput()
+				if err != nil {
+					t.Fatalf("curl %s: %v\n%s", command[1], err, out)
+				}
+				if want := "Hello from the application, through two Wefts.\n"; i == 0 && (!strings.HasPrefix(string(out), "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(string(out), want)) {
+					t.Errorf("curl %s:\n%s\nwant 200 and %q", command[1], out, want)
+				}
+				if i > 0 && len(out) == 0 {
+					t.Errorf("curl %s: no output", command[1])
+				}
+			}
+			w.stdout.await(t, 0, " 200 ") // the access log of the client's side
+		})
+	}
+	if _, stderr, status := command(t, strings.Fields(string(check[1]))...); status != 0 {
+		t.Errorf("weft %s: exit status %d\n%s", check[1], status, stderr)
+	}
+}
+
+// quickStartGreets looks for what a newcomer needs in the first lines.
+func quickStartGreets(t *testing.T, greeting string) {
+	t.Helper()
+	first, rest, _ := strings.Cut(greeting, "\n")
+	if !strings.HasPrefix(first, "weft ") || !strings.HasSuffix(first, "is ready: 3 listeners, 2 clusters") {
+		t.Errorf("the first line is %q", first)
+	}
+	for _, want := range []string{
+		"127.0.0.1:2045", "127.0.0.1:2046", "127.0.0.1:2047", "127.0.0.1:34901",
+		"Try:    curl -i http://127.0.0.1:2045/\n",
+		`Expect: HTTP/1.1 200 OK and "Hello from the application, through two Wefts."`,
+	} {
+		if !strings.Contains(rest, want) {
+			t.Errorf("the greeting lacks %q:\n%s", want, rest)
+		}
+	}
+}
+
+// awaitFree waits until somebody else's quick start has ended, or skips.
+func awaitFree(t *testing.T, addresses ...string) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(patience)
+	for _, a := range addresses {
+		for {
+			l, err := net.Listen("tcp", a)
+			if err == nil {
+				_ = l.Close() // it was only a question
+				break
+			}
+			select {
+			case <-tick.C:
+			case <-timeout:
+				t.Skipf("the port of the quick start is taken: %v", err)
+			}
+		}
+	}
+}
