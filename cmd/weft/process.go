@@ -162,13 +162,8 @@ func (p *process) reload(ctx context.Context) {
 	p.metrics.Counter(metrics.ConfigReloads, metrics.ResultRejected).Add(1)
 }
 
-// drainTime is how long SIGTERM waits.
-func (p *process) drainTime() time.Duration {
-	if d := p.server.Running().Server.GracefulTimeout; d > 0 {
-		return d
-	}
-	return 30 * time.Second
-}
+// drainTime is how long SIGTERM waits; 0: it does not.
+func (p *process) drainTime() time.Duration { return p.server.Running().Server.GracefulTimeout }
 
 // end stops what still runs and writes what waits to be written.
 func (p *process) end() {

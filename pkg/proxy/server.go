@@ -245,10 +245,10 @@ func (s *Server) drainOne(ctx context.Context, live *liveListener) {
 }
 
 func (s *Server) grace() time.Duration {
-	if c := s.running.Load(); c != nil && c.Server.GracefulTimeout > 0 {
+	if c := s.running.Load(); c != nil {
 		return c.Server.GracefulTimeout
 	}
-	return 30 * time.Second
+	return 0
 }
 
 // Drain stops accepting, lets what is under way end until ctx does, and returns
