@@ -40,6 +40,7 @@ type ListenerCounter interface {
 type Listener struct {
 	o       ListenOptions // immutable
 	ln      net.Listener  // immutable
+	limit   atomic.Int64  // connections; 0: no limit
 	handler atomic.Pointer[Handler]
 	ended   sync.WaitGroup // connections
 
@@ -77,6 +78,7 @@ func newListener(o ListenOptions, ln net.Listener, h Handler) *Listener {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	l := &Listener{o: o, ln: ln, conns: make(map[*Conn]struct{})}
+	l.SetMaxConnections(o.MaxConnections)
 	l.handler.Store(&h)
 	return l
 }
@@ -113,6 +115,10 @@ func (l *Listener) SetHandler(h Handler, retire bool) {
 		l.each(func(c *Conn) { c.Drain(false) })
 	}
 }
+
+// SetMaxConnections changes the limit of ListenOptions; 0: no limit. Connections
+// above a lower one stay.
+func (l *Listener) SetMaxConnections(n int) { l.limit.Store(int64(n)) }
 
 // Serve accepts until Stop or a failure of the socket. It survives running out
 // of descriptors: it backs off and goes on.
@@ -169,8 +175,9 @@ func rest(ctx context.Context, d time.Duration) bool {
 
 func (l *Listener) start(ctx context.Context, nc net.Conn) {
 	c := NewConn(nc)
+	limit := int(l.limit.Load())
 	l.mu.Lock()
-	full := l.o.MaxConnections > 0 && len(l.conns) >= l.o.MaxConnections
+	full := limit > 0 && len(l.conns) >= limit
 	if full || l.stopped {
 		l.mu.Unlock()
 		_ = nc.Close() // not wanted: nobody to tell

@@ -73,7 +73,20 @@ var hold = handlerFunc(func(_ context.Context, c *Conn) error {
 })
 
 func TestConnectionsOverTheLimitAreClosed(t *testing.T) {
-	l := listen(t, ListenOptions{MaxConnections: 1}, hold)
+	for name, listen := range map[string]func() *Listener{
+		"of the options": func() *Listener { return listen(t, ListenOptions{MaxConnections: 1}, hold) },
+		"set later": func() *Listener {
+			l := listen(t, ListenOptions{}, hold)
+			l.SetMaxConnections(1)
+			return l
+		},
+	} {
+		t.Run(name, func(t *testing.T) { closesTheSecond(t, listen()) })
+	}
+}
+
+func closesTheSecond(t *testing.T, l *Listener) {
+	t.Helper()
 	first, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

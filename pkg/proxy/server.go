@@ -219,6 +219,7 @@ func (s *Server) begin(ctx context.Context, ln *network.Listener, l *config.List
 // take part: only if an engine's own options changed must they end, each after
 // its next exchange.
 func (live *liveListener) change(l *config.Listener, c *chain) {
+	live.ln.SetMaxConnections(l.MaxConnections)
 	if live.chain.adopt(c) {
 		live.config = l
 		return
