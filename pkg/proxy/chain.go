@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/weft-proxy/weft/internal/metrics"
@@ -12,65 +13,97 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// chain is a listener's filter chain, built. Its handler outlives changes of
-// everything but the engine's own options: those go through serving.
+// chain is a listener's filter chain, built but not yet in force.
 type chain struct {
 	config  *config.Listener
 	handler network.Handler
-	serving *serving // nil for a chain that carries bytes
 	count   *metrics.Listener
 	release func() // of count
+
+	// Of a chain that serves exchanges; nil for one that carries bytes.
+	serving *serving     // the listener's, if it has one already
+	made    *composition // what serving is to serve with
 }
 
-// serving is the part of a chain that a new configuration replaces under the
-// connections that are open.
+// serving is the part of a listener that a new configuration replaces under the
+// connections that are open, whatever engine options they were accepted with.
 type serving struct {
 	now atomic.Pointer[composition]
 }
 
-// composition is what serves and records the exchanges of a listener.
+// composition is what serves and records the exchanges of a listener. It knows
+// how many it serves, so that what it refers to can be retired when it is no
+// longer in force and the last of them has ended.
 type composition struct {
 	service protocol.Service
 	record  *record
+
+	held  atomic.Int64 // exchanges, and one while it is in force
+	ended chan struct{}
+	once  sync.Once // closes ended
+}
+
+func newComposition(s protocol.Service, r *record) *composition {
+	c := &composition{service: s, record: r, ended: make(chan struct{})}
+	c.held.Store(1)
+	return c
+}
+
+func (c *composition) release() {
+	if c.held.Add(-1) == 0 {
+		c.once.Do(func() { close(c.ended) })
+	}
+}
+
+// take returns the composition in force, held.
+func (s *serving) take() *composition {
+	for {
+		c := s.now.Load()
+		c.held.Add(1)
+		if s.now.Load() == c {
+			return c
+		}
+		c.release() // it was replaced before we held it: its end may have been seen
+	}
 }
 
 // Serve lets the composition in force answer x.
 func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
-	now := s.now.Load()
-	now.record.listener.Active.Add(1)
-	err := now.service.Serve(ctx, x)
-	now.record.listener.Active.Add(-1)
-	return err
+	c := s.take()
+	defer c.release()
+	c.record.listener.Active.Add(1)
+	defer c.record.listener.Active.Add(-1)
+	return c.service.Serve(ctx, x)
 }
 
 // Observe lets the composition in force record x.
 func (s *serving) Observe(x *protocol.Exchange) { s.now.Load().record.observe(x) }
 
-// adopt lets what next serves with take over in c, if the connections of c can
-// go on under next; it reports whether they can.
-func (c *chain) adopt(next *chain) bool {
-	if !sameEngine(c.config, next.config) {
-		return false
+// enforce puts what the chain was made with in force, and returns what was
+// before: nil for nothing.
+func (c *chain) enforce() (before *composition) {
+	if c.serving == nil {
+		return nil
 	}
-	c.config = next.config
-	next.release()
-	if c.serving != nil {
-		old := c.serving.now.Swap(next.serving.now.Load())
-		old.record.close()
+	before = c.serving.now.Swap(c.made)
+	if before != nil {
+		before.release()
+		before.record.close() // exchanges are recorded by what is in force when they end
 	}
-	return true
+	return before
 }
 
-// close ends what the chain writes to. Exchanges have ended.
-func (c *chain) close() {
-	if c.serving != nil {
-		c.serving.now.Load().record.close()
+// drop gives up a chain that did not come into force.
+func (c *chain) drop() {
+	if c.made != nil {
+		c.made.record.close()
 	}
 	c.release()
 }
 
-// chain builds what l's connections meet.
-func (b *builder) chain(l *config.Listener) (*chain, error) {
+// chain builds what l's connections meet. old is what serves them now, nil if
+// nothing does.
+func (b *builder) chain(l *config.Listener, old *serving) (*chain, error) {
 	if len(l.FilterChains) != 1 {
 		return nil, fmt.Errorf("%d filter chains: exactly one is supported", len(l.FilterChains))
 	}
@@ -80,7 +113,7 @@ func (b *builder) chain(l *config.Listener) (*chain, error) {
 		carrier := &Carrier{clusters: b.server.clusters}
 		return &chain{config: l, handler: b.server.o.TCPProxy(*fc.TCPProxy, carrier, b.server.o.Log), count: count, release: release}, nil
 	}
-	c, err := b.proxyChain(l, fc.Proxy)
+	c, err := b.proxyChain(l, fc.Proxy, old)
 	if err != nil {
 		release()
 		return nil, err
@@ -90,7 +123,7 @@ func (b *builder) chain(l *config.Listener) (*chain, error) {
 }
 
 // proxyChain builds a chain that serves exchanges.
-func (b *builder) proxyChain(l *config.Listener, p *config.Proxy) (*chain, error) {
+func (b *builder) proxyChain(l *config.Listener, p *config.Proxy, s *serving) (*chain, error) {
 	engine, err := b.engine(p)
 	if err != nil {
 		return nil, err
@@ -103,8 +136,9 @@ func (b *builder) proxyChain(l *config.Listener, p *config.Proxy) (*chain, error
 	if err != nil {
 		return nil, err
 	}
-	s := new(serving)
-	s.now.Store(&composition{service: service, record: rec})
+	if s == nil {
+		s = new(serving)
+	}
 	handler := engine.NewServer(stream.ServerOptions{
 		Listener:    l.Name,
 		Service:     s,
@@ -113,7 +147,7 @@ func (b *builder) proxyChain(l *config.Listener, p *config.Proxy) (*chain, error
 		Observe:     s.Observe,
 		Log:         b.server.o.Log,
 	})
-	return &chain{config: l, handler: handler, serving: s}, nil
+	return &chain{config: l, handler: handler, serving: s, made: newComposition(service, rec)}, nil
 }
 
 // engine finds the protocol that the proxy filter speaks to callers.

@@ -46,6 +46,7 @@ type Server struct {
 	mu        sync.Mutex                 // serializes Apply and Drain
 	listeners map[string]*liveListener   // by network and address; guarded by mu
 	numbers   map[string]*metrics.Routes // of the tables in force; guarded by mu
+	ended     chan struct{}              // closed by Drain
 	failed    chan error                 // an accept loop ended
 }
 
@@ -89,10 +90,41 @@ func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 		clusters.Rollback()
 		return err
 	}
+	s.warm(ctx, clusters)
 	clusters.Commit()
-	s.swap(ctx, plan)
+	before := s.swap(ctx, plan)
 	s.running.Store(next)
+	s.tasks.Go(func() {
+		awaitEnd(before, s.grace())
+		clusters.Retire()
+	})
 	return nil
+}
+
+// warmTime bounds how long a new configuration waits for names to be resolved.
+const warmTime = 5 * time.Second
+
+// warm waits until the hosts of new clusters are known, if that is soon.
+func (s *Server) warm(ctx context.Context, clusters *upstream.Change) {
+	ctx, cancel := context.WithTimeout(ctx, warmTime)
+	defer cancel()
+	if err := clusters.Warm(ctx); err != nil {
+		s.o.Log.Warn("applying a configuration before all hosts are known", "error", err)
+	}
+}
+
+// awaitEnd returns when no exchange is served by what was in force before: what
+// those refer to must be there as long as they are.
+func awaitEnd(before []*composition, grace time.Duration) {
+	late := time.NewTimer(grace)
+	defer late.Stop()
+	for _, c := range before {
+		select {
+		case <-c.ended:
+		case <-late.C:
+			return
+		}
+	}
 }
 
 // plan is a configuration that is ready to take over.
@@ -128,7 +160,11 @@ func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error
 		if _, twice := p.config[key]; twice {
 			return fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
 		}
-		c, err := b.chain(l)
+		var old *serving
+		if live := s.listeners[key]; live != nil {
+			old = live.chain.serving
+		}
+		c, err := b.chain(l, old)
 		if err != nil {
 			return fmt.Errorf("listener %q: %w", l.Name, err)
 		}
@@ -152,7 +188,7 @@ func (p *plan) undo() {
 		ln.Stop()
 	}
 	for _, c := range p.chains {
-		c.close()
+		c.drop()
 	}
 	releaseAll(p.numbers)
 }
@@ -175,35 +211,40 @@ func (s *Server) bind(ctx context.Context, l *config.Listener, c *chain) (*netwo
 	}, c.handler)
 }
 
-// swap lets the plan take over. Nothing in it can fail.
-func (s *Server) swap(ctx context.Context, p *plan) {
+// swap lets the plan take over and returns what served before. Nothing in it can
+// fail.
+func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 	for key, live := range s.listeners {
 		if p.config[key] == nil || !p.config[key].Bind {
 			delete(s.listeners, key)
+			before = append(before, live.composition())
 			s.retire(live)
 		}
 	}
-	for key, l := range p.config {
-		if live := s.listeners[key]; live != nil {
-			live.change(l, p.chains[key])
-			continue
-		}
-		if ln := p.bound[key]; ln != nil {
-			s.listeners[key] = s.begin(ctx, ln, l, p.chains[key])
+	for key, c := range p.chains {
+		live, ln := s.listeners[key], p.bound[key]
+		switch {
+		case live != nil:
+			before = append(before, live.change(c))
+		case ln != nil:
+			c.enforce()
+			s.listeners[key] = s.begin(ctx, ln, c)
+		default: // not bound
+			c.drop()
 		}
 	}
 	releaseAll(s.numbers)
 	s.numbers = p.numbers
+	return slices.DeleteFunc(before, func(c *composition) bool { return c == nil })
 }
 
 // liveListener is a listener that accepts. Its fields are guarded by Server.mu.
 type liveListener struct {
-	ln     *network.Listener
-	config *config.Listener
-	chain  *chain
+	ln    *network.Listener
+	chain *chain
 }
 
-func (s *Server) begin(ctx context.Context, ln *network.Listener, l *config.Listener, c *chain) *liveListener {
+func (s *Server) begin(ctx context.Context, ln *network.Listener, c *chain) *liveListener {
 	s.tasks.Go(func() {
 		if err := ln.Serve(ctx); err != nil {
 			select {
@@ -212,21 +253,34 @@ func (s *Server) begin(ctx context.Context, ln *network.Listener, l *config.List
 			}
 		}
 	})
-	return &liveListener{ln: ln, config: l, chain: c}
+	return &liveListener{ln: ln, chain: c}
 }
 
-// change gives a listener that goes on its new chain. Connections that it has
-// take part: only if an engine's own options changed must they end, each after
-// its next exchange.
-func (live *liveListener) change(l *config.Listener, c *chain) {
-	live.ln.SetMaxConnections(l.MaxConnections)
-	if live.chain.adopt(c) {
-		live.config = l
-		return
+// composition is what serves the listener's exchanges; nil if it carries bytes.
+func (live *liveListener) composition() *composition {
+	if live.chain.serving == nil {
+		return nil
 	}
-	live.ln.SetHandler(c.handler, true)
-	live.chain.close()
-	live.config, live.chain = l, c
+	return live.chain.serving.now.Load()
+}
+
+// change gives a listener that goes on its new chain, and returns what served
+// before. Connections that it has take part: only if an engine's own options
+// changed must they end, each after its next exchange.
+func (live *liveListener) change(c *chain) (before *composition) {
+	live.ln.SetMaxConnections(c.config.MaxConnections)
+	before = c.enforce()
+	if c.serving == nil || live.chain.serving == nil {
+		before = live.composition()
+	}
+	if sameEngine(live.chain.config, c.config) {
+		c.handler = live.chain.handler
+	} else {
+		live.ln.SetHandler(c.handler, true)
+	}
+	live.chain.release()
+	live.chain = c
+	return before
 }
 
 // retire drains a listener that is no longer configured.
@@ -240,9 +294,13 @@ func (s *Server) retire(live *liveListener) {
 
 func (s *Server) drainOne(ctx context.Context, live *liveListener) {
 	if cut := live.ln.Drain(ctx); cut > 0 {
-		s.o.Log.Warn("connections were cut at the end of the drain time", "listener", live.config.Name, "connections", cut)
+		s.o.Log.Warn("connections were cut at the end of the drain time", "listener", live.chain.config.Name, "connections", cut)
 	}
-	live.chain.close()
+	if c := live.composition(); c != nil {
+		c.release()
+		c.record.close()
+	}
+	live.chain.release()
 }
 
 func (s *Server) grace() time.Duration {
@@ -289,7 +347,7 @@ func (s *Server) Describe() []ListenerStatus {
 	defer s.mu.Unlock()
 	all := make([]ListenerStatus, 0, len(s.listeners))
 	for _, live := range s.listeners {
-		l := live.config
+		l := live.chain.config
 		status := ListenerStatus{Name: l.Name, Network: l.Network, Address: live.ln.Addr().String(), Connections: live.ln.Connections()}
 		fc := l.FilterChains[0]
 		if fc.TCPProxy != nil {

@@ -182,6 +182,7 @@ func apply(t testing.TB, s *Set, clusters ...*config.Cluster) {
 		t.Fatal(err)
 	}
 	change.Commit()
+	change.Retire()
 }
 
 // one returns a set with the one cluster.

@@ -72,7 +72,9 @@ type Change struct {
 	set     *Set
 	edits   []edit
 	removed []*Cluster
-	closed  bool
+	closed  bool // by Commit or Rollback
+
+	committed bool // by Commit
 }
 
 // edit is a cluster that is new or has changed.
@@ -161,8 +163,9 @@ func (c *Change) Warm(ctx context.Context) error {
 	return nil
 }
 
-// Commit puts the change in force: clusters are replaced one by one, exchanges
-// under way finish on what they began with, and what is gone drains.
+// Commit puts the change in force: clusters are replaced one by one, and
+// exchanges under way finish on what they began with. What is gone goes on
+// serving those who still refer to it, until Retire.
 func (c *Change) Commit() {
 	if c.closed {
 		return
@@ -177,11 +180,24 @@ func (c *Change) Commit() {
 			retire(e.cluster.install(e.config, e.config.Hosts))
 		}
 	}
-	for _, gone := range c.removed {
-		c.set.stopWatch(gone)
-		retire(gone.remove())
-	}
 	c.set.enter(c)
+	c.committed = true
+}
+
+// Retire takes what a committed change has removed out of service: it drains,
+// and exchanges that reach it find no cluster. Called when the routes of before
+// are not used any more; what was configured again meanwhile stays. It may be
+// called from another goroutine than Commit.
+func (c *Change) Retire() {
+	if !c.committed {
+		return
+	}
+	for _, gone := range c.removed {
+		if !c.set.isConfigured(gone) {
+			c.set.stopWatch(gone)
+			retire(gone.remove())
+		}
+	}
 }
 
 // Rollback drops the change: the set stays as it is.
@@ -198,6 +214,12 @@ func (c *Change) Rollback() {
 	c.set.mu.Lock()
 	defer c.set.mu.Unlock()
 	c.set.changing = false
+}
+
+func (s *Set) isConfigured(c *Cluster) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.configured[c.name] == c
 }
 
 // stopWatch ends the discovery of what a cluster was configured with.

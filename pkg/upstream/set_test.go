@@ -374,6 +374,7 @@ func TestHostsFoundBeforeCommitTakePart(t *testing.T) {
 	f.find("web1", "10.0.0.1:80")
 	fails(t, s.Get("web"), protocol.NoCluster)
 	change.Commit()
+	change.Retire()
 	do(t, s.Get("web"))
 }
 
@@ -436,6 +437,7 @@ func TestWarmWaitsForTheFirstAnswer(t *testing.T) {
 			t.Errorf("Warm = %v, want a deadline and the cluster's name", err)
 		}
 		change.Commit()
+		change.Retire()
 	})
 }
 
