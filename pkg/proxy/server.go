@@ -46,7 +46,6 @@ type Server struct {
 	mu        sync.Mutex                 // serializes Apply and Drain
 	listeners map[string]*liveListener   // by network and address; guarded by mu
 	numbers   map[string]*metrics.Routes // of the tables in force; guarded by mu
-	ended     chan struct{}              // closed by Drain
 	failed    chan error                 // an accept loop ended
 }
 
