@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/weft-proxy/weft/internal/invariants"
 )
 
 // root is the checkout.
@@ -35,8 +37,14 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// plainBinary is the path of weft as users build it.
-var plainBinary = sync.OnceValues(func() (string, error) { return build("weft") })
+// plainBinary is the path of weft as users build it; with "go test -race", it is
+// the checked one.
+var plainBinary = sync.OnceValues(func() (string, error) {
+	if invariants.Enabled {
+		return checkedBinary()
+	}
+	return build("weft")
+})
 
 // checkedBinary is the path of weft with the race detector, poisoned buffers and
 // counts of what is outstanding: a race or a double release ends it.

@@ -1,7 +1,18 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
+	"testing"
+	"time"
 )
 
 const (
@@ -10,3 +21,366 @@ const (
 	sighup  = syscall.SIGHUP
 	sigusr1 = syscall.SIGUSR1
 )
+
+// holding is an application that answers when it is told to.
+type holding struct {
+	*origin
+	entered chan struct{} // a request has come
+	leave   chan struct{} // closed: requests are answered
+}
+
+func hold(t *testing.T) *holding {
+	t.Helper()
+	h := &holding{entered: make(chan struct{}, 1024), leave: make(chan struct{})}
+	h.origin = serve(t, func(w http.ResponseWriter, r *http.Request) {
+		h.entered <- struct{}{}
+		select {
+		case <-h.leave:
+			_, _ = fmt.Fprint(w, "at last")
+		case <-r.Context().Done():
+		}
+	})
+	return h
+}
+
+func (h *holding) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-h.entered:
+	case <-time.After(patience):
+		t.Fatal("the request does not reach the application")
+	}
+}
+
+func refused(address string) bool {
+	c, err := net.Dial("tcp", address)
+	if err == nil {
+		_ = c.Close() // it was only a question
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+func TestSIGTERMLetsWhatIsUnderWayEnd(t *testing.T) {
+	t.Parallel()
+	app := hold(t)
+	s, front := simple(app.address)
+	s.server = object{"graceful_timeout": "1m"}
+	w := run(t, s.config())
+	const get = "GET / HTTP/1.1\nHost: a\n\n"
+	busy := dial(t, front).send(get)
+	app.await(t)
+	unused := dial(t, front)
+	used := dial(t, front).send("GET / HTTP/1.1\n\n") // refused, and closed
+	used.rest()
+	idle := dial(t, front).send("GET / HTTP/1.0\nHost: a\nConnection: keep-alive\n\n")
+	app.await(t)
+
+	w.signal(sigterm)
+	w.stderr.await(t, 0, "draining")
+	if got := unused.rest(); got != "" {
+		t.Errorf("an unused connection got %q, want its end", got)
+	}
+	eventually(t, "new connections are refused", func() bool { return refused(front) })
+	if ready, err := adminClient.Get("http://" + w.admin + "/ready"); err != nil {
+		t.Errorf("/ready while draining: %v", err)
+	} else if ready.Body.Close(); ready.StatusCode != 503 {
+		t.Errorf("/ready while draining: %d, want 503", ready.StatusCode)
+	}
+	close(app.leave)
+	for _, c := range []*wire{busy, idle} {
+		response, body := c.response("GET")
+		if response.StatusCode != 200 || body != "at last" || !response.Close {
+			t.Errorf("what was under way got %d %q, Connection: close %v; want it whole, and the connection's end", response.StatusCode, body, response.Close)
+		}
+		if got := c.rest(); got != "" {
+			t.Errorf("after the answer came %q", got)
+		}
+	}
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	w.stderr.await(t, 0, "drained")
+}
+
+func TestSIGTERMEndsIdleConnections(t *testing.T) {
+	t.Parallel()
+	app := serve(t, answers("hello"))
+	s, front := simple(app.address)
+	s.server = object{"graceful_timeout": "1m"}
+	w := run(t, s.config())
+	conns := make([]*wire, 20)
+	for i := range conns {
+		conns[i] = dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+		conns[i].response("GET")
+	}
+	began := time.Now()
+	w.signal(sigterm)
+	for _, c := range conns {
+		if got := c.rest(); got != "" {
+			t.Errorf("an idle connection got %q", got)
+		}
+	}
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("with nothing under way the end took %v", took)
+	}
+}
+
+func TestSIGTERMCutsWhatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	for name, shorten := range map[string]func(*weft){
+		"at the end of the drain time": func(*weft) {},
+		"at a second SIGTERM":          func(w *weft) { w.signal(sigterm) },
+		"at a SIGINT":                  func(w *weft) { w.signal(sigint) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			app := hold(t)
+			s, front := simple(app.address)
+			s.server = object{"graceful_timeout": "1h"}
+			if strings.Contains(name, "drain time") {
+				s.server = object{"graceful_timeout": "300ms"}
+			}
+			w := run(t, s.config())
+			busy := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+			app.await(t)
+			w.signal(sigterm)
+			w.stderr.await(t, 0, "draining")
+			eventually(t, "new connections are refused", func() bool { return refused(front) })
+			shorten(w)
+			busy.rest()
+			if status := w.awaitExit(patience); status != 0 {
+				t.Errorf("exit status %d", status)
+			}
+		})
+	}
+}
+
+func TestDrainByTheAdminPort(t *testing.T) {
+	t.Parallel()
+	s, _ := simple("127.0.0.1:1")
+	w := run(t, s.config())
+	response, err := adminClient.Post("http://"+w.admin+"/drain", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close() // read or not
+	if status := w.awaitExit(patience); status != 0 || response.StatusCode/100 != 2 {
+		t.Errorf("POST /drain: %d, exit status %d", response.StatusCode, status)
+	}
+}
+
+func TestSIGINTEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	app := hold(t)
+	s, front := simple(app.address)
+	s.server = object{"graceful_timeout": "1h"}
+	w := run(t, s.config())
+	busy := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+	app.await(t)
+	began := time.Now()
+	w.signal(sigint)
+	w.awaitExit(patience)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("the end took %v", took)
+	}
+	busy.rest()
+}
+
+func TestPIDFileIsThereWhileWeftIs(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "weft.pid")
+	s, _ := simple("127.0.0.1:1")
+	s.more = object{"pid": path}
+	w := run(t, s.config())
+	eventually(t, "the file holds the process id", func() bool {
+		text, _ := os.ReadFile(path)
+		return strings.TrimSpace(string(text)) == fmt.Sprint(w.cmd.Process.Pid)
+	})
+	w.signal(sigterm)
+	w.awaitExit(patience)
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the end the file is still there: %v", err)
+	}
+}
+
+func TestSIGHUPAppliesTheFile(t *testing.T) {
+	t.Parallel()
+	s, front := simple("127.0.0.1:1")
+	s.tables = list{table("front", says("/", 200, "old"))}
+	first := s.config()
+	w := run(t, first)
+	c := client(t)
+	if got := ask(t, c, "GET", "http://"+front, ""); got.body != "old" {
+		t.Fatalf("at first: %q", got.body)
+	}
+	s.admin = first.admin()
+	s.tables = list{table("front", says("/new", 200, "new"), says("/", 404, "gone"))}
+	w.reload(s.config())
+	if got := ask(t, c, "GET", "http://"+front+"/new", ""); got.body != "new" {
+		t.Errorf("the new route: %d %q", got.status, got.body)
+	}
+	if got := ask(t, c, "GET", "http://"+front+"/", ""); got.body != "gone" {
+		t.Errorf("the changed route: %d %q", got.status, got.body)
+	}
+}
+
+func TestSIGHUPRefusesABadFile(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	for name, c := range map[string]struct {
+		text    func(s setup) []byte
+		reasons []string
+	}{
+		"with every mistake and its place": {
+			func(setup) []byte { return []byte(wrongFile) }, wrongPlaces(),
+		},
+		"that is no JSON": {
+			func(setup) []byte { return []byte("{\n  \"servers\": [\n") }, []string{":3:"},
+		},
+		"with an address that is taken": {
+			func(s setup) []byte {
+				s.listeners = append(s.listeners, listen("front2", taken.Addr().String()))
+				s.tables = append(s.tables, table("front2", says("/", 200, "")))
+				return s.config().text(t)
+			}, []string{taken.Addr().String()},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, front := simple("127.0.0.1:1")
+			s.tables = list{table("front", says("/", 200, "old"))}
+			first := s.config()
+			s.admin = first.admin()
+			w := run(t, first)
+			kept := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+			kept.response("GET")
+
+			w.writeText(c.text(s))
+			w.signal(sighup)
+			w.stderr.await(t, 0, "configuration refused, the running one stays")
+			for _, reason := range c.reasons {
+				quoted, _ := json.Marshal(reason) // as it stands in a quoted value of the log
+				w.stderr.await(t, 0, strings.Trim(string(quoted), `"`))
+			}
+			if _, got := kept.send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); got != "old" {
+				t.Errorf("on an old connection: %q", got)
+			}
+			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "old" {
+				t.Errorf("on a new connection: %q", got.body)
+			}
+			eventually(t, "the refusal is counted", func() bool { return w.metric("weft_config_reloads_total", `result="rejected"`) == 1 })
+			var dump struct {
+				Rejected struct{ Reasons []string }
+			}
+			if err := json.Unmarshal([]byte(w.get("/config_dump")), &dump); err != nil {
+				t.Fatal(err)
+			}
+			if all := strings.Join(dump.Rejected.Reasons, "\n"); !strings.Contains(all, c.reasons[0]) {
+				t.Errorf("/config_dump tells %q of the refusal", all)
+			}
+			// The next good file is applied as if nothing had been.
+			s.tables = list{table("front", says("/", 200, "new"))}
+			w.reload(s.config())
+			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "new" {
+				t.Errorf("after a good file: %q", got.body)
+			}
+		})
+	}
+}
+
+// TestSIGUSR1ReopensTheLogs rotates as logrotate does, under traffic: each
+// request has one line in one of the files.
+func TestSIGUSR1ReopensTheLogs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	access, process := filepath.Join(dir, "access.log"), filepath.Join(dir, "weft.log")
+	s, front := simple("127.0.0.1:1")
+	s.server = object{"default_log_path": process}
+	s.tables = list{table("front", says("/", 200, "ok"))}
+	s.listeners = list{listen("front", front, object{"access_logs": list{
+		object{"log_path": access, "log_format": "%request_header_x-id% %response_code%"}}})}
+	w := run(t, s.config())
+
+	const callers, each, rotations = 4, 500, 5
+	var traffic sync.WaitGroup
+	progress := make(chan struct{}, callers*each)
+	for n := range callers {
+		c := client(t)
+		traffic.Go(func() {
+			for i := range each {
+				if _, err := try(t.Context(), c, "GET", "http://"+front, "", fmt.Sprintf("X-Id: %d-%d", n, i)); err != nil {
+					t.Errorf("request %d-%d: %v", n, i, err)
+				}
+				progress <- struct{}{}
+			}
+		})
+	}
+	for r := range rotations {
+		for range callers * each / (rotations + 1) {
+			<-progress
+		}
+		for _, path := range []string{access, process} {
+			if err := os.Rename(path, fmt.Sprintf("%s.%d", path, r)); err != nil {
+				t.Error(err)
+			}
+		}
+		w.signal(sigusr1)
+		eventually(t, "the files are made anew", func() bool { return exists(access) && exists(process) })
+	}
+	traffic.Wait()
+	w.signal(sigterm)
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+
+	seen := map[string]int{}
+	files := linesOf(t, access)
+	for _, lines := range files {
+		for _, line := range lines {
+			seen[line]++
+		}
+	}
+	for n := range callers {
+		for i := range each {
+			if line := fmt.Sprintf("%d-%d 200", n, i); seen[line] != 1 {
+				t.Fatalf("line %q is there %d times", line, seen[line])
+			}
+		}
+	}
+	if len(files) != rotations+1 || len(seen) != callers*each {
+		t.Errorf("%d different lines in %d files, want %d in %d", len(seen), len(files), callers*each, rotations+1)
+	}
+	if text, _ := os.ReadFile(process); !strings.Contains(string(text), "drained") {
+		t.Errorf("the last words are not in the new log of the process: %q", text)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// linesOf reads the file and what it was renamed to.
+func linesOf(t *testing.T, path string) [][]string {
+	t.Helper()
+	names, err := filepath.Glob(path + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]string
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
+	}
+	return all
+}

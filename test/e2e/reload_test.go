@@ -1,0 +1,335 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// generation is a configuration that differs from the one before in everything
+// that a reload can change: routes, clusters, hosts, the listener's and the
+// engine's options, filters, access logs and the listeners themselves.
+type generation struct {
+	dir          string
+	front, extra string // addresses
+	apps         []*origin
+	admin        string
+}
+
+func (g *generation) config(n int) object {
+	hosts := func(of int) []string { // two of three, in turns
+		return []string{g.apps[of%3].address, g.apps[(of+1)%3].address}
+	}
+	name := fmt.Sprintf("app-%d", n%4)
+	limits := object{"max_header_size": 16<<10 + n/2*1024, "via": fmt.Sprintf("weft-%d", n/2)} // every second one is a change
+	s := setup{
+		admin: g.admin,
+		listeners: list{listenWith("front", g.front, limits, object{
+			"max_connections":         1000 + n,
+			"connection_idle_timeout": fmt.Sprintf("%ds", 60+n/5),
+			"access_logs": list{object{
+				"log_path":   fmt.Sprintf("%s/access-%d.log", g.dir, n%3),
+				"log_format": "%request_header_x-id% %response_code%"}},
+			"stream_filters": list{
+				filterOf("header_mutation", object{"response_headers_to_add": list{
+					object{"header": object{"key": "x-generation", "value": fmt.Sprint(n)}}}}),
+				filterOf("payload_limit", object{"max_entity_size": 1<<20 + n}),
+			}[n%2:], // the first filter comes and goes
+		})},
+		tables: list{table("front",
+			says(fmt.Sprintf("/generation-%d", n), 200, fmt.Sprint(n)),
+			to("/", name, object{"timeout": fmt.Sprintf("%ds", 30+n)}))},
+		clusters: list{
+			cluster(name, object{"max_request_per_conn": 100 + n%7}, hosts(n)...),
+			cluster("unused-"+name, nil, hosts(n+1)...),
+		},
+	}
+	if n%2 == 1 { // a listener comes and goes
+		s.listeners = append(s.listeners, listen("extra", g.extra))
+		s.tables = append(s.tables, table("extra", says("/", 200, fmt.Sprint("extra ", n))))
+	}
+	return s.config()
+}
+
+// inEffect checks that the configuration of generation n, and nothing of the one
+// before, is what serves now.
+func (g *generation) inEffect(t *testing.T, c *http.Client, n int) {
+	t.Helper()
+	url := "http://" + g.front
+	if got := ask(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n), ""); got.body != fmt.Sprint(n) {
+		t.Errorf("generation %d: its route answers %d %q", n, got.status, got.body)
+	}
+	want := ""
+	if n%2 == 0 {
+		want = fmt.Sprint(n)
+	}
+	for range 2 {
+		got := ask(t, c, "GET", fmt.Sprintf("%s/generation-%d", url, n-1), "")
+		if got.status != 200 || got.header.Get("X-Generation") != want {
+			t.Errorf("generation %d: the route of the one before answers %d, X-Generation %q, want the application and %q", n, got.status, got.header.Get("X-Generation"), want)
+		}
+		if via := got.header.Get("Via"); via != fmt.Sprintf("1.1 weft-%d", n/2) {
+			t.Errorf("generation %d: Via: %q", n, via)
+		}
+		if by := got.header.Get("X-App"); by != g.apps[n%3].address && by != g.apps[(n+1)%3].address {
+			t.Errorf("generation %d: answered by a host that is not its own", n)
+		}
+	}
+	if n%2 == 1 {
+		if got := ask(t, c, "GET", "http://"+g.extra, ""); got.body != fmt.Sprint("extra ", n) {
+			t.Errorf("generation %d: its second listener says %q", n, got.body)
+		}
+	} else {
+		eventually(t, "the second listener is gone", func() bool { return refused(g.extra) })
+	}
+}
+
+// TestReloadLosesNothing sends every kind of traffic through 50 reloads. A
+// caller on a kept connection counts the connection's end as a failure, too,
+// unless the answer before had said it.
+func TestReloadLosesNothing(t *testing.T) {
+	t.Parallel()
+	g := &generation{dir: t.TempDir(), front: free(), extra: free(), admin: free()}
+	for range 3 {
+		g.apps = append(g.apps, serve(t, sayDigest))
+	}
+	w := run(t, g.config(0))
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	defer callers.Wait()
+	defer stop()
+	var requests, connections atomic.Int64
+	count := func(f func(n int) error) {
+		for n := range 3 {
+			callers.Go(func() {
+				for i := 0; ctx.Err() == nil; i++ {
+					if err := f(n<<20 | i); err != nil && ctx.Err() == nil {
+						t.Errorf("%v", err)
+						return
+					}
+					requests.Add(1)
+				}
+			})
+		}
+	}
+	kept := make([]*wire, 3)
+	count(func(n int) error { // one connection, as long as it lasts
+		at := &kept[n>>20]
+		if *at == nil {
+			connections.Add(1)
+			*at = dial(t, g.front)
+		}
+		response, body, err := (*at).exchange(fmt.Sprintf("GET /kept HTTP/1.1\nHost: a\nX-Id: kept-%d\n\n", n), "GET")
+		if err != nil || response.StatusCode != 200 || body != digest(nil) {
+			return fmt.Errorf("kept connection, request %d: %v, %+v %q", n, err, response, body)
+		}
+		if response.Close {
+			_ = (*at).Close() // it said so
+			*at = nil
+		}
+		return nil
+	})
+	count(func(n int) error { // a connection for each request
+		c := dial(t, g.front)
+		defer c.Close()
+		response, _, err := c.exchange(fmt.Sprintf("GET /fresh HTTP/1.1\nHost: a\nConnection: close\nX-Id: fresh-%d\n\n", n), "GET")
+		if err != nil || response.StatusCode != 200 {
+			return fmt.Errorf("fresh connection, request %d: %v, %+v", n, err, response)
+		}
+		return nil
+	})
+	poster := client(t)
+	count(func(n int) error { // content both ways, of sizes that stream
+		content := strings.Repeat("x", n*7919%300_000+1)
+		got, err := try(ctx, poster, "POST", "http://"+g.front+"/post", content, fmt.Sprintf("X-Id: post-%d", n))
+		if err != nil || got.status != 200 || got.body != digest([]byte(content)) {
+			return fmt.Errorf("POST %d of %d bytes: %v, %d %q", n, len(content), err, got.status, got.body)
+		}
+		return nil
+	})
+	callers.Go(func() { // one answer that lasts through all of it
+		got, err := try(ctx, poster, "GET", "http://"+g.front+"/long", "", "X-Id: long-0")
+		if ctx.Err() == nil {
+			t.Errorf("the long answer ended: %v after %d bytes", err, len(got.body))
+		}
+	})
+
+	c := client(t)
+	for n := 1; n <= 50; n++ {
+		w.reload(g.config(n))
+		g.inEffect(t, c, n)
+		atLeast := requests.Load() + 20
+		eventually(t, "requests go on", func() bool { return requests.Load() >= atLeast || t.Failed() })
+		if t.Failed() {
+			t.Fatalf("at reload %d", n)
+		}
+	}
+	stop()
+	callers.Wait()
+	w.signal(sigterm)
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	t.Logf("%d requests, %d kept connections", requests.Load(), connections.Load())
+	g.checkLogs(t)
+}
+
+// checkLogs holds each of the three files to whole lines, one for each request.
+func (g *generation) checkLogs(t *testing.T) {
+	t.Helper()
+	seen := map[string]int{}
+	for n := range 3 {
+		for _, lines := range linesOf(t, fmt.Sprintf("%s/access-%d.log", g.dir, n)) {
+			for _, line := range lines {
+				seen[line]++
+				if id, status, ok := strings.Cut(line, " "); !ok || id == "" || len(status) != 3 {
+					t.Fatalf("access log has the line %q", line)
+				}
+			}
+		}
+	}
+	for _, kind := range []string{"kept", "fresh"} {
+		missing := 0
+		for n := range 3 {
+			for i := 0; seen[fmt.Sprintf("%s-%d 200", kind, n<<20|i+1)] > 0 || seen[fmt.Sprintf("%s-%d 200", kind, n<<20|i+2)] > 0; i++ {
+				if c := seen[fmt.Sprintf("%s-%d 200", kind, n<<20|i)]; c != 1 {
+					missing++
+				}
+			}
+		}
+		if missing > 0 {
+			t.Errorf("%d %s requests do not have exactly one line in the access logs", missing, kind)
+		}
+	}
+}
+
+// exchange is one request and its answer, for those who count failures.
+func (w *wire) exchange(request, method string) (*http.Response, string, error) {
+	if _, err := io.WriteString(w, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
+		return nil, "", err
+	}
+	response, err := http.ReadResponse(w.r, &http.Request{Method: method})
+	if err != nil {
+		return nil, "", err
+	}
+	body, err := io.ReadAll(response.Body)
+	return response, string(body), err
+}
+
+// sayDigest is an application that answers with the digest of the content, and
+// at /long without an end.
+func sayDigest(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-App", r.Context().Value(http.LocalAddrContextKey).(fmt.Stringer).String())
+	if r.URL.Path == "/long" {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, "more\n")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-tick.C:
+			case <-r.Context().Done():
+			}
+		}
+		return
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, r.Body); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = io.WriteString(w, hex.EncodeToString(h.Sum(nil)))
+}
+
+func digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// TestReloadChangesListenerOptions: options of a listener that goes on take
+// hold, for new connections at least.
+func TestReloadChangesListenerOptions(t *testing.T) {
+	t.Parallel()
+	front, admin := free(), free()
+	with := func(options object, extend object) object {
+		return setup{
+			admin:     admin,
+			listeners: list{listenWith("front", front, extend, options)},
+			tables:    list{table("front", says("/", 200, "ok"))},
+		}.config()
+	}
+	w := run(t, with(nil, nil))
+	const get = "GET / HTTP/1.1\nHost: a\n\n"
+	t.Run("connection_idle_timeout", func(t *testing.T) {
+		w.reload(with(object{"connection_idle_timeout": "100ms"}, nil))
+		c := dial(t, front).send(get)
+		c.response("GET")
+		began := time.Now()
+		if got := c.rest(); got != "" || time.Since(began) > 5*time.Second {
+			t.Errorf("after the timeout: %q, after %v", got, time.Since(began))
+		}
+	})
+	t.Run("max_header_size", func(t *testing.T) {
+		w.reload(with(nil, object{"max_header_size": 512}))
+		if got, _ := dial(t, front).send("GET / HTTP/1.1\nHost: a\nX: " + strings.Repeat("x", 600) + "\n\n").response("GET"); got.StatusCode != 431 {
+			t.Errorf("a head above the new limit: %d, want 431", got.StatusCode)
+		}
+	})
+	t.Run("max_connections", func(t *testing.T) {
+		w.reload(with(object{"max_connections": 2}, nil))
+		eventually(t, "connections of before are gone", func() bool { return w.metric("weft_listener_connections_active") == 0 })
+		for range 2 {
+			dial(t, front).send(get).response("GET")
+		}
+		if got := dial(t, front).rest(); got != "" {
+			t.Errorf("a third connection got %q", got)
+		}
+	})
+	t.Run("the name", func(t *testing.T) {
+		c := setup{
+			admin:     admin,
+			listeners: list{listen("renamed", front)},
+			tables:    list{table("renamed", says("/", 200, "renamed"))},
+		}.config()
+		w.reload(c)
+		eventually(t, "there is room for connections", func() bool {
+			got, err := try(t.Context(), client(t), "GET", "http://"+front, "")
+			return err == nil && got.body == "renamed"
+		})
+		eventually(t, "metrics have the new name only", func() bool {
+			return w.metric("weft_listener_requests_total", `listener="renamed"`) > 0 && !strings.Contains(w.get("/stats/prometheus"), `listener="front"`)
+		})
+	})
+}
+
+// TestReloadTakesHostsAway: nothing of a host is left, neither connections nor
+// metrics.
+func TestReloadTakesHostsAway(t *testing.T) {
+	t.Parallel()
+	a, b := serve(t, answers("a")), serve(t, answers("b"))
+	s, front := simple(a.address)
+	s.admin = free()
+	w := run(t, s.config())
+	c := client(t)
+	if got := ask(t, c, "GET", "http://"+front, ""); got.body != "a" {
+		t.Fatalf("at first: %q", got.body)
+	}
+	s.clusters = list{cluster("app", nil, b.address)}
+	w.reload(s.config())
+	for range 5 {
+		if got := ask(t, c, "GET", "http://"+front, ""); got.body != "b" {
+			t.Errorf("after the host was replaced: %q", got.body)
+		}
+	}
+	eventually(t, "the pooled connection to the old host ends", func() bool { return a.connections() == 0 })
+	if text := w.get("/stats/prometheus"); strings.Contains(text, a.address) {
+		t.Errorf("metrics still name the host %s", a.address)
+	}
+}
