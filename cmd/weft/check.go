@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
 func checkCommand() *cobra.Command {
@@ -19,9 +22,7 @@ func checkCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			file, diagnostics := source{path: path, lenient: lenient}.open()
-			for _, d := range diagnostics {
-				fmt.Fprintln(cmd.ErrOrStderr(), d)
-			}
+			report(cmd.ErrOrStderr(), diagnostics)
 			if file == nil {
 				return &exitError{status: 1}
 			}
@@ -34,6 +35,13 @@ func checkCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&lenient, "lenient", false, "unknown keys are warnings")
 	_ = cmd.MarkFlagRequired("config") // fails only for a flag that does not exist
 	return cmd
+}
+
+// report prints diagnostics, a line each.
+func report(w io.Writer, diagnostics document.Diagnostics) {
+	for _, d := range diagnostics {
+		_, _ = fmt.Fprintln(w, d) // there is nowhere else to say it
+	}
 }
 
 func schemaCommand() *cobra.Command {

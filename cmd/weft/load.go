@@ -3,8 +3,8 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
+	"strings"
 
 	"github.com/weft-proxy/weft/configs"
 	"github.com/weft-proxy/weft/pkg/config"
@@ -73,22 +73,24 @@ func kinds() configjson.Kinds {
 	return k
 }
 
-// greet prints what runs and what to try: data, on stdout.
-func greet(w io.Writer, s source, c *config.Snapshot) {
-	fmt.Fprintf(w, "weft %s is ready: %d listeners, %d clusters\n", version, len(c.Listeners), len(c.Clusters))
+// greeting says what runs and what to try.
+func greeting(s source, c *config.Snapshot) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "weft %s is ready: %d listeners, %d clusters\n", version, len(c.Listeners), len(c.Clusters))
 	for _, l := range c.Listeners {
 		side := "egress"
 		if l.Ingress {
 			side = "ingress"
 		}
-		fmt.Fprintf(w, "  %-12s %-8s %s\n", l.Name, side, l.Address)
+		fmt.Fprintf(&b, "  %-12s %-8s %s\n", l.Name, side, l.Address)
 	}
 	if c.Admin != nil {
-		fmt.Fprintf(w, "  %-12s %-8s %s\n", "admin", "", c.Admin.Address)
+		fmt.Fprintf(&b, "  %-12s %-8s %s\n", "admin", "", c.Admin.Address)
 	}
 	if s.isQuickstart() {
-		fmt.Fprint(w, "\nTry:    curl -i http://127.0.0.1:2045/\n"+
-			"Expect: HTTP/1.1 200 OK and \"Hello from the application, through two Wefts.\"\n"+
+		b.WriteString("\nTry:    curl -i http://127.0.0.1:2045/\n" +
+			"Expect: HTTP/1.1 200 OK and \"Hello from the application, through two Wefts.\"\n" +
 			"Then:   curl http://127.0.0.1:34901/   what the admin port has\n\n")
 	}
+	return b.String()
 }

@@ -81,11 +81,6 @@ func levelNames(_ []string, a slog.Attr) slog.Attr {
 	if a.Key != slog.LevelKey {
 		return a
 	}
-	switch l, _ := a.Value.Any().(slog.Level); l {
-	case levelTrace:
-		return slog.String(slog.LevelKey, string(config.LevelTrace))
-	case levelCritical:
-		return slog.String(slog.LevelKey, string(config.LevelCritical))
-	}
-	return a
+	l, _ := a.Value.Any().(slog.Level)
+	return slog.String(slog.LevelKey, levelName(l))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
@@ -72,9 +71,7 @@ func acceptLauncherFlags(cmd *cobra.Command) {
 // start runs until a signal ends it.
 func start(ctx context.Context, f startFlags) error {
 	file, diagnostics := f.open()
-	for _, d := range diagnostics {
-		fmt.Fprintln(os.Stderr, d)
-	}
+	report(os.Stderr, diagnostics)
 	if file == nil {
 		return &exitError{status: 1}
 	}
@@ -94,7 +91,9 @@ func start(ctx context.Context, f startFlags) error {
 	if err := p.begin(ctx, file); err != nil {
 		return err
 	}
-	greet(os.Stdout, f.source, file.Snapshot)
+	if _, err := os.Stdout.WriteString(greeting(f.source, file.Snapshot)); err != nil {
+		p.log.Warn("nobody reads the greeting", "error", err)
+	}
 	return p.wait(ctx, signals)
 }
 

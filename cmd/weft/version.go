@@ -9,8 +9,6 @@ import (
 )
 
 // version is the release; `go build -ldflags "-X main.version=…"` sets it.
-//
-//nolint:gochecknoglobals // set by the linker only
 var version = "0.1.0-dev"
 
 func versionCommand() *cobra.Command {
