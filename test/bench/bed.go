@@ -29,6 +29,7 @@ type bed struct {
 	host     *peer.Host
 	programs []peer.Program // in the order of the flags; without direct
 	report   *report
+	patience time.Duration // left of options.patience
 
 	originIn io.Closer // its end is the origin's
 	origin   *exec.Cmd
@@ -36,7 +37,7 @@ type bed struct {
 
 // newBed finds and builds the programs and starts the origin.
 func newBed(ctx context.Context, o options) (b *bed, err error) {
-	b = &bed{options: o, report: newReport(ctx, o)}
+	b = &bed{options: o, patience: o.patience, report: newReport(ctx, o)}
 	defer func() {
 		if err != nil {
 			b.close()

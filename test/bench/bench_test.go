@@ -58,7 +58,7 @@ func newTestBed(t *testing.T, arguments ...string) *bed {
 func TestARunOfEveryPartMeasures(t *testing.T) {
 	out := t.TempDir()
 	b := newTestBed(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64", "-rounds", "2",
-		"-seconds", "0.1", "-warmup", "0.02", "-retries", "0", "-o", out)
+		"-seconds", "0.1", "-warmup", "0.02", "-patience", "0", "-o", out)
 	report, err := b.run(t.Context())
 	if err != nil {
 		t.Fatal(err)

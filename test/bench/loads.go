@@ -10,7 +10,6 @@ import (
 
 	"github.com/weft-proxy/weft/test/bench/load"
 	"github.com/weft-proxy/weft/test/bench/peer"
-	"github.com/weft-proxy/weft/test/bench/process"
 )
 
 // subject is one column of a row: a program that runs, or no proxy at all.
@@ -103,37 +102,7 @@ func (b *bed) round(ctx context.Context, round int, r row, subjects []subject, r
 	return nil
 }
 
-// calmest measures a subject, again if other processes had a part in it, and
-// returns the sample that they disturbed least. The choice does not look at what
-// was measured.
-func (b *bed) calmest(ctx context.Context, r row, s subject, rate float64) (best sample, err error) {
-	for try := range 1 + b.options.retries {
-		job := b.job(r, s.address, s.pids)
-		job.Rate = rate
-		if err := process.ResetPeak(s.pids); err != nil {
-			return sample{}, err
-		}
-		measured, err := b.load(ctx, job)
-		if err != nil {
-			return sample{}, err
-		}
-		memory, err := process.ReadMemory(s.pids)
-		if err != nil {
-			return sample{}, err
-		}
-		if try == 0 || measured.Others < best.Others {
-			best = sample{measured, memory}
-		}
-		if best.Others < disturbed {
-			break
-		}
-	}
-	return best, nil
-}
-
-// disturbed is how much work of others, in CPUs, makes a measurement doubtful.
-const disturbed = 0.1
-
+// progress tells of one sample in a line.
 func progress(r load.Result, rate float64) string {
 	text := fmt.Sprintf("%7.0f req/s  p50 %s  p99 %s", float64(r.Requests)/r.Elapsed.Seconds(), micros(r.P50), micros(r.P99))
 	if r.CPU > 0 {

@@ -81,7 +81,7 @@ func (r *report) overview() string {
 }
 
 func (r *loadRow) markdown() string {
-	t := newTable("", "CPU µs", "requests/s", "p50 µs", "p99 µs", "peak RSS MB", "PSS MB", "waits/request", "pre-emptions/request", "reconnects", "others' CPUs")
+	t := newTable("", "CPU µs", "requests/s", "p50 µs", "p99 µs", "peak RSS MB", "PSS MB", "waits/request", "pre-emptions/request", "reconnects", "calm rounds")
 	for _, c := range r.Cells {
 		reconnects := 0
 		for _, s := range c.Rounds {
@@ -99,7 +99,7 @@ func (r *loadRow) markdown() string {
 			cost = ""
 		}
 		t.row(c.Proxy, cost, of(rate, 0), of(p50, 0), of(p99, 0),
-			process(peak, 1), process(pss, 1), process(waits, 2), process(preemptions, 3), fmt.Sprint(reconnects), of(others, 2))
+			process(peak, 1), process(pss, 1), process(waits, 2), process(preemptions, 3), fmt.Sprint(reconnects), calmRounds(c.Rounds))
 	}
 	text := t.text.String()
 	if r.Rate > 0 {
@@ -110,7 +110,7 @@ func (r *loadRow) markdown() string {
 
 // halfMarkdown tells of the load at a fixed rate.
 func (r *loadRow) halfMarkdown() string {
-	t := newTable("", "CPU µs", "p50 µs", "p99 µs")
+	t := newTable("", "CPU µs", "p50 µs", "p99 µs", "calm rounds")
 	for _, c := range r.Cells {
 		if len(c.Half) == 0 {
 			continue
@@ -119,7 +119,7 @@ func (r *loadRow) halfMarkdown() string {
 		if c.Proxy == direct {
 			cost = ""
 		}
-		t.row(c.Proxy, cost, summarize(c.Half, p50).format(0), summarize(c.Half, p99).format(0))
+		t.row(c.Proxy, cost, summarize(c.Half, p50).format(0), summarize(c.Half, p99).format(0), calmRounds(c.Half))
 	}
 	return fmt.Sprintf("\nAt %.0f requests/s, which come when they come:\n\n%s", r.Rate, t.text.String())
 }
@@ -157,13 +157,13 @@ func (r *loadRow) syscallMarkdown() string {
 
 // targets has a line a verdict.
 func (r *report) targets() string {
-	t := newTable("row", "program", "what", "median (min–max)", "at most", "")
+	t := newTable("row", "program", "what", "median (min–max)", "at most", "", "rounds")
 	for _, v := range r.Verdicts {
 		word := "ok"
 		if !v.OK {
 			word = "**MISS**"
 		}
-		t.row(v.Row, v.Proxy, v.What, v.Value.format(2)+" "+v.Unit, fmt.Sprintf("%.2f %s", v.Target, v.Unit), word)
+		t.row(v.Row, v.Proxy, v.What, v.Value.format(2)+" "+v.Unit, fmt.Sprintf("%.2f %s", v.Target, v.Unit), word, v.Rounds)
 	}
 	return t.text.String()
 }

@@ -18,7 +18,7 @@ type options struct {
 	rounds   int
 	seconds  float64
 	warmup   float64
-	retries  int // of a measurement that others disturbed
+	patience time.Duration // for waiting and repeating because of others, in all
 	half     bool
 	syscalls bool
 	profile  string // file for a CPU profile of Weft; empty: none
@@ -45,7 +45,7 @@ func parseOptions(arguments []string) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 5, "rounds; in each every program is measured once a row")
 	flags.Float64Var(&o.seconds, "seconds", 2, "seconds of one measurement")
 	flags.Float64Var(&o.warmup, "warmup", 0.3, "seconds of load before it")
-	flags.IntVar(&o.retries, "retries", 2, "times that a measurement is repeated if other processes disturb it; the least disturbed counts")
+	flags.DurationVar(&o.patience, "patience", 3*time.Minute, "time, in all, to wait for other processes to be calm and to repeat what they disturbed")
 	flags.BoolVar(&o.half, "half", true, "measure latency at a fixed rate as well: half of what the slowest proxy answers")
 	flags.BoolVar(&o.syscalls, "syscalls", false, "count system calls per request, by perf or strace")
 	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of Weft under the first row's load to the `file`")
@@ -86,8 +86,8 @@ func (o *options) check() error {
 		return fmt.Errorf("-seconds %v, want 0.05 to 600", o.seconds)
 	case o.warmup < 0 || o.warmup > 600:
 		return fmt.Errorf("-warmup %v, want 0 to 600", o.warmup)
-	case o.retries < 0 || o.retries > 100:
-		return fmt.Errorf("-retries %d, want 0 to 100", o.retries)
+	case o.patience < 0:
+		return fmt.Errorf("-patience %v, want 0 or more", o.patience)
 	case o.idle < 1 || o.idle > 60000:
 		return fmt.Errorf("-idle %d, want 1 to 60000", o.idle)
 	case o.profile != "" && len(o.wefts()) == 0:

@@ -78,6 +78,7 @@ type verdict struct {
 	Value  stat    `json:"value"`
 	Target float64 `json:"target"`
 	Unit   string  `json:"unit"`
+	Rounds string  `json:"rounds,omitempty"` // how many it is of
 	OK     bool    `json:"ok"`
 }
 
@@ -163,13 +164,12 @@ func (r *loadRow) slowest() float64 {
 }
 
 // What is read off a sample.
-func cpu(s sample) float64    { return micro(s.CPU) / float64(s.Requests) } // µs per request
-func rate(s sample) float64   { return float64(s.Requests) / s.Elapsed.Seconds() }
-func p50(s sample) float64    { return micro(s.P50) }
-func p99(s sample) float64    { return micro(s.P99) }
-func peak(s sample) float64   { return float64(s.Memory.Peak) / megabyte }
-func pss(s sample) float64    { return float64(s.Memory.Proportional) / megabyte }
-func others(s sample) float64 { return s.Others }
+func cpu(s sample) float64  { return micro(s.CPU) / float64(s.Requests) } // µs per request
+func rate(s sample) float64 { return float64(s.Requests) / s.Elapsed.Seconds() }
+func p50(s sample) float64  { return micro(s.P50) }
+func p99(s sample) float64  { return micro(s.P99) }
+func peak(s sample) float64 { return float64(s.Memory.Peak) / megabyte }
+func pss(s sample) float64  { return float64(s.Memory.Proportional) / megabyte }
 func waits(s sample) float64 {
 	return float64(s.Switches.Voluntary) / float64(s.Requests)
 }
@@ -187,9 +187,10 @@ type stat struct {
 	Max    float64 `json:"max"`
 }
 
-// summarize returns the stat of what of says of each sample; there is at least
-// one.
+// summarize returns the stat of what of says of each sample that nobody
+// disturbed, or of all if there is none such; there is at least one.
 func summarize(samples []sample, of func(sample) float64) stat {
+	samples = calm(samples)
 	values := make([]float64, len(samples))
 	for i, s := range samples {
 		values[i] = of(s)

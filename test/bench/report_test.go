@@ -55,6 +55,35 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+func TestDisturbedRoundsCountOnlyIfThereAreNoOthers(t *testing.T) {
+	l := &loadRow{Name: "row", Cells: []*cell{
+		{Proxy: "weft", Rounds: samples([]int{30, 20, 11}, []int{1, 1, 1})},
+		{Proxy: "nginx", Rounds: samples([]int{10, 10, 10}, []int{1, 1, 1})},
+	}}
+	held := target{cpuPerRequest, "nginx", 1.15}
+	for _, step := range []struct {
+		name      string
+		weft      []float64 // work of others in Weft's rounds
+		nginx     []float64
+		value     float64
+		rounds    string
+		weftsCost float64
+	}{
+		{"all calm", []float64{0, 0, 0}, []float64{0, 0, 0}, 2, "3 calm of 3", 20},
+		{"a pair needs both", []float64{1, 0, 0}, []float64{0, 1, 0}, 1.1, "1 calm of 3", 15.5},
+		{"none calm", []float64{1, 1, 1}, []float64{1, 1, 1}, 2, "0 calm of 3", 20},
+	} {
+		for i := range 3 {
+			l.Cells[0].Rounds[i].Others, l.Cells[1].Rounds[i].Others = step.weft[i], step.nginx[i]
+		}
+		v, _ := l.judge("weft", held)
+		cost := summarize(l.Cells[0].Rounds, cpu).Median
+		if v.Value.Median != step.value || v.Rounds != step.rounds || cost != step.weftsCost {
+			t.Errorf("%s: ratio %v, %s, cost %v, want %v, %s, %v", step.name, v.Value.Median, v.Rounds, cost, step.value, step.rounds, step.weftsCost)
+		}
+	}
+}
+
 func TestMissedTargetsAreCountedAndShown(t *testing.T) {
 	r := &report{wefts: []string{"weft"}, Idle: []idleResult{{Proxy: "weft", Connections: 1000}, {Proxy: "nginx", Connections: 1000}}}
 	r.Idle[0].Start.Resident = 10 << 20
@@ -151,7 +180,7 @@ func TestOptions(t *testing.T) {
 	}
 	for _, wrong := range [][]string{
 		{"-rows", "2k-64"}, {"-proxies", "caddy"}, {"-bin", "nginx=" + file}, {"-bin", "a"}, {"-bin", "a=" + file + "/none"},
-		{"-rounds", "0"}, {"-seconds", "0"}, {"-warmup", "-1"}, {"-retries", "-1"}, {"-idle", "0"},
+		{"-rounds", "0"}, {"-seconds", "0"}, {"-warmup", "-1"}, {"-patience", "-1s"}, {"-idle", "0"},
 		{"-profile", "f", "-proxies", "nginx"}, {"rest"},
 	} {
 		if _, err := parseOptions(wrong); err == nil {

@@ -27,27 +27,34 @@ func (r *report) judge() {
 
 // judge holds a build of Weft to a target of the row; found is false if what it
 // needs was not measured. The value is the median of the rounds' own ratios: in
-// one round both were measured within seconds of each other.
+// one round both were measured within seconds of each other. Rounds that somebody
+// disturbed are left out, unless there are no others.
 func (r *loadRow) judge(weft string, t target) (v verdict, found bool) {
 	mine, theirs, bare := r.cell(weft), r.cell(t.against), r.cell(direct)
 	if mine == nil || theirs == nil || t.figure == addedP50 && bare == nil {
 		return verdict{}, false
 	}
-	ratios := make([]float64, 0, len(mine.Rounds))
+	var all, calm []float64
 	for i := range mine.Rounds {
 		a, b := mine.Rounds[i], theirs.Rounds[i]
-		switch t.figure {
-		case cpuPerRequest:
-			ratios = append(ratios, cpu(a)/cpu(b))
-		case addedP50:
-			floor := p50(bare.Rounds[i])
-			ratios = append(ratios, (p50(a)-floor)/(p50(b)-floor))
+		ratio, most := cpu(a)/cpu(b), max(a.Others, b.Others)
+		if t.figure == addedP50 {
+			floor := bare.Rounds[i]
+			ratio, most = (p50(a)-p50(floor))/(p50(b)-p50(floor)), max(most, floor.Others)
+		}
+		all = append(all, ratio)
+		if most < disturbed {
+			calm = append(calm, ratio)
 		}
 	}
-	value := summarizeValues(ratios)
+	rounds := fmt.Sprintf("%d calm of %d", len(calm), len(all))
+	if len(calm) == 0 {
+		calm = all
+	}
+	value := summarizeValues(calm)
 	return verdict{
 		Row: r.Name, Proxy: weft, What: fmt.Sprintf("%v / %s's", t.figure, t.against),
-		Value: value, Target: t.limit, Unit: "x", OK: value.Median <= t.limit,
+		Value: value, Target: t.limit, Unit: "x", Rounds: rounds, OK: value.Median <= t.limit,
 	}, true
 }
 
