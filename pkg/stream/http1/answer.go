@@ -77,11 +77,15 @@ func (c *session) keeps(kind syntax.BodyKind) bool {
 	// Content that nobody has begun to read is dropped if it is little, and not
 	// on its way only because we never asked for it.
 	b := &c.body.content
-	state := b.state.Load()
-	if state == contentFailed || b.closed.Load() { // or an upload was cut
+	if b.closed.Load() { // an upload was cut
 		return false
 	}
-	if state == contentUntouched {
+	switch b.state.Load() {
+	case contentFailed:
+		return false
+	case contentBegun: // an answer before the end of the content, which may be cut
+		return b.whole >= 0
+	case contentUntouched:
 		return !c.x.Request.ExpectContinue && b.kind == syntax.Length && b.left <= drainLimit
 	}
 	return true

@@ -109,6 +109,56 @@ func TestAnAnswerMayComeBeforeTheContentIsWhole(t *testing.T) { // RFC 9112 9.5
 	}
 }
 
+// An answer to all of the content is often here before the goroutine that sent
+// the last of it has run again: that cuts neither connection.
+func TestAnAnswerThatOvertakesTheEndOfTheUploadCostsNoConnection(t *testing.T) {
+	const size, times = 60_000, 300
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		for range times {
+			c.head()
+			if got := len(c.read(size)); got != size {
+				return
+			}
+			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	c := b.dial()
+	defer c.Close()
+	content := strings.Repeat("x", size)
+	for i := range times {
+		c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n" + content)
+		if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || strings.Contains(head, "close") {
+			t.Fatalf("request %d got %q", i, head)
+		}
+		c.expect("ok")
+		if !<-b.released {
+			t.Fatalf("the upstream connection of request %d was not reusable", i)
+		}
+	}
+}
+
+// An answer to a part of the content ends the connection, and says so.
+func TestAnAnswerBeforeTheEndOfTheContentEndsTheConnection(t *testing.T) {
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.read(10)
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
+		c.rest()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n0123456789")
+	if head := c.head(); !strings.Contains(head, "Connection: close\r\n") {
+		t.Errorf("the caller got %q", head)
+	}
+	c.expect("ok")
+	if <-b.released {
+		t.Error("the upstream connection passed for reusable")
+	}
+}
+
 func TestACallerThatGoesEndsTheUpstreamRequest(t *testing.T) {
 	for _, test := range []struct {
 		name  string

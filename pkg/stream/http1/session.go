@@ -47,9 +47,10 @@ func (b *requestBody) Buffered() int { return b.content.buffered() }
 // Rewind is protocol.Rewinder's.
 func (b *requestBody) Rewind() bool { return b.content.rewind() }
 
-// Close is protocol.Body's: it stops a Read on another goroutine.
+// Close is protocol.Body's: it stops a Read on another goroutine. There is none
+// any more once all of the content has been read.
 func (b *requestBody) Close() error {
-	if !b.content.closed.Swap(true) {
+	if b.content.state.Load() != contentDone && !b.content.closed.Swap(true) {
 		b.c.conn.Interrupt()
 	}
 	return nil

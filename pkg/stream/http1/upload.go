@@ -2,6 +2,8 @@ package http1
 
 import (
 	"io"
+	"sync/atomic"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -15,6 +17,9 @@ type upload struct {
 	c    *Client
 	req  *protocol.Request
 	done chan struct{}
+	// whole says that all of the content has been read. The last of it may still
+	// have to be written.
+	whole atomic.Bool
 
 	// Valid once done is closed.
 	readErr  error // the request's content failed
@@ -43,6 +48,9 @@ func (u *upload) run(chunked bool) {
 			u.readErr = err
 			u.c.conn.Interrupt() // no answer is worth waiting for
 			return
+		}
+		if last {
+			u.whole.Store(true)
 		}
 		if out.Len() > 0 && (last || u.req.Body.Buffered() == 0 || out.Len() > inlineContent) {
 			if _, err := u.c.conn.Write(out.Bytes()); err != nil {
@@ -94,13 +102,26 @@ func (u *upload) ended() bool {
 	}
 }
 
+// overtaken is how long an upload may take to end whose last bytes have been
+// answered: its goroutine has to be scheduled once more.
+const overtaken = 100 * time.Millisecond
+
 // stop ends the upload, waits for its goroutine, and reports whether everything
-// had been sent.
+// had been sent, so that the connection can be reused.
 func (u *upload) stop() bool {
+	if u.whole.Load() && !u.ended() {
+		late := time.NewTimer(overtaken)
+		defer late.Stop()
+		select {
+		case <-u.done:
+		case <-late.C:
+		}
+	}
 	if !u.ended() {
 		_ = u.req.Body.Close() // wakes a read of the caller
 		_ = u.c.conn.Close()   // wakes a write to the upstream, which cannot be reused
 		<-u.done
+		return false
 	}
 	return u.readErr == nil && u.writeErr == nil
 }
