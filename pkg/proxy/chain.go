@@ -77,10 +77,14 @@ func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // Observe lets the composition in force record x.
-func (s *serving) Observe(x *protocol.Exchange) { s.now.Load().record.observe(x) }
+func (s *serving) Observe(x *protocol.Exchange) {
+	c := s.take()
+	defer c.release()
+	c.record.observe(x)
+}
 
 // enforce puts what the chain was made with in force, and returns what was
-// before: nil for nothing.
+// before: nil for nothing. Its record is to be closed once it has ended.
 func (c *chain) enforce() (before *composition) {
 	if c.serving == nil {
 		return nil
@@ -88,7 +92,6 @@ func (c *chain) enforce() (before *composition) {
 	before = c.serving.now.Swap(c.made)
 	if before != nil {
 		before.release()
-		before.record.close() // exchanges are recorded by what is in force when they end
 	}
 	return before
 }

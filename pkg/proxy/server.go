@@ -224,7 +224,9 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 		live, ln := s.listeners[key], p.bound[key]
 		switch {
 		case live != nil:
-			before = append(before, live.change(c))
+			old := live.change(c)
+			before = append(before, old)
+			s.closeRecord(old)
 		case ln != nil:
 			c.enforce()
 			s.listeners[key] = s.begin(ctx, ln, c)
@@ -269,8 +271,10 @@ func (live *liveListener) composition() *composition {
 func (live *liveListener) change(c *chain) (before *composition) {
 	live.ln.SetMaxConnections(c.config.MaxConnections)
 	before = c.enforce()
-	if c.serving == nil || live.chain.serving == nil {
-		before = live.composition()
+	if c.serving == nil { // it carries bytes from now on
+		if before = live.composition(); before != nil {
+			before.release()
+		}
 	}
 	if sameEngine(live.chain.config, c.config) {
 		c.handler = live.chain.handler
@@ -280,6 +284,18 @@ func (live *liveListener) change(c *chain) (before *composition) {
 	live.chain.release()
 	live.chain = c
 	return before
+}
+
+// closeRecord closes the record of what was in force once nothing is written to
+// it any more.
+func (s *Server) closeRecord(before *composition) {
+	if before == nil {
+		return
+	}
+	s.tasks.Go(func() {
+		<-before.ended
+		before.record.close()
+	})
 }
 
 // retire drains a listener that is no longer configured.
