@@ -309,6 +309,39 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 	})
 }
 
+// TestReloadChangesWhatAListenerCarries: from requests to bytes and back, with
+// connections open.
+func TestReloadChangesWhatAListenerCarries(t *testing.T) {
+	t.Parallel()
+	app := serve(t, answers("application"))
+	s, front := simple(app.address)
+	s.admin = free()
+	s.tables = list{table("front", says("/", 200, "weft"))}
+	requests := s.config()
+	s.listeners = list{carry("front", front, object{"cluster": "app"})}
+	bytes := s.config()
+	w := run(t, requests)
+	for range 3 {
+		kept := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+		kept.response("GET")
+		w.reload(bytes)
+		if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "application" {
+			t.Errorf("as a carrier of bytes: %q", got.body)
+		}
+		if _, got := kept.send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); got != "weft" {
+			t.Errorf("on the connection from before: %q", got)
+		}
+		w.reload(requests)
+		if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "weft" {
+			t.Errorf("as a server again: %q", got.body)
+		}
+	}
+	w.signal(sigterm)
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
 // TestReloadTakesHostsAway: nothing of a host is left, neither connections nor
 // metrics.
 func TestReloadTakesHostsAway(t *testing.T) {
