@@ -9,8 +9,10 @@ import (
 )
 
 const (
-	// trimEvery is how often memory that is not needed any more is looked for.
-	trimEvery = 15 * time.Second
+	// trimSoon and trimLate are how often memory that is not needed any more is
+	// looked for: soon as long as there is none, seldom while there always is.
+	trimSoon = 5 * time.Second
+	trimLate = 2 * time.Minute
 	// trimFrom is from how many bytes of it on it is worth a collection.
 	trimFrom = 4 << 20
 )
@@ -18,10 +20,38 @@ const (
 // trim gives memory back that a burst of traffic has left behind. On a proxy
 // that hardly allocates, the runtime collects garbage so seldom that buffers and
 // stacks of thousands of connections would stay for minutes. It acts only when
-// the runtime has not collected since the last look: then the process is quiet.
+// the runtime has not collected since the last look.
 func trim(ctx context.Context) {
-	ticker := time.NewTicker(trimEvery)
-	defer ticker.Stop()
+	wait := trimSoon
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	var cycles uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		m := readMemory()
+		if m.cycles == cycles && m.unneeded > trimFrom {
+			runtime.GC() // pools give up what was not used between two collections
+			debug.FreeOSMemory()
+			wait = min(2*wait, trimLate)
+		} else {
+			wait = trimSoon
+		}
+		cycles = readMemory().cycles
+		timer.Reset(wait)
+	}
+}
+
+// memory is what trim goes by.
+type memory struct {
+	cycles   uint64 // collections so far
+	unneeded uint64 // bytes beyond what the last collection found in use
+}
+
+func readMemory() memory {
 	samples := []metrics.Sample{
 		{Name: "/gc/cycles/total:gc-cycles"},
 		{Name: "/gc/heap/live:bytes"},
@@ -29,21 +59,7 @@ func trim(ctx context.Context) {
 		{Name: "/memory/classes/heap/free:bytes"},
 		{Name: "/memory/classes/heap/unused:bytes"},
 	}
-	var cycles uint64
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		metrics.Read(samples)
-		value := func(i int) uint64 { return samples[i].Value.Uint64() }
-		unneeded := value(2) + value(3) + value(4) - min(value(1), value(2))
-		if quiet := value(0) == cycles; quiet && unneeded > trimFrom {
-			runtime.GC() // pools give up what was not used between two collections
-			debug.FreeOSMemory()
-			metrics.Read(samples[:1])
-		}
-		cycles = value(0)
-	}
+	metrics.Read(samples)
+	value := func(i int) uint64 { return samples[i].Value.Uint64() }
+	return memory{cycles: value(0), unneeded: value(2) + value(3) + value(4) - min(value(1), value(2))}
 }
