@@ -316,6 +316,7 @@ func TestReloadChangesWhatAListenerCarries(t *testing.T) {
 	app := serve(t, answers("application"))
 	s, front := simple(app.address)
 	s.admin = free()
+	s.server = object{"graceful_timeout": "100ms"} // bytes do not tell when they are done
 	s.tables = list{table("front", says("/", 200, "weft"))}
 	requests := s.config()
 	s.listeners = list{carry("front", front, object{"cluster": "app"})}

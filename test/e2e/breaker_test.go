@@ -1,0 +1,256 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// limited is a proxy in front of an application that holds its requests, with
+// circuit breakers.
+func limited(t *testing.T, breakers, route object) (w *weft, app *holding, url string) {
+	t.Helper()
+	app = hold(t)
+	front := free()
+	w = run(t, setup{
+		listeners: list{listen("front", front)},
+		tables:    list{table("front", to("/", "app", route))},
+		clusters:  list{cluster("app", object{"circuit_breakers": list{breakers}}, app.address)},
+	}.config())
+	return w, app, "http://" + front
+}
+
+// background sends a GET whose answer is checked when its turn comes.
+func background(t *testing.T, url string) (wait func() answer) {
+	t.Helper()
+	type result struct {
+		answer
+		err error
+	}
+	done := make(chan result, 1)
+	c := client(t)
+	go func() {
+		got, err := try(context.Background(), c, "GET", url, "")
+		done <- result{got, err}
+	}()
+	return func() answer {
+		t.Helper()
+		r := <-done
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		return r.answer
+	}
+}
+
+func TestMaxRequestsRefusesWhatIsAbove(t *testing.T) {
+	t.Parallel()
+	w, app, url := limited(t, object{"max_requests": 2}, nil)
+	first, second := background(t, url), background(t, url)
+	app.await(t)
+	app.await(t)
+	if got := ask(t, client(t), "GET", url, ""); got.status != 503 {
+		t.Errorf("the third: %d, want 503", got.status)
+	}
+	if n := w.metric("weft_cluster_overflow_total", `limit="requests"`); n != 1 {
+		t.Errorf("weft_cluster_overflow_total{limit=\"requests\"} = %v", n)
+	}
+	close(app.leave)
+	if a, b := first(), second(); a.status != 200 || b.status != 200 {
+		t.Errorf("the first two: %d and %d", a.status, b.status)
+	}
+	if got := ask(t, client(t), "GET", url, ""); got.status != 200 {
+		t.Errorf("afterwards: %d", got.status)
+	}
+}
+
+func TestMaxConnectionsMakesRequestsWait(t *testing.T) {
+	t.Parallel()
+	w, app, url := limited(t, object{"max_connections": 1, "max_pending_requests": 1}, nil)
+	first := background(t, url)
+	app.await(t)
+	second := background(t, url)
+	// The second waits; it is what the third has no room beside.
+	eventually(t, "one request waits", func() bool { return w.metric("weft_cluster_requests_active") == 2 })
+	if got := ask(t, client(t), "GET", url, ""); got.status != 503 {
+		t.Errorf("the third: %d, want 503", got.status)
+	}
+	close(app.leave)
+	if a, b := first(), second(); a.status != 200 || b.status != 200 {
+		t.Errorf("the first: %d, the one that waited: %d", a.status, b.status)
+	}
+	if n := app.opened.Load(); n != 1 {
+		t.Errorf("%d connections were opened, want 1", n)
+	}
+}
+
+func TestMaxRetriesBoundsRetriesInFlight(t *testing.T) {
+	t.Parallel()
+	var first atomic.Int64
+	leave, entered := make(chan struct{}), make(chan struct{}, 8)
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if first.Add(1)%2 == 1 || r.URL.Path == "/fails" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		entered <- struct{}{}
+		<-leave
+	})
+	front := free()
+	w := run(t, setup{
+		listeners: list{listen("front", front)},
+		tables:    list{table("front", to("/", "app", object{"retry_policy": object{"retry_on": true, "num_retries": 1}}))},
+		clusters:  list{cluster("app", object{"circuit_breakers": list{object{"max_retries": 1}}}, app.address)},
+	}.config())
+	held := background(t, "http://"+front+"/held")
+	<-entered // its retry
+	if got := ask(t, client(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
+		t.Errorf("a failure while a retry is under way: %d, want its own 503", got.status)
+	}
+	if n := w.metric("weft_cluster_overflow_total", `limit="retries"`); n != 1 {
+		t.Errorf("weft_cluster_overflow_total{limit=\"retries\"} = %v", n)
+	}
+	close(leave)
+	if got := held(); got.status != 200 {
+		t.Errorf("the retried one: %d", got.status)
+	}
+}
+
+// names is a name server for tests.
+type names struct {
+	address string
+	mu      sync.Mutex
+	records []string // guarded by mu; addresses of every name
+	code    int      // guarded by mu
+	asked   atomic.Int64
+}
+
+func nameServer(t *testing.T, records ...string) *names {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &names{address: conn.LocalAddr().String(), records: records}
+	started := make(chan struct{})
+	server := &dns.Server{PacketConn: conn, Handler: n, NotifyStartedFunc: func() { close(started) }}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.ActivateAndServe(); err != nil {
+			t.Errorf("name server: %v", err)
+		}
+	}()
+	<-started
+	t.Cleanup(func() {
+		_ = server.Shutdown() // fails only if it was not started
+		<-ended
+	})
+	return n
+}
+
+func (n *names) set(code int, records ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.code, n.records = code, records
+}
+
+// ServeDNS is dns.Handler's.
+func (n *names) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	n.asked.Add(1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := new(dns.Msg).SetRcode(q, n.code)
+	for _, address := range n.records {
+		if q.Question[0].Qtype != dns.TypeA {
+			break
+		}
+		record, err := dns.NewRR(fmt.Sprintf("%s 60 IN A %s", q.Question[0].Name, address))
+		if err != nil {
+			panic(err)
+		}
+		m.Answer = append(m.Answer, record)
+	}
+	_ = w.WriteMsg(m) // a question that is not answered is asked again
+}
+
+func TestHostsByName(t *testing.T) {
+	t.Parallel()
+	_, port, _ := net.SplitHostPort(free())
+	for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
+		serveAt(t, net.JoinHostPort(ip, port), func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, ip+" "+r.Host)
+		})
+	}
+	server := nameServer(t, "127.0.0.2")
+	front := free()
+	w := run(t, setup{
+		listeners: list{listen("front", front)},
+		tables:    list{table("front", to("/", "app", object{"timeout": "2s"}))},
+		clusters: list{cluster("app", object{
+			"type": "STRICT_DNS", "dns_refresh_rate": "50ms", "dns_resolvers": list{server.address},
+			"connect_timeout": "500ms",
+		}, "app.example:"+port)},
+	}.config())
+	c := client(t)
+	seen := func() map[string]bool {
+		all := map[string]bool{}
+		for range 8 {
+			got := ask(t, c, "GET", "http://"+front, "", "Host: shop.example")
+			ip, host, _ := strings.Cut(got.body, " ")
+			if got.status != 200 || host != "shop.example" {
+				t.Fatalf("GET: %d %q", got.status, got.body)
+			}
+			all[ip] = true
+		}
+		return all
+	}
+	if got := seen(); len(got) != 1 || !got["127.0.0.2"] {
+		t.Errorf("at first: %v", got)
+	}
+	server.set(dns.RcodeSuccess, "127.0.0.2", "127.0.0.3")
+	eventually(t, "both addresses are used", func() bool { return len(seen()) == 2 })
+	server.set(dns.RcodeSuccess, "127.0.0.3")
+	eventually(t, "the first address is not used any more", func() bool { got := seen(); return !got["127.0.0.2"] })
+	if text := w.get("/stats/prometheus"); strings.Contains(text, "127.0.0.2:"+port) {
+		t.Error("metrics still name the host that is gone")
+	}
+	for name, code := range map[string]int{"SERVFAIL": dns.RcodeServerFailure, "no answer at all": dns.RcodeRefused} {
+		server.set(code)
+		asked := server.asked.Load()
+		eventually(t, "the name server was asked again", func() bool { return server.asked.Load() > asked+4 })
+		if got := seen(); len(got) != 1 || !got["127.0.0.3"] {
+			t.Errorf("with %s: %v, want the last that is known", name, got)
+		}
+	}
+}
+
+func TestANameThatIsNotThereYet(t *testing.T) {
+	t.Parallel()
+	app := serve(t, answers("hello"))
+	_, port, _ := net.SplitHostPort(app.address)
+	server := nameServer(t)
+	server.set(dns.RcodeNameError)
+	front := free()
+	run(t, setup{
+		listeners: list{listen("front", front)},
+		tables:    list{table("front", to("/", "app"))},
+		clusters: list{cluster("app", object{
+			"type": "STRICT_DNS", "dns_refresh_rate": "50ms", "dns_resolvers": list{server.address},
+		}, "app.example:"+port)},
+	}.config())
+	c := client(t)
+	if got := ask(t, c, "GET", "http://"+front, ""); got.status != 502 {
+		t.Errorf("without an address: %d, want 502", got.status)
+	}
+	server.set(dns.RcodeSuccess, "127.0.0.1")
+	eventually(t, "the name is found", func() bool { return ask(t, c, "GET", "http://"+front, "").status == 200 })
+}

@@ -1,0 +1,358 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestADeadHostCostsMilliseconds: one of two hosts refuses connections. No
+// request fails, and none waits.
+func TestADeadHostCostsMilliseconds(t *testing.T) {
+	t.Parallel()
+	app := serve(t, answers("alive"))
+	s, front := simple(free(), app.address)
+	w := run(t, s.config())
+	c := client(t)
+	var took []time.Duration
+	for range 200 {
+		got := ask(t, c, "GET", "http://"+front, "")
+		if got.status != 200 {
+			t.Fatalf("GET: %d %q", got.status, got.body)
+		}
+		took = append(took, got.took)
+	}
+	slices.Sort(took)
+	if median, worst := took[100], took[199]; median > 20*time.Millisecond || worst > 250*time.Millisecond {
+		t.Errorf("median %v, worst %v", median, worst)
+	} else {
+		t.Logf("median %v, worst %v, %v attempts at the dead host", median, worst, w.metric("weft_cluster_connect_failures_total"))
+	}
+	if n := w.metric("weft_cluster_connect_failures_total"); n < 1 || n > 20 {
+		t.Errorf("%v attempts at the dead host in 200 requests, want a few", n)
+	}
+}
+
+// deaf is an address where connecting neither succeeds nor fails: its accept
+// queue is full.
+func deaf(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) }) // nothing is accepted
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+	for { // fill the queue
+		c, err := net.DialTimeout("tcp", address, 200*time.Millisecond)
+		if err != nil {
+			return address
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+}
+
+func TestConnectTimeout(t *testing.T) {
+	t.Parallel()
+	dead := deaf(t)
+	t.Run("of the only host", func(t *testing.T) {
+		t.Parallel()
+		s, front := simple()
+		s.clusters = list{cluster("app", object{"connect_timeout": "150ms"}, dead)}
+		run(t, s.config())
+		got := ask(t, client(t), "GET", "http://"+front, "")
+		if got.status != 502 || got.took < 100*time.Millisecond || got.took > 3*time.Second {
+			t.Errorf("GET: %d after %v, want 502 after 150ms", got.status, got.took)
+		}
+	})
+	t.Run("with another host", func(t *testing.T) {
+		t.Parallel()
+		app := serve(t, answers("alive"))
+		s, front := simple()
+		s.clusters = list{cluster("app", object{"connect_timeout": "150ms"}, dead, app.address)}
+		run(t, s.config())
+		c := client(t)
+		slow := 0
+		for range 50 {
+			got := ask(t, c, "GET", "http://"+front, "")
+			if got.status != 200 {
+				t.Fatalf("GET: %d", got.status)
+			}
+			if got.took > 100*time.Millisecond {
+				slow++
+			}
+		}
+		if slow > 5 {
+			t.Errorf("%d of 50 requests waited for the host that does not answer", slow)
+		}
+	})
+}
+
+// TestRetryOnlyWhatIsSafe: an application that has seen a request which is not
+// idempotent does not see it again, nor does another.
+func TestRetryOnlyWhatIsSafe(t *testing.T) {
+	t.Parallel()
+	retries := object{"retry_policy": object{"retry_on": true, "num_retries": 3}}
+	for _, c := range []struct {
+		method, body string
+		status, hits int
+	}{
+		{"GET", "", 200, 2},
+		{"PUT", "content", 200, 2},
+		{"DELETE", "", 200, 2},
+		{"POST", "content", 502, 1},
+		{"PATCH", "content", 502, 1},
+	} {
+		t.Run(c.method, func(t *testing.T) {
+			t.Parallel()
+			var seen atomic.Int64
+			bodies := make(chan string, 8)
+			answer := func(conn net.Conn) {
+				r := bufio.NewReader(conn)
+				_, body, err := readRequest(r)
+				if err != nil {
+					return
+				}
+				bodies <- string(body)
+				if seen.Add(1) == 1 {
+					return // read whole, and not answered
+				}
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			}
+			front := free()
+			run(t, setup{
+				listeners: list{listen("front", front)},
+				tables:    list{table("front", to("/", "app", retries))},
+				clusters:  list{cluster("app", nil, accept(t, answer), accept(t, answer))},
+			}.config())
+			got := ask(t, client(t), c.method, "http://"+front, c.body)
+			if got.status != c.status || int(seen.Load()) != c.hits {
+				t.Errorf("%s: %d, seen %d times; want %d, %d times", c.method, got.status, seen.Load(), c.status, c.hits)
+			}
+			for range c.hits {
+				if body := <-bodies; body != c.body {
+					t.Errorf("an application got the content %q, want %q", body, c.body)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatWasNeverSentGoesToAnotherHost: also a POST, also a large one, also
+// without a retry policy.
+func TestWhatWasNeverSentGoesToAnotherHost(t *testing.T) {
+	t.Parallel()
+	app := serve(t, sayDigest)
+	s, front := simple(free(), free(), app.address)
+	run(t, s.config())
+	for _, size := range []int{10, 100_000, 3_000_000} {
+		content := strings.Repeat("x", size)
+		if got := ask(t, client(t), "POST", "http://"+front, content); got.status != 200 || got.body != digest([]byte(content)) {
+			t.Errorf("POST of %d bytes: %d %q", size, got.status, got.body)
+		}
+	}
+	if n := app.hits.Load(); n != 3 {
+		t.Errorf("the application got %d requests, want 3", n)
+	}
+}
+
+// TestAHostThatDiesUnderLoad costs the requests that it was answering, and no
+// other.
+func TestAHostThatDiesUnderLoad(t *testing.T) {
+	t.Parallel()
+	var inFlight atomic.Int64 // of the one that dies
+	slowly := func(w http.ResponseWriter, r *http.Request) {
+		inFlight.Add(1)
+		defer inFlight.Add(-1)
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-r.Context().Done():
+		}
+		_, _ = io.WriteString(w, "mortal")
+	}
+	mortal, other := serve(t, slowly), serve(t, answers("other"))
+	s, front := simple(mortal.address, other.address)
+	w := run(t, s.config())
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	var good, bad atomic.Int64
+	const n = 16
+	for range n {
+		c := client(t)
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				got, err := try(ctx, c, "POST", "http://"+front, "x") // not to be sent twice
+				switch {
+				case ctx.Err() != nil:
+				case err == nil && got.status == 200:
+					good.Add(1)
+				case err == nil && got.status == 502:
+					bad.Add(1)
+				default:
+					t.Errorf("POST: %v, %d %q", err, got.status, got.body)
+					return
+				}
+			}
+		})
+	}
+	eventually(t, "both hosts are used", func() bool { return mortal.hits.Load() > 100 && other.hits.Load() > 100 })
+	mortal.kill()
+	after := good.Load()
+	eventually(t, "requests go on", func() bool { return good.Load() > after+1000 })
+	stop()
+	callers.Wait()
+	if bad.Load() > n {
+		t.Errorf("%d requests failed; %d at most were with the host that died", bad.Load(), n)
+	}
+	t.Logf("%d good, %d failed, %v attempts at the dead host", good.Load(), bad.Load(), w.metric("weft_cluster_connect_failures_total"))
+}
+
+// TestAHostThatComesBackIsUsedAgain and needs no restart.
+func TestAHostThatComesBackIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	address := free()
+	s, front := simple(address)
+	run(t, s.config())
+	c := client(t)
+	if got := ask(t, c, "GET", "http://"+front, ""); got.status != 502 {
+		t.Fatalf("before it is there: %d, want 502", got.status)
+	}
+	serveAt(t, address, answers("back"))
+	eventually(t, "the host is used", func() bool {
+		return ask(t, c, "GET", "http://"+front, "").body == "back"
+	})
+}
+
+func TestMaxRequestPerConn(t *testing.T) {
+	t.Parallel()
+	var requests sync.Map // by connection
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		n, _ := requests.LoadOrStore(r.RemoteAddr, new(atomic.Int64))
+		_, _ = fmt.Fprint(w, n.(*atomic.Int64).Add(1))
+	})
+	s, front := simple()
+	s.clusters = list{cluster("app", object{"max_request_per_conn": 3}, app.address)}
+	run(t, s.config())
+	c := client(t)
+	for i := range 12 {
+		if got, want := ask(t, c, "GET", "http://"+front, "").body, fmt.Sprint(i%3+1); got != want {
+			t.Errorf("request %d is its connection's number %s, want %s", i, got, want)
+		}
+	}
+	if n := app.opened.Load(); n != 4 {
+		t.Errorf("12 requests took %d connections, want 4", n)
+	}
+}
+
+func TestIdleTimeoutOfPooledConnections(t *testing.T) {
+	t.Parallel()
+	app := serve(t, answers("hello"))
+	s, front := simple()
+	s.clusters = list{cluster("app", object{"idle_timeout": "200ms"}, app.address)}
+	run(t, s.config())
+	ask(t, client(t), "GET", "http://"+front, "")
+	if app.connections() != 1 {
+		t.Error("the connection is not kept")
+	}
+	began := time.Now()
+	eventually(t, "the unused connection ends", func() bool { return app.connections() == 0 })
+	if took := time.Since(began); took < 150*time.Millisecond || took > 3*time.Second {
+		t.Errorf("idle_timeout of 200ms took %v", took)
+	}
+}
+
+// TestStaleConnectionsCostNoError: the application closes its connections,
+// without a word, after each answer or a moment later.
+func TestStaleConnectionsCostNoError(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]time.Duration{"at once": 0, "after 1ms": time.Millisecond, "after 5ms": 5 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			app := accept(t, func(conn net.Conn) {
+				r := bufio.NewReader(conn)
+				if _, _, err := readRequest(r); err != nil {
+					return
+				}
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				if after > 0 {
+					_ = conn.SetReadDeadline(time.Now().Add(after))
+					_, _ = r.Peek(1) // ends early if a request comes just now, which is lost
+				}
+			})
+			s, front := simple(app)
+			w := run(t, s.config())
+			c := client(t)
+			for i := range 300 {
+				if got := ask(t, c, "GET", "http://"+front, ""); got.status != 200 {
+					t.Fatalf("GET %d: %d %q", i, got.status, got.body)
+				}
+			}
+			t.Logf("%v of 300 were sent again", w.metric("weft_cluster_resent_total"))
+		})
+	}
+}
+
+func TestCallerGoneEndsTheRequestUpstream(t *testing.T) {
+	t.Parallel()
+	app := hold(t)
+	s, front := simple(app.address)
+	run(t, s.config())
+	caller := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
+	app.await(t)
+	_ = caller.Close() // this is the event
+	eventually(t, "the upstream connection ends", func() bool { return app.connections() == 0 })
+}
+
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+	app := hold(t)
+	front := free()
+	run(t, setup{
+		listeners: list{listen("front", front)},
+		tables: list{table("front",
+			to("/route", "app", object{"timeout": "200ms"}),
+			to("/try", "app", object{"timeout": "1h", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "100ms"}}),
+			to("/", "app"))},
+		clusters: list{cluster("app", nil, app.address)},
+	}.config())
+	for _, c := range []struct {
+		name, path string
+		fields     []string
+		hits       int64
+	}{
+		{"of the route", "/route", nil, 1},
+		{"of each try", "/try", nil, 3},
+		{"of the request", "/", []string{"x-mosn-global-timeout: 150"}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := app.hits.Load()
+			got := ask(t, client(t), "GET", "http://"+front+c.path, "", c.fields...)
+			if got.status != 504 || got.took < 100*time.Millisecond || got.took > 5*time.Second {
+				t.Errorf("%d after %v, want 504", got.status, got.took)
+			}
+			if n := app.hits.Load() - before; n != c.hits {
+				t.Errorf("the application was asked %d times, want %d", n, c.hits)
+			}
+		})
+	}
+}
