@@ -185,9 +185,10 @@ func waitFiles(ctx context.Context, pids []int, n int) error {
 }
 
 // settle waits until the resident memory has stayed the same, to half a percent,
-// for two seconds, at most ten, and returns it.
+// for twelve seconds, at most forty, and returns it: programs that give memory
+// back do so some seconds after they stopped needing it.
 func settle(ctx context.Context, pids []int) (process.Memory, error) {
-	const calm, limit = 8, 40 // ticks
+	const calm, limit = 48, 160 // ticks
 	ticker := time.NewTicker(250 * time.Millisecond)
 	defer ticker.Stop()
 	last, err := process.ReadMemory(pids)
