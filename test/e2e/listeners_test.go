@@ -1,0 +1,252 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const get = "GET / HTTP/1.1\nHost: a\n\n"
+
+func TestAddressesOfEveryKind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	six, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skipf("this machine has no IPv6 on loopback: %v", err)
+	}
+	_ = six.Close() // it was only a question
+	for name, kind := range map[string]struct{ front, app string }{
+		"IPv4":        {free(), "127.0.0.1:0"},
+		"IPv6":        {freeOn("::1"), "[::1]:0"},
+		"unix socket": {filepath.Join(dir, "front.sock"), filepath.Join(dir, "app.sock")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			app := serveAt(t, kind.app, sayRequest)
+			w := run(t, setup{
+				listeners: list{listenWith("front", kind.front, object{"x_forwarded": "set"}, object{"access_logs": list{object{
+					"log_format": "log %downstream_local_address% %upstream_host% %response_code%"}}})},
+				tables:   list{table("front", to("/", "app"))},
+				clusters: list{cluster("app", nil, app.address)},
+			}.config())
+			caller := dial(t, kind.front)
+			for range 3 {
+				response, body := caller.send(get).response("GET")
+				if response.StatusCode != 200 || !strings.HasPrefix(body, "GET / a\n") {
+					t.Errorf("%d %q", response.StatusCode, body)
+				}
+			}
+			if want := fmt.Sprintf("log %s %s 200", kind.front, app.address); w.stdout.await(t, 0, "log ") != want {
+				t.Errorf("the access log has %q, want %q", w.stdout.await(t, 0, "log "), want)
+			}
+			w.signal(sigterm)
+			if status := w.awaitExit(patience); status != 0 {
+				t.Errorf("exit status %d", status)
+			}
+			if strings.HasPrefix(kind.front, "/") && exists(kind.front) {
+				t.Error("the socket is left behind")
+			}
+		})
+	}
+}
+
+// TestADeadUnixSocketIsReplaced, and one that is alive is not.
+func TestADeadUnixSocketIsReplaced(t *testing.T) {
+	t.Parallel()
+	front := filepath.Join(t.TempDir(), "front.sock")
+	c := func() object {
+		return setup{
+			listeners: list{listen("front", front)},
+			tables:    list{table("front", says("/", 200, "ok"))},
+		}.config()
+	}
+	first := run(t, c())
+	second := launch(t, launchOptions{config: c()})
+	if status := second.awaitExit(patience); status != 1 {
+		t.Errorf("a second process on the same socket: exit status %d, want 1", status)
+	}
+	if _, body := dial(t, front).send(get).response("GET"); body != "ok" {
+		t.Errorf("after that the first says %q", body)
+	}
+	_ = first.cmd.Process.Kill() // leaves its socket
+	<-first.ended
+	if !exists(front) {
+		t.Fatal("the socket is not left behind: the test is about nothing")
+	}
+	run(t, c())
+	if _, body := dial(t, front).send(get).response("GET"); body != "ok" {
+		t.Errorf("the next process says %q", body)
+	}
+}
+
+// TestRunningOutOfDescriptorsIsSurvived: callers take every descriptor, then
+// leave.
+func TestRunningOutOfDescriptorsIsSurvived(t *testing.T) {
+	t.Parallel()
+	app := serve(t, answers("hello"))
+	s, front := simple(app.address)
+	w := launch(t, launchOptions{config: s.config(), shell: `ulimit -n 48; exec "$@"`})
+	w.awaitReady()
+	served := dial(t, front).send(get)
+	served.response("GET")
+	var held []net.Conn
+	for range 80 {
+		c, err := net.DialTimeout("tcp", front, patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		held = append(held, c)
+	}
+	w.stderr.await(t, 0, "accept failed, trying again")
+	// Who is in already is served all the same, on the connection that is pooled.
+	if response, _ := served.send(get).response("GET"); response.StatusCode != 200 {
+		t.Errorf("without a descriptor left, an open connection got %d", response.StatusCode)
+	}
+	for _, c := range held {
+		_ = c.Close() // this is the event
+	}
+	began := time.Now()
+	if got := ask(t, client(t), "GET", "http://"+front, ""); got.status != 200 {
+		t.Errorf("afterwards: %d", got.status)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the first answer afterwards took %v", took)
+	}
+	if n := w.metric("weft_listener_accept_errors_total"); n < 1 {
+		t.Errorf("weft_listener_accept_errors_total = %v", n)
+	}
+}
+
+func TestMaxConnectionsOfAListener(t *testing.T) {
+	t.Parallel()
+	s, front := simple("127.0.0.1:1")
+	s.tables = list{table("front", says("/", 200, "ok"))}
+	s.listeners = list{listen("front", front, object{"max_connections": 2})}
+	w := run(t, s.config())
+	first, second := dial(t, front), dial(t, front)
+	first.send(get).response("GET")
+	second.send(get).response("GET")
+	if got := dial(t, front).rest(); got != "" {
+		t.Errorf("the third got %q, want its end", got)
+	}
+	if n := w.metric("weft_listener_connections_refused_total"); n != 1 {
+		t.Errorf("weft_listener_connections_refused_total = %v", n)
+	}
+	_ = first.Close() // makes room
+	eventually(t, "there is room", func() bool { return w.metric("weft_listener_connections_active") == 1 })
+	if response, _ := dial(t, front).send(get).response("GET"); response.StatusCode != 200 {
+		t.Errorf("after one has left: %d", response.StatusCode)
+	}
+	if response, _ := second.send(get).response("GET"); response.StatusCode != 200 {
+		t.Errorf("the one that stayed: %d", response.StatusCode)
+	}
+}
+
+func TestTimeoutsAndLimitsOfAListener(t *testing.T) {
+	t.Parallel()
+	app := serve(t, sayRequest)
+	front := free()
+	run(t, setup{
+		listeners: list{listenWith("front", front, object{
+			"head_timeout": "150ms", "body_timeout": "150ms", "max_requests_per_connection": 2,
+			"max_request_line_size": 300, "max_header_size": 1000, "max_header_count": 5, "max_request_body_size": 100,
+			"server_name": "weft-test",
+		}, object{"connection_idle_timeout": "150ms"})},
+		tables:   list{table("front", to("/", "app"))},
+		clusters: list{cluster("app", nil, app.address)},
+	}.config())
+	x := func(n int) string { return strings.Repeat("x", n) }
+	for _, c := range []struct {
+		name, send string
+		status     int
+	}{
+		{"a slow head", "GET / HTTP/1.1\nHost:", 408},
+		{"slow content", "POST / HTTP/1.1\nHost: a\nContent-Length: 5\n\nab", 408},
+		{"slow chunks", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n2\nab\n", 408},
+		{"a long request line", "GET /" + x(300) + " HTTP/1.1\nHost: a\n\n", 414},
+		{"a large head", "GET / HTTP/1.1\nHost: a\nX: " + x(1000) + "\n\n", 431},
+		{"many fields", "GET / HTTP/1.1\nHost: a\n" + strings.Repeat("X: y\n", 6) + "\n", 431},
+		{"large content", "POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n" + x(101), 413},
+		{"large content in chunks", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + x(101) + "\n0\n\n", 413},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			caller := dial(t, front).send(c.send)
+			response, _ := caller.response("POST")
+			if response.StatusCode != c.status || !response.Close || response.Header.Get("Server") != "weft-test" {
+				t.Errorf("%d, Connection: close %v, Server: %s; want %d, and the end", response.StatusCode, response.Close, response.Header.Get("Server"), c.status)
+			}
+			if rest := caller.rest(); rest != "" {
+				t.Errorf("then came %q", rest)
+			}
+		})
+	}
+	t.Run("an unused connection ends", func(t *testing.T) {
+		t.Parallel()
+		began := time.Now()
+		if got := dial(t, front).rest(); got != "" || time.Since(began) < 100*time.Millisecond || time.Since(began) > 5*time.Second {
+			t.Errorf("%q after %v", got, time.Since(began))
+		}
+	})
+	t.Run("an idle connection ends", func(t *testing.T) {
+		t.Parallel()
+		caller := dial(t, front).send(get)
+		caller.response("GET")
+		began := time.Now()
+		if got := caller.rest(); got != "" || time.Since(began) < 100*time.Millisecond || time.Since(began) > 5*time.Second {
+			t.Errorf("%q after %v", got, time.Since(began))
+		}
+	})
+	t.Run("the last request of a connection is told so", func(t *testing.T) {
+		t.Parallel()
+		caller := dial(t, front)
+		if first, _ := caller.send(get).response("GET"); first.Close {
+			t.Error("the first answer ends the connection")
+		}
+		if second, _ := caller.send(get).response("GET"); !second.Close {
+			t.Error("the second answer does not say that it is the last")
+		}
+		if got := caller.rest(); got != "" {
+			t.Errorf("then came %q", got)
+		}
+	})
+}
+
+func TestAListenerThatIsNotBound(t *testing.T) {
+	t.Parallel()
+	front, other := free(), free()
+	w := run(t, setup{
+		listeners: list{listen("front", front), listen("other", other, object{"bind_port": false})},
+		tables:    list{table("front", says("/", 200, "ok")), table("other", says("/", 200, "other"))},
+	}.config())
+	if !refused(other) {
+		t.Error("bind_port false is listened on")
+	}
+	w.signal(sigterm)
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
+func TestReuseportSharesTheAddress(t *testing.T) {
+	t.Parallel()
+	front := free()
+	c := func(word string) object {
+		return setup{
+			listeners: list{listen("front", front, object{"reuseport": true})},
+			tables:    list{table("front", says("/", 200, word))},
+		}.config()
+	}
+	first := run(t, c("first"))
+	run(t, c("second"))
+	first.signal(sigterm)
+	first.awaitExit(patience)
+	if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "second" {
+		t.Errorf("with the first gone: %q", got.body)
+	}
+}

@@ -1,0 +1,338 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// bytesProxy is a tcp_proxy in front of clusters called by their hosts' words.
+func bytesProxy(t *testing.T, config object, hosts map[string]string) (w *weft, front string) {
+	t.Helper()
+	front = free()
+	s := setup{listeners: list{carry("bytes", front, config)}}
+	for name, address := range hosts {
+		s.clusters = append(s.clusters, cluster(name, object{"connect_timeout": "1s"}, address))
+	}
+	return run(t, s.config()), front
+}
+
+// greeter says its name to whoever comes.
+func greeter(t *testing.T, name string) string {
+	t.Helper()
+	return accept(t, func(c net.Conn) { _, _ = io.WriteString(c, name) })
+}
+
+func TestTCPRoutesByAddress(t *testing.T) {
+	t.Parallel()
+	hosts := map[string]string{}
+	for _, name := range []string{"subnet", "one", "ports", "rest"} {
+		hosts[name] = greeter(t, name)
+	}
+	config := object{
+		"cluster": "rest",
+		"routes": list{
+			object{"cluster": "subnet", "source_addrs": list{"127.2.0.0/16"}},
+			object{"cluster": "one", "source_addrs": list{object{"address": "127.3.0.1", "length": 32}}, "destination_addrs": list{"127.0.0.1"}},
+			object{"cluster": "ports", "source_addrs": list{"127.4.0.0/16"}, "source_port": "9500-9599"},
+		},
+	}
+	_, front := bytesProxy(t, config, hosts)
+	for _, c := range []struct{ from, want string }{
+		{"127.2.7.7:0", "subnet"},
+		{"127.3.0.1:0", "one"},
+		{"127.3.0.2:0", "rest"},
+		{"127.4.0.1:9555", "ports"},
+		{"127.4.0.1:9600", "rest"},
+		{"127.0.0.1:0", "rest"},
+	} {
+		local, err := net.ResolveTCPAddr("tcp", c.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := (&net.Dialer{LocalAddr: local}).Dial("tcp", front)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := newWire(t, conn).rest(); got != c.want {
+			t.Errorf("from %s: cluster %q, want %q", c.from, got, c.want)
+		}
+	}
+}
+
+func TestTCPWithoutARouteIsClosed(t *testing.T) {
+	t.Parallel()
+	hosts := map[string]string{"a": greeter(t, "a")}
+	_, front := bytesProxy(t, object{"routes": list{object{"cluster": "a", "source_addrs": list{"10.0.0.0/8"}}}}, hosts)
+	if got := dial(t, front).rest(); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestTCPEndsOneDirectionAtATime: the end of one direction is passed on, and the
+// other goes on, whoever ends first.
+func TestTCPEndsOneDirectionAtATime(t *testing.T) {
+	t.Parallel()
+	t.Run("the caller first", func(t *testing.T) {
+		t.Parallel()
+		app := accept(t, func(c net.Conn) {
+			all, _ := io.ReadAll(c)
+			_, _ = io.WriteString(c, "got "+string(all))
+		})
+		_, front := bytesProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
+		caller := dial(t, front).send("all of it")
+		if err := caller.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if got := caller.rest(); got != "got all of it" {
+			t.Errorf("got %q", got)
+		}
+	})
+	t.Run("the host first", func(t *testing.T) {
+		t.Parallel()
+		heard := make(chan string, 1)
+		app := accept(t, func(c net.Conn) {
+			_, _ = io.WriteString(c, "that is all")
+			_ = c.(*net.TCPConn).CloseWrite() // the test waits for it
+			all, _ := io.ReadAll(c)
+			heard <- string(all)
+		})
+		_, front := bytesProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
+		caller := dial(t, front)
+		if got := caller.rest(); got != "that is all" {
+			t.Errorf("the caller got %q", got)
+		}
+		caller.send("and yet")
+		_ = caller.Close() // ends the other direction
+		if got := <-heard; got != "and yet" {
+			t.Errorf("the host got %q", got)
+		}
+	})
+}
+
+// TestTCPPassesAResetOn: who loses its peer does not wait for it.
+func TestTCPPassesAResetOn(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	app := accept(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "hello")
+		_, err := io.Copy(io.Discard, c)
+		ended <- err
+	})
+	_, front := bytesProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
+	caller := dial(t, front)
+	if _, err := io.ReadFull(caller.r, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := caller.Conn.(*net.TCPConn).SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	_ = caller.Close() // with a reset
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("the host's connection does not end")
+	}
+}
+
+func TestTCPIdleTimeout(t *testing.T) {
+	t.Parallel()
+	app := accept(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	w, front := bytesProxy(t, object{"cluster": "a", "idle_timeout": "300ms"}, map[string]string{"a": app})
+	caller := dial(t, front)
+	busy := time.Now()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for range 6 { // twice the timeout, never idle for as long as that
+		<-tick.C
+		caller.send("x")
+		if _, err := caller.r.ReadByte(); err != nil {
+			t.Fatalf("after %v of traffic: %v", time.Since(busy), err)
+		}
+	}
+	idle := time.Now()
+	if got := caller.rest(); got != "" {
+		t.Errorf("got %q", got)
+	}
+	if took := time.Since(idle); took < 200*time.Millisecond || took > 5*time.Second {
+		t.Errorf("the end came after %v without a byte", took)
+	}
+	eventually(t, "nothing is left", func() bool {
+		return w.metric("weft_cluster_connections_active") == 0 && w.metric("weft_listener_connections_active") == 0
+	})
+}
+
+// TestTCPTriesOtherHosts up to max_connect_attempts.
+func TestTCPTriesOtherHosts(t *testing.T) {
+	t.Parallel()
+	for attempts, want := range map[int]bool{1: false, 2: true} {
+		front := free()
+		dead, alive := free(), greeter(t, "alive")
+		w := run(t, setup{
+			listeners: list{carry("bytes", front, object{"cluster": "a", "max_connect_attempts": attempts})},
+			clusters:  list{cluster("a", nil, dead, alive)},
+		}.config())
+		first, second := dial(t, front).rest(), dial(t, front).rest() // the dead host is the first choice of one
+		if got := first == "alive" && second == "alive"; got != want {
+			t.Errorf("with %d attempts: %q and %q", attempts, first, second)
+		}
+		if n := w.metric("weft_cluster_connect_failures_total"); n != 1 {
+			t.Errorf("with %d attempts: %v failed connects, want 1", attempts, n)
+		}
+	}
+}
+
+// TestTCPCarriesMuchBothWays: 256 MB each way at once, whole, without a buffer
+// that grows.
+func TestTCPCarriesMuchBothWays(t *testing.T) {
+	t.Parallel()
+	size := int64(256 << 20)
+	if testing.Short() {
+		size = 16 << 20
+	}
+	type sums struct {
+		in  [32]byte
+		n   int64
+		err error
+	}
+	hosts := make(chan sums, 1)
+	app := accept(t, func(c net.Conn) {
+		sent := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(c, stream(1, size))
+			sent <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
+		}()
+		sum, n, err := sumOf(c)
+		hosts <- sums{sum, n, errors.Join(err, <-sent)}
+	})
+	w, front := bytesProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
+	before, _ := w.resident()
+	caller := dial(t, front)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(caller.Conn, stream(2, size))
+		sent <- errors.Join(err, caller.Conn.(*net.TCPConn).CloseWrite())
+	}()
+	sum, n, err := sumOf(caller.Conn)
+	if err := errors.Join(err, <-sent); err != nil || n != size || sum != streamSum(1, size) {
+		t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == streamSum(1, size), err)
+	}
+	if host := <-hosts; host.err != nil || host.n != size || host.in != streamSum(2, size) {
+		t.Errorf("the host got %d bytes, intact %v, %v", host.n, host.in == streamSum(2, size), host.err)
+	}
+	if _, peak := w.resident(); peak-before > 32<<20 {
+		t.Errorf("memory grew by %d MB", (peak-before)>>20)
+	}
+}
+
+// stream is size bytes that do not repeat soon, the same for the same seed.
+func stream(seed uint64, size int64) io.Reader {
+	block := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{byte(seed)}).Read(block) //nolint:errcheck // never fails
+	return io.LimitReader(&repeat{block: block}, size)
+}
+
+// repeat is its block again and again, changed a little each time.
+type repeat struct {
+	block []byte
+	at    int
+	turn  byte
+}
+
+func (r *repeat) Read(p []byte) (int, error) {
+	if r.at == len(r.block) {
+		r.at = 0
+		r.turn++
+		r.block[r.turn] ^= r.turn | 1
+	}
+	n := copy(p, r.block[r.at:])
+	r.at += n
+	return n, nil
+}
+
+// streamSum is the digest of a whole stream.
+func streamSum(seed uint64, size int64) [32]byte {
+	sum, _, _ := sumOf(stream(seed, size))
+	return sum
+}
+
+// sumOf reads to the end.
+func sumOf(r io.Reader) (sum [32]byte, n int64, err error) {
+	h := sha256.New()
+	n, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, 256<<10))
+	h.Sum(sum[:0])
+	return sum, n, err
+}
+
+// TestTCPDrains: connections that carry bytes may end by themselves within the
+// drain time.
+func TestTCPDrains(t *testing.T) {
+	t.Parallel()
+	app := accept(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	front := free()
+	w := run(t, setup{
+		server:    object{"graceful_timeout": "1m"},
+		listeners: list{carry("bytes", front, object{"cluster": "a"})},
+		clusters:  list{cluster("a", nil, app)},
+	}.config())
+	caller := dial(t, front).send("before")
+	got := make([]byte, 6)
+	if _, err := io.ReadFull(caller.r, got); err != nil {
+		t.Fatal(err)
+	}
+	w.signal(sigterm)
+	eventually(t, "new connections are refused", func() bool { return refused(front) })
+	caller.send("after!")
+	if _, err := io.ReadFull(caller.r, got); err != nil || string(got) != "after!" {
+		t.Errorf("while draining: %q, %v", got, err)
+	}
+	_ = caller.Close() // the last
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+}
+
+// TestTCPConnectionsAreCounted against max_connections of the cluster.
+func TestTCPConnectionsAreCounted(t *testing.T) {
+	t.Parallel()
+	var open atomic.Int64
+	app := accept(t, func(c net.Conn) {
+		open.Add(1)
+		defer open.Add(-1)
+		_, _ = io.Copy(c, c)
+	})
+	front := free()
+	run(t, setup{
+		listeners: list{carry("bytes", front, object{"cluster": "a"})},
+		clusters:  list{cluster("a", object{"circuit_breakers": list{object{"max_connections": 2}}}, app)},
+	}.config())
+	first, second := dial(t, front), dial(t, front)
+	eventually(t, "two are connected", func() bool { return open.Load() == 2 })
+	if got := dial(t, front).rest(); got != "" {
+		t.Errorf("the third got %q", got)
+	}
+	_ = first.Close() // makes room
+	eventually(t, "one is connected", func() bool { return open.Load() == 1 })
+	eventually(t, "there is room for another", func() bool {
+		c, err := net.Dial("tcp", front)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if _, err := c.Write([]byte("x")); err != nil {
+			return false // it was closed already
+		}
+		_, err = io.ReadFull(c, make([]byte, 1))
+		return err == nil
+	})
+	second.send("y")
+	if _, err := second.r.ReadByte(); err != nil {
+		t.Errorf("the second connection: %v", err)
+	}
+}
