@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// logged runs traffic past a listener with two access logs, text and JSON, and
+// returns their lines once weft has ended.
+func logged(t *testing.T, format string, fields object, traffic func(front string, app *origin)) (text []string, objects []map[string]any) {
+	t.Helper()
+	dir := t.TempDir()
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("X-Answer", "an answer")
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, "twelve bytes")
+	})
+	front := free()
+	w := run(t, setup{
+		listeners: list{listen("front", front, object{"access_logs": list{
+			object{"log_path": filepath.Join(dir, "text"), "log_format": format},
+			object{"log_path": filepath.Join(dir, "json"), "json_format": fields},
+		}})},
+		tables: list{table("front",
+			object{"name": "direct", "match": object{"prefix": "/direct"}, "direct_response": object{"status": 418, "body": "tea"}},
+			to("/dead", "dead"),
+			to("/old/", "app", object{"prefix_rewrite": "/new/"}).with(object{"name": "moved"}),
+		)},
+		clusters: list{cluster("app", nil, app.address), cluster("dead", nil, "127.0.0.1:1")},
+	}.config())
+	traffic(front, app)
+	w.signal(sigterm)
+	w.awaitExit(patience)
+	text = linesOf(t, filepath.Join(dir, "text"))[0]
+	for _, line := range linesOf(t, filepath.Join(dir, "json"))[0] {
+		var o map[string]any
+		if err := json.Unmarshal([]byte(line), &o); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		objects = append(objects, o)
+	}
+	return text, objects
+}
+
+func TestAccessLogTellsWhatHappened(t *testing.T) {
+	t.Parallel()
+	names := []string{
+		"protocol", "version", "listener", "method", "scheme", "authority", "path", "original_path", "request_uri", "query",
+		"request_arg_b", "request_header_x-id", "cookie_session", "downstream_local_address", "downstream_remote_ip",
+		"bytes_received", "bytes_sent", "route", "upstream_cluster", "upstream_host", "attempts",
+		"response_code", "response_flag", "response_reason", "response_header_x-answer",
+	}
+	fields := object{"start": "%start_time%", "duration": "%duration%", "sentence": "%method% of %response_code%"}
+	format := ""
+	for _, name := range names {
+		fields[name] = "%" + name + "%"
+		format += "%" + name + "%|"
+	}
+	var front, host string
+	began := time.Now()
+	text, objects := logged(t, format, fields, func(address string, app *origin) {
+		front, host = address, app.address
+		ask(t, client(t), "POST", "http://"+front+"/old/thing?a=1&b=two", "content", "Host: shop.example", "X-Id: 7", "Cookie: a=b; session=s1")
+	})
+	want := map[string]string{
+		"protocol": "Http1", "version": "HTTP/1.1", "listener": "front", "method": "POST", "scheme": "http", "authority": "shop.example",
+		"path": "/new/thing", "original_path": "/old/thing", "request_uri": "/old/thing?a=1&b=two", "query": "a=1&b=two",
+		"request_arg_b": "two", "request_header_x-id": "7", "cookie_session": "s1", "downstream_local_address": front, "downstream_remote_ip": "127.0.0.1",
+		"bytes_received": "7", "bytes_sent": "12", "route": "moved", "upstream_cluster": "app", "upstream_host": host, "attempts": "1",
+		"response_code": "202", "response_flag": "-", "response_reason": "-", "response_header_x-answer": "an answer",
+	}
+	numbers := map[string]bool{"bytes_received": true, "bytes_sent": true, "attempts": true, "response_code": true}
+	if len(text) != 1 || len(objects) != 1 {
+		t.Fatalf("%d and %d lines for one request", len(text), len(objects))
+	}
+	values := strings.Split(text[0], "|")
+	for i, name := range names {
+		if values[i] != want[name] {
+			t.Errorf("text: %s is %q, want %q", name, values[i], want[name])
+		}
+		encoded, _ := json.Marshal(objects[0][name])
+		expected, _ := json.Marshal(want[name])
+		switch {
+		case want[name] == "-":
+			expected = []byte("null")
+		case numbers[name]:
+			expected = []byte(want[name])
+		}
+		if string(encoded) != string(expected) {
+			t.Errorf("JSON: %s is %s, want %s", name, encoded, expected)
+		}
+	}
+	if got := objects[0]["sentence"]; got != "POST of 202" {
+		t.Errorf("JSON: a value with text around it is %v", got)
+	}
+	start, err := time.ParseInLocation("2006/01/02 15:04:05.000", objects[0]["start"].(string), time.Local)
+	if err != nil || start.Before(began.Add(-time.Second)) || start.After(time.Now()) {
+		t.Errorf("start_time is %v, %v", objects[0]["start"], err)
+	}
+}
+
+func TestAccessLogTellsWhyWeftAnswered(t *testing.T) {
+	t.Parallel()
+	text, _ := logged(t, "%path% %response_code% %response_flag% %response_reason% %route% %upstream_host% %bytes_sent%", object{"a": "b"}, func(front string, _ *origin) {
+		c := client(t)
+		for _, path := range []string{"/direct", "/dead", "/none"} {
+			ask(t, c, "GET", "http://"+front+path, "")
+		}
+		dial(t, front).send("BROKEN\n\n").rest()
+	})
+	want := []string{
+		`^/direct 418 - - direct - 3$`,
+		`^/dead 502 UF connect_failure \S+ 127\.0\.0\.1:1 \d+$`,
+		`^/none 404 NR no_route - - \d+$`,
+		`^- 400 DPE malformed_request - - \d+$`,
+	}
+	if len(text) != len(want) {
+		t.Fatalf("lines %q", text)
+	}
+	for i, line := range text {
+		if !regexp.MustCompile(want[i]).MatchString(line) {
+			t.Errorf("line %q, want it to match %s", line, want[i])
+		}
+	}
+}
+
+// TestAccessLogStaysWhole: what a caller writes cannot end a line or a value.
+func TestAccessLogStaysWhole(t *testing.T) {
+	t.Parallel()
+	const evil = `"},{"admin":"yes" \ %method% ` + "\t\x01\x7f\xff" + ` é`
+	text, objects := logged(t, "[%request_header_x-evil%]", object{"evil": "%request_header_x-evil%", "with": "<%request_header_x-evil%>"}, func(front string, _ *origin) {
+		c := dial(t, front)
+		// net/http would refuse to send some of it; weft may refuse it, too.
+		c.send("GET /direct HTTP/1.1\nHost: a\nX-Evil: " + strings.NewReplacer("\x01", "", "\x7f", "").Replace(evil) + "\n\n").response("GET")
+		dial(t, front).send("GET /direct?\x01 HTTP/1.1\nHost: a\nX-Evil: " + evil + "\n\n").rest()
+	})
+	if len(text) != 2 || len(objects) != 2 {
+		t.Fatalf("lines %q, objects %v; want two of each", text, objects)
+	}
+	for _, o := range objects {
+		if len(o) != 2 || o["admin"] != nil {
+			t.Errorf("an object has the members %v", o)
+		}
+	}
+	if got := objects[0]["evil"].(string); !strings.HasPrefix(got, `"},{"admin":"yes" \ %method%`) || !strings.HasSuffix(got, "é") {
+		t.Errorf("the value is %q", got)
+	}
+}
+
+// TestAccessLogOfMOSN is the line without a format.
+func TestAccessLogOfMOSN(t *testing.T) {
+	t.Parallel()
+	app := serve(t, answers("hello"))
+	s, front := simple(app.address)
+	s.listeners = list{listen("front", front, object{"access_logs": list{object{}}})}
+	w := run(t, s.config())
+	from := w.stdout.len()
+	ask(t, client(t), "POST", "http://"+front+"/", "abc")
+	line := w.stdout.await(t, from, "\n")
+	want := `^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3} \S+ \S+ 5 3 Http1 200 \S+ - 200 127\.0\.0\.1:\d+ ` + regexp.QuoteMeta(front) + ` 127\.0\.0\.1:\d+ ` + regexp.QuoteMeta(app.address) + `$`
+	if !regexp.MustCompile(want).MatchString(line) {
+		t.Errorf("line %q does not match %s", line, want)
+	}
+}

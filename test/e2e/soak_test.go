@@ -1,0 +1,268 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// soakTime is how long the soak lasts: WEFT_SOAK, or a few seconds.
+func soakTime(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("WEFT_SOAK")
+	if text == "" {
+		return 5 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("WEFT_SOAK: %v", err)
+	}
+	return d
+}
+
+// TestSoak sends everything that can go wrong on a connection, at random, through
+// a binary with the race detector, poisoned buffers and checked releases, with
+// reloads in between. Afterwards nothing may be left: no goroutine, no
+// descriptor, no heap; and well-behaved callers must not have noticed.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	binary, err := checkedBinary()
+	if err != nil {
+		t.Skipf("no binary with -race: %v", err)
+	}
+	moody := accept(t, moodyApplication)
+	steady := serve(t, answers("steady"))
+	front := free()
+	config := func(n int) object {
+		return setup{
+			listeners: list{listenWith("front", front, object{"max_request_body_size": 4 << 20, "head_timeout": "2s", "body_timeout": "2s"},
+				object{"connection_idle_timeout": "3s"})},
+			tables: list{table("front",
+				to("/steady", "steady", object{"timeout": fmt.Sprintf("%ds", 20+n%3)}),
+				to("/", "moody", object{"timeout": "5s", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "2s"}}))},
+			clusters: list{
+				cluster("steady", object{"idle_timeout": "2s"}, steady.address),
+				cluster(fmt.Sprintf("moody-%d", n%2), nil, moody),
+				cluster("moody", object{"idle_timeout": "2s", "max_request_per_conn": 50}, moody),
+			},
+			admin: "",
+		}.config()
+	}
+	first := config(0)
+	w := launch(t, launchOptions{config: first, binary: binary})
+	w.awaitReady()
+	admin := first["admin"]
+
+	calm := client(t)
+	ask(t, calm, "GET", "http://"+front+"/steady", "")
+	calm.CloseIdleConnections()
+	eventually(t, "the connections of the warm-up are gone", func() bool { return len(sockets(w)) <= 2 })
+	goroutines, descriptors, heap := w.goroutines(), len(sockets(w)), w.heap()
+
+	end := time.Now().Add(soakTime(t))
+	var callers sync.WaitGroup
+	var rude, good atomic.Int64
+	for range 24 {
+		callers.Go(func() {
+			for time.Now().Before(end) {
+				rudeCaller(front)
+				rude.Add(1)
+			}
+		})
+	}
+	for range 4 {
+		callers.Go(func() {
+			c := client(t)
+			for time.Now().Before(end) {
+				a, err := try(t.Context(), c, "GET", "http://"+front+"/steady", "")
+				if err != nil || a.status != 200 || a.body != "steady" {
+					t.Errorf("a well-behaved caller got %d %q, %v", a.status, a.body, err)
+					return
+				}
+				good.Add(1)
+			}
+			c.CloseIdleConnections()
+		})
+	}
+	reloads := 0
+	for ; time.Now().Before(end); reloads++ {
+		<-time.After(300 * time.Millisecond)
+		next := config(reloads)
+		next["admin"] = admin
+		w.reload(next)
+	}
+	callers.Wait()
+	t.Logf("%d exchanges and connections gone wrong, %d good ones, %d reloads", rude.Load(), good.Load(), reloads)
+
+	ask(t, calm, "GET", "http://"+front+"/steady", "")
+	calm.CloseIdleConnections()
+	eventually(t, "every socket is closed but the listening ones", func() bool { return len(sockets(w)) <= descriptors })
+	eventually(t, "every goroutine has ended", func() bool { return w.goroutines() <= goroutines+2 })
+	if now := w.heap(); now > heap+8<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", heap, now)
+	}
+}
+
+// sockets are the process's open sockets; the request that counts goroutines is
+// not among them.
+func sockets(w *weft) (all []string) {
+	for _, d := range w.descriptors() {
+		if strings.HasPrefix(d, "socket:") {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// moodyApplication answers most requests, each in one of the ways in which
+// applications fail.
+func moodyApplication(c net.Conn) {
+	r := bufio.NewReader(c)
+	for {
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // a closed connection shows below
+		request, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		mood := rand.IntN(16)
+		if mood > 1 { // else it answers before it has read
+			if _, err := io.Copy(io.Discard, request.Body); err != nil {
+				return
+			}
+		}
+		if request.Header.Get("Upgrade") != "" {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = io.Copy(c, r)
+			return
+		}
+		if !answerByMood(c, mood, request.Method == http.MethodHead) {
+			return
+		}
+	}
+}
+
+// answerByMood answers and reports whether the connection goes on.
+func answerByMood(c net.Conn, mood int, head bool) bool {
+	content := strings.Repeat("0123456789abcdef", 1<<rand.IntN(14))
+	if head {
+		content = ""
+	}
+	say := func(s string) { _, _ = io.WriteString(c, s) } // a peer that is gone is part of the game
+	plain := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(content)) + "\r\n\r\n"
+	switch mood {
+	case 0: // early, and the end
+		say("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		return false
+	case 2: // a reset
+		_ = c.(*net.TCPConn).SetLinger(0)
+		return false
+	case 3: // cut short
+		say(plain + content[:len(content)/2])
+		return false
+	case 4: // garbage
+		say("220 mail.example ESMTP\r\n")
+		return false
+	case 5: // chunks, then the end in the middle
+		say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n0123456789abcdef\r\n5\r\nab")
+		return false
+	case 6: // until the end
+		say("HTTP/1.1 200 OK\r\n\r\n" + content)
+		return false
+	case 7: // slow
+		for i := range len(plain) {
+			say(plain[i : i+1])
+		}
+		<-time.After(time.Duration(rand.IntN(400)) * time.Millisecond)
+		say(content)
+	case 8: // more than was asked for
+		say(plain + content + "HTTP/1.1 200 OK\r\n")
+	case 9: // interim first
+		say("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + plain + content)
+	case 10, 11:
+		if head {
+			say(plain)
+			break
+		}
+		say(fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nX-End: 1\r\n\r\n", len(content), content))
+	default:
+		say(plain + content)
+	}
+	return true
+}
+
+// rudeCaller opens a connection and behaves badly on it in one of many ways.
+func rudeCaller(address string) {
+	nc, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return // between two listeners' lives; the good callers judge
+	}
+	c := nc.(*net.TCPConn)
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(8 * time.Second))
+	say := func(s string) { _, _ = io.WriteString(c, s) }
+	read := func() {
+		_, _ = io.CopyN(io.Discard, c, int64(rand.IntN(1<<18)))
+	}
+	get := "GET /" + strconv.Itoa(rand.IntN(9)) + " HTTP/1.1\r\nHost: soak\r\n\r\n"
+	post := "POST / HTTP/1.1\r\nHost: soak\r\nContent-Length: 300000\r\n\r\n"
+	switch rand.IntN(12) {
+	case 0: // says nothing
+	case 1: // half a head
+		say(get[:rand.IntN(len(get))])
+	case 2: // not HTTP
+		say("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
+		read()
+	case 3: // asks and goes
+		say(get)
+	case 4: // asks and resets
+		say(get)
+		_ = c.SetLinger(0)
+	case 5: // pipelines
+		say(strings.Repeat(get, 1+rand.IntN(20)))
+		read()
+	case 6: // half a body
+		say(post + strings.Repeat("x", rand.IntN(200000)))
+		if rand.IntN(2) == 0 {
+			_ = c.SetLinger(0)
+		}
+	case 7: // a whole body
+		say(post + strings.Repeat("x", 300000))
+		read()
+	case 8: // chunks, perhaps to the end
+		say("POST / HTTP/1.1\r\nHost: soak\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("100\r\n"+strings.Repeat("y", 256)+"\r\n", 1+rand.IntN(300)))
+		if rand.IntN(2) == 0 {
+			say("0\r\n\r\n")
+		}
+		read()
+	case 9: // a tunnel
+		say("GET / HTTP/1.1\r\nHost: soak\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		say(strings.Repeat("echo", rand.IntN(20000)))
+		if rand.IntN(2) == 0 {
+			_ = c.CloseWrite()
+		}
+		read()
+	case 10: // reads slowly
+		say(strings.Repeat(get, 3))
+		one := make([]byte, 100)
+		for range 20 {
+			if _, err := c.Read(one); err != nil {
+				return
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+	default: // half-closes
+		say(get)
+		_ = c.CloseWrite()
+		read()
+	}
+}
