@@ -191,7 +191,8 @@ func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread = b }
 // Call writes out and then reads as Fill does. For a protocol in which the peer
 // speaks only when asked, on a connection from which everything was read: it
 // saves the read that would find nothing, because an answer cannot be there
-// before the question. sent is how many bytes of out were written.
+// before the question. sent is how many bytes of out were written: less than all
+// only if writing failed. The read deadline does not bound the writing.
 func (c *Conn) Call(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, err error) {
 	if c.raw == nil || c.reader.unread != nil || *buf != nil {
 		if sent, err = c.Write(out); err != nil {
@@ -201,32 +202,27 @@ func (c *Conn) Call(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, e
 		return sent, n, err
 	}
 	r := c.reads()
-	for {
-		err = c.callOnce(out[sent:], buf, size)
-		sent = len(out) - len(r.out)
-		rest := r.out
-		r.out = nil
-		switch {
-		case err == nil && len(rest) == 0:
-			return sent, r.n, nil
-		case err == nil: // the socket's buffer is full: wait for room
-			m, err := c.Write(rest)
-			sent += m
-			if err != nil {
-				return sent, 0, err
-			}
-			n, err = c.Fill(buf, size)
-			return sent, n, err
-		}
-		if err = c.readFailed(err); err != nil {
+	err = c.callOnce(out, buf, size)
+	sent = len(out) - len(r.out)
+	rest := r.out
+	r.out = nil
+	switch {
+	case err == nil && len(rest) == 0:
+		return sent, r.n, nil
+	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
+		return sent, 0, err
+	}
+	// The socket is full, or the reading direction's timer has fired: neither
+	// keeps the rest from being written.
+	if len(rest) > 0 {
+		m, err := c.Write(rest)
+		sent += m
+		if err != nil {
 			return sent, 0, err
 		}
-		if len(rest) == 0 {
-			n, err = c.Fill(buf, size)
-			return sent, n, err
-		}
-		// An old timer had fired: the poller refused to begin.
 	}
+	n, err = c.Fill(buf, size)
+	return sent, n, err
 }
 
 func (c *Conn) callOnce(out []byte, buf **buffer.IoBuffer, size int) error {
@@ -309,6 +305,15 @@ func (c *Conn) CloseWrite() error {
 // Close closes the connection at once. A second call returns an error and does
 // nothing.
 func (c *Conn) Close() error { return c.nc.Close() }
+
+// Abort closes the connection so that the peer's reads fail instead of finding
+// an end, where that can be: what was written must not pass for the whole.
+func (c *Conn) Abort() error {
+	if tcp, ok := c.nc.(interface{ SetLinger(sec int) error }); ok {
+		_ = tcp.SetLinger(0) // fails only on a closed connection
+	}
+	return c.nc.Close()
+}
 
 // release gives back what the connection still holds, once nobody reads.
 func (c *Conn) release() {

@@ -301,3 +301,166 @@ func (s *scripted) Accept() (net.Conn, error) {
 }
 func (s *scripted) Close() error   { close(s.closed); return nil }
 func (s *scripted) Addr() net.Addr { return &net.TCPAddr{} }
+
+// filled returns a buffer that holds text.
+func filled(text string) *buffer.IoBuffer {
+	b := buffer.Get(len(text))
+	b.WriteString(text)
+	return b
+}
+
+// A goroutine that did not run for longer than its read deadline once waited for
+// the answer to what it had not written.
+func TestCallWritesAlthoughItsDeadlineHasPassed(t *testing.T) {
+	c, peer := pair(t)
+	c.SetReadDeadline(time.Now().Add(-time.Second))
+	var b *buffer.IoBuffer
+	sent, n, err := c.Call([]byte("ping"), &b, 100)
+	if sent != 4 || n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("Call = %d, %d, %v; want everything sent and a deadline", sent, n, err)
+	}
+	got := make([]byte, 4)
+	if _, err := io.ReadFull(peer, got); err != nil || string(got) != "ping" {
+		t.Fatalf("the peer got %q, %v", got, err)
+	}
+}
+
+func TestCallOverAConnectionThatIsNoSocket(t *testing.T) {
+	nc, peer := net.Pipe()
+	c := NewConn(nc)
+	defer c.Close()
+	go func() {
+		io.ReadFull(peer, make([]byte, 4))
+		peer.Write([]byte("pong"))
+		peer.Close()
+	}()
+	var b *buffer.IoBuffer
+	if sent, n, err := c.Call([]byte("ping"), &b, 100); sent != 4 || n != 4 || err != nil {
+		t.Errorf("Call = %d, %d, %v", sent, n, err)
+	}
+	b.Release()
+	b = nil
+	if sent, n, err := c.Call([]byte("ping"), &b, 100); sent != 0 || n != 0 || err != io.ErrClosedPipe {
+		t.Errorf("Call on a closed pipe = %d, %d, %v", sent, n, err)
+	}
+	if !c.Quiet() || c.AwaitReadable() != nil || c.AwaitGone(false) != ErrInterrupted || c.CloseWrite() != nil {
+		t.Error("what is no socket is not taken at its word")
+	}
+}
+
+func TestCallSaysHowMuchWasWritten(t *testing.T) {
+	c, peer := pair(t)
+	peer.(*net.TCPConn).SetLinger(0)
+	peer.Close()
+	if err := c.AwaitReadable(); err == nil {
+		t.Fatal("no reset")
+	}
+	var b *buffer.IoBuffer
+	sent, n, err := c.Call([]byte("ping"), &b, 100)
+	if sent != 0 || n != 0 || err == nil || b != nil {
+		t.Errorf("Call behind a reset = %d, %d, %v, buffer %v", sent, n, err, b)
+	}
+}
+
+func TestWhatWasUnreadIsReadFirst(t *testing.T) {
+	c, peer := pair(t)
+	peer.Write([]byte(" world"))
+	t.Run("by Read", func(t *testing.T) {
+		c.Unread(filled("hello"))
+		p := make([]byte, 3)
+		for _, want := range []string{"hel", "lo"} {
+			if n, err := c.Read(p); err != nil || string(p[:n]) != want {
+				t.Fatalf("Read = %q, %v; want %q", p[:n], err, want)
+			}
+		}
+	})
+	t.Run("by Fill into a buffer", func(t *testing.T) {
+		c.Unread(filled("hello"))
+		b := filled("> ")
+		defer func() { b.Release() }()
+		for range 2 {
+			if _, err := c.Fill(&b, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := string(b.Bytes()); got != "> hello world" {
+			t.Errorf("filled %q", got)
+		}
+	})
+	t.Run("by Fill without a buffer", func(t *testing.T) {
+		u := filled("hello")
+		c.Unread(u)
+		var b *buffer.IoBuffer
+		if n, err := c.Fill(&b, 10); n != 5 || err != nil || b != u {
+			t.Errorf("Fill = %d, %v; want the buffer that was unread", n, err)
+		}
+		b.Release()
+	})
+	t.Run("never", func(t *testing.T) {
+		c.Unread(filled("hello"))
+		c.release()
+	})
+}
+
+func TestAWriteTimerOfAnEarlierWriteIsNotTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, peer := net.Pipe()
+		c := NewConn(nc)
+		defer c.Close()
+		c.SetWriteTimeout(time.Second)
+		read := func() { io.ReadFull(peer, make([]byte, 1)) }
+		go read()
+		if _, err := c.Write([]byte("a")); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute) // the timer fires between the writes
+		time.AfterFunc(900*time.Millisecond, read)
+		if _, err := c.Write([]byte("b")); err != nil {
+			t.Errorf("Write behind the timer of an earlier one = %v", err)
+		}
+	})
+}
+
+func TestAWriteToAPeerThatReadsNothingEnds(t *testing.T) {
+	c, _ := pair(t)
+	c.SetWriteTimeout(20 * time.Millisecond)
+	if n, err := c.Write(make([]byte, 64<<20)); !errors.Is(err, os.ErrDeadlineExceeded) || n == 64<<20 {
+		t.Errorf("Write = %d, %v; want a deadline", n, err)
+	}
+}
+
+func TestDrainSparesABusyConnection(t *testing.T) {
+	c, peer := pair(t)
+	c.Drain(true)
+	if !c.Draining() {
+		t.Error("Draining = false behind Drain")
+	}
+	peer.Write([]byte("x"))
+	var b *buffer.IoBuffer
+	if _, err := c.Fill(&b, 10); err != nil {
+		t.Errorf("Fill while busy = %v", err)
+	}
+	b.Release()
+	if err := c.SetIdle(true); err != ErrDraining {
+		t.Errorf("SetIdle = %v, want ErrDraining", err)
+	}
+	b = nil
+	c.SetReadDeadline(time.Now().Add(10 * time.Second)) // told after the drain
+	if _, err := c.Fill(&b, 10); err != ErrDraining {
+		t.Errorf("Fill while idle = %v, want ErrDraining", err)
+	}
+}
+
+func TestARetiredConnectionServesOneMoreExchange(t *testing.T) {
+	c, peer := pair(t)
+	if err := c.SetIdle(true); err != nil {
+		t.Fatal(err)
+	}
+	c.Drain(false)
+	peer.Write([]byte("x"))
+	var b *buffer.IoBuffer
+	if _, err := c.Fill(&b, 10); err != nil || !c.Draining() {
+		t.Errorf("Fill = %v, Draining = %v; want bytes and true", err, c.Draining())
+	}
+	b.Release()
+}

@@ -11,11 +11,14 @@ import (
 // gone reports why the peer of fd is no longer there, nil if it is.
 func gone(fd uintptr, halfClose bool) error {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
-	if _, err := unix.Poll(fds[:], 0); err != nil {
-		if errors.Is(err, unix.EINTR) {
-			return nil // the poller calls again on the next event
+	for {
+		_, err := unix.Poll(fds[:], 0)
+		if err == nil {
+			break
 		}
-		return os.NewSyscallError("poll", err)
+		if !errors.Is(err, unix.EINTR) { // there may be no other event to look again for
+			return os.NewSyscallError("poll", err)
+		}
 	}
 	switch got := fds[0].Revents; {
 	case got&unix.POLLERR != 0:

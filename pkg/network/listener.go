@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -206,7 +207,7 @@ func (l *Listener) start(ctx context.Context, nc net.Conn) {
 
 // serve runs one connection, or one stretch of it between two parkings.
 func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
-	err := h.ServeConn(ctx, c)
+	err := l.contain(ctx, c, h)
 	if errors.Is(err, ErrPark) {
 		// A goroutine of its own, because this one's stack has grown.
 		go l.await(ctx, c, h)
@@ -216,6 +217,18 @@ func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
 		l.o.Log.Debug("connection ended", "listener", l.o.Name, "remote", c.RemoteAddr(), "error", err)
 	}
 	l.end(c)
+}
+
+// contain keeps a panic of the handler to its connection.
+func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+			l.o.Log.Error("panic while serving a connection: it was closed; this is a defect, please report it",
+				"listener", l.o.Name, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	return h.ServeConn(ctx, c)
 }
 
 // await waits in the stead of the handler of an idle connection.

@@ -20,17 +20,21 @@ type pipe struct{ r, w int }
 //nolint:gochecknoglobals // descriptors are the process's; pipes are shared by all connections
 var pipes sync.Pool
 
-func takePipe() (*pipe, error) {
+// errNoPipe: the process is out of descriptors.
+var errNoPipe = errors.New("network: no pipe")
+
+// takePipe returns an empty pipe, nil if none is to be had.
+func takePipe() *pipe {
 	if p, ok := pipes.Get().(*pipe); ok {
-		return p, nil
+		return p
 	}
 	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return nil, os.NewSyscallError("pipe2", err)
+	if unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
+		return nil
 	}
 	p := &pipe{r: fds[0], w: fds[1]}
 	runtime.AddCleanup(p, closePipe, fds)
-	return p, nil
+	return p
 }
 
 func closePipe(fds [2]int) {
@@ -40,21 +44,20 @@ func closePipe(fds [2]int) {
 
 // SpliceFrom moves left bytes from src to c within the kernel (splice(2)), under
 // src's read deadline and c's write timeout. ok is false, and nothing has moved,
-// when one of them is not a plain socket or no pipe is to be had. After a read
-// error the bytes moved have arrived whole; after a write error the connection
-// is lost. Reading goroutine of src, writing goroutine of c.
+// when one of them is not a plain socket or no pipe is to be had; when pipes run
+// out in the middle it returns early. After a read error the bytes moved have
+// arrived whole; after a write error the connection is lost. Reading goroutine of
+// src, writing goroutine of c.
 func (c *Conn) SpliceFrom(src *Conn, left int64) (moved int64, ok bool, readErr, writeErr error) {
 	if c.raw == nil || src.raw == nil || src.reader.unread != nil {
 		return 0, false, nil, nil
 	}
-	probe, err := takePipe()
-	if err != nil {
-		return 0, false, nil, nil
-	}
-	pipes.Put(probe)
 	for moved < left {
 		p, n, err := src.spliceIn(left - moved)
-		if err != nil {
+		switch {
+		case errors.Is(err, errNoPipe):
+			return moved, moved > 0, nil, nil
+		case err != nil:
 			return moved, true, err, nil
 		}
 		m, err := c.spliceOut(p, n)
@@ -73,7 +76,8 @@ func (c *Conn) spliceIn(limit int64) (p *pipe, n int64, err error) {
 	for {
 		var result error
 		err = c.raw.Read(func(fd uintptr) bool {
-			if p, result = takePipe(); result != nil {
+			if p = takePipe(); p == nil {
+				result = errNoPipe
 				return true
 			}
 			n, result = spliceFD(int(fd), p.w, min(limit, pipeSize))
