@@ -98,8 +98,8 @@ func (w *weft) end() {
 	<-w.ended
 	log := w.stderr.String()
 	for _, defect := range []string{"panic", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {
-		if strings.Contains(log, defect) {
-			w.t.Errorf("the log has %q", defect)
+		if at := strings.Index(log, defect); at >= 0 {
+			w.t.Errorf("the log has %q:\n%s", defect, log[at:min(len(log), at+6<<10)])
 		}
 	}
 	if w.t.Failed() {
