@@ -41,10 +41,14 @@ type Stream struct {
 	// once per chain and once per route that overrides the configuration, when
 	// a snapshot is built, and starts nothing.
 	New func(cfg any, env Env) (Filter, error)
+
+	// Metrics describes what the filter counts in Env.Metrics, for its README
+	// and docs/observability.md.
+	Metrics []metrics.Metric
 }
 
-// Env is what a filter may use of the process.
+// Env is what a filter may use of the process. New is given one without nils.
 type Env struct {
-	Log     *slog.Logger
+	Log     *slog.Logger // names the filter already
 	Metrics *metrics.Registry
 }

@@ -159,8 +159,8 @@ func TestHeaderMutation(t *testing.T) {
 	url := filtered(t, list{filterOf("header_mutation", object{
 		"request_headers_to_add": list{
 			field("X-Caller", "%downstream_remote_ip% %method%"),
-			field("X-There", "replaced"),
-			field("X-More", "added").with(object{"append": true}),
+			field("X-There", "replaced").with(object{"append": false}),
+			field("X-More", "added"),
 		},
 		"request_headers_to_remove":  list{"X-Secret"},
 		"response_headers_to_add":    list{field("X-Status", "%response_code%"), field("X-Twice", "second").with(object{"append": true})},

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -54,45 +55,75 @@ func (c *Config) Validate() error {
 // Kind is the filter's entry for the registry.
 func Kind() filter.Stream {
 	return filter.Stream{
-		Name:   "fault",
-		Stage:  filter.AfterRoute,
-		Config: func() any { return &Config{Abort: Abort{Status: 503}} },
-		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
-			c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
-			matches, err := compile(c.Headers)
-			if err != nil {
-				return nil, err
-			}
-			return func(next protocol.Service) protocol.Service {
-				return &fault{config: *c, matches: matches, next: next, roll: func() uint32 { return rand.Uint32N(100) }}
-			}, nil
-		},
+		Name:    "fault",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return &Config{Abort: Abort{Status: 503}} },
+		New:     build,
+		Metrics: []metrics.Metric{delays(), aborts()},
 	}
 }
 
+func delays() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_fault_delays_total", Help: "Requests that the fault filter made wait.", Kind: metrics.KindCounter}
+}
+
+func aborts() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_fault_aborts_total", Help: "Requests that the fault filter answered with an error.", Kind: metrics.KindCounter}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	matches, err := compile(c.Headers)
+	if err != nil {
+		return nil, err
+	}
+	f := fault{
+		config:  *c,
+		matches: matches,
+		roll:    func() uint32 { return rand.Uint32N(100) },
+		delays:  env.Metrics.Counter(delays()),
+		aborts:  env.Metrics.Counter(aborts()),
+	}
+	return f.before, nil
+}
+
+// fault is immutable but for its counters.
 type fault struct {
 	config  Config
 	matches []match
 	next    protocol.Service
 	roll    func() uint32 // 0 … 99, each as likely
+	delays  *metrics.Counter
+	aborts  *metrics.Counter
+}
+
+// before returns f in front of next.
+func (f fault) before(next protocol.Service) protocol.Service {
+	f.next = next
+	return &f
 }
 
 func (f *fault) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
 		return f.next.Serve(ctx, x)
 	}
-	if d := f.config.Delay; d.Percent > 0 && f.roll() < d.Percent {
-		if err := wait(ctx, x, d.Fixed); err != nil {
+	if f.strikes(f.config.Delay.Percent) {
+		f.delays.Add(1)
+		if err := wait(ctx, x, f.config.Delay.Fixed); err != nil {
 			return err
 		}
 	}
-	if a := f.config.Abort; a.Percent > 0 && f.roll() < a.Percent {
+	if f.strikes(f.config.Abort.Percent) {
+		f.aborts.Add(1)
 		x.Fail(protocol.Faultf(protocol.FaultInjected, "by configuration"))
-		x.Response.Status = a.Status
+		x.Response.Status = f.config.Abort.Status
 		return nil
 	}
 	return f.next.Serve(ctx, x)
 }
+
+// strikes decides for one request by a share in percent.
+func (f *fault) strikes(percent uint32) bool { return percent > 0 && f.roll() < percent }
 
 func (f *fault) applies(x *protocol.Exchange) bool {
 	if want := f.config.UpstreamCluster; want != "" && x.Record.Target != want {
@@ -106,10 +137,13 @@ func (f *fault) applies(x *protocol.Exchange) bool {
 	return true
 }
 
-// wait returns after d, or with a fault when the caller has gone.
+// wait returns after d, or with a Fault: DownstreamGone when the caller has gone,
+// Draining when ctx has ended. The caller can be watched only once all of its
+// request has been read; while content is still on its way, only ctx ends the
+// wait early.
 func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	gone := make(chan struct{})
-	if x.Caller != nil && x.Request.Body == nil {
+	if x.Caller != nil && received(&x.Request) {
 		defer x.Caller.Watch(func() { close(gone) })()
 	}
 	timer := time.NewTimer(d)
@@ -124,6 +158,12 @@ func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	}
 }
 
+// received reports whether all of the request is here.
+func received(r *protocol.Request) bool {
+	return r.Body == nil || r.ContentLength >= 0 && int64(r.Body.Buffered()) >= r.ContentLength
+}
+
+// match is a compiled HeaderMatch.
 type match struct {
 	name, value string
 	regex       *regexp.Regexp

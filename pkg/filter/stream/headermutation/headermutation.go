@@ -12,7 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// Config is the filter's configuration: removals first, then additions in order.
+// Config is the filter's configuration, spelt as in a route table: removals
+// first, then additions in order.
 type Config struct {
 	RequestAdd     []Addition `key:"request_headers_to_add" doc:"Fields added to requests."`
 	RequestRemove  []string   `key:"request_headers_to_remove" doc:"Names of fields removed from requests." example:"[\"x-debug\"]"`
@@ -23,7 +24,7 @@ type Config struct {
 // Addition is a field to add.
 type Addition struct {
 	Header Field `key:"header" doc:"The field." required:"true"`
-	Append bool  `key:"append" doc:"Keep the fields of the name that are there already; false replaces them." default:"false" example:"true"`
+	Append bool  `key:"append" doc:"true: beside fields of that name; false: in their place." default:"true" example:"false"`
 }
 
 // Field is a name with its value.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -19,22 +20,32 @@ type Config struct {
 // Kind is the filter's entry for the registry.
 func Kind() filter.Stream {
 	return filter.Stream{
-		Name:   "payload_limit",
-		Stage:  filter.AfterRoute,
-		Config: func() any { return &Config{Status: 413} },
-		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
-			c := *cfg.(*Config) //nolint:forcetypeassert // what Config returned
-			if c.MaxEntitySize == 0 {
-				return func(next protocol.Service) protocol.Service { return next }, nil
-			}
-			return func(next protocol.Service) protocol.Service { return &payloadLimit{c, next} }, nil
-		},
+		Name:    "payload_limit",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return &Config{Status: 413} },
+		New:     build,
+		Metrics: []metrics.Metric{refused()},
 	}
 }
 
+func refused() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_payload_limit_refused_total", Help: "Requests refused because their content is larger than max_entity_size.", Kind: metrics.KindCounter}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := *cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	if c.MaxEntitySize == 0 {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	count := env.Metrics.Counter(refused())
+	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, next} }, nil
+}
+
+// payloadLimit is immutable but for its counter.
 type payloadLimit struct {
-	config Config
-	next   protocol.Service
+	config  Config
+	refused *metrics.Counter
+	next    protocol.Service
 }
 
 func (p *payloadLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -42,13 +53,12 @@ func (p *payloadLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if body == nil {
 		return p.next.Serve(ctx, x)
 	}
-	if x.Request.ContentLength > p.config.MaxEntitySize {
-		return p.refuse(x, protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds max_entity_size %d", x.Request.ContentLength, p.config.MaxEntitySize))
-	}
-	if x.Request.ContentLength >= 0 {
+	if n := x.Request.ContentLength; n > p.config.MaxEntitySize {
+		return p.refuse(x, protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds max_entity_size %d", n, p.config.MaxEntitySize))
+	} else if n >= 0 {
 		return p.next.Serve(ctx, x) // the engine holds the sender to its word
 	}
-	x.Request.Body = &limitedBody{Body: body, left: p.config.MaxEntitySize}
+	x.Request.Body = &limitedBody{Body: body, limit: p.config.MaxEntitySize, left: p.config.MaxEntitySize}
 	err := p.next.Serve(ctx, x)
 	if errors.Is(err, errTooLarge) {
 		return p.refuse(x, err)
@@ -57,6 +67,7 @@ func (p *payloadLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
 }
 
 func (p *payloadLimit) refuse(x *protocol.Exchange, err error) error {
+	p.refused.Add(1)
 	x.Fail(err)
 	x.Response.Status = p.config.Status
 	return nil
@@ -67,9 +78,11 @@ var errTooLarge = errors.New("content exceeds max_entity_size")
 // limitedBody is content of unknown length that fails once it is too long.
 type limitedBody struct {
 	protocol.Body
-	left int64
+	limit, left int64
 }
 
+// Read is protocol.Body's. Of content that is too long it never returns the end,
+// nor anything beyond the limit.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.Body.Read(p)
 	b.left -= int64(n)
@@ -77,4 +90,14 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 		return 0, protocol.NewFault(protocol.BodyTooLarge, errTooLarge)
 	}
 	return n, err
+}
+
+// Rewind is protocol.Rewinder's: retries go through the filter.
+func (b *limitedBody) Rewind() bool {
+	r, ok := b.Body.(protocol.Rewinder)
+	if !ok || !r.Rewind() {
+		return false
+	}
+	b.left = b.limit
+	return true
 }

@@ -1,0 +1,186 @@
+// Package filtertest owns what the tests of stream filters share: settings read
+// as config.json is read, and READMEs that are held to the code.
+package filtertest
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// Settings is a filter's "config" as a file has it: JSON, comments allowed.
+type Settings string
+
+// Decode reads s for a filter of the kind, and ends the test if anything is
+// wrong with it.
+func Decode(t testing.TB, kind filter.Stream, s Settings) any {
+	t.Helper()
+	cfg, problems := decode(kind, s)
+	if problems != "" {
+		t.Fatalf("%s\n%s", s, problems)
+	}
+	return cfg
+}
+
+// Refused returns what is wrong with s, a problem each line, and ends the test
+// if nothing is.
+func Refused(t testing.TB, kind filter.Stream, s Settings) string {
+	t.Helper()
+	_, problems := decode(kind, s)
+	if problems == "" {
+		t.Fatalf("%s was accepted", s)
+	}
+	return problems
+}
+
+func decode(kind filter.Stream, s Settings) (cfg any, problems string) {
+	report := new(document.Report)
+	root := document.Parse("config", []byte(s), document.Options{}, report)
+	cfg = kind.Config()
+	if report.Errors() == 0 {
+		document.NewDecoder(report).Decode(root, cfg)
+	}
+	var b strings.Builder
+	for _, d := range report.Diagnostics() {
+		fmt.Fprintln(&b, d.Error())
+	}
+	return cfg, b.String()
+}
+
+// Build returns the filter that s describes, and an account of what it counts.
+func Build(t testing.TB, kind filter.Stream, s Settings) (filter.Filter, *Counts) {
+	t.Helper()
+	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
+	env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: counts.registry}
+	made, err := kind.New(Decode(t, kind, s), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made, counts
+}
+
+// Counts is what a filter has counted.
+type Counts struct {
+	t        testing.TB
+	registry *metrics.Registry
+}
+
+// Of returns the sum of a metric's series.
+func (c *Counts) Of(m metrics.Metric) float64 {
+	c.t.Helper()
+	families, err := c.registry.Gather()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != m.Name {
+			continue
+		}
+		for _, series := range f.GetMetric() {
+			sum += series.GetCounter().GetValue()
+		}
+	}
+	return sum
+}
+
+// Readme compares README.md in the working directory with the filter: it has
+// every section that a plug's README has, in order, and its tables of keys and
+// metrics are what the code says (with update they are written). It returns the
+// settings of each example, in order.
+func Readme(t testing.TB, kind filter.Stream, update bool) []Settings {
+	t.Helper()
+	const name = "README.md"
+	page, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	sections := regexp.MustCompile(`(?m)^## .*$`).FindAllString(text, -1)
+	if got, want := strings.Join(sections, ", "), "## What, ## Configuration, ## Example, ## Errors, ## Metrics"; got != want {
+		t.Errorf("%s has the sections %s; want %s", name, got, want)
+	}
+	want := filled(t, text, "keys", "\n"+document.Markdown(3, "`config`", kind.Config(), nil))
+	want = filled(t, want, "metrics", "\n"+metricTable(kind)+"\n")
+	if update {
+		if err := os.WriteFile(name, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != text {
+		t.Errorf("%s differs from the code: run the test with -update", name)
+	}
+	return examples(t, kind, text)
+}
+
+// filled returns page with text between the marks called name.
+func filled(t testing.TB, page, name, text string) string {
+	t.Helper()
+	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
+	before, rest, ok := strings.Cut(page, begin)
+	if !ok {
+		t.Fatalf("the page has no %q", begin)
+	}
+	_, after, ok := strings.Cut(rest, end)
+	if !ok {
+		t.Fatalf("the page has no %q", end)
+	}
+	return before + begin + text + end + after
+}
+
+func metricTable(kind filter.Stream) string {
+	if len(kind.Metrics) == 0 {
+		return "None of its own.\n"
+	}
+	var b strings.Builder
+	b.WriteString("| metric | kind | meaning |\n|---|---|---|\n")
+	for _, m := range kind.Metrics {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, m.Kind, m.Help)
+	}
+	return b.String()
+}
+
+// examples returns the filter's settings in every block of JSON on the page, as
+// a listener's or a route's.
+func examples(t testing.TB, kind filter.Stream, page string) []Settings {
+	t.Helper()
+	var all []Settings
+	for _, block := range regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
+		report := new(document.Report)
+		root := document.Parse("README.md", []byte(block[1]), document.Options{}, report)
+		if err := report.Diagnostics().Err(); err != nil {
+			t.Fatalf("%v in the example\n%s", err, block[1])
+		}
+		before := len(all)
+		all = settingsIn(all, kind.Name, root)
+		if len(all) == before {
+			t.Errorf("this example has no settings of %s:\n%s", kind.Name, block[1])
+		}
+	}
+	return all
+}
+
+// settingsIn appends the settings of the filter called name that are below n.
+func settingsIn(all []Settings, name string, n document.Node) []Settings {
+	if n.Kind() == document.Object && n.Get("type").Text() == name {
+		return append(all, textOf(n.Get("config")))
+	}
+	for member := range n.All() {
+		if member.Key() == "per_filter_config" {
+			if own := member.Get(name); own.Exists() {
+				all = append(all, textOf(own))
+			}
+			continue
+		}
+		all = settingsIn(all, name, member)
+	}
+	return all
+}
+
+func textOf(n document.Node) Settings { return Settings(document.Redact(n)) }

@@ -1,0 +1,331 @@
+package fault
+
+import (
+	"context"
+	"flag"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 3 {
+		t.Fatalf("%d examples, want 3", len(examples))
+	}
+	testers := with(t, examples[0], 0) // every request is struck
+	synctest.Test(t, func(t *testing.T) {
+		x := request("end-user: tester-12")
+		began := time.Now()
+		if err := testers.Serve(t.Context(), x); err != nil || x.Response.Status != 503 || time.Since(began) != 2*time.Second {
+			t.Errorf("a tester: %v, %d after %v; want 503 after 2s", err, x.Response.Status, time.Since(began))
+		}
+	})
+	x := request("end-user: somebody")
+	if err := testers.Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
+		t.Errorf("somebody else: %v, %d; want 200", err, x.Response.Status)
+	}
+	for i, want := range map[int]int{1: 200, 2: 418} {
+		x := request()
+		if err := with(t, examples[i], 0).Serve(t.Context(), x); err != nil || x.Response.Status != want {
+			t.Errorf("example %d: %v, %d; want %d", i, err, x.Response.Status, want)
+		}
+	}
+}
+
+// with returns the filter before an application that answers 200. roll is what
+// every roll of the dice gives.
+func with(t testing.TB, s filtertest.Settings, roll uint32) *fault {
+	t.Helper()
+	made, _ := filtertest.Build(t, Kind(), s)
+	f := made(application()).(*fault)
+	f.roll = func() uint32 { return roll }
+	return f
+}
+
+func application() protocol.Service {
+	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Reply(200, "text/plain", "from the application")
+		return nil
+	})
+}
+
+// request returns one with the fields given, as "name: value".
+func request(fields ...string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Authority, x.Request.Path = "GET", "shop.test", "/secret-path"
+	x.Request.Header.Add("Authorization", "secret-token")
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		x.Request.Header.Add(name, value)
+	}
+	return x
+}
+
+func TestAShareOfTheRequestsIsStruck(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		percent string
+		roll    uint32
+		want    int
+	}{
+		{"none at 0", "0", 0, 200},
+		{"the lowest roll at 1", "1", 0, 418},
+		{"the next one at 1", "1", 1, 200},
+		{"a roll below the share", "30", 29, 418},
+		{"a roll at the share", "30", 30, 200},
+		{"the highest roll at 99", "99", 99, 200},
+		{"all at 100", "100", 99, 418},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := with(t, filtertest.Settings(`{"abort": {"status": 418, "percentage": `+test.percent+`}}`), test.roll)
+			x := request()
+			if err := f.Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
+			}
+		})
+	}
+}
+
+// TestEachRollIsAsLikely: with a known sequence, so that it cannot fail by
+// chance.
+func TestEachRollIsAsLikely(t *testing.T) {
+	f := with(t, `{"abort": {"percentage": 25}}`, 0)
+	random := rand.New(rand.NewPCG(1, 2))
+	f.roll = func() uint32 { return random.Uint32N(100) }
+	struck := 0
+	for range 10_000 {
+		x := request()
+		if err := f.Serve(t.Context(), x); err != nil {
+			t.Fatal(err)
+		}
+		if x.Response.Status == 503 {
+			struck++
+		}
+	}
+	if struck < 2300 || struck > 2700 {
+		t.Errorf("%d of 10000 requests were struck at 25 percent", struck)
+	}
+}
+
+func TestDelayWaitsItsTime(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings filtertest.Settings
+		want     time.Duration
+	}{
+		"as long as it says":  {`{"delay": {"fixed_delay": "1500ms", "percentage": 100}}`, 1500 * time.Millisecond},
+		"not without a share": {`{"delay": {"fixed_delay": "1500ms"}}`, 0},
+		"before an abort":     {`{"delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}}`, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				if err := with(t, test.settings, 99).Serve(t.Context(), request()); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took != test.want {
+					t.Errorf("it took %v, want %v", took, test.want)
+				}
+			})
+		})
+	}
+}
+
+const minute = `{"delay": {"fixed_delay": "1m", "percentage": 100}}`
+
+func TestDelayEndsWhenTheCallerGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		caller := &caller{after: 3 * time.Second}
+		x := request()
+		x.Caller = caller
+		began := time.Now()
+		err := with(t, minute, 0).Serve(t.Context(), x)
+		if got := protocol.ReasonOf(err); got != protocol.DownstreamGone || time.Since(began) != 3*time.Second {
+			t.Errorf("Serve = %v after %v, want %v after 3s", err, time.Since(began), protocol.DownstreamGone)
+		}
+		if caller.watches != 0 {
+			t.Error("the watch was not stopped")
+		}
+	})
+}
+
+func TestDelayEndsWithTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		x := request()
+		x.Caller = &caller{}
+		x.Request.Body, x.Request.ContentLength = coming{}, 10
+		began := time.Now()
+		err := with(t, minute, 0).Serve(ctx, x)
+		if got := protocol.ReasonOf(err); got != protocol.Draining || time.Since(began) != 2*time.Second {
+			t.Errorf("Serve = %v after %v, want %v after 2s", err, time.Since(began), protocol.Draining)
+		}
+	})
+}
+
+// TestCallerIsWatchedOnceTheRequestIsThere: an engine's Watch reads from the
+// connection, which content may still come from.
+func TestCallerIsWatchedOnceTheRequestIsThere(t *testing.T) {
+	for name, test := range map[string]struct {
+		body   protocol.Body
+		length int64
+		want   int
+	}{
+		"no content":             {nil, -1, 1},
+		"content that is there":  {protocol.NewTextBody("hello"), 5, 1},
+		"content on its way":     {coming{}, 5, 0},
+		"content of any length":  {protocol.NewTextBody("hello"), -1, 0},
+		"content that is partly": {protocol.NewTextBody("hel"), 5, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				caller := &caller{}
+				x := request()
+				x.Caller, x.Request.Body, x.Request.ContentLength = caller, test.body, test.length
+				if err := with(t, minute, 0).Serve(t.Context(), x); err != nil {
+					t.Fatal(err)
+				}
+				if caller.asked != test.want {
+					t.Errorf("%d watches, want %d", caller.asked, test.want)
+				}
+			})
+		})
+	}
+}
+
+// caller goes away after a time; 0: never.
+type caller struct {
+	after   time.Duration
+	asked   int
+	watches int // that are not stopped
+}
+
+func (c *caller) Inform(int, *protocol.Header) error { return nil }
+
+func (c *caller) Watch(gone func()) (stop func()) {
+	c.asked++
+	c.watches++
+	if c.after == 0 {
+		return func() { c.watches-- }
+	}
+	timer := time.AfterFunc(c.after, gone)
+	return func() { timer.Stop(); c.watches-- }
+}
+
+// coming is content that is still on its way.
+type coming struct{}
+
+func (coming) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
+func (coming) Buffered() int            { return 0 }
+func (coming) Close() error             { return nil }
+
+func TestOnlyMatchingRequestsAreStruck(t *testing.T) {
+	const abort = `"abort": {"status": 418, "percentage": 100}`
+	for _, test := range []struct {
+		name, settings, target string
+		fields                 []string
+		want                   int
+	}{
+		{"any without conditions", `{` + abort + `}`, "reviews", nil, 418},
+		{"the cluster", `{` + abort + `, "upstream_cluster": "reviews"}`, "reviews", nil, 418},
+		{"another cluster", `{` + abort + `, "upstream_cluster": "reviews"}`, "ratings", nil, 200},
+		{"no cluster", `{` + abort + `, "upstream_cluster": "reviews"}`, "", nil, 200},
+		{"the value", `{` + abort + `, "headers": [{"name": "user", "value": "jason"}]}`, "", []string{"User: jason"}, 418},
+		{"another value", `{` + abort + `, "headers": [{"name": "user", "value": "jason"}]}`, "", []string{"User: jasons"}, 200},
+		{"no field", `{` + abort + `, "headers": [{"name": "user", "value": ""}]}`, "", nil, 200},
+		{"an empty field", `{` + abort + `, "headers": [{"name": "user", "value": ""}]}`, "", []string{"User: "}, 418},
+		{"a value that is no expression", `{` + abort + `, "headers": [{"name": "user", "value": "j.*"}]}`, "", []string{"User: jason"}, 200},
+		{"an expression", `{` + abort + `, "headers": [{"name": "user", "value": "j.*|x", "regex": true}]}`, "", []string{"User: jason"}, 418},
+		{"an expression for a part", `{` + abort + `, "headers": [{"name": "user", "value": "aso|jas", "regex": true}]}`, "", []string{"User: jason"}, 200},
+		{"one of two fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1"}, 200},
+		{"both fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1", "B: 2"}, 418},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x := request(test.fields...)
+			x.Record.Target = test.target
+			if err := with(t, filtertest.Settings(test.settings), 0).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
+			}
+		})
+	}
+}
+
+func TestAbortCarriesNothingOfTheRequest(t *testing.T) {
+	x := request()
+	if err := with(t, `{"abort": {"percentage": 100}}`, 0).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	if x.Response.Status != 503 || x.Record.Reason != protocol.FaultInjected {
+		t.Errorf("status %d, reason %v; want 503, %v", x.Response.Status, x.Record.Reason, protocol.FaultInjected)
+	}
+	for name, value := range x.Response.Header.All() {
+		if name != "Content-Type" {
+			t.Errorf("the answer has %s: %s", name, value)
+		}
+	}
+	body, err := io.ReadAll(x.Response.Body)
+	if err != nil || string(body) != "fault injected\n" {
+		t.Errorf("the answer is %q, %v", body, err)
+	}
+}
+
+func TestWhatIsDoneIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made, counts := filtertest.Build(t, Kind(),
+			`{"delay": {"fixed_delay": "1s", "percentage": 100}, "abort": {"percentage": 100}, "headers": [{"name": "a", "value": "1"}]}`)
+		s := made(application())
+		for _, x := range []*protocol.Exchange{request("a: 1"), request("a: 1"), request()} {
+			if err := s.Serve(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, m := range []metrics.Metric{delays(), aborts()} {
+			if got := counts.Of(m); got != 2 {
+				t.Errorf("%s = %v, want 2", m.Name, got)
+			}
+		}
+	})
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ settings, want string }{
+		"a share without a delay":     {`{"delay": {"percentage": 10}}`, "fixed_delay is not"},
+		"a share above 100":           {`{"abort": {"percentage": 101}}`, "percentage"},
+		"a status that is none":       {`{"abort": {"status": 99}}`, "status"},
+		"an expression that is wrong": {`{"headers": [{"name": "a", "value": "(", "regex": true}]}`, "headers[0].value"},
+		"a field without a name":      {`{"headers": [{"value": "a"}]}`, "name"},
+		"an unknown key":              {`{"abortion": {}}`, "abort"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRequestsThatPassAllocateNothing(t *testing.T) {
+	made, err := Kind().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{Name: "a", Value: "1.", Regex: true}}},
+		filter.Env{Metrics: metrics.New(metrics.Options{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	x := request("a: 2")
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}

@@ -1,0 +1,156 @@
+package headermutation
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 1 {
+		t.Fatalf("%d examples, want 1", len(examples))
+	}
+	request, answer := exchanged(t, examples[0],
+		"x-caller: forged, x-passed: other, x-debug: 1, accept: */*", "server: app, etag: 1")
+	if want := "x-caller: 192.0.2.1, x-passed: other, accept: */*, x-passed: weft"; request != want {
+		t.Errorf("the application got %q, want %q", request, want)
+	}
+	if want := "etag: 1, x-served-by: reviews"; answer != want {
+		t.Errorf("the caller got %q, want %q", answer, want)
+	}
+}
+
+// exchanged serves a request with the fields given by an application that
+// answers with others, and returns what each side got.
+func exchanged(t *testing.T, s filtertest.Settings, request, answer string) (got, back string) {
+	t.Helper()
+	made, _ := filtertest.Build(t, Kind(), s)
+	x := new(protocol.Exchange)
+	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
+	x.Request.Authority = "shop.test"
+	fill(&x.Request.Header, request)
+	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		got = text(&x.Request.Header)
+		x.Record.Cluster = place("reviews")
+		x.Response.Status = 200
+		fill(&x.Response.Header, answer)
+		return nil
+	})).Serve(t.Context(), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got, text(&x.Response.Header)
+}
+
+type place string
+
+func (p place) Name() string             { return string(p) }
+func (place) Observe(*protocol.Exchange) {}
+
+func fill(h *protocol.Header, fields string) {
+	for field := range strings.SplitSeq(fields, ", ") {
+		if name, value, ok := strings.Cut(field, ": "); ok {
+			h.Add(name, value)
+		}
+	}
+}
+
+func text(h *protocol.Header) string {
+	var fields []string
+	for name, value := range h.All() {
+		fields = append(fields, name+": "+value)
+	}
+	return strings.Join(fields, ", ")
+}
+
+func TestFieldsAreChanged(t *testing.T) {
+	for _, test := range []struct {
+		name, list, before, want string // list: what is after "request_" or "response_"
+	}{
+		{"added beside what is there, unless it says otherwise",
+			`headers_to_add": [{"header": {"key": "a", "value": "2"}}]`, "a: 1", "a: 1, a: 2"},
+		{"added where there is nothing",
+			`headers_to_add": [{"header": {"key": "a", "value": "2"}}]`, "b: 1", "b: 1, a: 2"},
+		{"appended when it says so",
+			`headers_to_add": [{"header": {"key": "a", "value": "2"}, "append": true}]`, "a: 1", "a: 1, a: 2"},
+		{"replaced when append is false",
+			`headers_to_add": [{"header": {"key": "a", "value": "3"}, "append": false}]`, "A: 1, b: 1, a: 2", "A: 3, b: 1"},
+		{"removed, all of the name, in any case",
+			`headers_to_remove": ["A"]`, "a: 1, b: 1, A: 2", "b: 1"},
+		{"with variables",
+			`headers_to_add": [{"header": {"key": "a", "value": "from %downstream_remote_ip% for %authority%"}}]`, "", "a: from 192.0.2.1 for shop.test"},
+		{"not added for want of a value",
+			`headers_to_add": [{"header": {"key": "a", "value": "%request_header_missing%"}}]`, "b: 1", "b: 1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, _ := exchanged(t, filtertest.Settings(`{"request_`+test.list+`}`), test.before, "")
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("of a request (-want +got):\n%s", diff)
+			}
+			_, got = exchanged(t, filtertest.Settings(`{"response_`+test.list+`}`), "", test.before)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("of an answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRemovalsComeFirst(t *testing.T) {
+	got, back := exchanged(t, `{
+		"request_headers_to_add": [{"header": {"key": "a", "value": "new"}}], "request_headers_to_remove": ["a"],
+		"response_headers_to_add": [{"header": {"key": "b", "value": "new"}}], "response_headers_to_remove": ["b"]
+	}`, "a: old", "b: old")
+	if got != "a: new" || back != "b: new" {
+		t.Errorf("the application got %q and the caller %q", got, back)
+	}
+}
+
+func TestAnswersToFailuresAreLeftAlone(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{"response_headers_to_add": [{"header": {"key": "a", "value": "1"}}]}`)
+	broken := errors.New("broken")
+	x := new(protocol.Exchange)
+	err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return broken })).Serve(t.Context(), x)
+	if !errors.Is(err, broken) || x.Response.Header.Len() != 0 {
+		t.Errorf("Serve = %v with %d fields, want %v and none", err, x.Response.Header.Len(), broken)
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ settings, want string }{
+		"a field of the connection": {`{"request_headers_to_remove": ["Connection"]}`, "Connection"},
+		"a field of the framing":    {`{"response_headers_to_add": [{"header": {"key": "content-length", "value": "0"}}]}`, "content-length"},
+		"a name that is none":       {`{"request_headers_to_add": [{"header": {"key": "a b", "value": "0"}}]}`, "a b"},
+		"an unknown variable":       {`{"request_headers_to_add": [{"header": {"key": "a", "value": "%upstream_hosts%"}}]}`, "upstream_host"},
+		"a line break":              {`{"request_headers_to_add": [{"header": {"key": "a", "value": "b\r\nc: d"}}]}`, "control character"},
+		"an addition of nothing":    {`{"request_headers_to_add": [{"append": false}]}`, "header"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func TestConstantFieldsAllocateNothing(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{
+		"request_headers_to_add": [{"header": {"key": "a", "value": "1"}, "append": false}],
+		"response_headers_to_remove": ["server"]}`)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	x := new(protocol.Exchange)
+	fill(&x.Request.Header, "a: 0")
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}

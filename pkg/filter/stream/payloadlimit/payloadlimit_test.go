@@ -1,0 +1,242 @@
+package payloadlimit
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 2 {
+		t.Fatalf("%d examples, want 2", len(examples))
+	}
+	for _, test := range []struct {
+		settings filtertest.Settings
+		size     int
+		want     int
+	}{
+		{examples[0], 1 << 20, 200},
+		{examples[0], 1<<20 + 1, 413},
+		{examples[1], 10 << 20, 200},
+		{examples[1], 10<<20 + 1, 507},
+	} {
+		x := post(test.size, declared)
+		if err := behind(t, test.settings).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+			t.Errorf("%d bytes: %v, status %d, want %d", test.size, err, x.Response.Status, test.want)
+		}
+	}
+}
+
+// length is whether a request says how long its content is.
+type length bool
+
+const (
+	declared length = true
+	chunked  length = false
+)
+
+func post(size int, l length) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Path = "POST", "/secret-path"
+	x.Request.Header.Add("Authorization", "secret-token")
+	x.Request.Body = protocol.NewTextBody(strings.Repeat("x", size))
+	if l == declared {
+		x.Request.ContentLength = int64(size)
+	}
+	return x
+}
+
+// application reads what it is sent before it answers 200, and keeps it.
+type application struct{ got []byte }
+
+func (a *application) Serve(_ context.Context, x *protocol.Exchange) error {
+	var err error
+	if x.Request.Body != nil {
+		if a.got, err = io.ReadAll(x.Request.Body); err != nil {
+			return err
+		}
+	}
+	x.Reply(200, "text/plain", "from the application")
+	return nil
+}
+
+func behind(t testing.TB, s filtertest.Settings) protocol.Service {
+	t.Helper()
+	made, _ := filtertest.Build(t, Kind(), s)
+	return made(new(application))
+}
+
+func TestContentAboveTheLimitIsRefused(t *testing.T) {
+	for _, test := range []struct {
+		name, settings string
+		size           int
+		want           int
+	}{
+		{"none", `{"max_entity_size": 100}`, 0, 200},
+		{"as large as the limit", `{"max_entity_size": 100}`, 100, 200},
+		{"larger by a byte", `{"max_entity_size": 100}`, 101, 413},
+		{"much larger", `{"max_entity_size": 100}`, 1 << 20, 413},
+		{"a status of its own", `{"max_entity_size": 100, "http_status": 509}`, 101, 509},
+		{"a size with a unit", `{"max_entity_size": "1KB"}`, 1024, 200},
+		{"no limit by default", `{}`, 1 << 20, 200},
+		{"no limit at 0", `{"max_entity_size": 0}`, 1 << 20, 200},
+	} {
+		for _, l := range []length{declared, chunked} {
+			name := test.name + ", declared"
+			if l == chunked {
+				name = test.name + ", chunked"
+			}
+			t.Run(name, func(t *testing.T) {
+				x := post(test.size, l)
+				if err := behind(t, filtertest.Settings(test.settings)).Serve(t.Context(), x); err != nil {
+					t.Fatal(err)
+				}
+				if x.Response.Status != test.want {
+					t.Errorf("%d bytes: status %d, want %d", test.size, x.Response.Status, test.want)
+				}
+				if refused := test.want != 200; refused != (x.Record.Reason == protocol.BodyTooLarge) {
+					t.Errorf("%d bytes: reason %v", test.size, x.Record.Reason)
+				}
+			})
+		}
+	}
+}
+
+// TestDeclaredContentIsRefusedUnread: so that a caller which waits for a 100
+// never sends it (RFC 9110 10.1.1).
+func TestDeclaredContentIsRefusedUnread(t *testing.T) {
+	x := post(101, declared)
+	body := &unread{t: t}
+	x.Request.Body = body
+	if err := behind(t, `{"max_entity_size": 100}`).Serve(t.Context(), x); err != nil || x.Response.Status != 413 {
+		t.Errorf("Serve = %v, status %d, want 413", err, x.Response.Status)
+	}
+}
+
+type unread struct{ t *testing.T }
+
+func (u *unread) Read([]byte) (int, error) { u.t.Error("the content was read"); return 0, io.EOF }
+func (*unread) Buffered() int              { return 0 }
+func (*unread) Close() error               { return nil }
+
+// TestTooLongContentNeverPassesForTheWhole: what is read of it ends in an error,
+// also after the first, and holds nothing beyond the limit.
+func TestTooLongContentNeverPassesForTheWhole(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		piece, total := make([]byte, 64), 0
+		for range 5 {
+			n, err := x.Request.Body.Read(piece)
+			total += n
+			if err == io.EOF {
+				t.Errorf("the content ended after %d bytes", total)
+			}
+			if err == nil && total > 100 {
+				t.Errorf("%d bytes were read", total)
+			}
+		}
+		_, err := x.Request.Body.Read(piece)
+		return err
+	}))
+	x := post(150, chunked)
+	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 413 {
+		t.Errorf("Serve = %v, status %d, want 413", err, x.Response.Status)
+	}
+}
+
+// TestRetriesReadTheContentAgain: the filter hides nothing of the body that
+// Retry asks for, and counts each try by itself.
+func TestRetriesReadTheContentAgain(t *testing.T) {
+	app := new(application)
+	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+	s := made(protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		for range 3 {
+			if err := app.Serve(ctx, x); err != nil || len(app.got) != 80 {
+				t.Fatalf("%d bytes, %v", len(app.got), err)
+			}
+			if r, ok := x.Request.Body.(protocol.Rewinder); !ok || !r.Rewind() {
+				t.Fatal("the content cannot be read again")
+			}
+		}
+		return nil
+	}))
+	if err := s.Serve(t.Context(), post(80, chunked)); err != nil {
+		t.Error(err)
+	}
+	x := post(0, chunked)
+	x.Request.Body = &unread{t: t}
+	s = made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		if r, ok := x.Request.Body.(protocol.Rewinder); ok && r.Rewind() {
+			t.Error("content that is gone can be read again")
+		}
+		return nil
+	}))
+	if err := s.Serve(t.Context(), x); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOtherErrorsGoOn(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+	broken := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return broken }))
+	if err := s.Serve(t.Context(), post(10, chunked)); !errors.Is(err, broken) {
+		t.Errorf("Serve = %v, want %v", err, broken)
+	}
+}
+
+func TestRefusalCarriesNothingOfTheRequest(t *testing.T) {
+	for _, l := range []length{declared, chunked} {
+		x := post(101, l)
+		made, counts := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+		if err := made(new(application)).Serve(t.Context(), x); err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range x.Response.Header.All() {
+			if name != "Content-Type" {
+				t.Errorf("the answer has %s: %s", name, value)
+			}
+		}
+		body, err := io.ReadAll(x.Response.Body)
+		if err != nil || string(body) != "request body too large\n" {
+			t.Errorf("the answer is %q, %v", body, err)
+		}
+		if got := counts.Of(refused()); got != 1 {
+			t.Errorf("%s = %v, want 1", refused().Name, got)
+		}
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ settings, want string }{
+		"a status that is no error": {`{"http_status": 200}`, "http_status"},
+		"a limit below 0":           {`{"max_entity_size": -1}`, "max_entity_size"},
+		"an unknown key":            {`{"max_entity_size ": 1}`, "max_entity_size"}, // lesson 5
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRequestsOfADeclaredLengthAllocateNothing(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	x := post(10, declared)
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}
