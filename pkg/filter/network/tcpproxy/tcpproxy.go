@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
@@ -19,20 +20,43 @@ type Carrier interface {
 	Carry(ctx context.Context, cluster string, attempts int, use func(upstream *network.Conn) error) error
 }
 
-// Proxy is the handler of one filter chain. Safe for concurrent use.
+// Proxy is the handler of one filter chain. Immutable: safe for concurrent use.
 type Proxy struct {
 	config  config.TCPProxy
+	routes  []config.TCPRoute // config's, with addresses as addrPort gives them
 	carrier Carrier
 	log     *slog.Logger
 }
 
 // New returns the handler that cfg describes.
 func New(cfg config.TCPProxy, carrier Carrier, log *slog.Logger) *Proxy {
-	return &Proxy{config: cfg, carrier: carrier, log: log}
+	p := &Proxy{config: cfg, routes: slices.Clone(cfg.Routes), carrier: carrier, log: log}
+	for i := range p.routes {
+		r := &p.routes[i]
+		r.SourceAddrs = unmapped(r.SourceAddrs)
+		r.DestinationAddrs = unmapped(r.DestinationAddrs)
+	}
+	return p
 }
 
+// unmapped returns ranges with those of IPv4-mapped IPv6 addresses (RFC 4291
+// 2.5.5.2) as the IPv4 ranges that they are.
+func unmapped(ranges []netip.Prefix) []netip.Prefix {
+	out := slices.Clone(ranges)
+	for i, r := range out {
+		if r.Addr().Is4In6() && r.Bits() >= mappedBits {
+			out[i] = netip.PrefixFrom(r.Addr().Unmap(), r.Bits()-mappedBits)
+		}
+	}
+	return out
+}
+
+// mappedBits is how many bits come before the IPv4 address in a mapped one.
+const mappedBits = 96
+
 // ServeConn is network.Handler's: it returns when both directions have ended,
-// either failed, or the connection was idle for too long.
+// either failed, or the connection was idle for too long; at once, when no route
+// matches. An error is the carrier's: the connection was not carried.
 func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 	cluster := p.route(addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
 	if cluster == "" {
@@ -48,8 +72,8 @@ func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 
 // route returns the cluster of the first route that matches, else the default.
 func (p *Proxy) route(source, destination netip.AddrPort) string {
-	for i := range p.config.Routes {
-		r := &p.config.Routes[i]
+	for i := range p.routes {
+		r := &p.routes[i]
 		if within(source, r.SourceAddrs, r.SourcePorts) && within(destination, r.DestinationAddrs, r.DestinationPorts) {
 			return r.Cluster
 		}
@@ -60,25 +84,17 @@ func (p *Proxy) route(source, destination netip.AddrPort) string {
 // within reports whether a is in one of the ranges and one of the port ranges;
 // an empty list holds everything.
 func within(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
-	return anyOf(addrs, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) &&
-		anyOf(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last })
+	return (len(addrs) == 0 || slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })) &&
+		(len(ports) == 0 || slices.ContainsFunc(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last }))
 }
 
-func anyOf[T any](list []T, holds func(T) bool) bool {
-	for _, v := range list {
-		if holds(v) {
-			return true
-		}
-	}
-	return len(list) == 0
-}
-
-// addrPort is the zero value for what has no IP address.
+// addrPort is an address as routes compare it: IPv4 as such, and without a zone,
+// which no range has. What has no IP address is the zero value.
 func addrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.AddrPort{}
 	}
 	ap := tcp.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }

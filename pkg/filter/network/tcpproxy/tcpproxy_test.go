@@ -1,0 +1,463 @@
+package tcpproxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/network"
+)
+
+// carrier connects each cluster to what the test has put there, and remembers
+// what it was asked for.
+type carrier struct {
+	dial     func() net.Conn
+	err      error
+	cluster  string
+	attempts int
+}
+
+func (c *carrier) Carry(_ context.Context, cluster string, attempts int, use func(*network.Conn) error) error {
+	c.cluster, c.attempts = cluster, attempts
+	if c.err != nil || c.dial == nil {
+		return c.err
+	}
+	conn := network.NewConn(c.dial())
+	defer conn.Close()
+	return use(conn)
+}
+
+func proxy(cfg config.TCPProxy, c Carrier) *Proxy {
+	return New(cfg, c, slog.New(slog.DiscardHandler))
+}
+
+func TestReadme(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := regexp.MustCompile(`(?m)^## .*$`).FindAllString(string(page), -1),
+		[]string{"## What", "## Configuration", "## Example", "## Errors", "## Metrics"}; !slices.Equal(got, want) {
+		t.Errorf("sections %q, want %q", got, want)
+	}
+	known := map[string]bool{}
+	for _, m := range metrics.Metrics() {
+		known[m.Name] = true
+	}
+	for _, name := range regexp.MustCompile(`weft_[a-z_]+`).FindAllString(string(page), -1) {
+		if !known[name] {
+			t.Errorf("there is no metric %s", name)
+		}
+	}
+	example := regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindSubmatch(page)
+	if example == nil {
+		t.Fatal("no example")
+	}
+	c, problems := configjson.Parse("README.md", example[1], configjson.Kinds{
+		NetworkFilters: []string{configjson.TCPProxyFilter},
+		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
+		Policies:       []config.Policy{config.RoundRobin},
+	}, configjson.Options{})
+	if c == nil || len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	cfg := *c.Listeners[0].FilterChains[0].TCPProxy
+	if cfg.IdleTimeout != time.Hour || cfg.MaxConnectAttempts != 3 {
+		t.Errorf("idle_timeout %v, max_connect_attempts %d", cfg.IdleTimeout, cfg.MaxConnectAttempts)
+	}
+	p := proxy(cfg, &carrier{})
+	here := netip.MustParseAddrPort("127.0.0.1:5433")
+	for caller, want := range map[string]string{"10.1.2.3:40000": "replica", "[fd00::1]:40000": "replica", "10.2.2.3:40000": "primary"} {
+		if got := p.route(netip.MustParseAddrPort(caller), here); got != want {
+			t.Errorf("a connection from %s goes to %q, want %q", caller, got, want)
+		}
+	}
+	got, err := carried(t, p, "hello")
+	if err != nil || got != "hello" {
+		t.Errorf("the example carried %q, %v; want %q", got, err, "hello")
+	}
+}
+
+// carried sends text through p to a host that sends back what it gets.
+func carried(t *testing.T, p *Proxy, text string) (string, error) {
+	t.Helper()
+	b := newBench(t, p)
+	conn := b.dial()
+	go func() {
+		_, _ = io.WriteString(conn, text)
+		_ = conn.CloseWrite()
+	}()
+	back, err := io.ReadAll(conn)
+	return string(back), err
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, s := range texts {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
+}
+
+func TestTheFirstRouteThatHoldsTheConnectionWins(t *testing.T) {
+	p := proxy(config.TCPProxy{Cluster: "default", Routes: []config.TCPRoute{
+		{Cluster: "source", SourceAddrs: prefixes("10.0.0.0/8", "192.168.0.0/16")},
+		{Cluster: "source port", SourcePorts: []config.PortRange{{First: 99, Last: 99}, {First: 1000, Last: 1999}}},
+		{Cluster: "destination", DestinationAddrs: prefixes("172.16.0.0/12")},
+		{Cluster: "destination port", DestinationPorts: []config.PortRange{{First: 3306, Last: 3307}}},
+		{Cluster: "six", SourceAddrs: prefixes("2001:db8::/32")},
+		{Cluster: "link local", SourceAddrs: prefixes("fe80::/10")},
+		{Cluster: "both", SourceAddrs: prefixes("203.0.113.0/24"), DestinationPorts: []config.PortRange{{First: 443, Last: 443}}},
+		{Cluster: "mapped", SourceAddrs: prefixes("::ffff:198.51.100.0/120")},
+	}}, &carrier{})
+	for _, test := range []struct{ name, source, destination, want string }{
+		{"the first range", "10.1.2.3:40000", "127.0.0.1:80", "source"},
+		{"the second range", "192.168.255.255:40000", "127.0.0.1:80", "source"},
+		{"an IPv4 address on an IPv6 socket", "[::ffff:10.1.2.3]:40000", "[::1]:80", "source"},
+		{"an earlier route before a later one", "10.1.2.3:99", "172.16.0.1:3306", "source"},
+		{"a single port", "127.0.0.1:99", "127.0.0.1:80", "source port"},
+		{"the first port of a range", "127.0.0.1:1000", "127.0.0.1:80", "source port"},
+		{"the last port of a range", "127.0.0.1:1999", "127.0.0.1:80", "source port"},
+		{"a port after the range", "127.0.0.1:2000", "127.0.0.1:80", "default"},
+		{"the destination", "127.0.0.1:40000", "172.31.255.255:80", "destination"},
+		{"a mapped destination", "127.0.0.1:40000", "[::ffff:172.16.0.1]:80", "destination"},
+		{"outside of the range", "127.0.0.1:40000", "172.32.0.0:80", "default"},
+		{"the destination's port", "127.0.0.1:40000", "127.0.0.1:3307", "destination port"},
+		{"IPv6", "[2001:db8:1::1]:40000", "[::1]:80", "six"},
+		{"an address with a zone", "[fe80::1%eth0]:40000", "[::1]:80", "link local"},
+		{"all conditions", "203.0.113.9:40000", "127.0.0.1:443", "both"},
+		{"one of two conditions", "203.0.113.9:40000", "127.0.0.1:80", "default"},
+		{"a range of mapped addresses", "198.51.100.7:40000", "127.0.0.1:80", "mapped"},
+		{"none", "127.0.0.1:40000", "127.0.0.1:80", "default"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			source := addrPort(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.source)))
+			destination := addrPort(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(test.destination)))
+			if got := p.route(source, destination); got != test.want {
+				t.Errorf("from %s to %s: %q, want %q", test.source, test.destination, got, test.want)
+			}
+		})
+	}
+	unix := addrPort(&net.UnixAddr{Name: "/run/app.sock", Net: "unix"})
+	if got := p.route(unix, unix); got != "default" {
+		t.Errorf("a unix socket goes to %q, want %q", got, "default")
+	}
+}
+
+func TestRoutesOfTheConfigurationAreNotChanged(t *testing.T) {
+	cfg := config.TCPProxy{Routes: []config.TCPRoute{{Cluster: "a", SourceAddrs: prefixes("::ffff:198.51.100.0/120")}}}
+	proxy(cfg, &carrier{})
+	if got, want := cfg.Routes[0].SourceAddrs[0], netip.MustParsePrefix("::ffff:198.51.100.0/120"); got != want {
+		t.Errorf("the range became %v", got)
+	}
+}
+
+func TestAttemptsAreTheCarriersAndAtLeastOne(t *testing.T) {
+	for configured, want := range map[int]int{0: 1, 1: 1, 7: 7} {
+		c := &carrier{err: errors.New("nobody is there")}
+		near, far := net.Pipe()
+		err := proxy(config.TCPProxy{Cluster: "a", MaxConnectAttempts: configured}, c).ServeConn(t.Context(), network.NewConn(near))
+		if !errors.Is(err, c.err) {
+			t.Errorf("ServeConn = %v, want %v", err, c.err)
+		}
+		if c.attempts != want || c.cluster != "a" {
+			t.Errorf("max_connect_attempts %d: asked for %d of %q", configured, c.attempts, c.cluster)
+		}
+		_ = far.Close()
+		_ = near.Close()
+	}
+}
+
+func TestWithoutARouteTheConnectionIsClosed(t *testing.T) {
+	c := &carrier{}
+	conn := newBench(t, proxy(config.TCPProxy{Routes: []config.TCPRoute{{Cluster: "a", SourceAddrs: prefixes("10.0.0.0/8")}}}, c)).dial()
+	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("read %d bytes, %v; want io.EOF", n, err)
+	}
+	if c.cluster != "" {
+		t.Errorf("it was carried to %q", c.cluster)
+	}
+}
+
+// bench is a proxy before a host that the test serves, on loopback.
+type bench struct {
+	t     *testing.T
+	front *network.Listener
+	count *counter
+}
+
+// counter counts connections.
+type counter struct{ accepted, closed atomic.Int64 }
+
+func (c *counter) Accepted()  { c.accepted.Add(1) }
+func (c *counter) Closed()    { c.closed.Add(1) }
+func (*counter) Refused()     {}
+func (*counter) AcceptError() {}
+
+// newBench serves p. If p's carrier dials nowhere yet, it dials a host that
+// sends back what it gets.
+func newBench(t *testing.T, p *Proxy) *bench {
+	t.Helper()
+	b := &bench{t: t, count: new(counter)}
+	if c := p.carrier.(*carrier); c.dial == nil {
+		c.dial = dialer(t, echo)
+	}
+	var err error
+	b.front, err = network.Listen(t.Context(), network.ListenOptions{Name: "front", Network: "tcp", Address: "127.0.0.1:0", Count: b.count}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- b.front.Serve(t.Context()) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if cut := b.front.Drain(ctx); cut > 0 {
+			t.Errorf("%d connections did not end", cut)
+		}
+		if err := <-end; err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// dialer listens, serves what connects with serve, and returns what connects.
+func dialer(t *testing.T, serve func(conn *net.TCPConn)) func() net.Conn {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go serve(bounded(nc))
+		}
+	}()
+	return func() net.Conn {
+		nc, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			panic(err) // a listener of ours on loopback
+		}
+		return nc
+	}
+}
+
+// bounded is nc with an end of the test's patience.
+func bounded(nc net.Conn) *net.TCPConn {
+	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
+	return nc.(*net.TCPConn)
+}
+
+func echo(conn *net.TCPConn) {
+	_, _ = io.Copy(conn, conn)
+	_ = conn.Close()
+}
+
+func (b *bench) dial() *net.TCPConn {
+	b.t.Helper()
+	nc, err := net.Dial("tcp", b.front.Addr().String())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = nc.Close() })
+	return bounded(nc)
+}
+
+func TestEachDirectionEndsByItself(t *testing.T) {
+	said := make(chan string, 1) // what the host read
+	for _, test := range []struct {
+		name  string
+		host  func(conn *net.TCPConn) // what the host does
+		front func(conn *net.TCPConn) (string, error)
+	}{
+		{
+			name: "the caller first",
+			host: func(conn *net.TCPConn) {
+				asked, _ := io.ReadAll(conn)
+				_, _ = conn.Write(append([]byte("answer to "), asked...))
+				_ = conn.Close()
+			},
+			front: func(conn *net.TCPConn) (string, error) {
+				if _, err := io.WriteString(conn, "question"); err != nil {
+					return "", err
+				}
+				if err := conn.CloseWrite(); err != nil {
+					return "", err
+				}
+				got, err := io.ReadAll(conn)
+				return string(got), err
+			},
+		},
+		{
+			name: "the host first",
+			host: func(conn *net.TCPConn) {
+				_, _ = io.WriteString(conn, "answer to ")
+				_ = conn.CloseWrite()
+				asked, _ := io.ReadAll(conn)
+				said <- string(asked)
+				_ = conn.Close()
+			},
+			front: func(conn *net.TCPConn) (string, error) {
+				got, err := io.ReadAll(conn)
+				if err != nil {
+					return "", err
+				}
+				if _, err := io.WriteString(conn, "question"); err != nil {
+					return "", err
+				}
+				err = conn.CloseWrite()
+				return string(got) + <-said, err
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			conn := newBench(t, proxy(config.TCPProxy{Cluster: "a"}, &carrier{dial: dialer(t, test.host)})).dial()
+			if got, err := test.front(conn); err != nil || got != "answer to question" {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestNothingIsLostInATransfer: many megabytes both ways at once, larger than
+// any socket's buffer.
+func TestNothingIsLostInATransfer(t *testing.T) {
+	const size = 16 << 20
+	sent := make([]byte, size)
+	random := rand.NewChaCha8([32]byte{1})
+	if _, err := random.Read(sent); err != nil {
+		t.Fatal(err)
+	}
+	got, err := carriedBytes(t, sent)
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d of %d bytes came back, %v; or others", len(got), size, err)
+	}
+}
+
+func carriedBytes(t *testing.T, sent []byte) ([]byte, error) {
+	t.Helper()
+	conn := newBench(t, proxy(config.TCPProxy{Cluster: "a"}, &carrier{})).dial()
+	go func() {
+		_, _ = conn.Write(sent)
+		_ = conn.CloseWrite()
+	}()
+	return io.ReadAll(conn)
+}
+
+func TestConnectionsAreCounted(t *testing.T) {
+	b := newBench(t, proxy(config.TCPProxy{Cluster: "a"}, &carrier{}))
+	conn := b.dial()
+	if _, err := io.WriteString(conn, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if accepted, closed := b.count.accepted.Load(), b.count.closed.Load(); accepted != 1 || closed != 0 {
+		t.Errorf("while it is open: %d accepted, %d closed", accepted, closed)
+	}
+	_ = conn.Close()
+	b.front.Drain(t.Context())
+	if accepted, closed := b.count.accepted.Load(), b.count.closed.Load(); accepted != 1 || closed != 1 {
+		t.Errorf("when it has ended: %d accepted, %d closed", accepted, closed)
+	}
+}
+
+// idleBench serves one connection over pipes in fake time.
+func idleBench(t *testing.T, idle time.Duration) (caller, host net.Conn, ended chan error) {
+	t.Helper()
+	front, caller := net.Pipe()
+	host, back := net.Pipe()
+	p := proxy(config.TCPProxy{Cluster: "a", IdleTimeout: idle}, &carrier{dial: func() net.Conn { return back }})
+	ended = make(chan error, 1)
+	go func() {
+		conn := network.NewConn(front)
+		ended <- p.ServeConn(t.Context(), conn)
+		_ = conn.Close()
+	}()
+	return caller, host, ended
+}
+
+func TestAnIdleConnectionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		caller, host, ended := idleBench(t, 10*time.Second)
+		began := time.Now()
+		if _, err := caller.Read(make([]byte, 1)); err == nil {
+			t.Error("a byte came from nowhere")
+		}
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("it ended after %v, want 10s", took)
+		}
+		if _, err := host.Read(make([]byte, 1)); err == nil {
+			t.Error("the host was not told")
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("ServeConn = %v", err)
+		}
+	})
+}
+
+// TestBytesOfEitherSideKeepAConnection: the other direction may be silent for
+// longer than the idle time.
+func TestBytesOfEitherSideKeepAConnection(t *testing.T) {
+	for _, side := range []string{"caller", "host"} {
+		t.Run(side, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				from, to, ended := idleBench(t, 10*time.Second)
+				if side == "host" {
+					from, to = to, from
+				}
+				tick := time.NewTicker(6 * time.Second)
+				defer tick.Stop()
+				for range 10 {
+					<-tick.C
+					if _, err := from.Write([]byte("x")); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := io.ReadFull(to, make([]byte, 1)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				last := time.Now()
+				if err := <-ended; err != nil || time.Since(last) != 10*time.Second {
+					t.Errorf("ServeConn = %v, %v after the last byte; want 10s", err, time.Since(last))
+				}
+			})
+		})
+	}
+}
+
+func TestAnIdleTimeoutOfZeroIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		caller, host, ended := idleBench(t, 0)
+		<-time.After(24 * time.Hour)
+		go func() { _, _ = caller.Write([]byte("x")) }()
+		if _, err := io.ReadFull(host, make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+		_ = caller.Close()
+		_ = host.Close()
+		<-ended
+	})
+}
