@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
@@ -50,8 +51,8 @@ func (b *builder) service(p *config.Proxy) (protocol.Service, error) {
 		return nil, err
 	}
 	var s protocol.Service = r
-	for i := len(before) - 1; i >= 0; i-- {
-		s = before[i](s)
+	for _, f := range slices.Backward(before) {
+		s = f(s)
 	}
 	return Respond(Forwarded(s, p.HTTP1), b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), nil
 }
@@ -60,7 +61,8 @@ func (b *builder) service(p *config.Proxy) (protocol.Service, error) {
 // own configuration for it.
 type routeFilter struct {
 	kind   *filter.Stream
-	shared filter.Filter
+	env    filter.Env
+	shared filter.Filter // with the listener's configuration
 }
 
 // filters builds the listener's filters in order, by stage.
@@ -70,14 +72,15 @@ func (b *builder) filters(list []config.Filter) (before []filter.Filter, after [
 		if kind == nil {
 			return nil, nil, fmt.Errorf("stream filter %q is not built in", f.Name)
 		}
-		made, err := kind.New(f.Config, b.env(f.Name))
+		env := filter.Env{Log: b.server.o.Log.With("filter", f.Name), Metrics: b.server.o.Metrics}
+		made, err := kind.New(f.Config, env)
 		if err != nil {
 			return nil, nil, fmt.Errorf("stream filter %q: %w", f.Name, err)
 		}
 		if kind.Stage == filter.BeforeRoute {
 			before = append(before, made)
 		} else {
-			after = append(after, routeFilter{kind: kind, shared: made})
+			after = append(after, routeFilter{kind, env, made})
 		}
 	}
 	return before, after, nil
@@ -90,10 +93,6 @@ func (b *builder) kind(name string) *filter.Stream {
 		}
 	}
 	return nil
-}
-
-func (b *builder) env(name string) filter.Env {
-	return filter.Env{Log: b.server.o.Log.With("filter", name), Metrics: b.server.o.Metrics}
 }
 
 func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error) {
@@ -148,15 +147,15 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 		s = Retry(s, route, retryBudget)
 		s = Timeout(s, route)
 	}
-	for i := len(filters) - 1; i >= 0; i-- {
-		f := filters[i].shared
-		if own, ok := c.Filters[filters[i].kind.Name]; ok {
+	for _, f := range slices.Backward(filters) {
+		made := f.shared
+		if own, ok := c.Filters[f.kind.Name]; ok {
 			var err error
-			if f, err = filters[i].kind.New(own, b.env(filters[i].kind.Name)); err != nil {
-				return nil, fmt.Errorf("per_filter_config %q: %w", filters[i].kind.Name, err)
+			if made, err = f.kind.New(own, f.env); err != nil {
+				return nil, fmt.Errorf("per_filter_config %q: %w", f.kind.Name, err)
 			}
 		}
-		s = f(s)
+		s = made(s)
 	}
 	if c.Forward != nil {
 		s = &forward{route: route, next: s}
@@ -178,24 +177,25 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 	if f.AutoHostRewrite {
 		chosen = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
 	}
-	way := func(name string) *upstream.Via {
-		return &upstream.Via{Cluster: b.server.clusters.Get(name), Protocol: speak, Chosen: chosen}
+	way := func(c *upstream.Cluster) upstream.Via {
+		return upstream.Via{Cluster: c, Protocol: speak, Chosen: chosen}
 	}
 	switch {
 	case f.Cluster != "":
-		return way(f.Cluster)
+		only := way(b.server.clusters.Get(f.Cluster))
+		return &only
 	case len(f.Weighted) > 0:
-		ways := make(map[string]*upstream.Via, len(f.Weighted))
+		ways := make(map[string]upstream.Via, len(f.Weighted))
 		for _, w := range f.Weighted {
-			ways[w.Cluster] = way(w.Cluster)
+			ways[w.Cluster] = way(b.server.clusters.Get(w.Cluster))
 		}
-		return byTarget(func(name string) *upstream.Via { return ways[name] })
+		return byTarget(func(name string) (upstream.Via, bool) {
+			to, ok := ways[name]
+			return to, ok
+		})
 	}
-	return byTarget(func(name string) *upstream.Via {
+	return byTarget(func(name string) (upstream.Via, bool) {
 		c := b.server.clusters.Find(name)
-		if c == nil {
-			return nil
-		}
-		return &upstream.Via{Cluster: c, Protocol: speak, Chosen: chosen}
+		return way(c), c != nil
 	})
 }

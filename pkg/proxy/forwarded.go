@@ -2,22 +2,28 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Forwarded does what an intermediary owes its neighbours: Via (RFC 9110 7.6.3),
-// Max-Forwards (7.6.2), and the X-Forwarded fields, each as configured. It
-// returns next itself when nothing is asked for but Max-Forwards.
+// Forwarded does what an intermediary owes its neighbours: Via both ways (RFC
+// 9110 7.6.3), Max-Forwards (7.6.2) and the X-Forwarded fields, each as o says.
+// CONNECT is refused with 405 unless o allows it to be routed.
 func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Service {
-	return &forwarded{next: next, via: o.Via, mode: o.XForwarded, connect: o.AllowConnect}
+	f := &forwarded{next: next, mode: o.XForwarded, connect: o.AllowConnect}
+	if o.Via != "" {
+		f.via = &via{name: o.Via, v10: "1.0 " + o.Via, v11: "1.1 " + o.Via}
+	}
+	return f
 }
 
 type forwarded struct {
 	next    protocol.Service
-	via     string
+	via     *via // nil: none is added
 	mode    config.ForwardedMode
 	connect bool
 }
@@ -26,7 +32,7 @@ func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
 	switch x.Request.Method {
 	case "CONNECT":
 		if !f.connect {
-			x.Reply(405, "text/plain; charset=utf-8", "CONNECT is not allowed here\n")
+			refuseMethod(x, "CONNECT is not allowed here\n")
 			x.Record.Reason = protocol.Denied
 			return nil
 		}
@@ -36,17 +42,27 @@ func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
 		}
 	}
 	f.addresses(x)
-	if f.via == "" {
+	if f.via == nil {
 		return f.next.Serve(ctx, x)
 	}
-	appendVia(&x.Request.Header, x.Meta.Version, f.via)
+	x.Request.Header.Add("Via", f.via.received(x.Meta.Version))
 	if err := f.next.Serve(ctx, x); err != nil {
 		return err
 	}
-	if len(x.Record.Attempts) > 0 {
-		appendVia(&x.Response.Header, "HTTP/1.1", f.via)
+	if len(x.Record.Attempts) > 0 && x.Record.Reason == protocol.None {
+		x.Response.Header.Add("Via", f.via.v11) // upstreams are spoken to in HTTP/1.1
 	}
 	return nil
+}
+
+// allowed are the methods that Weft passes on without being asked.
+const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+// refuseMethod answers 405, which lists what would be accepted (RFC 9110
+// 15.5.6).
+func refuseMethod(x *protocol.Exchange, why string) {
+	x.Reply(405, "text/plain; charset=utf-8", why)
+	x.Response.Header.Add("Allow", allowed)
 }
 
 // lastHop counts Max-Forwards down, and answers in the origin's stead at 0.
@@ -57,50 +73,94 @@ func (f *forwarded) lastHop(x *protocol.Exchange) bool {
 	}
 	hops, err := strconv.ParseUint(text, 10, 32)
 	switch {
+	case errors.Is(err, strconv.ErrRange): // hops is the most that we can count
 	case err != nil:
 		return false // a field that does not parse is not ours to judge
-	case hops > 0:
-		x.Request.Header.Set("Max-Forwards", strconv.FormatUint(hops-1, 10))
-		return false
-	case x.Request.Method == "TRACE":
-		x.Reply(405, "text/plain; charset=utf-8", "TRACE is not answered here\n") // it could show credentials
+	case hops == 0 && x.Request.Method == "TRACE":
+		refuseMethod(x, "TRACE is not answered here\n") // it could show credentials
+		return true
+	case hops == 0:
+		x.Reply(204, "", "")
+		x.Response.Header.Add("Allow", allowed)
 		return true
 	}
-	x.Reply(204, "", "")
-	x.Response.Header.Add("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-	return true
+	x.Request.Header.Set("Max-Forwards", strconv.FormatUint(hops-1, 10))
+	return false
 }
 
-// addresses sets the X-Forwarded fields.
+// The fields that tell the upstream of the caller.
+const (
+	forwardedFor   = "X-Forwarded-For"
+	forwardedProto = "X-Forwarded-Proto"
+	forwardedHost  = "X-Forwarded-Host"
+)
+
+// addresses brings the X-Forwarded fields into the form that the mode asks for.
 func (f *forwarded) addresses(x *protocol.Exchange) {
 	h := &x.Request.Header
 	switch f.mode {
 	case config.ForwardedKeep:
 		return
-	case config.ForwardedStrip, config.ForwardedSet:
-		h.Del("X-Forwarded-For")
-		h.Del("X-Forwarded-Proto")
-		h.Del("X-Forwarded-Host")
+	case config.ForwardedAppend:
+		addCaller(h, x)
+	case config.ForwardedSet:
+		stripCaller(h)
+		addCaller(h, x)
+	case config.ForwardedStrip:
+		stripCaller(h)
 	}
-	if f.mode == config.ForwardedStrip {
-		return
-	}
+}
+
+func stripCaller(h *protocol.Header) {
+	h.Del(forwardedFor)
+	h.Del(forwardedProto)
+	h.Del(forwardedHost)
+}
+
+// addCaller appends the caller's address to those that are there, and tells what
+// it asked for unless a proxy before us has.
+func addCaller(h *protocol.Header, x *protocol.Exchange) {
 	ip := x.Meta.Conn.RemoteIP
 	if ip == "" {
 		ip = "unknown" // a unix socket
 	}
-	if before, ok := h.Lookup("X-Forwarded-For"); ok && before != "" {
+	if before := list(h, forwardedFor); before != "" {
 		ip = before + ", " + ip
 	}
-	h.Set("X-Forwarded-For", ip)
-	if _, ok := h.Lookup("X-Forwarded-Proto"); !ok {
-		h.Add("X-Forwarded-Proto", x.Request.Scheme)
+	h.Set(forwardedFor, ip)
+	if _, ok := h.Lookup(forwardedProto); !ok {
+		h.Add(forwardedProto, x.Request.Scheme)
 	}
-	if _, ok := h.Lookup("X-Forwarded-Host"); !ok && x.Request.Authority != "" {
-		h.Add("X-Forwarded-Host", x.Request.Authority)
+	if _, ok := h.Lookup(forwardedHost); !ok && x.Request.Authority != "" {
+		h.Add(forwardedHost, x.Request.Authority)
 	}
 }
 
-func appendVia(h *protocol.Header, version, name string) {
-	h.Add("Via", version[len("HTTP/"):]+" "+name)
+// list returns the values of all fields called name as one (RFC 9110 5.3).
+func list(h *protocol.Header, name string) string {
+	all := ""
+	for field, value := range h.All() {
+		switch {
+		case value == "" || !protocol.EqualFold(field, name):
+		case all == "":
+			all = value
+		default:
+			all += ", " + value
+		}
+	}
+	return all
+}
+
+// via is the values of the Via field, made once.
+type via struct{ name, v10, v11 string }
+
+// received returns the value that says in which version a message was received.
+func (v *via) received(version string) string {
+	switch version {
+	case "HTTP/1.1":
+		return v.v11
+	case "HTTP/1.0":
+		return v.v10
+	}
+	return strings.TrimPrefix(version, "HTTP/") + " " + v.name
 }

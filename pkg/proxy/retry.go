@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/router"
 )
@@ -34,52 +33,61 @@ type RetryBudget interface {
 	EndRetry()
 }
 
-// Retry tries again what failed, on another host if there is one, as far as that
-// is safe: a request that cannot have reached an application, or an idempotent
-// one (RFC 9110 9.2.2) whose content is still at hand. A route without a policy
-// gets next itself: a host that refuses the connection is replaced by the
-// cluster.
+// Retry tries again what failed, on another host if there is one, as often as the
+// route's policy says and as far as that is safe: a request that cannot have
+// reached an application, or an idempotent one (RFC 9110 9.2.2), whose content is
+// still at hand. A route without a policy gets one try: a host that refuses the
+// connection is replaced by the cluster.
+//
+// Each try has the time that the policy, or the request, gives it, until the head
+// of its answer; what took longer failed with TryTimeout.
 func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.Service {
-	policy := route.Config.Forward.Retry
-	if policy == nil || !policy.On || policy.NumRetries <= 0 {
-		return next
+	r := &retry{next: next, route: route, budget: budget}
+	if p := route.Config.Forward.Retry; p != nil && p.On {
+		r.most, r.codes = p.NumRetries, p.StatusCodes
 	}
-	return &retry{next: next, route: route, policy: policy, budget: budget}
+	return r
 }
 
 type retry struct {
 	next   protocol.Service
 	route  *router.Route
-	policy *config.RetryPolicy
+	most   int                                    // tries after the first
+	codes  []int                                  // answers that are tried again, beside 5xx
 	budget func(x *protocol.Exchange) RetryBudget // may return nil: no bound
 }
 
 func (r *retry) Serve(ctx context.Context, x *protocol.Exchange) error {
 	deadline := x.Deadline
 	err := r.try(ctx, x, deadline)
-	for n := 0; n < r.policy.NumRetries && r.again(x, err, deadline); n++ {
+	for n := 0; n < r.most && r.again(x, err, deadline); n++ {
 		budget := r.budget(x)
 		if budget != nil && !budget.BeginRetry() {
 			break
 		}
 		x.ResetResponse()
-		err = r.try(ctx, x, deadline)
-		if budget != nil {
-			budget.EndRetry()
-		}
+		err = r.retry(ctx, x, deadline, budget)
 	}
 	x.Deadline = deadline
 	return err
 }
 
-// try serves once, within the policy's time for one try.
+// retry is try within a budget that it gives back.
+func (r *retry) retry(ctx context.Context, x *protocol.Exchange, deadline time.Time, budget RetryBudget) error {
+	if budget != nil {
+		defer budget.EndRetry()
+	}
+	return r.try(ctx, x, deadline)
+}
+
+// try serves once, within the time for one try.
 func (r *retry) try(ctx context.Context, x *protocol.Exchange, deadline time.Time) error {
 	x.Deadline = deadline
 	if _, d := r.route.Timeouts(x); d > 0 {
 		narrow(x, time.Now().Add(d))
 	}
 	err := r.next.Serve(ctx, x)
-	if protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.Deadline != deadline {
+	if err != nil && protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.Deadline != deadline {
 		return protocol.NewFault(protocol.TryTimeout, err)
 	}
 	return err
@@ -103,7 +111,7 @@ func (r *retry) again(x *protocol.Exchange, err error, deadline time.Time) bool 
 func (r *retry) wanted(reason protocol.Reason, status int) bool {
 	switch reason {
 	case protocol.None:
-		return status >= 500 || slices.Contains(r.policy.StatusCodes, status)
+		return status >= 500 || slices.Contains(r.codes, status)
 	case protocol.ConnectFailure, protocol.ConnectTimeout, protocol.UpstreamReset, protocol.UpstreamClosed,
 		protocol.UpstreamMalformed, protocol.TryTimeout:
 		return true

@@ -63,14 +63,14 @@ func (r reply) Serve(_ context.Context, x *protocol.Exchange) error {
 }
 
 // byTarget goes into the cluster that the route chose for the exchange.
-type byTarget func(name string) *upstream.Via
+type byTarget func(name string) (way upstream.Via, ok bool)
 
 func (find byTarget) Serve(ctx context.Context, x *protocol.Exchange) error {
-	via := find(x.Record.Target)
-	if via == nil {
+	way, ok := find(x.Record.Target)
+	if !ok {
 		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q", x.Record.Target)
 	}
-	return via.Serve(ctx, x)
+	return way.Serve(ctx, x)
 }
 
 // retryBudget is the circuit breaker of the cluster that x went to.

@@ -1,0 +1,319 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
+	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
+	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/stream/http1"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// rig is a Server with the engine, filters and policies that exist.
+type rig struct {
+	t       testing.TB
+	server  *Server
+	metrics *metrics.Registry
+	log     *lines
+}
+
+// builtFilters are those of cmd/weft/registry.go.
+func builtFilters() []filter.Stream {
+	return []filter.Stream{fault.Kind(), headermutation.Kind(), payloadlimit.Kind()}
+}
+
+// newRig returns a server that runs nothing yet and is drained at the end of
+// the test. more are filters beside those that exist.
+func newRig(t testing.TB, more ...filter.Stream) *rig {
+	t.Helper()
+	o := metrics.Options{Reasons: []string{protocol.None.String()}, Protocols: []string{string(config.HTTP1)}}
+	for r := range protocol.Reasons() {
+		o.Reasons = append(o.Reasons, r.String())
+	}
+	r := &rig{t: t, metrics: metrics.New(o), log: new(lines)}
+	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	r.server = NewServer(Options{
+		Protocols: []stream.Protocol{http1.Protocol()},
+		Filters:   append(builtFilters(), more...),
+		TCPProxy: func(cfg config.TCPProxy, carrier *Carrier, log *slog.Logger) network.Handler {
+			return tcpproxy.New(cfg, carrier, log)
+		},
+		Upstream: upstream.Options{
+			Policies: map[config.Policy]balance.New{config.RoundRobin: balance.RoundRobin},
+			Meter:    Meter{r.metrics},
+			Log:      log,
+		},
+		Logs:    logfile.NewSet(logfile.SetOptions{Log: log}),
+		Metrics: r.metrics,
+		Log:     log,
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		r.server.Drain(ctx)
+	})
+	return r
+}
+
+// apply makes c what runs, and ends the test if that fails.
+func (r *rig) apply(c *config.Snapshot) {
+	r.t.Helper()
+	if err := r.server.Apply(context.Background(), c); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// address returns where the listener called name accepts.
+func (r *rig) address(name string) string {
+	r.t.Helper()
+	for _, l := range r.server.Describe() {
+		if l.Name == name {
+			return l.Address
+		}
+	}
+	r.t.Fatalf("no listener %q accepts", name)
+	return ""
+}
+
+// value returns the sum of a metric's series that have the label values given,
+// in the order of its labels; "" fits any.
+func (r *rig) value(name string, labels ...string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			fits := true
+			for _, want := range labels {
+				has := false
+				for _, pair := range m.GetLabel() {
+					has = has || pair.GetValue() == want
+				}
+				fits = fits && has
+			}
+			if fits {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// lines keeps what is logged.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// kinds is what configuration may name.
+func kinds(more ...filter.Stream) configjson.Kinds {
+	return configjson.Kinds{
+		Protocols:      []config.Protocol{config.HTTP1},
+		NetworkFilters: []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
+		StreamFilters:  append(builtFilters(), more...),
+		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
+		Policies:       []config.Policy{config.RoundRobin},
+	}
+}
+
+// parse reads a configuration, and ends the test if anything is wrong with it.
+func parse(t testing.TB, text string, more ...filter.Stream) *config.Snapshot {
+	t.Helper()
+	c, problems := configjson.Parse("test.json", []byte(text), kinds(more...), configjson.Options{})
+	if c == nil {
+		t.Fatal(problems)
+	}
+	return c
+}
+
+// setup is a configuration out of parts of config.json. The zero value of a
+// part leaves it out.
+type setup struct {
+	listener string // more of the listener "front": `"idle_timeout": "1s"`
+	proxy    string // more of its proxy filter
+	filters  string // elements of its stream_filters
+	routes   string // elements of the only virtual host's routers
+	clusters string // elements of the clusters
+	address  string // of the listener; "": any port on loopback
+	server   string // more of the server
+}
+
+// snapshot returns the configuration.
+func (s setup) snapshot(t testing.TB, more ...filter.Stream) *config.Snapshot {
+	t.Helper()
+	if s.address == "" {
+		s.address = "127.0.0.1:0"
+	}
+	return parse(t, `{"servers": [{`+member(s.server)+`
+		"listeners": [{"name": "front", "address": "`+s.address+`", `+member(s.listener)+`
+			"stream_filters": [`+s.filters+`],
+			"filter_chains": [{"filters": [{"type": "proxy", "config": {`+member(s.proxy)+`
+				"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
+		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+s.routes+`]}]}]
+	}], "cluster_manager": {"clusters": [`+s.clusters+`]}}`, more...)
+}
+
+func member(text string) string {
+	if text == "" {
+		return ""
+	}
+	return text + ", "
+}
+
+// to is a route of everything to a cluster.
+func to(cluster string) string {
+	return `{"name": "to-` + cluster + `", "match": {"prefix": "/"}, "route": {"cluster_name": "` + cluster + `"}}`
+}
+
+// cluster is one with the hosts given.
+func cluster(name string, hosts ...string) string {
+	list := make([]string, len(hosts))
+	for i, h := range hosts {
+		list[i] = `{"address": "` + h + `"}`
+	}
+	return `{"name": "` + name + `", "lb_type": "LB_ROUNDROBIN", "hosts": [` + strings.Join(list, ", ") + `]}`
+}
+
+// run applies s on a new rig and returns the listener's address with it.
+func (s setup) run(t testing.TB, more ...filter.Stream) (*rig, string) {
+	t.Helper()
+	r := newRig(t, more...)
+	r.apply(s.snapshot(t, more...))
+	return r, r.address("front")
+}
+
+// origin answers requests by a function, over HTTP/1.1 that is not ours.
+func origin(t testing.TB, answer http.HandlerFunc) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: answer, ReadHeaderTimeout: time.Minute}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(ln)
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-ended
+	})
+	return ln.Addr().String()
+}
+
+// says answers with a text.
+func says(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
+}
+
+// caller is a connection to a listener.
+type caller struct {
+	*net.TCPConn
+	t testing.TB
+	r *bufio.Reader
+}
+
+func dialCaller(t testing.TB, address string) *caller {
+	t.Helper()
+	nc, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
+	t.Cleanup(func() { _ = nc.Close() })
+	return &caller{nc.(*net.TCPConn), t, bufio.NewReader(nc)}
+}
+
+// answer is what a caller got, read whole.
+type answer struct {
+	*http.Response
+	body string
+}
+
+// ask sends a request and reads its answer.
+func (c *caller) ask(head string) answer {
+	c.t.Helper()
+	c.send(head)
+	return c.read(head)
+}
+
+func (c *caller) send(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		c.t.Fatalf("sending: %v", err)
+	}
+}
+
+// read reads the answer to a request that began with head.
+func (c *caller) read(head string) answer {
+	c.t.Helper()
+	method, _, _ := strings.Cut(head, " ")
+	response, err := http.ReadResponse(c.r, &http.Request{Method: method})
+	if err != nil {
+		c.t.Fatalf("reading the answer: %v", err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		c.t.Fatalf("reading the content: %v", err)
+	}
+	return answer{response, string(body)}
+}
+
+// ended reports whether the proxy has closed the connection.
+func (c *caller) ended() bool {
+	_, err := c.r.ReadByte()
+	return err != nil
+}
+
+// get is a request for a path.
+func get(path string, fields ...string) string {
+	return "GET " + path + " HTTP/1.1\r\nHost: shop.test\r\n" + strings.Join(append(fields, ""), "\r\n") + "\r\n"
+}
+
+// ask is caller.ask over a connection of its own.
+func ask(t testing.TB, address, head string) answer {
+	t.Helper()
+	c := dialCaller(t, address)
+	defer c.Close()
+	return c.ask(head)
+}
