@@ -13,9 +13,12 @@ type Body interface {
 	// put them into the same write as the head.
 	Buffered() int
 
-	// Close gives up what is unread and releases what the body holds. Only the
-	// first call has an effect. It may be called beside a Read, which then
-	// returns an error: so an upload is stopped that waits for its client.
+	// Close gives up what is unread and releases what the body holds. It may be
+	// called beside a Read, which then returns an error: so an upload is stopped
+	// that waits for its client. A Request.Body may be closed any number of times.
+	// A Response.Body is closed once and not touched afterwards, because an
+	// engine may reuse it for the next exchange: a body that wraps another passes
+	// Close on once, and who wants to be rid of an answer calls ResetResponse.
 	Close() error
 }
 

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"io"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -28,10 +29,12 @@ func (c *session) answer() (keep bool, err error) {
 		Chunked: kind == syntax.Chunked,
 		Close:   !keep,
 		Minor:   c.framing.Minor,
-		Date:    c.s.clock.date(x.Meta.Start),
 	}
-	if x.Record.UpstreamFirst.IsZero() { // a reply of our own
+	if c.isOwn() {
+		o.Date = c.s.clock.date(time.Now())
 		o.Server = c.s.o.HTTP1.ServerName
+	} else {
+		o.Date = c.s.clock.date(x.Record.UpstreamFirst)
 	}
 	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, o))
 	body := x.Response.Body
@@ -43,8 +46,14 @@ func (c *session) answer() (keep bool, err error) {
 	default:
 		err = c.streamPlain(out, body, kind)
 	}
+	if err != nil && c.answered && kind == syntax.UntilClose {
+		_ = c.conn.Abort() // its end would pass for the content's (RFC 9112 8)
+	}
 	return keep && err == nil, err
 }
+
+// isOwn reports whether the answer is a reply of our own.
+func (c *session) isOwn() bool { return c.x.Record.UpstreamFirst.IsZero() }
 
 // contentKind is how the answer's content is framed (RFC 9112 6.3).
 func (c *session) contentKind() syntax.BodyKind {
@@ -52,10 +61,10 @@ func (c *session) contentKind() syntax.BodyKind {
 	switch {
 	case c.x.Request.Method == "HEAD", r.Status == 204, r.Status == 304, r.Status < 200:
 		return syntax.NoBody
-	case r.ContentLength >= 0:
-		return syntax.Length
 	case r.Body == nil:
-		r.ContentLength = 0
+		r.ContentLength = 0 // whatever it says: the next answer must not pass for content
+		return syntax.Length
+	case r.ContentLength >= 0:
 		return syntax.Length
 	case c.framing.Minor == 0:
 		return syntax.UntilClose
@@ -86,13 +95,15 @@ func (c *session) keeps(kind syntax.BodyKind) bool {
 	case contentBegun: // an answer before the end of the content, which may be cut
 		return b.whole >= 0
 	case contentUntouched:
-		return !c.x.Request.ExpectContinue && b.kind == syntax.Length && b.left <= drainLimit
+		// Behind an upstream's answer an upload may be about to begin.
+		return c.isOwn() && !c.x.Request.ExpectContinue && b.kind == syntax.Length && c.framing.Length <= drainLimit
 	}
 	return true
 }
 
 // write sends p, of which the last content bytes are content.
 func (c *session) write(p []byte, content int) error {
+	c.answered = true
 	n, err := c.conn.Write(p)
 	c.x.Record.ResponseBytes += int64(max(0, content-(len(p)-n)))
 	if err != nil {
@@ -144,7 +155,7 @@ func (c *session) streamPlain(out *buffer.IoBuffer, body protocol.Body, kind syn
 			err = protocol.Faultf(protocol.Internal, "content ended %d bytes before its declared length", left)
 		}
 	}
-	if out.Len() > 0 {
+	if out.Len() > 0 && (err == nil || c.answered) {
 		if werr := c.write(out.Bytes(), content); werr != nil {
 			return werr
 		}

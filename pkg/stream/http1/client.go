@@ -9,12 +9,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/invariants"
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
+
+// refusalTime is how long an upstream that takes no more of a request may take to
+// say why.
+const refusalTime = time.Second
 
 // watchAfter is how long an answer may take before the caller is watched for
 // having gone: watching costs a goroutine, and most answers come sooner.
@@ -35,27 +40,30 @@ type Client struct {
 	x       *protocol.Exchange
 	in      input
 	framing syntax.Framing
-	answer  answerBody
+	answer  *answerBody // reused, but see newAnswer
 	upload  *upload
 
-	gone atomic.Bool // the caller went away and the read was interrupted for it
+	gone  atomic.Bool // the caller went away and the read was interrupted for it
+	cut   bool        // the upstream did not take all of a request
+	empty bool        // the last answer had no content, or we believed so
 }
 
 // NewClient makes conn an upstream connection.
 func NewClient(conn *network.Conn, o stream.ClientOptions) *Client {
 	c := &Client{conn: conn, local: conn.LocalAddr().String(), limits: limitsOf(&o.HTTP1), released: o.Released}
 	c.in.conn = conn
-	c.answer.c = c
-	c.answer.content.chunks.Reason = protocol.UpstreamMalformed
+	c.answer = newAnswer(c)
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
 	return c
 }
 
 // Usable is stream.Client's. A connection that was idle only for a moment is
 // taken at its word: the check is a system call, and it could be wrong the
-// moment after.
+// moment after. Not so behind an answer without content: servers that send some
+// all the same, to HEAD or with 304, do it in the next packet, which must not
+// pass for the next answer.
 func (c *Client) Usable(idle time.Duration) bool {
-	return idle < time.Millisecond || c.conn.Quiet()
+	return idle < time.Millisecond && !c.empty || c.conn.Quiet()
 }
 
 // Close is stream.Client's.
@@ -64,21 +72,30 @@ func (c *Client) Close() error { return c.conn.Close() }
 // Serve is stream.Client's. Errors are Faults.
 func (c *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 	c.x = x
-	x.Record.UpstreamStart = time.Now()
+	x.Record.UpstreamStart, x.Record.UpstreamFirst = time.Now(), time.Time{}
 	if n := len(x.Record.Attempts); n > 0 {
 		x.Record.Attempts[n-1].Local = c.local
 	}
+	answered := false
+	defer func() {
+		if !answered { // it failed, or a panic is on its way
+			c.abandon()
+		}
+	}()
 	err := c.send()
 	if err == nil {
 		err = c.receive()
 	}
-	if err != nil {
-		x.Response.Body, x.Response.Tunnel = nil, nil
-		x.ResetResponse()
-		c.finish(false)
-		return err
-	}
-	return nil
+	answered = err == nil
+	return err
+}
+
+// abandon ends an exchange that got no answer.
+func (c *Client) abandon() {
+	x := c.x
+	x.Response.Body, x.Response.Tunnel = nil, nil
+	x.ResetResponse()
+	c.finish(false)
 }
 
 // send writes the request: all of it if its content is at hand and small, else
@@ -102,11 +119,27 @@ func (c *Client) send() error {
 		return nil
 	}
 	c.conn.SetReadDeadline(c.until(c.x.Record.UpstreamStart.Add(watchAfter)))
-	_, n, err := c.conn.Call(out.Bytes(), &c.in.rest, upstreamRead)
-	if n > 0 {
+	sent, n, err := c.conn.Call(out.Bytes(), &c.in.rest, upstreamRead)
+	switch {
+	case n > 0:
 		return nil
+	case sent < out.Len():
+		return c.unsent(sent, err)
 	}
 	return c.waited(err)
+}
+
+// unsent goes on after a write that failed. What is there to be read answers the
+// part that was sent; if nothing was, it answers nothing of ours.
+func (c *Client) unsent(sent int, err error) error {
+	c.cut = true
+	if sent > 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.conn.SetReadDeadline(c.until(time.Now().Add(refusalTime)))
+		if c.in.more() == nil {
+			return nil
+		}
+	}
+	return upstreamFault(err, "sending the request")
 }
 
 // takeWhole appends the request's content to out if all of it is at hand and it
@@ -178,9 +211,12 @@ func (c *Client) accept() error {
 		x.Response.Tunnel = newTunnel(c)
 		return nil
 	}
+	if invariants.Enabled {
+		c.answer = newAnswer(c)
+	}
 	c.answer.closed = false
 	c.answer.content.start(&c.in, &c.framing, &x.Response.Trailer, c.limits, 0)
-	x.Response.Body = &c.answer
+	x.Response.Body = c.answer
 	return nil
 }
 
@@ -219,6 +255,10 @@ func (c *Client) patiently(read func() error) error {
 			return err
 		}
 	}
+	if c.refused() && c.x.Record.UpstreamFirst.IsZero() {
+		c.conn.SetReadDeadline(c.until(time.Now().Add(refusalTime)))
+		return read()
+	}
 	c.conn.SetReadDeadline(c.x.Deadline)
 	if c.x.Caller != nil {
 		stop := c.x.Caller.Watch(func() {
@@ -228,6 +268,11 @@ func (c *Client) patiently(read func() error) error {
 		defer stop()
 	}
 	return read()
+}
+
+// refused reports whether the upstream takes no more of the content.
+func (c *Client) refused() bool {
+	return c.upload != nil && c.upload.ended() && c.upload.writeErr != nil
 }
 
 // readFault says what a failed read of the answer costs.
@@ -240,6 +285,8 @@ func (c *Client) readFault(err error) error {
 		return protocol.Faultf(protocol.DownstreamGone, "client closed its connection while the upstream was answering")
 	case errors.Is(err, network.ErrInterrupted) && c.upload != nil:
 		return c.upload.fault()
+	case c.refused():
+		return upstreamFault(c.upload.writeErr, "sending the content")
 	}
 	return upstreamFault(err, "reading the answer")
 }
@@ -262,13 +309,11 @@ func (c *Client) finish(whole bool) {
 		whole = c.upload.stop() && whole
 		c.upload = nil
 	}
-	reusable := whole && c.framing.KeepAlive && len(c.in.unread()) == 0
+	reusable := whole && c.framing.KeepAlive && len(c.in.unread()) == 0 && !c.gone.Load() && !c.cut
+	c.empty = c.framing.Body == syntax.NoBody
 	c.x = nil
 	c.in.release()
-	if c.gone.Load() {
-		reusable = false
-	}
-	c.released(reusable)
+	c.released(reusable) // from here on c may be another exchange's
 }
 
 // answerBody is the content of an upstream's answer; closing it gives the
@@ -279,8 +324,20 @@ type answerBody struct {
 	closed  bool
 }
 
+// newAnswer returns the content of answers on c. One serves them all, so nothing
+// may touch it once it is closed; builds with invariants make one for each, which
+// knows what touches it.
+func newAnswer(c *Client) *answerBody {
+	b := &answerBody{c: c, closed: true}
+	b.content.chunks.Reason = protocol.UpstreamMalformed
+	return b
+}
+
 // Read is protocol.Body's. Its errors are Faults.
 func (b *answerBody) Read(p []byte) (int, error) {
+	if b.closed {
+		panic("http1: Read of an answer that is closed")
+	}
 	c := b.c
 	if b.content.buffered() == 0 && !b.content.done {
 		c.conn.SetReadDeadline(c.until(time.Now().Add(watchAfter)))
@@ -302,12 +359,19 @@ func (b *answerBody) Read(p []byte) (int, error) {
 // Buffered is protocol.Body's.
 func (b *answerBody) Buffered() int { return b.content.buffered() }
 
-// Close is protocol.Body's.
+// Close is protocol.Body's. It takes itself out of the exchange, so that the
+// engine does not close it again.
 func (b *answerBody) Close() error {
 	if b.closed {
+		if invariants.Enabled {
+			panic("http1: an answer is closed twice")
+		}
 		return nil
 	}
 	b.closed = true
+	if r := &b.c.x.Response; r.Body == protocol.Body(b) {
+		r.Body = nil
+	}
 	b.c.finish(b.content.done)
 	return nil
 }

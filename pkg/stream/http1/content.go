@@ -75,12 +75,13 @@ func (in *input) release() {
 type content struct {
 	in      *input
 	kind    syntax.BodyKind
-	left    int64 // bytes to come, of Length
-	read    int64 // bytes given out
-	whole   int   // bytes of a body that was all there at the start, else -1
-	limit   int64 // most bytes that are accepted; 0: any number
+	left    int64        // bytes to come, of Length
+	read    atomic.Int64 // bytes given out
+	whole   int          // bytes of a body that was all there at the start, else -1
+	limit   int64        // most bytes that are accepted; 0: any number
 	chunks  syntax.ChunkReader
 	pending []byte // decoded and not given out; a view of in.rest
+	stuck   int    // unconsumed bytes that say nothing without more: of a trailer section
 	limits  syntax.Limits
 	trailer *protocol.Header
 	done    bool
@@ -101,10 +102,11 @@ const (
 // with the head is in in.rest.
 func (c *content) start(in *input, f *syntax.Framing, trailer *protocol.Header, limits syntax.Limits, limit int64) {
 	c.in, c.kind, c.trailer, c.limits, c.limit = in, f.Body, trailer, limits, limit
-	c.left, c.read, c.whole = f.Length, 0, -1
+	c.left, c.whole = f.Length, -1
+	c.read.Store(0)
 	c.closed.Store(false)
 	c.chunks.Reset()
-	c.pending = nil
+	c.pending, c.stuck = nil, 0
 	switch f.Body {
 	case syntax.Length:
 		c.done = c.left == 0
@@ -131,7 +133,7 @@ func (c *content) buffered() int {
 	if c.kind == syntax.Length {
 		return int(min(int64(n), c.left))
 	}
-	return n + len(c.pending) // of chunked content: an upper bound
+	return max(0, n-c.stuck) + len(c.pending) // of chunked content: an upper bound
 }
 
 // next fills p; io.EOF at the end. Errors of the connection are returned as they
@@ -153,6 +155,7 @@ func (c *content) advance(p []byte) (int, error) {
 	case len(p) == 0:
 		return 0, nil
 	}
+	c.state.CompareAndSwap(contentUntouched, contentBegun)
 	var n int
 	var err error
 	switch c.kind {
@@ -163,14 +166,11 @@ func (c *content) advance(p []byte) (int, error) {
 	default:
 		n, err = c.nextUntilClose(p)
 	}
-	c.read += int64(n)
-	switch {
-	case c.done && len(c.pending) == 0:
+	read := c.read.Add(int64(n))
+	if c.done && len(c.pending) == 0 {
 		c.state.Store(contentDone)
-	case c.read == int64(n):
-		c.state.Store(contentBegun)
 	}
-	if c.limit > 0 && c.read > c.limit {
+	if c.limit > 0 && read > c.limit {
 		return 0, protocol.Faultf(protocol.BodyTooLarge, "content exceeds %d bytes", c.limit)
 	}
 	return n, err
@@ -217,12 +217,14 @@ func (c *content) nextChunk(p []byte) (int, error) {
 			c.pending = data
 			continue
 		}
+		c.stuck = len(c.in.unread())
 		if filled > 0 {
 			return filled, nil
 		}
 		if err := c.in.more(); err != nil {
 			return 0, cutShort(err)
 		}
+		c.stuck = 0
 	}
 }
 
@@ -259,20 +261,23 @@ func cutShort(err error) error {
 	return err
 }
 
-// rewind starts again, if all of the content was there from the start and
-// nothing overwrote it.
+// rewind starts again, if nothing was read, or all of the content was there from
+// the start and nothing overwrote it.
 func (c *content) rewind() bool {
-	if c.kind == syntax.NoBody {
+	read := c.read.Load()
+	switch {
+	case c.kind == syntax.NoBody:
 		return true
-	}
-	if c.read == 0 {
+	case c.closed.Load(), c.state.Load() == contentFailed:
+		return false
+	case read == 0:
 		return true
-	}
-	if c.whole < 0 || c.in.rest != c.in.head {
+	case c.whole < 0, c.in.rest != c.in.head:
 		return false
 	}
-	c.in.rest.Unconsume(int(c.read))
-	c.left, c.read, c.done = int64(c.whole), 0, c.whole == 0
+	c.in.rest.Unconsume(int(read))
+	c.read.Store(0)
+	c.left, c.done = int64(c.whole), false
 	c.state.Store(contentBegun)
 	return true
 }

@@ -351,16 +351,16 @@ func countContent(t testing.TB, r *bufio.Reader, framing string) int {
 		check(n)
 		r.Discard(2)
 	}
-	trailer := ""
+	var trailer strings.Builder
 	for {
 		line, err := r.ReadString('\n')
 		if err != nil || line == "\r\n" {
 			break
 		}
-		trailer += line
+		trailer.WriteString(line)
 	}
-	if trailer != "X-Sum: 1\r\n" {
-		t.Errorf("trailer %q", trailer)
+	if trailer.String() != "X-Sum: 1\r\n" {
+		t.Errorf("trailer %q", trailer.String())
 	}
 	return total
 }

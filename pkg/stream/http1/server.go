@@ -23,6 +23,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -166,9 +167,8 @@ func addressOf(a net.Addr) (netip.AddrPort, string) {
 func (c *session) run(ctx context.Context) error {
 	c.x.Meta.Start = time.Now()
 	for {
-		keep, err := c.exchange(ctx)
-		if err != nil || !keep {
-			return err
+		if !c.exchange(ctx) {
+			return nil
 		}
 		if c.in.rest != nil { // pipelined
 			c.x.Meta.Start = c.end
@@ -209,40 +209,66 @@ func (c *session) idle() (more bool, err error) {
 
 // exchange serves one request: keep says whether the connection can take
 // another.
-func (c *session) exchange(ctx context.Context) (keep bool, err error) {
+func (c *session) exchange(ctx context.Context) (keep bool) {
 	x := &c.x
 	c.answered = false
+	c.body.content.read.Store(0)
 	c.conn.Requests++
 	if err := c.readHead(); err != nil {
-		return false, c.refuse(err)
+		x.Request.Method = "" // what was parsed of it is not to be trusted
+		c.refuse(err)
+		return false
 	}
 	x.Meta.Protocol = string(config.HTTP1)
 	x.Meta.Version = versionText(c.framing.Minor)
 	if x.Request.Scheme == "" { // all but the absolute form
 		x.Request.Scheme = c.scheme()
 	}
+	x.Request.Body = nil
 	if c.framing.Body != syntax.NoBody {
-		c.conn.SetReadDeadline(later(x.Meta.Start, c.s.o.HTTP1.BodyTimeout))
 		x.Request.Body = &c.body
 		if limit := c.s.o.HTTP1.MaxRequestBodySize; limit > 0 && c.framing.Length > limit {
-			return false, c.refuse(protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds %d bytes", c.framing.Length, limit))
+			c.refuse(protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds %d bytes", c.framing.Length, limit))
+			return false
 		}
-	} else {
-		x.Request.Body = nil
 	}
-	if err := c.s.o.Service.Serve(ctx, x); err != nil {
-		x.Fail(err) // a chain without proxy.Respond
+	keep, err := c.serve(ctx)
+	if err != nil && !c.answered {
+		c.framing.KeepAlive = false
+		x.Fail(err)
+		_, _ = c.answer() // the first error is the one to record
 	}
-	if x.Record.Reason == protocol.DownstreamGone {
-		c.finish(nil) // there is nobody to answer
+	gone := protocol.ReasonOf(err) == protocol.DownstreamGone || x.Record.Reason == protocol.DownstreamGone
+	c.finish(err)
+	if gone {
+		return false
+	}
+	return c.afterAnswer(keep && err == nil)
+}
+
+// serve lets the service answer and writes what it answered. A panic of the
+// service, or of a body that it made, costs the exchange and its connection. It
+// writes nothing if the caller is gone.
+func (c *session) serve(ctx context.Context) (keep bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.s.o.Log.Error("panic while answering a request; this is a defect, please report it",
+				"listener", c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
+			keep, err = false, protocol.Faultf(protocol.Internal, "panic: %v", p)
+		}
+	}()
+	if err := c.s.o.Service.Serve(ctx, &c.x); err != nil {
+		c.x.Fail(err) // a chain without proxy.Respond
+	}
+	if c.x.Record.Reason == protocol.DownstreamGone {
 		return false, nil
 	}
-	keep, err = c.answer()
-	c.finish(err)
-	return c.afterAnswer(keep && err == nil), nil
+	return c.answer()
 }
 
 // afterAnswer brings the connection to the next request's first byte, if it can.
+// A caller that counted on more exchanges may be sending one: it gets the time to
+// read its answer.
 func (c *session) afterAnswer(keep bool) bool {
 	b := &c.body.content
 	if b.closed.Load() { // an upload was cut: its request's end is unknown
@@ -252,7 +278,7 @@ func (c *session) afterAnswer(keep bool) bool {
 	if keep && !b.done {
 		keep = c.drainBody()
 	}
-	if !keep && !b.done {
+	if !keep && (!b.done || c.framing.KeepAlive) {
 		c.linger()
 	}
 	c.in.endMessage()
@@ -285,28 +311,26 @@ func (c *session) readHead() error {
 		x.Meta = meta
 		for again := true; again; again = !scan.Ready(c.in.rest.Bytes(), c.s.limits) {
 			if _, err := c.conn.Fill(&c.in.rest, firstRead); err != nil {
-				return readFault(err)
+				return readFault(cutShort(err))
 			}
 		}
 	}
 }
 
 // refuse answers a request that cannot be served, and ends the connection.
-func (c *session) refuse(err error) error {
+func (c *session) refuse(err error) {
 	x := &c.x
 	c.framing.KeepAlive = false
 	x.Fail(err)
-	x.Request.Method = "" // what was parsed of it is not to be trusted
 	x.Meta.Protocol = string(config.HTTP1)
 	if x.Record.Reason == protocol.DownstreamGone {
 		x.Response.Status = 0
 		c.finish(nil)
-		return nil
+		return
 	}
 	_, werr := c.answer()
 	c.finish(werr)
 	c.linger()
-	return nil
 }
 
 // finish accounts for the exchange and makes x ready for the next. The body's
@@ -317,15 +341,13 @@ func (c *session) finish(err error) {
 		x.Record.Reason = protocol.ReasonOf(err)
 		x.Record.Detail = err.Error()
 	}
-	if x.Response.Body != nil {
-		_ = x.Response.Body.Close() // reported above if it mattered
-	}
-	x.Record.RequestBytes = c.body.content.read
+	x.Record.RequestBytes = c.body.content.read.Load()
 	c.end = time.Now()
 	x.Record.End = c.end
 	if c.s.o.Observe != nil {
 		c.s.o.Observe(x)
 	}
+	x.ResetResponse() // not before: the answer's fields are views
 	x.Reset()
 }
 

@@ -29,15 +29,13 @@ type requestBody struct {
 	content content
 }
 
-// Read is protocol.Body's. Its errors are Faults.
+// Read is protocol.Body's. Its errors are Faults. Each wait has the whole of the
+// body's timeout: a service may have taken its time before it asked.
 func (b *requestBody) Read(p []byte) (int, error) {
-	n, err := b.content.next(p)
-	if n > 0 {
-		if t := b.c.s.o.HTTP1.BodyTimeout; t > 0 && b.content.whole < 0 {
-			b.c.conn.SetReadDeadline(time.Now().Add(t))
-		}
-		return n, err
+	if b.content.whole < 0 {
+		b.c.conn.SetReadDeadline(later(time.Now(), b.c.s.o.HTTP1.BodyTimeout))
 	}
+	n, err := b.content.next(p)
 	return n, readFault(err)
 }
 
@@ -95,7 +93,7 @@ func (c *session) drainBody() bool {
 	defer out.Release()
 	dropped := 0
 	for !b.done && dropped < drainLimit {
-		n, err := b.next(out.Tail())
+		n, err := c.body.Read(out.Tail())
 		dropped += n
 		if err != nil && err != io.EOF {
 			return false

@@ -1,8 +1,10 @@
 package http1
 
 import (
+	"bytes"
 	"errors"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -16,24 +18,28 @@ import (
 // 9.3.6). One goroutine reads it and one writes it; Close is safe from any.
 type tunnel struct {
 	conn     *network.Conn
-	early    []byte                          // came with the answer's head
-	head     atomic.Pointer[buffer.IoBuffer] // of the answer, whose fields are views until the first Read
+	early    []byte // came with the answer's head
 	closed   atomic.Bool
 	released func(reusable bool)
 }
 
-// newTunnel takes the connection over from c.
+// newTunnel takes the connection over from c. A tunnel may last for days: it
+// holds no buffer, so the answer's fields become strings of their own.
 func newTunnel(c *Client) *tunnel {
-	t := &tunnel{conn: c.conn, early: append([]byte(nil), c.in.unread()...), released: c.released}
-	t.head.Store(c.in.rest)
-	c.in.head, c.in.rest, c.x = nil, nil, nil
+	t := &tunnel{conn: c.conn, early: bytes.Clone(c.in.unread()), released: c.released}
+	h := &c.x.Response.Header
+	for i := range h.Len() {
+		f := h.At(i)
+		f.Name, f.Value = strings.Clone(f.Name), strings.Clone(f.Value)
+	}
+	c.in.release()
+	c.x = nil
 	c.conn.SetReadDeadline(time.Time{})
 	return t
 }
 
 // Read is protocol.Tunnel's.
 func (t *tunnel) Read(p []byte) (int, error) {
-	t.releaseHead()
 	if len(t.early) > 0 {
 		n := copy(p, t.early)
 		t.early = t.early[n:]
@@ -57,15 +63,8 @@ func (t *tunnel) Close() error {
 		return nil
 	}
 	err := t.conn.Close()
-	t.releaseHead()
 	t.released(false)
 	return err
-}
-
-func (t *tunnel) releaseHead() {
-	if head := t.head.Swap(nil); head != nil {
-		head.Release()
-	}
 }
 
 // tunnel switches the caller's side: bytes both ways until both directions have
@@ -91,7 +90,7 @@ func (c *session) tunnel() error {
 	c.conn.SetReadDeadline(time.Time{})
 	up, down := network.Pump(c.conn, peer, c.s.o.IdleTimeout)
 	x.Record.ResponseBytes += down
-	c.body.content.read += up
+	c.body.content.read.Add(up)
 	return nil
 }
 
@@ -121,7 +120,7 @@ func (b *answerBody) spliceTo(dst *network.Conn, left int64) (n int64, ok bool, 
 	b.c.conn.SetReadDeadline(b.c.until(time.Now().Add(watchAfter)))
 	n, ok, readErr, writeErr := dst.SpliceFrom(b.c.conn, left)
 	b.content.left -= n
-	b.content.read += n
+	b.content.read.Add(n)
 	b.content.done = b.content.left == 0
 	switch {
 	case writeErr != nil:

@@ -36,6 +36,12 @@ func (u *upload) run(chunked bool) {
 	defer close(u.done)
 	out := buffer.Get(pieceSize)
 	defer out.Release()
+	defer func() {
+		if p := recover(); p != nil { // of a body that a filter made
+			u.readErr = protocol.Faultf(protocol.Internal, "panic while the content was read: %v", p)
+			u.c.conn.Interrupt()
+		}
+	}()
 	next := u.plain
 	if chunked {
 		next = u.chunk

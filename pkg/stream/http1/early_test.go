@@ -1,0 +1,257 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+const refusal = "HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 3\r\n\r\nbig"
+
+// An origin that refuses a request by its head, and closes without reading the
+// content, resets the connection: its answer counts all the same.
+func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
+	for _, test := range []struct {
+		name, framing, content string
+		cut                    bool
+	}{
+		{"content that leaves with the head", "Content-Length: 2000", strings.Repeat("x", 2000), false},
+		{"content that streams", "Content-Length: 8000000", strings.Repeat("x", 8000000), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.serve(func(c *peer) {
+				c.r.ReadByte() // the rest is never read: closing resets
+				c.send(refusal)
+			})
+			c := b.dial()
+			defer c.Close()
+			go io.WriteString(c.TCPConn, "POST / HTTP/1.1\r\nHost: h\r\n"+test.framing+"\r\n\r\n"+test.content)
+			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 413 ") {
+				t.Fatalf("the caller got %q", head)
+			}
+			c.expect("big")
+			if <-b.released && test.cut {
+				t.Error("the upstream connection passed for reusable")
+			}
+			if r := <-b.records; r.Reason != protocol.None {
+				t.Errorf("recorded %v (%s)", r.Reason, r.Detail)
+			}
+		})
+	}
+}
+
+// What an origin said before it was asked anything answers nothing.
+func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
+	near, far := tcpPair(t)
+	c, released := newClient(near)
+	far.send(refusal)
+	if err := near.AwaitReadable(); err != nil {
+		t.Fatal(err)
+	}
+	if c.Usable(time.Second) {
+		t.Error("a connection with bytes that nobody asked for passed for usable")
+	}
+	far.SetLinger(0)
+	far.Close()
+	if err := near.AwaitGone(true); err == nil {
+		t.Fatal("no reset")
+	}
+	x := ask("GET", nil)
+	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.UpstreamReset || x.Response.Status != 0 {
+		t.Errorf("Serve = %v with status %d, want upstream_reset", err, x.Response.Status)
+	}
+	if <-released {
+		t.Error("the connection passed for reusable")
+	}
+}
+
+// Some servers send content with an answer that has none, in the next packet: it
+// must not be read as the next answer.
+func TestContentBehindAnAnswerWithoutContentCostsTheConnection(t *testing.T) {
+	near, far := tcpPair(t)
+	c, released := newClient(near)
+	sent := make(chan struct{})
+	go func() {
+		far.head()
+		far.send("HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n")
+		<-sent
+		far.send(refusal)
+		close(sent)
+	}()
+	x := ask("HEAD", nil)
+	if err := c.Serve(context.Background(), x); err != nil {
+		t.Fatal(err)
+	}
+	x.ResetResponse()
+	if !<-released {
+		t.Fatal("the connection was not reusable")
+	}
+	sent <- struct{}{}
+	<-sent
+	if err := near.AwaitReadable(); err != nil {
+		t.Fatal(err)
+	}
+	if c.Usable(0) {
+		t.Error("the connection passed for usable")
+	}
+}
+
+// The answer is there before the caller has sent any content, so whether the
+// connection can persist is not known: it must not be promised.
+func TestAnAnswerBeforeAnyContentAnnouncesTheEnd(t *testing.T) {
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.send(refusal)
+		c.rest()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n")
+	if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 413 ") || !strings.Contains(head, "Connection: close\r\n") {
+		t.Errorf("the caller got %q", head)
+	}
+	c.expect("big")
+	if rest := c.rest(); rest != "" {
+		t.Errorf("the caller then got %q", rest)
+	}
+}
+
+// A caller that leaves within its request is nobody to answer.
+func TestACallerThatLeavesWithinItsRequestIsRecordedAsGone(t *testing.T) {
+	for _, test := range []struct{ name, request string }{
+		{"head", "GET / HTTP/1.1\r\nHo"},
+		{"content", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc"},
+		{"chunked content", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.serve(func(c *peer) { c.rest() })
+			c := b.dial()
+			defer c.Close()
+			c.send(test.request)
+			c.CloseWrite()
+			if got := c.rest(); got != "" {
+				t.Errorf("the caller got %q", got)
+			}
+			if r := <-b.records; r.Reason != protocol.DownstreamGone {
+				t.Errorf("recorded %v (%s), want downstream_gone", r.Reason, r.Detail)
+			}
+		})
+	}
+}
+
+// HTTP/1.0 knows the end of such an answer by the end of the connection, so an
+// answer that is cut must not end it in order.
+func TestACutAnswerWithoutALengthIsAborted(t *testing.T) { // RFC 9112 8
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("GET / HTTP/1.0\r\n\r\n")
+	if got, err := io.ReadAll(c.r); err == nil {
+		t.Errorf("the caller got %q and an end, as if it were whole", got)
+	}
+}
+
+// A length without content would make the next answer pass for it.
+func TestADeclaredLengthWithoutContentIsNotPromised(t *testing.T) {
+	b := newBench(t, func(o *stream.ServerOptions) {
+		o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			x.Response.Status = 200
+			x.Response.ContentLength = 5
+			return nil
+		})
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send(get)
+	if head := c.head(); !strings.Contains(head, "Content-Length: 0\r\n") {
+		t.Errorf("the caller got %q", head)
+	}
+}
+
+// What an access log says of an answer is that answer's.
+func TestTheAnswerIsStillThereWhenItIsObserved(t *testing.T) {
+	for _, test := range []struct{ name, request, answer string }{
+		{"content", get, "HTTP/1.1 200 OK\r\nX-One: first\r\nContent-Length: 2\r\n\r\nok"},
+		{"tunnel", "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+			"HTTP/1.1 101 Switching Protocols\r\nX-One: first\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nok"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			seen := make(chan string, 1)
+			b := newBench(t, func(o *stream.ServerOptions) {
+				o.Observe = func(x *protocol.Exchange) { seen <- strings.Clone(x.Response.Header.Get("X-One")) }
+			})
+			b.serve(func(c *peer) {
+				c.head()
+				c.send(test.answer)
+				c.CloseWrite()
+				c.rest()
+			})
+			c := b.dial()
+			defer c.Close()
+			c.send(test.request)
+			c.head()
+			c.expect("ok")
+			c.CloseWrite()
+			if got := <-seen; got != "first" {
+				t.Errorf("the observer saw %q", got)
+			}
+		})
+	}
+}
+
+// What was told of the exchange before is not told of one that is refused.
+func TestARefusalIsRecordedAlone(t *testing.T) {
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.read(5)
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
+		c.rest()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello")
+	c.head()
+	c.expect("ok")
+	if r := <-b.records; r.RequestBytes != 5 {
+		t.Fatalf("recorded %d request bytes, want 5", r.RequestBytes)
+	}
+	c.send("bad\r\n\r\n")
+	c.rest()
+	if r := <-b.records; r.RequestBytes != 0 || r.Reason != protocol.MalformedRequest {
+		t.Errorf("recorded %v with %d request bytes, want none", r.Reason, r.RequestBytes)
+	}
+}
+
+// A caller that pipelines behind the last request that it may send gets the
+// answer, not a reset.
+func TestTheLastAnswerOutlivesRequestsBehindIt(t *testing.T) { // RFC 9112 9.6
+	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 })
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
+		c.rest()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send(get)
+	c.head()
+	c.send(get) // arrives behind our end
+	c.expect("ok")
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if rest, err := io.ReadAll(c.r); len(rest) > 0 || err != nil {
+		t.Errorf("the caller then got %q, %v; want an end", rest, err)
+	}
+}

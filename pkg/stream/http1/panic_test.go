@@ -1,0 +1,145 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// brittle is a body that panics behind its first bytes.
+type brittle struct {
+	protocol.Body // nil: content of its own
+	first         string
+	read          bool
+}
+
+func (b *brittle) Read(p []byte) (int, error) {
+	if b.read || b.first == "" {
+		panic("a defect of a filter")
+	}
+	b.read = true
+	return copy(p, b.first), nil
+}
+
+func (b *brittle) Buffered() int {
+	if b.read {
+		return 0
+	}
+	return len(b.first)
+}
+
+func (b *brittle) Close() error {
+	if b.Body != nil {
+		return b.Body.Close()
+	}
+	return nil
+}
+
+// around calls before and after next.
+func around(next protocol.Service, before, after func(x *protocol.Exchange)) protocol.Service {
+	return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		if before != nil {
+			before(x)
+		}
+		err := next.Serve(ctx, x)
+		if err == nil && after != nil {
+			after(x)
+		}
+		return err
+	})
+}
+
+func TestAPanicCostsItsExchangeOnly(t *testing.T) {
+	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
+	for _, test := range []struct {
+		name          string
+		before, after func(x *protocol.Exchange)
+		request       string
+		want          string // what the caller's answer begins with
+	}{
+		{"of the service", func(*protocol.Exchange) { panic("a defect") }, nil, get, "HTTP/1.1 500 "},
+		{"behind the upstream's answer", nil, func(*protocol.Exchange) { panic("a defect") }, get, "HTTP/1.1 500 "},
+		{"a status that cannot be written", nil, func(x *protocol.Exchange) { x.Response.Status = 0 }, get, "HTTP/1.1 500 "},
+		{"of the answer's content before its first byte", nil,
+			func(x *protocol.Exchange) { x.Response.Body = &brittle{Body: x.Response.Body} }, get, "HTTP/1.1 200 "},
+		{"of the answer's content in the middle", nil,
+			func(x *protocol.Exchange) { x.Response.Body = &brittle{Body: x.Response.Body, first: "he"} }, get, "HTTP/1.1 200 "},
+		{"of the request's content", func(x *protocol.Exchange) {
+			x.Request.Body, x.Request.ContentLength = &brittle{Body: x.Request.Body, first: "he"}, -1
+		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello", "HTTP/1.1 500 "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			released := make(chan bool, 10)
+			b := newBench(t, nil)
+			faulty := newBench(t, func(o *stream.ServerOptions) {
+				o.Service = around(&single{address: b.origin.Addr().String(), released: released}, test.before, test.after)
+			})
+			b.serve(func(c *peer) {
+				head := c.head()
+				if strings.HasPrefix(head, "POST") {
+					c.rest()
+					return
+				}
+				c.send(fine)
+				c.rest()
+			})
+			c := faulty.dial()
+			defer c.Close()
+			c.send(test.request)
+			got := c.rest()
+			if !strings.HasPrefix(got, test.want) || strings.HasSuffix(got, "hello") {
+				t.Errorf("the caller got %q, want %q", got, test.want)
+			}
+			if r := <-faulty.records; r.Reason != protocol.Internal {
+				t.Errorf("recorded %v, want internal", r.Reason)
+			}
+			if test.name != "of the service" {
+				<-released // or the upstream's connection would be lost to its pool
+			}
+			if len(released) > 0 {
+				t.Error("the upstream's connection was released twice")
+			}
+		})
+	}
+}
+
+// informer is a Caller that panics when it is told of an interim answer.
+type informer struct{}
+
+func (informer) Inform(int, *protocol.Header) error { panic("a defect") }
+func (informer) Watch(func()) (stop func())         { return func() {} }
+
+func TestAPanicWithinServeReleasesTheConnectionAndEndsTheUpload(t *testing.T) {
+	near, far := tcpPair(t)
+	c, released := newClient(near)
+	go func() {
+		far.head()
+		far.send("HTTP/1.1 103 Early Hints\r\n\r\n")
+	}()
+	content, w := io.Pipe()
+	x := ask("POST", piped{content})
+	x.Caller = informer{}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was lost")
+			}
+		}()
+		_ = c.Serve(context.Background(), x)
+	}()
+	if <-released {
+		t.Error("the connection passed for reusable")
+	}
+	if _, err := w.Write([]byte("x")); err != io.ErrClosedPipe {
+		t.Errorf("the content is still wanted: %v", err)
+	}
+}
+
+// piped is a body that a test writes.
+type piped struct{ *io.PipeReader }
+
+func (piped) Buffered() int { return 0 }

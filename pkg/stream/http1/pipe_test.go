@@ -1,0 +1,50 @@
+package http1
+
+import (
+	"net"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// tcpPair returns two ends of a connection on loopback.
+func tcpPair(t testing.TB) (*network.Conn, *peer) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	far, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	near := network.NewConn(nc)
+	t.Cleanup(func() { near.Close(); far.Close() })
+	return near, newPeer(t, far)
+}
+
+// newClient returns a client on conn and where it says that it was released.
+func newClient(conn *network.Conn) (*Client, <-chan bool) {
+	released := make(chan bool, 10)
+	return NewClient(conn, stream.ClientOptions{
+		HTTP1:    config.DefaultHTTP1Options(),
+		Released: func(reusable bool) { released <- reusable },
+	}), released
+}
+
+// ask returns a request that nobody reads the answer of.
+func ask(method string, body protocol.Body) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Authority, x.Request.Path = method, "h", "/"
+	x.Request.Body = body
+	return x
+}
