@@ -132,19 +132,14 @@ func (p *process) adminListeners(name string) any {
 }
 
 func (p *process) adminRoutes(name string) any {
-	c := p.server.Running()
-	if c == nil {
+	found := p.server.DescribeRoutes(name)
+	switch {
+	case name == "":
+		return found
+	case len(found) == 0:
 		return nil
 	}
-	if name == "" {
-		return c.Routes
-	}
-	for _, t := range c.Routes {
-		if t.Name == name {
-			return t
-		}
-	}
-	return nil
+	return found[0]
 }
 
 func (p *process) setLevel(name string) error {

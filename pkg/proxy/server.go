@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,19 +40,23 @@ type Server struct {
 	running  atomic.Pointer[config.Snapshot]
 	draining atomic.Bool
 	tasks    sync.WaitGroup // drains of listeners that are gone, accept loops
+	failed   chan error     // an accept loop ended
 
-	mu        sync.Mutex                 // serializes Apply and Drain
-	listeners map[string]*liveListener   // by network and address; guarded by mu
-	numbers   map[string]*metrics.Routes // of the tables in force; guarded by mu
-	failed    chan error                 // an accept loop ended
+	applying sync.Mutex                 // serializes Apply and Drain
+	numbers  map[string]*metrics.Routes // of the tables in force; guarded by applying
+
+	mu        sync.Mutex
+	listeners map[string]*liveListener             // by network and address; guarded by mu, changed under applying
+	retiring  map[*liveListener]context.CancelFunc // drain; guarded by mu
 }
 
 // NewServer returns a server that runs nothing yet.
 func NewServer(o Options) *Server {
 	s := &Server{
 		o:         o,
-		listeners: make(map[string]*liveListener),
 		failed:    make(chan error, 1),
+		listeners: make(map[string]*liveListener),
+		retiring:  make(map[*liveListener]context.CancelFunc),
 	}
 	up := o.Upstream
 	up.Connectors = connectors(o.Protocols)
@@ -73,10 +75,11 @@ func (s *Server) Failed() <-chan error { return s.failed }
 
 // Apply makes next the configuration in force: everything new is made and bound
 // first; on any error that is undone and what ran goes on; then the new takes
-// over; then what is gone is drained. ctx is the lifetime of the listeners.
+// over; then what is gone is drained. ctx is the lifetime of the listeners that
+// are new. Apply may be called from any goroutine; one waits for the other.
 func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	if s.draining.Load() {
 		return errors.New("the server is draining")
 	}
@@ -128,8 +131,8 @@ func awaitEnd(before []*composition, grace time.Duration) {
 
 // plan is a configuration that is ready to take over.
 type plan struct {
-	chains  map[string]*chain            // by listener key
-	bound   map[string]*network.Listener // those that are new
+	chains  map[string]*chain        // by listener key
+	bound   map[string]*liveListener // those that are new; they do not accept yet
 	config  map[string]*config.Listener
 	numbers map[string]*metrics.Routes // by route table
 }
@@ -140,7 +143,7 @@ func listenerKey(l *config.Listener) string { return l.Network + "|" + l.Address
 func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error) {
 	p := &plan{
 		chains: make(map[string]*chain),
-		bound:  make(map[string]*network.Listener),
+		bound:  make(map[string]*liveListener),
 		config: make(map[string]*config.Listener),
 	}
 	if err := s.fill(ctx, p, next); err != nil {
@@ -173,18 +176,18 @@ func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error
 		if !l.Bind || s.listeners[key] != nil {
 			continue
 		}
-		ln, err := s.bind(ctx, l, p.chains[key])
+		live, err := s.bind(ctx, p.chains[key])
 		if err != nil {
 			return err
 		}
-		p.bound[key] = ln
+		p.bound[key] = live
 	}
 	return nil
 }
 
 func (p *plan) undo() {
-	for _, ln := range p.bound {
-		ln.Stop()
+	for _, live := range p.bound {
+		live.ln.Stop()
 	}
 	for _, c := range p.chains {
 		c.drop()
@@ -198,38 +201,29 @@ func releaseAll(numbers map[string]*metrics.Routes) {
 	}
 }
 
-func (s *Server) bind(ctx context.Context, l *config.Listener, c *chain) (*network.Listener, error) {
-	return network.Listen(ctx, network.ListenOptions{
-		Name:           l.Name,
-		Network:        l.Network,
-		Address:        l.Address,
-		ReusePort:      l.ReusePort,
-		MaxConnections: l.MaxConnections,
-		Log:            s.o.Log,
-		Count:          c.count,
-	}, c.handler)
-}
-
 // swap lets the plan take over and returns what served before. Nothing in it can
 // fail.
 func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for key, live := range s.listeners {
-		if p.config[key] == nil || !p.config[key].Bind {
+		if l := p.config[key]; l == nil || !l.Bind {
 			delete(s.listeners, key)
 			before = append(before, live.composition())
 			s.retire(live)
 		}
 	}
 	for key, c := range p.chains {
-		live, ln := s.listeners[key], p.bound[key]
+		live, made := s.listeners[key], p.bound[key]
 		switch {
 		case live != nil:
-			old := live.change(c)
+			old := live.change(c, s.o.Log)
 			before = append(before, old)
 			s.closeRecord(old)
-		case ln != nil:
+		case made != nil:
 			c.enforce()
-			s.listeners[key] = s.begin(ctx, ln, c)
+			s.listeners[key] = made
+			s.begin(ctx, made)
 		default: // not bound
 			c.drop()
 		}
@@ -239,51 +233,17 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 	return slices.DeleteFunc(before, func(c *composition) bool { return c == nil })
 }
 
-// liveListener is a listener that accepts. Its fields are guarded by Server.mu.
-type liveListener struct {
-	ln    *network.Listener
-	chain *chain
-}
-
-func (s *Server) begin(ctx context.Context, ln *network.Listener, c *chain) *liveListener {
+// begin lets a listener accept.
+func (s *Server) begin(ctx context.Context, live *liveListener) {
+	ctx, live.end = context.WithCancel(ctx)
 	s.tasks.Go(func() {
-		if err := ln.Serve(ctx); err != nil {
+		if err := live.ln.Serve(ctx); err != nil {
 			select {
 			case s.failed <- err:
 			default: // one is enough to end the process
 			}
 		}
 	})
-	return &liveListener{ln: ln, chain: c}
-}
-
-// composition is what serves the listener's exchanges; nil if it carries bytes.
-func (live *liveListener) composition() *composition {
-	if live.chain.serving == nil {
-		return nil
-	}
-	return live.chain.serving.now.Load()
-}
-
-// change gives a listener that goes on its new chain, and returns what served
-// before. Connections that it has take part: only if an engine's own options
-// changed must they end, each after its next exchange.
-func (live *liveListener) change(c *chain) (before *composition) {
-	live.ln.SetMaxConnections(c.config.MaxConnections)
-	before = c.enforce()
-	if c.serving == nil { // it carries bytes from now on
-		if before = live.composition(); before != nil {
-			before.release()
-		}
-	}
-	if sameEngine(live.chain.config, c.config) {
-		c.handler = live.chain.handler
-	} else {
-		live.ln.SetHandler(c.handler, true)
-	}
-	live.chain.release()
-	live.chain = c
-	return before
 }
 
 // closeRecord closes the record of what was in force once nothing is written to
@@ -298,16 +258,34 @@ func (s *Server) closeRecord(before *composition) {
 	})
 }
 
-// retire drains a listener that is no longer configured.
+// retire drains a listener that is no longer configured. Its address is free
+// when retire returns. s.mu is held.
 func (s *Server) retire(live *liveListener) {
+	live.ln.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), s.grace())
+	s.retiring[live] = cancel
 	s.tasks.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), s.grace())
-		defer cancel()
 		s.drainOne(ctx, live)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.retiring, live)
+		cancel()
 	})
 }
 
+// cutRetiring ends at once what drains.
+func (s *Server) cutRetiring() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cut := range s.retiring {
+		cut()
+	}
+}
+
 func (s *Server) drainOne(ctx context.Context, live *liveListener) {
+	defer live.end()
+	// Handlers that wait for something else than their connection.
+	defer context.AfterFunc(ctx, live.end)()
 	if cut := live.ln.Drain(ctx); cut > 0 {
 		s.o.Log.Warn("connections were cut at the end of the drain time", "listener", live.chain.config.Name, "connections", cut)
 	}
@@ -326,68 +304,26 @@ func (s *Server) grace() time.Duration {
 }
 
 // Drain stops accepting, lets what is under way end until ctx does, and returns
-// when everything has ended. No Apply follows it.
+// when everything has ended. No Apply follows it; another Drain does nothing.
 func (s *Server) Drain(ctx context.Context) {
 	s.draining.Store(true)
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	s.mu.Lock()
 	listeners := s.listeners
 	s.listeners = nil
 	s.mu.Unlock()
+	defer context.AfterFunc(ctx, s.cutRetiring)()
 	var ends sync.WaitGroup
 	for _, live := range listeners {
 		ends.Go(func() { s.drainOne(ctx, live) })
 	}
 	ends.Wait()
 	s.tasks.Wait()
+	releaseAll(s.numbers)
+	s.numbers = nil
 	s.clusters.Close()
 }
 
 // Draining reports whether Drain was called.
 func (s *Server) Draining() bool { return s.draining.Load() }
-
-// ListenerStatus is a listener as it runs, for people.
-type ListenerStatus struct {
-	Name        string   `json:"name"`
-	Network     string   `json:"network"`
-	Address     string   `json:"address"` // as bound
-	Connections int      `json:"connections"`
-	Protocols   []string `json:"protocols,omitempty"`
-	RouteTable  string   `json:"route_table,omitempty"`
-	Cluster     string   `json:"cluster,omitempty"` // of tcp_proxy
-}
-
-// Describe returns the listeners that accept, by name.
-func (s *Server) Describe() []ListenerStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]ListenerStatus, 0, len(s.listeners))
-	for _, live := range s.listeners {
-		l := live.chain.config
-		status := ListenerStatus{Name: l.Name, Network: l.Network, Address: live.ln.Addr().String(), Connections: live.ln.Connections()}
-		fc := l.FilterChains[0]
-		if fc.TCPProxy != nil {
-			status.Cluster = fc.TCPProxy.Cluster
-		} else {
-			status.RouteTable = fc.Proxy.RouteTable
-			for _, p := range fc.Proxy.Downstream {
-				status.Protocols = append(status.Protocols, string(p))
-			}
-		}
-		all = append(all, status)
-	}
-	slices.SortFunc(all, func(a, b ListenerStatus) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
-
-// sameEngine reports whether connections accepted under a go on as they are
-// under b.
-func sameEngine(a, b *config.Listener) bool {
-	if len(a.FilterChains) != 1 || len(b.FilterChains) != 1 || a.IdleTimeout != b.IdleTimeout || a.Name != b.Name {
-		return false
-	}
-	pa, pb := a.FilterChains[0].Proxy, b.FilterChains[0].Proxy
-	if pa == nil || pb == nil {
-		return pa == pb && reflect.DeepEqual(a.FilterChains[0].TCPProxy, b.FilterChains[0].TCPProxy)
-	}
-	return pa.HTTP1 == pb.HTTP1 && reflect.DeepEqual(pa.Downstream, pb.Downstream)
-}

@@ -1,0 +1,211 @@
+package proxy
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// RouteTableStatus is a route table in force, for people: what a request has to
+// meet, in the order in which it is tried, and what becomes of it. What a route
+// does not have is left out.
+type RouteTableStatus struct {
+	Name         string              `json:"name"`
+	Listeners    []string            `json:"listeners"` // that use it
+	VirtualHosts []VirtualHostStatus `json:"virtual_hosts"`
+}
+
+// VirtualHostStatus is a set of domains and their routes.
+type VirtualHostStatus struct {
+	Name    string        `json:"name"`
+	Domains []string      `json:"domains"`
+	Routes  []RouteStatus `json:"routes"`
+}
+
+// RouteStatus is a route.
+type RouteStatus struct {
+	Name   string      `json:"name"`
+	Match  MatchStatus `json:"match"`
+	Action string      `json:"action"` // ActionForward and so on
+
+	// Of ActionForward: one of the first three.
+	Cluster          string            `json:"cluster,omitempty"`
+	ClusterVariable  string            `json:"cluster_variable,omitempty"`
+	WeightedClusters map[string]uint32 `json:"weighted_clusters,omitempty"`
+	PrefixRewrite    string            `json:"prefix_rewrite,omitempty"`
+	RegexRewrite     string            `json:"regex_rewrite,omitempty"` // "pattern -> substitution"
+	HostRewrite      string            `json:"host_rewrite,omitempty"`
+	Timeout          string            `json:"timeout,omitempty"`     // as "1m0s"; "none"
+	TryTimeout       string            `json:"try_timeout,omitempty"` // of each try
+	Retry            *RetryStatus      `json:"retry,omitempty"`       // nil: it is not tried again
+
+	Status   int    `json:"status,omitempty"`   // of ActionRedirect and ActionRespond
+	Location string `json:"location,omitempty"` // of ActionRedirect: what is replaced of the request's
+
+	Filters []string `json:"filters,omitempty"` // with settings of this route's own
+}
+
+// The values of RouteStatus.Action.
+const (
+	ActionForward  = "forward"
+	ActionRedirect = "redirect"
+	ActionRespond  = "respond"
+)
+
+// MatchStatus is a route's condition; all of it must hold. At most one of the
+// first three is there.
+type MatchStatus struct {
+	Prefix    string        `json:"prefix,omitempty"`
+	Path      string        `json:"path,omitempty"`
+	Regex     string        `json:"regex,omitempty"`
+	Headers   []ValueStatus `json:"headers,omitempty"`
+	Variables []ValueStatus `json:"variables,omitempty"`
+}
+
+// ValueStatus is a condition on a field or variable.
+type ValueStatus struct {
+	Name  string `json:"name"`
+	Value string `json:"value,omitempty"`
+	Regex string `json:"regex,omitempty"` // in place of Value
+	Or    bool   `json:"or,omitempty"`    // the next condition is an alternative
+}
+
+// RetryStatus is what is tried again.
+type RetryStatus struct {
+	NumRetries  int   `json:"num_retries"`
+	StatusCodes []int `json:"status_codes,omitempty"` // beside 5xx
+}
+
+// DescribeRoutes returns the route table called name that is in force, or all of
+// them if name is "", in the order of the configuration. It takes time and memory
+// for what it returns only.
+func (s *Server) DescribeRoutes(name string) []RouteTableStatus {
+	all := []RouteTableStatus{}
+	c := s.running.Load()
+	if c == nil {
+		return all
+	}
+	for _, t := range c.Routes {
+		if name == "" || t.Name == name {
+			all = append(all, describeTable(t, c.Listeners))
+		}
+	}
+	return all
+}
+
+func describeTable(t *config.RouteTable, listeners []*config.Listener) RouteTableStatus {
+	d := RouteTableStatus{Name: t.Name, Listeners: []string{}, VirtualHosts: make([]VirtualHostStatus, len(t.VirtualHosts))}
+	for _, l := range listeners {
+		for _, fc := range l.FilterChains {
+			if fc.Proxy != nil && fc.Proxy.RouteTable == t.Name {
+				d.Listeners = append(d.Listeners, l.Name)
+			}
+		}
+	}
+	for i, vh := range t.VirtualHosts {
+		routes := make([]RouteStatus, len(vh.Routes))
+		for j, r := range vh.Routes {
+			routes[j] = describeRoute(r)
+		}
+		d.VirtualHosts[i] = VirtualHostStatus{Name: vh.Name, Domains: vh.Domains, Routes: routes}
+	}
+	return d
+}
+
+func describeRoute(r *config.Route) RouteStatus {
+	d := RouteStatus{Name: r.Name, Match: describeMatch(&r.Match)}
+	if len(r.Filters) > 0 {
+		d.Filters = slices.Sorted(maps.Keys(r.Filters))
+	}
+	switch {
+	case r.Redirect != nil:
+		d.Action, d.Status, d.Location = ActionRedirect, r.Redirect.Code, location(r.Redirect)
+	case r.Direct != nil:
+		d.Action, d.Status = ActionRespond, r.Direct.Status
+	default:
+		d.Action = ActionForward
+		d.forward(r.Forward)
+	}
+	return d
+}
+
+// forward describes where f sends requests, and how.
+func (d *RouteStatus) forward(f *config.Forward) {
+	d.Cluster, d.ClusterVariable = f.Cluster, f.ClusterVariable
+	if len(f.Weighted) > 0 {
+		d.WeightedClusters = make(map[string]uint32, len(f.Weighted))
+		for _, w := range f.Weighted {
+			d.WeightedClusters[w.Cluster] += w.Weight
+		}
+	}
+	d.PrefixRewrite = f.PrefixRewrite
+	if f.RegexRewrite != nil {
+		d.RegexRewrite = f.RegexRewrite.Pattern + " -> " + f.RegexRewrite.Substitution
+	}
+	switch {
+	case f.HostRewrite != "":
+		d.HostRewrite = f.HostRewrite
+	case f.AutoHostRewriteHeader != "":
+		d.HostRewrite = "%request_header_" + f.AutoHostRewriteHeader + "%"
+	case f.AutoHostRewrite:
+		d.HostRewrite = "the upstream host's name"
+	}
+	d.Timeout = "none"
+	if f.Timeout > 0 {
+		d.Timeout = f.Timeout.String()
+	}
+	p := f.Retry
+	if p == nil {
+		return
+	}
+	if p.TryTimeout > 0 {
+		d.TryTimeout = p.TryTimeout.String()
+	}
+	if p.On && p.NumRetries > 0 {
+		d.Retry = &RetryStatus{NumRetries: p.NumRetries, StatusCodes: p.StatusCodes}
+	}
+}
+
+// location returns a redirect's target with stars for what stays as it was asked
+// for.
+func location(r *config.Redirect) string {
+	star := func(s string) string {
+		if s == "" {
+			return "*"
+		}
+		return s
+	}
+	path := r.Path
+	if path == "" {
+		path = "/*"
+	}
+	return star(r.Scheme) + "://" + star(r.Host) + path
+}
+
+func describeMatch(m *config.Match) MatchStatus {
+	var d MatchStatus
+	switch m.PathKind {
+	case config.PathPrefix:
+		d.Prefix = m.Path
+	case config.PathExact:
+		d.Path = m.Path
+	case config.PathRegex:
+		d.Regex = m.Path
+	case config.PathAny:
+	}
+	for _, h := range m.Headers {
+		d.Headers = append(d.Headers, describeValue(h.Name, h.Value, h.Regex, false))
+	}
+	for _, v := range m.Variables {
+		d.Variables = append(d.Variables, describeValue(v.Name, v.Value, v.Regex, v.Or))
+	}
+	return d
+}
+
+func describeValue(name, value string, regex, or bool) ValueStatus {
+	if regex {
+		return ValueStatus{Name: name, Regex: value, Or: or}
+	}
+	return ValueStatus{Name: name, Value: value, Or: or}
+}

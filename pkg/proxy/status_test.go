@@ -1,0 +1,176 @@
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRoutesAreDescribedForPeople(t *testing.T) {
+	r := newRig(t)
+	r.apply(parse(t, `{"servers": [{
+		"listeners": [
+			{"name": "b", "address": "127.0.0.1:0", "filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "shop"}}]}],
+			 "stream_filters": [{"type": "fault"}]}],
+		"routers": [
+			{"router_config_name": "shop", "virtual_hosts": [
+				{"name": "exact", "domains": ["shop.test", "*.shop.test"], "routers": [
+					{"name": "cart", "match": {"path": "/cart", "headers": [{"name": "x-user", "value": "j.*", "regex": true}, {"name": "x-a", "value": "1"}],
+						"variables": [{"name": "x-mosn-method", "value": "GET", "model": "or"}, {"name": "x-mosn-method", "value": "HEAD"}]},
+						"route": {"cluster_name": "app", "timeout": "2s", "prefix_rewrite": "/v2", "host_rewrite": "app.test",
+							"retry_policy": {"retry_on": true, "num_retries": 3, "retry_timeout": "500ms", "status_codes": [429]}},
+						"per_filter_config": {"fault": {}}},
+					{"name": "split", "match": {"prefix": "/split"}, "route": {"timeout": "0s", "weighted_clusters": [{"cluster": {"name": "app", "weight": 90}}, {"cluster": {"name": "canary", "weight": 10}}]}},
+					{"name": "chosen", "match": {"regex": "^/[a-z]+$"}, "route": {"cluster_variable": "request_header_x-cluster"}}]},
+				{"name": "rest", "domains": ["*"], "routers": [
+					{"match": {"prefix": "/old"}, "redirect": {"response_code": 308, "host_redirect": "new.test"}},
+					{"direct_response": {"status": 204}}]}]},
+			{"router_config_name": "unused", "virtual_hosts": []}]
+	}], "cluster_manager": {"clusters": [`+cluster("app", "127.0.0.1:1")+`, `+cluster("canary", "127.0.0.1:1")+`]}}`))
+
+	got, err := json.MarshalIndent(r.server.DescribeRoutes("shop"), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[
+  {
+    "name": "shop",
+    "listeners": [
+      "b"
+    ],
+    "virtual_hosts": [
+      {
+        "name": "exact",
+        "domains": [
+          "shop.test",
+          "*.shop.test"
+        ],
+        "routes": [
+          {
+            "name": "cart",
+            "match": {
+              "path": "/cart",
+              "headers": [
+                {
+                  "name": "x-user",
+                  "regex": "j.*"
+                },
+                {
+                  "name": "x-a",
+                  "value": "1"
+                }
+              ],
+              "variables": [
+                {
+                  "name": "x-mosn-method",
+                  "value": "GET",
+                  "or": true
+                },
+                {
+                  "name": "x-mosn-method",
+                  "value": "HEAD"
+                }
+              ]
+            },
+            "action": "forward",
+            "cluster": "app",
+            "prefix_rewrite": "/v2",
+            "host_rewrite": "app.test",
+            "timeout": "2s",
+            "try_timeout": "500ms",
+            "retry": {
+              "num_retries": 3,
+              "status_codes": [
+                429
+              ]
+            },
+            "filters": [
+              "fault"
+            ]
+          },
+          {
+            "name": "split",
+            "match": {
+              "prefix": "/split"
+            },
+            "action": "forward",
+            "weighted_clusters": {
+              "app": 90,
+              "canary": 10
+            },
+            "timeout": "none"
+          },
+          {
+            "name": "chosen",
+            "match": {
+              "regex": "^/[a-z]+$"
+            },
+            "action": "forward",
+            "cluster_variable": "request_header_x-cluster",
+            "timeout": "1m0s"
+          }
+        ]
+      },
+      {
+        "name": "rest",
+        "domains": [
+          "*"
+        ],
+        "routes": [
+          {
+            "name": "rest/0",
+            "match": {
+              "prefix": "/old"
+            },
+            "action": "redirect",
+            "status": 308,
+            "location": "*://new.test/*"
+          },
+          {
+            "name": "rest/1",
+            "match": {},
+            "action": "respond",
+            "status": 204
+          }
+        ]
+      }
+    ]
+  }
+]`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if all := r.server.DescribeRoutes(""); len(all) != 2 || all[1].Name != "unused" || len(all[1].Listeners) != 0 {
+		t.Errorf("all tables: %v", all)
+	}
+	if none := r.server.DescribeRoutes("other"); len(none) != 0 {
+		t.Errorf("a table that is not there: %v", none)
+	}
+	if before := newRig(t).server.DescribeRoutes(""); len(before) != 0 {
+		t.Errorf("before a configuration: %v", before)
+	}
+}
+
+// TestOneTableOfManyIsCheapToDescribe: what 50,000 routes of another table cost
+// nobody asked for.
+func TestOneTableOfManyIsCheapToDescribe(t *testing.T) {
+	var many strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&many, `{"match": {"prefix": "/%d"}, "direct_response": {"status": 200}},`, i)
+	}
+	routes := strings.TrimSuffix(many.String(), ",")
+	r := newRig(t)
+	r.apply(parse(t, `{"servers": [{"listeners": [], "routers": [
+		{"router_config_name": "large", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+routes+`]}]},
+		{"router_config_name": "small", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [{"direct_response": {"status": 200}}]}]}]}]}`))
+	if n := testing.AllocsPerRun(10, func() { r.server.DescribeRoutes("small") }); n > 20 {
+		t.Errorf("%v allocations, want at most 20", n)
+	}
+	large := r.server.DescribeRoutes("large")
+	if n := len(large[0].VirtualHosts[0].Routes); n != 50_000 {
+		t.Errorf("%d routes, want 50000", n)
+	}
+}
