@@ -317,3 +317,11 @@ func ask(t testing.TB, address, head string) answer {
 	defer c.Close()
 	return c.ask(head)
 }
+
+// failing answers 503 and says who was asked.
+func failing(name string, asked chan<- string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		asked <- name
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}

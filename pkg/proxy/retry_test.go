@@ -1,0 +1,413 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+)
+
+// routeOf compiles a route that forwards.
+func routeOf(t testing.TB, f config.Forward) *router.Route {
+	t.Helper()
+	if f.Cluster == "" {
+		f.Cluster = "app"
+	}
+	table, err := router.Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{
+		Name: "all", Domains: []string{"*"}, Routes: []*config.Route{{Name: "r", Forward: &f}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table.Routes()[0]
+}
+
+// tries answers one try after the other: with an error, or with a status.
+type tries struct {
+	results []any
+	made    int
+	// each, if not nil, is called before each try's result.
+	each func(n int, x *protocol.Exchange)
+}
+
+func (s *tries) Serve(_ context.Context, x *protocol.Exchange) error {
+	n := s.made
+	s.made++
+	if s.each != nil {
+		s.each(n, x)
+	}
+	switch r := s.results[min(n, len(s.results)-1)].(type) {
+	case error:
+		return r
+	case int:
+		x.Reply(r, "text/plain", fmt.Sprintf("try %d", n+1))
+	}
+	return nil
+}
+
+func unlimited(*protocol.Exchange) RetryBudget { return nil }
+
+// fixed is content that cannot be read again.
+type fixed struct{ *protocol.TextBody }
+
+func (fixed) Rewind() bool { return false }
+
+// plain is content that knows nothing of reading again.
+type plain struct{ io.Reader }
+
+func (plain) Buffered() int { return 0 }
+func (plain) Close() error  { return nil }
+
+// TestWhatIsTriedAgain is every reason, with every kind of method and content.
+func TestWhatIsTriedAgain(t *testing.T) {
+	const (
+		never  = iota // it is not the upstream's fault, or would not change
+		ifSafe        // the request may have reached an application
+		always        // it cannot have
+	)
+	want := map[protocol.Reason]int{
+		protocol.MalformedRequest: never, protocol.TargetTooLong: never, protocol.HeaderTooLarge: never,
+		protocol.BodyTooLarge: never, protocol.RequestTimeout: never, protocol.VersionNotSupported: never,
+		protocol.NotImplemented: never, protocol.ExpectationFailed: never,
+		protocol.NoRoute: never, protocol.NoCluster: never,
+		protocol.Denied: never, protocol.Unauthenticated: never, protocol.RateLimited: never, protocol.FaultInjected: never,
+		protocol.NoHealthyHost: never, protocol.Overflow: never, protocol.RetryOverflow: never,
+		protocol.ConnectFailure: always, protocol.ConnectTimeout: always,
+		protocol.UpstreamReset: ifSafe, protocol.UpstreamClosed: ifSafe, protocol.UpstreamMalformed: ifSafe, protocol.TryTimeout: ifSafe,
+		protocol.UpstreamTimeout: never, // the whole time is over
+		protocol.DownstreamGone:  never, protocol.Draining: never, protocol.Internal: never,
+	}
+	methods := map[string]bool{ // whether it may reach an application twice (RFC 9110 9.2.2)
+		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
+		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PURGE": false,
+	}
+	bodies := map[string]struct {
+		body     func() protocol.Body
+		possible bool
+	}{
+		"none":                  {func() protocol.Body { return nil }, true},
+		"content that is held":  {func() protocol.Body { return protocol.NewTextBody("x") }, true},
+		"content that is gone":  {func() protocol.Body { return fixed{protocol.NewTextBody("x")} }, false},
+		"content that streamed": {func() protocol.Body { return plain{nil} }, false},
+	}
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 1}})
+	for reason := range protocol.Reasons() {
+		class, listed := want[reason]
+		if !listed {
+			t.Errorf("the test does not know %v", reason)
+		}
+		for method, safe := range methods {
+			for name, b := range bodies {
+				next := &tries{results: []any{protocol.NewFault(reason, nil), 200}}
+				x := incoming()
+				x.Request.Method, x.Request.Body = method, b.body()
+				err := Retry(next, route, unlimited).Serve(t.Context(), x)
+				again := b.possible && (class == always || class == ifSafe && safe)
+				if (next.made == 2) != again || (err == nil) != again {
+					t.Errorf("%v, %s, %s: %d tries, %v; want another try: %t", reason, method, name, next.made, err, again)
+				}
+			}
+		}
+	}
+}
+
+func TestAnswersThatAreTriedAgain(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		policy config.RetryPolicy
+		method string
+		status int
+		want   int // tries
+	}{
+		{"a 5xx", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 500, 2},
+		{"any 5xx", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 599, 2},
+		{"not a 4xx", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 404, 1},
+		{"a status of the list", config.RetryPolicy{On: true, NumRetries: 1, StatusCodes: []int{409, 429}}, "GET", 429, 2},
+		{"a 5xx beside the list", config.RetryPolicy{On: true, NumRetries: 1, StatusCodes: []int{429}}, "GET", 503, 2},
+		{"not to POST", config.RetryPolicy{On: true, NumRetries: 1}, "POST", 503, 1},
+		{"not a good one", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 200, 1},
+		{"as often as configured", config.RetryPolicy{On: true, NumRetries: 4}, "GET", 503, 5},
+		{"not when switched off", config.RetryPolicy{NumRetries: 4, StatusCodes: []int{503}}, "GET", 503, 1},
+		{"not with 0 retries", config.RetryPolicy{On: true}, "GET", 503, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			next := &tries{results: []any{test.status}}
+			x := incoming()
+			x.Request.Method = test.method
+			err := Retry(next, routeOf(t, config.Forward{Retry: &test.policy}), unlimited).Serve(t.Context(), x)
+			if err != nil || next.made != test.want {
+				t.Errorf("%d tries, %v; want %d", next.made, err, test.want)
+			}
+			// The last answer is the caller's.
+			if got, want := bodyOf(t, x), fmt.Sprintf("try %d", test.want); x.Response.Status != test.status || got != want {
+				t.Errorf("answered with %d %q, want %d %q", x.Response.Status, got, test.status, want)
+			}
+		})
+	}
+}
+
+func TestWithoutAPolicyThereIsOneTry(t *testing.T) {
+	next := &tries{results: []any{protocol.NewFault(protocol.ConnectFailure, nil)}}
+	err := Retry(next, routeOf(t, config.Forward{}), unlimited).Serve(t.Context(), incoming())
+	if next.made != 1 || protocol.ReasonOf(err) != protocol.ConnectFailure {
+		t.Errorf("%d tries, %v", next.made, err)
+	}
+}
+
+// closing is an answer's content that says when it is released.
+type closing struct {
+	*protocol.TextBody
+	closed *int
+}
+
+func (c closing) Close() error { *c.closed++; return nil }
+
+func TestAnswersThatAreNotWantedAreReleased(t *testing.T) {
+	closed := 0
+	next := &tries{results: []any{"as set below"}, each: func(n int, x *protocol.Exchange) {
+		if closed != n {
+			t.Errorf("before try %d %d answers were released", n+1, closed)
+		}
+		if x.Response.Header.Len() != 0 || x.Response.Trailer.Len() != 0 {
+			t.Errorf("try %d begins with fields of the one before", n+1)
+		}
+		x.Response.Status = 503
+		x.Response.Header.Add("X-Try", "1")
+		x.Response.Body = closing{protocol.NewTextBody("x"), &closed}
+	}}
+	x := incoming()
+	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	if next.made != 3 || closed != 2 || x.Response.Header.Len() != 1 {
+		t.Errorf("%d tries, %d released, fields %q", next.made, closed, fieldsOf(&x.Response.Header))
+	}
+}
+
+func TestContentIsSentWholeEachTime(t *testing.T) {
+	next := &tries{results: []any{503, 503, 200}, each: func(n int, x *protocol.Exchange) {
+		if got, err := io.ReadAll(x.Request.Body); string(got) != "content" || err != nil {
+			t.Errorf("try %d sent %q, %v", n+1, got, err)
+		}
+	}}
+	x := incoming()
+	x.Request.Method, x.Request.Body = "PUT", protocol.NewTextBody("content")
+	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil || next.made != 3 {
+		t.Errorf("%d tries, %v", next.made, err)
+	}
+}
+
+// purse is a budget of so many retries.
+type purse struct{ left, out, most int }
+
+func (p *purse) BeginRetry() bool {
+	if p.left == 0 {
+		return false
+	}
+	p.left--
+	p.out++
+	p.most = max(p.most, p.out)
+	return true
+}
+
+func (p *purse) EndRetry() { p.out-- }
+
+func TestTheBudgetBoundsRetries(t *testing.T) {
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 10}})
+	for name, test := range map[string]struct{ left, want int }{"none left": {0, 1}, "some left": {3, 4}, "enough": {100, 11}} {
+		p := &purse{left: test.left}
+		next := &tries{results: []any{503}}
+		x := incoming()
+		if err := Retry(next, route, func(*protocol.Exchange) RetryBudget { return p }).Serve(t.Context(), x); err != nil {
+			t.Fatal(err)
+		}
+		// What was answered stays the answer when there is no more to spend.
+		if next.made != test.want || p.out != 0 || p.most > 1 || x.Response.Status != 503 {
+			t.Errorf("%s: %d tries, %d not given back, %d at once, status %d; want %d tries", name, next.made, p.out, p.most, x.Response.Status, test.want)
+		}
+	}
+}
+
+func TestAPanicGivesTheBudgetBack(t *testing.T) {
+	p := &purse{left: 1}
+	next := &tries{results: []any{503}, each: func(n int, _ *protocol.Exchange) {
+		if n == 1 {
+			panic("in the second try")
+		}
+	}}
+	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
+	defer func() {
+		if recover() == nil || p.out != 0 {
+			t.Errorf("%d of the budget were not given back", p.out)
+		}
+	}()
+	_ = s.Serve(t.Context(), incoming())
+}
+
+// untilDeadline fails a try when its time is over, as an upstream does.
+func untilDeadline(_ int, x *protocol.Exchange) {
+	if !x.Deadline.IsZero() {
+		<-time.After(time.Until(x.Deadline))
+	}
+}
+
+func TestTimesOfTriesAndOfAll(t *testing.T) {
+	slow := []any{protocol.NewFault(protocol.UpstreamTimeout, nil)}
+	retries := func(try time.Duration, n int) *config.RetryPolicy {
+		return &config.RetryPolicy{On: true, NumRetries: n, TryTimeout: try}
+	}
+	for _, test := range []struct {
+		name   string
+		f      config.Forward
+		fields []string
+		tries  int
+		took   time.Duration
+		want   protocol.Reason
+	}{
+		{"a try's time ends the try", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 2)}, nil, 3, 3 * time.Second, protocol.TryTimeout},
+		{"the whole time ends all", config.Forward{Timeout: 2500 * time.Millisecond, Retry: retries(time.Second, 9)}, nil, 3, 2500 * time.Millisecond, protocol.UpstreamTimeout},
+		{"no try without time left", config.Forward{Timeout: 2 * time.Second, Retry: retries(time.Second, 9)}, nil, 2, 2 * time.Second, protocol.UpstreamTimeout},
+		{"a try may take all the time", config.Forward{Timeout: 2 * time.Second, Retry: retries(0, 9)}, nil, 1, 2 * time.Second, protocol.UpstreamTimeout},
+		{"a longer try has no time of its own", config.Forward{Timeout: 2 * time.Second, Retry: retries(3*time.Second, 9)}, nil, 1, 2 * time.Second, protocol.UpstreamTimeout},
+		{"without retries a try's time holds as well", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 0)}, nil, 1, time.Second, protocol.TryTimeout},
+		{"the request's whole time", config.Forward{Timeout: time.Minute}, []string{"x-mosn-global-timeout: 1500"}, 1, 1500 * time.Millisecond, protocol.UpstreamTimeout},
+		{"the request's whole time may be longer", config.Forward{Timeout: time.Second}, []string{"x-mosn-global-timeout: 3000"}, 1, 3 * time.Second, protocol.UpstreamTimeout},
+		{"the request's time for a try", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 1)}, []string{"X-Mosn-Try-Timeout: 250"}, 2, 500 * time.Millisecond, protocol.TryTimeout},
+		{"the request's time for a try, without a policy", config.Forward{Timeout: time.Minute}, []string{"x-mosn-try-timeout: 250"}, 1, 250 * time.Millisecond, protocol.TryTimeout},
+		{"a field that is no number", config.Forward{Timeout: time.Second}, []string{"x-mosn-global-timeout: soon", "x-mosn-try-timeout: -1"}, 1, time.Second, protocol.UpstreamTimeout},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				route := routeOf(t, test.f)
+				next := &tries{results: slow, each: untilDeadline}
+				x := incoming(test.fields...)
+				x.Meta.Start = time.Now()
+				err := Timeout(Retry(next, route, unlimited), route).Serve(t.Context(), x)
+				if got := protocol.ReasonOf(err); got != test.want || next.made != test.tries || time.Since(x.Meta.Start) != test.took {
+					t.Errorf("%v after %d tries and %v; want %v after %d and %v",
+						got, next.made, time.Since(x.Meta.Start), test.want, test.tries, test.took)
+				}
+			})
+		})
+	}
+}
+
+func TestATryThatIsInTimeLeavesTheWholeTimeForItsContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		route := routeOf(t, config.Forward{Timeout: time.Minute, Retry: &config.RetryPolicy{On: true, NumRetries: 1, TryTimeout: time.Second}})
+		x := incoming()
+		x.Meta.Start = time.Now()
+		next := &tries{results: []any{200}, each: func(_ int, x *protocol.Exchange) {
+			if got := time.Until(x.Deadline); got != time.Second {
+				t.Errorf("a try has %v, want 1s", got)
+			}
+		}}
+		if err := Timeout(Retry(next, route, unlimited), route).Serve(t.Context(), x); err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Until(x.Deadline); got != time.Minute {
+			t.Errorf("the content has %v, want 1m", got)
+		}
+	})
+}
+
+func TestTimeoutsCountFromTheFirstByteAndOnlyNarrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		for _, test := range []struct {
+			name    string
+			timeout time.Duration
+			start   time.Time
+			before  time.Time
+			want    time.Time
+		}{
+			{"from the first byte", time.Minute, now.Add(-10 * time.Second), time.Time{}, now.Add(50 * time.Second)},
+			{"a nearer deadline stays", time.Minute, now, now.Add(time.Second), now.Add(time.Second)},
+			{"a later deadline does not", time.Second, now, now.Add(time.Minute), now.Add(time.Second)},
+			{"none", 0, now, time.Time{}, time.Time{}},
+			{"none leaves what was there", 0, now, now.Add(time.Minute), now.Add(time.Minute)},
+		} {
+			x := incoming()
+			x.Meta.Start, x.Deadline = test.start, test.before
+			next := &tries{results: []any{200}}
+			if err := Timeout(next, routeOf(t, config.Forward{Timeout: test.timeout})).Serve(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+			if !x.Deadline.Equal(test.want) {
+				t.Errorf("%s: the deadline is %v, want %v", test.name, x.Deadline, test.want)
+			}
+		}
+	})
+}
+
+func TestTheErrorOfTheLastTryIsReturned(t *testing.T) {
+	last := protocol.NewFault(protocol.UpstreamClosed, errors.New("last"))
+	next := &tries{results: []any{protocol.NewFault(protocol.UpstreamReset, nil), 503, last}}
+	err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 2}}), unlimited).Serve(t.Context(), incoming())
+	if !errors.Is(err, last) || next.made != 3 {
+		t.Errorf("%d tries, %v", next.made, err)
+	}
+}
+
+// TestRetriesGoToOtherHosts uses a cluster of hosts that all answer 503: each is
+// tried once before any is tried again.
+func TestRetriesGoToOtherHosts(t *testing.T) {
+	const hosts = 4
+	asked := make(chan string, 100)
+	var addresses []string
+	for i := range hosts {
+		name := fmt.Sprint(i)
+		addresses = append(addresses, origin(t, failing(name, asked)))
+	}
+	retrying := func(n int) string {
+		return fmt.Sprintf(`{"match": {"prefix": "/%d"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": %d}}}`, n, n)
+	}
+	r, address := setup{routes: retrying(3) + "," + retrying(5), clusters: cluster("app", addresses...)}.run(t)
+	for _, n := range []int{3, 5} {
+		for range 5 {
+			if got := ask(t, address, get(fmt.Sprintf("/%d", n))); got.StatusCode != 503 {
+				t.Fatalf("status %d", got.StatusCode)
+			}
+			var order []string
+			for range n + 1 {
+				order = append(order, <-asked)
+			}
+			first := slices.Clone(order[:hosts])
+			slices.Sort(first)
+			if len(slices.Compact(first)) != hosts {
+				t.Errorf("with %d retries the hosts were asked in the order %v: one was asked again while another was left", n, order)
+			}
+		}
+	}
+	if got, want := r.value("weft_cluster_retries_total"), float64(5*3+5*5); got != want {
+		t.Errorf("%v retries were counted, want %v", got, want)
+	}
+}
+
+// TestAClustersRetriesAreBounded: max_retries of the circuit breaker holds for
+// what is in flight, so that one request after the other may retry.
+func TestAClustersRetriesAreBounded(t *testing.T) {
+	asked := make(chan string, 100)
+	r, address := setup{
+		routes: `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": 2}}}`,
+		clusters: `{"name": "app", "hosts": [{"address": "` + origin(t, failing("a", asked)) + `"}],
+			"circuit_breakers": [{"max_retries": 1}]}`,
+	}.run(t)
+	for range 3 {
+		ask(t, address, get("/"))
+	}
+	if got := len(asked); got != 9 {
+		t.Errorf("the host was asked %d times, want 9", got)
+	}
+	if got := r.server.Clusters().Describe()[0].Retries; got != 0 {
+		t.Errorf("%d retries are in flight", got)
+	}
+}
