@@ -1,0 +1,137 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// exchanger is a caller's connection through the engine's server side, one
+// connection of its client side and an origin that answers the same each time,
+// all on loopback and none of the others allocating.
+type exchanger struct {
+	caller         *net.TCPConn
+	request, reply []byte
+}
+
+func newExchanger(t testing.TB, request, answer string) *exchanger {
+	t.Helper()
+	near, far := tcpPair(t)
+	requestLength := len(request)
+	go func() { // the origin: what it is sent is as long as what the caller sends
+		b, answer := make([]byte, requestLength), []byte(answer)
+		for {
+			if _, err := io.ReadFull(far.TCPConn, b); err != nil {
+				return
+			}
+			if _, err := far.Write(answer); err != nil {
+				return
+			}
+		}
+	}()
+	client := NewClient(near, stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(bool) {}})
+	l, err := network.Listen(context.Background(), network.ListenOptions{Network: "tcp", Address: "127.0.0.1:0"},
+		NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: client}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = l.Serve(context.Background()) }() // until Drain
+	nc, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		nc.Close()
+		l.Drain(context.Background())
+	})
+	return &exchanger{caller: nc.(*net.TCPConn), request: []byte(request), reply: make([]byte, len(answer))}
+}
+
+func (e *exchanger) exchange() error {
+	if _, err := e.caller.Write(e.request); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(e.caller, e.reply)
+	return err
+}
+
+const fixedGet = "GET /path?query=1 HTTP/1.1\r\nHost: example.com\r\nUser-Agent: test\r\nAccept: */*\r\n\r\n"
+
+func fixedAnswer(size int) string {
+	return "HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 00:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: " +
+		decimal(size) + "\r\n\r\n" + strings.Repeat("x", size)
+}
+
+func decimal(n int) string {
+	if n < 10 {
+		return string(rune('0' + n))
+	}
+	return decimal(n/10) + string(rune('0'+n%10))
+}
+
+func TestAKeepAliveGetAllocatesNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("checks of invariants allocate")
+	}
+	e := newExchanger(t, fixedGet, fixedAnswer(1024))
+	if err := e.exchange(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	n := testing.AllocsPerRun(2000, func() {
+		if e := e.exchange(); e != nil {
+			err = e
+		}
+	})
+	if err != nil || n != 0 {
+		t.Errorf("%v allocations an exchange, want 0 (%v)", n, err)
+	}
+}
+
+func BenchmarkExchange(b *testing.B) {
+	for _, bench := range []struct {
+		name, request string
+		answer        int
+	}{
+		{"GET 1 KB", fixedGet, 1 << 10},
+		{"GET 64 KB", fixedGet, 64 << 10},
+		{"GET 1 MB", fixedGet, 1 << 20},
+		{"POST 4 KB", "POST /path HTTP/1.1\r\nHost: example.com\r\nContent-Length: 4096\r\n\r\n" + strings.Repeat("x", 4096), 2},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			e := newExchanger(b, bench.request, fixedAnswer(bench.answer))
+			b.SetBytes(int64(len(e.request) + len(e.reply)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := e.exchange(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkUsable is what asking costs that a connection which was idle only for
+// a moment is spared.
+func BenchmarkUsable(b *testing.B) {
+	near, _ := tcpPair(b)
+	c := NewClient(near, stream.ClientOptions{Released: func(bool) {}})
+	for name, answer := range map[string]bool{"asked": true, "spared": false} {
+		b.Run(name, func(b *testing.B) {
+			c.empty = answer
+			b.ReportAllocs()
+			for b.Loop() {
+				if !c.Usable(0) {
+					b.Fatal("not usable")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,228 @@
+package http1
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// Large content of a declared length goes from socket to socket (splice(2)).
+func TestLargeContentThatEndsEarly(t *testing.T) {
+	const size, part = 8 << 20, 1 << 20
+	arrived := make(chan struct{})
+	for _, test := range []struct {
+		name     string
+		origin   func(c *peer)
+		caller   func(c *peer) // behind the answer's head
+		deadline time.Duration
+		want     protocol.Reason
+	}{
+		{"upstream closes", func(*peer) {}, func(c *peer) { c.rest() }, 0, protocol.UpstreamClosed},
+		{"upstream resets", func(c *peer) { <-arrived; c.SetLinger(0) },
+			func(c *peer) { c.read(part); arrived <- struct{}{}; c.rest() }, 0, protocol.UpstreamReset},
+		{"upstream pauses for too long", func(c *peer) { c.rest() }, func(c *peer) { c.rest() }, 50 * time.Millisecond, protocol.UpstreamTimeout},
+		{"caller closes", func(c *peer) { io.Copy(c, zeros{}) }, func(c *peer) { c.Close() }, 0, protocol.DownstreamGone},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t, func(o *stream.ServerOptions) {
+				next := o.Service
+				o.Service = around(next, func(x *protocol.Exchange) {
+					if test.deadline > 0 {
+						x.Deadline = time.Now().Add(test.deadline)
+					}
+				}, nil)
+			})
+			b.serve(func(c *peer) {
+				c.head()
+				c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + decimal(size) + "\r\n\r\n")
+				c.Write(make([]byte, part))
+				test.origin(c)
+			})
+			c := b.dial()
+			defer c.Close()
+			c.send(get)
+			if head := c.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") {
+				t.Fatalf("the caller got %q", head)
+			}
+			test.caller(c)
+			if r := <-b.records; r.Reason != test.want || r.ResponseBytes >= size {
+				t.Errorf("recorded %v (%s) and %d bytes, want %v", r.Reason, r.Detail, r.ResponseBytes, test.want)
+			}
+			if <-b.released {
+				t.Error("the upstream connection passed for reusable")
+			}
+		})
+	}
+}
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestLargeContentThatPausesArrivesWhole(t *testing.T) {
+	const half = 100 << 10
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: " + decimal(2*half) + "\r\n\r\n")
+		c.Write(make([]byte, half))
+		<-time.After(2 * watchAfter)
+		c.Write(make([]byte, half))
+		c.head()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send(get)
+	c.head()
+	if n := len(c.read(2 * half)); n != 2*half {
+		t.Errorf("the caller got %d bytes, want %d", n, 2*half)
+	}
+	if !<-b.released {
+		t.Error("the upstream connection was not reusable")
+	}
+}
+
+func TestAnIdleTunnelEnds(t *testing.T) {
+	b := newBench(t, func(o *stream.ServerOptions) { o.IdleTimeout = 100 * time.Millisecond })
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello")
+		c.rest()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+	c.head()
+	if got := c.rest(); got != "hello" {
+		t.Errorf("the caller got %q", got)
+	}
+	if r := <-b.records; r.ResponseBytes != 5 {
+		t.Errorf("recorded %d bytes, want 5", r.ResponseBytes)
+	}
+	if <-b.released {
+		t.Error("the upstream connection passed for reusable")
+	}
+}
+
+func TestWholeContentCanBeSentAgain(t *testing.T) {
+	b := newBench(t, func(o *stream.ServerOptions) {
+		next := o.Service
+		o.Service = protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			if err := next.Serve(ctx, x); err != nil {
+				return err
+			}
+			x.ResetResponse()
+			if !x.Request.Body.(protocol.Rewinder).Rewind() {
+				return errors.New("not rewound")
+			}
+			return next.Serve(ctx, x)
+		})
+	})
+	b.serve(func(c *peer) {
+		for c.head() != "" {
+			c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\n" + c.read(5))
+		}
+	})
+	c := b.dial()
+	defer c.Close()
+	for _, content := range []string{"first", "again"} {
+		c.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n" + content)
+		c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\n" + content)
+	}
+}
+
+// Content that is at hand does not wait for the rest of a trailer section.
+func TestContentDoesNotWaitForTrailers(t *testing.T) {
+	b := newBench(t, nil)
+	arrived := make(chan struct{})
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Su")
+		<-arrived
+		c.send("m: 1\r\n\r\n")
+		c.head()
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send(get)
+	c.head()
+	c.expect("5\r\nhello\r\n")
+	close(arrived)
+	c.expect("0\r\nX-Sum: 1\r\n\r\n")
+}
+
+// What fails before the first byte is answered as what it is.
+func TestContentThatIsMalformedFromTheStartIsA502(t *testing.T) {
+	b := newBench(t, nil)
+	b.serve(func(c *peer) {
+		c.head()
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\nhello")
+	})
+	c := b.dial()
+	defer c.Close()
+	c.send(get)
+	if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 502 ") || strings.Count(got, "HTTP/1.1 ") != 1 {
+		t.Errorf("the caller got %q", got)
+	}
+	if r := <-b.records; r.Reason != protocol.UpstreamMalformed {
+		t.Errorf("recorded %v", r.Reason)
+	}
+}
+
+func TestADrainAnnouncesTheEnd(t *testing.T) {
+	b := newBench(t, nil)
+	asked, idle := make(chan struct{}), make(chan struct{})
+	drained := make(chan int, 1)
+	b.serve(func(c *peer) {
+		c.head()
+		close(asked)
+		<-idle
+		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
+		c.rest()
+	})
+	c := b.dial()
+	defer c.Close()
+	other := b.dial()
+	defer other.Close()
+	c.send(get)
+	<-asked
+	go func() { drained <- b.listener.Drain(context.Background()) }()
+	if rest := other.rest(); rest != "" { // an idle connection ends at once
+		t.Errorf("the idle caller got %q", rest)
+	}
+	close(idle)
+	if got := c.rest(); !strings.Contains(got, "Connection: close\r\n") || !strings.HasSuffix(got, "ok") {
+		t.Errorf("the busy caller got %q", got)
+	}
+	c.Close()
+	if cut := <-drained; cut != 0 {
+		t.Errorf("%d connections were cut", cut)
+	}
+}
+
+func TestProtocolMakesBothSides(t *testing.T) {
+	p := Protocol()
+	if p.Name != config.HTTP1 {
+		t.Errorf("Name = %q", p.Name)
+	}
+	if _, ok := p.NewServer(stream.ServerOptions{}).(network.Patient); !ok {
+		t.Error("the server does not let the listener wait")
+	}
+	near, _ := tcpPair(t)
+	c := p.NewClient(near, stream.ClientOptions{})
+	if !c.Usable(time.Second) {
+		t.Error("a new connection is not usable")
+	}
+	if err := c.Close(); err != nil || c.Usable(time.Second) {
+		t.Errorf("Close = %v, and then it is usable", err)
+	}
+}

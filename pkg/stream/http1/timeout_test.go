@@ -1,0 +1,246 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// inMemory serves one connection in memory, in the fake time of synctest, and
+// returns its other end. ended is closed when it is over.
+func inMemory(o stream.ServerOptions) (caller net.Conn, ended <-chan struct{}) {
+	near, caller := net.Pipe()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		conn := network.NewConn(near)
+		defer conn.Close()
+		s := NewServer(o)
+		for {
+			if err := s.ServeConn(context.Background(), conn); !errors.Is(err, network.ErrPark) {
+				return
+			}
+		}
+	}()
+	return caller, over
+}
+
+// echo answers with the content of the request.
+var echo = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	text := ""
+	if x.Request.Body != nil {
+		content, err := io.ReadAll(x.Request.Body)
+		if err != nil {
+			return err
+		}
+		text = string(content)
+	}
+	x.Reply(200, "text/plain", text)
+	return nil
+})
+
+func TestTimeoutsOfTheCaller(t *testing.T) {
+	options := config.DefaultHTTP1Options()
+	options.HeadTimeout, options.BodyTimeout, options.WriteTimeout = 10*time.Second, 20*time.Second, 30*time.Second
+	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n"
+	slowly := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		<-time.After(time.Minute)
+		return echo(ctx, x)
+	})
+	watching := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		stop := x.Caller.Watch(func() {})
+		<-time.After(time.Minute)
+		stop()
+		x.Reply(200, "", "")
+		return nil
+	})
+	type step struct {
+		wait time.Duration
+		send string
+	}
+	for _, test := range []struct {
+		name    string
+		service protocol.Service
+		steps   []step
+		want    string        // what the answers begin with
+		after   time.Duration // when the connection ends
+	}{
+		{"idle behind an exchange, parked meanwhile", echo, []step{{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"}}, "HTTP/1.1 200 ", time.Hour},
+		{"idle for long, then another exchange", echo, []step{
+			{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"}, {time.Minute, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"},
+		}, "HTTP/1.1 200 ", time.Minute},
+		{"slow head", echo, []step{{0, "GET / HT"}, {9 * time.Second, "TP"}}, "HTTP/1.1 408 ", 10*time.Second + lingerTime},
+		{"slow head behind an exchange", echo, []step{{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\nGET"}},
+			"HTTP/1.1 200 ", 10*time.Second + lingerTime},
+		{"slow content", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}}, "HTTP/1.1 408 ", 39*time.Second + lingerTime},
+		{"content that takes its time", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}, {19 * time.Second, "lo"}},
+			"HTTP/1.1 200 ", 38*time.Second + time.Hour},
+		{"content that is asked for late", slowly, []step{{0, post}, {70 * time.Second, "hello"}}, "HTTP/1.1 200 ", 70*time.Second + time.Hour},
+		{"content that does not come, of a caller that was watched", watching, []step{{0, post}}, "HTTP/1.1 200 ", 80*time.Second + lingerTime},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				caller, ended := inMemory(stream.ServerOptions{HTTP1: options, Service: test.service, IdleTimeout: time.Hour})
+				got := make(chan string)
+				go func() {
+					b, _ := io.ReadAll(caller)
+					got <- string(b)
+				}()
+				for _, s := range test.steps {
+					<-time.After(s.wait)
+					if _, err := io.WriteString(caller, s.send); err != nil {
+						t.Errorf("sending %q: %v", s.send, err)
+					}
+				}
+				<-ended
+				if d := time.Since(start); d != test.after {
+					t.Errorf("the connection ended after %v, want %v", d, test.after)
+				}
+				if answers := <-got; !strings.HasPrefix(answers, test.want) {
+					t.Errorf("the caller got %q, want %q", answers, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestACallerThatReadsNothingIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reasons := make(chan protocol.Reason, 1)
+		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo, Observe: func(x *protocol.Exchange) { reasons <- x.Record.Reason }}
+		start := time.Now()
+		caller, ended := inMemory(o)
+		defer caller.Close()
+		io.WriteString(caller, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		<-ended
+		if d := time.Since(start); d < o.HTTP1.WriteTimeout || d > 2*o.HTTP1.WriteTimeout {
+			t.Errorf("it was left after %v, want one to two write timeouts of %v", d, o.HTTP1.WriteTimeout)
+		}
+		if r := <-reasons; r != protocol.DownstreamGone {
+			t.Errorf("recorded %v, want downstream_gone", r)
+		}
+	})
+}
+
+func TestTimeoutsOfTheUpstream(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+	long := protocol.NewTextBody(strings.Repeat("x", 100<<10))
+	for _, test := range []struct {
+		name     string
+		deadline time.Duration
+		body     protocol.Body
+		script   func(c net.Conn, r *bufio.Reader)
+		want     protocol.Reason
+		after    time.Duration
+	}{
+		{"no answer", 10 * time.Second, nil, func(_ net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) },
+			protocol.UpstreamTimeout, 10 * time.Second},
+		{"half a head", 10 * time.Second, nil, func(c net.Conn, r *bufio.Reader) {
+			r.ReadString('\n')
+			go io.Copy(io.Discard, r)
+			io.WriteString(c, "HTTP/1.1 200")
+		}, protocol.UpstreamTimeout, 10 * time.Second},
+		{"half the content", 10 * time.Second, nil, func(c net.Conn, r *bufio.Reader) {
+			r.ReadString('\n')
+			go io.Copy(io.Discard, r)
+			io.WriteString(c, head+"he")
+		}, protocol.UpstreamTimeout, 10 * time.Second},
+		{"a slow answer without a deadline", 0, nil, func(c net.Conn, r *bufio.Reader) {
+			r.ReadString('\n')
+			go io.Copy(io.Discard, r)
+			<-time.After(time.Hour)
+			io.WriteString(c, head+"he")
+			<-time.After(time.Hour)
+			io.WriteString(c, "llo")
+		}, protocol.None, 2 * time.Hour},
+		{"a request that nobody reads", 0, nil, func(net.Conn, *bufio.Reader) {}, protocol.UpstreamTimeout, 60 * time.Second},
+		{"content that nobody reads", 0, long, func(_ net.Conn, r *bufio.Reader) {
+			for line := ""; line != "\r\n"; {
+				line, _ = r.ReadString('\n')
+			}
+		}, protocol.UpstreamTimeout, 60*time.Second + refusalTime + watchAfter},
+		{"content that nobody reads, with a deadline", 5 * time.Second, long, func(_ net.Conn, r *bufio.Reader) {
+			for line := ""; line != "\r\n"; {
+				line, _ = r.ReadString('\n')
+			}
+		}, protocol.UpstreamTimeout, 5*time.Second + overtaken},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				defer far.Close()
+				defer near.Close()
+				c, released := newClient(network.NewConn(near))
+				go test.script(far, bufio.NewReaderSize(far, 16))
+				x := ask("POST", test.body)
+				x.Request.ContentLength = 0
+				if test.body != nil {
+					x.Request.ContentLength = int64(test.body.Buffered())
+				}
+				start := time.Now()
+				if test.deadline > 0 {
+					x.Deadline = start.Add(test.deadline)
+				}
+				err := c.Serve(context.Background(), x)
+				if err == nil {
+					_, err = io.ReadAll(x.Response.Body)
+				}
+				if got := protocol.ReasonOf(err); got != test.want {
+					t.Errorf("the answer ended with %v (%v), want %v", got, err, test.want)
+				}
+				d := time.Since(start)
+				// A write gives up after one to two timeouts.
+				if d > test.after || d < test.after/2 || (test.deadline > 0 || test.want == protocol.None) && d != test.after {
+					t.Errorf("it took %v, want %v", d, test.after)
+				}
+				x.ResetResponse()
+				if reusable := <-released; reusable != (test.want == protocol.None) {
+					t.Errorf("reusable: %v", reusable)
+				}
+			})
+		})
+	}
+}
+
+// Content that was given up is not sent again: its end would not come.
+func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rewound := make(chan bool, 1)
+		service := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			read := make(chan error)
+			go func() {
+				_, err := x.Request.Body.Read(make([]byte, 10))
+				read <- err
+			}()
+			synctest.Wait() // it waits for the caller
+			_ = x.Request.Body.Close()
+			if err := <-read; err == nil {
+				t.Error("a read of content that was given up succeeded")
+			}
+			rewound <- x.Request.Body.(protocol.Rewinder).Rewind()
+			return protocol.NewFault(protocol.UpstreamReset, nil)
+		})
+		caller, ended := inMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
+		go io.WriteString(caller, "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n")
+		got, _ := io.ReadAll(caller)
+		if !strings.HasPrefix(string(got), "HTTP/1.1 502 ") || !strings.Contains(string(got), "Connection: close\r\n") {
+			t.Errorf("the caller got %q, want a 502 and the end", got)
+		}
+		if <-rewound {
+			t.Error("it was rewound")
+		}
+		<-ended
+	})
+}
