@@ -106,10 +106,6 @@ func (b *IoBuffer) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Append calls add with the storage as an append-style encoder wants it and
-// keeps what it returns.
-func (b *IoBuffer) Append(add func(dst []byte) []byte) { b.store.B = add(b.store.B) }
-
 // Storage returns all bytes, consumed and unread, for append-style encoders:
 // b.SetStorage(Append(b.Storage(), …)).
 func (b *IoBuffer) Storage() []byte { return b.store.B }

@@ -1,0 +1,129 @@
+package buffer
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+)
+
+func TestBytesComeOutInTheOrderTheyWentIn(t *testing.T) {
+	b := Get(1)
+	defer b.Release()
+	b.WriteString("one ")
+	b.Write([]byte("two "))
+	b.SetStorage(append(b.Storage(), "three "...))
+	b.Extend(copy(b.Tail(), "four"))
+	p := make([]byte, 6)
+	if n, err := b.Read(p); n != 6 || err != nil || string(p) != "one tw" {
+		t.Fatalf("Read = %d, %v, %q", n, err, p)
+	}
+	b.Discard(2)
+	if got := string(b.Bytes()); got != "three four" || b.Len() != len(got) {
+		t.Errorf("Bytes = %q, Len = %d", got, b.Len())
+	}
+	b.Unconsume(2)
+	if got := string(b.Bytes()); got != "o three four" {
+		t.Errorf("behind Unconsume: %q", got)
+	}
+	b.Reset()
+	if _, err := b.Read(p); err != io.EOF || b.Len() != 0 {
+		t.Errorf("Read of nothing = %v with %d bytes, want EOF", err, b.Len())
+	}
+}
+
+func TestGetGivesAtLeastWhatIsAskedFor(t *testing.T) {
+	for _, test := range []struct{ size, storage int }{
+		{0, 4 << 10}, {4 << 10, 4 << 10}, {4<<10 + 1, 16 << 10}, {64 << 10, 64 << 10}, {64<<10 + 1, 64<<10 + 1},
+	} {
+		b := Get(test.size)
+		if b.Cap() != test.storage || b.Len() != 0 {
+			t.Errorf("Get(%d) has %d bytes of storage and %d in it, want %d and none", test.size, b.Cap(), b.Len(), test.storage)
+		}
+		b.Release()
+	}
+}
+
+func TestReserveKeepsWhatIsUnread(t *testing.T) {
+	for _, test := range []struct {
+		name                string
+		fill, consume, room int
+		storage             int
+	}{
+		{"there is room", 1000, 0, 3000, 4 << 10},
+		{"what was consumed gives room", 4 << 10, 1000, 1000, 4 << 10},
+		{"a larger class", 4 << 10, 1000, 1001, 16 << 10},
+		{"more than any class", 4 << 10, 0, 64 << 10, 68 << 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := Get(1)
+			defer b.Release()
+			b.WriteString(strings.Repeat("-", test.consume) + strings.Repeat("x", test.fill-test.consume))
+			b.Discard(test.consume)
+			b.Reserve(test.room)
+			if got := len(b.Tail()); got < test.room || b.Cap() != test.storage {
+				t.Errorf("Reserve(%d) left %d of %d bytes free, want a storage of %d", test.room, got, b.Cap(), test.storage)
+			}
+			if want := strings.Repeat("x", test.fill-test.consume); string(b.Bytes()) != want {
+				t.Errorf("%d unread bytes are not the %d that were there", b.Len(), len(want))
+			}
+		})
+	}
+}
+
+func TestMisuseIsNoticed(t *testing.T) {
+	for name, misuse := range map[string]func(b *IoBuffer){
+		"more is consumed than there is":   func(b *IoBuffer) { b.Discard(1) },
+		"more is taken back than consumed": func(b *IoBuffer) { b.Unconsume(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("it went unnoticed")
+				}
+			}()
+			misuse(new(IoBuffer))
+		})
+	}
+}
+
+func TestBuildsWithInvariantsWatchReleases(t *testing.T) {
+	if !invariants.Enabled {
+		t.Skip("invariants are off")
+	}
+	before := Outstanding()
+	b := Get(10)
+	b.WriteString("secret")
+	view := b.Bytes()
+	if got := Outstanding() - before; got != 1 {
+		t.Errorf("%d more are outstanding, want 1", got)
+	}
+	b.Release()
+	if string(view) == "secret" {
+		t.Error("a view outlives its buffer unnoticed")
+	}
+	if got := Outstanding() - before; got != 0 {
+		t.Errorf("%d more are outstanding behind Release, want 0", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a second release went unnoticed")
+		}
+	}()
+	b.Release()
+}
+
+func TestReuseAllocatesNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("the race detector empties pools at random")
+	}
+	Get(1).Release()
+	if n := testing.AllocsPerRun(1000, func() {
+		b := Get(1)
+		b.WriteString("content")
+		b.Release()
+	}); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
