@@ -1,0 +1,178 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+// closing counts how often it is closed.
+type closing struct {
+	TextBody
+	closed int
+}
+
+func (c *closing) Close() error { c.closed++; return nil }
+
+func lines(h *Header) string {
+	var b strings.Builder
+	for name, value := range h.All() {
+		b.WriteString(name + "=" + value + " ")
+	}
+	return b.String()
+}
+
+func TestHeaderKeepsOrderCaseAndRepetition(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(h *Header)
+		want   string
+	}{
+		{"as added", func(*Header) {}, "A=1 b=2 a=3 C=4 "},
+		{"Set takes the first one's place and removes the others", func(h *Header) { h.Set("a", "x") }, "A=x b=2 C=4 "},
+		{"Set adds what is not there", func(h *Header) { h.Set("D", "x") }, "A=1 b=2 a=3 C=4 D=x "},
+		{"Del removes all of a name", func(h *Header) { h.Del("a") }, "b=2 C=4 "},
+		{"Del of nothing", func(h *Header) { h.Del("d") }, "A=1 b=2 a=3 C=4 "},
+		{"At changes in place", func(h *Header) { h.At(1).Value = "x" }, "A=1 b=x a=3 C=4 "},
+		{"Reset", (*Header).Reset, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var h Header
+			for _, f := range []Field{{"A", "1"}, {"b", "2"}, {"a", "3"}, {"C", "4"}} {
+				h.Add(f.Name, f.Value)
+			}
+			test.change(&h)
+			if got := lines(&h); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLookupsIgnoreASCIICaseOnly(t *testing.T) { // RFC 9110 5.1
+	var h Header
+	h.Add("X-One", "")
+	if v, ok := h.Lookup("x-oNE"); v != "" || !ok {
+		t.Errorf("Lookup = %q, %v; want an empty value that is there", v, ok)
+	}
+	if _, ok := h.Lookup("X-On"); ok {
+		t.Error("a prefix was found")
+	}
+	for _, pair := range [][2]string{{"k", "\u212a"}, {"@", "`"}, {"[", "{"}, {"a", "ab"}} {
+		if EqualFold(pair[0], pair[1]) {
+			t.Errorf("EqualFold(%q, %q)", pair[0], pair[1])
+		}
+	}
+}
+
+func TestAReplyOfOurOwnCarriesNothingElse(t *testing.T) { // lesson 2
+	var x Exchange
+	x.Reset()
+	x.Request.Header.Add("Authorization", "secret")
+	body := &closing{}
+	x.Response.Status, x.Response.Body, x.Response.ContentLength = 200, body, 100
+	x.Response.Header.Add("Set-Cookie", "secret")
+	x.Response.Trailer.Add("X-Sum", "secret")
+	x.Fail(Faultf(UpstreamTimeout, "host %s: %w", "h", io.EOF))
+	content, err := io.ReadAll(x.Response.Body)
+	if err != nil || x.Response.Status != 504 || string(content) != "upstream timed out\n" || x.Response.ContentLength != int64(len(content)) {
+		t.Errorf("the reply is %d with %q of %d bytes, %v", x.Response.Status, content, x.Response.ContentLength, err)
+	}
+	if got := lines(&x.Response.Header) + lines(&x.Response.Trailer); got != "Content-Type=text/plain; charset=utf-8 " {
+		t.Errorf("its fields are %q", got)
+	}
+	if body.closed != 1 {
+		t.Errorf("the answer whose place it took was closed %d times, want once", body.closed)
+	}
+	if x.Record.Reason != UpstreamTimeout || x.Record.Detail != "upstream timed out: host h: EOF" {
+		t.Errorf("recorded %v, %q", x.Record.Reason, x.Record.Detail)
+	}
+}
+
+func TestResetKeepsNothingOfAnExchange(t *testing.T) {
+	conn := &ConnMeta{ID: 7}
+	var x Exchange
+	x.Meta.Conn = conn
+	x.Request.Method, x.Request.Upgrade, x.Request.ExpectContinue = "GET", "x", true
+	x.Request.Header.Add("A", "1")
+	x.Response.Status = 200
+	x.Record.Attempts = append(x.Record.Attempts, Attempt{Reason: ConnectFailure})
+	x.Record.Detail = "d"
+	x.Reset()
+	if x.Meta.Conn != conn {
+		t.Error("it left its connection")
+	}
+	if x.Request.Method+x.Request.Upgrade+x.Record.Detail != "" || x.Request.ExpectContinue || x.Request.Header.Len() != 0 ||
+		x.Response.Status != 0 || len(x.Record.Attempts) != 0 || x.Request.ContentLength != -1 || x.Response.ContentLength != -1 {
+		t.Errorf("left: %+v", x)
+	}
+	if x.Record.Host() != nil || x.Record.Tried(nil) {
+		t.Error("an exchange without attempts names a host")
+	}
+}
+
+func TestReasonOf(t *testing.T) {
+	fault := NewFault(NoRoute, nil)
+	for _, test := range []struct {
+		name string
+		err  error
+		want Reason
+		text string
+	}{
+		{"no error", nil, None, ""},
+		{"a fault", fault, NoRoute, "no route matched"},
+		{"a fault with its cause", NewFault(NoRoute, io.EOF), NoRoute, "no route matched: EOF"},
+		{"the first of two", NewFault(TryTimeout, NewFault(UpstreamTimeout, nil)), TryTimeout, "upstream try timed out: upstream timed out"},
+		{"a fault within", fmt.Errorf("router: %w", fault), NoRoute, "router: no route matched"},
+		{"none", io.EOF, Internal, "EOF"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := ReasonOf(test.err); got != test.want {
+				t.Errorf("ReasonOf = %v, want %v", got, test.want)
+			}
+			if test.err != nil && test.err.Error() != test.text {
+				t.Errorf("its text is %q, want %q", test.err, test.text)
+			}
+		})
+	}
+	if !errors.Is(NewFault(NoRoute, io.EOF), io.EOF) {
+		t.Error("a fault hides its cause")
+	}
+}
+
+func TestReasonsAreTold(t *testing.T) {
+	names := make(map[string]bool)
+	for r := range Reasons() {
+		tr := r.Traits()
+		if tr.Name == "" || tr.Flag == "" || tr.Text == "" || tr.Hint == "" || tr.HTTP < 400 || tr.HTTP > 599 || tr.GRPC == 0 || tr.Dubbo == 0 || tr.Bolt == 0 {
+			t.Errorf("reason %d lacks a part: %+v", r, *tr)
+		}
+		if names[r.String()] {
+			t.Errorf("two reasons are called %q", r)
+		}
+		names[r.String()] = true
+	}
+	for range Reasons() {
+		break // an iterator ends when it is told to
+	}
+}
+
+func TestTextBodyRewinds(t *testing.T) {
+	b := NewTextBody("hello")
+	for range 2 {
+		if b.Buffered() != 5 {
+			t.Errorf("Buffered = %d, want 5", b.Buffered())
+		}
+		if got, err := io.ReadAll(b); string(got) != "hello" || err != nil {
+			t.Errorf("read %q, %v", got, err)
+		}
+		if !b.Rewind() {
+			t.Error("not rewound")
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,592 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// direct is a route that answers with a text.
+func direct(text string) string {
+	return `{"direct_response": {"status": 200, "body": "` + text + `"}}`
+}
+
+// free returns an address that nobody listens on.
+func free(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// openFiles returns how often this process has a file open.
+func openFiles(t *testing.T, path string) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("no /proc")
+	}
+	n := 0
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && to == path {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAPortInUseUndoesEverything(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	r, address := setup{routes: direct("old")}.run(t)
+	open := dialCaller(t, address)
+	open.ask(get("/"))
+	before := r.server.Running()
+
+	log, other := filepath.Join(t.TempDir(), "access.log"), free(t)
+	proxies := func(table string) string {
+		return `"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "` + table + `"}}]}]`
+	}
+	err = r.server.Apply(t.Context(), parse(t, `{"servers": [{
+		"listeners": [
+			{"name": "front", "address": "127.0.0.1:0", "access_logs": [{"log_path": "`+log+`"}], `+proxies("new")+`},
+			{"name": "other", "address": "`+other+`", "access_logs": [{"log_path": "`+log+`"}], `+proxies("new")+`},
+			{"name": "taken", "address": "`+taken.Addr().String()+`", `+proxies("new")+`},
+			{"name": "bytes", "address": "`+free(t)+`", "filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}],
+		"routers": [{"router_config_name": "new", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+direct("new")+`]}]}]
+	}], "cluster_manager": {"clusters": [`+cluster("app", "127.0.0.1:1")+`]}}`))
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "taken") {
+		t.Fatalf("Apply = %v, want %v of the listener taken", err, syscall.EADDRINUSE)
+	}
+
+	if got := open.ask(get("/")); got.body != "old" || got.Close {
+		t.Errorf("an open connection: %q, to be closed: %t", got.body, got.Close)
+	}
+	if got := ask(t, address, get("/")); got.body != "old" {
+		t.Errorf("a new connection: %q", got.body)
+	}
+	if r.server.Running() != before || len(r.server.Describe()) != 1 {
+		t.Errorf("listeners: %v", r.server.Describe())
+	}
+	if got := r.server.Clusters().Describe(); len(got) != 0 {
+		t.Errorf("clusters: %v", got)
+	}
+	if ln, err := net.Listen("tcp", other); err != nil {
+		t.Errorf("the address of the other new listener is not free: %v", err)
+	} else {
+		_ = ln.Close()
+	}
+	if n := openFiles(t, log); n != 0 {
+		t.Errorf("the new access log is open %d times", n)
+	}
+	for _, name := range []string{"other", "taken", "bytes", "new"} {
+		if r.exports(name) {
+			t.Errorf("there are metrics of %q", name)
+		}
+	}
+	if err := r.server.Apply(t.Context(), setup{routes: direct("newer")}.snapshot(t)); err != nil {
+		t.Errorf("the next Apply = %v", err)
+	} else if got := open.ask(get("/")); got.body != "newer" {
+		t.Errorf("after the next Apply: %q", got.body)
+	}
+}
+
+// exports reports whether any of Weft's series has a label of the value.
+func (r *rig) exports(value string) bool {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, pair := range m.GetLabel() {
+				if pair.GetValue() == value && strings.HasPrefix(f.GetName(), "weft_") {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func TestWhatCannotBeAppliedIsRefused(t *testing.T) {
+	good := func() *config.Snapshot { return setup{routes: direct("old")}.snapshot(t) }
+	for name, test := range map[string]struct {
+		change func(c *config.Snapshot)
+		want   string
+	}{
+		"two listeners of one address": {func(c *config.Snapshot) {
+			twin := *c.Listeners[0]
+			twin.Name = "twin"
+			c.Listeners = append(c.Listeners, &twin)
+		}, `listener "twin": another listener has the address 127.0.0.1:0`},
+		"a table that is not there": {func(c *config.Snapshot) { c.Routes = nil }, `there is no route table "table"`},
+		"an engine that is not built in": {func(c *config.Snapshot) {
+			c.Listeners[0].FilterChains[0].Proxy.Downstream = []config.Protocol{config.Dubbo}
+		},
+			`downstream_protocol "dubbo" is not built in`},
+		"a filter that is not built in": {func(c *config.Snapshot) {
+			c.Listeners[0].FilterChains[0].Proxy.StreamFilters = []config.Filter{{Name: "magic"}}
+		}, `stream filter "magic" is not built in`},
+		"two filter chains": {func(c *config.Snapshot) {
+			c.Listeners[0].FilterChains = append(c.Listeners[0].FilterChains, c.Listeners[0].FilterChains[0])
+		}, "2 filter chains"},
+		"a log that cannot be opened": {func(c *config.Snapshot) {
+			c.Listeners[0].AccessLogs = []config.AccessLog{{Path: t.TempDir() + "/file-that-is-none/access.log", Format: "%no_such_variable%"}}
+		}, "access log"},
+		"two clusters of one name": {func(c *config.Snapshot) {
+			c.Clusters = []*config.Cluster{{Name: "a", Policy: config.RoundRobin}, {Name: "a", Policy: config.RoundRobin}}
+		}, "cluster a is configured twice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.apply(good())
+			bad := good()
+			test.change(bad)
+			if err := r.server.Apply(t.Context(), bad); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Apply = %v, want %q in it", err, test.want)
+			}
+			if got := ask(t, r.address("front"), get("/")); got.body != "old" {
+				t.Errorf("what ran before answers %q", got.body)
+			}
+			r.apply(good())
+		})
+	}
+}
+
+func TestRoutesChangeUnderAnOpenConnection(t *testing.T) {
+	r, address := setup{routes: direct("old")}.run(t)
+	c := dialCaller(t, address)
+	for _, text := range []string{"old", "new", "newer"} {
+		r.apply(setup{routes: direct(text)}.snapshot(t))
+		if got := c.ask(get("/")); got.body != text || got.Close {
+			t.Errorf("%q, to be closed: %t; want %q on the same connection", got.body, got.Close, text)
+		}
+	}
+	if n := r.value("weft_listener_connections_accepted_total", "front"); n != 1 {
+		t.Errorf("%v connections were accepted, want 1", n)
+	}
+}
+
+// TestEngineOptionsChangeWithConnections: those that are open serve one more
+// request, by the new routes, and end; new ones have the new options.
+func TestEngineOptionsChangeWithConnections(t *testing.T) {
+	r, address := setup{routes: direct("old"), proxy: `"extend_config": {"max_header_count": 3}`}.run(t)
+	idle, used := dialCaller(t, address), dialCaller(t, address)
+	used.ask(get("/"))
+	idle.ask(get("/"))
+	fields := []string{"a: 1", "b: 2", "c: 3", "d: 4"}
+	if got := ask(t, address, get("/", fields...)); got.StatusCode != 431 {
+		t.Fatalf("with 3 fields at most: %d, want 431", got.StatusCode)
+	}
+	r.apply(setup{routes: direct("new"), proxy: `"extend_config": {"max_header_count": 10}`}.snapshot(t))
+	if got := ask(t, address, get("/", fields...)); got.StatusCode != 200 || got.body != "new" {
+		t.Errorf("a new connection: %d %q", got.StatusCode, got.body)
+	}
+	for _, c := range []*caller{idle, used} {
+		if got := c.ask(get("/")); got.body != "new" || !got.Close {
+			t.Errorf("an open connection: %q, to be closed: %t; want %q and the end", got.body, got.Close, "new")
+		}
+		if !c.ended() {
+			t.Error("it goes on")
+		}
+	}
+}
+
+// held is an upstream that answers when it is let.
+type held struct {
+	address string
+	asked   chan struct{} // a request has arrived
+	let     chan struct{}
+}
+
+func newHeld(t *testing.T, text string) *held {
+	h := &held{asked: make(chan struct{}, 100), let: make(chan struct{})}
+	h.address = origin(t, func(w http.ResponseWriter, r *http.Request) {
+		h.asked <- struct{}{}
+		select {
+		case <-h.let:
+			_, _ = io.WriteString(w, text)
+		case <-r.Context().Done():
+		}
+	})
+	return h
+}
+
+func TestAListenerThatIsRemovedDrains(t *testing.T) {
+	app := newHeld(t, "slow")
+	s := setup{routes: to("app"), clusters: cluster("app", app.address)}
+	r, address := s.run(t)
+	busy, idle := dialCaller(t, address), dialCaller(t, address)
+	busy.send(get("/"))
+	<-app.asked
+	idle.send(get("/"))
+	<-app.asked
+	app.let <- struct{}{}
+	app.let <- struct{}{}
+	first, second := busy.read("GET "), idle.read("GET ")
+	if first.body != "slow" || second.body != "slow" {
+		t.Fatalf("%q, %q", first.body, second.body)
+	}
+	busy.send(get("/"))
+	<-app.asked
+
+	r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
+	if got := r.server.Describe(); len(got) != 0 {
+		t.Errorf("listeners: %v", got)
+	}
+	if !idle.ended() {
+		t.Error("an idle connection goes on")
+	}
+	if conn, err := net.Dial("tcp", address); err == nil {
+		_ = conn.Close()
+		t.Error("it still accepts")
+	}
+	// Its cluster is gone as well, and yet the request ends as it should.
+	app.let <- struct{}{}
+	if got := busy.read("GET "); got.StatusCode != 200 || got.body != "slow" || !got.Close {
+		t.Errorf("what was under way: %d %q, to be closed: %t", got.StatusCode, got.body, got.Close)
+	}
+	if !busy.ended() {
+		t.Error("the busy connection goes on")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r.server.Drain(ctx)
+	if r.exports("front") {
+		t.Error("there still are metrics of the listener")
+	}
+}
+
+// TestAnAddressIsFreeAtOnce: a listener may come back in the very next
+// configuration, while the one before still drains.
+func TestAnAddressIsFreeAtOnce(t *testing.T) {
+	app := newHeld(t, "slow")
+	s := setup{address: free(t), routes: to("app"), clusters: cluster("app", app.address)}
+	r, address := s.run(t)
+	c := dialCaller(t, address)
+	c.send(get("/"))
+	<-app.asked
+	for range 3 {
+		r.apply(parse(t, `{"servers": [{"listeners": [], "routers": []}]}`))
+		r.apply(setup{address: s.address, routes: direct("back")}.snapshot(t))
+		if got := ask(t, address, get("/")); got.body != "back" {
+			t.Errorf("%q, want %q", got.body, "back")
+		}
+	}
+	app.let <- struct{}{}
+	if got := c.read("GET "); got.body != "slow" {
+		t.Errorf("what was under way: %q", got.body)
+	}
+}
+
+func TestAListenerMayBeRenamed(t *testing.T) {
+	r, address := setup{routes: direct("old")}.run(t)
+	c := dialCaller(t, address)
+	c.ask(get("/"))
+	renamed := setup{routes: direct("new")}.snapshot(t)
+	renamed.Listeners[0].Name = "porch"
+	r.apply(renamed)
+	if got := r.address("porch"); got != address {
+		t.Errorf("it is at %s, before at %s", got, address)
+	}
+	if r.exports("front") {
+		t.Error("there are metrics of the old name")
+	}
+	if n := r.value("weft_listener_connections_active", "porch"); n != 1 {
+		t.Errorf("%v connections are active, want 1", n)
+	}
+	if got := c.ask(get("/")); got.body != "new" {
+		t.Errorf("%q", got.body)
+	}
+	if got := ask(t, address, get("/")); got.body != "new" {
+		t.Errorf("%q", got.body)
+	}
+	if n := r.value("weft_listener_requests_total", "porch"); n != 2 {
+		t.Errorf("%v requests were counted, want 2", n)
+	}
+	if n := r.value("weft_listener_connections_accepted_total", "porch"); n != 2 {
+		t.Errorf("%v connections were accepted, want 2", n)
+	}
+}
+
+func TestAListenerMayCarryBytesAndRequestsInTurn(t *testing.T) {
+	app := origin(t, says("from the application"))
+	requests := setup{routes: direct("from weft"), clusters: cluster("app", app)}
+	bytes := parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
+		"filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}]}],
+		"cluster_manager": {"clusters": [`+cluster("app", app)+`]}}`)
+	r, address := requests.run(t)
+	c := dialCaller(t, address)
+	c.ask(get("/"))
+	for range 2 {
+		r.apply(bytes)
+		if got := ask(t, address, get("/")); got.body != "from the application" {
+			t.Errorf("bytes: %q", got.body)
+		}
+		if got := c.ask(get("/")); got.body != "from weft" || !got.Close {
+			t.Errorf("a connection from before: %q, to be closed: %t", got.body, got.Close)
+		}
+		r.apply(requests.snapshot(t))
+		if got := ask(t, address, get("/")); got.body != "from weft" {
+			t.Errorf("requests: %q", got.body)
+		}
+		c = dialCaller(t, address)
+		c.ask(get("/"))
+	}
+}
+
+func TestAccessLogsAreClosedWhenNothingIsWrittenToThemAnyMore(t *testing.T) {
+	dir := t.TempDir()
+	logged := func(name string) setup {
+		return setup{routes: direct(name), listener: `"access_logs": [{"log_path": "` + dir + "/" + name + `", "log_format": "%path%"}]`}
+	}
+	r, address := logged("a").run(t)
+	c := dialCaller(t, address)
+	c.ask(get("/1"))
+	r.apply(logged("b").snapshot(t))
+	c.ask(get("/2"))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_ = c.Close()
+	r.server.Drain(ctx)
+	for name, want := range map[string]string{"a": "/1\n", "b": "/2\n"} {
+		path := filepath.Join(dir, name)
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("the log %s has %q, %v; want %q", name, text, err, want)
+		}
+		if n := openFiles(t, path); n != 0 {
+			t.Errorf("the log %s is open %d times", name, n)
+		}
+	}
+}
+
+// TestNoRequestIsLostWhileConfigurationsChange: several goroutines apply
+// configurations whose clusters come and go while others ask.
+func TestNoRequestIsLostWhileConfigurationsChange(t *testing.T) {
+	one, two := origin(t, says("one")), origin(t, says("two"))
+	configs := []setup{
+		{routes: to("one"), clusters: cluster("one", one)},
+		{routes: to("two"), clusters: cluster("two", two)},
+		{routes: to("one"), clusters: cluster("one", one, two), filters: `{"type": "header_mutation"}`},
+		{routes: to("two"), clusters: cluster("two", two), proxy: `"extend_config": {"max_header_count": 50}`},
+	}
+	r, address := configs[0].run(t)
+	over := make(chan struct{})
+	var callers, changers sync.WaitGroup
+	asked := make([]int, 8)
+	for i := range asked {
+		callers.Go(func() {
+			asked[i] = askUntil(t, address, over)
+		})
+	}
+	for i := range 2 {
+		changers.Go(func() {
+			for n := range 40 {
+				if err := r.server.Apply(context.Background(), configs[(n+i)%len(configs)].snapshot(t)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	changers.Wait()
+	close(over)
+	callers.Wait()
+	for i, n := range asked {
+		if n == 0 {
+			t.Errorf("caller %d got no answer", i)
+		}
+	}
+	if got := r.value("weft_listener_request_failures_total"); got != 0 {
+		t.Errorf("%v requests failed", got)
+	}
+}
+
+// askUntil asks one request after the other, on a new connection only when the
+// answer says that it was the last, and returns how many were answered.
+func askUntil(t *testing.T, address string, over <-chan struct{}) (n int) {
+	c := dialCaller(t, address)
+	for {
+		select {
+		case <-over:
+			_ = c.Close()
+			return n
+		default:
+		}
+		got := c.ask(get("/"))
+		if got.StatusCode != 200 {
+			t.Errorf("request %d: %d %q", n, got.StatusCode, got.body)
+			return n
+		}
+		n++
+		if got.Close {
+			_ = c.Close()
+			c = dialCaller(t, address)
+		}
+	}
+}
+
+func TestDrainLetsWhatIsUnderWayEnd(t *testing.T) {
+	app := newHeld(t, "slow")
+	r, address := setup{routes: to("app"), clusters: cluster("app", app.address)}.run(t)
+	busy, idle := dialCaller(t, address), dialCaller(t, address)
+	busy.send(get("/"))
+	<-app.asked
+	idle.ask("GET / HTTP/1.1\r\n\r\n") // refused, for want of Host: closes
+	idle = dialCaller(t, address)
+
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		r.server.Drain(context.Background())
+	}()
+	if !idle.ended() {
+		t.Error("an idle connection goes on")
+	}
+	if !r.server.Draining() {
+		t.Error("Draining = false")
+	}
+	select {
+	case <-drained:
+		t.Error("it did not wait")
+	default:
+	}
+	app.let <- struct{}{}
+	if got := busy.read("GET "); got.body != "slow" || !got.Close {
+		t.Errorf("what was under way: %q, to be closed: %t", got.body, got.Close)
+	}
+	<-drained
+	if err := r.server.Apply(t.Context(), setup{routes: direct("new")}.snapshot(t)); err == nil {
+		t.Error("a configuration was applied after the end")
+	}
+	if r.exports("front") || r.exports("table") || r.exports("app") {
+		t.Error("there still are metrics of places")
+	}
+}
+
+// TestDrainEndsWithItsTime: whatever still waits, for an upstream, a delay of a
+// filter, or on a listener that was removed before.
+func TestDrainEndsWithItsTime(t *testing.T) {
+	delay := setup{
+		filters: `{"type": "fault", "config": {"delay": {"fixed_delay": "1h", "percentage": 100}}}`,
+		routes:  direct("late"), server: `"graceful_timeout": "1h"`,
+	}
+	for name, test := range map[string]struct {
+		setup   setup
+		request string
+		remove  bool
+	}{
+		"an upstream":                     {setup{server: `"graceful_timeout": "1h"`}, get("/"), false},
+		"an upstream, listener removed":   {setup{server: `"graceful_timeout": "1h"`}, get("/"), true},
+		"a delay":                         {delay, get("/"), false},
+		"a delay, content on its way":     {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", false},
+		"a delay, listener removed":       {delay, get("/"), true},
+		"a delay, content, and a removal": {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			arrived := make(chan struct{}, 1)
+			tell := filter.Stream{
+				Name: "tell", Stage: filter.BeforeRoute,
+				Config: func() any { return new(mark) },
+				New: func(any, filter.Env) (filter.Filter, error) {
+					return func(next protocol.Service) protocol.Service {
+						return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+							arrived <- struct{}{}
+							return next.Serve(ctx, x)
+						})
+					}, nil
+				},
+			}
+			s := test.setup
+			if s.routes == "" {
+				s.routes, s.clusters = to("app"), cluster("app", newHeld(t, "never").address)
+			}
+			s.filters = strings.TrimSuffix(`{"type": "tell"}, `+s.filters, ", ")
+			r, address := s.run(t, tell)
+			c := dialCaller(t, address)
+			c.send(test.request)
+			<-arrived
+			if test.remove {
+				r.apply(parse(t, `{"servers": [{"graceful_timeout": "1h", "listeners": [], "routers": []}]}`))
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			began := time.Now()
+			r.server.Drain(ctx)
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+func TestAPanicInAFilterIsContained(t *testing.T) {
+	panicking := filter.Stream{
+		Name: "panic", Stage: filter.AfterRoute,
+		Config: func() any { return new(mark) },
+		New: func(any, filter.Env) (filter.Filter, error) {
+			return func(next protocol.Service) protocol.Service {
+				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					if x.Request.Path == "/panic" {
+						panic("secret")
+					}
+					return next.Serve(ctx, x)
+				})
+			}, nil
+		},
+	}
+	r, address := setup{filters: `{"type": "panic"}`, routes: direct("well")}.run(t, panicking)
+	c := dialCaller(t, address)
+	if got := c.ask(get("/panic")); got.StatusCode != 500 || strings.Contains(got.body, "secret") {
+		t.Errorf("%d %q, want 500", got.StatusCode, got.body)
+	}
+	if got := c.ask(get("/")); got.body != "well" {
+		t.Errorf("the next request on the connection: %q", got.body)
+	}
+	if n := r.value("weft_panics_total"); n != 1 {
+		t.Errorf("%v panics were counted, want 1", n)
+	}
+	if n := r.value("weft_listener_requests_active"); n != 0 {
+		t.Errorf("%v requests are active", n)
+	}
+}
+
+func TestConnectionsOfTCPProxyAreCounted(t *testing.T) {
+	app := origin(t, says("x"))
+	r := newRig(t)
+	r.apply(parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
+		"filter_chains": [{"filters": [{"type": "tcp_proxy", "config": {"cluster": "app"}}]}]}]}],
+		"cluster_manager": {"clusters": [`+cluster("app", app)+`]}}`))
+	c := dialCaller(t, r.address("front"))
+	c.ask(get("/"))
+	for _, name := range []string{"weft_listener_connections_active", "weft_cluster_connections_active", "weft_cluster_requests_active"} {
+		if n := r.value(name); n != 1 {
+			t.Errorf("%s = %v, want 1", name, n)
+		}
+	}
+	if got := r.server.Clusters().Describe()[0]; got.InFlight != 1 || got.Hosts[0].InFlight != 1 {
+		t.Errorf("in flight: cluster %d, host %d; want 1", got.InFlight, got.Hosts[0].InFlight)
+	}
+	_ = c.Close()
+	r.server.Drain(t.Context())
+}

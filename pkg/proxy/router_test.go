@@ -1,0 +1,183 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestARequestWithoutARouteIsAnswered404(t *testing.T) {
+	r, address := setup{routes: `{"match": {"prefix": "/shop"}, "direct_response": {"status": 200}}`}.run(t)
+	got := ask(t, address, get("/secret-path", "Cookie: secret-cookie"))
+	if got.StatusCode != 404 || got.body != "no route matched\n" {
+		t.Errorf("%d %q, want 404 %q", got.StatusCode, got.body, "no route matched\n")
+	}
+	for name, values := range got.Header {
+		if strings.Contains(strings.Join(values, ""), "secret") {
+			t.Errorf("the answer has %s: %v", name, values)
+		}
+	}
+	if n := r.value("weft_listener_request_failures_total", protocol.NoRoute.String()); n != 1 {
+		t.Errorf("%v were counted as %v, want 1", n, protocol.NoRoute)
+	}
+}
+
+func TestRoutesThatAnswerThemselves(t *testing.T) {
+	_, address := setup{routes: `
+		{"match": {"prefix": "/direct"}, "direct_response": {"status": 418, "body": "short and stout"}},
+		{"match": {"prefix": "/moved"}, "redirect": {"response_code": 307, "host_redirect": "new.test", "path_redirect": "/there"}}`}.run(t)
+	if got := ask(t, address, get("/direct", "Cookie: secret")); got.StatusCode != 418 || got.body != "short and stout" || got.Header.Get("Cookie") != "" {
+		t.Errorf("direct_response: %d %q %v", got.StatusCode, got.body, got.Header)
+	}
+	if got := ask(t, address, get("/moved?a=b")); got.StatusCode != 307 || got.Header.Get("Location") != "http://new.test/there?a=b" {
+		t.Errorf("redirect: %d to %q", got.StatusCode, got.Header.Get("Location"))
+	}
+}
+
+func TestARouteChoosesItsCluster(t *testing.T) {
+	one, two := origin(t, says("one")), origin(t, says("two"))
+	_, address := setup{
+		routes: `
+			{"match": {"prefix": "/variable"}, "route": {"cluster_variable": "request_header_x-cluster"}},
+			{"match": {"prefix": "/all"}, "route": {"weighted_clusters": [{"cluster": {"name": "one", "weight": 0}}, {"cluster": {"name": "two", "weight": 100}}]}},
+			{"match": {"prefix": "/half"}, "route": {"weighted_clusters": [{"cluster": {"name": "one", "weight": 50}}, {"cluster": {"name": "two", "weight": 50}}]}},
+			{"match": {"prefix": "/"}, "route": {"cluster_name": "one"}}`,
+		clusters: cluster("one", one) + "," + cluster("two", two),
+	}.run(t)
+	c := dialCaller(t, address)
+	for _, test := range []struct {
+		path, field string
+		status      int
+		want        string
+	}{
+		{"/", "A: b", 200, "one"},
+		{"/variable", "X-Cluster: two", 200, "two"},
+		{"/variable", "X-Cluster: one", 200, "one"},
+		{"/variable", "X-Cluster: three", 404, "no such cluster\n"},
+		{"/variable", "A: b", 404, "no such cluster\n"},
+		{"/all", "A: b", 200, "two"},
+	} {
+		if got := c.ask(get(test.path, test.field)); got.StatusCode != test.status || got.body != test.want {
+			t.Errorf("%s with %s: %d %q, want %d %q", test.path, test.field, got.StatusCode, got.body, test.status, test.want)
+		}
+	}
+	shares := map[string]int{}
+	for range 200 {
+		shares[c.ask(get("/half")).body]++
+	}
+	if shares["one"] < 50 || shares["two"] < 50 || len(shares) != 2 { // seven deviations either way
+		t.Errorf("of two clusters with equal weights: %v", shares)
+	}
+}
+
+func TestTheHostThatIsChosenNamesTheRequest(t *testing.T) {
+	app := origin(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Host) })
+	_, address := setup{
+		routes:   `{"match": {"prefix": "/"}, "route": {"cluster_name": "app", "auto_host_rewrite": true}}`,
+		clusters: `{"name": "app", "hosts": [{"address": "` + app + `", "hostname": "app.internal"}]}`,
+	}.run(t)
+	if got := ask(t, address, get("/")); got.body != "app.internal" {
+		t.Errorf("the upstream was asked for %q", got.body)
+	}
+}
+
+// mark is a filter that leaves its name in requests and answers.
+type mark struct {
+	Name string `key:"name" doc:"What it leaves." example:"\"a\""`
+	Path string `key:"path" doc:"Where the request is to go." example:"\"/\""`
+}
+
+func marks(name string, stage filter.Stage) filter.Stream {
+	return filter.Stream{
+		Name:   name,
+		Stage:  stage,
+		Config: func() any { return new(mark) },
+		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
+			m := *cfg.(*mark)
+			if m.Name == "broken" {
+				return nil, fmt.Errorf("it is %s", m.Name)
+			}
+			return func(next protocol.Service) protocol.Service {
+				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					if m.Path != "" {
+						x.Request.Path = m.Path
+					}
+					x.Request.Header.Add("X-Mark", m.Name+"@"+x.Request.Path+"@"+x.Record.Target)
+					if err := next.Serve(ctx, x); err != nil {
+						return err
+					}
+					x.Response.Header.Add("X-Mark", m.Name)
+					return nil
+				})
+			}, nil
+		},
+	}
+}
+
+// TestServicesAreComposedInOrder: filters before the router, the route's
+// rewrites, filters of the route in the order of the listener; and back.
+func TestServicesAreComposedInOrder(t *testing.T) {
+	app := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("X-Mark", "app")
+		fmt.Fprint(w, strings.Join(r.Header["X-Mark"], " "))
+	})
+	kinds := []filter.Stream{marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute), marks("late", filter.AfterRoute)}
+	_, address := setup{
+		filters: `
+			{"type": "late", "config": {"name": "1"}},
+			{"type": "before", "config": {"name": "2"}},
+			{"type": "after", "config": {"name": "3"}},
+			{"type": "before", "config": {"name": "4", "path": "/changed"}}`,
+		routes: `
+			{"match": {"prefix": "/changed"},
+			 "route": {"cluster_name": "app", "prefix_rewrite": "/rewritten",
+				"request_headers_to_add": [{"header": {"key": "x-mark", "value": "route"}}],
+				"response_headers_to_add": [{"header": {"key": "x-mark", "value": "route"}}]},
+			 "per_filter_config": {"after": {"name": "own"}}},
+			{"match": {"prefix": "/"}, "direct_response": {"status": 500}}`,
+		clusters: cluster("app", app),
+	}.run(t, kinds...)
+	got := ask(t, address, get("/asked"))
+	if want := "2@/asked@ 4@/changed@ route 1@/rewritten@app own@/rewritten@app"; got.body != want {
+		t.Errorf("on the way there: %q, want %q", got.body, want)
+	}
+	if got, want := strings.Join(got.Header["X-Mark"], " "), "app own 1 route 4 2"; got != want {
+		t.Errorf("on the way back: %q, want %q", got, want)
+	}
+}
+
+func TestFiltersOfARouteRunOnlyWhereOneMatches(t *testing.T) {
+	_, address := setup{
+		filters: `{"type": "before", "config": {"name": "before"}}, {"type": "after", "config": {"name": "after"}}`,
+		routes:  `{"match": {"prefix": "/direct"}, "direct_response": {"status": 200}}`,
+	}.run(t, marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute))
+	if got := strings.Join(ask(t, address, get("/direct")).Header["X-Mark"], " "); got != "after before" {
+		t.Errorf("an answer of the route's own has %q", got)
+	}
+	if got := ask(t, address, get("/nowhere")); got.StatusCode != 404 || len(got.Header["X-Mark"]) != 0 {
+		t.Errorf("without a route: %d %v", got.StatusCode, got.Header["X-Mark"])
+	}
+}
+
+func TestAFilterThatCannotBeBuiltIsNamed(t *testing.T) {
+	kind := marks("after", filter.AfterRoute)
+	for name, s := range map[string]setup{
+		`listener "front": stream filter "after": it is broken`: {
+			filters: `{"type": "after", "config": {"name": "broken"}}`, routes: `{"direct_response": {"status": 200}}`},
+		`listener "front": route "all/0": per_filter_config "after": it is broken`: {
+			filters: `{"type": "after"}`, routes: `{"direct_response": {"status": 200}, "per_filter_config": {"after": {"name": "broken"}}}`},
+	} {
+		r := newRig(t, kind)
+		if err := r.server.Apply(t.Context(), s.snapshot(t, kind)); err == nil || err.Error() != name {
+			t.Errorf("Apply = %v, want %s", err, name)
+		}
+		if got := r.server.Running(); got != nil {
+			t.Error("it runs all the same")
+		}
+	}
+}
