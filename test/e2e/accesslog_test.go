@@ -58,11 +58,10 @@ func TestAccessLogTellsWhatHappened(t *testing.T) {
 		"response_code", "response_flag", "response_reason", "response_header_x-answer",
 	}
 	fields := object{"start": "%start_time%", "duration": "%duration%", "sentence": "%method% of %response_code%"}
-	format := ""
 	for _, name := range names {
 		fields[name] = "%" + name + "%"
-		format += "%" + name + "%|"
 	}
+	format := "%" + strings.Join(names, "%|%") + "%|"
 	var front, host string
 	began := time.Now()
 	text, objects := logged(t, format, fields, func(address string, app *origin) {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -30,9 +31,7 @@ func (o object) text(t *testing.T) []byte {
 func (o object) with(more object) object {
 	all := object{}
 	for _, from := range []object{o, more} {
-		for key, value := range from {
-			all[key] = value
-		}
+		maps.Copy(all, from)
 	}
 	return all
 }

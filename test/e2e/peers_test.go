@@ -124,7 +124,7 @@ func accept(t *testing.T, talk func(c net.Conn)) string {
 				return
 			}
 			conns.Go(func() {
-				defer context.AfterFunc(ctx, func() { _ = c.Close() })() //nolint:errcheck // it reports whether it was stopped
+				defer context.AfterFunc(ctx, func() { _ = c.Close() })()
 				defer c.Close()
 				talk(c)
 			})

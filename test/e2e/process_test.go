@@ -362,13 +362,3 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		}
 	}
 }
-
-// within fails the test unless done ends in time.
-func within(t *testing.T, d time.Duration, what string, done <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-done:
-	case <-time.After(d):
-		t.Fatalf("not within %v: %s", d, what)
-	}
-}

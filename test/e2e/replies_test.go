@@ -102,7 +102,7 @@ func TestRepliesOfOurOwnCarryNothingOfTheRequest(t *testing.T) {
 func checkOwnFields(t *testing.T, response *http.Response, body string) {
 	t.Helper()
 	for name := range response.Header {
-		if !slices.Contains([]string{"Date", "Content-Type", "Content-Length", "Connection", "Location"}, name) {
+		if !slices.Contains([]string{"Date", "Content-Type", "Content-Length", "Connection", "Location", "Allow"}, name) {
 			t.Errorf("the answer has a field %s", name)
 		}
 	}
