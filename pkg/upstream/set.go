@@ -16,9 +16,12 @@ import (
 type Set struct {
 	env env // immutable
 
+	changes sync.Mutex // held while a change is committed, or retires
+
 	mu         sync.RWMutex
 	configured map[string]*Cluster              // guarded by mu
 	cells      map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but maybe referred to
+	leaving    map[*Cluster]*Change             // guarded by mu; not configured any more, and who is to retire them
 	watches    map[*Cluster]*watch              // guarded by mu; of clusters with a discovery
 	changing   bool                             // guarded by mu; a Change is open
 }
@@ -32,6 +35,7 @@ func NewSet(o Options) *Set {
 		env:        env{Options: o, epoch: time.Now()},
 		configured: make(map[string]*Cluster),
 		cells:      make(map[string]weak.Pointer[Cluster]),
+		leaving:    make(map[*Cluster]*Change),
 		watches:    make(map[*Cluster]*watch),
 	}
 }
@@ -171,6 +175,8 @@ func (c *Change) Commit() {
 		return
 	}
 	c.closed = true
+	c.set.changes.Lock()
+	defer c.set.changes.Unlock()
 	for i := range c.edits {
 		e := &c.edits[i]
 		c.set.stopWatch(e.cluster)
@@ -186,14 +192,17 @@ func (c *Change) Commit() {
 
 // Retire takes what a committed change has removed out of service: it drains,
 // and exchanges that reach it find no cluster. Called when the routes of before
-// are not used any more; what was configured again meanwhile stays. It may be
-// called from another goroutine than Commit.
+// are not used any more; what was configured again meanwhile stays, and if that
+// was removed once more, it is for the later change to retire. It may be called
+// from another goroutine than Commit, and in any order with other changes.
 func (c *Change) Retire() {
 	if !c.committed {
 		return
 	}
+	c.set.changes.Lock()
+	defer c.set.changes.Unlock()
 	for _, gone := range c.removed {
-		if !c.set.isConfigured(gone) {
+		if c.set.leaves(gone, c) {
 			c.set.stopWatch(gone)
 			retire(gone.remove())
 		}
@@ -216,10 +225,16 @@ func (c *Change) Rollback() {
 	c.set.changing = false
 }
 
-func (s *Set) isConfigured(c *Cluster) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.configured[c.name] == c
+// leaves reports whether a cluster is one that change removed, and nobody since
+// has configured; it says so once.
+func (s *Set) leaves(c *Cluster, change *Change) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaving[c] != change {
+		return false
+	}
+	delete(s.leaving, c)
+	return true
 }
 
 // stopWatch ends the discovery of what a cluster was configured with.
@@ -241,6 +256,7 @@ func (s *Set) enter(change *Change) {
 		e := &change.edits[i]
 		s.configured[e.config.Name] = e.cluster
 		delete(s.cells, e.config.Name)
+		delete(s.leaving, e.cluster)
 		if e.watch != nil {
 			s.watches[e.cluster] = e.watch
 		}
@@ -248,6 +264,7 @@ func (s *Set) enter(change *Change) {
 	for _, gone := range change.removed {
 		delete(s.configured, gone.name)
 		s.cells[gone.name] = weak.Make(gone)
+		s.leaving[gone] = change
 	}
 	for name, cell := range s.cells {
 		if cell.Value() == nil {

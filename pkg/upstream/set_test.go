@@ -8,12 +8,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
 func TestNameIsACell(t *testing.T) {
@@ -71,6 +73,69 @@ func TestRemovedClusterDrains(t *testing.T) {
 	if w.open() != 0 {
 		t.Error("a connection outlived its exchange")
 	}
+}
+
+// committed prepares and commits clusters, and leaves what they remove to be retired.
+func committed(t *testing.T, s *Set, clusters ...*config.Cluster) *Change {
+	t.Helper()
+	c, err := s.Prepare(clusters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Commit()
+	return c
+}
+
+// TestRetireLeavesWhatCameBack: a change that retires late, after other changes
+// have brought its clusters back, and taken them away again.
+func TestRetireLeavesWhatCameBack(t *testing.T) {
+	s := newTestSet(t, newWorld())
+	apply(t, s, cluster("web", "a"))
+	web := s.Get("web")
+	first := committed(t, s)
+	committed(t, s, cluster("web", "a"))
+	first.Retire()
+	do(t, web) // it came back
+	second := committed(t, s)
+	first.Retire()
+	do(t, web) // what it left by is not retired yet
+	second.Retire()
+	fails(t, web, protocol.NoCluster)
+	second.Retire()
+	apply(t, s, cluster("web", "a"))
+	do(t, web)
+}
+
+// TestRetireDuringACommit: the commit brings back what the other change is about
+// to retire.
+func TestRetireDuringACommit(t *testing.T) {
+	installing, retired := make(chan struct{}, 1), make(chan struct{})
+	var meet atomic.Bool
+	s := newTestSet(t, newWorld(), func(o *Options) {
+		roundRobin := o.Policies[config.RoundRobin]
+		o.Policies[config.RoundRobin] = func(peers []balance.Peer, options balance.Options) balance.Balancer {
+			if meet.Load() {
+				installing <- struct{}{}
+				select {
+				case <-retired:
+				case <-time.After(50 * time.Millisecond): // as it should: Retire waits
+				}
+			}
+			return roundRobin(peers, options)
+		}
+	})
+	apply(t, s, cluster("web", "a"))
+	web := s.Get("web")
+	leaves := committed(t, s)
+	meet.Store(true)
+	go func() {
+		defer close(retired)
+		<-installing
+		leaves.Retire()
+	}()
+	committed(t, s, cluster("web", "a"))
+	<-retired
+	do(t, web)
 }
 
 func TestHostsKeepTheirStateOverChanges(t *testing.T) {
