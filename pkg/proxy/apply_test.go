@@ -310,24 +310,16 @@ func TestAListenerMayBeRenamed(t *testing.T) {
 	if got := r.address("porch"); got != address {
 		t.Errorf("it is at %s, before at %s", got, address)
 	}
-	if r.exports("front") {
-		t.Error("there are metrics of the old name")
-	}
-	if n := r.value("weft_listener_connections_active", "porch"); n != 1 {
-		t.Errorf("%v connections are active, want 1", n)
-	}
+	r.until(func() bool { return !r.exports("front") }, func() { t.Error("there are metrics of the old name") })
+	r.await(1, "weft_listener_connections_active", "porch")
 	if got := c.ask(get("/")); got.body != "new" {
 		t.Errorf("%q", got.body)
 	}
 	if got := ask(t, address, get("/")); got.body != "new" {
 		t.Errorf("%q", got.body)
 	}
-	if n := r.value("weft_listener_requests_total", "porch"); n != 2 {
-		t.Errorf("%v requests were counted, want 2", n)
-	}
-	if n := r.value("weft_listener_connections_accepted_total", "porch"); n != 2 {
-		t.Errorf("%v connections were accepted, want 2", n)
-	}
+	r.await(2, "weft_listener_requests_total", "porch")
+	r.await(2, "weft_listener_connections_accepted_total", "porch")
 }
 
 func TestAListenerMayCarryBytesAndRequestsInTurn(t *testing.T) {
@@ -566,9 +558,7 @@ func TestAPanicInAFilterIsContained(t *testing.T) {
 	if n := r.value("weft_panics_total"); n != 1 {
 		t.Errorf("%v panics were counted, want 1", n)
 	}
-	if n := r.value("weft_listener_requests_active"); n != 0 {
-		t.Errorf("%v requests are active", n)
-	}
+	r.await(0, "weft_listener_requests_active")
 }
 
 func TestConnectionsOfTCPProxyAreCounted(t *testing.T) {
@@ -580,13 +570,11 @@ func TestConnectionsOfTCPProxyAreCounted(t *testing.T) {
 	c := dialCaller(t, r.address("front"))
 	c.ask(get("/"))
 	for _, name := range []string{"weft_listener_connections_active", "weft_cluster_connections_active", "weft_cluster_requests_active"} {
-		if n := r.value(name); n != 1 {
-			t.Errorf("%s = %v, want 1", name, n)
-		}
+		r.await(1, name)
 	}
 	if got := r.server.Clusters().Describe()[0]; got.InFlight != 1 || got.Hosts[0].InFlight != 1 {
 		t.Errorf("in flight: cluster %d, host %d; want 1", got.InFlight, got.Hosts[0].InFlight)
 	}
 	_ = c.Close()
-	r.server.Drain(t.Context())
+	r.await(0, "weft_cluster_requests_active")
 }

@@ -126,6 +126,29 @@ func (r *rig) value(name string, labels ...string) float64 {
 	return sum
 }
 
+// await waits until value is want: an exchange is accounted for after the last
+// byte of its answer, which its caller may have read before.
+func (r *rig) await(want float64, name string, labels ...string) {
+	r.t.Helper()
+	r.until(func() bool { return r.value(name, labels...) == want }, func() {
+		r.t.Errorf("%s%q = %v, want %v", name, labels, r.value(name, labels...), want)
+	})
+}
+
+// until waits until done is true, and calls late if that takes too long.
+func (r *rig) until(done func() bool, late func()) {
+	r.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 5000 {
+		if done() {
+			return
+		}
+		<-tick.C
+	}
+	late()
+}
+
 // lines keeps what is logged.
 type lines struct {
 	mu   sync.Mutex

@@ -22,9 +22,7 @@ func TestARequestWithoutARouteIsAnswered404(t *testing.T) {
 			t.Errorf("the answer has %s: %v", name, values)
 		}
 	}
-	if n := r.value("weft_listener_request_failures_total", protocol.NoRoute.String()); n != 1 {
-		t.Errorf("%v were counted as %v, want 1", n, protocol.NoRoute)
-	}
+	r.await(1, "weft_listener_request_failures_total", protocol.NoRoute.String())
 }
 
 func TestRoutesThatAnswerThemselves(t *testing.T) {
