@@ -476,6 +476,56 @@ func TestDrainLetsWhatIsUnderWayEnd(t *testing.T) {
 	}
 }
 
+// gate is a filter before the router that says when a request has arrived, and
+// holds those for /held.
+type gate struct{ arrived, let chan struct{} }
+
+func newGate() *gate {
+	return &gate{arrived: make(chan struct{}, 100), let: make(chan struct{})}
+}
+
+func (g *gate) kind() filter.Stream {
+	return filter.Stream{
+		Name: "gate", Stage: filter.BeforeRoute,
+		Config: func() any { return new(struct{}) },
+		New: func(any, filter.Env) (filter.Filter, error) {
+			return func(next protocol.Service) protocol.Service {
+				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					g.arrived <- struct{}{}
+					if x.Request.Path == "/held" {
+						<-g.let
+					}
+					return next.Serve(ctx, x)
+				})
+			}, nil
+		},
+	}
+}
+
+// TestARequestOfAnOldConfigurationFindsItsCluster: it came three configurations
+// ago, and its cluster has left, come back and left again meanwhile.
+func TestARequestOfAnOldConfigurationFindsItsCluster(t *testing.T) {
+	one, two := origin(t, says("one")), origin(t, says("two"))
+	g := newGate()
+	first := setup{filters: `{"type": "gate"}`, routes: to("one"), clusters: cluster("one", one)}
+	second := setup{filters: `{"type": "gate"}`, routes: to("two"), clusters: cluster("two", two)}
+	r, address := first.run(t, g.kind())
+	c := dialCaller(t, address)
+	c.send(get("/held"))
+	<-g.arrived
+	for _, s := range []setup{second, first, second} {
+		r.apply(s.snapshot(t, g.kind()))
+		if got := ask(t, address, get("/")); got.StatusCode != 200 {
+			t.Errorf("%d %q", got.StatusCode, got.body)
+		}
+	}
+	close(g.let)
+	if got := c.read("GET "); got.body != "one" {
+		t.Errorf("%d %q, want %q", got.StatusCode, got.body, "one")
+	}
+	r.until(func() bool { return !r.exports("one") }, func() { t.Error("the cluster is not retired") })
+}
+
 // TestDrainEndsWithItsTime: whatever still waits, for an upstream, a delay of a
 // filter, or on a listener that was removed before.
 func TestDrainEndsWithItsTime(t *testing.T) {
@@ -496,28 +546,16 @@ func TestDrainEndsWithItsTime(t *testing.T) {
 		"a delay, content, and a removal": {delay, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			arrived := make(chan struct{}, 1)
-			tell := filter.Stream{
-				Name: "tell", Stage: filter.BeforeRoute,
-				Config: func() any { return new(mark) },
-				New: func(any, filter.Env) (filter.Filter, error) {
-					return func(next protocol.Service) protocol.Service {
-						return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
-							arrived <- struct{}{}
-							return next.Serve(ctx, x)
-						})
-					}, nil
-				},
-			}
+			g := newGate()
 			s := test.setup
 			if s.routes == "" {
 				s.routes, s.clusters = to("app"), cluster("app", newHeld(t, "never").address)
 			}
-			s.filters = strings.TrimSuffix(`{"type": "tell"}, `+s.filters, ", ")
-			r, address := s.run(t, tell)
+			s.filters = strings.TrimSuffix(`{"type": "gate"}, `+s.filters, ", ")
+			r, address := s.run(t, g.kind())
 			c := dialCaller(t, address)
 			c.send(test.request)
-			<-arrived
+			<-g.arrived
 			if test.remove {
 				r.apply(parse(t, `{"servers": [{"graceful_timeout": "1h", "listeners": [], "routers": []}]}`))
 			}

@@ -44,6 +44,7 @@ type Server struct {
 
 	applying sync.Mutex                 // serializes Apply and Drain
 	numbers  map[string]*metrics.Routes // of the tables in force; guarded by applying
+	ended    chan struct{}              // closed when the exchanges of earlier configurations have ended; guarded by applying
 
 	mu        sync.Mutex
 	listeners map[string]*liveListener             // by network and address; guarded by mu, changed under applying
@@ -55,9 +56,11 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		o:         o,
 		failed:    make(chan error, 1),
+		ended:     make(chan struct{}),
 		listeners: make(map[string]*liveListener),
 		retiring:  make(map[*liveListener]context.CancelFunc),
 	}
+	close(s.ended) // there is none
 	up := o.Upstream
 	up.Connectors = connectors(o.Protocols)
 	s.clusters = upstream.NewSet(up)
@@ -96,11 +99,22 @@ func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 	clusters.Commit()
 	before := s.swap(ctx, plan)
 	s.running.Store(next)
-	s.tasks.Go(func() {
-		awaitEnd(before, s.grace())
-		clusters.Retire()
-	})
+	s.retireClusters(clusters, before)
 	return nil
+}
+
+// retireClusters takes what the change removed out of service when no exchange
+// can reach it any more: neither of the configuration just replaced, before, nor
+// of one before that, which may have known the same clusters. s.applying is held.
+func (s *Server) retireClusters(change *upstream.Change, before []*composition) {
+	earlier, ended, grace := s.ended, make(chan struct{}), s.grace()
+	s.ended = ended
+	s.tasks.Go(func() {
+		awaitEnd(before, grace)
+		<-earlier
+		close(ended)
+		change.Retire()
+	})
 }
 
 // warmTime bounds how long a new configuration waits for names to be resolved.
