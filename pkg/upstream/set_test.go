@@ -1,3 +1,5 @@
+//arch:long everything that a change of configuration does to a set of clusters is read together
+
 package upstream
 
 import (
