@@ -1,3 +1,5 @@
+//arch:long everything that applying a configuration does is read together
+
 package proxy
 
 import (
