@@ -59,7 +59,7 @@ func TestObservabilityDocSpeaksOfWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := map[string]bool{}
-	for _, m := range metrics.Metrics() {
+	for _, m := range allMetrics() {
 		known[m.Name] = true
 	}
 	for _, name := range regexp.MustCompile(`weft_[a-z_]+`).FindAllString(string(page), -1) {
@@ -136,10 +136,33 @@ func endpointTable() string {
 	return b.String()
 }
 
+// allMetrics describes what Weft and its filters export.
+func allMetrics() []metrics.Metric {
+	all := metrics.Metrics()
+	for _, f := range builtFilters() {
+		all = append(all, f.Metrics...)
+	}
+	return all
+}
+
+// TestMetricsOfFiltersAreNamedByThem: so that no two filters meet.
+func TestMetricsOfFiltersAreNamedByThem(t *testing.T) {
+	for _, f := range builtFilters() {
+		for _, m := range f.Metrics {
+			if !strings.HasPrefix(m.Name, "weft_filter_"+f.Name+"_") || (m.Kind == metrics.KindCounter) != strings.HasSuffix(m.Name, "_total") {
+				t.Errorf("the filter %s counts %s, a %s", f.Name, m.Name, m.Kind)
+			}
+			if !strings.HasSuffix(m.Help, ".") {
+				t.Errorf("%s: %q is not a sentence", m.Name, m.Help)
+			}
+		}
+	}
+}
+
 func metricTable() string {
 	var b strings.Builder
 	b.WriteString("| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n")
-	for _, m := range metrics.Metrics() {
+	for _, m := range allMetrics() {
 		labels := ""
 		if len(m.Labels) > 0 {
 			labels = "`" + strings.Join(m.Labels, "` `") + "`"
