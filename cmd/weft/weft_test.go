@@ -1,0 +1,355 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/configs"
+	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/proxy"
+)
+
+// plugs returns the names of the packages in a folder.
+func plugs(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "testdata" {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// TestEveryPlugIsInTheRegistry: a folder that nobody registers is dead code.
+func TestEveryPlugIsInTheRegistry(t *testing.T) {
+	var filters, engines []string
+	for _, f := range streamFilters() {
+		filters = append(filters, strings.ReplaceAll(f.Name, "_", ""))
+	}
+	for _, p := range protocols() {
+		engines = append(engines, strings.ToLower(string(p.Name)))
+		if p.NewServer == nil || p.NewClient == nil {
+			t.Errorf("the protocol %s has not both sides", p.Name)
+		}
+	}
+	for dir, got := range map[string][]string{"../../pkg/filter/stream": filters, "../../pkg/stream": engines} {
+		slices.Sort(got)
+		if want := plugs(t, dir); !slices.Equal(got, want) {
+			t.Errorf("registered: %v; in %s: %v", got, dir, want)
+		}
+	}
+}
+
+// TestConfigurationMayNameWhatIsRegistered, and nothing else.
+func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
+	k := kinds()
+	for _, f := range streamFilters() {
+		if !slices.ContainsFunc(k.StreamFilters, func(known filter.Stream) bool { return known.Name == f.Name }) {
+			t.Errorf("configuration does not know the filter %s", f.Name)
+		}
+		for _, section := range document.Sections(f.Name, f.Config(), nil) {
+			for _, key := range section.Keys {
+				if !strings.HasSuffix(key.Doc, ".") {
+					t.Errorf("%s.%s: %q is not a sentence", section.Path, key.Name, key.Doc)
+				}
+			}
+		}
+	}
+	for _, p := range protocols() {
+		if !slices.Contains(k.Protocols, p.Name) {
+			t.Errorf("configuration does not know the protocol %s", p.Name)
+		}
+	}
+	for policy, make := range policies() {
+		if !slices.Contains(k.Policies, policy) || make == nil {
+			t.Errorf("configuration does not know the policy %s, or nobody makes it", policy)
+		}
+	}
+	if len(k.StreamFilters) != len(streamFilters()) || len(k.Protocols) != len(protocols()) || len(k.Policies) != len(policies()) {
+		t.Error("configuration knows more than there is")
+	}
+}
+
+func TestTheGreetingIsWhatTheReadmePromises(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, problems := source{}.open()
+	if file == nil {
+		t.Fatal(problems)
+	}
+	text := greeting(source{}, file.Snapshot)
+	for _, want := range []string{
+		"weft " + version + " is ready: 3 listeners, 2 clusters\n",
+		"client       egress   127.0.0.1:2045\n",
+		"server       ingress  127.0.0.1:2046\n",
+		"admin                 127.0.0.1:34901\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the greeting lacks %q:\n%s", want, text)
+		}
+	}
+	for _, command := range []string{"curl -i http://127.0.0.1:2045/\n", "curl http://127.0.0.1:34901/ "} {
+		if !strings.Contains(text, command) || !strings.Contains(string(readme), command) {
+			t.Errorf("the greeting and the README do not both say %q", command)
+		}
+	}
+	answer := ""
+	for _, table := range file.Snapshot.Routes {
+		for _, route := range table.VirtualHosts[0].Routes {
+			if route.Direct != nil {
+				answer = strings.TrimSpace(route.Direct.Body)
+			}
+		}
+	}
+	if answer == "" || !strings.Contains(text, `"`+answer+`"`) {
+		t.Errorf("the greeting does not expect %q:\n%s", answer, text)
+	}
+}
+
+func TestOnlyTheQuickStartSaysWhatToTry(t *testing.T) {
+	copied := filepath.Join(t.TempDir(), "mine.json")
+	other := filepath.Join(t.TempDir(), "other.json")
+	for path, text := range map[string][]byte{copied: configs.Quickstart, other: append(slices.Clone(configs.Quickstart), '\n')} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]bool{"": true, "../../configs/quickstart.json": true, copied: true, other: false, "missing.json": false} {
+		if got := strings.Contains(greeting(source{path: path}, &config.Snapshot{}), "Try:"); got != want {
+			t.Errorf("%q: says what to try: %t, want %t", path, got, want)
+		}
+	}
+}
+
+func TestLevelsGoBothWays(t *testing.T) {
+	last := slog.Level(-100)
+	for _, level := range levels() {
+		l := levelOf(level)
+		if levelName(l) != string(level) {
+			t.Errorf("levelName(levelOf(%s)) = %s", level, levelName(l))
+		}
+		if l <= last {
+			t.Errorf("%s is not above the level before it", level)
+		}
+		last = l
+	}
+	if got := levelOf("nonsense"); got != slog.LevelInfo {
+		t.Errorf("a level that is none is %v", got)
+	}
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: levelTrace, ReplaceAttr: levelNames}))
+	log.Log(t.Context(), levelTrace, "low")
+	log.Log(t.Context(), levelCritical, "high")
+	for _, want := range []string{"level=TRACE msg=low", "level=CRITICAL msg=high"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the log lacks %q: %s", want, &out)
+		}
+	}
+}
+
+// TestLaunchersCanPassWhatTheyPassToOthers: the arguments of a pilot-agent kind
+// of launcher are accepted and hidden.
+func TestLaunchersCanPassWhatTheyPassToOthers(t *testing.T) {
+	cmd := startCommand()
+	err := cmd.ParseFlags([]string{
+		"--config", "c.json", "--restart-epoch", "0", "--drain-time-s", "45", "--parent-shutdown-time-s", "60",
+		"--service-cluster", "shop", "-n", "sidecar~10.0.0.1~shop.default~cluster.local", "--service-type", "sidecar",
+		"--local-address-ip-version", "v4", "--base-id", "1", "--log-format", "%v", "--log-format-prefix-with-location", "0",
+		"--component-log-level", "misc:error", "-l", "WARN", "--concurrency", "2", "--drain-strategy", "immediate",
+		"--max-obj-name-len", "189", "--cluster-domain", "cluster.local", "-s", "again", "-p", "again",
+		"--service-meta", "a=b", "--allow-unknown-fields", "x", "-f", "gates",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, hidden := range map[string]bool{"service-node": true, "base-id": true, "config": false, "log-level": false, "drain-time-s": false} {
+		if f := cmd.Flags().Lookup(name); f == nil || f.Hidden != hidden {
+			t.Errorf("--%s: hidden is not %t", name, hidden)
+		}
+	}
+	if help := cmd.UsageString(); strings.Contains(help, "service-cluster") || !strings.Contains(help, "--drain-time-s SECONDS") {
+		t.Errorf("the help is\n%s", help)
+	}
+}
+
+func TestFlagsTakeThePlaceOfTheFile(t *testing.T) {
+	file := func() *config.Snapshot {
+		return &config.Snapshot{Server: config.Server{Processor: 1, GracefulTimeout: time.Minute, Log: config.Log{Level: config.LevelInfo}}}
+	}
+	for name, test := range map[string]struct {
+		flags startFlags
+		want  config.Server
+	}{
+		"none":          {startFlags{drain: -1}, file().Server},
+		"all":           {startFlags{drain: 5, concurrency: 3, logLevel: "debug"}, config.Server{Processor: 3, GracefulTimeout: 5 * time.Second, Log: config.Log{Level: config.LevelDebug}}},
+		"no drain time": {startFlags{drain: 0}, config.Server{Processor: 1, Log: config.Log{Level: config.LevelInfo}}},
+	} {
+		c := file()
+		test.flags.override(c)
+		if c.Server != test.want {
+			t.Errorf("%s: %+v, want %+v", name, c.Server, test.want)
+		}
+	}
+}
+
+// execute runs a command in this process and returns what it prints and the
+// status that it would exit with.
+func execute(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := newCommand()
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	var exit *exitError
+	switch {
+	case errors.As(err, &exit):
+		status = exit.status
+	case err != nil:
+		status = 1
+		fmt.Fprintln(&errs, err)
+	}
+	return out.String(), errs.String(), status
+}
+
+func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.json")
+	text := `{
+  "servers": [{
+    "listenrs": [],
+    "graceful_timeout": "soon"
+  }]
+}`
+	if err := os.WriteFile(bad, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name   string
+		args   []string
+		status int
+		stdout string
+		stderr []string
+	}{
+		{"a good file", []string{"check", "-c", "../../configs/quickstart.json"}, 0, "../../configs/quickstart.json: ok: 3 listeners, 3 route tables, 2 clusters\n", nil},
+		{"a bad file", []string{"check", "-c", bad}, 1, "", []string{bad + ":3:5: ", "listeners", bad + ":4:25: ", "graceful_timeout"}},
+		{"no file there", []string{"check", "-c", "missing.json"}, 1, "", []string{"missing.json", "no such file"}},
+		{"no file named", []string{"check"}, 1, "", []string{`"config"`}},
+		{"an argument too many", []string{"check", "-c", bad, "more"}, 1, "", []string{"more"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			stdout, stderr, status := execute(t, test.args...)
+			if status != test.status || stdout != test.stdout {
+				t.Errorf("status %d, %q; want %d, %q", status, stdout, test.status, test.stdout)
+			}
+			for _, want := range test.stderr {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("it does not say %q:\n%s", want, stderr)
+				}
+			}
+		})
+	}
+	if got := run(t.Context(), []string{"check", "-c", bad}); got != 1 {
+		t.Errorf("the exit status of a bad file is %d", got)
+	}
+	if got := run(t.Context(), []string{"version"}); got != 0 {
+		t.Errorf("the exit status of version is %d", got)
+	}
+}
+
+func TestVersionSaysWhatRuns(t *testing.T) {
+	stdout, _, status := execute(t, "version")
+	if fields := strings.Fields(stdout); status != 0 || len(fields) != 5 || fields[0] != "weft" || fields[1] != version || !strings.HasPrefix(fields[3], "go1.") {
+		t.Errorf("status %d, %q", status, stdout)
+	}
+}
+
+// TestAReloadOfABadFileChangesNothing runs a process' parts, without a process.
+func TestAReloadOfABadFileChangesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const good = `{"servers": [{"default_log_path": "stderr", "default_log_level": "OFF",
+		"listeners": [{"name": "front", "address": "127.0.0.1:0",
+			"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
+		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"],
+			"routers": [{"name": "%s", "direct_response": {"status": 200}}]}]}]}]}`
+	write(fmt.Sprintf(good, "first"))
+	flags := startFlags{source: source{path: path}, drain: -1}
+	file, problems := flags.open()
+	if file == nil {
+		t.Fatal(problems)
+	}
+	p, err := newProcess(flags, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.end()
+	if got := p.adminState(); got != admin.Starting {
+		t.Errorf("before: %s", got)
+	}
+	if err := p.begin(context.Background(), file); err != nil {
+		t.Fatal(err)
+	}
+	route := func() string {
+		table, ok := p.adminRoutes("table").(proxy.RouteTableStatus)
+		if !ok {
+			t.Fatal("the table is not there")
+		}
+		return table.VirtualHosts[0].Routes[0].Name
+	}
+	if got := p.adminState(); got != admin.Ready || route() != "first" {
+		t.Errorf("it is %s with the route %s", got, route())
+	}
+
+	write(`{"servers": [{"listeners": [{"name": "front"}]}]}`)
+	p.reload(context.Background())
+	if c := p.adminConfig(); c.Rejected == nil || len(c.Rejected.Reasons) == 0 || !strings.Contains(c.Rejected.Reasons[0], "config.json:1:") || route() != "first" {
+		t.Errorf("after a bad file: rejected %+v, the route %s", c.Rejected, route())
+	}
+	write(fmt.Sprintf(good, "second"))
+	p.reload(context.Background())
+	if c := p.adminConfig(); c.Rejected != nil || route() != "second" {
+		t.Errorf("after a good file: rejected %+v, the route %s", c.Rejected, route())
+	}
+	if p.adminRoutes("other") != nil || p.adminListeners("other") != nil || p.adminClusters("other") != nil {
+		t.Error("what is not there is shown")
+	}
+	if tables, ok := p.adminRoutes("").([]proxy.RouteTableStatus); !ok || len(tables) != 1 {
+		t.Errorf("all tables: %v", p.adminRoutes(""))
+	}
+}
+
+func TestTheLevelOfTheLogIsSetByName(t *testing.T) {
+	p := &process{level: new(slog.LevelVar), log: slog.New(slog.DiscardHandler)}
+	for _, name := range []string{"debug", "WARN", "Off"} {
+		if err := p.setLevel(name); err != nil || !strings.EqualFold(levelName(p.level.Level()), name) {
+			t.Errorf("setLevel(%q) = %v, the level is %s", name, err, levelName(p.level.Level()))
+		}
+	}
+	if err := p.setLevel("loud"); err == nil || !strings.Contains(err.Error(), "TRACE") {
+		t.Errorf("setLevel(%q) = %v, want the levels that there are", "loud", err)
+	}
+}
