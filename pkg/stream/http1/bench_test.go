@@ -118,20 +118,14 @@ func BenchmarkExchange(b *testing.B) {
 	}
 }
 
-// BenchmarkUsable is what asking costs that a connection which was idle only for
-// a moment is spared.
+// BenchmarkUsable is what it costs to ask a pooled connection.
 func BenchmarkUsable(b *testing.B) {
 	near, _ := tcpPair(b)
 	c := NewClient(near, stream.ClientOptions{Released: func(bool) {}})
-	for name, answer := range map[string]bool{"asked": true, "spared": false} {
-		b.Run(name, func(b *testing.B) {
-			c.empty = answer
-			b.ReportAllocs()
-			for b.Loop() {
-				if !c.Usable(0) {
-					b.Fatal("not usable")
-				}
-			}
-		})
+	b.ReportAllocs()
+	for b.Loop() {
+		if !c.Usable(0) {
+			b.Fatal("not usable")
+		}
 	}
 }

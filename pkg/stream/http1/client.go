@@ -43,9 +43,8 @@ type Client struct {
 	answer  *answerBody // reused, but see newAnswer
 	upload  *upload
 
-	gone  atomic.Bool // the caller went away and the read was interrupted for it
-	cut   bool        // the upstream did not take all of a request
-	empty bool        // the last answer had no content, or we believed so
+	gone atomic.Bool // the caller went away and the read was interrupted for it
+	cut  bool        // the upstream did not take all of a request
 }
 
 // NewClient makes conn an upstream connection.
@@ -57,14 +56,10 @@ func NewClient(conn *network.Conn, o stream.ClientOptions) *Client {
 	return c
 }
 
-// Usable is stream.Client's. A connection that was idle only for a moment is
-// taken at its word: the check is a system call, and it could be wrong the
-// moment after. Not so behind an answer without content: servers that send some
-// all the same, to HEAD or with 304, do it in the next packet, which must not
-// pass for the next answer.
-func (c *Client) Usable(idle time.Duration) bool {
-	return idle < time.Millisecond && !c.empty || c.conn.Quiet()
-}
+// Usable is stream.Client's. It always asks the socket, however short the time
+// was: what a server sends behind its answer, in a packet of its own, must not
+// pass for the answer to another caller's request.
+func (c *Client) Usable(time.Duration) bool { return c.conn.Quiet() }
 
 // Close is stream.Client's.
 func (c *Client) Close() error { return c.conn.Close() }
@@ -310,7 +305,6 @@ func (c *Client) finish(whole bool) {
 		c.upload = nil
 	}
 	reusable := whole && c.framing.KeepAlive && len(c.in.unread()) == 0 && !c.gone.Load() && !c.cut
-	c.empty = c.framing.Body == syntax.NoBody
 	c.x = nil
 	c.in.release()
 	c.released(reusable) // from here on c may be another exchange's

@@ -71,34 +71,42 @@ func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
 	}
 }
 
-// Some servers send content with an answer that has none, in the next packet: it
-// must not be read as the next answer.
-func TestContentBehindAnAnswerWithoutContentCostsTheConnection(t *testing.T) {
-	near, far := tcpPair(t)
-	c, released := newClient(near)
-	sent := make(chan struct{})
-	go func() {
-		far.head()
-		far.send("HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n")
-		<-sent
-		far.send(refusal)
-		close(sent)
-	}()
-	x := ask("HEAD", nil)
-	if err := c.Serve(context.Background(), x); err != nil {
-		t.Fatal(err)
-	}
-	x.ResetResponse()
-	if !<-released {
-		t.Fatal("the connection was not reusable")
-	}
-	sent <- struct{}{}
-	<-sent
-	if err := near.AwaitReadable(); err != nil {
-		t.Fatal(err)
-	}
-	if c.Usable(0) {
-		t.Error("the connection passed for usable")
+// Some servers send content with an answer that has none, or answer twice, in the
+// next packet: it must not be read as the answer to another caller.
+func TestBytesThatFollowAnAnswerCostTheConnection(t *testing.T) { // RFC 9112 9.2
+	for _, test := range []struct{ name, method, answer string }{
+		{"an answer to HEAD", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"},
+		{"a 304", "GET", "HTTP/1.1 304 Not Modified\r\n\r\n"},
+		{"an answer without content", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
+		{"an answer with content", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+		{"an answer in chunks", "GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			near, far := tcpPair(t)
+			c, released := newClient(near)
+			go func() {
+				far.head()
+				far.send(test.answer)
+			}()
+			x := ask(test.method, nil)
+			if err := c.Serve(context.Background(), x); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(x.Response.Body); err != nil {
+				t.Fatal(err)
+			}
+			x.ResetResponse()
+			if !<-released {
+				t.Fatal("the connection was not reusable")
+			}
+			far.send(refusal)
+			if err := near.AwaitReadable(); err != nil {
+				t.Fatal(err)
+			}
+			if c.Usable(0) {
+				t.Error("the connection passed for usable")
+			}
+		})
 	}
 }
 
