@@ -52,7 +52,7 @@ type Caller interface {
 
 // Request is what the caller asked for. RPC protocols fill the same view as
 // HTTP: Authority is the interface, Path is "/interface/method", Header holds
-// the attachments and service, method, version and group.
+// the attachments and service, method, version and group, and the HTTP method is "".
 type Request struct {
 	Method    string // case-sensitive (RFC 9110 9.1)
 	Scheme    string // "http" or "https"
@@ -66,17 +66,29 @@ type Request struct {
 	// ExpectContinue: the caller waits for a 100 before it sends the body
 	// (RFC 9110 10.1.1).
 	ExpectContinue bool
+
+	// OneWay: the caller wants no answer, errors included. RPC protocols only.
+	OneWay bool
+	// Serialization is how an RPC request's arguments are written: "hessian2";
+	// "" for HTTP.
+	Serialization string
 }
 
 // Response is the answer. The service that sets it fills Status first.
 type Response struct {
-	Status int // HTTP status; 0 while there is no answer
+	Status int // HTTP status, of RPC answers their HTTP view; 0 while there is no answer
+	// Code is the status in the RPC protocol's own numbers; NoCode for HTTP, and
+	// while there is no answer.
+	Code int
 	Message
 
 	// Tunnel is set instead of Body when the connection switched protocols
 	// (101, or 2xx to CONNECT). The engine pumps and closes it.
 	Tunnel Tunnel
 }
+
+// NoCode is the Code of an answer that has none.
+const NoCode = -1
 
 // Message is what requests and responses share.
 type Message struct {
@@ -119,6 +131,23 @@ type ConnMeta struct {
 	// RemoteIP is Remote without its port, as text.
 	RemoteIP string
 	Secure   bool // TLS
+}
+
+// Detacher is a Caller whose other exchanges wait while a service is busy with
+// this one: the engine serves them one after the other, on one goroutine, each
+// until it waits for its upstream.
+type Detacher interface {
+	// Detach goes on on a goroutine of the exchange's own, if it is not on one
+	// already.
+	Detach()
+}
+
+// Detach is to be called by a service that is about to wait for something other
+// than the answer of a stream engine's client: a timer, a connect, a free slot.
+func (x *Exchange) Detach() {
+	if d, ok := x.Caller.(Detacher); ok {
+		d.Detach()
+	}
 }
 
 // Place is a configured thing that exchanges pass: a route, a cluster, a host.
@@ -230,12 +259,13 @@ func (x *Exchange) Fail(err error) {
 func (r *Request) reset() {
 	r.Message.reset()
 	r.Method, r.Scheme, r.Authority, r.Path, r.Upgrade = "", "", "", "", ""
-	r.ExpectContinue = false
+	r.ExpectContinue, r.OneWay = false, false
+	r.Serialization = ""
 }
 
 func (r *Response) reset() {
 	r.Message.reset()
-	r.Status = 0
+	r.Status, r.Code = 0, NoCode
 	r.Tunnel = nil
 }
 

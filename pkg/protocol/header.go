@@ -8,13 +8,16 @@ type Field struct{ Name, Value string }
 
 // Header is an ordered list of fields. Order, case and repetition are kept.
 // The zero value is empty. Lookups are linear: heads are short and bounded.
-type Header struct{ fields []Field }
+type Header struct {
+	fields  []Field
+	changed bool
+}
 
 // Len returns the number of fields.
 func (h *Header) Len() int { return len(h.fields) }
 
-// At returns field i, to be changed in place if need be; valid until the next
-// call that adds or removes.
+// At returns field i, to be changed in place if need be, which Changed does not
+// notice; valid until the next call that adds or removes.
 func (h *Header) At(i int) *Field { return &h.fields[i] }
 
 // All yields the fields in order.
@@ -45,8 +48,16 @@ func (h *Header) Lookup(name string) (string, bool) {
 	return "", false
 }
 
+// Changed reports whether a field was added, set or removed since Seal. Engines
+// whose messages pass byte for byte ask it.
+func (h *Header) Changed() bool { return h.changed }
+
+// Seal makes the fields those that Changed compares with.
+func (h *Header) Seal() { h.changed = false }
+
 // Add appends a field.
 func (h *Header) Add(name, value string) {
+	h.changed = true
 	h.fields = append(h.fields, Field{name, value})
 }
 
@@ -55,6 +66,7 @@ func (h *Header) Add(name, value string) {
 func (h *Header) Set(name, value string) {
 	for i := range h.fields {
 		if EqualFold(h.fields[i].Name, name) {
+			h.changed = h.changed || h.fields[i].Value != value
 			h.fields[i].Value = value
 			h.removeFrom(i+1, name)
 			return
@@ -81,6 +93,9 @@ func (h *Header) removeFrom(start int, name string) {
 		}
 		kept++
 	}
+	if kept < len(h.fields) {
+		h.changed = true
+	}
 	clear(h.fields[kept:])
 	h.fields = h.fields[:kept]
 }
@@ -89,6 +104,7 @@ func (h *Header) removeFrom(start int, name string) {
 func (h *Header) Reset() {
 	clear(h.fields)
 	h.fields = h.fields[:0]
+	h.changed = false
 }
 
 // EqualFold reports whether a and b are equal but for ASCII case.
