@@ -41,6 +41,23 @@ func (in *input) more() error {
 	return err
 }
 
+// await reads until there are n unconsumed bytes. Where the head's buffer has
+// room for them they go there, so that the head stays where it is.
+func (in *input) await(n int) error {
+	for have := len(in.unread()); have < n; have = len(in.unread()) {
+		if in.rest == nil || len(in.rest.Tail()) < n-have {
+			if err := in.more(); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := in.conn.Fill(&in.rest, pieceSize); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // unread returns the unconsumed bytes.
 func (in *input) unread() []byte {
 	if in.rest == nil {
@@ -77,7 +94,7 @@ type content struct {
 	kind    syntax.BodyKind
 	left    int64        // bytes to come, of Length
 	read    atomic.Int64 // bytes given out
-	whole   int          // bytes of a body that was all there at the start, else -1
+	whole   int          // bytes of a body that was all there before it was read, else -1
 	limit   int64        // most bytes that are accepted; 0: any number
 	chunks  syntax.ChunkReader
 	pending []byte // decoded and not given out; a view of in.rest
@@ -121,6 +138,13 @@ func (c *content) start(in *input, f *syntax.Framing, trailer *protocol.Header, 
 	c.state.Store(contentUntouched)
 	if c.done {
 		c.state.Store(contentDone)
+	}
+}
+
+// awaitWhole waits until all of content of a declared length is there.
+func (c *content) awaitWhole() {
+	if c.in.await(int(c.left)) == nil { // if not, who reads the content meets the error again
+		c.whole = int(c.left)
 	}
 }
 
@@ -261,8 +285,8 @@ func cutShort(err error) error {
 	return err
 }
 
-// rewind starts again, if nothing was read, or all of the content was there from
-// the start and nothing overwrote it.
+// rewind starts again, if nothing was read, or all of the content was there
+// before: then it still is, because nothing more is read into its buffer.
 func (c *content) rewind() bool {
 	read := c.read.Load()
 	switch {
@@ -272,7 +296,7 @@ func (c *content) rewind() bool {
 		return false
 	case read == 0:
 		return true
-	case c.whole < 0, c.in.rest != c.in.head:
+	case c.whole < 0:
 		return false
 	}
 	c.in.rest.Unconsume(int(read))
@@ -284,9 +308,12 @@ func (c *content) rewind() bool {
 
 // readFault says what a failed read from the caller costs.
 func readFault(err error) error {
-	var f *protocol.Fault
+	if err == nil || err == io.EOF {
+		return err
+	}
+	var f *protocol.Fault // escapes
 	switch {
-	case err == nil || err == io.EOF || errors.As(err, &f):
+	case errors.As(err, &f):
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return protocol.NewFault(protocol.RequestTimeout, err)

@@ -231,6 +231,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 			c.refuse(protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds %d bytes", c.framing.Length, limit))
 			return false
 		}
+		c.awaitSmallBody()
 	}
 	keep, err := c.serve(ctx)
 	if err != nil && !c.answered {

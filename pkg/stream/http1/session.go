@@ -23,6 +23,27 @@ const (
 	lingerTime  = time.Second
 )
 
+// promptly is how long small content may take to arrive behind its head. Many
+// clients send the two in two writes; a client that takes longer than this is
+// slow, and its content is streamed.
+const promptly = 5 * time.Millisecond
+
+// awaitSmallBody waits a moment for the rest of a small request body, unless its
+// sender waits for us. All of it at hand, it goes upstream in one write with the
+// head, needs no goroutine, and can be sent again.
+func (c *session) awaitSmallBody() {
+	b := &c.body.content
+	if b.kind != syntax.Length || b.whole >= 0 || b.left > inlineContent || c.x.Request.ExpectContinue {
+		return
+	}
+	patience := promptly
+	if t := c.s.o.HTTP1.BodyTimeout; t > 0 {
+		patience = min(patience, t)
+	}
+	c.conn.SetReadDeadline(time.Now().Add(patience))
+	b.awaitWhole()
+}
+
 // requestBody is the content of the request that a session reads.
 type requestBody struct {
 	c       *session

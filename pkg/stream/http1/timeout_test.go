@@ -87,7 +87,7 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 		{"content that takes its time", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}, {19 * time.Second, "lo"}},
 			"HTTP/1.1 200 ", 38*time.Second + time.Hour},
 		{"content that is asked for late", slowly, []step{{0, post}, {70 * time.Second, "hello"}}, "HTTP/1.1 200 ", 70*time.Second + time.Hour},
-		{"content that does not come, of a caller that was watched", watching, []step{{0, post}}, "HTTP/1.1 200 ", 80*time.Second + lingerTime},
+		{"content that does not come, of a caller that was watched", watching, []step{{0, post}}, "HTTP/1.1 200 ", promptly + 80*time.Second + lingerTime},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -243,4 +243,76 @@ func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
 		}
 		<-ended
 	})
+}
+
+// Small content that comes just behind its head is at hand when the service is
+// asked, and stays so; what comes later, or is not small, is not waited for.
+func TestSmallContentIsWaitedForAMoment(t *testing.T) {
+	const ms = time.Millisecond
+	type piece struct {
+		after time.Duration // what was sent before
+		text  string
+	}
+	large := strings.Repeat("x", 2*firstRead)
+	for _, test := range []struct {
+		name   string
+		fields string
+		sent   []piece
+		begins time.Duration // when the service is asked
+		atHand int           // bytes of content at that moment
+	}{
+		{"with its head", "", []piece{{0, "hello"}}, 0, 5},
+		{"behind its head", "", []piece{{ms, "hello"}}, ms, 5},
+		{"piece by piece", "", []piece{{0, "he"}, {ms, "l"}, {2 * ms, "lo"}}, 3 * ms, 5},
+		{"more than the head's buffer has room for", "", []piece{{0, "he"}, {ms, large}}, ms, 2 + len(large)},
+		{"late", "", []piece{{promptly + ms, "hello"}}, promptly, 0},
+		{"late in part", "", []piece{{0, "he"}, {promptly + ms, "llo"}}, promptly, 2},
+		{"not small", "", []piece{{0, "he"}, {ms, strings.Repeat("x", inlineContent)}}, 0, 2},
+		{"of a caller that waits to be asked for it", "Expect: 100-continue\r\n", []piece{{ms, "hello"}}, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				content := ""
+				for _, p := range test.sent {
+					content += p.text
+				}
+				start := time.Now()
+				service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					if got := time.Since(start); got != test.begins {
+						t.Errorf("the service is asked after %v, want %v", got, test.begins)
+					}
+					if got := x.Request.Body.Buffered(); got != test.atHand {
+						t.Errorf("%d bytes are at hand, want %d", got, test.atHand)
+					}
+					err := echo(ctx, x)
+					again := x.Request.Body.(protocol.Rewinder).Rewind()
+					if whole := test.atHand == len(content); again != whole {
+						t.Errorf("it can be sent again: %v, want %v", again, whole)
+					}
+					if again {
+						err = echo(ctx, x)
+					}
+					return err
+				})
+				caller, ended := inMemory(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: service})
+				go func() {
+					text := "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + test.fields + "Content-Length: " + decimal(len(content)) + "\r\n\r\n"
+					for _, p := range test.sent {
+						if p.after > 0 {
+							io.WriteString(caller, text)
+							text = ""
+							<-time.After(p.after)
+						}
+						text += p.text
+					}
+					io.WriteString(caller, text)
+				}()
+				got, _ := io.ReadAll(caller)
+				if !strings.HasPrefix(string(got), "HTTP/1.1 200 ") || !strings.HasSuffix(string(got), "\r\n\r\n"+content) {
+					t.Errorf("the caller got %q", got)
+				}
+				<-ended
+			})
+		})
+	}
 }
