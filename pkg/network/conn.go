@@ -70,9 +70,9 @@ type Conn struct {
 		calls    *readCalls // nil until the first read
 	}
 	writer struct { // owned by the writing goroutine
-		quiet time.Duration // how long without progress; 0: for ever
-		armed bool          // the runtime has a timer, which may have been started for an earlier write
-		calls *writeCalls   // nil until the first write
+		quiet    time.Duration // how long without progress; 0: for ever
+		deadline deadline      // armed may have been for an earlier write
+		calls    *writeCalls   // nil until the first write
 	}
 
 	// Requests counts exchanges over all times that a handler served the
@@ -259,19 +259,17 @@ func (c *Conn) Read(p []byte) (int, error) {
 }
 
 // Write writes all of p. Without progress for the time of SetWriteTimeout, or
-// up to twice that, it fails with os.ErrDeadlineExceeded.
+// up to twice that, or at the deadline of SetWriteDeadline, it fails with
+// os.ErrDeadlineExceeded.
 func (c *Conn) Write(p []byte) (int, error) {
-	if c.writer.quiet > 0 && !c.writer.armed {
-		c.armWrite()
-	}
+	c.beginWrite()
 	written, fresh := 0, false // fresh: the timer was started in this call
 	for {
 		n, err := c.writeOnce(p[written:])
 		written += n
-		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || (fresh && n == 0) {
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || c.writeIsLate(fresh && n == 0) {
 			return written, err
 		}
-		c.armWrite()
 		fresh = true
 	}
 }

@@ -98,6 +98,65 @@ func TestAWriteWithoutProgressEnds(t *testing.T) {
 	})
 }
 
+func TestAWriteEndsAtItsDeadlineWhateverItsProgress(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		quiet     time.Duration
+		deadlines []time.Duration // set one after the other; 0: never
+		want      time.Duration
+	}{
+		{"without a timeout", 0, []time.Duration{5 * time.Second}, 5 * time.Second},
+		{"before the timeout", time.Minute, []time.Duration{5 * time.Second}, 5 * time.Second},
+		{"behind many timeouts", 2 * time.Second, []time.Duration{5 * time.Second}, 5 * time.Second},
+		{"that moved on", 2 * time.Second, []time.Duration{time.Second, 5 * time.Second}, 5 * time.Second},
+		{"that came nearer", 2 * time.Second, []time.Duration{time.Minute, 5 * time.Second}, 5 * time.Second},
+		{"that was taken back", 2 * time.Second, []time.Duration{time.Second, 0}, 9 * time.Second},
+		{"that has passed", 2 * time.Second, []time.Duration{-time.Second}, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nc, peer := net.Pipe()
+				defer peer.Close()
+				c := NewConn(nc)
+				defer c.Close()
+				c.SetWriteTimeout(test.quiet)
+				start := time.Now()
+				for _, d := range test.deadlines {
+					at := time.Time{}
+					if d != 0 {
+						at = start.Add(d)
+					}
+					c.SetWriteDeadline(at)
+				}
+				read := make(chan struct{})
+				go func() { // seven bytes, the last after 6.3 s
+					defer close(read)
+					for range 7 {
+						<-time.After(900 * time.Millisecond)
+						peer.Read(make([]byte, 1))
+					}
+				}()
+				n, err := c.Write(make([]byte, 20))
+				if d := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || d.Truncate(time.Second) != test.want {
+					t.Errorf("Write = %d, %v after %v, want a deadline after %v", n, err, d, test.want)
+				}
+				c.Close()
+				<-read
+			})
+		})
+	}
+}
+
+func TestAWriteToAFullSocketEndsAtItsDeadline(t *testing.T) {
+	c, _ := pair(t)
+	c.SetWriteTimeout(time.Minute)
+	c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+	n, err := c.Write(make([]byte, 32<<20))
+	if n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Write = %d, %v; want a deadline behind what the socket takes", n, err)
+	}
+}
+
 func TestASlowReaderIsNotALateWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, peer := net.Pipe()

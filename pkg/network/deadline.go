@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// deadline is the reading direction's deadline. Telling the runtime of a new deadline
+// deadline is the deadline of one direction. Telling the runtime of a new deadline
 // costs a timer operation; on a connection whose deadline moves on with every
 // request, nearly all of them are wasted. So the runtime is told only when the
 // deadline comes nearer than what it was told last. When its timer fires too
@@ -77,17 +77,45 @@ func (c *Conn) wakened() bool {
 // ever. Called by the writing goroutine.
 func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.quiet = d }
 
+// SetWriteDeadline sets when writes end, whatever their progress; the zero time
+// means never. It costs nothing as long as the deadline only moves on. Called by
+// the writing goroutine.
+func (c *Conn) SetWriteDeadline(t time.Time) {
+	if c.writer.deadline.set(t) {
+		_ = c.nc.SetWriteDeadline(t) // fails only on a closed connection, as the write will
+	}
+}
+
+// beginWrite sees to it that a write which makes no progress ends.
+func (c *Conn) beginWrite() {
+	if c.writer.quiet > 0 && c.writer.deadline.armed.IsZero() {
+		c.armWrite(time.Now())
+	}
+}
+
+// writeIsLate decides about a write that the timer ended; stuck says that it made
+// no progress since it started the timer itself. If it is not late, the timer is
+// started again.
+func (c *Conn) writeIsLate(stuck bool) bool {
+	now, want := time.Now(), c.writer.deadline.want
+	if stuck || !want.IsZero() && !now.Before(want) {
+		return true
+	}
+	c.armWrite(now)
+	return false
+}
+
 // armWrite starts the write timer. It is left running from one write to the
 // next, since starting it costs more than a small write's share: so a timer
 // that fires may belong to an earlier write, and only one that was started in
 // the same write means that the peer is slow.
-func (c *Conn) armWrite() {
-	c.writer.armed = c.writer.quiet > 0
-	at := time.Time{}
-	if c.writer.armed {
-		at = time.Now().Add(c.writer.quiet)
+func (c *Conn) armWrite(now time.Time) {
+	d := &c.writer.deadline
+	d.armed = d.want
+	if quiet := c.writer.quiet; quiet > 0 && (d.want.IsZero() || now.Add(quiet).Before(d.want)) {
+		d.armed = now.Add(quiet)
 	}
-	_ = c.nc.SetWriteDeadline(at) // fails only on a closed connection, as the write will
+	_ = c.nc.SetWriteDeadline(d.armed) // fails only on a closed connection, as the write will
 }
 
 // Interrupt makes the reader return ErrInterrupted, now or when it next waits,

@@ -43,7 +43,7 @@ func closePipe(fds [2]int) {
 }
 
 // SpliceFrom moves left bytes from src to c within the kernel (splice(2)), under
-// src's read deadline and c's write timeout. ok is false, and nothing has moved,
+// src's read deadline, c's write timeout and deadline. ok is false, and nothing has moved,
 // when one of them is not a plain socket or no pipe is to be had; when pipes run
 // out in the middle it returns early. After a read error the bytes moved have
 // arrived whole; after a write error the connection is lost. Reading goroutine of
@@ -100,9 +100,7 @@ func (c *Conn) spliceIn(limit int64) (p *pipe, n int64, err error) {
 
 // spliceOut moves the n bytes that are in the pipe to the socket.
 func (c *Conn) spliceOut(p *pipe, n int64) (moved int64, err error) {
-	if c.writer.quiet > 0 && !c.writer.armed {
-		c.armWrite()
-	}
+	c.beginWrite()
 	fresh := false
 	for moved < n {
 		var m int64
@@ -117,10 +115,9 @@ func (c *Conn) spliceOut(p *pipe, n int64) (moved int64, err error) {
 		case err == nil:
 			moved += m
 			fresh = false
-		case !errors.Is(err, os.ErrDeadlineExceeded) || fresh:
+		case !errors.Is(err, os.ErrDeadlineExceeded) || c.writeIsLate(fresh):
 			return moved, err
 		default:
-			c.armWrite()
 			fresh = true
 		}
 	}

@@ -106,10 +106,12 @@ func (c *Client) send() error {
 		return err
 	}
 	out.SetStorage(head)
+	c.conn.SetWriteDeadline(c.x.Deadline)
 	if req.Body != nil && !takeWhole(out, req) {
 		if _, err := c.conn.Write(out.Bytes()); err != nil {
 			return upstreamFault(err, "sending the request head")
 		}
+		c.conn.SetWriteDeadline(time.Time{}) // the deadline may move: who waits for the answer ends the upload
 		c.upload = startUpload(c, chunked)
 		return nil
 	}

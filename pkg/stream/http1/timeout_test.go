@@ -166,6 +166,16 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 			io.WriteString(c, "llo")
 		}, protocol.None, 2 * time.Hour},
 		{"a request that nobody reads", 0, nil, func(net.Conn, *bufio.Reader) {}, protocol.UpstreamTimeout, 60 * time.Second},
+		{"a request that nobody reads, with a deadline", 5 * time.Second, nil, func(net.Conn, *bufio.Reader) {},
+			protocol.UpstreamTimeout, 5 * time.Second},
+		{"a request that is read too slowly, with a deadline", 5 * time.Second, nil, func(c net.Conn, _ *bufio.Reader) {
+			for range 4 {
+				<-time.After(time.Second)
+				c.Read(make([]byte, 1))
+			}
+		}, protocol.UpstreamTimeout, 5 * time.Second},
+		{"a head that nobody reads, with a deadline", 5 * time.Second, long, func(net.Conn, *bufio.Reader) {},
+			protocol.UpstreamTimeout, 5 * time.Second},
 		{"content that nobody reads", 0, long, func(_ net.Conn, r *bufio.Reader) {
 			for line := ""; line != "\r\n"; {
 				line, _ = r.ReadString('\n')

@@ -35,6 +35,7 @@ func newTunnel(c *Client) *tunnel {
 	c.in.release()
 	c.x = nil
 	c.conn.SetReadDeadline(time.Time{})
+	c.conn.SetWriteDeadline(time.Time{})
 	return t
 }
 
