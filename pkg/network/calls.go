@@ -20,7 +20,7 @@ type readCalls struct {
 	out   []byte           // what tryCall still has to write
 	n     int              // bytes read
 	err   error
-	quiet bool // what tryPeek found
+	found int // what tryPeek found: bytes, 0 for the end or an error, -1 for nothing
 }
 
 // writeCalls is the same for a writer.
@@ -77,8 +77,15 @@ func (r *readCalls) tryCall(fd uintptr) bool {
 }
 
 func (r *readCalls) tryPeek(fd uintptr) {
-	_, errno := peek(fd)
-	r.quiet = errno == syscall.EAGAIN
+	n, errno := peek(fd)
+	switch errno {
+	case 0:
+		r.found = n
+	case syscall.EAGAIN:
+		r.found = -1
+	default:
+		r.found = 0
+	}
 }
 
 // tryWrite is to writing what tryRead is to reading.

@@ -38,7 +38,8 @@ type Patient interface {
 var (
 	// ErrInterrupted: Interrupt was called.
 	ErrInterrupted = errors.New("network: read interrupted")
-	// ErrDraining: the connection is idle and Drain was called.
+	// ErrDraining: the connection is idle, Drain was called, and no byte of
+	// another exchange has arrived.
 	ErrDraining = errors.New("network: draining")
 	// ErrPark asks the listener to wait in the handler's stead.
 	ErrPark = errors.New("network: park the idle connection")

@@ -282,6 +282,53 @@ func TestQuietSeesBytesAndEnds(t *testing.T) {
 	}
 }
 
+// A request that was on its way when the drain began is served: its sender may
+// not be able to send it again.
+func TestADrainSparesAConnectionOnWhichBytesHaveArrived(t *testing.T) {
+	write := func(peer *net.TCPConn) { peer.Write([]byte("x")) }
+	for _, test := range []struct {
+		name   string
+		drain  func(c *Conn) error
+		before func(peer *net.TCPConn)
+		want   error
+	}{
+		{"idle, with bytes", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err }, write, nil},
+		{"idle, without", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err }, nil, ErrDraining},
+		{"idle, at its end", func(c *Conn) error { err := c.SetIdle(true); c.Drain(true); return err },
+			func(peer *net.TCPConn) { peer.CloseWrite() }, ErrDraining},
+		{"idle only then, with bytes", func(c *Conn) error { c.Drain(true); return c.SetIdle(true) }, write, nil},
+		{"idle only then, without", func(c *Conn) error { c.Drain(true); return c.SetIdle(true) }, nil, ErrDraining},
+		{"idle only then, with bytes that were unread", func(c *Conn) error { c.Unread(filled("x")); c.Drain(true); return c.SetIdle(true) }, nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, peer := pair(t)
+			if test.before != nil {
+				test.before(peer.(*net.TCPConn))
+				_ = c.AwaitReadable() // the end, too
+			}
+			err := test.drain(c)
+			var b *buffer.IoBuffer
+			if err == nil {
+				_, err = c.Fill(&b, 10)
+			}
+			if !errors.Is(err, test.want) {
+				t.Fatalf("the reader got %v, want %v", err, test.want)
+			}
+			if test.want != nil {
+				return
+			}
+			defer func() { b.Release() }()
+			if got := string(b.Bytes()); got != "x" || !c.Draining() {
+				t.Errorf("read %q, draining %v", got, c.Draining())
+			}
+			go peer.Write([]byte("y")) // it is busy now: the drain no longer wakes it
+			if _, err := c.Fill(&b, 10); err != nil {
+				t.Errorf("the next read got %v", err)
+			}
+		})
+	}
+}
+
 func TestAwaitGone(t *testing.T) {
 	for _, test := range []struct {
 		name      string

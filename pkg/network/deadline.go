@@ -58,8 +58,10 @@ func (c *Conn) readFailed(err error) error {
 		d.armed = time.Time{}
 		return ErrInterrupted
 	case state&(stateDraining|stateIdle) == stateDraining|stateIdle:
-		d.armed = time.Time{}
-		return ErrDraining
+		if err := c.drained(); err != nil {
+			d.armed = time.Time{}
+			return err
+		}
 	case !d.want.IsZero() && !time.Now().Before(d.want):
 		return os.ErrDeadlineExceeded
 	}
@@ -135,20 +137,31 @@ func (c *Conn) Resume() {
 
 // SetIdle says whether the reader waits between exchanges, where Drain may wake
 // it. It returns ErrDraining when the connection is to end instead of waiting.
+// Called by the reading goroutine.
 func (c *Conn) SetIdle(idle bool) error {
 	if !idle {
 		c.state.And(^uint32(stateIdle))
 		return nil
 	}
 	if c.state.Or(stateIdle)&stateDraining != 0 {
-		return ErrDraining
+		return c.drained()
 	}
 	return nil
 }
 
+// drained returns ErrDraining for an idle connection that is to end; but if its
+// peer has begun another exchange meanwhile, the connection is no longer idle.
+func (c *Conn) drained() error {
+	if c.reader.unread == nil && !c.hasBytes() {
+		return ErrDraining
+	}
+	c.state.And(^uint32(stateIdle))
+	return nil
+}
+
 // Drain asks for the connection's end after the exchange that it is in; with
-// idleToo an idle one ends now, else after its next exchange. Safe from any
-// goroutine.
+// idleToo an idle one ends now, unless bytes of an exchange have arrived, else
+// after its next exchange. Safe from any goroutine.
 func (c *Conn) Drain(idleToo bool) {
 	if !idleToo {
 		c.state.Or(stateRetired)

@@ -15,7 +15,17 @@ func (c *Conn) Quiet() bool {
 		return true
 	}
 	r := c.reads()
-	return c.raw.Control(r.peek) == nil && r.quiet
+	return c.raw.Control(r.peek) == nil && r.found < 0
+}
+
+// hasBytes reports whether there are bytes to be read. Connections that are not
+// plain sockets cannot be asked and have none.
+func (c *Conn) hasBytes() bool {
+	if c.raw == nil {
+		return false
+	}
+	r := c.reads()
+	return c.raw.Control(r.peek) == nil && r.found > 0
 }
 
 // AwaitReadable waits, without a buffer, until a read would not block, under

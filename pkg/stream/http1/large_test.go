@@ -209,6 +209,39 @@ func TestADrainAnnouncesTheEnd(t *testing.T) {
 	}
 }
 
+// The answer promised that the connection persists, and the next request was sent
+// before the drain began.
+func TestADrainServesARequestThatHasArrived(t *testing.T) {
+	near, far := tcpPair(t)
+	observed, drained, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	s := NewServer(stream.ServerOptions{
+		HTTP1:   config.DefaultHTTP1Options(),
+		Service: echo,
+		Observe: func(*protocol.Exchange) { observed <- struct{}{}; <-drained },
+	})
+	go func() { ended <- s.ServeConn(context.Background(), near) }()
+	far.send(get)
+	<-observed
+	if head := far.head(); strings.Contains(head, "Connection: close\r\n") {
+		t.Fatalf("the end was announced before the drain: %q", head)
+	}
+	far.send(get)
+	if err := near.AwaitReadable(); err != nil { // the engine does not read meanwhile
+		t.Fatal(err)
+	}
+	near.Drain(true)
+	drained <- struct{}{}
+	<-observed
+	drained <- struct{}{}
+	if head := far.head(); !strings.HasPrefix(head, "HTTP/1.1 200 ") || !strings.Contains(head, "Connection: close\r\n") {
+		t.Errorf("the request that had arrived got %q", head)
+	}
+	far.CloseWrite()
+	if err := <-ended; err != nil {
+		t.Errorf("ServeConn = %v", err)
+	}
+}
+
 func TestProtocolMakesBothSides(t *testing.T) {
 	p := Protocol()
 	if p.Name != config.HTTP1 {
