@@ -245,12 +245,14 @@ func (c *Client) waited(err error) error {
 // patiently reads until the exchange's deadline, watching the caller. While an
 // upload runs it is the upload that notices.
 func (c *Client) patiently(read func() error) error {
-	for c.upload != nil && !c.upload.ended() {
-		until := c.until(time.Now().Add(watchAfter))
-		c.conn.SetReadDeadline(until)
-		if err := read(); !errors.Is(err, os.ErrDeadlineExceeded) || until.Equal(c.x.Deadline) {
-			return err
+	if u := c.upload; u != nil {
+		if u.await() {
+			c.conn.SetReadDeadline(c.x.Deadline)
+			if err := read(); u.leave() || !c.resume(u) || !errors.Is(err, network.ErrInterrupted) {
+				return err
+			}
 		}
+		<-u.done
 	}
 	if c.refused() && c.x.Record.UpstreamFirst.IsZero() {
 		c.conn.SetReadDeadline(c.until(time.Now().Add(refusalTime)))
@@ -265,6 +267,16 @@ func (c *Client) patiently(read func() error) error {
 		defer stop()
 	}
 	return read()
+}
+
+// resume takes back the interruption by which u told of its end. It reports false
+// if there is nothing left to wait for, because the request's content failed.
+func (c *Client) resume(u *upload) bool {
+	if u.fault() != nil {
+		return false
+	}
+	c.conn.Resume()
+	return true
 }
 
 // refused reports whether the upstream takes no more of the content.

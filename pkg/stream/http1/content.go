@@ -161,10 +161,11 @@ func (c *content) buffered() int {
 }
 
 // next fills p; io.EOF at the end. Errors of the connection are returned as they
-// are: only the caller knows whose they are.
+// are: only the caller knows whose they are. Behind a wait that was ended, by its
+// deadline or an interruption, it may be called again.
 func (c *content) next(p []byte) (int, error) {
 	n, err := c.advance(p)
-	if err != nil && err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err != nil && err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, network.ErrInterrupted) {
 		c.state.Store(contentFailed)
 	}
 	return n, err

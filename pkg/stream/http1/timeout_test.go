@@ -180,7 +180,7 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 			for line := ""; line != "\r\n"; {
 				line, _ = r.ReadString('\n')
 			}
-		}, protocol.UpstreamTimeout, 60*time.Second + refusalTime + watchAfter},
+		}, protocol.UpstreamTimeout, 60*time.Second + refusalTime},
 		{"content that nobody reads, with a deadline", 5 * time.Second, long, func(_ net.Conn, r *bufio.Reader) {
 			for line := ""; line != "\r\n"; {
 				line, _ = r.ReadString('\n')
@@ -322,6 +322,102 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 					t.Errorf("the caller got %q", got)
 				}
 				<-ended
+			})
+		})
+	}
+}
+
+// pieces is content of so many bytes, one of them every ten seconds.
+type pieces struct {
+	left int
+	end  error // what comes behind them
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if p.left == 0 {
+		return 0, p.end
+	}
+	<-time.After(10 * time.Second)
+	p.left--
+	return copy(b, "x"), nil
+}
+
+func (p *pieces) Buffered() int { return 0 }
+func (p *pieces) Close() error  { return nil }
+
+// counted counts the reads of a connection.
+type counted struct {
+	net.Conn
+	reads int
+}
+
+func (c *counted) Read(p []byte) (int, error) { c.reads++; return c.Conn.Read(p) }
+
+// leaving is a caller that goes away.
+type leaving struct{ after time.Duration }
+
+func (leaving) Inform(int, *protocol.Header) error { return nil }
+func (l leaving) Watch(gone func()) func() {
+	timer := time.AfterFunc(l.after, gone)
+	return func() { timer.Stop() }
+}
+
+// Who waits for an answer while content is uploaded sleeps until one of the two
+// ends, and watches the caller once the upload no longer does.
+func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+	broken := protocol.NewFault(protocol.RequestTimeout, nil)
+	for _, test := range []struct {
+		name   string
+		end    error         // of the content, after a minute
+		early  string        // of the answer, at its start
+		late   string        // the rest, after two minutes
+		leaves time.Duration // the caller, once it is watched
+		want   protocol.Reason
+		after  time.Duration
+	}{
+		{"an answer behind the content", io.EOF, "", answer + "hello", time.Hour, protocol.None, 2 * time.Minute},
+		{"an answer beside the content", io.EOF, answer + "he", "llo", time.Hour, protocol.None, 2 * time.Minute},
+		{"a caller that leaves behind its content", io.EOF, "", answer + "hello", 10 * time.Second, protocol.DownstreamGone, 70 * time.Second},
+		{"content that fails", broken, "", answer + "hello", time.Hour, protocol.RequestTimeout, time.Minute},
+		{"content that fails beside the answer", broken, answer + "he", "llo", time.Hour, protocol.RequestTimeout, time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				defer far.Close()
+				conn := &counted{Conn: near}
+				c, released := newClient(network.NewConn(conn))
+				defer c.Close()
+				go io.Copy(io.Discard, far)
+				go func() {
+					io.WriteString(far, test.early)
+					<-time.After(2 * time.Minute)
+					io.WriteString(far, test.late)
+				}()
+				x := ask("POST", &pieces{6, test.end})
+				x.Caller = leaving{test.leaves}
+				start := time.Now()
+				err := c.Serve(context.Background(), x)
+				content := []byte(nil)
+				if err == nil {
+					content, err = io.ReadAll(x.Response.Body)
+				}
+				if got := protocol.ReasonOf(err); got != test.want || test.want == protocol.None && string(content) != "hello" {
+					t.Errorf("%q, and then %v (%v), want %v", content, got, err, test.want)
+				}
+				if d := time.Since(start); d != test.after {
+					t.Errorf("it took %v, want %v", d, test.after)
+				}
+				if conn.reads > 5 { // of polling it would be hundreds
+					t.Errorf("%d reads", conn.reads)
+				}
+				x.ResetResponse()
+				if reusable := <-released; reusable != (test.want == protocol.None) {
+					t.Errorf("reusable: %v", reusable)
+				}
+				c.Close()
+				<-time.After(2 * time.Minute) // for the goroutine that answers
 			})
 		})
 	}

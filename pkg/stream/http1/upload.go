@@ -14,9 +14,10 @@ import (
 // reads the answer: an answer may come before the content is whole (RFC 9112
 // 9.5), and both may stream.
 type upload struct {
-	c    *Client
-	req  *protocol.Request
-	done chan struct{}
+	c     *Client
+	req   *protocol.Request
+	state atomic.Uint32 // uploadRuns and so on
+	done  chan struct{}
 	// whole says that all of the content has been read. The last of it may still
 	// have to be written.
 	whole atomic.Bool
@@ -25,6 +26,17 @@ type upload struct {
 	readErr  error // the request's content failed
 	writeErr error // the upstream takes no more
 }
+
+// What an upload does, and whether it tells when it has ended:
+//
+//	runs <-> awaited   by the goroutine that reads the answer
+//	either -> over     by the upload, which then interrupts that goroutine if it
+//	                   awaits the end, or if no answer is worth waiting for
+const (
+	uploadRuns = iota
+	uploadAwaited
+	uploadOver
+)
 
 func startUpload(c *Client, chunked bool) *upload {
 	u := &upload{c: c, req: &c.x.Request, done: make(chan struct{})}
@@ -36,12 +48,7 @@ func (u *upload) run(chunked bool) {
 	defer close(u.done)
 	out := buffer.Get(pieceSize)
 	defer out.Release()
-	defer func() {
-		if p := recover(); p != nil { // of a body that a filter made
-			u.readErr = protocol.Faultf(protocol.Internal, "panic while the content was read: %v", p)
-			u.c.conn.Interrupt()
-		}
-	}()
+	defer u.end()
 	next := u.plain
 	if chunked {
 		next = u.chunk
@@ -52,7 +59,6 @@ func (u *upload) run(chunked bool) {
 		last := err == io.EOF
 		if err != nil && !last {
 			u.readErr = err
-			u.c.conn.Interrupt() // no answer is worth waiting for
 			return
 		}
 		if last {
@@ -70,6 +76,24 @@ func (u *upload) run(chunked bool) {
 		}
 	}
 }
+
+// end is deferred by run.
+func (u *upload) end() {
+	if p := recover(); p != nil { // of a body that a filter made
+		u.readErr = protocol.Faultf(protocol.Internal, "panic while the content was read: %v", p)
+	}
+	if u.state.Swap(uploadOver) == uploadAwaited || u.readErr != nil {
+		u.c.conn.Interrupt()
+	}
+}
+
+// await makes the end of the upload interrupt the connection. It reports false
+// if the upload is over.
+func (u *upload) await() bool { return u.state.CompareAndSwap(uploadRuns, uploadAwaited) }
+
+// leave takes await back. It reports false if the upload is over and the
+// connection is interrupted, or about to be until done is closed.
+func (u *upload) leave() bool { return u.state.CompareAndSwap(uploadAwaited, uploadRuns) }
 
 // plain appends content of a declared length; io.EOF with the last of it.
 func (u *upload) plain(out *buffer.IoBuffer, left int64) (int, error) {
