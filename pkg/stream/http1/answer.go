@@ -22,6 +22,9 @@ func (c *session) answer() (keep bool, err error) {
 		return false, c.tunnel()
 	}
 	kind := c.contentKind()
+	if c.isOwn() {
+		c.dropChunks()
+	}
 	keep = c.keeps(kind)
 	out := buffer.Get(firstRead)
 	defer out.Release()

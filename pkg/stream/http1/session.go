@@ -106,6 +106,26 @@ func (c *session) Watch(gone func()) (stop func()) {
 	}
 }
 
+// dropChunks reads and drops chunked content that nobody has begun to read and
+// that is there, or comes promptly: how much it is shows only at its end, and
+// whether the connection persists is to be said before.
+func (c *session) dropChunks() {
+	b := &c.body.content
+	if b.kind != syntax.Chunked || b.state.Load() != contentUntouched || c.x.Request.ExpectContinue || !c.framing.KeepAlive {
+		return
+	}
+	c.conn.SetReadDeadline(time.Now().Add(promptly))
+	out := buffer.Get(firstRead)
+	defer out.Release()
+	for dropped := 0; dropped < drainLimit; {
+		n, err := b.next(out.Tail())
+		if err != nil {
+			return
+		}
+		dropped += n
+	}
+}
+
 // drainBody reads the rest of a request body that the service did not want, if
 // that is little; else the connection must end.
 func (c *session) drainBody() bool {

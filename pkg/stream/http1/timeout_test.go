@@ -327,6 +327,58 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 	}
 }
 
+// A reply of our own to content that nobody wanted keeps the connection if that
+// was little and is over soon.
+func TestUnwantedChunksKeepTheConnection(t *testing.T) {
+	const post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n"
+	const next = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	chunk := "2000\r\n" + strings.Repeat("x", 0x2000) + "\r\n"
+	for _, test := range []struct {
+		name, head, content string
+		wait                time.Duration // between the two
+		keeps               bool
+	}{
+		{"with the head", post + "\r\n", "5\r\nhello\r\n0\r\n\r\n", 0, true},
+		{"just behind the head", post + "\r\n", "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", time.Millisecond, true},
+		{"much, but not too much", post + "\r\n", strings.Repeat(chunk, 30) + "0\r\n\r\n", time.Millisecond, true},
+		{"too much", post + "\r\n", strings.Repeat(chunk, 40) + "0\r\n\r\n", time.Millisecond, false},
+		{"late", post + "\r\n", "5\r\nhello\r\n0\r\n\r\n", promptly + time.Millisecond, false},
+		{"late in part", post + "\r\n5\r\nhello\r\n", "0\r\n\r\n", promptly + time.Millisecond, false},
+		{"malformed", post + "\r\n", "hello\r\n0\r\n\r\n", 0, false},
+		{"of a caller that waits to be asked for it", post + "Expect: 100-continue\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", time.Millisecond, false},
+		{"of a caller that ends the connection", post + "Connection: close\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", time.Millisecond, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				caller, ended := inMemory(stream.ServerOptions{
+					HTTP1: config.DefaultHTTP1Options(),
+					Service: protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+						x.Reply(404, "text/plain", "nothing here")
+						return nil
+					}),
+				})
+				go func() {
+					io.WriteString(caller, test.head)
+					<-time.After(test.wait)
+					io.WriteString(caller, test.content+next)
+				}()
+				got, _ := io.ReadAll(caller)
+				want := 1
+				if test.keeps {
+					want = 2
+				}
+				if n := strings.Count(string(got), "HTTP/1.1 404 "); n != want {
+					t.Errorf("%d answers, want %d: %q", n, want, got)
+				}
+				if n := strings.Count(string(got), "Connection: close\r\n"); n != 1 {
+					t.Errorf("the end is announced %d times: %q", n, got)
+				}
+				<-ended
+			})
+		})
+	}
+}
+
 // pieces is content of so many bytes, one of them every ten seconds.
 type pieces struct {
 	left int
