@@ -3,6 +3,8 @@ package http1
 import (
 	"context"
 	"io"
+	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,51 @@ func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
 			}
 			if r := <-b.records; r.Reason != protocol.None {
 				t.Errorf("recorded %v (%s)", r.Reason, r.Detail)
+			}
+		})
+	}
+}
+
+// The request does not fit into the sockets' buffers, and the origin closes while
+// the rest of it waits to be written.
+func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
+	for _, test := range []struct {
+		name, answer string
+		status       int
+		want         []protocol.Reason // any of them
+	}{
+		{"counts", refusal, 413, []protocol.Reason{protocol.None}},
+		{"may be missing", "", 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
+		{"may be cut", refusal[:20], 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			near, far := tcpPair(t)
+			near.NetConn().(*net.TCPConn).SetWriteBuffer(1) // the kernel takes its minimum
+			far.SetReadBuffer(1)
+			c, released := newClient(near)
+			go func() {
+				far.r.ReadByte() // writing has begun; the rest is never read: closing resets
+				far.send(test.answer)
+				far.Close()
+			}()
+			x := ask("POST", protocol.NewTextBody("hello"))
+			x.Request.ContentLength = 5
+			x.Request.Header.Add("X-Long", strings.Repeat("x", 1<<20))
+			err := c.Serve(context.Background(), x)
+			if got := protocol.ReasonOf(err); !slices.Contains(test.want, got) || x.Response.Status != test.status {
+				t.Fatalf("Serve = %v with status %d, want one of %v with %d", err, x.Response.Status, test.want, test.status)
+			}
+			if !c.cut {
+				t.Error("all of the request was written")
+			}
+			if err == nil {
+				if content, err := io.ReadAll(x.Response.Body); string(content) != "big" || err != nil {
+					t.Errorf("the content is %q, %v", content, err)
+				}
+			}
+			x.ResetResponse()
+			if <-released {
+				t.Error("the connection passed for reusable")
 			}
 		})
 	}
