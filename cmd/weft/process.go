@@ -14,6 +14,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/upstream"
@@ -97,6 +98,9 @@ func newRegistry() *metrics.Registry {
 	o := metrics.Options{Reasons: []string{protocol.None.String()}, Version: version, Revision: revision()}
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
+	}
+	for c := range network.Causes() {
+		o.Causes = append(o.Causes, c.String())
 	}
 	for _, p := range protocols() {
 		o.Protocols = append(o.Protocols, string(p.Name))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,11 +16,47 @@ import (
 
 	"github.com/weft-proxy/weft/configs"
 	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/proxy"
 )
+
+// TestMetricsNameEveryCauseOfAnEnd: a cause without a name would not be counted.
+func TestMetricsNameEveryCauseOfAnEnd(t *testing.T) {
+	r := newRegistry()
+	l, release := r.Listener("in")
+	defer release()
+	want := map[string]float64{}
+	for c := range network.Causes() {
+		want[c.String()] = float64(c) + 1
+		for range c + 1 {
+			l.Closed(uint8(c))
+		}
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != "weft_listener_connections_closed_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, label := range m.GetLabel() {
+				if label.GetName() == metrics.LabelCause {
+					got[label.GetValue()] = m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("exported %v, want %v", got, want)
+	}
+}
 
 // plugs returns the names of the packages in a folder.
 func plugs(t *testing.T, dir string) []string {

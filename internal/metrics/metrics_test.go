@@ -39,7 +39,7 @@ func wantLines(t *testing.T, got []string, want ...string) {
 }
 
 func testRegistry() *Registry {
-	return New(Options{Protocols: []string{"Http1", "dubbo"}, Reasons: []string{"none", "no_route", "overflow"}})
+	return New(Options{Protocols: []string{"Http1", "dubbo"}, Reasons: []string{"none", "no_route", "overflow"}, Causes: []string{"done", "peer_closed"}})
 }
 
 func TestARequestIsCountedByProtocolClassAndReason(t *testing.T) {
@@ -183,10 +183,12 @@ func TestConnectionsAreCounted(t *testing.T) {
 	r := testRegistry()
 	l, _ := r.Listener("in")
 	c, _ := r.Cluster("shop")
-	for range 3 {
+	for range 5 {
 		l.Accepted()
 	}
-	l.Closed()
+	l.Closed(0)
+	l.Closed(1)
+	l.Closed(1)
 	l.Refused()
 	l.AcceptError()
 	l.Active.Add(2)
@@ -202,9 +204,10 @@ func TestConnectionsAreCounted(t *testing.T) {
 	c.Active.Follow(func() int64 { return 8 })
 	wantLines(t, exported(t, r, "listener_"),
 		`listener_accept_errors_total{listener="in"} 1`,
-		`listener_connections_accepted_total{listener="in"} 3`,
+		`listener_connections_accepted_total{listener="in"} 5`,
 		`listener_connections_active{listener="in"} 2`,
-		`listener_connections_closed_total{listener="in"} 1`,
+		`listener_connections_closed_total{cause="done",listener="in"} 1`,
+		`listener_connections_closed_total{cause="peer_closed",listener="in"} 2`,
 		`listener_connections_refused_total{listener="in"} 1`,
 		`listener_requests_active{listener="in"} 1`)
 	wantLines(t, exported(t, r, "cluster_"),

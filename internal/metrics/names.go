@@ -11,6 +11,7 @@ const (
 	LabelProtocol    = "protocol"
 	LabelStatusClass = "status_class" // "2xx"; "none" for an exchange without an answer
 	LabelReason      = "reason"       // protocol.Reason's name
+	LabelCause       = "cause"        // network.Cause's name
 	LabelLimit       = "limit"        // of a circuit breaker
 	LabelResult      = "result"
 	LabelLog         = "log"
@@ -171,9 +172,10 @@ func listenerPlaces() places {
 		requests: newRequestMetrics("the listener", keys, requestNames{nameListenerRequests, nameListenerFailures,
 			nameListenerDuration, nameListenerRequestBytes, nameListenerResponseBytes}),
 		more: []Metric{
-			listenerActive:      {nameListenerActive, "Requests of the listener that are under way.", KindGauge, keys},
-			listenerAccepted:    {nameListenerAccepted, "Connections that the listener accepted.", KindCounter, keys},
-			listenerClosed:      {nameListenerClosed, "Accepted connections that have ended.", KindCounter, keys},
+			listenerActive:   {nameListenerActive, "Requests of the listener that are under way.", KindGauge, keys},
+			listenerAccepted: {nameListenerAccepted, "Connections that the listener accepted.", KindCounter, keys},
+			listenerClosed: {nameListenerClosed, "Accepted connections that have ended, by what ended them.", KindCounter,
+				[]string{LabelListener, LabelCause}},
 			listenerRefused:     {nameListenerRefused, "Connections closed at once because the listener's max_connections was reached.", KindCounter, keys},
 			listenerConnections: {nameListenerConnections, "Connections of the listener that are open.", KindGauge, keys},
 			listenerErrors:      {nameListenerErrors, "Times that accepting failed, for want of descriptors or memory.", KindCounter, keys},

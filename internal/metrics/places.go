@@ -40,20 +40,24 @@ func (l *Level) Value() int64 {
 	return 0
 }
 
-// Listener accounts for a listener: its requests and connections. It is a
-// network.ListenerCounter.
+// maxCauses is how many causes of a connection's end there may be.
+const maxCauses = 16
+
+// Listener accounts for a listener: its requests and connections.
 type Listener struct {
 	Requests
 	Active Gauge // requests under way
 
-	accepted, closed, refused, errors Counter
+	accepted, refused, errors Counter
+	closed                    [maxCauses]Counter // by cause
 }
 
 // Accepted counts a connection that is served.
 func (l *Listener) Accepted() { l.accepted.Add(1) }
 
-// Closed counts an accepted connection that has ended.
-func (l *Listener) Closed() { l.closed.Add(1) }
+// Closed counts an accepted connection that has ended. cause is a position in
+// Options.Causes.
+func (l *Listener) Closed(cause uint8) { l.closed[cause].Add(1) }
 
 // Refused counts a connection beyond the listener's limit.
 func (l *Listener) Refused() { l.refused.Add(1) }
@@ -331,10 +335,17 @@ func (c *placeCollector) Collect(to chan<- prometheus.Metric) {
 }
 
 func (c *placeCollector) collectListener(e *emitter, name string, l *Listener) {
-	closed, accepted := l.closed.Value(), l.accepted.Value() // in this order: never more closed than accepted
+	closed := uint64(0)
+	for cause := range l.closed {
+		n := l.closed[cause].Value()
+		closed += n
+		if cause < len(e.causes) {
+			e.counter(c.listener[listenerClosed], n, name, e.causes[cause])
+		}
+	}
+	accepted := l.accepted.Value() // behind closed: never more closed than accepted
 	e.value(c.listener[listenerActive], float64(l.Active.Value()), name)
 	e.counter(c.listener[listenerAccepted], accepted, name)
-	e.counter(c.listener[listenerClosed], closed, name)
 	e.counter(c.listener[listenerRefused], l.refused.Value(), name)
 	e.value(c.listener[listenerConnections], float64(accepted-closed), name)
 	e.counter(c.listener[listenerErrors], l.errors.Value(), name)

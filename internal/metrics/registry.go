@@ -42,6 +42,10 @@ type Options struct {
 	// one protocol and one reason, "none".
 	Protocols, Reasons []string
 
+	// Causes are the label values that Listener.Closed's argument is a position
+	// in; at most 16. Default: one, "none".
+	Causes []string
+
 	// MaxPlaces is how many routes, clusters and hosts in use have series of
 	// their own, each kind by itself. Default DefaultMaxPlaces.
 	MaxPlaces int
@@ -69,11 +73,17 @@ func New(o Options) *Registry {
 	if len(o.Reasons) > maxReasons {
 		panic("metrics: more than 64 reasons")
 	}
+	if len(o.Causes) > maxCauses {
+		panic("metrics: more than 16 causes")
+	}
 	if len(o.Protocols) == 0 {
 		o.Protocols = []string{valueNone}
 	}
 	if len(o.Reasons) == 0 {
 		o.Reasons = []string{valueNone}
+	}
+	if len(o.Causes) == 0 {
+		o.Causes = []string{valueNone}
 	}
 	if o.MaxPlaces <= 0 {
 		o.MaxPlaces = DefaultMaxPlaces
@@ -158,5 +168,5 @@ func (r *Registry) Handler() http.Handler {
 }
 
 func (r *Registry) emitter(to chan<- prometheus.Metric) *emitter {
-	return &emitter{to: to, exclusion: r.exclusion.Load(), protocols: r.o.Protocols, reasons: r.o.Reasons}
+	return &emitter{to: to, exclusion: r.exclusion.Load(), protocols: r.o.Protocols, reasons: r.o.Reasons, causes: r.o.Causes}
 }

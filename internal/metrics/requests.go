@@ -187,6 +187,7 @@ type emitter struct {
 	to                 chan<- prometheus.Metric
 	exclusion          *Exclusion
 	protocols, reasons []string
+	causes             []string
 }
 
 // desc is a Metric as Prometheus knows it.

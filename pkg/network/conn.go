@@ -51,6 +51,7 @@ const (
 	stateDraining                // it is to end after the exchange that it is in
 	stateInterrupted             // its reader is to return
 	stateRetired                 // like draining, but an idle one waits for one more exchange
+	stateCut                     // it was draining and did not end in time
 )
 
 // Conn is a connection with the three things that a proxy needs and net.Conn
@@ -79,6 +80,10 @@ type Conn struct {
 	// Requests counts exchanges over all times that a handler served the
 	// connection; the handler's.
 	Requests int
+
+	// Cause is why the connection ends; the handler's, which sets it before it
+	// returns for good.
+	Cause Cause
 }
 
 // NewConn returns a Conn over nc, which it owns from now on.

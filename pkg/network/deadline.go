@@ -175,5 +175,19 @@ func (c *Conn) Drain(idleToo bool) {
 // Draining reports whether the exchange being served is to be the last.
 func (c *Conn) Draining() bool { return c.state.Load()&(stateDraining|stateRetired) != 0 }
 
+// cut ends a connection that did not drain in time. Safe from any goroutine.
+func (c *Conn) cut() {
+	c.state.Or(stateCut)
+	_ = c.Close() // already closed is as good
+}
+
+// cause returns why the connection has ended, once nobody serves it.
+func (c *Conn) cause() Cause {
+	if c.state.Load()&stateCut != 0 {
+		return CauseCut
+	}
+	return c.Cause
+}
+
 // longAgo is a deadline that has passed, also in a test's time.
 func longAgo() time.Time { return time.Unix(1, 0) }

@@ -33,7 +33,7 @@ type ListenerCounter interface {
 	Accepted()
 	Refused()     // over MaxConnections
 	AcceptError() // EMFILE and the like
-	Closed()      // an accepted connection has ended
+	Closed(Cause) // an accepted connection has ended
 }
 
 // Listener accepts connections and hands each, on a goroutine of its own, to
@@ -224,6 +224,7 @@ func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) 
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
+			c.Cause = CauseInternal
 			l.o.Log.Error("panic while serving a connection: it was closed; this is a defect, please report it",
 				"listener", l.o.Name, "panic", p, "stack", string(debug.Stack()))
 		}
@@ -239,6 +240,7 @@ func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 		err = c.AwaitReadable()
 	}
 	if err != nil {
+		c.Cause = CauseOf(err)
 		l.end(c)
 		return
 	}
@@ -253,7 +255,7 @@ func (l *Listener) end(c *Conn) {
 	delete(l.conns, c)
 	l.mu.Unlock()
 	if l.o.Count != nil {
-		l.o.Count.Closed()
+		l.o.Count.Closed(c.cause())
 	}
 	l.ended.Done()
 }
@@ -303,7 +305,7 @@ func (l *Listener) Drain(ctx context.Context) (cut int) {
 		return 0
 	case <-ctx.Done():
 	}
-	l.each(func(c *Conn) { cut++; _ = c.Close() }) // already closed is as good
+	l.each(func(c *Conn) { cut++; c.cut() })
 	<-done
 	return cut
 }

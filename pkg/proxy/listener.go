@@ -90,11 +90,11 @@ func (c *counter) Accepted() {
 }
 
 // Closed is network.ListenerCounter's.
-func (c *counter) Closed() {
+func (c *counter) Closed(cause network.Cause) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
-	c.account.Closed()
+	c.account.Closed(uint8(cause))
 }
 
 // Refused is network.ListenerCounter's.
@@ -118,7 +118,7 @@ func (c *counter) moveTo(account *metrics.Listener) {
 		return
 	}
 	for range c.open {
-		c.account.Closed()
+		c.account.Closed(uint8(network.CauseDone))
 		account.Accepted()
 	}
 	c.account = account

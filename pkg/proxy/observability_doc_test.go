@@ -15,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
@@ -33,6 +34,7 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 	for name, table := range map[string]string{
 		"endpoints": endpointTable(),
 		"metrics":   metricTable(),
+		"causes":    causeTable(),
 		"bounds":    boundList(),
 		"variables": variableTable(),
 	} {
@@ -168,6 +170,15 @@ func metricTable() string {
 			labels = "`" + strings.Join(m.Labels, "` `") + "`"
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Kind, labels, m.Help)
+	}
+	return b.String()
+}
+
+func causeTable() string {
+	var b strings.Builder
+	b.WriteString("| Cause | Meaning |\n|---|---|\n")
+	for c := range network.Causes() {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", c, c.Text())
 	}
 	return b.String()
 }

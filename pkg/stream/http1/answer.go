@@ -1,10 +1,13 @@
 package http1
 
 import (
+	"errors"
 	"io"
+	"os"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
@@ -79,11 +82,7 @@ func (c *session) contentKind() syntax.BodyKind {
 // keeps decides before the head is written whether the connection persists
 // (RFC 9112 9.3).
 func (c *session) keeps(kind syntax.BodyKind) bool {
-	o := &c.s.o.HTTP1
-	switch {
-	case !c.framing.KeepAlive, kind == syntax.UntilClose, c.conn.Draining():
-		return false
-	case o.MaxRequestsPerConnection > 0 && c.conn.Requests >= o.MaxRequestsPerConnection:
+	if !c.framing.KeepAlive || kind == syntax.UntilClose || c.conn.Draining() || c.spent() {
 		return false
 	}
 	// Content that nobody has begun to read is dropped if it is little, and not
@@ -102,6 +101,45 @@ func (c *session) keeps(kind syntax.BodyKind) bool {
 		return c.isOwn() && !c.x.Request.ExpectContinue && b.kind == syntax.Length && c.framing.Length <= drainLimit
 	}
 	return true
+}
+
+// ending says why the connection ends behind the exchange; err is what answering
+// failed with.
+func (c *session) ending(err error) network.Cause {
+	x := &c.x
+	reason := x.Record.Reason
+	if err != nil {
+		reason = protocol.ReasonOf(err)
+	}
+	switch {
+	case reason == protocol.DownstreamGone && errors.Is(err, os.ErrDeadlineExceeded):
+		return network.CauseWriteTimeout
+	case reason == protocol.DownstreamGone:
+		return network.CausePeer
+	case reason == protocol.RequestTimeout:
+		return network.CauseRequestTimeout
+	case reason.Traits().Flag == protocol.MalformedRequest.Traits().Flag:
+		return network.CauseProtocolError
+	case err != nil && reason == protocol.Internal:
+		return network.CauseInternal
+	case err != nil:
+		return network.CauseAnswerCut
+	case x.Response.Status == 101, x.Request.Method == "CONNECT" && x.Response.Status < 300: // a tunnel
+		return network.CauseDone
+	case c.conn.Draining():
+		return network.CauseDrained
+	case !c.framing.KeepAlive, c.framing.Minor == 0:
+		return network.CauseAsked
+	case c.spent():
+		return network.CauseSpent
+	}
+	return network.CauseUnread
+}
+
+// spent reports whether the connection has carried all the exchanges that it may.
+func (c *session) spent() bool {
+	most := c.s.o.HTTP1.MaxRequestsPerConnection
+	return most > 0 && c.conn.Requests >= most
 }
 
 // write sends p, of which the last content bytes are content.

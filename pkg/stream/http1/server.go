@@ -81,14 +81,14 @@ func (s *Server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 // enough to be parked.
 func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	if err := conn.SetIdle(true); err != nil {
-		return nil
+		return idleEnd(conn, err)
 	}
 	in := input{conn: conn}
 	_, err := conn.Fill(&in.rest, firstRead)
 	_ = conn.SetIdle(false) // never fails
 	if err != nil {
 		in.release()
-		return idleEnd(err)
+		return idleEnd(conn, err)
 	}
 	c := s.take(conn, in)
 	err = c.run(ctx)
@@ -96,8 +96,9 @@ func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return err
 }
 
-// idleEnd says what ended an idle connection; all of these are as it should be.
-func idleEnd(err error) error {
+// idleEnd notes what ended an idle connection; most of it is as it should be.
+func idleEnd(conn *network.Conn, err error) error {
+	conn.Cause = network.CauseOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil
 	}
@@ -184,7 +185,7 @@ func (c *session) run(ctx context.Context) error {
 // false when the connection is to end, or to be parked.
 func (c *session) idle() (more bool, err error) {
 	if err := c.conn.SetIdle(true); err != nil {
-		return false, idleEnd(err)
+		return false, idleEnd(c.conn, err)
 	}
 	limit := later(c.end, c.s.o.IdleTimeout)
 	soon := c.end.Add(parkAfter)
@@ -200,7 +201,7 @@ func (c *session) idle() (more bool, err error) {
 			c.conn.SetReadDeadline(limit)
 			return false, network.ErrPark
 		}
-		return false, idleEnd(err)
+		return false, idleEnd(c.conn, err)
 	}
 	_ = c.conn.SetIdle(false) // never fails
 	c.x.Meta.Start = time.Now()
@@ -240,11 +241,14 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 		_, _ = c.answer() // the first error is the one to record
 	}
 	gone := protocol.ReasonOf(err) == protocol.DownstreamGone || x.Record.Reason == protocol.DownstreamGone
+	if keep = keep && err == nil; !keep {
+		c.conn.Cause = c.ending(err)
+	}
 	c.finish(err)
 	if gone {
 		return false
 	}
-	return c.afterAnswer(keep && err == nil)
+	return c.afterAnswer(keep)
 }
 
 // serve lets the service answer and writes what it answered. A panic of the
@@ -278,6 +282,7 @@ func (c *session) afterAnswer(keep bool) bool {
 	}
 	if keep && !b.done {
 		keep = c.drainBody()
+		c.conn.Cause = network.CauseUnread // if it ends
 	}
 	if !keep && (!b.done || c.framing.KeepAlive) {
 		c.linger()
@@ -326,10 +331,12 @@ func (c *session) refuse(err error) {
 	x.Meta.Protocol = string(config.HTTP1)
 	if x.Record.Reason == protocol.DownstreamGone {
 		x.Response.Status = 0
+		c.conn.Cause = network.CausePeer
 		c.finish(nil)
 		return
 	}
 	_, werr := c.answer()
+	c.conn.Cause = c.ending(werr)
 	c.finish(werr)
 	c.linger()
 }

@@ -282,10 +282,11 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				content := ""
+				var all strings.Builder
 				for _, p := range test.sent {
-					content += p.text
+					all.WriteString(p.text)
 				}
+				content := all.String()
 				start := time.Now()
 				service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 					if got := time.Since(start); got != test.begins {

@@ -204,10 +204,10 @@ type bench struct {
 // counter counts connections.
 type counter struct{ accepted, closed atomic.Int64 }
 
-func (c *counter) Accepted()  { c.accepted.Add(1) }
-func (c *counter) Closed()    { c.closed.Add(1) }
-func (*counter) Refused()     {}
-func (*counter) AcceptError() {}
+func (c *counter) Accepted()            { c.accepted.Add(1) }
+func (c *counter) Closed(network.Cause) { c.closed.Add(1) }
+func (*counter) Refused()               {}
+func (*counter) AcceptError()           {}
 
 // newBench serves p. If p's carrier dials nowhere yet, it dials a host that
 // sends back what it gets.

@@ -1,0 +1,83 @@
+package network
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestEveryCauseIsWholeAndUnique(t *testing.T) {
+	seen := map[string]Cause{}
+	for c := range Causes() {
+		if c.String() == "" || strings.Trim(c.String(), "abcdefghijklmnopqrstuvwxyz_") != "" || !strings.HasSuffix(c.Text(), ".") {
+			t.Errorf("cause %d: name %q, text %q", c, c, c.Text())
+		}
+		if other, taken := seen[c.String()]; taken {
+			t.Errorf("%q is the name of %d and %d", c, other, c)
+		}
+		seen[c.String()] = c
+	}
+}
+
+// one tells of the begin and end of one connection.
+type one struct {
+	accepted chan struct{}
+	closed   chan Cause
+}
+
+func (o one) Accepted()      { close(o.accepted) }
+func (one) Refused()         {}
+func (one) AcceptError()     {}
+func (o one) Closed(c Cause) { o.closed <- c }
+
+// patient is a handler that leaves the first wait to the listener.
+type patient struct {
+	handlerFunc
+	idle time.Duration
+}
+
+func (p patient) IdleTimeout() time.Duration { return p.idle }
+
+func TestAListenerCountsWhyConnectionsEnd(t *testing.T) {
+	says := func(c Cause) handlerFunc {
+		return func(_ context.Context, conn *Conn) error { conn.Cause = c; return nil }
+	}
+	nothing := func(*Listener, *net.TCPConn) {}
+	drain := func(l *Listener, _ *net.TCPConn) { l.Drain(context.Background()) }
+	for _, test := range []struct {
+		name    string
+		handler Handler
+		end     func(l *Listener, peer *net.TCPConn)
+		want    Cause
+	}{
+		{"nothing is said of it", says(CauseDone), nothing, CauseDone},
+		{"as the handler says", says(CauseSpent), nothing, CauseSpent},
+		{"a panic", handlerFunc(func(context.Context, *Conn) error { panic("a defect") }), nothing, CauseInternal},
+		{"closed before its first byte", patient{says(CauseDone), 0}, func(_ *Listener, peer *net.TCPConn) { peer.Close() }, CausePeer},
+		{"reset before its first byte", patient{says(CauseDone), 0}, func(_ *Listener, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, CausePeer},
+		{"silent for too long", patient{says(CauseDone), 10 * time.Millisecond}, nothing, CauseIdle},
+		{"drained before its first byte", patient{says(CauseDone), 0}, drain, CauseDrained},
+		{"drained too late", hold, func(l *Listener, _ *net.TCPConn) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			l.Drain(ctx)
+		}, CauseCut},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			count := one{make(chan struct{}), make(chan Cause, 1)}
+			l := listen(t, ListenOptions{Count: count}, test.handler)
+			peer, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer peer.Close()
+			<-count.accepted
+			test.end(l, peer.(*net.TCPConn))
+			if got := <-count.closed; got != test.want {
+				t.Errorf("counted as %v, want %v", got, test.want)
+			}
+		})
+	}
+}

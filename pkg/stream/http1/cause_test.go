@@ -1,0 +1,127 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// broken is content that fails behind its first bytes.
+type broken struct{ protocol.TextBody }
+
+func (*broken) Read(p []byte) (int, error) {
+	return copy(p, "hel"), protocol.NewFault(protocol.UpstreamReset, nil)
+}
+
+func TestAConnectionKnowsWhyItEnded(t *testing.T) {
+	const ask = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: "
+	answering := func(change func(x *protocol.Exchange)) protocol.Service {
+		return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			x.Reply(200, "text/plain", "ok")
+			change(x)
+			return nil
+		})
+	}
+	indifferent := answering(func(*protocol.Exchange) {})
+	leave := func(caller net.Conn, _ *network.Conn) { caller.Close() }
+	stay := func(net.Conn, *network.Conn) {}
+	for _, test := range []struct {
+		name    string
+		service protocol.Service
+		request string
+		end     func(caller net.Conn, conn *network.Conn) // behind the answer
+		want    network.Cause
+	}{
+		{"idle for too long", echo, ask, stay, network.CauseIdle},
+		{"closed behind an answer", echo, ask, leave, network.CausePeer},
+		{"closed within a head", echo, "GET / HT", leave, network.CausePeer},
+		{"closed within content", echo, post + "5\r\n\r\nhe", leave, network.CausePeer},
+		{"drained while idle", echo, ask, func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.CauseDrained},
+		{"drained within an exchange", answering(func(x *protocol.Exchange) { x.Caller.(*session).conn.Drain(true) }), ask, stay, network.CauseDrained},
+		{"retired", answering(func(x *protocol.Exchange) { x.Caller.(*session).conn.Drain(false) }), ask, stay, network.CauseDrained},
+		{"close asked for", echo, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", stay, network.CauseAsked},
+		{"HTTP/1.0", echo, "GET / HTTP/1.0\r\n\r\n", stay, network.CauseAsked},
+		{"content until the end", answering(func(x *protocol.Exchange) { x.Response.ContentLength = -1 }),
+			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", stay, network.CauseAsked},
+		{"as many requests as it may", echo, ask + ask + ask, stay, network.CauseSpent},
+		{"malformed head", echo, "GET /\r\n\r\n", stay, network.CauseProtocolError},
+		{"malformed content", echo, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nhello\r\n", stay, network.CauseProtocolError},
+		{"too much content", echo, post + "2000000\r\n\r\n", stay, network.CauseProtocolError},
+		{"slow head", echo, "GET / HT", stay, network.CauseRequestTimeout},
+		{"slow content", echo, post + "5\r\n\r\nhe", stay, network.CauseRequestTimeout},
+		{"content that nobody wanted, slow", indifferent, post + "5\r\n\r\nhe", stay, network.CauseUnread},
+		{"content that nobody wanted, large", indifferent, post + "400000\r\n\r\nhe", stay, network.CauseUnread},
+		{"a failure within the answer", answering(func(x *protocol.Exchange) { x.Response.Body, x.Response.ContentLength = &broken{}, 5 }),
+			ask, stay, network.CauseAnswerCut},
+		{"a panic", answering(func(*protocol.Exchange) { panic("a defect of a filter") }), ask, stay, network.CauseInternal},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: test.service, IdleTimeout: time.Hour}
+				o.HTTP1.MaxRequestsPerConnection, o.HTTP1.MaxRequestBodySize = 3, 1_000_000
+				near, caller := net.Pipe()
+				conn := network.NewConn(near)
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					defer near.Close()
+					s := NewServer(o)
+					for s.ServeConn(context.Background(), conn) == network.ErrPark {
+					}
+				}()
+				go io.Copy(io.Discard, caller)
+				io.WriteString(caller, test.request)
+				synctest.Wait()
+				test.end(caller, conn)
+				<-ended
+				if conn.Cause != test.want {
+					t.Errorf("it ended as %v, want %v", conn.Cause, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestACallerThatTakesNothingIsAWriteTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, caller := net.Pipe()
+		defer caller.Close()
+		conn := network.NewConn(near)
+		defer conn.Close()
+		go io.WriteString(caller, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		err := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo}).ServeConn(context.Background(), conn)
+		if err != nil || conn.Cause != network.CauseWriteTimeout {
+			t.Errorf("ServeConn = %v, ended as %v, want write_timeout", err, conn.Cause)
+		}
+	})
+}
+
+func TestATunnelIsDoneWhenItEnds(t *testing.T) {
+	conn, caller := tcpPair(t)
+	origin, far := tcpPair(t)
+	client, _ := newClient(origin)
+	go func() {
+		far.head()
+		far.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+		far.Close()
+	}()
+	caller.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+	caller.CloseWrite()
+	s := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: client})
+	if err := s.ServeConn(context.Background(), conn); err != nil || conn.Cause != network.CauseDone {
+		t.Errorf("ServeConn = %v, ended as %v, want done", err, conn.Cause)
+	}
+	if head := caller.head(); !strings.HasPrefix(head, "HTTP/1.1 101 ") {
+		t.Errorf("the caller got %q", head)
+	}
+}
