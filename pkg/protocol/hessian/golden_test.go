@@ -1,0 +1,365 @@
+package hessian
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// golden is a line of a file of bytes that another implementation wrote.
+type golden struct {
+	dialect    Dialect
+	name       string
+	kind, rest string // the name's first word, and what follows it
+	bytes      []byte // nil if they are too many
+	size       int
+	sum        string
+}
+
+// goldens returns what the independent writers wrote.
+func goldens(tb testing.TB) []golden {
+	tb.Helper()
+	var all []golden
+	for _, file := range []struct {
+		name    string
+		dialect Dialect
+	}{{"hessian-lite-3.2.13.tsv", Final}, {"sofa-hessian-3.5.5.tsv", Draft}} {
+		text, err := os.ReadFile(filepath.Join("testdata", file.name))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			name, written, ok := strings.Cut(strings.TrimSpace(line), "\t")
+			if strings.HasPrefix(line, "#") {
+				continue
+			}
+			g := golden{dialect: file.dialect, name: name}
+			g.kind, g.rest, _ = strings.Cut(name, " ")
+			if !ok {
+				tb.Fatalf("%s: %q has no bytes", file.name, line)
+			}
+			if size, sum, many := strings.Cut(written, " "); many {
+				g.size, err = strconv.Atoi(size)
+				g.sum = sum
+			} else {
+				g.bytes, err = hex.DecodeString(written)
+				g.size, g.sum = len(g.bytes), sumOf(g.bytes)
+			}
+			if err != nil {
+				tb.Fatalf("%s: %q: %v", file.name, name, err)
+			}
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+func sumOf(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
+
+// newDecoder returns a Decoder at the start of b.
+func newDecoder(dialect Dialect, b []byte) *Decoder {
+	d := &Decoder{Dialect: dialect}
+	d.Reset(b)
+	return d
+}
+
+// walk skips all values of a body and returns how many there were.
+func walk(dialect Dialect, b []byte) (values int, err error) {
+	d := newDecoder(dialect, b)
+	for d.Kind() != End {
+		if err := d.Skip(); err != nil {
+			return values, err
+		}
+		values++
+	}
+	if d.Offset() != len(b) {
+		return values, fmt.Errorf("ends at byte %d of %d", d.Offset(), len(b))
+	}
+	return values, nil
+}
+
+// text returns the string that a golden's name tells.
+func (g *golden) text(tb testing.TB) string {
+	tb.Helper()
+	points, times, _ := strings.Cut(g.rest, " ")
+	var s strings.Builder
+	if points != "-" {
+		for point := range strings.SplitSeq(points, ".") {
+			r, err := strconv.ParseUint(point, 16, 32)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			s.WriteRune(rune(r))
+		}
+	}
+	n, err := strconv.Atoi(times)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.Repeat(s.String(), n)
+}
+
+// integer returns the number that a golden's name tells.
+func (g *golden) integer(tb testing.TB) int64 {
+	tb.Helper()
+	n, err := strconv.ParseInt(g.rest, 10, 64)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+func TestWrittenAsJavaWrites(t *testing.T) {
+	for _, g := range goldens(t) {
+		if g.dialect != Final {
+			continue
+		}
+		var b []byte
+		switch g.kind {
+		case "null":
+			b = AppendNull(nil)
+		case "bool":
+			b = AppendBool(nil, g.rest == "true")
+		case "int":
+			b = AppendInt(nil, int32(g.integer(t)))
+		case "long":
+			b = AppendLong(nil, g.integer(t))
+		case "string":
+			b = AppendString(nil, g.text(t))
+		default:
+			continue
+		}
+		if len(b) != g.size || sumOf(b) != g.sum {
+			t.Errorf("%s is written as %d bytes, % x…; Java's are %d, % x…", g.name, len(b), b[:min(len(b), 20)], g.size, g.bytes[:min(len(g.bytes), 20)])
+		}
+	}
+}
+
+func TestScalarsOfOthersAreRead(t *testing.T) {
+	for _, g := range goldens(t) {
+		b := g.bytes
+		if g.kind == "string" && b == nil {
+			b = AppendString(nil, g.text(t)) // the same bytes: TestWrittenAsJavaWrites
+		}
+		d := newDecoder(g.dialect, b)
+		var got, want any
+		var err error
+		switch g.kind {
+		case "bool":
+			want = g.rest == "true"
+			got, err = d.Bool()
+		case "int":
+			want = int32(g.integer(t))
+			got, err = d.Int()
+		case "long":
+			want = g.integer(t)
+			got, err = d.Long()
+		case "double":
+			want = uint64(g.integer(t))
+			var v float64
+			v, err = d.Double()
+			got = math.Float64bits(v)
+		case "string":
+			want = g.text(t)
+			var v []byte
+			v, err = d.Text()
+			got = string(v)
+		default:
+			continue
+		}
+		if err != nil || got != want || d.Kind() != End {
+			t.Errorf("%s (dialect %d) = %.40v, %v, then %v, want %.40v", g.name, g.dialect, got, err, d.Kind(), want)
+		}
+	}
+}
+
+func TestEveryValueOfOthersIsSkipped(t *testing.T) {
+	for _, g := range goldens(t) {
+		if g.bytes == nil {
+			continue
+		}
+		values, err := walk(g.dialect, g.bytes)
+		want := 1
+		switch g.name {
+		case "list LinkedList 9 twice", "map TreeMap", "object sql date":
+			want = 2
+		case "list LinkedList":
+			want = 1
+			if g.dialect == Draft {
+				want = 2
+			}
+		case "list long[] twice", "list long[] thrice", "object Point chain", "object enum":
+			want = 3
+		case "object classes 20":
+			want = 40
+		}
+		if err != nil || values != want {
+			t.Errorf("%s (dialect %d) is %d values, %v, want %d", g.name, g.dialect, values, err, want)
+		}
+	}
+}
+
+// A value that is cut anywhere is an error that says so, whoever wrote it; what
+// was read before the cut stays readable.
+func TestCutAnywhere(t *testing.T) {
+	for _, g := range goldens(t) {
+		for cut := range g.bytes {
+			values, err := walk(g.dialect, g.bytes[:cut])
+			if err == nil && values > 0 {
+				continue // between two values
+			}
+			if cut == 0 {
+				continue // no value at all
+			}
+			broken, ok := err.(*Error)
+			if !ok || broken.Rule != ruleCut && broken.Rule != ruleCount || broken.Offset > cut {
+				t.Fatalf("%s (dialect %d) cut at byte %d of %d: %v", g.name, g.dialect, cut, len(g.bytes), err)
+			}
+		}
+	}
+}
+
+// capture is the body of a captured frame.
+type capture struct {
+	name    string
+	dialect Dialect
+	body    []byte
+}
+
+// captures returns the bodies of the captured frames.
+func captures(tb testing.TB) []capture {
+	tb.Helper()
+	files, err := filepath.Glob("testdata/*/*.hex")
+	if err != nil || len(files) == 0 {
+		tb.Fatal("no captures", err)
+	}
+	var all []capture
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		frame, err := hex.DecodeString(strings.TrimSpace(string(text)))
+		if err != nil {
+			tb.Fatalf("%s: %v", file, err)
+		}
+		c := capture{name: filepath.Base(file), body: frame[16:]}
+		if filepath.Base(filepath.Dir(file)) == "bolt" {
+			c.dialect = Draft
+			c.body = boltContent(frame)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// boltContent returns the content of a Bolt frame.
+func boltContent(frame []byte) []byte {
+	version, request := frame[0], frame[1] != 0
+	head := 20 // of a response in version 1
+	if version == 2 {
+		head, request = 22, frame[2] != 0
+	}
+	if request {
+		head += 2
+	}
+	lengths := frame[head-8 : head]
+	class := int(lengths[0])<<8 | int(lengths[1])
+	header := int(lengths[2])<<8 | int(lengths[3])
+	content := int(lengths[6])<<8 | int(lengths[7])
+	start := head + class + header
+	return frame[start : start+content]
+}
+
+func TestCapturesAreWalked(t *testing.T) {
+	want := map[string]int{
+		"01-request-string.hex":                    7,
+		"02-response-value-with-attachments.hex":   4,
+		"03-request-user-attachment.hex":           7,
+		"05-request-pojo-call.hex":                 8,
+		"06-response-pojo.hex":                     4,
+		"08-response-exception-throwable.hex":      4,
+		"12-request-unknown-method.hex":            7,
+		"14-request-oneway.hex":                    7,
+		"16-heartbeat-request-client.hex":          1,
+		"17-heartbeat-response-server.hex":         2,
+		"v1-01-c2s-request-crc0-id1.hex":           2,
+		"v1-03-c2s-heartbeat-request-crc0-id3.hex": 0,
+	}
+	for _, c := range captures(t) {
+		values, err := walk(c.dialect, c.body)
+		n, listed := want[c.name]
+		if err != nil || listed && values != n || !listed && c.dialect == Final {
+			t.Errorf("%s: %d values, %v, want %d", c.name, values, err, n)
+		}
+		for cut := range c.body {
+			_, err := walk(c.dialect, c.body[:cut])
+			if broken, ok := err.(*Error); err != nil && (!ok || broken.Rule != ruleCut && broken.Rule != ruleCount) {
+				t.Fatalf("%s cut at byte %d: %v", c.name, cut, err)
+			}
+		}
+	}
+}
+
+func TestCapturedRequestIsRead(t *testing.T) {
+	for _, c := range captures(t) {
+		if c.name != "03-request-user-attachment.hex" {
+			continue
+		}
+		d := newDecoder(Final, c.body)
+		for _, want := range []string{"2.0.2", "org.example.demo.UserService", "1.0.0", "SayHello", "Ljava/lang/String;"} {
+			if got, err := d.Text(); string(got) != want || err != nil {
+				t.Fatalf("text = %q, %v, want %q", got, err, want)
+			}
+		}
+		if err := d.Skip(); err != nil {
+			t.Fatal(err)
+		}
+		const want = "interface=org.example.demo.UserService timeout=3000 async=false x-trace=t-42 group=g1 version=1.0.0 environment=dev path=org.example.demo.UserService "
+		head, entries := readMap(t, d)
+		if string(head) != "H" || entries != want || d.Kind() != End {
+			t.Errorf("attachments %q %s, then %v\nwant %s", head, entries, d.Kind(), want)
+		}
+	}
+}
+
+// readMap reads a map and returns its head and its entries as text.
+func readMap(tb testing.TB, d *Decoder) (head []byte, entries string) {
+	tb.Helper()
+	head, err := d.Map()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var b bytes.Buffer
+	var e Entry
+	for {
+		more, err := d.Entry(&e)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if !more {
+			return head, b.String()
+		}
+		key, value := string(e.Key), string(e.Value)
+		if e.Key == nil {
+			key = "?"
+		}
+		if e.Value == nil {
+			value = e.Kind.String() + "?"
+		}
+		if e.Defines {
+			value += "+"
+		}
+		if e.Refers {
+			value += "^"
+		}
+		fmt.Fprintf(&b, "%s=%s ", key, value)
+	}
+}

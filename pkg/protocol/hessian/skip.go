@@ -1,0 +1,318 @@
+package hessian
+
+import "encoding/binary"
+
+// What a container waits for if it is open, where others have the number of the
+// values to come. Keys and values of a map alternate.
+const (
+	valueOrEnd int32 = -1 - iota
+	keyOrEnd
+	valueOfKey
+)
+
+// Skip consumes a value, whatever it is, with all that is inside it, and the
+// class definitions that stand before it.
+//
+// Containers nest on a stack of numbers, not on the goroutine's: each says what
+// one of them waits for.
+func (d *Decoder) Skip() error {
+	d.levels.n = 0
+	for left := int32(1); ; {
+		for left == 0 { // as many values as were declared
+			if d.levels.n == 0 {
+				return nil
+			}
+			left = d.levels.pop()
+		}
+		if d.pos >= len(d.b) {
+			return d.cut()
+		}
+		t := &d.tags[d.b[d.pos]]
+		if t.form >= formClass {
+			if t.form != formEnd {
+				if err := d.define(t); err != nil {
+					return err
+				}
+				continue
+			}
+			if left != valueOrEnd && left != keyOrEnd {
+				return d.broken(ruleEnd)
+			}
+			d.pos++
+			left = d.levels.pop()
+			continue
+		}
+		if d.values++; d.values > d.limits.Values {
+			return d.exceeded(limitValues, d.limits.Values)
+		}
+		switch left {
+		case valueOrEnd:
+		case keyOrEnd:
+			left = valueOfKey
+		case valueOfKey:
+			left = keyOrEnd
+		default:
+			left--
+		}
+		if t.kind < List || t.kind == Ref {
+			if err := d.leaf(t); err != nil {
+				return err
+			}
+			continue
+		}
+		if d.levels.n >= d.limits.Depth {
+			return d.exceeded(limitDepth, d.limits.Depth)
+		}
+		start := d.pos
+		inside, err := d.open(t)
+		if err != nil {
+			return err
+		}
+		if d.containers == d.want {
+			d.found = start
+			return nil
+		}
+		d.levels.push(left)
+		left = inside
+	}
+}
+
+// leaf consumes a value that has no others inside; t is its tag.
+func (d *Decoder) leaf(t *tag) error {
+	switch {
+	case t.kind == Ref:
+		_, err := d.reference()
+		return err
+	case t.form == formScalar:
+		if len(d.b)-d.pos < int(t.size) {
+			return d.cut()
+		}
+		d.pos += int(t.size)
+		return nil
+	case t.form == formNone:
+		return d.broken(ruleTag)
+	default:
+		return d.skipChunks(t.kind)
+	}
+}
+
+// reference consumes a reference and returns its number (Hessian 2.0
+// serialization 4.11).
+func (d *Decoder) reference() (int, error) {
+	d.refers = true
+	rest := d.b[d.pos:]
+	t := &d.tags[rest[0]]
+	if t.form == formRef {
+		d.pos++
+		return d.count()
+	}
+	if len(rest) < int(t.size) {
+		return 0, d.cut()
+	}
+	n := 0
+	for _, c := range rest[1:t.size] {
+		n = n<<8 | int(c)
+	}
+	d.pos += int(t.size)
+	return n, nil
+}
+
+// skipChunks consumes a string or binary.
+func (d *Decoder) skipChunks(kind Kind) error {
+	for length := 0; ; {
+		c, err := d.chunk(kind, length)
+		if err != nil || c.last {
+			return err
+		}
+		length = c.length
+	}
+}
+
+// open consumes the head of a list, map or object and returns what it waits for.
+func (d *Decoder) open(t *tag) (int32, error) {
+	d.containers++
+	number := int(d.b[d.pos] - t.base)
+	d.pos++
+	switch t.form {
+	case formDirectTyped, formFixedTyped, formOpenTyped, formDraftFixed:
+		if err := d.typeName(); err != nil {
+			return 0, err
+		}
+	case formDraftList, formDraftMap:
+		if err := d.draftType(); err != nil {
+			return 0, err
+		}
+	default:
+	}
+	switch t.form {
+	case formOpen, formOpenTyped, formDraftMap:
+		if t.kind == Map {
+			return keyOrEnd, nil
+		}
+		return valueOrEnd, nil
+	case formDraftList:
+		return valueOrEnd, d.draftLength()
+	case formDirect, formDirectTyped, formObjectDirect:
+	default:
+		var err error
+		if number, err = d.count(); err != nil {
+			return 0, err
+		}
+	}
+	if t.kind == Object {
+		d.refers = true
+		if number >= d.classes.n {
+			return 0, d.broken(ruleClass)
+		}
+		number = int(d.classes.at(number))
+	}
+	if number > len(d.b)-d.pos {
+		if d.oversized {
+			return 0, d.cut()
+		}
+		return 0, d.broken(ruleCount)
+	}
+	return int32(number), nil
+}
+
+// define consumes a class definition: a name, and how many fields of what names
+// (Hessian 2.0 serialization 4.10.1).
+func (d *Decoder) define(t *tag) error {
+	if d.classes.n >= d.limits.Classes {
+		return d.exceeded(limitClasses, d.limits.Classes)
+	}
+	d.pos++
+	name := d.name
+	if t.form == formDraftClass {
+		name = d.draftName
+	}
+	if err := name(); err != nil {
+		return err
+	}
+	fields, err := d.count()
+	if err != nil {
+		return err
+	}
+	if fields > d.limits.Fields {
+		return d.exceeded(limitFields, d.limits.Fields)
+	}
+	for range fields {
+		if err := d.name(); err != nil {
+			return err
+		}
+	}
+	d.classes.push(int32(fields))
+	return nil
+}
+
+// name consumes the name of a class or field.
+func (d *Decoder) name() error {
+	if kind := d.Kind(); kind != String && kind != End {
+		return d.broken(ruleName)
+	}
+	return d.skipChunks(String)
+}
+
+// typeName consumes a type: its name, or the number of one that was spelt out
+// (Hessian 2.0 serialization 4.13, 4.14).
+func (d *Decoder) typeName() error {
+	switch d.Kind() {
+	case String:
+		d.types++
+		return d.skipChunks(String)
+	case Int, End:
+		d.refers = true
+		_, err := d.count()
+		return err
+	default:
+		return d.broken(ruleType)
+	}
+}
+
+// count consumes an int that is a count or a number of something.
+func (d *Decoder) count() (int, error) {
+	if d.pos >= len(d.b) {
+		return 0, d.cut()
+	}
+	t := &d.tags[d.b[d.pos]]
+	if t.kind != Int {
+		return 0, d.broken(ruleInt)
+	}
+	rest := d.b[d.pos:]
+	if len(rest) < int(t.size) {
+		return 0, d.cut()
+	}
+	n := t.number(rest[:t.size])
+	if n < 0 {
+		return 0, d.broken(ruleNegative)
+	}
+	d.pos += int(t.size)
+	return int(n), nil
+}
+
+// draftType consumes the draft's type of a list or map, which need not be there.
+func (d *Decoder) draftType() error {
+	if d.pos >= len(d.b) {
+		return nil // what comes next is found missing
+	}
+	switch rest := d.b[d.pos:]; rest[0] {
+	case draftType:
+		if len(rest) < 3 {
+			return d.cut()
+		}
+		d.types++
+		return d.units(3, int(binary.BigEndian.Uint16(rest[1:])))
+	case draftTypeNumber, draftTypeOld:
+		d.pos++
+		d.refers = true
+		_, err := d.count()
+		return err
+	default:
+		return nil
+	}
+}
+
+// draftLength consumes the draft's length of a list, which need not be there.
+// It is a hint: the list goes on to its end.
+func (d *Decoder) draftLength() error {
+	if d.pos >= len(d.b) {
+		return nil
+	}
+	size := 0
+	switch d.b[d.pos] {
+	case draftLengthByte:
+		size = 2
+	case draftLengthInt:
+		size = 5
+	}
+	if len(d.b)-d.pos < size {
+		return d.cut()
+	}
+	d.pos += size
+	return nil
+}
+
+// draftName consumes the draft's name of a class.
+func (d *Decoder) draftName() error {
+	n, err := d.count()
+	if err != nil {
+		return err
+	}
+	return d.units(0, n)
+}
+
+// units consumes n code units behind head bytes.
+func (d *Decoder) units(head, n int) error {
+	if n > d.limits.Length {
+		return d.exceeded(limitLength, d.limits.Length)
+	}
+	size, _, rule := textSize(d.b[d.pos+head:], n)
+	if rule == ruleCut {
+		return d.cut()
+	}
+	d.pos += head + size
+	if rule != "" {
+		return d.broken(rule)
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package hessian
+
+// form is what follows a value's first byte, its tag.
+type form uint8
+
+const (
+	formNone form = iota
+	// formScalar: tag.size bytes, the first among them.
+	formScalar
+	// A length and so many bytes, or UTF-16 code units of a string: the length is
+	// in the tag; in it and the byte behind; in two bytes; in two bytes, and
+	// another chunk follows.
+	formLengthInTag
+	formLengthShort
+	formLengthFinal
+	formLengthChunk
+	// A list or map, with or without a type, of as many values as the tag or an
+	// int tells, or until formEnd.
+	formDirect
+	formDirectTyped
+	formFixed
+	formFixedTyped
+	formOpen
+	formOpenTyped
+	// An object, its class numbered by the tag or by an int.
+	formObjectDirect
+	formObject
+	// A reference, numbered by an int.
+	formRef
+	// The draft's: a list with perhaps a type and a length, and always an end; a
+	// list with two ints, type and length; a map with perhaps a type.
+	formDraftList
+	formDraftFixed
+	formDraftMap
+
+	// What follows is no value: class definitions stand before one, ends behind.
+	formClass
+	formDraftClass
+	formEnd
+)
+
+// tag is what a first byte means.
+type tag struct {
+	kind Kind
+	form form
+	size uint8 // of a scalar, with the tag
+	base uint8 // the tag that counts as zero; the value of a bool or a double in one byte
+}
+
+// Marks of the draft within values.
+const (
+	draftType       = 't'
+	draftTypeNumber = 'u'
+	draftTypeOld    = 'T'
+	draftLengthByte = 'n'
+	draftLengthInt  = 'l'
+)
+
+//nolint:gochecknoglobals // a constant table
+var tags = [...][256]tag{Final: finalTags(), Draft: draftTags()}
+
+// finalTags is the bytecode map of the specification (Hessian 2.0 serialization
+// 6). Bytes that are not set here are reserved there.
+func finalTags() (t [256]tag) {
+	commonTags(&t)
+	span(&t, 0x30, 0x33, tag{kind: String, form: formLengthShort, base: 0x30})
+	span(&t, 0x34, 0x37, tag{kind: Binary, form: formLengthShort, base: 0x34})
+	span(&t, 0x60, 0x6f, tag{kind: Object, form: formObjectDirect, base: 0x60})
+	span(&t, 0x70, 0x77, tag{kind: List, form: formDirectTyped, base: 0x70})
+	span(&t, 0x78, 0x7f, tag{kind: List, form: formDirect, base: 0x78})
+	t['A'] = tag{kind: Binary, form: formLengthChunk}
+	t['C'] = tag{kind: Object, form: formClass}
+	t['H'] = tag{kind: Map, form: formOpen}
+	t[0x4a] = tag{kind: Date, form: formScalar, size: 9} // milliseconds
+	t[0x4b] = tag{kind: Date, form: formScalar, size: 5} // minutes
+	t['M'] = tag{kind: Map, form: formOpenTyped}
+	t['O'] = tag{kind: Object, form: formObject}
+	t[0x51] = tag{kind: Ref, form: formRef}
+	t['R'] = tag{kind: String, form: formLengthChunk}
+	t[0x55] = tag{kind: List, form: formOpenTyped}
+	t['V'] = tag{kind: List, form: formFixedTyped}
+	t[0x57] = tag{kind: List, form: formOpen}
+	t[0x58] = tag{kind: List, form: formFixed}
+	t[0x59] = tag{kind: Long, form: formScalar, size: 5}
+	t['Z'] = tag{form: formEnd}
+	t[0x5b] = tag{kind: Double, form: formScalar, size: 1, base: 0}
+	t[0x5c] = tag{kind: Double, form: formScalar, size: 1, base: 1}
+	t[0x5d] = tag{kind: Double, form: formScalar, size: 2}
+	t[0x5e] = tag{kind: Double, form: formScalar, size: 3}
+	t[0x5f] = tag{kind: Double, form: formScalar, size: 5}
+	return t
+}
+
+// draftTags is the bytecode map of the draft.
+func draftTags() (t [256]tag) {
+	commonTags(&t)
+	t[0x4a] = tag{kind: Ref, form: formScalar, size: 2}
+	t[0x4b] = tag{kind: Ref, form: formScalar, size: 3}
+	t['R'] = tag{kind: Ref, form: formScalar, size: 5}
+	t['M'] = tag{kind: Map, form: formDraftMap}
+	t['O'] = tag{kind: Object, form: formDraftClass}
+	t['V'] = tag{kind: List, form: formDraftList}
+	t['b'] = tag{kind: Binary, form: formLengthChunk}
+	t['d'] = tag{kind: Date, form: formScalar, size: 9}
+	t[0x67] = tag{kind: Double, form: formScalar, size: 1, base: 0}
+	t[0x68] = tag{kind: Double, form: formScalar, size: 1, base: 1}
+	t[0x69] = tag{kind: Double, form: formScalar, size: 2}
+	t[0x6a] = tag{kind: Double, form: formScalar, size: 3}
+	t[0x6b] = tag{kind: Double, form: formScalar, size: 5}
+	t['o'] = tag{kind: Object, form: formObject}
+	t['s'] = tag{kind: String, form: formLengthChunk}
+	t['v'] = tag{kind: List, form: formDraftFixed}
+	t[0x77] = tag{kind: Long, form: formScalar, size: 5}
+	t['z'] = tag{form: formEnd}
+	return t
+}
+
+// commonTags sets what both dialects share.
+func commonTags(t *[256]tag) {
+	span(t, 0x00, 0x1f, tag{kind: String, form: formLengthInTag, base: 0x00})
+	span(t, 0x20, 0x2f, tag{kind: Binary, form: formLengthInTag, base: 0x20})
+	span(t, 0x38, 0x3f, tag{kind: Long, form: formScalar, size: 3, base: 0x3c})
+	span(t, 0x80, 0xbf, tag{kind: Int, form: formScalar, size: 1, base: 0x90})
+	span(t, 0xc0, 0xcf, tag{kind: Int, form: formScalar, size: 2, base: 0xc8})
+	span(t, 0xd0, 0xd7, tag{kind: Int, form: formScalar, size: 3, base: 0xd4})
+	span(t, 0xd8, 0xef, tag{kind: Long, form: formScalar, size: 1, base: 0xe0})
+	span(t, 0xf0, 0xff, tag{kind: Long, form: formScalar, size: 2, base: 0xf8})
+	t['B'] = tag{kind: Binary, form: formLengthFinal}
+	t['D'] = tag{kind: Double, form: formScalar, size: 9}
+	t['F'] = tag{kind: Bool, form: formScalar, size: 1, base: 0}
+	t['I'] = tag{kind: Int, form: formScalar, size: 5}
+	t['L'] = tag{kind: Long, form: formScalar, size: 9}
+	t['N'] = tag{kind: Null, form: formScalar, size: 1}
+	t['S'] = tag{kind: String, form: formLengthFinal}
+	t['T'] = tag{kind: Bool, form: formScalar, size: 1, base: 1}
+}
+
+func span(t *[256]tag, first, last int, meaning tag) {
+	for c := first; c <= last; c++ {
+		t[c] = meaning
+	}
+}

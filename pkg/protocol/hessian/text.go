@@ -1,0 +1,234 @@
+package hessian
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Text consumes a value that is a string or has a plain text: null is nil; a
+// bool, an int or a long is in decimal, as Go's %v, a double as by
+// strconv.FormatFloat with 'g' and -1. (Java's reader, too, takes scalars where
+// it wants a string.)
+//
+// A string's text is valid UTF-8 and never nil. On the wire it is UTF-16, each
+// code unit in one to three bytes (Hessian 2.0 serialization 4.12): a character
+// beyond U+FFFF comes as two surrogates of three bytes each. Pairs become the
+// character, also from two chunks; a surrogate alone becomes U+FFFD. Units are
+// read as the usual readers do, which do not insist on the shortest form: what a
+// filter compares is what the receiver will see. Four-byte sequences are refused,
+// as there.
+//
+// The text is a view of the body if it is there in one piece, else of memory of
+// d. Both stay as they are until Reset.
+func (d *Decoder) Text() ([]byte, error) {
+	if d.Kind() == String {
+		return d.stringText()
+	}
+	start := d.pos
+	t, v, err := d.scalar(ruleWantText)
+	if err != nil {
+		return nil, err
+	}
+	from := len(d.text)
+	switch t.kind {
+	case Null:
+		return nil, nil
+	case Bool:
+		d.text = strconv.AppendBool(d.text, t.base == 1)
+	case Int, Long:
+		d.text = strconv.AppendInt(d.text, t.number(v), 10)
+	case Double:
+		d.text = strconv.AppendFloat(d.text, d.double(t, v), 'g', -1, 64)
+	default: // a date; a draft's reference
+		d.pos = start
+		return nil, d.broken(ruleWantText)
+	}
+	return d.text[from:len(d.text):len(d.text)], nil
+}
+
+// stringText is Text for a string.
+func (d *Decoder) stringText() ([]byte, error) {
+	if d.values++; d.values > d.limits.Values {
+		return nil, d.exceeded(limitValues, d.limits.Values)
+	}
+	c, err := d.chunk(String, 0)
+	if err != nil {
+		return nil, err
+	}
+	if c.last && c.isUTF8() {
+		return c.data[:len(c.data):len(c.data)], nil
+	}
+	from := len(d.text)
+	var high rune
+	for {
+		d.text, high = c.appendText(d.text, high)
+		if c.last {
+			break
+		}
+		if c, err = d.chunk(String, c.length); err != nil {
+			return nil, err
+		}
+	}
+	if high != 0 {
+		d.text = utf8.AppendRune(d.text, utf8.RuneError)
+	}
+	if from == len(d.text) {
+		return c.data[:0:0], nil // no memory yet, perhaps; the text is not nil
+	}
+	return d.text[from:len(d.text):len(d.text)], nil
+}
+
+// chunk is a piece of a string or binary.
+type chunk struct {
+	data   []byte // a view of the body
+	length int    // in code units or bytes, with the chunks before
+	ascii  bool   // every unit of a string is one byte
+	last   bool
+}
+
+// chunk consumes a chunk of a string or binary, kind, before which there were
+// chunks of so many units or bytes.
+func (d *Decoder) chunk(kind Kind, before int) (chunk, error) {
+	if d.pos >= len(d.b) {
+		return chunk{}, d.cut()
+	}
+	rest := d.b[d.pos:]
+	t := &d.tags[rest[0]]
+	if t.kind != kind {
+		return chunk{}, d.broken(ruleChunk)
+	}
+	length, head := int(rest[0]-t.base), 1
+	switch {
+	case t.form == formLengthInTag:
+	case t.form == formLengthShort && len(rest) >= 2:
+		length, head = length<<8|int(rest[1]), 2
+	case t.form != formLengthShort && len(rest) >= 3:
+		length, head = int(binary.BigEndian.Uint16(rest[1:])), 3
+	default:
+		return chunk{}, d.cut()
+	}
+	if before+length > d.limits.Length {
+		return chunk{}, d.exceeded(limitLength, d.limits.Length)
+	}
+	if len(rest)-head < length {
+		return chunk{}, d.cut() // a unit is a byte at least
+	}
+	c := chunk{length: before + length, last: t.form != formLengthChunk}
+	size := length
+	if kind == String {
+		var rule string
+		size, c.ascii, rule = textSize(rest[head:], length)
+		if rule == ruleCut {
+			return chunk{}, d.cut()
+		}
+		if rule != "" {
+			d.pos += head + size
+			return chunk{}, d.broken(rule)
+		}
+	}
+	c.data = rest[head : head+size]
+	d.pos += head + size
+	return c, nil
+}
+
+// isUTF8 reports whether a piece of a string is its text as it stands.
+func (c *chunk) isUTF8() bool { return c.ascii || utf8.Valid(c.data) }
+
+// appendText appends the text of a piece of a string. high, if not 0, is the
+// high surrogate that the piece before ended with; the one that this piece ends
+// with is returned.
+func (c *chunk) appendText(dst []byte, high rune) ([]byte, rune) {
+	if high == 0 && c.isUTF8() {
+		return append(dst, c.data...), 0
+	}
+	for b := c.data; len(b) > 0; {
+		unit, size := unitOf(b)
+		b = b[size:]
+		if high != 0 {
+			// A low surrogate completes a character; before all else the high
+			// one stands alone.
+			r := utf16.DecodeRune(high, unit)
+			high = 0
+			dst = utf8.AppendRune(dst, r)
+			if r != utf8.RuneError {
+				continue
+			}
+		}
+		if 0xd800 <= unit && unit <= 0xdbff {
+			high = unit
+			continue
+		}
+		dst = utf8.AppendRune(dst, unit) // a surrogate as U+FFFD
+	}
+	return dst, high
+}
+
+// unitOf returns the code unit that b begins with and its size in bytes. b has
+// passed textSize.
+func unitOf(b []byte) (unit rune, size int) {
+	switch {
+	case b[0] < 0x80:
+		return rune(b[0]), 1
+	case b[0] < 0xe0:
+		return rune(b[0]&0x1f)<<6 | rune(b[1]&0x3f), 2
+	default:
+		return rune(b[0]&0x0f)<<12 | rune(b[1]&0x3f)<<6 | rune(b[2]&0x3f), 3
+	}
+}
+
+// highs are the bits that ASCII does not have in a word of eight bytes.
+const highs = 0x8080808080808080
+
+// textSize returns how many bytes the first n code units of b have and whether
+// all are ASCII. rule, if not empty, is what the byte at size breaks; ruleCut
+// means that b ends before.
+func textSize(b []byte, n int) (size int, ascii bool, rule string) {
+	i := asciiRun(b, n)
+	if i == n {
+		return i, true, ""
+	}
+	for n -= i; n > 0 && i < len(b); n-- {
+		switch c := b[i]; {
+		case c < 0x80:
+			run := asciiRun(b[i:], n)
+			i, n = i+run, n-run+1
+		case c&0xe0 == 0xc0:
+			i += 2
+		case c&0xf0 == 0xe0:
+			i += 3
+		default:
+			return i, false, ruleText
+		}
+	}
+	if n > 0 || i > len(b) {
+		return len(b), false, ruleCut
+	}
+	return i, false, ""
+}
+
+// asciiRun returns how many bytes at the start of b are ASCII, n at most. Long
+// arguments pass here, so it looks at 32 bytes at a time.
+func asciiRun(b []byte, n int) int {
+	b = b[:min(n, len(b))]
+	i := 0
+	for ; len(b)-i >= 32; i += 32 {
+		w := b[i : i+32 : i+32]
+		if (word(w)|word(w[8:])|word(w[16:])|word(w[24:]))&highs != 0 {
+			break
+		}
+	}
+	for ; len(b)-i >= 8; i += 8 {
+		if mark := word(b[i:]) & highs; mark != 0 {
+			return i + bits.TrailingZeros64(mark)/8
+		}
+	}
+	for i < len(b) && b[i] < 0x80 {
+		i++
+	}
+	return i
+}
+
+func word(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
