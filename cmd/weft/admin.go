@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 
 	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/metrics"
@@ -18,7 +17,6 @@ import (
 // openAdmin opens the operator's ports. They are bound once: a change of their
 // addresses takes a restart.
 func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
-	var servers []*admin.Server
 	if c.Admin != nil {
 		s, err := admin.Listen(ctx, admin.Options{
 			Address: c.Admin.Address,
@@ -29,30 +27,14 @@ func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 		if err != nil {
 			return err
 		}
-		servers = append(servers, s)
+		p.ports = append(p.ports, s)
 	}
 	if m := c.Metrics.Prometheus; m != nil {
 		s, err := admin.ListenMetrics(ctx, m.Address, m.Path, p.metrics.Handler(), p.log)
 		if err != nil {
 			return err
 		}
-		servers = append(servers, s)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var tasks sync.WaitGroup
-	for _, s := range servers {
-		tasks.Go(func() {
-			if err := s.Run(ctx); err != nil {
-				select {
-				case p.adminFailed <- err:
-				default: // one is enough to end the process
-				}
-			}
-		})
-	}
-	p.endAdmin = func() {
-		cancel()
-		tasks.Wait()
+		p.ports = append(p.ports, s)
 	}
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:]))
+	os.Exit(status(context.Background(), os.Args[1:]))
 }
 
-// run is main with its arguments and its exit status.
-func run(ctx context.Context, args []string) int {
+// status is main with its arguments and its exit status.
+func status(ctx context.Context, args []string) int {
 	root := newCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

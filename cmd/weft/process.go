@@ -6,12 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/logfile"
 	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/internal/run"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/network"
@@ -35,12 +36,9 @@ type process struct {
 	resolver  *dns.Discovery
 	server    *proxy.Server
 
-	state       atomic.Pointer[state]
-	drainAsked  chan struct{}
-	adminFailed chan error
-	endAdmin    func()
-	endTrim     func()
-	tasks       sync.WaitGroup
+	state      atomic.Pointer[state]
+	drainAsked chan struct{}
+	ports      []*admin.Server // the operator's
 }
 
 // state is what the admin port tells of configuration.
@@ -58,12 +56,9 @@ type rejection struct {
 // newProcess makes everything that does not yet run.
 func newProcess(f startFlags, file *configjson.File) (*process, error) {
 	p := &process{
-		flags:       f,
-		level:       new(slog.LevelVar),
-		drainAsked:  make(chan struct{}, 1),
-		adminFailed: make(chan error, 1),
-		endAdmin:    func() {},
-		endTrim:     func() {},
+		flags:      f,
+		level:      new(slog.LevelVar),
+		drainAsked: make(chan struct{}, 1),
 	}
 	if err := p.openLog(file.Snapshot.Server.Log); err != nil {
 		return nil, err
@@ -108,7 +103,8 @@ func newRegistry() *metrics.Registry {
 	return metrics.New(o)
 }
 
-// begin applies the first configuration and opens the admin port.
+// begin applies the first configuration and opens the operator's ports, which
+// answer once run is called.
 func (p *process) begin(ctx context.Context, file *configjson.File) error {
 	if err := p.apply(ctx, file); err != nil {
 		return err
@@ -116,15 +112,27 @@ func (p *process) begin(ctx context.Context, file *configjson.File) error {
 	if err := p.openAdmin(ctx, file.Snapshot); err != nil {
 		return err
 	}
-	p.keepTrim(ctx)
 	return writePID(file.Snapshot.Server.PIDFile)
 }
 
-// keepTrim trims memory until the process ends.
-func (p *process) keepTrim(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	p.tasks.Go(func() { trim(ctx) })
-	p.endTrim = cancel
+// run serves until a signal, the operator, a failure or ctx ends it.
+func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
+	tasks := []run.Task{
+		{Name: "signals", Run: func(ctx context.Context) error { return p.obey(ctx, signals) }},
+		{Name: "listeners", Run: func(ctx context.Context) error {
+			select {
+			case err := <-p.server.Failed():
+				return err
+			case <-ctx.Done():
+				return nil
+			}
+		}},
+		{Name: "memory", Run: func(ctx context.Context) error { trim(ctx); return nil }},
+	}
+	for _, port := range p.ports {
+		tasks = append(tasks, run.Task{Name: "operator's port", Run: port.Run})
+	}
+	return run.Group(ctx, 0, tasks...)
 }
 
 // apply makes a configuration the running one.
@@ -175,9 +183,9 @@ func (p *process) end() {
 	cancel() // at once: a graceful end was before
 	p.server.Drain(ctx)
 	p.resolver.Close()
-	p.endAdmin()
-	p.endTrim()
-	p.tasks.Wait()
+	for _, port := range p.ports {
+		_ = port.Close() // it is closed already if it ran
+	}
 	if pid := p.server.Running(); pid != nil && pid.Server.PIDFile != "" {
 		_ = os.Remove(pid.Server.PIDFile) // it may have been removed already
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-proxy/weft/internal/run"
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
@@ -94,7 +95,7 @@ func start(ctx context.Context, f startFlags) error {
 	if _, err := os.Stdout.WriteString(greeting(f.source, file.Snapshot)); err != nil {
 		p.log.Warn("nobody reads the greeting", "error", err)
 	}
-	return p.wait(ctx, signals)
+	return p.run(ctx, signals)
 }
 
 // override puts what flags say in place of what the file says.
@@ -110,8 +111,9 @@ func (f *startFlags) override(c *config.Snapshot) {
 	}
 }
 
-// wait serves signals until one of them, or a failure, ends the process.
-func (p *process) wait(ctx context.Context, signals <-chan os.Signal) error {
+// obey does what signals and the operator ask for, and returns run.ErrDone when that
+// is to end.
+func (p *process) obey(ctx context.Context, signals <-chan os.Signal) error {
 	for {
 		select {
 		case s := <-signals:
@@ -125,15 +127,11 @@ func (p *process) wait(ctx context.Context, signals <-chan os.Signal) error {
 				return p.drain(signals)
 			default:
 				p.log.Info("ending at once", "signal", s.String())
-				return nil
+				return run.ErrDone
 			}
 		case <-p.drainAsked:
 			p.log.Info("draining", "asked", "admin", "seconds", p.drainTime().Seconds())
 			return p.drain(signals)
-		case err := <-p.server.Failed():
-			return err
-		case err := <-p.adminFailed:
-			return err
 		case <-ctx.Done():
 			return nil
 		}
@@ -153,7 +151,7 @@ func (p *process) drain(signals <-chan os.Signal) error {
 		select {
 		case <-done:
 			p.log.Info("drained")
-			return nil
+			return run.ErrDone
 		case s := <-signals:
 			if s == syscall.SIGINT || s == syscall.SIGTERM {
 				cancel()

@@ -305,10 +305,10 @@ func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
 			}
 		})
 	}
-	if got := run(t.Context(), []string{"check", "-c", bad}); got != 1 {
+	if got := status(t.Context(), []string{"check", "-c", bad}); got != 1 {
 		t.Errorf("the exit status of a bad file is %d", got)
 	}
-	if got := run(t.Context(), []string{"version"}); got != 0 {
+	if got := status(t.Context(), []string{"version"}); got != 0 {
 		t.Errorf("the exit status of version is %d", got)
 	}
 }

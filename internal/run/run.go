@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 )
@@ -18,23 +17,8 @@ type Task struct {
 	Run func(ctx context.Context) error
 }
 
-// Stop is the error of a group that a signal ended.
-type Stop struct{ Signal os.Signal }
-
-func (s *Stop) Error() string { return "stopped by signal: " + s.Signal.String() }
-
-// Signals returns a task that ends its group with a *Stop when a signal comes.
-// Whoever made the channel subscribes it to signals, and unsubscribes it.
-func Signals(signals <-chan os.Signal) Task {
-	return Task{"signals", func(ctx context.Context) error {
-		select {
-		case s := <-signals:
-			return &Stop{s}
-		case <-ctx.Done():
-			return nil
-		}
-	}}
-}
+// ErrDone is what a task returns to end its group, which has then done its work.
+var ErrDone = errors.New("run: done")
 
 // Group runs tasks, each on a goroutine of its own, until ctx ends, a task
 // returns an error, or all are done. It then ends the context of those that
@@ -43,6 +27,7 @@ func Signals(signals <-chan os.Signal) Task {
 // It returns the first error, with the name of its task, and nil if there was
 // none before ctx ended. Tasks that did not end in time are named in an error
 // joined to it: their goroutines are left behind, and the process should end.
+// ErrDone is none.
 // A panic of a task is not contained.
 func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -73,7 +58,9 @@ func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 		case r := <-results:
 			delete(running, r.task)
 			// What a task says once it was told to end is nothing new.
-			if r.err != nil && first == nil && !(ctx.Err() != nil && errors.Is(r.err, ctx.Err())) {
+			if errors.Is(r.err, ErrDone) {
+				cancel()
+			} else if r.err != nil && first == nil && !(ctx.Err() != nil && errors.Is(r.err, ctx.Err())) {
 				first = fmt.Errorf("%s: %w", tasks[r.task].Name, r.err)
 				cancel()
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,8 +35,6 @@ func done(after time.Duration) Task {
 }
 
 func TestGroup(t *testing.T) {
-	signals := make(chan os.Signal, 1)
-	signals <- syscall.SIGTERM
 	for _, c := range []struct {
 		name  string
 		tasks []Task
@@ -62,9 +59,10 @@ func TestGroup(t *testing.T) {
 		{name: "waits for ever without a grace", tasks: []Task{failing(0), untilTold("slow", time.Hour)}, want: "failing: broken", took: time.Hour},
 		{name: "reports an error of ending", tasks: []Task{{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}},
 			ctx: time.Second, want: "closing: broken", took: time.Second},
-		{name: "ends at a signal", tasks: []Task{Signals(signals), untilTold("a", time.Second)},
-			want: "signals: stopped by signal: terminated", took: time.Second},
-		{name: "does not need a signal", tasks: []Task{Signals(nil)}, ctx: time.Second, took: time.Second},
+		{name: "ends without an error when a task says so", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }}, untilTold("a", time.Second)},
+			took: time.Second},
+		{name: "reports an error of ending when a task said so", tasks: []Task{{"ending", func(context.Context) error { return ErrDone }},
+			{"closing", func(ctx context.Context) error { <-ctx.Done(); return errBroken }}}, want: "closing: broken"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -92,13 +90,4 @@ func message(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-func TestSignalIsInTheError(t *testing.T) {
-	signals := make(chan os.Signal, 1)
-	signals <- syscall.SIGINT
-	var stop *Stop
-	if err := Group(t.Context(), 0, Signals(signals)); !errors.As(err, &stop) || stop.Signal != syscall.SIGINT {
-		t.Errorf("error %v, want a *Stop with SIGINT", err)
-	}
 }
