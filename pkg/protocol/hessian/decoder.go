@@ -69,10 +69,16 @@ func (d *Decoder) Offset() int { return d.pos }
 // Kind returns what the next value is, without consuming it. A value that is cut
 // off or malformed behind its first byte is found when it is read.
 func (d *Decoder) Kind() Kind {
+	k := d.next()
+	if k == End && d.oversized {
+		return Invalid
+	}
+	return k
+}
+
+// next returns what the next value is, or End where reading has to end.
+func (d *Decoder) next() Kind {
 	if d.pos >= len(d.b) {
-		if d.oversized {
-			return Invalid
-		}
 		return End
 	}
 	return d.tags[d.b[d.pos]].kind
@@ -174,12 +180,11 @@ func (d *Decoder) double(t *tag, v []byte) float64 {
 	case 3:
 		return float64(int16(binary.BigEndian.Uint16(v[1:])))
 	case 5:
-		if bits := binary.BigEndian.Uint32(v[1:]); d.Dialect == Draft {
+		bits := binary.BigEndian.Uint32(v[1:])
+		if d.Dialect == Draft {
 			return float64(math.Float32frombits(bits))
-		} else {
-			const milli = 0.001 // a factor, not a division: the writers' rounding
-			return milli * float64(int32(bits))
 		}
+		return 0.001 * float64(int32(bits)) // not a division: this is how writers round
 	default:
 		return math.Float64frombits(binary.BigEndian.Uint64(v[1:]))
 	}

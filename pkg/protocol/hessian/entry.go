@@ -38,7 +38,7 @@ type entries struct {
 // take its place begins with them. It is empty for a null.
 func (d *Decoder) Map() (head []byte, err error) {
 	d.entries = entries{}
-	switch d.Kind() {
+	switch d.next() {
 	case Map:
 	case Null:
 		d.pos++
@@ -70,7 +70,7 @@ func (d *Decoder) follow() error {
 	if err != nil {
 		return err
 	}
-	w := Decoder{Dialect: d.Dialect, Limits: d.Limits}
+	w := *d // shares its memory: the same walk writes the same there
 	w.Reset(d.b[:start])
 	w.want = number + 1
 	for w.found < 0 && number < d.containers && err == nil {
@@ -102,7 +102,7 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	containers, types, classes := d.containers, d.types, d.classes.n
 	d.refers = false
 	*e = Entry{Start: d.pos}
-	if d.Kind() == String {
+	if d.next() == String {
 		e.Key, err = d.stringText()
 	} else {
 		err = d.Skip()
@@ -110,7 +110,7 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	e.Middle, e.Kind = d.pos, d.Kind()
+	e.Middle, e.Kind = d.pos, d.next()
 	switch e.Kind {
 	case Bool, Int, Long, Double, String:
 		e.Value, err = d.Text()

@@ -207,7 +207,7 @@ func (d *Decoder) define(t *tag) error {
 
 // name consumes the name of a class or field.
 func (d *Decoder) name() error {
-	if kind := d.Kind(); kind != String && kind != End {
+	if kind := d.next(); kind != String && kind != End {
 		return d.broken(ruleName)
 	}
 	return d.skipChunks(String)
@@ -216,7 +216,7 @@ func (d *Decoder) name() error {
 // typeName consumes a type: its name, or the number of one that was spelt out
 // (Hessian 2.0 serialization 4.13, 4.14).
 func (d *Decoder) typeName() error {
-	switch d.Kind() {
+	switch d.next() {
 	case String:
 		d.types++
 		return d.skipChunks(String)

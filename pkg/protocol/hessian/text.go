@@ -24,7 +24,7 @@ import (
 // The text is a view of the body if it is there in one piece, else of memory of
 // d. Both stay as they are until Reset.
 func (d *Decoder) Text() ([]byte, error) {
-	if d.Kind() == String {
+	if d.next() == String {
 		return d.stringText()
 	}
 	start := d.pos
@@ -54,6 +54,9 @@ func (d *Decoder) stringText() ([]byte, error) {
 	if d.values++; d.values > d.limits.Values {
 		return nil, d.exceeded(limitValues, d.limits.Values)
 	}
+	if text := d.short(); text != nil {
+		return text, nil
+	}
 	c, err := d.chunk(String, 0)
 	if err != nil {
 		return nil, err
@@ -79,6 +82,25 @@ func (d *Decoder) stringText() ([]byte, error) {
 		return c.data[:0:0], nil // no memory yet, perhaps; the text is not nil
 	}
 	return d.text[from:len(d.text):len(d.text)], nil
+}
+
+// short consumes a string of the commonest sort, which is ASCII and has its
+// length in the tag, and returns its text; nil if another value comes.
+func (d *Decoder) short() []byte {
+	rest := d.b[d.pos:]
+	if len(rest) == 0 || rest[0] > 0x1f {
+		return nil
+	}
+	end := 1 + int(rest[0])
+	if end > len(rest) || end-1 > d.limits.Length {
+		return nil
+	}
+	text := rest[1:end:end]
+	if !isASCII(text) {
+		return nil
+	}
+	d.pos += end
+	return text
 }
 
 // chunk is a piece of a string or binary.
@@ -179,21 +201,21 @@ func unitOf(b []byte) (unit rune, size int) {
 	}
 }
 
-// highs are the bits that ASCII does not have in a word of eight bytes.
-const highs = 0x8080808080808080
-
 // textSize returns how many bytes the first n code units of b have and whether
 // all are ASCII. rule, if not empty, is what the byte at size breaks; ruleCut
 // means that b ends before.
 func textSize(b []byte, n int) (size int, ascii bool, rule string) {
-	i := asciiRun(b, n)
-	if i == n {
-		return i, true, ""
+	if n <= len(b) && isASCII(b[:n]) {
+		return n, true, ""
 	}
-	for n -= i; n > 0 && i < len(b); n-- {
+	i := 0
+	for ; n > 0 && i < len(b); n-- {
 		switch c := b[i]; {
 		case c < 0x80:
-			run := asciiRun(b[i:], n)
+			run := 1
+			if n >= 8 && len(b)-i >= 8 {
+				run = bits.TrailingZeros64(word(b[i:])&highs|1<<63) / 8 // 7 at most
+			}
 			i, n = i+run, n-run+1
 		case c&0xe0 == 0xc0:
 			i += 2
@@ -209,26 +231,38 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 	return i, false, ""
 }
 
-// asciiRun returns how many bytes at the start of b are ASCII, n at most. Long
-// arguments pass here, so it looks at 32 bytes at a time.
-func asciiRun(b []byte, n int) int {
-	b = b[:min(n, len(b))]
-	i := 0
-	for ; len(b)-i >= 32; i += 32 {
-		w := b[i : i+32 : i+32]
-		if (word(w)|word(w[8:])|word(w[16:])|word(w[24:]))&highs != 0 {
-			break
-		}
-	}
-	for ; len(b)-i >= 8; i += 8 {
-		if mark := word(b[i:]) & highs; mark != 0 {
-			return i + bits.TrailingZeros64(mark)/8
-		}
-	}
-	for i < len(b) && b[i] < 0x80 {
-		i++
-	}
-	return i
-}
+// highs are the bits that ASCII does not have in a word of eight bytes.
+const highs = 0x8080808080808080
 
 func word(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
+
+// isASCII reports whether all of b is ASCII. Long arguments pass here, so it
+// looks at 32 bytes at a time; the last words may overlap.
+func isASCII(b []byte) bool {
+	n := len(b)
+	if n < 8 {
+		return isShortASCII(b)
+	}
+	last := word(b[n-8:])
+	for ; len(b) >= 32; b = b[32:] {
+		if (word(b)|word(b[8:])|word(b[16:])|word(b[24:]))&highs != 0 {
+			return false
+		}
+	}
+	for ; len(b) >= 8; b = b[8:] {
+		last |= word(b)
+	}
+	return last&highs == 0
+}
+
+// isShortASCII is isASCII for less than eight bytes.
+func isShortASCII(b []byte) bool {
+	if n := len(b); n >= 4 {
+		return (binary.LittleEndian.Uint32(b)|binary.LittleEndian.Uint32(b[n-4:]))&(highs>>32) == 0
+	}
+	var all byte
+	for _, c := range b {
+		all |= c
+	}
+	return all < 0x80
+}

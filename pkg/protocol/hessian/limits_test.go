@@ -1,0 +1,166 @@
+package hessian
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestLimits(t *testing.T) {
+	class := func(fields int) string {
+		return "C\x01c" + string(AppendInt(nil, int32(fields))) + strings.Repeat("\x01f", fields)
+	}
+	for _, c := range []struct {
+		name   string
+		limits Limits
+		good   string
+		bad    string
+		offset int
+		rule   string
+	}{
+		{"depth", Limits{Depth: 3}, "\x79\x79\x79N", "\x79\x79\x79\x79N", 3, limitDepth},
+		{"depth of maps", Limits{Depth: 2}, "H\x01aHZZ", "H\x01aH\x01bHZZZ", 6, limitDepth},
+		{"depth by default", Limits{}, string(nested(512)), string(nested(513)), 512, limitDepth},
+		{"classes", Limits{Classes: 2}, class(0) + class(0) + "N", class(0) + class(0) + class(0) + "N", 8, limitClasses},
+		{"classes by default", Limits{}, strings.Repeat(class(0), 1024) + "N", strings.Repeat(class(0), 1025) + "N", 4096, limitClasses},
+		{"fields", Limits{Fields: 2}, class(2) + "N", class(3) + "N", 4, limitFields},
+		{"fields by default", Limits{}, class(4096) + "N", class(4097) + "N", 6, limitFields},
+		{"values", Limits{Values: 3}, "\x7aNN", "\x7bNNN", 3, limitValues},
+		{"length of a string", Limits{Length: 3}, "\x03中中中", "\x04aaaa", 0, limitLength},
+		{"length of a string in chunks", Limits{Length: 3}, "R\x00\x02aa\x01a", "R\x00\x02aa\x02aa", 5, limitLength},
+		{"length of a binary", Limits{Length: 3}, "\x23aaa", "\x24aaaa", 0, limitLength},
+		{"length of a field's name", Limits{Length: 3}, "C\x03aaa\x90N", "C\x04aaaa\x90N", 1, limitLength},
+		{"size", Limits{Size: 4}, "\x03aaa", "\x04aaaa", 0, limitSize},
+		{"size of a list", Limits{Size: 4}, "\x7bNNN", "\x7cNNNN", 1, limitSize},
+	} {
+		d := Decoder{Limits: c.limits}
+		d.Reset([]byte(c.good))
+		if err := d.Skip(); err != nil || d.Kind() != End {
+			t.Errorf("%s: within the limit: %v", c.name, err)
+		}
+		d.Reset([]byte(c.bad))
+		err := d.Skip()
+		broken, ok := err.(*Error)
+		if !ok || broken.Offset != c.offset || broken.Rule != c.rule || broken.Limit == 0 {
+			t.Errorf("%s: beyond the limit: %v, want byte %d: %s", c.name, err, c.offset, c.rule)
+		}
+	}
+}
+
+func TestLimitsHoldForReading(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		limits Limits
+		body   string
+		rule   string
+	}{
+		{"length of a text", Limits{Length: 3}, "H\x04aaaa\x01bZ", limitLength},
+		{"length of a text in chunks", Limits{Length: 3}, "HR\x00\x02aa\x02aa\x01bZ", limitLength},
+		{"values", Limits{Values: 4}, "H\x01a\x01b\x01c\x01dZ", limitValues},
+		{"numbers", Limits{Values: 4}, "H\x01a\x91\x01c\x91Z", limitValues},
+		{"maps", Limits{Values: 1}, "HZHZ", limitValues},
+		{"a byte too many", Limits{Size: 2}, "HZN", limitSize},
+	} {
+		d := Decoder{Limits: c.limits}
+		d.Reset([]byte(c.body))
+		var err error
+		for d.Kind() != End && err == nil {
+			if _, err = d.Map(); err != nil {
+				break
+			}
+			for more := true; more && err == nil; {
+				more, err = d.Entry(new(Entry))
+			}
+		}
+		if broken, ok := err.(*Error); !ok || broken.Rule != c.rule {
+			t.Errorf("%s: %v, want %s", c.name, err, c.rule)
+		}
+	}
+}
+
+// What a hostile peer declares costs neither time nor memory; what it sends, time
+// in proportion.
+func TestHostileBodies(t *testing.T) {
+	const most = "I\x7f\xff\xff\xff"
+	for _, c := range []struct {
+		name, body string
+		offset     int
+		rule       string
+	}{
+		{"list of 2^31-1", "\x58" + most, 6, ruleCount},
+		{"typed list of 2^31-1", "V\x01t" + most, 8, ruleCount},
+		{"list of one more than there is", "\x7cNNN", 1, ruleCount},
+		{"list of -1", "\x58\x8f", 1, ruleNegative},
+		{"list of a long", "\x58\xe1N", 1, ruleInt},
+		{"class of 2^31-1 fields", "C\x01c" + most, 8, limitFields},
+		{"class of -2^31 fields", "C\x01cI\x80\x00\x00\x00", 3, ruleNegative},
+		{"class without a name", "CN\x90N", 1, ruleName},
+		{"class with a number for a field", "C\x01c\x91\x91", 4, ruleName},
+		{"object of no class", "\x60", 1, ruleClass},
+		{"object of the next class", "C\x01c\x90\x61", 5, ruleClass},
+		{"object of class 2^31-1", "C\x01c\x90O" + most, 10, ruleClass},
+		{"object of class -1", "C\x01c\x90O\x8f", 5, ruleNegative},
+		{"object of fewer fields than defined", "C\x01c\x92\x01f\x01g\x60N", 9, ruleCount},
+		{"reference -1", "Q\x8f", 1, ruleNegative},
+		{"reference to a string", "Q\x01a", 1, ruleInt},
+		{"type that is null", "VN\x90", 1, ruleType},
+		{"type -1", "V\x8f\x90", 1, ruleNegative},
+		{"end without a start", "Z", 0, ruleEnd},
+		{"end in a list of known length", "\x79Z", 1, ruleEnd},
+		{"end behind a key", "HNZ", 2, ruleEnd},
+		{"definitions without an object", strings.Repeat("C\x00\x90", 1000), 3000, ruleCut},
+		{"open lists without an end", strings.Repeat("\x57", 500), 500, ruleCut},
+		{"lists a million deep", strings.Repeat("\x57", 1_000_000), 512, limitDepth},
+		{"maps a million deep", strings.Repeat("HN", 1_000_000), 1024, limitDepth},
+	} {
+		var d Decoder
+		body := []byte(c.body)
+		allocs := testing.AllocsPerRun(1, func() {
+			d.Reset(body)
+			err := d.Skip()
+			if broken, ok := err.(*Error); !ok || broken.Offset != c.offset || broken.Rule != c.rule {
+				t.Errorf("%s: %v, want byte %d: %s", c.name, err, c.offset, c.rule)
+			}
+		})
+		if allocs > 1 {
+			t.Errorf("%s costs %v allocations beside the error", c.name, allocs-1)
+		}
+	}
+}
+
+// A depth that the caller allows costs 4 bytes a level, and no stack.
+func TestDepthWithoutALimit(t *testing.T) {
+	const depth = 1_000_000
+	d := Decoder{Limits: Limits{Depth: math.MaxInt}}
+	d.Reset(nested(depth))
+	if err := d.Skip(); err != nil || d.Kind() != End || d.containers != depth {
+		t.Errorf("%d containers, %v, then %v", d.containers, err, d.Kind())
+	}
+}
+
+// Wherever references point, a walk goes on: it does not follow them.
+func TestReferencesAreNotFollowed(t *testing.T) {
+	for _, body := range []string{
+		"\x79Q\x90",            // to the list around it
+		"HQ\x90Q\x90Z",         // key and value
+		"Q\x91Q\x90",           // to each other
+		"QI\x7f\xff\xff\xff",   // to nothing
+		"\x7aHNQ\x90ZHNQ\x91Z", // of many
+	} {
+		if _, err := walk(Final, []byte(body)); err != nil {
+			t.Errorf("%q: %v", body, err)
+		}
+	}
+}
+
+// A value takes a byte at least, so no body can hold more values than bytes.
+func TestObjectsWithoutFields(t *testing.T) {
+	const n = 100_000
+	body := AppendInt([]byte("C\x01c\x90\x58"), n)
+	body = append(body, bytes.Repeat([]byte{0x60}, n)...)
+	d := newDecoder(Final, body)
+	if err := d.Skip(); err != nil || d.values != n+1 {
+		t.Errorf("%d values, %v, want %d", d.values, err, n+1)
+	}
+}

@@ -1,0 +1,161 @@
+package hessian
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestText(t *testing.T) {
+	for _, c := range []struct {
+		name, body, want string
+		view             bool // of the body
+	}{
+		{"empty", "\x00", "", true},
+		{"ascii", "\x03abc", "abc", true},
+		{"ascii of eight", "\x08abcdefgh", "abcdefgh", true},
+		{"length in two bytes", "\x30\x03abc", "abc", true},
+		{"length in three bytes", "S\x00\x03abc", "abc", true},
+		{"two bytes a unit", "\x02éé", "éé", true},
+		{"three bytes a unit", "\x02中文", "中文", true},
+		{"U+FFFF", "\x01\uffff", "\uffff", true},
+		{"surrogate pair", "\x02\xed\xa0\xbd\xed\xb8\x80", "😀", false},
+		{"pair among others", "\x05a\xed\xa0\xbd\xed\xb8\x80é中", "a😀é中", false},
+		{"lone high surrogate", "\x02\xed\xa0\xbdx", "\ufffdx", false},
+		{"lone high surrogate at the end", "\x01\xed\xa0\xbd", "\ufffd", false},
+		{"lone low surrogate", "\x02\xed\xb8\x80x", "\ufffdx", false},
+		{"pair the wrong way round", "\x02\xed\xb8\x80\xed\xa0\xbd", "\ufffd\ufffd", false},
+		{"two high surrogates and a low one", "\x03\xed\xa0\xbd\xed\xa0\xbd\xed\xb8\x80", "\ufffd😀", false},
+		{"NUL", "\x01\x00", "\x00", true},
+		{"NUL in two bytes", "\x01\xc0\x80", "\x00", false},
+		{"letter in two bytes, as receivers read it", "\x01\xc1\x81", "A", false},
+		{"letter in three bytes", "\x01\xe0\x81\x81", "A", false},
+		{"second byte that is none", "\x01\xc3\x28", "è", false},
+		{"chunks", "R\x00\x02abS\x00\x01c", "abc", false},
+		{"chunks, last one short", "R\x00\x02ab\x01c", "abc", false},
+		{"chunks, last one empty", "R\x00\x02ab\x00", "ab", false},
+		{"chunks, all empty", "R\x00\x00\x00", "", true},
+		{"three chunks", "R\x00\x01aR\x00\x01é\x30\x01c", "aéc", false},
+		{"pair in two chunks", "R\x00\x02a\xed\xa0\xbdS\x00\x02\xed\xb8\x80b", "a😀b", false},
+		{"high surrogate, then a chunk of ASCII", "R\x00\x01\xed\xa0\xbd\x01b", "\ufffdb", false},
+		{"true", "T", "true", false},
+		{"false", "F", "false", false},
+		{"int", "\xc7\xff", "-1", false},
+		{"long", "\x59\x7f\xff\xff\xff", "2147483647", false},
+		{"double", "\x5f\x00\x00\x2f\xda", "12.25", false},
+		{"whole double", "\x5d\x03", "3", false},
+		{"large double", "D\x7e\x37\xe4\x3c\x88\x00\x75\x9c", "1e+300", false},
+	} {
+		body := []byte(c.body)
+		d := newDecoder(Final, body)
+		got, err := d.Text()
+		if err != nil || string(got) != c.want || got == nil || d.Kind() != End {
+			t.Errorf("%s: %q, %v, then %v, want %q", c.name, got, err, d.Kind(), c.want)
+			continue
+		}
+		view := len(got) == 0 || len(got) < len(body) && &got[0] == &body[len(body)-len(got)]
+		if view != c.view {
+			t.Errorf("%s: a view of the body: %v, want %v", c.name, view, c.view)
+		}
+	}
+}
+
+func TestNullHasNoText(t *testing.T) {
+	d := newDecoder(Final, AppendNull(nil))
+	if got, err := d.Text(); got != nil || err != nil || d.Kind() != End {
+		t.Errorf("text of null = %q, %v, then %v", got, err, d.Kind())
+	}
+}
+
+func TestTextStaysUntilReset(t *testing.T) {
+	body := AppendString(nil, "😀")
+	body = AppendInt(body, 1234)
+	for range 100 {
+		body = AppendString(body, strings.Repeat("😀", 50))
+	}
+	d := newDecoder(Final, body)
+	first, _ := d.Text()
+	second, _ := d.Text()
+	for d.Kind() != End {
+		if _, err := d.Text(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if string(first) != "😀" || string(second) != "1234" {
+		t.Errorf("%q and %q after others were read", first, second)
+	}
+	if got := append(first, "x"...); string(second) != "1234" || len(got) != 5 {
+		t.Errorf("appending to a text changed the next to %q", second)
+	}
+}
+
+func TestMalformedText(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		offset     int
+		rule       string
+	}{
+		{"four-byte sequence", "\x02\xf0\x9f\x98\x80", 1, ruleText},
+		{"continuation byte", "\x02a\x80", 2, ruleText},
+		{"0xff far in", "\x0a" + "aaaaaaaaa\xff", 10, ruleText},
+		{"chunk followed by a number", "R\x00\x01a\x91", 4, ruleChunk},
+		{"chunk followed by a binary", "R\x00\x01a\x20", 4, ruleChunk},
+		{"chunk followed by null", "R\x00\x01aN", 4, ruleChunk},
+		{"chunk followed by nothing", "R\x00\x01a", 4, ruleCut},
+		{"cut in a unit", "\x01\xe4\xb8", 3, ruleCut},
+		{"cut in a unit of two", "\x01\xc3", 2, ruleCut},
+		{"cut among units of many bytes", "\x03中", 4, ruleCut},
+	} {
+		for _, read := range []struct {
+			name string
+			call func(*Decoder) error
+		}{
+			{"Text", func(d *Decoder) error { _, err := d.Text(); return err }},
+			{"Skip", (*Decoder).Skip},
+		} {
+			err := read.call(newDecoder(Final, []byte(c.body)))
+			if broken, ok := err.(*Error); !ok || broken.Offset != c.offset || broken.Rule != c.rule {
+				t.Errorf("%s: %s: %v, want byte %d: %s", c.name, read.name, err, c.offset, c.rule)
+			}
+		}
+	}
+}
+
+// Sizes around those at which words, forms and chunks change.
+func TestStringsReadAsWritten(t *testing.T) {
+	for _, letter := range []string{"a", "é", "中", "😀", "a😀", "xxxxxxxx中", "\xff"} {
+		for _, times := range []int{0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 31, 32, 33, 63, 64, 65, 511, 512, 1023, 1024, 1025, 16383, 16384, 32767, 32768, 32769, 65535, 65536, 70000} {
+			s := strings.Repeat(letter, times)
+			b := AppendString([]byte("T"), s)
+			d := newDecoder(Final, b)
+			if ok, err := d.Bool(); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			got, err := d.Text()
+			want := strings.Repeat(strings.ToValidUTF8(letter, "\ufffd"), times)
+			if err != nil || string(got) != want || d.Kind() != End {
+				t.Fatalf("%q × %d is read as %.40q…, %v, then %v", letter, times, got, err, d.Kind())
+			}
+			d.Reset(b[1:])
+			if err := d.Skip(); err != nil || d.Kind() != End {
+				t.Fatalf("%q × %d is skipped to %v, %v", letter, times, d.Kind(), err)
+			}
+		}
+	}
+}
+
+func TestIsASCIIFindsAByteAnywhere(t *testing.T) {
+	for n := range 100 {
+		b := []byte(strings.Repeat("\x7f", n))
+		if !isASCII(b) {
+			t.Fatalf("%d bytes are not ASCII", n)
+		}
+		for i := range b {
+			b[i] = utf8.RuneSelf
+			if isASCII(b) {
+				t.Fatalf("byte %d of %d is overlooked", i, n)
+			}
+			b[i] = 'a'
+		}
+	}
+}
