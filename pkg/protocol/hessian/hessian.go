@@ -31,9 +31,10 @@
 //
 // Bytes come from anybody. A walk costs time in proportion to the bytes that are
 // there, never to what they declare, and needs no memory but 4 bytes for each
-// open container and class definition, both limited. It neither recurses nor
-// follows references; their numbers are not checked, because only a receiver
-// that builds the values needs what they name.
+// open container and class definition, both limited; texts that are no views of
+// the body are about as long as what they come from. Nothing recurses. References
+// are not followed, except where the attachments are one; their numbers are not
+// checked, because only a receiver that builds the values needs what they name.
 //
 // The files in the order that data passes through them: tag.go (what a first
 // byte means), decoder.go (the scalars), text.go (strings), skip.go (the walk),
@@ -85,7 +86,8 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Limits bound what a body may hold. A zero field stands for its default.
+// Limits bound what a body may hold. No field is negative; zero stands for the
+// default.
 type Limits struct {
 	Depth   int // containers within one another; default 512
 	Classes int // class definitions in a body; default 1024

@@ -129,6 +129,40 @@ func TestHostileBodies(t *testing.T) {
 	}
 }
 
+func TestMalformedDraft(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		limits     Limits
+		offset     int
+		rule       string
+	}{
+		{"class name cut", "O\x93ab", Limits{}, 4, ruleCut},
+		{"class name of no length", "ON", Limits{}, 1, ruleInt},
+		{"class name of length -1", "O\x8f", Limits{}, 1, ruleNegative},
+		{"class name with a four-byte sequence", "O\x93a\xf0\x9f\x98\x80", Limits{}, 3, ruleText},
+		{"class name beyond the limit", "O\x93abc\x90N", Limits{Length: 2}, 2, limitLength},
+		{"type cut", "Vt\x00\x03ab", Limits{}, 6, ruleCut},
+		{"type without its length", "Vt\x00", Limits{}, 3, ruleCut},
+		{"type number cut", "Vu", Limits{}, 2, ruleCut},
+		{"length cut", "Vl\x00\x00", Limits{}, 4, ruleCut},
+		{"list cut behind its tag", "V", Limits{}, 1, ruleCut},
+		{"fixed list with a type's name", "v\x01t\x90", Limits{}, 1, ruleInt},
+		{"fixed list of more than there is", "v\x90\x92T", Limits{}, 3, ruleCount},
+		{"reference cut", "\x4b\x00", Limits{}, 2, ruleCut},
+		{"old mark of a type number, and none", "MTz", Limits{}, 2, ruleInt},
+		{"end behind a key", "MNz", Limits{}, 2, ruleEnd},
+		{"XML", "X\x00\x01a", Limits{}, 0, ruleTag},
+		{"remote object", "rt\x00\x01a\x01u", Limits{}, 0, ruleTag},
+	} {
+		d := Decoder{Dialect: Draft, Limits: c.limits}
+		d.Reset([]byte(c.body))
+		err := d.Skip()
+		if broken, ok := err.(*Error); !ok || broken.Offset != c.offset || broken.Rule != c.rule {
+			t.Errorf("%s: %v, want byte %d: %s", c.name, err, c.offset, c.rule)
+		}
+	}
+}
+
 // A depth that the caller allows costs 4 bytes a level, and no stack.
 func TestDepthWithoutALimit(t *testing.T) {
 	const depth = 1_000_000

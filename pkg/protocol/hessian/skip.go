@@ -134,8 +134,13 @@ func (d *Decoder) open(t *tag) (int32, error) {
 	number := int(d.b[d.pos] - t.base)
 	d.pos++
 	switch t.form {
-	case formDirectTyped, formFixedTyped, formOpenTyped, formDraftFixed:
+	case formDirectTyped, formFixedTyped, formOpenTyped:
 		if err := d.typeName(); err != nil {
+			return 0, err
+		}
+	case formDraftFixed:
+		d.refers = true
+		if _, err := d.count(); err != nil {
 			return 0, err
 		}
 	case formDraftList, formDraftMap:

@@ -4,7 +4,9 @@ package hessian
 // answer of kind 0 or 3.
 type Throwable struct {
 	// Class is its class in full, which the caller has to have, as
-	// "java.lang.RuntimeException" or "org.apache.dubbo.rpc.RpcException".
+	// "java.lang.RuntimeException" or "org.apache.dubbo.rpc.RpcException". One that
+	// it has not becomes a map there; Dubbo's callers in Go have the exceptions of
+	// java.lang, but not RpcException.
 	Class string
 	// Message is what getMessage returns.
 	Message string
