@@ -81,6 +81,9 @@ func AppendString(dst []byte, s string) []byte {
 // chunkOf returns the size in bytes and the length in code units of the longest
 // chunk that s begins with. plain: its bytes are the same on the wire.
 func chunkOf(s string) (size, length int, plain bool) {
+	if first := s[:min(len(s), maxChunk)]; isASCII(first) {
+		return len(first), len(first), true
+	}
 	plain = true
 	for size < len(s) && length < maxChunk {
 		if s[size] < utf8.RuneSelf {

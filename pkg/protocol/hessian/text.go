@@ -234,14 +234,26 @@ func textSize(b []byte, n int) (size int, ascii bool, rule string) {
 // highs are the bits that ASCII does not have in a word of eight bytes.
 const highs = 0x8080808080808080
 
-func word(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
+// bytestring is bytes or a string; the functions on it are compiled for each.
+type bytestring interface{ []byte | string }
+
+// word returns the first eight bytes of b in one load.
+func word[T bytestring](b T) uint64 {
+	_ = b[7]
+	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
+}
 
 // isASCII reports whether all of b is ASCII. Long arguments pass here, so it
 // looks at 32 bytes at a time; the last words may overlap.
-func isASCII(b []byte) bool {
+func isASCII[T bytestring](b T) bool {
 	n := len(b)
 	if n < 8 {
-		return isShortASCII(b)
+		var all byte
+		for i := range n {
+			all |= b[i]
+		}
+		return all < 0x80
 	}
 	last := word(b[n-8:])
 	for ; len(b) >= 32; b = b[32:] {
@@ -253,16 +265,4 @@ func isASCII(b []byte) bool {
 		last |= word(b)
 	}
 	return last&highs == 0
-}
-
-// isShortASCII is isASCII for less than eight bytes.
-func isShortASCII(b []byte) bool {
-	if n := len(b); n >= 4 {
-		return (binary.LittleEndian.Uint32(b)|binary.LittleEndian.Uint32(b[n-4:]))&(highs>>32) == 0
-	}
-	var all byte
-	for _, c := range b {
-		all |= c
-	}
-	return all < 0x80
 }
