@@ -7,7 +7,8 @@ package hessian
 // definitions and types have numbers in the order of the body; without an entry
 // that Defines some, those behind it count differently, and an entry that Refers
 // to them by number says something else. So when an entry that Defines is left
-// out, no entry behind it may be one that Refers.
+// out, or gets another value, no entry behind it may be one that Refers. Strings
+// and scalars have no numbers: to change or add such is always safe.
 type Entry struct {
 	Key   []byte // the text of a key that is a string, else nil: see Decoder.Text
 	Value []byte // the value's text, as Decoder.Text has it; nil if it has none

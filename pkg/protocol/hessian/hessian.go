@@ -25,9 +25,10 @@
 // To change the attachments, write the map anew behind body[:start]: head (or
 // AppendMapStart), the entries that stay, byte for byte, those that are new
 // with AppendString, and AppendMapEnd. Numbers of references count from the
-// start of the body, so what stands before the map keeps its meaning, and so
-// does an entry that refers back to it. Only an entry that Refers must not
-// follow one that was taken out and Defines: see Entry.
+// start of the body, so what stands before the map keeps its meaning (its strings
+// may be changed, they have no numbers), and so does an entry that refers back to
+// it. Only an entry that Refers must not follow one that was taken out and
+// Defines: see Entry.
 //
 // Bytes come from anybody. A walk costs time in proportion to the bytes that are
 // there, never to what they declare, and needs no memory but 4 bytes for each
