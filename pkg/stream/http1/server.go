@@ -23,6 +23,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -115,8 +116,10 @@ type session struct {
 
 	framing  syntax.Framing
 	body     requestBody
-	answered bool      // the head of the final answer has been written, or tried
-	end      time.Time // when the last exchange ended
+	answered bool // the head of the final answer has been written, or tried
+	// Of the last exchange.
+	forwarded bool // an upstream was waited for
+	end       time.Time
 }
 
 func (s *Server) take(conn *network.Conn, in input) *session {
@@ -195,6 +198,13 @@ func (c *session) idle() (more bool, err error) {
 	} else {
 		c.conn.SetReadDeadline(limit)
 	}
+	if c.forwarded {
+		// On a busy processor the others' turn is about as long as a caller takes
+		// to send its next request, which then is found without a wait by the
+		// poller. Behind a reply of our own this could keep those out for whom only
+		// the poller knows of work: nothing but waits for upstreams asks it.
+		runtime.Gosched()
+	}
 	_, err = c.conn.Fill(&c.in.rest, firstRead)
 	if err != nil {
 		if parks && errors.Is(err, os.ErrDeadlineExceeded) {
@@ -240,6 +250,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 		x.Fail(err)
 		_, _ = c.answer() // the first error is the one to record
 	}
+	c.forwarded = !c.isOwn()
 	gone := protocol.ReasonOf(err) == protocol.DownstreamGone || x.Record.Reason == protocol.DownstreamGone
 	if keep = keep && err == nil; !keep {
 		c.conn.Cause = c.ending(err)
