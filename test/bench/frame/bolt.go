@@ -1,0 +1,196 @@
+package frame
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// bolt is SOFA Bolt, version 1 or 2; frames of version 2 end with a checksum.
+//
+// A head is protocol, (v2: its version,) type, command u16, its version, id u32,
+// codec, (v2: switches,) timeout i32 of a request or status u16 of an answer, and
+// the lengths: class u16, header u16, content u32. Then come these three.
+type bolt struct{ version byte }
+
+const (
+	boltAnswer  = 0 // types
+	boltRequest = 1
+	boltOneWay  = 2
+
+	boltHeartbeat = 0 // commands
+	boltCall      = 1
+	boltReturn    = 2
+
+	boltHessian  = 1 // the codec
+	boltChecksum = 1 // a switch
+)
+
+// boltTrailer is what follows the string in the content of an answer: a null for
+// its last field. The content of a request ends with the string.
+const boltTrailer = "N"
+
+func newBolt(name string, v bolt) *Protocol {
+	const service = "com.example.bench.EchoService:1.0"
+	text := filler()
+	call := boltMessage{
+		kind: boltRequest, command: boltCall, timeout: 30000,
+		class:   boltRequestClass,
+		header:  boltHeader(pair{"sofa_head_target_service", service}, pair{"sofa_head_method_name", "echo"}, pair{"service", service}),
+		content: boltArguments(service, "echo", "", text),
+	}
+	answer := boltMessage{kind: boltAnswer, command: boltReturn, class: boltAnswerClass, content: boltValue(text)}
+	p := &Protocol{
+		name: name, largestID: 1<<32 - 1,
+		wire:    v,
+		request: v.frame(call),
+		answer:  v.frame(answer),
+		ping:    v.frame(boltMessage{kind: boltRequest, command: boltHeartbeat, timeout: 3000}),
+		pong:    v.frame(boltMessage{kind: boltAnswer, command: boltHeartbeat}),
+	}
+	p.requestAt = bytes.Index(p.request, []byte(text))
+	p.answerAt = bytes.Index(p.answer, []byte(text))
+	return p
+}
+
+// boltMessage is what a frame says beside its id.
+type boltMessage struct {
+	kind    byte
+	command uint16
+	timeout uint32 // ms; of a request
+	class   string
+	header  []byte
+	content []byte
+}
+
+// frame returns the message with id 0.
+func (v bolt) frame(m boltMessage) []byte {
+	b := []byte{v.version}
+	if v.version == 2 {
+		b = append(b, 2) // with switches that are heeded
+	}
+	b = append(b, m.kind)
+	b = binary.BigEndian.AppendUint16(b, m.command)
+	b = append(b, 1)
+	b = binary.BigEndian.AppendUint32(b, 0)
+	b = append(b, boltHessian)
+	if v.version == 2 {
+		b = append(b, boltChecksum)
+	}
+	if m.kind == boltRequest {
+		b = binary.BigEndian.AppendUint32(b, m.timeout)
+	} else {
+		b = binary.BigEndian.AppendUint16(b, 0)
+	}
+	b = binary.BigEndian.AppendUint16(b, uint16(len(m.class)))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(m.header)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(m.content)))
+	b = append(append(append(b, m.class...), m.header...), m.content...)
+	if v.version == 2 {
+		b = append(b, 0, 0, 0, 0)
+		v.seal(b, 0)
+	}
+	return b
+}
+
+// idAt returns where the id is.
+func (v bolt) idAt() int { return 4 + int(v.version) }
+
+func (v bolt) seal(b []byte, id uint64) {
+	binary.BigEndian.PutUint32(b[v.idAt():], uint32(id))
+	if v.version == 2 {
+		end := len(b) - crc32.Size
+		binary.BigEndian.PutUint32(b[end:], crc32.ChecksumIEEE(b[:end]))
+	}
+}
+
+// boltLengths is what a head tells of the size of a frame.
+type boltLengths struct {
+	head  int
+	body  int // class, header and content
+	crc   int
+	whole int
+}
+
+// measure reads the lengths; known is false if the head is not all there.
+func (v bolt) measure(b []byte) (l boltLengths, known bool, err error) {
+	if len(b) > 0 && b[0] != v.version {
+		return boltLengths{}, false, fmt.Errorf("a frame begins with %#x", b[0])
+	}
+	typeAt := int(v.version)
+	if len(b) <= typeAt {
+		return boltLengths{}, false, nil
+	}
+	l.head = 18 + 2*int(v.version)
+	switch b[typeAt] {
+	case boltRequest, boltOneWay:
+		l.head += 2
+	case boltAnswer:
+	default:
+		return boltLengths{}, false, fmt.Errorf("a frame of type %d", b[typeAt])
+	}
+	if len(b) < l.head {
+		return boltLengths{}, false, nil
+	}
+	if v.version == 2 && b[v.idAt()+5]&boltChecksum != 0 {
+		l.crc = crc32.Size
+	}
+	class, header := binary.BigEndian.Uint16(b[l.head-8:]), binary.BigEndian.Uint16(b[l.head-6:])
+	content := binary.BigEndian.Uint32(b[l.head-4:])
+	if content > maxFrame {
+		return boltLengths{}, false, fmt.Errorf("a content of %d bytes", content)
+	}
+	l.body = int(class) + int(header) + int(content)
+	l.whole = l.head + l.body + l.crc
+	return l, true, nil
+}
+
+func (v bolt) parse(b []byte) (n int, f Frame, err error) {
+	l, known, err := v.measure(b)
+	if err != nil || !known || len(b) < l.whole {
+		return 0, Frame{}, err
+	}
+	b = b[:l.whole]
+	if end := l.head + l.body; l.crc > 0 && binary.BigEndian.Uint32(b[end:]) != crc32.ChecksumIEEE(b[:end]) {
+		return 0, Frame{}, errors.New("a checksum that does not fit")
+	}
+	f.ID = uint64(binary.BigEndian.Uint32(b[v.idAt():]))
+	typeAt := int(v.version)
+	kind, command := b[typeAt], binary.BigEndian.Uint16(b[typeAt+1:])
+	body := b[l.head : l.head+l.body]
+	switch {
+	case kind == boltOneWay:
+		f.Kind = Notice
+		return l.whole, f, nil
+	case kind == boltRequest && command == boltHeartbeat:
+		f.Kind = Ping
+		return l.whole, f, nil
+	case kind == boltRequest:
+		f.Kind = Request
+		f.Text, err = last(body, "")
+	case command == boltHeartbeat:
+		f.Kind = Pong
+		return l.whole, f, nil
+	default:
+		f.Kind = Answer
+		if status := binary.BigEndian.Uint16(b[l.head-10:]); status != 0 {
+			return 0, Frame{}, fmt.Errorf("an answer with status %d: %.300q", status, body)
+		}
+		f.Text, err = last(body, boltTrailer)
+	}
+	if err != nil {
+		return 0, Frame{}, err
+	}
+	return l.whole, f, nil
+}
+
+// last returns the string of Size bytes before the trailer.
+func last(body []byte, trailer string) ([]byte, error) {
+	text, found := bytes.CutSuffix(body, []byte(trailer))
+	if !found || len(text) < Size {
+		return nil, fmt.Errorf("a body that does not end with a string of %d bytes: %.300q", Size, body)
+	}
+	return text[len(text)-Size:], nil
+}

@@ -1,0 +1,281 @@
+package frame
+
+import (
+	"bytes"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// captured returns the frame of a file, which real peers sent.
+func captured(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".hex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := hex.DecodeString(string(bytes.TrimSpace(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// find returns a protocol.
+func find(t *testing.T, name string) *Protocol {
+	t.Helper()
+	p, err := Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// sealed returns a copy of the frame with the id.
+func sealed(w wire, b []byte, id uint64) []byte {
+	b = bytes.Clone(b)
+	w.seal(b, id)
+	return b
+}
+
+// TestBuildersWriteWhatPeersSent builds the captured frames anew.
+func TestBuildersWriteWhatPeersSent(t *testing.T) {
+	user := "org.example.demo.UserService"
+	dubboRequest := dubboCall{
+		service: user, version: "1.0.0", method: "SayHello", argument: "world",
+		attachments: []pair{
+			{"environment", "dev"}, {"path", user}, {"interface", user}, {"group", "g1"},
+			{"version", "1.0.0"}, {"timeout", "3000"}, {"async", "false"},
+		},
+	}.frame()
+	const hello = "com.alipay.sofa.rpc.quickstart.HelloService:1.0"
+	call := boltMessage{
+		kind: boltRequest, command: boltCall, timeout: 3000, class: boltRequestClass,
+		header: boltHeader(pair{"service", hello}), content: boltArguments(hello, "sayHello", "0a0fe8f1", "peter"),
+	}
+	answer := boltMessage{kind: boltAnswer, command: boltReturn, class: boltAnswerClass, content: boltValue("hello peter !")}
+	v1, v2 := bolt{version: 1}, bolt{version: 2}
+	tests := []struct {
+		file  string
+		wire  wire
+		frame []byte
+		id    uint64
+	}{
+		{"dubbo-request", dubbo{}, dubboRequest, 2},
+		{"dubbo-ping", dubbo{}, find(t, "dubbo").ping, 0x4c},
+		{"bolt-request", v1, v1.frame(call), 1},
+		{"bolt-answer", v1, v1.frame(answer), 1},
+		{"bolt-ping", v1, find(t, "bolt").ping, 3},
+		{"bolt-pong", v1, find(t, "bolt").pong, 3},
+		{"boltv2-request", v2, v2.frame(call), 1},
+		{"boltv2-answer", v2, v2.frame(answer), 1},
+		{"boltv2-ping", v2, find(t, "boltv2").ping, 3},
+		{"boltv2-pong", v2, find(t, "boltv2").pong, 3},
+	}
+	for _, test := range tests {
+		t.Run(test.file, func(t *testing.T) {
+			want := captured(t, test.file)
+			if got := sealed(test.wire, test.frame, test.id); !bytes.Equal(got, want) {
+				t.Errorf("built %x, want what was captured, %x", got, want)
+			}
+		})
+	}
+}
+
+func TestParseReadsWhatPeersSent(t *testing.T) {
+	tests := []struct {
+		file string
+		kind Kind
+		id   uint64
+		text string
+	}{
+		{"dubbo-request", Request, 2, "world"},
+		{"dubbo-answer", Answer, 2, "hello world"},
+		{"dubbo-ping", Ping, 0x4c, ""},
+		{"dubbo-pong", Pong, 0x4c, ""},
+		{"bolt-ping", Ping, 3, ""},
+		{"bolt-pong", Pong, 3, ""},
+		{"boltv2-ping", Ping, 3, ""},
+		{"boltv2-pong", Pong, 3, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.file, func(t *testing.T) {
+			b := captured(t, test.file)
+			name, _, _ := strings.Cut(test.file, "-")
+			n, f, err := find(t, name).Parse(b)
+			if err != nil || n != len(b) || f.Kind != test.kind || f.ID != test.id || string(f.Text) != test.text {
+				t.Errorf("Parse(%x) = %d, %+v, %v, want %d, kind %d, id %d, %q", b, n, f, err, len(b), test.kind, test.id, test.text)
+			}
+		})
+	}
+}
+
+// TestFramesComeBack reads what is written, from every protocol.
+func TestFramesComeBack(t *testing.T) {
+	text := Text{Hold: 0x0badcafe, Token: 0x0123456789abcdef}
+	for _, p := range All() {
+		t.Run(p.Name(), func(t *testing.T) {
+			for _, id := range []uint64{0, 1, 0x01020304, p.LargestID()} {
+				request := p.AppendRequest([]byte("before"), id, text)[len("before"):]
+				n, f, err := p.Parse(request)
+				if err != nil || n != len(request) || f.Kind != Request || f.ID != id || !p.Is(f.Text, text) {
+					t.Fatalf("request %d: Parse = %d, %+v, %v", id, n, f, err)
+				}
+				if hold, err := ReadHold(f.Text); hold != text.Hold || err != nil {
+					t.Errorf("ReadHold(%.30q) = %#x, %v, want %#x", f.Text, hold, err, text.Hold)
+				}
+				answer := p.AppendAnswer([]byte("before"), id, f.Text)[len("before"):]
+				n, f, err = p.Parse(answer)
+				if err != nil || n != len(answer) || f.Kind != Answer || f.ID != id || !p.Is(f.Text, text) {
+					t.Fatalf("answer %d: Parse = %d, %+v, %v", id, n, f, err)
+				}
+				for kind, b := range map[Kind][]byte{Ping: p.AppendPing(nil, id), Pong: p.AppendPong(nil, id)} {
+					if n, f, err := p.Parse(b); err != nil || n != len(b) || f.Kind != kind || f.ID != id {
+						t.Errorf("kind %d: Parse(%x) = %d, %+v, %v, want id %d", kind, b, n, f, err, id)
+					}
+				}
+			}
+			if size := len(p.request); size < Size || size > 2*Size {
+				t.Errorf("a request has %d bytes, want about %d", size, Size)
+			}
+		})
+	}
+}
+
+// TestNothingIsReadOfAPart: every beginning of a frame waits for more, and what
+// follows a frame changes nothing.
+func TestNothingIsReadOfAPart(t *testing.T) {
+	for _, p := range All() {
+		for _, b := range [][]byte{p.request, p.answer, p.ping, p.pong} {
+			for cut := range b {
+				if n, _, err := p.Parse(b[:cut]); n != 0 || err != nil {
+					t.Fatalf("%s: Parse of %d bytes of %d = %d, %v, want 0 and no error", p.Name(), cut, len(b), n, err)
+				}
+			}
+			if n, _, err := p.Parse(append(bytes.Clone(b), b...)); n != len(b) || err != nil {
+				t.Errorf("%s: Parse of two frames = %d, %v, want %d", p.Name(), n, err, len(b))
+			}
+		}
+	}
+}
+
+func TestAnotherStringIsSeen(t *testing.T) {
+	p := find(t, "dubbo")
+	text := Text{Hold: 1, Token: 2}
+	right := p.AppendRequest(nil, 0, text)[p.requestAt:][:Size]
+	if !p.Is(right, text) {
+		t.Fatalf("%.40q is not that of %+v", right, text)
+	}
+	for at := range right {
+		wrong := bytes.Clone(right)
+		wrong[at] ^= 1
+		if p.Is(wrong, text) {
+			t.Errorf("byte %d was changed and is not missed", at)
+		}
+	}
+	for _, other := range []Text{{Hold: 1, Token: 3}, {Hold: 2, Token: 2}} {
+		if p.Is(right, other) {
+			t.Errorf("%.40q is that of %+v too", right, other)
+		}
+	}
+	if p.Is(right[:Size-1], text) {
+		t.Error("a shorter string is taken")
+	}
+	for _, text := range []string{"", strings.Repeat("x", Size)} {
+		if _, err := ReadHold([]byte(text)); err == nil {
+			t.Errorf("ReadHold(%.10q): no error", text)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	of := func(name string, change func(p *Protocol) []byte) func() (*Protocol, []byte) {
+		return func() (*Protocol, []byte) {
+			p := find(t, name)
+			return p, change(p)
+		}
+	}
+	set := func(b []byte, at int, v ...byte) []byte {
+		b = bytes.Clone(b)
+		copy(b[at:], v)
+		return b
+	}
+	tests := []struct {
+		name  string
+		frame func() (*Protocol, []byte)
+		fails string
+	}{
+		{"dubbo: other bytes", of("dubbo", func(*Protocol) []byte { return []byte("HTTP/1.1") }), "begins with 4854"},
+		{"dubbo: a long body", of("dubbo", func(p *Protocol) []byte { return set(p.answer, 12, 0x7f) }), "a body of 21"},
+		{"dubbo: a failure", of("dubbo", func(p *Protocol) []byte { return set(p.answer, 3, 100) }), "status 100"},
+		{"dubbo: an exception", of("dubbo", func(*Protocol) []byte { return captured(t, "dubbo-exception") }), "without a value"},
+		{"dubbo: one way", of("dubbo", func(p *Protocol) []byte { return set(p.request, 2, 0x82) }), "wants no answer"},
+		{"dubbo: no value", of("dubbo", func(p *Protocol) []byte { return set(p.answer, 16, 0x90) }), "without a value"},
+		{"dubbo: no string", of("dubbo", func(p *Protocol) []byte { return set(p.request, 16, 'T') }), "not a string"},
+		{"dubbo: a string too long", of("dubbo", func(p *Protocol) []byte { return set(p.answer, 18, 0x70) }), "a string of 28"},
+		{"bolt: other bytes", of("bolt", func(*Protocol) []byte { return []byte("x") }), "begins with 0x78"},
+		{"bolt: another type", of("bolt", func(p *Protocol) []byte { return set(p.request, 1, 7) }), "of type 7"},
+		{"bolt: a failure", of("bolt", func(p *Protocol) []byte { return set(p.answer, 10, 0, 6) }), "status 6"},
+		{"bolt: a long content", of("bolt", func(p *Protocol) []byte { return set(p.answer, 16, 1) }), "a content of 167"},
+		{"bolt: another trailer", of("bolt", func(p *Protocol) []byte { return set(p.answer, len(p.answer)-1, 'F') }), "does not end with"},
+		{"boltv2: another checksum", of("boltv2", func(p *Protocol) []byte { return set(p.answer, 300, '!') }), "checksum"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p, b := test.frame()
+			if n, _, err := p.Parse(b); err == nil || !strings.Contains(err.Error(), test.fails) {
+				t.Errorf("Parse(%.60x) = %d, %v, want an error with %q", b, n, err, test.fails)
+			}
+		})
+	}
+}
+
+func TestNoticesAreTold(t *testing.T) {
+	readOnly := dubboFrame(dubboRequest|dubboEvent, 0, []byte("\x01R"))
+	v := bolt{version: 1}
+	away := v.frame(boltMessage{kind: boltRequest, command: 100})
+	away[1] = boltOneWay
+	for name, b := range map[string][]byte{"dubbo": readOnly, "bolt": away} {
+		if n, f, err := find(t, name).Parse(b); err != nil || n != len(b) || f.Kind != Notice {
+			t.Errorf("%s: Parse(%x) = %d, %+v, %v, want a notice", name, b, n, f, err)
+		}
+	}
+}
+
+func TestFirstBytesTellProtocolsApart(t *testing.T) {
+	for _, p := range All() {
+		for _, other := range All() {
+			if got := other.Starts(p.request[0]); got != (p.Name() == other.Name()) {
+				t.Errorf("%s starts with the first byte of %s: %v", other.Name(), p.Name(), got)
+			}
+		}
+		if p.Starts('G') || p.Starts('P') {
+			t.Errorf("%s starts as a GET or POST does", p.Name())
+		}
+	}
+	if _, err := Find("tars"); err == nil {
+		t.Error("Find(tars): no error")
+	}
+}
+
+func TestSendingAndReadingDoNotAllocate(t *testing.T) {
+	for _, p := range All() {
+		b := make([]byte, 0, 8<<10)
+		text := Text{Token: 7}
+		if n := testing.AllocsPerRun(100, func() {
+			b = p.AppendRequest(b[:0], 1, text)
+			_, f, err := p.Parse(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = p.AppendAnswer(b, 1, f.Text)
+			if _, err := ReadHold(f.Text); err != nil || !p.Is(f.Text, text) {
+				t.Fatal("not the string")
+			}
+		}); n > 0 {
+			t.Errorf("%s: %v allocations a request, want none", p.Name(), n)
+		}
+	}
+}
