@@ -58,6 +58,7 @@ func Protocol() stream.Protocol {
 type Server struct {
 	o        stream.ServerOptions // immutable
 	limits   syntax.Limits        // immutable
+	yields   bool                 // immutable; there is one processor, which nobody takes over from
 	sessions sync.Pool            // of *session
 	lastID   atomic.Uint64
 	clock    clock
@@ -68,7 +69,7 @@ func NewServer(o stream.ServerOptions) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{o: o, limits: limitsOf(&o.HTTP1)}
+	return &Server{o: o, limits: limitsOf(&o.HTTP1), yields: runtime.GOMAXPROCS(0) == 1}
 }
 
 func limitsOf(o *config.HTTP1Options) syntax.Limits {
@@ -198,7 +199,7 @@ func (c *session) idle() (more bool, err error) {
 	} else {
 		c.conn.SetReadDeadline(limit)
 	}
-	if c.forwarded {
+	if c.s.yields && c.forwarded {
 		// On a busy processor the others' turn is about as long as a caller takes
 		// to send its next request, which then is found without a wait by the
 		// poller. Behind a reply of our own this could keep those out for whom only
