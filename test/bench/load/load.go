@@ -1,11 +1,13 @@
-// Package load generates HTTP/1.1 load from one thread and measures at the same
-// time what the answers take and what the processes under test use.
+// Package load generates load from one thread, of HTTP/1.1 or of an RPC protocol
+// of package frame, and measures at the same time what the answers take and what
+// the processes under test use.
 //
-// In a closed loop every connection sends its next request when it has its
-// answer, so the slowest part is saturated. In an open loop requests arrive at a
-// given rate whatever happens to earlier ones, and a latency counts from the
-// arrival: what waits for a connection to be free has waited (no coordinated
-// omission).
+// In a closed loop every connection sends its next request when it has an answer,
+// so the slowest part is saturated. In an open loop requests arrive at a given
+// rate whatever happens to earlier ones, and a latency counts from the arrival:
+// what waits for a connection to be free has waited (no coordinated omission). A
+// burst is RPC only: all requests at once, and no answer before the last of them
+// has come to the origin.
 package load
 
 import (
@@ -15,6 +17,10 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-proxy/weft/test/bench/epoll"
+	"github.com/weft-proxy/weft/test/bench/frame"
 	"github.com/weft-proxy/weft/test/bench/histogram"
 	"github.com/weft-proxy/weft/test/bench/process"
 )
@@ -22,12 +28,15 @@ import (
 // Job is one measurement.
 type Job struct {
 	Address     netip.AddrPort `json:"address"`     // the server; IPv4
-	Request     []byte         `json:"request"`     // sent as it is, one whole request
-	Body        int            `json:"body"`        // bytes that each answer must have
+	Protocol    string         `json:"protocol"`    // of package frame; empty: HTTP/1.1
+	Request     []byte         `json:"request"`     // of HTTP: sent as it is, one whole request
+	Body        int            `json:"body"`        // of HTTP: bytes that each answer must have
 	Connections int            `json:"connections"` // kept alive; all are open before the first request
+	Depth       int            `json:"depth"`       // of RPC: requests in flight on each connection
+	Burst       bool           `json:"burst"`       // of RPC: no loop, each connection sends Depth requests once
 	Rate        float64        `json:"rate"`        // arrivals per second, in an open loop; 0: a closed loop
 	Warmup      time.Duration  `json:"warmup"`      // load before the measurement
-	Measure     time.Duration  `json:"measure"`     // time that is measured
+	Measure     time.Duration  `json:"measure"`     // time that is measured; of a burst: after which it is given up
 	PIDs        []int          `json:"pids"`        // the processes under test; none: no CPU time
 	CPUs        []int          `json:"cpus"`        // those that the measurement is to have for itself
 	Helpers     []int          `json:"helpers"`     // other processes that belong to it: the origin
@@ -56,8 +65,12 @@ func (j *Job) check() error {
 	switch {
 	case !j.Address.Addr().Is4():
 		return fmt.Errorf("address %v, want IPv4", j.Address)
-	case len(j.Request) == 0:
+	case j.Protocol == "" && len(j.Request) == 0:
 		return errors.New("no request")
+	case j.Protocol != "" && (j.Depth < 1 || j.Depth > maxDepth):
+		return fmt.Errorf("%d requests in flight, want 1 to %d", j.Depth, maxDepth)
+	case j.Burst && (j.Protocol == "" || j.Rate > 0 || j.Warmup > 0):
+		return errors.New("a burst of HTTP, at a rate or with a warm-up")
 	case j.Connections < 1:
 		return fmt.Errorf("%d connections, want at least 1", j.Connections)
 	case j.Measure <= 0:
@@ -76,30 +89,32 @@ func Run(job Job) (Result, error) {
 	if err := job.check(); err != nil {
 		return Result{}, err
 	}
-	g, err := newGenerator(job)
+	m := &meter{base: time.Now()}
+	g, err := newGenerator(job, m)
 	if err != nil {
 		return Result{}, err
 	}
 	defer g.close()
-	g.begin()
-	if err := g.until(job.Warmup); err != nil {
-		return Result{}, fmt.Errorf("warm-up: %w", err)
+	if job.Warmup > 0 {
+		if err := g.until(job.Warmup); err != nil {
+			return Result{}, fmt.Errorf("warm-up: %w", err)
+		}
 	}
 	from, err := read(job)
 	if err != nil {
 		return Result{}, err
 	}
-	g.histogram = histogram.Histogram{} // those of the warm-up are not counted
-	begin := g.now()
+	m.histogram = histogram.Histogram{} // those of the warm-up are not counted
+	begin := m.now()
 	if err := g.until(begin + job.Measure); err != nil {
 		return Result{}, err
 	}
-	end := g.now()
+	end := m.now()
 	to, err := read(job)
 	if err != nil {
 		return Result{}, err
 	}
-	h := &g.histogram
+	h := &m.histogram
 	if h.Count() == 0 {
 		return Result{}, fmt.Errorf("no answer in %v", end-begin)
 	}
@@ -118,9 +133,68 @@ func Run(job Job) (Result, error) {
 		P99:        h.Quantile(0.99),
 		P999:       h.Quantile(0.999),
 		Max:        h.Max(),
-		Reconnects: g.reconnects,
-		All:        g.all,
+		Reconnects: m.reconnects,
+		All:        m.all,
 	}, nil
+}
+
+// generator is one event loop that loads a server.
+type generator interface {
+	// until runs the loop up to the time, or to the end of a burst.
+	until(deadline time.Duration) error
+	// close closes the connections.
+	close()
+}
+
+func newGenerator(job Job, m *meter) (generator, error) {
+	if job.Protocol == "" {
+		return newHTTP1(job, m)
+	}
+	p, err := frame.Find(job.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	return newRPC(job, p, m)
+}
+
+// stall is how long a loop goes on without any answer before it is given up.
+const stall = 10 * time.Second
+
+// meter is the clock of a generator and what it counts. All times are since base.
+type meter struct {
+	base       time.Time
+	histogram  histogram.Histogram
+	reconnects int
+	all        uint64
+}
+
+// now is never 0: that means no request.
+func (m *meter) now() time.Duration { return time.Since(m.base) + 1 }
+
+// count counts an answer that took so long.
+func (m *meter) count(latency time.Duration) {
+	m.histogram.Record(latency)
+	m.all++
+}
+
+// dial opens a connection that does not block and that the poller watches for
+// what can be read, with the token.
+func dial(poller *epoll.Poller, to netip.AddrPort, token int) (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("socket: %w", err)
+	}
+	err = errors.Join(
+		unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}),
+		unix.SetNonblock(fd, true),
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
+		poller.Add(fd, int32(token), epoll.Readable),
+	)
+	if err != nil {
+		_ = unix.Close(fd) // the first error tells more
+		return -1, fmt.Errorf("connect to %v: %w", to, err)
+	}
+	return fd, nil
 }
 
 // usage is what has been used so far.

@@ -1,9 +1,12 @@
-// Package origin is the upstream of a measurement: an HTTP/1.1 server that does
-// as little as a server can, on one thread, so that what is measured is the proxy
-// before it.
+// Package origin is the upstream of a measurement: a server that does as little
+// as a server can, on one thread, so that what is measured is the proxy before it.
+// It speaks HTTP/1.1 and the RPC protocols of package frame; the first byte of a
+// connection tells which.
 //
-// It answers any request for /b/N with 200 and N bytes, once the whole request,
-// body included, has come.
+// Of HTTP it answers any request for /b/N with 200 and N bytes, once the whole
+// request, body included, has come. An RPC is answered with its own string, at
+// once or, as frame.Text says, when a number of them has come; all frames that one
+// read brings are answered by one write.
 package origin
 
 import (
@@ -11,11 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-proxy/weft/test/bench/epoll"
+	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
 const (
@@ -29,17 +34,30 @@ type server struct {
 	listener int
 	conns    []*conn // by descriptor
 	answers  map[int][]byte
-	scratch  [128 << 10]byte
+	scratch  [256 << 10]byte
+
+	// Of RPC.
+	protocols []*frame.Protocol
+	batch     []byte // room for the answers of one read
+	held      int    // requests whose answers wait, on all connections
+	release   bool   // as many have come as were to be waited for
 }
 
 // conn is one connection. What is left over from a read or a write is kept here;
 // when all goes in one piece, nothing is.
 type conn struct {
-	in     []byte // received, not yet taken
-	out    []byte // to be written; may be an answer itself: not to be changed
+	in    []byte // received, not yet taken
+	out   []byte // to be written; may be an answer itself: not to be changed
+	watch uint32 // what the poller watches the descriptor for
+	known bool   // its first byte has come
+
+	// Of HTTP.
 	body   int    // bytes of a request's body that are still to come
 	answer []byte // what that request will get
-	watch  uint32 // what the poller watches the descriptor for
+
+	// Of RPC.
+	speaks *frame.Protocol // nil: HTTP
+	held   []held          // requests whose answers wait, in their order
 }
 
 // Serve listens at the address and answers until done, a descriptor, becomes
@@ -56,7 +74,8 @@ func Serve(address netip.AddrPort, done int) error {
 		return err
 	}
 	defer poller.Close() //nolint:errcheck // nothing is written to it
-	s := &server{poller: poller, listener: listener, answers: map[int][]byte{}}
+	s := newServer()
+	s.poller, s.listener = poller, listener
 	for _, fd := range []int{listener, done} {
 		if err := poller.Add(fd, int32(fd), epoll.Readable); err != nil {
 			return err
@@ -84,6 +103,11 @@ func Serve(address netip.AddrPort, done int) error {
 			}
 		}
 	}
+}
+
+// newServer returns a server without its descriptors.
+func newServer() *server {
+	return &server{answers: map[int][]byte{}, protocols: frame.All()}
 }
 
 // listen returns a listening socket that does not block.
@@ -139,7 +163,9 @@ func (s *server) handle(fd int, events uint32) error {
 		}
 		return s.flush(fd, c)
 	}
-	n, err := epoll.Read(fd, s.scratch[:])
+	// What is left over lies before what is read, so that it is in one piece.
+	begin := copy(s.scratch[:], c.in)
+	n, err := epoll.Read(fd, s.scratch[begin:])
 	if errors.Is(err, unix.EAGAIN) {
 		return nil
 	}
@@ -149,19 +175,46 @@ func (s *server) handle(fd int, events uint32) error {
 	if n == 0 {
 		return errGone
 	}
-	data := s.scratch[:n]
-	if len(c.in) > 0 {
-		c.in = append(c.in, data...)
-		data = c.in
+	if err := s.receive(c, s.scratch[:begin+n]); err != nil {
+		return err
 	}
-	rest, err := s.take(c, data)
+	if s.release {
+		s.releaseAll()
+	}
+	if len(c.out) == 0 {
+		return nil
+	}
+	if err := s.flush(fd, c); err != nil {
+		return err
+	}
+	if c.speaks != nil {
+		c.out = bytes.Clone(c.out) // what is left is in the room that the next batch takes
+	}
+	return nil
+}
+
+// receive takes what is whole of data, the first of which is what was left over,
+// and keeps the rest.
+func (s *server) receive(c *conn, data []byte) error {
+	if !c.known {
+		c.known = true
+		i := slices.IndexFunc(s.protocols, func(p *frame.Protocol) bool { return p.Starts(data[0]) })
+		if i >= 0 {
+			c.speaks = s.protocols[i]
+		}
+	}
+	take := s.take
+	if c.speaks != nil {
+		take = s.takeFrames
+	}
+	rest, err := take(c, data)
 	if err != nil {
 		return err
 	}
-	c.in = append(c.in[:0], rest...)
-	if len(c.out) > 0 {
-		return s.flush(fd, c)
+	if len(rest) > maxHead {
+		return errors.New("a request without end")
 	}
+	c.in = append(c.in[:0], rest...)
 	return nil
 }
 
@@ -236,6 +289,9 @@ func (s *server) answer(size int) []byte {
 }
 
 func (s *server) close(fd int) {
+	if n := len(s.conns[fd].held); n > 0 {
+		s.held, s.release = s.held-n, false
+	}
 	s.conns[fd] = nil
 	_ = unix.Close(fd) // what was not sent has nobody to read it
 }

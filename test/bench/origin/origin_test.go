@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 // same two.
 func TestTakeInAnyPieces(t *testing.T) {
 	const input = "POST /b/3 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET /b/2 HTTP/1.1\r\n\r\n"
-	s := &server{answers: map[int][]byte{}}
+	s := newServer()
 	want := slices.Concat(s.answer(3), s.answer(2))
 	for cut := range len(input) {
 		c := &conn{}
@@ -59,7 +59,7 @@ func TestTakeInAnyPieces(t *testing.T) {
 }
 
 func TestAnswersAreNotOverwritten(t *testing.T) {
-	s := &server{answers: map[int][]byte{}}
+	s := newServer()
 	c := &conn{}
 	before := string(s.answer(4))
 	for range 3 {

@@ -4,39 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-proxy/weft/test/bench/epoll"
-	"github.com/weft-proxy/weft/test/bench/histogram"
 )
 
 // maxHead is the largest answer head that is understood, in bytes.
 const maxHead = 8 << 10
 
-// stall is how long the run goes on without any answer before it is given up.
-const stall = 10 * time.Second
-
-// generator is one event loop and its connections. All times are since base.
-type generator struct {
-	job       Job
-	base      time.Time
-	poller    *epoll.Poller
-	conns     []conn
-	events    [256]epoll.Event
-	scratch   [256 << 10]byte
-	histogram histogram.Histogram
-
-	reconnects int
-	all        uint64
-
-	// Of the open loop.
-	chance  *rand.Rand    // the same arrivals in every run
-	arrival time.Duration // the next one
-	idle    queue[int]    // connections without a request, longest idle first
-	waiting queue[time.Duration]
+// http1 generates HTTP/1.1: one event loop and its connections, each with one
+// request at a time.
+type http1 struct {
+	*meter
+	job     Job
+	poller  *epoll.Poller
+	conns   []conn
+	events  [256]epoll.Event
+	scratch [256 << 10]byte
+	idle    queue[int] // connections without a request, longest idle first
+	open    *arrivals  // nil: a closed loop
 }
 
 // conn is one connection. A connection without a request under way has begin 0.
@@ -48,18 +36,13 @@ type conn struct {
 	head  []byte        // part of a head, seldom any
 }
 
-func newGenerator(job Job) (*generator, error) {
+// newHTTP1 returns a generator whose connections are open and idle.
+func newHTTP1(job Job, m *meter) (*http1, error) {
 	poller, err := epoll.New()
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{
-		job:    job,
-		base:   time.Now(),
-		poller: poller,
-		conns:  make([]conn, job.Connections),
-		chance: rand.New(rand.NewPCG(1, 2)),
-	}
+	g := &http1{meter: m, job: job, poller: poller, conns: make([]conn, job.Connections)}
 	for i := range g.conns {
 		g.conns[i] = conn{fd: -1, head: make([]byte, 0, maxHead)}
 	}
@@ -68,11 +51,15 @@ func newGenerator(job Job) (*generator, error) {
 			g.close()
 			return nil, fmt.Errorf("connection %d of %d: %w", i+1, job.Connections, err)
 		}
+		g.idle.push(i)
+	}
+	if job.Rate > 0 {
+		g.open = newArrivals(job.Rate, g.now())
 	}
 	return g, nil
 }
 
-func (g *generator) close() {
+func (g *http1) close() {
 	for i := range g.conns {
 		if g.conns[i].fd >= 0 {
 			_ = unix.Close(g.conns[i].fd) // all that was wanted has come
@@ -81,51 +68,23 @@ func (g *generator) close() {
 	_ = g.poller.Close()
 }
 
-// now is never 0: that means no request.
-func (g *generator) now() time.Duration { return time.Since(g.base) + 1 }
-
 // connect opens connection i, in place of one that was closed if there was one.
-func (g *generator) connect(i int) error {
+func (g *http1) connect(i int) error {
 	c := &g.conns[i]
 	if c.fd >= 0 {
 		_ = unix.Close(c.fd) // the server has closed it
 		c.fd = -1
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := dial(g.poller, g.job.Address, i)
 	if err != nil {
-		return fmt.Errorf("socket: %w", err)
-	}
-	err = errors.Join(
-		unix.Connect(fd, &unix.SockaddrInet4{Port: int(g.job.Address.Port()), Addr: g.job.Address.Addr().As4()}),
-		unix.SetNonblock(fd, true),
-		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
-		g.poller.Add(fd, int32(i), epoll.Readable),
-	)
-	if err != nil {
-		_ = unix.Close(fd) // the first error tells more
-		return fmt.Errorf("connect to %v: %w", g.job.Address, err)
+		return err
 	}
 	*c = conn{fd: fd, left: -1, head: c.head[:0]}
 	return nil
 }
 
-// begin makes every connection ready for its first request.
-func (g *generator) begin() {
-	for i := range g.conns {
-		g.idle.push(i)
-	}
-	if g.job.Rate > 0 {
-		g.arrival = g.now() + g.gap()
-	}
-}
-
-// gap returns the time between two arrivals, of a Poisson process.
-func (g *generator) gap() time.Duration {
-	return time.Duration(g.chance.ExpFloat64() / g.job.Rate * float64(time.Second))
-}
-
 // until runs the loop up to the time.
-func (g *generator) until(deadline time.Duration) error {
+func (g *http1) until(deadline time.Duration) error {
 	heard := g.now()
 	for {
 		if err := g.dispatch(); err != nil {
@@ -139,8 +98,8 @@ func (g *generator) until(deadline time.Duration) error {
 			return fmt.Errorf("no answer for %v", stall)
 		}
 		wake := deadline
-		if g.job.Rate > 0 && g.idle.len() > 0 {
-			wake = min(wake, g.arrival)
+		if g.open != nil && g.idle.len() > 0 {
+			wake = min(wake, g.open.next)
 		}
 		n, err := g.poller.Wait(g.events[:], max(min(wake-now, stall), 0))
 		if err != nil {
@@ -163,8 +122,8 @@ func (g *generator) until(deadline time.Duration) error {
 
 // dispatch sends what is due: in a closed loop a request on every idle
 // connection, in an open one a request for each that has arrived.
-func (g *generator) dispatch() error {
-	if g.job.Rate == 0 {
+func (g *http1) dispatch() error {
+	if g.open == nil {
 		for g.idle.len() > 0 {
 			if err := g.send(g.idle.pop(), g.now()); err != nil {
 				return err
@@ -172,11 +131,9 @@ func (g *generator) dispatch() error {
 		}
 		return nil
 	}
-	for now := g.now(); g.arrival <= now; g.arrival += g.gap() {
-		g.waiting.push(g.arrival)
-	}
-	for g.idle.len() > 0 && g.waiting.len() > 0 {
-		if err := g.send(g.idle.pop(), g.waiting.pop()); err != nil {
+	g.open.come(g.now())
+	for g.idle.len() > 0 && g.open.waiting.len() > 0 {
+		if err := g.send(g.idle.pop(), g.open.waiting.pop()); err != nil {
 			return err
 		}
 	}
@@ -184,7 +141,7 @@ func (g *generator) dispatch() error {
 }
 
 // send sends a request whose latency counts from begin.
-func (g *generator) send(i int, begin time.Duration) error {
+func (g *http1) send(i int, begin time.Duration) error {
 	c := &g.conns[i]
 	c.begin = begin
 	n, err := epoll.Write(c.fd, g.job.Request)
@@ -198,7 +155,7 @@ func (g *generator) send(i int, begin time.Duration) error {
 }
 
 // readable reads from connection i.
-func (g *generator) readable(i int) error {
+func (g *http1) readable(i int) error {
 	c := &g.conns[i]
 	n, err := epoll.Read(c.fd, g.scratch[:])
 	if errors.Is(err, unix.EAGAIN) {
@@ -222,7 +179,7 @@ func (g *generator) readable(i int) error {
 }
 
 // receive takes bytes of the answer under way on connection i.
-func (g *generator) receive(i int, data []byte) error {
+func (g *http1) receive(i int, data []byte) error {
 	c := &g.conns[i]
 	if c.left < 0 {
 		if len(c.head) > 0 {
@@ -260,10 +217,9 @@ func (g *generator) receive(i int, data []byte) error {
 }
 
 // finish counts the answer of connection i and makes it idle.
-func (g *generator) finish(i int) error {
+func (g *http1) finish(i int) error {
 	c := &g.conns[i]
-	g.histogram.Record(g.now() - c.begin)
-	g.all++
+	g.count(g.now() - c.begin)
 	c.begin, c.left, c.head = 0, -1, c.head[:0]
 	if c.last {
 		g.reconnects++

@@ -1,0 +1,89 @@
+package origin
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+// feed gives the connection the piece after what is left over, as handle does.
+func feed(s *server, c *conn, piece []byte) error {
+	return s.receive(c, append(bytes.Clone(c.in), piece...))
+}
+
+// TestFramesInAnyPieces feeds two requests and a heartbeat cut at every place:
+// the answers are the same three, in their order.
+func TestFramesInAnyPieces(t *testing.T) {
+	for _, p := range frame.All() {
+		t.Run(p.Name(), func(t *testing.T) {
+			input := p.AppendRequest(nil, 7, frame.Text{Token: 1})
+			input = p.AppendPing(input, 8)
+			input = p.AppendPong(input, 1) // of no ping: it is let go
+			input = p.AppendRequest(input, 6, frame.Text{Token: 2})
+			s := newServer()
+			for cut := range input {
+				c := &conn{}
+				var got []byte
+				for _, piece := range [][]byte{input[:cut], input[cut:]} {
+					if len(piece) == 0 {
+						continue
+					}
+					if err := feed(s, c, piece); err != nil {
+						t.Fatalf("cut at %d: %v", cut, err)
+					}
+					got = append(got, c.out...)
+					c.out = nil
+				}
+				checkAnswers(t, p, got, []frame.Frame{{Kind: frame.Answer, ID: 7}, {Kind: frame.Pong, ID: 8}, {Kind: frame.Answer, ID: 6}})
+				if len(c.in) > 0 {
+					t.Fatalf("cut at %d: %d bytes are left over", cut, len(c.in))
+				}
+			}
+		})
+	}
+}
+
+// checkAnswers reads the frames; the nth answer has the string with token n.
+func checkAnswers(t *testing.T, p *frame.Protocol, b []byte, want []frame.Frame) {
+	t.Helper()
+	token := uint64(0)
+	for _, w := range want {
+		n, f, err := p.Parse(b)
+		if err != nil || n == 0 || f.Kind != w.Kind || f.ID != w.ID {
+			t.Fatalf("Parse(%.40x) = %d, %+v, %v, want kind %d, id %d", b, n, f, err, w.Kind, w.ID)
+		}
+		if f.Kind == frame.Answer {
+			if token++; !p.Is(f.Text, frame.Text{Token: token}) {
+				t.Fatalf("answer %d has %.40q", f.ID, f.Text)
+			}
+		}
+		b = b[n:]
+	}
+	if len(b) > 0 {
+		t.Fatalf("%d bytes after the answers: %.40x", len(b), b)
+	}
+}
+
+func TestTheFirstByteTellsTheProtocolOnceForAll(t *testing.T) {
+	s, c := newServer(), &conn{}
+	body := bytes.Repeat([]byte{1}, 8) // as Bolt begins
+	for _, piece := range [][]byte{[]byte("POST /b/3 HTTP/1.1\r\nContent-Length: 8\r\n\r\n"), body} {
+		if err := feed(s, c, piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(c.out, s.answer(3)) {
+		t.Errorf("answered %q, want that of HTTP", c.out)
+	}
+}
+
+func TestWhatIsNoRequestEndsTheConnection(t *testing.T) {
+	for _, p := range frame.All() {
+		good := p.AppendRequest(nil, 1, frame.Text{})
+		if err := feed(newServer(), &conn{}, append(good, "GET"...)); err == nil {
+			t.Errorf("%s: no error of bytes that are no frame", p.Name())
+		}
+	}
+}
