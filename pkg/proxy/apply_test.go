@@ -306,6 +306,7 @@ func TestAListenerMayBeRenamed(t *testing.T) {
 	r, address := setup{routes: direct("old")}.run(t)
 	c := dialCaller(t, address)
 	c.ask(get("/"))
+	r.await(1, "weft_listener_requests_total", "front") // else it is counted under the new name
 	renamed := setup{routes: direct("new")}.snapshot(t)
 	renamed.Listeners[0].Name = "porch"
 	r.apply(renamed)
