@@ -155,4 +155,8 @@ type View struct {
 	Content int
 	// Marks are the codec's own: places in the frame.
 	Marks [6]int32
+	// Text is memory for strings that the frame has not in one piece, such as
+	// Path. Reading overwrites it; a View that is used again keeps it, so that this
+	// costs nothing.
+	Text []byte
 }

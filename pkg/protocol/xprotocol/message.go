@@ -18,9 +18,10 @@ type Message struct {
 	read  int
 }
 
-// Set makes m the message of a frame whose content is unread.
+// Set makes m the message of a frame whose content is unread. What was read of
+// the frame before is no longer valid.
 func (m *Message) Set(c Codec, frame []byte) {
-	m.Codec, m.Frame, m.View, m.read = c, frame, View{}, 0
+	m.Codec, m.Frame, m.View, m.read = c, frame, View{Text: m.View.Text[:0]}, 0
 }
 
 // MessageOf returns the message that body is, nil if it is something else.
