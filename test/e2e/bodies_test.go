@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+)
+
+// roomForContent is how much memory a process may take beyond what it had when
+// idle, whatever passes through it. The race detector takes its own.
+const roomForContent = 32 << 20
+
+// framings are the ways in which HTTP/1.1 tells where content ends.
+var framings = [...]string{"length", "chunks"}
+
+// largeContent is a gigabyte, or less where each byte costs more.
+func largeContent() int64 {
+	if testing.Short() || invariants.Enabled {
+		return 32 << 20
+	}
+	return 1 << 30
+}
+
+// TestLargeContentPassesInBoundedMemory whole, each way, however it is framed.
+// The digest is what each side saw.
+func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: it has the machine
+	size := largeContent()
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			sum, n, err := sumOf(r.Body)
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = fmt.Fprintf(w, "%x %d", sum, n)
+			return
+		}
+		if r.URL.Path == "/length" {
+			w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+		}
+		_, _ = io.CopyBuffer(struct{ io.Writer }{w}, stream(1, size), make([]byte, 256<<10)) // the caller judges
+	})
+	s, front := simple(app.address)
+	w := run(t, s.config())
+	ask(t, client(t), "POST", "http://"+front+"/", "warm")
+	before, _ := w.resident()
+	want := streamSum(1, size)
+	for _, framing := range framings {
+		url := "http://" + front + "/" + framing
+		t.Run("down/"+framing, func(t *testing.T) {
+			defer logRate(t, w, size)()
+			response, err := client(t).Get(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if chunked := response.ContentLength < 0; chunked != (framing == "chunks") {
+				t.Errorf("Content-Length is %d", response.ContentLength)
+			}
+			if sum, n, err := sumOf(response.Body); err != nil || n != size || sum != want {
+				t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == want, err)
+			}
+		})
+		t.Run("up/"+framing, func(t *testing.T) {
+			defer logRate(t, w, size)()
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, stream(1, size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if framing == "length" {
+				request.ContentLength = size
+			}
+			response, err := client(t).Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			got, err := io.ReadAll(response.Body)
+			if want := fmt.Sprintf("%x %d", want, size); err != nil || string(got) != want {
+				t.Errorf("the application saw %q, %v; want %q", got, err, want)
+			}
+		})
+	}
+	_, peak := w.resident()
+	t.Logf("memory was %d KB before, %d KB at its peak", before>>10, peak>>10)
+	if peak-before > roomForContent && !invariants.Enabled {
+		t.Errorf("memory grew from %d KB to %d KB", before>>10, peak>>10)
+	}
+}
+
+// logRate begins a transfer; what it returns ends it and says how it went.
+func logRate(t *testing.T, w *weft, size int64) func() {
+	began := time.Now()
+	return func() {
+		took := time.Since(began)
+		_, peak := w.resident()
+		t.Logf("%d MB in %v, the peak of memory is %d KB", size>>20, took.Round(time.Millisecond), peak>>10)
+	}
+}
+
+// TestASlowReaderHoldsTheSenderBack: while one end does not read, Weft takes
+// from the other what a few buffers hold, the sockets fill, and the sender waits.
+// Once it reads, it gets everything.
+func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
+	t.Parallel()
+	for _, framing := range framings {
+		t.Run("down/"+framing, func(t *testing.T) {
+			t.Parallel()
+			sender := newSender(framing)
+			app := accept(t, func(c net.Conn) {
+				if _, _, err := readRequest(bufio.NewReader(c)); err != nil {
+					t.Errorf("the application: %v", err)
+					return
+				}
+				sender.send(c, "HTTP/1.1 200 OK")
+			})
+			s, front := simple(app)
+			w := run(t, s.config())
+			before, _ := w.resident()
+			caller := dial(t, front).send(get)
+			sender.isHeldBack(t, front, app)
+			response, err := http.ReadResponse(caller.r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if sum, n, err := sumOf(response.Body); err != nil || n != sender.size || sum != streamSum(1, sender.size) {
+				t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == streamSum(1, sender.size), err)
+			}
+			if _, peak := w.resident(); peak-before > roomForContent && !invariants.Enabled {
+				t.Errorf("memory grew from %d KB to %d KB", before>>10, peak>>10)
+			}
+		})
+		t.Run("up/"+framing, func(t *testing.T) {
+			t.Parallel()
+			sender := newSender(framing)
+			reads := make(chan struct{})
+			app := accept(t, func(c net.Conn) {
+				select {
+				case <-reads:
+				case <-t.Context().Done():
+					return
+				}
+				answerDigest(t, c)
+			})
+			s, front := simple(app)
+			w := run(t, s.config())
+			before, _ := w.resident()
+			var sending sync.WaitGroup
+			t.Cleanup(sending.Wait) // after the connection is closed
+			caller := dial(t, front)
+			sending.Go(func() { sender.send(caller.Conn, "POST / HTTP/1.1\r\nHost: a") })
+			sender.isHeldBack(t, front, app)
+			close(reads)
+			sum := streamSum(1, sender.size)
+			if _, got := caller.response(http.MethodPost); got != hex.EncodeToString(sum[:]) {
+				t.Errorf("the application saw %q, want %x", got, sum)
+			}
+			if _, peak := w.resident(); peak-before > roomForContent && !invariants.Enabled {
+				t.Errorf("memory grew from %d KB to %d KB", before>>10, peak>>10)
+			}
+		})
+	}
+}
+
+// answerDigest reads a request and answers with the digest of its content.
+func answerDigest(t *testing.T, c net.Conn) {
+	request, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		t.Errorf("the application: %v", err)
+		return
+	}
+	sum, _, err := sumOf(request.Body)
+	if err != nil {
+		t.Errorf("the application, within the content: %v", err)
+		return
+	}
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%x", 2*len(sum), sum) // the caller judges
+}
+
+// sender writes a message with more content than sockets hold, and counts.
+type sender struct {
+	framing string
+	size    int64        // of the content
+	sent    atomic.Int64 // bytes of the message that the socket took in finished writes
+}
+
+func newSender(framing string) *sender { return &sender{framing: framing, size: 64 << 20} }
+
+// send returns when everything is sent, or the connection has ended. The reader
+// judges what came.
+func (s *sender) send(c net.Conn, head string) {
+	to := counter{c, &s.sent}
+	if s.framing == "length" {
+		_, _ = fmt.Fprintf(to, "%s\r\nContent-Length: %d\r\n\r\n", head, s.size)
+		_, _ = io.Copy(to, stream(1, s.size))
+		return
+	}
+	_, _ = fmt.Fprintf(to, "%s\r\nTransfer-Encoding: chunked\r\n\r\n", head)
+	chunks := httputil.NewChunkedWriter(to)
+	_, _ = io.Copy(chunks, stream(1, s.size))
+	_ = chunks.Close()
+	_, _ = io.WriteString(to, "\r\n")
+}
+
+// isHeldBack waits until nothing has been sent for a while, and checks that what
+// was sent lies in sockets: those of connections to and from Weft, whose other
+// ends are the addresses.
+func (s *sender) isHeldBack(t *testing.T, addresses ...string) {
+	t.Helper()
+	const mostInWeft = 512 << 10
+	last, since := int64(-1), time.Now()
+	eventually(t, "the sender is held back", func() bool {
+		if n := s.sent.Load(); n != last {
+			last, since = n, time.Now()
+		}
+		return last > 0 && time.Since(since) > 500*time.Millisecond
+	})
+	inWeft := last - queued(t, addresses...)
+	t.Logf("held back after %d KB, of which %d KB are in Weft", last>>10, inWeft>>10)
+	if last >= s.size {
+		t.Errorf("all %d bytes were sent to one who does not read", last)
+	}
+	if inWeft > mostInWeft {
+		t.Errorf("Weft holds %d bytes for one who does not read, want at most %d", inWeft, mostInWeft)
+	}
+}
+
+// counter adds what was written to n.
+type counter struct {
+	io.Writer
+	n *atomic.Int64
+}
+
+func (c counter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// queued is how many bytes the sockets at both ends of the addresses'
+// connections hold: sent and not acknowledged, and received and not read.
+func queued(t *testing.T, addresses ...string) (n int64) {
+	t.Helper()
+	var ports []string
+	for _, a := range addresses {
+		_, text, _ := net.SplitHostPort(a)
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, fmt.Sprintf(":%04X", port))
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		const local, remote, queues = 1, 2, 4 // tx_queue:rx_queue, hexadecimal
+		fields := strings.Fields(line)
+		for _, port := range ports {
+			if !strings.HasSuffix(fields[local], port) && !strings.HasSuffix(fields[remote], port) {
+				continue
+			}
+			var tx, rx int64
+			if _, err := fmt.Sscanf(fields[queues], "%x:%x", &tx, &rx); err != nil {
+				t.Fatalf("/proc/net/tcp: %q: %v", line, err)
+			}
+			n += tx + rx
+		}
+	}
+	return n
+}
