@@ -118,7 +118,36 @@ type Proxy struct {
 	RouteTable    string     // RouteTable.Name
 	Fallback      bool       // unknown bytes go to the next network filter
 	HTTP1         HTTP1Options
+	RPC           RPCOptions
 	StreamFilters []Filter
+
+	DetectTimeout time.Duration // until a connection has shown its protocol, if there is a choice; default 10 s
+}
+
+// RPCOptions are the limits and habits of the engine of framed RPC protocols.
+// DefaultRPCOptions fills them; 0 means no limit only where it says so.
+type RPCOptions struct {
+	MaxFrameSize int           // bytes, as the frame declares; default 8 MiB, as of the protocols' own peers
+	MaxInFlight  int           // requests of one connection that wait for their answer; then it is not read; default 10,000
+	FrameTimeout time.Duration // between two reads of a frame that has begun; default 30 s
+	WriteTimeout time.Duration // between two writes that make progress; default 30 s
+	// PingInterval is how long an upstream connection may be silent before it is
+	// asked whether it lives; default 15 s; 0: never. PingMisses is how many
+	// answers may be missing before it is given up; default 6.
+	PingInterval time.Duration
+	PingMisses   int
+}
+
+// DefaultRPCOptions returns the defaults.
+func DefaultRPCOptions() RPCOptions {
+	return RPCOptions{
+		MaxFrameSize: 8 << 20,
+		MaxInFlight:  10_000,
+		FrameTimeout: 30 * time.Second,
+		WriteTimeout: 30 * time.Second,
+		PingInterval: 15 * time.Second,
+		PingMisses:   6,
+	}
 }
 
 // HTTP1Options are the limits and habits of the HTTP/1.1 engine. New fills the

@@ -10,11 +10,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
 // Protocol describes an engine to the registry.
 type Protocol struct {
 	Name config.Protocol
+
+	// Match says whether a connection that begins with b speaks the protocol, for
+	// listeners that carry several.
+	Match func(b []byte) xprotocol.Verdict
 
 	// NewServer returns the engine's downstream side.
 	NewServer func(ServerOptions) Server
@@ -22,6 +27,9 @@ type Protocol struct {
 	// NewClient makes a freshly dialled connection an upstream connection of
 	// the protocol. It starts no goroutine that outlives the connection.
 	NewClient func(conn *network.Conn, o ClientOptions) Client
+
+	// Multiplexed: a Client carries many exchanges at once.
+	Multiplexed bool
 }
 
 // Server is the downstream side of an engine: it reads exchanges from
@@ -34,6 +42,7 @@ type ServerOptions struct {
 	Listener    string // for ConnMeta
 	Service     protocol.Service
 	HTTP1       config.HTTP1Options
+	RPC         config.RPCOptions
 	IdleTimeout time.Duration // of a connection without an exchange; 0: none
 
 	// Observe is told of each exchange after the last byte of its answer was
@@ -44,7 +53,9 @@ type ServerOptions struct {
 	Log *slog.Logger
 }
 
-// Client is one upstream connection. A pool owns it.
+// Client is one upstream connection. A pool owns it. It carries one exchange at
+// a time, or many if its protocol is Multiplexed; then all of this is safe for
+// concurrent use.
 //
 // Serve sends x.Request and returns once the head of the final answer is in
 // x.Response. The connection, or the stream on it, belongs to the exchange
@@ -56,8 +67,8 @@ type Client interface {
 	protocol.Service
 
 	// Usable reports whether the connection can take an exchange now, after it
-	// was idle for so long: false when the peer closed it or sent bytes that
-	// nobody asked for.
+	// was idle for so long: false when the peer closed it, sent bytes that nobody
+	// asked for, or announced that it takes no more.
 	Usable(idle time.Duration) bool
 
 	// Close ends the connection at once; exchanges on it fail. Safe from any
@@ -68,6 +79,7 @@ type Client interface {
 // ClientOptions is what an upstream connection needs.
 type ClientOptions struct {
 	HTTP1 config.HTTP1Options
+	RPC   config.RPCOptions
 
 	// Released is called when an exchange has left the connection; reusable
 	// says whether it can take another. Called from the exchange's goroutine.
