@@ -1,0 +1,259 @@
+package dubbo
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/hessian"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+var (
+	errForeign = errors.New("dubbo: fields cannot be changed in this serialization")
+	errNoName  = errors.New("dubbo: a request cannot be without service and method")
+)
+
+// AppendRequest is xprotocol.Messages's. A changed "service" is written as the
+// path and the attachments "path" and "interface"; "version" and "group" are
+// written wherever the frame has them; the "method" of a generic call is its
+// first argument. A routing field that was removed, or is empty, is written as
+// none.
+func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.View, left time.Duration) ([]byte, error) {
+	start := len(dst)
+	ms := int64(0)
+	if left > 0 {
+		ms = max(1, left.Milliseconds())
+	}
+	if r.Header.Changed() {
+		return appendChangedRequest(dst, frame, &r.Header, ms)
+	}
+	dst = append(dst, frame...)
+	if ms > 0 && left < v.Timeout {
+		for _, mark := range [...]int{markOfCall, markOfService} {
+			if from, to := int(v.Marks[mark]), int(v.Marks[mark+1]); to > 0 {
+				lowerTimeout(dst[start+from:start+to], ms)
+			}
+		}
+	}
+	return dst, nil
+}
+
+// appendChangedRequest appends a request as the fields now say.
+func appendChangedRequest(dst, frame []byte, h *protocol.Header, left int64) ([]byte, error) {
+	if err := checkChange(frame, h); err != nil {
+		return dst, err
+	}
+	start := len(dst)
+	body := frame[headSize:]
+	var d hessian.Decoder
+	var q requestRewriter
+	q.rewriter = rewriter{body: body, header: h, left: left}
+	if err := q.read(&d, h); err != nil {
+		return dst, err
+	}
+
+	dst = append(dst, frame[:headSize]...)
+	at := 0 // in the body: what stands before it is written
+	replace := func(v value, text string) {
+		dst = append(dst, body[at:v.start]...)
+		dst = hessian.AppendString(dst, text)
+		at = v.end
+	}
+	if q.service.isChanged() {
+		replace(q.call.path, q.service.in(view(q.call.path.text)))
+	}
+	if q.version.isChanged() {
+		replace(q.call.version, q.version.now)
+	}
+	if q.method.isChanged() {
+		replace(q.call.method, q.method.now)
+	}
+	dst = append(dst, body[at:q.call.attachments]...)
+
+	dst, err := q.appendAttachments(dst, &d)
+	if err != nil {
+		return dst[:start], malformedRequest(err)
+	}
+	return finish(q.end(dst, &d), start)
+}
+
+// checkChange returns the fault of a change that a frame cannot carry.
+func checkChange(frame []byte, h *protocol.Header) error {
+	if !isHessian(frame) {
+		return protocol.NewFault(protocol.NotImplemented, errForeign)
+	}
+	if h.Len() > maxFields {
+		return protocol.Faultf(protocol.HeaderTooLarge, "dubbo: %d attachments; the limit is %d", h.Len(), maxFields)
+	}
+	return nil
+}
+
+// finish writes the length of the frame that begins at start and ends with dst.
+func finish(dst []byte, start int) ([]byte, error) {
+	if n := len(dst) - start - headSize; n > math.MaxInt32 {
+		return dst[:start], protocol.Faultf(protocol.BodyTooLarge, "dubbo: a body of %d bytes", n)
+	}
+	return closeFrame(dst, start), nil
+}
+
+// change is what a routing field was and is; empty: there is none.
+type change struct{ was, now string }
+
+func (c *change) isChanged() bool { return c.was != c.now }
+
+// in returns the path text as it is with another service: what stands before the
+// service in it stays.
+func (c *change) in(text string) string {
+	if before, ok := strings.CutSuffix(text, c.was); ok && strings.HasSuffix(before, "/") {
+		return before + c.now
+	}
+	return c.now
+}
+
+// requestRewriter is the rewriter of a request, whose routing fields are in more
+// places than one.
+type requestRewriter struct {
+	rewriter
+	call call
+
+	service, method, version, group change
+
+	hasGroup bool // there is an attachment that says the group
+}
+
+// read consumes the body up to its attachments with d, and looks into them for
+// what the routing fields were. h has what they are.
+func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
+	if err := q.call.read(d, q.body); err != nil {
+		return malformedRequest(err)
+	}
+	c := q.call // as it stands in front of the attachments
+	ahead := *d // the same walk; what it shares with d is written twice alike
+	if _, err := beginAttachments(&ahead); err != nil {
+		return malformedRequest(err)
+	}
+	var e hessian.Entry
+	for n := 0; ; n++ {
+		more, err := nextAttachment(&ahead, &e, n)
+		if err != nil {
+			return malformedRequest(err)
+		}
+		if !more {
+			break
+		}
+		c.see(&e)
+	}
+	q.service = change{view(c.service()), h.Get(xprotocol.FieldService)}
+	q.method = change{view(c.method.text), h.Get(xprotocol.FieldMethod)}
+	q.version = change{view(c.version.text), h.Get(xprotocol.FieldVersion)}
+	q.group = change{view(c.group), h.Get(xprotocol.FieldGroup)}
+	if q.service.isChanged() && q.service.now == "" || q.method.isChanged() && q.method.now == "" {
+		return protocol.NewFault(protocol.Internal, errNoName)
+	}
+	for i := range h.Len() {
+		if isRouting(h.At(i).Name) {
+			q.use(i)
+		}
+	}
+	return nil
+}
+
+// appendAttachments appends the attachments that d is at, but their end.
+func (q *requestRewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]byte, error) {
+	dst, err := q.begin(dst, d)
+	if err != nil {
+		return dst, err
+	}
+	var e hessian.Entry
+	for n := 0; ; n++ {
+		more, err := nextAttachment(d, &e, n)
+		if err != nil {
+			return dst, err
+		}
+		if !more {
+			break
+		}
+		dst = q.appendEntry(dst, &e)
+	}
+	if !q.hasGroup && q.group.now != "" {
+		dst = q.add(dst, xprotocol.FieldGroup, q.group.now)
+	}
+	return dst, nil
+}
+
+// appendEntry appends an attachment as its field, or a routing field, says.
+func (q *requestRewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
+	if !isField(e) {
+		return q.keep(dst, e)
+	}
+	switch string(e.Key) {
+	case xprotocol.FieldVersion:
+		return q.setRouting(dst, e, &q.version)
+	case xprotocol.FieldGroup:
+		q.hasGroup = true
+		return q.setRouting(dst, e, &q.group)
+	case attachmentPath, attachmentInterface:
+		f := q.field(e)
+		switch {
+		case f == nil:
+			return dst
+		case q.service.isChanged() && f.Value == view(e.Value):
+			return q.set(dst, e, q.service.in(f.Value))
+		default:
+			return q.set(dst, e, f.Value)
+		}
+	}
+	if isRouting(view(e.Key)) {
+		return q.keep(dst, e)
+	}
+	return q.rewriter.appendEntry(dst, e)
+}
+
+// setRouting appends an attachment as a routing field says.
+func (q *requestRewriter) setRouting(dst []byte, e *hessian.Entry, c *change) []byte {
+	switch {
+	case !c.isChanged():
+		return q.keep(dst, e)
+	case c.now == "":
+		return dst
+	default:
+		return q.set(dst, e, c.now)
+	}
+}
+
+// AppendResponse is xprotocol.Messages's. An answer that has no attachments gets
+// some by another kind of result. One that is a text only (see ReadResponse)
+// stays as it is, whatever the fields say: better than to lose it.
+func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.View) ([]byte, error) {
+	if !r.Header.Changed() || frame[statusAt] != statusOK {
+		return append(dst, frame...), nil
+	}
+	if err := checkChange(frame, &r.Header); err != nil {
+		return dst, err
+	}
+	start := len(dst)
+	body := frame[headSize:]
+	w := rewriter{body: body, header: &r.Header}
+	var d hessian.Decoder
+	var a result
+	if err := a.read(&d, body); err != nil {
+		return dst, malformedResponse(err)
+	}
+	if err := a.skipValue(&d); err != nil {
+		return dst, malformedResponse(err)
+	}
+	dst = append(dst, frame[:headSize]...)
+	dst = hessian.AppendInt(dst, a.kind%attached+attached)
+	dst = append(dst, body[a.value:d.Offset()]...)
+	if a.kind < attached {
+		return finish(w.end(hessian.AppendMapStart(dst), &d), start)
+	}
+	dst, err := w.appendAttachments(dst, &d)
+	if err != nil {
+		return dst[:start], malformedResponse(err)
+	}
+	return finish(w.end(dst, &d), start)
+}

@@ -1,0 +1,131 @@
+package dubbo
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/hessian"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// capture is a frame that another implementation wrote.
+type capture struct {
+	name  string
+	frame []byte
+}
+
+// captures returns the frames of testdata/captures: dubbo-go and its hessian.
+func captures(tb testing.TB) []capture {
+	tb.Helper()
+	files, err := filepath.Glob("testdata/captures/*.hex")
+	if err != nil || len(files) == 0 {
+		tb.Fatal("no captures", err)
+	}
+	all := make([]capture, 0, len(files))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		frame, err := hex.DecodeString(strings.TrimSpace(string(text)))
+		if err != nil {
+			tb.Fatalf("%s: %v", file, err)
+		}
+		all = append(all, capture{strings.TrimSuffix(filepath.Base(file), ".hex"), frame})
+	}
+	return all
+}
+
+// captured returns a capture by the number that its name begins with.
+func captured(tb testing.TB, number string) []byte {
+	tb.Helper()
+	for _, c := range captures(tb) {
+		if strings.HasPrefix(c.name, number+"-") {
+			return c.frame
+		}
+	}
+	tb.Fatalf("no capture %s", number)
+	return nil
+}
+
+// frameOf returns a frame with the id 7.
+func frameOf(flags, status byte, body ...[]byte) []byte {
+	b := []byte{magic >> 8, magic & 0xff, flags, status, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0}
+	for _, part := range body {
+		b = append(b, part...)
+	}
+	binary.BigEndian.PutUint32(b[lengthAt:], uint32(len(b)-headSize))
+	return b
+}
+
+const (
+	twoWay = flagRequest | flagTwoWay | serializationHessian
+	answer = serializationHessian
+)
+
+// texts returns strings in Hessian.
+func texts(all ...string) []byte {
+	var b []byte
+	for _, s := range all {
+		b = hessian.AppendString(b, s)
+	}
+	return b
+}
+
+// mapOf returns a map of strings in Hessian, of keys and values in turn.
+func mapOf(all ...string) []byte {
+	return hessian.AppendMapEnd(append(hessian.AppendMapStart(nil), texts(all...)...))
+}
+
+// requestOf returns a request for org.example.A.m in version 1.0.0 with one string as
+// its argument.
+func requestOf(attachments []byte) []byte {
+	return frameOf(twoWay, 0, texts("2.0.2", "org.example.A", "1.0.0", "m", "Ljava/lang/String;", "argument"), attachments)
+}
+
+// request is a request with what it needs to live.
+type request struct {
+	protocol.Request
+	view xprotocol.View
+}
+
+// readRequest reads a frame that is in order.
+func readRequest(tb testing.TB, frame []byte) *request {
+	tb.Helper()
+	var r request
+	if err := (Codec{}).ReadRequest(frame, &r.Request, &r.view); err != nil {
+		tb.Fatalf("%v: %x", err, frame)
+	}
+	if r.Header.Changed() {
+		tb.Fatal("the header is not sealed")
+	}
+	return &r
+}
+
+// readResponse reads a frame that is in order.
+func readResponse(tb testing.TB, frame []byte) *protocol.Response {
+	tb.Helper()
+	var r protocol.Response
+	var v xprotocol.View
+	if err := (Codec{}).ReadResponse(frame, &r, &v); err != nil {
+		tb.Fatalf("%v: %x", err, frame)
+	}
+	if r.Header.Changed() {
+		tb.Fatal("the header is not sealed")
+	}
+	return &r
+}
+
+// fields returns a header as text: "name=value name=value".
+func fields(h *protocol.Header) string {
+	all := make([]string, 0, h.Len())
+	for name, value := range h.All() {
+		all = append(all, name+"="+value)
+	}
+	return strings.Join(all, " ")
+}

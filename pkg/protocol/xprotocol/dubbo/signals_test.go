@@ -1,0 +1,98 @@
+package dubbo
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/hessian"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+func TestFaultsAreAnswers(t *testing.T) {
+	for reason := range protocol.Reasons() {
+		for _, serialization := range []byte{serializationHessian, 23} {
+			request := frameOf(flagRequest|flagTwoWay|serialization, 0, []byte("body"))
+			got := Codec{}.AppendFault([]byte("before"), request[:headSize], reason, "what 是 wrong")
+			got, found := bytes.CutPrefix(got, []byte("before"))
+			f, err := Codec{}.Next(got)
+			if !found || err != nil || f != (xprotocol.Frame{Kind: xprotocol.Response, ID: 7, Size: len(got)}) {
+				t.Fatalf("%v: a frame %+v, %v: %x", reason, f, err, got)
+			}
+			traits := reason.Traits()
+			if r := readResponse(t, got); r.Code != int(traits.Dubbo) || !isHessian(got) {
+				t.Errorf("%v: code %d, want %d", reason, r.Code, traits.Dubbo)
+			}
+			var d hessian.Decoder
+			d.Reset(got[headSize:])
+			text, err := d.Text()
+			if want := fmt.Sprintf("%d|what 是 wrong", traits.HTTP); string(text) != want || err != nil || d.Kind() != hessian.End {
+				t.Errorf("%v: text %q, %v, want %q", reason, text, err, want)
+			}
+		}
+	}
+}
+
+// The statuses that callers are promised.
+func TestFaultStatuses(t *testing.T) {
+	for reason, want := range map[protocol.Reason]string{
+		protocol.NoRoute: "60 404|x", protocol.NoHealthyHost: "60 502|x", protocol.Overflow: "100 503|x", protocol.UpstreamTimeout: "30 504|x",
+		protocol.Denied: "70 403|x", protocol.MalformedRequest: "40 400|x", protocol.BodyTooLarge: "40 413|x",
+	} {
+		got := Codec{}.AppendFault(nil, frameOf(twoWay, 0), reason, "x")
+		if got := fmt.Sprintf("%d %s", got[statusAt], got[headSize+1:]); got != want {
+			t.Errorf("%v is %q, want %q", reason, got, want)
+		}
+	}
+}
+
+func TestPing(t *testing.T) {
+	got := Codec{}.AppendPing([]byte("before"), 76)
+	if want := "before" + string(captured(t, "16")); string(got) != want {
+		t.Errorf("a ping is %x, want %x", got, want)
+	}
+}
+
+func TestPong(t *testing.T) {
+	long := bytes.Repeat([]byte{'x'}, maxEvent+1)
+	for _, c := range []struct{ name, flags, body, wantFlags, want string }{
+		{"Hessian", "\xe2", "N", "\x22", "N"},
+		{"Hessian, two nulls", "\xe2", "NN", "\x22", "N"},
+		{"Hessian, no body", "\xe2", "", "\x22", "N"},
+		{"Hessian, a long body", "\xe2", string(long), "\x22", "N"},
+		{"foreign, its null", "\xe6", "null\r\n", "\x26", "null\r\n"},
+		{"foreign, no body", "\xe6", "", "\x22", "N"},
+		{"foreign, a long body", "\xe6", string(long), "\x22", "N"},
+	} {
+		ping := frameOf(c.flags[0], 0, []byte(c.body))
+		want := "before" + string(frameOf(c.wantFlags[0], statusOK, []byte(c.want)))
+		if got := (Codec{}).AppendPong([]byte("before"), ping); string(got) != want {
+			t.Errorf("%s: the answer is %x, want %x", c.name, got, want)
+		}
+	}
+}
+
+func TestGoAway(t *testing.T) {
+	got := Codec{}.AppendGoAway([]byte("before"), 7)
+	if want := "before" + string(frameOf(flagRequest|flagEvent|serializationHessian, 0, []byte("\x01R"))); string(got) != want {
+		t.Fatalf("it is %x, want %x", got, want)
+	}
+	if f, err := (Codec{}).Next(got[len("before"):]); err != nil || f.Kind != xprotocol.GoAway || f.ID != 7 {
+		t.Errorf("it is read as %+v, %v", f, err)
+	}
+}
+
+// A text of any length and kind is one that a peer can read.
+func TestFaultWithAnyText(t *testing.T) {
+	for _, text := range []string{"", "\xff", "😀", strings.Repeat("é", 100_000)} {
+		got := Codec{}.AppendFault(nil, frameOf(twoWay, 0), protocol.Internal, text)
+		var d hessian.Decoder
+		d.Reset(got[headSize:])
+		read, err := d.Text()
+		if want := "500|" + string([]rune(text)); err != nil || string(read) != want {
+			t.Errorf("%.10q is read as %.20q, %v", text, read, err)
+		}
+	}
+}
