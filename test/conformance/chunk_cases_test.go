@@ -1,0 +1,158 @@
+package conformance
+
+import "strings"
+
+func chunkCases() []exchange {
+	cases := []exchange{
+		chunksThatPass("sizes are hexadecimal in any case", "A\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n", "01234567890123456789"),
+		chunksThatPass("sizes may have leading zeros", "0002\r\nhi\r\n000\r\n\r\n", "hi"),
+		chunksThatPass("extensions are read and not passed on", "2;a\r\nh1\r\n2;a=b;c=\"d;e\"\r\nh2\r\n0;last=\"\"\r\n\r\n", "h1h2"),
+		chunksThatPass("whitespace before an extension is read", "2 \t;\ta\r\nhi\r\n0\r\n\r\n", "hi"),
+		chunksThatPass("chunks that look like the end are content", "7\r\n\r\n0\r\n\r\n\r\n0\r\n\r\n", "\r\n0\r\n\r\n"),
+		chunksThatPass("many small chunks pass", strings.Repeat("1\r\nx\r\n", 500)+"0\r\n\r\n", strings.Repeat("x", 500)),
+		{
+			name: "extensions are bounded", rfc: "9112 7.1.1",
+			script: script{send(postChunked + "2;" + strings.Repeat("a", 40_000) + "\r\nhi\r\n0\r\n\r\n"), refuseOnly(431), originNeverGotAll},
+		},
+		{
+			name: "extensions are bounded over many chunks", rfc: "9112 7.1.1", whole: true,
+			script: script{send(postChunked + strings.Repeat("1;"+strings.Repeat("a", 1000)+"\r\nx\r\n", 100) + "0\r\n\r\n"), refuseOnly(431), originNeverGotAll},
+		},
+	}
+	for name, chunks := range pairs(
+		"a size that overflows 64 bits", "10000000000000002\r\nhi\r\n0\r\n\r\n",
+		"a size that overflows 63 bits", "8000000000000000\r\nhi\r\n0\r\n\r\n",
+		"a size of all ones", "ffffffffffffffff\r\nhi\r\n0\r\n\r\n",
+		"a size of too many digits", strings.Repeat("0", 40)+"2\r\nhi\r\n0\r\n\r\n",
+		"a size with 0x", "0x2\r\nhi\r\n0\r\n\r\n",
+		"a size with an underscore", "0_2\r\nhi\r\n0\r\n\r\n",
+		"a size with a plus", "+2\r\nhi\r\n0\r\n\r\n",
+		"a size with a minus", "-2\r\nhi\r\n0\r\n\r\n",
+		"a size behind a space", " 2\r\nhi\r\n0\r\n\r\n",
+		"a size behind a tab", "\t2\r\nhi\r\n0\r\n\r\n",
+		"a size before a space", "2 \r\nhi\r\n0\r\n\r\n",
+		"a size with a space inside", "0 2\r\nhi\r\n0\r\n\r\n",
+		"no size", "\r\nhi\r\n0\r\n\r\n",
+		"a size that is a word", "two\r\nhi\r\n0\r\n\r\n",
+		"a size with a comma", "2,2\r\nhi\r\n0\r\n\r\n",
+		"a size with a dot", "2.0\r\nhi\r\n0\r\n\r\n",
+		"a size before NUL", "2\x00\r\nhi\r\n0\r\n\r\n",
+		"a size before a bare LF", "2\nhi\r\n0\r\n\r\n",
+		"a size before a bare CR", "2\rhi\r\n0\r\n\r\n",
+		"a size before two CR", "2\r\r\nhi\r\n0\r\n\r\n",
+		"an extension without a name", "2;\r\nhi\r\n0\r\n\r\n",
+		"an extension that ends in a bare LF", "2;a\nhi\r\n0\r\n\r\n",
+		"an extension with a bare LF in quotes", "2;a=\"\n\"\r\nhi\r\n0\r\n\r\n",
+		"an extension with a bare CR", "2;a\rb\r\nhi\r\n0\r\n\r\n",
+		"an extension with NUL", "2;a\x00\r\nhi\r\n0\r\n\r\n",
+		"content that is longer than its size", "2\r\nhix\r\n0\r\n\r\n",
+		"content that is shorter than its size", "5\r\nhi\r\n0\r\n\r\n0\r\n\r\n",
+		"content before a bare LF", "2\r\nhi\n0\r\n\r\n",
+		"content before a bare CR", "2\r\nhi\r0\r\n\r\n",
+		"content with nothing behind it", "2\r\nhi0\r\n\r\n",
+		"the last chunk before a bare LF", "2\r\nhi\r\n0\n\r\n",
+		"an end of a bare LF", "2\r\nhi\r\n0\r\n\n",
+		"an end of CR and another byte", "2\r\nhi\r\n0\r\n\rX",
+		"a trailer field before a bare LF", "2\r\nhi\r\n0\r\nX-A: 1\n\r\n",
+		"a trailer field with a bare CR", "2\r\nhi\r\n0\r\nX-A: 1\rX\r\n\r\n",
+		"a trailer field with NUL", "2\r\nhi\r\n0\r\nX-A: \x00\r\n\r\n",
+		"a trailer field with a space before its colon", "2\r\nhi\r\n0\r\nX-A : 1\r\n\r\n",
+		"a trailer field on a folded line", "2\r\nhi\r\n0\r\nX-A: 1\r\n 2\r\n\r\n",
+		"a trailer field without a colon", "2\r\nhi\r\n0\r\nGET / HTTP/1.1\r\n\r\n",
+		"a trailer field without a name", "2\r\nhi\r\n0\r\n: 1\r\n\r\n",
+	) {
+		cases = append(cases,
+			exchange{
+				name: "refused: " + name, rfc: "9112 7.1",
+				script: script{send(postChunked + chunks + smuggled), refuseOnly(400), originNeverGotAll},
+			},
+			exchange{
+				name: "cuts an answer: " + name, rfc: "9112 8",
+				script: script{send(get), arrive(get), answer(wanted + "Transfer-Encoding: chunked\r\n\r\n" + chunks), receiveCutOrBad, stays},
+			})
+	}
+	return cases
+}
+
+// chunksThatPass is content that is read as content both ways, and written anew.
+func chunksThatPass(name, chunks, content string) exchange {
+	const head = wanted + "Transfer-Encoding: chunked\r\n\r\n"
+	return exchange{
+		name: name, rfc: "9112 7.1",
+		script: script{
+			send(postChunked + chunks), arriveChunked(postChunked, content, ""), answer(ok), receive(ok),
+			send(get), arrive(get), answer(head + chunks), receiveChunked(head, content, ""), stays,
+		},
+	}
+}
+
+// receiveCutOrBad holds Weft to not passing broken content off as whole: the
+// caller gets a 502 in its stead, or an answer that is cut. The origin's
+// connection is not used again, the caller's only behind a 502 that lets it.
+func receiveCutOrBad(r *rig) {
+	r.Helper()
+	head := r.readHead()
+	if !strings.HasPrefix(head, "HTTP/1.1 200 ") {
+		o := parseOwn(r, head, 502)
+		r.skip(o.length)
+		if o.closes {
+			ends(r)
+		}
+	} else {
+		breaks(r)
+	}
+	originEnds(r)
+}
+
+func trailerCases() []exchange {
+	const response = wanted + "Transfer-Encoding: chunked\r\n\r\n"
+	return []exchange{
+		{
+			name: "the trailer section of a request is passed on", rfc: "9110 6.5",
+			script: script{send(postChunked + "2\r\nhi\r\n0\r\nX-Sum: 1\r\nx-odd:  2 \r\n\r\n"),
+				arriveChunked(postChunked, "hi", "X-Sum: 1\r\nx-odd: 2\r\n"), answer(ok), receive(ok), stays},
+		},
+		{
+			name: "the trailer section of an answer is passed on", rfc: "9110 6.5",
+			script: script{send(get), arrive(get), answer(response + "2\r\nhi\r\n0\r\nX-Sum: 1\r\nx-odd:  2 \r\n\r\n"),
+				receiveChunked(response, "hi", "X-Sum: 1\r\nx-odd: 2\r\n"), stays},
+		},
+		{
+			name: "Trailer, which tells of what is to come, is passed on both ways", rfc: "9110 6.6.2", defect: "Trailer is dropped",
+			script: script{send(post + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n"),
+				arriveChunked(post+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", "X-Sum: 1\r\n"),
+				answer(wanted + "Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Sum: 1\r\n\r\n"),
+				receiveChunked(wanted+"Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n", "hi", "X-Sum: 1\r\n"), stays},
+		},
+		{
+			name: "fields of framing, routing and credentials are no trailer fields of a request", rfc: "9110 6.5.1",
+			script: script{send(postChunked + "2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nHost: other\r\nAuthorization: a\r\n" +
+				"Cookie: a\r\nX-Sum: 1\r\nContent-Type: a\r\nX-Forwarded-For: a\r\nTE: a\r\nConnection: close\r\nExpect: a\r\nMax-Forwards: 1\r\nTrailer: a\r\n\r\n"),
+				arriveChunked(postChunked, "hi", "X-Sum: 1\r\n"), answer(ok), receive(ok), stays},
+		},
+		{
+			name: "fields of framing, routing and credentials are no trailer fields of an answer", rfc: "9110 6.5.1",
+			script: script{send(get), arrive(get), answer(response + "2\r\nhi\r\n0\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\nSet-Cookie: a\r\n" +
+				"Location: a\r\nConnection: close\r\nContent-Encoding: a\r\nX-Sum: 1\r\nCache-Control: a\r\n\r\n"),
+				receiveChunked(response, "hi", "X-Sum: 1\r\n"), stays},
+		},
+		{
+			name: "a trailer field of a request that Connection names is removed", rfc: "9110 7.6.1", defect: "it is passed on",
+			script: script{send(post + "Connection: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 1\r\nX-A: 1\r\n\r\n"),
+				arriveChunked(postChunked, "hi", "X-A: 1\r\n"), answer(ok), receive(ok), stays},
+		},
+		{
+			name: "a trailer field of an answer that Connection names is removed", rfc: "9110 7.6.1", defect: "it is passed on",
+			script: script{send(get), arrive(get), answer(wanted + "Connection: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nx-sum: 1\r\nX-A: 1\r\n\r\n"),
+				receiveChunked(response, "hi", "X-A: 1\r\n"), stays},
+		},
+		{
+			name: "the trailer section of a request is bounded", rfc: "9110 6.5",
+			script: script{send(postChunked + "0\r\n" + strings.Repeat("X-A: "+strings.Repeat("a", 1000)+"\r\n", 40) + "\r\n"), refuseOnly(431), originNeverGotAll},
+		},
+		{
+			name: "the fields of a trailer section are bounded", rfc: "9110 6.5",
+			script: script{send(postChunked + "0\r\n" + strings.Repeat("A: 1\r\n", 101) + "\r\n"), refuseOnly(431), originNeverGotAll},
+		},
+	}
+}

@@ -1,0 +1,206 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Beginnings of requests with content.
+const (
+	post        = "POST / HTTP/1.1\r\nHost: h\r\n"
+	postChunked = post + "Transfer-Encoding: chunked\r\n\r\n"
+	smuggled    = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
+)
+
+func requestFramingCases() []exchange {
+	cases := []exchange{
+		{
+			name: "content of a known length keeps it", rfc: "9112 6.2",
+			script: passes(post + "Content-Length: 5\r\n\r\nhello"),
+		},
+		{
+			name: "leading zeros of a length mean nothing", rfc: "9110 8.6",
+			script: becomes(post+"Content-Length: 0005\r\n\r\nhello", post+"Content-Length: 5\r\n\r\nhello"),
+		},
+		{
+			name: "a POST without content says so", rfc: "9110 8.6",
+			script: becomes(post+"\r\n", post+"Content-Length: 0\r\n\r\n"),
+		},
+		{
+			name: "a GET without content does not speak of it", rfc: "9110 8.6",
+			script: passes(get),
+		},
+		{
+			name: "chunked content stays chunked", rfc: "9112 7.1",
+			script: script{send(postChunked + "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"), arriveChunked(postChunked, "hello world", ""),
+				answer(ok), receive(ok), stays},
+		},
+		{
+			name: "chunked content of no bytes stays chunked", rfc: "9112 7.1",
+			script: script{send(postChunked + "0\r\n\r\n"), arriveChunked(postChunked, "", ""), answer(ok), receive(ok), stays},
+		},
+		{
+			name: "a coding's name is written in any case and with whitespace around", rfc: "9112 7",
+			script: script{send(post + "Transfer-Encoding: \tChunKED \t\r\n\r\n2\r\nhi\r\n0\r\n\r\n"), arriveChunked(postChunked, "hi", ""),
+				answer(ok), receive(ok), stays},
+		},
+		{
+			name: "a GET may have chunked content", rfc: "9110 9.3.1",
+			script: script{send(asked + "Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"),
+				arriveChunked(asked+"Transfer-Encoding: chunked\r\n\r\n", "hi", ""), answer(ok), receive(ok), stays},
+		},
+		{
+			name: "a coding besides chunked is not implemented", rfc: "9112 6.1",
+			script: script{send(post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + smuggled), refuse(501)},
+		},
+		{
+			name: "a coding besides chunked in a field of its own is not implemented", rfc: "9112 6.1",
+			script: script{send(post + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled), refuse(501)},
+		},
+	}
+	return append(cases, append(refusedLengths(), refusedCodings()...)...)
+}
+
+// refusedLengths are requests whose Content-Length cannot be believed.
+func refusedLengths() []exchange {
+	var cases []exchange
+	for _, value := range []string{"+1", "-1", "1,2", "1,1", "1, 1", "0x1", "", "1 1", "1.0", "1e1", "1_0", "1;a=b", `"1"`, "one", "\u0661",
+		"9223372036854775808", "18446744073709551616", "18446744073709551617", strings.Repeat("9", 400)} {
+		cases = append(cases, exchange{
+			name: fmt.Sprintf("refused: a length of %.24q", value), rfc: "9110 8.6",
+			script: script{send(post + "Content-Length: " + value + "\r\n\r\nx" + smuggled), refuse(400)},
+		})
+	}
+	for name, fields := range pairs(
+		"two lengths that differ", "Content-Length: 1\r\nContent-Length: 2\r\n",
+		"two lengths that agree", "Content-Length: 1\r\nContent-Length: 1\r\n",
+		"two lengths, one of them zero", "Content-Length: 0\r\nContent-Length: 1\r\n",
+		"two lengths far apart", "content-length: 1\r\nX-A: 1\r\nCONTENT-LENGTH: 11\r\n",
+		"whitespace before the colon of a length", "Content-Length : 1\r\n",
+		"whitespace before a length field", " Content-Length: 1\r\n",
+		"NUL behind a length", "Content-Length: 1\x00\r\n",
+	) {
+		cases = append(cases, exchange{
+			name: "refused: " + name, rfc: "9112 6.3",
+			script: script{send(post + fields + "\r\nx" + smuggled), refuse(400)},
+		})
+	}
+	return cases
+}
+
+// refusedCodings are requests whose Transfer-Encoding is an attack on whoever
+// believes it, or does not.
+func refusedCodings() []exchange {
+	var cases []exchange
+	for name, fields := range pairs(
+		"a length and chunked", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+		"chunked and a length", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+		"a length of zero and chunked", "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n",
+		"a length and a coding that is none", "Content-Length: 5\r\nTransfer-Encoding: identity\r\n",
+		"a length and chunked that Connection names", "Content-Length: 5\r\nConnection: transfer-encoding\r\nTransfer-Encoding: chunked\r\n",
+		"chunked and a length that Connection names", "Transfer-Encoding: chunked\r\nConnection: content-length\r\nContent-Length: 5\r\n",
+		"a coding that is not chunked", "Transfer-Encoding: gzip\r\n",
+		"chunked that is not the last coding", "Transfer-Encoding: chunked, gzip\r\n",
+		"chunked that is not the last coding by its field", "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n",
+		"the coding identity", "Transfer-Encoding: identity\r\n",
+		"chunked and identity", "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+		"chunked twice", "Transfer-Encoding: chunked, chunked\r\n",
+		"chunked in two fields", "Transfer-Encoding: chunked\r\nTransfer-encoding: chunked\r\n",
+		"an empty list of codings", "Transfer-Encoding:\r\n",
+		"a coding that begins like chunked", "Transfer-Encoding: chunkedx\r\n",
+		"a coding that ends like chunked", "Transfer-Encoding: xchunked\r\n",
+		"chunked in quotes", "Transfer-Encoding: \"chunked\"\r\n",
+		"chunked behind a vertical tab", "Transfer-Encoding: \vchunked\r\n",
+		"chunked before a form feed", "Transfer-Encoding: chunked\f\r\n",
+		"chunked before NUL", "Transfer-Encoding: chunked\x00\r\n",
+		"chunked behind a bare CR", "Transfer-Encoding: \rchunked\r\n",
+		"chunked behind a bare LF", "Transfer-Encoding:\nchunked\r\n",
+		"chunked on a folded line", "Transfer-Encoding:\r\n chunked\r\n",
+		"chunked behind whitespace before the colon", "Transfer-Encoding : chunked\r\n",
+		"chunked behind a tab before the colon", "Transfer-Encoding\t: chunked\r\n",
+		"chunked behind whitespace before the name", " Transfer-Encoding: chunked\r\n",
+		"chunked behind a bare LF in another field", "X-A: 1\nTransfer-Encoding: chunked\r\n",
+		"chunked behind a bare CR in another field", "X-A: 1\rTransfer-Encoding: chunked\r\n",
+		"chunked with words behind it", "Transfer-Encoding: chunked chunked\r\n",
+		"chunked behind an empty member", "Transfer-Encoding: ,chunked\r\n",
+		"chunked before an empty member", "Transfer-Encoding: chunked,\r\n",
+		"chunked with a comma inside", "Transfer-Encoding: chun,ked\r\n",
+		"chunked with a byte above ASCII", "Transfer-Encoding: chunked\xa0\r\n",
+	) {
+		cases = append(cases, exchange{
+			name: "refused: " + name, rfc: "9112 6.1, 6.3",
+			script: script{send(post + fields + "\r\n0\r\n\r\n" + smuggled), refuse(400)},
+		})
+	}
+	return cases
+}
+
+// pairs yields every two of its arguments, which is how tables of one column are
+// written here.
+func pairs(texts ...string) func(yield func(name, text string) bool) {
+	return func(yield func(name, text string) bool) {
+		for i := 0; i < len(texts); i += 2 {
+			if !yield(texts[i], texts[i+1]) {
+				return
+			}
+		}
+	}
+}
+
+func answerFramingCases() []exchange {
+	const chunked = wanted + "Transfer-Encoding: chunked\r\n\r\n"
+	cases := []exchange{
+		{
+			name: "chunked content of an answer stays chunked", rfc: "9112 7.1",
+			script: script{send(get), arrive(get), answer(chunked + "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"),
+				receiveChunked(chunked, "hello world", ""), stays},
+		},
+		{
+			name: "large chunked content passes both ways", rfc: "9112 7.1", whole: true,
+			script: script{send(postChunked + "20000\r\n" + strings.Repeat(everyByte(), 512) + "\r\n0\r\n\r\n"),
+				arriveChunked(postChunked, strings.Repeat(everyByte(), 512), ""),
+				answer(chunked + "20000\r\n" + strings.Repeat(everyByte(), 512) + "\r\n0\r\n\r\n"),
+				receiveChunked(chunked, strings.Repeat(everyByte(), 512), ""), stays},
+		},
+		{
+			name: "an answer that lasts until its connection ends becomes chunked", rfc: "9112 6.3",
+			script: script{send(get), arrive(get), answer(wanted + "\r\nhello"), originGoes, receiveChunked(chunked, "hello", ""), stays},
+		},
+		{
+			name: "an answer without content that lasts until its connection ends becomes chunked", rfc: "9112 6.3",
+			script: script{send(get), arrive(get), answer(wanted + "\r\n"), originGoes, receiveChunked(chunked, "", ""), stays},
+		},
+		{
+			name: "an answer of no bytes keeps its length", rfc: "9110 8.6",
+			script: returns(empty),
+		},
+		{
+			name: "a refused answer leaves the caller's connection", rfc: "9112 6.3",
+			script: script{send(get), arrive(get), answer(wanted + "Content-Length: x\r\n\r\n"), reply(502), originEnds, stays},
+		},
+	}
+	for name, fields := range pairs(
+		"a length and chunked", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+		"chunked and a length", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+		"chunked that is not the last coding", "Transfer-Encoding: chunked, gzip\r\n",
+		"a coding besides chunked", "Transfer-Encoding: gzip, chunked\r\n",
+		"chunked twice", "Transfer-Encoding: chunked, chunked\r\n",
+		"chunked on a folded line", "Transfer-Encoding:\r\n chunked\r\n",
+		"chunked before NUL", "Transfer-Encoding: chunked\x00\r\n",
+		"two lengths that differ", "Content-Length: 1\r\nContent-Length: 2\r\n",
+		"a length with a sign", "Content-Length: +5\r\n",
+		"a negative length", "Content-Length: -5\r\n",
+		"a list of lengths that differ", "Content-Length: 5, 6\r\n",
+		"a hexadecimal length", "Content-Length: 0x5\r\n",
+		"an empty length", "Content-Length:\r\n",
+		"a length with a space inside", "Content-Length: 5 5\r\n",
+		"a length that overflows 64 bits", "Content-Length: 18446744073709551621\r\n",
+		"a length that overflows 63 bits", "Content-Length: 9223372036854775808\r\n",
+	) {
+		cases = append(cases, exchange{
+			name: "a bad answer: " + name, rfc: "9112 6.3",
+			script: script{send(get), arrive(get), answer(wanted + fields + "\r\n0\r\n\r\nhello"), reply(502), originEnds, stays},
+		})
+	}
+	return cases
+}

@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// exchange is a rule and what shows that it is kept.
+type exchange struct {
+	name   string // what is true
+	rfc    string // section that says so, with its RFC
+	setup  func(s *setup)
+	script script
+	// whole: the script is not run byte by byte, because what it shows depends
+	// on what arrives together, or on time.
+	whole bool
+	// defect, if not empty, says why the case fails and is skipped.
+	defect string
+}
+
+// chapter is a table of exchanges about one matter.
+type chapter struct {
+	about     string
+	exchanges []exchange
+}
+
+func chapters() []chapter {
+	return []chapter{
+		{"messages", messageCases()},
+		{"connection fields", connectionFieldCases()},
+		{"framing of requests", requestFramingCases()},
+		{"framing of answers", answerFramingCases()},
+		{"chunked coding", chunkCases()},
+		{"trailer sections", trailerCases()},
+		{"syntax of requests", requestSyntaxCases()},
+		{"syntax of answers", answerSyntaxCases()},
+		{"targets and Host", targetCases()},
+		{"methods", methodCases()},
+		{"interim answers and expectations", interimCases()},
+		{"answers without content", noContentCases()},
+		{"upgrades and tunnels", tunnelCases()},
+		{"HTTP/1.0", oldVersionCases()},
+		{"persistence and pipelining", persistenceCases()},
+		{"unread and early", earlyCases()},
+		{"peers that go", goneCases()},
+		{"limits", limitCases()},
+		{"forwarding fields", forwardingCases()},
+	}
+}
+
+// TestHTTP1 runs every table twice: each write whole, and byte by byte. Its log
+// ends with the verdicts.
+func TestHTTP1(t *testing.T) {
+	var report report
+	for _, c := range chapters() {
+		t.Run(c.about, func(t *testing.T) {
+			for _, e := range c.exchanges {
+				t.Run(e.name, func(t *testing.T) {
+					began := time.Now()
+					defer func() { report.add(c.about, e, verdictOf(t), time.Since(began)) }()
+					e.run(t)
+				})
+			}
+		})
+	}
+	t.Log(report.String())
+}
+
+func (e exchange) run(t *testing.T) {
+	if e.defect != "" {
+		t.Skip("defect: " + e.defect)
+	}
+	e.play(t, false)
+	if !e.whole && !t.Failed() {
+		t.Run("byte by byte", func(t *testing.T) { e.play(t, true) })
+	}
+}
+
+func (e exchange) play(t *testing.T, bytewise bool) {
+	r := newRig(t, e.setup)
+	r.bytewise = bytewise
+	for i, do := range e.script {
+		do(r)
+		if t.Failed() {
+			t.Fatalf("at step %d of %d", i+1, len(e.script))
+		}
+	}
+}
+
+func verdictOf(t *testing.T) string {
+	switch {
+	case t.Skipped():
+		return "DEFECT"
+	case t.Failed():
+		return "FAIL"
+	}
+	return "pass"
+}
+
+// report is the verdicts in the order of the tables.
+type report struct {
+	lines  []string
+	counts map[string]int
+	about  string
+}
+
+func (r *report) add(about string, e exchange, verdict string, took time.Duration) {
+	if r.counts == nil {
+		r.counts = make(map[string]int)
+	}
+	r.counts[verdict]++
+	if about != r.about {
+		r.about = about
+		r.lines = append(r.lines, "", about)
+	}
+	late := ""
+	if took > 100*time.Millisecond {
+		late = fmt.Sprintf("  (%d ms)", took.Milliseconds())
+	}
+	r.lines = append(r.lines, fmt.Sprintf("  %-6s  %-16s  %s%s", verdict, e.rfc, e.name, late))
+}
+
+func (r *report) String() string {
+	return fmt.Sprintf("HTTP/1.1 as an intermediary: %d passed, %d failed, %d known defects\n%s",
+		r.counts["pass"], r.counts["FAIL"], r.counts["DEFECT"], strings.Join(r.lines, "\n"))
+}

@@ -1,0 +1,378 @@
+// Package conformance holds Weft to the HTTP/1.1 specifications as an
+// intermediary. Everything is judged from outside: a whole server runs, a caller
+// and an origin speak to it over sockets, and what reaches either is compared
+// byte by byte.
+//
+// The tables are the *_cases_test.go files; TestHTTP1 runs them and logs a report.
+// Other judges are scripts for varnishtest, curl, slowhttptest and websockets.
+package conformance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/proxy"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/stream/http1"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// patience is how long anything that must happen may take.
+const patience = 5 * time.Second
+
+// setup is what a case changes of the configuration. Its options start as the
+// defaults.
+type setup struct {
+	config.HTTP1Options
+	network      string        // of listener and origin: "tcp" (default) or "unix"
+	idle         time.Duration // of the listener
+	timeout      time.Duration // of the route to the origin
+	upstreamIdle time.Duration
+	extra        []*config.Route // tried before the route to the origin
+}
+
+// direct is a route that answers requests for a path by itself.
+func direct(path string, status int, body string) *config.Route {
+	return &config.Route{
+		Name:   "direct" + path,
+		Match:  config.Match{PathKind: config.PathExact, Path: path},
+		Direct: &config.DirectResponse{Status: status, Body: body},
+	}
+}
+
+// snapshot is a listener, a route of everything and an origin at address.
+func (s *setup) snapshot(listen, origin string) *config.Snapshot {
+	all := &config.Route{Name: "all", Forward: &config.Forward{Cluster: "origin", Timeout: s.timeout}}
+	return &config.Snapshot{
+		Server: config.Server{GracefulTimeout: patience},
+		Listeners: []*config.Listener{{
+			Name: "front", Network: s.network, Address: listen, Bind: true, IdleTimeout: s.idle,
+			FilterChains: []*config.FilterChain{{Proxy: &config.Proxy{
+				Downstream: []config.Protocol{config.HTTP1},
+				RouteTable: "table",
+				HTTP1:      s.HTTP1Options,
+			}}},
+		}},
+		Routes: []*config.RouteTable{{Name: "table", VirtualHosts: []*config.VirtualHost{{
+			Name: "all", Domains: []string{"*"}, Routes: append(s.extra, all),
+		}}}},
+		Clusters: []*config.Cluster{{
+			Name: "origin", Type: config.ClusterStatic, Policy: config.RoundRobin,
+			ConnectTimeout: patience, IdleTimeout: s.upstreamIdle,
+			Hosts: []config.Host{{Address: origin, Weight: 1}},
+		}},
+	}
+}
+
+// rig is a server between a caller and an origin. All three run in this process;
+// the case's script is the only goroutine that speaks for the two ends, so that
+// what happens first is written first.
+type rig struct {
+	testing.TB
+	bytewise bool // both ends send each byte by itself
+
+	listen string // where Weft accepts
+	ln     net.Listener
+	caller net.Conn
+	origin net.Conn // nil: Weft has not connected yet
+	method string   // of the last request, which says what an answer means
+}
+
+// newRig starts a server; change may be nil.
+func newRig(t testing.TB, change func(s *setup)) *rig {
+	t.Helper()
+	s := setup{
+		HTTP1Options: config.DefaultHTTP1Options(),
+		network:      "tcp",
+		idle:         time.Minute,
+		timeout:      time.Minute,
+		upstreamIdle: time.Minute,
+	}
+	if change != nil {
+		change(&s)
+	}
+	listen, origin := "127.0.0.1:0", "127.0.0.1:0"
+	if s.network == "unix" {
+		dir := t.TempDir()
+		listen, origin = filepath.Join(dir, "front"), filepath.Join(dir, "origin")
+	}
+	ln, err := net.Listen(s.network, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	r := &rig{TB: t, ln: ln}
+	r.listen = serve(t, s.snapshot(listen, ln.Addr().String()))
+	t.Cleanup(r.hangUp)
+	return r
+}
+
+// serve runs a server until the end of the test and returns where its listener
+// "front" accepts.
+func serve(t testing.TB, c *config.Snapshot) string {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelError}))
+	registry := metrics.New(metricsOptions())
+	server := proxy.NewServer(proxy.Options{
+		Protocols: []stream.Protocol{http1.Protocol()},
+		Upstream: upstream.Options{
+			Policies: map[config.Policy]balance.New{config.RoundRobin: balance.RoundRobin},
+			Meter:    proxy.Meter{Registry: registry},
+			Log:      log,
+		},
+		Logs:    logfile.NewSet(logfile.SetOptions{Log: log}),
+		Metrics: registry,
+		Log:     log,
+	})
+	if err := server.Apply(context.Background(), c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		server.Drain(ctx)
+		if ctx.Err() != nil {
+			t.Error("connections did not end with their callers")
+		}
+	})
+	for _, l := range server.Describe() {
+		if l.Name == "front" {
+			return l.Address
+		}
+	}
+	t.Fatal("the listener is not there")
+	return ""
+}
+
+func metricsOptions() metrics.Options {
+	o := metrics.Options{Reasons: []string{protocol.None.String()}, Protocols: []string{string(config.HTTP1)}}
+	for r := range protocol.Reasons() {
+		o.Reasons = append(o.Reasons, r.String())
+	}
+	for c := range network.Causes() {
+		o.Causes = append(o.Causes, c.String())
+	}
+	return o
+}
+
+// testLog fails the test for whatever the server logs as an error: panics.
+type testLog struct{ testing.TB }
+
+func (l testLog) Write(p []byte) (int, error) {
+	l.Errorf("the server logged: %s", p)
+	return len(p), nil
+}
+
+// dial returns a connection to an address of either network.
+func dial(t testing.TB, address string) net.Conn {
+	t.Helper()
+	kind := "tcp"
+	if strings.HasPrefix(address, "/") {
+		kind = "unix"
+	}
+	conn, err := net.Dial(kind, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit(conn)
+	return conn
+}
+
+// limit bounds what is done with a connection.
+func limit(conn net.Conn) { _ = conn.SetDeadline(time.Now().Add(patience)) }
+
+// call makes sure that the caller is connected.
+func (r *rig) call() net.Conn {
+	if r.caller == nil {
+		r.caller = dial(r, r.listen)
+	}
+	return r.caller
+}
+
+// connected makes sure that the origin has a connection of Weft's.
+func (r *rig) connected() net.Conn {
+	r.Helper()
+	if r.origin == nil {
+		r.origin = r.accept()
+	}
+	return r.origin
+}
+
+func (r *rig) accept() net.Conn {
+	r.Helper()
+	_ = r.ln.(interface{ SetDeadline(at time.Time) error }).SetDeadline(time.Now().Add(patience))
+	conn, err := r.ln.Accept()
+	if err != nil {
+		r.Fatalf("Weft did not connect to the origin: %v", err)
+	}
+	limit(conn)
+	return conn
+}
+
+// hangUp ends both ends' connections.
+func (r *rig) hangUp() {
+	for _, conn := range []net.Conn{r.caller, r.origin} {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
+	r.caller, r.origin = nil, nil
+}
+
+// write sends text. What a peer no longer takes shows in what it answers.
+func (r *rig) write(conn net.Conn, text string) {
+	r.Helper()
+	step := len(text)
+	if r.bytewise {
+		step = 1
+	}
+	for i := 0; i < len(text); i += step {
+		if _, err := io.WriteString(conn, text[i:i+step]); err != nil {
+			return
+		}
+	}
+}
+
+// expect reads as many bytes as want has and no more.
+func (r *rig) expect(who string, conn net.Conn, want string) {
+	r.Helper()
+	got := make([]byte, 0, len(want))
+	for len(got) < len(want) {
+		n, err := conn.Read(got[len(got):cap(got)])
+		got = got[:len(got)+n]
+		if !strings.HasPrefix(want, string(got)) {
+			break
+		}
+		if err != nil {
+			r.Fatalf("%s got\n%s\nthen %v, want\n%s", who, quote(string(got)), err, quote(want))
+		}
+	}
+	if string(got) != want {
+		more := make([]byte, 4<<10)
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		n, _ := conn.Read(more)
+		r.Fatalf("%s got\n%s\nwant\n%s", who, quote(string(got)+string(more[:n])), quote(want))
+	}
+}
+
+// rest reads to the end of the connection. A reset is an end for those who send;
+// orderly tells the two apart.
+func (r *rig) rest(who string, conn net.Conn) (text string, orderly bool) {
+	r.Helper()
+	got, err := io.ReadAll(conn)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		r.Fatalf("the connection of %s does not end; it got\n%s", who, quote(string(got)))
+	}
+	return string(got), err == nil
+}
+
+// quote makes bytes readable, a line of the message on each line.
+func quote(text string) string {
+	const most = 2000
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	var b strings.Builder
+	for line := range strings.SplitAfterSeq(text, "\n") {
+		if line != "" {
+			b.WriteString("\t")
+			b.WriteString(strings.Trim(strconv.Quote(line), `"`))
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+// untouched fails the case if a connection of Weft's waits at the origin, or
+// bytes do. It asks by a connection of its own: connections are accepted in the
+// order of their arrival.
+func (r *rig) untouched() {
+	r.Helper()
+	if r.origin != nil {
+		if n := queued(r, r.origin, unix.SIOCINQ); n > 0 {
+			r.Fatalf("%d bytes more reached the origin", n)
+		}
+	}
+	if conn := r.unexpected(); conn != nil {
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+		got, _ := io.ReadAll(conn)
+		r.Fatalf("Weft connected to the origin and sent\n%s", quote(string(got)))
+	}
+}
+
+// unexpected returns a connection of Weft's that nobody has accepted, nil if
+// there is none.
+func (r *rig) unexpected() net.Conn {
+	r.Helper()
+	mark := r.mark()
+	defer mark.Close()
+	conn := r.accept()
+	if conn.RemoteAddr().String() == mark.LocalAddr().String() {
+		_ = conn.Close()
+		return nil
+	}
+	_ = r.accept().Close() // the mark
+	return conn
+}
+
+// mark connects to the origin from an address that tells the connection from
+// others.
+func (r *rig) mark() net.Conn {
+	r.Helper()
+	at := r.ln.Addr()
+	var d net.Dialer
+	if at.Network() == "unix" {
+		d.LocalAddr = &net.UnixAddr{Name: at.String() + ".mark", Net: "unix"}
+		defer os.Remove(at.String() + ".mark")
+	}
+	conn, err := d.Dial(at.Network(), at.String())
+	if err != nil {
+		r.Fatal(err)
+	}
+	limit(conn)
+	return conn
+}
+
+// queued returns the length in bytes of one of a socket's queues: unix.SIOCINQ,
+// what has arrived and nobody has read, or unix.SIOCOUTQ.
+func queued(t testing.TB, conn net.Conn, which uint) int {
+	t.Helper()
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	var failed error
+	if err := raw.Control(func(fd uintptr) { n, failed = unix.IoctlGetInt(int(fd), which) }); err != nil {
+		t.Fatal(err)
+	}
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	return n
+}
+
+// answered reports whether anything has come back to the caller.
+func (r *rig) answered() bool {
+	r.Helper()
+	return queued(r, r.call(), unix.SIOCINQ) > 0
+}

@@ -1,0 +1,388 @@
+package conformance
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A script is what happens on both sides of Weft, in order.
+type script []step
+
+type step func(r *rig)
+
+// send makes the caller send text.
+func send(text string) step {
+	return func(r *rig) {
+		r.Helper()
+		r.method, _, _ = strings.Cut(text, " ")
+		r.write(r.call(), text)
+	}
+}
+
+// arrive holds the origin to reading exactly text.
+func arrive(text string) step {
+	return func(r *rig) {
+		r.Helper()
+		r.expect("the origin", r.connected(), text)
+	}
+}
+
+// answer makes the origin send text.
+func answer(text string) step {
+	return func(r *rig) {
+		r.Helper()
+		r.write(r.connected(), text)
+	}
+}
+
+// receive holds the caller to reading exactly text.
+func receive(text string) step {
+	return func(r *rig) {
+		r.Helper()
+		r.expect("the caller", r.call(), text)
+	}
+}
+
+// arriveChunked holds the origin to reading a head and content in the chunked
+// coding, however it is cut into chunks, that ends with the trailer section.
+func arriveChunked(head, content, trailer string) step {
+	return func(r *rig) {
+		r.Helper()
+		r.expectChunked("the origin", r.connected(), head, content, trailer)
+	}
+}
+
+// receiveChunked is arriveChunked for the caller.
+func receiveChunked(head, content, trailer string) step {
+	return func(r *rig) {
+		r.Helper()
+		r.expectChunked("the caller", r.call(), head, content, trailer)
+	}
+}
+
+// ends holds Weft to ending the caller's connection with nothing more on it.
+func ends(r *rig) {
+	r.Helper()
+	if got, orderly := r.rest("the caller", r.call()); got != "" || !orderly {
+		r.Fatalf("before its end (orderly: %t) the caller got\n%s", orderly, quote(got))
+	}
+	_ = r.caller.Close()
+	r.caller = nil
+}
+
+// breaks holds Weft to ending the caller's connection within content, whose last
+// bytes may not come: the caller cannot take the end for the content's.
+func breaks(r *rig) {
+	r.Helper()
+	got, orderly := r.rest("the caller", r.call())
+	if strings.HasSuffix(got, "0\r\n\r\n") {
+		r.Fatalf("content that was cut ends properly (orderly: %t)\n%s", orderly, quote(got))
+	}
+	_ = r.caller.Close()
+	r.caller = nil
+}
+
+// isReset holds Weft to resetting the caller's connection: its end would pass
+// for that of content which lasts until then.
+func isReset(r *rig) {
+	r.Helper()
+	if got, orderly := r.rest("the caller", r.call()); orderly {
+		r.Fatalf("the caller's connection ends orderly, behind\n%s", quote(got))
+	}
+	_ = r.caller.Close()
+	r.caller = nil
+}
+
+// originEnds holds Weft to ending its connection with nothing more on it.
+func originEnds(r *rig) {
+	r.Helper()
+	if got, _ := r.rest("the origin", r.connected()); got != "" {
+		r.Fatalf("before the end of its connection the origin got\n%s", quote(got))
+	}
+	_ = r.origin.Close()
+	r.origin = nil
+}
+
+// originNeverGotAll holds Weft to not having sent a whole chunked message to the
+// origin: it sent nothing, or ended the connection within it.
+func originNeverGotAll(r *rig) {
+	r.Helper()
+	conn := r.origin
+	if conn == nil {
+		conn = r.unexpected()
+	}
+	if conn == nil {
+		return
+	}
+	got, _ := r.rest("the origin", conn)
+	if _, content, found := strings.Cut(got, "\r\n\r\n"); found {
+		if _, _, whole := dechunk(content); whole {
+			r.Fatalf("the origin got a whole request\n%s", quote(got))
+		}
+	}
+	_ = conn.Close()
+	r.origin = nil
+}
+
+// callerGoes ends the caller's connection, originGoes the origin's.
+func callerGoes(r *rig) {
+	_ = r.call().Close()
+	r.caller = nil
+}
+
+func originGoes(r *rig) {
+	r.Helper()
+	_ = r.connected().Close()
+	r.origin = nil
+}
+
+// callerShuts ends the caller's direction only, originShuts the origin's.
+func callerShuts(r *rig) {
+	r.Helper()
+	shut(r, r.call())
+}
+
+func originShuts(r *rig) {
+	r.Helper()
+	shut(r, r.connected())
+}
+
+func shut(r *rig, conn any) {
+	r.Helper()
+	if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// stays holds both connections to carrying another exchange, with nothing
+// between: neither side takes anything before it for a part of it.
+func stays(r *rig) {
+	r.Helper()
+	const request = "GET /next HTTP/1.1\r\nHost: next.test\r\n\r\n"
+	const response = "HTTP/1.1 200 OK\r\nDate: d\r\nX-Next: yes\r\nContent-Length: 4\r\n\r\nnext"
+	for _, do := range []step{send(request), arrive(request), answer(response), receive(response)} {
+		do(r)
+	}
+}
+
+// untouched holds Weft to having sent nothing to the origin.
+func untouched(r *rig) {
+	r.Helper()
+	r.untouched()
+}
+
+// refuse holds Weft to answering by itself with status, to ending the caller's
+// connection, and to having sent nothing to the origin.
+func refuse(status int) step {
+	return func(r *rig) {
+		r.Helper()
+		refuseOnly(status)(r)
+		r.untouched()
+	}
+}
+
+// refuseOnly is refuse, whatever has been sent to the origin.
+func refuseOnly(status int) step {
+	return func(r *rig) {
+		r.Helper()
+		got, orderly := r.rest("the caller", r.call())
+		head, content, found := strings.Cut(got, "\r\n\r\n")
+		if !found || !orderly {
+			r.Fatalf("the caller got no whole answer (orderly end: %t), want %d\n%s", orderly, status, quote(got))
+		}
+		own := parseOwn(r, head, status)
+		if !own.closes {
+			r.Errorf("the connection ends unannounced (RFC 9112 9.6)\n%s", quote(got))
+		}
+		if r.method != "HEAD" && len(content) != own.length {
+			r.Errorf("the answer has %d bytes of content, and says %d\n%s", len(content), own.length, quote(got))
+		}
+		_ = r.caller.Close()
+		r.caller = nil
+	}
+}
+
+// reply holds Weft to answering by itself with status and keeping the caller's
+// connection.
+func reply(status int) step {
+	return func(r *rig) {
+		r.Helper()
+		own := parseOwn(r, r.readHead(), status)
+		if own.closes {
+			r.Errorf("the answer announces the connection's end")
+		}
+		if r.method != "HEAD" {
+			r.skip(own.length)
+		}
+	}
+}
+
+// own is what a reply of Weft's own says of its message.
+type own struct {
+	length int
+	closes bool
+}
+
+// ownField are the fields that replies of Weft's own have: nothing of the request
+// is among them.
+func ownField() *regexp.Regexp {
+	return regexp.MustCompile(`^(Content-Type: text/plain; charset=utf-8|Content-Length: \d+|Connection: (close|keep-alive)|Allow: [A-Z, ]+|` +
+		`Date: (Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z][a-z] \d{4} \d\d:\d\d:\d\d GMT)$`)
+}
+
+func parseOwn(r *rig, head string, status int) own {
+	r.Helper()
+	lines := strings.Split(head, "\r\n")
+	if want := "HTTP/1.1 " + strconv.Itoa(status) + " "; !strings.HasPrefix(lines[0], want) {
+		r.Fatalf("the caller got\n%s\nwant %s", quote(head), want)
+	}
+	var o own
+	known := ownField()
+	for _, line := range lines[1:] {
+		if !known.MatchString(line) {
+			r.Errorf("a reply of Weft's own has the field %q", line)
+		}
+		name, value, _ := strings.Cut(line, ": ")
+		switch name {
+		case "Content-Length":
+			o.length, _ = strconv.Atoi(value) // the expression saw to it
+		case "Connection":
+			o.closes = value == "close"
+		}
+	}
+	return o
+}
+
+// readHead returns the head that the caller gets next, without its empty line.
+func (r *rig) readHead() string {
+	r.Helper()
+	var head []byte
+	one := make([]byte, 1)
+	for !strings.HasSuffix(string(head), "\r\n\r\n") {
+		if _, err := r.call().Read(one); err != nil {
+			r.Fatalf("the caller got\n%s\nthen %v", quote(string(head)), err)
+		}
+		head = append(head, one[0])
+	}
+	return string(head[:len(head)-4])
+}
+
+// skip reads so many bytes of the caller's.
+func (r *rig) skip(n int) {
+	r.Helper()
+	for buf := make([]byte, n); n > 0; {
+		m, err := r.call().Read(buf[:n])
+		if n -= m; err != nil {
+			r.Fatalf("content lacks %d bytes: %v", n, err)
+		}
+	}
+}
+
+// expectChunked reads a head and content in the chunked coding to its end.
+func (r *rig) expectChunked(who string, conn interface{ Read(p []byte) (int, error) }, head, content, trailer string) {
+	r.Helper()
+	var got []byte
+	buf := make([]byte, 32<<10)
+	for {
+		text := string(got)
+		size := min(len(text), len(head))
+		if text[:size] != head[:size] {
+			r.Fatalf("%s got\n%s\nwant\n%s", who, quote(text), quote(head))
+		}
+		if size == len(head) {
+			if data, end, whole := dechunk(text[size:]); whole {
+				if data != content || end != trailer {
+					r.Fatalf("%s got\n%s\nwant the content\n%s\nand the trailer section\n%s", who, quote(text), quote(content), quote(trailer))
+				}
+				return
+			}
+		}
+		// By single bytes near the end, so that nothing behind it is read.
+		one := buf[:1]
+		if len(got) < len(head)+len(content) {
+			one = buf[:min(len(buf), len(head)+len(content)-len(got))]
+		}
+		n, err := conn.Read(one)
+		got = append(got, one[:n]...)
+		if err != nil {
+			r.Fatalf("%s got\n%s\nthen %v", who, quote(string(got)), err)
+		}
+	}
+}
+
+// dechunk decodes the chunked coding as strictly as it is to be written: no
+// extensions, no leading zeros. whole says that text is all of it and no more.
+func dechunk(text string) (content, trailer string, whole bool) {
+	var b strings.Builder
+	for {
+		line, rest, found := strings.Cut(text, "\r\n")
+		size, err := strconv.ParseUint(line, 16, 31)
+		if !found || err != nil || strconv.FormatUint(size, 16) != strings.ToLower(line) {
+			return "", "", false
+		}
+		if size == 0 {
+			section, after, found := strings.Cut("\r\n"+rest, "\r\n\r\n")
+			if !found || after != "" {
+				return "", "", false
+			}
+			if section != "" {
+				section = section[2:] + "\r\n"
+			}
+			return b.String(), section, true
+		}
+		if uint64(len(rest)) < size+2 || rest[size:size+2] != "\r\n" {
+			return "", "", false
+		}
+		b.WriteString(rest[:size])
+		text = rest[size+2:]
+	}
+}
+
+// readHeadRest returns what is left of a head of which a part was read, with its
+// empty line.
+func (r *rig) readHeadRest() string {
+	r.Helper()
+	var rest []byte
+	one := make([]byte, 1)
+	for string(rest) != "\r\n" && !strings.HasSuffix(string(rest), "\r\n\r\n") {
+		if _, err := r.call().Read(one); err != nil {
+			r.Fatalf("the caller got\n%s\nthen %v", quote(string(rest)), err)
+		}
+		rest = append(rest, one[0])
+	}
+	return string(rest)
+}
+
+// receiveSwitched holds the caller to reading a 101, which may have a Date.
+func receiveSwitched(head string) step {
+	return func(r *rig) {
+		r.Helper()
+		got := regexp.MustCompile(`\r\nDate: [^\r]*`).ReplaceAllString(r.readHead()+"\r\n\r\n", "")
+		if got != head {
+			r.Fatalf("the caller got\n%s\nwant\n%s", quote(got), quote(head))
+		}
+	}
+}
+
+// originReadsEnd holds Weft to ending its direction of the origin's connection.
+func originReadsEnd(r *rig) {
+	r.Helper()
+	if got, orderly := r.rest("the origin", r.connected()); got != "" || !orderly {
+		r.Fatalf("before the end of the direction (orderly: %t) the origin got\n%s", orderly, quote(got))
+	}
+}
+
+// quietOrigin holds Weft to not sending to the origin what it has of the
+// caller's. What Weft does at its own time shows soon, if not at once.
+func quietOrigin(r *rig) {
+	r.Helper()
+	conn := r.connected()
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	buf := make([]byte, 4<<10)
+	if n, _ := conn.Read(buf); n > 0 {
+		r.Fatalf("the origin got\n%s\nwant nothing yet", quote(string(buf[:n])))
+	}
+	limit(conn)
+}
