@@ -18,6 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/proxy"
+	"github.com/weft-proxy/weft/pkg/stream/xprotocol"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dns"
 )
@@ -33,6 +34,7 @@ type process struct {
 	reopenLog func() error
 	logs      *logfile.Set
 	metrics   *metrics.Registry
+	rpc       *xprotocol.Engine
 	resolver  *dns.Discovery
 	server    *proxy.Server
 
@@ -70,9 +72,13 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 			return p.metrics.Func(metrics.LogDropped, dropped, path)
 		},
 	})
+	var err error
+	if p.rpc, err = xprotocol.New(p.log); err != nil {
+		return nil, err
+	}
 	p.resolver = dns.New(dns.Options{})
 	p.server = proxy.NewServer(proxy.Options{
-		Protocols: protocols(),
+		Protocols: protocols(p.rpc),
 		Filters:   streamFilters(),
 		TCPProxy:  tcpProxy,
 		Upstream: upstream.Options{
@@ -97,7 +103,7 @@ func newRegistry() *metrics.Registry {
 	for c := range network.Causes() {
 		o.Causes = append(o.Causes, c.String())
 	}
-	for _, p := range protocols() {
+	for _, p := range protocols(nil) {
 		o.Protocols = append(o.Protocols, string(p.Name))
 	}
 	return metrics.New(o)
@@ -182,6 +188,7 @@ func (p *process) end() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // at once: a graceful end was before
 	p.server.Drain(ctx)
+	p.rpc.Close()
 	p.resolver.Close()
 	for _, port := range p.ports {
 		_ = port.Close() // it is closed already if it ran

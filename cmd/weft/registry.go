@@ -10,17 +10,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/dubbo"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/stream/http1"
+	"github.com/weft-proxy/weft/pkg/stream/xprotocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
 // What exists. A new protocol, filter or policy is a folder and a line here.
 
-func protocols() []stream.Protocol {
+// The order is that in which "Auto" looks for the protocol of a connection. A nil
+// engine does for those who only look.
+func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 	return []stream.Protocol{
 		http1.Protocol(),
+		rpc.Protocol(dubbo.Codec{}),
 	}
 }
 

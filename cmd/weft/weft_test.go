@@ -67,7 +67,7 @@ func plugs(t *testing.T, dir string) []string {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() && e.Name() != "testdata" {
+		if e.IsDir() && e.Name() != "testdata" && e.Name() != "codectest" {
 			names = append(names, e.Name())
 		}
 	}
@@ -76,18 +76,28 @@ func plugs(t *testing.T, dir string) []string {
 
 // TestEveryPlugIsInTheRegistry: a folder that nobody registers is dead code.
 func TestEveryPlugIsInTheRegistry(t *testing.T) {
-	var filters, engines []string
+	var filters, engines, codecs []string
 	for _, f := range streamFilters() {
 		filters = append(filters, strings.ReplaceAll(f.Name, "_", ""))
 	}
-	for _, p := range protocols() {
-		engines = append(engines, strings.ToLower(string(p.Name)))
+	for _, p := range protocols(nil) {
+		if p.Multiplexed { // a codec of the one engine of framed protocols
+			codecs = append(codecs, string(p.Name))
+			engines = append(engines, "xprotocol")
+		} else {
+			engines = append(engines, strings.ToLower(string(p.Name)))
+		}
 		if p.NewServer == nil || p.NewClient == nil {
 			t.Errorf("the protocol %s has not both sides", p.Name)
 		}
 	}
-	for dir, got := range map[string][]string{"../../pkg/filter/stream": filters, "../../pkg/stream": engines} {
+	for dir, got := range map[string][]string{
+		"../../pkg/filter/stream":      filters,
+		"../../pkg/stream":             engines,
+		"../../pkg/protocol/xprotocol": codecs,
+	} {
 		slices.Sort(got)
+		got = slices.Compact(got)
 		if want := plugs(t, dir); !slices.Equal(got, want) {
 			t.Errorf("registered: %v; in %s: %v", got, dir, want)
 		}
@@ -109,7 +119,7 @@ func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range protocols() {
+	for _, p := range protocols(nil) {
 		if !slices.Contains(k.Protocols, p.Name) {
 			t.Errorf("configuration does not know the protocol %s", p.Name)
 		}
@@ -119,7 +129,7 @@ func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
 			t.Errorf("configuration does not know the policy %s, or nobody makes it", policy)
 		}
 	}
-	if len(k.StreamFilters) != len(streamFilters()) || len(k.Protocols) != len(protocols()) || len(k.Policies) != len(policies()) {
+	if len(k.StreamFilters) != len(streamFilters()) || len(k.Protocols) != len(protocols(nil)) || len(k.Policies) != len(policies()) {
 		t.Error("configuration knows more than there is")
 	}
 }

@@ -20,12 +20,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
-	"net/netip"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,7 +130,7 @@ func (s *Server) take(conn *network.Conn, in input) *session {
 	}
 	c.conn = conn
 	c.in = in
-	c.meta = connMeta(s.lastID.Add(1), s.o.Listener, conn)
+	c.meta = stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)
 	c.x.Reset()
 	conn.SetWriteTimeout(s.o.HTTP1.WriteTimeout)
 	return c
@@ -143,29 +140,6 @@ func (s *Server) give(c *session) {
 	c.in.release()
 	c.in.conn, c.conn = nil, nil
 	s.sessions.Put(c)
-}
-
-func connMeta(id uint64, listener string, conn *network.Conn) protocol.ConnMeta {
-	m := protocol.ConnMeta{ID: id, Listener: listener}
-	m.Local, m.LocalText = addressOf(conn.LocalAddr())
-	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
-	if m.Remote.IsValid() {
-		m.RemoteIP, _, _ = strings.Cut(m.RemoteText, "]")
-		m.RemoteIP = strings.TrimPrefix(m.RemoteIP, "[")
-		if m.Remote.Addr().Is4() {
-			m.RemoteIP, _, _ = strings.Cut(m.RemoteText, ":")
-		}
-	}
-	return m
-}
-
-func addressOf(a net.Addr) (netip.AddrPort, string) {
-	if tcp, ok := a.(*net.TCPAddr); ok {
-		ap := tcp.AddrPort()
-		ap = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-		return ap, ap.String()
-	}
-	return netip.AddrPort{}, a.String()
 }
 
 // run serves one exchange after the other. On entry there are unread bytes.

@@ -1,0 +1,233 @@
+package network
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+)
+
+// Sizes of an Outbox, in bytes.
+const (
+	// outboxPiece is what one write takes at most, a larger frame excepted.
+	outboxPiece = 64 << 10
+	// HighWater is how much may wait before who can stop asking for more should:
+	// see AwaitRoom.
+	HighWater = 1 << 20
+)
+
+// Outbox gathers the frames that many exchanges send on one connection, so that
+// those that wait leave in one write, in the order in which they came. Who puts
+// frames into it flushes it once it has no more to put; the one that comes first
+// writes for all. Neither waits for the peer: what the socket does not take is
+// written by a goroutine that lives as long as that lasts.
+//
+// An Outbox is the only writer of its connection. Safe for concurrent use.
+type Outbox struct {
+	conn *Conn // immutable
+	// run starts the goroutine that waits for a slow peer; immutable.
+	run func(func())
+
+	mu      sync.Mutex
+	room    sync.Cond          // on mu: queued fell, writing ended, or err was set
+	pieces  []*buffer.IoBuffer // guarded by mu; waiting, oldest first; the last is being filled
+	queued  int                // guarded by mu; bytes not yet taken by the socket
+	writing bool               // guarded by mu; somebody writes
+	err     error              // guarded by mu; nothing can be written any more
+
+	// Of who writes.
+	try func(fd uintptr) bool // attempt, made once
+	out []byte
+	res error
+}
+
+// NewOutbox returns the outbox of conn. run starts a goroutine and sees to it
+// that its end is waited for; it ends when the connection is closed.
+func NewOutbox(conn *Conn, run func(func())) *Outbox {
+	o := &Outbox{conn: conn, run: run}
+	o.room.L = &o.mu
+	o.try = o.attempt
+	return o
+}
+
+// Begin returns where a frame of about size bytes is to be appended. No other
+// frame gets in between until End.
+func (o *Outbox) Begin(size int) (dst []byte) {
+	o.mu.Lock()
+	n := len(o.pieces)
+	if n == 0 || o.pieces[n-1].Len()+size > outboxPiece {
+		o.pieces = append(o.pieces, buffer.Get(size))
+		n++
+	}
+	o.pieces[n-1].Reserve(size)
+	return o.pieces[n-1].Storage()
+}
+
+// End takes what became of what Begin returned. An error says that the
+// connection is lost: the frame was dropped.
+func (o *Outbox) End(dst []byte) error {
+	piece := o.pieces[len(o.pieces)-1]
+	o.queued += len(dst) - len(piece.Storage())
+	piece.SetStorage(dst)
+	err := o.err
+	if err != nil {
+		o.drop()
+	}
+	o.mu.Unlock()
+	return err
+}
+
+// Queued returns how many bytes wait.
+func (o *Outbox) Queued() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.queued
+}
+
+// AwaitRoom waits until less than HighWater is queued, or the connection is
+// lost.
+func (o *Outbox) AwaitRoom() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.queued >= HighWater && o.err == nil {
+		o.room.Wait()
+	}
+}
+
+// Flush writes what waits, unless somebody does already. It returns before
+// everything is written if the socket is full. An error means that the
+// connection is lost; whoever reads from it finds out as well.
+func (o *Outbox) Flush() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.writing {
+		return nil
+	}
+	o.writing = true
+	for o.err == nil && len(o.pieces) > 0 {
+		piece := o.next()
+		o.mu.Unlock()
+		err := o.tryWrite(piece)
+		o.mu.Lock()
+		o.err = errors.Join(o.err, err)
+		if piece.Len() > 0 && o.err == nil {
+			o.run(func() { o.drain(piece) })
+			return nil // writing goes on
+		}
+		piece.Release()
+	}
+	o.writing = false
+	if o.err != nil {
+		o.drop()
+	}
+	o.room.Broadcast()
+	return o.err
+}
+
+// next takes the oldest piece. o.mu is held.
+func (o *Outbox) next() *buffer.IoBuffer {
+	piece := o.pieces[0]
+	n := copy(o.pieces, o.pieces[1:])
+	o.pieces[n] = nil
+	o.pieces = o.pieces[:n]
+	o.queued -= piece.Len()
+	return piece
+}
+
+// drain writes until nothing waits. It was given the right to write.
+func (o *Outbox) drain(piece *buffer.IoBuffer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		o.queued += piece.Len() // it waits as well
+		o.mu.Unlock()
+		_, err := o.conn.Write(piece.Bytes())
+		o.mu.Lock()
+		o.queued -= piece.Len()
+		piece.Release()
+		o.err = errors.Join(o.err, err)
+		if o.queued < HighWater {
+			o.room.Broadcast()
+		}
+		if o.err != nil || len(o.pieces) == 0 {
+			break
+		}
+		piece = o.next()
+	}
+	o.writing = false
+	if o.err != nil {
+		o.drop()
+	}
+	o.room.Broadcast()
+}
+
+// drop gives up what waits; o.mu is held.
+func (o *Outbox) drop() {
+	for _, piece := range o.pieces {
+		o.queued -= piece.Len()
+		piece.Release()
+	}
+	clear(o.pieces)
+	o.pieces = o.pieces[:0]
+	o.room.Broadcast()
+}
+
+// Fail gives up what waits and refuses what comes. The connection is closed by
+// its owner, which ends a write that is under way.
+func (o *Outbox) Fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = errors.Join(o.err, err)
+	if !o.writing {
+		o.drop()
+	}
+	o.room.Broadcast()
+}
+
+// Close sends what waits and refuses what comes. It returns when everything has
+// been taken by the socket, or cannot be.
+func (o *Outbox) Close() {
+	_ = o.Flush() // then there is nothing to wait for
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.writing && o.err == nil {
+		o.room.Wait()
+	}
+	o.err = errors.Join(o.err, os.ErrClosed)
+}
+
+// tryWrite writes as much of piece as the socket takes at once, and consumes it.
+// Connections that are not plain sockets take nothing at once.
+func (o *Outbox) tryWrite(piece *buffer.IoBuffer) error {
+	if o.conn.raw == nil {
+		return nil
+	}
+	o.out = piece.Bytes()
+	err := o.conn.raw.Write(o.try)
+	piece.Discard(piece.Len() - len(o.out))
+	if err == nil {
+		err = o.res
+	}
+	o.out, o.res = nil, nil
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil // the timer of an earlier, slow write: drain starts its own
+	}
+	return err
+}
+
+func (o *Outbox) attempt(fd uintptr) bool {
+	for len(o.out) > 0 {
+		n, errno := writeFD(fd, o.out)
+		if errno == syscall.EAGAIN {
+			return true
+		}
+		if errno != 0 {
+			o.res = os.NewSyscallError("write", errno)
+			return true
+		}
+		o.out = o.out[n:]
+	}
+	return true
+}

@@ -1,0 +1,34 @@
+package stream
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// ConnMeta returns what is known of a downstream connection; id is its number.
+func ConnMeta(id uint64, listener string, conn *network.Conn) protocol.ConnMeta {
+	m := protocol.ConnMeta{ID: id, Listener: listener}
+	m.Local, m.LocalText = addressOf(conn.LocalAddr())
+	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
+	if m.Remote.IsValid() {
+		m.RemoteIP, _, _ = strings.Cut(m.RemoteText, "]")
+		m.RemoteIP = strings.TrimPrefix(m.RemoteIP, "[")
+		if m.Remote.Addr().Is4() {
+			m.RemoteIP, _, _ = strings.Cut(m.RemoteText, ":")
+		}
+	}
+	return m
+}
+
+func addressOf(a net.Addr) (netip.AddrPort, string) {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		ap := tcp.AddrPort()
+		ap = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+		return ap, ap.String()
+	}
+	return netip.AddrPort{}, a.String()
+}

@@ -1,0 +1,125 @@
+package xprotocol
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// mirror answers every request with its own body, allocating nothing: a frame
+// becomes an answer by its second byte.
+func mirror(p *peer) {
+	b := make([]byte, 256<<10)
+	have := 0
+	for {
+		n, err := p.conn.Read(b[have:])
+		if err != nil {
+			return
+		}
+		have += n
+		whole := 0
+		for {
+			head, _ := toy{}.Next(b[whole:have])
+			if head.Size == 0 || head.Size > have-whole {
+				break
+			}
+			b[whole+1] = byte(codec.Response)
+			whole += head.Size
+		}
+		if _, err := p.conn.Write(b[:whole]); err != nil {
+			return
+		}
+		have = copy(b, b[whole:have])
+	}
+}
+
+// exchanger sends so many requests of 1 KB at once and reads their answers, each
+// time that it is called.
+func exchanger(r *rig, inFlight int) func() {
+	p := r.dial()
+	var all []byte
+	for i := range uint64(inFlight) {
+		all = append(all, ask(i, strings.Repeat("x", 1000))...)
+	}
+	answers := make([]byte, len(all))
+	return func() {
+		p.write(all)
+		if _, err := io.ReadFull(p.conn, answers); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// quiet is a rig that records nothing.
+func quiet(t testing.TB) *rig {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	r.deaf.Store(true)
+	to.client.Store(r.client(host(t, mirror), nil))
+	return r
+}
+
+func TestARequestAllocatesNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("checks of invariants allocate")
+	}
+	exchange := exchanger(quiet(t), 16)
+	for range 100 {
+		exchange() // pools fill
+	}
+	if got := testing.AllocsPerRun(500, exchange); got >= 1 {
+		t.Errorf("%v allocations for 16 requests, want none", got)
+	}
+}
+
+func BenchmarkForward(b *testing.B) {
+	for _, inFlight := range []int{1, 8, 64} {
+		b.Run(fmt.Sprint(inFlight), func(b *testing.B) {
+			exchange := exchanger(quiet(b), inFlight)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := 0; i < b.N; i += inFlight {
+				exchange()
+			}
+		})
+	}
+}
+
+// BenchmarkFiber is what serving on a coroutine costs: begun, parked, woken,
+// served.
+func BenchmarkFiber(b *testing.B) {
+	var f fiber
+	f.begin(func() { f.park() })
+	b.ReportAllocs()
+	for b.Loop() {
+		f.state.Store(running)
+		f.resume(nil)
+		if !f.ready() {
+			b.Fatal("it does not wait")
+		}
+		f.resume(nil)
+	}
+	f.stop()
+}
+
+// BenchmarkGoroutine is what the same costs with a goroutine for each request.
+func BenchmarkGoroutine(b *testing.B) {
+	var service protocol.Service = protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
+	done, wake := make(chan struct{}), make(chan struct{}, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		go func() {
+			<-wake
+			_ = service.Serve(context.Background(), nil)
+			done <- struct{}{}
+		}()
+		wake <- struct{}{}
+		<-done
+	}
+}

@@ -1,0 +1,397 @@
+package xprotocol
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// Client is one upstream connection, which carries the exchanges of many
+// goroutines. It is a stream.Client.
+type Client struct {
+	engine *Engine              // immutable
+	codec  codec.Codec          // immutable
+	conn   *network.Conn        // immutable
+	outbox *network.Outbox      // immutable
+	o      stream.ClientOptions // immutable
+	local  string               // immutable; our end's address
+
+	// closing: it takes no new exchange. Changed with mu held, read without.
+	closing atomic.Bool
+
+	mu    sync.Mutex
+	calls table        // guarded by mu; what waits for an answer
+	err   error        // guarded by mu; the connection is lost
+	timer *time.Timer  // guarded by mu
+	due   time.Time    // guarded by mu; when timer fires; zero: it is not set
+	pulse pulse        // guarded by mu
+	heard atomic.Int64 // when something was read last, in ns of the Unix epoch
+}
+
+// pulse is the state of heartbeats.
+type pulse struct {
+	sent   time.Time // of the last ping; zero: something was heard since
+	misses int       // pings in a row that nothing followed
+}
+
+func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.ClientOptions) *Client {
+	u := &Client{engine: e, codec: c, conn: conn, o: o, local: conn.LocalAddr().String()}
+	u.outbox = network.NewOutbox(conn, e.start)
+	conn.SetWriteTimeout(o.RPC.WriteTimeout)
+	now := time.Now()
+	u.heard.Store(now.UnixNano())
+	u.calls.max = c.Traits().MaxID
+	u.mu.Lock()
+	u.timer = time.AfterFunc(forever, u.expire)
+	if d := o.RPC.PingInterval; d > 0 {
+		u.arm(now, now.Add(d))
+	}
+	u.mu.Unlock()
+	e.start(u.run)
+	return u
+}
+
+// forever is longer than any connection lives.
+const forever = 100 * 365 * 24 * time.Hour
+
+// Usable is stream.Client's.
+func (u *Client) Usable(time.Duration) bool { return !u.closing.Load() }
+
+// Close is stream.Client's. The connection's goroutine ends soon after; Engine's
+// Close waits for it.
+func (u *Client) Close() error {
+	u.closing.Store(true)
+	return u.conn.Close()
+}
+
+// waiter is who waits for an answer: a request's fiber, or a goroutine.
+type waiter interface {
+	// park waits for one wake.
+	park()
+	// wake ends the wait. What then runs, runs on the goroutine that b belongs to.
+	wake(b *batch)
+}
+
+// sleeper is the waiter of an exchange that another engine reads.
+type sleeper chan struct{}
+
+func (s sleeper) park()       { <-s }
+func (s sleeper) wake(*batch) { s <- struct{}{} }
+
+// call is an exchange that waits for its answer. Who takes it out of the table
+// owns it until wake.
+type call struct {
+	client   *Client
+	id       uint64
+	by       waiter
+	deadline time.Time // zero: none
+
+	frame *buffer.IoBuffer // the answer, or
+	err   error            // why there is none
+	read  time.Time        // when the answer was read
+
+	body answer
+}
+
+// answer is the content of an answer; closing it ends the exchange on the
+// connection.
+type answer struct {
+	codec.Message
+	k *call
+}
+
+// Close is protocol.Body's.
+func (a *answer) Close() error {
+	k := a.k
+	u := k.client
+	k.frame.Release()
+	k.free()
+	u.o.Released(!u.closing.Load())
+	return nil
+}
+
+// free makes k ready for another exchange.
+func (k *call) free() {
+	k.body.Set(nil, nil)
+	pool := &k.client.engine.calls
+	*k = call{body: k.body}
+	pool.Put(k)
+}
+
+// Serve is stream.Client's. Errors are Faults: of ConnectFailure if the request
+// was not sent, because the connection had ended.
+func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
+	r, _ := x.Caller.(*request)
+	var now time.Time
+	if r != nil {
+		now = r.now()
+	} else {
+		now = time.Now()
+	}
+	x.Record.UpstreamStart, x.Record.UpstreamFirst = now, time.Time{}
+	if n := len(x.Record.Attempts); n > 0 {
+		x.Record.Attempts[n-1].Local = u.local
+	}
+	m := codec.MessageOf(x.Request.Body)
+	if m == nil || m.Codec.Traits() != u.codec.Traits() {
+		u.o.Released(true)
+		return protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.codec.Traits().Name)
+	}
+	if x.Request.OneWay {
+		return u.oneWay(x, m, r, now)
+	}
+	k, err := u.send(x, m, r, now)
+	if err != nil {
+		u.o.Released(!u.closing.Load())
+		return err
+	}
+	k.by.park()
+	return u.receive(x, k, r)
+}
+
+// send registers x and puts it into the outbox.
+func (u *Client) send(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) (*call, error) {
+	k := u.engine.newCall()
+	k.client, k.deadline = u, x.Deadline
+	if r != nil {
+		k.by = r
+	} else {
+		k.by = make(sleeper, 1)
+	}
+	id, err := u.register(k, now)
+	if err != nil {
+		k.free()
+		return nil, err
+	}
+	if err := u.put(x, m, r, id, now); err != nil {
+		if u.remove(id) != nil {
+			k.free()
+			return nil, err
+		}
+		return k, nil // the connection was lost meanwhile: k tells
+	}
+	if r != nil && !r.watch.wait(waiting{u, id}) {
+		if u.remove(id) != nil {
+			k.free()
+			return nil, protocol.Faultf(protocol.DownstreamGone, "client closed its connection")
+		}
+	}
+	return k, nil
+}
+
+// register gives k an id.
+func (u *Client) register(k *call, now time.Time) (id uint64, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.err != nil {
+		return 0, protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", u.err)
+	}
+	id = u.calls.add(k)
+	if u.calls.exhausted() {
+		u.closing.Store(true)
+	}
+	if !k.deadline.IsZero() {
+		u.arm(now, k.deadline)
+	}
+	return id, nil
+}
+
+// remove takes a call out of the table; nil if somebody has done so.
+func (u *Client) remove(id uint64) *call {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.calls.remove(id)
+}
+
+// put puts the request into the outbox.
+func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) error {
+	left := time.Duration(0)
+	if m.View.Timeout > 0 && !x.Deadline.IsZero() {
+		if left = x.Deadline.Sub(now); left <= 0 {
+			return protocol.Faultf(protocol.UpstreamTimeout, "the caller's time was up before the request was sent")
+		}
+	}
+	dst := u.outbox.Begin(len(m.Frame) + faultSize)
+	start := len(dst)
+	out, err := u.codec.AppendRequest(dst, m.Frame, &x.Request, &m.View, left)
+	if err != nil {
+		_ = u.outbox.End(dst[:start])
+		return err
+	}
+	u.codec.SetID(out[start:], id)
+	if err := u.outbox.End(out); err != nil {
+		return protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", err)
+	}
+	if r != nil {
+		r.flush(u.outbox)
+	} else {
+		_ = u.outbox.Flush() // the reader finds out
+	}
+	return nil
+}
+
+// oneWay sends a request that nobody answers.
+func (u *Client) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) error {
+	u.mu.Lock()
+	err := u.err
+	id := uint64(0)
+	if err == nil {
+		id = u.calls.skip()
+	}
+	u.mu.Unlock()
+	if err != nil {
+		err = protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", err)
+	} else {
+		err = u.put(x, m, r, id, now)
+	}
+	u.o.Released(!u.closing.Load())
+	if err == nil {
+		x.Response.Status = 200
+		x.Response.ContentLength = 0
+	}
+	return err
+}
+
+// receive makes what k got x's answer.
+func (u *Client) receive(x *protocol.Exchange, k *call, r *request) error {
+	if r != nil {
+		r.watch.wait(waiting{})
+	}
+	err := k.err
+	if err == nil {
+		x.Record.UpstreamFirst = k.read
+		k.body.Set(u.codec, k.frame.Bytes())
+		if err = u.codec.ReadResponse(k.body.Frame, &x.Response, &k.body.View); err == nil {
+			x.Response.Body = &k.body
+			return nil
+		}
+		x.ResetResponse()
+		k.frame.Release()
+	}
+	k.free()
+	u.o.Released(!u.closing.Load())
+	return err
+}
+
+// abandon ends the wait of a call whose caller is gone.
+func (u *Client) abandon(id uint64, b *batch) {
+	if k := u.remove(id); k != nil {
+		k.err = protocol.Faultf(protocol.DownstreamGone, "client closed its connection while the upstream was answering")
+		k.by.wake(b)
+	}
+}
+
+// run reads answers until the connection ends, and then fails what still waits.
+func (u *Client) run() {
+	var in input
+	var b batch
+	err := error(nil)
+	for err == nil {
+		if err = in.fill(u.conn); err == nil {
+			b.now = time.Now()
+			u.heard.Store(b.now.UnixNano())
+			err = u.read(&in, &b)
+			b.flush()
+			b.forget()
+		}
+	}
+	in.release()
+	u.fail(err, &b)
+}
+
+// read deals with every whole frame that there is.
+func (u *Client) read(in *input, b *batch) error {
+	for in.whole() {
+		head, frame, err := in.next(u.codec, u.o.RPC.MaxFrameSize)
+		if err != nil {
+			return protocol.NewFault(protocol.UpstreamMalformed, err)
+		}
+		if frame == nil {
+			break
+		}
+		u.frame(head, frame, b)
+		in.consume(head, len(frame))
+	}
+	in.rest()
+	return nil
+}
+
+// frame deals with one frame.
+func (u *Client) frame(head codec.Frame, frame []byte, b *batch) {
+	switch head.Kind {
+	case codec.Response:
+		k := u.remove(head.ID)
+		if k == nil {
+			return // it comes too late, or nobody asked
+		}
+		k.read = b.now
+		if head.Size > len(frame) {
+			k.err = protocol.Faultf(protocol.UpstreamMalformed, "an answer of %d bytes; max_request_body_size is %d", head.Size, u.o.RPC.MaxFrameSize)
+		} else {
+			k.frame = buffer.Get(len(frame))
+			_, _ = k.frame.Write(frame) // never fails
+		}
+		k.by.wake(b)
+	case codec.Ping:
+		if head.Size == len(frame) {
+			u.reply(b, func(dst []byte) []byte { return u.codec.AppendPong(dst, frame) })
+		}
+	case codec.Request:
+		// Hosts that call back over the connection of a caller: there is nobody
+		// behind us who could answer.
+		u.reply(b, func(dst []byte) []byte {
+			return u.codec.AppendFault(dst, frame, protocol.NoRoute, "weft: callbacks over an upstream connection are not carried")
+		})
+	case codec.GoAway:
+		u.closing.Store(true)
+	case codec.OneWay, codec.Pong, codec.Ignored:
+	}
+}
+
+// reply sends a frame of Weft's own.
+func (u *Client) reply(b *batch, frame func(dst []byte) []byte) {
+	if u.outbox.End(frame(u.outbox.Begin(faultSize))) == nil { // else the reader finds out
+		b.add(u.outbox)
+	}
+}
+
+// fail ends everything, for the connection is lost.
+func (u *Client) fail(err error, b *batch) {
+	u.closing.Store(true)
+	_ = u.conn.Close() // a second time, perhaps
+	fault := lost(err)
+	u.mu.Lock()
+	u.err = err
+	all := u.calls.clear()
+	u.timer.Stop()
+	u.mu.Unlock()
+	u.outbox.Fail(err)
+	b.now = time.Now()
+	for _, k := range all {
+		k.err = fault
+		k.by.wake(b)
+	}
+	b.flush()
+	b.forget()
+}
+
+// lost says what the end of the connection is to those who wait for an answer.
+func lost(err error) error {
+	var f *protocol.Fault
+	switch {
+	case errors.As(err, &f):
+		return err
+	case errors.Is(err, io.EOF), errors.Is(err, errSilent):
+		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the answer: %w", err)
+	}
+	return protocol.Faultf(protocol.UpstreamReset, "waiting for the answer: %w", err)
+}

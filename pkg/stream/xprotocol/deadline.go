@@ -1,0 +1,87 @@
+package xprotocol
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var errSilent = errors.New("the host answers no heartbeat")
+
+// arm sees to it that expire runs at t, or before. u.mu is held. Most deadlines
+// are later than what the timer is set to already, so this mostly costs nothing.
+func (u *Client) arm(now, t time.Time) {
+	if u.due.IsZero() || t.Before(u.due) {
+		u.due = t
+		u.timer.Reset(max(t.Sub(now), 0))
+	}
+}
+
+// expire ends the wait of calls whose time is up and asks a silent host whether
+// it lives. The timer runs it, on a goroutine of its own.
+func (u *Client) expire() {
+	b := &batch{now: time.Now()}
+	u.mu.Lock()
+	u.due = time.Time{}
+	if u.err != nil {
+		u.mu.Unlock()
+		return
+	}
+	late, next := u.calls.expired(b.now)
+	ping, dead := u.beat(b.now)
+	if d := u.o.RPC.PingInterval; d > 0 {
+		u.arm(b.now, u.nextBeat(d))
+	}
+	if !next.IsZero() {
+		u.arm(b.now, next)
+	}
+	id := uint64(0)
+	if ping {
+		id = u.calls.skip()
+	}
+	u.mu.Unlock()
+	for _, k := range late {
+		k.err = protocol.Faultf(protocol.UpstreamTimeout, "no answer in time")
+		k.by.wake(b)
+	}
+	if ping {
+		u.reply(b, func(dst []byte) []byte { return u.codec.AppendPing(dst, id) })
+	}
+	b.flush()
+	if dead {
+		u.fail(errSilent, b)
+	}
+}
+
+// beat reports whether a ping is due, or the host is to be given up. u.mu is
+// held.
+func (u *Client) beat(now time.Time) (ping, dead bool) {
+	interval := u.o.RPC.PingInterval
+	if interval <= 0 {
+		return false, false
+	}
+	heard := time.Unix(0, u.heard.Load())
+	if heard.After(u.pulse.sent) {
+		u.pulse = pulse{}
+	}
+	if now.Before(u.nextBeat(interval)) {
+		return false, false
+	}
+	if u.pulse.misses >= max(u.o.RPC.PingMisses, 1) {
+		return false, true
+	}
+	u.pulse.misses++
+	u.pulse.sent = now
+	return true, false
+}
+
+// nextBeat is when the next ping is due if nothing is heard until then. u.mu is
+// held.
+func (u *Client) nextBeat(interval time.Duration) time.Time {
+	last := time.Unix(0, u.heard.Load())
+	if u.pulse.sent.After(last) {
+		last = u.pulse.sent
+	}
+	return last.Add(interval)
+}

@@ -1,0 +1,143 @@
+// Package xprotocol owns the engine of framed RPC protocols: connections on
+// both sides, on which many exchanges are under way at once. What a protocol's
+// frames look like is its codec's business (pkg/protocol/xprotocol).
+//
+// The way of a request and its answer; each column is a goroutine:
+//
+//	reader of the caller's connection      reader of the host's connection
+//	session.read     all frames there are
+//	session.begin    a request for each
+//	  request.serve  Service.Serve
+//	    Client.send  new id, outbox
+//	    … parked …                         Client.read     all frames there are
+//	batch.flush      one write             Client.deliver  who waits for this id
+//	                                         … request.serve goes on …
+//	                                         request.answer  old id, outbox
+//	                                       batch.flush     one write
+//
+// A request is a coroutine (fiber.go). It runs on the goroutine of whoever has
+// something for it, until it waits: so nothing is handed from one goroutine to
+// another, and what was read together leaves together. Services see none of
+// this: Serve returns when there is an answer. A service that waits for anything
+// else calls Exchange.Detach first, and goes on on a worker.
+package xprotocol
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/panjf2000/ants/v2"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+const (
+	// keepRequests is how many requests that serve nothing are kept for the next:
+	// each has a stack of some KiB.
+	keepRequests = 4096
+	// maxWorkers is how many exchanges may wait for something other than their
+	// upstream's answer. One more holds its connection's reader up.
+	maxWorkers = 10_000
+)
+
+// Engine is what all connections of all framed protocols share. Close it after
+// the last of them has ended.
+type Engine struct {
+	log     *slog.Logger
+	workers *ants.PoolWithFuncGeneric[*request]
+	running sync.WaitGroup // goroutines of connections
+	calls   sync.Pool      // of *call
+
+	mu     sync.Mutex
+	spare  []*request // guarded by mu; the last to come is the first to go: its stack is warm
+	closed bool       // guarded by mu
+}
+
+// New returns an engine. Its log is told of defects.
+func New(log *slog.Logger) (*Engine, error) {
+	workers, err := ants.NewPoolWithFuncGeneric(maxWorkers, func(r *request) { r.run(nil) },
+		ants.WithNonblocking(true), ants.WithExpiryDuration(10*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("xprotocol: workers: %w", err)
+	}
+	return &Engine{log: log, workers: workers}, nil
+}
+
+// Protocol returns the registry's entry for a codec.
+func (e *Engine) Protocol(c codec.Codec) stream.Protocol {
+	return stream.Protocol{
+		Name:      config.Protocol(c.Traits().Name),
+		Match:     c.Match,
+		NewServer: func(o stream.ServerOptions) stream.Server { return newServer(e, c, o) },
+		NewClient: func(conn *network.Conn, o stream.ClientOptions) stream.Client {
+			return newClient(e, c, conn, o)
+		},
+		Multiplexed: true,
+	}
+}
+
+// Close ends what the engine keeps, and waits for the goroutines of its
+// connections, which must have been closed.
+func (e *Engine) Close() {
+	e.running.Wait()
+	e.mu.Lock()
+	e.closed = true
+	spare := e.spare
+	e.spare = nil
+	e.mu.Unlock()
+	for _, r := range spare {
+		r.stop()
+	}
+	e.workers.Release()
+}
+
+// start runs a connection's goroutine.
+func (e *Engine) start(f func()) { e.running.Go(f) }
+
+// take returns a request that serves nothing.
+func (e *Engine) take() *request {
+	e.mu.Lock()
+	if n := len(e.spare) - 1; n >= 0 {
+		r := e.spare[n]
+		e.spare = e.spare[:n]
+		e.mu.Unlock()
+		return r
+	}
+	e.mu.Unlock()
+	return newRequest(e)
+}
+
+// give takes back a request that has been served.
+func (e *Engine) give(r *request) {
+	e.mu.Lock()
+	keep := !e.closed && len(e.spare) < keepRequests
+	if keep {
+		e.spare = append(e.spare, r)
+	}
+	e.mu.Unlock()
+	if !keep {
+		r.stop()
+	}
+}
+
+// newCall returns a call that waits for nothing.
+func (e *Engine) newCall() *call {
+	if k, ok := e.calls.Get().(*call); ok {
+		return k
+	}
+	k := new(call)
+	k.body.k = k
+	return k
+}
+
+// work lets a request go on on a worker; if there is none, here.
+func (e *Engine) work(r *request) {
+	if e.workers.Invoke(r) != nil {
+		r.run(nil)
+	}
+}

@@ -1,0 +1,247 @@
+package xprotocol
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// forwardTo is a service that sends everything on one connection, once it is
+// there.
+type forwardTo struct{ client atomic.Pointer[Client] }
+
+func (f *forwardTo) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return f.client.Load().Serve(ctx, x)
+}
+
+// echoes answers every request with its own text.
+func echoes(p *peer) {
+	for {
+		head, frame := p.read()
+		if frame == nil {
+			return
+		}
+		if head.Kind == codec.Request {
+			_, text, _ := strings.Cut(string(frame[toyBody:]), "\x00")
+			p.write(reply(head, text))
+		}
+	}
+}
+
+func TestManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIds(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	to.client.Store(r.client(host(t, echoes), nil))
+	p := r.dial()
+	const n = 1000
+	var all []byte
+	for i := range uint64(n) {
+		all = append(all, ask(1000+7*i, fmt.Sprint("text ", i))...)
+	}
+	p.write(all)
+	seen := map[uint64]bool{}
+	for range n {
+		head, frame := p.read()
+		i := (head.ID - 1000) / 7
+		if got, want := string(frame[toyBody:]), fmt.Sprint("text ", i); got != want || seen[i] {
+			t.Fatalf("id %d: answered %q, want %q", head.ID, got, want)
+		}
+		seen[i] = true
+	}
+}
+
+func TestAnswersOutOfOrder(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		var heads []codec.Frame
+		for range 3 {
+			head, _ := p.read()
+			heads = append(heads, head)
+		}
+		for _, i := range []int{2, 0, 1} {
+			p.write(reply(heads[i], fmt.Sprint(i)))
+		}
+		p.read()
+	}), nil))
+	p := r.dial()
+	for i := range uint64(3) {
+		p.write(ask(10+i, ""))
+	}
+	for range 3 {
+		head, frame := p.read()
+		if got, want := string(frame[toyBody:]), fmt.Sprint(head.ID-10); got != want {
+			t.Errorf("id %d is answered with %s, want %s", head.ID, got, want)
+		}
+	}
+}
+
+func TestAHostThatDiesFailsItsRequestsAtOnce(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		for range 5 {
+			p.read()
+		}
+	}), nil))
+	p := r.dial()
+	for i := range uint64(5) {
+		p.write(ask(i, ""))
+	}
+	for range 5 {
+		_, frame := p.read()
+		if got := protocol.Reason(frame[2]); got != protocol.UpstreamClosed {
+			t.Errorf("answered with %v, want %v", got, protocol.UpstreamClosed)
+		}
+	}
+	if to.client.Load().Usable(0) {
+		t.Error("the connection passes for usable")
+	}
+}
+
+func TestACallerThatGoesEndsItsRequests(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	arrived := make(chan struct{}, 3)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		for {
+			if _, frame := p.read(); frame == nil {
+				return
+			}
+			arrived <- struct{}{}
+		}
+	}), nil))
+	p := r.dial()
+	for i := range uint64(3) {
+		p.write(ask(i, ""))
+	}
+	for range 3 {
+		<-arrived
+	}
+	_ = p.conn.Close()
+	r.await(func() bool { return len(r.observed) == 3 })
+	for _, o := range r.observed {
+		if o.reason != protocol.DownstreamGone {
+			t.Errorf("recorded as %v", o.reason)
+		}
+	}
+}
+
+func TestADeadlineEndsTheWait(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		p.read()
+		p.read()
+	}), nil))
+	p := r.dial()
+	b := appendToy(nil, codec.Request, 0, 30*time.Millisecond, "svc slow\x00")
+	begin := time.Now()
+	p.write(b)
+	_, frame := p.read()
+	if got := protocol.Reason(frame[2]); got != protocol.UpstreamTimeout {
+		t.Errorf("answered with %v, want %v", got, protocol.UpstreamTimeout)
+	}
+	if d := time.Since(begin); d < 30*time.Millisecond || d > 5*time.Second {
+		t.Errorf("answered after %v", d)
+	}
+}
+
+func TestAServiceThatWaitsHoldsNobodyUp(t *testing.T) {
+	release := make(chan struct{})
+	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		if x.Request.ContentLength > 0 {
+			x.Detach()
+			<-release
+		}
+		x.Reply(403, "", "")
+		return nil
+	}), nil)
+	p := r.dial()
+	p.write(ask(1, "wait"))
+	p.write(ask(2, ""))
+	if head, _ := p.read(); head.ID != 2 {
+		t.Errorf("%d is answered first", head.ID)
+	}
+	close(release)
+	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.Denied {
+		t.Errorf("id %d, %v", head.ID, protocol.Reason(frame[2]))
+	}
+}
+
+func TestOneWayRequestsAreNeverAnswered(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	got := make(chan codec.Kind, 2)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		for {
+			head, frame := p.read()
+			if frame == nil {
+				return
+			}
+			got <- head.Kind
+			if head.Kind == codec.Request {
+				p.write(reply(head, "yes"))
+			}
+		}
+	}), nil))
+	p := r.dial()
+	p.write(appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00x"))
+	p.write(appendToy(nil, codec.OneWay, 0, 0, "no target: malformed"))
+	p.write(ask(5, ""))
+	if head, _ := p.read(); head.ID != 5 {
+		t.Errorf("id %d is answered", head.ID)
+	}
+	if a, b := <-got, <-got; a != codec.OneWay || b != codec.Request {
+		t.Errorf("the host got %v and %v", a, b)
+	}
+}
+
+func TestPingsAreAnsweredInPlace(t *testing.T) {
+	r := newRig(t, &forwardTo{}, nil)
+	p := r.dial()
+	p.write(appendToyID(nil, codec.Ping, 77, ""))
+	if head, _ := p.read(); head.Kind != codec.Pong || head.ID != 77 {
+		t.Errorf("%+v", head)
+	}
+}
+
+func TestGarbageClosesTheConnectionAndIsRecorded(t *testing.T) {
+	r := newRig(t, &forwardTo{}, nil)
+	p := r.dial()
+	p.write([]byte("GET / HTTP/1.1\r\n\r\n"))
+	if _, frame := p.read(); frame != nil {
+		t.Errorf("answered %q", frame)
+	}
+	r.await(func() bool { return len(r.observed) == 1 })
+	if got := r.observed[0].reason; got != protocol.MalformedRequest {
+		t.Errorf("recorded as %v", got)
+	}
+}
+
+// await waits until what it is given is true of what was observed.
+func (r *rig) await(is func() bool) {
+	r.t.Helper()
+	limit := time.After(10 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		r.mu.Lock()
+		ok := is()
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			r.t.Fatal("it never came")
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package xprotocol
+
+import (
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// faultSize is room for a fault with its text, in bytes; most need less.
+const faultSize = 512
+
+// fault says what the caller is told when there is no answer of a host to pass
+// on: what failed, and where. The cause itself stays in the log.
+func (r *request) fault() (protocol.Reason, string) {
+	x := &r.x
+	reason := x.Record.Reason
+	said := ""
+	if reason == protocol.None {
+		reason, said = reasonOf(x.Response.Status), text(x.Response.Body)
+	}
+	var b strings.Builder
+	b.WriteString("weft: ")
+	b.WriteString(reason.Text())
+	if said != "" {
+		b.WriteString(": ")
+		b.WriteString(said)
+	}
+	if service := x.Request.Header.Get(codec.FieldService); service != "" {
+		b.WriteString(" [")
+		b.WriteString(service)
+		if method := x.Request.Header.Get(codec.FieldMethod); method != "" {
+			b.WriteString("." + method)
+		}
+		b.WriteString("]")
+	}
+	b.WriteString(", listener " + r.c.s.o.Listener)
+	if x.Record.Target != "" {
+		b.WriteString(", cluster " + x.Record.Target)
+	}
+	if h := x.Record.Host(); h != nil {
+		b.WriteString(", host " + h.Name())
+	}
+	return reason, b.String()
+}
+
+// reasonOf is the reason that comes nearest to the status of a reply that a route
+// or a filter made without one: RPC has no other way to carry it.
+func reasonOf(status int) protocol.Reason {
+	switch status {
+	case 400:
+		return protocol.MalformedRequest
+	case 401:
+		return protocol.Unauthenticated
+	case 403:
+		return protocol.Denied
+	case 404:
+		return protocol.NoRoute
+	case 413:
+		return protocol.BodyTooLarge
+	case 429, 509:
+		return protocol.RateLimited
+	case 502:
+		return protocol.NoHealthyHost
+	case 503:
+		return protocol.Overflow
+	case 504:
+		return protocol.UpstreamTimeout
+	default:
+		return protocol.Internal
+	}
+}
+
+// text returns the beginning of a reply's content.
+func text(body protocol.Body) string {
+	if body == nil {
+		return ""
+	}
+	var b [256]byte
+	n, _ := body.Read(b[:]) // what there is, is enough
+	return strings.TrimSpace(string(b[:n]))
+}

@@ -1,0 +1,262 @@
+package xprotocol
+
+import (
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// request is a caller's request while it is served, and the Caller of its
+// exchange.
+type request struct {
+	fiber
+	engine *Engine // immutable
+	x      protocol.Exchange
+
+	// Of the request that is served.
+	c       *session
+	frame   *buffer.IoBuffer // the whole frame; x.Request is a view of it
+	head    codec.Frame
+	message codec.Message // x.Request.Body
+
+	before, after *request // guarded by c.mu; in the list of what is under way
+
+	watch watch
+}
+
+func newRequest(e *Engine) *request {
+	r := &request{engine: e}
+	r.x.Caller = r
+	r.begin(r.serve)
+	return r
+}
+
+// run lets r go on, on the goroutine that b belongs to, or a worker's.
+func (r *request) run(b *batch) {
+	switch r.resume(b) {
+	case waits:
+	case moves:
+		r.engine.work(r)
+	case served:
+		r.engine.give(r)
+	}
+}
+
+// wake ends r's wait. It is waiter's.
+func (r *request) wake(b *batch) {
+	if r.ready() {
+		r.run(b)
+	}
+}
+
+// now is when what is being dealt with was read.
+func (r *request) now() time.Time {
+	if r.batch == nil {
+		return time.Now()
+	}
+	return r.batch.now
+}
+
+// flush sees to it that o is flushed.
+func (r *request) flush(o *network.Outbox) {
+	if r.batch == nil {
+		_ = o.Flush() // its reader finds out
+		return
+	}
+	r.batch.add(o)
+}
+
+// Detach is protocol.Detacher's.
+func (r *request) Detach() { r.move() }
+
+// Inform is protocol.Caller's: there are no interim answers in RPC.
+func (*request) Inform(int, *protocol.Header) error { return nil }
+
+// Watch is protocol.Caller's.
+func (r *request) Watch(gone func()) (stop func()) { return r.watch.start(r.engine, gone) }
+
+// serve answers the request that r has been given. It runs on the fiber.
+func (r *request) serve() {
+	x := &r.x
+	x.Meta.Start = r.now()
+	if err := r.read(); err != nil {
+		x.Fail(err)
+	} else {
+		r.call()
+	}
+	if !x.Request.OneWay && x.Record.Reason != protocol.DownstreamGone {
+		r.answer()
+	}
+	r.finish()
+}
+
+// read makes the frame x.Request.
+func (r *request) read() error {
+	x, s := &r.x, r.c.s
+	frame := r.frame.Bytes()
+	traits := s.codec.Traits()
+	x.Meta.Conn = &r.c.meta
+	x.Meta.Protocol, x.Meta.Version = traits.Name, traits.Version
+	x.Meta.HeadSize = traits.MinHead
+	x.Request.Scheme = "http"
+	x.Request.OneWay = r.head.Kind == codec.OneWay
+	r.message.Set(s.codec, frame)
+	x.Request.Body = &r.message
+	x.Record.RequestBytes = int64(len(frame))
+	if r.head.Size > len(frame) { // nothing but the head was kept
+		return protocol.Faultf(protocol.BodyTooLarge, "a frame of %d bytes; max_request_body_size is %d", r.head.Size, s.o.RPC.MaxFrameSize)
+	}
+	if err := s.codec.ReadRequest(frame, &x.Request, &r.message.View); err != nil {
+		return err
+	}
+	if t := r.message.View.Timeout; t > 0 {
+		x.Deadline = x.Meta.Start.Add(t)
+	}
+	return nil
+}
+
+// call lets the service answer. A panic costs the exchange.
+func (r *request) call() {
+	x := &r.x
+	defer func() {
+		if p := recover(); p != nil {
+			r.engine.log.Error("panic while answering a request; this is a defect, please report it",
+				"listener", r.c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
+			x.Fail(protocol.Faultf(protocol.Internal, "panic: %v", p))
+		}
+	}()
+	if err := r.c.s.o.Service.Serve(r.c.ctx, x); err != nil {
+		x.Fail(err) // a chain without proxy.Respond
+	}
+}
+
+// answer puts the answer into the caller's outbox.
+func (r *request) answer() {
+	o, x := r.c.outbox, &r.x
+	size := faultSize
+	m := codec.MessageOf(x.Response.Body)
+	if m != nil {
+		size += len(m.Frame)
+	}
+	dst := o.Begin(size)
+	start := len(dst)
+	dst = r.append(dst, m)
+	x.Record.ResponseBytes = int64(len(dst) - start)
+	if err := o.End(dst); err != nil && x.Record.Reason == protocol.None {
+		x.Record.Reason, x.Record.Detail = protocol.DownstreamGone, err.Error()
+	}
+	r.flush(o)
+}
+
+// append appends the answer that m is, or a fault in its stead.
+func (r *request) append(dst []byte, m *codec.Message) []byte {
+	x, own := &r.x, r.c.s.codec
+	start := len(dst)
+	if m != nil {
+		out, err := own.AppendResponse(dst, m.Frame, &x.Response, &m.View)
+		if err == nil {
+			own.SetID(out[start:], r.head.ID)
+			return out
+		}
+		dst = dst[:start]
+		x.Fail(err)
+	}
+	reason, text := r.fault()
+	return own.AppendFault(dst, r.frame.Bytes(), reason, text)
+}
+
+// finish accounts for the exchange and makes r ready for the next.
+func (r *request) finish() {
+	x := &r.x
+	x.Record.End = r.now()
+	if observe := r.c.s.o.Observe; observe != nil {
+		observe(x)
+	}
+	x.ResetResponse() // not before: the answer's fields are views
+	x.Reset()
+	r.message.Set(nil, nil)
+	r.frame.Release()
+	r.frame = nil
+	c := r.c
+	r.c = nil
+	r.watch.end()
+	c.end(r)
+}
+
+// waiting says on which connection, and under which id, r waits for an answer.
+type waiting struct {
+	client *Client
+	id     uint64
+}
+
+// watch is how a request learns that its caller is gone.
+type watch struct {
+	mu    sync.Mutex
+	ended bool          // guarded by mu; the caller's connection is gone
+	on    waiting       // guarded by mu; zero: it does not wait for an answer
+	gone  func()        // guarded by mu; nil: no service watches
+	done  chan struct{} // guarded by mu; closed when gone has returned; nil: it was not called
+}
+
+// start is Watch.
+func (w *watch) start(e *Engine, gone func()) (stop func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = gone
+	if w.ended {
+		w.call(e)
+	}
+	return w.stop
+}
+
+// call calls gone on a goroutine of its own. w.mu is held.
+func (w *watch) call(e *Engine) {
+	gone, done := w.gone, make(chan struct{})
+	w.gone, w.done = nil, done
+	e.start(func() {
+		defer close(done)
+		gone()
+	})
+}
+
+func (w *watch) stop() {
+	w.mu.Lock()
+	done := w.done
+	w.gone, w.done = nil, nil
+	w.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+}
+
+// wait notes what the request waits for, and reports false if its caller is
+// gone.
+func (w *watch) wait(on waiting) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.on = on
+	return !w.ended
+}
+
+// leave tells that the caller is gone, and returns what the request waits for.
+func (w *watch) leave(e *Engine) waiting {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	if w.gone != nil {
+		w.call(e)
+	}
+	return w.on
+}
+
+// end makes w that of the next request.
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended, w.on, w.gone, w.done = false, waiting{}, nil, nil
+}

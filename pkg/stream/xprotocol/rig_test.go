@@ -1,0 +1,194 @@
+package xprotocol
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// rig is an engine with a listener whose requests go to a service of the test.
+type rig struct {
+	t       testing.TB
+	engine  *Engine
+	options config.RPCOptions
+	address string
+	ln      *network.Listener
+	ended   chan struct{}
+
+	deaf     atomic.Bool // it observes nothing
+	mu       sync.Mutex
+	observed []observation
+}
+
+// observation is what was recorded of an exchange.
+type observation struct {
+	reason protocol.Reason
+	code   int
+	detail string
+}
+
+func newRig(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
+	t.Helper()
+	before := buffer.Outstanding()
+	engine, err := New(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, engine: engine, options: config.DefaultRPCOptions(), ended: make(chan struct{})}
+	o := stream.ServerOptions{Listener: "test", Service: service, RPC: r.options, Observe: r.observe, Log: slog.New(slog.DiscardHandler)}
+	if change != nil {
+		change(&o)
+	}
+	server := engine.Protocol(toy{}).NewServer(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	r.ln, err = network.Listen(ctx, network.ListenOptions{Name: "test", Network: "tcp", Address: "127.0.0.1:0"}, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.address = r.ln.Addr().String()
+	go func() {
+		defer close(r.ended)
+		_ = r.ln.Serve(ctx) // ends with Drain
+	}()
+	t.Cleanup(func() {
+		stop, done := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer done()
+		r.ln.Drain(stop)
+		cancel()
+		<-r.ended
+		engine.Close()
+		if left := buffer.Outstanding(); invariants.Enabled && left != before {
+			t.Errorf("%d buffers are out, %d were before", left, before)
+		}
+	})
+	return r
+}
+
+func (r *rig) observe(x *protocol.Exchange) {
+	if r.deaf.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.observed = append(r.observed, observation{x.Record.Reason, x.Response.Code, x.Record.Detail})
+}
+
+// client connects the engine's upstream side to an address.
+func (r *rig) client(address string, change func(o *stream.ClientOptions)) *Client {
+	r.t.Helper()
+	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	o := stream.ClientOptions{RPC: r.options, Released: func(bool) {}}
+	if change != nil {
+		change(&o)
+	}
+	u := newClient(r.engine, toy{}, conn, o)
+	r.t.Cleanup(func() { _ = u.Close() })
+	return u
+}
+
+// peer is the other end of a connection, in frames.
+type peer struct {
+	t    testing.TB
+	conn net.Conn
+	buf  []byte
+}
+
+func (r *rig) dial() *peer {
+	r.t.Helper()
+	conn, err := net.Dial("tcp", r.address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = conn.Close() })
+	return &peer{t: r.t, conn: conn}
+}
+
+func (p *peer) write(b []byte) {
+	p.t.Helper()
+	if _, err := p.conn.Write(b); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// read returns the next frame; nil at the end of the connection.
+func (p *peer) read() (codec.Frame, []byte) {
+	p.t.Helper()
+	_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for {
+		head, err := toy{}.Next(p.buf)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if head.Size > 0 && len(p.buf) >= head.Size {
+			frame := p.buf[:head.Size:head.Size]
+			p.buf = p.buf[head.Size:]
+			return head, frame
+		}
+		more := make([]byte, 64<<10)
+		n, err := p.conn.Read(more)
+		p.buf = append(p.buf, more[:n]...)
+		if err != nil {
+			if err != io.EOF {
+				p.t.Fatal(err)
+			}
+			return codec.Frame{}, nil
+		}
+	}
+}
+
+// host is a server whose frames a test answers.
+func host(t testing.TB, serve func(p *peer)) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				serve(&peer{t: t, conn: conn})
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		all.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// ask is a request frame.
+func ask(id uint64, text string) []byte {
+	b := appendToy(nil, codec.Request, 0, 0, "svc echo\x00"+text)
+	toy{}.SetID(b, id)
+	return b
+}
+
+// reply is the answer to a request frame.
+func reply(request codec.Frame, text string) []byte {
+	b := appendToy(nil, codec.Response, 0, 0, text)
+	toy{}.SetID(b, request.ID)
+	return b
+}

@@ -1,0 +1,312 @@
+package xprotocol
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+const (
+	// parkAfter is how long an idle connection keeps its goroutine's stack, and how
+	// often one that is not idle looks whether it is.
+	parkAfter = 2 * time.Second
+	// farewell is how long a caller that was told to go may be silent before the
+	// connection is closed under it: what it sent meanwhile has arrived by then.
+	farewell = 500 * time.Millisecond
+)
+
+// server is the downstream side for the connections of one listener.
+type server struct {
+	engine *Engine
+	codec  codec.Codec
+	o      stream.ServerOptions
+	lastID atomic.Uint64
+}
+
+func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
+	return &server{engine: e, codec: c, o: o}
+}
+
+// IdleTimeout is network.Patient's.
+func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
+
+// ServeConn is network.Handler's.
+func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := &session{s: s, conn: conn, ctx: ctx, meta: stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)}
+	c.fewer.L = &c.mu
+	c.outbox = network.NewOutbox(conn, s.engine.start)
+	conn.SetWriteTimeout(s.o.RPC.WriteTimeout)
+	err := c.run()
+	c.close(cancel)
+	return err
+}
+
+// session is a caller's connection. Its reader's goroutine owns what no comment
+// says otherwise of.
+type session struct {
+	s      *server
+	conn   *network.Conn
+	ctx    context.Context //nolint:containedctx // of the requests: it is the connection's
+	meta   protocol.ConnMeta
+	outbox *network.Outbox
+	in     input
+	batch  batch
+	// left is when the caller was told to send no more; zero: it was not.
+	left time.Time
+
+	mu    sync.Mutex
+	fewer sync.Cond // on mu: inFlight fell
+	first *request  // guarded by mu; requests under way, the newest first
+	count int       // guarded by mu; how many they are
+}
+
+// run reads until the connection is to end. nil means that it ends, or is to be
+// parked, as it should.
+func (c *session) run() error {
+	for {
+		if c.conn.Draining() {
+			c.leave()
+		}
+		c.outbox.AwaitRoom()
+		c.awaitTurn()
+		err := c.fill()
+		if err == nil {
+			err = c.read()
+		} else if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = c.silent()
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, network.ErrDraining):
+			c.leave()
+		case err == io.EOF && !c.in.partial(), errors.Is(err, errDone):
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+var errDone = errors.New("done")
+
+// fill reads what there is. A connection that waits holds no buffer.
+func (c *session) fill() error {
+	wait := parkAfter
+	switch {
+	case c.in.partial():
+		wait = c.s.o.RPC.FrameTimeout
+	case !c.left.IsZero():
+		wait = farewell
+	}
+	now := time.Now()
+	if wait > 0 {
+		c.conn.SetReadDeadline(now.Add(wait))
+	} else {
+		c.conn.SetReadDeadline(time.Time{})
+	}
+	if c.left.IsZero() && !c.in.partial() {
+		if err := c.conn.SetIdle(true); err != nil {
+			return err
+		}
+		defer c.conn.SetIdle(false) //nolint:errcheck // never fails
+	}
+	err := c.in.fill(c.conn)
+	c.batch.now = time.Now()
+	return err
+}
+
+// silent decides what to do about a caller that has sent nothing for so long.
+func (c *session) silent() error {
+	switch {
+	case c.in.partial():
+		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.o.RPC.FrameTimeout)
+	case c.inFlight() > 0:
+		return nil
+	case !c.left.IsZero():
+		return errDone
+	}
+	limit := time.Time{}
+	if d := c.s.o.IdleTimeout; d > 0 {
+		limit = time.Now().Add(d)
+	}
+	c.conn.SetReadDeadline(limit)
+	return network.ErrPark
+}
+
+// read deals with every whole frame that there is, then sends what came of it.
+func (c *session) read() error {
+	var err error
+	for c.in.whole() {
+		head, frame, wrong := c.in.next(c.s.codec, c.s.o.RPC.MaxFrameSize)
+		if wrong != nil {
+			err = protocol.NewFault(protocol.MalformedRequest, wrong)
+			break
+		}
+		if frame == nil {
+			break
+		}
+		c.frame(head, frame)
+		c.in.consume(head, len(frame))
+	}
+	c.in.rest()
+	c.batch.flush()
+	// Who sends more than a host takes waits for it.
+	for _, o := range c.batch.dirty {
+		o.AwaitRoom()
+	}
+	c.batch.forget()
+	if err != nil {
+		c.refuse(err)
+	}
+	return err
+}
+
+// frame deals with one frame. It may be only the beginning of one that is too
+// large.
+func (c *session) frame(head codec.Frame, frame []byte) {
+	switch head.Kind {
+	case codec.Request, codec.OneWay:
+		c.begin(head, frame).run(&c.batch)
+	case codec.Ping:
+		if head.Size == len(frame) {
+			c.send(func(dst []byte) []byte { return c.s.codec.AppendPong(dst, frame) })
+		}
+	case codec.Response, codec.Pong, codec.GoAway, codec.Ignored:
+		// Nothing was asked, and whoever goes away will close the connection.
+	}
+}
+
+// begin makes a frame a request under way.
+func (c *session) begin(head codec.Frame, frame []byte) *request {
+	r := c.s.engine.take()
+	r.c, r.head = c, head
+	r.frame = buffer.Get(len(frame))
+	_, _ = r.frame.Write(frame) // never fails
+	r.state.Store(running)
+	c.conn.Requests++
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count++
+	r.before, r.after = nil, c.first
+	if c.first != nil {
+		c.first.before = r
+	}
+	c.first = r
+	return r
+}
+
+// end takes r out of what is under way. c may be gone afterwards.
+func (c *session) end(r *request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.before != nil {
+		r.before.after = r.after
+	} else {
+		c.first = r.after
+	}
+	if r.after != nil {
+		r.after.before = r.before
+	}
+	r.before, r.after = nil, nil
+	c.count--
+	c.fewer.Signal()
+}
+
+func (c *session) inFlight() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
+// awaitTurn waits while as many requests are under way as may be.
+func (c *session) awaitTurn() {
+	limit := c.s.o.RPC.MaxInFlight
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for limit > 0 && c.count >= limit {
+		c.fewer.Wait()
+	}
+}
+
+// send sends a frame of Weft's own.
+func (c *session) send(frame func(dst []byte) []byte) {
+	dst := c.outbox.Begin(faultSize)
+	if c.outbox.End(frame(dst)) == nil { // else the reader finds out
+		c.batch.add(c.outbox)
+	}
+}
+
+// leave tells the caller to send no more requests here.
+func (c *session) leave() {
+	if !c.left.IsZero() {
+		return
+	}
+	c.left = time.Now()
+	c.send(func(dst []byte) []byte { return c.s.codec.AppendGoAway(dst, 0) })
+	c.batch.flush()
+	c.batch.forget()
+}
+
+// refuse records what is no frame. There is nobody to tell: where an answer would
+// begin is as unknown as where the next frame does.
+func (c *session) refuse(err error) {
+	if c.s.o.Observe == nil {
+		return
+	}
+	var x protocol.Exchange
+	x.Reset()
+	x.Meta.Conn = &c.meta
+	x.Meta.Protocol, x.Meta.Version = c.s.codec.Traits().Name, c.s.codec.Traits().Version
+	x.Meta.Start = c.batch.now
+	x.Fail(err)
+	x.Response.Status = 0
+	x.Record.End = time.Now()
+	c.s.o.Observe(&x)
+}
+
+// close ends what is under way, for the caller is gone, and waits for that. What
+// was answered already still leaves.
+func (c *session) close(cancel context.CancelFunc) {
+	c.in.release()
+	cancel()
+	if c.inFlight() > 0 {
+		_ = c.conn.Close() // the listener does it once more
+		c.abandon()
+	}
+	c.mu.Lock()
+	for c.count > 0 {
+		c.fewer.Wait()
+	}
+	c.mu.Unlock()
+	c.outbox.Close()
+}
+
+// abandon tells every request under way that its caller is gone.
+func (c *session) abandon() {
+	c.mu.Lock()
+	var all []waiting
+	for r := c.first; r != nil; r = r.after {
+		if on := r.watch.leave(c.s.engine); on.client != nil {
+			all = append(all, on)
+		}
+	}
+	c.mu.Unlock()
+	c.batch.now = time.Now()
+	for _, on := range all {
+		on.client.abandon(on.id, &c.batch)
+	}
+	c.batch.flush()
+	c.batch.forget()
+}

@@ -1,0 +1,106 @@
+package xprotocol
+
+import "time"
+
+// table holds the calls that wait for an answer, by id. Ids are given in order
+// and never twice; an id's place is its lowest bits, and one whose place is taken
+// is left out. So finding a call is one look, and nothing is hashed.
+type table struct {
+	slots []*call // a power of two of them, at least half of them nil
+	used  int
+	last  uint64 // the last id given
+	max   uint64 // the largest that there is
+}
+
+const (
+	firstSlots = 16
+	// idsLeft is how many ids a connection may still have when it is replaced:
+	// exchanges that chose it already get theirs.
+	idsLeft = 1 << 20
+)
+
+// add gives k an id.
+func (t *table) add(k *call) uint64 {
+	if 2*(t.used+1) > len(t.slots) {
+		t.grow()
+	}
+	mask := uint64(len(t.slots) - 1)
+	for {
+		t.last++
+		if place := &t.slots[t.last&mask]; *place == nil {
+			*place = k
+			k.id = t.last
+			t.used++
+			return k.id
+		}
+	}
+}
+
+// skip gives an id to something that has no answer.
+func (t *table) skip() uint64 {
+	t.last++
+	return t.last
+}
+
+// exhausted reports whether ids run out.
+func (t *table) exhausted() bool { return t.last+idsLeft > t.max }
+
+// grow doubles the table: ids with different lowest bits differ in one bit more,
+// too, so that no two meet.
+func (t *table) grow() {
+	old := t.slots
+	t.slots = make([]*call, max(2*len(old), firstSlots))
+	mask := uint64(len(t.slots) - 1)
+	for _, k := range old {
+		if k != nil {
+			t.slots[k.id&mask] = k
+		}
+	}
+}
+
+// remove takes the call with an id out; nil if there is none.
+func (t *table) remove(id uint64) *call {
+	if len(t.slots) == 0 {
+		return nil
+	}
+	place := &t.slots[id&uint64(len(t.slots)-1)]
+	k := *place
+	if k == nil || k.id != id {
+		return nil
+	}
+	*place = nil
+	t.used--
+	if t.used == 0 && len(t.slots) > 64*firstSlots {
+		t.slots = nil // a peak is over
+	}
+	return k
+}
+
+// expired takes out the calls whose deadline has come, and returns the next
+// deadline; zero: there is none.
+func (t *table) expired(now time.Time) (late []*call, next time.Time) {
+	for i, k := range t.slots {
+		switch {
+		case k == nil || k.deadline.IsZero():
+		case !k.deadline.After(now):
+			t.slots[i] = nil
+			t.used--
+			late = append(late, k)
+		case next.IsZero() || k.deadline.Before(next):
+			next = k.deadline
+		}
+	}
+	return late, next
+}
+
+// clear takes all calls out.
+func (t *table) clear() []*call {
+	all := make([]*call, 0, t.used)
+	for _, k := range t.slots {
+		if k != nil {
+			all = append(all, k)
+		}
+	}
+	t.slots, t.used = nil, 0
+	return all
+}

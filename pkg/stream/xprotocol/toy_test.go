@@ -1,0 +1,139 @@
+package xprotocol
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// toy is the smallest codec with everything that the engine uses: a head of 16
+// bytes ('T', kind, code, 0, size of the rest, id), then the timeout in ms as 4
+// bytes, then "service method" and, after a zero byte, the content.
+type toy struct{}
+
+var toyTraits = codec.Traits{Name: "toy", Version: "toy/1", MaxID: 1<<63 - 1, MinHead: toyHead}
+
+const (
+	toyHead = 16
+	toyBody = toyHead + 4
+)
+
+func (toy) Traits() *codec.Traits { return &toyTraits }
+
+func (toy) Match(b []byte) codec.Verdict {
+	switch {
+	case len(b) == 0:
+		return codec.Unsure
+	case b[0] == 'T':
+		return codec.Yes
+	}
+	return codec.No
+}
+
+func (toy) Next(b []byte) (codec.Frame, error) {
+	if len(b) > 0 && b[0] != 'T' {
+		return codec.Frame{}, errors.New("toy: no frame begins so")
+	}
+	if len(b) < toyHead {
+		return codec.Frame{}, nil
+	}
+	return codec.Frame{
+		Kind: codec.Kind(b[1]),
+		ID:   binary.BigEndian.Uint64(b[8:]),
+		Size: toyHead + int(binary.BigEndian.Uint32(b[4:])),
+	}, nil
+}
+
+func (toy) SetID(frame []byte, id uint64) { binary.BigEndian.PutUint64(frame[8:], id) }
+
+func (toy) ReadRequest(frame []byte, r *protocol.Request, v *codec.View) error {
+	if len(frame) <= toyBody {
+		return protocol.Faultf(protocol.MalformedRequest, "toy: no body")
+	}
+	target, _, found := strings.Cut(unsafe.String(&frame[toyBody], len(frame)-toyBody), "\x00")
+	service, method, ok := strings.Cut(target, " ")
+	if !found || !ok {
+		return protocol.Faultf(protocol.MalformedRequest, "toy: no target")
+	}
+	v.Timeout = time.Duration(binary.BigEndian.Uint32(frame[toyHead:])) * time.Millisecond
+	v.Content = toyBody + len(target) + 1
+	r.Authority, r.Path = service, target
+	r.Header.Add(codec.FieldService, service)
+	r.Header.Add(codec.FieldMethod, method)
+	r.Header.Seal()
+	r.ContentLength = int64(len(frame) - v.Content)
+	return nil
+}
+
+func (toy) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.View, left time.Duration) ([]byte, error) {
+	start := len(dst)
+	if !r.Header.Changed() {
+		dst = append(dst, frame...)
+	} else {
+		dst = appendToy(dst, codec.Kind(frame[1]), 0, v.Timeout,
+			r.Header.Get(codec.FieldService)+" "+r.Header.Get(codec.FieldMethod)+"\x00"+string(frame[v.Content:]))
+	}
+	if ms := uint32(left.Milliseconds()); left > 0 && ms < binary.BigEndian.Uint32(dst[start+toyHead:]) {
+		binary.BigEndian.PutUint32(dst[start+toyHead:], ms)
+	}
+	return dst, nil
+}
+
+func (toy) ReadResponse(frame []byte, r *protocol.Response, v *codec.View) error {
+	if len(frame) < toyBody {
+		return protocol.Faultf(protocol.UpstreamMalformed, "toy: no body")
+	}
+	r.Code = int(frame[2])
+	r.Status = 200
+	if r.Code != 0 {
+		r.Status = 500
+	}
+	r.Header.Seal()
+	v.Content = toyBody
+	r.ContentLength = int64(len(frame) - toyBody)
+	return nil
+}
+
+func (toy) AppendResponse(dst, frame []byte, _ *protocol.Response, _ *codec.View) ([]byte, error) {
+	return append(dst, frame...), nil
+}
+
+func (toy) AppendFault(dst, frame []byte, reason protocol.Reason, text string) []byte {
+	start := len(dst)
+	dst = appendToy(dst, codec.Response, byte(reason), 0, text)
+	copy(dst[start+8:start+16], frame[8:16])
+	return dst
+}
+
+func (toy) AppendPing(dst []byte, id uint64) []byte {
+	return appendToyID(dst, codec.Ping, id, "")
+}
+
+func (toy) AppendPong(dst, ping []byte) []byte {
+	return appendToyID(dst, codec.Pong, binary.BigEndian.Uint64(ping[8:]), "")
+}
+
+func (toy) AppendGoAway(dst []byte, id uint64) []byte {
+	return appendToyID(dst, codec.GoAway, id, "")
+}
+
+func appendToy(dst []byte, kind codec.Kind, code byte, timeout time.Duration, text string) []byte {
+	dst = append(dst, 'T', byte(kind), code, 0)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(4+len(text)))
+	dst = binary.BigEndian.AppendUint64(dst, 0)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(timeout.Milliseconds()))
+	dst = append(dst, text...)
+	return dst
+}
+
+func appendToyID(dst []byte, kind codec.Kind, id uint64, text string) []byte {
+	start := len(dst)
+	dst = appendToy(dst, kind, 0, 0, text)
+	toy{}.SetID(dst[start:], id)
+	return dst
+}
