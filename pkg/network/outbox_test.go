@@ -1,0 +1,191 @@
+package network
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// outbox returns an outbox, the other end of its connection, and a group that
+// its goroutines belong to.
+func outbox(t *testing.T) (*Outbox, net.Conn, *sync.WaitGroup) {
+	t.Helper()
+	near, far := pair(t)
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		_ = near.Close()
+		running.Wait()
+	})
+	return NewOutbox(near, running.Go), far, &running
+}
+
+// put appends a frame and reports the outbox's error.
+func put(o *Outbox, frame string) error {
+	return o.End(append(o.Begin(len(frame)), frame...))
+}
+
+func TestFramesThatWaitLeaveInTheirOrder(t *testing.T) {
+	o, far, _ := outbox(t)
+	var want bytes.Buffer
+	for i := range 10_000 {
+		frame := fmt.Sprintf("frame %d;", i)
+		want.WriteString(frame)
+		if err := put(o, frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, want.Len())
+	if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%v; equal: %v", err, bytes.Equal(got, want.Bytes()))
+	}
+}
+
+func TestFramesThatWaitLeaveInOneWrite(t *testing.T) {
+	o, far, _ := outbox(t)
+	for range 50 {
+		_ = put(o, string(make([]byte, 1000)))
+	}
+	_ = o.Flush()
+	buf := make([]byte, 1<<20)
+	if n, err := far.Read(buf); n != 50_000 || err != nil {
+		t.Errorf("one read finds %d bytes, %v, want 50000", n, err)
+	}
+}
+
+func TestAFullSocketKeepsNobodyWaiting(t *testing.T) {
+	o, far, _ := outbox(t)
+	frame := string(bytes.Repeat([]byte("0123456789abcdef"), 16<<10)) // 256 KiB
+	const n = 40
+	for range n {
+		if err := put(o, frame); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.Queued() < HighWater {
+		t.Fatalf("%d bytes are queued: the socket took everything", o.Queued())
+	}
+	room := make(chan struct{})
+	go func() { o.AwaitRoom(); close(room) }()
+	got, err := io.ReadAll(io.LimitReader(far, int64(n*len(frame))))
+	if err != nil || len(got) != n*len(frame) {
+		t.Fatalf("%d bytes arrive, %v", len(got), err)
+	}
+	for i := range n {
+		if string(got[i*len(frame):(i+1)*len(frame)]) != frame {
+			t.Fatalf("frame %d is damaged", i)
+		}
+	}
+	<-room
+	o.Close()
+	if o.Queued() != 0 {
+		t.Errorf("%d bytes are queued", o.Queued())
+	}
+}
+
+func TestManyWhoSendAtOnceDoNotMix(t *testing.T) {
+	o, far, _ := outbox(t)
+	const senders, each, size = 16, 200, 100
+	var all sync.WaitGroup
+	for s := range senders {
+		all.Go(func() {
+			frame := bytes.Repeat([]byte{byte('a' + s)}, size)
+			for range each {
+				_ = put(o, string(frame))
+				_ = o.Flush()
+			}
+		})
+	}
+	got := make([]byte, senders*each*size)
+	if _, err := io.ReadFull(far, got); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	counts := map[byte]int{}
+	for i := 0; i < len(got); i += size {
+		if !bytes.Equal(got[i:i+size], bytes.Repeat(got[i:i+1], size)) {
+			t.Fatalf("a frame at %d has parts of two", i)
+		}
+		counts[got[i]]++
+	}
+	for c, n := range counts {
+		if n != each {
+			t.Errorf("%d frames of %c, want %d", n, c, each)
+		}
+	}
+}
+
+func TestAPeerThatTakesNothingIsGivenUp(t *testing.T) {
+	o, _, running := outbox(t)
+	o.conn.SetWriteTimeout(20 * time.Millisecond)
+	frame := string(make([]byte, 8<<20))
+	for range 4 {
+		_ = put(o, frame)
+	}
+	_ = o.Flush()
+	o.AwaitRoom() // it returns though there never is room
+	if err := put(o, "more"); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("put = %v, want a timeout", err)
+	}
+	running.Wait()
+	if o.Queued() != 0 {
+		t.Errorf("%d bytes are queued", o.Queued())
+	}
+}
+
+func TestALostConnectionRefusesFrames(t *testing.T) {
+	o, far, _ := outbox(t)
+	_ = far.(*net.TCPConn).SetLinger(0)
+	_ = far.Close()
+	for {
+		_ = put(o, "x")
+		if err := o.Flush(); err != nil {
+			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("Flush = %v", err)
+			}
+			break
+		}
+	}
+	if put(o, "x") == nil {
+		t.Error("a frame is taken")
+	}
+}
+
+func TestWhatComesAfterCloseIsRefused(t *testing.T) {
+	o, far, _ := outbox(t)
+	_ = put(o, "last")
+	o.Close()
+	if err := put(o, "more"); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("put = %v", err)
+	}
+	_ = o.conn.Close()
+	if got, _ := io.ReadAll(far); string(got) != "last" {
+		t.Errorf("the peer got %q", got)
+	}
+}
+
+func TestFailEndsTheWaitForRoom(t *testing.T) {
+	o, _, _ := outbox(t)
+	for range 40 {
+		_ = put(o, string(make([]byte, 1<<20)))
+	}
+	_ = o.Flush()
+	failed := errors.New("it is over")
+	go o.Fail(failed)
+	o.AwaitRoom()
+	if err := put(o, "x"); !errors.Is(err, failed) {
+		t.Errorf("put = %v", err)
+	}
+}
