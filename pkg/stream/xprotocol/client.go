@@ -28,12 +28,14 @@ type Client struct {
 	// closing: it takes no new exchange. Changed with mu held, read without.
 	closing atomic.Bool
 
-	mu    sync.Mutex
-	calls table        // guarded by mu; what waits for an answer
-	err   error        // guarded by mu; the connection is lost
-	timer *time.Timer  // guarded by mu
-	due   time.Time    // guarded by mu; when timer fires; zero: it is not set
-	pulse pulse        // guarded by mu
+	mu       sync.Mutex
+	calls    table          // guarded by mu; what waits for an answer
+	err      error          // guarded by mu; the connection is lost
+	timer    *time.Timer    // guarded by mu
+	due      time.Time      // guarded by mu; when timer fires; zero: it is not set
+	pulse    pulse          // guarded by mu
+	expiring sync.WaitGroup // expire runs; added to with mu held, while err is nil
+
 	heard atomic.Int64 // when something was read last, in ns of the Unix epoch
 }
 
@@ -306,6 +308,7 @@ func (u *Client) run() {
 	}
 	in.release()
 	u.fail(err, &b)
+	u.expiring.Wait()
 }
 
 // read deals with every whole frame that there is.
@@ -366,15 +369,19 @@ func (u *Client) reply(b *batch, frame func(dst []byte) []byte) {
 
 // fail ends everything, for the connection is lost.
 func (u *Client) fail(err error, b *batch) {
-	u.closing.Store(true)
-	_ = u.conn.Close() // a second time, perhaps
-	fault := lost(err)
 	u.mu.Lock()
+	if u.err != nil {
+		u.mu.Unlock()
+		return // somebody found out before
+	}
 	u.err = err
+	u.closing.Store(true)
 	all := u.calls.clear()
 	u.timer.Stop()
 	u.mu.Unlock()
+	_ = u.conn.Close() // a second time, perhaps
 	u.outbox.Fail(err)
+	fault := lost(err)
 	b.now = time.Now()
 	for _, k := range all {
 		k.err = fault

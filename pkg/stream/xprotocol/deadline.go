@@ -28,6 +28,8 @@ func (u *Client) expire() {
 		u.mu.Unlock()
 		return
 	}
+	u.expiring.Add(1)
+	defer u.expiring.Done()
 	late, next := u.calls.expired(b.now)
 	ping, dead := u.beat(b.now)
 	if d := u.o.RPC.PingInterval; d > 0 {

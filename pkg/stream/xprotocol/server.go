@@ -63,6 +63,7 @@ type session struct {
 	outbox *network.Outbox
 	in     input
 	batch  batch
+	held   bool // frames were left in the input: as much is under way as may be
 	// left is when the caller was told to send no more; zero: it was not.
 	left time.Time
 
@@ -81,7 +82,10 @@ func (c *session) run() error {
 		}
 		c.outbox.AwaitRoom()
 		c.awaitTurn()
-		err := c.fill()
+		err := error(nil)
+		if !c.held {
+			err = c.fill()
+		}
 		if err == nil {
 			err = c.read()
 		} else if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -91,15 +95,37 @@ func (c *session) run() error {
 		case err == nil:
 		case errors.Is(err, network.ErrDraining):
 			c.leave()
-		case err == io.EOF && !c.in.partial(), errors.Is(err, errDone):
-			return nil
 		default:
-			return err
+			return c.ended(err)
 		}
 	}
 }
 
-var errDone = errors.New("done")
+var errFarewell = errors.New("the caller was told to go and is silent")
+
+// ended says why the connection ends, and returns what is worth a log line.
+func (c *session) ended(err error) error {
+	cause := &c.conn.Cause
+	switch {
+	case errors.Is(err, network.ErrPark):
+		return err
+	case errors.Is(err, errFarewell):
+		*cause = network.CauseDrained
+		return nil
+	case err == io.EOF && !c.in.partial():
+		*cause = network.CausePeer
+		return nil
+	}
+	switch protocol.ReasonOf(err) {
+	case protocol.MalformedRequest:
+		*cause = network.CauseProtocolError
+	case protocol.RequestTimeout:
+		*cause = network.CauseRequestTimeout
+	default:
+		*cause = network.CausePeer
+	}
+	return err
+}
 
 // fill reads what there is. A connection that waits holds no buffer.
 func (c *session) fill() error {
@@ -135,7 +161,7 @@ func (c *session) silent() error {
 	case c.inFlight() > 0:
 		return nil
 	case !c.left.IsZero():
-		return errDone
+		return errFarewell
 	}
 	limit := time.Time{}
 	if d := c.s.o.IdleTimeout; d > 0 {
@@ -145,10 +171,14 @@ func (c *session) silent() error {
 	return network.ErrPark
 }
 
-// read deals with every whole frame that there is, then sends what came of it.
+// read deals with every whole frame that there is, as far as its requests may be
+// under way, then sends what came of it.
 func (c *session) read() error {
 	var err error
-	for c.in.whole() {
+	for c.held = false; c.in.whole(); {
+		if c.held = c.full(); c.held {
+			break
+		}
 		head, frame, wrong := c.in.next(c.s.codec, c.s.o.RPC.MaxFrameSize)
 		if wrong != nil {
 			err = protocol.NewFault(protocol.MalformedRequest, wrong)
@@ -230,7 +260,13 @@ func (c *session) inFlight() int {
 	return c.count
 }
 
-// awaitTurn waits while as many requests are under way as may be.
+// full reports whether as many requests are under way as may be.
+func (c *session) full() bool {
+	limit := c.s.o.RPC.MaxInFlight
+	return limit > 0 && c.inFlight() >= limit
+}
+
+// awaitTurn waits while that is so.
 func (c *session) awaitTurn() {
 	limit := c.s.o.RPC.MaxInFlight
 	c.mu.Lock()

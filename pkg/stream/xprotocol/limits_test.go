@@ -1,0 +1,369 @@
+package xprotocol
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// denies answers everything with Denied.
+var denies = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	return protocol.NewFault(protocol.Denied, nil)
+})
+
+func TestFramesAreTheSameAtEverySplit(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	to.client.Store(r.client(host(t, echoes), nil))
+	all := append(ask(1, "first"), ask(2, "second")...)
+	for cut := 1; cut < len(all); cut++ {
+		p := r.dial()
+		p.write(all[:cut])
+		p.write(all[cut:])
+		got := map[uint64]string{}
+		for range 2 {
+			head, frame := p.read()
+			got[head.ID] = string(frame[toyBody:])
+		}
+		if got[1] != "first" || got[2] != "second" {
+			t.Fatalf("cut at %d: %v", cut, got)
+		}
+		_ = p.conn.Close()
+	}
+}
+
+func TestAFrameThatIsTooLargeIsAFaultAtOnce(t *testing.T) {
+	r := newRig(t, denies, func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = 1000 })
+	p := r.dial()
+	large := ask(1, strings.Repeat("x", 5000))
+	p.write(large[:100]) // the rest is not waited for
+	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.BodyTooLarge {
+		t.Errorf("id %d: %v", head.ID, protocol.Reason(frame[2]))
+	}
+	p.write(large[100:])
+	p.write(ask(2, "")) // the connection goes on behind it
+	if head, frame := p.read(); head.ID != 2 || protocol.Reason(frame[2]) != protocol.Denied {
+		t.Errorf("id %d: %v", head.ID, protocol.Reason(frame[2]))
+	}
+}
+
+func TestADeclaredSizeTakesNoMemory(t *testing.T) {
+	r := newRig(t, denies, func(o *stream.ServerOptions) {
+		o.RPC.MaxFrameSize = 0
+		o.RPC.FrameTimeout = 50 * time.Millisecond
+	})
+	p := r.dial()
+	b := ask(1, "x")
+	binary.BigEndian.PutUint32(b[4:], 1<<31)
+	p.write(b)
+	if _, frame := p.read(); frame != nil {
+		t.Errorf("answered %q", frame)
+	}
+	r.await(func() bool { return len(r.observed) == 0 })
+}
+
+func TestAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		large, _ := p.read()
+		small, _ := p.read()
+		p.write(reply(large, strings.Repeat("x", 5000)))
+		p.write(reply(small, "ok"))
+		p.read()
+	}), func(o *stream.ClientOptions) { o.RPC.MaxFrameSize = 1000 }))
+	p := r.dial()
+	p.write(ask(1, ""))
+	p.write(ask(2, ""))
+	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.UpstreamMalformed {
+		t.Errorf("id %d: %v", head.ID, protocol.Reason(frame[2]))
+	}
+	if head, frame := p.read(); head.ID != 2 || string(frame[toyBody:]) != "ok" {
+		t.Errorf("id %d: %q", head.ID, frame)
+	}
+}
+
+func TestRequestsAboveTheLimitWait(t *testing.T) {
+	const limit = 4
+	var now, most atomic.Int64
+	release := make(chan struct{})
+	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		most.Store(max(most.Load(), now.Add(1)))
+		x.Detach()
+		<-release
+		now.Add(-1)
+		x.Reply(403, "", "")
+		return nil
+	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = limit })
+	p := r.dial()
+	for i := range uint64(3 * limit) {
+		p.write(ask(i, strings.Repeat("x", firstRead)))
+	}
+	for range 3 * limit {
+		release <- struct{}{}
+		p.read()
+	}
+	if got := most.Load(); got != limit {
+		t.Errorf("%d were under way at once, want %d", got, limit)
+	}
+}
+
+func TestALateAnswerIsDropped(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	late := make(chan codec.Frame, 1)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		first, _ := p.read()
+		second, _ := p.read()
+		p.write(reply(first, "late"))
+		p.write(reply(first, "twice"))
+		p.write(reply(second, "second"))
+		late <- first
+		p.read()
+	}), nil))
+	p := r.dial()
+	b := appendToy(nil, codec.Request, 0, 10*time.Millisecond, "svc slow\x00")
+	toy{}.SetID(b, 1)
+	p.write(b)
+	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.UpstreamTimeout {
+		t.Fatalf("id %d: %v", head.ID, protocol.Reason(frame[2]))
+	}
+	p.write(ask(2, ""))
+	if head, frame := p.read(); head.ID != 2 || string(frame[toyBody:]) != "second" {
+		t.Errorf("id %d: %q", head.ID, frame)
+	}
+	<-late
+}
+
+func TestAHostThatIsSilentIsAskedAndGivenUp(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	pings := make(chan uint64, 16)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		for {
+			head, frame := p.read()
+			if frame == nil {
+				return
+			}
+			if head.Kind == codec.Ping {
+				pings <- head.ID
+			}
+		}
+	}), func(o *stream.ClientOptions) { o.RPC.PingInterval, o.RPC.PingMisses = 10*time.Millisecond, 3 }))
+	p := r.dial()
+	p.write(ask(1, ""))
+	if _, frame := p.read(); protocol.Reason(frame[2]) != protocol.UpstreamClosed {
+		t.Errorf("answered with %v", protocol.Reason(frame[2]))
+	}
+	if n := len(pings); n != 3 {
+		t.Errorf("%d pings, want 3", n)
+	}
+}
+
+func TestAHostThatAnswersPingsIsKept(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	enough := make(chan struct{})
+	to.client.Store(r.client(host(t, func(p *peer) {
+		for n := 0; ; {
+			head, frame := p.read()
+			if frame == nil {
+				return
+			}
+			if head.Kind == codec.Ping {
+				p.write(toy{}.AppendPong(nil, frame))
+				if n++; n == 5 {
+					close(enough)
+				}
+			}
+		}
+	}), func(o *stream.ClientOptions) { o.RPC.PingInterval, o.RPC.PingMisses = 5*time.Millisecond, 2 }))
+	<-enough
+	if !to.client.Load().Usable(0) {
+		t.Error("it was given up")
+	}
+}
+
+func TestAHostThatGoesAwayGetsNoNewRequests(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	var reusable atomic.Bool
+	reusable.Store(true)
+	done := make(chan struct{})
+	to.client.Store(r.client(host(t, func(p *peer) {
+		head, _ := p.read()
+		p.write(toy{}.AppendGoAway(nil, 0))
+		p.write(reply(head, "before I go"))
+		p.read()
+	}), func(o *stream.ClientOptions) {
+		o.Released = func(ok bool) { reusable.Store(ok); close(done) }
+	}))
+	p := r.dial()
+	p.write(ask(1, ""))
+	if _, frame := p.read(); string(frame[toyBody:]) != "before I go" {
+		t.Errorf("answered %q", frame)
+	}
+	<-done
+	if reusable.Load() || to.client.Load().Usable(0) {
+		t.Error("the connection passes for usable")
+	}
+}
+
+func TestADrainTellsTheCallerAndFinishesWhatIsUnderWay(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	answer := make(chan struct{})
+	arrived := make(chan struct{})
+	to.client.Store(r.client(host(t, func(p *peer) {
+		head, _ := p.read()
+		close(arrived)
+		<-answer
+		p.write(reply(head, "whole"))
+		p.read()
+	}), nil))
+	p := r.dial()
+	p.write(ask(1, ""))
+	<-arrived
+	drained := make(chan int)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		drained <- r.ln.Drain(ctx)
+	}()
+	if head, _ := p.read(); head.Kind != codec.GoAway {
+		t.Errorf("kind %d comes first", head.Kind)
+	}
+	close(answer)
+	if _, frame := p.read(); string(frame[toyBody:]) != "whole" {
+		t.Errorf("answered %q", frame)
+	}
+	if _, frame := p.read(); frame != nil {
+		t.Errorf("more: %q", frame)
+	}
+	if cut := <-drained; cut != 0 {
+		t.Errorf("%d connections were cut", cut)
+	}
+}
+
+func TestAPanicCostsOneRequest(t *testing.T) {
+	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		if x.Request.ContentLength > 0 {
+			panic("a defect")
+		}
+		return protocol.NewFault(protocol.Denied, nil)
+	}), nil)
+	p := r.dial()
+	p.write(append(ask(1, "x"), ask(2, "")...))
+	for _, want := range []protocol.Reason{protocol.Internal, protocol.Denied} {
+		if _, frame := p.read(); protocol.Reason(frame[2]) != want {
+			t.Errorf("answered with %v, want %v", protocol.Reason(frame[2]), want)
+		}
+	}
+}
+
+func TestTheCallersTimeIsPassedOnReduced(t *testing.T) {
+	to := &forwardTo{}
+	r := newRig(t, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		x.Deadline = x.Deadline.Add(-400 * time.Millisecond)
+		return to.Serve(ctx, x)
+	}), nil)
+	got := make(chan uint32, 1)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		head, frame := p.read()
+		got <- binary.BigEndian.Uint32(frame[toyHead:])
+		p.write(reply(head, ""))
+		p.read()
+	}), nil))
+	p := r.dial()
+	p.write(appendToy(nil, codec.Request, 0, time.Second, "svc m\x00"))
+	p.read()
+	if ms := <-got; ms > 600 || ms < 500 {
+		t.Errorf("the host is given %d ms, want 600", ms)
+	}
+}
+
+func TestAFaultSaysWhatAndWhere(t *testing.T) {
+	r := newRig(t, denies, nil)
+	p := r.dial()
+	p.write(ask(1, ""))
+	_, frame := p.read()
+	if got, want := string(frame[toyBody:]), "weft: denied [svc.echo], listener test"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestIdsAreNotUsedTwice: lesson 18. An id whose answer is outstanding is left
+// out, and a connection is given up before its ids end.
+func TestIdsAreNotUsedTwice(t *testing.T) {
+	var table table
+	table.max = idsLeft + 1000
+	seen := map[uint64]bool{}
+	var held []uint64
+	for i := 0; !table.exhausted(); i++ {
+		id := table.add(new(call))
+		if seen[id] {
+			t.Fatalf("id %d is given twice", id)
+		}
+		seen[id] = true
+		if i%3 == 0 {
+			held = append(held, id)
+		} else if table.remove(id) == nil {
+			t.Fatalf("id %d is lost", id)
+		}
+	}
+	for _, id := range held {
+		if k := table.remove(id); k == nil || k.id != id {
+			t.Fatalf("id %d is lost", id)
+		}
+	}
+	if table.used != 0 || table.last > table.max {
+		t.Errorf("%d left, last id %d of %d", table.used, table.last, table.max)
+	}
+}
+
+func TestAllThatIsInFlightCompletes(t *testing.T) {
+	const conns, each = 20, 500
+	to := &forwardTo{}
+	r := newRig(t, to, nil)
+	r.deaf.Store(true)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		var heads []codec.Frame
+		for range conns * each {
+			head, frame := p.read()
+			if frame == nil {
+				return
+			}
+			heads = append(heads, head)
+		}
+		var out []byte
+		for _, head := range heads {
+			out = append(out, reply(head, "done")...)
+		}
+		p.write(out)
+		p.read()
+	}), nil))
+	peers := make([]*peer, conns)
+	for i := range peers {
+		peers[i] = r.dial()
+		var out []byte
+		for id := range uint64(each) {
+			out = append(out, ask(id, fmt.Sprint(i))...)
+		}
+		peers[i].write(out)
+	}
+	for _, p := range peers {
+		for range each {
+			if _, frame := p.read(); string(frame[toyBody:]) != "done" {
+				t.Fatalf("answered %q", frame)
+			}
+		}
+	}
+}
