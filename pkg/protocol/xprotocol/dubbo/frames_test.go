@@ -1,10 +1,12 @@
 package dubbo
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +21,8 @@ type capture struct {
 	frame []byte
 }
 
-// captures returns the frames of testdata/captures: dubbo-go and its hessian.
+// captures returns the frames of testdata/captures, which dubbo-go wrote, and
+// those that Java wrote.
 func captures(tb testing.TB) []capture {
 	tb.Helper()
 	files, err := filepath.Glob("testdata/captures/*.hex")
@@ -38,18 +41,54 @@ func captures(tb testing.TB) []capture {
 		}
 		all = append(all, capture{strings.TrimSuffix(filepath.Base(file), ".hex"), frame})
 	}
+	for _, release := range []string{"dubbo-2.7.23", "dubbo-3.3.5"} {
+		for _, columns := range table(tb, release+".tsv") {
+			frame, err := hex.DecodeString(columns[1])
+			if err != nil {
+				tb.Fatalf("%s: %s: %v", release, columns[0], err)
+			}
+			all = append(all, capture{release + " " + columns[0], frame})
+		}
+	}
 	return all
 }
 
-// captured returns a capture by the number that its name begins with.
-func captured(tb testing.TB, number string) []byte {
+// table returns the lines of a file of testdata in columns, without comments.
+func table(tb testing.TB, name string) [][]string {
 	tb.Helper()
-	for _, c := range captures(tb) {
-		if strings.HasPrefix(c.name, number+"-") {
-			return c.frame
+	var rows [][]string
+	for _, line := range lines(tb, name) {
+		if !strings.HasPrefix(line, "#") {
+			rows = append(rows, strings.Split(strings.TrimSuffix(line, "\n"), "\t"))
 		}
 	}
-	tb.Fatalf("no capture %s", number)
+	return rows
+}
+
+// comments returns the other lines.
+func comments(tb testing.TB, name string) []string {
+	tb.Helper()
+	return slices.DeleteFunc(lines(tb, name), func(line string) bool { return !strings.HasPrefix(line, "#") })
+}
+
+func lines(tb testing.TB, name string) []string {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return slices.Collect(strings.Lines(string(text)))
+}
+
+// captured returns the capture whose name begins with start.
+func captured(tb testing.TB, start string) []byte {
+	tb.Helper()
+	for _, c := range captures(tb) {
+		if strings.HasPrefix(c.name, start) {
+			return bytes.Clone(c.frame)
+		}
+	}
+	tb.Fatalf("no capture %s", start)
 	return nil
 }
 

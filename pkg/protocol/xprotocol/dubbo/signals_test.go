@@ -74,10 +74,31 @@ func TestPong(t *testing.T) {
 	}
 }
 
+// A ping of Java is answered as Java answers it, whatever it is in.
+func TestPongIsAsJavasIs(t *testing.T) {
+	n := 0
+	for _, c := range captures(t) {
+		name, ok := strings.CutSuffix(c.name, " heartbeat")
+		if !ok {
+			continue
+		}
+		n++
+		if got, want := (Codec{}).AppendPong(nil, c.frame), captured(t, name+" heartbeat-answer"); !bytes.Equal(got, want) {
+			t.Errorf("%s is answered by %x, want %x", c.name, got, want)
+		}
+	}
+	if n != 8 {
+		t.Errorf("%d heartbeats", n)
+	}
+}
+
 func TestGoAway(t *testing.T) {
 	got := Codec{}.AppendGoAway([]byte("before"), 7)
 	if want := "before" + string(frameOf(flagRequest|flagEvent|serializationHessian, 0, []byte("\x01R"))); string(got) != want {
 		t.Fatalf("it is %x, want %x", got, want)
+	}
+	if java := captured(t, "dubbo-2.7.23 hessian2 R"); !bytes.HasSuffix(got, java) {
+		t.Errorf("it is %x, Java's is %x", got, java)
 	}
 	if f, err := (Codec{}).Next(got[len("before"):]); err != nil || f.Kind != xprotocol.GoAway || f.ID != 7 {
 		t.Errorf("it is read as %+v, %v", f, err)

@@ -1,0 +1,77 @@
+package dubbo
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// The tables of README.md are those of the code.
+func TestReadmeTables(t *testing.T) {
+	var statuses, faults, serials strings.Builder
+	statuses.WriteString("| status | HTTP |\n|---|---|\n")
+	for code := range 256 {
+		if status := httpStatus(byte(code)); status != 500 {
+			fmt.Fprintf(&statuses, "| %d | %d |\n", code, status)
+		}
+	}
+	statuses.WriteString("| any other | 500 |\n")
+	faults.WriteString("| reason | status | text |\n|---|---|---|\n")
+	for reason := range protocol.Reasons() {
+		traits := reason.Traits()
+		fmt.Fprintf(&faults, "| `%s` | %d | `%d\\|…` |\n", traits.Name, traits.Dubbo, traits.HTTP)
+	}
+	serials.WriteString("| id | name |\n|---|---|\n")
+	for id, name := range serializations {
+		if name != strconv.Itoa(id) {
+			fmt.Fprintf(&serials, "| %d | `%s` |\n", id, name)
+		}
+	}
+	serials.WriteString("| any other | the number |\n")
+
+	readme := readReadme(t)
+	for section, table := range map[string]string{"statuses": statuses.String(), "errors": faults.String(), "serializations": serials.String()} {
+		begin, end := "<!-- begin "+section+" -->\n", "<!-- end "+section+" -->\n"
+		before, rest, found := strings.Cut(readme, begin)
+		got, after, foundEnd := strings.Cut(rest, end)
+		if !found || !foundEnd {
+			t.Fatalf("README.md has no place for %s", section)
+		}
+		if got != "\n"+table+"\n" {
+			t.Errorf("README.md has as %s\n%swant\n%s", section, got, table)
+		}
+		readme = before + begin + "\n" + table + "\n" + end + after
+	}
+	if *update {
+		if err := os.WriteFile("README.md", []byte(readme), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The example of README.md is what is read of the capture that it names.
+func TestReadmeExample(t *testing.T) {
+	r := readRequest(t, captured(t, "03-request-user-attachment"))
+	var want strings.Builder
+	fmt.Fprintf(&want, "```\n%s, of %d bytes, within %v\n", r.Path, r.ContentLength, r.view.Timeout)
+	for name, value := range r.Header.All() {
+		fmt.Fprintf(&want, "%s: %s\n", name, value)
+	}
+	want.WriteString("```\n")
+	if !strings.Contains(readReadme(t), want.String()) {
+		t.Errorf("README.md has no example\n%s", &want)
+	}
+}
+
+func readReadme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
