@@ -216,7 +216,7 @@ func tunnelCases() []exchange {
 			script: script{send(get), arrive(get), answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"), reply(502), originEnds, stays},
 		},
 		{
-			name: "101 to a protocol that was not asked for is bad", rfc: "9110 7.8", defect: "it becomes a tunnel",
+			name: "101 to a protocol that was not asked for is bad", rfc: "9110 7.8",
 			script: script{send(ask), arrive(ask), answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"), reply(502), originEnds, stays},
 		},
 		{

@@ -1,0 +1,142 @@
+package conformance
+
+import (
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// conversation is an exchange that may be cut anywhere: what Weft makes of its two
+// messages does not depend on how they arrive.
+type conversation struct {
+	name              string
+	request, response string
+	arrives, returns  step
+	again             bool // the caller's connection carries the next exchange
+}
+
+// TestMessagesMayBeCutAnywhere sends each message of each conversation in two
+// pieces, cut at every place; the second piece is sent when Weft has read the
+// first (RFC 9112 2.2).
+func TestMessagesMayBeCutAnywhere(t *testing.T) {
+	for _, c := range conversations() {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, func(s *setup) { s.network = "unix" })
+			for i := range max(len(c.request), len(c.response)) {
+				r.converse(c, i)
+				if t.Failed() {
+					t.Fatalf("cut at byte %d", i)
+				}
+			}
+		})
+	}
+}
+
+// converse plays c with both messages cut before byte i.
+func (r *rig) converse(c conversation, i int) {
+	r.Helper()
+	r.cutAt(r.call(), c.request, i)
+	if c.arrives != nil {
+		c.arrives(r)
+		r.cutAt(r.connected(), c.response, i)
+	}
+	c.returns(r)
+	if !c.again && r.caller != nil {
+		ends(r)
+	}
+}
+
+// cutAt sends text in two pieces.
+func (r *rig) cutAt(conn net.Conn, text string, i int) {
+	r.Helper()
+	i = min(i, len(text))
+	r.write(conn, text[:i])
+	r.taken(conn)
+	r.write(conn, text[i:])
+}
+
+// taken waits until the peer of a unix socket has read all that was sent.
+func (r *rig) taken(conn net.Conn) {
+	r.Helper()
+	for began := time.Now(); queued(r, conn, unix.SIOCOUTQ) > 0; runtime.Gosched() {
+		if time.Since(began) > patience {
+			r.Fatal("Weft does not read")
+		}
+	}
+}
+
+func conversations() []conversation {
+	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
+	return []conversation{
+		{
+			name:    "heads and content",
+			request: post + "X-A: 1\r\nConnection: x-b\r\nX-b: 2\r\nContent-Length: 5\r\n\r\nhello", arrives: arrive(post + "X-A: 1\r\nContent-Length: 5\r\n\r\nhello"),
+			response: wanted + "Connection: x-b\r\nX-C: 1\r\nx-b: 2\r\nContent-Length: 5\r\n\r\nworld", returns: receive(wanted + "X-C: 1\r\nContent-Length: 5\r\n\r\nworld"),
+			again: true,
+		},
+		{
+			name:    "chunks and trailer sections",
+			request: postChunked + "5;a=b\r\nhello\r\n00a\r\n0123456789\r\n0;c\r\nX-T: 1\r\n\r\n", arrives: arriveChunked(postChunked, "hello0123456789", "X-T: 1\r\n"),
+			response: wanted + chunked + "1\r\n!\r\n5 ;a\r\nworld\r\n0\r\nX-U: 1\r\n\r\n", returns: receiveChunked(wanted+chunked, "!world", "X-U: 1\r\n"),
+			again: true,
+		},
+		{
+			name:    "an empty line before the request, and interim answers",
+			request: "\r\n" + get, arrives: arrive(get),
+			response: "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ok,
+			returns:  receive("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ok),
+			again:    true,
+		},
+		{
+			name:    "HEAD, and an absolute target",
+			request: "HEAD http://h.test:81/a%20b HTTP/1.1\r\nHost: other\r\n\r\n", arrives: arrive("HEAD /a%20b HTTP/1.1\r\nHost: h.test:81\r\n\r\n"),
+			response: wanted + "Content-Length: 1000\r\n\r\n", returns: receive(wanted + "Content-Length: 1000\r\n\r\n"),
+			again: true,
+		},
+		{
+			name:    "HTTP/1.0",
+			request: "POST / HTTP/1.0\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi", arrives: arrive(post + "Content-Length: 2\r\n\r\nhi"),
+			response: ok, returns: receive(answered),
+		},
+		{
+			name: "an attack by both framings", request: post + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled,
+			returns: refuse(400),
+		},
+		{
+			name: "an attack by a bare LF", request: "GET / HTTP/1.1\r\nHost: h\r\nX-A: 1\nX-B: 2\r\n\r\n" + smuggled,
+			returns: refuse(400),
+		},
+		{
+			name: "an attack by a folded line", request: "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" + smuggled,
+			returns: refuse(400),
+		},
+		{
+			name: "an attack by a chunk's size", request: postChunked + "5\r\nhello\r\n0x5\r\nhello\r\n0\r\n\r\n" + smuggled,
+			returns: refuseChunks,
+		},
+		{
+			name:    "an answer with both framings",
+			request: get, arrives: arrive(get),
+			response: wanted + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", returns: badAnswer,
+			again: true,
+		},
+	}
+}
+
+// refuseChunks holds Weft to refusing content, of which the origin may have got a
+// part.
+func refuseChunks(r *rig) {
+	r.Helper()
+	refuseOnly(400)(r)
+	originNeverGotAll(r)
+}
+
+// badAnswer holds Weft to a 502 and to ending the origin's connection.
+func badAnswer(r *rig) {
+	r.Helper()
+	reply(502)(r)
+	originEnds(r)
+}
