@@ -80,6 +80,9 @@ type Response struct {
 	// Code is the status in the RPC protocol's own numbers; NoCode for HTTP, and
 	// while there is no answer.
 	Code int
+	// Version is what the answer was received in, as Meta.Version is of the
+	// request; "" for Weft's own.
+	Version string
 	Message
 
 	// Tunnel is set instead of Body when the connection switched protocols
@@ -265,7 +268,7 @@ func (r *Request) reset() {
 
 func (r *Response) reset() {
 	r.Message.reset()
-	r.Status, r.Code = 0, NoCode
+	r.Status, r.Code, r.Version = 0, NoCode, ""
 	r.Tunnel = nil
 }
 

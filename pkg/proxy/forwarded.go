@@ -49,8 +49,8 @@ func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if err := f.next.Serve(ctx, x); err != nil {
 		return err
 	}
-	if len(x.Record.Attempts) > 0 && x.Record.Reason == protocol.None {
-		x.Response.Header.Add("Via", f.via.v11) // upstreams are spoken to in HTTP/1.1
+	if x.Response.Version != "" {
+		x.Response.Header.Add("Via", f.via.received(x.Response.Version))
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -200,10 +201,11 @@ func (c *Client) inform() error {
 func (c *Client) accept() error {
 	x := c.x
 	x.Record.UpstreamFirst = time.Now()
+	x.Response.Version = versionText(c.framing.Minor)
 	c.in.head = c.in.rest
 	if c.framing.Upgrade {
-		if x.Response.Status == 101 && x.Request.Upgrade == "" {
-			return protocol.Faultf(protocol.UpstreamMalformed, "101 to a request that did not ask for it (RFC 9110 15.2.2)")
+		if x.Response.Status == 101 && !askedFor(x) {
+			return protocol.Faultf(protocol.UpstreamMalformed, "101 to a protocol that the request did not ask for (RFC 9110 7.8)")
 		}
 		x.Response.Tunnel = newTunnel(c)
 		return nil
@@ -215,6 +217,24 @@ func (c *Client) accept() error {
 	c.answer.content.start(&c.in, &c.framing, &x.Response.Trailer, c.limits, 0)
 	x.Response.Body = c.answer
 	return nil
+}
+
+// askedFor reports whether the protocol that a 101 names is one that the request
+// named (RFC 9110 7.8). One that names none may be any of them.
+func askedFor(x *protocol.Exchange) bool {
+	if x.Request.Upgrade == "" {
+		return false
+	}
+	to, named := x.Response.Header.Lookup("Upgrade")
+	if !named {
+		return true
+	}
+	for asked := range strings.SplitSeq(x.Request.Upgrade, ",") {
+		if protocol.EqualFold(strings.TrimSpace(asked), strings.TrimSpace(to)) {
+			return true
+		}
+	}
+	return false
 }
 
 // until returns t or the exchange's deadline, whichever comes first.
