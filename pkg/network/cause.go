@@ -12,38 +12,40 @@ type Cause uint8
 
 // The causes. Their order is not part of any contract; their names are.
 const (
-	CauseDone           Cause = iota // what it was for is over: bytes carried, a tunnel
-	CausePeer                        // the peer ended or reset it, idle or not
-	CauseIdle                        // nothing was said for the idle timeout
-	CauseDrained                     // asked to end, by Drain, it did
-	CauseCut                         // asked to end, it did not in time
-	CauseAsked                       // the peer wanted no further exchange
-	CauseSpent                       // it has carried as many exchanges as it may
-	CauseProtocolError               // the peer broke its protocol or a limit of ours
-	CauseRequestTimeout              // the peer took too long over a request
-	CauseWriteTimeout                // the peer took nothing of an answer
-	CauseAnswerCut                   // an answer broke off: its end cannot be told but so
-	CauseUnread                      // too much of a request was not wanted
-	CauseInternal                    // a defect of ours
+	CauseDone            Cause = iota // what it was for is over: bytes carried, a tunnel
+	CausePeer                         // the peer ended or reset it, idle or not
+	CauseIdle                         // nothing was said for the idle timeout
+	CauseDrained                      // asked to end, by Drain, it did
+	CauseCut                          // asked to end, it did not in time
+	CauseAsked                        // the peer wanted no further exchange
+	CauseSpent                        // it has carried as many exchanges as it may
+	CauseUnknownProtocol              // it began with bytes of no protocol that the listener carries
+	CauseProtocolError                // the peer broke its protocol or a limit of ours
+	CauseRequestTimeout               // the peer took too long over a request
+	CauseWriteTimeout                 // the peer took nothing of an answer
+	CauseAnswerCut                    // an answer broke off: its end cannot be told but so
+	CauseUnread                       // too much of a request was not wanted
+	CauseInternal                     // a defect of ours
 
 	causeCount
 )
 
 //nolint:gochecknoglobals // a constant table
 var causes = [causeCount]struct{ name, text string }{
-	CauseDone:           {"done", "What it was for is over: a tunnel, or bytes that were carried."},
-	CausePeer:           {"peer_closed", "The caller closed or reset it, between requests or within one."},
-	CauseIdle:           {"idle_timeout", "It said nothing for the listener's idle timeout."},
-	CauseDrained:        {"drained", "Weft drains, or the listener changed or left the configuration: it ended after its last request."},
-	CauseCut:            {"drain_timeout", "The same, but what it carried was not over within the drain time."},
-	CauseAsked:          {"close_requested", "The caller asked for its end, or speaks HTTP/1.0 without keep-alive."},
-	CauseSpent:          {"max_requests", "It has carried max_requests_per_connection requests."},
-	CauseProtocolError:  {"protocol_error", "The caller broke its protocol, or a limit of the request's size."},
-	CauseRequestTimeout: {"request_timeout", "The caller took too long over the head or the content of a request."},
-	CauseWriteTimeout:   {"write_timeout", "The caller took nothing of an answer for the write timeout."},
-	CauseAnswerCut:      {"answer_cut", "An answer broke off, because the upstream failed or ran out of time."},
-	CauseUnread:         {"request_unread", "It was answered before all of its content was read, and the rest was too much or too slow."},
-	CauseInternal:       {"internal_error", "A defect of Weft or of a filter; the log says more."},
+	CauseDone:            {"done", "What it was for is over: a tunnel, or bytes that were carried."},
+	CausePeer:            {"peer_closed", "The caller closed or reset it, between requests or within one."},
+	CauseIdle:            {"idle_timeout", "It said nothing for the listener's idle timeout."},
+	CauseDrained:         {"drained", "Weft drains, or the listener changed or left the configuration: it ended after its last request."},
+	CauseCut:             {"drain_timeout", "The same, but what it carried was not over within the drain time."},
+	CauseAsked:           {"close_requested", "The caller asked for its end, or speaks HTTP/1.0 without keep-alive."},
+	CauseSpent:           {"max_requests", "It has carried max_requests_per_connection requests."},
+	CauseUnknownProtocol: {"unknown_protocol", "It began with bytes of no protocol that the listener carries."},
+	CauseProtocolError:   {"protocol_error", "The caller broke its protocol, or a limit of the request's size."},
+	CauseRequestTimeout:  {"request_timeout", "The caller took too long over the head or the content of a request."},
+	CauseWriteTimeout:    {"write_timeout", "The caller took nothing of an answer for the write timeout."},
+	CauseAnswerCut:       {"answer_cut", "An answer broke off, because the upstream failed or ran out of time."},
+	CauseUnread:          {"request_unread", "It was answered before all of its content was read, and the rest was too much or too slow."},
+	CauseInternal:        {"internal_error", "A defect of Weft or of a filter; the log says more."},
 }
 
 func (c Cause) String() string { return causes[c].name }

@@ -77,6 +77,11 @@ type Conn struct {
 		calls    *writeCalls   // nil until the first write
 	}
 
+	// Handler serves the connection after it was parked, instead of the handler
+	// that the listener called; nil: that one. A handler sets it before it hands
+	// the connection to another for good.
+	Handler Handler
+
 	// Requests counts exchanges over all times that a handler served the
 	// connection; the handler's.
 	Requests int

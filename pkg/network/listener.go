@@ -209,6 +209,9 @@ func (l *Listener) start(ctx context.Context, nc net.Conn) {
 func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
 	err := l.contain(ctx, c, h)
 	if errors.Is(err, ErrPark) {
+		if c.Handler != nil {
+			h = c.Handler
+		}
 		// A goroutine of its own, because this one's stack has grown.
 		go l.await(ctx, c, h)
 		return

@@ -170,6 +170,27 @@ func TestAParkedConnectionIsServedAgain(t *testing.T) {
 	}
 }
 
+func TestAParkedConnectionIsServedByWhomItWasHandedTo(t *testing.T) {
+	calls := make(chan string, 8)
+	other := handlerFunc(func(context.Context, *Conn) error { calls <- "the other"; return nil })
+	l := listen(t, ListenOptions{}, handlerFunc(func(_ context.Context, c *Conn) error {
+		calls <- "the first"
+		c.Handler = other
+		return ErrPark
+	}))
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, want := range []string{"the first", "the other"} {
+		if got := <-calls; got != want {
+			t.Fatalf("served by %s, want %s", got, want)
+		}
+		c.Write([]byte("x"))
+	}
+}
+
 func TestAUnixSocketThatWasLeftBehindIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -45,6 +45,7 @@ const (
 func Protocol() stream.Protocol {
 	return stream.Protocol{
 		Name:      config.HTTP1,
+		Match:     Match,
 		NewServer: func(o stream.ServerOptions) stream.Server { return NewServer(o) },
 		NewClient: func(conn *network.Conn, o stream.ClientOptions) stream.Client { return NewClient(conn, o) },
 	}

@@ -1,0 +1,373 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/dubbo"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/stream/http1"
+)
+
+// server reads a connection to its end and tells what it read.
+type server struct {
+	name string
+	read chan<- string // name and bytes
+}
+
+func (s server) ServeConn(_ context.Context, conn *network.Conn) error {
+	all, err := io.ReadAll(conn)
+	s.read <- s.name + " " + string(all)
+	return err
+}
+
+// begins matches connections that begin with a text.
+func begins(text string) func([]byte) xprotocol.Verdict {
+	return func(b []byte) xprotocol.Verdict {
+		switch n := min(len(b), len(text)); {
+		case string(b[:n]) != text[:n]:
+			return xprotocol.No
+		case n < len(text):
+			return xprotocol.Unsure
+		}
+		return xprotocol.Yes
+	}
+}
+
+// built is a detector of the protocols that exist, and of two that begin as Bolt
+// does. What its servers read comes out of the channel.
+func built(o stream.DetectOptions) (*stream.Detector, <-chan string) {
+	read := make(chan string, 1)
+	for _, c := range []struct {
+		name  string
+		match func([]byte) xprotocol.Verdict
+	}{
+		{"http1", http1.Match},
+		{"dubbo", dubbo.Codec{}.Match},
+		{"bolt", begins("\x01")},
+		{"boltv2", begins("\x02\x01")},
+	} {
+		o.Choices = append(o.Choices, stream.Choice{Match: c.match, Server: server{c.name, read}})
+	}
+	return stream.Detect(o), read
+}
+
+func withFallback(o stream.DetectOptions) (*stream.Detector, <-chan string) {
+	read := make(chan string, 1)
+	o.Unknown = server{"unknown", read}
+	for _, match := range []func([]byte) xprotocol.Verdict{http1.Match, dubbo.Codec{}.Match} {
+		o.Choices = append(o.Choices, stream.Choice{Match: match, Server: server{"known", read}})
+	}
+	return stream.Detect(o), read
+}
+
+// serve lets d serve one end of a connection in memory, and returns the other,
+// the connection, and what ServeConn returned once it has.
+func serve(t *testing.T, d *stream.Detector) (net.Conn, *network.Conn, <-chan error) {
+	t.Helper()
+	near, far := net.Pipe()
+	conn := network.NewConn(near)
+	t.Cleanup(func() { _ = conn.Close(); _ = far.Close() })
+	end := make(chan error, 1)
+	go func() {
+		end <- d.ServeConn(t.Context(), conn)
+		_ = conn.Close()
+	}()
+	return far, conn, end
+}
+
+// say writes each part once the one before was read and considered.
+func say(far net.Conn, parts ...string) {
+	for _, p := range parts {
+		if p != "" {
+			_, _ = io.WriteString(far, p) // what arrived is checked
+		}
+		synctest.Wait()
+	}
+}
+
+// splits calls f with text in two parts, at every place.
+func splits(text string, f func(first, rest string)) {
+	for n := range len(text) + 1 {
+		f(text[:n], text[n:])
+	}
+}
+
+func TestEachProtocolIsToldAtEverySplit(t *testing.T) {
+	for name, text := range map[string]string{
+		"http1":  "OPTIONS * HTTP/1.1\r\nHost: shop.test\r\n\r\n",
+		"dubbo":  "\xda\xbb\xc2\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x02hi",
+		"bolt":   "\x01\x01\x00\x01\x01\x00\x00\x00\x01",
+		"boltv2": "\x02\x01\x01\x00\x01\x01\x00\x00\x00\x01",
+	} {
+		t.Run(name, func(t *testing.T) {
+			splits(text, func(first, rest string) {
+				synctest.Test(t, func(t *testing.T) {
+					d, read := built(stream.DetectOptions{Timeout: time.Second})
+					far, conn, end := serve(t, d)
+					say(far, first, rest)
+					_ = far.Close()
+					if got, want := <-read, name+" "+text; got != want {
+						t.Errorf("%q, then %q: read as %q, want %q", first, rest, got, want)
+					}
+					if err := <-end; err != nil || conn.Cause == network.CauseUnknownProtocol {
+						t.Errorf("%q, then %q: ended with %v, %v", first, rest, err, conn.Cause)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestEachProtocolIsToldByteByByte(t *testing.T) {
+	const text = "PROPFIND /a HTTP/1.1\r\n\r\n"
+	synctest.Test(t, func(t *testing.T) {
+		d, read := built(stream.DetectOptions{Timeout: time.Second})
+		far, _, _ := serve(t, d)
+		say(far, strings.Split(text, "")...)
+		_ = far.Close()
+		if got, want := <-read, "http1 "+text; got != want {
+			t.Errorf("read as %q, want %q", got, want)
+		}
+	})
+}
+
+func TestWhatNobodyClaimsIsClosed(t *testing.T) {
+	for name, test := range map[string]struct{ bytes, says string }{
+		"TLS":            {"\x16\x03\x01\x02\x00", "bytes of no protocol"},
+		"HTTP/2":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which is not supported yet"},
+		"SMTP":           {"EHLO mail.test\r\n", "bytes of no protocol"},
+		"zeros":          {"\x00\x00\x00\x00", "bytes of no protocol"},
+		"boltv2 at last": {"\x02\x02", "bytes of no protocol"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, _ := built(stream.DetectOptions{Timeout: time.Second})
+				far, conn, end := serve(t, d)
+				say(far, test.bytes)
+				if err := <-end; err == nil || !strings.Contains(err.Error(), test.says) || conn.Cause != network.CauseUnknownProtocol {
+					t.Errorf("ended with %v, %v; want %q, %v", err, conn.Cause, test.says, network.CauseUnknownProtocol)
+				}
+				if n, err := far.Read(make([]byte, 1)); n > 0 || err == nil {
+					t.Error("the caller was answered")
+				}
+			})
+		})
+	}
+}
+
+func TestDetectionHasADeadlineFromTheFirstByte(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := built(stream.DetectOptions{Timeout: 10 * time.Second, IdleTimeout: time.Hour})
+		far, conn, end := serve(t, d)
+		pause(59 * time.Minute)
+		began := time.Now()
+		say(far, "P")
+		pause(6 * time.Second)
+		say(far, "O") // moves nothing
+		if err := <-end; err == nil || conn.Cause != network.CauseRequestTimeout {
+			t.Errorf("ended with %v, %v; want %v", err, conn.Cause, network.CauseRequestTimeout)
+		}
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("ended after %v, want 10s", took)
+		}
+	})
+}
+
+// pause lets fake time pass.
+func pause(d time.Duration) { <-time.After(d) }
+
+func TestTheDeadlineEndsWithDetection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, read := built(stream.DetectOptions{Timeout: 10 * time.Second})
+		far, _, _ := serve(t, d)
+		say(far, "GE", "T /")
+		pause(time.Minute)
+		say(far, "slow")
+		_ = far.Close()
+		if got, want := <-read, "http1 GET /slow"; got != want {
+			t.Errorf("read as %q, want %q", got, want)
+		}
+	})
+}
+
+func TestAConnectionThatSaysNothingIsIdle(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(far net.Conn, conn *network.Conn)
+		want network.Cause
+	}{
+		"for too long": {func(net.Conn, *network.Conn) {}, network.CauseIdle},
+		"and goes":     {func(far net.Conn, _ *network.Conn) { _ = far.Close() }, network.CausePeer},
+		"at a drain":   {func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.CauseDrained},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, _ := built(stream.DetectOptions{Timeout: time.Second, IdleTimeout: time.Minute})
+				near, far := net.Pipe()
+				defer far.Close()
+				conn := network.NewConn(near)
+				defer conn.Close()
+				conn.SetReadDeadline(time.Now().Add(d.IdleTimeout())) // as the listener does
+				end := make(chan error, 1)
+				go func() { end <- d.ServeConn(t.Context(), conn) }()
+				synctest.Wait()
+				test.end(far, conn)
+				if err := <-end; err != nil || conn.Cause != test.want {
+					t.Errorf("ended with %v, %v; want %v", err, conn.Cause, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestFallbackGetsEveryByte(t *testing.T) {
+	for _, text := range []string{
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"POSTGRES",
+		"GE",   // and the end: it could have been more
+		"\xda", // the same
+		strings.Repeat("\r\n", 3) + strings.Repeat("x", 10_000),
+	} {
+		for n := range min(len(text), 16) + 1 {
+			synctest.Test(t, func(t *testing.T) {
+				d, read := withFallback(stream.DetectOptions{Timeout: time.Second})
+				far, _, _ := serve(t, d)
+				say(far, text[:n], text[n:])
+				_ = far.Close()
+				if got, want := <-read, "unknown "+text; got != want {
+					t.Errorf("%.20q, then %.20q: %d bytes of %.30q, want %d of %.30q", text[:n], text[n:], len(got), got, len(want), want)
+				}
+			})
+		}
+	}
+}
+
+func TestFallbackGetsWhatWasNotToldInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, read := withFallback(stream.DetectOptions{Timeout: time.Second})
+		far, _, _ := serve(t, d)
+		say(far, "HE")
+		pause(time.Minute)
+		say(far, "LLO")
+		_ = far.Close()
+		if got, want := <-read, "unknown HELLO"; got != want {
+			t.Errorf("read as %q, want %q", got, want)
+		}
+	})
+}
+
+func TestBytesThatTellNothingAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		endless := stream.Choice{Match: func([]byte) xprotocol.Verdict { return xprotocol.Unsure }}
+		far, conn, end := serve(t, stream.Detect(stream.DetectOptions{Choices: []stream.Choice{endless}}))
+		n, _ := far.Write(bytes.Repeat([]byte("x"), 1<<20))
+		if <-end; conn.Cause != network.CauseUnknownProtocol || n > 8<<10 {
+			t.Errorf("ended with %v after %d bytes", conn.Cause, n)
+		}
+	})
+}
+
+// Lesson 16: what a connection is taken for depends on its bytes and on the order
+// of the choices, and on nothing else.
+func TestTheOrderOfProtocolsIsFixed(t *testing.T) {
+	read := make(chan string, 1)
+	d := stream.Detect(stream.DetectOptions{Choices: []stream.Choice{
+		{Match: begins("xyz"), Server: server{"first", read}},
+		{Match: begins("x"), Server: server{"second", read}},
+		{Match: begins("xy"), Server: server{"third", read}},
+	}})
+	for text, want := range map[string]string{"xyz!": "first", "xyy!": "second", "x": "second"} {
+		for i := range 1000 {
+			synctest.Test(t, func(t *testing.T) {
+				far, _, _ := serve(t, d)
+				n := i % (len(text) + 1)
+				say(far, text[:n], text[n:])
+				_ = far.Close()
+				if got := <-read; got != want+" "+text {
+					t.Fatalf("run %d: %q, then %q: read as %q, want by %s", i, text[:n], text[n:], got, want)
+				}
+			})
+		}
+	}
+}
+
+// parking is a server that parks after each byte.
+type parking struct{ read chan<- byte }
+
+func (p parking) ServeConn(_ context.Context, conn *network.Conn) error {
+	var one [1]byte
+	if _, err := conn.Read(one[:]); err != nil {
+		return err
+	}
+	p.read <- one[0]
+	return network.ErrPark
+}
+
+func TestAConnectionKeepsItsProtocolWhenItIsParked(t *testing.T) {
+	read, asked := make(chan byte), 0
+	d := stream.Detect(stream.DetectOptions{Choices: []stream.Choice{{
+		Match:  func(b []byte) xprotocol.Verdict { asked++; return begins("a")(b) },
+		Server: parking{read},
+	}}})
+	l, err := network.Listen(t.Context(), network.ListenOptions{Network: "tcp", Address: "127.0.0.1:0"}, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- l.Serve(t.Context()) }()
+	far, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []byte("abc") {
+		if _, err := far.Write([]byte{c}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-read; got != c {
+			t.Errorf("read %q, want %q", got, c)
+		}
+	}
+	_ = far.Close()
+	l.Drain(t.Context())
+	if err := <-end; err != nil || asked != 1 {
+		t.Errorf("%v; the protocol was asked for %d times, want once", err, asked)
+	}
+}
+
+// failing is a connection whose reads fail once its bytes are read.
+type failing struct {
+	net.Conn
+	bytes io.Reader
+}
+
+var errBroken = errors.New("broken")
+
+func (f failing) Read(p []byte) (int, error) {
+	if n, _ := f.bytes.Read(p); n > 0 {
+		return n, nil
+	}
+	return 0, errBroken
+}
+
+func TestAConnectionThatFailsIsNotTakenForAnything(t *testing.T) {
+	for _, text := range []string{"", "GE"} {
+		near, far := net.Pipe()
+		defer far.Close()
+		conn := network.NewConn(failing{near, strings.NewReader(text)})
+		defer conn.Close()
+		d, _ := withFallback(stream.DetectOptions{Timeout: time.Second})
+		if err := d.ServeConn(t.Context(), conn); !errors.Is(err, errBroken) || conn.Cause != network.CausePeer {
+			t.Errorf("after %q: %v, %v; want %v, %v", text, err, conn.Cause, errBroken, network.CausePeer)
+		}
+	}
+}
