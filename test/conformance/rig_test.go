@@ -49,6 +49,17 @@ type setup struct {
 	extra        []*config.Route // tried before the route to the origin
 }
 
+// plain is a setup of the defaults.
+func plain() *setup {
+	return &setup{
+		HTTP1Options: config.DefaultHTTP1Options(),
+		network:      "tcp",
+		idle:         time.Minute,
+		timeout:      time.Minute,
+		upstreamIdle: time.Minute,
+	}
+}
+
 // direct is a route that answers requests for a path by itself.
 func direct(path string, status int, body string) *config.Route {
 	return &config.Route{
@@ -99,15 +110,9 @@ type rig struct {
 // newRig starts a server; change may be nil.
 func newRig(t testing.TB, change func(s *setup)) *rig {
 	t.Helper()
-	s := setup{
-		HTTP1Options: config.DefaultHTTP1Options(),
-		network:      "tcp",
-		idle:         time.Minute,
-		timeout:      time.Minute,
-		upstreamIdle: time.Minute,
-	}
+	s := plain()
 	if change != nil {
-		change(&s)
+		change(s)
 	}
 	listen, origin := "127.0.0.1:0", "127.0.0.1:0"
 	if s.network == "unix" {

@@ -1,0 +1,66 @@
+package conformance
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// toolTime is how long one run of another program may take.
+const toolTime = 30 * time.Second
+
+// TestVarnishtest runs the scripts in vtc with varnishtest, whose client and
+// server know HTTP from elsewhere.
+func TestVarnishtest(t *testing.T) {
+	program := tool(t, "varnishtest", "varnish")
+	scripts, err := filepath.Glob("vtc/*.vtc")
+	if err != nil || len(scripts) < 10 {
+		t.Fatalf("%d scripts, %v", len(scripts), err)
+	}
+	for _, script := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(script), ".vtc"), func(t *testing.T) {
+			t.Parallel()
+			origin := free(t)
+			front := serve(t, plain().snapshot("127.0.0.1:0", origin))
+			run(t, program, "-t", "20", "-Dproxy="+front, "-Dorigin="+origin, script)
+		})
+	}
+}
+
+// tool returns the path of a program of Debian's, or skips the test and says how
+// to get it.
+func tool(t *testing.T, name, of string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("SKIPPED, NOT SHOWN: %s is not installed; apt-get install %s", name, of)
+	}
+	return path
+}
+
+// run runs a program and returns what it wrote; the test fails if it does.
+func run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), toolTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// free returns an address on which nobody listens yet.
+func free(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
