@@ -14,3 +14,10 @@ const (
 	Tars        Protocol = "tars"
 	Auto        Protocol = "Auto"
 )
+
+// CarriedBy reports whether requests of protocol p can be sent in protocol
+// upstream: nothing is translated, so only as themselves. "" and Auto stand for
+// the caller's protocol.
+func (p Protocol) CarriedBy(upstream Protocol) bool {
+	return upstream == "" || upstream == Auto || upstream == p
+}

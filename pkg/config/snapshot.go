@@ -104,8 +104,8 @@ type AccessLog struct {
 // LogField is one member of a JSON access log line.
 type LogField struct{ Name, Format string }
 
-// FilterChain is what a connection meets. Exactly one of HTTP-like Proxy and
-// TCPProxy is set.
+// FilterChain is what a connection meets: Proxy, or TCPProxy, or both if
+// Proxy.Fallback sends what Proxy does not know to TCPProxy.
 type FilterChain struct {
 	Proxy    *Proxy
 	TCPProxy *TCPProxy
@@ -113,7 +113,7 @@ type FilterChain struct {
 
 // Proxy is the network filter that speaks protocols and routes exchanges.
 type Proxy struct {
-	Downstream    []Protocol // more than one: detect
+	Downstream    []Protocol // more than one: detect, in this order; Auto alone: whatever is built and Upstream can be sent
 	Upstream      Protocol   // Auto or "": as downstream
 	RouteTable    string     // RouteTable.Name
 	Fallback      bool       // unknown bytes go to the next network filter
@@ -127,8 +127,8 @@ type Proxy struct {
 // RPCOptions are the limits and habits of the engine of framed RPC protocols.
 // DefaultRPCOptions fills them; 0 means no limit only where it says so.
 type RPCOptions struct {
-	MaxFrameSize int           // bytes, as the frame declares; default 8 MiB, as of the protocols' own peers
-	MaxInFlight  int           // requests of one connection that wait for their answer; then it is not read; default 10,000
+	MaxFrameSize int           // bytes, as the frame declares; default 8 MiB, as of the protocols' own peers; 0: no limit
+	MaxInFlight  int           // requests of one connection that wait for their answer; then it is not read; default 10,000; 0: no limit
 	FrameTimeout time.Duration // between two reads of a frame that has begun; default 30 s
 	WriteTimeout time.Duration // between two writes that make progress; default 30 s
 	// PingInterval is how long an upstream connection may be silent before it is

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -36,7 +37,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 
 // service composes the way of an exchange, outermost first:
 //
-//	Respond · Forwarded · filters before the router · Router · route
+//	Respond · Forwarded (of HTTP) · filters before the router · Router · route
 //
 // and of a route that forwards:
 //
@@ -144,6 +145,10 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 		s = reply{route}
 	} else {
 		s = b.upstream(p, route)
+		speak := spoken(p, c.Forward)
+		if slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool { return !d.CarriedBy(speak) }) {
+			s = untranslated(s, speak)
+		}
 		s = Retry(s, route, retryBudget)
 		s = Timeout(s, route)
 	}
@@ -163,16 +168,33 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	return s, nil
 }
 
-// upstream is the way into the clusters that a route may send to.
-func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Service {
-	f := route.Config.Forward
+// spoken is what a route's upstreams are spoken to in; "": as the caller speaks.
+func spoken(p *config.Proxy, f *config.Forward) config.Protocol {
 	speak := f.Upstream
 	if speak == "" {
 		speak = p.Upstream
 	}
 	if speak == config.Auto {
-		speak = ""
+		return ""
 	}
+	return speak
+}
+
+// untranslated refuses exchanges of protocols that an upstream in speak cannot be
+// sent.
+func untranslated(next protocol.Service, speak config.Protocol) protocol.Service {
+	return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		if !config.Protocol(x.Meta.Protocol).CarriedBy(speak) {
+			return protocol.Faultf(protocol.NotImplemented, "the route speaks %s upstream: translation from %s is not supported yet", speak, x.Meta.Protocol)
+		}
+		return next.Serve(ctx, x)
+	})
+}
+
+// upstream is the way into the clusters that a route may send to.
+func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Service {
+	f := route.Config.Forward
+	speak := spoken(p, f)
 	var chosen func(*protocol.Exchange, *upstream.Host)
 	if f.AutoHostRewrite {
 		chosen = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }

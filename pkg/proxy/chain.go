@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -111,57 +112,103 @@ func (b *builder) chain(l *config.Listener, old *serving) (*chain, error) {
 		return nil, fmt.Errorf("%d filter chains: exactly one is supported", len(l.FilterChains))
 	}
 	fc := l.FilterChains[0]
-	count, release := b.server.o.Metrics.Listener(l.Name)
+	c := &chain{config: l}
+	var carries network.Handler
 	if fc.TCPProxy != nil {
-		carrier := &Carrier{clusters: b.server.clusters}
-		return &chain{config: l, handler: b.server.o.TCPProxy(*fc.TCPProxy, carrier, b.server.o.Log), count: count, release: release}, nil
+		carries = b.server.o.TCPProxy(*fc.TCPProxy, &Carrier{clusters: b.server.clusters}, b.server.o.Log)
+		c.handler = carries
 	}
-	c, err := b.proxyChain(l, fc.Proxy, old)
-	if err != nil {
-		release()
-		return nil, err
+	if fc.Proxy != nil {
+		if err := b.proxyChain(c, fc.Proxy, old, carries); err != nil {
+			return nil, err
+		}
 	}
-	c.count, c.release = count, release
+	c.count, c.release = b.server.o.Metrics.Listener(l.Name)
 	return c, nil
 }
 
-// proxyChain builds a chain that serves exchanges.
-func (b *builder) proxyChain(l *config.Listener, p *config.Proxy, s *serving) (*chain, error) {
-	engine, err := b.engine(p)
+// proxyChain makes c one that serves exchanges. What is none goes to unknown, if
+// p says so.
+func (b *builder) proxyChain(c *chain, p *config.Proxy, s *serving, unknown network.Handler) error {
+	engines, err := b.engines(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	service, err := b.service(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rec, err := b.record(l)
+	rec, err := b.record(c.config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if s == nil {
 		s = new(serving)
 	}
-	handler := engine.NewServer(stream.ServerOptions{
+	if !p.Fallback {
+		unknown = nil
+	}
+	c.serving, c.made = s, newComposition(service, rec)
+	c.handler = b.handler(c.config, p, s, engines, unknown)
+	return nil
+}
+
+// handler lets each engine serve the connections that speak its protocol.
+func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engines []*stream.Protocol, unknown network.Handler) network.Handler {
+	o := stream.ServerOptions{
 		Listener:    l.Name,
 		Service:     s,
 		HTTP1:       p.HTTP1,
+		RPC:         p.RPC,
 		IdleTimeout: l.IdleTimeout,
 		Observe:     s.Observe,
 		Log:         b.server.o.Log,
+	}
+	if len(engines) == 1 && !isAuto(p) && unknown == nil {
+		return engines[0].NewServer(o)
+	}
+	choices := make([]stream.Choice, len(engines))
+	for i, e := range engines {
+		choices[i] = stream.Choice{Match: e.Match, Server: e.NewServer(o)}
+	}
+	return stream.Detect(stream.DetectOptions{
+		Choices: choices, Unknown: unknown, Timeout: p.DetectTimeout, IdleTimeout: l.IdleTimeout,
 	})
-	return &chain{config: l, handler: handler, serving: s, made: newComposition(service, rec)}, nil
 }
 
-// engine finds the protocol that the proxy filter speaks to callers.
-func (b *builder) engine(p *config.Proxy) (*stream.Protocol, error) {
-	if len(p.Downstream) != 1 {
-		return nil, fmt.Errorf("downstream_protocol: exactly one is supported, not %v", p.Downstream)
-	}
-	for i := range b.server.o.Protocols {
-		if e := &b.server.o.Protocols[i]; e.Name == p.Downstream[0] {
-			return e, nil
+func isAuto(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Auto }
+
+// engines finds the protocols that the proxy filter speaks to callers, in the
+// order in which it looks for them. Auto is all that there are and that its
+// upstreams can be sent.
+func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
+	var engines []*stream.Protocol
+	if isAuto(p) {
+		for i := range b.server.o.Protocols {
+			if e := &b.server.o.Protocols[i]; e.Name.CarriedBy(p.Upstream) {
+				engines = append(engines, e)
+			}
+		}
+	} else {
+		for _, name := range p.Downstream {
+			e := b.engine(name)
+			if e == nil {
+				return nil, fmt.Errorf("downstream_protocol %q is not built in", name)
+			}
+			engines = append(engines, e)
 		}
 	}
-	return nil, fmt.Errorf("downstream_protocol %q is not built in", p.Downstream[0])
+	if len(engines) == 0 {
+		return nil, errors.New("downstream_protocol: there is none")
+	}
+	return engines, nil
+}
+
+func (b *builder) engine(name config.Protocol) *stream.Protocol {
+	for i := range b.server.o.Protocols {
+		if e := &b.server.o.Protocols[i]; e.Name == name {
+			return e
+		}
+	}
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // Forwarded does what an intermediary owes its neighbours: Via both ways (RFC
 // 9110 7.6.3), Max-Forwards (7.6.2) and the X-Forwarded fields, each as o says.
-// CONNECT is refused with 405 unless o allows it to be routed.
+// RPC passes untouched. CONNECT is refused with 405 unless o allows it to be routed.
 func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Service {
 	f := &forwarded{next: next, mode: o.XForwarded, connect: o.AllowConnect}
 	if o.Via != "" {
@@ -30,6 +30,8 @@ type forwarded struct {
 
 func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
 	switch x.Request.Method {
+	case "": // RPC has no such fields
+		return f.next.Serve(ctx, x)
 	case "CONNECT":
 		if !f.connect {
 			refuseMethod(x, "CONNECT is not allowed here\n")

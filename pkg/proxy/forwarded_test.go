@@ -63,6 +63,21 @@ func TestXForwardedFields(t *testing.T) {
 	}
 }
 
+func TestRPCPassesUntouched(t *testing.T) {
+	for _, mode := range []config.ForwardedMode{config.ForwardedKeep, config.ForwardedAppend, config.ForwardedSet, config.ForwardedStrip} {
+		x := incoming("X-Forwarded-For: 1", "Max-Forwards: 0")
+		x.Request.Method, x.Meta.Protocol, x.Meta.Version = "", "dubbo", "dubbo/2"
+		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
+		got, served := forwardedTo(t, config.HTTP1Options{XForwarded: mode, Via: "weft"}, x)
+		if want := "X-Forwarded-For: 1\nMax-Forwards: 0\n"; !served || got != want {
+			t.Errorf("%q: the upstream got %q, want %q", mode, got, want)
+		}
+		if got, want := fieldsOf(&x.Response.Header), "Server: app\n"; got != want {
+			t.Errorf("%q: the caller got %q, want %q", mode, got, want)
+		}
+	}
+}
+
 func TestViaBothWays(t *testing.T) {
 	for version, want := range map[string]string{"HTTP/1.1": "Via: 1.0 far\nVia: 1.1 weft\n", "HTTP/1.0": "Via: 1.0 far\nVia: 1.0 weft\n", "HTTP/2": "Via: 1.0 far\nVia: 2 weft\n"} {
 		x := incoming("Via: 1.0 far")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/weft-proxy/weft/internal/metrics"
@@ -130,9 +131,19 @@ func sameEngine(a, b *config.Listener) bool {
 	if len(a.FilterChains) != 1 || len(b.FilterChains) != 1 || a.IdleTimeout != b.IdleTimeout || a.Name != b.Name {
 		return false
 	}
-	pa, pb := a.FilterChains[0].Proxy, b.FilterChains[0].Proxy
-	if pa == nil || pb == nil {
-		return pa == pb && reflect.DeepEqual(a.FilterChains[0].TCPProxy, b.FilterChains[0].TCPProxy)
+	ca, cb := a.FilterChains[0], b.FilterChains[0]
+	pa, pb := ca.Proxy, cb.Proxy
+	if (pa == nil) != (pb == nil) || !reflect.DeepEqual(ca.TCPProxy, cb.TCPProxy) {
+		return false
 	}
-	return pa.HTTP1 == pb.HTTP1 && reflect.DeepEqual(pa.Downstream, pb.Downstream)
+	if pa == nil {
+		return true
+	}
+	return pa.HTTP1 == pb.HTTP1 && pa.RPC == pb.RPC && sameChoice(pa, pb)
+}
+
+// sameChoice reports whether a's connections are taken for the same as b's.
+func sameChoice(a, b *config.Proxy) bool {
+	return slices.Equal(a.Downstream, b.Downstream) && a.Fallback == b.Fallback && a.DetectTimeout == b.DetectTimeout &&
+		(!isAuto(a) || a.Upstream == b.Upstream)
 }

@@ -35,8 +35,9 @@ type RetryBudget interface {
 
 // Retry tries again what failed, on another host if there is one, as often as the
 // route's policy says and as far as that is safe: a request that cannot have
-// reached an application, or an idempotent one (RFC 9110 9.2.2), whose content is
-// still at hand. A route without a policy gets one try: a host that refuses the
+// reached an application, or one that may be sent twice, whose content is still at
+// hand. HTTP says by the method which those are (RFC 9110 9.2.2); of RPC, whoever
+// gave the route its policy. A route without a policy gets one try: a host that refuses the
 // connection is replaced by the cluster.
 //
 // Each try has the time that the policy, or the request, gives it, until the head
@@ -120,10 +121,12 @@ func (r *retry) wanted(reason protocol.Reason, status int) bool {
 	}
 }
 
-// idempotent reports whether a request may be sent twice (RFC 9110 9.2.2).
+// idempotent reports whether a request may be sent twice: of HTTP by its method
+// (RFC 9110 9.2.2); RPC has no such methods, and a route's policy for some of its
+// own is its author's word for them.
 func idempotent(method string) bool {
 	switch method {
-	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
+	case "", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
 		return true
 	}
 	return false

@@ -86,6 +86,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		protocol.DownstreamGone:  never, protocol.Draining: never, protocol.Internal: never,
 	}
 	methods := map[string]bool{ // whether it may reach an application twice (RFC 9110 9.2.2)
+		"":    true, // RPC: the policy says so
 		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true,
 		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "PURGE": false,
 	}
@@ -132,6 +133,8 @@ func TestAnswersThatAreTriedAgain(t *testing.T) {
 		{"not a 4xx", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 404, 1},
 		{"a status of the list", config.RetryPolicy{On: true, NumRetries: 1, StatusCodes: []int{409, 429}}, "GET", 429, 2},
 		{"a 5xx beside the list", config.RetryPolicy{On: true, NumRetries: 1, StatusCodes: []int{429}}, "GET", 503, 2},
+		{"of RPC", config.RetryPolicy{On: true, NumRetries: 1}, "", 500, 2},
+		{"not of RPC when switched off", config.RetryPolicy{NumRetries: 1}, "", 500, 1},
 		{"not to POST", config.RetryPolicy{On: true, NumRetries: 1}, "POST", 503, 1},
 		{"not a good one", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 200, 1},
 		{"as often as configured", config.RetryPolicy{On: true, NumRetries: 4}, "GET", 503, 5},

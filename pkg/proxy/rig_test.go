@@ -51,6 +51,9 @@ func newRig(t testing.TB, more ...filter.Stream) *rig {
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
 	}
+	for c := range network.Causes() {
+		o.Causes = append(o.Causes, c.String())
+	}
 	r := &rig{t: t, metrics: metrics.New(o), log: new(lines)}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	r.server = NewServer(Options{

@@ -1,0 +1,254 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// lineProtocol speaks lines: each is an exchange whose answer is its status, and
+// the frame limit that its server was made with.
+func lineProtocol() stream.Protocol {
+	return stream.Protocol{
+		Name: config.Bolt,
+		Match: func(b []byte) xprotocol.Verdict {
+			if b[0] == 1 {
+				return xprotocol.Yes
+			}
+			return xprotocol.No
+		},
+		NewServer: func(o stream.ServerOptions) stream.Server { return lineServer{o} },
+	}
+}
+
+type lineServer struct{ o stream.ServerOptions }
+
+func (s lineServer) ServeConn(ctx context.Context, conn *network.Conn) error {
+	var line [2]byte
+	for {
+		if _, err := io.ReadFull(conn, line[:]); err != nil {
+			return err
+		}
+		x := &protocol.Exchange{}
+		x.Reset()
+		x.Request.Authority, x.Request.Path = "com.shop.Cart", "/com.shop.Cart/add"
+		x.Meta.Protocol, x.Meta.Start = string(config.Bolt), time.Now()
+		x.Meta.Conn = &protocol.ConnMeta{Listener: s.o.Listener}
+		if err := s.o.Service.Serve(ctx, x); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(conn, "%d of %d, %s\n", x.Response.Status, s.o.RPC.MaxFrameSize, x.Record.Reason); err != nil {
+			return err
+		}
+		x.Record.End = time.Now()
+		s.o.Observe(x)
+		if conn.Draining() {
+			return nil
+		}
+	}
+}
+
+// line sends a line and returns its answer.
+func (c *caller) line() string {
+	c.t.Helper()
+	c.send("\x01\n")
+	text, err := c.r.ReadString('\n')
+	if err != nil {
+		c.t.Fatalf("reading a line: %v", err)
+	}
+	return text
+}
+
+// mixed is a configuration of a listener of several protocols.
+func mixed(t *testing.T, s setup, change func(*config.FilterChain)) *config.Snapshot {
+	t.Helper()
+	c := s.snapshot(t)
+	fc := c.Listeners[0].FilterChains[0]
+	fc.Proxy.Downstream = []config.Protocol{config.HTTP1, config.Bolt}
+	fc.Proxy.RPC = config.RPCOptions{MaxFrameSize: 5}
+	fc.Proxy.DetectTimeout = 10 * time.Second
+	if change != nil {
+		change(fc)
+	}
+	return c
+}
+
+func mixedRig(t *testing.T) *rig {
+	r := newRig(t)
+	r.server.o.Protocols = append(r.server.o.Protocols, lineProtocol())
+	return r
+}
+
+func TestAListenerCarriesSeveralProtocols(t *testing.T) {
+	for name, downstream := range map[string][]config.Protocol{
+		"a list":        {config.HTTP1, config.Bolt},
+		"another order": {config.Bolt, config.HTTP1},
+		"Auto":          {config.Auto},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := mixedRig(t)
+			r.apply(mixed(t, setup{routes: direct("hello")}, func(fc *config.FilterChain) { fc.Proxy.Downstream = downstream }))
+			address := r.address("front")
+			if got := ask(t, address, get("/")); got.body != "hello" {
+				t.Errorf("HTTP: %q", got.body)
+			}
+			if got, want := dialCaller(t, address).line(), "200 of 5, none\n"; got != want {
+				t.Errorf("lines: %q, want %q", got, want)
+			}
+			r.await(2, "weft_listener_requests_total", "front")
+			tls := dialCaller(t, address)
+			tls.send("\x16\x03\x01")
+			if !tls.ended() {
+				t.Error("TLS was answered")
+			}
+			r.await(1, "weft_listener_connections_closed_total", "front", network.CauseUnknownProtocol.String())
+		})
+	}
+}
+
+func TestOneProtocolIsNotDetected(t *testing.T) {
+	r, address := setup{routes: direct("hello")}.run(t)
+	if got := ask(t, address, "\x16\x03\x01\r\n\r\n"); got.StatusCode != 400 {
+		t.Errorf("answered with %d, want 400: a caller that speaks no HTTP is told so", got.StatusCode)
+	}
+	r.await(1, "weft_listener_connections_closed_total", "front", network.CauseProtocolError.String())
+}
+
+// echo sends back what it gets, until its end.
+func echo(t *testing.T) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(nc, nc)
+			_ = nc.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = ln.Close(); <-ended })
+	return ln.Addr().String()
+}
+
+func TestFallbackCarriesWhatIsUnknown(t *testing.T) {
+	r := mixedRig(t)
+	r.apply(mixed(t, setup{routes: direct("hello"), clusters: cluster("bytes", echo(t))}, func(fc *config.FilterChain) {
+		fc.Proxy.Fallback = true
+		fc.TCPProxy = &config.TCPProxy{Cluster: "bytes", MaxConnectAttempts: 1}
+	}))
+	address := r.address("front")
+	if got := ask(t, address, get("/")); got.body != "hello" {
+		t.Errorf("HTTP: %q", got.body)
+	}
+	if got, want := dialCaller(t, address).line(), "200 of 5, none\n"; got != want {
+		t.Errorf("lines: %q, want %q", got, want)
+	}
+	for _, text := range []string{"\x16\x03\x01\x02", "GE", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\x00" + strings.Repeat("x", 1<<20)} {
+		c := dialCaller(t, address)
+		sent := make(chan error, 1)
+		go func() {
+			_, err := io.WriteString(c, text)
+			_ = c.CloseWrite()
+			sent <- err
+		}()
+		got, err := io.ReadAll(c)
+		if string(got) != text || err != nil || <-sent != nil {
+			t.Errorf("%.30q: %d bytes came back, %v; want all %d", text, len(got), err, len(text))
+		}
+	}
+}
+
+func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
+	base := func(fc *config.FilterChain) {
+		fc.Proxy.Fallback, fc.TCPProxy = true, &config.TCPProxy{Cluster: "bytes"}
+	}
+	for name, test := range map[string]struct {
+		change func(*config.FilterChain)
+		same   bool
+	}{
+		"nothing":            {func(*config.FilterChain) {}, true},
+		"upstream":           {func(fc *config.FilterChain) { fc.Proxy.Upstream = config.Bolt }, true},
+		"a limit of RPC":     {func(fc *config.FilterChain) { fc.Proxy.RPC.MaxInFlight = 1 }, false},
+		"a limit of HTTP":    {func(fc *config.FilterChain) { fc.Proxy.HTTP1.MaxHeaderCount = 1 }, false},
+		"the order":          {func(fc *config.FilterChain) { fc.Proxy.Downstream = []config.Protocol{config.Bolt, config.HTTP1} }, false},
+		"the time":           {func(fc *config.FilterChain) { fc.Proxy.DetectTimeout = time.Second }, false},
+		"no fallback":        {func(fc *config.FilterChain) { fc.Proxy.Fallback = false }, false},
+		"another fallback":   {func(fc *config.FilterChain) { fc.TCPProxy = &config.TCPProxy{Cluster: "other"} }, false},
+		"the fallback alone": {func(fc *config.FilterChain) { fc.Proxy = nil }, false},
+		"Auto":               {func(fc *config.FilterChain) { fc.Proxy.Downstream = []config.Protocol{config.Auto} }, false},
+		"what Auto is limited by": {func(fc *config.FilterChain) {
+			fc.Proxy.Downstream, fc.Proxy.Upstream = []config.Protocol{config.Auto}, config.Bolt
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, after := mixed(t, setup{}, base).Listeners[0], mixed(t, setup{}, base).Listeners[0]
+			if name == "what Auto is limited by" {
+				before.FilterChains[0].Proxy.Downstream = []config.Protocol{config.Auto}
+			}
+			test.change(after.FilterChains[0])
+			if sameEngine(before, after) != test.same || sameEngine(after, before) != test.same {
+				t.Errorf("sameEngine = %t, want %t", !test.same, test.same)
+			}
+		})
+	}
+}
+
+func TestAutoLeavesOutWhatUpstreamsCannotBeSent(t *testing.T) {
+	r := mixedRig(t)
+	r.apply(mixed(t, setup{routes: direct("hello")}, func(fc *config.FilterChain) {
+		fc.Proxy.Downstream, fc.Proxy.Upstream = []config.Protocol{config.Auto}, config.HTTP1
+	}))
+	c := dialCaller(t, r.address("front"))
+	c.send("\x01\n")
+	if !c.ended() {
+		t.Error("a line was answered, although upstreams speak HTTP only")
+	}
+}
+
+func TestRequestsAreNotTranslated(t *testing.T) {
+	r := mixedRig(t)
+	app := origin(t, says("app"))
+	r.apply(mixed(t, setup{routes: to("app"), clusters: cluster("app", app)}, func(fc *config.FilterChain) { fc.Proxy.Upstream = config.HTTP1 }))
+	address := r.address("front")
+	if got := ask(t, address, get("/")); got.body != "app" {
+		t.Errorf("HTTP: %q", got.body)
+	}
+	if got, want := dialCaller(t, address).line(), "501 of 5, not_implemented\n"; got != want {
+		t.Errorf("a line for an upstream that speaks HTTP: %q, want %q", got, want)
+	}
+}
+
+func TestProtocolsThatAreNotBuiltAreRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		downstream []config.Protocol
+		upstream   config.Protocol
+	}{
+		"one of several": {[]config.Protocol{config.HTTP1, config.Tars}, ""},
+		"none":           {nil, ""},
+		"none by Auto":   {[]config.Protocol{config.Auto}, config.Tars},
+	} {
+		c := mixed(t, setup{routes: direct("x")}, func(fc *config.FilterChain) {
+			fc.Proxy.Downstream, fc.Proxy.Upstream = test.downstream, test.upstream
+		})
+		if err := mixedRig(t).server.Apply(t.Context(), c); err == nil || !strings.Contains(err.Error(), "downstream_protocol") {
+			t.Errorf("%s: Apply = %v, want an error about downstream_protocol", name, err)
+		}
+	}
+}
