@@ -60,6 +60,12 @@ var definitions = []definition{
 	{name: "request_id", text: requestID, doc: "The request's X-Request-Id field."},
 	{name: "x-mosn-rpc-service", text: rpcService, doc: "The service field of an RPC request."},
 	{name: "x-mosn-rpc-method", text: rpcMethod, doc: "The method field of an RPC request."},
+	{name: "rpc_service", text: rpcService, doc: "The same as x-mosn-rpc-service."},
+	{name: "rpc_method", text: rpcMethod, doc: "The same as x-mosn-rpc-method."},
+	{name: "rpc_version", text: rpcVersion, doc: "The version of the service that an RPC request asks for."},
+	{name: "rpc_group", text: rpcGroup, doc: "The group of the service that an RPC request asks for."},
+	{name: "rpc_serialization", text: rpcSerialization, doc: "How an RPC request's arguments are written: hessian2."},
+	{name: "rpc_oneway", text: rpcOneWay, doc: "true if the caller of an RPC request wants no answer."},
 	{name: "request_length", write: requestLength, number: true, doc: "Bytes of the request's head and content."},
 	{name: "bytes_received", write: bytesReceived, number: true, doc: "Bytes of the request's content that were read."},
 
@@ -72,6 +78,7 @@ var definitions = []definition{
 	{name: "attempts", write: attempts, number: true, doc: "How many times a host was tried."},
 
 	{name: "response_code", write: responseCode, number: true, doc: "The answer's status."},
+	{name: "rpc_status", write: rpcStatus, number: true, doc: "An RPC answer's status in its protocol's own numbers: 20 is OK in Dubbo, 0 in Bolt."},
 	{name: "response_flag", text: responseFlag, doc: "Why the proxy answered by itself or ended the exchange, in short: NR, UH, UT; see docs/errors.md."},
 	{name: "response_flags", text: responseFlag, doc: "The same as response_flag."},
 	{name: "response_reason", text: responseReason, doc: "The same as a name: no_route, no_healthy_host."},
@@ -262,6 +269,40 @@ func rpcService(x *protocol.Exchange, _ string) (string, bool) {
 
 func rpcMethod(x *protocol.Exchange, _ string) (string, bool) {
 	return x.Request.Header.Lookup("method")
+}
+
+func rpcVersion(x *protocol.Exchange, _ string) (string, bool) {
+	return ofRPC(x, "version")
+}
+
+func rpcGroup(x *protocol.Exchange, _ string) (string, bool) {
+	return ofRPC(x, "group")
+}
+
+// ofRPC is a field that means something of its own in HTTP.
+func ofRPC(x *protocol.Exchange, name string) (string, bool) {
+	if x.Request.Method != "" {
+		return "", false
+	}
+	return x.Request.Header.Lookup(name)
+}
+
+func rpcSerialization(x *protocol.Exchange, _ string) (string, bool) {
+	return some(x.Request.Serialization)
+}
+
+func rpcOneWay(x *protocol.Exchange, _ string) (string, bool) {
+	if !x.Request.OneWay {
+		return "", false
+	}
+	return "true", true
+}
+
+func rpcStatus(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	if x.Response.Status == 0 || x.Response.Code == protocol.NoCode || x.Request.Method != "" {
+		return dst, false
+	}
+	return strconv.AppendInt(dst, int64(x.Response.Code), 10), true
 }
 
 // The way upstream.

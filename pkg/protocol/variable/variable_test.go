@@ -52,6 +52,30 @@ func finished() *protocol.Exchange {
 	return x
 }
 
+// finishedCall returns a one-way RPC request that was answered all the same.
+func finishedCall() *protocol.Exchange {
+	x := &protocol.Exchange{}
+	x.Request.Header.Add("service", "com.shop.Items")
+	x.Request.Header.Add("method", "list")
+	x.Request.Header.Add("version", "1.0.0")
+	x.Request.Header.Add("group", "blue")
+	x.Request.OneWay, x.Request.Serialization = true, "hessian2"
+	x.Response.Status, x.Response.Code = 200, 20
+	return x
+}
+
+func TestOnlyRPCRequestsHaveVersionAndGroup(t *testing.T) {
+	x := finished()
+	x.Request.Header.Add("version", "a field")
+	for _, name := range []string{"rpc_version", "rpc_group", "rpc_status", "rpc_oneway", "rpc_serialization"} {
+		if v, _ := Lookup(name); v.of != nil {
+			if got, ok := v.Text(x); ok {
+				t.Errorf("%s of an HTTP request = %q", name, got)
+			}
+		}
+	}
+}
+
 func TestEveryVariableHasItsValue(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"start_time", "2026/11/21 04:05:06.007"},
@@ -94,6 +118,13 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 		{"request_id", "abc-1"},
 		{"x-mosn-rpc-service", "com.shop.Items"},
 		{"x-mosn-rpc-method", "list"},
+		{"rpc_service", "com.shop.Items"},
+		{"rpc_method", "list"},
+		{"rpc_version", "1.0.0"},
+		{"rpc_group", "blue"},
+		{"rpc_serialization", "hessian2"},
+		{"rpc_oneway", "true"},
+		{"rpc_status", "20"},
 		{"request_length", "312"},
 		{"bytes_received", "12"},
 		{"route", "items/0"},
@@ -114,7 +145,7 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 		{"Http2_request_header_User-Agent", "curl/8"},
 		{"Http1_cookie_a", "1"},
 	}
-	x := finished()
+	x, call := finished(), finishedCall()
 	tested := make(map[*definition]bool)
 	for _, test := range tests {
 		v, ok := Lookup(test.name)
@@ -123,6 +154,10 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 			continue
 		}
 		tested[v.of] = true
+		x := x
+		if strings.HasPrefix(test.name, "rpc_") {
+			x = call
+		}
 		if got, ok := v.Text(x); got != test.want || !ok {
 			t.Errorf("%s: Text = %q, %v, want %q, true", test.name, got, ok, test.want)
 		}
