@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"time"
 )
@@ -310,6 +311,13 @@ func slowCases() []exchange {
 			script: script{send(post + "Content-Length: 10\r\n\r\nhello"), refuseOnly(408), originNeverGotAll}},
 		{name: "slow chunks are refused", rfc: "9110 15.5.9", whole: true, setup: slowBody,
 			script: script{send(postChunked + "5\r\nhel"), refuseOnly(408), originNeverGotAll}},
+		{name: "content that trickles ends with its route's time", rfc: "9110 15.6.5", whole: true, setup: func(s *setup) { s.timeout = 3 * short },
+			script: script{send(post + "Content-Length: 100000\r\n\r\n"), trickle("x", 20*time.Millisecond), refuseOnly(504), originNeverGotAll}},
+		{name: "content that nobody reads and that trickles ends its connection", rfc: "9112 9.5", defect: "the connection stays as long as the caller trickles", whole: true,
+			setup:  func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
+			script: script{send("POST /own HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n"), receive("HTTP/1.1 404 Not Found\r\n"), trickleToEnd("x", 50*time.Millisecond), untouched}},
+		{name: "an answer that is taken too slowly ends with its route's time", rfc: "configuration", defect: "both connections stay as long as the caller reads a little", whole: true, setup: func(s *setup) { s.timeout = 3 * short },
+			script: script{send(get), arrive(get), answerAside(wanted + "Content-Length: 33554432\r\n\r\n" + strings.Repeat("x", 32<<20)), receive(wanted), sip(50 * time.Millisecond)}},
 		{name: "a slow second head is refused", rfc: "9110 15.5.9", whole: true, setup: slowHead,
 			script: script{send(get + "GET"), arrive(get), answer(ok), receive(ok), refuse(408)}},
 	}
@@ -326,6 +334,76 @@ func trickle(text string, every time.Duration) step {
 				r.Fatalf("the caller has trickled for %v", patience)
 			}
 			r.write(r.call(), text)
+		}
+	}
+}
+
+// trickleToEnd makes the caller send text again and again until its connection
+// ends, which Weft must bring about.
+func trickleToEnd(text string, every time.Duration) step {
+	return func(r *rig) {
+		r.Helper()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = io.Copy(io.Discard, r.call())
+		}()
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for began := time.Now(); ; {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				r.write(r.call(), text)
+			}
+			if time.Since(began) > patience-time.Second {
+				r.Fatalf("the caller has trickled for %v", time.Since(began))
+			}
+		}
+	}
+}
+
+// answerAside makes the origin send text while the script goes on.
+func answerAside(text string) step {
+	return func(r *rig) {
+		r.Helper()
+		conn := r.connected()
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			_, _ = io.WriteString(conn, text)
+		}()
+		r.Cleanup(func() {
+			r.hangUp()
+			<-sent
+		})
+	}
+}
+
+// sip makes the caller read a little now and then, until Weft ends the origin's
+// connection: nothing more is asked of it.
+func sip(every time.Duration) step {
+	return func(r *rig) {
+		r.Helper()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = io.Copy(io.Discard, r.connected())
+		}()
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		one := make([]byte, 8)
+		for began := time.Now(); ; {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				_, _ = r.call().Read(one)
+			}
+			if time.Since(began) > patience-time.Second {
+				r.Fatalf("the caller has sipped for %v", time.Since(began))
+			}
 		}
 	}
 }

@@ -1,0 +1,186 @@
+package conformance
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// TestCurl lets curl ask an origin that is net/http's through Weft for common
+// things.
+func TestCurl(t *testing.T) {
+	curl := tool(t, "curl", "curl")
+	front := serve(t, plain().snapshot("127.0.0.1:0", tellingOrigin(t)))
+	large := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(large, []byte(strings.Repeat("0123456789abcdef", 1<<16)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		args []string // before the URL
+		path string
+		want []string // parts of what curl prints: answer heads, then content
+		not  []string
+	}{
+		{
+			name: "a GET", path: "/a",
+			want: []string{"HTTP/1.1 200 OK\r\n", "told: GET /a HTTP/1.1 host=shop.test length=0 te=[] size=0\n"},
+		},
+		{
+			name: "a path as it is", args: []string{"--path-as-is"}, path: "/a/../b/./c//d%2Fe?f=%20",
+			want: []string{"told: GET /a/../b/./c//d%2Fe?f=%20 HTTP/1.1 "},
+		},
+		{
+			name: "a HEAD", args: []string{"--head"}, path: "/a",
+			want: []string{"HTTP/1.1 200 OK\r\n", "X-Method: HEAD\r\n", "Content-Length: 1234\r\n"}, not: []string{"told"},
+		},
+		{
+			name: "an HTTP/1.0 request", args: []string{"--http1.0"}, path: "/stream",
+			want: []string{"HTTP/1.1 200 OK\r\n", "Connection: close\r\n", "onetwothree"}, not: []string{"Transfer-Encoding"},
+		},
+		{
+			name: "an answer in pieces", path: "/stream",
+			want: []string{"Transfer-Encoding: chunked\r\n", "onetwothree"}, not: []string{"Content-Length", "Connection:"},
+		},
+		{
+			name: "a form", args: []string{"--data", "a=b&c=d"}, path: "/form",
+			want: []string{"told: POST /form HTTP/1.1 host=shop.test length=7 te=[] size=7\n"},
+		},
+		{
+			name: "an upload of known length that waits for 100", args: []string{"--upload-file", large, "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/up",
+			want: []string{"HTTP/1.1 100 Continue\r\n", "HTTP/1.1 200 OK\r\n", "told: PUT /up HTTP/1.1 host=shop.test length=1048576 te=[] size=1048576\n"},
+		},
+		{
+			name: "an upload in chunks", args: []string{"--upload-file", large, "--header", "Transfer-Encoding: chunked", "--header", "Expect:"}, path: "/up",
+			want: []string{"told: PUT /up HTTP/1.1 host=shop.test length=-1 te=[chunked] size=1048576\n"},
+		},
+		{
+			name: "an upload in chunks that waits for 100", args: []string{"--upload-file", large, "--header", "Transfer-Encoding: chunked", "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/up",
+			want: []string{"HTTP/1.1 100 Continue\r\n", "told: PUT /up HTTP/1.1 host=shop.test length=-1 te=[chunked] size=1048576\n"},
+		},
+		{
+			name: "an upload that is refused instead of 100", args: []string{"--upload-file", large, "--header", "Expect: 100-continue", "--expect100-timeout", "20"}, path: "/refuse",
+			want: []string{"HTTP/1.1 403 Forbidden\r\n", "Connection: close\r\n"}, not: []string{"100 Continue"},
+		},
+		{
+			name: "a target for proxies", args: []string{"--request-target", "http://other.test/b?c"}, path: "/a",
+			want: []string{"told: GET /b?c HTTP/1.1 host=other.test "},
+		},
+		{
+			name: "a large head", args: []string{"--header", "X-Large: " + strings.Repeat("a", 10_000)}, path: "/a",
+			want: []string{"HTTP/1.1 200 OK\r\n"},
+		},
+		{
+			name: "a head that is too large", args: []string{"--header", "X-Large: " + strings.Repeat("a", 20_000)}, path: "/a",
+			want: []string{"HTTP/1.1 431 Request Header Fields Too Large\r\n"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			args := append([]string{"--silent", "--show-error", "--include", "--max-time", "20", "--noproxy", "*", "--header", "Host: shop.test"}, c.args...)
+			got := run(t, curl, append(args, "http://"+front+c.path)...)
+			for _, part := range c.want {
+				if !strings.Contains(got, part) {
+					t.Errorf("curl printed\n%s\nwithout %q", quote(got), part)
+				}
+			}
+			for _, part := range c.not {
+				if strings.Contains(got, part) {
+					t.Errorf("curl printed\n%s\nwith %q", quote(got), part)
+				}
+			}
+		})
+	}
+}
+
+// TestCurlKeepsItsConnection asks for several things in one run: curl tells how
+// often it had to connect.
+func TestCurlKeepsItsConnection(t *testing.T) {
+	curl := tool(t, "curl", "curl")
+	front := "http://" + serve(t, plain().snapshot("127.0.0.1:0", tellingOrigin(t)))
+	got := run(t, curl, "--silent", "--show-error", "--max-time", "20", "--noproxy", "*", "--output", "/dev/null", "--write-out", "%{http_code} %{num_connects}\n",
+		front+"/a", "--output", "/dev/null", front+"/stream", "--output", "/dev/null", front+"/b", "--output", "/dev/null", front+"/stream")
+	if want := "200 1\n200 0\n200 0\n200 0\n"; got != want {
+		t.Errorf("statuses and connects: %q, want %q", got, want)
+	}
+}
+
+// TestCurlThroughATunnel lets curl use Weft as the proxy that it asks by CONNECT.
+func TestCurlThroughATunnel(t *testing.T) {
+	curl := tool(t, "curl", "curl")
+	through := serve(t, plain().snapshot("127.0.0.1:0", tellingOrigin(t)))
+	outer := plain()
+	outer.AllowConnect = true
+	front := serve(t, outer.snapshot("127.0.0.1:0", connectingOrigin(t, through)))
+	got := run(t, curl, "--silent", "--show-error", "--max-time", "20", "--proxytunnel", "--proxy", "http://"+front, "http://shop.test:80/inner")
+	if want := "told: GET /inner HTTP/1.1 host=shop.test length=0 te=[] size=0\n"; got != want {
+		t.Errorf("curl printed %q, want %q", got, want)
+	}
+}
+
+// connectingOrigin answers CONNECT to whatever it names with a tunnel to address.
+func connectingOrigin(t *testing.T, address string) string {
+	return origin(t, func(w http.ResponseWriter, q *http.Request) {
+		if q.Method != http.MethodConnect {
+			http.Error(w, "CONNECT only", http.StatusMethodNotAllowed)
+			return
+		}
+		inner := dial(t, address)
+		defer inner.Close()
+		outer, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer outer.Close()
+		_, _ = io.WriteString(outer, "HTTP/1.1 200 OK\r\n\r\n") // an error shows below
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = io.Copy(inner, outer)
+			shut(&rig{TB: t}, inner)
+		}()
+		_, _ = io.Copy(outer, inner)
+		_ = outer.Close()
+		<-ended
+	})
+}
+
+// tellingOrigin answers with what it was asked.
+func tellingOrigin(t *testing.T) string {
+	return origin(t, func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("X-Method", q.Method)
+		switch {
+		case q.URL.Path == "/refuse":
+			w.WriteHeader(http.StatusForbidden)
+			return
+		case q.URL.Path == "/stream":
+			for _, piece := range []string{"one", "two", "three"} {
+				_, _ = io.WriteString(w, piece) // the caller is gone: nothing to do
+				_ = http.NewResponseController(w).Flush()
+			}
+			return
+		case q.Method == http.MethodHead:
+			w.Header().Set("Content-Length", "1234")
+			return
+		}
+		size, err := io.Copy(io.Discard, q.Body)
+		if err != nil {
+			return // the answer would reach nobody
+		}
+		_, _ = io.WriteString(w, "told: "+q.Method+" "+q.RequestURI+" "+q.Proto+" host="+q.Host+
+			" length="+strconv.FormatInt(q.ContentLength, 10)+" te=["+strings.Join(q.TransferEncoding, ",")+"] size="+strconv.FormatInt(size, 10)+"\n")
+	})
+}
+
+// origin answers by a function until the end of the test, over HTTP/1.1 that is
+// net/http's.
+func origin(t *testing.T, answer http.HandlerFunc) (address string) {
+	s := httptest.NewServer(answer)
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}

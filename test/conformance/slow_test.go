@@ -1,0 +1,89 @@
+package conformance
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSlowPeersDoNotHoldOthersUp attacks a server with slowhttptest: hundreds of
+// connections that send a head or content too slowly. All of them are ended by
+// Weft within its limits, here 2 s for each, and meanwhile other callers are
+// served.
+func TestSlowPeersDoNotHoldOthersUp(t *testing.T) {
+	program := tool(t, "slowhttptest", "slowhttptest")
+	const limit = 2 * time.Second
+	for _, attack := range []struct {
+		name string
+		args []string
+	}{
+		{"heads", []string{"-H", "-i", "1", "-x", "8"}},
+		{"content", []string{"-B", "-i", "1", "-x", "8", "-s", "100000"}},
+		{"content in silence", []string{"-B", "-i", "60", "-s", "100000"}},
+	} {
+		t.Run(attack.name, func(t *testing.T) {
+			t.Parallel()
+			slow := plain()
+			slow.HeadTimeout, slow.BodyTimeout, slow.timeout = limit, limit, limit
+			front := serve(t, slow.snapshot("127.0.0.1:0", origin(t, readAll)))
+			args := append([]string{"-c", "300", "-r", "300", "-l", "15", "-p", "3", "-u", "http://" + front + "/"}, attack.args...)
+			var report string
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				report = run(t, program, args...)
+			}()
+			slowest, times := askMeanwhile(t, front, ended)
+			last := lastStatus(report)
+			t.Logf("%d other requests, the slowest took %v; %s", times, slowest.Round(time.Microsecond), last)
+			if !strings.Contains(last, "No open connections left") {
+				t.Errorf("slow connections stay")
+			}
+			if !strings.Contains(last, "service available: YES") {
+				t.Errorf("others are not served, says slowhttptest")
+			}
+			if slowest > time.Second {
+				t.Errorf("others had to wait %v", slowest)
+			}
+		})
+	}
+}
+
+// readAll answers when it has read the content.
+func readAll(w http.ResponseWriter, q *http.Request) {
+	_, _ = io.Copy(io.Discard, q.Body)
+	_, _ = io.WriteString(w, "ok") // a caller that is gone is not this test's
+}
+
+// lastStatus is what slowhttptest says at its end, without colours.
+func lastStatus(out string) string {
+	out = regexp.MustCompile(`\x1b\[[\d;]*m`).ReplaceAllString(out, "")
+	i := strings.LastIndex(out, "slow HTTP test status")
+	return strings.Join(strings.Fields(out[max(i, 0):]), " ")
+}
+
+// askMeanwhile asks again and again, over a new connection each time, until ended
+// is closed, and returns how long an answer took at most.
+func askMeanwhile(t *testing.T, front string, ended <-chan struct{}) (slowest time.Duration, times int) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ; ; times++ {
+		select {
+		case <-ended:
+			return slowest, times
+		case <-tick.C:
+		}
+		began := time.Now()
+		r := &rig{TB: t, caller: dial(t, front)}
+		r.write(r.caller, asked+"Connection: close\r\n\r\n")
+		if got, _ := r.rest("the caller", r.caller); !strings.HasSuffix(got, "\r\n\r\nok") {
+			t.Errorf("meanwhile a caller got\n%s", quote(got))
+		}
+		r.hangUp()
+		slowest = max(slowest, time.Since(began))
+	}
+}

@@ -1,0 +1,64 @@
+package conformance
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestWebSocket lets two ends that know RFC 6455 speak through Weft.
+func TestWebSocket(t *testing.T) {
+	python := pythonWith(t, "websockets", "python3-websockets")
+	echo := start(t, python, "testdata/websocket_server.py")
+	front := serve(t, plain().snapshot("127.0.0.1:0", "127.0.0.1:"+echo))
+	got := run(t, python, "testdata/websocket_client.py", "ws://"+front)
+	want := "handshake\ntext\nbinary\nfragments\nping\nlarge\nmany\nclose\nclosed by the server\nfifty at once\n"
+	if got != want {
+		t.Errorf("the client printed %q, want %q", got, want)
+	}
+}
+
+// pythonWith returns the path of a Python that has a module, or skips the test
+// and says how to get it. The first python3 need not be Debian's.
+func pythonWith(t *testing.T, module, of string) string {
+	t.Helper()
+	for _, name := range []string{"python3", "/usr/bin/python3"} {
+		if exec.Command(name, "-c", "import "+module).Run() == nil {
+			return name
+		}
+	}
+	t.Skipf("SKIPPED, NOT SHOWN: no Python has the module %s; apt-get install %s", module, of)
+	return ""
+}
+
+// start runs a program until the end of the test: it ends with its input. It
+// returns the first line that the program writes.
+func start(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", strings.Join(args, " "), err)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("%s wrote %q, then %v", strings.Join(args, " "), line, err)
+	}
+	return strings.TrimSpace(line)
+}
