@@ -100,6 +100,9 @@ func (r *reader) checkTables() {
 		for _, f := range use.model.StreamFilters {
 			t.used[f.Name] = true
 		}
+		if !t.failed {
+			r.checkTranslation(use.model, t)
+		}
 	}
 	for _, name := range names {
 		t := r.tables[name]
@@ -110,6 +113,26 @@ func (r *reader) checkTables() {
 		}
 		if !t.failed {
 			r.compile(t)
+		}
+	}
+}
+
+// checkTranslation refuses the routes of a table that would have to translate
+// whatever the proxy's callers send.
+func (r *reader) checkTranslation(p *config.Proxy, t *table) {
+	at := 0
+	for _, v := range t.model.VirtualHosts {
+		for _, route := range v.Routes {
+			node := t.routes[at]
+			at++
+			if route.Forward == nil || slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool {
+				return d == config.Auto || d.CarriedBy(route.Forward.Upstream)
+			}) {
+				continue
+			}
+			for _, d := range p.Downstream {
+				r.report.Unbuilt(node.Get("route").Get("upstream_protocol").Or(node), "translation from "+string(d)+" to "+string(route.Forward.Upstream))
+			}
 		}
 	}
 }

@@ -168,8 +168,9 @@ func (r *reader) filterChain(j *filterChainJSON, l *listenerJSON) *config.Filter
 		if !ok {
 			continue
 		}
-		if out.Proxy != nil || out.TCPProxy != nil {
-			r.report.Errorf(at, "a second %q or %q: a chain ends in one of them", ProxyFilter, TCPProxyFilter)
+		fallback := kind == TCPProxyFilter && out.TCPProxy == nil && out.Proxy != nil && out.Proxy.Fallback
+		if (out.Proxy != nil || out.TCPProxy != nil) && !fallback {
+			r.report.Errorf(at, "a second %q or %q: a chain ends in one of them, unless fallback_for_unknown_protocol leaves something to a %q", ProxyFilter, TCPProxyFilter, TCPProxyFilter)
 			continue
 		}
 		switch kind {
@@ -184,6 +185,9 @@ func (r *reader) filterChain(j *filterChainJSON, l *listenerJSON) *config.Filter
 	switch {
 	case out.Proxy != nil:
 		r.routeTableOf(proxy, out.Proxy, manager)
+		if out.Proxy.Fallback && out.TCPProxy == nil {
+			r.report.Warnf(proxy.Node.Get("fallback_for_unknown_protocol"), "no %q follows: connections that speak none of the protocols are closed", TCPProxyFilter)
+		}
 		out.Proxy.StreamFilters = r.streamFilters(l.StreamFilters)
 		r.proxies = append(r.proxies, proxyUse{proxy.Node, out.Proxy})
 	case len(l.StreamFilters) > 0:

@@ -35,6 +35,8 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 			AllowConnect:             e.AllowConnect,
 			ServerName:               e.ServerName,
 		},
+		RPC:           rpcOptions(e),
+		DetectTimeout: e.DetectTimeout,
 	}
 	if e.XForwarded == "keep" {
 		p.HTTP1.XForwarded = config.ForwardedKeep
@@ -46,9 +48,17 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 	}
 	p.Downstream = r.protocols(j, "downstream_protocol", j.Downstream)
 	upstream := r.protocols(j, "upstream_protocol", j.Upstream)
+	if len(upstream) == 1 && upstream[0] == config.Auto {
+		upstream = nil
+	}
 	switch {
 	case len(upstream) == 1:
 		p.Upstream = upstream[0]
+		for _, d := range p.Downstream {
+			if d != config.Auto && !d.CarriedBy(p.Upstream) {
+				r.report.Unbuilt(j.Node.Get("upstream_protocol"), "translation from "+string(d)+" to "+string(p.Upstream))
+			}
+		}
 	case len(upstream) > 1 && !slices.Equal(upstream, p.Downstream):
 		r.report.Errorf(j.Node.Get("upstream_protocol"), "several protocols: expected one, or those of downstream_protocol")
 	}
@@ -58,8 +68,18 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 	return p
 }
 
-// protocols reads a comma list of protocol names, through "X". Auto as the
-// upstream protocol is that of the request, which none says as well.
+// rpcOptions are the limits of the RPC engines that extend_config tells.
+func rpcOptions(e *extendJSON) config.RPCOptions {
+	o := config.DefaultRPCOptions()
+	if e.Node.Get("max_request_body_size").Exists() {
+		o.MaxFrameSize = int(e.MaxRequestBodySize)
+	}
+	o.MaxInFlight, o.FrameTimeout, o.WriteTimeout = e.MaxInFlight, e.FrameTimeout, e.WriteTimeout
+	return o
+}
+
+// protocols reads a comma list of protocol names, through "X". Auto is alone in
+// its list.
 func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 	at := j.Node.Get(key)
 	if at.Kind() != document.String {
@@ -73,13 +93,10 @@ func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 		}
 		at = j.Extend.Node.Get("sub_protocol")
 	}
+	built := append([]config.Protocol{config.Auto}, r.kinds.Protocols...)
 	var out []config.Protocol
 	for name := range strings.SplitSeq(text, ",") {
-		name = strings.TrimSpace(name)
-		if key == "upstream_protocol" && strings.EqualFold(name, string(config.Auto)) {
-			continue
-		}
-		p, ok := choose(r.report, at, "protocol", name, r.kinds.Protocols, knownProtocols())
+		p, ok := choose(r.report, at, "protocol", strings.TrimSpace(name), built, knownProtocols())
 		switch {
 		case !ok:
 		case slices.Contains(out, p):
@@ -87,6 +104,9 @@ func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 		default:
 			out = append(out, p)
 		}
+	}
+	if len(out) > 1 && slices.Contains(out, config.Auto) {
+		r.report.Errorf(at, "Auto stands for all protocols: expected it alone")
 	}
 	return out
 }

@@ -46,7 +46,7 @@ type filterChainJSON struct {
 	Match         document.Node       `key:"match" doc:"Which connections the chain is for." accept:"object|string" unbuilt:"filter_chains.match" example:"\"port=80\""`
 	TLSContext    *tlsJSON            `key:"tls_context" doc:"TLS towards the caller; {}: none." unbuilt:"tls_context"`
 	TLSContextSet []tlsJSON           `key:"tls_context_set" doc:"Several of them: chosen by SNI, then ALPN, then the first." unbuilt:"tls_context_set"`
-	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: one proxy or one tcp_proxy." required:"true"`
+	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: one proxy or one tcp_proxy; or both, if the proxy leaves to the tcp_proxy what it does not know." required:"true"`
 }
 
 type networkFilterJSON struct {
@@ -65,27 +65,30 @@ type streamFilterJSON struct {
 // proxyJSON is the network filter "proxy".
 type proxyJSON struct {
 	Node       document.Node `key:"."`
-	Downstream string        `key:"downstream_protocol" doc:"What callers speak: Http1. \"X\" in older files: extend_config.sub_protocol." required:"true" example:"\"Http1\""`
-	Upstream   string        `key:"upstream_protocol" doc:"What upstreams are spoken to; absent or \"Auto\": as downstream." example:"\"Http1\""`
+	Downstream string        `key:"downstream_protocol" doc:"What callers speak: a protocol; several, separated by commas, in the order in which they are looked for; \"Auto\": all that there are and that upstream_protocol allows. \"X\" in older files: extend_config.sub_protocol." required:"true" example:"\"Http1\""`
+	Upstream   string        `key:"upstream_protocol" doc:"What upstreams are spoken to in; absent or \"Auto\": as the caller speaks. Requests are not translated." example:"\"Http1\""`
 	Router     string        `key:"router_config_name" doc:"The route table." example:"\"routes\""`
 	Extend     extendJSON    `key:"extend_config" doc:"Limits and habits of the protocols."`
-	Fallback   bool          `key:"fallback_for_unknown_protocol" doc:"Hand bytes of no known protocol to the next network filter." unbuilt:"fallback_for_unknown_protocol" example:"true"`
+	Fallback   bool          `key:"fallback_for_unknown_protocol" doc:"Hand connections that speak none of the protocols to the tcp_proxy that follows, with all their bytes." example:"true"`
 	Validate   bool          `key:"validate_clusters" doc:"Check that clusters exist; it is always done." noeffect:"clusters are always checked" example:"true"`
 	Name       string        `key:"name" doc:"Name of the filter." noeffect:"true" example:"\"proxy\""`
 }
 
-// extendJSON is extend_config: the fields of config.HTTP1Options, and what other
-// protocols need. Its defaults are those of config.DefaultHTTP1Options, which a
-// test compares.
+// extendJSON is extend_config: the fields of config.HTTP1Options and
+// config.RPCOptions, and what other protocols need. Its defaults are those of
+// config.DefaultHTTP1Options and config.DefaultRPCOptions, which a test compares.
 type extendJSON struct {
 	Node                     document.Node        `key:"."`
 	MaxRequestLineSize       int                  `key:"max_request_line_size" doc:"Longest request line; above it the answer is 414." unit:"bytes" min:"256" max:"1048576" default:"8192" example:"4096"`
 	MaxHeaderSize            int                  `key:"max_header_size" doc:"Largest head, request line included; above it the answer is 431." unit:"bytes" min:"256" max:"16777216" default:"16384" example:"8192"`
 	MaxHeaderCount           int                  `key:"max_header_count" doc:"Most fields of a head; above it the answer is 431." unit:"fields" min:"1" max:"10000" default:"100" example:"64"`
-	MaxRequestBodySize       int64                `key:"max_request_body_size" doc:"Largest content of a request; above it the answer is 413. 0: no limit." unit:"bytes" min:"0" default:"0" example:"1048576"`
+	MaxRequestBodySize       int64                `key:"max_request_body_size" doc:"Largest content of a request; above it the answer is 413. Of RPC: largest frame, above it the answer is a fault; absent: 8 MiB. 0: no limit." unit:"bytes" min:"0" default:"0" example:"1048576"`
 	HeadTimeout              time.Duration        `key:"head_timeout" doc:"From the first byte of a head to its end; then 408." min:"1ms" default:"10s" example:"\"5s\""`
 	BodyTimeout              time.Duration        `key:"body_timeout" doc:"Between two reads of a request's content; then 408." min:"1ms" default:"30s" example:"\"5s\""`
 	WriteTimeout             time.Duration        `key:"write_timeout" doc:"Between two writes to a caller that make progress; then the connection is closed." min:"1ms" default:"30s" example:"\"5s\""`
+	MaxInFlight              int                  `key:"max_in_flight" doc:"RPC: requests of one connection that wait for their answer; with more it is not read. 0: no limit." unit:"requests" min:"0" default:"10000" example:"1000"`
+	FrameTimeout             time.Duration        `key:"frame_timeout" doc:"RPC: between two reads of a frame that has begun; then the connection is closed." min:"1ms" default:"30s" example:"\"5s\""`
+	DetectTimeout            time.Duration        `key:"detect_timeout" doc:"From a connection's first byte until it has shown its protocol, if there is a choice; then it is closed, or falls back." min:"1ms" default:"10s" example:"\"2s\""`
 	MaxRequestsPerConnection int                  `key:"max_requests_per_connection" doc:"Requests after which a caller's connection is closed. 0: no limit." unit:"requests" min:"0" default:"0" example:"1000"`
 	Via                      string               `key:"via" doc:"Name that is added to the Via field both ways; empty: none." example:"\"weft\""`
 	XForwarded               config.ForwardedMode `key:"x_forwarded" doc:"X-Forwarded-For, -Proto and -Host: keep passes them on, append adds the caller, set replaces them, strip removes them." enum:"keep|append|set|strip" default:"keep" example:"\"append\""`
@@ -95,7 +98,7 @@ type extendJSON struct {
 
 	SubProtocol    string `key:"sub_protocol" doc:"Older files: the protocols that \"X\" means, separated by commas." example:"\"dubbo\""`
 	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 content." unbuilt:"http2_use_stream" example:"true"`
-	BoltGoAway     bool   `key:"enable_bolt_goaway" doc:"Tell Bolt callers before their connection ends." unbuilt:"enable_bolt_goaway" example:"true"`
+	BoltGoAway     bool   `key:"enable_bolt_goaway" doc:"Tell Bolt callers before their connection ends." noeffect:"callers are told whenever their protocol can say so" example:"true"`
 }
 
 // tcpProxyJSON is the network filter "tcp_proxy".

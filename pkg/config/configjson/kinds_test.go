@@ -35,10 +35,10 @@ type earlySettings struct {
 	Tag string `key:"tag" doc:"A field." default:"x-early" example:"\"x-tag\""`
 }
 
-// testKinds is what issue 2 builds, with filters of this test's own.
+// testKinds is what the tests take for built, with filters of their own.
 func testKinds() Kinds {
 	return Kinds{
-		Protocols:      []config.Protocol{config.HTTP1},
+		Protocols:      []config.Protocol{config.HTTP1, config.Dubbo},
 		NetworkFilters: []string{ProxyFilter, TCPProxyFilter},
 		StreamFilters: []filter.Stream{
 			{Name: "fault", Config: func() any { return &faultSettings{} }},

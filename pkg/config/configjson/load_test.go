@@ -143,6 +143,7 @@ func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
 				Name: "127.0.0.1:1", Network: "tcp", Address: "127.0.0.1:1", Bind: true, IdleTimeout: 90 * time.Second,
 				FilterChains: []*config.FilterChain{{Proxy: &config.Proxy{
 					Downstream: []config.Protocol{config.HTTP1}, RouteTable: "t", HTTP1: config.DefaultHTTP1Options(),
+					RPC: config.DefaultRPCOptions(), DetectTimeout: 10 * time.Second,
 				}}},
 			},
 			{
@@ -165,6 +166,64 @@ func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Errorf("Parse differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestProtocolsReachTheModel(t *testing.T) {
+	for _, test := range []struct {
+		name, config string
+		want         func(p *config.Proxy)
+	}{
+		{"a list in its order", `"downstream_protocol": "dubbo, http1"`, func(p *config.Proxy) {
+			p.Downstream = []config.Protocol{config.Dubbo, config.HTTP1}
+		}},
+		{"Auto both ways", `"downstream_protocol": "AUTO", "upstream_protocol": "auto"`, func(p *config.Proxy) {
+			p.Downstream = []config.Protocol{config.Auto}
+		}},
+		{"Auto with an upstream", `"downstream_protocol": "Auto", "upstream_protocol": "dubbo"`, func(p *config.Proxy) {
+			p.Downstream, p.Upstream = []config.Protocol{config.Auto}, config.Dubbo
+		}},
+		{"X is sub_protocol", `"downstream_protocol": "X", "upstream_protocol": "X", "extend_config": {"sub_protocol": "dubbo"}`, func(p *config.Proxy) {
+			p.Downstream, p.Upstream = []config.Protocol{config.Dubbo}, config.Dubbo
+		}},
+		{"X is a list", `"downstream_protocol": "X", "upstream_protocol": "X", "extend_config": {"sub_protocol": "dubbo,Http1"}`, func(p *config.Proxy) {
+			p.Downstream = []config.Protocol{config.Dubbo, config.HTTP1}
+		}},
+		{"X is Auto", `"downstream_protocol": "X", "extend_config": {"sub_protocol": "Auto"}`, func(p *config.Proxy) {
+			p.Downstream = []config.Protocol{config.Auto}
+		}},
+		{"limits", `"downstream_protocol": "dubbo", "extend_config": {"max_request_body_size": "1MB", "max_in_flight": 7,
+			"frame_timeout": "2s", "write_timeout": "3s", "detect_timeout": "4s"}`, func(p *config.Proxy) {
+			p.Downstream = []config.Protocol{config.Dubbo}
+			p.HTTP1.MaxRequestBodySize, p.RPC.MaxFrameSize = 1<<20, 1<<20
+			p.RPC.MaxInFlight, p.RPC.FrameTimeout = 7, 2*time.Second
+			p.HTTP1.WriteTimeout, p.RPC.WriteTimeout = 3*time.Second, 3*time.Second
+			p.DetectTimeout = 4 * time.Second
+		}},
+		{"no limit of size", `"downstream_protocol": "dubbo", "extend_config": {"max_request_body_size": 0}`, func(p *config.Proxy) {
+			p.Downstream = []config.Protocol{config.Dubbo}
+			p.RPC.MaxFrameSize = 0
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, diags := Parse("config.json", []byte(`{
+				"servers": [{
+					"listeners": [{"name": "in", "address": "127.0.0.1:1", "filter_chains": [{"filters": [{"type": "proxy", "config": {
+						`+test.config+`, "router_config_name": "t"}}]}]}],
+					"routers": [{"router_config_name": "t", "virtual_hosts": [{"domains": ["*"], "routers": [{"direct_response": {}}]}]}]
+				}]
+			}`), testKinds(), Options{})
+			if s == nil || len(diags) > 0 {
+				t.Fatal(diags)
+			}
+			want := &config.Proxy{
+				RouteTable: "t", HTTP1: config.DefaultHTTP1Options(), RPC: config.DefaultRPCOptions(), DetectTimeout: 10 * time.Second,
+			}
+			test.want(want)
+			if diff := cmp.Diff(want, s.Listeners[0].FilterChains[0].Proxy); diff != "" {
+				t.Errorf("the model differs (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
