@@ -2,6 +2,7 @@ package http1
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -43,6 +44,9 @@ type ChunkReader struct {
 	// response's content. The zero value, None, is for a request's:
 	// MalformedRequest, or HeaderTooLarge when a limit is passed.
 	Reason protocol.Reason
+	// Nominated is Framing.Nominated of the content's head: Next leaves fields
+	// of these names out of the trailer section.
+	Nominated []string
 
 	state  chunkState
 	digits int   // of the size, read so far
@@ -51,7 +55,7 @@ type ChunkReader struct {
 	read   int   // bytes consumed, for errors
 }
 
-// Reset makes c ready for the next content. It keeps Reason.
+// Reset makes c ready for the next content. It keeps Reason, and nothing else.
 func (c *ChunkReader) Reset() { *c = ChunkReader{Reason: c.Reason} }
 
 // Next consumes n bytes from the start of b, which goes on where the call before
@@ -239,11 +243,16 @@ func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (
 		if l.name == "" {
 			return end, nil
 		}
-		if allowedInTrailer(l.name) {
+		if allowedInTrailer(l.name) && !c.nominates(l.name) {
 			trailer.Add(l.name, l.value)
 		}
 		i = l.next
 	}
+}
+
+// nominates reports whether the head's Connection names a field.
+func (c *ChunkReader) nominates(name string) bool {
+	return slices.ContainsFunc(c.Nominated, func(n string) bool { return protocol.EqualFold(n, name) })
 }
 
 // allowedInTrailer reports whether a field may follow the content: not if it
@@ -270,7 +279,7 @@ Authorization Proxy-Authorization WWW-Authenticate Proxy-Authenticate
 Authentication-Info Proxy-Authentication-Info Cookie Set-Cookie
 Content-Encoding Content-Type Content-Range Content-Language Content-Location
 Cache-Control Pragma Age Expires Vary Warning Location Retry-After
-Max-Forwards Range If-Match If-None-Match If-Modified-Since
+Trailer Max-Forwards Range If-Match If-None-Match If-Modified-Since
 If-Unmodified-Since If-Range Via Forwarded X-Real-IP`
 
 // AppendChunkHead appends the line before size bytes of content, which is not

@@ -75,6 +75,32 @@ func TestChunkReaderReads(t *testing.T) {
 	}
 }
 
+// A field that Connection names is none to pass on, wherever it stands (RFC 9110
+// 7.6.1).
+func TestFieldsThatConnectionNamesAreNoTrailerFields(t *testing.T) {
+	head := []byte(post("Connection: x-sum, keep-alive", "Transfer-Encoding: chunked", "connection: B"))
+	var req protocol.Request
+	var f Framing
+	if n, err := ParseRequest(head, wide, &req, &f); n != len(head) || err != nil {
+		t.Fatalf("ParseRequest = %d, %v", n, err)
+	}
+	c := ChunkReader{Nominated: f.Nominated}
+	coded := []byte("0\r\nX-SUM: 1\r\nA: 1\r\nb: 1\r\n\r\n")
+	for n := 0; n < len(coded); {
+		m, _, _, err := c.Next(coded[n:], wide, &req.Trailer)
+		if m == 0 || err != nil {
+			t.Fatalf("Next = %d, %v", m, err)
+		}
+		n += m
+	}
+	if got, want := headerText(&req.Trailer), "A: 1\n"; got != want {
+		t.Errorf("trailer fields %q, want %q", got, want)
+	}
+	if c.Reset(); c.Nominated != nil {
+		t.Error("the names outlive their message")
+	}
+}
+
 // brokenCoding is chunked content that is refused, and words of the error.
 type brokenCoding struct{ name, coded, rule string }
 

@@ -15,8 +15,8 @@ const (
 	upgradeField
 	expectField
 	// droppedField is of one connection and says nothing that is acted on:
-	// Keep-Alive, Proxy-Connection, Trailer, HTTP2-Settings (RFC 9110 7.6.1,
-	// 6.6.2; RFC 7540 3.2.1).
+	// Keep-Alive, Proxy-Connection, HTTP2-Settings (RFC 9110 7.6.1; RFC 7540
+	// 3.2.1).
 	droppedField
 	dateField
 	serverField
@@ -46,8 +46,6 @@ func kindOf(name string) fieldKind {
 		like, kind = "Expect", expectField
 	case 6<<8 | 's':
 		like, kind = "Server", serverField
-	case 7<<8 | 't':
-		like, kind = "Trailer", droppedField
 	case 7<<8 | 'u':
 		like, kind = "Upgrade", upgradeField
 	case 10<<8 | 'c':

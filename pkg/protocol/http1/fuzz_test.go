@@ -52,7 +52,7 @@ func checkEndToEnd(t *testing.T, h *protocol.Header) {
 		if !isToken(name) || strings.ContainsAny(value, "\r\n\x00") {
 			t.Fatalf("field %q: %q", name, value)
 		}
-		for _, removed := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Content-Length", "Host", "HTTP2-Settings"} {
+		for _, removed := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "TE", "Transfer-Encoding", "Content-Length", "Host", "HTTP2-Settings"} {
 			if strings.EqualFold(name, removed) {
 				t.Fatalf("field %q is in the header", name)
 			}

@@ -50,6 +50,10 @@ type Framing struct {
 	// Upgrade: a response after which the connection is a tunnel: 101, or 2xx to
 	// CONNECT.
 	Upgrade bool
+	// Nominated lists, if Body is Chunked, the fields that Connection names and
+	// that could be end to end: views of the head. Header lacks them, and so must
+	// the trailer section (RFC 9110 7.6.1): see ChunkReader. Almost always nil.
+	Nominated []string
 	// Trailers: a request whose sender wants trailer fields (TE: trailers, RFC
 	// 9110 10.1.4).
 	Trailers bool

@@ -157,9 +157,10 @@ func (m *meaning) takeConnection(value string, at int) *violation {
 // maxNominated bounds the work that one head can ask for.
 const maxNominated = 32
 
-// dropNominated removes the fields that the Connection fields of head name. It
-// reads the head a second time, which hardly ever is necessary.
-func dropNominated(head []byte, h *protocol.Header) *violation {
+// dropNominated removes the fields that the Connection fields of head name, and
+// notes in f those that a trailer section may hold as well. It reads the head a
+// second time, which hardly ever is necessary.
+func dropNominated(head []byte, h *protocol.Header, f *Framing) *violation {
 	count := 0
 	start := strings.IndexByte(view(head[2:]), '\n') + 3 // behind the first line, and a CRLF before it
 	for i := start; ; {
@@ -177,6 +178,9 @@ func dropNominated(head []byte, h *protocol.Header) *violation {
 					return malformed(i, "too many connection options (RFC 9110 7.6.1)")
 				}
 				h.Del(option)
+				if f.Body == Chunked {
+					f.Nominated = append(f.Nominated, option)
+				}
 			}
 		}
 		i = l.next

@@ -80,7 +80,7 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 		return 0, v
 	}
 	if m.says(saidNominated) {
-		if v := dropNominated(b[:n], &req.Header); v != nil {
+		if v := dropNominated(b[:n], &req.Header, f); v != nil {
 			return 0, v
 		}
 	}

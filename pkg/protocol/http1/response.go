@@ -64,7 +64,7 @@ func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 		return 0, v
 	}
 	if m.says(saidNominated) {
-		if v := dropNominated(b[:n], &resp.Header); v != nil {
+		if v := dropNominated(b[:n], &resp.Header, f); v != nil {
 			return 0, v
 		}
 	}
