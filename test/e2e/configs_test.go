@@ -69,12 +69,15 @@ func (e *example) run(name string, env ...string) *weft {
 // examples says what each file of configs/ is about.
 func examples() map[string]func(*testing.T) {
 	return map[string]func(*testing.T){
-		"filters.json":    filtersExample,
-		"http1.json":      http1Example,
-		"older_form.json": olderFormExample,
-		"quickstart.json": quickstartExample,
-		"routing.yaml":    routingExample,
-		"tcp_proxy.json":  tcpProxyExample,
+		"dubbo_client.json":   dubboPair,
+		"dubbo_server.json":   dubboServerExample,
+		"filters.json":        filtersExample,
+		"http1.json":          http1Example,
+		"older_form.json":     olderFormExample,
+		"older_form_rpc.json": olderRPCExample,
+		"quickstart.json":     quickstartExample,
+		"routing.yaml":        routingExample,
+		"tcp_proxy.json":      tcpProxyExample,
 	}
 }
 

@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+// rpcApp is an application that answers each request with the string that it got.
+func rpcApp(t *testing.T, p *frame.Protocol) (address string) {
+	t.Helper()
+	return accept(t, func(c net.Conn) {
+		each := frames{c: c, p: p}
+		for {
+			f, err := each.next()
+			if err != nil {
+				return // the caller has closed the connection, or the test finds out
+			}
+			var out []byte
+			switch f.Kind {
+			case frame.Request:
+				out = p.AppendAnswer(nil, f.ID, f.Text)
+			case frame.Ping:
+				out = p.AppendPong(nil, f.ID)
+			case frame.Answer, frame.Pong, frame.Notice:
+			}
+			if _, err := c.Write(out); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// frames reads frames off a connection.
+type frames struct {
+	c    net.Conn
+	p    *frame.Protocol
+	rest []byte
+}
+
+func (r *frames) next() (frame.Frame, error) {
+	for {
+		n, f, err := r.p.Parse(r.rest)
+		if err != nil {
+			return f, err
+		}
+		if n > 0 {
+			f.Text = append([]byte(nil), f.Text...)
+			r.rest = r.rest[n:]
+			return f, nil
+		}
+		b := make([]byte, 4<<10)
+		if n, err = r.c.Read(b); err != nil {
+			return f, err
+		}
+		r.rest = append(r.rest, b[:n]...)
+	}
+}
+
+// call sends requests on one connection, several before the first is answered,
+// and holds that each gets its own answer.
+func call(t *testing.T, address string, p *frame.Protocol) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	const requests = 8
+	var out []byte
+	for id := range uint64(requests) {
+		out = p.AppendRequest(out, 100+id, frame.Text{Token: id})
+	}
+	if _, err := c.Write(out); err != nil {
+		t.Fatal(err)
+	}
+	answered := map[uint64]bool{}
+	for each := (frames{c: c, p: p}); len(answered) < requests; {
+		f, err := each.next()
+		if err != nil {
+			t.Fatalf("%s: after %d of %d answers: %v", p.Name(), len(answered), requests, err)
+		}
+		if f.Kind != frame.Answer {
+			continue
+		}
+		if answered[f.ID] || !p.Is(f.Text, frame.Text{Token: f.ID - 100}) {
+			t.Errorf("%s: answer %d is not that of its request, or not the first", p.Name(), f.ID)
+		}
+		answered[f.ID] = true
+	}
+}
+
+func framed(t *testing.T, name string) *frame.Protocol {
+	t.Helper()
+	p, err := frame.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// dubboPair runs both files, as caller, sidecar, sidecar and application.
+func dubboPair(t *testing.T) {
+	p := framed(t, "dubbo")
+	server := openExample(t, "dubbo_server.json")
+	server.run("dubbo_server.json", "APP_ADDRESS="+rpcApp(t, p))
+	client := openExample(t, "dubbo_client.json")
+	client.replace(client.at("2646"), server.at("2646"))
+	w := client.run("dubbo_client.json")
+	call(t, client.at("2645"), p)
+	w.stdout.await(t, 0, " dubbo ") // access log
+}
+
+// dubboServerExample shows that the port tells protocols apart.
+func dubboServerExample(t *testing.T) {
+	p := framed(t, "dubbo")
+	e := openExample(t, "dubbo_server.json")
+	e.run("dubbo_server.json", "APP_ADDRESS="+rpcApp(t, p))
+	call(t, e.at("2646"), p)
+	if got := ask(t, client(t), http.MethodGet, "http://"+e.at("2646")+"/health", ""); got.status != 200 || got.body != "alive\n" {
+		t.Errorf("GET /health: %d %q", got.status, got.body)
+	}
+	if got := ask(t, client(t), http.MethodGet, "http://"+e.at("2646")+"/", "", "service: a"); got.status != 501 {
+		t.Errorf("HTTP for the provider: %d, want 501", got.status)
+	}
+}
+
+func olderRPCExample(t *testing.T) {
+	p := framed(t, "dubbo")
+	e := openExample(t, "older_form_rpc.json")
+	e.replace(e.at("2846"), rpcApp(t, p))
+	e.run("older_form_rpc.json")
+	call(t, e.at("2845"), p)
+}
