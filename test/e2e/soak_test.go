@@ -108,7 +108,10 @@ func TestSoak(t *testing.T) {
 	calm.CloseIdleConnections()
 	eventually(t, "every socket is closed but the listening ones", func() bool { return len(sockets(w)) <= descriptors })
 	eventually(t, "every goroutine has ended", func() bool { return w.goroutines() <= goroutines+2 })
-	if now := w.heap(); now > heap+8<<20 {
+	now := w.heap()
+	t.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d KB of heap",
+		goroutines, w.goroutines(), descriptors, len(sockets(w)), heap>>10, now>>10)
+	if now > heap+8<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", heap, now)
 	}
 }
