@@ -39,8 +39,10 @@ func (c *session) answer() (keep bool, err error) {
 	if c.isOwn() {
 		o.Date = c.s.clock.date(time.Now())
 		o.Server = c.s.o.HTTP1.ServerName
+		c.conn.SetWriteDeadline(time.Time{})
 	} else {
 		o.Date = c.s.clock.date(x.Record.UpstreamFirst)
+		c.conn.SetWriteDeadline(x.Deadline) // a caller that takes its time holds an upstream
 	}
 	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, o))
 	body := x.Response.Body

@@ -123,6 +123,7 @@ func (c *content) start(in *input, f *syntax.Framing, trailer *protocol.Header, 
 	c.read.Store(0)
 	c.closed.Store(false)
 	c.chunks.Reset()
+	c.chunks.Nominated = f.Nominated
 	c.pending, c.stuck = nil, 0
 	switch f.Body {
 	case syntax.Length:

@@ -127,14 +127,17 @@ func (c *session) dropChunks() {
 }
 
 // drainBody reads the rest of a request body that the service did not want, if
-// that is little; else the connection must end.
+// that is little and comes soon; else the connection must end.
 func (c *session) drainBody() bool {
 	b := &c.body.content
 	out := buffer.Get(pieceSize)
 	defer out.Release()
+	if b.whole < 0 {
+		c.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	}
 	dropped := 0
 	for !b.done && dropped < drainLimit {
-		n, err := c.body.Read(out.Tail())
+		n, err := b.next(out.Tail())
 		dropped += n
 		if err != nil && err != io.EOF {
 			return false
