@@ -105,6 +105,19 @@ func originEnds(r *rig) {
 	r.origin = nil
 }
 
+// originEndsWithin holds Weft to ending its connection with no more on it than the
+// beginning of content, which may have been on its way when the answer came.
+func originEndsWithin(content string) step {
+	return func(r *rig) {
+		r.Helper()
+		if got, _ := r.rest("the origin", r.connected()); !strings.HasPrefix(content, got) {
+			r.Fatalf("before the end of its connection the origin got\n%s", quote(got))
+		}
+		_ = r.origin.Close()
+		r.origin = nil
+	}
+}
+
 // originNeverGotAll holds Weft to not having sent a whole chunked message to the
 // origin: it sent nothing, or ended the connection within it.
 func originNeverGotAll(r *rig) {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,22 +32,28 @@ func TestSlowPeersDoNotHoldOthersUp(t *testing.T) {
 			front := serve(t, slow.snapshot("127.0.0.1:0", origin(t, readAll)))
 			args := append([]string{"-c", "300", "-r", "300", "-l", "15", "-p", "3", "-u", "http://" + front + "/"}, attack.args...)
 			var report string
+			var err error
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				report = run(t, program, args...)
+				report, err = output(t.Context(), program, args...)
 			}()
-			slowest, times := askMeanwhile(t, front, ended)
+			times := askMeanwhile(t, front, ended)
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(times)
+			median, slowest := times[len(times)/2], times[len(times)-1]
 			last := lastStatus(report)
-			t.Logf("%d other requests, the slowest took %v; %s", times, slowest.Round(time.Microsecond), last)
+			t.Logf("%d other requests took %v in the median and %v at most; %s", len(times), median, slowest, last)
 			if !strings.Contains(last, "No open connections left") {
 				t.Errorf("slow connections stay")
 			}
 			if !strings.Contains(last, "service available: YES") {
 				t.Errorf("others are not served, says slowhttptest")
 			}
-			if slowest > time.Second {
-				t.Errorf("others had to wait %v", slowest)
+			if median > limit/4 {
+				t.Errorf("others had to wait %v", median)
 			}
 		})
 	}
@@ -66,24 +73,25 @@ func lastStatus(out string) string {
 }
 
 // askMeanwhile asks again and again, over a new connection each time, until ended
-// is closed, and returns how long an answer took at most.
-func askMeanwhile(t *testing.T, front string, ended <-chan struct{}) (slowest time.Duration, times int) {
+// is closed, and returns how long each answer took.
+func askMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times []time.Duration) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for ; ; times++ {
+	for {
 		select {
 		case <-ended:
-			return slowest, times
+			return times
 		case <-tick.C:
 		}
 		began := time.Now()
 		r := &rig{TB: t, caller: dial(t, front)}
+		_ = r.caller.SetDeadline(began.Add(toolTime)) // hundreds of others want the processor too
 		r.write(r.caller, asked+"Connection: close\r\n\r\n")
 		if got, _ := r.rest("the caller", r.caller); !strings.HasSuffix(got, "\r\n\r\nok") {
 			t.Errorf("meanwhile a caller got\n%s", quote(got))
 		}
 		r.hangUp()
-		slowest = max(slowest, time.Since(began))
+		times = append(times, time.Since(began))
 	}
 }

@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"errors"
 	"net"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,12 +42,36 @@ func (r *rig) converse(c conversation, i int) {
 	r.Helper()
 	r.cutAt(r.call(), c.request, i)
 	if c.arrives != nil {
+		r.again()
 		c.arrives(r)
 		r.cutAt(r.connected(), c.response, i)
 	}
 	c.returns(r)
 	if !c.again && r.caller != nil {
 		ends(r)
+	}
+}
+
+// again takes a new connection of Weft's if the one before has ended: where the
+// processor is busy, an upload may end so late that its connection is given up.
+func (r *rig) again() {
+	if r.origin == nil {
+		return
+	}
+	one := make([]byte, 1)
+	raw, err := r.origin.(syscall.Conn).SyscallConn()
+	if err != nil {
+		r.Fatal(err)
+	}
+	n := 0
+	err = raw.Read(func(fd uintptr) bool {
+		var failed error
+		n, _, failed = unix.Recvfrom(int(fd), one, unix.MSG_PEEK)
+		return !errors.Is(failed, unix.EAGAIN)
+	})
+	if n <= 0 || err != nil {
+		_ = r.origin.Close()
+		r.origin = nil
 	}
 }
 

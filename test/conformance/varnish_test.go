@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -45,13 +46,22 @@ func tool(t *testing.T, name, of string) string {
 // run runs a program and returns what it wrote; the test fails if it does.
 func run(t *testing.T, program string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), toolTime)
+	out, err := output(t.Context(), program, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// output runs a program, for toolTime at most, and returns what it wrote.
+func output(ctx context.Context, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, toolTime)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, out)
+		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(program), strings.Join(args, " "), err, out)
 	}
-	return string(out)
+	return string(out), nil
 }
 
 // free returns an address on which nobody listens yet.
