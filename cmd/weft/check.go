@@ -19,7 +19,7 @@ func checkCommand() *cobra.Command {
 			"is wrong with it, with its place. Nothing is bound or connected. The exit status is\n" +
 			"0 for a file that start would run and 1 for one that it would refuse.",
 		Example: "  weft check -c config.json\n  weft check --lenient -c config.yaml",
-		Args:    cobra.NoArgs,
+		Args:    noFile,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			file, diagnostics := source{path: path, lenient: lenient}.open()
 			report(cmd.ErrOrStderr(), diagnostics)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/weft-proxy/weft/configs"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
@@ -20,6 +22,14 @@ type source struct {
 
 // builtin is the name of the built-in example in diagnostics.
 const builtin = "quickstart.json"
+
+// noFile refuses arguments, which can only be a file meant for -c.
+func noFile(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q: the file is given by -c %s", args[0], args[0])
+	}
+	return nil
+}
 
 // open reads the configuration. The file is nil if there are errors among the
 // diagnostics.

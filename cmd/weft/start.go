@@ -36,7 +36,7 @@ func startCommand() *cobra.Command {
 		Example: "  weft start\n" +
 			"  weft start -c config.json\n" +
 			"  MOSN_CONFIG=config.json weft start -l DEBUG --drain-time-s 10",
-		Args: cobra.NoArgs,
+		Args: noFile,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.path == "" {
 				f.path = os.Getenv("MOSN_CONFIG")

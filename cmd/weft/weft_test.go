@@ -400,3 +400,13 @@ func TestTheLevelOfTheLogIsSetByName(t *testing.T) {
 		t.Errorf("setLevel(%q) = %v, want the levels that there are", "loud", err)
 	}
 }
+
+func TestAFileWithoutItsFlagIsPointedAtIt(t *testing.T) {
+	want := `"a.json": the file is given by -c a.json`
+	if err := noFile(nil, []string{"a.json"}); err == nil || err.Error() != want {
+		t.Errorf("noFile = %v, want %s", err, want)
+	}
+	if err := noFile(nil, nil); err != nil {
+		t.Errorf("noFile of nothing = %v", err)
+	}
+}

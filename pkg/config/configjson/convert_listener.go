@@ -64,7 +64,7 @@ func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listene
 		l.Name = j.Address
 	}
 	r.listenOn(j, l)
-	if !j.Bind {
+	if !j.Bind && j.Node.Exists() {
 		r.report.Warnf(j.Node.Get("bind_port"),
 			"nothing reaches a listener that does not bind: listeners that hand connections on are not supported yet")
 	}
