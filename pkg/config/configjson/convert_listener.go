@@ -64,8 +64,8 @@ func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listene
 		l.Name = j.Address
 	}
 	r.listenOn(j, l)
-	if !j.Bind && j.Node.Exists() {
-		r.report.Warnf(j.Node.Get("bind_port"),
+	if at := j.Node.Get("bind_port"); !j.Bind && at.Exists() {
+		r.report.Warnf(at,
 			"nothing reaches a listener that does not bind: listeners that hand connections on are not supported yet")
 	}
 	for i := range j.AccessLogs {

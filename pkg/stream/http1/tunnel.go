@@ -75,7 +75,7 @@ func (c *session) tunnel() error {
 	peer := x.Response.Tunnel
 	x.Response.Tunnel = nil
 	c.conn.SetWriteDeadline(time.Time{}) // of the exchange before
-	defer peer.Close() //nolint:errcheck // whatever is left unsent has nowhere to go
+	defer peer.Close()                   //nolint:errcheck // whatever is left unsent has nowhere to go
 	out := buffer.Get(firstRead)
 	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, syntax.ResponseOptions{Minor: c.framing.Minor, Tunnel: true}))
 	err := c.write(out.Bytes(), 0)
