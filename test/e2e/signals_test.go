@@ -380,7 +380,11 @@ func linesOf(t *testing.T, path string) [][]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
+		var lines []string
+		for line := range strings.Lines(string(text)) {
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		}
+		all = append(all, lines)
 	}
 	return all
 }
