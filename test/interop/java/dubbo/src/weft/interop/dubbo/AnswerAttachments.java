@@ -1,0 +1,30 @@
+package weft.interop.dubbo;
+
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.dubbo.common.extension.Activate;
+import org.apache.dubbo.rpc.Filter;
+import org.apache.dubbo.rpc.Invocation;
+import org.apache.dubbo.rpc.Invoker;
+import org.apache.dubbo.rpc.Result;
+
+/**
+ * Keeps the attachments of the consumer's last answer as they came off the wire. The context of the
+ * calling thread has them too, but not in each version.
+ */
+@Activate(group = "consumer")
+public final class AnswerAttachments implements Filter {
+  private static final AtomicReference<Map<String, String>> LAST = new AtomicReference<>();
+
+  @Override
+  public Result invoke(Invoker<?> invoker, Invocation invocation) {
+    Result result = invoker.invoke(invocation);
+    return result.whenCompleteWithContext(
+        (answer, failure) -> LAST.set(answer == null ? null : answer.getAttachments()));
+  }
+
+  /** The attachments of the last answer; null after a failure. */
+  static Map<String, String> last() {
+    return LAST.get();
+  }
+}

@@ -1,0 +1,292 @@
+package weft.interop.dubbo;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Date;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+import org.apache.dubbo.rpc.RpcContext;
+import org.apache.dubbo.rpc.service.GenericService;
+import weft.interop.dubbo.References.Export;
+import weft.interop.peer.Consumer;
+import weft.interop.peer.Load;
+import weft.interop.peer.Run;
+import weft.interop.peer.Scenario;
+import weft.interop.peer.Sockets;
+
+/** Calls {@link Echo} in every way there is. */
+@SuppressWarnings("deprecation") // one name of the context for both generations
+public final class EchoConsumer {
+  private static final int MEGABYTE = 1 << 20;
+
+  private final References references = new References();
+
+  private EchoConsumer() {}
+
+  public static void main(String[] args) throws Exception {
+    EchoConsumer c = new EchoConsumer();
+    Map<String, Scenario> all = new TreeMap<>();
+    all.put("value", c::value);
+    all.put("object", c::object);
+    all.put("null", c::nothing);
+    all.put("user-exception", c::userException);
+    all.put("runtime-exception", c::runtimeException);
+    all.put("attachments", c::attachments);
+    all.put("one-way", c::oneWay);
+    all.put("async", c::async);
+    all.put("generic", c::generic);
+    all.put("large", c::large);
+    all.put("concurrent", c::concurrent);
+    all.put("groups", c::groups);
+    all.put("timeout", c::timeout);
+    all.put("unknown-method", c::unknownMethod);
+    all.put("unknown-service", c::unknownService);
+    all.put("serialization", c::serialization);
+    all.put("idle", c::idle);
+    all.put("load", c::load);
+    Consumer.main(all);
+  }
+
+  private void value(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    run.call("short", () -> echo.say("hello"));
+    run.call("empty", () -> echo.say(""));
+    run.call("beyond the first plane", () -> echo.say("\u00e4\u20ac\ud83d\ude00"));
+    run.call("of two chunks", () -> echo.say("x".repeat(70_000)));
+  }
+
+  private void object(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    run.call("birthday", () -> echo.birthday(person()).toString());
+    run.call("birthday of nobody in particular", () -> echo.birthday(new Person()).toString());
+  }
+
+  private void nothing(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    run.call("answer", () -> echo.nothing("x"));
+    run.call("argument", () -> echo.say(null));
+  }
+
+  private void userException(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    run.call("refuse", () -> echo.refuse("not today"));
+    run.call("afterwards", () -> echo.say("still here"));
+  }
+
+  private void runtimeException(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    run.call("fail", () -> echo.fail("out of order"));
+    run.call("afterwards", () -> echo.say("still here"));
+  }
+
+  private void attachments(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    RpcContext.getContext().setAttachment("user-key", "user value");
+    RpcContext.getContext().setAttachment("empty", "");
+    RpcContext.getContext().setAttachment("unicode", "\u00e4\u20ac");
+    run.call("seen by the provider", () -> stable(echo.attachments()));
+    run.report("seen by the consumer", stable(AnswerAttachments.last()));
+    RpcContext.removeContext(); // 2.7 keeps it for the thread's next call
+    run.call("the next call has none", () -> stable(echo.attachments()));
+  }
+
+  /** Attachments without those that measure this very call. */
+  private static Map<String, String> stable(Map<String, String> attachments) {
+    Map<String, String> all = new TreeMap<>(attachments);
+    all.keySet().removeAll(Set.of("timeout", "_TO", "input", "output", "remote.application"));
+    return all;
+  }
+
+  private void oneWay(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    String text = "posted at " + System.nanoTime();
+    run.call(
+        "post",
+        () -> {
+          echo.post(text);
+          return null;
+        });
+    run.call("has arrived", () -> echo.posted(text, 5_000));
+    run.call("another has not", () -> echo.posted("never posted", 0));
+  }
+
+  private void async(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    run.call("future", () -> echo.later("hello", 20).get(5, TimeUnit.SECONDS));
+    run.call("future that fails", () -> echo.failLater("no", 20).get(5, TimeUnit.SECONDS));
+    run.call(
+        "asynchronous for the caller alone",
+        () -> RpcContext.getContext().asyncCall(() -> echo.say("hi")).get(5, TimeUnit.SECONDS));
+  }
+
+  private void generic(Run run) {
+    GenericService generic = references.generic(Export.at(run.port()));
+    String[] text = {"java.lang.String"};
+    run.call("value", () -> generic.$invoke("say", text, new Object[] {"hello"}));
+    run.call(
+        "object",
+        () -> {
+          Map<String, Object> person = new TreeMap<>();
+          person.put("class", Person.class.getName());
+          person.put("name", "Ada");
+          person.put("age", 36);
+          String[] types = {Person.class.getName()};
+          Object older = generic.$invoke("birthday", types, new Object[] {person});
+          return new TreeMap<Object, Object>((Map<?, ?>) older);
+        });
+    run.call("exception", () -> generic.$invoke("refuse", text, new Object[] {"no"}));
+    run.call("unknown method", () -> generic.$invoke("unheardOf", text, new Object[] {"x"}));
+    run.call(
+        "future",
+        () -> generic.$invokeAsync("say", text, new Object[] {"hi"}).get(5, TimeUnit.SECONDS));
+  }
+
+  private void large(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    byte[] data = new byte[MEGABYTE];
+    for (int i = 0; i < data.length; i++) {
+      data[i] = (byte) (i * 31 >> 3);
+    }
+    run.call("bytes both ways", () -> echo.reverse(data));
+    run.call("characters both ways", () -> echo.say("\u00e4\u20acx".repeat(MEGABYTE / 6)));
+    run.call("afterwards", () -> echo.say("small"));
+  }
+
+  /** A hundred calls on one connection, the first of which are answered last. */
+  private void concurrent(Run run) throws Exception {
+    final int calls = 100;
+    Echo echo = references.echo(Export.at(run.port()));
+    ConcurrentLinkedQueue<Integer> order = new ConcurrentLinkedQueue<>();
+    CompletableFuture<?>[] all = new CompletableFuture<?>[calls];
+    int[] wrong = new int[1];
+    for (int i = 0; i < calls; i++) {
+      int number = i;
+      all[i] =
+          echo.later("call " + i, (calls - i) * 5L)
+              .thenAccept(
+                  text -> {
+                    order.add(number);
+                    if (!text.equals("call " + number)) {
+                      wrong[0]++;
+                    }
+                  });
+    }
+    run.call("all", () -> CompletableFuture.allOf(all).get(10, TimeUnit.SECONDS));
+    run.report("answers", order.size());
+    run.report("answers of another call", wrong[0]);
+    run.report("out of order", !order.isEmpty() && order.peek() > calls / 2);
+    run.report("connections", Sockets.connectedTo(run.port()).size());
+  }
+
+  private void groups(Run run) {
+    Export any = Export.at(run.port());
+    run.call("without", () -> references.echo(any).name());
+    for (String[] one :
+        List.of(
+            new String[] {"blue", "1.0"},
+            new String[] {"green", "1.0"},
+            new String[] {"green", "2.0"},
+            new String[] {"blue", "2.0"})) {
+      Echo echo = references.echo(any.inGroup(one[0], one[1]));
+      run.call(String.join(" ", one), echo::name);
+    }
+  }
+
+  private void timeout(Run run) {
+    Echo hasty = references.echo(Export.at(run.port()).within(400));
+    run.call("too late", () -> hasty.sleep("never seen", 1_000));
+    run.call("meanwhile", () -> hasty.say("in time"));
+    run.call("after the late answer", () -> hasty.posted("never posted", 0));
+    Echo patient = references.echo(Export.at(run.port()));
+    run.call("when it has come", () -> patient.sleep("in time", 800));
+  }
+
+  private void unknownMethod(Run run) {
+    Echo echo = references.echo(Export.at(run.port()));
+    run.call("unknown", () -> unheardOf(echo, "hello"));
+    run.call("afterwards", () -> echo.say("still here"));
+  }
+
+  private static Object unheardOf(Echo echo, String text) throws Exception {
+    try {
+      return References.callUnknown(echo, text);
+    } catch (Exception | Error e) {
+      throw e;
+    } catch (Throwable e) {
+      throw new ExecutionException(e); // a wrapper that reports look through
+    }
+  }
+
+  private void unknownService(Run run) {
+    run.call("unknown", () -> references.unknown(Export.at(run.port())).unheardOf("hello"));
+    Echo echo = references.echo(Export.at(run.port()));
+    run.call("afterwards", () -> echo.say("still here"));
+  }
+
+  private void serialization(Run run) {
+    String name = run.option("name", "hessian2");
+    String group = name.equals("hessian2") ? null : "written-in-" + name;
+    Export export = Export.at(run.port()).inGroup(group, null).writtenIn(name);
+    Echo echo = references.echo(export);
+    run.call("name", echo::name);
+    run.call("value", () -> echo.say("\u00e4\u20ac\ud83d\ude00"));
+    run.call("object", () -> echo.birthday(person()).toString());
+    run.call("null", () -> echo.nothing("x"));
+    run.call("exception", () -> echo.refuse("not today"));
+    run.call("large", () -> echo.reverse(new byte[100_000]));
+  }
+
+  /**
+   * Lets the connections to several ports idle, and looks whether they are still the same. Reports
+   * begin with the number of the port in the list.
+   */
+  private void idle(Run run) throws Exception {
+    String[] list = run.option("ports", Integer.toString(run.port())).split(",");
+    int[] ports = Stream.of(list).mapToInt(Integer::parseInt).toArray();
+    List<Set<Integer>> before = new ArrayList<>();
+    for (int i = 0; i < ports.length; i++) {
+      Echo echo = references.echo(Export.at(ports[i]));
+      run.call(i + " before", () -> echo.say("hello"));
+      before.add(Sockets.connectedTo(ports[i]));
+    }
+    TimeUnit.SECONDS.sleep(run.option("seconds", 10));
+    for (int i = 0; i < ports.length; i++) {
+      Set<Integer> now = Sockets.connectedTo(ports[i]);
+      run.report(i + " connections", now.size());
+      run.report(i + " same connections", now.equals(before.get(i)));
+      Echo echo = references.echo(Export.at(ports[i]));
+      run.call(i + " after", () -> echo.say("hello again"));
+    }
+  }
+
+  private void load(Run run) throws Exception {
+    String ports = run.option("ports", Integer.toString(run.port()));
+    Echo echo = references.echo(Export.at(run.port()).anyOf(ports).within(3_000));
+    Load.play(run, () -> echo.nameAfter(run.option("millis", 5)));
+  }
+
+  private static Person person() {
+    Person friend = new Person();
+    friend.setName("Grace \u00e4\u20ac");
+    friend.setScores(new TreeMap<>());
+    Person person = new Person();
+    person.setName("Ada");
+    person.setAge(36);
+    person.setId(1L << 40);
+    person.setHeight(1.65);
+    person.setActive(true);
+    person.setBorn(new Date(86_400_000L));
+    person.setTags(Arrays.asList("a", null, "c"));
+    person.setScores(new TreeMap<>(Map.of("chess", 3, "go", 1 << 20)));
+    person.setFriend(friend);
+    return person;
+  }
+}

@@ -1,0 +1,120 @@
+package weft.interop.dubbo;
+
+import java.lang.reflect.Field;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Method;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.dubbo.config.ApplicationConfig;
+import org.apache.dubbo.config.MethodConfig;
+import org.apache.dubbo.config.ReferenceConfig;
+import org.apache.dubbo.rpc.service.GenericService;
+
+/** The consumer's proxies of services, each made once. All of a port share one connection. */
+final class References {
+  private final ApplicationConfig application = Applications.of("echo-consumer");
+  private final Map<String, Object> made = new ConcurrentHashMap<>();
+
+  /** Which export is meant, and how it is called. */
+  record Export(String ports, String group, String version, String serialization, int timeoutMs) {
+    static Export at(int port) {
+      return new Export(Integer.toString(port), null, null, null, 10_000);
+    }
+
+    Export inGroup(String group, String version) {
+      return new Export(ports, group, version, serialization, timeoutMs);
+    }
+
+    Export writtenIn(String serialization) {
+      return new Export(ports, group, version, serialization, timeoutMs);
+    }
+
+    Export within(int timeoutMs) {
+      return new Export(ports, group, version, serialization, timeoutMs);
+    }
+
+    /** At any of several ports, separated by commas. */
+    Export anyOf(String ports) {
+      return new Export(ports, group, version, serialization, timeoutMs);
+    }
+  }
+
+  Echo echo(Export export) {
+    return get(Echo.class, export);
+  }
+
+  Unknown unknown(Export export) {
+    return get(Unknown.class, export);
+  }
+
+  /** Calls a method that the service's interface does not have, as if it had. */
+  static Object callUnknown(Echo echo, Object... arguments) throws Throwable {
+    Field field = echo.getClass().getDeclaredField("handler");
+    field.setAccessible(true);
+    InvocationHandler handler = (InvocationHandler) field.get(echo);
+    Method unheardOf = Unknown.class.getMethod("unheardOf", String.class);
+    return handler.invoke(echo, unheardOf, arguments);
+  }
+
+  GenericService generic(Export export) {
+    Object service =
+        made.computeIfAbsent(
+            "generic " + export,
+            key -> {
+              ReferenceConfig<GenericService> reference = reference(Echo.class.getName(), export);
+              reference.setInterface(Echo.class.getName());
+              reference.setGeneric("true");
+              return reference.get();
+            });
+    return (GenericService) service;
+  }
+
+  private <T> T get(Class<T> type, Export export) {
+    Object service =
+        made.computeIfAbsent(
+            type.getName() + " " + export,
+            key -> {
+              ReferenceConfig<T> reference = reference(type.getName(), export);
+              reference.setInterface(type);
+              if (type == Echo.class) {
+                reference.setMethods(List.of(post()));
+              }
+              return reference.get();
+            });
+    return type.cast(service);
+  }
+
+  /** The method that is called one-way. */
+  private static MethodConfig post() {
+    MethodConfig post = new MethodConfig();
+    post.setName("post");
+    post.setReturn(false);
+    post.setSent(true);
+    return post;
+  }
+
+  private <T> ReferenceConfig<T> reference(String path, Export export) {
+    ReferenceConfig<T> reference = new ReferenceConfig<>();
+    reference.setApplication(application);
+    reference.setGroup(export.group);
+    reference.setVersion(export.version);
+    reference.setTimeout(export.timeoutMs);
+    reference.setRetries(0);
+    reference.setCheck(false);
+    Map<String, String> parameters = new HashMap<>();
+    parameters.put("heartbeat", Applications.HEARTBEAT_MS);
+    parameters.put("reconnect", "true");
+    String serialization = export.serialization == null ? "hessian2" : export.serialization;
+    parameters.put("serialization", serialization);
+    parameters.put("prefer.serialization", serialization);
+    reference.setParameters(parameters);
+    StringBuilder urls = new StringBuilder();
+    for (String port : export.ports.split(",")) {
+      urls.append(urls.isEmpty() ? "" : ";").append("dubbo://127.0.0.1:" + port + "/" + path);
+    }
+    reference.setUrl(urls.toString());
+    return reference;
+  }
+}

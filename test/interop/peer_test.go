@@ -1,0 +1,226 @@
+package interop
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a step may take that should take a moment: a JVM starts
+// cold on a machine that is busy.
+const patience = 60 * time.Second
+
+// peer is a process that speaks for itself: commands to its standard input,
+// reports from its standard output. It ends when its standard input does.
+type peer struct {
+	name   string
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	lines  chan string // of standard output; closed when that ends
+	stderr *tail
+}
+
+// start runs a program until the end of the test. It is ready when it says so:
+// "ready …" is its first line.
+func start(t *testing.T, name string, program string, args ...string) *peer {
+	t.Helper()
+	p := &peer{name: name, cmd: exec.Command(program, args...), lines: make(chan string, 4096), stderr: &tail{}}
+	p.cmd.Stderr = p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdin = stdin
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go p.read(stdout)
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("the last that %s wrote:\n%s", name, p.stderr)
+		}
+	})
+	return p
+}
+
+// read ends when the process does, or closes its standard output.
+func (p *peer) read(stdout io.Reader) {
+	defer close(p.lines)
+	lines := bufio.NewScanner(stdout)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		p.lines <- lines.Text()
+	}
+}
+
+// kill ends the process without a farewell, and returns when it has ended.
+func (p *peer) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	for range p.lines {
+		continue // Wait closes the pipe: first, all of it is read
+	}
+	_ = p.cmd.Wait() // it was killed
+}
+
+// awaitReady waits until the process serves.
+func (p *peer) awaitReady(t *testing.T) {
+	t.Helper()
+	if line := p.line(t, patience); !strings.Contains(line, "ready") {
+		t.Fatalf("%s begins with %q", p.name, line)
+	}
+}
+
+// line is the next line of the process's standard output.
+func (p *peer) line(t *testing.T, within time.Duration) string {
+	t.Helper()
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
+	select {
+	case line, open := <-p.lines:
+		if !open {
+			t.Fatalf("%s has ended:\n%s", p.name, p.stderr)
+		}
+		return line
+	case <-timeout.C:
+		t.Fatalf("%s says nothing for %v", p.name, within)
+	}
+	return ""
+}
+
+// say sends a command.
+func (p *peer) say(t *testing.T, command string) {
+	t.Helper()
+	if _, err := fmt.Fprintln(p.stdin, command); err != nil {
+		t.Fatalf("%s: %v", p.name, err)
+	}
+}
+
+// call is what a consumer reports of one call.
+type call struct {
+	text    string        // all of it but how long it took
+	Name    string        `json:"call"`
+	Value   any           `json:"value"`
+	Elapsed time.Duration `json:"-"`
+
+	ElapsedMS int    `json:"elapsed_ms"`
+	End       string `json:"end"`
+	Problem   string `json:"problem"`
+}
+
+var elapsed = regexp.MustCompile(`,"elapsed_ms":\d+`)
+
+// next is the next report. It is the last if End is set.
+func (p *peer) next(t *testing.T, within time.Duration) call {
+	t.Helper()
+	line := p.line(t, within)
+	var c call
+	if err := json.Unmarshal([]byte(line), &c); err != nil {
+		t.Fatalf("%s reports %q: %v", p.name, line, err)
+	}
+	if c.Problem != "" {
+		t.Fatalf("%s cannot play %s: %s\n%s", p.name, c.End, c.Problem, p.stderr)
+	}
+	c.text = elapsed.ReplaceAllString(line, "")
+	c.Elapsed = time.Duration(c.ElapsedMS) * time.Millisecond
+	return c
+}
+
+// play has a consumer play a scenario to its end.
+func (p *peer) play(t *testing.T, command string, within time.Duration) []call {
+	t.Helper()
+	p.say(t, command)
+	var calls []call
+	for {
+		c := p.next(t, within)
+		if c.End != "" {
+			return calls
+		}
+		calls = append(calls, c)
+	}
+}
+
+// startJava runs a main class of a module of test/interop/java.
+func startJava(t *testing.T, name, module, class string, args ...string) *peer {
+	t.Helper()
+	dir := filepath.Join(os.Getenv(javaKey), module)
+	flags := []string{
+		// Small and quickly started: a machine of two cores runs several.
+		"-Xmx160m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+		"-Djava.net.preferIPv4Stack=true",
+		"-Djava.io.tmpdir=" + t.TempDir(), "-Duser.home=" + t.TempDir(),
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		// Hessian looks into the JDK's classes, as it could when it was written.
+		"--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED",
+		"--add-opens=java.base/java.math=ALL-UNNAMED", "--add-opens=java.base/java.time=ALL-UNNAMED",
+		"-cp", filepath.Join(dir, module+".jar") + ":" + filepath.Join(dir, "lib", "*"),
+		"weft.interop." + class,
+	}
+	return start(t, name, "java", append(flags, args...)...)
+}
+
+// freePort is a port on which nothing listens.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	address, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatalf("listening on %v", l.Addr())
+	}
+	return address.Port
+}
+
+// ports writes ports as options of scenarios have them.
+func portList(ports []int) string {
+	var all []string
+	for _, p := range ports {
+		all = append(all, strconv.Itoa(p))
+	}
+	return strings.Join(all, ",")
+}
+
+// tail is the end of what a process writes.
+type tail struct {
+	mu   sync.Mutex
+	data []byte // guarded by mu
+}
+
+const tailSize = 8 << 10
+
+func (l *tail) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.data = append(l.data, p...)
+	if len(l.data) > 2*tailSize {
+		l.data = bytes.Clone(l.data[len(l.data)-tailSize:])
+	}
+	return len(p), nil
+}
+
+func (l *tail) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.data[max(0, len(l.data)-tailSize):])
+}

@@ -1,0 +1,97 @@
+package interop
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+)
+
+// pair is a consumer and a provider that play all scenarios of their family.
+type pair struct {
+	consumer, provider string // with their versions
+	golden             *golden
+}
+
+func (p pair) String() string { return p.consumer + " to " + p.provider }
+
+// golden is what scenarios come to between two peers without Weft: a file of
+// testdata, with one part for each scenario.
+type golden struct {
+	path string
+
+	mu      sync.Mutex
+	archive txtar.Archive // guarded by mu
+}
+
+// openGolden reads the file of a pair. With -update, it is written anew when the
+// test ends.
+func openGolden(t *testing.T, consumer, provider string) *golden {
+	t.Helper()
+	g := &golden{path: filepath.Join("testdata", consumer+"-to-"+provider+".txtar")}
+	if *update {
+		t.Cleanup(func() {
+			if err := os.WriteFile(g.path, txtar.Format(&g.archive), 0o644); err != nil {
+				t.Error(err)
+			}
+		})
+		return g
+	}
+	archive, err := txtar.ParseFile(g.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.archive = *archive
+	return g
+}
+
+// scenario is the text that a scenario comes to. With -update, it is got from now
+// on.
+func (g *golden) scenario(name, got string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, f := range g.archive.Files {
+		if f.Name == name {
+			return string(f.Data)
+		}
+	}
+	if *update {
+		g.archive.Files = append(g.archive.Files, txtar.File{Name: name, Data: []byte(got)})
+		return got
+	}
+	return ""
+}
+
+// hold is a subtest: calls, which went a route, must have come to what the
+// scenario comes to between the two peers when nothing is between them.
+func (p pair) hold(t *testing.T, scenario string, by route, calls []call) {
+	t.Helper()
+	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {
+		defer results.add(t, scenario, p, by)
+		var got strings.Builder
+		for _, c := range calls {
+			got.WriteString(c.text + "\n")
+		}
+		if diff := cmp.Diff(p.golden.scenario(scenario, got.String()), got.String()); diff != "" {
+			t.Errorf("not as testdata says (-want +got):\n%s", diff)
+		}
+		for _, c := range calls {
+			if c.Name == "too late" && (c.Elapsed < timeoutFloor || c.Elapsed > timeoutCeiling) {
+				t.Errorf("a call timed out after %v, want from %v to %v", c.Elapsed, timeoutFloor, timeoutCeiling)
+			}
+		}
+	})
+}
+
+// skip is a subtest for a scenario that cannot be played.
+func (p pair) skip(t *testing.T, scenario string, by route, problem string) {
+	t.Helper()
+	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {
+		defer results.add(t, scenario, p, by)
+		t.Skip("the proxy cannot do this yet: " + problem)
+	})
+}

@@ -1,0 +1,65 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// report is what was played, and what came of it.
+type report struct {
+	mu   sync.Mutex
+	rows []row // guarded by mu; in the order of their first result
+}
+
+// row is a scenario between two peers.
+type row struct {
+	scenario string
+	pair     string
+	outcome  map[route]string
+}
+
+// add notes the outcome of a subtest that is ending.
+func (r *report) add(t *testing.T, scenario string, p pair, by route) {
+	outcome := "ok"
+	if t.Failed() {
+		outcome = "FAILED"
+	} else if t.Skipped() {
+		outcome = "skipped"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, row := range r.rows {
+		if row.scenario == scenario && row.pair == p.String() {
+			row.outcome[by] = outcome
+			return
+		}
+	}
+	r.rows = append(r.rows, row{scenario, p.String(), map[route]string{by: outcome}})
+}
+
+// write writes the report as Markdown, if a path is given.
+func (r *report) write(path string) error {
+	if path == "" {
+		return nil
+	}
+	return os.WriteFile(path, []byte("# Interoperability\n\n"+r.String()), 0o644)
+}
+
+// String is a table, with cells for people who read it unformatted.
+func (r *report) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out strings.Builder
+	line := func(cells ...string) {
+		_, _ = fmt.Fprintf(&out, "| %-28s | %-34s | %-8s | %-8s |\n", cells[0], cells[1], cells[2], cells[3]) // to memory
+	}
+	line("scenario", "consumer to provider", string(direct), string(through))
+	line("---", "---", "---", "---")
+	for _, row := range r.rows {
+		line(row.scenario, row.pair, row.outcome[direct], row.outcome[through])
+	}
+	return out.String()
+}

@@ -1,0 +1,134 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// route is a way from consumer to provider.
+type route string
+
+const (
+	direct  route = "direct"
+	through route = "through" // two Wefts in a row: the consumer's sidecar, and the provider's
+)
+
+// object is JSON.
+type object map[string]any
+
+// sidecars are two Wefts in a row before providers.
+type sidecars struct {
+	problem string // why there are none; "" if there are
+	ports   []int  // of the consumer's sidecar, one for each service
+}
+
+// service is where the providers of one service listen, each of which may answer.
+type service []int
+
+// startSidecars starts two Wefts that carry a protocol to services. What the proxy
+// says that it does not support yet is the result's problem; every other refusal
+// is an error.
+func startSidecars(t *testing.T, protocol string, services ...service) sidecars {
+	t.Helper()
+	near, far := make([]int, len(services)), make([]service, len(services))
+	for i := range services {
+		near[i] = freePort(t)
+		far[i] = service{freePort(t)}
+	}
+	client := writeConfig(t, "client", protocol, near, far)
+	var farPorts []int
+	for _, s := range far {
+		farPorts = append(farPorts, s...)
+	}
+	server := writeConfig(t, "server", protocol, farPorts, services)
+	for _, path := range []string{client, server} {
+		if problem := unsupported(t, path); problem != "" {
+			return sidecars{problem: problem}
+		}
+	}
+	weft := os.Getenv(weftKey)
+	for name, path := range map[string]string{"the provider's weft": server, "the consumer's weft": client} {
+		start(t, name, weft, "start", "-c", path).awaitServing(t)
+	}
+	return sidecars{ports: near}
+}
+
+// awaitServing waits for the line that says that all listeners are open, and
+// leaves the rest unread.
+func (p *peer) awaitServing(t *testing.T) {
+	t.Helper()
+	for !strings.Contains(p.line(t, patience), "is ready") {
+		continue
+	}
+}
+
+// unsupported is what "weft check" says the proxy cannot do yet.
+func unsupported(t *testing.T, path string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, os.Getenv(weftKey), "check", "-c", path).CombinedOutput()
+	if err == nil {
+		return ""
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "is not supported yet") {
+			return strings.TrimSpace(line[strings.LastIndex(line, ": ")+2:])
+		}
+	}
+	t.Fatalf("weft check: %v\n%s", err, out)
+	return ""
+}
+
+// writeConfig writes the configuration of a sidecar that listens on ports, and
+// sends what comes in on each to the service of the same index.
+func writeConfig(t *testing.T, name, protocol string, ports []int, services []service) string {
+	t.Helper()
+	var listeners, routers, clusters []object
+	for i, port := range ports {
+		id := fmt.Sprintf("%s-%d", name, i)
+		listeners = append(listeners, object{
+			"name":    id,
+			"address": address(port),
+			"filter_chains": []object{{"filters": []object{{"type": "proxy", "config": object{
+				"downstream_protocol": protocol,
+				"upstream_protocol":   protocol,
+				"router_config_name":  id,
+			}}}}},
+		})
+		routers = append(routers, object{
+			"router_config_name": id,
+			"virtual_hosts": []object{{"name": id, "domains": []string{"*"}, "routers": []object{
+				// The usual route of RPC; and one for frames of which only the head
+				// can be read, because their serialization is foreign.
+				{"match": object{"headers": []object{{"name": "service", "value": ".*", "regex": true}}}, "route": object{"cluster_name": id}},
+				{"match": object{"prefix": "/"}, "route": object{"cluster_name": id}},
+			}}},
+		})
+		var hosts []object
+		for _, p := range services[i] {
+			hosts = append(hosts, object{"address": address(p)})
+		}
+		clusters = append(clusters, object{"name": id, "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": hosts})
+	}
+	text, err := json.MarshalIndent(object{
+		"servers":         []object{{"default_log_path": "stderr", "listeners": listeners, "routers": routers}},
+		"cluster_manager": object{"clusters": clusters},
+	}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), name+".json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
