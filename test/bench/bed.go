@@ -108,8 +108,9 @@ func (b *bed) startOrigin(ctx context.Context) error {
 	defer ticker.Stop()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	probe := peer.HTTP("/b/1", 200)
 	for {
-		if status, err := peer.Probe(ports[0], "/b/1"); err == nil && status == 200 {
+		if probe(ports[0]) == nil {
 			return nil
 		}
 		select {
@@ -144,8 +145,11 @@ func (b *bed) close() {
 	}
 }
 
-// skip tells, now and in the report, what this run lacks.
+// skip tells, now and in the report, what this run lacks; once.
 func (b *bed) skip(what string) {
+	if slices.Contains(b.report.Skipped, what) {
+		return
+	}
 	fmt.Fprintln(os.Stderr, "SKIPPED", what)
 	b.report.Skipped = append(b.report.Skipped, what)
 }
@@ -170,6 +174,16 @@ func (b *bed) run(ctx context.Context) (*report, error) {
 	}
 	if slices.Contains(b.options.rows, idleRow) {
 		if err := b.runIdle(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if slices.Contains(b.options.rows, rpcIdleRow) {
+		if err := b.runRPCIdle(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if slices.Contains(b.options.rows, inflightRow) {
+		if err := b.runInflight(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -213,7 +227,8 @@ func (b *bed) load(ctx context.Context, job load.Job, wrapper ...string) (load.R
 // job returns the closed loop of the row against the address.
 func (b *bed) job(r row, address netip.AddrPort, pids []int) load.Job {
 	return load.Job{
-		Address: address, Request: r.request, Body: r.body, Connections: r.connections,
+		Address: address, Connections: r.connections,
+		Protocol: r.protocol.Name(), Depth: r.depth, Request: r.request, Body: r.body,
 		Warmup:  time.Duration(b.options.warmup * float64(time.Second)),
 		Measure: time.Duration(b.options.seconds * float64(time.Second)),
 		PIDs:    pids,

@@ -57,8 +57,8 @@ func newTestBed(t *testing.T, arguments ...string) *bed {
 // in the shortest time that tells something.
 func TestARunOfEveryPartMeasures(t *testing.T) {
 	out := t.TempDir()
-	b := newTestBed(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64", "-rounds", "2",
-		"-seconds", "0.1", "-warmup", "0.02", "-patience", "0", "-o", out)
+	b := newTestBed(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64,dubbo-16x8,bolt-16x1,boltv2-16x64", "-rounds", "2",
+		"-seconds", "0.3", "-warmup", "0.05", "-patience", "0", "-o", out)
 	report, err := b.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestARunOfEveryPartMeasures(t *testing.T) {
 				}
 			}
 		}
-		if half := l.Name == "64k-64"; half != (len(l.Cells[0].Half) == 2) || half != (l.Rate > 0) {
+		if half := l.Name == "64k-64" || l.Protocol != ""; half != (len(l.Cells[0].Half) == 2) || half != (l.Rate > 0) {
 			t.Errorf("%s: %d rounds at half load, rate %v", l.Name, len(l.Cells[0].Half), l.Rate)
 		}
 	}
@@ -99,7 +99,7 @@ func TestARunOfEveryPartMeasures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| relay |", "| direct |", "### post-64", "requests/s, which come when they come"} {
+	for _, want := range []string{"| relay |", "| direct |", "### post-64", "| dubbo-16x8 |", "requests/s, which come when they come"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("report.md has no %q:\n%s", want, page)
 		}
@@ -110,7 +110,7 @@ func TestARunOfEveryPartMeasures(t *testing.T) {
 // leaves out for its second socket a connection, not for lack of working.
 func TestIdleConnectionsAreOpenAndWork(t *testing.T) {
 	b := newTestBed(t, "-proxies", "relay", "-idle", "50")
-	result, err := b.idle(t.Context(), b.programs[0])
+	result, err := b.idle(t.Context(), b.programs[0], nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	subjects, err := b.startAll(t.Context())
+	subjects, err := b.startAll(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,19 +10,23 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-proxy/weft/test/bench/frame"
 	"github.com/weft-proxy/weft/test/bench/peer"
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
 // idleResult is what a program holds for connections that nobody uses.
 type idleResult struct {
+	Row         string         `json:"row"`
 	Proxy       string         `json:"proxy"`
+	Note        string         `json:"note,omitempty"` // why nothing was measured
 	Connections int            `json:"connections"`
 	Start       process.Memory `json:"start"`  // without connections, after one request
 	Opened      process.Memory `json:"opened"` // with connections that have never been used
@@ -36,12 +40,19 @@ const (
 )
 
 func (r idleResult) judge() []verdict {
-	one := func(v float64) stat { return stat{v, v, v} }
-	return []verdict{
-		atMost(idleRow, r.Proxy, "RSS of the idle process", one(float64(r.Start.Resident)/megabyte), idleRSS, "MB"),
-		atMost(idleRow, r.Proxy, "RSS per connection, never used", one(r.perConnection(r.Opened)), idlePerConnection, "KB"),
-		atMost(idleRow, r.Proxy, "RSS per connection, used once", one(r.perConnection(r.Used)), idlePerConnection, "KB"),
+	if r.Note != "" {
+		return nil
 	}
+	one := func(v float64) stat { return stat{v, v, v} }
+	verdicts := []verdict{
+		atMost(r.Row, r.Proxy, "RSS per connection, never used", one(r.perConnection(r.Opened)), idlePerConnection, "KB"),
+		atMost(r.Row, r.Proxy, "RSS per connection, used once", one(r.perConnection(r.Used)), idlePerConnection, "KB"),
+	}
+	if r.Row == idleRow {
+		process := atMost(r.Row, r.Proxy, "RSS of the idle process", one(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
+		verdicts = append([]verdict{process}, verdicts...)
+	}
+	return verdicts
 }
 
 // perConnection returns what a connection adds to the resident memory, in KB.
@@ -52,8 +63,16 @@ func (r idleResult) perConnection(m process.Memory) float64 {
 func idleMarkdown(results []idleResult) string {
 	t := newTable("", "connections", "RSS idle MB", "PSS idle MB", "RSS opened MB", "RSS used MB", "KB each, never used", "KB each, used once")
 	for _, r := range results {
+		name := r.Proxy
+		if r.Row == rpcIdleRow {
+			name += ", RPC"
+		}
+		if r.Note != "" {
+			t.row(name, r.Note)
+			continue
+		}
 		mb := func(bytes uint64) string { return fmt.Sprintf("%.1f", float64(bytes)/megabyte) }
-		t.row(r.Proxy, fmt.Sprint(r.Connections), mb(r.Start.Resident), mb(r.Start.Proportional), mb(r.Opened.Resident), mb(r.Used.Resident),
+		t.row(name, fmt.Sprint(r.Connections), mb(r.Start.Resident), mb(r.Start.Proportional), mb(r.Opened.Resident), mb(r.Used.Resident),
 			fmt.Sprintf("%.2f", r.perConnection(r.Opened)), fmt.Sprintf("%.2f", r.perConnection(r.Used)))
 	}
 	return t.text.String()
@@ -65,24 +84,57 @@ func (b *bed) runIdle(ctx context.Context) error {
 		if p.Name == "relay" {
 			continue // it opens a connection to the origin for each: another thing
 		}
-		result, err := b.idle(ctx, p)
-		if err != nil {
-			return fmt.Errorf("row %s, %s: %w", idleRow, p.Name, err)
+		if err := b.addIdle(ctx, idleRow, p, nil); err != nil {
+			return err
 		}
-		b.report.Idle = append(b.report.Idle, result)
-		b.say("%s  %-8s RSS %.1f MB, a connection %.2f KB, used once %.2f KB", idleRow, p.Name,
-			float64(result.Start.Resident)/megabyte, result.perConnection(result.Opened), result.perConnection(result.Used))
 	}
 	return nil
 }
 
-func (b *bed) idle(ctx context.Context, p peer.Program) (idleResult, error) {
-	running, err := b.host.Start(ctx, p, "/b/1024")
+// runRPCIdle measures the builds of Weft: the other programs know only bytes of
+// RPC and open a connection to the origin for each.
+func (b *bed) runRPCIdle(ctx context.Context) error {
+	dubbo, err := frame.Find("dubbo")
+	if err != nil {
+		return err
+	}
+	for _, p := range b.programs {
+		if !slices.Contains(b.options.wefts(), p.Name) {
+			continue
+		}
+		if err := b.addIdle(ctx, rpcIdleRow, p, dubbo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addIdle measures the program and adds the result to the report.
+func (b *bed) addIdle(ctx context.Context, row string, p peer.Program, protocol *frame.Protocol) error {
+	r, err := b.idle(ctx, p, protocol)
+	r.Row, r.Proxy = row, p.Name
+	if b.isMissing(err, p.Name, protocol) {
+		r.Note, err = peer.ErrNotSupported.Error(), nil
+	}
+	if err != nil {
+		return fmt.Errorf("row %s, %s: %w", row, p.Name, err)
+	}
+	b.report.Idle = append(b.report.Idle, r)
+	if r.Note == "" {
+		b.say("%s  %-8s RSS %.1f MB, a connection %.2f KB, used once %.2f KB", row, p.Name,
+			float64(r.Start.Resident)/megabyte, r.perConnection(r.Opened), r.perConnection(r.Used))
+	}
+	return nil
+}
+
+// idle measures the program; a nil protocol is HTTP/1.1.
+func (b *bed) idle(ctx context.Context, p peer.Program, protocol *frame.Protocol) (idleResult, error) {
+	running, err := b.host.Start(ctx, p, protocol)
 	if err != nil {
 		return idleResult{}, err
 	}
 	defer running.Stop()
-	r := idleResult{Proxy: p.Name, Connections: b.options.idle}
+	r := idleResult{Connections: b.options.idle}
 	if r.Start, err = settle(ctx, running.PIDs); err != nil {
 		return r, err
 	}
@@ -102,7 +154,7 @@ func (b *bed) idle(ctx context.Context, p peer.Program) (idleResult, error) {
 		return r, err
 	}
 	for i, conn := range conns {
-		if err := ask(conn); err != nil {
+		if err := ask(conn, protocol); err != nil {
 			return r, fmt.Errorf("connection %d: %w", i+1, err)
 		}
 	}
@@ -141,10 +193,14 @@ func portLate(_, _ string, raw syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// ask sends one request on the connection and takes the whole answer.
-func ask(conn net.Conn) error {
+// ask sends one request on the connection and takes the whole answer; a nil
+// protocol is HTTP/1.1.
+func ask(conn net.Conn, protocol *frame.Protocol) error {
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return err
+	}
+	if protocol != nil {
+		return peer.Call(conn, protocol)
 	}
 	if _, err := conn.Write(get(1 << 10)); err != nil {
 		return err

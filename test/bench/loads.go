@@ -2,76 +2,100 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/weft-proxy/weft/test/bench/frame"
 	"github.com/weft-proxy/weft/test/bench/load"
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// subject is one column of a row: a program that runs, or no proxy at all.
+// subject is one column of a row: a program that runs, one that cannot, or no
+// proxy at all.
 type subject struct {
 	name    string
+	note    string // why it cannot; empty: it does
 	address netip.AddrPort
 	pids    []int
 	running *peer.Running // nil: direct
 }
 
-// runLoads measures the rows: all programs run from the beginning to the end,
-// and are asked one after the other, round by round, so that what changes with
-// time changes for all.
+// runLoads measures the rows, those of one protocol after those of another.
 func (b *bed) runLoads(ctx context.Context, rows []row) error {
-	subjects, err := b.startAll(ctx)
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].protocol.Name() == rows[0].protocol.Name() {
+			n++
+		}
+		if err := b.runGroup(ctx, rows[:n]); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// runGroup measures rows of one protocol: all programs run from the beginning to
+// the end, and are asked one after the other, round by round, so that what
+// changes with time changes for all.
+func (b *bed) runGroup(ctx context.Context, rows []row) error {
+	subjects, err := b.startAll(ctx, rows[0].protocol)
 	defer stopAll(subjects)
 	if err != nil {
 		return err
 	}
+	first := len(b.report.Loads) == 0
+	var results []*loadRow
 	for _, r := range rows {
-		one := &loadRow{Name: r.name, Title: r.title, targets: r.targets}
+		one := &loadRow{Name: r.name, Title: r.title, Protocol: r.protocol.Name(), targets: r.targets}
 		for _, s := range subjects {
-			one.Cells = append(one.Cells, &cell{Proxy: s.name})
+			one.Cells = append(one.Cells, &cell{Proxy: s.name, Note: s.note})
 		}
-		b.report.Loads = append(b.report.Loads, one)
+		results = append(results, one)
 	}
+	b.report.Loads = append(b.report.Loads, results...)
 	for round := range b.options.rounds {
 		for i, r := range rows {
-			if err := b.round(ctx, round, r, subjects, b.report.Loads[i], 0); err != nil {
+			if err := b.round(ctx, round, r, subjects, results[i], 0); err != nil {
 				return err
 			}
 		}
 	}
 	if b.options.half {
-		if err := b.halfLoads(ctx, rows, subjects); err != nil {
+		if err := b.halfLoads(ctx, rows, subjects, results); err != nil {
 			return err
 		}
 	}
 	if b.options.syscalls {
 		for i, r := range rows {
-			if err := b.countSyscalls(ctx, r, subjects, b.report.Loads[i]); err != nil {
+			if err := b.countSyscalls(ctx, r, subjects, results[i]); err != nil {
 				return err
 			}
 		}
 	}
-	if b.options.profile != "" {
+	if b.options.profile != "" && first {
 		return b.takeProfile(ctx, rows[0], subjects)
 	}
 	return nil
 }
 
-// halfLoads measures the rows that ask for it at a fixed rate: half of what the
-// slowest proxy answers at most, the same for all.
-func (b *bed) halfLoads(ctx context.Context, rows []row, subjects []subject) error {
+// halfLoads measures the rows that ask for it at a fixed rate, the same for all.
+func (b *bed) halfLoads(ctx context.Context, rows []row, subjects []subject, results []*loadRow) error {
 	for round := range b.options.rounds {
 		for i, r := range rows {
-			result := b.report.Loads[i]
+			result := results[i]
 			if !r.half {
 				continue
 			}
 			if result.Rate == 0 {
-				result.Rate = result.slowest() / 2
+				var err error
+				if result.Rate, err = b.halfRate(ctx, r, subjects, result); err != nil {
+					return err
+				}
 			}
 			if err := b.round(ctx, round, r, subjects, result, result.Rate); err != nil {
 				return err
@@ -81,12 +105,46 @@ func (b *bed) halfLoads(ctx context.Context, rows []row, subjects []subject) err
 	return nil
 }
 
+// halfRate returns the rate of half load: half of what the slowest proxy answers
+// at most. Of RPC it is less. In a closed loop all slots of a connection are
+// answered together and asked together; requests that come when they come share
+// fewer reads and writes, and cost more. There it is the rate at which the proxy
+// that needs most of its CPU needs half of it.
+func (b *bed) halfRate(ctx context.Context, r row, subjects []subject, result *loadRow) (float64, error) {
+	rate := result.slowest() / 2
+	if r.protocol == nil {
+		return rate, nil
+	}
+	const near, tries = 0.55, 4
+	for range tries {
+		most := 0.0
+		for _, s := range subjects {
+			if s.running == nil {
+				continue
+			}
+			one, err := b.calmest(ctx, r, s, rate)
+			if err != nil {
+				return 0, fmt.Errorf("row %s, %s: %w", r.name, s.name, err)
+			}
+			most = max(most, one.CPU.Seconds()/one.Elapsed.Seconds())
+		}
+		if most <= near {
+			break
+		}
+		rate *= 0.5 / most
+	}
+	return rate, nil
+}
+
 // round measures every subject once, beginning with another one in each round.
 // The rate is that of the open loop; 0 is the closed one.
 func (b *bed) round(ctx context.Context, round int, r row, subjects []subject, result *loadRow, rate float64) error {
 	for i := range subjects {
 		at := (round + i) % len(subjects)
 		s := subjects[at]
+		if s.note != "" {
+			continue
+		}
 		best, err := b.calmest(ctx, r, s, rate)
 		if err != nil {
 			return fmt.Errorf("row %s, %s: %w", r.name, s.name, err)
@@ -97,7 +155,7 @@ func (b *bed) round(ctx context.Context, round int, r row, subjects []subject, r
 		} else {
 			c.Rounds = append(c.Rounds, best)
 		}
-		b.say("round %d  %-8s %-8s %s", round+1, r.name, s.name, progress(best.Result, rate))
+		b.say("round %d  %-12s %-8s %s", round+1, r.name, s.name, progress(best.Result, rate))
 	}
 	return nil
 }
@@ -106,7 +164,7 @@ func (b *bed) round(ctx context.Context, round int, r row, subjects []subject, r
 func progress(r load.Result, rate float64) string {
 	text := fmt.Sprintf("%7.0f req/s  p50 %s  p99 %s", float64(r.Requests)/r.Elapsed.Seconds(), micros(r.P50), micros(r.P99))
 	if r.CPU > 0 {
-		text = fmt.Sprintf("%6.1f µs CPU  ", micro(r.CPU)/float64(r.Requests)) + text
+		text = fmt.Sprintf("%6.2f µs CPU  ", micro(r.CPU)/float64(r.Requests)) + text
 	}
 	if rate > 0 {
 		text += "  half load"
@@ -117,8 +175,9 @@ func progress(r load.Result, rate float64) string {
 	return text
 }
 
-// startAll starts every program. On an error it returns those that run.
-func (b *bed) startAll(ctx context.Context) ([]subject, error) {
+// startAll starts every program that carries the protocol. On an error it returns
+// those that run.
+func (b *bed) startAll(ctx context.Context, protocol *frame.Protocol) ([]subject, error) {
 	var subjects []subject
 	for _, name := range b.options.proxies {
 		if name == direct {
@@ -126,16 +185,30 @@ func (b *bed) startAll(ctx context.Context) ([]subject, error) {
 			continue
 		}
 		i := slices.IndexFunc(b.programs, func(p peer.Program) bool { return p.Name == name })
-		if i < 0 {
-			continue // skipped
+		if i < 0 || protocol != nil && b.programs[i].HTTP {
+			continue // skipped, or of no use
 		}
-		running, err := b.host.Start(ctx, b.programs[i], "/b/1")
+		running, err := b.host.Start(ctx, b.programs[i], protocol)
+		if b.isMissing(err, name, protocol) {
+			subjects = append(subjects, subject{name: name, note: peer.ErrNotSupported.Error()})
+			continue
+		}
 		if err != nil {
 			return subjects, err
 		}
 		subjects = append(subjects, subject{name: name, address: running.Listen, pids: running.PIDs, running: running})
 	}
 	return subjects, nil
+}
+
+// isMissing tells whether the error of a start is that the program does not carry
+// the RPC protocol, and if so, says it.
+func (b *bed) isMissing(err error, program string, protocol *frame.Protocol) bool {
+	if protocol == nil || !errors.Is(err, peer.ErrNotSupported) {
+		return false
+	}
+	b.skip(fmt.Sprintf("%s of %s: %v", protocol.Name(), program, peer.ErrNotSupported))
+	return true
 }
 
 func stopAll(subjects []subject) {

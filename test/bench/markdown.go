@@ -39,13 +39,22 @@ func (r *report) markdown() string {
 		fmt.Fprintf(&b, "SKIPPED %s.\n", what)
 	}
 	if len(r.Loads) > 0 {
-		b.WriteString("\n### CPU time per request, µs: median (min–max)\n\n" + r.overview())
+		b.WriteString("\n### CPU time per request, µs: median (min–max)\n")
+		// HTTP and RPC are measured on different programs.
+		rpc := slices.IndexFunc(r.Loads, func(l *loadRow) bool { return l.Protocol != "" })
+		if rpc < 0 {
+			rpc = len(r.Loads)
+		}
+		b.WriteString(overview(r.Loads[:rpc]) + overview(r.Loads[rpc:]))
 	}
 	for _, l := range r.Loads {
 		fmt.Fprintf(&b, "\n### %s: %s\n\n%s", l.Name, l.Title, l.markdown())
 	}
 	if len(r.Idle) > 0 {
 		b.WriteString("\n### Idle connections\n\n" + idleMarkdown(r.Idle))
+	}
+	if len(r.Inflight) > 0 {
+		b.WriteString("\n### RPC, all in flight at once\n\n" + inflightMarkdown(r.Inflight))
 	}
 	if len(r.Scale) > 0 {
 		b.WriteString("\n### A large configuration\n\n" + scaleMarkdown(r.Scale))
@@ -56,33 +65,55 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// overview has a line a row and a column a program.
-func (r *report) overview() string {
+// overview has a line a row and a column a program; the rows have the same
+// programs.
+func overview(loads []*loadRow) string {
+	if len(loads) == 0 {
+		return ""
+	}
 	columns := []string{"row"}
-	for _, c := range r.Loads[0].Cells {
+	for _, c := range loads[0].Cells {
 		if c.Proxy != direct {
 			columns = append(columns, c.Proxy)
 		}
 	}
 	if len(columns) == 1 {
-		return "Nothing was between load and origin.\n"
+		return "\nNothing was between load and origin.\n"
 	}
 	t := newTable(columns...)
-	for _, l := range r.Loads {
+	for _, l := range loads {
 		line := []string{l.Name}
 		for _, c := range l.Cells {
-			if c.Proxy != direct {
-				line = append(line, summarize(c.Rounds, cpu).format(1))
+			switch {
+			case c.Proxy == direct:
+			case c.Note != "":
+				line = append(line, c.Note)
+			default:
+				line = append(line, l.cost(c.Rounds))
 			}
 		}
 		t.row(line...)
 	}
-	return t.text.String()
+	return "\n" + t.text.String()
+}
+
+// cost prints the CPU time per request. That of RPC is so small that a tenth of a
+// microsecond tells too little.
+func (r *loadRow) cost(samples []sample) string {
+	digits := 1
+	if r.Protocol != "" {
+		digits = 2
+	}
+	return summarize(samples, cpu).format(digits)
 }
 
 func (r *loadRow) markdown() string {
 	t := newTable("", "CPU µs", "requests/s", "p50 µs", "p99 µs", "peak RSS MB", "PSS MB", "waits/request", "pre-emptions/request", "reconnects", "calm rounds")
 	for _, c := range r.Cells {
+		if c.Note != "" {
+			t.row(c.Proxy, c.Note)
+			continue
+		}
 		reconnects := 0
 		for _, s := range c.Rounds {
 			reconnects += s.Reconnects
@@ -94,7 +125,7 @@ func (r *loadRow) markdown() string {
 			}
 			return fmt.Sprintf("%.*f", digits, summarize(c.Rounds, f).Median)
 		}
-		cost := of(cpu, 1)
+		cost := r.cost(c.Rounds)
 		if c.Proxy == direct {
 			cost = ""
 		}
@@ -115,7 +146,7 @@ func (r *loadRow) halfMarkdown() string {
 		if len(c.Half) == 0 {
 			continue
 		}
-		cost := summarize(c.Half, cpu).format(1)
+		cost := r.cost(c.Half)
 		if c.Proxy == direct {
 			cost = ""
 		}

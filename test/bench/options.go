@@ -22,7 +22,7 @@ type options struct {
 	half     bool
 	syscalls bool
 	profile  string // file for a CPU profile of Weft; empty: none
-	idle     int    // connections of the row "idle"
+	idle     int    // connections of the rows "idle" and "rpc-idle"
 	out      string // directory
 	strict   bool
 	install  bool
@@ -39,7 +39,7 @@ func parseOptions(arguments []string) (options, error) {
 	var o options
 	var rows, proxies, bins string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.StringVar(&rows, "rows", "", "comma list of `rows`: "+strings.Join(rowNames(), ", ")+" (default: all but post-64)")
+	flags.StringVar(&rows, "rows", "", "comma list of `rows`: "+strings.Join(rowNames(), ", ")+" (default: all but those of post and boltv2)")
 	flags.StringVar(&proxies, "proxies", "", "comma list of `programs`: weft, nginx, haproxy, relay (Go, bytes only), direct (no proxy), or names of -bin (default: all)")
 	flags.StringVar(&bins, "bin", "", "comma list of NAME=PATH: builds of Weft to measure instead of building one")
 	flags.IntVar(&o.rounds, "rounds", 5, "rounds; in each every program is measured once a row")
@@ -49,7 +49,7 @@ func parseOptions(arguments []string) (options, error) {
 	flags.BoolVar(&o.half, "half", true, "measure latency at a fixed rate as well: half of what the slowest proxy answers")
 	flags.BoolVar(&o.syscalls, "syscalls", false, "count system calls per request, by perf or strace")
 	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of Weft under the first row's load to the `file`")
-	flags.IntVar(&o.idle, "idle", 10000, "connections of the row idle")
+	flags.IntVar(&o.idle, "idle", 10000, "connections of the rows idle and rpc-idle")
 	flags.StringVar(&o.out, "o", "dist/bench", "`directory` of report.json and report.md")
 	flags.BoolVar(&o.strict, "strict", false, "exit with status 2 if a target is missed")
 	flags.BoolVar(&o.install, "install", true, "install nginx and haproxy by apt if they are missing and this is root")
@@ -112,11 +112,10 @@ func (o *options) setBins(list string) error {
 
 func (o *options) setRows(list string) error {
 	if list == "" {
-		for _, name := range rowNames() {
-			if name != "post-64" {
-				o.rows = append(o.rows, name)
-			}
+		extra := func(name string) bool {
+			return slices.ContainsFunc(rows(), func(r row) bool { return r.name == name && r.extra })
 		}
+		o.rows = slices.DeleteFunc(rowNames(), extra)
 		return nil
 	}
 	for name := range items(list) {

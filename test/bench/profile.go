@@ -16,6 +16,10 @@ import (
 func (b *bed) takeProfile(ctx context.Context, r row, subjects []subject) error {
 	i := slices.IndexFunc(subjects, func(s subject) bool { return slices.Contains(b.options.wefts(), s.name) })
 	s := subjects[i] // options.check saw to it that there is one
+	if s.note != "" {
+		b.skip(fmt.Sprintf("profile of %s, row %s: %s", s.name, r.name, s.note))
+		return nil
+	}
 	const seconds = 10
 	job := b.job(r, s.address, s.pids)
 	job.Measure = (seconds + 1) * time.Second

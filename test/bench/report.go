@@ -32,6 +32,7 @@ type report struct {
 	Skipped  []string          `json:"skipped,omitempty"`
 	Loads    []*loadRow        `json:"loads,omitempty"`
 	Idle     []idleResult      `json:"idle,omitempty"`
+	Inflight []inflightResult  `json:"inflight,omitempty"`
 	Scale    []scaleResult     `json:"scale,omitempty"`
 	Verdicts []verdict         `json:"verdicts"`
 
@@ -47,10 +48,11 @@ type machine struct {
 
 // loadRow is a row with what was measured.
 type loadRow struct {
-	Name  string  `json:"name"`
-	Title string  `json:"title"`
-	Rate  float64 `json:"rate,omitempty"` // of the half load, requests per second
-	Cells []*cell `json:"cells"`
+	Name     string  `json:"name"`
+	Title    string  `json:"title"`
+	Protocol string  `json:"protocol,omitempty"` // empty: HTTP/1.1
+	Rate     float64 `json:"rate,omitempty"`     // of the half load, requests per second
+	Cells    []*cell `json:"cells"`
 
 	targets []target
 }
@@ -58,6 +60,7 @@ type loadRow struct {
 // cell is one program under one load; the samples are in the order of rounds.
 type cell struct {
 	Proxy    string             `json:"proxy"`
+	Note     string             `json:"note,omitempty"` // why nothing was measured
 	Rounds   []sample           `json:"rounds"`
 	Half     []sample           `json:"half,omitempty"`
 	Syscalls map[string]float64 `json:"syscalls,omitempty"` // per request, by name and in "all"
@@ -142,23 +145,36 @@ func (r *report) missed() int {
 	return n
 }
 
-// cell returns the program's cell; nil if it was not measured.
-func (r *loadRow) cell(proxy string) *cell {
+// samples returns what the figure of a program is taken from; none if it was not
+// measured.
+func (r *loadRow) samples(proxy string, f figure) []sample {
 	for _, c := range r.Cells {
-		if c.Proxy == proxy && len(c.Rounds) > 0 {
-			return c
+		if c.Proxy == proxy && f == halfP99 {
+			return c.Half
+		}
+		if c.Proxy == proxy {
+			return c.Rounds
 		}
 	}
 	return nil
 }
 
-// slowest returns the least of the proxies' median rates, in requests per second.
+// slowest returns the least of the proxies' median rates, in requests per second;
+// that without a proxy if none was measured.
 func (r *loadRow) slowest() float64 {
 	var rates []float64
+	bare := 0.0
 	for _, c := range r.Cells {
-		if c.Proxy != direct || len(r.Cells) == 1 {
+		switch {
+		case len(c.Rounds) == 0:
+		case c.Proxy == direct:
+			bare = summarize(c.Rounds, rate).Median
+		default:
 			rates = append(rates, summarize(c.Rounds, rate).Median)
 		}
+	}
+	if len(rates) == 0 {
+		return bare
 	}
 	return slices.Min(rates)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -25,6 +26,15 @@ func samples(cost, latency []int) []sample {
 	return all
 }
 
+// tails returns rounds whose p99 took so many µs.
+func tails(p99 ...int) []sample {
+	all := make([]sample, len(p99))
+	for i, us := range p99 {
+		all[i].P99 = time.Duration(us) * time.Microsecond
+	}
+	return all
+}
+
 func TestVerdicts(t *testing.T) {
 	l := &loadRow{Name: "row", Cells: []*cell{
 		{Proxy: "weft", Rounds: samples([]int{20, 44, 30}, []int{60, 60, 61})},
@@ -32,6 +42,7 @@ func TestVerdicts(t *testing.T) {
 		{Proxy: direct, Rounds: samples([]int{0, 0, 0}, []int{10, 10, 11})},
 		{Proxy: "haproxy"},
 	}}
+	l.Cells[0].Half, l.Cells[2].Half = tails(30, 20), tails(10, 20)
 	tests := []struct {
 		name   string
 		target target
@@ -43,6 +54,8 @@ func TestVerdicts(t *testing.T) {
 		{"a target that is just met", target{cpuPerRequest, "nginx", 1.1}, true, 1.1, true},
 		{"a target that is missed", target{cpuPerRequest, "nginx", 1.0}, true, 1.1, false},
 		{"latency without that of load and origin", target{addedP50, "nginx", 1.3}, true, 1.25, true},
+		{"p99 at half load against none", target{halfP99, direct, 2}, true, 2, true},
+		{"half load that was not measured", target{halfP99, "nginx", 2}, false, 0, false},
 		{"a program that was not measured", target{cpuPerRequest, "haproxy", 1}, false, 0, false},
 	}
 	for _, test := range tests {
@@ -85,7 +98,9 @@ func TestDisturbedRoundsCountOnlyIfThereAreNoOthers(t *testing.T) {
 }
 
 func TestMissedTargetsAreCountedAndShown(t *testing.T) {
-	r := &report{wefts: []string{"weft"}, Idle: []idleResult{{Proxy: "weft", Connections: 1000}, {Proxy: "nginx", Connections: 1000}}}
+	r := &report{wefts: []string{"weft"}, Idle: []idleResult{
+		{Row: idleRow, Proxy: "weft", Connections: 1000}, {Row: idleRow, Proxy: "nginx", Connections: 1000},
+	}}
 	r.Idle[0].Start.Resident = 10 << 20
 	r.Idle[0].Opened.Resident = 13 << 20 // 3 KB each
 	r.Idle[0].Used.Resident = 15 << 20   // 5 KB each
@@ -123,6 +138,10 @@ func TestHalfLoadIsHalfOfTheSlowestProxy(t *testing.T) {
 	}}
 	if got := l.slowest(); got != 80 {
 		t.Errorf("slowest = %v, want nginx's 80", got)
+	}
+	l.Cells = append([]*cell{{Proxy: "haproxy", Note: "not supported"}}, l.Cells[2])
+	if got := l.slowest(); got != 10 {
+		t.Errorf("slowest of no proxy = %v, want that without one, 10", got)
 	}
 }
 
@@ -164,7 +183,7 @@ func TestOptions(t *testing.T) {
 		wefts     string
 		rows      string
 	}{
-		{"everything", nil, "weft,nginx,haproxy,relay,direct", "weft", "1k-1,1k-16,1k-64,1k-256,64k-64,idle,scale"},
+		{"everything", nil, "weft,nginx,haproxy,relay,direct", "weft", "1k-1,1k-16,1k-64,1k-256,64k-64,dubbo-16x1,dubbo-16x8,dubbo-16x64,bolt-16x1,bolt-16x8,bolt-16x64,idle,scale,rpc-idle,rpc-inflight"},
 		{"a few", []string{"-rows", "1k-64", "-proxies", "weft, nginx"}, "weft,nginx", "weft", "1k-64"},
 		{"two builds", []string{"-bin", "a=" + file + ",b=" + file, "-rows", "idle"}, "a,b,nginx,haproxy,relay,direct", "a,b", "idle"},
 		{"a build beside what is built", []string{"-bin", "a=" + file, "-proxies", "a,weft", "-rows", "scale"}, "a,weft", "a,weft", "scale"},
@@ -191,6 +210,12 @@ func TestOptions(t *testing.T) {
 
 func TestRowsAskForWhatTheyCount(t *testing.T) {
 	for _, r := range rows() {
+		if r.protocol != nil {
+			if want := fmt.Sprintf("%s-%dx%d", r.protocol.Name(), r.connections, r.depth); r.name != want || len(r.request) > 0 {
+				t.Errorf("%s: it is %s, with a request of %d bytes", r.name, want, len(r.request))
+			}
+			continue
+		}
 		head, body, _ := strings.Cut(string(r.request), "\r\n\r\n")
 		if posts := strings.HasPrefix(head, "POST "); posts != (len(body) == 1024) {
 			t.Errorf("%s: %q has a body of %d bytes", r.name, head, len(body))

@@ -1,15 +1,22 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
 
 // row is one kind of load.
 type row struct {
 	name        string
 	title       string
-	request     []byte
-	body        int // bytes of the answers
+	protocol    *frame.Protocol // nil: HTTP/1.1
+	request     []byte          // of HTTP
+	body        int             // of HTTP: bytes of the answers
 	connections int
+	depth       int  // of RPC: requests in flight on each connection
 	half        bool // latency is measured at half load as well
+	extra       bool // measured only if it is asked for
 	targets     []target
 }
 
@@ -27,6 +34,7 @@ type figure int
 const (
 	cpuPerRequest figure = iota
 	addedP50             // p50 less that without a proxy
+	halfP99              // p99 at half load
 )
 
 func (f figure) String() string {
@@ -35,14 +43,18 @@ func (f figure) String() string {
 		return "CPU per request"
 	case addedP50:
 		return "added p50"
+	case halfP99:
+		return "p99 at half load"
 	}
 	panic(fmt.Sprintf("bench: figure %d", int(f)))
 }
 
 // Rows that are no load.
 const (
-	idleRow  = "idle"
-	scaleRow = "scale"
+	idleRow     = "idle"
+	scaleRow    = "scale"
+	rpcIdleRow  = "rpc-idle"
+	inflightRow = "rpc-inflight"
 )
 
 // rows lists the loads. The targets are those of the project.
@@ -63,7 +75,33 @@ func rows() []row {
 	big.targets = []target{{cpuPerRequest, "nginx", 1.10}}
 	big.half = true
 	post := load("post-64", "POST 1 KB, answer 1 KB, 64 connections", post(1<<10), 1<<10, 64)
-	return []row{one, some, many, more, big, post}
+	post.extra = true
+	return append([]row{one, some, many, more, big, post}, rpcRows()...)
+}
+
+// rpcRows lists the loads of RPC. Calls and answers carry 1 KB.
+func rpcRows() []row {
+	const connections = 16
+	var all []row
+	for _, p := range frame.All() {
+		for _, depth := range []int{1, 8, 64} {
+			limit := 2.0
+			if depth == 1 {
+				limit = 1.25
+			}
+			all = append(all, row{
+				name:        fmt.Sprintf("%s-%dx%d", p.Name(), connections, depth),
+				title:       fmt.Sprintf("%s, calls of 1 KB, %d connections with %d in flight on each", p.Name(), connections, depth),
+				protocol:    p,
+				connections: connections,
+				depth:       depth,
+				half:        true,
+				extra:       p.Name() == "boltv2",
+				targets:     []target{{cpuPerRequest, "haproxy", limit}, {halfP99, direct, 2.0}},
+			})
+		}
+	}
+	return all
 }
 
 // rowNames returns everything that -rows may name.
@@ -72,7 +110,7 @@ func rowNames() []string {
 	for _, r := range rows() {
 		names = append(names, r.name)
 	}
-	return append(names, idleRow, scaleRow)
+	return append(names, idleRow, scaleRow, rpcIdleRow, inflightRow)
 }
 
 func get(size int) []byte {

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/weft-proxy/weft/test/bench/frame"
+	"github.com/weft-proxy/weft/test/bench/load"
 )
 
 func dial(t *testing.T, address netip.AddrPort) net.Conn {
@@ -93,5 +99,153 @@ func write(t *testing.T, conn net.Conn, b []byte) {
 	t.Helper()
 	if _, err := conn.Write(b); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// script returns the path of a program that runs the lines of sh.
+func script(t *testing.T, lines string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weft")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+lines+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestARunGoesOnWithoutAProgramThatIsNotThereYet measures the others, and says in
+// every row what is missing.
+func TestARunGoesOnWithoutAProgramThatIsNotThereYet(t *testing.T) {
+	weft := script(t, "echo protocol is not supported yet >&2; exit 1")
+	b := newTestBed(t, "-bin", "weft="+weft, "-proxies", "weft,relay,direct", "-rows", "dubbo-16x1,rpc-idle,rpc-inflight",
+		"-rounds", "1", "-seconds", "0.05", "-warmup", "0", "-patience", "0", "-half=false")
+	report, err := b.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := report.Loads[0].Cells
+	if cells[0].Note != "not supported" || len(cells[0].Rounds) != 0 || len(cells[1].Rounds) != 1 || len(cells[2].Rounds) != 1 {
+		t.Errorf("the cells are %+v, %+v, %+v, want the first not supported and a round of the others", cells[0], cells[1], cells[2])
+	}
+	if len(report.Idle) != 1 || report.Idle[0].Note != "not supported" {
+		t.Errorf("idle = %+v, want not supported", report.Idle)
+	}
+	if len(report.Inflight) != 4 || report.Inflight[0].Note != "not supported" || report.Inflight[1].Missing.Max != 0 || report.Inflight[1].Peak.Median <= 0 {
+		t.Errorf("in flight = %+v, want weft's not supported and all answers through the relay", report.Inflight)
+	}
+	skipped := slices.DeleteFunc(slices.Clone(report.Skipped), func(what string) bool { return !strings.Contains(what, "not supported") })
+	if want := []string{"dubbo of weft: not supported", "bolt of weft: not supported"}; len(report.Verdicts) != 0 || !slices.Equal(skipped, want) {
+		t.Errorf("verdicts %+v, skipped %q, want none and %q", report.Verdicts, skipped, want)
+	}
+	page := report.markdown()
+	if n := strings.Count(page, "| not supported |"); n != 5 {
+		t.Errorf("the page says %d times that it is not supported, want 5:\n%s", n, page)
+	}
+}
+
+// TestAProgramThatDoesNotStartEndsTheRun: only what is not built yet is let go.
+func TestAProgramThatDoesNotStartEndsTheRun(t *testing.T) {
+	weft := script(t, "echo broken; exit 1")
+	b := newTestBed(t, "-bin", "weft="+weft, "-proxies", "weft", "-rows", "dubbo-16x1", "-patience", "0")
+	if _, err := b.run(t.Context()); err == nil || !strings.Contains(err.Error(), "it wrote: broken") {
+		t.Errorf("error %v, want one with what the program wrote", err)
+	}
+}
+
+// TestABurstThatIsNotAnsweredIsCounted gives up at the time, and tells how many
+// answers have come.
+func TestABurstThatIsNotAnsweredIsCounted(t *testing.T) {
+	b := newTestBed(t, "-proxies", direct)
+	p, err := frame.Find("dubbo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It answers the first request only.
+	address := acceptOne(t, func(conn net.Conn) {
+		data := make([]byte, 64<<10)
+		n, err := conn.Read(data)
+		if err != nil {
+			return
+		}
+		if _, f, err := p.Parse(data[:n]); err == nil {
+			// The load may be gone.
+			_, _ = conn.Write(p.AppendAnswer(nil, f.ID, f.Text))
+		}
+		for err == nil {
+			_, err = conn.Read(data)
+		}
+	})
+	result, err := b.load(t.Context(), load.Job{
+		Address: address, Protocol: p.Name(), Connections: 1, Depth: 10, Burst: true, Measure: 200 * time.Millisecond,
+	})
+	if err != nil || result.Requests != 1 {
+		t.Errorf("%d answers, %v, want 1", result.Requests, err)
+	}
+}
+
+// acceptOne serves one connection by the function.
+func acceptOne(t *testing.T, serve func(net.Conn)) netip.AddrPort {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		serve(conn)
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-done
+	})
+	return netip.MustParseAddrPort(listener.Addr().String())
+}
+
+func TestMissingAnswersAreAMiss(t *testing.T) {
+	for _, test := range []struct {
+		missing, peak float64
+		misses        int
+	}{{0, 599, 0}, {1, 599, 1}, {0, 601, 1}} {
+		r := inflightResult{Protocol: "bolt", Proxy: "weft", Missing: stat{Median: test.missing}, Peak: stat{Median: test.peak}}
+		page := &report{wefts: []string{"weft"}, Inflight: []inflightResult{r}}
+		page.judge()
+		if got := page.missed(); got != test.misses {
+			t.Errorf("%v missing, %v MB: %d targets missed, want %d", test.missing, test.peak, got, test.misses)
+		}
+		if want := fmt.Sprintf("| %.0f | %.0f |", test.missing, test.peak); !strings.Contains(page.markdown(), want) {
+			t.Errorf("the page has no %q:\n%s", want, page.markdown())
+		}
+	}
+}
+
+// TestIdleRPCConnectionsWork measures the relay, which the row leaves out for its
+// second socket a connection.
+func TestIdleRPCConnectionsWork(t *testing.T) {
+	b := newTestBed(t, "-proxies", "relay", "-idle", "20")
+	for _, p := range frame.All() {
+		running, err := b.host.Start(t.Context(), b.programs[0], p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns, err := open(t.Context(), running.Listen, 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			for i, conn := range conns {
+				if err := ask(conn, p); err != nil {
+					t.Errorf("%s, connection %d: %v", p.Name(), i, err)
+				}
+			}
+		}
+		for _, conn := range conns {
+			conn.Close()
+		}
+		running.Stop()
 	}
 }

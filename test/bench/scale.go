@@ -141,7 +141,7 @@ func (b *bed) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (
 		return r, err
 	}
 	begin := time.Now()
-	running, err := b.host.Launch(ctx, p, peer.StartWeft(file), ports[0], ports[1], target)
+	running, err := b.host.Launch(ctx, p, peer.StartWeft(file), ports[0], ports[1], peer.HTTP(target, 200))
 	if err != nil {
 		return r, err
 	}
@@ -159,7 +159,7 @@ func (b *bed) scaleRound(ctx context.Context, p peer.Program, size peer.Scale) (
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	if err := running.WaitStatus(ctx, target, 204); err != nil {
+	if err := running.Await(ctx, peer.HTTP(target, 204)); err != nil {
 		return r, fmt.Errorf("reload: %w", err)
 	}
 	r.reload = time.Since(begin)

@@ -43,7 +43,7 @@ func (b *bed) countSyscalls(ctx context.Context, r row, subjects []subject, resu
 		}
 		c := result.Cells[i]
 		c.Syscalls, c.Tool = calls, tool
-		b.say("system calls  %-8s %-8s %.2f a request", r.name, s.name, calls["all"])
+		b.say("system calls  %-12s %-8s %.2f a request", r.name, s.name, calls["all"])
 	}
 	return nil
 }

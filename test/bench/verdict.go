@@ -17,6 +17,11 @@ func (r *report) judge() {
 				r.Verdicts = append(r.Verdicts, i.judge()...)
 			}
 		}
+		for _, i := range r.Inflight {
+			if i.Proxy == weft {
+				r.Verdicts = append(r.Verdicts, i.judge()...)
+			}
+		}
 		for _, s := range r.Scale {
 			if s.Proxy == weft {
 				r.Verdicts = append(r.Verdicts, s.judge()...)
@@ -30,16 +35,22 @@ func (r *report) judge() {
 // one round both were measured within seconds of each other. Rounds that somebody
 // disturbed are left out, unless there are no others.
 func (r *loadRow) judge(weft string, t target) (v verdict, found bool) {
-	mine, theirs, bare := r.cell(weft), r.cell(t.against), r.cell(direct)
-	if mine == nil || theirs == nil || t.figure == addedP50 && bare == nil {
+	mine, theirs, bare := r.samples(weft, t.figure), r.samples(t.against, t.figure), r.samples(direct, t.figure)
+	if len(mine) == 0 || len(theirs) == 0 || t.figure == addedP50 && len(bare) == 0 {
 		return verdict{}, false
 	}
 	var all, calm []float64
-	for i := range mine.Rounds {
-		a, b := mine.Rounds[i], theirs.Rounds[i]
-		ratio, most := cpu(a)/cpu(b), max(a.Others, b.Others)
-		if t.figure == addedP50 {
-			floor := bare.Rounds[i]
+	for i := range mine {
+		a, b := mine[i], theirs[i]
+		most := max(a.Others, b.Others)
+		var ratio float64
+		switch t.figure {
+		case cpuPerRequest:
+			ratio = cpu(a) / cpu(b)
+		case halfP99:
+			ratio = p99(a) / p99(b)
+		case addedP50:
+			floor := bare[i]
 			ratio, most = (p50(a)-p50(floor))/(p50(b)-p50(floor)), max(most, floor.Others)
 		}
 		all = append(all, ratio)

@@ -80,8 +80,13 @@ func All() []*Protocol {
 	return all
 }
 
-// Name returns the protocol's name.
-func (p *Protocol) Name() string { return p.name }
+// Name returns the protocol's name, of nil "".
+func (p *Protocol) Name() string {
+	if p == nil {
+		return ""
+	}
+	return p.name
+}
 
 // Starts tells whether a connection whose first byte is b speaks the protocol.
 func (p *Protocol) Starts(b byte) bool { return p.request[0] == b }

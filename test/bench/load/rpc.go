@@ -35,10 +35,9 @@ type rpc struct {
 	scratch  [256 << 10]byte
 
 	// Of the open loop.
-	open  *arrivals // nil: a closed loop, or a burst
-	free  int       // slots, of all connections
-	next  int       // the connection that is asked first for a slot
-	dirty []int     // connections with requests that were not written
+	open *arrivals // nil: a closed loop, or a burst
+	free int       // slots, of all connections
+	next int       // the connection whose turn it is
 }
 
 // rpcConn is one connection.
@@ -50,7 +49,6 @@ type rpcConn struct {
 	out    []byte   // frames; those before sent were written
 	sent   int
 	writes bool // the poller watches for room to write
-	dirty  bool // it is in rpc.dirty
 }
 
 // slot is the place of a request in flight; that of a free one is zero.
@@ -175,30 +173,24 @@ func (g *rpc) fill(i int) error {
 }
 
 // dispatch sends the requests that have arrived, in an open loop, as far as there
-// are slots: to one connection after the other.
+// are slots: those that are due together on one connection, in one write, the next
+// ones on the next.
 func (g *rpc) dispatch() error {
 	if g.open == nil {
 		return nil
 	}
 	g.open.come(g.now())
 	for g.free > 0 && g.open.waiting.len() > 0 {
-		for len(g.conns[g.next].free) == 0 {
-			g.next = (g.next + 1) % len(g.conns)
-		}
-		g.send(g.next, g.open.waiting.pop())
-		if c := &g.conns[g.next]; !c.dirty {
-			c.dirty = true
-			g.dirty = append(g.dirty, g.next)
-		}
+		i := g.next
 		g.next = (g.next + 1) % len(g.conns)
-	}
-	for _, i := range g.dirty {
-		g.conns[i].dirty = false
-		if err := g.flush(&g.conns[i], i); err != nil {
+		c := &g.conns[i]
+		for len(c.free) > 0 && g.open.waiting.len() > 0 {
+			g.send(i, g.open.waiting.pop())
+		}
+		if err := g.flush(c, i); err != nil {
 			return err
 		}
 	}
-	g.dirty = g.dirty[:0]
 	return nil
 }
 

@@ -2,7 +2,8 @@ package peer
 
 import "fmt"
 
-// HAProxy returns haproxy at the path, with one thread.
+// HAProxy returns haproxy at the path, with one thread. RPC it carries as bytes:
+// each connection has one of its own to the origin.
 func HAProxy(path string) Program {
 	return Program{Name: "haproxy", Path: path, configure: configureHAProxy, version: []string{"-v"}}
 }
@@ -10,23 +11,24 @@ func HAProxy(path string) Program {
 // strict-limits would refuse to start where fewer than 2*maxconn files may be
 // open; idle connections need one each.
 func configureHAProxy(c Config) ([]string, error) {
+	mode, keep := "http", "\ttimeout http-request 300s\n\ttimeout http-keep-alive 300s\n\thttp-reuse always\n"
+	if c.Protocol != nil {
+		mode, keep = "tcp", ""
+	}
 	path, err := write(c.Dir, "haproxy.cfg", fmt.Sprintf(`global
 	nbthread 1
 	maxconn %[1]d
 	no strict-limits
 defaults
-	mode http
+	mode %[4]s
 	timeout connect 5s
 	timeout client 300s
 	timeout server 300s
-	timeout http-request 300s
-	timeout http-keep-alive 300s
-	http-reuse always
-frontend f
+%[5]sfrontend f
 	bind %[2]v backlog 4096
 	default_backend b
 backend b
 	server origin %[3]v
-`, c.Connections+256, c.Listen, c.Origin))
+`, c.Connections+256, c.Listen, c.Origin, mode, keep))
 	return []string{"-db", "-f", path}, err
 }

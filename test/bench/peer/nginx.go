@@ -5,9 +5,10 @@ import (
 	"os"
 )
 
-// NGINX returns nginx at the path: a master and one worker.
+// NGINX returns nginx at the path: a master and one worker. Debian's has no module
+// for other protocols.
 func NGINX(path string) Program {
-	return Program{Name: "nginx", Path: path, configure: configureNGINX, version: []string{"-v"}}
+	return Program{Name: "nginx", Path: path, HTTP: true, configure: configureNGINX, version: []string{"-v"}}
 }
 
 // The limits of requests per connection, 1,000 by default on both sides, are

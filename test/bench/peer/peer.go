@@ -1,24 +1,23 @@
 // Package peer runs the programs that are measured, each with the configuration
-// that makes them do the same work: HTTP/1.1 proxies on one thread, with
-// connections kept alive on both sides and no access log.
+// that makes them do the same work: proxies on one thread, with connections kept
+// alive on both sides and no access log. They carry HTTP/1.1 or an RPC protocol,
+// of which haproxy and the relay know only the bytes.
 package peer
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/weft-proxy/weft/test/bench/frame"
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
@@ -30,12 +29,18 @@ type Config struct {
 	Admin       netip.AddrPort // where its operator's port is to be, if it has one
 	Connections int            // how many connections it must be able to hold on each side
 	Profile     bool           // its profiler is to be on, if it has one
+
+	Protocol *frame.Protocol // what callers and origin speak; nil: HTTP/1.1
 }
+
+// ErrNotSupported tells that a program knows of a protocol and does not carry it.
+var ErrNotSupported = errors.New("not supported")
 
 // Program is one that can be measured.
 type Program struct {
 	Name string
 	Path string // of the executable
+	HTTP bool   // it carries nothing else
 
 	// configure writes the files of the configuration and returns the arguments
 	// of a process that runs it in the foreground.
@@ -85,9 +90,13 @@ type Running struct {
 // startLimit is how long a program may take until it answers.
 const startLimit = 20 * time.Second
 
-// Start starts the program with its configuration and returns when it proxies a
-// request for target with status 200.
-func (h *Host) Start(ctx context.Context, p Program, target string) (*Running, error) {
+// notSupported is how Weft says that it does not carry what it knows of.
+const notSupported = "is not supported yet"
+
+// Start starts the program with its configuration for the protocol, nil for
+// HTTP/1.1, and returns when it proxies a request. The error is ErrNotSupported if
+// the program says so of the protocol.
+func (h *Host) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*Running, error) {
 	dir, err := os.MkdirTemp(h.Dir, p.Name+"-")
 	if err != nil {
 		return nil, err
@@ -98,17 +107,22 @@ func (h *Host) Start(ctx context.Context, p Program, target string) (*Running, e
 	}
 	arguments, err := p.configure(Config{
 		Dir: dir, Listen: ports[0], Admin: ports[1], Origin: h.Origin,
-		Connections: h.Connections, Profile: h.Profile,
+		Connections: h.Connections, Profile: h.Profile, Protocol: protocol,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", p.Name, err)
 	}
-	return h.Launch(ctx, p, arguments, ports[0], ports[1], target)
+	probe := HTTP("/b/1", 200)
+	if protocol != nil {
+		probe = RPC(protocol)
+	}
+	return h.Launch(ctx, p, arguments, ports[0], ports[1], probe)
 }
 
 // Launch is Start with a configuration that is there already: the program
-// listens at the addresses if it is run with the arguments.
-func (h *Host) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, target string) (*Running, error) {
+// listens at the addresses if it is run with the arguments. It returns when the
+// probe succeeds.
+func (h *Host) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*Running, error) {
 	log, err := os.CreateTemp(h.Dir, p.Name+"-*.log")
 	if err != nil {
 		return nil, err
@@ -127,30 +141,33 @@ func (h *Host) Launch(ctx context.Context, p Program, arguments []string, listen
 		r.err = cmd.Wait()
 		close(r.exited)
 	}()
-	if err := r.ready(ctx, target); err != nil {
+	if err := r.ready(ctx, probe); err != nil {
 		r.Stop()
-		return nil, fmt.Errorf("start %s: %w%s", p.Name, err, r.tail())
+		wrote := r.tail()
+		if strings.Contains(wrote, notSupported) {
+			err = errors.Join(ErrNotSupported, err)
+		}
+		return nil, fmt.Errorf("start %s: %w%s", p.Name, err, wrote)
 	}
 	r.PIDs = process.Tree(cmd.Process.Pid)
 	return r, nil
 }
 
 // ready waits for a proxied request.
-func (r *Running) ready(ctx context.Context, target string) error {
+func (r *Running) ready(ctx context.Context, probe Probe) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	return r.WaitStatus(ctx, target, 200)
+	return r.Await(ctx, probe)
 }
 
-// WaitStatus asks for target, a new connection every millisecond, until the
-// answer has the status. The error is that of the context, or tells that the
-// program has ended.
-func (r *Running) WaitStatus(ctx context.Context, target string, status int) error {
+// Await probes the program every millisecond until that succeeds. The error is
+// that of the context, or tells that the program has ended.
+func (r *Running) Await(ctx context.Context, probe Probe) error {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
 	for {
-		got, err := Probe(r.Listen, target)
-		if err == nil && got == status {
+		err := probe(r.Listen)
+		if err == nil {
 			return nil
 		}
 		select {
@@ -158,7 +175,7 @@ func (r *Running) WaitStatus(ctx context.Context, target string, status int) err
 		case <-r.exited:
 			return fmt.Errorf("it has ended: %w", orNone(r.err))
 		case <-ctx.Done():
-			return fmt.Errorf("GET %s: status %d, %w; want %d: %w", target, got, orNone(err), status, ctx.Err())
+			return fmt.Errorf("%w: %w", err, ctx.Err())
 		}
 	}
 }
@@ -202,30 +219,6 @@ func (r *Running) tail() string {
 		return ""
 	}
 	return "\nit wrote: " + string(text[max(0, len(text)-2000):])
-}
-
-// Probe asks the server for target over a new connection and returns the status
-// of the answer.
-func Probe(server netip.AddrPort, target string) (status int, err error) {
-	conn, err := net.DialTimeout("tcp", server.String(), time.Second)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close() //nolint:errcheck // the answer is all that is wanted
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		return 0, err
-	}
-	if _, err := io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: bench.test\r\nConnection: close\r\n\r\n"); err != nil {
-		return 0, err
-	}
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err != nil {
-		return 0, err
-	}
-	if len(line) < len("HTTP/1.1 200") {
-		return 0, fmt.Errorf("the answer begins with %q", line)
-	}
-	return strconv.Atoi(line[9:12])
 }
 
 // write writes a file of a configuration and returns its path.

@@ -133,8 +133,12 @@ type (
 
 // weftConfig returns a config.json with one listener.
 func weftConfig(c Config, hosts []virtualHost, clusters []cluster) ([]byte, error) {
+	protocol := "Http1"
+	if c.Protocol != nil {
+		protocol = c.Protocol.Name()
+	}
 	proxy := object{"type": "proxy", "config": object{
-		"downstream_protocol": "Http1", "upstream_protocol": "Http1", "router_config_name": "routes"}}
+		"downstream_protocol": protocol, "upstream_protocol": protocol, "router_config_name": "routes"}}
 	root := object{
 		"servers": []object{{
 			"default_log_level": "ERROR",

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+	"github.com/weft-proxy/weft/test/bench/load"
+	"github.com/weft-proxy/weft/test/bench/peer"
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// inflightResult is what a program does with calls that are all in flight at
+// once: none is answered before the origin has the last one.
+type inflightResult struct {
+	Protocol string `json:"protocol"`
+	Proxy    string `json:"proxy"`
+	Note     string `json:"note,omitempty"` // why nothing was measured
+	Requests int    `json:"requests"`       // of one burst
+
+	Missing stat   `json:"missing"` // requests without their answer
+	Seconds stat   `json:"seconds"` // to the last answer
+	CPU     stat   `json:"cpu_us"`  // per request
+	Peak    stat   `json:"peak_mb"` // highest RSS
+	Failure string `json:"failure,omitempty"`
+}
+
+// Size of the burst, and the targets of the project.
+const (
+	inflightConnections = 100
+	inflightDepth       = 1000
+	inflightPeak        = 600 // MB
+	inflightRounds      = 3   // at most
+	inflightLimit       = 40 * time.Second
+)
+
+func (r inflightResult) judge() []verdict {
+	if r.Note != "" {
+		return nil
+	}
+	name := fmt.Sprintf("%s, %s", inflightRow, r.Protocol)
+	return []verdict{
+		atMost(name, r.Proxy, "requests without an answer", r.Missing, 0, ""),
+		atMost(name, r.Proxy, "peak RSS", r.Peak, inflightPeak, "MB"),
+	}
+}
+
+func inflightMarkdown(results []inflightResult) string {
+	text := fmt.Sprintf("%d connections with %d calls of 1 KB each, answered when all have come.\n\n", inflightConnections, inflightDepth)
+	t := newTable("", "requests", "without an answer", "peak RSS MB", "s to the last answer", "CPU µs", "failure")
+	for _, r := range results {
+		name := r.Protocol + ", " + r.Proxy
+		if r.Note != "" {
+			t.row(name, r.Note)
+			continue
+		}
+		t.row(name, fmt.Sprint(r.Requests), r.Missing.format(0), r.Peak.format(0), r.Seconds.format(2), r.CPU.format(2), r.Failure)
+	}
+	return text + t.text.String()
+}
+
+// runInflight measures one program after the other, each started afresh for each
+// burst.
+func (b *bed) runInflight(ctx context.Context) error {
+	for _, name := range []string{"dubbo", "bolt"} {
+		protocol, err := frame.Find(name)
+		if err != nil {
+			return err
+		}
+		for _, p := range b.programs {
+			if p.HTTP {
+				continue
+			}
+			r, err := b.inflight(ctx, p, protocol)
+			if err != nil {
+				return fmt.Errorf("row %s, %s of %s: %w", inflightRow, name, p.Name, err)
+			}
+			b.report.Inflight = append(b.report.Inflight, r)
+			if r.Note == "" {
+				b.say("%s  %-5s %-8s %.0f of %d without an answer, %.2f s, peak %.0f MB %s", inflightRow, name, p.Name,
+					r.Missing.Median, r.Requests, r.Seconds.Median, r.Peak.Median, r.Failure)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bed) inflight(ctx context.Context, p peer.Program, protocol *frame.Protocol) (inflightResult, error) {
+	r := inflightResult{Protocol: protocol.Name(), Proxy: p.Name, Requests: inflightConnections * inflightDepth}
+	var bursts []sample
+	var missing []float64
+	for range min(b.options.rounds, inflightRounds) {
+		one, failure, err := b.burst(ctx, p, protocol)
+		if b.isMissing(err, p.Name, protocol) {
+			r.Note = peer.ErrNotSupported.Error()
+			return r, nil
+		}
+		if err != nil {
+			return r, err
+		}
+		if failure != nil {
+			r.Failure, _, _ = strings.Cut(failure.Error(), "\n")
+		}
+		missing = append(missing, float64(r.Requests)-float64(one.Requests))
+		bursts = append(bursts, one)
+	}
+	of := func(value func(sample) float64) stat {
+		var values []float64
+		for _, one := range bursts {
+			values = append(values, value(one))
+		}
+		return summarizeValues(values)
+	}
+	r.Peak = of(peak)
+	if r.Missing = summarizeValues(missing); r.Missing.Max > 0 {
+		// All have to complete, always: a median would hide what did not.
+		r.Missing.Median = r.Missing.Max
+		return r, nil
+	}
+	r.Seconds = of(func(s sample) float64 { return s.Elapsed.Seconds() })
+	r.CPU = of(cpu)
+	return r, nil
+}
+
+// burst starts the program and sends it one burst. A failure is what becomes of
+// the burst, and the program is to blame for it; then there is no Result.
+func (b *bed) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (one sample, failure, err error) {
+	running, err := b.host.Start(ctx, p, protocol)
+	if err != nil {
+		return sample{}, nil, err
+	}
+	defer running.Stop()
+	if err := process.ResetPeak(running.PIDs); err != nil {
+		return sample{}, nil, err
+	}
+	job := b.job(row{protocol: protocol, connections: inflightConnections, depth: inflightDepth}, running.Listen, running.PIDs)
+	job.Burst, job.Warmup, job.Measure = true, 0, inflightLimit
+	if one.Result, failure = b.load(ctx, job); failure != nil {
+		one.Result = load.Result{}
+	}
+	if one.Memory, err = process.ReadMemory(running.PIDs); err != nil && failure != nil {
+		failure, err = errors.Join(failure, err), nil // it has ended
+	}
+	return one, failure, errors.Join(err, ctx.Err())
+}

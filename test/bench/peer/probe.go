@@ -1,0 +1,94 @@
+package peer
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+// Probe asks a server once, over a new connection. Its error tells how the answer
+// was not the one that is wanted.
+type Probe func(server netip.AddrPort) error
+
+// probeLimit is how long an answer may take.
+const probeLimit = 5 * time.Second
+
+// HTTP returns a Probe that asks for target and wants the status.
+func HTTP(target string, status int) Probe {
+	return overNewConnection(func(conn net.Conn) error {
+		if _, err := io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: bench.test\r\nConnection: close\r\n\r\n"); err != nil {
+			return err
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil {
+			return err
+		}
+		if len(line) < len("HTTP/1.1 200") {
+			return fmt.Errorf("the answer begins with %q", line)
+		}
+		if got, err := strconv.Atoi(line[9:12]); err != nil || got != status {
+			return fmt.Errorf("GET %s: status %s, want %d", target, line[9:12], status)
+		}
+		return nil
+	})
+}
+
+// RPC returns a Probe that makes a call.
+func RPC(p *frame.Protocol) Probe {
+	return overNewConnection(func(conn net.Conn) error { return Call(conn, p) })
+}
+
+// overNewConnection returns the Probe that asks on the connection it is given.
+func overNewConnection(ask func(net.Conn) error) Probe {
+	return func(server netip.AddrPort) error {
+		conn, err := net.DialTimeout("tcp", server.String(), time.Second)
+		if err != nil {
+			return err
+		}
+		defer conn.Close() //nolint:errcheck // the answer is all that is wanted
+		if err := conn.SetDeadline(time.Now().Add(probeLimit)); err != nil {
+			return err
+		}
+		return ask(conn)
+	}
+}
+
+// Call makes one call on the connection, on which none is under way, and takes
+// its answer. Heartbeats that came before it are let go.
+func Call(conn net.Conn, p *frame.Protocol) error {
+	const id = 1
+	text := frame.Text{Token: id}
+	if _, err := conn.Write(p.AppendRequest(nil, id, text)); err != nil {
+		return err
+	}
+	data := make([]byte, 0, 4<<10)
+	for {
+		n, f, err := p.Parse(data)
+		switch {
+		case err != nil:
+			return err
+		case n > 0 && f.Kind == frame.Answer:
+			if f.ID != id || !p.Is(f.Text, text) || n < len(data) {
+				return fmt.Errorf("%d bytes that begin with answer %#x, want answer %#x alone: %.40q", len(data), f.ID, id, f.Text)
+			}
+			return nil
+		case n > 0:
+			data = data[:copy(data, data[n:])]
+			continue
+		case len(data) == cap(data):
+			return errors.New("a frame without end")
+		}
+		n, err = conn.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if n == 0 && err != nil {
+			return err
+		}
+	}
+}
