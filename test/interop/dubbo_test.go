@@ -2,17 +2,8 @@ package interop
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
-	"time"
-)
-
-// How long the call of Dubbo's scenario "timeout" may take that has 400 ms and an
-// answer after 1 s. Dubbo looks at its clock every 30 ms.
-const (
-	timeoutFloor   = 350 * time.Millisecond
-	timeoutCeiling = 900 * time.Millisecond
 )
 
 // dubboVersion is a module of test/interop/java.
@@ -95,55 +86,12 @@ func callDubbo(t *testing.T, v dubboVersion, consumer *peer, providers []dubboPr
 		}
 		for _, scenario := range scenarios {
 			name, option, _ := strings.Cut(scenario, " ")
-			label := strings.Replace(scenario, " name=", "-", 1)
-			calls := consumer.play(t, fmt.Sprintf("%s %d %s", name, p.port, option), patience)
-			pair.hold(t, label, direct, calls)
-			if p.sidecars.problem != "" {
-				pair.skip(t, label, through, p.sidecars.problem)
-				continue
-			}
-			calls = consumer.play(t, fmt.Sprintf("%s %d %s", name, p.sidecars.ports[0], option), patience)
-			pair.hold(t, label, through, calls)
+			way{pair, p.port, p.sidecars}.play(t, consumer, strings.Replace(scenario, " name=", "-", 1), name, option)
 		}
 	}
-	idleDubbo(t, consumer, providers, pairs)
-}
-
-// idleDubbo lets the consumer's connections rest, all at the same time, for more
-// than the three heartbeats after which either side would give them up.
-func idleDubbo(t *testing.T, consumer *peer, providers []dubboProvider, pairs []pair) {
-	t.Helper()
-	idle := 10 * time.Second
-	if os.Getenv("WEFT_INTEROP_LONG") != "" {
-		idle = time.Minute
-	}
-	var ports []int
-	for _, p := range providers {
-		ports = append(ports, p.port)
-	}
-	for _, p := range providers {
-		ports = append(ports, p.sidecars.ports...)
-	}
-	command := fmt.Sprintf("idle 0 ports=%s seconds=%d", portList(ports), int(idle.Seconds()))
-	reports := consumer.play(t, command, patience+idle)
-	for i := range ports {
-		number := fmt.Sprintf("%d ", i)
-		var calls []call
-		for _, c := range reports {
-			if strings.HasPrefix(c.Name, number) {
-				c.text = strings.Replace(c.text, number, "", 1)
-				calls = append(calls, c)
-			}
-		}
-		by := direct
-		if i >= len(pairs) {
-			by = through
-		}
-		pairs[i%len(pairs)].hold(t, "idle", by, calls)
-	}
+	var ways []way
 	for i, p := range providers {
-		if p.sidecars.problem != "" {
-			pairs[i].skip(t, "idle", through, p.sidecars.problem)
-		}
+		ways = append(ways, way{pairs[i], p.port, p.sidecars})
 	}
+	playIdle(t, consumer, "", ways)
 }

@@ -168,6 +168,7 @@ func startJava(t *testing.T, name, module, class string, args ...string) *peer {
 		"-Djava.net.preferIPv4Stack=true",
 		"-Djava.io.tmpdir=" + t.TempDir(), "-Duser.home=" + t.TempDir(),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"-Dbolt.tcp.heartbeat.interval=2000", "-Dbolt.tcp.server.idle.interval=6000",
 		// Hessian looks into the JDK's classes, as it could when it was written.
 		"--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED",
 		"--add-opens=java.base/java.math=ALL-UNNAMED", "--add-opens=java.base/java.time=ALL-UNNAMED",
@@ -192,7 +193,7 @@ func freePort(t *testing.T) int {
 	return address.Port
 }
 
-// ports writes ports as options of scenarios have them.
+// portList writes ports as options of scenarios have them.
 func portList(ports []int) string {
 	var all []string
 	for _, p := range ports {

@@ -1,11 +1,13 @@
 package interop
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
@@ -65,6 +67,73 @@ func (g *golden) scenario(name, got string) string {
 	}
 	return ""
 }
+
+// way is how a consumer reaches a provider.
+type way struct {
+	pair     pair
+	port     int      // of the provider
+	sidecars sidecars // of which the first port leads to the provider
+}
+
+// play has the consumer play a scenario both ways. label is the scenario's name
+// in testdata and in the report.
+func (w way) play(t *testing.T, consumer *peer, label, scenario, options string) {
+	t.Helper()
+	w.pair.hold(t, label, direct, consumer.play(t, fmt.Sprintf("%s %d %s", scenario, w.port, options), patience))
+	if w.sidecars.problem != "" {
+		w.pair.skip(t, label, through, w.sidecars.problem)
+		return
+	}
+	calls := consumer.play(t, fmt.Sprintf("%s %d %s", scenario, w.sidecars.ports[0], options), patience)
+	w.pair.hold(t, label, through, calls)
+}
+
+// playIdle lets a consumer's connections rest, all at the same time, for more
+// than the three heartbeats of two seconds after which either side would give
+// them up.
+func playIdle(t *testing.T, consumer *peer, options string, ways []way) {
+	t.Helper()
+	idle := 10 * time.Second
+	if os.Getenv("WEFT_INTEROP_LONG") != "" {
+		idle = time.Minute
+	}
+	var all []way // once for each port
+	var ports []int
+	for _, w := range ways {
+		all, ports = append(all, w), append(ports, w.port)
+	}
+	for _, w := range ways {
+		if w.sidecars.problem != "" {
+			w.pair.skip(t, "idle", through, w.sidecars.problem)
+			continue
+		}
+		all, ports = append(all, w), append(ports, w.sidecars.ports[0])
+	}
+	command := fmt.Sprintf("idle 0 ports=%s seconds=%d %s", portList(ports), int(idle.Seconds()), options)
+	reports := consumer.play(t, command, patience+idle)
+	for i, w := range all {
+		number := fmt.Sprintf("%d ", i)
+		var calls []call
+		for _, c := range reports {
+			if strings.HasPrefix(c.Name, number) {
+				c.text = strings.Replace(c.text, number, "", 1)
+				calls = append(calls, c)
+			}
+		}
+		by := through
+		if ports[i] == w.port {
+			by = direct
+		}
+		w.pair.hold(t, "idle", by, calls)
+	}
+}
+
+// How long the call "too late" of the scenario "timeout" may take: it has 400 ms,
+// and its answer comes after 1 s. Dubbo looks at its clock every 30 ms.
+const (
+	timeoutFloor   = 350 * time.Millisecond
+	timeoutCeiling = 900 * time.Millisecond
+)
 
 // hold is a subtest: calls, which went a route, must have come to what the
 // scenario comes to between the two peers when nothing is between them.

@@ -1,6 +1,5 @@
 package weft.interop.dubbo;
 
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Date;
 import java.util.List;
@@ -12,11 +11,11 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.stream.Stream;
 import org.apache.dubbo.rpc.RpcContext;
 import org.apache.dubbo.rpc.service.GenericService;
 import weft.interop.dubbo.References.Export;
 import weft.interop.peer.Consumer;
+import weft.interop.peer.Idle;
 import weft.interop.peer.Load;
 import weft.interop.peer.Run;
 import weft.interop.peer.Scenario;
@@ -244,27 +243,8 @@ public final class EchoConsumer {
     run.call("large", () -> echo.reverse(new byte[100_000]));
   }
 
-  /**
-   * Lets the connections to several ports idle, and looks whether they are still the same. Reports
-   * begin with the number of the port in the list.
-   */
   private void idle(Run run) throws Exception {
-    String[] list = run.option("ports", Integer.toString(run.port())).split(",");
-    int[] ports = Stream.of(list).mapToInt(Integer::parseInt).toArray();
-    List<Set<Integer>> before = new ArrayList<>();
-    for (int i = 0; i < ports.length; i++) {
-      Echo echo = references.echo(Export.at(ports[i]));
-      run.call(i + " before", () -> echo.say("hello"));
-      before.add(Sockets.connectedTo(ports[i]));
-    }
-    TimeUnit.SECONDS.sleep(run.option("seconds", 10));
-    for (int i = 0; i < ports.length; i++) {
-      Set<Integer> now = Sockets.connectedTo(ports[i]);
-      run.report(i + " connections", now.size());
-      run.report(i + " same connections", now.equals(before.get(i)));
-      Echo echo = references.echo(Export.at(ports[i]));
-      run.call(i + " after", () -> echo.say("hello again"));
-    }
+    Idle.play(run, port -> references.echo(Export.at(port)).say("hello"));
   }
 
   private void load(Run run) throws Exception {

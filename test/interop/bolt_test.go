@@ -1,0 +1,46 @@
+package interop
+
+import (
+	"fmt"
+	"testing"
+)
+
+func boltScenarios() []string {
+	return []string{
+		"sync", "null", "future", "callback", "one-way", "server-exception", "headers", "large", "concurrent", "timeout",
+		"no-processor",
+	}
+}
+
+// TestBolt has the bare library of SOFA Bolt ask questions in each version of the
+// protocol: 1, 2, and 2 with a checksum in every frame.
+func TestBolt(t *testing.T) {
+	needJava(t)
+	port := freePort(t)
+	provider := startJava(t, "bolt provider", "sofa", "sofa.BoltProvider", fmt.Sprint(port), "bolt")
+	protocols := map[string]string{"v1": "bolt", "v2": "boltv2", "v2crc": "boltv2"}
+	consumers := map[string]*peer{}
+	for version := range protocols {
+		consumers[version] = startJava(t, "bolt consumer "+version, "sofa", "sofa.BoltConsumer")
+	}
+	provider.awaitReady(t)
+	t.Run("all", func(t *testing.T) {
+		for version, protocol := range protocols {
+			t.Run(version, func(t *testing.T) {
+				t.Parallel() // the consumers know nothing of each other
+				name := "bolt-" + version
+				w := way{
+					pair:     pair{name, name, openGolden(t, name, name)},
+					port:     port,
+					sidecars: startSidecars(t, protocol, service{port}),
+				}
+				consumers[version].awaitReady(t)
+				for _, scenario := range boltScenarios() {
+					w.play(t, consumers[version], scenario, scenario, "version="+version)
+				}
+				playIdle(t, consumers[version], "version="+version, []way{w})
+			})
+		}
+	})
+	t.Logf("\n%s", &results)
+}
