@@ -15,6 +15,7 @@ func boltScenarios() []string {
 // TestBolt has the bare library of SOFA Bolt ask questions in each version of the
 // protocol: 1, 2, and 2 with a checksum in every frame.
 func TestBolt(t *testing.T) {
+	t.Parallel()
 	needJava(t)
 	port := freePort(t)
 	provider := startJava(t, "bolt provider", "sofa", "sofa.BoltProvider", fmt.Sprint(port), "bolt")
@@ -42,5 +43,4 @@ func TestBolt(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("\n%s", &results)
 }

@@ -37,6 +37,7 @@ type dubboProvider struct {
 // TestDubbo has consumers of each version call providers of each version, in
 // every way that Dubbo has.
 func TestDubbo(t *testing.T) {
+	t.Parallel()
 	needJava(t)
 	var providers []dubboProvider
 	var services []service
@@ -68,7 +69,6 @@ func TestDubbo(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("\n%s", &results)
 }
 
 // callDubbo plays everything with one consumer.

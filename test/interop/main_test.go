@@ -44,6 +44,9 @@ func TestMain(m *testing.M) {
 		fail(err)
 	}
 	status := m.Run()
+	if testing.Verbose() {
+		fmt.Println(&results)
+	}
 	if err := results.write(os.Getenv("WEFT_INTEROP_REPORT")); err != nil {
 		fail(err)
 	}

@@ -1,8 +1,10 @@
 package interop
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -58,7 +60,9 @@ func (r *report) String() string {
 	}
 	line("scenario", "consumer to provider", string(direct), string(through))
 	line("---", "---", "---", "---")
-	for _, row := range r.rows {
+	rows := slices.Clone(r.rows)
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.pair, b.pair) })
+	for _, row := range rows {
 		line(row.scenario, row.pair, row.outcome[direct], row.outcome[through])
 	}
 	return out.String()

@@ -2,6 +2,7 @@ package weft.interop.peer;
 
 import java.lang.reflect.Method;
 import java.util.LinkedHashMap;
+import java.util.Locale;
 import java.util.Map;
 
 /** Says what went wrong with a call, without what changes from run to run. */
@@ -52,7 +53,7 @@ final class Failure {
 
   private static boolean isTimeout(Throwable e, Object code) {
     final int dubboTimeout = 2;
-    return e.getClass().getSimpleName().contains("Timeout")
+    return e.getClass().getSimpleName().toLowerCase(Locale.ROOT).contains("timeout")
         || e.getClass().getSimpleName().equals("RpcException")
             && Integer.valueOf(dubboTimeout).equals(code);
   }

@@ -1,0 +1,10 @@
+package weft.interop.sofa;
+
+/** A checked exception that belongs to the service. */
+public class Refused extends Exception {
+  private static final long serialVersionUID = 1;
+
+  public Refused(String why) {
+    super(why);
+  }
+}
