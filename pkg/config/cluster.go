@@ -33,10 +33,41 @@ type Cluster struct {
 
 	ConnectTimeout     time.Duration // default 10 s
 	IdleTimeout        time.Duration // of a pooled connection; default 60 s
-	MaxRequestsPerConn int           // then the connection is closed; 0: no limit; default 1024
+	MaxRequestsPerConn int           // of a connection that carries one at a time: then it is closed; 0: no limit; default 1024
+	Pool               Pool
+	KeepAlive          KeepAlive
 	Breakers           Breakers
 	Hosts              []Host
 	DNS                DNS
+}
+
+// PoolMode is how exchanges share the connections to a host, if the protocol
+// lets a connection carry many at once. Other protocols know one way only.
+type PoolMode string
+
+// The modes.
+const (
+	Multiplex PoolMode = "multiplex" // many exchanges on few connections; "" means the same
+	PingPong  PoolMode = "ping_pong" // one exchange at a time on each
+	Bind      PoolMode = "bind"      // a connection for each downstream connection
+)
+
+// Pool is how many connections to a host there are, and how they are used.
+type Pool struct {
+	Mode         PoolMode
+	Connections  int // to each host, of Multiplex; default 1
+	MaxFrameSize int // bytes; the largest answer of a framed RPC protocol; default 8 MiB
+}
+
+// KeepAlive is how a host is asked whether it lives, in protocols that have
+// heartbeats.
+type KeepAlive struct {
+	// Interval is how long a connection may be silent before a heartbeat is sent;
+	// default 15 s; 0: none is sent.
+	Interval time.Duration
+	// Timeout is how long after the first heartbeat that nothing followed the
+	// connection is given up, in whole intervals, one at least; default 90 s.
+	Timeout time.Duration
 }
 
 // Breakers are a cluster's limits; 0 means no limit, the default.

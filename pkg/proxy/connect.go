@@ -17,7 +17,7 @@ func connectors(protocols []stream.Protocol) map[config.Protocol]upstream.Connec
 	all := make(map[config.Protocol]upstream.Connector, len(protocols))
 	for _, p := range protocols {
 		if p.NewClient != nil {
-			all[p.Name] = connector{p.NewClient}
+			all[p.Name] = connector{p.NewClient, p.Multiplexed}
 		}
 	}
 	return all
@@ -25,8 +25,12 @@ func connectors(protocols []stream.Protocol) map[config.Protocol]upstream.Connec
 
 // connector dials a host and lets an engine speak over the connection.
 type connector struct {
-	client func(*network.Conn, stream.ClientOptions) stream.Client
+	client      func(*network.Conn, stream.ClientOptions) stream.Client
+	multiplexed bool
 }
+
+// Multiplexed is upstream.Connector's.
+func (c connector) Multiplexed() bool { return c.multiplexed }
 
 // Connect is upstream.Connector's.
 func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, released func(bool)) (upstream.Connection, error) {
@@ -34,7 +38,26 @@ func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.
 	if err != nil {
 		return nil, err
 	}
-	return c.client(conn, stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: released}), nil
+	return c.client(conn, stream.ClientOptions{
+		HTTP1:    config.DefaultHTTP1Options(),
+		RPC:      rpcOptions(h.Cluster().Config()),
+		Released: released,
+	}), nil
+}
+
+// rpcOptions are the limits and habits of connections to a cluster's hosts; nil
+// for one that has left the configuration.
+func rpcOptions(c *config.Cluster) config.RPCOptions {
+	o := config.DefaultRPCOptions()
+	if c == nil {
+		return o
+	}
+	o.MaxFrameSize = c.Pool.MaxFrameSize
+	o.PingInterval = c.KeepAlive.Interval
+	if o.PingInterval > 0 {
+		o.PingMisses = max(int((c.KeepAlive.Timeout+o.PingInterval-1)/o.PingInterval), 1)
+	}
+	return o
 }
 
 // dial connects to h. Its errors are Faults: ConnectTimeout or ConnectFailure.

@@ -35,8 +35,10 @@ type Cluster struct {
 // env is what the clusters of a set share. Immutable.
 type env struct {
 	Options
-	epoch  time.Time
-	timers sync.WaitGroup // timers that are armed or running
+	epoch time.Time
+	tasks sync.WaitGroup  // timers that are armed or running, and goroutines
+	ctx   context.Context //nolint:containedctx // of connects that no exchange owns: it ends with the set
+	end   context.CancelFunc
 }
 
 // now reads the clock of the set: the time since it was made. It is the only
@@ -106,7 +108,7 @@ func (c *Cluster) serve(ctx context.Context, x *protocol.Exchange, name config.P
 		if h == nil {
 			break
 		}
-		p := h.pool(name)
+		p := h.pool(name, s.config.Pool.Mode)
 		if p == nil {
 			err = protocol.Faultf(protocol.Internal, "cluster %s: no connector speaks %q", c.name, name)
 			break

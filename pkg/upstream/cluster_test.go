@@ -323,6 +323,8 @@ func TestConnectErrorThatIsNoFaultIsAConnectFailure(t *testing.T) {
 
 type brokenConnector struct{}
 
+func (brokenConnector) Multiplexed() bool { return false }
+
 func (brokenConnector) Connect(context.Context, *Host, time.Time, func(bool)) (Connection, error) {
 	return nil, errors.New("broken")
 }

@@ -99,11 +99,10 @@ func (h *Host) describe() HostStatus {
 	if !h.health.up() {
 		d.Health = HealthDown
 	}
-	for p := h.pools.Load(); p != nil; p = p.next {
-		d.Open += p.open.Load()
-		p.mu.Lock()
-		d.Idle += len(p.idle)
-		p.mu.Unlock()
+	for l := h.lanes.Load(); l != nil; l = l.next {
+		open, idle := l.pool.counts()
+		d.Open += open
+		d.Idle += idle
 	}
 	return d
 }

@@ -31,6 +31,8 @@ func newWorld() *world {
 	return &world{refuse: map[string]bool{}, hang: map[string]bool{}}
 }
 
+func (*world) Multiplexed() bool { return false }
+
 func (w *world) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
 	w.mu.Lock()
 	w.dials = append(w.dials, h.Name())

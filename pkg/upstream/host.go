@@ -28,9 +28,9 @@ type Host struct {
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 
-	pools atomic.Pointer[pool] // one for each protocol in use, linked by pool.next
+	lanes atomic.Pointer[lane] // one for each protocol in use, linked by lane.next
 
-	mu      sync.Mutex // for adding to pools, opening and closing the ledger
+	mu      sync.Mutex // for changing lanes, opening and closing the ledger
 	retired bool       // guarded by mu: new pools are born closed
 }
 
@@ -56,34 +56,52 @@ func (h *Host) InFlight() int64 { return h.load.InFlight() }
 // Observe accounts for an exchange whose answer, or failure, came from the host.
 func (h *Host) Observe(x *protocol.Exchange) { h.ledger.observe(x) }
 
-// pool returns the pool of connections that speak a protocol, nil if nothing
-// connects with it.
-func (h *Host) pool(name config.Protocol) *pool {
-	for p := h.pools.Load(); p != nil; p = p.next {
-		if p.protocol == name {
-			return p
-		}
-	}
-	return h.newPool(name)
+// lane is a protocol spoken to a host. Immutable.
+type lane struct {
+	protocol config.Protocol
+	mode     config.PoolMode // as configured when it was made
+	pool     pool
+	next     *lane
 }
 
-func (h *Host) newPool(name config.Protocol) *pool {
-	env := h.cluster.env
-	connector := env.Connectors[name]
+// pool returns the pool of connections that speak a protocol, nil if nothing
+// connects with it. It is replaced when the cluster asks for another mode.
+func (h *Host) pool(name config.Protocol, mode config.PoolMode) pool {
+	for l := h.lanes.Load(); l != nil; l = l.next {
+		if l.protocol == name && l.mode == mode {
+			return l.pool
+		}
+	}
+	return h.open(name, mode)
+}
+
+// open makes a lane, in the place of one of another mode.
+func (h *Host) open(name config.Protocol, mode config.PoolMode) pool {
+	connector := h.cluster.env.Connectors[name]
 	if connector == nil {
 		return nil
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.openAccount()
-	first := h.pools.Load()
-	for p := first; p != nil; p = p.next {
-		if p.protocol == name {
-			return p // another exchange was here first
+	var others *lane
+	var old pool
+	for l := h.lanes.Load(); l != nil; l = l.next {
+		switch {
+		case l.protocol != name:
+			others = &lane{l.protocol, l.mode, l.pool, others}
+		case l.mode == mode: // another exchange was here first
+			h.mu.Unlock()
+			return l.pool
+		default:
+			old = l.pool
 		}
 	}
-	p := &pool{host: h, protocol: name, connector: connector, next: first, isClosed: h.retired}
-	h.pools.Store(p)
+	p := newPool(base{host: h, connector: connector, open: new(atomic.Int64)}, mode, h.retired)
+	h.lanes.Store(&lane{name, mode, p, others})
+	h.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
 	return p
 }
 
@@ -100,10 +118,10 @@ func (h *Host) retire() {
 	h.mu.Lock()
 	h.retired = true
 	h.ledger.close()
-	first := h.pools.Load()
+	first := h.lanes.Load()
 	h.mu.Unlock()
-	for p := first; p != nil; p = p.next {
-		p.close()
+	for l := first; l != nil; l = l.next {
+		l.pool.close()
 	}
 }
 

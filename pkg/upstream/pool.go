@@ -3,8 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,296 +10,103 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// pool holds a host's connections of a protocol that carries one exchange at a
-// time. The connection that came back last is given out first: it is the least
-// likely to have been closed by its peer, and what is not needed grows old and
-// is swept away.
-type pool struct {
-	host      *Host           // immutable
-	protocol  config.Protocol // immutable
-	connector Connector       // immutable
-	next      *pool           // immutable; the host's next protocol
-
-	open atomic.Int64 // connections opened and not ended
-
-	mu       sync.Mutex
-	idle     []*member   // guarded by mu; by since, oldest first
-	timer    *time.Timer // guarded by mu; nil until it is first armed
-	armed    bool        // guarded by mu; the timer is set, or sweep runs
-	isClosed bool        // guarded by mu
-}
-
-// member is a connection as its pool sees it. It belongs to the exchange that
-// took it, and to the pool while it is idle.
-type member struct {
-	pool  *pool // immutable
-	conn  Connection
-	uses  int           // exchanges that it carried
-	since time.Duration // when it became idle, by the set's clock
-}
-
-// serve sends x on a connection to the host. sent reports whether a Connection
-// was given x: then the counts of exchanges in flight are taken back when that
-// releases it, else that is left to the caller.
+// pool is the connections to a host that speak one protocol. Which kind it is
+// depends on the protocol and on the cluster's configuration:
 //
-// A connection that was idle may turn out to have been closed by the host just
-// when the request was on its way (RFC 9112 9.3.1). Nothing is wrong with the
-// host then, so this is dealt with here and not by Retry: the request is sent
-// once more, on a new connection, if sending it twice does no harm.
-func (p *pool) serve(ctx context.Context, x *protocol.Exchange) (sent bool, err error) {
-	m, err := p.take(ctx, x)
-	if err != nil {
-		return false, err
-	}
-	reused := m.uses > 0 // m is another exchange's as soon as it is released
-	if err = m.conn.Serve(ctx, x); err == nil {
-		p.host.answered()
-		return true, nil
-	}
-	if !reused || !stale(err) || !resendable(&x.Request) || expired(x.Deadline) {
-		return true, err
-	}
-	c := p.host.cluster
-	c.resent.Add(1)
-	c.count(Resent)
-	c.active.Add(1)
-	p.host.load.Begin()
-	m, err = p.connect(ctx, x, true)
-	if err != nil {
-		return false, err
-	}
-	if err = m.conn.Serve(ctx, x); err == nil {
-		p.host.answered()
-	}
-	return true, err
+//	exclusive   a connection carries one exchange at a time
+//	shared      each carries many
+//	bound       each carries those of one downstream connection
+type pool interface {
+	// serve sends x on a connection to the host. sent reports whether a Connection
+	// was given x and keeps it: then the counts of exchanges in flight are taken
+	// back when that releases it, else that is left to the caller.
+	serve(ctx context.Context, x *protocol.Exchange) (sent bool, err error)
+
+	// giveWay takes a connection that carries nothing out of the pool, nil if there
+	// is none. The caller ends it, and has its slot.
+	giveWay() ender
+
+	// counts returns how many connections are open, and how many of them carry
+	// nothing.
+	counts() (open int64, idle int)
+
+	// close ends the connections that carry nothing, and makes the others end with
+	// their last exchange.
+	close()
 }
 
-// stale reports whether err is what a connection fails with that its peer had
-// closed. Serve returns errors only before the head of an answer.
-func stale(err error) bool {
-	reason := protocol.ReasonOf(err)
-	return reason == protocol.UpstreamClosed || reason == protocol.UpstreamReset
-}
+// ender is a connection that is to end, and whose slot goes to somebody else.
+type ender interface{ end() }
 
-// resendable reports whether a request may reach an application twice (RFC 9110
-// 9.2.2) and can be sent again; if so, its body is at its start.
-func resendable(r *protocol.Request) bool {
-	switch r.Method {
-	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
+// newPool returns a pool of the kind that a protocol and a mode ask for. One that
+// is born closed keeps no connection longer than its exchanges last.
+func newPool(b base, mode config.PoolMode, closed bool) pool {
+	switch {
+	case !b.connector.Multiplexed(), mode == config.PingPong:
+		return &exclusive{base: b, isClosed: closed}
+	case mode == config.Bind:
+		return &bound{base: b, isClosed: closed}
 	default:
-		return false
-	}
-	if r.Body == nil {
-		return true
-	}
-	body, ok := r.Body.(protocol.Rewinder)
-	return ok && body.Rewind()
-}
-
-// take returns a connection for x: an idle one that is usable, or a new one.
-func (p *pool) take(ctx context.Context, x *protocol.Exchange) (*member, error) {
-	for {
-		m := p.pop()
-		if m == nil {
-			return p.connect(ctx, x, false)
-		}
-		if m.conn.Usable(p.host.cluster.env.now() - m.since) {
-			return m, nil
-		}
-		m.discard()
+		return &shared{base: b, isClosed: closed}
 	}
 }
 
-// connect opens a connection for x. While max_connections is reached it waits
-// for one to be given back, or to end. fresh asks for one that was not idle.
-func (p *pool) connect(ctx context.Context, x *protocol.Exchange, fresh bool) (*member, error) {
-	c := p.host.cluster
-	limits := c.settings().Breakers
-	if !enter(&c.pending, limits.MaxPendingRequests) {
-		c.overflows.Add(1)
-		c.count(PendingOverflow)
-		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", c.name, limits.MaxPendingRequests)
-	}
-	defer c.pending.Add(-1)
-	// Who comes while others wait gets in line.
-	if c.slots.waiting.Load() > 0 || !c.slots.take(limits.MaxConnections) {
-		c.count(ConnectionOverflow)
-		m, err := c.wait(ctx, x, p, fresh)
-		switch {
-		case err != nil:
-			return nil, err
-		case m == nil: // a slot
-		case m.conn.Usable(c.env.now() - m.since):
-			return m, nil
-		default:
-			m.end() // its slot is ours
-		}
-	}
-	m, err := p.dial(ctx, x)
-	if err != nil {
-		c.freeSlot()
-	}
-	return m, err
+// base is what pools of every kind have.
+type base struct {
+	host      *Host     // immutable
+	connector Connector // immutable
+
+	open  *atomic.Int64 // connections being opened, or opened and not ended
+	sweep sweeper       // guarded by the pool's mu
 }
 
-// fairChance is how long a connect must have had before it counts against the
-// host that the exchange's own deadline ended it: about the time after which a
-// lost SYN is sent again (RFC 6298 2.1).
-const fairChance = time.Second
-
-// dial opens a connection, with a slot taken, within connect_timeout and before
-// x.Deadline.
-func (p *pool) dial(ctx context.Context, x *protocol.Exchange) (*member, error) {
-	c := p.host.cluster
-	began := c.env.now()
-	deadline := c.state.Load().connectBy()
-	own := !x.Deadline.IsZero() && (deadline.IsZero() || x.Deadline.Before(deadline))
-	if own {
-		deadline = x.Deadline
-	}
-	m := &member{pool: p}
-	p.open.Add(1)
-	conn, err := p.connector.Connect(ctx, p.host, deadline, m.released)
+// connect opens a connection, with a slot taken, before the deadline. It takes
+// note of a success; what a failure says about the host is for the caller to
+// judge. Errors are Faults.
+func (b *base) connect(ctx context.Context, deadline time.Time, released func(reusable bool)) (Connection, error) {
+	b.open.Add(1)
+	conn, err := b.connector.Connect(ctx, b.host, deadline, released)
 	if err == nil {
-		m.conn = conn
-		p.host.connected()
-		return m, nil
+		b.host.connected()
+		return conn, nil
 	}
-	p.open.Add(-1)
+	b.open.Add(-1)
 	var fault *protocol.Fault
 	if !errors.As(err, &fault) {
 		err = protocol.NewFault(protocol.ConnectFailure, err)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return nil, protocol.Faultf(protocol.DownstreamGone, "connecting to %s: %w", p.host.address, context.Cause(ctx))
-	case own && protocol.ReasonOf(err) == protocol.ConnectTimeout:
-		if c.env.now()-began >= fairChance {
-			p.host.connectFailed(err)
-		}
-		return nil, protocol.Faultf(protocol.UpstreamTimeout, "connecting to %s: %w", p.host.address, err)
-	}
-	p.host.connectFailed(err)
 	return nil, err
 }
 
-// released is called by the connection when an exchange has left it.
-func (m *member) released(reusable bool) {
-	h := m.pool.host
-	c := h.cluster
-	h.load.End()
-	c.active.Add(-1)
-	m.uses++
-	s := c.settings()
-	limit := s.Breakers.MaxConnections
-	switch {
-	case !reusable,
-		s.MaxRequestsPerConn > 0 && m.uses >= s.MaxRequestsPerConn,
-		limit > 0 && c.slots.open.Load() > int64(limit): // it was lowered
-		m.discard()
-	default:
-		m.since = c.env.now()
-		m.put()
-	}
+// ended closes a connection whose slot is somebody else's concern.
+func (b *base) ended(conn Connection) {
+	_ = conn.Close() // there is nobody left to tell
+	b.open.Add(-1)
+	b.host.cluster.count(ConnectionClosed)
 }
 
-// put gives the connection to an exchange that waits for one, else it becomes
-// idle.
-func (m *member) put() {
-	c := m.pool.host.cluster
-	for {
-		switch m.pool.keep(m, -1) {
-		case kept:
-			return
-		case refused:
-			m.discard()
-			return
-		case wanted:
-			if c.handOver(m) {
-				return
-			}
-		}
+// await waits for ready until the deadline passes (UpstreamTimeout), or the
+// caller or ctx is gone (DownstreamGone). With None it has received v.
+func await[T any](ctx context.Context, deadline time.Time, caller protocol.Caller, ready <-chan T) (v T, why protocol.Reason) {
+	var timeout <-chan time.Time
+	if !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		timeout = timer.C
 	}
-}
-
-// outcome is what became of an attempt to keep a connection.
-type outcome uint8
-
-const (
-	kept    outcome = iota
-	refused         // the pool is closed
-	wanted          // an exchange waits
-)
-
-// keep puts m among the idle connections at a place, -1 for the newest.
-func (p *pool) keep(m *member, place int) outcome {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.isClosed:
-		return refused
-	case p.host.cluster.slots.waiting.Load() > 0:
-		return wanted
+	gone := make(chan struct{})
+	if caller != nil {
+		stop := caller.Watch(func() { close(gone) })
+		defer stop()
 	}
-	if place < 0 || place > len(p.idle) {
-		place = len(p.idle)
-	}
-	p.idle = slices.Insert(p.idle, place, m)
-	p.arm()
-	return kept
-}
-
-// pop takes the connection that became idle last, nil if there is none.
-func (p *pool) pop() *member {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.idle) - 1
-	if n < 0 {
-		return nil
-	}
-	m := p.idle[n]
-	p.idle[n] = nil
-	p.idle = p.idle[:n]
-	return m
-}
-
-// popOldest takes the connection that has been idle longest.
-func (p *pool) popOldest() *member {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.idle) == 0 {
-		return nil
-	}
-	m := p.idle[0]
-	p.idle = slices.Delete(p.idle, 0, 1)
-	return m
-}
-
-// discard ends a connection that nobody uses and frees its slot.
-func (m *member) discard() {
-	m.end()
-	m.pool.host.cluster.freeSlot()
-}
-
-// end ends a connection whose slot has been passed on.
-func (m *member) end() {
-	_ = m.conn.Close() // there is nobody left to tell
-	m.pool.open.Add(-1)
-	m.pool.host.cluster.count(ConnectionClosed)
-}
-
-// close ends the connections that are idle, and makes those in use end with
-// their exchange.
-func (p *pool) close() {
-	p.mu.Lock()
-	p.isClosed = true
-	idle := p.idle
-	p.idle = nil
-	if p.armed && p.timer.Stop() {
-		p.disarm()
-	}
-	p.mu.Unlock()
-	for _, m := range idle {
-		m.discard()
+	select {
+	case v = <-ready:
+		return v, protocol.None
+	case <-timeout:
+		return v, protocol.UpstreamTimeout
+	case <-gone:
+		return v, protocol.DownstreamGone
+	case <-ctx.Done():
+		return v, protocol.DownstreamGone
 	}
 }

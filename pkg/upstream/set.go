@@ -31,13 +31,15 @@ func NewSet(o Options) *Set {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Set{
+	s := &Set{
 		env:        env{Options: o, epoch: time.Now()},
 		configured: make(map[string]*Cluster),
 		cells:      make(map[string]weak.Pointer[Cluster]),
 		leaving:    make(map[*Cluster]*Change),
 		watches:    make(map[*Cluster]*watch),
 	}
+	s.env.ctx, s.env.end = context.WithCancel(context.Background())
+	return s
 }
 
 // Get returns the cell of a name that configuration mentions, whether the
@@ -275,8 +277,8 @@ func (s *Set) enter(change *Change) {
 }
 
 // Close takes every cluster out of service: idle connections end now, those in
-// use with their exchange. It returns when no timer is left, and is called once,
-// after the last change.
+// use with their exchange. It returns when no timer or goroutine is left, and is
+// called once, after the last change.
 func (s *Set) Close() {
 	s.mu.Lock()
 	clusters := make([]*Cluster, 0, len(s.configured))
@@ -289,5 +291,6 @@ func (s *Set) Close() {
 		s.stopWatch(c)
 		retire(c.remove())
 	}
-	s.env.timers.Wait()
+	s.env.end()
+	s.env.tasks.Wait()
 }

@@ -25,9 +25,9 @@ type slots struct {
 	queue list.List  // of *waiter; guarded by mu
 }
 
-// waiter is an exchange that waits for a connection of pool.
+// waiter is who waits for a connection, or a slot for one, of a pool.
 type waiter struct {
-	pool *pool
+	pool *base
 	// grant receives once: a connection that another exchange has just left, or
 	// nil for a slot to open one with. It has room for that, so that giving never
 	// blocks.
@@ -81,9 +81,9 @@ func (c *Cluster) handOver(m *member) bool {
 		s.mu.Unlock()
 		return false
 	}
-	if oldest := front.Value.(*waiter); oldest.pool == m.pool || oldest.pool.open.Load() > 0 { //nolint:forcetypeassert // it holds nothing else
+	if oldest := front.Value.(*waiter); oldest.pool == &m.pool.base || oldest.pool.open.Load() > 0 { //nolint:forcetypeassert // it holds nothing else
 		for e, n := front, 0; e != nil && n < lookFor; e, n = e.Next(), n+1 {
-			if e.Value.(*waiter).pool == m.pool { //nolint:forcetypeassert // it holds nothing else
+			if e.Value.(*waiter).pool == &m.pool.base { //nolint:forcetypeassert // it holds nothing else
 				s.give(e, m)
 				s.mu.Unlock()
 				return true
@@ -96,35 +96,17 @@ func (c *Cluster) handOver(m *member) bool {
 	return true
 }
 
-// wait waits for a connection of p until x.Deadline, or until the caller is
-// gone. It returns one, or nil with a slot taken. fresh asks for one that was
-// not idle.
-func (c *Cluster) wait(ctx context.Context, x *protocol.Exchange, p *pool, fresh bool) (*member, error) {
-	w := &waiter{pool: p, grant: make(chan *member, 1)}
-	if m, done := c.enqueue(w, fresh); done {
+// wait waits for a connection to the host of b until the deadline, or until the
+// caller, if there is one, is gone. It returns one that was idle, if the pool
+// from is not nil, or nil with a slot taken.
+func (c *Cluster) wait(ctx context.Context, deadline time.Time, caller protocol.Caller, b *base, from *exclusive) (*member, error) {
+	w := &waiter{pool: b, grant: make(chan *member, 1)}
+	if m, done := c.enqueue(w, from); done {
 		return m, nil
 	}
-	var timeout <-chan time.Time
-	if !x.Deadline.IsZero() {
-		timer := time.NewTimer(time.Until(x.Deadline))
-		defer timer.Stop()
-		timeout = timer.C
-	}
-	gone := make(chan struct{})
-	if x.Caller != nil {
-		stop := x.Caller.Watch(func() { close(gone) })
-		defer stop()
-	}
-	var err error
-	select {
-	case m := <-w.grant:
+	m, why := await(ctx, deadline, caller, w.grant)
+	if why == protocol.None {
 		return m, nil
-	case <-timeout:
-		err = protocol.Faultf(protocol.UpstreamTimeout, "cluster %s: no connection became free; max_connections is %d", c.name, c.settings().Breakers.MaxConnections)
-	case <-gone:
-		err = protocol.Faultf(protocol.DownstreamGone, "client closed its connection while it waited for one to cluster %s", c.name)
-	case <-ctx.Done():
-		err = protocol.Faultf(protocol.DownstreamGone, "waiting for a connection to cluster %s: %w", c.name, context.Cause(ctx))
 	}
 	if !c.leave(w) {
 		// It was granted something at the same moment: pass that on.
@@ -134,25 +116,28 @@ func (c *Cluster) wait(ctx context.Context, x *protocol.Exchange, p *pool, fresh
 			c.freeSlot()
 		}
 	}
-	return nil, err
+	if why == protocol.UpstreamTimeout {
+		return nil, protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", c.name, c.settings().Breakers.MaxConnections)
+	}
+	return nil, protocol.Faultf(why, "client closed its connection while it waited for one to cluster %s", c.name)
 }
 
 // enqueue makes w wait, unless there is something for it at the last moment:
 // then done is true, and the connection or slot is w's. An idle connection to
 // another host gives way.
-func (c *Cluster) enqueue(w *waiter, fresh bool) (m *member, done bool) {
+func (c *Cluster) enqueue(w *waiter, from *exclusive) (m *member, done bool) {
 	s := &c.slots
 	s.mu.Lock()
 	s.waiting.Add(1)
 	done = s.take(c.settings().Breakers.MaxConnections)
-	if !done && !fresh {
-		m = w.pool.pop()
+	if !done && from != nil {
+		m = from.pop()
 		done = m != nil
 	}
-	var giveWay *member
+	var idle ender
 	if !done {
-		giveWay = c.anyIdle()
-		done = giveWay != nil
+		idle = c.anyIdle()
+		done = idle != nil
 	}
 	if done {
 		s.waiting.Add(-1)
@@ -160,8 +145,8 @@ func (c *Cluster) enqueue(w *waiter, fresh bool) (m *member, done bool) {
 		w.place = s.queue.PushBack(w)
 	}
 	s.mu.Unlock()
-	if giveWay != nil {
-		giveWay.end()
+	if idle != nil {
+		idle.end()
 	}
 	return m, done
 }
@@ -181,11 +166,11 @@ func (c *Cluster) leave(w *waiter) bool {
 }
 
 // anyIdle takes an idle connection from any of the cluster's pools.
-func (c *Cluster) anyIdle() *member {
+func (c *Cluster) anyIdle() ender {
 	for _, h := range c.state.Load().hosts {
-		for p := h.pools.Load(); p != nil; p = p.next {
-			if m := p.popOldest(); m != nil {
-				return m
+		for l := h.lanes.Load(); l != nil; l = l.next {
+			if idle := l.pool.giveWay(); idle != nil {
+				return idle
 			}
 		}
 	}

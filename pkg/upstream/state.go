@@ -151,6 +151,8 @@ func same(a, b *config.Cluster) bool {
 			a.ConnectTimeout == b.ConnectTimeout &&
 			a.IdleTimeout == b.IdleTimeout &&
 			a.MaxRequestsPerConn == b.MaxRequestsPerConn &&
+			a.Pool == b.Pool &&
+			a.KeepAlive == b.KeepAlive &&
 			a.Breakers == b.Breakers &&
 			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&
 			a.DNS.RefreshRate == b.DNS.RefreshRate &&

@@ -6,7 +6,7 @@
 //	Via / Cluster.Serve      which cluster                     cluster.go
 //	  admission              may it go at all (breakers)       cluster.go
 //	  pick                   to which host                     pick.go
-//	  pool                   on which connection               pool.go
+//	  pool                   on which connection               pool.go, and one file for each kind
 //	    slots                may one more be opened            slots.go
 //	  Connection.Serve       the protocol's engine
 //
@@ -15,8 +15,8 @@
 // configuration is kept where it belongs: admission counts in the Cluster,
 // health and connections in the Host.
 //
-// The package starts no goroutine: idle connections are swept by timers, and
-// Set.Close waits for those.
+// Idle connections are swept by timers, and connections that many exchanges share
+// are opened on goroutines of their own; Set.Close waits for both.
 package upstream
 
 import (
@@ -29,17 +29,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// Connection is a connection to a host that carries one exchange at a time.
-// stream.Client is one.
+// Connection is a connection to a host. It carries one exchange at a time, or
+// many if its Connector is Multiplexed; then Serve and Usable are called from
+// many goroutines. stream.Client is one.
 type Connection interface {
 	// Serve sends x.Request and returns once the head of the answer is in
-	// x.Response, or with a Fault. The connection belongs to the exchange until
-	// the released function that Connect was given is called, exactly once per
-	// Serve.
+	// x.Response, or with a Fault: of ConnectFailure if it had ended before
+	// x.Request was sent. The connection, or the stream on it, belongs to the
+	// exchange until the released function that Connect was given is called,
+	// exactly once per Serve.
 	protocol.Service
 
 	// Usable reports whether the connection can take an exchange now, after it
-	// was idle for so long: false when the peer closed it.
+	// was idle for so long: false when the peer closed it, or wants no more.
 	Usable(idle time.Duration) bool
 
 	// Close ends the connection at once. Safe from any goroutine; called once.
@@ -48,6 +50,9 @@ type Connection interface {
 
 // Connector opens connections that speak one protocol.
 type Connector interface {
+	// Multiplexed reports whether a connection carries many exchanges at once.
+	Multiplexed() bool
+
 	// Connect opens a connection to h before the deadline; the zero time means
 	// that only ctx ends the attempt. Its errors are Faults: ConnectTimeout when
 	// time ran out, ConnectFailure for everything else. released is called when

@@ -38,6 +38,11 @@ func (r *reader) readCluster(j *clusterJSON) {
 		ConnectTimeout:     j.ConnectTimeout,
 		IdleTimeout:        j.IdleTimeout,
 		MaxRequestsPerConn: j.MaxRequestPerConn,
+
+		Pool: config.Pool{
+			Mode: config.PoolMode(j.Pool.Mode), Connections: j.Pool.Connections, MaxFrameSize: j.Pool.MaxFrameSize,
+		},
+		KeepAlive: config.KeepAlive(j.KeepAlive),
 	}
 	r.clusterKind(j, c)
 	switch len(j.Breakers) {

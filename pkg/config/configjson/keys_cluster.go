@@ -31,7 +31,8 @@ type clusterJSON struct {
 	DNSFamily      string        `key:"dns_lookup_family" doc:"STRICT_DNS: kinds of addresses." enum:"AUTO|V4_ONLY|V6_ONLY" default:"AUTO" example:"\"V4_ONLY\""`
 	DNSResolvers   document.Node `key:"dns_resolvers" doc:"STRICT_DNS: name servers, [\"10.0.0.2:53\"] or {\"servers\": [], \"port\"}; absent: the system's." accept:"list|object" example:"[\"10.0.0.2:53\"]"`
 
-	KeepAlive   *keepAliveJSON   `key:"keepalive" doc:"Heartbeats on unused connections." unbuilt:"keepalive"`
+	Pool        poolJSON         `key:"connection_pool" doc:"How requests of RPC protocols share the connections to a host."`
+	KeepAlive   keepAliveJSON    `key:"keepalive" doc:"Heartbeats to hosts that are silent, in protocols that have them."`
 	HealthCheck *healthCheckJSON `key:"health_check" doc:"Active checks of the hosts." unbuilt:"health_check"`
 	Subset      *subsetJSON      `key:"lb_subset_config" doc:"Choice among hosts by their labels." unbuilt:"lb_subset_config"`
 	SlowStart   *slowStartJSON   `key:"slow_start" doc:"Less for hosts that are new." unbuilt:"slow_start"`
@@ -66,9 +67,15 @@ type hostJSON struct {
 	TLSDisable bool              `key:"tls_disable" doc:"No TLS towards this host." noeffect:"TLS towards hosts is not supported yet" example:"true"`
 }
 
+type poolJSON struct {
+	Mode         string `key:"mode" doc:"multiplex: many requests at once on each connection; ping_pong: one at a time; bind: a connection for each connection of a client, which ends with it." enum:"multiplex|ping_pong|bind" default:"multiplex" example:"\"bind\""`
+	Connections  int    `key:"connections" doc:"Most connections to a host, with multiplex. One more is opened while all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
+	MaxFrameSize int    `key:"max_frame_size" doc:"Largest answer; 0: no limit." unit:"bytes" min:"0" default:"8388608" example:"1048576"`
+}
+
 type keepAliveJSON struct {
-	Interval time.Duration `key:"interval" doc:"Between two heartbeats." example:"\"15s\""`
-	Timeout  time.Duration `key:"timeout" doc:"For the answer to one." example:"\"1s\""`
+	Interval time.Duration `key:"interval" doc:"How long a connection may be silent before a heartbeat is sent. 0s: none is sent." default:"15s" example:"\"5s\""`
+	Timeout  time.Duration `key:"timeout" doc:"How long after the first heartbeat that nothing followed the connection is given up, in whole intervals, one at least." default:"90s" example:"\"10s\""`
 }
 
 type healthCheckJSON struct {

@@ -158,8 +158,10 @@ func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
 		Clusters: []*config.Cluster{{
 			Name: "c", Type: config.ClusterStatic, Policy: config.RoundRobin, ChoiceCount: 2, ActiveRequestBias: 1,
 			ConnectTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxRequestsPerConn: 1024,
-			Hosts: []config.Host{{Address: "127.0.0.1:2", Weight: 1}},
-			DNS:   config.DNS{RefreshRate: 5 * time.Second, Family: "AUTO"},
+			Pool:      config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: 8 << 20},
+			KeepAlive: config.KeepAlive{Interval: 15 * time.Second, Timeout: 90 * time.Second},
+			Hosts:     []config.Host{{Address: "127.0.0.1:2", Weight: 1}},
+			DNS:       config.DNS{RefreshRate: 5 * time.Second, Family: "AUTO"},
 		}},
 		Admin:   &config.Admin{Address: "127.0.0.1:3"},
 		Metrics: config.Metrics{Prometheus: &config.Prometheus{Address: "0.0.0.0:4", Path: "/metrics"}},

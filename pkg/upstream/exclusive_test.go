@@ -295,7 +295,7 @@ func TestSweepEndsWhatTheHostHasClosed(t *testing.T) {
 		pass(mostSweep)
 		wantCounts(t, s, 0, 2, 2)
 		// Those that are left are in their old order.
-		p := c.state.Load().hosts[0].pools.Load()
+		p := c.state.Load().hosts[0].lanes.Load().pool.(*exclusive)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.idle[0].conn != Connection(w.conns[1]) || p.idle[1].conn != Connection(w.conns[4]) {
@@ -312,10 +312,10 @@ func TestNoTimerWithoutIdleConnections(t *testing.T) {
 		defer s.Close()
 		do(t, c)
 		pass(10 * time.Second)
-		p := c.state.Load().hosts[0].pools.Load()
+		p := c.state.Load().hosts[0].lanes.Load().pool.(*exclusive)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.armed {
+		if p.sweep.armed {
 			t.Error("the sweep's timer is set, and nothing is idle")
 		}
 	})
@@ -368,7 +368,7 @@ func TestServeDoesNotAllocate(t *testing.T) {
 func TestKeepInsertsWhereTold(t *testing.T) {
 	_, c := one(t, newWorld(), cluster("web", "a"))
 	do(t, c)
-	p := c.state.Load().hosts[0].pools.Load()
+	p := c.state.Load().hosts[0].lanes.Load().pool.(*exclusive)
 	a := p.pop()
 	b, d := &member{pool: p, conn: a.conn}, &member{pool: p, conn: a.conn}
 	p.keep(a, -1)
@@ -378,7 +378,7 @@ func TestKeepInsertsWhereTold(t *testing.T) {
 		t.Errorf("idle = %v, want %v", p.idle, want)
 	}
 	p.pop()
-	p.popOldest()
+	p.giveWay()
 }
 
 func BenchmarkServe(b *testing.B) {

@@ -1,0 +1,338 @@
+package upstream
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// shared is a pool whose connections carry many exchanges at once. An exchange
+// goes to the one with the fewest; while all are busy, one more is opened, up to
+// as many as the cluster's configuration says. A connect belongs to the pool and
+// not to the exchange that wanted it: whoever comes meanwhile waits for the same
+// one, each as long as it may, and nobody's impatience ends it for the others.
+//
+// max_requests_per_conn is not for these connections: one that runs out of ids is
+// not usable any more.
+type shared struct {
+	base
+	single bool // immutable; one connection, whatever the configuration says
+
+	mu       sync.Mutex
+	lines    []*line  // guarded by mu; those that take exchanges
+	turn     int      // guarded by mu; where the search for the least busy begins
+	opening  *opening // guarded by mu; nil: none is being opened
+	isClosed bool     // guarded by mu
+}
+
+// line is a connection as its pool sees it.
+type line struct {
+	pool *shared
+	conn Connection
+
+	load   int           // guarded by pool.mu; exchanges that it carries
+	left   bool          // guarded by pool.mu; it takes no exchange, and ends with its last
+	used   bool          // guarded by pool.mu; since the last sweep
+	rested time.Duration // guarded by pool.mu; how long it was not
+}
+
+// opening is a connection that is being opened.
+type opening struct {
+	done chan struct{} // closed when line or err is set
+
+	waiting int   // guarded by the pool's mu; exchanges that will be on the line
+	line    *line // guarded by the pool's mu until done
+	err     error // guarded by the pool's mu until done
+}
+
+// tries is how often an exchange is given another connection because the one it
+// had been given had ended before it was sent.
+const tries = 3
+
+// serve is pool's.
+func (p *shared) serve(ctx context.Context, x *protocol.Exchange) (sent bool, err error) {
+	for range tries {
+		l, err := p.take(ctx, x)
+		if err != nil {
+			return false, err
+		}
+		if err = l.conn.Serve(ctx, x); err == nil {
+			p.host.answered()
+			return true, nil
+		}
+		if !unsent(err) || expired(x.Deadline) {
+			return true, err
+		}
+		p.host.cluster.again(p.host)
+	}
+	return false, protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s had ended before the request was sent", tries, p.host.address)
+}
+
+// take returns a connection that x is counted on.
+func (p *shared) take(ctx context.Context, x *protocol.Exchange) (*line, error) {
+	for {
+		p.mu.Lock()
+		l, dead := p.least()
+		switch {
+		case dead != nil:
+			p.mu.Unlock()
+			dead.discard()
+		case l != nil:
+			if l.load > 0 {
+				p.grow()
+			}
+			l.load++
+			l.used = true
+			p.mu.Unlock()
+			return l, nil
+		default:
+			return p.await(ctx, x)
+		}
+	}
+}
+
+// least returns the connection that carries the fewest exchanges, nil if there is
+// none; of equals, each in its turn. What it finds unusable it removes; if that
+// carries nothing, it is dead and to be discarded. p.mu is held.
+func (p *shared) least() (best, dead *line) {
+	p.turn++
+	for i := 0; i < len(p.lines); {
+		l := p.lines[(p.turn+i)%len(p.lines)]
+		if !l.conn.Usable(0) {
+			p.leave(l)
+			if l.load == 0 {
+				return nil, l
+			}
+			continue
+		}
+		if best == nil || l.load < best.load {
+			best = l
+		}
+		i++
+	}
+	return best, nil
+}
+
+// leave makes l take no exchange. p.mu is held.
+func (p *shared) leave(l *line) {
+	l.left = true
+	if i := slices.Index(p.lines, l); i >= 0 {
+		p.lines = slices.Delete(p.lines, i, i+1)
+	}
+}
+
+// await counts x on the connection that is being opened, and waits for it. p.mu
+// is held, and released.
+func (p *shared) await(ctx context.Context, x *protocol.Exchange) (*line, error) {
+	c := p.host.cluster
+	limit := c.settings().Breakers.MaxPendingRequests
+	if !enter(&c.pending, limit) {
+		p.mu.Unlock()
+		c.overflows.Add(1)
+		c.count(PendingOverflow)
+		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", c.name, limit)
+	}
+	defer c.pending.Add(-1)
+	if p.opening == nil {
+		p.begin(false)
+	}
+	o := p.opening
+	o.waiting++
+	p.mu.Unlock()
+
+	x.Detach()
+	_, why := await(ctx, x.Deadline, x.Caller, o.done)
+	switch {
+	case why == protocol.None:
+		return o.line, o.err
+	case p.desert(o):
+		return nil, protocol.Faultf(why, "while a connection to %s was being opened", p.host.address)
+	default:
+		return o.line, o.err // at the last moment
+	}
+}
+
+// desert takes back that an exchange waits for o, and reports false if it need
+// not wait any more.
+func (p *shared) desert(o *opening) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.line != nil || o.err != nil {
+		return false
+	}
+	o.waiting--
+	return true
+}
+
+// grow opens one connection more, if the cluster may have it. p.mu is held.
+func (p *shared) grow() {
+	if p.single || p.opening != nil {
+		return
+	}
+	cfg := p.host.cluster.settings()
+	if len(p.lines) >= cfg.Pool.Connections || !p.host.health.up() {
+		return
+	}
+	s := &p.host.cluster.slots
+	if s.waiting.Load() > 0 || !s.take(cfg.Breakers.MaxConnections) {
+		return
+	}
+	p.begin(true)
+}
+
+// begin opens a connection; slot says that one is taken. p.mu is held.
+func (p *shared) begin(slot bool) {
+	o := &opening{done: make(chan struct{})}
+	p.opening = o
+	p.host.cluster.env.tasks.Go(func() { p.finish(o, slot) })
+}
+
+// finish opens the connection that o is to have.
+func (p *shared) finish(o *opening, slot bool) {
+	l := &line{pool: p}
+	err := p.dial(l, slot)
+	p.mu.Lock()
+	p.opening = nil
+	if err != nil {
+		o.err = err
+		p.mu.Unlock()
+		close(o.done)
+		return
+	}
+	o.line = l
+	l.load, l.used = o.waiting, true
+	if l.left = p.isClosed; !l.left {
+		p.lines = append(p.lines, l)
+		p.arm(p)
+	}
+	idle := l.left && l.load == 0
+	p.mu.Unlock()
+	close(o.done)
+	if idle {
+		l.discard()
+	}
+}
+
+// dial opens l's connection within connect_timeout, and while max_connections is
+// reached waits as long for a slot.
+func (p *shared) dial(l *line, slot bool) (err error) {
+	c := p.host.cluster
+	s := c.state.Load()
+	limit := s.config.Breakers.MaxConnections
+	if !slot && (c.slots.waiting.Load() > 0 || !c.slots.take(limit)) {
+		c.count(ConnectionOverflow)
+		if _, err = c.wait(c.env.ctx, s.connectBy(), nil, &p.base, nil); err != nil {
+			return err
+		}
+	}
+	if l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released); err != nil {
+		c.freeSlot()
+		if c.env.ctx.Err() == nil {
+			p.host.connectFailed(err)
+		}
+	}
+	return err
+}
+
+// released is called by the connection when an exchange has left it.
+func (l *line) released(reusable bool) {
+	p := l.pool
+	p.host.load.End()
+	p.host.cluster.active.Add(-1)
+	p.mu.Lock()
+	l.load--
+	if !reusable && !l.left {
+		p.leave(l)
+	}
+	over := l.left && l.load == 0
+	p.mu.Unlock()
+	if over {
+		l.discard()
+	}
+}
+
+// discard ends a connection that carries nothing and frees its slot.
+func (l *line) discard() {
+	l.end()
+	l.pool.host.cluster.freeSlot()
+}
+
+// end is ender's.
+func (l *line) end() { l.pool.ended(l.conn) }
+
+// giveWay is pool's.
+func (p *shared) giveWay() ender {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lines {
+		if l.load == 0 {
+			p.leave(l)
+			return l
+		}
+	}
+	return nil
+}
+
+// counts is pool's.
+func (p *shared) counts() (open int64, idle int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lines {
+		if l.load == 0 {
+			idle++
+		}
+	}
+	return p.open.Load(), idle
+}
+
+// swept ends the connections that carried nothing for the idle timeout, or are
+// not usable any more. It runs on the timer.
+func (p *shared) swept() {
+	timeout, since := p.host.cluster.settings().IdleTimeout, p.sweepEvery()
+	p.mu.Lock()
+	var over []*line
+	for _, l := range slices.Clone(p.lines) {
+		if l.used || l.load > 0 {
+			l.used, l.rested = false, 0
+		} else {
+			l.rested += since
+		}
+		old := timeout > 0 && l.rested >= timeout
+		if !old && l.conn.Usable(l.rested) {
+			continue
+		}
+		p.leave(l)
+		if l.load == 0 {
+			over = append(over, l)
+		}
+	}
+	p.mu.Unlock()
+	for _, l := range over {
+		l.discard()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rearm(!p.isClosed && len(p.lines) > 0)
+}
+
+// close is pool's.
+func (p *shared) close() {
+	p.mu.Lock()
+	p.isClosed = true
+	var idle []*line
+	for _, l := range p.lines {
+		l.left = true
+		if l.load == 0 {
+			idle = append(idle, l)
+		}
+	}
+	p.lines = nil
+	p.still()
+	p.mu.Unlock()
+	for _, l := range idle {
+		l.discard()
+	}
+}
