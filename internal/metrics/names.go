@@ -9,6 +9,9 @@ const (
 	LabelCluster     = "cluster"
 	LabelHost        = "host"
 	LabelProtocol    = "protocol"
+	LabelService     = "service"      // of an RPC request, as its caller names it
+	LabelMethod      = "method"       // of an RPC request, as its caller names it
+	LabelCode        = "code"         // of an RPC answer, in the protocol's own numbers; "none" for Weft's own and for none
 	LabelStatusClass = "status_class" // "2xx"; "none" for an exchange without an answer
 	LabelReason      = "reason"       // protocol.Reason's name
 	LabelCause       = "cause"        // network.Cause's name
@@ -64,13 +67,18 @@ const (
 	nameHostRequestBytes  = "weft_host_request_bytes_total"
 	nameHostResponseBytes = "weft_host_response_bytes_total"
 
+	nameRPCRequests = "weft_rpc_requests_total"
+	nameRPCFailures = "weft_rpc_request_failures_total"
+	nameRPCDuration = "weft_rpc_request_duration_seconds"
+
 	nameBuild = "weft_build_info"
 )
 
 // Label values of this package's own.
 const (
-	valueNone  = "none"
-	valueOther = "_other" // every label of the series that stands in for those over the limit
+	valueNone   = "none"
+	valueOther  = "_other" // every label of the series that stands in for places over the limit
+	valueOthers = "other"  // the same of RPC methods and codes over theirs
 )
 
 // limitNames are the values of LabelLimit, by Limit.
@@ -157,6 +165,7 @@ func Metrics() []Metric {
 		all = append(all, p.requests.metrics()...)
 		all = append(all, p.more...)
 	}
+	all = append(all, rpcMetrics()...)
 	return append(all, ConfigReloads, ConfigTime, Draining, Panics, LogDropped, buildMetric())
 }
 

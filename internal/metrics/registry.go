@@ -3,20 +3,23 @@
 //
 // What happens on the request path is counted by handles that are made when a
 // configuration is applied (Listener, Routes, Cluster, Host): plain atomic
-// counters, no map, no lock and no label. client_golang is only used to write
-// them out: a scrape turns the counters into constant metrics.
+// counters, no map, no lock and no label. Only RPC looks up who was called.
+// client_golang is only used to write them out: a scrape turns the counters
+// into constant metrics.
 //
 //	Listener, Routes, Cluster, Host    handles by place             places.go
 //	  Requests.Observe                 what a request leaves        requests.go
 //	  bucketOf                         where its duration belongs   buckets.go
+//	RPC                                methods of RPC services      rpc.go
 //	Counter, Func                      what has no place            family.go
 //	Handler                            a scrape                     registry.go
 //
 // Handles are counted by reference: what two configurations share keeps its
 // numbers, and the series of what has left the configuration disappear. Every
-// label value comes from configuration or from a closed list, never from a
-// request; each kind of place has a limit beyond which places share one series
-// whose labels are "_other".
+// label value comes from configuration or from a closed list; each kind of place
+// has a limit beyond which places share one series whose labels are "_other".
+// What callers choose, services and methods of RPC requests, has limits of its
+// own: MaxMethods, MaxCodes, MaxMethodName.
 package metrics
 
 import (
@@ -65,6 +68,7 @@ type Registry struct {
 	routes    shelf[routeKey, Requests]
 	clusters  shelf[string, Cluster]
 	hosts     shelf[hostKey, Requests]
+	rpc       *RPC // immutable
 }
 
 // New returns a registry that exports the Go runtime, the process and what
@@ -95,6 +99,7 @@ func New(o Options) *Registry {
 		routes:     newShelf[routeKey, Requests](o.MaxPlaces, routeKey{valueOther, valueOther, valueOther}),
 		clusters:   newShelf[string, Cluster](o.MaxPlaces, valueOther),
 		hosts:      newShelf[hostKey, Requests](o.MaxPlaces, hostKey{valueOther, valueOther}),
+		rpc:        newRPC(),
 	}
 	r.exclusion.Store(&Exclusion{})
 	r.families.limit = o.MaxPlaces
@@ -102,6 +107,7 @@ func New(o Options) *Registry {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newPlaceCollector(r),
+		newRPCCollector(r),
 		&familyCollector{r},
 	)
 	r.Func(buildMetric(), func() float64 { return 1 }, o.Version, o.Revision, runtime.Version())

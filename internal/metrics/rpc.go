@@ -1,0 +1,275 @@
+package metrics
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Bounds on what callers, who choose the names, can make of the RPC metrics.
+const (
+	// MaxMethods is how many pairs of service and method have series of their own
+	// in a process: the first that are called. All others share one pair,
+	// "other" and "other". With every code and every reason a pair takes 4 KB.
+	MaxMethods = 1000
+	// MaxCodes is how many codes of a pair have series of their own: the first
+	// that are answered. All others share the code "other".
+	MaxCodes = 16
+	// MaxMethodName is how many bytes of a service's or method's name become a
+	// label value.
+	MaxMethodName = 200
+)
+
+// Call is one RPC request as it is accounted for by service and method.
+type Call struct {
+	// Service and Method are as the caller names them; "" counts as "none". They
+	// may be views of a buffer: what is kept of them is copied.
+	Service, Method string
+	Code            int           // the answer's status in the protocol's own numbers; negative: none
+	Reason          uint8         // position in Options.Reasons; 0: it did not fail
+	Duration        time.Duration // from its first byte to its answer's last
+}
+
+// slotCount is the size of the table of methods: a power of two, of which at
+// most half is used, so that a search is short.
+const slotCount = 2048
+
+// RPC accounts for requests of RPC protocols by service and method. Registry.RPC
+// returns the only one. Safe for concurrent use. No call takes a lock or
+// allocates but the first of a pair, of a pair's code, and of a pair's failures,
+// and those whose names are not UTF-8.
+type RPC struct {
+	seed maphash.Seed // immutable; secret, so that nobody can choose names that collide
+	rest *method      // immutable; in slots, too: "other" may be somebody's name
+
+	// slots are a hash table with linear probing. A method that is in it stays
+	// where it is.
+	slots [slotCount]atomic.Pointer[method]
+	count atomic.Int32 // of methods in slots but rest; written under mu
+
+	mu sync.Mutex // held while a method is added
+}
+
+// method accounts for the calls of one method of one service.
+type method struct {
+	service, name string // immutable; label values
+
+	codes    [MaxCodes]atomic.Pointer[codeRow] // the used ones first
+	others   atomic.Pointer[row]               // calls with other codes; made when needed
+	failures atomic.Pointer[[maxReasons]atomic.Uint64]
+
+	nanoseconds atomic.Uint64 // sum of the durations
+}
+
+// codeRow counts the calls that ended with one code, by duration.
+type codeRow struct {
+	code  int // immutable; -1: none
+	cells row
+}
+
+// RPC returns the account of all RPC requests of the process.
+func (r *Registry) RPC() *RPC { return r.rpc }
+
+func newRPC() *RPC {
+	r := &RPC{seed: maphash.MakeSeed(), rest: &method{service: valueOthers, name: valueOthers}}
+	_, at := r.find(valueOthers, valueOthers)
+	r.slots[at].Store(r.rest)
+	return r
+}
+
+// Observe accounts for c.
+func (r *RPC) Observe(c Call) {
+	m := r.method(begin(c.Service), begin(c.Method))
+	d := max(c.Duration, 0)
+	m.row(max(c.Code, -1))[bucketOf(d)].Add(1)
+	m.nanoseconds.Add(uint64(d))
+	if c.Reason != 0 {
+		failures := m.failures.Load()
+		if failures == nil {
+			failures = made(&m.failures)
+		}
+		failures[c.Reason].Add(1)
+	}
+}
+
+// begin returns as much of a name as may become a label value.
+func begin(name string) string {
+	if name == "" {
+		return valueNone
+	}
+	if len(name) <= MaxMethodName {
+		return name
+	}
+	n := MaxMethodName
+	for n > MaxMethodName-utf8.UTFMax && !utf8.RuneStart(name[n]) {
+		n--
+	}
+	return name[:n]
+}
+
+// method returns the account of a method, rest if it has none of its own.
+func (r *RPC) method(service, name string) *method {
+	// What is found needs no check: it was checked when it was added.
+	if m, _ := r.find(service, name); m != nil {
+		return m
+	}
+	if !utf8.ValidString(service) || !utf8.ValidString(name) {
+		service, name = begin(strings.ToValidUTF8(service, "\uFFFD")), begin(strings.ToValidUTF8(name, "\uFFFD"))
+		if m, _ := r.find(service, name); m != nil {
+			return m
+		}
+	}
+	if r.count.Load() >= MaxMethods {
+		return r.rest
+	}
+	return r.add(service, name)
+}
+
+// find returns the method called so; if there is none, nil and the slot where
+// it belongs.
+func (r *RPC) find(service, name string) (m *method, at uint64) {
+	hash := bits.RotateLeft64(maphash.String(r.seed, service), 1) ^ maphash.String(r.seed, name)
+	for at = hash % slotCount; ; at = (at + 1) % slotCount {
+		m = r.slots[at].Load()
+		if m == nil || m.name == name && m.service == service {
+			return m, at
+		}
+	}
+}
+
+// add makes an account for the method, unless somebody else has made it, or the
+// last one, meanwhile.
+func (r *RPC) add(service, name string) *method {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, at := r.find(service, name)
+	if m != nil {
+		return m
+	}
+	if r.count.Load() >= MaxMethods {
+		return r.rest
+	}
+	m = &method{service: strings.Clone(service), name: strings.Clone(name)}
+	r.slots[at].Store(m)
+	r.count.Add(1)
+	return m
+}
+
+// row returns where calls with the code are counted.
+func (m *method) row(code int) *row {
+	for i := range m.codes {
+		slot := &m.codes[i]
+		c := slot.Load()
+		if c == nil {
+			fresh := &codeRow{code: code}
+			if slot.CompareAndSwap(nil, fresh) {
+				return &fresh.cells
+			}
+			c = slot.Load()
+		}
+		if c.code == code {
+			return &c.cells
+		}
+	}
+	if cells := m.others.Load(); cells != nil {
+		return cells
+	}
+	return made(&m.others)
+}
+
+// rpcMetrics describe what RPC exports.
+func rpcMetrics() []Metric {
+	keys := []string{LabelService, LabelMethod}
+	return []Metric{
+		rpcRequests: {nameRPCRequests, "RPC requests of the method that have ended, by the answer's status in the protocol's own numbers.",
+			KindCounter, append(keys[:2:2], LabelCode)},
+		rpcFailures: {nameRPCFailures, "RPC requests of the method that Weft answered or ended by itself, by reason (docs/errors.md).",
+			KindCounter, append(keys[:2:2], LabelReason)},
+		rpcDuration: {nameRPCDuration, "Time from the first byte of an RPC request of the method to the last byte of its answer.",
+			KindHistogram, keys},
+	}
+}
+
+// Positions in rpcMetrics().
+const (
+	rpcRequests = iota
+	rpcFailures
+	rpcDuration
+)
+
+// rpcCollector exports the RPC metrics of a registry: prometheus.Collector.
+type rpcCollector struct {
+	r     *Registry
+	descs []*desc // as rpcMetrics()
+}
+
+func newRPCCollector(r *Registry) *rpcCollector {
+	return &rpcCollector{r, newDescs(rpcMetrics())}
+}
+
+// Describe sends the descriptions of all series that Collect can send.
+func (c *rpcCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		to <- d.prometheus
+	}
+}
+
+// Collect sends the series of all methods that were called.
+func (c *rpcCollector) Collect(to chan<- prometheus.Metric) {
+	e := c.r.emitter(to)
+	slots := &c.r.rpc.slots
+	for i := range slots {
+		if m := slots[i].Load(); m != nil {
+			c.collect(e, m)
+		}
+	}
+}
+
+func (c *rpcCollector) collect(e *emitter, m *method) {
+	var cells [bucketCount]uint64
+	called := false
+	emit := func(of *row, code string) {
+		called = true
+		sum := uint64(0)
+		for i := range of {
+			n := of[i].Load()
+			cells[i] += n
+			sum += n
+		}
+		e.counter(c.descs[rpcRequests], sum, m.service, m.name, code)
+	}
+	for i := range m.codes {
+		if of := m.codes[i].Load(); of != nil {
+			emit(&of.cells, codeName(of.code))
+		}
+	}
+	if of := m.others.Load(); of != nil {
+		emit(of, valueOthers)
+	}
+	if !called {
+		return
+	}
+	if failures := m.failures.Load(); failures != nil {
+		for reason, name := range e.reasons {
+			if n := failures[reason].Load(); n > 0 {
+				e.counter(c.descs[rpcFailures], n, m.service, m.name, name)
+			}
+		}
+	}
+	e.histogram(c.descs[rpcDuration], &cells, time.Duration(m.nanoseconds.Load()), m.service, m.name)
+}
+
+// codeName is a code as a label value.
+func codeName(code int) string {
+	if code < 0 {
+		return valueNone
+	}
+	return strconv.Itoa(code)
+}

@@ -1,0 +1,303 @@
+package metrics
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+)
+
+func TestACallIsCountedByMethodCodeAndReason(t *testing.T) {
+	r := testRegistry()
+	rpc := r.RPC()
+	rpc.Observe(Call{Service: "com.shop.Items", Method: "list", Code: 20, Duration: 3 * time.Millisecond})
+	rpc.Observe(Call{Service: "com.shop.Items", Method: "list", Code: 20, Duration: time.Millisecond})
+	rpc.Observe(Call{Service: "com.shop.Items", Method: "list", Code: -1, Reason: 2, Duration: -time.Second})
+	rpc.Observe(Call{Service: "com.shop.Items", Method: "get", Code: 0})
+	rpc.Observe(Call{Service: "com.shop.Itemsg", Method: "et", Code: -7})
+	rpc.Observe(Call{Code: 70, Reason: 1})
+
+	wantLines(t, exported(t, r, "rpc_requests_total"),
+		`rpc_requests_total{code="0",method="get",service="com.shop.Items"} 1`,
+		`rpc_requests_total{code="20",method="list",service="com.shop.Items"} 2`,
+		`rpc_requests_total{code="70",method="none",service="none"} 1`,
+		`rpc_requests_total{code="none",method="et",service="com.shop.Itemsg"} 1`,
+		`rpc_requests_total{code="none",method="list",service="com.shop.Items"} 1`)
+	wantLines(t, exported(t, r, "rpc_request_failures_total"),
+		`rpc_request_failures_total{method="list",reason="overflow",service="com.shop.Items"} 1`,
+		`rpc_request_failures_total{method="none",reason="no_route",service="none"} 1`)
+	var figures []string
+	for _, line := range exported(t, r, "rpc_request_duration_seconds") {
+		if _, figure, of := strings.Cut(line, `method="list",service="com.shop.Items"`); of && !strings.HasSuffix(figure, " 3") {
+			figures = append(figures, figure)
+		}
+	}
+	wantLines(t, figures, `,le="0.0001"} 1`, `,le="0.00025"} 1`, `,le="0.0005"} 1`, `,le="0.001"} 2`, `,le="0.0025"} 2`, `} 0.004`)
+}
+
+func TestMethodsBeyondTheLimitShareOneSeries(t *testing.T) {
+	r := testRegistry()
+	const methods = 10_000
+	for range 2 {
+		for i := range methods {
+			r.RPC().Observe(Call{Service: fmt.Sprint("service", i%7), Method: fmt.Sprint("method", i), Code: 20})
+		}
+	}
+	counts := exported(t, r, "rpc_requests_total")
+	if got, want := len(counts), MaxMethods+1; got != want {
+		t.Errorf("%d pairs of service and method have series, want %d", got, want)
+	}
+	shared := fmt.Sprintf(`rpc_requests_total{code="20",method="other",service="other"} %d`, 2*(methods-MaxMethods))
+	if !slices.Contains(counts, shared) {
+		t.Errorf("no series %s", shared)
+	}
+	if first := `rpc_requests_total{code="20",method="method0",service="service0"} 2`; !slices.Contains(counts, first) {
+		t.Errorf("no series %s: who was first keeps it", first)
+	}
+	if got, want := len(exported(t, r, "rpc_request_duration_seconds_count")), MaxMethods+1; got != want {
+		t.Errorf("%d histograms, want %d", got, want)
+	}
+}
+
+func TestCodesBeyondTheLimitShareOneSeries(t *testing.T) {
+	r := testRegistry()
+	for range 2 {
+		for code := range 100 {
+			r.RPC().Observe(Call{Service: "s", Method: "m", Code: code})
+		}
+	}
+	var want []string
+	for code := range MaxCodes {
+		want = append(want, fmt.Sprintf(`rpc_requests_total{code="%d",method="m",service="s"} 2`, code))
+	}
+	want = append(want, fmt.Sprintf(`rpc_requests_total{code="other",method="m",service="s"} %d`, 2*(100-MaxCodes)))
+	slices.Sort(want)
+	wantLines(t, exported(t, r, "rpc_requests_total"), want...)
+	wantLines(t, exported(t, r, "rpc_request_duration_seconds_count"), `rpc_request_duration_seconds_count{method="m",service="s"} 200`)
+}
+
+func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
+	long := strings.Repeat("x", MaxMethodName)
+	for _, test := range []struct{ name, sent, label string }{
+		{"as it is", "list", "list"},
+		{"missing", "", "none"},
+		{"not ASCII", "größe", "größe"},
+		{"of the length that fits", long, long},
+		{"longer", long + "y", long},
+		{"a megabyte", strings.Repeat("x", 1<<20), long},
+		{"cut within a character", long[1:] + "é", long[1:]},
+		{"cut behind a character", long[2:] + "éa", long[2:] + "é"},
+		{"not UTF-8", "a\xffb", "a\uFFFDb"},
+		{"not UTF-8 at all", strings.Repeat("\x80", 1000), "\uFFFD"},
+		{"longer once it is UTF-8", strings.Repeat("a\xff", MaxMethodName/2), strings.Repeat("a\uFFFD", MaxMethodName/4)},
+		{"an end of line", "a\n# b", `a\n# b`},
+		{"what ends a label", `a"} 1`, `a\"} 1`},
+		{"zero bytes", "\x00", "\x00"},
+		{"the name of the rest", "other", "other"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := testRegistry()
+			r.RPC().Observe(Call{Service: test.sent, Method: "m", Code: 1})
+			r.RPC().Observe(Call{Service: "s", Method: test.sent, Code: 1})
+			r.RPC().Observe(Call{Service: "s", Method: test.sent, Code: 1})
+			want := []string{
+				`rpc_requests_total{code="1",method="` + test.label + `",service="s"} 2`,
+				`rpc_requests_total{code="1",method="m",service="` + test.label + `"} 1`,
+			}
+			got := exported(t, r, "rpc_requests_total")
+			slices.Sort(got)
+			slices.Sort(want)
+			wantLines(t, got, want...)
+		})
+	}
+}
+
+// TestWhoIsCalledOtherIsCountedWithTheRest: a scrape with the same series twice
+// fails as a whole.
+func TestWhoIsCalledOtherIsCountedWithTheRest(t *testing.T) {
+	r := testRegistry()
+	for i := range MaxMethods + 1 {
+		r.RPC().Observe(Call{Service: "s", Method: fmt.Sprint(i), Code: 20})
+	}
+	r.RPC().Observe(Call{Service: "other", Method: "other", Code: 20})
+	got := exported(t, r, `rpc_requests_total{code="20",method="other"`)
+	wantLines(t, got, `rpc_requests_total{code="20",method="other",service="other"} 2`)
+}
+
+func TestHostileNamesNeverSpoilTheScrape(t *testing.T) {
+	r := testRegistry()
+	random := rand.New(rand.NewPCG(3, 4))
+	name := func() string {
+		b := make([]byte, random.IntN(2*MaxMethodName))
+		for i := range b {
+			b[i] = byte(random.Uint32())
+		}
+		return string(b)
+	}
+	const calls = 5000
+	for range calls {
+		r.RPC().Observe(Call{Service: name(), Method: name(), Code: random.IntN(40)})
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatalf("Gather: %v", err)
+	}
+	n := 0.0
+	for _, f := range families {
+		if f.GetName() != nameRPCRequests {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			n += m.GetCounter().GetValue()
+			for _, pair := range m.GetLabel() {
+				if v := pair.GetValue(); len(v) > MaxMethodName || !utf8.ValidString(v) {
+					t.Errorf("label value %q", v)
+				}
+			}
+		}
+	}
+	if n != calls {
+		t.Errorf("%v calls were counted, want %d", n, calls)
+	}
+}
+
+func TestNamesAreCopied(t *testing.T) {
+	r := testRegistry()
+	buffer := []byte("service.method")
+	r.RPC().Observe(Call{Service: viewOf(buffer[:7]), Method: viewOf(buffer[8:]), Code: 20})
+	copy(buffer, "##############")
+	r.RPC().Observe(Call{Service: "service", Method: "method", Code: 20})
+	wantLines(t, exported(t, r, "rpc_requests_total"), `rpc_requests_total{code="20",method="method",service="service"} 2`)
+}
+
+func TestConcurrentCallsLoseNothing(t *testing.T) {
+	r := testRegistry()
+	const workers, methods, each = 8, MaxMethods + 200, 3
+	var wait sync.WaitGroup
+	for w := range workers {
+		wait.Go(func() {
+			for i := range methods * each {
+				r.RPC().Observe(Call{Service: "s", Method: fmt.Sprint(i % methods), Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)})
+			}
+		})
+	}
+	wait.Go(func() {
+		for range 5 {
+			if _, err := r.Gather(); err != nil {
+				t.Errorf("Gather: %v", err)
+			}
+		}
+	})
+	wait.Wait()
+	for _, name := range []string{"rpc_requests_total", "rpc_request_duration_seconds_count"} {
+		sum := 0
+		for _, line := range exported(t, r, name) {
+			var n int
+			if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &n); err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+		if want := workers * methods * each; sum != want {
+			t.Errorf("%s adds up to %d, want %d", name, sum, want)
+		}
+	}
+	if got, want := len(exported(t, r, "rpc_request_duration_seconds_count")), MaxMethods+1; got != want {
+		t.Errorf("%d pairs, want %d", got, want)
+	}
+}
+
+func TestObservingACallAllocatesNothing(t *testing.T) {
+	r := testRegistry()
+	for i := range MaxMethods {
+		r.RPC().Observe(Call{Service: "s", Method: fmt.Sprint(i), Code: 20})
+	}
+	for name, c := range map[string]Call{
+		"known":          {Service: "s", Method: "7", Code: 20, Reason: 1, Duration: 12345},
+		"unknown":        {Service: "s", Method: "unknown", Code: 20},
+		"known and long": {Service: strings.Repeat("s", 1000), Method: "7", Code: 20},
+	} {
+		observe := func() { r.RPC().Observe(c) }
+		observe()
+		if n := testing.AllocsPerRun(100, observe); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", name, n)
+		}
+	}
+}
+
+func TestRPCMetricsCanBeLeftOut(t *testing.T) {
+	r := testRegistry()
+	r.RPC().Observe(Call{Service: "s", Method: "m"})
+	r.Exclude(Exclusion{Labels: []string{LabelService}})
+	wantLines(t, exported(t, r, "rpc_"))
+}
+
+// callees are the methods of a large application.
+func callees() (calls []Call) {
+	for i := range 200 {
+		calls = append(calls, Call{Service: fmt.Sprint("com.example.shop.order.OrderService", i/10), Method: fmt.Sprint("findByCustomer", i),
+			Code: 20, Duration: time.Duration(i) * 100 * time.Microsecond})
+	}
+	return calls
+}
+
+func BenchmarkObserveCall(b *testing.B) {
+	r, calls := testRegistry(), callees()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		r.RPC().Observe(calls[i%len(calls)])
+	}
+}
+
+func BenchmarkObserveCallContended(b *testing.B) {
+	for _, test := range []struct {
+		name  string
+		calls []Call
+	}{{"many methods", callees()}, {"one method", callees()[:1]}} {
+		b.Run(test.name, func(b *testing.B) {
+			r := testRegistry()
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					r.RPC().Observe(test.calls[i%len(test.calls)])
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkFindMethodContended(b *testing.B) {
+	r, calls := testRegistry(), callees()
+	for _, c := range calls {
+		r.RPC().Observe(c)
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			c := &calls[i%len(calls)]
+			if r.RPC().method(c.Service, c.Method).name != c.Method {
+				b.Error("found another method")
+			}
+		}
+	})
+}
+
+func BenchmarkScrape1000Methods(b *testing.B) {
+	r := testRegistry()
+	for i := range MaxMethods {
+		r.RPC().Observe(Call{Service: "s", Method: fmt.Sprint(i), Code: 20, Duration: time.Millisecond})
+	}
+	for b.Loop() {
+		if _, err := r.Gather(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// viewOf is b as an engine hands out names: valid as long as b is not written.
+func viewOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
