@@ -4,20 +4,22 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/router"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
 // record accounts for the exchanges of one listener: metrics of every place
-// that they passed, and access logs.
+// that they passed, of the RPC methods that they call, and access logs.
 type record struct {
 	listener *metrics.Listener
+	rpc      *metrics.RPC
 	release  func()
 	logs     []*AccessLog
 }
 
 func (b *builder) record(l *config.Listener) (*record, error) {
-	r := &record{}
+	r := &record{rpc: b.server.o.Metrics.RPC()}
 	for _, c := range l.AccessLogs {
 		log, err := NewAccessLog(c, b.server.o.Logs)
 		if err != nil {
@@ -33,6 +35,9 @@ func (b *builder) record(l *config.Listener) (*record, error) {
 // observe accounts for x after the last byte of its answer.
 func (r *record) observe(x *protocol.Exchange) {
 	r.listener.Observe(sample(x))
+	if isRPC(x) {
+		r.rpc.Observe(call(x))
+	}
 	rec := &x.Record
 	if rec.Route != nil {
 		rec.Route.Observe(x)
@@ -67,6 +72,20 @@ func sample(x *protocol.Exchange) metrics.Sample {
 		Duration: x.Record.End.Sub(x.Meta.Start),
 		BytesIn:  x.Record.RequestBytes,
 		BytesOut: x.Record.ResponseBytes,
+	}
+}
+
+// isRPC reports whether x is an RPC request whose head could be read.
+func isRPC(x *protocol.Exchange) bool { return x.Request.Method == "" && x.Request.Path != "" }
+
+// call is what metrics of RPC methods keep of x.
+func call(x *protocol.Exchange) metrics.Call {
+	return metrics.Call{
+		Service:  x.Request.Header.Get(xprotocol.FieldService),
+		Method:   x.Request.Header.Get(xprotocol.FieldMethod),
+		Code:     x.Response.Code,
+		Reason:   uint8(x.Record.Reason),
+		Duration: x.Record.End.Sub(x.Meta.Start),
 	}
 }
 

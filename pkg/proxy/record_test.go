@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// recordFor returns the record of a listener that has no access log.
+func recordFor(r *rig) *record {
+	l, release := r.metrics.Listener("in")
+	return &record{listener: l, release: release, rpc: r.metrics.RPC()}
+}
+
+// called returns a Dubbo request that was answered.
+func called(service, method string, code int) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Authority, x.Request.Path = service, "/"+service+"/"+method
+	x.Request.Header.Add(xprotocol.FieldService, service)
+	x.Request.Header.Add(xprotocol.FieldMethod, method)
+	x.Response.Status, x.Response.Code = 200, code
+	x.Meta.Protocol = "dubbo"
+	x.Meta.Start = time.Unix(1, 0)
+	x.Record.End = x.Meta.Start.Add(3 * time.Millisecond)
+	return x
+}
+
+func TestRPCRequestsAreCountedByMethod(t *testing.T) {
+	r := newRig(t)
+	record := recordFor(r)
+	for range 2 {
+		record.observe(called("shop.Items", "list", 20))
+	}
+	record.observe(called("shop.Items", "list", 70))
+	failed := called("shop.Items", "list", 20)
+	failed.Fail(protocol.Faultf(protocol.NoHealthyHost, "none"))
+	record.observe(failed)
+	oneWay := called("shop.Items", "log", protocol.NoCode)
+	oneWay.Request.OneWay = true
+	record.observe(oneWay)
+
+	const requests, failures = "weft_rpc_requests_total", "weft_rpc_request_failures_total"
+	for _, test := range []struct {
+		metric string
+		labels []string
+		want   float64
+	}{
+		{requests, []string{"shop.Items", "list", "20"}, 2},
+		{requests, []string{"shop.Items", "list", "70"}, 1},
+		{requests, []string{"shop.Items", "list", "none"}, 1},
+		{requests, []string{"shop.Items", "log", "none"}, 1},
+		{requests, nil, 5},
+		{failures, []string{"shop.Items", "list", protocol.NoHealthyHost.String()}, 1},
+		{failures, nil, 1},
+		{"weft_listener_requests_total", []string{"in"}, 5},
+	} {
+		if got := r.value(test.metric, test.labels...); got != test.want {
+			t.Errorf("%s%q = %v, want %v", test.metric, test.labels, got, test.want)
+		}
+	}
+}
+
+func TestOnlyRPCRequestsAreCountedByMethod(t *testing.T) {
+	for name, change := range map[string]func(*protocol.Exchange){
+		"HTTP":                     func(x *protocol.Exchange) { x.Request.Method = "GET" },
+		"a frame that is no frame": func(x *protocol.Exchange) { x.Request.Path = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			x := called("service", "method", 20)
+			change(x)
+			recordFor(r).observe(x)
+			if got := r.value("weft_rpc_requests_total"); got != 0 {
+				t.Errorf("%v requests are counted as RPC, want 0", got)
+			}
+			if got := r.value("weft_listener_requests_total"); got != 1 {
+				t.Errorf("%v requests are counted for the listener, want 1", got)
+			}
+		})
+	}
+}
+
+func TestARequestWithoutNamesIsCountedWithoutThem(t *testing.T) {
+	r := newRig(t)
+	x := called("", "", 20)
+	x.Request.Header.Reset() // as of a foreign serialization
+	x.Request.Path = "/"
+	recordFor(r).observe(x)
+	if got := r.value("weft_rpc_requests_total", "none", "20"); got != 1 {
+		t.Errorf("%v requests of service none, want 1", got)
+	}
+}
+
+func TestObservingRPCAllocatesNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("with the race detector more is allocated")
+	}
+	r := newRig(t)
+	record := recordFor(r)
+	known := called("shop.Items", "list", 20)
+	failed := called("shop.Items", "list", 20)
+	failed.Fail(protocol.Faultf(protocol.NoHealthyHost, "none"))
+	long := called(strings.Repeat("s", 2*metrics.MaxMethodName), "list", 20)
+	for name, x := range map[string]*protocol.Exchange{"answered": known, "failed": failed, "with a long name": long} {
+		record.observe(x)
+		if n := testing.AllocsPerRun(100, func() { record.observe(x) }); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", name, n)
+		}
+	}
+}
