@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -228,6 +229,26 @@ func TestObservingACallAllocatesNothing(t *testing.T) {
 			t.Errorf("%s: %v allocations, want 0", name, n)
 		}
 	}
+}
+
+func TestMethodsTakeNoMoreMemoryThanSaid(t *testing.T) {
+	r := testRegistry()
+	name := strings.Repeat("n", MaxMethodName-4)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range MaxMethods {
+		c := Call{Service: fmt.Sprintf("%s%04d", name, i), Method: fmt.Sprintf("%s%04d", name, i), Reason: 1}
+		for c.Code = range MaxCodes + 1 {
+			r.RPC().Observe(c)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > MaxMethods<<12 {
+		t.Errorf("%d methods take %d bytes, want at most 4 KB each", MaxMethods, used)
+	}
+	runtime.KeepAlive(r)
 }
 
 func TestRPCMetricsCanBeLeftOut(t *testing.T) {
