@@ -15,6 +15,7 @@ type readCalls struct {
 	try, call func(fd uintptr) bool // tryRead, tryCall
 	peek      func(fd uintptr)      // tryPeek
 
+	wait  func()           // OnWait's; nil: none
 	buf   *buffer.IoBuffer // read into; nil: one is taken
 	size  int              // of that one, in bytes
 	out   []byte           // what tryCall still has to write
@@ -42,6 +43,9 @@ func (r *readCalls) tryRead(fd uintptr) bool {
 		if mine {
 			r.buf.Release()
 			r.buf = nil
+		}
+		if r.wait != nil {
+			r.wait()
 		}
 		return false
 	}

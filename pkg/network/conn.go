@@ -161,6 +161,22 @@ func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
 	}
 }
 
+// FillThen is Fill that calls wait, on the same goroutine, each time it finds
+// nothing to read, before it waits: the moment to send what was held back in the
+// hope of more. Connections that are not plain sockets cannot tell, and call it
+// before they read. wait must not read.
+func (c *Conn) FillThen(buf **buffer.IoBuffer, size int, wait func()) (int, error) {
+	if c.raw == nil {
+		wait()
+		return c.Fill(buf, size)
+	}
+	r := c.reads()
+	r.wait = wait
+	n, err := c.Fill(buf, size)
+	r.wait = nil
+	return n, err
+}
+
 func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 	if c.raw == nil {
 		if *buf == nil {

@@ -296,14 +296,19 @@ func (u *Client) abandon(id uint64, b *batch) {
 func (u *Client) run() {
 	var in input
 	var b batch
+	flush := func() {
+		b.flush()
+		in.read = 0
+	}
 	err := error(nil)
 	for err == nil {
-		if err = in.fill(u.conn); err == nil {
+		if err = in.fill(u.conn, flush); err == nil {
 			b.now = time.Now()
 			u.heard.Store(b.now.UnixNano())
 			err = u.read(&in, &b)
-			b.flush()
-			b.forget()
+			if in.read >= mostHeld {
+				flush()
+			}
 		}
 	}
 	in.release()
@@ -388,7 +393,6 @@ func (u *Client) fail(err error, b *batch) {
 		k.by.wake(b)
 	}
 	b.flush()
-	b.forget()
 }
 
 // lost says what the end of the connection is to those who wait for an answer.

@@ -108,13 +108,17 @@ func (f *fiber) move() {
 	}
 }
 
-// batch is what a reader does between two reads: the time at which it read, and
-// the outboxes to be flushed when everything that was read has been dealt with.
-// Owned by the reader's goroutine and the fibers that run on it.
+// batch is what a reader does until it has to wait: the time at which it read
+// last, and the outboxes to be flushed when everything that there was to read has
+// been dealt with. Owned by the reader's goroutine and the fibers that run on it.
 type batch struct {
 	now   time.Time
 	dirty []*network.Outbox
 }
+
+// mostHeld is how much a reader reads, in bytes, before it sends what came of it,
+// even if there is more to read.
+const mostHeld = 256 << 10
 
 // add notes that o has something to send.
 func (b *batch) add(o *network.Outbox) {
@@ -128,10 +132,6 @@ func (b *batch) flush() {
 	for _, o := range b.dirty {
 		_ = o.Flush()
 	}
-}
-
-// forget is called after flush.
-func (b *batch) forget() {
 	clear(b.dirty)
 	b.dirty = b.dirty[:0]
 }

@@ -19,18 +19,19 @@ type input struct {
 	buf  *buffer.IoBuffer // nil: nothing is left
 	skip int              // bytes to come of a frame that was too large
 	busy bool             // the last read filled its buffer
+	read int              // bytes, since the user of the input set it to 0
 }
 
 // partial reports whether a frame has begun and is not whole.
 func (in *input) partial() bool { return in.buf != nil || in.skip > 0 }
 
-// fill reads once.
-func (in *input) fill(conn *network.Conn) error {
+// fill reads once. wait is called before it waits for something to read.
+func (in *input) fill(conn *network.Conn, wait func()) error {
 	size := firstRead
 	if in.busy {
 		size = busyRead
 	}
-	n, err := conn.Fill(&in.buf, size)
+	n, err := conn.FillThen(&in.buf, size, wait)
 	if err != nil {
 		if in.buf != nil && in.buf.Len() == 0 {
 			in.release()
@@ -39,6 +40,7 @@ func (in *input) fill(conn *network.Conn) error {
 	}
 	in.busy = len(in.buf.Tail()) == 0 || in.busy && n > firstRead
 	in.drop()
+	in.read += n
 	return nil
 }
 

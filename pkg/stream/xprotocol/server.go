@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,11 +31,12 @@ type server struct {
 	engine *Engine
 	codec  codec.Codec
 	o      stream.ServerOptions
+	yields bool // there is one processor: see pause
 	lastID atomic.Uint64
 }
 
 func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
-	return &server{engine: e, codec: c, o: o}
+	return &server{engine: e, codec: c, o: o, yields: runtime.GOMAXPROCS(0) == 1}
 }
 
 // IdleTimeout is network.Patient's.
@@ -46,6 +48,7 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	defer cancel()
 	c := &session{s: s, conn: conn, ctx: ctx, meta: stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)}
 	c.fewer.L = &c.mu
+	c.onWait = c.pause
 	c.outbox = network.NewOutbox(conn, s.engine.start)
 	conn.SetWriteTimeout(s.o.RPC.WriteTimeout)
 	err := c.run()
@@ -63,7 +66,9 @@ type session struct {
 	outbox *network.Outbox
 	in     input
 	batch  batch
-	held   bool // frames were left in the input: as much is under way as may be
+	onWait func()            // pause, made once
+	full   []*network.Outbox // of hosts that take too little
+	held   bool              // frames were left in the input: as much is under way as may be
 	// left is when the caller was told to send no more; zero: it was not.
 	left time.Time
 
@@ -80,8 +85,7 @@ func (c *session) run() error {
 		if c.conn.Draining() {
 			c.leave()
 		}
-		c.outbox.AwaitRoom()
-		c.awaitTurn()
+		c.settle()
 		err := error(nil)
 		if !c.held {
 			err = c.fill()
@@ -99,6 +103,43 @@ func (c *session) run() error {
 			return c.ended(err)
 		}
 	}
+}
+
+// settle sends what was held back for long enough, or has to leave before there
+// is anything to wait for, and waits: while the caller or a host takes too little,
+// and while as much is under way as may be.
+func (c *session) settle() {
+	if c.held || c.in.read >= mostHeld || c.outbox.Queued() >= network.HighWater || c.busy() {
+		c.flush()
+	}
+	for _, o := range c.full {
+		o.AwaitRoom()
+	}
+	clear(c.full)
+	c.full = c.full[:0]
+	c.outbox.AwaitRoom()
+	c.awaitTurn()
+}
+
+// pause sends what was held back, for there is nothing to read. On a busy
+// processor the readers of other connections have their turn before, and what
+// they send to the same hosts leaves in the same writes.
+func (c *session) pause() {
+	if c.s.yields && len(c.batch.dirty) > 0 {
+		runtime.Gosched()
+	}
+	c.flush()
+}
+
+// flush sends what was held back.
+func (c *session) flush() {
+	for _, o := range c.batch.dirty {
+		if o.Queued() >= network.HighWater {
+			c.full = append(c.full, o)
+		}
+	}
+	c.batch.flush()
+	c.in.read = 0
 }
 
 var errFarewell = errors.New("the caller was told to go and is silent")
@@ -148,13 +189,14 @@ func (c *session) fill() error {
 		}
 		defer c.conn.SetIdle(false) //nolint:errcheck // never fails
 	}
-	err := c.in.fill(c.conn)
+	err := c.in.fill(c.conn, c.onWait)
 	c.batch.now = time.Now()
 	return err
 }
 
 // silent decides what to do about a caller that has sent nothing for so long.
 func (c *session) silent() error {
+	c.batch.flush()
 	switch {
 	case c.in.partial():
 		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.o.RPC.FrameTimeout)
@@ -172,11 +214,11 @@ func (c *session) silent() error {
 }
 
 // read deals with every whole frame that there is, as far as its requests may be
-// under way, then sends what came of it.
+// under way. What comes of it is held back until there is nothing more to read.
 func (c *session) read() error {
 	var err error
 	for c.held = false; c.in.whole(); {
-		if c.held = c.full(); c.held {
+		if c.held = c.busy(); c.held {
 			break
 		}
 		head, frame, wrong := c.in.next(c.s.codec, c.s.o.RPC.MaxFrameSize)
@@ -191,12 +233,6 @@ func (c *session) read() error {
 		c.in.consume(head, len(frame))
 	}
 	c.in.rest()
-	c.batch.flush()
-	// Who sends more than a host takes waits for it.
-	for _, o := range c.batch.dirty {
-		o.AwaitRoom()
-	}
-	c.batch.forget()
 	if err != nil {
 		c.refuse(err)
 	}
@@ -260,8 +296,8 @@ func (c *session) inFlight() int {
 	return c.count
 }
 
-// full reports whether as many requests are under way as may be.
-func (c *session) full() bool {
+// busy reports whether as many requests are under way as may be.
+func (c *session) busy() bool {
 	limit := c.s.o.RPC.MaxInFlight
 	return limit > 0 && c.inFlight() >= limit
 }
@@ -292,7 +328,6 @@ func (c *session) leave() {
 	c.left = time.Now()
 	c.send(func(dst []byte) []byte { return c.s.codec.AppendGoAway(dst, 0) })
 	c.batch.flush()
-	c.batch.forget()
 }
 
 // refuse records what is no frame. There is nobody to tell: where an answer would
@@ -316,6 +351,7 @@ func (c *session) refuse(err error) {
 // was answered already still leaves.
 func (c *session) close(cancel context.CancelFunc) {
 	c.in.release()
+	c.batch.flush()
 	cancel()
 	if c.inFlight() > 0 {
 		_ = c.conn.Close() // the listener does it once more
@@ -344,5 +380,4 @@ func (c *session) abandon() {
 		on.client.abandon(on.id, &c.batch)
 	}
 	c.batch.flush()
-	c.batch.forget()
 }
