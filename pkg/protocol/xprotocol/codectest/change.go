@@ -1,0 +1,269 @@
+package codectest
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// change is what a filter does to the fields of a message. mayFail: a protocol
+// may be too narrow for it, and say so.
+type change struct {
+	name    string
+	make    func(h *protocol.Header)
+	mayFail bool
+}
+
+// changes lists those that every protocol must carry, of fields that it does not
+// route by.
+func changes() []change {
+	add := func(name, value string) func(h *protocol.Header) {
+		return func(h *protocol.Header) { h.Add(name, value) }
+	}
+	return []change{
+		{name: "add", make: add("x-weft", "1")},
+		{name: "add unicode", make: add("x-wëft-\U0001f600", "grün 织 \U0001f9f5")},
+		{name: "add an empty value", make: add("x-empty", "")},
+		{name: "add a value of 300 bytes", make: add("x-long", strings.Repeat("x", 300))},
+		{name: "add a value of 100,000 bytes", make: add("x-long", strings.Repeat("ü", 50_000)), mayFail: true},
+		{name: "add three", make: func(h *protocol.Header) { h.Add("a", "1"); h.Add("b", "2"); h.Add("c", "") }},
+		{name: "add and remove", make: func(h *protocol.Header) { h.Add("x-weft", "1"); h.Del("x-weft") }},
+		{name: "set", make: others(func(h *protocol.Header, name string) { h.Set(name, "set") })},
+		{name: "set to something longer", make: others(func(h *protocol.Header, name string) { h.Set(name, strings.Repeat("long ", 100)) })},
+		{name: "set to nothing", make: others(func(h *protocol.Header, name string) { h.Set(name, "") })},
+		{name: "remove", make: others(func(h *protocol.Header, name string) { h.Del(name) })},
+		{name: "remove and add", make: others(func(h *protocol.Header, name string) { h.Del(name); h.Add(name, "added") })},
+	}
+}
+
+// others returns a change of the last field that is not routed by; a new one, if
+// there is none.
+func others(f func(h *protocol.Header, name string)) func(h *protocol.Header) {
+	return func(h *protocol.Header) {
+		name := ""
+		for field := range h.All() {
+			if place(field) == len(order) {
+				name = strings.Clone(field)
+			}
+		}
+		if name == "" {
+			name = "x-first"
+			h.Add(name, "1")
+		}
+		f(h, name)
+	}
+}
+
+// checkRequestChanges: what a filter makes of the fields is what the next one
+// reads.
+func checkRequestChanges(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	checkChanges(tb, c, s, isRequest)
+}
+
+// checkResponseChanges is checkRequestChanges for answers.
+func checkResponseChanges(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	checkChanges(tb, c, s, func(k xprotocol.Kind) bool { return k == xprotocol.Response })
+}
+
+func checkChanges(tb testing.TB, c xprotocol.Codec, s *Suite, is func(xprotocol.Kind) bool) {
+	for _, f := range s.Frames {
+		head, _ := c.Next(f.Bytes)
+		if !is(head.Kind) {
+			continue
+		}
+		for _, change := range changes() {
+			name := f.Name + ", " + change.name
+			was, now, ok := carry(tb, c, s, name, &f, change)
+			if !ok {
+				continue
+			}
+			want, got := was.header(head.Kind), now.header(head.Kind)
+			if listed(got) != listed(want) {
+				tb.Errorf("%s: arrives with %s\nwant %s", name, listed(got), listed(want))
+			}
+			if a, b := was.status(), now.status(); a != b {
+				tb.Errorf("%s: arrives as %v, was %v", name, b, a)
+			}
+		}
+	}
+}
+
+// status is what a message says beside its fields and its content.
+type status struct {
+	authority, path, serialization string
+	oneWay                         bool
+	status, code                   int
+	timeout                        time.Duration
+}
+
+func (m *message) status() status {
+	q, a := &m.request, &m.response
+	return status{q.Authority, q.Path, q.Serialization, q.OneWay, a.Status, a.Code, m.view.Timeout}
+}
+
+// carry reads a frame, changes it, appends it and reads it again. ok is false if
+// there is nothing to compare: the frame cannot be changed, and says so as it
+// should, or carry has told what is wrong.
+func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, change change) (was, now *message, ok bool) {
+	head, _ := c.Next(f.Bytes)
+	was, now = new(message), new(message)
+	if err := read(c, was, f.Bytes); err != nil {
+		tb.Errorf("%s: %v", name, err)
+		return nil, nil, false
+	}
+	content := s.content(f.Bytes, &was.view)
+	change.make(was.header(head.Kind))
+	out, err := was.append(c, head.Kind, f.Bytes)
+	if f.Fixed || err != nil && change.mayFail {
+		checkRefused(tb, name, f, head.Kind, out, err)
+		return nil, nil, false
+	}
+	frame, found := bytes.CutPrefix(out, []byte(before))
+	if err != nil || !found {
+		tb.Errorf("%s: it leaves as %x, %v", name, out, err)
+		return nil, nil, false
+	}
+	again, err := c.Next(frame)
+	if want := (xprotocol.Frame{Kind: head.Kind, ID: head.ID, Size: len(frame)}); err != nil || again != want {
+		tb.Errorf("%s: it leaves as %+v, %v, want %+v", name, again, err, want)
+		return nil, nil, false
+	}
+	checkIntact(tb, s, name, frame)
+	if err := read(c, now, frame); err != nil {
+		tb.Errorf("%s: it cannot be read again: %v: %x", name, err, frame)
+		return nil, nil, false
+	}
+	if got := s.content(frame, &now.view); !bytes.Equal(got, content) {
+		tb.Errorf("%s: the content arrives as %x, was %x", name, got, content)
+	}
+	return was, now, true
+}
+
+// checkRefused: a change that a frame cannot carry is a Fault, and appends
+// nothing. An answer may also leave as it came: better than to lose it.
+func checkRefused(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out []byte, err error) {
+	var fault *protocol.Fault
+	switch {
+	case err == nil && k == xprotocol.Response && string(out) == before+string(f.Bytes):
+	case err == nil:
+		tb.Errorf("%s: a frame that cannot be changed leaves as %x", name, out)
+	case !errors.As(err, &fault):
+		tb.Errorf("%s: %v is no Fault", name, err)
+	case string(out) != before:
+		tb.Errorf("%s: with the error %v it leaves as %x", name, err, out)
+	}
+}
+
+// content returns what a change of fields may not touch.
+func (s *Suite) content(frame []byte, v *xprotocol.View) []byte {
+	if s.Content != nil {
+		return s.Content(frame, v)
+	}
+	return frame[v.Content:]
+}
+
+// checkRouting: a request that is sent to another service, method, version or
+// group is read as one to there. What else says the same in the frame follows,
+// so other fields are not looked at.
+func checkRouting(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	routing := s.Routing
+	if routing == nil {
+		routing = order
+	}
+	for _, f := range s.Frames {
+		if head, _ := c.Next(f.Bytes); !isRequest(head.Kind) {
+			continue
+		}
+		for _, field := range routing {
+			for _, change := range []change{
+				{name: field + " is set", make: func(h *protocol.Header) { h.Set(field, "org.weft.Sét") }},
+				{name: field + " is removed", make: func(h *protocol.Header) { h.Set(field, "x"); h.Del(field) }},
+			} {
+				if place(field) < 2 && strings.HasSuffix(change.name, "removed") {
+					continue // a request must go somewhere
+				}
+				checkRouted(tb, c, s, &f, change)
+			}
+		}
+	}
+}
+
+func checkRouted(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, change change) {
+	name := f.Name + ", " + change.name
+	was, now, ok := carry(tb, c, s, name, f, change)
+	if !ok {
+		return
+	}
+	h := &now.request.Header
+	for _, field := range order {
+		want, hasWant := was.request.Header.Lookup(field)
+		if got, has := h.Lookup(field); got != want || has != hasWant {
+			tb.Errorf("%s: %s arrives as %q, want %q", name, field, got, want)
+		}
+	}
+	service, method := h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)
+	if path := "/" + service + "/" + method; now.request.Path != path || now.request.Authority != service {
+		tb.Errorf("%s: it arrives at %q for %q, want %q", name, now.request.Path, now.request.Authority, path)
+	}
+	checkFirst(tb, name, h)
+}
+
+// checkTimeouts: the host learns how long the caller still waits, and never more
+// than what the caller said.
+func checkTimeouts(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	for _, f := range s.Frames {
+		if head, _ := c.Next(f.Bytes); !isRequest(head.Kind) {
+			continue
+		}
+		var m message
+		if err := m.readRequest(c, f.Bytes); err != nil {
+			tb.Errorf("%s: %v", f.Name, err)
+			continue
+		}
+		said := m.view.Timeout
+		for _, left := range slices.Compact([]time.Duration{0, 1, 3 * time.Millisecond, said / 3, said / 2, said, said + 1, 10 * said}) {
+			checkTimeout(tb, c, s, &f, &m, left)
+		}
+		if f.Fixed {
+			continue
+		}
+		m.request.Header.Add("x-weft", "1")
+		for _, left := range []time.Duration{0, 3 * time.Millisecond, said / 2, said, 2 * said} {
+			checkTimeout(tb, c, s, &f, &m, left)
+		}
+	}
+}
+
+// checkTimeout: m, which was read of f, leaves with the right timeout.
+func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *message, left time.Duration) {
+	said := m.view.Timeout
+	out, err := c.AppendRequest([]byte(before), f.Bytes, &m.request, &m.view, left)
+	frame, found := bytes.CutPrefix(out, []byte(before))
+	if err != nil || !found {
+		tb.Errorf("%s with %v left leaves as %x, %v", f.Name, left, out, err)
+		return
+	}
+	checkIntact(tb, s, f.Name, frame)
+	lower := left > 0 && left < said
+	if !lower && !m.request.Header.Changed() && !bytes.Equal(frame, f.Bytes) {
+		tb.Errorf("%s, which declares %v, leaves with %v left as %x\ncame as %x", f.Name, said, left, frame, f.Bytes)
+	}
+	var again message
+	if err := again.readRequest(c, frame); err != nil {
+		tb.Errorf("%s with %v left cannot be read again: %v", f.Name, left, err)
+		return
+	}
+	got := again.view.Timeout
+	switch most := max(left, time.Millisecond); {
+	case !lower && got != said:
+		tb.Errorf("%s, which declares %v, declares %v with %v left", f.Name, said, got, left)
+	case lower && (got <= 0 || got > most):
+		tb.Errorf("%s, which declares %v, declares %v with %v left, want more than 0 and at most %v", f.Name, said, got, left, most)
+	}
+}

@@ -1,0 +1,215 @@
+package codectest
+
+import (
+	"bytes"
+	"math/bits"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// checkMatch: what a caller may send first is the protocol's, and no prefix of
+// any frame is of another; a verdict holds.
+func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	if v := c.Match(nil); v != xprotocol.Unsure {
+		tb.Errorf("Match of nothing = %s, want unsure", verdictName(v))
+	}
+	for _, f := range s.Frames {
+		checkVerdictHolds(tb, c, f.Name, f.Bytes)
+		head, _ := c.Next(f.Bytes)
+		if !isRequest(head.Kind) && head.Kind != xprotocol.Ping {
+			continue // nothing that a caller begins with
+		}
+		if v := c.Match(f.Bytes); v != xprotocol.Yes {
+			tb.Errorf("%s: Match = %s, want yes", f.Name, verdictName(v))
+		}
+	}
+}
+
+// checkVerdictHolds: once Match is sure of b's beginning, more of b changes
+// nothing.
+func checkVerdictHolds(tb testing.TB, c xprotocol.Codec, name string, b []byte) {
+	before := xprotocol.Unsure
+	for n := range len(b) + 1 {
+		v := c.Match(b[:n])
+		if v > xprotocol.No || before != xprotocol.Unsure && v != before {
+			tb.Errorf("%s: Match of %d bytes is %s, of one less %s", name, n, verdictName(v), verdictName(before))
+			return
+		}
+		before = v
+	}
+}
+
+// foreign are first bytes of connections by the name of their protocol.
+//
+//nolint:gochecknoglobals // a constant table
+var foreign = []struct{ name, first string }{
+	{"Http1", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
+	{"Http1", "POST /service/method HTTP/1.1\r\nHost: a\r\n\r\n"},
+	{"Http1", "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"},
+	{"Http1", "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"},
+	{"Http2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"},
+	{"TLS", "\x16\x03\x01\x00\xc4\x01\x00\x00\xc0\x03\x03" + strings.Repeat("\x5a", 32)},
+	{"PROXY", "PROXY TCP4 192.0.2.1 192.0.2.2 4711 443\r\n"},
+	{"dubbo", "\xda\xbb\xc2\x00\x00\x00\x00\x00\x00\x00\x00\x07\x00\x00\x00\x00"},
+	{"bolt", "\x01\x01\x00\x01\x01\x00\x00\x00\x07\x01\x00\x00\x0b\xb8\x00\x00\x00\x00\x00\x00\x00\x00"},
+	{"boltv2", "\x02\x01\x01\x00\x01\x01\x00\x00\x00\x07\x01\x00\x00\x00\x0b\xb8\x00\x00\x00\x00\x00\x00\x00\x00"},
+	{"nothing", strings.Repeat("\x00", 64)},
+	{"noise", strings.Repeat("\xff", 64)},
+}
+
+// checkForeign: what others send is refused, by Match as soon as can be and by
+// Next without a wait for more.
+func checkForeign(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	refuse := func(name string, b []byte) {
+		checkVerdictHolds(tb, c, name, b)
+		if v := c.Match(b); v != xprotocol.No {
+			tb.Errorf("%s: Match(%q) = %s, want no", name, b, verdictName(v))
+		}
+		if head, err := c.Next(b); err == nil || head.Size != 0 {
+			tb.Errorf("%s: Next(%q) = %+v, %v, want an error", name, b, head, err)
+		}
+	}
+	for _, f := range foreign {
+		if f.name != c.Traits().Name {
+			refuse(f.name, []byte(f.first))
+		}
+	}
+	for _, b := range s.Foreign {
+		refuse("foreign", b)
+	}
+	for seed := range uint64(64) {
+		b := noise(seed)
+		if !begins(s, b) {
+			refuse("noise", b)
+		}
+	}
+}
+
+// begins reports whether a golden frame has the same first byte as b.
+func begins(s *Suite, b []byte) bool {
+	for _, f := range s.Frames {
+		if len(f.Bytes) > 0 && f.Bytes[0] == b[0] {
+			return true
+		}
+	}
+	return false
+}
+
+// noise returns 64 bytes that look like chance and are the same for a seed
+// (the generator of Steele, Lea and Flood, "Fast splittable pseudorandom number
+// generators", 2014).
+func noise(seed uint64) []byte {
+	b := make([]byte, 0, 64)
+	for len(b) < cap(b) {
+		seed += 0x9e3779b97f4a7c15
+		z := seed
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		b = append(b, byte(z^z>>31))
+	}
+	return b
+}
+
+// checkSplits: however much of a frame a read brings, and whatever follows it,
+// it is the same frame. Of frames that are no message the kind may be known last.
+func checkSplits(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	for _, f := range s.Frames {
+		whole, err := c.Next(f.Bytes)
+		if err != nil || whole.Size != len(f.Bytes) {
+			tb.Errorf("%s: Next = %+v, %v, want a size of %d", f.Name, whole, err, len(f.Bytes))
+			continue
+		}
+		for n := range len(f.Bytes) {
+			got, err := c.Next(f.Bytes[:n])
+			want := whole
+			if !isMessage(whole.Kind) {
+				want.Kind = got.Kind
+			}
+			if got.Size == 0 && n < c.Traits().MinHead {
+				want = xprotocol.Frame{}
+			}
+			if err != nil || got != want {
+				tb.Errorf("%s: Next of %d bytes = %+v, %v, want %+v", f.Name, n, got, err, want)
+				break
+			}
+		}
+		for _, tail := range [][]byte{{0}, {0xff}, f.Bytes} {
+			if got, err := c.Next(append(bytes.Clone(f.Bytes), tail...)); err != nil || got != whole {
+				tb.Errorf("%s: Next with %d bytes behind it = %+v, %v, want %+v", f.Name, len(tail), got, err, whole)
+			}
+		}
+	}
+}
+
+// isMessage reports whether frames of a kind belong to an exchange.
+func isMessage(k xprotocol.Kind) bool { return isRequest(k) || k == xprotocol.Response }
+
+// checkOversize: a limit is the engine's business.
+func checkOversize(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	for _, h := range s.Oversize {
+		got, err := c.Next(h.Bytes)
+		if err != nil || got.Size != h.Size {
+			tb.Errorf("Next(%x) = %+v, %v, want a size of %d", h.Bytes, got, err, h.Size)
+		}
+	}
+}
+
+// checkSetID: the id, and the checksum, is all that SetID changes.
+func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	last := c.Traits().MaxID
+	most := (bits.Len64(last) + 7) / 8
+	if s.Intact != nil {
+		most += 4
+	}
+	for _, f := range s.Frames {
+		before, err := c.Next(f.Bytes)
+		if err != nil {
+			tb.Errorf("%s: Next: %v", f.Name, err)
+			continue
+		}
+		frame := bytes.Clone(f.Bytes)
+		changed := map[int]bool{}
+		for _, id := range []uint64{0, 1, last / 3, last - 1, last} {
+			c.SetID(frame, id)
+			want := before
+			want.ID = id
+			if got, err := c.Next(frame); err != nil || got != want {
+				tb.Errorf("%s: with the id %d Next = %+v, %v, want %+v", f.Name, id, got, err, want)
+			}
+			for i := range frame {
+				if frame[i] != f.Bytes[i] {
+					changed[i] = true
+				}
+			}
+			checkIntact(tb, s, f.Name, frame)
+		}
+		if len(changed) > most {
+			tb.Errorf("%s: SetID changes %d bytes, want at most %d", f.Name, len(changed), most)
+		}
+		if c.SetID(frame, before.ID); !bytes.Equal(frame, f.Bytes) {
+			tb.Errorf("%s: with its own id again it is %x, was %x", f.Name, frame, f.Bytes)
+		}
+	}
+}
+
+// checkIntact: the checksum is right.
+func checkIntact(tb testing.TB, s *Suite, name string, frame []byte) {
+	if s.Intact != nil && !s.Intact(frame) {
+		tb.Errorf("%s: the checksum of %x is wrong", name, frame)
+	}
+}
+
+func verdictName(v xprotocol.Verdict) string {
+	switch v {
+	case xprotocol.Unsure:
+		return "unsure"
+	case xprotocol.Yes:
+		return "yes"
+	case xprotocol.No:
+		return "no"
+	default:
+		return "none of the verdicts"
+	}
+}

@@ -1,0 +1,123 @@
+package codectest
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// maxFuzzed is how large a frame may be to be completed, in bytes.
+const maxFuzzed = 64 << 10
+
+// Fuzz makes f look for bytes that break c's contract: the seeds are frames, and
+// each is tried with a field set that is one of name and value. What bytes lack of
+// the size that they declare is filled up with zeros, so that not most of them are
+// merely cut.
+func Fuzz(f *testing.F, c xprotocol.Codec, seeds [][]byte) {
+	for _, seed := range seeds {
+		f.Add(seed, "x-weft", "1")
+		f.Add(seed, xprotocol.FieldService, "org.weft.Other")
+		f.Add(seed, xprotocol.FieldGroup, "")
+		if len(seed) > 0 {
+			f.Add(seed[:len(seed)/2], "x-weft", "\U0001f9f5")
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte, name, value string) { Invariants(t, c, b, name, value) })
+}
+
+// Invariants fails tb unless what the contract promises of any bytes holds of b:
+// nothing panics, what can be read leaves as it came, and with the field name set
+// to value it is read as changed. It is what Fuzz tries.
+func Invariants(tb testing.TB, c xprotocol.Codec, b []byte, name, value string) {
+	verdict := c.Match(b)
+	if half := c.Match(b[:len(b)/2]); half != xprotocol.Unsure && half != verdict {
+		tb.Errorf("Match of %x is %s, of its first half %s", b, verdictName(verdict), verdictName(half))
+	}
+	head, err := c.Next(b)
+	if err != nil {
+		if verdict == xprotocol.Yes && len(b) >= c.Traits().MinHead {
+			return // it began well, and its head is broken
+		}
+		if head.Size != 0 {
+			tb.Errorf("Next(%x) = %+v with the error %v", b, head, err)
+		}
+		return
+	}
+	switch {
+	case head.Size < 0, head.Size == 0 && len(b) >= c.Traits().MinHead:
+		tb.Errorf("Next of %d bytes = %+v: %x", len(b), head, b)
+		return
+	case head.Size == 0, head.Size > maxFuzzed:
+		return
+	}
+	frame := append(bytes.Clone(b), make([]byte, max(0, head.Size-len(b)))...)[:head.Size]
+	if again, err := c.Next(frame); err != nil || again.Size != head.Size || again.ID != head.ID {
+		tb.Errorf("Next of %x = %+v, %v, and completed %+v", b, head, err, again)
+		return
+	}
+	digest(tb, c, "it", head.Kind, frame)
+	switch {
+	case isMessage(head.Kind):
+		fuzzMessage(tb, c, head, frame, string([]rune(name)), string([]rune(value)))
+	case head.Kind == xprotocol.Ping:
+		pong, err := c.Next(c.AppendPong(nil, frame))
+		if err != nil || pong.Kind != xprotocol.Pong || pong.ID != head.ID {
+			tb.Errorf("the ping %x is answered by %+v, %v", frame, pong, err)
+		}
+	}
+}
+
+// fuzzMessage sets a field; name and value are UTF-8, because what is not need not
+// come back.
+func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame []byte, name, value string) {
+	var m, again message
+	if read(c, &m, frame) != nil {
+		return // digest knows that the error is right
+	}
+	checkRead(tb, c, "it", frame, &m)
+	if isRequest(head.Kind) {
+		fuzzTimeout(tb, c, frame, &m)
+	}
+	h := m.header(head.Kind)
+	if h.Set(name, value); !h.Changed() {
+		return
+	}
+	out, err := m.append(c, head.Kind, frame)
+	var fault *protocol.Fault
+	switch {
+	case err != nil && (!errors.As(err, &fault) || string(out) != before):
+		tb.Errorf("changed, %x leaves as %x, %v", frame, out, err)
+		return
+	case err != nil, string(out) == before+string(frame) && head.Kind == xprotocol.Response:
+		return // it cannot be changed
+	}
+	out = out[len(before):]
+	if f, err := c.Next(out); err != nil || f.Size != len(out) || f.Kind != head.Kind || f.ID != head.ID {
+		tb.Errorf("changed, %x leaves as %x, which is %+v, %v", frame, out, f, err)
+		return
+	}
+	if err := read(c, &again, out); err != nil {
+		tb.Errorf("changed, %x leaves as %x, which cannot be read: %v", frame, out, err)
+		return
+	}
+	if got := again.header(head.Kind).Get(name); got != value {
+		tb.Errorf("%q was set to %q and arrives as %q: %x", name, value, got, out)
+	}
+}
+
+// fuzzTimeout: whatever a frame says of its timeout, it is not raised, and the
+// frame's size stays.
+func fuzzTimeout(tb testing.TB, c xprotocol.Codec, frame []byte, m *message) {
+	var again message
+	out, err := c.AppendRequest(nil, frame, &m.request, &m.view, 7*time.Millisecond)
+	if err == nil {
+		err = again.readRequest(c, out)
+	}
+	if err != nil || again.view.Timeout > m.view.Timeout {
+		tb.Errorf("%x with a timeout of %v leaves as %x, with %v, %v", frame, m.view.Timeout, out, again.view.Timeout, err)
+	}
+}

@@ -1,0 +1,240 @@
+package codectest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// before is what is in a buffer that a codec appends to: it stays.
+const before = "before"
+
+// checkViews: golden frames are read as the suite says.
+func checkViews(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	for _, f := range s.Frames {
+		if got := View(c, f.Bytes); trimmed(got) != trimmed(f.View) {
+			tb.Errorf("%s is read as\n%swant\n%s", f.Name, got, f.View)
+		}
+	}
+}
+
+// trimmed returns text without the space around its lines, and empty lines.
+func trimmed(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
+}
+
+// checkReading: what is not in a View, and what a message of before leaves
+// nothing of.
+func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	var used message
+	for _, f := range s.Frames {
+		head, _ := c.Next(f.Bytes)
+		if !isMessage(head.Kind) {
+			continue
+		}
+		var fresh message
+		if err := errors.Join(read(c, &fresh, f.Bytes), read(c, &used, f.Bytes)); err != nil {
+			tb.Errorf("%s: %v", f.Name, err)
+			continue
+		}
+		checkRead(tb, c, f.Name, f.Bytes, &fresh)
+		if was, is := summary(&fresh, head.Kind), summary(&used, head.Kind); was != is {
+			tb.Errorf("%s is read as\n%s\nand after other frames as\n%s", f.Name, was, is)
+		}
+	}
+}
+
+// read reads a request or an answer into m.
+func read(c xprotocol.Codec, m *message, frame []byte) error {
+	if head, _ := c.Next(frame); isRequest(head.Kind) {
+		return m.readRequest(c, frame)
+	}
+	return m.readResponse(c, frame)
+}
+
+// summary returns all that was read into m, a message of that kind, but the
+// storage of the view.
+func summary(m *message, k xprotocol.Kind) string {
+	m.view.Text = nil
+	if isRequest(k) {
+		return fmt.Sprintf("%+v %+v", m.request, m.view)
+	}
+	return fmt.Sprintf("%+v %+v", m.response, m.view)
+}
+
+// checkRead: what holds of every message that was read, whatever it says.
+func checkRead(tb testing.TB, c xprotocol.Codec, name string, frame []byte, m *message) {
+	head, _ := c.Next(frame)
+	msg := &m.response.Message
+	if isRequest(head.Kind) {
+		msg = &m.request.Message
+		if m.request.OneWay != (head.Kind == xprotocol.OneWay) {
+			tb.Errorf("%s: a %s is read with OneWay = %t", name, kindName(head.Kind), m.request.OneWay)
+		}
+		if !strings.HasPrefix(m.request.Path, "/") {
+			tb.Errorf("%s: the path is %q", name, m.request.Path)
+		}
+		checkFirst(tb, name, &msg.Header)
+	}
+	if msg.Header.Changed() {
+		tb.Errorf("%s: the header is not sealed", name)
+	}
+	if n := m.view.Content; n < 0 || n > len(frame) || msg.ContentLength != int64(len(frame)-n) {
+		tb.Errorf("%s: of %d bytes the content is %d, from %d on", name, len(frame), msg.ContentLength, n)
+	}
+	if m.view.Timeout < 0 {
+		tb.Errorf("%s: the timeout is %v", name, m.view.Timeout)
+	}
+}
+
+// order is that of the routing fields.
+//
+//nolint:gochecknoglobals // a constant table
+var order = []string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup}
+
+// place returns where among the routing fields name belongs; behind them, if it
+// is another.
+func place(name string) int {
+	i := slices.IndexFunc(order, func(routing string) bool { return protocol.EqualFold(name, routing) })
+	if i < 0 {
+		return len(order)
+	}
+	return i
+}
+
+// checkFirst: routing fields stand before all others, in order, and each once.
+func checkFirst(tb testing.TB, name string, h *protocol.Header) {
+	last := -1
+	for field := range h.All() {
+		at := place(field)
+		if at < last || at == last && at < len(order) {
+			tb.Errorf("%s: the field %q comes too late: %s", name, field, listed(h))
+			return
+		}
+		last = at
+	}
+}
+
+// listed returns the fields on one line.
+func listed(h *protocol.Header) string {
+	var b strings.Builder
+	for name, value := range h.All() {
+		fmt.Fprintf(&b, "%q=%q ", name, value)
+	}
+	return b.String()
+}
+
+// checkDamage: no damage makes a codec panic, and what it refuses it refuses with
+// the reason that the engine goes by.
+func checkDamage(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	for _, f := range s.Frames {
+		head, err := c.Next(f.Bytes)
+		if err != nil || len(f.Bytes) < c.Traits().MinHead {
+			continue
+		}
+		for n := c.Traits().MinHead; n < len(f.Bytes); n++ {
+			digest(tb, c, fmt.Sprintf("%s, the first %d bytes", f.Name, n), head.Kind, f.Bytes[:n])
+		}
+		for at := range f.Bytes {
+			for _, with := range []byte{0x00, 0x01, 0x7f, 0x80, 0xff, f.Bytes[at] + 1, f.Bytes[at] ^ 0x40} {
+				frame := bytes.Clone(f.Bytes)
+				frame[at] = with
+				head, err := c.Next(frame)
+				if err != nil || head.Size != len(frame) {
+					continue // another frame, which is not whole
+				}
+				digest(tb, c, fmt.Sprintf("%s with %#x at %d", f.Name, with, at), head.Kind, frame)
+			}
+		}
+	}
+}
+
+// digest does with a frame what an engine does: what can be read leaves as it
+// came. frame may be anything.
+func digest(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
+	defer func() {
+		if p := recover(); p != nil {
+			tb.Errorf("%s: panic: %v: %x", name, p, frame)
+		}
+	}()
+	var m message
+	var err error
+	var out []byte
+	reason := protocol.MalformedRequest
+	switch {
+	case isRequest(kind):
+		if err = m.readRequest(c, frame); err == nil {
+			out, err = c.AppendRequest([]byte(before), frame, &m.request, &m.view, 0)
+		}
+	case kind == xprotocol.Response:
+		reason = protocol.UpstreamMalformed
+		if err = m.readResponse(c, frame); err == nil {
+			out, err = c.AppendResponse([]byte(before), frame, &m.response, &m.view)
+		}
+	default:
+		return
+	}
+	if err != nil {
+		if got := protocol.ReasonOf(err); got != reason {
+			tb.Errorf("%s: %v, which is %v, want %v", name, err, got, reason)
+		}
+		return
+	}
+	if string(out) != before+string(frame) {
+		tb.Errorf("%s leaves as %x, came as %x", name, out, frame)
+	}
+}
+
+// checkUntouched: who changes nothing changes no byte, also by setting a field to
+// what it is.
+func checkUntouched(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	for _, f := range s.Frames {
+		head, _ := c.Next(f.Bytes)
+		if !isMessage(head.Kind) {
+			continue
+		}
+		var m message
+		if err := read(c, &m, f.Bytes); err != nil {
+			tb.Errorf("%s: %v", f.Name, err)
+			continue
+		}
+		for range 2 {
+			out, err := m.append(c, head.Kind, f.Bytes)
+			if err != nil || string(out) != before+string(f.Bytes) {
+				tb.Errorf("%s leaves as %x, %v\ncame as %x", f.Name, out, err, f.Bytes)
+				break
+			}
+			if h := m.header(head.Kind); h.Len() > 0 {
+				h.Set(h.At(0).Name, h.At(0).Value)
+			}
+		}
+	}
+}
+
+// header returns the fields of m, a message of that kind.
+func (m *message) header(k xprotocol.Kind) *protocol.Header {
+	if isRequest(k) {
+		return &m.request.Header
+	}
+	return &m.response.Header
+}
+
+// append appends m, a message of that kind that was read of frame, to before.
+func (m *message) append(c xprotocol.Codec, k xprotocol.Kind, frame []byte) ([]byte, error) {
+	if isRequest(k) {
+		return c.AppendRequest([]byte(before), frame, &m.request, &m.view, 0)
+	}
+	return c.AppendResponse([]byte(before), frame, &m.response, &m.view)
+}

@@ -1,0 +1,97 @@
+package codectest
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// faultText is a text for people; it is not all ASCII.
+const faultText = "nobody is hôme"
+
+// checkFaults: each reason is told as an answer to the request, in the protocol's
+// terms, and the text is in it.
+func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	for _, f := range s.Frames {
+		head, _ := c.Next(f.Bytes)
+		if !isRequest(head.Kind) {
+			continue
+		}
+		for reason := range protocol.Reasons() {
+			name := fmt.Sprintf("%s, %v", f.Name, reason)
+			frame := appended(tb, name, c.AppendFault([]byte(before), f.Bytes, reason, faultText))
+			checkSignal(tb, c, s, name, frame, xprotocol.Frame{Kind: xprotocol.Response, ID: head.ID, Size: len(frame)})
+			short := f.Bytes[:min(len(f.Bytes), c.Traits().MinHead)]
+			if got := c.AppendFault([]byte(before), short, reason, faultText); string(got) != before+string(frame) {
+				tb.Errorf("%s: of the request's head %x is made, of all of it %x", name, got, frame)
+			}
+			var m message
+			if err := m.readResponse(c, frame); err != nil {
+				tb.Errorf("%s: it cannot be read: %v", name, err)
+				continue
+			}
+			if want := s.Code(reason.Traits()); m.response.Code != want || m.response.Status < 400 {
+				tb.Errorf("%s: code %d, status %d, want the code %d", name, m.response.Code, m.response.Status, want)
+			}
+			if !strings.Contains(string(frame), faultText) {
+				tb.Errorf("%s: the text is not in %q", name, frame)
+			}
+		}
+	}
+}
+
+// appended returns what stands behind before.
+func appended(tb testing.TB, name string, out []byte) []byte {
+	frame, found := bytes.CutPrefix(out, []byte(before))
+	if !found {
+		tb.Errorf("%s: what was in the buffer is now %x", name, out)
+	}
+	return frame
+}
+
+// checkSignal: a frame that the codec made is what it should be.
+func checkSignal(tb testing.TB, c xprotocol.Codec, s *Suite, name string, frame []byte, want xprotocol.Frame) {
+	got, err := c.Next(frame)
+	if err != nil || got != want {
+		tb.Errorf("%s: %x is a frame %+v, %v, want %+v", name, frame, got, err, want)
+	}
+	checkIntact(tb, s, name, frame)
+}
+
+// checkPings: a ping is a ping, and the answer to one has its id.
+func checkPings(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	checkPong := func(name string, ping []byte) {
+		head, _ := c.Next(ping)
+		pong := appended(tb, name, c.AppendPong([]byte(before), ping))
+		checkSignal(tb, c, s, name+", its answer", pong, xprotocol.Frame{Kind: xprotocol.Pong, ID: head.ID, Size: len(pong)})
+	}
+	for _, f := range s.Frames {
+		if head, _ := c.Next(f.Bytes); head.Kind == xprotocol.Ping {
+			checkPong(f.Name, f.Bytes)
+		}
+	}
+	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
+		ping := appended(tb, "a ping", c.AppendPing([]byte(before), id))
+		if len(ping) == 0 {
+			return // the protocol has none
+		}
+		name := fmt.Sprintf("a ping of the id %d", id)
+		checkSignal(tb, c, s, name, ping, xprotocol.Frame{Kind: xprotocol.Ping, ID: id, Size: len(ping)})
+		checkPong(name, ping)
+	}
+}
+
+// checkGoAway: who says goodbye is understood.
+func checkGoAway(tb testing.TB, c xprotocol.Codec, s *Suite) {
+	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
+		frame := appended(tb, "a goodbye", c.AppendGoAway([]byte(before), id))
+		if len(frame) == 0 {
+			return // the protocol has none
+		}
+		checkSignal(tb, c, s, fmt.Sprintf("a goodbye of the id %d", id), frame, xprotocol.Frame{Kind: xprotocol.GoAway, ID: id, Size: len(frame)})
+	}
+}

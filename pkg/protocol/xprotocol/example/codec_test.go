@@ -1,0 +1,99 @@
+package example
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
+)
+
+// frame returns a frame with the id 7: letter, status, timeout in ms, content,
+// then names and values of fields in turn.
+func frame(letter, status byte, timeout uint32, content string, fields ...string) []byte {
+	b := appendHead(nil, letter, status, 7, len(content))
+	binary.BigEndian.PutUint32(b[8:], timeout)
+	for _, text := range fields {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
+	}
+	binary.BigEndian.PutUint32(b[12:], uint32(len(b)-headSize))
+	return append(b, content...)
+}
+
+// frames are one of each kind.
+func frames() []codectest.Frame {
+	return []codectest.Frame{
+		{
+			Name:  "a request",
+			Bytes: frame(ask, 0, 3000, "hello", "x-trace", "17", "method", "echo", "service", "org.weft.Memo", "group", "blue", "version", "1.0"),
+			View: `request 7 of 123 bytes
+				authority org.weft.Memo
+				path /org.weft.Memo/echo
+				timeout 3s
+				content 5 bytes
+				service: org.weft.Memo
+				method: echo
+				version: 1.0
+				group: blue
+				x-trace: 17`,
+		},
+		{
+			Name:  "a request that says the least",
+			Bytes: frame(ask, 0, 0, "", "service", "S", "method", "m"),
+			View: `request 7 of 51 bytes
+				authority S
+				path /S/m
+				content 0 bytes
+				service: S
+				method: m`,
+		},
+		{
+			Name:  "a one-way request",
+			Bytes: frame(tell, 0, 0, "hello", "service", "S", "method", "m"),
+			View: `one-way request 7 of 56 bytes
+				authority S
+				path /S/m
+				content 5 bytes
+				service: S
+				method: m`,
+		},
+		{
+			Name:  "an answer",
+			Bytes: frame(answer, 0, 0, "world", "x-trace", "17"),
+			View: `answer 7 of 42 bytes
+				status 200, code 0
+				content 5 bytes
+				x-trace: 17`,
+		},
+		{
+			Name:  "an answer that tells of an error",
+			Bytes: frame(answer, 9, 0, "no"),
+			View: `answer 7 of 22 bytes
+				status 500, code 9
+				content 2 bytes`,
+		},
+		{Name: "a ping", Bytes: frame(ping, 0, 0, ""), View: "ping 7 of 20 bytes"},
+		{Name: "its answer", Bytes: frame(pong, 0, 0, ""), View: "pong 7 of 20 bytes"},
+		{Name: "a goodbye", Bytes: frame(goAway, 0, 0, ""), View: "goodbye 7 of 20 bytes"},
+		{Name: "something newer", Bytes: frame('x', 0, 0, ""), View: "ignored frame 7 of 20 bytes"},
+	}
+}
+
+func TestCodec(t *testing.T) {
+	huge := frame(ask, 0, 0, "")
+	binary.BigEndian.PutUint32(huge[16:], math.MaxUint32)
+	codectest.Run(t, Codec{}, codectest.Suite{
+		Frames:   frames(),
+		Oversize: []codectest.Head{{Bytes: huge, Size: headSize + math.MaxUint32}},
+		Code:     func(t *protocol.Traits) int { return t.GRPC },
+	})
+}
+
+func FuzzCodec(f *testing.F) {
+	var seeds [][]byte
+	for _, golden := range frames() {
+		seeds = append(seeds, golden.Bytes)
+	}
+	codectest.Fuzz(f, Codec{}, seeds)
+}

@@ -1,0 +1,83 @@
+package example
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// routing are the names of the fields that come first in the view, wherever they
+// are in the frame. Memo takes an empty one for none.
+//
+//nolint:gochecknoglobals // a constant table
+var routing = [...]string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup}
+
+// readFields fills h, and v with where the content begins.
+func readFields(frame []byte, h *protocol.Header, v *xprotocol.View) error {
+	rest := frame[headSize:]
+	size := binary.BigEndian.Uint32(frame[12:])
+	if uint64(size) > uint64(len(rest)) {
+		return errFields
+	}
+	rest = rest[:size]
+	v.Content = headSize + int(size)
+	for _, name := range routing {
+		h.Add(name, "")
+	}
+	for len(rest) > 0 {
+		name, after, ok := cutText(rest)
+		value, after, ok2 := cutText(after)
+		if !ok || !ok2 {
+			return errFields
+		}
+		rest = after
+		if i := slices.IndexFunc(routing[:], func(r string) bool { return protocol.EqualFold(r, name) }); i >= 0 {
+			h.At(i).Value = value
+		} else {
+			h.Add(name, value)
+		}
+	}
+	for _, name := range slices.Backward(routing[:]) {
+		if h.Get(name) == "" {
+			h.Del(name)
+		}
+	}
+	h.Seal()
+	return nil
+}
+
+// cutText returns the text that b begins with, and what follows.
+func cutText(b []byte) (text string, rest []byte, ok bool) {
+	if len(b) < 4 || uint64(binary.BigEndian.Uint32(b)) > uint64(len(b)-4) {
+		return "", nil, false
+	}
+	end := 4 + int(binary.BigEndian.Uint32(b))
+	return view(b[4:end]), b[end:], true
+}
+
+// appendMessage appends frame as it is, or with the fields that h now has.
+func appendMessage(dst, frame []byte, h *protocol.Header, v *xprotocol.View) ([]byte, error) {
+	if !h.Changed() {
+		return append(dst, frame...), nil
+	}
+	start := len(dst)
+	dst = append(dst, frame[:headSize]...)
+	for name, value := range h.All() {
+		dst = append(binary.BigEndian.AppendUint32(dst, uint32(len(name))), name...)
+		dst = append(binary.BigEndian.AppendUint32(dst, uint32(len(value))), value...)
+	}
+	size := len(dst) - start - headSize
+	if size > math.MaxUint32 {
+		return dst[:start], protocol.Faultf(protocol.HeaderTooLarge, "memo: fields of %d bytes", size)
+	}
+	binary.BigEndian.PutUint32(dst[start+12:], uint32(size))
+	return append(dst, frame[v.Content:]...), nil
+}
+
+// view returns b's bytes as a string that shares them, so that reading a frame
+// copies nothing.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
