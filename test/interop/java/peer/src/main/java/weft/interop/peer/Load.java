@@ -7,21 +7,51 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Callers that call without pause until they are told to stop. Reported are the first answer of
- * each provider, the first lost calls with when they began and ended, and the sums.
+ * Callers that call without pause until they are told to stop. Reported are, as they happen, the
+ * first answer of each provider and every so many answers; and in the end the sums, and for each
+ * kind of failure how often and when it happened. Times are of the Unix epoch. "stalled in ms" is
+ * the longest that this process itself was kept from running.
  */
 public final class Load {
-  private static final int MOST_REPORTED = 200;
+  private static final int MILESTONE = 500;
+  private static final int PAUSE_AFTER_FAILURE_MS = 20;
+  private static final int TICK_MS = 10;
 
   private final Run run;
   private final Callable<String> call;
   private final Set<String> seen = ConcurrentHashMap.newKeySet();
   private final AtomicInteger answered = new AtomicInteger();
-  private final AtomicInteger lost = new AtomicInteger();
+  private final AtomicLong longest = new AtomicLong();
+  private final AtomicLong stalled = new AtomicLong();
+  private final Map<Map<String, Object>, Failures> failures = new ConcurrentHashMap<>();
   private volatile boolean stopped;
+
+  /** Failures of one kind. */
+  private static final class Failures {
+    private int count;
+    private long firstBegan = Long.MAX_VALUE;
+    private long lastBegan;
+    private long lastEnded;
+
+    synchronized void add(long began, long ended) {
+      count++;
+      firstBegan = Math.min(firstBegan, began);
+      lastBegan = Math.max(lastBegan, began);
+      lastEnded = Math.max(lastEnded, ended);
+    }
+
+    synchronized void describe(Map<String, Object> what) {
+      what.put("count", count);
+      what.put("first_began_ms", firstBegan);
+      what.put("last_began_ms", lastBegan);
+      what.put("last_ended_ms", lastEnded);
+    }
+  }
 
   private Load(Run run, Callable<String> call) {
     this.run = run;
@@ -37,20 +67,41 @@ public final class Load {
   }
 
   private void play() throws Exception {
-    List<Thread> callers = new ArrayList<>();
+    List<Thread> threads = new ArrayList<>();
+    threads.add(started(this::watchClock));
     for (int i = 0; i < run.option("callers", 16); i++) {
-      Thread caller = new Thread(this::callUntilStopped);
-      caller.setDaemon(true);
-      caller.start();
-      callers.add(caller);
+      threads.add(started(this::callUntilStopped));
     }
     run.awaitStop();
     stopped = true;
-    for (Thread caller : callers) {
-      caller.join();
+    for (Thread thread : threads) {
+      thread.join();
     }
+    failures.forEach(
+        (failure, times) -> {
+          Map<String, Object> what = new LinkedHashMap<>(failure);
+          times.describe(what);
+          run.report("lost", what);
+        });
+    run.report("longest in ms", longest.get());
+    run.report("stalled in ms", stalled.get());
     run.report("answered", answered.get());
-    run.report("lost", lost.get());
+  }
+
+  private static Thread started(Runnable body) {
+    Thread thread = new Thread(body);
+    thread.setDaemon(true);
+    thread.start();
+    return thread;
+  }
+
+  /** Notices when threads of this process do not run although they could. */
+  private void watchClock() {
+    while (!stopped) {
+      long began = System.currentTimeMillis();
+      sleep(TICK_MS);
+      stalled.accumulateAndGet(System.currentTimeMillis() - began - TICK_MS, Math::max);
+    }
   }
 
   private void callUntilStopped() {
@@ -58,18 +109,35 @@ public final class Load {
       long began = System.currentTimeMillis();
       try {
         String provider = call.call();
-        answered.incrementAndGet();
+        took(began);
+        int count = answered.incrementAndGet();
         if (seen.add(provider)) {
           run.report("first answer of", provider);
         }
-      } catch (Throwable e) {
-        if (lost.incrementAndGet() <= MOST_REPORTED) {
-          Map<String, Object> what = new LinkedHashMap<>(Failure.describe(e));
-          what.put("began_ms", began);
-          what.put("ended_ms", System.currentTimeMillis());
-          run.report("lost call", what);
+        if (count % MILESTONE == 0) {
+          run.report("answers until now", count);
         }
+      } catch (Throwable e) {
+        failures
+            .computeIfAbsent(Failure.describe(e), key -> new Failures())
+            .add(began, took(began));
+        sleep(PAUSE_AFTER_FAILURE_MS); // or callers that fail at once would take the machine
       }
+    }
+  }
+
+  /** Notes how long a call took that ends now, which is returned. */
+  private long took(long began) {
+    long now = System.currentTimeMillis();
+    longest.accumulateAndGet(now - began, Math::max);
+    return now;
+  }
+
+  private static void sleep(long millis) {
+    try {
+      TimeUnit.MILLISECONDS.sleep(millis);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
     }
   }
 }

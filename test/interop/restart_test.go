@@ -1,0 +1,264 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// family is a consumer and providers of one protocol that can be put under load.
+type family struct {
+	name, module       string
+	consumer, provider string // main classes
+	protocol           string
+	options            string // of the consumer's scenarios
+}
+
+func loadFamilies() []family {
+	return []family{
+		{"dubbo27", "dubbo27", "dubbo.EchoConsumer", "dubbo.EchoProvider", "dubbo", ""},
+		{"dubbo3", "dubbo3", "dubbo.EchoConsumer", "dubbo.EchoProvider", "dubbo", ""},
+		{"sofarpc", "sofa", "sofa.DeskConsumer", "sofa.DeskProvider", "bolt", ""},
+		{"bolt-v2crc", "sofa", "sofa.BoltConsumer", "sofa.BoltProvider", "boltv2", "version=v2crc"},
+	}
+}
+
+// What load there is while a provider is killed, and what it may notice.
+const (
+	callers      = 16
+	leastRate    = 200                     // answers per second
+	longestCall  = 1500 * time.Millisecond // half of the shortest timeout of the callers
+	wordTravels  = 250 * time.Millisecond  // from the end of a process to the last who hears of it
+	milestones   = 2                       // of answers, between one event and the next
+	firstAnswer  = "first answer of"
+	manyAnswers  = "answers until now"
+	lostAnswers  = "lost"
+	longestInMS  = "longest in ms"
+	stalledInMS  = "stalled in ms"
+	totalAnswers = "answered"
+)
+
+// TestRestart kills a provider under load and starts it again on the same port.
+// Only calls that are in flight on it fail, at once, and say what happened; while
+// there is no other provider, so do those that come until it is back. It runs
+// alone: the machine's speed is part of it.
+func TestRestart(t *testing.T) {
+	needJava(t)
+	for _, f := range loadFamilies() {
+		t.Run(f.name, func(t *testing.T) {
+			ports := []int{freePort(t), freePort(t)}
+			sidecars := startSidecars(t, f.protocol, ports, ports[:1])
+			p := pair{consumer: f.name, provider: f.name}
+			if sidecars.problem != "" {
+				p.skip(t, "restart of one of two", through, sidecars.problem)
+				p.skip(t, "restart of the only one", through, sidecars.problem)
+				return
+			}
+			r := &restart{family: f, t: t, port: ports[0]}
+			r.provider = r.start(ports[0], "first")
+			other := r.start(ports[1], "second")
+			r.consumer = startJava(t, f.name+" consumer", f.module, f.consumer)
+			r.provider.awaitReady(t)
+			other.awaitReady(t)
+			r.consumer.awaitReady(t)
+			p.check(t, "restart of one of two", through, func(t *testing.T) {
+				o := r.play(t, sidecars.ports[0], "third", "first", "second")
+				o.hold(t)
+				o.loseUntil(t, o.dead)
+				o.loseAtMost(t, callers)
+			})
+			p.check(t, "restart of the only one", through, func(t *testing.T) {
+				o := r.play(t, sidecars.ports[1], "fourth", "third")
+				o.hold(t)
+				o.loseUntil(t, o.back)
+			})
+		})
+	}
+}
+
+// check is a subtest that is in the report.
+func (p pair) check(t *testing.T, scenario string, by route, f func(*testing.T)) {
+	t.Helper()
+	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {
+		defer results.add(t, scenario, p, by)
+		f(t)
+	})
+}
+
+// restart is a provider that is killed and started again while a consumer calls.
+type restart struct {
+	family
+	t        *testing.T // with which the peers end: who is back stays for the next
+	port     int        // of the provider
+	provider *peer
+	consumer *peer
+}
+
+// start starts a provider. The name is what its answers are.
+func (r *restart) start(port int, name string) *peer {
+	r.t.Helper()
+	return startJava(r.t, r.name+" provider, the "+name, r.module, r.family.provider, fmt.Sprint(port), name)
+}
+
+// play has the consumer call a port of Weft's, kills the provider and starts it
+// under another name. providers are the names of those that answer before.
+func (r *restart) play(t *testing.T, port int, name string, providers ...string) outage {
+	t.Helper()
+	var o outage
+	r.consumer.say(t, fmt.Sprintf("load %d callers=%d millis=5 %s", port, callers, r.options))
+	began := time.Now()
+	for range providers {
+		r.await(t, firstAnswer)
+	}
+	r.awaitMany(t)
+	o.killed = time.Now()
+	r.provider.kill()
+	o.dead = time.Now()
+	if len(providers) > 1 {
+		r.awaitMany(t) // from who is left
+	}
+	again := r.start(r.port, name)
+	again.awaitReady(t)
+	o.back = time.Now()
+	r.provider = again
+	if got := r.await(t, firstAnswer).Value; got != name {
+		t.Fatalf("the provider that is back answers %q, want %q", got, name)
+	}
+	r.awaitMany(t)
+	r.consumer.say(t, "stop")
+	o.took = time.Since(began)
+	for {
+		c := r.consumer.next(t, patience)
+		switch c.Name {
+		case lostAnswers:
+			o.losses = append(o.losses, lossOf(t, c))
+		case longestInMS:
+			o.longest = time.Duration(number(t, c)) * time.Millisecond
+		case stalledInMS:
+			o.stalled = time.Duration(number(t, c)) * time.Millisecond
+		case totalAnswers:
+			o.answered = int(number(t, c))
+		}
+		if c.End != "" {
+			t.Logf("%d answers in %v, the slowest in %v (stalled for %v); down for %v; lost: %v",
+				o.answered, o.took, o.longest, o.stalled, o.back.Sub(o.killed), o.losses)
+			return o
+		}
+	}
+}
+
+// await is the next report of a name.
+func (r *restart) await(t *testing.T, name string) call {
+	t.Helper()
+	for {
+		c := r.consumer.next(t, patience)
+		if c.Name == name {
+			return c
+		}
+		if c.End != "" {
+			t.Fatalf("the load has ended")
+		}
+	}
+}
+
+// awaitMany waits for more answers than could have been on their way.
+func (r *restart) awaitMany(t *testing.T) {
+	t.Helper()
+	for range milestones {
+		r.await(t, manyAnswers)
+	}
+}
+
+// outage is what became of the calls.
+type outage struct {
+	killed, dead, back time.Time // the provider: from killed to dead it may still answer
+	took               time.Duration
+	answered           int
+	longest            time.Duration // of all calls
+	stalled            time.Duration // how long the machine kept the consumer from running at a time
+	losses             []loss
+}
+
+// loss is the calls that failed in one way.
+type loss struct {
+	Exception  string `json:"exception"`
+	Message    string `json:"message"`
+	Count      int    `json:"count"`
+	FirstBegan int64  `json:"first_began_ms"` // of the Unix epoch, as all
+	LastBegan  int64  `json:"last_began_ms"`
+	LastEnded  int64  `json:"last_ended_ms"`
+}
+
+func (l loss) String() string {
+	return fmt.Sprintf("%d times %s: %s", l.Count, l.Exception, l.Message)
+}
+
+func lossOf(t *testing.T, c call) loss {
+	t.Helper()
+	text, err := json.Marshal(c.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l loss
+	if err := json.Unmarshal(text, &l); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func number(t *testing.T, c call) float64 {
+	t.Helper()
+	n, ok := c.Value.(float64)
+	if !ok {
+		t.Fatalf("%s = %v, want a number", c.Name, c.Value)
+	}
+	return n
+}
+
+// hold checks what is true of every outage: it was one under load, no call waited
+// for its timeout, none failed before it, and each that failed was told by Weft
+// what happened to which host.
+func (o outage) hold(t *testing.T) {
+	t.Helper()
+	if rate := float64(o.answered) / (o.took - o.back.Sub(o.killed)).Seconds(); rate < leastRate {
+		t.Errorf("%.0f answers per second, want at least %d", rate, leastRate)
+	}
+	if o.longest > longestCall+o.stalled {
+		t.Errorf("a call took %v, want all within %v and the %v that the consumer did not run", o.longest, longestCall, o.stalled)
+	}
+	if len(o.losses) == 0 {
+		t.Error("no call was lost: nothing was in flight on the provider that was killed")
+	}
+	for _, l := range o.losses {
+		if !strings.Contains(l.Message, "weft: ") || !strings.Contains(l.Message, "host ADDRESS") {
+			t.Errorf("lost: %v; want Weft to say what happened to which host", l)
+		}
+		if ended := time.UnixMilli(l.LastEnded); ended.Before(o.killed) {
+			t.Errorf("lost %v before the provider was killed: %v", o.killed.Sub(ended), l)
+		}
+	}
+}
+
+// loseUntil checks that no call was lost that began after an event.
+func (o outage) loseUntil(t *testing.T, event time.Time) {
+	t.Helper()
+	for _, l := range o.losses {
+		if late := time.UnixMilli(l.LastBegan).Sub(event); late > wordTravels+o.stalled {
+			t.Errorf("lost although it began %v too late for that: %v", late, l)
+		}
+	}
+}
+
+// loseAtMost checks how many calls were lost.
+func (o outage) loseAtMost(t *testing.T, most int) {
+	t.Helper()
+	lost := 0
+	for _, l := range o.losses {
+		lost += l.Count
+	}
+	if lost > most {
+		t.Errorf("%d calls were lost, want at most the %d that were in flight", lost, most)
+	}
+}
