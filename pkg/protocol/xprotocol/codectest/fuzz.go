@@ -79,6 +79,9 @@ func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame [
 		return // digest knows that the error is right
 	}
 	checkRead(tb, c, "it", frame, &m)
+	if n := m.view.Content; n < 0 || n > len(frame) {
+		return // which checkRead has told of
+	}
 	if isRequest(head.Kind) {
 		fuzzTimeout(tb, c, frame, &m)
 	}
