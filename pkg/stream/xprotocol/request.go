@@ -32,8 +32,23 @@ type request struct {
 func newRequest(e *Engine) *request {
 	r := &request{engine: e}
 	r.x.Caller = r
-	r.begin(r.serve)
+	r.begin(r.call)
 	return r
+}
+
+// serve begins to serve the request that r has been given, on the goroutine that
+// b belongs to. Only what may wait runs on the fiber: its stack is one of many,
+// and what was not touched lately costs time.
+func (r *request) serve(b *batch) {
+	r.batch = b
+	x := &r.x
+	x.Meta.Start = r.now()
+	if err := r.read(); err != nil {
+		x.Fail(err)
+		r.conclude()
+		return
+	}
+	r.run(b)
 }
 
 // run lets r go on, on the goroutine that b belongs to, or a worker's.
@@ -43,8 +58,17 @@ func (r *request) run(b *batch) {
 	case moves:
 		r.engine.work(r)
 	case served:
-		r.engine.give(r)
+		r.conclude()
 	}
+}
+
+// conclude answers, and makes r ready for another request.
+func (r *request) conclude() {
+	if x := &r.x; !x.Request.OneWay && x.Record.Reason != protocol.DownstreamGone {
+		r.answer()
+	}
+	r.finish()
+	r.engine.give(r)
 }
 
 // wake ends r's wait. It is waiter's.
@@ -80,21 +104,6 @@ func (*request) Inform(int, *protocol.Header) error { return nil }
 // Watch is protocol.Caller's.
 func (r *request) Watch(gone func()) (stop func()) { return r.watch.start(r.engine, gone) }
 
-// serve answers the request that r has been given. It runs on the fiber.
-func (r *request) serve() {
-	x := &r.x
-	x.Meta.Start = r.now()
-	if err := r.read(); err != nil {
-		x.Fail(err)
-	} else {
-		r.call()
-	}
-	if !x.Request.OneWay && x.Record.Reason != protocol.DownstreamGone {
-		r.answer()
-	}
-	r.finish()
-}
-
 // read makes the frame x.Request.
 func (r *request) read() error {
 	x, s := &r.x, r.c.s
@@ -120,7 +129,7 @@ func (r *request) read() error {
 	return nil
 }
 
-// call lets the service answer. A panic costs the exchange.
+// call lets the service answer. It runs on the fiber. A panic costs the exchange.
 func (r *request) call() {
 	x := &r.x
 	defer func() {

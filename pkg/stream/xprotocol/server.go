@@ -244,7 +244,7 @@ func (c *session) read() error {
 func (c *session) frame(head codec.Frame, frame []byte) {
 	switch head.Kind {
 	case codec.Request, codec.OneWay:
-		c.begin(head, frame).run(&c.batch)
+		c.begin(head, frame).serve(&c.batch)
 	case codec.Ping:
 		if head.Size == len(frame) {
 			c.send(func(dst []byte) []byte { return c.s.codec.AppendPong(dst, frame) })
