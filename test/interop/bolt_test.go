@@ -33,7 +33,7 @@ func TestBolt(t *testing.T) {
 				w := way{
 					pair:     pair{name, name, openGolden(t, name, name)},
 					port:     port,
-					sidecars: startSidecars(t, protocol, service{port}),
+					sidecars: startSidecars(t, protocol, service{hosts: []int{port}}),
 				}
 				consumers[version].awaitReady(t)
 				for _, scenario := range boltScenarios() {

@@ -47,7 +47,7 @@ func TestDubbo(t *testing.T) {
 		args := append([]string{fmt.Sprint(port), v.module}, v.serializations...)
 		p := startJava(t, v.module+" provider", v.module, "dubbo.EchoProvider", args...)
 		providers = append(providers, dubboProvider{dubboVersion: v, peer: p, port: port})
-		services = append(services, service{port})
+		services = append(services, service{hosts: []int{port}})
 		consumers[v.module] = startJava(t, v.module+" consumer", v.module, "dubbo.EchoConsumer")
 	}
 	for _, p := range providers {
@@ -55,10 +55,7 @@ func TestDubbo(t *testing.T) {
 	}
 	wefts := startSidecars(t, "dubbo", services...)
 	for i := range providers {
-		providers[i].sidecars = wefts
-		if wefts.problem == "" {
-			providers[i].sidecars.ports = wefts.ports[i : i+1]
-		}
+		providers[i].sidecars = wefts.to(i)
 	}
 	t.Run("all", func(t *testing.T) {
 		for _, v := range dubboVersions() {

@@ -88,46 +88,6 @@ func (w way) play(t *testing.T, consumer *peer, label, scenario, options string)
 	w.pair.hold(t, label, through, calls)
 }
 
-// playIdle lets a consumer's connections rest, all at the same time, for more
-// than the three heartbeats of two seconds after which either side would give
-// them up.
-func playIdle(t *testing.T, consumer *peer, options string, ways []way) {
-	t.Helper()
-	idle := 10 * time.Second
-	if os.Getenv("WEFT_INTEROP_LONG") != "" {
-		idle = time.Minute
-	}
-	var all []way // once for each port
-	var ports []int
-	for _, w := range ways {
-		all, ports = append(all, w), append(ports, w.port)
-	}
-	for _, w := range ways {
-		if w.sidecars.problem != "" {
-			w.pair.skip(t, "idle", through, w.sidecars.problem)
-			continue
-		}
-		all, ports = append(all, w), append(ports, w.sidecars.ports[0])
-	}
-	command := fmt.Sprintf("idle 0 ports=%s seconds=%d %s", portList(ports), int(idle.Seconds()), options)
-	reports := consumer.play(t, command, patience+idle)
-	for i, w := range all {
-		number := fmt.Sprintf("%d ", i)
-		var calls []call
-		for _, c := range reports {
-			if strings.HasPrefix(c.Name, number) {
-				c.text = strings.Replace(c.text, number, "", 1)
-				calls = append(calls, c)
-			}
-		}
-		by := through
-		if ports[i] == w.port {
-			by = direct
-		}
-		w.pair.hold(t, "idle", by, calls)
-	}
-}
-
 // How long the call "too late" of the scenario "timeout" may take: it has 400 ms,
 // and its answer comes after 1 s. Dubbo looks at its clock every 30 ms.
 const (

@@ -49,7 +49,7 @@ func TestRestart(t *testing.T) {
 	for _, f := range loadFamilies() {
 		t.Run(f.name, func(t *testing.T) {
 			ports := []int{freePort(t), freePort(t)}
-			sidecars := startSidecars(t, f.protocol, ports, ports[:1])
+			sidecars := startSidecars(t, f.protocol, service{hosts: ports}, service{hosts: ports[:1]})
 			p := pair{consumer: f.name, provider: f.name}
 			if sidecars.problem != "" {
 				p.skip(t, "restart of one of two", through, sidecars.problem)

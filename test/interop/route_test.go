@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,39 +25,52 @@ type object map[string]any
 
 // sidecars are two Wefts in a row before providers.
 type sidecars struct {
-	problem string // why there are none; "" if there are
-	ports   []int  // of the consumer's sidecar, one for each service
+	problem   string // why there are none; "" if there are
+	ports     []int  // of the consumer's sidecar, one for each service
+	between   []int  // of the provider's sidecar, one for each service
+	near, far *peer  // the consumer's sidecar, and the provider's
+}
+
+// to is what leads to one service.
+func (s sidecars) to(service int) sidecars {
+	if s.problem == "" {
+		s.ports, s.between = s.ports[service:service+1], s.between[service:service+1]
+	}
+	return s
 }
 
 // service is where the providers of one service listen, each of which may answer.
-type service []int
+type service struct {
+	hosts  []int  // ports
+	change object // further keys of its routes in the consumer's sidecar
+}
 
 // startSidecars starts two Wefts that carry a protocol to services. What the proxy
 // says that it does not support yet is the result's problem; every other refusal
 // is an error.
 func startSidecars(t *testing.T, protocol string, services ...service) sidecars {
 	t.Helper()
-	near, far := make([]int, len(services)), make([]service, len(services))
-	for i := range services {
-		near[i] = freePort(t)
-		far[i] = service{freePort(t)}
+	var s sidecars
+	var middle, last []service
+	for _, svc := range services {
+		port := freePort(t)
+		s.ports, s.between = append(s.ports, freePort(t)), append(s.between, port)
+		middle = append(middle, service{hosts: []int{port}, change: svc.change})
+		last = append(last, service{hosts: svc.hosts})
 	}
-	client := writeConfig(t, "client", protocol, near, far)
-	var farPorts []int
-	for _, s := range far {
-		farPorts = append(farPorts, s...)
-	}
-	server := writeConfig(t, "server", protocol, farPorts, services)
+	client := writeConfig(t, "client", protocol, s.ports, middle)
+	server := writeConfig(t, "server", protocol, s.between, last)
 	for _, path := range []string{client, server} {
 		if problem := unsupported(t, path); problem != "" {
 			return sidecars{problem: problem}
 		}
 	}
 	weft := os.Getenv(weftKey)
-	for name, path := range map[string]string{"the provider's weft": server, "the consumer's weft": client} {
-		start(t, name, weft, "start", "-c", path).awaitServing(t)
-	}
-	return sidecars{ports: near}
+	s.far = start(t, "the provider's weft", weft, "start", "-c", server)
+	s.near = start(t, "the consumer's weft", weft, "start", "-c", client)
+	s.far.awaitServing(t)
+	s.near.awaitServing(t)
+	return s
 }
 
 // awaitServing waits for the line that says that all listeners are open, and
@@ -107,15 +121,20 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 			"virtual_hosts": []object{{"name": id, "domains": []string{"*"}, "routers": []object{
 				// The usual route of RPC; and one for frames of which only the head
 				// can be read, because their serialization is foreign.
-				{"match": object{"headers": []object{{"name": "service", "value": ".*", "regex": true}}}, "route": object{"cluster_name": id}},
-				{"match": object{"prefix": "/"}, "route": object{"cluster_name": id}},
+				{"match": object{"headers": []object{{"name": "service", "value": ".*", "regex": true}}}, "route": services[i].route(id)},
+				{"match": object{"prefix": "/"}, "route": services[i].route(id)},
 			}}},
 		})
 		var hosts []object
-		for _, p := range services[i] {
+		for _, p := range services[i].hosts {
 			hosts = append(hosts, object{"address": address(p)})
 		}
-		clusters = append(clusters, object{"name": id, "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": hosts})
+		clusters = append(clusters, object{
+			"name": id, "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": hosts,
+			// A provider gives up who is silent for six seconds.
+			"keepalive":    object{"interval": "1s", "timeout": "3s"},
+			"idle_timeout": "10m",
+		})
 	}
 	text, err := json.MarshalIndent(object{
 		"servers":         []object{{"default_log_path": "stderr", "listeners": listeners, "routers": routers}},
@@ -129,6 +148,13 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 		t.Fatal(err)
 	}
 	return path
+}
+
+// route is the route to the service by a cluster.
+func (s service) route(cluster string) object {
+	route := object{"cluster_name": cluster}
+	maps.Copy(route, s.change)
+	return route
 }
 
 func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

@@ -24,7 +24,7 @@ func TestSOFARPC(t *testing.T) {
 	w := way{
 		pair:     pair{"sofarpc", "sofarpc", openGolden(t, "sofarpc", "sofarpc")},
 		port:     port,
-		sidecars: startSidecars(t, "bolt", service{port}),
+		sidecars: startSidecars(t, "bolt", service{hosts: []int{port}}),
 	}
 	for _, scenario := range sofaRPCScenarios() {
 		w.play(t, consumer, scenario, scenario, "")

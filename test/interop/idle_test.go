@@ -1,0 +1,141 @@
+package interop
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// idleTime is more than the three heartbeats of two seconds after which a
+// consumer or a provider gives up a connection on which it hears nothing.
+func idleTime() time.Duration {
+	if os.Getenv("WEFT_INTEROP_LONG") != "" {
+		return time.Minute
+	}
+	return 10 * time.Second
+}
+
+// playIdle lets a consumer's connections rest, all at the same time, and holds
+// them to be the same afterwards: its own, for which its heartbeats must be
+// answered, and those of Wefts to each other and to the provider, for which they
+// must send some.
+func playIdle(t *testing.T, consumer *peer, options string, ways []way) {
+	t.Helper()
+	var all []way // once for each port
+	var ports []int
+	for _, w := range ways {
+		all, ports = append(all, w), append(ports, w.port)
+	}
+	for _, w := range ways {
+		if w.sidecars.problem != "" {
+			w.pair.skip(t, "idle", through, w.sidecars.problem)
+			continue
+		}
+		all, ports = append(all, w), append(ports, w.sidecars.ports[0])
+	}
+	consumer.say(t, fmt.Sprintf("idle 0 ports=%s seconds=%d %s", portList(ports), int(idleTime().Seconds()), options))
+	reports := make([][]call, len(all))
+	before, after := make([][]string, len(all)), make([][]string, len(all))
+	for {
+		c := consumer.next(t, patience+idleTime())
+		if c.End != "" {
+			break
+		}
+		i, name := portOf(t, c, len(all))
+		c.text = strings.Replace(c.text, fmt.Sprintf("%d ", i), "", 1)
+		reports[i] = append(reports[i], c)
+		switch name {
+		case "before":
+			before[i] = all[i].upstream(t, ports[i])
+		case "connections":
+			after[i] = all[i].upstream(t, ports[i])
+		}
+	}
+	for i, w := range all {
+		by := through
+		if ports[i] == w.port {
+			by = direct
+		}
+		w.pair.hold(t, "idle", by, reports[i])
+		if by == through {
+			w.pair.check(t, "idle between and behind Wefts", by, func(t *testing.T) {
+				if len(before[i]) < 2 || !slices.Equal(before[i], after[i]) {
+					t.Errorf("the connections of Wefts are %q, were %q before %v of silence", after[i], before[i], idleTime())
+				}
+			})
+		}
+	}
+}
+
+// portOf returns which of so many ports a report of the scenario is about, and
+// its name.
+func portOf(t *testing.T, c call, ports int) (i int, name string) {
+	t.Helper()
+	number, name, _ := strings.Cut(c.Name, " ")
+	i, err := strconv.Atoi(number)
+	if err != nil || i < 0 || i >= ports {
+		t.Fatalf("a report of the scenario is called %q, want the number of a port first", c.Name)
+	}
+	return i, name
+}
+
+// upstream is the connections that the sidecars have now for a port of theirs;
+// none if the port is the provider's.
+func (w way) upstream(t *testing.T, port int) []string {
+	t.Helper()
+	if port == w.port {
+		return nil
+	}
+	near := connections(t, w.sidecars.near, w.sidecars.between[0])
+	return append(near, connections(t, w.sidecars.far, w.port)...)
+}
+
+// connections is a process's established connections to a port, as the addresses
+// of both ends in the kernel's own form.
+func connections(t *testing.T, p *peer, port int) []string {
+	t.Helper()
+	own := sockets(t, p)
+	table, err := os.Open("/proc/self/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	to := fmt.Sprintf(":%04X", port)
+	const established = "01"
+	var all []string
+	for lines := bufio.NewScanner(table); lines.Scan(); {
+		// number, local address, remote address, state, …, inode
+		fields := strings.Fields(lines.Text())
+		if len(fields) > 9 && strings.HasSuffix(fields[2], to) && fields[3] == established && own[fields[9]] {
+			all = append(all, fields[1]+" "+fields[2])
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// sockets is the inodes of a process's sockets.
+func sockets(t *testing.T, p *peer) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := map[string]bool{}
+	for _, file := range files {
+		target, err := os.Readlink(file)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+			own[strings.TrimSuffix(inode, "]")] = true
+		}
+	}
+	return own
+}
