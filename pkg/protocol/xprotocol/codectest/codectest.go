@@ -39,6 +39,11 @@ type Suite struct {
 	// group removed, in every request whose fields can be changed.
 	Routing []string
 
+	// Telling are the other fields that tell more than themselves: one that is
+	// where a routing field is written, or a timeout. The kit changes them by the
+	// routing field or AppendRequest's left only.
+	Telling []string
+
 	// Content returns what a changed frame must have as before: the arguments or
 	// the result. nil: what begins at View.Content. Used with frames that were
 	// read.
@@ -59,6 +64,8 @@ type Frame struct {
 	// Fixed: the fields cannot be changed, because the body is foreign. A change of
 	// a request is a Fault then; an answer may also leave as it came.
 	Fixed bool
+	// Rare: it is no ordinary frame, and reading it may allocate.
+	Rare bool
 }
 
 // Head is the beginning of a frame, of at least Traits.MinHead bytes, and the

@@ -476,6 +476,35 @@ func TestAFixedFramePasses(t *testing.T) {
 	}
 }
 
+// A field that tells more than itself is left alone, and a rare frame may allocate.
+func TestWhatASuiteAllows(t *testing.T) {
+	s := suite()
+	s.Telling = []string{"k"}
+	for i := range s.Frames {
+		s.Frames[i].Rare = true
+	}
+	c := broken{
+		readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.View, err error) error {
+			r.Path = strings.Clone(r.Path)
+			return err
+		},
+		appendRequest: func(out, frame []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
+			if h.Changed() && bytes.Contains(frame, []byte("group")) && h.Get("k") != "v" {
+				return out, errors.New("k is changed")
+			}
+			return out, nil
+		},
+	}
+	for name, failures := range failed(t, c, s) {
+		t.Errorf("%s:\n%s", name, strings.Join(failures, "\n"))
+	}
+	for _, check := range []string{"changed requests arrive", "nothing is allocated"} {
+		if len(failed(t, c, suite())[check]) == 0 {
+			t.Errorf("%q passes without leave", check)
+		}
+	}
+}
+
 // What the checks find with golden frames, Invariants finds with these.
 func TestInvariants(t *testing.T) {
 	good := memo('?', 3000, "hello", "service", "S", "method", "m", "k", "v")

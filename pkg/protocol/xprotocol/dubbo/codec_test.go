@@ -1,11 +1,7 @@
 package dubbo
 
 import (
-	"bytes"
-	"encoding/binary"
 	"flag"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -33,74 +29,6 @@ func TestMatch(t *testing.T) {
 		if got := (Codec{}).Match([]byte(c.first)); got != c.want {
 			t.Errorf("%s: Match(%q) = %v, want %v", c.name, c.first, got, c.want)
 		}
-	}
-}
-
-// Every capture: what the frame is, and all of its view.
-func TestCapturesAreRead(t *testing.T) {
-	const file = "testdata/captures.txt"
-	var got strings.Builder
-	for _, c := range captures(t) {
-		f, err := Codec{}.Next(c.frame)
-		if err != nil || f.Size != len(c.frame) {
-			t.Fatalf("%s: Next = %+v, %v; the frame has %d bytes", c.name, f, err, len(c.frame))
-		}
-		fmt.Fprintf(&got, "%s\n\tkind %d, id %d\n", c.name, f.Kind, f.ID)
-		switch f.Kind {
-		case xprotocol.Request, xprotocol.OneWay:
-			r := readRequest(t, c.frame)
-			fmt.Fprintf(&got, "\t%s %s %s, one-way %v, content %d from %d, timeout %v\n", r.Authority, r.Path, r.Serialization, r.OneWay, r.ContentLength, r.view.Content, r.view.Timeout)
-			fmt.Fprintf(&got, "\t%s\n", strings.ReplaceAll(fields(&r.Header), " ", "\n\t"))
-		case xprotocol.Response:
-			r := readResponse(t, c.frame)
-			fmt.Fprintf(&got, "\tstatus %d, code %d, content %d\n", r.Status, r.Code, r.ContentLength)
-			fmt.Fprintf(&got, "\t%s\n", strings.ReplaceAll(fields(&r.Header), " ", "\n\t"))
-		}
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("the captures are read as\n%swant\n%s", &got, want)
-	}
-}
-
-// Wherever a read ends, a frame is the same: unknown within its head, then of its
-// size; and what follows it does not matter. Only which event it is shows at its
-// end.
-func TestFrameAtEverySplit(t *testing.T) {
-	for _, c := range captures(t) {
-		whole, err := Codec{}.Next(append(bytes.Clone(c.frame), 0xff))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n := range c.frame {
-			f, err := Codec{}.Next(c.frame[:n])
-			want := whole
-			if n < headSize {
-				want = xprotocol.Frame{}
-			} else if whole.Kind == xprotocol.GoAway {
-				want.Kind = f.Kind
-			}
-			if err != nil || f != want {
-				t.Fatalf("%s: Next of %d bytes = %+v, %v, want %+v", c.name, n, f, err, want)
-			}
-		}
-	}
-}
-
-func TestSizeIsAsDeclared(t *testing.T) {
-	frame := frameOf(twoWay, 0)
-	binary.BigEndian.PutUint32(frame[lengthAt:], 1<<32-1)
-	f, err := Codec{}.Next(frame)
-	if want := headSize + 1<<32 - 1; err != nil || f.Size != want {
-		t.Errorf("Next = %+v, %v, want a size of %d", f, err, want)
 	}
 }
 
@@ -145,21 +73,6 @@ func TestKinds(t *testing.T) {
 		f, err := Codec{}.Next(c.frame)
 		if err != nil || f.Kind != c.want || f.ID != 7 {
 			t.Errorf("%s: Next = %+v, %v, want kind %d and id 7", c.name, f, err, c.want)
-		}
-	}
-}
-
-func TestSetIDChangesNothingElse(t *testing.T) {
-	for _, c := range captures(t) {
-		frame := bytes.Clone(c.frame)
-		Codec{}.SetID(frame, 0x0102030405060708)
-		if f, _ := (Codec{}).Next(frame); f.ID != 0x0102030405060708 {
-			t.Errorf("%s: the id is %#x", c.name, f.ID)
-		}
-		f, _ := Codec{}.Next(c.frame)
-		Codec{}.SetID(frame, f.ID)
-		if !bytes.Equal(frame, c.frame) {
-			t.Errorf("%s: more than the id changed", c.name)
 		}
 	}
 }

@@ -8,10 +8,11 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
 )
 
-// FuzzCodec: whatever comes in has a size, or is no frame; what can be read
-// leaves as it came, and with a field changed reads as changed, and else as it was.
+// FuzzCodec: the contract holds of whatever comes in, and beside it: who changes a
+// field changes no other, and all that can be lowered of a timeout is.
 func FuzzCodec(f *testing.F) {
 	for _, c := range captures(f) {
 		f.Add(c.frame, "k", "v")
@@ -27,23 +28,16 @@ func FuzzCodec(f *testing.F) {
 		f.Add(frameOf(twoWay, 0, body), "timeout", "100")
 	}
 	f.Fuzz(func(t *testing.T, b []byte, name, value string) {
+		codectest.Invariants(t, Codec{}, b, name, value)
 		frame, err := Codec{}.Next(b)
 		if (err != nil) != ((Codec{}).Match(b) == xprotocol.No) {
 			t.Fatalf("Match and Next are not of one mind: %v", err)
-		}
-		if err != nil {
-			return
-		}
-		if (frame.Size >= headSize) != (len(b) >= headSize) {
-			t.Fatalf("%d bytes have a size of %d", len(b), frame.Size)
 		}
 		if frame.Size == 0 {
 			return
 		}
 		b = closeFrame(bytes.Clone(b), 0) // most would be cut, or not whole
-		if frame, err = (Codec{}).Next(b); err != nil || frame.Size != len(b) {
-			t.Fatalf("%d bytes are %+v, %v", len(b), frame, err)
-		}
+		codectest.Invariants(t, Codec{}, b, name, value)
 		value = string([]rune(value)) // what is not UTF-8 does not come back
 		name = string([]rune(name))
 		switch frame.Kind {
@@ -51,28 +45,16 @@ func FuzzCodec(f *testing.F) {
 			fuzzRequest(t, b, name, value)
 		case xprotocol.Response:
 			fuzzResponse(t, b, name, value)
-		case xprotocol.Ping:
-			pong, err := Codec{}.Next(Codec{}.AppendPong(nil, b))
-			if err != nil || pong.Kind != xprotocol.Pong || pong.ID != frame.ID {
-				t.Fatalf("a ping is answered by %+v, %v", pong, err)
-			}
 		}
 	})
 }
 
 func fuzzRequest(t *testing.T, frame []byte, name, value string) {
 	var r, again request
-	if err := (Codec{}).ReadRequest(frame, &r.Request, &r.view); err != nil {
-		if protocol.ReasonOf(err) != protocol.MalformedRequest {
-			t.Fatal(err)
-		}
+	if (Codec{}).ReadRequest(frame, &r.Request, &r.view) != nil {
 		return
 	}
-	out, err := Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, 0)
-	if err != nil || !bytes.Equal(out, frame) {
-		t.Fatalf("leaves as %x, %v", out, err)
-	}
-	out, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, 7*time.Millisecond)
+	out, err := Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, 7*time.Millisecond)
 	if err != nil || len(out) != len(frame) {
 		t.Fatalf("with less time leaves as %x, %v", out, err)
 	}
@@ -92,14 +74,8 @@ func fuzzRequest(t *testing.T, frame []byte, name, value string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, err := (Codec{}).Next(out); err != nil || f.Size != len(out) {
-		t.Fatalf("a changed frame of %d bytes is %+v, %v", len(out), f, err)
-	}
 	if err := (Codec{}).ReadRequest(out, &again.Request, &again.view); err != nil {
 		t.Fatalf("changed, it cannot be read: %v", err)
-	}
-	if again.Header.Get(name) != value {
-		t.Fatalf("%q is %q and was set to %q", name, again.Header.Get(name), value)
 	}
 	if !isRouting(name) && fields(&again.Header) != fields(&r.Header) {
 		t.Fatalf("read as %s\nwant %s", fields(&again.Header), fields(&r.Header))
@@ -136,21 +112,14 @@ func checkTimeout(t *testing.T, was *request, frame []byte) {
 func fuzzResponse(t *testing.T, frame []byte, name, value string) {
 	var r, again protocol.Response
 	var v xprotocol.View
-	if err := (Codec{}).ReadResponse(frame, &r, &v); err != nil {
-		if protocol.ReasonOf(err) != protocol.UpstreamMalformed {
-			t.Fatal(err)
-		}
+	if (Codec{}).ReadResponse(frame, &r, &v) != nil {
 		return
-	}
-	out, err := Codec{}.AppendResponse(nil, frame, &r, &v)
-	if err != nil || !bytes.Equal(out, frame) {
-		t.Fatalf("leaves as %x, %v", out, err)
 	}
 	r.Header.Set(name, value)
 	if r.Header.Len() > maxAttachments || !r.Header.Changed() || !isHessian(frame) || frame[statusAt] != statusOK {
 		return
 	}
-	out, err = Codec{}.AppendResponse(nil, frame, &r, &v)
+	out, err := Codec{}.AppendResponse(nil, frame, &r, &v)
 	if err != nil {
 		if protocol.ReasonOf(err) != protocol.UpstreamMalformed {
 			t.Fatal(err)
