@@ -14,7 +14,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
-	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/example"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
 )
 
 // recorder is a test whose failures are looked at.
