@@ -25,6 +25,7 @@ package xprotocol
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,8 +39,11 @@ import (
 
 const (
 	// keepRequests is how many requests that serve nothing are kept for the next:
-	// each has a stack of some KiB.
+	// each has a stack of some KiB. Of those that nobody needed for trimAfter only
+	// fewRequests stay.
 	keepRequests = 4096
+	fewRequests  = 64
+	trimAfter    = time.Second
 	// maxWorkers is how many exchanges may wait for something other than their
 	// upstream's answer. One more holds its connection's reader up.
 	maxWorkers = 10_000
@@ -54,8 +58,12 @@ type Engine struct {
 	calls   sync.Pool      // of *call
 
 	mu     sync.Mutex
-	spare  []*request // guarded by mu; the last to come is the first to go: its stack is warm
-	closed bool       // guarded by mu
+	spare  []*request     // guarded by mu; the last to come is the first to go: its stack is warm
+	least  int            // guarded by mu; how many there were at least since the last trim
+	timer  *time.Timer    // guarded by mu; calls trim; nil until first armed
+	armed  bool           // guarded by mu; timer is set, or trim runs
+	trims  sync.WaitGroup // trim is due, or runs
+	closed bool           // guarded by mu
 }
 
 // New returns an engine. Its log is told of defects.
@@ -89,7 +97,11 @@ func (e *Engine) Close() {
 	e.closed = true
 	spare := e.spare
 	e.spare = nil
+	if e.armed && e.timer.Stop() {
+		e.trims.Done()
+	}
 	e.mu.Unlock()
+	e.trims.Wait()
 	for _, r := range spare {
 		r.stop()
 	}
@@ -105,6 +117,7 @@ func (e *Engine) take() *request {
 	if n := len(e.spare) - 1; n >= 0 {
 		r := e.spare[n]
 		e.spare = e.spare[:n]
+		e.least = min(e.least, n)
 		e.mu.Unlock()
 		return r
 	}
@@ -118,9 +131,43 @@ func (e *Engine) give(r *request) {
 	keep := !e.closed && len(e.spare) < keepRequests
 	if keep {
 		e.spare = append(e.spare, r)
+		if !e.armed && len(e.spare) > fewRequests {
+			e.arm()
+		}
 	}
 	e.mu.Unlock()
 	if !keep {
+		r.stop()
+	}
+}
+
+// arm has trim called after a while. e.mu is held.
+func (e *Engine) arm() {
+	e.armed, e.least = true, len(e.spare)
+	e.trims.Add(1)
+	if e.timer == nil {
+		e.timer = time.AfterFunc(trimAfter, e.trim)
+	} else {
+		e.timer.Reset(trimAfter)
+	}
+}
+
+// trim drops the requests that nobody has needed since it was armed: those at
+// the bottom of the spare ones.
+func (e *Engine) trim() {
+	defer e.trims.Done()
+	e.mu.Lock()
+	var idle []*request
+	if n := min(e.least, len(e.spare)) - fewRequests; n > 0 {
+		idle = slices.Clone(e.spare[:n])
+		e.spare = slices.Delete(e.spare, 0, n)
+	}
+	e.armed = false
+	if !e.closed && len(e.spare) > fewRequests {
+		e.arm()
+	}
+	e.mu.Unlock()
+	for _, r := range idle {
 		r.stop()
 	}
 }

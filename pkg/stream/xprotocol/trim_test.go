@@ -1,0 +1,54 @@
+package xprotocol
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRequestsThatNobodyNeedsAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := New(slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		// spare has so many requests serve at once, then none.
+		spare := func(n int) {
+			all := make([]*request, n)
+			for i := range all {
+				all[i] = e.take()
+			}
+			for _, r := range all {
+				e.give(r)
+			}
+		}
+		kept := func() int {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return len(e.spare)
+		}
+		spare(1000)
+		if n := kept(); n != 1000 {
+			t.Fatalf("%d are kept at first, want 1000", n)
+		}
+		time.Sleep(trimAfter + trimAfter/2)
+		spare(300) // so many are needed
+		time.Sleep(trimAfter/2 + 1)
+		synctest.Wait()
+		if n := kept(); n > 301+fewRequests || n < 300 {
+			t.Errorf("%d are kept, want the 300 that were needed and at most %d more", n, fewRequests+1)
+		}
+		time.Sleep(2 * trimAfter)
+		synctest.Wait()
+		if n := kept(); n != fewRequests {
+			t.Errorf("%d are kept when none is needed, want %d", n, fewRequests)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.armed {
+			t.Error("the timer is set, and there is nothing to drop")
+		}
+	})
+}
