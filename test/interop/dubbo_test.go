@@ -32,6 +32,21 @@ type dubboProvider struct {
 	peer     *peer
 	port     int
 	sidecars sidecars
+	changing sidecars // the same, by a route that changes attachments
+}
+
+// changeAttachments is keys of a route by which the scenario "attachments" sees
+// fields added, replaced and removed, both ways.
+func changeAttachments() object {
+	add := func(name, value string) object {
+		return object{"header": object{"key": name, "value": value}, "append": false}
+	}
+	return object{
+		"request_headers_to_add":     []object{add("added", "on the way, by %listener_name%"), add("unicode", "\u20ac\u00e4")},
+		"request_headers_to_remove":  []string{"user-key"},
+		"response_headers_to_add":    []object{add("added", "on the way back"), add("answer-empty", "no more")},
+		"response_headers_to_remove": []string{"answered-by"},
+	}
 }
 
 // TestDubbo has consumers of each version call providers of each version, in
@@ -53,9 +68,12 @@ func TestDubbo(t *testing.T) {
 	for _, p := range providers {
 		p.peer.awaitReady(t)
 	}
+	for _, p := range providers {
+		services = append(services, service{hosts: []int{p.port}, change: changeAttachments()})
+	}
 	wefts := startSidecars(t, "dubbo", services...)
 	for i := range providers {
-		providers[i].sidecars = wefts.to(i)
+		providers[i].sidecars, providers[i].changing = wefts.to(i), wefts.to(len(providers)+i)
 	}
 	t.Run("all", func(t *testing.T) {
 		for _, v := range dubboVersions() {
@@ -85,6 +103,8 @@ func callDubbo(t *testing.T, v dubboVersion, consumer *peer, providers []dubboPr
 			name, option, _ := strings.Cut(scenario, " ")
 			way{pair, p.port, p.sidecars}.play(t, consumer, strings.Replace(scenario, " name=", "-", 1), name, option)
 		}
+		way{pair, p.port, p.sidecars}.playThrough(t, consumer, "deadline", "deadline", "")
+		way{pair, p.port, p.changing}.playThrough(t, consumer, "attachments-changed", "attachments", "")
 	}
 	var ways []way
 	for i, p := range providers {

@@ -12,6 +12,7 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.dubbo.rpc.RpcContext;
+import org.apache.dubbo.rpc.RpcException;
 import org.apache.dubbo.rpc.service.GenericService;
 import weft.interop.dubbo.References.Export;
 import weft.interop.peer.Consumer;
@@ -46,6 +47,7 @@ public final class EchoConsumer {
     all.put("concurrent", c::concurrent);
     all.put("groups", c::groups);
     all.put("timeout", c::timeout);
+    all.put("deadline", c::deadline);
     all.put("unknown-method", c::unknownMethod);
     all.put("unknown-service", c::unknownService);
     all.put("serialization", c::serialization);
@@ -206,6 +208,27 @@ public final class EchoConsumer {
     run.call("after the late answer", () -> hasty.posted("never posted", 0));
     Echo patient = references.echo(Export.at(run.port()));
     run.call("when it has come", () -> patient.sleep("in time", 800));
+  }
+
+  /** A request says that its caller waits 400 ms, and the caller waits longer: who keeps to it? */
+  private void deadline(Run run) {
+    Echo patient = references.echo(Export.at(run.port()));
+    String[] told = new String[1];
+    run.call(
+        "too late",
+        () -> {
+          RpcContext.getContext().setAttachment("_TO", "400");
+          try {
+            return patient.sleep("never seen", 1_000);
+          } catch (RpcException e) {
+            told[0] = e.getMessage();
+            throw e;
+          } finally {
+            RpcContext.removeContext();
+          }
+        });
+    run.report("told by Weft", told[0] != null && told[0].contains("504|weft: "));
+    run.call("afterwards", () -> patient.say("still here"));
   }
 
   private void unknownMethod(Run run) {
