@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	}
 	status := m.Run()
 	if testing.Verbose() {
-		fmt.Println(&results)
+		fmt.Print(&results, "\n", results.sums())
 	}
 	if err := results.write(os.Getenv("WEFT_INTEROP_REPORT")); err != nil {
 		fail(err)

@@ -3,6 +3,7 @@ package interop
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -47,7 +48,10 @@ func (r *report) write(path string) error {
 	if path == "" {
 		return nil
 	}
-	return os.WriteFile(path, []byte("# Interoperability\n\n"+r.String()), 0o644)
+	head := "# Interoperability\n\n" +
+		"What test/interop played, each scenario without Weft between the two programs (direct)\n" +
+		"and with two (through). README.md there says what the names mean; `-`: is not played.\n\n"
+	return os.WriteFile(path, []byte(head+r.String()+"\n"+r.sums()), 0o644)
 }
 
 // String is a table, with cells for people who read it unformatted.
@@ -56,14 +60,31 @@ func (r *report) String() string {
 	defer r.mu.Unlock()
 	var out strings.Builder
 	line := func(cells ...string) {
-		_, _ = fmt.Fprintf(&out, "| %-28s | %-34s | %-8s | %-8s |\n", cells[0], cells[1], cells[2], cells[3]) // to memory
+		_, _ = fmt.Fprintf(&out, "| %-30s | %-30s | %-8s | %-8s |\n", cells[0], cells[1], cells[2], cells[3]) // to memory
 	}
 	line("scenario", "consumer to provider", string(direct), string(through))
 	line("---", "---", "---", "---")
 	rows := slices.Clone(r.rows)
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.pair, b.pair) })
 	for _, row := range rows {
-		line(row.scenario, row.pair, row.outcome[direct], row.outcome[through])
+		line(row.scenario, row.pair, cmp.Or(row.outcome[direct], "-"), cmp.Or(row.outcome[through], "-"))
 	}
 	return out.String()
+}
+
+// sums is how often each outcome was seen.
+func (r *report) sums() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counts := map[string]int{}
+	for _, row := range r.rows {
+		for _, outcome := range row.outcome {
+			counts[outcome]++
+		}
+	}
+	var all []string
+	for _, outcome := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprintf("%d %s", counts[outcome], outcome))
+	}
+	return strings.Join(all, ", ") + "\n"
 }
