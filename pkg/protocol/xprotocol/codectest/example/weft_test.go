@@ -1,0 +1,236 @@
+package example
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
+	"github.com/weft-proxy/weft/pkg/proxy"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/stream/http1"
+	"github.com/weft-proxy/weft/pkg/stream/xprotocol"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// protocols is the registry of cmd/weft with one line more.
+func protocols(rpc *xprotocol.Engine) []stream.Protocol {
+	return []stream.Protocol{
+		http1.Protocol(),
+		rpc.Protocol(Codec{}),
+	}
+}
+
+// configuration is a file for a listener that tells Memo from HTTP and sends it
+// to the host at an address.
+func configuration(host string) string {
+	return `{
+	  "servers": [{
+	    "listeners": [{"name": "front", "address": "127.0.0.1:0", "filter_chains": [{"filters": [
+	      {"type": "proxy", "config": {"downstream_protocol": "Http1,memo", "router_config_name": "table"}}
+	    ]}]}],
+	    "routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [{
+	      "match": {"headers": [{"name": "service", "value": "org.weft.Memo"}, {"name": "method", "value": "echo"}]},
+	      "route": {"cluster_name": "memos", "request_headers_to_add": [{"header": {"key": "x-seen-by", "value": "weft"}}]}
+	    }]}]}]
+	  }],
+	  "cluster_manager": {"clusters": [{"name": "memos", "lb_type": "LB_ROUNDROBIN", "hosts": [{"address": "` + host + `"}]}]}
+	}`
+}
+
+// weft runs the configuration and returns where it accepts.
+func weft(t *testing.T, text string) (address string) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	rpc, err := xprotocol.New(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := configjson.Kinds{
+		NetworkFilters: []string{configjson.ProxyFilter},
+		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
+		Policies:       []config.Policy{config.RoundRobin},
+	}
+	observed := metrics.Options{Reasons: []string{protocol.None.String()}}
+	for _, p := range protocols(nil) {
+		kinds.Protocols = append(kinds.Protocols, p.Name)
+		observed.Protocols = append(observed.Protocols, string(p.Name))
+	}
+	for r := range protocol.Reasons() {
+		observed.Reasons = append(observed.Reasons, r.String())
+	}
+	for c := range network.Causes() {
+		observed.Causes = append(observed.Causes, c.String())
+	}
+	snapshot, diagnostics := configjson.Parse("memo.json", []byte(text), kinds, configjson.Options{})
+	if err := diagnostics.Err(); err != nil {
+		t.Fatal(err)
+	}
+	registry := metrics.New(observed)
+	server := proxy.NewServer(proxy.Options{
+		Protocols: protocols(rpc),
+		Upstream: upstream.Options{
+			Policies: map[config.Policy]balance.New{config.RoundRobin: balance.RoundRobin},
+			Meter:    proxy.Meter{Registry: registry},
+			Log:      log,
+		},
+		Logs:    logfile.NewSet(logfile.SetOptions{Log: log}),
+		Metrics: registry,
+		Log:     log,
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		server.Drain(ctx)
+		rpc.Close()
+	})
+	if err := server.Apply(context.Background(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	return server.Describe()[0].Address
+}
+
+// host answers every request with what it got as a request: the fields and the
+// content.
+func host(t *testing.T) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		for {
+			b, err := next(conn)
+			if err != nil {
+				return // the connection was closed
+			}
+			if b[2] == ask {
+				b[2] = answer
+				if _, err := conn.Write(b); err != nil {
+					return
+				}
+			}
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return // the listener was closed
+			}
+			all.Go(func() { serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		all.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// next reads a frame.
+func next(r io.Reader) ([]byte, error) {
+	var head [headSize]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	f, err := Codec{}.Next(head[:])
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, f.Size)
+	copy(b, head[:])
+	_, err = io.ReadFull(r, b[headSize:])
+	return b, err
+}
+
+// Memo through the program's own parts: configuration, detection, routes, header
+// changes, connections with many requests under way, faults and heartbeats.
+func TestMemoThroughWeft(t *testing.T) {
+	conn, err := net.Dial("tcp", weft(t, configuration(host(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	var sent []byte
+	send := func(id uint64, b []byte) {
+		Codec{}.SetID(b, id)
+		sent = append(sent, b...)
+	}
+	for id := range uint64(100) {
+		send(id, frame(ask, 0, 3000, fmt.Sprint("text ", id), "service", "org.weft.Memo", "method", "echo", "n", fmt.Sprint(id)))
+	}
+	send(100, frame(ask, 0, 0, "", "service", "org.weft.Other", "method", "echo"))
+	send(101, frame(tell, 0, 0, "", "service", "org.weft.Memo", "method", "echo"))
+	send(102, frame(ping, 0, 0, ""))
+	if _, err := conn.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	answers := map[uint64]string{}
+	for range 102 { // who is told is silent
+		b, err := next(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, err := Codec{}.Next(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers[head.ID] = codectest.View(Codec{}, b) + string(b[max(headSize, head.Size-len("text 00")):])
+	}
+	for id := range uint64(100) {
+		got := answers[id]
+		for _, want := range []string{"status 200, code 0\n", fmt.Sprintf("  n: %d\n", id), "  x-seen-by: weft\n", fmt.Sprint("text ", id)} {
+			if !strings.Contains(got, want) {
+				t.Errorf("request %d is answered without %q: %q", id, want, got)
+			}
+		}
+	}
+	if noRoute := fmt.Sprint("status 500, code ", protocol.NoRoute.Traits().GRPC); !strings.Contains(answers[100], noRoute) {
+		t.Errorf("a request without a route is answered %q, want %q", answers[100], noRoute)
+	}
+	if got := answers[102]; !strings.HasPrefix(got, "pong 102 ") {
+		t.Errorf("a ping is answered %q", got)
+	}
+}
+
+// What is no Memo ends at the codec: the connection is closed.
+func TestGarbageBehindMemo(t *testing.T) {
+	conn, err := net.Dial("tcp", weft(t, configuration(host(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(append(frame(ping, 0, 0, ""), "no frame begins so"...)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := next(conn); err != nil || b[2] != pong {
+		t.Errorf("the ping is answered %q, %v", b, err)
+	}
+	if b, err := next(conn); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("garbage is answered %q, %v", b, err)
+	}
+}
