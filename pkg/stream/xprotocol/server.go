@@ -20,7 +20,7 @@ import (
 const (
 	// parkAfter is how long an idle connection keeps its goroutine's stack, and how
 	// often one that is not idle looks whether it is.
-	parkAfter = 2 * time.Second
+	parkAfter = 200 * time.Millisecond
 	// farewell is how long a caller that was told to go may be silent before the
 	// connection is closed under it: what it sent meanwhile has arrived by then.
 	farewell = 500 * time.Millisecond
