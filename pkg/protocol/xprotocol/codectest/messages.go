@@ -136,6 +136,9 @@ func listed(h *protocol.Header) string {
 	return b.String()
 }
 
+// maxDamaged is about in how many places a frame is damaged at most.
+const maxDamaged = 4096
+
 // checkDamage: no damage makes a codec panic, and what it refuses it refuses with
 // the reason that the engine goes by.
 func checkDamage(tb testing.TB, c xprotocol.Codec, s *Suite) {
@@ -144,10 +147,11 @@ func checkDamage(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		if err != nil || len(f.Bytes) < c.Traits().MinHead {
 			continue
 		}
-		for n := c.Traits().MinHead; n < len(f.Bytes); n++ {
-			digest(tb, c, fmt.Sprintf("%s, the first %d bytes", f.Name, n), head.Kind, f.Bytes[:n])
+		step := 1 + len(f.Bytes)/maxDamaged
+		for n := c.Traits().MinHead; n < len(f.Bytes); n += step {
+			survive(tb, c, fmt.Sprintf("%s, the first %d bytes", f.Name, n), head.Kind, f.Bytes[:n])
 		}
-		for at := range f.Bytes {
+		for at := 0; at < len(f.Bytes); at += step {
 			for _, with := range []byte{0x00, 0x01, 0x7f, 0x80, 0xff, f.Bytes[at] + 1, f.Bytes[at] ^ 0x40} {
 				frame := bytes.Clone(f.Bytes)
 				frame[at] = with
@@ -155,20 +159,25 @@ func checkDamage(tb testing.TB, c xprotocol.Codec, s *Suite) {
 				if err != nil || head.Size != len(frame) {
 					continue // another frame, which is not whole
 				}
-				digest(tb, c, fmt.Sprintf("%s with %#x at %d", f.Name, with, at), head.Kind, frame)
+				survive(tb, c, fmt.Sprintf("%s with %#x at %d", f.Name, with, at), head.Kind, frame)
 			}
 		}
 	}
 }
 
-// digest does with a frame what an engine does: what can be read leaves as it
-// came. frame may be anything.
-func digest(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
+// survive is digest; a codec that panics fails tb.
+func survive(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
 	defer func() {
 		if p := recover(); p != nil {
 			tb.Errorf("%s: panic: %v: %x", name, p, frame)
 		}
 	}()
+	digest(tb, c, name, kind, frame)
+}
+
+// digest does with a frame what an engine does: what can be read leaves as it
+// came. frame may be anything.
+func digest(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
 	var m message
 	var err error
 	var out []byte
