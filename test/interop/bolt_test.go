@@ -16,7 +16,7 @@ func boltScenarios() []string {
 // protocol: 1, 2, and 2 with a checksum in every frame.
 func TestBolt(t *testing.T) {
 	t.Parallel()
-	needJava(t)
+	need(t, "java")
 	port := freePort(t)
 	provider := startJava(t, "bolt provider", "sofa", "sofa.BoltProvider", fmt.Sprint(port), "bolt")
 	protocols := map[string]string{"v1": "bolt", "v2": "boltv2", "v2crc": "boltv2"}

@@ -16,16 +16,32 @@ import (
 	"time"
 )
 
-// What prepare has built, for the process that runs the tests: paths, and the
-// reason why there are no Java peers.
-const (
-	weftKey    = "WEFT_INTEROP_WEFT"
-	javaKey    = "WEFT_INTEROP_JAVA"
-	problemKey = "WEFT_INTEROP_NO_JAVA"
-)
+// weftKey is where the process that runs the tests finds the path of Weft.
+const weftKey = "WEFT_INTEROP_WEFT"
 
-// prepare builds what the tests run. An error is one of ours; what the machine
-// cannot do becomes the reason of skips.
+// kit is peers that are built, or installed, by other people's tools.
+type kit struct {
+	name     string   // of its sources' folder, and what it is called
+	programs []string // that must be installed
+	packages string   // where they are from
+	build    func(into string) error
+}
+
+func kits() []kit {
+	return []kit{
+		{"java", []string{"java", "javac", "mvn"}, "Debian: default-jdk-headless, maven", runMaven},
+		{"node", []string{"node", "npm"}, "Debian: nodejs, npm", runNPM},
+	}
+}
+
+// Keys of what prepare found out about a kit: the folder of what was built, or why
+// there is none.
+func (k kit) dirKey() string     { return "WEFT_INTEROP_" + strings.ToUpper(k.name) }
+func (k kit) problemKey() string { return "WEFT_INTEROP_NO_" + strings.ToUpper(k.name) }
+
+// prepare builds what the tests run, and tells the process that runs them by its
+// environment. An error is one of ours; what the machine cannot do becomes the
+// reason of skips.
 func prepare() error {
 	tools, err := filepath.Abs(filepath.Join(root, ".tools", "interop"))
 	if err != nil {
@@ -46,15 +62,20 @@ func prepare() error {
 	if err := os.Setenv(weftKey, weft); err != nil {
 		return err
 	}
-	java, err := buildJava(tools)
-	var missing *missingError
-	if errors.As(err, &missing) {
-		return os.Setenv(problemKey, missing.what)
+	for _, k := range kits() {
+		dir, err := k.get(tools)
+		key, value := k.dirKey(), dir
+		var missing *missingError
+		if errors.As(err, &missing) {
+			key, value = k.problemKey(), missing.what
+		} else if err != nil {
+			return err
+		}
+		if err := os.Setenv(key, value); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return os.Setenv(javaKey, java)
+	return nil
 }
 
 // dependOnSources looks at Weft's sources, so that the cache of test results
@@ -79,17 +100,17 @@ type missingError struct{ what string }
 
 func (e *missingError) Error() string { return e.what }
 
-// buildJava returns the folder of the built Java peers, which is named after a
-// hash of their sources: it is built once.
-func buildJava(tools string) (string, error) {
-	sum, err := hashTree("java")
+// get returns the folder of what the kit was built into, which is named after a
+// hash of its sources: it is built once.
+func (k kit) get(tools string) (string, error) {
+	sum, err := hashTree(k.name)
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(tools, "java-"+sum)
-	for _, program := range []string{"java", "javac", "mvn"} {
+	dir := filepath.Join(tools, k.name+"-"+sum)
+	for _, program := range k.programs {
 		if _, err := exec.LookPath(program); err != nil {
-			return "", &missingError{"no Java peers: " + program + " is not installed (Debian: default-jdk-headless, maven)"}
+			return "", &missingError{fmt.Sprintf("no %s peers: %s is not installed (%s)", k.name, program, k.packages)}
 		}
 	}
 	if _, err := os.Stat(dir); err == nil {
@@ -100,10 +121,10 @@ func buildJava(tools string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(part) }() // it was renamed, or is of no use
-	if err := runMaven(part); err != nil {
+	if err := k.build(part); err != nil {
 		return "", err
 	}
-	olds, err := filepath.Glob(filepath.Join(tools, "java-*"))
+	olds, err := filepath.Glob(filepath.Join(tools, k.name+"-*"))
 	if err != nil {
 		return "", err
 	}
@@ -156,10 +177,43 @@ func hashTree(dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:6]), err
 }
 
-// needJava skips the test if there are no Java peers.
-func needJava(t *testing.T) {
+// runNPM installs what the lock file names, none of whose scripts run. What npm
+// cannot fetch is missing.
+func runNPM(into string) error {
+	if err := os.CopyFS(into, os.DirFS("node")); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	cmd.Dir = into
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return &missingError{"no node peers: npm did not end in time"}
+	}
+	for line := range strings.Lines(string(out)) {
+		for _, unreachable := range []string{"ENOTFOUND", "EAI_AGAIN", "ECONN", "ETIMEDOUT", "E404", "E403", "E5"} {
+			if strings.Contains(line, unreachable) {
+				return &missingError{"no node peers: npm gives not what they need: " + strings.TrimSpace(line)}
+			}
+		}
+	}
+	return fmt.Errorf("npm ci: %w\n%s", err, out)
+}
+
+// need skips the test if there are no peers of a kit.
+func need(t *testing.T, kit string) {
 	t.Helper()
-	if problem := os.Getenv(problemKey); problem != "" {
-		t.Skip(problem)
+	for _, k := range kits() {
+		if problem := os.Getenv(k.problemKey()); k.name == kit && problem != "" {
+			t.Skip(problem)
+		}
 	}
 }
+
+// kitDir is the folder of a kit's peers.
+func kitDir(name string) string { return os.Getenv(kit{name: name}.dirKey()) }

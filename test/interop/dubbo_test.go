@@ -53,7 +53,7 @@ func changeAttachments() object {
 // every way that Dubbo has.
 func TestDubbo(t *testing.T) {
 	t.Parallel()
-	needJava(t)
+	need(t, "java")
 	var providers []dubboProvider
 	var services []service
 	consumers := map[string]*peer{}

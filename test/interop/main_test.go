@@ -1,14 +1,14 @@
 // Package interop lets other people's programs talk to each other, first
 // directly and then through two Wefts in a row, and holds the results to be
-// equal: consumers and providers of Apache Dubbo and SOFA in Java, built by Maven
-// from test/interop/java.
+// equal: consumers and providers of Apache Dubbo and SOFA. README.md lists them, and
+// what is proven.
 //
 //	TestMain     builds the peers (cached in .tools/interop), enters a network of its own   build_test.go, network_test.go
 //	Test…        starts peers and Wefts, plays scenarios                                    peer_test.go, route_test.go
 //	play         compares: direct with testdata, through with direct                        play_test.go
 //	report       what was played, as a table                                                report_test.go
 //
-// What cannot be had (Java, Maven Central) is a skip that names it.
+// What cannot be had (a JDK, Maven Central) is a skip that names it.
 package interop
 
 import (

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -161,7 +160,7 @@ func (p *peer) play(t *testing.T, command string, within time.Duration) []call {
 // startJava runs a main class of a module of test/interop/java.
 func startJava(t *testing.T, name, module, class string, args ...string) *peer {
 	t.Helper()
-	dir := filepath.Join(os.Getenv(javaKey), module)
+	dir := filepath.Join(kitDir("java"), module)
 	flags := []string{
 		// Small and quickly started: a machine of two cores runs several.
 		"-Xmx160m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",

@@ -45,7 +45,7 @@ const (
 // there is no other provider, so do those that come until it is back. It runs
 // alone: the machine's speed is part of it.
 func TestRestart(t *testing.T) {
-	needJava(t)
+	need(t, "java")
 	for _, f := range loadFamilies() {
 		t.Run(f.name, func(t *testing.T) {
 			ports := []int{freePort(t), freePort(t)}

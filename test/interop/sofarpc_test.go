@@ -15,7 +15,7 @@ func sofaRPCScenarios() []string {
 // TestSOFARPC has SOFARPC call itself over Bolt.
 func TestSOFARPC(t *testing.T) {
 	t.Parallel()
-	needJava(t)
+	need(t, "java")
 	port := freePort(t)
 	provider := startJava(t, "sofarpc provider", "sofa", "sofa.DeskProvider", fmt.Sprint(port), "sofarpc")
 	consumer := startJava(t, "sofarpc consumer", "sofa", "sofa.DeskConsumer")
