@@ -157,7 +157,7 @@ func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 		return err
 	}
 	k.by.park()
-	return u.receive(x, k, r)
+	return u.receive(x, k)
 }
 
 // send registers x and puts it into the outbox.
@@ -264,10 +264,7 @@ func (u *Client) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 }
 
 // receive makes what k got x's answer.
-func (u *Client) receive(x *protocol.Exchange, k *call, r *request) error {
-	if r != nil {
-		r.watch.wait(waiting{})
-	}
+func (u *Client) receive(x *protocol.Exchange, k *call) error {
 	err := k.err
 	if err == nil {
 		x.Record.UpstreamFirst = k.read

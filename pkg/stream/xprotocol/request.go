@@ -62,13 +62,12 @@ func (r *request) run(b *batch) {
 	}
 }
 
-// conclude answers, and makes r ready for another request.
+// conclude answers. Afterwards r serves another request, perhaps.
 func (r *request) conclude() {
 	if x := &r.x; !x.Request.OneWay && x.Record.Reason != protocol.DownstreamGone {
 		r.answer()
 	}
 	r.finish()
-	r.engine.give(r)
 }
 
 // wake ends r's wait. It is waiter's.
@@ -193,7 +192,6 @@ func (r *request) finish() {
 	r.frame = nil
 	c := r.c
 	r.c = nil
-	r.watch.end()
 	c.end(r)
 }
 
@@ -207,7 +205,7 @@ type waiting struct {
 type watch struct {
 	mu    sync.Mutex
 	ended bool          // guarded by mu; the caller's connection is gone
-	on    waiting       // guarded by mu; zero: it does not wait for an answer
+	on    waiting       // guarded by mu; what it waits for, or has waited for: an id comes only once
 	gone  func()        // guarded by mu; nil: no service watches
 	done  chan struct{} // guarded by mu; closed when gone has returned; nil: it was not called
 }
@@ -263,9 +261,7 @@ func (w *watch) leave(e *Engine) waiting {
 	return w.on
 }
 
-// end makes w that of the next request.
-func (w *watch) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// clear makes w that of the next request. Nobody else knows of w now.
+func (w *watch) clear() {
 	w.ended, w.on, w.gone, w.done = false, waiting{}, nil, nil
 }

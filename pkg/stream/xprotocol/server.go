@@ -69,14 +69,19 @@ type session struct {
 	onWait func()            // pause, made once
 	full   []*network.Outbox // of hosts that take too little
 	held   bool              // frames were left in the input: as much is under way as may be
+	known  int               // how many requests were under way at some time, or at least are now
 	// left is when the caller was told to send no more; zero: it was not.
 	left time.Time
 
 	mu    sync.Mutex
-	fewer sync.Cond // on mu: inFlight fell
-	first *request  // guarded by mu; requests under way, the newest first
-	count int       // guarded by mu; how many they are
+	fewer sync.Cond  // on mu: inFlight fell
+	first *request   // guarded by mu; requests under way, the newest first
+	count int        // guarded by mu; how many they are
+	spare []*request // guarded by mu; requests that serve nothing, kept until the connection is idle
 }
+
+// keepSpare is how many requests a connection keeps for its next ones.
+const keepSpare = 64
 
 // run reads until the connection is to end. nil means that it ends, or is to be
 // parked, as it should.
@@ -256,15 +261,29 @@ func (c *session) frame(head codec.Frame, frame []byte) {
 
 // begin makes a frame a request under way.
 func (c *session) begin(head codec.Frame, frame []byte) *request {
-	r := c.s.engine.take()
+	r := c.enter()
 	r.c, r.head = c, head
 	r.frame = buffer.Get(len(frame))
 	_, _ = r.frame.Write(frame) // never fails
 	r.state.Store(running)
 	c.conn.Requests++
+	return r
+}
+
+// enter puts a request among those under way.
+func (c *session) enter() (r *request) {
 	c.mu.Lock()
+	if n := len(c.spare) - 1; n >= 0 {
+		r = c.spare[n]
+		c.spare = c.spare[:n]
+	} else {
+		c.mu.Unlock()
+		r = c.s.engine.take()
+		c.mu.Lock()
+	}
 	defer c.mu.Unlock()
 	c.count++
+	c.known = c.count
 	r.before, r.after = nil, c.first
 	if c.first != nil {
 		c.first.before = r
@@ -273,8 +292,17 @@ func (c *session) begin(head codec.Frame, frame []byte) *request {
 	return r
 }
 
-// end takes r out of what is under way. c may be gone afterwards.
+// end takes r out of what is under way. Neither it nor c is the caller's
+// afterwards.
 func (c *session) end(r *request) {
+	engine := c.s.engine
+	if !c.exit(r) {
+		engine.give(r)
+	}
+}
+
+// exit is end but for a request that c does not keep.
+func (c *session) exit(r *request) (kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r.before != nil {
@@ -286,8 +314,13 @@ func (c *session) end(r *request) {
 		r.after.before = r.before
 	}
 	r.before, r.after = nil, nil
+	r.watch.clear()
 	c.count--
 	c.fewer.Signal()
+	if kept = len(c.spare) < keepSpare; kept {
+		c.spare = append(c.spare, r)
+	}
+	return kept
 }
 
 func (c *session) inFlight() int {
@@ -299,7 +332,11 @@ func (c *session) inFlight() int {
 // busy reports whether as many requests are under way as may be.
 func (c *session) busy() bool {
 	limit := c.s.o.RPC.MaxInFlight
-	return limit > 0 && c.inFlight() >= limit
+	if limit <= 0 || c.known < limit {
+		return false
+	}
+	c.known = c.inFlight()
+	return c.known >= limit
 }
 
 // awaitTurn waits while that is so.
@@ -362,6 +399,9 @@ func (c *session) close(cancel context.CancelFunc) {
 		c.fewer.Wait()
 	}
 	c.mu.Unlock()
+	for _, r := range c.spare { // nobody else is left
+		c.s.engine.give(r)
+	}
 	c.outbox.Close()
 }
 
