@@ -35,7 +35,7 @@ func TestBytesComeOutInTheOrderTheyWentIn(t *testing.T) {
 
 func TestGetGivesAtLeastWhatIsAskedFor(t *testing.T) {
 	for _, test := range []struct{ size, storage int }{
-		{0, 4 << 10}, {4 << 10, 4 << 10}, {4<<10 + 1, 16 << 10}, {64 << 10, 64 << 10}, {64<<10 + 1, 64<<10 + 1},
+		{0, 512}, {512, 512}, {513, 1 << 10}, {1025, 1408}, {1409, 2 << 10}, {2049, 4 << 10}, {4 << 10, 4 << 10}, {4<<10 + 1, 16 << 10}, {64 << 10, 64 << 10}, {64<<10 + 1, 64<<10 + 1},
 	} {
 		b := Get(test.size)
 		if b.Cap() != test.storage || b.Len() != 0 {

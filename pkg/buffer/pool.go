@@ -7,13 +7,14 @@ import (
 	"github.com/valyala/bytebufferpool"
 )
 
-// classes are the storage sizes that are pooled, in bytes. 4 KiB holds nearly
-// every head with a small body; 16 KiB a large head; 64 KiB is the piece in
-// which bodies stream. Above the last, storage is made to measure and left to
-// the garbage collector.
+// classes are the storage sizes that are pooled, in bytes. Up to 2 KiB they hold a
+// frame of RPC each, of which a hundred thousand may wait for their answers; 4 KiB
+// holds nearly every head with a small body; 16 KiB a large head; 64 KiB is the
+// piece in which bodies stream. Above the last, storage is made to measure and
+// left to the garbage collector.
 //
 //nolint:gochecknoglobals // a constant table; Go has no constant arrays
-var classes = [...]int{4 << 10, 16 << 10, 64 << 10}
+var classes = [...]int{512, 1 << 10, 1408, 2 << 10, 4 << 10, 16 << 10, 64 << 10}
 
 //nolint:gochecknoglobals // process-wide by nature: storage is shared by all connections
 var pools [len(classes)]sync.Pool
