@@ -31,6 +31,10 @@ func (in *input) fill(conn *network.Conn, wait func()) error {
 	if in.busy {
 		size = busyRead
 	}
+	if in.buf != nil {
+		// The beginning of a frame must not leave room for its end alone.
+		in.buf.Reserve(max(size, in.buf.Cap()) - in.buf.Len())
+	}
 	n, err := conn.FillThen(&in.buf, size, wait)
 	if err != nil {
 		if in.buf != nil && in.buf.Len() == 0 {
