@@ -31,6 +31,7 @@ func kits() []kit {
 	return []kit{
 		{"java", []string{"java", "javac", "mvn"}, "Debian: default-jdk-headless, maven", runMaven},
 		{"node", []string{"node", "npm"}, "Debian: nodejs, npm", runNPM},
+		{"go", []string{"go"}, "go.dev", runGo},
 	}
 }
 
@@ -203,6 +204,31 @@ func runNPM(into string) error {
 		}
 	}
 	return fmt.Errorf("npm ci: %w\n%s", err, out)
+}
+
+// runGo builds the module with dubbo-go. What the module proxy does not give is
+// missing.
+func runGo(into string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(into, "peer"), ".")
+	cmd.Dir = "go"
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return &missingError{"no dubbo-go peers: go build did not end in time"}
+	}
+	for line := range strings.Lines(string(out)) {
+		for _, unreachable := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
+			if strings.Contains(line, unreachable) {
+				return &missingError{"no dubbo-go peers: the module proxy gives not what they need: " + strings.TrimSpace(line)}
+			}
+		}
+	}
+	return fmt.Errorf("go build: %w\n%s", err, out)
 }
 
 // need skips the test if there are no peers of a kit.

@@ -1,0 +1,130 @@
+package interop
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+)
+
+// foreign is a library in another language than Java, which has codecs of its own.
+type foreign struct {
+	name     string // of its peers
+	protocol string // Weft's name
+	provider func(t *testing.T, port int) *peer
+	consumer func(t *testing.T) *peer
+
+	scenarios []string // of its consumer, with a provider of its own and with one in Java
+	withJava  []string // more of them, with a provider in Java
+	fromJava  []string // of a consumer in Java, with its provider
+}
+
+// javaPeers are the peers in Java that a foreign library calls, and that call it.
+type javaPeers struct{ name, module, provider, consumer string }
+
+// dubboPeers are the peers of a version.
+func dubboPeers(v dubboVersion) javaPeers {
+	return javaPeers{v.module, v.module, "dubbo.EchoProvider", "dubbo.EchoConsumer"}
+}
+
+// play plays a library with peers in Java.
+func (f foreign) play(t *testing.T, java javaPeers) {
+	t.Helper()
+	inJava, own := freePort(t), freePort(t)
+	javaProvider := startJava(t, java.name+" provider", java.module, java.provider, fmt.Sprint(inJava), java.name)
+	provider, consumer := f.provider(t, own), f.consumer(t)
+	wefts := startSidecars(t, f.protocol, service{hosts: []int{inJava}}, service{hosts: []int{own}})
+	for _, p := range []*peer{provider, consumer, javaProvider} {
+		p.awaitReady(t)
+	}
+	toJava := way{pair{f.name, java.name, openGolden(t, f.name, java.name)}, inJava, wefts.to(0)}
+	for _, scenario := range append(f.withJava, f.scenarios...) {
+		toJava.play(t, consumer, scenario, scenario, "")
+	}
+	toOwn := way{pair{f.name, f.name, openGolden(t, f.name, f.name)}, own, wefts.to(1)}
+	for _, scenario := range f.scenarios {
+		toOwn.play(t, consumer, scenario, scenario, "")
+	}
+	if len(f.fromJava) == 0 {
+		return
+	}
+	javaConsumer := startJava(t, java.name+" consumer", java.module, java.consumer)
+	javaConsumer.awaitReady(t)
+	fromJava := way{pair{java.name, f.name, openGolden(t, java.name, f.name)}, own, wefts.to(1)}
+	for _, scenario := range f.fromJava {
+		fromJava.play(t, javaConsumer, scenario, scenario, "")
+	}
+}
+
+// TestNode has the libraries for Node call the peers in Java and each other, and
+// be called.
+func TestNode(t *testing.T) {
+	t.Parallel()
+	need(t, "java")
+	need(t, "node")
+	for _, v := range dubboVersions() {
+		t.Run(v.module, func(t *testing.T) {
+			t.Parallel()
+			f := inNode("dubbo", "dubbo")
+			f.withJava, f.fromJava = []string{"attachments"}, []string{"value"}
+			f.play(t, dubboPeers(v))
+		})
+	}
+	for name, protocol := range map[string]string{"v1": "bolt", "v2": "boltv2", "v2crc": "boltv2"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := inNode(name, protocol)
+			f.withJava = []string{"one-way"}
+			if name == "v1" { // which is what SOFARPC speaks
+				f.fromJava = []string{"value"}
+			}
+			f.play(t, javaPeers{"sofarpc", "sofa", "sofa.DeskProvider", "sofa.DeskConsumer"})
+		})
+	}
+}
+
+// inNode are the peers in Node of a family of link.js.
+func inNode(family, protocol string) foreign {
+	program := func(name string) string { return filepath.Join(kitDir("node"), name) }
+	return foreign{
+		name:     "node-" + family,
+		protocol: protocol,
+		provider: func(t *testing.T, port int) *peer {
+			t.Helper()
+			return start(t, "node provider", "node", program("provider.js"), family, fmt.Sprint(port))
+		},
+		consumer: func(t *testing.T) *peer {
+			t.Helper()
+			return start(t, "node consumer", "node", program("consumer.js"), family)
+		},
+		scenarios: []string{"value", "runtime-exception", "concurrent", "heartbeat"},
+	}
+}
+
+// TestDubboGo has dubbo-go call the peers in Java and itself, and be called.
+func TestDubboGo(t *testing.T) {
+	t.Parallel()
+	need(t, "java")
+	need(t, "go")
+	program := filepath.Join(kitDir("go"), "peer")
+	f := foreign{
+		name:     "dubbo-go",
+		protocol: "dubbo",
+		provider: func(t *testing.T, port int) *peer {
+			t.Helper()
+			return start(t, "dubbo-go provider", program, "provider", fmt.Sprint(port))
+		},
+		consumer: func(t *testing.T) *peer {
+			t.Helper()
+			return start(t, "dubbo-go consumer", program, "consumer")
+		},
+		scenarios: []string{"value", "runtime-exception", "concurrent"},
+		withJava:  []string{"attachments", "null", "user-exception"},
+		fromJava:  []string{"value", "runtime-exception"},
+	}
+	for _, v := range dubboVersions() {
+		t.Run(v.module, func(t *testing.T) {
+			t.Parallel()
+			f.play(t, dubboPeers(v))
+		})
+	}
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"dubbo.apache.org/dubbo-go/v3/client"
+	"dubbo.apache.org/dubbo-go/v3/common/constant"
+)
+
+// patience is how long a call waits.
+const patience = 10 * time.Second
+
+// remote is the Java peers' service as its consumer has it.
+type remote struct {
+	Say         func(ctx context.Context, text string) (string, error)               `dubbo:"say"`
+	Nothing     func(ctx context.Context, text string) (any, error)                  `dubbo:"nothing"`
+	Fail        func(ctx context.Context, why string) (string, error)                `dubbo:"fail"`
+	Refuse      func(ctx context.Context, why string) (string, error)                `dubbo:"refuse"`
+	Sleep       func(ctx context.Context, text string, millis int64) (string, error) `dubbo:"sleep"`
+	Reverse     func(ctx context.Context, data []byte) ([]byte, error)               `dubbo:"reverse"`
+	Attachments func(ctx context.Context) (map[any]any, error)                       `dubbo:"attachments"`
+}
+
+// consumer plays scenarios.
+type consumer struct {
+	client  *client.Client
+	remotes map[string]*remote // by port
+
+	mu      sync.Mutex
+	reports *json.Encoder // guarded by mu
+}
+
+func consume(reports *os.File) error {
+	cli, err := client.NewClient(client.WithClientProtocolDubbo(), client.WithClientNoCheck())
+	if err != nil {
+		return err
+	}
+	c := &consumer{client: cli, remotes: map[string]*remote{}, reports: json.NewEncoder(reports)}
+	if _, err := fmt.Fprintln(reports, "ready 0"); err != nil {
+		return err
+	}
+	return commands(c.play)
+}
+
+// line is one report; the order of its fields is that of all peers.
+type line struct {
+	Call      string `json:"call,omitempty"`
+	Value     any    `json:"value,omitempty"`
+	Exception string `json:"exception,omitempty"`
+	Message   string `json:"message,omitempty"`
+	ElapsedMS *int64 `json:"elapsed_ms,omitempty"`
+	End       string `json:"end,omitempty"`
+	Problem   string `json:"problem,omitempty"`
+}
+
+func (c *consumer) report(l line) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.reports.Encode(l); err != nil {
+		fail(err)
+	}
+}
+
+// play plays a command: SCENARIO PORT.
+func (c *consumer) play(command string) {
+	words := strings.Fields(command)
+	if len(words) < 2 {
+		fail(fmt.Errorf("a command is %q", command))
+	}
+	end := line{End: words[0]}
+	scenario, known := scenarios()[words[0]]
+	r, err := c.remote(words[1])
+	switch {
+	case !known:
+		end.Problem = "no such scenario"
+	case err != nil:
+		end.Problem = err.Error()
+	default:
+		scenario(c, r)
+	}
+	c.report(end)
+}
+
+// remote returns the service at a port, which is referred to once.
+func (c *consumer) remote(port string) (*remote, error) {
+	if r := c.remotes[port]; r != nil {
+		return r, nil
+	}
+	r := &remote{}
+	_, err := c.client.DialWithService(service, r,
+		client.WithURL("dubbo://127.0.0.1:"+port+"/"+service),
+		client.WithProtocolDubbo(),
+		client.WithSerialization(constant.Hessian2Serialization),
+		client.WithClusterFailFast(),
+		client.WithRetries(0),
+		client.WithRequestTimeout(patience),
+	)
+	c.remotes[port] = r
+	return r, err
+}
+
+var changing = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+
+// call reports what a call returned.
+func (c *consumer) call(name string, f func() (any, error)) {
+	began := time.Now()
+	value, err := f()
+	took := time.Since(began).Milliseconds()
+	l := line{Call: name, ElapsedMS: &took}
+	if err != nil {
+		first, _, _ := strings.Cut(err.Error(), "\n")
+		l.Exception, l.Message = fmt.Sprintf("%T", err), changing.ReplaceAllString(first, "ADDRESS")
+	} else {
+		l.Value = short(value)
+	}
+	c.report(l)
+}
+
+// short is a value, or what tells it from others.
+func short(value any) any {
+	switch v := value.(type) {
+	case []byte:
+		return fmt.Sprintf("%d bytes, crc %08x", len(v), crc32.ChecksumIEEE(v))
+	case string:
+		if len(v) > 400 {
+			return fmt.Sprintf("%d bytes of text, crc %08x", len(v), crc32.ChecksumIEEE([]byte(v)))
+		}
+	case nil:
+		return "nil"
+	}
+	return value
+}
+
+func scenarios() map[string]func(*consumer, *remote) {
+	return map[string]func(*consumer, *remote){
+		"value":             (*consumer).value,
+		"null":              (*consumer).null,
+		"user-exception":    (*consumer).userException,
+		"runtime-exception": (*consumer).runtimeException,
+		"concurrent":        (*consumer).concurrent,
+		"attachments":       (*consumer).attachments,
+	}
+}
+
+// say calls the method that every provider has.
+func (c *consumer) say(name string, r *remote, text string) {
+	c.call(name, func() (any, error) { return r.Say(context.Background(), text) })
+}
+
+func (c *consumer) value(r *remote) {
+	c.say("short", r, "hello")
+	c.say("empty", r, "")
+	c.say("beyond the first plane", r, "\u00e4\u20ac\U0001f600")
+	c.say("of two chunks", r, strings.Repeat("x", 70_000))
+	c.call("bytes both ways", func() (any, error) {
+		data := make([]byte, 500_000) // it takes no frame of a megabyte
+		for i := range data {
+			data[i] = byte(i * 31 >> 3)
+		}
+		return r.Reverse(context.Background(), data)
+	})
+}
+
+func (c *consumer) null(r *remote) {
+	c.call("answer", func() (any, error) { return r.Nothing(context.Background(), "x") })
+	c.say("afterwards", r, "still here")
+}
+
+func (c *consumer) userException(r *remote) {
+	c.call("refuse", func() (any, error) { return r.Refuse(context.Background(), "not today") })
+	c.say("afterwards", r, "still here")
+}
+
+func (c *consumer) runtimeException(r *remote) {
+	c.call("fail", func() (any, error) { return r.Fail(context.Background(), "out of order") })
+	c.say("afterwards", r, "still here")
+}
+
+// concurrent makes a hundred calls at once, the first of which are answered last.
+func (c *consumer) concurrent(r *remote) {
+	var mu sync.Mutex
+	answers, wrong, first := 0, 0, -1
+	var calls sync.WaitGroup
+	for i := range 100 {
+		calls.Go(func() {
+			want := fmt.Sprint("call ", i)
+			got, err := r.Sleep(context.Background(), want, int64(100-i)*5)
+			mu.Lock()
+			defer mu.Unlock()
+			answers++
+			if err != nil || got != want {
+				wrong++
+			}
+			if first < 0 {
+				first = i
+			}
+		})
+	}
+	calls.Wait()
+	c.report(line{Call: "answers", Value: answers})
+	c.report(line{Call: "answers of another call, or none", Value: fmt.Sprint(wrong)})
+	c.report(line{Call: "out of order", Value: first > 50})
+}
+
+func (c *consumer) attachments(r *remote) {
+	sent := map[string]any{"user-key": "user value", "unicode": "\u00e4\u20ac"}
+	ctx := context.WithValue(context.Background(), constant.AttachmentKey, sent)
+	seen := func(ctx context.Context) func() (any, error) {
+		return func() (any, error) {
+			all, err := r.Attachments(ctx)
+			return []any{all["user-key"], all["unicode"]}, err
+		}
+	}
+	c.call("seen by the provider", seen(ctx))
+	c.call("the next call has none", seen(context.Background()))
+}

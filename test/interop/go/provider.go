@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"dubbo.apache.org/dubbo-go/v3"
+	"dubbo.apache.org/dubbo-go/v3/protocol"
+	"dubbo.apache.org/dubbo-go/v3/server"
+)
+
+// Echo is the part of the Java peers' service that is served. The library wants the
+// name to be exported.
+type Echo struct{}
+
+// MethodMapper gives methods the names that they have in Java.
+func (*Echo) MethodMapper() map[string]string {
+	return map[string]string{"Say": "say", "Fail": "fail", "Sleep": "sleep", "Reverse": "reverse"}
+}
+
+func (*Echo) Say(_ context.Context, text string) (string, error) { return text, nil }
+
+func (*Echo) Fail(_ context.Context, why string) (string, error) { return "", errors.New(why) }
+
+func (*Echo) Sleep(_ context.Context, text string, millis int64) (string, error) {
+	time.Sleep(time.Duration(millis) * time.Millisecond)
+	return text, nil
+}
+
+func (*Echo) Reverse(_ context.Context, data []byte) ([]byte, error) {
+	back := make([]byte, len(data))
+	for i, b := range data {
+		back[len(data)-1-i] = b
+	}
+	return back, nil
+}
+
+// provide serves on a port until standard input ends.
+func provide(reports *os.File, port string) error {
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	instance, err := dubbo.NewInstance(
+		dubbo.WithName("go-provider"),
+		// Or the library would serve its own service on a fixed port.
+		dubbo.WithMetadataServicePort(number+1000),
+		// A protocol whose id is its name gets TLS (3.3.1), wanted or not.
+		dubbo.WithProtocol(protocol.WithDubbo(), protocol.WithID("here"), protocol.WithIp("127.0.0.1"), protocol.WithPort(number)),
+	)
+	if err != nil {
+		return err
+	}
+	s, err := instance.NewServer()
+	if err != nil {
+		return err
+	}
+	if err := s.Register(&Echo{}, nil, server.WithInterface(service), server.WithNotRegister()); err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	if err := awaitListening("127.0.0.1:"+port, served); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(reports, "ready", port); err != nil {
+		return err
+	}
+	return commands(func(string) {})
+}
+
+// awaitListening returns when a connection to the address is taken.
+func awaitListening(address string, failed <-chan error) error {
+	knock := time.NewTicker(20 * time.Millisecond)
+	defer knock.Stop()
+	for {
+		if conn, err := net.Dial("tcp", address); err == nil {
+			return conn.Close()
+		}
+		select {
+		case err := <-failed:
+			return err
+		case <-knock.C:
+		}
+	}
+}
