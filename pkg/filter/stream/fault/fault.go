@@ -109,6 +109,7 @@ func (f *fault) Serve(ctx context.Context, x *protocol.Exchange) error {
 	}
 	if f.strikes(f.config.Delay.Percent) {
 		f.delays.Add(1)
+		x.Detach()
 		if err := wait(ctx, x, f.config.Delay.Fixed); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -174,6 +175,43 @@ func TestDelayEndsWithTheConnection(t *testing.T) {
 		}
 	})
 }
+
+// TestOthersDoNotWaitForADelay: an engine that serves many exchanges on one
+// goroutine is told before the delay, and only then.
+func TestOthersDoNotWaitForADelay(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings filtertest.Settings
+		want     []time.Duration // since the request came
+	}{
+		"a delay":           {minute, []time.Duration{0}},
+		"no share":          {`{"delay": {"fixed_delay": "1m"}}`, nil},
+		"an abort":          {`{"abort": {"percentage": 100}}`, nil},
+		"another cluster's": {`{"delay": {"fixed_delay": "1m", "percentage": 100}, "upstream_cluster": "other"}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x := request()
+				busy := &busyEngine{began: time.Now()}
+				x.Caller = busy
+				if err := with(t, test.settings, 0).Serve(t.Context(), x); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(busy.detached, test.want) {
+					t.Errorf("detached after %v, want %v", busy.detached, test.want)
+				}
+			})
+		})
+	}
+}
+
+// busyEngine is a caller that has other exchanges to serve.
+type busyEngine struct {
+	caller
+	began    time.Time
+	detached []time.Duration
+}
+
+func (b *busyEngine) Detach() { b.detached = append(b.detached, time.Since(b.began)) }
 
 // TestCallerIsWatchedOnceTheRequestIsThere: an engine's Watch reads from the
 // connection, which content may still come from.
