@@ -32,13 +32,39 @@ type Cluster struct {
 	mu sync.Mutex // for replacing state, opening and closing the ledger
 }
 
-// env is what the clusters of a set share. Immutable.
+// env is what the clusters of a set share. Immutable but for what mu guards.
 type env struct {
 	Options
 	epoch time.Time
 	tasks sync.WaitGroup  // timers that are armed or running, and goroutines
 	ctx   context.Context //nolint:containedctx // of connects that no exchange owns: it ends with the set
 	end   context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool // guarded by mu; nothing is added to tasks any more
+}
+
+// start runs f on a goroutine that Close waits for. An exchange that outlives
+// the set may start one yet: it waits for that itself, and not for long, because
+// ctx has ended.
+func (e *env) start(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		go f()
+		return
+	}
+	e.tasks.Go(f)
+}
+
+// close ends ctx and waits for the tasks. Every pool is closed, so that no timer
+// is armed any more.
+func (e *env) close() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.end()
+	e.tasks.Wait()
 }
 
 // now reads the clock of the set: the time since it was made. It is the only

@@ -284,3 +284,213 @@ func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
+
+// trunks is a network of hosts to which a connection carries many exchanges.
+type trunks struct {
+	world
+	single  bool                     // the connections carry one at a time after all
+	gates   map[string]chan struct{} // guarded by mu; connects wait until it is closed
+	all     []*trunk                 // guarded by mu; every connection ever opened
+	answers func(k *trunk, x *protocol.Exchange) error
+}
+
+func newTrunks() *trunks {
+	return &trunks{
+		world: world{refuse: map[string]bool{}, hang: map[string]bool{}},
+		gates: map[string]chan struct{}{},
+	}
+}
+
+func (n *trunks) Multiplexed() bool { return !n.single }
+
+func (n *trunks) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
+	n.mu.Lock()
+	n.dials = append(n.dials, h.Name())
+	gate := n.gates[h.Name()]
+	n.mu.Unlock()
+	if gate != nil {
+		if !deadline.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, deadline)
+			defer cancel()
+		}
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return nil, protocol.NewFault(protocol.ConnectTimeout, ctx.Err())
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refuse[h.Name()] {
+		return nil, protocol.Faultf(protocol.ConnectFailure, "%s refused", h.Name())
+	}
+	k := &trunk{network: n, host: h.Name(), released: released, died: make(chan struct{})}
+	n.all = append(n.all, k)
+	return k, nil
+}
+
+// shut makes connects to host last until the returned function is called.
+func (n *trunks) shut(host string) (open func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	gate := make(chan struct{})
+	n.gates[host] = gate
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.gates, host)
+		close(gate)
+	}
+}
+
+// list returns every connection ever opened, in the order of that.
+func (n *trunks) list() []*trunk {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.all)
+}
+
+// open returns how many connections are not closed.
+func (n *trunks) open() int {
+	open := 0
+	for _, k := range n.list() {
+		if !k.closed.Load() {
+			open++
+		}
+	}
+	return open
+}
+
+// trunk is a connection that carries many exchanges. It panics when it is given
+// one after Close, or is closed while it carries one.
+type trunk struct {
+	network  *trunks
+	host     string
+	released func(bool)
+	load     atomic.Int64
+	served   atomic.Int64
+	goaway   atomic.Bool // the peer wants no new exchange
+	ended    atomic.Bool // the peer has closed it, and only sending shows it
+	closed   atomic.Bool
+	dying    sync.Once
+	died     chan struct{} // closed when its peer is gone
+
+	mu   sync.Mutex
+	free []*call // guarded by mu
+}
+
+// call is an answer on a trunk; closing it ends the exchange there.
+type call struct{ trunk *trunk }
+
+func (*call) Read([]byte) (int, error) { return 0, io.EOF }
+func (*call) Buffered() int            { return 0 }
+
+func (a *call) Close() error {
+	k := a.trunk
+	k.mu.Lock()
+	k.free = append(k.free, a)
+	k.mu.Unlock()
+	k.release()
+	return nil
+}
+
+// die ends the connection from its peer's side: every exchange that waits for an
+// answer fails.
+func (k *trunk) die() { k.dying.Do(func() { close(k.died) }) }
+
+func (k *trunk) isDead() bool {
+	select {
+	case <-k.died:
+		return true
+	default:
+		return false
+	}
+}
+
+func (k *trunk) Serve(_ context.Context, x *protocol.Exchange) error {
+	k.load.Add(1)
+	if k.closed.Load() {
+		panic("an exchange on a closed connection")
+	}
+	if k.ended.Load() || k.isDead() {
+		k.release()
+		return protocol.Faultf(protocol.ConnectFailure, "%s had gone away", k.host)
+	}
+	k.served.Add(1)
+	if k.network.answers != nil {
+		if err := k.network.answers(k, x); err != nil {
+			k.release()
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var a *call
+	if n := len(k.free) - 1; n >= 0 {
+		a, k.free = k.free[n], k.free[:n]
+	} else {
+		a = &call{k}
+	}
+	x.Response.Status = 200
+	x.Response.Body = a
+	return nil
+}
+
+// never answers: the exchange ends with the connection.
+func never(k *trunk, _ *protocol.Exchange) error {
+	<-k.died
+	return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", k.host)
+}
+
+func (k *trunk) release() {
+	if k.load.Add(-1) < 0 {
+		panic("released twice")
+	}
+	k.released(k.Usable(0) && !k.ended.Load())
+}
+
+func (k *trunk) Usable(time.Duration) bool { return !k.goaway.Load() && !k.isDead() }
+
+func (k *trunk) Close() error {
+	if n := k.load.Load(); n != 0 {
+		panic(fmt.Sprintf("closed with %d exchanges on it", n))
+	}
+	if k.closed.Swap(true) {
+		panic("closed twice")
+	}
+	return nil
+}
+
+// on returns the connection that x's answer comes from.
+func on(x *protocol.Exchange) *trunk { return x.Response.Body.(*call).trunk }
+
+// web returns a set with the one cluster, whose hosts are of n.
+func (n *trunks) web(t testing.TB, cfg *config.Cluster) (*Set, *Cluster) {
+	t.Helper()
+	s := newTestSet(t, &n.world, func(o *Options) { o.Connectors[config.HTTP1] = n })
+	apply(t, s, cfg)
+	return s, s.Get(cfg.Name)
+}
+
+// sharing returns a cluster of which each host has so many shared connections.
+func sharing(connections int, hosts ...string) *config.Cluster {
+	c := cluster("web", hosts...)
+	c.Pool = config.Pool{Mode: config.Multiplex, Connections: connections}
+	return c
+}
+
+// wantNothing checks that no count was left behind. Nothing is in flight.
+func wantNothing(t testing.TB, c *Cluster) {
+	t.Helper()
+	for what, n := range map[string]int64{
+		"exchanges in flight": c.active.Load(),
+		"pending exchanges":   c.pending.Load(),
+		"slots":               c.slots.open.Load(),
+		"waiters for slots":   c.slots.waiting.Load(),
+	} {
+		if n != 0 {
+			t.Errorf("%d %s, want 0", n, what)
+		}
+	}
+}

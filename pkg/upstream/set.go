@@ -291,6 +291,5 @@ func (s *Set) Close() {
 		s.stopWatch(c)
 		retire(c.remove())
 	}
-	s.env.end()
-	s.env.tasks.Wait()
+	s.env.close()
 }

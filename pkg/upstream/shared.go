@@ -35,7 +35,7 @@ type line struct {
 
 	load   int           // guarded by pool.mu; exchanges that it carries
 	left   bool          // guarded by pool.mu; it takes no exchange, and ends with its last
-	used   bool          // guarded by pool.mu; since the last sweep
+	used   bool          // guarded by pool.mu; an exchange left it since the last sweep
 	rested time.Duration // guarded by pool.mu; how long it was not
 }
 
@@ -85,7 +85,6 @@ func (p *shared) take(ctx context.Context, x *protocol.Exchange) (*line, error) 
 				p.grow()
 			}
 			l.load++
-			l.used = true
 			p.mu.Unlock()
 			return l, nil
 		default:
@@ -106,6 +105,7 @@ func (p *shared) least() (best, dead *line) {
 			if l.load == 0 {
 				return nil, l
 			}
+			best, i = nil, 0 // what is left has moved up
 			continue
 		}
 		if best == nil || l.load < best.load {
@@ -187,7 +187,7 @@ func (p *shared) grow() {
 func (p *shared) begin(slot bool) {
 	o := &opening{done: make(chan struct{})}
 	p.opening = o
-	p.host.cluster.env.tasks.Go(func() { p.finish(o, slot) })
+	p.host.cluster.env.start(func() { p.finish(o, slot) })
 }
 
 // finish opens the connection that o is to have.
@@ -204,7 +204,7 @@ func (p *shared) finish(o *opening, slot bool) {
 	}
 	o.line = l
 	l.load, l.used = o.waiting, true
-	if l.left = p.isClosed; !l.left {
+	if l.left = p.isClosed || l.load == 0 && p.host.cluster.scarce(); !l.left {
 		p.lines = append(p.lines, l)
 		p.arm(p)
 	}
@@ -224,7 +224,11 @@ func (p *shared) dial(l *line, slot bool) (err error) {
 	limit := s.config.Breakers.MaxConnections
 	if !slot && (c.slots.waiting.Load() > 0 || !c.slots.take(limit)) {
 		c.count(ConnectionOverflow)
-		if _, err = c.wait(c.env.ctx, s.connectBy(), nil, &p.base, nil); err != nil {
+		_, err = c.wait(c.env.ctx, s.connectBy(), nil, &p.base, nil)
+		switch {
+		case err != nil && c.env.ctx.Err() != nil:
+			return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", p.host.address)
+		case err != nil:
 			return err
 		}
 	}
@@ -244,7 +248,8 @@ func (l *line) released(reusable bool) {
 	p.host.cluster.active.Add(-1)
 	p.mu.Lock()
 	l.load--
-	if !reusable && !l.left {
+	l.used = true
+	if !l.left && (!reusable || l.load == 0 && p.host.cluster.scarce()) {
 		p.leave(l)
 	}
 	over := l.left && l.load == 0
@@ -252,6 +257,18 @@ func (l *line) released(reusable bool) {
 	if over {
 		l.discard()
 	}
+}
+
+// scarce reports whether connections are so few that one which carries nothing
+// is to end: somebody waits for its slot, or max_connections was lowered. It is
+// asked after the others can see that the connection carries nothing, or with the
+// lock held that keeps them from looking: so no wake-up is lost.
+func (c *Cluster) scarce() bool {
+	if c.slots.waiting.Load() > 0 {
+		return true
+	}
+	limit := c.settings().Breakers.MaxConnections
+	return limit > 0 && c.slots.open.Load() > int64(limit)
 }
 
 // discard ends a connection that carries nothing and frees its slot.

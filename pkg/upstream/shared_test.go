@@ -1,0 +1,342 @@
+package upstream
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func beginMany(t testing.TB, c *Cluster, n int) []*protocol.Exchange {
+	t.Helper()
+	list := make([]*protocol.Exchange, n)
+	for i := range list {
+		list[i] = begin(t, c)
+	}
+	return list
+}
+
+func finishAll(list []*protocol.Exchange) {
+	for _, x := range list {
+		finish(x)
+	}
+}
+
+// queueMany starts exchanges that will have to wait.
+func queueMany(c *Cluster, n int, deadline time.Duration) []<-chan *protocol.Exchange {
+	list := make([]<-chan *protocol.Exchange, n)
+	for i := range list {
+		list[i] = queue(c, deadline)
+	}
+	return list
+}
+
+func TestSharedConnectionCarriesManyExchanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a"))
+		defer s.Close()
+		list := beginMany(t, c, 100)
+		synctest.Wait()
+		if got := len(n.list()); got != 1 {
+			t.Errorf("%d connections for 100 exchanges, want 1", got)
+		}
+		wantCounts(t, s, 100, 1, 0)
+		finishAll(list)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// While all are busy, one more is opened behind the exchange that finds so, and
+// nobody waits for it.
+func TestSharedConnectionsAreOpenedOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(3, "a"))
+		defer s.Close()
+		list := beginMany(t, c, 1)
+		synctest.Wait()
+		for i, want := range []int{2, 3, 3, 3} {
+			open := n.shut("a")
+			list = append(list, beginMany(t, c, 5)...) // at once, on those that are open
+			open()
+			synctest.Wait()
+			if got := len(n.list()); got != want {
+				t.Errorf("%d connections after round %d, want %d", got, i, want)
+			}
+		}
+		wantCounts(t, s, 21, 3, 0)
+		finishAll(list)
+		wantCounts(t, s, 0, 3, 3)
+	})
+}
+
+func TestSharedConnectionIsNotOpenedWhileOneIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(3, "a"))
+		defer s.Close()
+		for range 20 {
+			do(t, c)
+			synctest.Wait()
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// grown returns a set whose one host has so many shared connections open, and
+// idle.
+func grown(t *testing.T, n *trunks, cfg *config.Cluster) (*Set, *Cluster) {
+	t.Helper()
+	s, c := n.web(t, cfg)
+	var list []*protocol.Exchange
+	for range cfg.Pool.Connections * 2 {
+		list = append(list, begin(t, c))
+		synctest.Wait()
+	}
+	finishAll(list)
+	if got := n.open(); got != cfg.Pool.Connections {
+		t.Fatalf("%d connections are open, want %d", got, cfg.Pool.Connections)
+	}
+	return s, c
+}
+
+func TestLeastBusySharedConnectionIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := grown(t, n, sharing(3, "a"))
+		defer s.Close()
+		list := beginMany(t, c, 9)
+		for i, k := range n.list() {
+			if got := k.load.Load(); got != 3 {
+				t.Errorf("connection %d carries %d exchanges, want 3", i, got)
+			}
+		}
+		least := on(list[4])
+		for _, x := range list {
+			if on(x) == least {
+				finish(x)
+			}
+		}
+		for range 3 {
+			if on(begin(t, c)) != least {
+				t.Error("taken: not the connection with the fewest exchanges")
+			}
+		}
+	})
+}
+
+func TestEquallyBusySharedConnectionsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := grown(t, n, sharing(3, "a"))
+		defer s.Close()
+		before := map[*trunk]int64{}
+		for _, k := range n.list() {
+			before[k] = k.served.Load()
+		}
+		for range 30 {
+			do(t, c)
+		}
+		for i, k := range n.list() {
+			if got := k.served.Load() - before[k]; got != 10 {
+				t.Errorf("connection %d carried %d of 30 exchanges in a row, want 10", i, got)
+			}
+		}
+	})
+}
+
+func TestExchangesWaitForTheOneConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(8, "a"))
+		defer s.Close()
+		open := n.shut("a")
+		waiting := queueMany(c, 50, 0)
+		if got := s.Describe()[0].Pending; got != 50 {
+			t.Errorf("%d exchanges are pending, want 50", got)
+		}
+		wantList(t, "connects", n.dialed(), "a")
+		open()
+		for _, done := range waiting {
+			x := <-done
+			if x.Record.Reason != protocol.None {
+				t.Fatalf("it ended with %v", x.Record.Reason)
+			}
+			defer finish(x)
+		}
+		synctest.Wait()
+		if got := n.list()[0].load.Load(); got != 50 {
+			t.Errorf("the connection carries %d exchanges, want 50", got)
+		}
+		if got := s.Describe()[0].Pending; got != 0 {
+			t.Errorf("%d exchanges are pending yet, want 0", got)
+		}
+	})
+}
+
+// Each leaves when it must, and the connect goes on for the others.
+func TestWaitForAConnectEndsForEachByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a"))
+		defer s.Close()
+		open := n.shut("a")
+		start := time.Now()
+		first := queue(c, 2*time.Second) // who began the connect leaves first
+		second := queue(c, 4*time.Second)
+		patient := queue(c, 0)
+		watched, ctx := &caller{}, context.Background()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		left, ended := make(chan protocol.Reason, 1), make(chan protocol.Reason, 1)
+		go func() {
+			x := get()
+			x.Caller = watched
+			left <- protocol.ReasonOf(c.Serve(context.Background(), x))
+		}()
+		go func() { ended <- protocol.ReasonOf(c.Serve(ctx, get())) }()
+		synctest.Wait()
+
+		watched.leave()
+		if got := <-left; got != protocol.DownstreamGone {
+			t.Errorf("whose caller left ended with %v, want downstream_gone", got)
+		}
+		cancel()
+		if got := <-ended; got != protocol.DownstreamGone {
+			t.Errorf("whose connection ended ended with %v, want downstream_gone", got)
+		}
+		for i, done := range []<-chan *protocol.Exchange{first, second} {
+			x := <-done
+			want := time.Duration(2*i+2) * time.Second
+			if got := time.Since(start); x.Record.Reason != protocol.UpstreamTimeout || got != want {
+				t.Errorf("it ended with %v after %v, want upstream_timeout after %v", x.Record.Reason, got, want)
+			}
+		}
+		wantCounts(t, s, 1, 1, 0)
+		open()
+		x := <-patient
+		if x.Record.Reason != protocol.None {
+			t.Errorf("the one that could wait ended with %v", x.Record.Reason)
+		}
+		finish(x)
+		wantList(t, "connects", n.dialed(), "a")
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestConnectionThatNobodyWaitsForAnyMoreIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a"))
+		defer s.Close()
+		open := n.shut("a")
+		<-queue(c, time.Second)
+		open()
+		synctest.Wait()
+		wantCounts(t, s, 0, 1, 1)
+		do(t, c)
+		wantList(t, "connects", n.dialed(), "a")
+	})
+}
+
+func TestFailureOfAConnectSendsAllWhoWaitToTheNextHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a", "b"))
+		defer s.Close()
+		openA, openB := n.shut("a"), n.shut("b")
+		n.set(n.refuse, "a", true)
+		waiting := queueMany(c, 10, 0)
+		openA()
+		synctest.Wait()
+		openB()
+		viaA := 0
+		for _, done := range waiting {
+			x := <-done
+			if got := x.Record.Host().Name(); got != "b" || x.Record.Reason != protocol.None {
+				t.Errorf("it ended at %s with %v, want an answer of b", got, x.Record.Reason)
+			}
+			if len(x.Record.Attempts) == 2 {
+				wantList(t, "attempts", attempts(x), "a:connect_failure", "b:200")
+				viaA++
+			}
+			finish(x)
+		}
+		if viaA != 5 {
+			t.Errorf("%d exchanges waited for a first, want 5", viaA)
+		}
+		dialed := n.dialed()
+		slices.Sort(dialed)
+		wantList(t, "connects", dialed, "a", "b")
+		for _, h := range s.Describe()[0].Hosts {
+			if want := map[string]uint64{"a": 1, "b": 0}[h.Address]; h.ConnectFailures != want {
+				t.Errorf("%s: %d failed connects, want %d", h.Address, h.ConnectFailures, want)
+			}
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestConnectTimeoutOfASharedConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a"))
+		defer s.Close()
+		n.shut("a")
+		start := time.Now()
+		fails(t, c, protocol.ConnectTimeout)
+		if got := time.Since(start); got != 10*time.Second {
+			t.Errorf("it took %v, want connect_timeout (10s)", got)
+		}
+		wantCounts(t, s, 0, 0, 0)
+	})
+}
+
+// detaching is a caller that other exchanges wait for until it detaches.
+type detaching struct {
+	caller
+	times int
+}
+
+func (d *detaching) Detach() { d.times++ }
+
+func TestDetachOnlyWhenThereIsNoSharedConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(2, "a"))
+		defer s.Close()
+		by := &detaching{}
+		open := n.shut("a")
+		done := make(chan *protocol.Exchange)
+		go func() {
+			x := get()
+			x.Caller = by
+			x.Record.Reason = protocol.ReasonOf(c.Serve(context.Background(), x))
+			done <- x
+		}()
+		synctest.Wait()
+		if by.times != 1 { // it waits: the test and it do not run at once
+			t.Errorf("detached %d times before it waited, want once", by.times)
+		}
+		open()
+		x := <-done
+		by.times = 0
+		for range 5 { // the first finds all busy and makes the pool grow
+			y := get()
+			y.Caller = by
+			if err := c.Serve(context.Background(), y); err != nil {
+				t.Fatal(err)
+			}
+			defer finish(y)
+		}
+		finish(x)
+		if by.times != 0 {
+			t.Errorf("detached %d times with a connection open, want never", by.times)
+		}
+	})
+}
