@@ -1,0 +1,491 @@
+package upstream
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestMaxPendingRequestsOfASharedConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(1, "a")
+		cfg.Breakers.MaxPendingRequests = 2
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		open := n.shut("a")
+		waiting := queueMany(c, 2, 0)
+		fails(t, c, protocol.Overflow)
+		open()
+		for _, done := range waiting {
+			finish(<-done)
+		}
+		finishAll(beginMany(t, c, 10)) // these need not wait
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestMaxConnectionsBoundsSharedConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(8, "a")
+		cfg.Breakers.MaxConnections = 2
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		var list []*protocol.Exchange
+		for range 10 {
+			list = append(list, begin(t, c))
+			synctest.Wait()
+		}
+		wantCounts(t, s, 10, 2, 0)
+		finishAll(list)
+	})
+}
+
+func TestIdleSharedConnectionOfAnotherHostGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(1, "a", "b")
+		cfg.Breakers.MaxConnections = 1
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		first, second := do(t, c), do(t, c)
+		if first == second {
+			t.Fatalf("both exchanges went to %s", first)
+		}
+		if got := n.open(); got != 1 || !n.list()[0].closed.Load() {
+			t.Errorf("%d connections are open, want the second host's alone", got)
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// Its exchanges end while another host's waits for a slot.
+func TestSharedConnectionGivesWayWhenItBecomesIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(1, "a", "b")
+		cfg.Breakers.MaxConnections = 1
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		x := begin(t, c)
+		waiting := queue(c, 0) // at the other host
+		y := begin(t, c)
+		if x.Record.Host() != y.Record.Host() {
+			t.Fatal("two hosts have a connection")
+		}
+		finish(x)
+		synctest.Wait()
+		if n.list()[0].closed.Load() {
+			t.Fatal("it gave way with an exchange on it")
+		}
+		finish(y)
+		synctest.Wait()
+		select {
+		case z := <-waiting:
+			if z.Record.Reason != protocol.None || z.Record.Host() == x.Record.Host() {
+				t.Errorf("it ended at %s with %v", z.Record.Host().Name(), z.Record.Reason)
+			}
+			finish(z)
+		default:
+			t.Fatal("the connection was idle and did not give way")
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(1, "a", "b")
+		cfg.Breakers.MaxConnections = 1
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		x := begin(t, c)
+		start := time.Now()
+		y := <-queue(c, time.Hour)
+		if got := time.Since(start); y.Record.Reason != protocol.UpstreamTimeout || got != 10*time.Second {
+			t.Errorf("it ended with %v after %v, want upstream_timeout after connect_timeout (10s)", y.Record.Reason, got)
+		}
+		finish(x)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestSharedConnectionsAboveALoweredLimitEndWhenIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(4, "a")
+		s, c := grown(t, n, cfg)
+		defer s.Close()
+		lower := *cfg
+		lower.Breakers.MaxConnections = 1
+		apply(t, s, &lower)
+		for range 8 {
+			do(t, c)
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// The peer wants no new exchange on a connection: those it has end as usual.
+func TestGoawayLosesNothing(t *testing.T) {
+	for name, told := range map[string]bool{"found by the next exchange": false, "told by one that ends": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newTrunks()
+				s, c := n.web(t, sharing(1, "a"))
+				defer s.Close()
+				list := beginMany(t, c, 3)
+				n.list()[0].goaway.Store(true)
+				if told {
+					finish(list[2])
+					list = list[:2]
+				}
+				x := begin(t, c)
+				if on(x) != n.list()[1] {
+					t.Error("the next exchange was not given another connection")
+				}
+				wantCounts(t, s, int64(len(list)+1), 2, 0)
+				finish(list[0])
+				if n.list()[0].closed.Load() {
+					t.Error("it was closed before its last exchange")
+				}
+				finishAll(list[1:])
+				if !n.list()[0].closed.Load() {
+					t.Error("it outlived its last exchange")
+				}
+				finish(x)
+				wantCounts(t, s, 0, 1, 1)
+			})
+		})
+	}
+}
+
+func TestIdleSharedConnectionThatIsNotUsableIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := grown(t, n, sharing(3, "a"))
+		defer s.Close()
+		for _, k := range n.list() {
+			k.goaway.Store(true)
+		}
+		do(t, c)
+		wantCounts(t, s, 0, 1, 1)
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open, want the new one", got)
+		}
+	})
+}
+
+// A connection that takes no more must not hide one that is less busy, wherever
+// the search begins.
+func TestLeastBusyIsFoundBehindOneThatIsNotUsable(t *testing.T) {
+	for turn := range 3 {
+		for gone := range 3 {
+			p := &shared{turn: turn}
+			for i := range 3 {
+				k := &trunk{died: make(chan struct{})}
+				k.goaway.Store(i == gone)
+				p.lines = append(p.lines, &line{pool: p, conn: k, load: 2})
+			}
+			want := p.lines[(gone+1)%3]
+			want.load = 1
+			if best, dead := p.least(); best != want || dead != nil {
+				t.Errorf("turn %d, connection %d is not usable: found another than the least busy", turn, gone)
+			}
+		}
+	}
+}
+
+func TestConnectionThatDiesFailsItsExchangesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a"))
+		defer s.Close()
+		do(t, c)
+		n.answers = never
+		waiting := queueMany(c, 20, 0)
+		start := time.Now()
+		n.list()[0].die()
+		for _, done := range waiting {
+			if x := <-done; x.Record.Reason != protocol.UpstreamReset {
+				t.Errorf("it ended with %v, want upstream_reset", x.Record.Reason)
+			}
+		}
+		if got := time.Since(start); got != 0 {
+			t.Errorf("the last failed %v later, want at once", got)
+		}
+		synctest.Wait()
+		wantCounts(t, s, 0, 0, 0)
+		n.answers = nil
+		do(t, c)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// What was not sent goes to another connection: no attempt of its own, and
+// nothing that the caller sees.
+func TestExchangeThatWasNotSentGoesToAnotherConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a"))
+		defer s.Close()
+		do(t, c)
+		n.list()[0].ended.Store(true)
+		x := get()
+		x.Request.Method = "POST" // it was not sent: that it may not be sent twice is no matter
+		if err := c.Serve(context.Background(), x); err != nil {
+			t.Fatal(err)
+		}
+		wantList(t, "attempts", attempts(x), "a:200")
+		wantCounts(t, s, 1, 1, 0)
+		finish(x)
+		if got := s.Describe()[0].Resent; got != 1 {
+			t.Errorf("%d requests were sent again, want 1", got)
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestExchangeIsNotSentToAHostThatEndsItsConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a", "b"))
+		defer s.Close()
+		n.answers = func(k *trunk, _ *protocol.Exchange) error {
+			if k.host == "a" {
+				k.ended.Store(true)
+				return protocol.Faultf(protocol.ConnectFailure, "a ended it")
+			}
+			return nil
+		}
+		begun := 0
+		for range 4 {
+			x := begin(t, c)
+			if got := x.Record.Host().Name(); got != "b" {
+				t.Errorf("served by %s, want b", got)
+			}
+			if len(x.Record.Attempts) == 2 {
+				wantList(t, "attempts", attempts(x), "a:connect_failure", "b:200")
+				begun++
+			}
+			finish(x)
+		}
+		served := 0
+		for _, k := range n.list() {
+			if k.host == "a" {
+				served++
+			}
+		}
+		if begun == 0 || served != begun*tries {
+			t.Errorf("%d exchanges were given %d connections to a, want %d each", begun, served, tries)
+		}
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestIdleTimeoutOfSharedConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(2, "a")
+		cfg.IdleTimeout = 8 * time.Second
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		x, y := begin(t, c), begin(t, c)
+		synctest.Wait()
+		z := begin(t, c) // on the second
+		finish(x)
+		finish(y)
+		pass(time.Hour)
+		wantCounts(t, s, 1, 1, 0) // the one in use stays
+		// Just before a sweep: the time of the exchange is not idle time.
+		pass(1999 * time.Millisecond)
+		finish(z)
+		pass(8*time.Second - time.Millisecond)
+		wantCounts(t, s, 0, 1, 1)
+		pass(2*time.Second + time.Millisecond) // a quarter of the timeout later at most
+		wantCounts(t, s, 0, 0, 0)
+		if got := n.open(); got != 0 {
+			t.Errorf("%d connections are open", got)
+		}
+	})
+}
+
+func TestSweepEndsSharedConnectionsThatAreNotUsable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(3, "a")
+		cfg.IdleTimeout = 0 // none
+		s, c := grown(t, n, cfg)
+		defer s.Close()
+		list := beginMany(t, c, 1)
+		busy := on(list[0])
+		for _, k := range n.list() {
+			k.goaway.Store(true)
+		}
+		pass(mostSweep)
+		wantCounts(t, s, 1, 1, 0)
+		finishAll(list)
+		if !busy.closed.Load() {
+			t.Error("the one in use outlived its exchange")
+		}
+		wantCounts(t, s, 0, 0, 0)
+	})
+}
+
+func TestNoTimerWithoutSharedConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(1, "a")
+		cfg.IdleTimeout = time.Second
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		armed := func() bool {
+			p := c.state.Load().hosts[0].lanes.Load().pool.(*shared)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.sweep.armed
+		}
+		do(t, c)
+		if !armed() {
+			t.Error("the sweep's timer is not set, and there is a connection")
+		}
+		pass(10 * time.Second)
+		if armed() {
+			t.Error("the sweep's timer is set, and there is no connection")
+		}
+		do(t, c)
+		if !armed() {
+			t.Error("the sweep's timer is not set again")
+		}
+	})
+}
+
+func TestCloseOfASharedPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := grown(t, n, sharing(2, "a"))
+		list := beginMany(t, c, 1)
+		s.Close()
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open after Close, want the one in use", got)
+		}
+		finishAll(list)
+		if got := n.open(); got != 0 {
+			t.Error("a connection outlived its exchange")
+		}
+		wantNothing(t, c)
+		fails(t, c, protocol.NoCluster)
+	})
+}
+
+func TestCloseEndsAHangingConnect(t *testing.T) {
+	for name, waiting := range map[string]int{"nobody waits": 0, "exchanges wait": 3} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newTrunks()
+				cfg := sharing(1, "a")
+				cfg.ConnectTimeout = 0 // none
+				s, c := n.web(t, cfg)
+				n.shut("a")
+				list := queueMany(c, waiting, 0)
+				if waiting == 0 {
+					<-queue(c, time.Second) // it leaves the connect behind
+				}
+				start := time.Now()
+				s.Close()
+				if got := time.Since(start); got != 0 {
+					t.Errorf("Close took %v", got)
+				}
+				for _, done := range list {
+					if x := <-done; x.Record.Reason != protocol.ConnectTimeout {
+						t.Errorf("it ended with %v, want connect_timeout", x.Record.Reason)
+					}
+				}
+				wantNothing(t, c)
+			})
+		})
+	}
+}
+
+// Nothing is wrong with the callers then: they are told that there was no
+// connection, not that they left.
+func TestCloseEndsTheWaitForASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(1, "a", "b")
+		cfg.Breakers.MaxConnections = 1
+		s, c := n.web(t, cfg)
+		x := begin(t, c)
+		waiting := queue(c, 0)
+		s.Close()
+		if y := <-waiting; y.Record.Reason != protocol.ConnectFailure {
+			t.Errorf("it ended with %v, want connect_failure", y.Record.Reason)
+		}
+		finish(x)
+		wantNothing(t, c)
+	})
+}
+
+// The host leaves the configuration while a connection to it is being opened.
+func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
+	for name, waiting := range map[string]int{"nobody waits": 0, "exchanges wait": 3} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newTrunks()
+				s, c := n.web(t, sharing(1, "a"))
+				defer s.Close()
+				open := n.shut("a")
+				list := queueMany(c, waiting, 0)
+				if waiting == 0 {
+					<-queue(c, time.Second)
+				}
+				apply(t, s, sharing(1, "b"))
+				open()
+				for _, done := range list {
+					x := <-done
+					wantList(t, "attempts", attempts(x), "a:200")
+					finish(x)
+				}
+				synctest.Wait()
+				if got := n.open(); got != 0 {
+					t.Errorf("%d connections to a host that is gone are open", got)
+				}
+				wantNothing(t, c)
+			})
+		})
+	}
+}
+
+// An exchange may have picked a host just before that was retired.
+func TestRetiredHostServesThoseWhoPickedItBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a"))
+		defer s.Close()
+		do(t, c)
+		via := &Via{Cluster: c, Protocol: config.HTTP1}
+		h := c.state.Load().hosts[0]
+		apply(t, s, sharing(1, "b"))
+		p := h.pool(via.Protocol, config.Multiplex)
+		c.active.Add(1)
+		h.load.Begin()
+		x := get()
+		if sent, err := p.serve(context.Background(), x); !sent || err != nil {
+			t.Fatalf("serve = %v, %v, want an answer", sent, err)
+		}
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open, want 1", got)
+		}
+		finish(x)
+		if got := n.open(); got != 0 {
+			t.Error("a connection to a host that is gone outlived its exchange")
+		}
+		wantNothing(t, c)
+	})
+}
