@@ -6,10 +6,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
+	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/bolt"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/dubbo"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/stream"
@@ -26,11 +28,14 @@ func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 	return []stream.Protocol{
 		http1.Protocol(),
 		rpc.Protocol(dubbo.Codec{}),
+		rpc.Protocol(bolt.V1()),
+		rpc.Protocol(bolt.V2()),
 	}
 }
 
 func streamFilters() []filter.Stream {
 	return []filter.Stream{
+		dubbostream.Kind(),
 		fault.Kind(),
 		headermutation.Kind(),
 		payloadlimit.Kind(),

@@ -69,6 +69,8 @@ func (e *example) run(name string, env ...string) *weft {
 // examples says what each file of configs/ is about.
 func examples() map[string]func(*testing.T) {
 	return map[string]func(*testing.T){
+		"bolt_client.json":    boltPair,
+		"bolt_server.json":    boltServerExample,
 		"dubbo_client.json":   dubboPair,
 		"dubbo_server.json":   dubboServerExample,
 		"filters.json":        filtersExample,

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -135,4 +136,40 @@ func olderRPCExample(t *testing.T) {
 	e.replace(e.at("2846"), rpcApp(t, p))
 	e.run("older_form_rpc.json")
 	call(t, e.at("2845"), p)
+}
+
+// boltPair runs both files for both versions of the protocol.
+func boltPair(t *testing.T) {
+	for _, name := range []string{"bolt", "boltv2"} {
+		t.Run(name, func(t *testing.T) {
+			p := framed(t, name)
+			server := openExample(t, "bolt_server.json")
+			server.run("bolt_server.json", "APP_ADDRESS="+rpcApp(t, p))
+			client := openExample(t, "bolt_client.json")
+			client.replace(client.at("2746"), server.at("2746"))
+			w := client.run("bolt_client.json")
+			call(t, client.at("2745"), p)
+			w.stdout.await(t, 0, " "+name+" ") // access log
+		})
+	}
+}
+
+// boltServerExample shows that what is of no protocol reaches the application.
+func boltServerExample(t *testing.T) {
+	e := openExample(t, "bolt_server.json")
+	e.run("bolt_server.json", "APP_ADDRESS="+accept(t, func(c net.Conn) { _, _ = io.Copy(c, c) }))
+	c, err := net.Dial("tcp", e.at("2746"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	const text = "\x16\x03\x01 is no protocol of Weft's"
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		t.Errorf("%q came back, %v; want %q", got, err, text)
+	}
 }

@@ -38,7 +38,7 @@ type earlySettings struct {
 // testKinds is what the tests take for built, with filters of their own.
 func testKinds() Kinds {
 	return Kinds{
-		Protocols:      []config.Protocol{config.HTTP1, config.Dubbo},
+		Protocols:      []config.Protocol{config.HTTP1, config.Dubbo, config.Bolt, config.BoltV2},
 		NetworkFilters: []string{ProxyFilter, TCPProxyFilter},
 		StreamFilters: []filter.Stream{
 			{Name: "fault", Config: func() any { return &faultSettings{} }},

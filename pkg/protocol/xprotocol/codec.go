@@ -153,6 +153,8 @@ type View struct {
 	Timeout time.Duration
 	// Content is where the frame's content begins.
 	Content int
+	// Trailer is how many bytes are behind the content: a checksum.
+	Trailer int
 	// Marks are the codec's own: places in the frame.
 	Marks [6]int32
 	// Text is memory for strings that the frame has not in one piece, such as

@@ -36,7 +36,7 @@ func (m *Message) message() *Message { return m }
 
 // Read is protocol.Body's.
 func (m *Message) Read(p []byte) (int, error) {
-	content := m.Frame[m.View.Content:]
+	content := m.Frame[m.View.Content : len(m.Frame)-m.View.Trailer]
 	if m.read == len(content) {
 		return 0, io.EOF
 	}
@@ -46,7 +46,7 @@ func (m *Message) Read(p []byte) (int, error) {
 }
 
 // Buffered is protocol.Body's: all of it is at hand.
-func (m *Message) Buffered() int { return len(m.Frame) - m.View.Content - m.read }
+func (m *Message) Buffered() int { return len(m.Frame) - m.View.Content - m.View.Trailer - m.read }
 
 // Rewind is protocol.Rewinder's.
 func (m *Message) Rewind() bool { m.read = 0; return true }

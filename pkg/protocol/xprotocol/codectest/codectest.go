@@ -39,13 +39,17 @@ type Suite struct {
 	// group removed, in every request whose fields can be changed.
 	Routing []string
 
+	// Derived are those that are a part of another routing field: they follow it,
+	// whatever they were.
+	Derived []string
+
 	// Telling are the other fields that tell more than themselves: one that is
 	// where a routing field is written, or a timeout. The kit changes them by the
 	// routing field or AppendRequest's left only.
 	Telling []string
 
 	// Content returns what a changed frame must have as before: the arguments or
-	// the result. nil: what begins at View.Content. Used with frames that were
+	// the result. nil: what is between View.Content and View.Trailer. Used with frames that were
 	// read.
 	Content func(frame []byte, v *xprotocol.View) []byte
 

@@ -1,0 +1,175 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// AppendRequest is xprotocol.Messages's. A service that was changed is written
+// wherever the header has it.
+func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.View, left time.Duration) ([]byte, error) {
+	start := len(dst)
+	if !r.Header.Changed() {
+		dst = append(dst, frame...)
+	} else {
+		w, err := routed(c.header(frame), &r.Header)
+		if err != nil {
+			return dst, err
+		}
+		if dst, err = c.rewrite(dst, frame, &w); err != nil {
+			return dst, err
+		}
+	}
+	if left > 0 && left < v.Timeout {
+		c.setTimeout(dst[start:], int(max(left.Milliseconds(), 1)))
+		c.sum(dst[start:])
+	}
+	return dst, nil
+}
+
+// AppendResponse is xprotocol.Messages's.
+func (c Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.View) ([]byte, error) {
+	if !r.Header.Changed() {
+		return append(dst, frame...), nil
+	}
+	return c.rewrite(dst, frame, &writer{header: &r.Header})
+}
+
+// rewrite appends frame with the header that w writes. A fault leaves dst as it
+// was.
+func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
+	start := len(dst)
+	header := c.header(frame)
+	at := c.contentAt(frame)
+	dst = append(dst, frame[:at-len(header)]...)
+	from := len(dst)
+	dst = w.append(dst, header)
+	n := len(dst) - from
+	if n > math.MaxInt16 {
+		return dst[:start], protocol.Faultf(protocol.HeaderTooLarge, "bolt: a header of %d bytes; the protocol has room for %d", n, math.MaxInt16)
+	}
+	dst = append(dst, frame[at:]...)
+	c.setHeaderLength(dst[start:], n)
+	c.sum(dst[start:])
+	return dst, nil
+}
+
+// routed returns the writer of a request that had a header.
+func routed(header []byte, h *protocol.Header) (writer, error) {
+	was, _ := read(header) // it was read before
+	service, method, group := h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod), h.Get(xprotocol.FieldGroup)
+	if version := h.Get(xprotocol.FieldVersion); version != versionOf(was.service) {
+		if strings.Contains(version, ":") {
+			return writer{}, protocol.Faultf(protocol.MalformedRequest, "bolt: a service cannot have the version %q", version)
+		}
+		service = withVersion(service, version)
+	}
+	return writer{
+		header:  h,
+		routes:  true,
+		service: route{value: service, changed: service != was.service},
+		method:  route{value: method, changed: method != was.method},
+		group:   route{value: group, changed: group != was.group},
+	}, nil
+}
+
+// route is a routing field.
+type route struct {
+	value   string
+	changed bool
+	written bool
+}
+
+// writer writes a header anew: what is no field as it was, then the fields.
+type writer struct {
+	header *protocol.Header
+
+	routes                 bool // it is a request's
+	service, method, group route
+}
+
+// of returns the routing field that the entry of a name says; nil: none.
+func (w *writer) of(name string) *route {
+	if !w.routes {
+		return nil
+	}
+	switch name {
+	case keyService, keyTarget:
+		return &w.service
+	case keyMethod:
+		return &w.method
+	case keyGroup:
+		return &w.group
+	}
+	return nil
+}
+
+// append appends the header that was, as the fields now say.
+func (w *writer) append(dst, was []byte) []byte {
+	for rest := was; len(rest) > 0; {
+		var e entry
+		e, rest, _ = next(rest)
+		if e.isField(w.routes) {
+			continue
+		}
+		if r := w.of(e.key); r != nil && !e.nullKey && r.changed {
+			dst = r.append(dst, e.key)
+		} else {
+			dst = append(dst, e.bytes...)
+		}
+	}
+	for name, value := range w.header.All() {
+		r := w.of(name)
+		switch {
+		case w.routes && isRouting(name):
+		case r != nil && r.changed:
+			dst = r.append(dst, name)
+		case value == "" && wasNull(was, name):
+			dst = appendNull(appendText(dst, name))
+		default:
+			dst = appendEntry(dst, name, value)
+		}
+	}
+	for _, name := range [...]string{keyService, keyMethod, keyGroup} {
+		if r := w.of(name); r != nil && r.changed && !r.written {
+			dst = r.append(dst, name)
+		}
+	}
+	return dst
+}
+
+// append appends an entry that says what the field says; one that says nothing is
+// left out.
+func (r *route) append(dst []byte, name string) []byte {
+	r.written = true
+	if r.value == "" {
+		return dst
+	}
+	return appendEntry(dst, name, r.value)
+}
+
+// wasNull reports whether a header has an entry of the name without a value.
+func wasNull(header []byte, name string) bool {
+	for len(header) > 0 {
+		var e entry
+		if e, header, _ = next(header); e.key == name {
+			return e.nullValue
+		}
+	}
+	return false
+}
+
+func appendEntry(dst []byte, key, value string) []byte {
+	return appendText(appendText(dst, key), value)
+}
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint32(dst, uint32(len(s))), s...)
+}
+
+func appendNull(dst []byte) []byte { return binary.BigEndian.AppendUint32(dst, math.MaxUint32) }

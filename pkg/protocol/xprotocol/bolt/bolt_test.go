@@ -1,0 +1,193 @@
+package bolt
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
+)
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func FuzzV1(f *testing.F) { fuzz(f, "v1") }
+func FuzzV2(f *testing.F) { fuzz(f, "v2") }
+
+func fuzz(f *testing.F, version string) {
+	f.Helper()
+	c := codecs()[version]
+	var seeds [][]byte
+	for _, all := range []map[string][]byte{captures(f, version), built(c)} {
+		for _, name := range sortedKeys(all) {
+			seeds = append(seeds, all[name])
+		}
+	}
+	codectest.Fuzz(f, c, seeds)
+}
+
+// Peers hold lengths in signed numbers: what they would take for a negative one
+// is no frame.
+func TestLengthsWithTheSignBitAreRefused(t *testing.T) {
+	for version, c := range codecs() {
+		for kind, size := range map[byte]int{typeRequest: c.requestSize, typeResponse: c.answerSize} {
+			for name, at := range map[string]int{"class": size - 8, "header": size - 6, "content": size - 4} {
+				frame := frameOf(c, kind, commandRequest, 0, "", nil, "")
+				frame[at] = 0x7f
+				if _, err := c.Next(frame); err != nil {
+					t.Errorf("%s: the longest %s: %v", version, name, err)
+				}
+				frame[at] = 0x80
+				if _, err := c.Next(frame); err == nil {
+					t.Errorf("%s: %s: a length with the sign bit is taken", version, name)
+				}
+			}
+		}
+	}
+}
+
+// lessons.md 15: the bit means a checksum only if the second byte is 2.
+func TestAChecksumIsThereOnlyIfTheSecondByteSaysSo(t *testing.T) {
+	c := V2()
+	frame := frameOf(c, typeRequest, commandRequest, 0, "c", entries("service", "s"), "content")
+	frame[c.switchesAt] = checksumBit
+	if head, err := c.Next(frame); err != nil || head.Size != len(frame) {
+		t.Errorf("second byte 1: %d bytes, %v; want %d", head.Size, err, len(frame))
+	}
+	frame[1] = withChecksums
+	if head, err := c.Next(frame); err != nil || head.Size != len(frame)+4 {
+		t.Errorf("second byte 2: %d bytes, %v; want %d", head.Size, err, len(frame)+4)
+	}
+}
+
+func TestADamagedFrameIsRefused(t *testing.T) {
+	c := V2()
+	for name, frame := range captures(t, "v2") {
+		if c.checksumSize(frame) == 0 {
+			continue
+		}
+		head, _ := c.Next(frame)
+		for i := c.switchesAt + 1; i < len(frame); i++ {
+			damaged := bytes.Clone(frame)
+			damaged[i] ^= 4
+			if again, err := c.Next(damaged); err != nil || again.Size != head.Size {
+				continue // a length: the frame is another one
+			}
+			var err error
+			var v xprotocol.View
+			switch head.Kind {
+			case xprotocol.Request:
+				err = c.ReadRequest(damaged, new(protocol.Request), &v)
+			case xprotocol.Response:
+				err = c.ReadResponse(damaged, new(protocol.Response), &v)
+			default:
+				continue
+			}
+			if err == nil {
+				t.Fatalf("%s: byte %d was damaged, and nobody noticed", name, i)
+			}
+		}
+	}
+}
+
+// What SOFARPC has twice is changed twice; a version is a part of the name.
+func TestServiceAndMethodAreChangedWhereverTheyStand(t *testing.T) {
+	tests := []struct {
+		name   string
+		header []byte
+		field  string
+		value  string
+		want   []byte
+	}{
+		{"service", entries("service", "a:1", keyTarget, "a:1"), "service", "b:1", entries("service", "b:1", keyTarget, "b:1")},
+		{"service in one entry", entries("service", "a"), "service", "b", entries("service", "b")},
+		{"service where there was none", entries("k", "v"), "service", "b", entries("k", "v", "service", "b")},
+		{"method", entries("service", "a", keyMethod, "m"), "method", "n", entries("service", "a", keyMethod, "n")},
+		{"method where there was none", entries("service", "a"), "method", "n", entries("service", "a", keyMethod, "n")},
+		{"version", entries("service", "a:1.0"), "version", "2.0", entries("service", "a:2.0")},
+		{"version before a unique id", entries("service", "a:1.0:u"), "version", "2.0", entries("service", "a:2.0:u")},
+		{"version where there was none", entries("service", "a"), "version", "2.0", entries("service", "a:2.0")},
+		{"group", entries("service", "a"), "group", "g", entries("service", "a", "group", "g")},
+		{"an entry of SOFARPC by its own name", entries("service", "a", keyTarget, "b"), keyTarget, "c", entries("service", "a", keyTarget, "c")},
+	}
+	for version, c := range codecs() {
+		for _, test := range tests {
+			t.Run(version+"/"+test.name, func(t *testing.T) {
+				frame := frameOf(c, typeRequest, commandRequest, 0, "class", test.header, "content")
+				var r protocol.Request
+				var v xprotocol.View
+				if err := c.ReadRequest(frame, &r, &v); err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set(test.field, test.value)
+				got, err := c.AppendRequest(nil, frame, &r, &v, 0)
+				want := frameOf(c, typeRequest, commandRequest, 0, "class", test.want, "content")
+				if err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%v\n got %q\nwant %q", err, got, want)
+				}
+			})
+		}
+	}
+}
+
+func TestAHeaderThatIsTooLongIsAFault(t *testing.T) {
+	c := V1()
+	frame := frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
+	var r protocol.Request
+	var v xprotocol.View
+	if err := c.ReadRequest(frame, &r, &v); err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Add("k", strings.Repeat("x", 1<<15))
+	dst, err := c.AppendRequest([]byte("before"), frame, &r, &v, 0)
+	if protocol.ReasonOf(err) != protocol.HeaderTooLarge || string(dst) != "before" {
+		t.Errorf("%v, %d bytes", err, len(dst))
+	}
+}
+
+func TestTheTextOfAFaultHasItsLimits(t *testing.T) {
+	for version, c := range codecs() {
+		request := c.AppendPing(nil, 5)
+		for name, text := range map[string]string{
+			"long": strings.Repeat("ä", maxFault), "not UTF-8": "a\xffb", "none": "",
+		} {
+			frame := c.AppendFault(nil, request, protocol.NoRoute, text)
+			var r protocol.Response
+			var v xprotocol.View
+			if err := c.ReadResponse(frame, &r, &v); err != nil {
+				t.Fatal(err)
+			}
+			got := r.Header.Get(keyFault)
+			if len(got) > maxFault || strings.ContainsRune(got, '\uFFFD') || text != "" && got == "" {
+				t.Errorf("%s, %s: %d bytes: %.20q", version, name, len(got), got)
+			}
+		}
+	}
+}
+
+func BenchmarkForward(b *testing.B) {
+	for _, version := range []string{"v1", "v2"} {
+		c := codecs()[version]
+		b.Run(version, func(b *testing.B) {
+			frame := built(c)["SOFARPC"]
+			var r protocol.Request
+			var m xprotocol.Message
+			dst := make([]byte, 0, 1<<10)
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Header.Reset()
+				if err := c.ReadRequest(frame, &r, &m.View); err != nil {
+					b.Fatal(err)
+				}
+				out, err := c.AppendRequest(dst, frame, &r, &m.View, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				c.SetID(out, 5)
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+// Package bolt owns the frames of SOFA Bolt, versions 1 and 2. They differ in
+// nothing but where the numbers of the head stand, and in the checksum that
+// version 2 may have: so they are one codec with two layouts, V1 and V2, which
+// config.json names bolt and boltv2. See README.md for what filters see of them.
+//
+// The files in the order that data passes through them: codec.go (where a frame
+// ends, what it is), layout.go (where its parts are), read.go (what it says),
+// append.go (how it leaves), signals.go (what Weft says itself).
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// Codec is the xprotocol.Codec of one version: V1 or V2.
+type Codec struct{ *layout }
+
+var _ xprotocol.Codec = Codec{}
+
+// V1 returns the codec of version 1.
+func V1() Codec { return Codec{&v1} }
+
+// V2 returns the codec of version 2.
+func V2() Codec { return Codec{&v2} }
+
+// Types of frames.
+const (
+	typeResponse = 0
+	typeRequest  = 1
+	typeOneWay   = 2
+)
+
+// Command codes.
+const (
+	commandHeartbeat = 0
+	commandRequest   = 1
+	commandResponse  = 2
+	commandGoAway    = 100 // MOSN's: no new requests, please
+)
+
+var (
+	errType   = errors.New("bolt: a frame is neither a request nor an answer")
+	errLength = errors.New("bolt: a length below 0: peers hold the lengths of class and header in 16 bits, of content in 32, with a sign")
+)
+
+// Traits is xprotocol.Framing's.
+func (c Codec) Traits() *xprotocol.Traits { return &c.traits }
+
+// Match is xprotocol.Framing's: the version, the type and the command decide.
+func (c Codec) Match(b []byte) xprotocol.Verdict {
+	switch {
+	case !c.begins(b):
+		return xprotocol.No
+	case len(b) < c.commandAt+2:
+		return xprotocol.Unsure
+	}
+	switch command := c.command(b); {
+	case command == commandHeartbeat,
+		command == commandRequest && b[c.typeAt] != typeResponse,
+		command == commandResponse && b[c.typeAt] == typeResponse,
+		command == commandGoAway:
+		return xprotocol.Yes
+	}
+	return xprotocol.No
+}
+
+// begins reports whether a frame may begin with b, which may be short.
+func (c Codec) begins(b []byte) bool {
+	switch {
+	case len(b) > 0 && b[0] != c.version,
+		c.typeAt > 1 && len(b) > 1 && b[1] != 1 && b[1] != withChecksums,
+		len(b) > c.typeAt && b[c.typeAt] > typeOneWay:
+		return false
+	}
+	return true
+}
+
+// Next is xprotocol.Framing's. Lengths that peers take for negative numbers are
+// errors.
+func (c Codec) Next(b []byte) (xprotocol.Frame, error) {
+	if !c.begins(b) {
+		if len(b) > c.typeAt && b[c.typeAt] > typeOneWay {
+			return xprotocol.Frame{}, errType
+		}
+		return xprotocol.Frame{}, fmt.Errorf("bolt: a frame of version %d does not begin with % x", c.version, b[:min(len(b), 2)])
+	}
+	if len(b) <= c.typeAt || len(b) < c.head(b) {
+		return xprotocol.Frame{}, nil
+	}
+	class, header, content := c.lengths(b)
+	if class > math.MaxInt16 || header > math.MaxInt16 || content > math.MaxInt32 {
+		return xprotocol.Frame{}, errLength
+	}
+	return xprotocol.Frame{
+		Kind: c.kind(b),
+		ID:   uint64(c.id(b)),
+		Size: c.head(b) + class + header + content + c.checksumSize(b),
+	}, nil
+}
+
+// kind returns what a frame is; its head is there.
+func (c Codec) kind(frame []byte) xprotocol.Kind {
+	command, kind := c.command(frame), frame[c.typeAt]
+	switch {
+	case kind == typeResponse && command == commandResponse:
+		return xprotocol.Response
+	case kind == typeResponse && command == commandHeartbeat:
+		return xprotocol.Pong
+	case kind == typeRequest && command == commandRequest:
+		return xprotocol.Request
+	case kind == typeOneWay && command == commandRequest:
+		return xprotocol.OneWay
+	case kind == typeRequest && command == commandHeartbeat:
+		return xprotocol.Ping
+	case kind != typeResponse && command == commandGoAway:
+		return xprotocol.GoAway
+	}
+	return xprotocol.Ignored
+}
+
+// SetID is xprotocol.Framing's.
+func (c Codec) SetID(frame []byte, id uint64) {
+	c.setID(frame, uint32(id))
+	c.sum(frame)
+}

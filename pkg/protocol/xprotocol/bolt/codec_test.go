@@ -1,0 +1,158 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
+)
+
+var update = flag.Bool("update", false, "write testdata/views.txt anew")
+
+// codecs are the versions with the names of their captures.
+func codecs() map[string]Codec { return map[string]Codec{"v1": V1(), "v2": V2()} }
+
+// captures returns what peers have sent, by name; version is v1 or v2.
+func captures(t testing.TB, version string) map[string][]byte {
+	t.Helper()
+	files, err := filepath.Glob("testdata/" + version + "*.hex")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no captures", err)
+	}
+	frames := map[string][]byte{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frame, err := hex.DecodeString(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(file, err)
+		}
+		frames[strings.TrimSuffix(filepath.Base(file), ".hex")] = frame
+	}
+	return frames
+}
+
+// built returns frames that the captures have no example of.
+func built(c Codec) map[string][]byte {
+	all := map[string][]byte{
+		"one-way":     frameOf(c, typeOneWay, commandRequest, 0, "class", entries("service", "s", "sofa_head_method_name", "m"), "content"),
+		"SOFARPC":     frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "x", keyTarget, "a.B:2.0:u", keyMethod, "m", "k", "v"), "content"),
+		"no header":   frameOf(c, typeRequest, commandRequest, 0, "class", nil, "content"),
+		"null value":  frameOf(c, typeRequest, commandRequest, 0, "c", append(entries("service", "s"), nullEntry("trace")...), "x"),
+		"own names":   frameOf(c, typeRequest, commandRequest, 0, "c", entries("service", "s", "method", "not a field", "Group", "nor this", "", "a field"), "x"),
+		"fault":       frameOf(c, typeResponse, commandResponse, 6, "", entries("why", "not"), ""),
+		"goodbye":     c.AppendGoAway(nil, 7),
+		"other":       frameOf(c, typeRequest, 99, 0, "", nil, ""),
+		"ping":        c.AppendPing(nil, 8),
+		"unsolicited": frameOf(c, typeResponse, commandHeartbeat, 0, "", nil, ""),
+	}
+	return all
+}
+
+func entries(keysAndValues ...string) []byte {
+	var b []byte
+	for i := 0; i < len(keysAndValues); i += 2 {
+		b = appendEntry(b, keysAndValues[i], keysAndValues[i+1])
+	}
+	return b
+}
+
+func nullEntry(key string) []byte { return appendNull(appendText(nil, key)) }
+
+// frameOf returns a frame of id 9.
+func frameOf(c Codec, kind byte, command, status int, class string, header []byte, content string) []byte {
+	b := []byte{c.version}
+	if c.typeAt > 1 {
+		b = append(b, 1)
+	}
+	b = append(b, kind)
+	b = binary.BigEndian.AppendUint16(b, uint16(command))
+	b = append(b, 1, 0, 0, 0, 9, 1)
+	if c.switchesAt > 0 {
+		b = append(b, 0)
+	}
+	if kind == typeResponse {
+		b = binary.BigEndian.AppendUint16(b, uint16(status))
+	} else {
+		b = binary.BigEndian.AppendUint32(b, 5000)
+	}
+	b = binary.BigEndian.AppendUint16(b, uint16(len(class)))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(header)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(content)))
+	b = append(b, class...)
+	b = append(b, header...)
+	return append(b, content...)
+}
+
+// Every capture, and what the captures lack, as testdata/views.txt has them.
+func TestCodecsKeepTheirContract(t *testing.T) {
+	for _, version := range []string{"v1", "v2"} {
+		c := codecs()[version]
+		t.Run(version, func(t *testing.T) {
+			oversize := frameOf(c, typeRequest, commandRequest, 0, "", nil, "")
+			binary.BigEndian.PutUint32(oversize[len(oversize)-4:], math.MaxInt32)
+			codectest.Run(t, c, codectest.Suite{
+				Frames:   goldenFrames(t, version),
+				Oversize: []codectest.Head{{Bytes: oversize, Size: c.requestSize + math.MaxInt32}},
+				Foreign: [][]byte{
+					{c.version, 9}, {3}, {0},
+					otherVersion(c).AppendPing(nil, 1),
+				},
+				Code:    func(t *protocol.Traits) int { return int(t.Bolt) },
+				Routing: []string{"service", "method", "group"},
+				Derived: []string{"version"},
+				Telling: []string{keyTarget, keyMethod},
+				Intact:  c.intact,
+			})
+		})
+	}
+}
+
+func otherVersion(c Codec) Codec {
+	if c == V1() {
+		return V2()
+	}
+	return V1()
+}
+
+func goldenFrames(t *testing.T, version string) []codectest.Frame {
+	t.Helper()
+	c := codecs()[version]
+	all := captures(t, version)
+	for name, frame := range built(c) {
+		all["built "+name] = frame
+	}
+	file := "testdata/" + version + "-views.txt"
+	if *update {
+		var views txtar.Archive
+		for _, name := range sortedKeys(all) {
+			views.Files = append(views.Files, txtar.File{Name: name, Data: []byte(codectest.View(c, all[name]))})
+		}
+		if err := os.WriteFile(file, txtar.Format(&views), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	views, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(views.Files) != len(all) {
+		t.Fatalf("%s has %d views of %d frames", file, len(views.Files), len(all))
+	}
+	var frames []codectest.Frame
+	for _, view := range views.Files {
+		frames = append(frames, codectest.Frame{Name: view.Name, Bytes: all[view.Name], View: string(view.Data)})
+	}
+	return frames
+}

@@ -1,0 +1,260 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// Names of header entries.
+const (
+	keyService = "service"                  // of users of the bare library, and of SOFARPC too
+	keyTarget  = "sofa_head_target_service" // SOFARPC's; goes before the other
+	keyMethod  = "sofa_head_method_name"
+	keyGroup   = "group" // of nobody but who sets the field
+)
+
+var (
+	errChecksum = errors.New("the checksum is wrong: the frame was damaged on its way")
+	errHeader   = errors.New("an entry of the header reaches beyond it")
+)
+
+// ReadRequest is xprotocol.Messages's. The service is what the header says, as it
+// is: "name:version" or "name:version:unique id" of SOFARPC; its version is a
+// field as well. A request whose header names no service has the path "/": what is
+// called is in the content then.
+func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) error {
+	if !c.intact(frame) {
+		return protocol.Faultf(protocol.MalformedRequest, "bolt: request: %w", errChecksum)
+	}
+	r.OneWay = frame[c.typeAt] == typeOneWay
+	r.Serialization = serialization(frame[c.serializationAt])
+	v.Content, v.Trailer = c.contentAt(frame), c.checksumSize(frame)
+	r.ContentLength = int64(len(frame) - v.Content - v.Trailer)
+	v.Timeout = 0
+	if ms := c.timeout(frame); ms > 0 {
+		v.Timeout = time.Duration(ms) * time.Millisecond
+	}
+	said, err := read(c.header(frame))
+	if err != nil {
+		return protocol.Faultf(protocol.MalformedRequest, "bolt: request: %w", err)
+	}
+	h := &r.Header
+	add(h, xprotocol.FieldService, said.service)
+	add(h, xprotocol.FieldMethod, said.method)
+	add(h, xprotocol.FieldVersion, versionOf(said.service))
+	add(h, xprotocol.FieldGroup, said.group)
+	addEntries(h, c.header(frame), true)
+	r.Authority = said.service
+	v.Text = append(append(v.Text[:0], '/'), said.service...)
+	if said.service != "" || said.method != "" {
+		v.Text = append(append(v.Text, '/'), said.method...)
+	}
+	r.Path = view(v.Text)
+	h.Seal()
+	return nil
+}
+
+// ReadResponse is xprotocol.Messages's.
+func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.View) error {
+	if !c.intact(frame) {
+		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: answer: %w", errChecksum)
+	}
+	if _, err := read(c.header(frame)); err != nil {
+		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: answer: %w", err)
+	}
+	r.Code = c.status(frame)
+	r.Status = httpStatus(r.Code)
+	v.Content, v.Trailer = c.contentAt(frame), c.checksumSize(frame)
+	r.ContentLength = int64(len(frame) - v.Content - v.Trailer)
+	addEntries(&r.Header, c.header(frame), false)
+	r.Header.Seal()
+	return nil
+}
+
+// header returns the header of a whole frame.
+func (c Codec) header(frame []byte) []byte {
+	class, header, _ := c.lengths(frame)
+	at := c.head(frame) + class
+	return frame[at : at+header : at+header]
+}
+
+// contentAt returns where the content of a whole frame begins.
+func (c Codec) contentAt(frame []byte) int {
+	class, header, _ := c.lengths(frame)
+	return c.head(frame) + class + header
+}
+
+// names are what a header says of where a request is to go.
+type names struct{ service, method, group string }
+
+// read reads a whole header.
+func read(header []byte) (names, error) {
+	var s names
+	target := ""
+	for len(header) > 0 {
+		e, rest, ok := next(header)
+		if !ok {
+			return s, errHeader
+		}
+		switch e.key {
+		case keyService:
+			s.service = e.value
+		case keyTarget:
+			target = e.value
+		case keyMethod:
+			s.method = e.value
+		case keyGroup:
+			s.group = e.value
+		}
+		header = rest
+	}
+	if target != "" {
+		s.service = target
+	}
+	return s, nil
+}
+
+// entry is a key and its value. Either may be null, which is not the same as
+// empty.
+type entry struct {
+	key, value         string
+	nullKey, nullValue bool
+	bytes              []byte // as on the wire
+}
+
+// next returns the entry that a header begins with, and what is behind it.
+func next(header []byte) (e entry, rest []byte, ok bool) {
+	if e.key, e.nullKey, rest, ok = text(header); !ok {
+		return e, nil, false
+	}
+	if e.value, e.nullValue, rest, ok = text(rest); !ok {
+		return e, nil, false
+	}
+	e.bytes = header[:len(header)-len(rest)]
+	return e, rest, true
+}
+
+// text reads a length and so many bytes; a length of -1 is null.
+func text(b []byte) (s string, null bool, rest []byte, ok bool) {
+	if len(b) < 4 {
+		return "", false, nil, false
+	}
+	n := int32(binary.BigEndian.Uint32(b))
+	b = b[4:]
+	switch {
+	case n == -1:
+		return "", true, b, true
+	case n < 0, int(n) > len(b):
+		return "", false, nil, false
+	}
+	return view(b[:n]), false, b[n:], true
+}
+
+// isField reports whether filters see an entry by its own name: not if it has
+// none, or in a request one that a routing field has.
+func (e *entry) isField(ofRequest bool) bool {
+	return !e.nullKey && !(ofRequest && isRouting(e.key))
+}
+
+func isRouting(name string) bool {
+	switch len(name) {
+	case len(xprotocol.FieldGroup):
+		return protocol.EqualFold(name, xprotocol.FieldGroup)
+	case len(xprotocol.FieldMethod):
+		return protocol.EqualFold(name, xprotocol.FieldMethod)
+	case len(xprotocol.FieldService):
+		return protocol.EqualFold(name, xprotocol.FieldService) || protocol.EqualFold(name, xprotocol.FieldVersion)
+	}
+	return false
+}
+
+// addEntries adds the entries of a header, which was read, that are fields.
+func addEntries(h *protocol.Header, header []byte, ofRequest bool) {
+	for len(header) > 0 {
+		e, rest, _ := next(header)
+		if e.isField(ofRequest) {
+			h.Add(e.key, e.value)
+		}
+		header = rest
+	}
+}
+
+func add(h *protocol.Header, name, value string) {
+	if value != "" {
+		h.Add(name, value)
+	}
+}
+
+// versionOf returns the version that a SOFARPC service has in its name.
+func versionOf(service string) string {
+	_, rest, _ := strings.Cut(service, ":")
+	version, _, _ := strings.Cut(rest, ":")
+	return version
+}
+
+// withVersion returns service with another version; "" takes it away.
+func withVersion(service, version string) string {
+	name, rest, _ := strings.Cut(service, ":")
+	_, unique, hasUnique := strings.Cut(rest, ":")
+	switch {
+	case hasUnique:
+		return name + ":" + version + ":" + unique
+	case version == "":
+		return name
+	}
+	return name + ":" + version
+}
+
+// serialization names the ways in which content is written; others have a number.
+func serialization(code byte) string {
+	switch code {
+	case 0:
+		return "hessian"
+	case 1:
+		return "hessian2"
+	case 11:
+		return "protobuf"
+	case 12:
+		return "json"
+	}
+	return strconv.Itoa(int(code))
+}
+
+// Statuses of answers.
+const (
+	statusSuccess          = 0
+	statusNoProcessor      = 6
+	statusBusy             = 4
+	statusTimeout          = 7
+	statusConnectionClosed = 16
+)
+
+// httpStatus is the HTTP view of a status.
+func httpStatus(status int) int {
+	switch status {
+	case statusSuccess:
+		return 200
+	case statusNoProcessor:
+		return 404
+	case statusBusy:
+		return 503
+	case statusTimeout:
+		return 504
+	case statusConnectionClosed:
+		return 502
+	}
+	return 500
+}
+
+// view returns b's bytes as a string that shares them: it is valid, and
+// constant, only as long as the bytes are neither changed nor reused. This is
+// the package's only unsafe code; what is read of a frame costs no allocation for
+// it.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
