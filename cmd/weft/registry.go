@@ -7,6 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
+	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
@@ -35,6 +36,7 @@ func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 
 func streamFilters() []filter.Stream {
 	return []filter.Stream{
+		dubbostream.Kind(),
 		dubbostream.Kind(),
 		fault.Kind(),
 		headermutation.Kind(),

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
+	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
@@ -40,7 +41,7 @@ type rig struct {
 
 // builtFilters are those of cmd/weft/registry.go.
 func builtFilters() []filter.Stream {
-	return []filter.Stream{fault.Kind(), headermutation.Kind(), payloadlimit.Kind()}
+	return []filter.Stream{dubbostream.Kind(), fault.Kind(), headermutation.Kind(), payloadlimit.Kind()}
 }
 
 // newRig returns a server that runs nothing yet and is drained at the end of

@@ -1,0 +1,129 @@
+// Package dubbostream owns the dubbo_stream filter: it makes Dubbo requests match
+// route tables that were written for HTTP, as control planes write them. The
+// domain is the service, the path is "/", and the labels of the pod are fields.
+package dubbostream
+
+import (
+	"context"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Config is the filter's configuration.
+type Config struct {
+	Subset     string `key:"subset" doc:"Label of the pod whose value is the metrics' label subset; empty, or a label that the pod lacks: none." example:"\"version\""`
+	LabelsFile string `key:"pod_labels_file" doc:"File with the pod's labels, as the Kubernetes downward API writes it. The default file may be missing: then there are none." default:"/etc/istio/pod/labels" example:"\"/etc/podinfo/labels\""`
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "dubbo_stream",
+		Stage:   filter.BeforeRoute,
+		Config:  func() any { return &Config{LabelsFile: defaultLabelsFile} },
+		New:     build,
+		Metrics: []metrics.Metric{requests(), successes(), failures()},
+	}
+}
+
+const (
+	labelSubset = "subset"
+	noSubset    = "none" // its value for pods that are in none
+)
+
+func requests() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_requests_total", Help: "Dubbo requests that passed the dubbo_stream filter, by the subset that the pod is in.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+}
+
+func successes() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_successes_total", Help: "Those that were answered with the status OK (20), exceptions of the service among them.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+}
+
+func failures() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_failures_total", Help: "Those that were answered with another status, Weft's own faults among them.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	labels, err := readLabels(c.LabelsFile)
+	if err != nil {
+		return nil, err
+	}
+	subset := noSubset
+	for _, l := range labels {
+		if l.Name == c.Subset && l.Value != "" {
+			subset = l.Value
+		}
+	}
+	d := dubboStream{
+		labels:    asFields(labels),
+		requests:  env.Metrics.Counter(requests(), subset),
+		successes: env.Metrics.Counter(successes(), subset),
+		failures:  env.Metrics.Counter(failures(), subset),
+	}
+	return d.before, nil
+}
+
+// dubboStream is immutable but for its counters.
+type dubboStream struct {
+	labels    []protocol.Field // those that become fields
+	next      protocol.Service
+	requests  *metrics.Counter
+	successes *metrics.Counter
+	failures  *metrics.Counter
+}
+
+// before returns d in front of next.
+func (d dubboStream) before(next protocol.Service) protocol.Service {
+	d.next = next
+	return &d
+}
+
+// statusOK is Dubbo's status of an answer that comes from the service.
+const statusOK = 20
+
+// Serve is protocol.Service's. The Authority of a Dubbo request is the service
+// already. The path is "/" while next serves; afterwards it is again what it was,
+// for the access log, unless the route has rewritten it.
+func (d *dubboStream) Serve(ctx context.Context, x *protocol.Exchange) error {
+	if x.Meta.Protocol != string(config.Dubbo) {
+		return d.next.Serve(ctx, x)
+	}
+	d.requests.Add(1)
+	d.addLabels(&x.Request.Header)
+	path := x.Request.Path
+	x.Request.Path = "/"
+	err := d.next.Serve(ctx, x)
+	if x.Record.OriginalPath == "" {
+		x.Request.Path = path
+	}
+	switch {
+	case x.Request.OneWay:
+	case err == nil && x.Response.Code == statusOK:
+		d.successes.Add(1)
+	default:
+		d.failures.Add(1)
+	}
+	return err
+}
+
+// addLabels makes the pod's labels fields that routes can match. They are no
+// change of the request: its frame is forwarded as it is if nothing else changes
+// it. What the request says itself stays.
+func (d *dubboStream) addLabels(h *protocol.Header) {
+	if len(d.labels) == 0 {
+		return
+	}
+	changed := h.Changed()
+	for _, l := range d.labels {
+		if _, ok := h.Lookup(l.Name); !ok {
+			h.Add(l.Name, l.Value)
+		}
+	}
+	if !changed {
+		h.Seal()
+	}
+}

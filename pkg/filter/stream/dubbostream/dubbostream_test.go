@@ -1,0 +1,242 @@
+package dubbostream
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 1 {
+		t.Fatalf("%d examples, want 1", len(examples))
+	}
+	made, counts := filtertest.Build(t, Kind(), examples[0])
+	if err := made(answering(statusOK)).Serve(t.Context(), dubboRequest()); err != nil || counts.Of(requests()) != 1 {
+		t.Errorf("Serve = %v, %v requests counted, want 1", err, counts.Of(requests()))
+	}
+}
+
+// dubboRequest is one as the engine reads it, with attachments as "name: value".
+func dubboRequest(attachments ...string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Meta.Protocol = "dubbo"
+	x.Request.Authority, x.Request.Path = "org.example.Shop", "/org.example.Shop/buy"
+	x.Request.Header.Add("service", "org.example.Shop")
+	x.Request.Header.Add("method", "buy")
+	for _, a := range attachments {
+		name, value, _ := strings.Cut(a, ": ")
+		x.Request.Header.Add(name, value)
+	}
+	x.Request.Header.Seal()
+	return x
+}
+
+// answering is a provider whose answers have the status.
+func answering(code int) protocol.Service {
+	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Response.Status, x.Response.Code = 200, code
+		return nil
+	})
+}
+
+// seen is what a router sees of a request.
+type seen struct {
+	authority, path string
+	header          string // "name: value" in order, after service and method
+	changed         bool
+}
+
+func (s *seen) Serve(_ context.Context, x *protocol.Exchange) error {
+	var fields []string
+	for name, value := range x.Request.Header.All() {
+		fields = append(fields, name+": "+value)
+	}
+	*s = seen{x.Request.Authority, x.Request.Path, strings.Join(fields[2:], ", "), x.Request.Header.Changed()}
+	x.Response.Code = statusOK
+	return nil
+}
+
+// withLabels is the filter's settings in a pod with these labels.
+func withLabels(t *testing.T, text, subset string) filtertest.Settings {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "labels")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return filtertest.Settings(`{"pod_labels_file": ` + strconv.Quote(name) + `, "subset": ` + strconv.Quote(subset) + `}`)
+}
+
+const podLabels = "app=\"tester\"\ngroup=\"blue\"\n\nplain=yes\nquoted=\"a\\\"b\"\nVersion=\"v1\"\n"
+
+func TestDubboRequestsLookLikeHTTPToTheRouter(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		attachments []string
+		header      string
+	}{
+		{"labels are fields", nil, `app: tester, plain: yes, quoted: a"b`},
+		{"attachments go before labels", []string{"app: shop"}, `app: shop, plain: yes, quoted: a"b`},
+		{"also in another case", []string{"Plain: no"}, `Plain: no, app: tester, quoted: a"b`},
+		{"the request's own group stays", []string{"group: green"}, `group: green, app: tester, plain: yes, quoted: a"b`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
+			var got seen
+			x := dubboRequest(test.attachments...)
+			if err := made(&got).Serve(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+			if want := (seen{"org.example.Shop", "/", test.header, false}); got != want {
+				t.Errorf("the router sees %+v, want %+v", got, want)
+			}
+			if x.Request.Path != "/org.example.Shop/buy" {
+				t.Errorf("the access log has the path %q", x.Request.Path)
+			}
+		})
+	}
+}
+
+// TestAChangeIsNotHidden: labels are no change of the frame, but what a filter
+// before this one has changed still is.
+func TestAChangeIsNotHidden(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
+	var got seen
+	x := dubboRequest()
+	x.Request.Header.Add("tenant", "7")
+	if err := made(&got).Serve(t.Context(), x); err != nil || !got.changed {
+		t.Errorf("Serve = %v, changed %v, want a change", err, got.changed)
+	}
+}
+
+func TestARewrittenPathStays(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{}`)
+	x := dubboRequest()
+	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Record.OriginalPath, x.Request.Path = x.Request.Path, "/rewritten"
+		return nil
+	}))
+	if err := s.Serve(t.Context(), x); err != nil || x.Request.Path != "/rewritten" {
+		t.Errorf("Serve = %v, path %q, want /rewritten", err, x.Request.Path)
+	}
+}
+
+func TestOtherProtocolsPass(t *testing.T) {
+	for _, name := range []string{"Http1", "bolt", ""} {
+		made, counts := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
+		x := dubboRequest()
+		x.Meta.Protocol = name
+		var got seen
+		if err := made(&got).Serve(t.Context(), x); err != nil || got != (seen{"org.example.Shop", "/org.example.Shop/buy", "", false}) {
+			t.Errorf("%s: Serve = %v, the router sees %+v", name, err, got)
+		}
+		if n := counts.Of(requests()); n != 0 {
+			t.Errorf("%s: %v requests counted", name, n)
+		}
+	}
+}
+
+func TestAnswersAreCountedByTheirStatus(t *testing.T) {
+	lost := protocol.NewFault(protocol.NoHealthyHost, nil)
+	for name, test := range map[string]struct {
+		next                protocol.Service
+		oneWay              bool
+		succeeded, failures float64
+	}{
+		"OK":             {answering(statusOK), false, 1, 0},
+		"service error":  {answering(70), false, 0, 1},
+		"a fault":        {protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return lost }), false, 0, 1},
+		"Weft's own":     {answering(protocol.NoCode), false, 0, 1},
+		"no answer ever": {answering(protocol.NoCode), true, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made, counts := filtertest.Build(t, Kind(), `{}`)
+			x := dubboRequest()
+			x.Request.OneWay = test.oneWay
+			if err := made(test.next).Serve(t.Context(), x); err != nil && !errors.Is(err, lost) {
+				t.Fatal(err)
+			}
+			if r, s, f := counts.Of(requests()), counts.Of(successes()), counts.Of(failures()); r != 1 || s != test.succeeded || f != test.failures {
+				t.Errorf("%v requests, %v successes, %v failures; want 1, %v, %v", r, s, f, test.succeeded, test.failures)
+			}
+		})
+	}
+}
+
+func TestSubsetIsTheValueOfItsLabel(t *testing.T) {
+	for name, test := range map[string]struct{ labels, subset, want string }{
+		"a label":                       {podLabels, "app", "tester"},
+		"one that is no field":          {podLabels, "group", "blue"},
+		"a label that the pod lacks":    {podLabels, "zone", noSubset},
+		"a label without a value":       {"zone=\"\"\n", "zone", noSubset},
+		"no subset":                     {podLabels, "", noSubset},
+		"a pod without labels":          {"", "app", noSubset},
+		"a file that ends without line": {`app="x"`, "app", "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := filtertest.Decode(t, Kind(), withLabels(t, test.labels, test.subset))
+			registry := metrics.New(metrics.Options{})
+			made, err := Kind().New(cfg, filter.Env{Metrics: registry})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := made(answering(statusOK)).Serve(t.Context(), dubboRequest()); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range Kind().Metrics[:2] {
+				if got := registry.Counter(m, test.want).Value(); got != 1 {
+					t.Errorf("%s{subset=%q} = %d, want 1", m.Name, test.want, got)
+				}
+			}
+		})
+	}
+}
+
+func TestABadFileIsRefused(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"no value":        {"app\n", `line 1 is "app"`},
+		"no name":         {"a=b\n=c\n", `line 2 is "=c"`},
+		"an unended text": {"app=\"x\n", "the value of app"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := filtertest.Decode(t, Kind(), withLabels(t, test.text, ""))
+			if _, err := Kind().New(cfg, filter.Env{}); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("New: %v, want %q in it", err, test.want)
+			}
+		})
+	}
+	t.Run("a file that is not there", func(t *testing.T) {
+		cfg := &Config{LabelsFile: filepath.Join(t.TempDir(), "none")}
+		if _, err := Kind().New(cfg, filter.Env{}); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("New: %v, want %v", err, os.ErrNotExist)
+		}
+	})
+}
+
+func TestRequestsAllocateNothing(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
+	s := made(answering(statusOK))
+	x := dubboRequest()
+	ctx := t.Context()
+	var serveErr error
+	if n := testing.AllocsPerRun(100, func() {
+		x.Request.Header.Reset()
+		x.Request.Header.Add("service", "org.example.Shop")
+		serveErr = errors.Join(serveErr, s.Serve(ctx, x))
+	}); n != 0 || serveErr != nil {
+		t.Errorf("Serve allocates %v times, %v; want 0", n, serveErr)
+	}
+}

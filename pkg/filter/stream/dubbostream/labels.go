@@ -1,0 +1,74 @@
+package dubbostream
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// defaultLabelsFile is where a pod that Istio has injected a sidecar into has its
+// labels.
+const defaultLabelsFile = "/etc/istio/pod/labels"
+
+// readLabels returns the labels in a file, in its order. Without the default file
+// there are none: not every process runs in a pod.
+func readLabels(name string) ([]protocol.Field, error) {
+	text, err := os.ReadFile(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && name == defaultLabelsFile:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("pod_labels_file: %w", err)
+	}
+	labels, err := parseLabels(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("pod_labels_file: %s: %w", name, err)
+	}
+	return labels, nil
+}
+
+// parseLabels reads lines like version="v1"; the quotes may be missing.
+func parseLabels(text string) ([]protocol.Field, error) {
+	var labels []protocol.Field
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("line %d is %q, expected name=\"value\"", number, line)
+		}
+		if strings.HasPrefix(value, `"`) {
+			var err error
+			if value, err = strconv.Unquote(value); err != nil {
+				return nil, fmt.Errorf("line %d: the value of %s is no quoted string", number, name)
+			}
+		}
+		labels = append(labels, protocol.Field{Name: name, Value: value})
+	}
+	return labels, nil
+}
+
+// asFields returns the labels that may be fields of a request. One that is called
+// like a routing field may not: it would say that another service, or another
+// group of its providers, is meant.
+func asFields(labels []protocol.Field) []protocol.Field {
+	return slices.DeleteFunc(slices.Clone(labels), func(l protocol.Field) bool {
+		for _, name := range [...]string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup} {
+			if protocol.EqualFold(l.Name, name) {
+				return true
+			}
+		}
+		return false
+	})
+}
