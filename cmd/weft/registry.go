@@ -7,7 +7,6 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
-	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
@@ -36,7 +35,6 @@ func protocols(rpc *xprotocol.Engine) []stream.Protocol {
 
 func streamFilters() []filter.Stream {
 	return []filter.Stream{
-		dubbostream.Kind(),
 		dubbostream.Kind(),
 		fault.Kind(),
 		headermutation.Kind(),
