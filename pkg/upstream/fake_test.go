@@ -288,7 +288,6 @@ func pass(d time.Duration) {
 // trunks is a network of hosts to which a connection carries many exchanges.
 type trunks struct {
 	world
-	single  bool                     // the connections carry one at a time after all
 	gates   map[string]chan struct{} // guarded by mu; connects wait until it is closed
 	all     []*trunk                 // guarded by mu; every connection ever opened
 	answers func(k *trunk, x *protocol.Exchange) error
@@ -301,7 +300,7 @@ func newTrunks() *trunks {
 	}
 }
 
-func (n *trunks) Multiplexed() bool { return !n.single }
+func (*trunks) Multiplexed() bool { return true }
 
 func (n *trunks) Connect(ctx context.Context, h *Host, deadline time.Time, released func(bool)) (Connection, error) {
 	n.mu.Lock()
@@ -494,3 +493,8 @@ func wantNothing(t testing.TB, c *Cluster) {
 		}
 	}
 }
+
+// rest lets fake time pass for one of many goroutines.
+//
+//arch:clock called in bubbles of testing/synctest only
+func rest(d time.Duration) { time.Sleep(d) }

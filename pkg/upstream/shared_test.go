@@ -340,3 +340,73 @@ func TestDetachOnlyWhenThereIsNoSharedConnection(t *testing.T) {
 		}
 	})
 }
+
+func TestSharedServeDoesNotAllocate(t *testing.T) {
+	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind} {
+		cfg := sharing(2, "a", "b")
+		cfg.Pool.Mode = mode
+		cfg.Breakers = config.Breakers{MaxConnections: 100, MaxPendingRequests: 100, MaxRequests: 100}
+		_, c := newTrunks().web(t, cfg)
+		via := &Via{Cluster: c, Protocol: config.HTTP1}
+		x := get()
+		x.Meta.Conn = &protocol.ConnMeta{}
+		serve := func() {
+			x.Record.Attempts = x.Record.Attempts[:0]
+			if err := via.Serve(context.Background(), x); err != nil {
+				t.Fatal(err)
+			}
+			x.ResetResponse()
+		}
+		for range 100 {
+			serve()
+		}
+		if n := testing.AllocsPerRun(200, serve); n != 0 {
+			t.Errorf("%s: %v allocations an exchange, want 0", mode, n)
+		}
+	}
+}
+
+func benchmarkShared(b *testing.B, serve func(b *testing.B, c *Cluster)) {
+	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind} {
+		b.Run(string(mode), func(b *testing.B) {
+			cfg := sharing(2, "a", "b")
+			cfg.Pool.Mode = mode
+			_, c := newTrunks().web(b, cfg)
+			b.ReportAllocs()
+			serve(b, c)
+		})
+	}
+}
+
+func BenchmarkSharedServe(b *testing.B) {
+	benchmarkShared(b, func(b *testing.B, c *Cluster) {
+		via := &Via{Cluster: c, Protocol: config.HTTP1}
+		ctx := context.Background()
+		x := get()
+		for b.Loop() {
+			x.Record.Attempts = x.Record.Attempts[:0]
+			if err := via.Serve(ctx, x); err != nil {
+				b.Fatal(err)
+			}
+			x.ResetResponse()
+		}
+	})
+}
+
+func BenchmarkSharedServeParallel(b *testing.B) {
+	benchmarkShared(b, func(b *testing.B, c *Cluster) {
+		b.RunParallel(func(pb *testing.PB) {
+			via := &Via{Cluster: c, Protocol: config.HTTP1}
+			ctx := context.Background()
+			x := get()
+			for pb.Next() {
+				x.Record.Attempts = x.Record.Attempts[:0]
+				if err := via.Serve(ctx, x); err != nil {
+					b.Error(err)
+					return
+				}
+				x.ResetResponse()
+			}
+		})
+	})
+}

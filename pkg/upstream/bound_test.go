@@ -1,0 +1,254 @@
+package upstream
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// moded returns a cluster whose connections are used in a mode.
+func moded(mode config.PoolMode, hosts ...string) *config.Cluster {
+	c := sharing(1, hosts...)
+	c.Pool.Mode = mode
+	return c
+}
+
+// downstream is a connection that exchanges come over.
+type downstream struct {
+	context.Context //nolint:containedctx // it is what ends with the connection
+	end             context.CancelFunc
+	meta            protocol.ConnMeta
+}
+
+func newDownstream() *downstream {
+	d := &downstream{}
+	d.Context, d.end = context.WithCancel(context.Background())
+	return d
+}
+
+// begin is begin for an exchange that came over d.
+func (d *downstream) begin(t testing.TB, c *Cluster) *protocol.Exchange {
+	t.Helper()
+	x := get()
+	x.Meta.Conn = &d.meta
+	if err := c.Serve(d, x); err != nil {
+		t.Fatalf("Serve: %v", err)
+	}
+	return x
+}
+
+func TestBoundConnectionForEachDownstreamConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, moded(config.Bind, "a"))
+		defer s.Close()
+		d, e := newDownstream(), newDownstream()
+		var list []*protocol.Exchange
+		for range 5 { // the first of each waits for its connection, the others share it
+			list = append(list, d.begin(t, c), e.begin(t, c))
+		}
+		synctest.Wait()
+		if got := len(n.list()); got != 2 {
+			t.Fatalf("%d connections for 2 downstream connections, want 2", got)
+		}
+		for i, x := range list {
+			if want := n.list()[i%2]; on(x) != want {
+				t.Errorf("exchange %d is on another downstream connection's", i)
+			}
+		}
+		wantCounts(t, s, 10, 2, 0)
+		finishAll(list)
+		wantCounts(t, s, 0, 2, 2)
+
+		d.end()
+		synctest.Wait()
+		if k := n.list(); !k[0].closed.Load() || k[1].closed.Load() {
+			t.Error("open: not just the connection of the downstream connection that is left")
+		}
+		wantCounts(t, s, 0, 1, 1)
+		e.end()
+		synctest.Wait()
+		wantCounts(t, s, 0, 0, 0)
+		if p := c.state.Load().hosts[0].lanes.Load().pool.(*bound); len(p.own) != 0 {
+			t.Errorf("%d downstream connections are remembered, want none", len(p.own))
+		}
+	})
+}
+
+func TestBoundConnectionEndsWithItsLastExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, moded(config.Bind, "a"))
+		defer s.Close()
+		d := newDownstream()
+		x, y := d.begin(t, c), d.begin(t, c)
+		d.end()
+		synctest.Wait()
+		finish(x)
+		if n.list()[0].closed.Load() {
+			t.Error("it was closed before its last exchange")
+		}
+		finish(y)
+		if !n.list()[0].closed.Load() {
+			t.Error("it outlived its last exchange and its downstream connection")
+		}
+		wantNothing(t, c)
+	})
+}
+
+func TestBoundConnectionThatEndedIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, moded(config.Bind, "a"))
+		defer s.Close()
+		d := newDownstream()
+		defer d.end()
+		finish(d.begin(t, c))
+		n.list()[0].die()
+		finish(d.begin(t, c))
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestBoundConnectionsAreIdleTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, moded(config.Bind, "a"))
+		defer s.Close()
+		d, e := newDownstream(), newDownstream()
+		defer d.end()
+		defer e.end()
+		finish(d.begin(t, c))
+		x := e.begin(t, c)
+		pass(2 * time.Minute)
+		wantCounts(t, s, 1, 1, 0)
+		finish(x)
+		finish(d.begin(t, c))
+		wantCounts(t, s, 0, 2, 2)
+	})
+}
+
+// A downstream connection whose own is idle keeps nobody waiting.
+func TestBoundConnectionsGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := moded(config.Bind, "a")
+		cfg.Breakers.MaxConnections = 2
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		done := make(chan time.Duration)
+		start := time.Now()
+		for range 10 {
+			go func() {
+				d := newDownstream()
+				defer d.end()
+				for range 5 {
+					x := get()
+					x.Meta.Conn = &d.meta
+					if err := c.Serve(d, x); err != nil {
+						t.Errorf("Serve: %v", err)
+						break
+					}
+					rest(10 * time.Millisecond)
+					finish(x)
+				}
+				done <- time.Since(start)
+			}()
+		}
+		for range 10 {
+			if got := <-done; got > time.Second {
+				t.Errorf("served after %v: somebody waited while a connection was idle", got)
+			}
+		}
+		synctest.Wait()
+		wantNothing(t, c)
+	})
+}
+
+func TestCloseOfABoundPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, moded(config.Bind, "a"))
+		d, e := newDownstream(), newDownstream()
+		defer d.end()
+		defer e.end()
+		finish(d.begin(t, c))
+		x := e.begin(t, c)
+		s.Close()
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open after Close, want the one in use", got)
+		}
+		finish(x)
+		wantNothing(t, c)
+	})
+}
+
+func TestPingPongCarriesOneExchangeAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, moded(config.PingPong, "a"))
+		defer s.Close()
+		list := beginMany(t, c, 4)
+		for i, k := range n.list() {
+			if got := k.load.Load(); got != 1 {
+				t.Errorf("connection %d carries %d exchanges, want 1", i, got)
+			}
+		}
+		wantCounts(t, s, 4, 4, 0)
+		finishAll(list)
+		finishAll(beginMany(t, c, 4))
+		wantCounts(t, s, 0, 4, 4)
+	})
+}
+
+// A reload asks for another mode: what is under way ends on the old connections.
+func TestModeIsChangedByAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, moded(config.Multiplex, "a"))
+		defer s.Close()
+		d := newDownstream()
+		defer d.end()
+		x, y := d.begin(t, c), d.begin(t, c)
+		pool := c.state.Load().hosts[0].lanes.Load().pool
+		apply(t, s, cluster("other"), moded(config.Multiplex, "a", "b"))
+		if c.state.Load().hosts[0].lanes.Load().pool != pool {
+			t.Error("a reload that asks for the same mode changed the pool")
+		}
+		apply(t, s, moded(config.PingPong, "a"))
+		kept := on(x)
+		finish(x) // while the next exchange has not come, it is not known that nobody needs it
+		x = d.begin(t, c)
+		if on(x) == kept || kept.closed.Load() {
+			t.Error("ping_pong: want a new connection, and the old one open with its exchange")
+		}
+		finish(y)
+		if !kept.closed.Load() {
+			t.Error("ping_pong: the old connection outlived its exchange")
+		}
+
+		kept = on(x)
+		apply(t, s, moded(config.Bind, "a"))
+		y, z := d.begin(t, c), d.begin(t, c)
+		if on(y) != on(z) || on(y) == kept {
+			t.Error("bind: want one new connection for both exchanges")
+		}
+		finishAll([]*protocol.Exchange{x, y, z})
+		if !kept.closed.Load() {
+			t.Error("bind: the old connection outlived its exchange")
+		}
+		wantCounts(t, s, 0, 1, 1)
+
+		apply(t, s, moded(config.Multiplex, "a"))
+		finish(d.begin(t, c))
+		synctest.Wait()
+		wantCounts(t, s, 0, 1, 1)
+		if got := n.open(); got != 1 {
+			t.Errorf("%d connections are open, want 1", got)
+		}
+	})
+}
