@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -89,6 +90,15 @@ type Conn struct {
 	// Cause is why the connection ends; the handler's, which sets it before it
 	// returns for good.
 	Cause Cause
+
+	ends atomic.Pointer[ends] // nil: nobody wants to know of the end
+}
+
+// ends is what is to be called when a connection is closed.
+type ends struct {
+	mu     sync.Mutex
+	closed bool     // guarded by mu
+	call   []func() // guarded by mu
 }
 
 // NewConn returns a Conn over nc, which it owns from now on.
@@ -329,7 +339,41 @@ func (c *Conn) CloseWrite() error {
 
 // Close closes the connection at once. A second call returns an error and does
 // nothing.
-func (c *Conn) Close() error { return c.nc.Close() }
+func (c *Conn) Close() error {
+	err := c.nc.Close()
+	c.end()
+	return err
+}
+
+// AfterEnd has f called once the connection is closed at this side, on a goroutine
+// of its own; at once if it is closed already. It outlives handlers that park the
+// connection.
+func (c *Conn) AfterEnd(f func()) {
+	c.ends.CompareAndSwap(nil, new(ends))
+	e := c.ends.Load()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		go f()
+		return
+	}
+	e.call = append(e.call, f)
+}
+
+// end calls what AfterEnd was given.
+func (c *Conn) end() {
+	if c.ends.Load() == nil && c.ends.CompareAndSwap(nil, &ends{closed: true}) {
+		return
+	}
+	e := c.ends.Load()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	for _, f := range e.call {
+		go f()
+	}
+	e.call = nil
+}
 
 // Abort closes the connection so that the peer's reads fail instead of finding
 // an end, where that can be: what was written must not pass for the whole.
@@ -337,7 +381,7 @@ func (c *Conn) Abort() error {
 	if tcp, ok := c.nc.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // fails only on a closed connection
 	}
-	return c.nc.Close()
+	return c.Close()
 }
 
 // release gives back what the connection still holds, once nobody reads.

@@ -570,3 +570,26 @@ func TestARetiredConnectionServesOneMoreExchange(t *testing.T) {
 	}
 	b.Release()
 }
+
+func TestTheEndOfAConnectionIsTold(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	c := NewConn(a)
+	told := make(chan int, 3)
+	c.AfterEnd(func() { told <- 1 })
+	c.AfterEnd(func() { told <- 2 })
+	select {
+	case <-told:
+		t.Error("told before the end")
+	default:
+	}
+	_ = c.Close()
+	_ = c.Close()
+	if got := <-told + <-told; got != 3 {
+		t.Errorf("told %d, want both once", got)
+	}
+	c.AfterEnd(func() { told <- 3 })
+	if got := <-told; got != 3 {
+		t.Errorf("told %d, want 3: it had ended already", got)
+	}
+}

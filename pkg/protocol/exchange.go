@@ -134,6 +134,15 @@ type ConnMeta struct {
 	// RemoteIP is Remote without its port, as text.
 	RemoteIP string
 	Secure   bool // TLS
+	// Link is the connection itself: one and the same for as long as it is open,
+	// while ConnMeta may be made anew. nil if there is none.
+	Link Link
+}
+
+// Link is a connection that services can be bound to. Values are comparable.
+type Link interface {
+	// AfterEnd has f called once the connection has ended, from another goroutine.
+	AfterEnd(f func())
 }
 
 // Detacher is a Caller whose other exchanges wait while a service is busy with

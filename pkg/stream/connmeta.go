@@ -11,7 +11,7 @@ import (
 
 // ConnMeta returns what is known of a downstream connection; id is its number.
 func ConnMeta(id uint64, listener string, conn *network.Conn) protocol.ConnMeta {
-	m := protocol.ConnMeta{ID: id, Listener: listener}
+	m := protocol.ConnMeta{ID: id, Listener: listener, Link: conn}
 	m.Local, m.LocalText = addressOf(conn.LocalAddr())
 	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
 	if m.Remote.IsValid() {

@@ -14,33 +14,42 @@ type bound struct {
 	base // connections are counted in the pools of own
 
 	mu       sync.Mutex
-	own      map[*protocol.ConnMeta]*shared // guarded by mu
-	isClosed bool                           // guarded by mu
+	own      map[any]*shared // guarded by mu; by the downstream connection
+	isClosed bool            // guarded by mu
 }
 
-// serve is pool's. ctx lives as long as the downstream connection.
+// serve is pool's. For a caller without a connection, ctx is it.
 func (p *bound) serve(ctx context.Context, x *protocol.Exchange) (sent bool, err error) {
 	return p.of(ctx, x.Meta.Conn).serve(ctx, x)
 }
 
 // of returns the pool of a downstream connection.
-func (p *bound) of(ctx context.Context, conn *protocol.ConnMeta) *shared {
+func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) *shared {
+	var conn any = meta
+	if meta != nil && meta.Link != nil {
+		conn = meta.Link
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.own[conn]
 	if s == nil {
 		s = &shared{base: p.base, single: true, isClosed: p.isClosed}
 		if p.own == nil {
-			p.own = make(map[*protocol.ConnMeta]*shared)
+			p.own = make(map[any]*shared)
 		}
 		p.own[conn] = s
-		context.AfterFunc(ctx, func() { p.drop(conn) })
+		drop := func() { p.drop(conn) }
+		if link, ok := conn.(protocol.Link); ok {
+			link.AfterEnd(drop)
+		} else {
+			context.AfterFunc(ctx, drop)
+		}
 	}
 	return s
 }
 
 // drop ends the connection of a downstream connection that has ended.
-func (p *bound) drop(conn *protocol.ConnMeta) {
+func (p *bound) drop(conn any) {
 	p.mu.Lock()
 	s := p.own[conn]
 	delete(p.own, conn)

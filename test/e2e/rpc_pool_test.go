@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+// TestABoundConnectionLivesAsLongAsItsCaller: longer than the caller is busy, and
+// no longer than it is there.
+func TestABoundConnectionLivesAsLongAsItsCaller(t *testing.T) {
+	p := framed(t, "bolt")
+	opened, ended := make(chan struct{}, 8), make(chan struct{}, 8)
+	app := accept(t, func(c net.Conn) {
+		opened <- struct{}{}
+		for each := (frames{c: c, p: p}); ; {
+			f, err := each.next()
+			if err != nil {
+				ended <- struct{}{}
+				return
+			}
+			if _, err := c.Write(p.AppendAnswer(nil, f.ID, f.Text)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	e := openExample(t, "bolt_client.json")
+	e.replace(e.at("2746"), app)
+	e.replace(`"connect_timeout": "1s"`, `"connect_timeout": "1s", "connection_pool": {"mode": "bind"}`)
+	e.run("bolt_client.json")
+	callers := make([]net.Conn, 2)
+	for i := range callers {
+		c, err := net.Dial("tcp", e.at("2745"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		callers[i] = c
+	}
+	one := func(c net.Conn, id uint64) {
+		t.Helper()
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := c.Write(p.AppendRequest(nil, id, frame.Text{Token: id})); err != nil {
+			t.Fatal(err)
+		}
+		each := frames{c: c, p: p}
+		if f, err := each.next(); err != nil || f.ID != id {
+			t.Fatalf("answer %d: %v", f.ID, err)
+		}
+	}
+	for _, c := range callers {
+		one(c, 1)
+	}
+	// Longer than it takes an idle connection to be parked.
+	_ = callers[0].SetReadDeadline(time.Now().Add(700 * time.Millisecond))
+	if _, err := callers[0].Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	for _, c := range callers {
+		one(c, 2)
+	}
+	if n := len(opened); n != len(callers) || len(ended) > 0 {
+		t.Errorf("%d connections to the host, of which %d have ended; want one for each of %d callers", n, len(ended), len(callers))
+	}
+	_ = callers[0].Close()
+	<-ended
+	one(callers[1], 3)
+	if n := len(opened); n != len(callers) {
+		t.Errorf("%d connections to the host, want %d", n, len(callers))
+	}
+}
