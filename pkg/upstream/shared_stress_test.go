@@ -1,0 +1,201 @@
+package upstream
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// storm is many exchanges on connections that come to every kind of end.
+type storm struct {
+	*trunks
+	t       *testing.T
+	set     *Set
+	cluster *Cluster
+
+	mu    sync.Mutex
+	hosts map[*Host]bool // guarded by mu; all that were tried
+}
+
+// Whatever happens to connections, hosts and configuration: each exchange ends in
+// time and for a reason, and no count is left behind.
+func TestStormLeavesNothingBehind(t *testing.T) {
+	running := goleak.IgnoreCurrent()
+	defer goleak.VerifyNone(t, running)
+	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind, config.PingPong} {
+		for name, connections := range map[string]int{"any number of connections": 0, "5 connections": 5} {
+			t.Run(string(mode)+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cfg := sharing(3, "a", "b", "c")
+					cfg.Pool.Mode = mode
+					cfg.Breakers.MaxConnections = connections
+					cfg.ConnectTimeout = time.Hour // no excuse for a lost wake-up
+					cfg.IdleTimeout = 40 * time.Millisecond
+					n := newTrunks()
+					n.answers = func(k *trunk, _ *protocol.Exchange) error {
+						select {
+						case <-time.After(time.Duration(1+k.served.Load()%3) * time.Millisecond):
+							return nil
+						case <-k.died:
+							return protocol.Faultf(protocol.UpstreamReset, "%s closed the connection", k.host)
+						}
+					}
+					s := &storm{trunks: n, t: t, hosts: map[*Host]bool{}}
+					s.set, s.cluster = n.web(t, cfg)
+					s.run(cfg)
+				})
+			})
+		}
+	}
+}
+
+func (s *storm) run(cfg *config.Cluster) {
+	start := time.Now()
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() { s.downstream(uint64(i)) })
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 100 {
+		rest(time.Millisecond)
+		s.strike(random)
+		if i%10 == 9 {
+			apply(s.t, s.set, s.changed(cfg, random))
+		}
+	}
+	apply(s.t, s.set, cfg)
+	rest(20 * time.Millisecond)
+	s.set.Close() // with exchanges under way
+	all.Wait()
+	if took := time.Since(start); took > 10*time.Minute {
+		s.t.Errorf("it took %v: somebody waited for nothing", took)
+	}
+	s.check()
+}
+
+// downstream is a connection over which 20 exchanges come at a time, so that
+// there are 1000 in all.
+func (s *storm) downstream(seed uint64) {
+	d := newDownstream()
+	defer d.end()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for i := range uint64(20) {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(seed, i))
+			for range 10 {
+				s.exchange(d, random)
+				rest(time.Duration(random.IntN(20)) * time.Millisecond)
+			}
+		})
+	}
+}
+
+func (s *storm) exchange(d *downstream, random *rand.Rand) {
+	x := get()
+	x.Meta.Conn = &d.meta
+	hasty := random.IntN(4) == 0
+	if hasty {
+		x.Deadline = time.Now().Add(time.Duration(random.IntN(5)) * time.Millisecond)
+	}
+	ctx, cancel := context.WithCancel(d)
+	defer cancel()
+	leaves := random.IntN(8) == 0
+	if leaves {
+		defer time.AfterFunc(time.Duration(random.IntN(5))*time.Millisecond, cancel).Stop()
+		if cfg := s.cluster.Config(); cfg != nil && cfg.Pool.Mode == config.Bind {
+			ctx = d // that is what binds
+		}
+	}
+	switch reason := protocol.ReasonOf(s.cluster.Serve(ctx, x)); reason {
+	case protocol.None:
+		rest(time.Duration(random.IntN(3)) * time.Millisecond)
+		finish(x)
+	case protocol.UpstreamReset, protocol.ConnectFailure, protocol.ConnectTimeout, protocol.NoCluster:
+	case protocol.UpstreamTimeout:
+		if !hasty {
+			s.t.Error("an exchange without a deadline ended with upstream_timeout")
+		}
+	case protocol.DownstreamGone:
+		if !leaves {
+			s.t.Error("an exchange whose caller stays ended with downstream_gone")
+		}
+	default:
+		s.t.Errorf("it ended with %v", reason)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range x.Record.Attempts {
+		s.hosts[a.Host.(*Host)] = true
+	}
+}
+
+// strike ends some connections, each in its own way.
+func (s *storm) strike(random *rand.Rand) {
+	var open []*trunk
+	for _, k := range s.list() {
+		if !k.closed.Load() {
+			open = append(open, k)
+		}
+	}
+	for _, end := range []func(*trunk){
+		(*trunk).die,
+		func(k *trunk) { k.goaway.Store(true) },
+		func(k *trunk) { k.ended.Store(true) },
+	} {
+		if len(open) > 0 && random.IntN(2) == 0 {
+			end(open[random.IntN(len(open))])
+		}
+	}
+	host := []string{"a", "b", "c"}[random.IntN(3)]
+	s.trunks.set(s.refuse, host, random.IntN(3) == 0)
+}
+
+// changed returns cfg with another host missing, and sometimes another mode or
+// limit.
+func (*storm) changed(cfg *config.Cluster, random *rand.Rand) *config.Cluster {
+	c := *cfg
+	gone := random.IntN(len(cfg.Hosts))
+	c.Hosts = append(append([]config.Host(nil), cfg.Hosts[:gone]...), cfg.Hosts[gone+1:]...)
+	switch random.IntN(3) {
+	case 0:
+		c.Pool.Mode = []config.PoolMode{config.Multiplex, config.PingPong, config.Bind}[random.IntN(3)]
+	case 1:
+		c.Breakers.MaxConnections = 2 + random.IntN(10)
+	}
+	return &c
+}
+
+// check finds what was left behind by exchanges that have all ended.
+func (s *storm) check() {
+	synctest.Wait()
+	wantNothing(s.t, s.cluster)
+	if got := s.open(); got != 0 {
+		s.t.Errorf("%d connections are open", got)
+	}
+	carried := int64(0)
+	for _, k := range s.list() {
+		carried += k.served.Load()
+	}
+	s.t.Logf("%d connections carried %d exchanges, %d were given another", len(s.list()), carried, s.cluster.resent.Load())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for h := range s.hosts {
+		if n := h.load.InFlight(); n != 0 {
+			s.t.Errorf("%s has %d exchanges in flight", h.address, n)
+		}
+		for l := h.lanes.Load(); l != nil; l = l.next {
+			if open, idle := l.pool.counts(); open != 0 || idle != 0 {
+				s.t.Errorf("%s: %d connections, %d idle, want none", h.address, open, idle)
+			}
+		}
+	}
+}
