@@ -131,6 +131,9 @@ type RPCOptions struct {
 	MaxInFlight  int           // requests of one connection that wait for their answer; then it is not read; default 10,000; 0: no limit
 	FrameTimeout time.Duration // between two reads of a frame that has begun; default 30 s
 	WriteTimeout time.Duration // between two writes that make progress; default 30 s
+	// GoAway: callers are told of a drain also in a protocol of which many peers do
+	// not know how that is said; default false.
+	GoAway bool
 	// PingInterval is how long an upstream connection may be silent before it is
 	// asked whether it lives; default 15 s; 0: never. PingMisses is how many
 	// answers may be missing before it is given up; default 6.

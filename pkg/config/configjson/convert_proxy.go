@@ -75,6 +75,7 @@ func rpcOptions(e *extendJSON) config.RPCOptions {
 		o.MaxFrameSize = int(e.MaxRequestBodySize)
 	}
 	o.MaxInFlight, o.FrameTimeout, o.WriteTimeout = e.MaxInFlight, e.FrameTimeout, e.WriteTimeout
+	o.GoAway = e.BoltGoAway
 	return o
 }
 

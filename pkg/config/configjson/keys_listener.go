@@ -98,7 +98,7 @@ type extendJSON struct {
 
 	SubProtocol    string `key:"sub_protocol" doc:"Older files: the protocols that \"X\" means, separated by commas." example:"\"dubbo\""`
 	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 content." unbuilt:"http2_use_stream" example:"true"`
-	BoltGoAway     bool   `key:"enable_bolt_goaway" doc:"Tell Bolt callers before their connection ends." noeffect:"callers are told whenever their protocol can say so" example:"true"`
+	BoltGoAway     bool   `key:"enable_bolt_goaway" doc:"Tell Bolt callers that they should send no more before their connection ends. Many do not know that frame, and close the connection when it comes." default:"false" example:"true"`
 }
 
 // tcpProxyJSON is the network filter "tcp_proxy".

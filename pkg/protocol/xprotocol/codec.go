@@ -103,6 +103,9 @@ type Traits struct {
 	MaxID uint64 // the largest request id
 	// Version is the protocol and its version as in an access log: "dubbo/2".
 	Version string
+	// RareGoAway: many peers do not know the frame that AppendGoAway makes, so it is
+	// sent only if the configuration asks for it.
+	RareGoAway bool
 	// MinHead is how many bytes Next needs at most to know a frame's size.
 	MinHead int
 }

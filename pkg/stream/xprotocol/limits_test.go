@@ -260,6 +260,46 @@ func TestADrainTellsTheCallerAndFinishesWhatIsUnderWay(t *testing.T) {
 	}
 }
 
+// shy is a protocol of which many peers do not know how to say goodbye.
+type shy struct{ toy }
+
+var shyTraits = codec.Traits{Name: "shy", Version: "shy/1", MaxID: 1<<63 - 1, MinHead: toyHead, RareGoAway: true}
+
+func (shy) Traits() *codec.Traits { return &shyTraits }
+
+func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		arrived, answer := make(chan struct{}), make(chan struct{})
+		r := newRigOf(t, shy{}, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			x.Detach()
+			close(arrived)
+			<-answer
+			return protocol.NewFault(protocol.Denied, nil)
+		}), func(o *stream.ServerOptions) { o.RPC.GoAway = asked })
+		p := r.dial()
+		p.write(ask(1, ""))
+		<-arrived
+		drained := make(chan int)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			drained <- r.ln.Drain(ctx)
+		}()
+		if asked {
+			if head, _ := p.read(); head.Kind != codec.GoAway {
+				t.Errorf("asked for, and kind %d comes first", head.Kind)
+			}
+		}
+		close(answer)
+		if head, _ := p.read(); head.Kind != codec.Response {
+			t.Errorf("kind %d in the place of the answer", head.Kind)
+		}
+		if cut := <-drained; cut != 0 {
+			t.Errorf("%d connections were cut", cut)
+		}
+	}
+}
+
 func TestAPanicCostsOneRequest(t *testing.T) {
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.ContentLength > 0 {

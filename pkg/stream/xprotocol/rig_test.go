@@ -43,6 +43,11 @@ type observation struct {
 
 func newRig(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
 	t.Helper()
+	return newRigOf(t, toy{}, service, change)
+}
+
+func newRigOf(t testing.TB, c codec.Codec, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
+	t.Helper()
 	before := buffer.Outstanding()
 	engine, err := New(slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -53,7 +58,7 @@ func newRig(t testing.TB, service protocol.Service, change func(o *stream.Server
 	if change != nil {
 		change(&o)
 	}
-	server := engine.Protocol(toy{}).NewServer(o)
+	server := engine.Protocol(c).NewServer(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.ln, err = network.Listen(ctx, network.ListenOptions{Name: "test", Network: "tcp", Address: "127.0.0.1:0"}, server)
 	if err != nil {

@@ -363,6 +363,9 @@ func (c *session) leave() {
 		return
 	}
 	c.left = time.Now()
+	if c.s.codec.Traits().RareGoAway && !c.s.o.RPC.GoAway {
+		return // who is silent is closed, and the others when the drain is over
+	}
 	c.send(func(dst []byte) []byte { return c.s.codec.AppendGoAway(dst, 0) })
 	c.batch.flush()
 }
