@@ -1,0 +1,263 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Dubbo on the wire, as far as these tests speak it: of Hessian 2, strings of
+// ASCII below 1024 bytes and maps of them.
+const (
+	dubboHeadSize  = 16
+	dubboTwoWay    = 0xc2 // a request that wants an answer, in Hessian 2
+	dubboAnswered  = 0x02
+	dubboOK        = 20
+	dubboTimeout   = 30
+	dubboInactive  = 35
+	dubboNotFound  = 60
+	dubboErred     = 80
+	dubboExhausted = 100
+)
+
+func dubboFrame(flags, status byte, id uint64, body []byte) []byte {
+	b := binary.BigEndian.AppendUint64([]byte{0xda, 0xbb, flags, status}, id)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
+	return append(b, body...)
+}
+
+func appendText(b []byte, s string) []byte {
+	if len(s) < 32 {
+		return append(append(b, byte(len(s))), s...)
+	}
+	return append(append(b, 0x30+byte(len(s)>>8), byte(len(s))), s...)
+}
+
+// cutText takes a string off the front of b; ok reports whether it is there.
+func cutText(b []byte) (s string, rest []byte, ok bool) {
+	n := 0
+	switch {
+	case len(b) >= 1 && b[0] < 32:
+		n, b = int(b[0]), b[1:]
+	case len(b) >= 2 && 0x30 <= b[0] && b[0] < 0x34:
+		n, b = int(b[0]-0x30)<<8|int(b[1]), b[2:]
+	default:
+		return "", b, false
+	}
+	if len(b) < n {
+		return "", b, false
+	}
+	return string(b[:n]), b[n:], true
+}
+
+// invocation is a call of a method without arguments.
+type invocation struct {
+	service, method, version string
+	attachments              []string // as "name: value"
+}
+
+func (i invocation) frame(id uint64) []byte {
+	var body []byte
+	for _, s := range []string{"2.0.2", i.service, i.version, i.method, ""} {
+		body = appendText(body, s)
+	}
+	body = append(body, 'H')
+	for _, a := range i.attachments {
+		name, value, _ := strings.Cut(a, ": ")
+		body = appendText(appendText(body, name), value)
+	}
+	return dubboFrame(dubboTwoWay, 0, id, append(body, 'Z'))
+}
+
+// readDubbo reads a frame that is no heartbeat.
+func readDubbo(r *bufio.Reader) ([]byte, error) {
+	for {
+		frame := make([]byte, dubboHeadSize)
+		if _, err := io.ReadFull(r, frame); err != nil {
+			return nil, err
+		}
+		body := make([]byte, binary.BigEndian.Uint32(frame[12:]))
+		if _, err := io.ReadFull(r, body); err != nil {
+			return nil, err
+		}
+		if frame[2]&0x20 == 0 {
+			return append(frame, body...), nil
+		}
+	}
+}
+
+func dubboID(frame []byte) uint64 { return binary.BigEndian.Uint64(frame[4:]) }
+
+// provider is a Dubbo application that answers with its name.
+type provider struct {
+	address string
+	calls   atomic.Int64
+}
+
+// What a provider does instead of answering.
+const (
+	silence = 0
+	hangUp  = 1
+)
+
+// provide starts a provider. answer says with which status it answers its n-th
+// call, from 1, or else silence or hangUp; nil: always OK.
+func provide(t *testing.T, name string, answer func(frame []byte, n int64) byte) *provider {
+	t.Helper()
+	p := new(provider)
+	p.address = accept(t, func(c net.Conn) {
+		for r := bufio.NewReader(c); ; {
+			frame, err := readDubbo(r)
+			if err != nil {
+				return // the caller has gone
+			}
+			n, status := p.calls.Add(1), byte(dubboOK)
+			if answer != nil {
+				status = answer(frame, n)
+			}
+			var body []byte
+			switch status {
+			case silence:
+				continue
+			case hangUp:
+				return
+			case dubboOK:
+				body = []byte{0x91} // a value
+			}
+			if _, err := c.Write(dubboFrame(dubboAnswered, status, dubboID(frame), appendText(body, name))); err != nil {
+				return
+			}
+		}
+	})
+	return p
+}
+
+// consumer is a Dubbo caller with one connection.
+type consumer struct {
+	t    *testing.T
+	conn net.Conn
+	r    *bufio.Reader
+	next uint64
+}
+
+func consume(t *testing.T, address string) *consumer {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(4 * patience))
+	return &consumer{t: t, conn: conn, r: bufio.NewReader(conn)}
+}
+
+// send makes calls at once, with ids from 1 upwards on the connection.
+func (c *consumer) send(calls ...invocation) {
+	c.t.Helper()
+	var b []byte
+	for _, i := range calls {
+		c.next++
+		b = append(b, i.frame(c.next)...)
+	}
+	if _, err := c.conn.Write(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// said is an answer to a call: the value of one that is OK, else the error's text.
+type said struct {
+	id     uint64
+	status byte
+	text   string
+}
+
+// answer reads the next answer.
+func (c *consumer) answer() said {
+	c.t.Helper()
+	frame, err := readDubbo(c.r)
+	if err != nil {
+		c.t.Fatalf("no answer: %v", err)
+	}
+	s := said{id: dubboID(frame), status: frame[3]}
+	body := frame[dubboHeadSize:]
+	if s.status == dubboOK && len(body) > 0 {
+		body = body[1:] // that it is a value
+	}
+	text, rest, ok := cutText(body)
+	if !ok || len(rest) > 0 {
+		c.t.Fatalf("the body of an answer is %q", frame[dubboHeadSize:])
+	}
+	s.text = text
+	return s
+}
+
+// call makes one call and returns its answer.
+func (c *consumer) call(i invocation) said {
+	c.t.Helper()
+	c.send(i)
+	s := c.answer()
+	if s.id != c.next {
+		c.t.Fatalf("answer %d to call %d", s.id, c.next)
+	}
+	return s
+}
+
+// listenDubbo is a listener for Dubbo whose name is also that of its route table.
+func listenDubbo(name, address string, more ...object) object {
+	return chained(name, address, object{"type": "proxy", "config": object{
+		"downstream_protocol": "dubbo", "upstream_protocol": "dubbo", "router_config_name": name}}, more...)
+}
+
+// when is a route of requests whose fields are so, each as "name: value" or
+// "name~expression", to a cluster.
+func when(cluster string, fields ...string) object {
+	headers := list{}
+	for _, f := range fields {
+		if name, value, ok := strings.Cut(f, ": "); ok {
+			headers = append(headers, object{"name": name, "value": value})
+		} else {
+			name, value, _ := strings.Cut(f, "~")
+			headers = append(headers, object{"name": name, "value": value, "regex": true})
+		}
+	}
+	return object{"match": object{"headers": headers}, "route": object{"cluster_name": cluster}}
+}
+
+// acting is a route with more in its action.
+func acting(route, more object) object {
+	return route.with(object{"route": route["route"].(object).with(more)})
+}
+
+// rpcProxy runs a Dubbo proxy with routes to the providers, each of which is a
+// cluster of its name.
+func rpcProxy(t *testing.T, providers map[string]*provider, routes ...object) (address string, w *weft) {
+	t.Helper()
+	address = free()
+	clusters := list{}
+	for name, p := range providers {
+		clusters = append(clusters, cluster(name, nil, p.address))
+	}
+	w = run(t, setup{
+		listeners: list{listenDubbo("front", address)},
+		tables:    list{table("front", routes...)},
+		clusters:  clusters,
+	}.config())
+	return address, w
+}
+
+// sameButID reports how two frames differ beside their ids; "" if not at all.
+func sameButID(got, want []byte) string {
+	a, b := bytes.Clone(got), bytes.Clone(want)
+	copy(a[4:12], b[4:12])
+	if bytes.Equal(a, b) {
+		return ""
+	}
+	return fmt.Sprintf("got\n%q, want\n%q", a, b)
+}

@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// filteredRPC is a Dubbo proxy with stream filters whose route table has a virtual
+// host for a service, as control planes write it, and none for another.
+func filteredRPC(t *testing.T, filters list, providers map[string]*provider, routes ...object) (address string, w *weft) {
+	t.Helper()
+	address = free()
+	clusters := list{}
+	for name, p := range providers {
+		clusters = append(clusters, cluster(name, nil, p.address))
+	}
+	w = run(t, setup{
+		listeners: list{listenDubbo("front", address, object{"stream_filters": filters})},
+		tables: list{object{"router_config_name": "front", "virtual_hosts": list{object{
+			"name": "shop", "domains": list{"org.example.Shop"}, "routers": routes}}}},
+		clusters: clusters,
+	}.config())
+	return address, w
+}
+
+// TestDubboStreamMakesHTTPRoutesMatch: the domain is the service, the path is "/",
+// the pod's labels are fields; and nothing of this reaches the provider.
+func TestDubboStreamMakesHTTPRoutesMatch(t *testing.T) {
+	t.Parallel()
+	exact := object{"match": object{"path": "/"}, "route": object{"cluster_name": "shop"}}
+	tester := object{"match": object{"prefix": "/", "headers": list{object{"name": "app", "value": "tester"}, object{"name": "method", "value": "buy"}}},
+		"route": object{"cluster_name": "canary"}}
+	labels := writeFile(t, "labels", "app=\"tester\"\ngroup=\"blue\"\n")
+	stream := func(config object) list { return list{filterOf("dubbo_stream", config)} }
+	for _, c := range []struct {
+		name     string
+		filters  list
+		method   string
+		want     byte
+		provider string
+	}{
+		{"without the filter the path is another", list{}, "buy", dubboNotFound, ""},
+		{"as MOSN writes it", stream(object{"subset": "group"}), "buy", dubboOK, "shop"},
+		{"with labels", stream(object{"subset": "group", "pod_labels_file": labels}), "buy", dubboOK, "canary"},
+		{"with labels, another method", stream(object{"pod_labels_file": labels}), "sell", dubboOK, "shop"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			arrived := make(chan []byte, 1)
+			answer := func(frame []byte, _ int64) byte { arrived <- frame; return dubboOK }
+			address, _ := filteredRPC(t, c.filters, map[string]*provider{
+				"shop": provide(t, "shop", answer), "canary": provide(t, "canary", answer)}, tester, exact)
+			sent := invocation{service: "org.example.Shop", method: c.method, attachments: []string{"interface: org.example.Shop"}}
+			got := consume(t, address).call(sent)
+			if got.status != c.want || c.want == dubboOK && got.text != c.provider {
+				t.Fatalf("%d %q, want %d of %s", got.status, got.text, c.want, c.provider)
+			}
+			if c.want != dubboOK {
+				return
+			}
+			if differ := sameButID(<-arrived, sent.frame(0)); differ != "" {
+				t.Errorf("the frame was changed: %s", differ)
+			}
+		})
+	}
+}
+
+func TestDubboStreamCountsBySubset(t *testing.T) {
+	t.Parallel()
+	labels := writeFile(t, "labels", "group=\"blue\"\n")
+	failing := provide(t, "shop", func(frame []byte, _ int64) byte {
+		if strings.Contains(string(frame), "sell") {
+			return dubboErred
+		}
+		return dubboOK
+	})
+	address, w := filteredRPC(t, list{filterOf("dubbo_stream", object{"subset": "group", "pod_labels_file": labels})},
+		map[string]*provider{"shop": failing}, to("/", "shop"))
+	caller := consume(t, address)
+	for _, c := range []struct{ service, method string }{
+		{"org.example.Shop", "buy"}, {"org.example.Shop", "buy"}, {"org.example.Shop", "sell"}, {"org.example.Bank", "pay"},
+	} {
+		caller.call(invocation{service: c.service, method: c.method})
+	}
+	for name, want := range map[string]float64{"requests": 4, "successes": 2, "failures": 2} {
+		if got := w.metric("weft_filter_dubbo_stream_"+name+"_total", `subset="blue"`); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if got := w.metric("weft_rpc_requests_total", `service="org.example.Shop"`, `method="buy"`); got != 2 {
+		t.Errorf("the metrics by method count %v calls, want 2", got)
+	}
+	if got := w.metric("weft_route_requests_total", `virtual_host="shop"`); got != 3 {
+		t.Errorf("the virtual host of the service got %v calls, want 3", got)
+	}
+}
+
+// TestFaultDelaysItsCallAlone: calls that came on the same connection, and were
+// read together with it, are answered meanwhile.
+func TestFaultDelaysItsCallAlone(t *testing.T) {
+	t.Parallel()
+	const delay = 400 * time.Millisecond
+	address, _ := filteredRPC(t, list{filterOf("fault", object{
+		"delay":   object{"fixed_delay": delay.String(), "percentage": 100},
+		"headers": list{object{"name": "method", "value": "slow"}},
+	})}, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "service: .*"))
+	caller := consume(t, address)
+	began := time.Now()
+	caller.send(
+		invocation{service: "org.example.Shop", method: "slow"},
+		invocation{service: "org.example.Shop", method: "buy"},
+		invocation{service: "org.example.Shop", method: "slow"},
+		invocation{service: "org.example.Shop", method: "sell"},
+	)
+	for n := range 4 {
+		got := caller.answer()
+		slow := got.id%2 == 1
+		if took := time.Since(began); got.status != dubboOK || slow != (n >= 2) || slow && took < delay {
+			t.Errorf("answer %d was that of call %d: %d %q after %v", n, got.id, got.status, got.text, took)
+		}
+	}
+}
+
+// TestFaultAbortsInTheProtocolsTerms: the caller gets an error of Dubbo's, with
+// what happened in its text.
+func TestFaultAbortsInTheProtocolsTerms(t *testing.T) {
+	t.Parallel()
+	shop := provide(t, "shop", nil)
+	address, _ := filteredRPC(t, list{filterOf("fault", object{"abort": object{"status": 503, "percentage": 100}})},
+		map[string]*provider{"shop": shop}, when("shop", "service: .*"))
+	got := consume(t, address).call(invocation{service: "org.example.Shop", method: "buy"})
+	if got.status != dubboErred || !strings.Contains(got.text, "fault injected") || shop.calls.Load() != 0 {
+		t.Errorf("%d %q, and %d calls of the provider", got.status, got.text, shop.calls.Load())
+	}
+}

@@ -1,0 +1,211 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRPCRoutesMatchEveryField: service, method, version, group and any
+// attachment, as a whole, by an expression, by its beginning, or present at all.
+func TestRPCRoutesMatchEveryField(t *testing.T) {
+	t.Parallel()
+	routes := map[string]object{
+		"service":            when("", "service: org.example.Shop"),
+		"service-regex":      when("", `service~^org\.example\.(cart|bill)\.[A-Z]\w+$`),
+		"service-prefix":     {"match": object{"prefix": "/org.example.stock."}},
+		"service-and-method": {"match": object{"path": "/org.example.Bank/pay"}},
+		"method":             when("", "method: ship"),
+		"method-regex":       when("", "method~^(get|find)[A-Z]"),
+		"version":            when("", "version: 2.0.0"),
+		"version-regex":      when("", `version~^3\.`),
+		"group":              when("", "group: blue"),
+		"group-regex":        when("", "group~^canary-[0-9]+$"),
+		"attachment":         when("", "tenant: 7"),
+		"attachment-regex":   when("", "zone~^eu-"),
+		"attachment-present": when("", "debug: .*"),
+		"both":               when("", "method: buy", "user: tester"),
+		"rest":               when("", "service: .*"),
+	}
+	order := []string{
+		"service", "service-regex", "service-prefix", "service-and-method", "method", "method-regex", "version", "version-regex",
+		"group", "group-regex", "attachment", "attachment-regex", "attachment-present", "both", "rest",
+	}
+	providers, all := map[string]*provider{}, []object{}
+	for _, name := range order {
+		providers[name] = provide(t, name, nil)
+		all = append(all, routes[name].with(object{"route": object{"cluster_name": name}}))
+	}
+	address, _ := rpcProxy(t, providers, all...)
+	caller := consume(t, address)
+	for _, c := range []struct {
+		want                     string
+		service, method, version string
+		attachments              []string
+	}{
+		{"service", "org.example.Shop", "buy", "1.0.0", nil},
+		{"rest", "org.example.Shopping", "buy", "1.0.0", nil},
+		{"service-regex", "org.example.cart.Cart", "buy", "1.0.0", nil},
+		{"rest", "org.example.cart.cart", "buy", "1.0.0", nil},
+		{"service-prefix", "org.example.stock.Stock", "buy", "1.0.0", nil},
+		{"service-and-method", "org.example.Bank", "pay", "1.0.0", nil},
+		{"rest", "org.example.Bank", "payLater", "1.0.0", nil},
+		{"method", "org.example.Any", "ship", "1.0.0", nil},
+		{"method-regex", "org.example.Any", "findAll", "1.0.0", nil},
+		{"rest", "org.example.Any", "forget", "1.0.0", nil},
+		{"version", "org.example.Any", "buy", "2.0.0", nil},
+		{"version", "org.example.Any", "buy", "", []string{"version: 2.0.0"}},
+		{"version-regex", "org.example.Any", "buy", "3.1.4", nil},
+		{"rest", "org.example.Any", "buy", "13.1.4", nil},
+		{"group", "org.example.Any", "buy", "1.0.0", []string{"group: blue"}},
+		{"group-regex", "org.example.Any", "buy", "1.0.0", []string{"group: canary-12"}},
+		{"rest", "org.example.Any", "buy", "1.0.0", []string{"group: canary-"}},
+		{"attachment", "org.example.Any", "buy", "1.0.0", []string{"tenant: 7"}},
+		{"rest", "org.example.Any", "buy", "1.0.0", []string{"tenant: 77"}},
+		{"attachment-regex", "org.example.Any", "buy", "1.0.0", []string{"other: x", "zone: eu-west"}},
+		{"attachment-present", "org.example.Any", "buy", "1.0.0", []string{"debug: "}},
+		{"both", "org.example.Any", "buy", "1.0.0", []string{"user: tester"}},
+		{"rest", "org.example.Any", "sell", "1.0.0", []string{"user: tester"}},
+		{"rest", "org.example.Any", "buy", "1.0.0", []string{"method: ship", "service: org.example.Shop"}}, // names of its own
+	} {
+		i := invocation{c.service, c.method, c.version, c.attachments}
+		if got := caller.call(i); got.status != dubboOK || got.text != c.want {
+			t.Errorf("%+v: %d from %q, want it from %q", i, got.status, got.text, c.want)
+		}
+	}
+}
+
+// TestRPCWithoutARouteIsServiceNotFound, and the connection goes on.
+func TestRPCWithoutARouteIsServiceNotFound(t *testing.T) {
+	t.Parallel()
+	address, _ := rpcProxy(t, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "method: buy"))
+	caller := consume(t, address)
+	got := caller.call(invocation{service: "org.example.Shop", method: "sell"})
+	if got.status != dubboNotFound || !strings.Contains(got.text, "org.example.Shop.sell") {
+		t.Errorf("no route: %d %q", got.status, got.text)
+	}
+	if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
+		t.Errorf("the call after it: %d %q", got.status, got.text)
+	}
+}
+
+// TestRPCTimeoutsAreThoseOfTheMethod: of calls that are sent together on one
+// connection each fails when its own time is over, and the others go on. What
+// the caller says itself counts if it is less.
+func TestRPCTimeoutsAreThoseOfTheMethod(t *testing.T) {
+	t.Parallel()
+	stuck := func(frame []byte, _ int64) byte {
+		if strings.Contains(string(frame), "quick") {
+			return dubboOK
+		}
+		return silence
+	}
+	address, _ := rpcProxy(t, map[string]*provider{"shop": provide(t, "shop", stuck)},
+		acting(when("shop", "method: short"), object{"timeout": "150ms"}),
+		acting(when("shop", "method: long"), object{"timeout": "3s"}),
+		when("shop", "service: .*"),
+	)
+	caller := consume(t, address)
+	began := time.Now()
+	caller.send(
+		invocation{service: "org.example.Shop", method: "long"},
+		invocation{service: "org.example.Shop", method: "long", attachments: []string{"timeout: 1500"}},
+		invocation{service: "org.example.Shop", method: "short"},
+		invocation{service: "org.example.Shop", method: "quick"},
+	)
+	for _, want := range []struct {
+		id     uint64
+		status byte
+		least  time.Duration
+	}{{4, dubboOK, 0}, {3, dubboTimeout, 150 * time.Millisecond}, {2, dubboTimeout, 1500 * time.Millisecond}, {1, dubboTimeout, 3 * time.Second}} {
+		got := caller.answer()
+		if took := time.Since(began); got.id != want.id || got.status != want.status || took < want.least {
+			t.Errorf("answer %d with %d %q after %v; want answer %d with %d, not before %v", got.id, got.status, got.text, took, want.id, want.status, want.least)
+		}
+	}
+}
+
+// TestRPCRetriesAreThoseOfTheMethod: what one method's policy tries again, another
+// method's caller is told of.
+func TestRPCRetriesAreThoseOfTheMethod(t *testing.T) {
+	t.Parallel()
+	failing := func(how byte, times int64) func([]byte, int64) byte {
+		return func(_ []byte, n int64) byte {
+			if n <= times {
+				return how
+			}
+			return dubboOK
+		}
+	}
+	policy := func(p object) object {
+		return object{"timeout": "10s", "retry_policy": object{"retry_on": true}.with(p)}
+	}
+	for _, c := range []struct {
+		name   string
+		answer func([]byte, int64) byte
+		route  object // its action
+		status byte
+		calls  int64
+	}{
+		{"none without a policy", failing(dubboErred, 2), object{}, dubboErred, 1},
+		{"none if it is switched off", failing(dubboErred, 2), policy(object{"retry_on": false, "num_retries": 3}), dubboErred, 1},
+		{"as often as it takes", failing(dubboErred, 2), policy(object{"num_retries": 3}), dubboOK, 3},
+		{"no more often than allowed", failing(dubboErred, 9), policy(object{"num_retries": 2}), dubboErred, 3},
+		{"a pool that is exhausted", failing(dubboExhausted, 1), policy(object{"num_retries": 1}), dubboOK, 2},
+		{"an answer by its status", failing(dubboNotFound, 1), policy(object{"num_retries": 1, "status_codes": list{404}}), dubboOK, 2},
+		{"not another status", failing(dubboNotFound, 1), policy(object{"num_retries": 1}), dubboNotFound, 1},
+		{"a lost connection", failing(hangUp, 1), policy(object{"num_retries": 1}), dubboOK, 2},
+		{"a lost connection without a policy", failing(hangUp, 1), object{}, dubboInactive, 1},
+		{"a try that takes too long", failing(silence, 2), policy(object{"num_retries": 2, "retry_timeout": "200ms"}), dubboOK, 3},
+		{"each try takes too long", failing(silence, 9), policy(object{"num_retries": 1, "retry_timeout": "100ms"}), dubboTimeout, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p, other := provide(t, "mine", c.answer), provide(t, "other", failing(dubboErred, 1))
+			address, _ := rpcProxy(t, map[string]*provider{"mine": p, "other": other},
+				acting(when("mine", "service: org.example.Shop", "method: buy"), c.route), when("other", "service: .*"))
+			caller := consume(t, address)
+			if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != c.status {
+				t.Errorf("status %d %q, want %d", got.status, got.text, c.status)
+			}
+			if got := p.calls.Load(); got != c.calls {
+				t.Errorf("the provider got %d calls, want %d", got, c.calls)
+			}
+			if got := caller.call(invocation{service: "org.example.Shop", method: "sell"}); got.status != dubboErred || other.calls.Load() != 1 {
+				t.Errorf("another method: status %d after %d calls, want %d after 1", got.status, other.calls.Load(), dubboErred)
+			}
+		})
+	}
+}
+
+// TestRPCCallsAreSplitByWeight sends 400 calls on one connection to 90:10, of
+// which canary gets about 40: 4 and 100 are six deviations away.
+func TestRPCCallsAreSplitByWeight(t *testing.T) {
+	t.Parallel()
+	share := func(name string, weight int) object {
+		return object{"cluster": object{"name": name, "weight": weight}}
+	}
+	address, _ := rpcProxy(t, map[string]*provider{"stable": provide(t, "stable", nil), "canary": provide(t, "canary", nil)},
+		object{"match": object{"headers": list{object{"name": "method", "value": "buy"}}},
+			"route": object{"weighted_clusters": list{share("stable", 90), share("canary", 10)}}},
+		when("stable", "service: .*"),
+	)
+	caller := consume(t, address)
+	seen := map[string]int{}
+	for range 20 {
+		for range 20 {
+			caller.send(invocation{service: "org.example.Shop", method: "buy"})
+		}
+		for range 20 {
+			seen[caller.answer().text]++
+		}
+	}
+	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
+		t.Errorf("of 400 calls %v, want about 360:40", seen)
+	}
+	for range 20 {
+		if got := caller.call(invocation{service: "org.example.Shop", method: "sell"}); got.text != "stable" {
+			t.Fatalf("a method without weights: %d from %q", got.status, got.text)
+		}
+	}
+}
