@@ -42,7 +42,7 @@ func appendText(b []byte, s string) []byte {
 
 // cutText takes a string off the front of b; ok reports whether it is there.
 func cutText(b []byte) (s string, rest []byte, ok bool) {
-	n := 0
+	var n int
 	switch {
 	case len(b) >= 1 && b[0] < 32:
 		n, b = int(b[0]), b[1:]
@@ -79,16 +79,16 @@ func (i invocation) frame(id uint64) []byte {
 // readDubbo reads a frame that is no heartbeat.
 func readDubbo(r *bufio.Reader) ([]byte, error) {
 	for {
-		frame := make([]byte, dubboHeadSize)
+		head, err := r.Peek(dubboHeadSize)
+		if err != nil {
+			return nil, err
+		}
+		frame := make([]byte, dubboHeadSize+binary.BigEndian.Uint32(head[12:]))
 		if _, err := io.ReadFull(r, frame); err != nil {
 			return nil, err
 		}
-		body := make([]byte, binary.BigEndian.Uint32(frame[12:]))
-		if _, err := io.ReadFull(r, body); err != nil {
-			return nil, err
-		}
 		if frame[2]&0x20 == 0 {
-			return append(frame, body...), nil
+			return frame, nil
 		}
 	}
 }
