@@ -19,7 +19,7 @@ func moded(mode config.PoolMode, hosts ...string) *config.Cluster {
 
 // downstream is a connection that exchanges come over.
 type downstream struct {
-	context.Context //nolint:containedctx // it is what ends with the connection
+	context.Context // it ends with the connection
 	end             context.CancelFunc
 	meta            protocol.ConnMeta
 }

@@ -125,11 +125,16 @@ func (h *Host) retire() {
 	}
 }
 
+// countFailed counts a connection that could not be opened.
+func (h *Host) countFailed() {
+	h.connectFailures.Add(1)
+	h.cluster.count(ConnectFailed)
+}
+
 // connectFailed takes note that a connection could not be opened.
 func (h *Host) connectFailed(err error) {
 	c := h.cluster
-	h.connectFailures.Add(1)
-	c.count(ConnectFailed)
+	h.countFailed()
 	if pause, down := h.health.failed(c.env.now(), c.env.random()); down {
 		c.count(HostDown)
 		c.env.Log.Warn("upstream host down", logCluster, c.name, logHost, h.address, logPause, pause, logError, err)

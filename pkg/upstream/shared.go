@@ -26,7 +26,14 @@ type shared struct {
 	turn     int      // guarded by mu; where the search for the least busy begins
 	opening  *opening // guarded by mu; nil: none is being opened
 	isClosed bool     // guarded by mu
+	// growAt is when, by the set's clock, one connection more may be opened beside
+	// those there are; guarded by mu.
+	growAt time.Duration
 }
+
+// growPause is how long a pool with connections does without another that could
+// not be opened.
+const growPause = time.Second
 
 // line is a connection as its pool sees it.
 type line struct {
@@ -173,7 +180,7 @@ func (p *shared) grow() {
 		return
 	}
 	cfg := p.host.cluster.settings()
-	if len(p.lines) >= cfg.Pool.Connections || !p.host.health.up() {
+	if len(p.lines) >= cfg.Pool.Connections || !p.host.health.up() || p.host.cluster.env.now() < p.growAt {
 		return
 	}
 	s := &p.host.cluster.slots
@@ -235,10 +242,24 @@ func (p *shared) dial(l *line, slot bool) (err error) {
 	if l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released); err != nil {
 		c.freeSlot()
 		if c.env.ctx.Err() == nil {
-			p.host.connectFailed(err)
+			p.failed(err)
 		}
 	}
 	return err
+}
+
+// failed takes note that a connection could not be opened. A host that has
+// another is not down for that: it may have as many as it wants.
+func (p *shared) failed(err error) {
+	p.mu.Lock()
+	p.growAt = p.host.cluster.env.now() + growPause
+	more := len(p.lines) > 0
+	p.mu.Unlock()
+	if more {
+		p.host.countFailed()
+	} else {
+		p.host.connectFailed(err)
+	}
 }
 
 // released is called by the connection when an exchange has left it.

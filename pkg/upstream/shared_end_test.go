@@ -469,10 +469,9 @@ func TestRetiredHostServesThoseWhoPickedItBefore(t *testing.T) {
 		s, c := n.web(t, sharing(1, "a"))
 		defer s.Close()
 		do(t, c)
-		via := &Via{Cluster: c, Protocol: config.HTTP1}
 		h := c.state.Load().hosts[0]
 		apply(t, s, sharing(1, "b"))
-		p := h.pool(via.Protocol, config.Multiplex)
+		p := h.pool(config.HTTP1, config.Multiplex)
 		c.active.Add(1)
 		h.load.Begin()
 		x := get()

@@ -88,6 +88,33 @@ func TestSharedConnectionIsNotOpenedWhileOneIsIdle(t *testing.T) {
 	})
 }
 
+// A host that takes no more connections than it has is not down, and is not asked
+// with each exchange.
+func TestHostThatTakesOneConnectionOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(2, "a"))
+		defer s.Close()
+		list := beginMany(t, c, 1)
+		n.set(n.refuse, "a", true)
+		for range 20 {
+			list = append(list, begin(t, c))
+			synctest.Wait()
+		}
+		wantList(t, "connects", n.dialed(), "a", "a")
+		if h := s.Describe()[0].Hosts[0]; h.Health != HealthUp || h.ConnectFailures != 1 {
+			t.Errorf("the host is %s with %d failed connects, want up with 1", h.Health, h.ConnectFailures)
+		}
+		n.set(n.refuse, "a", false)
+		pass(growPause)
+		list = append(list, begin(t, c))
+		synctest.Wait()
+		list = append(list, begin(t, c)) // on the new one
+		wantCounts(t, s, 23, 2, 0)
+		finishAll(list)
+	})
+}
+
 // grown returns a set whose one host has so many shared connections open, and
 // idle.
 func grown(t *testing.T, n *trunks, cfg *config.Cluster) (*Set, *Cluster) {
