@@ -9,6 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
+	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/bolt"
@@ -38,6 +39,7 @@ func streamFilters() []filter.Stream {
 		dubbostream.Kind(),
 		fault.Kind(),
 		headermutation.Kind(),
+		healthcheck.Kind(),
 		payloadlimit.Kind(),
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
+	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -41,7 +42,7 @@ type rig struct {
 
 // builtFilters are those of cmd/weft/registry.go.
 func builtFilters() []filter.Stream {
-	return []filter.Stream{dubbostream.Kind(), fault.Kind(), headermutation.Kind(), payloadlimit.Kind()}
+	return []filter.Stream{dubbostream.Kind(), fault.Kind(), headermutation.Kind(), healthcheck.Kind(), payloadlimit.Kind()}
 }
 
 // newRig returns a server that runs nothing yet and is drained at the end of

@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+func TestHealthRequestsAreAnsweredInTheApplicationsPlace(t *testing.T) {
+	t.Parallel()
+	url := filtered(t, list{filterOf("healthcheck", object{"endpoint": "/healthz"})})
+	if got := ask(t, client(t), "GET", url+"/healthz?verbose", ""); got.status != 200 || got.body != "ok\n" {
+		t.Errorf("GET /healthz: %d %q", got.status, got.body)
+	}
+	for method, path := range map[string]string{"GET": "/healthz/db", "POST": "/healthz"} {
+		if got := ask(t, client(t), method, url+path, ""); !strings.HasPrefix(got.body, method+" "+path+" ") {
+			t.Errorf("%s %s: %d %q, want it from the application", method, path, got.status, got.body)
+		}
+	}
+}
+
+// TestHeartbeatsAreAnsweredWithoutAProvider: as files of RPC sidecars ask for by
+// the filter healthcheck, which need not be there.
+func TestHeartbeatsAreAnsweredWithoutAProvider(t *testing.T) {
+	t.Parallel()
+	for _, p := range frame.All() {
+		for name, filters := range map[string]list{
+			"with the filter":    {filterOf("healthcheck", object{"passthrough": false, "cache_time": "360s"})},
+			"without the filter": {},
+		} {
+			t.Run(p.Name()+" "+name, func(t *testing.T) {
+				t.Parallel()
+				front := free()
+				run(t, setup{
+					listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+						"downstream_protocol": p.Name(), "upstream_protocol": p.Name(), "router_config_name": "front"}},
+						object{"stream_filters": filters})},
+					tables:   list{table("front", to("/", "app"))},
+					clusters: list{cluster("app", nil, "127.0.0.1:1")},
+				}.config())
+				heartbeat(t, front, p)
+			})
+		}
+	}
+}
+
+// heartbeat sends two pings on one connection and holds that each is answered.
+func heartbeat(t *testing.T, address string, p *frame.Protocol) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if _, err := c.Write(p.AppendPing(p.AppendPing(nil, 41), 42)); err != nil {
+		t.Fatal(err)
+	}
+	each := frames{c: c, p: p}
+	for want := uint64(41); want <= 42; want++ {
+		if got, err := each.next(); err != nil || got.Kind != frame.Pong || got.ID != want {
+			t.Errorf("%s: frame %v with id %d, %v; want a pong with id %d", p.Name(), got.Kind, got.ID, err, want)
+		}
+	}
+}
