@@ -64,8 +64,11 @@ func routed(header []byte, h *protocol.Header) (writer, error) {
 	was, _ := read(header) // it was read before
 	service, method, group := h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod), h.Get(xprotocol.FieldGroup)
 	if version := h.Get(xprotocol.FieldVersion); version != versionOf(was.service) {
-		if strings.Contains(version, ":") {
+		switch {
+		case strings.Contains(version, ":"):
 			return writer{}, protocol.Faultf(protocol.MalformedRequest, "bolt: a service cannot have the version %q", version)
+		case service == "" && version != "":
+			return writer{}, protocol.Faultf(protocol.MalformedRequest, "bolt: version %q of no service: the name of the service is where it stands", version)
 		}
 		service = withVersion(service, version)
 	}

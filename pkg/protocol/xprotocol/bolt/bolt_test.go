@@ -133,6 +133,43 @@ func TestServiceAndMethodAreChangedWhereverTheyStand(t *testing.T) {
 	}
 }
 
+// A version is a part of the service's name: it has no place of its own.
+func TestAVersionThatTheNameCannotCarryIsAFault(t *testing.T) {
+	tests := []struct {
+		name         string
+		header       []byte
+		field, value string
+		version      string
+		want         protocol.Reason
+	}{
+		{name: "of no service", header: entries("k", "v"), version: "2", want: protocol.MalformedRequest},
+		{name: "with a colon", header: entries("service", "a"), version: "2:u", want: protocol.MalformedRequest},
+		{name: "none of no service", header: entries("k", "v"), version: ""},
+		{name: "with a service that is new too", header: entries("k", "v"), field: "service", value: "b", version: "2"},
+	}
+	for version, c := range codecs() {
+		for _, test := range tests {
+			frame := frameOf(c, typeRequest, commandRequest, 0, "class", test.header, "content")
+			var r protocol.Request
+			var v xprotocol.View
+			if err := c.ReadRequest(frame, &r, &v); err != nil {
+				t.Fatal(err)
+			}
+			if test.field != "" {
+				r.Header.Set(test.field, test.value)
+			}
+			r.Header.Set(xprotocol.FieldVersion, test.version)
+			dst, err := c.AppendRequest([]byte("before"), frame, &r, &v, 0)
+			switch {
+			case test.want == protocol.None && err != nil:
+				t.Errorf("%s, %s: %v", version, test.name, err)
+			case test.want != protocol.None && (protocol.ReasonOf(err) != test.want || string(dst) != "before"):
+				t.Errorf("%s, %s: %v and %q, want the reason %v and nothing appended", version, test.name, err, dst, test.want)
+			}
+		}
+	}
+}
+
 func TestAHeaderThatIsTooLongIsAFault(t *testing.T) {
 	c := V1()
 	frame := frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
