@@ -205,6 +205,39 @@ func TestTheTextOfAFaultHasItsLimits(t *testing.T) {
 	}
 }
 
+// The content byte for byte as clients of Java (1.6.12) and Node have read it, in
+// the draft of Hessian 2 that is theirs.
+func TestAFaultIsAnExceptionToPeersWithHessian(t *testing.T) {
+	const want = "O\xc8\x34com.alipay.remoting.rpc.exception.RpcServerException" +
+		"\x92\x0ddetailMessage\x0astackTrace" + "o\x90" +
+		"S\x00\x07no ä€\xed\xa0\xbd\xed\xb8\x80" +
+		"Vt\x00\x1c[java.lang.StackTraceElementl\x00\x00\x00\x00z"
+	for version, c := range codecs() {
+		request := frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
+		for code, content := range map[byte]string{hessian2: want, 11: "", 12: ""} {
+			request[c.serializationAt] = code
+			for _, reason := range []protocol.Reason{protocol.NoRoute, protocol.Denied} {
+				frame := c.AppendFault(nil, request, reason, "no ä€😀")
+				var r protocol.Response
+				var v xprotocol.View
+				if err := c.ReadResponse(frame, &r, &v); err != nil {
+					t.Fatal(err)
+				}
+				if got := string(frame[v.Content:]); got != content {
+					t.Errorf("%s, serialization %d, %v:\n got %q\nwant %q", version, code, reason, got, content)
+				}
+				if got := r.Header.Get(keyFault); got != "no ä€😀" {
+					t.Errorf("%s, serialization %d, %v: the header says %q", version, code, reason, got)
+				}
+				class, _, _ := c.lengths(frame)
+				if name := string(frame[c.answerSize:][:class]); (name == faultClass) != (content != "") {
+					t.Errorf("%s, serialization %d, %v: class %q", version, code, reason, name)
+				}
+			}
+		}
+	}
+}
+
 func BenchmarkForward(b *testing.B) {
 	for _, version := range []string{"v1", "v2"} {
 		c := codecs()[version]

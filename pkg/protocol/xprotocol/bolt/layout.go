@@ -78,6 +78,14 @@ func (l *layout) lengths(b []byte) (class, header, content int) {
 	return int(binary.BigEndian.Uint16(end)), int(binary.BigEndian.Uint16(end[2:])), int(binary.BigEndian.Uint32(end[4:]))
 }
 
+func (l *layout) setClassLength(b []byte, n int) {
+	binary.BigEndian.PutUint16(b[l.head(b)-8:], uint16(n))
+}
+
+func (l *layout) setContentLength(b []byte, n int) {
+	binary.BigEndian.PutUint32(b[l.head(b)-4:], uint32(n))
+}
+
 func (l *layout) setHeaderLength(b []byte, n int) {
 	binary.BigEndian.PutUint16(b[l.head(b)-6:], uint16(n))
 }

@@ -4,14 +4,14 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // keyFault is the header entry of an answer of Weft's own that has the text for
-// people. The usual client makes an exception of the status alone, but hands the
-// header to who asks for it.
+// people, whatever the serialization.
 const keyFault = "weft-fault"
 
 // maxFault is how much of the text is sent at most, in bytes.
@@ -20,18 +20,58 @@ const maxFault = 4 << 10
 // heartbeatTimeout is what peers declare with a heartbeat, in ms.
 const heartbeatTimeout = 3000
 
-// hessian2 is the serialization that frames without content declare.
+// hessian2 is the serialization of the frames that Weft begins itself.
 const hessian2 = 1
 
-// AppendFault is xprotocol.Signals's.
+// AppendFault is xprotocol.Signals's. The text is in the header, and to a request
+// in Hessian it is in the content too: as the exception that servers of the usual
+// library make. Clients of Java throw it on as the cause of a server exception and
+// go by the status otherwise; those of Node show it whatever the status.
 func (c Codec) AppendFault(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	if len(text) > maxFault || !utf8.ValidString(text) {
 		text = legible(text)
 	}
 	start := len(dst)
 	dst = c.appendAnswerHead(dst, frame, commandResponse, reason.Traits().Bolt, 4+len(keyFault)+4+len(text))
-	dst = appendEntry(dst, keyFault, text)
+	if frame[c.serializationAt] != hessian2 {
+		return c.finish(appendEntry(dst, keyFault, text), start)
+	}
+	c.setClassLength(dst[start:], len(faultClass))
+	dst = appendEntry(append(dst, faultClass...), keyFault, text)
+	content := len(dst)
+	dst = appendException(dst, text)
+	c.setContentLength(dst[start:], len(dst)-content)
 	return c.finish(dst, start)
+}
+
+// faultClass is the exception that servers answer with.
+const faultClass = "com.alipay.remoting.rpc.exception.RpcServerException"
+
+// appendException appends a faultClass with a message in the Hessian of SOFA's
+// peers, a draft of Hessian 2: 'O' defines a class, 'o' makes an object of it.
+// Message is shorter than 64 Ki and UTF-8. Clients make the fields that are not
+// written themselves; a stack trace of none is written, lest they show their own.
+func appendException(dst []byte, message string) []byte {
+	dst = append(dst, "O\xc8\x34"+faultClass+"\x92\x0ddetailMessage\x0astackTrace"+"o\x90"+"S\x00\x00"...)
+	lengthAt, units := len(dst)-2, 0
+	for _, r := range message {
+		if r > '\uffff' { // two units of UTF-16, each written like a rune
+			high, low := utf16.EncodeRune(r)
+			dst = appendUnit(appendUnit(dst, high), low)
+			units += 2
+			continue
+		}
+		dst = utf8.AppendRune(dst, r)
+		units++
+	}
+	binary.BigEndian.PutUint16(dst[lengthAt:], uint16(units))
+	return append(dst, "Vt\x00\x1c[java.lang.StackTraceElement"+"l\x00\x00\x00\x00"+"z"...)
+}
+
+// appendUnit appends a half of a surrogate pair, which UTF-8 proper has no form
+// for.
+func appendUnit(dst []byte, u rune) []byte {
+	return append(dst, 0xe0|byte(u>>12), 0x80|byte(u>>6)&0x3f, 0x80|byte(u)&0x3f)
 }
 
 // legible returns what of a text is UTF-8 and has room.
