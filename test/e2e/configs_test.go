@@ -69,17 +69,18 @@ func (e *example) run(name string, env ...string) *weft {
 // examples says what each file of configs/ is about.
 func examples() map[string]func(*testing.T) {
 	return map[string]func(*testing.T){
-		"bolt_client.json":    boltPair,
-		"bolt_server.json":    boltServerExample,
-		"dubbo_client.json":   dubboPair,
-		"dubbo_server.json":   dubboServerExample,
-		"filters.json":        filtersExample,
-		"http1.json":          http1Example,
-		"older_form.json":     olderFormExample,
-		"older_form_rpc.json": olderRPCExample,
-		"quickstart.json":     quickstartExample,
-		"routing.yaml":        routingExample,
-		"tcp_proxy.json":      tcpProxyExample,
+		"bolt_client.json":       boltPair,
+		"bolt_server.json":       boltServerExample,
+		"dubbo_client.json":      dubboPair,
+		"dubbo_http_routes.json": dubboRoutesExample,
+		"dubbo_server.json":      dubboServerExample,
+		"filters.json":           filtersExample,
+		"http1.json":             http1Example,
+		"older_form.json":        olderFormExample,
+		"older_form_rpc.json":    olderRPCExample,
+		"quickstart.json":        quickstartExample,
+		"routing.yaml":           routingExample,
+		"tcp_proxy.json":         tcpProxyExample,
 	}
 }
 

@@ -134,3 +134,50 @@ func TestFaultAbortsInTheProtocolsTerms(t *testing.T) {
 		t.Errorf("%d %q, and %d calls of the provider", got.status, got.text, shop.calls.Load())
 	}
 }
+
+// dubboRoutesExample shows that each method has its own way: one that looks is
+// tried again, a tester gets what is new, and the rest is split.
+func dubboRoutesExample(t *testing.T) {
+	e := openExample(t, "dubbo_http_routes.json")
+	unsteady := func(frame []byte, n int64) byte {
+		if n <= 2 {
+			return dubboErred
+		}
+		return dubboOK
+	}
+	for port, p := range map[string]*provider{"2946": provide(t, "stable", unsteady), "2947": provide(t, "canary", nil)} {
+		e.replace(e.at(port), p.address)
+	}
+	w := e.run("dubbo_http_routes.json")
+	caller := consume(t, e.at("2945"))
+	for _, c := range []struct {
+		service, method string
+		attachments     []string
+		status          byte
+		from            string
+	}{
+		{"org.example.Shop", "getPrice", nil, dubboOK, "stable"}, // at the third try
+		{"org.example.Shop", "buy", []string{"user: tester"}, dubboOK, "canary"},
+		{"org.example.Shop", "getPrice", []string{"user: tester"}, dubboOK, "stable"},
+		{"shop.example.internal", "buy", nil, dubboOK, "stable"},
+	} {
+		i := invocation{service: c.service, method: c.method, attachments: c.attachments}
+		if got := caller.call(i); got.status != c.status || got.text != c.from {
+			t.Errorf("%+v: %d from %q, want %d from %q", i, got.status, got.text, c.status, c.from)
+		}
+	}
+	if got := caller.call(invocation{service: "org.example.Bank", method: "pay"}); got.status != dubboNotFound {
+		t.Errorf("a service without a virtual host: %d %q", got.status, got.text)
+	}
+	for range 400 { // of which canary gets about 40: 4 and 100 are six deviations away
+		caller.send(invocation{service: "org.example.Shop", method: "buy"})
+	}
+	seen := map[string]int{}
+	for range 400 {
+		seen[caller.answer().text]++
+	}
+	if n := seen["canary"]; n < 4 || n > 100 || seen["stable"] != 400-n {
+		t.Errorf("of 400 calls %v, want about 360:40", seen)
+	}
+	w.stdout.await(t, 0, "org.example.Shop.getPrice outbound|20880|stable|org.example.Shop 20")
+}

@@ -28,7 +28,7 @@ import (
 func exampleKinds() Kinds {
 	k := testKinds()
 	k.StreamFilters = nil
-	for _, name := range []string{"fault", "payload_limit", "header_mutation"} {
+	for _, name := range []string{"dubbo_stream", "fault", "header_mutation", "healthcheck", "payload_limit"} {
 		k.StreamFilters = append(k.StreamFilters, filter.Stream{Name: name, Config: func() any { return &map[string]any{} }})
 	}
 	return k

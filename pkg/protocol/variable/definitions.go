@@ -62,6 +62,8 @@ var definitions = []definition{
 	{name: "x-mosn-rpc-method", text: rpcMethod, doc: "The method field of an RPC request."},
 	{name: "rpc_service", text: rpcService, doc: "The same as x-mosn-rpc-service."},
 	{name: "rpc_method", text: rpcMethod, doc: "The same as x-mosn-rpc-method."},
+	{name: "Dubbo_service", text: rpcService, doc: "The same as x-mosn-rpc-service."},
+	{name: "Dubbo_method", text: rpcMethod, doc: "The same as x-mosn-rpc-method."},
 	{name: "rpc_version", text: rpcVersion, doc: "The version of the service that an RPC request asks for."},
 	{name: "rpc_group", text: rpcGroup, doc: "The group of the service that an RPC request asks for."},
 	{name: "rpc_serialization", text: rpcSerialization, doc: "How an RPC request's arguments are written: hessian2."},

@@ -120,6 +120,8 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 		{"x-mosn-rpc-method", "list"},
 		{"rpc_service", "com.shop.Items"},
 		{"rpc_method", "list"},
+		{"Dubbo_service", "com.shop.Items"},
+		{"Dubbo_method", "list"},
 		{"rpc_version", "1.0.0"},
 		{"rpc_group", "blue"},
 		{"rpc_serialization", "hessian2"},
