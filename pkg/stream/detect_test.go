@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/bolt"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/dubbo"
 	"github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/stream/http1"
@@ -297,6 +298,65 @@ func TestTheOrderOfProtocolsIsFixed(t *testing.T) {
 					t.Fatalf("run %d: %q, then %q: read as %q, want by %s", i, text[:n], text[n:], got, want)
 				}
 			})
+		}
+	}
+}
+
+// orders calls f with every order of all.
+func orders(all []stream.Choice, f func(order []stream.Choice)) {
+	var place func(n int)
+	place = func(n int) {
+		if n == len(all) {
+			f(all)
+		}
+		for i := n; i < len(all); i++ {
+			all[n], all[i] = all[i], all[n]
+			place(n + 1)
+			all[n], all[i] = all[i], all[n]
+		}
+	}
+	place(0)
+}
+
+// TestLesson16RealProtocolsAreToldInEveryOrder is line 16 of what was learned
+// elsewhere, that a walk over a map looks for protocols in a random order: here
+// the protocols that exist are told a hundred times and more, in whatever order the
+// configuration lists them and wherever the first bytes were cut.
+func TestLesson16RealProtocolsAreToldInEveryOrder(t *testing.T) {
+	read := make(chan string, 1)
+	var all []stream.Choice
+	for name, match := range map[string]func([]byte) xprotocol.Verdict{
+		"http1": http1.Match, "dubbo": dubbo.Codec{}.Match, "bolt": bolt.V1().Match, "boltv2": bolt.V2().Match,
+	} {
+		all = append(all, stream.Choice{Match: match, Server: server{name, read}})
+	}
+	texts := map[string]string{
+		"http1":   "PUT /a HTTP/1.1\r\nHost: shop.test\r\n\r\n",
+		"dubbo":   "\xda\xbb\xc2\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x02hi",
+		"bolt":    "\x01\x01\x00\x01\x01\x00\x00\x00\x01\x01\x00\x00\x03\xe8",
+		"boltv2":  "\x02\x01\x01\x00\x01\x01\x00\x00\x00\x01\x01\x00\x00\x00\x03\xe8",
+		"unknown": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+	}
+	told := map[string]int{}
+	orders(all, func(order []stream.Choice) {
+		d := stream.Detect(stream.DetectOptions{Choices: order, Unknown: server{"unknown", read}, Timeout: time.Second})
+		for want, text := range texts {
+			for cut := range 6 {
+				synctest.Test(t, func(t *testing.T) {
+					far, _, _ := serve(t, d)
+					say(far, text[:cut], text[cut:])
+					_ = far.Close()
+					if got := <-read; got != want+" "+text {
+						t.Fatalf("%q, then %q: read as %q, want by %s", text[:cut], text[cut:], got, want)
+					}
+				})
+				told[want]++
+			}
+		}
+	})
+	for want := range texts {
+		if told[want] < 100 {
+			t.Errorf("%s was told %d times", want, told[want])
 		}
 	}
 }

@@ -1,0 +1,189 @@
+package xprotocol
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// fewIDs is a toy with so few ids that a connection has idsLeft of them, and is
+// to be replaced, once perConn were given.
+type fewIDs struct{ toy }
+
+const perConn = 9
+
+var fewTraits = codec.Traits{Name: "few", Version: "few/1", MaxID: perConn - 1 + idsLeft, MinHead: toyHead}
+
+func (fewIDs) Traits() *codec.Traits { return &fewTraits }
+
+// replacing sends each exchange on the newest connection, and opens another when
+// that one says that it takes no more, as a pool does.
+type replacing struct {
+	mu      sync.Mutex
+	rig     *rig      // guarded by mu
+	address string    // guarded by mu
+	all     []*Client // guarded by mu
+}
+
+func (p *replacing) Serve(ctx context.Context, x *protocol.Exchange) error {
+	u, err := p.newest()
+	if err != nil {
+		return protocol.NewFault(protocol.ConnectFailure, err)
+	}
+	return u.Serve(ctx, x)
+}
+
+func (p *replacing) newest() (*Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.all); n > 0 && p.all[n-1].Usable(0) {
+		return p.all[n-1], nil
+	}
+	u, err := few(p.rig, p.address)
+	if err == nil {
+		p.all = append(p.all, u)
+	}
+	return u, err
+}
+
+// few is a connection with few ids.
+func few(r *rig, address string) (*Client, error) {
+	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
+	if err != nil {
+		return nil, err
+	}
+	u := newClient(r.engine, fewIDs{}, conn, stream.ClientOptions{RPC: r.options, Released: func(bool) {}})
+	r.t.Cleanup(func() { _ = u.Close() })
+	return u, nil
+}
+
+// holding is a host that answers the requests of a connection, each with its own
+// text, once it has n of them; and not before every connection has. It tells the
+// ids of each.
+func holding(t *testing.T, n, conns int) (address string, ids <-chan []uint64) {
+	t.Helper()
+	told := make(chan []uint64, conns)
+	var missing atomic.Int64
+	missing.Store(int64(conns))
+	whole := make(chan struct{})
+	return host(t, func(p *peer) {
+		var ids []uint64
+		var answers []byte
+		for range n {
+			head, frame := p.read()
+			if frame == nil {
+				break // the test finds out
+			}
+			_, text, _ := strings.Cut(string(frame[toyBody:]), "\x00")
+			ids = append(ids, head.ID)
+			answers = append(reply(head, text), answers...) // the last first
+		}
+		told <- ids
+		if missing.Add(-1) == 0 {
+			close(whole)
+		}
+		select {
+		case <-whole:
+		case <-t.Context().Done(): // a connection is missing, and the test has failed
+			return
+		}
+		p.write(answers)
+		p.read()
+	}), told
+}
+
+// holdIDs holds that ids are different, and that there are such ids.
+func holdIDs(t *testing.T, ids []uint64) {
+	t.Helper()
+	given := map[uint64]bool{}
+	for _, id := range ids {
+		if given[id] || id > fewTraits.MaxID {
+			t.Errorf("id %d was given twice, or is beyond %d", id, fewTraits.MaxID)
+		}
+		given[id] = true
+	}
+}
+
+// holdAnswers sends n requests at once and holds that each gets its own answer.
+func holdAnswers(t *testing.T, p *peer, n int) {
+	t.Helper()
+	var all []byte
+	for i := range uint64(n) {
+		all = append(all, ask(100+i, "text "+strconv.FormatUint(i, 10))...)
+	}
+	p.write(all)
+	answered := map[uint64]bool{}
+	for range n {
+		head, frame := p.read()
+		if frame == nil {
+			t.Fatalf("%d of %d answers", len(answered), n)
+		}
+		if want := "text " + strconv.FormatUint(head.ID-100, 10); answered[head.ID] || string(frame[toyBody:]) != want {
+			t.Errorf("id %d: %q, want %q, once", head.ID, frame[toyBody:], want)
+		}
+		answered[head.ID] = true
+	}
+}
+
+// TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut is line 18 of what was
+// learned elsewhere, that ids which wrap meet those still in use: here the
+// exchange after the last that a connection takes is on another, and none fails.
+func TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut(t *testing.T) {
+	const conns = 3
+	to := &replacing{}
+	r := newRigOf(t, fewIDs{}, to, nil)
+	address, ids := holding(t, perConn, conns)
+	to.mu.Lock()
+	to.rig, to.address = r, address
+	to.mu.Unlock()
+	holdAnswers(t, r.dial(), conns*perConn)
+	for range conns {
+		got := <-ids
+		if len(got) != perConn {
+			t.Errorf("a connection got %d requests, want %d", len(got), perConn)
+		}
+		holdIDs(t, got)
+	}
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	if len(to.all) != conns {
+		t.Errorf("%d connections, want %d", len(to.all), conns)
+	}
+	for i, u := range to.all {
+		if u.Usable(0) {
+			t.Errorf("connection %d still takes exchanges after %d", i, perConn)
+		}
+	}
+}
+
+// TestLesson18ExchangesThatChoseAConnectionGetTheirIDs is line 18 for those who
+// looked for a connection before it was full, and come to it later: many more than
+// it had ids to the limit are served, and no id is any other's meanwhile.
+func TestLesson18ExchangesThatChoseAConnectionGetTheirIDs(t *testing.T) {
+	const n = 20 * perConn
+	to := &forwardTo{}
+	r := newRigOf(t, fewIDs{}, to, nil)
+	address, ids := holding(t, n, 1)
+	chosen, err := few(r, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to.client.Store(chosen)
+	if !chosen.Usable(0) {
+		t.Error("a new connection takes no exchanges")
+	}
+	holdAnswers(t, r.dial(), n)
+	holdIDs(t, <-ids)
+	if chosen.Usable(0) {
+		t.Errorf("the connection still takes exchanges after %d", n)
+	}
+}
