@@ -332,6 +332,7 @@ func (p *shared) swept() {
 	timeout, since := p.host.cluster.settings().IdleTimeout, p.sweepEvery()
 	p.mu.Lock()
 	var over []*line
+	most := max(p.host.cluster.settings().Pool.Connections, 1) // it may have been lowered
 	for _, l := range slices.Clone(p.lines) {
 		if l.used || l.load > 0 {
 			l.used, l.rested = false, 0
@@ -339,7 +340,7 @@ func (p *shared) swept() {
 			l.rested += since
 		}
 		old := timeout > 0 && l.rested >= timeout
-		if !old && l.conn.Usable(l.rested) {
+		if !old && len(p.lines) <= most && l.conn.Usable(l.rested) {
 			continue
 		}
 		p.leave(l)

@@ -198,13 +198,18 @@ func (u *Client) register(k *call, now time.Time) (id uint64, err error) {
 		return 0, protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", u.err)
 	}
 	id = u.calls.add(k)
-	if u.calls.exhausted() {
-		u.closing.Store(true)
-	}
+	u.mayEnd()
 	if !k.deadline.IsZero() {
 		u.arm(now, k.deadline)
 	}
 	return id, nil
+}
+
+// mayEnd has the connection replaced before its ids run out. u.mu is held.
+func (u *Client) mayEnd() {
+	if u.calls.exhausted() {
+		u.closing.Store(true)
+	}
 }
 
 // remove takes a call out of the table; nil if somebody has done so.
@@ -248,6 +253,7 @@ func (u *Client) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 	id := uint64(0)
 	if err == nil {
 		id = u.calls.skip()
+		u.mayEnd()
 	}
 	u.mu.Unlock()
 	if err != nil {
@@ -340,7 +346,7 @@ func (u *Client) frame(head codec.Frame, frame []byte, b *batch) {
 		}
 		k.read = b.now
 		if head.Size > len(frame) {
-			k.err = protocol.Faultf(protocol.UpstreamMalformed, "an answer of %d bytes; max_request_body_size is %d", head.Size, u.o.RPC.MaxFrameSize)
+			k.err = protocol.Faultf(protocol.UpstreamMalformed, "an answer of %d bytes; connection_pool.max_frame_size is %d", head.Size, u.o.RPC.MaxFrameSize)
 		} else {
 			k.frame = buffer.Get(len(frame))
 			_, _ = k.frame.Write(frame) // never fails

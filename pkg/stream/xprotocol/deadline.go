@@ -41,6 +41,7 @@ func (u *Client) expire() {
 	id := uint64(0)
 	if ping {
 		id = u.calls.skip()
+		u.mayEnd()
 	}
 	u.mu.Unlock()
 	for _, k := range late {

@@ -58,18 +58,18 @@ func (in *input) drop() {
 }
 
 // next returns the frame that the bytes begin with, nil if it is not there yet.
-// Of a frame beyond the limit it returns what is there, at least the head. The
-// frame is valid until consume.
+// Of a frame beyond the limit it returns the beginning, at least the head, and
+// never the whole, even if that is there. The frame is valid until consume.
 func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 	b := in.buf.Bytes()
 	head, err := c.Next(b)
 	switch {
 	case err != nil || head.Size == 0:
 		return head, nil, err
+	case limit > 0 && head.Size > limit && head.Size > c.Traits().MinHead:
+		return head, b[:min(len(b), head.Size-1)], nil
 	case head.Size <= len(b):
 		return head, b[:head.Size:head.Size], nil
-	case limit > 0 && head.Size > limit:
-		return head, b, nil
 	}
 	// The sender's word alone is not worth all the memory that it asks for.
 	in.buf.Reserve(min(head.Size-len(b), max(busyRead, len(b))))
@@ -80,6 +80,7 @@ func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 func (in *input) consume(head codec.Frame, n int) {
 	in.buf.Discard(n)
 	in.skip = head.Size - n
+	in.drop()
 }
 
 // rest is called when all whole frames have been dealt with.

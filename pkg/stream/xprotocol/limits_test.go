@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,6 +89,37 @@ func TestAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T) {
 	}
 	if head, frame := p.read(); head.ID != 2 || string(frame[toyBody:]) != "ok" {
 		t.Errorf("id %d: %q", head.ID, frame)
+	}
+}
+
+// A frame above the limit is refused however it arrives, and the next is served.
+func TestAFrameAboveTheLimitIsRefusedHoweverItArrives(t *testing.T) {
+	const limit = 100
+	for _, size := range []int{limit - 1, limit, limit + 1, 1000, 3 * busyRead} {
+		for _, pieces := range []int{1, 7, 64 << 10} {
+			t.Run(fmt.Sprintf("%d bytes in %d pieces", size, pieces), func(t *testing.T) {
+				r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+					return protocol.NewFault(protocol.Denied, nil)
+				}), func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = limit })
+				p := r.dial()
+				text := strings.Repeat("x", size-len(ask(1, "")))
+				all := append(ask(1, text), ask(2, "")...)
+				go func() {
+					for piece := range slices.Chunk(all, max(len(all)/pieces, 1)) {
+						p.write(piece)
+					}
+				}()
+				first := protocol.Denied
+				if size > limit {
+					first = protocol.BodyTooLarge
+				}
+				for i, want := range []protocol.Reason{first, protocol.Denied} {
+					if head, frame := p.read(); head.ID != uint64(i+1) || protocol.Reason(frame[2]) != want {
+						t.Errorf("request %d is answered with %v, want %v", head.ID, protocol.Reason(frame[2]), want)
+					}
+				}
+			})
+		}
 	}
 }
 
