@@ -1,0 +1,270 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// soon is less than any timeout of these tests' configurations, and more than a
+// busy machine takes for what should take no time.
+const soon = 5 * time.Second
+
+// TestLesson06HeaderChangesReachTheWire is line 6 of what was learned elsewhere,
+// of changes that were made to a copy: here the application reads what a route
+// adds to a request, replaces and removes, and the caller what it adds to the
+// answer.
+func TestLesson06HeaderChangesReachTheWire(t *testing.T) {
+	t.Parallel()
+	field := func(key, value string) object {
+		return object{"header": object{"key": key, "value": value}, "append": false}
+	}
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, got := r.app(t)
+		address, _ := r.proxy(t, object{}, list{cluster("app", nil, app)}, to("/", "app", object{
+			"request_headers_to_add":    list{field("added", "on the way"), field("replaced", "after")},
+			"request_headers_to_remove": list{"removed"},
+			"response_headers_to_add":   list{field("answered", "on the way back")},
+		}))
+		caller := r.dial(t, address)
+		sent := caller.adding(t, caller.adding(t, caller.request(7), "replaced", "before"), "removed", "secret")
+		caller.send(sent)
+		answer := caller.answer()
+		if v := answer.header.Get("answered"); !answer.ok || answer.id != 7 || v != "on the way back" {
+			t.Errorf("answer %d with code %d; answered: %q", answer.id, answer.code, v)
+		}
+		arrived := <-got
+		var q protocol.Request
+		var v xprotocol.View
+		if err := r.codec.ReadRequest(arrived.bytes, &q, &v); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"added": "on the way", "replaced": "after"} {
+			if got := q.Header.Get(name); got != want {
+				t.Errorf("the application reads %s: %q, want %q", name, got, want)
+			}
+		}
+		if _, there := q.Header.Lookup("removed"); there || bytes.Contains(arrived.bytes, []byte("secret")) {
+			t.Errorf("the application got what the route removes: %q", arrived.bytes)
+		}
+	})
+}
+
+// TestLesson06OneWayRequestsGetNoAnswer is line 6 for requests that want none: not
+// if they are carried, not if no route matches, and not if no host is there.
+func TestLesson06OneWayRequestsGetNoAnswer(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, got := r.app(t)
+		address, w := r.proxy(t, object{}, list{cluster("app", nil, app), cluster("dead", nil, free())},
+			when("app", "way: carried"), when("dead", "way: dead"))
+		caller := r.dial(t, address)
+		asked := func(id uint64, way string) []byte { return caller.adding(t, caller.request(id), "way", way) }
+		notice := func(id uint64, way string) []byte { return r.patched(t, asked(id, way), r.kindAt, r.oneWay) }
+		caller.send(notice(1, "carried"), notice(2, "of no route"), notice(3, "dead"), notice(4, "carried"), asked(5, "carried"))
+		if a := caller.answer(); a.id != 5 || !a.ok {
+			t.Errorf("answer %d with code %d, want that of call 5 alone", a.id, a.code)
+		}
+		kinds := map[xprotocol.Kind]int{}
+		for range 3 {
+			kinds[(<-got).Kind]++
+		}
+		if kinds[xprotocol.OneWay] != 2 || kinds[xprotocol.Request] != 1 {
+			t.Errorf("the application got frames of kinds %v, want two of %d and one of %d", kinds, xprotocol.OneWay, xprotocol.Request)
+		}
+		eventually(t, "both faults are counted", func() bool { return w.metric("weft_listener_request_failures_total") == 2 })
+		if more := caller.end(); len(more) > 0 {
+			t.Errorf("more came: %q", more)
+		}
+	})
+}
+
+// TestLesson06AForeignSerializationIsCarried is line 6 for bodies that Weft cannot
+// read: the route of everything takes them as they are but for the id and the time
+// that is left, which the head has, and the connection lives.
+func TestLesson06AForeignSerializationIsCarried(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, got := r.app(t)
+		address, _ := r.proxy(t, object{}, list{cluster("app", nil, app)}, to("/", "app"))
+		caller := r.dial(t, address)
+		sent := caller.request(1)
+		for i := len(sent) - 64; i < len(sent)-8; i++ {
+			sent[i] = 0xff // no Hessian
+		}
+		sent = r.patched(t, sent, r.serializationAt, r.foreign)
+		caller.send(sent)
+		if a := caller.answer(); a.id != 1 || !a.ok {
+			t.Errorf("answer %d with code %d", a.id, a.code)
+		}
+		arrived := <-got
+		if at := r.timeoutAt; at > 0 {
+			copy(arrived.bytes[at:at+4], sent[at:])
+		}
+		r.codec.SetID(arrived.bytes, 1)
+		if !bytes.Equal(arrived.bytes, sent) {
+			t.Errorf("the frame was changed: got\n%q, want\n%q", arrived.bytes, sent)
+		}
+		caller.holds(2)
+	})
+}
+
+// TestLesson06BytesWithoutTheMagicEndTheConnection is line 6 for what is no frame:
+// nobody waits for the rest of it, and it is counted.
+func TestLesson06BytesWithoutTheMagicEndTheConnection(t *testing.T) {
+	t.Parallel()
+	garbage := bytes.Repeat([]byte{0x77}, 32)
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, _ := r.app(t)
+		address, w := r.proxy(t, object{}, list{cluster("app", nil, app)}, to("/", "app"))
+		for n, before := range []func(*rpcCaller){func(*rpcCaller) {}, func(c *rpcCaller) { c.holds(1) }} {
+			caller := r.dial(t, address)
+			before(caller)
+			began := time.Now()
+			caller.send(garbage)
+			if more, err := caller.next(caller.conn, &caller.rest); err == nil {
+				t.Errorf("answered with %q", more.bytes)
+			}
+			if took := time.Since(began); took > soon {
+				t.Errorf("the connection ended after %v", took)
+			}
+			eventually(t, "it is counted under its reason", func() bool {
+				return w.metric("weft_listener_request_failures_total", `reason="malformed_request"`) == float64(n+1) &&
+					w.metric("weft_listener_connections_closed_total", `cause="protocol_error"`) == float64(n+1)
+			})
+		}
+	})
+}
+
+// TestLesson06ADeclaredSizeIsNotWaitedFor is line 6 for frames that declare more
+// than they may have: the fault comes with the head, takes no memory, and ends
+// nothing. The connection goes on behind the frame, once all of it was skipped.
+func TestLesson06ADeclaredSizeIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, _ := r.app(t)
+		address, w := r.proxy(t, object{"max_request_body_size": "64KB"}, list{cluster("app", nil, app)}, to("/", "app"))
+		for _, declared := range []uint32{128 << 10, 1<<31 - 1} {
+			caller := r.dial(t, address)
+			caller.holds(1)
+			large := caller.request(2)
+			binary.BigEndian.PutUint32(large[r.lengthAt:], declared)
+			began := time.Now()
+			caller.send(large)
+			a := caller.answer()
+			if took := time.Since(began); took > soon || a.id != 2 || a.code != r.code(protocol.BodyTooLarge) {
+				t.Errorf("%d bytes: answer %d with code %d after %v, want %d", declared, a.id, a.code, took, r.code(protocol.BodyTooLarge))
+			}
+			if declared > 1<<30 {
+				continue
+			}
+			f, err := r.codec.Next(large)
+			if err != nil {
+				t.Fatal(err)
+			}
+			caller.send(make([]byte, f.Size-len(large)))
+			caller.holds(3)
+		}
+		if n := w.metric("weft_listener_request_failures_total", `reason="body_too_large"`); n != 2 {
+			t.Errorf("%v requests were counted as too large, want 2", n)
+		}
+		if n := w.heap(); n > 256<<20 {
+			t.Errorf("%d bytes are on the heap", n)
+		}
+	})
+}
+
+// TestLesson07ADeadHostCostsRPCMilliseconds is line 7 of what was learned
+// elsewhere, of a wait for a connect at every call: beside a living host, a dead
+// one makes no call fail, and none slow.
+func TestLesson07ADeadHostCostsRPCMilliseconds(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app, _ := r.app(t)
+		address, w := r.proxy(t, object{}, list{cluster("app", nil, free(), app)}, to("/", "app"))
+		caller := r.dial(t, address)
+		worst := time.Duration(0)
+		for id := range uint64(200) {
+			began := time.Now()
+			caller.holds(id)
+			worst = max(worst, time.Since(began))
+		}
+		if worst > 200*time.Millisecond {
+			t.Errorf("a call took %v", worst)
+		}
+		if n := w.metric("weft_cluster_connect_failures_total"); n < 1 || n > 20 {
+			t.Errorf("%v attempts at the dead host in 200 calls, want a few", n)
+		}
+	})
+}
+
+// TestLesson07WithoutALivingHostCallsFailAtOnce is line 7 where there is nothing to
+// wait for: each call has an error of its protocol's, and none was slow.
+func TestLesson07WithoutALivingHostCallsFailAtOnce(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		address, _ := r.proxy(t, object{}, list{cluster("app", nil, free(), free())}, to("/", "app"))
+		caller := r.dial(t, address)
+		for id := range uint64(50) {
+			began := time.Now()
+			caller.send(caller.request(id))
+			a := caller.answer()
+			if took := time.Since(began); a.id != id || a.code != r.code(protocol.ConnectFailure) || took > 200*time.Millisecond {
+				t.Errorf("answer %d with code %d after %v; want answer %d with %d", a.id, a.code, took, id, r.code(protocol.ConnectFailure))
+			}
+		}
+	})
+}
+
+// TestLesson15VersionsAndGroupsOfOneInterfaceDoNotCollide is line 15 of what was
+// learned elsewhere, as far as the codec goes, of an interface whose versions and
+// groups were taken for one: here each has its cluster, on one connection, with
+// calls of all of them under way.
+func TestLesson15VersionsAndGroupsOfOneInterfaceDoNotCollide(t *testing.T) {
+	t.Parallel()
+	const service = "org.example.Shop"
+	providers := map[string]*provider{}
+	var routes []object
+	var calls []invocation
+	var want []string
+	for _, version := range []string{"1.0.0", "2.0.0"} {
+		for _, group := range []string{"blue", "green"} {
+			name := version + "-" + group
+			providers[name] = provide(t, name, nil)
+			routes = append(routes, when(name, "service: "+service, "version: "+version, "group: "+group))
+			calls = append(calls, invocation{service, "buy", version, []string{"group: " + group}})
+			want = append(want, name)
+		}
+	}
+	address, _ := rpcProxy(t, providers, routes...)
+	caller := consume(t, address)
+	const rounds, kinds = 25, 4
+	for range rounds {
+		for range kinds {
+			caller.send(calls...)
+		}
+		for range kinds * len(calls) {
+			got := caller.answer()
+			if w := want[(got.id-1)%uint64(len(want))]; got.status != dubboOK || got.text != w {
+				t.Fatalf("call %d: %d from %q, want it from %q", got.id, got.status, got.text, w)
+			}
+		}
+	}
+	for name, p := range providers {
+		if n := p.calls.Load(); n != rounds*kinds {
+			t.Errorf("%s got %d calls, want %d", name, n, rounds*kinds)
+		}
+	}
+	for _, other := range []invocation{
+		{service, "buy", "1.0.0", nil}, {service, "buy", "", []string{"group: blue"}}, {service, "buy", "3.0.0", []string{"group: green"}},
+	} {
+		if got := caller.call(other); got.status != dubboNotFound {
+			t.Errorf("%s: %d from %q, want %d", fmt.Sprint(other), got.status, got.text, dubboNotFound)
+		}
+	}
+}
