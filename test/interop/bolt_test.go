@@ -31,14 +31,18 @@ func TestBolt(t *testing.T) {
 				t.Parallel() // the consumers know nothing of each other
 				name := "bolt-" + version
 				w := way{
-					pair:     pair{name, name, openGolden(t, name, name)},
-					port:     port,
-					sidecars: startSidecars(t, protocol, service{hosts: []int{port}}),
+					pair: pair{name, name, openGolden(t, name, name)},
+					port: port,
 				}
+				changing := w
+				wefts := startSidecars(t, protocol, service{hosts: []int{port}}, service{hosts: []int{port}, change: changeAttachments()})
+				w.sidecars, changing.sidecars = wefts.to(0), wefts.to(1)
 				consumers[version].awaitReady(t)
 				for _, scenario := range boltScenarios() {
 					w.play(t, consumers[version], scenario, scenario, "version="+version)
 				}
+				w.playThrough(t, consumers[version], "deadline", "deadline", "version="+version)
+				changing.playThrough(t, consumers[version], "headers-changed", "headers", "version="+version)
 				playIdle(t, consumers[version], "version="+version, []way{w})
 			})
 		}

@@ -12,6 +12,25 @@ func sofaRPCScenarios() []string {
 	}
 }
 
+// changeBaggage is keys of a route by which the scenario "baggage" sees entries
+// added and replaced, both ways. SOFARPC sends baggage twice, in the frame's header
+// and in its content. An entry of the header goes before that of the content, and
+// one that is removed from the header is still in the content.
+func changeBaggage() object {
+	add := func(name, value string) object {
+		return object{"header": object{"key": name, "value": value}, "append": false}
+	}
+	return object{
+		"request_headers_to_add": []object{
+			add("rpc_req_baggage.added", "on the way, by %listener_name%"), add("rpc_req_baggage.unicode", "\u20ac\u00e4"),
+		},
+		"request_headers_to_remove": []string{"rpc_req_baggage.user-key"},
+		"response_headers_to_add": []object{
+			add("rpc_resp_baggage.added", "on the way back"), add("rpc_resp_baggage.answered-by", "Weft"),
+		},
+	}
+}
+
 // TestSOFARPC has SOFARPC call itself over Bolt.
 func TestSOFARPC(t *testing.T) {
 	t.Parallel()
@@ -21,13 +40,13 @@ func TestSOFARPC(t *testing.T) {
 	consumer := startJava(t, "sofarpc consumer", "sofa", "sofa.DeskConsumer")
 	provider.awaitReady(t)
 	consumer.awaitReady(t)
-	w := way{
-		pair:     pair{"sofarpc", "sofarpc", openGolden(t, "sofarpc", "sofarpc")},
-		port:     port,
-		sidecars: startSidecars(t, "bolt", service{hosts: []int{port}}),
-	}
+	w := way{pair: pair{"sofarpc", "sofarpc", openGolden(t, "sofarpc", "sofarpc")}, port: port}
+	changing := w
+	wefts := startSidecars(t, "bolt", service{hosts: []int{port}}, service{hosts: []int{port}, change: changeBaggage()})
+	w.sidecars, changing.sidecars = wefts.to(0), wefts.to(1)
 	for _, scenario := range sofaRPCScenarios() {
 		w.play(t, consumer, scenario, scenario, "")
 	}
+	changing.playThrough(t, consumer, "baggage-changed", "baggage", "")
 	playIdle(t, consumer, "", []way{w})
 }

@@ -32,6 +32,9 @@ final class Headers extends DefaultCustomSerializer {
   @Override
   public <T extends RequestCommand> boolean serializeHeader(T request, InvokeContext context) {
     Question question = (Question) ((RpcRequestCommand) request).getRequestObject();
+    if (question.deadlineMs() > 0) {
+      request.setTimeout(question.deadlineMs());
+    }
     return setHeader(request, question.headers());
   }
 

@@ -28,6 +28,7 @@ public class Question implements Serializable {
   private final Object content;
   private final long millis;
   private transient Map<String, String> headers;
+  private transient int deadlineMs;
 
   Question(Kind kind, Object content, long millis) {
     this.kind = kind.name();
@@ -54,6 +55,16 @@ public class Question implements Serializable {
 
   Question withHeaders(Map<String, String> headers) {
     this.headers = headers;
+    return this;
+  }
+
+  /** The time that the frame says its sender has; 0: as long as the library waits. */
+  int deadlineMs() {
+    return deadlineMs;
+  }
+
+  Question withDeadline(int millis) {
+    this.deadlineMs = millis;
     return this;
   }
 }
