@@ -65,7 +65,7 @@ const scenarios = {
     const order = [];
     let wrong = 0;
     await Promise.all(Array.from({ length: 100 }, async (_, i) => {
-      const text = await link.call('sleep', string('call ' + i), long(i === 0 ? 1000 : (100 - i) * 5));
+      const text = await link.call('sleep', string('call ' + i), long(i === 0 ? 2500 : (100 - i) * 5));
       order.push(i);
       wrong += text === 'call ' + i ? 0 : 1;
     }));

@@ -238,7 +238,7 @@ public final class DeskConsumer {
                   wrong.add(text);
                 }
               });
-      desk.sleep("call " + i, i == 0 ? 1_000 : (calls - i) * 5L);
+      desk.sleep("call " + i, i == 0 ? 2_500 : (calls - i) * 5L);
     }
     run.call("all", () -> CompletableFuture.allOf(all).get(10, TimeUnit.SECONDS));
     run.report("answers", order.size());
