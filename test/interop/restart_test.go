@@ -157,16 +157,8 @@ func (r *restart) play(t *testing.T, port int, name string, providers ...string)
 	if after := connections(t, r.consumer, port); len(before) == 0 || !slices.Equal(before, after) {
 		t.Errorf("the consumer's connections to Weft are %q, were %q before the outage", after, before)
 	}
-	r.stop(t, &o)
-	o.took = time.Since(began)
-	t.Logf("%v; down for %v; lost: %v", o, o.back.Sub(o.killed), o.losses)
-	return o
-}
-
-// stop ends the load and notes its sums.
-func (r *restart) stop(t *testing.T, o *outage) {
-	t.Helper()
 	r.consumer.say(t, "stop")
+	o.took = time.Since(began)
 	for {
 		c := r.consumer.next(t, patience)
 		switch c.Name {
@@ -180,7 +172,9 @@ func (r *restart) stop(t *testing.T, o *outage) {
 			o.answered = int(number(t, c))
 		}
 		if c.End != "" {
-			return
+			t.Logf("%d answers in %v, the slowest in %v (stalled for %v); down for %v; lost: %v",
+				o.answered, o.took, o.longest, o.stalled, o.back.Sub(o.killed), o.losses)
+			return o
 		}
 	}
 }
@@ -216,10 +210,6 @@ type outage struct {
 	longest            time.Duration // of all calls
 	stalled            time.Duration // how long the machine kept the consumer from running at a time
 	losses             []loss
-}
-
-func (o outage) String() string {
-	return fmt.Sprintf("%d answers in %v, the slowest in %v (stalled for %v)", o.answered, o.took, o.longest, o.stalled)
 }
 
 // loss is the calls that failed in one way.
@@ -268,7 +258,12 @@ func number(t *testing.T, c call) float64 {
 // is Weft's word for what happened.
 func (o outage) hold(t *testing.T) {
 	t.Helper()
-	o.holdPace(t, o.took-o.back.Sub(o.killed))
+	if rate := float64(o.answered) / (o.took - o.back.Sub(o.killed)).Seconds(); rate < leastRate {
+		t.Errorf("%.0f answers per second, want at least %d", rate, leastRate)
+	}
+	if o.longest > longestCall+o.stalled {
+		t.Errorf("a call took %v, want all within %v and the %v that the consumer did not run", o.longest, longestCall, o.stalled)
+	}
 	if len(o.losses) == 0 {
 		t.Error("no call was lost: nothing was in flight on the provider that was killed")
 	}
@@ -279,18 +274,6 @@ func (o outage) hold(t *testing.T) {
 		if ended := time.UnixMilli(l.LastEnded); ended.Before(o.killed) {
 			t.Errorf("lost %v before the provider was killed: %v", o.killed.Sub(ended), l)
 		}
-	}
-}
-
-// holdPace checks that there was load while somebody could answer, and that no
-// call waited for its timeout.
-func (o outage) holdPace(t *testing.T, served time.Duration) {
-	t.Helper()
-	if rate := float64(o.answered) / served.Seconds(); rate < leastRate {
-		t.Errorf("%.0f answers per second, want at least %d", rate, leastRate)
-	}
-	if o.longest > longestCall+o.stalled {
-		t.Errorf("a call took %v, want all within %v and the %v that the consumer did not run", o.longest, longestCall, o.stalled)
 	}
 }
 

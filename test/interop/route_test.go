@@ -114,7 +114,6 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 				"downstream_protocol": protocol,
 				"upstream_protocol":   protocol,
 				"router_config_name":  id,
-				"extend_config":       object{"enable_bolt_goaway": true},
 			}}}}},
 		})
 		routers = append(routers, object{
