@@ -194,6 +194,8 @@ func worldly(importPath string) bool {
 	switch importPath {
 	case "net/netip", "net/url": // values
 		return false
+	case "runtime/debug": // the stack of a panic
+		return false
 	}
 	return belowAny(importPath, []string{
 		"net", "os", "sync", "log", "syscall", "runtime", "math/rand", "crypto/rand", "crypto/tls",

@@ -12,8 +12,8 @@ import (
 //
 // The stream engine that read the request owns it: it takes the exchange from
 // its pool, hands it to a Service, writes the answer and takes it back. A
-// Service uses it from the goroutine that called Serve and keeps nothing of it
-// after Serve returns; the one exception is a streamed upload, which may read
+// Service uses it from the goroutine that called Serve (or Start, or Finish) and
+// keeps nothing of it after Serve returns; the one exception is a streamed upload, which may read
 // Request.Body until Response.Body is closed.
 //
 // Every string in it may be a view of an engine's buffer, valid only as long as
@@ -27,14 +27,18 @@ type Exchange struct {
 	Record   Record
 
 	// Deadline is when the caller stops waiting; the zero time means never.
-	// Timeout and Retry narrow it, upstream streams and pools wait until it.
+	// Timeout narrows it.
 	Deadline time.Time
+	// TryDeadline is when the attempt that is under way is given up; the zero time
+	// means at Deadline. Retry sets it.
+	TryDeadline time.Time
 
 	// Caller is the engine's side of the exchange. Never nil in an engine's
 	// exchange; may be nil in a test.
 	Caller Caller
 
-	text TextBody // storage of Reply's body
+	text      TextBody   // storage of Reply's body
+	finishers []Finisher // what is left to do when there is an answer, the outermost first; reused storage
 }
 
 // Caller is what a service may ask of the engine that read the request.
@@ -221,6 +225,15 @@ func (r *Record) Tried(host Place) bool {
 	return false
 }
 
+// Until is when waiting for an answer ends: the nearer deadline. Upstream streams
+// and pools wait until it; the zero time means for ever.
+func (x *Exchange) Until() time.Time {
+	if d := x.TryDeadline; !d.IsZero() && (x.Deadline.IsZero() || d.Before(x.Deadline)) {
+		return d
+	}
+	return x.Deadline
+}
+
 // Reset makes x ready for the next request. It keeps storage and Caller.
 func (x *Exchange) Reset() {
 	x.Request.reset()
@@ -228,7 +241,9 @@ func (x *Exchange) Reset() {
 	x.Meta = Meta{Conn: x.Meta.Conn}
 	clear(x.Record.Attempts)
 	x.Record = Record{Attempts: x.Record.Attempts[:0]}
-	x.Deadline = time.Time{}
+	x.Deadline, x.TryDeadline = time.Time{}, time.Time{}
+	clear(x.finishers) // there are none left, unless an engine gave x up
+	x.finishers = x.finishers[:0]
 }
 
 // ResetResponse drops the answer so that another can take its place; it closes
