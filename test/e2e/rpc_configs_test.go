@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,10 +151,44 @@ func boltPair(t *testing.T) {
 			server.run("bolt_server.json", "APP_ADDRESS="+rpcApp(t, p))
 			client := openExample(t, "bolt_client.json")
 			client.replace(client.at("2746"), server.at("2746"))
+			canary := rpcApp(t, p)
+			client.replace(client.at("2747"), canary)
 			w := client.run("bolt_client.json")
 			call(t, client.at("2745"), p)
 			w.stdout.await(t, 0, " "+name+" ") // access log
+			if log := w.stdout.String(); strings.Contains(log, canary) {
+				t.Errorf("calls of version 1.0 went to the canary: %s", log)
+			}
+			callVersion2(t, client.at("2745"), p)
+			w.stdout.await(t, 0, canary)
 		})
+	}
+}
+
+// callVersion2 calls the service that call calls in its version 2.0.
+func callVersion2(t *testing.T, address string, p *frame.Protocol) {
+	t.Helper()
+	request := p.AppendRequest(nil, 7, frame.Text{Token: 7})
+	version2 := bytes.ReplaceAll(request, []byte("EchoService:1.0"), []byte("EchoService:2.0"))
+	if bytes.Equal(version2, request) {
+		t.Fatalf("%s: %q names no version", p.Name(), request)
+	}
+	if p.Name() == "boltv2" { // whose frames end with a checksum
+		end := len(version2) - crc32.Size
+		version2 = binary.BigEndian.AppendUint32(version2[:end], crc32.ChecksumIEEE(version2[:end]))
+	}
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.Write(version2); err != nil {
+		t.Fatal(err)
+	}
+	each := frames{c: c, p: p}
+	if f, err := each.next(); err != nil || f.Kind != frame.Answer || f.ID != 7 || !p.Is(f.Text, frame.Text{Token: 7}) {
+		t.Errorf("%s: version 2.0 is answered with %+v, %v", p.Name(), f, err)
 	}
 }
 

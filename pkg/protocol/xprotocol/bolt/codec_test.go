@@ -112,6 +112,10 @@ func TestCodecsKeepTheirContract(t *testing.T) {
 				Code:    func(t *protocol.Traits) int { return int(t.Bolt) },
 				Routing: []string{"service", "method", "group"},
 				Derived: []string{"version"},
+				Authority: func(service string) string {
+					name, _, _ := strings.Cut(service, ":")
+					return name
+				},
 				Telling: []string{keyTarget, keyMethod},
 				Intact:  c.intact,
 			})

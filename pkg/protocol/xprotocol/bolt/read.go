@@ -26,7 +26,8 @@ var (
 )
 
 // ReadRequest is xprotocol.Messages's. The service is what the header says, as it
-// is: "name:version" or "name:version:unique id" of SOFARPC; its version is a
+// is: "name:version" or "name:version:unique id" of SOFARPC. Its name alone is the
+// authority, so that a domain stands for all its versions, and its version is a
 // field as well. A request whose header names no service has the path "/": what is
 // called is in the content then.
 func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) error {
@@ -51,7 +52,7 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View)
 	add(h, xprotocol.FieldVersion, versionOf(said.service))
 	add(h, xprotocol.FieldGroup, said.group)
 	addEntries(h, c.header(frame), true)
-	r.Authority = said.service
+	r.Authority, _, _ = strings.Cut(said.service, ":")
 	v.Text = append(append(v.Text[:0], '/'), said.service...)
 	if said.service != "" || said.method != "" {
 		v.Text = append(append(v.Text, '/'), said.method...)

@@ -230,8 +230,12 @@ func checkRouted(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, change ch
 	if service == "" && method == "" {
 		path = "/" // what is called is not known
 	}
-	if now.request.Path != path || now.request.Authority != service {
-		tb.Errorf("%s: it arrives at %q for %q, want %q", name, now.request.Path, now.request.Authority, path)
+	authority := service
+	if s.Authority != nil {
+		authority = s.Authority(service)
+	}
+	if now.request.Path != path || now.request.Authority != authority {
+		tb.Errorf("%s: it arrives at %q for %q, want %q for %q", name, now.request.Path, now.request.Authority, path, authority)
 	}
 	checkFirst(tb, name, h)
 }

@@ -43,6 +43,10 @@ type Suite struct {
 	// whatever they were.
 	Derived []string
 
+	// Authority returns the Request.Authority of a service as the field has it; nil:
+	// the same text.
+	Authority func(service string) string
+
 	// Telling are the other fields that tell more than themselves: one that is
 	// where a routing field is written, or a timeout. The kit changes them by the
 	// routing field or AppendRequest's left only.
