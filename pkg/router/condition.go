@@ -130,17 +130,6 @@ func (s source) value(x *protocol.Exchange, name string) (string, bool) {
 	}
 }
 
-// isRPC reports whether the request's own fields may say method, host and path.
-// Those of HTTP must not: a caller would choose its route by sending them.
-func isRPC(x *protocol.Exchange) bool {
-	switch config.Protocol(x.Meta.Protocol) {
-	case config.HTTP1, config.HTTP2, "":
-		return false
-	default:
-		return true
-	}
-}
-
 // sourceOf returns where the value of a header condition's name is.
 func sourceOf(name string) (source, error) {
 	switch lower := strings.ToLower(name); lower {

@@ -9,8 +9,8 @@ import (
 // order. nil changes nothing. Immutable.
 type Mutation struct{ m *mutation }
 
-// CompileMutation compiles a mutation of requests, with which Host is the
-// request's Authority.
+// CompileMutation compiles a mutation of requests: see Route.RewriteRequest for
+// what it is to those of RPC. To HTTP's, Host is the request's Authority.
 func CompileMutation(c config.HeaderMutation) (*Mutation, error) {
 	m, err := compileMutation(&c, true, nil)
 	return &Mutation{m}, err

@@ -26,6 +26,7 @@ type addition struct {
 	value    string             // if template is nil
 	template *variable.Template // its text has no control characters
 	append   bool               // false: in place of the fields of that name
+	routing  bool               // a routing field of requests, of which an RPC has one: append counts for HTTP only
 }
 
 // apply changes h, which is a header of x. m may be nil.
@@ -43,14 +44,14 @@ func (m *mutation) apply(h *protocol.Header, x *protocol.Exchange) {
 func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
 	value, ok := a.text(x)
 	switch {
-	case isHost(a.name):
+	case isHost(a.name) && !isRPC(x):
 		if ok && validAuthority(value) {
 			x.Request.Authority = value
 		}
 	case !ok && !a.append:
 		h.Del(a.name)
 	case !ok:
-	case a.append:
+	case a.append && !(a.routing && isRPC(x)):
 		h.Add(a.name, value)
 	default:
 		h.Set(a.name, value)
@@ -104,7 +105,7 @@ func compileMutation(c *config.HeaderMutation, ofRequest bool, next *mutation) (
 }
 
 func compileAddition(c *config.HeaderValue, ofRequest bool) (addition, error) {
-	a := addition{name: c.Name, append: c.Append}
+	a := addition{name: c.Name, append: c.Append, routing: ofRequest && isRouting(c.Name)}
 	if err := checkName(c.Name); err != nil {
 		return a, err
 	}
@@ -129,7 +130,7 @@ func compileAddition(c *config.HeaderValue, ofRequest bool) (addition, error) {
 	return a, nil
 }
 
-// isHost reports whether name means Request.Authority.
+// isHost reports whether name means Request.Authority, in a request of HTTP.
 func isHost(name string) bool {
 	return protocol.EqualFold(name, "host") || protocol.EqualFold(name, ":authority")
 }

@@ -31,41 +31,51 @@ type pathRewrite struct {
 	pattern *regexp.Regexp
 }
 
-// apply rewrites x's path. Targets that are no paths ("*", that of CONNECT) are
-// left alone.
+// apply rewrites x's path. Of an RPC request it rewrites what the path shows, the
+// fields service and method; one that the new path does not name is left alone.
 func (w *pathRewrite) apply(x *protocol.Exchange) {
 	old := x.Request.Path
-	if old == "" || old[0] != '/' {
+	path := w.rewritten(old)
+	if path == old {
 		return
+	}
+	if isRPC(x) {
+		if !sendTo(&x.Request, path) {
+			return
+		}
+	} else {
+		was, _, _ := strings.Cut(old, "?")
+		x.Request.Header.Set(originalPathField, was)
+	}
+	x.Request.Path = path
+	x.Record.OriginalPath = old
+}
+
+// rewritten returns what becomes of old, a path with its query. Targets that are
+// no paths ("*", that of CONNECT) stay.
+func (w *pathRewrite) rewritten(old string) string {
+	if old == "" || old[0] != '/' {
+		return old
 	}
 	path, query, hasQuery := strings.Cut(old, "?")
 	switch {
 	case w.pattern != nil:
 		if !w.pattern.MatchString(path) {
-			return
+			return old
 		}
-		x.Request.Path = target(w.pattern.ReplaceAllString(path, w.replacement), query, hasQuery)
+		return target(w.pattern.ReplaceAllString(path, w.replacement), query, hasQuery)
 	case w.found != nil:
 		at := w.found.FindStringIndex(path)
 		if at == nil {
-			return
+			return old
 		}
-		x.Request.Path = target(path[:at[0]]+w.replacement+path[at[1]:], query, hasQuery)
-	default:
-		if !strings.HasPrefix(path, w.matched) || w.whole && len(path) != len(w.matched) {
-			return // a filter changed it since it matched
-		}
-		if strings.HasSuffix(w.matched, w.replacement) {
-			x.Request.Path = old[len(w.matched)-len(w.replacement):] // a view: nothing to allocate
-			break
-		}
-		x.Request.Path = target(w.replacement+path[len(w.matched):], query, hasQuery)
+		return target(path[:at[0]]+w.replacement+path[at[1]:], query, hasQuery)
+	case !strings.HasPrefix(path, w.matched) || w.whole && len(path) != len(w.matched):
+		return old // a filter changed it since it matched
+	case strings.HasSuffix(w.matched, w.replacement):
+		return old[len(w.matched)-len(w.replacement):] // a view: nothing to allocate
 	}
-	if x.Request.Path == old {
-		return
-	}
-	x.Record.OriginalPath = old
-	x.Request.Header.Set(originalPathField, path)
+	return target(w.replacement+path[len(w.matched):], query, hasQuery)
 }
 
 // target joins a path that was made and the query that was there. A path may
@@ -173,8 +183,12 @@ type hostRewrite struct {
 	field string
 }
 
-// apply leaves Authority alone if the field is missing or is no authority.
+// apply leaves Authority alone if the field is missing or is no authority, and
+// that of an RPC request, which is its interface and no host.
 func (w *hostRewrite) apply(x *protocol.Exchange) {
+	if isRPC(x) {
+		return
+	}
 	if w.host != "" {
 		x.Request.Authority = w.host
 		return
@@ -202,11 +216,11 @@ func compileHostRewrite(f *config.Forward) (*hostRewrite, error) {
 	return nil, nil
 }
 
-// RewriteHost makes hostname, the chosen host's, the request's Authority if the
-// route says auto_host_rewrite, and neither host_rewrite nor
+// RewriteHost makes hostname, the chosen host's, the Authority of an HTTP request
+// if the route says auto_host_rewrite, and neither host_rewrite nor
 // auto_host_rewrite_header, which go before. It is called once per attempt.
 func (r *Route) RewriteHost(x *protocol.Exchange, hostname string) {
-	if f := r.Config.Forward; f != nil && f.AutoHostRewrite && r.host == nil && validAuthority(hostname) {
+	if f := r.Config.Forward; f != nil && f.AutoHostRewrite && r.host == nil && !isRPC(x) && validAuthority(hostname) {
 		x.Request.Authority = hostname
 	}
 }

@@ -29,6 +29,11 @@ type Route struct {
 // Path. A path that changes is kept in Record.OriginalPath, query included, and,
 // without its query, in the request's x-mosn-original-path field.
 //
+// Of an RPC request a changed path changes the fields service and method that it
+// shows, and no field tells of it; a rewrite that does not leave a "/service/method"
+// changes nothing. Its Authority stays, and an addition to service, method, version
+// or group takes the place of what is there.
+//
 // It is called once per exchange, before the first attempt. It allocates a new
 // path, unless prefix_rewrite only takes something away, and what Text of a
 // variable.Template allocates.
@@ -41,6 +46,9 @@ func (r *Route) RewriteRequest(x *protocol.Exchange) {
 		r.path.apply(x)
 	}
 }
+
+// MutatesResponse reports whether MutateResponse changes anything.
+func (r *Route) MutatesResponse() bool { return r.response != nil }
 
 // MutateResponse makes the answer what the caller is to see: header mutations
 // of the route, the virtual host and the table, in this order.

@@ -1,0 +1,130 @@
+package router
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// call returns a sealed RPC request for org.A, with fields behind service and
+// method.
+func call(fields ...string) *protocol.Exchange {
+	x := request("", "org.A", "/org.A/pay", append([]string{"service", "org.A", "method", "pay"}, fields...)...)
+	x.Meta.Protocol = string(config.Dubbo)
+	x.Request.Header.Seal()
+	return x
+}
+
+func TestARewrittenPathOfACallChangesServiceAndMethod(t *testing.T) {
+	prefix := func(p, to string) config.Route {
+		return config.Route{Match: config.Match{PathKind: config.PathPrefix, Path: p}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: to}}
+	}
+	regex := func(pattern, to string) config.Route {
+		return config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: pattern, Substitution: to}}}
+	}
+	tests := []struct {
+		name            string
+		route           config.Route
+		path            string // "" if nothing is changed
+		service, method string
+	}{
+		{"the service", prefix("/org.A/", "/org.B/"), "/org.B/pay", "org.B", "pay"},
+		{"a package", prefix("/org.", "/net."), "/net.A/pay", "net.A", "pay"},
+		{"what is taken away only", prefix("/org.", "/"), "/A/pay", "A", "pay"},
+		{"the method", regex("/pay$", "/buy"), "/org.A/buy", "org.A", "buy"},
+		{"service and method", config.Route{Match: config.Match{PathKind: config.PathExact, Path: "/org.A/pay"}, Forward: &config.Forward{Cluster: "c", PrefixRewrite: "/org.B/buy"}}, "/org.B/buy", "org.B", "buy"},
+		{"a service with a slash", prefix("/", "/ctx/"), "/ctx/org.A/pay", "ctx/org.A", "pay"},
+		{"the same", prefix("/org.A/", "/org.A/"), "", "", ""},
+		{"no match", regex("zzz", "/x/y"), "", "", ""},
+		{"what names no method", regex(".*", "/org.B/"), "", "", ""},
+		{"what names no service", regex(".*", "/pay"), "", "", ""},
+		{"nothing is left", regex(".*", ""), "", "", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			x := call("version", "1.0", "k", "v")
+			only(t, &test.route, x).RewriteRequest(x)
+			path, original, changed := test.path, "/org.A/pay", true
+			if test.path == "" {
+				path, original, changed = "/org.A/pay", "", false
+				test.service, test.method = "org.A", "pay"
+			}
+			want := []string{"service: " + test.service, "method: " + test.method, "version: 1.0", "k: v"}
+			if got := fields(&x.Request.Header); !slices.Equal(got, want) {
+				t.Errorf("fields are %q, want %q", got, want)
+			}
+			if x.Request.Path != path || x.Record.OriginalPath != original || x.Request.Authority != "org.A" {
+				t.Errorf("path %q, before %q, authority %q; want %q, %q and the same", x.Request.Path, x.Record.OriginalPath, x.Request.Authority, path, original)
+			}
+			if x.Request.Header.Changed() != changed {
+				t.Errorf("Changed = %t, want %t", !changed, changed)
+			}
+		})
+	}
+}
+
+func TestTheAuthorityOfACallIsNoHostToRewrite(t *testing.T) {
+	for name, f := range map[string]config.Forward{
+		"by value":           {HostRewrite: "b.test"},
+		"by field":           {AutoHostRewriteHeader: "k"},
+		"by the chosen host": {AutoHostRewrite: true},
+	} {
+		f.Cluster = "c"
+		x := call("k", "c.test")
+		r := only(t, &config.Route{Forward: &f}, x)
+		r.RewriteRequest(x)
+		r.RewriteHost(x, "origin.test")
+		if x.Request.Authority != "org.A" || x.Request.Header.Changed() {
+			t.Errorf("%s: authority %q, fields %q; want both as they were", name, x.Request.Authority, fields(&x.Request.Header))
+		}
+	}
+}
+
+func TestACallHasEachRoutingFieldOnce(t *testing.T) {
+	add := func(name, value string) config.HeaderMutation {
+		return config.HeaderMutation{Add: []config.HeaderValue{{Name: name, Value: value, Append: true}}}
+	}
+	tests := []struct {
+		name   string
+		m      config.HeaderMutation
+		fields []string
+		want   []string // behind service and method
+		http   []string // of a request of HTTP with the same fields
+	}{
+		{"version", add("version", "2"), []string{"version", "1"}, []string{"version: 2"}, []string{"version: 1", "version: 2"}},
+		{"in another case", add("Group", "b"), []string{"group", "a"}, []string{"group: b"}, []string{"group: a", "Group: b"}},
+		{"one that was not there", add("group", "b"), nil, []string{"group: b"}, []string{"group: b"}},
+		{"a variable that is lacking", add("version", "%request_header_none%"), []string{"version", "1"}, []string{"version: 1"}, []string{"version: 1"}},
+		{"an attachment", add("k", "2"), []string{"k", "1"}, []string{"k: 1", "k: 2"}, []string{"k: 1", "k: 2"}},
+		{"an attachment called host", add("host", "b.test"), nil, []string{"host: b.test"}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			route := config.Route{Forward: &config.Forward{Cluster: "c", Request: test.m}}
+			rpc, http := call(test.fields...), request("GET", "org.A", "/", test.fields...)
+			only(t, &route, rpc).RewriteRequest(rpc)
+			only(t, &route, http).RewriteRequest(http)
+			if got := fields(&rpc.Request.Header)[2:]; !slices.Equal(got, test.want) {
+				t.Errorf("fields of a call are %q, want %q", got, test.want)
+			}
+			if got := fields(&http.Request.Header); !slices.Equal(got, test.http) {
+				t.Errorf("fields of HTTP are %q, want %q", got, test.http)
+			}
+		})
+	}
+	for name, want := range map[string]string{"service": "org.B", "method": "buy"} {
+		x := call()
+		only(t, &config.Route{Forward: &config.Forward{Cluster: "c", Request: add(name, want)}}, x).RewriteRequest(x)
+		if got := x.Request.Header.Get(name); got != want || x.Request.Header.Len() != 2 {
+			t.Errorf("%s: fields are %q, want one %q", name, fields(&x.Request.Header), want)
+		}
+	}
+	x := call()
+	x.Response.Header.Add("version", "1")
+	only(t, &config.Route{Forward: &config.Forward{Cluster: "c", Response: add("version", "2")}}, x).MutateResponse(x)
+	if got := fields(&x.Response.Header); len(got) != 2 {
+		t.Errorf("fields of an answer, which none is a routing field of, are %q", got)
+	}
+}
