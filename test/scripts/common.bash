@@ -10,7 +10,8 @@ export GOLANGCI_LINT_CACHE=$tools/cache/golangci-lint
 mkdir -p "$tools/bin"
 
 # What was done, for the summary: "ok NAME", "FAILED NAME" or
-# "SKIPPED NAME: reason" a line. A caller that wants it sets STEPS.
+# "SKIPPED NAME: reason" a line, and indented lines on why the one above failed. A
+# caller that wants it sets STEPS.
 steps=${STEPS:-/dev/null}
 
 say() { printf '%s\n' "$*"; }
@@ -29,6 +30,9 @@ skipped() {
 	say "SKIPPED $1: $2" >&2
 }
 
+# reasons indents the first lines of what a step that failed wrote.
+reasons() { grep -v '^[[:space:]]*$' | sed -n '1,10s/^/ /p'; }
+
 # step NAME COMMAND...: runs the command; its output is shown only if it fails.
 step() {
 	local name=$1 output begin=$SECONDS
@@ -39,5 +43,6 @@ step() {
 	else
 		say "$output"
 		failed "$name"
+		reasons <<<"$output" >>"$steps"
 	fi
 }

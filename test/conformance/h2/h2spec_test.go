@@ -1,0 +1,166 @@
+package h2
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// How many cases h2spec has with the strict ones, and how long a run may take in
+// which each that fails waits for its time.
+const (
+	h2specCases = 146
+	h2specTime  = 3 * time.Minute
+)
+
+// h2specBinary is the path of the judge, as the module in judge pins it.
+var h2specBinary = sync.OnceValues(func() (string, error) {
+	return build("h2spec", "judge", "github.com/summerwind/h2spec/cmd/h2spec")
+})
+
+// exceptions lists the cases that Weft fails knowingly, as "section: title", each
+// with its reason. One that passes after all is an error, so that the list stays
+// true.
+func exceptions() map[string]string { return map[string]string{} }
+
+// netHTTPFailures lists the cases that net/http's server fails. They show that
+// the judge judges.
+func netHTTPFailures() map[string]string {
+	return map[string]string{
+		"3.5. HTTP/2 Connection Preface: Sends invalid connection preface":                                                                           "known",
+		"4.2. Frame Size: Sends a large size HEADERS frame that exceeds the SETTINGS_MAX_FRAME_SIZE":                                                 "known",
+		"6.5.3. Settings Synchronization: Sends multiple values of SETTINGS_INITIAL_WINDOW_SIZE":                                                     "known",
+		"8.1.2.2. Connection-Specific Header Fields: Sends a HEADERS frame that contains the connection-specific header field":                       "known",
+		"8.1.2.2. Connection-Specific Header Fields: Sends a HEADERS frame that contains the TE header field with any value other than \"trailers\"": "known",
+	}
+}
+
+// TestH2SpecJudges runs h2spec against a server that is not ours and is known to
+// fail five cases.
+func TestH2SpecJudges(t *testing.T) {
+	t.Parallel()
+	o := startOrigin(t, true)
+	judge(t, "net-http", o.address, "/", netHTTPFailures())
+}
+
+// TestH2Spec runs h2spec, strict cases included, against a listener that answers
+// by itself, and against one that forwards to an origin of each protocol.
+func TestH2Spec(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		path string
+		of   func(t *testing.T) listener
+	}{
+		{"direct", "/direct", func(*testing.T) listener { return listener{} }},
+		{"to-http1", "/", func(t *testing.T) listener {
+			return listener{upstream: "Http1", hosts: []string{startOrigin(t, false).address}}
+		}},
+		{"to-http2", "/", func(t *testing.T) listener {
+			return listener{upstream: "Http2", hosts: []string{startOrigin(t, true).address}}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := startWeft(t, c.of(t))
+			judge(t, "weft-"+c.name, w.addresses[0], c.path, exceptions())
+		})
+	}
+}
+
+// judge runs h2spec, keeps its report as h2spec-NAME.xml and .txt, and compares
+// what fails with what is expected to.
+func judge(t *testing.T, name, address, path string, expected map[string]string) {
+	t.Helper()
+	program, err := h2specBinary()
+	if err != nil {
+		if why := unreachable(err); why != "" {
+			t.Skip("SKIPPED, NOT SHOWN: the module proxy gives not h2spec: " + why)
+		}
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "report.xml")
+	ctx, cancel := context.WithTimeout(t.Context(), h2specTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, "-S", "-h", "127.0.0.1", "-p", port(t, address), "-P", path, "-j", file).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
+		t.Fatalf("h2spec: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("h2spec leaves no report: %v\n%s", err, out)
+	}
+	keep(t, "h2spec-"+name+".xml", text)
+	keep(t, "h2spec-"+name+".txt", out)
+	v, err := parseReport(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("h2spec of %s: %d cases, %d failed", name, v.cases, len(v.failed))
+	if v.cases != h2specCases {
+		t.Errorf("h2spec ran %d cases, want %d", v.cases, h2specCases)
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.failed)) {
+		if _, ok := expected[id]; !ok {
+			t.Errorf("%s\n%s", id, v.failed[id])
+		}
+	}
+	for id := range expected {
+		if _, ok := v.failed[id]; !ok {
+			t.Errorf("passes, and is expected to fail: %s", id)
+		}
+	}
+}
+
+// verdict is what h2spec found.
+type verdict struct {
+	cases  int               // that were run
+	failed map[string]string // "section: title" to what was expected and what came
+}
+
+// parseReport reads the report that h2spec writes, in JUnit's form.
+func parseReport(text []byte) (verdict, error) {
+	var r struct {
+		Suites []struct {
+			Name  string `xml:"name,attr"`
+			Cases []struct {
+				Title   string  `xml:"classname,attr"`
+				Failure *string `xml:"failure"`
+				Error   *string `xml:"error"`
+				Skipped *string `xml:"skipped"`
+			} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.NewDecoder(bytes.NewReader(text)).Decode(&r); err != nil {
+		return verdict{}, fmt.Errorf("report of h2spec: %w", err)
+	}
+	v := verdict{failed: map[string]string{}}
+	for _, s := range r.Suites {
+		for _, c := range s.Cases {
+			id := s.Name + ": " + c.Title
+			if c.Skipped != nil {
+				v.failed[id] = "skipped"
+				continue
+			}
+			v.cases++
+			for _, problem := range []*string{c.Failure, c.Error} {
+				if problem != nil {
+					v.failed[id] = strings.TrimSpace(*problem)
+				}
+			}
+		}
+	}
+	return v, nil
+}

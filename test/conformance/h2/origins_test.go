@@ -1,0 +1,106 @@
+package h2
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// origin is an application that is net/http's, and speaks HTTP/1.1 or HTTP/2 with
+// prior knowledge.
+type origin struct {
+	address string
+	hits    atomic.Int64 // requests that have come
+
+	server *http.Server
+}
+
+// startOrigin serves answers until the end of the test.
+func startOrigin(t *testing.T, http2 bool) *origin {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &origin{address: l.Addr().String()}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	o.server = &http.Server{
+		Protocols: protocols,
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			o.hits.Add(1)
+			answer(w, r)
+		}),
+		ErrorLog: log.New(io.Discard, "", 0), // h2spec provokes errors
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := o.server.Serve(l); err != http.ErrServerClosed {
+			t.Errorf("origin: %v", err)
+		}
+	}()
+	t.Cleanup(func() {
+		_ = o.server.Close() // connections may be in use
+		<-ended
+	})
+	return o
+}
+
+// answer answers by path:
+//
+//	/bytes/N   N bytes
+//	/wait/D    "waited" after a duration D
+//	/trailers  "content" with the trailer X-After: the value of X-Before
+//	others     a line with method, path, protocol's major version and size of the content
+func answer(w http.ResponseWriter, r *http.Request) {
+	path, argument, _ := strings.Cut(r.URL.Path[1:], "/")
+	size, err := io.Copy(io.Discard, r.Body)
+	if err != nil {
+		return // the answer would reach nobody
+	}
+	switch path {
+	case "bytes":
+		n, err := strconv.Atoi(argument)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Length", argument)
+		_, _ = io.CopyN(w, zeros{}, int64(n)) // the caller may be gone
+	case "wait":
+		d, err := time.ParseDuration(argument)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		select {
+		case <-time.After(d):
+			_, _ = io.WriteString(w, "waited\n")
+		case <-r.Context().Done():
+		}
+	case "trailers":
+		w.Header().Set("Trailer", "X-After")
+		_, _ = io.WriteString(w, "content\n")
+		w.Header().Set("X-After", r.Header.Get("X-Before"))
+	default:
+		_, _ = fmt.Fprintf(w, "%s %s %d %d\n", r.Method, r.URL.Path, r.ProtoMajor, size)
+	}
+}
+
+// zeros is an endless reader.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}

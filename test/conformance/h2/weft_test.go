@@ -1,0 +1,276 @@
+package h2
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long anything may take that should take no time. The machine
+// that runs the tests may be busy.
+const patience = 15 * time.Second
+
+// object is JSON.
+type object map[string]any
+
+// listener is one of Weft's: what comes in is answered by Weft itself on the path
+// /direct, and goes to the hosts on all others.
+type listener struct {
+	downstream string   // protocol; "" for Http2
+	upstream   string   // protocol; "" for as the caller speaks
+	hosts      []string // addresses; none: Weft answers everything
+	extend     object   // limits
+	route      object   // further keys of the route to the hosts
+}
+
+// weft is a process under test.
+type weft struct {
+	addresses []string // of the listeners, in their order
+	cmd       *exec.Cmd
+	log       *output
+	ended     chan struct{} // closed when the process has
+}
+
+// startWeft runs Weft until the end of the test and returns when all listeners
+// are open. The test is skipped if Weft says that it does not support yet what
+// the listeners need.
+func startWeft(t *testing.T, listeners ...listener) *weft {
+	t.Helper()
+	binary, err := weftBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &weft{log: newOutput(), ended: make(chan struct{})}
+	for range listeners {
+		w.addresses = append(w.addresses, free(t))
+	}
+	path := filepath.Join(t.TempDir(), "weft.json")
+	text, err := json.MarshalIndent(configuration(w.addresses, listeners), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	needSupport(t, binary, path)
+	w.cmd = exec.Command(binary, "start", "-c", path)
+	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(w.ended)
+		_ = w.cmd.Wait() // ProcessState tells
+		w.log.close()
+	}()
+	t.Cleanup(func() { w.end(t) })
+	w.log.await(t, "is ready")
+	return w
+}
+
+// end makes sure that nothing is left, and that nothing went wrong unseen.
+func (w *weft) end(t *testing.T) {
+	_ = w.cmd.Process.Kill() // it may have ended
+	<-w.ended
+	log := w.log.String()
+	for _, defect := range []string{"panic", "DATA RACE", "fatal error"} {
+		if at := strings.Index(log, defect); at >= 0 {
+			t.Errorf("the log of weft has %q:\n%s", defect, log[at:min(len(log), at+6<<10)])
+		}
+	}
+	if t.Failed() {
+		t.Logf("the last that weft wrote:\n%s", log[max(0, len(log)-8<<10):])
+	}
+}
+
+// terminate asks Weft to end in good order.
+func (w *weft) terminate(t *testing.T) {
+	t.Helper()
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitExit returns the exit status.
+func (w *weft) awaitExit(t *testing.T, within time.Duration) int {
+	t.Helper()
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
+	select {
+	case <-w.ended:
+	case <-timeout.C:
+		t.Fatalf("weft is still there after %v", within)
+	}
+	return w.cmd.ProcessState.ExitCode()
+}
+
+// needSupport skips the test if "weft check" refuses the configuration for
+// nothing but what is not supported yet, and fails it if it refuses anything else.
+func needSupport(t *testing.T, binary, path string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "check", "-c", path)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return
+	}
+	missing := ""
+	for line := range strings.Lines(string(out)) {
+		if !strings.Contains(line, path+":") {
+			continue // the summary
+		}
+		if !strings.Contains(line, "is not supported yet") {
+			t.Fatalf("weft check: %v\n%s", err, out)
+		}
+		missing = strings.TrimSpace(line[strings.LastIndex(line, ": ")+2:])
+	}
+	if missing == "" {
+		t.Fatalf("weft check: %v\n%s", err, out)
+	}
+	t.Skip("SKIPPED, NOT SHOWN: " + missing)
+}
+
+// configuration is config.json for listeners at addresses.
+func configuration(addresses []string, listeners []listener) object {
+	var all, routers, clusters []object
+	for i, l := range listeners {
+		id := fmt.Sprintf("l%d", i)
+		proxy := object{"downstream_protocol": or(l.downstream, "Http2"), "router_config_name": id}
+		if l.upstream != "" {
+			proxy["upstream_protocol"] = l.upstream
+		}
+		if l.extend != nil {
+			proxy["extend_config"] = l.extend
+		}
+		all = append(all, object{
+			"name": id, "address": addresses[i],
+			"filter_chains": []object{{"filters": []object{{"type": "proxy", "config": proxy}}}},
+		})
+		reply := object{"status": 200, "body": "answered by the proxy\n"}
+		routes := []object{{"match": object{"path": "/direct"}, "direct_response": reply}}
+		if l.hosts == nil {
+			routes = []object{{"match": object{"prefix": "/"}, "direct_response": reply}}
+		} else {
+			forward := object{"cluster_name": id}
+			maps.Copy(forward, l.route)
+			routes = append(routes, object{"match": object{"prefix": "/"}, "route": forward})
+			var hosts []object
+			for _, h := range l.hosts {
+				hosts = append(hosts, object{"address": h})
+			}
+			clusters = append(clusters, object{"name": id, "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": hosts})
+		}
+		routers = append(routers, object{
+			"router_config_name": id,
+			"virtual_hosts":      []object{{"name": id, "domains": []string{"*"}, "routers": routes}},
+		})
+	}
+	return object{
+		"servers": []object{{
+			"default_log_path": "stderr", "graceful_timeout": "10s",
+			"listeners": all, "routers": routers,
+		}},
+		"cluster_manager": object{"clusters": clusters},
+	}
+}
+
+func or(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+// free returns an address on which nobody listens yet.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// port is that of an address.
+func port(t *testing.T, address string) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// output is what a process writes.
+type output struct {
+	mu      sync.Mutex
+	data    []byte        // guarded by mu
+	closed  bool          // guarded by mu
+	changed chan struct{} // guarded by mu; closed and replaced at each change
+}
+
+func newOutput() *output { return &output{changed: make(chan struct{})} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.data = append(o.data, p...)
+	o.tell()
+	return len(p), nil
+}
+
+func (o *output) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.tell()
+}
+
+// tell is called with mu held.
+func (o *output) tell() {
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.data)
+}
+
+// await waits until the process has written want.
+func (o *output) await(t *testing.T, want string) {
+	t.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		o.mu.Lock()
+		found, closed, changed, data := bytes.Contains(o.data, []byte(want)), o.closed, o.changed, string(o.data)
+		o.mu.Unlock()
+		if found {
+			return
+		}
+		if closed {
+			t.Fatalf("the process ended without writing %q:\n%s", want, data)
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			t.Fatalf("the process has not written %q:\n%s", want, data)
+		}
+	}
+}
