@@ -1,0 +1,38 @@
+package config
+
+import "time"
+
+// HTTP2Options are the limits and habits of the HTTP/2 engine, beside those of
+// HTTP1Options that are not the protocol's own: sizes of heads and contents, and
+// timeouts. DefaultHTTP2Options fills them; 0 means no limit only where it says so.
+type HTTP2Options struct {
+	MaxConcurrentStreams int // that a caller may have open at once on one connection; default 1,024
+	// StreamWindow and ConnectionWindow are how many bytes of content a peer may
+	// send that nobody has taken yet, of one stream and of all of a connection;
+	// default 256 KiB and 4 MiB.
+	StreamWindow     int
+	ConnectionWindow int
+	// StreamIdleTimeout is how long a stream may be open without a byte either
+	// way; default 5 min; 0: for ever.
+	StreamIdleTimeout time.Duration
+	// PingInterval is how long a connection with open streams may be silent before
+	// its peer is asked whether it lives; default 0: never. PingTimeout is how long
+	// the answer may take before the connection is given up; default 10 s.
+	PingInterval time.Duration
+	PingTimeout  time.Duration
+	// DrainGrace is how long a caller may still open streams after it was told that
+	// the connection ends; default 1 s.
+	DrainGrace time.Duration
+}
+
+// DefaultHTTP2Options returns the defaults.
+func DefaultHTTP2Options() HTTP2Options {
+	return HTTP2Options{
+		MaxConcurrentStreams: 1024,
+		StreamWindow:         256 << 10,
+		ConnectionWindow:     4 << 20,
+		StreamIdleTimeout:    5 * time.Minute,
+		PingTimeout:          10 * time.Second,
+		DrainGrace:           time.Second,
+	}
+}
