@@ -1,12 +1,15 @@
 // Command testsum runs "go test -json" in phases, shows what failed and ends
 // with one plain line: N passed, N failed, N skipped. It exits with 1 when a
-// test, a phase or an earlier step failed, or when nothing ran.
+// test, a phase or an earlier step failed, or when nothing ran. Above that line it
+// says again what failed, and the first that each failed test said of it: whoever
+// reads the end of a log alone knows why.
 //
 //	testsum [-steps FILE] -phase 'unit: -race ./pkg/...' -phase 'e2e: ./test/e2e/...'
 //
 // The file of steps is what a script did before: a line each, "ok NAME",
 // "FAILED NAME" or "SKIPPED NAME: reason". They are shown again at the end, so
-// that nobody overlooks them, and are not counted as tests.
+// that nobody overlooks them, and are not counted as tests. Lines that begin with a
+// space are of the step above them, and say why it failed.
 package main
 
 import (
@@ -20,6 +23,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 )
@@ -40,6 +44,7 @@ type outcome struct {
 	counts   counts
 	packages int
 	skips    []skip
+	failures []failure
 	took     time.Duration
 	err      error // of the go command, beside failed tests
 }
@@ -99,7 +104,7 @@ func runPhase(ctx context.Context, p phase, out io.Writer) outcome {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && t.counts.failed > 0 {
 		err = nil // the failed tests tell why
 	}
-	return outcome{p, t.counts, t.packages, t.skips, time.Since(begin), err}
+	return outcome{p, t.counts, t.packages, t.skips, t.failures, time.Since(begin), err}
 }
 
 // stream feeds the events of go test to t.
@@ -133,6 +138,7 @@ func stream(ctx context.Context, args []string, t *tally) error {
 func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 	var total counts
 	var broken []string
+	var failures []failure
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
 	say("\n== summary")
@@ -145,10 +151,21 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 		if o.err != nil {
 			say("%-12s go test: %v", o.phase.name, o.err)
 		}
+		for _, f := range o.failures {
+			failures = append(failures, failure{o.phase.name + ": " + f.name, f.lines})
+		}
 	}
+	stepsFailed := 0
 	for _, step := range steps {
 		if name, failed := strings.CutPrefix(step, "FAILED "); failed {
 			broken = append(broken, name)
+			failures = slices.Insert(failures, stepsFailed, failure{name: name})
+			stepsFailed++
+		}
+		if strings.HasPrefix(step, " ") && stepsFailed > 0 {
+			f := &failures[stepsFailed-1]
+			f.lines = append(f.lines, shorten(step))
+			continue
 		}
 		if step != "" && !strings.HasPrefix(step, "SKIPPED ") {
 			say("%s", step)
@@ -171,6 +188,7 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 		say("%s", total)
 		return nil
 	}
+	writeFailures(out, failures)
 	reasons := strings.Join(broken, ", ")
 	say("FAILED: %s", reasons)
 	say("%s", total)

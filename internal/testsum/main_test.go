@@ -89,21 +89,24 @@ func TestRunOfEveryEnding(t *testing.T) {
 			last:  "4 passed, 0 failed, 1 skipped",
 		},
 		"tests fail": {
-			args:  []string{"-phase", "unit: ./good ./bad"},
-			want:  []string{"small/bad TestFails", "one is not two", "small/bad TestBelow/b", "b is wrong", "small/bad TestItself", "wrong all the same", "FAIL  example.com/small/bad", "FAILED: unit"},
+			args: []string{"-phase", "unit: ./good ./bad"},
+			want: []string{"small/bad TestFails", "one is not two", "small/bad TestBelow/b", "b is wrong", "small/bad TestItself", "wrong all the same", "FAIL  example.com/small/bad",
+				"== what failed\n----  unit: example.com/small/bad TestFails\n      bad_test.go:5: one is not two\n",
+				"----  unit: example.com/small/bad TestBelow/b\n      bad_test.go:8: b is wrong\n",
+				"----  unit: example.com/small/bad TestItself\n      bad_test.go:12: wrong all the same\nFAILED: unit"},
 			never: []string{"small/bad TestBelow\n"},
 			last:  "6 passed, 3 failed, 1 skipped",
 			err:   "failed: unit",
 		},
 		"a build fails": {
 			args: []string{"-phase", "unit: ./broken"},
-			want: []string{"undefinedName", "FAIL  example.com/small/broken"},
+			want: []string{"undefinedName", "FAIL  example.com/small/broken", "----  unit: example.com/small/broken\n      broken/broken_test.go:5:28: undefined: undefinedName\n"},
 			last: "0 passed, 1 failed, 0 skipped",
 			err:  "failed: unit",
 		},
 		"a panic ends a package": {
 			args: []string{"-phase", "unit: ./panics"},
-			want: []string{"small/panics TestPanics", "panic: on purpose", "FAIL  example.com/small/panics"},
+			want: []string{"small/panics TestPanics", "panic: on purpose", "FAIL  example.com/small/panics", "== what failed\n----  unit: example.com/small/panics TestPanics\n      panic: on purpose"},
 			last: "1 passed, 1 failed, 0 skipped",
 			err:  "failed: unit",
 		},
@@ -137,13 +140,13 @@ func TestRunOfEveryEnding(t *testing.T) {
 		},
 		"an earlier step failed": {
 			args: []string{"-steps", "steps", "-phase", "unit: ./good"},
-			want: []string{"ok gofmt", "FAILED lint", "SKIPPED govulncheck: no database", "FAILED: lint"},
+			want: []string{"ok gofmt", "FAILED lint", "SKIPPED govulncheck: no database", "== what failed\n----  lint\n      x.go:1: no comment\nFAILED: lint"},
 			last: "4 passed, 0 failed, 1 skipped",
 			err:  "failed: lint",
 		},
 	}
 	t.Chdir(unpack(t, module))
-	if err := os.WriteFile("steps", []byte("ok gofmt\nSKIPPED govulncheck: no database\nFAILED lint\n"), 0o600); err != nil {
+	if err := os.WriteFile("steps", []byte("ok gofmt\nSKIPPED govulncheck: no database\nFAILED lint\n x.go:1: no comment\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("GOFLAGS", "")

@@ -47,6 +47,7 @@ type tally struct {
 	counts   counts
 	packages int
 	skips    []skip
+	failures []failure // what counts as failed, in the order of its end
 
 	running map[string]*running // by package
 	builds  map[string][]string // output of builds, by ImportPath
@@ -116,11 +117,14 @@ func (t *tally) fail(e event, p *running) {
 		if open := p.tests[name]; !open.parent {
 			p.counts.failed++
 			t.report(e.Package, name+" (cut off)", open.output)
+			t.note(e.Package+" "+name+" (cut off)", open.output)
 		}
 	}
 	if output := t.builds[e.FailedBuild]; p.counts.failed == 0 {
 		p.counts.failed++
-		t.report(e.Package, "", append(output, p.output...))
+		output = append(output, p.output...)
+		t.report(e.Package, "", output)
+		t.note(e.Package, output)
 	}
 	t.counts.add(p.counts)
 	t.printf("FAIL  %-52s %6.1f s  %s\n", e.Package, e.Elapsed, p.counts)
@@ -157,6 +161,7 @@ func (t *tally) ofTest(e event) {
 		}
 		if !current.failureBelow {
 			p.counts.failed++
+			t.note(e.Package+" "+e.Test, current.output)
 		}
 		t.report(e.Package, e.Test, current.output)
 		delete(p.tests, e.Test)
@@ -189,6 +194,11 @@ func (p *running) above(name string) *test {
 		}
 	}
 	return nil
+}
+
+// note keeps what is said of a failure again at the end.
+func (t *tally) note(name string, output []string) {
+	t.failures = append(t.failures, failure{name, reasonsOf(output)})
 }
 
 func (t *tally) report(pkg, name string, output []string) {

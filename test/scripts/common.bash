@@ -31,7 +31,7 @@ skipped() {
 }
 
 # reasons indents the first lines of what a step that failed wrote.
-reasons() { grep -v '^[[:space:]]*$' | sed -n '1,10s/^/ /p'; }
+reasons() { grep -v '^[[:space:]]*$' | sed -n '1,10s/^/ /p' || true; }
 
 # step NAME COMMAND...: runs the command; its output is shown only if it fails.
 step() {
