@@ -52,6 +52,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	default:
 		r.report.Errorf(j.Node.Get("circuit_breakers"), "%d elements: a cluster has one set of limits", len(j.Breakers))
 	}
+	r.checkPool(j, c)
 	r.readHosts(j, c)
 	r.readDNS(j, c)
 	if j.Name == "" {
@@ -63,6 +64,22 @@ func (r *reader) readCluster(j *clusterJSON) {
 	}
 	r.clusters[j.Name] = c
 	r.snapshot.Clusters = append(r.snapshot.Clusters, c)
+}
+
+// checkPool warns of settings of connections that count for nothing.
+func (r *reader) checkPool(j *clusterJSON, c *config.Cluster) {
+	pool := j.Node.Get("connection_pool")
+	mode := pool.Get("mode")
+	if at := pool.Get("connections"); at.Exists() && c.Pool.Mode != config.Multiplex {
+		r.report.Warnf(at, "connections has no effect with the mode %q, which opens as many as it needs: circuit_breakers has max_connections", c.Pool.Mode)
+	}
+	if at := j.Node.Get("max_request_per_conn"); at.Exists() && mode.Exists() && c.Pool.Mode != config.PingPong {
+		r.report.Warnf(at, "max_request_per_conn has no effect on RPC with the mode %q, whose connections stay", c.Pool.Mode)
+	}
+	keepAlive := j.Node.Get("keepalive")
+	if k := c.KeepAlive; k.Timeout < k.Interval {
+		r.report.Warnf(keepAlive.Get("timeout").Or(keepAlive.Get("interval")), "the timeout of %v is less than the interval of %v: a silent connection is given up after one interval", k.Timeout, k.Interval)
+	}
 }
 
 // clusterKind chooses type and policy.

@@ -85,8 +85,8 @@ type proxyUse struct {
 }
 
 // checkTables checks, once all tables are known, that those of the proxies
-// exist, and warns of settings by route for filters that no listener of the
-// table has.
+// exist and suit the protocols that reach them, and warns of settings by route for
+// filters that no listener of the table has.
 func (r *reader) checkTables() {
 	names := slices.Sorted(maps.Keys(r.tables))
 	for _, use := range r.proxies {
@@ -100,6 +100,7 @@ func (r *reader) checkTables() {
 		for _, f := range use.model.StreamFilters {
 			t.used[f.Name] = true
 		}
+		t.protocols = append(t.protocols, use.model.Downstream...)
 		if !t.failed {
 			r.checkTranslation(use.model, t)
 		}
@@ -112,6 +113,7 @@ func (r *reader) checkTables() {
 			}
 		}
 		if !t.failed {
+			r.checkCalls(t)
 			r.compile(t)
 		}
 	}

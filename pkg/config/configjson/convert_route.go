@@ -18,10 +18,13 @@ type table struct {
 	hosts   map[string]bool // of its virtual hosts
 	domains map[string]bool
 	filters []routeFilter
-	used    map[string]bool // stream filters of the listeners that use it
 	node    document.Node
 	routes  []document.Node // those of the virtual hosts, one after the other
 	failed  bool            // an error was reported
+
+	// Of the listeners that use it.
+	used      map[string]bool // stream filters
+	protocols []config.Protocol
 }
 
 func (r *reader) readTables(j *serverJSON) {
@@ -124,7 +127,7 @@ func domainProblem(domain string) string {
 	if i := strings.LastIndexByte(domain, ':'); i >= 0 && !strings.HasSuffix(domain, "]") && strings.Count(domain[:i], ":") == 0 || strings.Contains(domain, "]:") {
 		host, port = domain[:i], domain[i+1:]
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "*" {
-			return "the port is no number; " + expected
+			return "the port is no number, and a version is no part of a domain; " + expected
 		}
 	}
 	rest := strings.TrimPrefix(host, "*.")

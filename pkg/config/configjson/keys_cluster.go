@@ -19,7 +19,7 @@ type clusterJSON struct {
 	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS from names." default:"SIMPLE" example:"\"STRICT_DNS\""`
 	Policy            string         `key:"lb_type" doc:"How a host is chosen: LB_ROUNDROBIN, LB_WEIGHTED_ROUNDROBIN, LB_RANDOM or LB_LEAST_REQUEST." default:"LB_ROUNDROBIN" example:"\"LB_RANDOM\""`
 	LB                lbJSON         `key:"lbconfig" doc:"Settings of LB_LEAST_REQUEST."`
-	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host is replaced. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
+	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host is replaced: of HTTP, and of RPC with the mode ping_pong; other connections of RPC stay. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
 	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Most bytes that a connection to a host buffers." unit:"bytes" min:"0" noeffect:"content is streamed, so no more is held than one read" example:"32768"`
 	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"For a connection to a host." min:"1ms" default:"10s" example:"\"1s\""`
 	IdleTimeout       time.Duration  `key:"idle_timeout" doc:"How long a connection to a host may stay unused. 0s: for ever." default:"60s" example:"\"30s\""`
@@ -69,13 +69,13 @@ type hostJSON struct {
 
 type poolJSON struct {
 	Mode         string `key:"mode" doc:"multiplex: many requests at once on each connection; ping_pong: one at a time; bind: a connection for each connection of a client, which ends with it." enum:"multiplex|ping_pong|bind" default:"multiplex" example:"\"bind\""`
-	Connections  int    `key:"connections" doc:"Most connections to a host, with multiplex. One more is opened while all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
+	Connections  int    `key:"connections" doc:"Most connections to a host, with multiplex; without effect in the other modes. One more is opened while all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
 	MaxFrameSize int    `key:"max_frame_size" doc:"Largest answer; 0: no limit." unit:"bytes" min:"0" default:"8388608" example:"1048576"`
 }
 
 type keepAliveJSON struct {
 	Interval time.Duration `key:"interval" doc:"How long a connection may be silent before a heartbeat is sent. 0s: none is sent." default:"15s" example:"\"5s\""`
-	Timeout  time.Duration `key:"timeout" doc:"How long after the first heartbeat that nothing followed the connection is given up, in whole intervals, one at least." default:"90s" example:"\"10s\""`
+	Timeout  time.Duration `key:"timeout" doc:"How long after the first heartbeat that nothing followed the connection is given up, in whole intervals, one at least: less than interval means interval." default:"90s" example:"\"10s\""`
 }
 
 type healthCheckJSON struct {

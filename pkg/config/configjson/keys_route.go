@@ -21,7 +21,7 @@ type headerAddJSON struct {
 		Key   string        `key:"key" doc:"Name of the field." required:"true" example:"\"x-added\""`
 		Value string        `key:"value" doc:"Its value, with %variables%." example:"\"%request_header_x-id%\""`
 	} `key:"header" doc:"The field." required:"true"`
-	Append bool `key:"append" doc:"true: beside fields of that name; false: in their place." example:"false" default:"true"`
+	Append bool `key:"append" doc:"true: beside fields of that name; false: in their place. A call of RPC has service, method, version and group once: false." example:"false" default:"true"`
 }
 
 // routerJSON is a route table, in routers[] or in a connection_manager.
@@ -37,7 +37,7 @@ type routerJSON struct {
 type virtualHostJSON struct {
 	Node    document.Node              `key:"."`
 	Name    string                     `key:"name" doc:"Name, for logs and route names." example:"\"shop\""`
-	Domains []string                   `key:"domains" doc:"host, host:port, host:*, *.suffix, *.suffix:port or *; the most exact wins." required:"true" example:"[\"shop.example\", \"*.shop.example\"]"`
+	Domains []string                   `key:"domains" doc:"host, host:port, host:*, *.suffix, *.suffix:port or *; the most exact wins. Of RPC: the service, without a version." required:"true" example:"[\"shop.example\", \"*.shop.example\"]"`
 	Routes  document.Stream[routeJSON] `key:"routers" doc:"The routes; the first that matches is taken."`
 	TLS     string                     `key:"require_tls" doc:"Redirect plaintext requests." unbuilt:"require_tls" example:"\"ALL\""`
 	mutationJSON
@@ -48,8 +48,8 @@ type routeJSON struct {
 	Name           string                   `key:"name" doc:"Name, unique in its table; absent: virtual host and number." example:"\"checkout\""`
 	Match          matchJSON                `key:"match" doc:"Conditions; all must hold. None: every request."`
 	Route          *actionJSON              `key:"route" doc:"Forward the request. Exactly one of route, redirect and direct_response."`
-	Redirect       *redirectJSON            `key:"redirect" doc:"Answer with another place."`
-	DirectResponse *directJSON              `key:"direct_response" doc:"Answer at once."`
+	Redirect       *redirectJSON            `key:"redirect" doc:"Answer with another place. HTTP only."`
+	DirectResponse *directJSON              `key:"direct_response" doc:"Answer at once. HTTP only."`
 	Mirror         *mirrorJSON              `key:"request_mirror_policies" doc:"Copy requests to another cluster." unbuilt:"request_mirror_policies"`
 	PerFilter      map[string]document.Node `key:"per_filter_config" doc:"Settings of stream filters for this route, by the filter's name." variant:"stream_filter" accept:"object" example:"{\"fault\": {}}"`
 	Metadata       map[string]any           `key:"metadata" doc:"Whatever filters and logs want to know of the route." example:"{\"team\": \"a\"}"`
@@ -89,11 +89,11 @@ type actionJSON struct {
 	Upstream              string             `key:"upstream_protocol" doc:"What the cluster is spoken to; absent: as the proxy says." example:"\"Http1\""`
 	Timeout               time.Duration      `key:"timeout" doc:"For the whole exchange, retries included. 0s: none." default:"60s" example:"\"5s\""`
 	Retry                 *retryJSON         `key:"retry_policy" doc:"When a request is tried again, on another host."`
-	PrefixRewrite         string             `key:"prefix_rewrite" doc:"What the matched prefix or path becomes." example:"\"/\""`
-	RegexRewrite          *regexRewriteJSON  `key:"regex_rewrite" doc:"What the path becomes by an expression."`
-	HostRewrite           string             `key:"host_rewrite" doc:"What Host becomes." example:"\"shop.internal\""`
-	AutoHostRewrite       bool               `key:"auto_host_rewrite" doc:"Host becomes the chosen host's hostname." example:"true"`
-	AutoHostRewriteHeader string             `key:"auto_host_rewrite_header" doc:"Host becomes the value of this field." example:"\"x-host\""`
+	PrefixRewrite         string             `key:"prefix_rewrite" doc:"What the matched prefix or path becomes. Of RPC, whose path is /service/method: service and method become what the new path says." example:"\"/\""`
+	RegexRewrite          *regexRewriteJSON  `key:"regex_rewrite" doc:"What the path becomes by an expression; of RPC as for prefix_rewrite, unless it is no /service/method: then nothing."`
+	HostRewrite           string             `key:"host_rewrite" doc:"What Host becomes. HTTP only." example:"\"shop.internal\""`
+	AutoHostRewrite       bool               `key:"auto_host_rewrite" doc:"Host becomes the chosen host's hostname. HTTP only." example:"true"`
+	AutoHostRewriteHeader string             `key:"auto_host_rewrite_header" doc:"Host becomes the value of this field. HTTP only." example:"\"x-host\""`
 	Hash                  []hashJSON         `key:"hash_policy" doc:"What consistent hashing hashes: the first that the request has."`
 	MetadataMatch         *metadataMatchJSON `key:"metadata_match" doc:"Subset of the cluster's hosts." unbuilt:"metadata_match"`
 	mutationJSON

@@ -1,0 +1,62 @@
+package configjson
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// checkCalls checks the routes of a table that only RPC protocols reach: what is
+// HTTP's alone is refused, or warned of if it merely changes nothing. Where HTTP
+// reaches the table too, a route may be meant for it.
+func (r *reader) checkCalls(t *table) {
+	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, isHTTP) {
+		return
+	}
+	at := 0
+	for _, v := range t.model.VirtualHosts {
+		for _, route := range v.Routes {
+			r.checkCall(t, t.routes[at], route)
+			at++
+		}
+	}
+}
+
+// isHTTP reports whether p is, or may turn out to be, HTTP.
+func isHTTP(p config.Protocol) bool {
+	return p == config.Auto || p == config.HTTP1 || p == config.HTTP2
+}
+
+func (r *reader) checkCall(t *table, at document.Node, route *config.Route) {
+	f := route.Forward
+	if f == nil {
+		key := "redirect"
+		if route.Direct != nil {
+			key = "direct_response"
+		}
+		r.report.Errorf(at.Get(key), "%s is an answer of HTTP, and the callers of the table %q speak %s: expected \"route\"; the stream filter \"fault\" refuses calls", key, t.model.Name, listed(t.protocols))
+		return
+	}
+	action, m := at.Get("route"), &route.Match
+	plain := m.PathKind == config.PathPrefix || m.PathKind == config.PathExact
+	if f.PrefixRewrite != "" && plain && strings.Count(f.PrefixRewrite, "/") != strings.Count(m.Path, "/") {
+		r.report.Errorf(action.Get("prefix_rewrite"), "found %q, expected as many slashes as in %q: the path of a call is /service/method, and has to stay one", f.PrefixRewrite, m.Path)
+	}
+	for _, key := range []string{"host_rewrite", "auto_host_rewrite", "auto_host_rewrite_header"} {
+		if host := action.Get(key); !host.Off() {
+			r.report.Warnf(host, "%s has no effect on calls of %s, which have no host: prefix_rewrite changes the service", key, listed(t.protocols))
+		}
+	}
+}
+
+// listed names protocols in a message.
+func listed(protocols []config.Protocol) string {
+	names := make([]string, len(protocols))
+	for i, p := range protocols {
+		names[i] = string(p)
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}
