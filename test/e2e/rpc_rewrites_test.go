@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestARouteRewritesACall: what it changes is what the provider gets, in the place
+// of what the caller said, and nothing beside it.
+func TestARouteRewritesACall(t *testing.T) {
+	t.Parallel()
+	add := func(key, value string) object { return object{"header": object{"key": key, "value": value}} }
+	shop := invocation{"org.example.Shop", "buy", "1.0.0", []string{"path: org.example.Shop", "interface: org.example.Shop", "group: blue", "trace: 7"}}
+	changed := func(change func(*invocation)) invocation {
+		i := shop
+		i.attachments = append([]string(nil), shop.attachments...)
+		change(&i)
+		return i
+	}
+	toBank := func(i *invocation) {
+		i.service, i.attachments[0], i.attachments[1] = "org.example.Bank", "path: org.example.Bank", "interface: org.example.Bank"
+	}
+	for _, c := range []struct {
+		name   string
+		match  object
+		action object
+		want   invocation
+	}{
+		{"prefix_rewrite changes the service", object{"prefix": "/org.example.Shop/"}, object{"prefix_rewrite": "/org.example.Bank/"}, changed(toBank)},
+		{"prefix_rewrite of a whole path changes the method", object{"path": "/org.example.Shop/buy"}, object{"prefix_rewrite": "/org.example.Shop/sell"},
+			changed(func(i *invocation) { i.method = "sell" })},
+		{"regex_rewrite changes both", object{"prefix": "/"},
+			object{"regex_rewrite": object{"pattern": object{"regex": `Shop/(\w+)$`}, "substitution": `Bank/\1Back`}},
+			changed(func(i *invocation) { toBank(i); i.method = "buyBack" })},
+		{"a rewrite that leaves no method changes nothing", object{"prefix": "/"},
+			object{"regex_rewrite": object{"pattern": object{"regex": ".*"}, "substitution": "/shop"}}, shop},
+		{"a host is not rewritten", object{"prefix": "/"}, object{"host_rewrite": "shop.example"}, shop},
+		{"service", object{"prefix": "/"}, object{"request_headers_to_add": list{add("service", "org.example.Bank")}}, changed(toBank)},
+		{"method", object{"prefix": "/"}, object{"request_headers_to_add": list{add("method", "sell")}}, changed(func(i *invocation) { i.method = "sell" })},
+		{"version and group", object{"prefix": "/"}, object{"request_headers_to_add": list{add("version", "2.0.0"), add("group", "green")}},
+			changed(func(i *invocation) { i.version, i.attachments[2] = "2.0.0", "group: green" })},
+		{"an attachment is added beside the other", object{"prefix": "/"}, object{"request_headers_to_add": list{add("trace", "8")}},
+			changed(func(i *invocation) { i.attachments = append(i.attachments, "trace: 8") })},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			arrived := make(chan []byte, 1)
+			p := provide(t, "shop", func(frame []byte, _ int64) byte { arrived <- frame; return dubboOK })
+			address, _ := rpcProxy(t, map[string]*provider{"shop": p},
+				object{"match": c.match, "route": object{"cluster_name": "shop"}.with(c.action)})
+			if got := consume(t, address).call(shop); got.status != dubboOK {
+				t.Fatalf("%d %q", got.status, got.text)
+			}
+			if differ := sameButID(<-arrived, c.want.frame(0)); differ != "" {
+				t.Error(differ)
+			}
+		})
+	}
+}
+
+// TestCheckRefusesAnswersOfHTTPForCalls: nobody but RPC reaches the route, so the
+// file is wrong, and says where.
+func TestCheckRefusesAnswersOfHTTPForCalls(t *testing.T) {
+	t.Parallel()
+	for key, answer := range map[string]object{
+		"redirect":        {"path_redirect": "/new"},
+		"direct_response": {"status": 404, "body": "gone"},
+	} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			text := setup{
+				listeners: list{listenDubbo("front", free())},
+				tables:    list{table("front", object{"match": object{"prefix": "/"}, key: answer})},
+			}.config().text(t)
+			_, stderr, status := command(t, "check", "-c", writeFile(t, "weft.json", string(text)))
+			if status != 1 || !strings.Contains(stderr, "routers[0]."+key+": "+key+" is an answer of HTTP") {
+				t.Errorf("weft check ends with %d and says %q", status, stderr)
+			}
+		})
+	}
+}
