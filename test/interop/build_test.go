@@ -32,6 +32,7 @@ func kits() []kit {
 		{"java", []string{"java", "javac", "mvn"}, "Debian: default-jdk-headless, maven", runMaven},
 		{"node", []string{"node", "npm"}, "Debian: nodejs, npm", runNPM},
 		{"go", []string{"go"}, "go.dev", runGo},
+		{"grpc", []string{"go"}, "go.dev", runGRPC},
 	}
 }
 
@@ -214,17 +215,23 @@ func runGo(into string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(into, "peer"), ".")
 	cmd.Dir = "go"
 	cmd.WaitDelay = time.Second
+	return buildProblem(ctx, "dubbo-go", cmd)
+}
+
+// buildProblem runs "go build" for peers. What the module proxy does not give is
+// missing; everything else that goes wrong is wrong with the sources.
+func buildProblem(ctx context.Context, peers string, cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
-		return &missingError{"no dubbo-go peers: go build did not end in time"}
+		return &missingError{"no " + peers + " peers: go build did not end in time"}
 	}
 	for line := range strings.Lines(string(out)) {
 		for _, unreachable := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
 			if strings.Contains(line, unreachable) {
-				return &missingError{"no dubbo-go peers: the module proxy gives not what they need: " + strings.TrimSpace(line)}
+				return &missingError{"no " + peers + " peers: the module proxy gives not what they need: " + strings.TrimSpace(line)}
 			}
 		}
 	}

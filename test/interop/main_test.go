@@ -1,6 +1,6 @@
 // Package interop lets other people's programs talk to each other, first
 // directly and then through two Wefts in a row, and holds the results to be
-// equal: consumers and providers of Apache Dubbo and SOFA. README.md lists them, and
+// equal: consumers and providers of Apache Dubbo, SOFA and gRPC. README.md lists them, and
 // what is proven.
 //
 //	TestMain     builds the peers (cached in .tools/interop), enters a network of its own   build_test.go, network_test.go
@@ -12,9 +12,11 @@
 package interop
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -47,7 +49,7 @@ func TestMain(m *testing.M) {
 	if testing.Verbose() {
 		fmt.Print(&results, "\n", results.sums())
 	}
-	if err := results.write(os.Getenv("WEFT_INTEROP_REPORT")); err != nil {
+	if err := results.write(cmp.Or(os.Getenv("WEFT_INTEROP_REPORT"), filepath.Join(root, "dist", "test", "interop.md"))); err != nil {
 		fail(err)
 	}
 	os.Exit(status)

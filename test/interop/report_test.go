@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -43,14 +44,17 @@ func (r *report) add(t *testing.T, scenario string, p pair, by route) {
 	r.rows = append(r.rows, row{scenario, p.String(), map[route]string{by: outcome}})
 }
 
-// write writes the report as Markdown, if a path is given.
+// write writes the report as Markdown, if anything was played.
 func (r *report) write(path string) error {
-	if path == "" {
+	if len(r.rows) == 0 {
 		return nil
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
 	head := "# Interoperability\n\n" +
-		"What test/interop played, each scenario without Weft between the two programs (direct)\n" +
-		"and with two (through). README.md there says what the names mean; `-`: is not played.\n\n"
+		"What test/interop played, each scenario without Weft between the two programs (direct),\n" +
+		"with one (once) and with two (through). README.md there says what the names mean; `-`: is not played.\n\n"
 	return os.WriteFile(path, []byte(head+r.String()+"\n"+r.sums()), 0o644)
 }
 
@@ -60,14 +64,14 @@ func (r *report) String() string {
 	defer r.mu.Unlock()
 	var out strings.Builder
 	line := func(cells ...string) {
-		_, _ = fmt.Fprintf(&out, "| %-30s | %-30s | %-8s | %-8s |\n", cells[0], cells[1], cells[2], cells[3]) // to memory
+		_, _ = fmt.Fprintf(&out, "| %-30s | %-30s | %-8s | %-8s | %-8s |\n", cells[0], cells[1], cells[2], cells[3], cells[4]) // to memory
 	}
-	line("scenario", "consumer to provider", string(direct), string(through))
-	line("---", "---", "---", "---")
+	line("scenario", "consumer to provider", string(direct), string(once), string(through))
+	line("---", "---", "---", "---", "---")
 	rows := slices.Clone(r.rows)
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.pair, b.pair) })
 	for _, row := range rows {
-		line(row.scenario, row.pair, cmp.Or(row.outcome[direct], "-"), cmp.Or(row.outcome[through], "-"))
+		line(row.scenario, row.pair, cmp.Or(row.outcome[direct], "-"), cmp.Or(row.outcome[once], "-"), cmp.Or(row.outcome[through], "-"))
 	}
 	return out.String()
 }

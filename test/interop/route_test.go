@@ -17,6 +17,7 @@ type route string
 
 const (
 	direct  route = "direct"
+	once    route = "once"    // one Weft
 	through route = "through" // two Wefts in a row: the consumer's sidecar, and the provider's
 )
 
@@ -82,7 +83,8 @@ func (p *peer) awaitServing(t *testing.T) {
 	}
 }
 
-// unsupported is what "weft check" says the proxy cannot do yet.
+// unsupported is what "weft check" says the proxy cannot do yet; "" if it can. Any
+// other complaint fails the test.
 func unsupported(t *testing.T, path string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -91,13 +93,20 @@ func unsupported(t *testing.T, path string) string {
 	if err == nil {
 		return ""
 	}
+	problem := ""
 	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "is not supported yet") {
-			return strings.TrimSpace(line[strings.LastIndex(line, ": ")+2:])
+		if !strings.Contains(line, path+":") {
+			continue // the summary
 		}
+		if !strings.Contains(line, "is not supported yet") {
+			t.Fatalf("weft check: %v\n%s", err, out)
+		}
+		problem = strings.TrimSpace(line[strings.LastIndex(line, ": ")+2:])
 	}
-	t.Fatalf("weft check: %v\n%s", err, out)
-	return ""
+	if problem == "" {
+		t.Fatalf("weft check: %v\n%s", err, out)
+	}
+	return problem
 }
 
 // writeConfig writes the configuration of a sidecar that listens on ports, and

@@ -1,0 +1,306 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// grpcCase is one of gRPC's interop-test-descriptions. Whether it holds is the
+// exit status of its client.
+type grpcCase struct {
+	name    string
+	options []string // of the client
+}
+
+// grpcCases lists the cases that need no credentials.
+func grpcCases() []grpcCase {
+	// The load report is a message of the server's that a policy of the client's
+	// hands to the case.
+	orca := []string{`-service_config_json={"loadBalancingConfig":[{"test_backend_metrics_load_balancer":{}}]}`}
+	soak := []string{"-soak_iterations=200", "-soak_num_threads=8"}
+	return []grpcCase{
+		{"empty_unary", nil},
+		{"large_unary", nil},
+		{"client_streaming", nil},
+		{"server_streaming", nil},
+		{"ping_pong", nil},
+		{"empty_stream", nil},
+		{"timeout_on_sleeping_server", nil},
+		{"cancel_after_begin", nil},
+		{"cancel_after_first_response", nil},
+		{"status_code_and_message", nil},
+		{"special_status_message", nil},
+		{"custom_metadata", nil},
+		{"unimplemented_method", nil},
+		{"unimplemented_service", nil},
+		{"orca_per_rpc", orca},
+		{"orca_oob", orca},
+		{"rpc_soak", soak},
+		{"channel_soak", soak},
+	}
+}
+
+// TestGRPC has grpc-go's interop client play every case with its server: direct,
+// through one Weft and through two in a row.
+func TestGRPC(t *testing.T) {
+	t.Parallel()
+	need(t, "grpc")
+	port := freePort(t)
+	start(t, "grpc-go server", filepath.Join(kitDir("grpc"), "server"), "-port", strconv.Itoa(port))
+	awaitPort(t, port)
+	p := pair{consumer: "grpc-go", provider: "grpc-go"}
+	for _, way := range []struct {
+		by    route
+		wefts int
+	}{{direct, 0}, {once, 1}, {through, 2}} {
+		at, problem := startRow(t, way.wefts, port)
+		for _, c := range grpcCases() {
+			t.Run(c.name+"/"+string(way.by), func(t *testing.T) {
+				defer results.add(t, c.name, p, way.by)
+				if problem != "" {
+					t.Skip("SKIPPED, NOT SHOWN: " + problem)
+				}
+				if out, err := playGRPC(t, at, c); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
+	}
+}
+
+// TestGRPCJudges plays the cases with a server that implements none, but those
+// that are about that, and those in which the client may be first to end.
+func TestGRPCJudges(t *testing.T) {
+	t.Parallel()
+	need(t, "grpc")
+	s := startHTTP2(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Grpc-Status", "12")
+	})
+	for _, c := range grpcCases() {
+		switch c.name {
+		case "unimplemented_method", "unimplemented_service", "timeout_on_sleeping_server", "cancel_after_begin":
+			continue
+		}
+		out, err := playGRPC(t, s, grpcCase{c.name, append([]string{"-soak_overall_timeout_seconds=1"}, c.options...)})
+		if err == nil {
+			t.Errorf("%s passes with a server that implements nothing:\n%s", c.name, out)
+		}
+	}
+}
+
+// playGRPC runs the client for one case against a server on a port.
+func playGRPC(t *testing.T, port int, c grpcCase) (output []byte, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	args := append([]string{"-server_host=127.0.0.1", fmt.Sprintf("-server_port=%d", port), "-test_case=" + c.name}, c.options...)
+	return exec.CommandContext(ctx, filepath.Join(kitDir("grpc"), "client"), args...).CombinedOutput()
+}
+
+// startRow starts n Wefts in a row before a server on a port, and returns the
+// port of the first. The problem is what Weft does not support yet.
+func startRow(t *testing.T, n, port int) (first int, problem string) {
+	t.Helper()
+	for i := range n {
+		at := freePort(t)
+		path := writeHTTP2Config(t, at, port, "Http2")
+		if problem := unsupported(t, path); problem != "" {
+			return 0, problem
+		}
+		start(t, fmt.Sprintf("weft %d of %d", n-i, n), os.Getenv(weftKey), "start", "-c", path).awaitServing(t)
+		port = at
+	}
+	return port, ""
+}
+
+// writeHTTP2Config writes the configuration of a Weft that carries HTTP/2 from
+// one port to another, where the upstream protocol is spoken.
+func writeHTTP2Config(t *testing.T, listen, to int, upstream string) (path string) {
+	t.Helper()
+	text, err := json.MarshalIndent(object{
+		"servers": []object{{
+			"default_log_path": "stderr",
+			"listeners": []object{{
+				"name": "grpc", "address": address(listen),
+				"filter_chains": []object{{"filters": []object{{"type": "proxy", "config": object{
+					"downstream_protocol": "Http2",
+					"upstream_protocol":   upstream,
+					"router_config_name":  "grpc",
+				}}}}},
+			}},
+			"routers": []object{{
+				"router_config_name": "grpc",
+				"virtual_hosts": []object{{"name": "grpc", "domains": []string{"*"}, "routers": []object{
+					{"match": object{"prefix": "/"}, "route": object{"cluster_name": "grpc"}},
+				}}},
+			}},
+		}},
+		"cluster_manager": object{"clusters": []object{{
+			"name": "grpc", "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": []object{{"address": address(to)}},
+		}}},
+	}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), "weft.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestGRPCIsRefusedBeforeHTTP1 calls through a Weft whose upstream speaks HTTP/1.1
+// only, which gRPC does not run on: the call ends at once with a status of gRPC's,
+// and the upstream hears nothing.
+func TestGRPCIsRefusedBeforeHTTP1(t *testing.T) {
+	t.Parallel()
+	need(t, "grpc")
+	var hits atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
+	t.Cleanup(s.Close)
+	at := freePort(t)
+	path := writeHTTP2Config(t, at, tcpPort(t, s.Listener), "Http1")
+	p := pair{consumer: "grpc-go", provider: "HTTP/1.1"}
+	defer results.add(t, "HTTP/1.1 behind Weft", p, once)
+	if problem := unsupported(t, path); problem != "" {
+		t.Skip("SKIPPED, NOT SHOWN: " + problem)
+	}
+	start(t, "weft", os.Getenv(weftKey), "start", "-c", path).awaitServing(t)
+	if err := refused(t, at); err != nil {
+		t.Error(err)
+	}
+	out, err := playGRPC(t, at, grpcCase{name: "empty_unary"})
+	if err == nil || !strings.Contains(string(out), "rpc error: code = Un") { // Unimplemented or Unavailable
+		t.Errorf("the client ends with %v, want an error with the code Unimplemented or Unavailable\n%s", err, out)
+	}
+	if n := hits.Load(); n > 0 {
+		t.Errorf("%d requests reached the upstream, want none", n)
+	}
+}
+
+// TestRefusedTellsARefusal looks at answers of a server that is not Weft.
+func TestRefusedTellsARefusal(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		header  http.Header
+		code    int
+		refused bool
+	}{
+		"unimplemented":  {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"12"}}, 200, true},
+		"unavailable":    {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"14"}}, 200, true},
+		"success":        {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"0"}}, 200, false},
+		"not of gRPC":    {http.Header{"Content-Type": {"text/html"}, "Grpc-Status": {"12"}}, 200, false},
+		"without status": {http.Header{"Content-Type": {"application/grpc"}}, 200, false},
+		"502":            {http.Header{"Content-Type": {"application/grpc"}, "Grpc-Status": {"12"}}, 502, false},
+	} {
+		port := startHTTP2(t, func(w http.ResponseWriter, _ *http.Request) {
+			maps.Copy(w.Header(), c.header)
+			w.WriteHeader(c.code)
+		})
+		if err := refused(t, port); (err == nil) != c.refused {
+			t.Errorf("%s: refused = %v, want it to be a refusal: %v", name, err, c.refused)
+		}
+	}
+}
+
+// refused calls a method, and returns what is wrong with the answer as a refusal:
+// it must be HTTP's 200, gRPC's content type, and a status that tells the caller
+// that it may not, or not now, call this.
+func refused(t *testing.T, port int) error {
+	t.Helper()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address(port)+"/grpc.testing.TestService/EmptyCall", strings.NewReader("\x00\x00\x00\x00\x00"))
+	if err != nil {
+		return err
+	}
+	q.Header.Set("Content-Type", "application/grpc")
+	q.Header.Set("Te", "trailers")
+	r, err := transport.RoundTrip(q)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return err
+	}
+	status := r.Header.Get("Grpc-Status") + r.Trailer.Get("Grpc-Status")
+	if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") || status != "12" && status != "14" {
+		return fmt.Errorf("the answer is %s, %q, status of gRPC %q, want 200, application/grpc, 12 or 14", r.Status, r.Header.Get("Content-Type"), status)
+	}
+	return nil
+}
+
+// startHTTP2 serves HTTP/2 with prior knowledge by a function until the end of
+// the test, and returns its port.
+func startHTTP2(t *testing.T, answer http.HandlerFunc) int {
+	t.Helper()
+	s := httptest.NewUnstartedServer(answer)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return tcpPort(t, s.Listener)
+}
+
+// tcpPort is the port of a listener.
+func tcpPort(t *testing.T, l net.Listener) int {
+	t.Helper()
+	at, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatalf("listening on %v", l.Addr())
+	}
+	return at.Port
+}
+
+// awaitPort waits until somebody listens on a port.
+func awaitPort(t *testing.T, port int) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		conn, err := net.Dial("tcp", address(port))
+		if err == nil {
+			_ = conn.Close() // nothing was said
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			t.Fatalf("nobody listens on port %d: %v", port, err)
+		}
+	}
+}
+
+// runGRPC builds grpc-go's interop client and server as they are. What the module
+// proxy does not give is missing.
+func runGRPC(into string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", into+"/",
+		"google.golang.org/grpc/interop/client", "google.golang.org/grpc/interop/server")
+	cmd.Dir = "grpc"
+	cmd.WaitDelay = time.Second
+	return buildProblem(ctx, "gRPC", cmd)
+}
