@@ -135,6 +135,12 @@ type Panic struct {
 // Error is error's.
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
+// Contain is s.Serve, whose panic becomes an error, a *Panic.
+func Contain(ctx context.Context, s Service, x *Exchange) (err error) {
+	defer contain(&err)
+	return s.Serve(ctx, x)
+}
+
 func contain(err *error) {
 	if p := recover(); p != nil {
 		*err = NewFault(Internal, &Panic{Value: p, Stack: debug.Stack()})

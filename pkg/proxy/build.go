@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
@@ -42,7 +43,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 // and of a route that forwards:
 //
 //	route actions · filters of the route · Timeout · Retry · cluster
-func (b *builder) service(p *config.Proxy) (protocol.Service, error) {
+func (b *builder) service(p *config.Proxy) (protocol.Starter, error) {
 	before, after, err := b.filters(p.StreamFilters)
 	if err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error
 			return nil, fmt.Errorf("route %q: %w", route.Config.Name, err)
 		}
 		places[i] = routePlace{route: route, routes: numbers}
-		r.routes[i] = routed{service: s, place: &places[i]}
+		r.routes[i] = routed{service: protocol.Halves(s), place: &places[i]}
 	}
 	return r, nil
 }
@@ -163,7 +164,7 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 		s = made(s)
 	}
 	if c.Forward != nil {
-		s = &forward{route: route, next: s}
+		s = &forward{route: route, next: protocol.Halves(s)}
 	}
 	return s, nil
 }
@@ -183,12 +184,25 @@ func spoken(p *config.Proxy, f *config.Forward) config.Protocol {
 // untranslated refuses exchanges of protocols that an upstream in speak cannot be
 // sent.
 func untranslated(next protocol.Service, speak config.Protocol) protocol.Service {
-	return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
-		if !config.Protocol(x.Meta.Protocol).CarriedBy(speak) {
-			return protocol.Faultf(protocol.NotImplemented, "the route speaks %s upstream: translation from %s is not supported yet", speak, x.Meta.Protocol)
-		}
-		return next.Serve(ctx, x)
-	})
+	return &translation{protocol.Halves(next), speak}
+}
+
+type translation struct {
+	next  protocol.Starter
+	speak config.Protocol
+}
+
+// Serve is protocol.Service's.
+func (t *translation) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, t, x)
+}
+
+// Start is protocol.Starter's.
+func (t *translation) Start(ctx context.Context, x *protocol.Exchange) error {
+	if !config.Protocol(x.Meta.Protocol).CarriedBy(t.speak) {
+		return protocol.Faultf(protocol.NotImplemented, "the route speaks %s upstream: translation from %s is not supported yet", t.speak, x.Meta.Protocol)
+	}
+	return t.next.Start(ctx, x)
 }
 
 // upstream is the way into the clusters that a route may send to.
@@ -199,25 +213,29 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 	if f.AutoHostRewrite {
 		chosen = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
 	}
-	way := func(c *upstream.Cluster) upstream.Via {
-		return upstream.Via{Cluster: c, Protocol: speak, Chosen: chosen}
+	way := func(c *upstream.Cluster) *upstream.Via {
+		return &upstream.Via{Cluster: c, Protocol: speak, Chosen: chosen}
 	}
 	switch {
 	case f.Cluster != "":
-		only := way(b.server.clusters.Get(f.Cluster))
-		return &only
+		return way(b.server.clusters.Get(f.Cluster))
 	case len(f.Weighted) > 0:
-		ways := make(map[string]upstream.Via, len(f.Weighted))
+		ways := make(map[string]*upstream.Via, len(f.Weighted))
 		for _, w := range f.Weighted {
 			ways[w.Cluster] = way(b.server.clusters.Get(w.Cluster))
 		}
-		return byTarget(func(name string) (upstream.Via, bool) {
-			to, ok := ways[name]
-			return to, ok
-		})
+		return byTarget(func(name string) *upstream.Via { return ways[name] })
 	}
-	return byTarget(func(name string) (upstream.Via, bool) {
+	var ways sync.Map // *upstream.Via by *upstream.Cluster: made once
+	return byTarget(func(name string) *upstream.Via {
 		c := b.server.clusters.Find(name)
-		return way(c), c != nil
+		if c == nil {
+			return nil
+		}
+		known, ok := ways.Load(c)
+		if !ok {
+			known, _ = ways.LoadOrStore(c, way(c))
+		}
+		return known.(*upstream.Via) //nolint:forcetypeassert // nothing else is in it
 	})
 }

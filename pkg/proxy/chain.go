@@ -36,7 +36,7 @@ type serving struct {
 // how many it serves, so that what it refers to can be retired when it is no
 // longer in force and the last of them has ended.
 type composition struct {
-	service protocol.Service
+	service protocol.Starter
 	record  *record
 
 	held  atomic.Int64 // exchanges, and one while it is in force
@@ -44,7 +44,7 @@ type composition struct {
 	once  sync.Once // closes ended
 }
 
-func newComposition(s protocol.Service, r *record) *composition {
+func newComposition(s protocol.Starter, r *record) *composition {
 	c := &composition{service: s, record: r, ended: make(chan struct{})}
 	c.held.Store(1)
 	return c
@@ -70,11 +70,22 @@ func (s *serving) take() *composition {
 
 // Serve lets the composition in force answer x.
 func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, s, x)
+}
+
+// Start is protocol.Starter's.
+func (s *serving) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := s.take()
-	defer c.release()
 	c.record.listener.Active.Add(1)
-	defer c.record.listener.Active.Add(-1)
-	return c.service.Serve(ctx, x)
+	x.Then(c)
+	return c.service.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's.
+func (c *composition) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
+	c.record.listener.Active.Add(-1)
+	c.release()
+	return err
 }
 
 // Observe lets the composition in force record x.

@@ -13,8 +13,8 @@ import (
 // Forwarded does what an intermediary owes its neighbours: Via both ways (RFC
 // 9110 7.6.3), Max-Forwards (7.6.2) and the X-Forwarded fields, each as o says.
 // RPC passes untouched. CONNECT is refused with 405 unless o allows it to be routed.
-func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Service {
-	f := &forwarded{next: next, mode: o.XForwarded, connect: o.AllowConnect}
+func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Starter {
+	f := &forwarded{next: protocol.Halves(next), mode: o.XForwarded, connect: o.AllowConnect}
 	if o.Via != "" {
 		f.via = &via{name: o.Via, v10: "1.0 " + o.Via, v11: "1.1 " + o.Via}
 	}
@@ -22,16 +22,22 @@ func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Service {
 }
 
 type forwarded struct {
-	next    protocol.Service
+	next    protocol.Starter
 	via     *via // nil: none is added
 	mode    config.ForwardedMode
 	connect bool
 }
 
+// Serve is protocol.Service's.
 func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, f, x)
+}
+
+// Start is protocol.Starter's.
+func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch x.Request.Method {
 	case "": // RPC has no such fields
-		return f.next.Serve(ctx, x)
+		return f.next.Start(ctx, x)
 	case "CONNECT":
 		if !f.connect {
 			refuseMethod(x, "CONNECT is not allowed here\n")
@@ -44,17 +50,19 @@ func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
 		}
 	}
 	f.addresses(x)
-	if f.via == nil {
-		return f.next.Serve(ctx, x)
+	if f.via != nil {
+		x.Request.Header.Add("Via", f.via.received(x.Meta.Version))
+		x.Then(f)
 	}
-	x.Request.Header.Add("Via", f.via.received(x.Meta.Version))
-	if err := f.next.Serve(ctx, x); err != nil {
-		return err
-	}
-	if x.Response.Version != "" {
+	return f.next.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's.
+func (f *forwarded) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err == nil && x.Response.Version != "" {
 		x.Response.Header.Add("Via", f.via.received(x.Response.Version))
 	}
-	return nil
+	return err
 }
 
 // allowed are the methods that Weft passes on without being asked.

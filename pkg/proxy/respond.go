@@ -5,9 +5,8 @@ package proxy
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
-	"runtime/debug"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -15,32 +14,38 @@ import (
 
 // Respond turns errors and panics of next into replies. It is the outermost
 // service of every chain and never returns an error.
-func Respond(next protocol.Service, panics *metrics.Counter, log *slog.Logger) protocol.Service {
-	return &respond{next, panics, log}
+func Respond(next protocol.Service, panics *metrics.Counter, log *slog.Logger) protocol.Starter {
+	return &respond{protocol.Halves(next), panics, log}
 }
 
 type respond struct {
-	next   protocol.Service
+	next   protocol.Starter
 	panics *metrics.Counter
 	log    *slog.Logger
 }
 
+// Serve is protocol.Service's.
 func (r *respond) Serve(ctx context.Context, x *protocol.Exchange) error {
-	if err := r.contain(ctx, x); err != nil {
-		x.Fail(err)
-	}
-	return nil
+	return protocol.Run(ctx, r, x)
 }
 
-// contain keeps a panic to the exchange that it happened in.
-func (r *respond) contain(ctx context.Context, x *protocol.Exchange) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			r.panics.Add(1)
-			err = protocol.NewFault(protocol.Internal, fmt.Errorf("panic: %v", p))
-			r.log.Error("panic while serving a request: it was answered with 500; this is a defect, please report it",
-				"panic", p, "stack", string(debug.Stack()))
-		}
-	}()
-	return r.next.Serve(ctx, x)
+// Start is protocol.Starter's.
+func (r *respond) Start(ctx context.Context, x *protocol.Exchange) error {
+	x.Then(r)
+	return r.next.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's.
+func (r *respond) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err == nil {
+		return nil
+	}
+	var p *protocol.Panic
+	if errors.As(err, &p) {
+		r.panics.Add(1)
+		r.log.Error("panic while serving a request: it was answered with 500; this is a defect, please report it",
+			"panic", p.Value, "stack", string(p.Stack))
+	}
+	x.Fail(err)
+	return nil
 }

@@ -11,20 +11,28 @@ import (
 
 // Timeout bounds the exchange as a whole, as its route and its request say. A
 // deadline that is nearer already stays.
-func Timeout(next protocol.Service, route *router.Route) protocol.Service {
-	return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
-		if d, _ := route.Timeouts(x); d > 0 {
-			narrow(x, x.Meta.Start.Add(d))
-		}
-		return next.Serve(ctx, x)
-	})
+func Timeout(next protocol.Service, route *router.Route) protocol.Starter {
+	return &timeout{protocol.Halves(next), route}
 }
 
-// narrow moves the deadline to t if that is nearer.
-func narrow(x *protocol.Exchange, t time.Time) {
-	if x.Deadline.IsZero() || t.Before(x.Deadline) {
-		x.Deadline = t
+type timeout struct {
+	next  protocol.Starter
+	route *router.Route
+}
+
+// Serve is protocol.Service's.
+func (t *timeout) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, t, x)
+}
+
+// Start is protocol.Starter's.
+func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
+	if d, _ := t.route.Timeouts(x); d > 0 {
+		if end := x.Meta.Start.Add(d); x.Deadline.IsZero() || end.Before(x.Deadline) {
+			x.Deadline = end
+		}
 	}
+	return t.next.Start(ctx, x)
 }
 
 // RetryBudget bounds the retries in flight; a cluster's circuit breaker is one.
@@ -42,8 +50,8 @@ type RetryBudget interface {
 //
 // Each try has the time that the policy, or the request, gives it, until the head
 // of its answer; what took longer failed with TryTimeout.
-func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.Service {
-	r := &retry{next: next, route: route, budget: budget}
+func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.Starter {
+	r := &retry{next: protocol.Halves(next), route: route, budget: budget}
 	if p := route.Config.Forward.Retry; p != nil && p.On {
 		r.most, r.codes = p.NumRetries, p.StatusCodes
 	}
@@ -51,54 +59,90 @@ func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.E
 }
 
 type retry struct {
-	next   protocol.Service
+	next   protocol.Starter
 	route  *router.Route
 	most   int                                    // tries after the first
 	codes  []int                                  // answers that are tried again, beside 5xx
 	budget func(x *protocol.Exchange) RetryBudget // may return nil: no bound
 }
 
+// Serve is protocol.Service's.
 func (r *retry) Serve(ctx context.Context, x *protocol.Exchange) error {
-	deadline := x.Deadline
-	err := r.try(ctx, x, deadline)
-	for n := 0; n < r.most && r.again(x, err, deadline); n++ {
-		budget := r.budget(x)
-		if budget != nil && !budget.BeginRetry() {
-			break
-		}
-		x.ResetResponse()
-		err = r.retry(ctx, x, deadline, budget)
+	return protocol.Run(ctx, r, x)
+}
+
+// Start is protocol.Starter's: the first try.
+func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
+	if limited := r.limit(x); limited || r.most > 0 {
+		x.Then(r)
 	}
-	x.Deadline = deadline
+	return r.next.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's.
+func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
+	err = tried(x, err)
+	if r.most > 0 && r.again(x, err) {
+		return x.Fork(ctx, &retries{r, err})
+	}
 	return err
 }
 
-// retry is try within a budget that it gives back.
-func (r *retry) retry(ctx context.Context, x *protocol.Exchange, deadline time.Time, budget RetryBudget) error {
+// retries are the tries after the first, at least one of which is wanted.
+type retries struct {
+	*retry
+	err error // of the first
+}
+
+// Serve is protocol.Service's.
+func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
+	err := r.err
+	for n := 1; ; n++ {
+		budget := r.budget(x)
+		if budget != nil && !budget.BeginRetry() {
+			return err
+		}
+		x.ResetResponse()
+		err = r.try(ctx, x, budget)
+		if n >= r.most || !r.again(x, err) {
+			return err
+		}
+	}
+}
+
+// try serves once more, within a budget that it gives back.
+func (r *retries) try(ctx context.Context, x *protocol.Exchange, budget RetryBudget) error {
 	if budget != nil {
 		defer budget.EndRetry()
 	}
-	return r.try(ctx, x, deadline)
+	r.limit(x)
+	return tried(x, r.next.Serve(ctx, x))
 }
 
-// try serves once, within the time for one try.
-func (r *retry) try(ctx context.Context, x *protocol.Exchange, deadline time.Time) error {
-	x.Deadline = deadline
-	if _, d := r.route.Timeouts(x); d > 0 {
-		narrow(x, time.Now().Add(d))
+// limit sets the time for a try, and reports whether there is one.
+func (r *retry) limit(x *protocol.Exchange) bool {
+	_, d := r.route.Timeouts(x)
+	if d > 0 {
+		x.TryDeadline = time.Now().Add(d)
 	}
-	err := r.next.Serve(ctx, x)
-	if err != nil && protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.Deadline != deadline {
-		return protocol.NewFault(protocol.TryTimeout, err)
+	return d > 0
+}
+
+// tried says what err is after a try: that it took too long is no fault of the
+// exchange's as a whole.
+func tried(x *protocol.Exchange, err error) error {
+	if err != nil && protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.Until() != x.Deadline {
+		err = protocol.NewFault(protocol.TryTimeout, err)
 	}
+	x.TryDeadline = time.Time{}
 	return err
 }
 
 // again decides whether another try is wanted, safe and possible.
-func (r *retry) again(x *protocol.Exchange, err error, deadline time.Time) bool {
+func (r *retry) again(x *protocol.Exchange, err error) bool {
 	reason := protocol.ReasonOf(err)
 	switch {
-	case !deadline.IsZero() && !time.Now().Before(deadline):
+	case !x.Deadline.IsZero() && !time.Now().Before(x.Deadline):
 		return false
 	case !r.wanted(reason, x.Response.Status):
 		return false

@@ -247,18 +247,16 @@ func TestAPanicGivesTheBudgetBack(t *testing.T) {
 		}
 	}}
 	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
-	defer func() {
-		if recover() == nil || p.out != 0 {
-			t.Errorf("%d of the budget were not given back", p.out)
-		}
-	}()
-	_ = s.Serve(t.Context(), incoming())
+	var panicked *protocol.Panic
+	if err := s.Serve(t.Context(), incoming()); !errors.As(err, &panicked) || p.out != 0 {
+		t.Errorf("%v, and %d of the budget were not given back", err, p.out)
+	}
 }
 
 // untilDeadline fails a try when its time is over, as an upstream does.
 func untilDeadline(_ int, x *protocol.Exchange) {
-	if !x.Deadline.IsZero() {
-		<-time.After(time.Until(x.Deadline))
+	if until := x.Until(); !until.IsZero() {
+		<-time.After(time.Until(until))
 	}
 }
 
@@ -309,7 +307,7 @@ func TestATryThatIsInTimeLeavesTheWholeTimeForItsContent(t *testing.T) {
 		x := incoming()
 		x.Meta.Start = time.Now()
 		next := &tries{results: []any{200}, each: func(_ int, x *protocol.Exchange) {
-			if got := time.Until(x.Deadline); got != time.Second {
+			if got := time.Until(x.Until()); got != time.Second {
 				t.Errorf("a try has %v, want 1s", got)
 			}
 		}}

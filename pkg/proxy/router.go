@@ -17,12 +17,17 @@ type Router struct {
 }
 
 type routed struct {
-	service protocol.Service
+	service protocol.Starter
 	place   protocol.Place
 }
 
 // Serve answers x by the first route that matches.
 func (r *Router) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, r, x)
+}
+
+// Start is protocol.Starter's.
+func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
 	route := r.table.Match(x)
 	if route == nil {
 		return protocol.Faultf(protocol.NoRoute, "nothing in route table %q matches %s %s%s",
@@ -30,47 +35,70 @@ func (r *Router) Serve(ctx context.Context, x *protocol.Exchange) error {
 	}
 	to := &r.routes[route.Index]
 	x.Record.Route = to.place
-	return to.service.Serve(ctx, x)
+	return to.service.Start(ctx, x)
 }
 
 // forward makes the request what the upstream is to see, and the answer what
 // the caller is to see.
 type forward struct {
 	route *router.Route
-	next  protocol.Service
+	next  protocol.Starter
 }
 
+// Serve is protocol.Service's.
 func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, f, x)
+}
+
+// Start is protocol.Starter's.
+func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	var random uint64
 	if len(f.route.Config.Forward.Weighted) > 0 {
 		random = rand.Uint64()
 	}
 	x.Record.Target = f.route.ChooseCluster(x, random)
 	f.route.RewriteRequest(x)
-	if err := f.next.Serve(ctx, x); err != nil {
-		return err
+	if f.route.MutatesResponse() {
+		x.Then(f)
 	}
-	f.route.MutateResponse(x)
-	return nil
+	return f.next.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's.
+func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err == nil {
+		f.route.MutateResponse(x)
+	}
+	return err
 }
 
 // reply answers by itself, as a redirect or direct_response says.
 type reply struct{ route *router.Route }
 
+// Serve is protocol.Service's.
 func (r reply) Serve(_ context.Context, x *protocol.Exchange) error {
 	r.route.Reply(x)
 	return nil
 }
 
-// byTarget goes into the cluster that the route chose for the exchange.
-type byTarget func(name string) (way upstream.Via, ok bool)
+// Start is protocol.Starter's.
+func (r reply) Start(ctx context.Context, x *protocol.Exchange) error { return r.Serve(ctx, x) }
 
+// byTarget goes into the cluster that the route chose for the exchange.
+type byTarget func(name string) *upstream.Via
+
+// Serve is protocol.Service's.
 func (find byTarget) Serve(ctx context.Context, x *protocol.Exchange) error {
-	way, ok := find(x.Record.Target)
-	if !ok {
+	return protocol.Run(ctx, find, x)
+}
+
+// Start is protocol.Starter's.
+func (find byTarget) Start(ctx context.Context, x *protocol.Exchange) error {
+	way := find(x.Record.Target)
+	if way == nil {
 		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q", x.Record.Target)
 	}
-	return way.Serve(ctx, x)
+	return way.Start(ctx, x)
 }
 
 // retryBudget is the circuit breaker of the cluster that x went to.

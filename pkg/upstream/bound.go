@@ -18,9 +18,14 @@ type bound struct {
 	isClosed bool            // guarded by mu
 }
 
-// serve is pool's. For a caller without a connection, ctx is it.
-func (p *bound) serve(ctx context.Context, x *protocol.Exchange) (sent bool, err error) {
-	return p.of(ctx, x.Meta.Conn).serve(ctx, x)
+// Serve is pool's. For a caller without a connection, ctx is it.
+func (p *bound) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return p.of(ctx, x.Meta.Conn).Serve(ctx, x)
+}
+
+// Start is pool's.
+func (p *bound) Start(ctx context.Context, x *protocol.Exchange) error {
+	return p.of(ctx, x.Meta.Conn).Start(ctx, x)
 }
 
 // of returns the pool of a downstream connection.

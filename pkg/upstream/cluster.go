@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -99,74 +100,118 @@ type Via struct {
 	Chosen func(x *protocol.Exchange, h *Host)
 }
 
-// Serve is Cluster.Serve with v's protocol.
-func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error {
-	name := v.Protocol
-	if name == "" || name == config.Auto {
-		name = config.Protocol(x.Meta.Protocol)
-	}
-	return v.Cluster.serve(ctx, x, name, v.Chosen)
-}
-
-// Serve sends x to one of the cluster's hosts in the protocol of its caller. A
-// host that cannot be connected to costs no more than the failed connect: the
-// exchange goes on to the next one, each host once, until x.Deadline. Hosts that
-// x.Record.Attempts lists already are used only if there is no other; each
-// attempt is appended to it. What came after the request was sent is returned as
-// it is: whether to try that again is for Retry to say.
+// Serve sends x to one of the cluster's hosts. A host that cannot be connected to
+// costs no more than the failed connect: the exchange goes on to the next one,
+// each host once, until x.Until. Hosts that x.Record.Attempts lists already are
+// used only if there is no other; each attempt is appended to it. What came after
+// the request was sent is returned as it is: whether to try that again is for
+// Retry to say.
 //
 // Errors are Faults: NoCluster (not configured), Overflow (a breaker),
 // NoHealthyHost (no host at all), what the last attempt failed with, or
 // UpstreamTimeout and DownstreamGone while it waited for a connection.
-func (c *Cluster) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return c.serve(ctx, x, config.Protocol(x.Meta.Protocol), nil)
-}
+func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error { return protocol.Run(ctx, v, x) }
 
-func (c *Cluster) serve(ctx context.Context, x *protocol.Exchange, name config.Protocol, chosen func(*protocol.Exchange, *Host)) error {
+// Start is protocol.Starter's: it sends x to the first host.
+func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
+	c := v.Cluster
 	x.Record.Cluster = c
 	s, err := c.admit()
 	if err != nil {
 		return err
 	}
-	first := len(x.Record.Attempts)
-	for {
-		h := s.pick(c.env, x.Record.Attempts, first)
-		if h == nil {
-			break
-		}
-		p := h.pool(name, s.config.Pool.Mode)
-		if p == nil {
-			err = protocol.Faultf(protocol.Internal, "cluster %s: no connector speaks %q", c.name, name)
-			break
-		}
-		n := len(x.Record.Attempts)
-		x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: h})
-		if chosen != nil {
-			chosen(x, h)
-		}
-		h.attempts.Add(1)
-		h.load.Begin()
-		var sent bool
-		sent, err = p.serve(ctx, x)
-		if err == nil {
-			x.Record.Attempts[n].Status = x.Response.Status
-			return nil
-		}
-		h.failures.Add(1)
-		x.Record.Attempts[n].Reason = protocol.ReasonOf(err)
-		if sent {
-			return err
-		}
-		h.load.End()
-		if !goesOn(err) || expired(x.Deadline) {
-			break
-		}
+	p, err := v.choose(s, x, len(x.Record.Attempts))
+	if err != nil {
+		c.active.Add(-1)
+		return err
 	}
-	c.active.Add(-1)
-	if err == nil {
-		return protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
+	x.Then(v)
+	return p.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's.
+func (v *Via) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
+	more, err := v.tried(x, err)
+	if more {
+		return x.Fork(ctx, &others{v, len(x.Record.Attempts) - 1, err})
 	}
 	return err
+}
+
+// others are the hosts to try after the first: those that there are now. A cluster
+// that was removed meanwhile has none.
+type others struct {
+	*Via
+	first int   // attempt
+	err   error // of the first
+}
+
+// Serve is protocol.Service's.
+func (o *others) Serve(ctx context.Context, x *protocol.Exchange) error {
+	s := o.Cluster.state.Load()
+	err := o.err
+	for {
+		p, none := o.choose(s, x, o.first)
+		if none != nil {
+			o.Cluster.active.Add(-1)
+			return err
+		}
+		more := false
+		if more, err = o.tried(x, p.Serve(ctx, x)); !more {
+			return err
+		}
+	}
+}
+
+// choose picks a host for x that none of the attempts from first on was made at,
+// and returns the pool of connections to it. x is in flight there, then.
+func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
+	c := v.Cluster
+	var h *Host
+	if !s.removed {
+		h = s.pick(c.env, x.Record.Attempts, first)
+	}
+	if h == nil {
+		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
+	}
+	name := v.Protocol
+	if name == "" || name == config.Auto {
+		name = config.Protocol(x.Meta.Protocol)
+	}
+	p := h.pool(name, s.config.Pool.Mode)
+	if p == nil {
+		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector speaks %q", c.name, name)
+	}
+	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: h})
+	if v.Chosen != nil {
+		v.Chosen(x, h)
+	}
+	h.attempts.Add(1)
+	h.load.Begin()
+	return p, nil
+}
+
+// tried takes note of how the last attempt went, and reports whether another host
+// is to be tried: only then x is still in flight in the cluster.
+func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
+	a := &x.Record.Attempts[len(x.Record.Attempts)-1]
+	if err == nil {
+		a.Status = x.Response.Status
+		return false, nil
+	}
+	a.Reason = protocol.ReasonOf(err)
+	h, _ := a.Host.(*Host)
+	h.failures.Add(1)
+	var kept *notSent
+	if !errors.As(err, &kept) {
+		return false, err
+	}
+	h.load.End()
+	if goesOn(kept.err) && !expired(x.Until()) {
+		return true, kept.err
+	}
+	v.Cluster.active.Add(-1)
+	return false, kept.err
 }
 
 // goesOn reports whether err is of a kind that another host may not have: the

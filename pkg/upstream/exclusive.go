@@ -30,35 +30,38 @@ type member struct {
 	since time.Duration // when it became idle, by the set's clock
 }
 
-// serve is pool's.
+// Start is pool's: it may have to wait for a connection.
+func (p *exclusive) Start(ctx context.Context, x *protocol.Exchange) error { return x.Fork(ctx, p) }
+
+// Serve is pool's.
 //
 // A connection that was idle may turn out to have been closed by the host just
 // when the request was on its way (RFC 9112 9.3.1). Nothing is wrong with the
 // host then, so this is dealt with here and not by Retry: the request is sent
 // once more, on a new connection, if it was not sent or sending it twice does no
 // harm.
-func (p *exclusive) serve(ctx context.Context, x *protocol.Exchange) (sent bool, err error) {
+func (p *exclusive) Serve(ctx context.Context, x *protocol.Exchange) error {
 	m, err := p.take(ctx, x)
 	if err != nil {
-		return false, err
+		return &notSent{err}
 	}
 	reused := m.uses > 0 // m is another exchange's as soon as it is released
 	if err = m.conn.Serve(ctx, x); err == nil {
 		p.host.answered()
-		return true, nil
+		return nil
 	}
-	if !reused || !unsent(err) && !(stale(err) && resendable(&x.Request)) || expired(x.Deadline) {
-		return true, err
+	if !reused || !unsent(err) && !(stale(err) && resendable(&x.Request)) || expired(x.Until()) {
+		return err
 	}
 	p.host.cluster.again(p.host)
 	m, err = p.make(ctx, x, true)
 	if err != nil {
-		return false, err
+		return &notSent{err}
 	}
 	if err = m.conn.Serve(ctx, x); err == nil {
 		p.host.answered()
 	}
-	return true, err
+	return err
 }
 
 // again counts an exchange as in flight once more: its connection had gone stale
@@ -129,7 +132,7 @@ func (p *exclusive) make(ctx context.Context, x *protocol.Exchange, fresh bool) 
 		if fresh {
 			from = nil
 		}
-		m, err := c.wait(ctx, x.Deadline, x.Caller, &p.base, from)
+		m, err := c.wait(ctx, x.Until(), x.Caller, &p.base, from)
 		switch {
 		case err != nil:
 			return nil, err
@@ -153,14 +156,15 @@ func (p *exclusive) make(ctx context.Context, x *protocol.Exchange, fresh bool) 
 const fairChance = time.Second
 
 // dial opens a connection, with a slot taken, within connect_timeout and before
-// x.Deadline.
+// x.Until.
 func (p *exclusive) dial(ctx context.Context, x *protocol.Exchange) (*member, error) {
 	c := p.host.cluster
 	began := c.env.now()
 	deadline := c.state.Load().connectBy()
-	own := !x.Deadline.IsZero() && (deadline.IsZero() || x.Deadline.Before(deadline))
+	until := x.Until()
+	own := !until.IsZero() && (deadline.IsZero() || until.Before(deadline))
 	if own {
-		deadline = x.Deadline
+		deadline = until
 	}
 	m := &member{pool: p}
 	conn, err := p.connect(ctx, deadline, m.released)

@@ -82,6 +82,11 @@ func (w *world) open() int {
 	return n
 }
 
+// Serve sends x into the cluster in the protocol of its caller.
+func (c *Cluster) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return (&Via{Cluster: c}).Serve(ctx, x)
+}
+
 // wire is a connection of the world.
 type wire struct {
 	world    *world

@@ -17,10 +17,10 @@ import (
 //	shared      each carries many
 //	bound       each carries those of one downstream connection
 type pool interface {
-	// serve sends x on a connection to the host. sent reports whether a Connection
-	// was given x and keeps it: then the counts of exchanges in flight are taken
-	// back when that releases it, else that is left to the caller.
-	serve(ctx context.Context, x *protocol.Exchange) (sent bool, err error)
+	// Serve and Start send x on a connection to the host. The counts of exchanges in
+	// flight are taken back when the Connection that was given x releases it. With
+	// a notSent error none was: that is left to the caller.
+	protocol.Starter
 
 	// giveWay takes a connection that carries nothing out of the pool, nil if there
 	// is none. The caller ends it, and has its slot.
@@ -34,6 +34,15 @@ type pool interface {
 	// their last exchange.
 	close()
 }
+
+// notSent is the error of a pool which has found no connection for an exchange.
+type notSent struct{ err error }
+
+// Error is error's.
+func (e *notSent) Error() string { return e.err.Error() }
+
+// Unwrap is for the errors package.
+func (e *notSent) Unwrap() error { return e.err }
 
 // ender is a connection that is to end, and whose slot goes to somebody else.
 type ender interface{ end() }

@@ -224,7 +224,7 @@ func TestExchangeOnARetiredHost(t *testing.T) {
 	x := get()
 	h.load.Begin()
 	c.active.Add(1)
-	if _, err := h.pool(config.HTTP1, "").serve(context.Background(), x); err != nil {
+	if err := h.pool(config.HTTP1, "").Serve(context.Background(), x); err != nil {
 		t.Fatal(err)
 	}
 	finish(x)

@@ -37,8 +37,9 @@ const growPause = time.Second
 
 // line is a connection as its pool sees it.
 type line struct {
-	pool *shared
-	conn Connection
+	pool  *shared
+	conn  Connection
+	start protocol.Starter // conn, or what makes two halves of it
 
 	load   int           // guarded by pool.mu; exchanges that it carries
 	left   bool          // guarded by pool.mu; it takes no exchange, and ends with its last
@@ -59,44 +60,82 @@ type opening struct {
 // had been given had ended before it was sent.
 const tries = 3
 
-// serve is pool's.
-func (p *shared) serve(ctx context.Context, x *protocol.Exchange) (sent bool, err error) {
+// Start is pool's.
+func (p *shared) Start(ctx context.Context, x *protocol.Exchange) error {
+	p.mu.Lock()
+	l := p.ready()
+	p.mu.Unlock()
+	if l == nil {
+		return x.Fork(ctx, p)
+	}
+	x.Then(p)
+	return l.start.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's.
+func (p *shared) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
+	if p.lost(x, err) {
+		return x.Fork(ctx, p)
+	}
+	return err
+}
+
+// Serve is pool's.
+func (p *shared) Serve(ctx context.Context, x *protocol.Exchange) error {
 	for range tries {
 		l, err := p.take(ctx, x)
 		if err != nil {
-			return false, err
+			return &notSent{err}
 		}
-		if err = l.conn.Serve(ctx, x); err == nil {
-			p.host.answered()
-			return true, nil
+		if err = l.conn.Serve(ctx, x); !p.lost(x, err) {
+			return err
 		}
-		if !unsent(err) || expired(x.Deadline) {
-			return true, err
-		}
-		p.host.cluster.again(p.host)
 	}
-	return false, protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s had ended before the request was sent", tries, p.host.address)
+	return &notSent{protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s had ended before the request was sent", tries, p.host.address)}
+}
+
+// lost takes note of how an exchange went on a connection, and reports whether
+// that had ended before: then the exchange is in flight once more, and may have
+// another.
+func (p *shared) lost(x *protocol.Exchange, err error) bool {
+	switch {
+	case err == nil:
+		p.host.answered()
+		return false
+	case !unsent(err) || expired(x.Until()):
+		return false
+	}
+	p.host.cluster.again(p.host)
+	return true
 }
 
 // take returns a connection that x is counted on.
 func (p *shared) take(ctx context.Context, x *protocol.Exchange) (*line, error) {
+	p.mu.Lock()
+	if l := p.ready(); l != nil {
+		p.mu.Unlock()
+		return l, nil
+	}
+	return p.await(ctx, x)
+}
+
+// ready returns a connection on which an exchange more is counted, nil if there
+// is none. p.mu is held, and may be released meanwhile.
+func (p *shared) ready() *line {
 	for {
-		p.mu.Lock()
 		l, dead := p.least()
-		switch {
-		case dead != nil:
-			p.mu.Unlock()
-			dead.discard()
-		case l != nil:
-			if l.load > 0 {
-				p.grow()
+		if dead == nil {
+			if l != nil {
+				if l.load > 0 {
+					p.grow()
+				}
+				l.load++
 			}
-			l.load++
-			p.mu.Unlock()
-			return l, nil
-		default:
-			return p.await(ctx, x)
+			return l
 		}
+		p.mu.Unlock()
+		dead.discard()
+		p.mu.Lock()
 	}
 }
 
@@ -151,7 +190,7 @@ func (p *shared) await(ctx context.Context, x *protocol.Exchange) (*line, error)
 	p.mu.Unlock()
 
 	x.Detach()
-	_, why := await(ctx, x.Deadline, x.Caller, o.done)
+	_, why := await(ctx, x.Until(), x.Caller, o.done)
 	switch {
 	case why == protocol.None:
 		return o.line, o.err
@@ -239,11 +278,14 @@ func (p *shared) dial(l *line, slot bool) (err error) {
 			return err
 		}
 	}
-	if l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released); err != nil {
-		c.freeSlot()
-		if c.env.ctx.Err() == nil {
-			p.failed(err)
-		}
+	l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released)
+	if err == nil {
+		l.start = protocol.Halves(l.conn)
+		return nil
+	}
+	c.freeSlot()
+	if c.env.ctx.Err() == nil {
+		p.failed(err)
 	}
 	return err
 }

@@ -129,7 +129,7 @@ func (s *storm) exchange(d *downstream, random *rand.Rand) {
 			s.t.Error("an exchange whose caller stays ended with downstream_gone")
 		}
 	default:
-		s.t.Errorf("it ended with %v", reason)
+		s.t.Errorf("it ended with %v", x.Record)
 	}
 	if s.ended.Add(1)%10 == 0 {
 		s.strike(random)

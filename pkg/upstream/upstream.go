@@ -3,7 +3,7 @@
 //
 // An exchange passes through it like this:
 //
-//	Via / Cluster.Serve      which cluster                     cluster.go
+//	Via                      which cluster                     cluster.go
 //	  admission              may it go at all (breakers)       cluster.go
 //	  pick                   to which host                     pick.go
 //	  pool                   on which connection               pool.go, and one file for each kind

@@ -239,7 +239,7 @@ func askedFor(x *protocol.Exchange) bool {
 
 // until returns t or the exchange's deadline, whichever comes first.
 func (c *Client) until(t time.Time) time.Time {
-	if d := c.x.Deadline; !d.IsZero() && d.Before(t) {
+	if d := c.x.Until(); !d.IsZero() && d.Before(t) {
 		return d
 	}
 	return t

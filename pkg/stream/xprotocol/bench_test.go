@@ -57,9 +57,9 @@ func exchanger(r *rig, inFlight int) func() {
 }
 
 // quiet is a rig that records nothing.
-func quiet(t testing.TB) *rig {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+func quiet(t testing.TB, whole bool) *rig {
+	to := &forwardTo{whole: whole}
+	r := newRig(t, to.service(), nil)
 	r.deaf.Store(true)
 	to.client.Store(r.client(host(t, mirror), nil))
 	return r
@@ -69,38 +69,45 @@ func TestARequestAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("checks of invariants allocate")
 	}
-	exchange := exchanger(quiet(t), 16)
-	for range 100 {
-		exchange() // pools fill
-	}
-	if got := testing.AllocsPerRun(500, exchange); got >= 1 {
-		t.Errorf("%v allocations for 16 requests, want none", got)
+	for _, whole := range []bool{false, true} {
+		exchange := exchanger(quiet(t, whole), 16)
+		for range 100 {
+			exchange() // pools fill
+		}
+		if got := testing.AllocsPerRun(500, exchange); got >= 1 {
+			t.Errorf("whole %v: %v allocations for 16 requests, want none", whole, got)
+		}
 	}
 }
 
 func BenchmarkForward(b *testing.B) {
-	for _, inFlight := range []int{1, 8, 64} {
-		b.Run(fmt.Sprint(inFlight), func(b *testing.B) {
-			exchange := exchanger(quiet(b), inFlight)
-			b.ReportAllocs()
-			b.ResetTimer()
-			for i := 0; i < b.N; i += inFlight {
-				exchange()
-			}
-		})
+	for _, whole := range []bool{false, true} {
+		for _, inFlight := range []int{1, 8, 64} {
+			b.Run(fmt.Sprintf("whole=%v/%d", whole, inFlight), func(b *testing.B) {
+				exchange := exchanger(quiet(b, whole), inFlight)
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := 0; i < b.N; i += inFlight {
+					exchange()
+				}
+			})
+		}
 	}
 }
 
 // BenchmarkFiber is what serving on a coroutine costs: begun, parked, woken,
 // served.
 func BenchmarkFiber(b *testing.B) {
-	var f fiber
-	f.begin(func() { f.park() })
+	f := newFiber()
+	f.r = new(request)
+	f.service = protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+		f.park()
+		return nil
+	})
 	b.ReportAllocs()
 	for b.Loop() {
-		f.state.Store(running)
 		f.resume(nil)
-		if !f.ready() {
+		if !f.r.turn.wake() {
 			b.Fatal("it does not wait")
 		}
 		f.resume(nil)

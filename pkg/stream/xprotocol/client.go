@@ -75,9 +75,9 @@ func (u *Client) Close() error {
 	return u.conn.Close()
 }
 
-// waiter is who waits for an answer: a request's fiber, or a goroutine.
+// waiter is who waits for an answer: a request, or a goroutine.
 type waiter interface {
-	// park waits for one wake.
+	// park waits for one wake; not of a request that needs no stack to wait.
 	park()
 	// wake ends the wait. What then runs, runs on the goroutine that b belongs to.
 	wake(b *batch)
@@ -124,15 +124,41 @@ func (a *answer) Close() error {
 // free makes k ready for another exchange.
 func (k *call) free() {
 	k.body.Set(nil, nil)
-	pool := &k.client.engine.calls
 	*k = call{body: k.body}
-	pool.Put(k)
 }
 
 // Serve is stream.Client's. Errors are Faults: of ConnectFailure if the request
 // was not sent, because the connection had ended.
 func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 	r, _ := x.Caller.(*request)
+	k, err := u.send(x, r)
+	if k == nil {
+		return err
+	}
+	k.by.park()
+	return k.receive(x)
+}
+
+// Start is protocol.Starter's.
+func (u *Client) Start(ctx context.Context, x *protocol.Exchange) error {
+	r, _ := x.Caller.(*request)
+	if r == nil || r.fork != nil {
+		return u.Serve(ctx, x) // there is a stack to wait on
+	}
+	k, err := u.send(x, r)
+	switch {
+	case k == nil:
+		return err
+	case r.turn.rest():
+		return protocol.ErrPending
+	default:
+		return k.receive(x)
+	}
+}
+
+// send sends x. What is to be waited for is nil if there is nothing: x was not
+// sent, or nobody answers it.
+func (u *Client) send(x *protocol.Exchange, r *request) (*call, error) {
 	var now time.Time
 	if r != nil {
 		now = r.now()
@@ -146,29 +172,29 @@ func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 	m := codec.MessageOf(x.Request.Body)
 	if m == nil || m.Codec.Traits() != u.codec.Traits() {
 		u.o.Released(true)
-		return protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.codec.Traits().Name)
+		return nil, protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.codec.Traits().Name)
 	}
 	if x.Request.OneWay {
-		return u.oneWay(x, m, r, now)
+		return nil, u.oneWay(x, m, r, now)
 	}
-	k, err := u.send(x, m, r, now)
+	k, err := u.twoWay(x, m, r, now)
 	if err != nil {
 		u.o.Released(!u.closing.Load())
-		return err
 	}
-	k.by.park()
-	return u.receive(x, k)
+	return k, err
 }
 
-// send registers x and puts it into the outbox.
-func (u *Client) send(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) (*call, error) {
-	k := u.engine.newCall()
-	k.client, k.deadline = u, x.Deadline
+// twoWay registers x and puts it into the outbox.
+func (u *Client) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) (*call, error) {
+	var k *call
 	if r != nil {
+		k = &r.call
 		k.by = r
 	} else {
-		k.by = make(sleeper, 1)
+		k = &call{by: make(sleeper, 1)}
+		k.body.k = k
 	}
+	k.client, k.deadline = u, x.Until()
 	id, err := u.register(k, now)
 	if err != nil {
 		k.free()
@@ -222,8 +248,8 @@ func (u *Client) remove(id uint64) *call {
 // put puts the request into the outbox.
 func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) error {
 	left := time.Duration(0)
-	if m.View.Timeout > 0 && !x.Deadline.IsZero() {
-		if left = x.Deadline.Sub(now); left <= 0 {
+	if until := x.Until(); m.View.Timeout > 0 && !until.IsZero() {
+		if left = until.Sub(now); left <= 0 {
 			return protocol.Faultf(protocol.UpstreamTimeout, "the caller's time was up before the request was sent")
 		}
 	}
@@ -270,8 +296,8 @@ func (u *Client) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 }
 
 // receive makes what k got x's answer.
-func (u *Client) receive(x *protocol.Exchange, k *call) error {
-	err := k.err
+func (k *call) receive(x *protocol.Exchange) error {
+	u, err := k.client, k.err
 	if err == nil {
 		x.Record.UpstreamFirst = k.read
 		k.body.Set(u.codec, k.frame.Bytes())

@@ -38,12 +38,12 @@ import (
 )
 
 const (
-	// keepRequests is how many requests that serve nothing are kept for the next:
-	// each has a stack of some KiB. Of those that nobody needed for trimAfter only
-	// fewRequests stay.
-	keepRequests = 4096
-	fewRequests  = 64
-	trimAfter    = time.Second
+	// keepFibers is how many fibers that serve nothing are kept for the next
+	// services that wait: each has a stack of some KiB. Of those that nobody needed
+	// for trimAfter only fewFibers stay.
+	keepFibers = 4096
+	fewFibers  = 64
+	trimAfter  = time.Second
 	// maxWorkers is how many exchanges may wait for something other than their
 	// upstream's answer. One more holds its connection's reader up.
 	maxWorkers = 10_000
@@ -52,13 +52,13 @@ const (
 // Engine is what all connections of all framed protocols share. Close it after
 // the last of them has ended.
 type Engine struct {
-	log     *slog.Logger
-	workers *ants.PoolWithFuncGeneric[*request]
-	running sync.WaitGroup // goroutines of connections
-	calls   sync.Pool      // of *call
+	log      *slog.Logger
+	workers  *ants.PoolWithFuncGeneric[*request]
+	running  sync.WaitGroup // goroutines of connections
+	requests sync.Pool      // of *request
 
 	mu     sync.Mutex
-	spare  []*request     // guarded by mu; the last to come is the first to go: its stack is warm
+	spare  []*fiber       // guarded by mu; the last to come is the first to go: its stack is warm
 	least  int            // guarded by mu; how many there were at least since the last trim
 	timer  *time.Timer    // guarded by mu; calls trim; nil until first armed
 	armed  bool           // guarded by mu; timer is set, or trim runs
@@ -68,7 +68,7 @@ type Engine struct {
 
 // New returns an engine. Its log is told of defects.
 func New(log *slog.Logger) (*Engine, error) {
-	workers, err := ants.NewPoolWithFuncGeneric(maxWorkers, func(r *request) { r.run(nil) },
+	workers, err := ants.NewPoolWithFuncGeneric(maxWorkers, func(r *request) { r.goOn(nil) },
 		ants.WithNonblocking(true), ants.WithExpiryDuration(10*time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("xprotocol: workers: %w", err)
@@ -102,8 +102,8 @@ func (e *Engine) Close() {
 	}
 	e.mu.Unlock()
 	e.trims.Wait()
-	for _, r := range spare {
-		r.stop()
+	for _, f := range spare {
+		f.stop()
 	}
 	e.workers.Release()
 }
@@ -113,31 +113,42 @@ func (e *Engine) start(f func()) { e.running.Go(f) }
 
 // take returns a request that serves nothing.
 func (e *Engine) take() *request {
-	e.mu.Lock()
-	if n := len(e.spare) - 1; n >= 0 {
-		r := e.spare[n]
-		e.spare = e.spare[:n]
-		e.least = min(e.least, n)
-		e.mu.Unlock()
+	if r, ok := e.requests.Get().(*request); ok {
 		return r
 	}
-	e.mu.Unlock()
 	return newRequest(e)
 }
 
 // give takes back a request that has been served.
-func (e *Engine) give(r *request) {
+func (e *Engine) give(r *request) { e.requests.Put(r) }
+
+// takeFiber returns a fiber that serves nothing.
+func (e *Engine) takeFiber() *fiber {
 	e.mu.Lock()
-	keep := !e.closed && len(e.spare) < keepRequests
+	if n := len(e.spare) - 1; n >= 0 {
+		f := e.spare[n]
+		e.spare = e.spare[:n]
+		e.least = min(e.least, n)
+		e.mu.Unlock()
+		return f
+	}
+	e.mu.Unlock()
+	return newFiber()
+}
+
+// giveFiber takes back a fiber that has served.
+func (e *Engine) giveFiber(f *fiber) {
+	e.mu.Lock()
+	keep := !e.closed && len(e.spare) < keepFibers
 	if keep {
-		e.spare = append(e.spare, r)
-		if !e.armed && len(e.spare) > fewRequests {
+		e.spare = append(e.spare, f)
+		if !e.armed && len(e.spare) > fewFibers {
 			e.arm()
 		}
 	}
 	e.mu.Unlock()
 	if !keep {
-		r.stop()
+		f.stop()
 	}
 }
 
@@ -152,39 +163,29 @@ func (e *Engine) arm() {
 	}
 }
 
-// trim drops the requests that nobody has needed since it was armed: those at
+// trim drops the fibers that nobody has needed since it was armed: those at
 // the bottom of the spare ones.
 func (e *Engine) trim() {
 	defer e.trims.Done()
 	e.mu.Lock()
-	var idle []*request
-	if n := min(e.least, len(e.spare)) - fewRequests; n > 0 {
+	var idle []*fiber
+	if n := min(e.least, len(e.spare)) - fewFibers; n > 0 {
 		idle = slices.Clone(e.spare[:n])
 		e.spare = slices.Delete(e.spare, 0, n)
 	}
 	e.armed = false
-	if !e.closed && len(e.spare) > fewRequests {
+	if !e.closed && len(e.spare) > fewFibers {
 		e.arm()
 	}
 	e.mu.Unlock()
-	for _, r := range idle {
-		r.stop()
+	for _, f := range idle {
+		f.stop()
 	}
 }
 
-// newCall returns a call that waits for nothing.
-func (e *Engine) newCall() *call {
-	if k, ok := e.calls.Get().(*call); ok {
-		return k
-	}
-	k := new(call)
-	k.body.k = k
-	return k
-}
-
-// work lets a request go on on a worker; if there is none, here.
+// work lets a request's fork go on on a worker; if there is none, here.
 func (e *Engine) work(r *request) {
 	if e.workers.Invoke(r) != nil {
-		r.run(nil)
+		r.goOn(nil)
 	}
 }

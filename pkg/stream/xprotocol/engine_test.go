@@ -14,10 +14,35 @@ import (
 
 // forwardTo is a service that sends everything on one connection, once it is
 // there.
-type forwardTo struct{ client atomic.Pointer[Client] }
+type forwardTo struct {
+	client atomic.Pointer[Client]
+	whole  bool // it wants a stack to wait on
+}
 
 func (f *forwardTo) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return f.client.Load().Serve(ctx, x)
+}
+
+// service is what a rig is to serve by.
+func (f *forwardTo) service() protocol.Service {
+	if f.whole {
+		return f
+	}
+	return inHalves{f}
+}
+
+// inHalves is a forwardTo that needs no stack to wait on.
+type inHalves struct{ *forwardTo }
+
+func (f inHalves) Start(ctx context.Context, x *protocol.Exchange) error {
+	return f.client.Load().Start(ctx, x)
+}
+
+// inBothWays runs a test with a service in two halves, and with one that waits.
+func inBothWays(t *testing.T, test func(t *testing.T, to *forwardTo)) {
+	t.Helper()
+	t.Run("in halves", func(t *testing.T) { test(t, &forwardTo{}) })
+	t.Run("whole", func(t *testing.T) { test(t, &forwardTo{whole: true}) })
 }
 
 // echoes answers every request with its own text.
@@ -34,9 +59,12 @@ func echoes(p *peer) {
 	}
 }
 
-func TestManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIds(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+func TestManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIDs(t *testing.T) {
+	inBothWays(t, testManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIDs)
+}
+
+func testManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIDs(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, echoes), nil))
 	p := r.dial()
 	const n = 1000
@@ -56,9 +84,10 @@ func TestManyRequestsOnOneConnectionAreAnsweredWithTheirOwnIds(t *testing.T) {
 	}
 }
 
-func TestAnswersOutOfOrder(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+func TestAnswersOutOfOrder(t *testing.T) { inBothWays(t, testAnswersOutOfOrder) }
+
+func testAnswersOutOfOrder(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		var heads []codec.Frame
 		for range 3 {
@@ -83,8 +112,11 @@ func TestAnswersOutOfOrder(t *testing.T) {
 }
 
 func TestAHostThatDiesFailsItsRequestsAtOnce(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+	inBothWays(t, testAHostThatDiesFailsItsRequestsAtOnce)
+}
+
+func testAHostThatDiesFailsItsRequestsAtOnce(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		for range 5 {
 			p.read()
@@ -106,8 +138,11 @@ func TestAHostThatDiesFailsItsRequestsAtOnce(t *testing.T) {
 }
 
 func TestACallerThatGoesEndsItsRequests(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+	inBothWays(t, testACallerThatGoesEndsItsRequests)
+}
+
+func testACallerThatGoesEndsItsRequests(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	arrived := make(chan struct{}, 3)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		for {
@@ -133,9 +168,10 @@ func TestACallerThatGoesEndsItsRequests(t *testing.T) {
 	}
 }
 
-func TestADeadlineEndsTheWait(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+func TestADeadlineEndsTheWait(t *testing.T) { inBothWays(t, testADeadlineEndsTheWait) }
+
+func testADeadlineEndsTheWait(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		p.read()
 		p.read()
@@ -176,8 +212,11 @@ func TestAServiceThatWaitsHoldsNobodyUp(t *testing.T) {
 }
 
 func TestOneWayRequestsAreNeverAnswered(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+	inBothWays(t, testOneWayRequestsAreNeverAnswered)
+}
+
+func testOneWayRequestsAreNeverAnswered(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	got := make(chan codec.Kind, 2)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		for {

@@ -1,53 +1,84 @@
 package xprotocol
 
 import (
+	"context"
 	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// fiber is a coroutine: it has a stack of its own and runs, inside resume, on
-// the goroutine of whoever calls that. A switch costs a fraction of what waking
-// a goroutine does; docs/decisions/0008 has the figures.
+// turn says whose a request is between sending it and the answer: of who sends it,
+// until that has nothing more to do, and then of who has the answer.
 //
-//	          resume                 park
-//	idle ────────────────▶ running ────────▶ parked
-//	 ▲                     │ ▲  │              │
-//	 └── it has served ────┘ │  └─ wake ─▶ woken (goes on instead of parking)
-//	                         └───── wake ──────┘
+//	running ──── rest ────▶ resting ─── wake ──▶ running
+//	   └──────── wake ────▶ woken   ─── rest ──▶ running (it goes on at once)
+type turn struct{ state atomic.Uint32 }
+
+// States of a turn.
+const (
+	running uint32 = iota
+	resting
+	woken
+)
+
+// rest gives the request away until it is woken, and reports false if it was
+// already: then it is still the caller's.
+func (t *turn) rest() bool {
+	if t.state.CompareAndSwap(running, resting) {
+		return true
+	}
+	t.state.Store(running)
+	return false
+}
+
+// wake reports whether the request is the caller's to go on with. Otherwise it
+// runs, and will not rest. Called once for each rest.
+func (t *turn) wake() bool {
+	if t.state.CompareAndSwap(resting, running) {
+		return true
+	}
+	if t.state.CompareAndSwap(running, woken) {
+		return false
+	}
+	// It began to rest in between.
+	if !t.state.CompareAndSwap(resting, running) {
+		panic("xprotocol: woken twice")
+	}
+	return true
+}
+
+// fiber is a coroutine for services that wait: it has a stack of its own and
+// runs, inside resume, on the goroutine of whoever calls that. A switch costs a
+// fraction of what waking a goroutine does; docs/decisions/0008 has the figures.
 type fiber struct {
 	next  func() (struct{}, bool) // runs it until it waits or has served
 	stop  func()                  // ends it while it is idle
 	yield func(struct{}) bool     // of the fiber's own side
-	state atomic.Uint32
 
 	// Owned by who runs the fiber.
-	batch  *batch // of the goroutine that it runs on; nil: a worker's
-	moving bool   // it is to go on on a worker
-	idle   bool   // it serves nothing
+	moving  bool // it is to go on on a worker
+	idle    bool // it serves nothing
+	r       *request
+	ctx     context.Context //nolint:containedctx // of the service that it runs
+	service protocol.Service
+	err     error // what that has returned
 }
-
-// States of a fiber that is not idle.
-const (
-	running uint32 = iota
-	parked
-	woken
-)
 
 // outcome is why resume returned.
 type outcome uint8
 
 const (
-	waits  outcome = iota // somebody will wake it
+	waits  outcome = iota // somebody will wake the request
 	moves                 // it wants a worker
 	served                // it is idle
 )
 
-// begin makes f a coroutine that calls serve each time it is resumed anew.
-func (f *fiber) begin(serve func()) {
+func newFiber() *fiber {
+	f := new(fiber)
 	f.next, f.stop = iter.Pull(func(yield func(struct{}) bool) {
 		f.yield = yield
 		for {
@@ -56,17 +87,18 @@ func (f *fiber) begin(serve func()) {
 				return
 			}
 			f.idle = false
-			serve()
+			f.err = protocol.Contain(f.ctx, f.service, &f.r.x)
 		}
 	})
 	f.next() // to its first rest
+	return f
 }
 
 // resume runs f until it has something to wait for, or has served. Afterwards f
 // may belong to another goroutine already, unless it is to move or is idle.
 func (f *fiber) resume(b *batch) outcome {
 	for {
-		f.batch = b
+		f.r.batch = b
 		f.next()
 		switch {
 		case f.idle:
@@ -74,35 +106,18 @@ func (f *fiber) resume(b *batch) outcome {
 		case f.moving:
 			f.moving = false
 			return moves
-		case f.state.CompareAndSwap(running, parked):
+		case f.r.turn.rest():
 			return waits
 		}
-		f.state.Store(running) // it was woken before it had parked
 	}
 }
 
-// park waits for one wake. Called by the fiber.
+// park waits until the request is woken. Called by the fiber.
 func (f *fiber) park() { f.yield(struct{}{}) }
 
-// ready reports whether the caller must resume f: it is parked. Otherwise it
-// runs, and will not park. Called once for each park.
-func (f *fiber) ready() bool {
-	if f.state.CompareAndSwap(parked, running) {
-		return true
-	}
-	if f.state.CompareAndSwap(running, woken) {
-		return false
-	}
-	// It parked in between.
-	if !f.state.CompareAndSwap(parked, running) {
-		panic("xprotocol: woken twice")
-	}
-	return true
-}
-
-// move goes on on a worker. Called by the fiber.
+// move goes on on a worker, unless f does already. Called by the fiber.
 func (f *fiber) move() {
-	if f.batch != nil {
+	if f.r.batch != nil {
 		f.moving = true
 		f.yield(struct{}{})
 	}

@@ -171,7 +171,7 @@ func TestLesson18AConnectionIsReplacedBeforeItsIDsRunOut(t *testing.T) {
 func TestLesson18ExchangesThatChoseAConnectionGetTheirIDs(t *testing.T) {
 	const n = 20 * perConn
 	to := &forwardTo{}
-	r := newRigOf(t, fewIDs{}, to, nil)
+	r := newRigOf(t, fewIDs{}, to.service(), nil)
 	address, ids := holding(t, n, 1)
 	chosen, err := few(r, address)
 	if err != nil {

@@ -20,9 +20,10 @@ var denies = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) 
 	return protocol.NewFault(protocol.Denied, nil)
 })
 
-func TestFramesAreTheSameAtEverySplit(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+func TestFramesAreTheSameAtEverySplit(t *testing.T) { inBothWays(t, testFramesAreTheSameAtEverySplit) }
+
+func testFramesAreTheSameAtEverySplit(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, echoes), nil))
 	all := append(ask(1, "first"), ask(2, "second")...)
 	for cut := 1; cut < len(all); cut++ {
@@ -72,8 +73,11 @@ func TestADeclaredSizeTakesNoMemory(t *testing.T) {
 }
 
 func TestAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+	inBothWays(t, testAnAnswerThatIsTooLargeFailsItsRequestOnly)
+}
+
+func testAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		large, _ := p.read()
 		small, _ := p.read()
@@ -155,9 +159,10 @@ func TestRequestsAboveTheLimitWait(t *testing.T) {
 	}
 }
 
-func TestALateAnswerIsDropped(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+func TestALateAnswerIsDropped(t *testing.T) { inBothWays(t, testALateAnswerIsDropped) }
+
+func testALateAnswerIsDropped(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	late := make(chan codec.Frame, 1)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		first, _ := p.read()
@@ -183,8 +188,11 @@ func TestALateAnswerIsDropped(t *testing.T) {
 }
 
 func TestAHostThatIsSilentIsAskedAndGivenUp(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+	inBothWays(t, testAHostThatIsSilentIsAskedAndGivenUp)
+}
+
+func testAHostThatIsSilentIsAskedAndGivenUp(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	pings := make(chan uint64, 16)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		for {
@@ -207,9 +215,10 @@ func TestAHostThatIsSilentIsAskedAndGivenUp(t *testing.T) {
 	}
 }
 
-func TestAHostThatAnswersPingsIsKept(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+func TestAHostThatAnswersPingsIsKept(t *testing.T) { inBothWays(t, testAHostThatAnswersPingsIsKept) }
+
+func testAHostThatAnswersPingsIsKept(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	enough := make(chan struct{})
 	to.client.Store(r.client(host(t, func(p *peer) {
 		for n := 0; ; {
@@ -232,8 +241,11 @@ func TestAHostThatAnswersPingsIsKept(t *testing.T) {
 }
 
 func TestAHostThatGoesAwayGetsNoNewRequests(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+	inBothWays(t, testAHostThatGoesAwayGetsNoNewRequests)
+}
+
+func testAHostThatGoesAwayGetsNoNewRequests(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	var reusable atomic.Bool
 	reusable.Store(true)
 	done := make(chan struct{})
@@ -257,8 +269,11 @@ func TestAHostThatGoesAwayGetsNoNewRequests(t *testing.T) {
 }
 
 func TestADrainTellsTheCallerAndFinishesWhatIsUnderWay(t *testing.T) {
-	to := &forwardTo{}
-	r := newRig(t, to, nil)
+	inBothWays(t, testADrainTellsTheCallerAndFinishesWhatIsUnderWay)
+}
+
+func testADrainTellsTheCallerAndFinishesWhatIsUnderWay(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
 	answer := make(chan struct{})
 	arrived := make(chan struct{})
 	to.client.Store(r.client(host(t, func(p *peer) {
@@ -411,7 +426,7 @@ func TestIdsAreNotUsedTwice(t *testing.T) {
 func TestAllThatIsInFlightCompletes(t *testing.T) {
 	const conns, each = 20, 500
 	to := &forwardTo{}
-	r := newRig(t, to, nil)
+	r := newRig(t, to.service(), nil)
 	r.deaf.Store(true)
 	to.client.Store(r.client(host(t, func(p *peer) {
 		var heads []codec.Frame

@@ -1,7 +1,7 @@
 package xprotocol
 
 import (
-	"runtime/debug"
+	"context"
 	"sync"
 	"time"
 
@@ -14,11 +14,14 @@ import (
 // request is a caller's request while it is served, and the Caller of its
 // exchange.
 type request struct {
-	fiber
 	engine *Engine // immutable
 	x      protocol.Exchange
+	turn   turn
 
 	// Of the request that is served.
+	batch   *batch // of the goroutine that it is on; nil: a worker's
+	fork    *fiber // what serves it and may wait; nil: nothing
+	call    call   // on a host's connection
 	c       *session
 	frame   *buffer.IoBuffer // the whole frame; x.Request is a view of it
 	head    codec.Frame
@@ -32,48 +35,97 @@ type request struct {
 func newRequest(e *Engine) *request {
 	r := &request{engine: e}
 	r.x.Caller = r
-	r.begin(r.call)
+	r.call.body.k = &r.call
 	return r
 }
 
 // serve begins to serve the request that r has been given, on the goroutine that
-// b belongs to. Only what may wait runs on the fiber: its stack is one of many,
-// and what was not touched lately costs time.
+// b belongs to.
 func (r *request) serve(b *batch) {
 	r.batch = b
+	r.x.Meta.Start = r.now()
+	err := r.read()
+	if err == nil {
+		err = r.x.Begin(r.c.ctx, r.c.s.service)
+	}
+	r.conclude(err)
+}
+
+// resume goes on after what r was pending in has returned err.
+func (r *request) resume(err error) { r.conclude(r.x.Resume(r.c.ctx, err)) }
+
+// conclude answers, if r is not pending. Afterwards r serves another request,
+// perhaps.
+func (r *request) conclude(err error) {
+	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
+		return // and r is somebody else's
+	}
 	x := &r.x
-	x.Meta.Start = r.now()
-	if err := r.read(); err != nil {
+	if err != nil {
 		x.Fail(err)
-		r.conclude()
-		return
 	}
-	r.run(b)
-}
-
-// run lets r go on, on the goroutine that b belongs to, or a worker's.
-func (r *request) run(b *batch) {
-	switch r.resume(b) {
-	case waits:
-	case moves:
-		r.engine.work(r)
-	case served:
-		r.conclude()
-	}
-}
-
-// conclude answers. Afterwards r serves another request, perhaps.
-func (r *request) conclude() {
-	if x := &r.x; !x.Request.OneWay && x.Record.Reason != protocol.DownstreamGone {
+	if !x.Request.OneWay && x.Record.Reason != protocol.DownstreamGone {
 		r.answer()
 	}
 	r.finish()
 }
 
-// wake ends r's wait. It is waiter's.
+// Fork is protocol.Forker's.
+func (r *request) Fork(ctx context.Context, s protocol.Service) error {
+	if r.fork != nil {
+		return s.Serve(ctx, &r.x)
+	}
+	f := r.engine.takeFiber()
+	f.r, f.ctx, f.service = r, ctx, s
+	r.fork = f
+	if !r.run(r.batch) {
+		return protocol.ErrPending
+	}
+	return r.join()
+}
+
+// run lets the fork go on, on the goroutine that b belongs to, or a worker's, and
+// reports whether it is at its end.
+func (r *request) run(b *batch) bool {
+	switch r.fork.resume(b) {
+	case moves:
+		r.engine.work(r)
+	case served:
+		return true
+	case waits:
+	}
+	return false
+}
+
+// join ends the fork and returns what it did.
+func (r *request) join() error {
+	f := r.fork
+	err := f.err
+	f.r, f.ctx, f.service, f.err = nil, nil, nil, nil
+	r.fork = nil
+	r.engine.giveFiber(f)
+	return err
+}
+
+// goOn is run, and then goes on without the fork.
+func (r *request) goOn(b *batch) {
+	if r.run(b) {
+		r.resume(r.join())
+	}
+}
+
+// park is waiter's: only a fork waits.
+func (r *request) park() { r.fork.park() }
+
+// wake is waiter's.
 func (r *request) wake(b *batch) {
-	if r.ready() {
-		r.run(b)
+	switch {
+	case !r.turn.wake():
+	case r.fork != nil:
+		r.goOn(b)
+	default:
+		r.batch = b
+		r.resume(r.call.receive(&r.x))
 	}
 }
 
@@ -95,7 +147,11 @@ func (r *request) flush(o *network.Outbox) {
 }
 
 // Detach is protocol.Detacher's.
-func (r *request) Detach() { r.move() }
+func (r *request) Detach() {
+	if r.fork != nil { // else nothing waits
+		r.fork.move()
+	}
+}
 
 // Inform is protocol.Caller's: there are no interim answers in RPC.
 func (*request) Inform(int, *protocol.Header) error { return nil }
@@ -126,21 +182,6 @@ func (r *request) read() error {
 		x.Deadline = x.Meta.Start.Add(t)
 	}
 	return nil
-}
-
-// call lets the service answer. It runs on the fiber. A panic costs the exchange.
-func (r *request) call() {
-	x := &r.x
-	defer func() {
-		if p := recover(); p != nil {
-			r.engine.log.Error("panic while answering a request; this is a defect, please report it",
-				"listener", r.c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
-			x.Fail(protocol.Faultf(protocol.Internal, "panic: %v", p))
-		}
-	}()
-	if err := r.c.s.o.Service.Serve(r.c.ctx, x); err != nil {
-		x.Fail(err) // a chain without proxy.Respond
-	}
 }
 
 // answer puts the answer into the caller's outbox.

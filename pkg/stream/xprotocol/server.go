@@ -28,15 +28,16 @@ const (
 
 // server is the downstream side for the connections of one listener.
 type server struct {
-	engine *Engine
-	codec  codec.Codec
-	o      stream.ServerOptions
-	yields bool // there is one processor: see pause
-	lastID atomic.Uint64
+	engine  *Engine
+	codec   codec.Codec
+	o       stream.ServerOptions
+	service protocol.Starter // o.Service
+	yields  bool             // there is one processor: see pause
+	lastID  atomic.Uint64
 }
 
 func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
-	return &server{engine: e, codec: c, o: o, yields: runtime.GOMAXPROCS(0) == 1}
+	return &server{engine: e, codec: c, o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
 }
 
 // IdleTimeout is network.Patient's.
@@ -265,7 +266,6 @@ func (c *session) begin(head codec.Frame, frame []byte) *request {
 	r.c, r.head = c, head
 	r.frame = buffer.Get(len(frame))
 	_, _ = r.frame.Write(frame) // never fails
-	r.state.Store(running)
 	c.conn.Requests++
 	return r
 }

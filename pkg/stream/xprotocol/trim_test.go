@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-func TestRequestsThatNobodyNeedsAreDropped(t *testing.T) {
+func TestFibersThatNobodyNeedsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := New(slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		// spare has so many requests serve at once, then none.
+		// spare has so many fibers serve at once, then none.
 		spare := func(n int) {
-			all := make([]*request, n)
+			all := make([]*fiber, n)
 			for i := range all {
-				all[i] = e.take()
+				all[i] = e.takeFiber()
 			}
-			for _, r := range all {
-				e.give(r)
+			for _, f := range all {
+				e.giveFiber(f)
 			}
 		}
 		kept := func() int {
@@ -37,13 +37,13 @@ func TestRequestsThatNobodyNeedsAreDropped(t *testing.T) {
 		spare(300) // so many are needed
 		time.Sleep(trimAfter/2 + 1)
 		synctest.Wait()
-		if n := kept(); n > 301+fewRequests || n < 300 {
-			t.Errorf("%d are kept, want the 300 that were needed and at most %d more", n, fewRequests+1)
+		if n := kept(); n > 301+fewFibers || n < 300 {
+			t.Errorf("%d are kept, want the 300 that were needed and at most %d more", n, fewFibers+1)
 		}
 		time.Sleep(2 * trimAfter)
 		synctest.Wait()
-		if n := kept(); n != fewRequests {
-			t.Errorf("%d are kept when none is needed, want %d", n, fewRequests)
+		if n := kept(); n != fewFibers {
+			t.Errorf("%d are kept when none is needed, want %d", n, fewFibers)
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
