@@ -201,13 +201,16 @@ func portList(ports []int) string {
 	return strings.Join(all, ",")
 }
 
-// tail is the end of what a process writes.
+// tail is the end of what a process writes. Its text is the last lines of that.
 type tail struct {
 	mu   sync.Mutex
 	data []byte // guarded by mu
 }
 
-const tailSize = 8 << 10
+const (
+	tailSize  = 8 << 10
+	tailLines = 15 // that are shown: a failed test has several peers
+)
 
 func (l *tail) Write(p []byte) (int, error) {
 	l.mu.Lock()
@@ -222,5 +225,6 @@ func (l *tail) Write(p []byte) (int, error) {
 func (l *tail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return string(l.data[max(0, len(l.data)-tailSize):])
+	lines := strings.SplitAfter(strings.TrimRight(string(l.data[max(0, len(l.data)-tailSize):]), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "")
 }
