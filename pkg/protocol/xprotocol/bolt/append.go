@@ -11,7 +11,8 @@ import (
 )
 
 // AppendRequest is xprotocol.Messages's. A service that was changed is written
-// wherever the header has it.
+// wherever the header has it. The checksum of what was changed is left to SetID: a
+// frame that leaves gets an id of its new connection, and is summed then.
 func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.View, left time.Duration) ([]byte, error) {
 	start := len(dst)
 	if !r.Header.Changed() {
@@ -27,12 +28,11 @@ func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotoco
 	}
 	if left > 0 && left < v.Timeout {
 		c.setTimeout(dst[start:], int(max(left.Milliseconds(), 1)))
-		c.sum(dst[start:])
 	}
 	return dst, nil
 }
 
-// AppendResponse is xprotocol.Messages's.
+// AppendResponse is xprotocol.Messages's, with the checksum as in AppendRequest.
 func (c Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.View) ([]byte, error) {
 	if !r.Header.Changed() {
 		return append(dst, frame...), nil
@@ -40,7 +40,7 @@ func (c Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xproto
 	return c.rewrite(dst, frame, &writer{header: &r.Header})
 }
 
-// rewrite appends frame with the header that w writes. A fault leaves dst as it
+// rewrite appends frame with the header that w writes, and its old checksum. A fault leaves dst as it
 // was.
 func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
 	start := len(dst)
@@ -55,7 +55,6 @@ func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
 	}
 	dst = append(dst, frame[at:]...)
 	c.setHeaderLength(dst[start:], n)
-	c.sum(dst[start:])
 	return dst, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
@@ -260,4 +261,35 @@ func BenchmarkForward(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A changed request of 16 KiB with a checksum, which is read, lowered in its timeout
+// and given an id: one pass to check the checksum, and one to make the new.
+func BenchmarkForwardChanged(b *testing.B) {
+	c := V2()
+	frame := summed(c, frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s:1.0", keyMethod, "m"), strings.Repeat("x", 16<<10)))
+	var r protocol.Request
+	var m xprotocol.Message
+	dst := make([]byte, 0, 32<<10)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(frame)))
+	for b.Loop() {
+		r.Header.Reset()
+		if err := c.ReadRequest(frame, &r, &m.View); err != nil {
+			b.Fatal(err)
+		}
+		r.Header.Set(xprotocol.FieldVersion, "2.0")
+		out, err := c.AppendRequest(dst, frame, &r, &m.View, time.Millisecond)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.SetID(out, 5)
+	}
+}
+
+// summed makes a frame of version 2 one with a checksum.
+func summed(c Codec, frame []byte) []byte {
+	frame[1] = withChecksums
+	frame[c.switchesAt] |= checksumBit
+	return c.finish(frame, 0)
 }

@@ -58,7 +58,8 @@ type Suite struct {
 	Content func(frame []byte, v *xprotocol.View) []byte
 
 	// Intact reports whether a frame's checksum, of at most 4 bytes, is right; nil
-	// if the protocol has none. All that the codec appends must be so.
+	// if the protocol has none. All that the codec appends must be so, requests and
+	// answers that were changed once SetID has given them their id.
 	Intact func(frame []byte) bool
 }
 

@@ -101,6 +101,7 @@ func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame [
 		tb.Errorf("changed, %x leaves as %x, which is %+v, %v", frame, out, f, err)
 		return
 	}
+	c.SetID(out, head.ID) // as in carry
 	if err := read(c, &again, out); err != nil {
 		tb.Errorf("changed, %x leaves as %x, which cannot be read: %v", frame, out, err)
 		return
@@ -116,6 +117,8 @@ func fuzzTimeout(tb testing.TB, c xprotocol.Codec, frame []byte, m *message) {
 	var again message
 	out, err := c.AppendRequest(nil, frame, &m.request, &m.view, 7*time.Millisecond)
 	if err == nil {
+		head, _ := c.Next(frame)
+		c.SetID(out, head.ID) // as in carry
 		err = again.readRequest(c, out)
 	}
 	if err != nil || again.view.Timeout > m.view.Timeout {
