@@ -93,6 +93,19 @@ func unreachable(err error) string {
 	return ""
 }
 
+// tool returns the path of a program of Debian's, or skips the test and says how
+// to get it.
+func tool(t *testing.T, name, of string) string {
+	t.Helper()
+	for _, path := range []string{name, "/usr/sbin/" + name} {
+		if found, err := exec.LookPath(path); err == nil {
+			return found
+		}
+	}
+	t.Skipf("SKIPPED, NOT SHOWN: %s is not installed; apt-get install %s", name, of)
+	return ""
+}
+
 // keep writes a report into dist/test of the checkout.
 func keep(t *testing.T, name string, content []byte) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log"
@@ -56,11 +57,38 @@ func startOrigin(t *testing.T, http2 bool) *origin {
 	return o
 }
 
+// drain ends the server after the answers to what has come.
+func (o *origin) drain(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := o.server.Shutdown(ctx); err != nil {
+		t.Errorf("origin: %v", err)
+	}
+}
+
+// awaitHits waits until n requests have come.
+func (o *origin) awaitHits(t *testing.T, n int64) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for o.hits.Load() < n {
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			t.Fatalf("%d requests have come to the origin, want %d", o.hits.Load(), n)
+		}
+	}
+}
+
 // answer answers by path:
 //
 //	/bytes/N   N bytes
 //	/wait/D    "waited" after a duration D
-//	/trailers  "content" with the trailer X-After: the value of X-Before
+//	/trailers  "content" with the trailer X-After: the value of X-Before, of the
+//	           request's header or its trailer
 //	others     a line with method, path, protocol's major version and size of the content
 func answer(w http.ResponseWriter, r *http.Request) {
 	path, argument, _ := strings.Cut(r.URL.Path[1:], "/")
@@ -91,7 +119,8 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	case "trailers":
 		w.Header().Set("Trailer", "X-After")
 		_, _ = io.WriteString(w, "content\n")
-		w.Header().Set("X-After", r.Header.Get("X-Before"))
+		_ = http.NewResponseController(w).Flush() // no Content-Length: curl would end at it
+		w.Header().Set("X-After", r.Header.Get("X-Before")+r.Trailer.Get("X-Before"))
 	default:
 		_, _ = fmt.Fprintf(w, "%s %s %d %d\n", r.Method, r.URL.Path, r.ProtoMajor, size)
 	}

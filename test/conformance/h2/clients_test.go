@@ -1,0 +1,283 @@
+package h2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// toolTime is how long one run of another program may take.
+const toolTime = 60 * time.Second
+
+// front is what a client calls: an origin, or Weft before one.
+type front struct {
+	address string
+	origin  *origin
+	drain   func(t *testing.T) // ends it in good order; returns when it has ended
+}
+
+// fronts lists what the clients are tried on: first a server that is not ours,
+// which shows that the test can pass.
+func fronts() map[string]func(t *testing.T) front {
+	before := func(upstream string, http2 bool) func(t *testing.T) front {
+		return func(t *testing.T) front {
+			t.Helper()
+			o := startOrigin(t, http2)
+			w := startWeft(t, listener{upstream: upstream, hosts: []string{o.address}})
+			return front{w.addresses[0], o, func(t *testing.T) {
+				t.Helper()
+				w.terminate(t)
+				if status := w.awaitExit(t, patience); status != 0 {
+					t.Errorf("weft ends with status %d, want 0", status)
+				}
+			}}
+		}
+	}
+	return map[string]func(t *testing.T) front{
+		"net-http": func(t *testing.T) front {
+			t.Helper()
+			o := startOrigin(t, true)
+			return front{o.address, o, o.drain}
+		},
+		"weft-to-http1": before("Http1", false),
+		"weft-to-http2": before("Http2", true),
+	}
+}
+
+// onFronts runs a test on each front.
+func onFronts(t *testing.T, test func(t *testing.T, f front)) {
+	t.Helper()
+	t.Parallel()
+	for name, start := range fronts() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, start(t))
+		})
+	}
+}
+
+// run runs a program and returns what it wrote; the test fails if it does.
+func run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), toolTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", filepath.Base(program), strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// curl runs curl for HTTP/2 with prior knowledge. It prints heads, content,
+// trailers, and a last line with the version and the status.
+func curl(t *testing.T, args ...string) string {
+	t.Helper()
+	program := tool(t, "curl", "curl")
+	return run(t, program, append([]string{
+		"--http2-prior-knowledge", "--silent", "--show-error", "--include", "--max-time", "30", "--noproxy", "*",
+		"--write-out", "HTTP/%{http_version} %{response_code}\n",
+	}, args...)...)
+}
+
+// file writes a file of so many bytes.
+func file(t *testing.T, size int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "content")
+	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// has fails the test if a text lacks a part.
+func has(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in\n%s", part, text)
+		}
+	}
+}
+
+func TestCurlGets(t *testing.T) {
+	onFronts(t, func(t *testing.T, f front) {
+		out := curl(t, "http://"+f.address+"/path?query")
+		has(t, out, "HTTP/2 200", "GET /path ", "\nHTTP/2 200\n")
+		out = curl(t, "--head", "http://"+f.address+"/bytes/1234")
+		has(t, out, "content-length: 1234\r\n", "\nHTTP/2 200\n")
+	})
+}
+
+func TestCurlUploads10MB(t *testing.T) {
+	onFronts(t, func(t *testing.T, f front) {
+		const size = 10 << 20
+		out := curl(t, "--data-binary", "@"+file(t, size), "http://"+f.address+"/upload")
+		has(t, out, "POST /upload ", " 10485760\n", "\nHTTP/2 200\n")
+		out = curl(t, "--upload-file", file(t, size), "-H", "Content-Length:", "http://"+f.address+"/unsized")
+		has(t, out, "PUT /unsized ", " 10485760\n", "\nHTTP/2 200\n")
+	})
+}
+
+func TestCurlDownloads10MB(t *testing.T) {
+	onFronts(t, func(t *testing.T, f front) {
+		out := curl(t, "--output", os.DevNull, "--write-out", "%{size_download}\n", "http://"+f.address+"/bytes/10485760")
+		has(t, out, "10485760\n")
+	})
+}
+
+// Trailers go both ways: the origin answers with the trailer that it was sent.
+func TestTrailersGoBothWays(t *testing.T) {
+	nghttp := tool(t, "nghttp", "nghttp2-client")
+	onFronts(t, func(t *testing.T, f front) {
+		out := curl(t, "--header", "X-Before: in the head", "http://"+f.address+"/trailers")
+		has(t, out, "content\n", "\nx-after: in the head\r\n")
+		out = run(t, nghttp, "-v", "-d", file(t, 1000), "--trailer", "x-before: behind", "http://"+f.address+"/trailers")
+		has(t, out, "x-after: behind")
+	})
+}
+
+// A client that offers to be pushed to, and one that does not, see no push, and
+// those that send priorities are served.
+func TestNghttpWithPriorities(t *testing.T) {
+	nghttp := tool(t, "nghttp", "nghttp2-client")
+	onFronts(t, func(t *testing.T, f front) {
+		for _, args := range [][]string{
+			{"--weight=256"},
+			{"--weight=1", "--no-dep"},
+			{"--multiply=20", "--no-push"},
+			{"--max-concurrent-streams=1", "--window-bits=10", "--connection-window-bits=12"},
+			{"--header-table-size=0"},
+			{"--padding=200"},
+		} {
+			out := run(t, nghttp, append(args, "-v", "http://"+f.address+"/bytes/20000")...)
+			has(t, out, ":status: 200", "content-length: 20000")
+			for _, not := range []string{"PUSH_PROMISE", "recv RST_STREAM", "recv (stream_id=0)"} {
+				if strings.Contains(out, not) {
+					t.Errorf("%v: nghttp got %s:\n%s", args, not, out)
+				}
+			}
+			if regexp.MustCompile(`recv GOAWAY[^\n]*\n[^\n]*error_code=[^N]`).MatchString(out) {
+				t.Errorf("%v: nghttp got an error by GOAWAY:\n%s", args, out)
+			}
+		}
+	})
+}
+
+// h2load runs a load and returns what it says of its requests. All must be
+// answered.
+func h2load(t *testing.T, want string, args ...string) {
+	t.Helper()
+	out := run(t, tool(t, "h2load", "nghttp2-client"), args...)
+	has(t, out, want+" succeeded, 0 failed, 0 errored, 0 timeout", "status codes: "+want+" 2xx")
+}
+
+func TestH2LoadWithManyStreams(t *testing.T) {
+	tool(t, "h2load", "nghttp2-client")
+	onFronts(t, func(t *testing.T, f front) {
+		h2load(t, "100", "-n100", "-c1", "-m100", "http://"+f.address+"/wait/50ms")
+		h2load(t, "5000", "-n5000", "-c5", "-m100", "http://"+f.address+"/bytes/1024")
+		h2load(t, "400", "-n400", "-c4", "-m20", "-d", file(t, 100_000), "http://"+f.address+"/upload")
+		h2load(t, "50", "-n50", "-c2", "-m25", "-w10", "-W12", "http://"+f.address+"/bytes/100000")
+	})
+}
+
+// Every stream that is open when the server is told to end is answered, by h2load
+// whose requests all wait at that moment.
+func TestADrainAnswersOpenStreams(t *testing.T) {
+	tool(t, "h2load", "nghttp2-client")
+	onFronts(t, func(t *testing.T, f front) {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			f.origin.awaitHits(t, 100)
+			f.drain(t)
+		}()
+		h2load(t, "100", "-n100", "-c4", "-m25", "http://"+f.address+"/wait/1s")
+		<-ended
+	})
+}
+
+// A caller without pause sees nothing of a drain but that no new connection is
+// taken: what was sent on the old ones was answered, or by the last stream of
+// GOAWAY is known to be for another.
+func TestADrainUnderLoadFailsNoStream(t *testing.T) {
+	onFronts(t, func(t *testing.T, f front) {
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		transport := &http.Transport{Protocols: protocols}
+		defer transport.CloseIdleConnections()
+		client := &http.Client{Transport: transport, Timeout: patience}
+		var answered atomic.Int64
+		var callers sync.WaitGroup
+		for range 16 {
+			callers.Go(func() {
+				for {
+					switch err := get(client, "http://"+f.address+"/bytes/100"); {
+					case err == nil:
+						answered.Add(1)
+					case errors.Is(err, syscall.ECONNREFUSED):
+						return
+					default:
+						t.Errorf("after %d answers: %v", answered.Load(), err)
+						return
+					}
+				}
+			})
+		}
+		f.origin.awaitHits(t, 1000)
+		f.drain(t)
+		callers.Wait()
+		if answered.Load() < 900 {
+			t.Errorf("%d requests were answered, want 900 at least", answered.Load())
+		}
+	})
+}
+
+// get asks for 100 bytes.
+func get(client *http.Client, url string) error {
+	r, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(io.Discard, r.Body)
+	_ = r.Body.Close() // it was read
+	if err == nil && (r.StatusCode != http.StatusOK || n != 100) {
+		return errors.New(r.Status)
+	}
+	return err
+}
+
+// Weft as a bridge for callers of HTTP/1.1, and for those that ask to upgrade.
+func TestCallersOfHTTP1ReachHTTP2(t *testing.T) {
+	t.Parallel()
+	curl := tool(t, "curl", "curl")
+	o := startOrigin(t, true)
+	w := startWeft(t, listener{downstream: "Http1", upstream: "Http2", hosts: []string{o.address}})
+	url := "http://" + w.addresses[0]
+	args := []string{"--silent", "--show-error", "--include", "--max-time", "30", "--noproxy", "*"}
+	has(t, run(t, curl, append(args, url+"/path?query")...), "HTTP/1.1 200 OK\r\n", "GET /path 2 0\n")
+	has(t, run(t, curl, append(args, "--data-binary", "@"+file(t, 10<<20), url+"/upload")...), "POST /upload 2 10485760\n")
+	has(t, run(t, curl, append(args, "--header", "X-Before: value", url+"/trailers")...), "content\n", "X-After: value\r\n")
+	has(t, run(t, curl, append(args, "--head", url+"/bytes/1234")...), "1234\r\n")
+}
+
+func TestUpgradeToH2C(t *testing.T) {
+	t.Parallel()
+	nghttp := tool(t, "nghttp", "nghttp2-client")
+	o := startOrigin(t, true)
+	w := startWeft(t, listener{downstream: "Http1,Http2", hosts: []string{o.address}})
+	out := run(t, nghttp, "-v", "--upgrade", "http://"+w.addresses[0]+"/direct")
+	has(t, out, "101 Switching Protocols", ":status: 200", "answered by the proxy")
+	has(t, curl(t, "http://"+w.addresses[0]+"/direct"), "\nHTTP/2 200\n") // prior knowledge, on the same port
+}
