@@ -1,18 +1,23 @@
 package bolt
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"golang.org/x/tools/txtar"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest"
 )
 
@@ -118,9 +123,61 @@ func TestCodecsKeepTheirContract(t *testing.T) {
 				},
 				Telling: []string{keyTarget, keyMethod},
 				Intact:  c.intact,
+
+				FaultText: func(fault []byte) (string, error) { return faultText(c, fault) },
 			})
 		})
 	}
+}
+
+// faultText returns what a fault says in its header, and holds the exception in
+// its content, if it has one, against it.
+func faultText(c Codec, fault []byte) (string, error) {
+	var r protocol.Response
+	var v xprotocol.View
+	if err := c.ReadResponse(fault, &r, &v); err != nil {
+		return "", err
+	}
+	text, found := r.Header.Lookup(keyFault)
+	if !found {
+		return "", errors.New("the header has no text")
+	}
+	content := fault[v.Content : len(fault)-v.Trailer]
+	if len(content) == 0 {
+		return text, nil
+	}
+	said, err := exceptionText(content)
+	if err == nil && said != text {
+		err = fmt.Errorf("the header says %q, the exception %q", text, said)
+	}
+	return text, err
+}
+
+// exceptionText reads the first string of an object of the draft of Hessian 2: 'S',
+// how many units of UTF-16 it has, and these, each written as UTF-8 has a rune.
+func exceptionText(content []byte) (string, error) {
+	_, text, found := bytes.Cut(content, []byte("o\x90S"))
+	if !found || len(text) < 2 {
+		return "", errors.New("no object")
+	}
+	var units []uint16
+	left := int(binary.BigEndian.Uint16(text))
+	for text = text[2:]; left > 0; left-- {
+		switch {
+		case len(text) >= 1 && text[0] < 0x80:
+			units, text = append(units, uint16(text[0])), text[1:]
+		case len(text) >= 2 && text[0]&0xe0 == 0xc0:
+			units, text = append(units, uint16(text[0]&0x1f)<<6|uint16(text[1]&0x3f)), text[2:]
+		case len(text) >= 3 && text[0]&0xf0 == 0xe0:
+			units, text = append(units, uint16(text[0])<<12|uint16(text[1]&0x3f)<<6|uint16(text[2]&0x3f)), text[3:]
+		default:
+			return "", fmt.Errorf("%d units are missing", left)
+		}
+	}
+	if len(text) == 0 || text[0] != 'V' { // the stack trace
+		return "", fmt.Errorf("%q is behind the text", text)
+	}
+	return string(utf16.Decode(units)), nil
 }
 
 func otherVersion(c Codec) Codec {

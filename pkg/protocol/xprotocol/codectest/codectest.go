@@ -34,6 +34,11 @@ type Suite struct {
 	// Code returns the Response.Code of the answer that tells of a reason.
 	Code func(t *protocol.Traits) int
 
+	// FaultText decodes the text for people that a fault, a whole frame, has, as peers
+	// do, and from wherever one of them looks for it. nil: the kit looks for its bytes,
+	// which finds no text that is cut short or written in pieces.
+	FaultText func(fault []byte) (string, error)
+
 	// Routing are those of the fields "service", "method", "version" and "group"
 	// that every request can carry; nil: all four. They are set, and version and
 	// group removed, in every request whose fields can be changed.

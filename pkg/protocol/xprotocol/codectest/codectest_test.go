@@ -42,6 +42,9 @@ func memo(kind byte, timeout uint32, content string, fields ...string) []byte {
 	return append(append(b, text...), content...)
 }
 
+// textOf returns the content of a frame without fields.
+func textOf(frame []byte) string { return string(frame[len(memo('=', 0, "")):]) }
+
 // suite is that of the example. Its own test says what the views are.
 func suite() *Suite {
 	huge := memo('?', 0, "")
@@ -49,6 +52,8 @@ func suite() *Suite {
 	s := &Suite{
 		Oversize: []Head{{Bytes: huge, Size: len(huge) + math.MaxUint32}},
 		Code:     func(t *protocol.Traits) int { return t.GRPC },
+
+		FaultText: func(fault []byte) (string, error) { return textOf(fault), nil },
 	}
 	for name, frame := range map[string][]byte{
 		"request": memo('?', 3000, "hello", "service", "S", "method", "m", "version", "1", "group", "g", "k", "v"),
@@ -136,6 +141,13 @@ func TestASuiteIsBelieved(t *testing.T) {
 		"content that changes": {func(s *Suite) {
 			s.Content = func(frame []byte, _ *xprotocol.View) []byte { return frame }
 		}, "changed requests arrive"},
+		"a text that is cut short": {func(s *Suite) {
+			s.FaultText = func(fault []byte) (string, error) { return strings.TrimSuffix(textOf(fault), "»"), nil }
+		}, "faults are answers"},
+		"a text that cannot be decoded": {func(s *Suite) {
+			s.FaultText = func([]byte) (string, error) { return "", errors.New("no text") }
+		}, "faults are answers"},
+		"another authority":                  {func(s *Suite) { s.Authority = strings.ToUpper }, "routing fields arrive"},
 		"a foreign protocol that is its own": {func(s *Suite) { s.Foreign = [][]byte{memo('?', 0, "")} }, "foreign bytes are refused"},
 		"another code":                       {func(s *Suite) { s.Code = func(*protocol.Traits) int { return 99 } }, "faults are answers"},
 	} {

@@ -10,8 +10,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// faultText is a text for people; it is not all ASCII.
-const faultText = "nobody is hôme"
+// Texts for people. Neither is all ASCII; the second has a character of which UTF-16,
+// and protocols that count in it, makes two.
+const (
+	faultText     = "nobody is hôme"
+	faultTextWide = "nobody is 🏠 at «a»"
+)
 
 // checkFaults: each reason is told as an answer to the request, in the protocol's
 // terms, and the text is in it.
@@ -37,9 +41,22 @@ func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			if want := s.Code(reason.Traits()); m.response.Code != want || m.response.Status < 400 {
 				tb.Errorf("%s: code %d, status %d, want the code %d", name, m.response.Code, m.response.Status, want)
 			}
-			if !strings.Contains(string(frame), faultText) {
-				tb.Errorf("%s: the text is not in %q", name, frame)
-			}
+			checkFaultText(tb, c, s, name, f.Bytes, reason)
+		}
+	}
+}
+
+// checkFaultText: the text that a peer finds in a fault is the one that was meant.
+func checkFaultText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, request []byte, reason protocol.Reason) {
+	if s.FaultText == nil {
+		if frame := c.AppendFault(nil, request, reason, faultText); !strings.Contains(string(frame), faultText) {
+			tb.Errorf("%s: the text is not in %q", name, frame)
+		}
+		return
+	}
+	for _, want := range []string{"", faultText, faultTextWide} {
+		if got, err := s.FaultText(c.AppendFault(nil, request, reason, want)); err != nil || got != want {
+			tb.Errorf("%s: the text %q arrives as %q, %v", name, want, got, err)
 		}
 	}
 }
