@@ -66,9 +66,24 @@ func appendErrorsDoc(dst []byte) []byte {
 Weft answers a request itself, or ends it, for one of the reasons below. The
 reason decides the answer in the caller's own protocol; the flag is what the
 access log shows as ` + "`%response_flag%`" + `, the name is the ` + "`reason`" + ` label of the
-metrics. The body of the answer is the text of the reason; what exactly happened
-is in the log only (` + "`%response_detail%`" + `), and nothing of the request is in the
-answer.
+metrics. What exactly happened is in the log only (` + "`%response_detail%`" + `).
+
+**HTTP** callers get the text of the reason as the body: nothing of the request, no
+name of a listener or a cluster, and no address.
+
+**RPC** callers get an error of their protocol, whose text is what their developers
+see of it, and says where it happened:
+
+` + "```" + `
+weft: upstream connect failed [org.example.Shop.buy], listener client, cluster shop, host 10.0.0.7:20880
+` + "```" + `
+
+That is the text of the reason, then service and method of the request as filters
+and routes left them, the names of the listener and of the cluster that the route
+chose, and the address of the last host that was tried, as far as there are any. If
+a filter answered, the first 256 bytes of its content follow the reason. There is no
+switch that leaves names and addresses out, not for ingress listeners either: who may
+call may learn them. Whoever must not is to be kept from the listener.
 
 **Unsent** requests cannot have reached an application: they may be tried again
 on another host even if they are not idempotent.
