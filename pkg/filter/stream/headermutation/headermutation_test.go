@@ -30,6 +30,22 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// A call of RPC has its routing fields once, and host is an attachment of it.
+func TestRoutingFieldsOfACallAreReplaced(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{"request_headers_to_add": [
+		{"header": {"key": "version", "value": "2.0.0"}}, {"header": {"key": "trace", "value": "8"}}, {"header": {"key": "host", "value": "shop.test"}}]}`)
+	x := new(protocol.Exchange)
+	x.Meta.Protocol, x.Request.Authority = "dubbo", "org.example.Shop"
+	fill(&x.Request.Header, "service: org.example.Shop, method: buy, version: 1.0.0, trace: 7")
+	if err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	const want = "service: org.example.Shop, method: buy, version: 2.0.0, trace: 7, trace: 8, host: shop.test"
+	if got := text(&x.Request.Header); got != want || x.Request.Authority != "org.example.Shop" {
+		t.Errorf("the provider of %s gets %q, want %q", x.Request.Authority, got, want)
+	}
+}
+
 // exchanged serves a request with the fields given by an application that
 // answers with others, and returns what each side got.
 func exchanged(t *testing.T, s filtertest.Settings, request, answer string) (got, back string) {
