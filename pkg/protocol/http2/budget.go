@@ -1,0 +1,165 @@
+package http2
+
+import (
+	"math"
+	"time"
+)
+
+// Flood names a way in which a peer costs more than it asks for.
+type Flood uint8
+
+// The floods.
+const (
+	NoFlood           Flood = iota
+	FloodReset              // streams opened and reset by the peer at once (CVE-2023-44487)
+	FloodMadeReset          // streams that the peer makes us reset (CVE-2025-8671)
+	FloodContinuation       // a header block of many or large CONTINUATION frames
+	FloodSettings           // SETTINGS, each to be acknowledged
+	FloodPing               // PING, each to be answered
+	FloodEmptyData          // DATA without content that ends nothing
+	FloodWindowUpdate       // WINDOW_UPDATE that let hardly anything through
+	FloodPriority           // PRIORITY, PRIORITY_UPDATE and frames of unknown types
+
+	floodCount
+)
+
+//nolint:gochecknoglobals // a constant table
+var floodNames = [floodCount]string{
+	NoFlood:           "none",
+	FloodReset:        "rapid_reset",
+	FloodMadeReset:    "made_reset",
+	FloodContinuation: "continuation",
+	FloodSettings:     "settings",
+	FloodPing:         "ping",
+	FloodEmptyData:    "empty_data",
+	FloodWindowUpdate: "window_update",
+	FloodPriority:     "priority",
+}
+
+// String returns the flood's name as it is in metrics.
+func (f Flood) String() string { return floodNames[f] }
+
+// Budget bounds how often something may happen on a connection: Burst times at
+// once, and PerSecond times a second in the long run. The zero value is replaced
+// by the default; a negative Burst means no bound.
+type Budget struct {
+	Burst     int
+	PerSecond int
+}
+
+// Budgets bound what a peer may cost. Work earns: what is common in honest
+// traffic beside requests and contents is paid back by them, as the fields say.
+type Budgets struct {
+	// Reset: RST_STREAM frames of the peer. Each stream that was answered in full
+	// pays for one. Default 500, 50 a second.
+	Reset Budget
+	// MadeReset: StreamErrors given to Fail. Each stream that was answered in full
+	// pays for one. Default 200, 20 a second.
+	MadeReset Budget
+	// Settings: SETTINGS frames. Default 32, 2 a second.
+	Settings Budget
+	// Ping: PING frames that are no answers. Each header block and each DATA frame
+	// with content pays for one. Default 100, 10 a second.
+	Ping Budget
+	// EmptyData: DATA frames without content or END_STREAM. Default 100, 10 a
+	// second.
+	EmptyData Budget
+	// WindowUpdate: WINDOW_UPDATE frames. Each DATA frame sent that the windows did
+	// not make tiny pays for two; each header block for two. Default 1000, 100 a
+	// second.
+	WindowUpdate Budget
+	// Priority: PRIORITY, PRIORITY_UPDATE and unknown frames. Each header block pays
+	// for two. Default 500, 50 a second.
+	Priority Budget
+	// ContinuationFrames bounds the frames of one header block. Default 64.
+	ContinuationFrames int
+	// BlockBytes bounds a header block as it is on the wire. What is above
+	// MaxHeaderListSize but below this can still be answered with 431. Default four
+	// times MaxHeaderListSize, at least 64 KiB.
+	BlockBytes int
+}
+
+func (b *Budgets) setDefaults(maxHeaderList uint32) {
+	for _, d := range [...]struct {
+		of *Budget
+		is Budget
+	}{
+		{&b.Reset, Budget{500, 50}},
+		{&b.MadeReset, Budget{200, 20}},
+		{&b.Settings, Budget{32, 2}},
+		{&b.Ping, Budget{100, 10}},
+		{&b.EmptyData, Budget{100, 10}},
+		{&b.WindowUpdate, Budget{1000, 100}},
+		{&b.Priority, Budget{500, 50}},
+	} {
+		if *d.of == (Budget{}) {
+			*d.of = d.is
+		}
+	}
+	if b.ContinuationFrames == 0 {
+		b.ContinuationFrames = 64
+	}
+	if b.BlockBytes == 0 {
+		b.BlockBytes = max(64<<10, 4*int(min(maxHeaderList, math.MaxInt32/4)))
+	}
+}
+
+// of returns the budget of a flood; those that are no rates have none.
+func (b *Budgets) of(f Flood) Budget {
+	switch f {
+	case FloodReset:
+		return b.Reset
+	case FloodMadeReset:
+		return b.MadeReset
+	case FloodSettings:
+		return b.Settings
+	case FloodPing:
+		return b.Ping
+	case FloodEmptyData:
+		return b.EmptyData
+	case FloodWindowUpdate:
+		return b.WindowUpdate
+	case FloodPriority:
+		return b.Priority
+	default:
+		return Budget{Burst: -1}
+	}
+}
+
+// meters count what was spent of the budgets. One is the time, since the first
+// that the session was told, at which everything spent is paid back: a token
+// bucket in one word.
+type meters struct {
+	start time.Time
+	paid  [floodCount]time.Duration
+}
+
+// spend takes one of f's budget. false: it is used up.
+func (m *meters) spend(f Flood, b Budget, now time.Time) bool {
+	if b.Burst < 0 {
+		return true
+	}
+	if m.start.IsZero() {
+		m.start = now
+	}
+	elapsed := now.Sub(m.start)
+	one := interval(b)
+	paid := max(m.paid[f], elapsed) + one
+	if paid-elapsed > time.Duration(b.Burst)*one {
+		return false
+	}
+	m.paid[f] = paid
+	return true
+}
+
+// earn gives n back of f's budget. Nothing is saved for later: a bucket that is
+// full stays full.
+func (m *meters) earn(f Flood, b Budget, n int) {
+	m.paid[f] = max(0, m.paid[f]-time.Duration(n)*interval(b))
+}
+
+func interval(b Budget) time.Duration { return time.Second / time.Duration(max(1, b.PerSecond)) }
+
+func flooded(f Flood, reason string) *ConnectionError {
+	return &ConnectionError{Code: EnhanceYourCalm, Reason: reason, Flood: f}
+}

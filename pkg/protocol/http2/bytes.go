@@ -1,0 +1,80 @@
+package http2
+
+import "unsafe"
+
+// Classes of bytes.
+const (
+	nameByte   = 1 << iota // tchar without capital letters (RFC 9110 5.6.2; RFC 9113 8.2.1)
+	tokenByte              // tchar
+	valueByte              // VCHAR, obs-text, SP, HTAB (RFC 9110 5.5)
+	targetByte             // visible ASCII but "#" (RFC 3986 3.3, 3.4)
+	hostByte               // unreserved, sub-delims (RFC 3986 3.2.2)
+	hexByte                // HEXDIG
+)
+
+//nolint:gochecknoglobals // a constant table
+var classes = makeClasses()
+
+func makeClasses() (t [256]uint8) {
+	set := func(class uint8, bytes string) {
+		for _, c := range []byte(bytes) {
+			t[c] |= class
+		}
+	}
+	for c := range 256 {
+		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' {
+			t[c] |= nameByte | tokenByte | hostByte
+		}
+		if 'A' <= c && c <= 'Z' {
+			t[c] |= tokenByte | hostByte
+		}
+		if c >= 0x20 && c != 0x7f || c == '\t' {
+			t[c] |= valueByte
+		}
+		if 0x21 <= c && c <= 0x7e && c != '#' {
+			t[c] |= targetByte
+		}
+	}
+	set(nameByte|tokenByte, "!#$%&'*+-.^_`|~")
+	set(hostByte, "-._~!$&'()*+,;=")
+	set(hexByte, "0123456789abcdefABCDEF")
+	return t
+}
+
+// all reports whether every byte of s is of class.
+func all(s string, class uint8) bool {
+	for i := range len(s) {
+		if classes[s[i]]&class == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func isToken(s string) bool { return s != "" && all(s, tokenByte) }
+
+// isValue reports whether s can be a field's value: no controls but HTAB, and no
+// blank at either end (RFC 9113 8.2.1).
+func isValue(s string) bool {
+	return s == "" || !isBlank(s[0]) && !isBlank(s[len(s)-1]) && all(s, valueByte)
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// trim returns s without optional whitespace around it (RFC 9110 5.6.3).
+func trim(s string) string {
+	for s != "" && isBlank(s[0]) {
+		s = s[1:]
+	}
+	for s != "" && isBlank(s[len(s)-1]) {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// view returns b's bytes as a string that shares them: it is valid, and
+// constant, only as long as the bytes are neither changed nor reused. This is the
+// package's only unsafe code.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -1,0 +1,89 @@
+package http2
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Code says why a stream or a connection ends (RFC 9113 7). Codes that this
+// package does not name may come from a peer and mean no more than InternalError.
+type Code uint32
+
+// The codes.
+const (
+	NoError            Code = 0x0
+	ProtocolError      Code = 0x1
+	InternalError      Code = 0x2
+	FlowControlError   Code = 0x3
+	SettingsTimeout    Code = 0x4
+	StreamClosed       Code = 0x5
+	FrameSizeError     Code = 0x6
+	RefusedStream      Code = 0x7
+	Cancel             Code = 0x8
+	CompressionError   Code = 0x9
+	ConnectError       Code = 0xa
+	EnhanceYourCalm    Code = 0xb
+	InadequateSecurity Code = 0xc
+	HTTP11Required     Code = 0xd
+)
+
+// String returns the code's name in the RFC.
+func (c Code) String() string {
+	if int(c) < len(codeNames) {
+		return codeNames[c]
+	}
+	return "0x" + strconv.FormatUint(uint64(c), 16)
+}
+
+//nolint:gochecknoglobals // a constant table
+var codeNames = [...]string{
+	NoError:            "NO_ERROR",
+	ProtocolError:      "PROTOCOL_ERROR",
+	InternalError:      "INTERNAL_ERROR",
+	FlowControlError:   "FLOW_CONTROL_ERROR",
+	SettingsTimeout:    "SETTINGS_TIMEOUT",
+	StreamClosed:       "STREAM_CLOSED",
+	FrameSizeError:     "FRAME_SIZE_ERROR",
+	RefusedStream:      "REFUSED_STREAM",
+	Cancel:             "CANCEL",
+	CompressionError:   "COMPRESSION_ERROR",
+	ConnectError:       "CONNECT_ERROR",
+	EnhanceYourCalm:    "ENHANCE_YOUR_CALM",
+	InadequateSecurity: "INADEQUATE_SECURITY",
+	HTTP11Required:     "HTTP_1_1_REQUIRED",
+}
+
+// ConnectionError ends the connection: the engine sends GOAWAY with its code
+// (Session.AppendGoAway) and closes (RFC 9113 5.4.1). Its text is the rule that
+// was broken, never the peer's bytes.
+type ConnectionError struct {
+	Code   Code
+	Reason string
+	// Flood names the budget that was used up; NoFlood for an error that is not a
+	// defence.
+	Flood Flood
+}
+
+func (e *ConnectionError) Error() string {
+	return fmt.Sprintf("connection error %v: %s", e.Code, e.Reason)
+}
+
+// StreamError ends one stream: the engine gives it to Session.Fail, and gives up
+// the exchange (RFC 9113 5.4.2). Its text is the rule that was broken.
+type StreamError struct {
+	ID     uint32
+	Code   Code
+	Reason string
+}
+
+func (e *StreamError) Error() string {
+	return fmt.Sprintf("stream %d error %v: %s", e.ID, e.Code, e.Reason)
+}
+
+func connectionError(code Code, reason string) *ConnectionError {
+	return &ConnectionError{Code: code, Reason: reason}
+}
+
+func streamError(id uint32, code Code, reason string) *StreamError {
+	return &StreamError{ID: id, Code: code, Reason: reason}
+}

@@ -1,0 +1,126 @@
+package http2
+
+// fieldKind says what a field is to this package.
+type fieldKind uint8
+
+const (
+	ordinary fieldKind = iota // end to end: kept as it is
+	badName                   // no lowercase token (RFC 9113 8.2.1)
+	pseudoMethod
+	pseudoScheme
+	pseudoAuthority
+	pseudoPath
+	pseudoProtocol
+	pseudoStatus
+	pseudoUnknown
+	hostField
+	teField
+	contentLengthField
+	cookieField
+	expectField
+	// forbiddenField is of a connection of HTTP/1.1 (RFC 9113 8.2.2).
+	forbiddenField
+	// droppedField says nothing here: HTTP2-Settings, Trailer as framing.
+	droppedField
+	serverField
+	dateField
+	// secretField must not be guessed by way of compression (RFC 7541 7.1.3).
+	secretField
+)
+
+func (k fieldKind) pseudo() bool { return k >= pseudoMethod && k <= pseudoUnknown }
+
+// kept reports whether the field is in a message's Header when it was read, and is
+// written when it is there.
+func (k fieldKind) kept() bool {
+	switch k {
+	case ordinary, cookieField, serverField, dateField, secretField:
+		return true
+	default:
+		return false
+	}
+}
+
+// kindOf classifies a field by its name, which is in lowercase.
+func kindOf(name string) fieldKind {
+	switch name {
+	case ":method":
+		return pseudoMethod
+	case ":scheme":
+		return pseudoScheme
+	case ":authority":
+		return pseudoAuthority
+	case ":path":
+		return pseudoPath
+	case ":protocol":
+		return pseudoProtocol
+	case ":status":
+		return pseudoStatus
+	case "host":
+		return hostField
+	case "te":
+		return teField
+	case "content-length":
+		return contentLengthField
+	case "cookie":
+		return cookieField
+	case "expect":
+		return expectField
+	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
+		return forbiddenField
+	case "http2-settings":
+		return droppedField
+	case "server":
+		return serverField
+	case "date":
+		return dateField
+	case "authorization", "proxy-authorization", "set-cookie":
+		return secretField
+	}
+	return ordinary
+}
+
+// Marks of a field.
+const (
+	ownName  = 1 << iota // name is no view of the decoder's text
+	ownValue             // value is no view of the decoder's text
+	badValue             // value holds what it must not (RFC 9113 8.2.1)
+)
+
+// field is one field of a header block, classified once: entries of the tables
+// are never looked at again.
+type field struct {
+	name, value string
+	kind        fieldKind
+	marks       uint8
+}
+
+func newField(name, value string, marks uint8) field {
+	f := field{name: name, value: value, marks: marks}
+	f.kind = classify(name)
+	if !isValue(value) {
+		f.marks |= badValue
+	}
+	return f
+}
+
+// classify is kindOf for a name that a peer gave.
+func classify(name string) fieldKind {
+	if k := kindOf(name); k != ordinary {
+		return k
+	}
+	switch {
+	case name == "":
+		return badName
+	case name[0] == ':':
+		return pseudoUnknown
+	case !all(name, nameByte):
+		return badName
+	}
+	return ordinary
+}
+
+// size is what the field counts for in tables and limits (RFC 7541 4.1).
+func (f *field) size() uint32 { return fieldSize(f.name, f.value) }
+
+func fieldSize(name, value string) uint32 { return uint32(len(name) + len(value) + 32) }

@@ -1,0 +1,110 @@
+package http2
+
+// streamWindow returns how many bytes a new stream's peer may send: until the
+// SETTINGS are acknowledged it may know the default only.
+func (s *Session) streamWindow() int64 {
+	if s.acked {
+		return int64(s.cfg.StreamWindow)
+	}
+	return max(DefaultWindow, int64(s.cfg.StreamWindow))
+}
+
+// Consumed says that the engine is done with n bytes of a stream's content: they
+// were delivered or thrown away. Windows open again by it, so that a slow reader
+// stops its sender. What it appends is a WINDOW_UPDATE now and then: when half of a
+// window was consumed. n is in all never more than what the events brought.
+func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
+	st.held -= int64(n)
+	if st.held < 0 {
+		panic("http2: more content consumed than received")
+	}
+	dst = s.discard(dst, int64(n))
+	if st.state != Open && st.state != HalfClosedLocal {
+		return dst // nothing more comes
+	}
+	st.freed += int64(n)
+	if st.freed < int64(s.cfg.StreamWindow+1)/2 {
+		return dst
+	}
+	freed := st.freed
+	st.freed = 0
+	st.recvWindow += freed
+	return AppendWindowUpdate(dst, st.ID, uint32(freed))
+}
+
+// discard opens the connection's window by n bytes.
+func (s *Session) discard(dst []byte, n int64) []byte {
+	s.freed += n
+	if s.freed < int64(s.cfg.ConnectionWindow)/2 {
+		return dst
+	}
+	freed := s.freed
+	s.freed = 0
+	s.recvWindow += freed
+	return AppendWindowUpdate(dst, 0, uint32(freed))
+}
+
+// SendWindow returns how many bytes the peer lets all streams carry together.
+func (s *Session) SendWindow() int64 { return s.sendWindow }
+
+// Writable returns how many bytes of content may be sent on st now.
+func (s *Session) Writable(st *Stream) int {
+	if !st.CanSend() {
+		return 0
+	}
+	return int(max(0, min(s.sendWindow, st.sendWindow)))
+}
+
+// ReserveData appends the header of a DATA frame for at most want bytes of content,
+// as many as windows and frame size let through, and returns how many: the engine
+// appends, or writes next, exactly these. 0 with want above 0: nothing was
+// appended; a WindowGrew event tells when to try again. end marks the end of the
+// message, if all of want fits. ErrNotOpen: the stream was reset or is ended.
+func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byte, int, error) {
+	if !st.CanSend() {
+		return dst, 0, ErrNotOpen
+	}
+	n := int(max(0, min(s.sendWindow, st.sendWindow, int64(s.peer.MaxFrameSize), int64(want))))
+	if n == 0 && want > 0 {
+		return dst, 0, nil
+	}
+	const fair = 1 << 10 // a smaller frame is the windows' doing, not the content's
+	if n == want || n >= fair {
+		s.earn(FloodWindowUpdate, 2)
+	}
+	s.sendWindow -= int64(n)
+	st.sendWindow -= int64(n)
+	end = end && n == want
+	dst = AppendFrameHeader(dst, n, FrameData, endFlag(end), st.ID)
+	if end && st.endLocal() {
+		s.finish(st)
+	}
+	return dst, n, nil
+}
+
+// AppendData appends as much of data as windows let through, in as many frames as
+// it takes, and returns how many bytes that is. Otherwise it is as ReserveData.
+func (s *Session) AppendData(dst []byte, st *Stream, data []byte, end bool) ([]byte, int, error) {
+	sent := 0
+	for {
+		var n int
+		var err error
+		if dst, n, err = s.ReserveData(dst, st, len(data)-sent, end); err != nil {
+			return dst, sent, err
+		}
+		dst = append(dst, data[sent:sent+n]...)
+		sent += n
+		if n == 0 || sent == len(data) {
+			return dst, sent, nil
+		}
+	}
+}
+
+// finish closes a stream whose both sides have ended.
+func (s *Session) finish(st *Stream) {
+	s.close(st)
+	s.earn(FloodReset, 1)
+	s.earn(FloodMadeReset, 1)
+}
+
+func (s *Session) earn(f Flood, n int) { s.meters.earn(f, s.cfg.Budgets.of(f), n) }

@@ -1,0 +1,294 @@
+package http2
+
+import (
+	"errors"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// decoder reads header blocks (RFC 7541). What a block holds beyond its limits is
+// decoded as well, because the table is shared with all later blocks, but not
+// kept. It is our own, and only the Huffman code is x/net's, because texts are to
+// be views and not allocated one by one: docs/decisions/0009.
+type decoder struct {
+	table   decoderTable
+	allowed uint32 // what the peer may set table.max to
+	// shrink: the peer agreed to a smaller table; the next block must start with
+	// its size (RFC 7541 4.2).
+	shrink bool
+
+	limit     uint32 // bytes of a header section
+	maxFields int
+
+	fields   []field // of the last block, in order
+	size     uint32  // of the last block, all fields counted
+	tooLarge bool    // the last block passed a limit; fields are those before
+	text     appender
+}
+
+// appender is where literals are decoded to. Huffman codes come by Write.
+type appender struct{ b []byte }
+
+func (a *appender) Write(p []byte) (int, error) {
+	a.b = append(a.b, p...)
+	return len(p), nil
+}
+
+// keptText is how much of the decoder's storage outlives a block: one that was
+// larger than most must not make a connection dear for ever.
+const keptText = 4 << 10
+
+// keptFields is the same for fields.
+const keptFields = 64
+
+// Errors of decoding; all are COMPRESSION_ERROR.
+var (
+	errTruncated = errors.New("header block ends within a field (RFC 7541 3.2)")
+	errIndex     = errors.New("header block refers to an entry that is not there (RFC 7541 2.3.3)")
+	errInteger   = errors.New("header block holds an integer that is too large (RFC 7541 5.1)")
+	errHuffman   = errors.New("header block holds a wrong Huffman code (RFC 7541 5.2)")
+	errUpdate    = errors.New("header block changes the table's size where, or to what, it must not (RFC 7541 4.2)")
+)
+
+// decode reads one block into d.fields, which are valid until the next one.
+func (d *decoder) decode(block []byte) error {
+	d.fields = d.fields[:0]
+	d.text.b = d.text.b[:0]
+	d.size, d.tooLarge = 0, false
+	first := true
+	for len(block) > 0 {
+		b := block[0]
+		var f field
+		var err error
+		switch {
+		case b&0x80 != 0:
+			f, block, err = d.indexed(block)
+		case b&0xc0 == 0x40:
+			if f, block, err = d.literal(block, 6); err == nil {
+				d.insert(&f)
+			}
+		case b&0xe0 == 0x20:
+			if block, err = d.update(block, first); err != nil {
+				return err
+			}
+			continue
+		default:
+			f, block, err = d.literal(block, 4)
+		}
+		if err != nil {
+			return err
+		}
+		if d.shrink {
+			return errUpdate
+		}
+		first = false
+		d.keep(&f)
+	}
+	return nil
+}
+
+// trim lets go of storage that an unusually large block needed. The fields are
+// gone.
+func (d *decoder) trim() {
+	if cap(d.text.b) > keptText {
+		d.text.b = nil
+	}
+	if cap(d.fields) > keptFields {
+		d.fields = nil
+	}
+}
+
+func (d *decoder) keep(f *field) {
+	size := f.size()
+	if d.size > unlimited-size {
+		d.tooLarge = true
+		return
+	}
+	d.size += size
+	if d.size > d.limit || len(d.fields) >= d.maxFields {
+		d.tooLarge = true
+		return
+	}
+	d.fields = append(d.fields, *f)
+}
+
+func (d *decoder) indexed(block []byte) (field, []byte, error) {
+	i, block, err := readInteger(block, 7)
+	if err != nil {
+		return field{}, nil, err
+	}
+	f := d.at(i)
+	if f == nil {
+		return field{}, nil, errIndex
+	}
+	return *f, block, nil
+}
+
+// at returns entry i of both tables, nil if there is none.
+func (d *decoder) at(i uint32) *field {
+	if i-1 < staticLen { // 0 wraps
+		return &static[i]
+	}
+	if i -= staticLen + 1; i < uint32(d.table.n) {
+		return d.table.at(int(i))
+	}
+	return nil
+}
+
+// literal reads a field whose name's index has prefix bits.
+func (d *decoder) literal(block []byte, prefix uint8) (f field, rest []byte, err error) {
+	i, block, err := readInteger(block, prefix)
+	if err != nil {
+		return field{}, nil, err
+	}
+	if i == 0 {
+		if f.name, block, err = d.str(block); err != nil {
+			return field{}, nil, err
+		}
+		f.kind = classify(f.name)
+	} else {
+		named := d.at(i)
+		if named == nil {
+			return field{}, nil, errIndex
+		}
+		f.name, f.kind, f.marks = named.name, named.kind, ownName
+	}
+	if f.value, block, err = d.str(block); err != nil {
+		return field{}, nil, err
+	}
+	if !isValue(f.value) {
+		f.marks |= badValue
+	}
+	return f, block, nil
+}
+
+// str reads a string literal (RFC 7541 5.2) into a view of d.text.
+func (d *decoder) str(block []byte) (string, []byte, error) {
+	if len(block) == 0 {
+		return "", nil, errTruncated
+	}
+	huffman := block[0]&0x80 != 0
+	n, block, err := readInteger(block, 7)
+	if err != nil {
+		return "", nil, err
+	}
+	if uint64(n) > uint64(len(block)) {
+		return "", nil, errTruncated
+	}
+	start := len(d.text.b)
+	if !huffman {
+		d.text.b = append(d.text.b, block[:n]...)
+	} else if _, err := hpack.HuffmanDecode(&d.text, block[:n]); err != nil {
+		return "", nil, errHuffman
+	}
+	return view(d.text.b[start:]), block[n:], nil
+}
+
+// insert adds f to the table and makes its texts the table's.
+func (d *decoder) insert(f *field) {
+	if f.size() > d.table.max {
+		d.table.evict(0) // RFC 7541 4.4: no error
+		return
+	}
+	if f.marks&ownName != 0 {
+		f.value = string([]byte(f.value))
+	} else {
+		n := len(f.name)
+		both := f.name + f.value // in one piece, and not text's
+		f.name, f.value = both[:n], both[n:]
+	}
+	f.marks |= ownName | ownValue
+	d.table.add(f)
+}
+
+// update reads a change of the table's size, which only may start a block.
+func (d *decoder) update(block []byte, first bool) ([]byte, error) {
+	size, block, err := readInteger(block, 5)
+	if err != nil {
+		return nil, err
+	}
+	if !first || size > d.allowed {
+		return nil, errUpdate
+	}
+	d.shrink = false
+	d.table.max = size
+	d.table.evict(size)
+	return block, nil
+}
+
+// allow bounds the table from now on: the peer has acknowledged it.
+func (d *decoder) allow(size uint32) {
+	d.allowed = size
+	d.shrink = d.table.max > size
+}
+
+// readInteger reads an integer whose first byte has prefix bits of it (RFC 7541
+// 5.1). More than 2^31 is refused: nothing that counts is that large.
+func readInteger(b []byte, prefix uint8) (uint32, []byte, error) {
+	if len(b) == 0 {
+		return 0, nil, errTruncated
+	}
+	most := uint32(1)<<prefix - 1
+	n := uint32(b[0]) & most
+	if n < most {
+		return n, b[1:], nil
+	}
+	sum := uint64(n)
+	for i, shift := 1, 0; i < len(b); i, shift = i+1, shift+7 {
+		if shift > 28 {
+			return 0, nil, errInteger
+		}
+		sum += uint64(b[i]&0x7f) << shift
+		if b[i]&0x80 == 0 {
+			if sum > 1<<31 {
+				return 0, nil, errInteger
+			}
+			return uint32(sum), b[i+1:], nil
+		}
+	}
+	return 0, nil, errTruncated
+}
+
+// decoderTable is a dynamic table that is read by place (RFC 7541 2.3.2).
+type decoderTable struct {
+	ring []field // its length is a power of two, or 0
+	next int     // where the next entry goes
+	n    int
+	size uint32
+	max  uint32
+}
+
+// at returns entry i; 0 is the newest.
+func (t *decoderTable) at(i int) *field {
+	return &t.ring[(t.next-1-i)&(len(t.ring)-1)]
+}
+
+// add adds f, which fits.
+func (t *decoderTable) add(f *field) {
+	t.evict(t.max - f.size())
+	if t.n == len(t.ring) {
+		t.grow()
+	}
+	t.ring[t.next] = *f
+	t.next = (t.next + 1) & (len(t.ring) - 1)
+	t.n++
+	t.size += f.size()
+}
+
+func (t *decoderTable) grow() {
+	bigger := make([]field, max(8, 2*len(t.ring)))
+	for i := range t.n {
+		bigger[i] = *t.at(t.n - 1 - i)
+	}
+	t.ring, t.next = bigger, t.n
+}
+
+// evict removes the oldest entries until at most size bytes are left.
+func (t *decoderTable) evict(size uint32) {
+	for t.size > size {
+		oldest := t.at(t.n - 1)
+		t.size -= oldest.size()
+		*oldest = field{}
+		t.n--
+	}
+}

@@ -1,0 +1,152 @@
+package http2
+
+// staticLen is the number of entries of the static table (RFC 7541 appendix A).
+// Dynamic entries are numbered behind them.
+const staticLen = 61
+
+//nolint:gochecknoglobals // a constant table
+var static = makeStatic()
+
+// makeStatic returns the static table; its index 0 is unused, as in the RFC.
+func makeStatic() (t [staticLen + 1]field) {
+	for i, f := range [...][2]string{
+		{":authority", ""}, {":method", "GET"}, {":method", "POST"}, {":path", "/"},
+		{":path", "/index.html"}, {":scheme", "http"}, {":scheme", "https"}, {":status", "200"},
+		{":status", "204"}, {":status", "206"}, {":status", "304"}, {":status", "400"},
+		{":status", "404"}, {":status", "500"}, {"accept-charset", ""}, {"accept-encoding", "gzip, deflate"},
+		{"accept-language", ""}, {"accept-ranges", ""}, {"accept", ""}, {"access-control-allow-origin", ""},
+		{"age", ""}, {"allow", ""}, {"authorization", ""}, {"cache-control", ""},
+		{"content-disposition", ""}, {"content-encoding", ""}, {"content-language", ""}, {"content-length", ""},
+		{"content-location", ""}, {"content-range", ""}, {"content-type", ""}, {"cookie", ""},
+		{"date", ""}, {"etag", ""}, {"expect", ""}, {"expires", ""},
+		{"from", ""}, {"host", ""}, {"if-match", ""}, {"if-modified-since", ""},
+		{"if-none-match", ""}, {"if-range", ""}, {"if-unmodified-since", ""}, {"last-modified", ""},
+		{"link", ""}, {"location", ""}, {"max-forwards", ""}, {"proxy-authenticate", ""},
+		{"proxy-authorization", ""}, {"range", ""}, {"referer", ""}, {"refresh", ""},
+		{"retry-after", ""}, {"server", ""}, {"set-cookie", ""}, {"strict-transport-security", ""},
+		{"transfer-encoding", ""}, {"user-agent", ""}, {"vary", ""}, {"via", ""},
+		{"www-authenticate", ""},
+	} {
+		t[i+1] = newField(f[0], f[1], ownName|ownValue)
+	}
+	return t
+}
+
+// Places in the static table that the encoder knows by heart.
+const (
+	staticAuthority = 1
+	staticGet       = 2
+	staticPost      = 3
+	staticPath      = 4
+	staticHTTP      = 6
+	staticHTTPS     = 7
+	staticStatus    = 8
+	staticLength    = 28
+	staticCookie    = 32
+)
+
+// staticName returns the first place in the static table with an ordinary name,
+// 0 if there is none. Names are spelt out so that the compiler makes a search of
+// it: a map costs three times as much.
+func staticName(name string) uint64 {
+	switch name {
+	case "accept-charset":
+		return 15
+	case "accept-encoding":
+		return 16
+	case "accept-language":
+		return 17
+	case "accept-ranges":
+		return 18
+	case "accept":
+		return 19
+	case "access-control-allow-origin":
+		return 20
+	case "age":
+		return 21
+	case "allow":
+		return 22
+	case "authorization":
+		return 23
+	case "cache-control":
+		return 24
+	case "content-disposition":
+		return 25
+	case "content-encoding":
+		return 26
+	case "content-language":
+		return 27
+	case "content-length":
+		return staticLength
+	case "content-location":
+		return 29
+	case "content-range":
+		return 30
+	case "content-type":
+		return 31
+	case "cookie":
+		return staticCookie
+	case "date":
+		return 33
+	case "etag":
+		return 34
+	case "expect":
+		return 35
+	case "expires":
+		return 36
+	case "from":
+		return 37
+	}
+	return staticNameFromI(name)
+}
+
+// staticNameFromI is staticName's second half: names from "if-match" on.
+func staticNameFromI(name string) uint64 {
+	switch name {
+	case "if-match":
+		return 39
+	case "if-modified-since":
+		return 40
+	case "if-none-match":
+		return 41
+	case "if-range":
+		return 42
+	case "if-unmodified-since":
+		return 43
+	case "last-modified":
+		return 44
+	case "link":
+		return 45
+	case "location":
+		return 46
+	case "max-forwards":
+		return 47
+	case "proxy-authenticate":
+		return 48
+	case "proxy-authorization":
+		return 49
+	case "range":
+		return 50
+	case "referer":
+		return 51
+	case "refresh":
+		return 52
+	case "retry-after":
+		return 53
+	case "server":
+		return 54
+	case "set-cookie":
+		return 55
+	case "strict-transport-security":
+		return 56
+	case "user-agent":
+		return 58
+	case "vary":
+		return 59
+	case "via":
+		return 60
+	case "www-authenticate":
+		return 61
+	}
+	return 0
+}

@@ -1,0 +1,202 @@
+package http2
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// epoch is when the tests happen.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// pair is two sessions that talk to each other by bytes.
+type pair struct {
+	t              *testing.T
+	client, server *Session
+	toServer       []byte
+	toClient       []byte
+	prefaced       bool
+}
+
+// newPair returns sessions that have exchanged their settings.
+func newPair(t *testing.T, client, server Config) *pair {
+	t.Helper()
+	client.Role, server.Role = Client, Server
+	p := &pair{t: t, client: NewSession(client), server: NewSession(server)}
+	p.toServer = p.client.AppendStart(p.toServer)
+	p.toClient = p.server.AppendStart(p.toClient)
+	p.settle()
+	return p
+}
+
+// serve lets the server read what is there and returns its events.
+func (p *pair) serve() []Event {
+	p.t.Helper()
+	if !p.prefaced {
+		n, err := CutPreface(p.toServer)
+		if n == 0 || err != nil {
+			p.t.Fatalf("CutPreface = %d, %v", n, err)
+		}
+		p.toServer = p.toServer[n:]
+		p.prefaced = true
+	}
+	var events []Event
+	p.toServer, p.toClient, events = drain(p.t, p.server, p.toServer, p.toClient)
+	return events
+}
+
+// receive lets the client read what is there and returns its events.
+func (p *pair) receive() []Event {
+	p.t.Helper()
+	var events []Event
+	p.toClient, p.toServer, events = drain(p.t, p.client, p.toClient, p.toServer)
+	return events
+}
+
+// settle exchanges bytes until nothing is left, without regard to events.
+func (p *pair) settle() {
+	p.t.Helper()
+	for len(p.toServer)+len(p.toClient) > 0 {
+		p.serve()
+		p.receive()
+	}
+}
+
+// drain hands all frames of in to s, which must find nothing wrong with them.
+func drain(t *testing.T, s *Session, in, out []byte) (rest, replies []byte, events []Event) {
+	t.Helper()
+	for {
+		f, n, err := Next(in, s.MaxFrameSize())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return in, out, events
+		}
+		var e Event
+		if out, e, err = s.Handle(out, f, epoch); err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind != Nothing {
+			events = append(events, e)
+		}
+		in = in[n:]
+	}
+}
+
+// one returns the only event of events, which must be of kind.
+func one(t *testing.T, events []Event, kind EventKind) Event {
+	t.Helper()
+	if len(events) != 1 || events[0].Kind != kind {
+		t.Fatalf("events %+v, want one of %v", events, kind)
+	}
+	return events[0]
+}
+
+// open sends req from the client and returns both ends of its stream.
+func (p *pair) open(req *protocol.Request, end bool) (client, server *Stream) {
+	p.t.Helper()
+	var err error
+	p.toServer, client, err = p.client.AppendRequest(p.toServer, req, RequestOptions{End: end})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	e := one(p.t, p.serve(), HeadersArrived)
+	if e.End != end {
+		p.t.Fatalf("request ends: %v, want %v", e.End, end)
+	}
+	return client, e.Stream
+}
+
+func get(path string) *protocol.Request {
+	var x protocol.Exchange
+	x.Reset()
+	r := &x.Request
+	r.Method, r.Scheme, r.Authority, r.Path = "GET", "http", "example.org", path
+	return r
+}
+
+func answer(status int, length int64) *protocol.Response {
+	var x protocol.Exchange
+	x.Reset()
+	x.Response.Status, x.Response.ContentLength = status, length
+	return &x.Response
+}
+
+func fieldsText(h *protocol.Header) string {
+	var text strings.Builder
+	for name, value := range h.All() {
+		fmt.Fprintf(&text, "%s: %s\n", name, value)
+	}
+	return text.String()
+}
+
+// TestExchange runs one request with contents and trailers both ways.
+func TestExchange(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	req := get("/a?b=c")
+	req.Method = "POST"
+	req.Header.Add("X-Capital", "1")
+	req.Header.Add("authorization", "secret")
+	req.Header.Add("Connection", "close")
+	cs, ss := p.open(req, false)
+
+	var x protocol.Exchange
+	x.Reset()
+	if _, err := p.server.TakeRequest(&x.Request, nil); err != nil {
+		t.Fatal(err)
+	}
+	got := x.Request
+	if got.Method != "POST" || got.Scheme != "http" || got.Authority != "example.org" || got.Path != "/a?b=c" || got.ContentLength != -1 {
+		t.Fatalf("request %+v", got)
+	}
+	if text, want := fieldsText(&got.Header), "x-capital: 1\nauthorization: secret\n"; text != want {
+		t.Fatalf("fields %q, want %q", text, want)
+	}
+
+	p.toServer, _, _ = p.client.AppendData(p.toServer, cs, []byte("question"), true)
+	e := one(t, p.serve(), DataArrived)
+	if string(e.Data) != "question" || !e.End || e.Stream != ss {
+		t.Fatalf("event %+v", e)
+	}
+	p.toClient = p.server.Consumed(p.toClient, ss, len(e.Data))
+
+	var err error
+	resp := answer(200, -1)
+	resp.Header.Add("Content-Type", "application/grpc")
+	if p.toClient, err = p.server.AppendResponse(p.toClient, ss, resp, ResponseOptions{Server: "weft"}); err != nil {
+		t.Fatal(err)
+	}
+	one(t, p.receive(), HeadersArrived)
+	x.Response.Header.Reset()
+	p.client.TakeResponse(cs, &x.Response, nil)
+	if text, want := fieldsText(&x.Response.Header), "content-type: application/grpc\nserver: weft\n"; x.Response.Status != 200 || text != want {
+		t.Fatalf("response %d %q, want 200 %q", x.Response.Status, text, want)
+	}
+
+	p.toClient, _, _ = p.server.AppendData(p.toClient, ss, []byte("answer"), false)
+	var trailer protocol.Header
+	trailer.Add("grpc-status", "0")
+	if p.toClient, err = p.server.AppendTrailer(p.toClient, ss, &trailer); err != nil {
+		t.Fatal(err)
+	}
+	events := p.receive()
+	if len(events) != 2 || events[0].Kind != DataArrived || events[1].Kind != TrailersArrived {
+		t.Fatalf("events %+v, want data and trailers", events)
+	}
+	p.client.TakeTrailer(&x.Response.Trailer, nil)
+	if text, want := fieldsText(&x.Response.Trailer), "grpc-status: 0\n"; text != want {
+		t.Fatalf("trailers %q, want %q", text, want)
+	}
+	if cs.State() != Closed || ss.State() != Closed || p.client.Len()+p.server.Len() != 0 {
+		t.Fatalf("states %v, %v, want closed", cs.State(), ss.State())
+	}
+	p.toServer = p.client.Release(p.toServer, cs, Cancel)
+	p.toClient = p.server.Release(p.toClient, ss, Cancel)
+	if len(p.toServer)+len(p.toClient) != 0 {
+		t.Fatalf("releasing closed streams sends %x, %x", p.toServer, p.toClient)
+	}
+}

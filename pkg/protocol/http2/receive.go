@@ -1,0 +1,361 @@
+package http2
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// block is a header block on its way.
+type block struct {
+	stream  uint32 // 0: there is none
+	end     bool   // the HEADERS frame had END_STREAM
+	selfDep bool   // its priority depends on itself
+	frames  int    // CONTINUATION frames so far
+	b       []byte // the fragments so far
+}
+
+// Handle takes the next frame of the peer. What the protocol wants to be answered at
+// once (acknowledgements, windows) is appended to dst. now is any clock that does
+// not run backwards.
+//
+// The error is nil, a *StreamError or a *ConnectionError, and then there is no
+// event. Views in the event are valid as long as f's payload is.
+func (s *Session) Handle(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+	if !s.gotFirst && (f.Type != FrameSettings || f.Flags.Has(FlagAck)) {
+		return dst, Event{}, connectionError(ProtocolError, "the first frame is not SETTINGS (RFC 9113 3.4)")
+	}
+	if s.block.stream != 0 && (f.Type != FrameContinuation || f.Stream != s.block.stream) {
+		return dst, Event{}, connectionError(ProtocolError, "a header block is interrupted by another frame (RFC 9113 4.3)")
+	}
+	switch f.Type {
+	case FrameData:
+		return s.handleData(dst, f, now)
+	case FrameHeaders:
+		return s.handleHeaders(dst, f)
+	case FrameContinuation:
+		return s.handleContinuation(dst, f)
+	case FrameRSTStream:
+		return s.handleReset(dst, f, now)
+	case FrameSettings:
+		return s.handleSettings(dst, f, now)
+	case FramePing:
+		return s.handlePing(dst, f, now)
+	case FrameGoAway:
+		return s.handleGoAway(dst, f)
+	case FrameWindowUpdate:
+		return s.handleWindowUpdate(dst, f, now)
+	case FramePushPromise:
+		return dst, Event{}, connectionError(ProtocolError, "PUSH_PROMISE though push is refused (RFC 9113 8.4)")
+	case FramePriority:
+		return dst, Event{}, s.checkPriority(f, now)
+	default: // PRIORITY_UPDATE too (RFC 9113 4.1)
+		return dst, Event{}, s.spend(FloodPriority, now, "too many frames that mean nothing here")
+	}
+}
+
+// spend takes one of f's budget; the error is nil or a *ConnectionError.
+func (s *Session) spend(f Flood, now time.Time, reason string) error {
+	if !s.meters.spend(f, s.cfg.Budgets.of(f), now) {
+		return flooded(f, reason)
+	}
+	return nil
+}
+
+// idle reports whether nobody has opened stream id (RFC 9113 5.1.1).
+func (s *Session) idle(id uint32) bool {
+	odd := id%2 == 1
+	if s.cfg.Role == Server {
+		return !odd || id > s.lastPeer
+	}
+	return !odd || id >= s.nextID
+}
+
+// unpad takes padding off a payload that may have it.
+func unpad(f Frame) ([]byte, *ConnectionError) {
+	b := f.Payload
+	if !f.Flags.Has(FlagPadded) {
+		return b, nil
+	}
+	if len(b) == 0 {
+		return nil, connectionError(FrameSizeError, "padded frame without the length of its padding (RFC 9113 6.1)")
+	}
+	pad := int(b[0])
+	b = b[1:]
+	if pad > len(b) {
+		return nil, connectionError(ProtocolError, "more padding than payload (RFC 9113 6.1)")
+	}
+	return b[:len(b)-pad], nil
+}
+
+func (s *Session) handleData(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+	if f.Stream == 0 || s.idle(f.Stream) {
+		return dst, Event{}, connectionError(ProtocolError, "DATA on stream 0 or one that is idle (RFC 9113 6.1, 5.1)")
+	}
+	size := int64(len(f.Payload))
+	data, cerr := unpad(f)
+	if cerr != nil {
+		return dst, Event{}, cerr
+	}
+	if size > s.recvWindow {
+		return dst, Event{}, connectionError(FlowControlError, "more DATA than the connection's window (RFC 9113 6.9.1)")
+	}
+	end := f.Flags.Has(FlagEndStream)
+	if len(data) > 0 {
+		s.earn(FloodPing, 1)
+	} else if !end {
+		if err := s.spend(FloodEmptyData, now, "too many empty DATA frames"); err != nil {
+			return dst, Event{}, err
+		}
+	}
+	s.recvWindow -= size
+	st, err := s.checkData(f.Stream, size, int64(len(data)), end)
+	if st == nil || err != nil {
+		return s.discard(dst, size), Event{}, err
+	}
+	st.recvWindow -= size
+	st.received += int64(len(data))
+	st.held += size
+	if end && st.endRemote() {
+		s.finish(st)
+	}
+	if padding := len(f.Payload) - len(data); padding > 0 {
+		dst = s.Consumed(dst, st, padding)
+	}
+	if len(data) == 0 && !end {
+		return dst, Event{}, nil
+	}
+	return dst, Event{Kind: DataArrived, Stream: st, Data: data, End: end}, nil
+}
+
+// checkData returns the stream that DATA is for; nil without an error: it is to be
+// ignored.
+func (s *Session) checkData(id uint32, size, content int64, end bool) (*Stream, error) {
+	st := s.streams[id]
+	if st == nil {
+		return nil, s.closedError(id)
+	}
+	total := st.received + content
+	switch {
+	case st.state == HalfClosedRemote:
+		return nil, streamError(id, StreamClosed, "DATA behind END_STREAM (RFC 9113 5.1)")
+	case size > st.recvWindow:
+		return nil, streamError(id, FlowControlError, "more DATA than the stream's window (RFC 9113 6.9.1)")
+	case st.part != partHead:
+		return nil, streamError(id, ProtocolError, "DATA before the head (RFC 9113 8.1)")
+	case st.declared >= 0 && (total > st.declared || end && total < st.declared):
+		return nil, streamError(id, ProtocolError, "DATA does not sum up to content-length (RFC 9113 8.1.1)")
+	}
+	return st, nil
+}
+
+// closedError says what DATA or HEADERS on a stream mean that was closed: nil to
+// ignore them (RFC 9113 5.1).
+func (s *Session) closedError(id uint32) error {
+	if s.cfg.Role == Server && id > s.sentLast {
+		return nil // RFC 9113 6.8
+	}
+	switch s.resets.of(id) {
+	case byUs:
+		return nil
+	case byPeer:
+		return streamError(id, StreamClosed, "frame on a stream that its sender has reset (RFC 9113 5.1)")
+	default:
+		return connectionError(StreamClosed, "frame on a stream that its sender has ended (RFC 9113 5.1)")
+	}
+}
+
+func (s *Session) handleReset(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+	if len(f.Payload) != 4 {
+		return dst, Event{}, connectionError(FrameSizeError, "RST_STREAM is not of 4 bytes (RFC 9113 6.4)")
+	}
+	if f.Stream == 0 || s.idle(f.Stream) {
+		return dst, Event{}, connectionError(ProtocolError, "RST_STREAM on stream 0 or one that is idle (RFC 9113 6.4)")
+	}
+	if err := s.spend(FloodReset, now, "too many streams reset"); err != nil {
+		return dst, Event{}, err
+	}
+	st := s.streams[f.Stream]
+	if st == nil {
+		return dst, Event{}, nil
+	}
+	s.close(st)
+	s.resets.add(st.ID, byPeer)
+	return dst, Event{Kind: StreamReset, Stream: st, Code: Code(binary.BigEndian.Uint32(f.Payload))}, nil
+}
+
+func (s *Session) handleSettings(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+	if f.Stream != 0 {
+		return dst, Event{}, connectionError(ProtocolError, "SETTINGS on a stream (RFC 9113 6.5)")
+	}
+	if err := s.spend(FloodSettings, now, "too many SETTINGS"); err != nil {
+		return dst, Event{}, err
+	}
+	if f.Flags.Has(FlagAck) {
+		if err := s.takeAck(f); err != nil {
+			return dst, Event{}, err
+		}
+		return dst, Event{Kind: SettingsAcked}, nil
+	}
+	if err := s.takeSettings(f.Payload); err != nil {
+		return dst, Event{}, err
+	}
+	s.gotFirst = true
+	return AppendSettingsAck(dst), Event{Kind: SettingsArrived}, nil
+}
+
+// takeSettings puts the peer's settings in force; the error is nil or a
+// *ConnectionError.
+func (s *Session) takeSettings(payload []byte) error {
+	was := int64(s.peer.InitialWindowSize)
+	if err := s.peer.apply(payload, s.cfg.Role.other()); err != nil {
+		return err
+	}
+	s.enc.setLimit(s.peer.HeaderTableSize)
+	delta := int64(s.peer.InitialWindowSize) - was
+	if delta == 0 {
+		return nil
+	}
+	for _, st := range s.streams {
+		st.sendWindow += delta // may become negative: RFC 9113 6.9.2
+		if st.sendWindow > MaxWindow {
+			return connectionError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE takes a window above 2^31-1 (RFC 9113 6.9.2)")
+		}
+	}
+	return nil
+}
+
+// takeAck puts our settings in force that take something away; the error is nil or
+// a *ConnectionError.
+func (s *Session) takeAck(f Frame) error {
+	if len(f.Payload) != 0 {
+		return connectionError(FrameSizeError, "acknowledgement of SETTINGS with a payload (RFC 9113 6.5)")
+	}
+	if s.unacked == 0 {
+		return connectionError(ProtocolError, "acknowledgement of SETTINGS that were not sent (RFC 9113 6.5.3)")
+	}
+	s.unacked--
+	before := s.streamWindow()
+	s.acked = true
+	if delta := s.streamWindow() - before; delta != 0 {
+		for _, st := range s.streams {
+			st.recvWindow += delta
+		}
+	}
+	s.dec.allow(s.cfg.HeaderTableSize)
+	return nil
+}
+
+func (s *Session) handlePing(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+	if len(f.Payload) != 8 {
+		return dst, Event{}, connectionError(FrameSizeError, "PING is not of 8 bytes (RFC 9113 6.7)")
+	}
+	if f.Stream != 0 {
+		return dst, Event{}, connectionError(ProtocolError, "PING on a stream (RFC 9113 6.7)")
+	}
+	if f.Flags.Has(FlagAck) {
+		return dst, Event{Kind: PingAcked, Ping: binary.BigEndian.Uint64(f.Payload)}, nil
+	}
+	if err := s.spend(FloodPing, now, "too many PING"); err != nil {
+		return dst, Event{}, err
+	}
+	return AppendPing(dst, true, [8]byte(f.Payload)), Event{}, nil
+}
+
+func (s *Session) handleGoAway(dst []byte, f Frame) ([]byte, Event, error) {
+	if f.Stream != 0 {
+		return dst, Event{}, connectionError(ProtocolError, "GOAWAY on a stream (RFC 9113 6.8)")
+	}
+	if len(f.Payload) < 8 {
+		return dst, Event{}, connectionError(FrameSizeError, "GOAWAY is shorter than 8 bytes (RFC 9113 6.8)")
+	}
+	last := binary.BigEndian.Uint32(f.Payload) & MaxStreamID
+	if last > s.gotLast {
+		return dst, Event{}, connectionError(ProtocolError, "GOAWAY takes back that a stream was not processed (RFC 9113 6.8)")
+	}
+	s.gotLast = last
+	s.leaving = true
+	return dst, Event{
+		Kind: GoAwayArrived,
+		Last: last,
+		Code: Code(binary.BigEndian.Uint32(f.Payload[4:])),
+		Data: f.Payload[8:],
+	}, nil
+}
+
+func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+	if len(f.Payload) != 4 {
+		return dst, Event{}, connectionError(FrameSizeError, "WINDOW_UPDATE is not of 4 bytes (RFC 9113 6.9)")
+	}
+	if f.Stream != 0 && s.idle(f.Stream) {
+		return dst, Event{}, connectionError(ProtocolError, "WINDOW_UPDATE on an idle stream (RFC 9113 5.1)")
+	}
+	if err := s.spend(FloodWindowUpdate, now, "too many WINDOW_UPDATE"); err != nil {
+		return dst, Event{}, err
+	}
+	more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
+	if f.Stream == 0 {
+		if more == 0 {
+			return dst, Event{}, connectionError(ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")
+		}
+		if s.sendWindow += more; s.sendWindow > MaxWindow {
+			return dst, Event{}, connectionError(FlowControlError, "WINDOW_UPDATE takes the connection's window above 2^31-1 (RFC 9113 6.9.1)")
+		}
+		return dst, Event{Kind: WindowGrew}, nil
+	}
+	st := s.streams[f.Stream]
+	if st == nil {
+		return dst, Event{}, nil // RFC 9113 5.1: it may cross the end of the stream
+	}
+	if more == 0 {
+		return dst, Event{}, streamError(st.ID, ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")
+	}
+	if st.sendWindow += more; st.sendWindow > MaxWindow {
+		return dst, Event{}, streamError(st.ID, FlowControlError, "WINDOW_UPDATE takes the stream's window above 2^31-1 (RFC 9113 6.9.1)")
+	}
+	return dst, Event{Kind: WindowGrew, Stream: st}, nil
+}
+
+// checkPriority looks at a PRIORITY frame, which otherwise is ignored. On a stream
+// that cannot be reset what is wrong with it costs the connection.
+func (s *Session) checkPriority(f Frame, now time.Time) error {
+	if f.Stream == 0 {
+		return connectionError(ProtocolError, "PRIORITY on stream 0 (RFC 9113 6.3)")
+	}
+	if err := s.spend(FloodPriority, now, "too many PRIORITY"); err != nil {
+		return err
+	}
+	var code Code
+	var reason string
+	switch {
+	case len(f.Payload) != priorityLen:
+		code, reason = FrameSizeError, "PRIORITY is not of 5 bytes (RFC 9113 6.3)"
+	case dependsOn(f.Payload) == f.Stream:
+		code, reason = ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)"
+	default:
+		return nil
+	}
+	if s.streams[f.Stream] == nil {
+		return connectionError(code, reason)
+	}
+	return streamError(f.Stream, code, reason)
+}
+
+const priorityLen = 5
+
+// dependsOn returns the stream that a priority says it depends on.
+func dependsOn(priority []byte) uint32 { return binary.BigEndian.Uint32(priority) & MaxStreamID }
+
+// Fail resets the stream of a StreamError, and takes it from the budget of resets
+// that the peer may make us send; the error is nil or a *ConnectionError of that
+// budget. The stream, if there was one (Session.Stream, asked before), is the
+// engine's to release.
+func (s *Session) Fail(dst []byte, e *StreamError, now time.Time) ([]byte, error) {
+	if err := s.spend(FloodMadeReset, now, "too many streams had to be reset"); err != nil {
+		return dst, err
+	}
+	if st := s.streams[e.ID]; st != nil {
+		return s.Reset(dst, st, e.Code), nil
+	}
+	s.resets.add(e.ID, byUs)
+	return AppendRSTStream(dst, e.ID, e.Code), nil
+}

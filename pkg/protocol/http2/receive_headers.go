@@ -1,0 +1,163 @@
+package http2
+
+func (s *Session) handleHeaders(dst []byte, f Frame) ([]byte, Event, error) {
+	if f.Stream == 0 || s.cfg.Role == Client && s.idle(f.Stream) || f.Stream%2 == 0 {
+		return dst, Event{}, connectionError(ProtocolError, "HEADERS on a stream that its sender cannot open (RFC 9113 5.1.1)")
+	}
+	fragment, cerr := unpad(f)
+	if cerr != nil {
+		return dst, Event{}, cerr
+	}
+	bl := &s.block
+	bl.stream, bl.end, bl.selfDep, bl.frames = f.Stream, f.Flags.Has(FlagEndStream), false, 0
+	bl.b = bl.b[:0]
+	if f.Flags.Has(FlagPriority) {
+		if len(fragment) < priorityLen {
+			return dst, Event{}, connectionError(FrameSizeError, "HEADERS is too short for its priority (RFC 9113 6.2)")
+		}
+		bl.selfDep = dependsOn(fragment) == f.Stream
+		fragment = fragment[priorityLen:]
+	}
+	if f.Flags.Has(FlagEndHeaders) {
+		return s.handleBlock(dst, fragment)
+	}
+	return dst, Event{}, s.appendFragment(fragment)
+}
+
+func (s *Session) handleContinuation(dst []byte, f Frame) ([]byte, Event, error) {
+	bl := &s.block
+	if bl.stream == 0 {
+		return dst, Event{}, connectionError(ProtocolError, "CONTINUATION without HEADERS (RFC 9113 6.10)")
+	}
+	if bl.frames++; bl.frames > s.cfg.Budgets.ContinuationFrames {
+		return dst, Event{}, flooded(FloodContinuation, "too many CONTINUATION frames")
+	}
+	if err := s.appendFragment(f.Payload); err != nil {
+		return dst, Event{}, err
+	}
+	if !f.Flags.Has(FlagEndHeaders) {
+		return dst, Event{}, nil
+	}
+	dst, e, err := s.handleBlock(dst, bl.b)
+	if cap(bl.b) > keptText {
+		bl.b = nil
+	}
+	return dst, e, err
+}
+
+// appendFragment keeps a part of a block; the error is nil or a *ConnectionError.
+func (s *Session) appendFragment(fragment []byte) error {
+	if len(s.block.b)+len(fragment) > s.cfg.Budgets.BlockBytes {
+		return flooded(FloodContinuation, "header block too large")
+	}
+	s.block.b = append(s.block.b, fragment...)
+	return nil
+}
+
+// handleBlock takes a complete header block. It is decoded whatever becomes of its
+// stream, because the memory of compression is the connection's.
+func (s *Session) handleBlock(dst []byte, b []byte) ([]byte, Event, error) {
+	bl := s.block
+	s.block.stream = 0
+	s.earn(FloodPing, 1)
+	s.earn(FloodWindowUpdate, 2)
+	s.earn(FloodPriority, 2)
+	s.dec.trim()
+	if err := s.dec.decode(b); err != nil {
+		return dst, Event{}, connectionError(CompressionError, err.Error())
+	}
+	st := s.streams[bl.stream]
+	switch {
+	case st == nil && s.idle(bl.stream):
+		return s.handleNew(dst, bl)
+	case st == nil:
+		return dst, Event{}, s.closedError(bl.stream)
+	case st.state == HalfClosedRemote:
+		return dst, Event{}, streamError(st.ID, StreamClosed, "HEADERS behind END_STREAM (RFC 9113 5.1)")
+	case bl.selfDep:
+		return dst, Event{}, streamError(st.ID, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
+	case st.part == partHead:
+		return s.handleTrailer(dst, st, bl.end)
+	}
+	return s.handleResponse(dst, st, bl.end)
+}
+
+// handleNew opens a stream for a request.
+func (s *Session) handleNew(dst []byte, bl block) ([]byte, Event, error) {
+	s.lastPeer = bl.stream
+	if bl.stream > s.sentLast {
+		return dst, Event{}, nil // RFC 9113 6.8
+	}
+	if bl.selfDep {
+		return dst, Event{}, streamError(bl.stream, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
+	}
+	most := s.cfg.MaxConcurrentStreams
+	if uint32(len(s.streams)) >= most || s.unreleased/2 >= most {
+		return dst, Event{}, streamError(bl.stream, RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 5.1.2)")
+	}
+	if rule := s.head.readRequest(&s.dec, s.cfg.EnableConnect); rule != "" {
+		return dst, Event{}, streamError(bl.stream, ProtocolError, rule)
+	}
+	if bl.end && s.head.length > 0 {
+		return dst, Event{}, streamError(bl.stream, ProtocolError, "content-length of a request that has no content (RFC 9113 8.1.1)")
+	}
+	st := s.newStream(bl.stream)
+	s.unreleased++
+	st.part, st.kind, st.declared = partHead, s.head.kind, s.head.length
+	if bl.end {
+		st.endRemote()
+	}
+	return dst, Event{Kind: HeadersArrived, Stream: st, End: bl.end}, nil
+}
+
+// handleResponse takes the head of a response.
+func (s *Session) handleResponse(dst []byte, st *Stream, end bool) ([]byte, Event, error) {
+	rule := s.head.readResponse(&s.dec)
+	final := s.head.status >= 200
+	if rule == "" && !final && end {
+		rule = "interim response that ends the stream (RFC 9113 8.1)"
+	}
+	if rule == "" && s.dec.tooLarge {
+		rule = "response header larger than SETTINGS_MAX_HEADER_LIST_SIZE"
+	}
+	if rule != "" {
+		return dst, Event{}, streamError(st.ID, ProtocolError, rule)
+	}
+	if final {
+		st.part, st.declared = partHead, s.head.length
+		if st.kind == headExchange || s.head.status == 204 || s.head.status == 304 {
+			st.declared = 0
+		}
+		if st.kind >= connectExchange && s.head.status < 300 {
+			st.declared = -1
+		}
+	}
+	if end && st.declared > 0 {
+		return dst, Event{}, streamError(st.ID, ProtocolError, "content-length of a response that has no content (RFC 9113 8.1.1)")
+	}
+	if end && st.endRemote() {
+		s.finish(st)
+	}
+	return dst, Event{Kind: HeadersArrived, Stream: st, End: end}, nil
+}
+
+// handleTrailer takes the section behind the content.
+func (s *Session) handleTrailer(dst []byte, st *Stream, end bool) ([]byte, Event, error) {
+	rule := readTrailer(&s.dec)
+	switch {
+	case !end:
+		rule = "a second head, or a trailer section that does not end the stream (RFC 9113 8.1)"
+	case rule == "" && s.dec.tooLarge:
+		rule = "trailer section larger than SETTINGS_MAX_HEADER_LIST_SIZE"
+	case rule == "" && st.declared >= 0 && st.received < st.declared:
+		rule = "DATA does not sum up to content-length (RFC 9113 8.1.1)"
+	}
+	if rule != "" {
+		return dst, Event{}, streamError(st.ID, ProtocolError, rule)
+	}
+	st.part = partTrailer
+	if st.endRemote() {
+		s.finish(st)
+	}
+	return dst, Event{Kind: TrailersArrived, Stream: st, End: true}, nil
+}

@@ -1,0 +1,152 @@
+package http2
+
+import (
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// readRequest checks what a request's header section says (RFC 9113 8.3.1; RFC 8441
+// 4); "" or the rule that is broken. Of a section that is too large it looks at what
+// was kept.
+func (h *head) readRequest(d *decoder, connect bool) string {
+	*h = head{length: -1}
+	for i := range d.fields {
+		f := &d.fields[i]
+		if rule := h.take(f); rule != "" {
+			return rule
+		}
+		if rule := h.takeRequest(f); rule != "" {
+			return rule
+		}
+	}
+	if d.tooLarge {
+		return "" // TakeRequest tells
+	}
+	return h.checkTarget(connect)
+}
+
+func (h *head) takeRequest(f *field) string {
+	fits := true
+	switch f.kind {
+	case pseudoMethod:
+		fits = h.once(sawMethod)
+		h.method = *f
+	case pseudoScheme:
+		fits = h.once(sawScheme)
+		h.scheme = *f
+	case pseudoAuthority:
+		fits = h.once(sawAuthority)
+		h.authority = *f
+	case pseudoPath:
+		fits = h.once(sawPath)
+		h.path = *f
+	case pseudoProtocol:
+		fits = h.once(sawProtocol)
+		h.protocol = *f
+	case pseudoStatus, pseudoUnknown:
+		fits = false
+	case hostField:
+		if h.host != nil {
+			return "more than one Host (RFC 9110 7.2)"
+		}
+		h.host = f
+	case expectField:
+		if protocol.EqualFold(f.value, "100-continue") {
+			h.seen |= sawContinue
+		} else {
+			h.seen |= sawExpectation
+		}
+	default:
+	}
+	if !fits {
+		return rulePseudo
+	}
+	return ""
+}
+
+// checkTarget checks how method, scheme, authority and path go together.
+func (h *head) checkTarget(connect bool) string {
+	method := h.method.value
+	if !isToken(method) {
+		return "no :method, or one that is no token (RFC 9113 8.3.1)"
+	}
+	switch {
+	case method == "HEAD":
+		h.kind = headExchange
+	case method != "CONNECT":
+	case h.seen&sawProtocol != 0:
+		h.kind = extendedExchange
+	default:
+		h.kind = connectExchange
+	}
+	if h.seen&sawProtocol != 0 && (h.kind != extendedExchange || !connect || !isToken(h.protocol.value)) {
+		return ":protocol where it must not be (RFC 8441 4)"
+	}
+	if h.kind == connectExchange {
+		if h.seen&(sawScheme|sawPath) != 0 || !isTunnelTarget(h.authority.value) {
+			return "CONNECT with :scheme or :path, or without a host and port (RFC 9113 8.5)"
+		}
+		return h.checkHost()
+	}
+	if h.scheme.value != "http" && h.scheme.value != "https" {
+		return ":scheme is neither http nor https (RFC 9113 8.3.1)"
+	}
+	if path := h.path.value; !isPath(path) && (path != "*" || method != "OPTIONS") {
+		return "no :path, or one that is neither a path nor the asterisk of OPTIONS (RFC 9113 8.3.1)"
+	}
+	return h.checkHost()
+}
+
+// checkHost checks :authority and Host, which must say the same.
+func (h *head) checkHost() string {
+	if h.seen&sawAuthority == 0 {
+		if h.host == nil {
+			return "neither :authority nor Host (RFC 9113 8.3.1)"
+		}
+		h.authority = *h.host
+	} else if h.host != nil && !protocol.EqualFold(h.host.value, h.authority.value) {
+		return "Host is not :authority (RFC 9113 8.3.1)"
+	}
+	if !isAuthority(h.authority.value) {
+		return ":authority is not a host with an optional port (RFC 9113 8.3.1)"
+	}
+	return ""
+}
+
+// isPath reports whether s is an absolute path with an optional query, without a
+// fragment.
+func isPath(s string) bool { return s != "" && s[0] == '/' && all(s, targetByte) }
+
+// TakeRequest fills req with the request whose HeadersArrived is the last event: all
+// but Body, which is nil. Texts are views of text's storage behind its length, or
+// strings that nobody changes; the returned slice is text with them, to be kept as
+// long as the exchange is (docs/ownership.md).
+//
+// Extended CONNECT is the GET with Upgrade that it would be in HTTP/1.1, CONNECT
+// itself has no Path and no Scheme, cookies are joined. The session has checked
+// everything else already: an error is a Fault that can be answered on the stream,
+// HeaderTooLarge or ExpectationFailed, and req is as complete as it may be.
+func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {
+	h := &s.head
+	text, req.Method = takeValue(text, &h.method)
+	text, req.Scheme = takeValue(text, &h.scheme)
+	text, req.Authority = takeValue(text, &h.authority)
+	text, req.Path = takeValue(text, &h.path)
+	if h.kind == extendedExchange {
+		req.Method = "GET"
+		text, req.Upgrade = takeValue(text, &h.protocol)
+	}
+	text = s.takeHeader(text, &req.Header, h.cookies)
+	req.ContentLength = h.length
+	req.ExpectContinue = h.seen&sawContinue != 0
+	switch {
+	case s.dec.tooLarge:
+		return text, protocol.Faultf(protocol.HeaderTooLarge, "header section of %d bytes by the measure of HTTP/2", s.dec.size)
+	case h.seen&sawExpectation != 0:
+		return text, protocol.Faultf(protocol.ExpectationFailed, "expectation other than 100-continue (RFC 9110 10.1.1)")
+	}
+	return text, nil
+}
+
+// WantsTrailers reports whether the request whose HeadersArrived is the last event
+// said TE: trailers (RFC 9110 10.1.4). gRPC does.
+func (s *Session) WantsTrailers() bool { return s.head.seen&sawTrailers != 0 }

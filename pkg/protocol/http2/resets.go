@@ -1,0 +1,47 @@
+package http2
+
+// closedBy says how a stream that is no longer open was closed (RFC 9113 5.1).
+type closedBy uint8
+
+const (
+	byEnd  closedBy = iota // both sides ended it; whatever comes is an error
+	byUs                   // we reset it; what the peer sent before it knew is ignored
+	byPeer                 // the peer reset it
+)
+
+// resets remembers the streams that were reset lately. Those that ended in peace
+// cost nothing.
+type resets struct {
+	ring [32]reset
+	next int
+	// forgotten is the highest stream that we reset and that is no longer in ring:
+	// whatever is heard of streams up to it is ignored.
+	forgotten uint32
+}
+
+type reset struct {
+	id uint32
+	by closedBy
+}
+
+func (r *resets) add(id uint32, by closedBy) {
+	old := &r.ring[r.next]
+	if old.by == byUs {
+		r.forgotten = max(r.forgotten, old.id)
+	}
+	*old = reset{id, by}
+	r.next = (r.next + 1) % len(r.ring)
+}
+
+// of says how stream id was closed, which is neither idle nor open.
+func (r *resets) of(id uint32) closedBy {
+	for i := range r.ring {
+		if r.ring[i].id == id {
+			return r.ring[i].by
+		}
+	}
+	if id <= r.forgotten {
+		return byUs
+	}
+	return byEnd
+}

@@ -1,0 +1,52 @@
+package http2
+
+import "github.com/weft-proxy/weft/pkg/protocol"
+
+// readResponse checks what a response's header section says (RFC 9113 8.3.2); "" or
+// the rule that is broken.
+func (h *head) readResponse(d *decoder) string {
+	*h = head{length: -1}
+	for i := range d.fields {
+		f := &d.fields[i]
+		if rule := h.take(f); rule != "" {
+			return rule
+		}
+		if !f.kind.pseudo() {
+			continue
+		}
+		if f.kind != pseudoStatus || !h.once(sawStatus) {
+			return rulePseudo
+		}
+		if h.status = parseStatus(f.value); h.status == 0 {
+			return ":status is not a number from 100 to 999 (RFC 9113 8.3.2)"
+		}
+	}
+	switch {
+	case h.seen&sawStatus == 0:
+		return "no :status (RFC 9113 8.3.2)"
+	case h.status == 101:
+		return "status 101 in HTTP/2 (RFC 9113 8.6)"
+	}
+	return ""
+}
+
+// parseStatus reads three digits of which the first is not 0; 0 for anything else.
+func parseStatus(s string) int {
+	if len(s) != 3 || s[0] == '0' || !isDigit(s[0]) || !isDigit(s[1]) || !isDigit(s[2]) {
+		return 0
+	}
+	return int(s[0]-'0')*100 + int(s[1]-'0')*10 + int(s[2]-'0')
+}
+
+// TakeResponse fills resp with the response whose HeadersArrived is the last event,
+// which was on st: Status, Header and ContentLength. A Status below 200 is interim,
+// but for 101, which is what the 2xx to an extended CONNECT means. Texts are as
+// TakeRequest's.
+func (s *Session) TakeResponse(st *Stream, resp *protocol.Response, text []byte) []byte {
+	resp.Status = s.head.status
+	if st.kind == extendedExchange && resp.Status/100 == 2 {
+		resp.Status = 101
+	}
+	resp.ContentLength = s.head.length
+	return s.takeHeader(text, &resp.Header, 1)
+}

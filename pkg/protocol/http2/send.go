@@ -1,0 +1,341 @@
+package http2
+
+import (
+	"strconv"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// RequestOptions says what a request head tells beside the request.
+type RequestOptions struct {
+	// End: the request has neither content nor trailers.
+	End bool
+	// Trailers: the caller wants trailer fields; te: trailers is written, which gRPC
+	// servers ask for.
+	Trailers bool
+}
+
+// AppendRequest opens a stream with a request's head: pseudo-header fields, Header in
+// its order with names in lowercase, content-length if ContentLength is not
+// negative, and expect. Clients only. A Scheme of "" is http. A request with Upgrade
+// becomes an extended CONNECT (RFC 8441), whatever its method.
+//
+// Connection and framing fields in Header are left out, Host too: they are not the
+// filters'. What a filter wrote never becomes anything else: a part that holds bytes
+// which it must not is a Fault of reason Internal that names it; a header that is
+// larger than the peer takes is HeaderTooLarge. Other errors are ErrBusy,
+// ErrGoingAway, ErrExhausted and ErrNoConnect. With any error dst is returned as it
+// was and nothing has changed.
+func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, *Stream, error) {
+	if err := s.mayOpen(req); err != nil {
+		return dst, nil, err
+	}
+	if what := s.unfit(req); what != "" {
+		return dst, nil, protocol.Faultf(protocol.Internal, "request %s holds what it must not", what)
+	}
+	if o.End && req.ContentLength > 0 {
+		return dst, nil, protocol.Faultf(protocol.Internal, "request declares %d bytes of content and has none", req.ContentLength)
+	}
+	if s.peer.MaxHeaderListSize != unlimited && requestSize(req) > uint64(s.peer.MaxHeaderListSize) {
+		return dst, nil, protocol.Faultf(protocol.HeaderTooLarge, "the upstream takes %d bytes", s.peer.MaxHeaderListSize)
+	}
+	st := s.newStream(s.nextID)
+	st.local, st.sentFinal = true, true
+	s.nextID += 2
+	s.opened++
+	start := len(dst)
+	dst = s.startBlock(dst)
+	dst = s.appendTarget(dst, st, req)
+	dst = s.appendFields(dst, &req.Header)
+	if req.ContentLength >= 0 && st.kind < connectExchange {
+		dst = appendLength(dst, req.ContentLength)
+	}
+	if req.ExpectContinue && !o.End {
+		dst = s.enc.appendField(dst, 35, "expect", "100-continue")
+	}
+	if o.Trailers {
+		dst = s.enc.appendField(dst, 0, "te", "trailers")
+	}
+	if o.End {
+		st.endLocal()
+	}
+	return s.endBlock(dst, start, st.ID, o.End), st, nil
+}
+
+func (s *Session) mayOpen(req *protocol.Request) error {
+	switch {
+	case s.cfg.Role == Server:
+		panic("http2: a server opens no streams")
+	case s.leaving:
+		return ErrGoingAway
+	case s.nextID > MaxStreamID:
+		return ErrExhausted
+	case s.opened >= s.peer.MaxConcurrentStreams:
+		return ErrBusy
+	case req.Upgrade != "" && !s.peer.EnableConnectProtocol:
+		return ErrNoConnect
+	}
+	return nil
+}
+
+// appendTarget appends the pseudo-header fields, and notes what kind of exchange it
+// is.
+func (s *Session) appendTarget(dst []byte, st *Stream, req *protocol.Request) []byte {
+	switch {
+	case req.Upgrade != "":
+		st.kind = extendedExchange
+		dst = s.enc.appendField(dst, staticGet, ":method", "CONNECT")
+	case req.Method == "GET":
+		dst = appendIndex(dst, staticGet)
+	case req.Method == "POST":
+		dst = appendIndex(dst, staticPost)
+	default:
+		if req.Method == "HEAD" {
+			st.kind = headExchange
+		}
+		dst = s.enc.appendField(dst, staticGet, ":method", req.Method)
+	}
+	if req.Method == "CONNECT" && req.Upgrade == "" {
+		st.kind = connectExchange
+		return s.enc.appendField(dst, staticAuthority, ":authority", req.Authority)
+	}
+	if req.Scheme == "https" {
+		dst = appendIndex(dst, staticHTTPS)
+	} else {
+		dst = appendIndex(dst, staticHTTP)
+	}
+	if req.Path == "/" {
+		dst = appendIndex(dst, staticPath)
+	} else {
+		dst = s.enc.appendField(dst, staticPath, ":path", req.Path)
+	}
+	if req.Authority != "" {
+		dst = s.enc.appendField(dst, staticAuthority, ":authority", req.Authority)
+	}
+	if req.Upgrade != "" {
+		dst = s.enc.appendField(dst, 0, ":protocol", req.Upgrade)
+	}
+	return dst
+}
+
+// unfit names the part of the request that cannot be written, "" if all can.
+func (s *Session) unfit(req *protocol.Request) string {
+	tunnel := req.Method == "CONNECT" && req.Upgrade == ""
+	switch {
+	case !isToken(req.Method):
+		return "method"
+	case req.Scheme != "" && req.Scheme != "http" && req.Scheme != "https":
+		return "scheme"
+	case req.Upgrade != "" && !isToken(req.Upgrade):
+		return "upgrade"
+	case tunnel && !isTunnelTarget(req.Authority), req.Authority != "" && !isAuthority(req.Authority):
+		return "authority"
+	case !tunnel && !isPath(req.Path) && (req.Path != "*" || req.Method != "OPTIONS"):
+		return "target"
+	}
+	for i := range req.Header.Len() {
+		f := req.Header.At(i)
+		if !isToken(f.Name) || !all(f.Value, valueByte) {
+			return "field " + strconv.Quote(f.Name[:min(len(f.Name), 64)])
+		}
+	}
+	return ""
+}
+
+// requestSize returns the size of a request's header section (RFC 9113 6.5.2),
+// within a few fields of our own.
+func requestSize(req *protocol.Request) uint64 {
+	const pseudo = 4*32 + len(":method:scheme:path:authority")
+	n := uint64(pseudo + len(req.Method) + len(req.Scheme) + len(req.Path) + len(req.Authority))
+	for i := range req.Header.Len() {
+		f := req.Header.At(i)
+		n += uint64(len(f.Name)) + uint64(len(f.Value)) + 32
+	}
+	return n
+}
+
+// ResponseOptions says what a response head tells beside the response.
+type ResponseOptions struct {
+	// End: the response has neither content nor trailers.
+	End bool
+	// Server and Date are the values of fields that are added when the response
+	// has none (RFC 9110 10.2.4, 6.6.1); "" adds none.
+	Server, Date string
+}
+
+// AppendResponse appends the head of a final response on st: status, Header in its
+// order with names in lowercase, what o adds, and content-length if ContentLength is
+// not negative and the status lets it. A 101 is written as the 200 of an extended
+// CONNECT; elsewhere it is a Fault of reason Internal, as is a status that is not
+// from 200 to 999.
+//
+// Connection and framing fields in Header are left out. A control character in a
+// value is written as a space, and a field whose name is no token is left out.
+// ErrNotOpen: the stream was reset, or has its answer. With any error dst is
+// returned as it was.
+func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response, o ResponseOptions) ([]byte, error) {
+	if !st.awaitsHead() {
+		return dst, ErrNotOpen
+	}
+	status := resp.Status
+	if status == 101 && st.kind == extendedExchange {
+		status = 200
+	}
+	if status < 200 || status > 999 {
+		return dst, protocol.Faultf(protocol.Internal, "status %d in a response of HTTP/2", status)
+	}
+	st.sentFinal = true
+	start := len(dst)
+	dst = s.startBlock(dst)
+	dst = s.appendStatus(dst, status)
+	dst = s.appendFields(dst, &resp.Header)
+	if o.Server != "" && !has(&resp.Header, "server") {
+		dst = s.enc.appendField(dst, 54, "server", o.Server)
+	}
+	if o.Date != "" && !has(&resp.Header, "date") {
+		dst = s.enc.appendField(dst, 33, "date", o.Date)
+	}
+	length := resp.ContentLength
+	if length >= 0 && status != 204 && (length > 0 || status != 304) && (st.kind < connectExchange || status >= 300) {
+		dst = appendLength(dst, length)
+	}
+	if o.End && st.endLocal() {
+		s.finish(st)
+	}
+	return s.endBlock(dst, start, st.ID, o.End), nil
+}
+
+func has(h *protocol.Header, name string) bool {
+	_, ok := h.Lookup(name)
+	return ok
+}
+
+// awaitsHead reports whether the head of a response may be sent.
+func (st *Stream) awaitsHead() bool {
+	return !st.local && !st.sentFinal && (st.state == Open || st.state == HalfClosedRemote)
+}
+
+// AppendInterim appends an interim response: status is from 100 to 199 but not 101,
+// which is a Fault of reason Internal. header may be nil; it is written as in
+// AppendResponse, and so are errors.
+func (s *Session) AppendInterim(dst []byte, st *Stream, status int, header *protocol.Header) ([]byte, error) {
+	if !st.awaitsHead() {
+		return dst, ErrNotOpen
+	}
+	if status < 100 || status > 199 || status == 101 {
+		return dst, protocol.Faultf(protocol.Internal, "interim status %d in HTTP/2", status)
+	}
+	start := len(dst)
+	dst = s.startBlock(dst)
+	dst = s.appendStatus(dst, status)
+	if header != nil {
+		dst = s.appendFields(dst, header)
+	}
+	return s.endBlock(dst, start, st.ID, false), nil
+}
+
+// AppendTrailer ends the message on st with a trailer section, written as the fields
+// of AppendResponse; an empty one ends it with an empty DATA frame. All content must
+// have been sent. ErrNotOpen: the stream was reset or is ended.
+func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header) ([]byte, error) {
+	if trailer.Len() == 0 {
+		dst, _, err := s.ReserveData(dst, st, 0, true)
+		return dst, err
+	}
+	if !st.CanSend() {
+		return dst, ErrNotOpen
+	}
+	start := len(dst)
+	dst = s.startBlock(dst)
+	dst = s.appendFields(dst, trailer)
+	if st.endLocal() {
+		s.finish(st)
+	}
+	return s.endBlock(dst, start, st.ID, true), nil
+}
+
+// startBlock leaves room for a frame's header and starts a header block.
+func (s *Session) startBlock(dst []byte) []byte {
+	dst = AppendFrameHeader(dst, 0, FrameHeaders, 0, 0)
+	return s.enc.appendStart(dst)
+}
+
+// endBlock makes frames of the block that starts behind the frame header at start.
+func (s *Session) endBlock(dst []byte, start int, id uint32, end bool) []byte {
+	n := len(dst) - start - FrameHeaderLen
+	if n <= int(s.peer.MaxFrameSize) {
+		AppendFrameHeader(dst[:start], n, FrameHeaders, endFlag(end)|FlagEndHeaders, id)
+		return dst
+	}
+	s.scratch = append(s.scratch[:0], dst[start+FrameHeaderLen:]...)
+	dst = AppendHeaders(dst[:start], id, s.scratch, end, s.peer.MaxFrameSize)
+	s.scratch = nil // such a block is rare
+	return dst
+}
+
+func (s *Session) appendStatus(dst []byte, status int) []byte {
+	for i := uint32(staticStatus); i < staticStatus+7; i++ {
+		if text := static[i].value; int(text[0]-'0')*100+int(text[1]-'0')*10+int(text[2]-'0') == status {
+			return appendIndex(dst, i)
+		}
+	}
+	text := [3]byte{byte('0' + status/100), byte('0' + status/10%10), byte('0' + status%10)}
+	return s.enc.appendField(dst, staticStatus, ":status", view(text[:]))
+}
+
+// appendLength appends content-length, which is hardly ever twice the same.
+func appendLength(dst []byte, n int64) []byte {
+	var digits [20]byte
+	return appendLiteral(dst, staticLength, view(strconv.AppendInt(digits[:0], n, 10)), false)
+}
+
+// appendFields appends the fields of h that are kept.
+func (s *Session) appendFields(dst []byte, h *protocol.Header) []byte {
+	for i := range h.Len() {
+		f := h.At(i)
+		name, value := f.Name, f.Value
+		if !all(name, nameByte) || !isValue(value) {
+			var ok bool
+			if name, value, ok = s.clean(name, value); !ok {
+				continue
+			}
+		}
+		const guessable = 20 // bytes of a cookie that may be found by trying (RFC 7541 7.1.3)
+		switch kind := kindOf(name); {
+		case name == "" || !kind.kept():
+		case kind == secretField, kind == cookieField && len(value) < guessable:
+			dst = appendSecret(dst, name, value)
+		default:
+			dst = s.enc.appendField(dst, uint32(staticName(name)), name, value)
+		}
+	}
+	return dst
+}
+
+// clean makes name lowercase and takes out of value what a field must not hold; the
+// results are views of s.scratch. Not ok: name is no token.
+func (s *Session) clean(name, value string) (lower, cleaned string, ok bool) {
+	if !isToken(name) {
+		return "", "", false
+	}
+	value = trim(value)
+	b := append(s.scratch[:0], name...)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	lower = view(b)
+	if isValue(value) {
+		s.scratch = b
+		return lower, value, true
+	}
+	b = append(b, value...)
+	for i, c := range b[len(name):] {
+		if classes[c]&valueByte == 0 {
+			b[len(name)+i] = ' '
+		}
+	}
+	s.scratch = b
+	return lower, trim(view(b[len(name):])), true
+}

@@ -1,0 +1,339 @@
+package http2
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+)
+
+// Role is the side of the connection that a session is.
+type Role uint8
+
+// The roles.
+const (
+	Client Role = iota // it opens streams
+	Server             // it answers them
+)
+
+func (r Role) other() Role { return r ^ 1 }
+
+// Config is what a session tells its peer and holds it to. It is read once.
+type Config struct {
+	Role Role
+
+	// MaxConcurrentStreams is how many streams the peer may have open; more are
+	// refused. Streams that were closed but not released count half. Servers only.
+	// Default 128.
+	MaxConcurrentStreams uint32
+	// StreamWindow is how many bytes of content a stream may have in flight to us:
+	// the most that the engine has to hold for it. Default DefaultWindow.
+	StreamWindow uint32
+	// ConnectionWindow is the same for all streams together; less than
+	// DefaultWindow cannot be told, and counts as that. Default 1 MiB.
+	ConnectionWindow uint32
+	// MaxFrameSize is the largest payload in bytes; default MinFrameSize.
+	MaxFrameSize uint32
+	// HeaderTableSize is the memory in bytes for compressed header blocks to us.
+	// Default DefaultTableSize.
+	HeaderTableSize uint32
+	// MaxHeaderListSize bounds a header section by the measure of RFC 9113 6.5.2.
+	// Default 64 KiB.
+	MaxHeaderListSize uint32
+	// MaxFields bounds the fields of a header section, pseudo-header fields
+	// included. Default 128.
+	MaxFields int
+	// EnableConnect lets the peer use extended CONNECT (RFC 8441). Servers only.
+	EnableConnect bool
+
+	Budgets Budgets
+}
+
+func (c *Config) setDefaults() {
+	defaults := [...]struct {
+		of *uint32
+		is uint32
+	}{
+		{&c.MaxConcurrentStreams, 128},
+		{&c.StreamWindow, DefaultWindow},
+		{&c.ConnectionWindow, 1 << 20},
+		{&c.MaxFrameSize, MinFrameSize},
+		{&c.HeaderTableSize, DefaultTableSize},
+		{&c.MaxHeaderListSize, 64 << 10},
+	}
+	for _, d := range defaults {
+		if *d.of == 0 {
+			*d.of = d.is
+		}
+	}
+	c.StreamWindow = min(c.StreamWindow, MaxWindow)
+	c.ConnectionWindow = min(max(c.ConnectionWindow, DefaultWindow), MaxWindow)
+	c.MaxFrameSize = min(max(c.MaxFrameSize, MinFrameSize), MaxFrameSize)
+	if c.MaxFields == 0 {
+		c.MaxFields = 128
+	}
+	c.Budgets.setDefaults(c.MaxHeaderListSize)
+}
+
+// Errors of opening a stream. They cost nothing: the request was not sent.
+var (
+	// ErrBusy: the peer's SETTINGS_MAX_CONCURRENT_STREAMS is reached.
+	ErrBusy = errors.New("http2: the peer allows no more streams at once")
+	// ErrGoingAway: a GOAWAY was sent or received.
+	ErrGoingAway = errors.New("http2: the connection is going away")
+	// ErrExhausted: the stream identifiers are used up (RFC 9113 5.1.1).
+	ErrExhausted = errors.New("http2: the connection has no stream identifiers left")
+	// ErrNotOpen: the stream's state does not let this be sent: it was reset, or
+	// ended, or its head is missing.
+	ErrNotOpen = errors.New("http2: the stream is not open for sending")
+	// ErrNoConnect: the peer does not know extended CONNECT (RFC 8441 3).
+	ErrNoConnect = errors.New("http2: the peer does not take extended CONNECT")
+)
+
+// Session is one side of one connection. Make it with NewSession. It is not safe
+// for concurrent use; it keeps nothing of the bytes that it is given.
+type Session struct {
+	cfg Config // immutable
+
+	peer       Settings // what the peer told
+	gotFirst   bool     // the peer's first SETTINGS arrived
+	acked      bool     // the peer acknowledged ours
+	unacked    int      // SETTINGS sent and not acknowledged
+	dec        decoder
+	enc        encoder
+	block      block // the header block that is arriving
+	head       head  // what the last header block said
+	sendWindow int64 // bytes we may send on all streams together
+	recvWindow int64 // bytes the peer may send
+	freed      int64 // bytes consumed that no WINDOW_UPDATE told of
+
+	streams    map[uint32]*Stream // open and half-closed
+	free       []*Stream          // to be used again
+	unreleased uint32             // streams that the peer opened and the engine has not released
+	opened     uint32             // of streams: those that we opened
+	nextID     uint32             // of the next stream we open
+	lastPeer   uint32             // the highest that the peer opened
+	resets     resets             // streams closed by a reset, lately
+
+	sentLast uint32 // last stream of the GOAWAY sent; MaxStreamID before
+	gotLast  uint32 // last stream of the GOAWAY received; MaxStreamID before
+	leaving  bool   // a GOAWAY was sent or received
+
+	meters meters
+
+	scratch []byte // of sending: a name in lowercase, a block that is split
+}
+
+// NewSession returns a session for a new connection.
+func NewSession(cfg Config) *Session {
+	cfg.setDefaults()
+	s := &Session{
+		cfg:        cfg,
+		peer:       defaultSettings(),
+		sendWindow: DefaultWindow,
+		recvWindow: DefaultWindow,
+		streams:    make(map[uint32]*Stream),
+		nextID:     1,
+		sentLast:   MaxStreamID,
+		gotLast:    MaxStreamID,
+	}
+	s.dec = decoder{
+		limit:     cfg.MaxHeaderListSize,
+		maxFields: cfg.MaxFields,
+		allowed:   max(DefaultTableSize, cfg.HeaderTableSize),
+	}
+	s.dec.table.max = DefaultTableSize
+	s.enc.max = DefaultTableSize
+	return s
+}
+
+// AppendStart appends what a side sends first: the client its preface, both their
+// SETTINGS and, if it is to be larger than the default, the connection's window
+// (RFC 9113 3.4). It is called once, before anything else is appended.
+func (s *Session) AppendStart(dst []byte) []byte {
+	settings := [...]Setting{
+		{SettingHeaderTableSize, s.cfg.HeaderTableSize},
+		{SettingInitialWindowSize, s.cfg.StreamWindow},
+		{SettingMaxFrameSize, s.cfg.MaxFrameSize},
+		{SettingMaxHeaderListSize, s.cfg.MaxHeaderListSize},
+		{},
+		{},
+	}
+	list := settings[:4]
+	if s.cfg.Role == Client {
+		dst = append(dst, Preface...)
+		list = append(list, Setting{SettingEnablePush, 0})
+	} else {
+		list = append(list, Setting{SettingMaxConcurrentStreams, s.cfg.MaxConcurrentStreams})
+		if s.cfg.EnableConnect {
+			list = append(list, Setting{SettingEnableConnectProtocol, 1})
+		}
+	}
+	dst = AppendSettings(dst, list...)
+	s.unacked++
+	if more := int64(s.cfg.ConnectionWindow) - s.recvWindow; more > 0 {
+		s.recvWindow += more
+		dst = AppendWindowUpdate(dst, 0, uint32(more))
+	}
+	return dst
+}
+
+// CutPreface returns the length of the client's preface that b starts with, 0 if
+// it is not complete, and a *ConnectionError if b starts with something else.
+// Servers call it once, before the first frame.
+func CutPreface(b []byte) (int, error) {
+	n := min(len(b), len(Preface))
+	if string(b[:n]) != Preface[:n] {
+		return 0, connectionError(ProtocolError, "no HTTP/2 preface (RFC 9113 3.4)")
+	}
+	if n < len(Preface) {
+		return 0, nil
+	}
+	return n, nil
+}
+
+// AdoptUpgrade takes the request that asked for HTTP/2 by Upgrade: h2c as stream 1
+// (RFC 7540 3.2; RFC 9113 dropped it). settings is the decoded HTTP2-Settings, a
+// SETTINGS payload. The server's stream is half-closed (remote): its answer is to
+// be sent; head and contents of the request are in HTTP/1.1. It is called before the
+// first frame.
+func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
+	if err := s.takeSettings(settings); err != nil {
+		return nil, err
+	}
+	st := s.newStream(1)
+	st.part = partTrailer
+	st.state = HalfClosedRemote
+	s.lastPeer = 1
+	s.unreleased++
+	return st, nil
+}
+
+// Peer returns what the peer told of itself.
+func (s *Session) Peer() Settings { return s.peer }
+
+// MaxFrameSize returns the limit for Next.
+func (s *Session) MaxFrameSize() uint32 { return s.cfg.MaxFrameSize }
+
+// Stream returns the stream called id if it is open or half-closed, else nil.
+func (s *Session) Stream(id uint32) *Stream { return s.streams[id] }
+
+// Streams yields the streams that are open or half-closed, in no order. Streams may
+// be closed while it runs.
+func (s *Session) Streams() iter.Seq[*Stream] {
+	return func(yield func(*Stream) bool) {
+		for _, st := range s.streams {
+			if !yield(st) {
+				return
+			}
+		}
+	}
+}
+
+// Len returns the number of streams that are open or half-closed.
+func (s *Session) Len() int { return len(s.streams) }
+
+// Slots returns how many streams may be opened now: what the peer allows at once,
+// less those that are open; 0 once the connection is going away or has no
+// identifiers left.
+func (s *Session) Slots() int {
+	if s.leaving || s.opened >= s.peer.MaxConcurrentStreams || s.nextID > MaxStreamID {
+		return 0
+	}
+	left := (MaxStreamID-s.nextID)/2 + 1
+	return int(min(s.peer.MaxConcurrentStreams-s.opened, left))
+}
+
+// Exhausted reports whether no stream will ever be opened again: the engine
+// replaces the connection.
+func (s *Session) Exhausted() bool { return s.leaving || s.nextID > MaxStreamID }
+
+// Unprocessed reports whether the peer's GOAWAY says that it never looked at a
+// stream of ours: its request may be sent elsewhere, whatever it is (RFC 9113 6.8).
+func (s *Session) Unprocessed(st *Stream) bool { return st.local && st.ID > s.gotLast }
+
+// newStream makes a stream that the map knows.
+func (s *Session) newStream(id uint32) *Stream {
+	var st *Stream
+	if n := len(s.free); n > 0 {
+		st = s.free[n-1]
+		s.free[n-1] = nil
+		s.free = s.free[:n-1]
+	} else {
+		st = new(Stream)
+	}
+	*st = Stream{
+		ID:         id,
+		state:      Open,
+		declared:   -1,
+		sendWindow: int64(s.peer.InitialWindowSize),
+		recvWindow: s.streamWindow(),
+	}
+	s.streams[id] = st
+	return st
+}
+
+// close takes a stream out of those that are open.
+func (s *Session) close(st *Stream) {
+	st.state = Closed
+	delete(s.streams, st.ID)
+	if st.local {
+		s.opened--
+	}
+}
+
+// Release gives a stream back: the engine has forgotten it. If it is still open it
+// is reset with code; what was received for it and not consumed counts as
+// consumed. It is called once for each stream that an event or AppendRequest
+// returned.
+func (s *Session) Release(dst []byte, st *Stream, code Code) []byte {
+	if st.state != Closed {
+		dst = s.Reset(dst, st, code)
+	}
+	dst = s.discard(dst, st.held)
+	if !st.local {
+		s.unreleased--
+	}
+	*st = Stream{state: Closed}
+	const keep = 64
+	if len(s.free) < keep {
+		s.free = append(s.free, st)
+	}
+	return dst
+}
+
+// Reset ends a stream at once. Nothing is appended if it is closed already, or if
+// the peer said that it never looked at it.
+func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
+	if st.state == Closed {
+		return dst
+	}
+	s.close(st)
+	if s.Unprocessed(st) {
+		return dst
+	}
+	s.resets.add(st.ID, byUs)
+	return AppendRSTStream(dst, st.ID, code)
+}
+
+// AppendShutdown announces that no more streams are taken soon, so that those on
+// their way still are (RFC 9113 6.8). AppendGoAway follows a round trip later.
+func (s *Session) AppendShutdown(dst []byte) []byte {
+	s.leaving = s.leaving || s.cfg.Role == Client
+	return AppendGoAway(dst, MaxStreamID, NoError, "")
+}
+
+// AppendGoAway says that no stream behind the last one that arrived is taken.
+// NoError: those up to it are still answered. debug is for people; the peer sees
+// it.
+func (s *Session) AppendGoAway(dst []byte, code Code, debug string) []byte {
+	s.leaving = true
+	s.sentLast = min(s.sentLast, s.lastPeer)
+	return AppendGoAway(dst, s.sentLast, code, debug)
+}
+
+// AppendPing asks for a sign of life; the answer is an event with the same data.
+func (s *Session) AppendPing(dst []byte, data uint64) []byte {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], data)
+	return AppendPing(dst, false, b)
+}

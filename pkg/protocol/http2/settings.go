@@ -1,0 +1,100 @@
+package http2
+
+import "encoding/binary"
+
+// SettingID names a setting (RFC 9113 6.5.2). Others than these are ignored.
+type SettingID uint16
+
+// The settings.
+const (
+	SettingHeaderTableSize       SettingID = 0x1
+	SettingEnablePush            SettingID = 0x2
+	SettingMaxConcurrentStreams  SettingID = 0x3
+	SettingInitialWindowSize     SettingID = 0x4
+	SettingMaxFrameSize          SettingID = 0x5
+	SettingMaxHeaderListSize     SettingID = 0x6
+	SettingEnableConnectProtocol SettingID = 0x8 // RFC 8441 3
+	SettingNoRFC7540Priorities   SettingID = 0x9 // RFC 9218 2.1
+)
+
+// Setting is one entry of a SETTINGS frame.
+type Setting struct {
+	ID    SettingID
+	Value uint32
+}
+
+const settingLen = 6
+
+// Settings are what one side told the other about itself.
+type Settings struct {
+	HeaderTableSize       uint32 // bytes of the table that header blocks to it may refer to
+	MaxConcurrentStreams  uint32 // streams the other side may have open at once
+	InitialWindowSize     uint32 // bytes that each new stream may carry to it
+	MaxFrameSize          uint32 // bytes of payload
+	MaxHeaderListSize     uint32 // bytes of a header section by the measure of RFC 9113 6.5.2
+	EnablePush            bool
+	EnableConnectProtocol bool
+}
+
+// unlimited is the value of a limit that nobody set.
+const unlimited = 1<<32 - 1
+
+// defaultSettings are in force before the first SETTINGS frame (RFC 9113 6.5.2).
+func defaultSettings() Settings {
+	return Settings{
+		HeaderTableSize:      DefaultTableSize,
+		MaxConcurrentStreams: unlimited,
+		InitialWindowSize:    DefaultWindow,
+		MaxFrameSize:         MinFrameSize,
+		MaxHeaderListSize:    unlimited,
+		EnablePush:           true,
+	}
+}
+
+// apply takes a SETTINGS payload, entry by entry in its order (RFC 9113 6.5.3).
+// from is who sent it.
+func (s *Settings) apply(payload []byte, from Role) *ConnectionError {
+	if len(payload)%settingLen != 0 {
+		return connectionError(FrameSizeError, "SETTINGS is not a multiple of 6 bytes (RFC 9113 6.5)")
+	}
+	for ; len(payload) > 0; payload = payload[settingLen:] {
+		id := SettingID(binary.BigEndian.Uint16(payload))
+		if err := s.set(id, binary.BigEndian.Uint32(payload[2:]), from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Settings) set(id SettingID, v uint32, from Role) *ConnectionError {
+	switch id {
+	case SettingHeaderTableSize:
+		s.HeaderTableSize = v
+	case SettingEnablePush:
+		if v > 1 || v == 1 && from == Server {
+			return connectionError(ProtocolError, "SETTINGS_ENABLE_PUSH has a value that its sender must not give (RFC 9113 6.5.2)")
+		}
+		s.EnablePush = v == 1
+	case SettingMaxConcurrentStreams:
+		s.MaxConcurrentStreams = v
+	case SettingInitialWindowSize:
+		if v > MaxWindow {
+			return connectionError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE above 2^31-1 (RFC 9113 6.5.2)")
+		}
+		s.InitialWindowSize = v
+	case SettingMaxFrameSize:
+		if v < MinFrameSize || v > MaxFrameSize {
+			return connectionError(ProtocolError, "SETTINGS_MAX_FRAME_SIZE outside of 2^14 to 2^24-1 (RFC 9113 6.5.2)")
+		}
+		s.MaxFrameSize = v
+	case SettingMaxHeaderListSize:
+		s.MaxHeaderListSize = v
+	case SettingEnableConnectProtocol:
+		if v > 1 || v == 0 && s.EnableConnectProtocol {
+			return connectionError(ProtocolError, "SETTINGS_ENABLE_CONNECT_PROTOCOL is neither 0 nor 1, or was taken back (RFC 8441 3)")
+		}
+		s.EnableConnectProtocol = v == 1
+	case SettingNoRFC7540Priorities: // priorities are ignored either way
+	}
+	return nil
+}

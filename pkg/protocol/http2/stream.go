@@ -1,0 +1,106 @@
+package http2
+
+// State is where a stream is in its life (RFC 9113 5.1). The reserved states do
+// not occur: push is refused on both sides.
+type State uint8
+
+// The states. Local and remote are as seen by the session.
+const (
+	Idle State = iota
+	Open
+	HalfClosedLocal  // we have sent everything
+	HalfClosedRemote // the peer has sent everything
+	Closed
+)
+
+//nolint:gochecknoglobals // a constant table
+var stateNames = [...]string{"idle", "open", "half-closed (local)", "half-closed (remote)", "closed"}
+
+// String returns the state's name in the RFC.
+func (s State) String() string { return stateNames[s] }
+
+// Stream is one stream of a session: one request and its answer. The session
+// makes it and the engine gives it back by Session.Release. Only ID and Owner are
+// the engine's to touch.
+type Stream struct {
+	ID uint32 // immutable
+	// Owner is the engine's: what it has for the stream. The session never looks
+	// at it, but to clear it.
+	Owner any
+
+	state State
+	part  part // of the peer's message
+	kind  exchangeKind
+	// local: we opened it.
+	local bool
+	// sentFinal: the head of our final answer was sent, or of our request.
+	sentFinal bool
+
+	declared int64 // content-length that the peer declared; -1: none
+	received int64 // bytes of content received
+
+	sendWindow int64 // bytes we may send; negative after SETTINGS took some back
+	recvWindow int64 // bytes the peer may send
+	held       int64 // bytes received that Consumed was not told of
+	freed      int64 // bytes consumed that no WINDOW_UPDATE told of
+}
+
+// part is what of the peer's message arrived.
+type part uint8
+
+const (
+	partNone    part = iota // nothing, or interim responses
+	partHead                // the head; contents may follow
+	partTrailer             // everything
+)
+
+// exchangeKind says what is special about the request.
+type exchangeKind uint8
+
+const (
+	plainExchange exchangeKind = iota
+	headExchange               // HEAD: the answer declares a length that is not sent
+	connectExchange
+	extendedExchange // extended CONNECT (RFC 8441)
+)
+
+// State returns the stream's state.
+func (st *Stream) State() State { return st.state }
+
+// CanSend reports whether contents may be sent: the head was, the end was not, and
+// the stream was not reset.
+func (st *Stream) CanSend() bool {
+	return st.sentFinal && (st.state == Open || st.state == HalfClosedRemote)
+}
+
+// Ended reports whether the peer has sent everything, or the stream is closed.
+func (st *Stream) Ended() bool { return st.state == HalfClosedRemote || st.state == Closed }
+
+// Tunnel reports whether the request was CONNECT, extended or not.
+func (st *Stream) Tunnel() bool { return st.kind >= connectExchange }
+
+// SendWindow returns how many bytes the peer lets the stream carry, before the
+// connection's window is asked; negative after SETTINGS took some back (RFC 9113
+// 6.9.2).
+func (st *Stream) SendWindow() int64 { return st.sendWindow }
+
+// Held returns how many bytes of content were received and not yet consumed.
+func (st *Stream) Held() int64 { return st.held }
+
+// endLocal and endRemote are the END_STREAM of either side; they report whether
+// the stream closed.
+func (st *Stream) endLocal() bool {
+	if st.state == Open {
+		st.state = HalfClosedLocal
+		return false
+	}
+	return true
+}
+
+func (st *Stream) endRemote() bool {
+	if st.state == Open {
+		st.state = HalfClosedRemote
+		return false
+	}
+	return true
+}
