@@ -93,14 +93,34 @@ func (r *Route) Timeouts(x *protocol.Exchange) (global, try time.Duration) {
 	if f.Retry != nil {
 		try = f.Retry.TryTimeout
 	}
-	if d, ok := milliseconds(x.Request.Header.Get(globalTimeoutField)); ok {
+	ofGlobal, ofTry := timeoutFields(&x.Request.Header)
+	if d, ok := milliseconds(ofGlobal); ok {
 		global = d
 	}
-	if d, ok := milliseconds(x.Request.Header.Get(tryTimeoutField)); ok {
+	if d, ok := milliseconds(ofTry); ok {
 		try = d
 	}
 	if global > 0 && try >= global {
 		try = 0
+	}
+	return global, try
+}
+
+// timeoutFields returns the values of the first fields of either name, "" for none.
+// Each request is asked: so it is one way through the fields, by their lengths.
+func timeoutFields(h *protocol.Header) (global, try string) {
+	for i := range h.Len() {
+		f := h.At(i)
+		switch len(f.Name) {
+		case len(globalTimeoutField):
+			if global == "" && protocol.EqualFold(f.Name, globalTimeoutField) {
+				global = f.Value
+			}
+		case len(tryTimeoutField):
+			if try == "" && protocol.EqualFold(f.Name, tryTimeoutField) {
+				try = f.Value
+			}
+		}
 	}
 	return global, try
 }

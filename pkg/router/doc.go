@@ -10,7 +10,8 @@
 // ("*.suffix:*"), then "*". Case and one trailing dot make no difference, nor do
 // the ways to write an IPv6 address. A domain without a port means requests
 // without a port; no port and the scheme's own port (http 80, https 443) are the
-// same to a domain that has no better match. If none of the virtual host's
+// same to a domain that has no better match. The authority of an RPC request is its
+// service, without a version, and a domain compares with it likewise. If none of the virtual host's
 // routes match, no other virtual host is asked.
 //
 // # Routes

@@ -17,6 +17,11 @@ func (r *reader) checkCalls(t *table) {
 	}
 	at := 0
 	for _, v := range t.model.VirtualHosts {
+		for _, domain := range v.Domains {
+			if unreachable(t, domain) {
+				r.report.Warnf(t.domains[domain], "nothing reaches %q: calls of %s have a service without a version, and no port", domain, listed(t.protocols))
+			}
+		}
 		for _, route := range v.Routes {
 			r.checkCall(t, t.routes[at], route)
 			at++
@@ -28,6 +33,18 @@ func (r *reader) checkCalls(t *table) {
 func isHTTP(p config.Protocol) bool {
 	return p == config.Auto || p == config.HTTP1 || p == config.HTTP2
 }
+
+// unreachable reports whether no call belongs to a domain because of its port, and
+// the domain is not there without it: control planes write "x" and "x:20880".
+func unreachable(t *table, domain string) bool {
+	host, port, _ := strings.Cut(domain, ":")
+	return port != "" && port != anyPort && port != httpPort && !t.domains[host].Exists() && !t.domains[host+":"+anyPort].Exists()
+}
+
+const (
+	anyPort  = "*"
+	httpPort = "80" // a domain with it suits an authority without a port
+)
 
 func (r *reader) checkCall(t *table, at document.Node, route *config.Route) {
 	f := route.Forward

@@ -14,9 +14,9 @@ import (
 // table is a route table and what is to be checked once its listeners are known.
 type table struct {
 	model   *config.RouteTable
-	names   map[string]bool // of its routes
-	hosts   map[string]bool // of its virtual hosts
-	domains map[string]bool
+	names   map[string]bool          // of its routes
+	hosts   map[string]bool          // of its virtual hosts
+	domains map[string]document.Node // where each is written
 	filters []routeFilter
 	node    document.Node
 	routes  []document.Node // those of the virtual hosts, one after the other
@@ -43,7 +43,7 @@ func (r *reader) readTable(j *routerJSON) *table {
 	t := &table{
 		node:  j.Node,
 		model: &config.RouteTable{Name: j.Name, VirtualHosts: make([]*config.VirtualHost, 0, len(j.VirtualHosts))},
-		names: map[string]bool{}, hosts: map[string]bool{}, domains: map[string]bool{}, used: map[string]bool{},
+		names: map[string]bool{}, hosts: map[string]bool{}, domains: map[string]document.Node{}, used: map[string]bool{},
 	}
 	t.model.Request, t.model.Response = r.mutations(j.Node, &j.mutationJSON)
 	for i := range j.VirtualHosts {
@@ -107,11 +107,11 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 			r.report.Errorf(at[i], "found %q, %s", text, problem)
 			continue
 		}
-		if t.domains[domain] {
+		if t.domains[domain].Exists() {
 			r.report.Errorf(at[i], "the domain %q is in the table %q already", domain, t.model.Name)
 			continue
 		}
-		t.domains[domain] = true
+		t.domains[domain] = at[i]
 		v.Domains = append(v.Domains, domain)
 	}
 	for route := range j.Routes.All() {
