@@ -51,13 +51,16 @@ func (e *encoder) setLimit(size uint32) {
 }
 
 // appendStart appends what a block has to start with: changes of the table's size.
+// One that fell and rose is emptied in between: x/net's decoder, which gRPC has,
+// refuses a second size while there are entries (TestEncodedIsRead).
 func (e *encoder) appendStart(dst []byte) []byte {
 	if !e.changed {
 		return dst
 	}
 	e.changed = false
 	if e.lowest < e.max {
-		dst = appendInteger(dst, 0x20, 5, e.lowest)
+		e.evict(0)
+		dst = appendInteger(dst, 0x20, 5, 0)
 	}
 	return appendInteger(dst, 0x20, 5, e.max)
 }

@@ -1,0 +1,309 @@
+package http2
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+func newDecoder() *decoder {
+	d := &decoder{limit: 1 << 20, maxFields: 1000, allowed: DefaultTableSize}
+	d.table.max = DefaultTableSize
+	return d
+}
+
+func blockText(d *decoder) string {
+	var s strings.Builder
+	for i := range d.fields {
+		fmt.Fprintf(&s, "%s: %s\n", d.fields[i].name, d.fields[i].value)
+	}
+	return s.String()
+}
+
+// TestStaticTable: x/net's decoder agrees about every entry, and the names that the
+// encoder knows are where it believes them to be.
+func TestStaticTable(t *testing.T) {
+	judge := hpack.NewDecoder(DefaultTableSize, nil)
+	for i := uint32(1); i <= staticLen; i++ {
+		want, err := judge.DecodeFull(appendIndex(nil, i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if static[i].name != want[0].Name || static[i].value != want[0].Value {
+			t.Errorf("static entry %d is %s: %s, want %v", i, static[i].name, static[i].value, want[0])
+		}
+		if k := static[i].kind; k.pseudo() || k == hostField || k == forbiddenField {
+			continue
+		}
+		if at := staticName(static[i].name); at != uint64(i) {
+			t.Errorf("staticName(%q) = %d, want %d", static[i].name, at, i)
+		}
+	}
+}
+
+// TestDecodeSequences runs the examples of RFC 7541 C.3 to C.6.
+func TestDecodeSequences(t *testing.T) {
+	cases := []struct {
+		name   string
+		table  uint32
+		blocks []string
+		want   string // of the last
+		size   uint32
+	}{
+		{"requests without Huffman codes", 4096, []string{
+			"828684410f7777772e6578616d706c652e636f6d",
+			"828684be58086e6f2d6361636865",
+			"828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
+		}, ":method: GET\n:scheme: https\n:path: /index.html\n:authority: www.example.com\ncustom-key: custom-value\n", 164},
+		{"requests with Huffman codes", 4096, []string{
+			"828684418cf1e3c2e5f23a6ba0ab90f4ff",
+			"828684be5886a8eb10649cbf",
+			"828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
+		}, ":method: GET\n:scheme: https\n:path: /index.html\n:authority: www.example.com\ncustom-key: custom-value\n", 164},
+		{"responses that push each other out", 256, []string{
+			"488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e919d29ad171863c78f0b97c8e9ae82ae43d3",
+			"4883640effc1c0bf",
+			"88c16196d07abe941054d444a8200595040b8166e084a62d1bffc05a839bd9ab77ad94e7821dd7f2e6c7b335dfdfcd5b3960d5af27087f3672c1ab270fb5291f9587316065c003ed4ee5b1063d5007",
+		}, ":status: 200\ncache-control: private\ndate: Mon, 21 Oct 2013 20:13:22 GMT\nlocation: https://www.example.com\ncontent-encoding: gzip\nset-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1\n", 215},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDecoder()
+			d.table.max = c.table
+			for _, text := range c.blocks {
+				block, err := hex.DecodeString(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := d.decode(block); err != nil {
+					t.Fatalf("decode(%s): %v", text, err)
+				}
+			}
+			if got := blockText(d); got != c.want || d.table.size != c.size {
+				t.Fatalf("last block\n%stable of %d, want\n%stable of %d", got, d.table.size, c.want, c.size)
+			}
+		})
+	}
+}
+
+// TestDecodeRefuses: blocks that are wrong.
+func TestDecodeRefuses(t *testing.T) {
+	cases := []struct {
+		name, block string
+		want        error
+	}{
+		{"index 0", "80", errIndex},
+		{"an index behind both tables", "be", errIndex},
+		{"a name's index behind both tables", "7f0000", errIndex},
+		{"an index cut short", "ff", errTruncated},
+		{"an integer of six bytes", "ffffffffffff01", errInteger},
+		{"an integer above 2^31", "ff8080808008", errInteger},
+		{"a literal without its name", "40", errTruncated},
+		{"a name cut short", "400561", errTruncated},
+		{"a literal without its value", "400161", errTruncated},
+		{"a value cut short", "4001610262", errTruncated},
+		{"a length above all bytes", "40ffffffff07", errTruncated},
+		{"a Huffman code with EOS in it", "408161" + "84ffffffff", errHuffman},
+		{"Huffman padding of more than seven bits", "4082" + "1fff" + "0161", errHuffman},
+		{"a table size above what was allowed", "3fe21f", errUpdate},
+		{"a table size behind a field", "8220", errUpdate},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			block, err := hex.DecodeString(c.block)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := newDecoder().decode(block); err != c.want {
+				t.Fatalf("decode(%s) = %v, want %v", c.block, err, c.want)
+			}
+		})
+	}
+}
+
+// TestDecodeShrink: a smaller table that was agreed on has to be told first.
+func TestDecodeShrink(t *testing.T) {
+	d := newDecoder()
+	d.allow(100)
+	if err := d.decode([]byte{0x82}); err != errUpdate {
+		t.Fatalf("a block without the new size: %v, want %v", err, errUpdate)
+	}
+	d = newDecoder()
+	d.allow(100)
+	if err := d.decode(append(appendInteger(nil, 0x20, 5, 100), 0x82)); err != nil {
+		t.Fatalf("a block with the new size: %v", err)
+	}
+	if err := d.decode(appendInteger(nil, 0x20, 5, 101)); err != errUpdate {
+		t.Fatalf("a larger one: %v, want %v", err, errUpdate)
+	}
+}
+
+// TestDecodeLimits: what is beyond a limit is decoded and not kept.
+func TestDecodeLimits(t *testing.T) {
+	block := []byte{0x40, 1, 'a', 1, '1', 0x40, 1, 'b', 1, '2', 0x40, 1, 'c', 1, '3'}
+	for _, c := range []struct {
+		name      string
+		limit     uint32
+		maxFields int
+		kept      int
+	}{
+		{"within both", 102, 3, 3},
+		{"too many bytes", 101, 3, 2},
+		{"too many fields", 102, 2, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newDecoder()
+			d.limit, d.maxFields = c.limit, c.maxFields
+			if err := d.decode(block); err != nil {
+				t.Fatal(err)
+			}
+			if len(d.fields) != c.kept || d.tooLarge != (c.kept < 3) || d.size != 102 {
+				t.Fatalf("kept %d of %d bytes, too large: %v, want %d of 102", len(d.fields), d.size, d.tooLarge, c.kept)
+			}
+			if d.table.n != 3 {
+				t.Fatalf("table has %d entries, want 3", d.table.n)
+			}
+		})
+	}
+}
+
+// TestEncodeSecondSight: a field enters the table the second time it is written, and
+// is one byte from the third time on.
+func TestEncodeSecondSight(t *testing.T) {
+	e := &encoder{max: DefaultTableSize}
+	var sizes []int
+	for range 4 {
+		sizes = append(sizes, len(e.appendField(nil, 0, "x-tenant", "blue")))
+	}
+	if want := "[15 15 1 1]"; fmt.Sprint(sizes) != want {
+		t.Fatalf("written in %v bytes, want %s", sizes, want)
+	}
+	name := string([]byte("x-id"))
+	for i := range 100 {
+		e.appendField(nil, 0, name, fmt.Sprint(i))
+	}
+	if e.n != 1 {
+		t.Fatalf("table has %d entries, want 1: values that come once are not added", e.n)
+	}
+}
+
+// TestEncodeCopies: the table keeps nothing of the texts that it was given.
+func TestEncodeCopies(t *testing.T) {
+	e := &encoder{max: DefaultTableSize}
+	text := []byte("value")
+	for range 3 {
+		e.appendField(nil, 0, "name", view(text))
+	}
+	copy(text, "other")
+	if b := e.appendField(nil, 0, "name", "value"); len(b) != 1 {
+		t.Fatalf("the field is written as %x, want its place in the table", b)
+	}
+}
+
+// TestEncodedIsRead: whatever is written, with whatever table, x/net's decoder and
+// ours read it the same.
+func TestEncodedIsRead(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	e := &encoder{max: DefaultTableSize}
+	ours := newDecoder()
+	judge := hpack.NewDecoder(DefaultTableSize, nil)
+	for range 2000 {
+		if random.IntN(20) == 0 {
+			for range 1 + random.IntN(2) {
+				e.setLimit(uint32(random.IntN(5000)))
+			}
+		}
+		block := e.appendStart(nil)
+		var want strings.Builder
+		for range random.IntN(12) {
+			name := fmt.Sprintf("name-%d", random.IntN(30))
+			value := strings.Repeat(fmt.Sprint(random.IntN(8)), random.IntN(90))
+			block = e.appendField(block, 0, name, value)
+			fmt.Fprintf(&want, "%s: %s\n", name, value)
+		}
+		if err := ours.decode(block); err != nil || blockText(ours) != want.String() {
+			t.Fatalf("%x reads as\n%s%v, want\n%s", block, blockText(ours), err, want.String())
+		}
+		fields, err := judge.DecodeFull(block)
+		if text := judged(fields); err != nil || text != want.String() {
+			t.Fatalf("%x reads for x/net as\n%s%v, want\n%s", block, text, err, want.String())
+		}
+		if e.size > e.max || e.size != ours.table.size {
+			t.Fatalf("encoder's table of %d bytes of %d, decoder's of %d", e.size, e.max, ours.table.size)
+		}
+	}
+}
+
+func judged(fields []hpack.HeaderField) string {
+	var s strings.Builder
+	for _, f := range fields {
+		fmt.Fprintf(&s, "%s: %s\n", f.Name, f.Value)
+	}
+	return s.String()
+}
+
+// FuzzDecode: our decoder and x/net's agree on every block, and on what later ones
+// refer to. Where they do not, ours is the stricter one and the RFC is cited.
+func FuzzDecode(f *testing.F) {
+	for _, text := range []string{
+		"828684418cf1e3c2e5f23a6ba0ab90f4ff", "828684be5886a8eb10649cbf", "400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
+		"3fe11f82", "203fe11f82", "100870617373776f726406736563726574", "ff80808008",
+	} {
+		b, _ := hex.DecodeString(text)
+		f.Add(b, b)
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		ours := newDecoder()
+		judge := hpack.NewDecoder(DefaultTableSize, nil)
+		for _, block := range [][]byte{first, second} {
+			err := ours.decode(block)
+			fields, judgeErr := judge.DecodeFull(block)
+			if err == nil && judgeErr != nil {
+				t.Fatalf("decode(%x) = %q, x/net: %v", block, blockText(ours), judgeErr)
+			}
+			if err == errInteger || err == errUpdate {
+				return // x/net takes larger integers (RFC 7541 5.1) and sizes behind a field of an empty table (4.2)
+			}
+			if (err == nil) != (judgeErr == nil) {
+				t.Fatalf("decode(%x) = %v, x/net: %v", block, err, judgeErr)
+			}
+			if err != nil {
+				return
+			}
+			if got, want := blockText(ours), judged(fields); got != want {
+				t.Fatalf("decode(%x) = %q, x/net: %q", block, got, want)
+			}
+			if ours.table.size > ours.table.max {
+				t.Fatalf("table of %d bytes, allowed are %d", ours.table.size, ours.table.max)
+			}
+		}
+	})
+}
+
+// TestDecodeOthers: what x/net's encoder writes, Huffman codes and all, is read.
+func TestDecodeOthers(t *testing.T) {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	d := newDecoder()
+	for range 3 {
+		b.Reset()
+		for _, f := range []hpack.HeaderField{
+			{Name: ":method", Value: "POST"},
+			{Name: "user-agent", Value: "grpc-go/1.80.0"},
+			{Name: "authorization", Value: "Bearer x", Sensitive: true},
+		} {
+			if err := e.WriteField(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const want = ":method: POST\nuser-agent: grpc-go/1.80.0\nauthorization: Bearer x\n"
+		if err := d.decode(b.Bytes()); err != nil || blockText(d) != want {
+			t.Fatalf("%x reads as %q, %v, want %q", b.Bytes(), blockText(d), err, want)
+		}
+	}
+}
