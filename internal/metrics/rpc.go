@@ -54,6 +54,10 @@ type RPC struct {
 	slots [slotCount]atomic.Pointer[method]
 	count atomic.Int32 // of methods in slots but rest; written under mu
 
+	// recent are methods that were called lately, each where its names lead without
+	// a hash: see place.
+	recent [64]atomic.Pointer[method]
+
 	mu sync.Mutex // held while a method is added
 }
 
@@ -116,8 +120,13 @@ func begin(name string) string {
 
 // method returns the account of a method, rest if it has none of its own.
 func (r *RPC) method(service, name string) *method {
+	recent := &r.recent[place(service, name)]
+	if m := recent.Load(); m != nil && m.name == name && m.service == service {
+		return m
+	}
 	// What is found needs no check: it was checked when it was added.
 	if m, _ := r.find(service, name); m != nil {
+		recent.Store(m)
 		return m
 	}
 	if !utf8.ValidString(service) || !utf8.ValidString(name) {
@@ -130,6 +139,16 @@ func (r *RPC) method(service, name string) *method {
 		return r.rest
 	}
 	return r.add(service, name)
+}
+
+// place is where a method is among the recent ones. Who chooses names that collide
+// gains nothing: they cost a hash.
+func place(service, name string) int {
+	n := 8*len(service) + len(name)
+	if name != "" {
+		n += int(name[len(name)-1])
+	}
+	return n % len(RPC{}.recent)
 }
 
 // find returns the method called so; if there is none, nil and the slot where

@@ -55,8 +55,8 @@ type Forker interface {
 	Fork(ctx context.Context, s Service) error
 }
 
-// Fork has s, which may wait, serve x. Called by Start and Finish, as the last
-// thing that they do.
+// Fork has s, which may wait, serve x, which has no answer: Finish drops one
+// before. Called by Start and Finish, as the last thing that they do.
 func (x *Exchange) Fork(ctx context.Context, s Service) error {
 	if f, ok := x.Caller.(Forker); ok {
 		return f.Fork(ctx, s)

@@ -11,10 +11,34 @@ type Field struct{ Name, Value string }
 type Header struct {
 	fields  []Field
 	changed bool
+	later   FieldSource // nil: all that there are have been read
+}
+
+// FieldSource has fields that cost something to read.
+type FieldSource interface {
+	// ReadFields adds them to h, which is empty.
+	ReadFields(h *Header)
+}
+
+// Later has s asked for the fields when somebody wants to see or change them: most
+// answers pass without. h is empty, and sealed with what s adds.
+func (h *Header) Later(s FieldSource) { h.later = s }
+
+// read asks for the fields that have not been read.
+func (h *Header) read() {
+	s := h.later
+	h.later = nil
+	s.ReadFields(h)
+	h.Seal()
 }
 
 // Len returns the number of fields.
-func (h *Header) Len() int { return len(h.fields) }
+func (h *Header) Len() int {
+	if h.later != nil {
+		h.read()
+	}
+	return len(h.fields)
+}
 
 // At returns field i, to be changed in place if need be, which Changed does not
 // notice; valid until the next call that adds or removes.
@@ -23,6 +47,9 @@ func (h *Header) At(i int) *Field { return &h.fields[i] }
 // All yields the fields in order.
 func (h *Header) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
+		if h.later != nil {
+			h.read()
+		}
 		for i := range h.fields {
 			if !yield(h.fields[i].Name, h.fields[i].Value) {
 				return
@@ -40,6 +67,9 @@ func (h *Header) Get(name string) string {
 // Lookup returns the value of the first field called name and whether there is
 // one.
 func (h *Header) Lookup(name string) (string, bool) {
+	if h.later != nil {
+		h.read()
+	}
 	for i := range h.fields {
 		if EqualFold(h.fields[i].Name, name) {
 			return h.fields[i].Value, true
@@ -57,6 +87,9 @@ func (h *Header) Seal() { h.changed = false }
 
 // Add appends a field.
 func (h *Header) Add(name, value string) {
+	if h.later != nil {
+		h.read()
+	}
 	h.changed = true
 	h.fields = append(h.fields, Field{name, value})
 }
@@ -64,6 +97,9 @@ func (h *Header) Add(name, value string) {
 // Set makes value the only value of name: in the place of the first field so
 // called, or at the end.
 func (h *Header) Set(name, value string) {
+	if h.later != nil {
+		h.read()
+	}
 	for i := range h.fields {
 		if EqualFold(h.fields[i].Name, name) {
 			h.changed = h.changed || h.fields[i].Value != value
@@ -77,6 +113,9 @@ func (h *Header) Set(name, value string) {
 
 // Del removes every field called name and reports whether there was one.
 func (h *Header) Del(name string) bool {
+	if h.later != nil {
+		h.read()
+	}
 	n := len(h.fields)
 	h.removeFrom(0, name)
 	return len(h.fields) < n
@@ -104,7 +143,7 @@ func (h *Header) removeFrom(start int, name string) {
 func (h *Header) Reset() {
 	clear(h.fields)
 	h.fields = h.fields[:0]
-	h.changed = false
+	h.changed, h.later = false, nil
 }
 
 // EqualFold reports whether a and b are equal but for ASCII case.

@@ -82,29 +82,25 @@ func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 // Finish is protocol.Finisher's.
 func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	err = tried(x, err)
-	if r.most > 0 && r.again(x, err) {
-		return x.Fork(ctx, &retries{r, err})
+	if budget, ok := r.again(x, err, 0); ok {
+		return x.Fork(ctx, &retries{r, budget})
 	}
 	return err
 }
 
-// retries are the tries after the first, at least one of which is wanted.
+// retries are the tries after the first.
 type retries struct {
 	*retry
-	err error // of the first
+	budget RetryBudget // of the second; nil: no bound
 }
 
 // Serve is protocol.Service's.
 func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
-	err := r.err
+	budget := r.budget
 	for n := 1; ; n++ {
-		budget := r.budget(x)
-		if budget != nil && !budget.BeginRetry() {
-			return err
-		}
-		x.ResetResponse()
-		err = r.try(ctx, x, budget)
-		if n >= r.most || !r.again(x, err) {
+		err := r.try(ctx, x, budget)
+		ok := false
+		if budget, ok = r.again(x, err, n); !ok {
 			return err
 		}
 	}
@@ -138,18 +134,23 @@ func tried(x *protocol.Exchange, err error) error {
 	return err
 }
 
-// again decides whether another try is wanted, safe and possible.
-func (r *retry) again(x *protocol.Exchange, err error) bool {
+// again decides, after so many retries, whether one more is wanted, safe and
+// possible. If so, the answer is dropped, and the retry is within a budget.
+func (r *retry) again(x *protocol.Exchange, err error, retries int) (budget RetryBudget, ok bool) {
 	reason := protocol.ReasonOf(err)
 	switch {
-	case !x.Deadline.IsZero() && !time.Now().Before(x.Deadline):
-		return false
-	case !r.wanted(reason, x.Response.Status):
-		return false
-	case !reason.Traits().Unsent && !idempotent(x.Request.Method):
-		return false
+	case retries >= r.most,
+		!r.wanted(reason, x.Response.Status),
+		!x.Deadline.IsZero() && !time.Now().Before(x.Deadline),
+		!reason.Traits().Unsent && !idempotent(x.Request.Method),
+		!rewind(x.Request.Body):
+		return nil, false
 	}
-	return rewind(x.Request.Body)
+	if budget = r.budget(x); budget != nil && !budget.BeginRetry() {
+		return nil, false
+	}
+	x.ResetResponse()
+	return budget, true
 }
 
 // wanted reports whether the policy covers the failure, or the answer.

@@ -160,6 +160,9 @@ type View struct {
 	Trailer int
 	// Marks are the codec's own: places in the frame.
 	Marks [6]int32
+	// Unread is a part of the frame that the codec reads when it is asked for: see
+	// protocol.Header.Later.
+	Unread []byte
 	// Text is memory for strings that the frame has not in one piece, such as
 	// Path. Reading overwrites it; a View that is used again keeps it, so that this
 	// costs nothing.

@@ -81,6 +81,9 @@ type waiter interface {
 	park()
 	// wake ends the wait. What then runs, runs on the goroutine that b belongs to.
 	wake(b *batch)
+	// passes reports whether all that is to be done with the answer will be done
+	// when wake returns.
+	passes() bool
 }
 
 // sleeper is the waiter of an exchange that another engine reads.
@@ -88,6 +91,7 @@ type sleeper chan struct{}
 
 func (s sleeper) park()       { <-s }
 func (s sleeper) wake(*batch) { s <- struct{}{} }
+func (sleeper) passes() bool  { return false }
 
 // call is an exchange that waits for its answer. Who takes it out of the table
 // owns it until wake.
@@ -97,8 +101,9 @@ type call struct {
 	by       waiter
 	deadline time.Time // zero: none
 
-	frame *buffer.IoBuffer // the answer, or
+	frame []byte           // the answer, or
 	err   error            // why there is none
+	held  *buffer.IoBuffer // what frame is in; nil: it is in the reader's input
 	read  time.Time        // when the answer was read
 
 	body answer
@@ -113,12 +118,18 @@ type answer struct {
 
 // Close is protocol.Body's.
 func (a *answer) Close() error {
-	k := a.k
+	a.k.release()
+	return nil
+}
+
+// release ends the exchange on the connection.
+func (k *call) release() {
 	u := k.client
-	k.frame.Release()
+	if k.held != nil {
+		k.held.Release()
+	}
 	k.free()
 	u.o.Released(!u.closing.Load())
-	return nil
 }
 
 // free makes k ready for another exchange.
@@ -297,19 +308,18 @@ func (u *Client) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 
 // receive makes what k got x's answer.
 func (k *call) receive(x *protocol.Exchange) error {
-	u, err := k.client, k.err
+	err := k.err
 	if err == nil {
+		c := k.client.codec
 		x.Record.UpstreamFirst = k.read
-		k.body.Set(u.codec, k.frame.Bytes())
-		if err = u.codec.ReadResponse(k.body.Frame, &x.Response, &k.body.View); err == nil {
+		k.body.Set(c, k.frame)
+		if err = c.ReadResponse(k.frame, &x.Response, &k.body.View); err == nil {
 			x.Response.Body = &k.body
 			return nil
 		}
 		x.ResetResponse()
-		k.frame.Release()
 	}
-	k.free()
-	u.o.Released(!u.closing.Load())
+	k.release()
 	return err
 }
 
@@ -374,8 +384,7 @@ func (u *Client) frame(head codec.Frame, frame []byte, b *batch) {
 		if head.Size > len(frame) {
 			k.err = protocol.Faultf(protocol.UpstreamMalformed, "an answer of %d bytes; connection_pool.max_frame_size is %d", head.Size, u.o.RPC.MaxFrameSize)
 		} else {
-			k.frame = buffer.Get(len(frame))
-			_, _ = k.frame.Write(frame) // never fails
+			k.answered(frame)
 		}
 		k.by.wake(b)
 	case codec.Ping:
@@ -391,6 +400,16 @@ func (u *Client) frame(head codec.Frame, frame []byte, b *batch) {
 	case codec.GoAway:
 		u.closing.Store(true)
 	case codec.OneWay, codec.Pong, codec.Ignored:
+	}
+}
+
+// answered gives k its answer, which is copied if it must outlast wake.
+func (k *call) answered(frame []byte) {
+	k.frame = frame
+	if !k.by.passes() {
+		k.held = buffer.Get(len(frame))
+		_, _ = k.held.Write(frame) // never fails
+		k.frame = k.held.Bytes()
 	}
 }
 

@@ -75,6 +75,9 @@ func (r *request) Fork(ctx context.Context, s protocol.Service) error {
 	if r.fork != nil {
 		return s.Serve(ctx, &r.x)
 	}
+	if r.x.Response.Body != nil {
+		r.x.ResetResponse() // as its caller should have: see passes
+	}
 	f := r.engine.takeFiber()
 	f.r, f.ctx, f.service = r, ctx, s
 	r.fork = f
@@ -116,6 +119,11 @@ func (r *request) goOn(b *batch) {
 
 // park is waiter's: only a fork waits.
 func (r *request) park() { r.fork.park() }
+
+// passes is waiter's: a request that rests, and has no fork, is answered and done
+// with on the stack of who wakes it. A service that forks then has dropped the
+// answer before.
+func (r *request) passes() bool { return r.turn.state.Load() == resting && r.fork == nil }
 
 // wake is waiter's.
 func (r *request) wake(b *batch) {

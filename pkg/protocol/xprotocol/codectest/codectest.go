@@ -265,7 +265,10 @@ func (m *message) readResponse(c xprotocol.Codec, frame []byte) error {
 	h := m.response.Header
 	h.Reset()
 	m.response = protocol.Response{Code: protocol.NoCode, Message: protocol.Message{Header: h}}
-	return c.ReadResponse(frame, &m.response, m.empty())
+	err := c.ReadResponse(frame, &m.response, m.empty())
+	m.response.Header.Len() // fields that are read when they are asked for are read
+	m.view.Unread = nil
+	return err
 }
 
 // empty empties the view.

@@ -56,44 +56,52 @@ const (
 )
 
 // ReadResponse is xprotocol.Messages's. An answer with another status than
-// statusOK is its text only, and has no attachments.
+// statusOK is its text only, and has no attachments. Those of the others are behind
+// the value, which need not be gone through if nobody asks for them: that they can
+// be read is found out, or not, by who does.
 func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.View) error {
 	r.Code = int(frame[statusAt])
 	r.Status = httpStatus(frame[statusAt])
 	r.ContentLength = int64(len(frame) - headSize)
-	v.Timeout, v.Content, v.Marks = 0, headSize, [len(v.Marks)]int32{}
+	v.Timeout, v.Content, v.Marks, v.Unread = 0, headSize, [len(v.Marks)]int32{}, nil
 	if !isHessian(frame) || frame[statusAt] != statusOK {
 		return nil
 	}
-	var d hessian.Decoder
-	var a result
-	if err := a.read(&d, frame[headSize:]); err != nil {
+	kind, err := resultOf(frame[headSize:])
+	if err != nil {
 		return malformedResponse(err)
 	}
-	if a.kind < attached {
+	if kind < attached {
 		return nil // the rest is the value
 	}
-	if err := a.skipValue(&d); err != nil {
-		return malformedResponse(err)
+	v.Unread = frame
+	r.Header.Later((*attachments)(v))
+	return nil
+}
+
+// attachments are those of an answer, by its view.
+type attachments xprotocol.View
+
+// ReadFields is protocol.FieldSource's. Of attachments that cannot be read it adds
+// those before.
+func (v *attachments) ReadFields(h *protocol.Header) {
+	var d hessian.Decoder
+	var a result
+	if a.read(&d, v.Unread[headSize:]) != nil || a.skipValue(&d) != nil {
+		return
 	}
 	if _, err := beginAttachments(&d); err != nil {
-		return malformedResponse(err)
+		return
 	}
 	var e hessian.Entry
 	for n := 0; ; n++ {
-		more, err := nextAttachment(&d, &e, n)
-		if err != nil {
-			return malformedResponse(err)
-		}
-		if !more {
-			break
+		if more, err := nextAttachment(&d, &e, n); !more || err != nil {
+			return
 		}
 		if isField(&e) {
-			r.Header.Add(view(e.Key), view(e.Value))
+			h.Add(view(e.Key), view(e.Value))
 		}
 	}
-	r.Header.Seal()
-	return nil
 }
 
 // malformedResponse returns the fault of an answer that cannot be read.
@@ -106,6 +114,21 @@ type result struct {
 	kind  int32
 	value int // where in the body it begins
 }
+
+// resultOf returns the kind of the result that a body begins with: nearly always an
+// int of one byte.
+func resultOf(body []byte) (int32, error) {
+	if len(body) > 0 && shortZero+resultException <= body[0] && body[0] <= shortZero+resultNullAttached {
+		return int32(body[0] - shortZero), nil
+	}
+	var d hessian.Decoder
+	var a result
+	err := a.read(&d, body)
+	return a.kind, err
+}
+
+// shortZero is the int 0 in one byte (Hessian 2.0 serialization 4.5.1).
+const shortZero = 0x90
 
 // read consumes the kind of the result.
 func (a *result) read(d *hessian.Decoder, body []byte) (err error) {

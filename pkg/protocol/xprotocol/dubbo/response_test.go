@@ -1,8 +1,8 @@
 package dubbo
 
 import (
+	"bytes"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +51,43 @@ func TestResponseIsRead(t *testing.T) {
 	}
 }
 
+// TestAttachmentsThatCannotBeRead: the answer passes as it is for all who do not
+// look, and cannot be written anew.
+func TestAttachmentsThatCannotBeRead(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		body []byte
+		want string
+		says string
+	}{
+		{"no value", []byte{0x94}, "", "value"},
+		{"a value that is cut", []byte("\x94\x05val"), "", "value"},
+		{"attachments that are cut", []byte("\x95H\x01a\x011\x01k"), "a=1", "attachments"},
+		{"attachments that are none", []byte("\x95T"), "", "attachments"},
+		{"too many attachments", []byte("\x95H" + strings.Repeat("\x01k\x01v", 1025) + "Z"), strings.TrimSpace(strings.Repeat("k=v ", 1024)), "more than 1024"},
+	} {
+		frame := frameOf(answer, statusOK, c.body)
+		var r protocol.Response
+		var v xprotocol.View
+		if err := (Codec{}).ReadResponse(frame, &r, &v); err != nil {
+			t.Errorf("%s: %v, want an answer that passes", c.name, err)
+			continue
+		}
+		if out, err := (Codec{}).AppendResponse(nil, frame, &r, &v); err != nil || !bytes.Equal(out, frame) {
+			t.Errorf("%s: passed on as %x, %v, want it as it came", c.name, out, err)
+		}
+		if got := fields(&r.Header); got != c.want {
+			t.Errorf("%s: fields %q, want %q", c.name, got, c.want)
+		}
+		r.Header.Set("new", "field")
+		_, err := Codec{}.AppendResponse(nil, frame, &r, &v)
+		var fault *protocol.Fault
+		if !errors.As(err, &fault) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: changed, error %v, want one that speaks of %q", c.name, err, c.says)
+		}
+	}
+}
+
 func TestMalformedResponse(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -61,11 +98,6 @@ func TestMalformedResponse(t *testing.T) {
 		{"a string for a kind", texts("x"), "kind of result"},
 		{"no such kind", []byte{0x96}, "6 is none"},
 		{"less than any kind", []byte{0x8f}, "-1 is none"},
-		{"no value", []byte{0x94}, "value"},
-		{"a value that is cut", []byte("\x94\x05val"), "value"},
-		{"attachments that are cut", slices.Concat([]byte{0x95}, []byte("H\x01k")), "attachments"},
-		{"attachments that are none", slices.Concat([]byte{0x95}, []byte("T")), "attachments"},
-		{"too many attachments", []byte("\x95H" + strings.Repeat("\x01k\x01v", 1025) + "Z"), "more than 1024"},
 	} {
 		var r protocol.Response
 		var v xprotocol.View
