@@ -78,3 +78,10 @@ func trim(s string) string {
 // constant, only as long as the bytes are neither changed nor reused. This is the
 // package's only unsafe code.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// cloneBoth copies two strings into one piece of memory. It is not a+b, which is a
+// itself if b is empty.
+func cloneBoth(a, b string) (string, string) {
+	both := view(append(append(make([]byte, 0, len(a)+len(b)), a...), b...))
+	return both[:len(a)], both[len(a):]
+}

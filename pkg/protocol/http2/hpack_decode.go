@@ -2,6 +2,7 @@ package http2
 
 import (
 	"errors"
+	"strings"
 
 	"golang.org/x/net/http2/hpack"
 )
@@ -191,11 +192,9 @@ func (d *decoder) insert(f *field) {
 		return
 	}
 	if f.marks&ownName != 0 {
-		f.value = string([]byte(f.value))
+		f.value = strings.Clone(f.value)
 	} else {
-		n := len(f.name)
-		both := f.name + f.value // in one piece, and not text's
-		f.name, f.value = both[:n], both[n:]
+		f.name, f.value = cloneBoth(f.name, f.value)
 	}
 	f.marks |= ownName | ownValue
 	d.table.add(f)

@@ -125,9 +125,8 @@ func (e *encoder) appendField(dst []byte, inStatic uint32, name, value string) [
 }
 
 func (e *encoder) add(name, value string, nameHash, hash uint32) {
-	n := len(name)
-	both := name + value // in one piece, and not the exchange's
-	entry := encoderEntry{both[:n], both[n:], nameHash, hash}
+	name, value = cloneBoth(name, value)
+	entry := encoderEntry{name, value, nameHash, hash}
 	e.evict(e.max - entry.size())
 	if e.n == len(e.ring) {
 		e.grow()
