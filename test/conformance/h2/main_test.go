@@ -30,6 +30,9 @@ const root = "../../.."
 var binaries string
 
 func TestMain(m *testing.M) {
+	if os.Getenv(roleKey) != "" {
+		serveForever()
+	}
 	dir, err := os.MkdirTemp("", "weft-h2-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -41,7 +41,7 @@ func startOrigin(t *testing.T, http2 bool) *origin {
 			o.hits.Add(1)
 			answer(w, r)
 		}),
-		ErrorLog: log.New(io.Discard, "", 0), // h2spec provokes errors
+		ErrorLog: quiet(),
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -89,9 +89,14 @@ func (o *origin) awaitHits(t *testing.T, n int64) {
 //	/wait/D    "waited" after a duration D
 //	/trailers  "content" with the trailer X-After: the value of X-Before, of the
 //	           request's header or its trailer
+//	/stall     nothing, and the content stays unread, until the caller has gone
 //	others     a line with method, path, protocol's major version and size of the content
 func answer(w http.ResponseWriter, r *http.Request) {
 	path, argument, _ := strings.Cut(r.URL.Path[1:], "/")
+	if path == "stall" {
+		<-r.Context().Done()
+		return
+	}
 	size, err := io.Copy(io.Discard, r.Body)
 	if err != nil {
 		return // the answer would reach nobody
@@ -125,6 +130,9 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s %d %d\n", r.Method, r.URL.Path, r.ProtoMajor, size)
 	}
 }
+
+// quiet is a log for servers whose callers break rules on purpose.
+func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // zeros is an endless reader.
 type zeros struct{}

@@ -205,6 +205,15 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// dial connects to an address; what is done with the connection has patience.
+func dial(address string) (net.Conn, error) {
+	conn, err := net.DialTimeout("tcp", address, patience)
+	if err == nil {
+		err = conn.SetDeadline(time.Now().Add(patience))
+	}
+	return conn, err
+}
+
 // port is that of an address.
 func port(t *testing.T, address string) string {
 	t.Helper()

@@ -1,0 +1,317 @@
+package h2
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// An attack is attackers connections at a time, which are replaced when the server
+// ends them, for attackTime.
+const (
+	attackers  = 4
+	attackTime = time.Second
+)
+
+// What Weft is held to while it is attacked, and behind it. The machine is busy
+// with the attackers themselves.
+const (
+	mostGrowth   = 96 << 20               // bytes of memory
+	fewestOthers = 5                      // answers to another caller
+	mostDelay    = 2 * time.Second        // of another caller's answer
+	mostIdle     = 0.1                    // CPUs, when the attackers have gone
+	mostHoard    = 600 * time.Millisecond // of CPU time, by attacks that only hold
+)
+
+// outcome is what an attack came to.
+type outcome struct {
+	frames      int
+	connections int
+	goneAway    int           // of the connections, by GOAWAY
+	cpu         time.Duration // of the server
+	growth      int64         // of its memory, in bytes: from before to the most
+	others      []time.Duration
+	failures    []error // of other callers
+}
+
+// compareKey in the environment has all attacks played on net/http's server as
+// well, for comparison.
+const compareKey = "WEFT_H2_COMPARE"
+
+// TestAttacksAreMeasured attacks a server that is not ours: the first flood and the
+// first hoard. That flood it does not end, which the judge finds.
+func TestAttacksAreMeasured(t *testing.T) {
+	address, pid := startProcess(t)
+	list := []attack{floods()[0], hoards()[0]}
+	if os.Getenv(compareKey) != "" {
+		list = attacks()
+	}
+	table := newAttackTable()
+	for i, k := range list {
+		t.Run(k.name, func(t *testing.T) {
+			o := k.against(t, address, pid)
+			table.add(k, o)
+			if o.frames == 0 || len(o.others) == 0 || o.cpu == 0 {
+				t.Errorf("%d frames, %d answers for others, %v of CPU time: nothing was measured", o.frames, len(o.others), o.cpu)
+			}
+			if problems := k.judge(o); i == 0 && len(problems) == 0 {
+				t.Error("the judge finds nothing, want that connections are not ended")
+			}
+		})
+	}
+	table.keep(t, "net-http")
+}
+
+// TestAttacksOnWeft attacks Weft before an origin. Nothing runs beside it.
+func TestAttacksOnWeft(t *testing.T) {
+	o := startOrigin(t, true)
+	w := startWeft(t, listener{upstream: "Http2", hosts: []string{o.address}})
+	table := newAttackTable()
+	for _, k := range attacks() {
+		t.Run(k.name, func(t *testing.T) {
+			o := k.against(t, w.addresses[0], w.cmd.Process.Pid)
+			table.add(k, o)
+			for _, problem := range k.judge(o) {
+				t.Error(problem)
+			}
+		})
+	}
+	table.keep(t, "weft")
+}
+
+// attackTable is a report.
+type attackTable struct{ text strings.Builder }
+
+func newAttackTable() *attackTable {
+	r := &attackTable{}
+	r.line("attack", "connections", "frames", "CPU ms", "µs/frame", "growth MB", "others", "p99 ms", "max ms")
+	r.line("---", "---", "---", "---", "---", "---", "---", "---", "---")
+	return r
+}
+
+func (r *attackTable) line(cells ...any) {
+	_, _ = fmt.Fprintf(&r.text, "| %-40v | %11v | %8v | %6v | %8v | %9v | %6v | %6v | %6v |\n", cells...) // to memory
+}
+
+func (r *attackTable) add(k attack, o outcome) {
+	r.line(k.name, fmt.Sprintf("%d/%d", o.goneAway, o.connections), o.frames, o.cpu.Milliseconds(),
+		fmt.Sprintf("%.2f", float64(o.cpu)/float64(time.Microsecond)/float64(max(o.frames, 1))),
+		fmt.Sprintf("%.1f", float64(o.growth)/(1<<20)), len(o.others), o.percentile(99).Milliseconds(), o.percentile(100).Milliseconds())
+}
+
+// keep shows the report, and writes it as h2-attacks-NAME.md.
+func (r *attackTable) keep(t *testing.T, name string) {
+	t.Helper()
+	head := fmt.Sprintf("# Attacks over HTTP/2 on %s\n\nEach for %v, by %d connections at a time. Connections: those that were ended by GOAWAY, of all.\n"+
+		"Others: answers to a caller beside, and how long they took.\n\n", name, attackTime, attackers)
+	t.Log(head + r.text.String())
+	keep(t, "h2-attacks-"+name+".md", []byte(head+r.text.String()))
+}
+
+// percentile is that of how long others waited; o.others is in order.
+func (o outcome) percentile(p int) time.Duration {
+	if len(o.others) == 0 {
+		return 0
+	}
+	return o.others[min(len(o.others)*p/100, len(o.others)-1)]
+}
+
+// judge returns the bounds that were broken.
+func (k attack) judge(o outcome) (problems []string) {
+	miss := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if len(o.failures) > 0 {
+		miss("%d requests of another caller failed; the first: %v", len(o.failures), o.failures[0])
+	}
+	if n, worst := len(o.others), o.percentile(100); n < fewestOthers || worst > mostDelay {
+		miss("another caller got %d answers, the last after %v, want %d at least within %v", n, worst, fewestOthers, mostDelay)
+	}
+	if o.growth > mostGrowth {
+		miss("memory grew by %d MB, want at most %d", o.growth>>20, mostGrowth>>20)
+	}
+	if k.ends && o.connections < 2*attackers {
+		miss("%d frames were taken on %d connections: the server does not end them", o.frames, o.connections)
+	}
+	most := max(mostHoard, time.Duration(o.frames)*cmp.Or(k.cost, costPerFrame))
+	if o.cpu > most {
+		miss("%v of CPU time for %d frames, want at most %v", o.cpu, o.frames, most)
+	}
+	return problems
+}
+
+// against plays the attack, and measures the server and another caller meanwhile.
+func (k attack) against(t *testing.T, address string, pid int) outcome {
+	t.Helper()
+	pids := []int{pid}
+	before, err := process.ReadMemory(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.ResetPeak(pids); err != nil {
+		t.Fatal(err)
+	}
+	began, err := process.CPUTime(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o outcome
+	var mu sync.Mutex // guards o below
+	end := time.Now().Add(attackTime)
+	var all, beside sync.WaitGroup
+	for range attackers {
+		all.Go(func() {
+			one := k.attack(address, end)
+			mu.Lock()
+			defer mu.Unlock()
+			o.frames += one.frames
+			o.connections += one.connections
+			o.goneAway += one.goneAway
+		})
+	}
+	beside.Go(func() { o.others, o.failures = callBeside(address, end) })
+	all.Wait()
+	beside.Wait()
+	slices.Sort(o.others)
+	ended, err := process.CPUTime(pids)
+	if err != nil {
+		t.Fatalf("the server has ended: %v", err)
+	}
+	after, err := process.ReadMemory(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.cpu = ended - began
+	o.growth = int64(after.Peak) - int64(before.Resident)
+	awaitIdle(t, pids)
+	return o
+}
+
+// attack plays until the end, and connects again when the server has ended a
+// connection.
+func (k attack) attack(address string, end time.Time) (o outcome) {
+	for time.Now().Before(end) {
+		a, err := newAttacker(address, !k.unread, k.settings...)
+		if a == nil {
+			continue // refused, which is a defence
+		}
+		o.connections++
+		_ = a.conn.SetDeadline(end) // an attack that is not read ends so
+		for err == nil && time.Now().Before(end) && !a.isOver() {
+			err = k.play(a)
+		}
+		if errors.Is(err, errWait) {
+			a.await(end)
+		}
+		o.frames += a.frames
+		a.close()
+		if a.goneAway.Load() {
+			o.goneAway++
+		}
+	}
+	return o
+}
+
+// await waits until the time, or until the server ends the connection, if that is
+// read.
+func (a *attacker) await(until time.Time) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-a.over: // nil: never
+	}
+}
+
+// callBeside calls on a connection of its own until the end, every few
+// milliseconds, and returns how long the answers took.
+func callBeside(address string, end time.Time) (took []time.Duration, failures []error) {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: protocols}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: patience}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for time.Now().Before(end) {
+		asked := time.Now()
+		if err := get(client, "http://"+address+"/bytes/100"); err != nil {
+			failures = append(failures, err)
+		} else {
+			took = append(took, time.Since(asked))
+		}
+		<-tick.C
+	}
+	return took, failures
+}
+
+// awaitIdle waits until the processes do nothing more for the attackers.
+func awaitIdle(t *testing.T, pids []int) {
+	t.Helper()
+	const span = 100 * time.Millisecond
+	timeout := time.Now().Add(patience)
+	tick := time.NewTicker(span)
+	defer tick.Stop()
+	last, lastAt := time.Duration(0), time.Time{}
+	for {
+		now, err := process.CPUTime(pids)
+		if err != nil {
+			t.Fatalf("the server has ended: %v", err)
+		}
+		if !lastAt.IsZero() && float64(now-last)/float64(time.Since(lastAt)) <= mostIdle {
+			return
+		}
+		if time.Now().After(timeout) {
+			t.Fatalf("%v after the attack the server still takes %v of CPU time in %v", patience, now-last, span)
+		}
+		last, lastAt = now, time.Now()
+		<-tick.C
+	}
+}
+
+// roleKey is set in a process that is a server to be attacked.
+const roleKey = "WEFT_H2_SERVE"
+
+// startProcess runs net/http's server as a process of its own until the end of
+// the test.
+func startProcess(t *testing.T) (address string, pid int) {
+	t.Helper()
+	address = free(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleKey+"="+address)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()         // it was killed
+	})
+	awaitListener(t, address)
+	return address, cmd.Process.Pid
+}
+
+// serveForever is the life of that process.
+func serveForever() {
+	l, err := net.Listen("tcp", os.Getenv(roleKey))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	s := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(answer), ErrorLog: quiet()}
+	_, _ = io.WriteString(os.Stderr, fmt.Sprintln(s.Serve(l)))
+	os.Exit(1)
+}
