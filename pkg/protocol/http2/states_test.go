@@ -1,0 +1,133 @@
+package http2
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+// states lists every state of RFC 9113 5.1 that a stream can be in for the peer, and
+// how it gets there. The reserved states do not occur: push is refused.
+func states() []struct{ name, client, server string } {
+	return []struct{ name, client, server string }{
+		{"idle", "", ""},
+		{"open", "request POST", "> HEADERS 1 POST"},
+		{"open, answered", "request POST; > HEADERS 1 200", "> HEADERS 1 POST; response 1 200"},
+		{"half-closed (local)", "request GET end", "> HEADERS 1 POST; response 1 200 end"},
+		{"half-closed (local), answered", "request GET end; > HEADERS 1 200", ""},
+		{"half-closed (remote)", "request POST; > HEADERS 1 end 200", "> HEADERS 1 end GET"},
+		{"closed by both ends", "request GET end; > HEADERS 1 end 200", "> HEADERS 1 end GET; response 1 200 end"},
+		{"closed by our reset", "request POST; reset 1 CANCEL", "> HEADERS 1 POST; reset 1 CANCEL"},
+		{"closed by the peer's reset", "request POST; > RST_STREAM 1 CANCEL", "> HEADERS 1 POST; > RST_STREAM 1 CANCEL"},
+		{"a header block on its way", "request POST; > HEADERS 1 more 200", "> HEADERS 1 more POST"},
+		{"behind our GOAWAY", "request POST; goaway NO_ERROR", "goaway NO_ERROR"},
+		{"no SETTINGS yet", "", ""},
+	}
+}
+
+// frames lists every type of frame, with the variants that mean something else.
+func frames(role Role) []string {
+	head := "200"
+	if role == Server {
+		head = "POST"
+	}
+	return []string{
+		"DATA 1 5", "DATA 1 end 5", "DATA 1 0", "DATA 1 end pad=2 3", "DATA 0 5", "DATA 2 5",
+		"HEADERS 1 " + head, "HEADERS 1 end " + head, "HEADERS 1 end TRAILER", "HEADERS 1 TRAILER", "HEADERS 1 more " + head,
+		"HEADERS 1 priority=1 " + head, "HEADERS 0 " + head, "HEADERS 2 " + head, "HEADERS 3 " + head,
+		"PRIORITY 1 3", "PRIORITY 1 1", "RAW 2 0 1 00000000", "PRIORITY 0 1",
+		"RST_STREAM 1 CANCEL", "RST_STREAM 0 CANCEL", "RAW 3 0 1 000000",
+		"SETTINGS MAX_FRAME_SIZE=20000", "SETTINGS ack", "RAW 4 1 0 00", "RAW 4 0 1", "RAW 4 0 0 00",
+		"PUSH_PROMISE 1 2", "PUSH_PROMISE 0 2",
+		"PING 7", "PING ack 7", "RAW 6 0 0 00", "RAW 6 0 1 0000000000000000",
+		"GOAWAY 0 NO_ERROR", "RAW 7 0 0 00", "RAW 7 0 1 0000000000000000",
+		"WINDOW_UPDATE 1 10", "WINDOW_UPDATE 1 0", "WINDOW_UPDATE 1 0x7fffffff", "WINDOW_UPDATE 0 10",
+		"WINDOW_UPDATE 0 0", "WINDOW_UPDATE 0 0x7fffffff", "RAW 8 0 1 00",
+		"CONTINUATION 1 | x: y", "CONTINUATION 0 | x: y",
+		"PRIORITY_UPDATE 0", "RAW 42 255 1 00",
+	}
+}
+
+// TestStates: what every frame means in every state, for both roles, as
+// testdata/states_*.txt say. The files are written by -update and read against the
+// RFC by people; a pair that is missing from them fails.
+func TestStates(t *testing.T) {
+	for _, role := range []Role{Client, Server} {
+		name := [...]string{"client", "server"}[role]
+		t.Run(name, func(t *testing.T) {
+			var got strings.Builder
+			fmt.Fprintf(&got, "# What each frame means to a %s in each state: the event, the error, what is\n# sent at once, and the state of stream 1 if it changes.\n", name)
+			for _, st := range states() {
+				way := st.client
+				if role == Server {
+					way = st.server
+				}
+				if way == "" && st.name != "idle" && st.name != "no SETTINGS yet" {
+					continue
+				}
+				fmt.Fprintf(&got, "\n%s\n", st.name)
+				for _, frame := range frames(role) {
+					fmt.Fprintf(&got, "  %-32s %s\n", frame, outcome(t, role, st.name, way, frame))
+				}
+			}
+			golden(t, "testdata/states_"+name+".txt", got.String())
+		})
+	}
+}
+
+// outcome brings a session to a state and says what a frame does there.
+func outcome(t *testing.T, role Role, state, way, frame string) string {
+	t.Helper()
+	r := newRig(Config{Role: role})
+	steps := []string{"start", "> SETTINGS"}
+	if state == "no SETTINGS yet" {
+		steps = steps[:1]
+	}
+	if way != "" {
+		steps = append(steps, strings.Split(way, "; ")...)
+	}
+	for _, step := range steps {
+		for _, line := range r.do(step) {
+			if strings.HasPrefix(line, "!") {
+				t.Fatalf("%s: %s: %s", state, step, line)
+			}
+		}
+	}
+	before := r.state(1)
+	lines := r.do("> " + frame)
+	if after := r.state(1); after != before && after != Idle {
+		lines = append(lines, "→ "+after.String())
+	}
+	if len(lines) == 0 {
+		return "ignored"
+	}
+	return strings.Join(lines, "; ")
+}
+
+// golden compares got with a file, or writes it.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Split(string(b), "\n")
+	for i, line := range strings.Split(got, "\n") {
+		if i >= len(want) || line != want[i] {
+			t.Fatalf("%s:%d: got %q, want %q", path, i+1, line, append(want, "nothing")[min(i, len(want))])
+		}
+	}
+	if n := strings.Count(got, "\n") + 1; n != len(want) {
+		t.Fatalf("%s has %d lines, want %d", path, len(want), n)
+	}
+}
