@@ -114,6 +114,17 @@ func New(o Options) *Registry {
 	return r
 }
 
+// Protocol returns the position of a protocol in Options.Protocols, 0 of one that
+// is not there.
+func (r *Registry) Protocol(name string) uint8 {
+	for i, p := range r.o.Protocols {
+		if p == name {
+			return uint8(i) //nolint:gosec // there are few
+		}
+	}
+	return 0
+}
+
 // Exclusion says what is not exported (stats_matcher in config.json). Counting
 // goes on: an exclusion can be lifted without a restart.
 type Exclusion struct {

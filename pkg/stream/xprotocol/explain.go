@@ -1,6 +1,7 @@
 package xprotocol
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -18,6 +19,10 @@ func (r *request) fault() (protocol.Reason, string) {
 	said := ""
 	if reason == protocol.None {
 		reason, said = reasonOf(x.Response.Status), text(x.Response.Body)
+		if reason == protocol.NotImplemented {
+			said = fmt.Sprintf("an answer with HTTP status %d has no form in %s", x.Response.Status, r.c.s.codec.Traits().Name)
+			x.Record.Reason, x.Record.Detail = reason, said
+		}
 	}
 	var b strings.Builder
 	b.WriteString("weft: ")
@@ -47,6 +52,9 @@ func (r *request) fault() (protocol.Reason, string) {
 // reasonOf is the reason that comes nearest to the status of a reply that a route
 // or a filter made without one: RPC has no other way to carry it.
 func reasonOf(status int) protocol.Reason {
+	if status < 400 { // a redirect, or content
+		return protocol.NotImplemented
+	}
 	switch status {
 	case 400:
 		return protocol.MalformedRequest

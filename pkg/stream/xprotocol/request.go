@@ -224,7 +224,12 @@ func (r *request) append(dst []byte, m *codec.Message) []byte {
 		x.Fail(err)
 	}
 	reason, text := r.fault()
-	return own.AppendFault(dst, r.frame.Bytes(), reason, text)
+	dst = own.AppendFault(dst, r.frame.Bytes(), reason, text)
+	var sent protocol.Response
+	if own.ReadResponse(dst[start:], &sent, new(codec.View)) == nil {
+		x.Response.Code = sent.Code
+	}
+	return dst
 }
 
 // finish accounts for the exchange and makes r ready for the next.

@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestWhatWeftAnswersIsCounted: metrics count a call that Weft answers under the
+// status that its caller was sent, and in the protocol that it spoke.
+func TestWhatWeftAnswersIsCounted(t *testing.T) {
+	t.Parallel()
+	address, w := filteredRPC(t, list{}, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "method: buy"))
+	caller := consume(t, address)
+	for _, method := range []string{"buy", "sell", "sell"} {
+		caller.call(invocation{service: "org.example.Shop", method: method})
+	}
+	for _, c := range []struct {
+		method, code string
+		want         float64
+	}{{"buy", "20", 1}, {"sell", "60", 2}, {"sell", "none", 0}} {
+		if got := w.metric("weft_rpc_requests_total", `method="`+c.method+`"`, `code="`+c.code+`"`); got != c.want {
+			t.Errorf("%v calls of %s with code %s, want %v", got, c.method, c.code, c.want)
+		}
+	}
+	for protocol, want := range map[string]float64{"dubbo": 3, "Http1": 0} {
+		if got := w.metric("weft_listener_requests_total", `listener="front"`, `protocol="`+protocol+`"`); got != want {
+			t.Errorf("%v requests in %s, want %v", got, protocol, want)
+		}
+	}
+}
+
+// TestAnAnswerOfHTTPOnly: a route that RPC shares with HTTP may answer with what
+// RPC has no form for. The caller is told so.
+func TestAnAnswerOfHTTPOnly(t *testing.T) {
+	t.Parallel()
+	address := free()
+	run(t, setup{
+		listeners: list{chained("front", address, object{"type": "proxy", "config": object{
+			"downstream_protocol": "Auto", "upstream_protocol": "Auto", "router_config_name": "front"}})},
+		tables: list{object{"router_config_name": "front", "virtual_hosts": list{object{"name": "all", "domains": list{"*"}, "routers": list{
+			object{"match": object{"prefix": "/"}, "redirect": object{"path_redirect": "/elsewhere"}}}}}}},
+	}.config())
+	got := consume(t, address).call(invocation{service: "org.example.Shop", method: "buy"})
+	const want = "an answer with HTTP status 301 has no form in dubbo"
+	if got.status != 40 || !strings.Contains(got.text, want) {
+		t.Errorf("status %d, %q; want 40 and %q", got.status, got.text, want)
+	}
+}
