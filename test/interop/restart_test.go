@@ -18,27 +18,33 @@ type family struct {
 	told               told
 }
 
-// told is how a consumer describes a call that Weft has failed.
+// told is how a consumer describes a call that Weft has failed, as the beginning
+// of what it reports.
 type told struct {
-	inFlight  string // the provider was lost with it
-	unreached string // there is no connection to the provider
+	// inFlight: the provider was lost with it. A process that is killed resets the
+	// connections on which it has not read all, and closes the others.
+	inFlight  []string
+	unreached []string // there is no connection to the provider
 }
 
 func loadFamilies() []family {
 	// Weft's own text.
 	dubbo := told{
-		inFlight:  "org.apache.dubbo.rpc.RpcException: 502|weft: upstream reset the connection ",
-		unreached: "org.apache.dubbo.rpc.RpcException: 502|weft: upstream connect failed ",
+		inFlight: []string{
+			"org.apache.dubbo.rpc.RpcException: 502|weft: upstream reset the connection ",
+			"org.apache.dubbo.rpc.RpcException: 502|weft: upstream closed the connection ",
+		},
+		unreached: []string{"org.apache.dubbo.rpc.RpcException: 502|weft: upstream connect failed "},
 	}
 	// The status of Weft's answer, 16 and 6, of which the library makes a text.
 	const closed = "Connection closed! the address is ADDRESS"
 	const noProcessor = "Rpc invocation exception: NO_PROCESSOR, the address is ADDRESS"
 	bolt := told{
-		inFlight:  "com.alipay.remoting.exception.ConnectionClosedException: " + closed,
-		unreached: "com.alipay.remoting.rpc.exception.InvokeException: " + noProcessor,
+		inFlight:  []string{"com.alipay.remoting.exception.ConnectionClosedException: " + closed},
+		unreached: []string{"com.alipay.remoting.rpc.exception.InvokeException: " + noProcessor},
 	}
 	const sofa = "com.alipay.sofa.rpc.core.exception.SofaRpcException: "
-	sofarpc := told{sofa + closed, sofa + noProcessor}
+	sofarpc := told{[]string{sofa + closed}, []string{sofa + noProcessor}}
 	return []family{
 		{"dubbo27", "dubbo27", "dubbo.EchoConsumer", "dubbo.EchoProvider", "dubbo", "", dubbo},
 		{"dubbo3", "dubbo3", "dubbo.EchoConsumer", "dubbo.EchoProvider", "dubbo", "", dubbo},
@@ -47,13 +53,16 @@ func loadFamilies() []family {
 	}
 }
 
+// atOnce is how long word of an event may take to the last who hears of it. It
+// takes some milliseconds, on a busy machine some hundreds; what no word is had of,
+// Weft's heartbeats find out after four seconds.
+const atOnce = 2 * time.Second
+
 // What load there is while a provider is killed, and what it may notice.
 const (
 	callers      = 16
-	leastRate    = 200                     // answers per second
-	longestCall  = 1500 * time.Millisecond // half of the shortest timeout of the callers
-	wordTravels  = 250 * time.Millisecond  // from the end of a process to the last who hears of it
-	milestones   = 2                       // of answers, between one event and the next
+	longestCall  = 5 * time.Second // half of the callers' timeout
+	milestones   = 2               // of answers, between one event and the next
 	firstAnswer  = "first answer of"
 	manyAnswers  = "answers until now"
 	lostAnswers  = "lost"
@@ -65,8 +74,7 @@ const (
 // TestRestart kills a provider under load and starts it again on the same port.
 // Only calls that are in flight on it fail, at once, and say what happened; while
 // there is no other provider, so do those that come until it is back. The
-// consumer's connections to Weft stay. It runs alone: the machine's speed is part
-// of it.
+// consumer's connections to Weft stay. It runs alone, to have load on any machine.
 func TestRestart(t *testing.T) {
 	need(t, "java")
 	for _, f := range loadFamilies() {
@@ -89,16 +97,15 @@ func TestRestart(t *testing.T) {
 			p.check(t, "restart of one of two", through, func(t *testing.T) {
 				o := r.play(t, sidecars.ports[0], "third", "first", "second")
 				o.hold(t)
-				o.loseUntil(t, f.told.inFlight, o.dead)
 				o.loseAtMost(t, f.told.inFlight, callers)
 				o.loseAtMost(t, f.told.unreached, 0) // the other one was
 			})
 			p.check(t, "restart of the only one", through, func(t *testing.T) {
 				o := r.play(t, sidecars.ports[1], "fourth", "third")
 				o.hold(t)
-				o.loseUntil(t, f.told.inFlight, o.dead)
 				o.loseAtMost(t, f.told.inFlight, callers)
-				o.loseUntil(t, f.told.unreached, o.back)
+				o.loseUntil(t, f.told.unreached, o.again)
+				o.loseUntil(t, f.told.unreached, o.back.Add(o.soon()))
 			})
 		})
 	}
@@ -145,6 +152,7 @@ func (r *restart) play(t *testing.T, port int, name string, providers ...string)
 	o.dead = time.Now()
 	if len(providers) > 1 {
 		r.awaitMany(t) // from who is left
+		o.known = time.Now()
 	}
 	again := r.start(r.port, name)
 	again.awaitReady(t)
@@ -153,12 +161,24 @@ func (r *restart) play(t *testing.T, port int, name string, providers ...string)
 	if got := r.await(t, firstAnswer).Value; got != name {
 		t.Fatalf("the provider that is back answers %q, want %q", got, name)
 	}
+	o.again = time.Now()
+	if len(providers) == 1 {
+		o.known = o.again
+	}
 	r.awaitMany(t)
 	if after := connections(t, r.consumer, port); len(before) == 0 || !slices.Equal(before, after) {
 		t.Errorf("the consumer's connections to Weft are %q, were %q before the outage", after, before)
 	}
-	r.consumer.say(t, "stop")
+	r.stop(t, &o)
 	o.took = time.Since(began)
+	t.Logf("%v; down for %v; lost: %v", o, o.back.Sub(o.killed), o.losses)
+	return o
+}
+
+// stop ends the load and notes its sums.
+func (r *restart) stop(t *testing.T, o *outage) {
+	t.Helper()
+	r.consumer.say(t, "stop")
 	for {
 		c := r.consumer.next(t, patience)
 		switch c.Name {
@@ -172,9 +192,7 @@ func (r *restart) play(t *testing.T, port int, name string, providers ...string)
 			o.answered = int(number(t, c))
 		}
 		if c.End != "" {
-			t.Logf("%d answers in %v, the slowest in %v (stalled for %v); down for %v; lost: %v",
-				o.answered, o.took, o.longest, o.stalled, o.back.Sub(o.killed), o.losses)
-			return o
+			return
 		}
 	}
 }
@@ -203,14 +221,26 @@ func (r *restart) awaitMany(t *testing.T) {
 
 // outage is what became of the calls.
 type outage struct {
-	told               told
-	killed, dead, back time.Time // the provider: from killed to dead it may still answer
-	took               time.Duration
-	answered           int
-	longest            time.Duration // of all calls
-	stalled            time.Duration // how long the machine kept the consumer from running at a time
-	losses             []loss
+	told told
+
+	killed, dead time.Time // the provider: between them it may still answer
+	known        time.Time // its end, to all: they have got many answers since
+	back, again  time.Time // its successor: it listens, and a caller has an answer
+
+	took     time.Duration
+	answered int
+	longest  time.Duration // of all calls
+	stalled  time.Duration // how long the machine kept the consumer from running at a time
+	losses   []loss
 }
+
+func (o outage) String() string {
+	return fmt.Sprintf("%d answers in %v, the slowest in %v (stalled for %v)", o.answered, o.took, o.longest, o.stalled)
+}
+
+// soon is how long word of an event may take on this machine: whoever passes it on
+// is kept from running as the consumer is.
+func (o outage) soon() time.Duration { return atOnce + 4*o.stalled }
 
 // loss is the calls that failed in one way.
 type loss struct {
@@ -227,8 +257,8 @@ func (l loss) String() string {
 }
 
 // is says whether the calls failed in a way of told's.
-func (l loss) is(way string) bool {
-	return strings.HasPrefix(l.Exception+": "+l.Message, way)
+func (l loss) is(way []string) bool {
+	return slices.ContainsFunc(way, func(begin string) bool { return strings.HasPrefix(l.Exception+": "+l.Message, begin) })
 }
 
 func lossOf(t *testing.T, c call) loss {
@@ -253,17 +283,13 @@ func number(t *testing.T, c call) float64 {
 	return n
 }
 
-// hold checks what is true of every outage: it was one under load, no call waited
-// for its timeout, none failed before it, and each that failed did so in a way that
-// is Weft's word for what happened.
+// hold checks what is true of every outage: no call waited for its timeout; none
+// failed before it, and each that failed did so in a way that is Weft's word for
+// what happened; those that were in flight on the provider failed at once, and no
+// call that began when its end was known did so.
 func (o outage) hold(t *testing.T) {
 	t.Helper()
-	if rate := float64(o.answered) / (o.took - o.back.Sub(o.killed)).Seconds(); rate < leastRate {
-		t.Errorf("%.0f answers per second, want at least %d", rate, leastRate)
-	}
-	if o.longest > longestCall+o.stalled {
-		t.Errorf("a call took %v, want all within %v and the %v that the consumer did not run", o.longest, longestCall, o.stalled)
-	}
+	o.holdPace(t)
 	if len(o.losses) == 0 {
 		t.Error("no call was lost: nothing was in flight on the provider that was killed")
 	}
@@ -271,24 +297,38 @@ func (o outage) hold(t *testing.T) {
 		if !l.is(o.told.inFlight) && !l.is(o.told.unreached) {
 			t.Errorf("lost: %v; want %q or %q, as Weft's word for it", l, o.told.inFlight, o.told.unreached)
 		}
-		if ended := time.UnixMilli(l.LastEnded); ended.Before(o.killed) {
+		ended := time.UnixMilli(l.LastEnded)
+		if ended.Before(o.killed.Truncate(time.Millisecond)) {
 			t.Errorf("lost %v before the provider was killed: %v", o.killed.Sub(ended), l)
 		}
+		if late := ended.Sub(o.dead); l.is(o.told.inFlight) && late > o.soon() {
+			t.Errorf("lost %v after the provider had ended, want within %v: %v", late, o.soon(), l)
+		}
+	}
+	o.loseUntil(t, o.told.inFlight, o.known)
+}
+
+// holdPace checks that no call waited for its timeout. That there was load, the
+// answers have shown for which the test waited.
+func (o outage) holdPace(t *testing.T) {
+	t.Helper()
+	if o.longest > longestCall+o.stalled {
+		t.Errorf("a call took %v, want all within %v and the %v that the consumer did not run", o.longest, longestCall, o.stalled)
 	}
 }
 
 // loseUntil checks that no call was lost in a way that began after an event.
-func (o outage) loseUntil(t *testing.T, way string, event time.Time) {
+func (o outage) loseUntil(t *testing.T, way []string, event time.Time) {
 	t.Helper()
 	for _, l := range o.losses {
-		if late := time.UnixMilli(l.LastBegan).Sub(event); l.is(way) && late > wordTravels+o.stalled {
+		if late := time.UnixMilli(l.LastBegan).Sub(event); l.is(way) && late > 0 {
 			t.Errorf("lost although it began %v too late for that: %v", late, l)
 		}
 	}
 }
 
 // loseAtMost checks how many calls were lost in a way.
-func (o outage) loseAtMost(t *testing.T, way string, most int) {
+func (o outage) loseAtMost(t *testing.T, way []string, most int) {
 	t.Helper()
 	lost := 0
 	for _, l := range o.losses {

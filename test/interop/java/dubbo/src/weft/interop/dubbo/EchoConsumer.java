@@ -272,7 +272,7 @@ public final class EchoConsumer {
 
   private void load(Run run) throws Exception {
     String ports = run.option("ports", Integer.toString(run.port()));
-    Echo echo = references.echo(Export.at(run.port()).anyOf(ports).within(3_000));
+    Echo echo = references.echo(Export.at(run.port()).anyOf(ports));
     Load.play(run, () -> echo.nameAfter(run.option("millis", 5)));
   }
 

@@ -115,6 +115,9 @@ final class References {
       urls.append(urls.isEmpty() ? "" : ";").append("dubbo://127.0.0.1:" + port + "/" + path);
     }
     reference.setUrl(urls.toString());
+    if (export.ports.contains(",")) {
+      reference.setCluster("failfast"); // 2.7 takes several addresses for registries otherwise
+    }
     return reference;
   }
 }

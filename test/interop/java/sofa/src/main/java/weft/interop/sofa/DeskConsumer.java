@@ -275,7 +275,7 @@ public final class DeskConsumer {
 
   private void load(Run run) throws Exception {
     String ports = run.option("ports", Integer.toString(run.port()));
-    Desk desk = desk(ports, null, RpcConstants.INVOKER_TYPE_SYNC, 3_000);
+    Desk desk = desk(ports, null, RpcConstants.INVOKER_TYPE_SYNC, PATIENCE_MS);
     Load.play(run, () -> desk.name(run.option("millis", 5)));
   }
 }
