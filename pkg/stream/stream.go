@@ -42,6 +42,7 @@ type ServerOptions struct {
 	Listener    string // for ConnMeta
 	Service     protocol.Service
 	HTTP1       config.HTTP1Options
+	HTTP2       config.HTTP2Options
 	RPC         config.RPCOptions
 	IdleTimeout time.Duration // of a connection without an exchange; 0: none
 
@@ -79,6 +80,7 @@ type Client interface {
 // ClientOptions is what an upstream connection needs.
 type ClientOptions struct {
 	HTTP1 config.HTTP1Options
+	HTTP2 config.HTTP2Options
 	RPC   config.RPCOptions
 
 	// Released is called when an exchange has left the connection; reusable

@@ -1,0 +1,83 @@
+package http2
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// alarm is the one timer of a connection. Most of what it is set to never comes, so
+// moving it costs nothing unless it moves to an earlier time.
+type alarm struct {
+	timer   *time.Timer    // guarded by wire.mu; nil until first set
+	due     time.Time      // guarded by wire.mu; when it fires; zero: it is not set
+	ringing sync.WaitGroup // wire.expire runs; added to with wire.mu held, while wire.lost is nil
+}
+
+// arm sees to it that expire runs at t, or before; the zero time is never. mu is
+// held.
+func (w *wire) arm(t time.Time) {
+	a := &w.alarm
+	if t.IsZero() || w.lost != nil || !a.due.IsZero() && !t.Before(a.due) {
+		return
+	}
+	a.due = t
+	d := max(time.Until(t), 0)
+	if a.timer == nil {
+		a.timer = time.AfterFunc(d, w.expire)
+	} else {
+		a.timer.Reset(d)
+	}
+}
+
+// expire ends the streams whose time is up. The timer runs it, on a goroutine of
+// its own.
+func (w *wire) expire() {
+	b := &batch{now: time.Now()}
+	w.mu.Lock()
+	w.alarm.due = time.Time{}
+	if w.lost != nil {
+		w.mu.Unlock()
+		return
+	}
+	w.alarm.ringing.Add(1)
+	defer w.alarm.ringing.Done()
+	then, next := w.overdue(b.now)
+	also, at := w.side.expired(b)
+	then = append(then, also...)
+	w.arm(next)
+	w.arm(at)
+	w.mu.Unlock()
+	for _, f := range then {
+		f(b)
+	}
+	b.flush()
+}
+
+// overdue fails the streams whose deadline has passed, or on which nothing went for
+// too long, and returns when the next of them will be. mu is held.
+func (w *wire) overdue(now time.Time) (then []func(*batch), next time.Time) {
+	for s := range w.state.Streams() {
+		l := laneOf(s)
+		if l == nil || l.cut != nil {
+			continue
+		}
+		at, why := l.deadline, protocol.UpstreamTimeout
+		if w.idle > 0 {
+			if quiet := l.active.Add(w.idle); at.IsZero() || quiet.Before(at) {
+				at, why = quiet, w.side.idleReason()
+			}
+		}
+		switch {
+		case at.IsZero():
+		case !at.After(now):
+			if f := l.owner.fail(protocol.Faultf(why, "the stream's time is up")); f != nil {
+				then = append(then, f)
+			}
+		case next.IsZero() || at.Before(next):
+			next = at
+		}
+	}
+	return then, next
+}

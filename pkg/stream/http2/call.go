@@ -1,0 +1,344 @@
+package http2
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// watchAfter is how long an answer may take before a caller of another protocol is
+// watched for having gone: watching costs a goroutine, and most answers come sooner.
+const watchAfter = 250 * time.Millisecond
+
+// call is an exchange on an upstream connection.
+//
+// Who works on a call owns it: whoever opens its stream and sends its request first,
+// and then whoever has something for the one that waits. What comes meanwhile is
+// left to them. The states, guarded by the client's mu:
+//
+//	busy ──── pause ────▶ waiting ──── answered ────▶ busy (whoever answered goes on)
+//	  └── answered ──▶ busy (it goes on itself, instead of waiting)
+type call struct {
+	lane
+	u      *Client
+	x      *protocol.Exchange
+	e      *exchange     // x's Caller, if it is one of ours
+	number atomic.Uint64 // of all calls of the engine; 0: it is nobody's
+
+	// resumes: x goes on on the goroutine of whoever answers; otherwise one waits
+	// for wake.
+	resumes bool
+	wake    chan struct{}
+
+	// Guarded by u.mu.
+	queued   bool      // it waits until a stream may be opened
+	busy     bool      // somebody works on it
+	answered bool      // x.Response has a head, or err is set
+	err      error     // a Fault: why there is no answer
+	ended    bool      // the request has been sent to its end
+	read     time.Time // when the head of the answer was read
+	interims []interim // to be passed on
+
+	text    []byte // what x.Response is views of
+	body    answer
+	sending *sending // the goroutine that sends the request's content; nil: none
+}
+
+// interim is an answer before the final one.
+type interim struct {
+	status int
+	header protocol.Header
+}
+
+// newCall returns a call that is nobody's.
+func (e *Engine) newCall() *call {
+	k, ok := e.calls.Get().(*call)
+	if !ok {
+		k = &call{wake: make(chan struct{}, 1)}
+		k.body.k = k
+	}
+	return k
+}
+
+// begin makes k the call of x.
+func (k *call) begin(u *Client, x *protocol.Exchange, e *exchange, resumes bool) {
+	k.wire, k.u, k.x, k.e, k.resumes = &u.wire, u, x, e, resumes
+	k.writable.L = &u.mu
+	k.cut, k.stalled, k.sent = nil, false, 0
+	k.queued, k.busy, k.answered, k.ended, k.err = false, true, false, false, nil
+	k.body.closed = false
+	k.in.start(&k.lane, &x.Response.Trailer, 0)
+	k.number.Store(u.engine.numbers.Add(1))
+}
+
+// pause ends the work on k, which then waits, and reports false if it was answered
+// meanwhile: then it is still the caller's. One on which a goroutine waits always
+// waits.
+func (k *call) pause() bool {
+	k.u.mu.Lock()
+	defer k.u.mu.Unlock()
+	if k.resumes && k.answered {
+		return false
+	}
+	k.busy = false
+	return true
+}
+
+// settle notes that k has an answer, or never will. u.mu is held. Whoever gets true
+// is to call goOn, with u.mu released.
+func (k *call) settle(err error) (mine bool) {
+	k.answered, k.err = true, err
+	if !k.resumes {
+		k.rouse()
+		return false
+	}
+	mine = !k.busy
+	k.busy = true
+	return mine
+}
+
+// rouse wakes the goroutine that waits.
+func (k *call) rouse() {
+	select {
+	case k.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// goOn lets x go on, whose call was answered.
+func (k *call) goOn(b *batch) {
+	e := k.e
+	e.goOn(b, k.receive())
+}
+
+// opened goes on with a call that had waited for its stream.
+func (k *call) opened(b *batch) {
+	if k.stream != nil {
+		k.upload(b)
+	}
+	if !k.pause() {
+		k.goOn(b)
+	}
+}
+
+// head takes the head of an answer, which is the session's last event. u.mu is held.
+func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
+	if k.answered {
+		return nil // with a fault: the answer is not wanted
+	}
+	r := &k.x.Response
+	k.text = k.u.state.TakeResponse(e.Stream, r, k.text[:0])
+	if r.Status < 200 && r.Status != 101 {
+		k.interims = append(k.interims, interim{r.Status, r.Header})
+		r.Status, r.Header, k.text = 0, protocol.Header{}, nil
+		return k.inform()
+	}
+	r.Version = "HTTP/2.0"
+	k.read = b.now
+	if e.End {
+		k.in.end()
+	}
+	if k.settle(nil) {
+		k.u.ready = append(k.u.ready, k)
+	}
+	return nil
+}
+
+// inform has interim answers passed on. u.mu is held.
+func (k *call) inform() func(*batch) {
+	if !k.resumes {
+		k.rouse()
+		return nil
+	}
+	if k.busy {
+		return nil // whoever is on it does it
+	}
+	k.busy = true
+	return func(b *batch) {
+		k.pass()
+		if !k.pause() {
+			k.goOn(b)
+		}
+	}
+}
+
+// pass passes on the interim answers that have come.
+func (k *call) pass() {
+	k.u.mu.Lock()
+	list := k.interims
+	k.interims = nil
+	k.u.mu.Unlock()
+	if k.x.Caller == nil {
+		return
+	}
+	for i := range list {
+		if k.x.Caller.Inform(list[i].status, &list[i].header) != nil {
+			return // the caller is gone: its engine tells
+		}
+	}
+}
+
+// await waits on the caller's goroutine until x is answered.
+func (k *call) await() error {
+	var patience <-chan time.Time
+	if k.e == nil && k.x.Caller != nil {
+		t := time.NewTimer(watchAfter)
+		defer t.Stop()
+		patience = t.C
+	}
+	on := waiting{k.u, k, k.number.Load()}
+	for {
+		select {
+		case <-k.wake:
+		case <-patience:
+			defer k.x.Caller.Watch(func() { on.client.abandon(on, nil) })()
+			patience = nil
+		}
+		k.pass()
+		k.u.mu.Lock()
+		done := k.answered
+		k.u.mu.Unlock()
+		if done {
+			return k.receive()
+		}
+	}
+}
+
+// receive ends the wait: x has its answer, or the Fault that is returned.
+func (k *call) receive() error {
+	x, u := k.x, k.u
+	if len(k.interims) > 0 {
+		k.pass()
+	}
+	if k.err == nil {
+		x.Record.UpstreamFirst = k.read
+		if s := x.Response.Status; s == 101 || x.Request.Method == "CONNECT" && x.Request.Upgrade == "" && s/100 == 2 {
+			x.Response.Tunnel = newTunnel(k)
+			return nil
+		}
+		x.Response.Body = &k.body
+		return nil
+	}
+	err := k.err
+	started := k.end()
+	x.ResetResponse()
+	if started && protocol.ReasonOf(err).Traits().Unsent && !rewind(x) {
+		err = protocol.Faultf(protocol.UpstreamReset, "the request's content had been sent in part: %w", err)
+	}
+	k.free()
+	u.o.Released(!u.closing.Load())
+	return err
+}
+
+// rewind reports whether x's request can be sent again from its start.
+func rewind(x *protocol.Exchange) bool {
+	if x.Request.Body == nil {
+		return true
+	}
+	r, ok := x.Request.Body.(protocol.Rewinder)
+	return ok && r.Rewind()
+}
+
+// drop is the end of a call that was not sent, because of err.
+func (k *call) drop(err error) error {
+	u := k.u
+	k.free()
+	u.o.Released(!u.closing.Load())
+	return err
+}
+
+func (k *call) batch() *batch {
+	if k.e == nil {
+		return nil
+	}
+	return k.e.batch
+}
+
+// free gives the stream back and makes k nobody's. Its request is not read any more.
+func (k *call) free() {
+	u, b := k.u, k.batch()
+	_ = k.in.Close()
+	said := k.release(syntax.Cancel)
+	u.mu.Lock()
+	k.number.Store(0)
+	then := u.next(b.time())
+	u.mu.Unlock()
+	if said || len(then) > 0 {
+		b.sends(u.outbox)
+	}
+	k.in.reset()
+	select {
+	case <-k.wake:
+	default:
+	}
+	k.u, k.x, k.e, k.interims, k.sending = nil, nil, nil, nil, nil
+	u.engine.calls.Put(k)
+	callAll(then)(b)
+}
+
+// fail is owner's.
+func (k *call) fail(why error) func(*batch) {
+	k.sever(why)
+	k.u.unqueue(k)
+	to := k.in.fail(why)
+	if !k.answered {
+		if k.settle(why) {
+			return k.goOn
+		}
+		return nil
+	}
+	if to == nil {
+		return nil
+	}
+	return to.kick
+}
+
+// abandon ends a call whose caller is gone.
+func (u *Client) abandon(on waiting, b *batch) {
+	k := on.call
+	if k.number.Load() != on.number {
+		return
+	}
+	u.mu.Lock()
+	if k.number.Load() != on.number {
+		u.mu.Unlock()
+		return
+	}
+	then := k.fail(protocol.Faultf(protocol.DownstreamGone, "the caller has gone while the upstream was answering"))
+	u.mu.Unlock()
+	if then != nil {
+		then(b)
+	}
+}
+
+// answer is the content of an answer; closing it ends the call.
+type answer struct {
+	k      *call
+	closed bool
+}
+
+// Read is protocol.Body's. Its errors are Faults.
+func (a *answer) Read(p []byte) (int, error) { return a.k.in.Read(p) }
+
+// Buffered is protocol.Body's.
+func (a *answer) Buffered() int { return a.k.in.Buffered() }
+
+// Close is protocol.Body's. It takes itself out of the exchange, so that the engine
+// does not close it again.
+func (a *answer) Close() error {
+	k := a.k
+	if a.closed {
+		return nil
+	}
+	a.closed = true
+	u := k.u
+	if r := &k.x.Response; r.Body == protocol.Body(a) {
+		r.Body = nil
+	}
+	k.end()
+	k.free()
+	u.o.Released(!u.closing.Load())
+	return nil
+}

@@ -1,0 +1,404 @@
+package http2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// unknownLimit is how many streams a connection carries as long as its host has not
+// said how many it takes (RFC 9113 6.5.2 advises 100 at least).
+const unknownLimit = 100
+
+// Client is one upstream connection, which carries the exchanges of many callers at
+// once. It is a stream.Client.
+type Client struct {
+	wire
+	o     stream.ClientOptions // immutable
+	local string               // immutable; our end's address
+
+	// closing: it takes no new exchange. Changed with mu held, read without.
+	closing atomic.Bool
+
+	settled bool    // guarded by mu; the host's settings have come
+	queue   []*call // guarded by mu; those that wait until a stream may be opened
+	ready   []*call // of the reader: those whose answer has come
+	pulse   pulse   // guarded by mu
+}
+
+// pulse is the state of PING.
+type pulse struct {
+	heard time.Time // when something was read last
+	sent  time.Time // when the host was asked; zero: it was not, or something was heard since
+}
+
+func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
+	u := &Client{o: o, local: conn.LocalAddr().String()}
+	h := &o.HTTP2
+	u.wire = wire{engine: e, conn: conn, side: u, creditFrom: max(h.StreamWindow/4, 1), idle: h.StreamIdleTimeout}
+	u.outbox = network.NewOutbox(conn, e.start)
+	u.state = syntax.NewSession(syntax.Config{
+		Role:             syntax.Client,
+		StreamWindow:     uint32(h.StreamWindow),
+		ConnectionWindow: uint32(h.ConnectionWindow),
+	})
+	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
+	u.append(u.state.AppendStart(nil)) // leaves with the first request
+	u.pulse.heard = time.Now()
+	e.start(u.run)
+	return u
+}
+
+// Usable is stream.Client's.
+func (u *Client) Usable(time.Duration) bool { return !u.closing.Load() }
+
+// Close is stream.Client's. The connection's goroutine ends soon after; Engine's
+// Close waits for it.
+func (u *Client) Close() error {
+	u.closing.Store(true)
+	return u.conn.Close()
+}
+
+// Serve is stream.Client's. Errors are Faults: of ConnectFailure if the request
+// cannot have reached an application and can be sent again.
+func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
+	k, err := u.send(x, false)
+	if err != nil {
+		return err
+	}
+	return k.await()
+}
+
+// Start is protocol.Starter's.
+func (u *Client) Start(ctx context.Context, x *protocol.Exchange) error {
+	if e, ok := x.Caller.(*exchange); !ok || e.stack {
+		return u.Serve(ctx, x) // there is a stack to wait on
+	}
+	if _, err := u.send(x, true); err != nil {
+		return err
+	}
+	return protocol.ErrPending
+}
+
+// send opens a stream for x, or queues it. After a nil error the call is under way,
+// and if resumes is set, x is its own.
+func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
+	e, _ := x.Caller.(*exchange)
+	var b *batch
+	if e != nil {
+		b = e.batch
+	}
+	now := b.time()
+	x.Record.UpstreamStart, x.Record.UpstreamFirst = now, time.Time{}
+	if n := len(x.Record.Attempts); n > 0 {
+		x.Record.Attempts[n-1].Local = u.local
+	}
+	if !passTimeout(x, now) {
+		u.o.Released(!u.closing.Load())
+		return nil, protocol.Faultf(protocol.UpstreamTimeout, "the caller's time was up before the request was sent")
+	}
+	k := u.engine.newCall()
+	k.begin(u, x, e, resumes)
+	if e != nil && !e.watch.wait(waiting{u, k, k.number.Load()}) {
+		return nil, k.drop(protocol.Faultf(protocol.DownstreamGone, "the caller has gone"))
+	}
+	u.mu.Lock()
+	u.enter(k, now)
+	u.mu.Unlock()
+	if k.stream != nil {
+		k.upload(b)
+	}
+	if k.pause() {
+		return k, nil
+	}
+	if resumes {
+		return nil, k.receive()
+	}
+	return k, nil
+}
+
+// enter opens a stream for k or queues it. If it can have neither, k is answered
+// with the reason. mu is held.
+func (u *Client) enter(k *call, now time.Time) {
+	switch {
+	case k.answered: // by its caller's leaving
+		return
+	case u.lost != nil:
+		k.settle(protocol.NewFault(protocol.ConnectFailure, u.lost))
+		return
+	case u.closing.Load():
+		k.settle(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
+		return
+	}
+	u.arm(k.x.Until())
+	if u.slots() <= 0 || len(u.queue) > 0 {
+		k.queued = true
+		u.queue = append(u.queue, k)
+		return
+	}
+	if err := u.open(k, now); err != nil {
+		k.settle(err)
+	}
+}
+
+// next opens streams for those that wait for one. mu is held. What it returns is
+// called without.
+func (u *Client) next(now time.Time) (then []func(*batch)) {
+	for len(u.queue) > 0 && u.slots() > 0 {
+		k := u.queue[0]
+		u.queue = slices.Delete(u.queue, 0, 1)
+		k.queued, k.busy = false, true
+		if err := u.open(k, now); err != nil {
+			k.settle(err)
+		}
+		then = append(then, k.opened)
+	}
+	return then
+}
+
+// unqueue takes k out of those that wait for a stream. mu is held.
+func (u *Client) unqueue(k *call) {
+	if k.queued {
+		k.queued = false
+		if i := slices.Index(u.queue, k); i >= 0 {
+			u.queue = slices.Delete(u.queue, i, i+1)
+		}
+	}
+}
+
+// slots is how many streams may be opened now. mu is held.
+func (u *Client) slots() int {
+	n := u.state.Slots()
+	if !u.settled {
+		n = min(n, unknownLimit-u.state.Len())
+	}
+	return n
+}
+
+// open sends the head of k's request. mu is held. Errors are Faults.
+func (u *Client) open(k *call, now time.Time) error {
+	x := k.x
+	o := syntax.RequestOptions{End: x.Request.Body == nil || isEmpty(x.Request.Body)}
+	o.Trailers = k.e != nil && k.e.trailers || isGRPC(&x.Request.Header)
+	dst, s, err := u.state.AppendRequest(u.outbox.Begin(firstRead/4), &x.Request, o)
+	_ = u.outbox.End(dst) // the reader finds out
+	if err != nil {
+		return openFault(err)
+	}
+	k.open(s, k, now)
+	k.ended = o.End
+	k.deadline = x.Until()
+	if u.idle > 0 {
+		u.arm(now.Add(u.idle))
+	}
+	if u.state.Exhausted() {
+		u.closing.Store(true)
+	}
+	return nil
+}
+
+// openFault is the Fault of a stream that could not be opened.
+func openFault(err error) error {
+	var f *protocol.Fault
+	switch {
+	case errors.As(err, &f):
+		return err
+	case errors.Is(err, syntax.ErrNoConnect):
+		return protocol.NewFault(protocol.NotImplemented, err)
+	}
+	return protocol.NewFault(protocol.ConnectFailure, err)
+}
+
+// run reads answers until the connection ends, and then fails what is left.
+func (u *Client) run() {
+	b := &batch{now: time.Now()}
+	flush := func() {
+		b.flush()
+		u.read = 0
+	}
+	err := error(nil)
+	for err == nil {
+		if err = u.fill(flush); err == nil {
+			b.now = time.Now()
+			err = u.take(b)
+			if u.read >= mostHeld || u.outbox.Queued() >= network.HighWater {
+				flush()
+			}
+			u.outbox.AwaitRoom()
+		}
+	}
+	u.over(err, b)
+}
+
+// take deals with every whole frame that there is, and then with the answers that
+// came in them.
+func (u *Client) take(b *batch) error {
+	err := u.frames(b)
+	u.mu.Lock()
+	u.pulse = pulse{heard: b.now}
+	then := u.next(b.now)
+	u.mu.Unlock()
+	for _, f := range then {
+		f(b)
+	}
+	for _, k := range u.ready {
+		k.goOn(b)
+	}
+	clear(u.ready)
+	u.ready = u.ready[:0]
+	return err
+}
+
+// event is side's.
+func (u *Client) event(e *syntax.Event, b *batch) func(*batch) {
+	switch e.Kind {
+	case syntax.HeadersArrived:
+		if l := laneOf(e.Stream); l != nil {
+			if k, ok := l.owner.(*call); ok {
+				l.touch(b.now)
+				return k.head(e, b)
+			}
+		}
+	case syntax.SettingsArrived:
+		u.settled = true
+	case syntax.GoAwayArrived:
+		return u.away(e)
+	default: // answers to PING are heard as anything else is
+	}
+	return nil
+}
+
+// away fails what the host will never look at (RFC 9113 6.8). The rest goes on.
+func (u *Client) away(e *syntax.Event) func(*batch) {
+	u.closing.Store(true)
+	why := protocol.Faultf(protocol.ConnectFailure, "the host is going away: %v", e.Code)
+	all := u.failQueue(why)
+	for s := range u.state.Streams() {
+		if l := laneOf(s); l != nil && u.state.Unprocessed(s) {
+			all = append(all, l.owner.fail(why))
+		}
+	}
+	return callAll(all)
+}
+
+// failQueue fails those that wait for a stream. mu is held.
+func (u *Client) failQueue(why error) (then []func(*batch)) {
+	queue := u.queue
+	u.queue = nil
+	for _, k := range queue {
+		k.queued = false
+		then = append(then, k.fail(why))
+	}
+	return then
+}
+
+func callAll(all []func(*batch)) func(*batch) {
+	return func(b *batch) {
+		for _, f := range all {
+			if f != nil {
+				f(b)
+			}
+		}
+	}
+}
+
+// reset is side's. A stream that was refused was not looked at (RFC 9113 8.7).
+func (u *Client) reset(code syntax.Code) error {
+	reason := protocol.UpstreamReset
+	if code == syntax.RefusedStream {
+		reason = protocol.ConnectFailure
+	}
+	return protocol.Faultf(reason, "the host has reset the stream: %v", code)
+}
+
+// broken is side's.
+func (u *Client) broken(e *syntax.StreamError) error {
+	return protocol.NewFault(protocol.UpstreamMalformed, e)
+}
+
+// idleReason is side's.
+func (u *Client) idleReason() protocol.Reason { return protocol.UpstreamTimeout }
+
+// expired is side's: it ends the wait for a stream of those whose time is up, and
+// asks a silent host whether it lives.
+func (u *Client) expired(b *batch) (then []func(*batch), next time.Time) {
+	for _, k := range slices.Clone(u.queue) {
+		switch at := k.x.Until(); {
+		case at.IsZero():
+		case !at.After(b.now):
+			u.unqueue(k)
+			then = append(then, k.fail(protocol.Faultf(protocol.UpstreamTimeout, "no stream was free in time")))
+		case next.IsZero() || at.Before(next):
+			next = at
+		}
+	}
+	if interval := u.o.HTTP2.PingInterval; interval > 0 && u.state.Len() > 0 {
+		at, dead := u.beat(b, interval)
+		if dead {
+			then = append(then, func(*batch) { _ = u.conn.Close() }) // the reader tells
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	return then, next
+}
+
+// beat sends a PING if one is due, and returns when to look again. dead: the last
+// one was not answered. mu is held.
+func (u *Client) beat(b *batch, interval time.Duration) (next time.Time, dead bool) {
+	p := &u.pulse
+	switch {
+	case !p.sent.IsZero():
+		next = p.sent.Add(u.o.HTTP2.PingTimeout)
+		return next, !b.now.Before(next)
+	case b.now.Sub(p.heard) >= interval:
+		p.sent = b.now
+		u.said(u.state.AppendPing(u.scratch[:0], 0), b)
+		return b.now.Add(u.o.HTTP2.PingTimeout), false
+	}
+	return p.heard.Add(interval), false
+}
+
+// over fails everything, for the connection is lost.
+func (u *Client) over(err error, b *batch) {
+	u.closing.Store(true)
+	var wrong *syntax.ConnectionError
+	if errors.As(err, &wrong) {
+		u.mu.Lock()
+		u.said(u.state.AppendGoAway(u.scratch[:0], wrong.Code, wrong.Reason), b)
+		u.mu.Unlock()
+		b.flush()
+	}
+	_ = u.conn.Close() // a second time, perhaps
+	u.outbox.Fail(err)
+	u.release()
+	why := lost(err)
+	b.now = time.Now()
+	u.end(why, b)
+	u.mu.Lock()
+	then := u.failQueue(why)
+	u.mu.Unlock()
+	callAll(then)(b)
+	b.flush()
+}
+
+// lost says what the end of the connection is to those who wait for an answer.
+func lost(err error) error {
+	var wrong *syntax.ConnectionError
+	switch {
+	case errors.As(err, &wrong):
+		return protocol.NewFault(protocol.UpstreamMalformed, err)
+	case errors.Is(err, io.EOF):
+		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the answer: %w", err)
+	}
+	return protocol.Faultf(protocol.UpstreamReset, "waiting for the answer: %w", err)
+}

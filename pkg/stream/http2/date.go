@@ -1,0 +1,29 @@
+package http2
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// imfFixdate is the layout of RFC 9110 5.6.7.
+const imfFixdate = "Mon, 02 Jan 2006 15:04:05 GMT"
+
+// clock keeps the text of the current second for Date fields (RFC 9110 6.6.1).
+// The zero value is ready; safe for concurrent use.
+type clock struct{ now atomic.Pointer[second] }
+
+type second struct {
+	unix int64
+	text string
+}
+
+// date returns t as an IMF-fixdate.
+func (c *clock) date(t time.Time) string {
+	unix := t.Unix()
+	if s := c.now.Load(); s != nil && s.unix == unix {
+		return s.text
+	}
+	s := &second{unix, t.UTC().Format(imfFixdate)}
+	c.now.Store(s)
+	return s.text
+}

@@ -1,0 +1,112 @@
+// Package http2 owns the HTTP/2 engine: connections on both sides, on which many
+// exchanges are under way at once (RFC 9113). What frames mean is decided by
+// pkg/protocol/http2, which is pure; here are sockets, goroutines and buffers.
+//
+// The way of a request and its answer; each column is a goroutine:
+//
+//	reader of the caller's connection      reader of the host's connection
+//	session.read     all frames there are
+//	session.begin    an exchange for each whole request
+//	  exchange.begin   Service, in halves
+//	    Client.Start   a stream, outbox
+//	    … pending …                        Client.read     all frames there are
+//	batch.flush      one write               call.deliver  who waits on this stream
+//	                                           … the service goes on …
+//	                                           exchange.answer  outbox
+//	                                         batch.flush   one write
+//
+// What is whole needs no goroutine of its own, and neither does content that
+// streams from one HTTP/2 connection to another: a pump (pump.go) moves it on the
+// goroutine of whoever brought more content, or more room for it. A service that
+// waits for anything else gets a goroutine by Exchange.Fork.
+//
+// The files, in the order that data passes them: wire.go (a connection, either
+// side), server.go and exchange.go (the caller's side), client.go and call.go (the
+// host's), content.go and pump.go (what streams), watch.go, tunnel.go, grpc.go.
+package http2
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// Engine is what all HTTP/2 connections share. Close it after the last of them has
+// been closed.
+type Engine struct {
+	log       *slog.Logger
+	running   sync.WaitGroup // goroutines of connections
+	exchanges sync.Pool      // of *exchange
+	calls     sync.Pool      // of *call
+	numbers   atomic.Uint64  // of calls
+}
+
+// New returns an engine. Its log is told of defects.
+func New(log *slog.Logger) *Engine { return &Engine{log: log} }
+
+// Protocol returns the engine's entry for the registry.
+func (e *Engine) Protocol() stream.Protocol {
+	return stream.Protocol{
+		Name:      config.HTTP2,
+		Match:     Match,
+		NewServer: func(o stream.ServerOptions) stream.Server { return newServer(e, o) },
+		NewClient: func(conn *network.Conn, o stream.ClientOptions) stream.Client {
+			return newClient(e, conn, o)
+		},
+		Multiplexed: true,
+	}
+}
+
+// Close waits for the goroutines of the engine's connections, which must have been
+// closed.
+func (e *Engine) Close() { e.running.Wait() }
+
+// start runs a connection's goroutine.
+func (e *Engine) start(f func()) { e.running.Go(f) }
+
+// batch is what a reader does until it has to wait: the time at which it read
+// last, and the outboxes to be flushed when everything that there was to read has
+// been dealt with. Owned by the reader's goroutine.
+type batch struct {
+	now   time.Time
+	dirty []*network.Outbox
+}
+
+// mostHeld is how much a reader reads, in bytes, before it sends what came of it,
+// even if there is more to read.
+const mostHeld = 256 << 10
+
+// sends sees to it that o is flushed: with the batch b, or at once if there is
+// none.
+func (b *batch) sends(o *network.Outbox) {
+	if b == nil {
+		_ = o.Flush() // its reader finds out
+		return
+	}
+	if !slices.Contains(b.dirty, o) {
+		b.dirty = append(b.dirty, o)
+	}
+}
+
+// time is when what is being dealt with was read.
+func (b *batch) time() time.Time {
+	if b == nil {
+		return time.Now()
+	}
+	return b.now
+}
+
+// flush sends. A connection that is lost is its reader's business.
+func (b *batch) flush() {
+	for _, o := range b.dirty {
+		_ = o.Flush()
+	}
+	clear(b.dirty)
+	b.dirty = b.dirty[:0]
+}

@@ -1,0 +1,139 @@
+package http2
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// reply answers everything with one text.
+func reply(status int, text string) protocol.Service {
+	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Reply(status, "text/plain", text)
+		return nil
+	})
+}
+
+// echo answers with the content of the request as it comes.
+func echo(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Trailer", "X-Sum")
+	w.Header().Set("X-Method", r.Method)
+	flusher := w.(http.Flusher)
+	flusher.Flush()
+	piece := make([]byte, 32<<10)
+	total := 0
+	for {
+		n, err := r.Body.Read(piece)
+		if n > 0 {
+			_, _ = w.Write(piece[:n]) // the client tells
+			flusher.Flush()
+			total += n
+		}
+		if err != nil {
+			break
+		}
+	}
+	w.Header().Set("X-Sum", fmt.Sprint(total))
+}
+
+func TestAGETIsAnswered(t *testing.T) {
+	r := newRig(t, reply(200, "hello"), nil)
+	status, body := get(t, judge(t), "http://"+r.address+"/a?b")
+	if status != 200 || body != "hello" {
+		t.Errorf("answer %d %q", status, body)
+	}
+	if o := r.last(); o.status != 200 || o.reason != protocol.None || o.out != 5 {
+		t.Errorf("recorded %+v", o)
+	}
+}
+
+func TestARequestPassesThrough(t *testing.T) {
+	var seen http.Request
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		seen = *r
+		w.Header().Set("X-Answer", "yes")
+		w.WriteHeader(201)
+		_, _ = io.WriteString(w, "made")
+	})
+	r := proxied(t, up, nil, nil)
+	req, _ := http.NewRequest("GET", "http://"+r.address+"/path?q=1", nil)
+	req.Host = "shop.test"
+	req.Header.Set("X-Asked", "this")
+	resp, err := judge(t).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if resp.StatusCode != 201 || string(body) != "made" || resp.Header.Get("X-Answer") != "yes" {
+		t.Errorf("answer %d %q %v", resp.StatusCode, body, resp.Header)
+	}
+	if seen.Host != "shop.test" || seen.RequestURI != "/path?q=1" || seen.Header.Get("X-Asked") != "this" || seen.Proto != "HTTP/2.0" {
+		t.Errorf("the origin saw %s %s %v", seen.Host, seen.RequestURI, seen.Header)
+	}
+}
+
+func TestContentOfAnySizePassesBothWays(t *testing.T) {
+	up := origin(t, echo)
+	for _, service := range []string{"in halves", "on a stack"} {
+		t.Run(service, func(t *testing.T) {
+			to := new(forward)
+			var s protocol.Service = to
+			if service == "on a stack" {
+				s = blocking{protocol.ServiceFunc(to.Serve)}
+			}
+			r := newRig(t, s, nil)
+			to.client = r.client(up, nil)
+			c := judge(t)
+			for _, size := range []int{0, 1, 1000, 16 << 10, 100_000, 3 << 20} {
+				text := strings.Repeat("0123456789abcdef", size/16+1)[:size]
+				resp, err := c.Post("http://"+r.address+"/", "text/plain", io.NopCloser(strings.NewReader(text)))
+				if err != nil {
+					t.Fatalf("%d bytes: %v", size, err)
+				}
+				body, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if err != nil || string(body) != text {
+					t.Fatalf("%d bytes: got %d bytes, %v", size, len(body), err)
+				}
+				if got := resp.Trailer.Get("X-Sum"); got != fmt.Sprint(size) {
+					t.Errorf("%d bytes: trailer %q", size, got)
+				}
+				if o := r.last(); o.in != int64(size) || o.out != int64(size) || o.reason != protocol.None {
+					t.Errorf("%d bytes: recorded %+v", size, o)
+				}
+			}
+		})
+	}
+}
+
+func TestManyExchangesShareOneConnection(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		_, _ = io.WriteString(w, r.URL.Path+string(b))
+	})
+	r := proxied(t, up, nil, nil)
+	c := judge(t)
+	var all sync.WaitGroup
+	for i := range 300 {
+		all.Go(func() {
+			path, text := fmt.Sprintf("/%d", i), strings.Repeat("x", i*100)
+			resp, err := c.Post("http://"+r.address+path, "text/plain", strings.NewReader(text))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if got, err := io.ReadAll(resp.Body); err != nil || string(got) != path+text {
+				t.Errorf("%s: %d bytes, %v", path, len(got), err)
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,329 @@
+package http2
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// exchange is a caller's stream while it is served, and the Caller of its
+// protocol.Exchange.
+type exchange struct {
+	lane
+	engine *Engine // immutable
+	c      *session
+	x      protocol.Exchange
+	watch  watch
+
+	// Of whoever the exchange is with.
+	batch *batch // of the goroutine that it is on; nil: one of its own
+	stack bool   // it is on a goroutine of its own, which may wait
+
+	text     []byte // what x.Request is views of
+	trailers bool   // the caller wants trailers (TE)
+	grpc     string // its content-type if it speaks gRPC; "": it does not
+	small    [512]byte
+}
+
+func (e *Engine) newExchange() *exchange {
+	if x, ok := e.exchanges.Get().(*exchange); ok {
+		return x
+	}
+	x := &exchange{engine: e}
+	x.x.Caller = x
+	x.text = x.small[:0]
+	return x
+}
+
+// read makes the head that has just arrived x.Request. e.wire.mu is held.
+func (e *exchange) read(s *session, end bool, b *batch) error {
+	x := &e.x
+	x.Reset()
+	x.Meta.Conn = &s.meta
+	x.Meta.Protocol, x.Meta.Version = string(config.HTTP2), "HTTP/2.0"
+	x.Meta.Start = b.now
+	var err error
+	e.text, err = s.state.TakeRequest(&x.Request, e.text[:0])
+	e.trailers = s.state.WantsTrailers()
+	e.grpc = ""
+	if isGRPC(&x.Request.Header) {
+		e.grpc = x.Request.Header.Get(contentType)
+		takeTimeout(x)
+	}
+	e.in.start(&e.lane, &x.Request.Trailer, s.s.o.HTTP1.MaxRequestBodySize)
+	if end {
+		e.in.end()
+		return err
+	}
+	x.Request.Body = &e.in
+	if limit := e.in.limit; err == nil && limit > 0 && x.Request.ContentLength > limit {
+		err = protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds %d bytes", x.Request.ContentLength, limit)
+	}
+	return err
+}
+
+// begin starts to serve the request, on the goroutine that b belongs to; refused is
+// why not.
+func (e *exchange) begin(b *batch, refused error) {
+	e.batch = b
+	if refused == nil {
+		refused = e.x.Begin(e.c.ctx, e.c.s.service)
+	}
+	e.conclude(refused)
+}
+
+// goOn goes on after what the exchange was pending in has returned err, on the
+// goroutine that b belongs to.
+func (e *exchange) goOn(b *batch, err error) {
+	e.batch = b
+	e.conclude(e.x.Resume(e.c.ctx, err))
+}
+
+// conclude answers, if the exchange is not pending. Afterwards it serves another,
+// perhaps.
+func (e *exchange) conclude(err error) {
+	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
+		return // and the exchange is somebody else's
+	}
+	x := &e.x
+	if err != nil {
+		x.Fail(err)
+	}
+	if x.Record.Reason == protocol.DownstreamGone {
+		e.finish(syntax.Cancel)
+		return
+	}
+	e.answer()
+}
+
+// Fork is protocol.Forker's.
+func (e *exchange) Fork(ctx context.Context, s protocol.Service) error {
+	if e.stack {
+		return s.Serve(ctx, &e.x)
+	}
+	e.stack = true
+	e.engine.start(func() {
+		e.batch = nil
+		err := e.x.Resume(e.c.ctx, protocol.Contain(ctx, s, &e.x))
+		e.conclude(err)
+	})
+	return protocol.ErrPending
+}
+
+// Inform is protocol.Caller's.
+func (e *exchange) Inform(status int, header *protocol.Header) error {
+	w := e.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.cut != nil {
+		return e.cut
+	}
+	if status == 101 || e.stream == nil {
+		return nil
+	}
+	dst, err := w.state.AppendInterim(w.outbox.Begin(firstRead/8), e.stream, status, header)
+	if lost := w.outbox.End(dst); lost != nil {
+		return goneFault(lost)
+	}
+	if errors.Is(err, syntax.ErrNotOpen) {
+		return goneFault(err)
+	}
+	_ = w.outbox.Flush() // its reader finds out
+	return err
+}
+
+// Watch is protocol.Caller's.
+func (e *exchange) Watch(gone func()) (stop func()) { return e.watch.start(e.engine, gone) }
+
+// answer sends x.Response.
+func (e *exchange) answer() {
+	x := &e.x
+	r := &x.Response
+	if r.Tunnel != nil {
+		e.tunnel()
+		return
+	}
+	if e.grpc != "" && r.Version == "" && (x.Record.Reason != protocol.None || r.Status != 200) {
+		replyGRPC(x, e.grpc)
+	}
+	body := r.Body
+	if x.Request.Method == "HEAD" || r.Status == 204 || r.Status == 304 {
+		body = nil
+	} else if body == nil && (e.grpc == "" || r.Version != "") && r.ContentLength < 0 {
+		r.ContentLength = 0
+	}
+	if err := e.sendHead(body == nil || isEmpty(body)); err != nil {
+		e.failed(err)
+		return
+	}
+	switch from := contentOf(body); {
+	case body == nil || isEmpty(body):
+		e.flush()
+		e.finish(syntax.NoError)
+	case from != nil:
+		e.out.start(from, &e.lane, e)
+		e.out.kick(e.batch)
+	default:
+		e.sendBody(body)
+	}
+}
+
+// isEmpty reports whether a body is known to have no content and no trailers.
+func isEmpty(body protocol.Body) bool {
+	c := contentOf(body)
+	return c != nil && c.isEmpty()
+}
+
+// contentOf returns what of a body is another stream's content; nil: it is
+// something else.
+func contentOf(body protocol.Body) *content {
+	switch b := body.(type) {
+	case *content:
+		return b
+	case *answer:
+		return &b.k.in
+	}
+	return nil
+}
+
+// sendHead puts the head into the outbox. Errors are Faults.
+func (e *exchange) sendHead(end bool) error {
+	w, x := e.wire, &e.x
+	o := syntax.ResponseOptions{End: end, Server: e.c.s.o.HTTP1.ServerName}
+	at := x.Record.UpstreamFirst
+	if at.IsZero() {
+		at = e.batch.time()
+	} else {
+		o.Server = ""
+	}
+	o.Date = e.c.s.clock.date(at)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.cut != nil {
+		return e.cut
+	}
+	if x.Record.UpstreamFirst.IsZero() {
+		e.deadline = time.Time{}
+	} else {
+		e.deadline = x.Deadline // a caller that takes its time holds an upstream
+	}
+	w.arm(e.deadline)
+	dst, err := w.state.AppendResponse(w.outbox.Begin(firstRead/8), e.stream, &x.Response, o)
+	if lost := w.outbox.End(dst); lost != nil {
+		return goneFault(lost)
+	}
+	if errors.Is(err, syntax.ErrNotOpen) {
+		return goneFault(err)
+	}
+	return err
+}
+
+// sendBody sends content that is not another stream's: at once if all of it is at
+// hand and fits, else from a goroutine that may wait.
+func (e *exchange) sendBody(body protocol.Body) {
+	length := e.x.Response.ContentLength
+	if n := int(min(length, pieceSize+1)); !e.stack && n >= 0 && n <= pieceSize && body.Buffered() >= n && e.room() >= n {
+		e.settle(e.copyFrom(body, length, &e.x.Response.Trailer))
+		return
+	}
+	if e.stack {
+		e.copy(body)
+		return
+	}
+	e.stack = true
+	e.flush()
+	e.engine.start(func() {
+		e.batch = nil
+		e.copy(body)
+	})
+}
+
+// copy sends content, on a goroutine that may wait.
+func (e *exchange) copy(body protocol.Body) {
+	if body.Buffered() == 0 {
+		e.flush()
+	}
+	e.settle(e.copyFrom(body, e.x.Response.ContentLength, &e.x.Response.Trailer))
+}
+
+// settle ends an exchange whose content was sent, or could not be read or sent.
+func (e *exchange) settle(readErr, writeErr error) {
+	e.pumped(e.batch, errors.Join(readErr, writeErr))
+}
+
+// pumped is pumper's.
+func (e *exchange) pumped(b *batch, err error) {
+	e.batch = b
+	if err != nil {
+		e.failed(err)
+		return
+	}
+	e.flush()
+	e.finish(syntax.NoError)
+}
+
+// failed ends an exchange whose answer cannot be sent, or not to its end.
+func (e *exchange) failed(err error) {
+	r := &e.x.Record
+	if r.Reason == protocol.None {
+		r.Reason, r.Detail = protocol.ReasonOf(err), err.Error()
+	}
+	code := syntax.InternalError
+	if r.Reason == protocol.DownstreamGone {
+		code = syntax.Cancel
+	}
+	e.finish(code)
+}
+
+// flush sees to it that what was sent leaves.
+func (e *exchange) flush() { e.batch.sends(e.wire.outbox) }
+
+// finish accounts for the exchange and gives it back. A stream that is still open
+// is reset: with code, which is NoError behind a whole answer (RFC 9113 8.1).
+func (e *exchange) finish(code syntax.Code) {
+	x, c, b := &e.x, e.c, e.batch
+	x.Record.RequestBytes = e.in.total.Load()
+	e.wire.mu.Lock()
+	x.Record.ResponseBytes = e.sent
+	e.wire.mu.Unlock()
+	x.Record.End = b.time()
+	if observe := c.s.o.Observe; observe != nil {
+		observe(x)
+	}
+	_ = e.in.Close()  // what has not been read is not wanted
+	x.ResetResponse() // ends what may still read the request
+	if e.release(code) {
+		b.sends(e.wire.outbox)
+	}
+	e.in.reset()
+	x.Reset()
+	e.watch.clear()
+	e.c, e.batch, e.stack = nil, nil, false
+	if cap(e.text) > firstRead {
+		e.text = e.small[:0]
+	}
+	c.engine.exchanges.Put(e)
+	c.exit()
+}
+
+// fail is owner's: the caller has reset the stream, or broken a rule on it, or is
+// gone.
+func (e *exchange) fail(why error) func(*batch) {
+	e.sever(why)
+	upload := e.in.fail(why)
+	on := e.watch.leave(e.engine)
+	out := &e.out
+	return func(b *batch) {
+		if upload != nil {
+			upload.kick(b)
+		}
+		if on.client != nil {
+			on.client.abandon(on, b)
+		}
+		out.kick(b)
+	}
+}

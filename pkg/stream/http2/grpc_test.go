@@ -1,0 +1,108 @@
+package http2
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestTimeoutsAreRead(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"1n":        1,
+		"250m":      250 * time.Millisecond,
+		"5S":        5 * time.Second,
+		"2M":        2 * time.Minute,
+		"1H":        time.Hour,
+		"99999999u": 99999999 * time.Microsecond,
+		"99999999H": 1<<63 - 1, // more than there is
+	} {
+		if got, ok := parseTimeout(text); !ok || got != want {
+			t.Errorf("parseTimeout(%q) = %v, %v, want %v", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "S", "5", "5s", "-5S", "+5S", "1.5S", "123456789S", " 5S", "0x5S"} {
+		if got, ok := parseTimeout(text); ok {
+			t.Errorf("parseTimeout(%q) = %v, want none", text, got)
+		}
+	}
+}
+
+func TestTimeoutsAreWrittenInTheSmallestUnitThatHoldsThem(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		1:                                    "1n",
+		99_999_999:                           "99999999n",
+		100 * time.Millisecond:               "100000u",
+		time.Minute:                          "60000000u",
+		time.Hour:                            "3600000m",
+		48*time.Hour + time.Nanosecond:       "172800S", // never more than it is
+		100_000 * time.Hour:                  "6000000M",
+		time.Duration(1<<63-1) - time.Minute: "2562047H",
+	} {
+		got := formatTimeout(d)
+		if back, ok := parseTimeout(got); got != want || !ok || back > d {
+			t.Errorf("formatTimeout(%v) = %q, which reads as %v; want %q", d, got, back, want)
+		}
+	}
+}
+
+func TestOnlyGRPCIsGRPC(t *testing.T) {
+	for kind, want := range map[string]bool{
+		"application/grpc":            true,
+		"application/grpc+proto":      true,
+		"Application/GRPC; charset=x": true,
+		"application/grpc-web":        false,
+		"application/grpcx":           false,
+		"application/json":            false,
+		"":                            false,
+	} {
+		var h protocol.Header
+		if kind != "" {
+			h.Add("Content-Type", kind)
+		}
+		if got := isGRPC(&h); got != want {
+			t.Errorf("isGRPC(%q) = %v", kind, got)
+		}
+	}
+}
+
+func TestMessagesArePercentEncoded(t *testing.T) {
+	for text, want := range map[string]string{
+		"no route matched": "no route matched",
+		"100%":             "100%25",
+		"a\r\nb":           "a%0D%0Ab",
+		"ü~\x7f":           "%C3%BC~%7F",
+	} {
+		if got := encodeMessage(text); got != want {
+			t.Errorf("encodeMessage(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestARouteThatAnswersByItselfHasAGRPCStatus(t *testing.T) {
+	for _, test := range []struct {
+		reason protocol.Reason
+		status int
+		want   string
+	}{
+		{protocol.NoRoute, 404, "12"},
+		{protocol.UpstreamTimeout, 504, "4"},
+		{protocol.Denied, 403, "7"},
+		{protocol.None, 403, "7"},
+		{protocol.None, 429, "14"},
+		{protocol.None, 418, "2"},
+	} {
+		var x protocol.Exchange
+		x.Reset()
+		x.Record.Reason = test.reason
+		x.Reply(test.status, "text/plain", "something")
+		replyGRPC(&x, "application/grpc+proto")
+		h := &x.Response.Header
+		if got := h.Get(grpcStatus); x.Response.Status != 200 || got != test.want || x.Response.Body != nil {
+			t.Errorf("%v, %d: HTTP %d, grpc-status %q, want %q", test.reason, test.status, x.Response.Status, got, test.want)
+		}
+		if h.Get(contentType) != "application/grpc+proto" || h.Get(grpcMessage) == "" {
+			t.Errorf("%v, %d: content-type %q, grpc-message %q", test.reason, test.status, h.Get(contentType), h.Get(grpcMessage))
+		}
+	}
+}

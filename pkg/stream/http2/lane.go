@@ -1,0 +1,188 @@
+package http2
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// lane is one stream of a connection, of either side: what comes on it and what
+// goes. An exchange of a caller is one, a call to a host is another.
+type lane struct {
+	wire *wire
+	in   content // what the peer sends
+	out  pump    // moves what is sent, if that comes from another connection's stream
+
+	// Guarded by wire.mu.
+	stream   *syntax.Stream // nil: none yet, or none any more
+	owner    owner          // set with stream
+	cut      error          // a Fault: nothing can be sent any more
+	stalled  bool           // the windows are closed, and wire.stalled knows it
+	writable sync.Cond      // of a goroutine that sends: stalled or cut changed
+	sent     int64          // bytes of content
+	active   time.Time      // when the last byte went either way
+	deadline time.Time      // zero: none
+}
+
+// owner is what a lane is part of.
+type owner interface {
+	// fail is called with wire.mu held when the stream has ended early: why is a
+	// Fault. What it returns is called without, if it is not nil.
+	fail(why error) func(b *batch)
+}
+
+// open makes l a stream's. wire.mu is held.
+func (l *lane) open(s *syntax.Stream, o owner, now time.Time) {
+	l.stream, l.owner = s, o
+	l.writable.L = &l.wire.mu
+	l.cut, l.stalled, l.sent = nil, false, 0
+	l.active = now
+	s.Owner = l
+}
+
+// laneOf returns the lane that a stream is of, nil if it was given back.
+func laneOf(s *syntax.Stream) *lane {
+	if s == nil {
+		return nil
+	}
+	l, _ := s.Owner.(*lane)
+	return l
+}
+
+// touch notes that a byte went. wire.mu is held.
+func (l *lane) touch(now time.Time) { l.active = now }
+
+// consumed tells the peer that n bytes of content have been taken.
+func (l *lane) consumed(b *batch, n int) {
+	if n == 0 {
+		return
+	}
+	w := l.wire
+	w.mu.Lock()
+	if l.stream == nil {
+		w.mu.Unlock()
+		return // it was counted when the stream was given back
+	}
+	said := w.append(w.state.Consumed(w.scratch[:0], l.stream, n))
+	w.mu.Unlock()
+	if said {
+		b.sends(w.outbox)
+	}
+}
+
+// sever has nothing sent any more, for a reason that is a Fault. wire.mu is held.
+func (l *lane) sever(why error) {
+	if l.cut == nil {
+		l.cut = why
+		l.writable.Broadcast()
+	}
+}
+
+// release gives the stream back, with a code if it is still open, and reports
+// whether there is something to be sent.
+func (l *lane) release(code syntax.Code) (said bool) {
+	w := l.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l.stream == nil {
+		return false
+	}
+	said = w.append(w.state.Release(w.scratch[:0], l.stream, code))
+	l.stream, l.owner, l.deadline = nil, nil, time.Time{}
+	if l.stalled {
+		w.unstall(l)
+	}
+	return said
+}
+
+// write sends content, from a goroutine that may wait: until the peer has room for
+// all of it. Errors are Faults.
+func (l *lane) write(p []byte) error {
+	w := l.wire
+	for {
+		w.mu.Lock()
+		n, err := w.appendData(l, p, false)
+		p = p[n:]
+		if err != nil || len(p) == 0 {
+			w.mu.Unlock()
+			return err
+		}
+		w.mu.Unlock()
+		if err := w.outbox.Flush(); err != nil {
+			return goneFault(err)
+		}
+		w.outbox.AwaitRoom()
+		w.mu.Lock()
+		if l.cut == nil && w.state.Writable(l.stream) == 0 {
+			w.stall(l)
+		}
+		for l.stalled && l.cut == nil {
+			l.writable.Wait()
+		}
+		w.mu.Unlock()
+	}
+}
+
+// writeEnd sends the end of the message, with trailers if there are any. It is to
+// be flushed.
+func (l *lane) writeEnd(trailer *protocol.Header) error {
+	l.wire.mu.Lock()
+	defer l.wire.mu.Unlock()
+	return l.wire.appendEnd(l, trailer)
+}
+
+// pieceSize is how much of a body is read at once, in bytes.
+const pieceSize = 16 << 10
+
+// copyFrom sends body to its end, and the trailers that are known then, from a
+// goroutine that may wait. length is how many bytes it has to have; -1: as many as
+// it has. Errors are Faults: of the body, and of where it goes.
+func (l *lane) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
+	out := buffer.Get(pieceSize)
+	defer out.Release()
+	for left := length; ; {
+		n, err := body.Read(out.Tail())
+		left -= int64(n)
+		if length >= 0 && (left < 0 || err == io.EOF && left > 0) {
+			return protocol.Faultf(protocol.Internal, "content of another length than the %d bytes declared", length), nil
+		}
+		if err != nil && err != io.EOF {
+			return err, nil
+		}
+		if n > 0 {
+			if werr := l.write(out.Tail()[:n]); werr != nil {
+				return nil, werr
+			}
+		}
+		if err == io.EOF {
+			return nil, l.writeEnd(trailer)
+		}
+		if body.Buffered() == 0 && left != 0 {
+			_ = l.wire.outbox.Flush() // the reader finds out
+		}
+		l.wire.outbox.AwaitRoom()
+	}
+}
+
+// appendData sends as much of p as may be sent now; end marks it as the last if
+// all of it is. w.mu is held.
+func (w *wire) appendData(l *lane, p []byte, end bool) (n int, err error) {
+	if l.cut != nil {
+		return 0, l.cut
+	}
+	dst := w.outbox.Begin(min(len(p), network.HighWater) + syntax.FrameHeaderLen)
+	dst, n, err = w.state.AppendData(dst, l.stream, p, end)
+	if lost := w.outbox.End(dst); lost != nil {
+		return n, goneFault(lost)
+	}
+	l.sent += int64(n)
+	if err != nil {
+		return n, goneFault(err)
+	}
+	return n, nil
+}

@@ -1,0 +1,19 @@
+package http2
+
+import (
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// Match says whether a connection that begins with b speaks HTTP/2 with prior
+// knowledge: it begins with the connection preface (RFC 9113 3.4).
+func Match(b []byte) xprotocol.Verdict {
+	n := min(len(b), len(syntax.Preface))
+	switch {
+	case string(b[:n]) != syntax.Preface[:n]:
+		return xprotocol.No
+	case n < len(syntax.Preface):
+		return xprotocol.Unsure
+	}
+	return xprotocol.Yes
+}

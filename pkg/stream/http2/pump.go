@@ -1,0 +1,166 @@
+package http2
+
+import (
+	"sync"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// pump moves content from a stream of one connection to a stream of another, as
+// the one brings it and the other has room for it. It has no goroutine: whoever
+// changes something kicks it, and it goes on there until one of both has to be
+// waited for. A kick that comes late, even to a pump that moves something else by
+// now, finds nothing to do and is harmless.
+//
+// Locks: mu, then the wire's of where to, then the content's. What is taken is
+// told to where it came from with none of these held.
+type pump struct {
+	mu     sync.Mutex
+	active bool // guarded by mu; the rest is guarded by mu while it is, and nobody's otherwise
+	from   *content
+	to     *lane
+	owner  pumper
+}
+
+// pumper is told of the end of a pump.
+type pumper interface {
+	// pumped is called once for each start unless stop came before: content, and its
+	// end, are on their way, or err says why they never will be. It is called on the
+	// goroutine of whoever kicked the pump, which b belongs to.
+	pumped(b *batch, err error)
+}
+
+// start makes p move from's content to a stream. It is to be kicked.
+func (p *pump) start(from *content, to *lane, owner pumper) {
+	p.mu.Lock()
+	p.active, p.from, p.to, p.owner = true, from, to, owner
+	p.mu.Unlock()
+	from.feed(p)
+}
+
+// stop ends it, if it has not ended, and reports whether it had. When it returns,
+// nothing is touched any more.
+func (p *pump) stop() (ended bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ended = !p.active
+	p.clear()
+	return ended
+}
+
+// clear is for who holds p.mu.
+func (p *pump) clear() {
+	p.active = false
+	p.from, p.to, p.owner = nil, nil, nil
+}
+
+// kick goes on. No lock is held by the caller.
+func (p *pump) kick(b *batch) {
+	p.mu.Lock()
+	if !p.active {
+		p.mu.Unlock()
+		return
+	}
+	from, to, owner := p.from, p.to, p.owner
+	taken, over, err := p.move(b)
+	if over || err != nil {
+		from.feed(nil)
+		p.clear()
+	}
+	if taken > 0 {
+		from.lane.consumed(b, taken) // with p.mu held: from is not given up meanwhile
+	}
+	p.mu.Unlock()
+	if taken > 0 || over {
+		b.sends(to.wire.outbox)
+	}
+	if over || err != nil {
+		owner.pumped(b, err)
+	}
+}
+
+// move sends what can be sent. over: and the end, too.
+func (p *pump) move(b *batch) (credit int, over bool, err error) {
+	from, l := p.from, p.to
+	w := l.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l.cut != nil {
+		return 0, false, l.cut
+	}
+	l.touch(b.time())
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	for {
+		switch {
+		case from.err != nil:
+			return from.due(), false, from.err
+		case from.unread == 0 && !from.whole:
+			return from.due(), false, nil
+		case from.unread == 0:
+			if err = w.appendEnd(l, &from.trailer); err == nil {
+				from.finish()
+			}
+			return from.due(), err == nil, err
+		case w.full(p):
+			return from.due(), false, nil
+		}
+		n, ended, err := w.appendPiece(l, from)
+		if err != nil {
+			return from.due(), false, err
+		}
+		if n == 0 {
+			w.stall(l)
+			return from.due(), false, nil
+		}
+		if ended {
+			return from.due(), true, nil
+		}
+	}
+}
+
+// appendPiece sends as much of the first piece of c as one frame can hold, with the
+// end of the message if it is the last of it. n is 0 if the windows are closed. Both
+// locks are held.
+func (w *wire) appendPiece(l *lane, c *content) (n int, ended bool, err error) {
+	p := c.pieces[c.first].Bytes()
+	last := c.whole && c.unread == len(p) && c.trailer.Len() == 0
+	dst := w.outbox.Begin(syntax.FrameHeaderLen + min(len(p), syntax.MinFrameSize))
+	dst, n, err = w.state.ReserveData(dst, l.stream, len(p), last)
+	dst = append(dst, p[:n]...)
+	if lost := w.outbox.End(dst); lost != nil && err == nil {
+		err = goneFault(lost)
+	}
+	if n > 0 {
+		c.discard(n)
+		l.sent += int64(n)
+	}
+	return n, last && n == len(p) && err == nil, err
+}
+
+// full reports whether so much waits to be written that p has to wait: it will be
+// kicked.
+func (w *wire) full(p *pump) bool {
+	if w.outbox.Queued() < network.HighWater {
+		return false
+	}
+	if w.waiters == nil {
+		w.engine.start(w.awaitRoom)
+	}
+	w.waiters = append(w.waiters, p)
+	return true
+}
+
+// awaitRoom kicks the pumps that wait for the peer to take what was sent.
+func (w *wire) awaitRoom() {
+	_ = w.outbox.Flush() // nobody may have
+	w.outbox.AwaitRoom()
+	w.mu.Lock()
+	all := w.waiters
+	w.waiters = nil
+	w.mu.Unlock()
+	for _, p := range all {
+		p.kick(nil)
+	}
+}

@@ -1,0 +1,352 @@
+package http2
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// rig is an engine with a listener whose requests go to a service of the test.
+type rig struct {
+	t       testing.TB
+	engine  *Engine
+	address string
+	ln      *network.Listener
+
+	mu       sync.Mutex
+	observed []observation
+	seen     chan struct{} // one for each observation
+}
+
+// observation is what was recorded of an exchange.
+type observation struct {
+	reason   protocol.Reason
+	status   int
+	detail   string
+	in, out  int64
+	trailers int
+}
+
+func newRig(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
+	t.Helper()
+	before := buffer.Outstanding()
+	r := &rig{t: t, engine: New(slog.New(slog.DiscardHandler)), seen: make(chan struct{}, 10_000)}
+	o := stream.ServerOptions{
+		Listener: "test", Service: service, Observe: r.observe, Log: slog.New(slog.DiscardHandler),
+		HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),
+	}
+	if change != nil {
+		change(&o)
+	}
+	server := r.engine.Protocol().NewServer(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	r.ln, err = network.Listen(ctx, network.ListenOptions{Name: "test", Network: "tcp", Address: "127.0.0.1:0"}, server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.address = r.ln.Addr().String()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.ln.Serve(ctx) // ends with Drain
+	}()
+	t.Cleanup(func() {
+		stop, done := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer done()
+		r.ln.Drain(stop)
+		cancel()
+		<-ended
+		r.engine.Close()
+		if left := buffer.Outstanding(); invariants.Enabled && left != before {
+			t.Errorf("%d buffers are out, %d were before", left, before)
+		}
+	})
+	return r
+}
+
+func (r *rig) observe(x *protocol.Exchange) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.observed = append(r.observed, observation{
+		x.Record.Reason, x.Response.Status, x.Record.Detail,
+		x.Record.RequestBytes, x.Record.ResponseBytes, x.Response.Trailer.Len(),
+	})
+	select {
+	case r.seen <- struct{}{}:
+	default:
+	}
+}
+
+// last waits for the next exchange to end and returns what was recorded of it.
+func (r *rig) last() observation {
+	r.t.Helper()
+	select {
+	case <-r.seen:
+	case <-time.After(5 * time.Second):
+		r.t.Fatal("no exchange has ended")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.observed[len(r.observed)-1]
+}
+
+// client connects the engine's upstream side to an address.
+func (r *rig) client(address string, change func(o *stream.ClientOptions)) *Client {
+	r.t.Helper()
+	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	o := stream.ClientOptions{
+		HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(), Released: func(bool) {},
+	}
+	if change != nil {
+		change(&o)
+	}
+	u := newClient(r.engine, conn, o)
+	r.t.Cleanup(func() { _ = u.Close() })
+	return u
+}
+
+// proxied is a rig whose service sends everything to one connection to address.
+func proxied(t testing.TB, address string, change func(o *stream.ServerOptions), changeClient func(o *stream.ClientOptions)) *rig {
+	t.Helper()
+	to := new(forward)
+	r := newRig(t, to, change)
+	to.client = r.client(address, changeClient)
+	return r
+}
+
+// forward is a service that sends exchanges to one upstream connection.
+type forward struct{ client *Client }
+
+func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, f, x)
+}
+
+func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
+	return f.client.Start(ctx, x)
+}
+
+// blocking makes a service one that needs a stack.
+type blocking struct{ protocol.Service }
+
+// judge is x/net's client, which nobody here wrote.
+func judge(t testing.TB) *http.Client {
+	t.Helper()
+	tr := &http2.Transport{
+		AllowHTTP: true,
+		DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, addr)
+		},
+	}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// origin is x/net's server over net/http, on loopback.
+func origin(t testing.TB, h http.HandlerFunc) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	var mu sync.Mutex
+	var open []net.Conn
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open = append(open, conn)
+			mu.Unlock()
+			conns.Go(func() { (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: h}) })
+		}
+	}()
+	t.Cleanup(func() {
+		_ = ln.Close()
+		<-ended
+		mu.Lock()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		conns.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// get asks for a path and returns status and content.
+func get(t testing.TB, c *http.Client, url string) (int, string) {
+	t.Helper()
+	resp, err := c.Get(url)
+	if err != nil {
+		t.Fatalf("GET %s: %v", url, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("GET %s: content: %v", url, err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// peer is the other end of a connection, in frames. It is a client or a server.
+type peer struct {
+	t    testing.TB
+	conn net.Conn
+	fr   *http2.Framer
+	enc  *encoder
+}
+
+// dial connects to the rig as a client that has said its preface and settings.
+func (r *rig) dial(settings ...http2.Setting) *peer {
+	r.t.Helper()
+	conn, err := net.Dial("tcp", r.address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p := newPeer(r.t, conn)
+	if _, err := io.WriteString(conn, syntax.Preface); err != nil {
+		r.t.Fatal(err)
+	}
+	p.ok(p.fr.WriteSettings(settings...))
+	return p
+}
+
+func newPeer(t testing.TB, conn net.Conn) *peer {
+	t.Cleanup(func() { _ = conn.Close() })
+	p := &peer{t: t, conn: conn, fr: http2.NewFramer(conn, bufio.NewReader(conn)), enc: newEncoder()}
+	p.fr.ReadMetaHeaders = newDecoder()
+	return p
+}
+
+func (p *peer) ok(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// request sends the head of a request; fields are name, value, name, value.
+func (p *peer) request(id uint32, end bool, fields ...string) {
+	p.t.Helper()
+	all := []string{":method", "GET", ":scheme", "http", ":authority", "shop.test", ":path", "/"}
+	for i := 0; i < len(fields); i += 2 {
+		if j := indexOf(all, fields[i]); j >= 0 {
+			all[j+1] = fields[i+1]
+			continue
+		}
+		all = append(all, fields[i], fields[i+1])
+	}
+	p.headers(id, end, all...)
+}
+
+func indexOf(all []string, name string) int {
+	for i := 0; i < len(all); i += 2 {
+		if all[i] == name && strings.HasPrefix(name, ":") {
+			return i
+		}
+	}
+	return -1
+}
+
+func (p *peer) headers(id uint32, end bool, fields ...string) {
+	p.t.Helper()
+	p.ok(p.fr.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: id, BlockFragment: p.enc.block(fields), EndHeaders: true, EndStream: end,
+	}))
+}
+
+// next returns the next frame that is not SETTINGS, an answer to PING, or a
+// WINDOW_UPDATE of the connection; nil at the end.
+func (p *peer) next() http2.Frame {
+	p.t.Helper()
+	for {
+		_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // fails only on a closed connection
+		f, err := p.fr.ReadFrame()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.t.Fatal("no frame")
+		}
+		if err != nil {
+			return nil
+		}
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				p.ok(p.fr.WriteSettingsAck())
+			}
+		case *http2.WindowUpdateFrame:
+			if f.StreamID != 0 {
+				return f
+			}
+		default:
+			return f
+		}
+	}
+}
+
+// head waits for the head on a stream, and returns its fields.
+func (p *peer) head(id uint32) map[string]string {
+	p.t.Helper()
+	for {
+		f := p.next()
+		if f == nil {
+			p.t.Fatalf("the connection ended before the head on stream %d", id)
+		}
+		h, ok := f.(*http2.MetaHeadersFrame)
+		if !ok || h.StreamID != id {
+			continue
+		}
+		fields := make(map[string]string)
+		for _, f := range h.Fields {
+			fields[f.Name] = f.Value
+		}
+		if h.StreamEnded() {
+			fields["END"] = "1"
+		}
+		return fields
+	}
+}
+
+// resetOf waits for a RST_STREAM on a stream.
+func (p *peer) resetOf(id uint32) http2.ErrCode {
+	p.t.Helper()
+	for {
+		switch f := p.next().(type) {
+		case nil:
+			p.t.Fatalf("the connection ended before stream %d was reset", id)
+		case *http2.RSTStreamFrame:
+			if f.StreamID == id {
+				return f.ErrCode
+			}
+		}
+	}
+}

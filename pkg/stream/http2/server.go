@@ -1,0 +1,384 @@
+package http2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+const (
+	// parkAfter is how long an idle connection keeps its goroutine's stack.
+	parkAfter = 200 * time.Millisecond
+	// lookAgain is how often a connection with exchanges under way looks whether it
+	// still has some.
+	lookAgain = 5 * time.Second
+	// farewell is how long a caller that was told to go may be silent before the
+	// connection is closed under it.
+	farewell = 500 * time.Millisecond
+	// lingerTime bounds how long a caller that broke a rule may take to read why.
+	lingerTime = time.Second
+	// drainPing is the data of the PING whose answer shows that a caller has seen
+	// the first GOAWAY.
+	drainPing = 0x77656674_64726e00
+)
+
+// server is the downstream side for the connections of one listener.
+type server struct {
+	engine  *Engine
+	o       stream.ServerOptions
+	service protocol.Starter
+	yields  bool // there is one processor: see pause
+	lastID  atomic.Uint64
+	clock   clock
+}
+
+func newServer(e *Engine, o stream.ServerOptions) *server {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &server{engine: e, o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
+}
+
+// IdleTimeout is network.Patient's.
+func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
+
+// ServeConn is network.Handler's.
+func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
+	c := &session{s: s, meta: stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)}
+	o := &s.o.HTTP2
+	c.wire = wire{engine: s.engine, conn: conn, side: c, creditFrom: max(o.StreamWindow/4, 1), idle: o.StreamIdleTimeout}
+	c.outbox = network.NewOutbox(conn, s.engine.start)
+	c.state = syntax.NewSession(syntax.Config{
+		Role:                 syntax.Server,
+		MaxConcurrentStreams: uint32(o.MaxConcurrentStreams),
+		StreamWindow:         uint32(o.StreamWindow),
+		ConnectionWindow:     uint32(o.ConnectionWindow),
+		MaxHeaderListSize:    uint32(s.o.HTTP1.MaxHeaderSize),
+		MaxFields:            s.o.HTTP1.MaxHeaderCount,
+		EnableConnect:        true,
+	})
+	c.fewer.L = &c.mu
+	c.onWait = c.pause
+	conn.SetWriteTimeout(s.o.HTTP1.WriteTimeout)
+	conn.Handler = c // the session goes on when the connection is no longer parked
+	c.mu.Lock()
+	c.said(c.state.AppendStart(nil), &c.batch)
+	c.mu.Unlock()
+	return c.ServeConn(ctx, conn)
+}
+
+// session is a caller's connection. Its reader's goroutine owns what no comment
+// says otherwise of.
+type session struct {
+	wire
+	s      *server
+	ctx    context.Context //nolint:containedctx // of the exchanges: it is the connection's
+	meta   protocol.ConnMeta
+	batch  batch
+	onWait func() // pause, made once
+	begun  bool   // the preface has been read
+	fresh  []begin
+
+	left  time.Time // when the caller was told that the connection ends; zero: it was not
+	final bool      // guarded by mu; and up to which stream
+
+	count int       // guarded by mu; exchanges under way
+	fewer sync.Cond // on mu: count fell
+}
+
+// begin is an exchange that is to be served once everything that came with its head
+// has been read.
+type begin struct {
+	e       *exchange
+	refused error
+}
+
+// ServeConn is network.Handler's, also when the connection was parked.
+func (c *session) ServeConn(ctx context.Context, _ *network.Conn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.ctx = ctx
+	err := c.run()
+	if errors.Is(err, network.ErrPark) {
+		return err
+	}
+	c.close(err, cancel)
+	return c.ended(err)
+}
+
+// IdleTimeout is network.Patient's.
+func (c *session) IdleTimeout() time.Duration { return c.s.o.IdleTimeout }
+
+// run reads until the connection is to end, or to be parked.
+func (c *session) run() error {
+	for {
+		if c.conn.Draining() {
+			c.leave()
+		}
+		if c.read >= mostHeld || c.outbox.Queued() >= network.HighWater {
+			c.flush()
+		}
+		c.outbox.AwaitRoom()
+		err := c.fill()
+		switch {
+		case err == nil:
+			err = c.take()
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			err = c.silent()
+		case errors.Is(err, network.ErrDraining):
+			c.leave()
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pause sends what was held back, for there is nothing to read. On a busy processor
+// the readers of other connections have their turn before, and what they send to
+// the same hosts leaves in the same writes.
+func (c *session) pause() {
+	if c.s.yields && len(c.batch.dirty) > 0 {
+		runtime.Gosched()
+	}
+	c.flush()
+}
+
+func (c *session) flush() {
+	c.batch.flush()
+	c.read = 0
+}
+
+// fill reads what there is. A connection that waits holds no buffer.
+func (c *session) fill() error {
+	now := time.Now()
+	wait := parkAfter
+	busy := c.inFlight() > 0
+	switch {
+	case c.partial() || !c.begun:
+		wait = c.s.o.HTTP1.BodyTimeout
+	case !c.left.IsZero() && !busy:
+		wait = farewell
+	case !c.left.IsZero():
+		wait = c.s.o.HTTP2.DrainGrace
+	case busy:
+		wait = lookAgain
+	}
+	if wait > 0 {
+		c.conn.SetReadDeadline(now.Add(wait))
+	} else {
+		c.conn.SetReadDeadline(time.Time{})
+	}
+	if c.left.IsZero() && !c.partial() {
+		if err := c.conn.SetIdle(true); err != nil {
+			return err
+		}
+		defer c.conn.SetIdle(false) //nolint:errcheck // never fails
+	}
+	err := c.wire.fill(c.onWait)
+	c.batch.now = time.Now()
+	return err
+}
+
+var errFarewell = errors.New("the caller was told to go and is silent")
+
+// silent decides what to do about a caller that has sent nothing for so long.
+func (c *session) silent() error {
+	c.flush()
+	busy := c.inFlight() > 0
+	switch {
+	case c.partial() || !c.begun:
+		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.o.HTTP1.BodyTimeout)
+	case !c.left.IsZero():
+		c.leaveAt()
+		if busy {
+			return nil
+		}
+		return errFarewell
+	case busy:
+		return nil
+	}
+	limit := time.Time{}
+	if d := c.s.o.IdleTimeout; d > 0 {
+		limit = time.Now().Add(d)
+	}
+	c.conn.SetReadDeadline(limit)
+	return network.ErrPark
+}
+
+// take deals with every whole frame that there is, and then with the requests that
+// came with them.
+func (c *session) take() error {
+	if !c.begun {
+		n, err := syntax.CutPreface(c.in.Bytes())
+		if n == 0 || err != nil {
+			return err
+		}
+		c.begun = true
+		c.in.Discard(n)
+	}
+	err := c.frames(&c.batch)
+	for _, f := range c.fresh {
+		f.e.begin(&c.batch, f.refused)
+	}
+	clear(c.fresh)
+	c.fresh = c.fresh[:0]
+	return err
+}
+
+// event is side's.
+func (c *session) event(e *syntax.Event, b *batch) func(*batch) {
+	switch e.Kind {
+	case syntax.HeadersArrived:
+		c.conn.Requests++
+		x := c.engine.newExchange()
+		x.c, x.wire = c, &c.wire
+		x.open(e.Stream, x, b.now)
+		if c.idle > 0 {
+			c.arm(b.now.Add(c.idle))
+		}
+		c.count++
+		c.fresh = append(c.fresh, begin{x, x.read(c, e.End, b)})
+	case syntax.PingAcked:
+		if e.Ping == drainPing {
+			return func(*batch) { c.leaveAt() }
+		}
+	default: // callers' settings are the session's business, their GOAWAY nobody's
+	}
+	return nil
+}
+
+// reset is side's.
+func (c *session) reset(code syntax.Code) error {
+	return protocol.Faultf(protocol.DownstreamGone, "the caller has reset the stream: %v", code)
+}
+
+// broken is side's.
+func (c *session) broken(e *syntax.StreamError) error {
+	return protocol.NewFault(protocol.DownstreamGone, e)
+}
+
+// idleReason is side's.
+func (c *session) idleReason() protocol.Reason { return protocol.RequestTimeout }
+
+// expired is side's.
+func (c *session) expired(*batch) ([]func(*batch), time.Time) { return nil, time.Time{} }
+
+// exit notes that an exchange is over.
+func (c *session) exit() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count--
+	c.fewer.Signal()
+}
+
+func (c *session) inFlight() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
+// leave tells the caller that the connection ends soon (RFC 9113 6.8): what it has
+// sent until it knows is still served.
+func (c *session) leave() {
+	if !c.left.IsZero() {
+		return
+	}
+	c.left = time.Now()
+	c.mu.Lock()
+	c.said(c.state.AppendPing(c.state.AppendShutdown(c.scratch[:0]), drainPing), &c.batch)
+	c.mu.Unlock()
+	c.flush()
+}
+
+// leaveAt tells it which stream is the last.
+func (c *session) leaveAt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.final {
+		return
+	}
+	c.final = true
+	c.said(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
+}
+
+// ended says why the connection ends, and returns what is worth a log line.
+func (c *session) ended(err error) error {
+	cause := &c.conn.Cause
+	var wrong *syntax.ConnectionError
+	switch {
+	case errors.Is(err, errFarewell):
+		*cause = network.CauseDrained
+		return nil
+	case err == io.EOF && !c.partial():
+		*cause = network.CausePeer
+		if !c.left.IsZero() {
+			*cause = network.CauseDrained
+		}
+		return nil
+	case errors.As(err, &wrong):
+		*cause = network.CauseProtocolError
+	case protocol.ReasonOf(err) == protocol.RequestTimeout:
+		*cause = network.CauseRequestTimeout
+	default:
+		*cause = network.CausePeer
+	}
+	return err
+}
+
+// close ends what is under way, for the connection ends, and waits for that. What
+// was answered already still leaves.
+func (c *session) close(err error, cancel context.CancelFunc) {
+	c.mu.Lock()
+	var wrong *syntax.ConnectionError
+	switch {
+	case errors.As(err, &wrong):
+		c.said(c.state.AppendGoAway(c.scratch[:0], wrong.Code, wrong.Reason), &c.batch)
+	case err != io.EOF:
+		c.said(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
+	}
+	c.mu.Unlock()
+	c.batch.now = time.Now()
+	c.batch.flush()
+	if wrong != nil {
+		c.linger()
+	}
+	c.wire.release()
+	cancel()
+	c.end(protocol.Faultf(protocol.DownstreamGone, "the connection has ended"), &c.batch)
+	c.mu.Lock()
+	for c.count > 0 {
+		c.fewer.Wait()
+	}
+	c.mu.Unlock()
+	c.outbox.Close()
+}
+
+// linger reads what the caller still sends, so that its unread bytes do not make
+// the kernel reset the connection before the GOAWAY was read.
+func (c *session) linger() {
+	if c.conn.CloseWrite() != nil {
+		return
+	}
+	c.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	rest := make([]byte, firstRead)
+	for dropped := 0; dropped < mostHeld; {
+		n, err := c.conn.Read(rest)
+		if err != nil {
+			return
+		}
+		dropped += n
+	}
+}

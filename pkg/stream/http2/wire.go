@@ -1,0 +1,330 @@
+package http2
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+const (
+	// firstRead and busyRead are how much is read at once, in bytes: the second
+	// while reads fill the first.
+	firstRead = 4 << 10
+	busyRead  = 64 << 10
+)
+
+// wire is one connection, of either side: what its two halves have in common.
+type wire struct {
+	engine     *Engine         // immutable
+	conn       *network.Conn   // immutable
+	outbox     *network.Outbox // immutable
+	side       side            // immutable
+	idle       time.Duration   // immutable; how long nothing may go on a stream; 0: for ever
+	creditFrom int             // immutable; how much of a stream's content is taken before its peer is told, in bytes
+
+	mu      sync.Mutex
+	state   *syntax.Session // guarded by mu; what it appends is put into the outbox with mu held
+	lost    error           // guarded by mu; a Fault: the connection has ended
+	stalled []*lane         // guarded by mu; those that found the windows closed
+	waiters []*pump         // guarded by mu; those that found the outbox full
+	scratch []byte          // guarded by mu; where state appends to
+	alarm   alarm
+
+	// Of the reader's goroutine.
+	in   *buffer.IoBuffer // nil: nothing is left
+	busy bool             // the last read filled its buffer
+	read int              // bytes, since something was flushed last
+}
+
+// side is what a wire is half of: a session or a Client.
+type side interface {
+	// event deals with what concerns only this side: heads, settings, answers to
+	// pings, GOAWAY. wire.mu is held. What it returns is called without.
+	event(e *syntax.Event, b *batch) func(b *batch)
+	// reset and broken say what it means that the peer has reset a stream, and that
+	// it broke a rule on one. They are Faults.
+	reset(code syntax.Code) error
+	broken(e *syntax.StreamError) error
+	timed
+}
+
+// timed is what the alarm asks a side.
+type timed interface {
+	// idleReason is why a stream ends on which nothing goes.
+	idleReason() protocol.Reason
+	// expired is called when the alarm rings, with wire.mu held. What it returns is
+	// called without; next is when it wants to be called again.
+	expired(b *batch) (then []func(*batch), next time.Time)
+}
+
+// append puts frames that state has appended to scratch into the outbox, and
+// reports whether there are any. mu is held.
+func (w *wire) append(frames []byte) (any bool) {
+	w.scratch = frames[:0]
+	if len(frames) == 0 {
+		return false
+	}
+	_ = w.outbox.End(append(w.outbox.Begin(len(frames)), frames...)) // the reader finds out
+	return true
+}
+
+// appendEnd sends the end of l's message, with trailers if there are any. mu is
+// held.
+func (w *wire) appendEnd(l *lane, trailer *protocol.Header) error {
+	if l.cut != nil {
+		return l.cut
+	}
+	var err error
+	dst := w.outbox.Begin(firstRead / 8)
+	if trailer != nil && trailer.Len() > 0 {
+		dst, err = w.state.AppendTrailer(dst, l.stream, trailer)
+	} else {
+		dst, _, err = w.state.ReserveData(dst, l.stream, 0, true)
+	}
+	if lost := w.outbox.End(dst); lost != nil {
+		return goneFault(lost)
+	}
+	if err != nil {
+		return goneFault(err)
+	}
+	return nil
+}
+
+// goneFault is why nothing can be sent to a peer: it is gone, or does not want it.
+func goneFault(err error) error { return protocol.NewFault(protocol.DownstreamGone, err) }
+
+// stall notes that l waits for windows. mu is held.
+func (w *wire) stall(l *lane) {
+	if !l.stalled {
+		l.stalled = true
+		w.stalled = append(w.stalled, l)
+	}
+}
+
+// unstall takes it back. mu is held.
+func (w *wire) unstall(l *lane) {
+	l.stalled = false
+	if i := slices.Index(w.stalled, l); i >= 0 {
+		w.stalled = slices.Delete(w.stalled, i, i+1)
+	}
+	l.writable.Broadcast()
+}
+
+// grown returns the lanes that may send again: one, or if it is nil all, in the
+// order in which they began to wait. mu is held.
+func (w *wire) grown(l *lane) []*lane {
+	if l == nil {
+		all := w.stalled
+		w.stalled = nil
+		for _, l := range all {
+			l.stalled = false
+			l.writable.Broadcast()
+		}
+		return all
+	}
+	if !l.stalled {
+		return nil
+	}
+	w.unstall(l)
+	return []*lane{l}
+}
+
+// fill reads once. wait is called before it waits for something to read.
+func (w *wire) fill(wait func()) error {
+	size := firstRead
+	if w.busy {
+		size = busyRead
+	}
+	if w.in != nil {
+		// The beginning of a frame must not leave room for its end alone.
+		w.in.Reserve(max(size, w.in.Cap()) - w.in.Len())
+	}
+	n, err := w.conn.FillThen(&w.in, size, wait)
+	if err != nil {
+		if w.in != nil && w.in.Len() == 0 {
+			w.release()
+		}
+		return err
+	}
+	w.busy = len(w.in.Tail()) == 0 || w.busy && n > firstRead
+	w.read += n
+	return nil
+}
+
+// partial reports whether a frame has begun and is not whole.
+func (w *wire) partial() bool { return w.in != nil }
+
+func (w *wire) release() {
+	if w.in != nil {
+		w.in.Release()
+		w.in = nil
+	}
+}
+
+// frames deals with every whole frame that there is. The error is a
+// *syntax.ConnectionError.
+func (w *wire) frames(b *batch) error {
+	limit := w.state.MaxFrameSize() // immutable
+	for w.in != nil && w.in.Len() > 0 {
+		f, n, err := syntax.Next(w.in.Bytes(), limit)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			if rest := w.in.Bytes(); len(rest) >= syntax.FrameHeaderLen {
+				w.in.Reserve(frameLen(rest) - len(rest))
+			}
+			break
+		}
+		if err := w.frame(f, b); err != nil {
+			return err
+		}
+		w.in.Discard(n)
+	}
+	if w.in != nil && w.in.Len() == 0 {
+		w.release()
+	}
+	return nil
+}
+
+// frameLen is the length of the frame whose header b begins with.
+func frameLen(b []byte) int {
+	return syntax.FrameHeaderLen + int(b[0])<<16 + int(b[1])<<8 + int(b[2])
+}
+
+// frame deals with one frame.
+func (w *wire) frame(f syntax.Frame, b *batch) error {
+	w.mu.Lock()
+	out, e, err := w.state.Handle(w.scratch[:0], f, b.now)
+	var then func(*batch)
+	var kick *pump
+	var wrong *syntax.StreamError
+	switch {
+	case errors.As(err, &wrong):
+		out, then, err = w.fail(out, wrong, b)
+		w.said(out, b)
+	case err != nil:
+		w.said(out, b)
+	case e.Kind == syntax.DataArrived:
+		w.said(out, b)
+		kick = w.data(&e, b)
+	default:
+		w.said(out, b)
+		then = w.event(&e, b)
+	}
+	w.mu.Unlock()
+	if kick != nil {
+		kick.kick(b)
+	}
+	if then != nil {
+		then(b)
+	}
+	return err
+}
+
+// fail ends the stream on which the peer broke a rule. mu is held.
+func (w *wire) fail(out []byte, e *syntax.StreamError, b *batch) ([]byte, func(*batch), error) {
+	l := laneOf(w.state.Stream(e.ID))
+	out, err := w.state.Fail(out, e, b.now)
+	if l == nil || err != nil {
+		return out, nil, err
+	}
+	return out, l.owner.fail(w.side.broken(e)), nil
+}
+
+// end fails what is under way, for the connection has ended, or ends. The reader
+// calls it, as the last thing.
+func (w *wire) end(why error, b *batch) {
+	w.mu.Lock()
+	var all []func(*batch)
+	if w.lost == nil {
+		w.lost = why
+		if w.alarm.timer != nil {
+			w.alarm.timer.Stop()
+		}
+		for s := range w.state.Streams() {
+			if l := laneOf(s); l != nil {
+				if f := l.owner.fail(why); f != nil {
+					all = append(all, f)
+				}
+			}
+		}
+	}
+	w.mu.Unlock()
+	for _, f := range all {
+		f(b)
+	}
+	b.flush()
+	w.alarm.ringing.Wait()
+}
+
+// said is append for the reader.
+func (w *wire) said(frames []byte, b *batch) {
+	if w.append(frames) {
+		b.sends(w.outbox)
+	}
+}
+
+// data gives content to its lane and returns the pump to be kicked. mu is held.
+func (w *wire) data(e *syntax.Event, b *batch) (kick *pump) {
+	l := laneOf(e.Stream)
+	if l == nil {
+		return nil
+	}
+	l.touch(b.now)
+	kick, unwanted := l.in.add(e.Data)
+	if unwanted > 0 {
+		w.said(w.state.Consumed(w.scratch[:0], e.Stream, unwanted), b)
+	}
+	if e.End {
+		kick = l.in.end()
+	}
+	return kick
+}
+
+// event deals with what is not content. mu is held. What it returns is called
+// without.
+func (w *wire) event(e *syntax.Event, b *batch) func(*batch) {
+	switch e.Kind {
+	case syntax.TrailersArrived:
+		if l := laneOf(e.Stream); l != nil {
+			if kick := l.in.endWith(w.state); kick != nil {
+				return kick.kick
+			}
+		}
+	case syntax.StreamReset:
+		if l := laneOf(e.Stream); l != nil {
+			return l.owner.fail(w.side.reset(e.Code))
+		}
+	case syntax.WindowGrew:
+		if lanes := w.grown(laneOf(e.Stream)); len(lanes) > 0 && (e.Stream == nil || laneOf(e.Stream) != nil) {
+			return kickAll(lanes)
+		}
+	case syntax.SettingsArrived:
+		then := w.side.event(e, b)
+		lanes := w.grown(nil)
+		return func(b *batch) {
+			kickAll(lanes)(b)
+			if then != nil {
+				then(b)
+			}
+		}
+	default:
+		return w.side.event(e, b)
+	}
+	return nil
+}
+
+func kickAll(lanes []*lane) func(*batch) {
+	return func(b *batch) {
+		for _, l := range lanes {
+			l.out.kick(b)
+		}
+	}
+}
