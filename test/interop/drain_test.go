@@ -1,0 +1,121 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// drainTime is how long a Weft may take to end that was asked to under load: half
+// of the time after which it would cut what is under way. Its callers are told at
+// once; it takes some milliseconds, or half a second if they keep their connections.
+const drainTime = 15 * time.Second
+
+// TestDrain asks one of two Wefts to end (SIGTERM) while callers use both, each of
+// which has a provider of its own behind it. No call is lost: the callers are told
+// to send no more, by Dubbo's read-only event or Bolt's GoAway, and what they have
+// sent is answered. The library for Bolt in Java has no GoAway: before it, Weft
+// stays, and the Wefts that end are behind that. It runs alone, as TestRestart.
+func TestDrain(t *testing.T) {
+	need(t, "java")
+	for _, f := range loadFamilies() {
+		t.Run(f.name, func(t *testing.T) {
+			ports := []int{freePort(t), freePort(t)}
+			r := &restart{family: f, t: t}
+			providers := []*peer{r.start(ports[0], "first"), r.start(ports[1], "second")}
+			r.consumer = startJava(t, f.name+" consumer", f.module, f.consumer)
+			for _, p := range append(providers, r.consumer) {
+				p.awaitReady(t)
+			}
+			p := pair{consumer: f.name, provider: f.name}
+			p.check(t, "drain of a provider's sidecar", through, func(t *testing.T) {
+				two := startTwo(t, f.protocol, ports)
+				port := freePort(t)
+				near := startWeft(t, "the consumer's weft", writeConfig(t, "client", f.protocol, []int{port}, []service{{hosts: two.ports}}))
+				r.drain(t, two, near, fmt.Sprint("load ", port))
+			})
+			if f.protocol == "dubbo" {
+				p.check(t, "drain of a consumer's sidecar", through, func(t *testing.T) {
+					two := startTwo(t, f.protocol, ports)
+					r.drain(t, two, r.consumer, "load 0 ports="+portList(two.ports))
+				})
+			}
+		})
+	}
+}
+
+// two is Wefts side by side, each of which has one provider.
+type two struct {
+	wefts [2]*peer
+	ports []int // of the Wefts
+}
+
+func startTwo(t *testing.T, protocol string, providers []int) two {
+	t.Helper()
+	var all two
+	for i, provider := range providers {
+		port := freePort(t)
+		all.ports = append(all.ports, port)
+		config := writeConfig(t, "server", protocol, []int{port}, []service{{hosts: []int{provider}}})
+		all.wefts[i] = startWeft(t, fmt.Sprintf("weft %d of 2", i+1), config)
+	}
+	return all
+}
+
+// startWeft starts a Weft, which serves when this returns.
+func startWeft(t *testing.T, name, config string) *peer {
+	t.Helper()
+	p := start(t, name, os.Getenv(weftKey), "start", "-c", config)
+	p.awaitServing(t)
+	return p
+}
+
+// drain has the consumer play a load and asks the first of two Wefts to end while
+// caller, who is the consumer or a Weft before it, uses both.
+func (r *restart) drain(t *testing.T, two two, caller *peer, load string) {
+	t.Helper()
+	r.consumer.say(t, fmt.Sprintf("%s callers=%d millis=5 %s", load, callers, r.options))
+	began := time.Now()
+	for range two.wefts {
+		r.await(t, firstAnswer)
+	}
+	r.awaitMany(t)
+	if len(connections(t, caller, two.ports[0])) == 0 {
+		t.Errorf("%s has no connection to the Weft that is to end", caller.name)
+	}
+	asked := time.Now()
+	two.wefts[0].end(t, drainTime)
+	ended := time.Since(asked)
+	r.awaitMany(t) // from the other
+	var o outage
+	r.stop(t, &o)
+	o.took = time.Since(began)
+	t.Logf("%v; ended in %v", o, ended)
+	o.holdPace(t)
+	for _, l := range o.losses {
+		t.Errorf("lost, %v after the Weft was asked to end: %v", time.UnixMilli(l.LastEnded).Sub(asked), l)
+	}
+}
+
+// end asks a process to end, which it must do within a time and without a
+// complaint.
+func (p *peer) end(t *testing.T, within time.Duration) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	timeout := time.NewTimer(within)
+	defer timeout.Stop()
+	for open := true; open; {
+		select {
+		case _, open = <-p.lines:
+		case <-timeout.C:
+			t.Fatalf("%s has not ended in %v", p.name, within)
+		}
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("%s: %v", p.name, err)
+	}
+}
