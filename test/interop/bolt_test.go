@@ -34,15 +34,18 @@ func TestBolt(t *testing.T) {
 					pair: pair{name, name, openGolden(t, name, name)},
 					port: port,
 				}
-				changing := w
-				wefts := startSidecars(t, protocol, service{hosts: []int{port}}, service{hosts: []int{port}, change: changeAttachments()})
-				w.sidecars, changing.sidecars = wefts.to(0), wefts.to(1)
+				changing, refused := w, w
+				hosts := []int{port}
+				wefts := startSidecars(t, protocol, service{hosts: hosts}, service{hosts: hosts, change: changeAttachments()},
+					service{hosts: hosts, beside: refusing()})
+				w.sidecars, changing.sidecars, refused.sidecars = wefts.to(0), wefts.to(1), wefts.to(2)
 				consumers[version].awaitReady(t)
 				for _, scenario := range boltScenarios() {
 					w.play(t, consumers[version], scenario, scenario, "version="+version)
 				}
 				w.playThrough(t, consumers[version], "deadline", "deadline", "version="+version)
 				changing.playThrough(t, consumers[version], "headers-changed", "headers", "version="+version)
+				refused.playThrough(t, consumers[version], "refused", "sync", "version="+version)
 				playIdle(t, consumers[version], "version="+version, []way{w})
 			})
 		}

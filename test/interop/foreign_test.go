@@ -16,6 +16,7 @@ type foreign struct {
 	scenarios []string // of its consumer, with a provider of its own and with one in Java
 	withJava  []string // more of them, with a provider in Java
 	fromJava  []string // of a consumer in Java, with its provider
+	refused   bool     // its consumer shows why Weft lets no call through
 }
 
 // javaPeers are the peers in Java that a foreign library calls, and that call it.
@@ -32,7 +33,8 @@ func (f foreign) play(t *testing.T, java javaPeers) {
 	inJava, own := freePort(t), freePort(t)
 	javaProvider := startJava(t, java.name+" provider", java.module, java.provider, fmt.Sprint(inJava), java.name)
 	provider, consumer := f.provider(t, own), f.consumer(t)
-	wefts := startSidecars(t, f.protocol, service{hosts: []int{inJava}}, service{hosts: []int{own}})
+	wefts := startSidecars(t, f.protocol, service{hosts: []int{inJava}}, service{hosts: []int{own}},
+		service{hosts: []int{own}, beside: refusing()}, service{hosts: []int{own}, beside: missing()})
 	for _, p := range []*peer{provider, consumer, javaProvider} {
 		p.awaitReady(t)
 	}
@@ -43,6 +45,10 @@ func (f foreign) play(t *testing.T, java javaPeers) {
 	toOwn := way{pair{f.name, f.name, openGolden(t, f.name, f.name)}, own, wefts.to(1)}
 	for _, scenario := range f.scenarios {
 		toOwn.play(t, consumer, scenario, scenario, "")
+	}
+	if f.refused {
+		way{toOwn.pair, own, wefts.to(2)}.playThrough(t, consumer, "refused", "value", "")
+		way{toOwn.pair, own, wefts.to(3)}.playThrough(t, consumer, "no-route", "value", "")
 	}
 	if len(f.fromJava) == 0 {
 		return
@@ -73,7 +79,7 @@ func TestNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := inNode(name, protocol)
-			f.withJava = []string{"one-way"}
+			f.withJava, f.refused = []string{"one-way"}, true
 			if name == "v1" { // which is what SOFARPC speaks
 				f.fromJava = []string{"value"}
 			}

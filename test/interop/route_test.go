@@ -44,7 +44,17 @@ func (s sidecars) to(service int) sidecars {
 type service struct {
 	hosts  []int  // ports
 	change object // further keys of its routes in the consumer's sidecar
+	beside object // keys that those routes have beside the action
 }
+
+// refusing is keys of routes that let nobody through: by the filter "fault", which
+// stands in listeners whose routes name it.
+func refusing() object {
+	return object{"per_filter_config": object{"fault": object{"abort": object{"percentage": 100}}}}
+}
+
+// missing is keys of routes that match no request.
+func missing() object { return object{"match": object{"path": "/nowhere"}} }
 
 // startSidecars starts two Wefts that carry a protocol to services. What the proxy
 // says that it does not support yet is the result's problem; every other refusal
@@ -56,7 +66,7 @@ func startSidecars(t *testing.T, protocol string, services ...service) sidecars 
 	for _, svc := range services {
 		port := freePort(t)
 		s.ports, s.between = append(s.ports, freePort(t)), append(s.between, port)
-		middle = append(middle, service{hosts: []int{port}, change: svc.change})
+		middle = append(middle, service{hosts: []int{port}, change: svc.change, beside: svc.beside})
 		last = append(last, service{hosts: svc.hosts})
 	}
 	client := writeConfig(t, "client", protocol, s.ports, middle)
@@ -116,22 +126,27 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 	var listeners, routers, clusters []object
 	for i, port := range ports {
 		id := fmt.Sprintf("%s-%d", name, i)
-		listeners = append(listeners, object{
+		listener := object{
 			"name":    id,
 			"address": address(port),
 			"filter_chains": []object{{"filters": []object{{"type": "proxy", "config": object{
 				"downstream_protocol": protocol,
 				"upstream_protocol":   protocol,
 				"router_config_name":  id,
+				"extend_config":       object{"enable_bolt_goaway": true},
 			}}}}},
-		})
+		}
+		if services[i].beside["per_filter_config"] != nil {
+			listener["stream_filters"] = []object{{"type": "fault"}}
+		}
+		listeners = append(listeners, listener)
 		routers = append(routers, object{
 			"router_config_name": id,
 			"virtual_hosts": []object{{"name": id, "domains": []string{"*"}, "routers": []object{
 				// The usual route of RPC; and one for frames of which only the head
 				// can be read, because their serialization is foreign.
-				{"match": object{"headers": []object{{"name": "service", "value": ".*", "regex": true}}}, "route": services[i].route(id)},
-				{"match": object{"prefix": "/"}, "route": services[i].route(id)},
+				services[i].route(object{"headers": []object{{"name": "service", "value": ".*", "regex": true}}}, id),
+				services[i].route(object{"prefix": "/"}, id),
 			}}},
 		})
 		var hosts []object
@@ -159,10 +174,12 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 	return path
 }
 
-// route is the route to the service by a cluster.
-func (s service) route(cluster string) object {
-	route := object{"cluster_name": cluster}
-	maps.Copy(route, s.change)
+// route is the route of what matches to the service by a cluster.
+func (s service) route(match object, cluster string) object {
+	action := object{"cluster_name": cluster}
+	maps.Copy(action, s.change)
+	route := object{"match": match, "route": action}
+	maps.Copy(route, s.beside)
 	return route
 }
 

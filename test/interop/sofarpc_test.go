@@ -41,12 +41,15 @@ func TestSOFARPC(t *testing.T) {
 	provider.awaitReady(t)
 	consumer.awaitReady(t)
 	w := way{pair: pair{"sofarpc", "sofarpc", openGolden(t, "sofarpc", "sofarpc")}, port: port}
-	changing := w
-	wefts := startSidecars(t, "bolt", service{hosts: []int{port}}, service{hosts: []int{port}, change: changeBaggage()})
-	w.sidecars, changing.sidecars = wefts.to(0), wefts.to(1)
+	changing, refused := w, w
+	hosts := []int{port}
+	wefts := startSidecars(t, "bolt", service{hosts: hosts}, service{hosts: hosts, change: changeBaggage()},
+		service{hosts: hosts, beside: refusing()})
+	w.sidecars, changing.sidecars, refused.sidecars = wefts.to(0), wefts.to(1), wefts.to(2)
 	for _, scenario := range sofaRPCScenarios() {
 		w.play(t, consumer, scenario, scenario, "")
 	}
 	changing.playThrough(t, consumer, "baggage-changed", "baggage", "")
+	refused.playThrough(t, consumer, "refused", "value", "")
 	playIdle(t, consumer, "", []way{w})
 }
