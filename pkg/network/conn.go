@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -97,8 +98,8 @@ type Conn struct {
 // ends is what is to be called when a connection is closed.
 type ends struct {
 	mu     sync.Mutex
-	closed bool     // guarded by mu
-	call   []func() // guarded by mu
+	closed bool      // guarded by mu
+	call   []*func() // guarded by mu
 }
 
 // NewConn returns a Conn over nc, which it owns from now on.
@@ -345,19 +346,26 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// AfterEnd has f called once the connection is closed at this side, on a goroutine
-// of its own; at once if it is closed already. It outlives handlers that park the
-// connection.
-func (c *Conn) AfterEnd(f func()) {
+// AfterEnd has f called once the connection is closed at this side, by whoever
+// closes it; at once if it is closed already. f must not wait. It outlives handlers
+// that park the connection. stop takes that back; it may come too late.
+func (c *Conn) AfterEnd(f func()) (stop func()) {
 	c.ends.CompareAndSwap(nil, new(ends))
 	e := c.ends.Load()
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	if e.closed {
-		go f()
-		return
+		e.mu.Unlock()
+		f()
+		return func() {}
 	}
-	e.call = append(e.call, f)
+	call := &f
+	e.call = append(e.call, call)
+	e.mu.Unlock()
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.call = slices.DeleteFunc(e.call, func(other *func()) bool { return other == call })
+	}
 }
 
 // end calls what AfterEnd was given.
@@ -367,12 +375,13 @@ func (c *Conn) end() {
 	}
 	e := c.ends.Load()
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.closed = true
-	for _, f := range e.call {
-		go f()
-	}
+	call := e.call
 	e.call = nil
+	e.mu.Unlock()
+	for _, f := range call {
+		(*f)()
+	}
 }
 
 // Abort closes the connection so that the peer's reads fail instead of finding

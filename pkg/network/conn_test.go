@@ -577,7 +577,9 @@ func TestTheEndOfAConnectionIsTold(t *testing.T) {
 	c := NewConn(a)
 	told := make(chan int, 3)
 	c.AfterEnd(func() { told <- 1 })
+	forget := c.AfterEnd(func() { told <- 100 })
 	c.AfterEnd(func() { told <- 2 })
+	forget()
 	select {
 	case <-told:
 		t.Error("told before the end")
@@ -592,4 +594,5 @@ func TestTheEndOfAConnectionIsTold(t *testing.T) {
 	if got := <-told; got != 3 {
 		t.Errorf("told %d, want 3: it had ended already", got)
 	}
+	forget() // too late, and no harm
 }

@@ -99,7 +99,7 @@ func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
 	budget := r.budget
 	for n := 1; ; n++ {
 		err := r.try(ctx, x, budget)
-		ok := false
+		var ok bool
 		if budget, ok = r.again(x, err, n); !ok {
 			return err
 		}

@@ -14,8 +14,14 @@ type bound struct {
 	base // connections are counted in the pools of own
 
 	mu       sync.Mutex
-	own      map[any]*shared // guarded by mu; by the downstream connection
-	isClosed bool            // guarded by mu
+	own      map[any]*tie // guarded by mu; by the downstream connection
+	isClosed bool         // guarded by mu
+}
+
+// tie is what a downstream connection has.
+type tie struct {
+	pool *shared
+	stop func() // forgets the downstream connection; nil until it is known
 }
 
 // Serve is pool's. For a caller without a connection, ctx is it.
@@ -35,32 +41,53 @@ func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) *shared {
 		conn = meta.Link
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.own[conn]
-	if s == nil {
-		s = &shared{base: p.base, single: true, isClosed: p.isClosed}
-		if p.own == nil {
-			p.own = make(map[any]*shared)
-		}
-		p.own[conn] = s
-		drop := func() { p.drop(conn) }
-		if link, ok := conn.(protocol.Link); ok {
-			link.AfterEnd(drop)
-		} else {
-			context.AfterFunc(ctx, drop)
-		}
+	t := p.own[conn]
+	if t != nil {
+		p.mu.Unlock()
+		return t.pool
 	}
-	return s
+	t = &tie{pool: &shared{base: p.base, single: true, isClosed: p.isClosed}}
+	if p.isClosed { // the exchange chose its host before; nobody else will come
+		p.mu.Unlock()
+		return t.pool
+	}
+	if p.own == nil {
+		p.own = make(map[any]*tie)
+	}
+	p.own[conn] = t
+	p.mu.Unlock()
+	p.bind(ctx, conn, t)
+	return t.pool
+}
+
+// bind sees to it that t ends with its downstream connection, or is forgotten by
+// that when the pool is closed.
+func (p *bound) bind(ctx context.Context, conn any, t *tie) {
+	drop := func() { p.drop(conn) }
+	var stop func()
+	if link, ok := conn.(protocol.Link); ok {
+		stop = link.AfterEnd(drop)
+	} else {
+		forget := context.AfterFunc(ctx, drop)
+		stop = func() { forget() }
+	}
+	p.mu.Lock()
+	closed := p.isClosed
+	t.stop = stop
+	p.mu.Unlock()
+	if closed {
+		stop()
+	}
 }
 
 // drop ends the connection of a downstream connection that has ended.
 func (p *bound) drop(conn any) {
 	p.mu.Lock()
-	s := p.own[conn]
+	t := p.own[conn]
 	delete(p.own, conn)
 	p.mu.Unlock()
-	if s != nil {
-		s.close()
+	if t != nil {
+		t.pool.close()
 	}
 }
 
@@ -69,8 +96,8 @@ func (p *bound) all() []*shared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := make([]*shared, 0, len(p.own))
-	for _, s := range p.own {
-		all = append(all, s)
+	for _, t := range p.own {
+		all = append(all, t.pool)
 	}
 	return all
 }
@@ -94,12 +121,23 @@ func (p *bound) counts() (open int64, idle int) {
 	return p.open.Load(), idle
 }
 
-// close is pool's.
+// close is pool's. The downstream connections may live on: they forget the pool.
 func (p *bound) close() {
 	p.mu.Lock()
 	p.isClosed = true
+	own := p.own
+	p.own = nil
+	var stops []func()
+	for _, t := range own {
+		if t.stop != nil {
+			stops = append(stops, t.stop)
+		}
+	}
 	p.mu.Unlock()
-	for _, s := range p.all() {
-		s.close()
+	for _, stop := range stops {
+		stop()
+	}
+	for _, t := range own {
+		t.pool.close()
 	}
 }

@@ -252,3 +252,32 @@ func TestModeIsChangedByAReload(t *testing.T) {
 		}
 	})
 }
+
+// lasting is a downstream connection that counts who waits for its end.
+type lasting struct{ waiting int }
+
+func (l *lasting) AfterEnd(func()) (stop func()) {
+	l.waiting++
+	return func() { l.waiting-- }
+}
+
+// TestACallerThatStaysForgetsPoolsThatWent: reload after reload, it must not keep
+// what they replaced.
+func TestACallerThatStaysForgetsPoolsThatWent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, moded(config.Bind, "a"))
+		defer s.Close()
+		link := new(lasting)
+		d := newDownstream()
+		d.meta.Link = link
+		for i, host := range []string{"a", "b", "c"} {
+			apply(t, s, moded(config.Bind, host))
+			finish(d.begin(t, c))
+			if link.waiting != 1 {
+				t.Fatalf("the end of the caller's connection is waited for by %d pools after %d reloads, want 1", link.waiting, i)
+			}
+		}
+		d.end()
+	})
+}

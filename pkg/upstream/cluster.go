@@ -156,7 +156,7 @@ func (o *others) Serve(ctx context.Context, x *protocol.Exchange) error {
 			o.Cluster.active.Add(-1)
 			return err
 		}
-		more := false
+		var more bool
 		if more, err = o.tried(x, p.Serve(ctx, x)); !more {
 			return err
 		}
@@ -218,7 +218,7 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 // connection could not be opened.
 func goesOn(err error) bool {
 	reason := protocol.ReasonOf(err)
-	return reason == protocol.ConnectFailure || reason == protocol.ConnectTimeout
+	return reason == protocol.ConnectFailure || reason == protocol.ConnectTimeout || errors.Is(err, errFull)
 }
 
 func expired(deadline time.Time) bool {

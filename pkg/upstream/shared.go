@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -55,6 +56,9 @@ type opening struct {
 	line    *line // guarded by the pool's mu until done
 	err     error // guarded by the pool's mu until done
 }
+
+// errFull is why a host has no connection.
+var errFull = errors.New("all that max_connections allows are busy at other hosts")
 
 // tries is how often an exchange is given another connection because the one it
 // had been given had ended before it was sent.
@@ -274,8 +278,8 @@ func (p *shared) dial(l *line, slot bool) (err error) {
 		switch {
 		case err != nil && c.env.ctx.Err() != nil:
 			return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", p.host.address)
-		case err != nil:
-			return err
+		case err != nil: // another host may have a connection
+			return protocol.Faultf(protocol.Overflow, "%s has no connection: %w (%d)", p.host.address, errFull, limit)
 		}
 	}
 	l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released)
@@ -312,7 +316,7 @@ func (l *line) released(reusable bool) {
 	p.mu.Lock()
 	l.load--
 	l.used = true
-	if !l.left && (!reusable || l.load == 0 && p.host.cluster.scarce()) {
+	if !l.left && (!reusable || p.givesUp(l)) {
 		p.leave(l)
 	}
 	over := l.left && l.load == 0
@@ -320,6 +324,14 @@ func (l *line) released(reusable bool) {
 	if over {
 		l.discard()
 	}
+}
+
+// givesUp reports whether a connection is to end with its last exchange, because
+// another host has none: one that carries nothing, or one of several that always
+// carry something. p.mu is held.
+func (p *shared) givesUp(l *line) bool {
+	c := p.host.cluster
+	return l.load == 0 && c.scarce() || len(p.lines) > 1 && c.slots.waiting.Load() > 0
 }
 
 // scarce reports whether connections are so few that one which carries nothing

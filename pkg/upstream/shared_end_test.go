@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,11 +109,63 @@ func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
 		x := begin(t, c)
 		start := time.Now()
 		y := <-queue(c, time.Hour)
-		if got := time.Since(start); y.Record.Reason != protocol.UpstreamTimeout || got != 10*time.Second {
-			t.Errorf("it ended with %v after %v, want upstream_timeout after connect_timeout (10s)", y.Record.Reason, got)
+		if got := time.Since(start); y.Record.Reason != protocol.None || got != 10*time.Second || y.Record.Host() != x.Record.Host() {
+			t.Errorf("it ended with %v after %v: %v; want an answer of the host that has a connection, after connect_timeout (10s)",
+				y.Record.Reason, got, attempts(y))
+		}
+		if got := y.Record.Attempts[0].Reason; got != protocol.Overflow {
+			t.Errorf("the first attempt ended with %v, want overflow", got)
 		}
 		finish(x)
+		finish(y)
 		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+// TestABusyHostGivesUpOneOfItsConnections: none of them is ever idle.
+func TestABusyHostGivesUpOneOfItsConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(2, "a")
+		cfg.Breakers.MaxConnections = 2
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		list := beginMany(t, c, 8)
+		synctest.Wait()
+		list = append(list, beginMany(t, c, 8)...)
+		if got := len(n.list()); got != 2 {
+			t.Fatalf("a has %d connections, want 2", got)
+		}
+		both := sharing(2, "a", "b")
+		both.Breakers.MaxConnections = 2
+		apply(t, s, both)
+		var waits []<-chan *protocol.Exchange
+		for c.pending.Load() == 0 { // until one goes to b
+			waits = append(waits, queue(c, 0))
+		}
+		leaves := on(list[0])
+		list = slices.DeleteFunc(list, func(x *protocol.Exchange) bool {
+			if on(x) != leaves {
+				return false
+			}
+			finish(x)
+			return true
+		})
+		if len(list) == 0 {
+			t.Fatal("all exchanges were on one connection")
+		}
+		hosts := map[string]bool{}
+		for _, done := range waits {
+			x := <-done
+			hosts[x.Record.Host().Name()] = true
+			finish(x)
+		}
+		if !hosts["b"] {
+			t.Errorf("%v answered, want b among them: a had a connection to spare", hosts)
+		}
+		for _, x := range list {
+			finish(x)
+		}
 	})
 }
 

@@ -107,7 +107,7 @@ func (c *Client) send() error {
 		return err
 	}
 	out.SetStorage(head)
-	c.conn.SetWriteDeadline(c.x.Deadline)
+	c.conn.SetWriteDeadline(c.x.Until())
 	if req.Body != nil && !takeWhole(out, req) {
 		if _, err := c.conn.Write(out.Bytes()); err != nil {
 			return upstreamFault(err, "sending the request head")
@@ -267,7 +267,7 @@ func (c *Client) waited(err error) error {
 func (c *Client) patiently(read func() error) error {
 	if u := c.upload; u != nil {
 		if u.await() {
-			c.conn.SetReadDeadline(c.x.Deadline)
+			c.conn.SetReadDeadline(c.x.Until())
 			if err := read(); u.leave() || !c.resume(u) || !errors.Is(err, network.ErrInterrupted) {
 				return err
 			}
@@ -278,7 +278,7 @@ func (c *Client) patiently(read func() error) error {
 		c.conn.SetReadDeadline(c.until(time.Now().Add(refusalTime)))
 		return read()
 	}
-	c.conn.SetReadDeadline(c.x.Deadline)
+	c.conn.SetReadDeadline(c.x.Until())
 	if c.x.Caller != nil {
 		stop := c.x.Caller.Watch(func() {
 			c.gone.Store(true)
