@@ -187,6 +187,16 @@ func (b *bed) run(ctx context.Context) (*report, error) {
 			return nil, err
 		}
 	}
+	if slices.Contains(b.options.rows, http2IdleRow) {
+		if err := b.runHTTP2Idle(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if slices.Contains(b.options.rows, http2StreamsRow) {
+		if err := b.runHTTP2Streams(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if slices.Contains(b.options.rows, scaleRow) {
 		if err := b.runScale(ctx); err != nil {
 			return nil, err
@@ -228,7 +238,7 @@ func (b *bed) load(ctx context.Context, job load.Job, wrapper ...string) (load.R
 func (b *bed) job(r row, address netip.AddrPort, pids []int) load.Job {
 	return load.Job{
 		Address: address, Connections: r.connections,
-		Protocol: r.protocol.Name(), Depth: r.depth, Request: r.request, Body: r.body,
+		Protocol: r.speaks(), Depth: r.depth, Request: r.request, Body: r.body,
 		Warmup:  time.Duration(b.options.warmup * float64(time.Second)),
 		Measure: time.Duration(b.options.seconds * float64(time.Second)),
 		PIDs:    pids,

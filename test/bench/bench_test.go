@@ -124,7 +124,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	subjects, err := b.startAll(t.Context(), nil)
+	subjects, err := b.startAll(t.Context(), row{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,9 +44,13 @@ func (r idleResult) judge() []verdict {
 		return nil
 	}
 	one := func(v float64) stat { return stat{v, v, v} }
+	most := float64(idlePerConnection)
+	if r.Row == http2IdleRow {
+		most = http2IdlePerConnection
+	}
 	verdicts := []verdict{
-		atMost(r.Row, r.Proxy, "RSS per connection, never used", one(r.perConnection(r.Opened)), idlePerConnection, "KB"),
-		atMost(r.Row, r.Proxy, "RSS per connection, used once", one(r.perConnection(r.Used)), idlePerConnection, "KB"),
+		atMost(r.Row, r.Proxy, "RSS per connection, never used", one(r.perConnection(r.Opened)), most, "KB"),
+		atMost(r.Row, r.Proxy, "RSS per connection, used once", one(r.perConnection(r.Used)), most, "KB"),
 	}
 	if r.Row == idleRow {
 		process := atMost(r.Row, r.Proxy, "RSS of the idle process", one(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
@@ -64,8 +68,11 @@ func idleMarkdown(results []idleResult) string {
 	t := newTable("", "connections", "RSS idle MB", "PSS idle MB", "RSS opened MB", "RSS used MB", "KB each, never used", "KB each, used once")
 	for _, r := range results {
 		name := r.Proxy
-		if r.Row == rpcIdleRow {
+		switch r.Row {
+		case rpcIdleRow:
 			name += ", RPC"
+		case http2IdleRow:
+			name += ", HTTP/2"
 		}
 		if r.Note != "" {
 			t.row(name, r.Note)
@@ -113,7 +120,7 @@ func (b *bed) runRPCIdle(ctx context.Context) error {
 func (b *bed) addIdle(ctx context.Context, row string, p peer.Program, protocol *frame.Protocol) error {
 	r, err := b.idle(ctx, p, protocol)
 	r.Row, r.Proxy = row, p.Name
-	if b.isMissing(err, p.Name, protocol) {
+	if b.isMissing(err, p.Name, protocol.Name()) {
 		r.Note, err = peer.ErrNotSupported.Error(), nil
 	}
 	if err != nil {

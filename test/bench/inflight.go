@@ -94,7 +94,7 @@ func (b *bed) inflight(ctx context.Context, p peer.Program, protocol *frame.Prot
 	var missing []float64
 	for range min(b.options.rounds, inflightRounds) {
 		one, failure, err := b.burst(ctx, p, protocol)
-		if b.isMissing(err, p.Name, protocol) {
+		if b.isMissing(err, p.Name, protocol.Name()) {
 			r.Note = peer.ErrNotSupported.Error()
 			return r, nil
 		}

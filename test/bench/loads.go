@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-proxy/weft/test/bench/frame"
 	"github.com/weft-proxy/weft/test/bench/load"
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
@@ -28,7 +27,7 @@ type subject struct {
 func (b *bed) runLoads(ctx context.Context, rows []row) error {
 	for len(rows) > 0 {
 		n := 1
-		for n < len(rows) && rows[n].protocol.Name() == rows[0].protocol.Name() {
+		for n < len(rows) && rows[n].family() == rows[0].family() {
 			n++
 		}
 		if err := b.runGroup(ctx, rows[:n]); err != nil {
@@ -43,7 +42,7 @@ func (b *bed) runLoads(ctx context.Context, rows []row) error {
 // the end, and are asked one after the other, round by round, so that what
 // changes with time changes for all.
 func (b *bed) runGroup(ctx context.Context, rows []row) error {
-	subjects, err := b.startAll(ctx, rows[0].protocol)
+	subjects, err := b.startAll(ctx, rows[0])
 	defer stopAll(subjects)
 	if err != nil {
 		return err
@@ -51,7 +50,7 @@ func (b *bed) runGroup(ctx context.Context, rows []row) error {
 	first := len(b.report.Loads) == 0
 	var results []*loadRow
 	for _, r := range rows {
-		one := &loadRow{Name: r.name, Title: r.title, Protocol: r.protocol.Name(), targets: r.targets}
+		one := &loadRow{Name: r.name, Title: r.title, Protocol: r.family(), targets: r.targets}
 		for _, s := range subjects {
 			one.Cells = append(one.Cells, &cell{Proxy: s.name, Note: s.note})
 		}
@@ -106,13 +105,13 @@ func (b *bed) halfLoads(ctx context.Context, rows []row, subjects []subject, res
 }
 
 // halfRate returns the rate of half load: half of what the slowest proxy answers
-// at most. Of RPC it is less. In a closed loop all slots of a connection are
+// at most. Of RPC and HTTP/2 it is less. In a closed loop all slots of a connection are
 // answered together and asked together; requests that come when they come share
 // fewer reads and writes, and cost more. There it is the rate at which the proxy
 // that needs most of its CPU needs half of it.
 func (b *bed) halfRate(ctx context.Context, r row, subjects []subject, result *loadRow) (float64, error) {
 	rate := result.slowest() / 2
-	if r.protocol == nil {
+	if r.family() == "" {
 		return rate, nil
 	}
 	const near, tries = 0.55, 4
@@ -175,21 +174,24 @@ func progress(r load.Result, rate float64) string {
 	return text
 }
 
-// startAll starts every program that carries the protocol. On an error it returns
-// those that run.
-func (b *bed) startAll(ctx context.Context, protocol *frame.Protocol) ([]subject, error) {
+// startAll starts every program that carries what the row is of. On an error it
+// returns those that run.
+func (b *bed) startAll(ctx context.Context, r row) ([]subject, error) {
 	var subjects []subject
 	for _, name := range b.options.proxies {
+		if (name == direct || name == "relay") && !r.http.Same() {
+			continue // they translate nothing
+		}
 		if name == direct {
 			subjects = append(subjects, subject{name: direct, address: b.host.Origin})
 			continue
 		}
 		i := slices.IndexFunc(b.programs, func(p peer.Program) bool { return p.Name == name })
-		if i < 0 || protocol != nil && b.programs[i].HTTP {
+		if i < 0 || r.protocol != nil && b.programs[i].HTTP {
 			continue // skipped, or of no use
 		}
-		running, err := b.host.Start(ctx, b.programs[i], protocol)
-		if b.isMissing(err, name, protocol) {
+		running, err := b.start(ctx, b.programs[i], r)
+		if b.isMissing(err, name, r.family()) {
 			subjects = append(subjects, subject{name: name, note: peer.ErrNotSupported.Error()})
 			continue
 		}
@@ -201,13 +203,21 @@ func (b *bed) startAll(ctx context.Context, protocol *frame.Protocol) ([]subject
 	return subjects, nil
 }
 
+// start starts one program for the row.
+func (b *bed) start(ctx context.Context, p peer.Program, r row) (*peer.Running, error) {
+	if r.protocol != nil {
+		return b.host.Start(ctx, p, r.protocol)
+	}
+	return b.host.StartHTTP(ctx, p, r.http)
+}
+
 // isMissing tells whether the error of a start is that the program does not carry
-// the RPC protocol, and if so, says it.
-func (b *bed) isMissing(err error, program string, protocol *frame.Protocol) bool {
-	if protocol == nil || !errors.Is(err, peer.ErrNotSupported) {
+// the family, which is any but HTTP/1.1, and if so, says it.
+func (b *bed) isMissing(err error, program, family string) bool {
+	if family == "" || !errors.Is(err, peer.ErrNotSupported) {
 		return false
 	}
-	b.skip(fmt.Sprintf("%s of %s: %v", protocol.Name(), program, peer.ErrNotSupported))
+	b.skip(fmt.Sprintf("%s of %s: %v", family, program, peer.ErrNotSupported))
 	return true
 }
 

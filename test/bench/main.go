@@ -1,6 +1,6 @@
 // Command bench measures Weft beside nginx and haproxy in one interleaved run, with
-// HTTP/1.1 and, haproxy carrying bytes, with RPC: CPU time per request, latency,
-// memory, and what a large configuration costs.
+// HTTP/1.1, HTTP/2, gRPC, one version as the other and, haproxy carrying bytes, RPC:
+// CPU time per request, latency, memory, and what a large configuration costs.
 // docs/performance.md tells the method and how to read the figures.
 //
 // The program under test has one CPU to itself; an origin and a load generator,

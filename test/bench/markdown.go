@@ -40,12 +40,15 @@ func (r *report) markdown() string {
 	}
 	if len(r.Loads) > 0 {
 		b.WriteString("\n### CPU time per request, µs: median (min–max)\n")
-		// HTTP and RPC are measured on different programs.
-		rpc := slices.IndexFunc(r.Loads, func(l *loadRow) bool { return l.Protocol != "" })
-		if rpc < 0 {
-			rpc = len(r.Loads)
+		// Not all is measured on the same programs.
+		for rest := r.Loads; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && slices.Equal(rest[n].programs(), rest[0].programs()) {
+				n++
+			}
+			b.WriteString(overview(rest[:n]))
+			rest = rest[n:]
 		}
-		b.WriteString(overview(r.Loads[:rpc]) + overview(r.Loads[rpc:]))
 	}
 	for _, l := range r.Loads {
 		fmt.Fprintf(&b, "\n### %s: %s\n\n%s", l.Name, l.Title, l.markdown())
@@ -55,6 +58,9 @@ func (r *report) markdown() string {
 	}
 	if len(r.Inflight) > 0 {
 		b.WriteString("\n### RPC, all in flight at once\n\n" + inflightMarkdown(r.Inflight))
+	}
+	if len(r.Streams) > 0 {
+		b.WriteString("\n### Idle streams of HTTP/2\n\n" + streamsMarkdown(r.Streams))
 	}
 	if len(r.Scale) > 0 {
 		b.WriteString("\n### A large configuration\n\n" + scaleMarkdown(r.Scale))
@@ -71,12 +77,7 @@ func overview(loads []*loadRow) string {
 	if len(loads) == 0 {
 		return ""
 	}
-	columns := []string{"row"}
-	for _, c := range loads[0].Cells {
-		if c.Proxy != direct {
-			columns = append(columns, c.Proxy)
-		}
-	}
+	columns := append([]string{"row"}, loads[0].programs()...)
 	if len(columns) == 1 {
 		return "\nNothing was between load and origin.\n"
 	}
@@ -95,6 +96,17 @@ func overview(loads []*loadRow) string {
 		t.row(line...)
 	}
 	return "\n" + t.text.String()
+}
+
+// programs returns the names of the cells that are between load and origin.
+func (r *loadRow) programs() []string {
+	var names []string
+	for _, c := range r.Cells {
+		if c.Proxy != direct {
+			names = append(names, c.Proxy)
+		}
+	}
+	return names
 }
 
 // cost prints the CPU time per request. That of RPC is so small that a tenth of a

@@ -49,11 +49,11 @@ func parseOptions(arguments []string) (options, error) {
 	flags.BoolVar(&o.half, "half", true, "measure latency at a fixed rate as well: half of what the slowest proxy answers")
 	flags.BoolVar(&o.syscalls, "syscalls", false, "count system calls per request, by perf or strace")
 	flags.StringVar(&o.profile, "profile", "", "write a CPU profile of Weft under the first row's load to the `file`")
-	flags.IntVar(&o.idle, "idle", 10000, "connections of the rows idle and rpc-idle")
+	flags.IntVar(&o.idle, "idle", 10000, "connections of the rows idle, rpc-idle and h2-idle; a tenth of the streams of h2-streams")
 	flags.StringVar(&o.out, "o", "dist/bench", "`directory` of report.json and report.md")
 	flags.BoolVar(&o.strict, "strict", false, "exit with status 2 if a target is missed")
 	flags.BoolVar(&o.install, "install", true, "install nginx and haproxy by apt if they are missing and this is root")
-	flags.DurationVar(&o.limit, "limit", 40*time.Minute, "give up after this time")
+	flags.DurationVar(&o.limit, "limit", time.Hour, "give up after this time")
 	flags.Usage = func() {
 		_, _ = fmt.Fprintln(flags.Output(), "Usage: go run ./test/bench [flags]\n\n"+
 			"  go run ./test/bench -rows 1k-64 -rounds 3 -seconds 2 -proxies weft,nginx\n"+

@@ -33,6 +33,7 @@ type report struct {
 	Loads    []*loadRow        `json:"loads,omitempty"`
 	Idle     []idleResult      `json:"idle,omitempty"`
 	Inflight []inflightResult  `json:"inflight,omitempty"`
+	Streams  []streamsResult   `json:"streams,omitempty"`
 	Scale    []scaleResult     `json:"scale,omitempty"`
 	Verdicts []verdict         `json:"verdicts"`
 
@@ -50,7 +51,7 @@ type machine struct {
 type loadRow struct {
 	Name     string  `json:"name"`
 	Title    string  `json:"title"`
-	Protocol string  `json:"protocol,omitempty"` // empty: HTTP/1.1
+	Protocol string  `json:"protocol,omitempty"` // empty: HTTP/1.1 on both sides
 	Rate     float64 `json:"rate,omitempty"`     // of the half load, requests per second
 	Cells    []*cell `json:"cells"`
 

@@ -4,17 +4,20 @@ import (
 	"fmt"
 
 	"github.com/weft-proxy/weft/test/bench/frame"
+	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
 // row is one kind of load.
 type row struct {
 	name        string
 	title       string
-	protocol    *frame.Protocol // nil: HTTP/1.1
-	request     []byte          // of HTTP
+	protocol    *frame.Protocol // nil: HTTP
+	http        peer.Sides      // versions of HTTP
+	load        string          // of HTTP/2: what the load speaks; empty: HTTP/1.1, or the protocol
+	request     []byte          // of HTTP/1.1
 	body        int             // of HTTP: bytes of the answers
 	connections int
-	depth       int  // of RPC: requests in flight on each connection
+	depth       int  // of RPC and HTTP/2: requests in flight on each connection
 	half        bool // latency is measured at half load as well
 	extra       bool // measured only if it is asked for
 	targets     []target
@@ -55,6 +58,9 @@ const (
 	scaleRow    = "scale"
 	rpcIdleRow  = "rpc-idle"
 	inflightRow = "rpc-inflight"
+
+	http2IdleRow    = "h2-idle"
+	http2StreamsRow = "h2-streams"
 )
 
 // rows lists the loads. The targets are those of the project.
@@ -76,7 +82,25 @@ func rows() []row {
 	big.half = true
 	post := load("post-64", "POST 1 KB, answer 1 KB, 64 connections", post(1<<10), 1<<10, 64)
 	post.extra = true
-	return append([]row{one, some, many, more, big, post}, rpcRows()...)
+	all := []row{one, some, many, more, big, post}
+	return append(append(all, http2Rows()...), rpcRows()...)
+}
+
+// family is what is spoken: rows of one are measured together. It is empty for
+// HTTP/1.1.
+func (r row) family() string {
+	if r.protocol != nil {
+		return r.protocol.Name()
+	}
+	return r.http.String()
+}
+
+// speaks is what the load speaks, as load.Job names it.
+func (r row) speaks() string {
+	if r.protocol != nil {
+		return r.protocol.Name()
+	}
+	return r.load
 }
 
 // rpcRows lists the loads of RPC. Calls and answers carry 1 KB.
@@ -110,7 +134,7 @@ func rowNames() []string {
 	for _, r := range rows() {
 		names = append(names, r.name)
 	}
-	return append(names, idleRow, scaleRow, rpcIdleRow, inflightRow)
+	return append(names, idleRow, scaleRow, rpcIdleRow, inflightRow, http2IdleRow, http2StreamsRow)
 }
 
 func get(size int) []byte {

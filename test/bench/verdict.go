@@ -22,6 +22,11 @@ func (r *report) judge() {
 				r.Verdicts = append(r.Verdicts, i.judge()...)
 			}
 		}
+		for _, s := range r.Streams {
+			if s.Proxy == weft {
+				r.Verdicts = append(r.Verdicts, s.judge()...)
+			}
+		}
 		for _, s := range r.Scale {
 			if s.Proxy == weft {
 				r.Verdicts = append(r.Verdicts, s.judge()...)

@@ -1,5 +1,5 @@
-// Package load generates load from one thread, of HTTP/1.1 or of an RPC protocol
-// of package frame, and measures at the same time what the answers take and what
+// Package load generates load from one thread, of HTTP/1.1, of HTTP/2 or of an RPC
+// protocol of package frame, and measures at the same time what the answers take and what
 // the processes under test use.
 //
 // In a closed loop every connection sends its next request when it has an answer,
@@ -28,11 +28,11 @@ import (
 // Job is one measurement.
 type Job struct {
 	Address     netip.AddrPort `json:"address"`     // the server; IPv4
-	Protocol    string         `json:"protocol"`    // of package frame; empty: HTTP/1.1
+	Protocol    string         `json:"protocol"`    // of package frame, HTTP2, GRPC or GRPCStream; empty: HTTP/1.1
 	Request     []byte         `json:"request"`     // of HTTP: sent as it is, one whole request
 	Body        int            `json:"body"`        // of HTTP: bytes that each answer must have
 	Connections int            `json:"connections"` // kept alive; all are open before the first request
-	Depth       int            `json:"depth"`       // of RPC: requests in flight on each connection
+	Depth       int            `json:"depth"`       // of RPC and HTTP/2: requests in flight on each connection
 	Burst       bool           `json:"burst"`       // of RPC: no loop, each connection sends Depth requests once
 	Rate        float64        `json:"rate"`        // arrivals per second, in an open loop; 0: a closed loop
 	Warmup      time.Duration  `json:"warmup"`      // load before the measurement
@@ -149,6 +149,10 @@ type generator interface {
 func newGenerator(job Job, m *meter) (generator, error) {
 	if job.Protocol == "" {
 		return newHTTP1(job, m)
+	}
+	switch job.Protocol {
+	case HTTP2, GRPC, GRPCStream:
+		return newHTTP2(job, m)
 	}
 	p, err := frame.Find(job.Protocol)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package origin is the upstream of a measurement: a server that does as little
 // as a server can, on one thread, so that what is measured is the proxy before it.
-// It speaks HTTP/1.1 and the RPC protocols of package frame; the first byte of a
-// connection tells which.
+// It speaks HTTP/1.1, HTTP/2 with prior knowledge (http2.go) and the RPC protocols
+// of package frame; the first bytes of a connection tell which.
 //
 // Of HTTP it answers any request for /b/N with 200 and N bytes, once the whole
 // request, body included, has come. An RPC is answered with its own string, at
@@ -35,6 +35,7 @@ type server struct {
 	conns    []*conn // by descriptor
 	answers  map[int][]byte
 	scratch  [256 << 10]byte
+	zeros    []byte // content of HTTP/2
 
 	// Of RPC.
 	protocols []*frame.Protocol
@@ -54,6 +55,9 @@ type conn struct {
 	// Of HTTP.
 	body   int    // bytes of a request's body that are still to come
 	answer []byte // what that request will get
+
+	// Of HTTP/2.
+	http2 *http2 // nil: another protocol
 
 	// Of RPC.
 	speaks *frame.Protocol // nil: HTTP
@@ -181,6 +185,9 @@ func (s *server) handle(fd int, events uint32) error {
 	if s.release {
 		s.releaseAll()
 	}
+	if c.http2 != nil {
+		return s.flushHTTP2(fd, c)
+	}
 	if len(c.out) == 0 {
 		return nil
 	}
@@ -202,8 +209,14 @@ func (s *server) receive(c *conn, data []byte) error {
 		if i >= 0 {
 			c.speaks = s.protocols[i]
 		}
+		if bytes.HasPrefix(data, []byte("PRI ")) { // whole: it is sent by itself, or with more
+			c.http2 = newHTTP2(s)
+		}
 	}
 	take := s.take
+	if c.http2 != nil {
+		take = takeHTTP2
+	}
 	if c.speaks != nil {
 		take = s.takeFrames
 	}

@@ -15,6 +15,12 @@ func configureHAProxy(c Config) ([]string, error) {
 	if c.Protocol != nil {
 		mode, keep = "tcp", ""
 	}
+	version := func(second bool) string {
+		if second {
+			return " proto h2"
+		}
+		return ""
+	}
 	path, err := write(c.Dir, "haproxy.cfg", fmt.Sprintf(`global
 	nbthread 1
 	maxconn %[1]d
@@ -25,10 +31,10 @@ defaults
 	timeout client 300s
 	timeout server 300s
 %[5]sfrontend f
-	bind %[2]v backlog 4096
+	bind %[2]v backlog 4096%[6]s
 	default_backend b
 backend b
-	server origin %[3]v
-`, c.Connections+256, c.Listen, c.Origin, mode, keep))
+	server origin %[3]v%[7]s
+`, c.Connections+256, c.Listen, c.Origin, mode, keep, version(c.HTTP.Callers2), version(c.HTTP.Origin2)))
 	return []string{"-db", "-f", path}, err
 }

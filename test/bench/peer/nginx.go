@@ -11,6 +11,9 @@ func NGINX(path string) Program {
 	return Program{Name: "nginx", Path: path, HTTP: true, configure: configureNGINX, version: []string{"-v"}}
 }
 
+// What callers of HTTP/2 ask for goes to the origin over HTTP/1.1, as nginx does it;
+// only its module for gRPC speaks HTTP/2 there.
+//
 // The limits of requests per connection, 1,000 by default on both sides, are
 // lifted for every program, and a body that a slow reader leaves behind stays in
 // memory: neither belongs to what is compared.
@@ -18,6 +21,19 @@ func configureNGINX(c Config) ([]string, error) {
 	user := ""
 	if os.Geteuid() == 0 {
 		user = "user root;\n" // else the worker may not enter the directory
+	}
+	listen := ""
+	if c.HTTP.Callers2 {
+		listen = " http2"
+	}
+	pass := `proxy_pass http://origin;
+			proxy_http_version 1.1;
+			proxy_set_header Connection "";
+			proxy_max_temp_file_size 0;`
+	if c.HTTP.GRPC || c.HTTP.Origin2 && !c.HTTP.Callers2 {
+		pass = `grpc_pass grpc://origin;
+			grpc_read_timeout 300s;
+			grpc_send_timeout 300s;`
 	}
 	path, err := write(c.Dir, "nginx.conf", user+fmt.Sprintf(`worker_processes 1;
 daemon off;
@@ -35,6 +51,9 @@ http {
 	keepalive_timeout 300s;
 	client_header_timeout 300s;
 	tcp_nodelay on;
+	client_max_body_size 0;
+	http2_max_concurrent_streams 1000;
+	http2_idle_timeout 300s;
 	upstream origin {
 		server %[4]v;
 		keepalive 256;
@@ -42,15 +61,12 @@ http {
 		keepalive_timeout 300s;
 	}
 	server {
-		listen %[3]v backlog=4096;
+		listen %[3]v backlog=4096%[5]s;
 		location / {
-			proxy_pass http://origin;
-			proxy_http_version 1.1;
-			proxy_set_header Connection "";
-			proxy_max_temp_file_size 0;
+			%[6]s
 		}
 	}
 }
-`, c.Dir, c.Connections+1024, c.Listen, c.Origin))
+`, c.Dir, c.Connections+1024, c.Listen, c.Origin, listen, pass))
 	return []string{"-p", c.Dir, "-e", "stderr", "-c", path}, err
 }

@@ -1,7 +1,7 @@
 // Package peer runs the programs that are measured, each with the configuration
 // that makes them do the same work: proxies on one thread, with connections kept
-// alive on both sides and no access log. They carry HTTP/1.1 or an RPC protocol,
-// of which haproxy and the relay know only the bytes.
+// alive on both sides and no access log. They carry HTTP/1.1, HTTP/2, one as the
+// other, or an RPC protocol, of which haproxy and the relay know only the bytes.
 package peer
 
 import (
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/test/bench/frame"
+	"github.com/weft-proxy/weft/test/bench/h2"
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
@@ -30,7 +31,38 @@ type Config struct {
 	Connections int            // how many connections it must be able to hold on each side
 	Profile     bool           // its profiler is to be on, if it has one
 
-	Protocol *frame.Protocol // what callers and origin speak; nil: HTTP/1.1
+	Protocol *frame.Protocol // what callers and origin speak; nil: HTTP
+	HTTP     Sides           // versions of HTTP
+}
+
+// Sides says which version of HTTP is spoken on either side of a program. The zero
+// value is HTTP/1.1.
+type Sides struct {
+	Callers2 bool // callers speak HTTP/2 with prior knowledge
+	Origin2  bool // the origin does
+	GRPC     bool // it is calls of gRPC
+}
+
+// Same tells whether callers and origin could speak to each other.
+func (s Sides) Same() bool { return s.Callers2 == s.Origin2 }
+
+// String is "" for HTTP/1.1.
+func (s Sides) String() string {
+	name := func(second bool) string {
+		if second {
+			return "HTTP/2"
+		}
+		return "HTTP/1.1"
+	}
+	switch {
+	case s == Sides{}:
+		return ""
+	case s.GRPC:
+		return "gRPC"
+	case s.Same():
+		return name(s.Callers2)
+	}
+	return name(s.Callers2) + " to " + name(s.Origin2)
 }
 
 // ErrNotSupported tells that a program knows of a protocol and does not carry it.
@@ -97,6 +129,27 @@ const notSupported = "is not supported yet"
 // HTTP/1.1, and returns when it proxies a request. The error is ErrNotSupported if
 // the program says so of the protocol.
 func (h *Host) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*Running, error) {
+	probe := HTTP("/b/1", 200)
+	if protocol != nil {
+		probe = RPC(protocol)
+	}
+	return h.start(ctx, p, Config{Protocol: protocol}, probe)
+}
+
+// StartHTTP is Start for versions of HTTP.
+func (h *Host) StartHTTP(ctx context.Context, p Program, sides Sides) (*Running, error) {
+	probe := HTTP("/b/1", 200)
+	switch {
+	case sides.GRPC:
+		probe = HTTP2(h2.Unary, 5+1)
+	case sides.Callers2:
+		probe = HTTP2("/b/1", 1)
+	}
+	return h.start(ctx, p, Config{HTTP: sides}, probe)
+}
+
+// start completes the configuration.
+func (h *Host) start(ctx context.Context, p Program, c Config, probe Probe) (*Running, error) {
 	dir, err := os.MkdirTemp(h.Dir, p.Name+"-")
 	if err != nil {
 		return nil, err
@@ -105,16 +158,11 @@ func (h *Host) Start(ctx context.Context, p Program, protocol *frame.Protocol) (
 	if err != nil {
 		return nil, err
 	}
-	arguments, err := p.configure(Config{
-		Dir: dir, Listen: ports[0], Admin: ports[1], Origin: h.Origin,
-		Connections: h.Connections, Profile: h.Profile, Protocol: protocol,
-	})
+	c.Dir, c.Listen, c.Admin, c.Origin = dir, ports[0], ports[1], h.Origin
+	c.Connections, c.Profile = h.Connections, h.Profile
+	arguments, err := p.configure(c)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", p.Name, err)
-	}
-	probe := HTTP("/b/1", 200)
-	if protocol != nil {
-		probe = RPC(protocol)
 	}
 	return h.Launch(ctx, p, arguments, ports[0], ports[1], probe)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/test/bench/frame"
+	"github.com/weft-proxy/weft/test/bench/h2"
 )
 
 // Probe asks a server once, over a new connection. Its error tells how the answer
@@ -43,6 +44,12 @@ func HTTP(target string, status int) Probe {
 // RPC returns a Probe that makes a call.
 func RPC(p *frame.Protocol) Probe {
 	return overNewConnection(func(conn net.Conn) error { return Call(conn, p) })
+}
+
+// HTTP2 returns a Probe that asks for a path over HTTP/2, or calls it with a message
+// of one byte, and wants so many bytes.
+func HTTP2(path string, size int) Probe {
+	return overNewConnection(func(conn net.Conn) error { return h2.Ask(conn, path, 1, size) })
 }
 
 // overNewConnection returns the Probe that asks on the connection it is given.

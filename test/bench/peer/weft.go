@@ -133,12 +133,18 @@ type (
 
 // weftConfig returns a config.json with one listener.
 func weftConfig(c Config, hosts []virtualHost, clusters []cluster) ([]byte, error) {
-	protocol := "Http1"
-	if c.Protocol != nil {
-		protocol = c.Protocol.Name()
+	version := func(second bool) string {
+		switch {
+		case c.Protocol != nil:
+			return c.Protocol.Name()
+		case second:
+			return "Http2"
+		}
+		return "Http1"
 	}
 	proxy := object{"type": "proxy", "config": object{
-		"downstream_protocol": protocol, "upstream_protocol": protocol, "router_config_name": "routes"}}
+		"downstream_protocol": version(c.HTTP.Callers2), "upstream_protocol": version(c.HTTP.Origin2),
+		"router_config_name": "routes"}}
 	root := object{
 		"servers": []object{{
 			"default_log_level": "ERROR",

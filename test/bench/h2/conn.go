@@ -1,0 +1,415 @@
+// Package h2 is the HTTP/2 of a measurement: one side of a connection without its
+// socket, for the load generator and the origin, which both have one thread. It
+// knows what these need and nothing more, trusts what it reads to be well formed,
+// and shares no code with what is measured but x/net's hpack.
+package h2
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// Preface is what a client sends first.
+const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// Window is how many bytes each stream may receive before it is read, and
+// streamsEach how many streams a client may open.
+const (
+	Window      = 4 << 20
+	streamsEach = 100_000
+	connWindow  = 1 << 30
+	maxFrame    = 16 << 10 // that is sent or received
+	head        = 9        // bytes before a frame's payload
+)
+
+// Frame types, flags and settings of RFC 9113.
+const (
+	typeData         = 0x0
+	typeHeaders      = 0x1
+	typeReset        = 0x3
+	typeSettings     = 0x4
+	typePing         = 0x6
+	typeGoAway       = 0x7
+	typeWindowUpdate = 0x8
+	typeContinuation = 0x9
+
+	flagEndStream  = 0x1
+	flagAck        = 0x1
+	flagEndHeaders = 0x4
+	flagPadded     = 0x8
+	flagPriority   = 0x20
+
+	settingTableSize     = 0x1
+	settingPush          = 0x2
+	settingMaxStreams    = 0x3
+	settingInitialWindow = 0x4
+
+	defaultWindow = 1<<16 - 1
+)
+
+// Fields is what is read of a head or a trailer section; what was not in it is "".
+type Fields struct {
+	Path       string // :path
+	Status     string // :status
+	GRPCStatus string // grpc-status
+}
+
+// Handler is told what comes. Its errors end the connection.
+type Handler interface {
+	// Fields are of a head, or of trailers if the stream had a head before. end
+	// tells that nothing follows.
+	Fields(s *Stream, f Fields, end bool) error
+	// Data is content, which is valid during the call only.
+	Data(s *Stream, b []byte, end bool) error
+}
+
+// Stream is one that is open. The fields with capitals are of the Handler.
+type Stream struct {
+	Path     string
+	Slot     int // of the load's: which request it is
+	Received int // bytes of content
+	Head     bool
+
+	id       uint32
+	window   int64 // bytes that may be sent
+	consumed int   // bytes that came since the last window update
+	pending  []byte
+	trailers []byte // a field block to end with; nil: the last content ends the stream
+	ends     bool   // when all of pending was sent
+	blocked  bool   // it is in the connection's list
+}
+
+// Conn is one side of a connection. What is to be written is appended to Out, from
+// which the owner takes it.
+type Conn struct {
+	Out     []byte
+	Ready   bool // the peer's settings have come
+	Streams map[uint32]*Stream
+
+	handler  Handler
+	server   bool
+	next     uint32 // the id of a client's next stream
+	window   int64  // bytes that may be sent
+	initial  int64  // window of the peer's new streams
+	consumed int    // bytes that came since the last window update
+	blocked  []*Stream
+	free     []*Stream
+	block    []byte // of a head that goes on
+	blockEnd bool   // nothing follows that head
+	blockID  uint32
+
+	decoder *hpack.Decoder
+	fields  Fields
+	encoder *hpack.Encoder
+	encoded bytes.Buffer
+}
+
+// NewClient returns the side that opens streams.
+func NewClient(h Handler) *Conn {
+	c := newConn(h)
+	c.next = 1
+	c.Out = append(c.Out, Preface...)
+	c.greet(settingPush, 0)
+	return c
+}
+
+// NewServer returns the side that answers. The Preface is the first that it
+// receives.
+func NewServer(h Handler) *Conn {
+	c := newConn(h)
+	c.server = true
+	c.greet(settingMaxStreams, streamsEach)
+	return c
+}
+
+func newConn(h Handler) *Conn {
+	c := &Conn{handler: h, window: defaultWindow, initial: defaultWindow, Streams: map[uint32]*Stream{}}
+	c.decoder = hpack.NewDecoder(4096, c.field)
+	c.encoder = hpack.NewEncoder(&c.encoded)
+	return c
+}
+
+// field is told of each field of a block.
+func (c *Conn) field(f hpack.HeaderField) {
+	switch f.Name {
+	case ":path":
+		c.fields.Path = f.Value
+	case ":status":
+		c.fields.Status = f.Value
+	case "grpc-status":
+		c.fields.GRPCStatus = f.Value
+	}
+}
+
+func (c *Conn) greet(setting uint16, value uint32) {
+	c.frame(12, typeSettings, 0, 0)
+	c.Out = binary.BigEndian.AppendUint16(c.Out, setting)
+	c.Out = binary.BigEndian.AppendUint32(c.Out, value)
+	c.Out = binary.BigEndian.AppendUint16(c.Out, settingInitialWindow)
+	c.Out = binary.BigEndian.AppendUint32(c.Out, Window)
+	c.windowUpdate(0, connWindow-defaultWindow)
+}
+
+// frame appends the head of a frame.
+func (c *Conn) frame(length int, kind, flags byte, stream uint32) {
+	c.Out = append(c.Out, byte(length>>16), byte(length>>8), byte(length), kind, flags)
+	c.Out = binary.BigEndian.AppendUint32(c.Out, stream)
+}
+
+func (c *Conn) windowUpdate(stream uint32, n int) {
+	c.frame(4, typeWindowUpdate, 0, stream)
+	c.Out = binary.BigEndian.AppendUint32(c.Out, uint32(n))
+}
+
+// Encode returns the block of fields, which is to be sent before the next one is
+// encoded, and is valid until then.
+func (c *Conn) Encode(fields ...hpack.HeaderField) []byte {
+	c.encoded.Reset()
+	for _, f := range fields {
+		_ = c.encoder.WriteField(f) // to memory
+	}
+	return c.encoded.Bytes()
+}
+
+// Open opens a stream by a block of fields. end tells that it has no content.
+func (c *Conn) Open(block []byte, end bool) *Stream {
+	s := c.newStream(c.next)
+	c.next += 2
+	c.Head(s, block, end)
+	return s
+}
+
+// Head sends a block of fields: at most one frame of it.
+func (c *Conn) Head(s *Stream, block []byte, end bool) {
+	flags := byte(flagEndHeaders)
+	if end {
+		flags |= flagEndStream
+	}
+	c.frame(len(block), typeHeaders, flags, s.id)
+	c.Out = append(c.Out, block...)
+}
+
+// Send sends content, as far as the windows are open, and the rest when they
+// open. The bytes are not changed, and must not be, until all is sent. end tells
+// that nothing follows but the trailers, if there are any: a block that refers to
+// no table, for others may be sent before it.
+func (c *Conn) Send(s *Stream, b []byte, end bool, trailers []byte) {
+	if len(s.pending) > 0 {
+		s.pending = append(s.pending, b...)
+	} else {
+		s.pending = b
+	}
+	s.ends, s.trailers = end, trailers
+	c.push(s)
+}
+
+// Blocked tells whether something of the stream waits for a window.
+func (s *Stream) Blocked() bool { return len(s.pending) > 0 }
+
+// push sends what the windows let through.
+func (c *Conn) push(s *Stream) {
+	for len(s.pending) > 0 {
+		n := int(min(int64(len(s.pending)), maxFrame, c.window, s.window))
+		if n <= 0 {
+			if !s.blocked {
+				s.blocked = true
+				c.blocked = append(c.blocked, s)
+			}
+			return
+		}
+		flags := byte(0)
+		if s.ends && s.trailers == nil && n == len(s.pending) {
+			flags = flagEndStream
+		}
+		c.frame(n, typeData, flags, s.id)
+		c.Out = append(c.Out, s.pending[:n]...)
+		s.pending = s.pending[n:]
+		c.window -= int64(n)
+		s.window -= int64(n)
+	}
+	if s.ends && s.trailers != nil {
+		c.Head(s, s.trailers, true)
+	}
+	if s.ends && c.server {
+		c.drop(s)
+	}
+}
+
+// pushAll goes on with what waited.
+func (c *Conn) pushAll() {
+	waited := c.blocked
+	c.blocked = nil
+	for _, s := range waited {
+		s.blocked = false
+		c.push(s)
+	}
+}
+
+func (c *Conn) newStream(id uint32) *Stream {
+	var s *Stream
+	if n := len(c.free); n > 0 {
+		s, c.free = c.free[n-1], c.free[:n-1]
+		*s = Stream{}
+	} else {
+		s = &Stream{}
+	}
+	s.id, s.window = id, c.initial
+	c.Streams[id] = s
+	return s
+}
+
+// drop forgets a stream whose both sides have ended.
+func (c *Conn) drop(s *Stream) {
+	delete(c.Streams, s.id)
+	s.pending = nil
+	if !s.blocked {
+		c.free = append(c.free, s)
+	}
+}
+
+// ErrGoAway tells that the peer takes no more streams.
+var ErrGoAway = errors.New("the peer is going away")
+
+// Receive takes what is whole of data and returns the rest, which must lie before
+// what comes next.
+func (c *Conn) Receive(data []byte) (rest []byte, err error) {
+	for len(data) >= head {
+		length := int(data[0])<<16 | int(data[1])<<8 | int(data[2])
+		if length > maxFrame {
+			return nil, fmt.Errorf("a frame of %d bytes, want at most %d", length, maxFrame)
+		}
+		if len(data) < head+length {
+			break
+		}
+		id := binary.BigEndian.Uint32(data[5:]) & (1<<31 - 1)
+		if err := c.take(data[3], data[4], id, data[head:head+length]); err != nil {
+			return nil, fmt.Errorf("frame of type %d on stream %d: %w", data[3], id, err)
+		}
+		data = data[head+length:]
+	}
+	return data, nil
+}
+
+func (c *Conn) take(kind, flags byte, id uint32, b []byte) error {
+	switch kind {
+	case typeData:
+		return c.data(flags, id, b)
+	case typeHeaders:
+		if flags&flagPadded != 0 {
+			b = b[1 : len(b)-int(b[0])]
+		}
+		if flags&flagPriority != 0 {
+			b = b[5:]
+		}
+		c.block, c.blockID, c.blockEnd = append(c.block[:0], b...), id, flags&flagEndStream != 0
+		return c.headers(flags)
+	case typeContinuation:
+		c.block = append(c.block, b...)
+		return c.headers(flags)
+	case typeReset:
+		if !c.server {
+			return fmt.Errorf("it was reset with code %d", binary.BigEndian.Uint32(b))
+		}
+		if s := c.Streams[id]; s != nil {
+			c.drop(s)
+		}
+	case typeSettings:
+		if flags&flagAck == 0 {
+			c.settings(b)
+		}
+	case typePing:
+		if flags&flagAck == 0 {
+			c.frame(len(b), typePing, flagAck, 0)
+			c.Out = append(c.Out, b...)
+		}
+	case typeGoAway:
+		if !c.server {
+			return ErrGoAway
+		}
+	case typeWindowUpdate:
+		n := int64(binary.BigEndian.Uint32(b))
+		if id == 0 {
+			c.window += n
+		} else if s := c.Streams[id]; s != nil {
+			s.window += n
+		}
+		c.pushAll()
+	}
+	return nil
+}
+
+func (c *Conn) settings(b []byte) {
+	for ; len(b) >= 6; b = b[6:] {
+		value := binary.BigEndian.Uint32(b[2:])
+		switch binary.BigEndian.Uint16(b) {
+		case settingTableSize:
+			c.encoder.SetMaxDynamicTableSizeLimit(value)
+		case settingInitialWindow:
+			for _, s := range c.Streams {
+				s.window += int64(value) - c.initial
+			}
+			c.initial = int64(value)
+		}
+	}
+	c.frame(0, typeSettings, flagAck, 0)
+	c.Ready = true
+	c.pushAll()
+}
+
+// headers takes a block, if it is whole.
+func (c *Conn) headers(flags byte) error {
+	if flags&flagEndHeaders == 0 {
+		return nil
+	}
+	c.fields = Fields{}
+	if _, err := c.decoder.Write(c.block); err != nil {
+		return err
+	}
+	if err := c.decoder.Close(); err != nil {
+		return err
+	}
+	s := c.Streams[c.blockID]
+	switch {
+	case s == nil && !c.server:
+		return errors.New("an answer to nothing")
+	case s == nil:
+		s = c.newStream(c.blockID)
+	}
+	fields, end := c.fields, c.blockEnd
+	err := c.handler.Fields(s, fields, end)
+	s.Head = true
+	if end && !c.server {
+		c.drop(s)
+	}
+	return err
+}
+
+func (c *Conn) data(flags byte, id uint32, b []byte) error {
+	size := len(b)
+	if flags&flagPadded != 0 {
+		b = b[1 : len(b)-int(b[0])]
+	}
+	end := flags&flagEndStream != 0
+	if c.consumed += size; c.consumed >= connWindow/2 {
+		c.windowUpdate(0, c.consumed)
+		c.consumed = 0
+	}
+	s := c.Streams[id]
+	if s == nil {
+		return nil // it was reset
+	}
+	if s.consumed += size; s.consumed >= Window/2 && !end {
+		c.windowUpdate(id, s.consumed)
+		s.consumed = 0
+	}
+	s.Received += len(b)
+	err := c.handler.Data(s, b, end)
+	if end && !c.server {
+		c.drop(s)
+	}
+	return err
+}

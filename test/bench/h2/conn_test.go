@@ -1,0 +1,142 @@
+package h2
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+// ends are a client and a server, and what they heard.
+type ends struct {
+	*testing.T
+	client, server *Conn
+	fromClient     []byte // on its way
+	fromServer     []byte
+}
+
+// side notes what one end is told, and lets a test answer.
+type side struct {
+	heard []string
+	on    func(s *Stream, b []byte, end bool)
+}
+
+func (h *side) Fields(s *Stream, f Fields, end bool) error {
+	h.heard = append(h.heard, fmt.Sprintf("fields path=%s status=%s grpc=%s end=%v", f.Path, f.Status, f.GRPCStatus, end))
+	if f.Path != "" {
+		s.Path = f.Path
+	}
+	if h.on != nil {
+		h.on(s, nil, end)
+	}
+	return nil
+}
+
+func (h *side) Data(s *Stream, b []byte, end bool) error {
+	h.heard = append(h.heard, fmt.Sprintf("data %d end=%v", len(b), end))
+	if h.on != nil {
+		h.on(s, b, end)
+	}
+	return nil
+}
+
+// carry moves what both ends say, in pieces of at most n bytes, until they are
+// silent.
+func (e *ends) carry(n int) {
+	e.Helper()
+	preface := len(Preface)
+	for len(e.client.Out)+len(e.server.Out) > 0 {
+		for _, way := range []struct {
+			from, to *Conn
+			left     *[]byte
+		}{{e.client, e.server, &e.fromClient}, {e.server, e.client, &e.fromServer}} {
+			said := way.from.Out
+			way.from.Out = nil
+			if way.from == e.client && bytes.HasPrefix(said, []byte(Preface)) {
+				said = said[preface:]
+			}
+			for len(said) > 0 {
+				size := min(n, len(said))
+				rest, err := way.to.Receive(append(*way.left, said[:size]...))
+				if err != nil {
+					e.Fatal(err)
+				}
+				*way.left = bytes.Clone(rest)
+				said = said[size:]
+			}
+		}
+	}
+}
+
+func TestACallInAnyPieces(t *testing.T) {
+	for _, piece := range []int{1, 7, 9, 100, 1 << 20} {
+		var client, server side
+		e := &ends{T: t, client: NewClient(&client), server: NewServer(&server)}
+		server.on = func(s *Stream, _ []byte, end bool) {
+			if end {
+				e.server.Head(s, e.server.Encode(Request("/answer")...), false)
+				e.server.Send(s, Message(10), true, Trailers())
+			}
+		}
+		for range 2 { // the second head is made of indices
+			client.heard, server.heard = nil, nil
+			s := e.client.Open(e.client.Encode(Request(Unary)...), false)
+			e.client.Send(s, Message(3), true, nil)
+			e.carry(piece)
+			want := "[fields path=" + Unary + " status= grpc= end=false data 8 end=true]"
+			if got := fmt.Sprint(server.heard); got != want {
+				t.Fatalf("pieces of %d: the server heard %s, want %s", piece, got, want)
+			}
+			want = "[fields path=/answer status= grpc= end=false data 15 end=false fields path= status= grpc=0 end=true]"
+			if got := fmt.Sprint(client.heard); got != want {
+				t.Fatalf("pieces of %d: the client heard %s, want %s", piece, got, want)
+			}
+		}
+		if len(e.client.Streams)+len(e.server.Streams) > 0 {
+			t.Errorf("%d and %d streams are open at the end, want none", len(e.client.Streams), len(e.server.Streams))
+		}
+		if !e.client.Ready || !e.server.Ready {
+			t.Error("settings have not come")
+		}
+	}
+}
+
+// A message that is larger than every window comes whole, because what is read
+// opens them again.
+func TestWindowsStopAndGoOn(t *testing.T) {
+	var client, server side
+	e := &ends{T: t, client: NewClient(&client), server: NewServer(&server)}
+	e.carry(1 << 20)
+	const size = 3*Window + 12345
+	sent := make([]byte, size)
+	for i := range sent {
+		sent[i] = byte(i >> 8)
+	}
+	var got []byte
+	server.on = func(_ *Stream, b []byte, _ bool) { got = append(got, b...) }
+	s := e.client.Open(e.client.Encode(Request(Echo)...), false)
+	e.client.Send(s, sent, true, nil)
+	if !s.Blocked() || len(e.client.Out) > Window+Window/100 {
+		t.Errorf("%d bytes are sent at once, blocked: %v, want a window of %d", len(e.client.Out), s.Blocked(), Window)
+	}
+	e.carry(1 << 20)
+	if !bytes.Equal(got, sent) || s.Blocked() {
+		t.Errorf("%d bytes came, blocked: %v, want the %d that were sent", len(got), s.Blocked(), size)
+	}
+}
+
+func TestWhatEndsAConnection(t *testing.T) {
+	for name, frame := range map[string][]byte{
+		"GOAWAY":                {0, 0, 8, typeGoAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"RST_STREAM":            {0, 0, 4, typeReset, 0, 0, 0, 0, 1, 0, 0, 0, 7},
+		"a head of no stream":   {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 9, 0x88},
+		"a block that is none":  {0, 0, 1, typeHeaders, flagEndHeaders, 0, 0, 0, 1, 0xff},
+		"a frame that is large": {1, 0, 0, typeData, 0, 0, 0, 0, 1},
+	} {
+		var client side
+		c := NewClient(&client)
+		c.Open(c.Encode(Request("/b/1")...), true)
+		if _, err := c.Receive(frame); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

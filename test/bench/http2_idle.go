@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/h2"
+	"github.com/weft-proxy/weft/test/bench/peer"
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// Targets of the project for HTTP/2, and how many idle streams each connection has
+// of http2StreamsRow: fewer than every program takes by default. They are ten times
+// the connections of -idle.
+const (
+	http2IdlePerConnection = 10 // KB
+	idlePerStream          = 6  // KB
+	streamsEach            = 100
+	streamsPerIdle         = 10
+)
+
+// streamsResult is what a program holds for streams that are open, on both sides,
+// and on which nothing happens.
+type streamsResult struct {
+	Proxy   string         `json:"proxy"`
+	Note    string         `json:"note,omitempty"` // why nothing was measured
+	Streams int            `json:"streams"`
+	Before  process.Memory `json:"before"` // with their connections, each used once
+	Open    process.Memory `json:"open"`
+}
+
+// perStream returns what a stream adds to the resident memory, in KB.
+func (r streamsResult) perStream() float64 {
+	return (float64(r.Open.Resident) - float64(r.Before.Resident)) / float64(r.Streams) / 1024
+}
+
+func (r streamsResult) judge() []verdict {
+	if r.Note != "" {
+		return nil
+	}
+	v := r.perStream()
+	return []verdict{atMost(http2StreamsRow, r.Proxy, "RSS per stream", stat{v, v, v}, idlePerStream, "KB")}
+}
+
+func streamsMarkdown(results []streamsResult) string {
+	t := newTable("", "streams", "RSS before MB", "RSS open MB", "KB each")
+	for _, r := range results {
+		if r.Note != "" {
+			t.row(r.Proxy, r.Note)
+			continue
+		}
+		mb := func(m process.Memory) string { return fmt.Sprintf("%.1f", float64(m.Resident)/megabyte) }
+		t.row(r.Proxy, fmt.Sprint(r.Streams), mb(r.Before), mb(r.Open), fmt.Sprintf("%.2f", r.perStream()))
+	}
+	return t.text.String()
+}
+
+// runHTTP2Idle measures one program after the other, each started afresh.
+func (b *bed) runHTTP2Idle(ctx context.Context) error {
+	for _, p := range b.programs {
+		if p.Name == "relay" {
+			continue // it opens a connection to the origin for each: another thing
+		}
+		r, err := b.http2Idle(ctx, p)
+		r.Row, r.Proxy = http2IdleRow, p.Name
+		if b.isMissing(err, p.Name, "HTTP/2") {
+			r.Note, err = peer.ErrNotSupported.Error(), nil
+		}
+		if err != nil {
+			return fmt.Errorf("row %s, %s: %w", http2IdleRow, p.Name, err)
+		}
+		b.report.Idle = append(b.report.Idle, r)
+		if r.Note == "" {
+			b.say("%s  %-8s a connection %.2f KB, used once %.2f KB", http2IdleRow, p.Name, r.perConnection(r.Opened), r.perConnection(r.Used))
+		}
+	}
+	return nil
+}
+
+func (b *bed) http2Idle(ctx context.Context, p peer.Program) (idleResult, error) {
+	r := idleResult{Connections: b.options.idle}
+	running, err := b.host.StartHTTP(ctx, p, peer.Sides{Callers2: true, Origin2: true})
+	if err != nil {
+		return r, err
+	}
+	defer running.Stop()
+	if r.Start, err = settle(ctx, running.PIDs); err != nil {
+		return r, err
+	}
+	clients, shut, err := connect(ctx, running, r.Connections)
+	defer shut()
+	if err != nil {
+		return r, err
+	}
+	if r.Opened, err = settle(ctx, running.PIDs); err != nil {
+		return r, err
+	}
+	if err := askAll(clients); err != nil {
+		return r, err
+	}
+	if r.Used, err = settle(ctx, running.PIDs); err != nil {
+		return r, err
+	}
+	// Had it closed connections, they would not be idle ones.
+	return r, waitFiles(ctx, running.PIDs, r.Connections)
+}
+
+// connect opens n connections of HTTP/2 that have been greeted. shut closes those
+// that are open, also after an error.
+func connect(ctx context.Context, running *peer.Running, n int) (clients []*h2.Client, shut func(), err error) {
+	var conns []net.Conn
+	shut = func() {
+		for _, conn := range conns {
+			_ = conn.Close() // all that was wanted has come
+		}
+	}
+	if conns, err = open(ctx, running.Listen, n); err != nil {
+		return nil, shut, err
+	}
+	for i, conn := range conns {
+		if err := conn.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+			return nil, shut, err
+		}
+		c, err := h2.Connect(conn)
+		if err != nil {
+			return nil, shut, fmt.Errorf("connection %d: %w", i+1, err)
+		}
+		clients = append(clients, c)
+	}
+	return clients, shut, waitFiles(ctx, running.PIDs, n)
+}
+
+// askAll gets 1 KB on each connection.
+func askAll(clients []*h2.Client) error {
+	for i, c := range clients {
+		if err := c.Expect("/b/1024", 0, 1<<10); err != nil {
+			return fmt.Errorf("connection %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// runHTTP2Streams measures one program after the other, each started afresh.
+func (b *bed) runHTTP2Streams(ctx context.Context) error {
+	for _, p := range b.programs {
+		if p.Name == "relay" {
+			continue // it knows no streams
+		}
+		r, err := b.http2Streams(ctx, p)
+		r.Proxy = p.Name
+		if b.isMissing(err, p.Name, "gRPC") {
+			r.Note, err = peer.ErrNotSupported.Error(), nil
+		}
+		if err != nil {
+			return fmt.Errorf("row %s, %s: %w", http2StreamsRow, p.Name, err)
+		}
+		b.report.Streams = append(b.report.Streams, r)
+		if r.Note == "" {
+			b.say("%s  %-8s %d streams, %.2f KB each", http2StreamsRow, p.Name, r.Streams, r.perStream())
+		}
+	}
+	return nil
+}
+
+func (b *bed) http2Streams(ctx context.Context, p peer.Program) (streamsResult, error) {
+	n := max(1, b.options.idle*streamsPerIdle/streamsEach)
+	r := streamsResult{Streams: n * streamsEach}
+	running, err := b.host.StartHTTP(ctx, p, peer.Sides{Callers2: true, Origin2: true, GRPC: true})
+	if err != nil {
+		return r, err
+	}
+	defer running.Stop()
+	clients, shut, err := connect(ctx, running, n)
+	defer shut()
+	if err != nil {
+		return r, err
+	}
+	for i, c := range clients {
+		if err := c.Expect(h2.Unary, 1, 5+1); err != nil {
+			return r, fmt.Errorf("connection %d: %w", i+1, err)
+		}
+	}
+	if r.Before, err = settle(ctx, running.PIDs); err != nil {
+		return r, err
+	}
+	for i, c := range clients {
+		if err := c.Hold(streamsEach - 1); err != nil { // the last is for the question below
+			return r, fmt.Errorf("connection %d: %w", i+1, err)
+		}
+	}
+	r.Streams = n * (streamsEach - 1)
+	if r.Open, err = settle(ctx, running.PIDs); err != nil {
+		return r, err
+	}
+	// Had streams ended, they would not be idle ones; and others are served.
+	for i, c := range clients {
+		if err := c.Expect(h2.Unary, 1, 5+1); err != nil {
+			return r, fmt.Errorf("connection %d beside idle streams: %w", i+1, err)
+		}
+	}
+	return r, nil
+}

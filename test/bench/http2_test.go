@@ -1,0 +1,132 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/test/bench/load"
+	"github.com/weft-proxy/weft/test/bench/peer"
+)
+
+// TestHTTP2RowsAreMeasured runs them through the relay, closed and open, in the
+// shortest time that tells something. The bridges it cannot carry.
+func TestHTTP2RowsAreMeasured(t *testing.T) {
+	b := newTestBed(t, "-proxies", "relay,direct", "-rows", "h2-16x1,h2-16x16,grpc-16x16,grpc-stream", "-rounds", "1",
+		"-seconds", "0.3", "-warmup", "0.05", "-patience", "0")
+	report, err := b.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Loads) != 4 {
+		t.Fatalf("%d rows, want 4", len(report.Loads))
+	}
+	for _, l := range report.Loads {
+		for _, c := range l.Cells {
+			for _, s := range append(c.Rounds, c.Half...) {
+				if s.Requests == 0 || s.P50 <= 0 || s.Reconnects != 0 {
+					t.Errorf("%s, %s: %+v", l.Name, c.Proxy, s.Result)
+				}
+			}
+			if len(c.Rounds) != 1 || (len(c.Half) == 1) != (l.Rate > 0) {
+				t.Errorf("%s, %s: %d rounds, %d at half load", l.Name, c.Proxy, len(c.Rounds), len(c.Half))
+			}
+		}
+	}
+}
+
+// TestPeersCarryHTTP2 starts those of nginx and haproxy that are installed with
+// every combination of versions, and asks each by a short load.
+func TestPeersCarryHTTP2(t *testing.T) {
+	b := newTestBed(t, "-proxies", "nginx,haproxy", "-install=false")
+	if len(b.programs) == 0 {
+		t.Skip("SKIPPED, NOT SHOWN: neither nginx nor haproxy is installed")
+	}
+	var all []string
+	for _, r := range http2Rows() {
+		all = append(all, r.name)
+		for _, p := range b.programs {
+			running, err := b.start(t.Context(), p, r)
+			if err != nil {
+				t.Errorf("row %s: %v", r.name, err)
+				continue
+			}
+			job := b.job(r, running.Listen, running.PIDs)
+			job.Warmup, job.Measure = 0, 50e6
+			if r.load == load.GRPCStream {
+				job.Body = 1 << 14
+			}
+			if result, err := b.load(t.Context(), job); err != nil || result.Requests == 0 {
+				t.Errorf("row %s, %s: %d answers, %v", r.name, p.Name, result.Requests, err)
+			}
+			running.Stop()
+		}
+	}
+	for _, name := range all {
+		if !slices.Contains(rowNames(), name) {
+			t.Errorf("-rows does not know %s", name)
+		}
+	}
+}
+
+// TestIdleStreamsAreCounted opens a few through haproxy, which goes on serving.
+func TestIdleStreamsAreCounted(t *testing.T) {
+	b := newTestBed(t, "-proxies", "haproxy", "-install=false")
+	if len(b.programs) == 0 {
+		t.Skip("SKIPPED, NOT SHOWN: haproxy is not installed")
+	}
+	running, err := b.host.StartHTTP(t.Context(), b.programs[0], peer.Sides{Callers2: true, Origin2: true, GRPC: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Stop()
+	clients, shut, err := connect(t.Context(), running, 3)
+	defer shut()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := askAll(clients); err != nil {
+		t.Error(err)
+	}
+	for _, c := range clients {
+		if err := c.Hold(50); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := askAll(clients); err != nil {
+		t.Errorf("beside idle streams: %v", err)
+	}
+}
+
+// TestARunGoesOnWithoutHTTP2 says in every row what is missing.
+func TestARunGoesOnWithoutHTTP2(t *testing.T) {
+	weft := script(t, "echo protocol Http2 is not supported yet >&2; exit 1")
+	b := newTestBed(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "h2-16x1,h2-to-h1-16x16,h2-idle,h2-streams",
+		"-rounds", "1", "-seconds", "0.05", "-warmup", "0", "-patience", "0", "-half=false")
+	report, err := b.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Verdicts) != 0 {
+		t.Errorf("verdicts %+v, want none", report.Verdicts)
+	}
+	page := report.markdown()
+	if n := strings.Count(page, "| not supported |"); n < 6 {
+		t.Errorf("the page says %d times that it is not supported, want 6 at least:\n%s", n, page)
+	}
+}
+
+func TestIdleStreamsAreHeldToTheirTarget(t *testing.T) {
+	for _, test := range []struct {
+		growth uint64 // bytes, of 1000 streams
+		misses int
+	}{{5 << 20, 0}, {7 << 20, 1}} {
+		r := streamsResult{Proxy: "weft", Streams: 1000}
+		r.Before.Resident, r.Open.Resident = 10<<20, 10<<20+test.growth
+		page := &report{wefts: []string{"weft"}, Streams: []streamsResult{r}}
+		page.judge()
+		if got := page.missed(); got != test.misses {
+			t.Errorf("%.2f KB a stream: %d targets missed, want %d", r.perStream(), got, test.misses)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package origin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weft-proxy/weft/test/bench/h2"
+)
+
+// http2 answers on one connection: requests for /b/N with N bytes, calls of gRPC
+// as the paths of package h2 say.
+type http2 struct {
+	*h2.Conn
+	server  *server
+	started bool // the preface has come
+}
+
+func newHTTP2(s *server) *http2 {
+	c := &http2{server: s}
+	c.Conn = h2.NewServer(c)
+	return c
+}
+
+// takeHTTP2 takes every whole frame of data, and returns what is left over.
+func takeHTTP2(c *conn, data []byte) (rest []byte, err error) {
+	if !c.http2.started {
+		if len(data) < len(h2.Preface) {
+			return data, nil
+		}
+		if !bytes.HasPrefix(data, []byte(h2.Preface)) {
+			return nil, errors.New("a preface of another version")
+		}
+		c.http2.started = true
+		data = data[len(h2.Preface):]
+	}
+	return c.http2.Receive(data)
+}
+
+// flushHTTP2 writes what the connection has to say.
+func (s *server) flushHTTP2(fd int, c *conn) error {
+	if len(c.http2.Out) == 0 {
+		return nil
+	}
+	c.out = c.http2.Out
+	if err := s.flush(fd, c); err != nil {
+		return err
+	}
+	if len(c.out) > 0 {
+		c.http2.Out = nil // what is left is in its room
+	} else {
+		c.http2.Out = c.http2.Out[:0]
+	}
+	return nil
+}
+
+// Fields implements h2.Handler.
+func (c *http2) Fields(s *h2.Stream, f h2.Fields, end bool) error {
+	if !s.Head {
+		s.Path = f.Path
+		if s.Path == h2.Echo {
+			c.Head(s, c.Encode(field(":status", "200"), field("content-type", "application/grpc")), false)
+		}
+	}
+	if end {
+		return c.end(s)
+	}
+	return nil
+}
+
+// Data implements h2.Handler.
+func (c *http2) Data(s *h2.Stream, b []byte, end bool) error {
+	if s.Path == h2.Echo && len(b) > 0 {
+		c.Send(s, bytes.Clone(b), false, nil)
+	}
+	if end {
+		return c.end(s)
+	}
+	return nil
+}
+
+// end answers, now that the whole request has come.
+func (c *http2) end(s *h2.Stream) error {
+	switch s.Path {
+	case h2.Hold:
+	case h2.Echo:
+		c.Send(s, nil, true, h2.Trailers())
+	case h2.Unary:
+		c.Head(s, c.Encode(field(":status", "200"), field("content-type", "application/grpc")), false)
+		c.Send(s, c.server.message(s.Received), true, h2.Trailers())
+	default:
+		digits, found := strings.CutPrefix(s.Path, "/b/")
+		if !found {
+			return fmt.Errorf("target %q, want /b/N", s.Path)
+		}
+		size, err := number([]byte(digits), maxAnswer)
+		if err != nil {
+			return err
+		}
+		c.Head(s, c.Encode(field(":status", "200"), field("content-type", "application/octet-stream"),
+			field("content-length", strconv.Itoa(size))), size == 0)
+		if size > 0 {
+			c.Send(s, c.server.content(size), true, nil)
+		}
+	}
+	return nil
+}
+
+func field(name, value string) hpack.HeaderField { return hpack.HeaderField{Name: name, Value: value} }
+
+// content returns so many bytes, which nobody may change.
+func (s *server) content(size int) []byte {
+	if size > len(s.zeros) {
+		s.zeros = make([]byte, size)
+	}
+	return s.zeros[:size:size]
+}
+
+// message returns what a message that came with its prefix, and had so many bytes
+// with it, is answered with. Nobody may change it.
+func (s *server) message(size int) []byte {
+	if s.answers[-size] == nil { // those of HTTP/1.1 are not negative
+		s.answers[-size] = h2.Message(max(size-5, 0))
+	}
+	return s.answers[-size]
+}
