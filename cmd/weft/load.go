@@ -74,7 +74,7 @@ func kinds() configjson.Kinds {
 		StreamFilters:  streamFilters(),
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS},
 	}
-	for _, p := range protocols(nil) {
+	for _, p := range protocols(nil, nil) {
 		k.Protocols = append(k.Protocols, p.Name)
 	}
 	for policy := range policies() {

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/proxy"
+	"github.com/weft-proxy/weft/pkg/stream/http2"
 	"github.com/weft-proxy/weft/pkg/stream/xprotocol"
 	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dns"
@@ -34,6 +35,7 @@ type process struct {
 	reopenLog func() error
 	logs      *logfile.Set
 	metrics   *metrics.Registry
+	h2        *http2.Engine
 	rpc       *xprotocol.Engine
 	resolver  *dns.Discovery
 	server    *proxy.Server
@@ -73,12 +75,13 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 		},
 	})
 	var err error
+	p.h2 = http2.New(p.log)
 	if p.rpc, err = xprotocol.New(p.log); err != nil {
 		return nil, err
 	}
 	p.resolver = dns.New(dns.Options{})
 	p.server = proxy.NewServer(proxy.Options{
-		Protocols: protocols(p.rpc),
+		Protocols: protocols(p.h2, p.rpc),
 		Filters:   streamFilters(),
 		TCPProxy:  tcpProxy,
 		Upstream: upstream.Options{
@@ -103,7 +106,7 @@ func newRegistry() *metrics.Registry {
 	for c := range network.Causes() {
 		o.Causes = append(o.Causes, c.String())
 	}
-	for _, p := range protocols(nil) {
+	for _, p := range protocols(nil, nil) {
 		o.Protocols = append(o.Protocols, string(p.Name))
 	}
 	return metrics.New(o)
@@ -188,6 +191,7 @@ func (p *process) end() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // at once: a graceful end was before
 	p.server.Drain(ctx)
+	p.h2.Close()
 	p.rpc.Close()
 	p.resolver.Close()
 	for _, port := range p.ports {

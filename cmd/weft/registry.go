@@ -17,17 +17,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/stream/http1"
+	"github.com/weft-proxy/weft/pkg/stream/http2"
 	"github.com/weft-proxy/weft/pkg/stream/xprotocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
 // What exists. A new protocol, filter or policy is a folder and a line here.
 
-// The order is that in which "Auto" looks for the protocol of a connection. A nil
-// engine does for those who only look.
-func protocols(rpc *xprotocol.Engine) []stream.Protocol {
+// The order is that in which "Auto" looks for the protocol of a connection. Nil
+// engines do for those who only look.
+func protocols(h2 *http2.Engine, rpc *xprotocol.Engine) []stream.Protocol {
 	return []stream.Protocol{
 		http1.Protocol(),
+		h2.Protocol(),
 		rpc.Protocol(dubbo.Codec{}),
 		rpc.Protocol(bolt.V1()),
 		rpc.Protocol(bolt.V2()),

@@ -80,8 +80,8 @@ func TestEveryPlugIsInTheRegistry(t *testing.T) {
 	for _, f := range streamFilters() {
 		filters = append(filters, strings.ReplaceAll(f.Name, "_", ""))
 	}
-	for _, p := range protocols(nil) {
-		if p.Multiplexed { // a codec of the one engine of framed protocols
+	for _, p := range protocols(nil, nil) {
+		if p.Multiplexed && p.Name != config.HTTP2 { // a codec of the one engine of framed protocols
 			folder, _, _ := strings.Cut(string(p.Name), "v2") // a later version is its folder's
 			codecs = append(codecs, folder)
 			engines = append(engines, "xprotocol")
@@ -120,7 +120,7 @@ func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range protocols(nil) {
+	for _, p := range protocols(nil, nil) {
 		if !slices.Contains(k.Protocols, p.Name) {
 			t.Errorf("configuration does not know the protocol %s", p.Name)
 		}
@@ -130,7 +130,7 @@ func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
 			t.Errorf("configuration does not know the policy %s, or nobody makes it", policy)
 		}
 	}
-	if len(k.StreamFilters) != len(streamFilters()) || len(k.Protocols) != len(protocols(nil)) || len(k.Policies) != len(policies()) {
+	if len(k.StreamFilters) != len(streamFilters()) || len(k.Protocols) != len(protocols(nil, nil)) || len(k.Policies) != len(policies()) {
 		t.Error("configuration knows more than there is")
 	}
 }

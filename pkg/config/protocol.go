@@ -16,8 +16,10 @@ const (
 )
 
 // CarriedBy reports whether requests of protocol p can be sent in protocol
-// upstream: nothing is translated, so only as themselves. "" and Auto stand for
-// the caller's protocol.
+// upstream: as themselves, and HTTP/1.1 and HTTP/2 as one another. RPC is not
+// translated. "" and Auto stand for the caller's protocol.
 func (p Protocol) CarriedBy(upstream Protocol) bool {
-	return upstream == "" || upstream == Auto || upstream == p
+	return upstream == "" || upstream == Auto || upstream == p || p.isHTTP() && upstream.isHTTP()
 }
+
+func (p Protocol) isHTTP() bool { return p == HTTP1 || p == HTTP2 }

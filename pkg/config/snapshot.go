@@ -118,6 +118,7 @@ type Proxy struct {
 	RouteTable    string     // RouteTable.Name
 	Fallback      bool       // unknown bytes go to the next network filter
 	HTTP1         HTTP1Options
+	HTTP2         HTTP2Options
 	RPC           RPCOptions
 	StreamFilters []Filter
 

@@ -170,6 +170,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 		Listener:    l.Name,
 		Service:     s,
 		HTTP1:       p.HTTP1,
+		HTTP2:       p.HTTP2,
 		RPC:         p.RPC,
 		IdleTimeout: l.IdleTimeout,
 		Observe:     s.Observe,

@@ -40,9 +40,20 @@ func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.
 	}
 	return c.client(conn, stream.ClientOptions{
 		HTTP1:    config.DefaultHTTP1Options(),
+		HTTP2:    http2Options(h.Cluster().Config()),
 		RPC:      rpcOptions(h.Cluster().Config()),
 		Released: released,
 	}), nil
+}
+
+// http2Options are the habits of HTTP/2 connections to a cluster's hosts; nil for
+// one that has left the configuration.
+func http2Options(c *config.Cluster) config.HTTP2Options {
+	o := config.DefaultHTTP2Options()
+	if c != nil && c.KeepAlive.Interval > 0 {
+		o.PingInterval, o.PingTimeout = c.KeepAlive.Interval, c.KeepAlive.Timeout
+	}
+	return o
 }
 
 // rpcOptions are the limits and habits of connections to a cluster's hosts; nil

@@ -150,7 +150,7 @@ const http2Preface = "PRI * HTTP/2"
 // What ended a connection without a protocol; for the log.
 var (
 	errUnknown = errors.New("the connection began with bytes of no protocol that the listener carries")
-	errHTTP2   = errors.New("the connection speaks HTTP/2, which is not supported yet")
+	errHTTP2   = errors.New("the connection speaks HTTP/2, which the listener does not carry")
 	errSlow    = errors.New("the connection did not show its protocol in time")
 )
 

@@ -145,7 +145,7 @@ func TestEachProtocolIsToldByteByByte(t *testing.T) {
 func TestWhatNobodyClaimsIsClosed(t *testing.T) {
 	for name, test := range map[string]struct{ bytes, says string }{
 		"TLS":            {"\x16\x03\x01\x02\x00", "bytes of no protocol"},
-		"HTTP/2":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which is not supported yet"},
+		"HTTP/2":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which the listener does not carry"},
 		"SMTP":           {"EHLO mail.test\r\n", "bytes of no protocol"},
 		"zeros":          {"\x00\x00\x00\x00", "bytes of no protocol"},
 		"boltv2 at last": {"\x02\x02", "bytes of no protocol"},

@@ -35,6 +35,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 			AllowConnect:             e.AllowConnect,
 			ServerName:               e.ServerName,
 		},
+		HTTP2:         http2Options(e),
 		RPC:           rpcOptions(e),
 		DetectTimeout: e.DetectTimeout,
 	}
@@ -66,6 +67,14 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 		r.report.Warnf(at, "sub_protocol has no effect unless a protocol is \"X\"")
 	}
 	return p
+}
+
+// http2Options are the limits of the HTTP/2 engine that extend_config tells.
+func http2Options(e *extendJSON) config.HTTP2Options {
+	o := config.DefaultHTTP2Options()
+	o.MaxConcurrentStreams, o.StreamIdleTimeout = e.HTTP2MaxStreams, e.HTTP2StreamIdle
+	o.StreamWindow, o.ConnectionWindow = e.HTTP2StreamWindow, e.HTTP2ConnectionWindow
+	return o
 }
 
 // rpcOptions are the limits of the RPC engines that extend_config tells.

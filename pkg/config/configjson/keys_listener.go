@@ -66,7 +66,7 @@ type streamFilterJSON struct {
 type proxyJSON struct {
 	Node       document.Node `key:"."`
 	Downstream string        `key:"downstream_protocol" doc:"What callers speak: a protocol; several, separated by commas, in the order in which they are looked for; \"Auto\": all that there are and that upstream_protocol allows. \"X\" in older files: extend_config.sub_protocol." required:"true" example:"\"Http1\""`
-	Upstream   string        `key:"upstream_protocol" doc:"What upstreams are spoken to in; absent or \"Auto\": as the caller speaks. Requests are not translated." example:"\"Http1\""`
+	Upstream   string        `key:"upstream_protocol" doc:"What upstreams are spoken to in; absent or \"Auto\": as the caller speaks. HTTP/1.1 and HTTP/2 are translated into one another, RPC is not." example:"\"Http1\""`
 	Router     string        `key:"router_config_name" doc:"The route table." example:"\"routes\""`
 	Extend     extendJSON    `key:"extend_config" doc:"Limits and habits of the protocols."`
 	Fallback   bool          `key:"fallback_for_unknown_protocol" doc:"Hand connections that speak none of the protocols to the tcp_proxy that follows, with all their bytes." example:"true"`
@@ -96,8 +96,13 @@ type extendJSON struct {
 	AllowConnect             bool                 `key:"allow_connect" doc:"Let routes match CONNECT; otherwise it is answered with 405." example:"true"`
 	ServerName               string               `key:"server_name" doc:"Server field of Weft's own replies; empty: none." example:"\"weft\""`
 
+	HTTP2MaxStreams       int           `key:"http2_max_concurrent_streams" doc:"HTTP/2: streams that a caller may have open at once on one connection; more are refused." unit:"streams" min:"1" max:"1000000" default:"1024" example:"100"`
+	HTTP2StreamWindow     int           `key:"http2_stream_window" doc:"HTTP/2: content of one stream that a caller may send ahead of who takes it." unit:"bytes" min:"65535" max:"2147483647" default:"262144" example:"1048576"`
+	HTTP2ConnectionWindow int           `key:"http2_connection_window" doc:"HTTP/2: content of all streams of one connection that a caller may send ahead." unit:"bytes" min:"65535" max:"2147483647" default:"4194304" example:"16777216"`
+	HTTP2StreamIdle       time.Duration `key:"http2_stream_idle_timeout" doc:"HTTP/2: how long nothing may go on an open stream, either way; then it is reset. 0s: for ever." default:"5m" example:"\"1h\""`
+
 	SubProtocol    string `key:"sub_protocol" doc:"Older files: the protocols that \"X\" means, separated by commas." example:"\"dubbo\""`
-	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 content." unbuilt:"http2_use_stream" example:"true"`
+	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 content." noeffect:"content always streams" example:"true"`
 	BoltGoAway     bool   `key:"enable_bolt_goaway" doc:"Tell Bolt callers that they should send no more before their connection ends. Many do not know that frame, and close the connection when it comes." default:"false" example:"true"`
 }
 

@@ -142,7 +142,7 @@ func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
 			{
 				Name: "127.0.0.1:1", Network: "tcp", Address: "127.0.0.1:1", Bind: true, IdleTimeout: 90 * time.Second,
 				FilterChains: []*config.FilterChain{{Proxy: &config.Proxy{
-					Downstream: []config.Protocol{config.HTTP1}, RouteTable: "t", HTTP1: config.DefaultHTTP1Options(),
+					Downstream: []config.Protocol{config.HTTP1}, RouteTable: "t", HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),
 					RPC: config.DefaultRPCOptions(), DetectTimeout: 10 * time.Second,
 				}}},
 			},
@@ -219,7 +219,7 @@ func TestProtocolsReachTheModel(t *testing.T) {
 				t.Fatal(diags)
 			}
 			want := &config.Proxy{
-				RouteTable: "t", HTTP1: config.DefaultHTTP1Options(), RPC: config.DefaultRPCOptions(), DetectTimeout: 10 * time.Second,
+				RouteTable: "t", HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(), RPC: config.DefaultRPCOptions(), DetectTimeout: 10 * time.Second,
 			}
 			test.want(want)
 			if diff := cmp.Diff(want, s.Listeners[0].FilterChains[0].Proxy); diff != "" {

@@ -89,7 +89,7 @@ func TestContentOfAnySizePassesBothWays(t *testing.T) {
 				s = blocking{protocol.ServiceFunc(to.Serve)}
 			}
 			r := newRig(t, s, nil)
-			to.client = r.client(up, nil)
+			to.client.Store(r.client(up, nil))
 			c := judge(t)
 			for _, size := range []int{0, 1, 1000, 16 << 10, 100_000, 3 << 20} {
 				text := strings.Repeat("0123456789abcdef", size/16+1)[:size]

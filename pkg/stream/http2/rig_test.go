@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,19 +135,19 @@ func proxied(t testing.TB, address string, change func(o *stream.ServerOptions),
 	t.Helper()
 	to := new(forward)
 	r := newRig(t, to, change)
-	to.client = r.client(address, changeClient)
+	to.client.Store(r.client(address, changeClient))
 	return r
 }
 
 // forward is a service that sends exchanges to one upstream connection.
-type forward struct{ client *Client }
+type forward struct{ client atomic.Pointer[Client] }
 
 func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.Run(ctx, f, x)
 }
 
 func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
-	return f.client.Start(ctx, x)
+	return f.client.Load().Start(ctx, x)
 }
 
 // blocking makes a service one that needs a stack.
