@@ -53,6 +53,7 @@ const (
 	stateDraining                // it is to end after the exchange that it is in
 	stateInterrupted             // its reader is to return
 	stateRetired                 // like draining, but an idle one waits for one more exchange
+	stateEnding                  // its time to drain is nearly over
 	stateCut                     // it was draining and did not end in time
 )
 

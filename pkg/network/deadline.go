@@ -175,6 +175,10 @@ func (c *Conn) Drain(idleToo bool) {
 // Draining reports whether the exchange being served is to be the last.
 func (c *Conn) Draining() bool { return c.state.Load()&(stateDraining|stateRetired) != 0 }
 
+// Ending reports whether the time to drain is nearly over: whoever has exchanges
+// under way reads no more of them.
+func (c *Conn) Ending() bool { return c.state.Load()&stateEnding != 0 }
+
 // cut ends a connection that did not drain in time. Safe from any goroutine.
 func (c *Conn) cut() {
 	c.state.Or(stateCut)

@@ -295,14 +295,25 @@ func (l *Listener) Stop() {
 	}
 }
 
+// lastAnswers is how long before the end of a drain connections read no more, at
+// most: a quarter of a shorter one.
+const lastAnswers = 5 * time.Second
+
 // Drain stops accepting, ends idle connections, and waits until the busy ones
 // have ended after the exchange that they are in, or until ctx ends: then it
-// closes what is left and returns how many that were.
+// closes what is left and returns how many that were. Shortly before, those that
+// carry many exchanges at once, and whose peers go on sending, are told to read no
+// more, so that what is under way is answered.
 func (l *Listener) Drain(ctx context.Context) (cut int) {
 	l.Stop()
 	l.each(func(c *Conn) { c.Drain(true) })
 	done := make(chan struct{})
 	go func() { l.ended.Wait(); close(done) }()
+	last := func() { l.each(func(c *Conn) { c.state.Or(stateEnding) }) }
+	if end, ok := ctx.Deadline(); ok {
+		left := time.Until(end)
+		defer time.AfterFunc(left-min(left/4, lastAnswers), last).Stop()
+	}
 	select {
 	case <-done:
 		return 0

@@ -347,6 +347,61 @@ func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
+// TestADrainAnswersACallerThatGoesOnAsking: it was not told to go, or does not
+// care. Each of its requests is answered, or was sent after the connection began to
+// end; none is cut in the middle.
+func TestADrainAnswersACallerThatGoesOnAsking(t *testing.T) {
+	r := newRigOf(t, shy{}, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+		return protocol.NewFault(protocol.Denied, nil)
+	}), nil)
+	p := r.dial()
+	drained := make(chan int)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		drained <- r.ln.Drain(ctx)
+	}()
+	answered := uint32(0)
+	for id := uint32(1); ; id++ { // each waits for its answer: the last has none
+		if _, err := p.conn.Write(ask(uint64(id), "")); err != nil {
+			break
+		}
+		head, frame := p.read()
+		if frame == nil {
+			_ = p.conn.Close()
+			break
+		}
+		if head.ID != uint64(id) {
+			t.Fatalf("the answer of %d, want that of %d", head.ID, id)
+		}
+		answered = id
+	}
+	if cut := <-drained; cut != 0 || answered < 10 {
+		t.Errorf("%d connections were cut, %d requests answered", cut, answered)
+	}
+}
+
+// TestADrainEndsWithACallThatDoesNot: what is still under way is cut.
+func TestADrainEndsWithACallThatDoesNot(t *testing.T) {
+	inBothWays(t, func(t *testing.T, to *forwardTo) {
+		r := newRig(t, to.service(), nil)
+		arrived := make(chan struct{})
+		to.client.Store(r.client(host(t, func(p *peer) {
+			p.read()
+			close(arrived)
+			p.read() // never an answer
+		}), nil))
+		p := r.dial()
+		p.write(ask(1, ""))
+		<-arrived
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		if cut := r.ln.Drain(ctx); cut != 1 {
+			t.Errorf("%d connections were cut, want 1", cut)
+		}
+	})
+}
+
 func TestAPanicCostsOneRequest(t *testing.T) {
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.ContentLength > 0 {

@@ -91,6 +91,9 @@ func (c *session) run() error {
 		if c.conn.Draining() {
 			c.leave()
 		}
+		if c.conn.Ending() {
+			return c.ended(c.depart())
+		}
 		c.settle()
 		err := error(nil)
 		if !c.held {
@@ -368,6 +371,36 @@ func (c *session) leave() {
 	}
 	c.send(func(dst []byte) []byte { return c.s.codec.AppendGoAway(dst, 0) })
 	c.batch.flush()
+}
+
+// depart answers what is under way, though the caller goes on asking, and says
+// goodbye. What it has sent meanwhile is dropped: read, so that the kernel does not
+// reset the connection before the answers have arrived.
+func (c *session) depart() error {
+	c.flush()
+	lost := false // guarded by c.mu
+	stop := c.conn.AfterEnd(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		lost = true
+		c.fewer.Broadcast()
+	})
+	defer stop()
+	c.mu.Lock()
+	for c.count > 0 && !lost {
+		c.fewer.Wait()
+	}
+	c.mu.Unlock()
+	c.outbox.Close()
+	if c.conn.CloseWrite() != nil {
+		return errFarewell
+	}
+	c.conn.SetReadDeadline(time.Now().Add(farewell))
+	for err := error(nil); err == nil; {
+		c.in.release()
+		err = c.in.fill(c.conn, c.onWait)
+	}
+	return errFarewell
 }
 
 // refuse records what is no frame. There is nobody to tell: where an answer would
