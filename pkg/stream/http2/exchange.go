@@ -165,8 +165,10 @@ func (e *exchange) answer() {
 		e.flush()
 		e.finish(syntax.NoError)
 	case from != nil:
+		o, b := e.wire.outbox, e.batch
 		e.out.start(from, &e.lane, e)
-		e.out.kick(e.batch)
+		e.out.kick(b)
+		b.sends(o) // the head, if it did not leave with content
 	default:
 		e.sendBody(body)
 	}

@@ -101,12 +101,12 @@ func (l *lane) release(code syntax.Code) (said bool) {
 }
 
 // write sends content, from a goroutine that may wait: until the peer has room for
-// all of it. Errors are Faults.
-func (l *lane) write(p []byte) error {
+// all of it. end says that it is the last. Errors are Faults.
+func (l *lane) write(p []byte, end bool) error {
 	w := l.wire
 	for {
 		w.mu.Lock()
-		n, err := w.appendData(l, p, false)
+		n, err := w.appendData(l, p, end)
 		p = p[n:]
 		if err != nil || len(p) == 0 {
 			w.mu.Unlock()
@@ -148,18 +148,28 @@ func (l *lane) copyFrom(body protocol.Body, length int64, trailer *protocol.Head
 	for left := length; ; {
 		n, err := body.Read(out.Tail())
 		left -= int64(n)
+		if left == 0 && err == nil && n < len(out.Tail()) {
+			// The end is known to come now: it leaves with the last of the content.
+			var more int
+			more, err = body.Read(out.Tail()[n:])
+			left -= int64(more)
+		}
 		if length >= 0 && (left < 0 || err == io.EOF && left > 0) {
 			return protocol.Faultf(protocol.Internal, "content of another length than the %d bytes declared", length), nil
 		}
 		if err != nil && err != io.EOF {
 			return err, nil
 		}
+		end := err == io.EOF && trailer.Len() == 0
 		if n > 0 {
-			if werr := l.write(out.Tail()[:n]); werr != nil {
+			if werr := l.write(out.Tail()[:n], end); werr != nil {
 				return nil, werr
 			}
 		}
-		if err == io.EOF {
+		switch {
+		case end && n > 0:
+			return nil, nil
+		case err == io.EOF:
 			return nil, l.writeEnd(trailer)
 		}
 		if body.Buffered() == 0 && left != 0 {

@@ -62,7 +62,7 @@ func (p *pump) kick(b *batch) {
 		p.mu.Unlock()
 		return
 	}
-	from, to, owner := p.from, p.to, p.owner
+	from, owner, outbox := p.from, p.owner, p.to.wire.outbox
 	taken, over, err := p.move(b)
 	if over || err != nil {
 		from.feed(nil)
@@ -72,8 +72,8 @@ func (p *pump) kick(b *batch) {
 		from.lane.consumed(b, taken) // with p.mu held: from is not given up meanwhile
 	}
 	p.mu.Unlock()
-	if taken > 0 || over {
-		b.sends(to.wire.outbox)
+	if outbox.Queued() > 0 {
+		b.sends(outbox)
 	}
 	if over || err != nil {
 		owner.pumped(b, err)

@@ -29,7 +29,7 @@ func (t *tunnel) Close() error { return t.k.body.Close() }
 
 // send writes content at once.
 func (l *lane) send(p []byte) (int, error) {
-	if err := l.write(p); err != nil {
+	if err := l.write(p, false); err != nil {
 		return 0, err
 	}
 	return len(p), l.wire.outbox.Flush()

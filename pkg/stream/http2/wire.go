@@ -303,7 +303,11 @@ func (w *wire) event(e *syntax.Event, b *batch) func(*batch) {
 			return l.owner.fail(w.side.reset(e.Code))
 		}
 	case syntax.WindowGrew:
-		if lanes := w.grown(laneOf(e.Stream)); len(lanes) > 0 && (e.Stream == nil || laneOf(e.Stream) != nil) {
+		l := laneOf(e.Stream)
+		if l == nil && e.Stream != nil {
+			return nil // it was given back
+		}
+		if lanes := w.grown(l); len(lanes) > 0 {
 			return kickAll(lanes)
 		}
 	case syntax.SettingsArrived:
