@@ -153,10 +153,10 @@ func TestTimeoutsAndLimitsOfAListener(t *testing.T) {
 	front := free()
 	run(t, setup{
 		listeners: list{listenWith("front", front, object{
-			"head_timeout": "150ms", "body_timeout": "150ms", "max_requests_per_connection": 2,
+			"head_timeout": "700ms", "body_timeout": "700ms", "max_requests_per_connection": 2,
 			"max_request_line_size": 300, "max_header_size": 1000, "max_header_count": 5, "max_request_body_size": 100,
 			"server_name": "weft-test",
-		}, object{"connection_idle_timeout": "150ms"})},
+		}, object{"connection_idle_timeout": "700ms"})},
 		tables:   list{table("front", to("/", "app"))},
 		clusters: list{cluster("app", nil, app.address)},
 	}.config())
@@ -189,16 +189,16 @@ func TestTimeoutsAndLimitsOfAListener(t *testing.T) {
 	t.Run("an unused connection ends", func(t *testing.T) {
 		t.Parallel()
 		began := time.Now()
-		if got := dial(t, front).rest(); got != "" || time.Since(began) < 100*time.Millisecond || time.Since(began) > 5*time.Second {
+		if got := dial(t, front).rest(); got != "" || time.Since(began) < 650*time.Millisecond || time.Since(began) > soon {
 			t.Errorf("%q after %v", got, time.Since(began))
 		}
 	})
 	t.Run("an idle connection ends", func(t *testing.T) {
 		t.Parallel()
+		began := time.Now()
 		caller := dial(t, front).send(get)
 		caller.response("GET")
-		began := time.Now()
-		if got := caller.rest(); got != "" || time.Since(began) < 100*time.Millisecond || time.Since(began) > 5*time.Second {
+		if got := caller.rest(); got != "" || time.Since(began) < 650*time.Millisecond || time.Since(began) > soon {
 			t.Errorf("%q after %v", got, time.Since(began))
 		}
 	})

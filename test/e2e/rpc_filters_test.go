@@ -100,7 +100,7 @@ func TestDubboStreamCountsBySubset(t *testing.T) {
 // read together with it, are answered meanwhile.
 func TestFaultDelaysItsCallAlone(t *testing.T) {
 	t.Parallel()
-	const delay = 400 * time.Millisecond
+	const delay = 2 * time.Second
 	address, _ := filteredRPC(t, list{filterOf("fault", object{
 		"delay":   object{"fixed_delay": delay.String(), "percentage": 100},
 		"headers": list{object{"name": "method", "value": "slow"}},

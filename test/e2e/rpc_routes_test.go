@@ -101,7 +101,7 @@ func TestRPCTimeoutsAreThoseOfTheMethod(t *testing.T) {
 		return silence
 	}
 	address, _ := rpcProxy(t, map[string]*provider{"shop": provide(t, "shop", stuck)},
-		acting(when("shop", "method: short"), object{"timeout": "150ms"}),
+		acting(when("shop", "method: short"), object{"timeout": "700ms"}),
 		acting(when("shop", "method: long"), object{"timeout": "3s"}),
 		when("shop", "service: .*"),
 	)
@@ -117,7 +117,7 @@ func TestRPCTimeoutsAreThoseOfTheMethod(t *testing.T) {
 		id     uint64
 		status byte
 		least  time.Duration
-	}{{4, dubboOK, 0}, {3, dubboTimeout, 150 * time.Millisecond}, {2, dubboTimeout, 1500 * time.Millisecond}, {1, dubboTimeout, 3 * time.Second}} {
+	}{{4, dubboOK, 0}, {3, dubboTimeout, 700 * time.Millisecond}, {2, dubboTimeout, 1500 * time.Millisecond}, {1, dubboTimeout, 3 * time.Second}} {
 		got := caller.answer()
 		if took := time.Since(began); got.id != want.id || got.status != want.status || took < want.least {
 			t.Errorf("answer %d with %d %q after %v; want answer %d with %d, not before %v", got.id, got.status, got.text, took, want.id, want.status, want.least)
@@ -156,7 +156,7 @@ func TestRPCRetriesAreThoseOfTheMethod(t *testing.T) {
 		{"not another status", failing(dubboNotFound, 1), policy(object{"num_retries": 1}), dubboNotFound, 1},
 		{"a lost connection", failing(hangUp, 1), policy(object{"num_retries": 1}), dubboOK, 2},
 		{"a lost connection without a policy", failing(hangUp, 1), object{}, dubboInactive, 1},
-		{"a try that takes too long", failing(silence, 2), policy(object{"num_retries": 2, "retry_timeout": "200ms"}), dubboOK, 3},
+		{"a try that takes too long", failing(silence, 2), policy(object{"num_retries": 2, "retry_timeout": "1s"}), dubboOK, 3},
 		{"each try takes too long", failing(silence, 9), policy(object{"num_retries": 1, "retry_timeout": "100ms"}), dubboTimeout, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {

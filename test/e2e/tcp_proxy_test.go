@@ -143,23 +143,24 @@ func TestTCPPassesAResetOn(t *testing.T) {
 func TestTCPIdleTimeout(t *testing.T) {
 	t.Parallel()
 	app := accept(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
-	w, front := bytesProxy(t, object{"cluster": "a", "idle_timeout": "300ms"}, map[string]string{"a": app})
+	w, front := bytesProxy(t, object{"cluster": "a", "idle_timeout": "1500ms"}, map[string]string{"a": app})
 	caller := dial(t, front)
 	busy := time.Now()
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for range 6 { // twice the timeout, never idle for as long as that
+	var idle time.Time
+	for time.Since(busy) < 3*time.Second { // twice the timeout, never idle for as long as that
 		<-tick.C
+		idle = time.Now()
 		caller.send("x")
 		if _, err := caller.r.ReadByte(); err != nil {
 			t.Fatalf("after %v of traffic: %v", time.Since(busy), err)
 		}
 	}
-	idle := time.Now()
 	if got := caller.rest(); got != "" {
 		t.Errorf("got %q", got)
 	}
-	if took := time.Since(idle); took < 200*time.Millisecond || took > 5*time.Second {
+	if took := time.Since(idle); took < 1500*time.Millisecond || took > 1500*time.Millisecond+soon {
 		t.Errorf("the end came after %v without a byte", took)
 	}
 	eventually(t, "nothing is left", func() bool {

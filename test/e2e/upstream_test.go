@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,12 +31,7 @@ func TestADeadHostCostsMilliseconds(t *testing.T) {
 		}
 		took = append(took, got.took)
 	}
-	slices.Sort(took)
-	if median, worst := took[100], took[199]; median > 20*time.Millisecond || worst > 250*time.Millisecond {
-		t.Errorf("median %v, worst %v", median, worst)
-	} else {
-		t.Logf("median %v, worst %v, %v attempts at the dead host", median, worst, w.metric("weft_cluster_connect_failures_total"))
-	}
+	fewAreSlow(t, took)
 	if n := w.metric("weft_cluster_connect_failures_total"); n < 1 || n > 20 {
 		t.Errorf("%v attempts at the dead host in 200 requests, want a few", n)
 	}
@@ -81,7 +75,7 @@ func TestConnectTimeout(t *testing.T) {
 		s.clusters = list{cluster("app", object{"connect_timeout": "150ms"}, dead)}
 		run(t, s.config())
 		got := ask(t, client(t), "GET", "http://"+front, "")
-		if got.status != 502 || got.took < 100*time.Millisecond || got.took > 3*time.Second {
+		if got.status != 502 || got.took < 100*time.Millisecond || got.took > soon {
 			t.Errorf("GET: %d after %v, want 502 after 150ms", got.status, got.took)
 		}
 	})
@@ -89,7 +83,7 @@ func TestConnectTimeout(t *testing.T) {
 		t.Parallel()
 		app := serve(t, answers("alive"))
 		s, front := simple()
-		s.clusters = list{cluster("app", object{"connect_timeout": "150ms"}, dead, app.address)}
+		s.clusters = list{cluster("app", object{"connect_timeout": "1s"}, dead, app.address)}
 		run(t, s.config())
 		c := client(t)
 		slow := 0
@@ -98,7 +92,7 @@ func TestConnectTimeout(t *testing.T) {
 			if got.status != 200 {
 				t.Fatalf("GET: %d", got.status)
 			}
-			if got.took > 100*time.Millisecond {
+			if got.took > 900*time.Millisecond {
 				slow++
 			}
 		}
@@ -270,13 +264,10 @@ func TestIdleTimeoutOfPooledConnections(t *testing.T) {
 	s, front := simple()
 	s.clusters = list{cluster("app", object{"idle_timeout": "200ms"}, app.address)}
 	run(t, s.config())
-	ask(t, client(t), "GET", "http://"+front, "")
-	if app.connections() != 1 {
-		t.Error("the connection is not kept")
-	}
 	began := time.Now()
+	ask(t, client(t), "GET", "http://"+front, "")
 	eventually(t, "the unused connection ends", func() bool { return app.connections() == 0 })
-	if took := time.Since(began); took < 150*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(began); took < 200*time.Millisecond || took > soon {
 		t.Errorf("idle_timeout of 200ms took %v", took)
 	}
 }
