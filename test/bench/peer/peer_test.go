@@ -15,7 +15,7 @@ import (
 // kinds says what the generated files use.
 func kinds() configjson.Kinds {
 	return configjson.Kinds{
-		Protocols:      []config.Protocol{config.HTTP1},
+		Protocols:      []config.Protocol{config.HTTP1, config.HTTP2},
 		NetworkFilters: []string{configjson.ProxyFilter},
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
 		Policies:       []config.Policy{config.RoundRobin},
@@ -50,6 +50,41 @@ func TestWeftReadsItsConfigurationWithoutComplaint(t *testing.T) {
 		}
 		if got := snapshot.Clusters[0].MaxRequestsPerConn; got != 0 {
 			t.Errorf("a connection to the origin ends after %d requests, want no limit", got)
+		}
+	}
+}
+
+func TestVersionsOfHTTPAreConfigured(t *testing.T) {
+	for _, sides := range []Sides{{Callers2: true, Origin2: true}, {Callers2: true}, {Origin2: true}, {Callers2: true, Origin2: true, GRPC: true}} {
+		c := testConfig(t)
+		c.HTTP = sides
+		arguments, err := Weft("weft", "weft").configure(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snapshot, problems := configjson.Load(arguments[len(arguments)-1], kinds(), configjson.Options{})
+		if len(problems) > 0 {
+			t.Fatalf("%v: %v", sides, problems)
+		}
+		want := map[bool]config.Protocol{true: config.HTTP2, false: config.HTTP1}
+		proxy := snapshot.Listeners[0].FilterChains[0].Proxy
+		if proxy.Downstream[0] != want[sides.Callers2] || proxy.Upstream != want[sides.Origin2] {
+			t.Errorf("%v: callers speak %v, the origin %v", sides, proxy.Downstream, proxy.Upstream)
+		}
+		for _, p := range []Program{NGINX("nginx"), HAProxy("haproxy")} {
+			c.Dir = t.TempDir()
+			arguments, err := p.configure(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(arguments[len(arguments)-1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			listens := strings.Contains(string(text), " http2;") || strings.Contains(string(text), "backlog 4096 proto h2")
+			if listens != sides.Callers2 {
+				t.Errorf("%s, %v: it listens for HTTP/2: %v\n%s", p.Name, sides, listens, text)
+			}
 		}
 	}
 }

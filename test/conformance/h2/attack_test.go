@@ -33,6 +33,7 @@ const (
 	fewestOthers = 5                      // answers to another caller
 	mostDelay    = 2 * time.Second        // of another caller's answer
 	mostIdle     = 0.1                    // CPUs, when the attackers have gone
+	mostEach     = 50 * time.Millisecond  // of CPU time, for a connection that is ended
 	mostHoard    = 600 * time.Millisecond // of CPU time, by attacks that only hold
 )
 
@@ -143,6 +144,9 @@ func (k attack) judge(o outcome) (problems []string) {
 	}
 	if k.ends && o.connections < 2*attackers {
 		miss("%d frames were taken on %d connections: the server does not end them", o.frames, o.connections)
+	}
+	if each := o.cpu / time.Duration(max(o.connections, 1)); k.ends && each > mostEach {
+		miss("%v of CPU time for each of %d connections, want at most %v", each, o.connections, mostEach)
 	}
 	most := max(mostHoard, time.Duration(o.frames)*cmp.Or(k.cost, costPerFrame))
 	if o.cpu > most {

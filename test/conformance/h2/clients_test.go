@@ -268,7 +268,7 @@ func TestCallersOfHTTP1ReachHTTP2(t *testing.T) {
 	args := []string{"--silent", "--show-error", "--include", "--max-time", "30", "--noproxy", "*"}
 	has(t, run(t, curl, append(args, url+"/path?query")...), "HTTP/1.1 200 OK\r\n", "GET /path 2 0\n")
 	has(t, run(t, curl, append(args, "--data-binary", "@"+file(t, 10<<20), url+"/upload")...), "POST /upload 2 10485760\n")
-	has(t, run(t, curl, append(args, "--header", "X-Before: value", url+"/trailers")...), "content\n", "X-After: value\r\n")
+	has(t, run(t, curl, append(args, "--header", "X-Before: value", url+"/trailers")...), "content\n", "x-after: value\r\n")
 	has(t, run(t, curl, append(args, "--head", url+"/bytes/1234")...), "1234\r\n")
 }
 
