@@ -9,7 +9,8 @@ type HTTP2Options struct {
 	MaxConcurrentStreams int // that a caller may have open at once on one connection; default 1,024
 	// StreamWindow and ConnectionWindow are how many bytes of content a peer may
 	// send that nobody has taken yet, of one stream and of all of a connection;
-	// default 256 KiB and 4 MiB.
+	// default 256 KiB and 16 MiB. ConnectionWindow is of callers only: answers of hosts
+	// wait for callers that are strangers to each other.
 	StreamWindow     int
 	ConnectionWindow int
 	// StreamIdleTimeout is how long a stream may be open without a byte either
@@ -30,7 +31,7 @@ func DefaultHTTP2Options() HTTP2Options {
 	return HTTP2Options{
 		MaxConcurrentStreams: 1024,
 		StreamWindow:         256 << 10,
-		ConnectionWindow:     4 << 20,
+		ConnectionWindow:     16 << 20,
 		StreamIdleTimeout:    5 * time.Minute,
 		PingTimeout:          10 * time.Second,
 		DrainGrace:           time.Second,

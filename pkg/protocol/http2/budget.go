@@ -64,7 +64,7 @@ type Budgets struct {
 	// EmptyData: DATA frames without content or END_STREAM. Default 100, 10 a
 	// second.
 	EmptyData Budget
-	// WindowUpdate: WINDOW_UPDATE frames. Each DATA frame sent that the windows did
+	// WindowUpdate: WINDOW_UPDATE frames by less than 256 bytes. Each DATA frame sent that the windows did
 	// not make tiny pays for two; each header block for two. Default 1000, 100 a
 	// second.
 	WindowUpdate Budget

@@ -47,6 +47,11 @@ func (s *Session) discard(dst []byte, n int64) []byte {
 // SendWindow returns how many bytes the peer lets all streams carry together.
 func (s *Session) SendWindow() int64 { return s.sendWindow }
 
+// fair is how many bytes a window has to open by to be no nuisance: peers that read
+// large content in small pieces open it by these. A DATA frame of less, if there is
+// more to send, is the windows' doing.
+const fair = 1 << 8
+
 // Writable returns how many bytes of content may be sent on st now.
 func (s *Session) Writable(st *Stream) int {
 	if !st.CanSend() {
@@ -68,7 +73,6 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 	if n == 0 && want > 0 {
 		return dst, 0, nil
 	}
-	const fair = 1 << 10 // a smaller frame is the windows' doing, not the content's
 	if n == want || n >= fair {
 		s.earn(FloodWindowUpdate, 2)
 	}

@@ -289,10 +289,12 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time) ([]byte
 	if f.Stream != 0 && s.idle(f.Stream) {
 		return dst, Event{}, connectionError(ProtocolError, "WINDOW_UPDATE on an idle stream (RFC 9113 5.1)")
 	}
-	if err := s.spend(FloodWindowUpdate, now, "too many WINDOW_UPDATE"); err != nil {
-		return dst, Event{}, err
-	}
 	more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
+	if more < fair {
+		if err := s.spend(FloodWindowUpdate, now, "too many WINDOW_UPDATE that open hardly anything"); err != nil {
+			return dst, Event{}, err
+		}
+	}
 	if f.Stream == 0 {
 		if more == 0 {
 			return dst, Event{}, connectionError(ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")

@@ -18,6 +18,11 @@ import (
 // said how many it takes (RFC 9113 6.5.2 advises 100 at least).
 const unknownLimit = 100
 
+// hostWindow is how many bytes of all answers on a connection may wait, together. It
+// is so many that only each stream's own window counts: callers that take nothing
+// must not hold up the answers to others (RFC 9113 5.2.2).
+const hostWindow = 1 << 30
+
 // Client is one upstream connection, which carries the exchanges of many callers at
 // once. It is a stream.Client.
 type Client struct {
@@ -48,7 +53,8 @@ func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
 	u.state = syntax.NewSession(syntax.Config{
 		Role:             syntax.Client,
 		StreamWindow:     uint32(h.StreamWindow),
-		ConnectionWindow: uint32(h.ConnectionWindow),
+		ConnectionWindow: hostWindow,
+		Budgets:          syntax.Budgets{WindowUpdate: syntax.Budget{Burst: -1}}, // hosts are configured, not strangers
 	})
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
 	u.append(u.state.AppendStart(nil)) // leaves with the first request
