@@ -158,7 +158,7 @@ func number(s string) int {
 }
 
 func frameType(name string) FrameType {
-	for t := FrameType(0); t < 32; t++ {
+	for t := range FrameType(32) {
 		if t.String() == name {
 			return t
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -218,11 +219,14 @@ func (r *rig) eventText(e *Event) string {
 		s += fmt.Sprintf(" %d", e.Ping)
 	case GoAwayArrived:
 		s += fmt.Sprintf(" %d %v", e.Last, e.Code)
+		var lost []string
 		for st := range r.s.Streams() {
 			if r.s.Unprocessed(st) {
-				s += fmt.Sprintf(" unprocessed: %d", st.ID)
+				lost = append(lost, fmt.Sprintf(" unprocessed: %d", st.ID))
 			}
 		}
+		slices.Sort(lost)
+		s += strings.Join(lost, "")
 	}
 	return s
 }

@@ -1,0 +1,403 @@
+package http2
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	xhttp2 "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// call is a unary gRPC call as it comes again and again: all but what identifies it,
+// which is another one each time.
+type call struct {
+	req     protocol.Request
+	resp    protocol.Response
+	trailer protocol.Header
+	id      []byte // what traceparent is a view of
+	n       int
+}
+
+func newCall() *call {
+	c := &call{req: *get("/helloworld.Greeter/SayHello"), resp: *answer(200, -1)}
+	c.req.Method = "POST"
+	c.req.ContentLength = -1
+	c.id = []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	c.req.Header.Add("content-type", "application/grpc")
+	c.req.Header.Add("user-agent", "grpc-go/1.80.0")
+	c.req.Header.Add("grpc-timeout", "999876u")
+	c.req.Header.Add("x-tenant", "blue")
+	c.req.Header.Add("traceparent", view(c.id))
+	c.resp.Header.Add("content-type", "application/grpc")
+	c.trailer.Add("grpc-status", "0")
+	return c
+}
+
+// next makes it the next call.
+func (c *call) next() {
+	c.n++
+	for i, n := 4, c.n; i < 20; i, n = i+1, n>>4 {
+		c.id[i] = "0123456789abcdef"[n&15]
+	}
+}
+
+// fields returns the call's request as a list.
+func (c *call) fields() []hpack.HeaderField {
+	list := []hpack.HeaderField{
+		{Name: ":method", Value: c.req.Method},
+		{Name: ":scheme", Value: c.req.Scheme},
+		{Name: ":path", Value: c.req.Path},
+		{Name: ":authority", Value: c.req.Authority},
+	}
+	for name, value := range c.req.Header.All() {
+		list = append(list, hpack.HeaderField{Name: name, Value: value})
+	}
+	return append(list, hpack.HeaderField{Name: "te", Value: "trailers"})
+}
+
+// unary is both sides of a connection, and what both engines would reuse.
+type unary struct {
+	tb             testing.TB
+	client, server *Session
+	wire, back     []byte
+	texts          [2][]byte
+	got            protocol.Exchange
+	message        []byte
+}
+
+func newUnary(tb testing.TB) *unary {
+	u := &unary{
+		tb:      tb,
+		client:  NewSession(Config{Role: Client}),
+		server:  NewSession(Config{Role: Server}),
+		message: make([]byte, 128),
+	}
+	u.got.Reset()
+	u.wire = u.client.AppendStart(nil)[len(Preface):]
+	u.back = u.server.AppendStart(nil)
+	for len(u.wire)+len(u.back) > 0 {
+		u.deliver(u.server, &u.wire, &u.back)
+		u.deliver(u.client, &u.back, &u.wire)
+	}
+	return u
+}
+
+// deliver lets s read all of in, and take what came.
+func (u *unary) deliver(s *Session, in, out *[]byte) *Stream {
+	var last *Stream
+	rest := *in
+	for len(rest) > 0 {
+		f, n, err := Next(rest, s.MaxFrameSize())
+		if n == 0 || err != nil {
+			u.tb.Fatalf("Next = %d, %v", n, err)
+		}
+		rest = rest[n:]
+		var e Event
+		if *out, e, err = s.Handle(*out, f, epoch); err != nil {
+			u.tb.Fatal(err)
+		}
+		switch e.Kind {
+		case HeadersArrived:
+			text := u.texts[s.cfg.Role][:0]
+			if s.cfg.Role == Server {
+				u.got.Request.Header.Reset()
+				if text, err = s.TakeRequest(&u.got.Request, text); err != nil {
+					u.tb.Fatal(err)
+				}
+			} else {
+				u.got.Response.Header.Reset()
+				text = s.TakeResponse(e.Stream, &u.got.Response, text)
+			}
+			u.texts[s.cfg.Role] = text
+		case TrailersArrived:
+			u.got.Response.Trailer.Reset()
+			u.texts[s.cfg.Role] = s.TakeTrailer(&u.got.Response.Trailer, u.texts[s.cfg.Role])
+		case DataArrived:
+			*out = s.Consumed(*out, e.Stream, len(e.Data))
+		default:
+		}
+		if e.Stream != nil {
+			last = e.Stream
+		}
+	}
+	*in = (*in)[:0]
+	return last
+}
+
+// do makes one call: head and message, head, message and trailer.
+func (u *unary) do(c *call) {
+	c.next()
+	var mine *Stream
+	var err error
+	if u.wire, mine, err = u.client.AppendRequest(u.wire, &c.req, RequestOptions{Trailers: true}); err != nil {
+		u.tb.Fatal(err)
+	}
+	if u.wire, _, err = u.client.AppendData(u.wire, mine, u.message, true); err != nil {
+		u.tb.Fatal(err)
+	}
+	theirs := u.deliver(u.server, &u.wire, &u.back)
+	if u.back, err = u.server.AppendResponse(u.back, theirs, &c.resp, ResponseOptions{}); err != nil {
+		u.tb.Fatal(err)
+	}
+	if u.back, _, err = u.server.AppendData(u.back, theirs, u.message, false); err != nil {
+		u.tb.Fatal(err)
+	}
+	if u.back, err = u.server.AppendTrailer(u.back, theirs, &c.trailer); err != nil {
+		u.tb.Fatal(err)
+	}
+	u.deliver(u.client, &u.back, &u.wire)
+	u.back = u.server.Release(u.back, theirs, Cancel)
+	u.wire = u.client.Release(u.wire, mine, Cancel)
+}
+
+// TestUnaryAllocs: a call costs both sides of a connection no allocation once they
+// have seen a few, though its trace is another one each time.
+func TestUnaryAllocs(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("the race detector allocates")
+	}
+	u, c := newUnary(t), newCall()
+	for range 100 {
+		u.do(c)
+	}
+	if n := testing.AllocsPerRun(1000, func() { u.do(c) }); n != 0 {
+		t.Fatalf("a call allocates %v times, want 0", n)
+	}
+	if got := u.got.Request.Header.Get("traceparent"); got != string(c.id) {
+		t.Fatalf("traceparent %q arrived, want %q", got, c.id)
+	}
+	if got := u.got.Response.Trailer.Get("grpc-status"); got != "0" {
+		t.Fatalf("grpc-status %q arrived, want 0", got)
+	}
+}
+
+func BenchmarkUnary(b *testing.B) {
+	u, c := newUnary(b), newCall()
+	b.ReportAllocs()
+	for b.Loop() {
+		u.do(c)
+	}
+}
+
+// BenchmarkFrames cuts a read of the frames of a call: HEADERS, DATA, WINDOW_UPDATE
+// and PING.
+func BenchmarkFrames(b *testing.B) {
+	read := AppendHeaders(nil, 1, make([]byte, 40), false, MinFrameSize)
+	read = AppendData(read, 1, make([]byte, 128), true)
+	read = AppendWindowUpdate(read, 0, 100)
+	read = AppendPing(read, false, [8]byte{})
+	b.Run("weft", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			frames := 0
+			for rest := read; len(rest) > 0; frames++ {
+				_, n, err := Next(rest, MinFrameSize)
+				if err != nil {
+					b.Fatal(err)
+				}
+				rest = rest[n:]
+			}
+			if frames != 4 {
+				b.Fatal(frames)
+			}
+		}
+	})
+	b.Run("xnet", func(b *testing.B) {
+		r := bytes.NewReader(read)
+		framer := xhttp2.NewFramer(io.Discard, r)
+		framer.SetReuseFrames()
+		b.ReportAllocs()
+		for b.Loop() {
+			r.Reset(read)
+			for range 4 {
+				if _, err := framer.ReadFrame(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+// BenchmarkDecodeRequest reads a request whose fields are in the table, as x/net's
+// encoder put them there, but for the trace: that is a literal.
+func BenchmarkDecodeRequest(b *testing.B) {
+	c := newCall()
+	var wire bytes.Buffer
+	e := hpack.NewEncoder(&wire)
+	var warm []byte
+	for range 2 {
+		warm = bytes.Clone(wire.Bytes())
+		wire.Reset()
+		for _, f := range c.fields() {
+			if f.Name == "traceparent" {
+				continue
+			}
+			if err := e.WriteField(f); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	block := appendText(appendText(append(wire.Bytes(), 0), "traceparent"), view(c.id))
+	b.Run("weft", func(b *testing.B) {
+		d := newDecoder()
+		if err := d.decode(warm); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := d.decode(block); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("xnet", func(b *testing.B) {
+		var fields []hpack.HeaderField
+		d := hpack.NewDecoder(DefaultTableSize, func(f hpack.HeaderField) { fields = append(fields, f) })
+		if _, err := d.Write(warm); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			fields = fields[:0]
+			if _, err := d.Write(block); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkEncodeRequest writes requests whose trace is another one each time. x/net's
+// encoder keeps what it is given: what is a view has to be copied for it, at the least
+// the trace ("copied once"); a proxy does not know which are new to it, and copies all.
+func BenchmarkEncodeRequest(b *testing.B) {
+	b.Run("weft", func(b *testing.B) {
+		c := newCall()
+		list := c.fields()
+		e := &encoder{max: DefaultTableSize}
+		var dst []byte
+		b.ReportAllocs()
+		for b.Loop() {
+			c.next()
+			dst = dst[:0]
+			for i := range list {
+				dst = e.appendField(dst, uint32(staticName(list[i].Name)), list[i].Name, list[i].Value)
+			}
+		}
+	})
+	for _, all := range []bool{false, true} {
+		name := map[bool]string{false: "xnet-copied-once", true: "xnet-all-copied"}[all]
+		b.Run(name, func(b *testing.B) {
+			c := newCall()
+			list := c.fields()
+			var wire bytes.Buffer
+			e := hpack.NewEncoder(&wire)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.next()
+				wire.Reset()
+				for _, f := range list {
+					if all || f.Name == "traceparent" {
+						f.Value = strings.Clone(f.Value)
+					}
+					if err := e.WriteField(f); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkUnaryBlocks writes and reads the three header blocks of a call.
+func BenchmarkUnaryBlocks(b *testing.B) {
+	answers := [][]hpack.HeaderField{
+		{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/grpc"}},
+		{{Name: "grpc-status", Value: "0"}},
+	}
+	b.Run("weft", func(b *testing.B) {
+		c := newCall()
+		list := c.fields()
+		var e [2]encoder
+		var d [2]*decoder
+		for i := range e {
+			e[i].max = DefaultTableSize
+			d[i] = newDecoder()
+		}
+		var dst []byte
+		round := func(way int, list []hpack.HeaderField) {
+			dst = dst[:0]
+			for i := range list {
+				dst = e[way].appendField(dst, uint32(staticName(list[i].Name)), list[i].Name, list[i].Value)
+			}
+			if err := d[way].decode(dst); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			c.next()
+			round(0, list)
+			for _, list := range answers {
+				round(1, list)
+			}
+		}
+	})
+	b.Run("xnet", func(b *testing.B) {
+		c := newCall()
+		list := c.fields()
+		var wire bytes.Buffer
+		var fields []hpack.HeaderField
+		var e [2]*hpack.Encoder
+		var d [2]*hpack.Decoder
+		for i := range e {
+			e[i] = hpack.NewEncoder(&wire)
+			d[i] = hpack.NewDecoder(DefaultTableSize, func(f hpack.HeaderField) { fields = append(fields, f) })
+		}
+		round := func(way int, list []hpack.HeaderField) {
+			wire.Reset()
+			for _, f := range list {
+				if f.Name == "traceparent" {
+					f.Value = strings.Clone(f.Value)
+				}
+				if err := e[way].WriteField(f); err != nil {
+					b.Fatal(err)
+				}
+			}
+			fields = fields[:0]
+			if _, err := d[way].Write(wire.Bytes()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			c.next()
+			round(0, list)
+			for _, list := range answers {
+				round(1, list)
+			}
+		}
+	})
+}
+
+// BenchmarkEncodeResponse writes the head and the trailer of an answer.
+func BenchmarkEncodeResponse(b *testing.B) {
+	u, c := newUnary(b), newCall()
+	var dst []byte
+	st := &Stream{ID: 1}
+	b.ReportAllocs()
+	for b.Loop() {
+		*st = Stream{ID: 1, state: Open, local: false}
+		var err error
+		if dst, err = u.server.AppendResponse(dst[:0], st, &c.resp, ResponseOptions{Server: "weft"}); err != nil {
+			b.Fatal(err)
+		}
+		if dst, err = u.server.AppendTrailer(dst, st, &c.trailer); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
