@@ -106,9 +106,6 @@ func newRegistry() *metrics.Registry {
 	for c := range network.Causes() {
 		o.Causes = append(o.Causes, c.String())
 	}
-	for _, p := range protocols(nil, nil) {
-		o.Protocols = append(o.Protocols, string(p.Name))
-	}
 	return metrics.New(o)
 }
 

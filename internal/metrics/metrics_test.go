@@ -39,7 +39,7 @@ func wantLines(t *testing.T, got []string, want ...string) {
 }
 
 func testRegistry() *Registry {
-	return New(Options{Protocols: []string{"Http1", "dubbo"}, Reasons: []string{"none", "no_route", "overflow"}, Causes: []string{"done", "peer_closed"}})
+	return New(Options{Reasons: []string{"none", "no_route", "overflow"}, Causes: []string{"done", "peer_closed"}})
 }
 
 func TestARequestIsCountedByProtocolClassAndReason(t *testing.T) {
@@ -50,24 +50,25 @@ func TestARequestIsCountedByProtocolClassAndReason(t *testing.T) {
 	h.Observe(Sample{Status: 204, Duration: time.Millisecond})
 	h.Observe(Sample{Status: 404, Reason: 1})
 	h.Observe(Sample{Status: 0, Reason: 2, Duration: -time.Second})
-	h.Observe(Sample{Status: 999, Protocol: 1, Duration: time.Hour, BytesIn: -1})
+	h.Observe(Sample{Status: 999, Protocol: "dubbo", Duration: time.Hour, BytesIn: -1})
 
 	wantLines(t, exported(t, r, "host_requests_total"),
-		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",status_class="2xx"} 2`,
-		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",status_class="4xx"} 1`,
-		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",status_class="none"} 1`,
-		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="dubbo",status_class="none"} 1`)
+		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="dubbo",status_class="none"} 1`,
+		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="none",status_class="2xx"} 2`,
+		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="none",status_class="4xx"} 1`,
+		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="none",status_class="none"} 1`)
+
 	wantLines(t, exported(t, r, "host_request_failures_total"),
-		`host_request_failures_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",reason="no_route"} 1`,
-		`host_request_failures_total{cluster="shop",host="10.0.0.1:80",protocol="Http1",reason="overflow"} 1`)
-	wantLines(t, exported(t, r, `host_request_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="Http1"`),
-		`host_request_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="Http1"} 5`)
-	wantLines(t, exported(t, r, `host_response_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="Http1"`),
-		`host_response_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="Http1"} 1024`)
+		`host_request_failures_total{cluster="shop",host="10.0.0.1:80",protocol="none",reason="no_route"} 1`,
+		`host_request_failures_total{cluster="shop",host="10.0.0.1:80",protocol="none",reason="overflow"} 1`)
+	wantLines(t, exported(t, r, `host_request_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="none"`),
+		`host_request_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="none"} 5`)
+	wantLines(t, exported(t, r, `host_response_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="none"`),
+		`host_response_bytes_total{cluster="shop",host="10.0.0.1:80",protocol="none"} 1024`)
 	var figures []string
 	for _, line := range exported(t, r, "host_request_duration_seconds") {
-		if strings.Contains(line, "Http1") && !strings.HasSuffix(line, " 4") {
-			_, figure, _ := strings.Cut(line, `protocol="Http1"`)
+		if strings.Contains(line, `"none"`) && !strings.HasSuffix(line, " 4") {
+			_, figure, _ := strings.Cut(line, `protocol="none"`)
 			figures = append(figures, figure)
 		}
 	}
@@ -154,9 +155,9 @@ func TestAPlaceThatTwoConfigurationsShareKeepsItsNumbers(t *testing.T) {
 	other.Observe(0, Sample{Status: 500})
 
 	wantLines(t, exported(t, r, "route_requests_total"),
-		`route_requests_total{protocol="Http1",route="a",status_class="2xx",table="table",virtual_host="vh"} 3`,
-		`route_requests_total{protocol="Http1",route="a",status_class="5xx",table="other",virtual_host="vh"} 1`,
-		`route_requests_total{protocol="Http1",route="b",status_class="2xx",table="table",virtual_host="vh"} 1`)
+		`route_requests_total{protocol="none",route="a",status_class="2xx",table="table",virtual_host="vh"} 3`,
+		`route_requests_total{protocol="none",route="a",status_class="5xx",table="other",virtual_host="vh"} 1`,
+		`route_requests_total{protocol="none",route="b",status_class="2xx",table="table",virtual_host="vh"} 1`)
 }
 
 func TestPlacesBeyondTheLimitShareOneSeries(t *testing.T) {
@@ -306,7 +307,7 @@ func TestLabelsThatAreNotUTF8DoNotSpoilTheScrape(t *testing.T) {
 	c, _ := r.Cluster("bad\xff\"name\n")
 	c.Observe(Sample{Status: 200})
 	wantLines(t, exported(t, r, "cluster_requests_total"),
-		`cluster_requests_total{cluster="bad`+"\uFFFD"+`\"name\n",protocol="Http1",status_class="2xx"} 1`)
+		`cluster_requests_total{cluster="bad`+"\uFFFD"+`\"name\n",protocol="none",status_class="2xx"} 1`)
 }
 
 func TestConcurrentUseLosesNothing(t *testing.T) {
@@ -318,8 +319,8 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 			for i := range each {
 				table := r.Routes("table", 2, func(i int) (string, string) { return "vh", fmt.Sprint(i) })
 				h, release := r.Host("shop", "kept")
-				table.Observe(i%2, Sample{Status: 200, Protocol: uint8(w % 2)})
-				h.Observe(Sample{Status: 200 + 100*(i%4), Protocol: uint8(w % 2), Reason: uint8(i % 3)})
+				table.Observe(i%2, Sample{Status: 200, Protocol: [...]string{"Http1", "dubbo"}[w%2]})
+				h.Observe(Sample{Status: 200 + 100*(i%4), Protocol: [...]string{"Http1", "dubbo"}[w%2], Reason: uint8(i % 3)})
 				release()
 				table.Release()
 			}

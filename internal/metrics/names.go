@@ -11,7 +11,7 @@ const (
 	LabelProtocol    = "protocol"
 	LabelService     = "service"      // of an RPC request, as its caller names it
 	LabelMethod      = "method"       // of an RPC request, as its caller names it
-	LabelCode        = "code"         // of an RPC answer, in the protocol's own numbers; "none" for Weft's own and for none
+	LabelCode        = "code"         // of what an RPC caller was sent, in the protocol's own numbers; "none" for one-way
 	LabelStatusClass = "status_class" // "2xx"; "none" for an exchange without an answer
 	LabelReason      = "reason"       // protocol.Reason's name
 	LabelCause       = "cause"        // network.Cause's name

@@ -40,10 +40,9 @@ const DefaultMaxPlaces = 5000
 
 // Options say what a Registry can be told of. The zero value suits tests.
 type Options struct {
-	// Protocols and Reasons are the label values that Sample's fields are
-	// positions in. Reasons[0] stands for "no failure"; at most 64. Default:
-	// one protocol and one reason, "none".
-	Protocols, Reasons []string
+	// Reasons are the label values that Sample.Reason is a position in. Reasons[0]
+	// stands for "no failure"; at most 64. Default: one, "none".
+	Reasons []string
 
 	// Causes are the label values that Listener.Closed's argument is a position
 	// in; at most 16. Default: one, "none".
@@ -80,9 +79,6 @@ func New(o Options) *Registry {
 	if len(o.Causes) > maxCauses {
 		panic("metrics: more than 16 causes")
 	}
-	if len(o.Protocols) == 0 {
-		o.Protocols = []string{valueNone}
-	}
 	if len(o.Reasons) == 0 {
 		o.Reasons = []string{valueNone}
 	}
@@ -112,17 +108,6 @@ func New(o Options) *Registry {
 	)
 	r.Func(buildMetric(), func() float64 { return 1 }, o.Version, o.Revision, runtime.Version())
 	return r
-}
-
-// Protocol returns the position of a protocol in Options.Protocols, 0 of one that
-// is not there.
-func (r *Registry) Protocol(name string) uint8 {
-	for i, p := range r.o.Protocols {
-		if p == name {
-			return uint8(i) //nolint:gosec // there are few
-		}
-	}
-	return 0
 }
 
 // Exclusion says what is not exported (stats_matcher in config.json). Counting
@@ -185,5 +170,5 @@ func (r *Registry) Handler() http.Handler {
 }
 
 func (r *Registry) emitter(to chan<- prometheus.Metric) *emitter {
-	return &emitter{to: to, exclusion: r.exclusion.Load(), protocols: r.o.Protocols, reasons: r.o.Reasons, causes: r.o.Causes}
+	return &emitter{to: to, exclusion: r.exclusion.Load(), reasons: r.o.Reasons, causes: r.o.Causes}
 }

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -10,7 +11,7 @@ import (
 
 // Sample is one request as its place accounts for it.
 type Sample struct {
-	Protocol uint8         // position in Options.Protocols
+	Protocol string        // its name; one of few, and kept
 	Reason   uint8         // position in Options.Reasons; 0: it did not fail
 	Status   int           // HTTP status, or its equivalent; 0: no answer
 	Duration time.Duration // from its first byte to its answer's last
@@ -32,7 +33,7 @@ type Requests struct{ first atomic.Pointer[account] }
 // account is what a place knows of its requests in one protocol. Accounts of a
 // place form a list, newest protocol last: nearly always of one.
 type account struct {
-	protocol uint8 // immutable
+	protocol string // immutable
 	next     atomic.Pointer[account]
 
 	// rows count requests by duration, one row a status class, made when it is
@@ -81,7 +82,7 @@ func (r *Requests) Observe(s Sample) {
 }
 
 // account finds the account of a protocol, or makes it.
-func (r *Requests) account(protocol uint8) *account {
+func (r *Requests) account(protocol string) *account {
 	at := &r.first
 	for {
 		a := at.Load()
@@ -150,7 +151,7 @@ func (c *requestCollector) descs() []*desc {
 // collect emits the series of r, whose place has the label values given.
 func (c *requestCollector) collect(e *emitter, r *Requests, values ...string) {
 	for a := r.first.Load(); a != nil; a = a.next.Load() {
-		c.collectAccount(e, a, append(slices.Clip(values), e.protocols[a.protocol]))
+		c.collectAccount(e, a, append(slices.Clip(values), cmp.Or(a.protocol, valueNone)))
 	}
 }
 
@@ -184,10 +185,9 @@ func (c *requestCollector) collectAccount(e *emitter, a *account, values []strin
 
 // emitter sends what is not excluded to Prometheus. It lives for one scrape.
 type emitter struct {
-	to                 chan<- prometheus.Metric
-	exclusion          *Exclusion
-	protocols, reasons []string
-	causes             []string
+	to              chan<- prometheus.Metric
+	exclusion       *Exclusion
+	reasons, causes []string
 }
 
 // desc is a Metric as Prometheus knows it.

@@ -111,7 +111,7 @@ func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error
 		if err != nil {
 			return nil, fmt.Errorf("route %q: %w", route.Config.Name, err)
 		}
-		places[i] = routePlace{registry: b.server.o.Metrics, route: route, routes: numbers}
+		places[i] = routePlace{route: route, routes: numbers}
 		r.routes[i] = routed{service: protocol.Halves(s), place: &places[i]}
 	}
 	return r, nil

@@ -12,7 +12,6 @@ import (
 // record accounts for the exchanges of one listener: metrics of every place
 // that they passed, of the RPC methods that they call, and access logs.
 type record struct {
-	registry *metrics.Registry
 	listener *metrics.Listener
 	rpc      *metrics.RPC
 	release  func()
@@ -20,7 +19,7 @@ type record struct {
 }
 
 func (b *builder) record(l *config.Listener) (*record, error) {
-	r := &record{registry: b.server.o.Metrics, rpc: b.server.o.Metrics.RPC()}
+	r := &record{rpc: b.server.o.Metrics.RPC()}
 	for _, c := range l.AccessLogs {
 		log, err := NewAccessLog(c, b.server.o.Logs)
 		if err != nil {
@@ -35,7 +34,7 @@ func (b *builder) record(l *config.Listener) (*record, error) {
 
 // observe accounts for x after the last byte of its answer.
 func (r *record) observe(x *protocol.Exchange) {
-	r.listener.Observe(sample(r.registry, x))
+	r.listener.Observe(sample(x))
 	if isRPC(x) {
 		r.rpc.Observe(call(x))
 	}
@@ -65,10 +64,10 @@ func (r *record) closeLogs() {
 	}
 }
 
-// sample is what a registry's metrics keep of x.
-func sample(r *metrics.Registry, x *protocol.Exchange) metrics.Sample {
+// sample is what metrics keep of x.
+func sample(x *protocol.Exchange) metrics.Sample {
 	return metrics.Sample{
-		Protocol: r.Protocol(x.Meta.Protocol),
+		Protocol: x.Meta.Protocol,
 		Reason:   uint8(x.Record.Reason),
 		Status:   x.Response.Status,
 		Duration: x.Record.End.Sub(x.Meta.Start),
@@ -93,18 +92,15 @@ func call(x *protocol.Exchange) metrics.Call {
 
 // routePlace is a route as the record knows it.
 type routePlace struct {
-	registry *metrics.Registry
-	route    *router.Route
-	routes   *metrics.Routes
+	route  *router.Route
+	routes *metrics.Routes
 }
 
 // Name is protocol.Place's.
 func (p *routePlace) Name() string { return p.route.Config.Name }
 
 // Observe is protocol.Place's.
-func (p *routePlace) Observe(x *protocol.Exchange) {
-	p.routes.Observe(p.route.Index, sample(p.registry, x))
-}
+func (p *routePlace) Observe(x *protocol.Exchange) { p.routes.Observe(p.route.Index, sample(x)) }
 
 // Meter opens the accounts of clusters and hosts in a metrics registry. It is
 // an upstream.Meter.
@@ -114,34 +110,32 @@ type Meter struct{ Registry *metrics.Registry }
 func (m Meter) Cluster(name string, inFlight func() int64) upstream.ClusterAccount {
 	c, release := m.Registry.Cluster(name)
 	c.Active.Follow(inFlight)
-	return clusterAccount{m.Registry, c, release}
+	return clusterAccount{c, release}
 }
 
 // Host is upstream.Meter's.
 func (m Meter) Host(cluster, address string) upstream.Account {
 	h, release := m.Registry.Host(cluster, address)
-	return hostAccount{h, m.Registry, release}
+	return hostAccount{h, release}
 }
 
 type hostAccount struct {
 	*metrics.Requests
-	registry *metrics.Registry
-	release  func()
+	release func()
 }
 
-func (a hostAccount) Observe(x *protocol.Exchange) { a.Requests.Observe(sample(a.registry, x)) }
+func (a hostAccount) Observe(x *protocol.Exchange) { a.Requests.Observe(sample(x)) }
 func (a hostAccount) Close()                       { a.release() }
 
 type clusterAccount struct {
-	registry *metrics.Registry
-	cluster  *metrics.Cluster
-	release  func()
+	cluster *metrics.Cluster
+	release func()
 }
 
 func (a clusterAccount) Close() { a.release() }
 
 func (a clusterAccount) Observe(x *protocol.Exchange) {
-	a.cluster.Observe(sample(a.registry, x))
+	a.cluster.Observe(sample(x))
 	if n := len(x.Record.Attempts); n > 1 {
 		a.cluster.Retries.Add(uint64(n - 1))
 	}

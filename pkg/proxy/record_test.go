@@ -14,7 +14,7 @@ import (
 // recordFor returns the record of a listener that has no access log.
 func recordFor(r *rig) *record {
 	l, release := r.metrics.Listener("in")
-	return &record{registry: r.metrics, listener: l, release: release, rpc: r.metrics.RPC()}
+	return &record{listener: l, release: release, rpc: r.metrics.RPC()}
 }
 
 // called returns a Dubbo request that was answered.
@@ -111,19 +111,6 @@ func TestObservingRPCAllocatesNothing(t *testing.T) {
 		record.observe(x)
 		if n := testing.AllocsPerRun(100, func() { record.observe(x) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, n)
-		}
-	}
-}
-
-// TestRequestsAreCountedByProtocol: each place knows in which protocol its callers
-// spoke.
-func TestRequestsAreCountedByProtocol(t *testing.T) {
-	registry := metrics.New(metrics.Options{Protocols: []string{"Http1", "dubbo"}})
-	for name, want := range map[string]uint8{"Http1": 0, "dubbo": 1, "unheard of": 0} {
-		x := new(protocol.Exchange)
-		x.Meta.Protocol = name
-		if got := sample(registry, x).Protocol; got != want {
-			t.Errorf("%s is counted as protocol %d, want %d", name, got, want)
 		}
 	}
 }

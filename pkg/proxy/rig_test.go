@@ -49,7 +49,7 @@ func builtFilters() []filter.Stream {
 // the test. more are filters beside those that exist.
 func newRig(t testing.TB, more ...filter.Stream) *rig {
 	t.Helper()
-	o := metrics.Options{Reasons: []string{protocol.None.String()}, Protocols: []string{string(config.HTTP1)}}
+	o := metrics.Options{Reasons: []string{protocol.None.String()}}
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
 	}

@@ -168,7 +168,7 @@ func serve(t testing.TB, c *config.Snapshot) string {
 }
 
 func metricsOptions() metrics.Options {
-	o := metrics.Options{Reasons: []string{protocol.None.String()}, Protocols: []string{string(config.HTTP1)}}
+	o := metrics.Options{Reasons: []string{protocol.None.String()}}
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
 	}

@@ -63,16 +63,17 @@ type Messages interface {
 	// AppendRequest appends the request that r became: the frame byte for byte
 	// if r.Header was not changed (protocol.Header.Changed), else encoded anew
 	// around the same arguments: attachments as the fields now say, and service,
-	// method, version and group where the protocol has them. left, if not 0, is the caller's remaining time: the timeout that the frame
-	// declares is lowered to it. Errors are Faults: a change that the frame cannot
+	// method, version and group where the protocol has them. left, if not 0, is the
+	// caller's remaining time: the timeout that the frame declares is lowered to it.
+	// SetID is called next, and may be left a checksum to make. Errors are Faults: a change that the frame cannot
 	// carry, because its serialization is foreign or a length would overflow.
 	AppendRequest(dst, frame []byte, r *protocol.Request, v *View, left time.Duration) ([]byte, error)
 
 	// ReadResponse fills r, which is empty, from a whole frame of kind Response:
 	// Status (the HTTP view of the code), Code, Header with the attachments, sealed,
-	// and ContentLength. Strings
-	// are views of the frame. A body that cannot be read is no error, as for
-	// ReadRequest. Errors are Faults of UpstreamMalformed.
+	// and ContentLength. Strings are views of the frame. Attachments that cost
+	// something to find may be left to protocol.Header.Later. A body that cannot be
+	// read is no error, as for ReadRequest. Errors are Faults of UpstreamMalformed.
 	ReadResponse(frame []byte, r *protocol.Response, v *View) error
 
 	// AppendResponse is AppendRequest for answers.

@@ -69,7 +69,6 @@ func weft(t *testing.T, text string) (address string) {
 	observed := metrics.Options{Reasons: []string{protocol.None.String()}}
 	for _, p := range protocols(nil) {
 		kinds.Protocols = append(kinds.Protocols, p.Name)
-		observed.Protocols = append(observed.Protocols, string(p.Name))
 	}
 	for r := range protocol.Reasons() {
 		observed.Reasons = append(observed.Reasons, r.String())
