@@ -147,7 +147,7 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	} else {
 		s = b.upstream(p, route)
 		speak := spoken(p, c.Forward)
-		if slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool { return !d.CarriedBy(speak) }) {
+		if slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool { return d != speak && speak != "" }) {
 			s = untranslated(s, speak)
 		}
 		s = Retry(s, route, retryBudget)
@@ -181,8 +181,8 @@ func spoken(p *config.Proxy, f *config.Forward) config.Protocol {
 	return speak
 }
 
-// untranslated refuses exchanges of protocols that an upstream in speak cannot be
-// sent.
+// untranslated refuses exchanges that an upstream in speak cannot be sent: those of
+// other protocols, and gRPC, which needs HTTP/2 from end to end, in HTTP/1.1.
 func untranslated(next protocol.Service, speak config.Protocol) protocol.Service {
 	return &translation{protocol.Halves(next), speak}
 }
@@ -201,6 +201,9 @@ func (t *translation) Serve(ctx context.Context, x *protocol.Exchange) error {
 func (t *translation) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !config.Protocol(x.Meta.Protocol).CarriedBy(t.speak) {
 		return protocol.Faultf(protocol.NotImplemented, "the route speaks %s upstream: translation from %s is not supported yet", t.speak, x.Meta.Protocol)
+	}
+	if t.speak == config.HTTP1 && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header) {
+		return protocol.Faultf(protocol.NotImplemented, "the route speaks HTTP/1.1 upstream: gRPC is not carried by it")
 	}
 	return t.next.Start(ctx, x)
 }

@@ -193,7 +193,7 @@ func (u *Client) slots() int {
 func (u *Client) open(k *call, now time.Time) error {
 	x := k.x
 	o := syntax.RequestOptions{End: x.Request.Body == nil || isEmpty(x.Request.Body)}
-	o.Trailers = k.e != nil && k.e.trailers || isGRPC(&x.Request.Header)
+	o.Trailers = k.e != nil && k.e.trailers || protocol.IsGRPC(&x.Request.Header)
 	dst, s, err := u.state.AppendRequest(u.outbox.Begin(firstRead/4), &x.Request, o)
 	_ = u.outbox.End(dst) // the reader finds out
 	if err != nil {

@@ -50,7 +50,7 @@ func (e *exchange) read(s *session, end bool, b *batch) error {
 	e.text, err = s.state.TakeRequest(&x.Request, e.text[:0])
 	e.trailers = s.state.WantsTrailers()
 	e.grpc = ""
-	if isGRPC(&x.Request.Header) {
+	if protocol.IsGRPC(&x.Request.Header) {
 		e.grpc = x.Request.Header.Get(contentType)
 		takeTimeout(x)
 	}

@@ -11,23 +11,12 @@ import (
 // The fields of gRPC over HTTP/2 that concern an intermediary.
 const (
 	contentType  = "content-type"
-	grpcType     = "application/grpc"
 	grpcStatus   = "grpc-status"
 	grpcMessage  = "grpc-message"
 	grpcTimeout  = "grpc-timeout"
 	codeUnknown  = 2
 	codeInternal = 13
 )
-
-// isGRPC reports whether a message's content is gRPC: application/grpc, with a
-// subtype or parameters or without.
-func isGRPC(h *protocol.Header) bool {
-	value := h.Get(contentType)
-	if len(value) < len(grpcType) || !protocol.EqualFold(value[:len(grpcType)], grpcType) {
-		return false
-	}
-	return len(value) == len(grpcType) || strings.IndexByte("+; ", value[len(grpcType)]) >= 0
-}
 
 // timeoutUnits are the units of grpc-timeout from the smallest on.
 const timeoutUnits = "numSMH"
@@ -81,7 +70,7 @@ func formatTimeout(d time.Duration) string {
 // takeTimeout makes a gRPC request's timeout its deadline.
 func takeTimeout(x *protocol.Exchange) {
 	value, ok := x.Request.Header.Lookup(grpcTimeout)
-	if !ok || !isGRPC(&x.Request.Header) {
+	if !ok || !protocol.IsGRPC(&x.Request.Header) {
 		return
 	}
 	if d, ok := parseTimeout(value); ok {
@@ -96,7 +85,7 @@ func passTimeout(x *protocol.Exchange, now time.Time) bool {
 	if until.IsZero() {
 		return true
 	}
-	if _, ok := x.Request.Header.Lookup(grpcTimeout); !ok || !isGRPC(&x.Request.Header) {
+	if _, ok := x.Request.Header.Lookup(grpcTimeout); !ok || !protocol.IsGRPC(&x.Request.Header) {
 		return true
 	}
 	left := until.Sub(now)

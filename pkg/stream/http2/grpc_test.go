@@ -46,26 +46,6 @@ func TestTimeoutsAreWrittenInTheSmallestUnitThatHoldsThem(t *testing.T) {
 	}
 }
 
-func TestOnlyGRPCIsGRPC(t *testing.T) {
-	for kind, want := range map[string]bool{
-		"application/grpc":            true,
-		"application/grpc+proto":      true,
-		"Application/GRPC; charset=x": true,
-		"application/grpc-web":        false,
-		"application/grpcx":           false,
-		"application/json":            false,
-		"":                            false,
-	} {
-		var h protocol.Header
-		if kind != "" {
-			h.Add("Content-Type", kind)
-		}
-		if got := isGRPC(&h); got != want {
-			t.Errorf("isGRPC(%q) = %v", kind, got)
-		}
-	}
-}
-
 func TestMessagesArePercentEncoded(t *testing.T) {
 	for text, want := range map[string]string{
 		"no route matched": "no route matched",
