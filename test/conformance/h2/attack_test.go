@@ -102,10 +102,14 @@ func TestAttacksAreJudged(t *testing.T) {
 	}
 }
 
-// TestAttacksOnWeft attacks Weft before an origin. Nothing runs beside it.
+// TestAttacksOnWeft attacks Weft before an origin, with fewer streams on each
+// connection than by default, so that it is not the origin that has enough. Nothing
+// runs beside it.
 func TestAttacksOnWeft(t *testing.T) {
 	o := startOrigin(t, true)
-	w := startWeft(t, listener{upstream: "Http2", hosts: []string{o.address}})
+	w := startWeft(t, listener{
+		upstream: "Http2", hosts: []string{o.address}, extend: object{"http2_max_concurrent_streams": 100},
+	})
 	table := newAttackTable()
 	for _, k := range attacks() {
 		t.Run(k.name, func(t *testing.T) {

