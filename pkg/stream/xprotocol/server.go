@@ -81,7 +81,7 @@ type session struct {
 	spare []*request // guarded by mu; requests that serve nothing, kept until the connection is idle
 }
 
-// keepSpare is how many requests a connection keeps for its next ones.
+// keepSpare is how many requests a connection that is busy keeps for its next ones.
 const keepSpare = 64
 
 // run reads until the connection is to end. nil means that it ends, or is to be
@@ -320,7 +320,7 @@ func (c *session) exit(r *request) (kept bool) {
 	r.watch.clear()
 	c.count--
 	c.fewer.Signal()
-	if kept = len(c.spare) < keepSpare; kept {
+	if kept = c.count > 0 && len(c.spare) < keepSpare; kept {
 		c.spare = append(c.spare, r)
 	}
 	return kept
