@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -106,9 +105,9 @@ func TestAttacksAreJudged(t *testing.T) {
 // connection than by default, so that it is not the origin that has enough. Nothing
 // runs beside it.
 func TestAttacksOnWeft(t *testing.T) {
-	o := startOrigin(t, true)
+	origin, _ := startProcess(t)
 	w := startWeft(t, listener{
-		upstream: "Http2", hosts: []string{o.address}, extend: object{"http2_max_concurrent_streams": 100},
+		upstream: "Http2", hosts: []string{origin}, extend: object{"http2_max_concurrent_streams": 100},
 	})
 	table := newAttackTable()
 	for _, k := range attacks() {
@@ -200,23 +199,22 @@ func (k attack) against(t *testing.T, address string, pid int) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var o outcome
-	var mu sync.Mutex // guards o below
 	end := time.Now().Add(attackTime)
-	var all, beside sync.WaitGroup
-	for range attackers {
-		all.Go(func() {
-			one := k.attack(address, end)
-			mu.Lock()
-			defer mu.Unlock()
-			o.frames += one.frames
-			o.connections += one.connections
-			o.goneAway += one.goneAway
-		})
-	}
+	var beside sync.WaitGroup
+	var o outcome
 	beside.Go(func() { o.others, o.failures = callBeside(address, end) })
-	all.Wait()
+	attacker := exec.Command(os.Args[0])
+	attacker.Env = append(os.Environ(), roleKey+"="+attackRole+" "+address+" "+k.name)
+	attacker.Stderr = os.Stderr
+	attacker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	told, err := attacker.Output()
 	beside.Wait()
+	if err != nil {
+		t.Fatalf("the attackers: %v", err)
+	}
+	if _, err := fmt.Sscan(string(told), &o.frames, &o.connections, &o.goneAway); err != nil {
+		t.Fatalf("the attackers say %q: %v", told, err)
+	}
 	slices.Sort(o.others)
 	ended, err := process.CPUTime(pids)
 	if err != nil {
@@ -229,6 +227,25 @@ func (k attack) against(t *testing.T, address string, pid int) outcome {
 	o.cpu = ended - began
 	o.growth = int64(after.Peak) - int64(before.Resident)
 	awaitIdle(t, pids)
+	return o
+}
+
+// attackAll has all attackers play until the end.
+func (k attack) attackAll(address string, end time.Time) outcome {
+	var o outcome
+	var mu sync.Mutex // guards o
+	var all sync.WaitGroup
+	for range attackers {
+		all.Go(func() {
+			one := k.attack(address, end)
+			mu.Lock()
+			defer mu.Unlock()
+			o.frames += one.frames
+			o.connections += one.connections
+			o.goneAway += one.goneAway
+		})
+	}
+	all.Wait()
 	return o
 }
 
@@ -318,8 +335,33 @@ func awaitIdle(t *testing.T, pids []int) {
 	}
 }
 
-// roleKey is set in a process that is a server to be attacked.
-const roleKey = "WEFT_H2_SERVE"
+// The attackers, and servers that are not Weft, are processes of their own, so that
+// they do not take the time of the caller beside. roleKey is set in them.
+const (
+	roleKey    = "WEFT_H2_ROLE"
+	serveRole  = "serve"  // with an address
+	attackRole = "attack" // with an address and the name of an attack
+)
+
+// play is the life of such a process.
+func play(role string) error {
+	what, rest, _ := strings.Cut(role, " ")
+	address, name, _ := strings.Cut(rest, " ")
+	if what == serveRole {
+		return serveForever(address)
+	}
+	i := slices.IndexFunc(attacks(), func(k attack) bool { return k.name == name })
+	if i < 0 {
+		return fmt.Errorf("role %q", role)
+	}
+	// Whoever attacks has less of a machine than those who are attacked.
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10); err != nil {
+		return err
+	}
+	o := attacks()[i].attackAll(address, time.Now().Add(attackTime))
+	_, err := fmt.Println(o.frames, o.connections, o.goneAway)
+	return err
+}
 
 // startProcess runs net/http's server as a process of its own until the end of
 // the test.
@@ -327,7 +369,7 @@ func startProcess(t *testing.T) (address string, pid int) {
 	t.Helper()
 	address = free(t)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleKey+"="+address)
+	cmd.Env = append(os.Environ(), roleKey+"="+serveRole+" "+address)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -340,16 +382,16 @@ func startProcess(t *testing.T) (address string, pid int) {
 	return address, cmd.Process.Pid
 }
 
-// serveForever is the life of that process.
-func serveForever() {
-	l, err := net.Listen("tcp", os.Getenv(roleKey))
+func serveForever(address string) error {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	s := &http.Server{Protocols: protocols, Handler: http.HandlerFunc(answer), ErrorLog: quiet()}
-	_, _ = io.WriteString(os.Stderr, fmt.Sprintln(s.Serve(l)))
-	os.Exit(1)
+	s := &http.Server{
+		Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		Handler: http.HandlerFunc(answer), ErrorLog: quiet(),
+	}
+	return s.Serve(l)
 }

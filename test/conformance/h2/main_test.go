@@ -30,8 +30,12 @@ const root = "../../.."
 var binaries string
 
 func TestMain(m *testing.M) {
-	if os.Getenv(roleKey) != "" {
-		serveForever()
+	if role := os.Getenv(roleKey); role != "" {
+		if err := play(role); err != nil {
+			fmt.Fprintln(os.Stderr, "h2:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	dir, err := os.MkdirTemp("", "weft-h2-")
 	if err != nil {
