@@ -53,7 +53,7 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	h, _ := r.Host("a", "b")
 	h.Observe(s)
 	r.Routes("a", 1, func(int) (string, string) { return "b", "c" }).Observe(0, s)
-	r.RPC().Observe(Call{Service: "a", Method: "b", Reason: 1})
+	r.RPC().Method("a", "b").Observe(Call{Reason: 1})
 	r.Counter(ConfigReloads, ResultApplied)
 	r.Counter(Panics)
 	for _, m := range []Metric{ConfigTime, Draining} {

@@ -27,14 +27,11 @@ const (
 	MaxMethodName = 200
 )
 
-// Call is one RPC request as it is accounted for by service and method.
+// Call is one RPC request as its method accounts for it.
 type Call struct {
-	// Service and Method are as the caller names them; "" counts as "none". They
-	// may be views of a buffer: what is kept of them is copied.
-	Service, Method string
-	Code            int           // the answer's status in the protocol's own numbers; negative: none
-	Reason          uint8         // position in Options.Reasons; 0: it did not fail
-	Duration        time.Duration // from its first byte to its answer's last
+	Code     int           // the answer's status in the protocol's own numbers; negative: none
+	Reason   uint8         // position in Options.Reasons; 0: it did not fail
+	Duration time.Duration // from its first byte to its answer's last
 }
 
 // slotCount is the size of the table of methods: a power of two, of which at
@@ -47,22 +44,23 @@ const slotCount = 2048
 // and those whose names are not UTF-8.
 type RPC struct {
 	seed maphash.Seed // immutable; secret, so that nobody can choose names that collide
-	rest *method      // immutable; in slots, too: "other" may be somebody's name
+	rest *Method      // immutable; in slots, too: "other" may be somebody's name
 
 	// slots are a hash table with linear probing. A method that is in it stays
 	// where it is.
-	slots [slotCount]atomic.Pointer[method]
+	slots [slotCount]atomic.Pointer[Method]
 	count atomic.Int32 // of methods in slots but rest; written under mu
 
 	// recent are methods that were called lately, each where its names lead without
 	// a hash: see place.
-	recent [64]atomic.Pointer[method]
+	recent [64]atomic.Pointer[Method]
 
 	mu sync.Mutex // held while a method is added
 }
 
-// method accounts for the calls of one method of one service.
-type method struct {
+// Method accounts for the calls of one method of one service. Safe for concurrent
+// use.
+type Method struct {
 	service, name string // immutable; label values
 
 	codes    [MaxCodes]atomic.Pointer[codeRow] // the used ones first
@@ -82,15 +80,19 @@ type codeRow struct {
 func (r *Registry) RPC() *RPC { return r.rpc }
 
 func newRPC() *RPC {
-	r := &RPC{seed: maphash.MakeSeed(), rest: &method{service: valueOthers, name: valueOthers}}
+	r := &RPC{seed: maphash.MakeSeed(), rest: &Method{service: valueOthers, name: valueOthers}}
 	_, at := r.find(valueOthers, valueOthers)
 	r.slots[at].Store(r.rest)
 	return r
 }
 
-// Observe accounts for c.
-func (r *RPC) Observe(c Call) {
-	m := r.method(begin(c.Service), begin(c.Method))
+// Method returns the account of a method, that of all others if it has none of its
+// own. Names are as the caller sent them; "" counts as "none". They may be views of
+// a buffer: what is kept of them is copied.
+func (r *RPC) Method(service, name string) *Method { return r.method(begin(service), begin(name)) }
+
+// Observe accounts for a call.
+func (m *Method) Observe(c Call) {
 	d := max(c.Duration, 0)
 	m.row(max(c.Code, -1))[bucketOf(d)].Add(1)
 	m.nanoseconds.Add(uint64(d))
@@ -102,6 +104,9 @@ func (r *RPC) Observe(c Call) {
 		failures[c.Reason].Add(1)
 	}
 }
+
+// Name returns what the account is called: the service and the method.
+func (m *Method) Name() string { return m.service + "." + m.name }
 
 // begin returns as much of a name as may become a label value.
 func begin(name string) string {
@@ -119,7 +124,7 @@ func begin(name string) string {
 }
 
 // method returns the account of a method, rest if it has none of its own.
-func (r *RPC) method(service, name string) *method {
+func (r *RPC) method(service, name string) *Method {
 	recent := &r.recent[place(service, name)]
 	if m := recent.Load(); m != nil && m.name == name && m.service == service {
 		return m
@@ -153,7 +158,7 @@ func place(service, name string) int {
 
 // find returns the method called so; if there is none, nil and the slot where
 // it belongs.
-func (r *RPC) find(service, name string) (m *method, at uint64) {
+func (r *RPC) find(service, name string) (m *Method, at uint64) {
 	hash := bits.RotateLeft64(maphash.String(r.seed, service), 1) ^ maphash.String(r.seed, name)
 	for at = hash % slotCount; ; at = (at + 1) % slotCount {
 		m = r.slots[at].Load()
@@ -165,7 +170,7 @@ func (r *RPC) find(service, name string) (m *method, at uint64) {
 
 // add makes an account for the method, unless somebody else has made it, or the
 // last one, meanwhile.
-func (r *RPC) add(service, name string) *method {
+func (r *RPC) add(service, name string) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m, at := r.find(service, name)
@@ -175,14 +180,14 @@ func (r *RPC) add(service, name string) *method {
 	if r.count.Load() >= MaxMethods {
 		return r.rest
 	}
-	m = &method{service: strings.Clone(service), name: strings.Clone(name)}
+	m = &Method{service: strings.Clone(service), name: strings.Clone(name)}
 	r.slots[at].Store(m)
 	r.count.Add(1)
 	return m
 }
 
 // row returns where calls with the code are counted.
-func (m *method) row(code int) *row {
+func (m *Method) row(code int) *row {
 	for i := range m.codes {
 		slot := &m.codes[i]
 		c := slot.Load()
@@ -251,7 +256,7 @@ func (c *rpcCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-func (c *rpcCollector) collect(e *emitter, m *method) {
+func (c *rpcCollector) collect(e *emitter, m *Method) {
 	var cells [bucketCount]uint64
 	called := false
 	emit := func(of *row, code string) {

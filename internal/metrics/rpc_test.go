@@ -16,12 +16,12 @@ import (
 func TestACallIsCountedByMethodCodeAndReason(t *testing.T) {
 	r := testRegistry()
 	rpc := r.RPC()
-	rpc.Observe(Call{Service: "com.shop.Items", Method: "list", Code: 20, Duration: 3 * time.Millisecond})
-	rpc.Observe(Call{Service: "com.shop.Items", Method: "list", Code: 20, Duration: time.Millisecond})
-	rpc.Observe(Call{Service: "com.shop.Items", Method: "list", Code: -1, Reason: 2, Duration: -time.Second})
-	rpc.Observe(Call{Service: "com.shop.Items", Method: "get", Code: 0})
-	rpc.Observe(Call{Service: "com.shop.Itemsg", Method: "et", Code: -7})
-	rpc.Observe(Call{Code: 70, Reason: 1})
+	rpc.Method("com.shop.Items", "list").Observe(Call{Code: 20, Duration: 3 * time.Millisecond})
+	rpc.Method("com.shop.Items", "list").Observe(Call{Code: 20, Duration: time.Millisecond})
+	rpc.Method("com.shop.Items", "list").Observe(Call{Code: -1, Reason: 2, Duration: -time.Second})
+	rpc.Method("com.shop.Items", "get").Observe(Call{Code: 0})
+	rpc.Method("com.shop.Itemsg", "et").Observe(Call{Code: -7})
+	rpc.Method("", "").Observe(Call{Code: 70, Reason: 1})
 
 	wantLines(t, exported(t, r, "rpc_requests_total"),
 		`rpc_requests_total{code="0",method="get",service="com.shop.Items"} 1`,
@@ -46,7 +46,7 @@ func TestMethodsBeyondTheLimitShareOneSeries(t *testing.T) {
 	const methods = 10_000
 	for range 2 {
 		for i := range methods {
-			r.RPC().Observe(Call{Service: fmt.Sprint("service", i%7), Method: fmt.Sprint("method", i), Code: 20})
+			r.RPC().Method(fmt.Sprint("service", i%7), fmt.Sprint("method", i)).Observe(Call{Code: 20})
 		}
 	}
 	counts := exported(t, r, "rpc_requests_total")
@@ -69,7 +69,7 @@ func TestCodesBeyondTheLimitShareOneSeries(t *testing.T) {
 	r := testRegistry()
 	for range 2 {
 		for code := range 100 {
-			r.RPC().Observe(Call{Service: "s", Method: "m", Code: code})
+			r.RPC().Method("s", "m").Observe(Call{Code: code})
 		}
 	}
 	var want []string
@@ -103,9 +103,9 @@ func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := testRegistry()
-			r.RPC().Observe(Call{Service: test.sent, Method: "m", Code: 1})
-			r.RPC().Observe(Call{Service: "s", Method: test.sent, Code: 1})
-			r.RPC().Observe(Call{Service: "s", Method: test.sent, Code: 1})
+			r.RPC().Method(test.sent, "m").Observe(Call{Code: 1})
+			r.RPC().Method("s", test.sent).Observe(Call{Code: 1})
+			r.RPC().Method("s", test.sent).Observe(Call{Code: 1})
 			want := []string{
 				`rpc_requests_total{code="1",method="` + test.label + `",service="s"} 2`,
 				`rpc_requests_total{code="1",method="m",service="` + test.label + `"} 1`,
@@ -123,9 +123,9 @@ func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
 func TestWhoIsCalledOtherIsCountedWithTheRest(t *testing.T) {
 	r := testRegistry()
 	for i := range MaxMethods + 1 {
-		r.RPC().Observe(Call{Service: "s", Method: fmt.Sprint(i), Code: 20})
+		r.RPC().Method("s", fmt.Sprint(i)).Observe(Call{Code: 20})
 	}
-	r.RPC().Observe(Call{Service: "other", Method: "other", Code: 20})
+	r.RPC().Method("other", "other").Observe(Call{Code: 20})
 	got := exported(t, r, `rpc_requests_total{code="20",method="other"`)
 	wantLines(t, got, `rpc_requests_total{code="20",method="other",service="other"} 2`)
 }
@@ -142,7 +142,7 @@ func TestHostileNamesNeverSpoilTheScrape(t *testing.T) {
 	}
 	const calls = 5000
 	for range calls {
-		r.RPC().Observe(Call{Service: name(), Method: name(), Code: random.IntN(40)})
+		r.RPC().Method(name(), name()).Observe(Call{Code: random.IntN(40)})
 	}
 	families, err := r.Gather()
 	if err != nil {
@@ -170,9 +170,9 @@ func TestHostileNamesNeverSpoilTheScrape(t *testing.T) {
 func TestNamesAreCopied(t *testing.T) {
 	r := testRegistry()
 	buffer := []byte("service.method")
-	r.RPC().Observe(Call{Service: viewOf(buffer[:7]), Method: viewOf(buffer[8:]), Code: 20})
+	r.RPC().Method(viewOf(buffer[:7]), viewOf(buffer[8:])).Observe(Call{Code: 20})
 	copy(buffer, "##############")
-	r.RPC().Observe(Call{Service: "service", Method: "method", Code: 20})
+	r.RPC().Method("service", "method").Observe(Call{Code: 20})
 	wantLines(t, exported(t, r, "rpc_requests_total"), `rpc_requests_total{code="20",method="method",service="service"} 2`)
 }
 
@@ -183,7 +183,7 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 	for w := range workers {
 		wait.Go(func() {
 			for i := range methods * each {
-				r.RPC().Observe(Call{Service: "s", Method: fmt.Sprint(i % methods), Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)})
+				r.RPC().Method("s", fmt.Sprint(i%methods)).Observe(Call{Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)})
 			}
 		})
 	}
@@ -216,14 +216,14 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 func TestObservingACallAllocatesNothing(t *testing.T) {
 	r := testRegistry()
 	for i := range MaxMethods {
-		r.RPC().Observe(Call{Service: "s", Method: fmt.Sprint(i), Code: 20})
+		r.RPC().Method("s", fmt.Sprint(i)).Observe(Call{Code: 20})
 	}
-	for name, c := range map[string]Call{
-		"known":          {Service: "s", Method: "7", Code: 20, Reason: 1, Duration: 12345},
-		"unknown":        {Service: "s", Method: "unknown", Code: 20},
-		"known and long": {Service: strings.Repeat("s", 1000), Method: "7", Code: 20},
+	for name, c := range map[string]callee{
+		"known":          {"s", "7", Call{Code: 20, Reason: 1, Duration: 12345}},
+		"unknown":        {"s", "unknown", Call{Code: 20}},
+		"known and long": {strings.Repeat("s", 1000), "7", Call{Code: 20}},
 	} {
-		observe := func() { r.RPC().Observe(c) }
+		observe := func() { c.observe(r) }
 		observe()
 		if n := testing.AllocsPerRun(100, observe); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, n)
@@ -238,9 +238,9 @@ func TestMethodsTakeNoMoreMemoryThanSaid(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for i := range MaxMethods {
-		c := Call{Service: fmt.Sprintf("%s%04d", name, i), Method: fmt.Sprintf("%s%04d", name, i), Reason: 1}
-		for c.Code = range MaxCodes + 1 {
-			r.RPC().Observe(c)
+		m := r.RPC().Method(fmt.Sprintf("%s%04d", name, i), fmt.Sprintf("%s%04d", name, i))
+		for code := range MaxCodes + 1 {
+			m.Observe(Call{Code: code, Reason: 1})
 		}
 	}
 	runtime.GC()
@@ -253,16 +253,25 @@ func TestMethodsTakeNoMoreMemoryThanSaid(t *testing.T) {
 
 func TestRPCMetricsCanBeLeftOut(t *testing.T) {
 	r := testRegistry()
-	r.RPC().Observe(Call{Service: "s", Method: "m"})
+	r.RPC().Method("s", "m").Observe(Call{})
 	r.Exclude(Exclusion{Labels: []string{LabelService}})
 	wantLines(t, exported(t, r, "rpc_"))
 }
 
+// callee is a method, and a call of it.
+type callee struct {
+	service, method string
+	call            Call
+}
+
+// observe accounts for a call.
+func (c *callee) observe(r *Registry) { r.RPC().Method(c.service, c.method).Observe(c.call) }
+
 // callees are the methods of a large application.
-func callees() (calls []Call) {
+func callees() (calls []callee) {
 	for i := range 200 {
-		calls = append(calls, Call{Service: fmt.Sprint("com.example.shop.order.OrderService", i/10), Method: fmt.Sprint("findByCustomer", i),
-			Code: 20, Duration: time.Duration(i) * 100 * time.Microsecond})
+		calls = append(calls, callee{fmt.Sprint("com.example.shop.order.OrderService", i/10), fmt.Sprint("findByCustomer", i),
+			Call{Code: 20, Duration: time.Duration(i) * 100 * time.Microsecond}})
 	}
 	return calls
 }
@@ -271,21 +280,21 @@ func BenchmarkObserveCall(b *testing.B) {
 	r, calls := testRegistry(), callees()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		r.RPC().Observe(calls[i%len(calls)])
+		calls[i%len(calls)].observe(r)
 	}
 }
 
 func BenchmarkObserveCallContended(b *testing.B) {
 	for _, test := range []struct {
 		name  string
-		calls []Call
+		calls []callee
 	}{{"many methods", callees()}, {"one method", callees()[:1]}} {
 		b.Run(test.name, func(b *testing.B) {
 			r := testRegistry()
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
-					r.RPC().Observe(test.calls[i%len(test.calls)])
+					test.calls[i%len(test.calls)].observe(r)
 				}
 			})
 		})
@@ -294,14 +303,14 @@ func BenchmarkObserveCallContended(b *testing.B) {
 
 func BenchmarkFindMethodContended(b *testing.B) {
 	r, calls := testRegistry(), callees()
-	for _, c := range calls {
-		r.RPC().Observe(c)
+	for i := range calls {
+		calls[i].observe(r)
 	}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
 			c := &calls[i%len(calls)]
-			if r.RPC().method(c.Service, c.Method).name != c.Method {
+			if r.RPC().Method(c.service, c.method).name != c.method {
 				b.Error("found another method")
 			}
 		}
@@ -311,7 +320,7 @@ func BenchmarkFindMethodContended(b *testing.B) {
 func BenchmarkScrape1000Methods(b *testing.B) {
 	r := testRegistry()
 	for i := range MaxMethods {
-		r.RPC().Observe(Call{Service: "s", Method: fmt.Sprint(i), Code: 20, Duration: time.Millisecond})
+		r.RPC().Method("s", fmt.Sprint(i)).Observe(Call{Code: 20, Duration: time.Millisecond})
 	}
 	for b.Loop() {
 		if _, err := r.Gather(); err != nil {

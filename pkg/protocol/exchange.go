@@ -188,6 +188,7 @@ type Record struct {
 	Reason Reason // why Weft answered by itself or ended the exchange; None otherwise
 	Detail string // one line for people, from the fault
 
+	Method  Place // of an RPC request, as its caller named it; nil: not known
 	Route   Place // nil: no route matched
 	Cluster Place // nil: none was reached
 	// Target is the name of the cluster that the route chose, known before it is

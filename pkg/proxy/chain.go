@@ -77,6 +77,7 @@ func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
 func (s *serving) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := s.take()
 	c.record.listener.Active.Add(1)
+	c.record.name(x)
 	x.Then(c)
 	return c.service.Start(ctx, x)
 }

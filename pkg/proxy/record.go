@@ -35,10 +35,13 @@ func (b *builder) record(l *config.Listener) (*record, error) {
 // observe accounts for x after the last byte of its answer.
 func (r *record) observe(x *protocol.Exchange) {
 	r.listener.Observe(sample(x))
-	if isRPC(x) {
-		r.rpc.Observe(call(x))
-	}
 	rec := &x.Record
+	if rec.Method == nil {
+		r.name(x)
+	}
+	if rec.Method != nil {
+		rec.Method.Observe(x)
+	}
 	if rec.Route != nil {
 		rec.Route.Observe(x)
 	}
@@ -76,18 +79,29 @@ func sample(x *protocol.Exchange) metrics.Sample {
 	}
 }
 
-// isRPC reports whether x is an RPC request whose head could be read.
-func isRPC(x *protocol.Exchange) bool { return x.Request.Method == "" && x.Request.Path != "" }
+// name notes which method an RPC request calls that has not been routed yet: while
+// it is what its caller says, and has been read just now.
+func (r *record) name(x *protocol.Exchange) {
+	if x.Request.Method != "" || x.Request.Path == "" {
+		return // HTTP, or a head that could not be read
+	}
+	h := &x.Request.Header
+	x.Record.Method = (*methodPlace)(r.rpc.Method(h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)))
+}
 
-// call is what metrics of RPC methods keep of x.
-func call(x *protocol.Exchange) metrics.Call {
-	return metrics.Call{
-		Service:  x.Request.Header.Get(xprotocol.FieldService),
-		Method:   x.Request.Header.Get(xprotocol.FieldMethod),
+// methodPlace is an RPC method as the record knows it.
+type methodPlace metrics.Method
+
+// Name is protocol.Place's.
+func (p *methodPlace) Name() string { return (*metrics.Method)(p).Name() }
+
+// Observe is protocol.Place's.
+func (p *methodPlace) Observe(x *protocol.Exchange) {
+	(*metrics.Method)(p).Observe(metrics.Call{
 		Code:     x.Response.Code,
 		Reason:   uint8(x.Record.Reason),
 		Duration: x.Record.End.Sub(x.Meta.Start),
-	}
+	})
 }
 
 // routePlace is a route as the record knows it.

@@ -18,7 +18,7 @@ const (
 	FloodPing               // PING, each to be answered
 	FloodEmptyData          // DATA without content that ends nothing
 	FloodWindowUpdate       // WINDOW_UPDATE that let hardly anything through
-	FloodPriority           // PRIORITY, PRIORITY_UPDATE and frames of unknown types
+	FloodPriority           // PRIORITY, PRIORITY_UPDATE, GOAWAY and frames of unknown types
 
 	floodCount
 )
@@ -50,26 +50,27 @@ type Budget struct {
 // Budgets bound what a peer may cost. Work earns: what is common in honest
 // traffic beside requests and contents is paid back by them, as the fields say.
 type Budgets struct {
-	// Reset: RST_STREAM frames of the peer. Each stream that was answered in full
-	// pays for one. Default 500, 50 a second.
+	// Reset: RST_STREAM frames of the peer, but for open streams that the session
+	// opened itself. Each stream that was answered in full pays for one. Default 500,
+	// 50 a second.
 	Reset Budget
-	// MadeReset: StreamErrors given to Fail. Each stream that was answered in full
-	// pays for one. Default 200, 20 a second.
+	// MadeReset: StreamErrors given to Fail, with the same exception. Each stream that
+	// was answered in full pays for one. Default 200, 20 a second.
 	MadeReset Budget
 	// Settings: SETTINGS frames. Default 32, 2 a second.
 	Settings Budget
 	// Ping: PING frames that are no answers. Each header block and each DATA frame
 	// with content pays for one. Default 100, 10 a second.
 	Ping Budget
-	// EmptyData: DATA frames without content or END_STREAM. Default 100, 10 a
-	// second.
+	// EmptyData: DATA frames without content or END_STREAM. Each DATA frame with
+	// content pays for one. Default 100, 10 a second.
 	EmptyData Budget
-	// WindowUpdate: WINDOW_UPDATE frames by less than 256 bytes. Each DATA frame sent that the windows did
-	// not make tiny pays for two; each header block for two. Default 1000, 100 a
-	// second.
+	// WindowUpdate: WINDOW_UPDATE frames by less than 256 bytes. Each DATA frame sent
+	// that the windows did not make tiny pays for two; each header block for two.
+	// Default 1000, 100 a second.
 	WindowUpdate Budget
-	// Priority: PRIORITY, PRIORITY_UPDATE and unknown frames. Each header block pays
-	// for two. Default 500, 50 a second.
+	// Priority: PRIORITY, PRIORITY_UPDATE, GOAWAY and unknown frames. Each header block
+	// pays for two. Default 500, 50 a second.
 	Priority Budget
 	// ContinuationFrames bounds the frames of one header block. Default 64.
 	ContinuationFrames int

@@ -20,7 +20,7 @@ const (
 	expectField
 	// forbiddenField is of a connection of HTTP/1.1 (RFC 9113 8.2.2).
 	forbiddenField
-	// droppedField says nothing here: HTTP2-Settings, Trailer as framing.
+	// droppedField says nothing here: HTTP2-Settings.
 	droppedField
 	serverField
 	dateField

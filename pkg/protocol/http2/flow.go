@@ -64,13 +64,14 @@ func (s *Session) Writable(st *Stream) int {
 // as many as windows and frame size let through, and returns how many: the engine
 // appends, or writes next, exactly these. 0 with want above 0: nothing was
 // appended; a WindowGrew event tells when to try again. end marks the end of the
-// message, if all of want fits. ErrNotOpen: the stream was reset or is ended.
+// message, if all of want fits; without it, a want of 0 appends nothing. ErrNotOpen:
+// the stream was reset or is ended.
 func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byte, int, error) {
 	if !st.CanSend() {
 		return dst, 0, ErrNotOpen
 	}
 	n := int(max(0, min(s.sendWindow, st.sendWindow, int64(s.peer.MaxFrameSize), int64(want))))
-	if n == 0 && want > 0 {
+	if n == 0 && (want > 0 || !end) {
 		return dst, 0, nil
 	}
 	if n == want || n >= fair {

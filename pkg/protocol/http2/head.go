@@ -125,7 +125,7 @@ func (s *Session) joinCookies(text []byte, h *protocol.Header) []byte {
 	start := len(text)
 	for i := range s.dec.fields {
 		f := &s.dec.fields[i]
-		if f.kind != cookieField {
+		if f.kind != cookieField || f.value == "" {
 			continue
 		}
 		if len(text) > start {

@@ -2,7 +2,6 @@ package http2
 
 import (
 	"errors"
-	"strings"
 
 	"golang.org/x/net/http2/hpack"
 )
@@ -185,17 +184,15 @@ func (d *decoder) str(block []byte) (string, []byte, error) {
 	return view(d.text.b[start:]), block[n:], nil
 }
 
-// insert adds f to the table and makes its texts the table's.
+// insert adds f to the table and makes its texts the table's. A name that a table
+// has already is copied as well: sharing it would keep the memory of an entry whose
+// bytes no longer count.
 func (d *decoder) insert(f *field) {
 	if f.size() > d.table.max {
 		d.table.evict(0) // RFC 7541 4.4: no error
 		return
 	}
-	if f.marks&ownName != 0 {
-		f.value = strings.Clone(f.value)
-	} else {
-		f.name, f.value = cloneBoth(f.name, f.value)
-	}
+	f.name, f.value = cloneBoth(f.name, f.value)
 	f.marks |= ownName | ownValue
 	d.table.add(f)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -198,5 +199,47 @@ func TestExchange(t *testing.T) {
 	p.toClient = p.server.Release(p.toClient, ss, Cancel)
 	if len(p.toServer)+len(p.toClient) != 0 {
 		t.Fatalf("releasing closed streams sends %x, %x", p.toServer, p.toClient)
+	}
+}
+
+// TestSmallestTableIsTold: sizes that one SETTINGS frame gives one after the other each
+// count, because the peer's decoder has let go of what was above the smallest (RFC 7541
+// 4.2).
+func TestSmallestTableIsTold(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	for range 3 { // example.org is in the table
+		p.open(get("/"), true)
+	}
+	sizes := AppendSettings(nil, Setting{SettingHeaderTableSize, 0}, Setting{SettingHeaderTableSize, 4096})
+	f, _, _ := Next(sizes, MinFrameSize)
+	if _, _, err := p.client.Handle(nil, f, epoch); err != nil {
+		t.Fatal(err)
+	}
+	b, _, err := p.client.AppendRequest(nil, get("/"), RequestOptions{End: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "\x20\x3f\xe1\x1f\x82\x86\x84\x01\x0bexample.org"
+	if got := string(b[FrameHeaderLen:]); got != want {
+		t.Fatalf("block %x, want %x", got, want)
+	}
+}
+
+// TestNamesAreNotKept: an entry of the table keeps no memory of one that is gone,
+// whose name it has: else a peer that names its entries by large ones, one after the
+// other, has us keep many times the table's size.
+func TestNamesAreNotKept(t *testing.T) {
+	d := newDecoder()
+	large := appendText([]byte{0x40, 1, 'n'}, strings.Repeat("v", 2000))
+	small := []byte{0x7e, 1, 's'} // named as the newest
+	if err := d.decode(append(large, small...)); err != nil {
+		t.Fatal(err)
+	}
+	first, second := d.table.at(1), d.table.at(0)
+	if first.name != "n" || second.name != "n" {
+		t.Fatalf("entries named %q and %q, want n", first.name, second.name)
+	}
+	if unsafe.StringData(first.name) == unsafe.StringData(second.name) {
+		t.Fatal("both names are in the same memory")
 	}
 }

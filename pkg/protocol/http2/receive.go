@@ -41,7 +41,7 @@ func (s *Session) Handle(dst []byte, f Frame, now time.Time) ([]byte, Event, err
 	case FramePing:
 		return s.handlePing(dst, f, now)
 	case FrameGoAway:
-		return s.handleGoAway(dst, f)
+		return s.handleGoAway(dst, f, now)
 	case FrameWindowUpdate:
 		return s.handleWindowUpdate(dst, f, now)
 	case FramePushPromise:
@@ -102,6 +102,7 @@ func (s *Session) handleData(dst []byte, f Frame, now time.Time) ([]byte, Event,
 	end := f.Flags.Has(FlagEndStream)
 	if len(data) > 0 {
 		s.earn(FloodPing, 1)
+		s.earn(FloodEmptyData, 1)
 	} else if !end {
 		if err := s.spend(FloodEmptyData, now, "too many empty DATA frames"); err != nil {
 			return dst, Event{}, err
@@ -138,7 +139,7 @@ func (s *Session) checkData(id uint32, size, content int64, end bool) (*Stream, 
 	switch {
 	case st.state == HalfClosedRemote:
 		return nil, streamError(id, StreamClosed, "DATA behind END_STREAM (RFC 9113 5.1)")
-	case size > st.recvWindow:
+	case size > max(0, st.recvWindow): // empty DATA may always come (RFC 9113 6.9.1)
 		return nil, streamError(id, FlowControlError, "more DATA than the stream's window (RFC 9113 6.9.1)")
 	case st.part != partHead:
 		return nil, streamError(id, ProtocolError, "DATA before the head (RFC 9113 8.1)")
@@ -171,10 +172,12 @@ func (s *Session) handleReset(dst []byte, f Frame, now time.Time) ([]byte, Event
 	if f.Stream == 0 || s.idle(f.Stream) {
 		return dst, Event{}, connectionError(ProtocolError, "RST_STREAM on stream 0 or one that is idle (RFC 9113 6.4)")
 	}
-	if err := s.spend(FloodReset, now, "too many streams reset"); err != nil {
-		return dst, Event{}, err
-	}
 	st := s.streams[f.Stream]
+	if st == nil || !st.local { // those that we open are as many as we like
+		if err := s.spend(FloodReset, now, "too many streams reset"); err != nil {
+			return dst, Event{}, err
+		}
+	}
 	if st == nil {
 		return dst, Event{}, nil
 	}
@@ -206,18 +209,37 @@ func (s *Session) handleSettings(dst []byte, f Frame, now time.Time) ([]byte, Ev
 // takeSettings puts the peer's settings in force; the error is nil or a
 // *ConnectionError.
 func (s *Session) takeSettings(payload []byte) error {
-	was := int64(s.peer.InitialWindowSize)
-	if err := s.peer.apply(payload, s.cfg.Role.other()); err != nil {
-		return err
+	if len(payload)%settingLen != 0 {
+		return connectionError(FrameSizeError, "SETTINGS is not a multiple of 6 bytes (RFC 9113 6.5)")
 	}
-	s.enc.setLimit(s.peer.HeaderTableSize)
-	delta := int64(s.peer.InitialWindowSize) - was
+	for ; len(payload) > 0; payload = payload[settingLen:] {
+		id := SettingID(binary.BigEndian.Uint16(payload))
+		value := binary.BigEndian.Uint32(payload[2:])
+		was := int64(s.peer.InitialWindowSize)
+		if err := s.peer.set(id, value, s.cfg.Role.other()); err != nil {
+			return err
+		}
+		switch id {
+		case SettingHeaderTableSize: // each counts, not the last only: RFC 7541 4.2
+			s.enc.setLimit(value)
+		case SettingInitialWindowSize:
+			if err := s.resizeWindows(int64(value) - was); err != nil {
+				return err
+			}
+		default:
+		}
+	}
+	return nil
+}
+
+// resizeWindows adds delta to the window of every stream, which may become negative
+// by it (RFC 9113 6.9.2); the error is nil or a *ConnectionError.
+func (s *Session) resizeWindows(delta int64) error {
 	if delta == 0 {
 		return nil
 	}
 	for _, st := range s.streams {
-		st.sendWindow += delta // may become negative: RFC 9113 6.9.2
-		if st.sendWindow > MaxWindow {
+		if st.sendWindow += delta; st.sendWindow > MaxWindow {
 			return connectionError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE takes a window above 2^31-1 (RFC 9113 6.9.2)")
 		}
 	}
@@ -261,12 +283,15 @@ func (s *Session) handlePing(dst []byte, f Frame, now time.Time) ([]byte, Event,
 	return AppendPing(dst, true, [8]byte(f.Payload)), Event{}, nil
 }
 
-func (s *Session) handleGoAway(dst []byte, f Frame) ([]byte, Event, error) {
+func (s *Session) handleGoAway(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
 	if f.Stream != 0 {
 		return dst, Event{}, connectionError(ProtocolError, "GOAWAY on a stream (RFC 9113 6.8)")
 	}
 	if len(f.Payload) < 8 {
 		return dst, Event{}, connectionError(FrameSizeError, "GOAWAY is shorter than 8 bytes (RFC 9113 6.8)")
+	}
+	if err := s.spend(FloodPriority, now, "too many GOAWAY"); err != nil {
+		return dst, Event{}, err
 	}
 	last := binary.BigEndian.Uint32(f.Payload) & MaxStreamID
 	if last > s.gotLast {
@@ -348,14 +373,17 @@ const priorityLen = 5
 func dependsOn(priority []byte) uint32 { return binary.BigEndian.Uint32(priority) & MaxStreamID }
 
 // Fail resets the stream of a StreamError, and takes it from the budget of resets
-// that the peer may make us send; the error is nil or a *ConnectionError of that
-// budget. The stream, if there was one (Session.Stream, asked before), is the
-// engine's to release.
+// that the peer may make us send, unless we opened the stream; the error is nil or a
+// *ConnectionError of that budget. The stream, if there was one (Session.Stream,
+// asked before), is the engine's to release.
 func (s *Session) Fail(dst []byte, e *StreamError, now time.Time) ([]byte, error) {
-	if err := s.spend(FloodMadeReset, now, "too many streams had to be reset"); err != nil {
-		return dst, err
+	st := s.streams[e.ID]
+	if st == nil || !st.local {
+		if err := s.spend(FloodMadeReset, now, "too many streams had to be reset"); err != nil {
+			return dst, err
+		}
 	}
-	if st := s.streams[e.ID]; st != nil {
+	if st != nil {
 		return s.Reset(dst, st, e.Code), nil
 	}
 	s.resets.add(e.ID, byUs)

@@ -18,10 +18,13 @@ func (s *Session) handleHeaders(dst []byte, f Frame) ([]byte, Event, error) {
 		bl.selfDep = dependsOn(fragment) == f.Stream
 		fragment = fragment[priorityLen:]
 	}
-	if f.Flags.Has(FlagEndHeaders) {
-		return s.handleBlock(dst, fragment)
+	if !f.Flags.Has(FlagEndHeaders) {
+		return dst, Event{}, s.appendFragment(fragment)
 	}
-	return dst, Event{}, s.appendFragment(fragment)
+	if err := s.checkBlock(len(fragment)); err != nil {
+		return dst, Event{}, err
+	}
+	return s.handleBlock(dst, fragment)
 }
 
 func (s *Session) handleContinuation(dst []byte, f Frame) ([]byte, Event, error) {
@@ -47,10 +50,19 @@ func (s *Session) handleContinuation(dst []byte, f Frame) ([]byte, Event, error)
 
 // appendFragment keeps a part of a block; the error is nil or a *ConnectionError.
 func (s *Session) appendFragment(fragment []byte) error {
-	if len(s.block.b)+len(fragment) > s.cfg.Budgets.BlockBytes {
-		return flooded(FloodContinuation, "header block too large")
+	if err := s.checkBlock(len(s.block.b) + len(fragment)); err != nil {
+		return err
 	}
 	s.block.b = append(s.block.b, fragment...)
+	return nil
+}
+
+// checkBlock looks at a block's size in bytes; the error is nil or a
+// *ConnectionError.
+func (s *Session) checkBlock(size int) error {
+	if size > s.cfg.Budgets.BlockBytes {
+		return flooded(FloodContinuation, "header block too large")
+	}
 	return nil
 }
 
@@ -70,12 +82,16 @@ func (s *Session) handleBlock(dst []byte, b []byte) ([]byte, Event, error) {
 	switch {
 	case st == nil && s.idle(bl.stream):
 		return s.handleNew(dst, bl)
+	case st == nil && s.skips.has(bl.stream):
+		return dst, Event{}, connectionError(ProtocolError, "HEADERS on a stream below the last that was opened (RFC 9113 5.1.1)")
 	case st == nil:
 		return dst, Event{}, s.closedError(bl.stream)
 	case st.state == HalfClosedRemote:
 		return dst, Event{}, streamError(st.ID, StreamClosed, "HEADERS behind END_STREAM (RFC 9113 5.1)")
 	case bl.selfDep:
 		return dst, Event{}, streamError(st.ID, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
+	case st.tunnel:
+		return dst, Event{}, streamError(st.ID, ProtocolError, "HEADERS in a tunnel (RFC 9113 8.5)")
 	case st.part == partHead:
 		return s.handleTrailer(dst, st, bl.end)
 	}
@@ -84,6 +100,7 @@ func (s *Session) handleBlock(dst []byte, b []byte) ([]byte, Event, error) {
 
 // handleNew opens a stream for a request.
 func (s *Session) handleNew(dst []byte, bl block) ([]byte, Event, error) {
+	s.skips.add(s.lastPeer, bl.stream)
 	s.lastPeer = bl.stream
 	if bl.stream > s.sentLast {
 		return dst, Event{}, nil // RFC 9113 6.8
@@ -104,6 +121,7 @@ func (s *Session) handleNew(dst []byte, bl block) ([]byte, Event, error) {
 	st := s.newStream(bl.stream)
 	s.unreleased++
 	st.part, st.kind, st.declared = partHead, s.head.kind, s.head.length
+	st.tunnel = st.Tunnel()
 	if bl.end {
 		st.endRemote()
 	}
@@ -124,12 +142,12 @@ func (s *Session) handleResponse(dst []byte, st *Stream, end bool) ([]byte, Even
 		return dst, Event{}, streamError(st.ID, ProtocolError, rule)
 	}
 	if final {
+		if st.Tunnel() && s.head.status < 300 {
+			st.tunnel, s.head.length = true, -1 // RFC 9110 9.3.6
+		}
 		st.part, st.declared = partHead, s.head.length
 		if st.kind == headExchange || s.head.status == 204 || s.head.status == 304 {
 			st.declared = 0
-		}
-		if st.kind >= connectExchange && s.head.status < 300 {
-			st.declared = -1
 		}
 	}
 	if end && st.declared > 0 {

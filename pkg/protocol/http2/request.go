@@ -81,6 +81,9 @@ func (h *head) checkTarget(connect bool) string {
 	if h.seen&sawProtocol != 0 && (h.kind != extendedExchange || !connect || !isToken(h.protocol.value)) {
 		return ":protocol where it must not be (RFC 8441 4)"
 	}
+	if h.kind >= connectExchange {
+		h.length = -1 // what follows is no content (RFC 9110 9.3.6)
+	}
 	if h.kind == connectExchange {
 		if h.seen&(sawScheme|sawPath) != 0 || !isTunnelTarget(h.authority.value) {
 			return "CONNECT with :scheme or :path, or without a host and port (RFC 9113 8.5)"

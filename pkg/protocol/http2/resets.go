@@ -1,5 +1,31 @@
 package http2
 
+// skips remembers identifiers that the peer went past without using them. They are
+// closed (RFC 9113 5.1.1), but nobody ended them.
+type skips struct {
+	ring [4]struct{ above, below uint32 }
+	next int
+}
+
+// add notes that stream id was opened, and last before it.
+func (k *skips) add(last, id uint32) {
+	if id-last <= 2 {
+		return
+	}
+	k.ring[k.next].above, k.ring[k.next].below = last, id
+	k.next = (k.next + 1) % len(k.ring)
+}
+
+// has reports whether the peer went past stream id, lately.
+func (k *skips) has(id uint32) bool {
+	for _, s := range k.ring {
+		if s.above < id && id < s.below {
+			return true
+		}
+	}
+	return false
+}
+
 // closedBy says how a stream that is no longer open was closed (RFC 9113 5.1).
 type closedBy uint8
 
@@ -24,7 +50,15 @@ type reset struct {
 	by closedBy
 }
 
+// add notes that stream id was closed by a reset. What is newer holds: a stream that
+// the peer has reset, and gone on with, is reset by us once.
 func (r *resets) add(id uint32, by closedBy) {
+	for i := range r.ring {
+		if r.ring[i].id == id {
+			r.ring[i].by = by
+			return
+		}
+	}
 	old := &r.ring[r.next]
 	if old.by == byUs {
 		r.forgotten = max(r.forgotten, old.id)

@@ -47,6 +47,10 @@ func runScript(text string) string {
 			continue
 		case strings.HasPrefix(line, "client"), strings.HasPrefix(line, "server"):
 			r = newRig(configOf(line))
+			if !strings.HasSuffix(line, " shown") {
+				r.begin(line)
+				continue
+			}
 			line = "start"
 		}
 		for _, s := range r.do(line) {
@@ -56,7 +60,16 @@ func runScript(text string) string {
 	return out.String()
 }
 
-// configOf reads "server max-streams=2".
+// begin sends what a session starts with, and, if the line ends in "ready", lets the
+// peer's first SETTINGS come. A line that ends in "shown" tells what is sent.
+func (r *rig) begin(line string) {
+	r.do("start")
+	if strings.HasSuffix(line, " ready") {
+		r.do("> SETTINGS")
+	}
+}
+
+// configOf reads "server max-streams=2 ready".
 func configOf(line string) Config {
 	words := strings.Fields(line)
 	cfg := Config{Role: Client}
@@ -64,7 +77,10 @@ func configOf(line string) Config {
 		cfg.Role = Server
 	}
 	for _, w := range words[1:] {
-		key, value, _ := strings.Cut(w, "=")
+		key, value, ok := strings.Cut(w, "=")
+		if !ok {
+			continue
+		}
 		n := number(value)
 		switch key {
 		case "max-streams":
@@ -275,7 +291,7 @@ func headerText(h *protocol.Header) string {
 // send does what the engine would.
 func (r *rig) send(verb string, args []string, end bool, h *protocol.Header) (out []byte, err error) {
 	var st *Stream
-	if len(args) > 0 && isDigit(args[0][0]) {
+	if len(args) > 0 && verb != "ping" && isDigit(args[0][0]) {
 		st = r.streams[uint32(number(args[0]))]
 		args = args[1:]
 	}

@@ -113,6 +113,7 @@ type Session struct {
 	nextID     uint32             // of the next stream we open
 	lastPeer   uint32             // the highest that the peer opened
 	resets     resets             // streams closed by a reset, lately
+	skips      skips              // streams that the peer never opened, lately
 
 	sentLast uint32 // last stream of the GOAWAY sent; MaxStreamID before
 	gotLast  uint32 // last stream of the GOAWAY received; MaxStreamID before
@@ -319,7 +320,7 @@ func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
 // their way still are (RFC 9113 6.8). AppendGoAway follows a round trip later.
 func (s *Session) AppendShutdown(dst []byte) []byte {
 	s.leaving = s.leaving || s.cfg.Role == Client
-	return AppendGoAway(dst, MaxStreamID, NoError, "")
+	return AppendGoAway(dst, s.sentLast, NoError, "")
 }
 
 // AppendGoAway says that no stream behind the last one that arrived is taken.

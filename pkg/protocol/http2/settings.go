@@ -1,7 +1,5 @@
 package http2
 
-import "encoding/binary"
-
 // SettingID names a setting (RFC 9113 6.5.2). Others than these are ignored.
 type SettingID uint16
 
@@ -51,21 +49,7 @@ func defaultSettings() Settings {
 	}
 }
 
-// apply takes a SETTINGS payload, entry by entry in its order (RFC 9113 6.5.3).
-// from is who sent it.
-func (s *Settings) apply(payload []byte, from Role) *ConnectionError {
-	if len(payload)%settingLen != 0 {
-		return connectionError(FrameSizeError, "SETTINGS is not a multiple of 6 bytes (RFC 9113 6.5)")
-	}
-	for ; len(payload) > 0; payload = payload[settingLen:] {
-		id := SettingID(binary.BigEndian.Uint16(payload))
-		if err := s.set(id, binary.BigEndian.Uint32(payload[2:]), from); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// set takes one entry of a SETTINGS payload. from is who sent it.
 func (s *Settings) set(id SettingID, v uint32, from Role) *ConnectionError {
 	switch id {
 	case SettingHeaderTableSize:

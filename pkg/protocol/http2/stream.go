@@ -31,6 +31,8 @@ type Stream struct {
 	state State
 	part  part // of the peer's message
 	kind  exchangeKind
+	// tunnel: what the peer sends is bytes of a tunnel, and no message.
+	tunnel bool
 	// local: we opened it.
 	local bool
 	// sentFinal: the head of our final answer was sent, or of our request.

@@ -24,6 +24,10 @@ func (m *Message) Set(c Codec, frame []byte) {
 	m.Codec, m.Frame, m.View, m.read = c, frame, View{Text: m.View.Text[:0]}, 0
 }
 
+// Drop makes m refer to nothing. What it is Set to next finds the memory that View
+// has.
+func (m *Message) Drop() { m.Codec, m.Frame, m.View.Unread = nil, nil, nil }
+
 // MessageOf returns the message that body is, nil if it is something else.
 func MessageOf(body protocol.Body) *Message {
 	if c, ok := body.(interface{ message() *Message }); ok {

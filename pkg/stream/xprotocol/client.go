@@ -134,8 +134,8 @@ func (k *call) release() {
 
 // free makes k ready for another exchange.
 func (k *call) free() {
-	k.body.Set(nil, nil)
-	*k = call{body: k.body}
+	k.body.Drop()
+	k.client, k.by, k.frame, k.err, k.held = nil, nil, nil, nil, nil
 }
 
 // Serve is stream.Client's. Errors are Faults: of ConnectFailure if the request

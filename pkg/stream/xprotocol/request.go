@@ -241,7 +241,7 @@ func (r *request) finish() {
 	}
 	x.ResetResponse() // not before: the answer's fields are views
 	x.Reset()
-	r.message.Set(nil, nil)
+	r.message.Drop()
 	r.frame.Release()
 	r.frame = nil
 	c := r.c

@@ -14,6 +14,9 @@ type table struct {
 
 const (
 	firstSlots = 16
+	// keepSlots is how large a table of a connection with nothing in flight stays:
+	// there is such a moment between one burst and the next.
+	keepSlots = 4096
 	// idsLeft is how many ids a connection may still have when it is replaced:
 	// exchanges that chose it already get theirs.
 	idsLeft = 1 << 20
@@ -70,7 +73,7 @@ func (t *table) remove(id uint64) *call {
 	}
 	*place = nil
 	t.used--
-	if t.used == 0 && len(t.slots) > 64*firstSlots {
+	if t.used == 0 && len(t.slots) > keepSlots {
 		t.slots = nil // a peak is over
 	}
 	return k
