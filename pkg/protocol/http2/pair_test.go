@@ -219,7 +219,7 @@ func TestSmallestTableIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "\x20\x3f\xe1\x1f\x82\x86\x84\x01\x0bexample.org"
+	const want = "\x20\x3f\xe1\x1f\x82\x86\x84\x41\x0bexample.org"
 	if got := string(b[FrameHeaderLen:]); got != want {
 		t.Fatalf("block %x, want %x", got, want)
 	}
