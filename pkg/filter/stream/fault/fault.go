@@ -91,7 +91,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 type fault struct {
 	config  Config
 	matches []match
-	next    protocol.Service
+	next    protocol.Starter
 	roll    func() uint32 // 0 … 99, each as likely
 	delays  *metrics.Counter
 	aborts  *metrics.Counter
@@ -99,28 +99,51 @@ type fault struct {
 
 // before returns f in front of next.
 func (f fault) before(next protocol.Service) protocol.Service {
-	f.next = next
+	f.next = protocol.Halves(next)
 	return &f
 }
 
+// Serve is protocol.Service's.
 func (f *fault) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, f, x)
+}
+
+// Start is protocol.Starter's.
+func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
-		return f.next.Serve(ctx, x)
+		return f.next.Start(ctx, x)
 	}
 	if f.strikes(f.config.Delay.Percent) {
 		f.delays.Add(1)
-		x.Detach()
-		if err := wait(ctx, x, f.config.Delay.Fixed); err != nil {
-			return err
-		}
+		return x.Fork(ctx, protocol.ServiceFunc(f.late))
 	}
-	if f.strikes(f.config.Abort.Percent) {
-		f.aborts.Add(1)
-		x.Fail(protocol.Faultf(protocol.FaultInjected, "by configuration"))
-		x.Response.Status = f.config.Abort.Status
+	if f.aborted(x) {
+		return nil
+	}
+	return f.next.Start(ctx, x)
+}
+
+// late goes on after the delay.
+func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
+	x.Detach()
+	if err := wait(ctx, x, f.config.Delay.Fixed); err != nil {
+		return err
+	}
+	if f.aborted(x) {
 		return nil
 	}
 	return f.next.Serve(ctx, x)
+}
+
+// aborted answers x if it is to be aborted.
+func (f *fault) aborted(x *protocol.Exchange) bool {
+	if !f.strikes(f.config.Abort.Percent) {
+		return false
+	}
+	f.aborts.Add(1)
+	x.Fail(protocol.Faultf(protocol.FaultInjected, "by configuration"))
+	x.Response.Status = f.config.Abort.Status
+	return true
 }
 
 // strikes decides for one request by a share in percent.

@@ -49,6 +49,32 @@ func (c *Config) compile() (request, response *router.Mutation, err error) {
 	return request, response, nil
 }
 
+// headerMutation is immutable.
+type headerMutation struct {
+	request, response *router.Mutation
+	next              protocol.Starter
+}
+
+// Serve is protocol.Service's.
+func (m *headerMutation) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, m, x)
+}
+
+// Start is protocol.Starter's.
+func (m *headerMutation) Start(ctx context.Context, x *protocol.Exchange) error {
+	m.request.Apply(x, &x.Request.Header)
+	x.Then(m)
+	return m.next.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's.
+func (m *headerMutation) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err == nil {
+		m.response.Apply(x, &x.Response.Header)
+	}
+	return err
+}
+
 func mutation(add []Addition, remove []string) config.HeaderMutation {
 	m := config.HeaderMutation{Remove: remove}
 	for _, a := range add {
@@ -69,14 +95,7 @@ func Kind() filter.Stream {
 				return nil, err
 			}
 			return func(next protocol.Service) protocol.Service {
-				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
-					request.Apply(x, &x.Request.Header)
-					if err := next.Serve(ctx, x); err != nil {
-						return err
-					}
-					response.Apply(x, &x.Response.Header)
-					return nil
-				})
+				return &headerMutation{request, response, protocol.Halves(next)}
 			}, nil
 		},
 	}

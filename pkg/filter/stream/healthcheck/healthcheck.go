@@ -52,7 +52,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	}
 	count := env.Metrics.Counter(answered())
 	return func(next protocol.Service) protocol.Service {
-		return &healthCheck{c.Endpoint, count, next}
+		return &healthCheck{c.Endpoint, count, protocol.Halves(next)}
 	}, nil
 }
 
@@ -60,12 +60,18 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 type healthCheck struct {
 	endpoint string
 	answered *metrics.Counter
-	next     protocol.Service
+	next     protocol.Starter
 }
 
+// Serve is protocol.Service's.
 func (h *healthCheck) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, h, x)
+}
+
+// Start is protocol.Starter's.
+func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !h.asked(&x.Request) {
-		return h.next.Serve(ctx, x)
+		return h.next.Start(ctx, x)
 	}
 	h.answered.Add(1)
 	x.Reply(200, "text/plain; charset=utf-8", "ok\n")

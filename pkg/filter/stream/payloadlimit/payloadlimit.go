@@ -38,28 +38,39 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	count := env.Metrics.Counter(refused())
-	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, next} }, nil
+	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, protocol.Halves(next)} }, nil
 }
 
 // payloadLimit is immutable but for its counter.
 type payloadLimit struct {
 	config  Config
 	refused *metrics.Counter
-	next    protocol.Service
+	next    protocol.Starter
 }
 
+// Serve is protocol.Service's.
 func (p *payloadLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, p, x)
+}
+
+// Start is protocol.Starter's.
+func (p *payloadLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	body := x.Request.Body
 	if body == nil {
-		return p.next.Serve(ctx, x)
+		return p.next.Start(ctx, x)
 	}
 	if n := x.Request.ContentLength; n > p.config.MaxEntitySize {
 		return p.refuse(x, protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds max_entity_size %d", n, p.config.MaxEntitySize))
 	} else if n >= 0 {
-		return p.next.Serve(ctx, x) // the engine holds the sender to its word
+		return p.next.Start(ctx, x) // the engine holds the sender to its word
 	}
 	x.Request.Body = &limitedBody{Body: body, limit: p.config.MaxEntitySize, left: p.config.MaxEntitySize}
-	err := p.next.Serve(ctx, x)
+	x.Then(p)
+	return p.next.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's, of content whose length was not declared.
+func (p *payloadLimit) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if errors.Is(err, errTooLarge) {
 		return p.refuse(x, err)
 	}
