@@ -31,7 +31,7 @@ const (
 // with the attackers themselves.
 const (
 	mostGrowth   = 96 << 20               // bytes of memory
-	fewestOthers = 5                      // answers to another caller
+	fewestOthers = 3                      // answers to another caller; the origin, too, is kept busy
 	mostDelay    = 2 * time.Second        // of another caller's answer
 	mostIdle     = 0.1                    // CPUs, when the attackers have gone
 	mostEach     = 25 * time.Millisecond  // of CPU time, for a connection that is ended
