@@ -141,6 +141,9 @@ func (s *Session) handleResponse(dst []byte, st *Stream, end bool) ([]byte, Even
 	if rule != "" {
 		return dst, Event{}, streamError(st.ID, ProtocolError, rule)
 	}
+	if !final || s.head.status == 204 {
+		s.head.length = -1 // RFC 9110 8.6
+	}
 	if final {
 		if st.Tunnel() && s.head.status < 300 {
 			st.tunnel, s.head.length = true, -1 // RFC 9110 9.3.6

@@ -143,7 +143,8 @@ func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error
 	req.ExpectContinue = h.seen&sawContinue != 0
 	switch {
 	case s.dec.tooLarge:
-		return text, protocol.Faultf(protocol.HeaderTooLarge, "header section of %d bytes by the measure of HTTP/2", s.dec.size)
+		return text, protocol.Faultf(protocol.HeaderTooLarge,
+			"header section of %d bytes by the measure of HTTP/2; taken are %d, and %d fields", s.dec.size, s.dec.limit, s.dec.maxFields)
 	case h.seen&sawExpectation != 0:
 		return text, protocol.Faultf(protocol.ExpectationFailed, "expectation other than 100-continue (RFC 9110 10.1.1)")
 	}
