@@ -31,6 +31,13 @@ func (w *wire) arm(t time.Time) {
 	}
 }
 
+// still stops the timer of a connection without streams. mu is held.
+func (w *wire) still() {
+	if a := &w.alarm; a.timer != nil && w.state.Len() == 0 && a.timer.Stop() {
+		a.due = time.Time{}
+	}
+}
+
 // expire ends the streams whose time is up. The timer runs it, on a goroutine of
 // its own.
 func (w *wire) expire() {

@@ -140,13 +140,6 @@ func (c *content) feed(to *pump) {
 	c.to = to
 }
 
-// isWhole reports whether everything has come, and how many bytes of it are unread.
-func (c *content) isWhole() (unread int, whole bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unread, c.whole && c.err == nil
-}
-
 // isEmpty reports whether everything has come, and there was nothing: neither
 // content nor trailers.
 func (c *content) isEmpty() bool {

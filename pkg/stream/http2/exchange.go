@@ -298,7 +298,7 @@ func (e *exchange) finish(code syntax.Code) {
 	}
 	_ = e.in.Close()  // what has not been read is not wanted
 	x.ResetResponse() // ends what may still read the request
-	if e.release(code) {
+	if (code != syntax.NoError || !e.remain(b.time())) && e.release(code) {
 		b.sends(e.wire.outbox)
 	}
 	e.in.reset()

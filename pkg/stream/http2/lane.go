@@ -27,6 +27,7 @@ type lane struct {
 	sent     int64          // bytes of content
 	active   time.Time      // when the last byte went either way
 	deadline time.Time      // zero: none
+	dropped  bool           // what comes is dropped: the lane is a remainder
 }
 
 // owner is what a lane is part of.

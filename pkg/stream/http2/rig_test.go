@@ -3,12 +3,12 @@ package http2
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -153,55 +153,24 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 // blocking makes a service one that needs a stack.
 type blocking struct{ protocol.Service }
 
-// judge is x/net's client, which nobody here wrote.
+// judge is a client of HTTP/2 that nobody here wrote.
 func judge(t testing.TB) *http.Client {
 	t.Helper()
-	tr := &http2.Transport{
-		AllowHTTP: true,
-		DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, network, addr)
-		},
-	}
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
 }
 
-// origin is x/net's server over net/http, on loopback.
+// origin is a server of HTTP/2 that nobody here wrote.
 func origin(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns sync.WaitGroup
-	var mu sync.Mutex
-	var open []net.Conn
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			open = append(open, conn)
-			mu.Unlock()
-			conns.Go(func() { (&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: h}) })
-		}
-	}()
-	t.Cleanup(func() {
-		_ = ln.Close()
-		<-ended
-		mu.Lock()
-		for _, c := range open {
-			_ = c.Close()
-		}
-		mu.Unlock()
-		conns.Wait()
-	})
-	return ln.Addr().String()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
 }
 
 // get asks for a path and returns status and content.

@@ -210,6 +210,9 @@ func (c *session) silent() error {
 	case busy:
 		return nil
 	}
+	c.mu.Lock()
+	c.still()
+	c.mu.Unlock()
 	limit := time.Time{}
 	if d := c.s.o.IdleTimeout; d > 0 {
 		limit = time.Now().Add(d)

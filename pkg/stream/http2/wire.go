@@ -65,7 +65,7 @@ type timed interface {
 
 // append puts frames that state has appended to scratch into the outbox, and
 // reports whether there are any. mu is held.
-func (w *wire) append(frames []byte) (any bool) {
+func (w *wire) append(frames []byte) (some bool) {
 	w.scratch = frames[:0]
 	if len(frames) == 0 {
 		return false
@@ -277,6 +277,13 @@ func (w *wire) data(e *syntax.Event, b *batch) (kick *pump) {
 	if l == nil {
 		return nil
 	}
+	if l.dropped {
+		w.said(w.state.Consumed(w.scratch[:0], e.Stream, len(e.Data)), b)
+		if e.End {
+			l.owner.(*remainder).end(b) //nolint:forcetypeassert,errcheck // only a remainder drops
+		}
+		return nil
+	}
 	l.touch(b.now)
 	kick, unwanted := l.in.add(e.Data)
 	if unwanted > 0 {
@@ -294,6 +301,9 @@ func (w *wire) event(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.TrailersArrived:
 		if l := laneOf(e.Stream); l != nil {
+			if l.dropped {
+				return l.owner.fail(nil)
+			}
 			if kick := l.in.endWith(w.state); kick != nil {
 				return kick.kick
 			}

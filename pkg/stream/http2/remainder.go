@@ -1,0 +1,48 @@
+package http2
+
+import (
+	"time"
+
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// remainder is the stream of an exchange that was answered in full before its
+// request was whole. What still comes is dropped for a moment before the stream is reset (RFC 9113 8.1): there are clients to which a reset
+// in the middle of sending is a failure, whatever the answer was.
+type remainder struct{ lane }
+
+// remain makes the stream of e a remainder, if the request is not whole, and reports
+// whether it is one.
+func (e *exchange) remain(now time.Time) bool {
+	w := e.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e.stream == nil || e.cut != nil || w.lost != nil || e.stream.State() != syntax.HalfClosedLocal {
+		return false
+	}
+	r := &remainder{}
+	r.wire, r.dropped = w, true
+	r.open(e.stream, r, now)
+	r.deadline = now.Add(lingerTime)
+	w.arm(r.deadline)
+	e.stream, e.owner, e.deadline = nil, nil, time.Time{}
+	return true
+}
+
+// end gives the stream back, with a reset if its request is still not whole.
+// wire.mu is held.
+func (r *remainder) end(b *batch) {
+	if r.stream != nil {
+		r.wire.said(r.wire.state.Release(r.wire.scratch[:0], r.stream, syntax.NoError), b)
+		r.stream = nil
+	}
+}
+
+// fail is owner's.
+func (r *remainder) fail(error) func(*batch) {
+	return func(b *batch) {
+		r.wire.mu.Lock()
+		defer r.wire.mu.Unlock()
+		r.end(b)
+	}
+}
