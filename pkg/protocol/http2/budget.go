@@ -59,8 +59,8 @@ type Budgets struct {
 	MadeReset Budget
 	// Settings: SETTINGS frames. Default 32, 2 a second.
 	Settings Budget
-	// Ping: PING frames that are no answers. Each header block and each DATA frame
-	// with content pays for one. Default 100, 10 a second.
+	// Ping: PING frames that are no answers. Each header block received, and each DATA
+	// frame with content either way, pays for one. Default 100, 10 a second.
 	Ping Budget
 	// EmptyData: DATA frames without content or END_STREAM. Each DATA frame with
 	// content pays for one. Default 100, 10 a second.

@@ -77,6 +77,9 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 	if n == want || n >= fair {
 		s.earn(FloodWindowUpdate, 2)
 	}
+	if n > 0 {
+		s.earn(FloodPing, 1) // gRPC measures by PING what it receives
+	}
 	s.sendWindow -= int64(n)
 	st.sendWindow -= int64(n)
 	end = end && n == want

@@ -1,0 +1,402 @@
+package http2
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// stranger is a peer of a server, which resets what it must, and releases what is
+// closed, as the engine does.
+type stranger struct {
+	t   *testing.T
+	s   *Session
+	now time.Time
+	id  uint32 // of the last stream
+}
+
+func newStranger(t *testing.T) *stranger {
+	t.Helper()
+	p := &stranger{t: t, s: NewSession(Config{Role: Server}), now: epoch}
+	p.s.AppendStart(nil)
+	if err := p.send(AppendSettings(nil), AppendSettingsAck(nil)); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// send hands frames to the session; the error is nil or a *ConnectionError.
+func (p *stranger) send(frames ...[]byte) error {
+	p.t.Helper()
+	for _, b := range frames {
+		f, n, err := Next(b, MaxFrameSize)
+		if err != nil || n != len(b) {
+			p.t.Fatalf("Next(%x) = %d, %v", b, n, err)
+		}
+		_, e, err := p.s.Handle(nil, f, p.now)
+		var wrong *StreamError
+		if errors.As(err, &wrong) {
+			st := p.s.Stream(wrong.ID)
+			if _, err = p.s.Fail(nil, wrong, p.now); st != nil {
+				p.s.Release(nil, st, Cancel)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if e.Kind == StreamReset {
+			p.s.Release(nil, e.Stream, Cancel)
+		}
+	}
+	return nil
+}
+
+// open opens the next stream.
+func (p *stranger) open(end bool) []byte {
+	if p.id++; p.id%2 == 0 {
+		p.id++
+	}
+	return AppendHeaders(nil, p.id, []byte{0x83, 0x86, 0x84, 0x01, 1, 'a'}, end, MinFrameSize)
+}
+
+// answer answers the last stream in full, with content of n bytes.
+func (p *stranger) answer(n int) {
+	p.t.Helper()
+	st := p.s.Stream(p.id)
+	if _, err := p.s.AppendResponse(nil, st, answer(200, -1), ResponseOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, sent, err := p.s.AppendData(nil, st, make([]byte, n), true); err != nil || sent != n {
+		p.t.Fatalf("sent %d of %d bytes: %v", sent, n, err)
+	}
+	p.s.Release(nil, st, Cancel)
+}
+
+// attacks lists every way of attack. The first frames of the budget's Burst pass; less
+// is what the peer had to spend of it to get so far.
+func attacks() []struct {
+	name  string
+	flood Flood
+	less  int
+	once  func(p *stranger) error
+} {
+	return []struct {
+		name  string
+		flood Flood
+		less  int
+		once  func(p *stranger) error
+	}{
+		{"requests that are reset at once", FloodReset, 0, func(p *stranger) error {
+			return p.send(p.open(true), AppendRSTStream(nil, p.id, Cancel))
+		}},
+		{"resets of one stream again and again", FloodReset, 0, func(p *stranger) error {
+			return p.send(AppendRSTStream(nil, p.id, Cancel))
+		}},
+		{"requests that break a rule", FloodMadeReset, 0, func(p *stranger) error {
+			p.open(true)
+			return p.send(AppendHeaders(nil, p.id, []byte{0x83}, true, MinFrameSize))
+		}},
+		{"windows of nothing for requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+			return p.send(p.open(true), AppendWindowUpdate(nil, p.id, 0))
+		}},
+		{"windows too large for requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+			return p.send(p.open(true), AppendWindowUpdate(nil, p.id, MaxWindow))
+		}},
+		{"content behind the end of requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+			return p.send(p.open(true), AppendData(nil, p.id, []byte("x"), true))
+		}},
+		{"heads behind the end of requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+			return p.send(p.open(true), AppendHeaders(nil, p.id, []byte{0x83}, true, MinFrameSize))
+		}},
+		{"priorities of the wrong size for requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+			return p.send(p.open(true), append(AppendFrameHeader(nil, 1, FramePriority, 0, p.id), 0))
+		}},
+		{"settings", FloodSettings, 2, func(p *stranger) error { return p.send(AppendSettings(nil)) }},
+		{"pings", FloodPing, 0, func(p *stranger) error { return p.send(AppendPing(nil, false, [8]byte{})) }},
+		{"data that is empty", FloodEmptyData, 0, func(p *stranger) error { return p.send(AppendData(nil, p.id, nil, false)) }},
+		{"data that is padding", FloodEmptyData, 0, func(p *stranger) error {
+			return p.send(append(AppendFrameHeader(nil, 3, FrameData, FlagPadded, p.id), 2, 0, 0))
+		}},
+		{"data that is empty for a stream that was reset", FloodEmptyData, 0, func(p *stranger) error {
+			if st := p.s.Stream(p.id); st != nil {
+				p.s.Release(nil, st, Cancel)
+			}
+			return p.send(AppendData(nil, p.id, nil, false))
+		}},
+		{"windows by a byte", FloodWindowUpdate, 0, func(p *stranger) error { return p.send(AppendWindowUpdate(nil, 0, 1)) }},
+		{"windows by a byte for a stream", FloodWindowUpdate, 0, func(p *stranger) error { return p.send(AppendWindowUpdate(nil, p.id, 1)) }},
+		{"priorities", FloodPriority, 0, func(p *stranger) error {
+			return p.send(append(AppendFrameHeader(nil, 5, FramePriority, 0, p.id), 0, 0, 0, 0, 1))
+		}},
+		{"new priorities", FloodPriority, 0, func(p *stranger) error {
+			return p.send(append(AppendFrameHeader(nil, 4, FramePriorityUpdate, 0, 0), 0, 0, 0, 1))
+		}},
+		{"frames of an unknown type", FloodPriority, 0, func(p *stranger) error { return p.send(AppendFrameHeader(nil, 0, 99, 0, 0)) }},
+		{"farewells", FloodPriority, 0, func(p *stranger) error { return p.send(AppendGoAway(nil, 0, NoError, "")) }},
+	}
+}
+
+// TestFloods: each attack ends the connection when its budget is used up, and no frame
+// later; at the pace that the budget allows it never does.
+func TestFloods(t *testing.T) {
+	for _, c := range attacks() {
+		t.Run(c.name, func(t *testing.T) {
+			p := newStranger(t)
+			if err := p.send(p.open(false)); err != nil {
+				t.Fatal(err)
+			}
+			b := p.s.cfg.Budgets.of(c.flood)
+			for i := range b.Burst - c.less {
+				if err := c.once(p); err != nil {
+					t.Fatalf("number %d: %v, want none until %d", i+1, err, b.Burst-c.less)
+				}
+			}
+			checkFlood(t, c.once(p), c.flood)
+			p.now = p.now.Add(time.Second)
+			for i := range b.PerSecond {
+				if err := c.once(p); err != nil {
+					t.Fatalf("number %d a second later: %v, want none until %d", i+1, err, b.PerSecond)
+				}
+			}
+			checkFlood(t, c.once(p), c.flood)
+		})
+		t.Run(c.name+", slowly", func(t *testing.T) {
+			p := newStranger(t)
+			if err := p.send(p.open(false)); err != nil {
+				t.Fatal(err)
+			}
+			b := p.s.cfg.Budgets.of(c.flood)
+			for i := range 10 * b.Burst {
+				p.now = p.now.Add(interval(b))
+				if err := c.once(p); err != nil {
+					t.Fatalf("number %d: %v", i+1, err)
+				}
+			}
+		})
+	}
+}
+
+func checkFlood(t *testing.T, err error, want Flood) {
+	t.Helper()
+	var c *ConnectionError
+	if !errors.As(err, &c) || c.Code != EnhanceYourCalm || c.Flood != want {
+		t.Fatalf("error %v, want ENHANCE_YOUR_CALM for %v", err, want)
+	}
+}
+
+// TestContinuationFlood: a header block is bounded in frames and in bytes, whether it
+// comes in one frame or in many.
+func TestContinuationFlood(t *testing.T) {
+	start := func(p *stranger, n int) error {
+		return p.send(append(AppendFrameHeader(nil, n, FrameHeaders, FlagEndStream, 1), make([]byte, n)...))
+	}
+	more := func(p *stranger, n int) error {
+		return p.send(append(AppendFrameHeader(nil, n, FrameContinuation, 0, 1), make([]byte, n)...))
+	}
+	t.Run("frames", func(t *testing.T) {
+		p := newStranger(t)
+		err := start(p, 0)
+		frames := 0
+		for ; err == nil; frames++ {
+			err = more(p, 0)
+		}
+		if checkFlood(t, err, FloodContinuation); frames != 65 {
+			t.Fatalf("ended at frame %d, want 65", frames)
+		}
+	})
+	t.Run("bytes", func(t *testing.T) {
+		p := newStranger(t)
+		err := start(p, MinFrameSize)
+		frames := 1
+		for ; err == nil; frames++ {
+			err = more(p, MinFrameSize)
+		}
+		if checkFlood(t, err, FloodContinuation); frames != 17 {
+			t.Fatalf("ended at frame %d, want 17, which is above 256 KiB", frames)
+		}
+	})
+	t.Run("one frame", func(t *testing.T) {
+		p := newStranger(t)
+		n := p.s.cfg.Budgets.BlockBytes + 1
+		checkFlood(t, p.send(append(AppendFrameHeader(nil, n, FrameHeaders, FlagEndHeaders, 1), make([]byte, n)...)), FloodContinuation)
+	})
+}
+
+// TestHonestPeers: what is common in honest traffic is no flood, however long it goes
+// on and however fast it is.
+func TestHonestPeers(t *testing.T) {
+	cases := []struct {
+		name string
+		do   func(p *stranger) error
+	}{
+		{"a load generator: 100 streams at once, 50,000 answers a second", func(p *stranger) error {
+			if err := p.send(AppendWindowUpdate(nil, 0, 1<<20)); err != nil {
+				return err
+			}
+			for range 1000 { // waves of 100, each 2 ms
+				first := p.id
+				for range 100 {
+					if err := p.send(p.open(true)); err != nil {
+						return err
+					}
+				}
+				last := p.id
+				for p.id = first; p.id < last; {
+					p.open(true)
+					p.answer(1024)
+				}
+				p.now = p.now.Add(2 * time.Millisecond)
+				if err := p.send(AppendWindowUpdate(nil, 0, 100*1024)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"a browser that leaves a page: 100 requests, all reset, every 4 seconds", func(p *stranger) error {
+			for range 100 {
+				for range 100 {
+					if err := p.send(p.open(true)); err != nil {
+						return err
+					}
+				}
+				for id := p.id - 198; id <= p.id; id += 2 {
+					if err := p.send(AppendRSTStream(nil, id, Cancel)); err != nil {
+						return err
+					}
+				}
+				p.now = p.now.Add(4 * time.Second)
+			}
+			return nil
+		}},
+		{"a caller that hedges: of two requests one is answered and one is reset", func(p *stranger) error {
+			for range 10000 {
+				if err := p.send(p.open(true)); err != nil {
+					return err
+				}
+				p.answer(0)
+				if err := p.send(p.open(true), AppendRSTStream(nil, p.id, Cancel)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"a browser's priorities: one for each of 100 requests at once", func(p *stranger) error {
+			for range 1000 {
+				err := p.send(p.open(true), append(AppendFrameHeader(nil, 5, FramePriority, 0, p.id), 0, 0, 0, 0, 1))
+				if err != nil {
+					return err
+				}
+				p.answer(0)
+			}
+			return nil
+		}},
+		{"a gRPC client that measures the bandwidth of a stream by PING", func(p *stranger) error {
+			if err := p.send(p.open(true)); err != nil {
+				return err
+			}
+			st := p.s.Stream(p.id)
+			if _, err := p.s.AppendResponse(nil, st, answer(200, -1), ResponseOptions{}); err != nil {
+				return err
+			}
+			for range 10000 {
+				if _, n, err := p.s.AppendData(nil, st, make([]byte, 100), false); n != 100 || err != nil {
+					p.t.Fatalf("sent %d of 100 bytes: %v", n, err)
+				}
+				if err := p.send(AppendPing(nil, false, [8]byte{}), AppendWindowUpdate(nil, p.id, 100), AppendWindowUpdate(nil, 0, 100)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"a reader of small pieces: a window by 4 KiB for each, long behind the answer", func(p *stranger) error {
+			if err := p.send(AppendWindowUpdate(nil, 0, 1<<30), AppendSettings(nil, Setting{SettingInitialWindowSize, 64 << 20})); err != nil {
+				return err
+			}
+			if err := p.send(p.open(true)); err != nil {
+				return err
+			}
+			p.answer(64 << 20)
+			for range 16 << 10 {
+				if err := p.send(AppendWindowUpdate(nil, p.id, 4<<10), AppendWindowUpdate(nil, 0, 4<<10)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"an upload in small pieces, each followed by a flush of nothing", func(p *stranger) error {
+			if err := p.send(p.open(false)); err != nil {
+				return err
+			}
+			for range 10000 {
+				if err := p.send(AppendData(nil, p.id, []byte("x"), false), AppendData(nil, p.id, nil, false)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.do(newStranger(t)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestHostsMayReset: what a host does to streams that we have opened is no flood,
+// however often.
+func TestHostsMayReset(t *testing.T) {
+	s := NewSession(Config{Role: Client})
+	s.AppendStart(nil)
+	handle := func(b []byte) error {
+		f, _, err := Next(b, MinFrameSize)
+		if err == nil {
+			_, _, err = s.Handle(nil, f, epoch)
+		}
+		return err
+	}
+	if err := handle(AppendSettings(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2000 {
+		for _, broken := range []bool{false, true} {
+			_, st, err := s.AppendRequest(nil, get("/"), RequestOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !broken {
+				err = handle(AppendRSTStream(nil, st.ID, RefusedStream))
+			} else {
+				var wrong *StreamError
+				if err = handle(AppendHeaders(nil, st.ID, []byte{0x83}, true, MinFrameSize)); !errors.As(err, &wrong) {
+					t.Fatalf("error %v, want a *StreamError", err)
+				}
+				_, err = s.Fail(nil, wrong, epoch)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Release(nil, st, Cancel)
+		}
+	}
+	var c *ConnectionError
+	err := error(nil)
+	for range 501 { // but those that are long gone are
+		err = handle(AppendRSTStream(nil, 1, RefusedStream))
+	}
+	if !errors.As(err, &c) || c.Flood != FloodReset {
+		t.Fatalf("resets of a stream that is gone: %v, want a flood of them", err)
+	}
+}
+
+// TestBudgetsOff: a negative Burst is no bound.
+func TestBudgetsOff(t *testing.T) {
+	s := NewSession(Config{Role: Server, Budgets: Budgets{Ping: Budget{Burst: -1}}})
+	s.AppendStart(nil)
+	r := &rig{s: s, peer: newReader(), streams: map[uint32]*Stream{}, now: epoch}
+	r.do("> SETTINGS")
+	if got := r.do("repeat 10000 > PING 1"); len(got) != 1 || got[0] != "< PING ack 1" {
+		t.Fatalf("the last of 10000 pings: %q, want an answer", got)
+	}
+}
