@@ -127,3 +127,23 @@ func TestReuseAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
+
+func TestReuseIsReleaseForTheSameOwner(t *testing.T) {
+	b := Get(100)
+	defer b.Release()
+	before := Outstanding()
+	_, _ = b.WriteString("of one message")
+	b.Discard(3)
+	stale := b.Bytes()
+	b.Reuse()
+	if b.Len() != 0 || b.Cap() < 100 || Outstanding() != before {
+		t.Errorf("%d bytes are left of a storage of %d, %d are out; want 0, at least 100, %d", b.Len(), b.Cap(), Outstanding(), before)
+	}
+	if invariants.Enabled && string(stale) == "one message"[:len(stale)] {
+		t.Error("what was there before can still be read")
+	}
+	_, _ = b.WriteString("the next")
+	if got := string(b.Bytes()); got != "the next" {
+		t.Errorf("holds %q afterwards", got)
+	}
+}

@@ -64,6 +64,16 @@ func (b *IoBuffer) Release() {
 	pools[b.class].Put(b)
 }
 
+// Reuse drops all bytes and keeps the storage for the next: what Release and Get
+// would do, for an owner who will need a buffer of that size again. The same holds
+// for what is left of the bytes.
+func (b *IoBuffer) Reuse() {
+	if checked {
+		b.poison()
+	}
+	b.Reset()
+}
+
 // Outstanding returns how many buffers are between Get and Release. It counts
 // only when invariants are on, and is 0 otherwise.
 func Outstanding() int64 { return outstanding.Load() }

@@ -120,7 +120,13 @@ func (e *Engine) take() *request {
 }
 
 // give takes back a request that has been served.
-func (e *Engine) give(r *request) { e.requests.Put(r) }
+func (e *Engine) give(r *request) {
+	if r.frame != nil {
+		r.frame.Release()
+		r.frame = nil
+	}
+	e.requests.Put(r)
+}
 
 // takeFiber returns a fiber that serves nothing.
 func (e *Engine) takeFiber() *fiber {

@@ -23,7 +23,7 @@ type request struct {
 	fork    *fiber // what serves it and may wait; nil: nothing
 	call    call   // on a host's connection
 	c       *session
-	frame   *buffer.IoBuffer // the whole frame; x.Request is a view of it
+	frame   *buffer.IoBuffer // the whole frame; x.Request is a view of it; nil: there is no memory for one
 	head    codec.Frame
 	message codec.Message // x.Request.Body
 
@@ -242,8 +242,12 @@ func (r *request) finish() {
 	x.ResetResponse() // not before: the answer's fields are views
 	x.Reset()
 	r.message.Drop()
-	r.frame.Release()
-	r.frame = nil
+	if r.frame.Cap() > keepFrame {
+		r.frame.Release()
+		r.frame = nil
+	} else {
+		r.frame.Reuse()
+	}
 	c := r.c
 	r.c = nil
 	c.end(r)

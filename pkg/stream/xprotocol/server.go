@@ -84,6 +84,9 @@ type session struct {
 // keepSpare is how many requests a connection that is busy keeps for its next ones.
 const keepSpare = 64
 
+// keepFrame is how large a frame's memory may be that is kept with them, in bytes.
+const keepFrame = 4 << 10
+
 // run reads until the connection is to end. nil means that it ends, or is to be
 // parked, as it should.
 func (c *session) run() error {
@@ -267,7 +270,9 @@ func (c *session) frame(head codec.Frame, frame []byte) {
 func (c *session) begin(head codec.Frame, frame []byte) *request {
 	r := c.enter()
 	r.c, r.head = c, head
-	r.frame = buffer.Get(len(frame))
+	if r.frame == nil {
+		r.frame = buffer.Get(len(frame))
+	}
 	_, _ = r.frame.Write(frame) // never fails
 	c.conn.Requests++
 	return r
