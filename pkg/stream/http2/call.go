@@ -110,6 +110,7 @@ func (k *call) rouse() {
 // goOn lets x go on, whose call was answered.
 func (k *call) goOn(b *batch) {
 	e := k.e
+	e.batch = b
 	e.goOn(b, k.receive())
 }
 

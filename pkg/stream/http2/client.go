@@ -192,7 +192,8 @@ func (u *Client) slots() int {
 // open sends the head of k's request. mu is held. Errors are Faults.
 func (u *Client) open(k *call, now time.Time) error {
 	x := k.x
-	o := syntax.RequestOptions{End: x.Request.Body == nil || isEmpty(x.Request.Body)}
+	wantsTunnel := x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
+	o := syntax.RequestOptions{End: !wantsTunnel && (x.Request.Body == nil || isEmpty(x.Request.Body))}
 	o.Trailers = k.e != nil && k.e.trailers || protocol.IsGRPC(&x.Request.Header)
 	dst, s, err := u.state.AppendRequest(u.outbox.Begin(firstRead/4), &x.Request, o)
 	_ = u.outbox.End(dst) // the reader finds out
@@ -204,6 +205,9 @@ func (u *Client) open(k *call, now time.Time) error {
 	k.deadline = x.Until()
 	if u.idle > 0 {
 		u.arm(now.Add(u.idle))
+	}
+	if d := u.o.HTTP2.PingInterval; d > 0 {
+		u.arm(now.Add(d))
 	}
 	if u.state.Exhausted() {
 		u.closing.Store(true)

@@ -59,6 +59,9 @@ func (e *exchange) read(s *session, end bool, b *batch) error {
 		e.in.end()
 		return err
 	}
+	if e.stream.Tunnel() {
+		return err // what comes is the tunnel's, if there will be one
+	}
 	x.Request.Body = &e.in
 	if limit := e.in.limit; err == nil && limit > 0 && x.Request.ContentLength > limit {
 		err = protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds %d bytes", x.Request.ContentLength, limit)

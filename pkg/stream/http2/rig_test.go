@@ -192,6 +192,7 @@ func get(t testing.TB, c *http.Client, url string) (int, string) {
 type peer struct {
 	t    testing.TB
 	conn net.Conn
+	in   *bufio.Reader
 	fr   *http2.Framer
 	enc  *encoder
 }
@@ -213,7 +214,8 @@ func (r *rig) dial(settings ...http2.Setting) *peer {
 
 func newPeer(t testing.TB, conn net.Conn) *peer {
 	t.Cleanup(func() { _ = conn.Close() })
-	p := &peer{t: t, conn: conn, fr: http2.NewFramer(conn, bufio.NewReader(conn)), enc: newEncoder()}
+	in := bufio.NewReader(conn)
+	p := &peer{t: t, conn: conn, in: in, fr: http2.NewFramer(conn, in), enc: newEncoder()}
 	p.fr.ReadMetaHeaders = newDecoder()
 	return p
 }
@@ -319,4 +321,69 @@ func (p *peer) resetOf(id uint32) http2.ErrCode {
 			}
 		}
 	}
+}
+
+// host is a server in frames: script is given each connection after the preface and
+// the settings of both sides.
+func host(t testing.TB, script func(p *peer), settings ...http2.Setting) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			p := newPeer(t, conn)
+			running.Go(func() {
+				defer conn.Close()
+				preface := make([]byte, len(syntax.Preface))
+				if _, err := io.ReadFull(p.in, preface); err != nil {
+					return
+				}
+				if p.fr.WriteSettings(settings...) == nil {
+					script(p)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		running.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// awaitHead reads until the head of a request, whose stream it returns; 0 at the end.
+func (p *peer) awaitHead() uint32 {
+	for {
+		switch f := p.next().(type) {
+		case nil:
+			return 0
+		case *http2.MetaHeadersFrame:
+			return f.StreamID
+		}
+	}
+}
+
+// do has one exchange with u, which another protocol's caller has, and returns its
+// answer's content.
+func do(u *Client, req func(x *protocol.Exchange)) (status int, content string, err error) {
+	var x protocol.Exchange
+	x.Reset()
+	x.Meta.Protocol = "test"
+	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", "http", "shop.test", "/"
+	if req != nil {
+		req(&x)
+	}
+	if err := u.Serve(context.Background(), &x); err != nil {
+		return 0, "", err
+	}
+	defer x.ResetResponse()
+	all, err := io.ReadAll(x.Response.Body)
+	return x.Response.Status, string(all), err
 }

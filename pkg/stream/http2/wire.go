@@ -280,7 +280,7 @@ func (w *wire) data(e *syntax.Event, b *batch) (kick *pump) {
 	if l.dropped {
 		w.said(w.state.Consumed(w.scratch[:0], e.Stream, len(e.Data)), b)
 		if e.End {
-			l.owner.(*remainder).end(b) //nolint:forcetypeassert,errcheck // only a remainder drops
+			l.owner.(*remainder).end(b) //nolint:forcetypeassert // only a remainder drops
 		}
 		return nil
 	}

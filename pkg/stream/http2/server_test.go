@@ -1,0 +1,417 @@
+package http2
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// soon is how long a test waits for what must happen.
+const soon = 5 * time.Second
+
+// within fails the test if c is not closed soon.
+func within(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(soon):
+		t.Fatalf("%s: not within %v", what, soon)
+	}
+}
+
+// held is a service that answers once it is let go, unless its caller leaves before.
+type held struct{ begun, gone, let chan struct{} }
+
+func newHeld() *held {
+	return &held{make(chan struct{}, 100), make(chan struct{}, 100), make(chan struct{})}
+}
+
+func (h *held) Serve(_ context.Context, x *protocol.Exchange) error {
+	left := make(chan struct{})
+	stop := x.Caller.Watch(func() { close(left) })
+	defer stop()
+	h.begun <- struct{}{}
+	select {
+	case <-h.let:
+		x.Reply(200, "text/plain", "done")
+		return nil
+	case <-left:
+		h.gone <- struct{}{}
+		return protocol.Faultf(protocol.DownstreamGone, "left")
+	}
+}
+
+func TestStreamsAboveTheLimitAreRefused(t *testing.T) {
+	h := newHeld()
+	r := newRig(t, h, func(o *stream.ServerOptions) { o.HTTP2.MaxConcurrentStreams = 2 })
+	p := r.dial()
+	for _, id := range []uint32{1, 3} {
+		p.request(id, true)
+		<-h.begun
+	}
+	p.request(5, true)
+	if code := p.resetOf(5); code != http2.ErrCodeRefusedStream {
+		t.Errorf("stream 5 was reset with %v, want REFUSED_STREAM", code)
+	}
+	close(h.let)
+	if got := p.head(1)[":status"]; got != "200" {
+		t.Errorf("stream 1: status %q", got)
+	}
+}
+
+func TestACallerThatResetsItsStreamIsGone(t *testing.T) {
+	h := newHeld()
+	r := newRig(t, h, nil)
+	p := r.dial()
+	p.request(1, true)
+	<-h.begun
+	p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
+	select {
+	case <-h.gone:
+	case <-time.After(soon):
+		t.Fatal("the service was not told")
+	}
+	if o := r.last(); o.reason != protocol.DownstreamGone {
+		t.Errorf("recorded %+v", o)
+	}
+	p.request(3, true) // the connection goes on
+	<-h.begun
+	close(h.let)
+	if got := p.head(3)[":status"]; got != "200" {
+		t.Errorf("stream 3: status %q", got)
+	}
+}
+
+func TestACallerThatLeavesCancelsUpstream(t *testing.T) {
+	for name, leave := range map[string]func(p *peer){
+		"by a reset":       func(p *peer) { p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
+		"with its socket":  func(p *peer) { _ = p.conn.Close() },
+		"by a broken rule": func(p *peer) { p.ok(p.fr.WriteWindowUpdate(1, 1<<31-1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun, ended := make(chan struct{}), make(chan struct{})
+			up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+				close(begun)
+				<-r.Context().Done()
+				close(ended)
+			})
+			r := proxied(t, up, nil, nil)
+			p := r.dial()
+			p.request(1, true)
+			within(t, begun, "the request at the origin")
+			leave(p)
+			within(t, ended, "the cancellation at the origin")
+			if o := r.last(); o.reason != protocol.DownstreamGone {
+				t.Errorf("recorded %+v", o)
+			}
+		})
+	}
+}
+
+// flood is an origin that sends 64 MiB and counts what it could send.
+func flood(sent *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		piece := make([]byte, 16<<10)
+		for range 4096 {
+			n, err := w.Write(piece)
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}
+}
+
+func TestASlowReaderStopsItsSenderAndNobodyElse(t *testing.T) {
+	var sent atomic.Int64
+	mux := http.NewServeMux()
+	mux.Handle("/flood", flood(&sent))
+	mux.HandleFunc("/small", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "small") })
+	up := origin(t, mux.ServeHTTP)
+	r := proxied(t, up, nil, nil)
+	p := r.dial()
+	const streams = 40 // each holds more of the upstream connection than a small window had
+	for i := range uint32(streams) {
+		p.request(2*i+1, true, ":path", "/flood")
+	}
+	for heads := 0; heads < streams; {
+		if _, ok := p.next().(*http2.MetaHeadersFrame); ok {
+			heads++
+		}
+	}
+	for range 20 {
+		if status, body := get(t, judge(t), "http://"+r.address+"/small"); status != 200 || body != "small" {
+			t.Fatalf("another caller got %d %q", status, body)
+		}
+	}
+	// A window here, one at the origin's side, and what sockets and the origin buffer.
+	if most := int64(streams) * (1 << 20); sent.Load() > most {
+		t.Errorf("the origin could send %d bytes to a caller that took nothing, want %d at most", sent.Load(), most)
+	}
+}
+
+func TestAnUploadIsNoFasterThanItsReader(t *testing.T) {
+	let := make(chan struct{})
+	got := make(chan int64, 1)
+	up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
+		<-let
+		n, _ := io.Copy(io.Discard, r.Body)
+		got <- n
+	})
+	r := proxied(t, up, nil, nil)
+	read, write := io.Pipe()
+	var sent atomic.Int64
+	const all = 16 << 20
+	go func() {
+		piece := make([]byte, 16<<10)
+		for sent.Load() < all {
+			n, err := write.Write(piece)
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+		_ = write.Close()
+	}()
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := judge(t).Post("http://"+r.address+"/", "text/plain", read)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		answered <- err
+	}()
+	for before := int64(-1); before != sent.Load(); { // until it no longer moves
+		before = sent.Load()
+		<-time.After(100 * time.Millisecond)
+	}
+	if n := sent.Load(); n > 4<<20 {
+		t.Errorf("%d bytes were sent to an origin that reads nothing", n)
+	}
+	close(let)
+	if n := <-got; n != all {
+		t.Errorf("the origin read %d bytes, want %d", n, all)
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGRPCFaultsAreTrailersOnly(t *testing.T) {
+	for reason, want := range map[protocol.Reason]string{
+		protocol.NoRoute: "12", protocol.Denied: "7", protocol.UpstreamTimeout: "4", protocol.Overflow: "14",
+	} {
+		t.Run(reason.String(), func(t *testing.T) {
+			r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+				return protocol.NewFault(reason, nil)
+			}), nil)
+			p := r.dial()
+			p.request(1, false, ":method", "POST", "content-type", "application/grpc+proto", "te", "trailers")
+			head := p.head(1)
+			if head[":status"] != "200" || head["grpc-status"] != want || head["content-type"] != "application/grpc+proto" || head["END"] == "" {
+				t.Errorf("%v, want a head with grpc-status %s that ends the stream", head, want)
+			}
+			if head["grpc-message"] == "" || head["content-length"] != "" {
+				t.Errorf("%v", head)
+			}
+		})
+	}
+}
+
+func TestGRPCTimeoutIsADeadlineAndPassedOnReduced(t *testing.T) {
+	seen := make(chan string, 1)
+	up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
+		seen <- r.Header.Get("Grpc-Timeout")
+		<-r.Context().Done()
+	})
+	to := new(forward)
+	r := newRig(t, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		<-time.After(50 * time.Millisecond)
+		return to.Serve(ctx, x)
+	}), nil)
+	to.client.Store(r.client(up, nil))
+	p := r.dial()
+	began := time.Now()
+	p.request(1, true, ":method", "POST", "content-type", "application/grpc", "te", "trailers", "grpc-timeout", "200m")
+	left, ok := parseTimeout(<-seen)
+	if !ok || left <= 0 || left > 150*time.Millisecond {
+		t.Errorf("the upstream was told %v, want what was left of 200 ms after 50", left)
+	}
+	head := p.head(1)
+	if took := time.Since(began); head["grpc-status"] != "4" || took < 200*time.Millisecond {
+		t.Errorf("after %v: %v, want grpc-status 4 after 200 ms", took, head)
+	}
+	if o := r.last(); o.reason != protocol.UpstreamTimeout {
+		t.Errorf("recorded %+v", o)
+	}
+}
+
+func TestADrainIsAnnouncedAndThenServed(t *testing.T) {
+	h := newHeld()
+	r := newRig(t, h, nil)
+	p := r.dial()
+	p.request(1, true)
+	<-h.begun
+	drained := make(chan int, 1)
+	go func() {
+		stop, done := context.WithTimeout(context.Background(), soon)
+		defer done()
+		drained <- r.ln.Drain(stop)
+	}()
+	first, ok := p.next().(*http2.GoAwayFrame)
+	if !ok || first.LastStreamID != 1<<31-1 || first.ErrCode != http2.ErrCodeNo {
+		t.Fatalf("got %v, want a GOAWAY that takes every stream", first)
+	}
+	p.request(3, true) // on its way before the caller knew
+	<-h.begun
+	ping, ok := p.next().(*http2.PingFrame)
+	if !ok {
+		t.Fatal("no PING behind the first GOAWAY")
+	}
+	p.ok(p.fr.WritePing(true, ping.Data))
+	second, ok := p.next().(*http2.GoAwayFrame)
+	if !ok || second.LastStreamID != 3 {
+		t.Fatalf("got %v, want a GOAWAY with last stream 3", second)
+	}
+	close(h.let)
+	for heads := 0; heads < 2; {
+		switch f := p.next().(type) {
+		case nil:
+			t.Fatalf("the connection ended after %d of 2 answers", heads)
+		case *http2.MetaHeadersFrame:
+			heads++
+			if got := f.PseudoValue("status"); got != "200" {
+				t.Errorf("stream %d: status %q", f.StreamID, got)
+			}
+		}
+	}
+	if cut := <-drained; cut != 0 {
+		t.Errorf("%d connections were cut", cut)
+	}
+}
+
+func TestHeadsAboveTheLimitAreAnswered(t *testing.T) {
+	r := newRig(t, reply(200, "fine"), func(o *stream.ServerOptions) { o.HTTP1.MaxHeaderSize = 4096 })
+	p := r.dial()
+	p.request(1, true, "x-large", strings.Repeat("x", 8000))
+	if got := p.head(1)[":status"]; got != "431" {
+		t.Errorf("status %q, want 431", got)
+	}
+	p.request(3, true)
+	if got := p.head(3)[":status"]; got != "200" {
+		t.Errorf("the next request: status %q", got)
+	}
+}
+
+func TestContentAboveTheLimitIsRefused(t *testing.T) {
+	up := origin(t, echo)
+	limit := func(o *stream.ServerOptions) { o.HTTP1.MaxRequestBodySize = 1000 }
+	t.Run("declared", func(t *testing.T) {
+		r := proxied(t, up, limit, nil)
+		p := r.dial()
+		p.request(1, false, ":method", "POST", "content-length", "1001")
+		if got := p.head(1)[":status"]; got != "413" {
+			t.Errorf("status %q, want 413", got)
+		}
+	})
+	t.Run("as it comes", func(t *testing.T) {
+		r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			_, err := io.Copy(io.Discard, x.Request.Body)
+			return err
+		}), limit)
+		p := r.dial()
+		p.request(1, false, ":method", "POST")
+		p.ok(p.fr.WriteData(1, false, make([]byte, 600)))
+		p.ok(p.fr.WriteData(1, false, make([]byte, 600)))
+		if got := p.head(1)[":status"]; got != "413" {
+			t.Errorf("status %q, want 413", got)
+		}
+	})
+}
+
+func TestAnEarlyAnswerIsWholeBeforeTheResetOfItsRequest(t *testing.T) {
+	r := newRig(t, reply(403, "no"), nil)
+	p := r.dial()
+	p.request(1, false, ":method", "POST")
+	if got := p.head(1)[":status"]; got != "403" {
+		t.Fatalf("status %q, want 403", got)
+	}
+	p.ok(p.fr.WriteData(1, false, make([]byte, 1000)))
+	if code := p.resetOf(1); code != http2.ErrCodeNo {
+		t.Errorf("the stream was reset with %v, want NO_ERROR", code)
+	}
+	p.request(3, false, ":method", "POST")
+	p.head(3)
+	p.ok(p.fr.WriteData(3, true, nil)) // whole: no reset
+	p.request(5, true)
+	for {
+		switch f := p.next().(type) {
+		case nil:
+			t.Fatal("the connection has ended")
+		case *http2.RSTStreamFrame:
+			t.Fatalf("stream %d was reset with %v", f.StreamID, f.ErrCode)
+		case *http2.MetaHeadersFrame:
+			return
+		}
+	}
+}
+
+func TestAPanicCostsOneStream(t *testing.T) {
+	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		if x.Request.Path == "/panic" {
+			panic("of a test")
+		}
+		x.Reply(200, "", "")
+		return nil
+	}), nil)
+	p := r.dial()
+	p.request(1, true, ":path", "/panic")
+	if got := p.head(1)[":status"]; got != "500" {
+		t.Errorf("status %q, want 500", got)
+	}
+	p.request(3, true)
+	if got := p.head(3)[":status"]; got != "200" {
+		t.Errorf("the next: status %q", got)
+	}
+}
+
+func TestAStreamOnWhichNothingGoesIsReset(t *testing.T) {
+	up := origin(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	r := proxied(t, up, func(o *stream.ServerOptions) { o.HTTP2.StreamIdleTimeout = 50 * time.Millisecond }, nil)
+	p := r.dial()
+	p.request(1, false, ":method", "POST")
+	p.resetOf(1)
+	if o := r.last(); o.reason == protocol.None {
+		t.Errorf("recorded %+v", o)
+	}
+}
+
+func TestAMutilatedPrefaceEndsTheConnection(t *testing.T) {
+	r := newRig(t, reply(200, ""), nil)
+	p := r.dial()
+	p.ok(p.fr.WriteRawFrame(http2.FrameData, 0, 0, []byte("on stream 0")))
+	for {
+		f := p.next()
+		if f == nil {
+			t.Fatal("no GOAWAY")
+		}
+		if g, ok := f.(*http2.GoAwayFrame); ok {
+			if g.ErrCode != http2.ErrCodeProtocol {
+				t.Errorf("GOAWAY with %v", g.ErrCode)
+			}
+			break
+		}
+	}
+	if f := p.next(); f != nil {
+		t.Errorf("got %v behind GOAWAY", f)
+	}
+}
