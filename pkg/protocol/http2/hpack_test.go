@@ -12,7 +12,7 @@ import (
 )
 
 func newDecoder() *decoder {
-	d := &decoder{limit: 1 << 20, maxFields: 1000, allowed: DefaultTableSize}
+	d := &decoder{limit: unlimited, maxFields: 1 << 30, allowed: DefaultTableSize}
 	d.table.max = DefaultTableSize
 	return d
 }

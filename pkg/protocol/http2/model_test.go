@@ -1,0 +1,399 @@
+package http2
+
+import (
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// model is what RFC 9113 says of a session, in as few words as it can be said, from the
+// frames that go in and out alone. It is written to be read, and knows of headers only
+// that they come.
+type model struct {
+	t       *testing.T
+	s       *Session
+	streams map[uint32]*modelled // those that are open or half-closed
+	last    uint32               // the highest that was opened, by either role
+	mine    map[uint32]*Stream   // what the engine holds
+
+	recv, send int64 // windows of the connection: what the peer may send, and we
+	initial    int64 // the peer's window of new streams
+	acked      bool
+	looked     uint32 // the last of our streams that the peer looks at, by its GOAWAY
+}
+
+type modelled struct {
+	local, remote bool // its END_STREAM was
+	recv, send    int64
+}
+
+func newModel(t *testing.T, role Role, streamWindow uint32) *model {
+	t.Helper()
+	m := &model{
+		t:       t,
+		s:       NewSession(Config{Role: role, StreamWindow: streamWindow, ConnectionWindow: DefaultWindow, MaxConcurrentStreams: 4}),
+		streams: make(map[uint32]*modelled),
+		mine:    make(map[uint32]*Stream),
+		recv:    DefaultWindow,
+		send:    DefaultWindow,
+		initial: DefaultWindow,
+		looked:  MaxStreamID,
+	}
+	start := m.s.AppendStart(nil)
+	if role == Client {
+		start = start[len(Preface):]
+	}
+	m.sent(start)
+	m.receive(Frame{Type: FrameSettings})
+	return m
+}
+
+// receive hands a frame to the session, and looks at what it makes of it. It reports
+// whether the connection goes on.
+func (m *model) receive(f Frame) bool {
+	m.t.Helper()
+	out, e, err := m.s.Handle(nil, f, epoch)
+	if err != nil {
+		checkError(m.t, err, f.Stream)
+	}
+	m.judge(f, err)
+	var fatal *ConnectionError
+	if errors.As(err, &fatal) {
+		return false
+	}
+	m.received(f, e, err == nil)
+	m.sent(out)
+	var wrong *StreamError
+	if errors.As(err, &wrong) {
+		if out, err = m.s.Fail(nil, wrong, epoch); err != nil {
+			checkError(m.t, err, 0)
+			return false
+		}
+		m.sent(out)
+		m.gone(wrong.ID)
+	}
+	m.check()
+	return true
+}
+
+// judge compares what was made of a frame with what had to be.
+func (m *model) judge(f Frame, err error) {
+	m.t.Helper()
+	size := int64(len(f.Payload))
+	st := m.streams[f.Stream]
+	var flood *ConnectionError
+	if errors.As(err, &flood) && flood.Flood != NoFlood {
+		return
+	}
+	switch f.Type {
+	case FrameData:
+		wrong := f.Stream == 0 || f.Stream%2 == 0 || f.Stream > m.last || size > m.recv ||
+			st != nil && (st.remote || size > max(0, st.recv))
+		if wrong && err == nil {
+			m.t.Fatalf("DATA of %d bytes on stream %d is taken; windows %d, stream %+v", size, f.Stream, m.recv, st)
+		}
+		if !wrong && err != nil && st != nil && m.mine[f.Stream].part == partHead {
+			m.t.Fatalf("DATA of %d bytes on stream %d is refused: %v; windows %d, stream %+v", size, f.Stream, err, m.recv, st)
+		}
+	case FrameWindowUpdate:
+		more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
+		window := m.send
+		if st != nil {
+			window = st.send
+		}
+		idle := f.Stream != 0 && (f.Stream%2 == 0 || f.Stream > m.last)
+		gone := f.Stream != 0 && st == nil
+		if wrong := idle || !gone && (more == 0 || window+more > MaxWindow); wrong != (err != nil) {
+			m.t.Fatalf("WINDOW_UPDATE by %d of a window of %d on stream %d: %v", more, window, f.Stream, err)
+		}
+	case FrameRSTStream:
+		if wrong := f.Stream%2 == 0 || f.Stream > m.last; wrong != (err != nil) {
+			m.t.Fatalf("RST_STREAM on stream %d of %d: %v", f.Stream, m.last, err)
+		}
+	default:
+	}
+}
+
+// received takes a frame into account.
+func (m *model) received(f Frame, e Event, taken bool) {
+	end := f.Flags.Has(FlagEndStream)
+	st := m.streams[f.Stream]
+	switch f.Type {
+	case FrameData:
+		m.recv -= int64(len(f.Payload))
+		if taken && st != nil {
+			st.recv -= int64(len(f.Payload))
+			m.end(f.Stream, false, end)
+		}
+	case FrameHeaders:
+		if m.s.cfg.Role == Server && f.Stream > m.last {
+			m.last = f.Stream
+		}
+		if e.Kind == HeadersArrived && st == nil {
+			m.open(e.Stream)
+		}
+		if taken {
+			m.end(f.Stream, false, end)
+		}
+	case FrameRSTStream:
+		delete(m.streams, f.Stream)
+	case FrameWindowUpdate:
+		more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
+		if f.Stream == 0 {
+			m.send += more
+		} else if st != nil {
+			st.send += more
+		}
+	case FrameSettings:
+		m.settings(f)
+	case FrameGoAway:
+		if m.s.cfg.Role == Client {
+			m.looked = binary.BigEndian.Uint32(f.Payload)
+		}
+	default:
+	}
+}
+
+func (m *model) settings(f Frame) {
+	delta := int64(0)
+	if f.Flags.Has(FlagAck) && !m.acked {
+		m.acked = true
+		for _, st := range m.streams {
+			st.recv += int64(m.s.cfg.StreamWindow) - DefaultWindow
+		}
+	}
+	if len(f.Payload) == settingLen {
+		value := int64(binary.BigEndian.Uint32(f.Payload[2:]))
+		delta, m.initial = value-m.initial, value
+	}
+	for _, st := range m.streams {
+		st.send += delta
+	}
+}
+
+func (m *model) open(st *Stream) {
+	recv := int64(DefaultWindow)
+	if m.acked {
+		recv = int64(m.s.cfg.StreamWindow)
+	}
+	m.streams[st.ID] = &modelled{recv: recv, send: m.initial}
+	m.mine[st.ID] = st
+	m.last = max(m.last, st.ID)
+}
+
+// end takes an END_STREAM into account, of ours or of the peer's.
+func (m *model) end(id uint32, local, end bool) {
+	st := m.streams[id]
+	if st == nil || !end {
+		return
+	}
+	if local {
+		st.local = true
+	} else {
+		st.remote = true
+	}
+	if st.local && st.remote {
+		delete(m.streams, id)
+	}
+}
+
+// sent takes what the session sends into account, and fails if it must not.
+func (m *model) sent(b []byte) {
+	m.t.Helper()
+	for len(b) > 0 {
+		f, n, err := Next(b, MinFrameSize)
+		if n == 0 || err != nil {
+			m.t.Fatalf("the session sends %x: %v", b, err)
+		}
+		b = b[n:]
+		st := m.streams[f.Stream]
+		if f.Type == FrameData || f.Type == FrameHeaders {
+			if st == nil || st.local {
+				m.t.Fatalf("the session sends %v on stream %d, which is %+v", f.Type, f.Stream, st)
+			}
+			m.end(f.Stream, true, f.Flags.Has(FlagEndStream))
+		}
+		switch f.Type {
+		case FrameData:
+			size := int64(len(f.Payload))
+			m.send -= size
+			st.send -= size
+			if size > 0 && (m.send < 0 || st.send < 0) {
+				m.t.Fatalf("the session sends %d bytes more than the windows are", -min(m.send, st.send))
+			}
+		case FrameRSTStream:
+			delete(m.streams, f.Stream)
+		case FrameWindowUpdate:
+			more := int64(binary.BigEndian.Uint32(f.Payload))
+			if more == 0 {
+				m.t.Fatal("the session opens a window by 0")
+			}
+			if f.Stream == 0 {
+				m.recv += more
+			} else if st != nil {
+				st.recv += more
+			}
+		default:
+		}
+	}
+}
+
+// check compares the session with the model, and its accounts with each other.
+func (m *model) check() {
+	m.t.Helper()
+	s := m.s
+	if s.recvWindow != m.recv || s.sendWindow != m.send || m.recv < 0 {
+		m.t.Fatalf("windows of the connection %d, %d, want %d, %d", s.recvWindow, s.sendWindow, m.recv, m.send)
+	}
+	if s.Len() != len(m.streams) {
+		m.t.Fatalf("%d streams are open, want %d", s.Len(), len(m.streams))
+	}
+	sum := s.recvWindow + s.freed
+	for id, st := range m.mine {
+		sum += st.held
+		if st.held < 0 {
+			m.t.Fatalf("stream %d holds %d bytes", id, st.held)
+		}
+		m.checkStream(id, st)
+	}
+	if sum != DefaultWindow {
+		m.t.Fatalf("window, bytes freed and bytes held are %d, want %d", sum, DefaultWindow)
+	}
+}
+
+func (m *model) checkStream(id uint32, st *Stream) {
+	m.t.Helper()
+	want := Closed
+	model := m.streams[id]
+	if model != nil {
+		want = map[[2]bool]State{{}: Open, {true, false}: HalfClosedLocal, {false, true}: HalfClosedRemote}[[2]bool{model.local, model.remote}]
+	}
+	if st.State() != want {
+		m.t.Fatalf("stream %d is %v, want %v", id, st.State(), want)
+	}
+	if model == nil {
+		return
+	}
+	if st.sendWindow != model.send || st.recvWindow != model.recv {
+		m.t.Fatalf("windows of stream %d are %d, %d, want %d, %d", id, st.recvWindow, st.sendWindow, model.recv, model.send)
+	}
+	window := int64(DefaultWindow)
+	if m.acked {
+		window = int64(m.s.cfg.StreamWindow)
+	}
+	if sum := st.recvWindow + st.freed + st.held; !model.remote && sum != window {
+		m.t.Fatalf("window, bytes freed and bytes held of stream %d are %d, want %d", id, sum, window)
+	}
+}
+
+// engine does something that an engine may do; op says what and n how much.
+func (m *model) engine(op, n byte, id uint32) {
+	m.t.Helper()
+	var out []byte
+	var err error
+	st := m.mine[id]
+	if st == nil {
+		if m.s.cfg.Role == Client && op%8 == 0 {
+			out, st, err = m.s.AppendRequest(nil, get("/"), RequestOptions{End: n%2 == 0})
+			if err == nil {
+				m.open(st)
+			}
+		}
+	} else {
+		switch op % 8 {
+		case 0:
+			if m.s.cfg.Role == Server {
+				out, err = m.s.AppendResponse(nil, st, answer(200, -1), ResponseOptions{End: n%2 == 0})
+			}
+		case 1, 2:
+			out, _, err = m.s.AppendData(nil, st, make([]byte, int(n)*300), op%2 == 0)
+		case 3:
+			out, err = m.s.AppendTrailer(nil, st, new(protocol.Header))
+		case 4:
+			out = m.s.Reset(nil, st, Cancel)
+			m.gone(id)
+		case 5:
+			out = m.s.Release(nil, st, Cancel)
+			delete(m.mine, id)
+			m.gone(id)
+		default:
+			out = m.s.Consumed(nil, st, int(min(st.held, int64(n)*100)))
+		}
+	}
+	if err != nil && len(out) > 0 {
+		m.t.Fatalf("%v, and %x", err, out)
+	}
+	m.sent(out)
+	m.check()
+}
+
+// gone: a stream that the peer never looked at is forgotten without a frame.
+func (m *model) gone(id uint32) {
+	if id > m.looked {
+		delete(m.streams, id)
+	}
+}
+
+// FuzzSession: whatever comes and whatever the engine does, a session says of streams
+// and windows what the model says, and its errors are of the closed set. Each step is
+// four bytes: what, flags, stream, how much.
+func FuzzSession(f *testing.F) {
+	f.Add(true, false, []byte{0x21, 5, 1, 0, 0x20, 0, 1, 9, 0x10, 0, 1, 1, 0x11, 0, 1, 9, 0x16, 0, 1, 9, 0x20, 1, 1, 5, 0x12, 0, 1, 3})
+	f.Add(true, true, []byte{0x24, 1, 0, 0, 0x21, 4, 1, 0, 0x20, 8, 1, 9, 0x23, 0, 1, 0, 0x20, 0, 1, 9, 0x15, 0, 1, 0})
+	f.Add(false, false, []byte{0x10, 0, 1, 1, 0x11, 0, 1, 200, 0x28, 0, 1, 7, 0x28, 0, 0, 7, 0x24, 0, 0, 3, 0x21, 5, 1, 0, 0x12, 0, 1, 1})
+	f.Add(false, true, []byte{0x10, 0, 1, 1, 0x10, 0, 3, 0, 0x27, 0, 1, 0, 0x15, 0, 3, 0, 0x21, 4, 1, 0, 0x20, 0, 1, 80, 0x16, 0, 1, 80})
+	f.Fuzz(func(t *testing.T, server, small bool, steps []byte) {
+		role, window := Client, uint32(DefaultWindow)
+		if server {
+			role = Server
+		}
+		if small {
+			window = 1000
+		}
+		m := newModel(t, role, window)
+		for ; len(steps) >= 4; steps = steps[4:] {
+			what, flags, id, n := steps[0], steps[1], uint32(steps[2]%16), steps[3]
+			if what&0x20 == 0 {
+				m.engine(what&15, n, id)
+				continue
+			}
+			if !m.receive(peerFrame(role, FrameType(what&15), Flags(flags), id, n)) {
+				return
+			}
+		}
+	})
+}
+
+// peerFrame makes a frame of a peer of role whose syntax is right, more often than not.
+func peerFrame(role Role, t FrameType, flags Flags, id uint32, n byte) Frame {
+	f := Frame{Type: t, Flags: flags, Stream: id}
+	switch t {
+	case FrameData:
+		f.Payload = make([]byte, 1+int(n)*64)
+		f.Payload[0] = n % 64 // padding, if it is padded
+		if n == 0 {
+			f.Flags, f.Payload = flags&FlagEndStream, nil
+		}
+	case FrameHeaders:
+		f.Flags = flags&FlagEndStream | FlagEndHeaders
+		f.Payload = [][]byte{{0x88}, {0x83, 0x86, 0x84, 0x01, 1, 'a'}, {0x00, 1, 'x', 1, 'y'}}[(int(role)+int(n)/128*2)%3]
+	case FrameRSTStream:
+		f.Payload = []byte{0, 0, 0, 8}
+	case FrameSettings:
+		f.Stream = 0
+		if flags&FlagAck == 0 {
+			f.Payload = AppendSettings(nil, Setting{SettingInitialWindowSize, uint32(n) * 1000})[FrameHeaderLen:]
+		}
+	case FramePing:
+		f.Stream, f.Payload = 0, make([]byte, 8)
+	case FrameGoAway:
+		f.Stream, f.Payload = 0, []byte{0, 0, 0, n % 16, 0, 0, 0, 0}
+	case FrameWindowUpdate:
+		f.Payload = binary.BigEndian.AppendUint32(nil, uint32(n)<<(n%26))
+	default:
+		f.Payload = make([]byte, n)
+	}
+	return f
+}

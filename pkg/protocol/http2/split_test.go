@@ -1,0 +1,329 @@
+package http2
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// listener is a session that is given bytes as they come, and tells what came of them.
+type listener struct {
+	r        *rig
+	preface  bool // is still to come
+	pending  []byte
+	log      []string
+	out      []byte
+	finished bool // by an error
+}
+
+func newListener(role Role) *listener {
+	l := &listener{r: newRig(Config{Role: role}), preface: role == Server}
+	l.r.do("start")
+	if role == Client {
+		for _, method := range []string{"GET end", "HEAD end", "POST", "POST"} {
+			l.r.do("request " + method)
+		}
+	}
+	return l
+}
+
+// take reads what can be read. Of a stream that fails the rest is ignored, as by the
+// engine.
+func (l *listener) take(b []byte) {
+	l.pending = append(l.pending, b...)
+	for !l.finished {
+		n, err := l.step()
+		if err != nil {
+			l.log = append(l.log, errorText(err))
+		}
+		if n == 0 {
+			return
+		}
+		l.pending = l.pending[n:]
+	}
+}
+
+// step reads the preface or one frame; 0 if it is not complete.
+func (l *listener) step() (int, error) {
+	if l.preface {
+		n, err := CutPreface(l.pending)
+		l.preface, l.finished = n == 0, err != nil
+		return n, err
+	}
+	f, n, err := Next(l.pending, l.r.s.MaxFrameSize())
+	if n == 0 || err != nil {
+		l.finished = err != nil
+		return 0, err
+	}
+	var e Event
+	l.out, e, err = l.r.s.Handle(l.out, f, epoch)
+	if e.Kind != Nothing {
+		l.log = append(l.log, l.r.eventText(&e)+fmt.Sprintf(" %x", e.Data))
+	}
+	var wrong *StreamError
+	if errors.As(err, &wrong) {
+		var flood error
+		if l.out, flood = l.r.s.Fail(l.out, wrong, epoch); flood != nil {
+			err = flood
+		}
+	}
+	var c *ConnectionError
+	l.finished = errors.As(err, &c)
+	return n, err
+}
+
+// whole returns what came of all of b at once.
+func whole(role Role, b []byte) *listener {
+	l := newListener(role)
+	l.take(b)
+	return l
+}
+
+func (l *listener) same(other *listener) error {
+	if !slices.Equal(l.log, other.log) {
+		return fmt.Errorf("events\n%s\nwant\n%s", strings.Join(l.log, "\n"), strings.Join(other.log, "\n"))
+	}
+	if !bytes.Equal(l.out, other.out) {
+		return fmt.Errorf("sent %q, want %q", l.r.peer.describe(l.out), other.r.peer.describe(other.out))
+	}
+	return nil
+}
+
+// conversation returns all that one side sends in a session that has a bit of
+// everything.
+func conversation(t testing.TB, role Role) []byte {
+	t.Helper()
+	var b []byte
+	if role == Server {
+		b = append(b, Preface...)
+	}
+	lines := []string{
+		"SETTINGS INITIAL_WINDOW_SIZE=1000 HEADER_TABLE_SIZE=100", "SETTINGS ack", "WINDOW_UPDATE 0 5", "PING 1",
+		"HEADERS 1 end GET", "PRIORITY 9 3", "HEADERS 3 more pad=3 priority=1 | :method: POST | :scheme: http | :authority: a",
+		"CONTINUATION 3 more | :path: /a", "CONTINUATION 3 | content-length: 5 | cookie: a | cookie: b", "DATA 3 pad=2 3", "DATA 3 0",
+		"DATA 3 2", "HEADERS 3 end TRAILER", "HEADERS 5 POST", "WINDOW_UPDATE 5 9", "RST_STREAM 5 CANCEL", "DATA 5 1",
+		"HEADERS 7 POST", "DATA 7 end 9", "DATA 7 2", "PRIORITY_UPDATE 0", "RAW 77 255 7 0102", "PING ack 5", "GOAWAY 0 NO_ERROR",
+		"HEADERS 9 end | :method: GET | X: 1", "DATA 0 1",
+	}
+	if role == Client {
+		lines = []string{
+			"SETTINGS MAX_FRAME_SIZE=20000", "SETTINGS ack", "HEADERS 1 100", "HEADERS 1 end 200", "HEADERS 3 end | :status: 200 | content-length: 7",
+			"HEADERS 5 more | :status: 200", "CONTINUATION 5 more | content-length: 4", "RAW 9 4 5", "DATA 5 pad=0 4", "HEADERS 5 end TRAILER",
+			"WINDOW_UPDATE 7 8", "RST_STREAM 7 REFUSED_STREAM", "PING 2", "GOAWAY 5 NO_ERROR", "DATA 7 1", "PUSH_PROMISE 1 2",
+		}
+	}
+	for _, line := range lines {
+		f, err := makeFrame(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = AppendFrameHeader(b, len(f.Payload), f.Type, f.Flags, f.Stream)
+		b = append(b, f.Payload...)
+	}
+	return b
+}
+
+// TestSplits: it makes no difference where reads end, whatever is read; and bytes that
+// are missing are waited for.
+func TestSplits(t *testing.T) {
+	for _, role := range []Role{Client, Server} {
+		b := conversation(t, role)
+		want := whole(role, b)
+		if !want.finished || len(want.log) < 10 {
+			t.Fatalf("the conversation of role %d is too short: %q", role, want.log)
+		}
+		single := newListener(role)
+		for i := range b {
+			l := newListener(role)
+			l.take(b[:i])
+			if i < len(b)-10 && l.finished {
+				t.Fatalf("role %d, the first %d bytes: %q", role, i, l.log)
+			}
+			l.take(b[i:])
+			if err := l.same(want); err != nil {
+				t.Fatalf("role %d, split at %d: %v", role, i, err)
+			}
+			single.take(b[i : i+1])
+		}
+		if err := single.same(want); err != nil {
+			t.Fatalf("role %d, byte by byte: %v", role, err)
+		}
+	}
+}
+
+// TestTruncations: each frame cut short by a byte or more, its length told accordingly,
+// is never taken for more than it holds.
+func TestTruncations(t *testing.T) {
+	for _, role := range []Role{Client, Server} {
+		rest := bytes.TrimPrefix(conversation(t, role), []byte(Preface))
+		var before []byte
+		if role == Server {
+			before = []byte(Preface)
+		}
+		for len(rest) > 0 {
+			f, n, err := Next(rest, MaxFrameSize)
+			if err != nil || n == 0 {
+				t.Fatalf("Next = %d, %v", n, err)
+			}
+			for size := range len(f.Payload) {
+				l := newListener(role)
+				l.take(before)
+				out := len(l.out)
+				l.take(append(AppendFrameHeader(nil, size, f.Type, f.Flags, f.Stream), f.Payload[:size]...))
+				if len(l.pending) > 0 && !l.finished {
+					t.Fatalf("%v of %d bytes in place of %d: %d bytes are waiting", f.Type, size, len(f.Payload), len(l.pending))
+				}
+				if fixed := f.Type == FramePing || f.Type == FrameWindowUpdate || f.Type == FrameRSTStream; fixed && (!l.finished || len(l.out) > out) {
+					t.Fatalf("%v of %d bytes in place of %d is taken: %q", f.Type, size, len(f.Payload), l.log)
+				}
+			}
+			before = append(before, rest[:n]...)
+			rest = rest[n:]
+		}
+	}
+}
+
+// TestOversize: a frame above the limit is refused by its header, before its bytes are
+// waited for.
+func TestOversize(t *testing.T) {
+	for ty := range FrameType(20) {
+		header := AppendFrameHeader(nil, MinFrameSize+1, ty, 0, 1)
+		var c *ConnectionError
+		if _, _, err := Next(header, MinFrameSize); !errors.As(err, &c) || c.Code != FrameSizeError {
+			t.Errorf("%v of %d bytes: %v, want FRAME_SIZE_ERROR", ty, MinFrameSize+1, err)
+		}
+		if _, n, err := Next(header, MinFrameSize+1); n != 0 || err != nil {
+			t.Errorf("%v of %d bytes within the limit: %d, %v, want more bytes to be waited for", ty, MinFrameSize+1, n, err)
+		}
+	}
+}
+
+// FuzzBytes: any bytes, split anywhere, come to the same events, answers and errors.
+func FuzzBytes(f *testing.F) {
+	for _, role := range []Role{Client, Server} {
+		f.Add(conversation(f, role), []byte{1, 9, 30}, role == Server)
+	}
+	f.Fuzz(func(t *testing.T, b, cuts []byte, server bool) {
+		role := Client
+		if server {
+			role = Server
+		}
+		want := whole(role, b)
+		l := newListener(role)
+		rest := b
+		for _, c := range cuts {
+			n := min(int(c), len(rest))
+			l.take(rest[:n])
+			rest = rest[n:]
+		}
+		l.take(rest)
+		if err := l.same(want); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// FuzzHeads: what is accepted as a request can be written, and is the same when it is
+// read again.
+func FuzzHeads(f *testing.F) {
+	for _, text := range []string{
+		":method: GET\n:scheme: http\n:path: /\n:authority: a",
+		":method: POST\n:scheme: https\n:path: /a?b\nhost: a:80\ncookie: a\nx: y\ncookie: b\ncontent-length: 7\nte: trailers\nexpect: 100-continue",
+		":method: CONNECT\n:authority: a:443",
+		":method: CONNECT\n:scheme: http\n:path: /\n:authority: [::1]\n:protocol: websocket",
+		":method: OPTIONS\n:scheme: http\n:path: *\n:authority: a%41\nset-cookie: a\ntrailer: x",
+	} {
+		f.Add(text, false)
+	}
+	f.Fuzz(func(t *testing.T, text string, end bool) {
+		var block []byte
+		for line := range strings.SplitSeq(text, "\n") {
+			colon := strings.IndexByte(line[min(1, len(line)):], ':') + 1
+			block = append(block, 0)
+			block = appendText(appendText(block, line[:colon]), strings.TrimPrefix(line[colon:], ": "))
+		}
+		if len(block) > MinFrameSize {
+			return
+		}
+		first, trailers := readHead(t, block, end)
+		if first == nil {
+			return
+		}
+		checkRequest(t, first)
+		first.ExpectContinue = first.ExpectContinue && !end // there is nothing to wait with
+		client := NewSession(Config{Role: Client})
+		client.peer.EnableConnectProtocol = true
+		b, _, err := client.AppendRequest(nil, first, RequestOptions{End: end, Trailers: trailers})
+		if err != nil {
+			t.Fatalf("%q is read, and not written: %v", text, err)
+		}
+		frame, n, err := Next(b, MaxFrameSize)
+		if err != nil || n != len(b) {
+			t.Fatalf("Next = %d of %d, %v", n, len(b), err)
+		}
+		second, again := readHead(t, frame.Payload, end)
+		if second == nil {
+			t.Fatalf("%q is written as %x, which is refused", text, b)
+		}
+		if got, want := requestText(second), requestText(first); got != want || trailers != again {
+			t.Fatalf("%q is written and read as\n%s, want\n%s", text, got, want)
+		}
+	})
+}
+
+// readHead reads a request as a server does; nil if it is refused.
+func readHead(t *testing.T, block []byte, end bool) (req *protocol.Request, trailers bool) {
+	t.Helper()
+	s := NewSession(Config{Role: Server, EnableConnect: true})
+	s.gotFirst = true
+	_, e, err := s.Handle(nil, Frame{Type: FrameHeaders, Flags: FlagEndHeaders | endFlag(end), Stream: 1, Payload: block}, epoch)
+	if err != nil {
+		checkError(t, err, 1)
+		return nil, false
+	}
+	if e.Kind != HeadersArrived {
+		t.Fatalf("event %v, want headers", e.Kind)
+	}
+	var x protocol.Exchange
+	x.Reset()
+	if _, err := s.TakeRequest(&x.Request, nil); err != nil {
+		return nil, false
+	}
+	return &x.Request, s.WantsTrailers()
+}
+
+// checkRequest looks for what an HTTP/1.1 writer must never be given.
+func checkRequest(t *testing.T, r *protocol.Request) {
+	t.Helper()
+	tunnel := r.Method == "CONNECT"
+	if !isToken(r.Method) || !tunnel && r.Path != "*" && !isPath(r.Path) || strings.ContainsAny(r.Authority, "\r\n\x00 @") || r.Authority == "" {
+		t.Fatalf("request %s %q at %q", r.Method, r.Path, r.Authority)
+	}
+	for name, value := range r.Header.All() {
+		if !all(name, nameByte) || name == "" || !isValue(value) || !kindOf(name).kept() {
+			t.Fatalf("field %q: %q", name, value)
+		}
+	}
+}
+
+func requestText(r *protocol.Request) string {
+	return fmt.Sprintln(r.Method, r.Scheme, r.Authority, r.Path, r.Upgrade, r.ContentLength, r.ExpectContinue) + fieldsText(&r.Header)
+}
+
+// checkError fails if err is not of the closed set, or blames another stream.
+func checkError(t *testing.T, err error, stream uint32) {
+	t.Helper()
+	var c *ConnectionError
+	var st *StreamError
+	switch {
+	case errors.As(err, &c) && c.Code != NoError && int(c.Code) < len(codeNames) && c.Reason != "" && (c.Flood == NoFlood) == (c.Code != EnhanceYourCalm):
+	case errors.As(err, &st) && st.Code != NoError && int(st.Code) < len(codeNames) && st.Reason != "" && st.ID == stream && stream != 0:
+	default:
+		t.Fatalf("error %#v (%v) for a frame on stream %d", err, err, stream)
+	}
+}
