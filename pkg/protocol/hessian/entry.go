@@ -95,6 +95,9 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	if d.pos >= len(d.b) {
 		return false, d.cut()
 	}
+	if d.shortEntry(e) {
+		return true, nil
+	}
 	if d.tags[d.b[d.pos]].form == formEnd {
 		d.pos++
 		d.leave()
@@ -126,6 +129,25 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 	// What stands before the map's own place keeps its numbers anyway.
 	e.Defines = d.entries.resume == 0 && (containers != d.containers || types != d.types || classes != d.classes.n)
 	return true, nil
+}
+
+// shortEntry is Entry for the commonest sort, two strings of short's; it reports
+// false, and has consumed nothing, if another comes.
+func (d *Decoder) shortEntry(e *Entry) bool {
+	start := d.pos
+	key := d.short()
+	if key == nil {
+		return false
+	}
+	middle := d.pos
+	value := d.short()
+	if value == nil || d.values+2 > d.limits.Values {
+		d.pos = start
+		return false
+	}
+	d.values += 2
+	*e = Entry{Key: key, Value: value, Kind: String, Start: start, Middle: middle, End: d.pos}
+	return true
 }
 
 // leave goes on behind the map, or behind the reference to it.

@@ -244,11 +244,21 @@ func word[T bytestring](b T) uint64 {
 		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56
 }
 
+// half returns the first four bytes of b in one load.
+func half[T bytestring](b T) uint32 {
+	_ = b[3]
+	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
+}
+
 // isASCII reports whether all of b is ASCII. Long arguments pass here, so it
 // looks at 32 bytes at a time; the last words may overlap.
 func isASCII[T bytestring](b T) bool {
 	n := len(b)
-	if n < 8 {
+	switch {
+	case n >= 8:
+	case n >= 4:
+		return (half(b)|half(b[n-4:]))&(highs>>32) == 0
+	default:
 		var all byte
 		for i := range n {
 			all |= b[i]
