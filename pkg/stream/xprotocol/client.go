@@ -218,7 +218,7 @@ func (u *Client) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 		}
 		return k, nil // the connection was lost meanwhile: k tells
 	}
-	if r != nil && !r.watch.wait(waiting{u, id}) {
+	if r != nil && !r.waits(waiting{u, id}) {
 		if u.remove(id) != nil {
 			k.free()
 			return nil, protocol.Faultf(protocol.DownstreamGone, "client closed its connection")

@@ -25,6 +25,7 @@ type request struct {
 	c       *session
 	frame   *buffer.IoBuffer // the whole frame; x.Request is a view of it; nil: there is no memory for one
 	head    codec.Frame
+	first   waiting // of the session's reader: what it sent on its own stack
 	message codec.Message // x.Request.Body
 
 	before, after *request // guarded by c.mu; in the list of what is under way
@@ -251,6 +252,16 @@ func (r *request) finish() {
 	c := r.c
 	r.c = nil
 	c.end(r)
+}
+
+// waits notes what r waits for, and reports false if its caller is gone. That is
+// found out by the session's reader: what it sends itself needs no lock for it.
+func (r *request) waits(on waiting) bool {
+	if r.fork == nil && r.batch == &r.c.batch {
+		r.first = on
+		return true
+	}
+	return r.watch.wait(on)
 }
 
 // waiting says on which connection, and under which id, r waits for an answer.

@@ -269,7 +269,7 @@ func (c *session) frame(head codec.Frame, frame []byte) {
 // begin makes a frame a request under way.
 func (c *session) begin(head codec.Frame, frame []byte) *request {
 	r := c.enter()
-	r.c, r.head = c, head
+	r.c, r.head, r.first = c, head, waiting{}
 	if r.frame == nil {
 		r.frame = buffer.Get(len(frame))
 	}
@@ -451,8 +451,10 @@ func (c *session) abandon() {
 	c.mu.Lock()
 	var all []waiting
 	for r := c.first; r != nil; r = r.after {
-		if on := r.watch.leave(c.s.engine); on.client != nil {
-			all = append(all, on)
+		for _, on := range [...]waiting{r.first, r.watch.leave(c.s.engine)} {
+			if on.client != nil {
+				all = append(all, on)
+			}
 		}
 	}
 	c.mu.Unlock()
