@@ -307,3 +307,49 @@ func TestDecodeOthers(t *testing.T) {
 		}
 	}
 }
+
+// FuzzEncode: what either encoder writes, the other's decoder and ours read the same,
+// whatever the fields and however the table's size changes. A line of blocks is a
+// field, an empty one ends a block, and sizes are taken one before each.
+func FuzzEncode(f *testing.F) {
+	f.Add("a: b\na: b\n\na: b\na: c", []byte{255, 0, 16})
+	f.Add(":path: /x\ncookie: long enough to be added to it\n\ncookie: long enough to be added to it\n\n: ", []byte{1, 0, 200, 9})
+	f.Fuzz(func(t *testing.T, blocks string, sizes []byte) {
+		mine := &encoder{max: DefaultTableSize}
+		var theirBlock bytes.Buffer
+		theirs := hpack.NewEncoder(&theirBlock)
+		judge := hpack.NewDecoder(DefaultTableSize, nil)
+		readers := [2]*decoder{newDecoder(), newDecoder()}
+		for text := range strings.SplitSeq(blocks, "\n\n") {
+			if len(sizes) > 0 {
+				size := uint32(sizes[0]) * 16
+				sizes = sizes[1:]
+				mine.setLimit(size)
+				theirs.SetMaxDynamicTableSize(size)
+			}
+			theirBlock.Reset()
+			block := mine.appendStart(nil)
+			want := ""
+			for line := range strings.SplitSeq(text, "\n") {
+				name, value, _ := strings.Cut(line, ": ")
+				want += name + ": " + value + "\n"
+				block = mine.appendField(block, uint32(staticName(name)), name, value)
+				if err := theirs.WriteField(hpack.HeaderField{Name: name, Value: value}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fields, err := judge.DecodeFull(block)
+			if got := judged(fields); err != nil || got != want {
+				t.Fatalf("x/net reads %x as %q, %v, want %q", block, got, err, want)
+			}
+			for i, b := range [][]byte{block, theirBlock.Bytes()} {
+				if err := readers[i].decode(b); err != nil || blockText(readers[i]) != want {
+					t.Fatalf("%x reads as %q, %v, want %q", b, blockText(readers[i]), err, want)
+				}
+			}
+			if mine.size != readers[0].table.size || mine.size > mine.max || uint32(mine.n) != uint32(readers[0].table.n) {
+				t.Fatalf("our encoder has %d bytes of %d in its table, its reader %d", mine.size, mine.max, readers[0].table.size)
+			}
+		}
+	})
+}
