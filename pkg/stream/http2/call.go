@@ -37,6 +37,7 @@ type call struct {
 	busy     bool      // somebody works on it
 	answered bool      // x.Response has a head, or err is set
 	err      error     // a Fault: why there is no answer
+	unsent   bool      // its stream was opened; the goroutine that waits is to send the content
 	ended    bool      // the request has been sent to its end
 	read     time.Time // when the head of the answer was read
 	interims []interim // to be passed on
@@ -67,7 +68,7 @@ func (k *call) begin(u *Client, x *protocol.Exchange, e *exchange, resumes bool)
 	k.wire, k.u, k.x, k.e, k.resumes = &u.wire, u, x, e, resumes
 	k.writable.L = &u.mu
 	k.cut, k.stalled, k.sent = nil, false, 0
-	k.queued, k.busy, k.answered, k.ended, k.err = false, true, false, false, nil
+	k.queued, k.busy, k.answered, k.unsent, k.ended, k.err = false, true, false, false, false, nil
 	k.body.closed = false
 	k.in.start(&k.lane, &x.Response.Trailer, 0)
 	k.number.Store(u.engine.numbers.Add(1))
@@ -114,7 +115,7 @@ func (k *call) goOn(b *batch) {
 	e.goOn(b, k.receive())
 }
 
-// opened goes on with a call that had waited for its stream.
+// opened goes on with a call that resumes and had waited for its stream.
 func (k *call) opened(b *batch) {
 	if k.stream != nil {
 		k.upload(b)
@@ -199,8 +200,12 @@ func (k *call) await() error {
 		}
 		k.pass()
 		k.u.mu.Lock()
-		done := k.answered
+		done, send := k.answered, k.unsent
+		k.unsent = false
 		k.u.mu.Unlock()
+		if send {
+			k.upload(k.batch())
+		}
 		if done {
 			return k.receive()
 		}

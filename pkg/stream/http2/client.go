@@ -118,8 +118,12 @@ func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	}
 	u.mu.Lock()
 	u.enter(k, now)
+	queued, opened := k.queued, k.stream != nil
 	u.mu.Unlock()
-	if k.stream != nil {
+	if queued {
+		return k, nil // whoever opens a stream for it goes on
+	}
+	if opened {
 		k.upload(b)
 	}
 	if k.pause() {
@@ -146,7 +150,7 @@ func (u *Client) enter(k *call, now time.Time) {
 	}
 	u.arm(k.x.Until())
 	if u.slots() <= 0 || len(u.queue) > 0 {
-		k.queued = true
+		k.queued, k.busy = true, false
 		u.queue = append(u.queue, k)
 		return
 	}
@@ -162,10 +166,16 @@ func (u *Client) next(now time.Time) (then []func(*batch)) {
 		k := u.queue[0]
 		u.queue = slices.Delete(u.queue, 0, 1)
 		k.queued, k.busy = false, true
-		if err := u.open(k, now); err != nil {
+		err := u.open(k, now)
+		if err != nil {
 			k.settle(err)
 		}
-		then = append(then, k.opened)
+		if k.resumes {
+			then = append(then, k.opened)
+			continue
+		}
+		k.unsent = err == nil
+		k.rouse()
 	}
 	return then
 }
