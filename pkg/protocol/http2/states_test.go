@@ -131,3 +131,46 @@ func golden(t *testing.T, path, got string) {
 		t.Fatalf("%s has %d lines, want %d", path, len(want), n)
 	}
 }
+
+// TestStatesAreComplete: every type of frame that RFC 9113 has, and one that it has not,
+// is in the table, and every state that a stream can be in is come to.
+func TestStatesAreComplete(t *testing.T) {
+	for _, role := range []Role{Client, Server} {
+		types := map[FrameType]bool{}
+		for _, text := range frames(role) {
+			f, err := makeFrame(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			types[f.Type] = true
+		}
+		for ty := range FrameContinuation + 1 {
+			if !types[ty] {
+				t.Errorf("no %v for role %d", ty, role)
+			}
+		}
+		if !types[FramePriorityUpdate] || !types[42] {
+			t.Errorf("no PRIORITY_UPDATE, or no unknown type, for role %d", role)
+		}
+		reached := map[State]bool{Idle: true}
+		for _, st := range states() {
+			r := newRig(Config{Role: role})
+			r.begin(" ready")
+			way := st.client
+			if role == Server {
+				way = st.server
+			}
+			for step := range strings.SplitSeq(way, "; ") {
+				if step != "" {
+					r.do(step)
+				}
+			}
+			reached[r.state(1)] = true
+		}
+		for st := range Closed + 1 {
+			if !reached[st] {
+				t.Errorf("no way to %v for role %d", st, role)
+			}
+		}
+	}
+}
