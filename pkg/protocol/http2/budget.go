@@ -50,9 +50,10 @@ type Budget struct {
 // Budgets bound what a peer may cost. Work earns: what is common in honest
 // traffic beside requests and contents is paid back by them, as the fields say.
 type Budgets struct {
-	// Reset: RST_STREAM frames of the peer, but for open streams that the session
-	// opened itself. Each stream that was answered in full pays for one. Default 500,
-	// 50 a second.
+	// Reset: RST_STREAM frames of the peer within 50 ms of the head of the stream, or
+	// when it is closed; later ones cost nothing, and neither do those of streams that
+	// the session opened. Each stream that was answered in full pays for one. Default
+	// 500, 50 a second.
 	Reset Budget
 	// MadeReset: StreamErrors given to Fail, with the same exception. Each stream that
 	// was answered in full pays for one. Default 200, 20 a second.
@@ -79,6 +80,12 @@ type Budgets struct {
 	// times MaxHeaderListSize, at least 64 KiB.
 	BlockBytes int
 }
+
+// atOnce is how long a stream has to be open for its reset to be no attack. Streams
+// that are open for so long are as many as MaxConcurrentStreams lets be, which is less
+// than a peer may have answered; and callers whose deadlines pass while a host hangs
+// reset all of theirs, on a connection that carries calls to other hosts.
+const atOnce = 50 * time.Millisecond
 
 func (b *Budgets) setDefaults(maxHeaderList uint32) {
 	for _, d := range [...]struct {

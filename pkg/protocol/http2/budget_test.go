@@ -89,6 +89,17 @@ func attacks() []struct {
 		{"requests that are reset at once", FloodReset, 0, func(p *stranger) error {
 			return p.send(p.open(true), AppendRSTStream(nil, p.id, Cancel))
 		}},
+		{"requests that are reset just before it costs nothing", FloodReset, 0, func(p *stranger) error {
+			head := p.open(true)
+			now := p.now
+			p.now = now.Add(1 - atOnce)
+			err := p.send(head)
+			p.now = now
+			if err != nil {
+				return err
+			}
+			return p.send(AppendRSTStream(nil, p.id, Cancel))
+		}},
 		{"resets of one stream again and again", FloodReset, 0, func(p *stranger) error {
 			return p.send(AppendRSTStream(nil, p.id, Cancel))
 		}},
@@ -265,6 +276,22 @@ func TestHonestPeers(t *testing.T) {
 					}
 				}
 				p.now = p.now.Add(4 * time.Second)
+			}
+			return nil
+		}},
+		{"callers whose host hangs: 1000 calls a second run into a deadline of 100 ms", func(p *stranger) error {
+			for range 600 {
+				for range 100 {
+					if err := p.send(p.open(true)); err != nil {
+						return err
+					}
+				}
+				p.now = p.now.Add(100 * time.Millisecond)
+				for id := p.id - 198; id <= p.id; id += 2 {
+					if err := p.send(AppendRSTStream(nil, id, Cancel)); err != nil {
+						return err
+					}
+				}
 			}
 			return nil
 		}},

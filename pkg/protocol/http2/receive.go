@@ -31,9 +31,9 @@ func (s *Session) Handle(dst []byte, f Frame, now time.Time) ([]byte, Event, err
 	case FrameData:
 		return s.handleData(dst, f, now)
 	case FrameHeaders:
-		return s.handleHeaders(dst, f)
+		return s.handleHeaders(dst, f, now)
 	case FrameContinuation:
-		return s.handleContinuation(dst, f)
+		return s.handleContinuation(dst, f, now)
 	case FrameRSTStream:
 		return s.handleReset(dst, f, now)
 	case FrameSettings:
@@ -173,7 +173,7 @@ func (s *Session) handleReset(dst []byte, f Frame, now time.Time) ([]byte, Event
 		return dst, Event{}, connectionError(ProtocolError, "RST_STREAM on stream 0 or one that is idle (RFC 9113 6.4)")
 	}
 	st := s.streams[f.Stream]
-	if st == nil || !st.local { // those that we open are as many as we like
+	if st == nil || !st.local && now.Sub(st.opened) < atOnce { // those that we open are as many as we like
 		if err := s.spend(FloodReset, now, "too many streams reset"); err != nil {
 			return dst, Event{}, err
 		}

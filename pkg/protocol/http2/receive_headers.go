@@ -1,6 +1,8 @@
 package http2
 
-func (s *Session) handleHeaders(dst []byte, f Frame) ([]byte, Event, error) {
+import "time"
+
+func (s *Session) handleHeaders(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
 	if f.Stream == 0 || s.cfg.Role == Client && s.idle(f.Stream) || f.Stream%2 == 0 {
 		return dst, Event{}, connectionError(ProtocolError, "HEADERS on a stream that its sender cannot open (RFC 9113 5.1.1)")
 	}
@@ -24,10 +26,10 @@ func (s *Session) handleHeaders(dst []byte, f Frame) ([]byte, Event, error) {
 	if err := s.checkBlock(len(fragment)); err != nil {
 		return dst, Event{}, err
 	}
-	return s.handleBlock(dst, fragment)
+	return s.handleBlock(dst, fragment, now)
 }
 
-func (s *Session) handleContinuation(dst []byte, f Frame) ([]byte, Event, error) {
+func (s *Session) handleContinuation(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
 	bl := &s.block
 	if bl.stream == 0 {
 		return dst, Event{}, connectionError(ProtocolError, "CONTINUATION without HEADERS (RFC 9113 6.10)")
@@ -41,7 +43,7 @@ func (s *Session) handleContinuation(dst []byte, f Frame) ([]byte, Event, error)
 	if !f.Flags.Has(FlagEndHeaders) {
 		return dst, Event{}, nil
 	}
-	dst, e, err := s.handleBlock(dst, bl.b)
+	dst, e, err := s.handleBlock(dst, bl.b, now)
 	if cap(bl.b) > keptText {
 		bl.b = nil
 	}
@@ -68,7 +70,7 @@ func (s *Session) checkBlock(size int) error {
 
 // handleBlock takes a complete header block. It is decoded whatever becomes of its
 // stream, because the memory of compression is the connection's.
-func (s *Session) handleBlock(dst []byte, b []byte) ([]byte, Event, error) {
+func (s *Session) handleBlock(dst []byte, b []byte, now time.Time) ([]byte, Event, error) {
 	bl := s.block
 	s.block.stream = 0
 	s.earn(FloodPing, 1)
@@ -81,7 +83,7 @@ func (s *Session) handleBlock(dst []byte, b []byte) ([]byte, Event, error) {
 	st := s.streams[bl.stream]
 	switch {
 	case st == nil && s.idle(bl.stream):
-		return s.handleNew(dst, bl)
+		return s.handleNew(dst, bl, now)
 	case st == nil && s.skips.has(bl.stream):
 		return dst, Event{}, connectionError(ProtocolError, "HEADERS on a stream below the last that was opened (RFC 9113 5.1.1)")
 	case st == nil:
@@ -99,7 +101,7 @@ func (s *Session) handleBlock(dst []byte, b []byte) ([]byte, Event, error) {
 }
 
 // handleNew opens a stream for a request.
-func (s *Session) handleNew(dst []byte, bl block) ([]byte, Event, error) {
+func (s *Session) handleNew(dst []byte, bl block, now time.Time) ([]byte, Event, error) {
 	s.skips.add(s.lastPeer, bl.stream)
 	s.lastPeer = bl.stream
 	if bl.stream > s.sentLast {
@@ -122,6 +124,7 @@ func (s *Session) handleNew(dst []byte, bl block) ([]byte, Event, error) {
 	s.unreleased++
 	st.part, st.kind, st.declared = partHead, s.head.kind, s.head.length
 	st.tunnel = st.Tunnel()
+	st.opened = now
 	if bl.end {
 		st.endRemote()
 	}

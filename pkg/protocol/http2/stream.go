@@ -1,5 +1,7 @@
 package http2
 
+import "time"
+
 // State is where a stream is in its life (RFC 9113 5.1). The reserved states do
 // not occur: push is refused on both sides.
 type State uint8
@@ -37,6 +39,8 @@ type Stream struct {
 	local bool
 	// sentFinal: the head of our final answer was sent, or of our request.
 	sentFinal bool
+
+	opened time.Time // by the peer
 
 	declared int64 // content-length that the peer declared; -1: none
 	received int64 // bytes of content received
