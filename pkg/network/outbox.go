@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -28,7 +29,8 @@ const (
 type Outbox struct {
 	conn *Conn // immutable
 	// run starts the goroutine that waits for a slow peer; immutable.
-	run func(func())
+	run    func(func())
+	yields bool // immutable; there is one processor: see FlushSoon
 
 	mu      sync.Mutex
 	room    sync.Cond          // on mu: queued fell, writing ended, or err was set
@@ -46,7 +48,7 @@ type Outbox struct {
 // NewOutbox returns the outbox of conn. run starts a goroutine and sees to it
 // that its end is waited for; it ends when the connection is closed.
 func NewOutbox(conn *Conn, run func(func())) *Outbox {
-	o := &Outbox{conn: conn, run: run}
+	o := &Outbox{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1}
 	o.room.L = &o.mu
 	o.try = o.attempt
 	return o
@@ -124,6 +126,16 @@ func (o *Outbox) Flush() error {
 	}
 	o.room.Broadcast()
 	return o.err
+}
+
+// FlushSoon is Flush for a goroutine that has put one frame into the outbox, as
+// others may be about to: where there is one processor, they have their turn first,
+// and all leaves in one write.
+func (o *Outbox) FlushSoon() error {
+	if o.yields {
+		runtime.Gosched()
+	}
+	return o.Flush()
 }
 
 // next takes the oldest piece. o.mu is held.

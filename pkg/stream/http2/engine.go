@@ -82,11 +82,10 @@ type batch struct {
 // even if there is more to read.
 const mostHeld = 256 << 10
 
-// sends sees to it that o is flushed: with the batch b, or at once if there is
-// none.
+// sends sees to it that o is flushed: with the batch b, or soon if there is none.
 func (b *batch) sends(o *network.Outbox) {
 	if b == nil {
-		_ = o.Flush() // its reader finds out
+		_ = o.FlushSoon() // its reader finds out
 		return
 	}
 	if !slices.Contains(b.dirty, o) {

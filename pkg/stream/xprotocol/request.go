@@ -149,7 +149,7 @@ func (r *request) now() time.Time {
 // flush sees to it that o is flushed.
 func (r *request) flush(o *network.Outbox) {
 	if r.batch == nil {
-		_ = o.Flush() // its reader finds out
+		_ = o.FlushSoon() // its reader finds out
 		return
 	}
 	r.batch.add(o)
