@@ -115,4 +115,9 @@ func (s *Session) finish(st *Stream) {
 	s.earn(FloodMadeReset, 1)
 }
 
-func (s *Session) earn(f Flood, n int) { s.meters.earn(f, s.cfg.Budgets.of(f), n) }
+// earn gives n back of f's budget, of which most peers never spend anything.
+func (s *Session) earn(f Flood, n int) {
+	if s.meters.paid[f] > 0 {
+		s.meters.earn(f, s.cfg.Budgets.of(f), n)
+	}
+}
