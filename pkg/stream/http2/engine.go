@@ -32,6 +32,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/panjf2000/ants/v2"
+
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/stream"
@@ -41,14 +43,29 @@ import (
 // been closed.
 type Engine struct {
 	log       *slog.Logger
-	running   sync.WaitGroup // goroutines of connections
-	exchanges sync.Pool      // of *exchange
-	calls     sync.Pool      // of *call
-	numbers   atomic.Uint64  // of calls
+	workers   *ants.PoolWithFuncGeneric[*exchange] // nil: none could be made
+	running   sync.WaitGroup                       // goroutines of connections, and what workers do
+	exchanges sync.Pool                            // of *exchange
+	calls     sync.Pool                            // of *call
+	numbers   atomic.Uint64                        // of calls
 }
 
 // New returns an engine. Its log is told of defects.
-func New(log *slog.Logger) *Engine { return &Engine{log: log} }
+func New(log *slog.Logger) *Engine {
+	e := &Engine{log: log}
+	workers, err := ants.NewPoolWithFuncGeneric(maxWorkers, func(x *exchange) {
+		defer e.running.Done()
+		x.work()
+	}, ants.WithNonblocking(true), ants.WithExpiryDuration(10*time.Second))
+	if err == nil { // else each exchange that waits costs a new goroutine
+		e.workers = workers
+	}
+	return e
+}
+
+// maxWorkers is how many exchanges may wait on goroutines that are used again: their
+// stacks have grown already.
+const maxWorkers = 10_000
 
 // Protocol returns the engine's entry for the registry.
 func (e *Engine) Protocol() stream.Protocol {
@@ -65,7 +82,22 @@ func (e *Engine) Protocol() stream.Protocol {
 
 // Close waits for the goroutines of the engine's connections, which must have been
 // closed.
-func (e *Engine) Close() { e.running.Wait() }
+func (e *Engine) Close() {
+	e.running.Wait()
+	if e.workers != nil {
+		e.workers.Release()
+	}
+}
+
+// work lets x go on on a worker.
+func (e *Engine) work(x *exchange) {
+	e.running.Add(1)
+	if e.workers != nil && e.workers.Invoke(x) == nil {
+		return
+	}
+	e.running.Done()
+	e.start(x.work)
+}
 
 // start runs a connection's goroutine.
 func (e *Engine) start(f func()) { e.running.Go(f) }

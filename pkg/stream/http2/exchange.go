@@ -22,6 +22,7 @@ type exchange struct {
 	// Of whoever the exchange is with.
 	batch *batch // of the goroutine that it is on; nil: one of its own
 	stack bool   // it is on a goroutine of its own, which may wait
+	forked
 
 	text     []byte // what x.Request is views of
 	trailers bool   // the caller wants trailers (TE)
@@ -109,12 +110,23 @@ func (e *exchange) Fork(ctx context.Context, s protocol.Service) error {
 		return s.Serve(ctx, &e.x)
 	}
 	e.stack = true
-	e.engine.start(func() {
-		e.batch = nil
-		err := e.x.Resume(e.c.ctx, protocol.Contain(ctx, s, &e.x))
-		e.conclude(err)
-	})
+	e.forked = forked{ctx, s}
+	e.engine.work(e)
 	return protocol.ErrPending
+}
+
+// forked is what an exchange does on a worker.
+type forked struct {
+	ctx     context.Context //nolint:containedctx // of the service
+	service protocol.Service
+}
+
+// work is Fork on the worker.
+func (e *exchange) work() {
+	f := e.forked
+	e.forked = forked{}
+	e.batch = nil
+	e.conclude(e.x.Resume(e.c.ctx, protocol.Contain(f.ctx, f.service, &e.x)))
 }
 
 // Inform is protocol.Caller's.
@@ -169,7 +181,7 @@ func (e *exchange) answer() {
 		e.finish(syntax.NoError)
 	case from != nil:
 		o, b := e.wire.outbox, e.batch
-		e.out.start(from, &e.lane, e)
+		e.out.start(from, &e.lane, e, 0)
 		e.out.kick(b)
 		b.sends(o) // the head, if it did not leave with content
 	default:
@@ -257,11 +269,14 @@ func (e *exchange) copy(body protocol.Body) {
 
 // settle ends an exchange whose content was sent, or could not be read or sent.
 func (e *exchange) settle(readErr, writeErr error) {
-	e.pumped(e.batch, errors.Join(readErr, writeErr))
+	e.sentAll(e.batch, errors.Join(readErr, writeErr))
 }
 
-// pumped is pumper's.
-func (e *exchange) pumped(b *batch, err error) {
+// pumped is pumper's. Nobody else ends an exchange whose answer is being pumped.
+func (e *exchange) pumped(b *batch, _ *wire, _ uint64, err error) { e.sentAll(b, err) }
+
+// sentAll ends an exchange whose answer has left, or never will.
+func (e *exchange) sentAll(b *batch, err error) {
 	e.batch = b
 	if err != nil {
 		e.failed(err)
