@@ -6,4 +6,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	const pool = "github.com/panjf2000/ants/v2.(*poolCommon)." // ants makes one that nobody asked for
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction(pool+"goTicktock"), goleak.IgnoreTopFunction(pool+"purgeStaleWorkers"))
+}
