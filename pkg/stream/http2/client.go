@@ -48,7 +48,7 @@ type pulse struct {
 func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
 	u := &Client{o: o, local: conn.LocalAddr().String()}
 	h := &o.HTTP2
-	u.wire = wire{engine: e, conn: conn, side: u, creditFrom: max(h.StreamWindow/4, 1), idle: h.StreamIdleTimeout}
+	u.wire = wire{engine: e, conn: conn, side: u, creditFrom: creditFrom(h.StreamWindow, hostWindow, 1), idle: h.StreamIdleTimeout}
 	u.outbox = network.NewOutbox(conn, e.start)
 	u.state = syntax.NewSession(syntax.Config{
 		Role:             syntax.Client,
@@ -77,7 +77,7 @@ func (u *Client) Close() error {
 // cannot have reached an application and can be sent again.
 func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 	k, err := u.send(x, false)
-	if err != nil {
+	if k == nil {
 		return err
 	}
 	return k.await()
@@ -88,14 +88,16 @@ func (u *Client) Start(ctx context.Context, x *protocol.Exchange) error {
 	if e, ok := x.Caller.(*exchange); !ok || e.stack {
 		return u.Serve(ctx, x) // there is a stack to wait on
 	}
-	if _, err := u.send(x, true); err != nil {
+	k, err := u.send(x, true)
+	if k == nil {
 		return err
 	}
 	return protocol.ErrPending
 }
 
-// send opens a stream for x, or queues it. After a nil error the call is under way,
-// and if resumes is set, x is its own.
+// send opens a stream for x, or queues it. The call that is returned is under way,
+// and if resumes is set, x is its own. There is none if x was answered meanwhile, or
+// could not be sent.
 func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	e, _ := x.Caller.(*exchange)
 	var b *batch
@@ -162,6 +164,9 @@ func (u *Client) enter(k *call, now time.Time) {
 // next opens streams for those that wait for one. mu is held. What it returns is
 // called without.
 func (u *Client) next(now time.Time) (then []func(*batch)) {
+	if len(u.queue) > 0 && u.state.Exhausted() {
+		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
+	}
 	for len(u.queue) > 0 && u.slots() > 0 {
 		k := u.queue[0]
 		u.queue = slices.Delete(u.queue, 0, 1)

@@ -21,20 +21,23 @@ type pump struct {
 	from   *content
 	to     *lane
 	owner  pumper
+	number uint64
 }
 
 // pumper is told of the end of a pump.
 type pumper interface {
 	// pumped is called once for each start unless stop came before: content, and its
 	// end, are on their way, or err says why they never will be. It is called on the
-	// goroutine of whoever kicked the pump, which b belongs to.
-	pumped(b *batch, err error)
+	// goroutine of whoever kicked the pump, which b belongs to; to and number are of
+	// where it pumped to and what it was started with, for the pumper may be another's
+	// by now.
+	pumped(b *batch, to *wire, number uint64, err error)
 }
 
 // start makes p move from's content to a stream. It is to be kicked.
-func (p *pump) start(from *content, to *lane, owner pumper) {
+func (p *pump) start(from *content, to *lane, owner pumper, number uint64) {
 	p.mu.Lock()
-	p.active, p.from, p.to, p.owner = true, from, to, owner
+	p.active, p.from, p.to, p.owner, p.number = true, from, to, owner, number
 	p.mu.Unlock()
 	from.feed(p)
 }
@@ -62,7 +65,7 @@ func (p *pump) kick(b *batch) {
 		p.mu.Unlock()
 		return
 	}
-	from, owner, outbox := p.from, p.owner, p.to.wire.outbox
+	from, owner, to, number := p.from, p.owner, p.to.wire, p.number
 	taken, over, err := p.move(b)
 	if over || err != nil {
 		from.feed(nil)
@@ -72,11 +75,11 @@ func (p *pump) kick(b *batch) {
 		from.lane.consumed(b, taken) // with p.mu held: from is not given up meanwhile
 	}
 	p.mu.Unlock()
-	if outbox.Queued() > 0 {
-		b.sends(outbox)
+	if to.outbox.Queued() > 0 {
+		b.sends(to.outbox)
 	}
 	if over || err != nil {
-		owner.pumped(b, err)
+		owner.pumped(b, to, number, err)
 	}
 }
 

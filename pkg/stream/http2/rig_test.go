@@ -79,8 +79,13 @@ func newRig(t testing.TB, service protocol.Service, change func(o *stream.Server
 		cancel()
 		<-ended
 		r.engine.Close()
-		if left := buffer.Outstanding(); invariants.Enabled && left != before {
-			t.Errorf("%d buffers are out, %d were before", left, before)
+		left := buffer.Outstanding()
+		for until := time.Now().Add(soon); invariants.Enabled && left != before; left = buffer.Outstanding() {
+			if time.Now().After(until) {
+				t.Errorf("%d buffers are out, %d were before", left, before)
+				break
+			}
+			<-time.After(time.Millisecond) // another rig's connections end
 		}
 	})
 	return r

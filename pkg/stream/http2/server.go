@@ -57,7 +57,7 @@ func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c := &session{s: s, meta: stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)}
 	o := &s.o.HTTP2
-	c.wire = wire{engine: s.engine, conn: conn, side: c, creditFrom: max(o.StreamWindow/4, 1), idle: o.StreamIdleTimeout}
+	c.wire = wire{engine: s.engine, conn: conn, side: c, creditFrom: creditFrom(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), idle: o.StreamIdleTimeout}
 	c.outbox = network.NewOutbox(conn, s.engine.start)
 	c.state = syntax.NewSession(syntax.Config{
 		Role:                 syntax.Server,
@@ -76,6 +76,13 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c.said(c.state.AppendStart(nil), &c.batch)
 	c.mu.Unlock()
 	return c.ServeConn(ctx, conn)
+}
+
+// creditFrom is how much of a stream's content is taken before the session is told,
+// in bytes: little enough that what all streams have not told leaves most of both
+// windows open.
+func creditFrom(stream, connection, streams int) int {
+	return max(1, min(stream/4, connection/4/max(streams, 1)))
 }
 
 // session is a caller's connection. Its reader's goroutine owns what no comment

@@ -41,7 +41,7 @@ func TestAStormLeavesNothingBehind(t *testing.T) {
 		return to.Serve(ctx, x)
 	}), nil)
 	r2 := newRig(t, to, nil)
-	to.client.Store(r.client(s.Listener.Addr().String(), nil))
+	to.client.Store(r2.client(s.Listener.Addr().String(), nil))
 	content := bytes.Repeat([]byte("content "), 20_000)
 	var callers sync.WaitGroup
 	for i := range 24 {
@@ -74,6 +74,6 @@ func TestAStormLeavesNothingBehind(t *testing.T) {
 	// The connection to the host still serves.
 	status, body := get(t, judge(t), "http://"+r2.address+"/echo")
 	if status != 200 || body != "" {
-		t.Errorf("behind the storm: %d %q", status, body)
+		t.Errorf("behind the storm: %d %q, %+v", status, body, r2.observed[len(r2.observed)-1])
 	}
 }

@@ -22,27 +22,25 @@ func (k *call) upload(b *batch) {
 		return
 	}
 	if c := contentOf(body); c != nil {
-		k.out.start(c, &k.lane, k)
+		k.out.start(c, &k.lane, k, k.number.Load())
 		k.out.kick(b)
 		return
 	}
 	length := x.Request.ContentLength
 	if n := int(min(length, pieceSize+1)); n >= 0 && n <= pieceSize && body.Buffered() >= n && k.room() >= n {
 		readErr, writeErr := k.copyFrom(body, length, &x.Request.Trailer)
-		k.sentAll(b, readErr, writeErr)
+		k.pumped(b, &u.wire, k.number.Load(), readErr)
+		_ = writeErr // whoever cut the stream tells
 		return
 	}
 	s := &sending{body, make(chan struct{})}
 	k.sending = s
-	trailer := &x.Request.Trailer
-	on := waiting{u, k, k.number.Load()}
+	trailer, number := &x.Request.Trailer, k.number.Load()
 	u.engine.start(func() {
-		defer close(s.done)
-		readErr, writeErr := k.copyFrom(body, length, trailer)
-		_ = u.outbox.Flush() // the reader finds out
-		if on.call.number.Load() == on.number {
-			k.sentAll(nil, readErr, writeErr)
-		}
+		readErr, _ := k.copyFrom(body, length, trailer) // whoever cut the stream tells
+		_ = u.outbox.Flush()                            // the reader finds out
+		close(s.done)
+		k.pumped(nil, &u.wire, number, readErr)
 	})
 }
 
@@ -56,24 +54,16 @@ func (l *lane) room() int {
 	return l.wire.state.Writable(l.stream)
 }
 
-// sentAll notes that the request has been sent, or cannot be: because its content
-// failed, or because the host takes no more of it, in which case an answer may come
-// all the same.
-func (k *call) sentAll(b *batch, readErr, writeErr error) {
-	if readErr != nil {
-		k.pumped(b, readErr)
+// pumped is pumper's: the request has been sent, or cannot be because its content
+// failed. If the host takes no more of it, an answer may come all the same. k may be
+// another's.
+func (k *call) pumped(b *batch, to *wire, number uint64, err error) {
+	u, ok := to.side.(*Client)
+	if !ok || err == nil || k.number.Load() != number {
 		return
 	}
-	_ = writeErr // the reader, or who has cut the stream, tells
-	k.pumped(b, nil)
-}
-
-// pumped is pumper's.
-func (k *call) pumped(b *batch, err error) {
-	u := k.u
 	u.mu.Lock()
-	k.ended = true
-	if err == nil || k.cut != nil && errors.Is(err, k.cut) {
+	if k.number.Load() != number || k.cut != nil && errors.Is(err, k.cut) {
 		u.mu.Unlock()
 		return
 	}
