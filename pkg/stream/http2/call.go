@@ -185,6 +185,7 @@ func (k *call) pass() {
 // await waits on the caller's goroutine until x is answered.
 func (k *call) await() error {
 	var patience <-chan time.Time
+	var sent <-chan struct{}
 	if k.e == nil && k.x.Caller != nil {
 		t := time.NewTimer(watchAfter)
 		defer t.Stop()
@@ -195,8 +196,15 @@ func (k *call) await() error {
 		select {
 		case <-k.wake:
 		case <-patience:
-			defer k.x.Caller.Watch(func() { on.client.abandon(on, nil) })()
 			patience = nil
+			if k.sending != nil {
+				sent = k.sending.done // until then it is the upload that notices
+				continue
+			}
+			defer k.x.Caller.Watch(on.abandon)()
+		case <-sent:
+			sent = nil
+			defer k.x.Caller.Watch(on.abandon)()
 		}
 		k.pass()
 		k.u.mu.Lock()
@@ -301,6 +309,9 @@ func (k *call) fail(why error) func(*batch) {
 	return to.kick
 }
 
+// abandon ends the call that is waited for, because its caller is gone.
+func (w waiting) abandon() { w.client.abandon(w, nil) }
+
 // abandon ends a call whose caller is gone.
 func (u *Client) abandon(on waiting, b *batch) {
 	k := on.call
@@ -325,8 +336,16 @@ type answer struct {
 	closed bool
 }
 
-// Read is protocol.Body's. Its errors are Faults.
-func (a *answer) Read(p []byte) (int, error) { return a.k.in.Read(p) }
+// Read is protocol.Body's. Its errors are Faults. A caller of another protocol is
+// watched for having gone if content is long in coming.
+func (a *answer) Read(p []byte) (int, error) {
+	k := a.k
+	if k.e == nil && k.x.Caller != nil && (k.sending == nil || k.sending.over()) && !k.in.await(watchAfter) {
+		on := waiting{k.u, k, k.number.Load()}
+		defer k.x.Caller.Watch(on.abandon)()
+	}
+	return k.in.Read(p)
+}
 
 // Buffered is protocol.Body's.
 func (a *answer) Buffered() int { return a.k.in.Buffered() }

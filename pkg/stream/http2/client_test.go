@@ -342,3 +342,23 @@ func TestASilentHostIsGivenUp(t *testing.T) {
 		t.Errorf("ended with %v after %v", err, time.Since(began))
 	}
 }
+
+func TestACallerOfAnotherProtocolThatLeavesInMidAnswerIsNoticed(t *testing.T) {
+	reset := make(chan struct{})
+	up := host(t, func(p *peer) {
+		id := p.awaitHead()
+		p.headers(id, false, ":status", "200")
+		p.ok(p.fr.WriteData(id, false, []byte("begun")))
+		if p.resetOf(id) == http2.ErrCodeCancel {
+			close(reset)
+		}
+	})
+	u := lone(t).client(up, nil)
+	c := &leaver{left: make(chan func(), 1)}
+	go func() { (<-c.left)() }()
+	status, content, err := do(u, func(x *protocol.Exchange) { x.Caller = c })
+	if status != 200 || content != "begun" || protocol.ReasonOf(err) != protocol.DownstreamGone {
+		t.Errorf("%d %q, ended with %v", status, content, err)
+	}
+	within(t, reset, "the host's cancellation")
+}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -151,7 +152,7 @@ func (c *content) isEmpty() bool {
 // Read is protocol.Body's. Its errors are Faults.
 func (c *content) Read(p []byte) (int, error) {
 	c.mu.Lock()
-	for c.unread == 0 && !c.whole && c.err == nil && !c.closed {
+	for !c.ready() {
 		c.more.Wait()
 	}
 	switch {
@@ -177,6 +178,30 @@ func (c *content) Read(p []byte) (int, error) {
 	c.lane.consumed(nil, credit)
 	return n, nil
 }
+
+// await waits until a Read would not, for d at most, and reports whether it is so.
+func (c *content) await(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ready() {
+		return true
+	}
+	late := false
+	timer := time.AfterFunc(d, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		late = true
+		c.more.Broadcast()
+	})
+	defer timer.Stop()
+	for !c.ready() && !late {
+		c.more.Wait()
+	}
+	return c.ready()
+}
+
+// ready reports whether a Read would not wait. c.mu is held.
+func (c *content) ready() bool { return c.unread > 0 || c.whole || c.err != nil || c.closed }
 
 // finish hands out the trailers. c.mu is held.
 func (c *content) finish() {

@@ -12,6 +12,16 @@ type sending struct {
 	done chan struct{}
 }
 
+// over reports whether it has ended.
+func (s *sending) over() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // upload sends the content of k's request: what can be sent now, and the rest as it
 // comes, or as there is room. k is the caller's.
 func (k *call) upload(b *batch) {
