@@ -282,8 +282,8 @@ func (u *Client) take(b *batch) error {
 	return err
 }
 
-// event is side's.
-func (u *Client) event(e *syntax.Event, b *batch) func(*batch) {
+// happened is side's.
+func (u *Client) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
 		if l := laneOf(e.Stream); l != nil {

@@ -55,6 +55,13 @@ func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
 // ServeConn is network.Handler's.
 func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
+	c := s.newSession(conn)
+	c.start()
+	return c.ServeConn(ctx, conn)
+}
+
+// newSession returns the session of a connection; it has sent nothing.
+func (s *server) newSession(conn *network.Conn) *session {
 	c := &session{s: s, meta: stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)}
 	o := &s.o.HTTP2
 	c.wire = wire{engine: s.engine, conn: conn, side: c, creditFrom: creditFrom(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), idle: o.StreamIdleTimeout}
@@ -70,12 +77,16 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	})
 	c.fewer.L = &c.mu
 	c.onWait = c.pause
-	conn.SetWriteTimeout(s.o.HTTP1.WriteTimeout)
-	conn.Handler = c // the session goes on when the connection is no longer parked
+	return c
+}
+
+// start sends what a server sends first.
+func (c *session) start() {
+	c.conn.SetWriteTimeout(c.s.o.HTTP1.WriteTimeout)
+	c.conn.Handler = c // the session goes on when the connection is no longer parked
 	c.mu.Lock()
 	c.said(c.state.AppendStart(nil), &c.batch)
 	c.mu.Unlock()
-	return c.ServeConn(ctx, conn)
 }
 
 // creditFrom is how much of a stream's content is taken before the session is told,
@@ -116,6 +127,7 @@ func (c *session) ServeConn(ctx context.Context, _ *network.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.ctx = ctx
+	c.beginAll() // of a connection that came from HTTP/1.1
 	err := c.run()
 	if errors.Is(err, network.ErrPark) {
 		return err
@@ -240,16 +252,21 @@ func (c *session) take() error {
 		c.in.Discard(n)
 	}
 	err := c.frames(&c.batch)
+	c.beginAll()
+	return err
+}
+
+// beginAll begins the exchanges that are to be begun.
+func (c *session) beginAll() {
 	for _, f := range c.fresh {
 		f.e.begin(&c.batch, f.refused)
 	}
 	clear(c.fresh)
 	c.fresh = c.fresh[:0]
-	return err
 }
 
-// event is side's.
-func (c *session) event(e *syntax.Event, b *batch) func(*batch) {
+// happened is side's.
+func (c *session) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
 		c.conn.Requests++

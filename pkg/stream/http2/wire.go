@@ -37,16 +37,17 @@ type wire struct {
 	alarm   alarm
 
 	// Of the reader's goroutine.
-	in   *buffer.IoBuffer // nil: nothing is left
-	busy bool             // the last read filled its buffer
-	read int              // bytes, since something was flushed last
+	in    *buffer.IoBuffer // nil: nothing is left
+	event syntax.Event     // what the last frame meant
+	busy  bool             // the last read filled its buffer
+	read  int              // bytes, since something was flushed last
 }
 
 // side is what a wire is half of: a session or a Client.
 type side interface {
-	// event deals with what concerns only this side: heads, settings, answers to
+	// happened deals with what concerns only this side: heads, settings, answers to
 	// pings, GOAWAY. wire.mu is held. What it returns is called without.
-	event(e *syntax.Event, b *batch) func(b *batch)
+	happened(e *syntax.Event, b *batch) func(b *batch)
 	// reset and broken say what it means that the peer has reset a stream, and that
 	// it broke a rule on one. They are Faults.
 	reset(code syntax.Code) error
@@ -187,6 +188,7 @@ func (w *wire) frames(b *batch) error {
 		}
 		w.in.Discard(n)
 	}
+	w.event = syntax.Event{} // a connection that waits holds no buffer
 	if w.in != nil && w.in.Len() == 0 {
 		w.release()
 	}
@@ -202,21 +204,19 @@ func frameLen(b []byte) int {
 func (w *wire) frame(f syntax.Frame, b *batch) error {
 	w.mu.Lock()
 	out, e, err := w.state.Handle(w.scratch[:0], f, b.now)
+	w.event = e
 	var then func(*batch)
 	var kick *pump
-	var wrong *syntax.StreamError
+	if err != nil {
+		out, then, err = w.wrong(out, err, b)
+	}
+	w.said(out, b)
 	switch {
-	case errors.As(err, &wrong):
-		out, then, err = w.fail(out, wrong, b)
-		w.said(out, b)
-	case err != nil:
-		w.said(out, b)
+	case err != nil || then != nil || e.Kind == syntax.Nothing:
 	case e.Kind == syntax.DataArrived:
-		w.said(out, b)
-		kick = w.data(&e, b)
+		kick = w.data(&w.event, b)
 	default:
-		w.said(out, b)
-		then = w.event(&e, b)
+		then = w.happened(&w.event, b)
 	}
 	w.mu.Unlock()
 	if kick != nil {
@@ -228,10 +228,15 @@ func (w *wire) frame(f syntax.Frame, b *batch) error {
 	return err
 }
 
-// fail ends the stream on which the peer broke a rule. mu is held.
-func (w *wire) fail(out []byte, e *syntax.StreamError, b *batch) ([]byte, func(*batch), error) {
+// wrong ends the stream on which the peer broke a rule. Other errors it returns. mu
+// is held.
+func (w *wire) wrong(out []byte, err error, b *batch) ([]byte, func(*batch), error) {
+	var e *syntax.StreamError
+	if !errors.As(err, &e) {
+		return out, nil, err
+	}
 	l := laneOf(w.state.Stream(e.ID))
-	out, err := w.state.Fail(out, e, b.now)
+	out, err = w.state.Fail(out, e, b.now)
 	if l == nil || err != nil {
 		return out, nil, err
 	}
@@ -295,9 +300,9 @@ func (w *wire) data(e *syntax.Event, b *batch) (kick *pump) {
 	return kick
 }
 
-// event deals with what is not content. mu is held. What it returns is called
+// happened deals with what is not content. mu is held. What it returns is called
 // without.
-func (w *wire) event(e *syntax.Event, b *batch) func(*batch) {
+func (w *wire) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.TrailersArrived:
 		if l := laneOf(e.Stream); l != nil {
@@ -321,7 +326,7 @@ func (w *wire) event(e *syntax.Event, b *batch) func(*batch) {
 			return kickAll(lanes)
 		}
 	case syntax.SettingsArrived:
-		then := w.side.event(e, b)
+		then := w.side.happened(e, b)
 		lanes := w.grown(nil)
 		return func(b *batch) {
 			kickAll(lanes)(b)
@@ -330,7 +335,7 @@ func (w *wire) event(e *syntax.Event, b *batch) func(*batch) {
 			}
 		}
 	default:
-		return w.side.event(e, b)
+		return w.side.happened(e, b)
 	}
 	return nil
 }

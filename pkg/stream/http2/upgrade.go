@@ -1,0 +1,94 @@
+package http2
+
+import (
+	"context"
+	"encoding/base64"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// upgraded serves a connection that a caller of HTTP/1.1 has had switched to HTTP/2:
+// its request is stream 1, and only the answer is in HTTP/2 (RFC 7540 3.2).
+type upgraded struct{ c *session }
+
+// Upgrade is stream.Upgrader's. It refuses settings that it could not put in force.
+func (s *server) Upgrade(conn *network.Conn, u stream.Upgrade) network.Handler {
+	settings, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimRight(u.Settings, "="))
+	if err != nil {
+		return nil
+	}
+	c := s.newSession(conn)
+	if err := c.adopt(u, settings); err != nil {
+		return nil
+	}
+	return upgraded{c}
+}
+
+// adopt makes u's request an exchange that begins with the session.
+func (c *session) adopt(u stream.Upgrade, settings []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st, err := c.state.AdoptUpgrade(settings)
+	if err != nil {
+		return err
+	}
+	e := c.engine.newExchange()
+	e.c, e.wire = c, &c.wire
+	e.open(st, e, u.Meta.Start)
+	e.take(u)
+	c.count++
+	c.fresh = append(c.fresh, begin{e: e})
+	return nil
+}
+
+// take makes u the exchange's request: copies, for the caller of Upgrade keeps what
+// it has.
+func (e *exchange) take(u stream.Upgrade) {
+	x := &e.x
+	x.Reset()
+	x.Meta = protocol.Meta{
+		Conn: &e.c.meta, Protocol: string(config.HTTP2), Version: strings.Clone(u.Meta.Version),
+		Start: u.Meta.Start, HeadSize: u.Meta.HeadSize,
+	}
+	from, to := u.Request, &x.Request
+	to.Method, to.Scheme = strings.Clone(from.Method), strings.Clone(from.Scheme)
+	to.Authority, to.Path = strings.Clone(from.Authority), strings.Clone(from.Path)
+	for name, value := range from.Header.All() {
+		to.Header.Add(strings.ToLower(name), strings.Clone(value)) // as HTTP/2 has them (RFC 9113 8.2)
+	}
+	to.ContentLength = from.ContentLength
+	e.trailers = u.Trailers
+	e.grpc = ""
+	if protocol.IsGRPC(&to.Header) {
+		e.grpc = to.Header.Get(contentType)
+		takeTimeout(x)
+	}
+	e.in.start(&e.lane, &to.Trailer, 0)
+	e.in.end()
+	if len(u.Content) > 0 {
+		to.Body = protocol.NewTextBody(string(u.Content))
+		e.in.total.Store(int64(len(u.Content)))
+	}
+}
+
+// IdleTimeout is network.Patient's.
+func (u upgraded) IdleTimeout() time.Duration { return u.c.IdleTimeout() }
+
+// ServeConn is network.Handler's: the request is served without waiting for the
+// caller's preface.
+func (u upgraded) ServeConn(ctx context.Context, conn *network.Conn) error {
+	c := u.c
+	c.batch.now = time.Now()
+	if c.idle > 0 {
+		c.mu.Lock()
+		c.arm(c.batch.now.Add(c.idle))
+		c.mu.Unlock()
+	}
+	c.start()
+	return c.ServeConn(ctx, conn)
+}
