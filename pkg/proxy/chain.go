@@ -181,8 +181,16 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 		return engines[0].NewServer(o)
 	}
 	choices := make([]stream.Choice, len(engines))
-	for i, e := range engines {
-		choices[i] = stream.Choice{Match: e.Match, Server: e.NewServer(o)}
+	for _, upgrades := range [...]bool{false, true} { // HTTP/1.1 after what its callers may upgrade to
+		for i, e := range engines {
+			if upgrades != (e.Name == config.HTTP1) {
+				continue
+			}
+			choices[i] = stream.Choice{Match: e.Match, Server: e.NewServer(o)}
+			if u, ok := choices[i].Server.(stream.Upgrader); ok {
+				o.H2C = u
+			}
+		}
 	}
 	return stream.Detect(stream.DetectOptions{
 		Choices: choices, Unknown: unknown, Timeout: p.DetectTimeout, IdleTimeout: l.IdleTimeout,

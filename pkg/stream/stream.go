@@ -46,12 +46,40 @@ type ServerOptions struct {
 	RPC         config.RPCOptions
 	IdleTimeout time.Duration // of a connection without an exchange; 0: none
 
+	// H2C takes over the connections of callers of HTTP/1.1 that ask for HTTP/2
+	// (Upgrade: h2c); nil: nobody does, and such a request is served as it is.
+	H2C Upgrader
+
 	// Observe is told of each exchange after the last byte of its answer was
 	// written, or could not be. Called from the connection's goroutine; keeps
 	// nothing of x. May be nil.
 	Observe func(x *protocol.Exchange)
 
 	Log *slog.Logger
+}
+
+// Upgrader is a Server that goes on with a connection on which a caller has asked for
+// its protocol, in the middle of another one (RFC 9110 7.8).
+type Upgrader interface {
+	// Upgrade returns what is to serve conn from now on, and to answer u's request;
+	// nil: it will not, and nothing has happened. It keeps nothing of u. Whoever
+	// called tells the caller of the switch (101), and then has the handler serve
+	// the connection: until then nothing is sent.
+	Upgrade(conn *network.Conn, u Upgrade) network.Handler
+}
+
+// Upgrade is a request that asks to go on in another protocol.
+type Upgrade struct {
+	// Request is the request but for its content; Meta is of the exchange that it
+	// was read into: its start, version and size, and not its connection.
+	Request *protocol.Request
+	Meta    *protocol.Meta
+	// Content is all of the request's content; empty for none.
+	Content []byte
+	// Settings is the HTTP2-Settings field as it was sent (RFC 7540 3.2.1).
+	Settings string
+	// Trailers: the caller wants trailer fields (TE: trailers).
+	Trailers bool
 }
 
 // Client is one upstream connection. A pool owns it. It carries one exchange at

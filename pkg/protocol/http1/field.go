@@ -14,9 +14,9 @@ const (
 	teField
 	upgradeField
 	expectField
+	settingsField // HTTP2-Settings (RFC 7540 3.2.1)
 	// droppedField is of one connection and says nothing that is acted on:
-	// Keep-Alive, Proxy-Connection, HTTP2-Settings (RFC 9110 7.6.1; RFC 7540
-	// 3.2.1).
+	// Keep-Alive, Proxy-Connection (RFC 9110 7.6.1).
 	droppedField
 	dateField
 	serverField
@@ -55,7 +55,7 @@ func kindOf(name string) fieldKind {
 	case 14<<8 | 'c':
 		like, kind = "Content-Length", contentLengthField
 	case 14<<8 | 'h':
-		like, kind = "HTTP2-Settings", droppedField
+		like, kind = "HTTP2-Settings", settingsField
 	case 16<<8 | 'p':
 		like, kind = "Proxy-Connection", droppedField
 	case 17<<8 | 't':

@@ -72,7 +72,7 @@ func checkRequestAgain(t *testing.T, out []byte, req *protocol.Request, fr *Fram
 	}
 	want := *req
 	wantFraming := *fr
-	wantFraming.Minor, wantFraming.Trailers = 1, false // TE is of the connection
+	wantFraming.Minor, wantFraming.Trailers, wantFraming.HTTP2Settings = 1, false, "" // of the connection
 	if want.ContentLength < 0 && fr.Body == NoBody {
 		want.ContentLength = again.ContentLength // 0 is declared for POST
 	}

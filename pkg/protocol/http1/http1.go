@@ -57,6 +57,10 @@ type Framing struct {
 	// Trailers: a request whose sender wants trailer fields (TE: trailers, RFC
 	// 9110 10.1.4).
 	Trailers bool
+	// HTTP2Settings is what a request says that asks to go on in HTTP/2 in clear
+	// text (Upgrade: h2c, RFC 7540 3.2): its HTTP2-Settings as it was sent, a view of
+	// the head. "": it does not ask, or not in the way that it has to.
+	HTTP2Settings string
 }
 
 // violation is a rule that the bytes break. Its text is the rule's, never the

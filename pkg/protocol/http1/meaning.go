@@ -8,7 +8,7 @@ import (
 )
 
 // said is a set of what a head's fields have said.
-type said uint16
+type said uint32
 
 const (
 	saidHost said = 1 << iota
@@ -23,6 +23,10 @@ const (
 	saidNominated // Connection names a field that could be end to end
 	saidUpgrade
 	saidUpgradeUnfit // Upgrade is to be ignored
+	saidH2C          // Upgrade names h2c and nothing else
+	saidSettings     // HTTP2-Settings
+	saidSettingsUnfit
+	saidConnectionSettings // Connection names HTTP2-Settings
 	saidContinue
 	saidTrailers
 )
@@ -36,6 +40,7 @@ type meaning struct {
 	length   int64 // valid with saidLength
 	host     string
 	upgrade  string
+	settings string // valid with saidSettings
 }
 
 func (m *meaning) says(s said) bool { return m.said&s != 0 }
@@ -56,6 +61,9 @@ func (m *meaning) take(kind fieldKind, value string, at int) (keep bool, v *viol
 			return keepsUpgrade(m.status), nil
 		}
 		return false, m.takeUpgrade(value, at)
+	case settingsField:
+		m.takeSettings(value)
+		return false, nil
 	case hostField:
 		return false, m.takeHost(value, at)
 	case expectField:
@@ -145,6 +153,8 @@ func (m *meaning) takeConnection(value string, at int) *violation {
 			m.said |= saidKeepAlive
 		case protocol.EqualFold(option, "upgrade"):
 			m.said |= saidConnectionUpgrade
+		case protocol.EqualFold(option, "http2-settings"):
+			m.said |= saidConnectionSettings
 		case !isToken(option):
 			return malformed(at, "connection option is not a token (RFC 9110 7.6.1)")
 		case kindOf(option).forwarded():
@@ -188,11 +198,15 @@ func dropNominated(head []byte, h *protocol.Header, f *Framing) *violation {
 }
 
 // takeUpgrade reads a request's Upgrade (RFC 9110 7.8). Protocols that carry
-// HTTP requests are not upgraded to: the requests would pass by routing and
-// filters.
+// HTTP requests are no tunnels: the requests would pass by routing and filters. Of
+// them h2c is noted, if it is all that the request asks for.
 func (m *meaning) takeUpgrade(value string, at int) *violation {
-	if m.says(saidUpgrade) {
+	switch {
+	case m.says(saidUpgrade):
 		m.said |= saidUpgradeUnfit
+		m.said &^= saidH2C
+	case protocol.EqualFold(value, "h2c"):
+		m.said |= saidH2C
 	}
 	m.said |= saidUpgrade
 	for more, rest := true, value; more; {
@@ -210,6 +224,23 @@ func (m *meaning) takeUpgrade(value string, at int) *violation {
 	}
 	m.upgrade = value
 	return nil
+}
+
+// takeSettings reads HTTP2-Settings (RFC 7540 3.2.1), of which there must be one.
+// What it says is for HTTP/2 to judge.
+func (m *meaning) takeSettings(value string) {
+	if m.says(saidSettings) || value == "" {
+		m.said |= saidSettingsUnfit
+	}
+	m.said |= saidSettings
+	m.settings = value
+}
+
+// switchesToHTTP2 reports whether a request asks to go on in HTTP/2 as RFC 7540 3.2
+// wants it done: one that does not is served as if it had not asked (RFC 9110 7.8).
+func (m *meaning) switchesToHTTP2() bool {
+	const asked = saidH2C | saidConnectionUpgrade | saidSettings | saidConnectionSettings
+	return m.said&(asked|saidSettingsUnfit) == asked && m.minor == 1
 }
 
 // takeHost reads a request's Host (RFC 9112 3.2). A response's means nothing.

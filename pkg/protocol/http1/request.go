@@ -301,5 +301,8 @@ func frameRequest(req *protocol.Request, m *meaning, f *Framing) *violation {
 	if m.said&(asked|saidUpgradeUnfit) == asked && m.minor == 1 && f.Body == NoBody && req.Method != "CONNECT" {
 		req.Upgrade = m.upgrade
 	}
+	if m.switchesToHTTP2() && req.Method != "CONNECT" {
+		f.HTTP2Settings = m.settings
+	}
 	return nil
 }

@@ -59,6 +59,9 @@ func messageText(s *strings.Builder, m *protocol.Message, f *Framing) {
 	if f.Upgrade {
 		s.WriteString(", tunnel")
 	}
+	if f.HTTP2Settings != "" {
+		fmt.Fprintf(s, ", goes on in HTTP/2 with %s", f.HTTP2Settings)
+	}
 	if f.Trailers {
 		s.WriteString(", wants trailers")
 	}

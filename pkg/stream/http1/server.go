@@ -9,6 +9,7 @@
 //	  exchange        Service.Serve
 //	  answer          head and small content in one write, large content in pieces
 //	  finish          unread content, observe, reset
+//	handOver      the connection goes on in another protocol
 //
 // Everything runs on the connection's goroutine; a second one exists only while
 // a large request body is sent upstream, a slow answer is waited for, or a
@@ -92,6 +93,10 @@ func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	}
 	c := s.take(conn, in)
 	err = c.run(ctx)
+	if next := c.next; next != nil {
+		c.next = nil
+		return c.handOver(ctx, next)
+	}
 	s.give(c)
 	return err
 }
@@ -115,7 +120,8 @@ type session struct {
 
 	framing  syntax.Framing
 	body     requestBody
-	answered bool // the head of the final answer has been written, or tried
+	answered bool            // the head of the final answer has been written, or tried
+	next     network.Handler // goes on with the connection; almost always nil
 	// Of the last exchange.
 	forwarded bool // an upstream was waited for
 	end       time.Time
@@ -219,6 +225,11 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 			return false
 		}
 		c.awaitSmallBody()
+	}
+	if c.framing.HTTP2Settings != "" {
+		if c.next = c.upgrade(); c.next != nil {
+			return false
+		}
 	}
 	keep, err := c.serve(ctx)
 	if err != nil && !c.answered {
