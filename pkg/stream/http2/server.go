@@ -62,13 +62,6 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 
 // newSession returns the session of a connection; it has sent nothing.
 func (s *server) newSession(conn *network.Conn) *session {
-	c := s.newSession(conn)
-	c.start()
-	return c.ServeConn(ctx, conn)
-}
-
-// newSession returns the session of a connection; it has sent nothing.
-func (s *server) newSession(conn *network.Conn) *session {
 	c := &session{s: s, meta: stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)}
 	o := &s.o.HTTP2
 	c.wire = wire{engine: s.engine, conn: conn, side: c, creditFrom: creditFrom(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), idle: o.StreamIdleTimeout}
