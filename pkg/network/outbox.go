@@ -81,6 +81,22 @@ func (o *Outbox) End(dst []byte) error {
 	return err
 }
 
+// Put appends the frame of about size bytes that frame makes behind dst, and returns
+// how many bytes it has. Whatever becomes of frame, an error or a panic, the outbox
+// goes on, without a part of it. err is frame's; lost says that the connection is.
+func (o *Outbox) Put(size int, frame func(dst []byte) ([]byte, error)) (n int, err, lost error) {
+	dst := o.Begin(size)
+	start := len(dst)
+	out := dst
+	defer func() { lost = o.End(out) }()
+	made, err := frame(dst)
+	if err != nil {
+		return 0, err, nil
+	}
+	out = made
+	return len(made) - start, nil, nil
+}
+
 // Queued returns how many bytes wait.
 func (o *Outbox) Queued() int {
 	o.mu.Lock()

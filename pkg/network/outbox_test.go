@@ -189,3 +189,43 @@ func TestFailEndsTheWaitForRoom(t *testing.T) {
 		t.Errorf("put = %v", err)
 	}
 }
+
+func TestAFrameThatCannotBeMadeLeavesTheOutboxAsItWas(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	conn := NewConn(a)
+	defer conn.Close()
+	o := NewOutbox(conn, func(f func()) { go f() })
+	frame := func(text string) func([]byte) ([]byte, error) {
+		return func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
+	}
+	if n, err, lost := o.Put(10, frame("before ")); n != 7 || err != nil || lost != nil {
+		t.Fatalf("Put = %d, %v, %v", n, err, lost)
+	}
+	broken := errors.New("broken")
+	if n, err, lost := o.Put(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), broken }); n != 0 || err != broken || lost != nil {
+		t.Errorf("Put = %d, %v, %v; want 0 and the frame's error", n, err, lost)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		_, _, _ = o.Put(10, func(dst []byte) ([]byte, error) { panic(string(append(dst, "half"...))) })
+	}()
+	if _, err, lost := o.Put(10, frame("after")); err != nil || lost != nil {
+		t.Fatal(err, lost)
+	}
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len("before after"))
+	if _, err := io.ReadFull(b, got); err != nil || string(got) != "before after" {
+		t.Errorf("sent %q, %v", got, err)
+	}
+	o.Fail(io.EOF)
+	if _, err, lost := o.Put(10, frame("x")); err != nil || lost == nil {
+		t.Errorf("Put on a lost connection = %v, %v", err, lost)
+	}
+}

@@ -32,7 +32,8 @@ type Starter interface {
 
 	// Start is Serve as far as it goes without waiting. It returns what Serve
 	// would, or ErrPending: the answer comes later, and x is already somebody else's.
-	// Whoever gets ErrPending returns it and touches nothing of x any more.
+	// Whoever gets ErrPending returns it and touches nothing of x any more. An answer
+	// is dropped (Exchange.ResetResponse) before the next service is called again.
 	Start(ctx context.Context, x *Exchange) error
 }
 
@@ -51,7 +52,7 @@ var ErrPending = errors.New("protocol: pending")
 // Forker is a Caller that keeps no stack for an exchange while it is pending.
 type Forker interface {
 	// Fork lets s serve the exchange on a stack of its own, on which it may wait. It
-	// returns what s did if that did not wait, and otherwise ErrPending.
+	// returns what s did, or ErrPending.
 	Fork(ctx context.Context, s Service) error
 }
 
@@ -100,7 +101,7 @@ func Run(ctx context.Context, s Starter, x *Exchange) error {
 
 // start is s.Start, whose panic is an error.
 func (x *Exchange) start(ctx context.Context, s Starter) (err error) {
-	defer contain(&err)
+	defer Recover(&err)
 	return s.Start(ctx, x)
 }
 
@@ -116,7 +117,7 @@ func (x *Exchange) unwind(ctx context.Context, err error, depth int) error {
 // finish is unwind up to a panic, which is an error for the finishers that are
 // left.
 func (x *Exchange) finish(ctx context.Context, err error, depth int) (result error) {
-	defer contain(&result)
+	defer Recover(&result)
 	for n := len(x.finishers) - 1; n >= depth && err != ErrPending; n-- { //nolint:errorlint // it is never wrapped
 		f := x.finishers[n]
 		x.finishers[n] = nil
@@ -137,11 +138,12 @@ func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
 // Contain is s.Serve, whose panic becomes an error, a *Panic.
 func Contain(ctx context.Context, s Service, x *Exchange) (err error) {
-	defer contain(&err)
+	defer Recover(&err)
 	return s.Serve(ctx, x)
 }
 
-func contain(err *error) {
+// Recover makes a panic of the function that defers it an error, a *Panic.
+func Recover(err *error) {
 	if p := recover(); p != nil {
 		*err = NewFault(Internal, &Panic{Value: p, Stack: debug.Stack()})
 	}

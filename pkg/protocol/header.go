@@ -41,7 +41,7 @@ func (h *Header) Len() int {
 }
 
 // At returns field i, to be changed in place if need be, which Changed does not
-// notice; valid until the next call that adds or removes.
+// notice; valid until the next call that adds or removes. Ask Len first.
 func (h *Header) At(i int) *Field { return &h.fields[i] }
 
 // All yields the fields in order.
@@ -139,7 +139,8 @@ func (h *Header) removeFrom(start int, name string) {
 	h.fields = h.fields[:kept]
 }
 
-// Reset removes all fields and keeps the storage.
+// Reset removes all fields, unnoticed by Changed, and keeps the storage: for whoever
+// makes a message, not for those who change it.
 func (h *Header) Reset() {
 	clear(h.fields)
 	h.fields = h.fields[:0]

@@ -77,8 +77,8 @@ func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
 func (s *serving) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := s.take()
 	c.record.listener.Active.Add(1)
-	c.record.name(x)
 	x.Then(c)
+	c.record.name(x)
 	return c.service.Start(ctx, x)
 }
 

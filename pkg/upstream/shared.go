@@ -42,10 +42,11 @@ type line struct {
 	conn  Connection
 	start protocol.Starter // conn, or what makes two halves of it
 
-	load   int           // guarded by pool.mu; exchanges that it carries
-	left   bool          // guarded by pool.mu; it takes no exchange, and ends with its last
-	used   bool          // guarded by pool.mu; an exchange left it since the last sweep
-	rested time.Duration // guarded by pool.mu; how long it was not
+	load    int           // guarded by pool.mu; exchanges that it carries
+	left    bool          // guarded by pool.mu; it takes no exchange, and ends with its last
+	givenUp bool          // guarded by pool.mu, until it is discarded; for another host
+	used    bool          // guarded by pool.mu; an exchange left it since the last sweep
+	rested  time.Duration // guarded by pool.mu; how long it was not
 }
 
 // opening is a connection that is being opened.
@@ -79,14 +80,22 @@ func (p *shared) Start(ctx context.Context, x *protocol.Exchange) error {
 // Finish is protocol.Finisher's.
 func (p *shared) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	if p.lost(x, err) {
-		return x.Fork(ctx, p)
+		return x.Fork(ctx, protocol.ServiceFunc(p.again))
 	}
 	return err
 }
 
 // Serve is pool's.
-func (p *shared) Serve(ctx context.Context, x *protocol.Exchange) error {
-	for range tries {
+func (p *shared) Serve(ctx context.Context, x *protocol.Exchange) error { return p.try(ctx, x, tries) }
+
+// again is Serve for an exchange whose first connection had ended.
+func (p *shared) again(ctx context.Context, x *protocol.Exchange) error {
+	return p.try(ctx, x, tries-1)
+}
+
+// try gives x up to so many connections, one after the other.
+func (p *shared) try(ctx context.Context, x *protocol.Exchange, most int) error {
+	for range most {
 		l, err := p.take(ctx, x)
 		if err != nil {
 			return &notSent{err}
@@ -316,7 +325,12 @@ func (l *line) released(reusable bool) {
 	p.mu.Lock()
 	l.load--
 	l.used = true
-	if !l.left && (!reusable || p.givesUp(l)) {
+	switch {
+	case l.left:
+	case !reusable, l.load == 0 && p.host.cluster.scarce():
+		p.leave(l)
+	case p.givesUp():
+		l.givenUp = true
 		p.leave(l)
 	}
 	over := l.left && l.load == 0
@@ -326,12 +340,19 @@ func (l *line) released(reusable bool) {
 	}
 }
 
-// givesUp reports whether a connection is to end with its last exchange, because
-// another host has none: one that carries nothing, or one of several that always
-// carry something. p.mu is held.
-func (p *shared) givesUp(l *line) bool {
-	c := p.host.cluster
-	return l.load == 0 && c.scarce() || len(p.lines) > 1 && c.slots.waiting.Load() > 0
+// givesUp reports whether one of several connections that always carry something is
+// to end with its last exchange, because another host waits for one: for each that
+// waits, one. p.mu is held.
+func (p *shared) givesUp() bool {
+	s := &p.host.cluster.slots
+	if len(p.lines) < 2 || s.waiting.Load() == 0 {
+		return false
+	}
+	if s.leaving.Add(1) <= s.waiting.Load() {
+		return true
+	}
+	s.leaving.Add(-1)
+	return false
 }
 
 // scarce reports whether connections are so few that one which carries nothing
@@ -349,6 +370,9 @@ func (c *Cluster) scarce() bool {
 // discard ends a connection that carries nothing and frees its slot.
 func (l *line) discard() {
 	l.end()
+	if l.givenUp {
+		l.pool.host.cluster.slots.leaving.Add(-1)
+	}
 	l.pool.host.cluster.freeSlot()
 }
 

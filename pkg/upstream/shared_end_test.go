@@ -541,3 +541,57 @@ func TestRetiredHostServesThoseWhoPickedItBefore(t *testing.T) {
 		wantNothing(t, c)
 	})
 }
+
+// TestABusyHostGivesUpNoMoreThanIsWaitedFor: one connection for one that waits,
+// though it takes its time to end.
+func TestABusyHostGivesUpNoMoreThanIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(8, "a")
+		cfg.Breakers.MaxConnections = 8
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		var list []*protocol.Exchange
+		for range 32 {
+			list = append(list, begin(t, c))
+			synctest.Wait()
+		}
+		both := sharing(8, "a", "b")
+		both.Breakers.MaxConnections = 8
+		apply(t, s, both)
+		var waits []<-chan *protocol.Exchange
+		for c.pending.Load() == 0 { // until one goes to b
+			waits = append(waits, queue(c, 0))
+		}
+		p, _ := c.state.Load().hosts[0].lanes.Load().pool.(*shared)
+		lines := func() int {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return len(p.lines)
+		}
+		if got := lines(); got != 8 {
+			t.Fatalf("a has %d connections, want 8", got)
+		}
+		seen := map[*trunk]bool{}
+		list = slices.DeleteFunc(list, func(x *protocol.Exchange) bool { // one of each, none becomes idle
+			first := !seen[on(x)]
+			seen[on(x)] = true
+			if first {
+				finish(x)
+			}
+			return first
+		})
+		if got := lines(); got != 7 {
+			t.Errorf("%d connections take exchanges, want 7: one waits", got)
+		}
+		for _, x := range list {
+			finish(x)
+		}
+		for _, done := range waits {
+			finish(<-done)
+		}
+		if got := c.slots.leaving.Load(); got != 0 {
+			t.Errorf("%d connections are leaving at the end", got)
+		}
+	})
+}

@@ -20,6 +20,7 @@ import (
 type slots struct {
 	open    atomic.Int64 // connections open or being opened
 	waiting atomic.Int64 // length of queue; changed with mu held, read without
+	leaving atomic.Int64 // shared connections that were given up for those who wait, and carry something yet
 
 	mu    sync.Mutex // taken before a pool's mu
 	queue list.List  // of *waiter; guarded by mu

@@ -102,7 +102,8 @@ type call struct {
 	deadline time.Time // zero: none
 
 	frame []byte           // the answer, or
-	err   error            // why there is none
+	err   error            // why there is none, or
+	unput error            // why the request was not sent; set by who sends
 	held  *buffer.IoBuffer // what frame is in; nil: it is in the reader's input
 	read  time.Time        // when the answer was read
 
@@ -135,7 +136,7 @@ func (k *call) release() {
 // free makes k ready for another exchange.
 func (k *call) free() {
 	k.body.Drop()
-	k.client, k.by, k.frame, k.err, k.held = nil, nil, nil, nil, nil
+	k.client, k.by, k.frame, k.err, k.unput, k.held = nil, nil, nil, nil, nil, nil
 }
 
 // Serve is stream.Client's. Errors are Faults: of ConnectFailure if the request
@@ -157,15 +158,18 @@ func (u *Client) Start(ctx context.Context, x *protocol.Exchange) error {
 		return u.Serve(ctx, x) // there is a stack to wait on
 	}
 	k, err := u.send(x, r)
-	switch {
-	case k == nil:
+	if k == nil {
 		return err
-	case r.turn.rest():
-		return protocol.ErrPending
-	default:
-		return k.receive(x)
 	}
+	x.Then(k)
+	if r.turn.rest() {
+		return protocol.ErrPending
+	}
+	return nil
 }
+
+// Finish is protocol.Finisher's, when the call has its answer.
+func (k *call) Finish(_ context.Context, x *protocol.Exchange, _ error) error { return k.receive(x) }
 
 // send sends x. What is to be waited for is nil if there is nothing: x was not
 // sent, or nobody answers it.
@@ -216,9 +220,10 @@ func (u *Client) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 			k.free()
 			return nil, err
 		}
-		return k, nil // the connection was lost meanwhile: k tells
+		k.unput = err // the connection was lost meanwhile: somebody wakes k
+		return k, nil
 	}
-	if r != nil && !r.waits(waiting{u, id}) {
+	if r != nil && !r.awaits(waiting{u, id}) {
 		if u.remove(id) != nil {
 			k.free()
 			return nil, protocol.Faultf(protocol.DownstreamGone, "client closed its connection")
@@ -256,24 +261,28 @@ func (u *Client) remove(id uint64) *call {
 	return u.calls.remove(id)
 }
 
-// put puts the request into the outbox.
-func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) error {
+// put puts the request into the outbox. A panic of the codec's is an error.
+func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) (err error) {
+	defer protocol.Recover(&err)
 	left := time.Duration(0)
 	if until := x.Until(); m.View.Timeout > 0 && !until.IsZero() {
 		if left = until.Sub(now); left <= 0 {
 			return protocol.Faultf(protocol.UpstreamTimeout, "the caller's time was up before the request was sent")
 		}
 	}
-	dst := u.outbox.Begin(len(m.Frame) + faultSize)
-	start := len(dst)
-	out, err := u.codec.AppendRequest(dst, m.Frame, &x.Request, &m.View, left)
-	if err != nil {
-		_ = u.outbox.End(dst[:start])
+	_, err, lost := u.outbox.Put(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) {
+		start := len(dst)
+		out, err := u.codec.AppendRequest(dst, m.Frame, &x.Request, &m.View, left)
+		if err == nil {
+			u.codec.SetID(out[start:], id)
+		}
+		return out, err
+	})
+	switch {
+	case err != nil:
 		return err
-	}
-	u.codec.SetID(out[start:], id)
-	if err := u.outbox.End(out); err != nil {
-		return protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", err)
+	case lost != nil:
+		return protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", lost)
 	}
 	if r != nil {
 		r.flush(u.outbox)
@@ -307,19 +316,25 @@ func (u *Client) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 }
 
 // receive makes what k got x's answer.
-func (k *call) receive(x *protocol.Exchange) error {
-	err := k.err
-	if err == nil {
-		c := k.client.codec
-		x.Record.UpstreamFirst = k.read
-		k.body.Set(c, k.frame)
-		if err = c.ReadResponse(k.frame, &x.Response, &k.body.View); err == nil {
-			x.Response.Body = &k.body
-			return nil
+func (k *call) receive(x *protocol.Exchange) (err error) {
+	defer func() {
+		if x.Response.Body == nil { // also after a panic of the codec's
+			x.ResetResponse()
+			k.release()
 		}
-		x.ResetResponse()
+	}()
+	switch {
+	case k.unput != nil:
+		return k.unput
+	case k.err != nil:
+		return k.err
 	}
-	k.release()
+	c := k.client.codec
+	x.Record.UpstreamFirst = k.read
+	k.body.Set(c, k.frame)
+	if err = c.ReadResponse(k.frame, &x.Response, &k.body.View); err == nil {
+		x.Response.Body = &k.body
+	}
 	return err
 }
 
@@ -355,8 +370,10 @@ func (u *Client) run() {
 	u.expiring.Wait()
 }
 
-// read deals with every whole frame that there is.
-func (u *Client) read(in *input, b *batch) error {
+// read deals with every whole frame that there is. A panic of the codec's costs the
+// connection.
+func (u *Client) read(in *input, b *batch) (err error) {
+	defer protocol.Recover(&err)
 	for in.whole() {
 		head, frame, err := in.next(u.codec, u.o.RPC.MaxFrameSize)
 		if err != nil {
@@ -415,9 +432,16 @@ func (k *call) answered(frame []byte) {
 
 // reply sends a frame of Weft's own.
 func (u *Client) reply(b *batch, frame func(dst []byte) []byte) {
-	if u.outbox.End(frame(u.outbox.Begin(faultSize))) == nil { // else the reader finds out
+	if put(u.outbox, frame) {
 		b.add(u.outbox)
 	}
+}
+
+// put puts a frame of Weft's own into an outbox. If that fails, its reader finds
+// out.
+func put(o *network.Outbox, frame func(dst []byte) []byte) bool {
+	_, err, lost := o.Put(faultSize, func(dst []byte) ([]byte, error) { return frame(dst), nil })
+	return err == nil && lost == nil
 }
 
 // fail ends everything, for the connection is lost.

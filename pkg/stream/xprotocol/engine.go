@@ -7,19 +7,19 @@
 //	reader of the caller's connection      reader of the host's connection
 //	session.read     all frames there are
 //	session.begin    a request for each
-//	  request.serve  Service.Serve
-//	    Client.send  new id, outbox
-//	    … parked …                         Client.read     all frames there are
-//	batch.flush      one write             Client.deliver  who waits for this id
-//	                                         … request.serve goes on …
-//	                                         request.answer  old id, outbox
-//	                                       batch.flush     one write
+//	  request.serve  the service's Start
+//	    Client.Start new id, outbox
+//	    … pending …                        Client.read     all frames there are
+//	batch.flush      one write               call.answered who waits for this id
+//	                                           request.wake   the Finishers
+//	                                           request.answer old id, outbox
+//	                                         batch.flush   one write
 //
-// A request is a coroutine (fiber.go). It runs on the goroutine of whoever has
-// something for it, until it waits: so nothing is handed from one goroutine to
-// another, and what was read together leaves together. Services see none of
-// this: Serve returns when there is an answer. A service that waits for anything
-// else calls Exchange.Detach first, and goes on on a worker.
+// Nothing of a request is on a stack while it is pending, nothing is handed from one
+// goroutine to another, and what was read together leaves together. A service that
+// has to wait for something else, or is not written in two halves, gets a stack by
+// Exchange.Fork: a coroutine (fiber.go), which goes on on a worker once it has called
+// Exchange.Detach. See docs/decisions/0008.
 package xprotocol
 
 import (

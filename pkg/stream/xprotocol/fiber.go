@@ -72,7 +72,7 @@ type fiber struct {
 type outcome uint8
 
 const (
-	waits  outcome = iota // somebody will wake the request
+	parked outcome = iota // somebody will wake the request
 	moves                 // it wants a worker
 	served                // it is idle
 )
@@ -107,7 +107,7 @@ func (f *fiber) resume(b *batch) outcome {
 			f.moving = false
 			return moves
 		case f.r.turn.rest():
-			return waits
+			return parked
 		}
 	}
 }

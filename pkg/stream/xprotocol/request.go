@@ -2,6 +2,7 @@ package xprotocol
 
 import (
 	"context"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ type request struct {
 	c       *session
 	frame   *buffer.IoBuffer // the whole frame; x.Request is a view of it; nil: there is no memory for one
 	head    codec.Frame
-	first   waiting // of the session's reader: what it sent on its own stack
+	sent    waiting       // of the session's reader: what it sent on its own stack
 	message codec.Message // x.Request.Body
 
 	before, after *request // guarded by c.mu; in the list of what is under way
@@ -50,6 +51,14 @@ func (r *request) serve(b *batch) {
 		err = r.x.Begin(r.c.ctx, r.c.s.service)
 	}
 	r.conclude(err)
+}
+
+// refuse is serve for a request that comes too late.
+func (r *request) refuse(b *batch) {
+	r.batch = b
+	r.x.Meta.Start = r.now()
+	_ = r.read() // for the log; if it cannot be read it is refused all the same
+	r.conclude(protocol.Faultf(protocol.Draining, "the time to drain is nearly over"))
 }
 
 // resume goes on after what r was pending in has returned err.
@@ -96,7 +105,7 @@ func (r *request) run(b *batch) bool {
 		r.engine.work(r)
 	case served:
 		return true
-	case waits:
+	case parked:
 	}
 	return false
 }
@@ -134,7 +143,7 @@ func (r *request) wake(b *batch) {
 		r.goOn(b)
 	default:
 		r.batch = b
-		r.resume(r.call.receive(&r.x))
+		r.resume(nil)
 	}
 }
 
@@ -193,53 +202,65 @@ func (r *request) read() error {
 	return nil
 }
 
-// answer puts the answer into the caller's outbox.
+// answer puts the answer into the caller's outbox: the host's, or a fault if there is
+// none, or it cannot be sent.
 func (r *request) answer() {
-	o, x := r.c.outbox, &r.x
-	size := faultSize
-	m := codec.MessageOf(x.Response.Body)
-	if m != nil {
-		size += len(m.Frame)
-	}
-	dst := o.Begin(size)
-	start := len(dst)
-	dst = r.append(dst, m)
-	x.Record.ResponseBytes = int64(len(dst) - start)
-	if err := o.End(dst); err != nil && x.Record.Reason == protocol.None {
-		x.Record.Reason, x.Record.Detail = protocol.DownstreamGone, err.Error()
-	}
-	r.flush(o)
-}
-
-// append appends the answer that m is, or a fault in its stead.
-func (r *request) append(dst []byte, m *codec.Message) []byte {
-	x, own := &r.x, r.c.s.codec
-	start := len(dst)
-	if m != nil {
-		out, err := own.AppendResponse(dst, m.Frame, &x.Response, &m.View)
+	if m := codec.MessageOf(r.x.Response.Body); m != nil {
+		err := r.put(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) { return r.pass(dst, m) })
 		if err == nil {
-			own.SetID(out[start:], r.head.ID)
-			return out
+			return
 		}
-		dst = dst[:start]
-		x.Fail(err)
+		r.x.Fail(err)
 	}
 	reason, text := r.fault()
-	dst = own.AppendFault(dst, r.frame.Bytes(), reason, text)
-	var sent protocol.Response
-	if own.ReadResponse(dst[start:], &sent, new(codec.View)) == nil {
-		x.Response.Code = sent.Code
+	own := r.c.s.codec
+	err := r.put(faultSize, func(dst []byte) ([]byte, error) {
+		start := len(dst)
+		dst = own.AppendFault(dst, r.frame.Bytes(), reason, text)
+		var sent protocol.Response
+		if own.ReadResponse(dst[start:], &sent, new(codec.View)) == nil {
+			r.x.Response.Code = sent.Code
+		}
+		return dst, nil
+	})
+	if err != nil { // a defect of the codec's
+		_ = r.c.conn.Close()
 	}
-	return dst
+}
+
+// pass appends the host's answer.
+func (r *request) pass(dst []byte, m *codec.Message) ([]byte, error) {
+	own := r.c.s.codec
+	start := len(dst)
+	out, err := own.AppendResponse(dst, m.Frame, &r.x.Response, &m.View)
+	if err == nil {
+		own.SetID(out[start:], r.head.ID)
+	}
+	return out, err
+}
+
+// put puts a frame into the caller's outbox. A panic of the codec's is an error; that
+// the caller is gone is noted.
+func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) (err error) {
+	defer protocol.Recover(&err)
+	x, o := &r.x, r.c.outbox
+	n, err, lost := o.Put(size, frame)
+	if err != nil {
+		return err
+	}
+	x.Record.ResponseBytes = int64(n)
+	if lost != nil && x.Record.Reason == protocol.None {
+		x.Record.Reason, x.Record.Detail = protocol.DownstreamGone, lost.Error()
+	}
+	r.flush(o)
+	return nil
 }
 
 // finish accounts for the exchange and makes r ready for the next.
 func (r *request) finish() {
 	x := &r.x
 	x.Record.End = r.now()
-	if observe := r.c.s.o.Observe; observe != nil {
-		observe(x)
-	}
+	r.observe()
 	x.ResetResponse() // not before: the answer's fields are views
 	x.Reset()
 	r.message.Drop()
@@ -250,15 +271,28 @@ func (r *request) finish() {
 		r.frame.Reuse()
 	}
 	c := r.c
-	r.c = nil
+	r.c, r.sent = nil, waiting{}
 	c.end(r)
 }
 
-// waits notes what r waits for, and reports false if its caller is gone. That is
+// observe has the exchange accounted for. A panic costs no more than that.
+func (r *request) observe() {
+	defer func() {
+		if p := recover(); p != nil {
+			r.engine.log.Error("panic while accounting for a request; this is a defect, please report it",
+				"listener", r.c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	if observe := r.c.s.o.Observe; observe != nil {
+		observe(&r.x)
+	}
+}
+
+// awaits notes what r waits for, and reports false if its caller is gone. That is
 // found out by the session's reader: what it sends itself needs no lock for it.
-func (r *request) waits(on waiting) bool {
+func (r *request) awaits(on waiting) bool {
 	if r.fork == nil && r.batch == &r.c.batch {
-		r.first = on
+		r.sent = on
 		return true
 	}
 	return r.watch.wait(on)

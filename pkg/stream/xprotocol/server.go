@@ -72,7 +72,8 @@ type session struct {
 	held   bool              // frames were left in the input: as much is under way as may be
 	known  int               // how many requests were under way at some time, or at least are now
 	// left is when the caller was told to send no more; zero: it was not.
-	left time.Time
+	left     time.Time
+	refusing bool // requests are refused: the time to drain is nearly over
 
 	mu    sync.Mutex
 	fewer sync.Cond  // on mu: inFlight fell
@@ -97,7 +98,9 @@ func (c *session) run() error {
 		if c.conn.Ending() {
 			return c.ended(c.depart())
 		}
-		c.settle()
+		if !c.settle() {
+			return c.ended(io.EOF)
+		}
 		err := error(nil)
 		if !c.held {
 			err = c.fill()
@@ -119,8 +122,9 @@ func (c *session) run() error {
 
 // settle sends what was held back for long enough, or has to leave before there
 // is anything to wait for, and waits: while the caller or a host takes too little,
-// and while as much is under way as may be.
-func (c *session) settle() {
+// and while as much is under way as may be. It reports false if the caller has left
+// meanwhile.
+func (c *session) settle() bool {
 	if c.held || c.in.read >= mostHeld || c.outbox.Queued() >= network.HighWater || c.busy() {
 		c.flush()
 	}
@@ -130,7 +134,8 @@ func (c *session) settle() {
 	clear(c.full)
 	c.full = c.full[:0]
 	c.outbox.AwaitRoom()
-	c.awaitTurn()
+	limit := c.s.o.RPC.MaxInFlight
+	return limit <= 0 || c.await(func() bool { return c.count < limit || c.conn.Ending() })
 }
 
 // pause sends what was held back, for there is nothing to read. On a busy
@@ -230,7 +235,7 @@ func (c *session) silent() error {
 func (c *session) read() error {
 	var err error
 	for c.held = false; c.in.whole(); {
-		if c.held = c.busy(); c.held {
+		if c.held = !c.refusing && c.busy(); c.held {
 			break
 		}
 		head, frame, wrong := c.in.next(c.s.codec, c.s.o.RPC.MaxFrameSize)
@@ -256,7 +261,12 @@ func (c *session) read() error {
 func (c *session) frame(head codec.Frame, frame []byte) {
 	switch head.Kind {
 	case codec.Request, codec.OneWay:
-		c.begin(head, frame).serve(&c.batch)
+		r := c.begin(head, frame)
+		if c.refusing {
+			r.refuse(&c.batch)
+		} else {
+			r.serve(&c.batch)
+		}
 	case codec.Ping:
 		if head.Size == len(frame) {
 			c.send(func(dst []byte) []byte { return c.s.codec.AppendPong(dst, frame) })
@@ -269,7 +279,7 @@ func (c *session) frame(head codec.Frame, frame []byte) {
 // begin makes a frame a request under way.
 func (c *session) begin(head codec.Frame, frame []byte) *request {
 	r := c.enter()
-	r.c, r.head, r.first = c, head, waiting{}
+	r.c, r.head = c, head
 	if r.frame == nil {
 		r.frame = buffer.Get(len(frame))
 	}
@@ -347,20 +357,44 @@ func (c *session) busy() bool {
 	return c.known >= limit
 }
 
-// awaitTurn waits while that is so.
-func (c *session) awaitTurn() {
-	limit := c.s.o.RPC.MaxInFlight
+// await waits until done reports true, with c.mu held each time that a request is
+// over, and reports false if the caller has left before. The reader calls it, so
+// that nobody else would notice.
+func (c *session) await(done func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for limit > 0 && c.count >= limit {
+	if done() {
+		return true
+	}
+	left, watched := false, make(chan struct{})
+	leave := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		left = true
+		c.fewer.Broadcast()
+	}
+	defer c.conn.AfterEnd(leave)() // for connections that cannot be watched
+	c.conn.SetReadDeadline(time.Time{})
+	c.s.engine.start(func() {
+		defer close(watched)
+		if err := c.conn.AwaitGone(false); !errors.Is(err, network.ErrInterrupted) {
+			leave()
+		}
+	})
+	for !left && !done() {
 		c.fewer.Wait()
 	}
+	c.mu.Unlock()
+	c.conn.Interrupt()
+	<-watched
+	c.conn.Resume()
+	c.mu.Lock()
+	return !left
 }
 
 // send sends a frame of Weft's own.
 func (c *session) send(frame func(dst []byte) []byte) {
-	dst := c.outbox.Begin(faultSize)
-	if c.outbox.End(frame(dst)) == nil { // else the reader finds out
+	if put(c.outbox, frame) {
 		c.batch.add(c.outbox)
 	}
 }
@@ -379,31 +413,21 @@ func (c *session) leave() {
 }
 
 // depart answers what is under way, though the caller goes on asking, and says
-// goodbye. What it has sent meanwhile is dropped: read, so that the kernel does not
-// reset the connection before the answers have arrived.
+// goodbye. What it has asked since, or was not begun, is refused: it was not sent
+// anywhere. All of it is read, so that the kernel does not reset the connection before
+// the answers have arrived.
 func (c *session) depart() error {
 	c.flush()
-	lost := false // guarded by c.mu
-	stop := c.conn.AfterEnd(func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		lost = true
-		c.fewer.Broadcast()
-	})
-	defer stop()
-	c.mu.Lock()
-	for c.count > 0 && !lost {
-		c.fewer.Wait()
-	}
-	c.mu.Unlock()
-	c.outbox.Close()
-	if c.conn.CloseWrite() != nil {
-		return errFarewell
-	}
-	c.conn.SetReadDeadline(time.Now().Add(farewell))
-	for err := error(nil); err == nil; {
-		c.in.release()
-		err = c.in.fill(c.conn, c.onWait)
+	c.refusing = true
+	err := c.read()
+	if c.await(func() bool { return c.count == 0 }) {
+		c.outbox.Close()
+		if err == nil && c.conn.CloseWrite() == nil {
+			c.conn.SetReadDeadline(time.Now().Add(farewell))
+			for c.in.release(); err == nil; c.in.release() {
+				err = c.in.fill(c.conn, c.onWait)
+			}
+		}
 	}
 	return errFarewell
 }
@@ -451,7 +475,7 @@ func (c *session) abandon() {
 	c.mu.Lock()
 	var all []waiting
 	for r := c.first; r != nil; r = r.after {
-		for _, on := range [...]waiting{r.first, r.watch.leave(c.s.engine)} {
+		for _, on := range [...]waiting{r.sent, r.watch.leave(c.s.engine)} {
 			if on.client != nil {
 				all = append(all, on)
 			}
