@@ -130,10 +130,19 @@ func (c *session) ServeConn(ctx context.Context, _ *network.Conn) error {
 	c.beginAll() // of a connection that came from HTTP/1.1
 	err := c.run()
 	if errors.Is(err, network.ErrPark) {
+		c.shrink()
 		return err
 	}
 	c.close(err, cancel)
 	return c.ended(err)
+}
+
+// shrink drops what a connection that waits does not need.
+func (c *session) shrink() {
+	c.ctx, c.batch.dirty, c.fresh = nil, nil, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.scratch, c.stalled, c.waiters = nil, nil, nil
 }
 
 // IdleTimeout is network.Patient's.
