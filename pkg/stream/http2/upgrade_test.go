@@ -1,0 +1,237 @@
+package http2
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// switcher has every connection switched, with the same request, at once.
+type switcher struct {
+	to stream.Upgrader
+	u  func() stream.Upgrade
+}
+
+func (s switcher) ServeConn(ctx context.Context, conn *network.Conn) error {
+	return s.to.Upgrade(conn, s.u()).ServeConn(ctx, conn)
+}
+
+// switched connects to r's engine as a caller whose request u has been answered with
+// 101, and which says its preface now if preface is set.
+func (r *rig) switched(u func() stream.Upgrade, change func(o *stream.ServerOptions), service protocol.Service, preface bool) *peer {
+	r.t.Helper()
+	o := stream.ServerOptions{
+		Service: service, Observe: r.observe, Log: slog.New(slog.DiscardHandler),
+		HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),
+	}
+	if change != nil {
+		change(&o)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	server := switcher{newServer(r.engine, o), u}
+	ln, err := network.Listen(ctx, network.ListenOptions{Name: "switched", Network: "tcp", Address: "127.0.0.1:0"}, server)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = ln.Serve(ctx) // ends with Drain
+	}()
+	r.t.Cleanup(func() {
+		stop, done := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer done()
+		ln.Drain(stop)
+		cancel()
+		<-ended
+	})
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	p := newPeer(r.t, conn)
+	if preface {
+		_, err := io.WriteString(conn, syntax.Preface)
+		p.ok(err)
+		p.ok(p.fr.WriteSettings())
+	}
+	return p
+}
+
+// settings encodes a SETTINGS payload as HTTP2-Settings has it.
+func settings(list ...syntax.Setting) string {
+	frame := syntax.AppendSettings(nil, list...)
+	return base64.RawURLEncoding.EncodeToString(frame[syntax.FrameHeaderLen:])
+}
+
+// asked returns a request that asks for HTTP/2 in HTTP/1.1.
+func asked(method, content, settings string) func() stream.Upgrade {
+	return func() stream.Upgrade {
+		var x protocol.Exchange
+		x.Reset()
+		x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = method, "http", "shop.test", "/a"
+		x.Request.Header.Add("X-One", "1")
+		if content != "" {
+			x.Request.ContentLength = int64(len(content))
+		}
+		x.Meta.Version, x.Meta.Start = "HTTP/1.1", time.Now()
+		return stream.Upgrade{Request: &x.Request, Meta: &x.Meta, Content: []byte(content), Settings: settings, Trailers: true}
+	}
+}
+
+// retold answers with what it was asked.
+var retold = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+	r := &x.Request
+	var content []byte
+	if r.Body != nil {
+		var err error
+		if content, err = io.ReadAll(r.Body); err != nil {
+			return err
+		}
+	}
+	said := []string{r.Method, r.Scheme, r.Authority, r.Path, r.Header.Get("x-one"), string(content), x.Meta.Protocol, x.Meta.Version}
+	x.Reply(200, "text/plain", strings.Join(said, " "))
+	return nil
+})
+
+// listen is next for a caller that has not said its preface: it answers nothing.
+func (p *peer) listen() http2.Frame {
+	p.t.Helper()
+	for {
+		_ = p.conn.SetReadDeadline(time.Now().Add(soon)) // fails only on a closed connection
+		f, err := p.fr.ReadFrame()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.t.Fatal("no frame")
+		}
+		if err != nil {
+			return nil
+		}
+		switch f.(type) {
+		case *http2.SettingsFrame, *http2.WindowUpdateFrame:
+		default:
+			return f
+		}
+	}
+}
+
+// content reads what comes on a stream, to its end.
+func (p *peer) content(id uint32) string {
+	p.t.Helper()
+	var all strings.Builder
+	for {
+		switch f := p.next().(type) {
+		case nil:
+			p.t.Fatalf("the connection ended before stream %d; it had %q", id, all.String())
+		case *http2.DataFrame:
+			all.Write(f.Data())
+			if f.StreamEnded() {
+				return all.String()
+			}
+		}
+	}
+}
+
+func TestTheRequestOfAnUpgradeIsStream1(t *testing.T) { // RFC 7540 3.2
+	for name, test := range map[string]struct{ method, content, want string }{
+		"without content": {"GET", "", "GET http shop.test /a 1  Http2 HTTP/1.1"},
+		"with content":    {"POST", "hello", "POST http shop.test /a 1 hello Http2 HTTP/1.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, retold, nil)
+			p := r.switched(asked(test.method, test.content, settings()), nil, retold, true)
+			if h := p.head(1); h[":status"] != "200" {
+				t.Errorf("the head on stream 1 is %v, want 200", h)
+			}
+			if got := p.content(1); got != test.want {
+				t.Errorf("the service was asked %q, want %q", got, test.want)
+			}
+			if o := r.last(); o.reason != protocol.None || o.in != int64(len(test.content)) || o.out != int64(len(test.want)) {
+				t.Errorf("recorded: %+v, want %d bytes in and %d out", o, len(test.content), len(test.want))
+			}
+			p.request(3, true, ":path", "/b")
+			p.head(3)
+			if got, want := p.content(3), "GET http shop.test /b   Http2 HTTP/2.0"; got != want {
+				t.Errorf("on stream 3 the service was asked %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestTheSettingsOfAnUpgradeAreInForce(t *testing.T) { // RFC 7540 3.2.1
+	r := newRig(t, retold, nil)
+	p := r.switched(asked("GET", "", settings(syntax.Setting{ID: syntax.SettingInitialWindowSize, Value: 5})), nil, retold, false)
+	if h, ok := p.listen().(*http2.MetaHeadersFrame); !ok || h.StreamID != 1 {
+		t.Fatalf("the first frame is %v, want the head on stream 1", h)
+	}
+	f, ok := p.listen().(*http2.DataFrame)
+	if !ok || string(f.Data()) != "GET h" || f.StreamEnded() {
+		t.Fatalf("behind the head came %v, want 5 bytes of content", f)
+	}
+	_, err := io.WriteString(p.conn, syntax.Preface)
+	p.ok(err)
+	p.ok(p.fr.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100}))
+	if got, want := p.content(1), "ttp shop.test /a 1  Http2 HTTP/1.1"; got != want {
+		t.Errorf("then came %q, want %q", got, want)
+	}
+}
+
+func TestNothingFollowsTheRequestOfAnUpgrade(t *testing.T) { // RFC 9113 5.1: half-closed (remote)
+	h := newHeld()
+	r := newRig(t, h, nil)
+	p := r.switched(asked("GET", "", settings()), nil, h, true)
+	<-h.begun
+	p.ok(p.fr.WriteData(1, true, []byte("more")))
+	if code := p.resetOf(1); code != http2.ErrCodeStreamClosed {
+		t.Errorf("content on stream 1 is answered with %v, want STREAM_CLOSED", code)
+	}
+	within(t, h.gone, "the service is told")
+}
+
+func TestACallerThatDoesNotGoOnInHTTP2IsAnsweredAndLeft(t *testing.T) {
+	r := newRig(t, retold, nil)
+	p := r.switched(asked("GET", "", settings()), func(o *stream.ServerOptions) { o.HTTP1.BodyTimeout = 20 * time.Millisecond }, retold, false)
+	var got []string
+	for f := p.listen(); f != nil; f = p.listen() {
+		got = append(got, f.Header().Type.String())
+	}
+	if want := []string{"HEADERS", "DATA", "GOAWAY"}; !slices.Equal(got, want) {
+		t.Errorf("the caller got %v, and then the end; want %v", got, want)
+	}
+}
+
+func TestSettingsThatCannotBeInForceAreNoUpgrade(t *testing.T) {
+	for name, value := range map[string]string{
+		"no base64url":          "AAMA/ABk",
+		"bits behind the end":   "AAMAAABkAB",
+		"a part of a setting":   "AAMAAA",
+		"a value out of bounds": settings(syntax.Setting{ID: syntax.SettingMaxFrameSize, Value: 1}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, retold, nil)
+			o := stream.ServerOptions{Service: retold, HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options()}
+			ours, theirs := net.Pipe()
+			defer theirs.Close()
+			conn := network.NewConn(ours)
+			defer conn.Close()
+			if h := newServer(r.engine, o).Upgrade(conn, asked("GET", "", value)()); h != nil {
+				t.Errorf("HTTP2-Settings %q is taken, want it refused", value)
+			}
+		})
+	}
+}
