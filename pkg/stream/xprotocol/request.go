@@ -271,7 +271,7 @@ func (r *request) finish() {
 		r.frame.Reuse()
 	}
 	c := r.c
-	r.c, r.sent = nil, waiting{}
+	r.c = nil
 	c.end(r)
 }
 

@@ -333,6 +333,7 @@ func (c *session) exit(r *request) (kept bool) {
 	}
 	r.before, r.after = nil, nil
 	r.watch.clear()
+	r.sent = waiting{}
 	c.count--
 	c.fewer.Signal()
 	if kept = c.count > 0 && len(c.spare) < keepSpare; kept {
