@@ -80,13 +80,17 @@ func sample(x *protocol.Exchange) metrics.Sample {
 }
 
 // name notes which method an RPC request calls that has not been routed yet: while
-// it is what its caller says, and has been read just now.
+// it is what its caller says, and has been read just now. gRPC is RPC, too; of all
+// other HTTP hardly anything is looked at.
 func (r *record) name(x *protocol.Exchange) {
-	if x.Request.Method != "" || x.Request.Path == "" {
-		return // HTTP, or a head that could not be read
+	switch {
+	case x.Request.Path == "": // a head that could not be read
+	case x.Request.Method == "":
+		h := &x.Request.Header
+		x.Record.Method = (*methodPlace)(r.rpc.Method(h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)))
+	case x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header):
+		x.Record.Method = (*grpcPlace)(r.rpc.Method(protocol.GRPCMethod(x.Request.Path)))
 	}
-	h := &x.Request.Header
-	x.Record.Method = (*methodPlace)(r.rpc.Method(h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)))
 }
 
 // methodPlace is an RPC method as the record knows it.
@@ -97,11 +101,27 @@ func (p *methodPlace) Name() string { return (*metrics.Method)(p).Name() }
 
 // Observe is protocol.Place's.
 func (p *methodPlace) Observe(x *protocol.Exchange) {
-	(*metrics.Method)(p).Observe(metrics.Call{
-		Code:     x.Response.Code,
+	(*metrics.Method)(p).Observe(call(x, x.Response.Code))
+}
+
+// grpcPlace is a method of gRPC, whose answers say their status in fields.
+type grpcPlace metrics.Method
+
+// Name is protocol.Place's.
+func (p *grpcPlace) Name() string { return (*metrics.Method)(p).Name() }
+
+// Observe is protocol.Place's.
+func (p *grpcPlace) Observe(x *protocol.Exchange) {
+	(*metrics.Method)(p).Observe(call(x, protocol.GRPCStatus(&x.Response)))
+}
+
+// call is what a method keeps of x.
+func call(x *protocol.Exchange, code int) metrics.Call {
+	return metrics.Call{
+		Code:     code,
 		Reason:   uint8(x.Record.Reason),
 		Duration: x.Record.End.Sub(x.Meta.Start),
-	})
+	}
 }
 
 // routePlace is a route as the record knows it.

@@ -66,9 +66,55 @@ func TestRPCRequestsAreCountedByMethod(t *testing.T) {
 	}
 }
 
+func TestGRPCRequestsAreCountedByMethod(t *testing.T) {
+	r := newRig(t)
+	record := recordFor(r)
+	answered := func(change func(x *protocol.Exchange)) {
+		x := httpCall("Http2", "POST", "/shop.Items/List", "application/grpc+proto")
+		change(x)
+		record.observe(x)
+	}
+	answered(func(x *protocol.Exchange) { x.Response.Trailer.Add("grpc-status", "0") })
+	answered(func(x *protocol.Exchange) { x.Response.Trailer.Add("grpc-status", "5") })
+	answered(func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "14") })
+	answered(func(*protocol.Exchange) {}) // cut before its trailers
+	answered(func(x *protocol.Exchange) { // rewritten by its route
+		record.name(x)
+		x.Request.Path = "/other/Path"
+		x.Response.Trailer.Add("grpc-status", "0")
+	})
+	answered(func(x *protocol.Exchange) { // as the engine answers a failure
+		x.Fail(protocol.Faultf(protocol.NoHealthyHost, "none"))
+		x.Reply(200, "", "")
+		x.Response.Header.Add("grpc-status", "14")
+	})
+
+	const requests, failures = "weft_rpc_requests_total", "weft_rpc_request_failures_total"
+	for _, test := range []struct {
+		metric string
+		labels []string
+		want   float64
+	}{
+		{requests, []string{"shop.Items", "List", "0"}, 2},
+		{requests, []string{"shop.Items", "List", "5"}, 1},
+		{requests, []string{"shop.Items", "List", "14"}, 2},
+		{requests, []string{"shop.Items", "List", "none"}, 1},
+		{requests, nil, 6},
+		{failures, []string{"shop.Items", "List", protocol.NoHealthyHost.String()}, 1},
+		{failures, nil, 1},
+	} {
+		if got := r.value(test.metric, test.labels...); got != test.want {
+			t.Errorf("%s%q = %v, want %v", test.metric, test.labels, got, test.want)
+		}
+	}
+}
+
 func TestOnlyRPCRequestsAreCountedByMethod(t *testing.T) {
 	for name, change := range map[string]func(*protocol.Exchange){
 		"HTTP":                     func(x *protocol.Exchange) { x.Request.Method = "GET" },
+		"HTTP/2":                   func(x *protocol.Exchange) { *x = *httpCall("Http2", "POST", "/a/b", "application/json") },
+		"gRPC for browsers":        func(x *protocol.Exchange) { *x = *httpCall("Http2", "POST", "/a/b", "application/grpc-web") },
+		"gRPC by GET":              func(x *protocol.Exchange) { *x = *httpCall("Http2", "GET", "/a/b", "application/grpc") },
 		"a frame that is no frame": func(x *protocol.Exchange) { x.Request.Path = "" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,10 +153,52 @@ func TestObservingRPCAllocatesNothing(t *testing.T) {
 	failed := called("shop.Items", "list", 20)
 	failed.Fail(protocol.Faultf(protocol.NoHealthyHost, "none"))
 	long := called(strings.Repeat("s", 2*metrics.MaxMethodName), "list", 20)
-	for name, x := range map[string]*protocol.Exchange{"answered": known, "failed": failed, "with a long name": long} {
+	grpc := httpCall("Http2", "POST", "/shop.Items/List", "application/grpc")
+	grpc.Response.Trailer.Add("grpc-status", "0")
+	for name, x := range map[string]*protocol.Exchange{"answered": known, "failed": failed, "with a long name": long, "gRPC": grpc} {
 		record.observe(x)
 		if n := testing.AllocsPerRun(100, func() { record.observe(x) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", name, n)
 		}
 	}
+}
+
+// BenchmarkRecord is what accounting costs beside the access log.
+func BenchmarkRecord(b *testing.B) {
+	for _, of := range []struct {
+		name string
+		x    *protocol.Exchange
+	}{
+		{"GET", httpCall("Http1", "GET", "/items", "text/html")},
+		{"POST", httpCall("Http1", "POST", "/items", "application/json")},
+		{"HTTP2/POST", httpCall("Http2", "POST", "/items", "application/json")},
+		{"gRPC", httpCall("Http2", "POST", "/shop.Items/List", "application/grpc")},
+		{"Dubbo", called("shop.Items", "list", 20)},
+	} {
+		b.Run(of.name, func(b *testing.B) {
+			record := recordFor(newRig(b))
+			b.ReportAllocs()
+			for b.Loop() {
+				of.x.Record.Method = nil
+				record.name(of.x)
+				record.observe(of.x)
+			}
+		})
+	}
+}
+
+// httpCall returns an HTTP request that was answered.
+func httpCall(version, method, path, contentType string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Authority, x.Request.Path = method, "shop.test", path
+	for _, name := range []string{"user-agent", "accept", "accept-encoding"} {
+		x.Request.Header.Add(name, "value")
+	}
+	x.Request.Header.Add("content-type", contentType)
+	x.Response.Status = 200
+	x.Meta.Protocol = version
+	x.Meta.Start = time.Unix(1, 0)
+	x.Record.End = x.Meta.Start.Add(3 * time.Millisecond)
+	return x
 }

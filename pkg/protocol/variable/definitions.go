@@ -80,7 +80,7 @@ var definitions = []definition{
 	{name: "attempts", write: attempts, number: true, doc: "How many times a host was tried."},
 
 	{name: "response_code", write: responseCode, number: true, doc: "The answer's status."},
-	{name: "rpc_status", write: rpcStatus, number: true, doc: "An RPC answer's status in its protocol's own numbers: 20 is OK in Dubbo, 0 in Bolt."},
+	{name: "rpc_status", write: rpcStatus, number: true, doc: "An RPC answer's status in its protocol's own numbers: 20 is OK in Dubbo, 0 in Bolt and gRPC."},
 	{name: "response_flag", text: responseFlag, doc: "Why the proxy answered by itself or ended the exchange, in short: NR, UH, UT; see docs/errors.md."},
 	{name: "response_flags", text: responseFlag, doc: "The same as response_flag."},
 	{name: "response_reason", text: responseReason, doc: "The same as a name: no_route, no_healthy_host."},
@@ -301,10 +301,16 @@ func rpcOneWay(x *protocol.Exchange, _ string) (string, bool) {
 }
 
 func rpcStatus(dst []byte, x *protocol.Exchange) ([]byte, bool) {
-	if x.Response.Status == 0 || x.Response.Code == protocol.NoCode || x.Request.Method != "" {
+	code := x.Response.Code
+	if x.Request.Method != "" {
+		if code = protocol.NoCode; protocol.IsGRPC(&x.Request.Header) {
+			code = protocol.GRPCStatus(&x.Response)
+		}
+	}
+	if x.Response.Status == 0 || code == protocol.NoCode {
 		return dst, false
 	}
-	return strconv.AppendInt(dst, int64(x.Response.Code), 10), true
+	return strconv.AppendInt(dst, int64(code), 10), true
 }
 
 // The way upstream.

@@ -76,6 +76,36 @@ func TestOnlyRPCRequestsHaveVersionAndGroup(t *testing.T) {
 	}
 }
 
+func TestTheStatusOfGRPCIsInFields(t *testing.T) {
+	line, err := Compile("%rpc_status%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		kind, head, trailer string
+		want                string
+	}{
+		"in trailers":       {"application/grpc", "", "5", "5"},
+		"in the head":       {"application/grpc+proto", "14", "", "14"},
+		"nowhere":           {"application/grpc", "", "", "-"},
+		"of no gRPC at all": {"application/json", "14", "5", "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := finished()
+			x.Request.Header.Set("content-type", test.kind)
+			if test.head != "" {
+				x.Response.Header.Add("grpc-status", test.head)
+			}
+			if test.trailer != "" {
+				x.Response.Trailer.Add("grpc-status", test.trailer)
+			}
+			if got := string(line.Append(nil, x)); got != test.want {
+				t.Errorf("%%rpc_status%% = %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestEveryVariableHasItsValue(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"start_time", "2026/11/21 04:05:06.007"},
