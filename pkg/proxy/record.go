@@ -88,9 +88,15 @@ func (r *record) name(x *protocol.Exchange) {
 	case x.Request.Method == "":
 		h := &x.Request.Header
 		x.Record.Method = (*methodPlace)(r.rpc.Method(h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)))
-	case x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header):
+	case isGRPC(x):
 		x.Record.Method = (*grpcPlace)(r.rpc.Method(protocol.GRPCMethod(x.Request.Path)))
 	}
+}
+
+// isGRPC reports whether x is a call of gRPC, which is carried by POST over HTTP/2.
+// That costs other requests next to nothing.
+func isGRPC(x *protocol.Exchange) bool {
+	return x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
 // methodPlace is an RPC method as the record knows it.

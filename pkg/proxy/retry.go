@@ -44,9 +44,10 @@ type RetryBudget interface {
 // Retry tries again what failed, on another host if there is one, as often as the
 // route's policy says and as far as that is safe: a request that cannot have
 // reached an application, or one that may be sent twice, whose content is still at
-// hand. HTTP says by the method which those are (RFC 9110 9.2.2); of RPC, whoever
-// gave the route its policy. A route without a policy gets one try: a host that refuses the
-// connection is replaced by the cluster.
+// hand. HTTP says by the method which those are (RFC 9110 9.2.2); of RPC, gRPC
+// included, whoever gave the route its policy. What gRPC calls unavailable has
+// failed as a 5xx has, if the answer is nothing but its status. A route without a
+// policy gets one try: a host that refuses the connection is replaced by the cluster.
 //
 // Each try has the time that the policy, or the request, gives it, until the head
 // of its answer; what took longer failed with TryTimeout.
@@ -140,9 +141,9 @@ func (r *retry) again(x *protocol.Exchange, err error, retries int) (budget Retr
 	reason := protocol.ReasonOf(err)
 	switch {
 	case retries >= r.most,
-		!r.wanted(reason, x.Response.Status),
+		!r.wanted(reason, x),
 		!x.Deadline.IsZero() && !time.Now().Before(x.Deadline),
-		!reason.Traits().Unsent && !idempotent(x.Request.Method),
+		!reason.Traits().Unsent && !idempotent(x),
 		!rewind(x.Request.Body):
 		return nil, false
 	}
@@ -154,10 +155,12 @@ func (r *retry) again(x *protocol.Exchange, err error, retries int) (budget Retr
 }
 
 // wanted reports whether the policy covers the failure, or the answer.
-func (r *retry) wanted(reason protocol.Reason, status int) bool {
+func (r *retry) wanted(reason protocol.Reason, x *protocol.Exchange) bool {
 	switch reason {
 	case protocol.None:
-		return status >= 500 || slices.Contains(r.codes, status)
+		status := x.Response.Status
+		return status >= 500 || slices.Contains(r.codes, status) ||
+			isGRPC(x) && protocol.GRPCStatus(&x.Response) == protocol.GRPCUnavailable
 	case protocol.ConnectFailure, protocol.ConnectTimeout, protocol.UpstreamReset, protocol.UpstreamClosed,
 		protocol.UpstreamMalformed, protocol.TryTimeout:
 		return true
@@ -169,12 +172,12 @@ func (r *retry) wanted(reason protocol.Reason, status int) bool {
 // idempotent reports whether a request may be sent twice: of HTTP by its method
 // (RFC 9110 9.2.2); RPC has no such methods, and a route's policy for some of its
 // own is its author's word for them.
-func idempotent(method string) bool {
-	switch method {
+func idempotent(x *protocol.Exchange) bool {
+	switch x.Request.Method {
 	case "", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
 		return true
 	}
-	return false
+	return isGRPC(x)
 }
 
 func rewind(body protocol.Body) bool {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,6 +118,54 @@ func TestWhatIsTriedAgain(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestGRPCIsTriedAgain is what gRPC's answers and failures lead to under a policy.
+func TestGRPCIsTriedAgain(t *testing.T) {
+	unavailable := func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "14") }
+	for name, test := range map[string]struct {
+		off    bool
+		kind   string // "": application/grpc
+		body   protocol.Body
+		answer func(x *protocol.Exchange)
+		err    error
+		want   int // tries
+	}{
+		"unavailable":                        {answer: unavailable, want: 2},
+		"unavailable, with content at hand":  {answer: unavailable, body: protocol.NewTextBody("x"), want: 2},
+		"unavailable, with content gone":     {answer: unavailable, body: fixed{protocol.NewTextBody("x")}, want: 1},
+		"unavailable, without a policy":      {answer: unavailable, off: true, want: 1},
+		"unavailable, but no gRPC":           {answer: unavailable, kind: "application/json", want: 1},
+		"fine":                               {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "0") }, want: 1},
+		"another failure":                    {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "13") }, want: 1},
+		"not known before the trailers":      {answer: func(*protocol.Exchange) {}, want: 1},
+		"an HTTP status":                     {answer: func(x *protocol.Exchange) { x.Response.Status = 503 }, want: 2},
+		"a reset, which RPC's policy covers": {err: protocol.Faultf(protocol.UpstreamReset, "reset"), want: 2},
+		"a caller that left":                 {err: protocol.Faultf(protocol.DownstreamGone, "left"), want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made := 0
+			next := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				if made++; test.err != nil && made == 1 {
+					return test.err
+				}
+				x.Reply(200, "", "")
+				if made == 1 {
+					test.answer(x)
+				}
+				return nil
+			})
+			x := incoming()
+			x.Meta.Protocol = string(config.HTTP2)
+			x.Request.Method, x.Request.Body = "POST", test.body
+			x.Request.Header.Add("content-type", cmp.Or(test.kind, "application/grpc"))
+			route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: !test.off, NumRetries: 1}})
+			err := Retry(next, route, unlimited).Serve(t.Context(), x)
+			if made != test.want || err != nil && test.want > 1 {
+				t.Errorf("%d tries, %v; want %d", made, err, test.want)
+			}
+		})
 	}
 }
 
