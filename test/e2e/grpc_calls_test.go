@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// remote is a server of gRPC's methods as the wire has them: an answer with content
+// and its status in trailers, or a head that is nothing but a status.
+type remote struct {
+	address string
+	calls   atomic.Int64
+}
+
+func serveGRPC(t *testing.T, busy string) *remote {
+	t.Helper()
+	r := new(remote)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.calls.Add(1)
+		_, _ = io.Copy(io.Discard, req.Body)
+		h := w.Header()
+		h.Set("Content-Type", "application/grpc")
+		switch {
+		case busy != "" && strings.HasSuffix(req.URL.Path, "/Busy"):
+			h.Set("Grpc-Status", busy)
+		case strings.HasSuffix(req.URL.Path, "/Denied"):
+			h.Set("Grpc-Status", "7")
+		default:
+			_, _ = w.Write([]byte{0, 0, 0, 0, 0})
+			h.Set(http.TrailerPrefix+"Grpc-Status", "0")
+		}
+	}))
+	s.Config.Protocols = speaking("Http2")
+	s.Start()
+	t.Cleanup(s.Close)
+	r.address = s.Listener.Addr().String()
+	return r
+}
+
+// callGRPC calls a method and returns its status, of the trailers or of the head.
+func callGRPC(t *testing.T, c *http.Client, front, path string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+path, strings.NewReader("\x00\x00\x00\x00\x00"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Te", "trailers")
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	if status := resp.Header.Get("Grpc-Status"); status != "" {
+		return status
+	}
+	return resp.Trailer.Get("Grpc-Status")
+}
+
+// carriesGRPC is a Weft that carries HTTP/2 to the clusters, by route.
+func carriesGRPC(t *testing.T, more object, clusters list, routes ...object) (w *weft, front string, c *http.Client) {
+	t.Helper()
+	front = free()
+	s := setup{
+		listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+			"downstream_protocol": "Http2", "upstream_protocol": "Http2", "router_config_name": "front"}}, more)},
+		tables:   list{table("front", routes...)},
+		clusters: clusters,
+	}
+	w = run(t, s.config())
+	transport := &http.Transport{Protocols: speaking("Http2")}
+	t.Cleanup(transport.CloseIdleConnections)
+	return w, front, &http.Client{Transport: transport, Timeout: patience}
+}
+
+func TestCallsOfGRPCAreRecordedByMethod(t *testing.T) {
+	t.Parallel()
+	app := serveGRPC(t, "")
+	log := filepath.Join(t.TempDir(), "log")
+	w, front, c := carriesGRPC(t,
+		object{"access_logs": list{object{"log_path": log, "log_format": "%path% %rpc_status% %response_code%"}}},
+		list{cluster("app", nil, app.address), cluster("dead", nil, "127.0.0.1:1")},
+		to("/shop.Items/", "app"), to("/shop.Dead/", "dead"))
+	for _, call := range []struct{ path, want string }{
+		{"/shop.Items/List", "0"},
+		{"/shop.Items/List", "0"},
+		{"/shop.Items/Denied", "7"},
+		{"/shop.Dead/List", "14"},
+		{"/shop.None/List", "12"},
+	} {
+		if got := callGRPC(t, c, front, call.path); got != call.want {
+			t.Errorf("%s is answered with status %q, want %q", call.path, got, call.want)
+		}
+	}
+	if resp, err := c.Get("http://" + front + "/shop.Items/Plain"); err != nil {
+		t.Error(err)
+	} else {
+		_ = resp.Body.Close() // of no interest
+	}
+	const requests, failures = "weft_rpc_requests_total", "weft_rpc_request_failures_total"
+	eventually(t, "all calls are recorded", func() bool { return w.metric(requests) == 5 })
+	for _, test := range []struct {
+		metric string
+		labels []string
+		want   float64
+	}{
+		{requests, []string{`service="shop.Items"`, `method="List"`, `code="0"`}, 2},
+		{requests, []string{`service="shop.Items"`, `method="Denied"`, `code="7"`}, 1},
+		{requests, []string{`service="shop.Dead"`, `method="List"`, `code="14"`}, 1},
+		{requests, []string{`service="shop.None"`, `method="List"`, `code="12"`}, 1},
+		{requests, []string{`method="Plain"`}, 0},
+		{failures, []string{`service="shop.Dead"`, `reason="connect_failure"`}, 1},
+		{failures, []string{`service="shop.None"`, `reason="no_route"`}, 1},
+		{failures, nil, 2},
+		{"weft_listener_requests_total", nil, 6},
+	} {
+		if got := w.metric(test.metric, test.labels...); got != test.want {
+			t.Errorf("%s%v = %v, want %v", test.metric, test.labels, got, test.want)
+		}
+	}
+	w.signal(sigterm)
+	w.awaitExit(patience)
+	got, want := linesOf(t, log)[0], []string{
+		"/shop.Items/List 0 200", "/shop.Items/List 0 200", "/shop.Items/Denied 7 200",
+		"/shop.Dead/List 14 200", "/shop.None/List 12 200", "/shop.Items/Plain - 200",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the access log has %q, want %q", got, want)
+	}
+}
+
+func TestCallsOfGRPCThatNobodyTookOnAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	retry := object{"retry_policy": object{"retry_on": true, "num_retries": 1}}
+	for name, test := range map[string]struct {
+		busy   string // what one of two hosts answers
+		policy object
+		want   string // the worst of four calls
+		again  bool   // hosts get more than those
+	}{
+		"under a policy":             {"14", retry, "0", true},
+		"without one":                {"14", nil, "14", false},
+		"but not for another reason": {"13", retry, "13", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			good, bad := serveGRPC(t, ""), serveGRPC(t, test.busy)
+			_, front, c := carriesGRPC(t, nil, list{cluster("app", nil, good.address, bad.address)}, to("/", "app", test.policy))
+			worst := "0"
+			for range 4 {
+				if status := callGRPC(t, c, front, "/shop.Items/Busy"); status != "0" {
+					worst = status
+				}
+			}
+			if calls := good.calls.Load() + bad.calls.Load(); worst != test.want || calls > 4 != test.again {
+				t.Errorf("the worst of 4 answers is %s, of %d calls to hosts; want %s, more than 4: %t", worst, calls, test.want, test.again)
+			}
+		})
+	}
+}

@@ -1,0 +1,104 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// h2frame is a frame of HTTP/2 (RFC 9113 4.1).
+type h2frame struct {
+	kind, flags byte
+	stream      uint32
+	payload     string
+}
+
+func readFrame(t *testing.T, r *bufio.Reader) h2frame {
+	t.Helper()
+	var head [9]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		t.Fatalf("no frame: %v", err)
+	}
+	payload := make([]byte, int(head[0])<<16|int(binary.BigEndian.Uint16(head[1:])))
+	if _, err := io.ReadFull(r, payload); err != nil {
+		t.Fatalf("a part of a frame: %v", err)
+	}
+	return h2frame{head[3], head[4], binary.BigEndian.Uint32(head[5:]), string(payload)}
+}
+
+// TestCallersOfHTTP1MayGoOnInHTTP2 asks for Upgrade: h2c (RFC 7540 3.2): a listener
+// that carries both protocols switches, and the answer comes on stream 1.
+func TestCallersOfHTTP1MayGoOnInHTTP2(t *testing.T) {
+	t.Parallel()
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		content, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(w, strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Upgrade"), r.Header.Get("Http2-Settings"), string(content)}, ","))
+	})
+	front := func(downstream string) string {
+		address := free()
+		run(t, setup{
+			listeners: list{chained("front", address, object{"type": "proxy", "config": object{
+				"downstream_protocol": downstream, "upstream_protocol": "Http1", "router_config_name": "front"}})},
+			tables:   list{table("front", to("/", "app"))},
+			clusters: list{cluster("app", nil, app.address)},
+		}.config())
+		return address
+	}
+	const asks = "Host: shop.test\nConnection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAAQAAP__\n"
+	for _, downstream := range []string{"Http1,Http2", "Auto"} {
+		t.Run(downstream, func(t *testing.T) {
+			t.Parallel()
+			address := front(downstream)
+			for name, test := range map[string]struct{ request, want string }{
+				"without content": {"GET /a HTTP/1.1\n" + asks + "\n", "GET,/a,,,"},
+				"with content":    {"POST /a HTTP/1.1\n" + asks + "Content-Length: 5\n\nhello", "POST,/a,,,hello"},
+			} {
+				t.Run(name, func(t *testing.T) {
+					w := dial(t, address).send(test.request)
+					resp, err := http.ReadResponse(w.r, nil)
+					if err != nil || resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "h2c" {
+						t.Fatalf("the answer is %v, %v; want 101 with Upgrade: h2c", resp, err)
+					}
+					if _, err := io.WriteString(w, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+						t.Fatal(err)
+					}
+					const data, headers, settings, endStream = 0, 1, 4, 1
+					if f := readFrame(t, w.r); f.kind != settings {
+						t.Errorf("the first frame is %+v, want SETTINGS", f)
+					}
+					head, content := false, ""
+					for ended := false; !ended; {
+						f := readFrame(t, w.r)
+						if f.kind != data && f.kind != headers {
+							continue
+						}
+						if f.stream != 1 {
+							t.Fatalf("frame %+v, want one of stream 1", f)
+						}
+						head = head || f.kind == headers
+						if f.kind == data {
+							content += f.payload
+						}
+						ended = f.flags&endStream != 0
+					}
+					if !head || content != test.want {
+						t.Errorf("on stream 1 came %q, with a head: %t; want %q", content, head, test.want)
+					}
+				})
+			}
+		})
+	}
+	t.Run("Http1", func(t *testing.T) {
+		t.Parallel()
+		w := dial(t, front("Http1")).send("GET /a HTTP/1.1\n" + asks + "\n")
+		if resp, body := w.response("GET"); resp.StatusCode != http.StatusOK || body != "GET,/a,,," {
+			t.Errorf("a listener without HTTP/2 answers %d and %q, want 200 as if it had not been asked", resp.StatusCode, body)
+		}
+	})
+}
