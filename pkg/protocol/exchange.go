@@ -188,6 +188,11 @@ type Record struct {
 	Reason Reason // why Weft answered by itself or ended the exchange; None otherwise
 	Detail string // one line for people, from the fault
 
+	// Listener is what serves the exchange; set by the first service, whose engine
+	// calls ServerOptions.Observe once for each exchange that it serves. nil: no
+	// service has seen it.
+	Listener Place
+
 	Method  Place // of an RPC request, as its caller named it; nil: not known
 	Route   Place // nil: no route matched
 	Cluster Place // nil: none was reached

@@ -36,16 +36,17 @@ type serving struct {
 // how many it serves, so that what it refers to can be retired when it is no
 // longer in force and the last of them has ended.
 type composition struct {
-	service protocol.Starter
-	record  *record
+	listener string // its name
+	service  protocol.Starter
+	record   *record
 
 	held  atomic.Int64 // exchanges, and one while it is in force
 	ended chan struct{}
 	once  sync.Once // closes ended
 }
 
-func newComposition(s protocol.Starter, r *record) *composition {
-	c := &composition{service: s, record: r, ended: make(chan struct{})}
+func newComposition(listener string, s protocol.Starter, r *record) *composition {
+	c := &composition{listener: listener, service: s, record: r, ended: make(chan struct{})}
 	c.held.Store(1)
 	return c
 }
@@ -73,26 +74,34 @@ func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.Run(ctx, s, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.Starter's. The composition is held until Observe.
 func (s *serving) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := s.take()
 	c.record.listener.Active.Add(1)
-	x.Then(c)
+	x.Record.Listener = c
 	c.record.name(x)
 	return c.service.Start(ctx, x)
 }
 
-// Finish is protocol.Finisher's.
-func (c *composition) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
-	c.record.listener.Active.Add(-1)
-	c.release()
-	return err
-}
-
-// Observe lets the composition in force record x.
+// Observe lets the composition that served x record it, or the one in force if none
+// did: x was no request.
 func (s *serving) Observe(x *protocol.Exchange) {
+	if c, ok := x.Record.Listener.(*composition); ok {
+		c.Observe(x)
+		return
+	}
 	c := s.take()
 	defer c.release()
+	c.record.observe(x)
+}
+
+// Name is protocol.Place's.
+func (c *composition) Name() string { return c.listener }
+
+// Observe is protocol.Place's: it ends what Start began.
+func (c *composition) Observe(x *protocol.Exchange) {
+	defer c.release()
+	c.record.listener.Active.Add(-1)
 	c.record.observe(x)
 }
 
@@ -160,7 +169,7 @@ func (b *builder) proxyChain(c *chain, p *config.Proxy, s *serving, unknown netw
 	if !p.Fallback {
 		unknown = nil
 	}
-	c.serving, c.made = s, newComposition(service, rec)
+	c.serving, c.made = s, newComposition(c.config.Name, service, rec)
 	c.handler = b.handler(c.config, p, s, engines, unknown)
 	return nil
 }

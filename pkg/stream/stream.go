@@ -50,9 +50,9 @@ type ServerOptions struct {
 	// (Upgrade: h2c); nil: nobody does, and such a request is served as it is.
 	H2C Upgrader
 
-	// Observe is told of each exchange after the last byte of its answer was
-	// written, or could not be. Called from the connection's goroutine; keeps
-	// nothing of x. May be nil.
+	// Observe is told once of each exchange that Service was given, and of what was
+	// no request, after the last byte of its answer was written, or could not be. It
+	// keeps nothing of x. May be nil.
 	Observe func(x *protocol.Exchange)
 
 	Log *slog.Logger
