@@ -15,10 +15,10 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
 	examples := filtertest.Readme(t, Kind(), *update)
-	if len(examples) != 2 {
-		t.Fatalf("%d examples, want 2", len(examples))
+	if len(examples) != 3 {
+		t.Fatalf("%d examples, want 3", len(examples))
 	}
-	for i, want := range []int{200, 404} {
+	for i, want := range []int{200, 404, 404} {
 		x := request("GET", "/healthz")
 		made, _ := filtertest.Build(t, Kind(), examples[i])
 		if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != want {
@@ -98,6 +98,7 @@ func TestWhatIsNotBuiltIsRefusedByName(t *testing.T) {
 		`{"passthrough": true}`:                               "passthrough is not supported yet",
 		`{"cluster_min_healthy_percentages": {"local": 70}}`:  "cluster_min_healthy_percentages is not supported yet",
 		`{"endpoint": "healthz"}`:                             "endpoint is no path",
+		`{"grpc_services": ["shop.Items"]}`:                   "grpc_services without grpc",
 		`{"endpoint": "/healthz?a"}`:                          "endpoint is no path",
 		`{"endpoints": "/healthz"}`:                           `did you mean "endpoint"?`,
 		`{"passthrough": true, "cache_time": "10s"}`:          "passthrough",

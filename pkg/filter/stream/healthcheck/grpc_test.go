@@ -1,0 +1,147 @@
+package healthcheck
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// check returns a call of gRPC with content.
+func check(path, content string) *protocol.Exchange {
+	x := request("POST", path)
+	x.Meta.Protocol = "Http2"
+	x.Request.Header.Add("content-type", "application/grpc")
+	x.Request.Body = protocol.NewTextBody(content)
+	return x
+}
+
+// message is a message of gRPC.
+func message(content string) string {
+	return "\x00\x00\x00\x00" + string(rune(len(content))) + content
+}
+
+// link is a connection.
+type link struct {
+	protocol.Link
+	draining bool
+}
+
+func (l link) Draining() bool { return l.draining }
+
+func TestHealthOfGRPCIsAnswered(t *testing.T) {
+	const path = "/grpc.health.v1.Health/Check"
+	for name, test := range map[string]struct {
+		path, content string
+		draining      bool
+		status        int
+		answer        string
+	}{
+		"Weft as a whole":             {path: path, content: message(""), answer: serving},
+		"by the empty name":           {path: path, content: message("\n\x00"), answer: serving},
+		"a service that is known":     {path: path, content: message("\n\nshop.Items"), answer: serving},
+		"one that is not":             {path: path, content: message("\n\nshop.Other"), status: 5},
+		"while the connection drains": {path: path, content: message(""), draining: true, answer: notServing},
+		"one not known, then":         {path: path, content: message("\n\x01x"), draining: true, status: 5},
+		"Watch":                       {path: "/grpc.health.v1.Health/Watch", content: message(""), status: 12},
+		"List":                        {path: "/grpc.health.v1.Health/List", content: message(""), status: 12},
+		"compressed":                  {path: path, content: "\x01\x00\x00\x00\x01x", status: 12},
+		"no message":                  {path: path, content: "", status: 3},
+		"a part of a message":         {path: path, content: "\x00\x00\x00\x00\x09\n", status: 3},
+		"two messages":                {path: path, content: message("") + message(""), status: 3},
+		"another message":             {path: path, content: message("\n\x05a"), status: 3},
+		"too long a message":          {path: path, content: "\x00\x00\x00\x20\x00" + strings.Repeat("x", 8<<10), status: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made, counts := filtertest.Build(t, Kind(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
+			x := check(test.path, test.content)
+			x.Meta.Conn = &protocol.ConnMeta{Link: link{draining: test.draining}}
+			if err := made(application()).Serve(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+			var answer []byte
+			if x.Response.Body != nil {
+				answer, _ = io.ReadAll(x.Response.Body) // a text has no errors
+			}
+			status, want := protocol.GRPCStatus(&x.Response), test.status
+			if x.Response.Status != 200 || status != want || string(answer) != test.answer || !protocol.IsGRPC(&x.Response.Header) {
+				t.Errorf("%d, status %d, %q, %q; want status %d, %q", x.Response.Status, status, answer, x.Response.Header.Get("content-type"), want, test.answer)
+			}
+			if alone := x.Response.Header.Get("grpc-status") != ""; alone != (test.answer == "") {
+				t.Errorf("the status stands in the head: %t, want %t", alone, test.answer == "")
+			}
+			if n := counts.Of(answered()); n != 1 {
+				t.Errorf("%v are counted, want 1", n)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoHealthCheckOfGRPCIsTheApplications(t *testing.T) {
+	const path = "/grpc.health.v1.Health/Check"
+	for name, test := range map[string]struct {
+		settings filtertest.Settings
+		change   func(x *protocol.Exchange)
+	}{
+		"not configured":  {settings: `{"endpoint": "/healthz"}`},
+		"another service": {change: func(x *protocol.Exchange) { x.Request.Path = "/shop.Items/Check" }},
+		"another version": {change: func(x *protocol.Exchange) { x.Request.Path = "/grpc.health.v2.Health/Check" }},
+		"not gRPC":        {change: func(x *protocol.Exchange) { x.Request.Header.Set("content-type", "application/json") }},
+		"not HTTP/2":      {change: func(x *protocol.Exchange) { x.Meta.Protocol = "Http1" }},
+		"not a call":      {change: func(x *protocol.Exchange) { x.Request.Method = "GET" }},
+		"of another RPC":  {change: func(x *protocol.Exchange) { x.Request.Method = "" }},
+		"nothing":         {change: func(x *protocol.Exchange) { x.Request.Path = "" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := test.settings
+			if settings == "" {
+				settings = `{"grpc": true}`
+			}
+			made, counts := filtertest.Build(t, Kind(), settings)
+			x := check(path, message(""))
+			if test.change != nil {
+				test.change(x)
+			}
+			if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 || counts.Of(answered()) != 0 {
+				t.Errorf("%v, %d, %v counted; want what the application says", err, x.Response.Status, counts.Of(answered()))
+			}
+		})
+	}
+}
+
+// cut is content that ends early.
+type cut struct{ *protocol.TextBody }
+
+var errCut = protocol.NewFault(protocol.DownstreamGone, io.ErrUnexpectedEOF)
+
+func (cut) Read([]byte) (int, error) { return 0, errCut }
+
+func TestAHealthCheckThatIsCutShortFails(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{"grpc": true}`)
+	x := check("/grpc.health.v1.Health/Check", "")
+	x.Request.Body = cut{}
+	if err := made(application()).Serve(context.Background(), x); !errors.Is(err, errCut) {
+		t.Errorf("Serve = %v, want %v", err, errCut)
+	}
+}
+
+func FuzzParseRequest(f *testing.F) {
+	for _, sample := range []string{"", "\n\x00", "\n\x03abc", "\n\x01a\n\x01b", "\x10\x01\n\x01a", "\x11abcdefgh", "\x15abcd", "\n\x05a", "\x00", "\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
+		f.Add([]byte(sample))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		service, ok := parseRequest(b)
+		if !ok && service != "" || len(service) > len(b) {
+			t.Fatalf("parseRequest(%q) = %q, %t", b, service, ok)
+		}
+		// Another name behind a message that is one is the name.
+		again, okAgain := parseRequest(append(b[:len(b):len(b)], "\n\x01z"...))
+		if ok && (!okAgain || again != "z") {
+			t.Fatalf("parseRequest(%q and z) = %q, %t", b, again, okAgain)
+		}
+	})
+}
