@@ -1,0 +1,39 @@
+// Health asks a server about services by grpc-go's client of gRPC's health protocol,
+// and writes what it says: a line for Check of each name that it is given, and one
+// for Watch.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+)
+
+func main() {
+	target := flag.String("target", "", "host and port of the server")
+	flag.Parse()
+	conn, err := grpc.NewClient(*target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	client := healthpb.NewHealthClient(conn)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, name := range flag.Args() {
+		answer, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: name})
+		fmt.Printf("Check %q: %v %v\n", name, status.Code(err), answer.GetStatus())
+	}
+	stream, err := client.Watch(ctx, &healthpb.HealthCheckRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	fmt.Printf("Watch: %v\n", status.Code(err))
+}

@@ -1,0 +1,69 @@
+package interop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestGRPCHealth has grpc-go's health client ask Weft, which answers in nobody's
+// place: its cluster has a host that is not there.
+func TestGRPCHealth(t *testing.T) {
+	t.Parallel()
+	need(t, "grpc")
+	defer results.add(t, "health", pair{consumer: "grpc-go", provider: "Weft"}, once)
+	at := freePort(t)
+	path := writeHTTP2Config(t, at, freePort(t), "Http2")
+	addFilter(t, path, object{"type": "healthcheck", "config": object{"grpc": true, "grpc_services": []string{"shop.Items"}}})
+	start(t, "weft", os.Getenv(weftKey), "start", "-c", path).awaitServing(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, filepath.Join(kitDir("grpc"), "health"),
+		"-target", address(at), "", "shop.Items", "shop.Other").CombinedOutput()
+	const want = `Check "": OK SERVING
+Check "shop.Items": OK SERVING
+Check "shop.Other": NotFound UNKNOWN
+Watch: Unimplemented
+`
+	if err != nil || string(out) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	}
+}
+
+// addFilter gives the listener of a configuration a stream filter.
+func addFilter(t *testing.T, path string, filter object) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c map[string]any
+	if err := json.Unmarshal(text, &c); err != nil {
+		t.Fatal(err)
+	}
+	listener, ok := first(first(c, "servers"), "listeners").(map[string]any)
+	if !ok {
+		t.Fatal("the configuration has no listener")
+	}
+	listener["stream_filters"] = []object{filter}
+	if text, err = json.Marshal(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(fmt.Errorf("the configuration with a filter: %w", err))
+	}
+}
+
+// first is the first element of an object's list; nil if there is none.
+func first(of any, key string) any {
+	o, _ := of.(map[string]any)
+	l, _ := o[key].([]any)
+	if len(l) == 0 {
+		return nil
+	}
+	return l[0]
+}
