@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+)
+
+// TestHealthOfGRPCWhileDraining asks for health in calls that are open when Weft is
+// told to end: those whose content comes afterwards are answered NOT_SERVING.
+func TestHealthOfGRPCWhileDraining(t *testing.T) {
+	t.Parallel()
+	w, front, c := carriesGRPC(t, object{"stream_filters": list{filterOf("healthcheck", object{"grpc": true})}},
+		list{cluster("app", nil, "127.0.0.1:1")}, to("/", "app"))
+	const message, serving, notServing = "\x00\x00\x00\x00\x00", "\x00\x00\x00\x00\x02\x08\x01", "\x00\x00\x00\x00\x02\x08\x02"
+	type answer struct {
+		content string
+		err     error
+	}
+	// open begins a call; what it returns sends the content and waits for the answer.
+	open := func() func() answer {
+		body, content := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/grpc.health.v1.Health/Check", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/grpc")
+		answers := make(chan answer, 1)
+		go func() {
+			resp, err := c.Do(req)
+			if err != nil {
+				answers <- answer{err: err}
+				return
+			}
+			defer resp.Body.Close()
+			all, err := io.ReadAll(resp.Body)
+			answers <- answer{string(all), errors.Join(err, statusOK(resp.Trailer))}
+		}()
+		return func() answer {
+			if _, err := io.WriteString(content, message); err != nil {
+				return answer{err: err}
+			}
+			_ = content.Close() // never fails
+			return <-answers
+		}
+	}
+	if got := open()(); got.content != serving || got.err != nil {
+		t.Fatalf("before, the answer is %q, %v; want SERVING", got.content, got.err)
+	}
+	var calls []func() answer
+	for range 20 {
+		calls = append(calls, open())
+	}
+	eventually(t, "the calls have arrived", func() bool { return w.metric("weft_listener_requests_active") == 20 })
+	w.signal(sigterm)
+	// The connection is told after the process is: a call that ends between is fine.
+	eventually(t, "a call is answered NOT_SERVING", func() bool {
+		if len(calls) == 0 {
+			t.Fatal("all calls are answered SERVING")
+		}
+		got := calls[0]()
+		calls = calls[1:]
+		if got.err != nil || got.content != serving && got.content != notServing {
+			t.Fatalf("the answer is %q, %v; want SERVING or NOT_SERVING", got.content, got.err)
+		}
+		return got.content == notServing
+	})
+	for _, call := range calls {
+		if got := call(); got.content != notServing || got.err != nil {
+			t.Errorf("then the answer is %q, %v; want NOT_SERVING", got.content, got.err)
+		}
+	}
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("weft ends with %d, want 0", status)
+	}
+}
+
+// statusOK says what is wrong with the trailers of a call that should have succeeded.
+func statusOK(trailer http.Header) error {
+	if status := trailer.Get("Grpc-Status"); status != "0" {
+		return errors.New("grpc-status " + status)
+	}
+	return nil
+}
