@@ -109,7 +109,7 @@ type weightedJSON struct {
 }
 
 type retryJSON struct {
-	On          bool          `key:"retry_on" doc:"Retry answers of 5xx and lost connections." example:"true"`
+	On          bool          `key:"retry_on" doc:"Retry answers of 5xx, calls of gRPC that are unavailable (14), and lost connections." example:"true"`
 	TryTimeout  time.Duration `key:"retry_timeout" doc:"For one try; 0s: the route's timeout alone." default:"0s" example:"\"1s\""`
 	NumRetries  int           `key:"num_retries" doc:"Most retries of a request." unit:"retries" min:"0" max:"100" default:"1" example:"3"`
 	StatusCodes []int         `key:"status_codes" doc:"Answers that are retried too." min:"100" max:"599" example:"[429]"`
