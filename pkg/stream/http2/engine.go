@@ -22,7 +22,8 @@
 //
 // The files, in the order that data passes them: wire.go (a connection, either
 // side), server.go and exchange.go (the caller's side), client.go and call.go (the
-// host's), content.go and pump.go (what streams), watch.go, tunnel.go, grpc.go.
+// host's), content.go and pump.go (what streams), watch.go, tunnel.go, grpc.go,
+// upgrade.go (connections that began in HTTP/1.1).
 package http2
 
 import (
