@@ -121,6 +121,7 @@ func (e *Engine) take() *request {
 
 // give takes back a request that has been served.
 func (e *Engine) give(r *request) {
+	r.c = nil
 	if r.frame != nil {
 		r.frame.Release()
 		r.frame = nil

@@ -29,7 +29,9 @@ type request struct {
 	sent    waiting       // of the session's reader: what it sent on its own stack
 	message codec.Message // x.Request.Body
 
-	before, after *request // guarded by c.mu; in the list of what is under way
+	// active: it is under way. Written by the session's reader before it is, and with
+	// c.mu held when it is no longer.
+	active bool
 
 	watch watch
 }
@@ -270,9 +272,7 @@ func (r *request) finish() {
 	} else {
 		r.frame.Reuse()
 	}
-	c := r.c
-	r.c = nil
-	c.end(r)
+	r.c.end(r)
 }
 
 // observe has the exchange accounted for. A panic costs no more than that.

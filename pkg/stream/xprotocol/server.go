@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,16 +71,18 @@ type session struct {
 	onWait func()            // pause, made once
 	full   []*network.Outbox // of hosts that take too little
 	held   bool              // frames were left in the input: as much is under way as may be
-	known  int               // how many requests were under way at some time, or at least are now
+	all    []*request        // that came from the engine, and did not go back
+	spare  []*request        // those of them that serve nothing, but for back
+	begun  int               // how many requests were ever under way
+	known  int               // over, as it was seen last
 	// left is when the caller was told to send no more; zero: it was not.
 	left     time.Time
 	refusing bool // requests are refused: the time to drain is nearly over
 
 	mu    sync.Mutex
-	fewer sync.Cond  // on mu: inFlight fell
-	first *request   // guarded by mu; requests under way, the newest first
-	count int        // guarded by mu; how many they are
-	spare []*request // guarded by mu; requests that serve nothing, kept until the connection is idle
+	fewer sync.Cond  // on mu: over grew
+	over  int        // guarded by mu; how many requests were ever over
+	back  []*request // guarded by mu; requests that were under way since spare was filled
 }
 
 // keepSpare is how many requests a connection that is busy keeps for its next ones.
@@ -135,7 +138,7 @@ func (c *session) settle() bool {
 	c.full = c.full[:0]
 	c.outbox.AwaitRoom()
 	limit := c.s.o.RPC.MaxInFlight
-	return limit <= 0 || c.await(func() bool { return c.count < limit || c.conn.Ending() })
+	return limit <= 0 || c.await(func() bool { return c.count() < limit || c.conn.Ending() })
 }
 
 // pause sends what was held back, for there is nothing to read. On a busy
@@ -288,74 +291,76 @@ func (c *session) begin(head codec.Frame, frame []byte) *request {
 	return r
 }
 
-// enter puts a request among those under way.
-func (c *session) enter() (r *request) {
-	c.mu.Lock()
-	if n := len(c.spare) - 1; n >= 0 {
-		r = c.spare[n]
-		c.spare = c.spare[:n]
-	} else {
-		c.mu.Unlock()
-		r = c.s.engine.take()
-		c.mu.Lock()
+// enter puts a request among those under way. The lock is taken only once all that
+// came back since the last time are under way again.
+func (c *session) enter() *request {
+	if len(c.spare) == 0 {
+		c.collect()
 	}
-	defer c.mu.Unlock()
-	c.count++
-	c.known = c.count
-	r.before, r.after = nil, c.first
-	if c.first != nil {
-		c.first.before = r
+	n := len(c.spare) - 1
+	if n < 0 {
+		r := c.s.engine.take()
+		c.all = append(c.all, r)
+		c.spare = append(c.spare, r)
+		n = 0
 	}
-	c.first = r
+	r := c.spare[n]
+	c.spare = c.spare[:n]
+	r.active = true
+	c.begun++
 	return r
+}
+
+// collect takes what came back, and gives away what a busy connection need not keep.
+func (c *session) collect() {
+	c.mu.Lock()
+	c.spare, c.back = c.back, c.spare[:0]
+	c.mu.Unlock()
+	if len(c.spare) <= keepSpare {
+		return
+	}
+	extra := c.spare[keepSpare:]
+	for _, r := range extra {
+		r.c = nil
+	}
+	c.all = slices.DeleteFunc(c.all, func(r *request) bool { return r.c == nil })
+	for _, r := range extra {
+		c.s.engine.give(r)
+	}
+	clear(extra)
+	c.spare = c.spare[:keepSpare]
 }
 
 // end takes r out of what is under way. Neither it nor c is the caller's
 // afterwards.
 func (c *session) end(r *request) {
-	engine := c.s.engine
-	if !c.exit(r) {
-		engine.give(r)
-	}
-}
-
-// exit is end but for a request that c does not keep.
-func (c *session) exit(r *request) (kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.before != nil {
-		r.before.after = r.after
-	} else {
-		c.first = r.after
-	}
-	if r.after != nil {
-		r.after.before = r.before
-	}
-	r.before, r.after = nil, nil
+	r.active = false
 	r.watch.clear()
 	r.sent = waiting{}
-	c.count--
+	c.over++
 	c.fewer.Signal()
-	if kept = c.count > 0 && len(c.spare) < keepSpare; kept {
-		c.spare = append(c.spare, r)
-	}
-	return kept
+	c.back = append(c.back, r)
 }
+
+// count is how many requests are under way. The reader calls it; c.mu is held.
+func (c *session) count() int { return c.begun - c.over }
 
 func (c *session) inFlight() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.count
+	return c.count()
 }
 
 // busy reports whether as many requests are under way as may be.
 func (c *session) busy() bool {
 	limit := c.s.o.RPC.MaxInFlight
-	if limit <= 0 || c.known < limit {
+	if limit <= 0 || c.begun-c.known < limit {
 		return false
 	}
-	c.known = c.inFlight()
-	return c.known >= limit
+	c.known = c.begun - c.inFlight()
+	return c.begun-c.known >= limit
 }
 
 // await waits until done reports true, with c.mu held each time that a request is
@@ -421,7 +426,7 @@ func (c *session) depart() error {
 	c.flush()
 	c.refusing = true
 	err := c.read()
-	if c.await(func() bool { return c.count == 0 }) {
+	if c.await(func() bool { return c.count() == 0 }) {
 		c.outbox.Close()
 		if err == nil && c.conn.CloseWrite() == nil {
 			c.conn.SetReadDeadline(time.Now().Add(farewell))
@@ -461,11 +466,11 @@ func (c *session) close(cancel context.CancelFunc) {
 		c.abandon()
 	}
 	c.mu.Lock()
-	for c.count > 0 {
+	for c.count() > 0 {
 		c.fewer.Wait()
 	}
 	c.mu.Unlock()
-	for _, r := range c.spare { // nobody else is left
+	for _, r := range c.all { // nobody else is left
 		c.s.engine.give(r)
 	}
 	c.outbox.Close()
@@ -475,7 +480,10 @@ func (c *session) close(cancel context.CancelFunc) {
 func (c *session) abandon() {
 	c.mu.Lock()
 	var all []waiting
-	for r := c.first; r != nil; r = r.after {
+	for _, r := range c.all {
+		if !r.active {
+			continue
+		}
 		for _, on := range [...]waiting{r.sent, r.watch.leave(c.s.engine)} {
 			if on.client != nil {
 				all = append(all, on)
