@@ -78,7 +78,7 @@ func unfitLine(req *protocol.Request, target string) string {
 		return "method"
 	case !isOriginForm(req.Method, target):
 		return "target"
-	case req.Authority != "" && !isAuthority(req.Authority):
+	case req.Authority != "" && !protocol.IsAuthority(req.Authority):
 		return "authority"
 	case req.Upgrade != "" && valueLen(bytesOf(req.Upgrade)) < len(req.Upgrade):
 		return "upgrade"
@@ -91,7 +91,7 @@ func unfitLine(req *protocol.Request, target string) string {
 func isOriginForm(method, target string) bool {
 	switch {
 	case method == "CONNECT":
-		return isTunnelTarget(target)
+		return protocol.IsTunnelTarget(target)
 	case target == "*":
 		return method == "OPTIONS"
 	}

@@ -11,7 +11,6 @@ const (
 	tokenByte  = 1 << iota // tchar (RFC 9110 5.6.2)
 	valueByte              // VCHAR, obs-text, SP, HTAB (RFC 9110 5.5)
 	targetByte             // visible ASCII but "#" (RFC 9112 3.2)
-	hostByte               // unreserved, sub-delims (RFC 3986 3.2.2)
 	hexByte                // HEXDIG
 )
 
@@ -27,7 +26,7 @@ func makeClasses() (t [256]uint8) {
 	for c := range 256 {
 		letterOrDigit := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
 		if letterOrDigit {
-			t[c] |= tokenByte | hostByte
+			t[c] |= tokenByte
 		}
 		if c >= 0x20 && c != 0x7f || c == '\t' {
 			t[c] |= valueByte
@@ -37,7 +36,6 @@ func makeClasses() (t [256]uint8) {
 		}
 	}
 	set(tokenByte, "!#$%&'*+-.^_`|~")
-	set(hostByte, "-._~!$&'()*+,;=")
 	set(hexByte, "0123456789abcdefABCDEF")
 	return t
 }

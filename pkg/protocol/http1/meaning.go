@@ -255,7 +255,7 @@ func (m *meaning) takeHost(value string, at int) *violation {
 	if value == "" && m.minor == 0 {
 		return nil // as good as none
 	}
-	if !isAuthority(value) {
+	if !protocol.IsAuthority(value) {
 		return malformed(at, "Host is not a host with an optional port (RFC 9112 3.2)")
 	}
 	m.host = value

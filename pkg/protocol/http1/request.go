@@ -229,7 +229,7 @@ func readTarget(req *protocol.Request, m *meaning, l *requestLine) *violation {
 	req.Scheme, req.Authority, req.Path = "", m.host, target
 	switch {
 	case l.method == "CONNECT":
-		if !isTunnelTarget(target) {
+		if !protocol.IsTunnelTarget(target) {
 			return malformed(l.targetAt, "target of CONNECT is not a host with a port (RFC 9112 3.2.3)")
 		}
 		req.Authority, req.Path = target, ""
@@ -259,7 +259,7 @@ func readAbsolute(req *protocol.Request, l *requestLine) *violation {
 	if end < 0 {
 		end = len(rest)
 	}
-	if !isAuthority(rest[:end]) {
+	if !protocol.IsAuthority(rest[:end]) {
 		return malformed(l.targetAt, "authority of the target is not a host with an optional port (RFC 9110 4.2)")
 	}
 	req.Authority, req.Path = rest[:end], rest[end:]

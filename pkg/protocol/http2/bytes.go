@@ -8,8 +8,6 @@ const (
 	tokenByte              // tchar
 	valueByte              // VCHAR, obs-text, SP, HTAB (RFC 9110 5.5)
 	targetByte             // visible ASCII but "#" (RFC 3986 3.3, 3.4)
-	hostByte               // unreserved, sub-delims (RFC 3986 3.2.2)
-	hexByte                // HEXDIG
 )
 
 //nolint:gochecknoglobals // a constant table
@@ -23,10 +21,10 @@ func makeClasses() (t [256]uint8) {
 	}
 	for c := range 256 {
 		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' {
-			t[c] |= nameByte | tokenByte | hostByte
+			t[c] |= nameByte | tokenByte
 		}
 		if 'A' <= c && c <= 'Z' {
-			t[c] |= tokenByte | hostByte
+			t[c] |= tokenByte
 		}
 		if c >= 0x20 && c != 0x7f || c == '\t' {
 			t[c] |= valueByte
@@ -36,8 +34,6 @@ func makeClasses() (t [256]uint8) {
 		}
 	}
 	set(nameByte|tokenByte, "!#$%&'*+-.^_`|~")
-	set(hostByte, "-._~!$&'()*+,;=")
-	set(hexByte, "0123456789abcdefABCDEF")
 	return t
 }
 

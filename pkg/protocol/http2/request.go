@@ -85,7 +85,7 @@ func (h *head) checkTarget(connect bool) string {
 		h.length = -1 // what follows is no content (RFC 9110 9.3.6)
 	}
 	if h.kind == connectExchange {
-		if h.seen&(sawScheme|sawPath) != 0 || !isTunnelTarget(h.authority.value) {
+		if h.seen&(sawScheme|sawPath) != 0 || !protocol.IsTunnelTarget(h.authority.value) {
 			return "CONNECT with :scheme or :path, or without a host and port (RFC 9113 8.5)"
 		}
 		return h.checkHost()
@@ -109,7 +109,7 @@ func (h *head) checkHost() string {
 	} else if h.host != nil && !protocol.EqualFold(h.host.value, h.authority.value) {
 		return "Host is not :authority (RFC 9113 8.3.1)"
 	}
-	if !isAuthority(h.authority.value) {
+	if !protocol.IsAuthority(h.authority.value) {
 		return ":authority is not a host with an optional port (RFC 9113 8.3.1)"
 	}
 	return ""

@@ -128,7 +128,7 @@ func (s *Session) unfit(req *protocol.Request) string {
 		return "scheme"
 	case req.Upgrade != "" && !isToken(req.Upgrade):
 		return "upgrade"
-	case tunnel && !isTunnelTarget(req.Authority), req.Authority != "" && !isAuthority(req.Authority):
+	case tunnel && !protocol.IsTunnelTarget(req.Authority), req.Authority != "" && !protocol.IsAuthority(req.Authority):
 		return "authority"
 	case !tunnel && !isPath(req.Path) && (req.Path != "*" || req.Method != "OPTIONS"):
 		return "target"

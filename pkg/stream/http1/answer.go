@@ -37,11 +37,11 @@ func (c *session) answer() (keep bool, err error) {
 		Minor:   c.framing.Minor,
 	}
 	if c.isOwn() {
-		o.Date = c.s.clock.date(time.Now())
+		o.Date = c.s.clock.Date(time.Now())
 		o.Server = c.s.o.HTTP1.ServerName
 		c.conn.SetWriteDeadline(time.Time{})
 	} else {
-		o.Date = c.s.clock.date(x.Record.UpstreamFirst)
+		o.Date = c.s.clock.Date(x.Record.UpstreamFirst)
 		c.conn.SetWriteDeadline(x.Deadline) // a caller that takes its time holds an upstream
 	}
 	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, o))

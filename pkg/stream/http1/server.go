@@ -60,7 +60,7 @@ type Server struct {
 	yields   bool                 // immutable; there is one processor, which nobody takes over from
 	sessions sync.Pool            // of *session
 	lastID   atomic.Uint64
-	clock    clock
+	clock    stream.Clock
 }
 
 // NewServer returns a server for the connections of one listener.

@@ -217,7 +217,7 @@ func (e *exchange) sendHead(end bool) error {
 	} else {
 		o.Server = ""
 	}
-	o.Date = e.c.s.clock.date(at)
+	o.Date = e.c.s.clock.Date(at)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e.cut != nil {

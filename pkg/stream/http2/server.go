@@ -40,7 +40,7 @@ type server struct {
 	service protocol.Starter
 	yields  bool // there is one processor: see pause
 	lastID  atomic.Uint64
-	clock   clock
+	clock   stream.Clock
 }
 
 func newServer(e *Engine, o stream.ServerOptions) *server {

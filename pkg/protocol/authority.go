@@ -1,20 +1,21 @@
-package http1
+package protocol
 
 import (
 	"net/netip"
 	"strings"
 )
 
-// isAuthority reports whether s is a host that is not empty, with an optional
-// port and no user information (RFC 9110 4.2.1, 7.2; RFC 3986 3.2.2).
-func isAuthority(s string) bool {
+// IsAuthority reports whether s is a host that is not empty, with an optional
+// port and no user information (RFC 9110 4.2.1, 7.2; RFC 9113 8.3.1; RFC 3986
+// 3.2.2).
+func IsAuthority(s string) bool {
 	_, ok := splitAuthority(s)
 	return ok
 }
 
-// isTunnelTarget reports whether s is the authority-form: a host with a port,
-// which has no default (RFC 9112 3.2.3).
-func isTunnelTarget(s string) bool {
+// IsTunnelTarget reports whether s is what CONNECT goes to: a host with a port,
+// which has no default (RFC 9112 3.2.3; RFC 9113 8.5).
+func IsTunnelTarget(s string) bool {
 	port, ok := splitAuthority(s)
 	return ok && len(port) > 1
 }
@@ -37,8 +38,8 @@ func splitAuthority(s string) (port string, ok bool) {
 func nameLen(s string) int {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
-		case classes[c]&hostByte != 0:
-		case c == '%' && i+2 < len(s) && classes[s[i+1]]&classes[s[i+2]]&hexByte != 0:
+		case isHostByte(c):
+		case c == '%' && i+2 < len(s) && isHexDigit(s[i+1]) && isHexDigit(s[i+2]):
 			i += 2
 		default:
 			return i
@@ -65,7 +66,7 @@ func literalLen(s string) int {
 func isPort(s string) bool {
 	n := 0
 	for i := range len(s) {
-		if !isDigit(s[i]) {
+		if s[i] < '0' || s[i] > '9' {
 			return false
 		}
 		if n = n*10 + int(s[i]-'0'); n > 65535 {
@@ -73,4 +74,23 @@ func isPort(s string) bool {
 		}
 	}
 	return true
+}
+
+// hostBytes has a bit for each byte below 128 that a name can have: unreserved and
+// sub-delims (RFC 3986 2.2, 2.3).
+//
+//nolint:gochecknoglobals // a constant table
+var hostBytes = func() (bits [2]uint64) {
+	const all = "-._~!$&'()*+,;=0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	for i := range len(all) {
+		bits[all[i]/64] |= 1 << (all[i] % 64)
+	}
+	return bits
+}()
+
+func isHostByte(c byte) bool { return c < 128 && hostBytes[c/64]&(1<<(c%64)) != 0 }
+
+// isHexDigit reports whether c is a HEXDIG, in either case (RFC 5234 B.1).
+func isHexDigit(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
 }

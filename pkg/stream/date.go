@@ -1,4 +1,4 @@
-package http1
+package stream
 
 import (
 	"sync/atomic"
@@ -8,17 +8,17 @@ import (
 // imfFixdate is the layout of RFC 9110 5.6.7.
 const imfFixdate = "Mon, 02 Jan 2006 15:04:05 GMT"
 
-// clock keeps the text of the current second for Date fields (RFC 9110 6.6.1).
+// Clock keeps the text of the current second for Date fields (RFC 9110 6.6.1).
 // The zero value is ready; safe for concurrent use.
-type clock struct{ now atomic.Pointer[second] }
+type Clock struct{ now atomic.Pointer[second] }
 
 type second struct {
 	unix int64
 	text string
 }
 
-// date returns t as an IMF-fixdate (RFC 9110 5.6.7).
-func (c *clock) date(t time.Time) string {
+// Date returns t as an IMF-fixdate (RFC 9110 5.6.7).
+func (c *Clock) Date(t time.Time) string {
 	unix := t.Unix()
 	if s := c.now.Load(); s != nil && s.unix == unix {
 		return s.text
