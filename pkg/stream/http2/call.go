@@ -47,6 +47,14 @@ type call struct {
 	sending *sending // the goroutine that sends the request's content; nil: none
 }
 
+// waiting says on which connection, and as which call of it, an exchange waits for
+// an answer. A number comes only once.
+type waiting struct {
+	client *Client
+	call   *call
+	number uint64
+}
+
 // interim is an answer before the final one.
 type interim struct {
 	status int

@@ -115,7 +115,7 @@ func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	}
 	k := u.engine.newCall()
 	k.begin(u, x, e, resumes)
-	if e != nil && !e.watch.wait(waiting{u, k, k.number.Load()}) {
+	if e != nil && !e.watch.Wait(waiting{u, k, k.number.Load()}) {
 		return nil, k.drop(protocol.Faultf(protocol.DownstreamGone, "the caller has gone"))
 	}
 	u.mu.Lock()

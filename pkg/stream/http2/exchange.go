@@ -8,6 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 // exchange is a caller's stream while it is served, and the Caller of its
@@ -17,7 +18,7 @@ type exchange struct {
 	engine *Engine // immutable
 	c      *session
 	x      protocol.Exchange
-	watch  watch
+	watch  stream.Watch[waiting]
 
 	// Of whoever the exchange is with.
 	batch *batch // of the goroutine that it is on; nil: one of its own
@@ -152,7 +153,7 @@ func (e *exchange) Inform(status int, header *protocol.Header) error {
 }
 
 // Watch is protocol.Caller's.
-func (e *exchange) Watch(gone func()) (stop func()) { return e.watch.start(e.engine, gone) }
+func (e *exchange) Watch(gone func()) (stop func()) { return e.watch.Start(e.engine.start, gone) }
 
 // answer sends x.Response.
 func (e *exchange) answer() {
@@ -321,7 +322,7 @@ func (e *exchange) finish(code syntax.Code) {
 	}
 	e.in.reset()
 	x.Reset()
-	e.watch.clear()
+	e.watch.Clear()
 	e.c, e.batch, e.stack = nil, nil, false
 	if cap(e.text) > firstRead {
 		e.text = e.small[:0]
@@ -335,7 +336,7 @@ func (e *exchange) finish(code syntax.Code) {
 func (e *exchange) fail(why error) func(*batch) {
 	e.sever(why)
 	upload := e.in.fail(why)
-	on := e.watch.leave(e.engine)
+	on := e.watch.Leave(e.engine.start)
 	out := &e.out
 	return func(b *batch) {
 		if upload != nil {

@@ -3,13 +3,13 @@ package xprotocol
 import (
 	"context"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 // request is a caller's request while it is served, and the Caller of its
@@ -33,7 +33,7 @@ type request struct {
 	// c.mu held when it is no longer.
 	active bool
 
-	watch watch
+	watch stream.Watch[waiting] // an id comes only once
 }
 
 func newRequest(e *Engine) *request {
@@ -177,7 +177,7 @@ func (r *request) Detach() {
 func (*request) Inform(int, *protocol.Header) error { return nil }
 
 // Watch is protocol.Caller's.
-func (r *request) Watch(gone func()) (stop func()) { return r.watch.start(r.engine, gone) }
+func (r *request) Watch(gone func()) (stop func()) { return r.watch.Start(r.engine.start, gone) }
 
 // read makes the frame x.Request.
 func (r *request) read() error {
@@ -295,76 +295,11 @@ func (r *request) awaits(on waiting) bool {
 		r.sent = on
 		return true
 	}
-	return r.watch.wait(on)
+	return r.watch.Wait(on)
 }
 
 // waiting says on which connection, and under which id, r waits for an answer.
 type waiting struct {
 	client *Client
 	id     uint64
-}
-
-// watch is how a request learns that its caller is gone.
-type watch struct {
-	mu    sync.Mutex
-	ended bool          // guarded by mu; the caller's connection is gone
-	on    waiting       // guarded by mu; what it waits for, or has waited for: an id comes only once
-	gone  func()        // guarded by mu; nil: no service watches
-	done  chan struct{} // guarded by mu; closed when gone has returned; nil: it was not called
-}
-
-// start is Watch.
-func (w *watch) start(e *Engine, gone func()) (stop func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.gone = gone
-	if w.ended {
-		w.call(e)
-	}
-	return w.stop
-}
-
-// call calls gone on a goroutine of its own. w.mu is held.
-func (w *watch) call(e *Engine) {
-	gone, done := w.gone, make(chan struct{})
-	w.gone, w.done = nil, done
-	e.start(func() {
-		defer close(done)
-		gone()
-	})
-}
-
-func (w *watch) stop() {
-	w.mu.Lock()
-	done := w.done
-	w.gone, w.done = nil, nil
-	w.mu.Unlock()
-	if done != nil {
-		<-done
-	}
-}
-
-// wait notes what the request waits for, and reports false if its caller is
-// gone.
-func (w *watch) wait(on waiting) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.on = on
-	return !w.ended
-}
-
-// leave tells that the caller is gone, and returns what the request waits for.
-func (w *watch) leave(e *Engine) waiting {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ended = true
-	if w.gone != nil {
-		w.call(e)
-	}
-	return w.on
-}
-
-// clear makes w that of the next request. Nobody else knows of w now.
-func (w *watch) clear() {
-	w.ended, w.on, w.gone, w.done = false, waiting{}, nil, nil
 }

@@ -337,7 +337,7 @@ func (c *session) end(r *request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r.active = false
-	r.watch.clear()
+	r.watch.Clear()
 	r.sent = waiting{}
 	c.over++
 	c.fewer.Signal()
@@ -484,7 +484,7 @@ func (c *session) abandon() {
 		if !r.active {
 			continue
 		}
-		for _, on := range [...]waiting{r.sent, r.watch.leave(c.s.engine)} {
+		for _, on := range [...]waiting{r.sent, r.watch.Leave(c.s.engine.start)} {
 			if on.client != nil {
 				all = append(all, on)
 			}
