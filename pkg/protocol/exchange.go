@@ -25,6 +25,7 @@ type Exchange struct {
 	Response Response
 	Meta     Meta
 	Record   Record
+	Metadata Metadata
 
 	// Deadline is when the caller stops waiting; the zero time means never.
 	// Timeout narrows it.
@@ -248,6 +249,7 @@ func (x *Exchange) Reset() {
 	x.Meta = Meta{Conn: x.Meta.Conn}
 	clear(x.Record.Attempts)
 	x.Record = Record{Attempts: x.Record.Attempts[:0]}
+	x.Metadata.reset()
 	x.Deadline, x.TryDeadline = time.Time{}, time.Time{}
 	clear(x.finishers) // there are none left, unless an engine gave x up
 	x.finishers = x.finishers[:0]
