@@ -15,6 +15,9 @@ type RequestOptions struct {
 	Chunked bool
 	// Close: the connection ends after the answer.
 	Close bool
+	// WebSocketKey is the value of the Sec-WebSocket-Key that is added for a caller
+	// that has none; "" adds none.
+	WebSocketKey string
 }
 
 // AppendRequest appends a request head with its empty line: the request line
@@ -66,6 +69,9 @@ func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte,
 	}
 	if req.Upgrade != "" {
 		dst = appendField(dst, "Upgrade", req.Upgrade)
+	}
+	if o.WebSocketKey != "" {
+		dst = appendField(dst, WebSocketKey, o.WebSocketKey)
 	}
 	return append(dst, '\r', '\n'), nil
 }

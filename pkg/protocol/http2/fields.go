@@ -20,7 +20,8 @@ const (
 	expectField
 	// forbiddenField is of a connection of HTTP/1.1 (RFC 9113 8.2.2).
 	forbiddenField
-	// droppedField says nothing here: HTTP2-Settings.
+	// droppedField says nothing here: HTTP2-Settings, and the key and the proof of
+	// WebSocket in HTTP/1.1 (RFC 8441 5).
 	droppedField
 	serverField
 	dateField
@@ -68,7 +69,7 @@ func kindOf(name string) fieldKind {
 		return expectField
 	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
 		return forbiddenField
-	case "http2-settings":
+	case "http2-settings", "sec-websocket-key", "sec-websocket-accept":
 		return droppedField
 	case "server":
 		return serverField

@@ -72,7 +72,7 @@ func (s *Session) mayOpen(req *protocol.Request) error {
 		return ErrExhausted
 	case s.opened >= s.peer.MaxConcurrentStreams:
 		return ErrBusy
-	case req.Upgrade != "" && !s.peer.EnableConnectProtocol:
+	case req.Upgrade != "" && (!s.peer.EnableConnectProtocol || !isToken(req.Upgrade)): // one that names several is not for HTTP/2
 		return ErrNoConnect
 	}
 	return nil

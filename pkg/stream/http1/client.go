@@ -43,6 +43,7 @@ type Client struct {
 	framing syntax.Framing
 	answer  *answerBody // reused, but see newAnswer
 	upload  *upload
+	key     string // with which we shake hands for a caller of WebSocket that has none; almost always ""
 
 	gone atomic.Bool // the caller went away and the read was interrupted for it
 	cut  bool        // the upstream did not take all of a request
@@ -102,7 +103,8 @@ func (c *Client) send() error {
 	out := buffer.Get(firstRead)
 	defer out.Release()
 	chunked := req.Body != nil && req.ContentLength < 0
-	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked})
+	c.key = newKey(c.x)
+	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.key})
 	if err != nil {
 		return err
 	}
@@ -206,6 +208,9 @@ func (c *Client) accept() error {
 	if c.framing.Upgrade {
 		if x.Response.Status == 101 && !askedFor(x) {
 			return protocol.Faultf(protocol.UpstreamMalformed, "101 to a protocol that the request did not ask for (RFC 9110 7.8)")
+		}
+		if c.key != "" && !proven(&x.Response.Header, c.key) {
+			return protocol.Faultf(protocol.UpstreamMalformed, "%s is not of our key (RFC 6455 4.1)", syntax.WebSocketProof)
 		}
 		x.Response.Tunnel = newTunnel(c)
 		return nil

@@ -76,6 +76,9 @@ func (c *session) tunnel() error {
 	x.Response.Tunnel = nil
 	c.conn.SetWriteDeadline(time.Time{}) // of the exchange before
 	defer peer.Close()                   //nolint:errcheck // whatever is left unsent has nowhere to go
+	if err := agree(x); err != nil {
+		return err
+	}
 	out := buffer.Get(firstRead)
 	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, syntax.ResponseOptions{Minor: c.framing.Minor, Tunnel: true}))
 	err := c.write(out.Bytes(), 0)

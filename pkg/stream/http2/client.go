@@ -123,7 +123,8 @@ func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	queued, opened := k.queued, k.stream != nil
 	u.mu.Unlock()
 	if queued {
-		return k, nil // whoever opens a stream for it goes on
+		b.sends(u.outbox) // the host may wait for our settings before it sends its own
+		return k, nil     // whoever opens a stream for it goes on
 	}
 	if opened {
 		k.upload(b)
@@ -151,7 +152,7 @@ func (u *Client) enter(k *call, now time.Time) {
 		return
 	}
 	u.arm(k.x.Until())
-	if u.slots() <= 0 || len(u.queue) > 0 {
+	if !u.mayOpen(k) || len(u.queue) > 0 {
 		k.queued, k.busy = true, false
 		u.queue = append(u.queue, k)
 		return
@@ -167,7 +168,7 @@ func (u *Client) next(now time.Time) (then []func(*batch)) {
 	if len(u.queue) > 0 && u.state.Exhausted() {
 		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
 	}
-	for len(u.queue) > 0 && u.slots() > 0 {
+	for len(u.queue) > 0 && u.mayOpen(u.queue[0]) {
 		k := u.queue[0]
 		u.queue = slices.Delete(u.queue, 0, 1)
 		k.queued, k.busy = false, true
@@ -193,6 +194,12 @@ func (u *Client) unqueue(k *call) {
 			u.queue = slices.Delete(u.queue, i, i+1)
 		}
 	}
+}
+
+// mayOpen reports whether a stream for k may be opened now. Whether the host takes
+// tunnels is known with its settings. mu is held.
+func (u *Client) mayOpen(k *call) bool {
+	return u.slots() > 0 && (u.settled || k.x.Request.Upgrade == "")
 }
 
 // slots is how many streams may be opened now. mu is held.

@@ -163,6 +163,9 @@ func (e *exchange) answer() {
 		e.tunnel()
 		return
 	}
+	if e.wantsTunnel() {
+		x.Fail(protocol.Faultf(protocol.NotImplemented, "an answer of %d that does not switch to what the caller asked for", r.Status))
+	}
 	if e.grpc != "" && r.Version == "" && (x.Record.Reason != protocol.None || r.Status != 200) {
 		replyGRPC(x, e.grpc)
 	}

@@ -3,6 +3,7 @@ package http2
 import (
 	"errors"
 	"io"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -13,7 +14,17 @@ import (
 // and written are the contents of its stream.
 type tunnel struct{ k *call }
 
-func newTunnel(k *call) *tunnel { return &tunnel{k} }
+func newTunnel(k *call) *tunnel {
+	k.lane.lastLong()
+	return &tunnel{k}
+}
+
+// lastLong takes back the deadline of an exchange that is answered by a tunnel.
+func (l *lane) lastLong() {
+	l.wire.mu.Lock()
+	defer l.wire.mu.Unlock()
+	l.deadline = time.Time{}
+}
 
 // Read is protocol.Tunnel's.
 func (t *tunnel) Read(p []byte) (int, error) { return t.k.in.Read(p) }
@@ -32,6 +43,9 @@ func (l *lane) send(p []byte) (int, error) {
 	if err := l.write(p, false); err != nil {
 		return 0, err
 	}
+	l.wire.mu.Lock()
+	l.touch(time.Now())
+	l.wire.mu.Unlock()
 	return len(p), l.wire.outbox.Flush()
 }
 
@@ -51,6 +65,7 @@ func (e *exchange) tunnel() {
 	err := protocol.Fault{Reason: protocol.UpstreamMalformed}
 	if e.isTunnel() {
 		if err := e.sendHead(false); err == nil {
+			e.lastLong()
 			e.flush()
 			e.engine.start(func() { e.carry(peer) })
 			return
@@ -59,6 +74,14 @@ func (e *exchange) tunnel() {
 	}
 	_ = peer.Close() // nothing was sent
 	e.failed(&err)
+}
+
+// wantsTunnel reports whether the caller takes an answer of 2xx for a tunnel (RFC
+// 9113 8.5, RFC 8441 4), which this one is not: the upstream has answered as if it
+// had not been asked to switch.
+func (e *exchange) wantsTunnel() bool {
+	req := &e.x.Request
+	return (req.Upgrade != "" || req.Method == "CONNECT") && e.x.Response.Status/100 == 2 && e.isTunnel()
 }
 
 // isTunnel reports whether the caller asked for a tunnel.

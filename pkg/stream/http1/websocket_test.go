@@ -1,0 +1,164 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// TestTheClientShakesHandsForACallerOfHTTP2 has an application of HTTP/1.1 asked for
+// what came as an extended CONNECT (RFC 8441).
+func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
+	fromHTTP2 := func() *protocol.Exchange {
+		x := ask("GET", nil)
+		x.Meta.Version, x.Request.Upgrade = "HTTP/2.0", "websocket"
+		x.Request.Header.Add("sec-websocket-version", "13")
+		return x
+	}
+	keyOf := func(head string) string {
+		_, after, _ := strings.Cut(head, "Sec-WebSocket-Key: ")
+		key, _, _ := strings.Cut(after, "\r\n")
+		return key
+	}
+	const switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: chat\r\n"
+	t.Run("the right proof", func(t *testing.T) {
+		near, app := tcpPair(t)
+		c, released := newClient(near)
+		head := make(chan string, 1)
+		go func() {
+			asked := app.head()
+			head <- asked
+			app.send(switched + "Sec-WebSocket-Accept: " + syntax.ProveWebSocket(keyOf(asked)) + "\r\n\r\nearly")
+		}()
+		x := fromHTTP2()
+		if err := c.Serve(context.Background(), x); err != nil {
+			t.Fatal(err)
+		}
+		asked := <-head
+		if !syntax.IsWebSocketKey(keyOf(asked)) || !strings.HasPrefix(asked, "GET / HTTP/1.1\r\n") ||
+			!strings.Contains(asked, "Connection: upgrade\r\nUpgrade: websocket\r\n") {
+			t.Errorf("the application was asked %q, want a handshake with a key", asked)
+		}
+		if x.Request.Header.Len() != 1 {
+			t.Errorf("the request has %d fields afterwards, want its one: another try must have a key of its own", x.Request.Header.Len())
+		}
+		if _, ok := x.Response.Header.Lookup("Sec-WebSocket-Accept"); ok || x.Response.Status != 101 {
+			t.Errorf("the answer is %d with a proof: %t; want 101 without one", x.Response.Status, ok)
+		}
+		if got := x.Response.Header.Get("Sec-WebSocket-Protocol"); got != "chat" {
+			t.Errorf("Sec-WebSocket-Protocol: %q, want chat", got)
+		}
+		early := make([]byte, len("early"))
+		if _, err := io.ReadFull(x.Response.Tunnel, early); err != nil || string(early) != "early" {
+			t.Errorf("behind the head came %q, %v", early, err)
+		}
+		x.ResetResponse()
+		<-released
+	})
+	for name, proof := range map[string]string{
+		"another proof": "Sec-WebSocket-Accept: " + syntax.ProveWebSocket("another") + "\r\n",
+		"no proof":      "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, app := tcpPair(t)
+			c, released := newClient(near)
+			go func() {
+				app.head()
+				app.send(switched + proof + "\r\n")
+			}()
+			if err := c.Serve(context.Background(), fromHTTP2()); protocol.ReasonOf(err) != protocol.UpstreamMalformed {
+				t.Errorf("Serve = %v, want a fault of %v", err, protocol.UpstreamMalformed)
+			}
+			if <-released {
+				t.Error("the connection passed for reusable")
+			}
+		})
+	}
+}
+
+func TestEachHandshakeHasAKeyOfItsOwn(t *testing.T) { // RFC 6455 4.1
+	x := ask("GET", nil)
+	x.Meta.Version, x.Request.Upgrade = "HTTP/2.0", "websocket"
+	first, second := newKey(x), newKey(x)
+	if first == second || !syntax.IsWebSocketKey(first) || !syntax.IsWebSocketKey(second) {
+		t.Errorf("the keys are %q and %q, want two", first, second)
+	}
+}
+
+func TestOnlyAWebSocketOfAnotherVersionGetsAKey(t *testing.T) {
+	for _, test := range []struct{ name, upgrade, version string }{
+		{"a caller of HTTP/1.1 has its own", "websocket", "HTTP/1.1"},
+		{"another protocol", "connect-udp", "HTTP/2.0"},
+		{"no upgrade", "", "HTTP/2.0"},
+	} {
+		x := ask("GET", nil)
+		x.Meta.Version, x.Request.Upgrade = test.version, test.upgrade
+		if got := newKey(x); got != "" {
+			t.Errorf("%s: key %q, want none", test.name, got)
+		}
+	}
+}
+
+// echoTunnel is what an upstream of HTTP/2 has become: it gives back what it gets.
+type echoTunnel struct {
+	*io.PipeReader
+	w      *io.PipeWriter
+	closed chan struct{}
+}
+
+func newEchoTunnel() *echoTunnel {
+	r, w := io.Pipe()
+	return &echoTunnel{r, w, make(chan struct{}, 2)}
+}
+
+func (e *echoTunnel) Write(p []byte) (int, error) { return e.w.Write(p) }
+
+func (e *echoTunnel) CloseWrite() error { return e.w.Close() }
+
+func (e *echoTunnel) Close() error {
+	e.closed <- struct{}{}
+	return e.w.Close()
+}
+
+// TestTheServerShakesHandsForAnUpstreamOfHTTP2 answers callers of HTTP/1.1 with the
+// 200 to an extended CONNECT.
+func TestTheServerShakesHandsForAnUpstreamOfHTTP2(t *testing.T) {
+	const key = "dGhlIHNhbXBsZSBub25jZQ=="
+	for _, test := range []struct{ name, fields, want string }{
+		{"WebSocket", "Upgrade: WebSocket\r\nSec-WebSocket-Key: " + key + "\r\n", "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-protocol: chat\r\n" +
+			"Upgrade: WebSocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nConnection: upgrade\r\n\r\n"},
+		{"another protocol", "Upgrade: connect-udp\r\n", "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-protocol: chat\r\n" +
+			"Upgrade: connect-udp\r\nConnection: upgrade\r\n\r\n"},
+		{"no key", "Upgrade: websocket\r\n", "HTTP/1.1 400 Bad Request\r\n"},
+		{"a key that is none", "Upgrade: websocket\r\nSec-WebSocket-Key: aGVsbG8=\r\n", "HTTP/1.1 400 Bad Request\r\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			peer := newEchoTunnel()
+			b := newBench(t, func(o *stream.ServerOptions) {
+				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+					r := &x.Response
+					r.Status, r.Version, r.Tunnel = 101, "HTTP/2.0", peer
+					r.Header.Add("sec-websocket-protocol", "chat")
+					return nil
+				})
+			})
+			c := b.dial()
+			defer c.Close()
+			c.send("GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n" + test.fields + "\r\n")
+			if c.expect(test.want); strings.HasPrefix(test.want, "HTTP/1.1 101") {
+				c.send("ping")
+				c.expect("ping")
+				c.CloseWrite()
+			}
+			if record := <-b.records; (record.Reason == protocol.None) != strings.HasPrefix(test.want, "HTTP/1.1 101") {
+				t.Errorf("recorded %v", record.Reason)
+			}
+			<-peer.closed
+		})
+	}
+}

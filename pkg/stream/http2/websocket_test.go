@@ -1,0 +1,165 @@
+package http2
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// asksForWebSocket makes x what a caller of HTTP/1.1 asks for.
+func asksForWebSocket(x *protocol.Exchange) {
+	x.Meta.Version = "HTTP/1.1"
+	x.Request.Upgrade = "websocket"
+	x.Request.Header.Add("Sec-WebSocket-Version", "13")
+	x.Request.Header.Add("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
+	x.Request.Header.Add("Sec-WebSocket-Protocol", "chat")
+}
+
+// shake has an exchange with u that asks for WebSocket.
+func shake(u *Client, deadline time.Time) (*protocol.Exchange, error) {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", "http", "shop.test", "/chat"
+	asksForWebSocket(x)
+	x.Deadline = deadline
+	return x, u.Serve(context.Background(), x)
+}
+
+// fieldsOf waits for the head of a request and returns its stream and its fields.
+func (p *peer) fieldsOf() (uint32, map[string]string) {
+	for {
+		switch f := p.next().(type) {
+		case nil:
+			return 0, nil
+		case *http2.MetaHeadersFrame:
+			fields := make(map[string]string)
+			for _, f := range f.Fields {
+				fields[f.Name] = f.Value
+			}
+			return f.StreamID, fields
+		}
+	}
+}
+
+// TestTheFirstUpgradeWaitsForTheSettingsOfItsHost has a host that sends nothing
+// before it has read the client's settings, on a connection that has carried nothing.
+func TestTheFirstUpgradeWaitsForTheSettingsOfItsHost(t *testing.T) { // RFC 8441 3
+	asked := make(chan map[string]string, 1)
+	up := host(t, func(p *peer) {
+		id, fields := p.fieldsOf()
+		if id == 0 {
+			return
+		}
+		asked <- fields
+		p.headers(id, false, ":status", "200", "sec-websocket-accept", "of no use", "sec-websocket-protocol", "chat")
+		p.next()
+	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
+	r := newRig(t, nil, nil)
+	x, err := shake(r.client(up, nil), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.ResetResponse()
+	got := <-asked
+	for name, want := range map[string]string{
+		":method": "CONNECT", ":protocol": "websocket", ":scheme": "http", ":path": "/chat", ":authority": "shop.test",
+		"sec-websocket-version": "13", "sec-websocket-protocol": "chat", "sec-websocket-key": "", "upgrade": "", "connection": "",
+	} {
+		if got[name] != want {
+			t.Errorf("the host was asked with %s: %q, want %q", name, got[name], want)
+		}
+	}
+	if _, ok := x.Response.Header.Lookup("sec-websocket-accept"); ok || x.Response.Status != 101 || x.Response.Tunnel == nil {
+		t.Errorf("the answer is %d with a proof: %t; want 101 without one, and a tunnel", x.Response.Status, ok)
+	}
+}
+
+func TestAHostThatTakesNoTunnelsIsNotAsked(t *testing.T) { // RFC 8441 3
+	up := host(t, func(p *peer) {
+		if id, fields := p.fieldsOf(); id != 0 {
+			t.Errorf("the host was asked %v", fields)
+		}
+	})
+	r := newRig(t, nil, nil)
+	if _, err := shake(r.client(up, nil), time.Time{}); protocol.ReasonOf(err) != protocol.NotImplemented {
+		t.Errorf("Serve = %v, want a fault of %v", err, protocol.NotImplemented)
+	}
+}
+
+func TestARefusalToSwitchPasses(t *testing.T) {
+	up := host(t, func(p *peer) {
+		id, _ := p.fieldsOf()
+		p.headers(id, true, ":status", "403")
+		p.next()
+	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
+	r := newRig(t, nil, nil)
+	x, err := shake(r.client(up, nil), time.Time{})
+	if err != nil || x.Response.Status != 403 || x.Response.Tunnel != nil {
+		t.Errorf("Serve = %d, a tunnel: %t, %v; want 403 and none", x.Response.Status, x.Response.Tunnel != nil, err)
+	}
+	x.ResetResponse()
+}
+
+// TestATunnelOutlivesTheDeadlineOfItsExchange uses a tunnel behind the deadline that
+// its answer had to come in.
+func TestATunnelOutlivesTheDeadlineOfItsExchange(t *testing.T) {
+	up := host(t, func(p *peer) {
+		id, _ := p.fieldsOf()
+		p.headers(id, false, ":status", "200")
+		for {
+			switch f := p.next().(type) {
+			case nil:
+				return
+			case *http2.DataFrame:
+				p.ok(p.fr.WriteData(id, f.StreamEnded(), f.Data()))
+			}
+		}
+	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
+	to := new(forward)
+	const patience = 150 * time.Millisecond
+	r := newRig(t, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		x.Deadline = time.Now().Add(patience)
+		return to.Serve(ctx, x)
+	}), nil)
+	to.client.Store(r.client(up, nil))
+	p := r.dial()
+	p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
+	if h := p.head(1); h[":status"] != "200" {
+		t.Fatalf("CONNECT was answered with %v", h)
+	}
+	<-time.After(2 * patience)
+	p.ok(p.fr.WriteData(1, true, []byte("late")))
+	for got := ""; ; {
+		f, ok := p.next().(*http2.DataFrame)
+		if !ok {
+			t.Fatal("the tunnel was cut")
+		}
+		if got += string(f.Data()); f.StreamEnded() {
+			if got != "late" {
+				t.Errorf("the tunnel gave back %q", got)
+			}
+			break
+		}
+	}
+}
+
+// TestAnAnswerThatDoesNotSwitchIsNoTunnel: of an extended CONNECT any answer of 2xx
+// is the beginning of a tunnel, which an application that has ignored Upgrade did
+// not mean.
+func TestAnAnswerThatDoesNotSwitchIsNoTunnel(t *testing.T) { // RFC 8441 4
+	for status, want := range map[int]string{200: "501", 204: "501", 404: "404", 302: "302"} {
+		r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			x.Reply(status, "text/plain", "a page")
+			return nil
+		}), nil)
+		p := r.dial()
+		p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
+		if h := p.head(1); h[":status"] != want {
+			t.Errorf("an answer of %d is sent as %v, want %s", status, h, want)
+		}
+	}
+}
