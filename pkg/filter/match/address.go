@@ -1,0 +1,191 @@
+package match
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// RangeConfig is a range of addresses.
+type RangeConfig struct {
+	Address string `key:"address_prefix" doc:"The first address, or any other of the range." required:"true" example:"\"10.0.0.0\""`
+	Length  int    `key:"prefix_len" doc:"How many leading bits an address must share with it." required:"true" unit:"bits" min:"0" max:"128" example:"8"`
+}
+
+// Compile checks c and returns it as a prefix.
+func (c *RangeConfig) Compile() (netip.Prefix, error) {
+	addr, err := netip.ParseAddr(c.Address)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("address_prefix: %w", err)
+	}
+	return prefixOf(addr, c.Length)
+}
+
+// ParsePrefix reads a range in CIDR notation, or a single address. Bits beyond the
+// prefix are ignored.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	if strings.Contains(text, "/") {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return netip.Prefix{}, err
+		}
+		return prefixOf(p.Addr(), p.Bits())
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return prefixOf(addr, addr.BitLen())
+}
+
+// prefixOf returns the range of an address; IPv4 addresses in IPv6's clothes are
+// IPv4 addresses.
+func prefixOf(addr netip.Addr, bits int) (netip.Prefix, error) {
+	const mapped = 96 // bits of ::ffff:0:0/96 (RFC 4291 2.5.5.2)
+	if addr.Zone() != "" {
+		return netip.Prefix{}, fmt.Errorf("%s has a zone", addr)
+	}
+	if addr.Is4In6() && bits >= mapped {
+		addr, bits = addr.Unmap(), bits-mapped
+	}
+	p, err := addr.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("a prefix of %d bits is too long for %s", bits, addr)
+	}
+	return p, nil
+}
+
+// Addresses is a set of addresses, immutable. The zero value is empty.
+type Addresses struct {
+	spans []span // in order, without overlaps
+}
+
+type span struct{ first, last netip.Addr }
+
+// NewAddresses returns the set of the addresses of all the prefixes.
+func NewAddresses(prefixes []netip.Prefix) Addresses {
+	all := make([]span, 0, len(prefixes))
+	for _, p := range prefixes {
+		all = append(all, span{p.Masked().Addr(), lastOf(p)})
+	}
+	slices.SortFunc(all, func(a, b span) int { return a.first.Compare(b.first) })
+	var s Addresses
+	for _, next := range all {
+		if n := len(s.spans); n > 0 && s.spans[n-1].last.BitLen() == next.first.BitLen() && next.first.Compare(s.spans[n-1].last) <= 0 {
+			if next.last.Compare(s.spans[n-1].last) > 0 {
+				s.spans[n-1].last = next.last
+			}
+			continue
+		}
+		s.spans = append(s.spans, next)
+	}
+	return s
+}
+
+// CompileRanges compiles a list of ranges; key is what it is called in errors.
+func CompileRanges(key string, list []RangeConfig) (Addresses, error) {
+	prefixes := make([]netip.Prefix, len(list))
+	for i := range list {
+		var err error
+		if prefixes[i], err = list[i].Compile(); err != nil {
+			return Addresses{}, fmt.Errorf("%s[%d]: %w", key, i, err)
+		}
+	}
+	return NewAddresses(prefixes), nil
+}
+
+func lastOf(p netip.Prefix) netip.Addr {
+	bytes := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(bytes) // 4 or 16 bytes, as they were
+	return last
+}
+
+// Has reports whether addr is in the set. The zero Addr is in none.
+func (s *Addresses) Has(addr netip.Addr) bool {
+	addr = addr.Unmap()
+	i, exact := slices.BinarySearchFunc(s.spans, addr, func(p span, a netip.Addr) int { return p.first.Compare(a) })
+	if exact {
+		return addr.IsValid()
+	}
+	if i == 0 {
+		return false
+	}
+	p := &s.spans[i-1]
+	return p.first.BitLen() == addr.BitLen() && addr.WithZone("").Compare(p.last) <= 0
+}
+
+// Peer returns the address that x came from: the other end of its connection. The
+// zero Addr: it has none (a unix socket).
+func Peer(x *protocol.Exchange) netip.Addr {
+	if x.Meta.Conn == nil {
+		return netip.Addr{}
+	}
+	return x.Meta.Conn.Remote.Addr()
+}
+
+// Client finds the address that a request came from at first, before it passed
+// proxies that are trusted to say so. The zero Client trusts none: it is Peer.
+type Client struct {
+	field string // "": the peer
+	hops  int
+}
+
+// NewClient returns the Client who stands in a field, X-Forwarded-For as a rule: a
+// list to whose end each proxy adds the address that a request came from. Of it,
+// hops addresses at the end are those of proxies; the one before them is the client.
+// If there are no so many, or the field is missing, it is the peer.
+func NewClient(field string, hops int) Client { return Client{field, hops} }
+
+// ErrNoAddress is why a request has no address: there is something else at its
+// place.
+var ErrNoAddress = errors.New("no address")
+
+// Address returns the address; ErrNoAddress if what stands in its place is none.
+// The zero Addr without an error: a unix socket.
+func (c *Client) Address(x *protocol.Exchange) (netip.Addr, error) {
+	if c.field == "" {
+		return Peer(x), nil
+	}
+	h, left := &x.Request.Header, c.hops
+	for i := h.Len() - 1; i >= 0; i-- {
+		f := h.At(i)
+		if !protocol.EqualFold(f.Name, c.field) {
+			continue
+		}
+		for rest, more := f.Value, true; more; left-- {
+			var last string
+			comma := strings.LastIndexByte(rest, ',')
+			last, more = rest[comma+1:], comma >= 0
+			if left == 0 {
+				return parseAddress(strings.Trim(last, " \t"))
+			}
+			if more {
+				rest = rest[:comma]
+			}
+		}
+	}
+	return Peer(x), nil
+}
+
+// parseAddress reads an address, with or without a port.
+func parseAddress(text string) (netip.Addr, error) {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return addr.Unmap().WithZone(""), nil
+	}
+	if ap, err := netip.ParseAddrPort(text); err == nil {
+		return ap.Addr().Unmap().WithZone(""), nil
+	}
+	if n := len(text); n > 2 && text[0] == '[' && text[n-1] == ']' {
+		if addr, err := netip.ParseAddr(text[1 : n-1]); err == nil && addr.Is6() {
+			return addr.Unmap().WithZone(""), nil
+		}
+	}
+	return netip.Addr{}, ErrNoAddress
+}

@@ -1,0 +1,318 @@
+package match
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestTexts(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		config    TextConfig
+		yes, none []string
+	}{
+		{"exact", TextConfig{Exact: new("a.b")}, []string{"a.b"}, []string{"", "a.bc", "xa.b", "A.b", "aXb"}},
+		{"exact and empty", TextConfig{Exact: new("")}, []string{""}, []string{"a"}},
+		{"exact in any case", TextConfig{Exact: new("Ab"), IgnoreCase: true}, []string{"ab", "AB"}, []string{"abc", "äb"}},
+		{"prefix", TextConfig{Prefix: new("/a/")}, []string{"/a/", "/a/b"}, []string{"/a", "/A/", "x/a/"}},
+		{"prefix in any case", TextConfig{Prefix: new("/a/"), IgnoreCase: true}, []string{"/A/b"}, []string{"/b/a"}},
+		{"suffix", TextConfig{Suffix: new(".test")}, []string{".test", "a.test"}, []string{"test", "a.TEST", "a.test."}},
+		{"suffix in any case", TextConfig{Suffix: new(".test"), IgnoreCase: true}, []string{"A.TEST"}, []string{"TEST"}},
+		{"contains", TextConfig{Contains: new("bc")}, []string{"bc", "abcd"}, []string{"", "b", "aBCd"}},
+		{"contains in any case", TextConfig{Contains: new("bc"), IgnoreCase: true}, []string{"aBCd", "xbC"}, []string{"b", "acb"}},
+		{"an expression for all of it", TextConfig{SafeRegex: &Regex{Regex: "a+|b"}}, []string{"aa", "b"}, []string{"ab", "xb", ""}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text, err := test.config.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range test.yes {
+				if !text.Holds(s) {
+					t.Errorf("does not hold for %q", s)
+				}
+			}
+			for _, s := range test.none {
+				if text.Holds(s) {
+					t.Errorf("holds for %q", s)
+				}
+			}
+		})
+	}
+	if zero := (Text{}); zero.Holds("") {
+		t.Error("the zero Text holds for something")
+	}
+}
+
+func TestTextsThatMeanNothingAreRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		config TextConfig
+		want   string
+	}{
+		"no condition":                   {TextConfig{}, "0 of exact"},
+		"two conditions":                 {TextConfig{Exact: new("a"), Prefix: new("b")}, "2 of exact"},
+		"an empty prefix":                {TextConfig{Prefix: new("")}, "prefix is empty"},
+		"an empty contains":              {TextConfig{Contains: new("")}, "contains is empty"},
+		"an expression that is none":     {TextConfig{SafeRegex: &Regex{Regex: "("}}, "missing closing"},
+		"one that leaves its brackets":   {TextConfig{SafeRegex: &Regex{Regex: "a)|(b"}}, "unexpected )"},
+		"an expression in any case":      {TextConfig{SafeRegex: &Regex{Regex: "a"}, IgnoreCase: true}, "(?i)"},
+		"an expression that is long":     {TextConfig{SafeRegex: &Regex{Regex: strings.Repeat("a", 5000)}}, "5000 bytes"},
+		"an expression that grows large": {TextConfig{SafeRegex: &Regex{Regex: "((a{30}){30}){20}"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := test.config.Compile(); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Compile: %v, want %q in it", err, test.want)
+			}
+		})
+	}
+}
+
+// request is GET shop.test/a?b with fields "name: value".
+func request(fields ...string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	r := &x.Request
+	r.Method, r.Authority, r.Path, r.Scheme = "GET", "shop.test", "/a?b", "http"
+	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:50000")}
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		r.Header.Add(name, value)
+	}
+	return x
+}
+
+func TestHeaders(t *testing.T) {
+	blue := &TextConfig{Exact: new("blue")}
+	for _, test := range []struct {
+		name      string
+		config    HeaderConfig
+		yes, none []string // a field each; "" for none
+	}{
+		{"that are there", HeaderConfig{Name: "X-A"}, []string{"x-a: 1", "X-A: "}, []string{"", "x-b: 1"}},
+		{"that must be there", HeaderConfig{Name: "x-a", Present: new(true)}, []string{"x-a: 1"}, []string{""}},
+		{"that must not", HeaderConfig{Name: "x-a", Present: new(false)}, []string{"", "x-b: 1"}, []string{"x-a: 1"}},
+		{"that are not there", HeaderConfig{Name: "x-a", Invert: true}, []string{""}, []string{"x-a: 1"}},
+		{"with a value", HeaderConfig{Name: "x-a", String: blue}, []string{"x-a: blue"}, []string{"", "x-a: Blue", "x-a: blue2"}},
+		{"with another value or none", HeaderConfig{Name: "x-a", String: blue, Invert: true}, []string{"", "x-a: red"}, []string{"x-a: blue"}},
+		{"in the older forms", HeaderConfig{Name: "x-a", Exact: new("blue")}, []string{"x-a: blue"}, []string{"x-a: blu"}},
+		{"with a prefix", HeaderConfig{Name: "x-a", Prefix: new("bl")}, []string{"x-a: blue"}, []string{"x-a: red"}},
+		{"with a suffix", HeaderConfig{Name: "x-a", Suffix: new("ue")}, []string{"x-a: blue"}, []string{"x-a: red"}},
+		{"with a part", HeaderConfig{Name: "x-a", Contains: new("lu")}, []string{"x-a: blue"}, []string{"x-a: red"}},
+		{"by expression", HeaderConfig{Name: "x-a", SafeRegex: &Regex{Regex: "bl.*"}}, []string{"x-a: blue"}, []string{"x-a: a blue"}},
+		{"of numbers", HeaderConfig{Name: "x-a", Range: &Numbers{Start: -1, End: 10}}, []string{"x-a: -1", "x-a: 9"}, []string{"x-a: 10", "x-a: 9a", "x-a: ", ""}},
+		{"that count as empty", HeaderConfig{Name: "x-a", Exact: new(""), MissingIsText: true}, []string{"", "x-a: "}, []string{"x-a: 1"}},
+		{"of the request's own", HeaderConfig{Name: ":path", Exact: new("/a?b")}, []string{"", ":path: /b"}, nil},
+		{"its method", HeaderConfig{Name: ":method", Exact: new("GET")}, []string{"method: PUT"}, nil},
+		{"its scheme", HeaderConfig{Name: ":scheme", Exact: new("http")}, []string{""}, nil},
+		{"its host", HeaderConfig{Name: "Host", Exact: new("shop.test")}, []string{""}, nil},
+		{"its authority", HeaderConfig{Name: ":authority", Exact: new("shop.test")}, []string{""}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h, err := test.config.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for want, list := range map[bool][]string{true: test.yes, false: test.none} {
+				for _, field := range list {
+					x := request()
+					if field != "" {
+						x = request(field)
+					}
+					if h.Holds(x) != want {
+						t.Errorf("of %q it holds: %t", field, !want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestSeveralFieldsAreOneValue(t *testing.T) {
+	c := HeaderConfig{Name: "role", Exact: new("admin")}
+	h, err := c.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := request("role: admin", "role: user"); h.Holds(x) {
+		t.Error("the first field decided alone")
+	}
+	c.Exact = new("admin,user")
+	if h, err = c.Compile(); err != nil || !h.Holds(request("role: admin", "x: y", "ROLE: user")) {
+		t.Errorf("the fields are not one value (%v)", err)
+	}
+}
+
+func TestHostIsAFieldOfRPC(t *testing.T) {
+	x := request("host: attachment")
+	x.Request.Method, x.Request.Authority = "", "org.example.Shop"
+	f, err := NewField("host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := f.Value(x); v != "attachment" || !ok {
+		t.Errorf("host = %q, want the attachment", v)
+	}
+}
+
+func TestHeaderConditionsThatMeanNothingAreRefused(t *testing.T) {
+	for name, c := range map[string]HeaderConfig{
+		"without a name":      {},
+		"an unknown own name": {Name: ":status"},
+		"two conditions":      {Name: "a", Exact: new("b"), Present: new(true)},
+		"an empty range":      {Name: "a", Range: &Numbers{Start: 5, End: 5}},
+		"a bad expression":    {Name: "a", SafeRegex: &Regex{Regex: "["}},
+	} {
+		if _, err := CompileHeaders("headers", []HeaderConfig{c}); err == nil || !strings.HasPrefix(err.Error(), "headers[0]: ") {
+			t.Errorf("%s: %v, want an error of headers[0]", name, err)
+		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	var prefixes []netip.Prefix
+	for _, text := range []string{"10.0.0.0/8", "10.1.2.3", "9.255.255.255", "192.0.2.7/24", "::ffff:203.0.113.0/120", "2001:db8::/32", "fe80::1"} {
+		p, err := ParsePrefix(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prefixes = append(prefixes, p)
+	}
+	set := NewAddresses(prefixes)
+	for addr, want := range map[string]bool{
+		"10.0.0.0": true, "10.1.2.3": true, "10.255.255.255": true, "11.0.0.0": false, "9.255.255.255": true, "9.255.255.254": false,
+		"192.0.2.0": true, "192.0.2.255": true, "192.0.3.0": false, "203.0.113.9": true, "::ffff:10.0.0.1": true,
+		"2001:db8:ffff::1": true, "2001:db9::": false, "fe80::1": true, "fe80::2": false, "::": false, "0.0.0.0": false, "255.255.255.255": false,
+	} {
+		if got := set.Has(netip.MustParseAddr(addr)); got != want {
+			t.Errorf("Has(%s) = %t, want %t", addr, got, want)
+		}
+	}
+	if set.Has(netip.Addr{}) {
+		t.Error("the zero address is in the set")
+	}
+	if empty := (Addresses{}); empty.Has(netip.MustParseAddr("10.0.0.1")) {
+		t.Error("the empty set has an address")
+	}
+	everything := NewAddresses([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")})
+	if !everything.Has(netip.MustParseAddr("255.255.255.255")) || everything.Has(netip.MustParseAddr("::1")) {
+		t.Error("0.0.0.0/0 is not all of IPv4 and nothing else")
+	}
+}
+
+func TestRangesThatMeanNothingAreRefused(t *testing.T) {
+	for _, text := range []string{"", "10.0.0.0/33", "10.0.0", "10.0.0.1/", "fe80::1%eth0", "host.test", "10.0.0.1:80"} {
+		if p, err := ParsePrefix(text); err == nil {
+			t.Errorf("ParsePrefix(%q) = %v, want an error", text, p)
+		}
+	}
+	for _, c := range []RangeConfig{{"10.0.0.0", 33}, {"host", 8}, {"::1", 129}} {
+		if _, err := CompileRanges("ips", []RangeConfig{c}); err == nil || !strings.HasPrefix(err.Error(), "ips[0]: ") {
+			t.Errorf("%v: %v, want an error of ips[0]", c, err)
+		}
+	}
+}
+
+func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
+	const peer = "192.0.2.1"
+	for _, test := range []struct {
+		name   string
+		client Client
+		fields []string
+		want   string // "": none
+	}{
+		{"nobody is trusted", Client{}, []string{"X-Forwarded-For: 10.0.0.1"}, peer},
+		{"the last", NewClient("x-forwarded-for", 0), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, "10.0.0.2"},
+		{"the one before one proxy", NewClient("x-forwarded-for", 1), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2,10.0.0.3"}, "10.0.0.2"},
+		{"over several fields", NewClient("x-forwarded-for", 2), []string{"x-forwarded-for: 10.0.0.1", "A: b", "X-Forwarded-For: 10.0.0.2, 10.0.0.3"}, "10.0.0.1"},
+		{"too few", NewClient("x-forwarded-for", 2), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, peer},
+		{"no field", NewClient("x-forwarded-for", 0), nil, peer},
+		{"a port", NewClient("x", 0), []string{"X: 10.0.0.1:80"}, "10.0.0.1"},
+		{"IPv6", NewClient("x", 0), []string{"X: 2001:db8::1"}, "2001:db8::1"},
+		{"IPv6 in brackets", NewClient("x", 0), []string{"X: [2001:db8::1]"}, "2001:db8::1"},
+		{"IPv6 with a port", NewClient("x", 0), []string{"X: [2001:db8::1]:80"}, "2001:db8::1"},
+		{"IPv4 in IPv6's clothes", NewClient("x", 0), []string{"X: ::ffff:10.0.0.1"}, "10.0.0.1"},
+		{"a name", NewClient("x", 0), []string{"X: unknown"}, ""},
+		{"nothing", NewClient("x", 0), []string{"X: 10.0.0.1,"}, ""},
+		{"nothing at all", NewClient("x", 0), []string{"X: "}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := test.client.Address(request(test.fields...))
+			if test.want == "" {
+				if !errors.Is(err, ErrNoAddress) {
+					t.Fatalf("Address = %v, %v; want %v", got, err, ErrNoAddress)
+				}
+				return
+			}
+			if err != nil || got.String() != test.want {
+				t.Errorf("Address = %v, %v; want %s", got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestShares(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		config *ShareConfig
+		least  int // of 10,000 requests
+		most   int
+	}{
+		{"absent", nil, 10_000, 10_000},
+		{"all", &ShareConfig{Default: FractionConfig{100, "HUNDRED"}}, 10_000, 10_000},
+		{"none", &ShareConfig{}, 0, 0},
+		{"half", &ShareConfig{Default: FractionConfig{5000, "TEN_THOUSAND"}}, 4700, 5300}, // six deviations
+		{"half a million", &ShareConfig{Default: FractionConfig{500_000, "MILLION"}}, 4700, 5300},
+	} {
+		s, err := test.config.Compile(All())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hits := 0
+		for range 10_000 {
+			if s.Hits() {
+				hits++
+			}
+		}
+		if hits < test.least || hits > test.most || s.None() != (test.most == 0) {
+			t.Errorf("%s: %d of 10,000, want %d to %d", test.name, hits, test.least, test.most)
+		}
+	}
+	if _, err := (&ShareConfig{Default: FractionConfig{101, "HUNDRED"}}).Compile(All()); err == nil {
+		t.Error("101 of a hundred was accepted")
+	}
+}
+
+func TestConditionsAllocateNothing(t *testing.T) {
+	x := request("X-Tenant: blue", "X-Forwarded-For: 10.0.0.1, 10.0.0.2")
+	h, err := (&HeaderConfig{Name: "x-tenant", String: &TextConfig{SafeRegex: &Regex{Regex: "b.*e"}}}).Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := NewClient("x-forwarded-for", 1)
+	set := NewAddresses([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	if n := testing.AllocsPerRun(100, func() {
+		addr, err := client.Address(x)
+		if err != nil || !set.Has(addr) || !h.Holds(x) {
+			t.Fatal("a condition does not hold")
+		}
+	}); n != 0 {
+		t.Errorf("conditions allocate %v times, want 0", n)
+	}
+}
+
+func FuzzAddress(f *testing.F) {
+	for _, seed := range []string{"10.0.0.1", "a, b", ",", "[::1]:80", "::ffff:1.2.3.4", "[]", "[", "%", "fe80::1%a"} {
+		f.Add(seed, 1)
+	}
+	f.Fuzz(func(t *testing.T, value string, hops int) {
+		x := request()
+		x.Request.Header.Add("x", value)
+		client := NewClient("x", hops%8)
+		if addr, err := client.Address(x); err == nil && (addr.Zone() != "" || addr.Is4In6() || !addr.IsValid()) {
+			t.Errorf("Address of %q = %v", value, addr)
+		}
+	})
+}

@@ -1,0 +1,193 @@
+// Package match owns the conditions that filters share: on texts, on fields and
+// addresses of a request, and on chance. Each has a configuration struct, spelt as
+// Envoy spells it, and a compiled form that is immutable and allocates nothing.
+package match
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TextConfig says what a text must be: exactly one of its conditions is set.
+type TextConfig struct {
+	Exact      *string `key:"exact" doc:"It is this." example:"\"shop\""`
+	Prefix     *string `key:"prefix" doc:"It begins with this." example:"\"/api/\""`
+	Suffix     *string `key:"suffix" doc:"It ends with this." example:"\".example.com\""`
+	Contains   *string `key:"contains" doc:"This is in it." example:"\"internal\""`
+	SafeRegex  *Regex  `key:"safe_regex" doc:"An expression that describes all of it."`
+	IgnoreCase bool    `key:"ignore_case" doc:"Upper and lower case of ASCII letters are the same; an expression says (?i) instead." default:"false" example:"true"`
+}
+
+// Regex is an expression in RE2's syntax. Matching takes time in proportion to the
+// length of the text.
+type Regex struct {
+	Regex string `key:"regex" doc:"The expression; it is anchored at both ends." required:"true" example:"\"v[0-9]+\""`
+	// Engine is what Envoy's older files say.
+	Engine map[string]any `key:"google_re2" doc:"The engine that Envoy is to use." noeffect:"RE2's syntax is the only one" example:"{}"`
+}
+
+// Text is a compiled TextConfig. The zero Text holds for nothing.
+type Text struct {
+	test       textTest
+	fold       bool
+	value      string
+	expression *regexp.Regexp
+}
+
+type textTest uint8
+
+const (
+	never textTest = iota
+	exact
+	prefix
+	suffix
+	contains
+	expression
+)
+
+// Exactly returns a Text that holds for value alone.
+func Exactly(value string) Text { return Text{test: exact, value: value} }
+
+// Beginning returns a Text that holds for what begins with value.
+func Beginning(value string) Text { return Text{test: prefix, value: value} }
+
+// Ending returns a Text that holds for what ends with value.
+func Ending(value string) Text { return Text{test: suffix, value: value} }
+
+// Having returns a Text that holds for what value is in.
+func Having(value string) Text { return Text{test: contains, value: value} }
+
+// Compile checks c and returns its compiled form.
+func (c *TextConfig) Compile() (Text, error) {
+	var t Text
+	set := 0
+	for _, one := range []struct {
+		test  textTest
+		name  string
+		value *string
+	}{{exact, "exact", c.Exact}, {prefix, "prefix", c.Prefix}, {suffix, "suffix", c.Suffix}, {contains, "contains", c.Contains}} {
+		if one.value == nil {
+			continue
+		}
+		if *one.value == "" && one.test != exact {
+			return Text{}, fmt.Errorf("%s is empty: that holds for everything", one.name)
+		}
+		t = Text{test: one.test, value: *one.value, fold: c.IgnoreCase}
+		set++
+	}
+	if c.SafeRegex != nil {
+		var err error
+		if t, err = c.SafeRegex.Compile(); err != nil {
+			return Text{}, fmt.Errorf("safe_regex: %w", err)
+		}
+		if c.IgnoreCase {
+			return Text{}, errors.New("ignore_case does nothing to safe_regex: begin the expression with (?i)")
+		}
+		set++
+	}
+	if set != 1 {
+		return Text{}, fmt.Errorf("%d of exact, prefix, suffix, contains and safe_regex are set, want one", set)
+	}
+	return t, nil
+}
+
+// Compile checks r and returns its compiled form.
+func (r *Regex) Compile() (Text, error) {
+	e, err := Expression(r.Regex)
+	if err != nil {
+		return Text{}, err
+	}
+	return Text{test: expression, expression: e}, nil
+}
+
+// Bounds of an expression.
+const (
+	maxExpression = 4096 // bytes
+	maxProgram    = 8192 // instructions
+)
+
+// Expression compiles an expression for whole texts. One that is too large to be
+// matched quickly is refused.
+func Expression(text string) (*regexp.Regexp, error) {
+	if len(text) > maxExpression {
+		return nil, fmt.Errorf("the expression has %d bytes: at most %d are allowed", len(text), maxExpression)
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if len(program.Inst) > maxProgram {
+		return nil, fmt.Errorf("the expression is too large: %d instructions, at most %d are allowed", len(program.Inst), maxProgram)
+	}
+	return regexp.Compile("^(?:" + text + ")$")
+}
+
+// Holds reports whether s is what t asks for.
+func (t *Text) Holds(s string) bool {
+	switch n := len(t.value); t.test {
+	case exact:
+		return t.same(s)
+	case prefix:
+		return len(s) >= n && t.same(s[:n])
+	case suffix:
+		return len(s) >= n && t.same(s[len(s)-n:])
+	case contains:
+		return t.isIn(s)
+	case expression:
+		return t.expression.MatchString(s)
+	case never:
+	}
+	return false
+}
+
+// IsExactly reports whether t holds for value, and for nothing else.
+func (t *Text) IsExactly(value string) bool {
+	return t.test == exact && !t.fold && t.value == value
+}
+
+func (t *Text) same(s string) bool {
+	return s == t.value || t.fold && protocol.EqualFold(s, t.value)
+}
+
+func (t *Text) isIn(s string) bool {
+	if !t.fold {
+		return strings.Contains(s, t.value)
+	}
+	for ; len(s) >= len(t.value); s = s[1:] {
+		if protocol.EqualFold(s[:len(t.value)], t.value) {
+			return true
+		}
+	}
+	return false
+}
+
+// Any reports whether one of the texts holds for s.
+func Any(texts []Text, s string) bool {
+	for i := range texts {
+		if texts[i].Holds(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// CompileAll compiles a list; key is what it is called in errors.
+func CompileAll(key string, list []TextConfig) ([]Text, error) {
+	texts := make([]Text, len(list))
+	for i := range list {
+		var err error
+		if texts[i], err = list[i].Compile(); err != nil {
+			return nil, fmt.Errorf("%s[%d]: %w", key, i, err)
+		}
+	}
+	return texts, nil
+}
