@@ -10,6 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
+	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/bolt"
@@ -42,6 +43,7 @@ func streamFilters() []filter.Stream {
 		fault.Kind(),
 		headermutation.Kind(),
 		healthcheck.Kind(),
+		ipaccess.Kind(),
 		payloadlimit.Kind(),
 	}
 }

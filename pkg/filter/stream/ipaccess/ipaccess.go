@@ -1,0 +1,142 @@
+// Package ipaccess owns the ip_access filter: it lets requests in or refuses them
+// by the address that they come from.
+package ipaccess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Config is the filter's configuration. The first list that has the address decides.
+type Config struct {
+	Default     string `key:"default_action" doc:"What becomes of requests whose address is in no list." enum:"allow|deny" default:"allow" example:"\"deny\""`
+	Header      string `key:"header" doc:"The field that holds the address, of a list the last one; empty, or for requests without it: the connection's other end. Set it only if callers cannot write the field themselves." example:"\"x-real-ip\""`
+	TrustedHops int    `key:"xff_num_trusted_hops" doc:"How many addresses at the end of header are proxies' own: the one before them counts." min:"0" max:"100" default:"0" example:"1"`
+	Lists       []List `key:"ips" doc:"Lists of addresses, in order."`
+}
+
+// List is what becomes of some addresses.
+type List struct {
+	Action    string   `key:"action" doc:"What becomes of requests from these addresses." enum:"allow|deny" default:"allow" example:"\"deny\""`
+	Addresses []string `key:"addrs" doc:"Addresses, and ranges in CIDR notation." example:"[\"10.0.0.0/8\", \"192.0.2.7\"]"`
+}
+
+const deny = "deny"
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	if c.TrustedHops > 0 && c.Header == "" {
+		return &document.KeyError{Key: "xff_num_trusted_hops", Err: errors.New("no header is set whose addresses could be trusted")}
+	}
+	_, err := compile(c.Lists)
+	return err
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "ip_access",
+		Stage:   filter.BeforeRoute,
+		Config:  func() any { return new(Config) },
+		New:     build,
+		Metrics: []metrics.Metric{denied()},
+	}
+}
+
+func denied() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_ip_access_denied_total", Help: "Requests that the ip_access filter refused.", Kind: metrics.KindCounter}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	lists, err := compile(c.Lists)
+	if err != nil {
+		return nil, err
+	}
+	count := env.Metrics.Counter(denied())
+	return func(next protocol.Service) protocol.Service {
+		return &ipAccess{
+			client: match.NewClient(c.Header, c.TrustedHops),
+			lists:  lists,
+			deny:   c.Default == deny,
+			denied: count,
+			next:   protocol.Halves(next),
+		}
+	}, nil
+}
+
+// list is a compiled List.
+type list struct {
+	addresses match.Addresses
+	deny      bool
+}
+
+func compile(all []List) ([]list, error) {
+	lists := make([]list, len(all))
+	for i, l := range all {
+		prefixes := make([]netip.Prefix, len(l.Addresses))
+		for j, text := range l.Addresses {
+			var err error
+			if prefixes[j], err = match.ParsePrefix(text); err != nil {
+				return nil, fmt.Errorf("ips[%d].addrs[%d]: %w", i, j, err)
+			}
+		}
+		lists[i] = list{match.NewAddresses(prefixes), l.Action == deny}
+	}
+	return lists, nil
+}
+
+// ipAccess is immutable but for its counter.
+type ipAccess struct {
+	client match.Client
+	lists  []list
+	deny   bool // addresses that no list has
+	denied *metrics.Counter
+	next   protocol.Starter
+}
+
+// Serve is protocol.Service's.
+func (a *ipAccess) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, a, x)
+}
+
+// Start is protocol.Starter's.
+func (a *ipAccess) Start(ctx context.Context, x *protocol.Exchange) error {
+	if err := a.judge(x); err != nil {
+		a.denied.Add(1)
+		return protocol.NewFault(protocol.Denied, err)
+	}
+	return a.next.Start(ctx, x)
+}
+
+// judge returns why x is refused, nil if it is not. Without an address it is.
+func (a *ipAccess) judge(x *protocol.Exchange) error {
+	addr, err := a.client.Address(x)
+	switch {
+	case err != nil:
+		return errors.New("ip_access: the header has no address where the caller's should be")
+	case !addr.IsValid():
+		return errors.New("ip_access: the caller has no IP address")
+	}
+	for i := range a.lists {
+		if !a.lists[i].addresses.Has(addr) {
+			continue
+		}
+		if a.lists[i].deny {
+			return fmt.Errorf("ip_access: %v is in ips[%d]", addr, i)
+		}
+		return nil
+	}
+	if a.deny {
+		return fmt.Errorf("ip_access: %v is in no list", addr)
+	}
+	return nil
+}

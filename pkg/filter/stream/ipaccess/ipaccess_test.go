@@ -1,0 +1,152 @@
+package ipaccess
+
+import (
+	"context"
+	"flag"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 2 {
+		t.Fatalf("%d examples, want 2", len(examples))
+	}
+	for _, test := range []struct {
+		settings filtertest.Settings
+		x        *protocol.Exchange
+		want     protocol.Reason
+	}{
+		{examples[0], from("10.1.2.3:1"), protocol.None},
+		{examples[0], from("10.0.0.66:1"), protocol.Denied},
+		{examples[0], from("11.0.0.1:1"), protocol.Denied},
+		{examples[0], from("[2001:db8::7]:1"), protocol.None},
+		{examples[1], from("10.0.0.1:1", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"), protocol.None},
+		{examples[1], from("10.0.0.1:1", "X-Forwarded-For: 198.51.100.1, 203.0.113.9"), protocol.Denied},
+	} {
+		if got := served(t, test.settings, test.x); got != test.want {
+			t.Errorf("%s from %v %q: %v, want %v", test.settings, test.x.Meta.Conn.Remote, test.x.Request.Header.Get("x-forwarded-for"), got, test.want)
+		}
+	}
+}
+
+// from is a request from an address with fields "name: value".
+func from(address string, fields ...string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Meta.Conn = new(protocol.ConnMeta)
+	if address != "" {
+		x.Meta.Conn.Remote = netip.MustParseAddrPort(address)
+	}
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		x.Request.Header.Add(name, value)
+	}
+	return x
+}
+
+// served returns why x was not, and checks that this was counted.
+func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.Reason {
+	t.Helper()
+	made, counts := filtertest.Build(t, Kind(), s)
+	passed := false
+	err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+		passed = true
+		return nil
+	})).Serve(t.Context(), x)
+	reason := protocol.ReasonOf(err)
+	if passed != (reason == protocol.None) {
+		t.Errorf("the next service was called: %t, with %v", passed, err)
+	}
+	if got := counts.Of(denied()) == 1; got == passed {
+		t.Errorf("counted as denied: %t, after %v", got, err)
+	}
+	return reason
+}
+
+func TestAddressesAreJudged(t *testing.T) {
+	const byHeader = `{"header": "x-real-ip", "ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`
+	for _, test := range []struct {
+		name     string
+		settings filtertest.Settings
+		x        *protocol.Exchange
+		want     protocol.Reason
+	}{
+		{"nothing is said", `{}`, from("10.0.0.1:1"), protocol.None},
+		{"by default denied", `{"default_action": "deny"}`, from("10.0.0.1:1"), protocol.Denied},
+		{"a list allows by default", `{"default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`, from("10.0.0.1:1"), protocol.None},
+		{"the first list decides, not the longest prefix",
+			`{"ips": [{"action": "allow", "addrs": ["10.0.0.0/8"]}, {"action": "deny", "addrs": ["10.0.0.1"]}]}`, from("10.0.0.1:1"), protocol.None},
+		{"an IPv4 address of an IPv6 socket", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, from("[::ffff:10.0.0.1]:1"), protocol.Denied},
+		{"a link-local address with its zone", `{"ips": [{"action": "deny", "addrs": ["fe80::/10"]}]}`, from("[fe80::1%eth0]:1"), protocol.Denied},
+		{"a unix socket", `{}`, from(""), protocol.Denied},
+		{"the field that is named", byHeader, from("192.0.2.1:1", "X-Real-IP: 10.0.0.1"), protocol.Denied},
+		{"the field that is named, beside the connection", byHeader, from("10.0.0.1:1", "X-Real-IP: 192.0.2.1"), protocol.None},
+		{"the connection, without the field", byHeader, from("10.0.0.1:1"), protocol.Denied},
+		{"a field of no address", byHeader, from("192.0.2.1:1", "X-Real-IP: localhost"), protocol.Denied},
+		{"a field that is not named", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, from("10.0.0.1:1", "X-Forwarded-For: 192.0.2.1"), protocol.Denied},
+		{"what a caller put before its address",
+			`{"header": "x-forwarded-for", "xff_num_trusted_hops": 1, "default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`,
+			from("192.0.2.1:1", "X-Forwarded-For: 10.0.0.1, 203.0.113.1, 192.0.2.1"), protocol.Denied},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := served(t, test.settings, test.x); got != test.want {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings filtertest.Settings
+		want     string
+	}{
+		"an address that is none":  {`{"ips": [{}, {"addrs": ["10.0.0.1", "10.0.0.300"]}]}`, "ips[1].addrs[1]"},
+		"a prefix that is none":    {`{"ips": [{"addrs": ["10.0.0.0/33"]}]}`, "ips[0].addrs[0]"},
+		"an action that is none":   {`{"ips": [{"action": "block"}]}`, "block"},
+		"a default that is none":   {`{"default_action": "ask"}`, "ask"},
+		"hops without their field": {`{"xff_num_trusted_hops": 1}`, "header"},
+		"an unknown key":           {`{"ip": []}`, "ips"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
+	made, _ := filtertest.Build(t, Kind(), `{
+		"default_action": "deny", "header": "x-forwarded-for", "xff_num_trusted_hops": 1,
+		"ips": [{"action": "deny", "addrs": ["192.0.2.0/24", "198.51.100.7"]}, {"addrs": ["10.0.0.0/8", "2001:db8::/32", "172.16.0.0/12"]}]}`)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	return s, from("127.0.0.1:1", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
+}
+
+func TestPassingAllocatesNothing(t *testing.T) {
+	s, x := passing(t)
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if err := s.Serve(ctx, x); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkServe(b *testing.B) {
+	s, x := passing(b)
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = s.Serve(ctx, x)
+	}
+}
