@@ -18,6 +18,10 @@ import (
 //
 //	the connection's reader:  add … add, end or fail
 //	its consumer:             Read … Read, Close   or   a pump, which is kicked
+//
+// What comes while a pump takes everything is lent to it: it is copied once, from
+// the reader's buffer to where it goes, and only what the pump had no room for is
+// kept here.
 type content struct {
 	lane  *lane        // the stream that it comes on; set by start
 	into  *header      // where trailers go when io.EOF is returned; set by start
@@ -27,6 +31,7 @@ type content struct {
 	mu      sync.Mutex         // held by add with the lane's wire.mu held; nothing else is taken under it
 	more    sync.Cond          // on mu: something below changed
 	pieces  []*buffer.IoBuffer // guarded by mu; what is unread from first on, oldest first; none of that is empty
+	loan    buffer.IoBuffer    // guarded by mu; the reader's bytes; if there are any it is the last of pieces
 	first   int                // guarded by mu; pieces before it have been read and are kept
 	keep    bool               // guarded by mu; what is read is kept, so that it can be read again
 	unread  int                // guarded by mu; bytes of them
@@ -43,6 +48,8 @@ type header = protocol.Header
 
 // start makes c the content that comes on l.
 func (c *content) start(l *lane, into *header, limit int64) {
+	c.mu.Lock() // against own
+	defer c.mu.Unlock()
 	c.lane, c.into, c.limit = l, into, limit
 	c.more.L = &c.mu
 	c.total.Store(0)
@@ -51,51 +58,87 @@ func (c *content) start(l *lane, into *header, limit int64) {
 
 // reset gives up what c holds. Nobody uses it any more.
 func (c *content) reset() {
+	c.mu.Lock() // against own
+	defer c.mu.Unlock()
 	c.release()
 	c.trailer.Reset()
 	c.lane, c.into, c.to, c.err = nil, nil, nil, nil
 }
 
-// release drops what is unread and returns how much that was. c.mu is held, or c
-// is nobody's.
+// release drops what is unread and returns how much that was. c.mu is held.
 func (c *content) release() int {
 	dropped := c.unread
 	for i, p := range c.pieces {
-		p.Release()
+		c.drop(p)
 		c.pieces[i] = nil
 	}
 	c.pieces, c.first, c.unread = c.pieces[:0], 0, 0
 	return dropped
 }
 
-// add appends what has come, which is copied, and returns the pump to be kicked.
-// unwanted is how many bytes nobody will take. the lane's wire.mu is held.
-func (c *content) add(p []byte) (to *pump, unwanted int) {
+// drop gives a piece back. c.mu is held.
+func (c *content) drop(piece *buffer.IoBuffer) {
+	if piece == &c.loan {
+		c.loan.SetStorage(nil)
+		c.loan.Reset()
+		return
+	}
+	piece.Release()
+}
+
+// add appends what has come, and returns the pump to be kicked. unwanted is how many
+// bytes nobody will take. p is copied, unless it is lent: then own is to be called
+// behind the kick, before p is used again. the lane's wire.mu is held.
+func (c *content) add(p []byte) (to *pump, lent bool, unwanted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.err != nil {
-		return nil, len(p)
+		return nil, false, len(p)
 	}
 	total := c.total.Add(int64(len(p)))
 	if c.limit > 0 && total > c.limit {
 		c.err = protocol.Faultf(protocol.BodyTooLarge, "content exceeds %d bytes", c.limit)
 		unwanted = c.release() + len(p)
 		c.more.Broadcast()
-		return c.to, unwanted
+		return c.to, false, unwanted
 	}
 	if len(p) == 0 {
-		return nil, 0
+		return nil, false, 0
 	}
+	lent = c.to != nil && c.unread == 0 // else nobody takes it at once
 	c.unread += len(p)
-	if n := len(c.pieces); n > 0 && len(c.pieces[n-1].Tail()) >= len(p) {
+	if n := len(c.pieces); lent {
+		c.loan.SetStorage(p[:len(p):len(p)])
+		c.pieces = append(c.pieces, &c.loan)
+	} else if n > 0 && len(c.pieces[n-1].Tail()) >= len(p) {
 		_, _ = c.pieces[n-1].Write(p) // never fails
 	} else {
-		b := buffer.Get(len(p))
-		_, _ = b.Write(p) // never fails
-		c.pieces = append(c.pieces, b)
+		c.pieces = append(c.pieces, copyOf(p))
 	}
 	c.more.Broadcast()
-	return c.to, 0
+	return c.to, lent, 0
+}
+
+func copyOf(p []byte) *buffer.IoBuffer {
+	b := buffer.Get(len(p))
+	_, _ = b.Write(p) // never fails
+	return b
+}
+
+// own keeps what was lent and not taken. c may be another stream's by now, whose
+// loan it keeps then a little early.
+func (c *content) own() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := len(c.pieces) - 1
+	if last < 0 || c.pieces[last] != &c.loan {
+		return
+	}
+	all := c.loan.Storage() // what was read of it too: it may be kept
+	b := copyOf(all)
+	b.Discard(len(all) - c.loan.Len())
+	c.pieces[last] = b
+	c.drop(&c.loan)
 }
 
 // end says that everything has come, and returns the pump to be kicked. wire.mu
@@ -236,7 +279,7 @@ func (c *content) discard(n int) {
 	if first.Len() > 0 {
 		return
 	}
-	first.Release()
+	c.drop(first)
 	last := copy(c.pieces, c.pieces[1:])
 	c.pieces[last] = nil
 	c.pieces = c.pieces[:last]

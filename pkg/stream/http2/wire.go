@@ -207,6 +207,7 @@ func (w *wire) frame(f syntax.Frame, b *batch) error {
 	w.event = e
 	var then func(*batch)
 	var kick *pump
+	var lent *content
 	if err != nil {
 		out, then, err = w.wrong(out, err, b)
 	}
@@ -214,13 +215,16 @@ func (w *wire) frame(f syntax.Frame, b *batch) error {
 	switch {
 	case err != nil || then != nil || e.Kind == syntax.Nothing:
 	case e.Kind == syntax.DataArrived:
-		kick = w.data(&w.event, b)
+		kick, lent = w.data(&w.event, b)
 	default:
 		then = w.happened(&w.event, b)
 	}
 	w.mu.Unlock()
 	if kick != nil {
 		kick.kick(b)
+	}
+	if lent != nil {
+		lent.own()
 	}
 	if then != nil {
 		then(b)
@@ -276,28 +280,32 @@ func (w *wire) said(frames []byte, b *batch) {
 	}
 }
 
-// data gives content to its lane and returns the pump to be kicked. mu is held.
-func (w *wire) data(e *syntax.Event, b *batch) (kick *pump) {
+// data gives content to its lane and returns the pump to be kicked, and what was
+// lent content, if anything was. mu is held.
+func (w *wire) data(e *syntax.Event, b *batch) (kick *pump, lent *content) {
 	l := laneOf(e.Stream)
 	if l == nil {
-		return nil
+		return nil, nil
 	}
 	if l.dropped {
 		w.said(w.state.Consumed(w.scratch[:0], e.Stream, len(e.Data)), b)
 		if e.End {
 			l.owner.(*remainder).end(b) //nolint:forcetypeassert // only a remainder drops
 		}
-		return nil
+		return nil, nil
 	}
 	l.touch(b.now)
-	kick, unwanted := l.in.add(e.Data)
+	kick, isLent, unwanted := l.in.add(e.Data)
+	if isLent {
+		lent = &l.in
+	}
 	if unwanted > 0 {
 		w.said(w.state.Consumed(w.scratch[:0], e.Stream, unwanted), b)
 	}
 	if e.End {
 		kick = l.in.end()
 	}
-	return kick
+	return kick, lent
 }
 
 // happened deals with what is not content. mu is held. What it returns is called
