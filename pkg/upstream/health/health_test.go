@@ -1,0 +1,204 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// probeFunc is a Probe that is a function.
+type probeFunc func(ctx context.Context, deadline time.Time) error
+
+func (f probeFunc) Probe(ctx context.Context, deadline time.Time) error { return f(ctx, deadline) }
+
+// rest lets the fake time of a test pass.
+func rest(d time.Duration) { time.Sleep(d) }
+
+var errSick = errors.New("sick") //nolint:gochecknoglobals // a constant
+
+func TestThresholds(t *testing.T) {
+	tests := []struct {
+		name   string
+		checks string // + passed, - failed
+		want   string // after each: H or h healthy, U or u unhealthy; a capital letter where it turned
+	}{
+		{"the first check decides: healthy", "++", "Hh"},
+		{"the first check decides: unhealthy", "--", "Uu"},
+		{"three failures in a row turn it, two do not", "+--+---", "HhhhhhU"},
+		{"two passes in a row turn it back", "-+-++", "UuuuH"},
+		{"further failures change nothing", "-----", "Uuuuu"},
+	}
+	cfg := &config.HealthCheck{HealthyThreshold: 2, UnhealthyThreshold: 3}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var v verdict
+			var got []byte
+			for _, c := range tt.checks {
+				turned := v.take(c == '+', cfg)
+				letter := byte('u')
+				if v.healthy {
+					letter = 'h'
+				}
+				if turned {
+					letter -= 'a' - 'A'
+				}
+				got = append(got, letter)
+			}
+			if string(got) != tt.want {
+				t.Errorf("%s: %s, want %s", tt.checks, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestChecksComeInIntervals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup()
+		begun := time.Now()
+		var at []time.Duration
+		cfg := &config.HealthCheck{
+			Delay: 3 * time.Second, Interval: 10 * time.Second, Jitter: time.Second, Timeout: time.Second,
+			HealthyThreshold: 1, UnhealthyThreshold: 1,
+		}
+		g.Start(cfg, probeFunc(func(context.Context, time.Time) error {
+			at = append(at, time.Since(begun))
+			rest(500 * time.Millisecond) // the next interval begins after the check
+			return nil
+		}), func(Result) {})
+		rest(200 * time.Second)
+		synctest.Wait()
+		g.Close()
+		if at[0] != cfg.Delay {
+			t.Errorf("first check after %v, want %v", at[0], cfg.Delay)
+		}
+		for i := 1; i < len(at); i++ {
+			wait := at[i] - at[i-1] - 500*time.Millisecond
+			least := cfg.Interval
+			if i == 1 {
+				least = 0 // spread
+			}
+			if wait <= least-1 || wait > cfg.Interval+cfg.Jitter {
+				t.Errorf("check %d came %v after the one before, want from %v to %v", i, wait, least, cfg.Interval+cfg.Jitter)
+			}
+		}
+		if len(at) < 17 || len(at) > 20 {
+			t.Errorf("%d checks in 200 s, want 17 to 20", len(at))
+		}
+	})
+}
+
+func TestReportsTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup()
+		defer g.Close()
+		answers := []error{nil, errSick, errSick, nil}
+		var got []Result
+		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 2}
+		c := g.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
+			if len(got) == len(answers) {
+				<-ctx.Done() // that is all
+				return ctx.Err()
+			}
+			return answers[len(got)]
+		}), func(r Result) { got = append(got, r) })
+		rest(time.Minute)
+		synctest.Wait()
+		want := []Result{{true, true, nil}, {true, false, errSick}, {false, true, errSick}, {true, true, nil}}
+		if !slices.Equal(got, want) {
+			t.Errorf("reports %v, want %v", got, want)
+		}
+		if s := c.Stats(); s != (Stats{Checks: 4, Failures: 2}) {
+			t.Errorf("stats %+v, want 4 checks and 2 failures", s)
+		}
+	})
+}
+
+func TestStopCutsACheckShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup()
+		defer g.Close()
+		var ended bool
+		c := g.Start(&config.HealthCheck{Interval: time.Second, Timeout: time.Hour}, probeFunc(func(ctx context.Context, _ time.Time) error {
+			<-ctx.Done()
+			ended = true
+			return ctx.Err()
+		}), func(Result) { t.Error("a stopped check was reported") })
+		rest(time.Second)
+		c.Stop()
+		synctest.Wait()
+		if !ended {
+			t.Error("the check goes on after Stop")
+		}
+		rest(time.Minute)
+	})
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup()
+		var running atomic.Int32
+		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Hour}
+		for range 3 * workers { // more than run at once
+			g.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
+				running.Add(1)
+				defer running.Add(-1)
+				<-ctx.Done()
+				return ctx.Err()
+			}), func(Result) { t.Error("a check was reported after Close") })
+		}
+		rest(time.Second)
+		if n := running.Load(); n != workers {
+			t.Errorf("%d checks run at once, want %d", n, workers)
+		}
+		g.Close()
+		if n := running.Load(); n != 0 {
+			t.Errorf("%d checks run after Close", n)
+		}
+		rest(time.Minute)
+	})
+}
+
+// A host whose checks hang must not keep others from being checked for longer than
+// its timeouts take.
+func TestChecksWaitForAWorkerInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup()
+		defer g.Close()
+		cfg := &config.HealthCheck{Interval: time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
+		var done atomic.Int32
+		for range 3 * workers {
+			g.Start(cfg, probeFunc(func(_ context.Context, deadline time.Time) error {
+				rest(time.Until(deadline))
+				return errSick
+			}), func(Result) { done.Add(1) })
+		}
+		for second := range 3 {
+			rest(time.Second + time.Millisecond)
+			synctest.Wait()
+			if n := int(done.Load()); n != (second+1)*workers {
+				t.Errorf("after %d s %d checks are over, want %d", second+1, n, (second+1)*workers)
+			}
+		}
+	})
+}
+
+func TestAPanicFailsTheCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup()
+		var got Result
+		g.Start(&config.HealthCheck{Interval: time.Hour}, probeFunc(func(context.Context, time.Time) error {
+			panic("a defect")
+		}), func(r Result) { got = r })
+		synctest.Wait()
+		g.Close()
+		if got.Err == nil || got.Healthy || !got.Turned {
+			t.Errorf("report %+v, want an unhealthy host with an error", got)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package health
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// userAgent is how hosts can tell a check from a request.
+const userAgent = "weft-health-check"
+
+// exchange sends x to the host on a connection of its own, and calls read with the
+// answer's head in x.
+func exchange(ctx context.Context, h Host, speaks config.Protocol, port uint16, x *protocol.Exchange, read func() error) error {
+	conn, err := h.Connect(ctx, speaks, port, x.Deadline)
+	if err != nil {
+		return err
+	}
+	// Close is called once: by ctx's end or, if stop says that this has not begun, here.
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		_ = conn.Close() // the check is given up
+	})
+	defer func() {
+		if !stop() {
+			<-closed
+			return
+		}
+		_ = conn.Close() // it has said what we want to know
+	}()
+	if err := conn.Serve(ctx, x); err != nil {
+		return err
+	}
+	defer x.ResetResponse()
+	return read()
+}
+
+// request returns an exchange with the request of a check.
+func request(h Host, cfg *config.HTTPCheck, method, path string, deadline time.Time) *protocol.Exchange {
+	x := &protocol.Exchange{Deadline: deadline}
+	x.Request.Method, x.Request.Scheme, x.Request.Path = method, "http", path
+	if x.Request.Authority = cfg.Domain; cfg.Domain == "" {
+		x.Request.Authority = h.Authority()
+	}
+	x.Request.ContentLength, x.Response.ContentLength = -1, -1
+	x.Response.Code = protocol.NoCode
+	x.Request.Header.Add("User-Agent", userAgent)
+	return x
+}
+
+// http passes if the host answers a request with a good status. The content is not
+// waited for.
+type http struct {
+	host   Host
+	config *config.HealthCheck
+	speaks config.Protocol
+}
+
+// Probe is Probe's.
+func (p *http) Probe(ctx context.Context, deadline time.Time) error {
+	cfg := &p.config.HTTP
+	method, path := cfg.Method, cfg.Path
+	if method == "" {
+		method = "GET"
+	}
+	if path == "" {
+		path = "/"
+	}
+	x := request(p.host, cfg, method, path, deadline)
+	return exchange(ctx, p.host, p.speaks, cfg.Port, x, func() error {
+		if !cfg.Accepts(x.Response.Status) {
+			return fmt.Errorf("status %d", x.Response.Status)
+		}
+		return nil
+	})
+}
+
+// grpc passes if the host says of the service that it is serving: gRPC's health
+// checking protocol, with what little of Protocol Buffers it takes.
+type grpc struct {
+	host   Host
+	config *config.HealthCheck
+}
+
+// Parts of the protocol: a message is a byte that says whether it is compressed,
+// its length, and itself. In it, field 1 is the service of a request (type 2), and
+// the status of an answer (type 0).
+const (
+	healthPath = "/grpc.health.v1.Health/Check"
+	prefixLen  = 5
+	serviceKey = 1<<3 | 2
+	statusKey  = 1<<3 | 0
+	serving    = 1
+	mostAnswer = 1 << 10 // bytes of an answer
+)
+
+// Probe is Probe's.
+func (p *grpc) Probe(ctx context.Context, deadline time.Time) error {
+	x := request(p.host, &p.config.HTTP, "POST", healthPath, deadline)
+	x.Request.Header.Add("Content-Type", "application/grpc")
+	content := appendRequest(nil, p.config.Service)
+	x.Request.Body = protocol.NewTextBody(string(content))
+	x.Request.ContentLength = int64(len(content))
+	return exchange(ctx, p.host, config.HTTP2, p.config.HTTP.Port, x, func() error {
+		if x.Response.Status != 200 {
+			return fmt.Errorf("status %d", x.Response.Status)
+		}
+		content, err := readAll(x.Response.Body)
+		if err != nil {
+			return err
+		}
+		if code := protocol.GRPCStatus(&x.Response); code != 0 {
+			return fmt.Errorf("grpc-status %d", code)
+		}
+		return parseAnswer(content)
+	})
+}
+
+// appendRequest appends a message with a HealthCheckRequest.
+func appendRequest(dst []byte, service string) []byte {
+	dst = append(dst, 0, 0, 0, 0, 0)
+	if service != "" {
+		dst = append(dst, serviceKey)
+		dst = binary.AppendUvarint(dst, uint64(len(service)))
+		dst = append(dst, service...)
+	}
+	binary.BigEndian.PutUint32(dst[1:], uint32(len(dst)-prefixLen)) //nolint:gosec // a name of the configuration
+	return dst
+}
+
+// parseAnswer reads a message with a HealthCheckResponse: nil means serving. Other
+// fields than the status there are none.
+func parseAnswer(b []byte) error {
+	if len(b) < prefixLen || int(binary.BigEndian.Uint32(b[1:])) != len(b)-prefixLen {
+		return errors.New("the answer is not one message")
+	}
+	if b[0] != 0 {
+		return errors.New("the answer is compressed")
+	}
+	b = b[prefixLen:]
+	status := uint64(0)
+	if len(b) > 0 {
+		n := 0
+		if b[0] == statusKey {
+			status, n = binary.Uvarint(b[1:])
+		}
+		if n <= 0 || 1+n != len(b) {
+			return errors.New("the answer is no HealthCheckResponse")
+		}
+	}
+	if status != serving {
+		return fmt.Errorf("the service is not serving (status %d)", status)
+	}
+	return nil
+}
+
+// readAll reads content to its end.
+func readAll(body protocol.Body) ([]byte, error) {
+	content := make([]byte, mostAnswer)
+	n := 0
+	for body != nil {
+		m, err := body.Read(content[n:])
+		n += m
+		switch {
+		case errors.Is(err, io.EOF):
+			return content[:n], nil
+		case err != nil:
+			return nil, err
+		case n == len(content):
+			return nil, errors.New("the answer is too long")
+		}
+	}
+	return content[:n], nil
+}
