@@ -20,6 +20,11 @@ const (
 	WeightedRoundRobin Policy = "LB_WEIGHTED_ROUNDROBIN"
 	Random             Policy = "LB_RANDOM"
 	LeastRequest       Policy = "LB_LEAST_REQUEST"
+	LeastConnection    Policy = "LB_LEAST_CONNECTION"
+	PeakEWMA           Policy = "LB_PEAK_EWMA"
+	RingHash           Policy = "LB_RINGHASH"
+	Maglev             Policy = "LB_MAGLEV"
+	RequestRoundRobin  Policy = "LB_REQUEST_ROUNDROBIN"
 )
 
 // Cluster is a set of hosts that answer the same requests.
@@ -39,6 +44,8 @@ type Cluster struct {
 	Breakers           Breakers
 	Hosts              []Host
 	DNS                DNS
+	Health             *HealthCheck // nil: no active checks
+	Outlier            *Outlier     // nil: no passive ones
 }
 
 // PoolMode is how exchanges share the connections to a host, if the protocol

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
 // draws is how often the balancer is asked before all hosts are looked at. It
@@ -23,8 +24,10 @@ const desperate = 16
 //  2. one that is up and was tried before: a retry, where there is no other host;
 //  3. one that is down: if all are, being wrong about it must not be an outage.
 func (s *state) pick(env *env, attempts []protocol.Attempt, first int) *Host {
-	for range draws {
-		i := s.balancer.Pick()
+	key := balance.Key{Hash: env.random()}
+	for draw := range draws {
+		key.Draw = draw
+		i := s.balancer.Pick(key)
 		if i < 0 {
 			return nil
 		}

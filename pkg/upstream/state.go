@@ -52,11 +52,12 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	hosts, gone := c.reuse(c.state.Load(), entries)
 	peers := make([]balance.Peer, len(hosts))
 	for i, h := range hosts {
-		peers[i] = balance.Peer{Weight: entries[i].Weight, Load: &h.load}
+		peers[i] = balance.Peer{Name: h.address, Weight: entries[i].Weight, Load: &h.load}
 	}
 	balancer := c.env.Policies[cfg.Policy](peers, balance.Options{
 		ChoiceCount:       cfg.ChoiceCount,
 		ActiveRequestBias: cfg.ActiveRequestBias,
+		Now:               c.env.now,
 	})
 	c.state.Store(&state{config: cfg, hosts: hosts, balancer: balancer})
 	c.grantSlots() // the limit may be larger now
@@ -154,6 +155,8 @@ func same(a, b *config.Cluster) bool {
 			a.Pool == b.Pool &&
 			a.KeepAlive == b.KeepAlive &&
 			a.Breakers == b.Breakers &&
+			a.Health.Equal(b.Health) &&
+			a.Outlier.Equal(b.Outlier) &&
 			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&
 			a.DNS.RefreshRate == b.DNS.RefreshRate &&
 			a.DNS.RespectTTL == b.DNS.RespectTTL &&

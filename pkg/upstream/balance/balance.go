@@ -1,24 +1,40 @@
-// Package balance owns the choice of one host among many: round robin, smooth
-// weighted round robin, weighted random and least request.
+// Package balance owns the choice of one host among many:
+//
+//	in turn       RoundRobin · WeightedRoundRobin   roundrobin.go, weighted.go
+//	by chance     Random                            random.go
+//	by load       LeastRequest · LeastConnection    leastrequest.go
+//	by latency    PeakEWMA                          peakewma.go
+//	by a key      RingHash · Maglev                 ring.go, maglev.go
+//	in order      RequestRoundRobin                 requestroundrobin.go
 //
 // A balancer is built for one set of hosts and never changes; a new set gets a
-// new balancer. What changes under it is a counter per host (Load) and, for the
-// round robins, one counter of its own, so that picking takes no lock and
-// allocates nothing. Whether a host is down or was tried before is not its
-// business: the caller refuses what it cannot use and picks again.
+// new balancer. What changes under it is what is known of each host (Load) and, for
+// the round robins, one counter of its own, so that picking takes no lock and
+// allocates nothing. Whether a host is down, still new or was tried before is not
+// its business: the caller refuses what it cannot use and picks again. So a host that
+// goes down costs no table, and hashes that it had go to many others.
 package balance
 
 import (
 	"math/bits"
 	"math/rand/v2"
-	"sync/atomic"
+	"time"
 )
 
 // Balancer chooses among the peers that it was built with.
 type Balancer interface {
 	// Pick returns the index of the peer whose turn it is, -1 if no peer has a
 	// weight above 0. Safe for concurrent use.
-	Pick() int
+	Pick(k Key) int
+}
+
+// Key is what an exchange brings to the choice. Most policies look at nothing of it.
+type Key struct {
+	// Hash is the same for exchanges that belong together, and random for one that
+	// belongs to none.
+	Hash uint64
+	// Draw counts the picks for one exchange from 0: another draw is another choice.
+	Draw int
 }
 
 // New builds a balancer for peers, which it does not keep. The constructors of
@@ -27,41 +43,41 @@ type New func(peers []Peer, o Options) Balancer
 
 // Peer is a host as a balancer sees it.
 type Peer struct {
+	// Name is the host's identity: RingHash and Maglev give a name the same hashes
+	// whatever else is in the set, in any order. Others do not read it.
+	Name   string
 	Weight uint32 // share of the work; 0 gets none, whatever the policy
-	Load   *Load  // shared with the host's owner; read by LeastRequest only
+	Load   *Load  // shared with the host's owner; read by the policies that compare
 }
 
 // Options are the parameters of the policies.
 type Options struct {
-	// ChoiceCount is how many hosts LeastRequest compares; 0 means 2.
+	// ChoiceCount is how many hosts LeastRequest, LeastConnection and PeakEWMA
+	// compare; 0 means 2.
 	ChoiceCount int
 	// ActiveRequestBias is how much work in flight counts against weight when
 	// LeastRequest compares hosts of unequal weights: at 1 as it is, above 1
 	// more, at 0 not at all.
 	ActiveRequestBias float64
+	// MinRingSize and MaxRingSize bound the points of RingHash, which are 256 for each
+	// of few hosts and 16 for each of many; 0 means no minimum, and 8,388,608.
+	MinRingSize, MaxRingSize int
+	// TableSize is the number of places of Maglev, a prime; 0 means 65,537, or
+	// 655,373 for more peers than that serves well.
+	TableSize int
 	// Random gives 64 random bits; safe for concurrent use. Nil means
 	// rand.Uint64.
 	Random func() uint64
+	// Now is the clock that latencies are observed by, for PeakEWMA; nil means that
+	// no time passes.
+	Now func() time.Duration
 }
-
-// Load is the number of exchanges that a host has in flight. Its owner counts,
-// balancers read. The zero value is ready.
-type Load struct{ inFlight atomic.Int64 }
-
-// Begin counts one exchange more.
-func (l *Load) Begin() { l.inFlight.Add(1) }
-
-// End counts one exchange less.
-func (l *Load) End() { l.inFlight.Add(-1) }
-
-// InFlight returns the number of exchanges begun and not ended.
-func (l *Load) InFlight() int64 { return l.inFlight.Load() }
 
 // fixed always picks the same index: the balancer of one host, and with -1 of
 // none.
 type fixed int
 
-func (f fixed) Pick() int { return int(f) }
+func (f fixed) Pick(Key) int { return int(f) }
 
 // serving returns the indices of the peers with a weight above 0: nil when
 // those are all of them, so that the usual case stores nothing.

@@ -5,36 +5,42 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/hash"
 )
 
-// policies are the constructors by name; exact says that shares hold to the
-// pick and not only on average.
-func policies() []struct {
+// policy is a constructor under test.
+type policy struct {
 	name     string
 	new      New
 	weighted bool
-	exact    bool
-} {
-	return []struct {
-		name     string
-		new      New
-		weighted bool
-		exact    bool
-	}{
-		{"round robin", RoundRobin, false, true},
-		{"weighted round robin", WeightedRoundRobin, true, true},
-		{"random", Random, true, false},
-		{"least request", LeastRequest, true, false},
+	exact    bool    // shares hold to the pick and not only on average
+	rough    float64 // part of a share that it may be wrong by, for the coarseness of a table
+}
+
+// policies are those that give hosts shares.
+func policies() []policy {
+	return []policy{
+		{"round robin", RoundRobin, false, true, 0},
+		{"weighted round robin", WeightedRoundRobin, true, true, 0},
+		{"random", Random, true, false, 0},
+		{"least request", LeastRequest, true, false, 0},
+		{"least connection", LeastConnection, true, false, 0},
+		{"peak ewma", PeakEWMA, true, false, 0},
+		{"ring hash", RingHash, true, false, 0.5}, // four deviations of 64 points
+		{"maglev", Maglev, true, false, 0.02},
 	}
 }
 
 func peers(weights ...uint32) []Peer {
 	list := make([]Peer, len(weights))
 	for i, w := range weights {
-		list[i] = Peer{Weight: w, Load: new(Load)}
+		list[i] = Peer{Name: "10.0.0." + strconv.Itoa(i), Weight: w, Load: new(Load)}
 	}
 	return list
 }
@@ -48,8 +54,8 @@ func seeded(seed uint64) Options {
 func count(t *testing.T, b Balancer, hosts, picks int) []int {
 	t.Helper()
 	taken := make([]int, hosts)
-	for range picks {
-		i := b.Pick()
+	for n := range picks {
+		i := b.Pick(Key{Hash: hash.Mix(uint64(n))})
 		if i < 0 || i >= hosts {
 			t.Fatalf("Pick() = %d among %d hosts", i, hosts)
 		}
@@ -102,7 +108,7 @@ func TestSharesFollowWeights(t *testing.T) {
 					want := math.Round(float64(picks) * share)
 					allowed := 0.0
 					if !p.exact {
-						allowed = 5 * math.Sqrt(want*(1-share)) // five standard deviations
+						allowed = 5*math.Sqrt(want*(1-share)) + p.rough*want // five standard deviations
 					}
 					if math.Abs(float64(taken[i])-want) > allowed {
 						t.Errorf("host %d of weight %d taken %d times in %d picks, want %.0f ± %.0f", i, w, taken[i], picks, want, allowed)
@@ -114,13 +120,13 @@ func TestSharesFollowWeights(t *testing.T) {
 }
 
 func TestNothingToPick(t *testing.T) {
-	for _, p := range policies() {
+	for _, p := range append(policies(), policy{name: "request round robin", new: RequestRoundRobin}) {
 		for _, weights := range [][]uint32{nil, {0}, {0, 0, 0}} {
-			if got := p.new(peers(weights...), Options{}).Pick(); got != -1 {
+			if got := p.new(peers(weights...), Options{}).Pick(Key{}); got != -1 {
 				t.Errorf("%s of weights %v: Pick() = %d, want -1", p.name, weights, got)
 			}
 		}
-		if got := p.new(peers(0, 0, 4), Options{}).Pick(); got != 2 {
+		if got := p.new(peers(0, 0, 4), Options{}).Pick(Key{}); got != 2 {
 			t.Errorf("%s of weights 0 0 4: Pick() = %d, want 2", p.name, got)
 		}
 	}
@@ -145,7 +151,7 @@ func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 			b := WeightedRoundRobin(peers(tt.weights...), seeded(seed))
 			last, run, longest := -1, 0, 0
 			for range 1000 {
-				i := b.Pick()
+				i := b.Pick(Key{})
 				if i != last {
 					last, run = i, 0
 				}
@@ -165,7 +171,7 @@ func TestWeightedRoundRobinOrder(t *testing.T) {
 	b := WeightedRoundRobin(peers(5, 1, 1), Options{Random: last})
 	var order strings.Builder
 	for range 14 {
-		order.WriteByte("abc"[b.Pick()])
+		order.WriteByte("abc"[b.Pick(Key{})])
 	}
 	if got, want := order.String(), "aabaacaaabaaca"; got != want {
 		t.Errorf("order = %q, want %q", got, want)
@@ -186,7 +192,7 @@ func TestTimetableEqualsVisits(t *testing.T) {
 		table := b.timetable(sum, Options{Random: func() uint64 { return math.MaxUint64 }})
 		b.visit.Store(math.MaxUint64) // the first visit is number 0
 		for turn := range 2 * sum {
-			if got, want := table.Pick(), b.Pick(); got != want {
+			if got, want := table.Pick(Key{}), b.Pick(Key{}); got != want {
 				t.Fatalf("weights %v, turn %d: timetable %d, visits %d", b.weights, turn, got, want)
 			}
 		}
@@ -197,7 +203,7 @@ func TestRoundRobinsStartAnywhere(t *testing.T) {
 	for _, build := range []New{RoundRobin, WeightedRoundRobin} {
 		first := map[int]bool{}
 		for range 200 {
-			first[build(peers(1, 2, 3), Options{}).Pick()] = true
+			first[build(peers(1, 2, 3), Options{}).Pick(Key{})] = true
 		}
 		if len(first) != 3 {
 			t.Errorf("200 balancers began with hosts %v only, want all three", first)
@@ -271,7 +277,7 @@ func TestLeastRequestKeepsQueuesEven(t *testing.T) {
 		hosts := peers(slices.Repeat([]uint32{1}, 100)...)
 		b := build(hosts, seeded(3))
 		for range 10000 {
-			hosts[b.Pick()].Load.Begin()
+			hosts[b.Pick(Key{})].Load.Begin()
 		}
 		var most int64
 		for i := range hosts {
@@ -294,7 +300,7 @@ func TestConcurrentPicksKeepShares(t *testing.T) {
 		wait.Go(func() {
 			taken := make([]int, 3)
 			for range each {
-				taken[b.Pick()]++
+				taken[b.Pick(Key{})]++
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -312,7 +318,7 @@ func TestConcurrentPicksKeepShares(t *testing.T) {
 func TestPickDoesNotAllocate(t *testing.T) {
 	for _, p := range policies() {
 		b := p.new(peers(3, 1, 4, 1, 5), Options{ActiveRequestBias: 1.5})
-		if n := testing.AllocsPerRun(100, func() { b.Pick() }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { b.Pick(Key{Hash: 7}) }); n != 0 {
 			t.Errorf("%s: %v allocations a pick, want 0", p.name, n)
 		}
 	}
@@ -333,10 +339,13 @@ func BenchmarkPick(b *testing.B) {
 	for _, p := range policies() {
 		for _, n := range sizes() {
 			b.Run(fmt.Sprintf("%s/%d", p.name, n), func(b *testing.B) {
-				balancer := p.new(mixed(n), Options{ActiveRequestBias: 1})
+				start := time.Now()
+				balancer := p.new(mixed(n), Options{ActiveRequestBias: 1, Now: func() time.Duration { return time.Since(start) }})
 				b.ReportAllocs()
+				var k Key
 				for b.Loop() {
-					balancer.Pick()
+					k.Hash += 0x9e3779b97f4a7c15
+					balancer.Pick(k)
 				}
 			})
 		}
@@ -346,7 +355,7 @@ func BenchmarkPick(b *testing.B) {
 		list[0].Weight = 128
 		balancer := WeightedRoundRobin(list, Options{})
 		for b.Loop() {
-			balancer.Pick()
+			balancer.Pick(Key{})
 		}
 	})
 }

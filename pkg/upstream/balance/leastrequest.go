@@ -1,12 +1,16 @@
 package balance
 
-import "math"
+import (
+	"math"
+	"sync/atomic"
+)
 
-// leastRequest draws one peer by weight and lets others challenge it; the one
-// with the least work in flight wins. Two draws are enough to keep the longest
-// queue short, and unlike a search for the minimum they do not send everybody
-// to the host that was idle a moment ago.
-type leastRequest struct {
+// least draws one peer by weight and lets others challenge it; the one with the
+// least on its hands wins. Two draws are enough to keep the longest queue short
+// (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001),
+// and unlike a search for the minimum they do not send everybody to the host that
+// was idle a moment ago.
+type least struct {
 	first   *weightedRandom
 	peers   []challenger // the serving peers
 	choices int
@@ -15,7 +19,7 @@ type leastRequest struct {
 }
 
 type challenger struct {
-	load   *Load
+	count  *atomic.Int64 // of what it has on its hands
 	weight float64
 }
 
@@ -25,29 +29,35 @@ type challenger struct {
 // weight and keeps its place unless another has strictly less, so idle hosts
 // are chosen in proportion to their weights.
 func LeastRequest(peers []Peer, o Options) Balancer {
-	index, count := serving(peers)
-	if b := few(index, count); b != nil {
+	return newLeast(peers, o, o.ActiveRequestBias, func(l *Load) *atomic.Int64 { return &l.inFlight })
+}
+
+// LeastConnection is LeastRequest with open connections in the place of exchanges,
+// and without a bias.
+func LeastConnection(peers []Peer, o Options) Balancer {
+	return newLeast(peers, o, 1, func(l *Load) *atomic.Int64 { return &l.connections })
+}
+
+func newLeast(peers []Peer, o Options, bias float64, count func(*Load) *atomic.Int64) Balancer {
+	index, n := serving(peers)
+	if b := few(index, n); b != nil {
 		return b
 	}
-	b := &leastRequest{
-		first:   newWeightedRandom(peers, index, count, o),
-		peers:   make([]challenger, count),
-		choices: o.ChoiceCount,
-		bias:    o.ActiveRequestBias,
+	b := &least{
+		first:   newWeightedRandom(peers, index, n, o),
+		peers:   make([]challenger, n),
+		choices: o.choices(n),
+		bias:    bias,
 		even:    equal(peers),
 	}
-	if b.choices <= 0 {
-		b.choices = 2
-	}
-	b.choices = min(b.choices, count)
 	for i := range b.peers {
 		p := &peers[at(index, uint64(i))]
-		b.peers[i] = challenger{p.Load, float64(p.Weight)}
+		b.peers[i] = challenger{count(p.Load), float64(p.Weight)}
 	}
 	return b
 }
 
-func (b *leastRequest) Pick() int {
+func (b *least) Pick(Key) int {
 	best := b.first.place()
 	if !b.even && b.bias == 0 {
 		return at(b.first.index, best)
@@ -65,14 +75,22 @@ func (b *leastRequest) Pick() int {
 	return at(b.first.index, best)
 }
 
-// lighter reports whether p has less work for its weight than q.
-func (b *leastRequest) lighter(p, q *challenger) bool {
-	active, than := float64(p.load.InFlight()), float64(q.load.InFlight())
+// lighter reports whether p has less for its weight than q.
+func (b *least) lighter(p, q *challenger) bool {
+	has, than := float64(p.count.Load()), float64(q.count.Load())
 	if b.even {
-		return active < than
+		return has < than
 	}
 	if b.bias != 1 {
-		active, than = math.Pow(active, b.bias), math.Pow(than, b.bias)
+		has, than = math.Pow(has, b.bias), math.Pow(than, b.bias)
 	}
-	return active*q.weight < than*p.weight
+	return has*q.weight < than*p.weight
+}
+
+// choices is how many of n peers are compared.
+func (o *Options) choices(n int) int {
+	if o.ChoiceCount <= 0 {
+		return min(2, n)
+	}
+	return min(o.ChoiceCount, n)
 }

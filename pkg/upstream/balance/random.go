@@ -36,7 +36,7 @@ func newWeightedRandom(peers []Peer, index []int32, count int, o Options) *weigh
 	return b
 }
 
-func (b *weightedRandom) Pick() int { return at(b.index, b.place()) }
+func (b *weightedRandom) Pick(Key) int { return at(b.index, b.place()) }
 
 // place draws a place among the serving peers.
 func (b *weightedRandom) place() uint64 {

@@ -23,4 +23,4 @@ func RoundRobin(peers []Peer, o Options) Balancer {
 	return b
 }
 
-func (b *roundRobin) Pick() int { return at(b.index, b.turn.Add(1)%b.count) }
+func (b *roundRobin) Pick(Key) int { return at(b.index, b.turn.Add(1)%b.count) }

@@ -68,7 +68,7 @@ func WeightedRoundRobin(peers []Peer, o Options) Balancer {
 	return b
 }
 
-func (b *weightedRoundRobin) Pick() int {
+func (b *weightedRoundRobin) Pick(Key) int {
 	count := uint64(len(b.weights))
 	for {
 		visit := b.visit.Add(1)
@@ -110,7 +110,7 @@ func (b *weightedRoundRobin) timetable(sum uint64, o Options) *timetable {
 	return t
 }
 
-func (t *timetable) Pick() int {
+func (t *timetable) Pick(Key) int {
 	return int(t.turns[t.turn.Add(1)%uint64(len(t.turns))])
 }
 

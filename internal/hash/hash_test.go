@@ -1,0 +1,59 @@
+package hash
+
+import (
+	"math"
+	"math/bits"
+	"strconv"
+	"testing"
+)
+
+// Tables on other machines are built with the same hashes: these may not change.
+func TestHashesStayWhatTheyAre(t *testing.T) {
+	tests := []struct {
+		name      string
+		got, want uint64
+	}{
+		{"of nothing", String(""), 0xf52a15e9a9b5e89b},
+		{"of an address", String("127.0.0.1:8080"), 0x210de053f452be8d},
+		{"of zero", Mix(0), 0},
+		{"the first of a sequence", Nth(1, 0), Mix(1)},
+	}
+	for _, tt := range tests {
+		if tt.got != tt.want {
+			t.Errorf("%s: %#x, want %#x", tt.name, tt.got, tt.want)
+		}
+	}
+}
+
+func TestPairTellsNameFromValue(t *testing.T) {
+	if Pair("a", "b") == Pair("b", "a") || Pair("ab", "") == Pair("a", "b") {
+		t.Error("pairs with the same letters have the same hash")
+	}
+}
+
+// Hashes of strings that hardly differ must fill every bucket alike, whichever bits
+// make the bucket.
+func TestHashesOfNeighboursAreSpread(t *testing.T) {
+	const many, buckets = 64_000, 64
+	for _, shift := range []int{0, 29, 58} {
+		var count [buckets]int
+		for i := range many {
+			count[String("10.0.0."+strconv.Itoa(i))>>shift%buckets]++
+		}
+		for b, n := range count {
+			if allowed := 6 * math.Sqrt(many/buckets); math.Abs(float64(n)-many/buckets) > allowed {
+				t.Errorf("bits from %d: bucket %d has %d of %d, want %d ± %.0f", shift, b, n, many, many/buckets, allowed)
+			}
+		}
+	}
+}
+
+func TestMixChangesHalfOfTheBits(t *testing.T) {
+	flipped := 0
+	for bit := range 64 {
+		flipped += bits.OnesCount64(Mix(12345) ^ Mix(12345^1<<bit))
+	}
+	if mean := float64(flipped) / 64; mean < 28 || mean > 36 {
+		t.Errorf("one bit of the argument changes %.1f bits on average, want about 32", mean)
+	}
+}

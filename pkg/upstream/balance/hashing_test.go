@@ -1,0 +1,212 @@
+package balance
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/hash"
+)
+
+// hashing are the policies that keep a hash where it is.
+func hashing() []policy {
+	return []policy{
+		{name: "ring hash", new: RingHash},
+		{name: "maglev", new: Maglev},
+	}
+}
+
+const keys = 50_000
+
+// places returns the name of the host that each of many hashes belongs to.
+func places(b Balancer, list []Peer) []string {
+	out := make([]string, keys)
+	for i := range out {
+		out[i] = list[b.Pick(Key{Hash: hash.Mix(uint64(i))})].Name
+	}
+	return out
+}
+
+func moved(before, after []string) int {
+	n := 0
+	for i := range before {
+		if before[i] != after[i] {
+			n++
+		}
+	}
+	return n
+}
+
+func TestHashesStayWhenAHostLeaves(t *testing.T) {
+	sets := map[string][]uint32{
+		"3 hosts":          {1, 1, 1},
+		"10 hosts":         slices.Repeat([]uint32{1}, 10),
+		"10 mixed hosts":   {1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+		"100 hosts":        slices.Repeat([]uint32{7}, 100),
+		"1000 hosts":       slices.Repeat([]uint32{1}, 1000),
+		"1000 mixed hosts": slices.Repeat([]uint32{1, 128, 16, 50}, 250),
+	}
+	for _, p := range hashing() {
+		for name, weights := range sets {
+			t.Run(p.name+"/"+name, func(t *testing.T) {
+				list := peers(weights...)
+				before := places(p.new(list, Options{}), list)
+				gone := len(list) / 2
+				fewer := slices.Delete(slices.Clone(list), gone, gone+1)
+				after := places(p.new(fewer, Options{}), fewer)
+				had := 0
+				for i := range before {
+					if before[i] == list[gone].Name {
+						had++
+					}
+				}
+				// What it had must move. The rest may, a little: in a table, turns change.
+				others := moved(before, after) - had
+				allowed := 0
+				if p.name == "maglev" {
+					allowed = keys * 3 / 100
+				}
+				if others > allowed {
+					t.Errorf("one of %d hosts left: %d of %d hashes were its own, %d more moved, want at most %d", len(list), had, keys, others, allowed)
+				}
+			})
+		}
+	}
+}
+
+func TestHashesDoNotDependOnTheOrderOfHosts(t *testing.T) {
+	for _, p := range hashing() {
+		list := peers(slices.Repeat([]uint32{1, 5, 20}, 30)...)
+		turned := slices.Clone(list)
+		slices.Reverse(turned)
+		if n := moved(places(p.new(list, Options{}), list), places(p.new(turned, Options{}), turned)); n != 0 {
+			t.Errorf("%s: %d of %d hashes are elsewhere in a list that is turned round", p.name, n, keys)
+		}
+	}
+}
+
+// A second draw leads away from a host that cannot be used, always to the same one,
+// and the hashes of one host to many others.
+func TestAnotherDrawIsAnotherHost(t *testing.T) {
+	for _, p := range hashing() {
+		b := p.new(peers(slices.Repeat([]uint32{1}, 20)...), Options{})
+		second := map[int]int{}
+		for i := range keys {
+			k := Key{Hash: hash.Mix(uint64(i))}
+			if b.Pick(k) != 0 {
+				continue
+			}
+			k.Draw = 1
+			at := b.Pick(k)
+			if again := b.Pick(k); again != at {
+				t.Fatalf("%s: the second draw of one hash is %d, then %d", p.name, at, again)
+			}
+			second[at]++
+		}
+		if len(second) != 20 {
+			t.Errorf("%s: the second draws of what is at one host are at %d of 20 hosts", p.name, len(second))
+		}
+	}
+}
+
+func TestWeightsOfOtherHostsDoNotMoveRings(t *testing.T) {
+	list := peers(4, 4, 4, 4)
+	before := places(RingHash(list, Options{}), list)
+	list[3].Weight = 5
+	after := places(RingHash(list, Options{}), list)
+	for i := range before {
+		if before[i] != after[i] && after[i] != list[3].Name {
+			t.Fatalf("a host got heavier: hash %d went from %s to %s", i, before[i], after[i])
+		}
+	}
+}
+
+func TestRingSizeIsWithinItsBounds(t *testing.T) {
+	tests := []struct {
+		name            string
+		weights         []uint32
+		o               Options
+		atLeast, atMost int
+	}{
+		{"few hosts", []uint32{1, 1}, Options{}, 512, 1024},
+		{"a minimum", []uint32{1, 1}, Options{MinRingSize: 5000}, 5000, 10_000},
+		{"a maximum", slices.Repeat([]uint32{1}, 10), Options{MaxRingSize: 100}, 50, 100},
+		{"a light host", []uint32{1, 128}, Options{}, 64 * 129 / 2, 64 * 129 * 2},
+		{"many hosts", slices.Repeat([]uint32{100}, 10_000), Options{}, 110_000, 230_000},
+		{"fewer points than hosts: one for each", slices.Repeat([]uint32{1}, 10), Options{MaxRingSize: 2}, 10, 10},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if n := len(RingHash(peers(tt.weights...), tt.o).(*ring).points); n < tt.atLeast || n > tt.atMost {
+				t.Errorf("%d points, want %d to %d", n, tt.atLeast, tt.atMost)
+			}
+		})
+	}
+}
+
+func TestRingIsInOrderAndFindsWhatASearchFinds(t *testing.T) {
+	r := RingHash(peers(slices.Repeat([]uint32{3, 50, 1}, 40)...), Options{}).(*ring)
+	if !slices.IsSortedFunc(r.points, func(a, b point) int {
+		switch {
+		case a.at < b.at:
+			return -1
+		case a.at > b.at:
+			return 1
+		default:
+			return 0
+		}
+	}) {
+		t.Fatal("the points are not in order")
+	}
+	for i := range uint64(10_000) {
+		h := hash.Nth(i, 0)
+		want := 0
+		for j := range r.points {
+			if r.points[j].at >= h {
+				want = j
+				break
+			}
+		}
+		if got := r.Pick(Key{Hash: i}); got != int(r.points[want].peer) {
+			t.Fatalf("hash %d belongs to peer %d, want %d", i, got, r.points[want].peer)
+		}
+	}
+}
+
+func TestMaglevTables(t *testing.T) {
+	tests := []struct {
+		hosts, size int
+		want        int
+	}{
+		{10, 0, 65_537},
+		{16_000, 0, 65_537},
+		{20_000, 0, 655_373},
+		{10, 251, 251},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprintf("%d hosts, table of %d", tt.hosts, tt.size), func(t *testing.T) {
+			b := Maglev(peers(slices.Repeat([]uint32{1}, tt.hosts)...), Options{TableSize: tt.size}).(*maglev)
+			if len(b.table) != tt.want {
+				t.Fatalf("%d places, want %d", len(b.table), tt.want)
+			}
+			has := make([]int, tt.hosts)
+			for _, peer := range b.table {
+				has[peer]++
+			}
+			if least, most := slices.Min(has), slices.Max(has); most-least > 1 {
+				t.Errorf("hosts of equal weights have %d to %d places", least, most)
+			}
+		})
+	}
+}
+
+func TestTablesGiveNothingToWeightZero(t *testing.T) {
+	for _, p := range hashing() {
+		b := p.new(peers(1, 0, 1, 0), Options{})
+		for i := range uint64(keys) {
+			if at := b.Pick(Key{Hash: i}); at == 1 || at == 3 {
+				t.Fatalf("%s: hash %d belongs to a host of weight 0", p.name, i)
+			}
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package balance
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/weft-proxy/weft/internal/hash"
+)
+
+// maglev is a table of peers; a hash belongs to the peer in its place.
+type maglev struct {
+	table []int32
+}
+
+// Sizes of a table: primes, so that every step leads to every place.
+const (
+	smallTable = 65_537
+	largeTable = 655_373
+
+	// placesOfPeer is how many places a peer must have on average for its share to be
+	// worth the name; with fewer the table is the large one.
+	placesOfPeer = 4
+)
+
+// Maglev returns a balancer that hashes by a table in which the peers take turns in
+// taking places, each in an order of its own and as often as its weight says
+// (Eisenbud et al., "Maglev: A Fast and Reliable Software Network Load Balancer",
+// 2016). Shares are right to a place or two, much better than RingHash's; when a peer
+// leaves, a few hashes of others move as well.
+func Maglev(peers []Peer, o Options) Balancer {
+	index, count := serving(peers)
+	if b := few(index, count); b != nil {
+		return b
+	}
+	size := o.TableSize
+	if size <= 0 {
+		size = smallTable
+		if count > smallTable/placesOfPeer {
+			size = largeTable
+		}
+	}
+	return &maglev{populate(claimants(peers, index, count, uint64(size)), size)} //nolint:gosec // positive
+}
+
+// claimant is a peer that takes places.
+type claimant struct {
+	name   uint64 // hash of the peer's
+	next   uint64 // the place that it wants next
+	step   uint64 // to the one after, below the table's size
+	weight uint64
+	due    uint64 // grows by the largest weight with each place taken
+	peer   int32
+}
+
+// claimants returns the peers in an order that does not depend on that of the list.
+func claimants(peers []Peer, index []int32, count int, size uint64) []claimant {
+	list := make([]claimant, count)
+	for i := range list {
+		place := at(index, uint64(i))
+		p := &peers[place]
+		name := hash.String(p.Name)
+		list[i] = claimant{
+			name:   name,
+			next:   hash.Nth(name, 1) % size,
+			step:   hash.Nth(name, 2)%(size-1) + 1,
+			weight: uint64(p.Weight),
+			peer:   int32(place), //nolint:gosec // as in serving
+		}
+	}
+	slices.SortFunc(list, func(a, b claimant) int { return cmp.Compare(a.name, b.name) })
+	return list
+}
+
+// populate lets the claimants take places until there are none left. In round n a
+// claimant of weight w may have taken n·w/top places, rounded up.
+func populate(list []claimant, size int) []int32 {
+	const free = -1
+	table := make([]int32, size)
+	for i := range table {
+		table[i] = free
+	}
+	var top uint64
+	for i := range list {
+		top = max(top, list[i].weight)
+	}
+	for left, round := size, uint64(1); ; round++ {
+		for i := range list {
+			c := &list[i]
+			if c.due >= round*c.weight {
+				continue
+			}
+			c.due += top
+			for table[c.next] != free {
+				c.advance(uint64(size)) //nolint:gosec // positive
+			}
+			table[c.next] = c.peer
+			c.advance(uint64(size)) //nolint:gosec // positive
+			if left--; left == 0 {
+				return table
+			}
+		}
+	}
+}
+
+func (c *claimant) advance(size uint64) {
+	if c.next += c.step; c.next >= size {
+		c.next -= size
+	}
+}
+
+func (b *maglev) Pick(k Key) int {
+	place, _ := below(uint64(len(b.table)), hash.Nth(k.Hash, uint64(k.Draw))) //nolint:gosec // never negative
+	return int(b.table[place])
+}
