@@ -1,0 +1,130 @@
+package e2e
+
+import "time"
+
+// filters has a row for each stream filter of HTTP.
+func (p *pair) filters() []feature {
+	return []feature{
+		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.dubboStream(),
+	}
+}
+
+func (p *pair) faultAbort() feature {
+	abort := func(status int) object { return object{"abort": object{"status": status, "percentage": 100}} }
+	return feature{
+		name:    "fault-abort",
+		filters: list{filterOf("fault", abort(503))},
+		routes: []object{
+			own("/teapot", "fault", abort(418)),
+			own("/none", "fault", object{}),
+			own("/some", "fault", abort(418).with(object{"headers": list{object{"name": "end-user", "value": "jason"}}})),
+		},
+		trials: []trial{
+			{name: "every request", path: "/", status: 503, code: "14", reason: "fault_injected"},
+			{name: "one with content", method: "POST", path: "/", content: "lost", status: 503, code: "14", reason: "fault_injected"},
+			{name: "a route with another status", path: "/teapot", status: 418, code: "14", reason: "fault_injected"},
+			{name: "a route without", path: "/none", status: 200, code: "0"},
+			{name: "a caller of whom it is", path: "/some", fields: []string{"End-User: jason"}, status: 418, code: "14", reason: "fault_injected"},
+			{name: "another", path: "/some", fields: []string{"End-User: sonja"}, status: 200, code: "0"},
+		},
+	}
+}
+
+func (p *pair) faultDelay() feature {
+	const short = 100 * time.Millisecond
+	delay := object{"delay": object{"fixed_delay": short.String(), "percentage": 100}}
+	return feature{
+		name:    "fault-delay",
+		filters: list{filterOf("fault", delay)},
+		routes: []object{
+			own("/abort", "fault", delay.with(object{"abort": object{"status": 504, "percentage": 100}})),
+			to("/late", "late", object{"timeout": short.String()}),
+		},
+		clusters: list{cluster("late", nil, p.silent)},
+		trials: []trial{
+			{name: "a request waits", path: "/", status: 200, code: "0", slow: short},
+			{name: "one with content", method: "POST", path: "/", content: "kept", status: 200, code: "0", body: "kept", slow: short},
+			{name: "an abort comes after it", path: "/abort", status: 504, code: "14", reason: "fault_injected", slow: short},
+			{name: "a timeout comes after it", path: "/late", status: 504, code: "4", reason: "upstream_timeout", slow: short},
+		},
+	}
+}
+
+func (p *pair) headerMutation() feature {
+	field := func(key, value string) object { return object{"header": object{"key": key, "value": value}} }
+	return feature{
+		name: "header_mutation",
+		filters: list{filterOf("header_mutation", object{
+			"request_headers_to_add": list{
+				field("X-Caller", "%downstream_remote_ip%"),
+				field("X-There", "replaced").with(object{"append": false}),
+				field("X-More", "added"),
+			},
+			"request_headers_to_remove":  list{"X-Secret"},
+			"response_headers_to_add":    list{field("X-Out", "%upstream_cluster%")},
+			"response_headers_to_remove": list{"x-inner"},
+		})},
+		routes: []object{own("/own", "header_mutation", object{"request_headers_to_add": list{field("X-Own", "yes")}})},
+		trials: []trial{
+			{
+				name: "fields of both ways", path: "/", status: 200, code: "0",
+				fields: []string{"X-There: before", "X-More: before", "X-Secret: s"},
+				want: map[string]string{
+					"Got-X-Caller": "127.0.0.1", "Got-X-There": "replaced", "Got-X-More": "before, added", "Got-X-Secret": "",
+					"X-Out": "app", "X-Inner": "",
+				},
+			},
+			{
+				name: "a route with its own", path: "/own", fields: []string{"X-Secret: s"}, status: 200, code: "0",
+				want: map[string]string{"Got-X-Own": "yes", "Got-X-Caller": "", "Got-X-Secret": "s", "X-Out": "", "X-Inner": "secret"},
+			},
+		},
+	}
+}
+
+// payloadLimit: what gRPC sends is five bytes more than its message.
+func (p *pair) payloadLimit() feature {
+	const eleven = "a message.."
+	return feature{
+		name:    "payload_limit",
+		filters: list{filterOf("payload_limit", object{"max_entity_size": 10})},
+		routes: []object{
+			own("/status", "payload_limit", object{"max_entity_size": 10, "http_status": 509}),
+			own("/none", "payload_limit", object{}),
+			own("/sixteen", "payload_limit", object{"max_entity_size": 16}),
+		},
+		trials: []trial{
+			{name: "what is within", method: "POST", path: "/", content: "ten bytes.", status: 200, body: "ten bytes."},
+			{name: "what is not", method: "POST", path: "/", content: eleven, status: 413, code: "8", reason: "body_too_large"},
+			{name: "an unknown length within", method: "POST", path: "/sixteen", content: eleven, streamed: true, status: 200, code: "0", body: eleven},
+			{name: "an unknown length beyond", method: "POST", path: "/", content: eleven, streamed: true, status: 413, code: "8", reason: "body_too_large"},
+			{name: "a route with another status", method: "POST", path: "/status", content: eleven, status: 509, code: "8", reason: "body_too_large"},
+			{name: "a route without", method: "POST", path: "/none", content: eleven, status: 200, code: "0", body: eleven},
+		},
+	}
+}
+
+func (p *pair) healthcheck() feature {
+	app := map[string]string{"X-App": "app"}
+	return feature{
+		name:    "healthcheck",
+		filters: list{filterOf("healthcheck", object{"endpoint": "/healthz"})},
+		trials: []trial{
+			{name: "health", path: "/healthz?verbose", status: 200, body: "ok\n", want: map[string]string{"X-App": ""}},
+			{name: "by HEAD", method: "HEAD", path: "/healthz", status: 200, want: map[string]string{"X-App": ""}},
+			{name: "another method", method: "PUT", path: "/healthz", status: 200, code: "0", want: app},
+			{name: "another path", path: "/healthz/db", status: 200, code: "0", want: app},
+		},
+	}
+}
+
+func (p *pair) dubboStream() feature {
+	return feature{
+		name:    "dubbo_stream",
+		filters: list{filterOf("dubbo_stream", object{"pod_labels_file": "/etc/istio/pod/labels"})},
+		trials: []trial{
+			{name: "what is no Dubbo passes", path: "/shop/buy?a", fields: []string{"Service: kept"}, status: 200, code: "0",
+				want: map[string]string{"X-App": "app", "Got-Service": "kept"}},
+		},
+	}
+}
