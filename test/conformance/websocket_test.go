@@ -13,7 +13,7 @@ func TestWebSocket(t *testing.T) {
 	python := pythonWith(t, "websockets", "python3-websockets")
 	echo := start(t, python, "testdata/websocket_server.py")
 	front := serve(t, plain().snapshot("127.0.0.1:0", "127.0.0.1:"+echo))
-	got := run(t, python, "testdata/websocket_client.py", "ws://"+front)
+	got := run(t, python, "testdata/websocket_client.py", "ws://"+front, "8388608")
 	want := "handshake\ntext\nbinary\nfragments\nping\nlarge\nmany\nclose\nclosed by the server\nfifty at once\n"
 	if got != want {
 		t.Errorf("the client printed %q, want %q", got, want)

@@ -1,4 +1,6 @@
-"""Speaks WebSocket (RFC 6455) to the echo at the URL, and prints what holds."""
+"""Speaks WebSocket (RFC 6455) to the echo at the URL, and prints what holds.
+
+The second argument is the size of a large message, in bytes."""
 
 import asyncio
 import os
@@ -7,7 +9,7 @@ import sys
 import websockets
 
 
-async def main(url):
+async def main(url, size):
     async with websockets.connect(url + "/a%2Fb?c", max_size=None, subprotocols=["other", "echo"]) as socket:
         assert socket.subprotocol == "echo", socket.subprotocol
         print("handshake")
@@ -30,7 +32,7 @@ async def main(url):
         await (await socket.ping(b"are you there"))
         print("ping")
 
-        large = os.urandom(8 << 20)
+        large = os.urandom(size)
         await socket.send(large)
         assert await socket.recv() == large
         print("large")
@@ -61,4 +63,4 @@ async def main(url):
     print("fifty at once")
 
 
-asyncio.run(asyncio.wait_for(main(sys.argv[1]), 25))
+asyncio.run(asyncio.wait_for(main(sys.argv[1], int(sys.argv[2])), 25))

@@ -1,0 +1,114 @@
+package h2
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// socketPeer is a program that speaks WebSocket in one version of HTTP.
+type socketPeer struct {
+	protocol       string // as in configuration
+	server, client string // scripts
+	scheme         string // before the client's address
+	modules        string // of Python that they need
+	packages       string // of Debian's that have them
+}
+
+func socketPeers() []socketPeer {
+	const dir = "../testdata/"
+	return []socketPeer{
+		{"Http1", dir + "websocket_server.py", dir + "websocket_client.py", "ws://", "websockets", "python3-websockets"},
+		{"Http2", dir + "websocket_h2_server.py", dir + "websocket_h2_client.py", "", "h2, wsproto", "python3-h2 python3-wsproto"},
+	}
+}
+
+// said is what a client prints that finds everything as it should be.
+const said = "handshake\ntext\nbinary\nfragments\nping\nlarge\nmany\nclose\nclosed by the server\nfifty at once\n"
+
+// TestWebSocketPassesBetweenVersions lets two ends that know RFC 6455 or RFC 8441
+// speak through Weft, in each pair of versions. Those of one version first speak
+// without it.
+func TestWebSocketPassesBetweenVersions(t *testing.T) {
+	t.Parallel()
+	for _, up := range socketPeers() {
+		for _, down := range socketPeers() {
+			t.Run(down.protocol+" to "+up.protocol, func(t *testing.T) {
+				t.Parallel()
+				python := pythonWith(t, up)
+				_ = pythonWith(t, down)
+				echo := "127.0.0.1:" + startScript(t, python, up.server)
+				if up.protocol == down.protocol {
+					down.speak(t, python, echo)
+				}
+				w := startWeft(t, listener{
+					downstream: down.protocol, upstream: up.protocol, hosts: []string{echo},
+					route: object{"timeout": "2s"}, // a tunnel is not bound by it
+				})
+				down.speak(t, python, w.addresses[0])
+			})
+		}
+	}
+}
+
+// speak runs a client against an address.
+func (p *socketPeer) speak(t *testing.T, python, address string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, p.client, p.scheme+address, "1048576")
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	got, err := cmd.Output()
+	if err != nil || string(got) != said {
+		t.Errorf("the client printed %q, %v; want %q\n%s", got, err, said, complaint.String())
+	}
+}
+
+// pythonWith returns the path of a Python that has what a peer needs, or skips the
+// test and says how to get it. The first python3 need not be Debian's.
+func pythonWith(t *testing.T, p socketPeer) string {
+	t.Helper()
+	for _, name := range []string{"/usr/bin/python3", "python3"} {
+		if exec.Command(name, "-c", "import "+p.modules).Run() == nil {
+			return name
+		}
+	}
+	t.Skipf("SKIPPED, NOT SHOWN: no Python has the modules %s; apt-get install %s", p.modules, p.packages)
+	return ""
+}
+
+// startScript runs a server until the end of the test: it ends with its input. It
+// returns the first line that it writes.
+func startScript(t *testing.T, python, script string) string {
+	t.Helper()
+	cmd := exec.Command(python, script)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close() // it may have ended
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", script, err)
+		}
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("%s wrote %q, then %v", script, line, err)
+	}
+	return strings.TrimSpace(line)
+}

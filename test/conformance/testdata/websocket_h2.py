@@ -1,0 +1,145 @@
+"""WebSocket over HTTP/2 (RFC 8441), with the frames of h2 and the messages of wsproto."""
+
+import collections
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import wsproto.events
+from wsproto.connection import Connection, ConnectionType
+from wsproto.extensions import PerMessageDeflate
+
+ENABLE_CONNECT = h2.settings.SettingCodes.ENABLE_CONNECT_PROTOCOL
+
+
+class Socket:
+    """A WebSocket on one stream."""
+
+    def __init__(self, link, stream, path=""):
+        self.link, self.stream, self.path = link, stream, path
+        self.messages = None  # wsproto's side of it, once the handshake is done
+        self.answer = None  # fields of the answer
+        self.parts = []  # of a message that is not whole
+        self.events = collections.deque()  # whole messages, Pong, CloseConnection
+        self.waiting = bytearray()  # what the windows do not let out
+        self.ending = self.ended = False
+
+    def begin(self, extensions):
+        kind = ConnectionType.CLIENT if self.link.is_client else ConnectionType.SERVER
+        self.messages = Connection(kind, extensions)
+
+    def send(self, event):
+        self.waiting += self.messages.send(event)
+        self.link.flush(self)
+
+    def end(self):
+        self.ending = True
+        self.link.flush(self)
+
+    def take(self, data):
+        """Makes events of what came."""
+        self.messages.receive_data(data)
+        for event in self.messages.events():
+            if isinstance(event, wsproto.events.Ping):
+                self.send(event.response())
+            elif isinstance(event, wsproto.events.Message):
+                self.parts.append(event.data)
+                if event.message_finished:
+                    self.events.append(type(event.data)().join(self.parts))
+                    self.parts = []
+            else:
+                self.events.append(event)
+
+    def next(self):
+        """Waits for the next event; None is the end of the stream."""
+        while not self.events and not self.ended:
+            self.link.receive()
+        return self.events.popleft() if self.events else None
+
+
+class Link:
+    """A connection of HTTP/2."""
+
+    def __init__(self, conn, is_client, accept=None):
+        self.conn, self.is_client, self.accept = conn, is_client, accept
+        self.sockets = {}
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=is_client, header_encoding="utf-8"))
+        if not is_client:
+            values = {ENABLE_CONNECT: 1, h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 100}
+            self.h2.local_settings = h2.settings.Settings(client=False, initial_values=values)
+        self.h2.initiate_connection()
+        self.push()
+
+    def push(self):
+        self.conn.sendall(self.h2.data_to_send())
+
+    def flush(self, socket):
+        """Sends what the windows let out."""
+        while socket.waiting:
+            room = min(self.h2.local_flow_control_window(socket.stream), self.h2.max_outbound_frame_size)
+            if room <= 0:
+                break
+            self.h2.send_data(socket.stream, bytes(socket.waiting[:room]))
+            del socket.waiting[:room]
+        if socket.ending and not socket.waiting:
+            socket.ending = False
+            self.h2.end_stream(socket.stream)
+        self.push()
+
+    def open(self, authority, path, fields):
+        """Asks for a WebSocket; the answer is awaited."""
+        while not self.h2.remote_settings.get(ENABLE_CONNECT):
+            self.receive()
+        socket = Socket(self, self.h2.get_next_available_stream_id(), path)
+        self.sockets[socket.stream] = socket
+        head = {":method": "CONNECT", ":protocol": "websocket", ":scheme": "http", ":path": path, ":authority": authority}
+        self.h2.send_headers(socket.stream, [*head.items(), *fields.items()])
+        self.push()
+        while socket.answer is None:
+            self.receive()
+        return socket
+
+    def receive(self):
+        data = self.conn.recv(1 << 16)
+        if not data:
+            raise EOFError
+        for event in self.h2.receive_data(data):
+            self.happened(event)
+        for socket in list(self.sockets.values()):
+            self.flush(socket)
+
+    def happened(self, event):
+        socket = self.sockets.get(getattr(event, "stream_id", None))
+        if isinstance(event, h2.events.RequestReceived):
+            socket = Socket(self, event.stream_id)
+            self.sockets[event.stream_id] = socket
+            self.accept(socket, dict(event.headers))
+        elif isinstance(event, h2.events.ResponseReceived):
+            socket.answer = dict(event.headers)
+            socket.begin(self.agreed(socket.answer))
+        elif isinstance(event, h2.events.DataReceived):
+            self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            if event.data:
+                socket.take(event.data)
+            if not self.is_client:
+                self.accept(socket, None)
+        elif isinstance(event, h2.events.StreamEnded):
+            socket.ended = True
+            if not self.is_client:
+                self.sockets.pop(event.stream_id)
+        elif isinstance(event, h2.events.StreamReset):
+            raise AssertionError(f"stream {event.stream_id} was reset: {event.error_code}")
+
+    @staticmethod
+    def agreed(answer):
+        extension = PerMessageDeflate()
+        accepted = answer.get("sec-websocket-extensions")
+        if accepted is None:
+            return []
+        extension.finalize(accepted)
+        return [extension]
+
+
+def close(code, reason=""):
+    return wsproto.events.CloseConnection(code=code, reason=reason)
