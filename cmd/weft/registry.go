@@ -12,6 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
+	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/bolt"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/dubbo"
@@ -45,6 +46,7 @@ func streamFilters() []filter.Stream {
 		healthcheck.Kind(),
 		ipaccess.Kind(),
 		payloadlimit.Kind(),
+		rbac.Kind(),
 	}
 }
 

@@ -154,7 +154,8 @@ const (
 	authority
 	target
 	scheme
-	host // authority of HTTP, a field of RPC
+	host    // authority of HTTP, a field of RPC
+	routing // a field of HTTP; of RPC what the call itself says, which goes before its attachments
 )
 
 // NewField returns the field called name: a header field, or :method, :authority,
@@ -174,6 +175,8 @@ func NewField(name string) (Field, error) {
 		f.of = scheme
 	case "host":
 		f.of = host
+	case "service", "method", "version", "group":
+		f.of = routing
 	default:
 		if name[0] == ':' {
 			return Field{}, fmt.Errorf("%q is no name of a field: those with a colon are :method, :authority, :path and :scheme", name)
@@ -204,6 +207,10 @@ func (f *Field) Value(x *protocol.Exchange) (string, bool) {
 	case host:
 		if r.Method != "" { // no call of RPC
 			return r.Authority, true
+		}
+	case routing:
+		if r.Method == "" {
+			return r.Header.Lookup(f.name)
 		}
 	case fields:
 	}

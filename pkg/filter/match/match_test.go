@@ -157,6 +157,21 @@ func TestHostIsAFieldOfRPC(t *testing.T) {
 	}
 }
 
+func TestNoAttachmentStandsForTheMethodOfACall(t *testing.T) {
+	f, err := NewField("method")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := request("method: buy", "Method: sell")
+	if v, _ := f.Value(x); v != "buy,sell" {
+		t.Errorf("of HTTP: %q", v)
+	}
+	x.Request.Method = ""
+	if v, _ := f.Value(x); v != "buy" {
+		t.Errorf("of RPC: %q, want what is called", v)
+	}
+}
+
 func TestHeaderConditionsThatMeanNothingAreRefused(t *testing.T) {
 	for name, c := range map[string]HeaderConfig{
 		"without a name":      {},

@@ -1,0 +1,222 @@
+package rbac
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// compile checks r and returns its compiled form; nil for none.
+func (r *Rules) compile(key string) (*rules, error) {
+	if r == nil {
+		return nil, nil
+	}
+	out := new(rules)
+	switch r.Action {
+	case "DENY":
+		out.action = deny
+	case "LOG":
+		out.action = note
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Policies)) {
+		p := r.Policies[name]
+		c := compiler{rules: out}
+		what := c.any("permissions", len(p.Permissions), func(i int) node { return c.permission(&p.Permissions[i]) })
+		who := c.any("principals", len(p.Principals), func(i int) node { return c.principal(&p.Principals[i]) })
+		if c.err != nil {
+			return nil, fmt.Errorf("%s.policies[%q].%w", key, name, c.err)
+		}
+		out.policies = append(out.policies, policy{name, what, who})
+	}
+	return out, nil
+}
+
+// compiler makes nodes of what a policy says, and keeps the first error.
+type compiler struct {
+	rules *rules // learns what is looked at
+	err   error
+}
+
+func (c *compiler) fail(err error) node {
+	if c.err == nil && err != nil {
+		c.err = err
+	}
+	return node{}
+}
+
+// list compiles the members of a list, which is not empty. Its errors say where.
+func (c *compiler) list(key string, n int, member func(i int) node) []node {
+	if n == 0 {
+		c.fail(fmt.Errorf("%s is empty", key))
+		return nil
+	}
+	nodes := make([]node, n)
+	for i := range nodes {
+		before := c.err
+		if nodes[i] = member(i); before == nil && c.err != nil {
+			c.err = fmt.Errorf("%s[%d]: %w", key, i, c.err)
+		}
+	}
+	return nodes
+}
+
+func (c *compiler) any(key string, n int, member func(i int) node) node {
+	return node{kind: oneOf, children: c.list(key, n, member)}
+}
+
+func (c *compiler) all(key string, n int, member func(i int) node) node {
+	return node{kind: allOf, children: c.list(key, n, member)}
+}
+
+// choice is a member of a permission or a principal, if it is set.
+type choice struct {
+	set  bool
+	node func() node
+}
+
+// one compiles the member that is set.
+func (c *compiler) one(choices []choice) node {
+	var found *choice
+	for i := range choices {
+		if !choices[i].set {
+			continue
+		}
+		if found != nil {
+			return c.fail(errors.New("it has several conditions, want one: and_rules or and_ids hold several"))
+		}
+		found = &choices[i]
+	}
+	if found == nil {
+		return c.fail(errors.New("it has no condition; \"any\": true holds always"))
+	}
+	return found.node()
+}
+
+func (c *compiler) permission(p *Permission) node {
+	return c.one([]choice{
+		{p.And != nil, func() node {
+			return c.all("and_rules.rules", len(p.And.Rules), func(i int) node { return c.permission(&p.And.Rules[i]) })
+		}},
+		{p.Or != nil, func() node {
+			return c.any("or_rules.rules", len(p.Or.Rules), func(i int) node { return c.permission(&p.Or.Rules[i]) })
+		}},
+		{p.Not != nil, func() node { return node{kind: not, children: []node{c.permission(p.Not)}} }},
+		{p.Any, func() node { return node{kind: always} }},
+		{p.Header != nil, func() node { return c.header(p.Header) }},
+		{p.Path != nil, func() node { return c.path(p.Path) }},
+		{p.IP != nil, func() node { return c.addresses(destination, p.IP) }},
+		{p.Port != nil, func() node { return node{kind: ports, first: uint32(*p.Port), end: uint32(*p.Port) + 1} }},
+		{p.PortRange != nil, func() node { return c.ports(p.PortRange) }},
+		{p.Metadata != nil, func() node { return c.metadata(p.Metadata) }},
+	})
+}
+
+func (c *compiler) principal(p *Principal) node {
+	return c.one([]choice{
+		{p.And != nil, func() node {
+			return c.all("and_ids.ids", len(p.And.IDs), func(i int) node { return c.principal(&p.And.IDs[i]) })
+		}},
+		{p.Or != nil, func() node {
+			return c.any("or_ids.ids", len(p.Or.IDs), func(i int) node { return c.principal(&p.Or.IDs[i]) })
+		}},
+		{p.Not != nil, func() node { return node{kind: not, children: []node{c.principal(p.Not)}} }},
+		{p.Any, func() node { return node{kind: always} }},
+		{p.Authenticated != nil, func() node { return c.authenticated(p.Authenticated) }},
+		{p.SourceIP != nil, func() node { return c.addresses(peer, p.SourceIP) }},
+		{p.DirectIP != nil, func() node { return c.addresses(peer, p.DirectIP) }},
+		{p.RemoteIP != nil, func() node { c.rules.readsClient = true; return c.addresses(client, p.RemoteIP) }},
+		{p.Header != nil, func() node { return c.header(p.Header) }},
+		{p.Path != nil, func() node { return c.path(p.Path) }},
+		{p.Metadata != nil, func() node { return c.metadata(p.Metadata) }},
+	})
+}
+
+func (c *compiler) header(h *match.HeaderConfig) node {
+	compiled, err := h.Compile()
+	if err != nil {
+		return c.fail(err)
+	}
+	c.rules.readsPath = c.rules.readsPath || compiled.ReadsPath()
+	return node{kind: header, header: &compiled}
+}
+
+func (c *compiler) path(p *Path) node {
+	text, err := p.Path.Compile()
+	if err != nil {
+		return c.fail(fmt.Errorf("url_path.path: %w", err))
+	}
+	c.rules.readsPath = true
+	return node{kind: path, text: &text}
+}
+
+func (c *compiler) addresses(of kind, r *match.RangeConfig) node {
+	prefix, err := r.Compile()
+	if err != nil {
+		return c.fail(err)
+	}
+	set := match.NewAddresses([]netip.Prefix{prefix})
+	return node{kind: of, addresses: &set}
+}
+
+func (c *compiler) ports(p *PortRange) node {
+	if uint32(p.Start) >= p.End {
+		return c.fail(fmt.Errorf("destination_port_range from %d to before %d has no port", p.Start, p.End))
+	}
+	return node{kind: ports, first: uint32(p.Start), end: p.End}
+}
+
+func (c *compiler) authenticated(a *Authenticated) node {
+	if a.Name == nil {
+		return node{kind: authenticated}
+	}
+	text, err := a.Name.Compile()
+	if err != nil {
+		return c.fail(fmt.Errorf("authenticated.principal_name: %w", err))
+	}
+	return node{kind: authenticated, text: &text}
+}
+
+func (c *compiler) metadata(m *Metadata) node {
+	if len(m.Path) == 0 {
+		return c.fail(errors.New("metadata.path is empty"))
+	}
+	parts := make([]string, len(m.Path))
+	for i := range m.Path {
+		parts[i] = m.Path[i].Key
+	}
+	d := &datum{namespace: protocol.Namespace(m.Namespace), key: protocol.MetadataKey(parts...), invert: m.Invert}
+	set := 0
+	var err error
+	if v := m.Value.String; v != nil {
+		set++
+		d.text, err = v.Compile()
+	}
+	if v := m.Value.Bool; v != nil {
+		set++
+		d.text = match.Exactly(fmt.Sprint(*v))
+	}
+	if v := m.Value.Present; v != nil {
+		set++
+		d.test = present
+		if !*v {
+			d.test = absent
+		}
+	}
+	if v := m.Value.List; v != nil {
+		set++
+		d.test = element
+		d.text, err = v.OneOf.String.Compile()
+	}
+	if err == nil && set != 1 {
+		err = fmt.Errorf("%d conditions are set, want one", set)
+	}
+	if err != nil {
+		return c.fail(fmt.Errorf("metadata.value: %w", err))
+	}
+	return node{kind: metadata, datum: d}
+}

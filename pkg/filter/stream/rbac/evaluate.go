@@ -1,0 +1,164 @@
+package rbac
+
+import (
+	"net/netip"
+
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// action is what it means that a policy fits.
+type action uint8
+
+const (
+	allow action = iota
+	deny
+	note // LOG
+)
+
+// rules are compiled Rules. They are immutable.
+type rules struct {
+	action   action
+	policies []policy
+	// readsPath and readsClient: a condition looks at the path, at remote_ip.
+	readsPath, readsClient bool
+}
+
+type policy struct {
+	name      string
+	what, who node
+}
+
+// node is a condition, or what joins conditions. It is a tree of one type, not of
+// interfaces, so that what is judged stays on the stack.
+type node struct {
+	kind      kind
+	children  []node
+	header    *match.Header
+	text      *match.Text // of a path, or of a name; nil: any name
+	addresses *match.Addresses
+	datum     *datum
+	// first and end are ports, end not included.
+	first, end uint32
+}
+
+type kind uint8
+
+const (
+	never kind = iota
+	always
+	allOf
+	oneOf
+	not
+	header
+	path
+	destination
+	ports
+	peer
+	client
+	authenticated
+	metadata
+)
+
+// subject is a request that is judged.
+type subject struct {
+	x      *protocol.Exchange
+	path   string     // without the query
+	client netip.Addr // zero: it has none
+}
+
+// fits returns the name of the first policy that fits, in the order of their names,
+// and whether there is one.
+func (r *rules) fits(s *subject) (name string, ok bool) {
+	for i := range r.policies {
+		if p := &r.policies[i]; p.what.holds(s) && p.who.holds(s) {
+			return p.name, true
+		}
+	}
+	return "", false
+}
+
+func (n *node) holds(s *subject) bool {
+	switch n.kind {
+	case always:
+		return true
+	case allOf:
+		for i := range n.children {
+			if !n.children[i].holds(s) {
+				return false
+			}
+		}
+		return true
+	case oneOf:
+		for i := range n.children {
+			if n.children[i].holds(s) {
+				return true
+			}
+		}
+	case not:
+		return !n.children[0].holds(s)
+	case header:
+		return n.header.Holds(s.x)
+	case path:
+		return n.text.Holds(s.path)
+	case destination:
+		return n.addresses.Has(local(s.x).Addr())
+	case ports:
+		port := uint32(local(s.x).Port())
+		return port >= n.first && port < n.end
+	case peer:
+		return n.addresses.Has(match.Peer(s.x))
+	case client:
+		return n.addresses.Has(s.client)
+	case metadata:
+		return n.datum.holds(&s.x.Metadata)
+	case authenticated, never: // callers do not show who they are yet
+	}
+	return false
+}
+
+func local(x *protocol.Exchange) netip.AddrPort {
+	if x.Meta.Conn == nil {
+		return netip.AddrPort{}
+	}
+	return x.Meta.Conn.Local
+}
+
+// datum is a condition on a value of the metadata.
+type datum struct {
+	namespace, key string
+	test           datumTest
+	text           match.Text
+	invert         bool
+}
+
+type datumTest uint8
+
+const (
+	single  datumTest = iota // one value, which fits the text
+	element                  // one of the values does
+	present
+	absent
+)
+
+func (d *datum) holds(m *protocol.Metadata) bool {
+	count, fitting := 0, 0
+	for value := range m.Values(d.namespace, d.key) {
+		count++
+		if d.text.Holds(value) {
+			fitting++
+		}
+	}
+	holds := false
+	switch d.test {
+	case single:
+		holds = count == 1 && fitting == 1
+	case element:
+		holds = fitting > 0
+	case present:
+		holds = count > 0
+	case absent:
+		holds = count == 0
+	}
+	return holds != d.invert
+}

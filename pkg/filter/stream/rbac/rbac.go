@@ -1,0 +1,183 @@
+// Package rbac owns the rbac filter: it lets requests in or refuses them by
+// policies that say who may do what.
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	_, _, err := c.compile()
+	return err
+}
+
+func (c *Config) compile() (enforced, shadow *rules, err error) {
+	if enforced, err = c.Rules.compile("rules"); err != nil {
+		return nil, nil, err
+	}
+	shadow, err = c.Shadow.compile("shadow_rules")
+	return enforced, shadow, err
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "rbac",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     build,
+		Metrics: []metrics.Metric{allowed(), denied(), shadowAllowed(), shadowDenied()},
+	}
+}
+
+// labelPrefix is what the configuration calls the rules.
+const labelPrefix = "stat_prefix"
+
+func counter(name, help string) metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_rbac_" + name + "_total", Help: help, Kind: metrics.KindCounter, Labels: []string{labelPrefix}}
+}
+
+func allowed() metrics.Metric {
+	return counter("allowed", "Requests that the rules of the rbac filter let in.")
+}
+
+func denied() metrics.Metric {
+	return counter("denied", "Requests that the rbac filter refused.")
+}
+
+func shadowAllowed() metrics.Metric {
+	return counter("shadow_allowed", "Requests that the shadow rules of the rbac filter would have let in.")
+}
+
+func shadowDenied() metrics.Metric {
+	return counter("shadow_denied", "Requests that the shadow rules of the rbac filter would have refused.")
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	enforced, shadow, err := c.compile()
+	if err != nil {
+		return nil, err
+	}
+	if enforced == nil && shadow == nil {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	f := rbac{pathsAsSent: c.PathsAsSent}
+	if c.TrustedHops != nil {
+		f.client = match.NewClient("x-forwarded-for", *c.TrustedHops)
+	}
+	f.enforced = verdicts{enforced, env.Metrics.Counter(allowed(), c.Prefix), env.Metrics.Counter(denied(), c.Prefix)}
+	f.shadow = verdicts{shadow, env.Metrics.Counter(shadowAllowed(), c.ShadowPrefix), env.Metrics.Counter(shadowDenied(), c.ShadowPrefix)}
+	return f.before, nil
+}
+
+// rbac is immutable but for its counters.
+type rbac struct {
+	client           match.Client
+	pathsAsSent      bool
+	enforced, shadow verdicts
+	next             protocol.Starter
+}
+
+// verdicts are rules and how often they decided how.
+type verdicts struct {
+	rules           *rules // nil: none
+	allowed, denied *metrics.Counter
+}
+
+// before returns f in front of next.
+func (f rbac) before(next protocol.Service) protocol.Service {
+	f.next = protocol.Halves(next)
+	return &f
+}
+
+// Serve is protocol.Service's.
+func (f *rbac) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, f, x)
+}
+
+// Start is protocol.Starter's.
+func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
+	s := subject{x: x}
+	s.path, _, _ = strings.Cut(x.Request.Path, "?")
+	_ = f.judge(&f.shadow, &s) // counted is all that it is
+	if err := f.judge(&f.enforced, &s); err != nil {
+		return protocol.NewFault(protocol.Denied, err)
+	}
+	return f.next.Start(ctx, x)
+}
+
+// judge decides by rules, counts it, and returns why s is refused, nil if it is not.
+func (f *rbac) judge(v *verdicts, s *subject) error {
+	if v.rules == nil {
+		return nil
+	}
+	err := f.decide(v.rules, s, v == &f.enforced)
+	if err != nil {
+		v.denied.Add(1)
+	} else {
+		v.allowed.Add(1)
+	}
+	return err
+}
+
+// What LOG says in the metadata, and where: Envoy's names.
+const (
+	logNamespace = "envoy.common"
+	logKey       = "access_log_hint"
+)
+
+func (f *rbac) decide(r *rules, s *subject, enforced bool) error {
+	if err := f.look(r, s); err != nil {
+		return err
+	}
+	name, fits := r.fits(s)
+	switch {
+	case r.action == allow && !fits:
+		return errNoPolicy
+	case r.action == deny && fits:
+		return fmt.Errorf("rbac: the policy %q denies it", name)
+	case r.action == note && enforced:
+		hint := "false"
+		if fits {
+			hint = "true"
+		}
+		s.x.Metadata.Set(logNamespace, logKey, hint)
+	}
+	return nil
+}
+
+// Why requests are refused beside the policies that deny them.
+var (
+	errNoPolicy  = errors.New("rbac: no policy allows it")
+	errAmbiguous = errors.New("rbac: an application may read the path differently than the rules")
+	errNoClient  = errors.New("rbac: x-forwarded-for has no address where the client's should be")
+)
+
+// look finds what the conditions of r look at. A request without it is refused,
+// whatever the action: "it does not fit" would let it past rules that deny.
+func (f *rbac) look(r *rules, s *subject) error {
+	if r.action == note {
+		s.client, _ = f.client.Address(s.x) // LOG refuses nothing
+		return nil
+	}
+	if r.readsPath && !f.pathsAsSent && s.x.Request.Method != "" && isAmbiguous(s.path) {
+		return errAmbiguous
+	}
+	if r.readsClient {
+		var err error
+		if s.client, err = f.client.Address(s.x); err != nil {
+			return errNoClient
+		}
+	}
+	return nil
+}

@@ -1,0 +1,353 @@
+package rbac
+
+import (
+	"context"
+	"flag"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 2 {
+		t.Fatalf("%d examples, want 2", len(examples))
+	}
+	for _, test := range []struct {
+		settings filtertest.Settings
+		x        *protocol.Exchange
+		want     protocol.Reason
+	}{
+		{examples[0], http("GET /items", "10.1.1.1:1"), protocol.None},
+		{examples[0], http("GET /admin/x", "10.1.1.1:1"), protocol.Denied},
+		{examples[0], http("POST /items", "10.1.1.1:1"), protocol.Denied},
+		{examples[0], http("POST /admin", "10.0.0.7:1"), protocol.None},
+		{examples[0], http("GET /items", "192.0.2.1:1"), protocol.Denied},
+		{examples[1], rpc("org.example.Shop", "buy"), protocol.None},
+		{examples[1], rpc("org.example.Shop", "refund"), protocol.Denied},
+		{examples[1], rpc("org.example.Shop", "refund", "application: billing"), protocol.None},
+		{examples[1], rpc("org.example.Bank", "refund"), protocol.None},
+	} {
+		if got, _ := served(t, test.settings, test.x); got != test.want {
+			t.Errorf("%s %s: %v, want %v", test.x.Request.Method, test.x.Request.Path, got, test.want)
+		}
+	}
+}
+
+// http is a request "METHOD path" from an address to 192.0.2.9:8080.
+func http(line, from string, fields ...string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Request.Method, x.Request.Path, _ = strings.Cut(line, " ")
+	x.Request.Authority, x.Request.Scheme = "shop.test", "http"
+	x.Meta.Conn = &protocol.ConnMeta{Local: netip.MustParseAddrPort("192.0.2.9:8080")}
+	if from != "" {
+		x.Meta.Conn.Remote = netip.MustParseAddrPort(from)
+	}
+	fill(x, fields)
+	return x
+}
+
+func rpc(service, method string, attachments ...string) *protocol.Exchange {
+	x := http(" /"+service+"/"+method, "10.0.0.1:1", "service: "+service, "method: "+method)
+	x.Request.Authority = service
+	fill(x, attachments)
+	return x
+}
+
+func fill(x *protocol.Exchange, fields []string) {
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		x.Request.Header.Add(name, value)
+	}
+}
+
+// served returns why x was not, and what was counted.
+func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol.Reason, *filtertest.Counts) {
+	t.Helper()
+	made, counts := filtertest.Build(t, Kind(), s)
+	passed := false
+	err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+		passed = true
+		return nil
+	})).Serve(t.Context(), x)
+	reason := protocol.ReasonOf(err)
+	if passed != (reason == protocol.None) {
+		t.Errorf("the next service was called: %t, with %v", passed, err)
+	}
+	return reason, counts
+}
+
+// permitting and meant are rules of one policy: of a permission, of a principal.
+func permitting(action, permission string) filtertest.Settings {
+	return policy1(action, permission, `{"any": true}`)
+}
+
+func meant(action, principal string) filtertest.Settings {
+	return policy1(action, `{"any": true}`, principal)
+}
+
+func policy1(action, permission, principal string) filtertest.Settings {
+	return filtertest.Settings(`{"rules": {"action": "` + action + `", "policies": {"p": {
+		"permissions": [` + permission + `], "principals": [` + principal + `]}}}}`)
+}
+
+func TestConditions(t *testing.T) {
+	const blue = `{"header": {"name": "x-tenant", "string_match": {"exact": "blue"}}}`
+	const get = `{"header": {"name": ":method", "exact_match": "GET"}}`
+	for _, test := range []struct {
+		name      string
+		settings  func(action string) filtertest.Settings
+		yes, none *protocol.Exchange
+	}{
+		{"a field", permission(blue), http("GET /", "", "X-Tenant: blue"), http("GET /", "", "x-tenant: red")},
+		{"a field of the caller's", principal(blue), http("GET /", "", "X-Tenant: blue"), http("GET /", "")},
+		{"several fields of the name", permission(blue), http("GET /", "", "x-tenant: blue"), http("GET /", "", "x-tenant: blue", "x-tenant: red")},
+		{"all of several", permission(`{"and_rules": {"rules": [` + blue + `, ` + get + `]}}`), http("GET /", "", "x-tenant: blue"), http("PUT /", "", "x-tenant: blue")},
+		{"one of several", permission(`{"or_rules": {"rules": [` + blue + `, ` + get + `]}}`), http("PUT /", "", "x-tenant: blue"), http("PUT /", "")},
+		{"the contrary", permission(`{"not_rule": ` + blue + `}`), http("GET /", ""), http("GET /", "", "x-tenant: blue")},
+		{"all principals", principal(`{"and_ids": {"ids": [` + blue + `, ` + get + `]}}`), http("GET /", "", "x-tenant: blue"), http("GET /", "")},
+		{"one of the principals", principal(`{"or_ids": {"ids": [` + blue + `, ` + get + `]}}`), http("GET /", ""), http("PUT /", "")},
+		{"another principal", principal(`{"not_id": {"not_id": ` + blue + `}}`), http("GET /", "", "x-tenant: blue"), http("GET /", "")},
+		{"a path", permission(`{"url_path": {"path": {"exact": "/a"}}}`), http("GET /a?b=/c", ""), http("GET /ab", "")},
+		{"a path of RPC", permission(`{"url_path": {"path": {"prefix": "/org.example.Shop/"}}}`), rpc("org.example.Shop", "buy"), rpc("org.example.Bank", "buy")},
+		{"an address that was called", permission(`{"destination_ip": {"address_prefix": "192.0.2.0", "prefix_len": 24}}`), http("GET /", ""), nil},
+		{"another address", permission(`{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), nil, http("GET /", "10.0.0.1:1")},
+		{"a port that was called", permission(`{"destination_port": 8080}`), http("GET /", ""), nil},
+		{"another port", permission(`{"destination_port": 8081}`), nil, http("GET /", "")},
+		{"a range of ports", permission(`{"destination_port_range": {"start": 8000, "end": 8081}}`), http("GET /", ""), nil},
+		{"a range that ends before", permission(`{"destination_port_range": {"start": 8000, "end": 8080}}`), nil, http("GET /", "")},
+		{"who calls", principal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), http("GET /", "10.9.9.9:1"), http("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
+		{"who calls, in older files", principal(`{"source_ip": {"address_prefix": "::1", "prefix_len": 128}}`), http("GET /", "[::1]:1"), http("GET /", "[::2]:1")},
+		{"the client is who calls", principal(`{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), http("GET /", "10.9.9.9:1"), http("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
+		{"a call of RPC", permission(`{"header": {"name": "method", "string_match": {"exact": "buy"}}}`), rpc("s", "buy"), rpc("s", "sell", "Method: buy")},
+		{"who is authenticated", principal(`{"authenticated": {"principal_name": {"exact": "spiffe://a/b"}}}`), nil, http("GET /", "10.0.0.1:1")},
+		{"who is authenticated at all", principal(`{"authenticated": {}}`), nil, http("GET /", "10.0.0.1:1")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for x, fits := range map[*protocol.Exchange]bool{test.yes: true, test.none: false} {
+				if x == nil {
+					continue
+				}
+				for action, want := range map[string]bool{"ALLOW": fits, "DENY": !fits, "LOG": true} {
+					if got, _ := served(t, test.settings(action), x); (got == protocol.None) != want {
+						t.Errorf("%s of %s %s: %v, want it let in: %t", action, x.Request.Method, x.Request.Path, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func permission(p string) func(string) filtertest.Settings {
+	return func(action string) filtertest.Settings { return permitting(action, p) }
+}
+
+func principal(p string) func(string) filtertest.Settings {
+	return func(action string) filtertest.Settings { return meant(action, p) }
+}
+
+func TestMetadataIsCompared(t *testing.T) {
+	at := func(value string) filtertest.Settings {
+		return permitting("ALLOW", `{"metadata": {"filter": "jwt", "path": [{"key": "claims"}, {"key": "role"}], "value": `+value+`}}`)
+	}
+	for _, test := range []struct {
+		name     string
+		settings filtertest.Settings
+		values   []string
+		want     protocol.Reason
+	}{
+		{"a text", at(`{"string_match": {"exact": "admin"}}`), []string{"admin"}, protocol.None},
+		{"another text", at(`{"string_match": {"exact": "admin"}}`), []string{"user"}, protocol.Denied},
+		{"nothing", at(`{"string_match": {"exact": ""}}`), nil, protocol.Denied},
+		{"a list for a text", at(`{"string_match": {"exact": "admin"}}`), []string{"admin", "user"}, protocol.Denied},
+		{"a list", at(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user", "admin"}, protocol.None},
+		{"another list", at(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user"}, protocol.Denied},
+		{"true", at(`{"bool_match": true}`), []string{"true"}, protocol.None},
+		{"not true", at(`{"bool_match": true}`), []string{"false"}, protocol.Denied},
+		{"there", at(`{"present_match": true}`), []string{""}, protocol.None},
+		{"not there", at(`{"present_match": true}`), nil, protocol.Denied},
+		{"absent", at(`{"present_match": false}`), nil, protocol.None},
+		{"the contrary", at(`{"string_match": {"exact": "admin"}}, "invert": true`), []string{"user"}, protocol.None},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x := http("GET /", "10.0.0.1:1")
+			x.Metadata.Set("jwt", "role", "admin") // at another place
+			for _, v := range test.values {
+				x.Metadata.Add("jwt", protocol.MetadataKey("claims", "role"), v)
+			}
+			if got, _ := served(t, test.settings, x); got != test.want {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestActions(t *testing.T) {
+	x := func() *protocol.Exchange { return http("GET /", "10.0.0.1:1") }
+	for _, test := range []struct {
+		name     string
+		settings filtertest.Settings
+		want     protocol.Reason
+	}{
+		{"no rules", `{}`, protocol.None},
+		{"no policies to allow", `{"rules": {}}`, protocol.Denied},
+		{"no policies to deny", `{"rules": {"action": "DENY"}}`, protocol.None},
+		{"any", permitting("ALLOW", `{"any": true}`), protocol.None},
+		{"shadow rules alone", `{"shadow_rules": {}}`, protocol.None},
+	} {
+		if got, _ := served(t, test.settings, x()); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	for fits, want := range map[string]string{`{"any": true}`: "true", `{"not_rule": {"any": true}}`: "false"} {
+		noted := x()
+		if got, _ := served(t, permitting("LOG", fits), noted); got != protocol.None {
+			t.Errorf("LOG refuses: %v", got)
+		}
+		if hint, _ := noted.Metadata.Lookup("envoy.common", "access_log_hint"); hint != want {
+			t.Errorf("access_log_hint = %q, want %q", hint, want)
+		}
+	}
+}
+
+func TestShadowRulesAreCountedOnly(t *testing.T) {
+	const rules = `{"action": "DENY", "policies": {"p": {"permissions": [{"header": {"name": "bad"}}], "principals": [{"any": true}]}}}`
+	for _, test := range []struct {
+		settings filtertest.Settings
+		want     protocol.Reason
+		counted  [4]float64 // allowed, denied, and their shadows
+	}{
+		{`{"shadow_rules": ` + rules + `}`, protocol.None, [4]float64{0, 0, 0, 1}},
+		{`{"rules": ` + rules + `}`, protocol.Denied, [4]float64{0, 1, 0, 0}},
+		{`{"rules": {"action": "DENY"}, "shadow_rules": ` + rules + `}`, protocol.None, [4]float64{1, 0, 0, 1}},
+		{`{"rules": ` + rules + `, "shadow_rules": {"action": "DENY"}}`, protocol.Denied, [4]float64{0, 1, 1, 0}},
+	} {
+		got, counts := served(t, test.settings, http("GET /", "10.0.0.1:1", "bad: 1"))
+		counted := [4]float64{counts.Of(allowed()), counts.Of(denied()), counts.Of(shadowAllowed()), counts.Of(shadowDenied())}
+		if got != test.want || counted != test.counted {
+			t.Errorf("%s: %v, counted %v; want %v and %v", test.settings, got, counted, test.want, test.counted)
+		}
+	}
+}
+
+func TestPathsThatCanBeReadDifferentlyAreRefused(t *testing.T) {
+	rule := `{"url_path": {"path": {"prefix": "/admin"}}}`
+	for path, ambiguous := range map[string]bool{
+		"/": false, "/items/1": false, "/a.b/..c/d..": false, "/caf%C3%A9/a%20b": false, "/a%2Bb": false, "/a//": true, "*": false,
+		"/x?next=//a/../b%2e;c": false, "/.well-known/x": false,
+		"//admin": true, "/./admin": true, "/x/../admin": true, "/x/..": true, "/.": true,
+		"/%61dmin": true, "/%2e%2e/admin": true, "/x%2F..%2fadmin": true, "/x%5cadmin": true, `/x\admin`: true,
+		"/;x/admin": true, "/x;/../admin": true, "/%3b": true, "/%2561dmin": true, "/a%00": true, "/a%zz": true, "/a%4": true, "/a#b": true,
+	} {
+		x := http("GET "+path, "10.0.0.1:1")
+		if got, _ := served(t, permitting("DENY", rule), x); (got == protocol.Denied) != ambiguous {
+			t.Errorf("%s: %v, want it refused: %t", path, got, ambiguous)
+		}
+		if got, _ := served(t, permitting("DENY", `{"header": {"name": ":path", "prefix_match": "/admin"}}`), x); (got == protocol.Denied) != ambiguous {
+			t.Errorf("%s by :path: %v, want it refused: %t", path, got, ambiguous)
+		}
+		if got, _ := served(t, permitting("DENY", `{"header": {"name": "x"}}`), x); got != protocol.None {
+			t.Errorf("%s: %v of rules that do not look at it", path, got)
+		}
+		asSent := strings.Replace(string(permitting("DENY", rule)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
+		if got, _ := served(t, filtertest.Settings(asSent), x); got != protocol.None {
+			t.Errorf("%s: %v, though paths are compared as sent", path, got)
+		}
+	}
+	if got, _ := served(t, permitting("DENY", rule), rpc("a//b", "c")); got != protocol.None {
+		t.Errorf("a call of RPC: %v", got)
+	}
+}
+
+func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
+	rules := func(action, hops string) filtertest.Settings {
+		return filtertest.Settings(`{"xff_num_trusted_hops": ` + hops + `, "rules": {"action": "` + action + `", "policies": {"p": {
+			"permissions": [{"any": true}], "principals": [{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}]}}}}`)
+	}
+	for _, test := range []struct {
+		action, hops, field string
+		want                protocol.Reason
+	}{
+		{"ALLOW", "0", "192.0.2.1, 10.0.0.1", protocol.None},
+		{"ALLOW", "0", "10.0.0.1, 192.0.2.1", protocol.Denied},
+		{"ALLOW", "1", "10.0.0.1, 192.0.2.1", protocol.None},
+		{"ALLOW", "1", "10.0.0.1, 192.0.2.2, 192.0.2.1", protocol.Denied},
+		{"DENY", "0", "10.0.0.1", protocol.Denied},
+		{"DENY", "0", "192.0.2.1", protocol.None},
+		{"DENY", "0", "unknown", protocol.Denied},
+	} {
+		x := http("GET /", "198.51.100.1:1", "X-Forwarded-For: "+test.field)
+		if got, _ := served(t, rules(test.action, test.hops), x); got != test.want {
+			t.Errorf("%s with %s hops of %s: %v, want %v", test.action, test.hops, test.field, got, test.want)
+		}
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings filtertest.Settings
+		want     string
+	}{
+		"an unknown action":         {permitting("AUDIT", `{"any": true}`), "AUDIT"},
+		"an unknown condition":      {permitting("ALLOW", `{"ip": {}}`), `"ip"`},
+		"no condition":              {permitting("ALLOW", `{}`), "no condition"},
+		"any that is false":         {permitting("ALLOW", `{"any": false}`), "no condition"},
+		"two conditions":            {permitting("ALLOW", `{"any": true, "destination_port": 1}`), "several conditions"},
+		"no permissions":            {permitting("ALLOW", ``), "permissions is empty"},
+		"no principals":             {meant("ALLOW", ``), "principals is empty"},
+		"an empty list":             {permitting("ALLOW", `{"or_rules": {"rules": []}}`), "or_rules.rules is empty"},
+		"a condition deep inside":   {meant("ALLOW", `{"and_ids": {"ids": [{"any": true}, {"not_id": {}}]}}`), `rules.policies["p"].principals[0]: and_ids.ids[1]`},
+		"a bad expression":          {permitting("ALLOW", `{"url_path": {"path": {"safe_regex": {"regex": "("}}}}`), "url_path.path"},
+		"a bad range":               {permitting("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 64}}`), "too long"},
+		"a range without length":    {permitting("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0"}}`), "prefix_len"},
+		"ports that are none":       {permitting("ALLOW", `{"destination_port_range": {"start": 8, "end": 8}}`), "no port"},
+		"a name of TLS":             {permitting("ALLOW", `{"requested_server_name": {"exact": "a"}}`), "requested_server_name"},
+		"a matcher":                 {`{"matcher": {"matcher_list": {"matchers": [1]}}}`, "matcher"},
+		"CEL":                       {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"id": 1}}}}}`, "condition"},
+		"an empty way to metadata":  {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [], "value": {"present_match": true}}}`), "metadata.path"},
+		"metadata of no value":      {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {}}}`), "metadata.value"},
+		"metadata that is a number": {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"double_match": {"exact": 1}}}}`), "double_match"},
+		"shadow rules too":          {`{"shadow_rules": {"policies": {"p": {"permissions": [{}], "principals": [{"any": true}]}}}}`, "shadow_rules"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
+	made, _ := filtertest.Build(t, Kind(), `{"xff_num_trusted_hops": 1, "rules": {"policies": {
+		"admins": {"permissions": [{"url_path": {"path": {"prefix": "/admin"}}}], "principals": [{"header": {"name": "x-role", "exact_match": "admin"}}]},
+		"users": {"permissions": [{"and_rules": {"rules": [{"header": {"name": ":method", "exact_match": "GET"}}, {"not_rule": {"url_path": {"path": {"prefix": "/admin"}}}}]}}],
+			"principals": [{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}]}}}}`)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	return s, http("GET /items/1?a=b", "127.0.0.1:1", "Accept: */*", "X-Forwarded-For: 10.1.2.3, 127.0.0.1")
+}
+
+func TestPassingAllocatesNothing(t *testing.T) {
+	s, x := passing(t)
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if err := s.Serve(ctx, x); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkServe(b *testing.B) {
+	s, x := passing(b)
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = s.Serve(ctx, x)
+	}
+}
