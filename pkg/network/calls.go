@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -14,7 +15,9 @@ import (
 type readCalls struct {
 	try, call func(fd uintptr) bool // tryRead, tryCall
 	peek      func(fd uintptr)      // tryPeek
+	secure    *secure               // the connection's TLS; nil: none
 
+	waits bool             // of trySecure: the poller was asked to wait, and calls again
 	wait  func()           // OnWait's; nil: none
 	buf   *buffer.IoBuffer // read into; nil: one is taken
 	size  int              // of that one, in bytes
@@ -34,6 +37,9 @@ type writeCalls struct {
 // tryRead is called by the runtime's poller, with the read side locked: once at
 // first, then whenever the socket became readable, until it returns true.
 func (r *readCalls) tryRead(fd uintptr) bool {
+	if r.secure != nil {
+		return r.trySecure(fd)
+	}
 	mine := r.buf == nil
 	if mine {
 		r.buf = buffer.Get(r.size)
@@ -80,7 +86,44 @@ func (r *readCalls) tryCall(fd uintptr) bool {
 	return len(r.out) > 0
 }
 
+// trySecure is tryRead of plaintext. What was said last is remembered, so that a
+// connection which has nothing to read takes no buffer to find that out.
+func (r *readCalls) trySecure(fd uintptr) bool {
+	if !r.waits && r.secure.idle(fd) {
+		return r.await()
+	}
+	mine := r.buf == nil
+	if mine {
+		r.buf = buffer.Get(r.size)
+	}
+	n, err := r.secure.poll(fd, r.buf.Tail())
+	if errors.Is(err, errNothing) {
+		if mine {
+			r.buf.Release()
+			r.buf = nil
+		}
+		return r.await()
+	}
+	r.waits = false
+	r.n, r.err = n, err
+	r.buf.Extend(n)
+	return true
+}
+
+// await says that the poller is to wait: false.
+func (r *readCalls) await() bool {
+	r.waits = true
+	if r.wait != nil {
+		r.wait()
+	}
+	return false
+}
+
 func (r *readCalls) tryPeek(fd uintptr) {
+	if r.secure != nil {
+		r.found = r.secure.look(fd)
+		return
+	}
 	n, errno := peek(fd)
 	switch errno {
 	case 0:

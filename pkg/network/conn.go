@@ -66,8 +66,11 @@ const (
 // be called from any.
 type Conn struct {
 	nc    net.Conn
-	raw   syscall.RawConn // nil: not a plain socket
+	raw   syscall.RawConn // of the socket; nil: it is none
 	state atomic.Uint32
+
+	// secure is the connection's TLS; nil: what is written is what is on the wire.
+	secure atomic.Pointer[secure]
 
 	reader struct { // owned by the reading goroutine
 		deadline deadline
@@ -119,7 +122,7 @@ func NewConn(nc net.Conn) *Conn {
 // waits has none of it.
 func (c *Conn) reads() *readCalls {
 	if c.reader.calls == nil {
-		r := new(readCalls)
+		r := &readCalls{secure: c.secure.Load()}
 		r.try, r.call, r.peek = r.tryRead, r.tryCall, r.tryPeek
 		c.reader.calls = r
 	}
@@ -194,7 +197,7 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 		if *buf == nil {
 			*buf = buffer.Get(size)
 		}
-		n, err := c.nc.Read((*buf).Tail())
+		n, err := c.readOnce((*buf).Tail())
 		(*buf).Extend(n)
 		if n > 0 {
 			err = nil // an error comes again with the next read
@@ -233,7 +236,7 @@ func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread = b }
 // before the question. sent is how many bytes of out were written: less than all
 // only if writing failed. The read deadline does not bound the writing.
 func (c *Conn) Call(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, err error) {
-	if c.raw == nil || c.reader.unread != nil || *buf != nil {
+	if c.raw == nil || c.secure.Load() != nil || c.reader.unread != nil || *buf != nil {
 		if sent, err = c.Write(out); err != nil {
 			return sent, 0, err
 		}
@@ -287,7 +290,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	for {
-		n, err := c.nc.Read(p)
+		n, err := c.readOnce(p)
 		if n > 0 || err == nil {
 			return n, nil
 		}
@@ -297,10 +300,38 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
+// readOnce reads what there is, and waits for it.
+func (c *Conn) readOnce(p []byte) (int, error) {
+	s := c.secure.Load()
+	if s == nil {
+		return c.nc.Read(p)
+	}
+	if c.raw == nil {
+		return s.read(p)
+	}
+	n, result := 0, error(nil)
+	err := c.raw.Read(func(fd uintptr) bool {
+		n, result = s.poll(fd, p)
+		return !errors.Is(result, errNothing)
+	})
+	if err == nil {
+		err = result
+	}
+	return n, err
+}
+
 // Write writes all of p. Without progress for the time of SetWriteTimeout, or
 // up to twice that, or at the deadline of SetWriteDeadline, it fails with
 // os.ErrDeadlineExceeded.
 func (c *Conn) Write(p []byte) (int, error) {
+	if s := c.secure.Load(); s != nil {
+		return s.write(p)
+	}
+	return c.writePlain(p)
+}
+
+// writePlain writes all of p to the socket.
+func (c *Conn) writePlain(p []byte) (int, error) {
 	c.beginWrite()
 	written, fresh := 0, false // fresh: the timer was started in this call
 	for {
@@ -330,9 +361,16 @@ func (c *Conn) writeOnce(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends our direction; the peer reads EOF. Connections that cannot
+// CloseWrite ends our direction; the peer reads EOF. Over TLS that is an alert,
+// close_notify (RFC 8446 6.1), and the socket stays open. Connections that cannot
 // be half-closed are left as they are.
 func (c *Conn) CloseWrite() error {
+	if s := c.secure.Load(); s != nil {
+		if err := s.tls.CloseWrite(); err != nil {
+			return err
+		}
+		return s.flush()
+	}
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
@@ -342,6 +380,13 @@ func (c *Conn) CloseWrite() error {
 // Close closes the connection at once. A second call returns an error and does
 // nothing.
 func (c *Conn) Close() error {
+	if s := c.secure.Load(); s != nil {
+		s.bye()
+	}
+	return c.close()
+}
+
+func (c *Conn) close() error {
 	err := c.nc.Close()
 	c.end()
 	return err
@@ -391,7 +436,10 @@ func (c *Conn) Abort() error {
 	if tcp, ok := c.nc.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // fails only on a closed connection
 	}
-	return c.Close()
+	if s := c.secure.Load(); s != nil {
+		s.drop()
+	}
+	return c.close()
 }
 
 // release gives back what the connection still holds, once nobody reads.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -12,7 +13,8 @@ import (
 
 // Sizes of an Outbox, in bytes.
 const (
-	// outboxPiece is what one write takes at most, a larger frame excepted.
+	// outboxPiece is how much is gathered in one buffer, a larger frame excepted: one
+	// write takes mostPieces of them.
 	outboxPiece = 64 << 10
 	// HighWater is how much may wait before who can stop asking for more should:
 	// see AwaitRoom.
@@ -41,7 +43,7 @@ type Outbox struct {
 
 	// Of who writes.
 	try func(fd uintptr) bool // attempt, made once
-	out []byte
+	out []*buffer.IoBuffer    // being written, oldest first; they are not queued
 	res error
 }
 
@@ -125,23 +127,29 @@ func (o *Outbox) Flush() error {
 	}
 	o.writing = true
 	for o.err == nil && len(o.pieces) > 0 {
-		piece := o.next()
+		o.take()
 		o.mu.Unlock()
-		err := o.tryWrite(piece)
+		err := o.tryWrite()
 		o.mu.Lock()
 		o.err = errors.Join(o.err, err)
-		if piece.Len() > 0 && o.err == nil {
-			o.run(func() { o.drain(piece) })
+		if len(o.out) > 0 && o.err == nil {
+			o.untake()
+			o.run(o.drain)
 			return nil // writing goes on
 		}
-		piece.Release()
 	}
+	o.stop()
+	return o.err
+}
+
+// stop ends writing, for nothing waits or nothing can be written. o.mu is held.
+func (o *Outbox) stop() {
 	o.writing = false
 	if o.err != nil {
+		o.untake()
 		o.drop()
 	}
 	o.room.Broadcast()
-	return o.err
 }
 
 // FlushSoon is Flush for a goroutine that has put one frame into the outbox, as
@@ -154,41 +162,45 @@ func (o *Outbox) FlushSoon() error {
 	return o.Flush()
 }
 
-// next takes the oldest piece. o.mu is held.
-func (o *Outbox) next() *buffer.IoBuffer {
-	piece := o.pieces[0]
-	n := copy(o.pieces, o.pieces[1:])
-	o.pieces[n] = nil
-	o.pieces = o.pieces[:n]
-	o.queued -= piece.Len()
-	return piece
+// take takes the oldest pieces to be written. o.mu is held.
+func (o *Outbox) take() {
+	n := min(len(o.pieces), mostPieces)
+	o.out = append(o.out, o.pieces[:n]...)
+	o.pieces = slices.Delete(o.pieces, 0, n)
+	for _, piece := range o.out {
+		o.queued -= piece.Len()
+	}
+}
+
+// untake has what was taken and not written wait again. o.mu is held.
+func (o *Outbox) untake() {
+	for _, piece := range o.out {
+		o.queued += piece.Len()
+	}
+	o.pieces = slices.Insert(o.pieces, 0, o.out...)
+	clear(o.out)
+	o.out = o.out[:0]
 }
 
 // drain writes until nothing waits. It was given the right to write.
-func (o *Outbox) drain(piece *buffer.IoBuffer) {
+func (o *Outbox) drain() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for {
-		o.queued += piece.Len() // it waits as well
+	for o.err == nil && len(o.pieces) > 0 {
+		piece := o.pieces[0]
+		o.pieces = slices.Delete(o.pieces, 0, 1)
+		size := piece.Len() // it is queued until it has been written
 		o.mu.Unlock()
 		_, err := o.conn.Write(piece.Bytes())
-		o.mu.Lock()
-		o.queued -= piece.Len()
 		piece.Release()
+		o.mu.Lock()
+		o.queued -= size
 		o.err = errors.Join(o.err, err)
 		if o.queued < HighWater {
 			o.room.Broadcast()
 		}
-		if o.err != nil || len(o.pieces) == 0 {
-			break
-		}
-		piece = o.next()
 	}
-	o.writing = false
-	if o.err != nil {
-		o.drop()
-	}
-	o.room.Broadcast()
+	o.stop()
 }
 
 // drop gives up what waits; o.mu is held.
@@ -226,28 +238,45 @@ func (o *Outbox) Close() {
 	o.err = errors.Join(o.err, os.ErrClosed)
 }
 
-// tryWrite writes as much of piece as the socket takes at once, and consumes it.
-// Connections that are not plain sockets take nothing at once.
-func (o *Outbox) tryWrite(piece *buffer.IoBuffer) error {
+// tryWrite writes as much of what was taken as the socket takes at once. Connections
+// that are not sockets take nothing at once.
+func (o *Outbox) tryWrite() error {
 	if o.conn.raw == nil {
 		return nil
 	}
-	o.out = piece.Bytes()
+	if s := o.conn.secure.Load(); s != nil {
+		return o.seal(s)
+	}
 	err := o.conn.raw.Write(o.try)
-	piece.Discard(piece.Len() - len(o.out))
 	if err == nil {
 		err = o.res
 	}
-	o.out, o.res = nil, nil
+	o.res = nil
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil // the timer of an earlier, slow write: drain starts its own
 	}
 	return err
 }
 
+// seal is tryWrite over TLS: pieces become records. As long as the socket does not
+// take those, the last piece stays, empty: writing it is writing them.
+func (o *Outbox) seal(s *secure) error {
+	for len(o.out) > 0 {
+		piece := o.out[0]
+		n := piece.Len()
+		left, err := s.seal(piece.Bytes())
+		if left || err != nil {
+			piece.Discard(n)
+			return err
+		}
+		o.written(n)
+	}
+	return nil
+}
+
 func (o *Outbox) attempt(fd uintptr) bool {
 	for len(o.out) > 0 {
-		n, errno := writeFD(fd, o.out)
+		n, errno := writePieces(fd, o.out)
 		if errno == syscall.EAGAIN {
 			return true
 		}
@@ -255,7 +284,22 @@ func (o *Outbox) attempt(fd uintptr) bool {
 			o.res = os.NewSyscallError("write", errno)
 			return true
 		}
-		o.out = o.out[n:]
+		o.written(n)
 	}
 	return true
+}
+
+// written releases the pieces of which the last of n bytes was written.
+func (o *Outbox) written(n int) {
+	whole := 0
+	for _, piece := range o.out {
+		if n < piece.Len() {
+			piece.Discard(n)
+			break
+		}
+		n -= piece.Len()
+		piece.Release()
+		whole++
+	}
+	o.out = slices.Delete(o.out, 0, whole)
 }

@@ -4,6 +4,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
 // Quiet reports whether the connection is open and its peer has sent nothing:
@@ -30,11 +32,14 @@ func (c *Conn) hasBytes() bool {
 
 // AwaitReadable waits, without a buffer, until a read would not block, under
 // the deadline of SetReadDeadline. io.EOF means that the peer has ended its
-// direction; bytes are left unread. On a connection that is not a plain socket
+// direction; bytes are left unread, or over TLS, read and kept for the next read. On a connection that is not a plain socket
 // it returns at once.
 func (c *Conn) AwaitReadable() error {
 	if c.raw == nil || c.reader.unread != nil {
 		return nil
+	}
+	if c.secure.Load() != nil {
+		return c.readAhead()
 	}
 	for {
 		var result error
@@ -57,6 +62,21 @@ func (c *Conn) AwaitReadable() error {
 			return err
 		}
 	}
+}
+
+// readAhead waits until there is plaintext, and keeps it for the next read: only
+// reading tells whether what the socket brought is more than half a record.
+func (c *Conn) readAhead() error {
+	var b *buffer.IoBuffer
+	_, err := c.Fill(&b, aheadSize)
+	switch {
+	case b == nil:
+	case err == nil:
+		c.Unread(b)
+	default:
+		b.Release()
+	}
+	return err
 }
 
 // AwaitGone waits until the peer has closed, reset or half-closed the

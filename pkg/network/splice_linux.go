@@ -49,7 +49,7 @@ func closePipe(fds [2]int) {
 // arrived whole; after a write error the connection is lost. Reading goroutine of
 // src, writing goroutine of c.
 func (c *Conn) SpliceFrom(src *Conn, left int64) (moved int64, ok bool, readErr, writeErr error) {
-	if c.raw == nil || src.raw == nil || src.reader.unread != nil {
+	if c.raw == nil || src.raw == nil || src.reader.unread != nil || c.secure.Load() != nil || src.secure.Load() != nil {
 		return 0, false, nil, nil
 	}
 	for moved < left {

@@ -1,0 +1,89 @@
+package network
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"time"
+)
+
+// TLS is what a handshake agreed on. It is immutable.
+type TLS struct {
+	Version    uint16 // tls.VersionTLS13
+	Cipher     uint16 // tls.TLS_AES_128_GCM_SHA256
+	ServerName string // that the client asked for (SNI); "" for none
+	Protocol   string // chosen by ALPN; "" for none
+	Resumed    bool   // an earlier session was continued
+	// Peer is the certificate that the peer showed, nil for none. It was verified
+	// unless the tls.Config said otherwise.
+	Peer *x509.Certificate
+}
+
+// TLS returns what the connection's handshake agreed on; nil: there was none.
+func (c *Conn) TLS() *TLS {
+	if s := c.secure.Load(); s != nil {
+		return &s.info
+	}
+	return nil
+}
+
+// SecureServer makes the connection one over TLS, of which we are the server: once it
+// has returned nil, all of c's methods mean plaintext. What was unread belongs to the
+// handshake. It takes until the deadline at most (os.ErrDeadlineExceeded), which is
+// not zero; then, or with another error, the peer was told why and the connection is
+// good for nothing but Close. Reading and writing goroutine; not twice.
+func (c *Conn) SecureServer(config *tls.Config, deadline time.Time) error {
+	s := c.beginTLS()
+	s.tls = tls.Server((*wire)(s), config)
+	return s.handshake(deadline)
+}
+
+// SecureClient is SecureServer for the other side. Close, from any goroutine, ends
+// it early.
+func (c *Conn) SecureClient(config *tls.Config, deadline time.Time) error {
+	s := c.beginTLS()
+	s.tls = tls.Client((*wire)(s), config)
+	return s.handshake(deadline)
+}
+
+// beginTLS returns what is to become c's TLS.
+func (c *Conn) beginTLS() *secure {
+	s := &secure{conn: c}
+	s.in.early, c.reader.unread = c.reader.unread, nil
+	c.shrink() // what follows reads otherwise
+	return s
+}
+
+func (s *secure) handshake(deadline time.Time) error {
+	c := s.conn
+	c.SetReadDeadline(deadline)
+	c.SetWriteDeadline(deadline)
+	err := s.tls.Handshake() //nolint:noctx // its deadline is the connection's
+	if err == nil {
+		err = s.flush()
+	}
+	if err != nil {
+		s.push() // the alert
+		s.drop()
+		if e := s.in.early; e != nil {
+			s.in.early = nil
+			e.Release()
+		}
+		if !deadline.IsZero() && !time.Now().Before(deadline) {
+			err = os.ErrDeadlineExceeded // it may be hidden in what tls.Conn makes of it
+		}
+		return err
+	}
+	c.SetReadDeadline(time.Time{})
+	c.SetWriteDeadline(time.Time{})
+	state := s.tls.ConnectionState()
+	s.info = TLS{
+		Version: state.Version, Cipher: state.CipherSuite,
+		ServerName: state.ServerName, Protocol: state.NegotiatedProtocol, Resumed: state.DidResume,
+	}
+	if len(state.PeerCertificates) > 0 {
+		s.info.Peer = state.PeerCertificates[0]
+	}
+	c.secure.Store(s)
+	return nil
+}
