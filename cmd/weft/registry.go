@@ -6,8 +6,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
+	"github.com/weft-proxy/weft/pkg/filter/stream/compressor"
+	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/gzip"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
@@ -40,8 +43,11 @@ func protocols(h2 *http2.Engine, rpc *xprotocol.Engine) []stream.Protocol {
 
 func streamFilters() []filter.Stream {
 	return []filter.Stream{
+		compressor.Kind(),
+		decompressor.Kind(),
 		dubbostream.Kind(),
 		fault.Kind(),
+		gzip.Kind(),
 		headermutation.Kind(),
 		healthcheck.Kind(),
 		ipaccess.Kind(),

@@ -19,8 +19,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
+	"github.com/weft-proxy/weft/pkg/filter/stream/compressor"
+	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/gzip"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
@@ -42,7 +45,7 @@ type rig struct {
 
 // builtFilters are those of cmd/weft/registry.go.
 func builtFilters() []filter.Stream {
-	return []filter.Stream{dubbostream.Kind(), fault.Kind(), headermutation.Kind(), healthcheck.Kind(), payloadlimit.Kind()}
+	return []filter.Stream{compressor.Kind(), decompressor.Kind(), dubbostream.Kind(), fault.Kind(), gzip.Kind(), headermutation.Kind(), healthcheck.Kind(), payloadlimit.Kind()}
 }
 
 // newRig returns a server that runs nothing yet and is drained at the end of

@@ -26,7 +26,7 @@ const wrongFile = `{
       "filter_chains": [{"filters": [{"type": "proxy", "config": {
         "downstream_protocol": "Http1", "router_config_name": "missing"}}]}],
       "stream_filters": [
-        {"type": "gzip"}]
+        {"type": "transcoder"}]
     }]
   }]
 }
@@ -38,7 +38,7 @@ func wrongPlaces() []string {
 		`:3:26: servers[0].default_log_level: `,
 		`:4:34: servers[0].listeners[0].adress: unknown key "adress"; did you mean "address"?`,
 		`:6:63: servers[0].listeners[0].filter_chains[0].filters[0].config.router_config_name: `,
-		`:8:18: servers[0].listeners[0].stream_filters[0].type: stream filter gzip is not supported yet`,
+		`:8:18: servers[0].listeners[0].stream_filters[0].type: stream filter transcoder is not supported yet`,
 	}
 }
 

@@ -1,0 +1,130 @@
+// Package coding owns content codings (RFC 9110 8.4): which one a caller wants,
+// compressing answers while they pass, and decompressing requests within limits.
+package coding
+
+import (
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Coding is a content coding.
+type Coding uint8
+
+// The codings. Identity is none.
+const (
+	Identity Coding = iota
+	Gzip            // RFC 1952
+	Zstd            // RFC 8878, with the window of RFC 9659
+	codings
+)
+
+func (c Coding) String() string { return [...]string{"identity", "gzip", "zstd"}[c] }
+
+// Named returns the coding that a field calls name, in any case; ok is false for
+// those that are not built.
+func Named(name string) (c Coding, ok bool) {
+	switch {
+	case protocol.EqualFold(name, "gzip"), protocol.EqualFold(name, "x-gzip"): // RFC 9110 8.4.1.3
+		return Gzip, true
+	case protocol.EqualFold(name, "zstd"):
+		return Zstd, true
+	case protocol.EqualFold(name, "identity"):
+		return Identity, true
+	}
+	return Identity, false
+}
+
+// unsaid is the weight of what a request does not mention.
+const unsaid = -1
+
+// Choose returns the coding that the request's Accept-Encoding fields prefer
+// (RFC 9110 12.5.3): of those offered the one with the greatest weight, the
+// first of equals; Identity if none is acceptable, or the caller would rather have
+// that. A request without the field gets what the origin sent.
+func Choose(request *protocol.Header, offered []Coding) Coding {
+	weights := [codings]int{unsaid, unsaid, unsaid}
+	rest := unsaid // of what is not named: "*"
+	for name, value := range request.All() {
+		if !protocol.EqualFold(name, "Accept-Encoding") {
+			continue
+		}
+		for member := range strings.SplitSeq(value, ",") {
+			name, weight, ok := weighted(member)
+			if !ok {
+				continue
+			}
+			if name == "*" {
+				rest = max(rest, weight)
+			} else if c, known := Named(name); known {
+				weights[c] = max(weights[c], weight)
+			}
+		}
+	}
+	best, most := Identity, 0
+	for _, c := range offered {
+		weight := weights[c]
+		if weight == unsaid {
+			weight = rest
+		}
+		if weight > most {
+			best, most = c, weight
+		}
+	}
+	if weights[Identity] > most {
+		return Identity
+	}
+	return best
+}
+
+// weighted divides a member of Accept-Encoding into its name and its weight in
+// thousandths (RFC 9110 12.4.2). One that breaks the grammar is not ok.
+func weighted(member string) (name string, weight int, ok bool) {
+	name, parameter, found := strings.Cut(member, ";")
+	name = strings.Trim(name, " \t")
+	if !found {
+		return name, 1000, name != ""
+	}
+	parameter = strings.Trim(parameter, " \t")
+	if len(parameter) < 3 || parameter[0]|0x20 != 'q' || parameter[1] != '=' {
+		return "", 0, false
+	}
+	weight, ok = thousandths(parameter[2:])
+	return name, weight, ok && name != ""
+}
+
+// thousandths reads a qvalue: 0 or 1 with at most three digits behind the point.
+func thousandths(s string) (int, bool) {
+	if len(s) > len("0.000") || s[0] != '0' && s[0] != '1' || len(s) > 1 && s[1] != '.' {
+		return 0, false
+	}
+	n := int(s[0] - '0')
+	for i := 2; i < len("0.000"); i++ {
+		digit := byte('0')
+		if i < len(s) {
+			digit = s[i]
+		}
+		if digit < '0' || digit > '9' {
+			return 0, false
+		}
+		n = n*10 + int(digit-'0')
+	}
+	return n, n <= 1000
+}
+
+// listed reports whether a field of comma-separated words called field has word,
+// in any case and whatever parameters it has.
+func listed(h *protocol.Header, field, word string) bool {
+	for name, value := range h.All() {
+		if !protocol.EqualFold(name, field) {
+			continue
+		}
+		for member := range strings.SplitSeq(value, ",") {
+			member, _, _ = strings.Cut(member, "=")
+			if protocol.EqualFold(strings.Trim(member, " \t"), word) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,273 @@
+package coding
+
+import (
+	"bytes"
+	stdgzip "compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func counters() Counters {
+	return Counters{new(metrics.Counter), new(metrics.Counter), new(metrics.Counter)}
+}
+
+func encodersOf(t testing.TB, c Coding, level int) *Encoders {
+	t.Helper()
+	e, err := NewEncoders(c, level, counters())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// plain is what a judge makes of compressed content.
+func plain(t testing.TB, c Coding, from io.Reader) io.Reader {
+	t.Helper()
+	if c == Gzip {
+		r, err := stdgzip.NewReader(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// pieces is content that comes piece by piece: never more than one is at hand.
+type pieces struct {
+	list   []string
+	err    error // behind the last; nil: io.EOF
+	closed int
+	read   func() // nil, or called by each Read
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if p.read != nil {
+		p.read()
+	}
+	if len(p.list) == 0 {
+		if p.err != nil {
+			return 0, p.err
+		}
+		return 0, io.EOF
+	}
+	n := copy(b, p.list[0])
+	if p.list[0] = p.list[0][n:]; p.list[0] == "" {
+		p.list = p.list[1:]
+	}
+	return n, nil
+}
+
+func (*pieces) Buffered() int  { return 0 }
+func (p *pieces) Close() error { p.closed++; return nil }
+
+// text is content that compresses well, and noise is content that does not.
+func text(size int) string { return strings.Repeat("weft and warp, ", size/15+1)[:size] }
+
+func noise(size int) string {
+	b := make([]byte, size)
+	random := rand.NewChaCha8([32]byte{1})
+	_, _ = random.Read(b)
+	return string(b)
+}
+
+func TestCompressedContentIsTheSame(t *testing.T) {
+	for _, c := range []Coding{Gzip, Zstd} {
+		for _, level := range []int{1, 3, 6, 9} {
+			e := encodersOf(t, c, level)
+			for name, content := range map[string]string{
+				"a byte": "x", "a line": text(80), "large": text(1 << 20), "incompressible": noise(300 << 10),
+			} {
+				t.Run(fmt.Sprintf("%v %d %s", c, level, name), func(t *testing.T) {
+					for _, length := range []int64{int64(len(content)), -1} {
+						body := e.Compress(protocol.NewTextBody(content), length)
+						got, err := io.ReadAll(plain(t, c, body))
+						if err != nil || string(got) != content {
+							t.Errorf("%d bytes came back as %d, %v", len(content), len(got), err)
+						}
+						if err := body.Close(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestWhatTheOriginSentIsNotKeptBack: an event of a stream is received when it was
+// sent, and not when the next one is.
+func TestWhatTheOriginSentIsNotKeptBack(t *testing.T) {
+	for _, c := range []Coding{Gzip, Zstd} {
+		t.Run(c.String(), func(t *testing.T) {
+			sent := 0
+			source := &pieces{list: []string{"data: 1\n\n", "data: 2\n\n", "data: 3\n\n"}}
+			source.read = func() { sent++ }
+			body := encodersOf(t, c, 6).Compress(source, -1)
+			defer body.Close()
+			r := plain(t, c, oneByOne{body})
+			for n := 1; n <= 3; n++ {
+				event := make([]byte, len("data: 1\n\n"))
+				if _, err := io.ReadFull(r, event); err != nil || string(event) != fmt.Sprintf("data: %d\n\n", n) {
+					t.Fatalf("event %d is %q, %v", n, event, err)
+				}
+				if sent > n {
+					t.Errorf("event %d was received when the origin was asked for event %d", n, sent)
+				}
+			}
+			if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+				t.Errorf("behind the last event is %q, %v", rest, err)
+			}
+		})
+	}
+}
+
+// oneByOne gives its reader no more than it asks for.
+type oneByOne struct{ protocol.Body }
+
+func (o oneByOne) Read(p []byte) (int, error) { return o.Body.Read(p[:1]) }
+func (o oneByOne) ReadByte() (byte, error) {
+	var b [1]byte
+	n, err := o.Body.Read(b[:])
+	if n == 1 {
+		err = nil
+	}
+	return b[0], err
+}
+
+// TestMemoryIsBounded: nothing is held of content but the piece that is under way.
+func TestMemoryIsBounded(t *testing.T) {
+	for _, c := range []Coding{Gzip, Zstd} {
+		body := encodersOf(t, c, 6).Compress(protocol.NewTextBody(noise(8<<20)), 8<<20)
+		most := 0
+		for p := make([]byte, 1<<10); ; {
+			if _, err := body.Read(p); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, body.Buffered())
+		}
+		if most > 192<<10 {
+			t.Errorf("%v: %d bytes of compressed content were held", c, most)
+		}
+	}
+}
+
+func TestContentThatIsCutNeverPassesForTheWhole(t *testing.T) {
+	broken := protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))
+	for _, c := range []Coding{Gzip, Zstd} {
+		body := encodersOf(t, c, 6).Compress(&pieces{list: []string{text(1000)}, err: broken}, -1)
+		got, err := io.ReadAll(body)
+		if !errors.Is(err, broken) {
+			t.Errorf("%v: the end is %v, want %v", c, err, broken)
+		}
+		if _, err := io.ReadAll(plain(t, c, bytes.NewReader(got))); err == nil {
+			t.Errorf("%v: what was read is whole to its reader", c)
+		}
+		if n, err := body.Read(make([]byte, 10)); n != 0 || !errors.Is(err, broken) {
+			t.Errorf("%v: behind the end are %d bytes, %v", c, n, err)
+		}
+	}
+}
+
+func TestClosingClosesTheSourceOnce(t *testing.T) {
+	source := &pieces{list: []string{"a"}}
+	body := encodersOf(t, Gzip, 1).Compress(source, -1)
+	for range 2 {
+		if err := body.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if source.closed != 1 {
+		t.Errorf("the source was closed %d times, want once", source.closed)
+	}
+	if n, err := body.Read(make([]byte, 10)); n != 0 || err == nil || body.Buffered() != 0 {
+		t.Errorf("a closed body gives %d bytes, %v", n, err)
+	}
+}
+
+// TestClosingBesideAReadKeepsTheEncoderFromOthers: it is still at work.
+func TestClosingBesideAReadKeepsTheEncoderFromOthers(t *testing.T) {
+	e := encodersOf(t, Gzip, 1)
+	source := &pieces{list: []string{"a"}}
+	body := e.Compress(source, -1)
+	held := body.(*compressed).work //nolint:forcetypeassert // what Compress returns
+	source.read = func() { _ = body.Close() }
+	if _, err := body.Read(make([]byte, 100)); err != nil {
+		t.Error(err)
+	}
+	other := e.Compress(protocol.NewTextBody("b"), 1)
+	if other.(*compressed).work == held { //nolint:forcetypeassert // what Compress returns
+		t.Error("another body has the encoder of the one that was closed while it was read")
+	}
+	if source.closed != 1 {
+		t.Errorf("the source was closed %d times", source.closed)
+	}
+}
+
+// TestEncodersHaveNoMemoryOfOthers: what one answer held is in no other.
+func TestEncodersHaveNoMemoryOfOthers(t *testing.T) {
+	for _, c := range []Coding{Gzip, Zstd} {
+		e := encodersOf(t, c, 6)
+		first := e.Compress(&pieces{list: []string{"secret of another caller", "more"}}, -1)
+		_, _ = first.Read(make([]byte, 5))
+		_ = first.Close()
+		second := e.Compress(protocol.NewTextBody("mine"), 4)
+		if got, err := io.ReadAll(plain(t, c, second)); err != nil || string(got) != "mine" {
+			t.Errorf("%v: %q, %v", c, got, err)
+		}
+		_ = second.Close()
+	}
+}
+
+func TestEncodersThatDoNotExist(t *testing.T) {
+	if _, err := NewEncoders(Gzip, 12, counters()); err == nil {
+		t.Error("gzip has a level of 12")
+	}
+	if _, err := NewEncoders(Identity, 1, counters()); err == nil {
+		t.Error("identity has an encoder")
+	}
+	if _, err := NewDecoders(Identity, Limits{}); err == nil {
+		t.Error("identity has a decoder")
+	}
+}
+
+func BenchmarkCompress(b *testing.B) {
+	content := text(16 << 10)
+	for _, c := range []Coding{Gzip, Zstd} {
+		for _, level := range []int{1, 5} {
+			b.Run(fmt.Sprintf("%v/%d", c, level), func(b *testing.B) {
+				e := encodersOf(b, c, level)
+				p := make([]byte, 32<<10)
+				b.SetBytes(int64(len(content)))
+				b.ReportAllocs()
+				for b.Loop() {
+					body := e.Compress(protocol.NewTextBody(content), int64(len(content)))
+					for {
+						if _, err := body.Read(p); err == io.EOF {
+							break
+						} else if err != nil {
+							b.Fatal(err)
+						}
+					}
+					_ = body.Close()
+				}
+			})
+		}
+	}
+}

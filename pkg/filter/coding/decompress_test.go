@@ -1,0 +1,172 @@
+package coding
+
+import (
+	"bytes"
+	stdgzip "compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func decodersOf(t testing.TB, c Coding, l Limits) *Decoders {
+	t.Helper()
+	d, err := NewDecoders(c, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// packed is content compressed by a judge.
+func packed(t testing.TB, c Coding, content string) string {
+	t.Helper()
+	var b bytes.Buffer
+	var w io.WriteCloser
+	if c == Gzip {
+		w = stdgzip.NewWriter(&b)
+	} else {
+		var err error
+		if w, err = zstd.NewWriter(&b, zstd.WithEncoderConcurrency(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := io.WriteString(w, content); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestContentIsDecompressed(t *testing.T) {
+	for _, c := range []Coding{Gzip, Zstd} {
+		d := decodersOf(t, c, Limits{})
+		line := text(80)
+		for name, test := range map[string]struct{ sent, want string }{
+			"a line":         {packed(t, c, line), line},
+			"large":          {packed(t, c, text(1<<20)), text(1 << 20)},
+			"incompressible": {packed(t, c, noise(200_000)), noise(200_000)},
+			"two in a row":   {packed(t, c, "one, ") + packed(t, c, "two"), "one, two"},
+			"none":           {"", ""},
+			"of nothing":     {packed(t, c, ""), ""},
+		} {
+			t.Run(c.String()+" "+name, func(t *testing.T) {
+				body := d.Decompress(protocol.NewTextBody(test.sent))
+				for range 2 {
+					if got, err := io.ReadAll(body); err != nil || string(got) != test.want {
+						t.Errorf("%d bytes, %v; want %d", len(got), err, len(test.want))
+					}
+					if r, ok := body.(protocol.Rewinder); !ok || !r.Rewind() {
+						t.Fatal("the content cannot be read again")
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestContentThatIsNotWhatItSaysIsMalformed(t *testing.T) {
+	for _, c := range []Coding{Gzip, Zstd} {
+		good := packed(t, c, text(1000))
+		damaged := []byte(good)
+		damaged[len(damaged)-1] ^= 1 // the checksum, or the length
+		for name, sent := range map[string]string{
+			"plain text": "hello, this is no compressed content", "cut": good[:len(good)-3],
+			"damaged": string(damaged), "with something behind": good + "garbage garbage",
+		} {
+			t.Run(c.String()+" "+name, func(t *testing.T) {
+				body := decodersOf(t, c, Limits{}).Decompress(protocol.NewTextBody(sent))
+				_, err := io.ReadAll(body)
+				if protocol.ReasonOf(err) != protocol.MalformedRequest {
+					t.Errorf("it ends in %v, want %v", err, protocol.MalformedRequest)
+				}
+				if _, again := body.Read(make([]byte, 10)); again != err {
+					t.Errorf("and then in %v", again)
+				}
+			})
+		}
+	}
+}
+
+func TestBombsAreNotUnpacked(t *testing.T) {
+	for _, c := range []Coding{Gzip, Zstd} {
+		bomb := packed(t, c, string(make([]byte, 32<<20)))
+		for _, test := range []struct {
+			name   string
+			limits Limits
+			sent   string
+			most   int64 // that may be read; -1: all, without an error
+		}{
+			{"by size", Limits{Size: 1 << 20}, bomb, 1 << 20},
+			{"by ratio", Limits{Ratio: 100}, bomb, RatioFrom + 1<<20},
+			{"by ratio, with a size that allows it", Limits{Ratio: 10, Size: 1 << 30}, bomb, RatioFrom + 1<<20},
+			{"little content of any ratio", Limits{Ratio: 2}, packed(t, c, text(RatioFrom)), -1},
+			{"as large as the limit", Limits{Size: 1000}, packed(t, c, text(1000)), -1},
+			{"larger by a byte", Limits{Size: 1000}, packed(t, c, text(1001)), 1000},
+			{"content of a usual ratio", Limits{Ratio: 100}, packed(t, c, noise(300<<10)), -1},
+			{"without limits", Limits{}, bomb, -1},
+		} {
+			t.Run(fmt.Sprintf("%v %s", c, test.name), func(t *testing.T) {
+				n, err := io.Copy(io.Discard, decodersOf(t, c, test.limits).Decompress(protocol.NewTextBody(test.sent)))
+				if test.most < 0 {
+					if err != nil {
+						t.Errorf("refused after %d bytes: %v", n, err)
+					}
+					return
+				}
+				if protocol.ReasonOf(err) != protocol.BodyTooLarge || !errors.Is(err, ErrTooLarge) || n > test.most {
+					t.Errorf("%d bytes, %v; want at most %d and %v", n, err, test.most, protocol.BodyTooLarge)
+				}
+			})
+		}
+	}
+}
+
+// TestWindowsAreBounded: a frame that declares a window of 64 MB would make us take
+// as much.
+func TestWindowsAreBounded(t *testing.T) {
+	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 16 << 3, 0x01, 0x00, 0x00} // window descriptor: 2^(10+16)
+	_, err := io.ReadAll(decodersOf(t, Zstd, Limits{}).Decompress(protocol.NewTextBody(string(frame))))
+	if protocol.ReasonOf(err) != protocol.MalformedRequest {
+		t.Errorf("it ends in %v", err)
+	}
+}
+
+func TestFaultsOfTheSourceAreItsOwn(t *testing.T) {
+	slow := protocol.NewFault(protocol.RequestTimeout, errors.New("slow"))
+	for _, c := range []Coding{Gzip, Zstd} {
+		for name, sent := range map[string][]string{"at once": nil, "in the middle": {packed(t, c, text(1000))[:20]}} {
+			body := decodersOf(t, c, Limits{}).Decompress(&pieces{list: sent, err: slow})
+			if _, err := io.ReadAll(body); !errors.Is(err, slow) {
+				t.Errorf("%v, %s: it ends in %v, want %v", c, name, err, slow)
+			}
+		}
+	}
+}
+
+func FuzzDecompress(f *testing.F) {
+	for _, c := range []Coding{Gzip, Zstd} {
+		f.Add(c == Gzip, []byte(packed(f, c, text(300))))
+	}
+	f.Add(false, []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x80, 1, 0, 0})
+	gzip, zstd := decodersOf(f, Gzip, Limits{Size: 1 << 20, Ratio: 100}), decodersOf(f, Zstd, Limits{Size: 1 << 20, Ratio: 100})
+	f.Fuzz(func(t *testing.T, isGzip bool, sent []byte) {
+		d := zstd
+		if isGzip {
+			d = gzip
+		}
+		n, err := io.Copy(io.Discard, d.Decompress(protocol.NewTextBody(string(sent))))
+		if n > 1<<20 {
+			t.Errorf("%d bytes were unpacked", n)
+		}
+		if reason := protocol.ReasonOf(err); err != nil && reason != protocol.MalformedRequest && reason != protocol.BodyTooLarge {
+			t.Errorf("it ends in %v", err)
+		}
+	})
+}

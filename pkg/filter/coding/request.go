@@ -1,0 +1,83 @@
+package coding
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Decompress returns the filter that decompresses requests whose content is in one of
+// the codings, and only in that; others pass as they are. What exceeds the limits, or
+// is not what it says to be, is refused: decompressed counts all that are begun, and
+// refused those.
+func Decompress(decoders []*Decoders, decompressed, refused *metrics.Counter) filter.Filter {
+	return func(next protocol.Service) protocol.Service {
+		return &decompressor{decoders, decompressed, refused, protocol.Halves(next)}
+	}
+}
+
+// decompressor is immutable but for its counters.
+type decompressor struct {
+	decoders []*Decoders
+	begun    *metrics.Counter
+	refused  *metrics.Counter
+	next     protocol.Starter
+}
+
+// Serve is protocol.Service's.
+func (d *decompressor) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, d, x)
+}
+
+// Start is protocol.Starter's.
+func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
+	r := &x.Request
+	if r.Body != nil && r.Method != "" && !listed(&r.Header, "Cache-Control", "no-transform") {
+		if of := d.of(&r.Header); of != nil {
+			d.begun.Add(1)
+			r.Header.Del("Content-Encoding")
+			r.Body, r.ContentLength = of.Decompress(r.Body), -1
+			x.Then(d)
+		}
+	}
+	return d.next.Start(ctx, x)
+}
+
+// of returns the decoders of a request's content; nil: there are none, or there is
+// more than one coding around it.
+func (d *decompressor) of(h *protocol.Header) *Decoders {
+	said := ""
+	for name, value := range h.All() {
+		if protocol.EqualFold(name, "Content-Encoding") {
+			if said != "" {
+				return nil
+			}
+			said = value
+		}
+		// A digest is of the bytes that were sent: the application could not check it.
+		if protocol.EqualFold(name, "Content-Digest") || protocol.EqualFold(name, "Content-MD5") {
+			return nil
+		}
+	}
+	c, ok := Named(said)
+	if !ok || c == Identity {
+		return nil
+	}
+	for _, of := range d.decoders {
+		if of.Coding() == c {
+			return of
+		}
+	}
+	return nil
+}
+
+// Finish is protocol.Finisher's.
+func (d *decompressor) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
+	if errors.Is(err, ErrTooLarge) || errors.Is(err, errCorrupt) {
+		d.refused.Add(1)
+	}
+	return err
+}

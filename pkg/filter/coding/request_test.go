@@ -1,0 +1,79 @@
+package coding
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// received is what an application gets of a request.
+type received struct {
+	content, encoding string
+	length            int64
+	err               error
+}
+
+func (r *received) Serve(_ context.Context, x *protocol.Exchange) error {
+	content, err := io.ReadAll(x.Request.Body)
+	r.content, r.err = string(content), err
+	r.encoding, r.length = x.Request.Header.Get("Content-Encoding"), x.Request.ContentLength
+	return err
+}
+
+func TestRequestsAreDecompressed(t *testing.T) {
+	gzipped, zstdd := packed(t, Gzip, text(500)), packed(t, Zstd, text(500))
+	for _, test := range []struct {
+		name    string
+		fields  [][2]string
+		sent    string
+		want    string // content; "": as it was sent
+		reason  protocol.Reason
+		refused bool
+	}{
+		{name: "gzip", fields: [][2]string{{"Content-Encoding", "gzip"}}, sent: gzipped, want: text(500)},
+		{name: "gzip in another case", fields: [][2]string{{"content-encoding", "X-GZIP"}}, sent: gzipped, want: text(500)},
+		{name: "zstd", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: zstdd, want: text(500)},
+		{name: "none", sent: gzipped},
+		{name: "identity", fields: [][2]string{{"Content-Encoding", "identity"}}, sent: "plain"},
+		{name: "one that is not built", fields: [][2]string{{"Content-Encoding", "br"}}, sent: "..."},
+		{name: "two in a field", fields: [][2]string{{"Content-Encoding", "gzip, zstd"}}, sent: "..."},
+		{name: "two in two fields", fields: [][2]string{{"Content-Encoding", "gzip"}, {"Content-Encoding", "gzip"}}, sent: "..."},
+		{name: "with a digest of what was sent", fields: [][2]string{{"Content-Digest", "sha-256=:AA==:"}, {"Content-Encoding", "gzip"}}, sent: gzipped},
+		{name: "to be left alone", fields: [][2]string{{"Cache-Control", "no-transform"}, {"Content-Encoding", "gzip"}}, sent: gzipped},
+		{name: "another than it says", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: gzipped, reason: protocol.MalformedRequest, refused: true},
+		{name: "too large", fields: [][2]string{{"Content-Encoding", "zstd"}}, sent: packed(t, Zstd, text(1001)), reason: protocol.BodyTooLarge, refused: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x := new(protocol.Exchange)
+			x.Reset()
+			x.Request.Method = "POST"
+			for _, f := range test.fields {
+				x.Request.Header.Add(f[0], f[1])
+			}
+			sent := x.Request.Header.Get("Content-Encoding")
+			x.Request.Body, x.Request.ContentLength = protocol.NewTextBody(test.sent), int64(len(test.sent))
+			var begun, refused metrics.Counter
+			app := new(received)
+			limits := Limits{Size: 1000}
+			s := Decompress([]*Decoders{decodersOf(t, Gzip, limits), decodersOf(t, Zstd, limits)}, &begun, &refused)(app)
+			err := s.Serve(t.Context(), x)
+			if got := protocol.ReasonOf(err); got != test.reason || (refused.Value() == 1) != test.refused {
+				t.Fatalf("Serve = %v, %d refused; want %v", err, refused.Value(), test.reason)
+			}
+			switch {
+			case test.reason != protocol.None:
+			case test.want == "":
+				if app.content != test.sent || app.encoding != sent || app.length != int64(len(test.sent)) || begun.Value() != 0 {
+					t.Errorf("the application got %+v, want what was sent", *app)
+				}
+			default:
+				if app.content != test.want || app.encoding != "" || app.length != -1 || begun.Value() != 1 {
+					t.Errorf("the application got %+v, want %q", *app, test.want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,113 @@
+// Package compressor owns the compressor filter: it compresses answers in the coding
+// that their callers like best.
+package compressor
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/coding"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Config is the filter's configuration.
+type Config struct {
+	Disabled    bool     `key:"disabled" doc:"Compresses nothing: for a route that is to be left alone." default:"false" example:"true"`
+	Encodings   []string `key:"encodings" doc:"Codings, gzip and zstd; of those that a caller likes alike the first is taken. Empty: zstd, gzip." example:"[\"gzip\"]"`
+	GzipLevel   int      `key:"gzip_level" doc:"From 1, which is quick, to 9, which makes least." min:"1" max:"9" default:"5" example:"1"`
+	ZstdLevel   int      `key:"zstd_level" doc:"As zstd counts; levels that are close are the same." min:"1" max:"22" default:"3" example:"1"`
+	MinLength   int64    `key:"min_content_length" doc:"Declared length below which content is left as it is." unit:"bytes" min:"0" default:"256" example:"1024"`
+	ContentType []string `key:"content_type" doc:"Media types that are compressed, without parameters; all of a kind: text/*. Empty: the list below." example:"[\"text/*\", \"application/json\"]"`
+	KeepStrong  bool     `key:"disable_on_etag_header" doc:"Leaves answers with a strong ETag as they are; otherwise the tag is made a weak one." default:"false" example:"true"`
+	HideRequest bool     `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the origin does not compress." default:"false" example:"true"`
+}
+
+// usual are the media types that are compressed if none are configured. Streams of
+// events are not among them: an encoder is held as long as one is open.
+func usual() []string {
+	return []string{
+		"application/javascript", "application/json", "application/xhtml+xml", "application/xml", "image/svg+xml",
+		"text/css", "text/html", "text/javascript", "text/plain", "text/xml",
+	}
+}
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	_, err := c.codings()
+	return err
+}
+
+func (c *Config) codings() ([]coding.Coding, error) {
+	if len(c.Encodings) == 0 {
+		return []coding.Coding{coding.Zstd, coding.Gzip}, nil
+	}
+	var all []coding.Coding
+	for _, name := range c.Encodings {
+		found, ok := coding.Named(name)
+		if !ok || found == coding.Identity {
+			return nil, fmt.Errorf("encodings: %q is neither gzip nor zstd", name)
+		}
+		if slices.Contains(all, found) {
+			return nil, fmt.Errorf("encodings: %q stands there twice", name)
+		}
+		all = append(all, found)
+	}
+	return all, nil
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "compressor",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     build,
+		Metrics: []metrics.Metric{answers(), before(), after()},
+	}
+}
+
+const labelEncoding = "encoding"
+
+func answers() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_compressor_answers_total", Help: "Answers that the compressor filter compressed, by coding.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
+}
+
+func before() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_compressor_before_bytes_total", Help: "Bytes of their content before.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
+}
+
+func after() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_compressor_after_bytes_total", Help: "Bytes of their content that were made of them.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	if c.Disabled {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	codings, err := c.codings()
+	if err != nil {
+		return nil, err
+	}
+	p := coding.Policy{MinLength: c.MinLength, Types: c.ContentType, KeepStrongTags: c.KeepStrong, HideRequest: c.HideRequest}
+	if len(p.Types) == 0 {
+		p.Types = usual()
+	}
+	for _, of := range codings {
+		level := c.GzipLevel
+		if of == coding.Zstd {
+			level = c.ZstdLevel
+		}
+		name := of.String()
+		encoders, err := coding.NewEncoders(of, level, coding.Counters{
+			Answers: env.Metrics.Counter(answers(), name), Before: env.Metrics.Counter(before(), name), After: env.Metrics.Counter(after(), name),
+		})
+		if err != nil {
+			return nil, err
+		}
+		p.Encoders = append(p.Encoders, encoders)
+	}
+	return coding.Compress(p), nil
+}

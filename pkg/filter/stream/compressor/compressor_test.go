@@ -1,0 +1,112 @@
+package compressor
+
+import (
+	"context"
+	"flag"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+// answered is what a caller gets that accepts codings.
+func answered(t *testing.T, s filtertest.Settings, accept, contentType string, size int) (encoding string, counts *filtertest.Counts) {
+	t.Helper()
+	made, counts := filtertest.Build(t, Kind(), s)
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method = "GET"
+	x.Request.Header.Add("Accept-Encoding", accept)
+	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		if _, seen := x.Request.Header.Lookup("Accept-Encoding"); seen {
+			x.Response.Header.Add("X-Seen", "1")
+		}
+		x.Reply(200, contentType, strings.Repeat("x", size))
+		return nil
+	})
+	if err := made(app).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, x.Response.Body); err != nil {
+		t.Fatal(err)
+	}
+	return x.Response.Header.Get("Content-Encoding"), counts
+}
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 2 {
+		t.Fatalf("%d examples, want 2", len(examples))
+	}
+	for _, test := range []struct {
+		settings     filtertest.Settings
+		accept, kind string
+		size         int
+		want         string
+	}{
+		{examples[0], "gzip, zstd", "text/csv", 1024, "zstd"},
+		{examples[0], "gzip", "application/json", 1024, "gzip"},
+		{examples[0], "gzip, zstd", "text/csv", 1023, ""},
+		{examples[0], "gzip, zstd", "image/png", 5000, ""},
+		{examples[1], "gzip, zstd", "text/html", 5000, ""},
+	} {
+		if got, _ := answered(t, test.settings, test.accept, test.kind, test.size); got != test.want {
+			t.Errorf("%d bytes of %s are in %q, want %q", test.size, test.kind, got, test.want)
+		}
+	}
+}
+
+func TestCodingsAreThoseConfigured(t *testing.T) {
+	for _, test := range []struct {
+		settings     filtertest.Settings
+		accept, want string
+	}{
+		{`{}`, "gzip, zstd", "zstd"},
+		{`{}`, "gzip", "gzip"},
+		{`{"encodings": ["gzip", "zstd"]}`, "gzip, zstd", "gzip"},
+		{`{"encodings": ["gzip"]}`, "zstd", ""},
+		{`{"encodings": ["ZSTD"], "zstd_level": 22}`, "zstd", "zstd"},
+		{`{"disabled": true}`, "zstd", ""},
+	} {
+		got, counts := answered(t, test.settings, test.accept, "text/plain", 3000)
+		if got != test.want {
+			t.Errorf("%s for %s: %q, want %q", test.settings, test.accept, got, test.want)
+		}
+		if n := counts.Of(answers()); (n == 1) != (test.want != "") {
+			t.Errorf("%s for %s: %v answers are counted", test.settings, test.accept, n)
+		}
+		if b, a := counts.Of(before()), counts.Of(after()); test.want != "" && (b != 3000 || a == 0 || a > 200) {
+			t.Errorf("%s for %s: %v bytes became %v", test.settings, test.accept, b, a)
+		}
+	}
+}
+
+func TestEventsAreNotCompressedUnlessAskedFor(t *testing.T) {
+	if got, _ := answered(t, `{}`, "gzip", "text/event-stream", 3000); got != "" {
+		t.Errorf("events are in %q", got)
+	}
+	if got, _ := answered(t, `{"content_type": ["text/event-stream"]}`, "gzip", "text/event-stream", 3000); got != "gzip" {
+		t.Errorf("events are in %q", got)
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ settings, want string }{
+		"a coding that is not built":   {`{"encodings": ["br"]}`, "neither gzip nor zstd"},
+		"a coding that is none":        {`{"encodings": ["identity"]}`, "neither gzip nor zstd"},
+		"a coding that is named twice": {`{"encodings": ["gzip", "x-gzip"]}`, "twice"},
+		"a level of gzip":              {`{"gzip_level": 10}`, "gzip_level"},
+		"a level of zstd":              {`{"zstd_level": 23}`, "zstd_level"},
+		"an unknown key":               {`{"content_types": []}`, "content_type"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}

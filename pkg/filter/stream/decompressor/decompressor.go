@@ -1,0 +1,53 @@
+// Package decompressor owns the decompressor filter: it decompresses requests, so
+// that what is behind it sees their content, within limits.
+package decompressor
+
+import (
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/coding"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Config is the filter's configuration.
+type Config struct {
+	Disabled bool  `key:"disabled" doc:"Decompresses nothing: for a route whose application does that." default:"false" example:"true"`
+	MaxSize  int64 `key:"max_decompressed_size" doc:"Largest content, decompressed; 0: no limit." unit:"bytes" min:"0" default:"67108864" example:"\"10MB\""`
+	MaxRatio int64 `key:"max_inflate_ratio" doc:"How many times its compressed size content may have, once it is larger than 64 KB; 0: no limit." min:"0" default:"100" example:"20"`
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "decompressor",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     build,
+		Metrics: []metrics.Metric{begun(), refused()},
+	}
+}
+
+func begun() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_decompressor_requests_total", Help: "Requests that the decompressor filter decompressed, the refused among them.", Kind: metrics.KindCounter}
+}
+
+func refused() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_decompressor_refused_total", Help: "Requests refused because their content exceeds a limit, or is not what it says to be.", Kind: metrics.KindCounter}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	if c.Disabled {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	limits := coding.Limits{Size: c.MaxSize, Ratio: c.MaxRatio}
+	var decoders []*coding.Decoders
+	for _, of := range [...]coding.Coding{coding.Gzip, coding.Zstd} {
+		d, err := coding.NewDecoders(of, limits)
+		if err != nil {
+			return nil, err
+		}
+		decoders = append(decoders, d)
+	}
+	return coding.Decompress(decoders, env.Metrics.Counter(begun()), env.Metrics.Counter(refused())), nil
+}

@@ -1,0 +1,90 @@
+package decompressor
+
+import (
+	"bytes"
+	stdgzip "compress/gzip"
+	"context"
+	"flag"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+// posted is what becomes of a request whose content has a size before it was
+// compressed.
+func posted(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reason, got int, counts *filtertest.Counts) {
+	t.Helper()
+	var b bytes.Buffer
+	w := stdgzip.NewWriter(&b)
+	if _, err := w.Write(bytes.Repeat([]byte("x"), size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	made, counts := filtertest.Build(t, Kind(), s)
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method = "POST"
+	x.Request.Header.Add("Content-Encoding", "gzip")
+	x.Request.Body, x.Request.ContentLength = protocol.NewTextBody(b.String()), int64(b.Len())
+	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		content, err := io.ReadAll(x.Request.Body)
+		got = len(content)
+		return err
+	})).Serve(t.Context(), x)
+	return protocol.ReasonOf(err), got, counts
+}
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 1 {
+		t.Fatalf("%d examples, want 1", len(examples))
+	}
+	for size, want := range map[int]protocol.Reason{60_000: protocol.None, 1 << 20: protocol.BodyTooLarge} {
+		if reason, got, _ := posted(t, examples[0], size); reason != want || want == protocol.None && got != size {
+			t.Errorf("%d bytes: %v, and %d of them", size, reason, got)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, test := range []struct {
+		settings filtertest.Settings
+		size     int
+		want     protocol.Reason
+	}{
+		{`{}`, 60 << 10, protocol.None},
+		{`{}`, 8 << 20, protocol.BodyTooLarge}, // of a ratio of a thousand
+		{`{"max_inflate_ratio": 0}`, 8 << 20, protocol.None},
+		{`{"max_inflate_ratio": 0}`, 65 << 20, protocol.BodyTooLarge},
+		{`{"max_inflate_ratio": 0, "max_decompressed_size": 0}`, 65 << 20, protocol.None},
+		{`{"max_decompressed_size": "1KB"}`, 1024, protocol.None},
+		{`{"max_decompressed_size": "1KB"}`, 1025, protocol.BodyTooLarge},
+	} {
+		reason, got, counts := posted(t, test.settings, test.size)
+		if reason != test.want || reason == protocol.None && got != test.size {
+			t.Errorf("%s: %d bytes: %v, and %d of them; want %v", test.settings, test.size, reason, got, test.want)
+		}
+		if n := counts.Of(refused()); (n == 1) != (test.want != protocol.None) || counts.Of(begun()) != 1 {
+			t.Errorf("%s: %d bytes: %v of %v counted as refused", test.settings, test.size, n, counts.Of(begun()))
+		}
+	}
+}
+
+func TestDisabledItDoesNothing(t *testing.T) {
+	if reason, got, counts := posted(t, `{"disabled": true}`, 10_000); reason != protocol.None || got > 100 || counts.Of(begun()) != 0 {
+		t.Errorf("%v, %d bytes", reason, got)
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	if got := filtertest.Refused(t, Kind(), `{"max_inflate_ratio": -1}`); !strings.Contains(got, "max_inflate_ratio") {
+		t.Errorf("refused with %q", got)
+	}
+}

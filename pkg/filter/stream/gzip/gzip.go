@@ -1,0 +1,54 @@
+// Package gzip owns the gzip filter: it compresses answers for callers that accept
+// gzip, with the settings that MOSN's filter of that name has.
+package gzip
+
+import (
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/coding"
+)
+
+// Config is the filter's configuration.
+type Config struct {
+	Level       int      `key:"gzip_level" doc:"From 1, which is quick, to 9, which makes least." min:"1" max:"9" default:"6" example:"1"`
+	MinLength   int64    `key:"min_content_length,content_length" doc:"Declared length below which content is left as it is." unit:"bytes" min:"0" default:"30" example:"1024"`
+	ContentType []string `key:"content_type,content_types" doc:"Media types that are compressed, without parameters; all of a kind: text/*. Empty: text/html." example:"[\"text/html\", \"application/json\"]"`
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "gzip",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     build,
+		Metrics: []metrics.Metric{answers(), before(), after()},
+	}
+}
+
+func answers() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_gzip_answers_total", Help: "Answers that the gzip filter compressed.", Kind: metrics.KindCounter}
+}
+
+func before() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_gzip_before_bytes_total", Help: "Bytes of their content before.", Kind: metrics.KindCounter}
+}
+
+func after() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_gzip_after_bytes_total", Help: "Bytes of their content that were made of them.", Kind: metrics.KindCounter}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	encoders, err := coding.NewEncoders(coding.Gzip, c.Level, coding.Counters{
+		Answers: env.Metrics.Counter(answers()), Before: env.Metrics.Counter(before()), After: env.Metrics.Counter(after()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	types := c.ContentType
+	if len(types) == 0 {
+		types = []string{"text/html"}
+	}
+	return coding.Compress(coding.Policy{Encoders: []*coding.Encoders{encoders}, MinLength: c.MinLength, Types: types}), nil
+}

@@ -1,0 +1,100 @@
+package gzip
+
+import (
+	stdgzip "compress/gzip"
+	"context"
+	"flag"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+// answered is what a caller that accepts gzip gets of an answer.
+func answered(t *testing.T, s filtertest.Settings, contentType string, size int) (encoding string, content io.Reader, counts *filtertest.Counts) {
+	t.Helper()
+	made, counts := filtertest.Build(t, Kind(), s)
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method = "GET"
+	x.Request.Header.Add("Accept-Encoding", "gzip, zstd")
+	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Reply(200, contentType, strings.Repeat("x", size))
+		return nil
+	})
+	if err := made(app).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	return x.Response.Header.Get("Content-Encoding"), x.Response.Body, counts
+}
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 1 {
+		t.Fatalf("%d examples, want 1", len(examples))
+	}
+	for _, test := range []struct {
+		kind string
+		size int
+		want string
+	}{
+		{"application/json", 1024, "gzip"}, {"application/json", 1023, ""}, {"text/plain", 1024, ""},
+	} {
+		if got, _, _ := answered(t, examples[0], test.kind, test.size); got != test.want {
+			t.Errorf("%d bytes of %s are in %q, want %q", test.size, test.kind, got, test.want)
+		}
+	}
+}
+
+func TestDefaultsAreThoseOfMOSN(t *testing.T) {
+	for _, test := range []struct {
+		settings filtertest.Settings
+		kind     string
+		size     int
+		want     string
+	}{
+		{`{}`, "text/html", 30, "gzip"},
+		{`{}`, "text/html", 29, ""},
+		{`{}`, "text/plain", 1000, ""},
+		{`{"content_length": 10, "content_types": ["text/plain"]}`, "text/plain", 10, "gzip"},
+	} {
+		if got, _, _ := answered(t, test.settings, test.kind, test.size); got != test.want {
+			t.Errorf("%s: %d bytes of %s are in %q, want %q", test.settings, test.size, test.kind, got, test.want)
+		}
+	}
+}
+
+func TestWhatIsCompressedIsCounted(t *testing.T) {
+	_, content, counts := answered(t, `{}`, "text/html", 5000)
+	r, err := stdgzip.NewReader(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); err != nil || len(got) != 5000 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if n := counts.Of(answers()); n != 1 {
+		t.Errorf("%v answers", n)
+	}
+	if b, a := counts.Of(before()), counts.Of(after()); b != 5000 || a == 0 || a > 200 {
+		t.Errorf("%v bytes became %v", b, a)
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ settings, want string }{
+		"a level above the highest": {`{"gzip_level": 10}`, "gzip_level"},
+		"a level of nothing":        {`{"gzip_level": 0}`, "gzip_level"},
+		"a coding of compressor's":  {`{"encodings": ["zstd"]}`, "encodings"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
