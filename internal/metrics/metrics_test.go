@@ -46,11 +46,11 @@ func TestARequestIsCountedByProtocolClassAndReason(t *testing.T) {
 	r := testRegistry()
 	h, release := r.Host("shop", "10.0.0.1:80")
 	defer release()
-	h.Observe(Sample{Status: 200, Duration: 3 * time.Millisecond, BytesIn: 5, BytesOut: 1024})
-	h.Observe(Sample{Status: 204, Duration: time.Millisecond})
-	h.Observe(Sample{Status: 404, Reason: 1})
-	h.Observe(Sample{Status: 0, Reason: 2, Duration: -time.Second})
-	h.Observe(Sample{Status: 999, Protocol: "dubbo", Duration: time.Hour, BytesIn: -1})
+	h.Add(one(sample{Status: 200, Duration: 3 * time.Millisecond, BytesIn: 5, BytesOut: 1024}))
+	h.Add(one(sample{Status: 204, Duration: time.Millisecond}))
+	h.Add(one(sample{Status: 404, Reason: 1}))
+	h.Add(one(sample{Status: 0, Reason: 2, Duration: -time.Second}))
+	h.Add(one(sample{Status: 999, Protocol: "dubbo", Duration: time.Hour, BytesIn: -1}))
 
 	wantLines(t, exported(t, r, "host_requests_total"),
 		`host_requests_total{cluster="shop",host="10.0.0.1:80",protocol="dubbo",status_class="none"} 1`,
@@ -112,11 +112,11 @@ func TestSeriesDisappearWithTheirPlace(t *testing.T) {
 	cluster, releaseCluster := r.Cluster("shop")
 	host, releaseHost := r.Host("shop", "10.0.0.1:80")
 	routes := r.Routes("table", 1, func(int) (string, string) { return "all", "all/0" })
-	s := Sample{Status: 200}
-	listener.Observe(s)
-	cluster.Observe(s)
-	host.Observe(s)
-	routes.Observe(0, s)
+	s := sample{Status: 200}
+	listener.Add(one(s))
+	cluster.Add(one(s))
+	host.Add(one(s))
+	routes.Add(0, one(s))
 	for i, n := range counts() {
 		if n == 0 {
 			t.Errorf("no series of place %d while it is configured", i)
@@ -127,8 +127,8 @@ func TestSeriesDisappearWithTheirPlace(t *testing.T) {
 	releaseCluster()
 	releaseHost()
 	routes.Release()
-	listener.Observe(s) // exchanges that were under way
-	routes.Observe(0, s)
+	listener.Add(one(s)) // exchanges that were under way
+	routes.Add(0, one(s))
 	if got := counts(); got != [4]int{} {
 		t.Errorf("series after release: %v, want none", got)
 	}
@@ -146,13 +146,13 @@ func TestAPlaceThatTwoConfigurationsShareKeepsItsNumbers(t *testing.T) {
 	old := r.Routes("table", 3, names("a", "b", "gone"))
 	other := r.Routes("other", 1, names("a"))
 	for i := range 3 {
-		old.Observe(i, Sample{Status: 200})
+		old.Add(i, one(sample{Status: 200}))
 	}
 	fresh := r.Routes("table", 3, names("new", "b", "a"))
 	old.Release()
-	old.Observe(0, Sample{Status: 200}) // a late one counts still: the route exists
-	fresh.Observe(2, Sample{Status: 200})
-	other.Observe(0, Sample{Status: 500})
+	old.Add(0, one(sample{Status: 200})) // a late one counts still: the route exists
+	fresh.Add(2, one(sample{Status: 200}))
+	other.Add(0, one(sample{Status: 500}))
 
 	wantLines(t, exported(t, r, "route_requests_total"),
 		`route_requests_total{protocol="none",route="a",status_class="2xx",table="table",virtual_host="vh"} 3`,
@@ -165,7 +165,7 @@ func TestPlacesBeyondTheLimitShareOneSeries(t *testing.T) {
 	var releases []func()
 	for i := range 5 {
 		h, release := r.Host("shop", fmt.Sprint("host", i))
-		h.Observe(Sample{Status: 200})
+		h.Add(one(sample{Status: 200}))
 		releases = append(releases, release)
 		r.Counter(Metric{"weft_test_total", "Test.", KindCounter, []string{"key"}}, fmt.Sprint(i)).Add(1)
 	}
@@ -243,9 +243,9 @@ func TestExclusions(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := testRegistry()
 			h, _ := r.Host("shop", "a")
-			h.Observe(Sample{Status: 200})
+			h.Add(one(sample{Status: 200}))
 			cluster, _ := r.Cluster("shop")
-			cluster.Observe(Sample{Status: 200})
+			cluster.Add(one(sample{Status: 200}))
 			r.Listener("in")
 			r.Exclude(c.exclusion)
 			for prefix, want := range c.left {
@@ -305,7 +305,7 @@ func TestMisuseOfADescriptionPanics(t *testing.T) {
 func TestLabelsThatAreNotUTF8DoNotSpoilTheScrape(t *testing.T) {
 	r := testRegistry()
 	c, _ := r.Cluster("bad\xff\"name\n")
-	c.Observe(Sample{Status: 200})
+	c.Add(one(sample{Status: 200}))
 	wantLines(t, exported(t, r, "cluster_requests_total"),
 		`cluster_requests_total{cluster="bad`+"\uFFFD"+`\"name\n",protocol="none",status_class="2xx"} 1`)
 }
@@ -319,8 +319,8 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 			for i := range each {
 				table := r.Routes("table", 2, func(i int) (string, string) { return "vh", fmt.Sprint(i) })
 				h, release := r.Host("shop", "kept")
-				table.Observe(i%2, Sample{Status: 200, Protocol: [...]string{"Http1", "dubbo"}[w%2]})
-				h.Observe(Sample{Status: 200 + 100*(i%4), Protocol: [...]string{"Http1", "dubbo"}[w%2], Reason: uint8(i % 3)})
+				table.Add(i%2, one(sample{Status: 200, Protocol: [...]string{"Http1", "dubbo"}[w%2]}))
+				h.Add(one(sample{Status: 200 + 100*(i%4), Protocol: [...]string{"Http1", "dubbo"}[w%2], Reason: uint8(i % 3)}))
 				release()
 				table.Release()
 			}
@@ -336,7 +336,7 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 	})
 	wait.Wait()
 	defer release()
-	kept.Observe(Sample{Status: 200})
+	kept.Add(one(sample{Status: 200}))
 	// The host was held all the time unless a worker was first and done before:
 	// what it kept must add up in itself.
 	total, inHistogram := uint64(0), uint64(0)
@@ -367,9 +367,9 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	h, _ := r.Host("shop", "a")
 	table := r.Routes("table", 10, func(i int) (string, string) { return "vh", fmt.Sprint(i) })
 	observe := func() {
-		s := Sample{Status: 200, Reason: 2, Duration: 123456, BytesIn: 1, BytesOut: 2}
-		h.Observe(s)
-		table.Observe(3, s)
+		s := sample{Status: 200, Reason: 2, Duration: 123456, BytesIn: 1, BytesOut: 2}
+		h.Add(one(s))
+		table.Add(3, one(s))
 	}
 	observe()
 	if n := testing.AllocsPerRun(100, observe); n != 0 {
@@ -415,7 +415,7 @@ func BenchmarkObserve(b *testing.B) {
 	h, _ := r.Host("shop", "a")
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		h.Observe(Sample{Status: 200, Duration: time.Duration(i), BytesOut: 1024})
+		h.Add(one(sample{Status: 200, Duration: time.Duration(i), BytesOut: 1024}))
 	}
 }
 
@@ -424,7 +424,7 @@ func BenchmarkObserveContended(b *testing.B) {
 	h, _ := r.Host("shop", "a")
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			h.Observe(Sample{Status: 200, Duration: time.Millisecond, BytesOut: 1024})
+			h.Add(one(sample{Status: 200, Duration: time.Millisecond, BytesOut: 1024}))
 		}
 	})
 }
@@ -433,7 +433,7 @@ func BenchmarkScrape5000Hosts(b *testing.B) {
 	r := testRegistry()
 	for i := range 5000 {
 		h, _ := r.Host("shop", fmt.Sprint("10.0.0.", i))
-		h.Observe(Sample{Status: 200, Duration: time.Millisecond})
+		h.Add(one(sample{Status: 200, Duration: time.Millisecond}))
 	}
 	for b.Loop() {
 		if _, err := r.Gather(); err != nil {

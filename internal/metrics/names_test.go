@@ -45,15 +45,15 @@ func TestMetricsAreNamedAsPrometheusAdvises(t *testing.T) {
 
 func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r := testRegistry()
-	s := Sample{Status: 200, Reason: 1}
+	s := sample{Status: 200, Reason: 1}
 	l, _ := r.Listener("a")
-	l.Observe(s)
+	l.Add(one(s))
 	c, _ := r.Cluster("a")
-	c.Observe(s)
+	c.Add(one(s))
 	h, _ := r.Host("a", "b")
-	h.Observe(s)
-	r.Routes("a", 1, func(int) (string, string) { return "b", "c" }).Observe(0, s)
-	r.RPC().Method("a", "b").Observe(Call{Reason: 1})
+	h.Add(one(s))
+	r.Routes("a", 1, func(int) (string, string) { return "b", "c" }).Add(0, one(s))
+	r.RPC().Method("a", "b").Add(one(sample{Reason: 1}))
 	r.Counter(ConfigReloads, ResultApplied)
 	r.Counter(Panics)
 	for _, m := range []Metric{ConfigTime, Draining} {

@@ -147,15 +147,15 @@ func (r *Registry) Routes(table string, n int, name func(i int) (virtualHost, ro
 	return t
 }
 
-// Observe accounts for a request of route i.
-func (t *Routes) Observe(i int, s Sample) {
+// Add accounts for requests of route i.
+func (t *Routes) Add(i int, s Sum) {
 	route := t.slots[i].Load()
 	if route == nil {
 		if route = t.use(i); route == nil {
 			return
 		}
 	}
-	route.Observe(s)
+	route.Add(s)
 }
 
 // Release gives the accounts back, once, when the table has left the

@@ -8,8 +8,9 @@
 // into constant metrics.
 //
 //	Listener, Routes, Cluster, Host    handles by place             places.go
-//	  Requests.Observe                 what a request leaves        requests.go
+//	  Requests.Add                     what requests leave          requests.go
 //	  bucketOf                         where its duration belongs   buckets.go
+//	Sum                                requests that ended alike    sum.go
 //	RPC                                methods of RPC services      rpc.go
 //	Counter, Func                      what has no place            family.go
 //	Handler                            a scrape                     registry.go

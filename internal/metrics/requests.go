@@ -9,25 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Sample is one request as its place accounts for it.
-type Sample struct {
-	Protocol string        // its name; one of few, and kept
-	Reason   uint8         // position in Options.Reasons; 0: it did not fail
-	Status   int           // HTTP status, or its equivalent; 0: no answer
-	Duration time.Duration // from its first byte to its answer's last
-	BytesIn  int64         // content bytes of the request
-	BytesOut int64         // content bytes of the answer
-}
-
 // classCount counts the status classes, "none" among them.
 const classCount = 6
 
 // maxReasons is how many reasons there may be.
 const maxReasons = 64
 
-// Requests accounts for the requests of one place. The zero value is ready,
-// and takes one word until the first Observe. Safe for concurrent use; no call
-// takes a lock, and only the first of a kind allocates.
+// Requests accounts for the requests of one place. It is an Account; the zero value
+// is ready, and takes one word until the first Add. No call takes a lock, and only
+// the first of a kind allocates.
 type Requests struct{ first atomic.Pointer[account] }
 
 // account is what a place knows of its requests in one protocol. Accounts of a
@@ -49,8 +39,8 @@ type account struct {
 
 type row [bucketCount]atomic.Uint64
 
-// Observe accounts for s.
-func (r *Requests) Observe(s Sample) {
+// Add accounts for s.
+func (r *Requests) Add(s Sum) {
 	a := r.first.Load()
 	if a == nil || a.protocol != s.Protocol {
 		a = r.account(s.Protocol)
@@ -63,21 +53,20 @@ func (r *Requests) Observe(s Sample) {
 	if cells == nil {
 		cells = made(&a.rows[class])
 	}
-	d := max(s.Duration, 0)
-	cells[bucketOf(d)].Add(1)
-	a.nanoseconds.Add(uint64(d))
-	if s.BytesIn > 0 {
-		a.bytesIn.Add(uint64(s.BytesIn))
+	s.addTo(cells)
+	a.nanoseconds.Add(s.nanoseconds)
+	if s.in > 0 {
+		a.bytesIn.Add(s.in)
 	}
-	if s.BytesOut > 0 {
-		a.bytesOut.Add(uint64(s.BytesOut))
+	if s.out > 0 {
+		a.bytesOut.Add(s.out)
 	}
 	if s.Reason != 0 {
 		failures := a.failures.Load()
 		if failures == nil {
 			failures = made(&a.failures)
 		}
-		failures[s.Reason].Add(1)
+		failures[s.Reason].Add(uint64(s.count))
 	}
 }
 

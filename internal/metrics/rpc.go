@@ -27,13 +27,6 @@ const (
 	MaxMethodName = 200
 )
 
-// Call is one RPC request as its method accounts for it.
-type Call struct {
-	Code     int           // the answer's status in the protocol's own numbers; negative: none
-	Reason   uint8         // position in Options.Reasons; 0: it did not fail
-	Duration time.Duration // from its first byte to its answer's last
-}
-
 // slotCount is the size of the table of methods: a power of two, of which at
 // most half is used, so that a search is short.
 const slotCount = 2048
@@ -58,8 +51,7 @@ type RPC struct {
 	mu sync.Mutex // held while a method is added
 }
 
-// Method accounts for the calls of one method of one service. Safe for concurrent
-// use.
+// Method accounts for the calls of one method of one service. It is an Account.
 type Method struct {
 	service, name string // immutable; label values
 
@@ -91,17 +83,16 @@ func newRPC() *RPC {
 // a buffer: what is kept of them is copied.
 func (r *RPC) Method(service, name string) *Method { return r.method(begin(service), begin(name)) }
 
-// Observe accounts for a call.
-func (m *Method) Observe(c Call) {
-	d := max(c.Duration, 0)
-	m.row(max(c.Code, -1))[bucketOf(d)].Add(1)
-	m.nanoseconds.Add(uint64(d))
-	if c.Reason != 0 {
+// Add accounts for calls.
+func (m *Method) Add(s Sum) {
+	s.addTo(m.row(max(s.Code, -1)))
+	m.nanoseconds.Add(s.nanoseconds)
+	if s.Reason != 0 {
 		failures := m.failures.Load()
 		if failures == nil {
 			failures = made(&m.failures)
 		}
-		failures[c.Reason].Add(1)
+		failures[s.Reason].Add(uint64(s.count))
 	}
 }
 

@@ -16,12 +16,12 @@ import (
 func TestACallIsCountedByMethodCodeAndReason(t *testing.T) {
 	r := testRegistry()
 	rpc := r.RPC()
-	rpc.Method("com.shop.Items", "list").Observe(Call{Code: 20, Duration: 3 * time.Millisecond})
-	rpc.Method("com.shop.Items", "list").Observe(Call{Code: 20, Duration: time.Millisecond})
-	rpc.Method("com.shop.Items", "list").Observe(Call{Code: -1, Reason: 2, Duration: -time.Second})
-	rpc.Method("com.shop.Items", "get").Observe(Call{Code: 0})
-	rpc.Method("com.shop.Itemsg", "et").Observe(Call{Code: -7})
-	rpc.Method("", "").Observe(Call{Code: 70, Reason: 1})
+	rpc.Method("com.shop.Items", "list").Add(one(sample{Code: 20, Duration: 3 * time.Millisecond}))
+	rpc.Method("com.shop.Items", "list").Add(one(sample{Code: 20, Duration: time.Millisecond}))
+	rpc.Method("com.shop.Items", "list").Add(one(sample{Code: -1, Reason: 2, Duration: -time.Second}))
+	rpc.Method("com.shop.Items", "get").Add(one(sample{Code: 0}))
+	rpc.Method("com.shop.Itemsg", "et").Add(one(sample{Code: -7}))
+	rpc.Method("", "").Add(one(sample{Code: 70, Reason: 1}))
 
 	wantLines(t, exported(t, r, "rpc_requests_total"),
 		`rpc_requests_total{code="0",method="get",service="com.shop.Items"} 1`,
@@ -46,7 +46,7 @@ func TestMethodsBeyondTheLimitShareOneSeries(t *testing.T) {
 	const methods = 10_000
 	for range 2 {
 		for i := range methods {
-			r.RPC().Method(fmt.Sprint("service", i%7), fmt.Sprint("method", i)).Observe(Call{Code: 20})
+			r.RPC().Method(fmt.Sprint("service", i%7), fmt.Sprint("method", i)).Add(one(sample{Code: 20}))
 		}
 	}
 	counts := exported(t, r, "rpc_requests_total")
@@ -69,7 +69,7 @@ func TestCodesBeyondTheLimitShareOneSeries(t *testing.T) {
 	r := testRegistry()
 	for range 2 {
 		for code := range 100 {
-			r.RPC().Method("s", "m").Observe(Call{Code: code})
+			r.RPC().Method("s", "m").Add(one(sample{Code: code}))
 		}
 	}
 	var want []string
@@ -103,9 +103,9 @@ func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := testRegistry()
-			r.RPC().Method(test.sent, "m").Observe(Call{Code: 1})
-			r.RPC().Method("s", test.sent).Observe(Call{Code: 1})
-			r.RPC().Method("s", test.sent).Observe(Call{Code: 1})
+			r.RPC().Method(test.sent, "m").Add(one(sample{Code: 1}))
+			r.RPC().Method("s", test.sent).Add(one(sample{Code: 1}))
+			r.RPC().Method("s", test.sent).Add(one(sample{Code: 1}))
 			want := []string{
 				`rpc_requests_total{code="1",method="` + test.label + `",service="s"} 2`,
 				`rpc_requests_total{code="1",method="m",service="` + test.label + `"} 1`,
@@ -123,9 +123,9 @@ func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
 func TestWhoIsCalledOtherIsCountedWithTheRest(t *testing.T) {
 	r := testRegistry()
 	for i := range MaxMethods + 1 {
-		r.RPC().Method("s", fmt.Sprint(i)).Observe(Call{Code: 20})
+		r.RPC().Method("s", fmt.Sprint(i)).Add(one(sample{Code: 20}))
 	}
-	r.RPC().Method("other", "other").Observe(Call{Code: 20})
+	r.RPC().Method("other", "other").Add(one(sample{Code: 20}))
 	got := exported(t, r, `rpc_requests_total{code="20",method="other"`)
 	wantLines(t, got, `rpc_requests_total{code="20",method="other",service="other"} 2`)
 }
@@ -142,7 +142,7 @@ func TestHostileNamesNeverSpoilTheScrape(t *testing.T) {
 	}
 	const calls = 5000
 	for range calls {
-		r.RPC().Method(name(), name()).Observe(Call{Code: random.IntN(40)})
+		r.RPC().Method(name(), name()).Add(one(sample{Code: random.IntN(40)}))
 	}
 	families, err := r.Gather()
 	if err != nil {
@@ -170,9 +170,9 @@ func TestHostileNamesNeverSpoilTheScrape(t *testing.T) {
 func TestNamesAreCopied(t *testing.T) {
 	r := testRegistry()
 	buffer := []byte("service.method")
-	r.RPC().Method(viewOf(buffer[:7]), viewOf(buffer[8:])).Observe(Call{Code: 20})
+	r.RPC().Method(viewOf(buffer[:7]), viewOf(buffer[8:])).Add(one(sample{Code: 20}))
 	copy(buffer, "##############")
-	r.RPC().Method("service", "method").Observe(Call{Code: 20})
+	r.RPC().Method("service", "method").Add(one(sample{Code: 20}))
 	wantLines(t, exported(t, r, "rpc_requests_total"), `rpc_requests_total{code="20",method="method",service="service"} 2`)
 }
 
@@ -183,7 +183,7 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 	for w := range workers {
 		wait.Go(func() {
 			for i := range methods * each {
-				r.RPC().Method("s", fmt.Sprint(i%methods)).Observe(Call{Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)})
+				r.RPC().Method("s", fmt.Sprint(i%methods)).Add(one(sample{Code: (w + i) % (MaxCodes + 4), Reason: uint8(i % 3)}))
 			}
 		})
 	}
@@ -216,12 +216,12 @@ func TestConcurrentCallsLoseNothing(t *testing.T) {
 func TestObservingACallAllocatesNothing(t *testing.T) {
 	r := testRegistry()
 	for i := range MaxMethods {
-		r.RPC().Method("s", fmt.Sprint(i)).Observe(Call{Code: 20})
+		r.RPC().Method("s", fmt.Sprint(i)).Add(one(sample{Code: 20}))
 	}
 	for name, c := range map[string]callee{
-		"known":          {"s", "7", Call{Code: 20, Reason: 1, Duration: 12345}},
-		"unknown":        {"s", "unknown", Call{Code: 20}},
-		"known and long": {strings.Repeat("s", 1000), "7", Call{Code: 20}},
+		"known":          {"s", "7", sample{Code: 20, Reason: 1, Duration: 12345}},
+		"unknown":        {"s", "unknown", sample{Code: 20}},
+		"known and long": {strings.Repeat("s", 1000), "7", sample{Code: 20}},
 	} {
 		observe := func() { c.observe(r) }
 		observe()
@@ -240,7 +240,7 @@ func TestMethodsTakeNoMoreMemoryThanSaid(t *testing.T) {
 	for i := range MaxMethods {
 		m := r.RPC().Method(fmt.Sprintf("%s%04d", name, i), fmt.Sprintf("%s%04d", name, i))
 		for code := range MaxCodes + 1 {
-			m.Observe(Call{Code: code, Reason: 1})
+			m.Add(one(sample{Code: code, Reason: 1}))
 		}
 	}
 	runtime.GC()
@@ -253,7 +253,7 @@ func TestMethodsTakeNoMoreMemoryThanSaid(t *testing.T) {
 
 func TestRPCMetricsCanBeLeftOut(t *testing.T) {
 	r := testRegistry()
-	r.RPC().Method("s", "m").Observe(Call{})
+	r.RPC().Method("s", "m").Add(one(sample{}))
 	r.Exclude(Exclusion{Labels: []string{LabelService}})
 	wantLines(t, exported(t, r, "rpc_"))
 }
@@ -261,17 +261,17 @@ func TestRPCMetricsCanBeLeftOut(t *testing.T) {
 // callee is a method, and a call of it.
 type callee struct {
 	service, method string
-	call            Call
+	call            sample
 }
 
 // observe accounts for a call.
-func (c *callee) observe(r *Registry) { r.RPC().Method(c.service, c.method).Observe(c.call) }
+func (c *callee) observe(r *Registry) { r.RPC().Method(c.service, c.method).Add(one(c.call)) }
 
 // callees are the methods of a large application.
 func callees() (calls []callee) {
 	for i := range 200 {
 		calls = append(calls, callee{fmt.Sprint("com.example.shop.order.OrderService", i/10), fmt.Sprint("findByCustomer", i),
-			Call{Code: 20, Duration: time.Duration(i) * 100 * time.Microsecond}})
+			sample{Code: 20, Duration: time.Duration(i) * 100 * time.Microsecond}})
 	}
 	return calls
 }
@@ -320,7 +320,7 @@ func BenchmarkFindMethodContended(b *testing.B) {
 func BenchmarkScrape1000Methods(b *testing.B) {
 	r := testRegistry()
 	for i := range MaxMethods {
-		r.RPC().Method("s", fmt.Sprint(i)).Observe(Call{Code: 20, Duration: time.Millisecond})
+		r.RPC().Method("s", fmt.Sprint(i)).Add(one(sample{Code: 20, Duration: time.Millisecond}))
 	}
 	for b.Loop() {
 		if _, err := r.Gather(); err != nil {

@@ -169,11 +169,10 @@ func (x *Exchange) Detach() {
 }
 
 // Place is a configured thing that exchanges pass: a route, a cluster, a host.
+// Values are comparable.
 type Place interface {
 	// Name is for logs; stable for the life of the place.
 	Name() string
-	// Observe accounts for x, once, after the last byte of its answer.
-	Observe(x *Exchange)
 }
 
 // Attempt is one try to get an answer from a host.
@@ -190,7 +189,7 @@ type Record struct {
 	Detail string // one line for people, from the fault
 
 	// Listener is what serves the exchange; set by the first service, whose engine
-	// calls ServerOptions.Observe once for each exchange that it serves. nil: no
+	// has each exchange that it serves accounted for, once. nil: no
 	// service has seen it.
 	Listener Place
 
@@ -200,6 +199,12 @@ type Record struct {
 	// Target is the name of the cluster that the route chose, known before it is
 	// reached; "" for a route that answers by itself.
 	Target string
+
+	// Choice is the place of the route's weighted cluster that was chosen, from 0.
+	Choice int
+	// Hash is the same for exchanges that a consistent hash is to keep together, as the
+	// route says; 0: there is nothing to go by.
+	Hash uint64
 
 	// Attempts lists the hosts tried, in order; the last one answered, or
 	// failed last. Reused storage.

@@ -51,8 +51,11 @@ func newComposition(listener string, s protocol.Starter, r *record) *composition
 	return c
 }
 
-func (c *composition) release() {
-	if c.held.Add(-1) == 0 {
+func (c *composition) release() { c.releaseAll(1) }
+
+// releaseAll is release for n exchanges.
+func (c *composition) releaseAll(n int) {
+	if c.held.Add(-int64(n)) == 0 {
 		c.once.Do(func() { close(c.ended) })
 	}
 }
@@ -98,7 +101,7 @@ func (s *serving) Observe(x *protocol.Exchange) {
 // Name is protocol.Place's.
 func (c *composition) Name() string { return c.listener }
 
-// Observe is protocol.Place's: it ends what Start began.
+// Observe ends what Start began.
 func (c *composition) Observe(x *protocol.Exchange) {
 	defer c.release()
 	c.record.listener.Active.Add(-1)
@@ -184,6 +187,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 		RPC:         p.RPC,
 		IdleTimeout: l.IdleTimeout,
 		Observe:     s.Observe,
+		NewTally:    func() stream.Tally { return &tally{serving: s} },
 		Log:         b.server.o.Log,
 	}
 	if len(engines) == 1 && !isAuto(p) && unknown == nil {

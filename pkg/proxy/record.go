@@ -34,23 +34,25 @@ func (b *builder) record(l *config.Listener) (*record, error) {
 
 // observe accounts for x after the last byte of its answer.
 func (r *record) observe(x *protocol.Exchange) {
-	r.listener.Observe(sample(x))
-	rec := &x.Record
-	if rec.Method == nil {
-		r.name(x)
+	w := r.way(x)
+	s := metrics.Sum{Outcome: w.outcome}
+	s.Count(request(x))
+	r.add(&w, s)
+	r.write(x)
+}
+
+// add accounts for exchanges that have gone w.
+func (r *record) add(w *way, s metrics.Sum) {
+	r.listener.Add(s)
+	for _, p := range &w.places {
+		if a, ok := p.(metrics.Account); ok {
+			a.Add(s)
+		}
 	}
-	if rec.Method != nil {
-		rec.Method.Observe(x)
-	}
-	if rec.Route != nil {
-		rec.Route.Observe(x)
-	}
-	if rec.Cluster != nil {
-		rec.Cluster.Observe(x)
-	}
-	if h := rec.Host(); h != nil {
-		h.Observe(x)
-	}
+}
+
+// write writes x to the access logs.
+func (r *record) write(x *protocol.Exchange) {
 	for _, log := range r.logs {
 		log.Observe(x)
 	}
@@ -67,15 +69,35 @@ func (r *record) closeLogs() {
 	}
 }
 
-// sample is what metrics keep of x.
-func sample(x *protocol.Exchange) metrics.Sample {
-	return metrics.Sample{
-		Protocol: x.Meta.Protocol,
-		Reason:   uint8(x.Record.Reason),
-		Status:   x.Response.Status,
+// way is which places an exchange has passed beside its listener, and how it ended.
+type way struct {
+	places  [4]protocol.Place // method, route, cluster and host of the last attempt; nil: not known
+	outcome metrics.Outcome
+}
+
+// way returns x's.
+func (r *record) way(x *protocol.Exchange) way {
+	rec := &x.Record
+	if rec.Method == nil {
+		r.name(x)
+	}
+	code := x.Response.Code
+	if _, ok := rec.Method.(*grpcPlace); ok {
+		code = protocol.GRPCStatus(&x.Response)
+	}
+	return way{
+		places:  [...]protocol.Place{rec.Method, rec.Route, rec.Cluster, rec.Host()},
+		outcome: metrics.Outcome{Protocol: x.Meta.Protocol, Reason: uint8(rec.Reason), Status: x.Response.Status, Code: code},
+	}
+}
+
+// request is what metrics keep of x beside its outcome.
+func request(x *protocol.Exchange) metrics.Request {
+	return metrics.Request{
 		Duration: x.Record.End.Sub(x.Meta.Start),
 		BytesIn:  x.Record.RequestBytes,
 		BytesOut: x.Record.ResponseBytes,
+		Attempts: len(x.Record.Attempts),
 	}
 }
 
@@ -105,10 +127,8 @@ type methodPlace metrics.Method
 // Name is protocol.Place's.
 func (p *methodPlace) Name() string { return (*metrics.Method)(p).Name() }
 
-// Observe is protocol.Place's.
-func (p *methodPlace) Observe(x *protocol.Exchange) {
-	(*metrics.Method)(p).Observe(call(x, x.Response.Code))
-}
+// Add is metrics.Account's.
+func (p *methodPlace) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
 
 // grpcPlace is a method of gRPC, whose answers say their status in fields.
 type grpcPlace metrics.Method
@@ -116,19 +136,8 @@ type grpcPlace metrics.Method
 // Name is protocol.Place's.
 func (p *grpcPlace) Name() string { return (*metrics.Method)(p).Name() }
 
-// Observe is protocol.Place's.
-func (p *grpcPlace) Observe(x *protocol.Exchange) {
-	(*metrics.Method)(p).Observe(call(x, protocol.GRPCStatus(&x.Response)))
-}
-
-// call is what a method keeps of x.
-func call(x *protocol.Exchange, code int) metrics.Call {
-	return metrics.Call{
-		Code:     code,
-		Reason:   uint8(x.Record.Reason),
-		Duration: x.Record.End.Sub(x.Meta.Start),
-	}
-}
+// Add is metrics.Account's.
+func (p *grpcPlace) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
 
 // routePlace is a route as the record knows it.
 type routePlace struct {
@@ -139,8 +148,8 @@ type routePlace struct {
 // Name is protocol.Place's.
 func (p *routePlace) Name() string { return p.route.Config.Name }
 
-// Observe is protocol.Place's.
-func (p *routePlace) Observe(x *protocol.Exchange) { p.routes.Observe(p.route.Index, sample(x)) }
+// Add is metrics.Account's.
+func (p *routePlace) Add(s metrics.Sum) { p.routes.Add(p.route.Index, s) }
 
 // Meter opens the accounts of clusters and hosts in a metrics registry. It is
 // an upstream.Meter.
@@ -164,8 +173,7 @@ type hostAccount struct {
 	release func()
 }
 
-func (a hostAccount) Observe(x *protocol.Exchange) { a.Requests.Observe(sample(x)) }
-func (a hostAccount) Close()                       { a.release() }
+func (a hostAccount) Close() { a.release() }
 
 type clusterAccount struct {
 	cluster *metrics.Cluster
@@ -174,10 +182,11 @@ type clusterAccount struct {
 
 func (a clusterAccount) Close() { a.release() }
 
-func (a clusterAccount) Observe(x *protocol.Exchange) {
-	a.cluster.Observe(sample(x))
-	if n := len(x.Record.Attempts); n > 1 {
-		a.cluster.Retries.Add(uint64(n - 1))
+// Add is metrics.Account's.
+func (a clusterAccount) Add(s metrics.Sum) {
+	a.cluster.Add(s)
+	if n := s.Retries(); n > 0 {
+		a.cluster.Retries.Add(uint64(n))
 	}
 }
 

@@ -54,8 +54,21 @@ type ServerOptions struct {
 	// no request, after the last byte of its answer was written, or could not be. It
 	// keeps nothing of x. May be nil.
 	Observe func(x *protocol.Exchange)
+	// NewTally returns what does as Observe, for one goroutine of an engine that ends
+	// many exchanges at once. Nil if Observe is.
+	NewTally func() Tally
 
 	Log *slog.Logger
+}
+
+// Tally accounts for exchanges that one goroutine ends. Those that went one way and
+// ended alike it may account for together.
+type Tally interface {
+	// Observe is ServerOptions.Observe.
+	Observe(x *protocol.Exchange)
+	// Flush accounts for what Observe was told and has not been accounted for: to be
+	// called before the answers of those exchanges leave.
+	Flush()
 }
 
 // Upgrader is a Server that goes on with a connection on which a caller has asked for

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -77,8 +78,8 @@ func (*env) random() uint64 { return rand.Uint64() }
 // Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.name }
 
-// Observe accounts for an exchange that entered the cluster.
-func (c *Cluster) Observe(x *protocol.Exchange) { c.ledger.observe(x) }
+// Add accounts for exchanges that entered the cluster.
+func (c *Cluster) Add(s metrics.Sum) { c.ledger.add(s) }
 
 // Config returns the configuration in force, not to be changed; nil if the
 // cluster is not configured.

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
@@ -53,8 +53,8 @@ func (h *Host) Config() *config.Host { return h.entry.Load() }
 // InFlight returns the number of exchanges that the host has now.
 func (h *Host) InFlight() int64 { return h.load.InFlight() }
 
-// Observe accounts for an exchange whose answer, or failure, came from the host.
-func (h *Host) Observe(x *protocol.Exchange) { h.ledger.observe(x) }
+// Add accounts for exchanges whose answers, or failures, came from the host.
+func (h *Host) Add(s metrics.Sum) { h.ledger.add(s) }
 
 // lane is a protocol spoken to a host. Immutable.
 type lane struct {

@@ -3,7 +3,7 @@ package upstream
 import (
 	"sync/atomic"
 
-	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/internal/metrics"
 )
 
 // ledger is a place's account: opened when it is first needed, because most of
@@ -33,9 +33,9 @@ func (l *ledger[A]) close() {
 	}
 }
 
-// observe accounts for x, if there is an account.
-func (l *ledger[A]) observe(x *protocol.Exchange) {
+// add accounts for exchanges, if there is an account.
+func (l *ledger[A]) add(s metrics.Sum) {
 	if a, ok := l.get(); ok {
-		a.Observe(x)
+		a.Add(s)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
@@ -530,9 +531,18 @@ func (b *books) Host(cluster, address string) Account {
 	return &book{b, cluster + "/" + address}
 }
 
-func (b *book) Observe(*protocol.Exchange) { b.books.observed[b.name]++ }
-func (b *book) Close()                     { b.books.closed = append(b.books.closed, b.name) }
-func (b *book) Count(e Event)              { b.books.events = append(b.books.events, e) }
+func (b *book) Add(s metrics.Sum) { b.books.observed[b.name] += s.Len() }
+func (b *book) Close()            { b.books.closed = append(b.books.closed, b.name) }
+func (b *book) Count(e Event)     { b.books.events = append(b.books.events, e) }
+
+// account lets each place that x has passed account for it.
+func account(x *protocol.Exchange) {
+	var one metrics.Sum
+	one.Count(metrics.Request{})
+	for _, p := range [...]protocol.Place{x.Record.Cluster, x.Record.Host()} {
+		p.(metrics.Account).Add(one)
+	}
+}
 
 func TestAccounts(t *testing.T) {
 	w := newWorld()
@@ -543,13 +553,11 @@ func TestAccounts(t *testing.T) {
 	wantList(t, "opened before the first exchange", b.opened)
 	x := fails(t, s.Get("web"), protocol.ConnectFailure)
 	wantList(t, "opened", b.opened, "web", "web/a")
-	x.Record.Cluster.Observe(x)
-	x.Record.Host().Observe(x)
+	account(x)
 	w.set(w.refuse, "a", false)
 	x = begin(t, s.Get("web"))
 	finish(x)
-	x.Record.Cluster.Observe(x)
-	x.Record.Host().Observe(x)
+	account(x)
 	if b.observed["web"] != 2 || b.observed["web/a"] != 2 {
 		t.Errorf("observed %v, want both exchanges at the cluster and the host", b.observed)
 	}
@@ -563,7 +571,7 @@ func TestAccounts(t *testing.T) {
 	if got := b.events[:len(want)]; !slices.Equal(got, want) {
 		t.Errorf("events %v, want %v", got, want)
 	}
-	x.Record.Host().Observe(x) // late: no account is opened again
+	account(x) // late: no account is opened again
 	if n := len(b.opened); n != 2 {
 		t.Errorf("%d accounts were opened, want 2", n)
 	}

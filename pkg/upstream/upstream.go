@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
@@ -81,12 +82,10 @@ type Meter interface {
 	Host(cluster, address string) Account
 }
 
-// Account is where a place accounts for exchanges. Safe for concurrent use.
+// Account is where a place accounts for exchanges. Add may still be called after
+// Close, for exchanges that were under way.
 type Account interface {
-	// Observe accounts for x after the last byte of its answer. It keeps nothing
-	// of x. It may be called once more after Close, by an exchange that was under
-	// way.
-	Observe(x *protocol.Exchange)
+	metrics.Account
 	// Close is called once, when the place has left the configuration.
 	Close()
 }

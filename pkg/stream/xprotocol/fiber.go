@@ -3,11 +3,8 @@ package xprotocol
 import (
 	"context"
 	"iter"
-	"slices"
 	"sync/atomic"
-	"time"
 
-	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -121,32 +118,4 @@ func (f *fiber) move() {
 		f.moving = true
 		f.yield(struct{}{})
 	}
-}
-
-// batch is what a reader does until it has to wait: the time at which it read
-// last, and the outboxes to be flushed when everything that there was to read has
-// been dealt with. Owned by the reader's goroutine and the fibers that run on it.
-type batch struct {
-	now   time.Time
-	dirty []*network.Outbox
-}
-
-// mostHeld is how much a reader reads, in bytes, before it sends what came of it,
-// even if there is more to read.
-const mostHeld = 256 << 10
-
-// add notes that o has something to send.
-func (b *batch) add(o *network.Outbox) {
-	if !slices.Contains(b.dirty, o) {
-		b.dirty = append(b.dirty, o)
-	}
-}
-
-// flush sends. A connection that is lost is its reader's business.
-func (b *batch) flush() {
-	for _, o := range b.dirty {
-		_ = o.Flush()
-	}
-	clear(b.dirty)
-	b.dirty = b.dirty[:0]
 }

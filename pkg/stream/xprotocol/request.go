@@ -283,8 +283,13 @@ func (r *request) observe() {
 				"listener", r.c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	if observe := r.c.s.o.Observe; observe != nil {
-		observe(&r.x)
+	s := r.c.s
+	switch {
+	case s.o.Observe == nil:
+	case r.batch == nil:
+		s.o.Observe(&r.x)
+	default:
+		r.batch.observe(s, &r.x)
 	}
 }
 

@@ -54,7 +54,10 @@ func newRigOf(t testing.TB, c codec.Codec, service protocol.Service, change func
 		t.Fatal(err)
 	}
 	r := &rig{t: t, engine: engine, options: config.DefaultRPCOptions(), ended: make(chan struct{})}
-	o := stream.ServerOptions{Listener: "test", Service: service, RPC: r.options, Observe: r.observe, Log: slog.New(slog.DiscardHandler)}
+	o := stream.ServerOptions{
+		Listener: "test", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
+		Observe: r.observe, NewTally: func() stream.Tally { return &tally{rig: r} },
+	}
 	if change != nil {
 		change(&o)
 	}
@@ -84,12 +87,29 @@ func newRigOf(t testing.TB, c codec.Codec, service protocol.Service, change func
 }
 
 func (r *rig) observe(x *protocol.Exchange) {
-	if r.deaf.Load() {
-		return
+	t := tally{rig: r}
+	t.Observe(x)
+	t.Flush()
+}
+
+// tally tells the rig of exchanges once it is flushed: tests that look at what was
+// observed when they have their answer find out whether it was before.
+type tally struct {
+	rig  *rig
+	seen []observation
+}
+
+func (t *tally) Observe(x *protocol.Exchange) {
+	if !t.rig.deaf.Load() {
+		t.seen = append(t.seen, observation{x.Record.Reason, x.Response.Code, x.Record.Detail})
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.observed = append(r.observed, observation{x.Record.Reason, x.Response.Code, x.Record.Detail})
+}
+
+func (t *tally) Flush() {
+	t.rig.mu.Lock()
+	defer t.rig.mu.Unlock()
+	t.rig.observed = append(t.rig.observed, t.seen...)
+	t.seen = t.seen[:0]
 }
 
 // client connects the engine's upstream side to an address.

@@ -1,0 +1,50 @@
+package proxy
+
+import (
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// tally accounts for the exchanges of one listener that one goroutine ends, as
+// serving.Observe does: of those in a row that went one way and ended alike it keeps
+// the sum. Where many end at once that is most of what counting costs. It is a
+// stream.Tally.
+type tally struct {
+	serving *serving
+
+	by  *composition // what served those in sum; nil if it is empty
+	way way
+	sum metrics.Sum
+}
+
+// mostTallied is how many exchanges a sum holds: nobody who looks at the metrics of a
+// busy listener should find them far behind.
+const mostTallied = 1024
+
+// Observe is stream.Tally's.
+func (t *tally) Observe(x *protocol.Exchange) {
+	c, ok := x.Record.Listener.(*composition)
+	if !ok {
+		t.serving.Observe(x)
+		return
+	}
+	w := c.record.way(x)
+	if t.by != c || t.way != w || t.sum.Len() == mostTallied {
+		t.Flush()
+		t.by, t.way, t.sum.Outcome = c, w, w.outcome
+	}
+	t.sum.Count(request(x))
+	c.record.write(x)
+}
+
+// Flush is stream.Tally's.
+func (t *tally) Flush() {
+	c := t.by
+	if c == nil {
+		return
+	}
+	defer c.releaseAll(t.sum.Len())
+	c.record.listener.Active.Add(-int64(t.sum.Len()))
+	c.record.add(&t.way, t.sum)
+	t.by, t.way, t.sum = nil, way{}, metrics.Sum{}
+}
