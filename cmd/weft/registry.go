@@ -7,6 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
 	"github.com/weft-proxy/weft/pkg/filter/stream/compressor"
+	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
+	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
 	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
@@ -44,6 +46,8 @@ func protocols(h2 *http2.Engine, rpc *xprotocol.Engine) []stream.Protocol {
 func streamFilters() []filter.Stream {
 	return []filter.Stream{
 		compressor.Kind(),
+		cors.Kind(),
+		csrf.Kind(),
 		decompressor.Kind(),
 		dubbostream.Kind(),
 		fault.Kind(),

@@ -1,0 +1,265 @@
+// Package cors owns the cors filter: it tells browsers which other origins may use
+// what a route serves (Fetch, CORS protocol), and answers their preflights.
+package cors
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Config is the filter's configuration: Envoy's CorsPolicy.
+type Config struct {
+	Origins        []match.TextConfig `key:"allow_origin_string_match" doc:"Origins that may use it; exact \"*\" is any."`
+	Methods        string             `key:"allow_methods" doc:"Methods that they may use, as a preflight's answer lists them." example:"\"GET, PUT\""`
+	Headers        string             `key:"allow_headers" doc:"Fields that they may send." example:"\"content-type, x-tenant\""`
+	Expose         string             `key:"expose_headers" doc:"Fields of answers that they may read." example:"\"x-request-id\""`
+	MaxAge         string             `key:"max_age" doc:"How many seconds browsers may remember the answer to a preflight." example:"\"600\""`
+	Credentials    bool               `key:"allow_credentials" doc:"Whether they may send cookies and the like; not with any origin." default:"false" example:"true"`
+	PrivateNetwork bool               `key:"allow_private_network_access" doc:"Whether pages of public networks may use it." default:"false" example:"true"`
+	Forward        bool               `key:"forward_not_matching_preflights" doc:"Preflights of other origins go to the application; false: they are answered without permission." default:"true" example:"false"`
+
+	Enabled *match.ShareConfig `key:"filter_enabled" doc:"Share of requests that the filter is for; absent: all."`
+	Shadow  *match.ShareConfig `key:"shadow_enabled" doc:"Share of the others whose origin is counted only; absent: none."`
+}
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	_, err := c.compile()
+	return err
+}
+
+// policy is a compiled Config. It is immutable.
+type policy struct {
+	Config
+	origins         []match.Text
+	origin          match.Field
+	any             bool
+	enabled, shadow match.Share
+}
+
+func (c *Config) compile() (*policy, error) {
+	p := &policy{Config: *c}
+	var err error
+	if p.origins, err = match.CompileAll("allow_origin_string_match", c.Origins); err != nil {
+		return nil, err
+	}
+	for i := range p.origins {
+		p.any = p.any || p.origins[i].IsExactly("*")
+	}
+	if p.any && c.Credentials {
+		return nil, &document.KeyError{Key: "allow_credentials", Err: errors.New(`any origin ("*") may not have credentials: every page could act as the user; list the origins`)}
+	}
+	if age := c.MaxAge; strings.Trim(age, "0123456789") != "" && age != "-1" {
+		return nil, &document.KeyError{Key: "max_age", Err: errors.New("it is not a number of seconds")}
+	}
+	for key, value := range map[string]string{"allow_methods": c.Methods, "allow_headers": c.Headers, "expose_headers": c.Expose} {
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return nil, &document.KeyError{Key: key, Err: errors.New("it has a control character (RFC 9110 5.5)")}
+		}
+	}
+	if p.enabled, err = c.Enabled.Compile(match.All()); err != nil {
+		return nil, &document.KeyError{Key: "filter_enabled", Err: err}
+	}
+	if p.shadow, err = c.Shadow.Compile(match.Share{}); err != nil {
+		return nil, &document.KeyError{Key: "shadow_enabled", Err: err}
+	}
+	p.origin, err = match.NewField("origin")
+	return p, err
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "cors",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return &Config{Forward: true} },
+		New:     build,
+		Metrics: []metrics.Metric{valid(), invalid(), preflights()},
+	}
+}
+
+func valid() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_cors_origin_valid_total", Help: "Requests of origins that the cors filter allows.", Kind: metrics.KindCounter}
+}
+
+func invalid() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_cors_origin_invalid_total", Help: "Requests of origins that the cors filter does not allow.", Kind: metrics.KindCounter}
+}
+
+func preflights() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_cors_preflights_total", Help: "Preflights that the cors filter answered.", Kind: metrics.KindCounter}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	p, err := cfg.(*Config).compile() //nolint:forcetypeassert // what Config returned
+	if err != nil {
+		return nil, err
+	}
+	if len(p.origins) == 0 || p.enabled.None() && p.shadow.None() {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	c := cors{
+		policy:     p,
+		valid:      env.Metrics.Counter(valid()),
+		invalid:    env.Metrics.Counter(invalid()),
+		preflights: env.Metrics.Counter(preflights()),
+	}
+	return c.before, nil
+}
+
+// cors is immutable but for its counters.
+type cors struct {
+	policy                     *policy
+	valid, invalid, preflights *metrics.Counter
+	next                       protocol.Starter
+}
+
+// before returns c in front of next.
+func (c cors) before(next protocol.Service) protocol.Service {
+	c.next = protocol.Halves(next)
+	return &c
+}
+
+// Serve is protocol.Service's.
+func (c *cors) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, c, x)
+}
+
+// Start is protocol.Starter's.
+func (c *cors) Start(ctx context.Context, x *protocol.Exchange) error {
+	if x.Request.Method == "" { // RPC has no pages
+		return c.next.Start(ctx, x)
+	}
+	if !c.policy.enabled.Hits() {
+		if c.policy.shadow.Hits() {
+			_, _ = c.judge(x) // counted is all that it is
+		}
+		return c.next.Start(ctx, x)
+	}
+	origin, ok := c.judge(x)
+	if isPreflight(x) && origin != "" && (ok || !c.policy.Forward) {
+		c.preflights.Add(1)
+		c.answer(x, origin, ok)
+		return nil
+	}
+	if ok {
+		x.Metadata.Set(namespace, originKey, origin)
+	}
+	x.Then(c)
+	return c.next.Start(ctx, x)
+}
+
+// Where an origin that is allowed is noted until there is an answer: filters further
+// in may change the request.
+const (
+	namespace = "cors"
+	originKey = "origin"
+)
+
+// judge returns the origin that a request is sent from, "" if it does not say, and
+// whether it is one that is allowed.
+func (c *cors) judge(x *protocol.Exchange) (origin string, ok bool) {
+	origin, _ = c.policy.origin.Value(x)
+	if origin == "" {
+		return "", false
+	}
+	ok = c.policy.any || match.Any(c.policy.origins, origin)
+	if ok {
+		c.valid.Add(1)
+	} else {
+		c.invalid.Add(1)
+	}
+	return origin, ok
+}
+
+// The fields of the CORS protocol.
+const (
+	allowOrigin      = "Access-Control-Allow-Origin"
+	allowCredentials = "Access-Control-Allow-Credentials"
+	allowMethods     = "Access-Control-Allow-Methods"
+	allowHeaders     = "Access-Control-Allow-Headers"
+	allowPrivate     = "Access-Control-Allow-Private-Network"
+	exposeHeaders    = "Access-Control-Expose-Headers"
+	maxAge           = "Access-Control-Max-Age"
+	requestMethod    = "Access-Control-Request-Method"
+	requestPrivate   = "Access-Control-Request-Private-Network"
+)
+
+func isPreflight(x *protocol.Exchange) bool {
+	return x.Request.Method == "OPTIONS" && x.Request.Header.Get(requestMethod) != ""
+}
+
+// answer answers a preflight.
+func (c *cors) answer(x *protocol.Exchange, origin string, ok bool) {
+	private := x.Request.Header.Get(requestPrivate) == "true"
+	x.Reply(200, "", "")
+	h := &x.Response.Header
+	vary(h)
+	if !ok {
+		return
+	}
+	h.Add(allowOrigin, origin)
+	if c.policy.Credentials {
+		h.Add(allowCredentials, "true")
+	}
+	for _, f := range [...]protocol.Field{{Name: allowMethods, Value: c.policy.Methods}, {Name: allowHeaders, Value: c.policy.Headers}, {Name: maxAge, Value: c.policy.MaxAge}} {
+		if f.Value != "" {
+			h.Add(f.Name, f.Value)
+		}
+	}
+	if private && c.policy.PrivateNetwork {
+		h.Add(allowPrivate, "true")
+	}
+}
+
+// Finish is protocol.Finisher's. A page may see why a request of its own failed,
+// too: the fault is made an answer here.
+func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err != nil {
+		var p *protocol.Panic
+		if errors.As(err, &p) {
+			return err // proxy.Respond counts and logs it
+		}
+		x.Fail(err)
+	}
+	h := &x.Response.Header
+	vary(h)
+	origin, ok := x.Metadata.Lookup(namespace, originKey)
+	if !ok {
+		return nil
+	}
+	for _, name := range [...]string{allowOrigin, allowCredentials, exposeHeaders} {
+		h.Del(name) // the application's word is not the last
+	}
+	h.Add(allowOrigin, origin)
+	if c.policy.Credentials {
+		h.Add(allowCredentials, "true")
+	}
+	if c.policy.Expose != "" {
+		h.Add(exposeHeaders, c.policy.Expose)
+	}
+	return nil
+}
+
+// vary tells caches that the answer depends on the origin, whether the request has
+// one or not (Fetch, CORS protocol and HTTP caches).
+func vary(h *protocol.Header) {
+	for name, value := range h.All() {
+		if !protocol.EqualFold(name, "Vary") {
+			continue
+		}
+		for part := range strings.SplitSeq(value, ",") {
+			if part = strings.Trim(part, " \t"); part == "*" || protocol.EqualFold(part, "Origin") {
+				return
+			}
+		}
+	}
+	h.Add("Vary", "Origin")
+}

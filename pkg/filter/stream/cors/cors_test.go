@@ -1,0 +1,208 @@
+package cors
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 3 {
+		t.Fatalf("%d examples, want 3", len(examples))
+	}
+	const shop = "https://shop.example.com"
+	for _, test := range []struct {
+		settings filtertest.Settings
+		request  string
+		want     string
+	}{
+		{examples[0], "GET Origin: " + shop,
+			"app: 1, Vary: Origin, Access-Control-Allow-Origin: " + shop + ", Access-Control-Allow-Credentials: true, Access-Control-Expose-Headers: x-request-id"},
+		{examples[0], "OPTIONS Origin: https://a-1.preview.example.com, Access-Control-Request-Method: PUT",
+			"Vary: Origin, Access-Control-Allow-Origin: https://a-1.preview.example.com, Access-Control-Allow-Credentials: true, " +
+				"Access-Control-Allow-Methods: GET, PUT, DELETE, Access-Control-Allow-Headers: content-type, x-tenant, Access-Control-Max-Age: 600"},
+		{examples[0], "GET Origin: https://shop.example.com.evil.test", "app: 1, Vary: Origin"},
+		{examples[1], "GET Origin: " + shop, "app: 1"},
+		{examples[2], "GET Origin: https://anybody.test", "app: 1, Vary: Origin, Access-Control-Allow-Origin: https://anybody.test"},
+	} {
+		if got := exchanged(t, test.settings, test.request, "app: 1"); got != test.want {
+			t.Errorf("%s:\n got %s\nwant %s", test.request, got, test.want)
+		}
+	}
+}
+
+// exchanged serves "METHOD Field: value, Field: value" by an application that answers
+// with the fields given, and returns those of the answer.
+func exchanged(t *testing.T, s filtertest.Settings, request, answer string) string {
+	t.Helper()
+	made, _ := filtertest.Build(t, Kind(), s)
+	x := requested(request)
+	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Request.Header.Del("origin") // as a filter further in may do
+		x.Reply(200, "", "")
+		fill(&x.Response.Header, answer)
+		return nil
+	})).Serve(t.Context(), x)
+	if err != nil || x.Response.Status != 200 {
+		t.Fatalf("Serve = %v, status %d", err, x.Response.Status)
+	}
+	return text(&x.Response.Header)
+}
+
+func requested(request string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	var fields string
+	x.Request.Method, fields, _ = strings.Cut(request, " ")
+	fill(&x.Request.Header, fields)
+	return x
+}
+
+func fill(h *protocol.Header, fields string) {
+	for field := range strings.SplitSeq(fields, ", ") {
+		if name, value, ok := strings.Cut(field, ": "); ok {
+			h.Add(name, value)
+		}
+	}
+}
+
+func text(h *protocol.Header) string {
+	var fields []string
+	for name, value := range h.All() {
+		fields = append(fields, name+": "+value)
+	}
+	return strings.Join(fields, ", ")
+}
+
+func TestAnswers(t *testing.T) {
+	const one = `{"allow_origin_string_match": [{"exact": "https://a.test"}]`
+	const granted = "Access-Control-Allow-Origin: https://a.test"
+	const preflight = "OPTIONS Origin: https://a.test, Access-Control-Request-Method: PUT"
+	for _, test := range []struct {
+		name                    string
+		settings                filtertest.Settings
+		request, answered, want string
+	}{
+		{"of an allowed origin", one + `}`, "GET Origin: https://a.test", "", "Vary: Origin, " + granted},
+		{"of another origin", one + `}`, "GET Origin: https://b.test", "", "Vary: Origin"},
+		{"of none", one + `}`, "GET ", "", "Vary: Origin"},
+		{"of two origins", one + `}`, "GET Origin: https://a.test, Origin: https://b.test", "", "Vary: Origin"},
+		{"of another scheme", one + `}`, "GET Origin: http://a.test", "", "Vary: Origin"},
+		{"that vary already", one + `}`, "GET ", "vary: accept; origin, VARY: Origin", "vary: accept; origin, VARY: Origin"},
+		{"that vary in all", one + `}`, "GET ", "Vary: *", "Vary: *"},
+		{"of an application that says something else", one + `}`, "GET Origin: https://a.test",
+			"access-control-allow-origin: *, Access-Control-Allow-Credentials: true", "Vary: Origin, " + granted},
+		{"of an application with words for others", one + `}`, "GET Origin: https://b.test",
+			"access-control-allow-origin: *", "access-control-allow-origin: *, Vary: Origin"},
+		{"to OPTIONS that is no preflight", one + `}`, "OPTIONS Origin: https://a.test", "allow: GET", "allow: GET, Vary: Origin, " + granted},
+		{"to a preflight", one + `, "allow_methods": "PUT"}`, preflight, "app: 1", "Vary: Origin, " + granted + ", Access-Control-Allow-Methods: PUT"},
+		{"to a preflight of another origin", one + `}`, "OPTIONS Origin: https://b.test, Access-Control-Request-Method: PUT", "app: 1", "app: 1, Vary: Origin"},
+		{"to one that is not to be passed on", one + `, "forward_not_matching_preflights": false}`,
+			"OPTIONS Origin: https://b.test, Access-Control-Request-Method: PUT", "app: 1", "Vary: Origin"},
+		{"to a preflight of a private network", one + `, "allow_private_network_access": true}`,
+			preflight + ", Access-Control-Request-Private-Network: true", "", "Vary: Origin, " + granted + ", Access-Control-Allow-Private-Network: true"},
+		{"of a network that is not to be used", one + `}`,
+			preflight + ", Access-Control-Request-Private-Network: true", "", "Vary: Origin, " + granted},
+		{"when it is off", one + `, "filter_enabled": {"default_value": {"numerator": 0}}}`, "GET Origin: https://a.test", "app: 1", "app: 1"},
+		{"when it only counts", one + `, "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`,
+			preflight, "app: 1", "app: 1"},
+		{"to RPC", one + `}`, " Origin: https://a.test", "app: 1", "app: 1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := exchanged(t, test.settings, test.request, test.answered); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestOriginsAreCounted(t *testing.T) {
+	for _, settings := range []filtertest.Settings{
+		`{"allow_origin_string_match": [{"suffix": ".a.test"}]}`,
+		`{"allow_origin_string_match": [{"suffix": ".a.test"}], "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`,
+	} {
+		made, counts := filtertest.Build(t, Kind(), settings)
+		s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+		for _, request := range []string{"GET Origin: https://x.a.test", "GET Origin: https://y.a.test", "GET Origin: https://b.test", "GET "} {
+			if err := s.Serve(t.Context(), requested(request)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v, i := counts.Of(valid()), counts.Of(invalid()); v != 2 || i != 1 {
+			t.Errorf("%s: %v valid and %v invalid, want 2 and 1", settings, v, i)
+		}
+	}
+}
+
+func TestAPageSeesWhyItsRequestFailed(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{"allow_origin_string_match": [{"exact": "https://a.test"}]}`)
+	fails := func(with error) (*protocol.Exchange, error) {
+		x := requested("GET Origin: https://a.test")
+		return x, made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return with })).Serve(t.Context(), x)
+	}
+	x, err := fails(protocol.NewFault(protocol.NoHealthyHost, nil))
+	if err != nil || x.Response.Status != 502 || x.Record.Reason != protocol.NoHealthyHost || x.Response.Header.Get(allowOrigin) != "https://a.test" {
+		t.Errorf("a fault: %v, %d %s with %q", err, x.Response.Status, x.Record.Reason, text(&x.Response.Header))
+	}
+	var p *protocol.Panic
+	if _, err = fails(protocol.NewFault(protocol.Internal, &protocol.Panic{Value: "x"})); !errors.As(err, &p) {
+		t.Errorf("a panic: %v, want it for proxy.Respond", err)
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings filtertest.Settings
+		want     string
+	}{
+		"any origin with credentials": {`{"allow_origin_string_match": [{"exact": "*"}], "allow_credentials": true}`, "allow_credentials"},
+		"a bad expression":            {`{"allow_origin_string_match": [{"exact": "a"}, {"safe_regex": {"regex": "("}}]}`, "allow_origin_string_match[1]"},
+		"a line break":                {`{"allow_methods": "GET\r\nSet-Cookie: a=b"}`, "control character"},
+		"an age that is none":         {`{"max_age": "10m"}`, "max_age"},
+		"more than all":               {`{"filter_enabled": {"default_value": {"numerator": 200}}}`, "filter_enabled"},
+		"the older list of origins":   {`{"allow_origin": ["*"]}`, "allow_origin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
+	made, _ := filtertest.Build(t, Kind(), `{"allow_origin_string_match": [{"exact": "https://b.test"}, {"suffix": ".a.test"}], "expose_headers": "x-id"}`)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	return s, requested("GET Accept: */*, Origin: https://x.a.test")
+}
+
+func TestPassingAllocatesNothing(t *testing.T) {
+	s, x := passing(t)
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		x.Response.Header.Reset()
+		if err := s.Serve(ctx, x); err != nil || x.Response.Header.Len() == 0 {
+			t.Fatalf("Serve = %v with %d fields", err, x.Response.Header.Len())
+		}
+	}); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkServe(b *testing.B) {
+	s, x := passing(b)
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		x.Response.Header.Reset()
+		_ = s.Serve(ctx, x)
+	}
+}

@@ -1,0 +1,186 @@
+// Package csrf owns the csrf filter: it refuses requests that change something and
+// that a page of another site made a browser send.
+package csrf
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Config is the filter's configuration: Envoy's CsrfPolicy.
+type Config struct {
+	Enabled    *match.ShareConfig `key:"filter_enabled" doc:"Share of requests that are refused if their origin is another; absent: all."`
+	Shadow     *match.ShareConfig `key:"shadow_enabled" doc:"Share of the others that are counted only; absent: none."`
+	Additional []match.TextConfig `key:"additional_origins" doc:"Origins that are as good as the target's own, as host or host:port."`
+}
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	_, err := c.compile()
+	return err
+}
+
+// policy is a compiled Config.
+type policy struct {
+	enabled, shadow match.Share
+	additional      []match.Text
+}
+
+func (c *Config) compile() (p policy, err error) {
+	if p.enabled, err = c.Enabled.Compile(match.All()); err != nil {
+		return policy{}, &document.KeyError{Key: "filter_enabled", Err: err}
+	}
+	if p.shadow, err = c.Shadow.Compile(match.Share{}); err != nil {
+		return policy{}, &document.KeyError{Key: "shadow_enabled", Err: err}
+	}
+	p.additional, err = match.CompileAll("additional_origins", c.Additional)
+	return p, err
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "csrf",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     build,
+		Metrics: []metrics.Metric{valid(), invalid(), missing()},
+	}
+}
+
+func valid() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_csrf_request_valid_total", Help: "Requests that change something and come from an origin that may.", Kind: metrics.KindCounter}
+}
+
+func invalid() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_csrf_request_invalid_total", Help: "Those that come from another origin.", Kind: metrics.KindCounter}
+}
+
+func missing() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_csrf_missing_source_origin_total", Help: "Those that do not say where they come from.", Kind: metrics.KindCounter}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	p, err := cfg.(*Config).compile() //nolint:forcetypeassert // what Config returned
+	if err != nil {
+		return nil, err
+	}
+	if p.enabled.None() && p.shadow.None() {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	c := csrf{
+		policy:  p,
+		valid:   env.Metrics.Counter(valid()),
+		invalid: env.Metrics.Counter(invalid()),
+		missing: env.Metrics.Counter(missing()),
+	}
+	return c.before, nil
+}
+
+// csrf is immutable but for its counters.
+type csrf struct {
+	policy                  policy
+	valid, invalid, missing *metrics.Counter
+	next                    protocol.Starter
+}
+
+// before returns c in front of next.
+func (c csrf) before(next protocol.Service) protocol.Service {
+	c.next = protocol.Halves(next)
+	return &c
+}
+
+// Serve is protocol.Service's.
+func (c *csrf) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, c, x)
+}
+
+// Start is protocol.Starter's.
+func (c *csrf) Start(ctx context.Context, x *protocol.Exchange) error {
+	if changes(x.Request.Method) {
+		switch {
+		case c.policy.enabled.Hits():
+			if err := c.judge(x); err != nil {
+				return protocol.NewFault(protocol.Denied, err)
+			}
+		case c.policy.shadow.Hits():
+			_ = c.judge(x) // counted is all that it is
+		}
+	}
+	return c.next.Start(ctx, x)
+}
+
+// changes reports whether requests with a method are sent to change something. Those
+// of RPC have none: no browser sends them.
+func changes(method string) bool {
+	switch method {
+	case "", "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT": // safe (RFC 9110 9.2.1), or no request of a page
+		return false
+	}
+	return true
+}
+
+// Why requests are refused.
+var (
+	errMissing = errors.New("csrf: neither origin nor referer says where the request comes from")
+	errInvalid = errors.New("csrf: the request comes from another origin")
+)
+
+// judge counts a request, and returns why it is to be refused, nil if it is not.
+func (c *csrf) judge(x *protocol.Exchange) error {
+	source := sourceOf(&x.Request.Header)
+	switch {
+	case source == "":
+		c.missing.Add(1)
+		return errMissing
+	case protocol.EqualFold(source, x.Request.Authority), match.Any(c.policy.additional, source):
+		c.valid.Add(1)
+		return nil
+	}
+	c.invalid.Add(1)
+	return errInvalid
+}
+
+// sourceOf returns host and port of the page that sent a request: of its origin, or
+// of its referer if the origin says nothing; "" if neither does. Several fields are
+// as good as none.
+func sourceOf(h *protocol.Header) string {
+	for _, name := range [...]string{"Origin", "Referer"} {
+		found := ""
+		count := 0
+		for field, value := range h.All() {
+			if protocol.EqualFold(field, name) {
+				found, count = value, count+1
+			}
+		}
+		if count > 1 {
+			return ""
+		}
+		if source := hostOf(found); source != "" {
+			return source
+		}
+	}
+	return ""
+}
+
+// hostOf returns host and port of a URL of HTTP; "" if it is none.
+func hostOf(url string) string {
+	scheme, rest, ok := strings.Cut(url, "://")
+	if !ok || !protocol.EqualFold(scheme, "http") && !protocol.EqualFold(scheme, "https") {
+		return ""
+	}
+	if i := strings.IndexAny(rest, "/?#\\"); i >= 0 {
+		rest = rest[:i]
+	}
+	if !protocol.IsAuthority(rest) { // user information, too: no browser sends it
+		return ""
+	}
+	return rest
+}

@@ -1,0 +1,155 @@
+package csrf
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 2 {
+		t.Fatalf("%d examples, want 2", len(examples))
+	}
+	for _, test := range []struct {
+		settings filtertest.Settings
+		origin   string
+		want     protocol.Reason
+	}{
+		{examples[0], "Origin: https://api.test", protocol.None},
+		{examples[0], "Origin: https://shop.example.com", protocol.None},
+		{examples[0], "Origin: https://a.preview.example.com", protocol.None},
+		{examples[0], "Origin: https://evil.test", protocol.Denied},
+		{examples[1], "Origin: https://evil.test", protocol.None},
+	} {
+		if got, _ := served(t, test.settings, sent("POST", test.origin)); got != test.want {
+			t.Errorf("%s with %s: %v, want %v", test.settings, test.origin, got, test.want)
+		}
+	}
+}
+
+// sent is a request for api.test with fields "name: value".
+func sent(method string, fields ...string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Request.Method, x.Request.Authority, x.Request.Path = method, "api.test", "/"
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		x.Request.Header.Add(name, value)
+	}
+	return x
+}
+
+// served returns why x was not, and how it was counted: valid, invalid, missing.
+func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason protocol.Reason, counted [3]float64) {
+	t.Helper()
+	made, counts := filtertest.Build(t, Kind(), s)
+	passed := false
+	err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+		passed = true
+		return nil
+	})).Serve(t.Context(), x)
+	reason = protocol.ReasonOf(err)
+	if passed != (reason == protocol.None) {
+		t.Errorf("the next service was called: %t, with %v", passed, err)
+	}
+	return reason, [3]float64{counts.Of(valid()), counts.Of(invalid()), counts.Of(missing())}
+}
+
+func TestOriginsAreJudged(t *testing.T) {
+	isValid, isInvalid, isMissing := [3]float64{1, 0, 0}, [3]float64{0, 1, 0}, [3]float64{0, 0, 1}
+	for _, test := range []struct {
+		name    string
+		x       *protocol.Exchange
+		want    protocol.Reason
+		counted [3]float64
+	}{
+		{"the target's own", sent("POST", "Origin: https://api.test"), protocol.None, isValid},
+		{"in another case", sent("PUT", "ORIGIN: HTTPS://API.test"), protocol.None, isValid},
+		{"another", sent("POST", "Origin: https://evil.test"), protocol.Denied, isInvalid},
+		{"another port", sent("DELETE", "Origin: https://api.test:8443"), protocol.Denied, isInvalid},
+		{"one that begins so", sent("PATCH", "Origin: https://api.test.evil.test"), protocol.Denied, isInvalid},
+		{"one that ends so", sent("POST", "Origin: https://evil-api.test"), protocol.Denied, isInvalid},
+		{"one with the target as its user", sent("POST", "Origin: https://api.test@evil.test"), protocol.Denied, isMissing},
+		{"a backslash", sent("POST", `Origin: https://evil.test\@api.test`), protocol.Denied, isInvalid},
+		{"none", sent("POST"), protocol.Denied, isMissing},
+		{"an additional one", sent("POST", "Origin: https://shop.test"), protocol.None, isValid},
+		{"of the referer", sent("POST", "Referer: https://api.test/page?x=1"), protocol.None, isValid},
+		{"of another referer", sent("POST", "Referer: https://evil.test/https://api.test/"), protocol.Denied, isInvalid},
+		{"the referer's, of an opaque one", sent("POST", "Origin: null", "Referer: https://api.test/"), protocol.None, isValid},
+		{"the origin goes before the referer", sent("POST", "Referer: https://api.test/", "Origin: https://evil.test"), protocol.Denied, isInvalid},
+		{"two", sent("POST", "Origin: https://api.test", "Origin: https://evil.test"), protocol.Denied, isMissing},
+		{"of no scheme", sent("POST", "Origin: api.test"), protocol.Denied, isMissing},
+		{"of a file", sent("POST", "Origin: file://api.test"), protocol.Denied, isMissing},
+		{"of an unknown method", sent("MKCOL", "Origin: https://evil.test"), protocol.Denied, isInvalid},
+		{"of who only looks", sent("GET", "Origin: https://evil.test"), protocol.None, [3]float64{}},
+		{"of HEAD", sent("HEAD", "Origin: https://evil.test"), protocol.None, [3]float64{}},
+		{"of a preflight", sent("OPTIONS", "Origin: https://evil.test"), protocol.None, [3]float64{}},
+		{"of RPC", sent(""), protocol.None, [3]float64{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, counted := served(t, `{"additional_origins": [{"exact": "shop.test"}]}`, test.x)
+			if got != test.want || counted != test.counted {
+				t.Errorf("%v, counted %v; want %v, %v", got, counted, test.want, test.counted)
+			}
+			const shadow = `{"additional_origins": [{"exact": "shop.test"}], "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`
+			if got, counted = served(t, shadow, test.x); got != protocol.None || counted != test.counted {
+				t.Errorf("in the shadow: %v, counted %v; want it let in, %v", got, counted, test.counted)
+			}
+			const off = `{"filter_enabled": {"default_value": {}}}`
+			if got, counted = served(t, off, test.x); got != protocol.None || counted != [3]float64{} {
+				t.Errorf("switched off: %v, counted %v", got, counted)
+			}
+		})
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings filtertest.Settings
+		want     string
+	}{
+		"a bad origin":   {`{"additional_origins": [{"exact": "a"}, {}]}`, "additional_origins[1]"},
+		"more than all":  {`{"shadow_enabled": {"default_value": {"numerator": 101}}}`, "shadow_enabled"},
+		"a share of two": {`{"filter_enabled": {"default_value": {"numerator": 1, "denominator": "TWO"}}}`, "TWO"},
+		"no share":       {`{"filter_enabled": {}}`, "default_value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
+	made, _ := filtertest.Build(t, Kind(), `{"additional_origins": [{"exact": "shop.test"}]}`)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	return s, sent("POST", "Accept: */*", "Origin: https://shop.test")
+}
+
+func TestPassingAllocatesNothing(t *testing.T) {
+	s, x := passing(t)
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if err := s.Serve(ctx, x); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkServe(b *testing.B) {
+	s, x := passing(b)
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = s.Serve(ctx, x)
+	}
+}
