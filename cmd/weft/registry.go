@@ -14,6 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/gzip"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
+	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
@@ -53,6 +54,7 @@ func streamFilters() []filter.Stream {
 		fault.Kind(),
 		gzip.Kind(),
 		headermutation.Kind(),
+		headertometadata.Kind(),
 		healthcheck.Kind(),
 		ipaccess.Kind(),
 		payloadlimit.Kind(),

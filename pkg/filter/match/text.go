@@ -114,6 +114,14 @@ const (
 // Expression compiles an expression for whole texts. One that is too large to be
 // matched quickly is refused.
 func Expression(text string) (*regexp.Regexp, error) {
+	if _, err := Part(text); err != nil {
+		return nil, err
+	}
+	return regexp.Compile("^(?:" + text + ")$")
+}
+
+// Part compiles an expression for parts of texts, as Expression does one for all.
+func Part(text string) (*regexp.Regexp, error) {
 	if len(text) > maxExpression {
 		return nil, fmt.Errorf("the expression has %d bytes: at most %d are allowed", len(text), maxExpression)
 	}
@@ -128,7 +136,7 @@ func Expression(text string) (*regexp.Regexp, error) {
 	if len(program.Inst) > maxProgram {
 		return nil, fmt.Errorf("the expression is too large: %d instructions, at most %d are allowed", len(program.Inst), maxProgram)
 	}
-	return regexp.Compile("^(?:" + text + ")$")
+	return regexp.Compile(text)
 }
 
 // Holds reports whether s is what t asks for.

@@ -1,0 +1,275 @@
+// Package headertometadata owns the header_to_metadata filter: it makes metadata of
+// fields of requests, which chooses hosts and decides policies.
+package headertometadata
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/variable"
+)
+
+// Config is the filter's configuration: Envoy's, of which MOSN's is a part.
+type Config struct {
+	Rules         []Rule           `key:"request_rules" doc:"What is made of requests, in order."`
+	ResponseRules []map[string]any `key:"response_rules" doc:"What is made of answers." unbuilt:"response_rules" example:"[{\"header\": \"x\"}]"`
+	StatPrefix    string           `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"it has none" example:"\"labels\""`
+}
+
+// Rule is what is made of one field. One of Present and Missing is set, or both.
+type Rule struct {
+	Header  string `key:"header" doc:"The field; values of several fields are one, with commas between them. One of header and cookie is set." example:"\"x-version\""`
+	Cookie  string `key:"cookie" doc:"The cookie." example:"\"version\""`
+	Present *Datum `key:"on_header_present" doc:"What is made of it if it is there and not empty."`
+	Missing *Datum `key:"on_header_missing" doc:"What is made if it is not there; its value is set."`
+	Remove  bool   `key:"remove" doc:"The field does not go to the application." default:"false" example:"true"`
+}
+
+// Datum is a value of the metadata.
+type Datum struct {
+	Namespace string   `key:"metadata_namespace" doc:"The namespace; mosn.lb, which is envoy.lb, is that of the hosts' labels." default:"mosn.lb" example:"\"envoy.lb\""`
+	Key       string   `key:"key" doc:"The key." required:"true" example:"\"version\""`
+	Value     string   `key:"value" doc:"The value; empty: the field's." example:"\"v2\""`
+	Type      string   `key:"type" doc:"STRING, or NUMBER: what is no number is left out." enum:"STRING|NUMBER" default:"STRING" example:"\"NUMBER\""`
+	Encode    string   `key:"encode" doc:"How the field's value is encoded; what is not is left out." enum:"NONE|BASE64" default:"NONE" example:"\"BASE64\""`
+	Rewrite   *Rewrite `key:"regex_value_rewrite" doc:"What the field's value is changed to."`
+}
+
+// Rewrite replaces parts of a value.
+type Rewrite struct {
+	Pattern      match.Regex `key:"pattern" doc:"Each part that this describes is replaced; here it is not anchored." required:"true"`
+	Substitution string      `key:"substitution" doc:"What takes its place; \\1 is what the first group describes, \\0 all of it." example:"\"\\\\1\""`
+}
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	_, err := c.compile()
+	return err
+}
+
+// rule is a compiled Rule.
+type rule struct {
+	value            func(x *protocol.Exchange) (string, bool)
+	present, missing *datum // nil: none
+	remove           string // "": nothing
+}
+
+// datum is a compiled Datum.
+type datum struct {
+	Datum
+	pattern      *regexp.Regexp // nil: no rewrite
+	substitution string         // as regexp.Expand has it
+}
+
+func (c *Config) compile() ([]rule, error) {
+	rules := make([]rule, len(c.Rules))
+	for i := range c.Rules {
+		var err error
+		if rules[i], err = c.Rules[i].compile(); err != nil {
+			return nil, fmt.Errorf("request_rules[%d]: %w", i, err)
+		}
+	}
+	return rules, nil
+}
+
+func (r *Rule) compile() (rule, error) {
+	var out rule
+	var err error
+	switch {
+	case (r.Header == "") == (r.Cookie == ""):
+		return rule{}, errors.New("one of header and cookie is to be set")
+	case r.Cookie != "" && r.Remove:
+		return rule{}, errors.New("a cookie cannot be removed")
+	case r.Cookie != "":
+		v, ok := variable.Lookup("cookie_" + r.Cookie)
+		if !ok {
+			return rule{}, fmt.Errorf("%q is no cookie", r.Cookie)
+		}
+		out.value = v.Text
+	default:
+		field, problem := match.NewField(r.Header)
+		if problem != nil {
+			return rule{}, problem
+		}
+		out.value = field.Value
+	}
+	if r.Remove {
+		if r.Header[0] == ':' || strings.EqualFold(r.Header, "host") {
+			return rule{}, fmt.Errorf("%s cannot be removed: every request has it", r.Header)
+		}
+		out.remove = r.Header
+	}
+	if r.Present == nil && r.Missing == nil {
+		return rule{}, errors.New("neither on_header_present nor on_header_missing is set")
+	}
+	if out.present, err = r.Present.compile(); err != nil {
+		return rule{}, fmt.Errorf("on_header_present: %w", err)
+	}
+	if out.missing, err = r.Missing.compile(); err != nil {
+		return rule{}, fmt.Errorf("on_header_missing: %w", err)
+	}
+	if r.Missing != nil && (r.Missing.Value == "" || r.Missing.Rewrite != nil || r.Missing.Encode == "BASE64") {
+		return rule{}, errors.New("on_header_missing: its value is what is made, and it is not to be empty: there is no field to take, rewrite or decode")
+	}
+	return out, nil
+}
+
+func (d *Datum) compile() (*datum, error) {
+	if d == nil {
+		return nil, nil
+	}
+	out := &datum{Datum: *d}
+	out.Namespace = protocol.Namespace(d.Namespace)
+	if d.Key == "" {
+		return nil, errors.New("key is empty")
+	}
+	if d.Value != "" && d.Type == "NUMBER" {
+		number, ok := canonical(d.Value)
+		if !ok {
+			return nil, fmt.Errorf("value %q is no number", d.Value)
+		}
+		out.Value = number
+	}
+	if d.Rewrite == nil {
+		return out, nil
+	}
+	if d.Value != "" {
+		return nil, errors.New("value and regex_value_rewrite are both set")
+	}
+	var err error
+	if out.pattern, err = match.Part(d.Rewrite.Pattern.Regex); err != nil {
+		return nil, fmt.Errorf("regex_value_rewrite.pattern: %w", err)
+	}
+	out.substitution, err = expansion(d.Rewrite.Substitution, out.pattern.NumSubexp())
+	return out, err
+}
+
+// expansion returns a substitution in the terms of regexp.Expand. It refers to at most
+// the groups given.
+func expansion(substitution string, groups int) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(substitution); i++ {
+		c := substitution[i]
+		switch {
+		case c == '$':
+			b.WriteString("$$")
+		case c != '\\':
+			b.WriteByte(c)
+		case i+1 == len(substitution):
+			return "", errors.New(`regex_value_rewrite.substitution ends in "\"`)
+		default:
+			i++
+			digit := int(substitution[i]) - '0'
+			switch {
+			case substitution[i] == '\\':
+				b.WriteByte('\\')
+			case digit < 0 || digit > groups || digit > 9:
+				return "", fmt.Errorf(`regex_value_rewrite.substitution has "\%c": the expression has %d groups`, substitution[i], groups)
+			default:
+				fmt.Fprintf(&b, "${%d}", digit)
+			}
+		}
+	}
+	return b.String(), nil
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:   "header_to_metadata",
+		Stage:  filter.AfterRoute,
+		Config: func() any { return new(Config) },
+		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
+			rules, err := cfg.(*Config).compile() //nolint:forcetypeassert // what Config returned
+			if err != nil {
+				return nil, err
+			}
+			return func(next protocol.Service) protocol.Service {
+				return &headerToMetadata{rules, protocol.Halves(next)}
+			}, nil
+		},
+	}
+}
+
+// headerToMetadata is immutable.
+type headerToMetadata struct {
+	rules []rule
+	next  protocol.Starter
+}
+
+// Serve is protocol.Service's.
+func (h *headerToMetadata) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, h, x)
+}
+
+// Start is protocol.Starter's.
+func (h *headerToMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
+	for i := range h.rules {
+		r := &h.rules[i]
+		value, ok := r.value(x)
+		switch {
+		case ok && value != "" && r.present != nil:
+			r.present.set(&x.Metadata, value)
+		case !ok && r.missing != nil:
+			r.missing.set(&x.Metadata, "")
+		}
+		if ok && r.remove != "" {
+			x.Request.Header.Del(r.remove)
+		}
+	}
+	return h.next.Start(ctx, x)
+}
+
+// longest is how long values are that are taken, in bytes: Envoy's limit.
+const longest = 8 << 10
+
+// set makes a value of the metadata of what a field holds. What cannot be is left out.
+func (d *datum) set(m *protocol.Metadata, value string) {
+	switch {
+	case d.Value != "":
+		m.Set(d.Namespace, d.Key, d.Value)
+		return
+	case len(value) > longest:
+		return
+	}
+	if d.Encode == "BASE64" {
+		decoded, err := base64.StdEncoding.DecodeString(value)
+		if err != nil {
+			return
+		}
+		value = string(decoded)
+	}
+	if d.pattern != nil {
+		value = d.pattern.ReplaceAllString(value, d.substitution)
+	}
+	if d.Type == "NUMBER" {
+		var ok bool
+		if value, ok = canonical(value); !ok {
+			return
+		}
+	}
+	if value != "" {
+		m.Set(d.Namespace, d.Key, value)
+	}
+}
+
+// canonical returns the one spelling of a finite decimal number, "1" for "1.0", and
+// whether text is one.
+func canonical(text string) (string, bool) {
+	if strings.ContainsAny(text, "xXpP_") {
+		return "", false
+	}
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil || number-number != 0 { // an infinity, or no number
+		return "", false
+	}
+	return strconv.FormatFloat(number, 'f', -1, 64), true
+}

@@ -1,0 +1,185 @@
+package headertometadata
+
+import (
+	"context"
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 1 {
+		t.Fatalf("%d examples, want 1", len(examples))
+	}
+	for _, test := range []struct{ fields, lb, shop, left string }{
+		{"x-version: v2, a: b", "version=v2", "tenant=blue", "a: b"},
+		{"a: b", "version=stable", "tenant=blue", "a: b"},
+	} {
+		x := served(t, examples[0], "/blue/items", test.fields)
+		if got := metadata(x, protocol.BalancerNamespace); got != test.lb {
+			t.Errorf("%s: labels %q, want %q", test.fields, got, test.lb)
+		}
+		if got := metadata(x, "shop"); got != test.shop {
+			t.Errorf("%s: shop has %q, want %q", test.fields, got, test.shop)
+		}
+		if got := text(&x.Request.Header); got != test.left {
+			t.Errorf("%s: the application gets %q, want %q", test.fields, got, test.left)
+		}
+	}
+}
+
+// served passes a request through the filter and returns it.
+func served(t *testing.T, s filtertest.Settings, path, fields string) *protocol.Exchange {
+	t.Helper()
+	made, _ := filtertest.Build(t, Kind(), s)
+	x := new(protocol.Exchange)
+	x.Request.Method, x.Request.Path = "GET", path
+	for field := range strings.SplitSeq(fields, ", ") {
+		if name, value, ok := strings.Cut(field, ": "); ok {
+			x.Request.Header.Add(name, value)
+		}
+	}
+	if err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func metadata(x *protocol.Exchange, namespace string) string {
+	var all []string
+	for key, value := range x.Metadata.All(namespace) {
+		all = append(all, key+"="+value)
+	}
+	return strings.Join(all, " ")
+}
+
+func text(h *protocol.Header) string {
+	var fields []string
+	for name, value := range h.All() {
+		fields = append(fields, name+": "+value)
+	}
+	return strings.Join(fields, ", ")
+}
+
+func TestRules(t *testing.T) {
+	for _, test := range []struct {
+		name, rule, fields, want string
+	}{
+		{"the field's value", `"on_header_present": {"key": "k"}`, "X-A: 1", "k=1"},
+		{"a value of its own", `"on_header_present": {"key": "k", "value": "v"}`, "x-a: 1", "k=v"},
+		{"nothing of nothing", `"on_header_present": {"key": "k"}`, "x-b: 1", ""},
+		{"nothing of an empty field", `"on_header_present": {"key": "k", "value": "v"}`, "x-a: ", ""},
+		{"a value for none", `"on_header_missing": {"key": "k", "value": "v"}`, "x-b: 1", "k=v"},
+		{"no value for one", `"on_header_missing": {"key": "k", "value": "v"}`, "x-a: 1", ""},
+		{"several fields", `"on_header_present": {"key": "k"}`, "x-a: 1, x-a: 2", "k=1,2"},
+		{"a number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 01.50", "k=1.5"},
+		{"a number of its own", `"on_header_missing": {"key": "k", "type": "NUMBER", "value": "2.0"}`, "", "k=2"},
+		{"a large number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 1e3", "k=1000"},
+		{"no number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 1a", ""},
+		{"an infinity", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: inf", ""},
+		{"not a number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: NaN", ""},
+		{"a hexadecimal number", `"on_header_present": {"key": "k", "type": "NUMBER"}`, "x-a: 0x1p4", ""},
+		{"base64", `"on_header_present": {"key": "k", "encode": "BASE64"}`, "x-a: djI=", "k=v2"},
+		{"no base64", `"on_header_present": {"key": "k", "encode": "BASE64"}`, "x-a: d*I=", ""},
+		{"too long", `"on_header_present": {"key": "k"}`, "x-a: " + strings.Repeat("x", longest+1), ""},
+		{"a part", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "^(v[0-9]+)-(.*)$"}, "substitution": "\\2.\\1"}}`, "x-a: v2-b", "k=b.v2"},
+		{"each part", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "-"}, "substitution": "$1\\\\"}}`, "x-a: a-b-c", `k=a$1\b$1\c`},
+		{"what does not fit", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "^x"}, "substitution": ""}}`, "x-a: a", "k=a"},
+		{"rewritten to nothing", `"on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": ".*"}, "substitution": ""}}`, "x-a: a", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			settings := filtertest.Settings(`{"request_rules": [{"header": "x-a", ` + test.rule + `}]}`)
+			x := served(t, settings, "/", test.fields)
+			if got := metadata(x, protocol.BalancerNamespace); got != test.want {
+				t.Errorf("metadata %q, want %q", got, test.want)
+			}
+			if got := text(&x.Request.Header); got != test.fields {
+				t.Errorf("the application gets %q, want %q", got, test.fields)
+			}
+		})
+	}
+}
+
+func TestTheLastRuleOfAKeyCounts(t *testing.T) {
+	x := served(t, `{"request_rules": [
+		{"header": "a", "on_header_present": {"key": "k"}},
+		{"cookie": "c", "on_header_present": {"metadata_namespace": "envoy.lb", "key": "k"}},
+		{"header": "b", "remove": true, "on_header_present": {"metadata_namespace": "mosn.lb", "key": "k"}}
+	]}`, "/", "a: 1, b: 2, Cookie: x=y; c=3, B: 4")
+	if got := metadata(x, protocol.BalancerNamespace); got != "k=2,4" {
+		t.Errorf("metadata %q, want that of the last rule", got)
+	}
+	if got := text(&x.Request.Header); got != "a: 1, Cookie: x=y; c=3" {
+		t.Errorf("the application gets %q", got)
+	}
+	if x = served(t, `{"request_rules": [{"cookie": "c", "on_header_present": {"key": "k"}}]}`, "/", "Cookie: x=y; c=3"); metadata(x, "mosn.lb") != "k=3" {
+		t.Errorf("of a cookie: %q", metadata(x, "mosn.lb"))
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ rule, want string }{
+		"neither header nor cookie": {`"on_header_present": {"key": "k"}`, "one of header and cookie"},
+		"header and cookie":         {`"header": "a", "cookie": "b", "on_header_present": {"key": "k"}`, "one of header and cookie"},
+		"nothing to do":             {`"header": "a", "remove": true`, "neither on_header_present"},
+		"no key":                    {`"header": "a", "on_header_present": {}`, "key"},
+		"an empty key":              {`"header": "a", "on_header_present": {"key": ""}`, "key is empty"},
+		"nothing for what misses":   {`"header": "a", "on_header_missing": {"key": "k"}`, "on_header_missing"},
+		"value and rewrite":         {`"header": "a", "on_header_present": {"key": "k", "value": "v", "regex_value_rewrite": {"pattern": {"regex": "a"}}}`, "both set"},
+		"a bad expression":          {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "("}}}`, "regex_value_rewrite.pattern"},
+		"a group that is not there": {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "(a)"}, "substitution": "\\2"}}`, "1 groups"},
+		"half an escape":            {`"header": "a", "on_header_present": {"key": "k", "regex_value_rewrite": {"pattern": {"regex": "a"}, "substitution": "\\"}}`, "ends in"},
+		"a number that is none":     {`"header": "a", "on_header_missing": {"key": "k", "type": "NUMBER", "value": "x"}`, "no number"},
+		"a type that is not built":  {`"header": "a", "on_header_present": {"key": "k", "type": "PROTOBUF_VALUE"}`, "PROTOBUF_VALUE"},
+		"a path that is removed":    {`"header": ":path", "remove": true, "on_header_present": {"key": "k"}`, "cannot be removed"},
+		"a cookie that is removed":  {`"cookie": "a", "remove": true, "on_header_present": {"key": "k"}`, "cannot be removed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := filtertest.Settings(`{"request_rules": [{` + test.rule + `}]}`)
+			if got := filtertest.Refused(t, Kind(), settings); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+	if got := filtertest.Refused(t, Kind(), `{"response_rules": [{"header": "a"}]}`); !strings.Contains(got, "response_rules") {
+		t.Errorf("refused with %q", got)
+	}
+}
+
+func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
+	made, _ := filtertest.Build(t, Kind(), `{"request_rules": [
+		{"header": "x-version", "on_header_present": {"key": "version"}, "on_header_missing": {"key": "version", "value": "v1"}},
+		{"header": "x-zone", "on_header_missing": {"key": "zone", "value": "a"}}]}`)
+	x := new(protocol.Exchange)
+	x.Request.Method = "GET"
+	x.Request.Header.Add("Accept", "*/*")
+	x.Request.Header.Add("X-Version", "v2")
+	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), x
+}
+
+func TestPassingAllocatesNothing(t *testing.T) {
+	s, x := passing(t)
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if err := s.Serve(ctx, x); err != nil || x.Metadata.Len() != 2 {
+			t.Fatalf("Serve = %v with %d values", err, x.Metadata.Len())
+		}
+	}); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkServe(b *testing.B) {
+	s, x := passing(b)
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = s.Serve(ctx, x)
+	}
+}
