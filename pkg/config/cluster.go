@@ -33,8 +33,16 @@ type Cluster struct {
 	Type   ClusterType
 	Policy Policy
 
-	ChoiceCount       int     // hosts compared by least request; default 2
+	ChoiceCount       int     // hosts compared by least request, least connection and peak EWMA; default 2
 	ActiveRequestBias float64 // exponent of least request with weights; default 1
+	MinRingSize       int     // points of ring hash; 0: as many as are good for the shares
+	MaxRingSize       int     // 0 means 8,388,608
+	TableSize         int     // places of maglev, a prime; 0: 65,537, or 655,373 for many hosts
+
+	Subsets    Subsets
+	SlowStart  SlowStart
+	Failover   Failover
+	Localities []LocalityWeight // of the localities that get work; empty: localities do not count
 
 	ConnectTimeout     time.Duration // default 10 s
 	IdleTimeout        time.Duration // of a pooled connection; default 60 s
@@ -92,6 +100,8 @@ type Host struct {
 	Hostname string // for Host rewriting and TLS; "" for none
 	Weight   uint32 // 1 … 128; default 1
 	Metadata map[string]string
+	Priority uint32 // 0 is used first; others as those before them fail
+	Locality Locality
 }
 
 // DNS is how names are resolved.

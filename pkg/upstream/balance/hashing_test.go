@@ -159,7 +159,7 @@ func TestRingIsInOrderAndFindsWhatASearchFinds(t *testing.T) {
 		t.Fatal("the points are not in order")
 	}
 	for i := range uint64(10_000) {
-		h := hash.Nth(i, 0)
+		h := uint32(hash.Nth(i, 0) >> 32)
 		want := 0
 		for j := range r.points {
 			if r.points[j].at >= h {

@@ -62,6 +62,9 @@ func (l *Load) Latency(now time.Duration) time.Duration { return time.Duration(l
 
 func (l *Load) average(now time.Duration) float64 {
 	average := math.Float64frombits(l.latency.Load())
+	if average == 0 {
+		return 0
+	}
 	// Most hosts were observed a moment ago: no need to compute what is hardly less.
 	if age := now - time.Duration(l.observed.Load()); age > memory/100 {
 		average *= decay(age)

@@ -1,11 +1,6 @@
 package balance
 
-import (
-	"cmp"
-	"slices"
-
-	"github.com/weft-proxy/weft/internal/hash"
-)
+import "github.com/weft-proxy/weft/internal/hash"
 
 // maglev is a table of peers; a hash belongs to the peer in its place.
 type maglev struct {
@@ -44,7 +39,6 @@ func Maglev(peers []Peer, o Options) Balancer {
 
 // claimant is a peer that takes places.
 type claimant struct {
-	name   uint64 // hash of the peer's
 	next   uint64 // the place that it wants next
 	step   uint64 // to the one after, below the table's size
 	weight uint64
@@ -52,22 +46,16 @@ type claimant struct {
 	peer   int32
 }
 
-// claimants returns the peers in an order that does not depend on that of the list.
 func claimants(peers []Peer, index []int32, count int, size uint64) []claimant {
 	list := make([]claimant, count)
-	for i := range list {
-		place := at(index, uint64(i))
-		p := &peers[place]
-		name := hash.String(p.Name)
+	for i, p := range byName(peers, index, count) {
 		list[i] = claimant{
-			name:   name,
-			next:   hash.Nth(name, 1) % size,
-			step:   hash.Nth(name, 2)%(size-1) + 1,
-			weight: uint64(p.Weight),
-			peer:   int32(place), //nolint:gosec // as in serving
+			next:   hash.Nth(p.name, 1) % size,
+			step:   hash.Nth(p.name, 2)%(size-1) + 1,
+			weight: uint64(peers[p.place].Weight),
+			peer:   p.place,
 		}
 	}
-	slices.SortFunc(list, func(a, b claimant) int { return cmp.Compare(a.name, b.name) })
 	return list
 }
 

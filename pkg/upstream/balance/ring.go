@@ -1,26 +1,29 @@
 package balance
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/weft-proxy/weft/internal/hash"
 )
 
-// ring has points of every peer on a circle of 2^64; a hash belongs to the peer of
+// ring has points of every peer on a circle of 2^32; a hash belongs to the peer of
 // the first point that is not before it. A peer that leaves gives up its own points
 // only, and so its hashes only.
 type ring struct {
 	points []point // in ascending order
 	// first holds, for each value of a hash's upper bits, the first point that is not
-	// below it. There are about as many values as points, so that next to nothing is
-	// left to search.
+	// below it. There are about half as many values as points, so that next to nothing
+	// is left to search.
 	first []int32
 	shift int // what makes the upper bits of a hash
 }
 
+// point is small: a pick among many hosts costs as much memory as it has to fetch.
 type point struct {
-	at   uint64
+	at   uint32
 	peer int32
 }
 
@@ -50,15 +53,30 @@ func RingHash(peers []Peer, o Options) Balancer {
 		total += pointsFor(&peers[at(index, uint64(i))], scale)
 	}
 	loose := make([]point, 0, total)
-	for i := range count {
-		place := at(index, uint64(i))
-		p := &peers[place]
-		name := hash.String(p.Name)
-		for n := range pointsFor(p, scale) {
-			loose = append(loose, point{hash.Nth(name, uint64(n)), int32(place)}) //nolint:gosec // as in serving
+	for _, i := range byName(peers, index, count) {
+		for n := range pointsFor(&peers[i.place], scale) {
+			loose = append(loose, point{uint32(hash.Nth(i.name, uint64(n)) >> 32), i.place}) //nolint:gosec // its upper half
 		}
 	}
 	return newRing(loose)
+}
+
+// named is the place of a peer and the hash of its name.
+type named struct {
+	name  uint64
+	place int32
+}
+
+// byName returns the serving peers in an order that does not depend on that of the
+// list.
+func byName(peers []Peer, index []int32, count int) []named {
+	list := make([]named, count)
+	for i := range list {
+		place := at(index, uint64(i))
+		list[i] = named{hash.String(peers[place].Name), int32(place)} //nolint:gosec // as in serving
+	}
+	slices.SortFunc(list, func(a, b named) int { return cmp.Compare(a.name, b.name) })
+	return list
 }
 
 // ringScale returns how many points one part of weight gets, a power of two.
@@ -92,8 +110,8 @@ func pointsFor(p *Peer, scale float64) int {
 // newRing sorts the points. Hashes are spread evenly: each point is put where it
 // belongs at once, and neighbours are set right.
 func newRing(loose []point) *ring {
-	width := bits.Len(uint(len(loose) - 1))
-	r := &ring{points: make([]point, len(loose)), shift: 64 - width}
+	width := bits.Len(uint(len(loose)-1)) - 1
+	r := &ring{points: make([]point, len(loose)), shift: 32 - width}
 	r.first = make([]int32, 1<<width+1)
 	for i := range loose {
 		r.first[loose[i].at>>r.shift+1]++
@@ -118,7 +136,7 @@ func newRing(loose []point) *ring {
 }
 
 func (r *ring) Pick(k Key) int {
-	h := hash.Nth(k.Hash, uint64(k.Draw)) //nolint:gosec // never negative
+	h := uint32(hash.Nth(k.Hash, uint64(k.Draw)) >> 32) //nolint:gosec // its upper half
 	i := int(r.first[h>>r.shift])
 	for i < len(r.points) && r.points[i].at < h {
 		i++
