@@ -11,6 +11,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream/health"
 )
 
 // Cluster is a set of hosts that answer the same requests. It is a cell: there
@@ -30,17 +31,20 @@ type Cluster struct {
 
 	overflows atomic.Uint64 // exchanges and retries that were refused
 	resent    atomic.Uint64
+	turns     atomic.Uint64 // changes of whether a host is usable: Host.turned
 
-	mu sync.Mutex // for replacing state, opening and closing the ledger
+	mu      sync.Mutex // for replacing state, opening and closing the ledger
+	outlier *outlier   // guarded by mu; nil: outliers are not looked for
 }
 
 // env is what the clusters of a set share. Immutable but for what mu guards.
 type env struct {
 	Options
-	epoch time.Time
-	tasks sync.WaitGroup  // timers that are armed or running, and goroutines
-	ctx   context.Context //nolint:containedctx // of connects that no exchange owns: it ends with the set
-	end   context.CancelFunc
+	epoch  time.Time
+	checks *health.Group
+	tasks  sync.WaitGroup  // timers that are armed or running, and goroutines
+	ctx    context.Context //nolint:containedctx // of connects that no exchange owns: it ends with the set
+	end    context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool // guarded by mu; nothing is added to tasks any more
@@ -66,6 +70,7 @@ func (e *env) close() {
 	e.closed = true
 	e.mu.Unlock()
 	e.end()
+	e.checks.Close()
 	e.tasks.Wait()
 }
 
@@ -196,12 +201,13 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 // is to be tried: only then x is still in flight in the cluster.
 func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 	a := &x.Record.Attempts[len(x.Record.Attempts)-1]
+	h, _ := a.Host.(*Host)
+	h.judge(x, err)
 	if err == nil {
 		a.Status = x.Response.Status
 		return false, nil
 	}
 	a.Reason = protocol.ReasonOf(err)
-	h, _ := a.Host.(*Host)
 	h.failures.Add(1)
 	var kept *notSent
 	if !errors.As(err, &kept) {
@@ -321,6 +327,7 @@ func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx cont
 			return h.carry(carry)
 		}
 		h.failures.Add(1)
+		h.judge(nil, err)
 		if !goesOn(err) || ctx.Err() != nil {
 			break
 		}

@@ -3,10 +3,10 @@ package upstream
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
@@ -20,7 +20,8 @@ type Host struct {
 
 	entry  atomic.Pointer[config.Host] // how it is configured now
 	load   balance.Load                // exchanges in flight, from pick to the end of the answer
-	health health
+	health condition
+	record atomic.Pointer[record] // how it answers, for outlier detection; nil: nobody asks
 	ledger ledger[Account]
 
 	attempts        atomic.Uint64
@@ -32,6 +33,7 @@ type Host struct {
 
 	mu      sync.Mutex // for changing lanes, opening and closing the ledger
 	retired bool       // guarded by mu: new pools are born closed
+	checkup *checkup   // guarded by mu; nil: there are no active checks
 }
 
 func newHost(c *Cluster, entry *config.Host) *Host {
@@ -54,7 +56,12 @@ func (h *Host) Config() *config.Host { return h.entry.Load() }
 func (h *Host) InFlight() int64 { return h.load.InFlight() }
 
 // Add accounts for exchanges whose answers, or failures, came from the host.
-func (h *Host) Add(s metrics.Sum) { h.ledger.add(s) }
+func (h *Host) Add(s metrics.Sum) {
+	h.ledger.add(s)
+	if r := h.record.Load(); r != nil {
+		r.observe(ending{s.Protocol, protocol.Reason(s.Reason), s.Status, s.Code}, s.Len())
+	}
+}
 
 // lane is a protocol spoken to a host. Immutable.
 type lane struct {
@@ -118,6 +125,7 @@ func (h *Host) retire() {
 	h.mu.Lock()
 	h.retired = true
 	h.ledger.close()
+	h.stopChecks()
 	first := h.lanes.Load()
 	h.mu.Unlock()
 	for l := first; l != nil; l = l.next {
@@ -129,116 +137,4 @@ func (h *Host) retire() {
 func (h *Host) countFailed() {
 	h.connectFailures.Add(1)
 	h.cluster.count(ConnectFailed)
-}
-
-// connectFailed takes note that a connection could not be opened.
-func (h *Host) connectFailed(err error) {
-	c := h.cluster
-	h.countFailed()
-	if pause, down := h.health.failed(c.env.now(), c.env.random()); down {
-		c.count(HostDown)
-		c.env.Log.Warn("upstream host down", logCluster, c.name, logHost, h.address, logPause, pause, logError, err)
-	}
-}
-
-// connected takes note that a connection was opened.
-func (h *Host) connected() {
-	h.connects.Add(1)
-	h.cluster.count(ConnectionOpened)
-	h.answered()
-}
-
-// answered takes note that the host is alive: it took a connection or answered.
-func (h *Host) answered() {
-	if h.health.up() {
-		return
-	}
-	if h.health.succeeded() {
-		h.cluster.count(HostUp)
-		h.cluster.env.Log.Info("upstream host up", logCluster, h.cluster.name, logHost, h.address)
-	}
-}
-
-// Keys of log attributes.
-const (
-	logCluster = "cluster"
-	logHost    = "host"
-	logPause   = "pause"
-	logError   = "error"
-)
-
-// health is whether connecting to a host works.
-//
-//	    connect fails           pause over           claimed
-//	up ───────────────▶ down ───────────────▶ due ──────────────▶ on trial
-//	▲                    ▲ connect fails: twice the pause │          │ │
-//	│                    └────────────────────────────────┴──────────┘ │
-//	└──────────────────────────────────────────────────────────────────┘
-//	      connect succeeds, or the host answers on a connection it had
-//
-// One exchange at a time tries a host that is due; the others go elsewhere
-// meanwhile. A trial that comes to no result is due again after a while. The
-// zero value is up.
-type health struct {
-	// notBefore is 0 for up, else the time, in ns of the set's clock, from which
-	// the host is due. Claiming a trial moves it on.
-	notBefore atomic.Int64
-
-	mu       sync.Mutex
-	failures int           // guarded by mu; connects that failed in a row, one counted per pause
-	until    time.Duration // guarded by mu; end of the pause that the last of them began
-}
-
-// The first pause is about as long as an application takes to restart its
-// listener; the last bounds how late a host is found alive again.
-const (
-	firstPause = 100 * time.Millisecond
-	lastPause  = 10 * time.Second
-)
-
-func (s *health) up() bool { return s.notBefore.Load() == 0 }
-
-// due reports whether the host is down and its pause is over.
-func (s *health) due(now time.Duration) bool {
-	from := s.notBefore.Load()
-	return from != 0 && from <= int64(now)
-}
-
-// claim makes the caller the one that tries a host that is due; for so long
-// nobody else may.
-func (s *health) claim(now, trial time.Duration) bool {
-	from := s.notBefore.Load()
-	return from != 0 && from <= int64(now) && s.notBefore.CompareAndSwap(from, int64(now+trial))
-}
-
-// failed takes note of a failed connect. It returns the pause that begins, and
-// whether the host was up before. Failures during a pause say nothing new:
-// fifty exchanges that meet a dead host at once must not make the pause fifty
-// steps longer.
-func (s *health) failed(now time.Duration, random uint64) (pause time.Duration, down bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failures > 0 && now < s.until {
-		return 0, false
-	}
-	pause = lastPause
-	if s.failures < 7 { // 100 ms doubled seven times is above 10 s
-		pause = firstPause << s.failures
-	}
-	// Up to a quarter less, so that the proxies of a fleet do not knock together.
-	pause -= time.Duration(random % uint64(pause/4))
-	s.failures++
-	s.until = now + pause
-	s.notBefore.Store(int64(s.until))
-	return pause, s.failures == 1
-}
-
-// succeeded makes the host up and reports whether it was not.
-func (s *health) succeeded() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was := s.failures > 0
-	s.failures = 0
-	s.notBefore.Store(0)
-	return was
 }

@@ -6,7 +6,7 @@ import (
 )
 
 func TestPausesGrow(t *testing.T) {
-	var s health
+	var s condition
 	now := time.Hour
 	bounds := []time.Duration{
 		100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
@@ -15,12 +15,12 @@ func TestPausesGrow(t *testing.T) {
 	}
 	for i, most := range bounds {
 		for _, random := range []uint64{0, 1 << 63, ^uint64(0)} {
-			try := health{failures: s.failures}
-			if pause, _ := try.failed(now, random); pause > most || pause <= most-most/4 {
+			try := condition{failures: s.failures}
+			if pause, _, _ := try.failed(now, random); pause > most || pause <= most-most/4 {
 				t.Errorf("pause %d = %v, want at most %v, and at least three quarters of it", i+1, pause, most)
 			}
 		}
-		pause, down := s.failed(now, 0)
+		pause, down, _ := s.failed(now, 0)
 		if down != (i == 0) {
 			t.Errorf("failure %d: went down = %v", i+1, down)
 		}
@@ -30,7 +30,7 @@ func TestPausesGrow(t *testing.T) {
 
 // Exchanges that meet a dead host at the same time report one thing.
 func TestFailuresDuringAPauseCountOnce(t *testing.T) {
-	var s health
+	var s condition
 	for range 50 {
 		s.failed(time.Second, 0)
 	}
@@ -67,7 +67,7 @@ func TestHealth(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var s health
+			var s condition
 			for i, step := range tt.steps {
 				var got bool
 				switch step.what {
@@ -78,9 +78,9 @@ func TestHealth(t *testing.T) {
 				case "claim":
 					got = s.claim(step.at, time.Second)
 				case "fail":
-					_, got = s.failed(step.at, 0)
+					_, got, _ = s.failed(step.at, 0)
 				case "succeed":
-					got = s.succeeded()
+					got, _ = s.succeeded()
 				}
 				if got != step.want {
 					t.Fatalf("step %d, %s at %v: %v, want %v", i, step.what, step.at, got, step.want)

@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/health"
 )
 
 // Set holds the clusters of the process by name.
@@ -32,7 +33,7 @@ func NewSet(o Options) *Set {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Set{
-		env:        env{Options: o, epoch: time.Now()},
+		env:        env{Options: o, epoch: time.Now(), checks: health.NewGroup()},
 		configured: make(map[string]*Cluster),
 		cells:      make(map[string]weak.Pointer[Cluster]),
 		leaving:    make(map[*Cluster]*Change),

@@ -326,6 +326,8 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 		c := cluster("web", "a")
 		c.Hosts[0].Metadata = map[string]string{"zone": "1"}
 		c.DNS.Resolvers = []string{"127.0.0.1:53"}
+		c.Health = &config.HealthCheck{HTTP: config.HTTPCheck{Codes: []config.CodeRange{{Start: 200, End: 204}}}}
+		c.Outlier = &config.Outlier{Codes: []int{503}}
 		return c
 	}
 	if !same(full(), full()) {
@@ -334,6 +336,13 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 	var change func(t *testing.T, path string, field reflect.Value, check func(path string))
 	change = func(t *testing.T, path string, field reflect.Value, check func(string)) {
 		switch field.Kind() {
+		case reflect.Pointer:
+			change(t, path, field.Elem(), check)
+			old := reflect.ValueOf(field.Interface())
+			field.SetZero()
+			check(path + " absent")
+			field.Set(old)
+			return
 		case reflect.Struct:
 			for i := range field.NumField() {
 				change(t, path+"."+field.Type().Field(i).Name, field.Field(i), check)
@@ -353,7 +362,7 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 			field.SetString(field.String() + "x")
 		case reflect.Int, reflect.Int64:
 			field.SetInt(field.Int() + 1)
-		case reflect.Uint32:
+		case reflect.Uint16, reflect.Uint32:
 			field.SetUint(field.Uint() + 1)
 		case reflect.Float64:
 			field.SetFloat(field.Float() + 1)

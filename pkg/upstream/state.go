@@ -39,7 +39,7 @@ func (e *env) check(cfg *config.Cluster) error {
 			return fmt.Errorf("cluster %s: host %d has no address", cfg.Name, i)
 		}
 	}
-	return nil
+	return e.checkable(cfg)
 }
 
 // install makes cfg with these hosts what the cluster serves with. Hosts whose
@@ -61,6 +61,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	})
 	c.state.Store(&state{config: cfg, hosts: hosts, balancer: balancer})
 	c.grantSlots() // the limit may be larger now
+	c.supervise(cfg, hosts)
 	return gone
 }
 
@@ -75,6 +76,7 @@ func (c *Cluster) remove() (gone []*Host) {
 	}
 	c.state.Store(&state{config: s.config, removed: true})
 	c.ledger.close()
+	c.detect(nil, nil)
 	return s.hosts
 }
 

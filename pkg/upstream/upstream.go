@@ -26,7 +26,9 @@ import (
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
@@ -122,6 +124,12 @@ type Options struct {
 	// Discoveries by the cluster type whose hosts they find. Types that are
 	// not here take their hosts as configured.
 	Discoveries map[config.ClusterType]Discovery
+	// Dial opens a connection to a host before the deadline (zero: ctx alone bounds
+	// it), for active checks that speak no protocol of exchanges. Its errors are
+	// those of Connector.Connect.
+	Dial func(ctx context.Context, h *Host, deadline time.Time) (*network.Conn, error)
+	// Codecs of the protocols whose heartbeats can be checked.
+	Codecs map[config.Protocol]xprotocol.Codec
 
 	Meter Meter        // nil: no accounts
 	Log   *slog.Logger // nil: no log

@@ -18,9 +18,11 @@ type probeFunc func(ctx context.Context, deadline time.Time) error
 func (f probeFunc) Probe(ctx context.Context, deadline time.Time) error { return f(ctx, deadline) }
 
 // rest lets the fake time of a test pass.
+//
+//arch:clock called in bubbles of testing/synctest only
 func rest(d time.Duration) { time.Sleep(d) }
 
-var errSick = errors.New("sick") //nolint:gochecknoglobals // a constant
+var errSick = errors.New("sick")
 
 func TestThresholds(t *testing.T) {
 	tests := []struct {

@@ -96,7 +96,7 @@ const (
 	healthPath = "/grpc.health.v1.Health/Check"
 	prefixLen  = 5
 	serviceKey = 1<<3 | 2
-	statusKey  = 1<<3 | 0
+	statusKey  = 1 << 3
 	serving    = 1
 	mostAnswer = 1 << 10 // bytes of an answer
 )

@@ -1,0 +1,56 @@
+package upstream
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAilmentsEndApart(t *testing.T) {
+	type step struct {
+		add, end ailments
+		turned   bool
+		up, due  bool // afterwards, long after every pause
+	}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"the first ailment turns the host, the last one's end turns it back", []step{
+			{add: failing, turned: true}, {add: ejected}, {end: failing}, {end: ejected, turned: true, up: true},
+		}},
+		{"an ailment that it has already changes nothing", []step{{add: ejected, turned: true}, {add: ejected}}},
+		{"the end of what it has not changes nothing", []step{{end: failing, up: true}, {add: ejected, turned: true}, {end: failing}}},
+		{"only a host that is nothing but unreachable is due", []step{
+			{add: unreachable, turned: true, due: true}, {add: failing}, {end: failing, due: true}, {add: ejected},
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var s condition
+			for i, step := range tt.steps {
+				var turned bool
+				if step.add != 0 {
+					turned = s.add(step.add)
+				} else {
+					turned = s.end(step.end)
+				}
+				if turned != step.turned || s.up() != step.up || s.due(time.Hour) != step.due {
+					t.Fatalf("step %d: turned %v, up %v, due %v, want %v, %v, %v", i, turned, s.up(), s.due(time.Hour), step.turned, step.up, step.due)
+				}
+				if claimed := s.claim(time.Hour, 0); claimed != step.due {
+					t.Fatalf("step %d: claimed %v, want %v", i, claimed, step.due)
+				}
+			}
+		})
+	}
+}
+
+func TestAilmentsHaveNames(t *testing.T) {
+	for a, want := range map[ailments]string{
+		0: "", unreachable: "unreachable", failing | ejected: "failing checks, ejected",
+	} {
+		if got := a.String(); got != want {
+			t.Errorf("ailments(%d) = %q, want %q", a, got, want)
+		}
+	}
+}

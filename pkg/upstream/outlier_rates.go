@@ -1,0 +1,116 @@
+package upstream
+
+import "math"
+
+// sample is a host's share of successes in an interval.
+type sample struct {
+	record             *record
+	requests, failures uint64
+}
+
+func (s *sample) successRate() float64 {
+	return 100 * float64(s.requests-s.failures) / float64(s.requests)
+}
+
+// judge ends an interval: it ejects hosts by their rates. o.mu is held.
+func (o *outlier) judge(changes []ejection) []ejection {
+	cfg := o.config
+	answers := make([]sample, 0, len(o.records))
+	var locals []sample
+	for _, r := range o.records {
+		requests, failures := r.answers.take()
+		answers = append(answers, sample{r, requests, min(failures, requests)})
+		if cfg.SplitLocal {
+			requests, failures = r.locals.take()
+			locals = append(locals, sample{r, requests, min(failures, requests)})
+		}
+	}
+	changes = o.bySuccess(changes, answers, bySuccessRate, cfg.SuccessRate.Enforce)
+	changes = o.bySuccess(changes, locals, byLocalSuccessRate, cfg.LocalSuccessRate)
+	changes = o.byFailures(changes, answers, byFailurePercentage, cfg.FailurePercentage.Enforce)
+	changes = o.byFailures(changes, locals, byLocalFailurePercentage, cfg.LocalFailurePercentage)
+	return o.byMultiple(changes, answers)
+}
+
+// bySuccess ejects the hosts whose success rate is far below the mean.
+func (o *outlier) bySuccess(changes []ejection, all []sample, by detector, enforce int) []ejection {
+	cfg := o.config.SuccessRate
+	judged := busy(all, cfg.Volume)
+	if enforce == 0 || len(judged) == 0 || len(judged) < cfg.MinHosts {
+		return changes
+	}
+	threshold := successThreshold(judged, float64(cfg.StdevFactor)/1000)
+	for i := range judged {
+		if judged[i].successRate() < threshold {
+			changes = o.eject(changes, judged[i].record, by, enforce)
+		}
+	}
+	return changes
+}
+
+// successThreshold returns the mean of the success rates less factor times their
+// standard deviation.
+func successThreshold(all []sample, factor float64) float64 {
+	var sum, squares float64
+	for i := range all {
+		sum += all[i].successRate()
+	}
+	mean := sum / float64(len(all))
+	for i := range all {
+		d := all[i].successRate() - mean
+		squares += d * d
+	}
+	return mean - factor*math.Sqrt(squares/float64(len(all)))
+}
+
+// byFailures ejects the hosts with too large a share of failures.
+func (o *outlier) byFailures(changes []ejection, all []sample, by detector, enforce int) []ejection {
+	cfg := o.config.FailurePercentage
+	judged := busy(all, cfg.Volume)
+	if enforce == 0 || len(judged) < cfg.MinHosts {
+		return changes
+	}
+	for i := range judged {
+		if 100-judged[i].successRate() >= float64(cfg.Threshold) {
+			changes = o.eject(changes, judged[i].record, by, enforce)
+		}
+	}
+	return changes
+}
+
+// byMultiple ejects the hosts whose share of failures is a multiple of that of all.
+func (o *outlier) byMultiple(changes []ejection, all []sample) []ejection {
+	cfg := o.config.FailureMultiple
+	if cfg.Multiple <= 0 {
+		return changes
+	}
+	judged := busy(all, cfg.Volume)
+	var requests, failures uint64
+	for i := range judged {
+		requests += judged[i].requests
+		failures += judged[i].failures
+	}
+	if failures == 0 {
+		return changes
+	}
+	mean := float64(failures) / float64(requests)
+	for i := range judged {
+		s := &judged[i]
+		if float64(s.failures)/float64(s.requests) >= cfg.Multiple*mean {
+			changes = o.eject(changes, s.record, byFailureMultiple, 100)
+		}
+	}
+	return changes
+}
+
+// busy returns those with so many requests in the interval, one at least, whose
+// hosts are in.
+func busy(all []sample, volume int) []sample {
+	var judged []sample
+	for i := range all {
+		if s := &all[i]; !s.record.out && s.requests > 0 && s.requests >= uint64(max(volume, 0)) { //nolint:gosec // not negative
+			judged = append(judged, *s)
+		}
+	}
+	return judged
+}

@@ -1,0 +1,195 @@
+package upstream
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// How an exchange counts for its host. Each attempt is counted once:
+//
+//	no answer                             when the attempt ends    judge
+//	an answer that is bad by its head     when the attempt ends    judge
+//	any other answer                      when the exchange ends   observe
+//
+// so that an answer which ends badly, as those of gRPC do that tell their status in
+// trailers, is not taken for a good one before. A good answer costs three looks and
+// an addition.
+
+// window counts in an interval.
+type window struct{ requests, failures atomic.Uint64 }
+
+// take returns the counts and begins anew.
+func (w *window) take() (requests, failures uint64) {
+	return w.requests.Swap(0), w.failures.Swap(0)
+}
+
+// judge counts the attempt at the host that has just ended with err, or with the
+// answer in x, which may be nil if there is none.
+func (h *Host) judge(x *protocol.Exchange, err error) {
+	r := h.record.Load()
+	if r == nil {
+		return
+	}
+	switch {
+	case err != nil:
+		r.failed(err)
+	case r.isBad(x.Response.Status):
+		r.answered(x.Response.Status, 1)
+	case x.Record.Listener == nil: // nobody observes its end
+		r.passed(1)
+	}
+}
+
+// ending is how an exchange ended.
+type ending struct {
+	protocol string // of the caller
+	reason   protocol.Reason
+	status   int
+	code     int // of RPC
+}
+
+// observe counts n exchanges that have ended alike, the last attempt of each at the
+// host.
+func (r *record) observe(e ending, n int) {
+	switch {
+	case r.isBad(e.status) || e.status == 0: // judge has counted it, or there was no answer
+	case e.reason == protocol.None && e.protocol == string(config.HTTP2) && e.code > 0:
+		r.answered(statusOfGRPC(e.code), n)
+	case e.reason == protocol.None:
+		r.passed(n)
+	case isLocal(e.reason): // the answer was cut short
+		for range n {
+			r.failedFor(e.reason)
+		}
+	}
+}
+
+// isBad reports whether a status counts as a failure.
+func (r *record) isBad(status int) bool {
+	if codes := r.outlier.config.Codes; len(codes) > 0 {
+		return slices.Contains(codes, status)
+	}
+	return status >= 500
+}
+
+// failed counts an attempt without an answer, if that is the host's fault.
+func (r *record) failed(err error) {
+	reason := protocol.ReasonOf(err)
+	var kept *notSent
+	if errors.As(err, &kept) && reason != protocol.ConnectFailure && reason != protocol.ConnectTimeout {
+		return // it has waited for a connection, and there was none
+	}
+	if isLocal(reason) {
+		r.failedFor(reason)
+	}
+}
+
+// isLocal reports whether a reason says of a host that it failed, as seen from here.
+func isLocal(r protocol.Reason) bool {
+	switch r { //nolint:exhaustive // all others say nothing about the host
+	case protocol.ConnectFailure, protocol.ConnectTimeout, protocol.UpstreamReset, protocol.UpstreamClosed,
+		protocol.UpstreamMalformed, protocol.UpstreamTimeout, protocol.TryTimeout:
+		return true
+	}
+	return false
+}
+
+// failedFor counts a failure on this side.
+func (r *record) failedFor(reason protocol.Reason) {
+	cfg := r.outlier.config
+	if !cfg.SplitLocal {
+		r.answered(reason.Traits().HTTP, 1)
+		return
+	}
+	r.locals.requests.Add(1)
+	r.locals.failures.Add(1)
+	r.inARow(&r.failuresLocal, 1, cfg.ConsecutiveLocal, byLocal)
+}
+
+// passed counts n good answers.
+func (r *record) passed(n int) {
+	zero(&r.failures5xx)
+	zero(&r.failuresGateway)
+	r.wasReached(n)
+	r.answers.requests.Add(uint64(n)) //nolint:gosec // a length
+}
+
+// answered counts n answers, or what passes for them, of a status that may be bad.
+func (r *record) answered(status, n int) {
+	if status < 500 && !r.isBad(status) {
+		r.passed(n)
+		return
+	}
+	r.wasReached(n)
+	r.answers.requests.Add(uint64(n)) //nolint:gosec // a length
+	if r.isBad(status) {
+		r.answers.failures.Add(uint64(n)) //nolint:gosec // a length
+	}
+	cfg := r.outlier.config
+	if status >= 502 && status <= 504 {
+		r.inARow(&r.failuresGateway, n, cfg.ConsecutiveGateway, byGateway)
+	} else {
+		zero(&r.failuresGateway)
+	}
+	if status >= 500 {
+		r.inARow(&r.failures5xx, n, cfg.Consecutive5xx, by5xx)
+	} else {
+		zero(&r.failures5xx)
+	}
+}
+
+// wasReached counts n exchanges that were answered, as seen from this side.
+func (r *record) wasReached(n int) {
+	if r.outlier.config.SplitLocal {
+		zero(&r.failuresLocal)
+		r.locals.requests.Add(uint64(n)) //nolint:gosec // a length
+	}
+}
+
+// inARow counts n failures in a row, and tells when they are too many.
+func (r *record) inARow(count *atomic.Uint32, n int, c config.Consecutive, by detector) {
+	if c.Failures <= 0 {
+		return
+	}
+	now := count.Add(uint32(n))                                           //nolint:gosec // a length
+	if now >= uint32(c.Failures) && count.Swap(0) != 0 && c.Enforce > 0 { //nolint:gosec // above 0
+		r.outlier.found(r, by, c.Enforce)
+	}
+}
+
+// forget begins anew after an ejection.
+func (r *record) forget() {
+	zero(&r.failures5xx)
+	zero(&r.failuresGateway)
+	zero(&r.failuresLocal)
+	r.answers.take()
+	r.locals.take()
+}
+
+// zero writes only if it has to: hosts that answer well are not written to.
+func zero(count *atomic.Uint32) {
+	if count.Load() != 0 {
+		count.Store(0)
+	}
+}
+
+// statusOfGRPC returns the HTTP view of a status of gRPC, as its own documentation
+// and Envoy have it: what says that the server failed is 500 and more.
+func statusOfGRPC(code int) int {
+	switch code {
+	case 2, 13, 15: // unknown, internal, data loss
+		return 500
+	case 12: // unimplemented
+		return 501
+	case protocol.GRPCUnavailable:
+		return 503
+	case 4: // deadline exceeded
+		return 504
+	default: // the caller's fault, or nobody's
+		return 400
+	}
+}
