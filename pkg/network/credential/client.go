@@ -1,0 +1,113 @@
+package credential
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"sync/atomic"
+)
+
+// Client begins handshakes with the hosts of one cluster. Sessions are resumed, for
+// each host by itself. Safe for concurrent use.
+type Client struct {
+	store   *Store
+	context *Context
+	now     atomic.Pointer[clientState]
+}
+
+// clientState is immutable; sessions are of those that were verified by its
+// configuration.
+type clientState struct {
+	config   *tls.Config
+	sessions tls.ClientSessionCache
+}
+
+// mostSessions is how many hosts' sessions a Client remembers.
+const mostSessions = 256
+
+// Client returns a client of the context, whose files s watches until Close.
+func (s *Store) Client(c *Context) (*Client, error) {
+	client := &Client{store: s, context: c}
+	stamps := stampsOf(c.files())
+	if err := client.reload(); err != nil {
+		return nil, err
+	}
+	s.watch(client, c.files(), stamps, client.reload)
+	return client, nil
+}
+
+// Close ends the watch over the files.
+func (c *Client) Close() { c.store.forget(c) }
+
+func (c *Client) reload() error {
+	m, err := c.context.load(PEM.Read)
+	if err != nil {
+		return err
+	}
+	c.store.warn(m)
+	out := c.context.base(m)
+	out.RootCAs = m.authorities
+	out.InsecureSkipVerify = c.context.SkipVerify
+	if peers := c.context.Peers; len(peers) > 0 && !c.context.SkipVerify {
+		out.InsecureSkipVerify = true // of the name only: the chain is verified here
+		out.VerifyConnection = func(state tls.ConnectionState) error {
+			if err := verifyChain(m.authorities, &state); err != nil {
+				return err
+			}
+			return admit(peers, &state)
+		}
+	}
+	c.now.Store(&clientState{config: out, sessions: tls.NewLRUClientSessionCache(mostSessions)})
+	return nil
+}
+
+// verifyChain checks a server's certificate but for its names.
+func verifyChain(roots *x509.CertPool, state *tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("the server showed no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, cert := range state.PeerCertificates[1:] {
+		between.AddCert(cert)
+	}
+	_, err := state.PeerCertificates[0].Verify(x509.VerifyOptions{
+		Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	if err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
+	}
+	return nil
+}
+
+// Config returns what a handshake with the host at an address is begun with. name is
+// what the host must prove to be unless the context says another; alpn is offered
+// unless the context has its own list.
+func (c *Client) Config(name, address string, alpn []string) *tls.Config {
+	state := c.now.Load()
+	out := state.config.Clone()
+	out.ServerName = name
+	if len(c.context.Names) > 0 {
+		out.ServerName = c.context.Names[0]
+	}
+	if len(c.context.ALPN) == 0 {
+		out.NextProtos = alpn
+	}
+	out.ClientSessionCache = hostSessions{state.sessions, address}
+	return out
+}
+
+// hostSessions are the sessions of one host: others of its name may not know them.
+type hostSessions struct {
+	all     tls.ClientSessionCache
+	address string
+}
+
+// Get is tls.ClientSessionCache's.
+func (s hostSessions) Get(key string) (*tls.ClientSessionState, bool) {
+	return s.all.Get(s.address + " " + key)
+}
+
+// Put is tls.ClientSessionCache's.
+func (s hostSessions) Put(key string, state *tls.ClientSessionState) {
+	s.all.Put(s.address+" "+key, state)
+}

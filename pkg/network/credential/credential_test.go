@@ -1,0 +1,506 @@
+package credential
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+)
+
+// ends returns both ends of a connection.
+func ends() (near, far net.Conn) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	defer ln.Close()
+	if far, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		panic(err)
+	}
+	if near, err = ln.Accept(); err != nil {
+		panic(err)
+	}
+	return near, far
+}
+
+// shake performs a handshake and returns what either side has of it.
+func shake(server, client *tls.Config) (c, s tls.ConnectionState, clientErr, serverErr error) {
+	near, far := ends()
+	defer near.Close()
+	defer far.Close()
+	deadline := time.Now().Add(5 * time.Second)
+	_, _ = near.SetDeadline(deadline), far.SetDeadline(deadline)
+	done := make(chan error, 1)
+	there := tls.Server(near, server)
+	go func() {
+		err := there.Handshake()
+		if err == nil {
+			_, err = there.Write([]byte("x")) // behind the tickets
+		}
+		if err != nil {
+			near.Close()
+		}
+		done <- err
+	}()
+	here := tls.Client(far, client)
+	if clientErr = here.Handshake(); clientErr == nil {
+		_, clientErr = io.ReadFull(here, make([]byte, 1))
+	}
+	if clientErr != nil {
+		far.Close()
+	}
+	serverErr = <-done
+	return here.ConnectionState(), there.ConnectionState(), clientErr, serverErr
+}
+
+func text(l testpki.Leaf) (cert, key PEM) { return PEM{Text: string(l.Cert)}, PEM{Text: string(l.Key)} }
+
+func TestAServerChoosesByNameThenALPNThenTheFirst(t *testing.T) {
+	ca := testpki.New(t)
+	var contexts []*Context
+	add := func(cn string, dns, names, alpn []string) {
+		c := &Context{Names: names, ALPN: alpn}
+		c.Certificate, c.Key = text(ca.Issue(testpki.Spec{CommonName: cn, DNS: dns}))
+		contexts = append(contexts, c)
+	}
+	add("first", []string{"one.example"}, nil, []string{"http/1.1"})
+	add("wild", []string{"*.example"}, nil, []string{"http/1.1"})
+	add("deeper", []string{"*.deep.example"}, nil, []string{"http/1.1"})
+	add("h2", []string{"two.example"}, nil, []string{"h2"})
+	add("h1", []string{"two.example"}, nil, []string{"http/1.1"})
+	add("named", []string{"other.example"}, []string{"Alias.Example"}, nil)
+	add("common.test", nil, nil, nil)
+	server, err := NewStore(nil, nil).Server(contexts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, sni string
+		alpn      []string
+		want      string
+	}{
+		{"an exact name", "one.example", nil, "first"},
+		{"exact before wildcard", "two.example", nil, "h2"},
+		{"of the same name, by ALPN", "two.example", []string{"http/1.1"}, "h1"},
+		{"a wildcard", "any.example", nil, "wild"},
+		{"the longer wildcard", "a.deep.example", nil, "deeper"},
+		{"a wildcard over two labels", "a.b.example", nil, "wild"},
+		{"in any case, with a dot", "ANY.example.", nil, "wild"},
+		{"a name of the configuration", "alias.example", nil, "named"},
+		{"a common name without alternatives", "common.test", nil, "common.test"},
+		{"an unknown name, by ALPN", "nobody.test", []string{"h2"}, "h2"},
+		{"no name, by ALPN", "", []string{"h2"}, "h2"},
+		{"nothing fits: the first", "nobody.test", nil, "first"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			hello := &tls.ClientHelloInfo{ServerName: test.sni, SupportedProtos: test.alpn}
+			found, err := server.Config().GetConfigForClient(hello)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := found.Certificates[0].Leaf.Subject.CommonName; got != test.want {
+				t.Errorf("%q, %v: chose %q, want %q", test.sni, test.alpn, got, test.want)
+			}
+		})
+	}
+}
+
+func TestOnlySafeVersionsAndCiphersUnlessAsked(t *testing.T) {
+	ca := testpki.New(t)
+	c := &Context{}
+	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{RSA: true}))
+	old := *c
+	old.MinVersion = tls.VersionTLS10
+	for _, test := range []struct {
+		name    string
+		context *Context
+		client  *tls.Config
+		want    bool
+	}{
+		{"TLS 1.3", c, &tls.Config{MinVersion: tls.VersionTLS13}, true},
+		{"TLS 1.2", c, &tls.Config{MaxVersion: tls.VersionTLS12}, true},
+		{"TLS 1.1", c, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
+		{"CBC", c, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}}, false},
+		{"no forward secrecy", c, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_RSA_WITH_AES_128_GCM_SHA256}}, false},
+		{"TLS 1.0, asked for", &old, &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server, err := NewStore(nil, nil).Server([]*Context{test.context})
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.client.RootCAs, test.client.ServerName = ca.Pool(), "127.0.0.1"
+			if _, _, err, _ := shake(server.Config(), test.client); (err == nil) != test.want {
+				t.Errorf("handshake: %v, want success: %v", err, test.want)
+			}
+		})
+	}
+}
+
+func TestCiphersHaveTheNamesOfOpenSSLAndOfIANA(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		id       uint16
+		safe, ok bool
+	}{
+		{"ECDHE-RSA-AES256-GCM-SHA384", tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, true, true},
+		{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, true, true},
+		{"ECDHE-RSA-CHACHA20-POLY1305", tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, true, true},
+		{"ecdhe-rsa-aes128-sha", tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA, false, true},
+		{"AES128-GCM-SHA256", tls.TLS_RSA_WITH_AES_128_GCM_SHA256, false, true},
+		{"AES256-SHA", tls.TLS_RSA_WITH_AES_256_CBC_SHA, false, true},
+		{"EXP-RC4-MD5", 0, false, false},
+		{"TLS_AES_128_GCM_SHA256", 0, false, false}, // of TLS 1.3: no choice
+	} {
+		if id, safe, ok := Cipher(test.name); id != test.id || safe != test.safe || ok != test.ok {
+			t.Errorf("Cipher(%q) = %#x, %v, %v, want %#x, %v, %v", test.name, id, safe, ok, test.id, test.safe, test.ok)
+		}
+	}
+}
+
+func TestPeersAreJudgedByTheirNames(t *testing.T) {
+	ca := testpki.New(t)
+	leaf := ca.Issue(testpki.Spec{CommonName: "orders", DNS: []string{"Orders.shop.example"}, URIs: []string{"spiffe://shop/ns/a/sa/orders"}, IPs: []string{"10.0.0.1"}})
+	regex := func(text string) Match {
+		e, err := Expression(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Match{Kind: URI, Regex: e}
+	}
+	for _, test := range []struct {
+		name string
+		m    Match
+		want bool
+	}{
+		{"exact DNS", Match{Kind: DNS, Exact: "Orders.shop.example"}, true},
+		{"exact DNS in another case", Match{Kind: DNS, Exact: "orders.shop.example"}, false},
+		{"the same without case", Match{Kind: DNS, Exact: "orders.shop.example", IgnoreCase: true}, true},
+		{"DNS suffix", Match{Kind: DNS, Suffix: ".shop.example"}, true},
+		{"another DNS suffix", Match{Kind: DNS, Suffix: ".bank.example"}, false},
+		{"DNS part", Match{Kind: DNS, Contains: "shop"}, true},
+		{"exact URI", Match{Kind: URI, Exact: "spiffe://shop/ns/a/sa/orders"}, true},
+		{"URI prefix", Match{Kind: URI, Prefix: "spiffe://shop/ns/a/"}, true},
+		{"another trust domain", Match{Kind: URI, Prefix: "spiffe://bank/"}, false},
+		{"URI expression", regex(`spiffe://shop/ns/[^/]+/sa/orders`), true},
+		{"an expression is for the whole name", regex(`spiffe://shop/ns/a`), false},
+		{"IP", Match{Kind: IP, Exact: "10.0.0.1"}, true},
+		{"a DNS name is no URI", Match{Kind: URI, Contains: "Orders.shop"}, false},
+		{"the common name is no name", Match{Kind: DNS, Exact: "orders"}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := &Context{Authorities: PEM{Text: string(ca.PEM)}, ClientCertificates: tls.RequireAndVerifyClientCert, Peers: []Match{test.m}}
+			c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
+			server, err := NewStore(nil, nil).Server([]*Context{c})
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", Certificates: []tls.Certificate{leaf.TLS}}
+			_, _, err, why := shake(server.Config(), client)
+			if (err == nil) != test.want {
+				t.Fatalf("handshake: %v, want success: %v", err, test.want)
+			}
+			if why != nil && FailureOf(why) != WrongPeer {
+				t.Errorf("FailureOf(%v) = %v, want %v", why, FailureOf(why), WrongPeer)
+			}
+		})
+	}
+}
+
+func TestAClientVerifiesUnlessTold(t *testing.T) {
+	ca, other := testpki.New(t), testpki.New(t)
+	authorities := PEM{Text: string(ca.PEM)}
+	spiffe := []Match{{Kind: URI, Exact: "spiffe://shop/b"}}
+	good := ca.Issue(testpki.Spec{DNS: []string{"b.example"}, URIs: []string{"spiffe://shop/b"}})
+	for _, test := range []struct {
+		name    string
+		leaf    testpki.Leaf
+		context Context
+		host    string
+		want    Failure // OtherFailure: none
+	}{
+		{"the host's name", good, Context{Authorities: authorities}, "b.example", OtherFailure},
+		{"another name", good, Context{Authorities: authorities}, "c.example", WrongPeer},
+		{"the name of the configuration", good, Context{Authorities: authorities, Names: []string{"b.example"}}, "c.example", OtherFailure},
+		{"an address", ca.Issue(testpki.Spec{}), Context{Authorities: authorities}, "127.0.0.1", OtherFailure},
+		{"of another authority", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{Authorities: authorities}, "b.example", Untrusted},
+		{"of nobody whom the system trusts", good, Context{}, "b.example", Untrusted},
+		{"ended", ca.Issue(testpki.Spec{DNS: []string{"b.example"}, NotAfter: time.Now().Add(-time.Hour)}), Context{Authorities: authorities}, "b.example", Expired},
+		{"an identity stands for the name", good, Context{Authorities: authorities, Peers: spiffe}, "c.example", OtherFailure},
+		{"another identity", ca.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{Authorities: authorities, Peers: spiffe}, "b.example", WrongPeer},
+		{"an identity of another authority", other.Issue(testpki.Spec{URIs: []string{"spiffe://shop/b"}}), Context{Authorities: authorities, Peers: spiffe}, "b.example", Untrusted},
+		{"insecure_skip", other.Issue(testpki.Spec{}), Context{SkipVerify: true}, "b.example", OtherFailure},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			client, err := NewStore(nil, nil).Client(&test.context)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := &tls.Config{Certificates: []tls.Certificate{test.leaf.TLS}, NextProtos: []string{"h2"}}
+			for range 2 { // the second time it may be resumed
+				state, _, err, _ := shake(server, client.Config(test.host, "10.0.0.1:1", []string{"h2"}))
+				if (err == nil) != (test.want == OtherFailure) || err != nil && FailureOf(err) != test.want {
+					t.Fatalf("handshake: %v, want %v", err, test.want)
+				}
+				if err == nil && state.NegotiatedProtocol != "h2" {
+					t.Errorf("ALPN chose %q, want h2", state.NegotiatedProtocol)
+				}
+			}
+		})
+	}
+}
+
+func TestSessionsAreResumedByHost(t *testing.T) {
+	ca := testpki.New(t)
+	leaf := ca.Issue(testpki.Spec{DNS: []string{"b.example"}})
+	c := &Context{Certificate: PEM{Text: string(leaf.Cert)}, Key: PEM{Text: string(leaf.Key)}}
+	store := NewStore(nil, nil)
+	server, err := store.Server([]*Context{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := store.Client(&Context{Authorities: PEM{Text: string(ca.PEM)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		name, address string
+		rotations     int
+		want          bool
+	}{
+		{"the first time", "a:1", 0, false},
+		{"again", "a:1", 0, true},
+		{"another host", "b:1", 0, false},
+		{"after a rotation", "a:1", 1, true},
+		{"after two", "b:1", 2, false},
+	} {
+		for range step.rotations {
+			store.Rotate()
+		}
+		state, _, err, _ := shake(server.Config(), client.Config("b.example", step.address, nil))
+		if err != nil || state.DidResume != step.want {
+			t.Errorf("%s: resumed %v (%v), want %v", step.name, state.DidResume, err, step.want)
+		}
+	}
+}
+
+// deployed is a server of files in a directory as Kubernetes mounts them.
+type deployed struct {
+	dir    string
+	ca     *testpki.Authority
+	store  *Store
+	server *Server
+	told   []error
+}
+
+func deploy(t *testing.T) *deployed {
+	t.Helper()
+	d := &deployed{dir: t.TempDir(), ca: testpki.New(t)}
+	d.store = NewStore(nil, func(err error) { d.told = append(d.told, err) })
+	d.swap(t, "v1", "one")
+	for _, name := range []string{"tls.pem", "tls.key"} {
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(d.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	d.server, err = d.store.Server([]*Context{{
+		Certificate: PEM{Path: filepath.Join(d.dir, "tls.pem")}, Key: PEM{Path: filepath.Join(d.dir, "tls.key")},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// swap makes a version the one that ..data leads to, in one step.
+func (d *deployed) swap(t *testing.T, version, cn string) {
+	t.Helper()
+	dir := filepath.Join(d.dir, version)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	leaf := d.ca.Issue(testpki.Spec{CommonName: cn})
+	leaf.Write(t, dir, "tls")
+	next := filepath.Join(d.dir, "..next")
+	if err := errors.Join(os.Symlink(version, next), os.Rename(next, filepath.Join(d.dir, "..data"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shows returns the name in the certificate that the server shows.
+func (d *deployed) shows(t *testing.T) string {
+	t.Helper()
+	state, _, err, _ := shake(d.server.Config(), &tls.Config{RootCAs: d.ca.Pool(), ServerName: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state.PeerCertificates[0].Subject.CommonName
+}
+
+func TestFilesThatChangeAreReadAgain(t *testing.T) {
+	t.Run("by a swap of symbolic links", func(t *testing.T) {
+		d := deploy(t)
+		d.store.Look()
+		if len(d.told) > 0 {
+			t.Fatalf("nothing changed, and a reload was told: %v", d.told)
+		}
+		d.swap(t, "v2", "two")
+		d.store.Look()
+		if got := d.shows(t); got != "two" || len(d.told) != 1 || d.told[0] != nil {
+			t.Errorf("the server shows %q, told %v; want two, and a success", got, d.told)
+		}
+	})
+	t.Run("one after the other", func(t *testing.T) {
+		d := deploy(t)
+		leaf := d.ca.Issue(testpki.Spec{CommonName: "two"})
+		if err := os.WriteFile(filepath.Join(d.dir, "v1", "tls.pem"), leaf.Cert, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d.store.Look()
+		d.store.Look()
+		if got := d.shows(t); got != "one" || len(d.told) != 1 || d.told[0] == nil {
+			t.Errorf("with half of it the server shows %q, told %v; want one, and one failure", got, d.told)
+		}
+		if err := os.WriteFile(filepath.Join(d.dir, "v1", "tls.key"), leaf.Key, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d.store.Look()
+		if got := d.shows(t); got != "two" {
+			t.Errorf("the server shows %q, want two", got)
+		}
+	})
+	t.Run("gone, they are kept", func(t *testing.T) {
+		d := deploy(t)
+		if err := os.RemoveAll(filepath.Join(d.dir, "v1")); err != nil {
+			t.Fatal(err)
+		}
+		d.store.Look()
+		if got := d.shows(t); got != "one" {
+			t.Errorf("the server shows %q, want one", got)
+		}
+	})
+	t.Run("not after Close", func(t *testing.T) {
+		d := deploy(t)
+		d.server.Close()
+		d.swap(t, "v2", "two")
+		d.store.Look()
+		if got := d.shows(t); got != "one" || len(d.told) > 0 {
+			t.Errorf("the server shows %q, told %v", got, d.told)
+		}
+	})
+}
+
+func TestSessionsEndWhenOtherAuthoritiesCount(t *testing.T) {
+	ca, next := testpki.New(t), testpki.New(t)
+	dir := t.TempDir()
+	path := ca.Write(dir)
+	c := &Context{Authorities: PEM{Path: path}, ClientCertificates: tls.RequireAndVerifyClientCert}
+	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
+	store := NewStore(nil, nil)
+	server, err := store.Server([]*Context{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := ca.Issue(testpki.Spec{})
+	client := &tls.Config{
+		RootCAs: ca.Pool(), ServerName: "127.0.0.1", Certificates: []tls.Certificate{leaf.TLS},
+		ClientSessionCache: tls.NewLRUClientSessionCache(1),
+	}
+	for _, want := range []bool{false, true} {
+		if state, _, err, _ := shake(server.Config(), client); err != nil || state.DidResume != want {
+			t.Fatalf("resumed %v, %v; want %v", state.DidResume, err, want)
+		}
+	}
+	next.Write(dir)
+	store.Look()
+	if _, _, _, err := shake(server.Config(), client); err == nil || FailureOf(err) != Untrusted {
+		t.Errorf("a caller of an authority that was replaced: %v, want it untrusted", err)
+	}
+}
+
+func TestWhyAHandshakeFailed(t *testing.T) {
+	ca := testpki.New(t)
+	c := &Context{ALPN: []string{"h2"}, Authorities: PEM{Text: string(ca.PEM)}, ClientCertificates: tls.RequireAndVerifyClientCert}
+	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
+	server, err := NewStore(nil, nil).Server([]*Context{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		client *tls.Config
+		want   Failure
+	}{
+		{&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, NoVersion},
+		{&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}}, NoCipher},
+		{&tls.Config{NextProtos: []string{"foo"}}, NoProtocol},
+		{&tls.Config{}, NoCertificate},
+		{&tls.Config{Certificates: []tls.Certificate{testpki.New(t).Issue(testpki.Spec{}).TLS}}, Untrusted},
+		{&tls.Config{Certificates: []tls.Certificate{ca.Issue(testpki.Spec{NotAfter: time.Now().Add(-time.Hour)}).TLS}}, Expired},
+	} {
+		t.Run(test.want.String(), func(t *testing.T) {
+			test.client.RootCAs, test.client.ServerName = ca.Pool(), "127.0.0.1"
+			if test.want == Untrusted { // it would not be sent to a server that names its authorities
+				leaf := test.client.Certificates[0]
+				test.client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &leaf, nil }
+			}
+			_, _, _, err := shake(server.Config(), test.client)
+			if err == nil || FailureOf(err) != test.want {
+				t.Errorf("FailureOf(%v) is not %v", err, test.want)
+			}
+		})
+	}
+	t.Run(Refused.String(), func(t *testing.T) {
+		_, _, _, err := shake(server.Config(), &tls.Config{ServerName: "127.0.0.1"})
+		if err == nil || FailureOf(err) != Refused {
+			t.Errorf("FailureOf(%v) is not refused", err)
+		}
+	})
+	for begin, want := range map[string]Failure{"GET / HTTP/1.1\r\nHost: a\r\n\r\n": NotTLS, "": PeerClosed} {
+		t.Run(want.String(), func(t *testing.T) {
+			near, far := ends()
+			io.WriteString(far, begin)
+			if begin == "" {
+				far.Close()
+			}
+			err := tls.Server(near, server.Config()).Handshake()
+			if err == nil || FailureOf(err) != want {
+				t.Errorf("FailureOf(%v) is not %v", err, want)
+			}
+			far.Close()
+		})
+	}
+}
+
+func TestWhatAContextLacksIsToldAtOnce(t *testing.T) {
+	ca := testpki.New(t)
+	leaf, other := ca.Issue(testpki.Spec{}), ca.Issue(testpki.Spec{})
+	cert, key := text(leaf)
+	_, otherKey := text(other)
+	for _, test := range []struct {
+		name, want string
+		c          Context
+	}{
+		{"no certificate", "needs cert_chain", Context{}},
+		{"another's key", "does not match", Context{Certificate: cert, Key: otherKey}},
+		{"no such file", "cert_chain: open /nowhere", Context{Certificate: PEM{Path: "/nowhere"}, Key: key}},
+		{"authorities that are none", "ca_cert: there is no certificate", Context{Certificate: cert, Key: key, Authorities: PEM{Text: "x"}}},
+		{"callers without authorities", "without ca_cert", Context{Certificate: cert, Key: key, ClientCertificates: tls.RequireAndVerifyClientCert}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if err := test.c.Check(true, nil); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Check = %v, want %q in it", err, test.want)
+			}
+			if _, err := NewStore(nil, nil).Server([]*Context{&test.c}); err == nil {
+				t.Error("there is a server all the same")
+			}
+		})
+	}
+}

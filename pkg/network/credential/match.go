@@ -1,0 +1,89 @@
+package credential
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Kind is a kind of subject alternative name (RFC 5280 4.2.1.6).
+type Kind uint8
+
+// The kinds.
+const (
+	DNS Kind = iota
+	URI      // a SPIFFE identity, spiffe://trust-domain/path, is one
+	IP
+	Email
+)
+
+// Match says which names will do. One of Exact, Prefix, Suffix, Contains and Regex is
+// set; Regex must match the whole name.
+type Match struct {
+	Kind                            Kind
+	Exact, Prefix, Suffix, Contains string
+	Regex                           *regexp.Regexp
+	IgnoreCase                      bool // not of Regex, which says so itself
+}
+
+// Expression compiles the regular expression (RE2) of a Match.
+func Expression(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
+
+func (m *Match) fits(name string) bool {
+	if m.Regex != nil {
+		return m.Regex.MatchString(name)
+	}
+	exact, prefix, suffix, part := m.Exact, m.Prefix, m.Suffix, m.Contains
+	if m.IgnoreCase {
+		name, exact, prefix = strings.ToLower(name), strings.ToLower(exact), strings.ToLower(prefix)
+		suffix, part = strings.ToLower(suffix), strings.ToLower(part)
+	}
+	switch {
+	case exact != "":
+		return name == exact
+	case prefix != "":
+		return strings.HasPrefix(name, prefix)
+	case suffix != "":
+		return strings.HasSuffix(name, suffix)
+	}
+	return part != "" && strings.Contains(name, part)
+}
+
+// in reports whether cert has a name of m's kind that fits.
+func (m *Match) in(cert *x509.Certificate) bool {
+	switch m.Kind {
+	case DNS:
+		return slices.ContainsFunc(cert.DNSNames, m.fits)
+	case URI:
+		return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return m.fits(u.String()) })
+	case IP:
+		return slices.ContainsFunc(cert.IPAddresses, func(ip net.IP) bool { return m.fits(ip.String()) })
+	case Email:
+		return slices.ContainsFunc(cert.EmailAddresses, m.fits)
+	}
+	return false
+}
+
+// errPeer: a certificate was good, but of somebody else.
+var errPeer = errors.New("none of the names in the peer's certificate is among match_typed_subject_alt_names")
+
+// admit returns nil if the peer's certificate has a name that is wanted. A peer that
+// showed none is for ClientCertificates to judge.
+func admit(peers []Match, state *tls.ConnectionState) error {
+	if len(peers) == 0 || len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	leaf := state.PeerCertificates[0]
+	for i := range peers {
+		if peers[i].in(leaf) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: it is of %q, DNS %v, URI %v", errPeer, leaf.Subject, leaf.DNSNames, leaf.URIs)
+}

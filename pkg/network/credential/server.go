@@ -1,0 +1,175 @@
+package credential
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// Server answers handshakes by several contexts, of which each ClientHello chooses
+// one: by the server's name that it asks for, exact before wildcard and the longer
+// wildcard first; among several, or if no name fits, by ALPN; else the first.
+// Safe for concurrent use.
+type Server struct {
+	store    *Store
+	contexts []*offer // in order
+	choice   atomic.Pointer[choice]
+	config   *tls.Config // what handshakes begin with
+}
+
+// offer is a context with what its files hold now. It belongs to the Store.
+type offer struct {
+	context  *Context
+	stamps   []stamp // of its files, before they were read at first
+	material material
+	config   *tls.Config
+	tickets  [][32]byte // newest first
+}
+
+// choice finds the configuration for a ClientHello. It is immutable.
+type choice struct {
+	all       []*tls.Config
+	exact     map[string][]*tls.Config // by server name
+	wildcards map[string][]*tls.Config // by what follows the star: ".example.com"
+}
+
+// Server returns a server of these contexts, at least one, whose files s watches
+// until Close.
+func (s *Store) Server(contexts []*Context) (*Server, error) {
+	server := &Server{store: s}
+	for i, c := range contexts {
+		o := &offer{context: c, stamps: stampsOf(c.files())}
+		if err := o.reload(); err != nil {
+			return nil, fmt.Errorf("tls_context %d: %w", i, err)
+		}
+		server.contexts = append(server.contexts, o)
+		s.warn(o.material)
+	}
+	server.choose()
+	server.config = &tls.Config{ //nolint:gosec // the one that GetConfigForClient returns counts
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			return server.choice.Load().find(hello), nil
+		},
+	}
+	for _, o := range server.contexts {
+		s.watch(server, o.context.files(), o.stamps, func() error {
+			if err := o.reload(); err != nil {
+				return err
+			}
+			server.choose()
+			s.warn(o.material)
+			return nil
+		})
+	}
+	s.rotates(server)
+	return server, nil
+}
+
+// Config returns what a handshake is begun with. It is always the same.
+func (s *Server) Config() *tls.Config { return s.config }
+
+// Close ends the watch over the files. Handshakes go on to be answered.
+func (s *Server) Close() { s.store.forget(s) }
+
+// reload reads the files. Session tickets of before stay good unless other
+// certificates of callers count from now on.
+func (o *offer) reload() error {
+	m, err := o.context.load(PEM.Read)
+	if err != nil {
+		return err
+	}
+	if err = o.context.complete(m); err != nil {
+		return err
+	}
+	if o.tickets == nil || !bytes.Equal(m.authoritiesPEM, o.material.authoritiesPEM) {
+		o.tickets = [][32]byte{newKey()}
+	}
+	c := o.context.base(m)
+	c.ClientAuth, c.ClientCAs = o.context.ClientCertificates, m.authorities
+	if peers := o.context.Peers; len(peers) > 0 {
+		// Also of sessions that are resumed.
+		c.VerifyConnection = func(state tls.ConnectionState) error { return admit(peers, &state) }
+	}
+	c.SetSessionTicketKeys(o.tickets)
+	o.material, o.config = m, c
+	return nil
+}
+
+// rotate makes a new key for session tickets; those of the key before are still
+// accepted.
+func (o *offer) rotate() {
+	o.tickets = append([][32]byte{newKey()}, o.tickets[0])
+	o.config.SetSessionTicketKeys(o.tickets)
+}
+
+func newKey() (key [32]byte) {
+	_, _ = rand.Read(key[:]) // never fails
+	return key
+}
+
+// choose makes the choice anew, after a context changed.
+func (s *Server) choose() {
+	c := &choice{exact: map[string][]*tls.Config{}, wildcards: map[string][]*tls.Config{}}
+	for _, o := range s.contexts {
+		c.all = append(c.all, o.config)
+		for _, name := range o.names() {
+			if rest, wild := strings.CutPrefix(name, "*."); wild {
+				c.wildcards["."+rest] = append(c.wildcards["."+rest], o.config)
+			} else {
+				c.exact[name] = append(c.exact[name], o.config)
+			}
+		}
+	}
+	s.choice.Store(c)
+}
+
+// names are the server names that o is for, in lower case.
+func (o *offer) names() []string {
+	leaf := o.material.certificate.Leaf
+	names := append(slices.Clone(o.context.Names), leaf.DNSNames...)
+	if len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" {
+		names = append(names, leaf.Subject.CommonName)
+	}
+	for i := range names {
+		names[i] = strings.ToLower(strings.TrimSuffix(names[i], "."))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (c *choice) find(hello *tls.ClientHelloInfo) *tls.Config {
+	named := c.named(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
+	if len(named) == 0 {
+		named = c.all
+	}
+	for _, config := range named {
+		if slices.ContainsFunc(hello.SupportedProtos, func(p string) bool { return slices.Contains(config.NextProtos, p) }) {
+			return config
+		}
+	}
+	return named[0]
+}
+
+// named returns what is for a server's name.
+func (c *choice) named(name string) []*tls.Config {
+	if name == "" {
+		return nil
+	}
+	if found := c.exact[name]; found != nil {
+		return found
+	}
+	for {
+		dot := strings.IndexByte(name, '.')
+		if dot < 0 {
+			return nil
+		}
+		if found := c.wildcards[name[dot:]]; found != nil {
+			return found
+		}
+		name = name[dot+1:]
+	}
+}

@@ -1,0 +1,168 @@
+package credential
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// lookEvery is how often files are looked at. It is stat(2) and not inotify(7):
+	// what is to be seen is that a path leads to another file, through however many
+	// symbolic links that are swapped (Kubernetes' ..data), on whatever file system.
+	// A look costs a microsecond a file.
+	lookEvery = time.Second
+	// rotateEvery is how often the keys of session tickets change. Tickets are good
+	// for that long at least, and twice that at most.
+	rotateEvery = 12 * time.Hour
+)
+
+// Store watches the files of servers and clients, and changes the keys of session
+// tickets, as long as Run runs. Safe for concurrent use.
+type Store struct {
+	log *slog.Logger
+	// told, nil or not, is called after files that changed were read again.
+	told func(err error)
+
+	mu      sync.Mutex
+	watched []*watched // guarded by mu, with what reload changes
+	servers []*Server  // guarded by mu, with their tickets
+}
+
+// watched are files that belong together.
+type watched struct {
+	owner  any
+	files  []string
+	stamps []stamp
+	reload func() error
+	failed string // what kept the last reload from taking effect
+}
+
+// stamp tells a file from others, and from itself when it was written to.
+type stamp struct {
+	info os.FileInfo // nil: it is not there
+}
+
+func stampOf(path string) stamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{}
+	}
+	return stamp{info}
+}
+
+func (s stamp) same(other stamp) bool {
+	if s.info == nil || other.info == nil {
+		return s.info == nil && other.info == nil
+	}
+	return os.SameFile(s.info, other.info) && s.info.Size() == other.info.Size() && s.info.ModTime().Equal(other.info.ModTime())
+}
+
+// NewStore returns a store. log, which may be nil, hears of files that changed; so
+// does told, which may be nil: with why they are not used, if they are not.
+func NewStore(log *slog.Logger, told func(err error)) *Store {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if told == nil {
+		told = func(error) {}
+	}
+	return &Store{log: log, told: told}
+}
+
+// Run looks at the files until ctx ends.
+func (s *Store) Run(ctx context.Context) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	rotate := time.NewTicker(rotateEvery)
+	defer rotate.Stop()
+	for {
+		select {
+		case <-look.C:
+			s.Look()
+		case <-rotate.C:
+			s.Rotate()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Look reads again what has changed. Files that do not fit each other, as while they
+// are being replaced one after the other, leave what was there in use, and are looked
+// at the next time.
+func (s *Store) Look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watched {
+		stamps := stampsOf(w.files)
+		if slices.EqualFunc(stamps, w.stamps, stamp.same) {
+			continue
+		}
+		err := w.reload()
+		if err == nil {
+			w.stamps, w.failed = stamps, ""
+			s.log.Info("certificates were replaced", "files", w.files)
+			s.told(nil)
+			continue
+		}
+		if why := err.Error(); why != w.failed {
+			w.failed = why
+			s.log.Error("certificates have changed and cannot be used, those of before stay", "files", w.files, "error", err)
+			s.told(err)
+		}
+	}
+}
+
+func stampsOf(files []string) []stamp {
+	out := make([]stamp, len(files))
+	for i, path := range files {
+		out[i] = stampOf(path)
+	}
+	return out
+}
+
+// Rotate changes the keys of session tickets.
+func (s *Store) Rotate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, server := range s.servers {
+		for _, o := range server.contexts {
+			o.rotate()
+		}
+	}
+}
+
+// watch has reload called when one of the files is another than when it was stamped.
+func (s *Store) watch(owner any, files []string, stamps []stamp, reload func() error) {
+	if len(files) == 0 {
+		return
+	}
+	w := &watched{owner: owner, files: files, stamps: stamps, reload: reload}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watched = append(s.watched, w)
+}
+
+func (s *Store) rotates(server *Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.servers = append(s.servers, server)
+}
+
+func (s *Store) forget(owner any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watched = slices.DeleteFunc(s.watched, func(w *watched) bool { return w.owner == owner })
+	s.servers = slices.DeleteFunc(s.servers, func(server *Server) bool { return any(server) == owner })
+}
+
+// warn tells of a certificate that peers will refuse.
+func (s *Store) warn(m material) {
+	if err := m.expired(time.Now()); err != nil {
+		s.log.Warn("a certificate of ours will be refused", "error", err)
+	}
+}
