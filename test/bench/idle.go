@@ -40,9 +40,6 @@ const (
 )
 
 func (r idleResult) judge() []verdict {
-	if r.Note != "" {
-		return nil
-	}
 	one := func(v float64) stat { return stat{v, v, v} }
 	most := float64(idlePerConnection)
 	if r.Row == http2IdleRow {
@@ -55,6 +52,9 @@ func (r idleResult) judge() []verdict {
 	if r.Row == idleRow {
 		process := atMost(r.Row, r.Proxy, "RSS of the idle process", one(float64(r.Start.Resident)/megabyte), idleRSS, "MB")
 		verdicts = append([]verdict{process}, verdicts...)
+	}
+	if r.Note != "" {
+		return without(verdicts)
 	}
 	return verdicts
 }

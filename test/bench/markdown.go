@@ -198,15 +198,29 @@ func (r *loadRow) syscallMarkdown() string {
 	return fmt.Sprintf("\nSystem calls per request, counted by %s:\n\n%s", counted, t.text.String())
 }
 
-// targets has a line a verdict.
+// targets has a line a verdict, and one that tells what was missed.
 func (r *report) targets() string {
 	t := newTable("row", "program", "what", "median (min–max)", "at most", "", "rounds")
+	var misses []string
+	held := 0
 	for _, v := range r.Verdicts {
-		word := "ok"
-		if !v.OK {
-			word = "**MISS**"
+		value, limit := v.Value.format(2)+" "+v.Unit, fmt.Sprintf("%.2f %s", v.Target, v.Unit)
+		switch v.Outcome {
+		case unmeasured:
+			value = ""
+		case unbounded:
+			limit = ""
+		case missed:
+			misses = append(misses, fmt.Sprintf("%s, %s: %s", v.Row, v.Proxy, v.What))
+			held++
+		case met:
+			held++
 		}
-		t.row(v.Row, v.Proxy, v.What, v.Value.format(2)+" "+v.Unit, fmt.Sprintf("%.2f %s", v.Target, v.Unit), word, v.Rounds)
+		t.row(v.Row, v.Proxy, v.What, value, limit, string(v.Outcome), v.Rounds)
 	}
-	return t.text.String()
+	text := t.text.String() + fmt.Sprintf("\n%d of %d targets that were measured are missed.\n", len(misses), held)
+	for _, miss := range misses {
+		text += "- " + miss + "\n"
+	}
+	return text
 }

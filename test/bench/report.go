@@ -74,16 +74,16 @@ type sample struct {
 	Memory process.Memory `json:"memory"`
 }
 
-// verdict compares one figure with its target.
+// verdict compares one figure with its target, or tells a ratio that has none.
 type verdict struct {
-	Row    string  `json:"row"`
-	Proxy  string  `json:"proxy"`
-	What   string  `json:"what"`
-	Value  stat    `json:"value"`
-	Target float64 `json:"target"`
-	Unit   string  `json:"unit"`
-	Rounds string  `json:"rounds,omitempty"` // how many it is of
-	OK     bool    `json:"ok"`
+	Row     string  `json:"row"`
+	Proxy   string  `json:"proxy"`
+	What    string  `json:"what"`
+	Value   stat    `json:"value"`
+	Target  float64 `json:"target"`
+	Unit    string  `json:"unit"`
+	Rounds  string  `json:"rounds,omitempty"` // how many it is of
+	Outcome outcome `json:"outcome"`
 }
 
 // newReport returns a report that knows where and when it is.
@@ -139,7 +139,7 @@ func (r *report) write(dir string) error {
 func (r *report) missed() int {
 	n := 0
 	for _, v := range r.Verdicts {
-		if !v.OK {
+		if v.Outcome == missed {
 			n++
 		}
 	}

@@ -46,25 +46,50 @@ func TestVerdicts(t *testing.T) {
 	tests := []struct {
 		name   string
 		target target
-		found  bool
 		value  float64
-		ok     bool
+		want   outcome
 	}{
-		{"the median of the rounds' ratios, not the ratio of medians", target{cpuPerRequest, "nginx", 1.15}, true, 1.1, true},
-		{"a target that is just met", target{cpuPerRequest, "nginx", 1.1}, true, 1.1, true},
-		{"a target that is missed", target{cpuPerRequest, "nginx", 1.0}, true, 1.1, false},
-		{"latency without that of load and origin", target{addedP50, "nginx", 1.3}, true, 1.25, true},
-		{"p99 at half load against none", target{halfP99, direct, 2}, true, 2, true},
-		{"half load that was not measured", target{halfP99, "nginx", 2}, false, 0, false},
-		{"a program that was not measured", target{cpuPerRequest, "haproxy", 1}, false, 0, false},
+		{"the median of the rounds' ratios, not the ratio of medians", target{cpuPerRequest, "nginx", 1.15}, 1.1, met},
+		{"a target that is just met", target{cpuPerRequest, "nginx", 1.1}, 1.1, met},
+		{"a target that is missed", target{cpuPerRequest, "nginx", 1.0}, 1.1, missed},
+		{"latency without that of load and origin", target{addedP50, "nginx", 1.3}, 1.25, met},
+		{"p99 at half load against none", target{halfP99, direct, 2}, 2, met},
+		{"half load that was not measured", target{halfP99, "nginx", 2}, 0, unmeasured},
+		{"a program that was not measured", target{cpuPerRequest, "haproxy", 1}, 0, unmeasured},
+		{"a program that has no target", target{cpuPerRequest, "nginx", 0}, 1.1, unbounded},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			v, found := l.judge("weft", test.target)
-			if found != test.found || v.Value.Median != test.value || v.OK != test.ok {
-				t.Errorf("judge(%+v) = %+v, %v, want %v, ok: %v, found: %v", test.target, v, found, test.value, test.ok, test.found)
+			if v := l.judge("weft", test.target); v.Value.Median != test.value || v.Outcome != test.want {
+				t.Errorf("judge(%+v) = %+v, want %v, %s", test.target, v, test.value, test.want)
 			}
 		})
+	}
+}
+
+// TestEveryRatioIsTold: the targets first, in their order, then what has none.
+func TestEveryRatioIsTold(t *testing.T) {
+	one := samples([]int{20}, []int{20})
+	l := &loadRow{Name: "row", targets: []target{{halfP99, "nginx", 1}, {cpuPerRequest, "haproxy", 1}}, Cells: []*cell{
+		{Proxy: "new", Rounds: one, Half: tails(30)}, {Proxy: "old", Rounds: one, Half: tails(30)},
+		{Proxy: "nginx", Rounds: samples([]int{10}, []int{20}), Half: tails(20)},
+		{Proxy: "haproxy", Note: "not supported"},
+		{Proxy: direct, Rounds: one, Half: tails(10)},
+	}}
+	r := &report{wefts: []string{"new", "old"}, Loads: []*loadRow{l}}
+	r.judge()
+	var got []string
+	for _, v := range r.Verdicts {
+		if v.Proxy == "new" {
+			got = append(got, fmt.Sprintf("%s: %v, %s", v.What, v.Value.Median, v.Outcome))
+		}
+	}
+	want := []string{"p99 at half load / nginx's: 1.5, **MISS**", "CPU per request / haproxy's: 0, not measured", "CPU per request / nginx's: 2, "}
+	if !slices.Equal(got, want) {
+		t.Errorf("verdicts %q, want %q", got, want)
+	}
+	if text := r.markdown(); !strings.Contains(text, "2 of 2 targets that were measured are missed.") || !strings.Contains(text, "- row, old: p99 at half load") {
+		t.Errorf("the page does not tell what was missed:\n%s", text)
 	}
 }
 
@@ -89,7 +114,7 @@ func TestDisturbedRoundsCountOnlyIfThereAreNoOthers(t *testing.T) {
 		for i := range 3 {
 			l.Cells[0].Rounds[i].Others, l.Cells[1].Rounds[i].Others = step.weft[i], step.nginx[i]
 		}
-		v, _ := l.judge("weft", held)
+		v := l.judge("weft", held)
 		cost := summarize(l.Cells[0].Rounds, cpu).Median
 		if v.Value.Median != step.value || v.Rounds != step.rounds || cost != step.weftsCost {
 			t.Errorf("%s: ratio %v, %s, cost %v, want %v, %s, %v", step.name, v.Value.Median, v.Rounds, cost, step.value, step.rounds, step.weftsCost)
@@ -108,8 +133,22 @@ func TestMissedTargetsAreCountedAndShown(t *testing.T) {
 	if len(r.Verdicts) != 3 || r.missed() != 1 {
 		t.Fatalf("%d of %+v missed, want 1 of 3", r.missed(), r.Verdicts)
 	}
-	if text := r.markdown(); strings.Count(text, "**MISS**") != 1 || strings.Count(text, "| ok |") != 2 {
+	if text := r.markdown(); strings.Count(text, "**MISS**") != 1 || strings.Count(text, "| ok |") != 2 || !strings.Contains(text, "1 of 3 targets") {
 		t.Errorf("the page tells otherwise:\n%s", text)
+	}
+}
+
+// checkUnmeasured checks that the report has targets, and that nothing was held to
+// them.
+func checkUnmeasured(t *testing.T, r *report) {
+	t.Helper()
+	if len(r.Verdicts) == 0 {
+		t.Error("no verdicts, want the targets that nothing was held to")
+	}
+	for _, v := range r.Verdicts {
+		if v.Outcome != unmeasured || v.Target == 0 && v.Unit == "x" {
+			t.Errorf("verdict %+v, want a target that nothing was held to", v)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ type row struct {
 type target struct {
 	figure  figure
 	against string
-	limit   float64
+	limit   float64 // 0: none, the ratio is told alone
 }
 
 // figure says what of a cell is compared.

@@ -1,15 +1,26 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
+
+// outcome is what becomes of a figure that is compared.
+type outcome string
+
+const (
+	met        outcome = "ok"
+	missed     outcome = "**MISS**"
+	unmeasured outcome = "not measured" // on one side or the other
+	unbounded  outcome = ""             // it has no target
+)
 
 // judge fills the verdicts of all that was measured.
 func (r *report) judge() {
 	for _, weft := range r.wefts {
 		for _, l := range r.Loads {
-			for _, t := range l.targets {
-				if v, found := l.judge(weft, t); found {
-					r.Verdicts = append(r.Verdicts, v)
-				}
+			for _, t := range l.compared(weft, r.wefts) {
+				r.Verdicts = append(r.Verdicts, l.judge(weft, t))
 			}
 		}
 		for _, i := range r.Idle {
@@ -35,14 +46,37 @@ func (r *report) judge() {
 	}
 }
 
-// judge holds a build of Weft to a target of the row; found is false if what it
-// needs was not measured. The value is the median of the rounds' own ratios: in
-// one round both were measured within seconds of each other. Rounds that somebody
-// disturbed are left out, unless there are no others.
-func (r *loadRow) judge(weft string, t target) (v verdict, found bool) {
+// compared returns the row's targets, and after them what else a build of Weft can be
+// compared with: the other programs, where both were measured.
+func (r *loadRow) compared(weft string, wefts []string) []target {
+	all := slices.Clone(r.targets)
+	add := func(f figure, against string) {
+		same := func(t target) bool { return t.figure == f && t.against == against }
+		if !slices.ContainsFunc(all, same) {
+			all = append(all, target{figure: f, against: against})
+		}
+	}
+	for _, c := range r.Cells {
+		if c.Proxy == direct || slices.Contains(wefts, c.Proxy) {
+			continue
+		}
+		for _, f := range []figure{cpuPerRequest, halfP99} {
+			if len(r.samples(weft, f)) > 0 && len(r.samples(c.Proxy, f)) > 0 {
+				add(f, c.Proxy)
+			}
+		}
+	}
+	return all
+}
+
+// judge holds a build of Weft to a target of the row. The value is the median of the
+// rounds' own ratios: in one round both were measured within seconds of each other.
+// Rounds that somebody disturbed are left out, unless there are no others.
+func (r *loadRow) judge(weft string, t target) verdict {
+	v := verdict{Row: r.Name, Proxy: weft, What: fmt.Sprintf("%v / %s's", t.figure, t.against), Target: t.limit, Unit: "x", Outcome: unmeasured}
 	mine, theirs, bare := r.samples(weft, t.figure), r.samples(t.against, t.figure), r.samples(direct, t.figure)
 	if len(mine) == 0 || len(theirs) == 0 || t.figure == addedP50 && len(bare) == 0 {
-		return verdict{}, false
+		return v
 	}
 	var all, calm []float64
 	for i := range mine {
@@ -63,18 +97,35 @@ func (r *loadRow) judge(weft string, t target) (v verdict, found bool) {
 			calm = append(calm, ratio)
 		}
 	}
-	rounds := fmt.Sprintf("%d calm of %d", len(calm), len(all))
+	v.Rounds = fmt.Sprintf("%d calm of %d", len(calm), len(all))
 	if len(calm) == 0 {
 		calm = all
 	}
-	value := summarizeValues(calm)
-	return verdict{
-		Row: r.Name, Proxy: weft, What: fmt.Sprintf("%v / %s's", t.figure, t.against),
-		Value: value, Target: t.limit, Unit: "x", Rounds: rounds, OK: value.Median <= t.limit,
-	}, true
+	v.Value = summarizeValues(calm)
+	switch {
+	case t.limit == 0:
+		v.Outcome = unbounded
+	case v.Value.Median <= t.limit:
+		v.Outcome = met
+	default:
+		v.Outcome = missed
+	}
+	return v
 }
 
 // atMost returns the verdict of an absolute target.
 func atMost(row, proxy, what string, value stat, target float64, unit string) verdict {
-	return verdict{Row: row, Proxy: proxy, What: what, Value: value, Target: target, Unit: unit, OK: value.Median <= target}
+	v := verdict{Row: row, Proxy: proxy, What: what, Value: value, Target: target, Unit: unit, Outcome: met}
+	if value.Median > target {
+		v.Outcome = missed
+	}
+	return v
+}
+
+// without returns verdicts of what could not be measured.
+func without(verdicts []verdict) []verdict {
+	for i := range verdicts {
+		verdicts[i].Value, verdicts[i].Outcome = stat{}, unmeasured
+	}
+	return verdicts
 }
