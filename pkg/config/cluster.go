@@ -50,6 +50,7 @@ type Cluster struct {
 	Pool               Pool
 	KeepAlive          KeepAlive
 	Breakers           Breakers
+	TLS                *TLS // towards the hosts; nil: plaintext
 	Hosts              []Host
 	DNS                DNS
 	Health             *HealthCheck // nil: no active checks
@@ -99,6 +100,7 @@ type Host struct {
 	Address  string // ip:port or unix path; name:port in a DNS cluster
 	Hostname string // for Host rewriting and TLS; "" for none
 	Weight   uint32 // 1 … 128; default 1
+	NoTLS    bool   // plaintext, whatever the cluster says
 	Metadata map[string]string
 	Priority uint32 // 0 is used first; others as those before them fail
 	Locality Locality

@@ -107,8 +107,10 @@ type LogField struct{ Name, Format string }
 // FilterChain is what a connection meets: Proxy, or TCPProxy, or both if
 // Proxy.Fallback sends what Proxy does not know to TCPProxy.
 type FilterChain struct {
-	Proxy    *Proxy
-	TCPProxy *TCPProxy
+	TLS       []*TLS // one is chosen by SNI, then ALPN, else the first; none: plaintext
+	Inspector bool   // with TLS: callers that do not begin with a handshake speak plaintext
+	Proxy     *Proxy
+	TCPProxy  *TCPProxy
 }
 
 // Proxy is the network filter that speaks protocols and routes exchanges.
