@@ -31,7 +31,6 @@ type Cluster struct {
 
 	overflows atomic.Uint64 // exchanges and retries that were refused
 	resent    atomic.Uint64
-	turns     atomic.Uint64 // changes of whether a host is usable: Host.turned
 
 	mu      sync.Mutex // for replacing state, opening and closing the ledger
 	outlier *outlier   // guarded by mu; nil: outliers are not looked for
@@ -101,6 +100,9 @@ type Via struct {
 	Cluster *Cluster
 	// Protocol is spoken to the hosts; "" and Auto mean the caller's.
 	Protocol config.Protocol
+	// Labels choose a subset of the hosts, with those that filters gave the exchange;
+	// nil: none.
+	Labels *Labels
 	// Chosen, if not nil, is called before each attempt, when its host is known
 	// and in x.Record: it may change the request to suit the host.
 	Chosen func(x *protocol.Exchange, h *Host)
@@ -175,7 +177,7 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	c := v.Cluster
 	var h *Host
 	if !s.removed {
-		h = s.pick(c.env, x.Record.Attempts, first)
+		h = s.group(brought{v.Labels, &x.Metadata}).pick(x.Record.Hash, x.Record.Attempts, first)
 	}
 	if h == nil {
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
@@ -204,6 +206,7 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 	h, _ := a.Host.(*Host)
 	h.judge(x, err)
 	if err == nil {
+		h.observe(x, nil)
 		a.Status = x.Response.Status
 		return false, nil
 	}
@@ -211,6 +214,7 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 	h.failures.Add(1)
 	var kept *notSent
 	if !errors.As(err, &kept) {
+		h.observe(x, err)
 		return false, err
 	}
 	h.load.End()
@@ -316,7 +320,7 @@ func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx cont
 	err = protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
 	var made []protocol.Attempt
 	for range max(attempts, 1) {
-		h := s.pick(c.env, made, 0)
+		h := s.all.pick(0, made, 0)
 		if h == nil {
 			break
 		}
@@ -342,6 +346,8 @@ func (h *Host) carry(carry func() error) error {
 	defer h.cluster.count(ConnectionClosed)
 	h.load.Begin()
 	defer h.load.End()
+	h.load.Connect()
+	defer h.load.Disconnect()
 	return carry()
 }
 

@@ -153,6 +153,11 @@ func policies() map[config.Policy]balance.New {
 		config.WeightedRoundRobin: balance.WeightedRoundRobin,
 		config.Random:             balance.Random,
 		config.LeastRequest:       balance.LeastRequest,
+		config.LeastConnection:    balance.LeastConnection,
+		config.PeakEWMA:           balance.PeakEWMA,
+		config.RingHash:           balance.RingHash,
+		config.Maglev:             balance.Maglev,
+		config.RequestRoundRobin:  balance.RequestRoundRobin,
 	}
 }
 
@@ -296,7 +301,16 @@ type trunks struct {
 	gates   map[string]chan struct{} // guarded by mu; connects wait until it is closed
 	all     []*trunk                 // guarded by mu; every connection ever opened
 	answers func(k *trunk, x *protocol.Exchange) error
+	room    int64 // how many exchanges a host takes on a connection; 0: it says nothing of that
 }
+
+// narrow is a trunk whose host takes only so many exchanges: the others wait on it.
+type narrow struct {
+	*trunk
+	room int64
+}
+
+func (k narrow) Crowded() bool { return k.load.Load() > k.room }
 
 func newTrunks() *trunks {
 	return &trunks{
@@ -331,6 +345,9 @@ func (n *trunks) Connect(ctx context.Context, h *Host, deadline time.Time, relea
 	}
 	k := &trunk{network: n, host: h.Name(), released: released, died: make(chan struct{})}
 	n.all = append(n.all, k)
+	if n.room > 0 {
+		return narrow{k, n.room}, nil
+	}
 	return k, nil
 }
 

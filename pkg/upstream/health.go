@@ -70,7 +70,10 @@ func (h *Host) answered() {
 // depends on them looks at the hosts.
 func (h *Host) turned(e Event) {
 	h.cluster.count(e)
-	h.cluster.turns.Add(1)
+	if e == HostUp {
+		h.since.Store(int64(h.cluster.env.now()))
+	}
+	h.reckon()
 }
 
 // Keys of log attributes.

@@ -24,6 +24,10 @@ type Host struct {
 	record atomic.Pointer[record] // how it answers, for outlier detection; nil: nobody asks
 	ledger ledger[Account]
 
+	seats atomic.Pointer[[]seat] // in the groups of the cluster; nil: none yet
+	place int                    // guarded by cluster.mu: among the cluster's hosts
+	since atomic.Int64           // when it came, or was usable again: ns of the set's clock
+
 	attempts        atomic.Uint64
 	failures        atomic.Uint64 // attempts that brought no answer
 	connects        atomic.Uint64
@@ -39,6 +43,7 @@ type Host struct {
 func newHost(c *Cluster, entry *config.Host) *Host {
 	h := &Host{cluster: c, address: entry.Address}
 	h.entry.Store(entry)
+	h.since.Store(int64(c.env.now()))
 	return h
 }
 

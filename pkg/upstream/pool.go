@@ -77,6 +77,7 @@ func (b *base) connect(ctx context.Context, deadline time.Time, released func(re
 	conn, err := b.connector.Connect(ctx, b.host, deadline, released)
 	if err == nil {
 		b.host.connected()
+		b.host.load.Connect()
 		return conn, nil
 	}
 	b.open.Add(-1)
@@ -91,6 +92,7 @@ func (b *base) connect(ctx context.Context, deadline time.Time, released func(re
 func (b *base) ended(conn Connection) {
 	_ = conn.Close() // there is nobody left to tell
 	b.open.Add(-1)
+	b.host.load.Disconnect()
 	b.host.cluster.count(ConnectionClosed)
 }
 

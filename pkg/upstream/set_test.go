@@ -326,8 +326,14 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 		c := cluster("web", "a")
 		c.Hosts[0].Metadata = map[string]string{"zone": "1"}
 		c.DNS.Resolvers = []string{"127.0.0.1:53"}
+		c.Subsets.Selectors = [][]string{{"zone"}}
+		c.Subsets.Default = map[string]string{"zone": "1"}
+		c.Localities = []config.LocalityWeight{{Weight: 1}}
 		c.Health = &config.HealthCheck{HTTP: config.HTTPCheck{Codes: []config.CodeRange{{Start: 200, End: 204}}}}
 		c.Outlier = &config.Outlier{Codes: []int{503}}
+		c.TLS = &config.TLS{
+			Peers: []config.PeerName{{Exact: "a"}}, Ciphers: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
+		}
 		return c
 	}
 	if !same(full(), full()) {
@@ -362,7 +368,7 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 			field.SetString(field.String() + "x")
 		case reflect.Int, reflect.Int64:
 			field.SetInt(field.Int() + 1)
-		case reflect.Uint16, reflect.Uint32:
+		case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 			field.SetUint(field.Uint() + 1)
 		case reflect.Float64:
 			field.SetFloat(field.Float() + 1)

@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
 // state is what a cluster serves with: immutable, replaced as a whole. The hosts
 // in it are shared with the state before and after.
 type state struct {
-	config   *config.Cluster
-	hosts    []*Host
-	balancer balance.Balancer
-	removed  bool // not configured any more; config is the last one
+	config  *config.Cluster
+	hosts   []*Host
+	all     *group   // what exchanges go to that no subset fits, and all of them if subsets is nil
+	subsets *subsets // nil: none
+	removed bool     // not configured any more; config is the last one
 }
 
 // connectBy returns when a connect that starts now has taken too long, the zero
@@ -49,20 +49,29 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entries = merged(entries)
-	hosts, gone := c.reuse(c.state.Load(), entries)
-	peers := make([]balance.Peer, len(hosts))
-	for i, h := range hosts {
-		peers[i] = balance.Peer{Name: h.address, Weight: entries[i].Weight, Load: &h.load}
+	hosts, gone := c.reuse(c.state.Load(), cfg, entries)
+	c.state.Store(newState(c.env, cfg, hosts))
+	for _, h := range hosts {
+		h.reckon() // what changed while the state was made
 	}
-	balancer := c.env.Policies[cfg.Policy](peers, balance.Options{
-		ChoiceCount:       cfg.ChoiceCount,
-		ActiveRequestBias: cfg.ActiveRequestBias,
-		Now:               c.env.now,
-	})
-	c.state.Store(&state{config: cfg, hosts: hosts, balancer: balancer})
 	c.grantSlots() // the limit may be larger now
 	c.supervise(cfg, hosts)
 	return gone
+}
+
+// newState divides hosts into groups and counts who is healthy.
+func newState(e *env, cfg *config.Cluster, hosts []*Host) *state {
+	s := &state{config: cfg, hosts: hosts}
+	d := newDivision(e, cfg, hosts)
+	if len(cfg.Subsets.Selectors) == 0 {
+		s.all = d.group(everyone(hosts))
+	} else {
+		s.subsets = newSubsets(d, &cfg.Subsets)
+		s.all = s.subsets.fallback
+	}
+	s.all.prepare()
+	d.seat()
+	return s
 }
 
 // remove makes the cluster one that is not configured, and returns its hosts as
@@ -74,7 +83,7 @@ func (c *Cluster) remove() (gone []*Host) {
 	if s == nil || s.removed {
 		return nil
 	}
-	c.state.Store(&state{config: s.config, removed: true})
+	c.state.Store(&state{config: s.config, all: new(group), removed: true})
 	c.ledger.close()
 	c.detect(nil, nil)
 	return s.hosts
@@ -86,9 +95,10 @@ func retire(hosts []*Host) {
 	}
 }
 
-// reuse returns a host for each entry, and the hosts of old that have none. c.mu
-// is held.
-func (c *Cluster) reuse(old *state, entries []config.Host) (hosts, gone []*Host) {
+// reuse returns a host for each entry, and the hosts of old that have none. Hosts to
+// which TLS is another matter from now on are others: connections that are open are
+// not what the configuration says. c.mu is held.
+func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) (hosts, gone []*Host) {
 	hosts = make([]*Host, len(entries))
 	var known map[string]*Host
 	if old != nil && len(old.hosts) > 0 {
@@ -99,7 +109,7 @@ func (c *Cluster) reuse(old *state, entries []config.Host) (hosts, gone []*Host)
 	}
 	for i := range entries {
 		e := &entries[i]
-		if h := known[e.Address]; h != nil {
+		if h := known[e.Address]; h != nil && cfg.TLS.Equal(old.config.TLS) && e.NoTLS == h.Config().NoTLS {
 			h.entry.Store(e)
 			hosts[i] = h
 			delete(known, e.Address)
@@ -151,12 +161,20 @@ func same(a, b *config.Cluster) bool {
 			a.Policy == b.Policy &&
 			a.ChoiceCount == b.ChoiceCount &&
 			a.ActiveRequestBias == b.ActiveRequestBias &&
+			a.MinRingSize == b.MinRingSize &&
+			a.MaxRingSize == b.MaxRingSize &&
+			a.TableSize == b.TableSize &&
+			sameSubsets(&a.Subsets, &b.Subsets) &&
+			a.SlowStart == b.SlowStart &&
+			a.Failover == b.Failover &&
+			slices.Equal(a.Localities, b.Localities) &&
 			a.ConnectTimeout == b.ConnectTimeout &&
 			a.IdleTimeout == b.IdleTimeout &&
 			a.MaxRequestsPerConn == b.MaxRequestsPerConn &&
 			a.Pool == b.Pool &&
 			a.KeepAlive == b.KeepAlive &&
 			a.Breakers == b.Breakers &&
+			a.TLS.Equal(b.TLS) &&
 			a.Health.Equal(b.Health) &&
 			a.Outlier.Equal(b.Outlier) &&
 			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&
@@ -170,5 +188,14 @@ func sameHost(a, b config.Host) bool {
 	return a.Address == b.Address &&
 		a.Hostname == b.Hostname &&
 		a.Weight == b.Weight &&
-		maps.Equal(a.Metadata, b.Metadata)
+		a.NoTLS == b.NoTLS &&
+		maps.Equal(a.Metadata, b.Metadata) &&
+		a.Priority == b.Priority &&
+		a.Locality == b.Locality
+}
+
+func sameSubsets(a, b *config.Subsets) bool {
+	return a.Fallback == b.Fallback &&
+		maps.Equal(a.Default, b.Default) &&
+		slices.EqualFunc(a.Selectors, b.Selectors, slices.Equal)
 }

@@ -1,0 +1,262 @@
+package upstream
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// group is the hosts that some exchanges may go to: all of a cluster, or a subset.
+//
+//	group ─▶ level, one for each priority ─▶ block, one for each locality ─▶ balancer
+//
+// Who is in it never changes. What share each level and block gets is a plan, made
+// anew when the health of a host changes: exchanges only read it. Hosts of weight 0
+// are in no group. The zero value has no hosts.
+type group struct {
+	*division
+	levels []level // by priority, the first to be used first; none is empty
+
+	plan atomic.Pointer[plan]
+	// nextTrial is when hosts that get nothing may be looked at again: ns of the set's
+	// clock.
+	nextTrial atomic.Int64
+
+	mu sync.Mutex // held while the plan is replaced
+}
+
+// level is the hosts of one priority.
+type level struct {
+	hosts  []*Host
+	blocks []block // if localities have weights one for each, in their order; else one
+}
+
+// block is hosts that share by the cluster's policy.
+type block struct {
+	hosts  []*Host
+	weight uint32 // of the locality
+	up     int    // guarded by group.mu: those that are healthy
+
+	made     sync.Once
+	balancer balance.Balancer // written by made
+}
+
+// seat is a host's place in a group. The zero value is no place.
+type seat struct {
+	group *group
+	block *block
+	up    bool // guarded by group.mu: how it is counted
+}
+
+// division is what the groups of one state are made from. It is written until
+// seat has returned.
+type division struct {
+	env    *env
+	config *config.Cluster
+	hosts  []*Host
+	groups []*group
+}
+
+// newDivision is called with the cluster's mu held, and so is seat.
+func newDivision(e *env, cfg *config.Cluster, hosts []*Host) *division {
+	for i, h := range hosts {
+		h.place = i
+	}
+	return &division{env: e, config: cfg, hosts: hosts}
+}
+
+// everyone lists the places of all hosts.
+func everyone(hosts []*Host) []int32 {
+	list := make([]int32, len(hosts))
+	for i := range list {
+		list[i] = int32(i) //nolint:gosec // a cluster has far fewer than 2^31 hosts
+	}
+	return list
+}
+
+// group makes a group of the hosts in those places.
+func (d *division) group(places []int32) *group {
+	g := &group{division: d}
+	d.groups = append(d.groups, g)
+	for _, hosts := range byPriority(d.hosts, places) {
+		g.levels = append(g.levels, d.level(hosts))
+	}
+	return g
+}
+
+// byPriority returns the hosts that have a weight, those of one priority together.
+func byPriority(all []*Host, places []int32) [][]*Host {
+	hosts := make([]*Host, 0, len(places))
+	mixed := false
+	for _, i := range places {
+		h := all[i]
+		if entry := h.Config(); entry.Weight > 0 {
+			mixed = mixed || entry.Priority != all[places[0]].Config().Priority
+			hosts = append(hosts, h)
+		}
+	}
+	switch {
+	case len(hosts) == 0:
+		return nil
+	case !mixed:
+		return [][]*Host{hosts}
+	}
+	slices.SortStableFunc(hosts, func(a, b *Host) int { return cmp.Compare(a.Config().Priority, b.Config().Priority) })
+	var levels [][]*Host
+	for from := 0; from < len(hosts); {
+		to := from + 1
+		for to < len(hosts) && hosts[to].Config().Priority == hosts[from].Config().Priority {
+			to++
+		}
+		levels = append(levels, hosts[from:to:to])
+		from = to
+	}
+	return levels
+}
+
+// level divides the hosts of one priority by locality. Those whose locality has no
+// weight get nothing: they are in no block.
+func (d *division) level(hosts []*Host) level {
+	if len(d.config.Localities) == 0 {
+		return level{hosts, []block{{hosts: hosts, weight: 1}}}
+	}
+	priority := hosts[0].Config().Priority
+	weights := make(map[config.Locality]uint32)
+	for _, l := range d.config.Localities {
+		if l.Priority == priority && l.Weight > 0 {
+			weights[l.Locality] = l.Weight
+		}
+	}
+	var l level
+	blocks := make(map[config.Locality]int)
+	for _, h := range hosts {
+		at := h.Config().Locality
+		weight := weights[at]
+		if weight == 0 {
+			continue
+		}
+		i, known := blocks[at]
+		if !known {
+			i = len(l.blocks)
+			blocks[at] = i
+			l.blocks = append(l.blocks, block{weight: weight})
+		}
+		l.blocks[i].hosts = append(l.blocks[i].hosts, h)
+		l.hosts = append(l.hosts, h)
+	}
+	return l
+}
+
+// seat gives the hosts their places in the groups and makes the first plans. Until
+// then the plans of before, if there were any, followed their health.
+func (d *division) seat() {
+	counts := make([]int, len(d.hosts))
+	total := 0
+	each(d.groups, func(_ *group, _ *block, h *Host) {
+		counts[h.place]++
+		total++
+	})
+	storage := make([]seat, total)
+	lists := make([][]seat, len(d.hosts))
+	for i, n := range counts {
+		lists[i], storage = storage[:0:n], storage[n:]
+	}
+	each(d.groups, func(g *group, b *block, h *Host) {
+		up := h.health.up()
+		if up {
+			b.up++
+		}
+		lists[h.place] = append(lists[h.place], seat{g, b, up})
+	})
+	for _, g := range d.groups {
+		g.replan()
+	}
+	for i, h := range d.hosts {
+		h.seats.Store(&lists[i])
+	}
+}
+
+// each calls f for every host in every group.
+func each(groups []*group, f func(g *group, b *block, h *Host)) {
+	for _, g := range groups {
+		for i := range g.levels {
+			blocks := g.levels[i].blocks
+			for j := range blocks {
+				for _, h := range blocks[j].hosts {
+					f(g, &blocks[j], h)
+				}
+			}
+		}
+	}
+}
+
+// reckon counts the host as it is now, wherever it has a place. Called after its
+// health changed, and after it was given its places: who is last sees what is true.
+func (h *Host) reckon() {
+	seats := h.seats.Load()
+	if seats == nil {
+		return
+	}
+	for i := range *seats {
+		s := &(*seats)[i]
+		s.group.recount(s, h)
+	}
+}
+
+func (g *group) recount(s *seat, h *Host) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	up := h.health.up()
+	if up == s.up {
+		return
+	}
+	s.up = up
+	if up {
+		s.block.up++
+	} else {
+		s.block.up--
+	}
+	g.replan()
+}
+
+// prepare builds the balancers that the first exchanges will ask. Others are built
+// when they are first asked: most of thousands of subsets may never be.
+func (g *group) prepare() {
+	for i := range g.levels {
+		for j := range g.levels[i].blocks {
+			b := &g.levels[i].blocks[j]
+			b.made.Do(func() { g.build(b) })
+		}
+	}
+}
+
+// choose asks the balancer of a block.
+func (g *group) choose(b *block, k balance.Key) int {
+	b.made.Do(func() { g.build(b) })
+	return b.balancer.Pick(k)
+}
+
+func (g *group) build(b *block) {
+	peers := make([]balance.Peer, len(b.hosts))
+	for i, h := range b.hosts {
+		peers[i] = balance.Peer{Name: h.address, Weight: h.Config().Weight, Load: &h.load}
+	}
+	c := g.config
+	b.balancer = g.env.Policies[c.Policy](peers, balance.Options{
+		ChoiceCount:       c.ChoiceCount,
+		ActiveRequestBias: c.ActiveRequestBias,
+		MinRingSize:       c.MinRingSize,
+		MaxRingSize:       c.MaxRingSize,
+		TableSize:         c.TableSize,
+		Now:               g.env.now,
+	})
+}
+
+// hashes reports whether the policy looks at an exchange's hash.
+func (d *division) hashes() bool {
+	return d.config.Policy == config.RingHash || d.config.Policy == config.Maglev
+}

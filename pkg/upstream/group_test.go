@@ -1,0 +1,397 @@
+package upstream
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// crowd returns a cluster of so many hosts, "0", "1" …, each changed by with.
+func crowd(n int, policy config.Policy, with func(i int, h *config.Host)) *config.Cluster {
+	c := cluster("web")
+	c.Policy = policy
+	for i := range n {
+		h := config.Host{Address: strconv.Itoa(i), Weight: 1}
+		if with != nil {
+			with(i, &h)
+		}
+		c.Hosts = append(c.Hosts, h)
+	}
+	return c
+}
+
+// served returns how often each host is picked for exchanges that bring nothing.
+func served(c *Cluster, picks int) map[string]int {
+	s := c.state.Load()
+	taken := make(map[string]int)
+	for range picks {
+		if h := s.all.pick(0, nil, 0); h != nil {
+			taken[h.Name()]++
+		} else {
+			taken[""]++
+		}
+	}
+	return taken
+}
+
+// down makes hosts fail their checks.
+func (c *Cluster) down(places ...int) {
+	for _, i := range places {
+		h := c.state.Load().hosts[i]
+		if h.health.add(failing) {
+			h.turned(HostDown)
+		}
+	}
+}
+
+// back ends that.
+func (c *Cluster) back(places ...int) {
+	for _, i := range places {
+		h := c.state.Load().hosts[i]
+		if h.health.end(failing) {
+			h.turned(HostUp)
+		}
+	}
+}
+
+// span lists the numbers from a to b-1.
+func span(a, b int) []int {
+	var list []int
+	for i := a; i < b; i++ {
+		list = append(list, i)
+	}
+	return list
+}
+
+// wantShare checks that the hosts in those places were picked that part of the times,
+// within five standard deviations.
+func wantShare(t *testing.T, taken map[string]int, places []int, want float64) {
+	t.Helper()
+	picks, got := 0, 0
+	for _, n := range taken {
+		picks += n
+	}
+	for _, i := range places {
+		got += taken[strconv.Itoa(i)]
+	}
+	if allowed := 5 * math.Sqrt(float64(picks)*want*(1-want)); math.Abs(float64(got)-want*float64(picks)) > allowed {
+		t.Errorf("hosts %v: picked %d times of %d, want %.1f %% ± %.0f", places, got, picks, 100*want, allowed)
+	}
+}
+
+func everyPolicy() []config.Policy {
+	return []config.Policy{
+		config.RoundRobin, config.WeightedRoundRobin, config.Random, config.LeastRequest, config.LeastConnection,
+		config.PeakEWMA, config.RingHash, config.Maglev, config.RequestRoundRobin,
+	}
+}
+
+func TestUnhealthyHostsGetNothing(t *testing.T) {
+	for _, policy := range everyPolicy() {
+		t.Run(string(policy), func(t *testing.T) {
+			_, c := one(t, newWorld(), crowd(10, policy, nil))
+			c.down(0, 3, 4, 9)
+			taken := served(c, 5000)
+			wantShare(t, taken, []int{0, 3, 4, 9}, 0)
+			wantShare(t, taken, []int{1, 2, 5, 6, 7, 8}, 1)
+		})
+	}
+}
+
+// Half of the hosts down is no panic, one more is: then health counts for nothing,
+// unless connecting failed, which is no matter of belief.
+func TestPanicUsesHostsThatAreDown(t *testing.T) {
+	for _, policy := range []config.Policy{config.RoundRobin, config.LeastRequest, config.RingHash, config.Maglev} {
+		t.Run(string(policy), func(t *testing.T) {
+			_, c := one(t, newWorld(), crowd(10, policy, nil))
+			c.down(span(0, 5)...)
+			wantShare(t, served(c, 2000), span(0, 5), 0)
+			c.down(5)
+			taken := served(c, 20_000)
+			for i := range 10 {
+				if taken[strconv.Itoa(i)] == 0 {
+					t.Errorf("in panic host %d gets nothing", i)
+				}
+			}
+			c.state.Load().hosts[2].connectFailed(protocol.Faultf(protocol.ConnectFailure, "refused"))
+			wantShare(t, served(c, 2000), []int{2}, 0)
+			c.back(5)
+			wantShare(t, served(c, 2000), span(0, 5), 0)
+		})
+	}
+}
+
+func TestPanicThreshold(t *testing.T) {
+	tests := []struct {
+		name      string
+		threshold float64
+		down      int
+		want      bool // hosts that are down are used
+	}{
+		{"unset: 5 of 10 healthy", 0, 5, false},
+		{"unset: 4 of 10 healthy", 0, 6, true},
+		{"20 %: 2 of 10 healthy", 20, 8, false},
+		{"20 %: 1 of 10 healthy", 20, 9, true},
+		{"never: none healthy", -1, 10, false},
+		{"never: 1 of 10 healthy", -1, 9, false},
+		{"100 %: 7 of 10 healthy", 100, 3, true},
+		{"100 %: 8 of 10 healthy, which is enough", 100, 2, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := crowd(10, config.Random, nil)
+			cfg.Failover.PanicThreshold = tt.threshold
+			_, c := one(t, newWorld(), cfg)
+			c.down(span(0, tt.down)...)
+			taken := served(c, 2000)
+			used := 0
+			for i := range tt.down {
+				used += taken[strconv.Itoa(i)]
+			}
+			if (used > 0) != tt.want {
+				t.Errorf("hosts that are down were picked %d times of 2000, want some: %v", used, tt.want)
+			}
+			if tt.down == 10 && !tt.want && taken[""] != 2000 {
+				t.Errorf("picked %v with all hosts down and no panic, want nothing", taken)
+			}
+		})
+	}
+}
+
+// The numbers are those of the table in Envoy's documentation of priority levels.
+func TestPrioritiesSpillOver(t *testing.T) {
+	tests := []struct {
+		up     [3]int // of 100 hosts, by priority; the third has none if it is -1
+		shares [3]float64
+	}{
+		{[3]int{100, 100, -1}, [3]float64{1, 0}},
+		{[3]int{72, 72, -1}, [3]float64{1, 0}},
+		{[3]int{71, 71, -1}, [3]float64{.994, .006}},
+		{[3]int{50, 50, -1}, [3]float64{.7, .3}},
+		{[3]int{25, 100, -1}, [3]float64{.35, .65}},
+		{[3]int{25, 25, -1}, [3]float64{.5, .5}}, // 35 % each, made 100 %; both panic
+		{[3]int{0, 100, -1}, [3]float64{0, 1}},
+		{[3]int{0, 0, -1}, [3]float64{.5, .5}},
+		{[3]int{100, 100, 100}, [3]float64{1, 0, 0}},
+		{[3]int{0, 100, 100}, [3]float64{0, 1, 0}},
+		{[3]int{20, 20, 100}, [3]float64{.28, .28, .44}},
+		{[3]int{0, 0, 100}, [3]float64{0, 0, 1}},
+		{[3]int{60, 0, 10}, [3]float64{.857, 0, .143}},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.up), func(t *testing.T) {
+			levels := 3
+			if tt.up[2] < 0 {
+				levels = 2
+			}
+			_, c := one(t, newWorld(), crowd(100*levels, config.Random, func(i int, h *config.Host) { h.Priority = uint32(i / 100) }))
+			for l := range levels {
+				c.down(span(100*l+tt.up[l], 100*l+100)...)
+			}
+			taken := served(c, 20_000)
+			for l := range levels {
+				got := 0
+				for i := range 100 {
+					got += taken[strconv.Itoa(100*l+i)]
+				}
+				if math.Abs(float64(got)-20_000*tt.shares[l]) > 5*math.Sqrt(20_000*tt.shares[l]*(1-tt.shares[l]))+20 {
+					t.Errorf("priority %d gets %d of 20000, want %.1f %%", l, got, 100*tt.shares[l])
+				}
+			}
+		})
+	}
+}
+
+func TestOverprovisioningFactor(t *testing.T) {
+	cfg := crowd(20, config.Random, func(i int, h *config.Host) { h.Priority = uint32(i / 10) })
+	cfg.Failover.Overprovisioning = 1
+	_, c := one(t, newWorld(), cfg)
+	c.down(0, 1)
+	taken := served(c, 10_000)
+	wantShare(t, taken, span(2, 10), .8)
+	wantShare(t, taken, span(10, 20), .2)
+}
+
+// A priority whose hosts refuse connections gets nothing, and must be found alive
+// again by those who look.
+func TestAPriorityThatGetsNothingIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.refuse["0"] = true
+		_, c := one(t, w, crowd(2, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i) }))
+		for range 5 {
+			if got := do(t, c); got != "1" {
+				t.Fatalf("served by %s, want the second priority", got)
+			}
+		}
+		if dials := w.dialed(); len(dials) != 2 {
+			t.Errorf("dialled %v, want each host once", dials)
+		}
+		w.set(w.refuse, "0", false)
+		time.Sleep(lastPause)
+		for range 3 {
+			if got := do(t, c); got != "0" {
+				t.Errorf("served by %s, want the first priority: it is back", got)
+			}
+		}
+	})
+}
+
+func TestLocalitiesShareByWeight(t *testing.T) {
+	at := func(zone string) config.Locality { return config.Locality{Region: "r", Zone: zone} }
+	build := func(t *testing.T, policy config.Policy) *Cluster {
+		cfg := crowd(40, policy, func(i int, h *config.Host) { h.Locality = at([]string{"a", "a", "b", "c"}[i/10]) })
+		cfg.Localities = []config.LocalityWeight{
+			{Locality: at("a"), Weight: 1},
+			{Locality: at("b"), Weight: 3},
+			{Locality: at("c"), Weight: 0},
+			{Locality: at("c"), Priority: 1, Weight: 100},
+			{Locality: at("d"), Weight: 100},
+		}
+		_, c := one(t, newWorld(), cfg)
+		return c
+	}
+	for _, policy := range everyPolicy() {
+		t.Run(string(policy), func(t *testing.T) {
+			c := build(t, policy)
+			taken := served(c, 10_000)
+			wantShare(t, taken, span(0, 20), .25)
+			wantShare(t, taken, span(20, 30), .75)
+			wantShare(t, taken, span(30, 40), 0)
+
+			c.down(span(20, 22)...) // 8 of 10: enough for all of its work
+			wantShare(t, served(c, 10_000), span(20, 30), .75)
+
+			c.down(span(22, 25)...) // 5 of 10: 0.7 of its work
+			taken = served(c, 10_000)
+			wantShare(t, taken, span(0, 20), 1/(1+3*.7))
+			wantShare(t, taken, span(25, 30), 3*.7/(1+3*.7))
+
+			c.down(span(25, 30)...)
+			wantShare(t, served(c, 10_000), span(0, 20), 1)
+		})
+	}
+}
+
+// The choice of priority and locality is part of the hash.
+func TestAHashStaysWhereItIs(t *testing.T) {
+	for _, policy := range []config.Policy{config.RingHash, config.Maglev} {
+		cfg := crowd(40, policy, func(i int, h *config.Host) {
+			h.Priority = uint32(i / 20)
+			h.Locality.Zone = []string{"a", "b"}[i/10%2]
+		})
+		for i := range uint32(2) {
+			for _, zone := range []string{"a", "b"} {
+				cfg.Localities = append(cfg.Localities, config.LocalityWeight{Locality: config.Locality{Zone: zone}, Priority: i, Weight: 1})
+			}
+		}
+		_, c := one(t, newWorld(), cfg)
+		c.down(span(0, 15)...) // both priorities get some, and in the first one zone more
+		used := map[string]bool{}
+		for hash := range uint64(2000) {
+			first := c.state.Load().all.pick(hash+1, nil, 0)
+			used[first.Name()] = true
+			for range 3 {
+				if again := c.state.Load().all.pick(hash+1, nil, 0); again != first {
+					t.Fatalf("%s: hash %d goes to %s, then to %s", policy, hash+1, first.Name(), again.Name())
+				}
+			}
+		}
+		if len(used) < 20 {
+			t.Errorf("%s: 2000 hashes use %d hosts only", policy, len(used))
+		}
+	}
+}
+
+// Only what a host had moves when it goes down, and all of it comes back with it.
+func TestHashesMoveWhileTheirHostIsDown(t *testing.T) {
+	for _, policy := range []config.Policy{config.RingHash, config.Maglev} {
+		_, c := one(t, newWorld(), crowd(50, policy, nil))
+		where := func() []string {
+			list := make([]string, 5000)
+			for i := range list {
+				list[i] = c.state.Load().all.pick(uint64(i)+1, nil, 0).Name()
+			}
+			return list
+		}
+		before := where()
+		c.down(7)
+		for i, now := range where() {
+			if now != before[i] && before[i] != "7" || now == "7" {
+				t.Fatalf("%s: host 7 is down: hash %d went from %s to %s", policy, i+1, before[i], now)
+			}
+		}
+		c.back(7)
+		if !slices.Equal(where(), before) {
+			t.Errorf("%s: host 7 is back: not all hashes are", policy)
+		}
+	}
+}
+
+func TestPeakEWMAAvoidsWhoAnswersSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.answers = func(wire *wire, x *protocol.Exchange) error {
+			x.Record.UpstreamStart = time.Now()
+			if wire.host == "0" {
+				time.Sleep(time.Second)
+			}
+			x.Record.UpstreamFirst = time.Now()
+			return nil
+		}
+		cfg := crowd(2, config.PeakEWMA, nil)
+		_, c := one(t, w, cfg)
+		slow := 0
+		for range 100 {
+			if do(t, c) == "0" {
+				slow++
+			}
+		}
+		if slow > 2 {
+			t.Errorf("the host that takes a second for an answer got %d of 100", slow)
+		}
+	})
+}
+
+// Changes of health while the cluster is replaced must all be counted in the end.
+func TestHealthIsCountedThroughChanges(t *testing.T) {
+	s, c := one(t, newWorld(), crowd(20, config.RoundRobin, nil))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		random := rand.New(rand.NewPCG(1, 1))
+		for range 3000 {
+			i := random.IntN(20)
+			if random.IntN(2) == 0 {
+				c.down(i)
+			} else {
+				c.back(i)
+			}
+		}
+	}()
+	for n := range 200 {
+		apply(t, s, crowd(20, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i % (1 + n%3)) }))
+	}
+	<-done
+	up := 0
+	for _, h := range c.state.Load().hosts {
+		if h.health.up() {
+			up++
+		}
+	}
+	counted := 0
+	for i := range c.state.Load().all.levels {
+		counted += c.state.Load().all.levels[i].up()
+	}
+	if counted != up {
+		t.Errorf("%d hosts are counted as healthy, %d are", counted, up)
+	}
+}

@@ -1,0 +1,28 @@
+package upstream
+
+import (
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// observe takes note of how long the host let x wait that was sent to it, if the
+// cluster's policy goes by that. An attempt that was given up for lack of an answer has waited until now; one
+// that failed sooner says nothing of how fast the host is.
+func (h *Host) observe(x *protocol.Exchange, err error) {
+	c := h.cluster
+	if c.settings().Policy != config.PeakEWMA || x.Record.UpstreamStart.IsZero() {
+		return
+	}
+	until := x.Record.UpstreamFirst
+	switch {
+	case err == nil && until.IsZero():
+		return
+	case err != nil && protocol.ReasonOf(err) != protocol.UpstreamTimeout:
+		return
+	case err != nil:
+		until = time.Now()
+	}
+	h.load.Observe(c.env.now(), until.Sub(x.Record.UpstreamStart))
+}

@@ -1,0 +1,210 @@
+package upstream
+
+import (
+	"slices"
+
+	"github.com/weft-proxy/weft/internal/hash"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Labels are the labels that the exchanges of a route bring to a cluster with
+// subsets, made ready to be looked up. Immutable; nil and the zero value are no
+// labels.
+type Labels struct {
+	list []label
+	sum  uint64 // of the hashes of list, whatever its order
+}
+
+type label struct{ name, value string }
+
+// NewLabels returns labels by their names, nil for none.
+func NewLabels(values map[string]string) *Labels {
+	if len(values) == 0 {
+		return nil
+	}
+	l := new(Labels)
+	for name, value := range values {
+		l.add(name, value)
+	}
+	return l
+}
+
+func (l *Labels) add(name, value string) {
+	l.list = append(l.list, label{name, value})
+	l.sum += hash.Pair(name, value)
+}
+
+// brought is the labels of one exchange: those of its route, and those that filters
+// gave it, which count for more.
+type brought struct {
+	route    *Labels            // nil: none
+	metadata *protocol.Metadata // nil: none
+}
+
+// count returns how many labels there are, and the sum of their hashes.
+func (b brought) count() (n int, sum uint64) {
+	if b.route != nil {
+		n, sum = len(b.route.list), b.route.sum
+	}
+	if b.metadata == nil || b.metadata.Len() == 0 {
+		return n, sum
+	}
+	var storage [8]string
+	seen := storage[:0]
+	for name, value := range b.metadata.All(protocol.BalancerNamespace) {
+		if slices.Contains(seen, name) {
+			continue // of a list the first counts
+		}
+		if len(seen) < cap(seen) {
+			seen = append(seen, name)
+		}
+		if b.route != nil {
+			if i := b.route.find(name); i >= 0 {
+				n--
+				sum -= hash.Pair(name, b.route.list[i].value)
+			}
+		}
+		n++
+		sum += hash.Pair(name, value)
+	}
+	return n, sum
+}
+
+// has reports whether l is one of the labels.
+func (b brought) has(l label) bool {
+	if b.metadata != nil {
+		if value, ok := b.metadata.Lookup(protocol.BalancerNamespace, l.name); ok {
+			return value == l.value
+		}
+	}
+	if b.route == nil {
+		return false
+	}
+	i := b.route.find(l.name)
+	return i >= 0 && b.route.list[i].value == l.value
+}
+
+// find returns the place of a label, -1 if it is not there.
+func (l *Labels) find(name string) int {
+	return slices.IndexFunc(l.list, func(have label) bool { return have.name == name })
+}
+
+// subsets find the group of an exchange's labels.
+type subsets struct {
+	bySum    map[uint64]*subset
+	fallback *group
+}
+
+// subset is the group of the hosts that have some labels.
+type subset struct {
+	labels Labels
+	group  *group
+	next   *subset // with the same sum
+
+	places []int32 // of its hosts, until there is a group
+}
+
+// newSubsets divides the hosts as the selectors say: one way through the hosts for
+// each selector.
+func newSubsets(d *division, c *config.Subsets) *subsets {
+	s := &subsets{bySum: make(map[uint64]*subset)}
+	var all []*subset
+	var scratch Labels
+	for _, names := range selectors(c.Selectors) {
+		for i, h := range d.hosts {
+			if !labelsOf(&scratch, h.Config().Metadata, names) {
+				continue
+			}
+			to := s.find(brought{route: &scratch}, len(scratch.list), scratch.sum)
+			if to == nil {
+				to = &subset{labels: Labels{slices.Clone(scratch.list), scratch.sum}, next: s.bySum[scratch.sum]}
+				s.bySum[scratch.sum] = to
+				all = append(all, to)
+			}
+			to.places = append(to.places, int32(i)) //nolint:gosec // as in everyone
+		}
+	}
+	for _, to := range all {
+		to.group = d.group(to.places)
+		to.places = nil
+	}
+	s.fallback = d.fallback(c)
+	return s
+}
+
+// selectors returns the selectors, each set of names once.
+func selectors(list [][]string) [][]string {
+	var out [][]string
+	for _, names := range list {
+		names = slices.Compact(slices.Sorted(slices.Values(names)))
+		if len(names) > 0 && !slices.ContainsFunc(out, func(o []string) bool { return slices.Equal(o, names) }) {
+			out = append(out, names)
+		}
+	}
+	return out
+}
+
+// labelsOf makes out the labels of those names, and reports whether there are all.
+func labelsOf(out *Labels, metadata map[string]string, names []string) bool {
+	out.list, out.sum = out.list[:0], 0
+	for _, name := range names {
+		value, ok := metadata[name]
+		if !ok {
+			return false
+		}
+		out.add(name, value)
+	}
+	return true
+}
+
+// fallback makes the group of exchanges that no subset fits.
+func (d *division) fallback(c *config.Subsets) *group {
+	switch c.Fallback {
+	case config.AnyEndpoint:
+		return d.group(everyone(d.hosts))
+	case config.DefaultSubset:
+		var places []int32
+		for i, h := range d.hosts {
+			if has(h.Config().Metadata, c.Default) {
+				places = append(places, int32(i)) //nolint:gosec // as in everyone
+			}
+		}
+		return d.group(places)
+	default:
+		return d.group(nil)
+	}
+}
+
+// has reports whether metadata has all those labels.
+func has(metadata, labels map[string]string) bool {
+	for name, value := range labels {
+		if v, ok := metadata[name]; !ok || v != value {
+			return false
+		}
+	}
+	return true
+}
+
+// find returns the subset of n labels with that sum of hashes.
+func (s *subsets) find(b brought, n int, sum uint64) *subset {
+	for to := s.bySum[sum]; to != nil; to = to.next {
+		if len(to.labels.list) == n && !slices.ContainsFunc(to.labels.list, func(l label) bool { return !b.has(l) }) {
+			return to
+		}
+	}
+	return nil
+}
+
+// group returns the hosts that an exchange may go to.
+func (s *state) group(b brought) *group {
+	if s.subsets == nil {
+		return s.all
+	}
+	if n, sum := b.count(); n > 0 {
+		if to := s.subsets.find(b, n, sum); to != nil {
+			return to.group
+		}
+	}
+	return s.all
+}

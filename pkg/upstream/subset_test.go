@@ -1,0 +1,297 @@
+package upstream
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// labelled returns a cluster of hosts "0" to "5": versions 1, 2 and 3, each in the
+// stages test and prod; the last host has no labels.
+func labelled(subsets config.Subsets) *config.Cluster {
+	c := crowd(7, config.RoundRobin, func(i int, h *config.Host) {
+		if i < 6 {
+			h.Metadata = map[string]string{"version": strconv.Itoa(i/2 + 1), "stage": []string{"test", "prod"}[i%2]}
+		}
+	})
+	c.Subsets = subsets
+	return c
+}
+
+// reached returns which hosts exchanges go to that bring labels by their route and,
+// if metadata is not empty, by a filter.
+func reached(c *Cluster, route, metadata map[string]string) string {
+	var m protocol.Metadata
+	for name, value := range metadata {
+		m.Set(protocol.BalancerNamespace, name, value)
+	}
+	m.Set("other", "version", "9")
+	labels := NewLabels(route)
+	hosts := [7]bool{}
+	for range 100 {
+		h := c.state.Load().group(brought{labels, &m}).pick(0, nil, 0)
+		if h == nil {
+			return "none"
+		}
+		i, _ := strconv.Atoi(h.Name())
+		hosts[i] = true
+	}
+	text := ""
+	for i, used := range hosts {
+		if used {
+			text += strconv.Itoa(i)
+		}
+	}
+	return text
+}
+
+func TestSubsets(t *testing.T) {
+	type labels = map[string]string
+	selectors := [][]string{{"version"}, {"stage", "version"}, {"version"}}
+	all := config.Subsets{Selectors: selectors, Fallback: config.AnyEndpoint}
+	none := config.Subsets{Selectors: selectors}
+	preset := config.Subsets{Selectors: selectors, Fallback: config.DefaultSubset, Default: labels{"stage": "prod"}}
+	tests := []struct {
+		name     string
+		subsets  config.Subsets
+		route    labels
+		metadata labels
+		want     string
+	}{
+		{"one label", none, labels{"version": "2"}, nil, "23"},
+		{"two labels", none, labels{"version": "2", "stage": "prod"}, nil, "3"},
+		{"labels that no selector has", none, labels{"stage": "prod"}, nil, "none"},
+		{"a value that no host has", none, labels{"version": "9"}, nil, "none"},
+		{"more labels than a selector", all, labels{"version": "2", "stage": "prod", "x": "y"}, nil, "0123456"},
+		{"no labels, no fallback", none, nil, nil, "none"},
+		{"no labels, any endpoint", all, nil, nil, "0123456"},
+		{"no labels, default subset", preset, nil, nil, "135"},
+		{"a value that no host has, default subset", preset, labels{"version": "9"}, nil, "135"},
+		{"a subset, in spite of a default", preset, labels{"version": "1"}, nil, "01"},
+		{"a default subset that no host is in", config.Subsets{Selectors: selectors, Fallback: config.DefaultSubset, Default: labels{"stage": "x"}}, nil, nil, "none"},
+		{"a default subset of all", config.Subsets{Selectors: selectors, Fallback: config.DefaultSubset}, nil, nil, "0123456"},
+		{"no selectors: no subsets", config.Subsets{}, labels{"version": "2"}, nil, "0123456"},
+		{"labels of a filter", none, nil, labels{"version": "3"}, "45"},
+		{"a filter's before the route's", none, labels{"version": "1", "stage": "test"}, labels{"version": "3"}, "4"},
+		{"a filter's beside the route's", none, labels{"version": "1"}, labels{"stage": "prod"}, "1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, c := one(t, newWorld(), labelled(tt.subsets))
+			if got := reached(c, tt.route, tt.metadata); got != tt.want {
+				t.Errorf("hosts %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestSubsetsFollowChangesOfHosts(t *testing.T) {
+	subsets := config.Subsets{Selectors: [][]string{{"version"}}}
+	s, c := one(t, newWorld(), labelled(subsets))
+	next := labelled(subsets)
+	next.Hosts[0].Metadata = map[string]string{"version": "2"}
+	apply(t, s, next)
+	if got := reached(c, map[string]string{"version": "2"}, nil); got != "023" {
+		t.Errorf("hosts %s of version 2, want 023", got)
+	}
+}
+
+// A subset fails over and panics by its own hosts.
+func TestSubsetsHaveTheirOwnHealth(t *testing.T) {
+	cfg := labelled(config.Subsets{Selectors: [][]string{{"version"}}, Fallback: config.AnyEndpoint})
+	for _, i := range []int{1, 3} {
+		cfg.Hosts[i].Priority = 1
+	}
+	_, c := one(t, newWorld(), cfg)
+	if got := reached(c, map[string]string{"version": "1"}, nil); got != "0" {
+		t.Errorf("hosts %s, want 0: it has priority", got)
+	}
+	c.down(0)
+	if got := reached(c, map[string]string{"version": "1"}, nil); got != "1" {
+		t.Errorf("hosts %s while 0 is down, want 1", got)
+	}
+	if got := reached(c, map[string]string{"version": "2"}, nil); got != "2" {
+		t.Errorf("hosts %s of another version, want 2", got)
+	}
+	c.down(1)
+	if got := reached(c, map[string]string{"version": "1"}, nil); got != "01" {
+		t.Errorf("hosts %s while both are down, want both: panic", got)
+	}
+}
+
+func TestViaServesFromTheSubsetOfItsLabels(t *testing.T) {
+	_, c := one(t, newWorld(), labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}}))
+	x := get()
+	via := &Via{Cluster: c, Labels: NewLabels(map[string]string{"version": "3", "stage": "test"})}
+	if err := via.Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	wantList(t, "attempts", attempts(x), "4:200")
+	finish(x)
+	fails(t, c, protocol.NoHealthyHost)
+}
+
+func TestSlowStart(t *testing.T) {
+	tests := []struct {
+		name  string
+		slow  config.SlowStart
+		age   time.Duration
+		share float64 // of the one new host beside an old one
+	}{
+		{"at once: the least", config.SlowStart{Duration: time.Minute, MinPercent: 10}, 0, .1 / 1.1},
+		{"in the middle", config.SlowStart{Duration: time.Minute, MinPercent: 10}, 30 * time.Second, .5 / 1.5},
+		{"aggressive: more, sooner", config.SlowStart{Duration: time.Minute, Aggression: 2}, 15 * time.Second, .5 / 1.5},
+		{"at the end", config.SlowStart{Duration: time.Minute}, time.Minute, .5},
+		{"without", config.SlowStart{}, 0, .5},
+	}
+	for _, policy := range []config.Policy{config.RoundRobin, config.WeightedRoundRobin, config.Random} {
+		for _, tt := range tests {
+			t.Run(string(policy)+"/"+tt.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld()
+					old := crowd(1, policy, nil)
+					old.SlowStart = tt.slow
+					s, c := one(t, w, old)
+					time.Sleep(time.Hour)
+					both := crowd(2, policy, nil)
+					both.SlowStart = tt.slow
+					apply(t, s, both)
+					time.Sleep(tt.age)
+					taken := served(c, 10_000)
+					wantShare(t, taken, []int{1}, tt.share)
+				})
+			})
+		}
+	}
+}
+
+func TestSlowStartBeginsAgainWithHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := crowd(2, config.Random, nil)
+		cfg.SlowStart = config.SlowStart{Duration: time.Minute, MinPercent: 10}
+		_, c := one(t, newWorld(), cfg)
+		time.Sleep(time.Hour)
+		c.down(1)
+		c.back(1)
+		wantShare(t, served(c, 10_000), []int{1}, .1/1.1)
+		time.Sleep(time.Minute)
+		wantShare(t, served(c, 10_000), []int{1}, .5)
+	})
+}
+
+func TestHashesDoNotKnowSlowStart(t *testing.T) {
+	cfg := crowd(5, config.Maglev, nil)
+	cfg.SlowStart = config.SlowStart{Duration: time.Hour, MinPercent: 1}
+	_, c := one(t, newWorld(), cfg)
+	for hash := range uint64(500) {
+		first := c.state.Load().all.pick(hash+1, nil, 0)
+		for range 5 {
+			if again := c.state.Load().all.pick(hash+1, nil, 0); again != first {
+				t.Fatalf("hash %d goes to %s, then to %s", hash+1, first.Name(), again.Name())
+			}
+		}
+	}
+}
+
+func TestPickDoesNotAllocate(t *testing.T) {
+	var m protocol.Metadata
+	m.Set(protocol.BalancerNamespace, "version", "2")
+	labels := NewLabels(map[string]string{"stage": "prod", "version": "1"})
+	cfg := labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}})
+	cfg.SlowStart = config.SlowStart{Duration: time.Hour, MinPercent: 10}
+	_, c := one(t, newWorld(), cfg)
+	if n := testing.AllocsPerRun(100, func() { c.state.Load().group(brought{labels, &m}).pick(0, nil, 0) }); n != 0 {
+		t.Errorf("a pick of a subset: %v allocations, want 0", n)
+	}
+	cfg = crowd(40, config.RingHash, func(i int, h *config.Host) { h.Priority = uint32(i % 2) })
+	_, c = one(t, newWorld(), cfg)
+	c.down(span(0, 39)...)
+	if n := testing.AllocsPerRun(100, func() { c.state.Load().all.pick(7, nil, 0) }); n != 0 {
+		t.Errorf("a pick that finds most hosts down: %v allocations, want 0", n)
+	}
+}
+
+// mixed are hosts of all weights with labels: eight thousand versions of one host each
+// at most, and two stages.
+func mixed(n int, policy config.Policy) *config.Cluster {
+	return crowd(n, policy, func(i int, h *config.Host) {
+		h.Address = fmt.Sprintf("10.%d.%d.%d:8080", i>>16, i>>8&255, i&255)
+		h.Weight = uint32(1 + i*37%128)
+		h.Metadata = map[string]string{"version": strconv.Itoa(i), "stage": []string{"test", "prod"}[i%2]}
+	})
+}
+
+func BenchmarkPick(b *testing.B) {
+	for _, n := range []int{10, 10_000} {
+		for _, policy := range everyPolicy() {
+			b.Run(fmt.Sprintf("%s/%d", policy, n), func(b *testing.B) {
+				s := newTestSet(b, newWorld())
+				apply(b, s, mixed(n, policy))
+				state := s.Get("web").state.Load()
+				b.ReportAllocs()
+				hash := uint64(0)
+				for b.Loop() {
+					hash += 0x9e3779b97f4a7c15
+					state.all.pick(hash|1, nil, 0)
+				}
+			})
+		}
+	}
+	b.Run("subset/8000", func(b *testing.B) {
+		s := newTestSet(b, newWorld())
+		cfg := mixed(8000, config.RoundRobin)
+		cfg.Subsets = config.Subsets{Selectors: [][]string{{"version", "stage"}, {"stage"}}}
+		apply(b, s, cfg)
+		state := s.Get("web").state.Load()
+		labels := NewLabels(map[string]string{"version": "4001", "stage": "prod"})
+		var m protocol.Metadata
+		b.ReportAllocs()
+		for b.Loop() {
+			if state.group(brought{labels, &m}).pick(0, nil, 0) == nil {
+				b.Fatal("no host")
+			}
+		}
+	})
+}
+
+// A list of hosts of which one has changed.
+func BenchmarkUpdate(b *testing.B) {
+	update := func(b *testing.B, with func(c *config.Cluster)) {
+		s := newTestSet(b, newWorld())
+		lists := [2]*config.Cluster{mixed(10_000, config.RoundRobin), mixed(10_000, config.RoundRobin)}
+		lists[1].Hosts[5000].Address = "10.9.9.9:8080"
+		for _, c := range lists {
+			with(c)
+		}
+		apply(b, s, lists[0])
+		b.ReportAllocs()
+		for i := 1; b.Loop(); i++ {
+			apply(b, s, lists[i%2])
+		}
+	}
+	for _, policy := range everyPolicy() {
+		b.Run(string(policy)+"/10000", func(b *testing.B) { update(b, func(c *config.Cluster) { c.Policy = policy }) })
+	}
+	b.Run("subsets/10000", func(b *testing.B) {
+		update(b, func(c *config.Cluster) {
+			c.Subsets = config.Subsets{Selectors: [][]string{{"version", "stage"}, {"stage"}}, Fallback: config.AnyEndpoint}
+		})
+	})
+}
+
+// A change of one host's health among ten thousand.
+func BenchmarkTurn(b *testing.B) {
+	s := newTestSet(b, newWorld())
+	apply(b, s, mixed(10_000, config.Maglev))
+	c := s.Get("web")
+	b.ReportAllocs()
+	for b.Loop() {
+		c.down(77)
+		c.back(77)
+	}
+}
