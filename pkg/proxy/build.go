@@ -36,15 +36,15 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 	return b
 }
 
-// service composes the way of an exchange, outermost first:
+// service composes the way of an exchange of a listener, outermost first:
 //
 //	Respond · Forwarded (of HTTP) · filters before the router · Router · route
 //
 // and of a route that forwards:
 //
 //	route actions · filters of the route · Timeout · Retry · cluster
-func (b *builder) service(p *config.Proxy) (protocol.Starter, error) {
-	before, after, err := b.filters(p.StreamFilters)
+func (b *builder) service(listener string, p *config.Proxy) (protocol.Starter, error) {
+	before, after, err := b.filters(listener, p.StreamFilters)
 	if err != nil {
 		return nil, err
 	}
@@ -68,13 +68,17 @@ type routeFilter struct {
 }
 
 // filters builds the listener's filters in order, by stage.
-func (b *builder) filters(list []config.Filter) (before []filter.Filter, after []routeFilter, err error) {
-	for _, f := range list {
+func (b *builder) filters(listener string, list []config.Filter) (before []filter.Filter, after []routeFilter, err error) {
+	for i, f := range list {
 		kind := b.kind(f.Name)
 		if kind == nil {
 			return nil, nil, fmt.Errorf("stream filter %q is not built in", f.Name)
 		}
-		env := filter.Env{Log: b.server.o.Log.With("filter", f.Name), Metrics: b.server.o.Metrics}
+		env := filter.Env{
+			Log:     b.server.o.Log.With("filter", f.Name),
+			Metrics: b.server.o.Metrics,
+			Place:   fmt.Sprintf("%q %d", listener, i),
+		}
 		made, err := kind.New(f.Config, env)
 		if err != nil {
 			return nil, nil, fmt.Errorf("stream filter %q: %w", f.Name, err)
@@ -156,8 +160,10 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	for _, f := range slices.Backward(filters) {
 		made := f.shared
 		if own, ok := c.Filters[f.kind.Name]; ok {
+			env := f.env
+			env.Place += fmt.Sprintf(" %q %q", p.RouteTable, c.Name)
 			var err error
-			if made, err = f.kind.New(own, f.env); err != nil {
+			if made, err = f.kind.New(own, env); err != nil {
 				return nil, fmt.Errorf("per_filter_config %q: %w", f.kind.Name, err)
 			}
 		}

@@ -158,7 +158,7 @@ func (b *builder) proxyChain(c *chain, p *config.Proxy, s *serving, unknown netw
 	if err != nil {
 		return err
 	}
-	service, err := b.service(p)
+	service, err := b.service(c.config.Name, p)
 	if err != nil {
 		return err
 	}
