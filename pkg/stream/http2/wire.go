@@ -17,6 +17,9 @@ const (
 	// while reads fill the first.
 	firstRead = 4 << 10
 	busyRead  = 64 << 10
+	// leastPart is how much of a DATA frame has to have come, in bytes, to be dealt
+	// with before the rest: less is not worth a frame of its own.
+	leastPart = 4 << 10
 )
 
 // wire is one connection, of either side: what its two halves have in common.
@@ -178,8 +181,8 @@ func (w *wire) frames(b *batch) error {
 			return err
 		}
 		if n == 0 {
-			if rest := w.in.Bytes(); len(rest) >= syntax.FrameHeaderLen {
-				w.in.Reserve(frameLen(rest) - len(rest))
+			if err := w.part(b); err != nil {
+				return err
 			}
 			break
 		}
@@ -192,6 +195,25 @@ func (w *wire) frames(b *batch) error {
 	if w.in != nil && w.in.Len() == 0 {
 		w.release()
 	}
+	return nil
+}
+
+// part deals with a frame that is not whole: with the content that has come, so that
+// it need not be moved to where there is room for all of it.
+func (w *wire) part(b *batch) error {
+	all := w.in.Bytes()
+	if len(all) < syntax.FrameHeaderLen {
+		return nil
+	}
+	if f, n := syntax.CutData(all, leastPart); n > 0 {
+		if err := w.frame(f, b); err != nil {
+			return err
+		}
+		syntax.PutRest(all, n)
+		w.in.Discard(n)
+		all = w.in.Bytes()
+	}
+	w.in.Reserve(frameLen(all) - len(all))
 	return nil
 }
 
