@@ -7,9 +7,9 @@ type Fallback uint8
 
 // The fallbacks, in the numbers of config.json.
 const (
-	NoFallback      Fallback = iota // none: the exchange fails
-	AnyEndpoint                     // all hosts
-	DefaultSubset                   // those with the labels of Subsets.Default
+	NoFallback    Fallback = iota // none: the exchange fails
+	AnyEndpoint                   // all hosts
+	DefaultSubset                 // those with the labels of Subsets.Default
 )
 
 // Subsets divide the hosts of a cluster by their labels (Host.Metadata). An exchange

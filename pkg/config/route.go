@@ -82,6 +82,9 @@ type Forward struct {
 	Timeout time.Duration // whole exchange; default 60 s; 0 as written: none
 	Retry   *RetryPolicy  // nil: only what is safe whatever the policy (see Retry)
 	Hash    []HashPolicy
+	// Metadata are the labels of the hosts that the request may go to, where a cluster
+	// has subsets. Those of a weighted cluster count for more.
+	Metadata map[string]string
 
 	PrefixRewrite         string // replaces the matched prefix or path; "" for none
 	RegexRewrite          *RegexRewrite
@@ -110,13 +113,16 @@ type RetryPolicy struct {
 	StatusCodes []int // answers that are retried too
 }
 
-// HashPolicy picks what consistent hashing hashes.
+// HashPolicy picks what consistent hashing hashes: one of Header, Cookie, SourceIP
+// and Query is set. Of several policies the first counts that a request has something
+// for; a cookie that it lacks is made.
 type HashPolicy struct {
-	Header     string
+	Header     string // a field, of RPC an attachment; ":path", ":authority", ":method" and ":scheme" as in HTTP/2
 	Cookie     string
-	CookiePath string
-	CookieTTL  time.Duration
-	SourceIP   bool
+	CookiePath string        // of a cookie that is made; "": the browser's choice
+	CookieTTL  time.Duration // 0: as long as the browser runs
+	SourceIP   bool          // the caller's address
+	Query      string        // a parameter of the query
 }
 
 // RegexRewrite replaces every match of Pattern in the path without its query.

@@ -37,7 +37,7 @@ func logged(t *testing.T, c config.AccessLog, exchanges ...*protocol.Exchange) s
 
 type place string
 
-func (p place) Name() string               { return string(p) }
+func (p place) Name() string { return string(p) }
 
 // exchange returns one that was answered by a host.
 func exchange() *protocol.Exchange {

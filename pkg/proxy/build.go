@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -222,18 +223,24 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 	if f.AutoHostRewrite {
 		chosen = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
 	}
-	way := func(c *upstream.Cluster) *upstream.Via {
-		return &upstream.Via{Cluster: c, Protocol: speak, Chosen: chosen}
+	way := func(c *upstream.Cluster, labels map[string]string) *upstream.Via {
+		return &upstream.Via{Cluster: c, Protocol: speak, Labels: upstream.NewLabels(labels), Chosen: chosen}
 	}
 	switch {
 	case f.Cluster != "":
-		return way(b.server.clusters.Get(f.Cluster))
+		return way(b.server.clusters.Get(f.Cluster), f.Metadata)
 	case len(f.Weighted) > 0:
-		ways := make(map[string]*upstream.Via, len(f.Weighted))
-		for _, w := range f.Weighted {
-			ways[w.Cluster] = way(b.server.clusters.Get(w.Cluster))
+		ways := make(byChoice, len(f.Weighted))
+		for i, w := range f.Weighted {
+			labels := maps.Clone(f.Metadata)
+			if labels == nil {
+				labels = w.Metadata
+			} else {
+				maps.Copy(labels, w.Metadata)
+			}
+			ways[i] = way(b.server.clusters.Get(w.Cluster), labels)
 		}
-		return byTarget(func(name string) *upstream.Via { return ways[name] })
+		return ways
 	}
 	var ways sync.Map // *upstream.Via by *upstream.Cluster: made once
 	return byTarget(func(name string) *upstream.Via {
@@ -243,7 +250,7 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 		}
 		known, ok := ways.Load(c)
 		if !ok {
-			known, _ = ways.LoadOrStore(c, way(c))
+			known, _ = ways.LoadOrStore(c, way(c, f.Metadata))
 		}
 		return known.(*upstream.Via) //nolint:forcetypeassert // nothing else is in it
 	})

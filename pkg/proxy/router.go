@@ -52,11 +52,17 @@ func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start is protocol.Starter's.
 func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
+	if f.route.Hashes() {
+		var made bool
+		if x.Record.Hash, made = f.route.Hash(x, rand.Uint64()); made {
+			x.Then(cookie{f.route})
+		}
+	}
 	var random uint64
 	if len(f.route.Config.Forward.Weighted) > 0 {
 		random = rand.Uint64()
 	}
-	x.Record.Target = f.route.ChooseCluster(x, random)
+	x.Record.Target, x.Record.Choice = f.route.ChooseCluster(x, random)
 	f.route.RewriteRequest(x)
 	if f.route.MutatesResponse() {
 		x.Then(f)
@@ -68,6 +74,17 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err == nil {
 		f.route.MutateResponse(x)
+	}
+	return err
+}
+
+// cookie gives the caller the cookie that it will be known by.
+type cookie struct{ route *router.Route }
+
+// Finish is protocol.Finisher's.
+func (c cookie) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err == nil {
+		c.route.SetCookie(x)
 	}
 	return err
 }
@@ -99,6 +116,22 @@ func (find byTarget) Start(ctx context.Context, x *protocol.Exchange) error {
 		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q", x.Record.Target)
 	}
 	return way.Start(ctx, x)
+}
+
+// byChoice goes into the weighted cluster that the route chose for the exchange.
+type byChoice []*upstream.Via
+
+// Serve is protocol.Service's.
+func (ways byChoice) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, ways, x)
+}
+
+// Start is protocol.Starter's.
+func (ways byChoice) Start(ctx context.Context, x *protocol.Exchange) error {
+	if x.Record.Target == "" {
+		return protocol.Faultf(protocol.NoCluster, "the weights of all clusters of the route are 0")
+	}
+	return ways[x.Record.Choice].Start(ctx, x)
 }
 
 // retryBudget is the circuit breaker of the cluster that x went to.

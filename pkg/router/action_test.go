@@ -317,7 +317,11 @@ func TestWeightedClustersGetTheirShares(t *testing.T) {
 		const rounds = 20_000
 		got := make(map[string]int)
 		for range rounds {
-			got[r.ChooseCluster(x, d.Uint64())]++
+			name, place := r.ChooseCluster(x, d.Uint64())
+			if name != "" && weighted[place].Cluster != name {
+				t.Fatalf("weights %v: cluster %q is not at place %d", weighted, name, place)
+			}
+			got[name]++
 		}
 		if total == 0 {
 			if got[""] != rounds {
@@ -346,7 +350,7 @@ func TestWeightedChoiceAtItsEdges(t *testing.T) {
 		want   string
 	}{{0, "half"}, {math.MaxUint64/2 - 1<<33, "half"}, {math.MaxUint64/2 + 1<<33, "other"}, {math.MaxUint64, "other"}}
 	for _, test := range tests {
-		if got := r.ChooseCluster(x, test.random); got != test.want {
+		if got, _ := r.ChooseCluster(x, test.random); got != test.want {
 			t.Errorf("ChooseCluster(%d) = %q, want %q", test.random, got, test.want)
 		}
 	}
@@ -366,7 +370,7 @@ func TestClusterByNameAndByVariable(t *testing.T) {
 	}
 	for _, test := range tests {
 		x := request("GET", "a.test", "/", "x-cluster", "blue")
-		if got := only(t, &test.c, x).ChooseCluster(x, 1); got != test.want {
+		if got, _ := only(t, &test.c, x).ChooseCluster(x, 1); got != test.want {
 			t.Errorf("%s: ChooseCluster = %q, want %q", test.name, got, test.want)
 		}
 	}

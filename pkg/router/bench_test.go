@@ -123,7 +123,7 @@ func BenchmarkActions(b *testing.B) {
 	r := only(b, forward("c", config.Match{}), x)
 	for b.Loop() {
 		r.RewriteRequest(x)
-		if r.ChooseCluster(x, 1) == "" {
+		if name, _ := r.ChooseCluster(x, 1); name == "" {
 			b.Fatal("no cluster")
 		}
 		r.MutateResponse(x)

@@ -26,26 +26,27 @@ type share struct {
 }
 
 // ChooseCluster returns the name of the cluster that x goes to, "" if there is none:
-// the route does not forward, all weights are 0, or the variable has no value.
+// the route does not forward, all weights are 0, or the variable has no value. Of
+// weighted clusters it returns the place of the chosen one, too, else 0.
 // random must be uniform in all its bits; it decides between weighted clusters,
 // each of which gets its weight's share. A cluster of weight 0 gets nothing.
-func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) string {
+func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string, place int) {
 	switch {
 	case r.cluster == nil && r.Config.Forward == nil:
-		return ""
+		return "", 0
 	case r.cluster == nil:
-		return r.Config.Forward.Cluster
+		return r.Config.Forward.Cluster, 0
 	case r.cluster.shares == nil:
 		name, _ := r.cluster.variable.Text(x)
-		return name
+		return name, 0
 	}
 	point, _ := bits.Mul64(random, r.cluster.total) // of [0, total), evenly
 	for i := range r.cluster.shares {
 		if s := &r.cluster.shares[i]; point < s.upTo {
-			return s.cluster
+			return s.cluster, i
 		}
 	}
-	return ""
+	return "", 0
 }
 
 // compileCluster compiles the choice; nil for the one cluster of f.

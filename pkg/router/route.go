@@ -22,6 +22,7 @@ type Route struct {
 	path              *pathRewrite
 	host              *hostRewrite
 	cluster           *clusterChoice
+	hash              []hashPolicy
 }
 
 // RewriteRequest makes the request what the upstream is to see: header mutations of the

@@ -211,6 +211,9 @@ func (b *builder) forward(r *Route, c *config.Route) error {
 	if r.host, err = compileHostRewrite(f); err != nil {
 		return err
 	}
+	if r.hash, err = compileHash(f.Hash); err != nil {
+		return err
+	}
 	r.cluster, err = compileCluster(f)
 	return err
 }

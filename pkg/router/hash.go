@@ -1,0 +1,157 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/hash"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/variable"
+)
+
+// hashPolicy is one thing that a route's exchanges are kept together by. One of its
+// fields is set.
+type hashPolicy struct {
+	field    string
+	argument variable.Variable // of the query
+	cookie   *cookiePolicy
+	source   bool // the caller's address
+}
+
+// cookiePolicy is a cookie that callers bring, or are given.
+type cookiePolicy struct {
+	value variable.Variable
+	set   string // what follows the value in Set-Cookie
+	name  string
+}
+
+// Hashes reports whether the route has hash policies.
+func (r *Route) Hashes() bool { return len(r.hash) > 0 }
+
+// Hash returns what x is kept together with others by: of the first of the route's
+// policies that x has something for; 0 if there is none. With made it is that of a
+// cookie that the caller has not got yet, and SetCookie is to be called: it is as
+// random as random is. Called before RewriteRequest: callers are told apart by what
+// they sent.
+func (r *Route) Hash(x *protocol.Exchange, random uint64) (of uint64, made bool) {
+	for i := range r.hash {
+		p := &r.hash[i]
+		switch {
+		case p.cookie != nil && isRPC(x): // calls have none
+		case p.cookie != nil:
+			if value, ok := p.cookie.value.Text(x); ok && value != "" {
+				return cookieHash(value), false
+			}
+			return max(random, 1), true
+		default:
+			if text, ok := p.text(x); ok {
+				return max(hash.String(text), 1), false
+			}
+		}
+	}
+	return 0, false
+}
+
+// text returns what is hashed, and whether there is something.
+func (p *hashPolicy) text(x *protocol.Exchange) (string, bool) {
+	switch {
+	case p.field != "":
+		return hashedField(x, p.field)
+	case p.source:
+		if x.Meta.Conn == nil || x.Meta.Conn.RemoteIP == "" {
+			return "", false
+		}
+		return x.Meta.Conn.RemoteIP, true
+	default:
+		return p.argument.Text(x)
+	}
+}
+
+// hashedField returns a field of the request, or one of the parts that HTTP/2 has in
+// the place of fields.
+func hashedField(x *protocol.Exchange, name string) (string, bool) {
+	switch name {
+	case ":path":
+		return x.Request.Path, true
+	case ":authority":
+		return x.Request.Authority, true
+	case ":method":
+		return x.Request.Method, true
+	case ":scheme":
+		return x.Request.Scheme, true
+	}
+	return x.Request.Header.Lookup(name)
+}
+
+// cookieDigits is the length of the cookies that SetCookie makes: a hash in
+// hexadecimal, so that nothing of it is kept until the answer.
+const cookieDigits = 16
+
+func cookieHash(value string) uint64 {
+	if len(value) == cookieDigits {
+		if n, err := strconv.ParseUint(value, 16, 64); err == nil {
+			return max(n, 1)
+		}
+	}
+	return max(hash.String(value), 1)
+}
+
+// SetCookie gives the caller the cookie that Hash made.
+func (r *Route) SetCookie(x *protocol.Exchange) {
+	for i := range r.hash {
+		if c := r.hash[i].cookie; c != nil {
+			x.Response.Header.Add("Set-Cookie", fmt.Sprintf("%s=%0*x%s", c.name, cookieDigits, x.Record.Hash, c.set))
+			return // the first cookie is the one that Hash made
+		}
+	}
+}
+
+// compileHash checks the policies of a route.
+func compileHash(list []config.HashPolicy) ([]hashPolicy, error) {
+	out := make([]hashPolicy, 0, len(list))
+	for i := range list {
+		c := &list[i]
+		var p hashPolicy
+		switch {
+		case c.Header != "":
+			p.field = c.Header
+		case c.Query != "":
+			p.argument, _ = variable.Lookup("request_arg_" + c.Query)
+		case c.Cookie != "":
+			var err error
+			if p.cookie, err = compileCookie(c); err != nil {
+				return nil, fmt.Errorf("hash_policy: %w", err)
+			}
+		case c.SourceIP:
+			p.source = true
+		default:
+			return nil, errors.New("hash_policy: nothing to hash")
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// compileCookie checks that the cookie can be set (RFC 6265 4.1.1).
+func compileCookie(c *config.HashPolicy) (*cookiePolicy, error) {
+	if strings.ContainsFunc(c.Cookie, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r) }) {
+		return nil, fmt.Errorf("%q cannot be the name of a cookie", c.Cookie)
+	}
+	if strings.ContainsFunc(c.CookiePath, func(r rune) bool { return r < ' ' || r >= 0x7f || r == ';' }) {
+		return nil, fmt.Errorf("%q cannot be the path of a cookie", c.CookiePath)
+	}
+	p := &cookiePolicy{name: c.Cookie}
+	p.value, _ = variable.Lookup("cookie_" + c.Cookie)
+	if c.CookiePath != "" {
+		p.set += "; Path=" + c.CookiePath
+	}
+	if c.CookieTTL > 0 {
+		p.set += "; Max-Age=" + strconv.FormatInt(int64((c.CookieTTL+time.Second-1)/time.Second), 10)
+	}
+	p.set += "; HttpOnly"
+	return p, nil
+}

@@ -1,0 +1,148 @@
+package router
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/hash"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// hashing returns a route with hash policies.
+func hashing(t *testing.T, x *protocol.Exchange, policies ...config.HashPolicy) *Route {
+	t.Helper()
+	return only(t, &config.Route{Forward: &config.Forward{Cluster: "c", Hash: policies}}, x)
+}
+
+func TestHashIsOfTheFirstPolicyThatTheRequestHas(t *testing.T) {
+	user, session := config.HashPolicy{Header: "X-User"}, config.HashPolicy{Cookie: "session"}
+	source, query := config.HashPolicy{SourceIP: true}, config.HashPolicy{Query: "id"}
+	tests := []struct {
+		name     string
+		policies []config.HashPolicy
+		path     string
+		fields   []string
+		want     uint64
+	}{
+		{"a field, in any case", []config.HashPolicy{user}, "/", []string{"x-user", "ann"}, hash.String("ann")},
+		{"a field that is empty", []config.HashPolicy{user}, "/", []string{"x-user", ""}, hash.String("")},
+		{"a field that is lacking", []config.HashPolicy{user}, "/", nil, 0},
+		{"the path", []config.HashPolicy{{Header: ":path"}}, "/a?b", nil, hash.String("/a?b")},
+		{"the authority", []config.HashPolicy{{Header: ":authority"}}, "/", nil, hash.String("a.test")},
+		{"the method", []config.HashPolicy{{Header: ":method"}}, "/", nil, hash.String("GET")},
+		{"the scheme", []config.HashPolicy{{Header: ":scheme"}}, "/", nil, hash.String("http")},
+		{"a cookie", []config.HashPolicy{session}, "/", []string{"Cookie", "a=b; session=s1"}, hash.String("s1")},
+		{"a cookie that was made", []config.HashPolicy{session}, "/", []string{"Cookie", "session=00000000000000ff"}, 255},
+		{"a cookie that only looks so", []config.HashPolicy{session}, "/", []string{"Cookie", "session=00000000000000fg"}, hash.String("00000000000000fg")},
+		{"a cookie of nothing but zeros", []config.HashPolicy{session}, "/", []string{"Cookie", "session=0000000000000000"}, 1},
+		{"an argument of the query", []config.HashPolicy{query}, "/?x=1&id=7", nil, hash.String("7")},
+		{"an argument that is lacking", []config.HashPolicy{query}, "/?x=1", nil, 0},
+		{"the caller's address", []config.HashPolicy{source}, "/", nil, hash.String("192.0.2.1")},
+		{"the second, for lack of the first", []config.HashPolicy{user, source}, "/", nil, hash.String("192.0.2.1")},
+		{"the first, though there is a second", []config.HashPolicy{user, source}, "/", []string{"X-User", "ann"}, hash.String("ann")},
+		{"no policies", nil, "/", nil, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			x := request("GET", "a.test", tt.path, tt.fields...)
+			x.Request.Scheme = "http"
+			x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:5"), RemoteIP: "192.0.2.1"}
+			r := hashing(t, x, tt.policies...)
+			if got, made := r.Hash(x, 99); got != tt.want || made {
+				t.Errorf("Hash = %#x, %v, want %#x, false", got, made, tt.want)
+			}
+			if r.Hashes() != (len(tt.policies) > 0) {
+				t.Errorf("Hashes = %v", r.Hashes())
+			}
+		})
+	}
+}
+
+func TestACookieIsMadeForThoseWhoHaveNone(t *testing.T) {
+	tests := []struct {
+		name   string
+		policy config.HashPolicy
+		want   string
+	}{
+		{"of a session", config.HashPolicy{Cookie: "s"}, "s=000000000000abcd; HttpOnly"},
+		{"with a path", config.HashPolicy{Cookie: "s", CookiePath: "/shop"}, "s=000000000000abcd; Path=/shop; HttpOnly"},
+		{"with a life", config.HashPolicy{Cookie: "s", CookiePath: "/", CookieTTL: time.Hour}, "s=000000000000abcd; Path=/; Max-Age=3600; HttpOnly"},
+		{"with part of a second", config.HashPolicy{Cookie: "s", CookieTTL: time.Millisecond}, "s=000000000000abcd; Max-Age=1; HttpOnly"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			x := request("GET", "a.test", "/", "Cookie", "other=1")
+			r := hashing(t, x, config.HashPolicy{Header: "x-none"}, tt.policy, config.HashPolicy{SourceIP: true})
+			of, made := r.Hash(x, 0xabcd)
+			if of != 0xabcd || !made {
+				t.Fatalf("Hash = %#x, %v, want 0xabcd and a cookie", of, made)
+			}
+			x.Record.Hash = of
+			r.SetCookie(x)
+			set := x.Response.Header.Get("Set-Cookie")
+			if set != tt.want {
+				t.Errorf("Set-Cookie: %s, want %s", set, tt.want)
+			}
+			pair, _, _ := strings.Cut(set, ";")
+			next := request("GET", "a.test", "/", "Cookie", pair)
+			if again, made := r.Hash(next, 1); again != of || made {
+				t.Errorf("with the cookie: Hash = %#x, %v, want the same hash and no cookie", again, made)
+			}
+		})
+	}
+}
+
+func TestCallsHaveNoCookies(t *testing.T) {
+	x := request("", "a.test", "/", "user", "ann")
+	x.Meta.Protocol = string(config.Dubbo)
+	r := hashing(t, x, config.HashPolicy{Cookie: "s"}, config.HashPolicy{Header: "user"})
+	if got, made := r.Hash(x, 99); got != hash.String("ann") || made {
+		t.Errorf("Hash = %#x, %v, want that of the attachment", got, made)
+	}
+}
+
+func TestHashPoliciesThatAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		policy config.HashPolicy
+		want   string
+	}{
+		{config.HashPolicy{}, "nothing to hash"},
+		{config.HashPolicy{Cookie: "a b"}, `"a b" cannot be the name of a cookie`},
+		{config.HashPolicy{Cookie: "a;b"}, `"a;b" cannot be the name of a cookie`},
+		{config.HashPolicy{Cookie: "a", CookiePath: "/;HttpOnly"}, `"/;HttpOnly" cannot be the path of a cookie`},
+		{config.HashPolicy{Cookie: "a", CookiePath: "/\r\nx"}, `cannot be the path of a cookie`},
+	} {
+		_, err := Compile(&config.RouteTable{VirtualHosts: []*config.VirtualHost{{Domains: []string{"*"}, Routes: []*config.Route{
+			{Forward: &config.Forward{Cluster: "c", Hash: []config.HashPolicy{tt.policy}}},
+		}}}})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: error %v, want %q", tt.policy, err, tt.want)
+		}
+	}
+}
+
+func TestHashDoesNotAllocate(t *testing.T) {
+	x := request("GET", "a.test", "/?id=7", "Cookie", "session=abc")
+	r := hashing(t, x, config.HashPolicy{Header: "x-none"}, config.HashPolicy{Query: "none"}, config.HashPolicy{Cookie: "session"})
+	if n := testing.AllocsPerRun(100, func() { r.Hash(x, 1) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+func BenchmarkHash(b *testing.B) {
+	x := request("GET", "a.test", "/", "Accept", "*/*", "x-user", "6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+	t, err := Compile(&config.RouteTable{VirtualHosts: []*config.VirtualHost{{Domains: []string{"*"}, Routes: []*config.Route{
+		{Forward: &config.Forward{Cluster: "c", Hash: []config.HashPolicy{{Header: "x-user"}}}},
+	}}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := t.Match(x)
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Hash(x, 1)
+	}
+}
