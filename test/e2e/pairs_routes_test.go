@@ -203,7 +203,7 @@ func (p *pair) retries() feature {
 		name: "retries",
 		routes: []object{
 			to("/busy", "busy", policy(nil)), to("/gone", "gone", policy(nil)), to("/refuses", "refuses", policy(nil)),
-			to("/silent", "slow", policy(object{"retry_timeout": "50ms"})),
+			to("/silent", "slow", policy(object{"retry_timeout": "300ms"})),
 			to("/none", "all-busy", policy(nil)),
 			to("/off", "all-busy"),
 		},
@@ -217,7 +217,7 @@ func (p *pair) retries() feature {
 			{name: "with their content", method: "PUT", path: "/busy", content: "replayed", times: few, status: 200, code: "0", body: "replayed", want: app},
 			{name: "of a lost connection", method: "PUT", path: "/gone", content: "replayed", times: few, status: 200, code: "0", body: "replayed", want: app},
 			{name: "of a host that refuses", method: "POST", path: "/refuses", content: "replayed", times: few, status: 200, code: "0", body: "replayed", want: app},
-			{name: "of a try that takes too long", method: "PUT", path: "/silent", content: "replayed", times: few, status: 200, code: "0", body: "replayed", want: app},
+			{name: "of a try that takes too long", method: "PUT", path: "/silent", content: "replayed", times: 4, status: 200, code: "0", body: "replayed", want: app},
 			{name: "that do not help", path: "/none", status: 503, code: "14"},
 			{name: "that nobody asked for", path: "/off", status: 503, code: "14"},
 		},

@@ -1,0 +1,111 @@
+package e2e
+
+// Rows of the filters that say who may do what.
+
+const wrongOrigin = "Origin: https://other.test"
+
+func (p *pair) cors() feature {
+	any := object{"allow_origin_string_match": list{object{"exact": "*"}}}
+	const (
+		origin    = "Origin: https://pages.test"
+		preflight = "Access-Control-Request-Method: PUT"
+		allowed   = "Access-Control-Allow-Origin"
+	)
+	return feature{
+		name: "cors",
+		filters: list{filterOf("cors", object{
+			"allow_origin_string_match": list{object{"exact": "https://pages.test"}}, "allow_methods": "GET, PUT", "max_age": "600",
+			"forward_not_matching_preflights": false,
+		})},
+		routes: []object{own("/public", "cors", any), to("/dead", "dead")},
+		trials: []trial{
+			{name: "an origin that may", path: "/", fields: []string{origin}, status: 200,
+				want: map[string]string{allowed: "https://pages.test", "Vary": "Origin", "X-App": "app"}},
+			{name: "one that may not", path: "/", fields: []string{wrongOrigin}, status: 200,
+				want: map[string]string{allowed: "", "Vary": "Origin", "X-App": "app"}},
+			{name: "a route for any", path: "/public", fields: []string{wrongOrigin}, status: 200, want: map[string]string{allowed: "https://other.test"}},
+			{name: "a preflight", method: "OPTIONS", path: "/", fields: []string{origin, preflight}, status: 200,
+				want: map[string]string{allowed: "https://pages.test", "Access-Control-Allow-Methods": "GET, PUT", "Access-Control-Max-Age": "600", "X-App": ""}},
+			{name: "a preflight of one that may not", method: "OPTIONS", path: "/", fields: []string{wrongOrigin, preflight}, status: 200,
+				want: map[string]string{allowed: "", "X-App": ""}},
+			{name: "an error", path: "/dead", fields: []string{origin}, status: 502, reason: "connect_failure",
+				want: map[string]string{allowed: "https://pages.test"}},
+			{name: "without an origin", path: "/", status: 200, code: "0", want: map[string]string{allowed: "", "X-App": "app"}},
+		},
+	}
+}
+
+func (p *pair) csrf() feature {
+	return feature{
+		name:    "csrf",
+		filters: list{filterOf("csrf", object{"additional_origins": list{object{"exact": "pages.test"}}})},
+		routes:  []object{own("/open", "csrf", object{"filter_enabled": object{"default_value": object{"numerator": 0}}})},
+		trials: []trial{
+			{name: "what changes nothing", path: "/", fields: []string{wrongOrigin}, status: 200},
+			{name: "the same origin", method: "POST", path: "/", content: "a", fields: []string{"Origin: http://shop.test"}, status: 200, code: "0", body: "a"},
+			{name: "one more", method: "POST", path: "/", content: "a", fields: []string{"Origin: https://pages.test"}, status: 200, code: "0", body: "a"},
+			{name: "by the page", method: "PUT", path: "/", fields: []string{"Referer: http://shop.test/page"}, status: 200, code: "0"},
+			{name: "another", method: "POST", path: "/", content: "a", fields: []string{wrongOrigin}, status: 403, code: "7", reason: "denied"},
+			{name: "none", method: "POST", path: "/", content: "a", status: 403, code: "7", reason: "denied"},
+			{name: "a route without", method: "POST", path: "/open", content: "a", status: 200, code: "0", body: "a"},
+		},
+	}
+}
+
+func (p *pair) ipAccess() feature {
+	return feature{
+		name: "ip_access",
+		filters: list{filterOf("ip_access", object{"default_action": "deny", "header": "x-real-ip", "ips": list{
+			object{"action": "deny", "addrs": list{"10.0.0.66"}}, object{"action": "allow", "addrs": list{"10.0.0.0/8"}}}})},
+		trials: []trial{
+			{name: "within", path: "/", fields: []string{"X-Real-Ip: 10.1.2.3"}, status: 200, code: "0", want: map[string]string{"X-App": "app"}},
+			{name: "the exception", path: "/", fields: []string{"X-Real-Ip: 10.0.0.66"}, status: 403, code: "7", reason: "denied"},
+			{name: "without", method: "POST", path: "/", content: "lost", fields: []string{"X-Real-Ip: 192.0.2.1"}, status: 403, code: "7", reason: "denied"},
+			{name: "no address", path: "/", fields: []string{"X-Real-Ip: nobody"}, status: 403, code: "7", reason: "denied"},
+			{name: "that of the connection", path: "/", status: 403, code: "7", reason: "denied"},
+		},
+	}
+}
+
+// policy is what one policy of rbac says: whatever is asked, by whom the conditions
+// of a permission fit.
+func policy(action string, permission object) object {
+	return object{"rules": object{"action": action, "policies": object{"one": object{
+		"permissions": list{permission}, "principals": list{object{"any": true}}}}}}
+}
+
+func (p *pair) rbac() feature {
+	path := object{"url_path": object{"path": object{"prefix": "/admin"}}}
+	return feature{
+		name:    "rbac",
+		filters: list{filterOf("rbac", policy("ALLOW", object{"header": object{"name": "x-tenant", "string_match": object{"exact": "blue"}}}))},
+		routes:  []object{own("/admin", "rbac", policy("DENY", path)), own("/open", "rbac", object{})},
+		trials: []trial{
+			{name: "what the policy fits", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", want: map[string]string{"X-App": "app"}},
+			{name: "what it does not", path: "/", fields: []string{"X-Tenant: green"}, status: 403, code: "7", reason: "denied"},
+			{name: "with content", method: "POST", path: "/", content: "lost", status: 403, code: "7", reason: "denied"},
+			{name: "a route with its own", path: "/admin/a", fields: []string{"X-Tenant: blue"}, status: 403, code: "7", reason: "denied"},
+			{name: "a path that may be another", path: "/admin/../a", status: 403, code: "7", reason: "denied"},
+			{name: "a route without", path: "/open", status: 200, code: "0"},
+		},
+	}
+}
+
+// headerToMetadata is seen by what rbac makes of the metadata.
+func (p *pair) headerToMetadata() feature {
+	green := object{"metadata": object{"filter": "shop", "path": list{object{"key": "tenant"}}, "value": object{"string_match": object{"exact": "green"}}}}
+	return feature{
+		name: "header_to_metadata",
+		filters: list{
+			filterOf("header_to_metadata", object{"request_rules": list{object{
+				"header": "x-tenant", "on_header_present": object{"metadata_namespace": "shop", "key": "tenant"}, "remove": true,
+			}}}),
+			filterOf("rbac", policy("DENY", green)),
+		},
+		trials: []trial{
+			{name: "a value that is refused", path: "/", fields: []string{"X-Tenant: green"}, status: 403, code: "7", reason: "denied"},
+			{name: "another", path: "/", fields: []string{"X-Tenant: blue"}, status: 200, code: "0", want: map[string]string{"X-App": "app", "Got-X-Tenant": ""}},
+			{name: "none", path: "/", status: 200, code: "0"},
+		},
+	}
+}
