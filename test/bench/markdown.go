@@ -218,9 +218,9 @@ func (r *report) targets() string {
 		}
 		t.row(v.Row, v.Proxy, v.What, value, limit, string(v.Outcome), v.Rounds)
 	}
-	text := t.text.String() + fmt.Sprintf("\n%d of %d targets that were measured are missed.\n", len(misses), held)
+	fmt.Fprintf(&t.text, "\n%d of %d targets that were measured are missed.\n", len(misses), held)
 	for _, miss := range misses {
-		text += "- " + miss + "\n"
+		fmt.Fprintf(&t.text, "- %s\n", miss)
 	}
-	return text
+	return t.text.String()
 }

@@ -5,7 +5,7 @@ package e2e
 const wrongOrigin = "Origin: https://other.test"
 
 func (p *pair) cors() feature {
-	any := object{"allow_origin_string_match": list{object{"exact": "*"}}}
+	everybody := object{"allow_origin_string_match": list{object{"exact": "*"}}}
 	const (
 		origin    = "Origin: https://pages.test"
 		preflight = "Access-Control-Request-Method: PUT"
@@ -17,7 +17,7 @@ func (p *pair) cors() feature {
 			"allow_origin_string_match": list{object{"exact": "https://pages.test"}}, "allow_methods": "GET, PUT", "max_age": "600",
 			"forward_not_matching_preflights": false,
 		})},
-		routes: []object{own("/public", "cors", any), to("/dead", "dead")},
+		routes: []object{own("/public", "cors", everybody), to("/dead", "dead")},
 		trials: []trial{
 			{name: "an origin that may", path: "/", fields: []string{origin}, status: 200,
 				want: map[string]string{allowed: "https://pages.test", "Vary": "Origin", "X-App": "app"}},
