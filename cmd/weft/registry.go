@@ -72,5 +72,10 @@ func policies() map[config.Policy]balance.New {
 		config.WeightedRoundRobin: balance.WeightedRoundRobin,
 		config.Random:             balance.Random,
 		config.LeastRequest:       balance.LeastRequest,
+		config.LeastConnection:    balance.LeastConnection,
+		config.PeakEWMA:           balance.PeakEWMA,
+		config.RingHash:           balance.RingHash,
+		config.Maglev:             balance.Maglev,
+		config.RequestRoundRobin:  balance.RequestRoundRobin,
 	}
 }

@@ -31,9 +31,7 @@ func (r *reader) readClusters(j *clusterManagerJSON) {
 
 func (r *reader) readCluster(j *clusterJSON) {
 	c := &config.Cluster{
-		Name:              j.Name,
-		ChoiceCount:       j.LB.ChoiceCount,
-		ActiveRequestBias: j.LB.ActiveRequestBias,
+		Name: j.Name,
 
 		ConnectTimeout:     j.ConnectTimeout,
 		IdleTimeout:        j.IdleTimeout,
@@ -54,6 +52,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	}
 	r.checkPool(j, c)
 	r.readHosts(j, c)
+	r.readBalancing(j, c)
 	r.readDNS(j, c)
 	if j.Name == "" {
 		return // reported, unless it is written as ""
@@ -122,6 +121,7 @@ func (r *reader) readHosts(j *clusterJSON, c *config.Cluster) {
 		r.addresses[address] = true
 		c.Hosts = append(c.Hosts, config.Host{
 			Address: address, Hostname: h.Hostname, Weight: h.Weight, Metadata: h.Metadata.FilterMetadata.Labels,
+			Priority: h.Priority, Locality: config.Locality(h.Locality),
 		})
 	}
 }

@@ -239,6 +239,7 @@ func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 	for i := range j.Hash {
 		f.Hash = append(f.Hash, r.hash(&j.Hash[i]))
 	}
+	f.Metadata = r.labels(j.Node, &j.MetadataMatch, f.Cluster)
 	r.rewrites(j, m, f)
 	return f
 }
@@ -265,7 +266,7 @@ func (r *reader) target(j *actionJSON, f *config.Forward) {
 		w := &j.Weighted[i].Cluster
 		sum += uint64(w.Weight)
 		f.Weighted = append(f.Weighted, config.WeightedCluster{
-			Cluster: r.clusterNamed(w.Node, "name", w.Name), Weight: w.Weight,
+			Cluster: r.clusterNamed(w.Node, "name", w.Name), Weight: w.Weight, Metadata: r.labels(w.Node, &w.Metadata, w.Name),
 		})
 	}
 	if len(j.Weighted) > 0 && (sum == 0 || sum > 1<<32-1) {
@@ -342,8 +343,12 @@ func (r *reader) hash(j *hashJSON) config.HashPolicy {
 		kinds++
 		out.SourceIP = true
 	}
+	if j.Query != nil {
+		kinds++
+		out.Query = j.Query.Name
+	}
 	if kinds != 1 {
-		r.report.Errorf(j.Node, "expected exactly one of \"header\", \"http_cookie\" and \"source_ip\"")
+		r.report.Errorf(j.Node, "expected exactly one of \"header\", \"http_cookie\", \"source_ip\" and \"query_parameter\"")
 	}
 	return out
 }

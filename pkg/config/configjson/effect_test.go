@@ -65,6 +65,8 @@ var preparations = []struct{ path, patch string }{
 		"regex_rewrite": {"pattern": {"regex": "(x)"}, "substitution": "/y"}}}]}]}]}]}`},
 	{".hash_policy[].header", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"header": {"key": "x"}}]}}]}]}]}]}`},
 	{".hash_policy[].http_cookie", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"http_cookie": {"name": "x"}}]}}]}]}]}]}`},
+	{".hash_policy[].source_ip", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"header": null}]}}]}]}]}]}`},
+	{".hash_policy[].query_parameter.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": {"=": [{"query_parameter": {"name": "x"}}]}}}]}]}]}]}`},
 	{"routers[].redirect.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": null, "redirect": {}}]}]}]}]}`},
 	{"routers[].direct_response.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": null, "direct_response": {}}]}]}]}]}`},
 	{".request_headers_to_add[]", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {

@@ -17,8 +17,6 @@ type clusterJSON struct {
 	Node              document.Node  `key:"."`
 	Name              string         `key:"name" doc:"Name, unique; routes refer to it." required:"true" example:"\"orders\""`
 	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS from names." default:"SIMPLE" example:"\"STRICT_DNS\""`
-	Policy            string         `key:"lb_type" doc:"How a host is chosen: LB_ROUNDROBIN, LB_WEIGHTED_ROUNDROBIN, LB_RANDOM or LB_LEAST_REQUEST." default:"LB_ROUNDROBIN" example:"\"LB_RANDOM\""`
-	LB                lbJSON         `key:"lbconfig" doc:"Settings of LB_LEAST_REQUEST."`
 	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host is replaced: of HTTP, and of RPC with the mode ping_pong; other connections of RPC stay. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
 	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Most bytes that a connection to a host buffers." unit:"bytes" min:"0" noeffect:"content is streamed, so no more is held than one read" example:"32768"`
 	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"For a connection to a host." min:"1ms" default:"10s" example:"\"1s\""`
@@ -34,21 +32,16 @@ type clusterJSON struct {
 	Pool        poolJSON         `key:"connection_pool" doc:"How requests of RPC protocols share the connections to a host."`
 	KeepAlive   keepAliveJSON    `key:"keepalive" doc:"Heartbeats to hosts that are silent, in protocols that have them."`
 	HealthCheck *healthCheckJSON `key:"health_check" doc:"Active checks of the hosts." unbuilt:"health_check"`
-	Subset      *subsetJSON      `key:"lb_subset_config" doc:"Choice among hosts by their labels." unbuilt:"lb_subset_config"`
-	SlowStart   *slowStartJSON   `key:"slow_start" doc:"Less for hosts that are new." unbuilt:"slow_start"`
 	TLS         *tlsJSON         `key:"tls_context" doc:"TLS towards the hosts; {}: none." unbuilt:"tls_context"`
 	OriginalDst *originalDstJSON `key:"original_dst_lb_config" doc:"Settings of LB_ORIGINAL_DST." unbuilt:"original_dst_lb_config"`
+
+	balancingJSON
 
 	Spec         document.Node `key:"spec" doc:"Subscription to a registry." accept:"object" unbuilt:"spec" example:"{\"subscribe\": [{\"subscriber\": \"x\"}]}"`
 	ManagerTLS   bool          `key:"cluster_manager_tls" doc:"Use the tls_context of cluster_manager." unbuilt:"cluster_manager_tls" example:"true"`
 	ResolverFile string        `key:"dns_resolver_file" doc:"STRICT_DNS: file that lists name servers." unbuilt:"dns_resolver_file" example:"\"/etc/resolv.conf\""`
 	ResolverPort string        `key:"dns_resolver_port" doc:"STRICT_DNS: port of the name servers of dns_resolver_file." unbuilt:"dns_resolver_port" example:"\"53\""`
 	SubType      string        `key:"sub_type" doc:"Part of the type." noeffect:"true" example:"\"x\""`
-}
-
-type lbJSON struct {
-	ChoiceCount       int     `key:"choice_count" doc:"Hosts that are compared." unit:"hosts" min:"2" max:"1000" default:"2" example:"3"`
-	ActiveRequestBias float64 `key:"active_request_bias" doc:"How strongly requests in flight count against the weight (exponent)." min:"0" max:"100" default:"1" example:"0.5"`
 }
 
 type breakersJSON struct {
@@ -64,6 +57,8 @@ type hostJSON struct {
 	Hostname   string            `key:"hostname" doc:"Name of the host, for auto_host_rewrite." example:"\"a.shop\""`
 	Weight     uint32            `key:"weight" doc:"Share of the requests." unit:"parts" min:"1" max:"128" default:"1" example:"10"`
 	Metadata   metadataMatchJSON `key:"metadata" doc:"Labels of the host."`
+	Priority   uint32            `key:"priority" doc:"0 is used first; others as those before them fail." max:"128" default:"0" example:"1"`
+	Locality   localityJSON      `key:"locality" doc:"Where the host is, for locality_weights."`
 	TLSDisable bool              `key:"tls_disable" doc:"No TLS towards this host." noeffect:"TLS towards hosts is not supported yet" example:"true"`
 }
 
@@ -101,19 +96,6 @@ type healthCheckJSON struct {
 			} `key:"codes" doc:"Statuses that are good."`
 		} `key:"http_check_config" doc:"Checks by HTTP."`
 	} `key:"check_config" doc:"Settings by protocol."`
-}
-
-type subsetJSON struct {
-	FallBackPolicy uint8             `key:"fall_back_policy" doc:"Hosts that are used if no subset fits: 0 none, 1 any, 2 the default subset." max:"2" example:"1"`
-	DefaultSubset  map[string]string `key:"default_subset" doc:"Labels of the default subset." example:"{\"version\": \"v1\"}"`
-	Selectors      [][]string        `key:"subset_selectors" doc:"Sets of labels that make subsets." example:"[[\"version\"]]"`
-}
-
-type slowStartJSON struct {
-	Mode       string        `key:"mode" doc:"How the share grows." example:"\"duration\""`
-	Duration   time.Duration `key:"slow_start_duration" doc:"How long it grows." example:"\"30s\""`
-	Aggression float64       `key:"aggression" doc:"How fast it grows." example:"1.5"`
-	MinPercent float64       `key:"min_weight_percent" doc:"Where it begins." unit:"percent" example:"10"`
 }
 
 type originalDstJSON struct {

@@ -81,30 +81,30 @@ type variableMatchJSON struct {
 }
 
 type actionJSON struct {
-	Node                  document.Node      `key:"."`
-	Cluster               string             `key:"cluster_name" doc:"The cluster. Exactly one of cluster_name, cluster_variable and weighted_clusters." example:"\"shop\""`
-	ClusterVariable       string             `key:"cluster_variable" doc:"Variable that holds the cluster's name." example:"\"request_header_x-cluster\""`
-	ClusterHeader         string             `key:"cluster_header" doc:"Older name of a field that holds the cluster's name: use cluster_variable." unbuilt:"cluster_header" example:"\"x-cluster\""`
-	Weighted              []weightedJSON     `key:"weighted_clusters" doc:"A choice of clusters by weight."`
-	Upstream              string             `key:"upstream_protocol" doc:"What the cluster is spoken to; absent: as the proxy says." example:"\"Http1\""`
-	Timeout               time.Duration      `key:"timeout" doc:"For the whole exchange, retries included. 0s: none." default:"60s" example:"\"5s\""`
-	Retry                 *retryJSON         `key:"retry_policy" doc:"When a request is tried again, on another host."`
-	PrefixRewrite         string             `key:"prefix_rewrite" doc:"What the matched prefix or path becomes. Of RPC, whose path is /service/method: service and method become what the new path says." example:"\"/\""`
-	RegexRewrite          *regexRewriteJSON  `key:"regex_rewrite" doc:"What the path becomes by an expression; of RPC as for prefix_rewrite, unless it is no /service/method: then nothing."`
-	HostRewrite           string             `key:"host_rewrite" doc:"What Host becomes. HTTP only." example:"\"shop.internal\""`
-	AutoHostRewrite       bool               `key:"auto_host_rewrite" doc:"Host becomes the chosen host's hostname. HTTP only." example:"true"`
-	AutoHostRewriteHeader string             `key:"auto_host_rewrite_header" doc:"Host becomes the value of this field. HTTP only." example:"\"x-host\""`
-	Hash                  []hashJSON         `key:"hash_policy" doc:"What consistent hashing hashes: the first that the request has."`
-	MetadataMatch         *metadataMatchJSON `key:"metadata_match" doc:"Subset of the cluster's hosts." unbuilt:"metadata_match"`
+	Node                  document.Node     `key:"."`
+	Cluster               string            `key:"cluster_name" doc:"The cluster. Exactly one of cluster_name, cluster_variable and weighted_clusters." example:"\"shop\""`
+	ClusterVariable       string            `key:"cluster_variable" doc:"Variable that holds the cluster's name." example:"\"request_header_x-cluster\""`
+	ClusterHeader         string            `key:"cluster_header" doc:"Older name of a field that holds the cluster's name: use cluster_variable." unbuilt:"cluster_header" example:"\"x-cluster\""`
+	Weighted              []weightedJSON    `key:"weighted_clusters" doc:"A choice of clusters by weight."`
+	Upstream              string            `key:"upstream_protocol" doc:"What the cluster is spoken to; absent: as the proxy says." example:"\"Http1\""`
+	Timeout               time.Duration     `key:"timeout" doc:"For the whole exchange, retries included. 0s: none." default:"60s" example:"\"5s\""`
+	Retry                 *retryJSON        `key:"retry_policy" doc:"When a request is tried again, on another host."`
+	PrefixRewrite         string            `key:"prefix_rewrite" doc:"What the matched prefix or path becomes. Of RPC, whose path is /service/method: service and method become what the new path says." example:"\"/\""`
+	RegexRewrite          *regexRewriteJSON `key:"regex_rewrite" doc:"What the path becomes by an expression; of RPC as for prefix_rewrite, unless it is no /service/method: then nothing."`
+	HostRewrite           string            `key:"host_rewrite" doc:"What Host becomes. HTTP only." example:"\"shop.internal\""`
+	AutoHostRewrite       bool              `key:"auto_host_rewrite" doc:"Host becomes the chosen host's hostname. HTTP only." example:"true"`
+	AutoHostRewriteHeader string            `key:"auto_host_rewrite_header" doc:"Host becomes the value of this field. HTTP only." example:"\"x-host\""`
+	Hash                  []hashJSON        `key:"hash_policy" doc:"What LB_RINGHASH and LB_MAGLEV hash: the first that the request has."`
+	MetadataMatch         metadataMatchJSON `key:"metadata_match" doc:"Labels of the hosts that the request may go to, in a cluster with lb_subset_config."`
 	mutationJSON
 }
 
 type weightedJSON struct {
 	Cluster struct {
-		Node     document.Node      `key:"."`
-		Name     string             `key:"name" doc:"The cluster." required:"true" example:"\"shop-v2\""`
-		Weight   uint32             `key:"weight" doc:"Its share of the sum of the weights; 0: nothing." unit:"parts" example:"10"`
-		Metadata *metadataMatchJSON `key:"metadata_match" doc:"Subset of the cluster's hosts." unbuilt:"metadata_match"`
+		Node     document.Node     `key:"."`
+		Name     string            `key:"name" doc:"The cluster." required:"true" example:"\"shop-v2\""`
+		Weight   uint32            `key:"weight" doc:"Its share of the sum of the weights; 0: nothing." unit:"parts" example:"10"`
+		Metadata metadataMatchJSON `key:"metadata_match" doc:"Labels of the hosts, with those of the route, which count for less."`
 	} `key:"cluster" doc:"One choice." required:"true"`
 }
 
@@ -129,13 +129,16 @@ type hashJSON struct {
 	Node   document.Node `key:"."`
 	Header *struct {
 		Key string `key:"key" doc:"Name of the field." required:"true" example:"\"x-user\""`
-	} `key:"header" doc:"Hash a field."`
+	} `key:"header" doc:"Hash a field, of RPC an attachment; :path, :authority, :method and :scheme are parts of the request."`
 	Cookie *struct {
 		Name string        `key:"name" doc:"Name of the cookie." required:"true" example:"\"session\""`
 		Path string        `key:"path" doc:"Path of the cookie that is set for those who have none." example:"\"/\""`
 		TTL  time.Duration `key:"ttl" doc:"Its life; 0s: as long as the browser runs." default:"0s" example:"\"1h\""`
-	} `key:"http_cookie,cookie" doc:"Hash a cookie."`
+	} `key:"http_cookie,cookie" doc:"Hash a cookie. It is set for those who have none. HTTP only."`
 	SourceIP *struct{} `key:"source_ip" doc:"Hash the caller's address: {}."`
+	Query    *struct {
+		Name string `key:"name" doc:"Name of the parameter; its first value counts, as it is written." required:"true" example:"\"user\""`
+	} `key:"query_parameter" doc:"Hash a parameter of the query. HTTP only."`
 }
 
 type redirectJSON struct {

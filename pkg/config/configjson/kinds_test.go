@@ -46,6 +46,6 @@ func testKinds() Kinds {
 			{Name: "early", Stage: filter.BeforeRoute, Config: func() any { return &earlySettings{} }},
 		},
 		ClusterTypes: []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS},
-		Policies:     []config.Policy{config.RoundRobin, config.WeightedRoundRobin, config.Random, config.LeastRequest},
+		Policies:     []config.Policy{config.RoundRobin, config.WeightedRoundRobin, config.Random, config.LeastRequest, config.RingHash, config.Maglev},
 	}
 }

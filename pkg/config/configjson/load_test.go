@@ -156,7 +156,8 @@ func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
 			Routes: []*config.Route{{Name: "virtual_host_0/0", Forward: &config.Forward{Cluster: "c", Timeout: time.Minute}}},
 		}}}},
 		Clusters: []*config.Cluster{{
-			Name: "c", Type: config.ClusterStatic, Policy: config.RoundRobin, ChoiceCount: 2, ActiveRequestBias: 1,
+			Name: "c", Type: config.ClusterStatic, Policy: config.RoundRobin, ChoiceCount: 2, ActiveRequestBias: 1, MaxRingSize: 8 << 20,
+			SlowStart: config.SlowStart{Aggression: 1, MinPercent: 10}, Failover: config.Failover{Overprovisioning: 1.4, PanicThreshold: 50},
 			ConnectTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxRequestsPerConn: 1024,
 			Pool:      config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: 8 << 20},
 			KeepAlive: config.KeepAlive{Interval: 15 * time.Second, Timeout: 90 * time.Second},

@@ -1,0 +1,119 @@
+package configjson
+
+import (
+	"math/big"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// readBalancing converts how a cluster chooses among its hosts, which have been read.
+func (r *reader) readBalancing(j *clusterJSON, c *config.Cluster) {
+	c.ChoiceCount, c.ActiveRequestBias = j.LB.ChoiceCount, j.LB.ActiveRequestBias
+	c.MinRingSize, c.MaxRingSize, c.TableSize = j.LB.MinRingSize, j.LB.MaxRingSize, j.LB.TableSize
+	c.Subsets = config.Subsets{
+		Selectors: j.Subset.Selectors,
+		Fallback:  config.Fallback(j.Subset.FallBackPolicy),
+		Default:   j.Subset.DefaultSubset,
+	}
+	c.SlowStart = config.SlowStart{
+		Duration: j.SlowStart.Duration, Aggression: j.SlowStart.Aggression, MinPercent: j.SlowStart.MinPercent,
+	}
+	c.Failover = config.Failover{
+		Overprovisioning: j.Common.Overprovisioning / 100,
+		PanicThreshold:   j.Common.PanicThreshold,
+	}
+	if c.Failover.PanicThreshold == 0 {
+		c.Failover.PanicThreshold = -1 // the model's word for never
+	}
+	r.checkHashTables(j.Node.Get("lbconfig"), c)
+	r.checkSubsets(j.Node.Get("lb_subset_config"), c)
+	r.checkSlowStart(j.Node.Get("slow_start"), c)
+	r.readLocalities(j, c)
+}
+
+// checkHashTables checks the sizes of what hashes are looked up in.
+func (r *reader) checkHashTables(n document.Node, c *config.Cluster) {
+	if c.MinRingSize > c.MaxRingSize {
+		r.report.Errorf(n.Get("minimum_ring_size"), "a minimum of %d points is more than the maximum of %d", c.MinRingSize, c.MaxRingSize)
+	}
+	if c.TableSize > 0 && !big.NewInt(int64(c.TableSize)).ProbablyPrime(0) { // certain below 2^64
+		r.report.Errorf(n.Get("table_size"), "found %d, expected a prime", c.TableSize)
+	}
+	for _, k := range []struct {
+		key   string
+		needs config.Policy
+	}{
+		{"minimum_ring_size", config.RingHash}, {"maximum_ring_size", config.RingHash}, {"table_size", config.Maglev},
+	} {
+		if at := n.Get(k.key); at.Exists() && c.Policy != k.needs {
+			r.report.Warnf(at, "%s has no effect with lb_type %s", k.key, c.Policy)
+		}
+	}
+}
+
+// checkSubsets warns of labels that count for nothing.
+func (r *reader) checkSubsets(n document.Node, c *config.Cluster) {
+	s := &c.Subsets
+	switch {
+	case len(s.Selectors) == 0 && (len(s.Default) > 0 || s.Fallback != config.NoFallback):
+		r.report.Warnf(n, "without subset_selectors there are no subsets, and all hosts are used")
+	case len(s.Default) > 0 && s.Fallback != config.DefaultSubset:
+		r.report.Warnf(n.Get("default_subset"), "default_subset has no effect with the fall_back_policy %d", s.Fallback)
+	}
+	i := 0
+	for at := range n.Get("subset_selectors").All() {
+		if i < len(s.Selectors) && len(s.Selectors[i]) == 0 {
+			r.report.Errorf(at, "a selector without labels")
+		}
+		i++
+	}
+}
+
+func (r *reader) checkSlowStart(n document.Node, c *config.Cluster) {
+	switch {
+	case n.Get("mode").Exists() && c.SlowStart.Duration == 0:
+		r.report.Warnf(n, "without slow_start_duration there is no slow start")
+	case c.SlowStart.Duration > 0 && (c.Policy == config.RingHash || c.Policy == config.Maglev || c.Policy == config.RequestRoundRobin):
+		r.report.Warnf(n, "slow_start has no effect with lb_type %s", c.Policy)
+	}
+}
+
+// readLocalities converts the weights of localities and holds the hosts against them.
+func (r *reader) readLocalities(j *clusterJSON, c *config.Cluster) {
+	type place struct {
+		locality config.Locality
+		priority uint32
+	}
+	known := make(map[place]bool, len(j.Localities))
+	for i := range j.Localities {
+		l := &j.Localities[i]
+		at := place{config.Locality(l.Locality), l.Priority}
+		if known[at] {
+			r.report.Errorf(l.Node, "a second weight of a locality")
+			continue
+		}
+		known[at] = true
+		c.Localities = append(c.Localities, config.LocalityWeight{Locality: at.locality, Priority: at.priority, Weight: l.Weight})
+	}
+	for i := range c.Hosts {
+		h := &c.Hosts[i]
+		switch {
+		case len(known) == 0 && h.Locality != config.Locality{}:
+			r.report.Warnf(j.Node.Get("hosts"), "the locality of hosts has no effect without locality_weights")
+			return
+		case len(known) > 0 && !known[place{h.Locality, h.Priority}]:
+			r.report.Warnf(j.Node.Get("hosts"), "host %q gets nothing: its locality is not in locality_weights with priority %d", h.Address, h.Priority)
+		}
+	}
+}
+
+// labels returns what a metadata_match asks for, and warns if the cluster has no
+// subsets.
+func (r *reader) labels(n document.Node, m *metadataMatchJSON, cluster string) map[string]string {
+	labels := m.FilterMetadata.Labels
+	if c := r.clusters[cluster]; len(labels) > 0 && c != nil && len(c.Subsets.Selectors) == 0 {
+		r.report.Warnf(n.Get("metadata_match"), "metadata_match has no effect: cluster %q has no subset_selectors", cluster)
+	}
+	return labels
+}
