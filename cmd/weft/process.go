@@ -86,6 +86,7 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 		TCPProxy:  tcpProxy,
 		Upstream: upstream.Options{
 			Policies:    policies(),
+			Codecs:      heartbeats(),
 			Discoveries: map[config.ClusterType]upstream.Discovery{config.ClusterStrictDNS: p.resolver},
 			Meter:       proxy.Meter{Registry: p.metrics},
 			Log:         p.log,

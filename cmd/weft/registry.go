@@ -20,6 +20,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 	"github.com/weft-proxy/weft/pkg/network"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/bolt"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/dubbo"
 	"github.com/weft-proxy/weft/pkg/proxy"
@@ -41,6 +42,15 @@ func protocols(h2 *http2.Engine, rpc *xprotocol.Engine) []stream.Protocol {
 		rpc.Protocol(dubbo.Codec{}),
 		rpc.Protocol(bolt.V1()),
 		rpc.Protocol(bolt.V2()),
+	}
+}
+
+// heartbeats are the protocols whose hosts can be checked by them.
+func heartbeats() map[config.Protocol]codec.Codec {
+	return map[config.Protocol]codec.Codec{
+		config.Dubbo:  dubbo.Codec{},
+		config.Bolt:   bolt.V1(),
+		config.BoltV2: bolt.V2(),
 	}
 }
 

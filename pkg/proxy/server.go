@@ -63,6 +63,7 @@ func NewServer(o Options) *Server {
 	close(s.ended) // there is none
 	up := o.Upstream
 	up.Connectors = connectors(o.Protocols)
+	up.Dial = dial
 	s.clusters = upstream.NewSet(up)
 	return s
 }

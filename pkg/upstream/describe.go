@@ -28,7 +28,8 @@ type HostStatus struct {
 	Hostname string            `json:"hostname,omitempty"`
 	Weight   uint32            `json:"weight"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	Health   string            `json:"health"` // "up", or "down": connecting failed
+	Health   string            `json:"health"`        // "up" or "down"
+	Why      string            `json:"why,omitempty"` // it is down: "unreachable", "failing checks", "ejected", or several
 	InFlight int64             `json:"in_flight"`
 	Open     int64             `json:"connections"`
 	Idle     int               `json:"idle_connections"`
@@ -37,6 +38,11 @@ type HostStatus struct {
 	Failures        uint64 `json:"failures_total"` // attempts that brought no answer
 	Connects        uint64 `json:"connects_total"`
 	ConnectFailures uint64 `json:"connect_failures_total"`
+
+	Checks        uint64 `json:"health_checks_total,omitempty"` // active ones; they begin at 0 when they are configured anew
+	CheckFailures uint64 `json:"health_check_failures_total,omitempty"`
+	CheckError    string `json:"health_check_error,omitempty"` // why the last one failed
+	Ejections     uint64 `json:"ejections_total,omitempty"`    // for how it answered
 }
 
 // The values of HostStatus.Health.
@@ -96,13 +102,31 @@ func (h *Host) describe() HostStatus {
 		Connects:        h.connects.Load(),
 		ConnectFailures: h.connectFailures.Load(),
 	}
-	if !h.health.up() {
-		d.Health = HealthDown
+	if ails := ailments(h.health.ails.Load()); ails != 0 {
+		d.Health, d.Why = HealthDown, ails.String()
 	}
+	h.describeChecks(&d)
 	for l := h.lanes.Load(); l != nil; l = l.next {
 		open, idle := l.pool.counts()
 		d.Open += open
 		d.Idle += idle
 	}
 	return d
+}
+
+// describeChecks says what is known of the host by its checks.
+func (h *Host) describeChecks(d *HostStatus) {
+	h.mu.Lock()
+	u := h.checkup
+	h.mu.Unlock()
+	if u != nil {
+		stats := u.check.Stats()
+		d.Checks, d.CheckFailures = stats.Checks, stats.Failures
+		if stats.Err != nil {
+			d.CheckError = stats.Err.Error()
+		}
+	}
+	if r := h.record.Load(); r != nil {
+		d.Ejections = r.ejections.Load()
+	}
 }

@@ -53,6 +53,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	r.checkPool(j, c)
 	r.readHosts(j, c)
 	r.readBalancing(j, c)
+	r.readHealth(j, c)
 	r.readDNS(j, c)
 	if j.Name == "" {
 		return // reported, unless it is written as ""

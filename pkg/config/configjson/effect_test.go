@@ -77,6 +77,8 @@ var preparations = []struct{ path, patch string }{
 	{"extend_config.sub_protocol", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"downstream_protocol": "X", "extend_config": {"sub_protocol": "Http1"}}}]}]}]}]}`},
 	{"listeners[].network", `{"servers": [{"listeners": [{"network": "unix"}]}]}`},
 	{"pprof.", `{"pprof": {}}`},
+	{"http_check_config.", `{"cluster_manager": {"clusters": [{"health_check": {"protocol": "Http1"}}]}}`},
+	{"outlier_detection.split_external_local_origin_errors", `{"cluster_manager": {"clusters": [{"outlier_detection": {}}]}}`},
 }
 
 // silent are keys that change nothing by themselves, and why.

@@ -31,7 +31,8 @@ type clusterJSON struct {
 
 	Pool        poolJSON         `key:"connection_pool" doc:"How requests of RPC protocols share the connections to a host."`
 	KeepAlive   keepAliveJSON    `key:"keepalive" doc:"Heartbeats to hosts that are silent, in protocols that have them."`
-	HealthCheck *healthCheckJSON `key:"health_check" doc:"Active checks of the hosts." unbuilt:"health_check"`
+	HealthCheck *healthCheckJSON `key:"health_check" doc:"Active checks of the hosts; {}: none."`
+	Outlier     *outlierJSON     `key:"outlier_detection" doc:"Hosts that answer badly are ejected for a while, as Envoy does it; {}: by the defaults."`
 	TLS         *tlsJSON         `key:"tls_context" doc:"TLS towards the hosts; {}: none." unbuilt:"tls_context"`
 	OriginalDst *originalDstJSON `key:"original_dst_lb_config" doc:"Settings of LB_ORIGINAL_DST." unbuilt:"original_dst_lb_config"`
 
@@ -71,31 +72,6 @@ type poolJSON struct {
 type keepAliveJSON struct {
 	Interval time.Duration `key:"interval" doc:"How long a connection may be silent before a heartbeat is sent. 0s: none is sent." default:"15s" example:"\"5s\""`
 	Timeout  time.Duration `key:"timeout" doc:"How long after the first heartbeat that nothing followed the connection is given up, in whole intervals, one at least: less than interval means interval." default:"90s" example:"\"10s\""`
-}
-
-type healthCheckJSON struct {
-	Protocol           string        `key:"protocol" doc:"What is spoken." example:"\"Http1\""`
-	Timeout            time.Duration `key:"timeout" doc:"For one check." example:"\"1s\""`
-	Interval           time.Duration `key:"interval" doc:"Between two checks." example:"\"15s\""`
-	IntervalJitter     time.Duration `key:"interval_jitter" doc:"Random part of the interval." example:"\"1s\""`
-	InitialDelay       document.Node `key:"initial_delay_seconds" doc:"Before the first check: a duration, or seconds." accept:"string|number" example:"\"5s\""`
-	HealthyThreshold   uint32        `key:"healthy_threshold" doc:"Good checks that make a host healthy." unit:"checks" example:"1"`
-	UnhealthyThreshold uint32        `key:"unhealthy_threshold" doc:"Bad checks that make it unhealthy." unit:"checks" example:"3"`
-	ServiceName        string        `key:"service_name" doc:"Service that is asked after." example:"\"shop\""`
-	Check              struct {
-		HTTP struct {
-			Port    uint16        `key:"port" doc:"Port, if not the host's." example:"8081"`
-			Timeout time.Duration `key:"timeout" doc:"For one check." example:"\"1s\""`
-			Path    string        `key:"path" doc:"Path that is asked for." example:"\"/healthz\""`
-			Method  string        `key:"method" doc:"Method of the request." example:"\"GET\""`
-			Scheme  string        `key:"scheme" doc:"Scheme of the request." example:"\"http\""`
-			Domain  string        `key:"domain" doc:"Host of the request." example:"\"shop\""`
-			Codes   []struct {
-				Start int `key:"Start" doc:"First status that is good." example:"200"`
-				End   int `key:"End" doc:"Last status that is good." example:"299"`
-			} `key:"codes" doc:"Statuses that are good."`
-		} `key:"http_check_config" doc:"Checks by HTTP."`
-	} `key:"check_config" doc:"Settings by protocol."`
 }
 
 type originalDstJSON struct {

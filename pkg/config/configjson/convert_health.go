@@ -1,0 +1,167 @@
+package configjson
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// What an active check is by default: a value of 0 means that, too, because files
+// that were written by programs have it.
+const (
+	checkTimeout   = time.Second
+	checkInterval  = 15 * time.Second
+	checkThreshold = 1
+)
+
+// readHealth reads how the hosts of c are checked.
+func (r *reader) readHealth(j *clusterJSON, c *config.Cluster) {
+	if at := j.Node.Get("health_check"); !at.Off() {
+		c.Health = r.healthCheck(at, j.HealthCheck)
+	}
+	if at := j.Node.Get("outlier_detection"); at.Exists() {
+		c.Outlier = r.outlier(at, j.Outlier, len(c.Hosts))
+	}
+}
+
+func (r *reader) healthCheck(at document.Node, j *healthCheckJSON) *config.HealthCheck {
+	h := &config.HealthCheck{
+		Protocol:           config.CheckProtocol(j.Protocol),
+		Timeout:            or(j.Timeout, checkTimeout),
+		Interval:           or(j.Interval, checkInterval),
+		Jitter:             j.IntervalJitter,
+		Delay:              r.delay(j.InitialDelay),
+		HealthyThreshold:   int(or(j.HealthyThreshold, checkThreshold)),
+		UnhealthyThreshold: int(or(j.UnhealthyThreshold, checkThreshold)),
+		Service:            j.ServiceName,
+		HTTP: config.HTTPCheck{
+			Port: j.Check.HTTP.Port, Path: j.Check.HTTP.Path, Method: j.Check.HTTP.Method, Domain: j.Check.HTTP.Domain,
+		},
+	}
+	for _, code := range j.Check.HTTP.Codes {
+		if code.End == 0 {
+			code.End = code.Start
+		}
+		if code.End < code.Start {
+			r.report.Errorf(code.Node, "the statuses end (%d) before they start (%d)", code.End, code.Start)
+		}
+		h.HTTP.Codes = append(h.HTTP.Codes, config.CodeRange{Start: code.Start, End: code.End})
+	}
+	r.checkSettings(at, h)
+	if timeout := j.Check.HTTP.Timeout; timeout > 0 && isHTTPCheck(h.Protocol) {
+		h.Timeout = timeout
+	}
+	return h
+}
+
+// checkSettings warns of settings that the protocol of the check has no use for, and
+// refuses one that is not built.
+func (r *reader) checkSettings(at document.Node, h *config.HealthCheck) {
+	spoken := config.Protocol(h.Protocol)
+	if h.Protocol == config.CheckGRPC {
+		spoken = config.HTTP2
+	}
+	if h.Protocol != "" && h.Protocol != config.CheckTCP && !slices.Contains(r.kinds.Protocols, spoken) {
+		r.report.Unbuilt(at.Get("protocol").Or(at), "a health_check of protocol "+string(h.Protocol))
+	}
+	if service := at.Get("service_name"); !service.Off() && h.Protocol != config.CheckGRPC {
+		r.report.Warnf(service, "service_name has no effect on checks of the protocol %s", h.Protocol)
+	}
+	request := at.Get("check_config").Get("http_check_config")
+	if path := h.HTTP.Path; !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, isNoGraphic) {
+		r.report.Expect(request.Get("path"), "a path that begins with a slash, without spaces")
+	}
+	if strings.ContainsFunc(h.HTTP.Method, isNoGraphic) {
+		r.report.Expect(request.Get("method"), "a method of HTTP")
+	}
+	if domain := h.HTTP.Domain; domain != "" && !protocol.IsAuthority(domain) {
+		r.report.Expect(request.Get("domain"), "a name, an address, or one of them with a port")
+	}
+	for member := range request.All() {
+		name := member.Key()
+		if isHTTPCheck(h.Protocol) || member.Off() || h.Protocol == config.CheckGRPC && (name == "port" || name == "domain") {
+			continue
+		}
+		r.report.Warnf(member, "%s has no effect on checks of the protocol %s", name, h.Protocol)
+	}
+}
+
+// isNoGraphic reports whether a character cannot stand in a line of HTTP.
+func isNoGraphic(c rune) bool { return c <= ' ' || c >= 0x7f }
+
+func isHTTPCheck(p config.CheckProtocol) bool {
+	return p == config.CheckHTTP1 || p == config.CheckHTTP2
+}
+
+// delay reads a duration, or a number of seconds; absent: none.
+func (r *reader) delay(n document.Node) time.Duration {
+	var d time.Duration
+	switch n.Kind() {
+	case document.Number:
+		seconds, err := strconv.ParseFloat(n.Text(), 64)
+		if d = time.Duration(seconds * float64(time.Second)); err == nil && seconds >= 0 && d >= 0 {
+			return d
+		}
+	case document.String:
+		var err error
+		if d, err = time.ParseDuration(n.Text()); err == nil && d >= 0 {
+			return d
+		}
+	default:
+		return 0
+	}
+	r.report.Expect(n, `a duration ("5s"), or a number of seconds`)
+	return 0
+}
+
+// or returns v, or instead for 0.
+func or[T time.Duration | uint32](v, instead T) T {
+	if v == 0 {
+		return instead
+	}
+	return v
+}
+
+func (r *reader) outlier(at document.Node, j *outlierJSON, hosts int) *config.Outlier {
+	o := &config.Outlier{
+		Interval:           j.Interval,
+		BaseTime:           j.BaseTime,
+		MaxTime:            j.MaxTime,
+		Jitter:             j.TimeJitter,
+		MaxPercent:         j.MaxPercent,
+		AlwaysOne:          j.AlwaysEjectOne,
+		SplitLocal:         j.SplitLocal,
+		CheckReturns:       j.CheckReturns,
+		Consecutive5xx:     config.Consecutive{Failures: j.Consecutive5xx, Enforce: j.Enforce5xx},
+		ConsecutiveGateway: config.Consecutive{Failures: j.ConsecutiveGateway, Enforce: j.EnforceGateway},
+		ConsecutiveLocal:   config.Consecutive{Failures: j.ConsecutiveLocal, Enforce: j.EnforceLocal},
+		SuccessRate: config.SuccessRate{
+			MinHosts: j.SuccessMinHosts, Volume: j.SuccessVolume, StdevFactor: j.SuccessStdevFactor, Enforce: j.EnforceSuccess,
+		},
+		LocalSuccessRate: j.EnforceLocalSuccess,
+		FailurePercentage: config.FailurePercentage{
+			MinHosts: j.FailureMinHosts, Volume: j.FailureVolume, Threshold: j.FailureThreshold, Enforce: j.EnforceFailure,
+		},
+		LocalFailurePercentage: j.EnforceLocalFailure,
+	}
+	if most := hosts * o.MaxPercent / 100; hosts > 0 && most == 0 && !o.AlwaysOne {
+		r.report.Warnf(at.Get("max_ejection_percent").Or(at),
+			"max_ejection_percent of %d allows none of %d hosts to be ejected: raise it, or set always_eject_one_host", o.MaxPercent, hosts)
+	}
+	if !o.SplitLocal {
+		for _, name := range []string{
+			"consecutive_local_origin_failure", "enforcing_consecutive_local_origin_failure",
+			"enforcing_local_origin_success_rate", "enforcing_failure_percentage_local_origin",
+		} {
+			if key := at.Get(name); key.Exists() {
+				r.report.Warnf(key, "%s has no effect without split_external_local_origin_errors", name)
+			}
+		}
+	}
+	return o
+}

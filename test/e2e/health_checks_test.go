@@ -1,0 +1,308 @@
+package e2e
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// hostState is what the admin port tells of a host.
+type hostState struct {
+	Address   string `json:"address"`
+	Health    string `json:"health"`
+	Why       string `json:"why"`
+	Checks    int    `json:"health_checks_total"`
+	Error     string `json:"health_check_error"`
+	Ejections int    `json:"ejections_total"`
+}
+
+// hostState returns what the admin port tells of a host of the cluster "app".
+func (w *weft) hostState(address string) hostState {
+	w.t.Helper()
+	var clusters []struct {
+		Name  string      `json:"name"`
+		Hosts []hostState `json:"hosts"`
+	}
+	if err := json.Unmarshal([]byte(w.get("/clusters")), &clusters); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range clusters {
+		for _, h := range c.Hosts {
+			if c.Name == "app" && h.Address == address {
+				return h
+			}
+		}
+	}
+	w.t.Fatalf("/clusters has no host %s", address)
+	return hostState{}
+}
+
+// saidBy asks n times and returns the answers, each word once.
+func saidBy(t *testing.T, c *http.Client, url string, n int) string {
+	t.Helper()
+	words := map[string]bool{}
+	for range n {
+		words[ask(t, c, "GET", url, "").body] = true
+	}
+	var list []string
+	for word := range words {
+		list = append(list, word)
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// moody is an application that says its name, or 500 while it is sick.
+type moody struct {
+	*origin
+	sick atomic.Bool
+}
+
+func serveMoody(t *testing.T, name string) *moody {
+	t.Helper()
+	m := new(moody)
+	m.origin = serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if m.sick.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		_, _ = io.WriteString(w, name)
+	})
+	return m
+}
+
+func TestAHostThatAnswers500IsEjectedAndReturns(t *testing.T) {
+	t.Parallel()
+	a, b := serveMoody(t, "a"), serveMoody(t, "b")
+	s, front := simple()
+	s.clusters = list{cluster("app", object{"outlier_detection": object{
+		"consecutive_5xx": 3, "interval": "100ms", "base_ejection_time": "500ms", "max_ejection_percent": 50,
+	}}, a.address, b.address)}
+	w := run(t, s.config())
+	c, url := client(t), "http://"+front+"/"
+	if got := saidBy(t, c, url, 10); got != "a b" {
+		t.Fatalf("%q answered, want a b", got)
+	}
+	a.sick.Store(true)
+	failed := 0
+	for range 20 {
+		if ask(t, c, "GET", url, "").status == 500 {
+			failed++
+		}
+	}
+	if failed != 3 {
+		t.Errorf("%d of 20 requests failed, want 3", failed)
+	}
+	if h := w.hostState(a.address); h.Health != "down" || h.Why != "ejected" || h.Ejections != 1 {
+		t.Errorf("/clusters tells %+v, want a host that is down and ejected once", h)
+	}
+	a.sick.Store(false)
+	eventually(t, "the host is back", func() bool { return saidBy(t, c, url, 4) == "a b" })
+	w.stderr.await(t, 0, "upstream host ejected")
+	w.stderr.await(t, 0, "upstream host returns from its ejection")
+}
+
+func TestAHostWhoseHealthEndpointFailsGetsNothing(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, speaks string
+		apart        bool // the endpoint has a port of its own
+	}{
+		{"HTTP/1.1", "Http1", false},
+		{"HTTP/1.1 on another port", "Http1", true},
+		{"HTTP/2 on another port", "Http2", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			const name = "127.0.0.2"
+			sick := new(atomic.Bool)
+			sick.Store(true)
+			healthy := new(atomic.Bool)
+			a := serve(t, endpoint("a", sick))
+			b := serveAt(t, freeOn(name), endpoint("b", healthy))
+			request := object{"path": "/healthz?deep", "domain": "shop", "method": "HEAD", "codes": list{object{"Start": 204, "End": 206}}}
+			if tt.apart {
+				request["port"] = endpoints(t, tt.speaks, "127.0.0.1", sick, name, healthy)
+			}
+			s, front := simple()
+			s.clusters = list{cluster("app", object{"health_check": object{
+				"protocol": tt.speaks, "interval": "50ms", "unhealthy_threshold": 2, "healthy_threshold": 2,
+				"check_config": object{"http_check_config": request},
+			}}, a.address, b.address)}
+			w := run(t, s.config())
+			eventually(t, "the host is found to fail", func() bool { return w.hostState(a.address).Why == "failing checks" })
+			if got := w.hostState(a.address).Error; got != "status 503" {
+				t.Errorf("the check failed for %q, want status 503", got)
+			}
+			c, url := client(t), "http://"+front+"/"
+			if got := saidBy(t, c, url, 10); got != "b" {
+				t.Errorf("%q answered, want b", got)
+			}
+			sick.Store(false)
+			eventually(t, "the host is back", func() bool { return saidBy(t, c, url, 4) == "a b" })
+		})
+	}
+}
+
+// endpoint is an application that says its name, and at /healthz that it is well: 204,
+// or 503 while it is sick.
+func endpoint(name string, sick *atomic.Bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/healthz":
+			_, _ = io.WriteString(w, name)
+		case r.Method != "HEAD" || r.Host != "shop" || r.URL.RawQuery != "deep":
+			w.WriteHeader(http.StatusBadRequest)
+		case sick.Load():
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}
+}
+
+// endpoints starts health endpoints on one port of two addresses, and returns the port.
+func endpoints(t *testing.T, speaks, first string, sick *atomic.Bool, second string, alsoSick *atomic.Bool) int {
+	t.Helper()
+	_, text, _ := net.SplitHostPort(freeOn(first))
+	for ip, state := range map[string]*atomic.Bool{first: sick, second: alsoSick} {
+		l, err := net.Listen("tcp", net.JoinHostPort(ip, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &httptest.Server{Listener: l, Config: &http.Server{Handler: endpoint("", state), Protocols: speaking(speaks)}}
+		s.Start()
+		t.Cleanup(s.Close)
+	}
+	port, _ := strconv.Atoi(text)
+	return port
+}
+
+func TestAHostOfRPCThatHangsIsFoundByHeartbeat(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		good, got := r.app(t)
+		var hung atomic.Bool
+		hung.Store(true)
+		bad := accept(t, func(c net.Conn) {
+			for rest := []byte(nil); ; {
+				b := make([]byte, 4<<10)
+				n, err := c.Read(b)
+				if err != nil {
+					return
+				}
+				rest = append(rest, b[:n]...)
+				for {
+					f, err := r.codec.Next(rest)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if f.Size == 0 || f.Size > len(rest) {
+						break
+					}
+					if f.Kind != xprotocol.Ping {
+						t.Errorf("a frame of kind %d for a host that hangs", f.Kind)
+					}
+					if !hung.Load() {
+						_, _ = c.Write(r.codec.AppendPong(nil, rest[:f.Size])) // the check may have gone
+					}
+					rest = rest[f.Size:]
+				}
+			}
+		})
+		front, w := r.proxy(t, nil, list{cluster("app", object{"health_check": object{
+			"protocol": r.codec.Traits().Name, "interval": "50ms", "timeout": "100ms",
+		}}, good, bad)}, to("/", "app"))
+		eventually(t, "the host that hangs is found", func() bool { return w.hostState(bad).Why == "failing checks" })
+		caller := r.dial(t, front)
+		for id := range uint64(20) {
+			caller.send(r.request(id + 1))
+			caller.answer()
+		}
+		if len(got) != 20 {
+			t.Errorf("the good host got %d requests, want 20", len(got))
+		}
+		if h := w.hostState(good); h.Health != "up" || h.Checks == 0 || h.Error != "" {
+			t.Errorf("/clusters tells %+v of the good host, want it up after checks", h)
+		}
+		hung.Store(false)
+		eventually(t, "the host that hung is back", func() bool { return w.hostState(bad).Health == "up" })
+	})
+}
+
+func TestAHostOfGRPCThatIsNotServingGetsNothing(t *testing.T) {
+	t.Parallel()
+	good, bad := serveHealth(t, 1), serveHealth(t, 2)
+	w, front, c := carriesGRPC(t, object{}, list{cluster("app", object{"health_check": object{
+		"protocol": "gRPC", "interval": "50ms", "service_name": "shop.Items",
+	}}, good.address, bad.address)}, to("/", "app"))
+	eventually(t, "the host that is not serving is found", func() bool { return w.hostState(bad.address).Why == "failing checks" })
+	for range 10 {
+		if got := callGRPC(t, c, front, "/shop.Items/List"); got != "0" {
+			t.Errorf("a call ends with status %s, want 0", got)
+		}
+	}
+	if n := bad.calls.Load(); n != 0 {
+		t.Errorf("the host that is not serving got %d calls, want none", n)
+	}
+	if got := w.hostState(bad.address).Error; !strings.Contains(got, "not serving") {
+		t.Errorf("the check failed for %q, want that it is not serving", got)
+	}
+}
+
+// serveHealth is a server of gRPC that answers calls of shop.Items, and says of that
+// service that it has the status.
+func serveHealth(t *testing.T, status byte) *remote {
+	t.Helper()
+	r := new(remote)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		content, _ := io.ReadAll(req.Body)
+		h := w.Header()
+		h.Set("Content-Type", "application/grpc")
+		answer := []byte{0, 0, 0, 0, 0}
+		if req.URL.Path == "/grpc.health.v1.Health/Check" {
+			if string(content) != "\x00\x00\x00\x00\x0c\x0a\x0ashop.Items" {
+				t.Errorf("a check asks %q", content)
+			}
+			answer = []byte{0, 0, 0, 0, 2, 8, status}
+		} else {
+			r.calls.Add(1)
+		}
+		_, _ = w.Write(answer)
+		h.Set(http.TrailerPrefix+"Grpc-Status", "0")
+	}))
+	s.Config.Protocols = speaking("Http2")
+	s.Start()
+	t.Cleanup(s.Close)
+	r.address = s.Listener.Addr().String()
+	return r
+}
+
+// Before any request, a host that takes no connection is known, and known to be back.
+func TestAHostThatIsNotThereIsFoundByConnecting(t *testing.T) {
+	t.Parallel()
+	app := serve(t, answers("alive"))
+	dead := free()
+	s, front := simple()
+	s.clusters = list{cluster("app", object{"health_check": object{"protocol": "TCP", "interval": "50ms"}}, app.address, dead)}
+	w := run(t, s.config())
+	eventually(t, "the dead host is found", func() bool { return w.hostState(dead).Health == "down" })
+	c := client(t)
+	if got := saidBy(t, c, "http://"+front, 10); got != "alive" {
+		t.Errorf("%q answered, want the host that is alive", got)
+	}
+	if n := w.metric("weft_cluster_connect_failures_total"); n != 0 {
+		t.Errorf("%v requests met the dead host, want none", n)
+	}
+	serveAt(t, dead, answers("back"))
+	eventually(t, "the host is back", func() bool { return saidBy(t, c, "http://"+front, 4) == "alive back" })
+}
