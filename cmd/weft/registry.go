@@ -17,6 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
+	"github.com/weft-proxy/weft/pkg/filter/stream/localratelimit"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 	"github.com/weft-proxy/weft/pkg/network"
@@ -67,6 +68,7 @@ func streamFilters() []filter.Stream {
 		headertometadata.Kind(),
 		healthcheck.Kind(),
 		ipaccess.Kind(),
+		localratelimit.Kind(),
 		payloadlimit.Kind(),
 		rbac.Kind(),
 	}

@@ -1,0 +1,223 @@
+package localratelimit
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/router"
+)
+
+// plan is a compiled Config: what is counted of which requests. It is immutable.
+type plan struct {
+	status            int
+	enabled, enforced match.Share
+	request, response *router.Mutation // nil: nothing
+	shared            *rate            // of token_bucket; nil: there is none
+	always            bool             // shared counts requests that have a descriptor, too
+	steps             []step
+	buckets           int // of descriptors whose values are all given
+	pools             []rate
+	maxDynamic        int
+	client            match.Client
+	tells             bool // x-ratelimit fields
+}
+
+// step is a compiled Limit with the descriptors that its actions can make, those with
+// the fewest empty values first.
+type step struct {
+	actions []action
+	choices []choice
+}
+
+// choice is a compiled Descriptor.
+type choice struct {
+	wants   []want // one for each action
+	rate    rate
+	dynamic bool // a value is empty: index is that of a pool, not of a bucket
+	index   int
+}
+
+// want is what an entry must be.
+type want struct {
+	any  bool
+	text string
+	addr netip.Addr // of an action that makes addresses
+}
+
+// maxActions is how many entries a descriptor may have.
+const maxActions = 8
+
+func (c *Config) compile() (*plan, error) {
+	p := &plan{
+		status:     c.Status.Code,
+		always:     c.Always,
+		maxDynamic: c.MaxDynamic,
+		tells:      c.HeadersOption == "DRAFT_VERSION_03",
+	}
+	if c.TrustedHops != nil {
+		p.client = match.NewClient("x-forwarded-for", *c.TrustedHops)
+	}
+	var err error
+	if p.enabled, err = c.Enabled.Compile(match.All()); err != nil {
+		return nil, &document.KeyError{Key: "filter_enabled", Err: err}
+	}
+	if p.enforced, err = c.Enforced.Compile(match.All()); err != nil {
+		return nil, &document.KeyError{Key: "filter_enforced", Err: err}
+	}
+	if len(c.RequestAdd) > 0 {
+		if p.request, err = router.CompileMutation(additions(c.RequestAdd)); err != nil {
+			return nil, &document.KeyError{Key: "request_headers_to_add_when_not_enforced", Err: err}
+		}
+	}
+	if len(c.ResponseAdd) > 0 {
+		if p.response, err = router.CompileResponseMutation(additions(c.ResponseAdd)); err != nil {
+			return nil, &document.KeyError{Key: "response_headers_to_add", Err: err}
+		}
+	}
+	if c.Bucket != nil {
+		r, problem := c.Bucket.compile()
+		if problem != nil {
+			return nil, &document.KeyError{Key: "token_bucket", Err: problem}
+		}
+		p.shared = &r
+	}
+	return p, p.addSteps(c)
+}
+
+func additions(list []Addition) (m config.HeaderMutation) {
+	for _, a := range list {
+		m.Add = append(m.Add, config.HeaderValue{Name: a.Header.Key, Value: a.Header.Value, Append: a.Append})
+	}
+	return m
+}
+
+// addSteps compiles the rate limits with their descriptors. Each is of use: a limit
+// that is not enforced because a key is spelt in two ways would be an open door.
+func (p *plan) addSteps(c *Config) error {
+	used := make([]bool, len(c.Descriptors))
+	for i := range c.Limits {
+		keys, s, err := c.Limits[i].compile()
+		if err != nil {
+			return fmt.Errorf("rate_limits[%d].%w", i, err)
+		}
+		for j := range c.Descriptors {
+			d := &c.Descriptors[j]
+			if !slices.EqualFunc(keys, d.Entries, func(key string, e Entry) bool { return key == e.Key }) {
+				continue
+			}
+			used[j] = true
+			ch, err := p.choice(s.actions, d)
+			if err != nil {
+				return fmt.Errorf("descriptors[%d].%w", j, err)
+			}
+			s.choices = append(s.choices, ch)
+		}
+		if len(s.choices) == 0 {
+			return fmt.Errorf("rate_limits[%d]: no descriptor has the keys %q", i, keys)
+		}
+		slices.SortStableFunc(s.choices, func(a, b choice) int { return a.empty() - b.empty() })
+		p.steps = append(p.steps, s)
+	}
+	if i := slices.Index(used, false); i >= 0 {
+		return fmt.Errorf("descriptors[%d]: no entry of rate_limits makes its keys, in their order", i)
+	}
+	return nil
+}
+
+// empty returns how many values are.
+func (c *choice) empty() (n int) {
+	for i := range c.wants {
+		if c.wants[i].any {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *plan) choice(actions []action, d *Descriptor) (choice, error) {
+	r, err := d.Bucket.compile()
+	if err != nil {
+		return choice{}, fmt.Errorf("token_bucket: %w", err)
+	}
+	c := choice{rate: r, wants: make([]want, len(actions))}
+	for i := range actions {
+		value := d.Entries[i].Value
+		w := want{any: value == "", text: value}
+		if actions[i].isAddress() && !w.any {
+			prefix, err := match.ParsePrefix(value)
+			if err != nil {
+				return choice{}, fmt.Errorf("entries[%d].value: %w", i, err)
+			}
+			w.addr = prefix.Addr()
+		}
+		if c.wants[i] = w; w.any {
+			c.dynamic = true
+		}
+	}
+	if c.dynamic {
+		c.index = len(p.pools)
+		p.pools = append(p.pools, r)
+	} else {
+		c.index = p.buckets
+		p.buckets++
+	}
+	return c, nil
+}
+
+func (l *Limit) compile() (keys []string, s step, err error) {
+	if n := len(l.Actions); n == 0 || n > maxActions {
+		return nil, step{}, fmt.Errorf("actions: there are %d, want 1 to %d", n, maxActions)
+	}
+	for i := range l.Actions {
+		key, a, err := l.Actions[i].compile()
+		if err != nil {
+			return nil, step{}, fmt.Errorf("actions[%d]: %w", i, err)
+		}
+		keys, s.actions = append(keys, key), append(s.actions, a)
+	}
+	return keys, s, nil
+}
+
+func (a *Action) compile() (key string, out action, err error) {
+	set := 0
+	if h := a.Header; h != nil {
+		set++
+		key, out.makes = h.Key, ofField
+		out.field, err = match.NewField(h.Name)
+	}
+	if a.Remote != nil {
+		set++
+		key, out.makes = "remote_address", ofClient
+		out.v4, out.v6 = 32, 128
+	}
+	if m := a.Masked; m != nil {
+		set++
+		key, out.makes = "masked_remote_address", ofClient
+		out.v4, out.v6 = m.V4, m.V6
+	}
+	if g := a.Always; g != nil {
+		set++
+		key, out.makes, out.text = g.Key, ofNothing, g.Value
+	}
+	if m := a.Match; m != nil {
+		set++
+		key, out.makes, out.text, out.expect = m.Key, ofMatch, m.Value, m.Expect
+		out.headers, err = match.CompileHeaders("headers", m.Headers)
+	}
+	switch {
+	case err != nil:
+		return "", action{}, err
+	case set != 1:
+		return "", action{}, fmt.Errorf("%d of its members are set, want one", set)
+	case key == "":
+		return "", action{}, errors.New("its descriptor_key is empty")
+	case a.Match != nil && len(out.headers) == 0:
+		return "", action{}, errors.New("headers is empty")
+	}
+	return key, out, nil
+}

@@ -1,0 +1,181 @@
+// Package localratelimit owns the local_ratelimit filter: it refuses requests that
+// come faster than a bucket of tokens fills, of all callers or of each.
+//
+//	Config     what a file says                          config.go
+//	plan       the same, checked and compiled            compile.go
+//	values     what a request is counted by              descriptor.go
+//	limiter    the buckets, which outlive a reload       limiter.go, pool.go, bucket.go
+package localratelimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	_, err := c.compile()
+	return err
+}
+
+// Kind is the filter's entry for the registry. What one Kind builds, one
+// configuration after the other, shares the buckets that stay.
+func Kind() filter.Stream {
+	s := newShelf()
+	return filter.Stream{
+		Name:    "local_ratelimit",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     s.build,
+		Metrics: []metrics.Metric{ok(), limited(), enforced(), dropped()},
+	}
+}
+
+// labelPrefix is what the configuration calls the limits.
+const labelPrefix = "stat_prefix"
+
+func counter(name, help string) metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_local_ratelimit_" + name + "_total", Help: help, Kind: metrics.KindCounter, Labels: []string{labelPrefix}}
+}
+
+func ok() metrics.Metric {
+	return counter("ok", "Requests within the limits of the local_ratelimit filter.")
+}
+
+func limited() metrics.Metric {
+	return counter("limited", "Requests beyond a limit, refused or not.")
+}
+
+func enforced() metrics.Metric {
+	return counter("enforced", "Requests beyond a limit that were refused.")
+}
+
+func dropped() metrics.Metric {
+	return counter("dropped_buckets", "Buckets that were not full and made room for others: their callers get full ones.")
+}
+
+func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	p, err := c.compile()
+	if err != nil {
+		return nil, err
+	}
+	if p.shared == nil && len(p.steps) == 0 || p.enabled.None() {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	said, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	f := rateLimit{
+		plan:     p,
+		limiter:  s.limiter(env.Place+" "+string(said), p, env.Metrics.Counter(dropped(), c.Prefix)),
+		ok:       env.Metrics.Counter(ok(), c.Prefix),
+		limited:  env.Metrics.Counter(limited(), c.Prefix),
+		enforced: env.Metrics.Counter(enforced(), c.Prefix),
+	}
+	return f.before, nil
+}
+
+// rateLimit is immutable but for its counters and buckets.
+type rateLimit struct {
+	plan                  *plan
+	limiter               *limiter
+	ok, limited, enforced *metrics.Counter
+	next                  protocol.Starter
+}
+
+// before returns f in front of next.
+func (f rateLimit) before(next protocol.Service) protocol.Service {
+	f.next = protocol.Halves(next)
+	return &f
+}
+
+// Serve is protocol.Service's.
+func (f *rateLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, f, x)
+}
+
+// Start is protocol.Starter's.
+func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
+	p := f.plan
+	if !p.enabled.Hits() {
+		return f.next.Start(ctx, x)
+	}
+	var q quota
+	if f.limiter.take(p, x, &q) {
+		f.ok.Add(1)
+	} else {
+		f.limited.Add(1)
+		if p.enforced.Hits() {
+			f.enforced.Add(1)
+			f.refuse(x, &q)
+			return nil
+		}
+		p.request.Apply(x, &x.Request.Header)
+	}
+	if q.counted && x.Request.Method != "" {
+		keep(&x.Metadata, &q)
+		x.Then(f)
+	}
+	return f.next.Start(ctx, x)
+}
+
+var errLimited = errors.New("local_ratelimit: there is no token left")
+
+// refuse answers x, which is beyond a limit. Callers of RPC and gRPC get what the
+// reason is there.
+func (f *rateLimit) refuse(x *protocol.Exchange, q *quota) {
+	x.Fail(protocol.NewFault(protocol.RateLimited, errLimited))
+	x.Response.Status = f.plan.status
+	if q.counted {
+		keep(&x.Metadata, q)
+		tell(x)
+	}
+	f.plan.response.Apply(x, &x.Response.Header)
+}
+
+// Finish is protocol.Finisher's, if answers are to say what is left.
+func (f *rateLimit) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err == nil {
+		tell(x)
+	}
+	return err
+}
+
+// namespace has the x-ratelimit fields of a request until it is answered.
+const namespace = "local_ratelimit"
+
+// fields returns the names of the fields.
+func fields() [3]string {
+	return [...]string{"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}
+}
+
+// keep notes what is left, unless a filter further out has less.
+func keep(m *protocol.Metadata, q *quota) {
+	if text, ok := m.Lookup(namespace, fields()[1]); ok {
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n <= q.left {
+			return
+		}
+	}
+	seconds := (q.full + time.Second - 1) / time.Second
+	for i, n := range [...]int64{q.limit, q.left, int64(seconds)} {
+		m.Set(namespace, fields()[i], strconv.FormatInt(n, 10))
+	}
+}
+
+// tell adds to the answer what keep noted.
+func tell(x *protocol.Exchange) {
+	for _, name := range fields() {
+		if text, ok := x.Metadata.Lookup(namespace, name); ok {
+			x.Response.Header.Set(name, text)
+		}
+	}
+}

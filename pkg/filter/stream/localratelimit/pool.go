@@ -1,0 +1,106 @@
+package localratelimit
+
+import (
+	"hash/maphash"
+	"sync"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+)
+
+// pool is the buckets of one rate for what requests say: an address, a field. There
+// are at most so many as it was made for: then one that is full is dropped for a new
+// one, or if none is found soon, one that was not used lately. Safe for concurrent use.
+type pool struct {
+	rate    rate             // immutable
+	dropped *metrics.Counter // buckets that were not full
+	seed    maphash.Seed     // immutable
+	shards  []shard          // a power of two; immutable
+}
+
+type shard struct {
+	limit int // immutable
+
+	mu    sync.Mutex
+	byKey map[string]*entry // guarded by mu
+	ring  []*entry          // the same; guarded by mu
+	hand  int               // what is looked at first when one must go; guarded by mu
+}
+
+// entry is a bucket with its key.
+type entry struct {
+	bucket
+	key  string
+	used bool // again, since the hand was here; guarded by the shard's mu
+}
+
+func newPool(r rate, limit int, dropped *metrics.Counter) *pool {
+	count := 1
+	if limit >= 1024 {
+		count = 16
+	}
+	p := &pool{rate: r, dropped: dropped, seed: maphash.MakeSeed(), shards: make([]shard, count)}
+	for i := range p.shards {
+		p.shards[i].limit = max(limit/count, 1)
+		p.shards[i].byKey = make(map[string]*entry)
+	}
+	return p
+}
+
+// find returns the bucket of key, which it does not keep.
+func (p *pool) find(key []byte, now instant) *bucket {
+	s := &p.shards[maphash.Bytes(p.seed, key)&uint64(len(p.shards)-1)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.byKey[string(key)]
+	if e != nil {
+		e.used = true
+		return &e.bucket
+	}
+	e = &entry{key: string(key)} // used is what comes again
+	p.add(s, e, now)
+	return &e.bucket
+}
+
+// add adds e to s. Called under s.mu.
+func (p *pool) add(s *shard, e *entry, now instant) {
+	s.byKey[e.key] = e
+	if len(s.ring) < s.limit {
+		s.ring = append(s.ring, e)
+		return
+	}
+	at := p.victim(s, now)
+	if tokens, _ := s.ring[at].left(p.rate, now); tokens < p.rate.tokens {
+		p.dropped.Add(1)
+	}
+	delete(s.byKey, s.ring[at].key)
+	s.ring[at] = e
+	s.hand = (at + 1) % len(s.ring)
+}
+
+// victim returns the place in the ring of the bucket to drop. Called under s.mu.
+func (p *pool) victim(s *shard, now instant) int {
+	const soon = 16 // buckets that are looked at for one that is full
+	for i := range min(soon, len(s.ring)) {
+		at := (s.hand + i) % len(s.ring)
+		if tokens, _ := s.ring[at].left(p.rate, now); tokens == p.rate.tokens {
+			return at
+		}
+	}
+	for at := s.hand; ; at = (at + 1) % len(s.ring) {
+		if !s.ring[at].used {
+			return at
+		}
+		s.ring[at].used = false
+	}
+}
+
+// len returns how many buckets there are.
+func (p *pool) len() (n int) {
+	for i := range p.shards {
+		s := &p.shards[i]
+		s.mu.Lock()
+		n += len(s.ring)
+		s.mu.Unlock()
+	}
+	return n
+}
