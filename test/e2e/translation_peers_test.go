@@ -1,0 +1,360 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// A message as the tests of translation write it, whatever version it is in: what it
+// is for ("GET /t shop.test") or its status, its fields in lowercase, and behind
+// empty lines its content and its trailers. Messages of one exchange that follow
+// each other, interim answers first, have a line of dashes between them.
+//
+//	POST /t shop.test
+//	content-length: 5
+//
+//	hello
+//
+//	x-sum: 5
+//
+// What is sent in HTTP/2 is written alike, with pseudo-header fields; what is sent
+// in HTTP/1.1 is text. Symbols stand for what must not be in a message. What ends
+// early has "(cut)", "(end)" or the code of a reset behind it.
+const between = "\n---\n"
+
+// cut behind a text in HTTP/1.1 ends what its sender sends.
+const cut = "✂"
+
+// symbols makes bytes of what stands for them.
+func symbols(s string) string {
+	return strings.NewReplacer("␊", "\n", "␍", "\r", "␀", "\x00").Replace(s)
+}
+
+// ofHTTP1 is a text as it is sent in HTTP/1.1: its lines end with CRLF.
+func ofHTTP1(s string) string { return symbols(strings.ReplaceAll(s, "\n", "\r\n")) }
+
+// notation writes a message.
+func notation(first string, fields []string, content string, trailers []string) string {
+	slices.Sort(fields)
+	s := strings.Join(append([]string{first}, fields...), "\n")
+	if content != "" || len(trailers) > 0 {
+		s += "\n\n" + content
+	}
+	if len(trailers) > 0 {
+		slices.Sort(trailers)
+		s += "\n\n" + strings.Join(trailers, "\n")
+	}
+	return s
+}
+
+// isOwn reports whether Weft adds a field to what it forwards.
+func isOwn(name string) bool {
+	return name == "via" || name == "date" || name == "server" || strings.HasPrefix(name, "x-forwarded-")
+}
+
+// reader1 reads messages of HTTP/1.1 without judging them.
+type reader1 struct{ *bufio.Reader }
+
+// section reads lines up to an empty one: a first line if there is to be one, and
+// fields.
+func (r reader1) section(first bool) (line string, fields []string, err error) {
+	for {
+		text, err := r.ReadString('\n')
+		if err != nil {
+			return line, fields, err
+		}
+		text = strings.TrimSuffix(text, "\r\n")
+		switch {
+		case text == "":
+			return line, fields, nil
+		case first:
+			line, first = text, false
+		default:
+			name, value, _ := strings.Cut(text, ": ")
+			fields = append(fields, strings.ToLower(name)+": "+value)
+		}
+	}
+}
+
+// take removes a field and returns its value.
+func take(fields *[]string, name string) string {
+	i := slices.IndexFunc(*fields, func(f string) bool { return strings.HasPrefix(f, name+": ") })
+	if i < 0 {
+		return ""
+	}
+	value := (*fields)[i][len(name)+2:]
+	*fields = slices.Delete(*fields, i, i+1)
+	return value
+}
+
+// foreign removes what Weft adds, and in HTTP/1.1 what concerns the connection.
+func foreign(fields []string) []string {
+	return slices.DeleteFunc(fields, func(f string) bool {
+		name, _, _ := strings.Cut(f[1:], ": ")
+		return isOwn(f[:1] + name)
+	})
+}
+
+// content reads what the fields announce. without: there is none, whatever they say.
+func (r reader1) content(fields *[]string, without bool) (content string, trailers []string, err error) {
+	take(fields, "connection")
+	chunked := take(fields, "transfer-encoding") == "chunked"
+	if without {
+		return "", nil, nil
+	}
+	if chunked {
+		for {
+			size, err := r.ReadString('\n')
+			if err != nil {
+				return content, nil, err
+			}
+			n, err := strconv.ParseInt(strings.TrimSpace(size), 16, 32)
+			if err != nil || n == 0 {
+				break
+			}
+			piece := make([]byte, n+2)
+			if _, err := io.ReadFull(r, piece); err != nil {
+				return content, nil, err
+			}
+			content += string(piece[:n])
+		}
+		_, trailers, err = r.section(false)
+		return content, trailers, err
+	}
+	for _, f := range *fields {
+		if length, ok := strings.CutPrefix(f, "content-length: "); ok {
+			n, err := strconv.Atoi(length)
+			if err != nil {
+				return "", nil, err
+			}
+			all := make([]byte, n)
+			n, err = io.ReadFull(r, all)
+			return string(all[:n]), nil, err
+		}
+	}
+	return "", nil, nil
+}
+
+// request reads a whole request.
+func (r reader1) request() (string, error) {
+	line, fields, err := r.section(true)
+	if err != nil {
+		return "", err
+	}
+	content, trailers, err := r.content(&fields, false)
+	host := take(&fields, "host")
+	return notation(strings.TrimSuffix(line, "HTTP/1.1")+host, foreign(fields), content, trailers), err
+}
+
+// answer reads the answers to a request, up to the final one.
+func (r reader1) answer(head bool) string {
+	all := ""
+	for {
+		line, fields, err := r.section(true)
+		if err != nil {
+			return all + "(end)"
+		}
+		status := strings.Fields(line)[1]
+		interim := status[0] == '1' && status != "101"
+		content, trailers, err := r.content(&fields, interim || head || status == "204" || status == "304")
+		all += notation(status, foreign(fields), content, trailers)
+		switch {
+		case err != nil:
+			return all + "(cut)"
+		case !interim:
+			return all
+		}
+		all += between
+	}
+}
+
+// peer2 is one end of a connection of HTTP/2, which checks nothing that it sends.
+type peer2 struct {
+	conn  net.Conn
+	fr    *http2.Framer
+	block bytes.Buffer
+	enc   *hpack.Encoder
+}
+
+func newPeer2(conn net.Conn) *peer2 {
+	p := &peer2{conn: conn, fr: http2.NewFramer(conn, conn)}
+	p.enc = hpack.NewEncoder(&p.block)
+	p.fr.AllowIllegalWrites = true
+	p.fr.ReadMetaHeaders = hpack.NewDecoder(4<<10, nil)
+	_ = conn.SetDeadline(time.Now().Add(4 * patience)) // who reads finds out
+	return p
+}
+
+// headers sends a section; fields have their values behind a colon and a space.
+func (p *peer2) headers(stream uint32, fields []string, end bool) error {
+	p.block.Reset()
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f[1:], ": ")
+		if err := p.enc.WriteField(hpack.HeaderField{Name: f[:1] + name, Value: symbols(value)}); err != nil {
+			return err
+		}
+	}
+	return p.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.block.Bytes(), EndStream: end, EndHeaders: true})
+}
+
+// send sends messages in the notation.
+func (p *peer2) send(stream uint32, messages string) error {
+	all := strings.Split(messages, between)
+	for i, m := range all {
+		part := strings.SplitN(m, "\n\n", 3)
+		last := i == len(all)-1
+		if err := p.headers(stream, strings.Split(part[0], "\n"), last && len(part) == 1); err != nil {
+			return err
+		}
+		if len(part) > 1 {
+			if err := p.fr.WriteData(stream, len(part) == 2, []byte(part[1])); err != nil {
+				return err
+			}
+		}
+		if len(part) > 2 {
+			if err := p.headers(stream, strings.Split(part[2], "\n"), true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// message reads what comes on the next stream, or on the one that is named, to its
+// end. first says what the pseudo-header fields mean.
+func (p *peer2) message(stream uint32, first func(pseudo map[string]string) string) (text string, of uint32, err error) {
+	var line, content string
+	var fields []string
+	begun := false
+	for {
+		f, err := p.fr.ReadFrame()
+		if err != nil {
+			return text + "(end)", stream, err
+		}
+		if id := f.Header().StreamID; id != 0 && id != stream && stream != 0 {
+			continue
+		}
+		ended := false
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				err = p.fr.WriteSettingsAck()
+			}
+		case *http2.RSTStreamFrame:
+			if begun {
+				return text + notation(line, fields, content, nil) + "(cut)", stream, io.ErrUnexpectedEOF
+			}
+			return text + fmt.Sprintf("(%v)", f.ErrCode), stream, io.ErrUnexpectedEOF
+		case *http2.MetaHeadersFrame:
+			stream, ended = f.StreamID, f.StreamEnded()
+			pseudo, regular := sections(f)
+			if begun {
+				return text + notation(line, fields, content, regular), stream, nil
+			}
+			line, fields = first(pseudo), foreign(regular)
+			if begun = len(line) != 3 || line[0] != '1'; !begun {
+				text += notation(line, fields, "", nil) + between
+			}
+		case *http2.DataFrame:
+			content += string(f.Data())
+			ended = f.StreamEnded()
+		}
+		if err != nil {
+			return text, stream, err
+		}
+		if ended {
+			return text + notation(line, fields, content, nil), stream, nil
+		}
+	}
+}
+
+// sections takes a section apart.
+func sections(f *http2.MetaHeadersFrame) (pseudo map[string]string, regular []string) {
+	pseudo = make(map[string]string)
+	for _, field := range f.Fields {
+		if field.IsPseudo() {
+			pseudo[field.Name] = field.Value
+		} else {
+			regular = append(regular, field.Name+": "+field.Value)
+		}
+	}
+	return pseudo, regular
+}
+
+// request reads a whole request.
+func (p *peer2) request() (text string, stream uint32, err error) {
+	return p.message(0, func(pseudo map[string]string) string {
+		return pseudo[":method"] + " " + pseudo[":path"] + " " + pseudo[":authority"]
+	})
+}
+
+// ask1 has an exchange in HTTP/1.1.
+func ask1(t *testing.T, address, request string) string {
+	t.Helper()
+	c := dial(t, address)
+	text, ends := strings.CutSuffix(request, cut)
+	if _, err := io.WriteString(c, ofHTTP1(text)); err != nil {
+		t.Fatal(err)
+	}
+	if ends {
+		if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return reader1{c.r}.answer(strings.HasPrefix(request, "HEAD "))
+}
+
+// ask2 has an exchange in HTTP/2: the request is one of GET /t unless it says
+// otherwise; "-" before a pseudo-header field leaves it out.
+func ask2(t *testing.T, address, request string) string {
+	t.Helper()
+	p := newPeer2(dial(t, address).Conn)
+	if _, err := io.WriteString(p.conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.fr.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	head, rest, more := strings.Cut(request, "\n\n")
+	if more {
+		rest = "\n\n" + rest
+	}
+	if err := p.send(1, withPseudo(head)+rest); err != nil {
+		t.Fatal(err)
+	}
+	got, _, _ := p.message(1, func(pseudo map[string]string) string { return pseudo[":status"] })
+	return got
+}
+
+// withPseudo completes the head of a request.
+func withPseudo(head string) string {
+	all := []string{":method: GET", ":scheme: http", ":authority: shop.test", ":path: /t"}
+	for line := range strings.Lines(head) {
+		line = strings.TrimSuffix(line, "\n")
+		field := strings.TrimPrefix(line, "-")
+		i := -1
+		if name, _, ok := strings.Cut(field[1:], ": "); ok && field[0] == ':' {
+			i = slices.IndexFunc(all, func(f string) bool { return strings.HasPrefix(f, ":"+name+": ") })
+		}
+		switch {
+		case i < 0:
+			all = append(all, line)
+		case field != line:
+			all = slices.Delete(all, i, i+1)
+		default:
+			all[i] = line
+		}
+	}
+	return strings.Join(all, "\n")
+}
