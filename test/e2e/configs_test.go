@@ -69,8 +69,10 @@ func (e *example) run(name string, env ...string) *weft {
 // examples says what each file of configs/ is about.
 func examples() map[string]func(*testing.T) {
 	return map[string]func(*testing.T){
+		"balancing.json":         balancingExample,
 		"bolt_client.json":       boltPair,
 		"bolt_server.json":       boltServerExample,
+		"compression.json":       compressionExample,
 		"dubbo_client.json":      dubboPair,
 		"dubbo_http_routes.json": dubboRoutesExample,
 		"dubbo_server.json":      dubboServerExample,

@@ -1,0 +1,330 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// herd is applications that say their names, "0", "1" …
+func herd(t *testing.T, n int) (apps []*origin, addresses []string) {
+	t.Helper()
+	for i := range n {
+		apps = append(apps, serve(t, answers(fmt.Sprint(i))))
+		addresses = append(addresses, apps[i].address)
+	}
+	return apps, addresses
+}
+
+// says returns what the application answers.
+func (a answer) says(t *testing.T) string {
+	t.Helper()
+	if a.status != 200 {
+		t.Fatalf("answer %d %q, want 200", a.status, a.body)
+	}
+	return a.body
+}
+
+// counts asks so many times and returns how often each application answered.
+func counts(t *testing.T, url string, times int) map[string]int {
+	t.Helper()
+	c, seen := client(t), map[string]int{}
+	for range times {
+		seen[ask(t, c, "GET", url, "").says(t)]++
+	}
+	return seen
+}
+
+// Whatever is hashed keeps its application, on every connection, through every proxy
+// of a fleet, and while others come and go.
+func TestWhatIsHashedKeepsItsHost(t *testing.T) {
+	t.Parallel()
+	policies := map[string]object{
+		"/header":  {"header": object{"key": "X-User"}},
+		"/query":   {"query_parameter": object{"name": "user"}},
+		"/cookie":  {"http_cookie": object{"name": "user"}},
+		"/path":    {"header": object{"key": ":path"}},
+		"/address": {"source_ip": object{}},
+	}
+	for _, policy := range []string{"LB_RINGHASH", "LB_MAGLEV"} {
+		t.Run(policy, func(t *testing.T) {
+			t.Parallel()
+			apps, addresses := herd(t, 5)
+			fleet := make([]string, 2)
+			for i := range fleet {
+				s, front := simple()
+				var routes []object
+				for prefix, hashed := range policies {
+					routes = append(routes, to(prefix, "app", object{"hash_policy": list{hashed}}))
+				}
+				s.tables = list{table("front", routes...)}
+				turned := slices.Clone(addresses)
+				if i == 1 {
+					slices.Reverse(turned) // the order means nothing
+				}
+				s.clusters = list{cluster("app", object{"lb_type": policy}, turned...)}
+				run(t, s.config())
+				fleet[i] = "http://" + front
+			}
+			of := func(front, kind string, user int) string {
+				name := fmt.Sprintf("user-%d", user)
+				return ask(t, client(t), "GET", front+kind+"/"+name+"?user="+name, "", "X-User: "+name, "Cookie: a=b; user="+name).says(t)
+			}
+			const users = 20
+			before := map[string][]string{}
+			for kind := range policies {
+				used := map[string]bool{}
+				for user := range users {
+					app := of(fleet[0], kind, user)
+					before[kind] = append(before[kind], app)
+					used[app] = true
+					if again := of(fleet[1], kind, user); again != app {
+						t.Errorf("%s: user %d is at %s, through another proxy at %s", kind, user, app, again)
+					}
+				}
+				if kind == "/address" && len(used) != 1 || kind != "/address" && len(used) < 3 {
+					t.Errorf("%s: %d users are at %d applications", kind, users, len(used))
+				}
+			}
+			apps[2].kill()
+			for kind, was := range before {
+				for user := range users {
+					if app := of(fleet[0], kind, user); app != was[user] && was[user] != "2" || app == "2" {
+						t.Errorf("%s: application 2 is gone: user %d went from %s to %s", kind, user, was[user], app)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestACookieIsSetForThoseWhoHaveNone(t *testing.T) {
+	t.Parallel()
+	_, addresses := herd(t, 5)
+	s, front := simple()
+	hash := object{"hash_policy": list{object{"http_cookie": object{"name": "stay", "path": "/shop", "ttl": "90s"}}}}
+	s.tables = list{table("front", to("/", "app", hash))}
+	s.clusters = list{cluster("app", object{"lb_type": "LB_RINGHASH"}, addresses...)}
+	run(t, s.config())
+	used := map[string]bool{}
+	for range 20 {
+		first := ask(t, client(t), "GET", "http://"+front, "")
+		app := first.says(t)
+		used[app] = true
+		set := (&http.Response{Header: first.header}).Cookies()
+		if len(set) != 1 || set[0].Name != "stay" || set[0].Path != "/shop" || set[0].MaxAge != 90 || !set[0].HttpOnly {
+			t.Fatalf("Set-Cookie %v, want one of stay", first.header["Set-Cookie"])
+		}
+		for range 3 {
+			next := ask(t, client(t), "GET", "http://"+front, "", "Cookie: stay="+set[0].Value)
+			if got := next.says(t); got != app {
+				t.Errorf("with the cookie: application %s, want %s", got, app)
+			}
+			if again := next.header.Get("Set-Cookie"); again != "" {
+				t.Errorf("another cookie is set for who has one: %s", again)
+			}
+		}
+	}
+	if len(used) < 3 {
+		t.Errorf("20 callers without a cookie are at %d applications", len(used))
+	}
+}
+
+// An attachment of RPC is hashed as a field is.
+func TestAnAttachmentIsHashed(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		const apps, users = 4, 20
+		var addresses []string
+		var got [apps]<-chan whole
+		for i := range apps {
+			address, told := r.app(t)
+			addresses, got[i] = append(addresses, address), told
+		}
+		front, _ := r.proxy(t, nil, list{cluster("app", object{"lb_type": "LB_MAGLEV"}, addresses...)},
+			object{"match": object{}, "route": object{"cluster_name": "app", "hash_policy": list{object{"header": object{"key": "user"}}}}})
+		of := map[int]int{}
+		for id := range uint64(3 * users) {
+			user := int(id % users)
+			c := r.dial(t, front)
+			c.send(r.adding(t, r.request(id+1), "user", fmt.Sprintf("user-%d", user)))
+			if a := c.answer(); !a.ok {
+				t.Fatalf("call %d: code %d", id+1, a.code)
+			}
+			for app, told := range got {
+				select {
+				case <-told:
+					if was, known := of[user]; known && was != app {
+						t.Errorf("user %d was at application %d, then at %d", user, was, app)
+					}
+					of[user] = app
+				default:
+				}
+			}
+		}
+		used := map[int]bool{}
+		for _, app := range of {
+			used[app] = true
+		}
+		if len(of) != users || len(used) < 3 {
+			t.Errorf("%d users are at %d applications", len(of), len(used))
+		}
+	})
+}
+
+// labelled is a host with labels.
+func labelled(address string, labels object) object {
+	return object{"address": address, "metadata": object{"filter_metadata": object{"mosn.lb": labels}}}
+}
+
+func matching(labels object) object {
+	return object{"metadata_match": object{"filter_metadata": object{"mosn.lb": labels}}}
+}
+
+func TestSubsetsByRoute(t *testing.T) {
+	t.Parallel()
+	_, addresses := herd(t, 4)
+	hosts := list{
+		labelled(addresses[0], object{"version": "1", "stage": "prod"}),
+		labelled(addresses[1], object{"version": "1", "stage": "test"}),
+		labelled(addresses[2], object{"version": "2", "stage": "prod"}),
+		object{"address": addresses[3]},
+	}
+	subsets := func(name string, fallback int, preset object) object {
+		return cluster(name, object{"hosts": hosts, "lb_subset_config": object{
+			"fall_back_policy": fallback, "default_subset": preset, "subset_selectors": list{list{"version"}, list{"version", "stage"}}}})
+	}
+	s, front := simple()
+	s.clusters = list{subsets("none", 0, nil), subsets("any", 1, nil), subsets("default", 2, object{"stage": "prod"})}
+	weighted := func(version string, weight int) object {
+		return object{"cluster": object{"name": "none", "weight": weight}.with(matching(object{"version": version}))}
+	}
+	s.tables = list{table("front",
+		to("/v1/test", "none", matching(object{"version": "1", "stage": "test"})),
+		to("/v1", "none", matching(object{"version": "1"})),
+		to("/v9/none", "none", matching(object{"version": "9"})),
+		to("/v9/any", "any", matching(object{"version": "9"})),
+		to("/v9/default", "default", matching(object{"version": "9"})),
+		to("/any", "any"),
+		to("/default", "default"),
+		object{"match": object{"prefix": "/weighted"}, "route": object{"weighted_clusters": list{weighted("1", 50), weighted("2", 50)}}},
+		to("/", "none"),
+	)}
+	run(t, s.config())
+	for path, want := range map[string]string{
+		"/v1/test":    "1",
+		"/v1":         "0 1",
+		"/v9/any":     "0 1 2 3",
+		"/v9/default": "0 2",
+		"/any":        "0 1 2 3",
+		"/default":    "0 2",
+		"/weighted":   "0 1 2",
+	} {
+		seen := counts(t, "http://"+front+path, 40)
+		var names []string
+		for name := range seen {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: applications %s, want %s", path, got, want)
+		}
+	}
+	for _, path := range []string{"/v9/none", "/"} {
+		if got := ask(t, client(t), "GET", "http://"+front+path, ""); got.status != 502 {
+			t.Errorf("%s: %d, want 502: no host has the labels", path, got.status)
+		}
+	}
+}
+
+// The hosts of the first priority go, and come back; no request fails.
+func TestPrioritiesFailOver(t *testing.T) {
+	t.Parallel()
+	apps, addresses := herd(t, 4)
+	var hosts list
+	for i, address := range addresses {
+		hosts = append(hosts, object{"address": address, "priority": i / 2})
+	}
+	s, front := simple()
+	s.clusters = list{cluster("app", object{"hosts": hosts})}
+	run(t, s.config())
+	url := "http://" + front
+	if seen := counts(t, url, 40); seen["0"] != 20 || seen["1"] != 20 {
+		t.Errorf("all are there: %v, want the first priority alone, in turns", seen)
+	}
+	apps[0].kill()
+	// Half of it can do 70 % of the work.
+	seen := counts(t, url, 400)
+	if spilt := seen["2"] + seen["3"]; seen["0"] > 0 || spilt < 70 || spilt > 170 {
+		t.Errorf("one of two is gone: %v, want about 280 of 400 at the other", seen)
+	}
+	apps[1].kill()
+	if seen := counts(t, url, 40); seen["2"] != 20 || seen["3"] != 20 {
+		t.Errorf("the first priority is gone: %v, want the second, in turns", seen)
+	}
+	serveAt(t, addresses[0], answers("back"))
+	serveAt(t, addresses[1], answers("back"))
+	until := time.Now().Add(2 * patience)
+	for c, inARow := client(t), 0; inARow < 20; {
+		if ask(t, c, "GET", url, "").says(t) == "back" {
+			inARow++
+		} else {
+			inARow = 0
+		}
+		if time.Now().After(until) {
+			t.Fatal("the first priority is back, and does not get all requests")
+		}
+	}
+}
+
+// Localities share by weight, and give way as their hosts go.
+func TestLocalitiesShareByWeight(t *testing.T) {
+	t.Parallel()
+	apps, addresses := herd(t, 3)
+	zone := func(name string) object { return object{"locality": object{"zone": name}} }
+	s, front := simple()
+	s.clusters = list{cluster("app", object{
+		"hosts": list{
+			object{"address": addresses[0]}.with(zone("a")), object{"address": addresses[1]}.with(zone("b")),
+			object{"address": addresses[2]}.with(zone("b")),
+		},
+		"locality_weights": list{zone("a").with(object{"weight": 3}), zone("b").with(object{"weight": 1})},
+	})}
+	run(t, s.config())
+	if seen := counts(t, "http://"+front, 400); seen["0"] < 250 || seen["0"] > 350 {
+		t.Errorf("%v, want about 300 of 400 in zone a", seen)
+	}
+	apps[0].kill()
+	if seen := counts(t, "http://"+front, 20); seen["1"] != 10 || seen["2"] != 10 {
+		t.Errorf("zone a is gone: %v, want zone b, in turns", seen)
+	}
+}
+
+func balancingExample(t *testing.T) {
+	e := openExample(t, "balancing.json")
+	e.run("balancing.json")
+	url := "http://" + e.at("2645")
+	for _, user := range []string{"ann", "bob"} {
+		app := ask(t, client(t), "GET", url+"/sticky", "", "X-User: "+user).says(t)
+		for range 5 {
+			if again := ask(t, client(t), "GET", url+"/sticky?user="+user, "").says(t); again != app {
+				t.Errorf("%s is at %q, then at %q", user, app, again)
+			}
+		}
+	}
+	if set := ask(t, client(t), "GET", url+"/sticky", "").header.Get("Set-Cookie"); !strings.HasPrefix(set, "weft-host=") || !strings.HasSuffix(set, "; Path=/; Max-Age=3600; HttpOnly") {
+		t.Errorf("Set-Cookie: %s", set)
+	}
+	if seen := counts(t, url+"/canary", 20); seen["app3\n"] != 20 {
+		t.Errorf("/canary: %v, want version 2", seen)
+	}
+	if seen := counts(t, url+"/mixed", 400); seen["app3\n"] < 4 || seen["app3\n"] > 100 || seen["app4\n"] > 0 {
+		t.Errorf("/mixed: %v, want about 40 of 400 at version 2", seen)
+	}
+	if seen := counts(t, url+"/zones", 200); seen["app1\n"] < 110 || seen["app1\n"] > 190 || seen["app4\n"] > 0 {
+		t.Errorf("/zones: %v, want about 150 of 200 in zone a, and none of the second priority", seen)
+	}
+}
