@@ -173,7 +173,7 @@ func (l *lane) copyFrom(body protocol.Body, length int64, trailer *protocol.Head
 		case err == io.EOF:
 			return nil, l.writeEnd(trailer)
 		}
-		if body.Buffered() == 0 && left != 0 {
+		if left != 0 && body.Buffered() == 0 || l.wire.outbox.Queued() >= network.HighWater {
 			_ = l.wire.outbox.Flush() // the reader finds out
 		}
 		l.wire.outbox.AwaitRoom()
