@@ -20,8 +20,9 @@ const (
 	// "other" and "other". With every code and every reason a pair takes 4 KB.
 	MaxMethods = 1000
 	// MaxCodes is how many codes of a pair have series of their own: the first
-	// that are answered. All others share the code "other".
-	MaxCodes = 16
+	// that are answered. All others share the code "other". So many are gRPC's, and
+	// "none".
+	MaxCodes = 18
 	// MaxMethodName is how many bytes of a service's or method's name become a
 	// label value.
 	MaxMethodName = 200

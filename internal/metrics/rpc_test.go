@@ -82,6 +82,21 @@ func TestCodesBeyondTheLimitShareOneSeries(t *testing.T) {
 	wantLines(t, exported(t, r, "rpc_request_duration_seconds_count"), `rpc_request_duration_seconds_count{method="m",service="s"} 200`)
 }
 
+func TestEveryCodeOfGRPCHasASeries(t *testing.T) {
+	r := testRegistry()
+	var want []string
+	for code := -1; code <= 16; code++ {
+		r.RPC().Method("s", "m").Add(one(sample{Code: code}))
+		label := fmt.Sprint(code)
+		if code < 0 {
+			label = "none"
+		}
+		want = append(want, fmt.Sprintf(`rpc_requests_total{code="%s",method="m",service="s"} 1`, label))
+	}
+	slices.Sort(want)
+	wantLines(t, exported(t, r, "rpc_requests_total"), want...)
+}
+
 func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
 	long := strings.Repeat("x", MaxMethodName)
 	for _, test := range []struct{ name, sent, label string }{

@@ -58,8 +58,8 @@ var definitions = []definition{
 	{name: "request_header_", text: requestHeader, doc: "The first field NAME of the request; of RPC protocols, the attachment."},
 	{name: "cookie_", text: cookie, doc: "The cookie NAME of the request."},
 	{name: "request_id", text: requestID, doc: "The request's X-Request-Id field."},
-	{name: "x-mosn-rpc-service", text: rpcService, doc: "The service field of an RPC request."},
-	{name: "x-mosn-rpc-method", text: rpcMethod, doc: "The method field of an RPC request."},
+	{name: "x-mosn-rpc-service", text: rpcService, doc: "The service that an RPC request calls: its service field; of gRPC, what its path begins with, as sent."},
+	{name: "x-mosn-rpc-method", text: rpcMethod, doc: "The method that an RPC request calls: its method field; of gRPC, what its path ends with, as sent."},
 	{name: "rpc_service", text: rpcService, doc: "The same as x-mosn-rpc-service."},
 	{name: "rpc_method", text: rpcMethod, doc: "The same as x-mosn-rpc-method."},
 	{name: "Dubbo_service", text: rpcService, doc: "The same as x-mosn-rpc-service."},
@@ -266,11 +266,30 @@ func requestID(x *protocol.Exchange, _ string) (string, bool) {
 }
 
 func rpcService(x *protocol.Exchange, _ string) (string, bool) {
+	if isGRPC(x) {
+		service, _ := calledByGRPC(x)
+		return some(service)
+	}
 	return x.Request.Header.Lookup("service")
 }
 
 func rpcMethod(x *protocol.Exchange, _ string) (string, bool) {
+	if isGRPC(x) {
+		_, method := calledByGRPC(x)
+		return some(method)
+	}
 	return x.Request.Header.Lookup("method")
+}
+
+// isGRPC reports whether x is a call of gRPC, which HTTP carries.
+func isGRPC(x *protocol.Exchange) bool {
+	return x.Request.Method != "" && protocol.IsGRPC(&x.Request.Header)
+}
+
+// calledByGRPC returns what the caller has called, whatever became of the path.
+func calledByGRPC(x *protocol.Exchange) (service, method string) {
+	uri, _ := requestURI(x, "")
+	return protocol.GRPCMethod(uri)
 }
 
 func rpcVersion(x *protocol.Exchange, _ string) (string, bool) {
@@ -303,7 +322,7 @@ func rpcOneWay(x *protocol.Exchange, _ string) (string, bool) {
 func rpcStatus(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	code := x.Response.Code
 	if x.Request.Method != "" {
-		if code = protocol.NoCode; protocol.IsGRPC(&x.Request.Header) {
+		if code = protocol.NoCode; isGRPC(x) {
 			code = protocol.GRPCStatus(&x.Response)
 		}
 	}

@@ -106,6 +106,31 @@ func TestTheStatusOfGRPCIsInFields(t *testing.T) {
 	}
 }
 
+func TestTheServiceAndTheMethodOfGRPCAreInThePath(t *testing.T) {
+	line, err := Compile("%rpc_service% %rpc_method% %x-mosn-rpc-service% %Dubbo_method%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ kind, sent, path, want string }{
+		"as they are":                 {"application/grpc", "", "/shop.Items/List", "shop.Items List shop.Items List"},
+		"as sent":                     {"application/grpc+proto", "/shop.Items/List?a", "/other/Path", "shop.Items List shop.Items List"},
+		"behind a prefix":             {"application/grpc", "", "/v1/shop.Items/List", "v1/shop.Items List v1/shop.Items List"},
+		"without a method":            {"application/grpc", "", "/shop.Items", "shop.Items - shop.Items -"},
+		"in fields if it is not gRPC": {"application/grpc-web", "", "/shop.Items/List", "a field a field"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := new(protocol.Exchange)
+			x.Request.Method, x.Request.Path, x.Record.OriginalPath = "POST", test.path, test.sent
+			x.Request.Header.Add("content-type", test.kind)
+			x.Request.Header.Add("service", "a")
+			x.Request.Header.Add("method", "field")
+			if got := string(line.Append(nil, x)); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestEveryVariableHasItsValue(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"start_time", "2026/11/21 04:05:06.007"},
