@@ -70,6 +70,8 @@ func (e *example) run(name string, env ...string) *weft {
 func examples() map[string]func(*testing.T) {
 	return map[string]func(*testing.T){
 		"balancing.json":         balancingExample,
+		"access.json":            accessExample,
+		"access_rpc.json":        accessRPCExample,
 		"bolt_client.json":       boltPair,
 		"bolt_server.json":       boltServerExample,
 		"compression.json":       compressionExample,

@@ -1,0 +1,263 @@
+package e2e
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// unpacked is content as it was before it was compressed, as a judge says.
+func unpacked(t *testing.T, coding string, from io.Reader) io.Reader {
+	t.Helper()
+	switch coding {
+	case "gzip":
+		r, err := gzip.NewReader(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	case "zstd":
+		r, err := zstd.NewReader(from, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		return r
+	}
+	return from
+}
+
+func gzipped(t *testing.T, content string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := io.WriteString(w, content); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// callers are clients of each version of HTTP.
+func callers(t *testing.T) map[string]*http.Client {
+	t.Helper()
+	all := map[string]*http.Client{}
+	for _, name := range []string{"Http1", "Http2"} {
+		transport := &http.Transport{DisableCompression: true, Protocols: speaking(name)}
+		t.Cleanup(transport.CloseIdleConnections)
+		all[name] = &http.Client{Transport: transport, Timeout: 4 * patience}
+	}
+	return all
+}
+
+// compressing is a proxy that compresses what app answers, for callers of every
+// version of HTTP, over the version that upstream names.
+func compressing(t *testing.T, upstream string, filters list, app http.HandlerFunc) (url string, w *weft) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(app)
+	server.Config.Protocols = speaking(upstream)
+	server.Start()
+	t.Cleanup(server.Close)
+	front := free()
+	w = run(t, setup{
+		listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+			"downstream_protocol": "Auto", "upstream_protocol": upstream, "router_config_name": "front"}}, object{"stream_filters": filters})},
+		tables:   list{table("front", to("/", "app"))},
+		clusters: list{cluster("app", nil, server.Listener.Addr().String())},
+	}.config())
+	return "http://" + front, w
+}
+
+// TestAnswersAreCompressed, of any size, over any two versions of HTTP, and only the
+// bytes on the wire are others.
+func TestAnswersAreCompressed(t *testing.T) {
+	t.Parallel()
+	filters := list{filterOf("compressor", object{"content_type": list{"text/plain"}, "min_content_length": 1})}
+	for _, upstream := range []string{"Http1", "Http2"} {
+		url, w := compressing(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
+			var size int
+			_, _ = fmt.Sscan(r.URL.Query().Get("size"), &size)
+			w.Header().Set("Content-Type", "text/plain")
+			w.Header().Set("ETag", `"1"`)
+			if r.URL.Path == "/declared" {
+				w.Header().Set("Content-Length", fmt.Sprint(size))
+			} else {
+				w.Header().Set(http.TrailerPrefix+"X-Sum", "sum")
+				w.(http.Flusher).Flush()
+			}
+			_, _ = io.Copy(w, io.LimitReader(stream(7, int64(size)), int64(size)/2))
+			_, _ = io.WriteString(w, strings.Repeat("x", size-size/2))
+		})
+		for version, c := range callers(t) {
+			for _, path := range []string{"/declared", "/streamed"} {
+				for _, size := range []int{1, 1000, 100_000, 3 << 20} {
+					for _, accept := range []string{"gzip", "zstd", "br"} {
+						name := fmt.Sprintf("%s to %s %s %d %s", version, upstream, path, size, accept)
+						request, err := http.NewRequestWithContext(t.Context(), "GET", fmt.Sprintf("%s%s?size=%d", url, path, size), http.NoBody)
+						if err != nil {
+							t.Fatal(err)
+						}
+						request.Header.Set("Accept-Encoding", accept)
+						response, err := c.Do(request)
+						if err != nil {
+							t.Fatalf("%s: %v", name, err)
+						}
+						coding := response.Header.Get("Content-Encoding")
+						sum, n, err := sumOf(unpacked(t, coding, response.Body))
+						if err != nil || n != int64(size) {
+							t.Errorf("%s: %d bytes, %v", name, n, err)
+						}
+						want, _, _ := sumOf(io.MultiReader(io.LimitReader(stream(7, int64(size)), int64(size)/2), strings.NewReader(strings.Repeat("x", size-size/2))))
+						if sum != want {
+							t.Errorf("%s: the content is another", name)
+						}
+						if packed := accept != "br"; packed != (coding == accept) || packed != (response.Header.Get("ETag") == `W/"1"`) || response.Header.Get("Vary") != "Accept-Encoding" {
+							t.Errorf("%s: %v", name, response.Header)
+						}
+						_, _ = io.Copy(io.Discard, response.Body) // to the trailers
+						if path == "/streamed" && response.Trailer.Get("X-Sum") != "sum" {
+							t.Errorf("%s: the trailers are %v", name, response.Trailer)
+						}
+						_ = response.Body.Close()
+					}
+				}
+			}
+		}
+		if got := w.metric("weft_filter_compressor_answers_total", `encoding="zstd"`); got != 16 {
+			t.Errorf("%v answers were compressed with zstd, want 16", got)
+		}
+	}
+}
+
+// TestEventsArriveWhenTheyAreSent: the application sends the next one when the last
+// one was received.
+func TestEventsArriveWhenTheyAreSent(t *testing.T) {
+	t.Parallel()
+	received := make(chan struct{})
+	filters := list{filterOf("compressor", object{"content_type": list{"text/event-stream"}})}
+	for _, upstream := range []string{"Http1", "Http2"} {
+		url, _ := compressing(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for n := range 5 {
+				fmt.Fprintf(w, "data: %d\n\n", n)
+				w.(http.Flusher).Flush()
+				select {
+				case <-received:
+				case <-r.Context().Done():
+					return
+				}
+			}
+		})
+		for version, c := range callers(t) {
+			for _, coding := range []string{"gzip", "zstd"} {
+				request, err := http.NewRequestWithContext(t.Context(), "GET", url, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("Accept-Encoding", coding)
+				response, err := c.Do(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				events := unpacked(t, response.Header.Get("Content-Encoding"), response.Body)
+				for n := range 5 {
+					event := make([]byte, len("data: 0\n\n"))
+					if _, err := io.ReadFull(events, event); err != nil || string(event) != fmt.Sprintf("data: %d\n\n", n) {
+						t.Fatalf("%s to %s, %s: event %d is %q, %v", version, upstream, coding, n, event, err)
+					}
+					received <- struct{}{}
+				}
+				if rest, err := io.ReadAll(events); err != nil || len(rest) > 0 {
+					t.Errorf("%s to %s, %s: behind the events %q, %v", version, upstream, coding, rest, err)
+				}
+				_ = response.Body.Close()
+			}
+		}
+	}
+}
+
+func TestRequestsAreDecompressed(t *testing.T) {
+	t.Parallel()
+	filters := list{filterOf("decompressor", object{"max_decompressed_size": "4MB", "max_inflate_ratio": 100})}
+	for _, upstream := range []string{"Http1", "Http2"} {
+		url, w := compressing(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
+			content, err := io.ReadAll(r.Body)
+			if err != nil {
+				return // what was begun is cut: nobody reads an answer
+			}
+			w.Header().Set("X-Encoding", r.Header.Get("Content-Encoding"))
+			_, _ = io.WriteString(w, digest(content))
+		})
+		varied := new(strings.Builder)
+		_, _ = io.Copy(varied, stream(3, 2<<20))
+		damaged := []byte(gzipped(t, "hello, hello, hello"))
+		damaged[len(damaged)-1] ^= 0xff
+		for version, c := range callers(t) {
+			for _, test := range []struct{ name, sent, content, want string }{
+				{"a line", gzipped(t, "hello"), "hello", "200"},
+				{"large", gzipped(t, varied.String()), varied.String(), "200"},
+				{"a bomb", gzipped(t, strings.Repeat("x", 3<<20)), "", "413"},
+				{"larger than the limit", gzipped(t, varied.String()+varied.String()+"x"), "", "413"},
+				{"damaged", string(damaged), "", "400"},
+				{"plain", "hello", "", "400"},
+			} {
+				got := ask(t, c, "POST", url, test.sent, "Content-Encoding: gzip")
+				if fmt.Sprint(got.status) != test.want {
+					t.Errorf("%s to %s, %s: %d, want %s", version, upstream, test.name, got.status, test.want)
+				}
+				if test.want == "200" && (got.body != digest([]byte(test.content)) || got.header.Get("X-Encoding") != "") {
+					t.Errorf("%s to %s, %s: the application got other content, in %q", version, upstream, test.name, got.header.Get("X-Encoding"))
+				}
+			}
+			if got := ask(t, c, "POST", url, "as it is"); got.status != 200 || got.body != digest([]byte("as it is")) {
+				t.Errorf("%s to %s, of no coding: %d", version, upstream, got.status)
+			}
+		}
+		if got := w.metric("weft_filter_decompressor_refused_total"); got != 8 {
+			t.Errorf("%v requests were refused, want 8", got)
+		}
+	}
+}
+
+func compressionExample(t *testing.T) {
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		sayRequest(w, r)
+	})
+	e := openExample(t, "compression.json")
+	e.replace(`"hosts": [{"address": "`+e.at("2647")+`"}]`, `"hosts": [{"address": "`+app.address+`"}]`)
+	e.run("compression.json")
+	c := client(t)
+	for _, test := range []struct{ port, path, accept, coding string }{
+		{"2645", "/", "gzip, zstd", "zstd"}, {"2645", "/", "gzip, zstd;q=0.5", "gzip"}, {"2645", "/", "br", ""},
+		{"2645", "/secret", "gzip, zstd", ""}, {"2646", "/", "gzip, zstd", "gzip"},
+	} {
+		got := ask(t, c, "GET", "http://"+e.at(test.port)+test.path, "", "Accept-Encoding: "+test.accept)
+		text, err := io.ReadAll(unpacked(t, got.header.Get("Content-Encoding"), strings.NewReader(got.body)))
+		if err != nil || got.header.Get("Content-Encoding") != test.coding || !strings.HasPrefix(string(text), "GET "+test.path) {
+			t.Errorf("%+v: %v, %q, %v", test, got.header, text, err)
+		}
+		if hidden := test.port == "2645" && test.path == "/"; hidden == strings.Contains(string(text), "Accept-Encoding") {
+			t.Errorf("%+v: the application got\n%s", test, text)
+		}
+	}
+	if got := ask(t, c, "POST", "http://"+e.at("2645")+"/", gzipped(t, "packed"), "Content-Encoding: gzip"); got.status != 200 || strings.Contains(got.body, "Content-Encoding") || !strings.HasSuffix(got.body, "packed") {
+		t.Errorf("POST: %d\n%s", got.status, got.body)
+	}
+	if curl, err := exec.LookPath("curl"); err == nil {
+		out, err := exec.CommandContext(t.Context(), curl, "-sS", "--http2-prior-knowledge", "--compressed", "http://"+e.at("2645")+"/curl").CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(out), "GET /curl") {
+			t.Errorf("curl: %v\n%s", err, out)
+		}
+	}
+}
