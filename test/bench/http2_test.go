@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-proxy/weft/test/bench/load"
 	"github.com/weft-proxy/weft/test/bench/peer"
@@ -52,7 +53,7 @@ func TestPeersCarryHTTP2(t *testing.T) {
 				continue
 			}
 			job := b.job(r, running.Listen, running.PIDs)
-			job.Warmup, job.Measure = 0, 50e6
+			job.Warmup, job.Measure = 0, 300*time.Millisecond
 			if r.load == load.GRPCStream {
 				job.Body = 1 << 14
 			}
