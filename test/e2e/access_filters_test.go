@@ -1,0 +1,251 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// accessExample shows each filter refuse, and let in what it should.
+func accessExample(t *testing.T) {
+	app := serve(t, sayRequest)
+	e := openExample(t, "access.json")
+	e.replace(`"hosts": [{"address": "`+e.at("3146")+`"}]`, `"hosts": [{"address": "`+app.address+`"}]`)
+	w := e.run("access.json")
+	w.admin = e.at("34912")
+	url := "http://" + e.at("3145")
+	const shop = "Origin: https://shop.example.com"
+	for _, c := range []struct {
+		name, method, path string
+		fields             []string
+		want               int
+	}{
+		{"a guest looks", "GET", "/items", nil, 200},
+		{"from an address that may not", "GET", "/items", []string{"X-Forwarded-For: 203.0.113.9"}, 403},
+		{"from a proxy that may not", "GET", "/items", []string{"X-Forwarded-For: 203.0.113.9, 198.51.100.1"}, 200},
+		{"from no address", "GET", "/items", []string{"X-Forwarded-For: unknown"}, 403},
+		{"a guest writes", "POST", "/items", []string{shop}, 403},
+		{"a member writes", "POST", "/items", []string{shop, "X-Role: member"}, 200},
+		{"a member writes from another page", "POST", "/items", []string{"Origin: https://evil.test", "X-Role: member"}, 403},
+		{"a member writes from nowhere", "POST", "/items", []string{"X-Role: member"}, 403},
+		{"a member writes where it may not", "POST", "/admin/items", []string{shop, "X-Role: member"}, 403},
+		{"a member goes around", "POST", "/x/../admin/items", []string{shop, "X-Role: member"}, 403},
+		{"a member hides where it goes", "POST", "/%61dmin/items", []string{shop, "X-Role: member"}, 403},
+		{"where no policy is", "PUT", "/public", []string{shop}, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := ask(t, client(t), c.method, url+c.path, "", c.fields...)
+			if got.status != c.want {
+				t.Errorf("%s %s: %d, want %d\n%s", c.method, c.path, got.status, c.want, got.body)
+			}
+			if strings.Contains(got.body, "X-Role") {
+				t.Errorf("the application got X-Role:\n%s", got.body)
+			}
+		})
+	}
+	got := ask(t, client(t), "OPTIONS", url+"/items", "", shop, "Access-Control-Request-Method: POST")
+	if h := got.header; got.status != 200 || h.Get("Access-Control-Allow-Origin") != "https://shop.example.com" ||
+		h.Get("Access-Control-Allow-Methods") != "GET, POST" || h.Get("Access-Control-Allow-Credentials") != "true" || got.body != "" {
+		t.Errorf("a preflight: %d %v %q", got.status, h, got.body)
+	}
+	if got = ask(t, client(t), "GET", url+"/public", "", "Origin: https://anybody.test"); got.header.Get("Access-Control-Allow-Origin") != "https://anybody.test" {
+		t.Errorf("of a route that anybody may read: %v", got.header)
+	}
+	if got = ask(t, client(t), "GET", url+"/items", ""); got.header.Get("X-Ratelimit-Limit") != "1000" {
+		t.Errorf("of what is left: %v", got.header)
+	}
+	for i, want := range []int{200, 200, 429} {
+		for _, from := range []string{"198.51.100.1", "198.51.100.2"} {
+			if got = ask(t, client(t), "GET", url+"/report", "", "X-Forwarded-For: "+from); got.status != want {
+				t.Errorf("report %d of %s: %d, want %d", i+1, from, got.status, want)
+			}
+		}
+	}
+	for name, want := range map[string]float64{
+		"ip_access_denied": 2, "csrf_request_invalid": 1, "csrf_missing_source_origin": 1, "cors_preflights": 1, "rbac_denied": 4, "local_ratelimit_enforced": 2,
+	} {
+		if got := w.metric("weft_filter_" + name + "_total"); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// accessRPCExample shows policies and limits by service, method and attachment.
+func accessRPCExample(t *testing.T) {
+	e := openExample(t, "access_rpc.json")
+	app := provide(t, "shop", nil)
+	e.replace(e.at("3246"), app.address)
+	w := e.run("access_rpc.json")
+	w.admin = e.at("34913")
+	caller := consume(t, e.at("3245"))
+	const dubboDenied = 70
+	shop := func(method, application string) invocation {
+		i := invocation{service: "org.example.Shop", method: method}
+		if application != "" {
+			i.attachments = []string{"application: " + application}
+		}
+		return i
+	}
+	for _, c := range []struct {
+		call invocation
+		want byte
+	}{
+		{shop("buy", ""), dubboOK},
+		{shop("refund", ""), dubboDenied},
+		{shop("refundAll", "shop"), dubboDenied},
+		{shop("refund", "billing"), dubboOK},
+		{invocation{service: "org.example.Bank", method: "refund"}, dubboOK},
+		{shop("report", "shop"), dubboOK}, {shop("report", "shop"), dubboOK}, {shop("report", "shop"), dubboOK},
+		{shop("report", "shop"), dubboExhausted},
+		{shop("report", "billing"), dubboOK},
+		{shop("buy", "shop"), dubboOK},
+	} {
+		if got := caller.call(c.call); got.status != c.want {
+			t.Errorf("%+v: %d %q, want %d", c.call, got.status, got.text, c.want)
+		}
+	}
+	if n := app.calls.Load(); n != 8 {
+		t.Errorf("the provider got %d calls, want 8", n)
+	}
+	if got := w.metric("weft_filter_rbac_shadow_denied_total"); got != 3 {
+		t.Errorf("%v calls would be refused, want 3: those without an application", got)
+	}
+}
+
+// TestRefusalsAreTheProtocolsOwn: what HTTP callers read as 403 and 429, others get in
+// their own terms, and it does not reach the application.
+func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
+	t.Parallel()
+	denying := filterOf("rbac", object{"rules": object{"action": "DENY", "policies": object{"bad": object{
+		"permissions": list{object{"any": true}}, "principals": list{object{"header": object{"name": "bad"}}}}}}})
+	once := filterOf("local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})
+	nobody := filterOf("ip_access", object{"default_action": "deny"})
+	cases := map[string]struct {
+		filter object
+		field  string
+		reason protocol.Reason
+		want   [2]bool // whether the first and the second of two requests are let in
+	}{
+		"rbac":            {denying, "bad", protocol.Denied, [2]bool{false, false}},
+		"local_ratelimit": {once, "other", protocol.RateLimited, [2]bool{true, false}},
+		"ip_access":       {nobody, "other", protocol.Denied, [2]bool{false, false}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("Http1", func(t *testing.T) {
+				url := filtered(t, list{c.filter})
+				refused := map[protocol.Reason]int{protocol.Denied: 403, protocol.RateLimited: 429}[c.reason]
+				for i, in := range c.want {
+					got := ask(t, client(t), "GET", url, "", c.field+": 1")
+					if got.status != map[bool]int{true: 200, false: refused}[in] {
+						t.Errorf("request %d: %d, want it let in: %t", i, got.status, in)
+					}
+				}
+			})
+			t.Run("gRPC", func(t *testing.T) {
+				app := serveGRPC(t, "")
+				_, front, h2 := carriesGRPC(t, object{"stream_filters": list{c.filter}}, list{cluster("app", nil, app.address)}, to("/", "app"))
+				h2.Transport = adding{h2.Transport, c.field}
+				refused := map[protocol.Reason]string{protocol.Denied: "7", protocol.RateLimited: "8"}[c.reason]
+				for i, in := range c.want {
+					if got := callGRPC(t, h2, front, "/shop.Items/List"); got != map[bool]string{true: "0", false: refused}[in] {
+						t.Errorf("call %d: %s, want it let in: %t", i, got, in)
+					}
+				}
+			})
+			eachRPC(t, func(t *testing.T, r *rpc) {
+				address, _ := r.app(t)
+				front := free()
+				run(t, setup{
+					listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+						"downstream_protocol": r.Name(), "upstream_protocol": r.Name(), "router_config_name": "front",
+					}}, object{"stream_filters": list{c.filter}})},
+					tables:   list{table("front", to("/", "app"))},
+					clusters: list{cluster("app", nil, address)},
+				}.config())
+				caller := r.dial(t, front)
+				for i, in := range c.want {
+					caller.send(r.adding(t, r.request(uint64(i+1)), c.field, "1"))
+					if got := caller.answer(); got.ok != in || !in && got.code != r.code(c.reason) {
+						t.Errorf("call %d: code %d, want it let in: %t", i, got.code, in)
+					}
+				}
+			})
+		})
+	}
+}
+
+// adding is a transport whose requests have one more field.
+type adding struct {
+	http.RoundTripper
+	field string
+}
+
+// RoundTrip is http.RoundTripper's.
+func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(a.field, "1")
+	return a.RoundTripper.RoundTrip(r)
+}
+
+// TestLimitsOutliveAReload: a caller that is beyond its limit stays so, whatever else
+// is changed.
+func TestLimitsOutliveAReload(t *testing.T) {
+	t.Parallel()
+	app := serve(t, sayRequest)
+	s, front := simple(app.address)
+	with := func(routes ...object) object {
+		s.listeners = list{listen("front", front, object{"stream_filters": list{
+			filterOf("local_ratelimit", object{"token_bucket": object{"max_tokens": 2, "fill_interval": "1h"}})}})}
+		s.tables = list{table("front", append(routes, to("/", "app"))...)}
+		s.clusters = list{cluster("app", nil, app.address)}
+		return s.config()
+	}
+	w := run(t, with())
+	passed := func() (n int) {
+		for range 4 {
+			if ask(t, client(t), "GET", "http://"+front+"/", "").status == 200 {
+				n++
+			}
+		}
+		return n
+	}
+	if n := passed(); n != 2 {
+		t.Fatalf("%d of 4 requests passed, want 2", n)
+	}
+	w.reload(with(own("/own", "local_ratelimit", object{"token_bucket": object{"max_tokens": 1, "fill_interval": "1h"}})))
+	if n := passed(); n != 0 {
+		t.Errorf("after a reload %d of 4 requests passed, want 0", n)
+	}
+	if got := ask(t, client(t), "GET", "http://"+front+"/own", ""); got.status != 200 {
+		t.Errorf("the first request of a route with a limit of its own: %d", got.status)
+	}
+}
+
+// TestRulesOfARouteTakeThePlaceOfTheListeners.
+func TestRulesOfARouteTakeThePlaceOfTheListeners(t *testing.T) {
+	t.Parallel()
+	deny := object{"rules": object{}} // nothing is allowed
+	url := filtered(t, list{filterOf("rbac", deny), filterOf("csrf", object{}), filterOf("cors", object{})},
+		own("/open", "rbac", object{}),
+		object{"match": object{"prefix": "/api"}, "route": object{"cluster_name": "app"}, "per_filter_config": object{
+			"rbac": object{},
+			"csrf": object{"filter_enabled": object{"default_value": object{"numerator": 0}}},
+			"cors": object{"allow_origin_string_match": list{object{"exact": "https://a.test"}}},
+		}},
+	)
+	for _, c := range []struct {
+		method, path string
+		want         int
+	}{
+		{"GET", "/", 403}, {"GET", "/open", 200}, {"POST", "/open", 403}, {"POST", "/api", 200},
+	} {
+		got := ask(t, client(t), c.method, url+c.path, "", "Origin: https://a.test")
+		if granted := got.header.Get("Access-Control-Allow-Origin") != ""; got.status != c.want || granted != (c.path == "/api") {
+			t.Errorf("%s %s: %d, with leave for the page: %t; want %d", c.method, c.path, got.status, granted, c.want)
+		}
+	}
+}
