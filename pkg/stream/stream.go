@@ -118,6 +118,14 @@ type Client interface {
 	Close() error
 }
 
+// Limited is a Client whose host says how many exchanges it takes at once.
+type Limited interface {
+	Client
+	// Crowded reports whether exchanges wait on the connection until others have
+	// ended.
+	Crowded() bool
+}
+
 // ClientOptions is what an upstream connection needs.
 type ClientOptions struct {
 	HTTP1 config.HTTP1Options

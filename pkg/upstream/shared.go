@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -12,7 +13,8 @@ import (
 
 // shared is a pool whose connections carry many exchanges at once. An exchange
 // goes to the one with the fewest; while all are busy, one more is opened, up to
-// as many as the cluster's configuration says. A connect belongs to the pool and
+// as many as the cluster's configuration says, and beyond that while exchanges wait
+// on all of them because the host takes no more. A connect belongs to the pool and
 // not to the exchange that wanted it: whoever comes meanwhile waits for the same
 // one, each as long as it may, and nobody's impatience ends it for the others.
 //
@@ -22,9 +24,12 @@ type shared struct {
 	base
 	single bool // immutable; one connection, whatever the configuration says
 
+	// lines are those that take exchanges: a new slice for each change, made with mu
+	// held.
+	lines atomic.Pointer[[]*line]
+	turn  atomic.Uint32 // where the search for the least busy begins
+
 	mu       sync.Mutex
-	lines    []*line  // guarded by mu; those that take exchanges
-	turn     int      // guarded by mu; where the search for the least busy begins
 	opening  *opening // guarded by mu; nil: none is being opened
 	isClosed bool     // guarded by mu
 	// growAt is when, by the set's clock, one connection more may be opened beside
@@ -41,13 +46,38 @@ type line struct {
 	pool  *shared
 	conn  Connection
 	start protocol.Starter // conn, or what makes two halves of it
+	// crowded reports whether exchanges wait on conn because its host takes no more;
+	// nil: the host has no such limit.
+	crowded func() bool
 
-	load    int           // guarded by pool.mu; exchanges that it carries
-	left    bool          // guarded by pool.mu; it takes no exchange, and ends with its last
+	// load is how many exchanges it carries, less gone once it has left: then it takes
+	// no more, and who makes it carry nothing discards it.
+	load atomic.Int64
+	used atomic.Bool // an exchange left it since the last sweep
+
 	givenUp bool          // guarded by pool.mu, until it is discarded; for another host
-	used    bool          // guarded by pool.mu; an exchange left it since the last sweep
-	rested  time.Duration // guarded by pool.mu; how long it was not
+	rested  time.Duration // guarded by pool.mu; how long it was not used
 }
+
+// gone is more than a connection can carry.
+const gone = 1 << 40
+
+// enter counts one exchange more, unless l has left.
+func (l *line) enter() bool {
+	for {
+		n := l.load.Load()
+		if n < 0 {
+			return false
+		}
+		if l.load.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// exit counts one exchange less, and reports whether l is to be discarded: it has
+// left, and this was the last.
+func (l *line) exit() bool { return l.load.Add(-1) == -gone }
 
 // opening is a connection that is being opened.
 type opening struct {
@@ -67,9 +97,7 @@ const tries = 3
 
 // Start is pool's.
 func (p *shared) Start(ctx context.Context, x *protocol.Exchange) error {
-	p.mu.Lock()
 	l := p.ready()
-	p.mu.Unlock()
 	if l == nil {
 		return x.Fork(ctx, p)
 	}
@@ -124,62 +152,100 @@ func (p *shared) lost(x *protocol.Exchange, err error) bool {
 
 // take returns a connection that x is counted on.
 func (p *shared) take(ctx context.Context, x *protocol.Exchange) (*line, error) {
-	p.mu.Lock()
-	if l := p.ready(); l != nil {
-		p.mu.Unlock()
-		return l, nil
+	for {
+		if l := p.ready(); l != nil {
+			return l, nil
+		}
+		p.mu.Lock()
+		if len(p.all()) == 0 {
+			return p.await(ctx, x)
+		}
+		p.mu.Unlock() // one has come meanwhile
 	}
-	return p.await(ctx, x)
+}
+
+// all returns the connections that take exchanges: not to be changed.
+func (p *shared) all() []*line {
+	if lines := p.lines.Load(); lines != nil {
+		return *lines
+	}
+	return nil
 }
 
 // ready returns a connection on which an exchange more is counted, nil if there
-// is none. p.mu is held, and may be released meanwhile.
+// is none. In steady state it takes no lock.
 func (p *shared) ready() *line {
 	for {
-		l, dead := p.least()
-		if dead == nil {
-			if l != nil {
-				if l.load > 0 {
-					p.grow()
-				}
-				l.load++
-			}
+		l := p.least()
+		if l == nil {
+			return nil
+		}
+		if !l.conn.Usable(0) {
+			p.retire(l)
+			continue
+		}
+		if l.load.Load() > 0 && p.mayGrow(l) {
+			p.grow(l)
+		}
+		if l.enter() {
 			return l
 		}
-		p.mu.Unlock()
-		dead.discard()
-		p.mu.Lock()
 	}
 }
 
 // least returns the connection that carries the fewest exchanges, nil if there is
-// none; of equals, each in its turn. What it finds unusable it removes; if that
-// carries nothing, it is dead and to be discarded. p.mu is held.
-func (p *shared) least() (best, dead *line) {
-	p.turn++
-	for i := 0; i < len(p.lines); {
-		l := p.lines[(p.turn+i)%len(p.lines)]
-		if !l.conn.Usable(0) {
-			p.leave(l)
-			if l.load == 0 {
-				return nil, l
-			}
-			best, i = nil, 0 // what is left has moved up
-			continue
-		}
-		if best == nil || l.load < best.load {
-			best = l
-		}
-		i++
+// none; of equals, each in its turn.
+func (p *shared) least() *line {
+	lines := p.all()
+	switch len(lines) {
+	case 0:
+		return nil
+	case 1:
+		return lines[0]
 	}
-	return best, nil
+	turn := int(p.turn.Add(1))
+	var best *line
+	fewest := int64(0)
+	for i := range lines {
+		l := lines[(turn+i)%len(lines)]
+		if n := l.load.Load(); best == nil || n < fewest {
+			best, fewest = l, n
+		}
+	}
+	return best
 }
 
-// leave makes l take no exchange. p.mu is held.
-func (p *shared) leave(l *line) {
-	l.left = true
-	if i := slices.Index(p.lines, l); i >= 0 {
-		p.lines = slices.Delete(p.lines, i, i+1)
+// leave makes l take no exchange, and reports whether it is to be discarded: it
+// carries none. p.mu is held.
+func (p *shared) leave(l *line) bool {
+	p.remove(l)
+	for {
+		n := l.load.Load()
+		if n < 0 {
+			return false // it has left, and somebody else discards it
+		}
+		if l.load.CompareAndSwap(n, n-gone) {
+			return n == 0
+		}
+	}
+}
+
+// remove takes l out of lines. p.mu is held.
+func (p *shared) remove(l *line) {
+	lines := p.all()
+	if i := slices.Index(lines, l); i >= 0 {
+		fewer := slices.Concat(lines[:i], lines[i+1:])
+		p.lines.Store(&fewer)
+	}
+}
+
+// retire is leave for whoever does not hold p.mu.
+func (p *shared) retire(l *line) {
+	p.mu.Lock()
+	over := p.leave(l)
+	p.mu.Unlock()
+	if over {
+		l.discard()
 	}
 }
 
@@ -226,13 +292,21 @@ func (p *shared) desert(o *opening) bool {
 	return true
 }
 
-// grow opens one connection more, if the cluster may have it. p.mu is held.
-func (p *shared) grow() {
-	if p.single || p.opening != nil {
-		return
-	}
+// mayGrow reports whether grow might open one connection more: least is the least
+// busy.
+func (p *shared) mayGrow(least *line) bool {
+	return !p.single && (len(p.all()) < p.most() || least.crowded != nil && least.crowded())
+}
+
+// most is how many connections there may be that no limit of the host's asks for.
+func (p *shared) most() int { return max(p.host.cluster.settings().Pool.Connections, 1) }
+
+// grow opens one connection more, if the cluster may have it.
+func (p *shared) grow(least *line) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	cfg := p.host.cluster.settings()
-	if len(p.lines) >= cfg.Pool.Connections || !p.host.health.up() || p.host.cluster.env.now() < p.growAt {
+	if p.opening != nil || p.isClosed || !p.mayGrow(least) || !p.host.health.up() || p.host.cluster.env.now() < p.growAt {
 		return
 	}
 	s := &p.host.cluster.slots
@@ -262,15 +336,19 @@ func (p *shared) finish(o *opening, slot bool) {
 		return
 	}
 	o.line = l
-	l.load, l.used = o.waiting, true
-	if l.left = p.isClosed || l.load == 0 && p.host.cluster.scarce(); !l.left {
-		p.lines = append(p.lines, l)
+	l.load.Store(int64(o.waiting))
+	l.used.Store(true)
+	over := false
+	if p.isClosed || o.waiting == 0 && p.host.cluster.scarce() {
+		over = p.leave(l)
+	} else {
+		more := append(slices.Clone(p.all()), l)
+		p.lines.Store(&more)
 		p.arm(p)
 	}
-	idle := l.left && l.load == 0
 	p.mu.Unlock()
 	close(o.done)
-	if idle {
+	if over {
 		l.discard()
 	}
 }
@@ -294,6 +372,9 @@ func (p *shared) dial(l *line, slot bool) (err error) {
 	l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released)
 	if err == nil {
 		l.start = protocol.Halves(l.conn)
+		if c, ok := l.conn.(Limited); ok {
+			l.crowded = c.Crowded
+		}
 		return nil
 	}
 	c.freeSlot()
@@ -308,7 +389,7 @@ func (p *shared) dial(l *line, slot bool) (err error) {
 func (p *shared) failed(err error) {
 	p.mu.Lock()
 	p.growAt = p.host.cluster.env.now() + growPause
-	more := len(p.lines) > 0
+	more := len(p.all()) > 0
 	p.mu.Unlock()
 	if more {
 		p.host.countFailed()
@@ -322,37 +403,46 @@ func (l *line) released(reusable bool) {
 	p := l.pool
 	p.host.load.End()
 	p.host.cluster.active.Add(-1)
-	p.mu.Lock()
-	l.load--
-	l.used = true
-	switch {
-	case l.left:
-	case !reusable, l.load == 0 && p.host.cluster.scarce():
-		p.leave(l)
-	case p.givesUp():
-		l.givenUp = true
-		p.leave(l)
+	if !l.used.Load() {
+		l.used.Store(true)
 	}
-	over := l.left && l.load == 0
+	if !reusable {
+		p.retire(l) // it still carries the exchange: nobody discards it yet
+	}
+	if l.exit() {
+		l.discard()
+		return
+	}
+	s := &p.host.cluster.slots
+	switch carries := l.load.Load(); {
+	case carries < 0: // it has left
+	case carries == 0 && p.host.cluster.scarce():
+		p.retire(l)
+	case s.waiting.Load() > 0 && len(p.all()) > 1:
+		p.giveUp(l)
+	}
+}
+
+// giveUp makes one of several connections that always carry something end with its
+// last exchange, because another host waits for one: for each that waits, one.
+func (p *shared) giveUp(l *line) {
+	s := &p.host.cluster.slots
+	p.mu.Lock()
+	if len(p.all()) < 2 || l.load.Load() < 0 {
+		p.mu.Unlock()
+		return
+	}
+	if s.leaving.Add(1) > s.waiting.Load() {
+		s.leaving.Add(-1)
+		p.mu.Unlock()
+		return
+	}
+	l.givenUp = true
+	over := p.leave(l)
 	p.mu.Unlock()
 	if over {
 		l.discard()
 	}
-}
-
-// givesUp reports whether one of several connections that always carry something is
-// to end with its last exchange, because another host waits for one: for each that
-// waits, one. p.mu is held.
-func (p *shared) givesUp() bool {
-	s := &p.host.cluster.slots
-	if len(p.lines) < 2 || s.waiting.Load() == 0 {
-		return false
-	}
-	if s.leaving.Add(1) <= s.waiting.Load() {
-		return true
-	}
-	s.leaving.Add(-1)
-	return false
 }
 
 // scarce reports whether connections are so few that one which carries nothing
@@ -383,9 +473,9 @@ func (l *line) end() { l.pool.ended(l.conn) }
 func (p *shared) giveWay() ender {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.lines {
-		if l.load == 0 {
-			p.leave(l)
+	for _, l := range p.all() {
+		if l.load.CompareAndSwap(0, -gone) {
+			p.remove(l)
 			return l
 		}
 	}
@@ -394,10 +484,8 @@ func (p *shared) giveWay() ender {
 
 // counts is pool's.
 func (p *shared) counts() (open int64, idle int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, l := range p.lines {
-		if l.load == 0 {
+	for _, l := range p.all() {
+		if l.load.Load() == 0 {
 			idle++
 		}
 	}
@@ -410,19 +498,19 @@ func (p *shared) swept() {
 	timeout, since := p.host.cluster.settings().IdleTimeout, p.sweepEvery()
 	p.mu.Lock()
 	var over []*line
-	most := max(p.host.cluster.settings().Pool.Connections, 1) // it may have been lowered
-	for _, l := range slices.Clone(p.lines) {
-		if l.used || l.load > 0 {
-			l.used, l.rested = false, 0
+	most := p.most() // it may have been lowered
+	for _, l := range p.all() {
+		if l.used.Swap(false) || l.load.Load() > 0 {
+			l.rested = 0
 		} else {
 			l.rested += since
 		}
 		old := timeout > 0 && l.rested >= timeout
-		if !old && len(p.lines) <= most && l.conn.Usable(l.rested) {
+		surplus := len(p.all()) > most && (l.crowded == nil || l.load.Load() == 0)
+		if !old && !surplus && l.conn.Usable(l.rested) {
 			continue
 		}
-		p.leave(l)
-		if l.load == 0 {
+		if p.leave(l) {
 			over = append(over, l)
 		}
 	}
@@ -432,7 +520,7 @@ func (p *shared) swept() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rearm(!p.isClosed && len(p.lines) > 0)
+	p.rearm(!p.isClosed && len(p.all()) > 0)
 }
 
 // close is pool's.
@@ -440,13 +528,11 @@ func (p *shared) close() {
 	p.mu.Lock()
 	p.isClosed = true
 	var idle []*line
-	for _, l := range p.lines {
-		l.left = true
-		if l.load == 0 {
+	for _, l := range p.all() {
+		if p.leave(l) {
 			idle = append(idle, l)
 		}
 	}
-	p.lines = nil
 	p.still()
 	p.mu.Unlock()
 	for _, l := range idle {

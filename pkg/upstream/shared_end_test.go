@@ -236,20 +236,31 @@ func TestIdleSharedConnectionThatIsNotUsableIsReplaced(t *testing.T) {
 }
 
 // A connection that takes no more must not hide one that is less busy, wherever
-// the search begins.
-func TestLeastBusyIsFoundBehindOneThatIsNotUsable(t *testing.T) {
-	for turn := range 3 {
-		for gone := range 3 {
-			p := &shared{turn: turn}
-			for i := range 3 {
-				k := &trunk{died: make(chan struct{})}
-				k.goaway.Store(i == gone)
-				p.lines = append(p.lines, &line{pool: p, conn: k, load: 2})
-			}
-			want := p.lines[(gone+1)%3]
-			want.load = 1
-			if best, dead := p.least(); best != want || dead != nil {
-				t.Errorf("turn %d, connection %d is not usable: found another than the least busy", turn, gone)
+// the search begins, and is not used even if it is the least busy.
+func TestLeastBusyThatIsUsableIsFound(t *testing.T) {
+	for turn := range uint32(3) {
+		for unusable := range 3 {
+			for _, load := range [...]int64{1, 5} {
+				p := &shared{single: true}
+				p.turn.Store(turn)
+				var lines []*line
+				for i := range 3 {
+					k := &trunk{died: make(chan struct{})}
+					k.goaway.Store(i == unusable)
+					l := &line{pool: p, conn: k}
+					l.load.Store(int64(3 + i))
+					lines = append(lines, l)
+				}
+				p.lines.Store(&lines)
+				lines[unusable].load.Store(load)
+				want := lines[0]
+				if unusable == 0 {
+					want = lines[1]
+				}
+				before := want.load.Load()
+				if got := p.ready(); got != want || want.load.Load() != before+1 {
+					t.Errorf("turn %d, connection %d with %d exchanges is not usable: found another than the least busy", turn, unusable, load)
+				}
 			}
 		}
 	}
@@ -564,11 +575,7 @@ func TestABusyHostGivesUpNoMoreThanIsWaitedFor(t *testing.T) {
 			waits = append(waits, queue(c, 0))
 		}
 		p, _ := c.state.Load().hosts[0].lanes.Load().pool.(*shared)
-		lines := func() int {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return len(p.lines)
-		}
+		lines := func() int { return len(p.all()) }
 		if got := lines(); got != 8 {
 			t.Fatalf("a has %d connections, want 8", got)
 		}

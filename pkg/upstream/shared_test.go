@@ -88,6 +88,53 @@ func TestSharedConnectionIsNotOpenedWhileOneIsIdle(t *testing.T) {
 	})
 }
 
+// Where a host takes so many exchanges on a connection and no more, another
+// connection is opened once some wait, whatever connections says. It goes when it
+// carries nothing any more.
+func TestSharedConnectionsBeyondWhatTheHostTakesOnOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		n.room = 10
+		s, c := n.web(t, sharing(1, "a"))
+		defer s.Close()
+		list := beginMany(t, c, 10)
+		synctest.Wait()
+		wantCounts(t, s, 10, 1, 0)
+		list = append(list, beginMany(t, c, 2)...) // one waits, and the next sees it
+		synctest.Wait()
+		wantCounts(t, s, 12, 2, 1)
+		list = append(list, beginMany(t, c, 10)...)
+		synctest.Wait()
+		wantCounts(t, s, 22, 2, 0)
+		if got := n.list()[1].load.Load(); got != 10 {
+			t.Errorf("the second connection carries %d exchanges, want the 10 that came later", got)
+		}
+		pass(mostSweep)
+		wantCounts(t, s, 22, 2, 0) // both are needed
+		finishAll(list)
+		pass(mostSweep)
+		wantCounts(t, s, 0, 1, 1)
+	})
+}
+
+func TestMaxConnectionsHoldsForHostsThatTakeFewOnOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		n.room = 1
+		cfg := sharing(1, "a")
+		cfg.Breakers.MaxConnections = 3
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		var list []*protocol.Exchange
+		for range 20 {
+			list = append(list, begin(t, c))
+			synctest.Wait()
+		}
+		wantCounts(t, s, 20, 3, 0)
+		finishAll(list)
+	})
+}
+
 // A host that takes no more connections than it has is not down, and is not asked
 // with each exchange.
 func TestHostThatTakesOneConnectionOnly(t *testing.T) {

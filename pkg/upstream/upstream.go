@@ -51,6 +51,15 @@ type Connection interface {
 	Close() error
 }
 
+// Limited is a Connection whose host says how many exchanges it takes at once.
+// stream.Limited is one.
+type Limited interface {
+	Connection
+	// Crowded reports whether exchanges wait on the connection until others have
+	// ended.
+	Crowded() bool
+}
+
 // Connector opens connections that speak one protocol.
 type Connector interface {
 	// Multiplexed reports whether a connection carries many exchanges at once.

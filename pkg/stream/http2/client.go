@@ -32,6 +32,9 @@ type Client struct {
 
 	// closing: it takes no new exchange. Changed with mu held, read without.
 	closing atomic.Bool
+	// crowded: queue is not empty because the host takes no more streams. Changed with
+	// mu held, read without.
+	crowded atomic.Bool
 
 	settled bool    // guarded by mu; the host's settings have come
 	queue   []*call // guarded by mu; those that wait until a stream may be opened
@@ -65,6 +68,16 @@ func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
 
 // Usable is stream.Client's.
 func (u *Client) Usable(time.Duration) bool { return !u.closing.Load() }
+
+// Crowded is stream.Limited's.
+func (u *Client) Crowded() bool { return u.crowded.Load() }
+
+// crowd notes whether u is crowded. mu is held.
+func (u *Client) crowd() {
+	if is := u.settled && len(u.queue) > 0; is != u.crowded.Load() {
+		u.crowded.Store(is)
+	}
+}
 
 // Close is stream.Client's. The connection's goroutine ends soon after; Engine's
 // Close waits for it.
@@ -155,6 +168,7 @@ func (u *Client) enter(k *call, now time.Time) {
 	if !u.mayOpen(k) || len(u.queue) > 0 {
 		k.queued, k.busy = true, false
 		u.queue = append(u.queue, k)
+		u.crowd()
 		return
 	}
 	if err := u.open(k, now); err != nil {
@@ -165,6 +179,7 @@ func (u *Client) enter(k *call, now time.Time) {
 // next opens streams for those that wait for one. mu is held. What it returns is
 // called without.
 func (u *Client) next(now time.Time) (then []func(*batch)) {
+	defer u.crowd()
 	if len(u.queue) > 0 && u.state.Exhausted() {
 		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
 	}
@@ -192,6 +207,7 @@ func (u *Client) unqueue(k *call) {
 		k.queued = false
 		if i := slices.Index(u.queue, k); i >= 0 {
 			u.queue = slices.Delete(u.queue, i, i+1)
+			u.crowd()
 		}
 	}
 }
