@@ -20,13 +20,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
 	"github.com/weft-proxy/weft/pkg/filter/stream/compressor"
+	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
+	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
 	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/gzip"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
+	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
+	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
+	"github.com/weft-proxy/weft/pkg/filter/stream/localratelimit"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
+	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/stream"
@@ -45,7 +51,11 @@ type rig struct {
 
 // builtFilters are those of cmd/weft/registry.go.
 func builtFilters() []filter.Stream {
-	return []filter.Stream{compressor.Kind(), decompressor.Kind(), dubbostream.Kind(), fault.Kind(), gzip.Kind(), headermutation.Kind(), healthcheck.Kind(), payloadlimit.Kind()}
+	return []filter.Stream{
+		compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(),
+		fault.Kind(), gzip.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
+		ipaccess.Kind(), localratelimit.Kind(), payloadlimit.Kind(), rbac.Kind(),
+	}
 }
 
 // newRig returns a server that runs nothing yet and is drained at the end of
