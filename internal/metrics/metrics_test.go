@@ -202,6 +202,8 @@ func TestConnectionsAreCounted(t *testing.T) {
 	c.Overflow[LimitRetries].Add(7)
 	c.HostDown.Add(2)
 	c.HostUp.Add(1)
+	c.CheckFailures.Add(9)
+	c.Ejections.Add(4)
 	c.Active.Follow(func() int64 { return 8 })
 	wantLines(t, exported(t, r, "listener_"),
 		`listener_accept_errors_total{listener="in"} 1`,
@@ -216,6 +218,9 @@ func TestConnectionsAreCounted(t *testing.T) {
 		`cluster_connections_active{cluster="shop"} 1`,
 		`cluster_connections_closed_total{cluster="shop"} 3`,
 		`cluster_connections_opened_total{cluster="shop"} 4`,
+		`cluster_ejections_overflow_total{cluster="shop"} 0`,
+		`cluster_ejections_total{cluster="shop"} 4`,
+		`cluster_health_check_failures_total{cluster="shop"} 9`,
 		`cluster_host_down_total{cluster="shop"} 2`,
 		`cluster_host_up_total{cluster="shop"} 1`,
 		`cluster_overflow_total{cluster="shop",limit="connections"} 0`,

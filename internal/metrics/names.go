@@ -60,6 +60,9 @@ const (
 	nameClusterOverflow    = "weft_cluster_overflow_total"
 	nameClusterHostDown    = "weft_cluster_host_down_total"
 	nameClusterHostUp      = "weft_cluster_host_up_total"
+	nameClusterChecks      = "weft_cluster_health_check_failures_total"
+	nameClusterEjections   = "weft_cluster_ejections_total"
+	nameClusterUnejected   = "weft_cluster_ejections_overflow_total"
 
 	nameHostRequests      = "weft_host_requests_total"
 	nameHostFailures      = "weft_host_request_failures_total"
@@ -223,8 +226,11 @@ func clusterPlaces() places {
 			clusterResent:      {nameClusterResent, "Requests sent again because the pooled connection had gone stale.", KindCounter, keys},
 			clusterOverflow: {nameClusterOverflow, "Times that a limit of the cluster's circuit breakers was reached.", KindCounter,
 				[]string{LabelCluster, LabelLimit}},
-			clusterHostDown: {nameClusterHostDown, "Times that a host of the cluster was found to be down.", KindCounter, keys},
-			clusterHostUp:   {nameClusterHostUp, "Times that a host of the cluster was found to be up again.", KindCounter, keys},
+			clusterHostDown:  {nameClusterHostDown, "Times that a host of the cluster was found to be down.", KindCounter, keys},
+			clusterHostUp:    {nameClusterHostUp, "Times that a host of the cluster was found to be up again.", KindCounter, keys},
+			clusterChecks:    {nameClusterChecks, "Active health checks of hosts of the cluster that failed.", KindCounter, keys},
+			clusterEjections: {nameClusterEjections, "Times that a host of the cluster was ejected for how it answered.", KindCounter, keys},
+			clusterUnejected: {nameClusterUnejected, "Times that a host of the cluster was not ejected because no more may be out.", KindCounter, keys},
 		},
 	}
 }
@@ -241,6 +247,9 @@ const (
 	clusterOverflow
 	clusterHostDown
 	clusterHostUp
+	clusterChecks
+	clusterEjections
+	clusterUnejected
 )
 
 func hostPlaces() places {

@@ -90,6 +90,9 @@ type Cluster struct {
 	Overflow        [limitCount]Counter // by Limit
 	HostDown        Counter
 	HostUp          Counter
+	CheckFailures   Counter // active health checks
+	Ejections       Counter // of hosts, for how they answered
+	Unejected       Counter // hosts that stayed because no more may be out
 }
 
 // Listener returns the account of the listener called name. release is called
@@ -365,4 +368,7 @@ func (c *placeCollector) collectCluster(e *emitter, name string, cluster *Cluste
 	}
 	e.counter(c.cluster[clusterHostDown], cluster.HostDown.Value(), name)
 	e.counter(c.cluster[clusterHostUp], cluster.HostUp.Value(), name)
+	e.counter(c.cluster[clusterChecks], cluster.CheckFailures.Value(), name)
+	e.counter(c.cluster[clusterEjections], cluster.Ejections.Value(), name)
+	e.counter(c.cluster[clusterUnejected], cluster.Unejected.Value(), name)
 }

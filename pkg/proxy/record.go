@@ -214,5 +214,11 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.HostDown.Add(1)
 	case upstream.HostUp:
 		c.HostUp.Add(1)
+	case upstream.CheckFailed:
+		c.CheckFailures.Add(1)
+	case upstream.HostEjected:
+		c.Ejections.Add(1)
+	case upstream.EjectionRefused:
+		c.Unejected.Add(1)
 	}
 }

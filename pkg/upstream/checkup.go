@@ -116,6 +116,12 @@ func (u *checkup) report(r health.Result) {
 func (u *checkup) tell(r health.Result, was bool) {
 	h := u.host
 	c := h.cluster
+	if r.Err != nil {
+		if c.env.Meter != nil {
+			c.openAccount() // requests may not have come yet
+		}
+		c.count(CheckFailed)
+	}
 	switch {
 	case r.Healthy && was:
 		c.env.Log.Info("upstream host passes its health checks", logCluster, c.name, logHost, h.address)

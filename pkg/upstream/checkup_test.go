@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"log/slog"
+	"maps"
 	"runtime"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -176,10 +178,12 @@ func TestChecksThatNothingSpeaksAreRefused(t *testing.T) {
 func TestChangesOfHealthAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer
+		var counts eventCounts
 		m := newMoods()
 		s := newTestSet(t, nil, func(o *Options) {
 			o.Connectors = map[config.Protocol]Connector{config.HTTP1: m}
 			o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			o.Meter = &counts
 		})
 		cfg := withChecks(httpCheck(), "a", "b")
 		cfg.Outlier = outliers(func(o *config.Outlier) { o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100} })
@@ -200,7 +204,34 @@ func TestChangesOfHealthAreLogged(t *testing.T) {
 				t.Errorf("%d lines of %s, want 1, in\n%s", n, want, log.String())
 			}
 		}
+		counts.mu.Lock()
+		defer counts.mu.Unlock()
+		// It fell once, for two reasons that overlap.
+		want := map[Event]int{CheckFailed: 3, HostEjected: 1, HostDown: 1, HostUp: 1}
+		if !maps.Equal(counts.events, want) {
+			t.Errorf("counted %v, want %v", counts.events, want)
+		}
 	})
+}
+
+// eventCounts is a Meter that counts events.
+type eventCounts struct {
+	mu     sync.Mutex
+	events map[Event]int // guarded by mu
+}
+
+func (c *eventCounts) Cluster(string, func() int64) ClusterAccount { return c }
+func (c *eventCounts) Host(string, string) Account                 { return c }
+func (*eventCounts) Add(metrics.Sum)                               {}
+func (*eventCounts) Close()                                        {}
+
+func (c *eventCounts) Count(e Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.events == nil {
+		c.events = make(map[Event]int)
+	}
+	c.events[e]++
 }
 
 // lockedBuffer is a bytes.Buffer for several goroutines.

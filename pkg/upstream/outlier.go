@@ -194,7 +194,11 @@ func (o *outlier) found(r *record, by detector, enforce int) {
 // o.mu is held.
 func (o *outlier) eject(changes []ejection, r *record, by detector, enforce int) []ejection {
 	env := o.cluster.env
-	if r.out || o.closed || r.host.record.Load() != r || int(env.random()%100) >= enforce || o.out >= o.most() { //nolint:gosec // below 100
+	if r.out || o.closed || r.host.record.Load() != r || int(env.random()%100) >= enforce { //nolint:gosec // below 100
+		return changes
+	}
+	if o.out >= o.most() {
+		o.cluster.count(EjectionRefused)
 		return changes
 	}
 	pause := r.pause(o.config)
@@ -256,6 +260,7 @@ func (o *outlier) tell(changes []ejection) {
 			}
 			continue
 		}
+		c.count(HostEjected)
 		c.env.Log.Warn("upstream host ejected", logCluster, c.name, logHost, e.host.address, logDetector, e.by, logPause, e.pause)
 		if e.turned {
 			e.host.turned(HostDown)

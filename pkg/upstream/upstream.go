@@ -120,8 +120,11 @@ const (
 	RequestOverflow    // refused: max_requests
 	RetryOverflow      // refused: max_retries
 	Resent             // a connection had gone stale: the request was sent again
-	HostDown
-	HostUp
+	HostDown           // it is not usable any more
+	HostUp             // it is usable again
+	CheckFailed        // an active check
+	HostEjected        // for how it answered
+	EjectionRefused    // too many hosts are ejected
 )
 
 // Options are what a Set needs of the rest of the process. Immutable.

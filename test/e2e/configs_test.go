@@ -79,6 +79,7 @@ func examples() map[string]func(*testing.T) {
 		"dubbo_http_routes.json": dubboRoutesExample,
 		"dubbo_server.json":      dubboServerExample,
 		"filters.json":           filtersExample,
+		"health.json":            healthExample,
 		"http1.json":             http1Example,
 		"older_form.json":        olderFormExample,
 		"older_form_rpc.json":    olderRPCExample,

@@ -25,8 +25,8 @@ type hostState struct {
 	Ejections int    `json:"ejections_total"`
 }
 
-// hostState returns what the admin port tells of a host of the cluster "app".
-func (w *weft) hostState(address string) hostState {
+// hostState returns what the admin port tells of a cluster's host.
+func (w *weft) hostState(cluster, address string) hostState {
 	w.t.Helper()
 	var clusters []struct {
 		Name  string      `json:"name"`
@@ -37,12 +37,12 @@ func (w *weft) hostState(address string) hostState {
 	}
 	for _, c := range clusters {
 		for _, h := range c.Hosts {
-			if c.Name == "app" && h.Address == address {
+			if c.Name == cluster && h.Address == address {
 				return h
 			}
 		}
 	}
-	w.t.Fatalf("/clusters has no host %s", address)
+	w.t.Fatalf("/clusters has no host %s of %s", address, cluster)
 	return hostState{}
 }
 
@@ -101,7 +101,7 @@ func TestAHostThatAnswers500IsEjectedAndReturns(t *testing.T) {
 	if failed != 3 {
 		t.Errorf("%d of 20 requests failed, want 3", failed)
 	}
-	if h := w.hostState(a.address); h.Health != "down" || h.Why != "ejected" || h.Ejections != 1 {
+	if h := w.hostState("app", a.address); h.Health != "down" || h.Why != "ejected" || h.Ejections != 1 {
 		t.Errorf("/clusters tells %+v, want a host that is down and ejected once", h)
 	}
 	a.sick.Store(false)
@@ -138,8 +138,8 @@ func TestAHostWhoseHealthEndpointFailsGetsNothing(t *testing.T) {
 				"check_config": object{"http_check_config": request},
 			}}, a.address, b.address)}
 			w := run(t, s.config())
-			eventually(t, "the host is found to fail", func() bool { return w.hostState(a.address).Why == "failing checks" })
-			if got := w.hostState(a.address).Error; got != "status 503" {
+			eventually(t, "the host is found to fail", func() bool { return w.hostState("app", a.address).Why == "failing checks" })
+			if got := w.hostState("app", a.address).Error; got != "status 503" {
 				t.Errorf("the check failed for %q, want status 503", got)
 			}
 			c, url := client(t), "http://"+front+"/"
@@ -222,7 +222,7 @@ func TestAHostOfRPCThatHangsIsFoundByHeartbeat(t *testing.T) {
 		front, w := r.proxy(t, nil, list{cluster("app", object{"health_check": object{
 			"protocol": r.codec.Traits().Name, "interval": "50ms", "timeout": "100ms",
 		}}, good, bad)}, to("/", "app"))
-		eventually(t, "the host that hangs is found", func() bool { return w.hostState(bad).Why == "failing checks" })
+		eventually(t, "the host that hangs is found", func() bool { return w.hostState("app", bad).Why == "failing checks" })
 		caller := r.dial(t, front)
 		for id := range uint64(20) {
 			caller.send(r.request(id + 1))
@@ -231,11 +231,11 @@ func TestAHostOfRPCThatHangsIsFoundByHeartbeat(t *testing.T) {
 		if len(got) != 20 {
 			t.Errorf("the good host got %d requests, want 20", len(got))
 		}
-		if h := w.hostState(good); h.Health != "up" || h.Checks == 0 || h.Error != "" {
+		if h := w.hostState("app", good); h.Health != "up" || h.Checks == 0 || h.Error != "" {
 			t.Errorf("/clusters tells %+v of the good host, want it up after checks", h)
 		}
 		hung.Store(false)
-		eventually(t, "the host that hung is back", func() bool { return w.hostState(bad).Health == "up" })
+		eventually(t, "the host that hung is back", func() bool { return w.hostState("app", bad).Health == "up" })
 	})
 }
 
@@ -245,7 +245,7 @@ func TestAHostOfGRPCThatIsNotServingGetsNothing(t *testing.T) {
 	w, front, c := carriesGRPC(t, object{}, list{cluster("app", object{"health_check": object{
 		"protocol": "gRPC", "interval": "50ms", "service_name": "shop.Items",
 	}}, good.address, bad.address)}, to("/", "app"))
-	eventually(t, "the host that is not serving is found", func() bool { return w.hostState(bad.address).Why == "failing checks" })
+	eventually(t, "the host that is not serving is found", func() bool { return w.hostState("app", bad.address).Why == "failing checks" })
 	for range 10 {
 		if got := callGRPC(t, c, front, "/shop.Items/List"); got != "0" {
 			t.Errorf("a call ends with status %s, want 0", got)
@@ -254,7 +254,7 @@ func TestAHostOfGRPCThatIsNotServingGetsNothing(t *testing.T) {
 	if n := bad.calls.Load(); n != 0 {
 		t.Errorf("the host that is not serving got %d calls, want none", n)
 	}
-	if got := w.hostState(bad.address).Error; !strings.Contains(got, "not serving") {
+	if got := w.hostState("app", bad.address).Error; !strings.Contains(got, "not serving") {
 		t.Errorf("the check failed for %q, want that it is not serving", got)
 	}
 }
@@ -295,7 +295,7 @@ func TestAHostThatIsNotThereIsFoundByConnecting(t *testing.T) {
 	s, front := simple()
 	s.clusters = list{cluster("app", object{"health_check": object{"protocol": "TCP", "interval": "50ms"}}, app.address, dead)}
 	w := run(t, s.config())
-	eventually(t, "the dead host is found", func() bool { return w.hostState(dead).Health == "down" })
+	eventually(t, "the dead host is found", func() bool { return w.hostState("app", dead).Health == "down" })
 	c := client(t)
 	if got := saidBy(t, c, "http://"+front, 10); got != "alive" {
 		t.Errorf("%q answered, want the host that is alive", got)

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+)
+
+// healthExample: a shop whose /healthz fails gets nothing, one that answers badly is
+// ejected and comes back, and a provider that is not there is found before it is asked.
+func healthExample(t *testing.T) {
+	var sick, bad atomic.Bool
+	shop := func(name string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case name == "2":
+			case r.URL.Path == "/healthz" && sick.Load(), r.URL.Path != "/healthz" && bad.Load():
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+			_, _ = io.WriteString(w, name)
+		}
+	}
+	e := openExample(t, "health.json")
+	serveAt(t, e.at("3151"), shop("1"))
+	serveAt(t, e.at("3152"), shop("2"))
+	w := e.run("health.json")
+	w.admin = e.at("3147")
+	c, url := client(t), "http://"+e.at("3145")+"/"
+	if got := saidBy(t, c, url, 4); got != "1 2" {
+		t.Errorf("%q answered, want 1 2", got)
+	}
+	sick.Store(true)
+	eventually(t, "the shop fails its checks", func() bool { return w.hostState("shop", e.at("3151")).Why == "failing checks" })
+	if got := saidBy(t, c, url, 10); got != "2" {
+		t.Errorf("%q answered, want 2", got)
+	}
+	sick.Store(false)
+	eventually(t, "the shop is back", func() bool { return saidBy(t, c, url, 4) == "1 2" })
+	bad.Store(true)
+	failed := 0
+	for range 30 {
+		if ask(t, c, "GET", url, "").status != 200 {
+			failed++
+		}
+	}
+	if failed != 5 {
+		t.Errorf("%d of 30 requests failed, want 5", failed)
+	}
+	bad.Store(false)
+	eventually(t, "the ejection is over", func() bool { return saidBy(t, c, url, 4) == "1 2" })
+	if n := w.metric("weft_cluster_ejections_total", `cluster="shop"`); n != 1 {
+		t.Errorf("%v ejections, want 1", n)
+	}
+	eventually(t, "checks of providers that are not there fail", func() bool {
+		return w.metric("weft_cluster_health_check_failures_total", `cluster="items"`) >= 2
+	})
+	if h := w.hostState("items", e.at("3153")); h.Health != "down" {
+		t.Errorf("a provider that is not there is %s, want down", h.Health)
+	}
+}
