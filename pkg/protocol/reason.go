@@ -105,7 +105,7 @@ var traits = [reasonCount]Traits{
 		Hint: "The fault filter is configured to do this."},
 
 	NoHealthyHost: {Name: "no_healthy_host", Flag: "UH", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "no healthy host",
-		Hint: "The cluster has no host, or all are down; look at /clusters."},
+		Hint: "The cluster has no host, all are down, or none has the labels that the request brings; look at /clusters."},
 	ConnectFailure: {Name: "connect_failure", Flag: "UF", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "upstream connect failed",
 		Hint: "Is the application listening on the host's address?"},
 	ConnectTimeout: {Name: "connect_timeout", Flag: "UF", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "upstream connect timed out",

@@ -175,11 +175,13 @@ func (o *others) Serve(ctx context.Context, x *protocol.Exchange) error {
 // and returns the pool of connections to it. x is in flight there, then.
 func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	c := v.Cluster
-	var h *Host
-	if !s.removed {
-		h = s.group(brought{v.Labels, &x.Metadata}).pick(x.Record.Hash, x.Record.Attempts, first)
-	}
-	if h == nil {
+	g := s.group(brought{v.Labels, &x.Metadata})
+	h := g.pick(x.Record.Hash, x.Record.Attempts, first)
+	switch {
+	case h != nil:
+	case s.subsets != nil && len(g.levels) == 0:
+		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host with the labels that the request brings", c.name)
+	default:
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
 	}
 	name := v.Protocol

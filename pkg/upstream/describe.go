@@ -18,6 +18,8 @@ type ClusterStatus struct {
 	Open      int64              `json:"connections"`     // open or being opened
 	Overflows uint64             `json:"overflows_total"` // refused by a circuit breaker
 	Resent    uint64             `json:"resent_total"`    // sent again because a connection had gone stale
+	Panic     bool               `json:"panic,omitempty"` // so few hosts of a priority are up that its health is not believed
+	Subsets   int                `json:"subsets,omitempty"`
 	Hosts     []HostStatus       `json:"hosts"`
 }
 
@@ -28,6 +30,8 @@ type HostStatus struct {
 	Hostname string            `json:"hostname,omitempty"`
 	Weight   uint32            `json:"weight"`
 	Metadata map[string]string `json:"metadata,omitempty"`
+	Priority uint32            `json:"priority,omitempty"`
+	Locality string            `json:"locality,omitempty"` // "region/zone/sub_zone"
 	Health   string            `json:"health"`        // "up" or "down"
 	Why      string            `json:"why,omitempty"` // it is down: "unreachable", "failing checks", "ejected", or several
 	InFlight int64             `json:"in_flight"`
@@ -80,7 +84,11 @@ func (c *Cluster) describe() ClusterStatus {
 		Open:      c.slots.open.Load(),
 		Overflows: c.overflows.Load(),
 		Resent:    c.resent.Load(),
+		Panic:     s.all.panics(),
 		Hosts:     make([]HostStatus, len(s.hosts)),
+	}
+	if s.subsets != nil {
+		d.Subsets = s.subsets.count
 	}
 	for i, h := range s.hosts {
 		d.Hosts[i] = h.describe()
@@ -95,6 +103,8 @@ func (h *Host) describe() HostStatus {
 		Hostname:        entry.Hostname,
 		Weight:          entry.Weight,
 		Metadata:        entry.Metadata,
+		Priority:        entry.Priority,
+		Locality:        where(entry.Locality),
 		Health:          HealthUp,
 		InFlight:        h.load.InFlight(),
 		Attempts:        h.attempts.Load(),
@@ -129,4 +139,12 @@ func (h *Host) describeChecks(d *HostStatus) {
 	if r := h.record.Load(); r != nil {
 		d.Ejections = r.ejections.Load()
 	}
+}
+
+// where names a locality, "" for none.
+func where(l config.Locality) string {
+	if l == (config.Locality{}) {
+		return ""
+	}
+	return l.Region + "/" + l.Zone + "/" + l.SubZone
 }

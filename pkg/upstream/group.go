@@ -26,6 +26,8 @@ type group struct {
 	// clock.
 	nextTrial atomic.Int64
 
+	prepared bool // it is the one that most exchanges go to: its panic is told
+
 	mu sync.Mutex // held while the plan is replaced
 }
 
@@ -59,6 +61,9 @@ type division struct {
 	config *config.Cluster
 	hosts  []*Host
 	groups []*group
+
+	hashing bool // the policy looks at an exchange's hash
+	slow    bool // hosts that are new are passed over at times
 }
 
 // newDivision is called with the cluster's mu held, and so is seat.
@@ -66,7 +71,10 @@ func newDivision(e *env, cfg *config.Cluster, hosts []*Host) *division {
 	for i, h := range hosts {
 		h.place = i
 	}
-	return &division{env: e, config: cfg, hosts: hosts}
+	d := &division{env: e, config: cfg, hosts: hosts}
+	d.hashing = cfg.Policy == config.RingHash || cfg.Policy == config.Maglev
+	d.slow = cfg.SlowStart.Duration > 0 && !d.hashing && cfg.Policy != config.RequestRoundRobin
+	return d
 }
 
 // everyone lists the places of all hosts.
@@ -209,23 +217,36 @@ func (h *Host) reckon() {
 
 func (g *group) recount(s *seat, h *Host) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	up := h.health.up()
-	if up == s.up {
-		return
+	before := g.panics()
+	if up := h.health.up(); up != s.up {
+		s.up = up
+		if up {
+			s.block.up++
+		} else {
+			s.block.up--
+		}
+		g.replan()
 	}
-	s.up = up
-	if up {
-		s.block.up++
+	after := g.panics()
+	g.mu.Unlock()
+	if g.prepared && before != after {
+		g.tell(after)
+	}
+}
+
+// tell logs that the cluster's panic has begun or ended.
+func (g *group) tell(panics bool) {
+	if panics {
+		g.env.Log.Warn("upstream cluster in panic: few hosts are up, and health is not believed", logCluster, g.config.Name)
 	} else {
-		s.block.up--
+		g.env.Log.Info("upstream cluster no longer in panic", logCluster, g.config.Name)
 	}
-	g.replan()
 }
 
 // prepare builds the balancers that the first exchanges will ask. Others are built
 // when they are first asked: most of thousands of subsets may never be.
 func (g *group) prepare() {
+	g.prepared = true
 	for i := range g.levels {
 		for j := range g.levels[i].blocks {
 			b := &g.levels[i].blocks[j]
@@ -254,9 +275,4 @@ func (g *group) build(b *block) {
 		TableSize:         c.TableSize,
 		Now:               g.env.now,
 	})
-}
-
-// hashes reports whether the policy looks at an exchange's hash.
-func (d *division) hashes() bool {
-	return d.config.Policy == config.RingHash || d.config.Policy == config.Maglev
 }

@@ -1,11 +1,14 @@
 package upstream
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -393,5 +396,44 @@ func TestHealthIsCountedThroughChanges(t *testing.T) {
 	}
 	if counted != up {
 		t.Errorf("%d hosts are counted as healthy, %d are", counted, up)
+	}
+}
+
+func TestPanicIsToldOnce(t *testing.T) {
+	var log bytes.Buffer
+	s := newTestSet(t, newWorld(), func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	cfg := crowd(4, config.RoundRobin, func(i int, h *config.Host) {
+		h.Priority = uint32(i / 3)
+		h.Locality = config.Locality{Region: "r", Zone: strconv.Itoa(i)}
+	})
+	apply(t, s, cfg)
+	c := s.Get("web")
+	c.down(0, 1, 2)
+	if d := c.describe(); d.Panic || log.Len() > 0 {
+		t.Errorf("the second priority does the work, and panic is %v; log %s", d.Panic, &log)
+	}
+	c.down(3)
+	c.back(0)
+	c.back(1)
+	c.back(2)
+	if got := strings.Count(log.String(), "\n"); got != 2 {
+		t.Fatalf("%d lines, want the begin and the end of panic:\n%s", got, &log)
+	}
+	begin, end, _ := strings.Cut(log.String(), "\n")
+	if !strings.Contains(begin, "level=WARN") || !strings.Contains(begin, "cluster=web") || !strings.Contains(end, "no longer in panic") {
+		t.Errorf("log\n%s", &log)
+	}
+}
+
+func TestDescribeTellsWhereHostsStand(t *testing.T) {
+	cfg := labelled(config.Subsets{Selectors: [][]string{{"version"}}})
+	cfg.Hosts[3].Priority, cfg.Hosts[3].Locality = 2, config.Locality{Region: "r", Zone: "z", SubZone: "s"}
+	_, c := one(t, newWorld(), cfg)
+	d := c.describe()
+	if h := d.Hosts[3]; h.Priority != 2 || h.Locality != "r/z/s" || d.Hosts[0].Locality != "" {
+		t.Errorf("hosts %+v and %+v", d.Hosts[0], h)
+	}
+	if d.Subsets != 3 {
+		t.Errorf("%d subsets, want 3", d.Subsets)
 	}
 }

@@ -44,11 +44,14 @@ func (g *group) pick(hash uint64, attempts []protocol.Attempt, first int) *Host 
 		return nil
 	}
 	if p.starved {
-		if h := g.trial(p, attempts); h != nil {
+		if h := g.trial(attempts); h != nil {
 			return h
 		}
 	}
-	if hash == 0 || !g.hashes() {
+	switch {
+	case !g.hashing && !p.split:
+		hash = 0 // nobody will look
+	case hash == 0 || !g.hashing:
 		hash = g.env.random()
 	}
 	l, b := g.place(p, hash)
@@ -82,8 +85,8 @@ type chooser struct {
 // draw asks a block's balancer until it names a host that is usable and not too new,
 // or is asked too often: then it returns the last that was new, if there was one.
 func (c *chooser) draw(b *block, panics bool) *Host {
-	limit, slow := draws, c.slow()
-	if slow {
+	limit := draws
+	if c.slow {
 		limit = slowDraws
 	}
 	var fresh *Host
@@ -97,7 +100,7 @@ func (c *chooser) draw(b *block, panics bool) *Host {
 			continue
 		}
 		if h.health.up() || panics && !h.health.has(unreachable) {
-			if slow && !c.ready(h) {
+			if c.slow && !c.ready(h) {
 				fresh = h
 				continue
 			}
@@ -176,7 +179,7 @@ func (s *searching) look(hosts []*Host, panics bool) *Host {
 
 // trial returns a host that is due for a trial and that the plan gives nothing: how
 // else would it be known that it is back. It looks seldom.
-func (g *group) trial(p *plan, attempts []protocol.Attempt) *Host {
+func (g *group) trial(attempts []protocol.Attempt) *Host {
 	now := g.env.now()
 	from := g.nextTrial.Load()
 	if from > int64(now) || !g.nextTrial.CompareAndSwap(from, int64(now+trials)) {

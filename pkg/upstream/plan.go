@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"math"
+	"slices"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -12,6 +13,7 @@ import (
 // goes to the next; a locality's weight counts by the same measure. Immutable.
 type plan struct {
 	levels []levelPlan
+	split  bool // there is more than one level, or block
 	// starved: hosts that are down are in levels or blocks that get nothing, so that
 	// no exchange would ever find out that they are back.
 	starved bool
@@ -71,10 +73,12 @@ func (g *group) replan() {
 	p := &plan{levels: make([]levelPlan, len(g.levels))}
 	shares := m.shares(g.levels, p.levels)
 	upTo := 0.0
+	p.split = len(g.levels) > 1
 	for i := range g.levels {
 		upTo += shares[i]
 		p.levels[i].upTo = uint64(math.Round(upTo * whole))
 		p.levels[i].blocks = m.blocks(g.levels[i].blocks, p.levels[i].panic)
+		p.split = p.split || p.levels[i].blocks != nil
 		p.starved = p.starved || starved(&g.levels[i], shares[i], p.levels[i].blocks)
 	}
 	g.plan.Store(p)
@@ -170,6 +174,12 @@ func starved(l *level, share float64, points []uint64) bool {
 		}
 	}
 	return false
+}
+
+// panics reports whether a level is in panic.
+func (g *group) panics() bool {
+	p := g.plan.Load()
+	return p != nil && slices.ContainsFunc(p.levels, func(l levelPlan) bool { return l.panic })
 }
 
 // level returns the place of the level that a point belongs to.

@@ -7,12 +7,6 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// slow reports whether hosts that are new are to be passed over at times: not where
-// the choice is no matter of shares.
-func (d *division) slow() bool {
-	return d.config.SlowStart.Duration > 0 && !d.hashes() && d.config.Policy != config.RequestRoundRobin
-}
-
 // ready reports whether a host that was drawn is taken: always if it is no longer
 // new, else as often as its age says. What is passed over is drawn again, so that
 // shares are as if weights were smaller, and no table is built as hosts grow old.

@@ -93,6 +93,7 @@ func (l *Labels) find(name string) int {
 // subsets find the group of an exchange's labels.
 type subsets struct {
 	bySum    map[uint64]*subset
+	count    int
 	fallback *group
 }
 
@@ -129,6 +130,7 @@ func newSubsets(d *division, c *config.Subsets) *subsets {
 		to.group = d.group(to.places)
 		to.places = nil
 	}
+	s.count = len(all)
 	s.fallback = d.fallback(c)
 	return s
 }

@@ -3,6 +3,7 @@ package upstream
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,13 +42,13 @@ func reached(c *Cluster, route, metadata map[string]string) string {
 		i, _ := strconv.Atoi(h.Name())
 		hosts[i] = true
 	}
-	text := ""
+	var text strings.Builder
 	for i, used := range hosts {
 		if used {
-			text += strconv.Itoa(i)
+			text.WriteString(strconv.Itoa(i))
 		}
 	}
-	return text
+	return text.String()
 }
 
 func TestSubsets(t *testing.T) {
