@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/websocket"
+)
+
+// http2Example asks in either version, at either sidecar, and speaks WebSocket
+// through both.
+func http2Example(t *testing.T) {
+	echo := websocket.Handler(func(ws *websocket.Conn) {
+		_, _ = io.Copy(ws, ws) // ends with the caller
+	})
+	says := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			echo.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("X-Version", r.Proto)
+		sayRequest(w, r)
+	}
+	e := openExample(t, "http2.json")
+	w := e.run("http2.json", "APP_ADDRESS="+serve(t, says).address, "APP2_ADDRESS="+serveHTTP2(t, says))
+	for _, test := range []struct{ port, caller, path, version string }{
+		{"3545", "Http1", "/a", "HTTP/1.1"},
+		{"3545", "Http2", "/a", "HTTP/1.1"},
+		{"3546", "Http2", "/a", "HTTP/1.1"},
+		{"3545", "Http1", "/v2/a", "HTTP/2.0"},
+		{"3545", "Http2", "/v2/a", "HTTP/2.0"},
+	} {
+		transport := &http.Transport{Protocols: speaking(test.caller)}
+		c := &http.Client{Transport: transport, Timeout: patience}
+		got := ask(t, c, "POST", "http://"+e.at(test.port)+test.path, "hello")
+		transport.CloseIdleConnections()
+		if version := got.header.Get("X-Version"); got.status != 200 || version != test.version || !strings.HasSuffix(got.body, "hello") {
+			t.Errorf("POST %s in %s at :%s: %d, asked in %s, %q; want 200, %s and the content", test.path, test.caller, test.port, got.status, version, got.body, test.version)
+		}
+	}
+	w.stdout.await(t, 0, "POST /v2/a HTTP/2.0 200 server")
+
+	ws, err := websocket.Dial("ws://"+e.at("3545")+"/chat", "", "http://shop.test/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	if err := ws.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	said, got := bytes.Repeat([]byte("all bytes "), 100_000), []byte(nil)
+	sent := make(chan error, 1)
+	go func() { sent <- websocket.Message.Send(ws, said) }()
+	for len(got) < len(said) { // the echo is in messages of its own
+		piece := make([]byte, 32<<10)
+		n, err := ws.Read(piece)
+		if err != nil {
+			t.Fatalf("after %d bytes of %d: %v", len(got), len(said), err)
+		}
+		got = append(got, piece[:n]...)
+	}
+	if err := <-sent; err != nil || !bytes.Equal(got, said) {
+		t.Errorf("1 MB by WebSocket came back changed: %t, %v", !bytes.Equal(got, said), err)
+	}
+}
+
+// serveHTTP2 is an application of HTTP/2 with prior knowledge; it returns its address.
+func serveHTTP2(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = speaking("Http2")
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// grpcServer is a server of gRPC that answers with a status, but for methods that are
+// silent.
+func grpcServer(t *testing.T, status string) string {
+	t.Helper()
+	return serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/Slow") || strings.HasSuffix(r.URL.Path, "/Watch") {
+			<-r.Context().Done()
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // of no interest
+		h := w.Header()
+		h.Set("Content-Type", "application/grpc")
+		h.Set("Grpc-Status", status)
+	})
+}
+
+func grpcExample(t *testing.T) {
+	e := openExample(t, "grpc.json")
+	w := e.run("grpc.json", "APP_ADDRESS="+grpcServer(t, "14"), "APP2_ADDRESS="+grpcServer(t, "0"))
+	transport := &http.Transport{Protocols: speaking("Http2")}
+	t.Cleanup(transport.CloseIdleConnections)
+	c, front := &http.Client{Transport: transport, Timeout: patience}, e.at("3645")
+	statuses := func(method string) map[string]int {
+		seen := map[string]int{}
+		for range 6 {
+			seen[callGRPC(t, c, front, method)]++
+		}
+		return seen
+	}
+	if seen := statuses("/shop.Items/List"); seen["0"] != 6 {
+		t.Errorf("reads with one of two hosts unavailable: statuses %v, want 0", seen)
+	}
+	if seen := statuses("/shop.Items/Put"); seen["14"] == 0 || seen["0"] == 0 {
+		t.Errorf("writes with one of two hosts unavailable: statuses %v, want 0 and 14", seen)
+	}
+	began := time.Now()
+	if status := callGRPC(t, c, front, "/shop.Items/Slow"); status != "4" || time.Since(began) < 200*time.Millisecond {
+		t.Errorf("Slow is answered with status %q after %v, want 4 after 200ms", status, time.Since(began))
+	}
+	if status := callGRPC(t, c, front, "/shop.Other/List"); status != "12" {
+		t.Errorf("another service is answered with status %q, want 12", status)
+	}
+	w.stdout.await(t, 0, `"service":"shop.Items","method":"List","status":0`)
+	w.stdout.await(t, 0, `"service":"shop.Items","method":"Slow","status":4`)
+	grpcHealthExample(t, c, front)
+
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/shop.Items/Watch", strings.NewReader("\x00\x00\x00\x00\x00"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Grpc-Timeout", "100m")
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close() // it has none
+	if status := resp.Header.Get("Grpc-Status"); status != "4" {
+		t.Errorf("a stream of 100ms is ended with status %q, want 4", status)
+	}
+}
+
+// grpcHealthExample asks for the health of names.
+func grpcHealthExample(t *testing.T, c *http.Client, front string) {
+	for name, want := range map[string]string{
+		"":           "\x00\x00\x00\x00\x02\x08\x01",
+		"shop.Items": "\x00\x00\x00\x00\x02\x08\x01",
+		"shop.None":  "",
+	} {
+		message := ""
+		if name != "" {
+			message = "\x0a" + string(rune(len(name))) + name
+		}
+		content := "\x00\x00\x00\x00" + string(rune(len(message))) + message
+		got := ask(t, c, "POST", "http://"+front+"/grpc.health.v1.Health/Check", content, "Content-Type: application/grpc")
+		if got.body != want {
+			t.Errorf("the health of %q is %q, status %q; want %q", name, got.body, got.header.Get("Grpc-Status"), want)
+		}
+	}
+}
