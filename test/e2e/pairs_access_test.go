@@ -109,3 +109,27 @@ func (p *pair) headerToMetadata() feature {
 		},
 	}
 }
+
+// localRateLimit: buckets that do not fill again while the test runs.
+func (p *pair) localRateLimit() feature {
+	tokens := func(n int) object {
+		return object{"token_bucket": object{"max_tokens": n, "fill_interval": "1h"}}
+	}
+	out := list{object{"header": object{"key": "x-limited", "value": "yes"}}}
+	return feature{
+		name:    "local_ratelimit",
+		filters: list{filterOf("local_ratelimit", tokens(3).with(object{"response_headers_to_add": out}))},
+		routes: []object{
+			own("/status", "local_ratelimit", tokens(1).with(object{"status": object{"code": 503}})),
+			own("/open", "local_ratelimit", object{}),
+		},
+		trials: []trial{
+			{name: "within", path: "/", times: 3, status: 200, code: "0", want: map[string]string{"X-App": "app", "X-Limited": ""}},
+			{name: "beyond", path: "/", status: 429, reason: "rate_limited", want: map[string]string{"X-App": "", "X-Limited": "yes"}},
+			{name: "beyond, with content", method: "POST", path: "/", content: "lost", status: 429, code: "8", reason: "rate_limited"},
+			{name: "the one of a route", path: "/status", status: 200, code: "0"},
+			{name: "another status", path: "/status", status: 503, code: "8", reason: "rate_limited"},
+			{name: "a route without", path: "/open", times: 4, status: 200, code: "0"},
+		},
+	}
+}

@@ -11,6 +11,7 @@ func (p *pair) actions() []feature {
 	return []feature{
 		p.forward(), p.redirect(), p.directResponse(), p.rewrites(), p.headerChanges(), p.weightedClusters(),
 		p.clusterVariable(), p.matches(), p.timeouts(), p.retries(), p.failures(),
+		p.hashPolicy(), p.metadataMatch(),
 	}
 }
 

@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// Rows of what routes say about the choice of a host.
+
+// stays holds answers to be of one application. Of 12 that go to two of them by
+// chance, one run of 2,000 is.
+func stays(t *testing.T, all []answer) {
+	t.Helper()
+	first := all[0].header.Get("X-App")
+	for _, a := range all {
+		if got := a.header.Get("X-App"); got == "" || got != first {
+			t.Errorf("an answer of %q after one of %q, want the same", got, first)
+		}
+	}
+}
+
+func (p *pair) hashPolicy() feature {
+	by := func(prefix string, policies ...any) object {
+		return to(prefix, "hashed", object{"hash_policy": list(policies)})
+	}
+	const often = 12
+	return feature{
+		name: "hash_policy",
+		routes: []object{
+			by("/field", object{"header": object{"key": "x-user"}}),
+			by("/cookie", object{"http_cookie": object{"name": "user", "ttl": "1m"}}),
+			by("/address", object{"source_ip": object{}}),
+			by("/second", object{"header": object{"key": "x-user"}}, object{"source_ip": object{}}),
+		},
+		clusters: list{cluster("hashed", object{"lb_type": "LB_MAGLEV"}, p.app, p.other)},
+		trials: []trial{
+			{name: "a field", path: "/field", fields: []string{"X-User: jason"}, times: often, status: 200, code: "0", judge: stays},
+			{name: "a cookie", path: "/cookie", fields: []string{"Cookie: user=jason"}, times: often, status: 200, code: "0", judge: stays,
+				want: map[string]string{"Set-Cookie": ""}},
+			{name: "the caller's address", path: "/address", times: often, status: 200, code: "0", judge: stays},
+			{name: "what else there is", method: "POST", path: "/second", content: "kept", times: often, status: 200, code: "0", body: "kept", judge: stays},
+			{name: "who has no cookie gets one", path: "/cookie", status: 200, code: "0", judge: func(t *testing.T, all []answer) {
+				if got := all[0].header.Get("Set-Cookie"); !strings.HasPrefix(got, "user=") {
+					t.Errorf("Set-Cookie: %q, want one of user", got)
+				}
+			}},
+		},
+	}
+}
+
+func (p *pair) metadataMatch() feature {
+	version := func(v string) object { return object{"version": v} }
+	return feature{
+		name: "metadata_match",
+		filters: list{filterOf("header_to_metadata", object{"request_rules": list{object{
+			"header": "x-version", "on_header_present": object{"key": "version"}}}})},
+		routes: []object{
+			to("/first", "labelled", matching(version("1"))), to("/second", "labelled", matching(version("2"))),
+			to("/none", "labelled", matching(version("9"))), to("/field", "labelled"),
+		},
+		clusters: list{cluster("labelled", object{
+			"hosts":            list{labelled(p.app, version("1")), labelled(p.other, version("2"))},
+			"lb_subset_config": object{"fall_back_policy": 0, "subset_selectors": list{list{"version"}}},
+		})},
+		trials: []trial{
+			{name: "of a route", path: "/first", times: 4, status: 200, code: "0", want: map[string]string{"X-App": "app"}},
+			{name: "of another", path: "/second", times: 4, status: 200, code: "0", want: map[string]string{"X-App": "other"}},
+			{name: "of the request", path: "/field", fields: []string{"X-Version: 2"}, times: 4, status: 200, code: "0", want: map[string]string{"X-App": "other"}},
+			{name: "that no host has", path: "/none", status: 502, code: "14", reason: "no_healthy_host"},
+		},
+	}
+}
