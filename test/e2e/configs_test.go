@@ -80,6 +80,7 @@ func examples() map[string]func(*testing.T) {
 		"dubbo_server.json":      dubboServerExample,
 		"filters.json":           filtersExample,
 		"grpc.json":              grpcExample,
+		"health.json":            healthExample,
 		"http1.json":             http1Example,
 		"http2.json":             http2Example,
 		"older_form.json":        olderFormExample,
