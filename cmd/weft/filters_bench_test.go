@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// eight are filters as a sidecar may have them, in their order, with their settings.
+func eight() [8][2]string {
+	return [...][2]string{
+		{"ip_access", `{"default_action": "deny", "ips": [
+			{"action": "deny", "addrs": ["192.0.2.0/24", "198.51.100.7"]},
+			{"addrs": ["10.0.0.0/8", "172.16.0.0/12", "2001:db8::/32"]}]}`},
+		{"cors", `{"allow_origin_string_match": [{"exact": "https://shop.test"}, {"suffix": ".shop.test"}], "expose_headers": "x-request-id"}`},
+		{"csrf", `{"additional_origins": [{"exact": "shop.test"}]}`},
+		{"header_to_metadata", `{"request_rules": [{"header": "x-version",
+			"on_header_present": {"key": "version"}, "on_header_missing": {"key": "version", "value": "v1"}}]}`},
+		{"rbac", `{"rules": {"policies": {
+			"admins": {"permissions": [{"url_path": {"path": {"prefix": "/admin"}}}], "principals": [{"header": {"name": "x-role", "exact_match": "admin"}}]},
+			"users": {
+				"permissions": [{"and_rules": {"rules": [{"header": {"name": ":method", "exact_match": "POST"}}, {"not_rule": {"url_path": {"path": {"prefix": "/admin"}}}}]}}],
+				"principals": [{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}]}}}}`},
+		{"local_ratelimit", `{
+			"token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"},
+			"rate_limits": [{"actions": [{"remote_address": {}}]}],
+			"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"}}]}`},
+		{"header_mutation", `{"request_headers_to_add": [{"header": {"key": "x-caller", "value": "%downstream_remote_ip%"}, "append": false}]}`},
+		{"payload_limit", `{"max_entity_size": "1MB"}`},
+	}
+}
+
+// inFront puts the filters from settings[from] up to settings[to] in front of a
+// service that does nothing.
+func inFront(t testing.TB, settings [][2]string) protocol.Starter {
+	t.Helper()
+	kinds := streamFilters()
+	var s protocol.Service = protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
+	for _, one := range slices.Backward(settings) {
+		at := slices.IndexFunc(kinds, func(k filter.Stream) bool { return k.Name == one[0] })
+		if at < 0 {
+			t.Fatalf("there is no filter %s", one[0])
+		}
+		report := new(document.Report)
+		cfg := kinds[at].Config()
+		document.NewDecoder(report).Decode(document.Parse(one[0], []byte(one[1]), document.Options{}, report), cfg)
+		if err := report.Diagnostics().Err(); err != nil {
+			t.Fatal(err)
+		}
+		made, err := kinds[at].New(cfg, filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = made(s)
+	}
+	return protocol.Halves(s)
+}
+
+// post is a request that all of the eight let in.
+func post() *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("10.1.2.3:50000"), Local: netip.MustParseAddrPort("10.0.0.1:8080"), RemoteIP: "10.1.2.3"}
+	refill(x)
+	return x
+}
+
+func refill(x *protocol.Exchange) {
+	x.Reset()
+	r := &x.Request
+	r.Method, r.Scheme, r.Authority, r.Path = "POST", "http", "api.shop.test", "/items/1?quick=1"
+	r.ContentLength = 0
+	for _, f := range [...]protocol.Field{
+		{Name: "User-Agent", Value: "Mozilla/5.0"}, {Name: "Accept", Value: "*/*"}, {Name: "Accept-Encoding", Value: "gzip, br"},
+		{Name: "Content-Type", Value: "application/json"}, {Name: "Origin", Value: "https://shop.test"}, {Name: "X-Version", Value: "v2"},
+		{Name: "X-Caller", Value: "forged"}, {Name: "X-Request-Id", Value: "4d1e3f00"},
+	} {
+		r.Header.Add(f.Name, f.Value)
+	}
+}
+
+func TestEightFiltersAllocateNothing(t *testing.T) {
+	settings := eight()
+	s, x, ctx := inFront(t, settings[:]), post(), t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		refill(x)
+		if err := x.Begin(ctx, s); err != nil || x.Record.Reason != protocol.None || x.Response.Header.Get("Access-Control-Allow-Origin") == "" {
+			t.Fatalf("%v, %v, %d fields", err, x.Record.Reason, x.Response.Header.Len())
+		}
+	}); n != 0 {
+		t.Errorf("eight filters allocate %v times a request, want 0", n)
+	}
+}
+
+// BenchmarkFilters says what each filter takes of a request, and all eight; "none" is
+// what making the request takes, which is to be subtracted.
+func BenchmarkFilters(b *testing.B) {
+	settings := eight()
+	run := func(name string, chosen [][2]string) {
+		b.Run(name, func(b *testing.B) {
+			s, x, ctx := inFront(b, chosen), post(), b.Context()
+			b.ReportAllocs()
+			began := processorTime(b)
+			for b.Loop() {
+				refill(x)
+				_ = x.Begin(ctx, s)
+			}
+			b.ReportMetric(float64(processorTime(b)-began)/float64(b.N), "cpu-ns/op")
+		})
+	}
+	run("none", nil)
+	for i := range settings {
+		run(settings[i][0], settings[i:i+1])
+	}
+	run("all", settings[:])
+}
+
+// processorTime is what the process has had of the processors, whoever else has them.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
