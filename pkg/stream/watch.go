@@ -4,7 +4,7 @@ import "sync"
 
 // Watch is how an exchange of a connection that carries many learns that its caller
 // is gone, and how its engine learns what the exchange is waiting for then, an On.
-// The zero value is ready; safe for concurrent use but for Clear.
+// The zero value is ready; safe for concurrent use.
 type Watch[On any] struct {
 	mu    sync.Mutex
 	ended bool          // guarded by mu; the caller is gone
@@ -65,7 +65,8 @@ func (w *Watch[On]) Leave(run func(func())) On {
 	return w.on
 }
 
-// Clear makes w that of the next exchange. Nobody else knows of w now.
+// Clear makes w that of the next exchange. An engine that may be leaving an exchange
+// which is just over clears once more before there is a next one.
 func (w *Watch[On]) Clear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

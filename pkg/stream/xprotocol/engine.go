@@ -121,7 +121,9 @@ func (e *Engine) take() *request {
 
 // give takes back a request that has been served.
 func (e *Engine) give(r *request) {
-	r.c = nil
+	r.c, r.next = nil, nil
+	r.sent = waiting{}
+	r.watch.Clear() // its caller may have left just when it was over
 	if r.frame != nil {
 		r.frame.Release()
 		r.frame = nil

@@ -15,7 +15,8 @@ import (
 // request is a caller's request while it is served, and the Caller of its
 // exchange.
 type request struct {
-	engine *Engine // immutable
+	engine *Engine  // immutable
+	next   *request // of the session's requests that serve nothing
 	x      protocol.Exchange
 	turn   turn
 
@@ -29,11 +30,8 @@ type request struct {
 	sent    waiting       // of the session's reader: what it sent on its own stack
 	message codec.Message // x.Request.Body
 
-	// active: it is under way. Written by the session's reader before it is, and with
-	// c.mu held when it is no longer.
-	active bool
-
-	watch stream.Watch[waiting] // an id comes only once
+	watch   stream.Watch[waiting] // an id comes only once
+	watched bool                  // watch was used
 }
 
 func newRequest(e *Engine) *request {
@@ -177,7 +175,10 @@ func (r *request) Detach() {
 func (*request) Inform(int, *protocol.Header) error { return nil }
 
 // Watch is protocol.Caller's.
-func (r *request) Watch(gone func()) (stop func()) { return r.watch.Start(r.engine.start, gone) }
+func (r *request) Watch(gone func()) (stop func()) {
+	r.watched = true
+	return r.watch.Start(r.engine.start, gone)
+}
 
 // read makes the frame x.Request.
 func (r *request) read() error {
@@ -272,6 +273,10 @@ func (r *request) finish() {
 	} else {
 		r.frame.Reuse()
 	}
+	if r.watched {
+		r.watch.Clear()
+		r.watched = false
+	}
 	r.c.end(r)
 }
 
@@ -300,6 +305,7 @@ func (r *request) awaits(on waiting) bool {
 		r.sent = on
 		return true
 	}
+	r.watched = true
 	return r.watch.Wait(on)
 }
 

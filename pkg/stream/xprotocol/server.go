@@ -72,17 +72,19 @@ type session struct {
 	full   []*network.Outbox // of hosts that take too little
 	held   bool              // frames were left in the input: as much is under way as may be
 	all    []*request        // that came from the engine, and did not go back
-	spare  []*request        // those of them that serve nothing, but for back
-	begun  int               // how many requests were ever under way
-	known  int               // over, as it was seen last
+	spare  *request          // those of them that serve nothing, but for back, linked by next
+	begun  int64             // how many requests were ever under way
+	known  int64             // over, as it was seen last
 	// left is when the caller was told to send no more; zero: it was not.
 	left     time.Time
 	refusing bool // requests are refused: the time to drain is nearly over
 
+	back  atomic.Pointer[request] // requests that were under way since spare was filled, linked by next
+	over  atomic.Int64            // how many requests were ever over
+	waits atomic.Bool             // the reader waits for fewer
+
 	mu    sync.Mutex
-	fewer sync.Cond  // on mu: over grew
-	over  int        // guarded by mu; how many requests were ever over
-	back  []*request // guarded by mu; requests that were under way since spare was filled
+	fewer sync.Cond // on mu: over grew, or the caller has left
 }
 
 // keepSpare is how many requests a connection that is busy keeps for its next ones.
@@ -137,7 +139,7 @@ func (c *session) settle() bool {
 	clear(c.full)
 	c.full = c.full[:0]
 	c.outbox.AwaitRoom()
-	limit := c.s.o.RPC.MaxInFlight
+	limit := int64(c.s.o.RPC.MaxInFlight)
 	return limit <= 0 || c.await(func() bool { return c.count() < limit || c.conn.Ending() })
 }
 
@@ -220,7 +222,7 @@ func (c *session) silent() error {
 	switch {
 	case c.in.partial():
 		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.o.RPC.FrameTimeout)
-	case c.inFlight() > 0:
+	case c.count() > 0:
 		return nil
 	case !c.left.IsZero():
 		return errFarewell
@@ -291,84 +293,88 @@ func (c *session) begin(head codec.Frame, frame []byte) *request {
 	return r
 }
 
-// enter puts a request among those under way. The lock is taken only once all that
-// came back since the last time are under way again.
+// enter puts a request among those under way.
 func (c *session) enter() *request {
-	if len(c.spare) == 0 {
+	if c.spare == nil {
 		c.collect()
 	}
-	n := len(c.spare) - 1
-	if n < 0 {
-		r := c.s.engine.take()
+	r := c.spare
+	if r == nil {
+		r = c.s.engine.take()
 		c.all = append(c.all, r)
-		c.spare = append(c.spare, r)
-		n = 0
+	} else {
+		c.spare, r.next = r.next, nil
 	}
-	r := c.spare[n]
-	c.spare = c.spare[:n]
-	r.active = true
+	r.sent = waiting{}
 	c.begun++
 	return r
 }
 
 // collect takes what came back, and gives away what a busy connection need not keep.
+// There is nothing in spare.
 func (c *session) collect() {
-	c.mu.Lock()
-	c.spare, c.back = c.back, c.spare[:0]
-	c.mu.Unlock()
-	if len(c.spare) <= keepSpare {
+	c.spare = c.back.Swap(nil)
+	if len(c.all)-int(c.count()) <= keepSpare {
 		return
 	}
-	extra := c.spare[keepSpare:]
-	for _, r := range extra {
+	last := c.spare
+	for n := 1; last != nil && n < keepSpare; n++ {
+		last = last.next
+	}
+	if last == nil {
+		return // some came back since it was counted
+	}
+	extra := last.next
+	last.next = nil
+	for r := extra; r != nil; r = r.next {
 		r.c = nil
 	}
 	c.all = slices.DeleteFunc(c.all, func(r *request) bool { return r.c == nil })
-	for _, r := range extra {
+	for r := extra; r != nil; {
+		next := r.next
 		c.s.engine.give(r)
+		r = next
 	}
-	clear(extra)
-	c.spare = c.spare[:keepSpare]
 }
 
 // end takes r out of what is under way. Neither it nor c is the caller's
 // afterwards.
 func (c *session) end(r *request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r.active = false
-	r.watch.Clear()
-	r.sent = waiting{}
-	c.over++
-	c.fewer.Signal()
-	c.back = append(c.back, r)
+	for {
+		r.next = c.back.Load()
+		if c.back.CompareAndSwap(r.next, r) {
+			break
+		}
+	}
+	c.over.Add(1)
+	if c.waits.Load() {
+		c.mu.Lock()
+		c.fewer.Broadcast()
+		c.mu.Unlock()
+	}
 }
 
-// count is how many requests are under way. The reader calls it; c.mu is held.
-func (c *session) count() int { return c.begun - c.over }
-
-func (c *session) inFlight() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.count()
-}
+// count is how many requests are under way. The reader calls it.
+func (c *session) count() int64 { return c.begun - c.over.Load() }
 
 // busy reports whether as many requests are under way as may be.
 func (c *session) busy() bool {
-	limit := c.s.o.RPC.MaxInFlight
+	limit := int64(c.s.o.RPC.MaxInFlight)
 	if limit <= 0 || c.begun-c.known < limit {
 		return false
 	}
-	c.known = c.begun - c.inFlight()
+	c.known = c.over.Load()
 	return c.begun-c.known >= limit
 }
 
-// await waits until done reports true, with c.mu held each time that a request is
+// await waits until done reports true, which is asked each time that a request is
 // over, and reports false if the caller has left before. The reader calls it, so
 // that nobody else would notice.
 func (c *session) await(done func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.waits.Store(true) // who ends a request now sees it, or we see that it is over
+	defer c.waits.Store(false)
 	if done() {
 		return true
 	}
@@ -461,11 +467,12 @@ func (c *session) close(cancel context.CancelFunc) {
 	c.in.release()
 	c.batch.flush()
 	cancel()
-	if c.inFlight() > 0 {
+	if c.count() > 0 {
 		_ = c.conn.Close() // the listener does it once more
 		c.abandon()
 	}
 	c.mu.Lock()
+	c.waits.Store(true)
 	for c.count() > 0 {
 		c.fewer.Wait()
 	}
@@ -478,10 +485,15 @@ func (c *session) close(cancel context.CancelFunc) {
 
 // abandon tells every request under way that its caller is gone.
 func (c *session) abandon() {
-	c.mu.Lock()
+	idle := map[*request]bool{}
+	for _, first := range [...]*request{c.spare, c.back.Load()} {
+		for r := first; r != nil; r = r.next {
+			idle[r] = true
+		}
+	}
 	var all []waiting
 	for _, r := range c.all {
-		if !r.active {
+		if idle[r] {
 			continue
 		}
 		for _, on := range [...]waiting{r.sent, r.watch.Leave(c.s.engine.start)} {
@@ -490,7 +502,6 @@ func (c *session) abandon() {
 			}
 		}
 	}
-	c.mu.Unlock()
 	c.batch.now = time.Now()
 	for _, on := range all {
 		on.client.abandon(on.id, &c.batch)
