@@ -10,7 +10,7 @@ import (
 )
 
 // HeaderConfig says what a field of a request must be. Without a condition, it must
-// be there.
+// be there. Upper and lower case are the same in the host that a request is for.
 type HeaderConfig struct {
 	Name          string      `key:"name" doc:"Field name, of RPC calls also an attachment or service, method, version and group; :method, :authority, :path (with the query) and :scheme are the request's own." required:"true" example:"\"x-tenant\""`
 	String        *TextConfig `key:"string_match" doc:"What the value must be; values of several fields count as one, with commas between them."`
@@ -100,6 +100,9 @@ func (c *HeaderConfig) Compile() (Header, error) {
 	}
 	if err == nil && set > 1 {
 		err = fmt.Errorf("%d conditions are set, want one", set)
+	}
+	if h.field.of == authority || h.field.of == host {
+		h.text.fold = true // RFC 9110 4.2.3
 	}
 	if err != nil {
 		return Header{}, fmt.Errorf("the header condition on %q: %w", c.Name, err)

@@ -157,6 +157,22 @@ func TestHostIsAFieldOfRPC(t *testing.T) {
 	}
 }
 
+func TestHostsHaveNoCase(t *testing.T) {
+	for _, name := range []string{"host", ":authority"} {
+		c := HeaderConfig{Name: name, Suffix: new(".Test")}
+		h, err := c.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := request()
+		for authority, want := range map[string]bool{"shop.test": true, "SHOP.TEST": true, "shop.test:80": false} {
+			if x.Request.Authority = authority; h.Holds(x) != want {
+				t.Errorf("%s: %s ends in .Test: %t, want %t", name, authority, !want, want)
+			}
+		}
+	}
+}
+
 func TestNoAttachmentStandsForTheMethodOfACall(t *testing.T) {
 	f, err := NewField("method")
 	if err != nil {
