@@ -214,6 +214,15 @@ func (o *Outbox) drop() {
 	o.room.Broadcast()
 }
 
+// Rest gives up the storage that only a busy connection needs.
+func (o *Outbox) Rest() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.writing && len(o.pieces) == 0 {
+		o.pieces, o.out = nil, nil
+	}
+}
+
 // Fail gives up what waits and refuses what comes. The connection is closed by
 // its owner, which ends a write that is under way.
 func (o *Outbox) Fail(err error) {

@@ -24,7 +24,7 @@ type encoder struct {
 	lowest  uint32
 	changed bool
 
-	seen [64]uint32 // hashes of fields that were written lately and not added
+	seen *[64]uint32 // hashes of fields that were written lately and not added; nil: none
 }
 
 type encoderEntry struct {
@@ -104,6 +104,9 @@ func (e *encoder) appendField(dst []byte, inStatic uint32, name, value string) [
 		if named == 0 && entry.nameHash == nameHash && entry.name == name {
 			named = staticLen + 1 + uint32(i)
 		}
+	}
+	if e.seen == nil {
+		e.seen = new([64]uint32)
 	}
 	slot := &e.seen[hash>>1%uint32(len(e.seen))]
 	size := fieldSize(name, value)

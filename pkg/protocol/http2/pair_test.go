@@ -243,3 +243,35 @@ func TestNamesAreNotKept(t *testing.T) {
 		t.Fatal("both names are in the same memory")
 	}
 }
+
+func TestASessionGoesOnAfterItsRest(t *testing.T) {
+	p := newPair(t, Config{}, Config{})
+	req := &protocol.Request{Method: "GET", Scheme: "http", Authority: "shop.test", Path: "/"}
+	req.ContentLength = -1
+	req.Header.Add("x-user", "ada") // in the tables of both sides from the second time on
+	for range 4 {
+		client, server := p.open(req, true)
+		var err error
+		resp := &protocol.Response{Status: 200}
+		resp.ContentLength = -1
+		resp.Header.Add("x-shard", "7")
+		if p.toClient, err = p.server.AppendResponse(p.toClient, server, resp, ResponseOptions{End: true}); err != nil {
+			t.Fatal(err)
+		}
+		p.server.Rest() // too early: the stream is the engine's
+		var back protocol.Response
+		one(t, p.receive(), HeadersArrived)
+		p.client.TakeResponse(client, &back, nil)
+		if got := back.Header.Get("x-shard"); back.Status != 200 || got != "7" {
+			t.Fatalf("answer %d with x-shard %q", back.Status, got)
+		}
+		p.toClient = p.server.Release(p.toClient, server, NoError)
+		p.toServer = p.client.Release(p.toServer, client, NoError)
+		p.settle()
+		p.server.Rest()
+		p.client.Rest()
+		if p.server.Len() != 0 || p.client.Len() != 0 {
+			t.Fatalf("%d and %d streams are left", p.server.Len(), p.client.Len())
+		}
+	}
+}

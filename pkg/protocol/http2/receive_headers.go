@@ -80,6 +80,9 @@ func (s *Session) handleBlock(dst []byte, b []byte, now time.Time) ([]byte, Even
 	if err := s.dec.decode(b); err != nil {
 		return dst, Event{}, connectionError(CompressionError, err.Error())
 	}
+	if s.head == nil {
+		s.head = new(head)
+	}
 	st := s.streams[bl.stream]
 	switch {
 	case st == nil && s.idle(bl.stream):

@@ -129,7 +129,7 @@ func isPath(s string) bool { return s != "" && s[0] == '/' && all(s, targetByte)
 // everything else already: an error is a Fault that can be answered on the stream,
 // HeaderTooLarge or ExpectationFailed, and req is as complete as it may be.
 func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {
-	h := &s.head
+	h := s.head
 	text, req.Method = takeValue(text, &h.method)
 	text, req.Scheme = takeValue(text, &h.scheme)
 	text, req.Authority = takeValue(text, &h.authority)

@@ -38,12 +38,15 @@ const (
 // resets remembers the streams that were reset lately. Those that ended in peace
 // cost nothing.
 type resets struct {
-	ring [32]reset
+	ring []reset // nil: there were none; else of resetsKept
 	next int
 	// forgotten is the highest stream that we reset and that is no longer in ring:
 	// whatever is heard of streams up to it is ignored.
 	forgotten uint32
 }
+
+// resetsKept is how many streams are remembered.
+const resetsKept = 32
 
 type reset struct {
 	id uint32
@@ -58,6 +61,9 @@ func (r *resets) add(id uint32, by closedBy) {
 			r.ring[i].by = by
 			return
 		}
+	}
+	if r.ring == nil {
+		r.ring = make([]reset, resetsKept)
 	}
 	old := &r.ring[r.next]
 	if old.by == byUs {

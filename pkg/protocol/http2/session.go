@@ -101,12 +101,12 @@ type Session struct {
 	dec        decoder
 	enc        encoder
 	block      block // the header block that is arriving
-	head       head  // what the last header block said
+	head       *head // what the last header block said; nil: there was none since Rest
 	sendWindow int64 // bytes we may send on all streams together
 	recvWindow int64 // bytes the peer may send
 	freed      int64 // bytes consumed that no WINDOW_UPDATE told of
 
-	streams    map[uint32]*Stream // open and half-closed
+	streams    map[uint32]*Stream // open and half-closed; nil: none, and none since Rest
 	free       []*Stream          // to be used again
 	unreleased uint32             // streams that the peer opened and the engine has not released
 	opened     uint32             // of streams: those that we opened
@@ -132,7 +132,6 @@ func NewSession(cfg Config) *Session {
 		peer:       defaultSettings(),
 		sendWindow: DefaultWindow,
 		recvWindow: DefaultWindow,
-		streams:    make(map[uint32]*Stream),
 		nextID:     1,
 		sentLast:   MaxStreamID,
 		gotLast:    MaxStreamID,
@@ -269,6 +268,9 @@ func (s *Session) newStream(id uint32) *Stream {
 		sendWindow: int64(s.peer.InitialWindowSize),
 		recvWindow: s.streamWindow(),
 	}
+	if s.streams == nil {
+		s.streams = make(map[uint32]*Stream)
+	}
 	s.streams[id] = st
 	return st
 }
@@ -314,6 +316,18 @@ func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
 	}
 	s.resets.add(st.ID, byUs)
 	return AppendRSTStream(dst, st.ID, code)
+}
+
+// Rest gives up the storage that only a busy connection needs. It is called when
+// nothing is under way and nothing is expected soon; streams that have been released
+// are forgotten for good, and what an event showed is gone.
+func (s *Session) Rest() {
+	if len(s.streams) > 0 || s.unreleased > 0 || s.block.stream != 0 {
+		return
+	}
+	s.streams, s.free, s.scratch, s.head, s.block.b = nil, nil, nil, nil, nil
+	s.dec.fields, s.dec.text.b = nil, nil
+	s.enc.seen = nil
 }
 
 // AppendShutdown announces that no more streams are taken soon, so that those on

@@ -140,9 +140,14 @@ func (c *session) ServeConn(ctx context.Context, _ *network.Conn) error {
 // shrink drops what a connection that waits does not need.
 func (c *session) shrink() {
 	c.ctx, c.batch.dirty, c.fresh = nil, nil, nil
+	c.outbox.Rest()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.scratch, c.stalled, c.waiters = nil, nil, nil
+	c.state.Rest()
+	if c.alarm.due.IsZero() {
+		c.alarm.timer = nil
+	}
 }
 
 // IdleTimeout is network.Patient's.
