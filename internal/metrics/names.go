@@ -169,7 +169,8 @@ func Metrics() []Metric {
 		all = append(all, p.more...)
 	}
 	all = append(all, rpcMetrics()...)
-	return append(all, ConfigReloads, ConfigTime, Draining, Panics, LogDropped, buildMetric())
+	return append(all, ListenerHandshakes, ClusterHandshakes, CertificateReloads,
+		ConfigReloads, ConfigTime, Draining, Panics, LogDropped, buildMetric())
 }
 
 // places is what a kind of place exports.

@@ -60,6 +60,9 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 		r.Func(m, func() float64 { return 0 })
 	}
 	r.Func(LogDropped, func() float64 { return 0 }, "a")
+	r.Counter(ListenerHandshakes, "a", ResultOK)
+	r.Counter(ClusterHandshakes, "a", ResultOK)
+	r.Counter(CertificateReloads, ResultApplied)
 
 	found, err := r.Gather()
 	if err != nil {

@@ -19,6 +19,7 @@ const (
 	CauseCut                          // asked to end, it did not in time
 	CauseAsked                        // the peer wanted no further exchange
 	CauseSpent                        // it has carried as many exchanges as it may
+	CauseHandshake                    // TLS could not be agreed on
 	CauseUnknownProtocol              // it began with bytes of no protocol that the listener carries
 	CauseProtocolError                // the peer broke its protocol or a limit of ours
 	CauseRequestTimeout               // the peer took too long over a request
@@ -39,6 +40,7 @@ var causes = [causeCount]struct{ name, text string }{
 	CauseCut:             {"drain_timeout", "The same, but what it carried was not over within the drain time."},
 	CauseAsked:           {"close_requested", "The caller asked for its end, or speaks HTTP/1.0 without keep-alive."},
 	CauseSpent:           {"max_requests", "It has carried max_requests_per_connection requests."},
+	CauseHandshake:       {"tls_handshake", "Its TLS handshake failed: the metric of handshakes and the log say why."},
 	CauseUnknownProtocol: {"unknown_protocol", "It began with bytes of no protocol that the listener carries."},
 	CauseProtocolError:   {"protocol_error", "The caller broke its protocol, or a limit of the request's size."},
 	CauseRequestTimeout:  {"request_timeout", "The caller took too long over the head or the content of a request."},

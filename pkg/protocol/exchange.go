@@ -138,7 +138,8 @@ type ConnMeta struct {
 	LocalText, RemoteText string
 	// RemoteIP is Remote without its port, as text.
 	RemoteIP string
-	Secure   bool // TLS
+	Secure   bool // over TLS
+	TLS      *TLS // nil: plaintext
 	// Link is the connection itself: one and the same for as long as it is open,
 	// while ConnMeta may be made anew. nil if there is none.
 	Link Link

@@ -19,7 +19,8 @@ type chain struct {
 	config  *config.Listener
 	handler network.Handler
 	count   *metrics.Listener
-	release func() // of count
+	release func()   // of count
+	secured *secured // its TLS; nil: plaintext
 
 	// Of a chain that serves exchanges; nil for one that carries bytes.
 	serving *serving     // the listener's, if it has one already
@@ -126,7 +127,13 @@ func (c *chain) drop() {
 	if c.made != nil {
 		c.made.record.close()
 	}
+	c.free()
+}
+
+// free gives back what c holds beside its composition.
+func (c *chain) free() {
 	c.release()
+	c.secured.close()
 }
 
 // chain builds what l's connections meet. old is what serves them now, nil if
@@ -139,32 +146,40 @@ func (b *builder) chain(l *config.Listener, old *serving) (*chain, error) {
 	c := &chain{config: l}
 	var carries network.Handler
 	if fc.TCPProxy != nil {
-		carries = b.server.o.TCPProxy(*fc.TCPProxy, &Carrier{clusters: b.server.clusters}, b.server.o.Log)
+		carries = b.server.o.TCPProxy(*fc.TCPProxy, &Carrier{clusters: b.server.clusters, clients: b.server.clients}, b.server.o.Log)
 		c.handler = carries
 	}
+	var byALPN map[string]network.Handler
 	if fc.Proxy != nil {
-		if err := b.proxyChain(c, fc.Proxy, old, carries); err != nil {
+		var err error
+		if byALPN, err = b.proxyChain(c, fc.Proxy, old, carries); err != nil {
 			return nil, err
 		}
+	}
+	if err := b.secure(c, fc, byALPN); err != nil {
+		if c.made != nil {
+			c.made.record.close()
+		}
+		return nil, fmt.Errorf("tls_context: %w", err)
 	}
 	c.count, c.release = b.server.o.Metrics.Listener(l.Name)
 	return c, nil
 }
 
-// proxyChain makes c one that serves exchanges. What is none goes to unknown, if
-// p says so.
-func (b *builder) proxyChain(c *chain, p *config.Proxy, s *serving, unknown network.Handler) error {
+// proxyChain makes c one that serves exchanges, and returns who serves what ALPN has
+// a name for. What is none goes to unknown, if p says so.
+func (b *builder) proxyChain(c *chain, p *config.Proxy, s *serving, unknown network.Handler) (byALPN map[string]network.Handler, err error) {
 	engines, err := b.engines(p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	service, err := b.service(c.config.Name, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rec, err := b.record(c.config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if s == nil {
 		s = new(serving)
@@ -173,12 +188,13 @@ func (b *builder) proxyChain(c *chain, p *config.Proxy, s *serving, unknown netw
 		unknown = nil
 	}
 	c.serving, c.made = s, newComposition(c.config.Name, service, rec)
-	c.handler = b.handler(c.config, p, s, engines, unknown)
-	return nil
+	c.handler, byALPN = b.handler(c.config, p, s, engines, unknown)
+	return byALPN, nil
 }
 
-// handler lets each engine serve the connections that speak its protocol.
-func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engines []*stream.Protocol, unknown network.Handler) network.Handler {
+// handler lets each engine serve the connections that speak its protocol: as they
+// begin, or as ALPN chose.
+func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
 		Listener:    l.Name,
 		Service:     s,
@@ -190,8 +206,11 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 		NewTally:    func() stream.Tally { return &tally{serving: s} },
 		Log:         b.server.o.Log,
 	}
+	byALPN = map[string]network.Handler{}
 	if len(engines) == 1 && !isAuto(p) && unknown == nil {
-		return engines[0].NewServer(o)
+		h = engines[0].NewServer(o)
+		byALPN[stream.ALPN(engines[0].Name)] = h
+		return h, byALPN
 	}
 	choices := make([]stream.Choice, len(engines))
 	for _, upgrades := range [...]bool{false, true} { // HTTP/1.1 after what its callers may upgrade to
@@ -200,6 +219,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 				continue
 			}
 			choices[i] = stream.Choice{Match: e.Match, Server: e.NewServer(o)}
+			byALPN[stream.ALPN(e.Name)] = choices[i].Server
 			if u, ok := choices[i].Server.(stream.Upgrader); ok {
 				o.H2C = u
 			}
@@ -207,7 +227,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 	}
 	return stream.Detect(stream.DetectOptions{
 		Choices: choices, Unknown: unknown, Timeout: p.DetectTimeout, IdleTimeout: l.IdleTimeout,
-	})
+	}), byALPN
 }
 
 func isAuto(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Auto }

@@ -13,11 +13,11 @@ import (
 )
 
 // connectors make upstream connections of each protocol that an engine speaks.
-func connectors(protocols []stream.Protocol) map[config.Protocol]upstream.Connector {
+func connectors(protocols []stream.Protocol, tls *clients) map[config.Protocol]upstream.Connector {
 	all := make(map[config.Protocol]upstream.Connector, len(protocols))
 	for _, p := range protocols {
 		if p.NewClient != nil {
-			all[p.Name] = connector{p.NewClient, p.Multiplexed}
+			all[p.Name] = connector{p.NewClient, p.Multiplexed, stream.ALPN(p.Name), tls}
 		}
 	}
 	return all
@@ -27,6 +27,8 @@ func connectors(protocols []stream.Protocol) map[config.Protocol]upstream.Connec
 type connector struct {
 	client      func(*network.Conn, stream.ClientOptions) stream.Client
 	multiplexed bool
+	alpn        string // how the protocol is called there
+	tls         *clients
 }
 
 // Multiplexed is upstream.Connector's.
@@ -34,7 +36,7 @@ func (c connector) Multiplexed() bool { return c.multiplexed }
 
 // Connect is upstream.Connector's.
 func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, released func(bool)) (upstream.Connection, error) {
-	conn, err := dial(ctx, h, deadline)
+	conn, err := c.tls.dial(ctx, h, c.alpn, deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +73,20 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 	return o
 }
 
+// dial connects to h, over TLS if its cluster says so: alpn is what is to be spoken.
+// Its errors are Faults: ConnectTimeout or ConnectFailure.
+func (c *clients) dial(ctx context.Context, h *upstream.Host, alpn string, deadline time.Time) (*network.Conn, error) {
+	conn, err := dial(ctx, h, deadline)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.secure(ctx, conn, h, alpn, deadline); err != nil {
+		_ = conn.Close() // it is good for nothing
+		return nil, err
+	}
+	return conn, nil
+}
+
 // dial connects to h. Its errors are Faults: ConnectTimeout or ConnectFailure.
 func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
 	kind, address := "tcp", h.Name()
@@ -89,7 +105,10 @@ func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.C
 }
 
 // Carrier connects callers to clusters for network filters that carry bytes.
-type Carrier struct{ clusters *upstream.Set }
+type Carrier struct {
+	clusters *upstream.Set
+	clients  *clients
+}
 
 // Carry connects to a host of the cluster, trying so many at most, calls use
 // and closes the connection. Errors of its own are Faults.
@@ -99,7 +118,7 @@ func (c *Carrier) Carry(ctx context.Context, cluster string, attempts int, use f
 		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
 	}
 	return cell.Carry(ctx, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
-		conn, err := dial(ctx, h, deadline)
+		conn, err := c.clients.dial(ctx, h, "", deadline)
 		if err != nil {
 			return nil, err
 		}

@@ -66,10 +66,11 @@ func (live *liveListener) change(c *chain, log *slog.Logger) (before *compositio
 	}
 	if sameEngine(old.config, c.config) {
 		c.handler = old.handler
+		c.secured, old.secured = old.secured, c.secured
 	} else {
 		live.ln.SetHandler(c.handler, true)
 	}
-	old.release()
+	old.free()
 	live.chain = c
 	return before
 }
@@ -132,6 +133,9 @@ func sameEngine(a, b *config.Listener) bool {
 		return false
 	}
 	ca, cb := a.FilterChains[0], b.FilterChains[0]
+	if ca.Inspector != cb.Inspector || !reflect.DeepEqual(ca.TLS, cb.TLS) {
+		return false
+	}
 	pa, pb := ca.Proxy, cb.Proxy
 	if (pa == nil) != (pb == nil) || !reflect.DeepEqual(ca.TCPProxy, cb.TCPProxy) {
 		return false

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
@@ -37,6 +38,10 @@ type Options struct {
 type Server struct {
 	o        Options // immutable
 	clusters *upstream.Set
+	// Of TLS: where certificates come from, and what clusters use of them.
+	credentials *credential.Store
+	clients     *clients
+
 	running  atomic.Pointer[config.Snapshot]
 	draining atomic.Bool
 	tasks    sync.WaitGroup // drains of listeners that are gone, accept loops
@@ -62,8 +67,12 @@ func NewServer(o Options) *Server {
 	}
 	close(s.ended) // there is none
 	up := o.Upstream
-	up.Connectors = connectors(o.Protocols)
-	up.Dial = dial
+	s.credentials = newCredentials(&s.o)
+	s.clients = newClients(s.credentials, o.Metrics)
+	up.Connectors = connectors(o.Protocols, s.clients)
+	up.Dial = func(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
+		return s.clients.dial(ctx, h, "", deadline)
+	}
 	s.clusters = upstream.NewSet(up)
 	return s
 }
@@ -91,12 +100,19 @@ func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	plan, err := s.plan(ctx, next)
+	clients, err := s.clients.prepare(next.Clusters)
 	if err != nil {
 		clusters.Rollback()
 		return err
 	}
+	plan, err := s.plan(ctx, next)
+	if err != nil {
+		s.clients.drop(clients)
+		clusters.Rollback()
+		return err
+	}
 	s.warm(ctx, clusters)
+	s.clients.commit(clients)
 	clusters.Commit()
 	before := s.swap(ctx, plan)
 	s.running.Store(next)
@@ -308,7 +324,7 @@ func (s *Server) drainOne(ctx context.Context, live *liveListener) {
 		c.release()
 		c.record.close()
 	}
-	live.chain.release()
+	live.chain.free()
 }
 
 func (s *Server) grace() time.Duration {

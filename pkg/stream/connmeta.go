@@ -12,6 +12,8 @@ import (
 // ConnMeta returns what is known of a downstream connection; id is its number.
 func ConnMeta(id uint64, listener string, conn *network.Conn) protocol.ConnMeta {
 	m := protocol.ConnMeta{ID: id, Listener: listener, Link: conn}
+	m.TLS = TLSMeta(conn)
+	m.Secure = m.TLS != nil
 	m.Local, m.LocalText = addressOf(conn.LocalAddr())
 	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
 	if m.Remote.IsValid() {

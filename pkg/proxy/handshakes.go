@@ -1,0 +1,56 @@
+package proxy
+
+import (
+	"sync"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/network/credential"
+)
+
+// handshakes counts what becomes of the TLS handshakes of a place. What has not
+// happened yet has no series. Safe for concurrent use.
+type handshakes struct {
+	registry *metrics.Registry
+	metric   metrics.Metric
+	place    string
+
+	mu     sync.Mutex
+	counts map[string]int64 // guarded by mu; by result
+	remove []func()         // guarded by mu
+}
+
+func newHandshakes(r *metrics.Registry, m metrics.Metric, place string) *handshakes {
+	return &handshakes{registry: r, metric: m, place: place, counts: map[string]int64{}}
+}
+
+// count counts a handshake that ended with err.
+func (h *handshakes) count(err error) {
+	result := metrics.ResultOK
+	if err != nil {
+		result = credential.FailureOf(err).String()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, known := h.counts[result]
+	h.counts[result]++
+	if !known && h.registry != nil {
+		h.remove = append(h.remove, h.registry.Func(h.metric, func() float64 { return h.read(result) }, h.place, result))
+	}
+}
+
+func (h *handshakes) read(result string) float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return float64(h.counts[result])
+}
+
+// close takes the series back.
+func (h *handshakes) close() {
+	h.mu.Lock()
+	remove := h.remove
+	h.remove = nil
+	h.mu.Unlock()
+	for _, f := range remove {
+		f()
+	}
+}

@@ -1,0 +1,249 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// WatchCertificates reads certificates again when their files change, and changes the
+// keys of session tickets, until ctx ends.
+func (s *Server) WatchCertificates(ctx context.Context) { s.credentials.Run(ctx) }
+
+// newCredentials returns where all certificates come from.
+func newCredentials(o *Options) *credential.Store {
+	return credential.NewStore(o.Log, func(err error) {
+		result := metrics.ResultApplied
+		if err != nil {
+			result = metrics.ResultRejected
+		}
+		o.Metrics.Counter(metrics.CertificateReloads, result).Add(1)
+	})
+}
+
+// secured is the TLS of a listener's filter chain.
+type secured struct {
+	server *credential.Server
+	count  *handshakes
+}
+
+func (s *secured) close() {
+	if s != nil {
+		s.server.Close()
+		s.count.close()
+	}
+}
+
+// secure puts TLS before the handlers of a chain, if it has any: byALPN for the
+// protocols that have a name there, c.handler for the rest.
+func (b *builder) secure(c *chain, fc *config.FilterChain, byALPN map[string]network.Handler) error {
+	var contexts []*credential.Context
+	timeout := time.Duration(0)
+	delete(byALPN, "") // of protocols without a name
+	for _, t := range fc.TLS {
+		var offer []string
+		for _, name := range []string{"h2", "http/1.1"} {
+			if byALPN[name] != nil {
+				offer = append(offer, name)
+			}
+		}
+		context, err := stream.Credentials(t, offer)
+		if err != nil {
+			return err
+		}
+		if err := context.Check(true, nil); err != nil && t.Fallback {
+			b.server.o.Log.Warn("a tls_context cannot be used, and says fall_back: without another, plaintext is spoken",
+				"listener", c.config.Name, "error", err)
+			continue
+		}
+		contexts, timeout = append(contexts, context), max(timeout, t.HandshakeTimeout)
+	}
+	if len(contexts) == 0 {
+		return nil
+	}
+	server, err := b.server.credentials.Server(contexts)
+	if err != nil {
+		return err
+	}
+	c.secured = &secured{server, newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, c.config.Name)}
+	o := stream.SecureOptions{
+		Config: server.Config(), ByALPN: byALPN, Other: c.handler,
+		Timeout: timeout, IdleTimeout: c.config.IdleTimeout,
+		Listener: c.config.Name, Log: b.server.o.Log, Shaken: c.secured.count.count,
+	}
+	if fc.Inspector {
+		o.Plain = c.handler
+	}
+	c.handler = stream.Secure(o)
+	return nil
+}
+
+// clients are the TLS clients of the clusters in force. Clusters that say the same
+// share one. Safe for concurrent use, but for changes.
+type clients struct {
+	store   *credential.Store
+	metrics *metrics.Registry
+	now     atomic.Pointer[clientTable]
+}
+
+// clientTable is immutable.
+type clientTable struct {
+	byConfig  map[*config.TLS]*credential.Client
+	byContent map[string]*credential.Client
+	counts    map[string]*handshakes // by cluster
+	// before is what was in force until this was: exchanges that are under way may
+	// still need it.
+	before *clientTable
+}
+
+func newClients(store *credential.Store, registry *metrics.Registry) *clients {
+	c := &clients{store: store, metrics: registry}
+	c.now.Store(&clientTable{})
+	return c
+}
+
+// prepare makes the table for these clusters. It is dropped or committed.
+func (c *clients) prepare(clusters []*config.Cluster) (*clientTable, error) {
+	old := c.now.Load()
+	t := &clientTable{
+		byConfig: map[*config.TLS]*credential.Client{}, byContent: map[string]*credential.Client{},
+		counts: map[string]*handshakes{}, before: &clientTable{byConfig: old.byConfig, byContent: old.byContent},
+	}
+	for _, cluster := range clusters {
+		if cluster.TLS == nil {
+			continue
+		}
+		content := fmt.Sprintf("%+v", *cluster.TLS)
+		client := t.byContent[content]
+		if client == nil {
+			client = old.byContent[content]
+		}
+		if client == nil {
+			var err error
+			if client, err = c.client(cluster.TLS); err != nil {
+				c.drop(t)
+				return nil, fmt.Errorf("cluster %q: tls_context: %w", cluster.Name, err)
+			}
+		}
+		t.byContent[content], t.byConfig[cluster.TLS] = client, client
+		if t.counts[cluster.Name] = old.counts[cluster.Name]; t.counts[cluster.Name] == nil {
+			t.counts[cluster.Name] = newHandshakes(c.metrics, metrics.ClusterHandshakes, cluster.Name)
+		}
+	}
+	return t, nil
+}
+
+func (c *clients) client(t *config.TLS) (*credential.Client, error) {
+	context, err := stream.Credentials(t, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.store.Client(context)
+}
+
+// drop gives up a table that did not come into force.
+func (c *clients) drop(t *clientTable) {
+	for content, client := range t.byContent {
+		if t.before.byContent[content] == nil {
+			client.Close()
+		}
+	}
+}
+
+// commit puts t in force. What left with the change before this one is closed.
+func (c *clients) commit(t *clientTable) {
+	old := c.now.Swap(t)
+	for name, count := range old.counts {
+		if t.counts[name] == nil {
+			count.close()
+		}
+	}
+	if old.before == nil {
+		return
+	}
+	for content, client := range old.before.byContent {
+		if t.byContent[content] != client && old.byContent[content] != client {
+			client.Close()
+		}
+	}
+}
+
+// find returns the client of a cluster's settings, nil if they are long gone.
+func (c *clients) find(t *config.TLS) *credential.Client {
+	table := c.now.Load()
+	if client := table.byConfig[t]; client != nil {
+		return client
+	}
+	if before := table.before; before != nil {
+		return before.byConfig[t]
+	}
+	return nil
+}
+
+// slowHandshake is how long a handshake may take if nothing else bounds it.
+const slowHandshake = 10 * time.Second
+
+// secure performs the handshake with h on a fresh connection. alpn is what the
+// connection is to carry, "" for anything. Its errors are Faults.
+func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, deadline time.Time) error {
+	settings := h.TLS()
+	if settings == nil {
+		return nil
+	}
+	client := c.find(settings)
+	if client == nil {
+		return protocol.Faultf(protocol.ConnectFailure, "the cluster of %s has left the configuration", h.Name())
+	}
+	if deadline.IsZero() {
+		deadline = time.Now().Add(slowHandshake)
+	}
+	var offer []string
+	if alpn != "" {
+		offer = []string{alpn}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the handshake
+	err := conn.SecureClient(client.Config(peerName(h), h.Name(), offer), deadline)
+	stop()
+	if agreed := conn.TLS(); err == nil && len(settings.ALPN) == 0 && alpn == stream.ALPN(config.HTTP2) && agreed.Protocol != alpn {
+		err = fmt.Errorf("the host chose %q instead of %q: %w", agreed.Protocol, alpn, errALPN)
+	}
+	if count := c.now.Load().counts[h.Cluster().Name()]; count != nil {
+		count.count(err)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case network.IsTimeout(err):
+		return protocol.Faultf(protocol.ConnectTimeout, "TLS handshake with %s: %w", h.Name(), err)
+	}
+	return protocol.Faultf(protocol.ConnectFailure, "TLS handshake with %s: %s: %w", h.Name(), credential.FailureOf(err).Text(), err)
+}
+
+// errALPN: HTTP/2 over TLS is what ALPN chose or nothing (RFC 9113 3.2).
+var errALPN = errors.New("ALPN") //nolint:gochecknoglobals // a constant
+
+// peerName is who h is, unless the cluster's settings say: its name, else its
+// address.
+func peerName(h *upstream.Host) string {
+	if name := h.Config().Hostname; name != "" {
+		return name
+	}
+	host, _, err := net.SplitHostPort(h.Name())
+	if err != nil {
+		return ""
+	}
+	host, _, _ = strings.Cut(host, "%") // a zone means something to us only
+	return host
+}

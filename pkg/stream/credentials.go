@@ -1,0 +1,106 @@
+package stream
+
+import (
+	"crypto/tls"
+	"fmt"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network/credential"
+)
+
+// Credentials returns what t says as handshakes need it. alpn is offered if t has no
+// list of its own. Its errors are those of a t that was not checked. Files are not
+// read.
+func Credentials(t *config.TLS, alpn []string) (*credential.Context, error) {
+	c := &credential.Context{
+		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), Authorities: credential.PEM(t.Authorities),
+		SkipVerify: t.SkipVerify, ALPN: t.ALPN,
+		MinVersion: version(t.MinVersion), MaxVersion: version(t.MaxVersion),
+	}
+	if t.ServerName != "" {
+		c.Names = []string{t.ServerName}
+	}
+	if len(c.ALPN) == 0 {
+		c.ALPN = alpn
+	}
+	switch t.ClientCertificate {
+	case config.VerifyClientCertificate:
+		c.ClientCertificates = tls.VerifyClientCertIfGiven
+	case config.RequireClientCertificate:
+		c.ClientCertificates = tls.RequireAndVerifyClientCert
+	case config.NoClientCertificate:
+	}
+	for _, name := range t.Ciphers {
+		id, _, ok := credential.Cipher(name)
+		if !ok {
+			return nil, fmt.Errorf("cipher_suites: %q is not known", name)
+		}
+		c.Ciphers = append(c.Ciphers, id)
+	}
+	for _, name := range t.Curves {
+		id, ok := credential.Curve(name)
+		if !ok {
+			return nil, fmt.Errorf("ecdh_curves: %q is not known", name)
+		}
+		c.Curves = append(c.Curves, id)
+	}
+	for i := range t.Peers {
+		m, err := match(&t.Peers[i])
+		if err != nil {
+			return nil, fmt.Errorf("match_typed_subject_alt_names: %w", err)
+		}
+		c.Peers = append(c.Peers, m)
+	}
+	return c, nil
+}
+
+func match(p *config.PeerName) (credential.Match, error) {
+	m := credential.Match{
+		Kind: kind(p.Kind), Exact: p.Exact, Prefix: p.Prefix, Suffix: p.Suffix, Contains: p.Contains, IgnoreCase: p.IgnoreCase,
+	}
+	if p.Regex == "" {
+		return m, nil
+	}
+	var err error
+	m.Regex, err = credential.Expression(p.Regex)
+	return m, err
+}
+
+func kind(k config.NameKind) credential.Kind {
+	switch k {
+	case config.NameURI:
+		return credential.URI
+	case config.NameIP:
+		return credential.IP
+	case config.NameEmail:
+		return credential.Email
+	case config.NameDNS:
+	}
+	return credential.DNS
+}
+
+func version(v config.TLSVersion) uint16 {
+	switch v {
+	case config.TLS10:
+		return tls.VersionTLS10
+	case config.TLS11:
+		return tls.VersionTLS11
+	case config.TLS12:
+		return tls.VersionTLS12
+	case config.TLS13:
+		return tls.VersionTLS13
+	}
+	return 0
+}
+
+// ALPN returns how ALPN names a protocol (RFC 7301 6); "" for one that has no name.
+func ALPN(p config.Protocol) string {
+	switch p {
+	case config.HTTP1:
+		return "http/1.1"
+	case config.HTTP2:
+		return "h2"
+	case config.Auto, config.Bolt, config.BoltV2, config.Dubbo, config.DubboThrift, config.Tars:
+	}
+	return ""
+}

@@ -1,0 +1,40 @@
+package stream
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TLSMeta returns what is known of a connection's TLS; nil: it has none.
+func TLSMeta(conn *network.Conn) *protocol.TLS {
+	t := conn.TLS()
+	if t == nil {
+		return nil
+	}
+	m := &protocol.TLS{
+		Version: strings.Replace(tls.VersionName(t.Version), "TLS ", "TLSv", 1), Cipher: tls.CipherSuiteName(t.Cipher),
+		ServerName: t.ServerName, Protocol: t.Protocol, Resumed: t.Resumed,
+	}
+	if t.Peer != nil && t.Verified {
+		m.Peer = certificate(t.Peer)
+	}
+	return m
+}
+
+func certificate(cert *x509.Certificate) *protocol.Certificate {
+	sum := sha256.Sum256(cert.Raw)
+	c := &protocol.Certificate{
+		Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
+		Fingerprint: hex.EncodeToString(sum[:]), DNS: cert.DNSNames,
+	}
+	for _, u := range cert.URIs {
+		c.URIs = append(c.URIs, u.String())
+	}
+	return c
+}
