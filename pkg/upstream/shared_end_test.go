@@ -12,12 +12,9 @@ import (
 )
 
 func TestMaxPendingRequestsOfASharedConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(1, "a")
-		cfg.Breakers.MaxPendingRequests = 2
-		s, c := n.web(t, cfg)
-		defer s.Close()
+	cfg := sharing(1, "a")
+	cfg.Breakers.MaxPendingRequests = 2
+	share(t, cfg, func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		open := n.shut("a")
 		waiting := queueMany(c, 2, 0)
 		fails(t, c, protocol.Overflow)
@@ -31,29 +28,15 @@ func TestMaxPendingRequestsOfASharedConnection(t *testing.T) {
 }
 
 func TestMaxConnectionsBoundsSharedConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(8, "a")
-		cfg.Breakers.MaxConnections = 2
-		s, c := n.web(t, cfg)
-		defer s.Close()
-		var list []*protocol.Exchange
-		for range 10 {
-			list = append(list, begin(t, c))
-			synctest.Wait()
-		}
+	share(t, bounded(sharing(8, "a"), 2), func(t *testing.T, _ *trunks, s *Set, c *Cluster) {
+		list := beginEach(t, c, 10)
 		wantCounts(t, s, 10, 2, 0)
 		finishAll(list)
 	})
 }
 
 func TestIdleSharedConnectionOfAnotherHostGivesWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(1, "a", "b")
-		cfg.Breakers.MaxConnections = 1
-		s, c := n.web(t, cfg)
-		defer s.Close()
+	share(t, bounded(sharing(1, "a", "b"), 1), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		first, second := do(t, c), do(t, c)
 		if first == second {
 			t.Fatalf("both exchanges went to %s", first)
@@ -67,12 +50,7 @@ func TestIdleSharedConnectionOfAnotherHostGivesWay(t *testing.T) {
 
 // Its exchanges end while another host's waits for a slot.
 func TestSharedConnectionGivesWayWhenItBecomesIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(1, "a", "b")
-		cfg.Breakers.MaxConnections = 1
-		s, c := n.web(t, cfg)
-		defer s.Close()
+	share(t, bounded(sharing(1, "a", "b"), 1), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		x := begin(t, c)
 		waiting := queue(c, 0) // at the other host
 		y := begin(t, c)
@@ -100,12 +78,7 @@ func TestSharedConnectionGivesWayWhenItBecomesIdle(t *testing.T) {
 }
 
 func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(1, "a", "b")
-		cfg.Breakers.MaxConnections = 1
-		s, c := n.web(t, cfg)
-		defer s.Close()
+	share(t, bounded(sharing(1, "a", "b"), 1), func(t *testing.T, _ *trunks, s *Set, c *Cluster) {
 		x := begin(t, c)
 		start := time.Now()
 		y := <-queue(c, time.Hour)
@@ -124,21 +97,14 @@ func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
 
 // TestABusyHostGivesUpOneOfItsConnections: none of them is ever idle.
 func TestABusyHostGivesUpOneOfItsConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(2, "a")
-		cfg.Breakers.MaxConnections = 2
-		s, c := n.web(t, cfg)
-		defer s.Close()
+	share(t, bounded(sharing(2, "a"), 2), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		list := beginMany(t, c, 8)
 		synctest.Wait()
 		list = append(list, beginMany(t, c, 8)...)
 		if got := len(n.list()); got != 2 {
 			t.Fatalf("a has %d connections, want 2", got)
 		}
-		both := sharing(2, "a", "b")
-		both.Breakers.MaxConnections = 2
-		apply(t, s, both)
+		apply(t, s, bounded(sharing(2, "a", "b"), 2))
 		var waits []<-chan *protocol.Exchange
 		for c.pending.Load() == 0 { // until one goes to b
 			waits = append(waits, queue(c, 0))
@@ -170,11 +136,8 @@ func TestABusyHostGivesUpOneOfItsConnections(t *testing.T) {
 }
 
 func TestSharedConnectionsAboveALoweredLimitEndWhenIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(4, "a")
-		s, c := grown(t, n, cfg)
-		defer s.Close()
+	cfg := sharing(4, "a")
+	shareGrown(t, cfg, func(t *testing.T, _ *trunks, s *Set, c *Cluster) {
 		lower := *cfg
 		lower.Breakers.MaxConnections = 1
 		apply(t, s, &lower)
@@ -189,10 +152,7 @@ func TestSharedConnectionsAboveALoweredLimitEndWhenIdle(t *testing.T) {
 func TestGoawayLosesNothing(t *testing.T) {
 	for name, told := range map[string]bool{"found by the next exchange": false, "told by one that ends": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := newTrunks()
-				s, c := n.web(t, sharing(1, "a"))
-				defer s.Close()
+			share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 				list := beginMany(t, c, 3)
 				n.list()[0].goaway.Store(true)
 				if told {
@@ -220,10 +180,7 @@ func TestGoawayLosesNothing(t *testing.T) {
 }
 
 func TestIdleSharedConnectionThatIsNotUsableIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := grown(t, n, sharing(3, "a"))
-		defer s.Close()
+	shareGrown(t, sharing(3, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		for _, k := range n.list() {
 			k.goaway.Store(true)
 		}
@@ -267,10 +224,7 @@ func TestLeastBusyThatIsUsableIsFound(t *testing.T) {
 }
 
 func TestConnectionThatDiesFailsItsExchangesAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a"))
-		defer s.Close()
+	share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		do(t, c)
 		n.answers = never
 		waiting := queueMany(c, 20, 0)
@@ -295,10 +249,7 @@ func TestConnectionThatDiesFailsItsExchangesAtOnce(t *testing.T) {
 // What was not sent goes to another connection: no attempt of its own, and
 // nothing that the caller sees.
 func TestExchangeThatWasNotSentGoesToAnotherConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a"))
-		defer s.Close()
+	share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		do(t, c)
 		n.list()[0].ended.Store(true)
 		x := get()
@@ -317,10 +268,7 @@ func TestExchangeThatWasNotSentGoesToAnotherConnection(t *testing.T) {
 }
 
 func TestExchangeIsNotSentToAHostThatEndsItsConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a", "b"))
-		defer s.Close()
+	share(t, sharing(1, "a", "b"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		n.answers = func(k *trunk, _ *protocol.Exchange) error {
 			if k.host == "a" {
 				k.ended.Store(true)
@@ -354,12 +302,9 @@ func TestExchangeIsNotSentToAHostThatEndsItsConnections(t *testing.T) {
 }
 
 func TestIdleTimeoutOfSharedConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(2, "a")
-		cfg.IdleTimeout = 8 * time.Second
-		s, c := n.web(t, cfg)
-		defer s.Close()
+	cfg := sharing(2, "a")
+	cfg.IdleTimeout = 8 * time.Second
+	share(t, cfg, func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		x, y := begin(t, c), begin(t, c)
 		synctest.Wait()
 		z := begin(t, c) // on the second
@@ -381,12 +326,9 @@ func TestIdleTimeoutOfSharedConnections(t *testing.T) {
 }
 
 func TestSweepEndsSharedConnectionsThatAreNotUsable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(3, "a")
-		cfg.IdleTimeout = 0 // none
-		s, c := grown(t, n, cfg)
-		defer s.Close()
+	cfg := sharing(3, "a")
+	cfg.IdleTimeout = 0 // none
+	shareGrown(t, cfg, func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
 		busy := on(list[0])
 		for _, k := range n.list() {
@@ -403,12 +345,9 @@ func TestSweepEndsSharedConnectionsThatAreNotUsable(t *testing.T) {
 }
 
 func TestNoTimerWithoutSharedConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(1, "a")
-		cfg.IdleTimeout = time.Second
-		s, c := n.web(t, cfg)
-		defer s.Close()
+	cfg := sharing(1, "a")
+	cfg.IdleTimeout = time.Second
+	share(t, cfg, func(t *testing.T, _ *trunks, s *Set, c *Cluster) {
 		armed := func() bool {
 			p := c.state.Load().hosts[0].lanes.Load().pool.(*shared)
 			p.mu.Lock()
@@ -431,9 +370,7 @@ func TestNoTimerWithoutSharedConnections(t *testing.T) {
 }
 
 func TestCloseOfASharedPool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := grown(t, n, sharing(2, "a"))
+	shareGrown(t, sharing(2, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
 		s.Close()
 		if got := n.open(); got != 1 {
@@ -451,11 +388,9 @@ func TestCloseOfASharedPool(t *testing.T) {
 func TestCloseEndsAHangingConnect(t *testing.T) {
 	for name, waiting := range map[string]int{"nobody waits": 0, "exchanges wait": 3} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := newTrunks()
-				cfg := sharing(1, "a")
-				cfg.ConnectTimeout = 0 // none
-				s, c := n.web(t, cfg)
+			cfg := sharing(1, "a")
+			cfg.ConnectTimeout = 0 // none
+			share(t, cfg, func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 				n.shut("a")
 				list := queueMany(c, waiting, 0)
 				if waiting == 0 {
@@ -480,11 +415,7 @@ func TestCloseEndsAHangingConnect(t *testing.T) {
 // Nothing is wrong with the callers then: they are told that there was no
 // connection, not that they left.
 func TestCloseEndsTheWaitForASlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(1, "a", "b")
-		cfg.Breakers.MaxConnections = 1
-		s, c := n.web(t, cfg)
+	share(t, bounded(sharing(1, "a", "b"), 1), func(t *testing.T, _ *trunks, s *Set, c *Cluster) {
 		x := begin(t, c)
 		waiting := queue(c, 0)
 		s.Close()
@@ -500,10 +431,7 @@ func TestCloseEndsTheWaitForASlot(t *testing.T) {
 func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
 	for name, waiting := range map[string]int{"nobody waits": 0, "exchanges wait": 3} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := newTrunks()
-				s, c := n.web(t, sharing(1, "a"))
-				defer s.Close()
+			share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 				open := n.shut("a")
 				list := queueMany(c, waiting, 0)
 				if waiting == 0 {
@@ -528,10 +456,7 @@ func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
 
 // An exchange may have picked a host just before that was retired.
 func TestRetiredHostServesThoseWhoPickedItBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a"))
-		defer s.Close()
+	share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		do(t, c)
 		h := c.state.Load().hosts[0]
 		apply(t, s, sharing(1, "b"))
@@ -556,20 +481,9 @@ func TestRetiredHostServesThoseWhoPickedItBefore(t *testing.T) {
 // TestABusyHostGivesUpNoMoreThanIsWaitedFor: one connection for one that waits,
 // though it takes its time to end.
 func TestABusyHostGivesUpNoMoreThanIsWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		cfg := sharing(8, "a")
-		cfg.Breakers.MaxConnections = 8
-		s, c := n.web(t, cfg)
-		defer s.Close()
-		var list []*protocol.Exchange
-		for range 32 {
-			list = append(list, begin(t, c))
-			synctest.Wait()
-		}
-		both := sharing(8, "a", "b")
-		both.Breakers.MaxConnections = 8
-		apply(t, s, both)
+	share(t, bounded(sharing(8, "a"), 8), func(t *testing.T, _ *trunks, s *Set, c *Cluster) {
+		list := beginEach(t, c, 32)
+		apply(t, s, bounded(sharing(8, "a", "b"), 8))
 		var waits []<-chan *protocol.Exchange
 		for c.pending.Load() == 0 { // until one goes to b
 			waits = append(waits, queue(c, 0))

@@ -11,6 +11,57 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
+// share runs a test in fake time with a set whose one cluster is cfg, with
+// connections of n. It is closed at the end.
+func share(t *testing.T, cfg *config.Cluster, test func(t *testing.T, n *trunks, s *Set, c *Cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		test(t, n, s, c)
+	})
+}
+
+// shareGrown is share with as many connections to the one host as there may be,
+// open and idle.
+func shareGrown(t *testing.T, cfg *config.Cluster, test func(t *testing.T, n *trunks, s *Set, c *Cluster)) {
+	t.Helper()
+	share(t, cfg, func(t *testing.T, n *trunks, s *Set, c *Cluster) {
+		grow(t, n, c)
+		test(t, n, s, c)
+	})
+}
+
+// grow opens all connections that the cluster's one host may have.
+func grow(t testing.TB, n *trunks, c *Cluster) {
+	t.Helper()
+	most := c.Config().Pool.Connections
+	finishAll(beginEach(t, c, 2*most))
+	if got := n.open(); got != most {
+		t.Fatalf("%d connections are open, want %d", got, most)
+	}
+}
+
+// bounded sets a limit on all connections of cfg, and returns it.
+func bounded(cfg *config.Cluster, connections int) *config.Cluster {
+	cfg.Breakers.MaxConnections = connections
+	return cfg
+}
+
+// beginEach starts exchanges one after the other: a connection that one of them made
+// the pool open is there for the next.
+func beginEach(t testing.TB, c *Cluster, n int) []*protocol.Exchange {
+	t.Helper()
+	list := make([]*protocol.Exchange, n)
+	for i := range list {
+		list[i] = begin(t, c)
+		synctest.Wait()
+	}
+	return list
+}
+
+// beginMany starts exchanges at once.
 func beginMany(t testing.TB, c *Cluster, n int) []*protocol.Exchange {
 	t.Helper()
 	list := make([]*protocol.Exchange, n)
@@ -36,10 +87,7 @@ func queueMany(c *Cluster, n int, deadline time.Duration) []<-chan *protocol.Exc
 }
 
 func TestSharedConnectionCarriesManyExchanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a"))
-		defer s.Close()
+	share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		list := beginMany(t, c, 100)
 		synctest.Wait()
 		if got := len(n.list()); got != 1 {
@@ -54,10 +102,7 @@ func TestSharedConnectionCarriesManyExchanges(t *testing.T) {
 // While all are busy, one more is opened behind the exchange that finds so, and
 // nobody waits for it.
 func TestSharedConnectionsAreOpenedOneByOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(3, "a"))
-		defer s.Close()
+	share(t, sharing(3, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
 		synctest.Wait()
 		for i, want := range []int{2, 3, 3, 3} {
@@ -76,10 +121,7 @@ func TestSharedConnectionsAreOpenedOneByOne(t *testing.T) {
 }
 
 func TestSharedConnectionIsNotOpenedWhileOneIsIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(3, "a"))
-		defer s.Close()
+	share(t, sharing(3, "a"), func(t *testing.T, _ *trunks, s *Set, c *Cluster) {
 		for range 20 {
 			do(t, c)
 			synctest.Wait()
@@ -92,11 +134,8 @@ func TestSharedConnectionIsNotOpenedWhileOneIsIdle(t *testing.T) {
 // connection is opened once some wait, whatever connections says. It goes when it
 // carries nothing any more.
 func TestSharedConnectionsBeyondWhatTheHostTakesOnOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
+	share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		n.room = 10
-		s, c := n.web(t, sharing(1, "a"))
-		defer s.Close()
 		list := beginMany(t, c, 10)
 		synctest.Wait()
 		wantCounts(t, s, 10, 1, 0)
@@ -118,18 +157,9 @@ func TestSharedConnectionsBeyondWhatTheHostTakesOnOne(t *testing.T) {
 }
 
 func TestMaxConnectionsHoldsForHostsThatTakeFewOnOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
+	share(t, bounded(sharing(1, "a"), 3), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		n.room = 1
-		cfg := sharing(1, "a")
-		cfg.Breakers.MaxConnections = 3
-		s, c := n.web(t, cfg)
-		defer s.Close()
-		var list []*protocol.Exchange
-		for range 20 {
-			list = append(list, begin(t, c))
-			synctest.Wait()
-		}
+		list := beginEach(t, c, 20)
 		wantCounts(t, s, 20, 3, 0)
 		finishAll(list)
 	})
@@ -138,16 +168,10 @@ func TestMaxConnectionsHoldsForHostsThatTakeFewOnOne(t *testing.T) {
 // A host that takes no more connections than it has is not down, and is not asked
 // with each exchange.
 func TestHostThatTakesOneConnectionOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(2, "a"))
-		defer s.Close()
+	share(t, sharing(2, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		list := beginMany(t, c, 1)
 		n.set(n.refuse, "a", true)
-		for range 20 {
-			list = append(list, begin(t, c))
-			synctest.Wait()
-		}
+		list = append(list, beginEach(t, c, 20)...)
 		wantList(t, "connects", n.dialed(), "a", "a")
 		if h := s.Describe()[0].Hosts[0]; h.Health != HealthUp || h.ConnectFailures != 1 {
 			t.Errorf("the host is %s with %d failed connects, want up with 1", h.Health, h.ConnectFailures)
@@ -162,28 +186,8 @@ func TestHostThatTakesOneConnectionOnly(t *testing.T) {
 	})
 }
 
-// grown returns a set whose one host has so many shared connections open, and
-// idle.
-func grown(t *testing.T, n *trunks, cfg *config.Cluster) (*Set, *Cluster) {
-	t.Helper()
-	s, c := n.web(t, cfg)
-	var list []*protocol.Exchange
-	for range cfg.Pool.Connections * 2 {
-		list = append(list, begin(t, c))
-		synctest.Wait()
-	}
-	finishAll(list)
-	if got := n.open(); got != cfg.Pool.Connections {
-		t.Fatalf("%d connections are open, want %d", got, cfg.Pool.Connections)
-	}
-	return s, c
-}
-
 func TestLeastBusySharedConnectionIsTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := grown(t, n, sharing(3, "a"))
-		defer s.Close()
+	shareGrown(t, sharing(3, "a"), func(t *testing.T, n *trunks, _ *Set, c *Cluster) {
 		list := beginMany(t, c, 9)
 		for i, k := range n.list() {
 			if got := k.load.Load(); got != 3 {
@@ -205,10 +209,7 @@ func TestLeastBusySharedConnectionIsTaken(t *testing.T) {
 }
 
 func TestEquallyBusySharedConnectionsTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := grown(t, n, sharing(3, "a"))
-		defer s.Close()
+	shareGrown(t, sharing(3, "a"), func(t *testing.T, n *trunks, _ *Set, c *Cluster) {
 		before := map[*trunk]int64{}
 		for _, k := range n.list() {
 			before[k] = k.served.Load()
@@ -225,10 +226,7 @@ func TestEquallyBusySharedConnectionsTakeTurns(t *testing.T) {
 }
 
 func TestExchangesWaitForTheOneConnect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(8, "a"))
-		defer s.Close()
+	share(t, sharing(8, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		open := n.shut("a")
 		waiting := queueMany(c, 50, 0)
 		if got := s.Describe()[0].Pending; got != 50 {
@@ -255,10 +253,7 @@ func TestExchangesWaitForTheOneConnect(t *testing.T) {
 
 // Each leaves when it must, and the connect goes on for the others.
 func TestWaitForAConnectEndsForEachByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a"))
-		defer s.Close()
+	share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		open := n.shut("a")
 		start := time.Now()
 		first := queue(c, 2*time.Second) // who began the connect leaves first
@@ -304,10 +299,7 @@ func TestWaitForAConnectEndsForEachByItself(t *testing.T) {
 }
 
 func TestConnectionThatNobodyWaitsForAnyMoreIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a"))
-		defer s.Close()
+	share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		open := n.shut("a")
 		<-queue(c, time.Second)
 		open()
@@ -319,10 +311,7 @@ func TestConnectionThatNobodyWaitsForAnyMoreIsKept(t *testing.T) {
 }
 
 func TestFailureOfAConnectSendsAllWhoWaitToTheNextHost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a", "b"))
-		defer s.Close()
+	share(t, sharing(1, "a", "b"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		openA, openB := n.shut("a"), n.shut("b")
 		n.set(n.refuse, "a", true)
 		waiting := queueMany(c, 10, 0)
@@ -357,10 +346,7 @@ func TestFailureOfAConnectSendsAllWhoWaitToTheNextHost(t *testing.T) {
 }
 
 func TestConnectTimeoutOfASharedConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(1, "a"))
-		defer s.Close()
+	share(t, sharing(1, "a"), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		n.shut("a")
 		start := time.Now()
 		fails(t, c, protocol.ConnectTimeout)
@@ -380,10 +366,7 @@ type detaching struct {
 func (d *detaching) Detach() { d.times++ }
 
 func TestDetachOnlyWhenThereIsNoSharedConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newTrunks()
-		s, c := n.web(t, sharing(2, "a"))
-		defer s.Close()
+	share(t, sharing(2, "a"), func(t *testing.T, n *trunks, _ *Set, c *Cluster) {
 		by := &detaching{}
 		open := n.shut("a")
 		done := make(chan *protocol.Exchange)
