@@ -249,3 +249,40 @@ func TestRulesOfARouteTakeThePlaceOfTheListeners(t *testing.T) {
 		}
 	}
 }
+
+// TestAFieldChoosesTheSubset: header_to_metadata makes a label of what a caller says,
+// and the cluster sends to hosts that have it.
+func TestAFieldChoosesTheSubset(t *testing.T) {
+	t.Parallel()
+	hosts := list{}
+	for _, version := range []string{"v1", "v2"} {
+		hosts = append(hosts, labelled(serve(t, answers(version)).address, object{"version": version}))
+	}
+	s, front := simple("127.0.0.1:1")
+	labels := filterOf("header_to_metadata", object{"request_rules": list{object{
+		"header":            "x-version",
+		"on_header_present": object{"metadata_namespace": "envoy.lb", "key": "version"},
+		"on_header_missing": object{"metadata_namespace": "envoy.lb", "key": "version", "value": "v1"},
+	}}})
+	s.listeners = list{listen("front", front, object{"stream_filters": list{labels}})}
+	s.tables = list{table("front", to("/", "app"))}
+	s.clusters = list{cluster("app", object{"hosts": hosts, "lb_subset_config": object{"fall_back_policy": 0, "subset_selectors": list{list{"version"}}}})}
+	run(t, s.config())
+	for _, c := range []struct {
+		fields []string
+		status int
+		want   string
+	}{
+		{nil, 200, "v1"},
+		{[]string{"X-Version: v1"}, 200, "v1"},
+		{[]string{"X-Version: v2"}, 200, "v2"},
+		{[]string{"X-Version: v3"}, 502, ""},
+	} {
+		for range 4 {
+			got := ask(t, client(t), "GET", "http://"+front, "", c.fields...)
+			if got.status != c.status || c.status == 200 && !strings.HasPrefix(got.body, c.want) {
+				t.Errorf("with %q: %d %q, want %d of %s", c.fields, got.status, got.body, c.status, c.want)
+			}
+		}
+	}
+}
