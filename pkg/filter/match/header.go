@@ -102,7 +102,7 @@ func (c *HeaderConfig) Compile() (Header, error) {
 		err = fmt.Errorf("%d conditions are set, want one", set)
 	}
 	if h.field.of == authority || h.field.of == host {
-		h.text.fold = true // RFC 9110 4.2.3
+		h.text = h.text.IgnoringCase() // RFC 9110 4.2.3
 	}
 	if err != nil {
 		return Header{}, fmt.Errorf("the header condition on %q: %w", c.Name, err)

@@ -62,6 +62,13 @@ func Ending(value string) Text { return Text{test: suffix, value: value} }
 // Having returns a Text that holds for what value is in.
 func Having(value string) Text { return Text{test: contains, value: value} }
 
+// IgnoringCase returns a Text that holds for what t does, whatever the case of ASCII
+// letters. Expressions stay as they are.
+func (t Text) IgnoringCase() Text {
+	t.fold = true
+	return t
+}
+
 // Compile checks c and returns its compiled form.
 func (c *TextConfig) Compile() (Text, error) {
 	var t Text

@@ -113,6 +113,7 @@ func (c *compiler) permission(p *Permission) node {
 		{p.Port != nil, func() node { return node{kind: ports, first: uint32(*p.Port), end: uint32(*p.Port) + 1} }},
 		{p.PortRange != nil, func() node { return c.ports(p.PortRange) }},
 		{p.Metadata != nil, func() node { return c.metadata(p.Metadata) }},
+		{p.Server != nil, func() node { return c.serverName(p.Server) }},
 	})
 }
 
@@ -152,6 +153,15 @@ func (c *compiler) path(p *Path) node {
 	}
 	c.rules.readsPath = true
 	return node{kind: path, text: &text}
+}
+
+func (c *compiler) serverName(t *match.TextConfig) node {
+	text, err := t.Compile()
+	if err != nil {
+		return c.fail(fmt.Errorf("requested_server_name: %w", err))
+	}
+	text = text.IgnoringCase() // RFC 6066 3
+	return node{kind: serverName, text: &text}
 }
 
 func (c *compiler) addresses(of kind, r *match.RangeConfig) node {

@@ -2,6 +2,7 @@ package rbac
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -35,7 +36,7 @@ type node struct {
 	kind      kind
 	children  []node
 	header    *match.Header
-	text      *match.Text // of a path, or of a name; nil: any name
+	text      *match.Text // of a path or a name; nil: any name
 	addresses *match.Addresses
 	datum     *datum
 	// first and end are ports, end not included.
@@ -58,6 +59,7 @@ const (
 	client
 	authenticated
 	metadata
+	serverName
 )
 
 // subject is a request that is judged.
@@ -112,9 +114,38 @@ func (n *node) holds(s *subject) bool {
 		return n.addresses.Has(s.client)
 	case metadata:
 		return n.datum.holds(&s.x.Metadata)
-	case authenticated, never: // callers do not show who they are yet
+	case authenticated:
+		return n.isCalled(s.x)
+	case serverName:
+		return n.text.Holds(serverNameOf(s.x))
+	case never:
 	}
 	return false
+}
+
+// isCalled reports whether the caller of x showed a certificate with a name that n
+// asks for: one of its URIs, if it has none one of its DNS names, else its subject.
+func (n *node) isCalled(x *protocol.Exchange) bool {
+	if x.Meta.Conn == nil || x.Meta.Conn.TLS == nil || x.Meta.Conn.TLS.Peer == nil {
+		return false
+	}
+	shown := x.Meta.Conn.TLS.Peer
+	switch {
+	case n.text == nil:
+		return true
+	case len(shown.URIs) > 0:
+		return slices.ContainsFunc(shown.URIs, n.text.Holds)
+	case len(shown.DNS) > 0:
+		return slices.ContainsFunc(shown.DNS, n.text.Holds)
+	}
+	return n.text.Holds(shown.Subject)
+}
+
+func serverNameOf(x *protocol.Exchange) string {
+	if x.Meta.Conn == nil || x.Meta.Conn.TLS == nil {
+		return ""
+	}
+	return x.Meta.Conn.TLS.ServerName
 }
 
 func local(x *protocol.Exchange) netip.AddrPort {

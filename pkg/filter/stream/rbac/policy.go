@@ -46,11 +46,11 @@ type Permission struct {
 	Port      *uint16             `key:"destination_port" doc:"The port that the connection was made to." example:"8080"`
 	PortRange *PortRange          `key:"destination_port_range" doc:"Ports that the connection was made to."`
 	Metadata  *Metadata           `key:"metadata" doc:"What other filters found out about the request."`
+	Server    *match.TextConfig   `key:"requested_server_name" doc:"The name that the caller asked for in TLS; without TLS it is empty."`
 
-	ServerName *match.TextConfig `key:"requested_server_name" doc:"The name that the caller asked for in TLS." unbuilt:"requested_server_name"`
-	Matcher    map[string]any    `key:"matcher" doc:"A condition of another extension of Envoy's." unbuilt:"matcher" example:"{\"name\": \"m\"}"`
-	Template   map[string]any    `key:"uri_template" doc:"A template that the path fits." unbuilt:"uri_template" example:"{\"name\": \"t\"}"`
-	Sourced    map[string]any    `key:"sourced_metadata" doc:"Metadata with where it is from." unbuilt:"sourced_metadata" example:"{\"metadata_matcher\": {}}"`
+	Matcher  map[string]any `key:"matcher" doc:"A condition of another extension of Envoy's." unbuilt:"matcher" example:"{\"name\": \"m\"}"`
+	Template map[string]any `key:"uri_template" doc:"A template that the path fits." unbuilt:"uri_template" example:"{\"name\": \"t\"}"`
+	Sourced  map[string]any `key:"sourced_metadata" doc:"Metadata with where it is from." unbuilt:"sourced_metadata" example:"{\"metadata_matcher\": {}}"`
 }
 
 // Permissions is a list of permissions.

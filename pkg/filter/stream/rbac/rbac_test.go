@@ -125,8 +125,7 @@ func TestConditions(t *testing.T) {
 		{"who calls, in older files", principal(`{"source_ip": {"address_prefix": "::1", "prefix_len": 128}}`), http("GET /", "[::1]:1"), http("GET /", "[::2]:1")},
 		{"the client is who calls", principal(`{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), http("GET /", "10.9.9.9:1"), http("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
 		{"a call of RPC", permission(`{"header": {"name": "method", "string_match": {"exact": "buy"}}}`), rpc("s", "buy"), rpc("s", "sell", "Method: buy")},
-		{"who is authenticated", principal(`{"authenticated": {"principal_name": {"exact": "spiffe://a/b"}}}`), nil, http("GET /", "10.0.0.1:1")},
-		{"who is authenticated at all", principal(`{"authenticated": {}}`), nil, http("GET /", "10.0.0.1:1")},
+		{"who is authenticated", principal(`{"authenticated": {}}`), over(&protocol.TLS{Peer: new(protocol.Certificate)}, http("GET /", "10.0.0.1:1")), http("GET /", "10.0.0.1:1")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for x, fits := range map[*protocol.Exchange]bool{test.yes: true, test.none: false} {
@@ -149,6 +148,66 @@ func permission(p string) func(string) filtertest.Settings {
 
 func principal(p string) func(string) filtertest.Settings {
 	return func(action string) filtertest.Settings { return meant(action, p) }
+}
+
+// over is x on a connection of TLS.
+func over(tls *protocol.TLS, x *protocol.Exchange) *protocol.Exchange {
+	x.Meta.Conn.TLS = tls
+	return x
+}
+
+func TestCallersAreKnownByTheirCertificates(t *testing.T) {
+	const shop, other = "spiffe://example.org/ns/shop/sa/cart", "spiffe://example.org/ns/bank/sa/pay"
+	uris := &protocol.Certificate{Subject: "CN=cart", DNS: []string{"cart.test"}, URIs: []string{other, shop}}
+	names := &protocol.Certificate{Subject: "CN=cart", DNS: []string{"a.test", "cart.test"}}
+	bare := &protocol.Certificate{Subject: "CN=cart"}
+	for _, test := range []struct {
+		name  string
+		match string // of principal_name; "": any
+		peer  *protocol.Certificate
+		want  protocol.Reason
+	}{
+		{"one of its URIs", `{"exact": "` + shop + `"}`, uris, protocol.None},
+		{"another URI", `{"exact": "` + shop + `/x"}`, uris, protocol.Denied},
+		{"a part of one", `{"prefix": "spiffe://example.org/ns/shop/"}`, uris, protocol.None},
+		{"a DNS name beside URIs", `{"exact": "cart.test"}`, uris, protocol.Denied},
+		{"one of its DNS names", `{"exact": "cart.test"}`, names, protocol.None},
+		{"its subject beside DNS names", `{"exact": "CN=cart"}`, names, protocol.Denied},
+		{"its subject", `{"exact": "CN=cart"}`, bare, protocol.None},
+		{"any", ``, bare, protocol.None},
+		{"any, and it shows none", ``, nil, protocol.Denied},
+		{"a name, and it shows none", `{"prefix": "spiffe://"}`, nil, protocol.Denied},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			settings := meant("ALLOW", `{"authenticated": {}}`)
+			if test.match != "" {
+				settings = meant("ALLOW", `{"authenticated": {"principal_name": `+test.match+`}}`)
+			}
+			if got, _ := served(t, settings, over(&protocol.TLS{Peer: test.peer}, http("GET /", "10.0.0.1:1"))); got != test.want {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+			if got, _ := served(t, settings, http("GET /", "10.0.0.1:1")); got != protocol.Denied {
+				t.Errorf("without TLS: %v", got)
+			}
+		})
+	}
+}
+
+func TestServerNames(t *testing.T) {
+	for _, test := range []struct {
+		match string
+		tls   *protocol.TLS
+		want  protocol.Reason
+	}{
+		{`{"suffix": ".shop.test"}`, &protocol.TLS{ServerName: "API.shop.test"}, protocol.None},
+		{`{"suffix": ".shop.test"}`, &protocol.TLS{ServerName: "shop.test"}, protocol.Denied},
+		{`{"suffix": ".shop.test"}`, nil, protocol.Denied},
+		{`{"exact": ""}`, nil, protocol.None},
+	} {
+		if got, _ := served(t, permitting("ALLOW", `{"requested_server_name": `+test.match+`}`), over(test.tls, http("GET /", "10.0.0.1:1"))); got != test.want {
+			t.Errorf("%s of %v: %v, want %v", test.match, test.tls, got, test.want)
+		}
+	}
 }
 
 func TestMetadataIsCompared(t *testing.T) {
@@ -306,7 +365,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"a bad range":               {permitting("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 64}}`), "too long"},
 		"a range without length":    {permitting("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0"}}`), "prefix_len"},
 		"ports that are none":       {permitting("ALLOW", `{"destination_port_range": {"start": 8, "end": 8}}`), "no port"},
-		"a name of TLS":             {permitting("ALLOW", `{"requested_server_name": {"exact": "a"}}`), "requested_server_name"},
+		"a bad name of TLS":         {permitting("ALLOW", `{"requested_server_name": {}}`), "requested_server_name"},
 		"a matcher":                 {`{"matcher": {"matcher_list": {"matchers": [1]}}}`, "matcher"},
 		"CEL":                       {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"id": 1}}}}}`, "condition"},
 		"an empty way to metadata":  {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [], "value": {"present_match": true}}}`), "metadata.path"},
@@ -333,6 +392,20 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 
 func TestPassingAllocatesNothing(t *testing.T) {
 	s, x := passing(t)
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if err := s.Serve(ctx, x); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}
+
+func TestNamesOfCertificatesAllocateNothing(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), meant("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	x := over(&protocol.TLS{Peer: &protocol.Certificate{URIs: []string{"spiffe://example.org/a"}}}, http("GET /", "10.0.0.1:1"))
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
 		if err := s.Serve(ctx, x); err != nil {
