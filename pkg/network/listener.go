@@ -244,6 +244,10 @@ func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 	}
 	if err != nil {
 		c.Cause = CauseOf(err)
+		if p, ok := h.(Parting); ok && errors.Is(err, ErrDraining) {
+			p.Part()
+			c.hear()
+		}
 		l.end(c)
 		return
 	}

@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -207,5 +208,57 @@ func TestAUnixSocketThatWasLeftBehindIsReplaced(t *testing.T) {
 	c.Close()
 	if _, err := Listen(t.Context(), ListenOptions{Network: "unix", Address: path}, hold); err == nil {
 		t.Error("a socket in use was taken over")
+	}
+}
+
+// parter is a handler that reads a byte, parks, and says "bye" when that ends.
+type parter struct {
+	conn   *Conn
+	parked chan struct{}
+}
+
+func (p *parter) ServeConn(_ context.Context, conn *Conn) error {
+	p.conn, conn.Handler = conn, p
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return err
+	}
+	defer close(p.parked)
+	return ErrPark
+}
+
+func (p *parter) Part() { _, _ = p.conn.Write([]byte("bye")) }
+
+func TestAParkedConnectionIsToldOfItsEnd(t *testing.T) {
+	for name, crossing := range map[string]string{"a silent peer": "", "a peer that sends meanwhile": "a request that crosses it"} {
+		t.Run(name, func(t *testing.T) {
+			h := &parter{parked: make(chan struct{})}
+			l := listen(t, ListenOptions{Name: "l"}, h)
+			conn, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			<-h.parked
+			cut := make(chan int, 1)
+			go func() { cut <- l.Drain(t.Context()) }()
+			first := make([]byte, 1)
+			if _, err := io.ReadFull(conn, first); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, crossing); err != nil {
+				t.Fatal(err)
+			}
+			rest, err := io.ReadAll(conn)
+			if got := string(first) + string(rest); got != "bye" || err != nil {
+				t.Errorf("heard %q, %v", got, err)
+			}
+			_ = conn.Close()
+			if n := <-cut; n != 0 {
+				t.Errorf("%d connections were cut", n)
+			}
+		})
 	}
 }

@@ -355,6 +355,15 @@ func (c *session) leaveAt() {
 	c.said(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
 }
 
+// Part is network.Parting's: a parked connection has nothing under way, so one GOAWAY
+// says everything. A request that crosses it may be sent again (RFC 9113 6.8).
+func (c *session) Part() {
+	c.mu.Lock()
+	c.append(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))
+	c.mu.Unlock()
+	_ = c.outbox.Flush() // the connection ends anyway
+}
+
 // ended says why the connection ends, and returns what is worth a log line.
 func (c *session) ended(err error) error {
 	cause := &c.conn.Cause

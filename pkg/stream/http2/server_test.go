@@ -299,6 +299,48 @@ func TestADrainIsAnnouncedAndThenServed(t *testing.T) {
 	}
 }
 
+func TestADrainIsToldToConnectionsThatArePaused(t *testing.T) {
+	for name, idle := range map[string]time.Duration{"not yet parked": 0, "parked": 3 * parkAfter} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, reply(200, "fine"), nil)
+			p := r.dial()
+			p.request(1, true)
+			p.head(1)
+			r.last()
+			<-time.After(idle)
+			drained := make(chan int, 1)
+			go func() {
+				stop, done := context.WithTimeout(context.Background(), soon)
+				defer done()
+				drained <- r.ln.Drain(stop)
+			}()
+			var last uint32
+			for {
+				f := p.next()
+				if f == nil {
+					break
+				}
+				switch f := f.(type) {
+				case *http2.PingFrame:
+					p.ok(p.fr.WritePing(true, f.Data))
+				case *http2.GoAwayFrame:
+					last = f.LastStreamID
+					if f.ErrCode != http2.ErrCodeNo {
+						t.Errorf("GOAWAY with %v", f.ErrCode)
+					}
+				}
+			}
+			if last != 1 {
+				t.Errorf("the last stream is %d, want 1", last)
+			}
+			_ = p.conn.Close()
+			if cut := <-drained; cut != 0 {
+				t.Errorf("%d connections were cut", cut)
+			}
+		})
+	}
+}
+
 func TestHeadsAboveTheLimitAreAnswered(t *testing.T) {
 	r := newRig(t, reply(200, "fine"), func(o *stream.ServerOptions) { o.HTTP1.MaxHeaderSize = 4096 })
 	p := r.dial()
