@@ -49,9 +49,11 @@ func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.
 }
 
 // http2Options are the habits of HTTP/2 connections to a cluster's hosts; nil for
-// one that has left the configuration.
+// one that has left the configuration. How long a stream may be silent is for its
+// caller's listener to say, and for the route: calls of gRPC may be so for hours.
 func http2Options(c *config.Cluster) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
+	o.StreamIdleTimeout = 0
 	if c != nil && c.KeepAlive.Interval > 0 {
 		o.PingInterval, o.PingTimeout = c.KeepAlive.Interval, c.KeepAlive.Timeout
 	}

@@ -27,8 +27,12 @@ import (
 // those that have them check them elsewhere.
 func exampleKinds() Kinds {
 	k := testKinds()
+	k.Protocols = append(k.Protocols, config.HTTP2)
 	k.StreamFilters = nil
-	for _, name := range []string{"dubbo_stream", "fault", "header_mutation", "healthcheck", "payload_limit"} {
+	for _, name := range []string{
+		"compressor", "cors", "csrf", "decompressor", "dubbo_stream", "fault", "gzip", "header_mutation", "header_to_metadata",
+		"healthcheck", "ip_access", "local_ratelimit", "mirror", "payload_limit", "rbac",
+	} {
 		k.StreamFilters = append(k.StreamFilters, filter.Stream{Name: name, Config: func() any { return &map[string]any{} }})
 	}
 	return k

@@ -1,0 +1,34 @@
+package proxy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func TestHTTP2OptionsOfACluster(t *testing.T) {
+	tests := []struct {
+		name    string
+		cluster *config.Cluster
+		want    func(o *config.HTTP2Options) // what differs from the defaults
+	}{
+		{"a cluster that has left the configuration", nil, func(*config.HTTP2Options) {}},
+		{"no heartbeats", alive(0, 3*time.Second), func(*config.HTTP2Options) {}},
+		{"heartbeats", alive(5*time.Second, 3*time.Second), func(o *config.HTTP2Options) {
+			o.PingInterval, o.PingTimeout = 5*time.Second, 3*time.Second
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			want := config.DefaultHTTP2Options()
+			want.StreamIdleTimeout = 0 // silence is the caller's side's to bound
+			tt.want(&want)
+			if diff := cmp.Diff(want, http2Options(tt.cluster)); diff != "" {
+				t.Errorf("http2Options (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
