@@ -80,8 +80,10 @@ func (p *pair) rewrites() feature {
 			to("/v", "app", object{"regex_rewrite": object{"pattern": object{"regex": "^/v([0-9]+)/"}, "substitution": `/version/\1/`}}),
 			to("/host", "app", object{"host_rewrite": "inner.test"}),
 			to("/field", "app", object{"auto_host_rewrite_header": "x-host"}),
+			to("/name", "named", object{"auto_host_rewrite": true}),
 			to("/both", "app", object{"prefix_rewrite": "/new", "host_rewrite": "inner.test"}),
 		},
+		clusters: list{cluster("named", object{"hosts": list{object{"address": p.app, "hostname": "host.test"}}})},
 		trials: []trial{
 			{name: "prefix_rewrite", path: "/old/a?b=/old/", status: 200, want: asked("GET shop.test/new/a?b=/old/")},
 			{name: "prefix_rewrite of a call", path: "/old/a", status: 200, code: "0", method: "POST", want: asked("POST shop.test/new/a")},
@@ -89,6 +91,7 @@ func (p *pair) rewrites() feature {
 			{name: "host_rewrite", path: "/host", status: 200, want: asked("GET inner.test/host")},
 			{name: "host_rewrite of a call", path: "/host", status: 200, code: "0", method: "POST", want: asked("POST inner.test/host")},
 			{name: "auto_host_rewrite_header", path: "/field", fields: []string{"X-Host: named.test"}, status: 200, want: asked("GET named.test/field")},
+			{name: "auto_host_rewrite", path: "/name", status: 200, want: asked("GET host.test/name")},
 			{name: "path and host", path: "/both?a", status: 200, want: asked("GET inner.test/new?a")},
 		},
 	}
@@ -180,12 +183,14 @@ func (p *pair) timeouts() feature {
 		routes: []object{
 			to("/silent", "silent", object{"timeout": short.String()}),
 			to("/try", "silent", object{"retry_policy": object{"retry_on": false, "retry_timeout": short.String()}}),
+			to("/enough/silent", "silent", object{"timeout": "1m"}),
 			to("/enough", "app", object{"timeout": "1m"}),
 		},
 		clusters: list{cluster("silent", nil, p.silent)},
 		trials: []trial{
 			{name: "of the exchange", path: "/silent", status: 504, code: "4", reason: "upstream_timeout", slow: short},
 			{name: "with content", method: "POST", path: "/silent", content: "lost", status: 504, code: "4", reason: "upstream_timeout", slow: short},
+			{name: "of a caller", path: "/enough/silent", fields: []string{"Grpc-Timeout: 100m"}, code: "4", reason: "upstream_timeout", slow: short},
 			{name: "of a try", path: "/try", status: 504, code: "4", reason: "try_timeout", slow: short},
 			{name: "that is not reached", path: "/enough", status: 200, code: "0"},
 		},

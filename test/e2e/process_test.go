@@ -96,8 +96,9 @@ func launch(t *testing.T, o launchOptions) *weft {
 func (w *weft) end() {
 	_ = w.cmd.Process.Kill() // it may have ended
 	<-w.ended
-	log := w.stderr.String()
-	for _, defect := range []string{"panic", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {
+	log := "\n" + w.stderr.String()
+	// A cluster in panic is none: its hosts are what is wrong.
+	for _, defect := range []string{"\npanic: ", "\"panic: ", "panic while", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {
 		if at := strings.Index(log, defect); at >= 0 {
 			w.t.Errorf("the log has %q:\n%s", defect, log[at:min(len(log), at+6<<10)])
 		}
