@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -244,6 +246,21 @@ func TestOptions(t *testing.T) {
 		if _, err := parseOptions(wrong); err == nil {
 			t.Errorf("parseOptions(%q): no error", wrong)
 		}
+	}
+}
+
+// TestRowsOfTheDocumentAreMeasured: whoever reads its figures can ask for them.
+func TestRowsOfTheDocumentAreMeasured(t *testing.T) {
+	text, err := os.ReadFile("../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`-rows\s+([\w,-]+)`).FindAllSubmatch(text, -1)
+	if len(named) < 5 {
+		t.Errorf("the document has %d commands with rows, want those of each of its tables", len(named))
+	}
+	for _, rows := range named {
+		parse(t, "-rows", string(rows[1]))
 	}
 }
 
