@@ -70,8 +70,11 @@ const (
 
 // Pool is how many connections to a host there are, and how they are used.
 type Pool struct {
-	Mode         PoolMode
-	Connections  int // to each host, of Multiplex; default 1
+	Mode        PoolMode
+	Connections int // to each host, of Multiplex; default 1
+	// Warm is a protocol in which Multiplex keeps a connection to each host open ahead
+	// of requests; "": none.
+	Warm         Protocol
 	MaxFrameSize int // bytes; the largest answer of a framed RPC protocol; default 8 MiB
 }
 

@@ -108,7 +108,7 @@ func (h *Host) open(name config.Protocol, mode config.PoolMode) pool {
 			old = l.pool
 		}
 	}
-	p := newPool(base{host: h, connector: connector, open: new(atomic.Int64)}, mode, h.retired)
+	p := newPool(base{host: h, connector: connector, protocol: name, open: new(atomic.Int64)}, mode, h.retired)
 	h.lanes.Store(&lane{name, mode, p, others})
 	h.mu.Unlock()
 	if old != nil {

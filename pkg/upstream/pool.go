@@ -62,8 +62,9 @@ func newPool(b base, mode config.PoolMode, closed bool) pool {
 
 // base is what pools of every kind have.
 type base struct {
-	host      *Host     // immutable
-	connector Connector // immutable
+	host      *Host           // immutable
+	connector Connector       // immutable
+	protocol  config.Protocol // immutable; what connector speaks
 
 	open  *atomic.Int64 // connections being opened, or opened and not ended
 	sweep sweeper       // guarded by the pool's mu

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -243,6 +244,7 @@ func (p *shared) remove(l *line) {
 func (p *shared) retire(l *line) {
 	p.mu.Lock()
 	over := p.leave(l)
+	p.keepWarm()
 	p.mu.Unlock()
 	if over {
 		l.discard()
@@ -290,6 +292,27 @@ func (p *shared) desert(o *opening) bool {
 	}
 	o.waiting--
 	return true
+}
+
+// isWarm reports whether there is to be a connection ahead of exchanges.
+func (p *shared) isWarm() bool {
+	cfg := p.host.cluster.settings()
+	return cfg.Pool.Warm == p.protocol && cfg.Pool.Mode == config.Multiplex
+}
+
+// warm opens a connection, if there is none.
+func (p *shared) warm() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keepWarm()
+}
+
+// keepWarm is warm for whoever holds p.mu.
+func (p *shared) keepWarm() {
+	if len(p.all()) == 0 && p.opening == nil && !p.isClosed && p.isWarm() {
+		p.begin(false)
+		p.arm(p) // to try again if that fails
+	}
 }
 
 // mayGrow reports whether grow might open one connection more: least is the least
@@ -505,7 +528,7 @@ func (p *shared) swept() {
 		} else {
 			l.rested += since
 		}
-		old := timeout > 0 && l.rested >= timeout
+		old := timeout > 0 && l.rested >= timeout && !(len(p.all()) == 1 && p.isWarm())
 		surplus := len(p.all()) > most && (l.crowded == nil || l.load.Load() == 0)
 		if !old && !surplus && l.conn.Usable(l.rested) {
 			continue
@@ -520,7 +543,8 @@ func (p *shared) swept() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rearm(!p.isClosed && len(p.all()) > 0)
+	p.keepWarm()
+	p.rearm(!p.isClosed && (len(p.all()) > 0 || p.isWarm()))
 }
 
 // close is pool's.

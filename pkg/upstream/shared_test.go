@@ -156,6 +156,40 @@ func TestSharedConnectionsBeyondWhatTheHostTakesOnOne(t *testing.T) {
 	})
 }
 
+// Connections that are kept warm are there before the first exchange, stay though
+// nothing uses them, and are opened again when they are lost.
+func TestWarmConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := sharing(4, "a", "b")
+		cfg.Pool.Warm, cfg.IdleTimeout = config.HTTP1, time.Second
+		n.refuse["b"] = true
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		synctest.Wait()
+		wantList(t, "connects", slices.Sorted(slices.Values(n.dialed())), "a", "b")
+		n.set(n.refuse, "b", false)
+		pass(time.Hour)
+		wantCounts(t, s, 0, 2, 2)
+		if got := len(n.list()); got != 2 {
+			t.Fatalf("%d connections were opened, want one to each host", got)
+		}
+		for _, k := range n.list() {
+			k.die()
+		}
+		pass(mostSweep)
+		if got := len(n.list()); got != 4 {
+			t.Errorf("%d connections were opened, want each that was lost opened again", got)
+		}
+		finishAll(beginMany(t, c, 10))
+		cold := sharing(4, "a", "b")
+		cold.IdleTimeout = time.Second
+		apply(t, s, cold)
+		pass(2 * mostSweep)
+		wantCounts(t, s, 0, 0, 0)
+	})
+}
+
 func TestMaxConnectionsHoldsForHostsThatTakeFewOnOne(t *testing.T) {
 	share(t, bounded(sharing(1, "a"), 3), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		n.room = 1

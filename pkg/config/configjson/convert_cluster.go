@@ -38,7 +38,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 		MaxRequestsPerConn: j.MaxRequestPerConn,
 
 		Pool: config.Pool{
-			Mode: config.PoolMode(j.Pool.Mode), Connections: j.Pool.Connections, MaxFrameSize: j.Pool.MaxFrameSize,
+			Mode: config.PoolMode(j.Pool.Mode), Connections: j.Pool.Connections, Warm: config.Protocol(j.Pool.Warm), MaxFrameSize: j.Pool.MaxFrameSize,
 		},
 		KeepAlive: config.KeepAlive(j.KeepAlive),
 	}
@@ -72,6 +72,9 @@ func (r *reader) checkPool(j *clusterJSON, c *config.Cluster) {
 	mode := pool.Get("mode")
 	if at := pool.Get("connections"); at.Exists() && c.Pool.Mode != config.Multiplex {
 		r.report.Warnf(at, "connections has no effect with the mode %q, which opens as many as it needs: circuit_breakers has max_connections", c.Pool.Mode)
+	}
+	if at := pool.Get("warm"); at.Exists() && c.Pool.Mode != config.Multiplex {
+		r.report.Errorf(at, "connections are kept warm with the mode %q only", config.Multiplex)
 	}
 	if at := j.Node.Get("max_request_per_conn"); at.Exists() && mode.Exists() && c.Pool.Mode != config.PingPong {
 		r.report.Warnf(at, "max_request_per_conn has no effect on RPC with the mode %q, whose connections stay", c.Pool.Mode)

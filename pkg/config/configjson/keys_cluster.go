@@ -29,7 +29,7 @@ type clusterJSON struct {
 	DNSFamily      string        `key:"dns_lookup_family" doc:"STRICT_DNS: kinds of addresses." enum:"AUTO|V4_ONLY|V6_ONLY" default:"AUTO" example:"\"V4_ONLY\""`
 	DNSResolvers   document.Node `key:"dns_resolvers" doc:"STRICT_DNS: name servers, [\"10.0.0.2:53\"] or {\"servers\": [], \"port\"}; absent: the system's." accept:"list|object" example:"[\"10.0.0.2:53\"]"`
 
-	Pool        poolJSON         `key:"connection_pool" doc:"How requests of RPC protocols share the connections to a host."`
+	Pool        poolJSON         `key:"connection_pool" doc:"How requests of HTTP/2 and RPC protocols share the connections to a host."`
 	KeepAlive   keepAliveJSON    `key:"keepalive" doc:"Heartbeats to hosts that are silent, in protocols that have them."`
 	HealthCheck *healthCheckJSON `key:"health_check" doc:"Active checks of the hosts; {}: none."`
 	Outlier     *outlierJSON     `key:"outlier_detection" doc:"Hosts that answer badly are ejected for a while, as Envoy does it; {}: by the defaults."`
@@ -66,6 +66,7 @@ type hostJSON struct {
 type poolJSON struct {
 	Mode         string `key:"mode" doc:"multiplex: many requests at once on each connection; ping_pong: one at a time; bind: a connection for each connection of a client, which ends with it." enum:"multiplex|ping_pong|bind" default:"multiplex" example:"\"bind\""`
 	Connections  int    `key:"connections" doc:"Most connections to a host, with multiplex; without effect in the other modes. One more is opened while all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
+	Warm         string `key:"warm" doc:"Protocol in which a connection to each host is kept open ahead of requests, with multiplex; absent: connections are opened by requests." enum:"Http2|dubbo|bolt|boltv2" example:"\"Http2\""`
 	MaxFrameSize int    `key:"max_frame_size" doc:"Largest answer; 0: no limit." unit:"bytes" min:"0" default:"8388608" example:"1048576"`
 }
 
