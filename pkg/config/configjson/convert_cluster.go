@@ -10,6 +10,7 @@ import (
 )
 
 func (r *reader) readClusters(j *clusterManagerJSON) {
+	r.managerTLS = r.tls(j.TLS, clusterTLS)
 	total := j.Clusters.Len()
 	r.snapshot.Clusters = make([]*config.Cluster, 0, total)
 	for c := range j.Clusters.All() {
@@ -50,6 +51,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	default:
 		r.report.Errorf(j.Node.Get("circuit_breakers"), "%d elements: a cluster has one set of limits", len(j.Breakers))
 	}
+	c.TLS = r.clusterContext(j)
 	r.checkPool(j, c)
 	r.readHosts(j, c)
 	r.readBalancing(j, c)
@@ -125,7 +127,7 @@ func (r *reader) readHosts(j *clusterJSON, c *config.Cluster) {
 		r.addresses[address] = true
 		c.Hosts = append(c.Hosts, config.Host{
 			Address: address, Hostname: h.Hostname, Weight: h.Weight, Metadata: h.Metadata.FilterMetadata.Labels,
-			Priority: h.Priority, Locality: config.Locality(h.Locality),
+			Priority: h.Priority, Locality: config.Locality(h.Locality), NoTLS: h.TLSDisable,
 		})
 	}
 }

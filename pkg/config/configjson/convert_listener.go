@@ -147,11 +147,12 @@ func (r *reader) readChains(j *listenerJSON, l *config.Listener) {
 	for i := range j.FilterChains {
 		l.FilterChains = append(l.FilterChains, r.filterChain(&j.FilterChains[i], j))
 	}
+	r.readInspector(j, l)
 }
 
 // filterChain converts one chain: what its network filters say together.
 func (r *reader) filterChain(j *filterChainJSON, l *listenerJSON) *config.FilterChain {
-	out := &config.FilterChain{}
+	out := &config.FilterChain{TLS: r.listenerContexts(j)}
 	var proxy *proxyJSON
 	var manager *table // that a connection_manager of this chain brought
 	for i := range j.Filters {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/weft-proxy/weft/internal/testpki"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
@@ -92,8 +93,7 @@ var silent = map[string]string{
 
 // byName are keys whose example is a name that is known and not built.
 var byName = map[string]bool{
-	"servers[].listeners[].listener_filters[].type":                                 true,
-	"servers[].routers[].virtual_hosts[].routers[].request_mirror_policies.cluster": true,
+	"servers[].listeners[].listener_filters[].type": true,
 }
 
 // TestEveryKeyHasAnEffect sets every key of the schema, as the tags list them,
@@ -161,7 +161,7 @@ func probe(k *document.Key) (value any, ok bool) {
 
 func checkEffect(t *testing.T, object, path string, k *document.Key, value any, refused bool) {
 	doc := decodeJSON(t, everything)
-	for _, p := range preparations {
+	for _, p := range append(tlsPreparations(), preparations...) {
 		if strings.Contains(path, p.path) {
 			doc = merge(doc, decodeJSON(t, p.patch))
 		}
@@ -276,6 +276,8 @@ func reach(doc map[string]any, path string) map[string]any {
 // load reads a document beside two directories with a file each.
 func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnostics) {
 	t.Helper()
+	ca := testpki.New(t)
+	leaf := ca.Issue(testpki.Spec{})
 	data, err := json.Marshal(doc)
 	if err != nil {
 		t.Fatal(err)
@@ -285,6 +287,9 @@ func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnost
 		Files: memory{fstest.MapFS{
 			"routes.d/a.json":   {Data: []byte(`{"name": "a", "domains": ["a.example"], "routers": []}`)},
 			"clusters.d/a.json": {Data: []byte(`{"name": "a", "hosts": [{"address": "127.0.0.1:5"}]}`)},
+
+			"own.pem": {Data: leaf.Cert}, "own.key": {Data: leaf.Key}, "own-ca.pem": {Data: ca.PEM}, "stranger.key": {Data: ca.Issue(testpki.Spec{}).Key},
+			"cert.pem": {Data: leaf.Cert}, "key.pem": {Data: leaf.Key}, "ca.pem": {Data: ca.PEM},
 		}},
 	})
 }

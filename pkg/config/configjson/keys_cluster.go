@@ -10,7 +10,7 @@ type clusterManagerJSON struct {
 	Node      document.Node                `key:"."`
 	Clusters  document.Stream[clusterJSON] `key:"clusters" doc:"The clusters."`
 	Directory string                       `key:"clusters_configs" doc:"Directory with a file for each cluster, in the place of clusters." example:"\"clusters.d\""`
-	TLS       *tlsJSON                     `key:"tls_context" doc:"TLS towards the clusters that have none of their own." unbuilt:"tls_context"`
+	TLS       *tlsJSON                     `key:"tls_context" doc:"TLS towards the clusters that say cluster_manager_tls."`
 }
 
 type clusterJSON struct {
@@ -33,13 +33,13 @@ type clusterJSON struct {
 	KeepAlive   keepAliveJSON    `key:"keepalive" doc:"Heartbeats to hosts that are silent, in protocols that have them."`
 	HealthCheck *healthCheckJSON `key:"health_check" doc:"Active checks of the hosts; {}: none."`
 	Outlier     *outlierJSON     `key:"outlier_detection" doc:"Hosts that answer badly are ejected for a while, as Envoy does it; {}: by the defaults."`
-	TLS         *tlsJSON         `key:"tls_context" doc:"TLS towards the hosts; {}: none." unbuilt:"tls_context"`
+	TLS         *tlsJSON         `key:"tls_context" doc:"TLS towards the hosts; {}: none."`
 	OriginalDst *originalDstJSON `key:"original_dst_lb_config" doc:"Settings of LB_ORIGINAL_DST." unbuilt:"original_dst_lb_config"`
 
 	balancingJSON
 
 	Spec         document.Node `key:"spec" doc:"Subscription to a registry." accept:"object" unbuilt:"spec" example:"{\"subscribe\": [{\"subscriber\": \"x\"}]}"`
-	ManagerTLS   bool          `key:"cluster_manager_tls" doc:"Use the tls_context of cluster_manager." unbuilt:"cluster_manager_tls" example:"true"`
+	ManagerTLS   bool          `key:"cluster_manager_tls" doc:"Use the tls_context of cluster_manager." example:"true"`
 	ResolverFile string        `key:"dns_resolver_file" doc:"STRICT_DNS: file that lists name servers." unbuilt:"dns_resolver_file" example:"\"/etc/resolv.conf\""`
 	ResolverPort string        `key:"dns_resolver_port" doc:"STRICT_DNS: port of the name servers of dns_resolver_file." unbuilt:"dns_resolver_port" example:"\"53\""`
 	SubType      string        `key:"sub_type" doc:"Part of the type." noeffect:"true" example:"\"x\""`
@@ -55,12 +55,12 @@ type breakersJSON struct {
 type hostJSON struct {
 	Node       document.Node     `key:"."`
 	Address    string            `key:"address" doc:"ip:port, [ipv6]:port, the path of a unix socket, or name:port in STRICT_DNS." required:"true" example:"\"10.0.0.1:8080\""`
-	Hostname   string            `key:"hostname" doc:"Name of the host, for auto_host_rewrite." example:"\"a.shop\""`
+	Hostname   string            `key:"hostname" doc:"Name of the host, for auto_host_rewrite, and that it must prove to have if its cluster uses TLS and tls_context has no server_name." example:"\"a.shop\""`
 	Weight     uint32            `key:"weight" doc:"Share of the requests." unit:"parts" min:"1" max:"128" default:"1" example:"10"`
 	Metadata   metadataMatchJSON `key:"metadata" doc:"Labels of the host."`
 	Priority   uint32            `key:"priority" doc:"0 is used first; others as those before them fail." max:"128" default:"0" example:"1"`
 	Locality   localityJSON      `key:"locality" doc:"Where the host is, for locality_weights."`
-	TLSDisable bool              `key:"tls_disable" doc:"No TLS towards this host." noeffect:"TLS towards hosts is not supported yet" example:"true"`
+	TLSDisable bool              `key:"tls_disable" doc:"No TLS towards this host." example:"true"`
 }
 
 type poolJSON struct {

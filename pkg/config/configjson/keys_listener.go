@@ -23,7 +23,7 @@ type listenerJSON struct {
 	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"What sees a connection before its first byte is read."`
 	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"What a connection meets: one chain." required:"true"`
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"What a request meets, in order."`
-	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port." noeffect:"without TLS, which is not supported yet, plaintext is accepted" example:"true"`
+	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port: what begins as a handshake does is TLS." example:"true"`
 	LogPath        string               `key:"log_path" doc:"Older log of the listener." noeffect:"true" example:"\"/var/log/l.log\""`
 	Mark           document.Node        `key:"mark" doc:"Mark of the socket." accept:"number|string" noeffect:"true" example:"1"`
 }
@@ -44,8 +44,8 @@ type listenerFilterJSON struct {
 type filterChainJSON struct {
 	Node          document.Node       `key:"."`
 	Match         document.Node       `key:"match" doc:"Which connections the chain is for." accept:"object|string" unbuilt:"filter_chains.match" example:"\"port=80\""`
-	TLSContext    *tlsJSON            `key:"tls_context" doc:"TLS towards the caller; {}: none." unbuilt:"tls_context"`
-	TLSContextSet []tlsJSON           `key:"tls_context_set" doc:"Several of them: chosen by SNI, then ALPN, then the first." unbuilt:"tls_context_set"`
+	TLSContext    *tlsJSON            `key:"tls_context" doc:"TLS towards the caller; {}: none."`
+	TLSContextSet []tlsJSON           `key:"tls_context_set" doc:"Several of them, in the place of tls_context: chosen by SNI, then ALPN, then the first."`
 	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: one proxy or one tcp_proxy; or both, if the proxy leaves to the tcp_proxy what it does not know." required:"true"`
 }
 
@@ -123,26 +123,4 @@ type tcpRouteJSON struct {
 	DestinationAddrs []document.Node `key:"destination_addrs" doc:"Addresses that were connected to; absent: all." accept:"string|object" example:"[\"10.1.0.0/16\"]"`
 	SourcePort       string          `key:"source_port" doc:"Ports of callers: \"1024-65535,99\"; absent: all." example:"\"1024-65535\""`
 	DestinationPort  string          `key:"destination_port" doc:"Ports that were connected to; absent: all." example:"\"3306,3307\""`
-}
-
-// tlsJSON is tls_context. It is read, so that its keys are checked, and refused
-// unless it is off.
-type tlsJSON struct {
-	Status            bool          `key:"status" doc:"Whether TLS is on." example:"true"`
-	ServerName        string        `key:"server_name" doc:"Name of the server (SNI)." example:"\"a.example\""`
-	CACert            string        `key:"ca_cert" doc:"Authorities that certificates are checked with: a path or PEM." example:"\"ca.pem\""`
-	CertChain         string        `key:"cert_chain" doc:"Certificate: a path or PEM." example:"\"cert.pem\""`
-	PrivateKey        string        `key:"private_key" doc:"Key of the certificate: a path or PEM." secret:"true" example:"\"key.pem\""`
-	VerifyClient      bool          `key:"verify_client" doc:"Check the certificate that a caller shows." example:"true"`
-	RequireClientCert bool          `key:"require_client_cert" doc:"Refuse callers without a certificate." example:"true"`
-	InsecureSkip      bool          `key:"insecure_skip" doc:"Do not check the certificate of an upstream." example:"true"`
-	CipherSuites      string        `key:"cipher_suites" doc:"Cipher suites, separated by colons." example:"\"ECDHE-RSA-AES256-GCM-SHA384\""`
-	ECDHCurves        string        `key:"ecdh_curves" doc:"Curves, separated by colons." example:"\"x25519:p256\""`
-	MinVersion        string        `key:"min_version" doc:"Lowest version." enum:"tls_auto|tlsv1_0|tlsv1_1|tlsv1_2|tlsv1_3" example:"\"tlsv1_2\""`
-	MaxVersion        string        `key:"max_version" doc:"Highest version." enum:"tls_auto|tlsv1_0|tlsv1_1|tlsv1_2|tlsv1_3" example:"\"tlsv1_3\""`
-	ALPN              string        `key:"alpn" doc:"Protocols that are offered, separated by commas." example:"\"h2,http/1.1\""`
-	FallBack          bool          `key:"fall_back" doc:"Speak plaintext if the certificate cannot be loaded." example:"true"`
-	SDSSource         document.Node `key:"sds_source" doc:"Where certificates come from by SDS." accept:"object" example:"{\"certificate_config\": {\"name\": \"default\"}}"`
-	Type              string        `key:"type" doc:"Extension that loads certificates." example:"\"ext\""`
-	ExtendVerify      document.Node `key:"extend_verify" doc:"Settings of the extension." accept:"object" example:"{\"name\": \"a\"}"`
 }

@@ -128,6 +128,8 @@ type reader struct {
 	tables    map[string]*table
 	proxies   []proxyUse
 	addresses map[string]bool // of the cluster that is being read
+
+	managerTLS *config.TLS // cluster_manager's tls_context; nil: none that is on
 }
 
 func newReader(file string, k Kinds, o Options) *reader {

@@ -1,0 +1,256 @@
+package configjson
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// tlsSide is whose a tls_context is.
+type tlsSide bool
+
+const (
+	listenerTLS tlsSide = true
+	clusterTLS  tlsSide = false
+)
+
+// listenerContexts reads tls_context or tls_context_set of a filter chain; those that
+// are off count for nothing.
+func (r *reader) listenerContexts(j *filterChainJSON) []*config.TLS {
+	var out []*config.TLS
+	if t := r.tls(j.TLSContext, listenerTLS); t != nil {
+		out = append(out, t)
+	}
+	for i := range j.TLSContextSet {
+		t := r.tls(&j.TLSContextSet[i], listenerTLS)
+		if t == nil {
+			continue
+		}
+		if j.TLSContext != nil && j.TLSContext.Status {
+			r.report.Errorf(j.TLSContextSet[i].Node, "tls_context_set stands in the place of tls_context: only one of them")
+			break
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// clusterContext reads what a cluster says of TLS.
+func (r *reader) clusterContext(j *clusterJSON) *config.TLS {
+	own := r.tls(j.TLS, clusterTLS)
+	if !j.ManagerTLS {
+		return own
+	}
+	at := j.Node.Get("cluster_manager_tls")
+	switch {
+	case own != nil:
+		r.report.Errorf(at, "cluster_manager_tls stands in the place of tls_context: only one of them")
+	case r.managerTLS == nil:
+		r.report.Errorf(at, "cluster_manager has no tls_context that is on")
+	}
+	return r.managerTLS
+}
+
+// tls reads a tls_context; nil: it is absent or off.
+func (r *reader) tls(j *tlsJSON, side tlsSide) *config.TLS {
+	if j == nil || !j.Status {
+		return nil
+	}
+	t := &config.TLS{
+		ServerName:  j.ServerName,
+		Certificate: r.pem(j.CertChain), Key: r.pem(j.PrivateKey), Authorities: r.pem(j.CACert),
+		SkipVerify: j.InsecureSkip,
+		MinVersion: tlsVersion(j.MinVersion), MaxVersion: tlsVersion(j.MaxVersion),
+		ALPN:             split(j.ALPN, ","),
+		HandshakeTimeout: j.HandshakeTimeout,
+		Fallback:         j.FallBack,
+	}
+	switch {
+	case j.RequireClientCert:
+		t.ClientCertificate = config.RequireClientCertificate
+	case j.VerifyClient:
+		t.ClientCertificate = config.VerifyClientCertificate
+	}
+	before := r.report.Errors()
+	r.cipherSuites(j, t)
+	r.versions(j, t)
+	for i := range j.Peers {
+		r.peerName(&j.Peers[i], t)
+	}
+	r.misplaced(j, side)
+	if r.report.Errors() == before {
+		r.checkCredentials(j, t, side)
+	}
+	return t
+}
+
+// pem is a path or PEM; a path is of the working directory if there is such a file,
+// else of the configuration's.
+func (r *reader) pem(text string) config.PEM {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return config.PEM{}
+	case strings.Contains(text, "-----BEGIN "):
+		return config.PEM{Text: text}
+	case filepath.IsAbs(text):
+		return config.PEM{Path: text}
+	}
+	beside := filepath.Join(filepath.Dir(r.file), text)
+	if _, err := r.files.ReadFile(text); err != nil {
+		if _, err := r.files.ReadFile(beside); err == nil {
+			return config.PEM{Path: beside}
+		}
+	}
+	return config.PEM{Path: text}
+}
+
+// split splits a list and drops what is empty.
+func split(text, separator string) []string {
+	var out []string
+	for part := range strings.SplitSeq(text, separator) {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+func tlsVersion(text string) config.TLSVersion {
+	if text == "tls_auto" {
+		return ""
+	}
+	return config.TLSVersion(text)
+}
+
+// cipherSuites reads cipher_suites and ecdh_curves.
+func (r *reader) cipherSuites(j *tlsJSON, t *config.TLS) {
+	at := j.Node.Get("cipher_suites")
+	for _, name := range split(j.CipherSuites, ":") {
+		_, safe, ok := credential.Cipher(name)
+		switch {
+		case !ok:
+			r.report.Unknown(at, "cipher suite", name, slices.Collect(credential.CipherNames()))
+			continue
+		case !safe:
+			r.report.Warnf(at, "the cipher suite %s is weak: it lacks forward secrecy or authenticated encryption", name)
+		}
+		t.Ciphers = append(t.Ciphers, name)
+	}
+	for _, name := range split(j.ECDHCurves, ":") {
+		if _, ok := credential.Curve(name); !ok {
+			r.report.Unknown(j.Node.Get("ecdh_curves"), "curve", name, credential.CurveNames())
+			continue
+		}
+		t.Curves = append(t.Curves, name)
+	}
+}
+
+// versions checks the versions against each other; the names of those are in order.
+func (r *reader) versions(j *tlsJSON, t *config.TLS) {
+	lowest, highest := t.MinVersion, t.MaxVersion
+	if lowest == "" {
+		lowest = config.TLS12
+	}
+	if highest == "" {
+		highest = config.TLS13
+	}
+	if lowest < config.TLS12 {
+		r.report.Warnf(j.Node.Get("min_version"), "versions before TLS 1.2 are broken (RFC 8996): allow them only for callers that know no other")
+	}
+	if lowest > highest {
+		r.report.Errorf(j.Node.Get("max_version").Or(j.Node.Get("min_version")), "the highest version is below the lowest, %s", lowest)
+	}
+	if at := j.Node.Get("cipher_suites"); at.Exists() && lowest == config.TLS13 {
+		r.report.Warnf(at, "cipher_suites has no effect on TLS 1.3")
+	}
+}
+
+// peerName reads one of match_typed_subject_alt_names.
+func (r *reader) peerName(j *peerNameJSON, t *config.TLS) {
+	m := &j.Matcher
+	p := config.PeerName{
+		Kind: config.NameKind(j.Kind), Exact: m.Exact, Prefix: m.Prefix, Suffix: m.Suffix, Contains: m.Contains,
+		Regex: m.Regex.Regex, IgnoreCase: m.IgnoreCase,
+	}
+	set := 0
+	for _, text := range []string{p.Exact, p.Prefix, p.Suffix, p.Contains, p.Regex} {
+		if text != "" {
+			set++
+		}
+	}
+	switch {
+	case set != 1 && m.Node.Exists():
+		r.report.Errorf(m.Node, "expected one of exact, prefix, suffix, contains and safe_regex")
+	case p.Regex != "":
+		r.checkRegex(m.Regex.Node, "regex", p.Regex)
+		if m.IgnoreCase {
+			r.report.Warnf(m.Node.Get("ignore_case"), "ignore_case has no effect on safe_regex: write (?i)")
+		}
+	}
+	t.Peers = append(t.Peers, p)
+}
+
+// misplaced warns of what means nothing on one side, or by itself.
+func (r *reader) misplaced(j *tlsJSON, side tlsSide) {
+	keys, where := []string{"verify_client", "require_client_cert", "fall_back", "handshake_timeout"}, "towards hosts"
+	if side == listenerTLS {
+		keys, where = []string{"insecure_skip"}, "towards callers"
+	}
+	for _, key := range keys {
+		if at := j.Node.Get(key); at.Exists() {
+			r.report.Warnf(at, "%s has no effect %s", key, where)
+		}
+	}
+	if side == clusterTLS && j.InsecureSkip {
+		r.report.Warnf(j.Node.Get("insecure_skip"), "the hosts may be anybody: their certificates are not checked")
+	}
+	names := j.Node.Get("match_typed_subject_alt_names")
+	switch {
+	case !names.Exists() || len(j.Peers) == 0:
+	case side == clusterTLS && j.InsecureSkip:
+		r.report.Warnf(names, "match_typed_subject_alt_names has no effect beside insecure_skip")
+	case side == listenerTLS && !j.RequireClientCert && !j.VerifyClient:
+		r.report.Errorf(names, "names of callers are not checked without require_client_cert")
+	case side == listenerTLS && !j.RequireClientCert:
+		r.report.Warnf(names, "callers without a certificate are let in: require_client_cert refuses them")
+	}
+}
+
+// checkCredentials reads the files that t names, to tell now what cannot be used.
+func (r *reader) checkCredentials(j *tlsJSON, t *config.TLS, side tlsSide) {
+	c, err := stream.Credentials(t, nil)
+	if err == nil {
+		err = c.Check(side == listenerTLS, func(p credential.PEM) ([]byte, error) {
+			if p.Path == "" {
+				return p.Read()
+			}
+			return r.files.ReadFile(p.Path)
+		})
+	}
+	switch {
+	case err == nil:
+	case side == listenerTLS && j.FallBack:
+		r.report.Warnf(j.Node, "%v: plaintext will be spoken, as fall_back says", err)
+	default:
+		r.report.Errorf(j.Node, "%v", err)
+	}
+}
+
+// readInspector settles what a listener with inspector does.
+func (r *reader) readInspector(j *listenerJSON, l *config.Listener) {
+	if !j.Inspector {
+		return
+	}
+	secured := false
+	for _, c := range l.FilterChains {
+		c.Inspector = len(c.TLS) > 0
+		secured = secured || c.Inspector
+	}
+	if !secured {
+		r.report.Warnf(j.Node.Get("inspector"), "inspector has no effect without a tls_context")
+	}
+}

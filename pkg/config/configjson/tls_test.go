@@ -1,0 +1,141 @@
+package configjson
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// tlsPreparations are the preparations of TestEveryKeyHasAnEffect for the keys of
+// tls_context, wherever it stands.
+func tlsPreparations() []struct{ path, patch string } {
+	const on = `{"status": true, "cert_chain": "own.pem", "private_key": "own.key", "ca_cert": "own-ca.pem"}`
+	out := []struct{ path, patch string }{
+		{"listeners[].inspector", `{"servers": [{"listeners": [{"filter_chains": [{"tls_context": ` + on + `}]}]}]}`},
+		{"clusters[].cluster_manager_tls", `{"cluster_manager": {"tls_context": ` + on + `}}`},
+	}
+	for path, around := range map[string]string{
+		"filter_chains[].tls_context.":       `{"servers": [{"listeners": [{"filter_chains": [{"tls_context": %}]}]}]}`,
+		"filter_chains[].tls_context_set[].": `{"servers": [{"listeners": [{"filter_chains": [{"tls_context_set": [%]}]}]}]}`,
+		"clusters[].tls_context.":            `{"cluster_manager": {"clusters": [{"tls_context": %}]}}`,
+		"cluster_manager.tls_context.":       `{"cluster_manager": {"tls_context": %, "clusters": [{"cluster_manager_tls": true}]}}`,
+	} {
+		add := func(key, inner string) {
+			out = append(out, struct{ path, patch string }{path + key, strings.Replace(around, "%", inner, 1)})
+		}
+		add("", on)
+		add("match_", `{"require_client_cert": true}`)
+		add("match_typed_subject_alt_names[]", `{"match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "x"}}]}`)
+		for _, key := range []string{"prefix", "suffix", "contains", "safe_regex"} {
+			add("match_typed_subject_alt_names[].matcher."+key, `{"match_typed_subject_alt_names": [{"matcher": {"exact": null}}]}`)
+		}
+		out = append(out, struct{ path, patch string }{path + "status", strings.Replace(strings.Replace(around,
+			`, "clusters": [{"cluster_manager_tls": true}]`, `, "clusters": [{"cluster_manager_tls": null}]`, 1), "%", `{"status": null}`, 1)})
+	}
+	return out
+}
+
+// secureFile is a file with a tls_context at a listener and one at a cluster.
+func secureFile(t *testing.T, listener, cluster string) map[string]any {
+	t.Helper()
+	doc := decodeJSON(t, everything)
+	doc = merge(doc, decodeJSON(t, `{"servers": [{"listeners": [{"filter_chains": [{`+listener+`}]}]}]}`))
+	return merge(doc, decodeJSON(t, `{"cluster_manager": {"clusters": [{`+cluster+`}]}}`))
+}
+
+func TestTLSContextsAreRead(t *testing.T) {
+	const own = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
+	doc := secureFile(t, `"tls_context_set": [
+		{`+own+`, "server_name": "a.example", "ca_cert": "ca.pem", "require_client_cert": true, "alpn": "h2, http/1.1",
+			"min_version": "tlsv1_3", "ecdh_curves": "x25519:P256", "match_typed_subject_alt_names": [
+				{"san_type": "URI", "matcher": {"prefix": "spiffe://shop/"}}, {"san_type": "DNS", "matcher": {"safe_regex": {"regex": "[ab]"}}}]},
+		{"status": false, "cert_chain": "nowhere"}, {}, {`+own+`}]`,
+		`"tls_context": {"status": true, "server_name": "b.example"}, "hosts": [{"address": "127.0.0.1:2", "tls_disable": true}]`)
+	s, diags := load(t, doc)
+	if diags.Failed() || s == nil {
+		t.Fatal(diags)
+	}
+	contexts := s.Listeners[0].FilterChains[0].TLS
+	want := &config.TLS{
+		ServerName: "a.example", Certificate: config.PEM{Path: "own.pem"}, Key: config.PEM{Path: "own.key"},
+		Authorities: config.PEM{Path: "ca.pem"}, ClientCertificate: config.RequireClientCertificate,
+		ALPN: []string{"h2", "http/1.1"}, MinVersion: config.TLS13, Curves: []string{"x25519", "P256"},
+		Peers:            []config.PeerName{{Kind: config.NameURI, Prefix: "spiffe://shop/"}, {Kind: config.NameDNS, Regex: "[ab]"}},
+		HandshakeTimeout: contexts[0].HandshakeTimeout,
+	}
+	if len(contexts) != 2 || !reflect.DeepEqual(contexts[0], want) {
+		t.Errorf("%d contexts, the first %+v, want 2 and %+v", len(contexts), contexts[0], want)
+	}
+	if c := s.Clusters[0]; c.TLS == nil || c.TLS.ServerName != "b.example" || !c.Hosts[0].NoTLS {
+		t.Errorf("the cluster has %+v, hosts %+v", c.TLS, c.Hosts)
+	}
+}
+
+func TestTLSContextsThatCannotBeAreRefused(t *testing.T) {
+	const own = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
+	for _, test := range []struct{ name, listener, cluster, want string }{
+		{"no certificate", `"tls_context": {"status": true}`, ``, "a server needs cert_chain and private_key"},
+		{"no such file", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key"}`, ``, "cert_chain: open nowhere.pem: file does not exist"},
+		{"another's key", `"tls_context": {"status": true, "cert_chain": "own.pem", "private_key": "stranger.key"}`, ``, "private key does not match"},
+		{"nothing to check callers with", `"tls_context": {` + own + `, "require_client_cert": true}`, ``, "without ca_cert"},
+		{"names of callers that are not asked", `"tls_context": {` + own + `, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "not checked without require_client_cert"},
+		{"two matchers", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "require_client_cert": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a", "prefix": "b"}}]}`, ``, "expected one of exact"},
+		{"a slip in a cipher suite", `"tls_context": {` + own + `, "cipher_suites": "ECDHE-RSA-AES256-GCM-SHA348"}`, ``, `did you mean "ECDHE-RSA-AES256-GCM-SHA384"`},
+		{"an unknown curve", `"tls_context": {` + own + `, "ecdh_curves": "p257"}`, ``, "unknown curve"},
+		{"versions the wrong way round", `"tls_context": {` + own + `, "min_version": "tlsv1_3", "max_version": "tlsv1_2"}`, ``, "below the lowest"},
+		{"a set beside one", `"tls_context": {` + own + `}, "tls_context_set": [{` + own + `}]`, ``, "only one of them"},
+		{"authorities of a cluster that are none", ``, `"tls_context": {"status": true, "ca_cert": "own.key"}`, "there is no certificate in it"},
+		{"the manager has none", ``, `"cluster_manager_tls": true`, "cluster_manager has no tls_context"},
+		{"SDS", `"tls_context": {` + own + `, "sds_source": {"a": 1}}`, ``, "sds_source is not supported yet"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, diags := load(t, secureFile(t, test.listener, test.cluster)); !strings.Contains(diags.Errors().Error(), test.want) {
+				t.Errorf("diagnostics %v, want an error with %q", diags, test.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsWeakIsWarnedOf(t *testing.T) {
+	const own = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
+	for _, test := range []struct{ name, listener, cluster, want string }{
+		{"old versions", `"tls_context": {` + own + `, "min_version": "tlsv1_0"}`, ``, "RFC 8996"},
+		{"weak suites", `"tls_context": {` + own + `, "cipher_suites": "AES128-SHA"}`, ``, "is weak"},
+		{"no verification", ``, `"tls_context": {"status": true, "insecure_skip": true}`, "may be anybody"},
+		{"callers without a certificate", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "verify_client": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "callers without a certificate are let in"},
+		{"a certificate that falls back", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key", "fall_back": true}`, ``, "plaintext will be spoken"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, diags := load(t, secureFile(t, test.listener, test.cluster))
+			if s == nil || !strings.Contains(diags.Error(), test.want) {
+				t.Errorf("diagnostics %v, want a warning with %q", diags, test.want)
+			}
+		})
+	}
+}
+
+// TestFilesOfCertificatesAreLookedForBesideTheConfiguration: the working directory
+// comes first, as in MOSN.
+func TestFilesOfCertificatesAreLookedForBesideTheConfiguration(t *testing.T) {
+	ca := testpki.New(t)
+	leaf := ca.Issue(testpki.Spec{})
+	doc := secureFile(t, `"tls_context": {"status": true, "cert_chain": "own.pem", "private_key": "own.key"}`, ``)
+	data, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := fstest.MapFS{"etc/weft/own.pem": {Data: leaf.Cert}, "etc/weft/own.key": {Data: leaf.Key}, "own.key": {Data: leaf.Key}}
+	s, diags := Parse("etc/weft/file.json", data, testKinds(), Options{Files: memory{files}})
+	if s == nil {
+		t.Fatal(diags)
+	}
+	got := s.Listeners[0].FilterChains[0].TLS[0]
+	if got.Certificate.Path != "etc/weft/own.pem" || got.Key.Path != "own.key" {
+		t.Errorf("the certificate is %q, the key %q", got.Certificate.Path, got.Key.Path)
+	}
+}
