@@ -166,6 +166,42 @@ func (m *meters) earn(f Flood, b Budget, n int) {
 	m.paid[f] = max(0, m.paid[f]-time.Duration(n)*interval(b))
 }
 
+// cancelled counts the streams that the peer reset before their answers were whole,
+// as a token bucket like those of meters: until is the time at which none is held
+// any more.
+type cancelled struct {
+	start time.Time
+	until time.Duration
+}
+
+// cancelHeld is how long a stream that was reset goes on holding a place, of as many
+// as the peer may have open: whoever works on it, at the other end of the proxy, may
+// not have noticed, and nothing tells when it has. Callers whose deadlines pass have
+// as many streams at once at most, so that those who wait for longer are never
+// refused.
+const cancelHeld = 100 * time.Millisecond
+
+// add holds a place of most.
+func (c *cancelled) add(most uint32, now time.Time) {
+	if c.start.IsZero() {
+		c.start = now
+	}
+	one := cancelHeld / time.Duration(most)
+	c.until = min(max(c.until, now.Sub(c.start))+one, now.Sub(c.start)+cancelHeld)
+}
+
+// full reports whether all places of most are held.
+func (c *cancelled) full(most uint32, now time.Time) bool {
+	return c.until > 0 && c.until-now.Sub(c.start) > cancelHeld-cancelHeld/time.Duration(most)
+}
+
+// earn gives a place back.
+func (c *cancelled) earn(most uint32) {
+	if c.until > 0 {
+		c.until = max(0, c.until-cancelHeld/time.Duration(most))
+	}
+}
+
 func interval(b Budget) time.Duration { return time.Second / time.Duration(max(1, b.PerSecond)) }
 
 func flooded(f Flood, reason string) *ConnectionError {

@@ -427,3 +427,57 @@ func TestBudgetsOff(t *testing.T) {
 		t.Fatalf("the last of 10000 pings: %q, want an answer", got)
 	}
 }
+
+// What a caller resets may go on at the host: it is as many at a time as the caller
+// may have open, beside those.
+func TestStreamsThatAreResetKeepTheirPlacesForAMoment(t *testing.T) {
+	const most = 16
+	type step struct {
+		wait     time.Duration // before it
+		open     int           // streams, each reset again later than at once
+		answered int           // of them: in full
+		refused  int
+	}
+	for name, steps := range map[string][]step{
+		"as many as may be open":                  {{open: most}, {open: most, refused: most}},
+		"they come back":                          {{open: most}, {wait: cancelHeld / 2, open: most / 2}, {open: 1, refused: 1}},
+		"all of them":                             {{open: most}, {wait: cancelHeld, open: most}, {open: 1, refused: 1}},
+		"one after the other, slower":             {{open: most}, {wait: cancelHeld / most, open: 1}, {wait: cancelHeld / most, open: 1}},
+		"those that were answered pay for others": {{open: most}, {wait: cancelHeld, open: most, answered: most / 2}, {open: most / 2, refused: 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newStranger(t)
+			p.s.cfg.MaxConcurrentStreams = most
+			for i, step := range steps {
+				p.now = p.now.Add(step.wait)
+				var opened []uint32
+				refused := 0
+				for range step.open {
+					if err := p.send(p.open(true)); err != nil {
+						t.Fatal(err)
+					}
+					if p.s.Stream(p.id) == nil {
+						refused++
+						continue
+					}
+					opened = append(opened, p.id)
+				}
+				for j, id := range opened {
+					if j < step.answered {
+						p.id, id = id, p.id
+						p.answer(1)
+						p.id = id
+						continue
+					}
+					p.s.Stream(id).opened = p.now.Add(-atOnce)
+					if err := p.send(AppendRSTStream(nil, id, Cancel)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if refused != step.refused {
+					t.Fatalf("step %d: %d of %d were refused, want %d", i+1, refused, step.open, step.refused)
+				}
+			}
+		})
+	}
+}

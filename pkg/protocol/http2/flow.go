@@ -111,6 +111,7 @@ func (s *Session) AppendData(dst []byte, st *Stream, data []byte, end bool) ([]b
 // finish closes a stream whose both sides have ended.
 func (s *Session) finish(st *Stream) {
 	s.close(st)
+	s.cancelled.earn(s.cfg.MaxConcurrentStreams)
 	s.earn(FloodReset, 1)
 	s.earn(FloodMadeReset, 1)
 }

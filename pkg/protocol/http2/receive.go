@@ -181,6 +181,9 @@ func (s *Session) handleReset(dst []byte, f Frame, now time.Time) ([]byte, Event
 	if st == nil {
 		return dst, Event{}, nil
 	}
+	if !st.local && st.state != HalfClosedLocal {
+		s.cancelled.add(s.cfg.MaxConcurrentStreams, now)
+	}
 	s.close(st)
 	s.resets.add(st.ID, byPeer)
 	return dst, Event{Kind: StreamReset, Stream: st, Code: Code(binary.BigEndian.Uint32(f.Payload))}, nil

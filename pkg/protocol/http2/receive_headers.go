@@ -117,6 +117,10 @@ func (s *Session) handleNew(dst []byte, bl block, now time.Time) ([]byte, Event,
 	if uint32(len(s.streams)) >= most || s.unreleased/2 >= most {
 		return dst, Event{}, streamError(bl.stream, RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 5.1.2)")
 	}
+	if s.cancelled.full(most, now) {
+		s.resets.add(bl.stream, byUs) // not Fail: the peer has broken no rule
+		return AppendRSTStream(dst, bl.stream, RefusedStream), Event{}, nil
+	}
 	if rule := s.head.readRequest(&s.dec, s.cfg.EnableConnect); rule != "" {
 		return dst, Event{}, streamError(bl.stream, ProtocolError, rule)
 	}

@@ -22,8 +22,10 @@ type Config struct {
 	Role Role
 
 	// MaxConcurrentStreams is how many streams the peer may have open; more are
-	// refused. Streams that were closed but not released count half. Servers only.
-	// Default 128.
+	// refused. Streams that were closed but not released count half. As many again may
+	// be reset by the peer, within 100 ms, before their answers are whole: then streams
+	// are refused, at no cost to the peer. Each that was answered in full pays for one.
+	// Servers only. Default 128.
 	MaxConcurrentStreams uint32
 	// StreamWindow is how many bytes of content a stream may have in flight to us:
 	// the most that the engine has to hold for it. Default DefaultWindow.
@@ -119,7 +121,8 @@ type Session struct {
 	gotLast  uint32 // last stream of the GOAWAY received; MaxStreamID before
 	leaving  bool   // a GOAWAY was sent or received
 
-	meters meters
+	meters    meters
+	cancelled cancelled
 
 	scratch []byte // of sending: a name in lowercase, a block that is split
 }
