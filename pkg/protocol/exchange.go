@@ -211,7 +211,8 @@ type Record struct {
 	// failed last. Reused storage.
 	Attempts []Attempt
 
-	OriginalPath string // the path before a rewrite; "" if it was not rewritten
+	OriginalPath      string // the path before a rewrite; "" if it was not rewritten
+	OriginalAuthority string // the same of the authority; see Exchange.RewriteAuthority
 
 	RequestBytes  int64 // content bytes read from the caller
 	ResponseBytes int64 // content bytes written to the caller

@@ -46,7 +46,7 @@ func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
 	switch {
 	case isHost(a.name) && !isRPC(x):
 		if ok && validAuthority(value) {
-			x.Request.Authority = value
+			x.RewriteAuthority(value)
 		}
 	case !ok && !a.append:
 		h.Del(a.name)

@@ -190,11 +190,11 @@ func (w *hostRewrite) apply(x *protocol.Exchange) {
 		return
 	}
 	if w.host != "" {
-		x.Request.Authority = w.host
+		x.RewriteAuthority(w.host)
 		return
 	}
 	if v := x.Request.Header.Get(w.field); validAuthority(v) {
-		x.Request.Authority = v
+		x.RewriteAuthority(v)
 	}
 }
 
@@ -221,6 +221,6 @@ func compileHostRewrite(f *config.Forward) (*hostRewrite, error) {
 // auto_host_rewrite_header, which go before. It is called once per attempt.
 func (r *Route) RewriteHost(x *protocol.Exchange, hostname string) {
 	if f := r.Config.Forward; f != nil && f.AutoHostRewrite && r.host == nil && !isRPC(x) && validAuthority(hostname) {
-		x.Request.Authority = hostname
+		x.RewriteAuthority(hostname)
 	}
 }

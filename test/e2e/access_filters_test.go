@@ -286,3 +286,29 @@ func TestAFieldChoosesTheSubset(t *testing.T) {
 		}
 	}
 }
+
+// TestPoliciesJudgeWhatTheCallerAskedFor, and not what the route makes of it.
+func TestPoliciesJudgeWhatTheCallerAskedFor(t *testing.T) {
+	t.Parallel()
+	policy := func(permission object) object {
+		return object{"rules": object{"policies": object{"p": object{"permissions": list{permission}, "principals": list{object{"any": true}}}}}}
+	}
+	path := func(prefix string) object { return object{"url_path": object{"path": object{"prefix": prefix}}} }
+	rewritten := func(prefix string) object {
+		return to(prefix, "app", object{"prefix_rewrite": "/new", "host_rewrite": "app.internal"})
+	}
+	own := func(route, rules object) object {
+		return route.with(object{"per_filter_config": object{"rbac": rules}})
+	}
+	url := filtered(t, list{filterOf("rbac", object{}), filterOf("csrf", object{})},
+		own(rewritten("/sent"), policy(path("/sent"))),
+		own(rewritten("/made"), policy(path("/new"))),
+		own(rewritten("/host"), policy(object{"header": object{"name": ":authority", "exact_match": "app.internal"}})),
+	)
+	for path, want := range map[string]int{"/sent/a": 200, "/made/a": 403, "/host/a": 403} {
+		got := ask(t, client(t), "POST", url+path, "", "Origin: "+url)
+		if got.status != want || want == 200 && !strings.HasPrefix(got.body, "POST /new/a app.internal\n") {
+			t.Errorf("%s: %d, want %d\n%s", path, got.status, want, got.body)
+		}
+	}
+}

@@ -162,7 +162,7 @@ const (
 )
 
 // NewField returns the field called name: a header field, or :method, :authority,
-// :path and :scheme, the request's own.
+// :path and :scheme, the request's own, as the caller sent them.
 func NewField(name string) (Field, error) {
 	f := Field{name: name}
 	switch strings.ToLower(name) {
@@ -202,14 +202,14 @@ func (f *Field) Value(x *protocol.Exchange) (string, bool) {
 	case method:
 		return r.Method, true
 	case authority:
-		return r.Authority, true
+		return x.AskedAuthority(), true
 	case target:
-		return r.Path, true
+		return x.AskedPath(), true
 	case scheme:
 		return r.Scheme, true
 	case host:
 		if r.Method != "" { // no call of RPC
-			return r.Authority, true
+			return x.AskedAuthority(), true
 		}
 	case routing:
 		if r.Method == "" {

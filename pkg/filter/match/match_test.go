@@ -157,6 +157,21 @@ func TestHostIsAFieldOfRPC(t *testing.T) {
 	}
 }
 
+func TestWhatTheCallerSentIsCompared(t *testing.T) {
+	x := request()
+	x.Record.OriginalPath, x.Request.Path = x.Request.Path, "/rewritten"
+	x.RewriteAuthority("rewritten.test")
+	for name, want := range map[string]string{":path": "/a?b", ":authority": "shop.test", "host": "shop.test"} {
+		f, err := NewField(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := f.Value(x); got != want {
+			t.Errorf("%s = %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestHostsHaveNoCase(t *testing.T) {
 	for _, name := range []string{"host", ":authority"} {
 		c := HeaderConfig{Name: name, Suffix: new(".Test")}

@@ -140,7 +140,7 @@ func (c *csrf) judge(x *protocol.Exchange) error {
 	case source == "":
 		c.missing.Add(1)
 		return errMissing
-	case protocol.EqualFold(source, x.Request.Authority), match.Any(c.policy.additional, source):
+	case protocol.EqualFold(source, x.AskedAuthority()), match.Any(c.policy.additional, source):
 		c.valid.Add(1)
 		return nil
 	}

@@ -108,7 +108,7 @@ func (f *rbac) Serve(ctx context.Context, x *protocol.Exchange) error {
 // Start is protocol.Starter's.
 func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
 	s := subject{x: x}
-	s.path, _, _ = strings.Cut(x.Request.Path, "?")
+	s.path, _, _ = strings.Cut(x.AskedPath(), "?")
 	_ = f.judge(&f.shadow, &s) // counted is all that it is
 	if err := f.judge(&f.enforced, &s); err != nil {
 		return protocol.NewFault(protocol.Denied, err)
