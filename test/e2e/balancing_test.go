@@ -240,6 +240,33 @@ func TestSubsetsByRoute(t *testing.T) {
 	}
 }
 
+// What a filter found out chooses the subset, before what the route says.
+func TestSubsetsByMetadataOfFilters(t *testing.T) {
+	t.Parallel()
+	_, addresses := herd(t, 3)
+	var hosts list
+	for i, address := range addresses {
+		hosts = append(hosts, labelled(address, object{"version": fmt.Sprint(i)}))
+	}
+	s, front := simple()
+	s.clusters = list{cluster("app", object{"hosts": hosts, "lb_subset_config": object{"subset_selectors": list{list{"version"}}}})}
+	s.tables = list{table("front", to("/", "app", matching(object{"version": "2"})))}
+	s.listeners = list{listen("front", front, object{"stream_filters": list{filterOf("header_to_metadata", object{
+		"request_rules": list{object{"header": "x-version", "on_header_present": object{"metadata_namespace": "envoy.lb", "key": "version"}}}})}})}
+	run(t, s.config())
+	c := client(t)
+	for version, want := range map[string]string{"": "2", "0": "0", "1": "1"} {
+		for range 5 {
+			if got := ask(t, c, "GET", "http://"+front, "", "X-Version: "+version).says(t); got != want {
+				t.Errorf("X-Version: %s: application %s, want %s", version, got, want)
+			}
+		}
+	}
+	if got := ask(t, c, "GET", "http://"+front, "", "X-Version: 9"); got.status != 502 {
+		t.Errorf("a version that no host has: %d, want 502", got.status)
+	}
+}
+
 // The hosts of the first priority go, and come back; no request fails.
 func TestPrioritiesFailOver(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,9 @@
 package balance
 
 import (
+	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -64,7 +66,7 @@ func TestHashesStayWhenAHostLeaves(t *testing.T) {
 				others := moved(before, after) - had
 				allowed := 0
 				if p.name == "maglev" {
-					allowed = keys * 3 / 100
+					allowed = keys / 100
 				}
 				if others > allowed {
 					t.Errorf("one of %d hosts left: %d of %d hashes were its own, %d more moved, want at most %d", len(list), had, keys, others, allowed)
@@ -121,6 +123,7 @@ func TestWeightsOfOtherHostsDoNotMoveRings(t *testing.T) {
 	}
 }
 
+// The number of points tells how large the table is: twice as large at least.
 func TestRingSizeIsWithinItsBounds(t *testing.T) {
 	tests := []struct {
 		name            string
@@ -128,47 +131,84 @@ func TestRingSizeIsWithinItsBounds(t *testing.T) {
 		o               Options
 		atLeast, atMost int
 	}{
-		{"few hosts", []uint32{1, 1}, Options{}, 512, 1024},
-		{"a minimum", []uint32{1, 1}, Options{MinRingSize: 5000}, 5000, 10_000},
-		{"a maximum", slices.Repeat([]uint32{1}, 10), Options{MaxRingSize: 100}, 50, 100},
-		{"a light host", []uint32{1, 128}, Options{}, 64 * 129 / 2, 64 * 129 * 2},
+		{"few hosts", []uint32{1, 1}, Options{}, 1 << 15, 1 << 15},
+		{"a minimum", []uint32{1, 1}, Options{MinRingSize: 100_000}, 100_000, 200_000},
+		{"a maximum", slices.Repeat([]uint32{1}, 10_000), Options{MaxRingSize: 50_000}, 25_000, 50_000},
 		{"many hosts", slices.Repeat([]uint32{100}, 10_000), Options{}, 110_000, 230_000},
-		{"fewer points than hosts: one for each", slices.Repeat([]uint32{1}, 10), Options{MaxRingSize: 2}, 10, 10},
+		{"fewer points than hosts: one for each", slices.Repeat([]uint32{1}, 50_000), Options{MaxRingSize: 2}, 50_000, 50_000},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if n := len(RingHash(peers(tt.weights...), tt.o).(*ring).points); n < tt.atLeast || n > tt.atMost {
-				t.Errorf("%d points, want %d to %d", n, tt.atLeast, tt.atMost)
+			if n := RingHash(peers(tt.weights...), tt.o).(*ring).table.size(); n < 2*tt.atLeast || n > 4*tt.atMost {
+				t.Errorf("%d places, want %d to %d", n, 2*tt.atLeast, 4*tt.atMost)
 			}
 		})
 	}
 }
 
-func TestRingIsInOrderAndFindsWhatASearchFinds(t *testing.T) {
-	r := RingHash(peers(slices.Repeat([]uint32{3, 50, 1}, 40)...), Options{}).(*ring)
-	if !slices.IsSortedFunc(r.points, func(a, b point) int {
-		switch {
-		case a.at < b.at:
-			return -1
-		case a.at > b.at:
-			return 1
-		default:
-			return 0
+func TestRingFindsWhatASearchFinds(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		type point struct {
+			at   uint32
+			peer int32
 		}
-	}) {
-		t.Fatal("the points are not in order")
-	}
-	for i := range uint64(10_000) {
-		h := uint32(hash.Nth(i, 0) >> 32)
-		want := 0
-		for j := range r.points {
-			if r.points[j].at >= h {
-				want = j
-				break
+		points := make([]point, 2+random.IntN(200))
+		for i := range points {
+			points[i] = point{random.Uint32(), int32(i % 7)}
+		}
+		r, owner := newRing(len(points), func(yield func(uint32, int32)) {
+			for _, p := range points {
+				yield(p.at, p.peer)
+			}
+		})
+		r.table = newTable(owner, 7)
+		slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.at, b.at) })
+		for i := range uint64(500) {
+			spot := uint32(hash.Nth(i, 0)>>32) >> r.shift << r.shift // where its place begins
+			at, _ := slices.BinarySearchFunc(points, spot, func(p point, spot uint32) int { return cmp.Compare(p.at, spot) })
+			want := points[at%len(points)].peer
+			if got := r.Pick(Key{Hash: i}); got != int(want) {
+				t.Fatalf("%d points: hash %d belongs to peer %d, want %d", len(points), i, got, want)
 			}
 		}
-		if got := r.Pick(Key{Hash: i}); got != int(r.points[want].peer) {
-			t.Fatalf("hash %d belongs to peer %d, want %d", i, got, r.points[want].peer)
+	}
+}
+
+func TestEveryWeightGetsSomething(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	weights := make([]uint32, 5000)
+	for i := range weights {
+		weights[i] = 1 + uint32(random.IntN(128))
+	}
+	for _, b := range []Balancer{
+		RingHash(peers(weights...), Options{}),
+		RingHash(peers(weights...), Options{MaxRingSize: 1}),
+		Maglev(peers(weights...), Options{}),
+	} {
+		var places table
+		switch b := b.(type) {
+		case *ring:
+			places = b.table
+		case *maglev:
+			places = b.table
+		}
+		has := make([]bool, len(weights))
+		for place := range places.size() {
+			has[places.peer(uint64(place))] = true
+		}
+		if i := slices.Index(has, false); i >= 0 {
+			t.Errorf("%T: the host of weight %d gets nothing", b, weights[i])
+		}
+	}
+}
+
+func TestTablesOfManyPeersAreWide(t *testing.T) {
+	for _, peers := range []int{1 << 16, 1<<16 + 1} {
+		last := int32(peers - 1)
+		table := newTable([]int32{0, last}, peers)
+		if table.size() != 2 || table.peer(0) != 0 || table.peer(1) != int(last) {
+			t.Errorf("%d peers: places of %d and %d, want 0 and %d", peers, table.peer(0), table.peer(1), last)
 		}
 	}
 }
@@ -186,12 +226,12 @@ func TestMaglevTables(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("%d hosts, table of %d", tt.hosts, tt.size), func(t *testing.T) {
 			b := Maglev(peers(slices.Repeat([]uint32{1}, tt.hosts)...), Options{TableSize: tt.size}).(*maglev)
-			if len(b.table) != tt.want {
-				t.Fatalf("%d places, want %d", len(b.table), tt.want)
+			if n := b.table.size(); n != tt.want {
+				t.Fatalf("%d places, want %d", n, tt.want)
 			}
 			has := make([]int, tt.hosts)
-			for _, peer := range b.table {
-				has[peer]++
+			for place := range tt.want {
+				has[b.table.peer(uint64(place))]++
 			}
 			if least, most := slices.Min(has), slices.Max(has); most-least > 1 {
 				t.Errorf("hosts of equal weights have %d to %d places", least, most)

@@ -4,7 +4,7 @@ import "github.com/weft-proxy/weft/internal/hash"
 
 // maglev is a table of peers; a hash belongs to the peer in its place.
 type maglev struct {
-	table []int32
+	table table
 }
 
 // Sizes of a table: primes, so that every step leads to every place.
@@ -34,7 +34,8 @@ func Maglev(peers []Peer, o Options) Balancer {
 			size = largeTable
 		}
 	}
-	return &maglev{populate(claimants(peers, index, count, uint64(size)), size)} //nolint:gosec // positive
+	list := populate(claimants(peers, index, count, uint64(size)), size) //nolint:gosec // positive
+	return &maglev{newTable(list, len(peers))}
 }
 
 // claimant is a peer that takes places.
@@ -97,6 +98,6 @@ func (c *claimant) advance(size uint64) {
 }
 
 func (b *maglev) Pick(k Key) int {
-	place, _ := below(uint64(len(b.table)), hash.Nth(k.Hash, uint64(k.Draw))) //nolint:gosec // never negative
-	return int(b.table[place])
+	place, _ := below(uint64(b.table.size()), hash.Nth(k.Hash, uint64(k.Draw))) //nolint:gosec // never negative
+	return b.table.peer(place)
 }

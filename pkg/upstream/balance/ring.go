@@ -9,22 +9,17 @@ import (
 	"github.com/weft-proxy/weft/internal/hash"
 )
 
-// ring has points of every peer on a circle of 2^32; a hash belongs to the peer of
-// the first point that is not before it. A peer that leaves gives up its own points
-// only, and so its hashes only.
+// ring has points of every peer on a circle; a hash belongs to the peer of the first
+// point that is not before it. A peer that leaves gives up its own points only, and so
+// its hashes only.
+//
+// The circle is written out as a table of places, twice as many as points at least: a
+// place belongs to whom its first hash belongs to. So a pick fetches one place, where a
+// search among many points would wait for memory several times. Few points have so many
+// places that their number hardly ever changes: that would move some hashes, too.
 type ring struct {
-	points []point // in ascending order
-	// first holds, for each value of a hash's upper bits, the first point that is not
-	// below it. There are about half as many values as points, so that next to nothing
-	// is left to search.
-	first []int32
-	shift int // what makes the upper bits of a hash
-}
-
-// point is small: a pick among many hosts costs as much memory as it has to fetch.
-type point struct {
-	at   uint32
-	peer int32
+	table table
+	shift int // what makes the upper bits of a hash, which are its place
 }
 
 // Bounds of a ring.
@@ -35,6 +30,8 @@ const (
 	pointsOfLight = 64      // and for the one of the least weight,
 	fullRing      = 1 << 16 // unless that makes more points than this,
 	pointsInFull  = 16      // and more than this for each peer
+
+	leastWidth = 16 // bits of a place: 128 KB
 )
 
 // RingHash returns a balancer that gives every peer points on a ring in proportion
@@ -52,19 +49,28 @@ func RingHash(peers []Peer, o Options) Balancer {
 	for i := range count {
 		total += pointsFor(&peers[at(index, uint64(i))], scale)
 	}
-	loose := make([]point, 0, total)
-	for _, i := range byName(peers, index, count) {
-		for n := range pointsFor(&peers[i.place], scale) {
-			loose = append(loose, point{uint32(hash.Nth(i.name, uint64(n)) >> 32), i.place}) //nolint:gosec // its upper half
+	list := byName(peers, index, count)
+	r, owner := newRing(total, func(yield func(at uint32, peer int32)) {
+		for _, p := range list {
+			for n := range pointsFor(&peers[p.place], scale) {
+				yield(p.point(n), p.place)
+			}
 		}
-	}
-	return newRing(loose)
+	})
+	r.admit(list, owner, len(peers))
+	r.table = newTable(owner, len(peers))
+	return r
 }
 
 // named is the place of a peer and the hash of its name.
 type named struct {
 	name  uint64
 	place int32
+}
+
+// point returns point number n of the peer.
+func (p named) point(n int) uint32 {
+	return uint32(hash.Nth(p.name, uint64(n)) >> 32) //nolint:gosec // its upper half
 }
 
 // byName returns the serving peers in an order that does not depend on that of the
@@ -107,42 +113,58 @@ func pointsFor(p *Peer, scale float64) int {
 	return max(1, int(math.Round(float64(p.Weight)*scale)))
 }
 
-// newRing sorts the points. Hashes are spread evenly: each point is put where it
-// belongs at once, and neighbours are set right.
-func newRing(loose []point) *ring {
-	width := bits.Len(uint(len(loose)-1)) - 1
-	r := &ring{points: make([]point, len(loose)), shift: 32 - width}
-	r.first = make([]int32, 1<<width+1)
-	for i := range loose {
-		r.first[loose[i].at>>r.shift+1]++
+// newRing writes out the circle with the points that each yields, so many of them, and
+// returns who owns which place. Of several points in the same spot the first counts.
+func newRing(points int, each func(yield func(at uint32, peer int32))) (r *ring, owner []int32) {
+	width := min(max(bits.Len(uint(2*points-1)), leastWidth), 32) //nolint:gosec // positive
+	r = &ring{shift: 32 - width}
+	const none = -1
+	owner = make([]int32, 1<<width)
+	least := make([]uint32, 1<<width) // of the points in a place
+	for i := range owner {
+		owner[i] = none
 	}
-	for i := 1; i < len(r.first); i++ {
-		r.first[i] += r.first[i-1]
-	}
-	// first[v] is where the points of v begin; as they are placed, it moves to where
-	// they end, which is where those of v+1 begin.
-	for _, p := range loose {
-		v := p.at >> r.shift
-		i := int(r.first[v])
-		r.first[v]++
-		for ; i > 0 && r.points[i-1].at > p.at && r.points[i-1].at>>r.shift == v; i-- {
-			r.points[i] = r.points[i-1]
+	each(func(at uint32, peer int32) {
+		if place := at >> r.shift; owner[place] == none || at < least[place] {
+			owner[place], least[place] = peer, at
 		}
-		r.points[i] = p
+	})
+	// A place without points has the next one's owner; after the last comes the first.
+	next := int32(none)
+	for i := range owner {
+		if owner[i] != none {
+			next = owner[i]
+			break
+		}
 	}
-	copy(r.first[1:], r.first)
-	r.first[0] = 0
-	return r
+	for i := len(owner) - 1; i >= 0; i-- {
+		if owner[i] == none {
+			owner[i] = next
+		}
+		next = owner[i]
+	}
+	return r, owner
+}
+
+// admit gives a place to each peer that has none, because its few points are where
+// others are: one of a peer that has more.
+func (r *ring) admit(list []named, owner []int32, peers int) {
+	has := make([]int32, peers)
+	for _, peer := range owner {
+		has[peer]++
+	}
+	for _, p := range list {
+		for n := 0; has[p.place] == 0; n++ {
+			place := p.point(n) >> r.shift
+			if has[owner[place]] > 1 {
+				has[owner[place]]--
+				has[p.place]++
+				owner[place] = p.place
+			}
+		}
+	}
 }
 
 func (r *ring) Pick(k Key) int {
-	h := uint32(hash.Nth(k.Hash, uint64(k.Draw)) >> 32) //nolint:gosec // its upper half
-	i := int(r.first[h>>r.shift])
-	for i < len(r.points) && r.points[i].at < h {
-		i++
-	}
-	if i == len(r.points) {
-		i = 0
-	}
-	return int(r.points[i].peer)
+	return r.table.peer(hash.Nth(k.Hash, uint64(k.Draw)) >> (32 + r.shift)) //nolint:gosec // never negative
 }
