@@ -35,7 +35,9 @@ func finished() *protocol.Exchange {
 	x.Response.Header.Add("Server", "origin")
 	x.Meta = protocol.Meta{
 		Conn: &protocol.ConnMeta{ID: math.MaxUint64, Listener: "egress", LocalText: "127.0.0.1:2045",
-			RemoteText: "127.0.0.1:40000", RemoteIP: "127.0.0.1"},
+			RemoteText: "127.0.0.1:40000", RemoteIP: "127.0.0.1",
+			TLS: &protocol.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Protocol: "h2", ServerName: "a.example", Peer: &protocol.Certificate{
+				Subject: "CN=orders", Issuer: "CN=ca", Serial: "1f", Fingerprint: "ab", DNS: []string{"a", "b"}, URIs: []string{"spiffe://shop/orders"}}}},
 		Protocol: "Http1", Version: "HTTP/1.1", Start: start, HeadSize: 300,
 	}
 	x.Record = protocol.Record{
@@ -147,6 +149,16 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 		{"downstream_local_address", "127.0.0.1:2045"},
 		{"downstream_remote_address", "127.0.0.1:40000"},
 		{"downstream_remote_ip", "127.0.0.1"},
+		{"downstream_tls_version", "TLSv1.3"},
+		{"downstream_tls_cipher", "TLS_AES_128_GCM_SHA256"},
+		{"downstream_tls_alpn", "h2"},
+		{"requested_server_name", "a.example"},
+		{"downstream_peer_subject", "CN=orders"},
+		{"downstream_peer_issuer", "CN=ca"},
+		{"downstream_peer_serial", "1f"},
+		{"downstream_peer_fingerprint_256", "ab"},
+		{"downstream_peer_uri_san", "spiffe://shop/orders"},
+		{"downstream_peer_dns_san", "a,b"},
 		{"method", "GET"},
 		{"request_method", "GET"},
 		{"x-mosn-method", "GET"},
