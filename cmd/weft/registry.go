@@ -18,6 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
 	"github.com/weft-proxy/weft/pkg/filter/stream/localratelimit"
+	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 	"github.com/weft-proxy/weft/pkg/network"
@@ -69,6 +70,7 @@ func streamFilters() []filter.Stream {
 		healthcheck.Kind(),
 		ipaccess.Kind(),
 		localratelimit.Kind(),
+		mirror.Kind(),
 		payloadlimit.Kind(),
 		rbac.Kind(),
 	}

@@ -51,6 +51,7 @@ type Stream struct {
 type Env struct {
 	Log     *slog.Logger // names the filter already
 	Metrics *metrics.Registry
+	Calls   Calls
 	// Place is where the filter stands: the listener, the position among its filters,
 	// and the route if the configuration is that route's own. It is the same after a
 	// reload, so that what outlives a configuration is found by it. "" in a test.

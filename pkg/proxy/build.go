@@ -78,6 +78,7 @@ func (b *builder) filters(listener string, list []config.Filter) (before []filte
 		env := filter.Env{
 			Log:     b.server.o.Log.With("filter", f.Name),
 			Metrics: b.server.o.Metrics,
+			Calls:   calls{b.server},
 			Place:   fmt.Sprintf("%q %d", listener, i),
 		}
 		made, err := kind.New(f.Config, env)

@@ -172,6 +172,7 @@ func (r *reader) route(t *table, virtualHost string, index int, j *routeJSON) *c
 	for _, name := range slices.Sorted(maps.Keys(out.Filters)) {
 		t.filters = append(t.filters, routeFilter{name, j.Node.Get("per_filter_config").Get(name)})
 	}
+	r.mirror(t, j, out)
 	return out
 }
 

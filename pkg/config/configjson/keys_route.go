@@ -50,7 +50,7 @@ type routeJSON struct {
 	Route          *actionJSON              `key:"route" doc:"Forward the request. Exactly one of route, redirect and direct_response."`
 	Redirect       *redirectJSON            `key:"redirect" doc:"Answer with another place. HTTP only."`
 	DirectResponse *directJSON              `key:"direct_response" doc:"Answer at once. HTTP only."`
-	Mirror         *mirrorJSON              `key:"request_mirror_policies" doc:"Copy requests to another cluster." unbuilt:"request_mirror_policies"`
+	Mirror         document.Node            `key:"request_mirror_policies" doc:"Copies requests to another cluster: cluster, percent and what else the stream filter mirror has, in the place of the listener's settings of it, which has to be there." accept:"object" example:"{\"cluster\": \"shadow\", \"percent\": 10}"`
 	PerFilter      map[string]document.Node `key:"per_filter_config" doc:"Settings of stream filters for this route, by the filter's name." variant:"stream_filter" accept:"object" example:"{\"fault\": {}}"`
 	Metadata       map[string]any           `key:"metadata" doc:"Whatever filters and logs want to know of the route." example:"{\"team\": \"a\"}"`
 }
@@ -151,12 +151,6 @@ type redirectJSON struct {
 type directJSON struct {
 	Status int    `key:"status" doc:"Status of the answer." min:"200" max:"599" default:"200" example:"503"`
 	Body   string `key:"body" doc:"Content of the answer." example:"\"closed\""`
-}
-
-type mirrorJSON struct {
-	Cluster string `key:"cluster" doc:"Where the copies go." example:"\"shadow\""`
-	Percent uint32 `key:"percent" doc:"Share of the requests that are copied." unit:"percent" max:"100" example:"10"`
-	Sampled bool   `key:"trace_sampled" doc:"Whether the copies are traced." example:"true"`
 }
 
 // metadataMatchJSON is what chooses or describes hosts of a subset.

@@ -42,6 +42,7 @@ func testKinds() Kinds {
 		NetworkFilters: []string{ProxyFilter, TCPProxyFilter},
 		StreamFilters: []filter.Stream{
 			{Name: "fault", Config: func() any { return &faultSettings{} }},
+			{Name: "mirror", Config: func() any { return &mirrorSettings{} }},
 			{Name: "payload_limit", Config: func() any { return &limitSettings{} }},
 			{Name: "early", Stage: filter.BeforeRoute, Config: func() any { return &earlySettings{} }},
 		},

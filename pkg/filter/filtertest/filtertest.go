@@ -54,11 +54,18 @@ func decode(kind filter.Stream, s Settings) (cfg any, problems string) {
 	return cfg, b.String()
 }
 
-// Build returns the filter that s describes, and an account of what it counts.
+// Build returns the filter that s describes, and an account of what it counts. It can
+// call no cluster.
 func Build(t testing.TB, kind filter.Stream, s Settings) (filter.Filter, *Counts) {
 	t.Helper()
+	return BuildWith(t, kind, s, new(Calls))
+}
+
+// BuildWith is Build for a filter that calls clusters.
+func BuildWith(t testing.TB, kind filter.Stream, s Settings, calls filter.Calls) (filter.Filter, *Counts) {
+	t.Helper()
 	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
-	env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: counts.registry}
+	env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, Calls: calls}
 	made, err := kind.New(Decode(t, kind, s), env)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,32 @@
+package configjson
+
+import (
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// mirrorFilter is the stream filter that request_mirror_policies are settings of.
+const mirrorFilter = "mirror"
+
+// mirror makes a route's request_mirror_policies its settings of the mirror filter.
+func (r *reader) mirror(t *table, j *routeJSON, out *config.Route) {
+	at := j.Node.Get("request_mirror_policies")
+	if at.Off() {
+		return
+	}
+	f := r.filter(at, mirrorFilter)
+	if f == nil || f.Stage == filter.BeforeRoute {
+		return
+	}
+	if _, twice := out.Filters[mirrorFilter]; twice {
+		r.report.Errorf(at, "per_filter_config has settings of %s, too: one of them is enough", mirrorFilter)
+		return
+	}
+	settings := f.Config()
+	r.decoder.Decode(at, settings)
+	if out.Filters == nil {
+		out.Filters = make(map[string]any, 1)
+	}
+	out.Filters[mirrorFilter] = settings
+	t.filters = append(t.filters, routeFilter{mirrorFilter, at})
+}

@@ -1,0 +1,53 @@
+package configjson
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// mirrorSettings stands for the mirror filter's.
+type mirrorSettings struct {
+	Cluster string `key:"cluster" doc:"Where the copies go." example:"\"shadow\""`
+	Percent int    `key:"percent" doc:"Share of the requests that are copied." example:"10"`
+}
+
+const mirrorFile = `{"servers": [{
+  "listeners": [{"name": "in", "address": "127.0.0.1:1", "filter_chains": [{"filters": [{"type": "proxy", "config": {
+    "downstream_protocol": "Http1", "router_config_name": "t"}}]}], "stream_filters": [FILTERS]}],
+  "routers": [{"router_config_name": "t", "virtual_hosts": [{"name": "v", "domains": ["*"], "routers": [
+    {"match": {"prefix": "/"}, "route": {"cluster_name": "a"}, ROUTE}]}]}]}],
+  "cluster_manager": {"clusters": [{"name": "a", "hosts": [{"address": "127.0.0.1:2"}]}]}}`
+
+func TestMirrorPoliciesAreSettingsOfTheFilter(t *testing.T) {
+	for _, test := range []struct{ name, filters, route, cluster, says string }{
+		{"of a listener that has it", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", ""},
+		{"of one that has not", ``, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", "these settings have no effect"},
+		{"beside settings of the same", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "b"}, "per_filter_config": {"mirror": {}}`, "", "one of them is enough"},
+		{"with a key that is none", `{"type": "mirror"}`, `"request_mirror_policies": {"clutser": "b"}`, "", "cluster"},
+		{"empty", `{"type": "mirror"}`, `"request_mirror_policies": {}`, "", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text := strings.NewReplacer("FILTERS", test.filters, "ROUTE", test.route).Replace(mirrorFile)
+			var document map[string]any
+			if err := json.Unmarshal([]byte(text), &document); err != nil {
+				t.Fatal(err)
+			}
+			model, list := load(t, document)
+			diagnostics := ""
+			for _, d := range list {
+				diagnostics += d.Error() + "\n"
+			}
+			if !strings.Contains(diagnostics, test.says) || test.says == "" && diagnostics != "" {
+				t.Errorf("it says %q, want %q", diagnostics, test.says)
+			}
+			if model == nil {
+				return
+			}
+			got, _ := model.Routes[0].VirtualHosts[0].Routes[0].Filters["mirror"].(*mirrorSettings)
+			if (got != nil) != (test.cluster != "") || got != nil && got.Cluster != test.cluster {
+				t.Errorf("the route's settings are %+v, want %q", got, test.cluster)
+			}
+		})
+	}
+}

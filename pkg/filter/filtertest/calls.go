@@ -1,0 +1,48 @@
+package filtertest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Calls is a filter.Calls whose clusters are services of the test. Its fields are set
+// before the first use.
+type Calls struct {
+	Clusters map[string]protocol.Service
+	Sizes    map[string]int // hosts; 1 for a cluster that is not here
+
+	tasks sync.WaitGroup
+}
+
+// Call is filter.Calls's.
+func (c *Calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange, receive func() error) error {
+	s := c.Clusters[to.Cluster]
+	if s == nil {
+		return protocol.Faultf(protocol.NoCluster, "there is no cluster %q", to.Cluster)
+	}
+	if err := protocol.Contain(ctx, s, x); err != nil {
+		return err
+	}
+	defer x.ResetResponse()
+	return receive()
+}
+
+// Hosts is filter.Calls's.
+func (c *Calls) Hosts(cluster string) int {
+	if c.Clusters[cluster] == nil {
+		return 0
+	}
+	if n, ok := c.Sizes[cluster]; ok {
+		return n
+	}
+	return 1
+}
+
+// Go is filter.Calls's.
+func (c *Calls) Go(f func(ctx context.Context)) { c.tasks.Go(func() { f(context.Background()) }) }
+
+// Wait returns when everything has ended that Go has started.
+func (c *Calls) Wait() { c.tasks.Wait() }

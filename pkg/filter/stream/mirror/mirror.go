@@ -1,0 +1,173 @@
+// Package mirror owns the mirror filter: it sends copies of requests to another
+// cluster, whose answers nobody waits for.
+package mirror
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Config is the filter's configuration. A route's request_mirror_policies is one, too.
+type Config struct {
+	Cluster       string        `key:"cluster" doc:"Where the copies go; empty: there are none, unless the route says so." example:"\"shadow\""`
+	Percent       uint32        `key:"percent" doc:"Share of the requests that are copied." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
+	Protocol      string        `key:"upstream_protocol" doc:"Protocol spoken to that cluster; empty: that of the request." enum:"Http1|Http2" example:"\"Http1\""`
+	Amplification int           `key:"amplification" doc:"Copies of each request." min:"1" max:"1000" default:"1" example:"3"`
+	Broadcast     bool          `key:"broadcast" doc:"Sends a copy to each host of the cluster; amplification has no meaning then." default:"false" example:"true"`
+	Timeout       time.Duration `key:"timeout" doc:"How long the answer to a copy may take." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
+	Sampled       bool          `key:"trace_sampled" doc:"Whether the copies are traced." noeffect:"copies are not traced" example:"true"`
+	MaxBody       int           `key:"max_body_size" doc:"Largest content that is kept to be copied; requests with more are not." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
+	MaxInFlight   int64         `key:"max_in_flight" doc:"Requests whose copies may be under way at once; of more, none are made." min:"1" default:"128" example:"1000"`
+}
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	if c.Broadcast && c.Amplification != 1 {
+		return errors.New("broadcast and amplification are both set: a copy goes to each host")
+	}
+	return nil
+}
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "mirror",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     build,
+		Metrics: []metrics.Metric{copies(), left()},
+	}
+}
+
+func copies() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_mirror_copies_total", Help: "Copies that the mirror filter sent, by whether they were answered.", Kind: metrics.KindCounter, Labels: []string{"result"}}
+}
+
+func left() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_mirror_left_total", Help: "Requests that were chosen and not copied: their content was too_large, there was an overflow of copies under way, or they cannot be copied (unfit).", Kind: metrics.KindCounter, Labels: []string{"reason"}}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := *cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	if c.Cluster == "" || c.Percent == 0 {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	count := func(m metrics.Metric, label string) *metrics.Counter { return env.Metrics.Counter(m, label) }
+	m := mirror{
+		config: c, calls: env.Calls,
+		to:       filter.Target{Cluster: c.Cluster, Protocol: config.Protocol(c.Protocol)},
+		roll:     func() uint32 { return rand.Uint32N(100) },
+		inFlight: new(atomic.Int64),
+		answered: count(copies(), "answered"), failed: count(copies(), "failed"),
+		tooLarge: count(left(), "too_large"), overflow: count(left(), "overflow"), unfit: count(left(), "unfit"),
+	}
+	return m.before, nil
+}
+
+// mirror is immutable but for its counters.
+type mirror struct {
+	config Config
+	to     filter.Target
+	calls  filter.Calls
+	next   protocol.Starter
+	roll   func() uint32 // 0 … 99, each as likely
+
+	inFlight *atomic.Int64 // requests whose copies are under way; all routes with this configuration share it
+
+	answered, failed          *metrics.Counter
+	tooLarge, overflow, unfit *metrics.Counter
+}
+
+// before returns m in front of next.
+func (m mirror) before(next protocol.Service) protocol.Service {
+	m.next = protocol.Halves(next)
+	return &m
+}
+
+// Serve is protocol.Service's.
+func (m *mirror) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, m, x)
+}
+
+// Start is protocol.Starter's.
+func (m *mirror) Start(ctx context.Context, x *protocol.Exchange) error {
+	if m.roll() < m.config.Percent {
+		m.copy(x)
+	}
+	return m.next.Start(ctx, x)
+}
+
+// copy has x's request copied: now if all of it is here, else when it has been read.
+func (m *mirror) copy(x *protocol.Exchange) {
+	r := &x.Request
+	switch {
+	case m.inFlight.Load() >= m.config.MaxInFlight: // what would be kept would be dropped
+		m.overflow.Add(1)
+	case r.Method == "":
+		if frame, ok := framed(x, m.config.MaxBody); ok {
+			m.launch(frame)
+		} else if frame == nil {
+			m.unfit.Add(1)
+		} else {
+			m.tooLarge.Add(1)
+		}
+	case r.Method == "CONNECT" || r.Upgrade != "":
+		m.unfit.Add(1)
+	case r.ContentLength > int64(m.config.MaxBody):
+		m.tooLarge.Add(1)
+	case r.Body == nil || r.ContentLength == 0:
+		m.launch(taken(x))
+	default:
+		r.Body = &tee{Body: r.Body, mirror: m, request: taken(x), length: r.ContentLength, trailer: &r.Trailer}
+	}
+}
+
+// launch has the copies of r sent, unless too many are under way.
+func (m *mirror) launch(r request) {
+	if m.inFlight.Add(1) > m.config.MaxInFlight {
+		m.inFlight.Add(-1)
+		m.overflow.Add(1)
+		return
+	}
+	m.calls.Go(func(ctx context.Context) {
+		defer m.inFlight.Add(-1)
+		m.send(ctx, r)
+	})
+}
+
+// send sends the copies, one after the other.
+func (m *mirror) send(ctx context.Context, r request) {
+	n := m.config.Amplification
+	if m.config.Broadcast {
+		n = max(m.calls.Hosts(m.config.Cluster), 1) // so that a cluster without hosts counts as a failure
+	}
+	var sent []protocol.Attempt // of a broadcast: a host that has a copy gets no other
+	for range n {
+		x := new(protocol.Exchange)
+		x.Reset()
+		if err := r.fill(x); err != nil {
+			m.failed.Add(1)
+			return
+		}
+		x.Meta.Start = time.Now()
+		x.Deadline = x.Meta.Start.Add(m.config.Timeout)
+		x.Record.Attempts = sent
+		err := m.calls.Call(ctx, m.to, x, func() error { return drain(x.Response.Body) })
+		if err != nil {
+			m.failed.Add(1)
+		} else {
+			m.answered.Add(1)
+		}
+		if m.config.Broadcast {
+			sent = x.Record.Attempts
+		}
+	}
+}

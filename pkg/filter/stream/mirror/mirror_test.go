@@ -1,0 +1,311 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+// shadow is a cluster that gets copies, and keeps them as text.
+type shadow struct {
+	fails error // what it answers with; nil: 200
+
+	mu    sync.Mutex
+	got   []string
+	hosts []string // that each was said to have been sent to before
+}
+
+type place string
+
+func (p place) Name() string { return string(p) }
+
+func (s *shadow) Serve(_ context.Context, x *protocol.Exchange) error {
+	text := x.Request.Method + " " + x.Request.Authority + x.Request.Path
+	for name, value := range x.Request.Header.All() {
+		text += " " + name + ":" + value
+	}
+	if x.Request.Body != nil {
+		content, err := io.ReadAll(x.Request.Body)
+		if err != nil {
+			return err
+		}
+		text += " [" + string(content) + "]"
+	}
+	for name, value := range x.Request.Trailer.All() {
+		text += " " + name + ":" + value
+	}
+	if left := time.Until(x.Deadline); left <= 0 || left > time.Minute {
+		return errors.New("the copy has no deadline")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, text)
+	var before []string
+	for _, a := range x.Record.Attempts {
+		before = append(before, a.Host.Name())
+	}
+	s.hosts = append(s.hosts, strings.Join(before, ","))
+	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: place(string(rune('a' + len(before))))})
+	if s.fails != nil {
+		return s.fails
+	}
+	x.Reply(200, "text/plain", "forgotten")
+	return nil
+}
+
+// post is a request of HTTP with content, which declares its length or does not.
+func post(content string, declared bool) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Meta.Protocol = "Http1"
+	x.Request.Method, x.Request.Authority, x.Request.Path = "POST", "shop.test", "/buy?n=1"
+	x.Request.Header.Add("X-A", "1")
+	x.Request.Body = protocol.NewTextBody(content)
+	if declared {
+		x.Request.ContentLength = int64(len(content))
+	}
+	return x
+}
+
+// mirrored serves x by an application that reads its content, and returns what the
+// shadow got when all copies were sent.
+func mirrored(t *testing.T, s filtertest.Settings, to *shadow, hosts int, x *protocol.Exchange) *filtertest.Counts {
+	t.Helper()
+	calls := &filtertest.Calls{
+		Clusters: map[string]protocol.Service{"shadow": to, "canary": to},
+		Sizes:    map[string]int{"shadow": hosts, "canary": hosts},
+	}
+	made, counts := filtertest.BuildWith(t, Kind(), s, calls)
+	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		if x.Request.Body != nil {
+			if left := x.Request.ContentLength; left >= 0 { // as engines read it
+				_, err := io.CopyN(io.Discard, x.Request.Body, left)
+				if err != nil {
+					return err
+				}
+			} else if _, err := io.Copy(io.Discard, x.Request.Body); err != nil {
+				return err
+			}
+		}
+		x.Reply(200, "text/plain", "from the application")
+		return nil
+	})
+	if err := made(app).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(x.Response.Body); err != nil || string(body) != "from the application" {
+		t.Errorf("the caller got %q, %v", body, err)
+	}
+	x.Reset() // what was taken is of nobody's memory
+	calls.Wait()
+	return counts
+}
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 3 {
+		t.Fatalf("%d examples, want 3", len(examples))
+	}
+	for i, want := range []int{2, 3, 0} {
+		to := new(shadow)
+		mirrored(t, examples[i], to, 3, post("x", true))
+		if len(to.got) != want {
+			t.Errorf("of %s %d copies were sent, want %d", examples[i], len(to.got), want)
+		}
+	}
+}
+
+func TestRequestsAreCopied(t *testing.T) {
+	const whole = "POST shop.test/buy?n=1 X-A:1"
+	for _, test := range []struct {
+		name     string
+		settings filtertest.Settings
+		x        *protocol.Exchange
+		change   func(*protocol.Request)
+		want     string // ";" between copies
+	}{
+		{"with content", `{"cluster": "shadow"}`, post("book", true), nil, whole + " [book]"},
+		{"of unknown length", `{"cluster": "shadow"}`, post("book", false), nil, whole + " [book]"},
+		{"with trailers", `{"cluster": "shadow"}`, post("book", false), func(r *protocol.Request) { r.Trailer.Add("Sum", "4") }, whole + " [book] Sum:4"},
+		{"without content", `{"cluster": "shadow"}`, post("", false), func(r *protocol.Request) { r.Body = nil }, whole},
+		{"of no length", `{"cluster": "shadow"}`, post("", true), nil, whole},
+		{"as large as may be", `{"cluster": "shadow", "max_body_size": 4}`, post("book", true), nil, whole + " [book]"},
+		{"several times", `{"cluster": "shadow", "amplification": 3}`, post("x", true), nil, whole + " [x];" + whole + " [x];" + whole + " [x]"},
+		{"to nobody", `{}`, post("book", true), nil, ""},
+		{"of none of them", `{"cluster": "shadow", "percent": 0}`, post("book", true), nil, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.change != nil {
+				test.change(&test.x.Request)
+			}
+			to := new(shadow)
+			counts := mirrored(t, test.settings, to, 1, test.x)
+			if got := strings.Join(to.got, ";"); got != test.want {
+				t.Errorf("the shadow got %q, want %q", got, test.want)
+			}
+			if n := counts.Of(copies()); n != float64(len(to.got)) {
+				t.Errorf("%v copies are counted", n)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotCopiedIsCounted(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		x      *protocol.Exchange
+		change func(*protocol.Request)
+	}{
+		{"too large, as it says", post("books", true), nil},
+		{"too large, as is found", post("books", false), nil},
+		{"a tunnel", post("", true), func(r *protocol.Request) { r.Method = "CONNECT" }},
+		{"an upgrade", post("", true), func(r *protocol.Request) { r.Upgrade = "websocket" }},
+		{"a call without a frame", post("", true), func(r *protocol.Request) { r.Method = "" }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.change != nil {
+				test.change(&test.x.Request)
+			}
+			to := new(shadow)
+			counts := mirrored(t, `{"cluster": "shadow", "max_body_size": 4}`, to, 1, test.x)
+			if n := counts.Of(left()); n != 1 || len(to.got) != 0 {
+				t.Errorf("%v are counted, and %d were copied", n, len(to.got))
+			}
+		})
+	}
+}
+
+// TestBroadcastsGoToEachHost: a copy is told where others have gone.
+func TestBroadcastsGoToEachHost(t *testing.T) {
+	to := new(shadow)
+	mirrored(t, `{"cluster": "shadow", "broadcast": true}`, to, 3, post("x", true))
+	if want := []string{"", "a", "a,b"}; !slices.Equal(to.hosts, want) {
+		t.Errorf("before the copies these hosts had one: %q, want %q", to.hosts, want)
+	}
+}
+
+func TestFailuresCostTheCopiesAlone(t *testing.T) {
+	to := &shadow{fails: protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))}
+	for _, s := range []filtertest.Settings{`{"cluster": "shadow"}`, `{"cluster": "missing"}`, `{"cluster": "missing", "broadcast": true}`} {
+		if n := mirrored(t, s, to, 1, post("x", true)).Of(copies()); n != 1 {
+			t.Errorf("%s: %v failed, want 1", s, n)
+		}
+	}
+}
+
+// TestAShareIsCopied: of 1000 requests at 50 percent, from 400 to 600 are six
+// deviations on either side.
+func TestAShareIsCopied(t *testing.T) {
+	to := new(shadow)
+	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": to}}
+	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "percent": 50, "max_in_flight": 1000}`, calls)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	for range 1000 {
+		if err := s.Serve(t.Context(), post("", true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls.Wait()
+	if n := counts.Of(copies()); n < 400 || n > 600 {
+		t.Errorf("%v of 1000 requests were copied at 50 percent", n)
+	}
+}
+
+// TestASlowShadowHoldsUpNobody: the request is served while its copy waits, and when
+// too many do no more are made.
+func TestASlowShadowHoldsUpNobody(t *testing.T) {
+	arrived, let := make(chan struct{}, 10), make(chan struct{})
+	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		arrived <- struct{}{}
+		<-let
+		x.Reply(200, "", "")
+		return nil
+	})
+	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": slow}}
+	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "max_in_flight": 2}`, calls)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	for range 5 {
+		if err := s.Serve(t.Context(), post("", true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		<-arrived
+	}
+	if n := counts.Of(left()); n != 3 {
+		t.Errorf("%v requests were not copied, want 3", n)
+	}
+	close(let)
+	calls.Wait()
+	if err := s.Serve(t.Context(), post("", true)); err != nil {
+		t.Fatal(err)
+	}
+	calls.Wait()
+	if n := counts.Of(copies()); n != 3 {
+		t.Errorf("%v copies were sent, want 3", n)
+	}
+}
+
+// TestContentThatIsReadAgainIsCopiedOnce, whole.
+func TestContentThatIsReadAgainIsCopiedOnce(t *testing.T) {
+	to := new(shadow)
+	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": to}}
+	made, _ := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow"}`, calls)
+	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		body := x.Request.Body
+		_, _ = body.Read(make([]byte, 2)) // a try that fails in the middle
+		for range 2 {
+			if r, ok := body.(protocol.Rewinder); !ok || !r.Rewind() {
+				t.Fatal("the content cannot be read again")
+			}
+			if got, err := io.ReadAll(body); err != nil || string(got) != "book" {
+				t.Errorf("the application got %q, %v", got, err)
+			}
+		}
+		return nil
+	}))
+	if err := s.Serve(t.Context(), post("book", false)); err != nil {
+		t.Fatal(err)
+	}
+	calls.Wait()
+	if len(to.got) != 1 || !strings.HasSuffix(to.got[0], "[book]") {
+		t.Errorf("the shadow got %q", to.got)
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ settings, want string }{
+		"a share above all":           {`{"cluster": "a", "percent": 101}`, "percent"},
+		"no copies":                   {`{"cluster": "a", "amplification": 0}`, "amplification"},
+		"both ways to have several":   {`{"cluster": "a", "amplification": 2, "broadcast": true}`, "broadcast"},
+		"a protocol that has no name": {`{"cluster": "a", "upstream_protocol": "Http3"}`, "upstream_protocol"},
+		"no time":                     {`{"cluster": "a", "timeout": "0s"}`, "timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func TestRequestsThatAreNotCopiedAllocateNothing(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), `{"cluster": "shadow", "max_body_size": 1}`)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	x := post("large", true)
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}

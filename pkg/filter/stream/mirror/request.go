@@ -1,0 +1,160 @@
+package mirror
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// request is what copies are made of: it refers to nothing of the exchange that it
+// was taken from. Immutable once it is complete.
+type request interface {
+	// fill makes the request of x, which is new, one like it.
+	fill(x *protocol.Exchange) error
+}
+
+// message is a request of HTTP.
+type message struct {
+	protocol, version               string
+	method, scheme, authority, path string
+	header, trailer                 []protocol.Field
+	content                         []byte
+	hasContent                      bool
+}
+
+// taken returns x's request without its content.
+func taken(x *protocol.Exchange) *message {
+	r := &x.Request
+	return &message{
+		protocol: strings.Clone(x.Meta.Protocol), version: strings.Clone(x.Meta.Version),
+		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
+		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
+		header: fields(&r.Header),
+	}
+}
+
+func fields(h *protocol.Header) []protocol.Field {
+	list := make([]protocol.Field, 0, h.Len())
+	for name, value := range h.All() {
+		list = append(list, protocol.Field{Name: strings.Clone(name), Value: strings.Clone(value)})
+	}
+	return list
+}
+
+// fill is request's.
+func (m *message) fill(x *protocol.Exchange) error {
+	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = m.protocol, m.version, new(protocol.ConnMeta)
+	r := &x.Request
+	r.Method, r.Scheme, r.Authority, r.Path = m.method, m.scheme, m.authority, m.path
+	for _, f := range m.header {
+		r.Header.Add(f.Name, f.Value)
+	}
+	if !m.hasContent {
+		return nil
+	}
+	r.Body, r.ContentLength = protocol.NewTextBody(string(m.content)), int64(len(m.content))
+	if len(m.trailer) > 0 {
+		r.ContentLength = -1 // HTTP/1.1 has trailers only where the length is not declared
+	}
+	for _, f := range m.trailer {
+		r.Trailer.Add(f.Name, f.Value)
+	}
+	return nil
+}
+
+// frame is a request of RPC, as its caller wrote it.
+type frame struct {
+	protocol, version string
+	codec             xprotocol.Codec
+	bytes             []byte
+	oneWay            bool
+}
+
+// framed returns x's frame if it has at most so many bytes; nil if x has none.
+func framed(x *protocol.Exchange, most int) (r request, ok bool) {
+	m := xprotocol.MessageOf(x.Request.Body)
+	if m == nil {
+		return nil, false
+	}
+	f := &frame{codec: m.Codec, oneWay: x.Request.OneWay}
+	if len(m.Frame) > most {
+		return f, false
+	}
+	f.protocol, f.version = strings.Clone(x.Meta.Protocol), strings.Clone(x.Meta.Version)
+	f.bytes = slices.Clone(m.Frame)
+	return f, true
+}
+
+// fill is request's.
+func (f *frame) fill(x *protocol.Exchange) error {
+	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = f.protocol, f.version, new(protocol.ConnMeta)
+	x.Request.OneWay = f.oneWay
+	m := new(xprotocol.Message)
+	m.Set(f.codec, f.bytes)
+	x.Request.Body = m
+	return f.codec.ReadRequest(f.bytes, &x.Request, &m.View)
+}
+
+// tee is the content of a request that is copied while it is read.
+type tee struct {
+	protocol.Body
+
+	mirror  *mirror
+	request *message
+	length  int64            // declared; negative: it was not
+	trailer *protocol.Header // complete at the end
+	over    bool             // it was copied, or it will not be
+}
+
+// Read is protocol.Body's. What reads content of a declared length may not ask for
+// its end: then the last byte is it, and there are no trailers.
+func (t *tee) Read(p []byte) (int, error) {
+	n, err := t.Body.Read(p)
+	if t.over {
+		return n, err
+	}
+	r := t.request
+	if len(r.content)+n > t.mirror.config.MaxBody {
+		t.over, r.content = true, nil
+		t.mirror.tooLarge.Add(1)
+		return n, err
+	}
+	r.content = append(r.content, p[:n]...)
+	if err == io.EOF || int64(len(r.content)) == t.length {
+		t.over, r.hasContent = true, true
+		r.trailer = fields(t.trailer)
+		t.mirror.launch(r)
+	}
+	return n, err
+}
+
+// Rewind is protocol.Rewinder's: what was read before it is read again.
+func (t *tee) Rewind() bool {
+	r, ok := t.Body.(protocol.Rewinder)
+	if !ok || !r.Rewind() {
+		return false
+	}
+	if !t.over {
+		t.request.content = t.request.content[:0]
+	}
+	return true
+}
+
+// drainMost is how much of an answer is read so that its connection can be used
+// again, in bytes.
+const drainMost = 1 << 20
+
+// drain reads an answer to its end, if that is near.
+func drain(body protocol.Body) error {
+	if body == nil {
+		return nil
+	}
+	_, err := io.CopyN(io.Discard, body, drainMost)
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
