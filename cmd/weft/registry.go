@@ -12,6 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/faulttolerance"
 	"github.com/weft-proxy/weft/pkg/filter/stream/gzip"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
@@ -64,6 +65,7 @@ func streamFilters() []filter.Stream {
 		decompressor.Kind(),
 		dubbostream.Kind(),
 		fault.Kind(),
+		faulttolerance.Kind(),
 		gzip.Kind(),
 		headermutation.Kind(),
 		headertometadata.Kind(),

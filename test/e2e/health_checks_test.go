@@ -110,6 +110,34 @@ func TestAHostThatAnswers500IsEjectedAndReturns(t *testing.T) {
 	w.stderr.await(t, 0, "upstream host returns from its ejection")
 }
 
+// The older way to ask for it: a filter of the listener.
+func TestAHostThatFailsMoreThanOthersIsEjected(t *testing.T) {
+	t.Parallel()
+	a, b, bad := serveMoody(t, "a"), serveMoody(t, "b"), serveMoody(t, "bad")
+	bad.sick.Store(true)
+	front := free()
+	s := setup{
+		listeners: list{listen("front", front, object{"stream_filters": list{filterOf("fault_tolerance", object{
+			"enabled": true, "exceptionTypes": list{500}, "timeWindow": 100, "leastWindowCount": 5, "exceptionRateMultiple": 2, "recoverTime": 500,
+		})}})},
+		tables:   list{table("front", to("/", "app"))},
+		clusters: list{cluster("app", nil, a.address, b.address, bad.address)},
+	}
+	w := run(t, s.config())
+	c, url := client(t), "http://"+front+"/"
+	eventually(t, "the host is out", func() bool {
+		for range 30 { // in one window
+			ask(t, c, "GET", url, "")
+		}
+		return w.hostState("app", bad.address).Why == "ejected"
+	})
+	bad.sick.Store(false)
+	eventually(t, "the host is back", func() bool { return saidBy(t, c, url, 6) == "a b bad" })
+	if log := w.stderr.String(); !strings.Contains(log, "detector=failure_multiple") {
+		t.Errorf("the log does not say what found the host:\n%s", log)
+	}
+}
+
 func TestAHostWhoseHealthEndpointFailsGetsNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

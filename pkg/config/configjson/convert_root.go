@@ -38,6 +38,7 @@ func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
 	r.readTables(j)
 	r.readListeners(j.Listeners, chains, roller)
 	r.checkTables()
+	r.watchForFilters()
 }
 
 // roller reads "size=100 age=10 keep=10 compress=off" or "time=24".

@@ -35,6 +35,19 @@ type earlySettings struct {
 	Tag string `key:"tag" doc:"A field." default:"x-early" example:"\"x-tag\""`
 }
 
+// ejectorSettings ask clusters to eject so many hosts.
+type ejectorSettings struct {
+	Hosts int `key:"hosts" doc:"Hosts." example:"2"`
+}
+
+// Outlier is filter.OutlierDetector's.
+func (s *ejectorSettings) Outlier() *config.Outlier {
+	if s.Hosts == 0 {
+		return nil
+	}
+	return &config.Outlier{MaxHosts: s.Hosts}
+}
+
 // testKinds is what the tests take for built, with filters of their own.
 func testKinds() Kinds {
 	return Kinds{
@@ -45,6 +58,7 @@ func testKinds() Kinds {
 			{Name: "mirror", Config: func() any { return &mirrorSettings{} }},
 			{Name: "payload_limit", Config: func() any { return &limitSettings{} }},
 			{Name: "early", Stage: filter.BeforeRoute, Config: func() any { return &earlySettings{} }},
+			{Name: "fault_tolerance", Stage: filter.BeforeRoute, Config: func() any { return &ejectorSettings{} }},
 		},
 		ClusterTypes: []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS},
 		Policies:     []config.Policy{config.RoundRobin, config.WeightedRoundRobin, config.Random, config.LeastRequest, config.RingHash, config.Maglev},

@@ -1,0 +1,83 @@
+package configjson
+
+import (
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// ejector is a stream filter that has the hosts of some clusters watched.
+type ejector struct {
+	filter   string // its name
+	listener proxyUse
+	outlier  *config.Outlier
+}
+
+// watchForFilters has the clusters that a listener's routes lead to look for outliers
+// as the listener's filters ask for. A cluster that does so of its own accord is left
+// as it is, and where two listeners ask for different things the first one decides.
+func (r *reader) watchForFilters() {
+	own := map[*config.Cluster]bool{}
+	for _, c := range r.snapshot.Clusters {
+		own[c] = c.Outlier != nil
+	}
+	by := map[*config.Cluster]*ejector{}
+	for _, use := range r.proxies {
+		t := r.tables[use.model.RouteTable]
+		if t == nil {
+			continue // reported
+		}
+		for _, f := range use.model.StreamFilters {
+			d, ok := f.Config.(filter.OutlierDetector)
+			if !ok {
+				continue
+			}
+			if o := d.Outlier(); o != nil {
+				r.watch(t, &ejector{f.Name, use, o}, own, by)
+			}
+		}
+	}
+}
+
+// watch has the clusters of a table look for outliers.
+func (r *reader) watch(t *table, e *ejector, own map[*config.Cluster]bool, by map[*config.Cluster]*ejector) {
+	names, variable := clustersOf(t.model)
+	for _, name := range names {
+		c := r.clusters[name]
+		switch first := by[c]; {
+		case c == nil: // reported
+		case own[c]:
+			r.report.Warnf(e.listener.node, "the cluster %q has an outlier_detection of its own: the stream filter %q has no effect on it", name, e.filter)
+		case first == nil:
+			by[c], c.Outlier = e, e.outlier
+		case !first.outlier.Equal(e.outlier):
+			r.report.Warnf(e.listener.node, "another listener asks for something else by the stream filter %q for the cluster %q: that is done", first.filter, name)
+		}
+	}
+	if variable {
+		r.report.Warnf(e.listener.node, "clusters that a route finds by a variable are not known before: the stream filter %q has no effect on them", e.filter)
+	}
+}
+
+// clustersOf returns the clusters that the routes of a table lead to, by name, and
+// whether one is chosen by a variable.
+func clustersOf(t *config.RouteTable) (names []string, variable bool) {
+	for _, v := range t.VirtualHosts {
+		for _, route := range v.Routes {
+			f := route.Forward
+			if f == nil {
+				continue
+			}
+			if f.Cluster != "" {
+				names = append(names, f.Cluster)
+			}
+			for _, w := range f.Weighted {
+				names = append(names, w.Cluster)
+			}
+			variable = variable || f.ClusterVariable != ""
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), variable
+}

@@ -1,0 +1,83 @@
+package faulttolerance
+
+import (
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+// outlierOf returns what settings ask of clusters.
+func outlierOf(t *testing.T, s filtertest.Settings) *config.Outlier {
+	t.Helper()
+	d, ok := filtertest.Decode(t, Kind(), s).(filter.OutlierDetector)
+	if !ok {
+		t.Fatal("the configuration asks for nothing")
+	}
+	return d.Outlier()
+}
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 1 {
+		t.Fatalf("%d examples, want 1", len(examples))
+	}
+	o := outlierOf(t, examples[0])
+	if o == nil || o.FailureMultiple.Multiple != 3 || o.BaseTime != time.Minute {
+		t.Errorf("the example asks for %+v, want three times the rate, for a minute", o)
+	}
+}
+
+func TestWhatIsAskedOfClusters(t *testing.T) {
+	usual := &config.Outlier{
+		Interval: 10 * time.Second, BaseTime: 15 * time.Minute, MaxTime: 15 * time.Minute, MaxPercent: 100, MaxHosts: 1,
+		FailureMultiple: config.FailureMultiple{Multiple: 5, Volume: 10},
+		Codes:           []int{502, 503, 504},
+	}
+	tests := []struct {
+		name     string
+		settings filtertest.Settings
+		want     *config.Outlier
+	}{
+		{"nothing", `{}`, nil},
+		{"switched off", `{"enabled": false, "timeWindow": 5000}`, nil},
+		{"the defaults", `{"enabled": true}`, usual},
+		{"0 is the default", `{"enabled": true, "timeWindow": 0, "leastWindowCount": 0, "exceptionRateMultiple": 0, "maxIpCount": 0, "recoverTime": 0}`, usual},
+		{"everything", `{"enabled": true, "exceptionTypes": [500], "timeWindow": 10, "leastWindowCount": 100, "exceptionRateMultiple": 1.5, "maxIpCount": 3, "recoverTime": 60000}`,
+			&config.Outlier{
+				Interval: 10 * time.Millisecond, BaseTime: time.Minute, MaxTime: time.Minute, MaxPercent: 100, MaxHosts: 3,
+				FailureMultiple: config.FailureMultiple{Multiple: 1.5, Volume: 100},
+				Codes:           []int{500},
+			}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, outlierOf(t, tt.settings)); diff != "" {
+				t.Errorf("%s asks for (-want +got)\n%s", tt.settings, diff)
+			}
+		})
+	}
+}
+
+func TestRefusedSettings(t *testing.T) {
+	for settings, want := range map[filtertest.Settings]string{
+		`{"timeWindow": 9}`:             "less than 10 ms",
+		`{"exceptionRateMultiple": 1}`:  "above 1",
+		`{"exceptionTypes": [99]}`:      "no status",
+		`{"maxIpCount": -1}`:            "maxIpCount",
+		`{"exceptionRateMultiples": 2}`: "exceptionRateMultiple",
+		`{"recoverTime": "15m"}`:        "recoverTime",
+	} {
+		if got := filtertest.Refused(t, Kind(), settings); !strings.Contains(got, want) {
+			t.Errorf("%s is refused with %s, want %q", settings, got, want)
+		}
+	}
+}
