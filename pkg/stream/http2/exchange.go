@@ -62,6 +62,7 @@ func (e *exchange) read(s *session, end bool, b *batch) error {
 		return err
 	}
 	if e.stream.Tunnel() {
+		e.in.limit = 0
 		return err // what comes is the tunnel's, if there will be one
 	}
 	x.Request.Body = &e.in
