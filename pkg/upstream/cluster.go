@@ -31,6 +31,7 @@ type Cluster struct {
 
 	overflows atomic.Uint64 // exchanges and retries that were refused
 	resent    atomic.Uint64
+	observed  atomic.Int64 // when a latency was observed last: ns of the set's clock
 
 	mu      sync.Mutex // for replacing state, opening and closing the ledger
 	outlier *outlier   // guarded by mu; nil: outliers are not looked for

@@ -273,6 +273,6 @@ func (g *group) build(b *block) {
 		MinRingSize:       c.MinRingSize,
 		MaxRingSize:       c.MaxRingSize,
 		TableSize:         c.TableSize,
-		Now:               g.env.now,
+		Now:               b.hosts[0].cluster.lastObserved,
 	})
 }

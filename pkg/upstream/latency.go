@@ -24,5 +24,12 @@ func (h *Host) observe(x *protocol.Exchange, err error) {
 	case err != nil:
 		until = time.Now()
 	}
-	h.load.Observe(c.env.now(), until.Sub(x.Record.UpstreamStart))
+	now := c.env.now()
+	c.observed.Store(int64(now))
+	h.load.Observe(now, until.Sub(x.Record.UpstreamStart))
 }
+
+// lastObserved is the clock that balancers compare observations by: the time of the
+// last one, which is near enough while requests are answered, and costs a pick much
+// less than the real time.
+func (c *Cluster) lastObserved() time.Duration { return time.Duration(c.observed.Load()) }

@@ -68,8 +68,8 @@ type Options struct {
 	// Random gives 64 random bits; safe for concurrent use. Nil means
 	// rand.Uint64.
 	Random func() uint64
-	// Now is the clock that latencies are observed by, for PeakEWMA; nil means that
-	// no time passes.
+	// Now is the clock that latencies are observed by, for PeakEWMA, which asks it at
+	// each pick: it may be late by parts of a second. Nil means that no time passes.
 	Now func() time.Duration
 }
 
