@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+)
+
+// badges is an authority that says who callers are.
+type badges struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newBadges(t *testing.T) *badges {
+	t.Helper()
+	b := &badges{t: t}
+	own := b.template("badges")
+	own.IsCA, own.BasicConstraintsValid = true, true
+	own.KeyUsage = x509.KeyUsageCertSign
+	b.cert, b.key = own, b.newKey()
+	der, err := x509.CreateCertificate(rand.Reader, own, own, b.key.Public(), b.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *badges) newKey() *ecdsa.PrivateKey {
+	b.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return key
+}
+
+func (b *badges) template(name string) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+}
+
+// issue returns a certificate and its key as PEM. uri may be "".
+func (b *badges) issue(name, uri string) (cert, key string) {
+	b.t.Helper()
+	c := b.template(name)
+	c.DNSNames, c.IPAddresses = []string{name}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	if uri != "" {
+		u, err := url.Parse(uri)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		c.URIs = []*url.URL{u}
+	}
+	private := b.newKey()
+	der, err := x509.CreateCertificate(rand.Reader, c, b.cert, private.Public(), b.key)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}))
+}
+
+func (b *badges) authority() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.cert.Raw}))
+}
+
+// shown is what a caller says in a handshake; uri "": it shows no certificate.
+func (b *badges) shown(name, uri, server string) *tls.Config {
+	b.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AddCert(b.cert)
+	c := &tls.Config{RootCAs: roots, ServerName: server}
+	if uri == "" {
+		return c
+	}
+	cert, key := b.issue(name, uri)
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c
+}
+
+// TestPoliciesKnowCallersByTheirCertificates, in HTTP and in Dubbo.
+func TestPoliciesKnowCallersByTheirCertificates(t *testing.T) {
+	t.Parallel()
+	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"
+	b := newBadges(t)
+	cert, key := b.issue("app.test", "")
+	secured := object{"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": b.authority(), "verify_client": true}}
+	rules := filterOf("rbac", object{"rules": object{"policies": object{"shop": object{
+		"permissions": list{object{"requested_server_name": object{"exact": "app.test"}}},
+		"principals":  list{object{"authenticated": object{"principal_name": object{"prefix": "spiffe://shop.test/ns/shop/"}}}},
+	}}}})
+	app, shop := serve(t, sayRequest), provide(t, "shop", nil)
+	http1, rpc := free(), free()
+	secure := func(name, address, protocol, table string) object {
+		return object{"name": name, "address": address, "stream_filters": list{rules}, "filter_chains": list{object{
+			"filters": list{object{"type": "proxy", "config": object{
+				"downstream_protocol": protocol, "upstream_protocol": protocol, "router_config_name": table}}},
+		}.with(secured)}}
+	}
+	run(t, setup{
+		listeners: list{secure("http", http1, "Http1", "http"), secure("rpc", rpc, "dubbo", "rpc")},
+		tables:    list{table("http", to("/", "app")), table("rpc", to("/", "shop"))},
+		clusters:  list{cluster("app", nil, app.address), cluster("shop", nil, shop.address)},
+	}.config())
+	for _, c := range []struct {
+		name  string
+		shows *tls.Config
+		let   bool
+	}{
+		{"of the namespace", b.shown("cart", cart, "app.test"), true},
+		{"of another", b.shown("pay", bank, "app.test"), false},
+		{"without a certificate", b.shown("", "", "app.test"), false},
+		{"for another name", b.shown("cart", cart, "127.0.0.1"), false}, // an address is no name in SNI
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			caller := client(t)
+			caller.Transport = &http.Transport{TLSClientConfig: c.shows, DisableKeepAlives: true}
+			if got, want := ask(t, caller, "GET", "https://"+http1, "").status, map[bool]int{true: 200, false: 403}[c.let]; got != want {
+				t.Errorf("HTTP: %d, want %d", got, want)
+			}
+			conn, err := tls.Dial("tcp", rpc, c.shows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			if _, err := conn.Write(invocation{service: "org.example.Shop", method: "buy"}.frame(1)); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := readDubbo(bufio.NewReader(conn))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := map[bool]byte{true: dubboOK, false: 70}[c.let]; answer[3] != want {
+				t.Errorf("Dubbo: %d, want %d", answer[3], want)
+			}
+		})
+	}
+}
