@@ -2,6 +2,7 @@ package http2
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -152,14 +153,16 @@ func TestATunnelOutlivesTheDeadlineOfItsExchange(t *testing.T) {
 // not mean.
 func TestAnAnswerThatDoesNotSwitchIsNoTunnel(t *testing.T) { // RFC 8441 4
 	for status, want := range map[int]string{200: "501", 204: "501", 404: "404", 302: "302"} {
-		r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-			x.Reply(status, "text/plain", "a page")
-			return nil
-		}), nil)
-		p := r.dial()
-		p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
-		if h := p.head(1); h[":status"] != want {
-			t.Errorf("an answer of %d is sent as %v, want %s", status, h, want)
-		}
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				x.Reply(status, "text/plain", "a page")
+				return nil
+			}), nil)
+			p := r.dial()
+			p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
+			if h := p.head(1); h[":status"] != want {
+				t.Errorf("an answer of %d is sent as %v, want %s", status, h, want)
+			}
+		})
 	}
 }
