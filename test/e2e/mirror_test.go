@@ -1,0 +1,162 @@
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shadowOf is an application that says on a channel what it got: of the request
+// its line, the field X-A and its content.
+func shadowOf(t *testing.T, protocol string) (address string, got chan string) {
+	t.Helper()
+	got = make(chan string, 100)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		content, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("a copy was cut: %v", err)
+		}
+		got <- r.Method + " " + r.RequestURI + " " + r.Header.Get("X-A") + " " + digest(content)
+		w.WriteHeader(http.StatusInternalServerError) // nobody cares
+	}))
+	s.Config.Protocols = speaking(protocol)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String(), got
+}
+
+// TestRequestsAreMirrored between any two versions of HTTP, with content that is
+// declared and that is not; the caller gets the application's answer.
+func TestRequestsAreMirrored(t *testing.T) {
+	t.Parallel()
+	for _, upstream := range []string{"Http1", "Http2"} {
+		address, got := shadowOf(t, upstream)
+		app := httptest.NewUnstartedServer(http.HandlerFunc(sayDigest))
+		app.Config.Protocols = speaking(upstream)
+		app.Start()
+		t.Cleanup(app.Close)
+		front := free()
+		w := run(t, setup{
+			listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+				"downstream_protocol": "Auto", "upstream_protocol": upstream, "router_config_name": "front"}},
+				object{"stream_filters": list{filterOf("mirror", object{"cluster": "shadow", "upstream_protocol": upstream, "max_body_size": "100KB"})}})},
+			tables:   list{table("front", to("/", "app"))},
+			clusters: list{cluster("app", nil, app.Listener.Addr().String()), cluster("shadow", nil, address)},
+		}.config())
+		for version, c := range callers(t) {
+			for _, size := range []int{0, 5, 100_000} {
+				content := strings.Repeat("x", size)
+				answer := ask(t, c, "POST", "http://"+front+"/a?b=c", content, "X-A: 1")
+				if answer.status != 200 || answer.body != digest([]byte(content)) {
+					t.Fatalf("%s to %s, %d bytes: the caller got %d", version, upstream, size, answer.status)
+				}
+				select {
+				case copied := <-got:
+					if want := "POST /a?b=c 1 " + digest([]byte(content)); copied != want {
+						t.Errorf("%s to %s, %d bytes: the shadow got %s, want %s", version, upstream, size, copied, want)
+					}
+				case <-time.After(patience):
+					t.Fatalf("%s to %s, %d bytes: the shadow got nothing", version, upstream, size)
+				}
+			}
+			large := strings.Repeat("x", 200<<10)
+			if answer := ask(t, c, "POST", "http://"+front+"/large", large); answer.body != digest([]byte(large)) {
+				t.Errorf("%s to %s: of large content the application got another", version, upstream)
+			}
+		}
+		eventually(t, "copies are counted", func() bool {
+			return w.metric("weft_filter_mirror_copies_total", `result="answered"`) == 6 && w.metric("weft_filter_mirror_left_total", `reason="too_large"`) == 2
+		})
+	}
+}
+
+// TestAShadowThatHangsHoldsUpNobody: not the callers, and the drain no longer than the
+// copies' time.
+func TestAShadowThatHangsHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	app, front := serve(t, answers("app")), free()
+	w := run(t, setup{
+		listeners: list{listen("front", front, object{"stream_filters": list{
+			filterOf("mirror", object{"cluster": "shadow", "timeout": "1s", "max_in_flight": 3})}})},
+		tables:   list{table("front", to("/", "app"))},
+		clusters: list{cluster("app", nil, app.address), cluster("shadow", nil, deaf(t))},
+	}.config())
+	c := client(t)
+	for range 10 {
+		if got := ask(t, c, "GET", "http://"+front, ""); got.status != 200 || got.took > time.Second {
+			t.Errorf("%d after %v", got.status, got.took)
+		}
+	}
+	eventually(t, "every request is accounted for", func() bool {
+		return w.metric("weft_filter_mirror_copies_total", `result="failed"`)+w.metric("weft_filter_mirror_left_total", `reason="overflow"`) == 10
+	})
+	if n := w.metric("weft_filter_mirror_copies_total", `result="failed"`); n < 3 {
+		t.Errorf("%v copies failed, want the first 3 at least", n)
+	}
+}
+
+// TestCallsAreMirrored to each provider, as their callers wrote them.
+func TestCallsAreMirrored(t *testing.T) {
+	t.Parallel()
+	copies := make(chan []byte, 100)
+	keep := func(frame []byte, _ int64) byte { copies <- frame; return dubboErred }
+	one, two := provide(t, "one", keep), provide(t, "two", keep)
+	shop := provide(t, "shop", nil)
+	address := free()
+	run(t, setup{
+		listeners: list{listenDubbo("front", address, object{"stream_filters": list{
+			filterOf("mirror", object{"cluster": "shadow", "broadcast": true})}})},
+		tables:   list{table("front", when("shop", "service: .*"))},
+		clusters: list{cluster("shop", nil, shop.address), cluster("shadow", nil, one.address, two.address)},
+	}.config())
+	caller := consume(t, address)
+	for range 3 {
+		sent := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"user: tester"}}
+		if got := caller.call(sent); got.status != dubboOK || got.text != "shop" {
+			t.Fatalf("the caller got %d %q", got.status, got.text)
+		}
+		for range 2 {
+			select {
+			case copied := <-copies:
+				if differ := sameButID(copied, sent.frame(0)); differ != "" {
+					t.Errorf("the copy is another: %s", differ)
+				}
+			case <-time.After(patience):
+				t.Fatal("a provider got no copy")
+			}
+		}
+	}
+	if one.calls.Load() != 3 || two.calls.Load() != 3 {
+		t.Errorf("the providers got %d and %d copies, want 3 each", one.calls.Load(), two.calls.Load())
+	}
+}
+
+func mirrorExample(t *testing.T) {
+	address, got := shadowOf(t, "Http1")
+	app := serve(t, answers("app"))
+	e := openExample(t, "mirror.json")
+	e.replace(`{"name": "app", "hosts": [{"address": "`+e.at("2656")+`"}]}`, `{"name": "app", "hosts": [{"address": "`+app.address+`"}]}`)
+	e.replace(`{"name": "shadow", "hosts": [{"address": "`+e.at("2656")+`"}]}`, `{"name": "shadow", "hosts": [{"address": "`+address+`"}]}`)
+	e.run("mirror.json")
+	c := client(t)
+	for _, path := range []string{"/pay", "/twice", "/other"} {
+		if answer := ask(t, c, "GET", "http://"+e.at("2655")+path, ""); answer.status != 200 {
+			t.Errorf("%s: %d", path, answer.status)
+		}
+	}
+	seen := map[string]int{}
+	for range 3 {
+		select {
+		case copied := <-got:
+			seen[strings.Fields(copied)[1]]++
+		case <-time.After(patience):
+			t.Fatalf("copies are missing: %v", seen)
+		}
+	}
+	if seen["/twice"] != 2 || seen["/other"] != 1 {
+		t.Errorf("copies: %v", seen)
+	}
+}
