@@ -91,7 +91,9 @@ func (d *division) group(places []int32) *group {
 	g := &group{division: d}
 	d.groups = append(d.groups, g)
 	for _, hosts := range byPriority(d.hosts, places) {
-		g.levels = append(g.levels, d.level(hosts))
+		if l := d.level(hosts); len(l.blocks) > 0 {
+			g.levels = append(g.levels, l)
+		}
 	}
 	return g
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -284,6 +285,33 @@ func TestLocalitiesShareByWeight(t *testing.T) {
 	}
 }
 
+// Hosts whose locality has no weight get nothing, even if there are no others.
+func TestHostsOfLocalitiesWithoutWeight(t *testing.T) {
+	zone := func(name string) config.Locality { return config.Locality{Zone: name} }
+	tests := []struct {
+		name    string
+		weights []config.LocalityWeight
+		want    map[string]int
+	}{
+		{"none is listed", []config.LocalityWeight{{Locality: zone("x"), Weight: 1}}, map[string]int{"": 10}},
+		{"listed with another priority", []config.LocalityWeight{{Locality: zone("a"), Priority: 1, Weight: 1}}, map[string]int{"": 10}},
+		{"weight 0", []config.LocalityWeight{{Locality: zone("a"), Weight: 0}}, map[string]int{"": 10}},
+		{"those of the second priority alone", []config.LocalityWeight{{Locality: zone("b"), Priority: 1, Weight: 1}}, map[string]int{"1": 10}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := crowd(2, config.RoundRobin, func(i int, h *config.Host) {
+				h.Locality, h.Priority = zone([]string{"a", "b"}[i]), uint32(i)
+			})
+			cfg.Localities = tt.weights
+			_, c := one(t, newWorld(), cfg)
+			if got := served(c, 10); !maps.Equal(got, tt.want) {
+				t.Errorf("picked %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
 // The choice of priority and locality is part of the hash.
 func TestAHashStaysWhereItIs(t *testing.T) {
 	for _, policy := range []config.Policy{config.RingHash, config.Maglev} {
@@ -382,6 +410,11 @@ func TestHealthIsCountedThroughChanges(t *testing.T) {
 	}()
 	for n := range 200 {
 		apply(t, s, crowd(20, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i % (1 + n%3)) }))
+		for range 20 {
+			if c.state.Load().all.pick(0, nil, 0) == nil {
+				t.Fatal("no host")
+			}
+		}
 	}
 	<-done
 	up := 0

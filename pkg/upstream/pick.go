@@ -85,8 +85,8 @@ type chooser struct {
 // draw asks a block's balancer until it names a host that is usable and not too new,
 // or is asked too often: then it returns the last that was new, if there was one.
 func (c *chooser) draw(b *block, panics bool) *Host {
-	limit := draws
-	if c.slow {
+	limit, slow := draws, c.slow && len(b.hosts) > 1
+	if slow {
 		limit = slowDraws
 	}
 	var fresh *Host
@@ -100,7 +100,7 @@ func (c *chooser) draw(b *block, panics bool) *Host {
 			continue
 		}
 		if h.health.up() || panics && !h.health.has(unreachable) {
-			if c.slow && !c.ready(h) {
+			if slow && !c.ready(h) {
 				fresh = h
 				continue
 			}
