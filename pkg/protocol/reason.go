@@ -86,7 +86,7 @@ var traits = [reasonCount]Traits{
 	VersionNotSupported: {Name: "version_not_supported", Flag: "DPE", HTTP: 505, GRPC: 12, Dubbo: 40, Bolt: 9, Text: "protocol version not supported",
 		Hint: "The request line names a version other than HTTP/1.0 and HTTP/1.1."},
 	NotImplemented: {Name: "not_implemented", Flag: "DPE", HTTP: 501, GRPC: 12, Dubbo: 40, Bolt: 9, Text: "not implemented",
-		Hint: "The request uses a transfer coding that Weft does not know, or its route speaks another protocol upstream than its caller, or answers a call of RPC as only HTTP can."},
+		Hint: "The request uses a transfer coding that Weft does not know, or its route speaks another protocol upstream than its caller, or answers a call of RPC as only HTTP can; or it asks to switch to another protocol, as WebSocket does, and its host does not: one of HTTP/2 must allow extended CONNECT (RFC 8441)."},
 	ExpectationFailed: {Name: "expectation_failed", Flag: "DPE", HTTP: 417, GRPC: 9, Dubbo: 40, Bolt: 9, Text: "expectation not supported",
 		Hint: "The only expectation that HTTP defines is 100-continue."},
 
