@@ -53,6 +53,9 @@ type pair struct {
 	silent     string // never answers
 	gone       string // reads a request, and ends it without an answer
 	dead       string // nobody listens there
+
+	shadow [2]string   // note what they are asked, in the protocols of either side
+	copies chan string // the notes
 }
 
 func (p *pair) name() string {
@@ -242,13 +245,14 @@ func (p *pair) checkCarried(t *testing.T, resp *http.Response, req *http.Request
 // serve starts the applications.
 func (p *pair) serve(t *testing.T) {
 	t.Helper()
-	start := func(h http.HandlerFunc) string {
+	startIn := func(protocol string, h http.HandlerFunc) string {
 		s := httptest.NewUnstartedServer(h)
-		s.Config.Protocols = speaking(p.up)
+		s.Config.Protocols = speaking(protocol)
 		s.Start()
 		t.Cleanup(s.Close)
 		return s.Listener.Addr().String()
 	}
+	start := func(h http.HandlerFunc) string { return startIn(p.up, h) }
 	p.app, p.other = start(tells("app")), start(tells("other"))
 	p.busy = start(func(w http.ResponseWriter, r *http.Request) {
 		if isCall(r) {
@@ -267,6 +271,10 @@ func (p *pair) serve(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	p.dead = free()
+	p.copies = make(chan string, 100) // more than a row asks for
+	for i, protocol := range []string{p.down, p.up} {
+		p.shadow[i] = startIn(protocol, notes(p.copies))
+	}
 }
 
 // tells is an application that tells its name, and what it was asked: the line,
