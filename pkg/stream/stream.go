@@ -121,9 +121,9 @@ type Client interface {
 // Limited is a Client whose host says how many exchanges it takes at once.
 type Limited interface {
 	Client
-	// Crowded reports whether exchanges wait on the connection until others have
-	// ended.
-	Crowded() bool
+	// Limit is how many; what is more than that waits on the connection until others
+	// have ended.
+	Limit() int64
 }
 
 // ClientOptions is what an upstream connection needs.

@@ -310,7 +310,7 @@ type narrow struct {
 	room int64
 }
 
-func (k narrow) Crowded() bool { return k.load.Load() > k.room }
+func (k narrow) Limit() int64 { return k.room }
 
 func newTrunks() *trunks {
 	return &trunks{

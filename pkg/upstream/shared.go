@@ -14,8 +14,8 @@ import (
 
 // shared is a pool whose connections carry many exchanges at once. An exchange
 // goes to the one with the fewest; while all are busy, one more is opened, up to
-// as many as the cluster's configuration says, and beyond that while exchanges wait
-// on all of them because the host takes no more. A connect belongs to the pool and
+// as many as the cluster's configuration says, and beyond that while all of them
+// carry as many as the host takes. A connect belongs to the pool and
 // not to the exchange that wanted it: whoever comes meanwhile waits for the same
 // one, each as long as it may, and nobody's impatience ends it for the others.
 //
@@ -44,12 +44,10 @@ const growPause = time.Second
 
 // line is a connection as its pool sees it.
 type line struct {
-	pool  *shared
-	conn  Connection
-	start protocol.Starter // conn, or what makes two halves of it
-	// crowded reports whether exchanges wait on conn because its host takes no more;
-	// nil: the host has no such limit.
-	crowded func() bool
+	pool    *shared
+	conn    Connection
+	start   protocol.Starter // conn, or what makes two halves of it
+	limited Limited          // conn; nil: its host has no limit of exchanges
 
 	// load is how many exchanges it carries, less gone once it has left: then it takes
 	// no more, and who makes it carry nothing discards it.
@@ -76,15 +74,30 @@ func (l *line) enter() bool {
 	}
 }
 
+// limit is how many exchanges the host takes on l, at least 1; 0: as many as come.
+func (l *line) limit() int64 {
+	if l.limited == nil {
+		return 0
+	}
+	return max(l.limited.Limit(), 1)
+}
+
+// full reports whether l carries as many exchanges as its host takes.
+func (l *line) full() bool {
+	limit := l.limit()
+	return limit > 0 && l.load.Load() >= limit
+}
+
 // exit counts one exchange less, and reports whether l is to be discarded: it has
 // left, and this was the last.
 func (l *line) exit() bool { return l.load.Add(-1) == -gone }
 
 // opening is a connection that is being opened.
 type opening struct {
-	done chan struct{} // closed when line or err is set
+	done  chan struct{} // closed when line or err is set
+	seats atomic.Int64  // once done is closed: exchanges that are counted on line, and have not come yet
 
-	waiting int   // guarded by the pool's mu; exchanges that will be on the line
+	waiting int   // guarded by the pool's mu; exchanges that wait for the line
 	line    *line // guarded by the pool's mu until done
 	err     error // guarded by the pool's mu until done
 }
@@ -158,10 +171,22 @@ func (p *shared) take(ctx context.Context, x *protocol.Exchange) (*line, error) 
 			return l, nil
 		}
 		p.mu.Lock()
-		if len(p.all()) == 0 {
-			return p.await(ctx, x)
+		switch l := p.least(); {
+		case l != nil && !l.full():
+			p.mu.Unlock() // one has come meanwhile
+			continue
+		case l != nil && p.opening == nil && !p.openAnother():
+			ok := l.enter() // to wait there: it does not leave while p.mu is held
+			p.mu.Unlock()
+			if ok {
+				return l, nil
+			}
+			continue
 		}
-		p.mu.Unlock() // one has come meanwhile
+		l, err := p.await(ctx, x)
+		if l != nil || err != nil {
+			return l, err
+		}
 	}
 }
 
@@ -174,7 +199,7 @@ func (p *shared) all() []*line {
 }
 
 // ready returns a connection on which an exchange more is counted, nil if there
-// is none. In steady state it takes no lock.
+// is none, or all are full. In steady state it takes no lock.
 func (p *shared) ready() *line {
 	for {
 		l := p.least()
@@ -185,8 +210,11 @@ func (p *shared) ready() *line {
 			p.retire(l)
 			continue
 		}
-		if l.load.Load() > 0 && p.mayGrow(l) {
-			p.grow(l)
+		if l.full() {
+			return nil
+		}
+		if l.load.Load() > 0 && p.mayGrow() {
+			p.grow()
 		}
 		if l.enter() {
 			return l
@@ -251,8 +279,9 @@ func (p *shared) retire(l *line) {
 	}
 }
 
-// await counts x on the connection that is being opened, and waits for it. p.mu
-// is held, and released.
+// await waits for the connection that is being opened, and returns it if x is
+// counted on it; nil without an error: it takes less than wait for it, or could not
+// be opened beside others. p.mu is held, and released.
 func (p *shared) await(ctx context.Context, x *protocol.Exchange) (*line, error) {
 	c := p.host.cluster
 	limit := c.settings().Breakers.MaxPendingRequests
@@ -272,14 +301,16 @@ func (p *shared) await(ctx context.Context, x *protocol.Exchange) (*line, error)
 
 	x.Detach()
 	_, why := await(ctx, x.Until(), x.Caller, o.done)
-	switch {
-	case why == protocol.None:
-		return o.line, o.err
-	case p.desert(o):
+	if why != protocol.None && p.desert(o) {
 		return nil, protocol.Faultf(why, "while a connection to %s was being opened", p.host.address)
-	default:
-		return o.line, o.err // at the last moment
 	}
+	switch { // it is open, if at the last moment
+	case o.err != nil && len(p.all()) > 0:
+		return nil, nil
+	case o.err == nil && o.seats.Add(-1) < 0:
+		return nil, nil
+	}
+	return o.line, o.err
 }
 
 // desert takes back that an exchange waits for o, and reports false if it need
@@ -315,28 +346,33 @@ func (p *shared) keepWarm() {
 	}
 }
 
-// mayGrow reports whether grow might open one connection more: least is the least
-// busy.
-func (p *shared) mayGrow(least *line) bool {
-	return !p.single && (len(p.all()) < p.most() || least.crowded != nil && least.crowded())
-}
+// mayGrow reports whether grow might open one connection more.
+func (p *shared) mayGrow() bool { return !p.single && len(p.all()) < p.most() }
 
 // most is how many connections there may be that no limit of the host's asks for.
 func (p *shared) most() int { return max(p.host.cluster.settings().Pool.Connections, 1) }
 
 // grow opens one connection more, if the cluster may have it.
-func (p *shared) grow(least *line) {
+func (p *shared) grow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cfg := p.host.cluster.settings()
-	if p.opening != nil || p.isClosed || !p.mayGrow(least) || !p.host.health.up() || p.host.cluster.env.now() < p.growAt {
-		return
+	if p.opening == nil && p.mayGrow() {
+		_ = p.openAnother() // or none
 	}
-	s := &p.host.cluster.slots
-	if s.waiting.Load() > 0 || !s.take(cfg.Breakers.MaxConnections) {
-		return
+}
+
+// openAnother opens a connection beside others, and reports false if there can be none
+// now. p.mu is held.
+func (p *shared) openAnother() bool {
+	c := p.host.cluster
+	if p.single || p.isClosed || !p.host.health.up() || c.env.now() < p.growAt {
+		return false
+	}
+	if c.slots.waiting.Load() > 0 || !c.slots.take(c.settings().Breakers.MaxConnections) {
+		return false
 	}
 	p.begin(true)
+	return true
 }
 
 // begin opens a connection; slot says that one is taken. p.mu is held.
@@ -359,7 +395,12 @@ func (p *shared) finish(o *opening, slot bool) {
 		return
 	}
 	o.line = l
-	l.load.Store(int64(o.waiting))
+	seats := int64(o.waiting)
+	if limit := l.limit(); limit > 0 {
+		seats = min(seats, limit)
+	}
+	o.seats.Store(seats)
+	l.load.Store(seats)
 	l.used.Store(true)
 	over := false
 	if p.isClosed || o.waiting == 0 && p.host.cluster.scarce() {
@@ -395,9 +436,7 @@ func (p *shared) dial(l *line, slot bool) (err error) {
 	l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released)
 	if err == nil {
 		l.start = protocol.Halves(l.conn)
-		if c, ok := l.conn.(Limited); ok {
-			l.crowded = c.Crowded
-		}
+		l.limited, _ = l.conn.(Limited)
 		return nil
 	}
 	c.freeSlot()
@@ -529,7 +568,7 @@ func (p *shared) swept() {
 			l.rested += since
 		}
 		old := timeout > 0 && l.rested >= timeout && !(len(p.all()) == 1 && p.isWarm())
-		surplus := len(p.all()) > most && (l.crowded == nil || l.load.Load() == 0)
+		surplus := len(p.all()) > most && (l.limited == nil || l.load.Load() == 0)
 		if !old && !surplus && l.conn.Usable(l.rested) {
 			continue
 		}

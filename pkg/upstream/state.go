@@ -57,13 +57,16 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	c.grantSlots() // the limit may be larger now
 	c.supervise(cfg, hosts)
 	if cfg.Pool.Warm != "" {
-		c.env.start(func() { warm(cfg, hosts) })
+		c.env.start(func() { c.warm(cfg, hosts) })
 	}
 	return gone
 }
 
 // warm opens connections to hosts that have none.
-func warm(cfg *config.Cluster, hosts []*Host) {
+func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
+	if c.env.Meter != nil {
+		c.openAccount()
+	}
 	for _, h := range hosts {
 		if p, ok := h.pool(cfg.Pool.Warm, cfg.Pool.Mode).(*shared); ok {
 			p.warm()

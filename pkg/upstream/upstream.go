@@ -55,9 +55,9 @@ type Connection interface {
 // stream.Limited is one.
 type Limited interface {
 	Connection
-	// Crowded reports whether exchanges wait on the connection until others have
-	// ended.
-	Crowded() bool
+	// Limit is how many; what is more than that waits on the connection until others
+	// have ended.
+	Limit() int64
 }
 
 // Connector opens connections that speak one protocol.

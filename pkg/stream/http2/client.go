@@ -32,9 +32,9 @@ type Client struct {
 
 	// closing: it takes no new exchange. Changed with mu held, read without.
 	closing atomic.Bool
-	// crowded: queue is not empty because the host takes no more streams. Changed with
-	// mu held, read without.
-	crowded atomic.Bool
+	// limit is how many streams the host takes at once, as far as it has said. Changed
+	// with mu held, read without.
+	limit atomic.Int64
 
 	settled bool    // guarded by mu; the host's settings have come
 	queue   []*call // guarded by mu; those that wait until a stream may be opened
@@ -50,6 +50,7 @@ type pulse struct {
 
 func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
 	u := &Client{o: o, local: conn.LocalAddr().String()}
+	u.limit.Store(unknownLimit)
 	h := &o.HTTP2
 	u.wire = wire{engine: e, conn: conn, side: u, creditFrom: creditFrom(h.StreamWindow, hostWindow, 1), idle: h.StreamIdleTimeout}
 	u.outbox = network.NewOutbox(conn, e.start)
@@ -69,15 +70,8 @@ func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
 // Usable is stream.Client's.
 func (u *Client) Usable(time.Duration) bool { return !u.closing.Load() }
 
-// Crowded is stream.Limited's.
-func (u *Client) Crowded() bool { return u.crowded.Load() }
-
-// crowd notes whether u is crowded. mu is held.
-func (u *Client) crowd() {
-	if is := u.settled && len(u.queue) > 0; is != u.crowded.Load() {
-		u.crowded.Store(is)
-	}
-}
+// Limit is stream.Limited's.
+func (u *Client) Limit() int64 { return u.limit.Load() }
 
 // Close is stream.Client's. The connection's goroutine ends soon after; Engine's
 // Close waits for it.
@@ -168,7 +162,6 @@ func (u *Client) enter(k *call, now time.Time) {
 	if !u.mayOpen(k) || len(u.queue) > 0 {
 		k.queued, k.busy = true, false
 		u.queue = append(u.queue, k)
-		u.crowd()
 		return
 	}
 	if err := u.open(k, now); err != nil {
@@ -179,7 +172,6 @@ func (u *Client) enter(k *call, now time.Time) {
 // next opens streams for those that wait for one. mu is held. What it returns is
 // called without.
 func (u *Client) next(now time.Time) (then []func(*batch)) {
-	defer u.crowd()
 	if len(u.queue) > 0 && u.state.Exhausted() {
 		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
 	}
@@ -207,7 +199,6 @@ func (u *Client) unqueue(k *call) {
 		k.queued = false
 		if i := slices.Index(u.queue, k); i >= 0 {
 			u.queue = slices.Delete(u.queue, i, i+1)
-			u.crowd()
 		}
 	}
 }
@@ -317,6 +308,7 @@ func (u *Client) happened(e *syntax.Event, b *batch) func(*batch) {
 		}
 	case syntax.SettingsArrived:
 		u.settled = true
+		u.limit.Store(int64(u.state.Peer().MaxConcurrentStreams))
 	case syntax.GoAwayArrived:
 		return u.away(e)
 	default: // answers to PING are heard as anything else is

@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+)
+
+// narrowly is an application of HTTP/2 that takes three streams on a connection, and
+// answers nothing before it is told to.
+type narrowly struct {
+	address string
+	opened  atomic.Int64 // connections
+	arrived chan struct{}
+	answer  chan struct{} // closed: all are answered
+}
+
+func takeNarrowly(t *testing.T) *narrowly {
+	t.Helper()
+	n := &narrowly{arrived: make(chan struct{}, 64), answer: make(chan struct{})}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n.arrived <- struct{}{}
+		select {
+		case <-n.answer:
+		case <-r.Context().Done():
+		}
+	}))
+	s.Config.Protocols = speaking("Http2")
+	s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 3}
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			n.opened.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	n.address = s.Listener.Addr().String()
+	return n
+}
+
+// toHTTP2 is a Weft whose one cluster speaks HTTP/2 to the application.
+func toHTTP2(t *testing.T, cluster object) (w *weft, url string) {
+	t.Helper()
+	front := free()
+	w = run(t, setup{
+		listeners: list{listen("front", front)},
+		tables:    list{table("front", to("/", "app", object{"upstream_protocol": "Http2"}))},
+		clusters:  list{cluster},
+	}.config())
+	return w, "http://" + front
+}
+
+func TestRequestsBeyondAHostsLimitOfStreamsGetAnotherConnection(t *testing.T) {
+	t.Parallel()
+	app := takeNarrowly(t)
+	w, url := toHTTP2(t, cluster("app", nil, app.address))
+	var answers []func() answer
+	for range 12 {
+		answers = append(answers, background(t, url))
+		<-app.arrived // none of them waits for another
+	}
+	if got := app.opened.Load(); got != 4 {
+		t.Errorf("12 requests to a host that takes 3 streams on a connection are on %d connections, want 4", got)
+	}
+	close(app.answer)
+	for i, wait := range answers {
+		if got := wait(); got.status != 200 {
+			t.Errorf("request %d was answered with %d %q", i, got.status, got.body)
+		}
+	}
+	if got := w.metric("weft_cluster_connections_active"); got > 4 {
+		t.Errorf("%v connections to the cluster are open", got)
+	}
+}
+
+func TestRequestsWaitForStreamsOnceMaxConnectionsIsReached(t *testing.T) {
+	t.Parallel()
+	app := takeNarrowly(t)
+	_, url := toHTTP2(t, cluster("app", object{"circuit_breakers": list{object{"max_connections": 2}}}, app.address))
+	var answers []func() answer
+	for i := range 12 {
+		answers = append(answers, background(t, url))
+		if i < 6 {
+			<-app.arrived
+		}
+	}
+	close(app.answer)
+	for i, wait := range answers {
+		if got := wait(); got.status != 200 {
+			t.Errorf("request %d was answered with %d %q", i, got.status, got.body)
+		}
+	}
+	if got := app.opened.Load(); got != 2 {
+		t.Errorf("%d connections were opened, want the 2 of max_connections", got)
+	}
+}
+
+func TestWarmConnectionsArePresentBeforeTheFirstRequest(t *testing.T) {
+	t.Parallel()
+	app := takeNarrowly(t)
+	w, url := toHTTP2(t, cluster("app", object{"connection_pool": object{"warm": "Http2"}}, app.address))
+	eventually(t, "a connection is open that nobody asked for", func() bool { return app.opened.Load() == 1 })
+	close(app.answer)
+	if got := ask(t, client(t), "GET", url, ""); got.status != 200 {
+		t.Errorf("answered with %d %q", got.status, got.body)
+	}
+	if got := app.opened.Load(); got != 1 {
+		t.Errorf("%d connections were opened, want the first to be used", got)
+	}
+	if got := w.metric("weft_cluster_connections_opened_total"); got != 1 {
+		t.Errorf("%v connections opened are counted, want 1", got)
+	}
+}
