@@ -182,8 +182,16 @@ func (o *Outbox) untake() {
 	o.out = o.out[:0]
 }
 
-// drain writes until nothing waits. It was given the right to write.
+// drain writes until nothing waits. It was given the right to write. A peer that takes
+// nothing has its connection closed: whoever reads from it would wait for ever.
 func (o *Outbox) drain() {
+	if o.writeAll() != nil {
+		_ = o.conn.Close() // its owner may have
+	}
+}
+
+// writeAll writes until nothing waits, or nothing can be written.
+func (o *Outbox) writeAll() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.err == nil && len(o.pieces) > 0 {
@@ -201,6 +209,7 @@ func (o *Outbox) drain() {
 		}
 	}
 	o.stop()
+	return o.err
 }
 
 // drop gives up what waits; o.mu is held.

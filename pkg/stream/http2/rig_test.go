@@ -2,6 +2,7 @@ package http2
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -200,6 +201,8 @@ type peer struct {
 	in   *bufio.Reader
 	fr   *http2.Framer
 	enc  *encoder
+
+	patience time.Duration // how long next waits; 0: 5 s
 }
 
 // dial connects to the rig as a client that has said its preface and settings.
@@ -267,7 +270,7 @@ func (p *peer) headers(id uint32, end bool, fields ...string) {
 func (p *peer) next() http2.Frame {
 	p.t.Helper()
 	for {
-		_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // fails only on a closed connection
+		_ = p.conn.SetReadDeadline(time.Now().Add(cmp.Or(p.patience, 5*time.Second))) // fails only on a closed connection
 		f, err := p.fr.ReadFrame()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			p.t.Fatal("no frame")
@@ -277,8 +280,8 @@ func (p *peer) next() http2.Frame {
 		}
 		switch f := f.(type) {
 		case *http2.SettingsFrame:
-			if !f.IsAck() {
-				p.ok(p.fr.WriteSettingsAck())
+			if !f.IsAck() && p.fr.WriteSettingsAck() != nil {
+				return nil // the end has come meanwhile
 			}
 		case *http2.WindowUpdateFrame:
 			if f.StreamID != 0 {

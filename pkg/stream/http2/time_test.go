@@ -1,0 +1,317 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// bubble is an engine between callers and a host whose connections are pipes, in the
+// time of a test: what takes minutes takes none, and exactly as long as it should.
+// What callers ask for goes to the host.
+type bubble struct {
+	t      *testing.T
+	engine *Engine
+	server stream.Server
+	host   *peer // of the host's connection; it has sent its settings
+	began  time.Time
+	ended  chan observation
+}
+
+// inBubble runs a test in a bubble. change may be nil.
+func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.ClientOptions), test func(b *bubble)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{t: t, engine: New(slog.New(slog.DiscardHandler)), ended: make(chan observation, 100)}
+		to := new(forward)
+		o := stream.ServerOptions{
+			Listener: "test", Service: to, Observe: b.observe, Log: slog.New(slog.DiscardHandler),
+			HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),
+		}
+		u := stream.ClientOptions{
+			HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(), Released: func(bool) {},
+		}
+		o.HTTP1.WriteTimeout, u.HTTP1.WriteTimeout = 0, 0 // pipes hold nothing: peers of a test do not always read
+		if change != nil {
+			change(&o, &u)
+		}
+		b.server = b.engine.Protocol().NewServer(o)
+		t.Cleanup(b.engine.Close) // the last: connections have ended
+		near, far := net.Pipe()
+		client := newClient(b.engine, network.NewConn(near), u)
+		t.Cleanup(func() { _ = client.Close() })
+		to.client.Store(client)
+		b.host = b.peer(far)
+		b.host.ok(b.host.fr.WriteSettings())
+		b.began = time.Now()
+		test(b)
+	})
+}
+
+func (b *bubble) observe(x *protocol.Exchange) {
+	b.ended <- observation{
+		x.Record.Reason, x.Response.Status, x.Record.Detail,
+		x.Record.RequestBytes, x.Record.ResponseBytes, x.Response.Trailer.Len(),
+	}
+}
+
+func (b *bubble) peer(conn net.Conn) *peer {
+	p := newPeer(b.t, conn)
+	p.patience = time.Hour
+	return p
+}
+
+// connect returns the other end of a connection that is served.
+func (b *bubble) connect() net.Conn {
+	near, far := net.Pipe()
+	conn := network.NewConn(near)
+	var served sync.WaitGroup
+	served.Go(func() {
+		var handler network.Handler = b.server
+		for errors.Is(handler.ServeConn(b.t.Context(), conn), network.ErrPark) {
+			handler = conn.Handler
+		}
+		_ = conn.Close()
+	})
+	b.t.Cleanup(func() {
+		_ = far.Close()
+		served.Wait()
+	})
+	return far
+}
+
+// caller connects and says what a client says first.
+func (b *bubble) caller() *peer {
+	b.t.Helper()
+	p := b.peer(b.connect())
+	if _, err := io.WriteString(p.conn, syntax.Preface); err != nil {
+		b.t.Fatal(err)
+	}
+	p.ok(p.fr.WriteSettings())
+	return p
+}
+
+// asked lets the host read until the head of a request, with what precedes the first.
+func (b *bubble) asked(first bool) uint32 {
+	b.t.Helper()
+	if first {
+		if _, err := io.ReadFull(b.host.in, make([]byte, len(syntax.Preface))); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return b.host.awaitHead()
+}
+
+// pass lets time pass.
+func (b *bubble) pass(d time.Duration) { <-time.After(d) }
+
+// at fails the test unless so much time has passed since its beginning.
+func (b *bubble) at(want time.Duration, what string) {
+	b.t.Helper()
+	if got := time.Since(b.began); got != want {
+		b.t.Errorf("%s after %v, want %v", what, got, want)
+	}
+}
+
+func TestAStreamOnWhichNothingGoesEnds(t *testing.T) {
+	inBubble(t, func(o *stream.ServerOptions, u *stream.ClientOptions) {
+		o.HTTP2.StreamIdleTimeout, u.HTTP2.StreamIdleTimeout = time.Minute, 0
+	}, func(b *bubble) {
+		p := b.caller()
+		p.request(1, false, ":method", "POST")
+		id := b.asked(true)
+		b.host.headers(id, false, ":status", "200")
+		p.head(1)
+		b.pass(40 * time.Second)
+		p.ok(p.fr.WriteData(1, false, []byte("still here")))
+		for { // what the caller sent
+			if _, ok := b.host.next().(*http2.DataFrame); ok {
+				break
+			}
+		}
+		p.resetOf(1)
+		b.at(100*time.Second, "the caller's stream was reset")
+		if code := b.host.resetOf(id); code != http2.ErrCodeCancel {
+			t.Errorf("the host's stream was reset with %v", code)
+		}
+		if o := <-b.ended; o.reason != protocol.RequestTimeout {
+			t.Errorf("recorded %+v", o)
+		}
+	})
+}
+
+func TestADeadlineEndsBothSidesInTime(t *testing.T) {
+	inBubble(t, nil, func(b *bubble) {
+		p := b.caller()
+		p.request(1, true, ":method", "POST", "content-type", "application/grpc", "te", "trailers", "grpc-timeout", "90S")
+		id := b.asked(true)
+		if head := p.head(1); head["grpc-status"] != "4" {
+			t.Errorf("%v, want grpc-status 4", head)
+		}
+		b.at(90*time.Second, "the answer came")
+		if code := b.host.resetOf(id); code != http2.ErrCodeCancel {
+			t.Errorf("the host's stream was reset with %v", code)
+		}
+		if o := <-b.ended; o.reason != protocol.UpstreamTimeout {
+			t.Errorf("recorded %+v", o)
+		}
+	})
+}
+
+func TestAHostIsAskedWhetherItLives(t *testing.T) {
+	ping := func(o *stream.ServerOptions, u *stream.ClientOptions) {
+		u.HTTP2.PingInterval, u.HTTP2.PingTimeout = 15*time.Second, 10*time.Second
+	}
+	t.Run("one that answers is asked again", func(t *testing.T) {
+		inBubble(t, ping, func(b *bubble) {
+			p := b.caller()
+			p.request(1, true)
+			id := b.asked(true)
+			for i := range 3 {
+				f, ok := b.host.next().(*http2.PingFrame)
+				if !ok || f.IsAck() {
+					t.Fatalf("got %v, want a PING", f)
+				}
+				b.at(time.Duration(i+1)*15*time.Second, "a PING came")
+				b.host.ok(b.host.fr.WritePing(true, f.Data))
+			}
+			b.host.headers(id, true, ":status", "200")
+			if got := p.head(1)[":status"]; got != "200" {
+				t.Errorf("status %s, want 200", got)
+			}
+		})
+	})
+	t.Run("one that does not is given up", func(t *testing.T) {
+		inBubble(t, ping, func(b *bubble) {
+			p := b.caller()
+			p.request(1, true)
+			b.asked(true)
+			b.host.next()
+			b.at(15*time.Second, "the PING came")
+			if got := p.head(1)[":status"]; got != "502" {
+				t.Errorf("status %s, want 502", got)
+			}
+			b.at(25*time.Second, "the connection was given up")
+		})
+	})
+}
+
+func TestACallerThatDoesNotGoOnIsCut(t *testing.T) {
+	for name, said := range map[string]string{
+		"a part of the preface":  syntax.Preface[:10],
+		"a part of a frame":      syntax.Preface + "\x00\x00\x06",
+		"a part of the settings": syntax.Preface + "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) { o.HTTP1.BodyTimeout = 20 * time.Second }, func(b *bubble) {
+				conn := b.connect()
+				if _, err := io.WriteString(conn, said); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, conn); err != nil {
+					t.Fatal(err)
+				}
+				b.at(20*time.Second, "the connection was closed")
+			})
+		})
+	}
+}
+
+func TestACallerThatReadsNothingIsCut(t *testing.T) {
+	inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) { o.HTTP1.WriteTimeout = 30 * time.Second }, func(b *bubble) {
+		p := b.caller()
+		p.request(1, true)
+		id := b.asked(true)
+		b.host.headers(id, false, ":status", "200")
+		b.host.ok(b.host.fr.WriteData(id, true, make([]byte, 10<<10)))
+		b.pass(2 * time.Minute) // without a byte of the answer being read
+		rest, err := io.ReadAll(p.conn)
+		if err != nil || len(rest) > 0 {
+			t.Errorf("%d bytes could be read, %v", len(rest), err)
+		}
+	})
+}
+
+func TestACallerThatOpensNoWindowEndsWithItsStream(t *testing.T) {
+	inBubble(t, func(o *stream.ServerOptions, u *stream.ClientOptions) {
+		o.HTTP2.StreamIdleTimeout, u.HTTP2.StreamIdleTimeout = time.Minute, 0
+	}, func(b *bubble) {
+		p := b.caller()
+		p.request(1, true)
+		id := b.asked(true)
+		b.host.headers(id, false, ":status", "200")
+		sent := make(chan error, 1)
+		go func() {
+			for range 6 { // more than the caller's window
+				if err := b.host.fr.WriteData(id, false, make([]byte, 16<<10)); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- nil
+		}()
+		p.resetOf(1)
+		b.at(time.Minute, "the caller's stream was reset")
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+		if code := b.host.resetOf(id); code != http2.ErrCodeCancel {
+			t.Errorf("the host's stream was reset with %v", code)
+		}
+	})
+}
+
+func TestWhatACallerResetsIsResetAtTheHostAndKeepsItsPlace(t *testing.T) {
+	const most = 4
+	inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) { o.HTTP2.MaxConcurrentStreams = most }, func(b *bubble) {
+		p := b.caller()
+		ask := func(from uint32) {
+			for i := range uint32(most) {
+				p.request(from+2*i, true)
+			}
+		}
+		var ids []uint32
+		ask(1)
+		for i := range most {
+			ids = append(ids, b.asked(i == 0))
+		}
+		b.pass(60 * time.Millisecond) // longer than a reset that is an attack of its own
+		for i := range uint32(most) {
+			p.ok(p.fr.WriteRSTStream(1+2*i, http2.ErrCodeCancel))
+			if code := b.host.resetOf(ids[i]); code != http2.ErrCodeCancel {
+				t.Errorf("the host's stream was reset with %v", code)
+			}
+		}
+		ask(9)
+		for i := range uint32(most) {
+			if code := p.resetOf(9 + 2*i); code != http2.ErrCodeRefusedStream {
+				t.Errorf("stream %d was reset with %v, want REFUSED_STREAM", 9+2*i, code)
+			}
+		}
+		b.pass(100 * time.Millisecond)
+		ask(17)
+		for range most {
+			if b.asked(false) == 0 {
+				t.Fatal("the connection to the host ended")
+			}
+		}
+		for range most {
+			if o := <-b.ended; o.reason != protocol.DownstreamGone {
+				t.Errorf("recorded %+v", o)
+			}
+		}
+	})
+}
