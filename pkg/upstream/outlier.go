@@ -148,16 +148,17 @@ type ejection struct {
 // look is what the timer calls at the end of each interval.
 func (o *outlier) look() {
 	o.mu.Lock()
+	changes := o.release(nil)
+	changes = o.judge(changes)
+	o.mu.Unlock()
+	o.tell(changes)
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.closed {
-		o.mu.Unlock()
 		o.cluster.env.tasks.Done()
 		return
 	}
-	changes := o.release(nil)
-	changes = o.judge(changes)
 	o.timer.Reset(o.config.Interval)
-	o.mu.Unlock()
-	o.tell(changes)
 }
 
 // release brings back the hosts whose time is over. o.mu is held.

@@ -315,6 +315,35 @@ func serveHealth(t *testing.T, status byte) *remote {
 	return r
 }
 
+func TestAHostThatTakesChecksAndAnswersNoneIsFound(t *testing.T) {
+	t.Parallel()
+	for _, speaks := range []string{"Http1", "Http2", "gRPC"} {
+		t.Run(speaks, func(t *testing.T) {
+			t.Parallel()
+			hung := accept(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) // until the check gives up
+			app := serve(t, answers("alive"))
+			s, front := simple()
+			s.admin = free()
+			s.clusters = list{
+				cluster("app", nil, app.address),
+				cluster("hung", object{"health_check": object{"protocol": speaks, "interval": "50ms", "timeout": "100ms"}}, hung),
+			}
+			w := run(t, s.config())
+			eventually(t, "the host that hangs is found", func() bool { return w.hostState("hung", hung).Why == "failing checks" })
+			eventually(t, "it is asked again", func() bool { return w.hostState("hung", hung).Checks > 3 })
+			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "alive" {
+				t.Errorf("meanwhile the application answers %d %q", got.status, got.body)
+			}
+			// A reload without the cluster ends its checks: nothing is connected any more.
+			s.clusters = s.clusters[:1]
+			w.reload(s.config())
+			eventually(t, "no check goes on", func() bool {
+				return !strings.Contains(w.get("/debug/pprof/goroutine?debug=2"), "upstream/health")
+			})
+		})
+	}
+}
+
 // Before any request, a host that takes no connection is known, and known to be back.
 func TestAHostThatIsNotThereIsFoundByConnecting(t *testing.T) {
 	t.Parallel()
