@@ -1,13 +1,21 @@
 package e2e
 
-import "time"
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
 
 // filters has a row for each stream filter of HTTP.
 func (p *pair) filters() []feature {
 	return []feature{
 		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.dubboStream(),
 		p.compressor(), p.gzip(), p.decompressor(),
-		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(),
+		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(), p.faultTolerance(),
 	}
 }
 
@@ -128,5 +136,41 @@ func (p *pair) dubboStream() feature {
 			{name: "what is no Dubbo passes", path: "/shop/buy?a", fields: []string{"Service: kept"}, status: 200, code: "0",
 				want: map[string]string{"X-App": "app", "Got-Service": "kept"}},
 		},
+	}
+}
+
+// TestEveryStreamFilterHasARow reads in the registry which there are, and in the
+// title of its README what a filter is called.
+func TestEveryStreamFilterHasARow(t *testing.T) {
+	t.Parallel()
+	rows := make(map[string]bool)
+	for _, f := range new(pair).filters() {
+		for _, one := range f.filters {
+			rows[one.(object)["type"].(string)] = true
+		}
+	}
+	registry, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "cmd/weft/registry.go"), nil, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, i := range registry.Imports {
+		_, folder, ok := strings.Cut(strings.Trim(i.Path.Value, `"`), "/pkg/filter/stream/")
+		if !ok {
+			continue
+		}
+		found++
+		text, err := os.ReadFile(filepath.Join(root, "pkg/filter/stream", folder, "README.md"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		title, _, _ := strings.Cut(string(text), "\n")
+		if name := strings.TrimPrefix(title, "# "); !rows[name] {
+			t.Errorf("the filter %s has no row in (*pair).filters: every filter acts the same in each pair of protocols", name)
+		}
+	}
+	if found < 10 {
+		t.Errorf("the registry has %d stream filters, want all that there are", found)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Rows of what routes say about the choice of a host.
+// Rows of what routes and filters say about the choice of a host.
 
 // stays holds answers to be of one application. Of 12 that go to two of them by
 // chance, one run of 2,000 is.
@@ -67,6 +67,32 @@ func (p *pair) metadataMatch() feature {
 			{name: "of another", path: "/second", times: 4, status: 200, code: "0", want: map[string]string{"X-App": "other"}},
 			{name: "of the request", path: "/field", fields: []string{"X-Version: 2"}, times: 4, status: 200, code: "0", want: map[string]string{"X-App": "other"}},
 			{name: "that no host has", path: "/none", status: 502, code: "14", reason: "no_healthy_host"},
+		},
+	}
+}
+
+func (p *pair) faultTolerance() feature {
+	return feature{
+		name: "fault_tolerance",
+		filters: list{filterOf("fault_tolerance", object{
+			"enabled": true, "timeWindow": 50, "leastWindowCount": 1, "exceptionRateMultiple": 2})},
+		routes:   []object{to("/", "one-fails")},
+		all:      true,
+		clusters: list{cluster("one-fails", nil, p.app, p.other, p.busy)},
+		before: func(t *testing.T, ask func(string) answer) {
+			const once = 3 // of each host
+			eventually(t, "the host that fails is out", func() bool {
+				for range 2 * once {
+					if ask("/").header.Get("X-App") == "" {
+						return false
+					}
+				}
+				return true
+			})
+		},
+		trials: []trial{
+			{name: "the others serve", path: "/", times: 6, status: 200, code: "0"},
+			{name: "also what has content", method: "POST", path: "/", content: "kept", times: 6, status: 200, code: "0", body: "kept"},
 		},
 	}
 }

@@ -16,11 +16,12 @@ import (
 // what callers see of it. It has a listener of its own and a route table of that
 // name, and is held to its trials in every pair of protocols.
 type feature struct {
-	name     string   // without a space
-	filters  list     // of the listener
-	routes   []object // a route of everything to "app" comes after them, unless they are all
-	all      bool     // they are
-	clusters list     // beside "app", "other" and "dead"
+	name     string                                           // without a space
+	filters  list                                             // of the listener
+	routes   []object                                         // a route of everything to "app" comes after them, unless they are all
+	all      bool                                             // they are
+	clusters list                                             // beside "app", "other" and "dead"
+	before   func(t *testing.T, ask func(path string) answer) // waits for what the trials need; nil: nothing
 	trials   []trial
 }
 
@@ -104,6 +105,9 @@ func TestFiltersAndRoutesActTheSameInEachPairOfProtocols(t *testing.T) {
 
 // hold holds a feature to its trials, and Weft to what it counts of them.
 func (p *pair) hold(t *testing.T, w *weft, c *http.Client, url string, f *feature) {
+	if f.before != nil {
+		f.before(t, func(path string) answer { a, _ := p.fetch(t, c, url, &trial{path: path}); return a })
+	}
 	failures, sum := make(map[string]int), 0
 	for i := range f.trials {
 		q := &f.trials[i]
@@ -139,18 +143,7 @@ func (p *pair) hold(t *testing.T, w *weft, c *http.Client, url string, f *featur
 // ask makes the request once and checks the answer.
 func (p *pair) ask(t *testing.T, c *http.Client, url string, q *trial) answer {
 	t.Helper()
-	req := p.request(t, url, q)
-	began := time.Now()
-	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := answer{resp.StatusCode, resp.Header, string(body), time.Since(began)}
+	a, resp := p.fetch(t, c, url, q)
 	if p.grpc {
 		checkCall(t, resp, a.body, q)
 	} else if a.status != q.status || q.body != "" && a.body != q.body {
@@ -164,8 +157,24 @@ func (p *pair) ask(t *testing.T, c *http.Client, url string, q *trial) answer {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	p.checkCarried(t, resp, req)
+	p.checkCarried(t, resp)
 	return a
+}
+
+// fetch makes the request once. The answer is whole: its trailers have come.
+func (p *pair) fetch(t *testing.T, c *http.Client, url string, q *trial) (answer, *http.Response) {
+	t.Helper()
+	began := time.Now()
+	resp, err := c.Do(p.request(t, url, q))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(body), time.Since(began)}, resp
 }
 
 // request makes the request of the trial, to the host shop.test.
@@ -223,7 +232,7 @@ func checkCall(t *testing.T, resp *http.Response, body string, q *trial) {
 // checkCarried checks what is so of every exchange that an application had:
 // its version of HTTP, that its trailers came, and that fields of a connection
 // stayed on it.
-func (p *pair) checkCarried(t *testing.T, resp *http.Response, req *http.Request) {
+func (p *pair) checkCarried(t *testing.T, resp *http.Response) {
 	t.Helper()
 	version := resp.Header.Get("X-Version")
 	if version == "" {
@@ -232,7 +241,7 @@ func (p *pair) checkCarried(t *testing.T, resp *http.Response, req *http.Request
 	if want := strings.TrimPrefix(p.up, "Http"); version != want {
 		t.Errorf("the application was asked in HTTP/%s, want HTTP/%s", version, want)
 	}
-	if req.Method != http.MethodHead && resp.Trailer.Get("X-Sum") != resp.Header.Get("X-Size") {
+	if resp.Request.Method != http.MethodHead && resp.Trailer.Get("X-Sum") != resp.Header.Get("X-Size") {
 		t.Errorf("the trailer X-Sum is %q, want %q", resp.Trailer.Get("X-Sum"), resp.Header.Get("X-Size"))
 	}
 	for _, name := range []string{"Got-Keep-Alive", "Got-Proxy-Connection"} {
