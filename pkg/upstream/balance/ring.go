@@ -137,8 +137,8 @@ func newRing(points int, each func(yield func(at uint32, peer int32))) (r *ring,
 			break
 		}
 	}
-	for i := len(owner) - 1; i >= 0; i-- {
-		if owner[i] == none {
+	for i, peer := range slices.Backward(owner) {
+		if peer == none {
 			owner[i] = next
 		}
 		next = owner[i]
