@@ -58,7 +58,9 @@ func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
 		Role:             syntax.Client,
 		StreamWindow:     uint32(h.StreamWindow),
 		ConnectionWindow: hostWindow,
-		Budgets:          syntax.Budgets{WindowUpdate: syntax.Budget{Burst: -1}}, // hosts are configured, not strangers
+		// Hosts are configured, not strangers: some open windows by little, and answer
+		// each frame of a stream that is closed with a reset (TestAHostThatResetsWhatIsClosed).
+		Budgets: syntax.Budgets{WindowUpdate: syntax.Budget{Burst: -1}, Reset: syntax.Budget{Burst: -1}},
 	})
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
 	u.append(u.state.AppendStart(nil)) // leaves with the first request

@@ -80,9 +80,9 @@ func (b *bubble) connect() net.Conn {
 	conn := network.NewConn(near)
 	var served sync.WaitGroup
 	served.Go(func() {
-		var handler network.Handler = b.server
-		for errors.Is(handler.ServeConn(b.t.Context(), conn), network.ErrPark) {
-			handler = conn.Handler
+		err := b.server.ServeConn(b.t.Context(), conn)
+		for errors.Is(err, network.ErrPark) {
+			err = conn.Handler.ServeConn(b.t.Context(), conn)
 		}
 		_ = conn.Close()
 	})
@@ -311,6 +311,23 @@ func TestWhatACallerResetsIsResetAtTheHostAndKeepsItsPlace(t *testing.T) {
 		for range most {
 			if o := <-b.ended; o.reason != protocol.DownstreamGone {
 				t.Errorf("recorded %+v", o)
+			}
+		}
+	})
+}
+
+func TestAHostThatResetsWhatIsClosed(t *testing.T) {
+	inBubble(t, nil, func(b *bubble) {
+		p := b.caller()
+		for i := range uint32(2) {
+			p.request(1+2*i, true)
+			id := b.asked(i == 0)
+			b.host.headers(id, true, ":status", "200")
+			if got := p.head(1 + 2*i)[":status"]; got != "200" {
+				t.Errorf("status %s, want 200", got)
+			}
+			for range 1000 { // one for each frame that was on its way
+				b.host.ok(b.host.fr.WriteRSTStream(id, http2.ErrCodeStreamClosed))
 			}
 		}
 	})
