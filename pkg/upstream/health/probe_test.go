@@ -1,0 +1,120 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// toy is a protocol whose frames are a letter, a length and so many bytes: "Q" asks,
+// "A" answers, "G" says that the sender goes away, "R" is a request.
+type toy struct{ xprotocol.Codec }
+
+func (toy) AppendPing(dst []byte, _ uint64) []byte { return append(dst, 'Q', 0) }
+
+func (toy) Next(b []byte) (xprotocol.Frame, error) {
+	kinds := map[byte]xprotocol.Kind{'Q': xprotocol.Ping, 'A': xprotocol.Pong, 'G': xprotocol.GoAway, 'R': xprotocol.Request}
+	switch {
+	case len(b) > 0 && kinds[b[0]] == 0:
+		return xprotocol.Frame{}, errors.New("no frame of the toy")
+	case len(b) < 2:
+		return xprotocol.Frame{}, nil
+	default:
+		return xprotocol.Frame{Kind: kinds[b[0]], Size: 2 + int(b[1])}, nil
+	}
+}
+
+// speaker is a Host that says something once it was asked, and then hangs up, or
+// waits.
+type speaker struct {
+	Host
+	says   []string // a write each
+	hangs  bool
+	refuse error
+}
+
+func (s *speaker) Dial(context.Context, uint16, time.Time) (*network.Conn, error) {
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	ours, theirs := net.Pipe()
+	go func() {
+		defer theirs.Close()
+		if _, err := io.ReadFull(theirs, make([]byte, 2)); err != nil {
+			return
+		}
+		for _, text := range s.says {
+			if _, err := io.WriteString(theirs, text); err != nil {
+				return // the check is over
+			}
+		}
+		if s.hangs {
+			_, _ = io.Copy(io.Discard, theirs) // until the check gives up
+		}
+	}()
+	return network.NewConn(ours), nil
+}
+
+func TestHeartbeats(t *testing.T) {
+	long := strings.Repeat("R\xff"+strings.Repeat("x", 255), 300)
+	tests := []struct {
+		name string
+		host *speaker
+		want string // of the error; "" for none
+	}{
+		{"answered", &speaker{says: []string{"A\x00"}}, ""},
+		{"answered in pieces", &speaker{says: []string{"A", "\x02a", "b"}}, ""},
+		{"answered behind a heartbeat of the host's", &speaker{says: []string{"Q\x00Q\x03abcA\x00"}}, ""},
+		{"answered behind long frames", &speaker{says: []string{long[:257*100], "A\x00"}}, ""},
+		{"answered behind too much", &speaker{says: []string{long, "A\x00"}}, "much else"},
+		{"another protocol", &speaker{says: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "no frame"},
+		{"a host that goes away", &speaker{says: []string{"G\x00"}}, "no new requests"},
+		{"a host that hangs up", &speaker{says: []string{"A"}}, "EOF"},
+		{"a host that refuses", &speaker{refuse: errSick}, "sick"},
+		{"a host that hangs", &speaker{hangs: true}, "timeout"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := New(&config.HealthCheck{Protocol: config.CheckDubbo}, tt.host, toy{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			patience := 10 * time.Second
+			if tt.host.hangs {
+				patience = 10 * time.Millisecond
+			}
+			err = p.Probe(t.Context(), time.Now().Add(patience))
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Probe = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAHeartbeatEndsWithItsContext(t *testing.T) {
+	p, err := New(&config.HealthCheck{Protocol: config.CheckBolt}, &speaker{hangs: true}, toy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := p.Probe(ctx, time.Now().Add(time.Hour)); err == nil {
+		t.Error("the host that says nothing has passed")
+	}
+}
+
+func TestProbesThatThereAreNot(t *testing.T) {
+	for _, p := range []config.CheckProtocol{"", "ICMP", config.CheckDubbo} {
+		if _, err := New(&config.HealthCheck{Protocol: p}, &speaker{}, nil); err == nil || !strings.Contains(err.Error(), string(p)) {
+			t.Errorf("New(%q) = %v, want an error that names it", p, err)
+		}
+	}
+}
