@@ -1,0 +1,77 @@
+package upstream
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Only what tells how fast a host is counts, and only where the policy asks.
+func TestLatenciesThatAreObserved(t *testing.T) {
+	const took = 300 * time.Millisecond
+	tests := []struct {
+		name   string
+		policy config.Policy
+		fault  protocol.Reason // what the host ends the exchange with; None: it answers
+		want   time.Duration
+	}{
+		{"an answer", config.PeakEWMA, protocol.None, took},
+		{"no answer in time", config.PeakEWMA, protocol.UpstreamTimeout, took},
+		{"a connection that was lost", config.PeakEWMA, protocol.UpstreamReset, 0},
+		{"another policy", config.LeastRequest, protocol.None, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				w.answers = func(_ *wire, x *protocol.Exchange) error {
+					x.Record.UpstreamStart = time.Now()
+					time.Sleep(took)
+					if tt.fault != protocol.None {
+						return protocol.Faultf(tt.fault, "so it was asked")
+					}
+					x.Record.UpstreamFirst = time.Now()
+					return nil
+				}
+				_, c := one(t, w, crowd(1, tt.policy, nil))
+				x := get()
+				err := c.Serve(context.Background(), x)
+				if got := protocol.ReasonOf(err); got != tt.fault {
+					t.Fatalf("Serve = %v, want %v", err, tt.fault)
+				}
+				h := c.state.Load().hosts[0]
+				if got := h.load.Latency(c.env.now()); got != tt.want {
+					t.Errorf("latency %v, want %v", got, tt.want)
+				}
+				finish(x)
+			})
+		})
+	}
+}
+
+func TestConnectionsAreCountedWhileTheyAreOpen(t *testing.T) {
+	s, c := one(t, newWorld(), crowd(1, config.LeastConnection, nil))
+	h := c.state.Load().hosts[0]
+	want := func(when string, n int64) {
+		t.Helper()
+		if got := h.load.Connections(); got != n {
+			t.Errorf("%s: %d connections, want %d", when, got, n)
+		}
+	}
+	do(t, c)
+	do(t, c)
+	want("idle after two exchanges", 1)
+	err := c.Carry(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
+		return func() error { want("while bytes are carried", 2); return nil }, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("after they were", 1)
+	apply(t, s)
+	want("after the cluster is gone", 0)
+}
