@@ -78,6 +78,7 @@ func TestStartRefusesWhatCheckRefuses(t *testing.T) {
 }
 
 func TestCheckAcceptsWhatIsRight(t *testing.T) {
+	t.Setenv("CERTS", exampleVault(t).dir)
 	files, err := filepath.Glob(filepath.Join(root, "configs", "*.*"))
 	if err != nil {
 		t.Fatal(err)

@@ -89,6 +89,8 @@ func examples() map[string]func(*testing.T) {
 		"quickstart.json":        quickstartExample,
 		"routing.yaml":           routingExample,
 		"tcp_proxy.json":         tcpProxyExample,
+		"tls.json":               tlsExample,
+		"mtls.json":              mtlsExample,
 	}
 }
 

@@ -1,0 +1,55 @@
+package e2e
+
+import (
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+)
+
+// exampleVault holds what the examples of TLS need: the directory is their ${CERTS}.
+func exampleVault(t *testing.T) *vault {
+	t.Helper()
+	v := newVault(t)
+	v.issue("shop", testpki.Spec{CommonName: "shop", DNS: []string{"shop.example", "localhost"}, IPs: []string{"127.0.0.1"}})
+	v.issue("api", testpki.Spec{CommonName: "api", DNS: []string{"*.api.example"}})
+	v.issue("front", testpki.Spec{URIs: []string{"spiffe://shop/ns/default/sa/front"}})
+	v.issue("orders", testpki.Spec{URIs: []string{"spiffe://shop/ns/default/sa/orders"}})
+	return v
+}
+
+func tlsExample(t *testing.T) {
+	v := exampleVault(t)
+	e := openExample(t, "tls.json")
+	w := e.run("tls.json", "CERTS="+v.dir)
+	at := e.at("2443")
+	_, port, _ := net.SplitHostPort(at)
+	if got := ask(t, v.client(), "GET", "https://localhost:"+port+"/", ""); got.status != 200 || got.body != "over TLS\n" {
+		t.Errorf("over TLS: %d %q", got.status, got.body)
+	}
+	if got := ask(t, client(t), "GET", "http://"+at+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
+		t.Errorf("plaintext: %d, Location %q; want a redirect to https", got.status, got.header.Get("Location"))
+	}
+	for name, want := range map[string]string{"shop.example": "shop", "v1.api.example": "api", "": "shop"} {
+		if got := shownTo(t, v, at, name); got != want {
+			t.Errorf("asked for %q the listener shows %q, want %q", name, got, want)
+		}
+	}
+	w.stdout.await(t, 0, "200 TLSv1.3 localhost h2")
+}
+
+func mtlsExample(t *testing.T) {
+	v := exampleVault(t)
+	other := v.ca.Issue(testpki.Spec{URIs: []string{"spiffe://shop/ns/default/sa/other"}})
+	e := openExample(t, "mtls.json")
+	e.run("mtls.json", "CERTS="+v.dir)
+	if got := ask(t, client(t), "GET", "http://"+e.at("2045")+"/", ""); got.body != "orders\n" {
+		t.Errorf("through both: %d %q", got.status, got.body)
+	}
+	c := v.client(other.TLS)
+	insecure(c)
+	if a, err := try(t.Context(), c, "GET", "https://"+e.at("2046")+"/", ""); err == nil {
+		t.Errorf("another application is let in: %+v", a)
+	}
+}

@@ -1,0 +1,454 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+)
+
+// vault is a directory with what a test's ends show each other.
+type vault struct {
+	t   *testing.T
+	dir string
+	ca  *testpki.Authority
+}
+
+func newVault(t *testing.T) *vault {
+	t.Helper()
+	v := &vault{t: t, dir: t.TempDir(), ca: testpki.New(t)}
+	v.ca.Write(v.dir)
+	return v
+}
+
+// issue makes NAME.pem and NAME.key.
+func (v *vault) issue(name string, s testpki.Spec) testpki.Leaf {
+	v.t.Helper()
+	leaf := v.ca.Issue(s)
+	leaf.Write(v.t, v.dir, name)
+	return leaf
+}
+
+func (v *vault) path(name string) string { return filepath.Join(v.dir, name) }
+
+// context is a tls_context with a certificate of the vault.
+func (v *vault) context(name string, more object) object {
+	return object{
+		"status": true, "ca_cert": v.path("ca.pem"), "cert_chain": v.path(name + ".pem"), "private_key": v.path(name + ".key"),
+	}.with(more)
+}
+
+// secured is a listener for every protocol behind a tls_context.
+func secured(name, address string, context object, more ...object) object {
+	l := chained(name, address, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": name}}, more...)
+	l["filter_chains"].(list)[0].(object)["tls_context"] = context
+	return l
+}
+
+// client trusts the vault's authority, and speaks HTTP/2 if it can.
+func (v *vault) client(own ...tls.Certificate) *http.Client {
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), Certificates: own}, ForceAttemptHTTP2: true,
+	}
+	v.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 4 * patience}
+}
+
+// TestMutualTLSCarriesEveryProtocol: one Weft speaks plaintext to callers and TLS to
+// another listener of its own, which asks for a certificate and hands on to the
+// application: both directions, by each protocol.
+func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
+	v := newVault(t)
+	v.issue("server", testpki.Spec{CommonName: "server", DNS: []string{"app.shop"}})
+	v.issue("client", testpki.Spec{CommonName: "client", URIs: []string{"spiffe://shop/ns/default/sa/front"}})
+	dubbo := provide(t, "provider", nil)
+	grpc := serveGRPC(t, "")
+	web := serve(t, answers("web"))
+	front, back, log := free(), free(), v.path("access.log")
+	w := run(t, setup{
+		listeners: list{
+			chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}}),
+			secured("back", back, v.context("server", object{
+				"require_client_cert":           true,
+				"match_typed_subject_alt_names": list{object{"san_type": "URI", "matcher": object{"prefix": "spiffe://shop/ns/default/"}}},
+			}), object{"access_logs": list{object{"log_path": log, "log_format": "%protocol% %scheme% %downstream_tls_version% %downstream_peer_uri_san% %requested_server_name%"}}}),
+		},
+		tables: list{
+			table("front", to("/", "back")),
+			table("back", to("/shop.Orders/", "grpc"), to("/dubbo.Orders", "dubbo"), to("/", "web")),
+		},
+		clusters: list{
+			cluster("back", object{"tls_context": v.context("client", object{"server_name": "app.shop"})}, back),
+			cluster("dubbo", nil, dubbo.address), cluster("grpc", nil, grpc.address), cluster("web", nil, web.address),
+		},
+	}.config())
+	for range 3 {
+		if got := ask(t, client(t), "POST", "http://"+front+"/", strings.Repeat("x", 100_000)); got.status != 200 || got.body != "web" {
+			t.Errorf("HTTP/1.1: %d %q", got.status, got.body)
+		}
+		transport := &http.Transport{Protocols: speaking("Http2")}
+		h2 := &http.Client{Transport: transport, Timeout: patience}
+		if got := callGRPC(t, h2, front, "/shop.Orders/Get"); got != "0" {
+			t.Errorf("gRPC: status %q, want 0", got)
+		}
+		transport.CloseIdleConnections()
+		if got := consume(t, front).call(invocation{service: "dubbo.Orders", method: "get"}); got.text != "provider" {
+			t.Errorf("Dubbo: %+v, want an answer of the provider", got)
+		}
+	}
+	if n := w.metric("weft_listener_tls_handshakes_total", "listener", "back", "result", "ok"); n < 3 || n > 6 {
+		t.Errorf("%v handshakes for 9 requests of 3 protocols: connections are kept", n)
+	}
+	if n := w.metric("weft_cluster_tls_handshakes_total", "cluster", "back", "result", "ok"); n < 3 {
+		t.Errorf("%v handshakes are counted at the cluster", n)
+	}
+	w.signal(os.Interrupt)
+	w.awaitExit(patience)
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Http1 https", "Http2", "dubbo"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the log has no line of %q:\n%s", want, text)
+		}
+	}
+	if n := strings.Count(string(text), "TLSv1.3 spiffe://shop/ns/default/sa/front app.shop"); n != 9 {
+		t.Errorf("%d of 9 lines tell of the caller:\n%s", n, text)
+	}
+}
+
+func TestCallersAndHostsWithoutTheRightCertificateAreRefused(t *testing.T) {
+	v, strange := newVault(t), newVault(t)
+	v.issue("server", testpki.Spec{DNS: []string{"app.shop"}, IPs: []string{"127.0.0.1"}})
+	friend := v.issue("friend", testpki.Spec{URIs: []string{"spiffe://shop/a"}})
+	other := v.issue("other", testpki.Spec{URIs: []string{"spiffe://bank/a"}})
+	stranger := strange.issue("stranger", testpki.Spec{URIs: []string{"spiffe://shop/a"}})
+	front, plain := free(), free()
+	cases := list{}
+	routes := []object{}
+	for name, context := range map[string]object{
+		"wrong-name":  {"status": true, "ca_cert": v.path("ca.pem"), "server_name": "bank.example"},
+		"untrusted":   {"status": true, "ca_cert": strange.path("ca.pem")},
+		"system-only": {"status": true},
+	} {
+		cases = append(cases, cluster(name, object{"tls_context": context}, front))
+		routes = append(routes, to("/"+name, name))
+	}
+	w := run(t, setup{
+		listeners: list{
+			secured("front", front, v.context("server", object{
+				"require_client_cert":           true,
+				"match_typed_subject_alt_names": list{object{"san_type": "URI", "matcher": object{"safe_regex": object{"regex": "spiffe://shop/[ab]"}}}},
+			})),
+			listen("plain", plain),
+		},
+		tables:   list{table("front", says("/", 200, "in")), table("plain", routes...)},
+		clusters: cases,
+	}.config())
+	for _, test := range []struct {
+		name   string
+		client *http.Client
+		in     bool
+		result string
+	}{
+		{"the right one", v.client(friend.TLS), true, "ok"},
+		{"none", v.client(), false, "no_certificate"},
+		{"of somebody else", v.client(other.TLS), false, "wrong_peer"},
+		{"of another authority", showing(v, stranger.TLS), false, "untrusted"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, err := try(t.Context(), test.client, "GET", "https://"+front+"/", "")
+			if in := err == nil && a.body == "in"; in != test.in {
+				t.Errorf("answer %+v, %v; want to be let in: %v", a, err, test.in)
+			}
+			eventually(t, "a handshake is counted as "+test.result, func() bool {
+				return w.metric("weft_listener_tls_handshakes_total", "listener", "front", "result", test.result) >= 1
+			})
+		})
+	}
+	for _, name := range []string{"wrong-name", "untrusted", "system-only"} {
+		if got := ask(t, client(t), "GET", "http://"+plain+"/"+name, ""); got.status != 502 {
+			t.Errorf("a host that is %s: status %d, want 502", name, got.status)
+		}
+	}
+	if log := w.stderr.String(); !strings.Contains(log, "TLS handshake failed") {
+		t.Error("the log tells of no failure")
+	}
+}
+
+// showing is a client that shows a certificate whether the server knows its authority
+// or not.
+func showing(v *vault, cert tls.Certificate) *http.Client {
+	c := v.client()
+	c.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return &cert, nil
+	}
+	return c
+}
+
+func TestOnePortTakesTLSAndPlaintext(t *testing.T) {
+	v := newVault(t)
+	v.issue("server", testpki.Spec{})
+	front, strict := free(), free()
+	run(t, setup{
+		listeners: list{
+			secured("front", front, v.context("server", nil), object{"inspector": true}),
+			secured("strict", strict, v.context("server", nil)),
+		},
+		tables: list{table("front", says("/", 200, "in")), table("strict", says("/", 200, "in"))},
+	}.config())
+	for name, c := range map[string]struct {
+		client *http.Client
+		url    string
+		in     bool
+	}{
+		"TLS":                      {v.client(), "https://" + front, true},
+		"plaintext":                {client(t), "http://" + front, true},
+		"TLS alone":                {v.client(), "https://" + strict, true},
+		"plaintext where TLS must": {client(t), "http://" + strict, false},
+	} {
+		if a, err := try(t.Context(), c.client, "GET", c.url, ""); (err == nil && a.body == "in") != c.in {
+			t.Errorf("%s: %+v, %v; want to be let in: %v", name, a, err, c.in)
+		}
+	}
+}
+
+// TestCertificatesRotateUnderLoad: requests and connections of before go on while the
+// files are replaced as Kubernetes does, and new connections get the new certificate.
+func TestCertificatesRotateUnderLoad(t *testing.T) {
+	v := newVault(t)
+	swap := func(version, cn string) {
+		dir := v.path(version)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		leaf := v.ca.Issue(testpki.Spec{CommonName: cn})
+		leaf.Write(t, dir, "server")
+		next := v.path("..next")
+		if err := os.Symlink(version, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, v.path("..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap("v1", "one")
+	for _, name := range []string{"server.pem", "server.key"} {
+		if err := os.Symlink(filepath.Join("..data", name), v.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	front := free()
+	w := run(t, setup{
+		listeners: list{secured("front", front, v.context("server", nil))},
+		tables:    list{table("front", says("/", 200, "in"))},
+	}.config())
+	ctx, stop := context.WithCancel(t.Context())
+	var load sync.WaitGroup
+	var failed, served atomic.Int64
+	for i := range 8 {
+		c := v.client()
+		fresh := i%2 == 0 // a connection for each request
+		c.Transport.(*http.Transport).DisableKeepAlives = fresh
+		load.Go(func() {
+			for ctx.Err() == nil {
+				a, err := try(t.Context(), c, "GET", "https://"+front+"/", "")
+				if err != nil || a.body != "in" {
+					failed.Add(1)
+					t.Errorf("under load: %+v, %v", a, err)
+					return
+				}
+				served.Add(1)
+			}
+		})
+	}
+	for i, cn := range []string{"two", "three"} {
+		swap(fmt.Sprintf("v%d", i+2), cn)
+		eventually(t, "the certificate is "+cn, func() bool { return shown(t, v, front) == cn })
+	}
+	stop()
+	load.Wait()
+	if failed.Load() > 0 || served.Load() < 100 {
+		t.Errorf("%d requests failed, %d were served", failed.Load(), served.Load())
+	}
+	if n := w.metric("weft_tls_certificate_reloads_total", "result", "applied"); n < 2 {
+		t.Errorf("%v reloads are counted, want 2", n)
+	}
+}
+
+// insecure makes a client take any server.
+func insecure(c *http.Client) {
+	c.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
+}
+
+// shown is the name in the certificate that a listener shows.
+func shown(t *testing.T, v *vault, address string) string {
+	t.Helper()
+	return shownTo(t, v, address, "127.0.0.1")
+}
+
+// shownTo is shown for those who ask for a name; "" for none.
+func shownTo(t *testing.T, v *vault, address, name string) string {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: v.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
+}
+
+// TestSlowHandshakesAreBounded: who opens connections and says nothing, or half a
+// hello, costs little and not for ever, and others are served meanwhile.
+func TestSlowHandshakesAreBounded(t *testing.T) {
+	v := newVault(t)
+	v.issue("server", testpki.Spec{})
+	front := free()
+	w := run(t, setup{
+		listeners: list{secured("front", front, v.context("server", object{"handshake_timeout": "1s"}), object{"connection_idle_timeout": "2s"})},
+		tables:    list{table("front", says("/", 200, "in"))},
+	}.config())
+	const many = 500
+	conns := make([]net.Conn, many)
+	for i := range conns {
+		var err error
+		if conns[i], err = net.Dial("tcp", front); err != nil {
+			t.Fatal(err)
+		}
+		defer conns[i].Close()
+		if i%2 == 0 {
+			_, _ = conns[i].Write([]byte("\x16\x03\x01\x02\x00\x01\x00"))
+		}
+	}
+	if a := ask(t, v.client(), "GET", "https://"+front+"/", ""); a.body != "in" {
+		t.Errorf("meanwhile: %+v", a)
+	}
+	eventually(t, "the slow ones have ended", func() bool { return w.metric("weft_listener_connections_active", "listener", "front") <= 1 })
+	if n := w.metric("weft_listener_tls_handshakes_total", "listener", "front", "result", "timeout"); n != many/2 {
+		t.Errorf("%v handshakes timed out, want %d", n, many/2)
+	}
+	if n := w.metric("weft_listener_connections_closed_total", "listener", "front", "cause", "tls_handshake"); n != many/2 {
+		t.Errorf("%v connections ended for their handshake, want %d", n, many/2)
+	}
+}
+
+// TestForeignClientsOfTLS asks what clients of OpenSSL think.
+func TestForeignClientsOfTLS(t *testing.T) {
+	v := newVault(t)
+	v.issue("server", testpki.Spec{DNS: []string{"localhost"}, RSA: true})
+	front := free()
+	_, port, _ := net.SplitHostPort(front)
+	run(t, setup{
+		listeners: list{secured("front", front, v.context("server", nil))},
+		tables:    list{table("front", says("/", 200, "in\n"))},
+	}.config())
+	url := "https://localhost:" + port + "/"
+	request := "printf 'GET / HTTP/1.1\\r\\nHost: a\\r\\nConnection: close\\r\\n\\r\\n'"
+	client := "openssl s_client -connect " + front + " -servername localhost -CAfile " + v.path("ca.pem")
+	for _, test := range []struct {
+		name, script string
+		want, not    []string
+	}{
+		{"curl, HTTP/2", "curl -sS --http2 --cacert " + v.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n2"}, nil},
+		{"curl, HTTP/1.1", "curl -sS --http1.1 --cacert " + v.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n1.1"}, nil},
+		{"curl, TLS 1.2", "curl -sS --tls-max 1.2 --cacert " + v.path("ca.pem") + " -w '%{http_version}' " + url, []string{"in\n2"}, nil},
+		{"s_client, TLS 1.3", "(" + request + "; sleep 0.5) | " + client + " 2>&1", []string{"Verify return code: 0 (ok)", "TLSv1.3", "HTTP/1.1 200 OK", "in\n"}, nil},
+		{
+			"s_client, a change of keys", "(printf 'K\\n'; sleep 0.5; " + request + "; sleep 0.5) | " + client + " -msg 2>&1",
+			[]string{"<<< TLS 1.3, Handshake [length 0005], KeyUpdate", "HTTP/1.1 200 OK", "close_notify"}, nil,
+		},
+		{"s_client, a resumed session", client + " -sess_out " + v.path("s") + " < /dev/null >/dev/null 2>&1; (" + request + "; sleep 0.5) | " +
+			client + " -sess_out " + v.path("s") + " >/dev/null 2>&1; " + client + " -sess_in " + v.path("s") + " < /dev/null 2>&1", []string{"Reused, TLSv1.3"}, nil},
+		{"s_client, TLS 1.1", client + " -tls1_1 -cipher ALL:@SECLEVEL=0 < /dev/null 2>&1", []string{"alert protocol version", "Cipher is (NONE)"}, nil},
+		{"s_client, small fragments", "(" + request + "; sleep 0.5) | " + client + " -maxfraglen 512 -split_send_frag 512 2>&1", []string{"HTTP/1.1 200 OK"}, nil},
+		{
+			"sslscan", "sslscan --no-colour " + front, []string{"TLSv1.2   enabled", "TLSv1.3   enabled", "ECDHE-RSA-AES128-GCM-SHA256"},
+			[]string{"TLSv1.0   enabled", "TLSv1.1   enabled", "SSLv3     enabled", "SSLv2     enabled", "CBC", "-SHA \n", "DES", "RC4", "NULL", "Compression enabled"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			program, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(test.script, "("), "printf "), " ")
+			if strings.Contains(test.script, "openssl") {
+				program = "openssl"
+			}
+			if _, err := exec.LookPath(program); err != nil {
+				t.Skipf("there is no %s", program)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, "sh", "-c", test.script).CombinedOutput()
+			for _, want := range test.want {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("the output lacks %q (%v):\n%s", want, err, out)
+				}
+			}
+			for _, not := range test.not {
+				if strings.Contains(string(out), not) {
+					t.Errorf("the output has %q:\n%s", not, out)
+				}
+			}
+		})
+	}
+}
+
+// TestNginxSpeaksTLSOnBothSides: nginx in front of Weft (proxy_ssl) and behind it.
+func TestNginxSpeaksTLSOnBothSides(t *testing.T) {
+	nginx, err := exec.LookPath("nginx")
+	if err != nil {
+		if nginx = "/usr/sbin/nginx"; !exists(nginx) {
+			t.Skip("there is no nginx")
+		}
+	}
+	v := newVault(t)
+	v.issue("weft", testpki.Spec{DNS: []string{"weft.shop"}})
+	v.issue("nginx", testpki.Spec{DNS: []string{"nginx.shop"}})
+	before, front, behind := free(), free(), free()
+	run(t, setup{
+		listeners: list{secured("front", front, v.context("weft", object{"require_client_cert": true}))},
+		tables:    list{table("front", to("/", "nginx"))},
+		clusters:  list{cluster("nginx", object{"tls_context": v.context("weft", object{"server_name": "nginx.shop"})}, behind)},
+	}.config())
+	file := fmt.Sprintf(`daemon off; master_process off; pid %[1]s/pid; error_log stderr;
+events {}
+http {
+  access_log off; client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
+  ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate %[1]s/nginx.pem; ssl_certificate_key %[1]s/nginx.key;
+  server { listen %[2]s; location / {
+    proxy_pass https://%[3]s; proxy_http_version 1.1; proxy_set_header Connection "";
+    proxy_ssl_certificate %[1]s/nginx.pem; proxy_ssl_certificate_key %[1]s/nginx.key;
+    proxy_ssl_trusted_certificate %[1]s/ca.pem; proxy_ssl_verify on; proxy_ssl_name weft.shop; proxy_ssl_server_name on; } }
+  server { listen %[4]s ssl; ssl_client_certificate %[1]s/ca.pem; ssl_verify_client on;
+    location / { return 200 "$ssl_protocol $ssl_client_verify"; } }
+}`, v.dir, before, front, behind)
+	if err := os.WriteFile(v.path("nginx.conf"), []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(nginx, "-c", v.path("nginx.conf"), "-p", v.dir)
+	log := newOutput()
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	eventually(t, "nginx answers", func() bool {
+		a, err := try(t.Context(), client(t), "GET", "http://"+before+"/", "")
+		return err == nil && a.status == 200
+	})
+	for range 3 {
+		if got := ask(t, client(t), "GET", "http://"+before+"/", ""); got.body != "TLSv1.3 SUCCESS" {
+			t.Errorf("nginx, Weft, nginx: %d %q", got.status, got.body)
+		}
+	}
+}
