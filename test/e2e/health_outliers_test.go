@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// patient is outlier detection after three failures in a row, for longer than a test.
+func patient(more object) object {
+	return object{"outlier_detection": object{
+		"consecutive_5xx": 3, "max_ejection_percent": 50, "base_ejection_time": "60s",
+	}.with(more)}
+}
+
+// RPC answers count by what their status means.
+func TestAProviderThatAnswersWithFailuresIsEjected(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		status  byte
+		ejected bool
+	}{
+		{"server error", 80, true},
+		{"server timeout", 31, true},
+		{"connections that end", hangUp, true},
+		{"bad request", 40, false},
+		{"well", dubboOK, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			good := provide(t, "good", nil)
+			odd := provide(t, "odd", func([]byte, int64) byte { return tt.status })
+			front := free()
+			w := run(t, setup{
+				listeners: list{listenDubbo("front", front)},
+				tables:    list{table("front", to("/", "app"))},
+				clusters:  list{cluster("app", patient(nil), good.address, odd.address)},
+			}.config())
+			c := consume(t, front)
+			for range 20 {
+				c.call(invocation{service: "org.example.Shop", method: "buy"})
+			}
+			want := int64(10)
+			if tt.ejected {
+				want = 3
+			}
+			if got := odd.calls.Load(); got != want {
+				t.Errorf("the provider got %d calls of 20, want %d", got, want)
+			}
+			if h := w.hostState("app", odd.address); (h.Why == "ejected") != tt.ejected {
+				t.Errorf("/clusters tells %+v, want ejected: %v", h, tt.ejected)
+			}
+		})
+	}
+}
+
+// gRPC answers 200 and tells in its trailers, or in its head, how the call ended.
+func TestAServerOfGRPCThatFailsIsEjected(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status  string
+		trailer bool
+		ejected bool
+	}{
+		{"14", true, true}, {"14", false, true}, {"13", true, true}, {"5", true, false}, {"7", false, false}, {"0", true, false},
+	} {
+		t.Run(fmt.Sprintf("status %s, in trailers %v", tt.status, tt.trailer), func(t *testing.T) {
+			t.Parallel()
+			good, odd := serveGRPC(t, ""), serveStatus(t, tt.status, tt.trailer)
+			w, front, c := carriesGRPC(t, object{}, list{cluster("app", patient(nil), good.address, odd.address)}, to("/", "app"))
+			for range 20 {
+				callGRPC(t, c, front, "/shop.Items/List")
+			}
+			if tt.ejected {
+				eventually(t, "the server is ejected", func() bool { return w.hostState("app", odd.address).Why == "ejected" })
+			} else if h := w.hostState("app", odd.address); h.Health != "up" {
+				t.Errorf("/clusters tells %+v, want a host that is up", h)
+			}
+		})
+	}
+}
+
+// serveStatus is a server of gRPC whose calls end with the status.
+func serveStatus(t *testing.T, status string, trailer bool) *remote {
+	t.Helper()
+	r := new(remote)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.calls.Add(1)
+		_, _ = io.Copy(io.Discard, req.Body)
+		h := w.Header()
+		h.Set("Content-Type", "application/grpc")
+		if !trailer {
+			h.Set("Grpc-Status", status)
+			return
+		}
+		_, _ = w.Write([]byte{0, 0, 0, 0, 0})
+		h.Set(http.TrailerPrefix+"Grpc-Status", status)
+	}))
+	s.Config.Protocols = speaking("Http2")
+	s.Start()
+	t.Cleanup(s.Close)
+	r.address = s.Listener.Addr().String()
+	return r
+}
+
+// Failures on this side count apart if they are to: a host that is slow and one whose
+// answers are cut short.
+func TestAHostThatFailsOnThisSideIsEjected(t *testing.T) {
+	t.Parallel()
+	for name, app := range map[string]http.HandlerFunc{
+		"slow": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"cut short": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100000")
+			_, _ = w.Write(make([]byte, 50000))
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			good, odd := serve(t, answers("good")), serve(t, app)
+			s, front := simple()
+			s.tables = list{table("front", to("/", "app", object{"timeout": "200ms"}))}
+			s.clusters = list{cluster("app", patient(object{
+				"split_external_local_origin_errors": true, "consecutive_5xx": 1000, "consecutive_local_origin_failure": 2,
+			}), good.address, odd.address)}
+			w := run(t, s.config())
+			c := &http.Client{Timeout: patience}
+			for range 8 {
+				if resp, err := c.Get("http://" + front); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body) // it may be cut short
+					_ = resp.Body.Close()
+				}
+			}
+			eventually(t, "the host is ejected", func() bool { return w.hostState("app", odd.address).Why == "ejected" })
+			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "good" {
+				t.Errorf("the other host answers %d %q", got.status, got.body)
+			}
+		})
+	}
+}
