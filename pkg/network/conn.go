@@ -69,6 +69,10 @@ type Conn struct {
 	raw   syscall.RawConn // of the socket; nil: it is none
 	state atomic.Uint32
 
+	// Cause is why the connection ends; the handler's, which sets it before it
+	// returns for good.
+	Cause Cause
+
 	// secure is the connection's TLS; nil: what is written is what is on the wire.
 	secure atomic.Pointer[secure]
 
@@ -91,10 +95,6 @@ type Conn struct {
 	// Requests counts exchanges over all times that a handler served the
 	// connection; the handler's.
 	Requests int
-
-	// Cause is why the connection ends; the handler's, which sets it before it
-	// returns for good.
-	Cause Cause
 
 	ends atomic.Pointer[ends] // nil: nobody wants to know of the end
 }

@@ -12,18 +12,42 @@ import (
 // deadline comes nearer than what it was told last. When its timer fires too
 // early, it is armed again with what is wanted by then.
 type deadline struct {
-	want  time.Time // zero: never
-	armed time.Time // what the runtime knows; zero: nothing
+	want  instant // 0: never
+	armed instant // what the runtime knows; 0: nothing
 }
 
 // set notes t and reports whether the runtime must be told.
 func (d *deadline) set(t time.Time) (arm bool) {
-	d.want = t
-	if t.IsZero() || (!d.armed.IsZero() && !d.armed.After(t)) {
+	d.want = instantOf(t)
+	if d.want == 0 || d.armed != 0 && d.armed <= d.want {
 		return false
 	}
-	d.armed = t
+	d.armed = d.want
 	return true
+}
+
+// instant is a time in one word of the three that a time.Time has, of which an idle
+// connection would keep four: the nanoseconds since epoch. 0 is the zero time.
+type instant int64
+
+// epoch is any time of the process.
+var epoch = time.Now() //nolint:gochecknoglobals // a constant
+
+func instantOf(t time.Time) instant {
+	if t.IsZero() {
+		return 0
+	}
+	if i := instant(t.Sub(epoch)); i != 0 {
+		return i
+	}
+	return 1
+}
+
+func (i instant) time() time.Time {
+	if i == 0 {
+		return time.Time{}
+	}
+	return epoch.Add(time.Duration(i))
 }
 
 // SetReadDeadline sets until when Fill and Read wait; the zero time means for
@@ -55,18 +79,18 @@ func (c *Conn) readFailed(err error) error {
 	state := c.state.Load()
 	switch {
 	case state&stateInterrupted != 0:
-		d.armed = time.Time{}
+		d.armed = 0
 		return ErrInterrupted
 	case state&(stateDraining|stateIdle) == stateDraining|stateIdle:
 		if err := c.drained(); err != nil {
-			d.armed = time.Time{}
+			d.armed = 0
 			return err
 		}
-	case !d.want.IsZero() && !time.Now().Before(d.want):
+	case d.want != 0 && instantOf(time.Now()) >= d.want:
 		return os.ErrDeadlineExceeded
 	}
 	d.armed = d.want
-	c.armRead(d.want)
+	c.armRead(d.want.time())
 	return nil
 }
 
@@ -90,7 +114,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) {
 
 // beginWrite sees to it that a write which makes no progress ends.
 func (c *Conn) beginWrite() {
-	if c.writer.quiet > 0 && c.writer.deadline.armed.IsZero() {
+	if c.writer.quiet > 0 && c.writer.deadline.armed == 0 {
 		c.armWrite(time.Now())
 	}
 }
@@ -100,7 +124,7 @@ func (c *Conn) beginWrite() {
 // started again.
 func (c *Conn) writeIsLate(stuck bool) bool {
 	now, want := time.Now(), c.writer.deadline.want
-	if stuck || !want.IsZero() && !now.Before(want) {
+	if stuck || want != 0 && instantOf(now) >= want {
 		return true
 	}
 	c.armWrite(now)
@@ -114,10 +138,10 @@ func (c *Conn) writeIsLate(stuck bool) bool {
 func (c *Conn) armWrite(now time.Time) {
 	d := &c.writer.deadline
 	d.armed = d.want
-	if quiet := c.writer.quiet; quiet > 0 && (d.want.IsZero() || now.Add(quiet).Before(d.want)) {
-		d.armed = now.Add(quiet)
+	if quiet := instantOf(now.Add(c.writer.quiet)); c.writer.quiet > 0 && (d.want == 0 || quiet < d.want) {
+		d.armed = quiet
 	}
-	_ = c.nc.SetWriteDeadline(d.armed) // fails only on a closed connection, as the write will
+	_ = c.nc.SetWriteDeadline(d.armed.time()) // fails only on a closed connection, as the write will
 }
 
 // Interrupt makes the reader return ErrInterrupted, now or when it next waits,
@@ -132,7 +156,7 @@ func (c *Conn) Resume() {
 	c.state.And(^uint32(stateInterrupted))
 	d := &c.reader.deadline
 	d.armed = d.want
-	_ = c.nc.SetReadDeadline(d.want)
+	_ = c.nc.SetReadDeadline(d.want.time())
 }
 
 // SetIdle says whether the reader waits between exchanges, where Drain may wake
