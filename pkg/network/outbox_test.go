@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -228,4 +229,54 @@ func TestAFrameThatCannotBeMadeLeavesTheOutboxAsItWas(t *testing.T) {
 	if _, err, lost := o.Put(10, frame("x")); err != nil || lost == nil {
 		t.Errorf("Put on a lost connection = %v, %v", err, lost)
 	}
+}
+
+func TestManyPiecesLeaveWholeThroughASocketThatTakesAPartOfThem(t *testing.T) {
+	o, far, _ := outbox(t)
+	const frames, size = 400, 20_000 // far more than a socket takes at once
+	for i := range frames {
+		if err := put(o, string(bytes.Repeat([]byte{byte(i)}, size+i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range frames {
+		got := make([]byte, size+i)
+		if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, size+i)) {
+			t.Fatalf("frame %d is damaged, %v", i, err)
+		}
+	}
+	o.Close()
+	if n := o.Queued(); n != 0 {
+		t.Errorf("%d bytes are queued", n)
+	}
+}
+
+// Lesson of a caller that read nothing: its connection stayed, with what it held.
+func TestAPeerThatTakesNothingHasItsConnectionClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nc, far := net.Pipe()
+		defer far.Close()
+		near := NewConn(nc)
+		near.SetWriteTimeout(30 * time.Second)
+		o := NewOutbox(near, func(f func()) { go f() })
+		began := time.Now()
+		if err := put(o, "a frame"); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := near.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("Read = %d, %v", n, err)
+		}
+		if took := time.Since(began); took < 30*time.Second || took > time.Minute {
+			t.Errorf("closed after %v, want 30 s to twice that: see SetWriteTimeout", took)
+		}
+		if err := put(o, "another"); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a frame behind it: %v", err)
+		}
+	})
 }
