@@ -18,6 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
+	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 	"github.com/weft-proxy/weft/pkg/filter/stream/localratelimit"
 	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
@@ -72,6 +73,7 @@ func streamFilters() []filter.Stream {
 		healthcheck.Kind(),
 		ipaccess.Kind(),
 		localratelimit.Kind(),
+		jwtauthn.Kind(),
 		mirror.Kind(),
 		payloadlimit.Kind(),
 		rbac.Kind(),

@@ -109,6 +109,7 @@ func homes() []home {
 		{path: "google.golang.org/grpc", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "google.golang.org/protobuf", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "github.com/envoyproxy/go-control-plane", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
+		{path: "github.com/golang-jwt/jwt", dirs: []string{"pkg/filter/stream/jwtauthn"}, test: true, why: onePlace},
 		{path: "github.com/klauspost/compress", dirs: []string{"pkg/filter/coding"}, test: true, why: onePlace},
 		{path: "github.com/go-chi/chi", dirs: []string{"internal/admin", "pkg/upstream/discovery"}, why: onePlace},
 		{path: "github.com/prometheus", dirs: []string{"internal/metrics", "internal/admin"}, test: true, why: onePlace},

@@ -30,6 +30,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
+	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 	"github.com/weft-proxy/weft/pkg/filter/stream/localratelimit"
 	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
@@ -55,7 +56,7 @@ func builtFilters() []filter.Stream {
 	return []filter.Stream{
 		compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(),
 		fault.Kind(), gzip.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
-		ipaccess.Kind(), localratelimit.Kind(), mirror.Kind(), payloadlimit.Kind(), rbac.Kind(),
+		ipaccess.Kind(), localratelimit.Kind(), jwtauthn.Kind(), mirror.Kind(), payloadlimit.Kind(), rbac.Kind(),
 	}
 }
 

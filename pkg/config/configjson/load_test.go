@@ -31,7 +31,7 @@ func exampleKinds() Kinds {
 	k.StreamFilters = nil
 	for _, name := range []string{
 		"compressor", "cors", "csrf", "decompressor", "dubbo_stream", "fault", "gzip", "header_mutation", "header_to_metadata",
-		"healthcheck", "ip_access", "local_ratelimit", "mirror", "payload_limit", "rbac",
+		"healthcheck", "ip_access", "jwt_authn", "local_ratelimit", "mirror", "payload_limit", "rbac",
 	} {
 		k.StreamFilters = append(k.StreamFilters, filter.Stream{Name: name, Config: func() any { return &map[string]any{} }})
 	}

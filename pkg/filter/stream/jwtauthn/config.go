@@ -1,0 +1,200 @@
+package jwtauthn
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is the filter's configuration, in Envoy's words.
+type Config struct {
+	Providers map[string]Provider `key:"providers" doc:"Who issues tokens, by a name of your own." example:"{\"corp\": {\"issuer\": \"https://id.corp.test\", \"local_jwks\": {\"filename\": \"keys.json\"}}}"`
+	Rules     []Rule              `key:"rules" doc:"What requests must carry: the first rule that matches says. A request that none matches needs nothing."`
+}
+
+// Provider is an issuer of tokens.
+type Provider struct {
+	Issuer            string        `key:"issuer" doc:"What iss must be; empty: anything." example:"\"https://id.corp.test\""`
+	Audiences         []string      `key:"audiences" doc:"Of which aud must have one; empty: anything." example:"[\"shop\"]"`
+	RequireExpiration bool          `key:"require_expiration" doc:"Refuses tokens without exp." default:"false" example:"true"`
+	ClockSkew         time.Duration `key:"clock_skew" doc:"By how much exp and nbf may be missed." default:"60s" max:"10m" example:"\"10s\""`
+	Local             *Local        `key:"local_jwks" doc:"The issuer's keys (RFC 7517), here."`
+	Remote            *Remote       `key:"remote_jwks" doc:"The issuer's keys, fetched."`
+	FromHeaders       []FromHeader  `key:"from_headers" doc:"Fields that may have the token. Without this and the next two: Authorization, behind Bearer, and the parameter access_token."`
+	FromParams        []string      `key:"from_params" doc:"Parameters of the query that may have it." example:"[\"token\"]"`
+	FromCookies       []string      `key:"from_cookies" doc:"Cookies that may have it." example:"[\"session\"]"`
+	Forward           bool          `key:"forward" doc:"Leaves the token in the fields of the request; else it is removed from them. In a query or a cookie it stays." default:"false" example:"true"`
+	PayloadHeader     string        `key:"forward_payload_header" doc:"Field that tells the application the token's claims, in base64url." example:"\"x-claims\""`
+	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Fields that tell the application single claims."`
+}
+
+// Local is a set of keys that is part of the configuration.
+type Local struct {
+	Inline   string `key:"inline_string" doc:"The set itself." example:"\"{\\\"keys\\\": []}\""`
+	Filename string `key:"filename" doc:"The file that has it, read when the configuration is." example:"\"keys.json\""`
+}
+
+// Remote is a set of keys that is fetched.
+type Remote struct {
+	HTTP     HTTPURI       `key:"http_uri" doc:"Where it is." required:"true"`
+	Duration time.Duration `key:"cache_duration" doc:"After this it is fetched again, while requests go on with what there is." default:"5m" min:"1s" example:"\"10m\""`
+	Stale    time.Duration `key:"stale_duration" doc:"How much longer it is used if it cannot be fetched again." default:"1h" example:"\"24h\""`
+}
+
+// HTTPURI is a resource of HTTP.
+type HTTPURI struct {
+	URI     string        `key:"uri" doc:"Its address; the host is what is asked for, the cluster who is asked." required:"true" example:"\"http://id.corp.test/keys\""`
+	Cluster string        `key:"cluster" doc:"The cluster that is asked, by HTTP/1.1." required:"true" example:"\"id\""`
+	Timeout time.Duration `key:"timeout" doc:"How long the answer may take: as long a first request waits." default:"1s" min:"1ms" max:"1m" example:"\"2s\""`
+}
+
+// FromHeader is a field that may have a token.
+type FromHeader struct {
+	Name   string `key:"name" doc:"Field name." required:"true" example:"\"x-token\""`
+	Prefix string `key:"value_prefix" doc:"What stands before the token." example:"\"Bearer \""`
+}
+
+// ClaimHeader makes a field of a claim.
+type ClaimHeader struct {
+	Header string `key:"header_name" doc:"Field name; what callers send under it is removed." required:"true" example:"\"x-user\""`
+	Claim  string `key:"claim_name" doc:"Claim; a member of an object behind a point." required:"true" example:"\"sub\""`
+}
+
+// Rule says what requests must carry.
+type Rule struct {
+	Match    Match     `key:"match" doc:"Which requests."`
+	Requires *Requires `key:"requires" doc:"What they must carry; absent: nothing."`
+}
+
+// Match is a condition on the path, without its query. An empty one holds.
+type Match struct {
+	Prefix string `key:"prefix" doc:"What the path begins with." example:"\"/shop/\""`
+	Path   string `key:"path" doc:"The whole path." example:"\"/login\""`
+}
+
+// Requires is what a request must carry: one of these keys.
+type Requires struct {
+	Need
+	Any *Needs `key:"requires_any" doc:"One of several."`
+	All *Needs `key:"requires_all" doc:"All of several."`
+}
+
+// Needs is a list.
+type Needs struct {
+	Requirements []Need `key:"requirements" doc:"The list." required:"true"`
+}
+
+// Need is a single requirement: one of these keys.
+type Need struct {
+	Provider      string    `key:"provider_name" doc:"A good token of this provider." example:"\"corp\""`
+	AllowMissing  *struct{} `key:"allow_missing" doc:"No token at all; a bad one is refused." example:"{}"`
+	MissingFailed *struct{} `key:"allow_missing_or_failed" doc:"Anything; what good tokens say is passed on." example:"{}"`
+}
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
+		p := c.Providers[name]
+		if err := p.validate(); err != nil {
+			return fmt.Errorf("providers.%s: %w", name, err)
+		}
+	}
+	for i := range c.Rules {
+		if err := c.Rules[i].validate(c.Providers); err != nil {
+			return fmt.Errorf("rules[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (p *Provider) validate() error {
+	if (p.Local == nil) == (p.Remote == nil) {
+		return errors.New("expected one of local_jwks and remote_jwks")
+	}
+	if l := p.Local; l != nil {
+		if (l.Inline == "") == (l.Filename == "") {
+			return errors.New("local_jwks: expected one of inline_string and filename")
+		}
+		if l.Inline != "" {
+			if _, err := l.keys(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	u, err := url.Parse(p.Remote.HTTP.URI)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("remote_jwks.http_uri.uri: %q is no address of HTTP", p.Remote.HTTP.URI)
+	}
+	return nil
+}
+
+func (l *Local) keys() (keySet, error) {
+	text := []byte(l.Inline)
+	if l.Inline == "" {
+		var err error
+		if text, err = os.ReadFile(l.Filename); err != nil {
+			return nil, fmt.Errorf("local_jwks: %w", err)
+		}
+	}
+	set, err := parseKeys(text)
+	if err != nil {
+		return nil, fmt.Errorf("local_jwks: %w", err)
+	}
+	return set, nil
+}
+
+func (r *Rule) validate(providers map[string]Provider) error {
+	if r.Match.Prefix != "" && r.Match.Path != "" {
+		return errors.New("match: expected one of prefix and path")
+	}
+	q := r.Requires
+	if q == nil {
+		return nil
+	}
+	ways, needs := 0, []Need{q.Need}
+	for _, list := range []*Needs{q.Any, q.All} {
+		if list != nil {
+			ways++
+			needs = list.Requirements
+			if len(needs) == 0 {
+				return errors.New("requires: the list is empty")
+			}
+		}
+	}
+	if ways > 1 || ways == 1 && q.ways() > 0 {
+		return errors.New("requires: expected one key")
+	}
+	for _, n := range needs {
+		if n.ways() != 1 {
+			return errors.New("requires: expected one of provider_name, allow_missing and allow_missing_or_failed")
+		}
+		if _, ok := providers[n.Provider]; n.Provider != "" && !ok {
+			return fmt.Errorf("requires: there is no provider %q", n.Provider)
+		}
+	}
+	return nil
+}
+
+func (n *Need) ways() int {
+	ways := 0
+	for _, set := range []bool{n.Provider != "", n.AllowMissing != nil, n.MissingFailed != nil} {
+		if set {
+			ways++
+		}
+	}
+	return ways
+}
+
+// holds reports whether a path is one that m means.
+func (m *Match) holds(path string) bool {
+	if m.Path != "" {
+		return path == m.Path
+	}
+	return strings.HasPrefix(path, m.Prefix)
+}

@@ -1,0 +1,249 @@
+// Package jwtauthn owns the jwt_authn filter: it lets requests pass that carry a token
+// (RFC 7519) of an issuer that is trusted, and refuses others.
+package jwtauthn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Kind is the filter's entry for the registry. Filters of one Kind share the keys that
+// they fetched.
+func Kind() filter.Stream { return kindAt(time.Now) }
+
+// kindAt is Kind with a clock.
+func kindAt(now func() time.Time) filter.Stream {
+	shared := &sets{all: make(map[Remote]*fetched)}
+	return filter.Stream{
+		Name:    "jwt_authn",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     func(cfg any, env filter.Env) (filter.Filter, error) { return build(cfg, env, shared, now) },
+		Metrics: []metrics.Metric{checked()},
+	}
+}
+
+func checked() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_jwt_authn_requests_total", Help: "Requests that the jwt_authn filter judged by a rule: allowed, or denied.", Kind: metrics.KindCounter, Labels: []string{"result"}}
+}
+
+func build(cfg any, env filter.Env, shared *sets, now func() time.Time) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	a := authn{
+		rules:     c.Rules,
+		providers: make(map[string]*provider, len(c.Providers)),
+		allowed:   env.Metrics.Counter(checked(), "allowed"),
+		denied:    env.Metrics.Counter(checked(), "denied"),
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
+		p := c.Providers[name]
+		made := &provider{config: p, verifier: newVerifier(&p, now), places: placesOf(&p)}
+		if p.Remote != nil {
+			made.source = shared.of(*p.Remote, env.Calls, now)
+		} else {
+			set, err := p.Local.keys()
+			if err != nil {
+				return nil, fmt.Errorf("providers.%s: %w", name, err)
+			}
+			made.source = fixed(set)
+		}
+		a.providers[name] = made
+		for _, h := range p.ClaimHeaders {
+			a.own = append(a.own, h.Header)
+		}
+		if p.PayloadHeader != "" {
+			a.own = append(a.own, p.PayloadHeader)
+		}
+	}
+	return func(next protocol.Service) protocol.Service {
+		a := a
+		a.next = protocol.Halves(next)
+		return &a
+	}, nil
+}
+
+// authn is immutable but for its counters.
+type authn struct {
+	rules           []Rule
+	providers       map[string]*provider
+	own             []string // fields that only the filter may set
+	allowed, denied *metrics.Counter
+	next            protocol.Starter
+}
+
+// Serve is protocol.Service's.
+func (a *authn) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, a, x)
+}
+
+// Start is protocol.Starter's: it judges at once if the keys are at hand.
+func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
+	rules := a.rulesFor(x.Request.Path)
+	if len(rules) == 0 {
+		for _, name := range a.own {
+			x.Request.Header.Del(name)
+		}
+		return a.next.Start(ctx, x)
+	}
+	err := a.judge(ctx, x, rules, func() bool { return false })
+	if errors.Is(err, errWait) {
+		return x.Fork(ctx, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			wait := func() bool { x.Detach(); return true }
+			if err := a.judge(ctx, x, rules, wait); err != nil {
+				return a.refuse(x, err)
+			}
+			return a.next.Serve(ctx, x)
+		}))
+	}
+	if err != nil {
+		return a.refuse(x, err)
+	}
+	return a.next.Start(ctx, x)
+}
+
+// errMissing says that a request has no token; whoever calls is told no more then.
+var errMissing = errors.New("there is no token")
+
+// refuse answers x, which is not let pass because of err (RFC 6750 3).
+func (a *authn) refuse(x *protocol.Exchange, err error) error {
+	a.denied.Add(1)
+	x.Fail(protocol.NewFault(protocol.Unauthenticated, err))
+	challenge := `Bearer error="invalid_token"`
+	if errors.Is(err, errMissing) {
+		challenge = "Bearer"
+	}
+	x.Response.Header.Add("WWW-Authenticate", challenge)
+	return nil
+}
+
+// rulesFor returns the rules that a path must satisfy: the first that matches it as it
+// is, and the first that matches what it may mean to the application. Where those
+// differ both must be satisfied, so that no spelling of a path leads around a rule.
+func (a *authn) rulesFor(path string) []*Requires {
+	var found []*Requires
+	for _, p := range spellings(path) {
+		i := slices.IndexFunc(a.rules, func(r Rule) bool { return r.Match.holds(p) })
+		if i >= 0 && a.rules[i].Requires != nil && !slices.Contains(found, a.rules[i].Requires) {
+			found = append(found, a.rules[i].Requires)
+		}
+	}
+	return found
+}
+
+// judge returns nil if x may pass: then it tells the application what is known of the
+// caller. errWait: it is to be called again where it may wait; x has not been changed.
+func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requires, wait func() bool) error {
+	j := &judgement{authn: a, ctx: ctx, x: x, wait: wait, tokens: map[*provider]verdict{}}
+	for _, r := range rules {
+		if err := j.requires(r); err != nil {
+			return err
+		}
+	}
+	for _, name := range a.own {
+		x.Request.Header.Del(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.providers)) {
+		p := a.providers[name]
+		if v, ok := j.tokens[p]; ok && v.err == nil {
+			p.tell(x, v)
+		}
+	}
+	a.allowed.Add(1)
+	return nil
+}
+
+// judgement is what is found out about one request.
+type judgement struct {
+	*authn
+	ctx    context.Context //nolint:containedctx // it lives no longer than the call
+	x      *protocol.Exchange
+	wait   func() bool
+	tokens map[*provider]verdict // those that were asked for
+}
+
+// verdict is what a provider says of a request.
+type verdict struct {
+	err    error // errMissing, errWait, or why the token is bad
+	token  string
+	claims map[string]any
+}
+
+func (j *judgement) requires(r *Requires) error {
+	switch {
+	case r.Any != nil:
+		var errs []error
+		for i := range r.Any.Requirements {
+			err := j.need(&r.Any.Requirements[i], r.Any.Requirements)
+			if err == nil || errors.Is(err, errWait) {
+				return err
+			}
+			if !errors.Is(err, errMissing) {
+				errs = append(errs, err)
+			}
+		}
+		if len(errs) == 0 {
+			return errMissing
+		}
+		return errors.Join(errs...)
+	case r.All != nil:
+		for i := range r.All.Requirements {
+			if err := j.need(&r.All.Requirements[i], r.All.Requirements); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return j.need(&r.Need, nil)
+}
+
+// need judges a single requirement; beside are those that stand in a list with it, whose
+// providers are those that allow_missing is about: all there are if there are none.
+func (j *judgement) need(n *Need, beside []Need) error {
+	if n.Provider != "" {
+		return j.of(j.providers[n.Provider]).err
+	}
+	named := slices.DeleteFunc(slices.Clone(beside), func(n Need) bool { return n.Provider == "" })
+	var about []*provider
+	for _, n := range named {
+		about = append(about, j.providers[n.Provider])
+	}
+	if len(about) == 0 {
+		about = slices.Collect(maps.Values(j.providers))
+	}
+	// Every token that is there has to be good for somebody.
+	var bad error
+	good := false
+	for _, p := range about {
+		err := j.of(p).err
+		switch {
+		case errors.Is(err, errWait):
+			return err
+		case err == nil:
+			good = true
+		case !errors.Is(err, errMissing):
+			bad = err
+		}
+	}
+	if n.MissingFailed != nil || good {
+		return nil
+	}
+	return bad
+}
+
+// of returns what p says.
+func (j *judgement) of(p *provider) verdict {
+	v, ok := j.tokens[p]
+	if !ok {
+		v = p.judge(j.ctx, j.x, j.wait)
+		j.tokens[p] = v
+	}
+	return v
+}

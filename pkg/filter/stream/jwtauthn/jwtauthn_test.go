@@ -1,0 +1,473 @@
+package jwtauthn
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"math/big"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+// now is when the tests are.
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func atNow() time.Time { return now }
+
+// signers are the private halves of the keys in the tests' sets, by their ids.
+var signers = sync.OnceValue(func() map[string]any {
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	other, err2 := rsa.GenerateKey(rand.Reader, 2048)
+	ec, err3 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	_, ed, err4 := ed25519.GenerateKey(rand.Reader)
+	if err := errors.Join(err, err2, err3, err4); err != nil {
+		panic(err)
+	}
+	return map[string]any{"rsa": rsaKey, "other": other, "ec": ec, "ed": ed, "secret": []byte("0123456789abcdef0123456789abcdef")}
+})
+
+func encoded(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+// written is a public key as a set has it.
+func written(id string) map[string]any {
+	j := map[string]any{"kid": id, "use": "sig"}
+	switch k := signers()[id].(type) {
+	case *rsa.PrivateKey:
+		j["kty"], j["n"], j["e"] = "RSA", encoded(k.N.Bytes()), encoded(big.NewInt(int64(k.E)).Bytes())
+	case *ecdsa.PrivateKey:
+		point, err := k.PublicKey.Bytes()
+		if err != nil {
+			panic(err)
+		}
+		j["kty"], j["crv"], j["x"], j["y"] = "EC", "P-256", encoded(point[1:33]), encoded(point[33:])
+	case ed25519.PrivateKey:
+		j["kty"], j["crv"], j["x"] = "OKP", "Ed25519", encoded(k.Public().(ed25519.PublicKey))
+	case []byte:
+		j["kty"], j["k"] = "oct", encoded(k)
+	}
+	return j
+}
+
+// setOf is a set of keys as it is written.
+func setOf(ids ...string) string {
+	keys := make([]map[string]any, 0, len(ids))
+	for _, id := range ids {
+		keys = append(keys, written(id))
+	}
+	text, err := json.Marshal(map[string]any{"keys": keys})
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// claimed are the claims of a good token, changed by more; nil takes one away.
+func claimed(more map[string]any) jwt.MapClaims {
+	c := jwt.MapClaims{"iss": "https://id.test", "aud": "shop", "sub": "ann", "exp": now.Add(time.Hour).Unix()}
+	for name, value := range more {
+		if c[name] = value; value == nil {
+			delete(c, name)
+		}
+	}
+	return c
+}
+
+// signed is a token signed by the key called id, with header fields changed by more.
+func signed(t testing.TB, method jwt.SigningMethod, id string, claims jwt.MapClaims, more map[string]any) string {
+	t.Helper()
+	return signedWith(t, method, signers()[id], claims, map[string]any{"kid": id}, more)
+}
+
+func signedWith(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims, header, more map[string]any) string {
+	t.Helper()
+	token := jwt.NewWithClaims(method, claims)
+	for _, list := range []map[string]any{header, more} {
+		for name, value := range list {
+			if token.Header[name] = value; value == nil {
+				delete(token.Header, name)
+			}
+		}
+	}
+	text, err := token.SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func publicPEM(t testing.TB, k crypto.PublicKey) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
+func TestTokens(t *testing.T) {
+	rs, other := jwt.SigningMethodRS256, signers()["other"]
+	public := signers()["rsa"].(*rsa.PrivateKey).Public()
+	unix := func(d time.Duration) int64 { return now.Add(d).Unix() }
+	good := signed(t, rs, "rsa", claimed(nil), nil)
+	parts := strings.Split(good, ".")
+	reheaded := func(header string) string { return encoded([]byte(header)) + "." + parts[1] + "." + parts[2] }
+	for _, test := range []struct {
+		name, token string
+		good        bool
+	}{
+		{"RS256", good, true},
+		{"PS256", signed(t, jwt.SigningMethodPS256, "rsa", claimed(nil), nil), true},
+		{"ES256", signed(t, jwt.SigningMethodES256, "ec", claimed(nil), nil), true},
+		{"EdDSA", signed(t, jwt.SigningMethodEdDSA, "ed", claimed(nil), nil), true},
+		{"HS256 with a secret of the set", signed(t, jwt.SigningMethodHS256, "secret", claimed(nil), nil), true},
+		{"without a kid", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": nil}), true},
+		{"one of several audiences", signed(t, rs, "rsa", claimed(map[string]any{"aud": []string{"bank", "shop"}}), nil), true},
+		{"without exp", signed(t, rs, "rsa", claimed(map[string]any{"exp": nil}), nil), true},
+		{"late within the skew", signed(t, rs, "rsa", claimed(map[string]any{"exp": unix(-59 * time.Second)}), nil), true},
+		{"early within the skew", signed(t, rs, "rsa", claimed(map[string]any{"nbf": unix(59 * time.Second)}), nil), true},
+
+		{"late", signed(t, rs, "rsa", claimed(map[string]any{"exp": unix(-61 * time.Second)}), nil), false},
+		{"early", signed(t, rs, "rsa", claimed(map[string]any{"nbf": unix(61 * time.Second)}), nil), false},
+		{"exp that is no number", signed(t, rs, "rsa", claimed(map[string]any{"exp": "never"}), nil), false},
+		{"of another issuer", signed(t, rs, "rsa", claimed(map[string]any{"iss": "https://id.test.evil"}), nil), false},
+		{"of no issuer", signed(t, rs, "rsa", claimed(map[string]any{"iss": nil}), nil), false},
+		{"for another audience", signed(t, rs, "rsa", claimed(map[string]any{"aud": "bank"}), nil), false},
+		{"for no audience", signed(t, rs, "rsa", claimed(map[string]any{"aud": nil}), nil), false},
+		{"alg none", signedWith(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claimed(nil), nil, nil), false},
+		{"alg None, spelt otherwise", encoded([]byte(`{"alg":"nOnE"}`)) + "." + parts[1] + ".", false},
+		{"none with the signature of another", reheaded(`{"alg":"none","kid":"rsa"}`), false},
+		{"no alg", reheaded(`{"kid":"rsa"}`), false},
+		{"an alg that is not listed", reheaded(`{"alg":"RS1","kid":"rsa"}`), false},
+		{"HS256 with a public key for a secret, DER", signedWith(t, jwt.SigningMethodHS256, publicPEM(t, public), claimed(nil), map[string]any{"kid": "rsa"}, nil), false},
+		{"HS256 with a public key for a secret, its modulus", signedWith(t, jwt.SigningMethodHS256, public.(*rsa.PublicKey).N.Bytes(), claimed(nil), map[string]any{"kid": "rsa"}, nil), false},
+		{"HS256 with a public key for a secret, without a kid", signedWith(t, jwt.SigningMethodHS256, publicPEM(t, public), claimed(nil), nil, nil), false},
+		{"signed by a stranger who takes our kid", signedWith(t, rs, other, claimed(nil), map[string]any{"kid": "rsa"}, nil), false},
+		{"signed by a stranger", signedWith(t, rs, other, claimed(nil), nil, nil), false},
+		{"a kid that leads elsewhere", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": "ec"}), false},
+		{"a kid that is not there", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": "../../dev/null"}), false},
+		{"an empty kid", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": ""}), false},
+		{"a kid that is no text", signed(t, rs, "rsa", claimed(nil), map[string]any{"kid": 1}), false},
+		{"a key that it brings along", signedWith(t, rs, other, claimed(nil), map[string]any{"jwk": written("other"), "kid": "other"}, nil), false},
+		{"extensions that must be understood", signed(t, rs, "rsa", claimed(nil), map[string]any{"crit": []string{"b64"}}), false},
+		{"without a signature", parts[0] + "." + parts[1] + ".", false},
+		{"another's claims", parts[0] + "." + encoded([]byte(`{"iss":"https://id.test","aud":"shop","sub":"root"}`)) + "." + parts[2], false},
+		{"two parts", parts[0] + "." + parts[1], false},
+		{"garbage", "garbage", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			keys, err := parseKeys([]byte(setOf("rsa", "ec", "ed", "secret")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &Provider{Issuer: "https://id.test", Audiences: []string{"shop", "depot"}, ClockSkew: time.Minute}
+			claims, err := newVerifier(p, atNow).verify(test.token, keys)
+			if (err == nil) != test.good || err == nil && claims["sub"] != "ann" {
+				t.Errorf("verify = %v, %v; good is %t", claims, err, test.good)
+			}
+		})
+	}
+}
+
+func TestKeysThatVerifyNothingAreLeftOut(t *testing.T) {
+	with := func(id string, more map[string]any) string {
+		j := written(id)
+		for name, value := range more {
+			j[name] = value
+		}
+		text, _ := json.Marshal(map[string]any{"keys": []any{j}})
+		return string(text)
+	}
+	for name, text := range map[string]string{
+		"for encryption":            with("rsa", map[string]any{"use": "enc"}),
+		"of an alg of another kind": with("rsa", map[string]any{"alg": "HS256"}),
+		"a short RSA key":           with("rsa", map[string]any{"n": encoded(make([]byte, 128)[:0]) + encoded([]byte(strings.Repeat("\xff", 128)))}),
+		"an exponent of one":        with("rsa", map[string]any{"e": "AQ"}),
+		"a point off the curve":     with("ec", map[string]any{"y": encoded(make([]byte, 32))}),
+		"an unknown curve":          with("ec", map[string]any{"crv": "secp256k1"}),
+		"a short secret":            with("secret", map[string]any{"k": encoded([]byte("secret"))}),
+		"an unknown kind":           with("rsa", map[string]any{"kty": "XYZ"}),
+		"none":                      `{"keys": []}`,
+		"no set":                    `[]`,
+	} {
+		if set, err := parseKeys([]byte(text)); err == nil {
+			t.Errorf("%s: %v", name, set)
+		}
+	}
+	if set, err := parseKeys([]byte(with("rsa", map[string]any{"alg": "RS512"}))); err != nil || set.find("RS256", "") != nil || len(set.find("RS512", "rsa")) != 1 {
+		t.Errorf("a key for RS512 alone: %v, %v", set, err)
+	}
+}
+
+// local is a provider whose keys are in the configuration.
+func local(more string) string {
+	inline, _ := json.Marshal(setOf("rsa"))
+	return fmt.Sprintf(`{"issuer": "https://id.test", "local_jwks": {"inline_string": %s}%s}`, inline, more)
+}
+
+// judged serves a request, and returns the fields that the application got and the
+// caller's answer.
+func judged(t *testing.T, settings, path string, fields ...string) (got *protocol.Header, x *protocol.Exchange) {
+	t.Helper()
+	made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(settings))
+	x = new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Path = "GET", path
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		x.Request.Header.Add(name, value)
+	}
+	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		got = &x.Request.Header
+		x.Reply(200, "text/plain", "app")
+		return nil
+	})
+	if err := made(app).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	return got, x
+}
+
+func TestRules(t *testing.T) {
+	good := "Authorization: Bearer " + signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)
+	bad := "Authorization: Bearer " + signed(t, jwt.SigningMethodRS256, "other", claimed(nil), nil)
+	foreign := "Authorization: Bearer " + signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{"iss": "https://two.test"}), nil)
+	settings := fmt.Sprintf(`{"providers": {"one": %s, "two": %s}, "rules": [
+		{"match": {"path": "/login"}},
+		{"match": {"prefix": "/public/"}},
+		{"match": {"prefix": "/maybe"}, "requires": {"requires_any": {"requirements": [{"provider_name": "one"}, {"allow_missing": {}}]}}},
+		{"match": {"prefix": "/any"}, "requires": {"requires_any": {"requirements": [{"provider_name": "one"}, {"provider_name": "two"}]}}},
+		{"match": {"prefix": "/all"}, "requires": {"requires_all": {"requirements": [{"provider_name": "one"}, {"provider_name": "two"}]}}},
+		{"match": {"prefix": "/look"}, "requires": {"allow_missing_or_failed": {}}},
+		{"match": {"prefix": "/guest"}, "requires": {"allow_missing": {}}},
+		{"match": {"prefix": "/admin"}, "requires": {"provider_name": "one"}}]}`,
+		local(""), strings.Replace(local(""), "https://id.test", "https://two.test", 1))
+	for _, test := range []struct {
+		path, field string
+		want        int
+	}{
+		{"/admin", good, 200}, {"/admin?a=b", good, 200}, {"/admin", "", 401}, {"/admin", bad, 401}, {"/admin", foreign, 401},
+		{"/admin", "Authorization: Basic YTpi", 401}, {"/admin", "Authorization: Bearer ", 401},
+		{"/login", "", 200}, {"/login?x", "", 200}, {"/other", "", 200}, {"/other", bad, 200},
+		{"/maybe", "", 200}, {"/maybe", good, 200}, {"/maybe", bad, 401}, {"/maybe", foreign, 401},
+		{"/any", good, 200}, {"/any", foreign, 200}, {"/any", bad, 401}, {"/any", "", 401},
+		{"/all", good, 401}, {"/all", foreign, 401},
+		{"/look", "", 200}, {"/look", bad, 200}, {"/look", good, 200},
+		{"/guest", "", 200}, {"/guest", good, 200}, {"/guest", foreign, 200}, {"/guest", bad, 401},
+		// No spelling leads around a rule.
+		{"/%61dmin", "", 401}, {"//admin", "", 401}, {"/./admin", "", 401}, {"/x/../admin", "", 401},
+		{"/public/../admin", "", 401}, {"/public/%2e%2e/admin", "", 401}, {"/public/..;a=b/admin", "", 401}, {"/public/..%5cadmin", "", 401},
+		{"/admin/../public/", "", 401}, {"/%61dmin", good, 200}, {"/public/a%20b", "", 200},
+	} {
+		var fields []string
+		if test.field != "" {
+			fields = []string{test.field}
+		}
+		_, x := judged(t, settings, test.path, fields...)
+		if x.Response.Status != test.want {
+			t.Errorf("%s with %.30q: %d, want %d (%s)", test.path, test.field, x.Response.Status, test.want, x.Record.Detail)
+		}
+		challenge, ok := x.Response.Header.Lookup("WWW-Authenticate")
+		if ok != (test.want == 401) || ok && (challenge == "Bearer") != (test.field == "" || strings.HasSuffix(test.field, "YTpi") || strings.HasSuffix(test.field, "Bearer ")) {
+			t.Errorf("%s with %.30q: WWW-Authenticate: %s", test.path, test.field, challenge)
+		}
+		if test.want == 401 && x.Record.Reason != protocol.Unauthenticated {
+			t.Errorf("%s: the reason is %v", test.path, x.Record.Reason)
+		}
+	}
+}
+
+func TestTokensAreFoundWhereTheyMayBe(t *testing.T) {
+	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)
+	other := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{"sub": "bob"}), nil)
+	rule := `, "rules": [{"requires": {"provider_name": "one"}}]}`
+	anywhere := `{"providers": {"one": ` + local(`, "from_headers": [{"name": "x-token", "value_prefix": "T "}], "from_params": ["t"], "from_cookies": ["session"]`) + `}` + rule
+	usual := `{"providers": {"one": ` + local("") + `}` + rule
+	for _, test := range []struct {
+		name, settings, path string
+		fields               []string
+		want                 int
+	}{
+		{"Authorization", usual, "/", []string{"authorization: bearer " + token}, 200},
+		{"the usual parameter", usual, "/?a=b&access_token=" + token, nil, 200},
+		{"twice the same", usual, "/?access_token=" + token, []string{"Authorization: Bearer " + token}, 200},
+		{"two that differ", usual, "/?access_token=" + other, []string{"Authorization: Bearer " + token}, 401},
+		{"two fields that differ", usual, "/", []string{"Authorization: Bearer " + token, "Authorization: Bearer " + other}, 401},
+		{"a field", anywhere, "/", []string{"X-Token: T " + token}, 200},
+		{"a field without its prefix", anywhere, "/", []string{"X-Token: " + token}, 401},
+		{"a parameter", anywhere, "/?t=" + token, nil, 200},
+		{"a cookie", anywhere, "/", []string{"Cookie: a=b; session=" + token}, 200},
+		{"another cookie", anywhere, "/", []string{"Cookie: a=b; sessions=" + token}, 401},
+		{"Authorization, where it is not meant", anywhere, "/", []string{"Authorization: Bearer " + token}, 401},
+	} {
+		if _, x := judged(t, test.settings, test.path, test.fields...); x.Response.Status != test.want {
+			t.Errorf("%s: %d, want %d (%s)", test.name, x.Response.Status, test.want, x.Record.Detail)
+		}
+	}
+}
+
+func TestApplicationsAreToldWhoCalls(t *testing.T) {
+	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{
+		"n": 12345678901, "realm": map[string]any{"role": "admin"}, "evil": "a\r\nX-Admin: 1", "list": []int{1}}), nil)
+	settings := `{"providers": {"one": ` + local(`, "forward_payload_header": "x-claims", "claim_to_headers": [
+		{"header_name": "x-user", "claim_name": "sub"}, {"header_name": "x-n", "claim_name": "n"}, {"header_name": "x-role", "claim_name": "realm.role"},
+		{"header_name": "x-evil", "claim_name": "evil"}, {"header_name": "x-list", "claim_name": "list"}, {"header_name": "x-none", "claim_name": "none"}]`) +
+		`}, "rules": [{"match": {"prefix": "/in"}, "requires": {"provider_name": "one"}}]}`
+	got, _ := judged(t, settings, "/in", "Authorization: Bearer "+token, "X-User: root", "X-None: forged", "x-user: root")
+	want := map[string]string{"x-claims": strings.Split(token, ".")[1], "x-user": "ann", "x-n": "12345678901", "x-role": "admin",
+		"x-evil": "", "x-list": "", "x-none": "", "authorization": ""}
+	for name, value := range want {
+		if got.Get(name) != value {
+			t.Errorf("%s: %q, want %q", name, got.Get(name), value)
+		}
+	}
+	got, _ = judged(t, settings, "/out", "X-User: root", "X-Claims: forged")
+	if got.Len() != 0 {
+		t.Errorf("where no rule is, a caller forged %d fields", got.Len())
+	}
+	got, _ = judged(t, `{"providers": {"one": `+local(`, "forward": true`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
+	if got.Get("authorization") != "Bearer "+token {
+		t.Error("the token was not forwarded")
+	}
+}
+
+func TestCallsHaveTheirOwnAnswer(t *testing.T) {
+	made, counts := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Path = "/org.Shop/buy"
+	if err := made(nil).Serve(t.Context(), x); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Traits().GRPC != 16 {
+		t.Errorf("Serve = %v, %v", err, x.Record.Reason)
+	}
+	if n := counts.Of(checked()); n != 1 {
+		t.Errorf("%v requests are counted", n)
+	}
+}
+
+// issuer is a cluster that has keys.
+type issuer struct {
+	asked atomic.Int32
+	keys  atomic.Value // string; "": it fails
+}
+
+func (i *issuer) Serve(_ context.Context, x *protocol.Exchange) error {
+	i.asked.Add(1)
+	if x.Request.Method+x.Request.Authority+x.Request.Path != "GETid.test/keys" || x.Deadline.IsZero() {
+		return errors.New("it was asked for something else")
+	}
+	text, _ := i.keys.Load().(string)
+	if text == "" {
+		return protocol.NewFault(protocol.ConnectFailure, nil)
+	}
+	x.Reply(200, "application/json", text)
+	return nil
+}
+
+// visit is the status of the answer to a request with a token; "": without.
+func visit(t *testing.T, through filter.Filter, path, token string) int {
+	t.Helper()
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Path = "GET", path
+	if token != "" {
+		x.Request.Header.Add("Authorization", "Bearer "+token)
+	}
+	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.Reply(200, "", ""); return nil })
+	if err := through(app).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	return x.Response.Status
+}
+
+// TestFetchedKeys goes through the life of a set.
+func TestFetchedKeys(t *testing.T) {
+	clock := now
+	from := new(issuer)
+	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"id": from}}
+	kind := kindAt(func() time.Time { return clock })
+	const settings = `{"providers": {"one": {"clock_skew": "10m", "remote_jwks": {
+		"http_uri": {"uri": "http://id.test/keys", "cluster": "id", "timeout": "1s"}, "cache_duration": "1m", "stale_duration": "10m"}}},
+		"rules": [{"requires": {"provider_name": "one"}}]}`
+	build := func() filter.Filter {
+		made, _ := filtertest.BuildWith(t, kind, settings, calls)
+		return made
+	}
+	made := build()
+	ask := func(id string) int {
+		status := visit(t, made, "/", signed(t, jwt.SigningMethodRS256, id, claimed(nil), nil))
+		calls.Wait()
+		return status
+	}
+	for _, step := range []struct {
+		what  string
+		after time.Duration
+		keys  string // what the issuer has from now on; "": it fails
+		id    string // of the key that signs
+		want  int
+		asked int32 // in all
+	}{
+		{"nobody has keys: nobody passes", 0, "", "rsa", 401, 1},
+		{"and it is not asked again at once", time.Second, setOf("rsa"), "rsa", 401, 1},
+		{"but soon", pause, setOf("rsa"), "rsa", 200, 2},
+		{"keys are kept", 30 * time.Second, setOf("rsa"), "rsa", 200, 2},
+		{"a key that is not among them has them fetched anew", time.Second, setOf("other"), "other", 200, 3},
+		{"what is not in the newer set is bad", time.Second, setOf("other"), "rsa", 401, 3},
+		{"old keys are used while they are fetched anew", 2 * time.Minute, setOf("rsa", "other"), "other", 200, 4},
+		{"and when that fails", 2 * time.Minute, "", "rsa", 200, 5},
+		{"again and again", 5 * time.Minute, "", "rsa", 200, 6},
+		{"but not for ever", 5 * time.Minute, "", "rsa", 401, 7},
+		{"until there are keys again", pause, setOf("rsa"), "rsa", 200, 8},
+	} {
+		clock = clock.Add(step.after)
+		from.keys.Store(step.keys)
+		if got := ask(step.id); got != step.want || from.asked.Load() != step.asked {
+			t.Fatalf("%s: %d, and the issuer was asked %d times; want %d and %d", step.what, got, from.asked.Load(), step.want, step.asked)
+		}
+	}
+	from.keys.Store("")
+	made = build()
+	if got := ask("rsa"); got != 200 || from.asked.Load() != 8 {
+		t.Errorf("after a reload: %d, asked %d times", got, from.asked.Load())
+	}
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct{ settings, want string }{
+		"a provider without keys":          {`{"providers": {"a": {}}}`, "expected one of local_jwks and remote_jwks"},
+		"keys that are none":               {`{"providers": {"a": {"local_jwks": {"inline_string": "{}"}}}}`, "no key"},
+		"an address that is none":          {`{"providers": {"a": {"remote_jwks": {"http_uri": {"uri": "keys", "cluster": "c"}}}}}`, "uri"},
+		"a provider that is not there":     {`{"rules": [{"requires": {"provider_name": "a"}}]}`, `no provider "a"`},
+		"two requirements at once":         {`{"rules": [{"requires": {"allow_missing": {}, "allow_missing_or_failed": {}}}]}`, "expected one"},
+		"an empty list":                    {`{"rules": [{"requires": {"requires_any": {"requirements": []}}}]}`, "empty"},
+		"a requirement that needs nothing": {`{"rules": [{"requires": {}}]}`, "expected one"},
+		"two matches":                      {`{"rules": [{"match": {"path": "/a", "prefix": "/b"}}]}`, "prefix and path"},
+		"an algorithm of one's own":        {`{"providers": {"a": {"algorithms": ["none"]}}}`, "algorithms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package jwtauthn
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+)
+
+// least is how long an RSA key must be, in bits (RFC 7518 3.3).
+const least = 2048
+
+// key is a key of a set (RFC 7517), with what it may be used for.
+type key struct {
+	id   string   // "": it has none
+	algs []string // the only algorithms that it verifies
+	key  any      // *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey or []byte
+}
+
+// keySet is immutable.
+type keySet []key
+
+// jwk is a key as it is written. What is private of it is not read.
+type jwk struct {
+	Type string   `json:"kty"`
+	ID   string   `json:"kid"`
+	Use  string   `json:"use"`
+	Alg  string   `json:"alg"`
+	Ops  []string `json:"key_ops"`
+
+	N, E string // RSA
+	Crv  string // EC and OKP
+	X, Y string
+	K    string // oct
+}
+
+// parseKeys reads a set of keys. Those that are not for signatures, of kinds that are
+// not known, or too weak are left out (RFC 7517 5); a set without any other is an
+// error.
+func parseKeys(text []byte) (keySet, error) {
+	var written struct {
+		Keys []jwk `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &written); err != nil {
+		return nil, fmt.Errorf("it is no set of keys: %w", err)
+	}
+	var set keySet
+	var why []error
+	for i := range written.Keys {
+		k, err := written.Keys[i].parse()
+		if err != nil {
+			why = append(why, fmt.Errorf("key %d: %w", i, err))
+			continue
+		}
+		set = append(set, k)
+	}
+	if len(set) == 0 {
+		return nil, errors.Join(append([]error{errors.New("it has no key that verifies signatures")}, why...)...)
+	}
+	return set, nil
+}
+
+func (j *jwk) parse() (key, error) {
+	if j.Use != "" && j.Use != "sig" {
+		return key{}, fmt.Errorf("its use is %q", j.Use)
+	}
+	k := key{id: j.ID}
+	var err error
+	switch j.Type {
+	case "RSA":
+		k.algs = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
+		k.key, err = j.rsa()
+	case "EC":
+		k.key, k.algs, err = j.ec()
+	case "OKP":
+		k.algs = []string{"EdDSA"}
+		k.key, err = j.ed25519()
+	case "oct":
+		k.algs = []string{"HS256", "HS384", "HS512"}
+		k.key, err = j.oct()
+	default:
+		err = fmt.Errorf("its kty is %q", j.Type)
+	}
+	if err != nil || j.Alg == "" {
+		return k, err
+	}
+	for _, alg := range k.algs {
+		if alg == j.Alg {
+			k.algs = []string{alg}
+			return k, nil
+		}
+	}
+	return key{}, fmt.Errorf("its alg is %q, which is none of a %s key", j.Alg, j.Type)
+}
+
+func (j *jwk) rsa() (crypto.PublicKey, error) {
+	n, err := number(j.N)
+	if err != nil {
+		return nil, err
+	}
+	e, err := number(j.E)
+	if err != nil {
+		return nil, err
+	}
+	if n.BitLen() < least || !e.IsInt64() || e.Int64() < 3 || e.Int64() > 1<<31-1 || e.Bit(0) == 0 {
+		return nil, fmt.Errorf("an RSA key of %d bits with the exponent %v", n.BitLen(), e)
+	}
+	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
+}
+
+func (j *jwk) ec() (crypto.PublicKey, []string, error) {
+	var curve elliptic.Curve
+	var alg string
+	switch j.Crv {
+	case "P-256":
+		curve, alg = elliptic.P256(), "ES256"
+	case "P-384":
+		curve, alg = elliptic.P384(), "ES384"
+	case "P-521":
+		curve, alg = elliptic.P521(), "ES512"
+	default:
+		return nil, nil, fmt.Errorf("its crv is %q", j.Crv)
+	}
+	size := (curve.Params().BitSize + 7) / 8
+	point := []byte{4} // uncompressed
+	for _, text := range []string{j.X, j.Y} {
+		b, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil || len(b) != size {
+			return nil, nil, fmt.Errorf("a coordinate of %d bytes", len(b))
+		}
+		point = append(point, b...)
+	}
+	k, err := ecdsa.ParseUncompressedPublicKey(curve, point)
+	return k, []string{alg}, err
+}
+
+func (j *jwk) ed25519() (crypto.PublicKey, error) {
+	b, err := base64.RawURLEncoding.DecodeString(j.X)
+	if err != nil || j.Crv != "Ed25519" || len(b) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("an OKP key of %q with %d bytes", j.Crv, len(b))
+	}
+	return ed25519.PublicKey(b), nil
+}
+
+func (j *jwk) oct() ([]byte, error) {
+	b, err := base64.RawURLEncoding.DecodeString(j.K)
+	if err != nil || len(b) < 32 { // RFC 7518 3.2
+		return nil, fmt.Errorf("a secret of %d bytes", len(b))
+	}
+	return b, nil
+}
+
+func number(text string) (*big.Int, error) {
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	return new(big.Int).SetBytes(b), nil
+}
+
+// find returns the keys that a token may be signed with by its header: those of its
+// algorithm, and of its id if it has one. A key verifies no algorithm that is not of
+// its own kind, so that nobody makes a secret of what is public.
+func (s keySet) find(alg, id string) []any {
+	var found []any
+	for i := range s {
+		if id != "" && s[i].id != id {
+			continue
+		}
+		for _, of := range s[i].algs {
+			if of == alg {
+				found = append(found, s[i].key)
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,154 @@
+package jwtauthn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// source is where a provider's keys come from.
+type source interface {
+	// keys returns the set to judge tokens by. newer asks for one that is newer than
+	// that, if there may be one. If that is to be waited for, wait is called before, and
+	// if it says no the error is errWait.
+	keys(ctx context.Context, newer keySet, wait func() bool) (keySet, error)
+}
+
+// errWait says that keys are to be fetched, and that this is not the place to wait.
+var errWait = errors.New("the keys are being fetched")
+
+// fixed are keys of the configuration.
+type fixed keySet
+
+func (f fixed) keys(_ context.Context, newer keySet, _ func() bool) (keySet, error) {
+	if newer != nil {
+		return nil, errNoKey
+	}
+	return keySet(f), nil
+}
+
+// pause is how soon keys are fetched again after they were: because that failed, or
+// because a token is signed with one that is not among them.
+const pause = 5 * time.Second
+
+// mostKeys is how large a set of keys may be, in bytes.
+const mostKeys = 1 << 20
+
+// fetched are keys that are asked for when requests need them, and kept. One fetch is
+// under way at a time; nobody waits for it as long as there are keys that may be used.
+type fetched struct {
+	config Remote           // immutable
+	calls  filter.Calls     // immutable
+	now    func() time.Time // immutable
+
+	mu     sync.Mutex
+	set    keySet        // guarded by mu; nil: none were fetched yet
+	at     time.Time     // guarded by mu; when
+	tried  time.Time     // guarded by mu; when the last fetch began
+	err    error         // guarded by mu; why it failed
+	flight chan struct{} // guarded by mu; closed when the fetch that is under way has ended; nil: none is
+}
+
+// keys is source's.
+func (f *fetched) keys(ctx context.Context, newer keySet, wait func() bool) (keySet, error) {
+	f.mu.Lock()
+	now := f.now()
+	age := now.Sub(f.at)
+	usable := f.set != nil && age < f.config.Duration+f.config.Stale
+	if (!usable || newer != nil || age >= f.config.Duration) && f.flight == nil && (f.tried.IsZero() || now.Sub(f.tried) >= pause) {
+		f.flight = make(chan struct{})
+		f.tried = now
+		f.calls.Go(f.fetch)
+	}
+	set, flight, err := f.set, f.flight, f.err
+	f.mu.Unlock()
+	switch {
+	case usable && newer == nil:
+		return set, nil
+	case flight == nil && newer != nil:
+		return nil, errNoKey
+	case flight == nil:
+		return nil, fmt.Errorf("the keys cannot be fetched: %w", errors.Join(err, errors.New("there are none")))
+	case !wait():
+		return nil, errWait
+	}
+	select {
+	case <-flight:
+	case <-ctx.Done():
+		return nil, protocol.NewFault(protocol.Draining, ctx.Err())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, fmt.Errorf("the keys cannot be fetched: %w", f.err)
+	}
+	return f.set, nil
+}
+
+// fetch asks for the keys once.
+func (f *fetched) fetch(ctx context.Context) {
+	set, err := f.ask(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err = err; err == nil {
+		f.set, f.at = set, f.now()
+	}
+	close(f.flight)
+	f.flight = nil
+}
+
+func (f *fetched) ask(ctx context.Context) (set keySet, err error) {
+	uri, err := url.Parse(f.config.HTTP.URI)
+	if err != nil {
+		return nil, err
+	}
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = string(config.HTTP1), "HTTP/1.1", new(protocol.ConnMeta)
+	x.Meta.Start = time.Now()
+	x.Deadline = x.Meta.Start.Add(f.config.HTTP.Timeout)
+	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", uri.Scheme, uri.Host, uri.RequestURI()
+	x.Request.Header.Add("Accept", "application/jwk-set+json, application/json")
+	to := filter.Target{Cluster: f.config.HTTP.Cluster, Protocol: config.HTTP1}
+	err = f.calls.Call(ctx, to, x, func() error {
+		if x.Response.Status != 200 || x.Response.Body == nil {
+			return fmt.Errorf("%s answers %d", f.config.HTTP.URI, x.Response.Status)
+		}
+		text, err := io.ReadAll(io.LimitReader(x.Response.Body, mostKeys+1))
+		if err == nil && len(text) > mostKeys {
+			err = errors.New("there are more than a megabyte of them")
+		}
+		if err == nil {
+			set, err = parseKeys(text)
+		}
+		return err
+	})
+	return set, err
+}
+
+// sets are the fetched keys of the process: they outlive a configuration, so that a
+// reload does not depend on whoever has them. Those that left the configuration stay:
+// they are small, and few.
+type sets struct {
+	mu  sync.Mutex
+	all map[Remote]*fetched // guarded by mu
+}
+
+func (s *sets) of(r Remote, calls filter.Calls, now func() time.Time) *fetched {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.all[r]
+	if f == nil {
+		f = &fetched{config: r, calls: calls, now: now}
+		s.all[r] = f
+	}
+	return f
+}
