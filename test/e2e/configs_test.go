@@ -85,6 +85,7 @@ func examples() map[string]func(*testing.T) {
 		"http2.json":             http2Example,
 		"older_form.json":        olderFormExample,
 		"older_form_rpc.json":    olderRPCExample,
+		"jwt.json":               jwtExample,
 		"mirror.json":            mirrorExample,
 		"quickstart.json":        quickstartExample,
 		"routing.yaml":           routingExample,

@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// identity issues tokens and answers with the keys that verify them.
+type identity struct {
+	*origin
+	key ed25519.PrivateKey
+}
+
+func issue(t *testing.T) *identity {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &identity{key: private, origin: serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "id.corp.test" || r.URL.Path != "/keys" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = fmt.Fprintf(w, `{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "one", "x": %q}]}`, base64.RawURLEncoding.EncodeToString(public))
+	})}
+}
+
+// token is a field with a token that ends after a time.
+func (i *identity) token(t *testing.T, ends time.Duration) string {
+	t.Helper()
+	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.MapClaims{
+		"iss": "https://id.corp.test", "aud": "shop", "sub": "ann", "exp": time.Now().Add(ends).Unix()})
+	token.Header["kid"] = "one"
+	text, err := token.SignedString(i.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "Authorization: Bearer " + text
+}
+
+// TestCallersWithoutATokenAreRefused in their own protocol's terms.
+func TestCallersWithoutATokenAreRefused(t *testing.T) {
+	t.Parallel()
+	id := issue(t)
+	auth := filterOf("jwt_authn", object{
+		"providers": object{"corp": object{"issuer": "https://id.corp.test", "remote_jwks": object{
+			"http_uri": object{"uri": "http://id.corp.test/keys", "cluster": "id", "timeout": "5s"}}}},
+		"rules": list{object{"requires": object{"provider_name": "corp"}}},
+	})
+	shop := provide(t, "shop", nil)
+	rpc, web := free(), free()
+	app := serve(t, sayRequest)
+	run(t, setup{
+		listeners: list{
+			listenDubbo("rpc", rpc, object{"stream_filters": list{auth}}),
+			listen("web", web, object{"stream_filters": list{auth}}),
+		},
+		tables:   list{table("rpc", when("shop", "service: .*")), table("web", to("/", "app"))},
+		clusters: list{cluster("shop", nil, shop.address), cluster("app", nil, app.address), cluster("id", nil, id.address)},
+	}.config())
+	caller := consume(t, rpc)
+	good, late := id.token(t, time.Hour), id.token(t, -time.Hour)
+	for _, c := range []struct {
+		name, field string
+		passes      bool
+	}{{"with a token", good, true}, {"with one that has ended", late, false}, {"without", "", false}} {
+		call := invocation{service: "org.example.Shop", method: "buy"}
+		var fields []string
+		if c.field != "" {
+			fields = []string{c.field}
+			call.attachments = []string{c.field}
+		}
+		if got := caller.call(call); (got.status == dubboOK) != c.passes {
+			t.Errorf("a call %s: %d %q", c.name, got.status, got.text)
+		}
+		got := ask(t, client(t), "GET", "http://"+web, "", fields...)
+		if want := map[bool]int{true: 200, false: 401}[c.passes]; got.status != want || (got.header.Get("WWW-Authenticate") == "") != c.passes {
+			t.Errorf("a request %s: %d %v, want %d", c.name, got.status, got.header, want)
+		}
+	}
+	if n := shop.calls.Load() + app.hits.Load(); n != 2 {
+		t.Errorf("%d requests have passed, want 2", n)
+	}
+	if n := id.hits.Load(); n != 1 {
+		t.Errorf("the keys were fetched %d times, want once", n)
+	}
+}
+
+func jwtExample(t *testing.T) {
+	id := issue(t)
+	app := serve(t, sayRequest)
+	e := openExample(t, "jwt.json")
+	e.replace(`{"name": "app", "hosts": [{"address": "`+e.at("2666")+`"}]}`, `{"name": "app", "hosts": [{"address": "`+app.address+`"}]}`)
+	e.replace(`{"address": "`+e.at("2667")+`"}`, `{"address": "`+id.address+`"}`)
+	e.run("jwt.json")
+	url := "http://" + e.at("2665")
+	for version, c := range callers(t) {
+		got := ask(t, c, "GET", url+"/buy", "", id.token(t, time.Hour), "X-User: root")
+		if got.status != 200 || !strings.Contains(got.body, "X-User: ann") || strings.Contains(got.body, "root") || strings.Contains(got.body, "Bearer") {
+			t.Errorf("%s with a token: %d\n%s", version, got.status, got.body)
+		}
+		for path, want := range map[string]int{"/buy": 401, "/public/a": 200, "/public/../buy": 401, "/public/%2e%2e/buy": 401} {
+			if got := ask(t, c, "GET", url+path, ""); got.status != want {
+				t.Errorf("%s, %s without a token: %d, want %d", version, path, got.status, want)
+			}
+		}
+	}
+}
