@@ -191,6 +191,8 @@ func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
 		"the time":           {func(fc *config.FilterChain) { fc.Proxy.DetectTimeout = time.Second }, false},
 		"no fallback":        {func(fc *config.FilterChain) { fc.Proxy.Fallback = false }, false},
 		"another fallback":   {func(fc *config.FilterChain) { fc.TCPProxy = &config.TCPProxy{Cluster: "other"} }, false},
+		"TLS":                {func(fc *config.FilterChain) { fc.TLS = []*config.TLS{{ServerName: "a"}} }, false},
+		"the inspector":      {func(fc *config.FilterChain) { fc.Inspector = true }, false},
 		"the fallback alone": {func(fc *config.FilterChain) { fc.Proxy = nil }, false},
 		"Auto":               {func(fc *config.FilterChain) { fc.Proxy.Downstream = []config.Protocol{config.Auto} }, false},
 		"what Auto is limited by": {func(fc *config.FilterChain) {

@@ -232,7 +232,7 @@ func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Ho
 }
 
 // errALPN: HTTP/2 over TLS is what ALPN chose or nothing (RFC 9113 3.2).
-var errALPN = errors.New("ALPN") //nolint:gochecknoglobals // a constant
+var errALPN = errors.New("ALPN")
 
 // peerName is who h is, unless the cluster's settings say: its name, else its
 // address.
