@@ -1,5 +1,13 @@
 package e2e
 
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+)
+
 // Rows of the filters that say who may do what.
 
 const wrongOrigin = "Origin: https://other.test"
@@ -130,6 +138,43 @@ func (p *pair) localRateLimit() feature {
 			{name: "the one of a route", path: "/status", status: 200, code: "0"},
 			{name: "another status", path: "/status", status: 503, code: "8", reason: "rate_limited"},
 			{name: "a route without", path: "/open", times: 4, status: 200, code: "0"},
+		},
+	}
+}
+
+// signed is a JWT (RFC 7519) with the claims, which are JSON, and the signature of a
+// secret by HS256.
+func signed(claims, secret string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	text := encode([]byte(`{"alg":"HS256"}`)) + "." + encode([]byte(claims))
+	signature := hmac.New(sha256.New, []byte(secret))
+	_, _ = io.WriteString(signature, text) // never fails
+	return text + "." + encode(signature.Sum(nil))
+}
+
+func (p *pair) jwtAuthn() feature {
+	const secret, jason = "0123456789abcdef0123456789abcdef", `{"iss":"id.test","sub":"jason"}`
+	keys := fmt.Sprintf(`{"keys":[{"kty":"oct","alg":"HS256","k":%q}]}`, base64.RawURLEncoding.EncodeToString([]byte(secret)))
+	bearer := func(jwt string) []string { return []string{"Authorization: Bearer " + jwt, "X-User: forged"} }
+	return feature{
+		name: "jwt_authn",
+		filters: list{filterOf("jwt_authn", object{
+			"providers": object{"corp": object{
+				"issuer": "id.test", "local_jwks": object{"inline_string": keys},
+				"claim_to_headers": list{object{"header_name": "x-user", "claim_name": "sub"}},
+			}},
+			"rules": list{object{"match": object{"prefix": "/open"}}, object{"requires": object{"provider_name": "corp"}}},
+		})},
+		trials: []trial{
+			{name: "a token", path: "/", fields: bearer(signed(jason, secret)), status: 200, code: "0",
+				want: map[string]string{"Got-X-User": "jason", "Got-Authorization": ""}},
+			{name: "with content", method: "POST", path: "/", content: "kept", fields: bearer(signed(jason, secret)), status: 200, code: "0", body: "kept"},
+			{name: "none", path: "/", status: 401, reason: "unauthenticated", want: map[string]string{"Www-Authenticate": "Bearer", "X-App": ""}},
+			{name: "none of a call", path: "/", code: "16", reason: "unauthenticated", want: map[string]string{"X-App": ""}},
+			{name: "of another key", path: "/", fields: bearer(signed(jason, "another")), status: 401, code: "16", reason: "unauthenticated"},
+			{name: "of another issuer", path: "/", fields: bearer(signed(`{"iss":"other.test"}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
+			{name: "one that has ended", path: "/", fields: bearer(signed(`{"iss":"id.test","exp":1}`, secret)), status: 401, code: "16", reason: "unauthenticated"},
+			{name: "a path that needs none", path: "/open", fields: []string{"X-User: forged"}, status: 200, code: "0", want: map[string]string{"Got-X-User": ""}},
 		},
 	}
 }

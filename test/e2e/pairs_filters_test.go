@@ -15,7 +15,7 @@ func (p *pair) filters() []feature {
 	return []feature{
 		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.dubboStream(),
 		p.compressor(), p.gzip(), p.decompressor(),
-		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(), p.faultTolerance(),
+		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(), p.faultTolerance(), p.jwtAuthn(),
 	}
 }
 
