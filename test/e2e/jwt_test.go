@@ -102,6 +102,9 @@ func jwtExample(t *testing.T) {
 	e.replace(`{"address": "`+e.at("2667")+`"}`, `{"address": "`+id.address+`"}`)
 	e.run("jwt.json")
 	url := "http://" + e.at("2665")
+	if got := callGRPC(t, callers(t)["Http2"], e.at("2665"), "/org.example.Shop/Buy"); got != "16" {
+		t.Errorf("a call of gRPC without a token: grpc-status %s, want 16 (UNAUTHENTICATED)", got)
+	}
 	for version, c := range callers(t) {
 		got := ask(t, c, "GET", url+"/buy", "", id.token(t, time.Hour), "X-User: root")
 		if got.status != 200 || !strings.Contains(got.body, "X-User: ann") || strings.Contains(got.body, "root") || strings.Contains(got.body, "Bearer") {

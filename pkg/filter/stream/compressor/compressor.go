@@ -17,7 +17,7 @@ type Config struct {
 	Disabled    bool     `key:"disabled" doc:"Compresses nothing: for a route that is to be left alone." default:"false" example:"true"`
 	Encodings   []string `key:"encodings" doc:"Codings, gzip and zstd; of those that a caller likes alike the first is taken. Empty: zstd, gzip." example:"[\"gzip\"]"`
 	GzipLevel   int      `key:"gzip_level" doc:"From 1, which is quick, to 9, which makes least." min:"1" max:"9" default:"5" example:"1"`
-	ZstdLevel   int      `key:"zstd_level" doc:"As zstd counts; levels that are close are the same." min:"1" max:"22" default:"3" example:"1"`
+	ZstdLevel   int      `key:"zstd_level" doc:"As zstd counts; levels that are close are the same." min:"1" max:"22" default:"1" example:"3"`
 	MinLength   int64    `key:"min_content_length" doc:"Declared length below which content is left as it is." unit:"bytes" min:"0" default:"256" example:"1024"`
 	ContentType []string `key:"content_type" doc:"Media types that are compressed, without parameters; all of a kind: text/*. Empty: the list below." example:"[\"text/*\", \"application/json\"]"`
 	KeepStrong  bool     `key:"disable_on_etag_header" doc:"Leaves answers with a strong ETag as they are; otherwise the tag is made a weak one." default:"false" example:"true"`
