@@ -17,6 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	h2 "github.com/weft-proxy/weft/pkg/protocol/http2"
 	"github.com/weft-proxy/weft/pkg/proxy"
 	"github.com/weft-proxy/weft/pkg/stream/http2"
 	"github.com/weft-proxy/weft/pkg/stream/xprotocol"
@@ -75,7 +76,7 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 		},
 	})
 	var err error
-	p.h2 = http2.New(p.log)
+	p.h2 = http2.New(p.log, func(f h2.Flood) { p.metrics.Counter(metrics.HTTP2Floods, f.String()).Add(1) })
 	if p.rpc, err = xprotocol.New(p.log); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ const (
 	LabelCause       = "cause"        // network.Cause's name
 	LabelLimit       = "limit"        // of a circuit breaker
 	LabelResult      = "result"
+	LabelFlood       = "flood" // what an HTTP/2 caller sent too much of
 	LabelLog         = "log"
 	LabelVersion     = "version"
 	LabelRevision    = "revision"
@@ -148,6 +149,10 @@ var (
 	// Panics counts panics that were contained to one exchange.
 	Panics = Metric{"weft_panics_total", "Panics that were contained to the request that they happened in. Each is a defect.",
 		KindCounter, nil}
+	// HTTP2Floods counts connections that were ended for what they cost. Its LabelFlood
+	// names what there was too much of.
+	HTTP2Floods = Metric{"weft_http2_floods_total", "Connections of callers that were ended because they cost too much, by what there was too much of.",
+		KindCounter, []string{LabelFlood}}
 	// LogDropped counts lines that a log could not take. Its LabelLog is the
 	// log's path.
 	LogDropped = Metric{"weft_access_log_dropped_total", "Access log lines that were dropped because the log's file was too slow or failed.",
@@ -170,7 +175,7 @@ func Metrics() []Metric {
 	}
 	all = append(all, rpcMetrics()...)
 	return append(all, ListenerHandshakes, ClusterHandshakes, CertificateReloads,
-		ConfigReloads, ConfigTime, Draining, Panics, LogDropped, buildMetric())
+		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())
 }
 
 // places is what a kind of place exports.

@@ -22,6 +22,7 @@ const (
 	CauseHandshake                    // TLS could not be agreed on
 	CauseUnknownProtocol              // it began with bytes of no protocol that the listener carries
 	CauseProtocolError                // the peer broke its protocol or a limit of ours
+	CauseFlood                        // the peer cost more than it asked for
 	CauseRequestTimeout               // the peer took too long over a request
 	CauseWriteTimeout                 // the peer took nothing of an answer
 	CauseAnswerCut                    // an answer broke off: its end cannot be told but so
@@ -43,6 +44,7 @@ var causes = [causeCount]struct{ name, text string }{
 	CauseHandshake:       {"tls_handshake", "Its TLS handshake failed: the metric of handshakes and the log say why."},
 	CauseUnknownProtocol: {"unknown_protocol", "It began with bytes of no protocol that the listener carries."},
 	CauseProtocolError:   {"protocol_error", "The caller broke its protocol, or a limit of the request's size."},
+	CauseFlood:           {"flood", "The caller sent so much of what costs and asks for nothing that it looks like an attack: weft_http2_floods_total says of what."},
 	CauseRequestTimeout:  {"request_timeout", "The caller took too long over the head or the content of a request."},
 	CauseWriteTimeout:    {"write_timeout", "The caller took nothing of an answer for the write timeout."},
 	CauseAnswerCut:       {"answer_cut", "An answer broke off, because the upstream failed or ran out of time."},

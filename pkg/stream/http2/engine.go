@@ -37,6 +37,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
@@ -49,11 +50,13 @@ type Engine struct {
 	exchanges sync.Pool                            // of *exchange
 	calls     sync.Pool                            // of *call
 	numbers   atomic.Uint64                        // of calls
+	flooded   func(syntax.Flood)                   // nil: nobody wants to know
 }
 
-// New returns an engine. Its log is told of defects.
-func New(log *slog.Logger) *Engine {
-	e := &Engine{log: log}
+// New returns an engine. Its log is told of defects, and flooded, which may be nil, of
+// each connection of a caller's that is ended because a budget is used up.
+func New(log *slog.Logger, flooded func(syntax.Flood)) *Engine {
+	e := &Engine{log: log, flooded: flooded}
 	workers, err := ants.NewPoolWithFuncGeneric(maxWorkers, func(x *exchange) {
 		defer e.running.Done()
 		x.work()

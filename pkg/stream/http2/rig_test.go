@@ -52,7 +52,7 @@ type observation struct {
 func newRig(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
 	t.Helper()
 	before := buffer.Outstanding()
-	r := &rig{t: t, engine: New(slog.New(slog.DiscardHandler)), seen: make(chan struct{}, 10_000)}
+	r := &rig{t: t, engine: New(slog.New(slog.DiscardHandler), nil), seen: make(chan struct{}, 10_000)}
 	o := stream.ServerOptions{
 		Listener: "test", Service: service, Observe: r.observe, Log: slog.New(slog.DiscardHandler),
 		HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),

@@ -378,7 +378,12 @@ func (c *session) ended(err error) error {
 			*cause = network.CauseDrained
 		}
 		return nil
-	case errors.As(err, &wrong):
+	case errors.As(err, &wrong) && wrong.Flood != syntax.NoFlood:
+		*cause = network.CauseFlood
+		if flooded := c.engine.flooded; flooded != nil {
+			flooded(wrong.Flood)
+		}
+	case wrong != nil:
 		*cause = network.CauseProtocolError
 	case protocol.ReasonOf(err) == protocol.RequestTimeout:
 		*cause = network.CauseRequestTimeout

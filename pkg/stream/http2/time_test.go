@@ -35,7 +35,7 @@ type bubble struct {
 func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.ClientOptions), test func(b *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bubble{t: t, engine: New(slog.New(slog.DiscardHandler)), ended: make(chan observation, 100)}
+		b := &bubble{t: t, engine: New(slog.New(slog.DiscardHandler), nil), ended: make(chan observation, 100)}
 		to := new(forward)
 		o := stream.ServerOptions{
 			Listener: "test", Service: to, Observe: b.observe, Log: slog.New(slog.DiscardHandler),

@@ -1,0 +1,61 @@
+package http2
+
+import (
+	"testing"
+
+	"golang.org/x/net/http2"
+
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// Each way of costing too much ends the connection with ENHANCE_YOUR_CALM, and its
+// name reaches who counts.
+func TestFloodsAreTold(t *testing.T) {
+	for _, test := range []struct {
+		flood syntax.Flood
+		send  func(p *peer, i uint32) error
+	}{
+		{syntax.FloodReset, func(p *peer, i uint32) error {
+			p.request(2*i+1, true)
+			return p.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+		}},
+		{syntax.FloodMadeReset, func(p *peer, i uint32) error {
+			p.request(2*i+1, false)
+			return p.fr.WriteWindowUpdate(2*i+1, 1<<31-1)
+		}},
+		{syntax.FloodSettings, func(p *peer, _ uint32) error { return p.fr.WriteSettings() }},
+		{syntax.FloodPing, func(p *peer, _ uint32) error { return p.fr.WritePing(false, [8]byte{1}) }},
+		{syntax.FloodPriority, func(p *peer, _ uint32) error {
+			return p.fr.WritePriority(1, http2.PriorityParam{StreamDep: 0, Weight: 1})
+		}},
+		{syntax.FloodEmptyData, func(p *peer, i uint32) error {
+			if i == 0 {
+				p.request(1, false)
+			}
+			return p.fr.WriteData(1, false, nil)
+		}},
+		{syntax.FloodContinuation, func(p *peer, i uint32) error {
+			if i == 0 {
+				return p.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: p.enc.block([]string{":method", "GET"})})
+			}
+			return p.fr.WriteContinuation(1, false, nil)
+		}},
+	} {
+		t.Run(test.flood.String(), func(t *testing.T) {
+			h := &held{make(chan struct{}, 10_000), make(chan struct{}, 10_000), make(chan struct{})}
+			defer close(h.let)
+			r := newRig(t, h, nil)
+			told := make(chan syntax.Flood, 1)
+			r.engine.flooded = func(f syntax.Flood) { told <- f }
+			p := r.dial()
+			for i := range uint32(3000) {
+				if test.send(p, i) != nil {
+					break // it has ended
+				}
+			}
+			if got := <-told; got != test.flood {
+				t.Errorf("told of %v, want %v", got, test.flood)
+			}
+		})
+	}
+}
