@@ -15,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/big"
 	"strings"
 	"sync"
@@ -193,9 +194,7 @@ func TestTokens(t *testing.T) {
 func TestKeysThatVerifyNothingAreLeftOut(t *testing.T) {
 	with := func(id string, more map[string]any) string {
 		j := written(id)
-		for name, value := range more {
-			j[name] = value
-		}
+		maps.Copy(j, more)
 		text, _ := json.Marshal(map[string]any{"keys": []any{j}})
 		return string(text)
 	}

@@ -31,26 +31,27 @@ type place string
 func (p place) Name() string { return string(p) }
 
 func (s *shadow) Serve(_ context.Context, x *protocol.Exchange) error {
-	text := x.Request.Method + " " + x.Request.Authority + x.Request.Path
+	var b strings.Builder
+	b.WriteString(x.Request.Method + " " + x.Request.Authority + x.Request.Path)
 	for name, value := range x.Request.Header.All() {
-		text += " " + name + ":" + value
+		b.WriteString(" " + name + ":" + value)
 	}
 	if x.Request.Body != nil {
 		content, err := io.ReadAll(x.Request.Body)
 		if err != nil {
 			return err
 		}
-		text += " [" + string(content) + "]"
+		b.WriteString(" [" + string(content) + "]")
 	}
 	for name, value := range x.Request.Trailer.All() {
-		text += " " + name + ":" + value
+		b.WriteString(" " + name + ":" + value)
 	}
 	if left := time.Until(x.Deadline); left <= 0 || left > time.Minute {
 		return errors.New("the copy has no deadline")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.got = append(s.got, text)
+	s.got = append(s.got, b.String())
 	var before []string
 	for _, a := range x.Record.Attempts {
 		before = append(before, a.Host.Name())
