@@ -1,0 +1,95 @@
+package upstream
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// line is a connection as its pool sees it.
+type line struct {
+	pool    *shared
+	conn    Connection
+	start   protocol.Starter // conn, or what makes two halves of it
+	limited Limited          // conn; nil: its host has no limit of exchanges
+
+	// load is how many exchanges it carries, less gone once it has left: then it takes
+	// no more, and who makes it carry nothing discards it.
+	load atomic.Int64
+	used atomic.Bool // an exchange left it since the last sweep
+
+	givenUp bool          // guarded by pool.mu, until it is discarded; for another host
+	rested  time.Duration // guarded by pool.mu; how long it was not used
+}
+
+// gone is more than a connection can carry.
+const gone = 1 << 40
+
+// enter counts one exchange more, unless l has left.
+func (l *line) enter() bool {
+	for {
+		n := l.load.Load()
+		if n < 0 {
+			return false
+		}
+		if l.load.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// limit is how many exchanges the host takes on l, at least 1; 0: as many as come.
+func (l *line) limit() int64 {
+	if l.limited == nil {
+		return 0
+	}
+	return max(l.limited.Limit(), 1)
+}
+
+// full reports whether l carries as many exchanges as its host takes.
+func (l *line) full() bool {
+	limit := l.limit()
+	return limit > 0 && l.load.Load() >= limit
+}
+
+// exit counts one exchange less, and reports whether l is to be discarded: it has
+// left, and this was the last.
+func (l *line) exit() bool { return l.load.Add(-1) == -gone }
+
+// released is called by the connection when an exchange has left it.
+func (l *line) released(reusable bool) {
+	p := l.pool
+	p.host.load.End()
+	p.host.cluster.active.Add(-1)
+	if !l.used.Load() {
+		l.used.Store(true)
+	}
+	if !reusable {
+		p.retire(l) // it still carries the exchange: nobody discards it yet
+	}
+	if l.exit() {
+		l.discard()
+		return
+	}
+	s := &p.host.cluster.slots
+	switch carries := l.load.Load(); {
+	case carries < 0: // it has left
+	case carries == 0 && p.host.cluster.scarce():
+		p.retire(l)
+	case s.waiting.Load() > 0 && len(p.all()) > 1:
+		p.giveUp(l)
+	}
+}
+
+// discard ends a connection that carries nothing and frees its slot.
+func (l *line) discard() {
+	l.end()
+	if l.givenUp {
+		l.pool.host.cluster.slots.leaving.Add(-1)
+	}
+	l.pool.host.cluster.freeSlot()
+}
+
+// end is ender's.
+func (l *line) end() { l.pool.ended(l.conn) }
