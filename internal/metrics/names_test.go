@@ -8,7 +8,7 @@ import (
 )
 
 func TestMetricsAreNamedAsPrometheusAdvises(t *testing.T) {
-	name := regexp.MustCompile(`^weft_[a-z]+(_[a-z]+)*$`)
+	name := regexp.MustCompile(`^weft(_[a-z][a-z0-9]*)+$`)
 	seen := map[string]bool{}
 	for _, m := range Metrics() {
 		if !name.MatchString(m.Name) {
