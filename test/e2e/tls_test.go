@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -307,6 +308,33 @@ func shownTo(t *testing.T, v *vault, address, name string) string {
 	}
 	defer conn.Close()
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
+}
+
+// TestLargeContentOverTLS: more than the sockets hold, both ways at once, by callers of
+// either version of HTTP, through TLS towards the caller and between two listeners.
+func TestLargeContentOverTLS(t *testing.T) {
+	v := newVault(t)
+	v.issue("server", testpki.Spec{})
+	echo := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	direct, through := free(), free()
+	run(t, setup{
+		listeners: list{secured("direct", direct, v.context("server", nil)), secured("through", through, v.context("server", nil))},
+		tables:    list{table("direct", to("/", "echo", object{"upstream_protocol": "Http1"})), table("through", to("/", "direct"))},
+		clusters: list{
+			cluster("echo", nil, echo.address),
+			cluster("direct", object{"tls_context": object{"status": true, "ca_cert": v.path("ca.pem")}}, direct),
+		},
+	}.config())
+	body := strings.Repeat("0123456789abcdef", 1<<19)
+	for _, front := range []string{direct, through} {
+		for _, h2 := range []bool{false, true} {
+			c := v.client()
+			c.Transport.(*http.Transport).ForceAttemptHTTP2 = h2
+			if got := ask(t, c, "POST", "https://"+front+"/", body); got.status != 200 || got.body != body {
+				t.Errorf("HTTP/2 %t: status %d and %d bytes, not the %d that were sent", h2, got.status, len(got.body), len(body))
+			}
+		}
+	}
 }
 
 // TestSlowHandshakesAreBounded: who opens connections and says nothing, or half a
