@@ -164,6 +164,10 @@ func number(text string) (*big.Int, error) {
 	return new(big.Int).SetBytes(b), nil
 }
 
+// is reports whether s is the very same set as other, not one like it. Neither is
+// empty.
+func (s keySet) is(other keySet) bool { return &s[0] == &other[0] }
+
 // find returns the keys that a token may be signed with by its header: those of its
 // algorithm, and of its id if it has one. A key verifies no algorithm that is not of
 // its own kind, so that nobody makes a secret of what is public.

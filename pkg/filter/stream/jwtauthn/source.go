@@ -63,6 +63,9 @@ func (f *fetched) keys(ctx context.Context, newer keySet, wait func() bool) (key
 	now := f.now()
 	age := now.Sub(f.at)
 	usable := f.set != nil && age < f.config.Duration+f.config.Stale
+	if newer != nil && !f.set.is(newer) {
+		newer = nil // it was fetched meanwhile
+	}
 	if (!usable || newer != nil || age >= f.config.Duration) && f.flight == nil && (f.tried.IsZero() || now.Sub(f.tried) >= pause) {
 		f.flight = make(chan struct{})
 		f.tried = now
