@@ -56,8 +56,9 @@ func examples(t *testing.T) []string {
 }
 
 func TestExamplesLoadWithoutAWarning(t *testing.T) {
+	o := exampleOptions(t)
 	for _, path := range examples(t) {
-		s, diags := Load(path, exampleKinds(), Options{})
+		s, diags := Load(path, exampleKinds(), o)
 		if s == nil || len(diags) > 0 {
 			t.Errorf("Load(%s) = %v, reports\n%v", path, s, diags)
 		}
@@ -65,8 +66,9 @@ func TestExamplesLoadWithoutAWarning(t *testing.T) {
 }
 
 func TestExamplesStayOnThisMachine(t *testing.T) {
+	o := exampleOptions(t)
 	for _, path := range examples(t) {
-		s, _ := Load(path, exampleKinds(), Options{})
+		s, _ := Load(path, exampleKinds(), o)
 		if s == nil {
 			continue // the test above says so
 		}
@@ -81,8 +83,9 @@ func TestExamplesStayOnThisMachine(t *testing.T) {
 // TestJSONAndYAMLMeanTheSame reads every example as the other format: what
 // Redact prints is JSON, and JSON is YAML.
 func TestJSONAndYAMLMeanTheSame(t *testing.T) {
+	o := exampleOptions(t)
 	for _, path := range examples(t) {
-		want, _ := Load(path, exampleKinds(), Options{})
+		want, _ := Load(path, exampleKinds(), o)
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +93,7 @@ func TestJSONAndYAMLMeanTheSame(t *testing.T) {
 		var r document.Report
 		plain := document.Redact(document.Parse(path, data, document.Options{}, &r))
 		for _, name := range []string{"as.json", "as.yaml"} {
-			got, diags := Parse(name, plain, exampleKinds(), Options{})
+			got, diags := Parse(name, plain, exampleKinds(), o)
 			if got == nil {
 				t.Errorf("%s %s: %v", path, name, diags)
 				continue

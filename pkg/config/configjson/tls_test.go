@@ -50,11 +50,11 @@ func secureFile(t *testing.T, listener, cluster string) map[string]any {
 
 func TestTLSContextsAreRead(t *testing.T) {
 	const own = `"status": true, "cert_chain": "own.pem", "private_key": "own.key"`
-	doc := secureFile(t, `"tls_context_set": [
+	doc := secureFile(t, `"tls_context_set": {"=": [
 		{`+own+`, "server_name": "a.example", "ca_cert": "ca.pem", "require_client_cert": true, "alpn": "h2, http/1.1",
 			"min_version": "tlsv1_3", "ecdh_curves": "x25519:P256", "match_typed_subject_alt_names": [
 				{"san_type": "URI", "matcher": {"prefix": "spiffe://shop/"}}, {"san_type": "DNS", "matcher": {"safe_regex": {"regex": "[ab]"}}}]},
-		{"status": false, "cert_chain": "nowhere"}, {}, {`+own+`}]`,
+		{"status": false, "cert_chain": "nowhere"}, {}, {`+own+`}]}`,
 		`"tls_context": {"status": true, "server_name": "b.example"}, "hosts": [{"address": "127.0.0.1:2", "tls_disable": true}]`)
 	s, diags := load(t, doc)
 	if diags.Failed() || s == nil {
@@ -138,4 +138,26 @@ func TestFilesOfCertificatesAreLookedForBesideTheConfiguration(t *testing.T) {
 	if got.Certificate.Path != "etc/weft/own.pem" || got.Key.Path != "own.key" {
 		t.Errorf("the certificate is %q, the key %q", got.Certificate.Path, got.Key.Path)
 	}
+}
+
+// exampleOptions read the examples as if the certificates that they name were there.
+func exampleOptions(t *testing.T) Options {
+	t.Helper()
+	ca := testpki.New(t)
+	leaf := ca.Issue(testpki.Spec{})
+	certs := fstest.MapFS{"certs/ca.pem": {Data: ca.PEM}}
+	for _, name := range []string{"shop", "api", "front", "orders"} {
+		certs["certs/"+name+".pem"], certs["certs/"+name+".key"] = &mapFile{Data: leaf.Cert}, &mapFile{Data: leaf.Key}
+	}
+	return Options{Files: besideFiles{memory{certs}}}
+}
+
+// besideFiles are files in memory before those of the system.
+type besideFiles struct{ memory }
+
+func (f besideFiles) ReadFile(name string) ([]byte, error) {
+	if data, err := f.memory.ReadFile(name); err == nil {
+		return data, nil
+	}
+	return osFiles{}.ReadFile(name)
 }
