@@ -79,34 +79,39 @@ func takeTimeout(x *protocol.Exchange) {
 }
 
 // passTimeout tells the next hop how much time is left of a gRPC request's
-// timeout. It reports false if there is none left.
+// timeout. It reports false if there is none left of any request's.
 func passTimeout(x *protocol.Exchange, now time.Time) bool {
 	until := x.Until()
 	if until.IsZero() {
-		return true
-	}
-	if _, ok := x.Request.Header.Lookup(grpcTimeout); !ok || !protocol.IsGRPC(&x.Request.Header) {
 		return true
 	}
 	left := until.Sub(now)
 	if left <= 0 {
 		return false
 	}
+	if _, ok := x.Request.Header.Lookup(grpcTimeout); !ok || !protocol.IsGRPC(&x.Request.Header) {
+		return true
+	}
 	x.Request.Header.Set(grpcTimeout, formatTimeout(left))
 	return true
 }
 
 // replyGRPC makes a reply of Weft's own one that a gRPC caller understands: status
-// 200, and what happened in fields of a head without content (trailers-only).
+// 200, and what happened in fields of a head without content (trailers-only). Fields
+// that filters and routes gave the reply stay.
 func replyGRPC(x *protocol.Exchange, kind string) {
 	code, text := codeOf(x)
-	x.Reply(200, "", "")
-	x.Response.ContentLength = -1
-	h := &x.Response.Header
-	h.Add(contentType, kind)
-	h.Add(grpcStatus, strconv.Itoa(code))
+	r := &x.Response
+	if r.Body != nil {
+		_ = r.Body.Close() // it is not sent
+		r.Body = nil
+	}
+	r.Status, r.ContentLength = 200, -1
+	r.Trailer.Reset()
+	r.Header.Set(contentType, kind)
+	r.Header.Set(grpcStatus, strconv.Itoa(code))
 	if text != "" {
-		h.Add(grpcMessage, encodeMessage(text))
+		r.Header.Set(grpcMessage, encodeMessage(text))
 	}
 }
 

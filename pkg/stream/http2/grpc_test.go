@@ -76,13 +76,15 @@ func TestARouteThatAnswersByItselfHasAGRPCStatus(t *testing.T) {
 		x.Reset()
 		x.Record.Reason = test.reason
 		x.Reply(test.status, "text/plain", "something")
+		x.Response.Header.Add("Retry-After", "5")
 		replyGRPC(&x, "application/grpc+proto")
 		h := &x.Response.Header
 		if got := h.Get(grpcStatus); x.Response.Status != 200 || got != test.want || x.Response.Body != nil {
 			t.Errorf("%v, %d: HTTP %d, grpc-status %q, want %q", test.reason, test.status, x.Response.Status, got, test.want)
 		}
-		if h.Get(contentType) != "application/grpc+proto" || h.Get(grpcMessage) == "" {
-			t.Errorf("%v, %d: content-type %q, grpc-message %q", test.reason, test.status, h.Get(contentType), h.Get(grpcMessage))
+		if h.Get(contentType) != "application/grpc+proto" || h.Get(grpcMessage) == "" || h.Get("retry-after") != "5" {
+			t.Errorf("%v, %d: content-type %q, grpc-message %q, retry-after %q",
+				test.reason, test.status, h.Get(contentType), h.Get(grpcMessage), h.Get("retry-after"))
 		}
 	}
 }
