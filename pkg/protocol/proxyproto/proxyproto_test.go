@@ -1,0 +1,195 @@
+package proxyproto
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// binaryHeader is a header of version 2 with this content.
+func binaryHeader(command, family byte, content string) string {
+	return signature2 + string([]byte{command, family, byte(len(content) >> 8), byte(len(content))}) + content
+}
+
+// field fills a name up with zeros.
+func field(name string) string { return name + strings.Repeat("\x00", pathSize-len(name)) }
+
+const (
+	content4 = "\xc0\x00\x02\x01\xc0\x00\x02\x02\xdc\x04\x01\xbb"
+	content6 = "\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01" +
+		"\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\xdc\x04\x01\xbb"
+)
+
+func endpoint(s string) Endpoint { return Endpoint{Address: netip.MustParseAddrPort(s)} }
+
+var (
+	four = Header{Source: endpoint("192.0.2.1:56324"), Destination: endpoint("192.0.2.2:443")}
+	six  = Header{Source: endpoint("[2001:db8::1]:56324"), Destination: endpoint("[2001:db8::2]:443")}
+)
+
+func version(v int, h Header) Header {
+	h.Version = v
+	return h
+}
+
+// headers are those that are accepted, and what they say.
+func headers() []struct {
+	name, text string
+	want       Header
+} {
+	local := Header{Local: true}
+	paths := Header{Source: Endpoint{Path: "/run/a"}, Destination: Endpoint{Path: "@b"}}
+	tlv := "\x04\x00\x03abc"
+	return []struct {
+		name, text string
+		want       Header
+	}{
+		{"text, IPv4", "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n", version(1, four)},
+		{"text, IPv6", "PROXY TCP6 2001:db8::1 2001:db8::2 56324 443\r\n", version(1, six)},
+		{"text, IPv6 at its longest", "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
+			Header{Version: 1, Source: endpoint("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"), Destination: endpoint("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535")}},
+		{"text, unknown", "PROXY UNKNOWN\r\n", version(1, local)},
+		{"text, unknown with whatever, at its longest", "PROXY UNKNOWN " + strings.Repeat("x", 91) + "\r\n", version(1, local)},
+		{"binary, IPv4", binaryHeader(0x21, 0x11, content4), version(2, four)},
+		{"binary, IPv6", binaryHeader(0x21, 0x21, content6), version(2, six)},
+		{"binary, unix", binaryHeader(0x21, 0x31, field("/run/a")+field("\x00b")), version(2, paths)},
+		{"binary, unix with no name", binaryHeader(0x21, 0x31, field("")+field(strings.Repeat("p", pathSize))),
+			Header{Version: 2, Destination: Endpoint{Path: strings.Repeat("p", pathSize)}}},
+		{"binary, with extensions", binaryHeader(0x21, 0x11, content4+tlv), version(2, four)},
+		{"binary, at its largest", binaryHeader(0x21, 0x11, content4+strings.Repeat("x", 1<<16-1-size4)), version(2, four)},
+		{"binary, local", binaryHeader(0x20, 0x00, ""), version(2, local)},
+		{"binary, local with addresses", binaryHeader(0x20, 0x11, content4), version(2, local)},
+		{"binary, of no family", binaryHeader(0x21, 0x00, tlv), version(2, local)},
+		{"binary, datagrams", binaryHeader(0x21, 0x12, content4), version(2, local)},
+		{"binary, of no transport", binaryHeader(0x21, 0x10, content4), version(2, local)},
+	}
+}
+
+func TestHeadersAreUnderstoodHoweverTheyAreSplit(t *testing.T) {
+	for _, test := range headers() {
+		whole := test.text + "\nPROXY what follows"
+		h, n, err := Parse([]byte(whole))
+		if err != nil || n != len(test.text) || h != test.want {
+			t.Errorf("%s: Parse = %+v, %d, %v, want %+v, %d", test.name, h, n, err, test.want, len(test.text))
+		}
+		step := 1 + len(test.text)/1000
+		for cut := 0; cut < len(test.text); cut += step {
+			if h, n, err := Parse([]byte(whole[:cut])); err != nil || n != 0 {
+				t.Errorf("%s: Parse of its first %d bytes = %+v, %d, %v, want to be asked for more", test.name, cut, h, n, err)
+			}
+		}
+	}
+}
+
+func TestHeadersThatLieAreRefused(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		want       error
+	}{
+		{"another protocol", "GET / HTTP/1.1\r\n", ErrAbsent},
+		{"another method that begins alike", "PROPFIND / HTTP/1.1\r\n", ErrAbsent},
+		{"lower case", "proxy TCP4", ErrAbsent},
+		{"TLS", "\x16\x03\x01", ErrAbsent},
+		{"almost the signature", "\r\n\r\n\x00\r\nQUIX", ErrAbsent},
+		{"empty lines", "\r\n\r\nGET", ErrAbsent},
+
+		{"no family", "PROXY \r\n", ErrMalformed},
+		{"nothing", "PROXY \n", ErrMalformed},
+		{"another family", "PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n", ErrMalformed},
+		{"LF alone", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n", ErrMalformed},
+		{"two spaces", "PROXY TCP4  192.0.2.1 192.0.2.2 1 2\r\n", ErrMalformed},
+		{"a space at the end", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 \r\n", ErrMalformed},
+		{"too few words", "PROXY TCP4 192.0.2.1 192.0.2.2 1\r\n", ErrMalformed},
+		{"no words", "PROXY TCP4\r\n", ErrMalformed},
+		{"IPv6 that is called IPv4", "PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n", ErrMalformed},
+		{"IPv4 that is called IPv6", "PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n", ErrMalformed},
+		{"one of each", "PROXY TCP4 192.0.2.1 2001:db8::2 1 2\r\n", ErrMalformed},
+		{"a zone", "PROXY TCP6 fe80::1%eth0 fe80::2 1 2\r\n", ErrMalformed},
+		{"leading zeros of an address", "PROXY TCP4 192.0.2.01 192.0.2.2 1 2\r\n", ErrMalformed},
+		{"a name", "PROXY TCP4 localhost 192.0.2.2 1 2\r\n", ErrMalformed},
+		{"a port that is too large", "PROXY TCP4 192.0.2.1 192.0.2.2 65536 2\r\n", ErrMalformed},
+		{"a port with a sign", "PROXY TCP4 192.0.2.1 192.0.2.2 +1 2\r\n", ErrMalformed},
+		{"leading zeros of a port", "PROXY TCP4 192.0.2.1 192.0.2.2 1 02\r\n", ErrMalformed},
+		{"a line without end", "PROXY UNKNOWN " + strings.Repeat("x", 93), ErrMalformed},
+		{"a line that is too long", "PROXY UNKNOWN " + strings.Repeat("x", 92) + "\r\n", ErrMalformed},
+
+		{"version 1 in binary", signature2 + "\x11", ErrMalformed},
+		{"version 3 in binary", signature2 + "\x31", ErrMalformed},
+		{"another command", signature2 + "\x22", ErrMalformed},
+		{"another family in binary", signature2 + "\x21\x41", ErrMalformed},
+		{"another transport", signature2 + "\x21\x13", ErrMalformed},
+		{"IPv4 that is too short", binaryHeader(0x21, 0x11, content4[1:]), ErrMalformed},
+		{"IPv6 that is too short", binaryHeader(0x21, 0x21, content6[1:]), ErrMalformed},
+		{"paths that are too short", binaryHeader(0x21, 0x31, field("/a")), ErrMalformed},
+		{"a path that breaks lines", binaryHeader(0x21, 0x31, field("/a\nb")+field("/c")), ErrMalformed},
+	} {
+		if h, n, err := Parse([]byte(test.text)); !errors.Is(err, test.want) || n != 0 || h != (Header{}) {
+			t.Errorf("%s: Parse(%q) = %+v, %d, %v, want %v", test.name, test.text, h, n, err, test.want)
+		}
+	}
+}
+
+func TestWhatIsWrittenIsUnderstood(t *testing.T) {
+	for _, test := range []struct{ name, source, destination, wantSource, wantDestination string }{
+		{"IPv4", "192.0.2.1:1", "192.0.2.2:65535", "", ""},
+		{"IPv6", "[2001:db8::1]:1", "[::1]:2", "", ""},
+		{"IPv4 in IPv6", "[::ffff:192.0.2.1]:1", "192.0.2.2:2", "192.0.2.1:1", ""},
+		{"one of each", "192.0.2.1:1", "[2001:db8::1]:2", "[::ffff:192.0.2.1]:1", ""},
+		{"a zone", "[fe80::1%lo]:1", "[fe80::2]:2", "[fe80::1]:1", ""},
+	} {
+		source, destination := netip.MustParseAddrPort(test.source), netip.MustParseAddrPort(test.destination)
+		want := Header{Source: Endpoint{Address: source}, Destination: Endpoint{Address: destination}}
+		if test.wantSource != "" {
+			want.Source = endpoint(test.wantSource)
+		}
+		if test.wantDestination != "" {
+			want.Destination = endpoint(test.wantDestination)
+		}
+		for i, b := range [][]byte{AppendV1(nil, source, destination), AppendV2(nil, source, destination)} {
+			h, n, err := Parse(b)
+			if err != nil || n != len(b) || h != version(i+1, want) {
+				t.Errorf("%s: Parse(%q) = %+v, %d, %v, want %+v", test.name, b, h, n, err, version(i+1, want))
+			}
+		}
+	}
+}
+
+func TestNobodyIsNamedWhereOneEndHasNoAddress(t *testing.T) {
+	for i, b := range [][]byte{AppendV1(nil, four.Source.Address, netip.AddrPort{}), AppendV2(nil, netip.AddrPort{}, four.Source.Address)} {
+		if h, n, err := Parse(b); err != nil || n != len(b) || h != (Header{Version: i + 1, Local: true}) {
+			t.Errorf("Parse(%q) = %+v, %d, %v, want one that names nobody", b, h, n, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, h := range headers() {
+		if len(h.text) < 1000 {
+			f.Add([]byte(h.text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, n, err := Parse(b)
+		if n < 0 || n > len(b) || n > MaxSize || err != nil && n != 0 {
+			t.Fatalf("Parse(%q) = %+v, %d, %v", b, h, n, err)
+		}
+		if n == 0 {
+			return
+		}
+		for cut := range min(n, 300) {
+			if _, early, err := Parse(b[:cut]); err != nil || early != 0 {
+				t.Fatalf("Parse(%q) = %d, %v, and with more bytes %d", b[:cut], early, err, n)
+			}
+		}
+		if h.Local || !h.Source.Address.IsValid() {
+			return
+		}
+		again, _, err := Parse(AppendV2(nil, h.Source.Address, h.Destination.Address))
+		want := [2]netip.Addr{h.Source.Address.Addr().Unmap(), h.Destination.Address.Addr().Unmap()}
+		got := [2]netip.Addr{again.Source.Address.Addr().Unmap(), again.Destination.Address.Addr().Unmap()}
+		if err != nil || got != want {
+			t.Fatalf("Parse(%q) = %+v, written again %+v, %v", b, h, again, err)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package proxyproto
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+)
+
+// signature2 begins every header of version 2, and nothing that a text protocol could
+// begin with (2.2).
+const signature2 = "\r\n\r\n\x00\r\nQUIT\n"
+
+const (
+	fixedSize = 16 // the signature, version and command, family and transport, length
+	pathSize  = 108
+
+	commandLocal = 0x0
+	commandProxy = 0x1
+
+	familyUnspec = 0x0
+	familyIPv4   = 0x1
+	familyIPv6   = 0x2
+	familyUnix   = 0x3
+
+	transportUnspec = 0x0
+	transportStream = 0x1
+	transportDgram  = 0x2
+)
+
+// addressSize is how many bytes the addresses of a family take, by its number (2.2).
+const (
+	size4    = 2*4 + 4
+	size6    = 2*16 + 4
+	sizeUnix = 2 * pathSize
+)
+
+// parse2 parses the binary header (2.2). Values that nobody may send are refused; the
+// combinations that mean no stream are taken for UNSPEC, as the specification has it.
+func parse2(b []byte) (h Header, n int, err error) {
+	if len(b) > len(signature2) {
+		if v := b[12] >> 4; v != 2 {
+			return Header{}, 0, malformed("version %d in a binary header", v)
+		}
+		if c := b[12] & 0xf; c > commandProxy {
+			return Header{}, 0, malformed("unknown command %d", c)
+		}
+	}
+	if len(b) > len(signature2)+1 && (b[13]>>4 > familyUnix || b[13]&0xf > transportDgram) {
+		return Header{}, 0, malformed("unknown family and transport %#02x", b[13])
+	}
+	if len(b) < fixedSize {
+		return Header{}, 0, nil
+	}
+	size := int(binary.BigEndian.Uint16(b[14:]))
+	h = Header{Version: 2}
+	family, transport := b[13]>>4, b[13]&0xf
+	if b[12]&0xf == commandLocal || family == familyUnspec || transport != transportStream {
+		h.Local = true
+	} else if need := addressSize(family); size < need {
+		return Header{}, 0, malformed("%d bytes of addresses where their family takes %d", size, need)
+	}
+	if len(b) < fixedSize+size {
+		return Header{}, 0, nil
+	}
+	if !h.Local {
+		err = h.addresses(family, b[fixedSize:fixedSize+size])
+	}
+	if err != nil {
+		return Header{}, 0, err
+	}
+	return h, fixedSize + size, nil
+}
+
+func addressSize(family byte) int {
+	switch family {
+	case familyIPv4:
+		return size4
+	case familyIPv6:
+		return size6
+	}
+	return sizeUnix
+}
+
+// addresses fills the endpoints from b, which is long enough.
+func (h *Header) addresses(family byte, b []byte) error {
+	if family == familyUnix {
+		h.Source.Path, h.Destination.Path = path(b[:pathSize]), path(b[pathSize:sizeUnix])
+		if !printable(h.Source.Path) || !printable(h.Destination.Path) {
+			return malformed("control characters in the path of a socket")
+		}
+		return nil
+	}
+	width := (addressSize(family) - 4) / 2
+	source, _ := netip.AddrFromSlice(b[:width]) // of a width that is one
+	destination, _ := netip.AddrFromSlice(b[width : 2*width])
+	ports := b[2*width:]
+	h.Source.Address = netip.AddrPortFrom(source, binary.BigEndian.Uint16(ports))
+	h.Destination.Address = netip.AddrPortFrom(destination, binary.BigEndian.Uint16(ports[2:]))
+	return nil
+}
+
+// path returns the name in a field that zeros fill up: one that begins with a zero is
+// abstract, which is written as "@".
+func path(b []byte) string {
+	abstract := b[0] == 0
+	if abstract {
+		b = b[1:]
+	}
+	name, _, _ := bytes.Cut(b, []byte{0})
+	if abstract && len(name) > 0 {
+		return "@" + string(name)
+	}
+	return string(name)
+}
+
+// AppendV2 appends the header of version 2 for a connection from source to
+// destination; see AppendV1.
+func AppendV2(dst []byte, source, destination netip.AddrPort) []byte {
+	dst = append(dst, signature2...)
+	dst = append(dst, 2<<4|commandProxy)
+	s, d, v4, ok := pair(source, destination)
+	switch {
+	case !ok:
+		return append(dst, familyUnspec<<4|transportUnspec, 0, 0)
+	case v4:
+		dst = append(dst, familyIPv4<<4|transportStream, 0, size4)
+	default:
+		dst = append(dst, familyIPv6<<4|transportStream, 0, size6)
+	}
+	dst = append(dst, s.AsSlice()...)
+	dst = append(dst, d.AsSlice()...)
+	dst = binary.BigEndian.AppendUint16(dst, source.Port())
+	return binary.BigEndian.AppendUint16(dst, destination.Port())
+}
