@@ -135,18 +135,18 @@ func (d *Decoder) Entry(e *Entry) (more bool, err error) {
 // false, and has consumed nothing, if another comes.
 func (d *Decoder) shortEntry(e *Entry) bool {
 	start := d.pos
-	key := d.short()
+	key, middle := d.shortAt(start)
 	if key == nil {
 		return false
 	}
-	middle := d.pos
-	value := d.short()
-	if value == nil || d.values+2 > d.limits.Values {
-		d.pos = start
+	value, end := d.shortAt(middle)
+	// If the key is not ASCII the value is elsewhere, but then this is found, too.
+	if value == nil || !isASCII(d.b[start:end]) || d.values+2 > d.limits.Values {
 		return false
 	}
+	d.pos = end
 	d.values += 2
-	*e = Entry{Key: key, Value: value, Kind: String, Start: start, Middle: middle, End: d.pos}
+	*e = Entry{Key: key, Value: value, Kind: String, Start: start, Middle: middle, End: end}
 	return true
 }
 

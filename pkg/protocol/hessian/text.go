@@ -87,20 +87,26 @@ func (d *Decoder) stringText() ([]byte, error) {
 // short consumes a string of the commonest sort, which is ASCII and has its
 // length in the tag, and returns its text; nil if another value comes.
 func (d *Decoder) short() []byte {
-	rest := d.b[d.pos:]
-	if len(rest) == 0 || rest[0] > 0x1f {
+	text, end := d.shortAt(d.pos)
+	if text == nil || !isASCII(text) {
 		return nil
 	}
-	end := 1 + int(rest[0])
-	if end > len(rest) || end-1 > d.limits.Length {
-		return nil
-	}
-	text := rest[1:end:end]
-	if !isASCII(text) {
-		return nil
-	}
-	d.pos += end
+	d.pos = end
 	return text
+}
+
+// shortAt returns what is the text of a string of short's at a place, if it is ASCII,
+// and where that ends; nil if another value is there.
+func (d *Decoder) shortAt(at int) (text []byte, end int) {
+	if at >= len(d.b) || d.b[at] > 0x1f {
+		return nil, 0
+	}
+	length := int(d.b[at])
+	end = at + 1 + length
+	if end > len(d.b) || length > d.limits.Length {
+		return nil, 0
+	}
+	return d.b[at+1 : end : end], end
 }
 
 // chunk is a piece of a string or binary.
