@@ -159,13 +159,13 @@ func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 // Errors: io.EOF, os.ErrDeadlineExceeded (see SetReadDeadline), ErrInterrupted,
 // ErrDraining (only while idle), or the connection's.
 func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
-	if u := c.reader.unread; u != nil {
-		return c.fillUnread(buf, u)
-	}
-	if *buf != nil && len((*buf).Tail()) == 0 {
-		(*buf).Reserve(max(size, (*buf).Len()))
-	}
 	for {
+		if u := c.reader.unread; u != nil { // over TLS, readFailed may have read ahead
+			return c.fillUnread(buf, u)
+		}
+		if *buf != nil && len((*buf).Tail()) == 0 {
+			(*buf).Reserve(max(size, (*buf).Len()))
+		}
 		n, err := c.fillOnce(buf, size)
 		if err == nil {
 			return n, nil
@@ -281,15 +281,15 @@ func (c *Conn) callOnce(out []byte, buf **buffer.IoBuffer, size int) error {
 
 // Read reads as net.Conn does, under the deadline of SetReadDeadline.
 func (c *Conn) Read(p []byte) (int, error) {
-	if u := c.reader.unread; u != nil {
-		n, _ := u.Read(p) // an unread buffer is never empty
-		if u.Len() == 0 {
-			c.reader.unread = nil
-			u.Release()
-		}
-		return n, nil
-	}
 	for {
+		if u := c.reader.unread; u != nil { // see Fill
+			n, _ := u.Read(p) // an unread buffer is never empty
+			if u.Len() == 0 {
+				c.reader.unread = nil
+				u.Release()
+			}
+			return n, nil
+		}
 		n, err := c.readOnce(p)
 		if n > 0 || err == nil {
 			return n, nil

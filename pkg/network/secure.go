@@ -42,6 +42,7 @@ type secure struct {
 		mu     sync.Mutex
 		sealed *buffer.IoBuffer // guarded by mu; records that wait for the socket; nil: none
 		busy   bool             // guarded by mu; a writer waits for the socket, and takes what comes
+		large  int              // guarded by mu; bytes of the largest frame that was sealed at once
 	}
 }
 
@@ -110,6 +111,14 @@ func (w *wire) Read(p []byte) (int, error) {
 	}
 }
 
+// mostSealed is how many bytes of records may wait for a socket, beside those of one
+// frame that is larger. Writers stay below by themselves. The answers to a peer that
+// asks for new keys time and again, and takes none of them, would not.
+const mostSealed = 1 << 20
+
+// errDeaf ends the writing to such a peer.
+var errDeaf = errors.New("network: the peer has TLS answered and takes no answers")
+
 // Write is for tls.Conn: it never waits.
 func (w *wire) Write(p []byte) (int, error) {
 	o := &(*secure)(w).out
@@ -117,6 +126,10 @@ func (w *wire) Write(p []byte) (int, error) {
 	defer o.mu.Unlock()
 	if o.sealed == nil {
 		o.sealed = buffer.Get(len(p))
+	}
+	// In memory it may be the reader that sends, while the writer goes on.
+	if w.conn.raw != nil && o.sealed.Len()+len(p) > mostSealed+o.large {
+		return 0, errDeaf
 	}
 	return o.sealed.Write(p)
 }
@@ -279,6 +292,11 @@ func (s *secure) push() (left bool) {
 // seal makes records of p, which it writes as far as the socket takes them at once,
 // and reports whether something is left: the next write sends it.
 func (s *secure) seal(p []byte) (left bool, err error) {
+	if len(p) > outboxPiece {
+		s.out.mu.Lock()
+		s.out.large = max(s.out.large, len(p)+len(p)/64) // and what records add
+		s.out.mu.Unlock()
+	}
 	if _, err = s.tls.Write(p); err != nil {
 		return false, err
 	}

@@ -340,6 +340,80 @@ func TestAWaitOverTLSCanBeInterruptedAndGoOn(t *testing.T) {
 	}
 }
 
+// TestADrainSparesAConnectionOverTLSOnWhichBytesHaveArrived: the drain's look is a read,
+// so that the reader that it woke has its bytes already.
+func TestADrainSparesAConnectionOverTLSOnWhichBytesHaveArrived(t *testing.T) {
+	for name, read := range map[string]func(c *Conn) (string, error){
+		"Fill": func(c *Conn) (string, error) {
+			var b *buffer.IoBuffer
+			_, err := c.Fill(&b, 10)
+			if b == nil {
+				return "", err
+			}
+			defer b.Release()
+			return string(b.Bytes()), err
+		},
+		"Read": func(c *Conn) (string, error) {
+			p := make([]byte, 10)
+			n, err := c.Read(p)
+			return string(p[:n]), err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, peer := secured(t, nil)
+			if err := c.SetIdle(true); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := peer.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.raw.Read(func(fd uintptr) bool { n, _ := peek(fd); return n > 0 }); err != nil {
+				t.Fatal(err)
+			}
+			c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			c.Drain(true)
+			if got, err := read(c); got != "x" || err != nil {
+				t.Fatalf("the reader got %q, %v; want what had arrived", got, err)
+			}
+			go peer.Write([]byte("y")) // it is busy now: the drain no longer wakes it
+			if got, err := read(c); got != "y" || err != nil {
+				t.Errorf("the next read got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestRecordsForAPeerThatTakesNoneAreBounded(t *testing.T) {
+	t.Run("answers of TLS", func(t *testing.T) {
+		c, _ := secured(t, nil)
+		w := (*wire)(c.secure.Load()) // as tls.Conn answers a peer's wish for new keys
+		total := 0
+		for record := make([]byte, 27); total < 2*mostSealed; total += len(record) {
+			if _, err := w.Write(record); err != nil {
+				break
+			}
+		}
+		if total > mostSealed {
+			t.Errorf("%d bytes wait, want %d at most", total, mostSealed)
+		}
+	})
+	t.Run("a frame is as large as it is", func(t *testing.T) {
+		c, peer := secured(t, nil)
+		frame := make([]byte, 8*mostSealed)
+		left, err := c.secure.Load().seal(frame)
+		if !left || err != nil {
+			t.Fatalf("seal = %v, %v; want that something is left", left, err)
+		}
+		written := bg(func() error { _, err := c.Write(nil); return err })
+		if _, err := io.ReadFull(peer, make([]byte, len(frame))); err != nil {
+			t.Error(err)
+		}
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func bg(f func() error) <-chan error {
 	out := make(chan error, 1)
 	go func() { out <- f() }()
