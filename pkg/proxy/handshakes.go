@@ -17,6 +17,7 @@ type handshakes struct {
 	mu     sync.Mutex
 	counts map[string]int64 // guarded by mu; by result
 	remove []func()         // guarded by mu
+	closed bool             // guarded by mu; the place may be another's by now
 }
 
 func newHandshakes(r *metrics.Registry, m metrics.Metric, place string) *handshakes {
@@ -33,7 +34,7 @@ func (h *handshakes) count(err error) {
 	defer h.mu.Unlock()
 	_, known := h.counts[result]
 	h.counts[result]++
-	if !known && h.registry != nil {
+	if !known && !h.closed && h.registry != nil {
 		h.remove = append(h.remove, h.registry.Func(h.metric, func() float64 { return h.read(result) }, h.place, result))
 	}
 }
@@ -44,11 +45,11 @@ func (h *handshakes) read(result string) float64 {
 	return float64(h.counts[result])
 }
 
-// close takes the series back.
+// close takes the series back. Handshakes that are under way do no harm.
 func (h *handshakes) close() {
 	h.mu.Lock()
 	remove := h.remove
-	h.remove = nil
+	h.remove, h.closed = nil, true
 	h.mu.Unlock()
 	for _, f := range remove {
 		f()

@@ -64,7 +64,7 @@ func (live *liveListener) change(c *chain, log *slog.Logger) (before *compositio
 			before.release()
 		}
 	}
-	if sameEngine(old.config, c.config) {
+	if sameEngine(old.config, c.config) && old.secured.covers(c.secured) {
 		c.handler = old.handler
 		c.secured, old.secured = old.secured, c.secured
 	} else {
@@ -143,7 +143,7 @@ func sameEngine(a, b *config.Listener) bool {
 	if pa == nil {
 		return true
 	}
-	return pa.HTTP1 == pb.HTTP1 && pa.RPC == pb.RPC && sameChoice(pa, pb)
+	return pa.HTTP1 == pb.HTTP1 && pa.HTTP2 == pb.HTTP2 && pa.RPC == pb.RPC && sameChoice(pa, pb)
 }
 
 // sameChoice reports whether a's connections are taken for the same as b's.

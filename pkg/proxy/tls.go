@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,18 @@ func newCredentials(o *Options) *credential.Store {
 type secured struct {
 	server *credential.Server
 	count  *handshakes
+	usable []int // the contexts that have what they need, by their places in the chain
+}
+
+// covers reports whether s can do whatever other can; either may be nil.
+func (s *secured) covers(other *secured) bool {
+	switch {
+	case other == nil:
+		return true
+	case s == nil:
+		return false
+	}
+	return !slices.ContainsFunc(other.usable, func(i int) bool { return !slices.Contains(s.usable, i) })
 }
 
 func (s *secured) close() {
@@ -50,9 +63,10 @@ func (s *secured) close() {
 // protocols that have a name there, c.handler for the rest.
 func (b *builder) secure(c *chain, fc *config.FilterChain, byALPN map[string]network.Handler) error {
 	var contexts []*credential.Context
+	var usable []int
 	timeout := time.Duration(0)
 	delete(byALPN, "") // of protocols without a name
-	for _, t := range fc.TLS {
+	for i, t := range fc.TLS {
 		var offer []string
 		for _, name := range []string{"h2", "http/1.1"} {
 			if byALPN[name] != nil {
@@ -68,7 +82,7 @@ func (b *builder) secure(c *chain, fc *config.FilterChain, byALPN map[string]net
 				"listener", c.config.Name, "error", err)
 			continue
 		}
-		contexts, timeout = append(contexts, context), max(timeout, t.HandshakeTimeout)
+		contexts, usable, timeout = append(contexts, context), append(usable, i), max(timeout, t.HandshakeTimeout)
 	}
 	if len(contexts) == 0 {
 		return nil
@@ -77,7 +91,7 @@ func (b *builder) secure(c *chain, fc *config.FilterChain, byALPN map[string]net
 	if err != nil {
 		return err
 	}
-	c.secured = &secured{server, newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, c.config.Name)}
+	c.secured = &secured{server, newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, c.config.Name), usable}
 	o := stream.SecureOptions{
 		Config: server.Config(), ByALPN: byALPN, Other: c.handler,
 		Timeout: timeout, IdleTimeout: c.config.IdleTimeout,
@@ -100,7 +114,7 @@ type clients struct {
 
 // clientTable is immutable.
 type clientTable struct {
-	byConfig  map[*config.TLS]*credential.Client
+	byCluster map[string]*credential.Client
 	byContent map[string]*credential.Client
 	counts    map[string]*handshakes // by cluster
 	// before is what was in force until this was: exchanges that are under way may
@@ -118,14 +132,14 @@ func newClients(store *credential.Store, registry *metrics.Registry) *clients {
 func (c *clients) prepare(clusters []*config.Cluster) (*clientTable, error) {
 	old := c.now.Load()
 	t := &clientTable{
-		byConfig: map[*config.TLS]*credential.Client{}, byContent: map[string]*credential.Client{},
-		counts: map[string]*handshakes{}, before: &clientTable{byConfig: old.byConfig, byContent: old.byContent},
+		byCluster: map[string]*credential.Client{}, byContent: map[string]*credential.Client{},
+		counts: map[string]*handshakes{}, before: &clientTable{byCluster: old.byCluster, byContent: old.byContent},
 	}
 	for _, cluster := range clusters {
 		if cluster.TLS == nil {
 			continue
 		}
-		content := fmt.Sprintf("%+v", *cluster.TLS)
+		content := fmt.Sprintf("%#v", *cluster.TLS)
 		client := t.byContent[content]
 		if client == nil {
 			client = old.byContent[content]
@@ -137,7 +151,7 @@ func (c *clients) prepare(clusters []*config.Cluster) (*clientTable, error) {
 				return nil, fmt.Errorf("cluster %q: tls_context: %w", cluster.Name, err)
 			}
 		}
-		t.byContent[content], t.byConfig[cluster.TLS] = client, client
+		t.byContent[content], t.byCluster[cluster.Name] = client, client
 		if t.counts[cluster.Name] = old.counts[cluster.Name]; t.counts[cluster.Name] == nil {
 			t.counts[cluster.Name] = newHandshakes(c.metrics, metrics.ClusterHandshakes, cluster.Name)
 		}
@@ -180,14 +194,15 @@ func (c *clients) commit(t *clientTable) {
 	}
 }
 
-// find returns the client of a cluster's settings, nil if they are long gone.
-func (c *clients) find(t *config.TLS) *credential.Client {
+// find returns the client of a cluster, nil if that is long gone. It goes by the name:
+// a cluster that does not change keeps the settings of a configuration that is gone.
+func (c *clients) find(cluster string) *credential.Client {
 	table := c.now.Load()
-	if client := table.byConfig[t]; client != nil {
+	if client := table.byCluster[cluster]; client != nil {
 		return client
 	}
 	if before := table.before; before != nil {
-		return before.byConfig[t]
+		return before.byCluster[cluster]
 	}
 	return nil
 }
@@ -202,7 +217,7 @@ func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Ho
 	if settings == nil {
 		return nil
 	}
-	client := c.find(settings)
+	client := c.find(h.Cluster().Name())
 	if client == nil {
 		return protocol.Faultf(protocol.ConnectFailure, "the cluster of %s has left the configuration", h.Name())
 	}

@@ -1,0 +1,130 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// secureOrigin is origin over TLS, a connection for each request.
+func secureOrigin(t *testing.T, own tls.Certificate, text string) (address string) {
+	t.Helper()
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}, NextProtos: []string{"http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: says(text), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
+	s.SetKeepAlivesEnabled(false)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(ln)
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-ended
+	})
+	return ln.Addr().String()
+}
+
+// TestHostsAreReachedOverTLSAfterManyChanges: a cluster that no change is about keeps
+// the settings of the first configuration.
+func TestHostsAreReachedOverTLSAfterManyChanges(t *testing.T) {
+	ca := testpki.New(t)
+	dir := t.TempDir()
+	ca.Write(dir)
+	host := secureOrigin(t, ca.Issue(testpki.Spec{}).TLS, "in")
+	s := setup{
+		routes: to("app"), address: free(t),
+		clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [{"address": "` + host + `"}],
+			"tls_context": {"status": true, "ca_cert": "` + filepath.Join(dir, "ca.pem") + `"}}`,
+	}
+	r := newRig(t)
+	for i := range 4 {
+		r.apply(s.snapshot(t))
+		if got := ask(t, s.address, get("/")); got.StatusCode != 200 || got.body != "in" {
+			t.Errorf("after %d changes: %d %q\n%s", i, got.StatusCode, got.body, r.log)
+		}
+	}
+}
+
+// secureListener is a listener that falls back, with the certificate own.pem.
+func secureListener(t *testing.T, address, dir string) *config.Snapshot {
+	t.Helper()
+	return parse(t, `{"servers": [{
+		"listeners": [{"name": "front", "address": "`+address+`", "filter_chains": [{
+			"tls_context": {"status": true, "fall_back": true,
+				"cert_chain": "`+filepath.Join(dir, "own.pem")+`", "private_key": "`+filepath.Join(dir, "own.key")+`"},
+			"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
+		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [`+direct("in")+`]}]}]
+	}]}`)
+}
+
+// TestAListenerThatFellBackSpeaksTLSOnceItCan: also if its configuration is the same;
+// and it does not fall back from a certificate that it has.
+func TestAListenerThatFellBackSpeaksTLSOnceItCan(t *testing.T) {
+	ca := testpki.New(t)
+	dir, address := t.TempDir(), free(t)
+	secured := func() bool {
+		conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: ca.Pool()})
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}
+	r := newRig(t)
+	r.apply(secureListener(t, address, dir))
+	open := dialCaller(t, address)
+	if got := open.ask(get("/")); got.body != "in" || secured() {
+		t.Fatalf("without a certificate: plaintext is answered with %q, TLS is spoken: %v", got.body, secured())
+	}
+	leaf := ca.Issue(testpki.Spec{})
+	leaf.Write(t, dir, "own")
+	r.apply(secureListener(t, address, dir))
+	if !secured() {
+		t.Error("with a certificate: TLS is not spoken")
+	}
+	if got := open.ask(get("/")); !got.Close {
+		t.Error("a connection in plaintext goes on")
+	}
+	if err := os.Remove(filepath.Join(dir, "own.pem")); err != nil {
+		t.Fatal(err)
+	}
+	r.apply(secureListener(t, address, dir))
+	if !secured() {
+		t.Error("the listener fell back from a certificate that it has")
+	}
+}
+
+// TestHandshakesOfAPlaceThatIsGoneAreNotShown: nor do they stand in the way of those of
+// its successor.
+func TestHandshakesOfAPlaceThatIsGoneAreNotShown(t *testing.T) {
+	r := newRig(t)
+	old := newHandshakes(r.metrics, metrics.ListenerHandshakes, "front")
+	old.count(nil)
+	now := newHandshakes(r.metrics, metrics.ListenerHandshakes, "front")
+	now.count(nil)
+	now.count(nil)
+	old.close()
+	old.count(nil)
+	old.count(io.EOF)
+	if n := r.value(metrics.ListenerHandshakes.Name, "front", metrics.ResultOK); n != 2 {
+		t.Errorf("%v handshakes, want the 2 of the successor", n)
+	}
+	if n := r.value(metrics.ListenerHandshakes.Name, "front"); n != 2 {
+		t.Errorf("%v handshakes with any result, want 2", n)
+	}
+	now.close()
+	if r.exports("front") {
+		t.Error("the series stay")
+	}
+}
