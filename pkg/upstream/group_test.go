@@ -170,6 +170,35 @@ func TestPanicThreshold(t *testing.T) {
 	}
 }
 
+// Panic begins below the threshold, and while all of the work cannot be done: shares that
+// binary numbers do not hold exactly make no difference.
+func TestPanicIsExact(t *testing.T) {
+	tests := []struct {
+		hosts, up [2]int // of two priorities
+		threshold float64
+		want      bool // one of them panics
+	}{
+		{[2]int{63, 10}, [2]int{45, 1}, 50, false}, // 1.4 times 45 of 63 hosts is all of the work
+		{[2]int{63, 10}, [2]int{44, 0}, 50, true},
+		{[2]int{10, 14}, [2]int{5, 3}, 50, false}, // 70 % and 30 %
+		{[2]int{10, 14}, [2]int{5, 2}, 50, true},
+		{[2]int{100, 100}, [2]int{7, 7}, 7, false},
+		{[2]int{100, 100}, [2]int{7, 6}, 7, true},
+	}
+	for _, tt := range tests {
+		m := measuresOf(&config.Failover{PanicThreshold: tt.threshold})
+		levels, plans := make([]level, 2), make([]levelPlan, 2)
+		for i := range levels {
+			hosts := make([]*Host, tt.hosts[i])
+			levels[i] = level{hosts, []block{{hosts: hosts, up: tt.up[i]}}}
+		}
+		m.shares(levels, plans)
+		if got := plans[0].panic || plans[1].panic; got != tt.want {
+			t.Errorf("%v of %v hosts up, threshold %v %%: panic %v, want %v", tt.up, tt.hosts, tt.threshold, got, tt.want)
+		}
+	}
+}
+
 // The numbers are those of the table in Envoy's documentation of priority levels.
 func TestPrioritiesSpillOver(t *testing.T) {
 	tests := []struct {

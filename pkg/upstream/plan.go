@@ -39,19 +39,23 @@ const (
 	defaultPanicThreshold   = 50
 )
 
+// enough is how near to 1 what is able to do all of the work comes at least: such
+// factors as 1.4 are not exact.
+const enough = 1 - 1e-9
+
 // measures are the rules of one cluster.
 type measures struct {
 	factor    float64 // overprovisioning
-	threshold float64 // part of hosts that must be healthy; below 0: none
+	threshold float64 // percent of hosts that must be healthy; below 0: none
 }
 
 func measuresOf(f *config.Failover) measures {
-	m := measures{f.Overprovisioning, f.PanicThreshold / 100}
+	m := measures{f.Overprovisioning, f.PanicThreshold}
 	if m.factor == 0 {
 		m.factor = defaultOverprovisioning
 	}
 	if m.threshold == 0 {
-		m.threshold = defaultPanicThreshold / 100.0
+		m.threshold = defaultPanicThreshold
 	}
 	return m
 }
@@ -95,9 +99,9 @@ func (m measures) shares(levels []level, plans []levelPlan) []float64 {
 		hosts += len(levels[i].hosts)
 	}
 	panics := 0
-	if able < 1 {
+	if able < enough {
 		for i := range levels {
-			if float64(levels[i].up()) < m.threshold*float64(len(levels[i].hosts)) {
+			if float64(100*levels[i].up()) < m.threshold*float64(len(levels[i].hosts)) {
 				plans[i].panic = true
 				panics++
 			}
