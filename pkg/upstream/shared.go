@@ -288,12 +288,16 @@ func (p *shared) warm() {
 	p.keepWarm()
 }
 
-// keepWarm is warm for whoever holds p.mu.
+// keepWarm is warm for whoever holds p.mu. It takes no connection from another host,
+// and nobody's turn: while max_connections is reached there is none.
 func (p *shared) keepWarm() {
-	if len(p.all()) == 0 && p.opening == nil && !p.isClosed && p.isWarm() {
-		p.begin(false)
-		p.arm(p) // to try again if that fails
+	if len(p.all()) > 0 || p.opening != nil || p.isClosed || !p.isWarm() {
+		return
 	}
+	if c := p.host.cluster; c.slots.waiting.Load() == 0 && c.slots.take(c.settings().Breakers.MaxConnections) {
+		p.begin(true)
+	}
+	p.arm(p) // to try again if that fails
 }
 
 // mayGrow reports whether grow might open one connection more.

@@ -191,6 +191,31 @@ func TestWarmConnections(t *testing.T) {
 	})
 }
 
+// What is kept warm takes no connection from others: with fewer connections than hosts
+// some have none until they are asked.
+func TestWarmConnectionsStayWithinMaxConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		cfg := bounded(sharing(1, "a", "b", "c"), 2)
+		cfg.Pool.Warm = config.HTTP1
+		s, c := n.web(t, cfg)
+		defer s.Close()
+		pass(time.Hour)
+		wantCounts(t, s, 0, 2, 2)
+		if got := len(n.list()); got != 2 {
+			t.Errorf("%d connections were opened while nobody asked, want 2", got)
+		}
+		for range 3 { // one to each host
+			finish(begin(t, c))
+		}
+		pass(time.Hour)
+		wantCounts(t, s, 0, 2, 2)
+		if got := len(n.list()); got > 5 {
+			t.Errorf("%d connections were opened, want no more than one for each exchange", got)
+		}
+	})
+}
+
 func TestMaxConnectionsHoldsForHostsThatTakeFewOnOne(t *testing.T) {
 	share(t, bounded(sharing(1, "a"), 3), func(t *testing.T, n *trunks, s *Set, c *Cluster) {
 		n.room = 1
