@@ -447,9 +447,10 @@ func put(o *network.Outbox, frame func(dst []byte) []byte) bool {
 // fail ends everything, for the connection is lost.
 func (u *Client) fail(err error, b *batch) {
 	u.mu.Lock()
-	if u.err != nil {
+	if u.err != nil { // somebody found out before
 		u.mu.Unlock()
-		return // somebody found out before
+		b.flush() // what was answered until then is answered
+		return
 	}
 	u.err = err
 	u.closing.Store(true)

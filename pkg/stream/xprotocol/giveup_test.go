@@ -1,0 +1,24 @@
+package xprotocol
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// A connection that is given up as silent may have been heard just then: what its
+// reader has in hand is sent and accounted for all the same.
+func TestWhatWasAnsweredLastIsNotHeldBack(t *testing.T) {
+	r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
+	u := r.client(host(t, func(p *peer) { p.read() }), nil)
+	held := &batch{tallies: []tallied{{tally: &tally{rig: r, seen: []observation{{code: 7}}}}}}
+	u.fail(errSilent, new(batch))
+	u.fail(io.EOF, held)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.observed) != 1 || r.observed[0].code != 7 {
+		t.Errorf("observed %v, want the exchange that the reader had in hand", r.observed)
+	}
+}
