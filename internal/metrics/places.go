@@ -359,7 +359,7 @@ func (c *placeCollector) collectCluster(e *emitter, name string, cluster *Cluste
 	e.value(c.cluster[clusterActive], float64(cluster.Active.Value()), name)
 	e.counter(c.cluster[clusterOpened], opened, name)
 	e.counter(c.cluster[clusterClosed], closed, name)
-	e.value(c.cluster[clusterConnections], float64(opened-closed), name)
+	e.value(c.cluster[clusterConnections], float64(max(opened, closed)-closed), name)
 	e.counter(c.cluster[clusterUnconnected], cluster.ConnectFailures.Value(), name)
 	e.counter(c.cluster[clusterRetries], cluster.Retries.Value(), name)
 	e.counter(c.cluster[clusterResent], cluster.Resent.Value(), name)

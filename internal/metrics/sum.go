@@ -11,6 +11,9 @@ type Outcome struct {
 	Reason   uint8  // position in Options.Reasons; 0: it did not fail
 	Status   int    // HTTP status, or its equivalent; 0: no answer
 	Code     int    // status of an RPC request in the protocol's own numbers; negative: none
+	// Answer is what the last host answered, as Status is: what the caller is told may be
+	// another. 0: no host answered.
+	Answer int
 }
 
 // Sum is what requests come to that ended alike: one, or many that an account is told

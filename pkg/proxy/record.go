@@ -85,9 +85,15 @@ func (r *record) way(x *protocol.Exchange) way {
 	if _, ok := rec.Method.(*grpcPlace); ok {
 		code = protocol.GRPCStatus(&x.Response)
 	}
+	var last protocol.Attempt
+	if n := len(rec.Attempts); n > 0 {
+		last = rec.Attempts[n-1]
+	}
 	return way{
-		places:  [...]protocol.Place{rec.Method, rec.Route, rec.Cluster, rec.Host()},
-		outcome: metrics.Outcome{Protocol: x.Meta.Protocol, Reason: uint8(rec.Reason), Status: x.Response.Status, Code: code},
+		places: [...]protocol.Place{rec.Method, rec.Route, rec.Cluster, last.Host},
+		outcome: metrics.Outcome{
+			Protocol: x.Meta.Protocol, Reason: uint8(rec.Reason), Status: x.Response.Status, Code: code, Answer: last.Status,
+		},
 	}
 }
 

@@ -66,6 +66,26 @@ func TestRPCRequestsAreCountedByMethod(t *testing.T) {
 	}
 }
 
+// What the host answered is told apart from what the caller was told.
+func TestTheHostsOwnAnswerIsAccountedFor(t *testing.T) {
+	record := recordFor(newRig(t))
+	x := called("shop.Items", "list", 20)
+	for _, tt := range []struct {
+		name     string
+		attempts []protocol.Attempt
+		want     int
+	}{
+		{"no host was asked", nil, 0},
+		{"a host answered", []protocol.Attempt{{Status: 503}}, 503},
+		{"the last that was asked did not", []protocol.Attempt{{Status: 503}, {Reason: protocol.ConnectFailure}}, 0},
+	} {
+		x.Record.Attempts = tt.attempts
+		if got := record.way(x).outcome; got.Answer != tt.want || got.Status != 200 {
+			t.Errorf("%s: the answer is %d and the caller is told %d, want %d and 200", tt.name, got.Answer, got.Status, tt.want)
+		}
+	}
+}
+
 func TestGRPCRequestsAreCountedByMethod(t *testing.T) {
 	r := newRig(t)
 	record := recordFor(r)

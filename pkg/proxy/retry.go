@@ -150,9 +150,15 @@ func (r *retry) again(x *protocol.Exchange, err error, retries int) (budget Retr
 	if budget = r.budget(x); budget != nil && !budget.BeginRetry() {
 		return nil, false
 	}
+	if h, ok := x.Record.Host().(dropped); ok && err == nil {
+		h.Dropped(x)
+	}
 	x.ResetResponse()
 	return budget, true
 }
+
+// dropped is a host that is told of its answers that callers do not get.
+type dropped interface{ Dropped(x *protocol.Exchange) }
 
 // wanted reports whether the policy covers the failure, or the answer.
 func (r *retry) wanted(reason protocol.Reason, x *protocol.Exchange) bool {

@@ -169,6 +169,41 @@ func TestGRPCIsTriedAgain(t *testing.T) {
 	}
 }
 
+// teller is a host that is told of the answers that are dropped.
+type teller struct{ told []string }
+
+func (h *teller) Name() string { return "a" }
+func (h *teller) Dropped(x *protocol.Exchange) {
+	h.told = append(h.told, fmt.Sprintf("%d %s", x.Response.Status, x.Response.Header.Get("grpc-status")))
+}
+
+// A host is told of an answer that is dropped while it is there, and not of failures.
+func TestHostsAreToldOfDroppedAnswers(t *testing.T) {
+	host := new(teller)
+	made := 0
+	next := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: host})
+		if made++; made == 2 {
+			return protocol.Faultf(protocol.UpstreamReset, "reset")
+		}
+		x.Reply(200, "", "")
+		if made == 1 {
+			x.Response.Header.Add("grpc-status", "14")
+		}
+		return nil
+	})
+	x := incoming()
+	x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
+	x.Request.Header.Add("content-type", "application/grpc")
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 3}})
+	if err := Retry(next, route, unlimited).Serve(t.Context(), x); err != nil || made != 3 {
+		t.Fatalf("%d tries, %v; want 3", made, err)
+	}
+	if want := []string{"200 14"}; !slices.Equal(host.told, want) {
+		t.Errorf("the host was told of %q, want %q", host.told, want)
+	}
+}
+
 func TestAnswersThatAreTriedAgain(t *testing.T) {
 	for _, test := range []struct {
 		name   string

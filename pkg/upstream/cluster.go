@@ -28,6 +28,7 @@ type Cluster struct {
 	retries atomic.Int64 // retries in flight
 	slots   slots
 	ledger  ledger[ClusterAccount]
+	era     atomic.Int64 // how often it has left the configuration; its accounts are of one era each
 
 	overflows atomic.Uint64 // exchanges and retries that were refused
 	resent    atomic.Uint64
@@ -334,8 +335,11 @@ func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx cont
 			return h.carry(carry)
 		}
 		h.failures.Add(1)
+		if ctx.Err() != nil {
+			break // that says nothing of the host
+		}
 		h.judge(nil, err)
-		if !goesOn(err) || ctx.Err() != nil {
+		if !goesOn(err) {
 			break
 		}
 		h.connectFailed(err)
@@ -346,7 +350,10 @@ func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx cont
 // carry calls what connect returned, counted as one exchange in flight.
 func (h *Host) carry(carry func() error) error {
 	h.connected()
-	defer h.cluster.count(ConnectionClosed)
+	if r := h.record.Load(); r != nil {
+		r.passed(1) // all that will be known
+	}
+	defer h.countConnection(ConnectionClosed)
 	h.load.Begin()
 	defer h.load.End()
 	h.load.Connect()

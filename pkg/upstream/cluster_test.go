@@ -501,3 +501,45 @@ func TestCarryDoesNotWaitForAConnection(t *testing.T) {
 	finish(x)
 	wantCounts(t, s, 0, 1, 1)
 }
+
+// Connections that carry bytes have no answers: that one could be opened is what is
+// good about a host.
+func TestCarryTellsOutlierDetection(t *testing.T) {
+	refused := protocol.Faultf(protocol.ConnectFailure, "refused")
+	tests := []struct {
+		name  string
+		steps string // of connects: + works, - is refused, x is given up by the caller
+		out   bool
+	}{
+		{"three refused in a row", "---", true},
+		{"one that worked begins anew", "--+--", false},
+		{"one that the caller gave up says nothing", "--x", false},
+		{"nor does it begin anew", "--x-", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, c := newMoodySet(t, newMoods(), withOutliers(outliers(func(o *config.Outlier) {
+				o.Consecutive5xx = config.Consecutive{Failures: 3, Enforce: 100}
+			}), "a"))
+			for _, step := range tt.steps {
+				ctx, cancel := context.WithCancel(t.Context())
+				err := c.Carry(ctx, 1, func(context.Context, *Host, time.Time) (func() error, error) {
+					if step == '+' {
+						return func() error { return nil }, nil
+					}
+					if step == 'x' {
+						cancel()
+					}
+					return nil, refused
+				})
+				if (err == nil) != (step == '+') {
+					t.Errorf("Carry = %v at step %c", err, step)
+				}
+				cancel()
+			}
+			if out := hostNamed(t, c, "a").health.has(ejected); out != tt.out {
+				t.Errorf("ejected: %v, want %v", out, tt.out)
+			}
+		})
+	}
+}

@@ -47,7 +47,7 @@ func (h *Host) connectFailed(err error) {
 // connected takes note that a connection was opened.
 func (h *Host) connected() {
 	h.connects.Add(1)
-	h.cluster.count(ConnectionOpened)
+	h.countConnection(ConnectionOpened)
 	h.answered()
 }
 

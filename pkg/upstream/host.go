@@ -17,6 +17,7 @@ import (
 type Host struct {
 	cluster *Cluster // immutable
 	address string   // immutable
+	era     int64    // immutable; of the cluster, when the host came
 
 	entry  atomic.Pointer[config.Host] // how it is configured now
 	load   balance.Load                // exchanges in flight, from pick to the end of the answer
@@ -41,7 +42,7 @@ type Host struct {
 }
 
 func newHost(c *Cluster, entry *config.Host) *Host {
-	h := &Host{cluster: c, address: entry.Address}
+	h := &Host{cluster: c, address: entry.Address, era: c.era.Load()}
 	h.entry.Store(entry)
 	h.since.Store(int64(c.env.now()))
 	return h
@@ -64,7 +65,7 @@ func (h *Host) InFlight() int64 { return h.load.InFlight() }
 func (h *Host) Add(s metrics.Sum) {
 	h.ledger.add(s)
 	if r := h.record.Load(); r != nil {
-		r.observe(ending{s.Protocol, protocol.Reason(s.Reason), s.Status, s.Code}, s.Len())
+		r.observe(ending{s.Protocol, protocol.Reason(s.Reason), s.Answer, s.Code}, s.Len())
 	}
 }
 
@@ -135,6 +136,14 @@ func (h *Host) retire() {
 	h.mu.Unlock()
 	for l := first; l != nil; l = l.next {
 		l.pool.close()
+	}
+}
+
+// countConnection counts a connection that was opened, or closed. Connections outlive
+// the configuration: an account that did not see one open must not see it close.
+func (h *Host) countConnection(e Event) {
+	if h.era == h.cluster.era.Load() {
+		h.cluster.count(e)
 	}
 }
 

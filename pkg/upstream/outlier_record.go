@@ -13,6 +13,7 @@ import (
 //
 //	no answer                             when the attempt ends    judge
 //	an answer that is bad by its head     when the attempt ends    judge
+//	an answer that is tried again         when it is dropped       Dropped
 //	any other answer                      when the exchange ends   observe
 //
 // so that an answer which ends badly, as those of gRPC do that tell their status in
@@ -48,7 +49,7 @@ func (h *Host) judge(x *protocol.Exchange, err error) {
 type ending struct {
 	protocol string // of the caller
 	reason   protocol.Reason
-	status   int
+	answer   int // status that the host answered; 0: none
 	code     int // of RPC
 }
 
@@ -56,7 +57,7 @@ type ending struct {
 // host.
 func (r *record) observe(e ending, n int) {
 	switch {
-	case r.isBad(e.status) || e.status == 0: // judge has counted it, or there was no answer
+	case e.answer == 0 || r.isBad(e.answer): // judge has counted it
 	case e.reason == protocol.None && e.protocol == string(config.HTTP2) && e.code > 0:
 		r.answered(statusOfGRPC(e.code), n)
 	case e.reason == protocol.None:
@@ -65,6 +66,14 @@ func (r *record) observe(e ending, n int) {
 		for range n {
 			r.failedFor(e.reason)
 		}
+	}
+}
+
+// Dropped takes note that the host's answer in x is about to be dropped, so that the
+// request can be sent again: how it would have ended is told by its head.
+func (h *Host) Dropped(x *protocol.Exchange) {
+	if r := h.record.Load(); r != nil && x.Record.Listener != nil {
+		r.observe(ending{x.Meta.Protocol, protocol.None, x.Response.Status, protocol.GRPCStatus(&x.Response)}, 1)
 	}
 }
 

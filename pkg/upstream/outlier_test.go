@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -363,6 +364,7 @@ func TestEndingsCount(t *testing.T) {
 		{"gRPC that failed within", ending{string(config.HTTP2), protocol.None, 200, 13}, true},
 		{"gRPC that did not find what was asked for", ending{string(config.HTTP2), protocol.None, 200, 5}, false},
 		{"gRPC that is well", ending{string(config.HTTP2), protocol.None, 200, 0}, false},
+		{"no answer, which counted when the attempt ended", ending{string(config.HTTP2), protocol.UpstreamReset, 0, 14}, false},
 		{"cut short by the host", ending{string(config.HTTP1), protocol.UpstreamReset, 200, protocol.NoCode}, true},
 		{"cut short by the caller", ending{string(config.HTTP1), protocol.DownstreamGone, 200, protocol.NoCode}, false},
 		{"a status that was counted with its head", ending{string(config.HTTP1), protocol.None, 503, protocol.NoCode}, false},
@@ -377,6 +379,65 @@ func TestEndingsCount(t *testing.T) {
 			h.record.Load().observe(tt.ending, 2)
 			if out := h.health.has(ejected); out != tt.out {
 				t.Errorf("ejected: %v, want %v", out, tt.out)
+			}
+		})
+	}
+}
+
+// What an attempt has come to is counted once, whatever the caller is told of it.
+func TestEachAttemptCountsOnce(t *testing.T) {
+	const none = protocol.NoCode
+	tests := []struct {
+		name    string
+		codes   []int
+		answer  int             // of the host; 0: none
+		reason  protocol.Reason // why there was none
+		dropped bool            // the answer was: the request is sent again
+		field   string          // grpc-status of the answer
+		told    metrics.Outcome
+		out     bool // two of them eject
+	}{
+		{name: "no answer", reason: protocol.UpstreamTimeout, told: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, out: true},
+		{name: "no answer, told as a status of gRPC", reason: protocol.ConnectFailure, told: metrics.Outcome{Protocol: "Http2", Status: 200, Code: 14}, out: true},
+		{name: "no answer, and its status does not count", codes: []int{500}, reason: protocol.UpstreamTimeout, told: metrics.Outcome{Protocol: "Http1", Status: 504, Code: none}, out: true},
+		{name: "a bad answer that a filter made good", answer: 500, told: metrics.Outcome{Protocol: "Http1", Status: 200, Code: none}, out: true},
+		{name: "a good answer that a filter made bad", answer: 200, told: metrics.Outcome{Protocol: "Http1", Status: 500, Code: none}, out: false},
+		{name: "gRPC that was tried again", answer: 200, dropped: true, field: "14", out: true},
+		{name: "a bad answer that was tried again", answer: 503, dropped: true, out: true},
+		{name: "a good answer that was tried again", answer: 409, dropped: true, out: false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, c := newMoodySet(t, newMoods(), withOutliers(outliers(func(o *config.Outlier) {
+				o.Consecutive5xx = config.Consecutive{Failures: 2, Enforce: 100}
+				o.Codes = tt.codes
+			}), "a"))
+			h := hostNamed(t, c, "a")
+			once := func() {
+				x := get()
+				x.Meta.Protocol, x.Record.Listener, x.Response.Status = string(config.HTTP2), h, tt.answer
+				x.Response.Header.Add("grpc-status", tt.field)
+				if tt.reason != protocol.None {
+					h.judge(x, protocol.Faultf(tt.reason, "a test"))
+				} else {
+					h.judge(x, nil)
+				}
+				if tt.dropped {
+					h.Dropped(x)
+					return
+				}
+				s := metrics.Sum{Outcome: tt.told}
+				s.Reason, s.Answer = uint8(tt.reason), tt.answer
+				s.Count(metrics.Request{})
+				h.Add(s)
+			}
+			once()
+			if h.health.has(ejected) {
+				t.Error("one attempt ejects, want it counted once")
+			}
+			once()
+			if out := h.health.has(ejected); out != tt.out {
+				t.Errorf("ejected after two: %v, want %v", out, tt.out)
 			}
 		})
 	}

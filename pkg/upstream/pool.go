@@ -94,7 +94,7 @@ func (b *base) ended(conn Connection) {
 	_ = conn.Close() // there is nobody left to tell
 	b.open.Add(-1)
 	b.host.load.Disconnect()
-	b.host.cluster.count(ConnectionClosed)
+	b.host.countConnection(ConnectionClosed)
 }
 
 // await waits for ready until the deadline passes (UpstreamTimeout), or the

@@ -99,6 +99,7 @@ func (c *Cluster) remove() (gone []*Host) {
 		return nil
 	}
 	c.state.Store(&state{config: s.config, all: new(group), removed: true})
+	c.era.Add(1)
 	c.ledger.close()
 	c.detect(nil, nil)
 	return s.hosts
