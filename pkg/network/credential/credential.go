@@ -17,6 +17,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -86,7 +87,7 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 		}
 		key, err := read(c.Key)
 		if err != nil {
-			return m, fmt.Errorf("private_key: %w", err)
+			return m, fmt.Errorf("private_key: %w", unnamed(err))
 		}
 		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
@@ -105,6 +106,16 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 		return m, errors.New("ca_cert: there is no certificate in it")
 	}
 	return m, nil
+}
+
+// unnamed is an error of reading a file without the file's name: that may be the key
+// itself, without what makes it PEM.
+func unnamed(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }
 
 // Check reads what c refers to by read, and returns what keeps a server, or a

@@ -3,6 +3,7 @@ package credential
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -491,12 +492,16 @@ func TestWhatAContextLacksIsToldAtOnce(t *testing.T) {
 		{"no certificate", "needs cert_chain", Context{}},
 		{"another's key", "does not match", Context{Certificate: cert, Key: otherKey}},
 		{"no such file", "cert_chain: open /nowhere", Context{Certificate: PEM{Path: "/nowhere"}, Key: key}},
+		{"no such key", "private_key: no such file", Context{Certificate: cert, Key: PEM{Path: "MHcCAQEEIsecret"}}},
 		{"authorities that are none", "ca_cert: there is no certificate", Context{Certificate: cert, Key: key, Authorities: PEM{Text: "x"}}},
 		{"callers without authorities", "without ca_cert", Context{Certificate: cert, Key: key, ClientCertificates: tls.RequireAndVerifyClientCert}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if err := test.c.Check(true, nil); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Check = %v, want %q in it", err, test.want)
+			}
+			if strings.Contains(fmt.Sprint(test.c.Check(true, nil)), "secret") {
+				t.Error("what stands in the place of the key is told")
 			}
 			if _, err := NewStore(nil, nil).Server([]*Context{&test.c}); err == nil {
 				t.Error("there is a server all the same")
