@@ -36,7 +36,16 @@ func (r *reader) listenerContexts(j *filterChainJSON) []*config.TLS {
 		}
 		out = append(out, t)
 	}
+	if slices.ContainsFunc(out, func(t *config.TLS) bool { return !sameCallers(t, out[0]) }) {
+		r.report.Warnf(j.Node.Get("tls_context_set"), "callers choose by the name that they ask for, whatever they then request: one context lets in whom another refuses")
+	}
 	return out
+}
+
+// sameCallers reports whether a and b let the same callers in.
+func sameCallers(a, b *config.TLS) bool {
+	return a.ClientCertificate == b.ClientCertificate &&
+		(a.ClientCertificate == config.NoClientCertificate || a.Authorities == b.Authorities && slices.Equal(a.Peers, b.Peers))
 }
 
 // clusterContext reads what a cluster says of TLS.
@@ -58,6 +67,7 @@ func (r *reader) clusterContext(j *clusterJSON) *config.TLS {
 // tls reads a tls_context; nil: it is absent or off.
 func (r *reader) tls(j *tlsJSON, side tlsSide) *config.TLS {
 	if j == nil || !j.Status {
+		r.isOff(j)
 		return nil
 	}
 	t := &config.TLS{
@@ -86,6 +96,17 @@ func (r *reader) tls(j *tlsJSON, side tlsSide) *config.TLS {
 		r.checkCredentials(j, t, side)
 	}
 	return t
+}
+
+// isOff warns of a tls_context that says what TLS is to be like, and not that it is on.
+func (r *reader) isOff(j *tlsJSON) {
+	if j == nil || j.Node.Get("status").Exists() {
+		return
+	}
+	for range j.Node.All() {
+		r.report.Warnf(j.Node, "TLS is off: there is no \"status\": true")
+		return
+	}
 }
 
 // pem is a path or PEM; a path is of the working directory if there is such a file,
@@ -208,6 +229,9 @@ func (r *reader) misplaced(j *tlsJSON, side tlsSide) {
 	if side == clusterTLS && j.InsecureSkip {
 		r.report.Warnf(j.Node.Get("insecure_skip"), "the hosts may be anybody: their certificates are not checked")
 	}
+	if at := j.Node.Get("ca_cert"); side == listenerTLS && at.Exists() && !j.RequireClientCert && !j.VerifyClient {
+		r.report.Warnf(at, "ca_cert has no effect: callers are asked for a certificate by require_client_cert or verify_client")
+	}
 	names := j.Node.Get("match_typed_subject_alt_names")
 	switch {
 	case !names.Exists() || len(j.Peers) == 0:
@@ -245,12 +269,17 @@ func (r *reader) readInspector(j *listenerJSON, l *config.Listener) {
 	if !j.Inspector {
 		return
 	}
-	secured := false
+	at := j.Node.Get("inspector")
+	secured, required := false, false
 	for _, c := range l.FilterChains {
 		c.Inspector = len(c.TLS) > 0
 		secured = secured || c.Inspector
+		required = required || slices.ContainsFunc(c.TLS, func(t *config.TLS) bool { return t.ClientCertificate == config.RequireClientCertificate })
 	}
-	if !secured {
-		r.report.Warnf(j.Node.Get("inspector"), "inspector has no effect without a tls_context")
+	switch {
+	case !secured:
+		r.report.Warnf(at, "inspector has no effect without a tls_context")
+	case required:
+		r.report.Warnf(at, "callers who speak plaintext are let in without the certificate that tls_context requires")
 	}
 }

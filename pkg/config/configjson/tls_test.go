@@ -108,6 +108,10 @@ func TestWhatIsWeakIsWarnedOf(t *testing.T) {
 		{"weak suites", `"tls_context": {` + own + `, "cipher_suites": "AES128-SHA"}`, ``, "is weak"},
 		{"no verification", ``, `"tls_context": {"status": true, "insecure_skip": true}`, "may be anybody"},
 		{"callers without a certificate", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "verify_client": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "callers without a certificate are let in"},
+		{"TLS that is not on", `"tls_context": {"cert_chain": "own.pem", "private_key": "own.key"}`, ``, "TLS is off"},
+		{"TLS towards hosts that is not on", ``, `"tls_context": {"ca_cert": "ca.pem"}`, "TLS is off"},
+		{"plaintext beside certificates of callers", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}}], "inspector": true, "stream_filters": [{`, ``, "callers who speak plaintext are let in"},
+		{"contexts that ask for more or less", `"tls_context_set": {"=": [{` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}, {` + own + `}]}`, ``, "one context lets in whom another refuses"},
 		{"a certificate that falls back", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key", "fall_back": true}`, ``, "plaintext will be spoken"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
