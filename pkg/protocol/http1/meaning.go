@@ -216,10 +216,8 @@ func (m *meaning) takeUpgrade(value string, at int) *violation {
 		if !isToken(name) || versioned && !isToken(version) {
 			return malformed(at, "Upgrade is not a list of protocols (RFC 9110 7.8)")
 		}
-		for _, carrier := range [...]string{"h2c", "h2", "HTTP", "TLS"} {
-			if protocol.EqualFold(name, carrier) {
-				m.said |= saidUpgradeUnfit
-			}
+		if protocol.CarriesHTTP(name) {
+			m.said |= saidUpgradeUnfit
 		}
 	}
 	m.upgrade = value

@@ -127,7 +127,7 @@ func isPath(s string) bool { return s != "" && s[0] == '/' && all(s, targetByte)
 // Extended CONNECT is the GET with Upgrade that it would be in HTTP/1.1, CONNECT
 // itself has no Path and no Scheme, cookies are joined. The session has checked
 // everything else already: an error is a Fault that can be answered on the stream,
-// HeaderTooLarge or ExpectationFailed, and req is as complete as it may be.
+// HeaderTooLarge, ExpectationFailed or NotImplemented, and req is as complete as it may be.
 func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {
 	h := s.head
 	text, req.Method = takeValue(text, &h.method)
@@ -145,6 +145,8 @@ func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error
 	case s.dec.tooLarge:
 		return text, protocol.Faultf(protocol.HeaderTooLarge,
 			"header section of %d bytes by the measure of HTTP/2; taken are %d, and %d fields", s.dec.size, s.dec.limit, s.dec.maxFields)
+	case h.kind == extendedExchange && protocol.CarriesHTTP(h.protocol.value):
+		return text, protocol.Faultf(protocol.NotImplemented, "a tunnel of a protocol that carries HTTP requests")
 	case h.seen&sawExpectation != 0:
 		return text, protocol.Faultf(protocol.ExpectationFailed, "expectation other than 100-continue (RFC 9110 10.1.1)")
 	}
