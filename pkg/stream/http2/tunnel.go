@@ -3,6 +3,8 @@ package http2
 import (
 	"errors"
 	"io"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
@@ -11,12 +13,42 @@ import (
 )
 
 // tunnel is a call that has become a tunnel (RFC 9113 8.5, RFC 8441): what is read
-// and written are the contents of its stream.
-type tunnel struct{ k *call }
+// and written are the contents of its stream. One goroutine reads it and one writes
+// it; Close is safe from any, and ends what both wait for. The call is given back
+// once the tunnel is closed and neither is in it: from then on it is another's.
+type tunnel struct {
+	k     *call     // nobody's but of who is inside
+	until time.Time // of the goroutine that reads; zero: it waits for ever
+
+	mu     sync.Mutex
+	inside int  // guarded by mu; goroutines that use k
+	closed bool // guarded by mu; nobody may enter
+}
 
 func newTunnel(k *call) *tunnel {
 	k.lane.lastLong()
-	return &tunnel{k}
+	return &tunnel{k: k}
+}
+
+// enter lets its caller use k until it calls leave, unless t is closed.
+func (t *tunnel) enter() (open bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.inside++
+	return true
+}
+
+func (t *tunnel) leave() {
+	t.mu.Lock()
+	t.inside--
+	last := t.closed && t.inside == 0
+	t.mu.Unlock()
+	if last {
+		_ = t.k.body.Close() // it has nothing to tell
+	}
 }
 
 // lastLong takes back the deadline of an exchange that is answered by a tunnel.
@@ -27,16 +59,53 @@ func (l *lane) lastLong() {
 }
 
 // Read is protocol.Tunnel's.
-func (t *tunnel) Read(p []byte) (int, error) { return t.k.in.Read(p) }
+func (t *tunnel) Read(p []byte) (int, error) {
+	if !t.enter() {
+		return 0, errClosed
+	}
+	defer t.leave()
+	if !t.until.IsZero() && !t.k.in.await(time.Until(t.until)) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return t.k.in.Read(p)
+}
+
+// SetReadDeadline bounds the next reads. The goroutine that reads calls it.
+func (t *tunnel) SetReadDeadline(at time.Time) { t.until = at }
 
 // Write is protocol.Tunnel's.
-func (t *tunnel) Write(p []byte) (int, error) { return t.k.send(p) }
+func (t *tunnel) Write(p []byte) (int, error) {
+	if !t.enter() {
+		return 0, errClosed
+	}
+	defer t.leave()
+	return t.k.send(p)
+}
 
 // CloseWrite is protocol.Tunnel's.
-func (t *tunnel) CloseWrite() error { return t.k.closeWrite() }
+func (t *tunnel) CloseWrite() error {
+	if !t.enter() {
+		return errClosed
+	}
+	defer t.leave()
+	return t.k.closeWrite()
+}
 
 // Close is protocol.Tunnel's.
-func (t *tunnel) Close() error { return t.k.body.Close() }
+func (t *tunnel) Close() error {
+	if !t.enter() {
+		return nil
+	}
+	defer t.leave()
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	_ = t.k.in.Close() // it has nothing to tell
+	t.k.u.mu.Lock()
+	t.k.sever(errClosed)
+	t.k.u.mu.Unlock()
+	return nil
+}
 
 // send writes content at once.
 func (l *lane) send(p []byte) (int, error) {
@@ -92,9 +161,11 @@ func (e *exchange) isTunnel() bool {
 }
 
 // carry carries bytes between the caller and peer, on two goroutines of its own, and
-// ends the exchange.
+// ends the exchange. A caller that has ended its direction and then goes is not read
+// from any more, so that somebody has to tell.
 func (e *exchange) carry(peer protocol.Tunnel) {
 	e.batch, e.stack = nil, true
+	stop := e.Watch(func() { _ = peer.Close() }) // ends both directions
 	up := make(chan error, 1)
 	e.engine.start(func() {
 		err := carry(&e.in, peer)
@@ -116,6 +187,7 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 	if upErr := <-up; err == nil && upErr != nil {
 		err = protocol.NewFault(protocol.DownstreamGone, upErr)
 	}
+	stop()
 	_ = peer.Close() // everything was sent, or cannot be
 	if err != nil {
 		e.finish(syntax.Cancel)

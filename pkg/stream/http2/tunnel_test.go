@@ -1,0 +1,196 @@
+package http2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// parrot is a host that takes every tunnel and gives back what it gets.
+func parrot(t *testing.T) string {
+	return host(t, func(p *peer) {
+		for {
+			switch f := p.next().(type) {
+			case nil:
+				return
+			case *http2.MetaHeadersFrame:
+				p.headers(f.StreamID, false, ":status", "200")
+			case *http2.DataFrame:
+				p.ok(p.fr.WriteData(f.StreamID, f.StreamEnded(), f.Data()))
+			}
+		}
+	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
+}
+
+// repeats sends bytes through a tunnel whose other end gives them back.
+func repeats(t *testing.T, tunnel protocol.Tunnel, text string) {
+	t.Helper()
+	if _, err := io.WriteString(tunnel, text); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(tunnel, got); err != nil || string(got) != text {
+		t.Fatalf("of %q came back %q, %v", text, got, err)
+	}
+}
+
+// TestAClosedTunnelIsNoPartOfTheNext has what is done to a tunnel behind its end fail,
+// though its call is another's by then.
+func TestAClosedTunnelIsNoPartOfTheNext(t *testing.T) {
+	r := newRig(t, nil, nil)
+	u := r.client(parrot(t), nil)
+	for range 20 {
+		x, err := shake(u, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := x.Response.Tunnel
+		repeats(t, old, "first")
+		x.ResetResponse()
+		next, err := shake(u, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := old.Close(); err != nil {
+			t.Errorf("the second Close = %v", err)
+		}
+		if n, err := old.Write([]byte("stray")); n != 0 || err == nil {
+			t.Errorf("Write behind Close = %d, %v", n, err)
+		}
+		if err := old.CloseWrite(); err == nil {
+			t.Error("CloseWrite behind Close has done something")
+		}
+		if n, err := old.Read(make([]byte, 1)); n != 0 || err == nil {
+			t.Errorf("Read behind Close = %d, %v", n, err)
+		}
+		repeats(t, next.Response.Tunnel, "second")
+		next.ResetResponse()
+	}
+}
+
+// TestTheEndOfATunnelEndsItsRead has a tunnel closed under who reads it: the
+// connection is given back once, behind that.
+func TestTheEndOfATunnelEndsItsRead(t *testing.T) {
+	r := newRig(t, nil, nil)
+	released := make(chan struct{}, 10)
+	u := r.client(parrot(t), func(o *stream.ClientOptions) { o.Released = func(bool) { released <- struct{}{} } })
+	for range 20 {
+		x, err := shake(u, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tunnel := x.Response.Tunnel
+		repeats(t, tunnel, "text")
+		read := make(chan error)
+		go func() {
+			_, err := tunnel.Read(make([]byte, 1))
+			read <- err
+		}()
+		_ = tunnel.Close()
+		if err := <-read; err == nil {
+			t.Error("Read = nil of a tunnel that was closed")
+		}
+		within(t, released, "the connection is given back")
+		x.ResetResponse()
+	}
+	if n := len(released); n > 0 {
+		t.Errorf("connections were given back %d times more than taken", n)
+	}
+}
+
+func TestAReadOfATunnelHasItsDeadline(t *testing.T) {
+	r := newRig(t, nil, nil)
+	x, err := shake(r.client(parrot(t), nil), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.ResetResponse()
+	tunnel := x.Response.Tunnel
+	bounded, ok := tunnel.(interface{ SetReadDeadline(at time.Time) })
+	if !ok {
+		t.Fatal("the reads of a tunnel cannot be bounded: Pump knows no idle time of it")
+	}
+	bounded.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	if n, err := tunnel.Read(make([]byte, 1)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read = %d, %v, want 0, %v", n, err, os.ErrDeadlineExceeded)
+	}
+	bounded.SetReadDeadline(time.Time{})
+	repeats(t, tunnel, "later")
+}
+
+// mute is an application at the end of a tunnel that never says a word.
+type mute struct {
+	ended, closed chan struct{}
+	once          sync.Once
+}
+
+func (m *mute) Read([]byte) (int, error) {
+	<-m.closed
+	return 0, io.ErrClosedPipe
+}
+
+func (m *mute) Write(p []byte) (int, error) { return len(p), nil }
+
+func (m *mute) CloseWrite() error {
+	close(m.ended)
+	return nil
+}
+
+func (m *mute) Close() error {
+	m.once.Do(func() { close(m.closed) })
+	return nil
+}
+
+// TestACallerThatGoesBehindItsEndLeavesNoTunnel: nothing of such a caller is read any
+// more, and its application does not write.
+func TestACallerThatGoesBehindItsEndLeavesNoTunnel(t *testing.T) {
+	for name, leave := range map[string]func(p *peer){
+		"it resets its stream": func(p *peer) { p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
+		"it closes":            func(p *peer) { _ = p.conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			app := &mute{ended: make(chan struct{}), closed: make(chan struct{})}
+			t.Cleanup(func() { _ = app.Close() })
+			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				x.Response.Status, x.Response.Version, x.Response.Tunnel = 101, "HTTP/1.1", app
+				return nil
+			}), nil)
+			p := r.dial()
+			p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
+			if h := p.head(1); h[":status"] != "200" {
+				t.Fatalf("CONNECT was answered with %v", h)
+			}
+			p.ok(p.fr.WriteData(1, true, nil))
+			within(t, app.ended, "the caller's end arrives")
+			leave(p)
+			within(t, app.closed, "the tunnel is closed")
+			r.last()
+		})
+	}
+}
+
+// TestATunnelOfHTTPIsRefused: its requests would pass by routes and filters.
+func TestATunnelOfHTTPIsRefused(t *testing.T) {
+	for _, name := range []string{"h2c", "h2", "http", "HTTP", "TLS"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				t.Errorf("the service is asked for %q", x.Request.Upgrade)
+				return nil
+			}), nil)
+			p := r.dial()
+			p.request(1, false, ":method", "CONNECT", ":protocol", name)
+			if h := p.head(1); h[":status"] != "501" {
+				t.Errorf("CONNECT was answered with %v, want 501", h)
+			}
+		})
+	}
+}
