@@ -108,10 +108,14 @@ func (o *Outbox) Queued() int {
 
 // AwaitRoom waits until less than HighWater is queued, or the connection is
 // lost.
-func (o *Outbox) AwaitRoom() {
+func (o *Outbox) AwaitRoom() { o.AwaitBelow(HighWater) }
+
+// AwaitBelow is AwaitRoom for who may go on until limit bytes are queued, which are
+// HighWater or more.
+func (o *Outbox) AwaitBelow(limit int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.queued >= HighWater && o.err == nil {
+	for o.queued >= limit && o.err == nil {
 		o.room.Wait()
 	}
 }

@@ -273,7 +273,7 @@ func (u *Client) run() {
 			if u.read >= mostHeld || u.outbox.Queued() >= network.HighWater {
 				flush()
 			}
-			u.outbox.AwaitRoom()
+			u.outbox.AwaitBelow(mostUntaken)
 		}
 	}
 	u.over(err, b)

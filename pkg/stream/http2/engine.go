@@ -118,6 +118,12 @@ type batch struct {
 // even if there is more to read.
 const mostHeld = 256 << 10
 
+// mostUntaken is how much may wait for a peer, in bytes, before it is not read from
+// any more. Content stops at network.HighWater, which is less: two neighbours of which
+// neither reads before the other has would wait for ever
+// (TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom).
+const mostUntaken = 4 * network.HighWater
+
 // sends sees to it that o is flushed: with the batch b, or soon if there is none.
 func (b *batch) sends(o *network.Outbox) {
 	if b == nil {

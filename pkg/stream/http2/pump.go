@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/weft-proxy/weft/pkg/network"
@@ -37,9 +38,9 @@ type pumper interface {
 // start makes p move from's content to a stream. It is to be kicked.
 func (p *pump) start(from *content, to *lane, owner pumper, number uint64) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.active, p.from, p.to, p.owner, p.number = true, from, to, owner, number
-	p.mu.Unlock()
-	from.feed(p)
+	from.feed(p) // with p.mu held: a late kick may end p before it is fed
 }
 
 // stop ends it, if it has not ended, and reports whether it had. When it returns,
@@ -97,6 +98,8 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 	defer from.mu.Unlock()
 	for {
 		switch {
+		case from.closed: // what is unread was given up, which is no end
+			return 0, false, nil
 		case from.err != nil:
 			return from.due(), false, from.err
 		case from.unread == 0 && !from.whole:
@@ -151,7 +154,9 @@ func (w *wire) full(p *pump) bool {
 	if w.waiters == nil {
 		w.engine.start(w.awaitRoom)
 	}
-	w.waiters = append(w.waiters, p)
+	if !slices.Contains(w.waiters, p) { // each frame of what p moves kicks it
+		w.waiters = append(w.waiters, p)
+	}
 	return true
 }
 

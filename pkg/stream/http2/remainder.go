@@ -7,8 +7,9 @@ import (
 )
 
 // remainder is the stream of an exchange that was answered in full before its
-// request was whole. What still comes is dropped for a moment before the stream is reset (RFC 9113 8.1): there are clients to which a reset
-// in the middle of sending is a failure, whatever the answer was.
+// request was whole. What still comes is dropped for a moment before the stream is
+// reset (RFC 9113 8.1): there are clients to which a reset in the middle of sending is
+// a failure, whatever the answer was.
 type remainder struct{ lane }
 
 // remain makes the stream of e a remainder, if the request is not whole, and reports

@@ -162,7 +162,7 @@ func (c *session) run() error {
 		if c.read >= mostHeld || c.outbox.Queued() >= network.HighWater {
 			c.flush()
 		}
-		c.outbox.AwaitRoom()
+		c.outbox.AwaitBelow(mostUntaken)
 		err := c.fill()
 		switch {
 		case err == nil:

@@ -1,0 +1,135 @@
+package http2
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom has as much on its way in both
+// directions as windows allow, which is more than sockets hold. Two proxies in a row
+// are each the other's host of this kind, and would wait for one another.
+func TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom(t *testing.T) {
+	const (
+		streams = 60
+		each    = 16 // pieces: a stream's window
+	)
+	piece := make([]byte, syntax.MinFrameSize)
+	window := http2.Setting{ID: http2.SettingInitialWindowSize, Val: each * syntax.MinFrameSize}
+	asked, full := make(chan struct{}), make(chan struct{})
+	got := make(chan int, 1)
+	up := host(t, func(p *peer) {
+		p.ok(p.fr.WriteWindowUpdate(0, 1<<30))
+		var ids []uint32
+		for range streams {
+			id := p.awaitHead()
+			if id == 0 {
+				return
+			}
+			ids = append(ids, id)
+		}
+		close(asked)
+		select {
+		case <-full:
+		case <-t.Context().Done():
+			return
+		}
+		_ = p.conn.SetWriteDeadline(time.Now().Add(soon)) // fails only on a closed connection
+		for _, id := range ids {
+			p.headers(id, false, ":status", "200")
+			for range each {
+				if err := p.fr.WriteData(id, false, piece); err != nil {
+					t.Errorf("the answer on stream %d: %v", id, err)
+					return
+				}
+			}
+		}
+		all := 0
+		for all < streams*each*len(piece) {
+			switch f := p.next().(type) {
+			case nil:
+				return
+			case *http2.DataFrame:
+				all += len(f.Data())
+			}
+		}
+		got <- all
+	}, window)
+	to := new(forward)
+	r := newRig(t, to, nil)
+	u := r.client(up, nil)
+	to.client.Store(u)
+	p := r.dial(window)
+	p.ok(p.fr.WriteWindowUpdate(0, 1<<30))
+	for i := range uint32(streams) {
+		p.request(2*i+1, false, ":method", "POST")
+	}
+	within(t, asked, "the host is asked")
+	for i := range uint32(streams) {
+		for range each {
+			p.ok(p.fr.WriteData(2*i+1, false, piece))
+		}
+	}
+	p.ok(p.fr.WritePing(false, [8]byte{1}))
+	for {
+		if f, ok := p.next().(*http2.PingFrame); ok && f.IsAck() {
+			break
+		}
+	}
+	u.mu.Lock()
+	waiting := len(u.waiters)
+	u.mu.Unlock()
+	if waiting == 0 || waiting > streams {
+		t.Errorf("%d pumps wait for the host, want one to %d", waiting, streams)
+	}
+	close(full)
+	for left := streams * each * len(piece); left > 0; {
+		switch f := p.next().(type) {
+		case nil:
+			t.Fatalf("the connection ended %d bytes before all answers had come", left)
+		case *http2.DataFrame:
+			left -= len(f.Data())
+		}
+	}
+	select {
+	case <-got:
+	case <-time.After(soon):
+		t.Error("the host has not got all content")
+	}
+}
+
+// TestContentThatIsGivenUpHasNoEnd: what a host was sent of it must not pass for the
+// whole, although all of it had come.
+func TestContentThatIsGivenUpHasNoEnd(t *testing.T) {
+	r := lone(t)
+	u := r.client(host(t, func(p *peer) { p.awaitHead(); p.next() }), nil)
+	var x protocol.Exchange
+	x.Reset()
+	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "POST", "http", "shop.test", "/"
+	source := &lane{wire: &wire{creditFrom: 1}}
+	c := &source.in
+	c.start(source, nil, 0)
+	c.add([]byte("content that is never sent"))
+	c.end()
+	x.Request.Body = c
+	k := r.engine.newCall()
+	k.begin(u, &x, nil, false)
+	u.mu.Lock()
+	u.enter(k, time.Now())
+	u.mu.Unlock()
+	_ = c.Close()
+	k.out.start(c, &k.lane, k, k.number.Load())
+	k.out.kick(nil)
+	u.mu.Lock()
+	state := k.stream.State()
+	u.mu.Unlock()
+	if state != syntax.Open {
+		t.Errorf("the request is %v, want %v", state, syntax.Open)
+	}
+	k.end()
+	k.free()
+}
