@@ -161,6 +161,9 @@ type View struct {
 	Trailer int
 	// Marks are the codec's own: places in the frame.
 	Marks [6]int32
+	// Disputed: who serves the request may take it for a call of another service or
+	// method than the fields say.
+	Disputed bool
 	// Unread is a part of the frame that the codec reads when it is asked for: see
 	// protocol.Header.Later.
 	Unread []byte

@@ -38,7 +38,7 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View)
 	r.Serialization = serialization(frame[c.serializationAt])
 	v.Content, v.Trailer = c.contentAt(frame), c.checksumSize(frame)
 	r.ContentLength = int64(len(frame) - v.Content - v.Trailer)
-	v.Timeout = 0
+	v.Timeout, v.Disputed = 0, false
 	if ms := c.timeout(frame); ms > 0 {
 		v.Timeout = time.Duration(ms) * time.Millisecond
 	}

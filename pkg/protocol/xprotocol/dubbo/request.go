@@ -20,7 +20,7 @@ func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) e
 	r.OneWay = frame[flagsAt]&flagTwoWay == 0
 	r.Serialization = serialization(frame)
 	r.ContentLength = int64(len(frame) - headSize)
-	v.Timeout, v.Content, v.Marks = 0, headSize, [len(v.Marks)]int32{}
+	v.Timeout, v.Content, v.Marks, v.Disputed = 0, headSize, [len(v.Marks)]int32{}, false
 	if !isHessian(frame) {
 		r.Path = "/"
 		return nil
@@ -33,6 +33,7 @@ func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) e
 	if err := c.readAttachments(&d, frame[headSize:], &r.Header, v); err != nil {
 		return malformedRequest(err)
 	}
+	v.Disputed = c.isDisputed()
 	service, method := c.service(), c.method.text
 	r.Authority = view(service)
 	v.Text = append(append(v.Text[:0], '/'), service...)
@@ -223,6 +224,20 @@ func (c *call) service() []byte {
 	default:
 		return c.path.text
 	}
+}
+
+// isDisputed reports whether providers may take a call for another one than the
+// fields say. They look for the service by the path, the attachment's or the body's, not
+// by the interface; and older ones take a call for a generic one whatever types it
+// declares. A path with a context ("shop/org.example.Shop") is no dispute.
+func (c *call) isDisputed() bool {
+	service := c.service()
+	for _, path := range [...][]byte{c.target, c.path.text} {
+		if context, ok := bytes.CutSuffix(path, service); len(path) > 0 && (!ok || len(context) > 0 && context[len(context)-1] != '/') {
+			return true
+		}
+	}
+	return string(c.method.text) == genericMethod || string(c.method.text) == genericMethodAsync
 }
 
 // isRouting reports whether an attachment has the name of a routing field.

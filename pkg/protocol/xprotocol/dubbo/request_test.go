@@ -225,3 +225,40 @@ func TestViewIsUsedAgain(t *testing.T) {
 		t.Errorf("%+v", r.view)
 	}
 }
+
+func TestCallsThatProvidersMayTakeForOthersAreDisputed(t *testing.T) {
+	head := slices.Clip(texts("2.0.2", "A", "1.0.0", "m", ""))
+	generic := func(types string) []byte {
+		return append(texts("2.0.2", "A", "1.0.0", "$invoke", types), append(texts("m"), "NNN"...)...)
+	}
+	for _, c := range []struct {
+		name     string
+		body     []byte
+		disputed bool
+	}{
+		{"one service", append(head, mapOf("path", "A", "interface", "A")...), false},
+		{"one service, in the body alone", head, false},
+		{"a path with a context", append(texts("2.0.2", "shop/A", "1.0.0", "m", ""), mapOf("path", "shop/A", "interface", "A")...), false},
+		{"an interface that is not the body's path", append(head, mapOf("interface", "B")...), true},
+		{"an interface that is not the path", append(head, mapOf("interface", "B", "path", "A")...), true},
+		{"a path that is not the body's", append(head, mapOf("path", "B")...), true},
+		{"an interface that the path ends with by chance", append(texts("2.0.2", "AB", "1.0.0", "m", ""), mapOf("interface", "B")...), true},
+		{"a generic call", []byte(genericHead + "\x01mNNN"), false},
+		{"a generic call of nothing", []byte(genericHead + "NNNN"), true},
+		{"a generic call of other types", generic("Ljava/lang/Object;[Ljava/lang/String;[Ljava/lang/Object;"), true},
+	} {
+		if r := readRequest(t, frameOf(twoWay, 0, c.body)); r.view.Disputed != c.disputed {
+			t.Errorf("%s: disputed is %t", c.name, r.view.Disputed)
+		}
+	}
+	var r request
+	for _, body := range [][]byte{append(head, mapOf("interface", "B")...), head} {
+		r.Request = protocol.Request{}
+		if err := (Codec{}).ReadRequest(frameOf(twoWay, 0, body), &r.Request, &r.view); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.view.Disputed {
+		t.Error("a view that is used again says what the request before was")
+	}
+}
