@@ -140,7 +140,8 @@ type Client struct {
 // NewClient returns the Client who stands in a field, X-Forwarded-For as a rule: a
 // list to whose end each proxy adds the address that a request came from. Of it,
 // hops addresses at the end are those of proxies; the one before them is the client.
-// If there are no so many, or the field is missing, it is the peer.
+// If there are no so many, or the field is missing, it is the peer; so it is of calls
+// of RPC, whose attachments no proxy adds to: their callers alone write them.
 func NewClient(field string, hops int) Client { return Client{field, hops} }
 
 // ErrNoAddress is why a request has no address: there is something else at its
@@ -150,7 +151,7 @@ var ErrNoAddress = errors.New("no address")
 // Address returns the address; ErrNoAddress if what stands in its place is none.
 // The zero Addr without an error: a unix socket.
 func (c *Client) Address(x *protocol.Exchange) (netip.Addr, error) {
-	if c.field == "" {
+	if c.field == "" || x.Request.Method == "" {
 		return Peer(x), nil
 	}
 	h, left := &x.Request.Header, c.hops

@@ -21,7 +21,7 @@ type HeaderConfig struct {
 	SafeRegex     *Regex      `key:"safe_regex_match" doc:"An expression that describes all of the value."`
 	Range         *Numbers    `key:"range_match" doc:"The value must be an integer in this range."`
 	Present       *bool       `key:"present_match" doc:"The field must be there; false: it must not." example:"true"`
-	Invert        bool        `key:"invert_match" doc:"The condition must not hold. A field that is not there is as if it had failed it." default:"false" example:"true"`
+	Invert        bool        `key:"invert_match" doc:"The condition must not hold. Of a field that is not there neither holds, unless the condition is that it is (not) there." default:"false" example:"true"`
 	MissingIsText bool        `key:"treat_missing_header_as_empty" doc:"A field that is not there is as if its value were empty." default:"false" example:"true"`
 }
 
@@ -134,7 +134,7 @@ func (h *Header) Holds(x *protocol.Exchange) bool {
 	case isText, isNumber:
 	}
 	if !ok && !h.missing {
-		return h.invert
+		return false // Envoy's reading, inverted or not
 	}
 	if h.test == isText {
 		return h.text.Holds(value) != h.invert
@@ -193,6 +193,11 @@ func (f *Field) IsPath() bool { return f.of == target }
 
 // ReadsPath reports whether h is a condition on the request's path.
 func (h *Header) ReadsPath() bool { return h.field.IsPath() }
+
+// ReadsCall reports whether h is a condition on what a call of RPC is for.
+func (h *Header) ReadsCall() bool {
+	return h.field.of == target || h.field.of == authority || h.field.of == routing
+}
 
 // Value returns the field's value, a view of x, and whether there is one. Several
 // fields of the name are one value, with commas between them (RFC 9110 5.3).

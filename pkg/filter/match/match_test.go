@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
 func TestTexts(t *testing.T) {
@@ -25,6 +26,7 @@ func TestTexts(t *testing.T) {
 		{"contains", TextConfig{Contains: new("bc")}, []string{"bc", "abcd"}, []string{"", "b", "aBCd"}},
 		{"contains in any case", TextConfig{Contains: new("bc"), IgnoreCase: true}, []string{"aBCd", "xbC"}, []string{"b", "acb"}},
 		{"an expression for all of it", TextConfig{SafeRegex: &Regex{Regex: "a+|b"}}, []string{"aa", "b"}, []string{"ab", "xb", ""}},
+		{"an expression for several lines", TextConfig{SafeRegex: &Regex{Regex: ".*admin.*"}}, []string{"admin", "a\nadmin\nb"}, []string{"a\nb"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, err := test.config.Compile()
@@ -96,7 +98,9 @@ func TestHeaders(t *testing.T) {
 		{"that must not", HeaderConfig{Name: "x-a", Present: new(false)}, []string{"", "x-b: 1"}, []string{"x-a: 1"}},
 		{"that are not there", HeaderConfig{Name: "x-a", Invert: true}, []string{""}, []string{"x-a: 1"}},
 		{"with a value", HeaderConfig{Name: "x-a", String: blue}, []string{"x-a: blue"}, []string{"", "x-a: Blue", "x-a: blue2"}},
-		{"with another value or none", HeaderConfig{Name: "x-a", String: blue, Invert: true}, []string{"", "x-a: red"}, []string{"x-a: blue"}},
+		{"with another value", HeaderConfig{Name: "x-a", String: blue, Invert: true}, []string{"x-a: red", "x-a: "}, []string{"", "x-a: blue"}},
+		{"with another value or none", HeaderConfig{Name: "x-a", String: blue, Invert: true, MissingIsText: true}, []string{"", "x-a: red"}, []string{"x-a: blue"}},
+		{"outside of a range", HeaderConfig{Name: "x-a", Range: &Numbers{Start: 1, End: 10}, Invert: true}, []string{"x-a: 10", "x-a: a"}, []string{"", "x-a: 1"}},
 		{"in the older forms", HeaderConfig{Name: "x-a", Exact: new("blue")}, []string{"x-a: blue"}, []string{"x-a: blu"}},
 		{"with a prefix", HeaderConfig{Name: "x-a", Prefix: new("bl")}, []string{"x-a: blue"}, []string{"x-a: red"}},
 		{"with a suffix", HeaderConfig{Name: "x-a", Suffix: new("ue")}, []string{"x-a: blue"}, []string{"x-a: red"}},
@@ -168,6 +172,37 @@ func TestWhatTheCallerSentIsCompared(t *testing.T) {
 		}
 		if got, _ := f.Value(x); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestCallsThatDoNotTellWhatTheyCall(t *testing.T) {
+	call := func(fields ...string) *protocol.Exchange {
+		x := request(fields...)
+		x.Request.Method = ""
+		return x
+	}
+	disputed := call("service: a")
+	disputed.Request.Body = &xprotocol.Message{View: xprotocol.View{Disputed: true}}
+	agreed := call("service: a")
+	agreed.Request.Body = new(xprotocol.Message)
+	for _, test := range []struct {
+		name          string
+		x             *protocol.Exchange
+		call, nothing bool
+	}{
+		{"a request of HTTP", request(), false, false},
+		{"a call of a service", call("service: a"), false, false},
+		{"a call of a service, with its frame", agreed, false, false},
+		{"a call of one of two services", disputed, true, false},
+		{"a call of no service", call("a: b"), true, false},
+		{"a call that cannot be read", call(), true, true},
+	} {
+		if got := HidesCall(test.x); got != test.call {
+			t.Errorf("%s: HidesCall = %t", test.name, got)
+		}
+		if got := HidesFields(test.x); got != test.nothing {
+			t.Errorf("%s: HidesFields = %t", test.name, got)
 		}
 	}
 }
@@ -285,6 +320,11 @@ func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
 		{"nothing at all", NewClient("x", 0), []string{"X: "}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			call := request(test.fields...)
+			call.Request.Method = ""
+			if got, err := test.client.Address(call); err != nil || got.String() != peer {
+				t.Errorf("Address of a call of RPC = %v, %v; want %s", got, err, peer)
+			}
 			got, err := test.client.Address(request(test.fields...))
 			if test.want == "" {
 				if !errors.Is(err, ErrNoAddress) {

@@ -119,12 +119,13 @@ const (
 )
 
 // Expression compiles an expression for whole texts. One that is too large to be
-// matched quickly is refused.
+// matched quickly is refused. A dot is any character, the end of a line, too: ".*" is
+// to describe an attachment of several lines.
 func Expression(text string) (*regexp.Regexp, error) {
 	if _, err := Part(text); err != nil {
 		return nil, err
 	}
-	return regexp.Compile("^(?:" + text + ")$")
+	return regexp.Compile("(?s)^(?:" + text + ")$")
 }
 
 // Part compiles an expression for parts of texts, as Expression does one for all.

@@ -39,6 +39,7 @@ func TestReadme(t *testing.T) {
 // from is a request from an address with fields "name: value".
 func from(address string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
+	x.Request.Method = "GET"
 	x.Meta.Conn = new(protocol.ConnMeta)
 	if address != "" {
 		x.Meta.Conn.Remote = netip.MustParseAddrPort(address)
@@ -71,12 +72,15 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.
 
 func TestAddressesAreJudged(t *testing.T) {
 	const byHeader = `{"header": "x-real-ip", "ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`
+	call := from("10.0.0.1:1", "X-Real-IP: 192.0.2.1")
+	call.Request.Method = ""
 	for _, test := range []struct {
 		name     string
 		settings filtertest.Settings
 		x        *protocol.Exchange
 		want     protocol.Reason
 	}{
+		{"an attachment of the caller's", byHeader, call, protocol.Denied},
 		{"nothing is said", `{}`, from("10.0.0.1:1"), protocol.None},
 		{"by default denied", `{"default_action": "deny"}`, from("10.0.0.1:1"), protocol.Denied},
 		{"a list allows by default", `{"default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`, from("10.0.0.1:1"), protocol.None},
