@@ -142,7 +142,9 @@ func (c *compiler) header(h *match.HeaderConfig) node {
 	if err != nil {
 		return c.fail(err)
 	}
+	c.rules.readsFields = true
 	c.rules.readsPath = c.rules.readsPath || compiled.ReadsPath()
+	c.rules.readsCall = c.rules.readsCall || compiled.ReadsCall()
 	return node{kind: header, header: &compiled}
 }
 
@@ -151,7 +153,7 @@ func (c *compiler) path(p *Path) node {
 	if err != nil {
 		return c.fail(fmt.Errorf("url_path.path: %w", err))
 	}
-	c.rules.readsPath = true
+	c.rules.readsPath, c.rules.readsCall = true, true
 	return node{kind: path, text: &text}
 }
 

@@ -21,8 +21,9 @@ const (
 type rules struct {
 	action   action
 	policies []policy
-	// readsPath and readsClient: a condition looks at the path, at remote_ip.
-	readsPath, readsClient bool
+	// readsPath, readsCall, readsFields and readsClient: a condition looks at the path, at
+	// what a call of RPC is for, at any field, at remote_ip.
+	readsPath, readsCall, readsFields, readsClient bool
 }
 
 type policy struct {

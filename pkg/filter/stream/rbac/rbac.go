@@ -160,6 +160,7 @@ func (f *rbac) decide(r *rules, s *subject, enforced bool) error {
 var (
 	errNoPolicy  = errors.New("rbac: no policy allows it")
 	errAmbiguous = errors.New("rbac: an application may read the path differently than the rules")
+	errHidden    = errors.New("rbac: the call does not tell what it calls, or a provider may take it for another")
 	errNoClient  = errors.New("rbac: x-forwarded-for has no address where the client's should be")
 )
 
@@ -170,8 +171,12 @@ func (f *rbac) look(r *rules, s *subject) error {
 		s.client, _ = f.client.Address(s.x) // LOG refuses nothing
 		return nil
 	}
-	if r.readsPath && !f.pathsAsSent && s.x.Request.Method != "" && isAmbiguous(s.path) {
+	switch {
+	case f.pathsAsSent:
+	case r.readsPath && s.x.Request.Method != "" && isAmbiguous(s.path):
 		return errAmbiguous
+	case r.readsCall && match.HidesCall(s.x), r.readsFields && match.HidesFields(s.x):
+		return errHidden
 	}
 	if r.readsClient {
 		var err error

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/filter/filtertest"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
 var update = flag.Bool("update", false, "write the tables of README.md")
@@ -320,6 +321,44 @@ func TestPathsThatCanBeReadDifferentlyAreRefused(t *testing.T) {
 	}
 	if got, _ := served(t, permitting("DENY", rule), rpc("a//b", "c")); got != protocol.None {
 		t.Errorf("a call of RPC: %v", got)
+	}
+}
+
+func TestCallsThatHideWhatTheyCallAreRefused(t *testing.T) {
+	const shop, tenant = `{"header": {"name": "service", "string_match": {"exact": "Shop"}}}`, `{"header": {"name": "tenant"}}`
+	foreign := func() *protocol.Exchange { return http(" /", "10.0.0.1:1") }
+	nameless := func() *protocol.Exchange { return http(" /", "10.0.0.1:1", "a: b") }
+	disputed := func() *protocol.Exchange {
+		x := rpc("Harmless", "look")
+		x.Request.Body = &xprotocol.Message{View: xprotocol.View{Disputed: true}}
+		return x
+	}
+	for _, test := range []struct {
+		name, permission string
+		x                *protocol.Exchange
+		want             protocol.Reason
+	}{
+		{"in a foreign serialization", shop, foreign(), protocol.Denied},
+		{"in a foreign serialization, by a field", tenant, foreign(), protocol.Denied},
+		{"in a foreign serialization, by the path", `{"url_path": {"path": {"prefix": "/Shop/"}}}`, foreign(), protocol.Denied},
+		{"in a foreign serialization, by what is to be seen", `{"destination_port": 1}`, foreign(), protocol.None},
+		{"of no service", shop, nameless(), protocol.Denied},
+		{"of no service, by a field", tenant, nameless(), protocol.None},
+		{"of two services", shop, disputed(), protocol.Denied},
+		{"of two services, by the authority", `{"header": {"name": ":authority", "string_match": {"exact": "Shop"}}}`, disputed(), protocol.Denied},
+		{"of two services, by a field", tenant, disputed(), protocol.None},
+		{"of one service", shop, rpc("Harmless", "look"), protocol.None},
+	} {
+		if got, _ := served(t, permitting("DENY", test.permission), test.x); got != test.want {
+			t.Errorf("a call %s: %v, want %v", test.name, got, test.want)
+		}
+		if got, _ := served(t, permitting("ALLOW", `{"not_rule": `+test.permission+`}`), test.x); got != test.want {
+			t.Errorf("a call %s, of rules that allow the others: %v, want %v", test.name, got, test.want)
+		}
+		asSent := strings.Replace(string(permitting("DENY", test.permission)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
+		if got, _ := served(t, filtertest.Settings(asSent), test.x); got != protocol.None {
+			t.Errorf("a call %s: %v, though it is compared as sent", test.name, got)
+		}
 	}
 }
 
