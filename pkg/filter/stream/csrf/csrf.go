@@ -135,11 +135,12 @@ var (
 
 // judge counts a request, and returns why it is to be refused, nil if it is not.
 func (c *csrf) judge(x *protocol.Exchange) error {
-	source := sourceOf(&x.Request.Header)
+	source, said := sourceOf(&x.Request.Header)
 	switch {
-	case source == "":
+	case !said:
 		c.missing.Add(1)
 		return errMissing
+	case source == "":
 	case protocol.EqualFold(source, x.AskedAuthority()), match.Any(c.policy.additional, source):
 		c.valid.Add(1)
 		return nil
@@ -149,9 +150,11 @@ func (c *csrf) judge(x *protocol.Exchange) error {
 }
 
 // sourceOf returns host and port of the page that sent a request: of its origin, or
-// of its referer if the origin says nothing; "" if neither does. Several fields are
-// as good as none.
-func sourceOf(h *protocol.Header) string {
+// of its referer if there is no origin; said is false if neither is there. The source
+// is "" if what is there names none: "null" is the origin of a page that may not say, and
+// of a request that another site redirected, whose referer is still the first page's.
+// Several fields are as good as none.
+func sourceOf(h *protocol.Header) (source string, said bool) {
 	for _, name := range [...]string{"Origin", "Referer"} {
 		found := ""
 		count := 0
@@ -160,14 +163,14 @@ func sourceOf(h *protocol.Header) string {
 				found, count = value, count+1
 			}
 		}
-		if count > 1 {
-			return ""
-		}
-		if source := hostOf(found); source != "" {
-			return source
+		switch {
+		case count > 1:
+			return "", false
+		case found != "":
+			return hostOf(found), true
 		}
 	}
-	return ""
+	return "", false
 }
 
 // hostOf returns host and port of a URL of HTTP; "" if it is none.
