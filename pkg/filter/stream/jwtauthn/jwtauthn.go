@@ -12,7 +12,9 @@ import (
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
 // Kind is the filter's entry for the registry. Filters of one Kind share the keys that
@@ -42,6 +44,11 @@ func build(cfg any, env filter.Env, shared *sets, now func() time.Time) (filter.
 		providers: make(map[string]*provider, len(c.Providers)),
 		allowed:   env.Metrics.Counter(checked(), "allowed"),
 		denied:    env.Metrics.Counter(checked(), "denied"),
+	}
+	for i := range a.rules {
+		if r := a.rules[i].Requires; r != nil {
+			a.every = append(a.every, r)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		p := c.Providers[name]
@@ -73,6 +80,7 @@ func build(cfg any, env filter.Env, shared *sets, now func() time.Time) (filter.
 // authn is immutable but for its counters.
 type authn struct {
 	rules           []Rule
+	every           []*Requires // those of all rules
 	providers       map[string]*provider
 	own             []string // fields that only the filter may set
 	allowed, denied *metrics.Counter
@@ -86,7 +94,7 @@ func (a *authn) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start is protocol.Starter's: it judges at once if the keys are at hand.
 func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
-	rules := a.rulesFor(x.Request.Path)
+	rules := a.rulesFor(x)
 	if len(rules) == 0 {
 		for _, name := range a.own {
 			x.Request.Header.Del(name)
@@ -124,18 +132,33 @@ func (a *authn) refuse(x *protocol.Exchange, err error) error {
 	return nil
 }
 
-// rulesFor returns the rules that a path must satisfy: the first that matches it as it
-// is, and the first that matches what it may mean to the application. Where those
-// differ both must be satisfied, so that no spelling of a path leads around a rule.
-func (a *authn) rulesFor(path string) []*Requires {
+// rulesFor returns the rules that x must satisfy: the first that matches the path that
+// the caller asked for, and the first that matches each other thing that it may mean to
+// the application. Where those differ all must be satisfied, so that no spelling of a
+// path leads around a rule. Who asks for nobody knows what must satisfy every rule.
+func (a *authn) rulesFor(x *protocol.Exchange) []*Requires {
+	paths, ok := spellings(pathOf(x))
+	if !ok || match.HidesCall(x) {
+		return a.every
+	}
 	var found []*Requires
-	for _, p := range spellings(path) {
+	for _, p := range paths {
 		i := slices.IndexFunc(a.rules, func(r Rule) bool { return r.Match.holds(p) })
 		if i >= 0 && a.rules[i].Requires != nil && !slices.Contains(found, a.rules[i].Requires) {
 			found = append(found, a.rules[i].Requires)
 		}
 	}
 	return found
+}
+
+// pathOf returns what rules are about: the path that the caller asked for. Calls of RPC
+// have theirs even behind dubbo_stream, which shows "/" to routes.
+func pathOf(x *protocol.Exchange) string {
+	path, h := x.AskedPath(), &x.Request.Header
+	if x.Request.Method == "" && path == "/" {
+		return "/" + h.Get(xprotocol.FieldService) + "/" + h.Get(xprotocol.FieldMethod)
+	}
+	return path
 }
 
 // judge returns nil if x may pass: then it tells the application what is known of the

@@ -28,6 +28,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/filtertest"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
 var update = flag.Bool("update", false, "write the tables of README.md")
@@ -200,6 +201,7 @@ func TestKeysThatVerifyNothingAreLeftOut(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"for encryption":            with("rsa", map[string]any{"use": "enc"}),
+		"for signing alone":         with("rsa", map[string]any{"key_ops": []string{"sign"}}),
 		"of an alg of another kind": with("rsa", map[string]any{"alg": "HS256"}),
 		"a short RSA key":           with("rsa", map[string]any{"n": encoded(make([]byte, 128)[:0]) + encoded([]byte(strings.Repeat("\xff", 128)))}),
 		"an exponent of one":        with("rsa", map[string]any{"e": "AQ"}),
@@ -278,6 +280,9 @@ func TestRules(t *testing.T) {
 		{"/%61dmin", "", 401}, {"//admin", "", 401}, {"/./admin", "", 401}, {"/x/../admin", "", 401},
 		{"/public/../admin", "", 401}, {"/public/%2e%2e/admin", "", 401}, {"/public/..;a=b/admin", "", 401}, {"/public/..%5cadmin", "", 401},
 		{"/admin/../public/", "", 401}, {"/%61dmin", good, 200}, {"/public/a%20b", "", 200},
+		{"/%2561dmin", "", 401}, {"/public/b%2Fc/../../admin", "", 401}, {"/public//../../admin", "", 401}, {"/public/x;y%2F../..\\admin", "", 401},
+		{"/public/..%252fadmin", "", 401}, {"/public/a//../b", "", 200}, {"/public/a;b=c/%64", "", 200}, {"/public/%zz%4", "", 200},
+		{"/public/" + strings.Repeat("a;/%2e/", 300), "", 401},
 	} {
 		var fields []string
 		if test.field != "" {
@@ -293,6 +298,34 @@ func TestRules(t *testing.T) {
 		}
 		if test.want == 401 && x.Record.Reason != protocol.Unauthenticated {
 			t.Errorf("%s: the reason is %v", test.path, x.Record.Reason)
+		}
+	}
+}
+
+// What some applications resolve others keep, and reach the same place.
+func TestDeeperRulesHaveNoWayAroundThem(t *testing.T) {
+	settings := fmt.Sprintf(`{"providers": {"one": %s}, "rules": [{"match": {"prefix": "/a/secure"}, "requires": {"provider_name": "one"}}]}`, local(""))
+	for _, path := range []string{
+		"/a/secure", "/a/b%2Fc/../secure", "/a//../secure", "/a/b\\c/../secure", "/a/b;c/../secure", "/a/%2e/secure", "/a/%252e/secure", "/a/./x/%2e%2e/secure;d",
+	} {
+		if _, x := judged(t, settings, path); x.Response.Status != 401 {
+			t.Errorf("%s: %d, want 401", path, x.Response.Status)
+		}
+	}
+}
+
+func TestTheFirstPathCounts(t *testing.T) {
+	made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local("")+`}, "rules": [{"match": {"prefix": "/api/"}, "requires": {"provider_name": "one"}}]}`))
+	for _, test := range []struct {
+		asked, path string
+		want        int
+	}{{"/api/a", "/a", 401}, {"/a", "/api/a", 200}} {
+		x := new(protocol.Exchange)
+		x.Reset()
+		x.Request.Method, x.Request.Path, x.Record.OriginalPath = "GET", test.path, test.asked
+		app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.Reply(200, "", ""); return nil })
+		if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+			t.Errorf("%s, rewritten to %s: %d, %v; want %d", test.asked, test.path, x.Response.Status, err, test.want)
 		}
 	}
 }
@@ -345,6 +378,10 @@ func TestApplicationsAreToldWhoCalls(t *testing.T) {
 	if got.Len() != 0 {
 		t.Errorf("where no rule is, a caller forged %d fields", got.Len())
 	}
+	got, _ = judged(t, settings, "/in", "Authorization: Basic YTpi", "Authorization: Bearer "+token)
+	if got.Get("authorization") != "Basic YTpi" || got.Len() != 5 {
+		t.Errorf("of two fields %q is left, and %d in all", got.Get("authorization"), got.Len())
+	}
 	got, _ = judged(t, `{"providers": {"one": `+local(`, "forward": true`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
 	if got.Get("authorization") != "Bearer "+token {
 		t.Error("the token was not forwarded")
@@ -356,11 +393,39 @@ func TestCallsHaveTheirOwnAnswer(t *testing.T) {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Path = "/org.Shop/buy"
+	x.Request.Header.Add("service", "org.Shop")
 	if err := made(nil).Serve(t.Context(), x); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Traits().GRPC != 16 {
 		t.Errorf("Serve = %v, %v", err, x.Record.Reason)
 	}
 	if n := counts.Of(checked()); n != 1 {
 		t.Errorf("%v requests are counted", n)
+	}
+}
+
+func TestCallsThatHideWhatTheyCallNeedATokenWhereOneIsNeeded(t *testing.T) {
+	made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local("")+`}, "rules": [{"match": {"prefix": "/org.Shop/"}, "requires": {"provider_name": "one"}}]}`))
+	for _, test := range []struct {
+		name, path, service string
+		disputed            bool
+		want                protocol.Reason
+	}{
+		{"of another service", "/org.Bank/look", "org.Bank", false, protocol.None},
+		{"of another service, by one account", "/org.Bank/look", "org.Bank", true, protocol.Unauthenticated},
+		{"of no service", "/", "", false, protocol.Unauthenticated},
+		{"of the service, behind dubbo_stream", "/", "org.Shop", false, protocol.Unauthenticated},
+		{"of another service, behind dubbo_stream", "/", "org.Bank", false, protocol.None},
+	} {
+		x := new(protocol.Exchange)
+		x.Reset()
+		x.Request.Path = test.path
+		x.Request.Body = &xprotocol.Message{View: xprotocol.View{Disputed: test.disputed}}
+		if test.service != "" {
+			x.Request.Header.Add("service", test.service)
+		}
+		app := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
+		if err := made(app).Serve(t.Context(), x); err != nil || x.Record.Reason != test.want {
+			t.Errorf("a call %s: %v, %v; want %v", test.name, err, x.Record.Reason, test.want)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 )
 
 // least is how long an RSA key must be, in bits (RFC 7518 3.3).
@@ -69,6 +70,9 @@ func parseKeys(text []byte) (keySet, error) {
 func (j *jwk) parse() (key, error) {
 	if j.Use != "" && j.Use != "sig" {
 		return key{}, fmt.Errorf("its use is %q", j.Use)
+	}
+	if len(j.Ops) > 0 && !slices.Contains(j.Ops, "verify") { // RFC 7517 4.3
+		return key{}, fmt.Errorf("its key_ops are %q", j.Ops)
 	}
 	k := key{id: j.ID}
 	var err error

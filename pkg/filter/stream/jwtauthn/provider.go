@@ -3,8 +3,6 @@ package jwtauthn
 import (
 	"context"
 	"errors"
-	"net/url"
-	"path"
 	"slices"
 	"strings"
 
@@ -114,34 +112,29 @@ func (p *provider) tell(x *protocol.Exchange, v verdict) {
 	}
 	if !p.config.Forward {
 		for _, from := range p.places {
-			if value, ok := h.Lookup(from.Name); ok && strings.HasSuffix(strings.TrimRight(value, " "), v.token) {
-				h.Del(from.Name)
-			}
+			remove(h, from.Name, v.token)
 		}
 	}
 }
 
-// spellings returns a path without its query, and what it is when escapes, doubled
-// slashes and dot segments are resolved, if that is another. A path with an escape that
-// is none means nothing to anybody.
-func spellings(target string) []string {
-	raw, _, _ := strings.Cut(target, "?")
-	if !strings.ContainsAny(raw, "%\\;") && !strings.Contains(raw, "//") && !strings.Contains(raw, "/.") {
-		return []string{raw}
+// remove removes the fields called name that have the token, and no others.
+func remove(h *protocol.Header, name, token string) {
+	var others []string
+	found := false
+	for field, value := range h.All() {
+		switch {
+		case !protocol.EqualFold(field, name):
+		case strings.HasSuffix(strings.TrimRight(value, " "), token):
+			found = true
+		default:
+			others = append(others, value)
+		}
 	}
-	plain, err := url.PathUnescape(raw)
-	if err != nil {
-		plain = raw
+	if !found {
+		return
 	}
-	plain = strings.ReplaceAll(plain, "\\", "/")
-	segments := strings.Split(plain, "/")
-	for i := range segments {
-		segments[i], _, _ = strings.Cut(segments[i], ";") // a segment's parameters
+	h.Del(name)
+	for _, value := range others {
+		h.Add(name, value)
 	}
-	plain = strings.Join(segments, "/")
-	clean := path.Clean("/" + plain)
-	if strings.HasSuffix(plain, "/") && clean != "/" {
-		clean += "/"
-	}
-	return []string{raw, clean}
 }
