@@ -27,7 +27,8 @@ type Calls interface {
 	Hosts(cluster string) int
 
 	// Go runs f on a goroutine of its own, which the process waits for when it ends:
-	// f is bounded in time. ctx is not an exchange's.
+	// f is bounded in time, and soon returns once ctx is done, which is when the process
+	// may wait no longer. ctx is not an exchange's.
 	Go(f func(ctx context.Context))
 }
 

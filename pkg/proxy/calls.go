@@ -37,5 +37,5 @@ func (c calls) Hosts(cluster string) int {
 // Go is filter.Calls's. Exchanges and other calls are waited for, so that there is
 // one task at least whenever it is called.
 func (c calls) Go(f func(ctx context.Context)) {
-	c.server.tasks.Go(func() { f(context.Background()) })
+	c.server.tasks.Go(func() { f(c.server.life) })
 }

@@ -44,8 +44,10 @@ type Server struct {
 
 	running  atomic.Pointer[config.Snapshot]
 	draining atomic.Bool
-	tasks    sync.WaitGroup // drains of listeners that are gone, accept loops
-	failed   chan error     // an accept loop ended
+	tasks    sync.WaitGroup     // drains of listeners that are gone, accept loops, what filters do beside
+	life     context.Context    //nolint:containedctx // of what filters do beside: the server's own, which Drain ends
+	end      context.CancelFunc // of life
+	failed   chan error         // an accept loop ended
 
 	applying sync.Mutex                 // serializes Apply and Drain
 	numbers  map[string]*metrics.Routes // of the tables in force; guarded by applying
@@ -66,6 +68,7 @@ func NewServer(o Options) *Server {
 		retiring:  make(map[*liveListener]context.CancelFunc),
 	}
 	close(s.ended) // there is none
+	s.life, s.end = context.WithCancel(context.Background())
 	up := o.Upstream
 	s.credentials = newCredentials(&s.o)
 	s.clients = newClients(s.credentials, o.Metrics)
@@ -345,12 +348,14 @@ func (s *Server) Drain(ctx context.Context) {
 	s.listeners = nil
 	s.mu.Unlock()
 	defer context.AfterFunc(ctx, s.cutRetiring)()
+	defer context.AfterFunc(ctx, s.end)()
 	var ends sync.WaitGroup
 	for _, live := range listeners {
 		ends.Go(func() { s.drainOne(ctx, live) })
 	}
 	ends.Wait()
 	s.tasks.Wait()
+	s.end()
 	releaseAll(s.numbers)
 	s.numbers = nil
 	s.clusters.Close()

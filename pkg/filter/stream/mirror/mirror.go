@@ -143,7 +143,7 @@ func (m *mirror) launch(r request) {
 	})
 }
 
-// send sends the copies, one after the other.
+// send sends the copies, one after the other, until ctx is done.
 func (m *mirror) send(ctx context.Context, r request) {
 	n := m.config.Amplification
 	if m.config.Broadcast {
@@ -151,6 +151,9 @@ func (m *mirror) send(ctx context.Context, r request) {
 	}
 	var sent []protocol.Attempt // of a broadcast: a host that has a copy gets no other
 	for range n {
+		if ctx.Err() != nil {
+			return
+		}
 		x := new(protocol.Exchange)
 		x.Reset()
 		if err := r.fill(x); err != nil {

@@ -258,6 +258,30 @@ func TestASlowShadowHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// ending is Calls of a process that ends with the first copy.
+type ending struct{ filtertest.Calls }
+
+func (e *ending) Go(f func(ctx context.Context)) {
+	ctx, end := context.WithCancel(context.Background())
+	e.Clusters = map[string]protocol.Service{"shadow": protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		end()
+		x.Reply(200, "", "")
+		return nil
+	})}
+	f(ctx)
+}
+
+func TestNoCopyHoldsUpTheEnd(t *testing.T) {
+	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow", "amplification": 1000}`, new(ending))
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	if err := s.Serve(t.Context(), post("", true)); err != nil {
+		t.Fatal(err)
+	}
+	if n := counts.Of(copies()); n != 1 {
+		t.Errorf("%v copies were sent, want 1", n)
+	}
+}
+
 // TestContentThatIsReadAgainIsCopiedOnce, whole.
 func TestContentThatIsReadAgainIsCopiedOnce(t *testing.T) {
 	to := new(shadow)

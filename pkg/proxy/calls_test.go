@@ -1,0 +1,41 @@
+package proxy
+
+import (
+	"context"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// What filters do beside is told when the time of a drain is over, and waited for.
+func TestDrainEndsWhatFiltersDoBeside(t *testing.T) {
+	begun, ended := make(chan struct{}), false
+	beside := filter.Stream{
+		Name: "beside", Stage: filter.AfterRoute,
+		Config: func() any { return new(mark) },
+		New: func(_ any, env filter.Env) (filter.Filter, error) {
+			return func(next protocol.Service) protocol.Service {
+				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					env.Calls.Go(func(ctx context.Context) {
+						close(begun)
+						<-ctx.Done()
+						ended = true
+					})
+					return next.Serve(ctx, x)
+				})
+			}, nil
+		},
+	}
+	r, address := setup{filters: `{"type": "beside"}`, routes: direct("well")}.run(t, beside)
+	if got := dialCaller(t, address).ask(get("/")); got.body != "well" {
+		t.Errorf("answered %q", got.body)
+	}
+	<-begun
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.server.Drain(ctx)
+	if !ended {
+		t.Error("it was not waited for")
+	}
+}
