@@ -168,7 +168,7 @@ func TestCiphersHaveTheNamesOfOpenSSLAndOfIANA(t *testing.T) {
 
 func TestPeersAreJudgedByTheirNames(t *testing.T) {
 	ca := testpki.New(t)
-	leaf := ca.Issue(testpki.Spec{CommonName: "orders", DNS: []string{"Orders.shop.example"}, URIs: []string{"spiffe://shop/ns/a/sa/orders"}, IPs: []string{"10.0.0.1"}})
+	leaf := ca.Issue(testpki.Spec{CommonName: "orders", DNS: []string{"Orders.shop.example", "*.api.shop.example"}, URIs: []string{"spiffe://shop/ns/a/sa/orders"}, IPs: []string{"10.0.0.1"}})
 	regex := func(text string) Match {
 		e, err := Expression(text)
 		if err != nil {
@@ -182,8 +182,13 @@ func TestPeersAreJudgedByTheirNames(t *testing.T) {
 		want bool
 	}{
 		{"exact DNS", Match{Kind: DNS, Exact: "Orders.shop.example"}, true},
-		{"exact DNS in another case", Match{Kind: DNS, Exact: "orders.shop.example"}, false},
-		{"the same without case", Match{Kind: DNS, Exact: "orders.shop.example", IgnoreCase: true}, true},
+		{"exact DNS in another case", Match{Kind: DNS, Exact: "orders.shop.example"}, true},
+		{"exact DNS of a wildcard", Match{Kind: DNS, Exact: "v1.api.shop.example"}, true},
+		{"a wildcard is one label", Match{Kind: DNS, Exact: "a.v1.api.shop.example"}, false},
+		{"the wildcard itself", Match{Kind: DNS, Exact: "*.api.shop.example"}, true},
+		{"an address is no DNS name", Match{Kind: DNS, Exact: "10.0.0.1"}, false},
+		{"DNS suffix in another case", Match{Kind: DNS, Suffix: "S.shop.example"}, false},
+		{"the same without case", Match{Kind: DNS, Suffix: "S.shop.example", IgnoreCase: true}, true},
 		{"DNS suffix", Match{Kind: DNS, Suffix: ".shop.example"}, true},
 		{"another DNS suffix", Match{Kind: DNS, Suffix: ".bank.example"}, false},
 		{"DNS part", Match{Kind: DNS, Contains: "shop"}, true},

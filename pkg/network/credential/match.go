@@ -59,6 +59,10 @@ func (m *Match) fits(name string) bool {
 func (m *Match) in(cert *x509.Certificate) bool {
 	switch m.Kind {
 	case DNS:
+		if m.Exact != "" { // as clients of TLS match: wildcards of one label, in any case (RFC 6125 6.4)
+			names := x509.Certificate{DNSNames: cert.DNSNames}
+			return names.VerifyHostname(m.Exact) == nil
+		}
 		return slices.ContainsFunc(cert.DNSNames, m.fits)
 	case URI:
 		return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return m.fits(u.String()) })
