@@ -190,6 +190,7 @@ func (r *reader) filterChain(j *filterChainJSON, l *listenerJSON) *config.Filter
 			r.report.Warnf(proxy.Node.Get("fallback_for_unknown_protocol"), "no %q follows: connections that speak none of the protocols are closed", TCPProxyFilter)
 		}
 		out.Proxy.StreamFilters = r.streamFilters(l.StreamFilters)
+		r.checkALPN(j, out.Proxy)
 		r.proxies = append(r.proxies, proxyUse{proxy.Node, out.Proxy})
 	case len(l.StreamFilters) > 0:
 		r.streamFilters(l.StreamFilters)

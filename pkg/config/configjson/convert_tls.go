@@ -48,6 +48,28 @@ func sameCallers(a, b *config.TLS) bool {
 		(a.ClientCertificate == config.NoClientCertificate || a.Authorities == b.Authorities && slices.Equal(a.Peers, b.Peers))
 }
 
+// checkALPN warns of protocols that callers are offered and that p does not carry.
+func (r *reader) checkALPN(j *filterChainJSON, p *config.Proxy) {
+	if slices.Contains(p.Downstream, config.Auto) {
+		return
+	}
+	contexts := []*tlsJSON{j.TLSContext}
+	for i := range j.TLSContextSet {
+		contexts = append(contexts, &j.TLSContextSet[i])
+	}
+	for _, t := range contexts {
+		if t == nil || !t.Status {
+			continue
+		}
+		for _, known := range []config.Protocol{config.HTTP1, config.HTTP2} {
+			name := stream.ALPN(known)
+			if slices.Contains(split(t.ALPN, ","), name) && !slices.Contains(p.Downstream, known) {
+				r.report.Warnf(t.Node.Get("alpn"), "callers are offered %s, which is not in downstream_protocol: those who choose it are not served", name)
+			}
+		}
+	}
+}
+
 // clusterContext reads what a cluster says of TLS.
 func (r *reader) clusterContext(j *clusterJSON) *config.TLS {
 	own := r.tls(j.TLS, clusterTLS)

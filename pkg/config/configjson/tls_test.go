@@ -112,6 +112,7 @@ func TestWhatIsWeakIsWarnedOf(t *testing.T) {
 		{"TLS towards hosts that is not on", ``, `"tls_context": {"ca_cert": "ca.pem"}`, "TLS is off"},
 		{"plaintext beside certificates of callers", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}}], "inspector": true, "stream_filters": [{`, ``, "callers who speak plaintext are let in"},
 		{"contexts that ask for more or less", `"tls_context_set": {"=": [{` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}, {` + own + `}]}`, ``, "one context lets in whom another refuses"},
+		{"a protocol that is offered and not carried", `"tls_context": {` + own + `, "alpn": "h2,http/1.1"}`, ``, "callers are offered h2"},
 		{"a certificate that falls back", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key", "fall_back": true}`, ``, "plaintext will be spoken"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
