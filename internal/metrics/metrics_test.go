@@ -200,6 +200,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	c.Retries.Add(5)
 	c.Resent.Add(6)
 	c.Overflow[LimitRetries].Add(7)
+	c.Overflow[LimitRetryBudget].Add(3)
 	c.HostDown.Add(2)
 	c.HostUp.Add(1)
 	c.CheckFailures.Add(9)
@@ -227,6 +228,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 		`cluster_overflow_total{cluster="shop",limit="pending_requests"} 0`,
 		`cluster_overflow_total{cluster="shop",limit="requests"} 0`,
 		`cluster_overflow_total{cluster="shop",limit="retries"} 7`,
+		`cluster_overflow_total{cluster="shop",limit="retry_budget"} 3`,
 		`cluster_requests_active{cluster="shop"} 8`,
 		`cluster_resent_total{cluster="shop"} 6`,
 		`cluster_retries_total{cluster="shop"} 5`)

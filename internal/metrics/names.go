@@ -93,6 +93,7 @@ var limitNames = [limitCount]string{
 	LimitPending:     "pending_requests",
 	LimitRequests:    "requests",
 	LimitRetries:     "retries",
+	LimitRetryBudget: "retry_budget",
 }
 
 // classNames are the values of LabelStatusClass, by first digit.

@@ -74,6 +74,7 @@ const (
 	LimitPending
 	LimitRequests
 	LimitRetries
+	LimitRetryBudget
 
 	limitCount
 )

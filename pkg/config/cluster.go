@@ -95,6 +95,14 @@ type Breakers struct {
 	MaxPendingRequests int // requests that wait for a connection
 	MaxRequests        int // requests in flight
 	MaxRetries         int // retries in flight
+	RetryBudget        RetryBudget
+}
+
+// RetryBudget bounds the retries of a cluster by the requests that it has, so that
+// retries do not add to the load of hosts that fail. The zero value: not at all.
+type RetryBudget struct {
+	Percent        float64 // retries in flight, of the requests in flight
+	MinConcurrency int     // retries that may be in flight however few those are; 1 at least in a budget
 }
 
 // Host is one address of a cluster. Its identity is the address: its state

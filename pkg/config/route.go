@@ -105,14 +105,6 @@ type WeightedCluster struct {
 	Metadata map[string]string
 }
 
-// RetryPolicy says when a request is tried again, on another host.
-type RetryPolicy struct {
-	On          bool          // retry_on: 5xx, resets and connect failures
-	TryTimeout  time.Duration // 0: the global timeout only
-	NumRetries  int
-	StatusCodes []int // answers that are retried too
-}
-
 // HashPolicy picks what consistent hashing hashes: one of Header, Cookie, SourceIP
 // and Query is set. Of several policies the first counts that a request has something
 // for; a cookie that it lacks is made.

@@ -214,6 +214,8 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.Overflow[metrics.LimitRequests].Add(1)
 	case upstream.RetryOverflow:
 		c.Overflow[metrics.LimitRetries].Add(1)
+	case upstream.BudgetOverflow:
+		c.Overflow[metrics.LimitRetryBudget].Add(1)
 	case upstream.Resent:
 		c.Resent.Add(1)
 	case upstream.HostDown:

@@ -2,9 +2,10 @@ package proxy
 
 import (
 	"context"
-	"slices"
+	"math/rand/v2"
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/router"
 )
@@ -35,7 +36,8 @@ func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
 	return t.next.Start(ctx, x)
 }
 
-// RetryBudget bounds the retries in flight; a cluster's circuit breaker is one.
+// RetryBudget bounds the retries in flight, those that wait included; a cluster's
+// circuit breaker is one.
 type RetryBudget interface {
 	BeginRetry() bool
 	EndRetry()
@@ -45,26 +47,35 @@ type RetryBudget interface {
 // route's policy says and as far as that is safe: a request that cannot have
 // reached an application, or one that may be sent twice, whose content is still at
 // hand. HTTP says by the method which those are (RFC 9110 9.2.2); of RPC, gRPC
-// included, whoever gave the route its policy. What gRPC calls unavailable has
-// failed as a 5xx has, if the answer is nothing but its status. A route without a
-// policy gets one try: a host that refuses the connection is replaced by the cluster.
+// included, whoever gave the route its policy. A route without a policy gets one
+// try: a host that refuses the connection is replaced by the cluster.
+//
+// A retry waits before it begins, as the policy's back-off says. If the exchange has
+// less time left than that, what the last try brought stays.
 //
 // Each try has the time that the policy, or the request, gives it, until the head
 // of its answer; what took longer failed with TryTimeout.
 func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.Starter {
-	r := &retry{next: protocol.Halves(next), route: route, budget: budget}
-	if p := route.Config.Forward.Retry; p != nil && p.On {
-		r.most, r.codes = p.NumRetries, p.StatusCodes
+	r := &retry{next: protocol.Halves(next), route: route, budget: budget, jitter: rand.N[time.Duration]}
+	if p := route.Config.Forward.Retry; p != nil && p.On != 0 {
+		r.policy = *p
 	}
 	return r
 }
 
+// retry is immutable.
 type retry struct {
 	next   protocol.Starter
 	route  *router.Route
-	most   int                                    // tries after the first
-	codes  []int                                  // answers that are tried again, beside 5xx
+	policy config.RetryPolicy                     // the zero value: nothing is tried again
 	budget func(x *protocol.Exchange) RetryBudget // may return nil: no bound
+	jitter func(bound time.Duration) time.Duration
+}
+
+// permit is what a retry begins with.
+type permit struct {
+	budget RetryBudget   // to be given back; nil: no bound
+	wait   time.Duration // before it is sent
 }
 
 // Serve is protocol.Service's.
@@ -74,7 +85,7 @@ func (r *retry) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start is protocol.Starter's: the first try.
 func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
-	if limited := r.limit(x); limited || r.most > 0 {
+	if limited := r.limit(x); limited || r.policy.NumRetries > 0 {
 		x.Then(r)
 	}
 	return r.next.Start(ctx, x)
@@ -83,8 +94,8 @@ func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 // Finish is protocol.Finisher's.
 func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	err = tried(x, err)
-	if budget, ok := r.again(x, err, 0); ok {
-		return x.Fork(ctx, &retries{r, budget})
+	if second, ok := r.again(x, err, 0); ok {
+		return x.Fork(ctx, &retries{r, second})
 	}
 	return err
 }
@@ -92,25 +103,30 @@ func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) err
 // retries are the tries after the first.
 type retries struct {
 	*retry
-	budget RetryBudget // of the second; nil: no bound
+	second permit
 }
 
 // Serve is protocol.Service's.
 func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
-	budget := r.budget
+	next := r.second
 	for n := 1; ; n++ {
-		err := r.try(ctx, x, budget)
+		err := r.try(ctx, x, next)
 		var ok bool
-		if budget, ok = r.again(x, err, n); !ok {
+		if next, ok = r.again(x, err, n); !ok {
 			return err
 		}
 	}
 }
 
 // try serves once more, within a budget that it gives back.
-func (r *retries) try(ctx context.Context, x *protocol.Exchange, budget RetryBudget) error {
-	if budget != nil {
-		defer budget.EndRetry()
+func (r *retries) try(ctx context.Context, x *protocol.Exchange, p permit) error {
+	if p.budget != nil {
+		defer p.budget.EndRetry()
+	}
+	if p.wait > 0 {
+		if err := pause(ctx, x, p.wait); err != nil {
+			return err
+		}
 	}
 	r.limit(x)
 	return tried(x, r.next.Serve(ctx, x))
@@ -137,43 +153,32 @@ func tried(x *protocol.Exchange, err error) error {
 
 // again decides, after so many retries, whether one more is wanted, safe and
 // possible. If so, the answer is dropped, and the retry is within a budget.
-func (r *retry) again(x *protocol.Exchange, err error, retries int) (budget RetryBudget, ok bool) {
+func (r *retry) again(x *protocol.Exchange, err error, retries int) (next permit, ok bool) {
 	reason := protocol.ReasonOf(err)
 	switch {
-	case retries >= r.most,
-		!r.wanted(reason, x),
-		!x.Deadline.IsZero() && !time.Now().Before(x.Deadline),
-		!reason.Traits().Unsent && !idempotent(x),
-		!rewind(x.Request.Body):
-		return nil, false
+	case retries >= r.policy.NumRetries,
+		!wanted(&r.policy, reason, x),
+		!reason.Traits().Unsent && !idempotent(x):
+		return next, false
 	}
-	if budget = r.budget(x); budget != nil && !budget.BeginRetry() {
-		return nil, false
+	if bound := r.policy.BackOff.Bound(retries + 1); bound > 0 {
+		next.wait = r.jitter(bound)
+	}
+	if !x.Deadline.IsZero() && time.Until(x.Deadline) <= next.wait || !rewind(x.Request.Body) {
+		return next, false
+	}
+	if next.budget = r.budget(x); next.budget != nil && !next.budget.BeginRetry() {
+		return next, false
 	}
 	if h, ok := x.Record.Host().(dropped); ok && err == nil {
 		h.Dropped(x)
 	}
 	x.ResetResponse()
-	return budget, true
+	return next, true
 }
 
 // dropped is a host that is told of its answers that callers do not get.
 type dropped interface{ Dropped(x *protocol.Exchange) }
-
-// wanted reports whether the policy covers the failure, or the answer.
-func (r *retry) wanted(reason protocol.Reason, x *protocol.Exchange) bool {
-	switch reason {
-	case protocol.None:
-		status := x.Response.Status
-		return status >= 500 || slices.Contains(r.codes, status) ||
-			isGRPC(x) && protocol.GRPCStatus(&x.Response) == protocol.GRPCUnavailable
-	case protocol.ConnectFailure, protocol.ConnectTimeout, protocol.UpstreamReset, protocol.UpstreamClosed,
-		protocol.UpstreamMalformed, protocol.TryTimeout:
-		return true
-	default:
-		return false
-	}
-}
 
 // idempotent reports whether a request may be sent twice: of HTTP by its method
 // (RFC 9110 9.2.2); RPC has no such methods, and a route's policy for some of its

@@ -100,7 +100,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		"content that is gone":  {func() protocol.Body { return fixed{protocol.NewTextBody("x")} }, false},
 		"content that streamed": {func() protocol.Body { return plain{nil} }, false},
 	}
-	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 1}})
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}})
 	for reason := range protocol.Reasons() {
 		class, listed := want[reason]
 		if !listed {
@@ -160,7 +160,11 @@ func TestGRPCIsTriedAgain(t *testing.T) {
 			x.Meta.Protocol = string(config.HTTP2)
 			x.Request.Method, x.Request.Body = "POST", test.body
 			x.Request.Header.Add("content-type", cmp.Or(test.kind, "application/grpc"))
-			route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: !test.off, NumRetries: 1}})
+			policy := config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}
+			if test.off {
+				policy.On = 0
+			}
+			route := routeOf(t, config.Forward{Retry: &policy})
 			err := Retry(next, route, unlimited).Serve(t.Context(), x)
 			if made != test.want || err != nil && test.want > 1 {
 				t.Errorf("%d tries, %v; want %d", made, err, test.want)
@@ -195,7 +199,7 @@ func TestHostsAreToldOfDroppedAnswers(t *testing.T) {
 	x := incoming()
 	x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
 	x.Request.Header.Add("content-type", "application/grpc")
-	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 3}})
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 3}})
 	if err := Retry(next, route, unlimited).Serve(t.Context(), x); err != nil || made != 3 {
 		t.Fatalf("%d tries, %v; want 3", made, err)
 	}
@@ -212,18 +216,18 @@ func TestAnswersThatAreTriedAgain(t *testing.T) {
 		status int
 		want   int // tries
 	}{
-		{"a 5xx", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 500, 2},
-		{"any 5xx", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 599, 2},
-		{"not a 4xx", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 404, 1},
-		{"a status of the list", config.RetryPolicy{On: true, NumRetries: 1, StatusCodes: []int{409, 429}}, "GET", 429, 2},
-		{"a 5xx beside the list", config.RetryPolicy{On: true, NumRetries: 1, StatusCodes: []int{429}}, "GET", 503, 2},
-		{"of RPC", config.RetryPolicy{On: true, NumRetries: 1}, "", 500, 2},
+		{"a 5xx", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "GET", 500, 2},
+		{"any 5xx", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "GET", 599, 2},
+		{"not a 4xx", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "GET", 404, 1},
+		{"a status of the list", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, StatusCodes: []int{409, 429}}, "GET", 429, 2},
+		{"a 5xx beside the list", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, StatusCodes: []int{429}}, "GET", 503, 2},
+		{"of RPC", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "", 500, 2},
 		{"not of RPC when switched off", config.RetryPolicy{NumRetries: 1}, "", 500, 1},
-		{"not to POST", config.RetryPolicy{On: true, NumRetries: 1}, "POST", 503, 1},
-		{"not a good one", config.RetryPolicy{On: true, NumRetries: 1}, "GET", 200, 1},
-		{"as often as configured", config.RetryPolicy{On: true, NumRetries: 4}, "GET", 503, 5},
+		{"not to POST", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "POST", 503, 1},
+		{"not a good one", config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}, "GET", 200, 1},
+		{"as often as configured", config.RetryPolicy{On: config.RetryUsual, NumRetries: 4}, "GET", 503, 5},
 		{"not when switched off", config.RetryPolicy{NumRetries: 4, StatusCodes: []int{503}}, "GET", 503, 1},
-		{"not with 0 retries", config.RetryPolicy{On: true}, "GET", 503, 1},
+		{"not with 0 retries", config.RetryPolicy{On: config.RetryUsual}, "GET", 503, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			next := &tries{results: []any{test.status}}
@@ -271,7 +275,7 @@ func TestAnswersThatAreNotWantedAreReleased(t *testing.T) {
 		x.Response.Body = closing{protocol.NewTextBody("x"), &closed}
 	}}
 	x := incoming()
-	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil {
+	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
 	if next.made != 3 || closed != 2 || x.Response.Header.Len() != 1 {
@@ -287,7 +291,7 @@ func TestContentIsSentWholeEachTime(t *testing.T) {
 	}}
 	x := incoming()
 	x.Request.Method, x.Request.Body = "PUT", protocol.NewTextBody("content")
-	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil || next.made != 3 {
+	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil || next.made != 3 {
 		t.Errorf("%d tries, %v", next.made, err)
 	}
 }
@@ -308,7 +312,7 @@ func (p *purse) BeginRetry() bool {
 func (p *purse) EndRetry() { p.out-- }
 
 func TestTheBudgetBoundsRetries(t *testing.T) {
-	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 10}})
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 10}})
 	for name, test := range map[string]struct{ left, want int }{"none left": {0, 1}, "some left": {3, 4}, "enough": {100, 11}} {
 		p := &purse{left: test.left}
 		next := &tries{results: []any{503}}
@@ -330,7 +334,7 @@ func TestAPanicGivesTheBudgetBack(t *testing.T) {
 			panic("in the second try")
 		}
 	}}
-	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
+	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
 	var panicked *protocol.Panic
 	if err := s.Serve(t.Context(), incoming()); !errors.As(err, &panicked) || p.out != 0 {
 		t.Errorf("%v, and %d of the budget were not given back", err, p.out)
@@ -347,7 +351,7 @@ func untilDeadline(_ int, x *protocol.Exchange) {
 func TestTimesOfTriesAndOfAll(t *testing.T) {
 	slow := []any{protocol.NewFault(protocol.UpstreamTimeout, nil)}
 	retries := func(try time.Duration, n int) *config.RetryPolicy {
-		return &config.RetryPolicy{On: true, NumRetries: n, TryTimeout: try}
+		return &config.RetryPolicy{On: config.RetryUsual, NumRetries: n, TryTimeout: try}
 	}
 	for _, test := range []struct {
 		name   string
@@ -387,7 +391,7 @@ func TestTimesOfTriesAndOfAll(t *testing.T) {
 
 func TestATryThatIsInTimeLeavesTheWholeTimeForItsContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		route := routeOf(t, config.Forward{Timeout: time.Minute, Retry: &config.RetryPolicy{On: true, NumRetries: 1, TryTimeout: time.Second}})
+		route := routeOf(t, config.Forward{Timeout: time.Minute, Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, TryTimeout: time.Second}})
 		x := incoming()
 		x.Meta.Start = time.Now()
 		next := &tries{results: []any{200}, each: func(_ int, x *protocol.Exchange) {
@@ -436,7 +440,7 @@ func TestTimeoutsCountFromTheFirstByteAndOnlyNarrow(t *testing.T) {
 func TestTheErrorOfTheLastTryIsReturned(t *testing.T) {
 	last := protocol.NewFault(protocol.UpstreamClosed, errors.New("last"))
 	next := &tries{results: []any{protocol.NewFault(protocol.UpstreamReset, nil), 503, last}}
-	err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: true, NumRetries: 2}}), unlimited).Serve(t.Context(), incoming())
+	err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 2}}), unlimited).Serve(t.Context(), incoming())
 	if !errors.Is(err, last) || next.made != 3 {
 		t.Errorf("%d tries, %v", next.made, err)
 	}
@@ -453,7 +457,7 @@ func TestRetriesGoToOtherHosts(t *testing.T) {
 		addresses = append(addresses, origin(t, failing(name, asked)))
 	}
 	retrying := func(n int) string {
-		return fmt.Sprintf(`{"match": {"prefix": "/%d"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": %d}}}`, n, n)
+		return fmt.Sprintf(`{"match": {"prefix": "/%d"}, "route": {"cluster_name": "app", "retry_policy": {"retry_on": true, "num_retries": %d, "retry_back_off": {"base_interval": "0s"}}}}`, n, n)
 	}
 	r, address := setup{routes: retrying(3) + "," + retrying(5), clusters: cluster("app", addresses...)}.run(t)
 	for _, n := range []int{3, 5} {

@@ -73,8 +73,10 @@ type ValueStatus struct {
 
 // RetryStatus is what is tried again.
 type RetryStatus struct {
-	NumRetries  int   `json:"num_retries"`
-	StatusCodes []int `json:"status_codes,omitempty"` // beside 5xx
+	On          string `json:"retry_on"` // the words of docs/configuration.md, separated by commas
+	NumRetries  int    `json:"num_retries"`
+	StatusCodes []int  `json:"status_codes,omitempty"`     // of retriable-status-codes
+	RPCCodes    []int  `json:"rpc_status_codes,omitempty"` // the same, in an RPC protocol's own numbers
 }
 
 // DescribeRoutes returns the route table called name that is in force, or all of
@@ -162,8 +164,8 @@ func (d *RouteStatus) forward(f *config.Forward) {
 	if p.TryTimeout > 0 {
 		d.TryTimeout = p.TryTimeout.String()
 	}
-	if p.On && p.NumRetries > 0 {
-		d.Retry = &RetryStatus{NumRetries: p.NumRetries, StatusCodes: p.StatusCodes}
+	if p.On != 0 && p.NumRetries > 0 {
+		d.Retry = &RetryStatus{On: p.On.String(), NumRetries: p.NumRetries, StatusCodes: p.StatusCodes, RPCCodes: p.RPCCodes}
 	}
 }
 

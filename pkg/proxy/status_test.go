@@ -82,6 +82,7 @@ func TestRoutesAreDescribedForPeople(t *testing.T) {
             "timeout": "2s",
             "try_timeout": "500ms",
             "retry": {
+              "retry_on": "5xx,retriable-status-codes,retriable-headers,unavailable",
               "num_retries": 3,
               "status_codes": [
                 429

@@ -283,24 +283,6 @@ func enter(count *atomic.Int64, limit int) bool {
 	}
 }
 
-// BeginRetry counts a retry more in flight and reports true, or reports that
-// max_retries is reached. Each true is followed by one EndRetry.
-func (c *Cluster) BeginRetry() bool {
-	limit := 0
-	if s := c.state.Load(); s != nil {
-		limit = s.config.Breakers.MaxRetries
-	}
-	if enter(&c.retries, limit) {
-		return true
-	}
-	c.overflows.Add(1)
-	c.count(RetryOverflow)
-	return false
-}
-
-// EndRetry counts a retry less in flight.
-func (c *Cluster) EndRetry() { c.retries.Add(-1) }
-
 // Carry is Serve for bytes: it picks a host, counts a connection, calls connect
 // and then what that returned, which carries what there is to carry and returns
 // when it is over. If connect returns a Fault of ConnectFailure or ConnectTimeout

@@ -119,6 +119,7 @@ const (
 	PendingOverflow    // refused: max_pending_requests
 	RequestOverflow    // refused: max_requests
 	RetryOverflow      // refused: max_retries
+	BudgetOverflow     // refused: retry_budget
 	Resent             // a connection had gone stale: the request was sent again
 	HostDown           // it is not usable any more
 	HostUp             // it is usable again

@@ -47,7 +47,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	switch len(j.Breakers) {
 	case 0:
 	case 1:
-		c.Breakers = config.Breakers(j.Breakers[0])
+		c.Breakers = breakers(&j.Breakers[0])
 	default:
 		r.report.Errorf(j.Node.Get("circuit_breakers"), "%d elements: a cluster has one set of limits", len(j.Breakers))
 	}

@@ -235,7 +235,7 @@ func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 		f.Upstream, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Upstream, r.kinds.Protocols, knownProtocols())
 	}
 	if p := j.Retry; p != nil {
-		f.Retry = &config.RetryPolicy{On: p.On, TryTimeout: p.TryTimeout, NumRetries: p.NumRetries, StatusCodes: p.StatusCodes}
+		f.Retry = r.retryPolicy(p)
 	}
 	for i := range j.Hash {
 		f.Hash = append(f.Hash, r.hash(&j.Hash[i]))

@@ -68,6 +68,7 @@ var preparations = []struct{ path, patch string }{
 	{".hash_policy[].http_cookie", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"http_cookie": {"name": "x"}}]}}]}]}]}]}`},
 	{".hash_policy[].source_ip", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"header": null}]}}]}]}]}]}`},
 	{".hash_policy[].query_parameter.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": {"=": [{"query_parameter": {"name": "x"}}]}}}]}]}]}]}`},
+	{".retriable_headers[].value", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"retry_policy": {"retriable_headers": [{"name": "x"}]}}}]}]}]}]}`},
 	{"routers[].redirect.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": null, "redirect": {}}]}]}]}]}`},
 	{"routers[].direct_response.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": null, "direct_response": {}}]}]}]}]}`},
 	{".request_headers_to_add[]", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {

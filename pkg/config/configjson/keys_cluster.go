@@ -50,6 +50,13 @@ type breakersJSON struct {
 	MaxPendingRequests int `key:"max_pending_requests" doc:"Requests that wait for a connection. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
 	MaxRequests        int `key:"max_requests" doc:"Requests in flight. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
 	MaxRetries         int `key:"max_retries" doc:"Retries in flight. 0: no limit." unit:"retries" min:"0" default:"0" example:"3"`
+
+	RetryBudget *retryBudgetJSON `key:"retry_budget" doc:"Bounds retries in flight by the requests in flight, beside max_retries; {}: by the defaults."`
+}
+
+type retryBudgetJSON struct {
+	Percent        float64 `key:"budget_percent" doc:"Retries in flight, of the requests in flight." unit:"percent" min:"0" max:"100" default:"20" example:"25"`
+	MinConcurrency int     `key:"min_retry_concurrency" doc:"Retries that may be in flight however few requests there are." unit:"retries" min:"1" default:"3" example:"5"`
 }
 
 type hostJSON struct {

@@ -89,6 +89,7 @@ type actionJSON struct {
 	Upstream              string            `key:"upstream_protocol" doc:"What the cluster is spoken to; absent: as the proxy says." example:"\"Http1\""`
 	Timeout               time.Duration     `key:"timeout" doc:"For the whole exchange, retries included. 0s: none." default:"60s" example:"\"5s\""`
 	Retry                 *retryJSON        `key:"retry_policy" doc:"When a request is tried again, on another host."`
+	Hedge                 document.Node     `key:"hedge_policy" doc:"Several tries at once." accept:"object" unbuilt:"hedge_policy" example:"{\"hedge_on_per_try_timeout\": true}"`
 	PrefixRewrite         string            `key:"prefix_rewrite" doc:"What the matched prefix or path becomes. Of RPC, whose path is /service/method: service and method become what the new path says." example:"\"/\""`
 	RegexRewrite          *regexRewriteJSON `key:"regex_rewrite" doc:"What the path becomes by an expression; of RPC as for prefix_rewrite, unless it is no /service/method: then nothing."`
 	HostRewrite           string            `key:"host_rewrite" doc:"What Host becomes. HTTP only." example:"\"shop.internal\""`
@@ -106,13 +107,6 @@ type weightedJSON struct {
 		Weight   uint32            `key:"weight" doc:"Its share of the sum of the weights; 0: nothing." unit:"parts" example:"10"`
 		Metadata metadataMatchJSON `key:"metadata_match" doc:"Labels of the hosts, with those of the route, which count for less."`
 	} `key:"cluster" doc:"One choice." required:"true"`
-}
-
-type retryJSON struct {
-	On          bool          `key:"retry_on" doc:"Retry answers of 5xx, calls of gRPC that are unavailable (14), and lost connections." example:"true"`
-	TryTimeout  time.Duration `key:"retry_timeout" doc:"For one try; 0s: the route's timeout alone." default:"0s" example:"\"1s\""`
-	NumRetries  int           `key:"num_retries" doc:"Most retries of a request." unit:"retries" min:"0" max:"100" default:"1" example:"3"`
-	StatusCodes []int         `key:"status_codes" doc:"Answers that are retried too." min:"100" max:"599" example:"[429]"`
 }
 
 type regexRewriteJSON struct {

@@ -1,0 +1,47 @@
+package config
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestBoundsOfRetriesGrowUpToTheirMaximum(t *testing.T) {
+	const ms = time.Millisecond
+	for name, test := range map[string]struct {
+		b    BackOff
+		want map[int]time.Duration
+	}{
+		"as usual":              {BackOff{25 * ms, 250 * ms}, map[int]time.Duration{1: 25 * ms, 2: 75 * ms, 3: 175 * ms, 4: 250 * ms, 5: 250 * ms, 100: 250 * ms}},
+		"a maximum at once":     {BackOff{time.Second, time.Second}, map[int]time.Duration{1: time.Second, 2: time.Second}},
+		"none":                  {BackOff{}, map[int]time.Duration{1: 0, 2: 0, 100: 0}},
+		"none whatever the max": {BackOff{0, time.Second}, map[int]time.Duration{1: 0, 7: 0}},
+		"beyond what fits":      {BackOff{time.Hour, math.MaxInt64 / 4}, map[int]time.Duration{1: time.Hour, 100: math.MaxInt64 / 4}},
+	} {
+		for n, want := range test.want {
+			if got := test.b.Bound(n); got != want {
+				t.Errorf("%s: Bound(%d) = %v, want %v", name, n, got, want)
+			}
+		}
+	}
+}
+
+func TestEveryElementOfRetryOnHasAWord(t *testing.T) {
+	var all RetryOn
+	for _, word := range RetryWords() {
+		on := RetryWord(word)
+		if on == 0 || all&on != 0 || on.String() != word {
+			t.Errorf("%q means %b, which is written %q", word, on, on)
+		}
+		all |= on
+	}
+	if want := RetryUnavailable<<1 - 1; all != want {
+		t.Errorf("the words mean %b, want %b", all, want)
+	}
+	if got := RetryWord("5XX"); got != 0 {
+		t.Errorf("a word that there is not means %v", got)
+	}
+	if got, want := (RetryReset | Retry5xx).String(), "5xx,reset"; got != want {
+		t.Errorf("a set is written %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,83 @@
+package proxy
+
+import (
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// wanted reports whether a policy covers what a try failed with, or its answer.
+func wanted(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exchange) bool {
+	if reason != protocol.None {
+		return p.On&unanswered(reason) != 0
+	}
+	return p.On&ofStatus(x.Response.Status) != 0 ||
+		p.On&config.RetryStatusCodes != 0 && listed(p, &x.Response) ||
+		p.On&config.RetryHeaders != 0 && marked(p.Headers, &x.Response.Header) ||
+		p.On&ofGRPC != 0 && isGRPC(x) && p.On&ofGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
+}
+
+// unanswered is what a try meets that brought no answer. It is what an answer of 502
+// meets, because that is what its caller would get.
+func unanswered(reason protocol.Reason) config.RetryOn {
+	const silent = config.Retry5xx | config.RetryGatewayError | config.RetryReset
+	switch reason {
+	case protocol.ConnectFailure, protocol.ConnectTimeout:
+		return silent | config.RetryConnectFailure | config.RetryRefusedStream
+	case protocol.UpstreamReset, protocol.UpstreamClosed, protocol.UpstreamMalformed, protocol.TryTimeout:
+		return silent
+	default:
+		return 0
+	}
+}
+
+// ofStatus is what an answer meets by its status.
+func ofStatus(status int) config.RetryOn {
+	switch {
+	case status >= 502 && status <= 504:
+		return config.Retry5xx | config.RetryGatewayError
+	case status >= 500:
+		return config.Retry5xx
+	case status == 409:
+		return config.Retry4xx
+	}
+	return 0
+}
+
+// listed reports whether the policy lists the status of an answer.
+func listed(p *config.RetryPolicy, r *protocol.Response) bool {
+	return slices.Contains(p.StatusCodes, r.Status) || slices.Contains(p.RPCCodes, r.Code)
+}
+
+// marked reports whether an answer has one of the fields.
+func marked(fields []config.RetryHeader, h *protocol.Header) bool {
+	for i := range fields {
+		if value, ok := h.Lookup(fields[i].Name); ok && (fields[i].Value == "" || fields[i].Value == value) {
+			return true
+		}
+	}
+	return false
+}
+
+// ofGRPC is everything that an answer can meet by its grpc-status.
+const ofGRPC = config.RetryCancelled | config.RetryDeadlineExceeded | config.RetryResourceExhausted |
+	config.RetryInternal | config.RetryUnavailable
+
+// ofGRPCStatus is what an answer meets by a grpc-status, which is known by now only if
+// there is nothing else in it.
+func ofGRPCStatus(code int) config.RetryOn {
+	switch code {
+	case 1:
+		return config.RetryCancelled
+	case 4:
+		return config.RetryDeadlineExceeded
+	case 8:
+		return config.RetryResourceExhausted
+	case 13:
+		return config.RetryInternal
+	case protocol.GRPCUnavailable:
+		return config.RetryUnavailable
+	}
+	return 0
+}
