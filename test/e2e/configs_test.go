@@ -88,6 +88,7 @@ func examples() map[string]func(*testing.T) {
 		"jwt.json":               jwtExample,
 		"mirror.json":            mirrorExample,
 		"quickstart.json":        quickstartExample,
+		"retries.json":           retriesExample,
 		"routing.yaml":           routingExample,
 		"tcp_proxy.json":         tcpProxyExample,
 		"tls.json":               tlsExample,

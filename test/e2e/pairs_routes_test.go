@@ -10,7 +10,7 @@ import (
 func (p *pair) actions() []feature {
 	return []feature{
 		p.forward(), p.redirect(), p.directResponse(), p.rewrites(), p.headerChanges(), p.weightedClusters(),
-		p.clusterVariable(), p.matches(), p.timeouts(), p.retries(), p.failures(),
+		p.clusterVariable(), p.matches(), p.timeouts(), p.retries(), p.retryConditions(), p.failures(),
 		p.hashPolicy(), p.metadataMatch(),
 	}
 }

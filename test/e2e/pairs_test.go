@@ -53,6 +53,7 @@ type pair struct {
 	busy       string // has no time: 503, or the status 14 of gRPC
 	silent     string // never answers
 	gone       string // reads a request, and ends it without an answer
+	moody      string // answers each path first as its end says
 	dead       string // nobody listens there
 
 	shadow [2]string   // note what they are asked, in the protocols of either side
@@ -279,6 +280,7 @@ func (p *pair) serve(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body) // all that comes
 		panic(http.ErrAbortHandler)
 	})
+	p.moody = start(atFirst())
 	p.dead = free()
 	p.copies = make(chan string, 100) // more than a row asks for
 	for i, protocol := range []string{p.down, p.up} {

@@ -157,6 +157,10 @@ func TestRPCRetriesAreThoseOfTheMethod(t *testing.T) {
 		{"a lost connection", failing(hangUp, 1), policy(object{"num_retries": 1}), dubboOK, 2},
 		{"a lost connection without a policy", failing(hangUp, 1), object{}, dubboInactive, 1},
 		{"a try that takes too long", failing(silence, 2), policy(object{"num_retries": 2, "retry_timeout": "1s"}), dubboOK, 3},
+		{"a status in its own numbers", failing(dubboExhausted, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboOK, 2},
+		{"not another of those", failing(dubboErred, 1), policy(object{"retry_on": "retriable-status-codes", "rpc_status_codes": list{100}}), dubboErred, 1},
+		{"a lost connection alone", failing(hangUp, 1), policy(object{"retry_on": "reset"}), dubboOK, 2},
+		{"no answer where that is all", failing(dubboErred, 1), policy(object{"retry_on": "reset"}), dubboErred, 1},
 		{"each try takes too long", failing(silence, 9), policy(object{"num_retries": 1, "retry_timeout": "100ms"}), dubboTimeout, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {

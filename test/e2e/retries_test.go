@@ -1,0 +1,160 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// retryConditions: what each word of retry_on has tried again. The application of the
+// pair that is moody answers each path first as its end says.
+func (p *pair) retryConditions() feature {
+	on := func(words string, more object) object {
+		first, _, _ := strings.Cut(words, ",")
+		return to("/"+first, "moody", object{"retry_policy": object{
+			"retry_on": words, "num_retries": 1, "retry_back_off": object{"base_interval": "1ms"},
+		}.with(more)})
+	}
+	app := map[string]string{"X-App": "app"}
+	return feature{
+		name: "retry_on",
+		routes: []object{
+			on("5xx", nil), on("gateway-error", nil), on("reset", nil), on("retriable-4xx", nil),
+			on("retriable-status-codes", object{"retriable_status_codes": list{429}}),
+			on("retriable-headers", object{"retriable_headers": list{object{"name": "x-again"}}}),
+			on("cancelled", nil), on("deadline-exceeded", nil), on("internal", nil),
+			on("resource-exhausted,unavailable", nil), on("unavailable", nil),
+		},
+		clusters: list{cluster("moody", nil, p.moody)},
+		trials: []trial{
+			{name: "5xx: 500", path: "/5xx/500", status: 200, want: app},
+			{name: "gateway-error: 503", path: "/gateway-error/503", status: 200, want: app},
+			{name: "gateway-error: 500", path: "/gateway-error/500", status: 500},
+			{name: "gateway-error: no answer", path: "/gateway-error/gone", status: 200, code: "0", want: app},
+			{name: "reset: no answer", method: "PUT", path: "/reset/gone", content: "replayed", status: 200, code: "0", body: "replayed", want: app},
+			{name: "reset: 503", path: "/reset/503", status: 503},
+			{name: "retriable-4xx: 409", path: "/retriable-4xx/409", status: 200, want: app},
+			{name: "retriable-4xx: 404", path: "/retriable-4xx/404", status: 404},
+			{name: "retriable-status-codes: 429", method: "PUT", path: "/retriable-status-codes/429", content: "replayed", status: 200, body: "replayed", want: app},
+			{name: "retriable-status-codes: 503", path: "/retriable-status-codes/503", status: 503},
+			{name: "retriable-headers: the field", path: "/retriable-headers/again", status: 200, code: "0", want: app},
+			{name: "retriable-headers: 503", path: "/retriable-headers/503", status: 503},
+			{name: "cancelled", path: "/cancelled/grpc-1", code: "0", want: app},
+			{name: "deadline-exceeded", path: "/deadline-exceeded/grpc-4", code: "0", want: app},
+			{name: "internal", path: "/internal/grpc-13", code: "0", content: "replayed", want: app},
+			{name: "resource-exhausted", path: "/resource-exhausted/grpc-8", code: "0", want: app},
+			{name: "unavailable beside another", path: "/resource-exhausted/grpc-14", code: "0", want: app},
+			{name: "unavailable: resource-exhausted", path: "/unavailable/grpc-8", code: "8"},
+		},
+	}
+}
+
+// atFirst is an application that answers each path first as its end says: by a status, a
+// status of gRPC, a field, or not at all.
+func atFirst() http.HandlerFunc {
+	var asked sync.Map // paths
+	app := tells("app")
+	return func(w http.ResponseWriter, r *http.Request) {
+		if _, before := asked.LoadOrStore(r.URL.Path, true); before {
+			app(w, r)
+			return
+		}
+		if isCall(r) {
+			w.Header().Set("Content-Type", "application/grpc")
+		}
+		switch how := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]; {
+		case how == "gone":
+			panic(http.ErrAbortHandler)
+		case how == "again":
+			w.Header().Set("X-Again", "yes")
+		case strings.HasPrefix(how, "grpc-"):
+			w.Header().Set("Grpc-Status", strings.TrimPrefix(how, "grpc-"))
+		default:
+			w.WriteHeader(map[string]int{"404": 404, "409": 409, "429": 429, "500": 500, "503": 503}[how])
+		}
+	}
+}
+
+func TestARetryBudgetBoundsRetriesInFlight(t *testing.T) {
+	t.Parallel()
+	var first atomic.Int64
+	leave, entered := make(chan struct{}), make(chan struct{}, 8)
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if first.Add(1)%2 == 1 || r.URL.Path == "/fails" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		entered <- struct{}{}
+		<-leave
+	})
+	front := free()
+	w := run(t, setup{
+		listeners: list{listen("front", front)},
+		tables:    list{table("front", to("/", "app", object{"retry_policy": object{"retry_on": true, "num_retries": 1}}))},
+		clusters: list{cluster("app", object{"circuit_breakers": list{object{
+			"max_retries": 100, "retry_budget": object{"budget_percent": 50, "min_retry_concurrency": 1}}}}, app.address)},
+	}.config())
+	held := background(t, "http://"+front+"/held")
+	<-entered // its retry
+	if got := ask(t, client(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
+		t.Errorf("a failure while a retry is under way: %d, want its own 503", got.status)
+	}
+	if n, other := w.metric("weft_cluster_overflow_total", `limit="retry_budget"`), w.metric("weft_cluster_overflow_total", `limit="retries"`); n != 1 || other != 0 {
+		t.Errorf("refused by the budget: %v, by max_retries: %v; want 1 and 0", n, other)
+	}
+	close(leave)
+	if got := held(); got.status != 200 {
+		t.Errorf("the retried one: %d", got.status)
+	}
+}
+
+// retriesExample: a host that is busy costs nobody an answer, a provider neither, and
+// what is not listed is not tried again.
+func retriesExample(t *testing.T) {
+	busy := func(_ []byte, n int64) byte {
+		if n%2 == 1 {
+			return dubboExhausted
+		}
+		return dubboOK
+	}
+	items := provide(t, "items", busy)
+	e := openExample(t, "retries.json")
+	e.replace("127.0.0.1:"+e.port["3253"], items.address)
+	serveAt(t, e.at("3251"), func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/orders/busy":
+			w.WriteHeader(http.StatusTooManyRequests)
+		case "/orders/broken":
+			w.WriteHeader(http.StatusInternalServerError)
+		default:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	serveAt(t, e.at("3252"), answers("2"))
+	w := e.run("retries.json")
+	w.admin = e.at("3247")
+	c, url := client(t), "http://"+e.at("3245")
+	for path, want := range map[string]int{"/orders/busy": 0, "/orders/down": 0, "/other": 0, "/orders/broken": 2} {
+		failed := 0
+		for range 4 {
+			if ask(t, c, "GET", url+path, "").status != 200 {
+				failed++
+			}
+		}
+		if failed != want {
+			t.Errorf("of 4 requests for %s %d failed, want %d", path, failed, want)
+		}
+	}
+	if n := w.metric("weft_cluster_retries_total", `cluster="shop"`); n < 3 {
+		t.Errorf("%v retries, want one at least for each path but /orders/broken", n)
+	}
+	caller := consume(t, e.at("3246"))
+	if got := caller.call(invocation{service: "org.example.Items", method: "list"}); got.status != dubboOK || items.calls.Load() != 2 {
+		t.Errorf("a method that may be called twice: status %d after %d calls, want %d after 2", got.status, items.calls.Load(), dubboOK)
+	}
+	if got := caller.call(invocation{service: "org.example.Items", method: "add"}); got.status != dubboExhausted || items.calls.Load() != 3 {
+		t.Errorf("one that may not: status %d after %d calls in all, want %d after 3", got.status, items.calls.Load(), dubboExhausted)
+	}
+}
