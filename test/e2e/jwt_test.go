@@ -117,3 +117,27 @@ func jwtExample(t *testing.T) {
 		}
 	}
 }
+
+// TestRewrittenPathsAreJudgedAsTheyWere: what a route makes of a path leads around no
+// rule.
+func TestRewrittenPathsAreJudgedAsTheyWere(t *testing.T) {
+	t.Parallel()
+	id := issue(t)
+	app := serve(t, sayRequest)
+	s, front := simple(app.address)
+	s.listeners = list{listen("front", front, object{"stream_filters": list{filterOf("jwt_authn", object{
+		"providers": object{"corp": object{"remote_jwks": object{"http_uri": object{"uri": "http://id.corp.test/keys", "cluster": "id", "timeout": "5s"}}}},
+		"rules":     list{object{"match": object{"prefix": "/api/"}, "requires": object{"provider_name": "corp"}}},
+	})}})}
+	s.tables = list{table("front", to("/api/", "app", object{"prefix_rewrite": "/"}), to("/", "app", object{"prefix_rewrite": "/api/"}))}
+	s.clusters = list{cluster("app", nil, app.address), cluster("id", nil, id.address)}
+	run(t, s.config())
+	for path, want := range map[string]int{"/api/a": 401, "/a": 200} {
+		if got := ask(t, client(t), "GET", "http://"+front+path, ""); got.status != want {
+			t.Errorf("%s without a token: %d, want %d", path, got.status, want)
+		}
+	}
+	if got := ask(t, client(t), "GET", "http://"+front+"/api/a", "", id.token(t, time.Hour)); got.status != 200 {
+		t.Errorf("/api/a with a token: %d, want 200", got.status)
+	}
+}
