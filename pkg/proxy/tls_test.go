@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bufio"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -126,5 +128,55 @@ func TestHandshakesOfAPlaceThatIsGoneAreNotShown(t *testing.T) {
 	now.close()
 	if r.exports("front") {
 		t.Error("the series stay")
+	}
+}
+
+// TestAnAnswerThatItsConnectionEndsMustEndWithCloseNotify: somebody on the way may have
+// cut it otherwise (RFC 9112 9.8).
+func TestAnAnswerThatItsConnectionEndsMustEndWithCloseNotify(t *testing.T) {
+	ca := testpki.New(t)
+	dir := t.TempDir()
+	ca.Write(dir)
+	own := ca.Issue(testpki.Spec{})
+	for name, end := range map[string]func(*tls.Conn) error{
+		"whole": (*tls.Conn).Close,
+		"cut":   func(c *tls.Conn) error { return c.NetConn().Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own.TLS}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			served := make(chan error, 1)
+			go func() {
+				conn, err := ln.Accept()
+				if err != nil {
+					served <- err
+					return
+				}
+				_, err = http.ReadRequest(bufio.NewReader(conn))
+				_, werr := io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\ncontent")
+				served <- errors.Join(err, werr, end(conn.(*tls.Conn)))
+			}()
+			_, address := setup{
+				routes: to("app"),
+				clusters: `{"name": "app", "lb_type": "LB_ROUNDROBIN", "hosts": [{"address": "` + ln.Addr().String() + `"}],
+					"tls_context": {"status": true, "ca_cert": "` + filepath.Join(dir, "ca.pem") + `"}}`,
+			}.run(t)
+			c := dialCaller(t, address)
+			c.send(get("/"))
+			response, err := http.ReadResponse(c.r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(response.Body)
+			if whole := err == nil; string(body) != "content" || whole != (name == "whole") {
+				t.Errorf("the caller read %q, %v", body, err)
+			}
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
