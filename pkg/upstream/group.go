@@ -45,6 +45,7 @@ type block struct {
 
 	made     sync.Once
 	balancer balance.Balancer // written by made
+	built    atomic.Bool      // there is a balancer
 }
 
 // seat is a host's place in a group. The zero value is no place.
@@ -246,15 +247,32 @@ func (g *group) tell(panics bool) {
 }
 
 // prepare builds the balancers that the first exchanges will ask. Others are built
-// when they are first asked: most of thousands of subsets may never be.
-func (g *group) prepare() {
+// when they are first asked, because most of thousands of subsets may never be. So are
+// tables of hashes unless those before them were asked: they are large, and most of a
+// thousand clusters may get no exchange.
+func (g *group) prepare(asked bool) {
 	g.prepared = true
+	if g.hashing && !asked {
+		return
+	}
 	for i := range g.levels {
 		for j := range g.levels[i].blocks {
 			b := &g.levels[i].blocks[j]
 			b.made.Do(func() { g.build(b) })
 		}
 	}
+}
+
+// asked reports whether there is a balancer.
+func (g *group) asked() bool {
+	return slices.ContainsFunc(g.levels, func(l level) bool {
+		for i := range l.blocks {
+			if l.blocks[i].built.Load() {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // choose asks the balancer of a block.
@@ -277,4 +295,5 @@ func (g *group) build(b *block) {
 		TableSize:         c.TableSize,
 		Now:               b.hosts[0].cluster.lastObserved,
 	})
+	b.built.Store(true)
 }

@@ -499,3 +499,24 @@ func TestDescribeTellsWhereHostsStand(t *testing.T) {
 		t.Errorf("%d subsets, want 3", d.Subsets)
 	}
 }
+
+// A cluster that gets no exchange holds no table of hashes; of one that does, the next
+// table is there before it is asked.
+func TestTablesOfHashesAreBuiltForThoseWhoAsk(t *testing.T) {
+	for _, policy := range everyPolicy() {
+		hashing := policy == config.RingHash || policy == config.Maglev
+		s, c := one(t, newWorld(), crowd(3, policy, nil))
+		built := func() bool { return c.state.Load().all.asked() }
+		if built() == hashing {
+			t.Errorf("%s: a balancer is there before the first exchange: %v, want %v", policy, built(), !hashing)
+		}
+		do(t, c)
+		if !built() {
+			t.Errorf("%s: there is no balancer after an exchange", policy)
+		}
+		apply(t, s, crowd(4, policy, nil))
+		if !built() {
+			t.Errorf("%s: the hosts have changed, and there is no balancer for the next exchange", policy)
+		}
+	}
+}

@@ -49,8 +49,9 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entries = merged(entries)
-	hosts, gone := c.reuse(c.state.Load(), cfg, entries)
-	c.state.Store(newState(c.env, cfg, hosts))
+	old := c.state.Load()
+	hosts, gone := c.reuse(old, cfg, entries)
+	c.state.Store(newState(c.env, cfg, hosts, old != nil && old.all.asked()))
 	for _, h := range hosts {
 		h.reckon() // what changed while the state was made
 	}
@@ -74,8 +75,9 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 	}
 }
 
-// newState divides hosts into groups and counts who is healthy.
-func newState(e *env, cfg *config.Cluster, hosts []*Host) *state {
+// newState divides hosts into groups and counts who is healthy; asked says that the
+// balancers of the state before were in use.
+func newState(e *env, cfg *config.Cluster, hosts []*Host, asked bool) *state {
 	s := &state{config: cfg, hosts: hosts}
 	d := newDivision(e, cfg, hosts)
 	if len(cfg.Subsets.Selectors) == 0 {
@@ -84,7 +86,7 @@ func newState(e *env, cfg *config.Cluster, hosts []*Host) *state {
 		s.subsets = newSubsets(d, &cfg.Subsets)
 		s.all = s.subsets.fallback
 	}
-	s.all.prepare()
+	s.all.prepare(asked)
 	d.seat()
 	return s
 }
