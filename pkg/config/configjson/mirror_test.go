@@ -34,10 +34,11 @@ func TestMirrorPoliciesAreSettingsOfTheFilter(t *testing.T) {
 				t.Fatal(err)
 			}
 			model, list := load(t, document)
-			diagnostics := ""
+			var said strings.Builder
 			for _, d := range list {
-				diagnostics += d.Error() + "\n"
+				said.WriteString(d.Error() + "\n")
 			}
+			diagnostics := said.String()
 			if !strings.Contains(diagnostics, test.says) || test.says == "" && diagnostics != "" {
 				t.Errorf("it says %q, want %q", diagnostics, test.says)
 			}
