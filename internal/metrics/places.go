@@ -41,7 +41,7 @@ func (l *Level) Value() int64 {
 }
 
 // maxCauses is how many causes of a connection's end there may be.
-const maxCauses = 16
+const maxCauses = 24
 
 // Listener accounts for a listener: its requests and connections.
 type Listener struct {

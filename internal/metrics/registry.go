@@ -78,7 +78,7 @@ func New(o Options) *Registry {
 		panic("metrics: more than 64 reasons")
 	}
 	if len(o.Causes) > maxCauses {
-		panic("metrics: more than 16 causes")
+		panic("metrics: more causes than maxCauses")
 	}
 	if len(o.Reasons) == 0 {
 		o.Reasons = []string{valueNone}

@@ -51,6 +51,7 @@ type Cluster struct {
 	KeepAlive          KeepAlive
 	Breakers           Breakers
 	TLS                *TLS // towards the hosts; nil: plaintext
+	ProxyProtocol      int  // version of the header that connections begin with, 1 or 2, each for one caller; 0: none
 	Hosts              []Host
 	DNS                DNS
 	Health             *HealthCheck // nil: no active checks

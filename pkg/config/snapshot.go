@@ -86,9 +86,10 @@ type Listener struct {
 	Address        string // ip:port, or a path
 	Bind           bool   // false: fed by another listener
 	ReusePort      bool
-	MaxConnections int           // 0: no limit
-	IdleTimeout    time.Duration // of a connection without an exchange; 0: none
-	ReadBufferSize int           // bytes; 0: the engine's choice
+	MaxConnections int            // 0: no limit
+	IdleTimeout    time.Duration  // of a connection without an exchange; 0: none
+	ReadBufferSize int            // bytes; 0: the engine's choice
+	ProxyProtocol  *ProxyProtocol // what connections begin with; nil: nothing of its own
 	AccessLogs     []AccessLog
 	FilterChains   []*FilterChain
 }

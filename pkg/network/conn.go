@@ -97,6 +97,8 @@ type Conn struct {
 	Requests int
 
 	ends atomic.Pointer[ends] // nil: nobody wants to know of the end
+
+	announced *announced // set by Announce; nil: the socket's addresses are meant
 }
 
 // ends is what is to be called when a connection is closed.
@@ -143,12 +145,6 @@ func (c *Conn) shrink() { c.reader.calls, c.writer.calls = nil, nil }
 
 // NetConn returns the connection below.
 func (c *Conn) NetConn() net.Conn { return c.nc }
-
-// LocalAddr returns this end's address.
-func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
-
-// RemoteAddr returns the peer's address.
-func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
 // Fill waits until there are bytes and appends what one read gives to *buf. If
 // *buf is nil, it takes a buffer of the size given only once there is

@@ -138,11 +138,23 @@ type ConnMeta struct {
 	LocalText, RemoteText string
 	// RemoteIP is Remote without its port, as text.
 	RemoteIP string
-	Secure   bool // over TLS
-	TLS      *TLS // nil: plaintext
+	// Peer is the proxy that said what Local and Remote are, by a PROXY protocol header:
+	// the connection's other end, the zero AddrPort of a unix socket. nil: Remote is.
+	Peer   *netip.AddrPort
+	Secure bool // over TLS
+	TLS    *TLS // nil: plaintext
 	// Link is the connection itself: one and the same for as long as it is open,
 	// while ConnMeta may be made anew. nil if there is none.
 	Link Link
+}
+
+// Direct returns the address of the connection's other end, whoever that speaks for;
+// the zero AddrPort of a unix socket.
+func (m *ConnMeta) Direct() netip.AddrPort {
+	if m.Peer != nil {
+		return *m.Peer
+	}
+	return m.Remote
 }
 
 // Link is a connection that services can be bound to. Values are comparable.

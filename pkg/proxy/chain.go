@@ -162,6 +162,9 @@ func (b *builder) chain(l *config.Listener, old *serving) (*chain, error) {
 		}
 		return nil, fmt.Errorf("tls_context: %w", err)
 	}
+	if p := l.ProxyProtocol; p != nil {
+		c.handler = stream.Announce(stream.AnnouncedOptions{Headers: *p, Next: c.handler, Listener: l.Name, Log: b.server.o.Log})
+	}
 	c.count, c.release = b.server.o.Metrics.Listener(l.Name)
 	return c, nil
 }

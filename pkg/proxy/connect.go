@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ func connectors(protocols []stream.Protocol, tls *clients) map[config.Protocol]u
 	all := make(map[config.Protocol]upstream.Connector, len(protocols))
 	for _, p := range protocols {
 		if p.NewClient != nil {
-			all[p.Name] = connector{p.NewClient, p.Multiplexed, stream.ALPN(p.Name), tls}
+			all[p.Name] = connector{p.NewClient, p.Multiplexed, stream.ALPN(p.Name), tls, carried{}}
 		}
 	}
 	return all
@@ -29,6 +30,13 @@ type connector struct {
 	multiplexed bool
 	alpn        string // how the protocol is called there
 	tls         *clients
+	carried     carried
+}
+
+// For is upstream.Announcer's.
+func (c connector) For(source, destination netip.AddrPort) upstream.Connector {
+	c.carried = carried{source, destination}
+	return c
 }
 
 // Multiplexed is upstream.Connector's.
@@ -36,7 +44,7 @@ func (c connector) Multiplexed() bool { return c.multiplexed }
 
 // Connect is upstream.Connector's.
 func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, released func(bool)) (upstream.Connection, error) {
-	conn, err := c.tls.dial(ctx, h, c.alpn, deadline)
+	conn, err := c.tls.dial(ctx, h, c.alpn, c.carried, deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -75,11 +83,16 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 	return o
 }
 
-// dial connects to h, over TLS if its cluster says so: alpn is what is to be spoken.
-// Its errors are Faults: ConnectTimeout or ConnectFailure.
-func (c *clients) dial(ctx context.Context, h *upstream.Host, alpn string, deadline time.Time) (*network.Conn, error) {
+// dial connects to h, for a connection that is carried on, over TLS if its cluster says
+// so: alpn is what is to be spoken. Its errors are Faults: ConnectTimeout or
+// ConnectFailure.
+func (c *clients) dial(ctx context.Context, h *upstream.Host, alpn string, on carried, deadline time.Time) (*network.Conn, error) {
 	conn, err := dial(ctx, h, deadline)
 	if err != nil {
+		return nil, err
+	}
+	if err := on.announce(conn, h, deadline); err != nil {
+		_ = conn.Close() // it is good for nothing
 		return nil, err
 	}
 	if err := c.secure(ctx, conn, h, alpn, deadline); err != nil {
@@ -112,15 +125,15 @@ type Carrier struct {
 	clients  *clients
 }
 
-// Carry connects to a host of the cluster, trying so many at most, calls use
-// and closes the connection. Errors of its own are Faults.
-func (c *Carrier) Carry(ctx context.Context, cluster string, attempts int, use func(conn *network.Conn) error) error {
+// Carry connects to a host of the cluster for a caller, trying so many at most, calls
+// use and closes the connection. Errors of its own are Faults.
+func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn) error) error {
 	cell := c.clusters.Find(cluster)
 	if cell == nil {
 		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
 	}
 	return cell.Carry(ctx, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
-		conn, err := c.clients.dial(ctx, h, "", deadline)
+		conn, err := c.clients.dial(ctx, h, "", carriedOn(caller), deadline)
 		if err != nil {
 			return nil, err
 		}

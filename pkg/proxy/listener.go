@@ -133,6 +133,9 @@ func sameEngine(a, b *config.Listener) bool {
 		return false
 	}
 	ca, cb := a.FilterChains[0], b.FilterChains[0]
+	if !reflect.DeepEqual(a.ProxyProtocol, b.ProxyProtocol) {
+		return false
+	}
 	if ca.Inspector != cb.Inspector || !reflect.DeepEqual(ca.TLS, cb.TLS) {
 		return false
 	}

@@ -74,7 +74,7 @@ func NewServer(o Options) *Server {
 	s.clients = newClients(s.credentials, o.Metrics)
 	up.Connectors = connectors(o.Protocols, s.clients)
 	up.Dial = func(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
-		return s.clients.dial(ctx, h, "", deadline)
+		return s.clients.dial(ctx, h, "", carried{}, deadline)
 	}
 	s.clusters = upstream.NewSet(up)
 	return s

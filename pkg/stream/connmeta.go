@@ -16,6 +16,10 @@ func ConnMeta(id uint64, listener string, conn *network.Conn) protocol.ConnMeta 
 	m.Secure = m.TLS != nil
 	m.Local, m.LocalText = addressOf(conn.LocalAddr())
 	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
+	if addr, other := conn.PeerAddr(); other {
+		peer, _ := addressOf(addr)
+		m.Peer = &peer
+	}
 	if m.Remote.IsValid() {
 		m.RemoteIP, _, _ = strings.Cut(m.RemoteText, "]")
 		m.RemoteIP = strings.TrimPrefix(m.RemoteIP, "[")

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"io"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
@@ -38,16 +37,12 @@ type SecureOptions struct {
 // and hands the connection to who speaks the protocol on it. It is safe for
 // concurrent use and starts no goroutine.
 type Secured struct {
-	o      SecureOptions
-	logged atomic.Int64 // when a failure was logged last, in nanoseconds since 1970
-	silent atomic.Int64 // failures since then
+	o    SecureOptions
+	lull lull
 }
 
 // handshakeByte begins every handshake: the type of its first record (RFC 8446 5.1).
 const handshakeByte = 0x16
-
-// logEvery is how often failures are logged at most: anybody can make one.
-const logEvery = time.Second
 
 // Secure returns the handler of a listener that speaks TLS.
 func Secure(o SecureOptions) *Secured {
@@ -126,11 +121,8 @@ func (s *Secured) log(conn *network.Conn, err error) {
 	if err == io.EOF {
 		return // a look at the port: monitors and balancers do it all the time
 	}
-	now, last := time.Now().UnixNano(), s.logged.Load()
-	if now-last < int64(logEvery) || !s.logged.CompareAndSwap(last, now) {
-		s.silent.Add(1)
-		return
+	if skipped, ok := s.lull.over(time.Now()); ok {
+		s.o.Log.Warn("TLS handshake failed", "listener", s.o.Listener, "remote", conn.RemoteAddr(), "error", err,
+			"not_logged_before", skipped)
 	}
-	s.o.Log.Warn("TLS handshake failed", "listener", s.o.Listener, "remote", conn.RemoteAddr(), "error", err,
-		"not_logged_before", s.silent.Swap(0))
 }

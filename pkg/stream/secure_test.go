@@ -142,12 +142,12 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 	d := newDoor(t)
 	for range 5 {
 		d.knock(func(nc net.Conn) { nc.Write([]byte("no hello\n")) })
-		d.secured.logged.Store(time.Now().Add(time.Hour).UnixNano()) // just now, however slow the test is
+		d.secured.lull.logged.Store(time.Now().Add(time.Hour).UnixNano()) // just now, however slow the test is
 	}
 	if n := strings.Count(d.log.String(), "TLS handshake failed"); n != 1 || len(d.shaken) != 5 {
 		t.Errorf("%d lines for %d failures, want 1 for 5:\n%s", n, len(d.shaken), d.log.String())
 	}
-	d.secured.logged.Store(0)
+	d.secured.lull.logged.Store(0)
 	d.knock(func(nc net.Conn) { nc.Write([]byte("no hello\n")) })
 	if !strings.Contains(d.log.String(), "not_logged_before=4") {
 		t.Errorf("the next line does not tell of the 4 that were not logged:\n%s", d.log.String())

@@ -46,7 +46,9 @@ func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) *shared {
 		p.mu.Unlock()
 		return t.pool
 	}
-	t = &tie{pool: &shared{base: p.base, single: true, isClosed: p.isClosed}}
+	own := p.base
+	own.connector = announcing(own.connector, meta)
+	t = &tie{pool: &shared{base: own, single: true, isClosed: p.isClosed}}
 	if p.isClosed { // the exchange chose its host before; nobody else will come
 		p.mu.Unlock()
 		return t.pool

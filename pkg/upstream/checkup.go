@@ -153,7 +153,7 @@ func (c checked) Connect(ctx context.Context, speaks config.Protocol, port uint1
 	if connector == nil {
 		return nil, fmt.Errorf("no connector speaks %q", speaks)
 	}
-	return connector.Connect(ctx, h, deadline, func(bool) {})
+	return announcing(connector, nil).Connect(ctx, h, deadline, func(bool) {})
 }
 
 // Authority is health.Host's: the host's name, if it has one.

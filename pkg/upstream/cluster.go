@@ -190,6 +190,9 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	if name == "" || name == config.Auto {
 		name = config.Protocol(x.Meta.Protocol)
 	}
+	if err := c.checkShared(s.config, name); err != nil {
+		return nil, err
+	}
 	p := h.pool(name, s.config.Pool.Mode)
 	if p == nil {
 		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector speaks %q", c.name, name)

@@ -114,8 +114,8 @@ func retire(hosts []*Host) {
 }
 
 // reuse returns a host for each entry, and the hosts of old that have none. Hosts to
-// which TLS is another matter from now on are others: connections that are open are
-// not what the configuration says. c.mu is held.
+// which TLS, or the header of connections, is another matter from now on are others:
+// connections that are open are not what the configuration says. c.mu is held.
 func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) (hosts, gone []*Host) {
 	hosts = make([]*Host, len(entries))
 	var known map[string]*Host
@@ -127,7 +127,8 @@ func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) 
 	}
 	for i := range entries {
 		e := &entries[i]
-		if h := known[e.Address]; h != nil && cfg.TLS.Equal(old.config.TLS) && e.NoTLS == h.Config().NoTLS {
+		if h := known[e.Address]; h != nil && cfg.TLS.Equal(old.config.TLS) && e.NoTLS == h.Config().NoTLS &&
+			cfg.ProxyProtocol == old.config.ProxyProtocol {
 			h.entry.Store(e)
 			hosts[i] = h
 			delete(known, e.Address)
@@ -193,6 +194,7 @@ func same(a, b *config.Cluster) bool {
 			a.KeepAlive == b.KeepAlive &&
 			a.Breakers == b.Breakers &&
 			a.TLS.Equal(b.TLS) &&
+			a.ProxyProtocol == b.ProxyProtocol &&
 			a.Health.Equal(b.Health) &&
 			a.Outlier.Equal(b.Outlier) &&
 			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&

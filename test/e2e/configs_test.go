@@ -87,6 +87,7 @@ func examples() map[string]func(*testing.T) {
 		"older_form_rpc.json":    olderRPCExample,
 		"jwt.json":               jwtExample,
 		"mirror.json":            mirrorExample,
+		"proxy_protocol.json":    proxyProtocolExample,
 		"quickstart.json":        quickstartExample,
 		"retries.json":           retriesExample,
 		"routing.yaml":           routingExample,

@@ -42,6 +42,8 @@ func (r *reader) readCluster(j *clusterJSON) {
 			Mode: config.PoolMode(j.Pool.Mode), Connections: j.Pool.Connections, Warm: config.Protocol(j.Pool.Warm), MaxFrameSize: j.Pool.MaxFrameSize,
 		},
 		KeepAlive: config.KeepAlive(j.KeepAlive),
+
+		ProxyProtocol: proxyVersion(j.ProxyHeader),
 	}
 	r.clusterKind(j, c)
 	switch len(j.Breakers) {

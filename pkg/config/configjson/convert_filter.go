@@ -103,6 +103,7 @@ func (r *reader) checkTables() {
 		t.protocols = append(t.protocols, use.model.Downstream...)
 		if !t.failed {
 			r.checkTranslation(use.model, t)
+			r.checkAnnounced(use.model, t)
 		}
 	}
 	for _, name := range names {

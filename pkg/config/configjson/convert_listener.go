@@ -71,10 +71,7 @@ func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listene
 	for i := range j.AccessLogs {
 		r.readAccessLog(&j.AccessLogs[i], l, roller)
 	}
-	for i := range j.ListenerFilter {
-		f := &j.ListenerFilter[i]
-		choose[string](r.report, f.Node.Get("type").Or(f.Node), "listener filter", f.Type, nil, knownListenerFilters())
-	}
+	r.listenerFilters(j, l)
 	return l
 }
 

@@ -20,7 +20,8 @@ type listenerJSON struct {
 	IdleTimeout    time.Duration        `key:"connection_idle_timeout" doc:"How long a connection may stay without a request. 0s: for ever." default:"90s" example:"\"60s\""`
 	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"First read buffer of a connection; 0: the protocol's choice." unit:"bytes" min:"0" default:"0" example:"16384"`
 	AccessLogs     []accessLogJSON      `key:"access_logs" doc:"Logs of requests."`
-	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"What sees a connection before its first byte is read."`
+	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"What sees a connection first, before TLS."`
+	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"From when a connection was accepted until its listener filters have seen what they look for; then it is closed." min:"1ms" default:"15s" example:"\"5s\""`
 	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"What a connection meets: one chain." required:"true"`
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"What a request meets, in order."`
 	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port: what begins as a handshake does is TLS." example:"true"`
@@ -36,8 +37,8 @@ type accessLogJSON struct {
 }
 
 type listenerFilterJSON struct {
-	Type   string        `key:"type" doc:"Name of the filter." required:"true" example:"\"original_dst\""`
-	Config document.Node `key:"config" doc:"Its settings." accept:"object" unbuilt:"listener_filters.config" example:"{\"type\": \"tproxy\"}"`
+	Type   string        `key:"type" doc:"Name of the filter: proxy_protocol." required:"true" example:"\"proxy_protocol\""`
+	Config document.Node `key:"config" doc:"Its settings." accept:"object" variant:"listener_filter"`
 	Node   document.Node `key:"."`
 }
 

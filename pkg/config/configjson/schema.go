@@ -26,6 +26,9 @@ func MarkdownReference() string {
 func variants(k Kinds) document.Variants {
 	out := document.Variants{
 		"sink": {{Name: prometheusSink, Prototype: prometheusJSON{}}},
+		"listener_filter": {
+			{Name: ProxyProtocolFilter, Prototype: proxyProtocolJSON{}},
+		},
 		"network_filter": {
 			{Name: ProxyFilter, Prototype: proxyJSON{}},
 			{Name: TCPProxyFilter, Prototype: tcpProxyJSON{}},

@@ -121,13 +121,23 @@ func (s *Addresses) Has(addr netip.Addr) bool {
 	return p.first.BitLen() == addr.BitLen() && addr.WithZone("").Compare(p.last) <= 0
 }
 
-// Peer returns the address that x came from: the other end of its connection. The
-// zero Addr: it has none (a unix socket).
+// Peer returns the address that x came from: the other end of its connection, or who
+// that speaks for by a PROXY protocol header. The zero Addr: it has none (a unix
+// socket).
 func Peer(x *protocol.Exchange) netip.Addr {
 	if x.Meta.Conn == nil {
 		return netip.Addr{}
 	}
 	return x.Meta.Conn.Remote.Addr()
+}
+
+// Direct returns the address of the other end of x's connection, whoever that speaks
+// for. The zero Addr: it has none (a unix socket).
+func Direct(x *protocol.Exchange) netip.Addr {
+	if x.Meta.Conn == nil {
+		return netip.Addr{}
+	}
+	return x.Meta.Conn.Direct().Addr()
 }
 
 // Client finds the address that a request came from at first, before it passed

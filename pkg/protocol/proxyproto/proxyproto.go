@@ -45,13 +45,25 @@ const MaxSize = fixedSize + 1<<16 - 1
 // was split on its way changes nothing. Extensions (TLVs) of version 2 are skipped,
 // checksums included. h owns its strings.
 func Parse(b []byte) (h Header, n int, err error) {
-	switch {
-	case begins(b, prefix1):
+	switch Version(b) {
+	case 1:
 		return parse1(b)
-	case begins(b, signature2):
+	case 2:
 		return parse2(b)
 	}
 	return Header{}, 0, ErrAbsent
+}
+
+// Version returns the version of the header whose first bytes b begins with, which may
+// yet turn out to be none; 0 if it is none for sure. b is not empty.
+func Version(b []byte) int {
+	switch {
+	case begins(b, prefix1):
+		return 1
+	case begins(b, signature2):
+		return 2
+	}
+	return 0
 }
 
 // begins reports whether b is the beginning of what starts with mark, as far as b goes.

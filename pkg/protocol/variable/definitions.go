@@ -35,6 +35,8 @@ var definitions = []definition{
 	{name: "downstream_local_address", text: downstreamLocal, doc: "Our end of the downstream connection: ip:port, or a path."},
 	{name: "downstream_remote_address", text: downstreamRemote, doc: "The caller's end of the downstream connection: ip:port."},
 	{name: "downstream_remote_ip", text: downstreamIP, doc: "The caller's address without the port."},
+	{name: "downstream_direct_remote_address", write: downstreamDirect,
+		doc: "The other end of the downstream connection, where downstream_remote_address is of whom that speaks for (PROXY protocol)."},
 	{name: "downstream_tls_version", text: ofTLS(tlsVersion), doc: "The version of the caller's TLS: TLSv1.3."},
 	{name: "downstream_tls_cipher", text: ofTLS(tlsCipher), doc: "Its cipher suite, by IANA's name."},
 	{name: "downstream_tls_alpn", text: ofTLS(tlsProtocol), doc: "The protocol that was agreed on with the caller by ALPN."},
@@ -139,6 +141,17 @@ func span(dst []byte, from, to time.Time) ([]byte, bool) {
 }
 
 // Numbers.
+
+func downstreamDirect(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	if x.Meta.Conn == nil {
+		return dst, false
+	}
+	direct := x.Meta.Conn.Direct()
+	if !direct.IsValid() {
+		return dst, false
+	}
+	return direct.AppendTo(dst), true
+}
 
 func connectionID(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	if x.Meta.Conn == nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func finished() *protocol.Exchange {
 	x.Response.Status = 504
 	x.Response.Header.Add("Server", "origin")
 	x.Meta = protocol.Meta{
-		Conn: &protocol.ConnMeta{ID: math.MaxUint64, Listener: "egress", LocalText: "127.0.0.1:2045",
+		Conn: &protocol.ConnMeta{Remote: netip.MustParseAddrPort("127.0.0.1:40000"), ID: math.MaxUint64, Listener: "egress", LocalText: "127.0.0.1:2045",
 			RemoteText: "127.0.0.1:40000", RemoteIP: "127.0.0.1",
 			TLS: &protocol.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Protocol: "h2", ServerName: "a.example", Peer: &protocol.Certificate{
 				Subject: "CN=orders", Issuer: "CN=ca", Serial: "1f", Fingerprint: "ab", DNS: []string{"a", "b"}, URIs: []string{"spiffe://shop/orders"}}}},
@@ -149,6 +150,7 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 		{"downstream_local_address", "127.0.0.1:2045"},
 		{"downstream_remote_address", "127.0.0.1:40000"},
 		{"downstream_remote_ip", "127.0.0.1"},
+		{"downstream_direct_remote_address", "127.0.0.1:40000"},
 		{"downstream_tls_version", "TLSv1.3"},
 		{"downstream_tls_cipher", "TLS_AES_128_GCM_SHA256"},
 		{"downstream_tls_alpn", "h2"},

@@ -13,11 +13,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// Carrier connects to a host of a cluster and calls use with the connection; it
-// closes the connection afterwards. It tries so many hosts at most. An error is
-// its own or use's.
+// Carrier connects to a host of a cluster, on behalf of a caller, and calls use with
+// the connection; it closes the connection afterwards. It tries so many hosts at most.
+// An error is its own or use's.
 type Carrier interface {
-	Carry(ctx context.Context, cluster string, attempts int, use func(upstream *network.Conn) error) error
+	Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(upstream *network.Conn) error) error
 }
 
 // Proxy is the handler of one filter chain. Immutable: safe for concurrent use.
@@ -64,7 +64,7 @@ func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 		return nil
 	}
 	attempts := max(p.config.MaxConnectAttempts, 1)
-	return p.carrier.Carry(ctx, cluster, attempts, func(upstream *network.Conn) error {
+	return p.carrier.Carry(ctx, conn, cluster, attempts, func(upstream *network.Conn) error {
 		network.Pump(conn, upstream, p.config.IdleTimeout)
 		return nil
 	})

@@ -129,7 +129,7 @@ func (c *compiler) principal(p *Principal) node {
 		{p.Any, func() node { return node{kind: always} }},
 		{p.Authenticated != nil, func() node { return c.authenticated(p.Authenticated) }},
 		{p.SourceIP != nil, func() node { return c.addresses(peer, p.SourceIP) }},
-		{p.DirectIP != nil, func() node { return c.addresses(peer, p.DirectIP) }},
+		{p.DirectIP != nil, func() node { return c.addresses(direct, p.DirectIP) }},
 		{p.RemoteIP != nil, func() node { c.rules.readsClient = true; return c.addresses(client, p.RemoteIP) }},
 		{p.Header != nil, func() node { return c.header(p.Header) }},
 		{p.Path != nil, func() node { return c.path(p.Path) }},

@@ -57,6 +57,7 @@ const (
 	destination
 	ports
 	peer
+	direct
 	client
 	authenticated
 	metadata
@@ -111,6 +112,8 @@ func (n *node) holds(s *subject) bool {
 		return port >= n.first && port < n.end
 	case peer:
 		return n.addresses.Has(match.Peer(s.x))
+	case direct:
+		return n.addresses.Has(match.Direct(s.x))
 	case client:
 		return n.addresses.Has(s.client)
 	case metadata:

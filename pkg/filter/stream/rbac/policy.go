@@ -65,8 +65,8 @@ type Principal struct {
 	Not           *Principal          `key:"not_id" doc:"This does not fit."`
 	Any           bool                `key:"any" doc:"Whoever it is." default:"false" example:"true"`
 	Authenticated *Authenticated      `key:"authenticated" doc:"A caller that showed a certificate which was verified."`
-	SourceIP      *match.RangeConfig  `key:"source_ip" doc:"The same as direct_remote_ip, in older files."`
-	DirectIP      *match.RangeConfig  `key:"direct_remote_ip" doc:"The address of the connection's other end."`
+	SourceIP      *match.RangeConfig  `key:"source_ip" doc:"Whom the connection is from: its other end, or whom that speaks for by a PROXY protocol header."`
+	DirectIP      *match.RangeConfig  `key:"direct_remote_ip" doc:"The address of the connection's other end, whoever that speaks for."`
 	RemoteIP      *match.RangeConfig  `key:"remote_ip" doc:"The address of the client, as xff_num_trusted_hops has it."`
 	Header        *match.HeaderConfig `key:"header" doc:"A field of the request."`
 	Path          *Path               `key:"url_path" doc:"The path, without the query; of RPC calls /interface/method."`

@@ -40,6 +40,17 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// announced is a request on a connection whose other end, via, speaks for from; via is
+// "" for a unix socket.
+func announced(from, via string) *protocol.Exchange {
+	x := http("GET /", from)
+	x.Meta.Conn.Peer = new(netip.AddrPort)
+	if via != "" {
+		*x.Meta.Conn.Peer = netip.MustParseAddrPort(via)
+	}
+	return x
+}
+
 // http is a request "METHOD path" from an address to 192.0.2.9:8080.
 func http(line, from string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
@@ -124,6 +135,12 @@ func TestConditions(t *testing.T) {
 		{"a range that ends before", permission(`{"destination_port_range": {"start": 8000, "end": 8080}}`), nil, http("GET /", "")},
 		{"who calls", principal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), http("GET /", "10.9.9.9:1"), http("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
 		{"who calls, in older files", principal(`{"source_ip": {"address_prefix": "::1", "prefix_len": 128}}`), http("GET /", "[::1]:1"), http("GET /", "[::2]:1")},
+		{"the proxy before, whoever it speaks for", principal(`{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
+			announced("192.0.2.1:1", "10.9.9.9:1"), announced("10.9.9.9:1", "192.0.2.1:1")},
+		{"whom the proxy before speaks for", principal(`{"source_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`),
+			announced("10.9.9.9:1", "192.0.2.1:1"), announced("192.0.2.1:1", "10.9.9.9:1")},
+		{"a proxy before that has no address", principal(`{"direct_remote_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`),
+			announced("192.0.2.1:1", "10.9.9.9:1"), announced("10.9.9.9:1", "")},
 		{"the client is who calls", principal(`{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), http("GET /", "10.9.9.9:1"), http("GET /", "11.0.0.1:1", "X-Forwarded-For: 10.0.0.1")},
 		{"a call of RPC", permission(`{"header": {"name": "method", "string_match": {"exact": "buy"}}}`), rpc("s", "buy"), rpc("s", "sell", "Method: buy")},
 		{"who is authenticated", principal(`{"authenticated": {}}`), over(&protocol.TLS{Peer: new(protocol.Certificate)}, http("GET /", "10.0.0.1:1")), http("GET /", "10.0.0.1:1")},

@@ -1,0 +1,70 @@
+package configjson
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// ProxyProtocolFilter is the listener filter that is built.
+const ProxyProtocolFilter = "proxy_protocol"
+
+// proxyProtocolJSON is the listener filter "proxy_protocol".
+type proxyProtocolJSON struct {
+	Node         document.Node `key:"."`
+	AllowMissing bool          `key:"allow_requests_without_proxy_protocol" doc:"Serve connections that do not begin with a header, too: then anybody who reaches the listener can be whom he likes." example:"true"`
+	Disallowed   []string      `key:"disallowed_versions" doc:"Versions whose headers are taken for something else." enum:"V1|V2" example:"[\"V1\"]"`
+	Rules        document.Node `key:"rules" doc:"Extensions (TLVs) that are kept as metadata." accept:"list" unbuilt:"rules" example:"[{\"tlv_type\": 2}]"`
+	PassThrough  document.Node `key:"pass_through_tlvs" doc:"Extensions (TLVs) that upstreams are sent." accept:"object" unbuilt:"pass_through_tlvs" example:"{\"match_type\": \"INCLUDE_ALL\"}"`
+	StatPrefix   string        `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"metrics are by listener" example:"\"edge\""`
+}
+
+// listenerFilters converts what sees a connection first.
+func (r *reader) listenerFilters(j *listenerJSON, l *config.Listener) {
+	for i := range j.ListenerFilter {
+		f := &j.ListenerFilter[i]
+		at := f.Node.Get("type").Or(f.Node)
+		if f.Type == "" {
+			continue // reported
+		}
+		if _, ok := choose(r.report, at, "listener filter", f.Type, []string{ProxyProtocolFilter}, knownListenerFilters()); !ok {
+			continue
+		}
+		if l.ProxyProtocol != nil {
+			r.report.Errorf(at, "a second %q: a connection has one header", ProxyProtocolFilter)
+			continue
+		}
+		l.ProxyProtocol = r.proxyProtocol(f, j.FiltersTimeout)
+	}
+	if at := j.Node.Get("listener_filters_timeout"); at.Exists() && l.ProxyProtocol == nil {
+		r.report.Warnf(at, "listener_filters_timeout has no effect without a listener filter")
+	}
+}
+
+func (r *reader) proxyProtocol(f *listenerFilterJSON, timeout time.Duration) *config.ProxyProtocol {
+	var j proxyProtocolJSON
+	r.decoder.Decode(f.Node.Member("config"), &j)
+	out := &config.ProxyProtocol{AllowMissing: j.AllowMissing, Timeout: timeout}
+	for _, name := range j.Disallowed {
+		out.Disallowed = append(out.Disallowed, proxyVersion(name))
+	}
+	if slices.Contains(out.Disallowed, 1) && slices.Contains(out.Disallowed, 2) && !j.AllowMissing {
+		r.report.Errorf(j.Node.Get("disallowed_versions"), "no version is allowed, and there must be a header: nobody could connect")
+	}
+	return out
+}
+
+// proxyVersion returns the version of the PROXY protocol that a file calls v1 or v2; 0
+// for none.
+func proxyVersion(name string) int {
+	switch strings.ToLower(name) {
+	case "v1":
+		return 1
+	case "v2":
+		return 2
+	}
+	return 0
+}

@@ -1,0 +1,35 @@
+package network
+
+import "net"
+
+// announced are the ends of the connection that a peer carries on.
+type announced struct{ local, remote net.Addr }
+
+// Announce makes LocalAddr and RemoteAddr return what the peer, a proxy that is
+// trusted, has said of the connection that it carries on. Reading goroutine, before
+// anybody else knows the connection.
+func (c *Conn) Announce(local, remote net.Addr) { c.announced = &announced{local, remote} }
+
+// LocalAddr returns the address that the connection was made to: this end's, unless
+// another was announced.
+func (c *Conn) LocalAddr() net.Addr {
+	if c.announced != nil {
+		return c.announced.local
+	}
+	return c.nc.LocalAddr()
+}
+
+// RemoteAddr returns the address that the connection was made from: the peer's, unless
+// another was announced.
+func (c *Conn) RemoteAddr() net.Addr {
+	if c.announced != nil {
+		return c.announced.remote
+	}
+	return c.nc.RemoteAddr()
+}
+
+// PeerAddr returns the address of the socket's other end, and whether that announced
+// another.
+func (c *Conn) PeerAddr() (addr net.Addr, other bool) {
+	return c.nc.RemoteAddr(), c.announced != nil
+}

@@ -1,0 +1,52 @@
+package proxy
+
+import (
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/proxyproto"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// carried are the ends of a connection that another one carries on; an address that is
+// none is zero, and all of it if the other carries on nobody's.
+type carried struct{ source, destination netip.AddrPort }
+
+func carriedOn(conn *network.Conn) carried {
+	return carried{addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr())}
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		return tcp.AddrPort()
+	}
+	return netip.AddrPort{}
+}
+
+// announce says to h whom a fresh connection is for, if its cluster says so. Its
+// errors are Faults: ConnectTimeout or ConnectFailure.
+func (on carried) announce(conn *network.Conn, h *upstream.Host, deadline time.Time) error {
+	var room [128]byte // a header of version 1 is the longest
+	var header []byte
+	switch h.ProxyProtocol() {
+	case 1:
+		header = proxyproto.AppendV1(room[:0], on.source, on.destination)
+	case 2:
+		header = proxyproto.AppendV2(room[:0], on.source, on.destination)
+	default:
+		return nil
+	}
+	conn.SetWriteDeadline(deadline)
+	_, err := conn.Write(header)
+	conn.SetWriteDeadline(time.Time{})
+	switch {
+	case err == nil:
+		return nil
+	case network.IsTimeout(err):
+		return protocol.Faultf(protocol.ConnectTimeout, "PROXY protocol header for %s: %w", h.Name(), err)
+	}
+	return protocol.Faultf(protocol.ConnectFailure, "PROXY protocol header for %s: %w", h.Name(), err)
+}

@@ -1,0 +1,221 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+const (
+	textHeader    = "PROXY TCP4 192.0.2.1 192.0.2.2 56324 443\r\n"
+	binaryHeader  = "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0f\xc0\x00\x02\x01\xc0\x00\x02\x02\xdc\x04\x01\xbb\x04\x00\x00"
+	localHeader   = "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"
+	unknownHeader = "PROXY UNKNOWN\r\n"
+)
+
+// told is what a connection was, once it was served to its end.
+type told struct {
+	read  string // "-": it was not served
+	from  string
+	cause network.Cause
+	err   error
+	log   string
+}
+
+// teller reads connections to their end and tells what they were.
+type teller struct{ got *told }
+
+func (s teller) ServeConn(_ context.Context, conn *network.Conn) error {
+	all, err := io.ReadAll(conn)
+	meta := stream.ConnMeta(1, "in", conn)
+	s.got.read, s.got.from = string(all), meta.RemoteText+" "+meta.LocalText
+	return err
+}
+
+// announce serves a connection whose other end does what talk says.
+func announce(t *testing.T, headers config.ProxyProtocol, talk func(far net.Conn)) told {
+	t.Helper()
+	got := told{read: "-"}
+	var log bytes.Buffer
+	h := stream.Announce(stream.AnnouncedOptions{
+		Headers: headers, Next: teller{&got}, Listener: "in", Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	near, far := net.Pipe()
+	conn := network.NewConn(near)
+	talked := make(chan struct{})
+	go func() { defer close(talked); talk(far); _ = far.Close() }()
+	got.err = h.ServeConn(t.Context(), conn)
+	_ = conn.Close()
+	<-talked
+	got.cause, got.log = conn.Cause, log.String()
+	return got
+}
+
+func usual() config.ProxyProtocol { return config.ProxyProtocol{Timeout: time.Second} }
+
+func TestConnectionsAreWhoseTheirHeaderSays(t *testing.T) {
+	const announced = "192.0.2.1:56324 192.0.2.2:443"
+	for _, test := range []struct{ name, header, from string }{
+		{"text", textHeader, announced},
+		{"binary, with extensions", binaryHeader, announced},
+		{"of the proxy itself", localHeader, "pipe pipe"},
+		{"of nobody", unknownHeader, "pipe pipe"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			splits(test.header+"hello", func(first, rest string) {
+				synctest.Test(t, func(t *testing.T) {
+					got := announce(t, usual(), func(far net.Conn) { say(far, first, rest) })
+					if got.read != "hello" || got.from != test.from || got.err != nil {
+						t.Errorf("%q, then %q: %+v, want hello from %s", first, rest, got, test.from)
+					}
+				})
+			})
+		})
+	}
+}
+
+func TestConnectionsWithoutTheHeaderThatTheyMustHaveAreRefused(t *testing.T) {
+	none, only2, only1 := usual(), usual(), usual() // none need be; one version is allowed
+	none.AllowMissing = true
+	only2.Disallowed = []int{1}
+	only1.Disallowed, only1.AllowMissing = []int{2}, true
+	for _, test := range []struct {
+		name    string
+		headers config.ProxyProtocol
+		text    string
+		read    string // "-": refused
+		log     string
+	}{
+		{"no header", usual(), "GET / HTTP/1.1\r\n", "-", "no PROXY protocol header"},
+		{"TLS", usual(), "\x16\x03\x01", "-", "no PROXY protocol header"},
+		{"a lie", usual(), "PROXY TCP4 ::1 ::2 1 2\r\nhello", "-", "another family"},
+		{"a version that is not allowed", only2, textHeader + "hello", "-", "not allowed: 1"},
+		{"the other version", only2, binaryHeader + "hello", "hello", ""},
+		{"no header where none need be", none, "PUT / HTTP/1.1\r\n", "PUT / HTTP/1.1\r\n", ""},
+		{"a header where none need be", none, textHeader + "hello", "hello", ""},
+		{"a lie where none need be", none, "PROXY TCP9\r\n", "-", "unknown family"},
+		{"a version that is taken for something else", only1, localHeader + "hello", localHeader + "hello", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := announce(t, test.headers, func(far net.Conn) { say(far, strings.Split(test.text, "")...) })
+				refused := test.read == "-"
+				if got.read != test.read || refused != (got.cause == network.CauseProxyProtocol) || refused != (got.err != nil) {
+					t.Errorf("got %+v, want it read as %q", got, test.read)
+				}
+				if !strings.Contains(got.log, test.log) || (got.log == "") != (test.log == "") {
+					t.Errorf("the log says %q, want %q", got.log, test.log)
+				}
+			})
+		})
+	}
+}
+
+func TestHeadersMayNotBeLate(t *testing.T) {
+	for _, test := range []struct{ name, first string }{
+		{"nothing", ""},
+		{"half", textHeader[:10]},
+		{"half of the other", binaryHeader[:10]},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				got := announce(t, usual(), func(far net.Conn) {
+					say(far, test.first)
+					_, _ = far.Read(make([]byte, 1)) // until it is closed
+				})
+				if got.cause != network.CauseProxyProtocol || time.Since(began) != time.Second || !strings.Contains(got.log, "in time") {
+					t.Errorf("got %+v after %v, want an end after 1s", got, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+func TestAHeaderInTimeLeavesAllTheTimeToWhatFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := announce(t, usual(), func(far net.Conn) {
+			say(far, textHeader)
+			<-time.After(time.Hour)
+			say(far, "hello")
+		})
+		if got.read != "hello" || got.err != nil {
+			t.Errorf("got %+v, want hello", got)
+		}
+	})
+}
+
+func TestLooksAtThePortAreNoFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := announce(t, usual(), func(net.Conn) {})
+		if got.cause != network.CausePeer || got.err != nil || got.log != "" {
+			t.Errorf("got %+v, want an end of the peer's, and no log", got)
+		}
+	})
+}
+
+// patient is a handler of a protocol in which the caller speaks first.
+type patient struct{ network.Handler }
+
+func (patient) IdleTimeout() time.Duration { return time.Minute }
+
+// TestConnectionsWaitAsTheirHandlerHasThemWait: on sockets, where a drain and a parked
+// connection are seen.
+func TestConnectionsWaitAsTheirHandlerHasThemWait(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		text string
+		do   func(conn *network.Conn)
+		want error
+	}{
+		{"for the caller to speak", textHeader, func(*network.Conn) {}, network.ErrPark},
+		{"no longer than a drain lets them", "", func(conn *network.Conn) { conn.Drain(true) }, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			near, far := sockets(t)
+			conn := network.NewConn(near)
+			t.Cleanup(func() { _ = conn.Close() })
+			next := patient{teller{&told{}}}
+			h := stream.Announce(stream.AnnouncedOptions{Headers: config.ProxyProtocol{Timeout: time.Minute}, Next: next})
+			if _, err := io.WriteString(far, test.text); err != nil {
+				t.Fatal(err)
+			}
+			test.do(conn)
+			if err := h.ServeConn(t.Context(), conn); !errors.Is(err, test.want) {
+				t.Errorf("ServeConn = %v, want %v", err, test.want)
+			}
+			if parked := conn.Handler == network.Handler(next); parked != (test.want != nil) {
+				t.Errorf("the next handler serves the connection from now on: %v", parked)
+			}
+		})
+	}
+}
+
+// sockets are the ends of a connection of loopback.
+func sockets(t *testing.T) (near, far net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if far, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = far.Close() })
+	if near, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return near, far
+}

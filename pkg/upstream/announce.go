@@ -1,0 +1,52 @@
+package upstream
+
+import (
+	"net/netip"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Announcer is a Connector that can say, as a connection begins, whom it is for: the
+// PROXY protocol.
+type Announcer interface {
+	Connector
+	// For returns the Connector of connections that carry on one from source to
+	// destination; the zero AddrPort is an address that is none, or nobody's.
+	For(source, destination netip.AddrPort) Connector
+}
+
+// announcing returns c for connections that belong to a caller; nil: to nobody.
+func announcing(c Connector, caller *protocol.ConnMeta) Connector {
+	a, ok := c.(Announcer)
+	switch {
+	case !ok:
+		return c
+	case caller == nil:
+		return a.For(netip.AddrPort{}, netip.AddrPort{})
+	}
+	return a.For(caller.Remote, caller.Local)
+}
+
+// ProxyProtocol returns the version of the header that connections to the host begin
+// with, 0 for none; of a cluster that has left the configuration, what it said last.
+func (h *Host) ProxyProtocol() int {
+	if s := h.cluster.state.Load(); s != nil {
+		return s.config.ProxyProtocol
+	}
+	return 0
+}
+
+// checkShared refuses exchanges where connections say whom they are for, and would be
+// used for others, too.
+func (c *Cluster) checkShared(cfg *config.Cluster, speaks config.Protocol) error {
+	if cfg.ProxyProtocol == 0 {
+		return nil
+	}
+	if connector := c.env.Connectors[speaks]; connector == nil || connector.Multiplexed() && cfg.Pool.Mode == config.Bind {
+		return nil
+	}
+	return protocol.Faultf(protocol.Internal,
+		"cluster %s says proxy_protocol, and its connections would be shared by callers: requests need a protocol that carries many at once, and the mode %q of its connection_pool",
+		c.name, config.Bind)
+}

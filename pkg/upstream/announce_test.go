@@ -1,0 +1,91 @@
+package upstream
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// heralds are trunks that say for whom they are.
+type heralds struct {
+	*trunks
+	said *said
+}
+
+// said is for whom connections were asked for, in order.
+type said struct {
+	mu   sync.Mutex
+	list []string // guarded by mu
+}
+
+func (h heralds) For(source, destination netip.AddrPort) Connector {
+	h.said.mu.Lock()
+	defer h.said.mu.Unlock()
+	h.said.list = append(h.said.list, source.String()+" "+destination.String())
+	return h.trunks
+}
+
+func announcingCluster(version int, mode config.PoolMode) *config.Cluster {
+	c := moded(mode, "a")
+	c.ProxyProtocol = version
+	return c
+}
+
+func TestBoundConnectionsSayForWhomTheyAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := heralds{newTrunks(), new(said)}
+		s := newTestSet(t, &h.world, func(o *Options) { o.Connectors[config.HTTP1] = h })
+		defer s.Close()
+		apply(t, s, announcingCluster(2, config.Bind))
+		c := s.Get("web")
+		for _, caller := range []string{"192.0.2.1:1", "192.0.2.2:2"} {
+			d := newDownstream()
+			d.meta.Remote, d.meta.Local = netip.MustParseAddrPort(caller), netip.MustParseAddrPort("192.0.2.9:80")
+			for range 3 {
+				finish(d.begin(t, c))
+			}
+			d.end()
+		}
+		synctest.Wait()
+		if want := []string{"192.0.2.1:1 192.0.2.9:80", "192.0.2.2:2 192.0.2.9:80"}; !slices.Equal(h.said.list, want) {
+			t.Errorf("connections are for %q, want %q", h.said.list, want)
+		}
+		if v := c.state.Load().hosts[0].ProxyProtocol(); v != 2 {
+			t.Errorf("ProxyProtocol = %d, want 2", v)
+		}
+	})
+}
+
+func TestConnectionsThatSayForWhomTheyAreAreNotShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		_, c := n.web(t, announcingCluster(1, config.Multiplex))
+		fails(t, c, protocol.Internal)
+		_, c = one(t, newWorld(), announcingCluster(1, config.Bind)) // a protocol that carries one at a time
+		fails(t, c, protocol.Internal)
+		wantNothing(t, c)
+	})
+}
+
+// TestNoConnectionOutlivesAChangeOfItsHeader: as of its TLS.
+func TestNoConnectionOutlivesAChangeOfItsHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, announcingCluster(1, config.Bind))
+		defer s.Close()
+		d := newDownstream()
+		defer d.end()
+		for i, step := range []struct{ version, connections int }{{1, 1}, {1, 1}, {2, 2}, {0, 3}} {
+			apply(t, s, announcingCluster(step.version, config.Bind))
+			finish(d.begin(t, c))
+			if got := len(n.list()); got != step.connections {
+				t.Errorf("step %d: %d connections were opened, want %d", i, got, step.connections)
+			}
+		}
+	})
+}

@@ -1,0 +1,243 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/protocol/proxyproto"
+)
+
+// announced is what a listener says that takes the PROXY protocol.
+func announced(config object) object {
+	return object{"listener_filters": list{object{"type": "proxy_protocol", "config": config}}}
+}
+
+// from is a client whose connections come from an address of loopback.
+func from(t *testing.T, ip string) *http.Client {
+	t.Helper()
+	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	transport := &http.Transport{DialContext: d.DialContext}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 4 * patience}
+}
+
+// program starts a program of others in a folder with its configuration, and waits
+// until it listens at an address.
+func program(t *testing.T, address, file, text string, command ...string) {
+	t.Helper()
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		t.Skipf("there is no %s: install it to run this", command[0])
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := newOutput()
+	cmd := exec.Command(path, command[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait() // it was told to end
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", command[0], log.String())
+		}
+	})
+	eventually(t, command[0]+" listens", func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// haproxy starts haproxy with more of its configuration after the defaults.
+func haproxy(t *testing.T, address, text string) {
+	t.Helper()
+	program(t, address, "haproxy.cfg", "global\n\tnbthread 1\n\tmaxconn 64\n\tno strict-limits\ndefaults\n"+
+		"\ttimeout connect 5s\n\ttimeout client 60s\n\ttimeout server 60s\n"+text, "haproxy", "-db", "-f", "haproxy.cfg")
+}
+
+// nginx starts nginx with more of a server's configuration.
+func nginx(t *testing.T, address, text string) {
+	t.Helper()
+	program(t, address, "nginx.conf", "worker_processes 1; daemon off; pid nginx.pid; error_log stderr error;\n"+
+		"events { worker_connections 64; }\nhttp { access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;\n"+
+		"uwsgi_temp_path u; scgi_temp_path s; server { "+text+" } }\n", "nginx", "-p", ".", "-e", "stderr", "-c", "nginx.conf")
+}
+
+// TestRealProxiesSayWhoCalls: the application is told of the caller, and the log of
+// both ends.
+func TestRealProxiesSayWhoCalls(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"send-proxy", "send-proxy-v2", "send-proxy-v2 proxy-v2-options crc32c,unique-id"} {
+		t.Run("haproxy "+version, func(t *testing.T) {
+			t.Parallel()
+			front, edge := free(), free()
+			app := serve(t, sayRequest)
+			w := run(t, setup{
+				listeners: list{listenWith("front", front, object{"x_forwarded": "set"}, announced(nil), object{"access_logs": list{object{
+					"log_path": "stdout", "log_format": "%downstream_remote_ip% by %downstream_direct_remote_address%"}}})},
+				tables:   list{table("front", to("/", "app"))},
+				clusters: list{cluster("app", nil, app.address)},
+			}.config())
+			haproxy(t, edge, "\tmode tcp\nfrontend f\n\tbind "+edge+"\n\tunique-id-format %ci\n\tdefault_backend b\nbackend b\n\tserver s "+front+" "+version+"\n")
+			got := ask(t, from(t, "127.9.8.7"), "GET", "http://"+edge+"/", "")
+			if !strings.Contains(got.body, "X-Forwarded-For: 127.9.8.7\r\n") {
+				t.Errorf("the application was told %d %s, want it to know the caller", got.status, got.body)
+			}
+			w.stdout.await(t, 0, "127.9.8.7 by 127.0.0.1:")
+		})
+	}
+}
+
+// TestCurlSaysWhoCalls: before TLS, too.
+func TestCurlSaysWhoCalls(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("there is no curl: install it to run this")
+	}
+	v := newVault(t)
+	v.issue("server", testpki.Spec{DNS: []string{"localhost"}, IPs: []string{"127.0.0.1"}})
+	plain, over, lenient := free(), free(), free()
+	log := object{"access_logs": list{object{"log_path": "stdout", "log_format": "%listener% %downstream_remote_ip% by %downstream_direct_remote_address%"}}}
+	w := run(t, setup{
+		listeners: list{
+			listen("plain", plain, announced(nil), log),
+			secured("over", over, v.context("server", nil), announced(nil), log),
+			listen("lenient", lenient, announced(object{"allow_requests_without_proxy_protocol": true}), log),
+		},
+		tables: list{table("plain", says("/", 200, "in")), table("over", says("/", 200, "in")), table("lenient", says("/", 200, "in"))},
+	}.config())
+	for _, test := range []struct {
+		url  string
+		with bool
+		in   bool
+	}{
+		{"http://" + plain, true, true},
+		{"http://" + plain, false, false},
+		{"https://" + over, true, true},
+		{"https://" + over, false, false},
+		{"http://" + lenient, true, true},
+		{"http://" + lenient, false, true},
+	} {
+		args := []string{"-sS", "--max-time", "30", "--interface", "127.9.8.7", "--cacert", v.path("ca.pem"), test.url}
+		if test.with {
+			args = append(args, "--haproxy-protocol")
+		}
+		out, err := exec.CommandContext(t.Context(), "curl", args...).CombinedOutput()
+		if in := err == nil && string(out) == "in"; in != test.in {
+			t.Errorf("%s, with a header: %v: %q, %v; want to be let in: %v", test.url, test.with, out, err, test.in)
+		}
+	}
+	for _, name := range []string{"plain", "over"} {
+		w.stdout.await(t, 0, name+" 127.9.8.7 by 127.9.8.7:")
+		eventually(t, "the refusal is counted", func() bool {
+			return w.metric("weft_listener_connections_closed_total", `listener="`+name+`"`, `cause="proxy_protocol"`) == 1
+		})
+	}
+}
+
+// TestRealProxiesAreToldWhoCalls: a tcp_proxy in front of them says so.
+func TestRealProxiesAreToldWhoCalls(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"v1", "v2"} {
+		for name, start := range map[string]func(t *testing.T, address string){
+			"haproxy": func(t *testing.T, address string) {
+				haproxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy\n"+
+					"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
+			},
+			"nginx": func(t *testing.T, address string) {
+				nginx(t, address, "listen "+address+" proxy_protocol; location / { return 200 $proxy_protocol_addr; }")
+			},
+		} {
+			t.Run(name+" "+version, func(t *testing.T) {
+				t.Parallel()
+				front, back := free(), free()
+				start(t, back)
+				run(t, setup{
+					listeners: list{carry("front", front, object{"cluster": "back"})},
+					clusters: list{cluster("back", object{"proxy_protocol": version, "health_check": object{
+						"protocol": "TCP", "timeout": "1s", "interval": "50ms"}}, back)},
+				}.config())
+				if got := ask(t, from(t, "127.9.8.7"), "GET", "http://"+front+"/", ""); got.body != "127.9.8.7" {
+					t.Errorf("it was told that %q calls, want 127.9.8.7", got.body)
+				}
+			})
+		}
+	}
+}
+
+// TestBoundConnectionsSayWhoCalls: of HTTP/2, one for each caller.
+func TestBoundConnectionsSayWhoCalls(t *testing.T) {
+	t.Parallel()
+	front, back := free(), free()
+	haproxy(t, back, "\tmode http\nfrontend f\n\tbind "+back+" accept-proxy proto h2\n"+
+		"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
+	run(t, setup{
+		listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+			"downstream_protocol": "Http1", "upstream_protocol": "Http2", "router_config_name": "front"}})},
+		tables:   list{table("front", to("/", "back"))},
+		clusters: list{cluster("back", object{"proxy_protocol": "v2", "connection_pool": object{"mode": "bind"}}, back)},
+	}.config())
+	for _, ip := range []string{"127.9.8.7", "127.9.8.6"} {
+		c := from(t, ip)
+		for range 3 {
+			if got := ask(t, c, "GET", "http://"+front+"/", ""); got.body != ip {
+				t.Errorf("it was told that %q calls, want %s", got.body, ip)
+			}
+		}
+	}
+}
+
+func proxyProtocolExample(t *testing.T) {
+	e := openExample(t, "proxy_protocol.json")
+	serveAt(t, e.at("8145"), sayRequest)
+	l, err := net.Listen("tcp", e.at("8146"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	w := e.run("proxy_protocol.json")
+	source, destination := netip.MustParseAddrPort("192.0.2.1:1"), netip.MustParseAddrPort("192.0.2.2:2")
+	header := string(proxyproto.AppendV2(nil, source, destination))
+
+	c := dial(t, e.at("2145"))
+	if _, err := io.WriteString(c, header); err != nil {
+		t.Fatal(err)
+	}
+	if _, body := c.send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); !strings.Contains(body, "X-Forwarded-For: 192.0.2.1\r\n") {
+		t.Errorf("the application was told %s", body)
+	}
+	w.stdout.await(t, 0, "192.0.2.1 by 127.0.0.1:")
+	if got := dial(t, e.at("2145")).send("PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n").rest(); got != "" {
+		t.Errorf("version 1 is answered with %q", got)
+	}
+
+	if _, err := io.WriteString(dial(t, e.at("2146")), header+"hello"); err != nil {
+		t.Fatal(err)
+	}
+	host, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	got := make([]byte, len(header)+len("hello"))
+	if _, err := io.ReadFull(host, got); err != nil || string(got) != header+"hello" {
+		t.Errorf("the database was sent %q, %v, want %q", got, err, header+"hello")
+	}
+}
