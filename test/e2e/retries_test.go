@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync"
@@ -108,6 +109,74 @@ func TestARetryBudgetBoundsRetriesInFlight(t *testing.T) {
 	if got := held(); got.status != 200 {
 		t.Errorf("the retried one: %d", got.status)
 	}
+}
+
+// TestARetryThatWaitsHoldsNobodyUp: its bound is an hour, so that one run of 100,000 or
+// so sees the retry. Other requests of its connection are answered meanwhile, and it
+// ends with its caller.
+func TestARetryThatWaitsHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	late := object{"timeout": "0s", "retry_policy": object{
+		"retry_on": true, "retry_back_off": object{"base_interval": "1h"}}}
+	left := func(t *testing.T, w *weft, calls *atomic.Int64) {
+		t.Helper()
+		eventually(t, "the request has ended with its caller", func() bool {
+			return w.metric("weft_listener_request_failures_total", `reason="downstream_gone"`) == 1
+		})
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d tries, want 1", n)
+		}
+	}
+	for _, version := range []string{"Http1", "Http2"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int64
+			app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/fails" {
+					calls.Add(1)
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+			})
+			front := free()
+			w := run(t, setup{
+				listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+					"downstream_protocol": version, "upstream_protocol": "Http1", "router_config_name": "front"}})},
+				tables:   list{table("front", to("/", "app", late))},
+				clusters: list{cluster("app", nil, app.address)},
+			}.config())
+			c := client(t)
+			c.Transport.(*http.Transport).Protocols = speaking(version)
+			ctx, leave := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() {
+				_, err := try(ctx, c, "GET", "http://"+front+"/fails", "")
+				done <- err
+			}()
+			eventually(t, "the first try has been made", func() bool { return calls.Load() == 1 })
+			if got := ask(t, c, "GET", "http://"+front+"/fine", ""); got.status != 200 {
+				t.Errorf("another request: %d, want 200", got.status)
+			}
+			leave()
+			if err := <-done; err == nil {
+				t.Error("there was an answer, want none")
+			}
+			left(t, w, &calls)
+		})
+	}
+	t.Run("dubbo", func(t *testing.T) {
+		t.Parallel()
+		fails, fine := provide(t, "fails", func([]byte, int64) byte { return dubboErred }), provide(t, "fine", nil)
+		address, w := rpcProxy(t, map[string]*provider{"fails": fails, "fine": fine},
+			acting(when("fails", "method: fail"), late), when("fine", "service: .*"))
+		caller := consume(t, address)
+		caller.send(invocation{service: "org.example.Shop", method: "fail"})
+		eventually(t, "the first try has been made", func() bool { return fails.calls.Load() == 1 })
+		if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != dubboOK {
+			t.Errorf("another call: status %d, want %d", got.status, dubboOK)
+		}
+		_ = caller.conn.Close()
+		left(t, w, &fails.calls)
+	})
 }
 
 // retriesExample: a host that is busy costs nobody an answer, a provider neither, and
