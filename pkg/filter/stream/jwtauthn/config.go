@@ -35,7 +35,7 @@ type Provider struct {
 
 // Local is a set of keys that is part of the configuration.
 type Local struct {
-	Inline   string `key:"inline_string" doc:"The set itself." example:"\"{\\\"keys\\\": []}\""`
+	Inline   string `key:"inline_string" doc:"The set itself; it is not printed, for it may hold a secret." secret:"true" example:"\"{\\\"keys\\\": []}\""`
 	Filename string `key:"filename" doc:"The file that has it, read when the configuration is." example:"\"keys.json\""`
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/filtertest"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -513,6 +514,39 @@ func TestFetchedKeys(t *testing.T) {
 	made = build()
 	if got := ask("rsa"); got != 200 || from.asked.Load() != 8 {
 		t.Errorf("after a reload: %d, asked %d times", got, from.asked.Load())
+	}
+}
+
+func TestSecretsAreNotPrinted(t *testing.T) {
+	inline, _ := json.Marshal(setOf("secret"))
+	report := new(document.Report)
+	root := document.Parse("config", []byte(`{"providers": {"one": {"local_jwks": {"inline_string": `+string(inline)+`}}}}`), document.Options{}, report)
+	document.NewDecoder(report).Decode(root, new(Config))
+	printed := string(document.Redact(root))
+	if report.Errors() > 0 || strings.Contains(printed, written("secret")["k"].(string)) || !strings.Contains(printed, document.Redacted) {
+		t.Errorf("%v\n%s", report.Diagnostics(), printed)
+	}
+}
+
+// stumbling is Calls of a process that contains the panics of what filters do beside.
+type stumbling struct{ filtertest.Calls }
+
+func (*stumbling) Go(f func(context.Context)) {
+	go func() {
+		defer func() { _ = recover() }()
+		f(context.Background())
+	}()
+}
+
+func (*stumbling) Call(context.Context, filter.Target, *protocol.Exchange, func() error) error {
+	panic("a defect")
+}
+
+func TestNobodyWaitsForAFetchThatIsNoMore(t *testing.T) {
+	made, _ := filtertest.BuildWith(t, kindAt(atNow), `{"providers": {"one": {"remote_jwks": {"http_uri": {"uri": "http://id.test/keys", "cluster": "id"}}}},
+		"rules": [{"requires": {"provider_name": "one"}}]}`, new(stumbling))
+	if got := visit(t, made, "/", signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)); got != 401 {
+		t.Errorf("%d, want 401", got)
 	}
 }
 

@@ -96,16 +96,22 @@ func (f *fetched) keys(ctx context.Context, newer keySet, wait func() bool) (key
 	return f.set, nil
 }
 
+// errCut is why there are no keys of a fetch that did not return.
+var errCut = errors.New("the fetch was cut short")
+
 // fetch asks for the keys once.
 func (f *fetched) fetch(ctx context.Context) {
-	set, err := f.ask(ctx)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err = err; err == nil {
-		f.set, f.at = set, f.now()
-	}
-	close(f.flight)
-	f.flight = nil
+	set, err := keySet(nil), errCut
+	defer func() { // whatever happens: requests wait for it
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.err = err; err == nil {
+			f.set, f.at = set, f.now()
+		}
+		close(f.flight)
+		f.flight = nil
+	}()
+	set, err = f.ask(ctx)
 }
 
 func (f *fetched) ask(ctx context.Context) (set keySet, err error) {
