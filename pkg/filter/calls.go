@@ -28,7 +28,7 @@ type Calls interface {
 
 	// Go runs f on a goroutine of its own, which the process waits for when it ends:
 	// f is bounded in time, and soon returns once ctx is done, which is when the process
-	// may wait no longer. ctx is not an exchange's.
+	// may wait no longer. ctx is not an exchange's. A panic is contained.
 	Go(f func(ctx context.Context))
 }
 

@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"context"
+	"errors"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream"
@@ -37,5 +39,20 @@ func (c calls) Hosts(cluster string) int {
 // Go is filter.Calls's. Exchanges and other calls are waited for, so that there is
 // one task at least whenever it is called.
 func (c calls) Go(f func(ctx context.Context)) {
-	c.server.tasks.Go(func() { f(c.server.life) })
+	s := c.server
+	s.tasks.Go(func() {
+		var p *protocol.Panic
+		if err := contained(s.life, f); errors.As(err, &p) {
+			s.o.Metrics.Counter(metrics.Panics).Add(1)
+			s.o.Log.Error("panic in what a filter does beside requests: this is a defect, please report it",
+				"panic", p.Value, "stack", string(p.Stack))
+		}
+	})
+}
+
+// contained calls f, whose panic becomes an error.
+func contained(ctx context.Context, f func(ctx context.Context)) (err error) {
+	defer protocol.Recover(&err)
+	f(ctx)
+	return nil
 }

@@ -39,3 +39,12 @@ func TestDrainEndsWhatFiltersDoBeside(t *testing.T) {
 		t.Error("it was not waited for")
 	}
 }
+
+func TestAPanicBesideRequestsIsContained(t *testing.T) {
+	r := newRig(t)
+	calls{r.server}.Go(func(context.Context) { panic("a defect") })
+	r.server.tasks.Wait()
+	if n := r.value("weft_panics_total"); n != 1 {
+		t.Errorf("%v panics were counted, want 1", n)
+	}
+}
