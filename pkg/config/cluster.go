@@ -27,6 +27,9 @@ const (
 	RequestRoundRobin  Policy = "LB_REQUEST_ROUNDROBIN"
 )
 
+// Hashes reports whether the policy goes by the hash that exchanges bring.
+func (p Policy) Hashes() bool { return p == RingHash || p == Maglev }
+
 // Cluster is a set of hosts that answer the same requests.
 type Cluster struct {
 	Name   string

@@ -78,12 +78,13 @@ func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) err
 	return err
 }
 
-// cookie gives the caller the cookie that it will be known by.
+// cookie gives the caller the cookie that it will be known by, if the cluster that has
+// answered goes by it.
 type cookie struct{ route *router.Route }
 
 // Finish is protocol.Finisher's.
 func (c cookie) Finish(_ context.Context, x *protocol.Exchange, err error) error {
-	if err == nil {
+	if to, ok := x.Record.Cluster.(*upstream.Cluster); ok && err == nil && to.Hashes() {
 		c.route.SetCookie(x)
 	}
 	return err

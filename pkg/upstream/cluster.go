@@ -96,6 +96,12 @@ func (c *Cluster) Config() *config.Cluster {
 	return nil
 }
 
+// Hashes reports whether the hosts are chosen by the hash that an exchange brings.
+func (c *Cluster) Hashes() bool {
+	s := c.state.Load()
+	return s != nil && s.config.Policy.Hashes()
+}
+
 // Via is a way into a cluster: the service that a route ends with. Its fields
 // are set before the first use.
 type Via struct {

@@ -73,7 +73,7 @@ func newDivision(e *env, cfg *config.Cluster, hosts []*Host) *division {
 		h.place = i
 	}
 	d := &division{env: e, config: cfg, hosts: hosts}
-	d.hashing = cfg.Policy == config.RingHash || cfg.Policy == config.Maglev
+	d.hashing = cfg.Policy.Hashes()
 	d.slow = cfg.SlowStart.Duration > 0 && !d.hashing && cfg.Policy != config.RequestRoundRobin
 	return d
 }

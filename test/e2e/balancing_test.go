@@ -133,6 +133,20 @@ func TestACookieIsSetForThoseWhoHaveNone(t *testing.T) {
 	}
 }
 
+// A cluster that chooses hosts by something else has no use for a cookie.
+func TestNoCookieIsSetForNothing(t *testing.T) {
+	t.Parallel()
+	_, addresses := herd(t, 2)
+	s, front := simple()
+	hash := object{"hash_policy": list{object{"http_cookie": object{"name": "stay"}}}}
+	s.tables = list{table("front", to("/", "app", hash))}
+	s.clusters = list{cluster("app", object{"lb_type": "LB_RANDOM"}, addresses...)}
+	run(t, s.config())
+	if set := ask(t, client(t), "GET", "http://"+front, "").header["Set-Cookie"]; set != nil {
+		t.Errorf("Set-Cookie %v, want none", set)
+	}
+}
+
 // An attachment of RPC is hashed as a field is.
 func TestAnAttachmentIsHashed(t *testing.T) {
 	t.Parallel()

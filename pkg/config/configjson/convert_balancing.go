@@ -74,7 +74,7 @@ func (r *reader) checkSlowStart(n document.Node, c *config.Cluster) {
 	switch {
 	case n.Get("mode").Exists() && c.SlowStart.Duration == 0:
 		r.report.Warnf(n, "without slow_start_duration there is no slow start")
-	case c.SlowStart.Duration > 0 && (c.Policy == config.RingHash || c.Policy == config.Maglev || c.Policy == config.RequestRoundRobin):
+	case c.SlowStart.Duration > 0 && (c.Policy.Hashes() || c.Policy == config.RequestRoundRobin):
 		r.report.Warnf(n, "slow_start has no effect with lb_type %s", c.Policy)
 	}
 }
@@ -116,4 +116,24 @@ func (r *reader) labels(n document.Node, m *metadataMatchJSON, cluster string) m
 		r.report.Warnf(n.Get("metadata_match"), "metadata_match has no effect: cluster %q has no subset_selectors", cluster)
 	}
 	return labels
+}
+
+// checkHash warns if no cluster that a route is known to lead to goes by what it hashes.
+func (r *reader) checkHash(n document.Node, f *config.Forward) {
+	if len(f.Hash) == 0 || f.ClusterVariable != "" {
+		return
+	}
+	names := []string{f.Cluster}
+	if len(f.Weighted) > 0 {
+		names = names[:0]
+	}
+	for i := range f.Weighted {
+		names = append(names, f.Weighted[i].Cluster)
+	}
+	for _, name := range names {
+		if c := r.clusters[name]; c == nil || c.Policy.Hashes() { // nil: reported
+			return
+		}
+	}
+	r.report.Warnf(n.Get("hash_policy"), "hash_policy has no effect: cluster %q has the lb_type %s", names[0], r.clusters[names[0]].Policy)
 }

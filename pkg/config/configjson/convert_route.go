@@ -240,6 +240,7 @@ func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 	for i := range j.Hash {
 		f.Hash = append(f.Hash, r.hash(&j.Hash[i]))
 	}
+	r.checkHash(j.Node, f)
 	f.Metadata = r.labels(j.Node, &j.MetadataMatch, f.Cluster)
 	r.rewrites(j, m, f)
 	return f
