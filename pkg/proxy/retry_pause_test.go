@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/invariants"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -140,5 +141,30 @@ func TestTheFirstAnswerWaitsForNothing(t *testing.T) {
 	s := backingOff(t, 0, 3, &tries{results: []any{200}}, &purse{})
 	if err := s.Serve(t.Context(), x); err != nil || caller.watched != 0 || caller.detached != 0 {
 		t.Errorf("%v, watched %d times, detached %d times; want neither", err, caller.watched, caller.detached)
+	}
+}
+
+func TestTheFirstAnswerAllocatesNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("with the race detector more is allocated")
+	}
+	fine := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Response.Status, x.Response.Code = 200, 20
+		return nil
+	})
+	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{
+		On: ^config.RetryOn(0), NumRetries: 3, StatusCodes: []int{429}, RPCCodes: []int{100}, Headers: []config.RetryHeader{{Name: "x-again"}},
+		BackOff: config.BackOff{Base: time.Second, Max: time.Minute},
+	}})
+	s := Retry(fine, route, unlimited)
+	x := incoming()
+	x.Request.Method = "" // of RPC
+	var err error
+	n := testing.AllocsPerRun(100, func() {
+		x.ResetResponse()
+		err = x.Begin(t.Context(), s)
+	})
+	if err != nil || n != 0 {
+		t.Errorf("%v allocations, %v; want none", n, err)
 	}
 }
