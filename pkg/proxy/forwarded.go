@@ -127,8 +127,10 @@ func stripCaller(h *protocol.Header) {
 	h.Del(forwardedHost)
 }
 
-// addCaller appends the caller's address to those that are there, and tells what
-// it asked for unless a proxy before us has.
+// addCaller appends the caller's address to those that are there, and tells how it
+// came to us, and what it asked for, unless a proxy before us has. Whether it came over
+// TLS is seen, not taken from the scheme, which is what the caller says (:scheme, or an
+// absolute form).
 func addCaller(h *protocol.Header, x *protocol.Exchange) {
 	ip := x.Meta.Conn.RemoteIP
 	if ip == "" {
@@ -139,7 +141,11 @@ func addCaller(h *protocol.Header, x *protocol.Exchange) {
 	}
 	h.Set(forwardedFor, ip)
 	if _, ok := h.Lookup(forwardedProto); !ok {
-		h.Add(forwardedProto, x.Request.Scheme)
+		proto := "http"
+		if x.Meta.Conn.Secure {
+			proto = "https"
+		}
+		h.Add(forwardedProto, proto)
 	}
 	if _, ok := h.Lookup(forwardedHost); !ok && x.Request.Authority != "" {
 		h.Add(forwardedHost, x.Request.Authority)

@@ -63,6 +63,22 @@ func TestXForwardedFields(t *testing.T) {
 	}
 }
 
+func TestNobodyClaimsToHaveComeOverTLS(t *testing.T) {
+	for _, mode := range []config.ForwardedMode{config.ForwardedAppend, config.ForwardedSet} {
+		for want, secure := range map[string]bool{"http": false, "https": true} {
+			for _, claimed := range []string{"http", "https"} {
+				x := incoming()
+				x.Request.Scheme = claimed
+				x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1", Secure: secure}
+				forwardedTo(t, config.HTTP1Options{XForwarded: mode}, x)
+				if got := x.Request.Header.Get(forwardedProto); got != want {
+					t.Errorf("%q: %s of a caller that claims %s and came over %s", mode, got, claimed, want)
+				}
+			}
+		}
+	}
+}
+
 func TestRPCPassesUntouched(t *testing.T) {
 	for _, mode := range []config.ForwardedMode{config.ForwardedKeep, config.ForwardedAppend, config.ForwardedSet, config.ForwardedStrip} {
 		x := incoming("X-Forwarded-For: 1", "Max-Forwards: 0")
