@@ -50,7 +50,7 @@ func (r *reader) filter(at document.Node, name string) *filter.Stream {
 }
 
 // routeFilters converts per_filter_config. A filter that runs before routing
-// cannot have settings by route.
+// cannot have settings by route. Settings of null are none: the listener's stay.
 func (r *reader) routeFilters(j *routeJSON) map[string]any {
 	if len(j.PerFilter) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (r *reader) routeFilters(j *routeJSON) map[string]any {
 		name := member.Key()
 		f := r.filter(member, name)
 		switch {
-		case f == nil:
+		case f == nil, member.Kind() == document.Null:
 		case f.Stage == filter.BeforeRoute:
 			r.report.Errorf(member, "the stream filter %q runs before a route is chosen: it has no settings by route", name)
 		default:
