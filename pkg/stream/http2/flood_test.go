@@ -45,15 +45,13 @@ func TestFloodsAreTold(t *testing.T) {
 			h := &held{make(chan struct{}, 10_000), make(chan struct{}, 10_000), make(chan struct{})}
 			defer close(h.let)
 			r := newRig(t, h, nil)
-			told := make(chan syntax.Flood, 1)
-			r.engine.flooded = func(f syntax.Flood) { told <- f }
 			p := r.dial()
 			for i := range uint32(3000) {
 				if test.send(p, i) != nil {
 					break // it has ended
 				}
 			}
-			if got := <-told; got != test.flood {
+			if got := <-r.floods; got != test.flood {
 				t.Errorf("told of %v, want %v", got, test.flood)
 			}
 		})

@@ -22,7 +22,7 @@ type lane struct {
 	stream   *syntax.Stream // nil: none yet, or none any more
 	owner    owner          // set with stream
 	cut      error          // a Fault: nothing can be sent any more
-	stalled  bool           // the windows are closed, and wire.stalled knows it
+	stalled  bool           // its window is closed, or the connection's, which wire.stalled knows
 	writable sync.Cond      // of a goroutine that sends: stalled or cut changed
 	sent     int64          // bytes of content
 	active   time.Time      // when the last byte went either way

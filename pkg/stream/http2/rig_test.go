@@ -38,6 +38,8 @@ type rig struct {
 	mu       sync.Mutex
 	observed []observation
 	seen     chan struct{} // one for each observation
+
+	floods chan syntax.Flood // of which the engine has told
 }
 
 // observation is what was recorded of an exchange.
@@ -52,7 +54,8 @@ type observation struct {
 func newRig(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
 	t.Helper()
 	before := buffer.Outstanding()
-	r := &rig{t: t, engine: New(slog.New(slog.DiscardHandler), nil), seen: make(chan struct{}, 10_000)}
+	r := &rig{t: t, seen: make(chan struct{}, 10_000), floods: make(chan syntax.Flood, 100)}
+	r.engine = New(slog.New(slog.DiscardHandler), func(f syntax.Flood) { r.floods <- f })
 	o := stream.ServerOptions{
 		Listener: "test", Service: service, Observe: r.observe, Log: slog.New(slog.DiscardHandler),
 		HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),

@@ -34,7 +34,7 @@ type wire struct {
 	mu      sync.Mutex
 	state   *syntax.Session // guarded by mu; what it appends is put into the outbox with mu held
 	lost    error           // guarded by mu; a Fault: the connection has ended
-	stalled []*lane         // guarded by mu; those that found the windows closed
+	stalled []*lane         // guarded by mu; those that found the connection's window closed
 	waiters []*pump         // guarded by mu; those that found the outbox full
 	scratch []byte          // guarded by mu; where state appends to
 	alarm   alarm
@@ -103,10 +103,10 @@ func (w *wire) appendEnd(l *lane, trailer *protocol.Header) error {
 // goneFault is why nothing can be sent to a peer: it is gone, or does not want it.
 func goneFault(err error) error { return protocol.NewFault(protocol.DownstreamGone, err) }
 
-// stall notes that l waits for windows. mu is held.
+// stall notes that l waits for its window, or for the connection's. mu is held.
 func (w *wire) stall(l *lane) {
-	if !l.stalled {
-		l.stalled = true
+	l.stalled = true
+	if w.state.SendWindow() <= 0 && !slices.Contains(w.stalled, l) {
 		w.stalled = append(w.stalled, l)
 	}
 }
@@ -120,23 +120,44 @@ func (w *wire) unstall(l *lane) {
 	l.writable.Broadcast()
 }
 
-// grown returns the lanes that may send again: one, or if it is nil all, in the
-// order in which they began to wait. mu is held.
-func (w *wire) grown(l *lane) []*lane {
-	if l == nil {
-		all := w.stalled
-		w.stalled = nil
-		for _, l := range all {
-			l.stalled = false
-			l.writable.Broadcast()
-		}
-		return all
-	}
-	if !l.stalled {
+// grown takes l back, whose window has grown, and returns what is to be called
+// without mu. mu is held.
+func (w *wire) grown(l *lane) func(b *batch) {
+	if l == nil || !l.stalled {
 		return nil
 	}
 	w.unstall(l)
-	return []*lane{l}
+	return l.out.kick
+}
+
+// spread has those go on that wait for the connection's window, in the order in which
+// they began to, as long as there is any of it. Who waits for the window of a stream
+// is left alone: thousands may, whom updates of the connection's would wake in vain.
+func (w *wire) spread(b *batch) {
+	for {
+		w.mu.Lock()
+		if w.state.SendWindow() <= 0 || len(w.stalled) == 0 {
+			w.mu.Unlock()
+			return
+		}
+		l := w.stalled[0]
+		w.unstall(l)
+		w.mu.Unlock()
+		l.out.kick(b)
+	}
+}
+
+// resized takes back all that are stalled, for every stream's window may have changed,
+// and returns what is to be called without mu. mu is held.
+func (w *wire) resized() (all []func(b *batch)) {
+	for s := range w.state.Streams() {
+		if l := laneOf(s); l != nil {
+			if then := w.grown(l); then != nil {
+				all = append(all, then)
+			}
+		}
+	}
+	return all
 }
 
 // fill reads once. wait is called before it waits for something to read.
@@ -348,32 +369,17 @@ func (w *wire) happened(e *syntax.Event, b *batch) func(*batch) {
 			return l.owner.fail(w.side.reset(e.Code))
 		}
 	case syntax.WindowGrew:
-		l := laneOf(e.Stream)
-		if l == nil && e.Stream != nil {
-			return nil // it was given back
+		if e.Stream != nil {
+			return w.grown(laneOf(e.Stream))
 		}
-		if lanes := w.grown(l); len(lanes) > 0 {
-			return kickAll(lanes)
+		if len(w.stalled) > 0 {
+			return w.spread
 		}
 	case syntax.SettingsArrived:
 		then := w.side.happened(e, b)
-		lanes := w.grown(nil)
-		return func(b *batch) {
-			kickAll(lanes)(b)
-			if then != nil {
-				then(b)
-			}
-		}
+		return callAll(append(w.resized(), then))
 	default:
 		return w.side.happened(e, b)
 	}
 	return nil
-}
-
-func kickAll(lanes []*lane) func(*batch) {
-	return func(b *batch) {
-		for _, l := range lanes {
-			l.out.kick(b)
-		}
-	}
 }

@@ -1,0 +1,135 @@
+package http2
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// answering is a rig before an origin that answers with so many bytes, and where its
+// last caller's session is put.
+func answering(t *testing.T, size int) (*rig, *atomic.Pointer[session]) {
+	t.Helper()
+	up := origin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", size)) })
+	to, at := new(forward), new(atomic.Pointer[session])
+	r := newRig(t, noting{to, at}, nil)
+	to.client.Store(r.client(up, nil))
+	return r, at
+}
+
+// noting notes whose exchanges it forwards.
+type noting struct {
+	*forward
+	at *atomic.Pointer[session]
+}
+
+func (n noting) Start(ctx context.Context, x *protocol.Exchange) error {
+	n.at.Store(x.Caller.(*exchange).c)
+	return n.forward.Start(ctx, x)
+}
+
+// waiting counts the streams of c that wait for a window, and those of them that wait
+// for the connection's.
+func (c *session) waiting() (all, connection int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s := range c.state.Streams() {
+		if l := laneOf(s); l != nil && l.stalled {
+			all++
+		}
+	}
+	return all, len(c.stalled)
+}
+
+// TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections: a caller that opens a
+// thousand streams with windows of 0 could have each of them looked at by a frame of 13
+// bytes.
+func TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections(t *testing.T) {
+	const streams = 100
+	r, at := answering(t, 1000)
+	p := r.dial(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	for i := range uint32(streams) {
+		p.request(2*i+1, true)
+	}
+	for range streams {
+		if _, ok := p.next().(*http2.MetaHeadersFrame); !ok {
+			t.Fatal("not the head of an answer")
+		}
+	}
+	c := at.Load()
+	for until := time.Now().Add(soon); ; <-time.After(time.Millisecond) {
+		all, connection := c.waiting()
+		if connection > 0 || time.Now().After(until) {
+			t.Fatalf("%d streams wait, %d of them for the connection's window; want %d, 0", all, connection, streams)
+		}
+		if all == streams {
+			break
+		}
+	}
+	p.ok(p.fr.WriteWindowUpdate(0, 1<<20))
+	for i := range uint32(streams) {
+		p.ok(p.fr.WriteWindowUpdate(2*i+1, 1000))
+	}
+	for ended := 0; ended < streams; {
+		f, ok := p.next().(*http2.DataFrame)
+		if !ok {
+			t.Fatalf("%d answers of %d have come to their end", ended, streams)
+		}
+		if f.StreamEnded() {
+			ended++
+		}
+	}
+}
+
+// TestTheWindowOfAConnectionIsSharedByWhoWaitsForIt opens it by little, and then by
+// enough for all.
+func TestTheWindowOfAConnectionIsSharedByWhoWaitsForIt(t *testing.T) {
+	const (
+		streams = 8
+		size    = 64 << 10
+	)
+	r, _ := answering(t, size)
+	p := r.dial(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size})
+	for i := range uint32(streams) {
+		p.request(2*i+1, true)
+	}
+	got, ended := 0, 0
+	take := func(n int) {
+		t.Helper()
+		for got < n {
+			switch f := p.next().(type) {
+			case nil:
+				t.Fatalf("the connection ended behind %d bytes", got)
+			case *http2.DataFrame:
+				if got += len(f.Data()); f.StreamEnded() {
+					ended++
+				}
+			}
+		}
+		if got > n {
+			t.Fatalf("%d bytes came, the window was of %d", got, n)
+		}
+	}
+	window := 1<<16 - 1
+	take(window)
+	for range 20 {
+		p.ok(p.fr.WriteWindowUpdate(0, 1000))
+		window += 1000
+		take(window)
+	}
+	p.ok(p.fr.WriteWindowUpdate(0, 1<<20))
+	take(streams * size)
+	for ended < streams {
+		if f, ok := p.next().(*http2.DataFrame); ok && f.StreamEnded() {
+			ended++
+		}
+	}
+}
