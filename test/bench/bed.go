@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weft-proxy/weft/test/bench/certs"
 	"github.com/weft-proxy/weft/test/bench/load"
 	"github.com/weft-proxy/weft/test/bench/peer"
 	"github.com/weft-proxy/weft/test/bench/process"
@@ -89,10 +90,15 @@ func (b *bed) startOrigin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	certificates := certs.Dir(b.dir)
+	if err := certificates.Write(); err != nil {
+		return err
+	}
 	launcher := process.NewLauncher()
 	b.host = &peer.Host{
 		Launcher: launcher, CPU: b.proxyCPU, Ports: free, Dir: b.dir, Origin: ports[0],
-		Connections: b.options.idle, Profile: b.options.profile != "",
+		Certificates: certificates,
+		Connections:  b.options.idle, Profile: b.options.profile != "",
 	}
 	cmd := exec.Command(b.self, "origin", ports[0].String())
 	cmd.Env = bareLoop()
@@ -241,7 +247,7 @@ func (b *bed) job(r row, address netip.AddrPort, pids []int) load.Job {
 		Protocol: r.speaks(), Depth: r.depth, Request: r.request, Body: r.body,
 		Warmup:  time.Duration(b.options.warmup * float64(time.Second)),
 		Measure: time.Duration(b.options.seconds * float64(time.Second)),
-		PIDs:    pids,
+		PIDs:    pids, Certificates: b.host.Certificates,
 		CPUs:    []int{b.loadCPU, b.proxyCPU},
 		Helpers: []int{b.origin.Process.Pid},
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-proxy/weft/test/bench/frame"
 	"github.com/weft-proxy/weft/test/bench/peer"
@@ -13,7 +14,7 @@ type row struct {
 	title       string
 	protocol    *frame.Protocol // nil: HTTP
 	http        peer.Sides      // versions of HTTP
-	load        string          // of HTTP/2: what the load speaks; empty: HTTP/1.1, or the protocol
+	load        string          // of HTTP/2 and TLS: what the load speaks; empty: HTTP/1.1, or the protocol
 	request     []byte          // of HTTP/1.1
 	body        int             // of HTTP: bytes of the answers
 	connections int
@@ -83,7 +84,7 @@ func rows() []row {
 	post := load("post-64", "POST 1 KB, answer 1 KB, 64 connections", post(1<<10), 1<<10, 64)
 	post.extra = true
 	all := []row{one, some, many, more, big, post}
-	return append(append(all, http2Rows()...), rpcRows()...)
+	return slices.Concat(all, tlsRows(), http2Rows(), rpcRows())
 }
 
 // family is what is spoken: rows of one are measured together. It is empty for

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-proxy/weft/test/bench/certs"
 	"github.com/weft-proxy/weft/test/bench/epoll"
 	"github.com/weft-proxy/weft/test/bench/frame"
 	"github.com/weft-proxy/weft/test/bench/histogram"
@@ -28,7 +29,7 @@ import (
 // Job is one measurement.
 type Job struct {
 	Address     netip.AddrPort `json:"address"`     // the server; IPv4
-	Protocol    string         `json:"protocol"`    // of package frame, HTTP2, GRPC or GRPCStream; empty: HTTP/1.1
+	Protocol    string         `json:"protocol"`    // of package frame, HTTP2, GRPC, GRPCStream, HTTPS or HTTPSFresh; empty: HTTP/1.1
 	Request     []byte         `json:"request"`     // of HTTP: sent as it is, one whole request
 	Body        int            `json:"body"`        // of HTTP: bytes that each answer must have
 	Connections int            `json:"connections"` // kept alive; all are open before the first request
@@ -40,6 +41,8 @@ type Job struct {
 	PIDs        []int          `json:"pids"`        // the processes under test; none: no CPU time
 	CPUs        []int          `json:"cpus"`        // those that the measurement is to have for itself
 	Helpers     []int          `json:"helpers"`     // other processes that belong to it: the origin
+
+	Certificates certs.Dir `json:"certificates"` // of HTTPS
 }
 
 // Result is what was measured. Requests are those whose answer came to its end
@@ -71,6 +74,8 @@ func (j *Job) check() error {
 		return fmt.Errorf("%d requests in flight, want 1 to %d", j.Depth, maxDepth)
 	case j.Burst && (j.Protocol == "" || j.Rate > 0 || j.Warmup > 0):
 		return errors.New("a burst of HTTP, at a rate or with a warm-up")
+	case (j.Protocol == HTTPS || j.Protocol == HTTPSFresh) && (len(j.Request) == 0 || j.Rate > 0):
+		return errors.New("no request, or arrivals, over TLS")
 	case j.Connections < 1:
 		return fmt.Errorf("%d connections, want at least 1", j.Connections)
 	case j.Measure <= 0:
@@ -153,6 +158,8 @@ func newGenerator(job Job, m *meter) (generator, error) {
 	switch job.Protocol {
 	case HTTP2, GRPC, GRPCStream:
 		return newHTTP2(job, m)
+	case HTTPS, HTTPSFresh:
+		return newHTTPS(job, m)
 	}
 	p, err := frame.Find(job.Protocol)
 	if err != nil {

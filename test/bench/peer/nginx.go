@@ -26,6 +26,14 @@ func configureNGINX(c Config) ([]string, error) {
 	if c.HTTP.Callers2 {
 		listen = " http2"
 	}
+	if c.HTTP.MutualTLS {
+		listen = fmt.Sprintf(` ssl;
+		ssl_protocols TLSv1.3;
+		ssl_certificate %s;
+		ssl_certificate_key %s;
+		ssl_client_certificate %s;
+		ssl_verify_client on`, c.Certificates.Certificate(), c.Certificates.Key(), c.Certificates.CA())
+	}
 	pass := `proxy_pass http://origin;
 			proxy_http_version 1.1;
 			proxy_set_header Connection "";

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-proxy/weft/test/bench/certs"
 	"github.com/weft-proxy/weft/test/bench/frame"
 	"github.com/weft-proxy/weft/test/bench/h2"
 	"github.com/weft-proxy/weft/test/bench/process"
@@ -33,6 +34,8 @@ type Config struct {
 
 	Protocol *frame.Protocol // what callers and origin speak; nil: HTTP
 	HTTP     Sides           // versions of HTTP
+
+	Certificates certs.Dir // of Sides.MutualTLS
 }
 
 // Sides says which version of HTTP is spoken on either side of a program. The zero
@@ -41,10 +44,12 @@ type Sides struct {
 	Callers2 bool // callers speak HTTP/2 with prior knowledge
 	Origin2  bool // the origin does
 	GRPC     bool // it is calls of gRPC
+
+	MutualTLS bool // callers speak TLS 1.3, and either side shows a certificate
 }
 
 // Same tells whether callers and origin could speak to each other.
-func (s Sides) Same() bool { return s.Callers2 == s.Origin2 }
+func (s Sides) Same() bool { return s.Callers2 == s.Origin2 && !s.MutualTLS }
 
 // String is "" for HTTP/1.1.
 func (s Sides) String() string {
@@ -57,6 +62,8 @@ func (s Sides) String() string {
 	switch {
 	case s == Sides{}:
 		return ""
+	case s.MutualTLS:
+		return "mutual TLS"
 	case s.GRPC:
 		return "gRPC"
 	case s.Same():
@@ -97,13 +104,14 @@ func (p Program) Version(ctx context.Context) string {
 
 // Host is where programs run: one directory, one CPU, one origin.
 type Host struct {
-	Launcher    *process.Launcher
-	CPU         int
-	Ports       *Ports
-	Dir         string         // each program gets a directory below it
-	Origin      netip.AddrPort // passed on in Config
-	Connections int            // passed on in Config
-	Profile     bool           // passed on in Config
+	Launcher     *process.Launcher
+	CPU          int
+	Ports        *Ports
+	Dir          string         // each program gets a directory below it
+	Origin       netip.AddrPort // passed on in Config
+	Connections  int            // passed on in Config
+	Certificates certs.Dir      // passed on in Config
+	Profile      bool           // passed on in Config
 }
 
 // Running is a program that was started. Stop it.
@@ -140,6 +148,8 @@ func (h *Host) Start(ctx context.Context, p Program, protocol *frame.Protocol) (
 func (h *Host) StartHTTP(ctx context.Context, p Program, sides Sides) (*Running, error) {
 	probe := HTTP("/b/1", 200)
 	switch {
+	case sides.MutualTLS:
+		probe = HTTPS(h.Certificates, "/b/1", 200)
 	case sides.GRPC:
 		probe = HTTP2(h2.Unary, 5+1)
 	case sides.Callers2:
@@ -159,7 +169,7 @@ func (h *Host) start(ctx context.Context, p Program, c Config, probe Probe) (*Ru
 		return nil, err
 	}
 	c.Dir, c.Listen, c.Admin, c.Origin = dir, ports[0], ports[1], h.Origin
-	c.Connections, c.Profile = h.Connections, h.Profile
+	c.Connections, c.Profile, c.Certificates = h.Connections, h.Profile, h.Certificates
 	arguments, err := p.configure(c)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", p.Name, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/test/bench/certs"
 )
 
 // kinds says what the generated files use.
@@ -85,6 +86,38 @@ func TestVersionsOfHTTPAreConfigured(t *testing.T) {
 			if listens != sides.Callers2 {
 				t.Errorf("%s, %v: it listens for HTTP/2: %v\n%s", p.Name, sides, listens, text)
 			}
+		}
+	}
+}
+
+func TestProgramsAreToldOfCertificates(t *testing.T) {
+	for _, p := range []Program{Weft("weft", "weft"), NGINX("nginx"), HAProxy("haproxy")} {
+		c := testConfig(t)
+		c.HTTP, c.Certificates = Sides{MutualTLS: true}, certs.Dir(c.Dir)
+		if err := c.Certificates.Write(); err != nil {
+			t.Fatal(err)
+		}
+		arguments, err := p.configure(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := arguments[len(arguments)-1]
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), c.Certificates.CA()) {
+			t.Errorf("%s knows no authority:\n%s", p.Name, text)
+		}
+		if p.Name != "weft" {
+			continue
+		}
+		snapshot, problems := configjson.Load(file, kinds(), configjson.Options{})
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		if own := snapshot.Listeners[0].FilterChains[0].TLS; len(own) != 1 || own[0].ClientCertificate != config.RequireClientCertificate {
+			t.Errorf("Weft's listener has %+v", own)
 		}
 	}
 }

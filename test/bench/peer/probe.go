@@ -2,6 +2,7 @@ package peer
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weft-proxy/weft/test/bench/certs"
 	"github.com/weft-proxy/weft/test/bench/frame"
 	"github.com/weft-proxy/weft/test/bench/h2"
 )
@@ -23,22 +25,35 @@ const probeLimit = 5 * time.Second
 
 // HTTP returns a Probe that asks for target and wants the status.
 func HTTP(target string, status int) Probe {
+	return overNewConnection(func(conn net.Conn) error { return ask(conn, target, status) })
+}
+
+// HTTPS is HTTP over TLS, with a certificate.
+func HTTPS(certificates certs.Dir, target string, status int) Probe {
 	return overNewConnection(func(conn net.Conn) error {
-		if _, err := io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: bench.test\r\nConnection: close\r\n\r\n"); err != nil {
-			return err
-		}
-		line, err := bufio.NewReader(conn).ReadString('\n')
+		config, err := certificates.Client()
 		if err != nil {
 			return err
 		}
-		if len(line) < len("HTTP/1.1 200") {
-			return fmt.Errorf("the answer begins with %q", line)
-		}
-		if got, err := strconv.Atoi(line[9:12]); err != nil || got != status {
-			return fmt.Errorf("GET %s: status %s, want %d", target, line[9:12], status)
-		}
-		return nil
+		return ask(tls.Client(conn, config), target, status)
 	})
+}
+
+func ask(conn net.Conn, target string, status int) error {
+	if _, err := io.WriteString(conn, "GET "+target+" HTTP/1.1\r\nHost: bench.test\r\nConnection: close\r\n\r\n"); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if len(line) < len("HTTP/1.1 200") {
+		return fmt.Errorf("the answer begins with %q", line)
+	}
+	if got, err := strconv.Atoi(line[9:12]); err != nil || got != status {
+		return fmt.Errorf("GET %s: status %s, want %d", target, line[9:12], status)
+	}
+	return nil
 }
 
 // RPC returns a Probe that makes a call.

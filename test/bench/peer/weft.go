@@ -145,6 +145,13 @@ func weftConfig(c Config, hosts []virtualHost, clusters []cluster) ([]byte, erro
 	proxy := object{"type": "proxy", "config": object{
 		"downstream_protocol": version(c.HTTP.Callers2), "upstream_protocol": version(c.HTTP.Origin2),
 		"router_config_name": "routes"}}
+	chain := object{"filters": []object{proxy}}
+	if c.HTTP.MutualTLS {
+		chain["tls_context"] = object{
+			"status": true, "min_version": "tlsv1_3", "require_client_cert": true,
+			"ca_cert": c.Certificates.CA(), "cert_chain": c.Certificates.Certificate(), "private_key": c.Certificates.Key(),
+		}
+	}
 	root := object{
 		"servers": []object{{
 			"default_log_level": "ERROR",
@@ -153,7 +160,7 @@ func weftConfig(c Config, hosts []virtualHost, clusters []cluster) ([]byte, erro
 				"address":                 c.Listen.String(),
 				"bind_port":               true,
 				"connection_idle_timeout": "300s",
-				"filter_chains":           []object{{"filters": []object{proxy}}},
+				"filter_chains":           []object{chain},
 			}},
 			"routers": []object{{"router_config_name": "routes", "virtual_hosts": hosts}},
 		}},

@@ -1,0 +1,129 @@
+package load
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// The protocols over TLS, as Job names them: HTTP/1.1, with the certificates of
+// Job.Certificates on both sides.
+const (
+	HTTPS      = "https"       // connections are kept alive
+	HTTPSFresh = "https-fresh" // each request has a connection and a full handshake; it must ask for the end
+)
+
+// https generates HTTP/1.1 over TLS, in a closed loop: crypto/tls waits for its
+// socket, so that each connection has a goroutine.
+type https struct {
+	*meter
+	job    Job
+	config *tls.Config
+	conns  []*tls.Conn // nil: to be opened
+
+	counting sync.Mutex // of meter
+}
+
+func newHTTPS(job Job, m *meter) (*https, error) {
+	config, err := job.Certificates.Client()
+	if err != nil {
+		return nil, err
+	}
+	return &https{meter: m, job: job, config: config, conns: make([]*tls.Conn, job.Connections)}, nil
+}
+
+func (g *https) close() {
+	for _, c := range g.conns {
+		if c != nil {
+			_ = c.Close() // all that was wanted has come
+		}
+	}
+}
+
+// until lets every connection ask up to the time; what is asked then is answered.
+func (g *https) until(deadline time.Duration) error {
+	results := make(chan error, len(g.conns))
+	for i := range g.conns {
+		go func() { results <- g.loop(i, deadline) }()
+	}
+	var all error
+	for range g.conns {
+		all = errors.Join(all, <-results)
+	}
+	return all
+}
+
+func (g *https) loop(i int, deadline time.Duration) error {
+	buffer := make([]byte, maxHead+g.job.Body)
+	for begin := g.now(); begin < deadline; begin = g.now() {
+		if err := g.ask(i, buffer); err != nil {
+			return err
+		}
+		g.counting.Lock()
+		g.count(g.now() - begin)
+		g.counting.Unlock()
+	}
+	return nil
+}
+
+// ask sends a request on connection i and reads its answer.
+func (g *https) ask(i int, buffer []byte) error {
+	c := g.conns[i]
+	if c == nil {
+		nc, err := net.DialTimeout("tcp", g.job.Address.String(), stall)
+		if err != nil {
+			return err
+		}
+		c = tls.Client(nc, g.config)
+		g.conns[i] = c
+	}
+	if err := c.SetDeadline(time.Now().Add(stall)); err != nil {
+		return err
+	}
+	if _, err := c.Write(g.job.Request); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	last, err := g.answer(c, buffer)
+	switch {
+	case err != nil:
+		return err
+	case last != (g.job.Protocol == HTTPSFresh):
+		return fmt.Errorf("an answer that is its connection's last: %v", last)
+	}
+	if !last {
+		return nil
+	}
+	g.conns[i] = nil
+	if n, err := c.Read(buffer); err != io.EOF { // close_notify
+		return fmt.Errorf("%d bytes and %w after the last answer", n, err)
+	}
+	return c.Close()
+}
+
+// answer reads an answer and reports whether it is the connection's last.
+func (g *https) answer(c *tls.Conn, buffer []byte) (last bool, err error) {
+	got, head, a := 0, 0, answer{}
+	for head == 0 || got < head+a.length {
+		n, err := c.Read(buffer[got:])
+		if n == 0 {
+			return false, fmt.Errorf("read: %w", err)
+		}
+		got += n
+		if head == 0 {
+			if head, a, err = parse(buffer[:got]); err != nil {
+				return false, err
+			}
+		}
+		if head > 0 && a.length != g.job.Body {
+			return false, fmt.Errorf("an answer of %d bytes, want %d", a.length, g.job.Body)
+		}
+	}
+	if got > head+a.length {
+		return false, fmt.Errorf("%d bytes after the answer", got-head-a.length)
+	}
+	return a.last, nil
+}

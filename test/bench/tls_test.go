@@ -1,0 +1,30 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+// TestPeersCarryTLS starts those of nginx and haproxy that are installed for every row,
+// and asks each by a short load.
+func TestPeersCarryTLS(t *testing.T) {
+	b := newTestBed(t, "-proxies", "nginx,haproxy", "-install=false")
+	if len(b.programs) == 0 {
+		t.Skip("SKIPPED, NOT SHOWN: neither nginx nor haproxy is installed")
+	}
+	for _, r := range tlsRows() {
+		for _, p := range b.programs {
+			running, err := b.start(t.Context(), p, r)
+			if err != nil {
+				t.Errorf("row %s: %v", r.name, err)
+				continue
+			}
+			job := b.job(r, running.Listen, running.PIDs)
+			job.Warmup, job.Measure = 0, 200*time.Millisecond
+			if result, err := b.load(t.Context(), job); err != nil || result.Requests == 0 {
+				t.Errorf("row %s, %s: %d answers, %v", r.name, p.Name, result.Requests, err)
+			}
+			running.Stop()
+		}
+	}
+}
