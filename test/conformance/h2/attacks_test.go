@@ -135,6 +135,17 @@ func floods() []attack {
 		{name: "window updates of a connection", play: rounds(func(a *attacker) error {
 			return a.sent(a.framer.WriteWindowUpdate(0, 1))
 		})},
+		{
+			name: "window updates beside windows of 0", settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}},
+			play: func(a *attacker) error {
+				for a.frames < 90 {
+					if err := a.open("/bytes/1000", true); err != nil {
+						return err
+					}
+				}
+				return rounds(func(a *attacker) error { return a.sent(a.framer.WriteWindowUpdate(0, 256)) })(a)
+			},
+		},
 		{name: "window updates of a stream", play: func(a *attacker) error {
 			if err := a.openOnce("/away"); err != nil {
 				return err
