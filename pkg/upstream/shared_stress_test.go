@@ -41,14 +41,22 @@ func yield(times int) {
 // for a reason, and no count is left behind.
 func TestStormLeavesNothingBehind(t *testing.T) {
 	for _, mode := range []config.PoolMode{config.Multiplex, config.Bind, config.PingPong} {
-		for name, connections := range map[string]int{"any number of connections": 0, "5 connections": 5} {
+		for name, limit := range map[string]struct {
+			connections int
+			room        int64 // of each, for exchanges
+		}{
+			"any number of connections":      {},
+			"5 connections":                  {connections: 5},
+			"5 connections with room for 10": {connections: 5, room: 10},
+		} {
 			t.Run(string(mode)+", "+name, func(t *testing.T) {
 				cfg := sharing(3, "a", "b", "c")
 				cfg.Pool.Mode = mode
-				cfg.Breakers.MaxConnections = connections
+				cfg.Breakers.MaxConnections = limit.connections
 				cfg.ConnectTimeout = time.Hour // no excuse for a lost wake-up
 				cfg.IdleTimeout = 40 * time.Millisecond
 				n := newTrunks()
+				n.room = limit.room
 				n.answers = func(k *trunk, _ *protocol.Exchange) error {
 					yield(int(k.served.Load() % 4))
 					if k.isDead() {
@@ -162,8 +170,8 @@ func (s *storm) strike(random *rand.Rand) {
 	s.trunks.set(s.refuse, host, random.IntN(3) == 0)
 }
 
-// changed returns cfg with another host missing, and sometimes another mode or
-// limit.
+// changed returns cfg with another host missing, and another mode or limit, or with
+// connections that are kept warm.
 func (*storm) changed(cfg *config.Cluster, random *rand.Rand) *config.Cluster {
 	c := *cfg
 	gone := random.IntN(len(cfg.Hosts))
@@ -173,6 +181,8 @@ func (*storm) changed(cfg *config.Cluster, random *rand.Rand) *config.Cluster {
 		c.Pool.Mode = []config.PoolMode{config.Multiplex, config.PingPong, config.Bind}[random.IntN(3)]
 	case 1:
 		c.Breakers.MaxConnections = 2 + random.IntN(10)
+	default:
+		c.Pool.Warm = config.HTTP1
 	}
 	return &c
 }
