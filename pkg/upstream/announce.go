@@ -37,16 +37,13 @@ func (h *Host) ProxyProtocol() int {
 	return 0
 }
 
-// checkShared refuses exchanges where connections say whom they are for, and would be
+// checkShared refuses exchanges where connections say for whom they are, and would be
 // used for others, too.
-func (c *Cluster) checkShared(cfg *config.Cluster, speaks config.Protocol) error {
-	if cfg.ProxyProtocol == 0 {
-		return nil
-	}
-	if connector := c.env.Connectors[speaks]; connector == nil || connector.Multiplexed() && cfg.Pool.Mode == config.Bind {
+func (c *Cluster) checkShared(cfg *config.Cluster) error {
+	if cfg.ProxyProtocol == 0 || cfg.Pool.Mode == config.Bind {
 		return nil
 	}
 	return protocol.Faultf(protocol.Internal,
-		"cluster %s says proxy_protocol, and its connections would be shared by callers: requests need a protocol that carries many at once, and the mode %q of its connection_pool",
+		"cluster %s says proxy_protocol, and its connections would be shared by callers: requests need the mode %q of its connection_pool",
 		c.name, config.Bind)
 }

@@ -66,9 +66,42 @@ func TestConnectionsThatSayForWhomTheyAreAreNotShared(t *testing.T) {
 		n := newTrunks()
 		_, c := n.web(t, announcingCluster(1, config.Multiplex))
 		fails(t, c, protocol.Internal)
-		_, c = one(t, newWorld(), announcingCluster(1, config.Bind)) // a protocol that carries one at a time
+		_, c = one(t, newWorld(), announcingCluster(1, config.PingPong))
 		fails(t, c, protocol.Internal)
 		wantNothing(t, c)
+	})
+}
+
+// TestBoundConnectionsThatCarryOneAtATime: of HTTP/1.1, as many as a caller needs.
+func TestBoundConnectionsThatCarryOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, c := one(t, w, announcingCluster(1, config.Bind))
+		defer s.Close()
+		d, e := newDownstream(), newDownstream()
+		for range 3 {
+			finish(d.begin(t, c))
+			finish(e.begin(t, c))
+		}
+		if n := len(w.dialed()); n != 2 {
+			t.Errorf("%d connections for 2 callers, want 2", n)
+		}
+		wantCounts(t, s, 0, 2, 2)
+		x, y := d.begin(t, c), d.begin(t, c)
+		if n := len(w.dialed()); n != 1 {
+			t.Errorf("%d connections more for two requests at once, want 1", n)
+		}
+		d.end()
+		synctest.Wait()
+		finish(x)
+		finish(y)
+		wantCounts(t, s, 0, 1, 1)
+		e.end()
+		synctest.Wait()
+		wantCounts(t, s, 0, 0, 0)
+		if n := w.open(); n != 0 {
+			t.Errorf("%d connections outlive their callers", n)
+		}
 	})
 }
 

@@ -20,7 +20,7 @@ type bound struct {
 
 // tie is what a downstream connection has.
 type tie struct {
-	pool *shared
+	pool pool
 	stop func() // forgets the downstream connection; nil until it is known
 }
 
@@ -35,7 +35,7 @@ func (p *bound) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // of returns the pool of a downstream connection.
-func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) *shared {
+func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) pool {
 	var conn any = meta
 	if meta != nil && meta.Link != nil {
 		conn = meta.Link
@@ -48,7 +48,11 @@ func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) *shared {
 	}
 	own := p.base
 	own.connector = announcing(own.connector, meta)
-	t = &tie{pool: &shared{base: own, single: true, isClosed: p.isClosed}}
+	if own.connector.Multiplexed() {
+		t = &tie{pool: &shared{base: own, single: true, isClosed: p.isClosed}}
+	} else {
+		t = &tie{pool: &exclusive{base: own, isClosed: p.isClosed}}
+	}
 	if p.isClosed { // the exchange chose its host before; nobody else will come
 		p.mu.Unlock()
 		return t.pool
@@ -94,10 +98,10 @@ func (p *bound) drop(conn any) {
 }
 
 // all returns the pools of the downstream connections.
-func (p *bound) all() []*shared {
+func (p *bound) all() []pool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := make([]*shared, 0, len(p.own))
+	all := make([]pool, 0, len(p.own))
 	for _, t := range p.own {
 		all = append(all, t.pool)
 	}

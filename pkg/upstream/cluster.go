@@ -196,7 +196,7 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	if name == "" || name == config.Auto {
 		name = config.Protocol(x.Meta.Protocol)
 	}
-	if err := c.checkShared(s.config, name); err != nil {
+	if err := c.checkShared(s.config); err != nil {
 		return nil, err
 	}
 	p := h.pool(name, s.config.Pool.Mode)

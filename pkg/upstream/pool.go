@@ -15,7 +15,8 @@ import (
 //
 //	exclusive   a connection carries one exchange at a time
 //	shared      each carries many
-//	bound       each carries those of one downstream connection
+//	bound       each carries those of one downstream connection; the protocol may be
+//	            one that carries one at a time if connections say for whom they are
 type pool interface {
 	// Serve and Start send x on a connection to the host. The counts of exchanges in
 	// flight are taken back when the Connection that was given x releases it. With
@@ -51,10 +52,10 @@ type ender interface{ end() }
 // is born closed keeps no connection longer than its exchanges last.
 func newPool(b base, mode config.PoolMode, closed bool) pool {
 	switch {
+	case mode == config.Bind && (b.connector.Multiplexed() || b.host.ProxyProtocol() != 0):
+		return &bound{base: b, isClosed: closed}
 	case !b.connector.Multiplexed(), mode == config.PingPong:
 		return &exclusive{base: b, isClosed: closed}
-	case mode == config.Bind:
-		return &bound{base: b, isClosed: closed}
 	default:
 		return &shared{base: b, isClosed: closed}
 	}

@@ -182,25 +182,51 @@ func TestRealProxiesAreToldWhoCalls(t *testing.T) {
 	}
 }
 
-// TestBoundConnectionsSayWhoCalls: of HTTP/2, one for each caller.
+// TestBoundConnectionsSayWhoCalls: of requests, one for each caller; over TLS, too.
 func TestBoundConnectionsSayWhoCalls(t *testing.T) {
 	t.Parallel()
-	front, back := free(), free()
-	haproxy(t, back, "\tmode http\nfrontend f\n\tbind "+back+" accept-proxy proto h2\n"+
-		"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
-	run(t, setup{
-		listeners: list{chained("front", front, object{"type": "proxy", "config": object{
-			"downstream_protocol": "Http1", "upstream_protocol": "Http2", "router_config_name": "front"}})},
-		tables:   list{table("front", to("/", "back"))},
-		clusters: list{cluster("back", object{"proxy_protocol": "v2", "connection_pool": object{"mode": "bind"}}, back)},
-	}.config())
-	for _, ip := range []string{"127.9.8.7", "127.9.8.6"} {
-		c := from(t, ip)
-		for range 3 {
-			if got := ask(t, c, "GET", "http://"+front+"/", ""); got.body != ip {
-				t.Errorf("it was told that %q calls, want %s", got.body, ip)
+	v := newVault(t)
+	server := v.issue("server", testpki.Spec{IPs: []string{"127.0.0.1"}})
+	both := v.path("both.pem")
+	if err := os.WriteFile(both, append(server.Cert, server.Key...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		speaks string
+		more   object
+		start  func(t *testing.T, address string)
+	}{
+		"HTTP/1.1": {"Http1", nil, func(t *testing.T, address string) {
+			nginx(t, address, "listen "+address+" proxy_protocol; location / { return 200 $proxy_protocol_addr; }")
+		}},
+		"HTTP/2": {"Http2", nil, func(t *testing.T, address string) {
+			haproxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy proto h2\n"+
+				"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
+		}},
+		"HTTP/2 over TLS": {"Http2", object{"tls_context": object{"status": true, "ca_cert": v.path("ca.pem")}}, func(t *testing.T, address string) {
+			haproxy(t, address, "\tmode http\nfrontend f\n\tbind "+address+" accept-proxy ssl crt "+both+" alpn h2\n"+
+				"\thttp-request return status 200 content-type text/plain lf-string \"%[src]\"\n")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			front, back := free(), free()
+			test.start(t, back)
+			run(t, setup{
+				listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+					"downstream_protocol": "Http1", "upstream_protocol": test.speaks, "router_config_name": "front"}})},
+				tables:   list{table("front", to("/", "back"))},
+				clusters: list{cluster("back", object{"proxy_protocol": "v2", "connection_pool": object{"mode": "bind"}}.with(test.more), back)},
+			}.config())
+			one, other := from(t, "127.9.8.7"), from(t, "127.9.8.6")
+			for range 3 {
+				for ip, c := range map[string]*http.Client{"127.9.8.7": one, "127.9.8.6": other} {
+					if got := ask(t, c, "GET", "http://"+front+"/", ""); got.body != ip {
+						t.Errorf("it was told that %q calls, want %s", got.body, ip)
+					}
+				}
 			}
-		}
+		})
 	}
 }
 

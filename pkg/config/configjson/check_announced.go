@@ -1,14 +1,10 @@
 package configjson
 
-import (
-	"slices"
-
-	"github.com/weft-proxy/weft/pkg/config"
-)
+import "github.com/weft-proxy/weft/pkg/config"
 
 // checkAnnounced refuses the routes of a table to clusters whose connections say for
-// whom they are, if p would have several callers share them.
-func (r *reader) checkAnnounced(p *config.Proxy, t *table) {
+// whom they are, if several callers would share them.
+func (r *reader) checkAnnounced(t *table) {
 	at := 0
 	for _, v := range t.model.VirtualHosts {
 		for _, route := range v.Routes {
@@ -22,12 +18,8 @@ func (r *reader) checkAnnounced(p *config.Proxy, t *table) {
 				if c == nil || c.ProxyProtocol == 0 {
 					continue
 				}
-				where := node.Get("route").Or(node)
-				switch {
-				case c.Pool.Mode != config.Bind:
-					r.report.Errorf(where, "the cluster %q says proxy_protocol, and requests of several callers share its connections: expected a connection_pool with the mode %q, or a %q", name, config.Bind, TCPProxyFilter)
-				case onlyHTTP1(p, route.Forward):
-					r.report.Errorf(where, "the cluster %q says proxy_protocol, and requests of several callers share its connections of HTTP/1.1: expected another upstream_protocol, or a %q", name, TCPProxyFilter)
+				if c.Pool.Mode != config.Bind {
+					r.report.Errorf(node.Get("route").Or(node), "the cluster %q says proxy_protocol, and requests of several callers share its connections: expected a connection_pool with the mode %q, or a %q", name, config.Bind, TCPProxyFilter)
 				}
 			}
 		}
@@ -44,16 +36,4 @@ func targetsOf(f *config.Forward) []string {
 		names = append(names, w.Cluster)
 	}
 	return names
-}
-
-// onlyHTTP1 reports whether all that p sends by the route is HTTP/1.1.
-func onlyHTTP1(p *config.Proxy, f *config.Forward) bool {
-	speak := f.Upstream
-	if speak == "" {
-		speak = p.Upstream
-	}
-	if speak == "" || speak == config.Auto {
-		return !slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool { return d != config.HTTP1 })
-	}
-	return speak == config.HTTP1
 }

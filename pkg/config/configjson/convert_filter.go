@@ -103,7 +103,6 @@ func (r *reader) checkTables() {
 		t.protocols = append(t.protocols, use.model.Downstream...)
 		if !t.failed {
 			r.checkTranslation(use.model, t)
-			r.checkAnnounced(use.model, t)
 		}
 	}
 	for _, name := range names {
@@ -115,6 +114,7 @@ func (r *reader) checkTables() {
 		}
 		if !t.failed {
 			r.checkCalls(t)
+			r.checkAnnounced(t)
 			r.compile(t)
 		}
 	}

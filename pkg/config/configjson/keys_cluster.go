@@ -34,7 +34,7 @@ type clusterJSON struct {
 	HealthCheck *healthCheckJSON `key:"health_check" doc:"Active checks of the hosts; {}: none."`
 	Outlier     *outlierJSON     `key:"outlier_detection" doc:"Hosts that answer badly are ejected for a while, as Envoy does it; {}: by the defaults."`
 	TLS         *tlsJSON         `key:"tls_context" doc:"TLS towards the hosts; {}: none."`
-	ProxyHeader string           `key:"proxy_protocol" doc:"Begin connections to the hosts with a header of the PROXY protocol, before TLS, that says for whom they are. For tcp_proxy, and for requests of HTTP/2 and RPC if each caller has a connection of its own: connection_pool with the mode bind." enum:"v1|v2" example:"\"v2\""`
+	ProxyHeader string           `key:"proxy_protocol" doc:"Begin connections to the hosts with a header of the PROXY protocol, before TLS, that says for whom they are. For tcp_proxy, and for requests if no two callers share a connection: connection_pool with the mode bind." enum:"v1|v2" example:"\"v2\""`
 	OriginalDst *originalDstJSON `key:"original_dst_lb_config" doc:"Settings of LB_ORIGINAL_DST." unbuilt:"original_dst_lb_config"`
 
 	balancingJSON
