@@ -1,0 +1,69 @@
+package jwtauthn
+
+import (
+	"net/url"
+	pathpkg "path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestSpellings(t *testing.T) {
+	for path, want := range map[string][]string{
+		"":               {""},
+		"*":              {"*"},
+		"/a/b?c=//d":     {"/a/b"},
+		"/%61":           {"/%61", "/a"},
+		"/a//b":          {"/a//b", "/a/b"},
+		"/a/./b/..":      {"/a/./b/..", "/a/"},
+		"/../a":          {"/../a", "/a"},
+		"/a%zz%":         {"/a%zz%"},
+		"/a;b/c;d":       {"/a;b/c;d", "/a/c"},
+		`/a\b`:           {`/a\b`, "/a/b"},
+		"/a/b%2Fc/../d":  {"/a/b%2Fc/../d", "/a/b/c/../d", "/a/d", "/a/b/d"},
+		"/a//../b":       {"/a//../b", "/a/../b", "/a/b", "/b"},
+		"/%2e%2E/a":      {"/%2e%2E/a", "/../a", "/a"},
+		"/a/%252e%252e/": {"/a/%252e%252e/", "/a/%2e%2e/", "/a/../", "/"},
+	} {
+		if got, ok := spellings(path); !ok || !slices.Equal(got, want) {
+			t.Errorf("spellings(%q) = %q, %t; want %q", path, got, ok, want)
+		}
+	}
+	for _, path := range []string{"/" + strings.Repeat("a/../", 500), "/%25252525252525252525252525252525252525252525252525252525252525252525252525252541"} {
+		if got, ok := spellings(path); ok || got[0] != path {
+			t.Errorf("spellings(%.20q…) = %d of them, %t; want too many", path, len(got), ok)
+		}
+	}
+}
+
+// FuzzSpellings: whatever an application does to a path, and however often, what it
+// gets is among its spellings.
+func FuzzSpellings(f *testing.F) {
+	for _, seed := range []string{"/", "/a/b/", "/a%20b", "/.a/..b", "/a/%2e", "/%2525", "/a;b", "/a//b", `/\`, "/%", "/..", "*", "", "/a/b%2Fc;/../..%5cd"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, sent string) {
+		if !strings.HasPrefix(sent, "/") || strings.Contains(sent, "?") {
+			return
+		}
+		all, ok := spellings(sent)
+		if !ok {
+			return
+		}
+		clean := func(path string) string {
+			c := pathpkg.Clean(path)
+			if last := path[strings.LastIndexByte(path, '/')+1:]; c != "/" && (last == "" || last == "." || last == "..") {
+				c += "/"
+			}
+			return c
+		}
+		for _, path := range all {
+			if !strings.Contains(path, "?") && !slices.Contains(all, clean(path)) {
+				t.Errorf("%q may mean %q, and not %q: %q", sent, path, clean(path), all)
+			}
+			if plain, err := url.PathUnescape(path); err == nil && !slices.Contains(all, plain) {
+				t.Errorf("%q may mean %q, and not %q: %q", sent, path, plain, all)
+			}
+		}
+	})
+}
