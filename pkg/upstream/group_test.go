@@ -199,6 +199,26 @@ func TestPanicIsExact(t *testing.T) {
 	}
 }
 
+// What rounding leaves of the shares is for nobody who has none: who has some is not
+// looked at by trials.
+func TestLevelsThatAreDownHaveNoShare(t *testing.T) {
+	m := measuresOf(&config.Failover{})
+	const hosts = 10
+	for i := range (hosts + 1) * (hosts + 1) {
+		up := [3]int{0, i / (hosts + 1), i % (hosts + 1)}
+		levels, plans := make([]level, 3), make([]levelPlan, 3)
+		for l := range levels {
+			all := make([]*Host, hosts)
+			levels[l] = level{all, []block{{hosts: all, up: up[l]}}}
+		}
+		shares := m.shares(levels, plans)
+		panics := plans[0].panic && plans[1].panic && plans[2].panic
+		if sum := shares[0] + shares[1] + shares[2]; math.Abs(sum-1) > 1e-12 || shares[0] != 0 && !panics {
+			t.Errorf("%v of 10 hosts up: shares %v, want nothing for the first, and 1 in all", up, shares)
+		}
+	}
+}
+
 // The numbers are those of the table in Envoy's documentation of priority levels.
 func TestPrioritiesSpillOver(t *testing.T) {
 	tests := []struct {

@@ -39,9 +39,8 @@ const (
 	defaultPanicThreshold   = 50
 )
 
-// enough is how near to 1 what is able to do all of the work comes at least: such
-// factors as 1.4 are not exact.
-const enough = 1 - 1e-9
+// rounding is more than shares are wrong by because such factors as 1.4 are not exact.
+const rounding = 1e-9
 
 // measures are the rules of one cluster.
 type measures struct {
@@ -99,7 +98,7 @@ func (m measures) shares(levels []level, plans []levelPlan) []float64 {
 		hosts += len(levels[i].hosts)
 	}
 	panics := 0
-	if able < enough {
+	if able < 1-rounding {
 		for i := range levels {
 			if float64(100*levels[i].up()) < m.threshold*float64(len(levels[i].hosts)) {
 				plans[i].panic = true
@@ -118,9 +117,11 @@ func (m measures) shares(levels []level, plans []levelPlan) []float64 {
 		left := 1.0
 		for i := range shares {
 			shares[i] = min(left, shares[i]/min(1, able))
-			left -= shares[i]
+			if left -= shares[i]; left < rounding {
+				shares[i] += left
+				left = 0
+			}
 		}
-		shares[0] += left // what rounding has left
 	}
 	return shares
 }
