@@ -382,6 +382,15 @@ func (c *Conn) Close() error {
 	return c.close()
 }
 
+// sever closes the connection in the middle of something: over TLS the peer is not
+// told that nothing is missing (close_notify, RFC 8446 6.1).
+func (c *Conn) sever() error {
+	if s := c.secure.Load(); s != nil {
+		s.drop()
+	}
+	return c.close()
+}
+
 func (c *Conn) close() error {
 	err := c.nc.Close()
 	c.end()
@@ -432,10 +441,7 @@ func (c *Conn) Abort() error {
 	if tcp, ok := c.nc.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // fails only on a closed connection
 	}
-	if s := c.secure.Load(); s != nil {
-		s.drop()
-	}
-	return c.close()
+	return c.sever()
 }
 
 // release gives back what the connection still holds, once nobody reads.

@@ -206,7 +206,7 @@ func (c *Conn) Ending() bool { return c.state.Load()&stateEnding != 0 }
 // cut ends a connection that did not drain in time. Safe from any goroutine.
 func (c *Conn) cut() {
 	c.state.Or(stateCut)
-	_ = c.Close() // already closed is as good
+	_ = c.sever() // already closed is as good
 }
 
 // cause returns why the connection has ended, once nobody serves it.

@@ -228,6 +228,7 @@ func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) 
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 			c.Cause = CauseInternal
+			_ = c.sever() // what was on its way is not whole; the handler may have closed it
 			l.o.Log.Error("panic while serving a connection: it was closed; this is a defect, please report it",
 				"listener", l.o.Name, "panic", p, "stack", string(debug.Stack()))
 		}

@@ -19,14 +19,18 @@ type Stream interface {
 // Pump carries bytes between conn and peer until both directions have ended,
 // either failed, or neither moved a byte for idle (0: for ever). The end of one
 // direction is passed on and leaves the other open. It returns the bytes carried
-// from conn to peer (out) and from peer to conn (in). It closes both on failure
-// and neither otherwise.
+// from conn to peer (out) and from peer to conn (in). It closes both on failure,
+// over TLS without saying that it is the end, and neither otherwise.
 func Pump(conn *Conn, peer Stream, idle time.Duration) (out, in int64) {
 	var last atomic.Int64 // when a byte last moved, on the monotonic clock
 	began := time.Now()
 	ends := make(chan int64, 1)
 	fail := func() {
-		_ = conn.Close() // makes the other direction end too
+		_ = conn.sever() // makes the other direction end too
+		if c, ok := peer.(*Conn); ok {
+			_ = c.sever()
+			return
+		}
 		_ = peer.Close()
 	}
 	go func() {

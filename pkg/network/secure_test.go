@@ -340,6 +340,54 @@ func TestAWaitOverTLSCanBeInterruptedAndGoOn(t *testing.T) {
 	}
 }
 
+// TestWhatBreaksOffIsNoEndOverTLS: close_notify says that nothing is missing.
+func TestWhatBreaksOffIsNoEndOverTLS(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(t *testing.T, c *Conn)
+		want error
+	}{
+		{"a connection that is closed has ended", func(_ *testing.T, c *Conn) { c.Close() }, io.EOF},
+		{"one that is cut at the end of a drain has not", func(_ *testing.T, c *Conn) { c.cut() }, io.ErrUnexpectedEOF},
+		{"nor one to which bytes were carried that broke off", func(t *testing.T, c *Conn) {
+			from, peer := pair(t)
+			peer.(*net.TCPConn).SetLinger(0)
+			peer.Close()
+			Pump(from, c, 0)
+		}, io.ErrUnexpectedEOF},
+		{"nor one from which they were", func(t *testing.T, c *Conn) {
+			from, peer := pair(t)
+			peer.(*net.TCPConn).SetLinger(0)
+			peer.Close()
+			Pump(c, from, 0)
+		}, io.ErrUnexpectedEOF},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server, client := pki(t)
+			c, nc := pair(t)
+			peer := NewConn(nc)
+			shaken := bg(func() error { return peer.SecureClient(client, time.Now().Add(5*time.Second)) })
+			if err := c.SecureServer(server, time.Now().Add(5*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-shaken; err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			test.end(t, c)
+			p := make([]byte, 10)
+			if n, err := peer.Read(p); n != 1 || err != nil {
+				t.Fatalf("the peer read %d bytes, %v; want what was sent", n, err)
+			}
+			if _, err := peer.Read(p); err != test.want {
+				t.Errorf("then the peer read %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
 // TestADrainSparesAConnectionOverTLSOnWhichBytesHaveArrived: the drain's look is a read,
 // so that the reader that it woke has its bytes already.
 func TestADrainSparesAConnectionOverTLSOnWhichBytesHaveArrived(t *testing.T) {
