@@ -97,7 +97,7 @@ func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 	rules := a.rulesFor(x)
 	if len(rules) == 0 {
 		for _, name := range a.own {
-			x.Request.Header.Del(name)
+			forget(&x.Request.Header, name)
 		}
 		return a.next.Start(ctx, x)
 	}
@@ -171,7 +171,7 @@ func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requir
 		}
 	}
 	for _, name := range a.own {
-		x.Request.Header.Del(name)
+		forget(&x.Request.Header, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.providers)) {
 		p := a.providers[name]

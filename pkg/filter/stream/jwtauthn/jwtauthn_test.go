@@ -367,7 +367,7 @@ func TestApplicationsAreToldWhoCalls(t *testing.T) {
 		{"header_name": "x-user", "claim_name": "sub"}, {"header_name": "x-n", "claim_name": "n"}, {"header_name": "x-role", "claim_name": "realm.role"},
 		{"header_name": "x-evil", "claim_name": "evil"}, {"header_name": "x-list", "claim_name": "list"}, {"header_name": "x-none", "claim_name": "none"}]`) +
 		`}, "rules": [{"match": {"prefix": "/in"}, "requires": {"provider_name": "one"}}]}`
-	got, _ := judged(t, settings, "/in", "Authorization: Bearer "+token, "X-User: root", "X-None: forged", "x-user: root")
+	got, _ := judged(t, settings, "/in", "Authorization: Bearer "+token, "X-User: root", "X-None: forged", "X_USER: root", "x-user: root", "X_User: root")
 	want := map[string]string{"x-claims": strings.Split(token, ".")[1], "x-user": "ann", "x-n": "12345678901", "x-role": "admin",
 		"x-evil": "", "x-list": "", "x-none": "", "authorization": ""}
 	for name, value := range want {
@@ -375,7 +375,10 @@ func TestApplicationsAreToldWhoCalls(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got.Get(name), value)
 		}
 	}
-	got, _ = judged(t, settings, "/out", "X-User: root", "X-Claims: forged")
+	if got.Len() != 4 || got.Get("x_user") != "" {
+		t.Errorf("there are %d fields, and x_user is %q", got.Len(), got.Get("x_user"))
+	}
+	got, _ = judged(t, settings, "/out", "X-User: root", "x_user: root", "X-Claims: forged", "X_Claims: forged", "x_user: root")
 	if got.Len() != 0 {
 		t.Errorf("where no rule is, a caller forged %d fields", got.Len())
 	}
