@@ -344,6 +344,9 @@ func TestTokensAreFoundWhereTheyMayBe(t *testing.T) {
 	}{
 		{"Authorization", usual, "/", []string{"authorization: bearer " + token}, 200},
 		{"the usual parameter", usual, "/?a=b&access_token=" + token, nil, 200},
+		{"the usual parameter, escaped", usual, "/?a=b&access%5ftoken=%65" + token[1:], nil, 200},
+		{"a second one, escaped", usual, "/?access%5Ftoken=" + other, []string{"Authorization: Bearer " + token}, 401},
+		{"a parameter with escapes that are none", usual, "/?access%_token=%zz", []string{"Authorization: Bearer " + token}, 200},
 		{"twice the same", usual, "/?access_token=" + token, []string{"Authorization: Bearer " + token}, 200},
 		{"two that differ", usual, "/?access_token=" + other, []string{"Authorization: Bearer " + token}, 401},
 		{"two fields that differ", usual, "/", []string{"Authorization: Bearer " + token, "Authorization: Bearer " + other}, 401},

@@ -3,6 +3,7 @@ package jwtauthn
 import (
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -83,6 +84,7 @@ func (p *provider) find(x *protocol.Exchange) (string, error) {
 	if _, query, ok := strings.Cut(x.Request.Path, "?"); ok && len(params) > 0 {
 		for pair := range strings.SplitSeq(query, "&") {
 			name, text, _ := strings.Cut(pair, "=")
+			name, text = plain(name), plain(text)
 			if text != "" && slices.Contains(params, name) {
 				found(text)
 			}
@@ -95,6 +97,18 @@ func (p *provider) find(x *protocol.Exchange) (string, error) {
 		return "", errMissing
 	}
 	return token, nil
+}
+
+// plain resolves the escapes of a part of a query, as applications do. One that has
+// others is as it is.
+func plain(part string) string {
+	if !strings.Contains(part, "%") {
+		return part
+	}
+	if resolved, err := url.QueryUnescape(part); err == nil {
+		return resolved
+	}
+	return part
 }
 
 // tell lets the application know what the token claims.
