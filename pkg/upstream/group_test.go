@@ -110,6 +110,26 @@ func TestUnhealthyHostsGetNothing(t *testing.T) {
 	}
 }
 
+// Hosts that are down have nothing in flight: that they would be the least busy gives no
+// more to those that follow them in the list.
+func TestHostsThatAreUpShareTheWorkOfThoseThatAreDown(t *testing.T) {
+	for _, policy := range []config.Policy{config.RoundRobin, config.Random, config.LeastRequest, config.LeastConnection, config.PeakEWMA} {
+		t.Run(string(policy), func(t *testing.T) {
+			_, c := one(t, newWorld(), crowd(10, policy, nil))
+			c.down(span(0, 5)...)
+			for _, h := range c.state.Load().hosts[5:] {
+				h.load.Begin()
+				h.load.Connect()
+				h.load.Observe(1, time.Millisecond)
+			}
+			taken := served(c, 20_000)
+			for i := range 5 {
+				wantShare(t, taken, []int{5 + i}, 0.2)
+			}
+		})
+	}
+}
+
 // Half of the hosts down is no panic, one more is: then health counts for nothing,
 // unless connecting failed, which is no matter of belief.
 func TestPanicUsesHostsThatAreDown(t *testing.T) {

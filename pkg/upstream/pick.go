@@ -10,11 +10,12 @@ import (
 
 // draws is how often the balancer is asked before all hosts are looked at. It
 // answers with a usable host at once unless hosts are down or were tried, and
-// asking it again keeps the shares of the others as they should be. Hosts that have
-// just begun are passed over as well, and more often.
+// asking it again keeps the shares of the others as they should be. That takes more
+// where hosts which have just begun are passed over as well, and where the least load
+// wins: hosts that are down have none, and win until they are all left out.
 const (
 	draws     = 6
-	slowDraws = 32
+	manyDraws = 32
 )
 
 // desperate is how many hosts that are known to be down one exchange tries when
@@ -86,8 +87,8 @@ type chooser struct {
 // or is asked too often: then it returns the last that was new, if there was one.
 func (c *chooser) draw(b *block, panics bool) *Host {
 	limit, slow := draws, c.slow && len(b.hosts) > 1
-	if slow {
-		limit = slowDraws
+	if slow || c.comparing {
+		limit = manyDraws
 	}
 	var fresh *Host
 	for ; c.key.Draw < limit; c.key.Draw++ {
