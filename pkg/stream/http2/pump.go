@@ -146,29 +146,47 @@ func (w *wire) appendPiece(l *lane, c *content) (n int, ended bool, err error) {
 }
 
 // full reports whether so much waits to be written that p has to wait: it will be
-// kicked.
+// kicked. w.mu is held.
 func (w *wire) full(p *pump) bool {
 	if w.outbox.Queued() < network.HighWater {
 		return false
 	}
-	if w.waiters == nil {
-		w.engine.start(w.awaitRoom)
-	}
 	if !slices.Contains(w.waiters, p) { // each frame of what p moves kicks it
 		w.waiters = append(w.waiters, p)
+	}
+	if !w.awaiting {
+		w.awaiting = true
+		w.engine.start(w.awaitRoom)
 	}
 	return true
 }
 
-// awaitRoom kicks the pumps that wait for the peer to take what was sent.
+// awaitRoom kicks the pumps that wait for the peer to take what was sent, in the order
+// in which they began to, as long as there is room.
 func (w *wire) awaitRoom() {
-	_ = w.outbox.Flush() // nobody may have
-	w.outbox.AwaitRoom()
-	w.mu.Lock()
-	all := w.waiters
-	w.waiters = nil
-	w.mu.Unlock()
-	for _, p := range all {
+	for more := true; more; {
+		_ = w.outbox.Flush() // nobody may have
+		w.outbox.AwaitRoom()
+		more = w.fillRoom()
+	}
+}
+
+// fillRoom kicks pumps until there is no room any more. It reports false if none waits.
+func (w *wire) fillRoom() (more bool) {
+	for {
+		w.mu.Lock()
+		switch {
+		case len(w.waiters) == 0:
+			w.awaiting = false
+			w.mu.Unlock()
+			return false
+		case w.lost == nil && w.outbox.Queued() >= network.HighWater:
+			w.mu.Unlock()
+			return true
+		}
+		p := w.waiters[0]
+		w.waiters = slices.Delete(w.waiters, 0, 1)
+		w.mu.Unlock()
 		p.kick(nil)
 	}
 }

@@ -31,13 +31,14 @@ type wire struct {
 	idle       time.Duration   // immutable; how long nothing may go on a stream; 0: for ever
 	creditFrom int             // immutable; how much of a stream's content is taken before its peer is told, in bytes
 
-	mu      sync.Mutex
-	state   *syntax.Session // guarded by mu; what it appends is put into the outbox with mu held
-	lost    error           // guarded by mu; a Fault: the connection has ended
-	stalled []*lane         // guarded by mu; those that found the connection's window closed
-	waiters []*pump         // guarded by mu; those that found the outbox full
-	scratch []byte          // guarded by mu; where state appends to
-	alarm   alarm
+	mu       sync.Mutex
+	state    *syntax.Session // guarded by mu; what it appends is put into the outbox with mu held
+	lost     error           // guarded by mu; a Fault: the connection has ended
+	stalled  []*lane         // guarded by mu; those that found the connection's window closed
+	waiters  []*pump         // guarded by mu; those that found the outbox full, once each
+	awaiting bool            // guarded by mu; awaitRoom runs
+	scratch  []byte          // guarded by mu; where state appends to
+	alarm    alarm
 
 	// Of the reader's goroutine.
 	in    *buffer.IoBuffer // nil: nothing is left
