@@ -29,7 +29,9 @@ type Rewinder interface {
 	Rewind() bool
 }
 
-// Tunnel is a connection that left its protocol: bytes both ways.
+// Tunnel is a connection that left its protocol: bytes both ways. One goroutine reads
+// and one writes. Close may be called by any, beside both, which it ends, and more than
+// once.
 type Tunnel interface {
 	io.ReadWriteCloser
 	// CloseWrite ends our direction only.
