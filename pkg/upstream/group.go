@@ -63,9 +63,8 @@ type division struct {
 	hosts  []*Host
 	groups []*group
 
-	hashing   bool // the policy looks at an exchange's hash
-	comparing bool // it looks for the least load
-	slow      bool // hosts that are new are passed over at times
+	hashing bool // the policy looks at an exchange's hash
+	slow    bool // hosts that are new are passed over at times
 }
 
 // newDivision is called with the cluster's mu held, and so is seat.
@@ -75,7 +74,6 @@ func newDivision(e *env, cfg *config.Cluster, hosts []*Host) *division {
 	}
 	d := &division{env: e, config: cfg, hosts: hosts}
 	d.hashing = cfg.Policy.Hashes()
-	d.comparing = cfg.Policy == config.LeastRequest || cfg.Policy == config.LeastConnection || cfg.Policy == config.PeakEWMA
 	d.slow = cfg.SlowStart.Duration > 0 && !d.hashing && cfg.Policy != config.RequestRoundRobin
 	return d
 }

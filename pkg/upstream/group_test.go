@@ -110,23 +110,31 @@ func TestUnhealthyHostsGetNothing(t *testing.T) {
 	}
 }
 
-// Hosts that are down have nothing in flight: that they would be the least busy gives no
-// more to those that follow them in the list.
+// Hosts that follow those that are down in the list get no more than others, and hosts
+// that are down are not the least busy, though they have nothing in flight.
 func TestHostsThatAreUpShareTheWorkOfThoseThatAreDown(t *testing.T) {
-	for _, policy := range []config.Policy{config.RoundRobin, config.Random, config.LeastRequest, config.LeastConnection, config.PeakEWMA} {
-		t.Run(string(policy), func(t *testing.T) {
-			_, c := one(t, newWorld(), crowd(10, policy, nil))
-			c.down(span(0, 5)...)
-			for _, h := range c.state.Load().hosts[5:] {
-				h.load.Begin()
-				h.load.Connect()
-				h.load.Observe(1, time.Millisecond)
-			}
-			taken := served(c, 20_000)
-			for i := range 5 {
-				wantShare(t, taken, []int{5 + i}, 0.2)
-			}
-		})
+	const hosts, picks = 100, 20_000
+	for _, policy := range everyPolicy() {
+		if policy == config.RequestRoundRobin {
+			continue // they stand by
+		}
+		for _, down := range []int{10, 50} {
+			t.Run(fmt.Sprint(policy, " ", down), func(t *testing.T) {
+				_, c := one(t, newWorld(), crowd(hosts, policy, func(i int, h *config.Host) { h.Weight = 10 }))
+				c.down(span(0, down)...)
+				for _, h := range c.state.Load().hosts[down:] {
+					h.load.Begin()
+					h.load.Connect()
+					h.load.Observe(1, time.Millisecond)
+				}
+				taken := served(c, picks)
+				equal := float64(picks) / float64(hosts-down)
+				if first := float64(taken[strconv.Itoa(down)]); first > 1.7*equal || first < 0.5*equal {
+					t.Errorf("the first host that is up got %.0f exchanges, the mean is %.0f", first, equal)
+				}
+				wantShare(t, taken, span(0, down), 0)
+			})
+		}
 	}
 }
 

@@ -8,14 +8,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// draws is how often the balancer is asked before all hosts are looked at. It
-// answers with a usable host at once unless hosts are down or were tried, and
-// asking it again keeps the shares of the others as they should be. That takes more
-// where hosts which have just begun are passed over as well, and where the least load
-// wins: hosts that are down have none, and win until they are all left out.
+// draws is how often the balancer is asked before all hosts are looked at, which gives
+// the first after a row of hosts that are down more than its share. It answers with a
+// usable host at once unless hosts are down, have just begun or were tried, and asking
+// it again keeps the shares of the others as they should be. That takes most where the
+// least load wins: hosts that are down have none. Few hosts are soon all known.
 const (
-	draws     = 6
-	manyDraws = 32
+	draws     = 32
+	hostDraws = 6 // for each host
 )
 
 // desperate is how many hosts that are known to be down one exchange tries when
@@ -86,10 +86,7 @@ type chooser struct {
 // draw asks a block's balancer until it names a host that is usable and not too new,
 // or is asked too often: then it returns the last that was new, if there was one.
 func (c *chooser) draw(b *block, panics bool) *Host {
-	limit, slow := draws, c.slow && len(b.hosts) > 1
-	if slow || c.comparing {
-		limit = manyDraws
-	}
+	limit, slow := min(draws, hostDraws*len(b.hosts)), c.slow && len(b.hosts) > 1
 	var fresh *Host
 	for ; c.key.Draw < limit; c.key.Draw++ {
 		i := c.choose(b, c.key)

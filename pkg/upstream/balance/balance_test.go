@@ -119,6 +119,48 @@ func TestSharesFollowWeights(t *testing.T) {
 	}
 }
 
+// What an exchange draws in the place of a peer that was refused is not the next in turn,
+// and follows the weights as the first draws do.
+func TestFurtherDrawsFollowWeights(t *testing.T) {
+	const picks = 100_000
+	for _, weights := range [][]uint32{{1, 1, 1, 1}, {1, 3, 2}, {128, 0, 1, 1, 1}} {
+		for _, p := range []policy{
+			{name: "round robin", new: RoundRobin},
+			{name: "weighted round robin", new: WeightedRoundRobin, weighted: true},
+		} {
+			b := p.new(peers(weights...), seeded(1))
+			taken, before, again := make([]int, len(weights)), -1, 0
+			for range picks {
+				i := b.Pick(Key{Draw: 1})
+				if taken[i]++; i == before {
+					again++
+				}
+				before = i
+			}
+			sum, chance := 0.0, 0.0
+			share := func(w uint32) float64 {
+				if !p.weighted {
+					w = min(w, 1)
+				}
+				return float64(w)
+			}
+			for _, w := range weights {
+				sum += share(w)
+			}
+			for i, w := range weights {
+				part := share(w) / sum
+				chance += part * part
+				if want, allowed := picks*part, 5*math.Sqrt(picks*part*(1-part)); math.Abs(float64(taken[i])-want) > allowed {
+					t.Errorf("%s: host %d of %v taken %d times, want %.0f ± %.0f", p.name, i, weights, taken[i], want, allowed)
+				}
+			}
+			if float64(again) < 0.9*chance*picks {
+				t.Errorf("%s: of %v one was taken twice in a row %d times, by chance it would be %.0f", p.name, weights, again, chance*picks)
+			}
+		}
+	}
+}
+
 func TestNothingToPick(t *testing.T) {
 	for _, p := range append(policies(), policy{name: "request round robin", new: RequestRoundRobin}) {
 		for _, weights := range [][]uint32{nil, {0}, {0, 0, 0}} {

@@ -4,23 +4,31 @@ import "sync/atomic"
 
 // roundRobin gives every serving peer its turn, in order.
 type roundRobin struct {
-	count uint64
-	index []int32 // see serving
-	turn  atomic.Uint64
+	count  uint64
+	index  []int32 // see serving
+	random func() uint64
+	turn   atomic.Uint64
 }
 
 // RoundRobin returns a balancer that takes the peers in turn and does not look
 // at their weights. It starts anywhere: sidecars that start together must not
-// all begin with the first host.
+// all begin with the first host. Further draws for an exchange are by chance: in turn,
+// the peer after a row of those that are refused would get the turns of them all.
 func RoundRobin(peers []Peer, o Options) Balancer {
 	index, count := serving(peers)
 	if b := few(index, count); b != nil {
 		return b
 	}
-	b := &roundRobin{count: uint64(count), index: index}
-	start, _ := below(b.count, o.random()())
+	b := &roundRobin{count: uint64(count), index: index, random: o.random()}
+	start, _ := below(b.count, b.random())
 	b.turn.Store(start)
 	return b
 }
 
-func (b *roundRobin) Pick(Key) int { return at(b.index, b.turn.Add(1)%b.count) }
+func (b *roundRobin) Pick(k Key) int {
+	if k.Draw > 0 {
+		place, _ := below(b.count, b.random())
+		return at(b.index, place)
+	}
+	return at(b.index, b.turn.Add(1)%b.count)
+}

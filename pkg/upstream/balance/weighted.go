@@ -23,13 +23,15 @@ type weightedRoundRobin struct {
 	weights []uint32 // divided by their greatest common divisor; none is 0
 	index   []int32  // see serving
 	top     uint64
+	random  func() uint64
 	visit   atomic.Uint64 // round·len(weights) + place of the next peer to look at
 }
 
 // timetable is the order of one period of a weighted round robin, written out.
 type timetable struct {
-	turns []int32
-	turn  atomic.Uint64
+	turns  []int32
+	random func() uint64
+	turn   atomic.Uint64
 }
 
 // maxTurns is how many turns a peer may have on average for the order to be
@@ -39,7 +41,8 @@ const maxTurns = 16
 
 // WeightedRoundRobin returns a balancer that takes the peers in turn, each as
 // often as its weight says: in any w1+w2+… picks in a row, peer i is taken wi
-// times (weights divided by their greatest common divisor).
+// times (weights divided by their greatest common divisor). Further draws for an
+// exchange are by chance, as of RoundRobin, and by weight.
 func WeightedRoundRobin(peers []Peer, o Options) Balancer {
 	index, count := serving(peers)
 	if b := few(index, count); b != nil {
@@ -49,7 +52,7 @@ func WeightedRoundRobin(peers []Peer, o Options) Balancer {
 	for i := range count {
 		divisor = gcd(divisor, peers[at(index, uint64(i))].Weight)
 	}
-	b := &weightedRoundRobin{weights: make([]uint32, count), index: index}
+	b := &weightedRoundRobin{weights: make([]uint32, count), index: index, random: o.random()}
 	sum := uint64(0)
 	for i := range count {
 		b.weights[i] = peers[at(index, uint64(i))].Weight / divisor
@@ -68,13 +71,26 @@ func WeightedRoundRobin(peers []Peer, o Options) Balancer {
 	return b
 }
 
-func (b *weightedRoundRobin) Pick(Key) int {
+func (b *weightedRoundRobin) Pick(k Key) int {
+	if k.Draw > 0 {
+		return b.draw()
+	}
 	count := uint64(len(b.weights))
 	for {
 		visit := b.visit.Add(1)
 		round, place := visit/count, visit%count
 		weight := uint64(b.weights[place])
 		if (weight*round+b.offset(place))%b.top+weight >= b.top {
+			return at(b.index, place)
+		}
+	}
+}
+
+// draw returns a peer by chance.
+func (b *weightedRoundRobin) draw() int {
+	for {
+		place, rest := below(uint64(len(b.weights)), b.random())
+		if part, _ := below(b.top, rest); part < uint64(b.weights[place]) {
 			return at(b.index, place)
 		}
 	}
@@ -95,7 +111,7 @@ func (b *weightedRoundRobin) timetable(sum uint64, o Options) *timetable {
 	for place := range height {
 		height[place] = b.offset(uint64(place))
 	}
-	t := &timetable{turns: make([]int32, 0, sum)}
+	t := &timetable{turns: make([]int32, 0, sum), random: b.random}
 	for range b.top {
 		for place, weight := range b.weights {
 			height[place] += uint64(weight)
@@ -110,7 +126,11 @@ func (b *weightedRoundRobin) timetable(sum uint64, o Options) *timetable {
 	return t
 }
 
-func (t *timetable) Pick(Key) int {
+func (t *timetable) Pick(k Key) int {
+	if k.Draw > 0 {
+		turn, _ := below(uint64(len(t.turns)), t.random())
+		return int(t.turns[turn])
+	}
 	return int(t.turns[t.turn.Add(1)%uint64(len(t.turns))])
 }
 
