@@ -40,7 +40,6 @@ type rig struct {
 	seen     chan struct{} // one for each observation
 
 	floods chan syntax.Flood // of which the engine has told
-	floods chan syntax.Flood // that connections were ended for
 }
 
 // observation is what was recorded of an exchange.
