@@ -119,14 +119,14 @@ func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 	clusters.Commit()
 	before := s.swap(ctx, plan)
 	s.running.Store(next)
-	s.retireClusters(clusters, before)
+	s.retireClusters(clusters, clients, before)
 	return nil
 }
 
 // retireClusters takes what the change removed out of service when no exchange
 // can reach it any more: neither of the configuration just replaced, before, nor
 // of one before that, which may have known the same clusters. s.applying is held.
-func (s *Server) retireClusters(change *upstream.Change, before []*composition) {
+func (s *Server) retireClusters(change *upstream.Change, clients *clientTable, before []*composition) {
 	earlier, ended, grace := s.ended, make(chan struct{}), s.grace()
 	s.ended = ended
 	s.tasks.Go(func() {
@@ -134,6 +134,7 @@ func (s *Server) retireClusters(change *upstream.Change, before []*composition) 
 		<-earlier
 		close(ended)
 		change.Retire()
+		s.clients.retire(clients)
 	})
 }
 

@@ -112,14 +112,14 @@ type clients struct {
 	now     atomic.Pointer[clientTable]
 }
 
-// clientTable is immutable.
+// clientTable is what one configuration needs. It is immutable, but for before.
 type clientTable struct {
 	byCluster map[string]*credential.Client
 	byContent map[string]*credential.Client
 	counts    map[string]*handshakes // by cluster
-	// before is what was in force until this was: exchanges that are under way may
-	// still need it.
-	before *clientTable
+	// before is what was in force until this was, as long as exchanges may need it; then
+	// nil.
+	before atomic.Pointer[clientTable]
 }
 
 func newClients(store *credential.Store, registry *metrics.Registry) *clients {
@@ -133,8 +133,9 @@ func (c *clients) prepare(clusters []*config.Cluster) (*clientTable, error) {
 	old := c.now.Load()
 	t := &clientTable{
 		byCluster: map[string]*credential.Client{}, byContent: map[string]*credential.Client{},
-		counts: map[string]*handshakes{}, before: &clientTable{byCluster: old.byCluster, byContent: old.byContent},
+		counts: map[string]*handshakes{},
 	}
+	t.before.Store(old)
 	for _, cluster := range clusters {
 		if cluster.TLS == nil {
 			continue
@@ -168,15 +169,18 @@ func (c *clients) client(t *config.TLS) (*credential.Client, error) {
 }
 
 // drop gives up a table that did not come into force.
-func (c *clients) drop(t *clientTable) {
+func (c *clients) drop(t *clientTable) { t.without(t.before.Load()) }
+
+// without closes the clients of t that other has not.
+func (t *clientTable) without(other *clientTable) {
 	for content, client := range t.byContent {
-		if t.before.byContent[content] == nil {
+		if other.byContent[content] != client {
 			client.Close()
 		}
 	}
 }
 
-// commit puts t in force. What left with the change before this one is closed.
+// commit puts t in force. What was before is to be retired.
 func (c *clients) commit(t *clientTable) {
 	old := c.now.Swap(t)
 	for name, count := range old.counts {
@@ -184,25 +188,23 @@ func (c *clients) commit(t *clientTable) {
 			count.close()
 		}
 	}
-	if old.before == nil {
-		return
-	}
-	for content, client := range old.before.byContent {
-		if t.byContent[content] != client && old.byContent[content] != client {
-			client.Close()
-		}
+}
+
+// retire closes what the change to t removed, once the exchanges of before it have
+// ended. Each table is retired once.
+func (c *clients) retire(t *clientTable) {
+	if before := t.before.Swap(nil); before != nil {
+		before.without(t)
 	}
 }
 
 // find returns the client of a cluster, nil if that is long gone. It goes by the name:
 // a cluster that does not change keeps the settings of a configuration that is gone.
 func (c *clients) find(cluster string) *credential.Client {
-	table := c.now.Load()
-	if client := table.byCluster[cluster]; client != nil {
-		return client
-	}
-	if before := table.before; before != nil {
-		return before.byCluster[cluster]
+	for table := c.now.Load(); table != nil; table = table.before.Load() {
+		if client := table.byCluster[cluster]; client != nil {
+			return client
+		}
 	}
 	return nil
 }

@@ -180,3 +180,30 @@ func TestAnAnswerThatItsConnectionEndsMustEndWithCloseNotify(t *testing.T) {
 		})
 	}
 }
+
+// TestAClusterThatLeftIsReachedUntilItsExchangesHaveEnded: however many configurations
+// follow meanwhile.
+func TestAClusterThatLeftIsReachedUntilItsExchangesHaveEnded(t *testing.T) {
+	c := newClients(newRig(t).server.credentials, nil)
+	apply := func(clusters ...*config.Cluster) *clientTable {
+		table, err := c.prepare(clusters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.commit(table)
+		return table
+	}
+	app := &config.Cluster{Name: "app", TLS: &config.TLS{ServerName: "app"}}
+	first := apply(app)
+	left := apply()
+	other := apply(&config.Cluster{Name: "other", TLS: &config.TLS{ServerName: "other"}})
+	c.retire(first)
+	if c.find("app") == nil || c.find("other") == nil {
+		t.Error("a cluster has no client while exchanges may need it")
+	}
+	c.retire(left)
+	c.retire(other)
+	if c.find("app") != nil || c.find("other") == nil {
+		t.Error("after the last of its exchanges the cluster has a client still, or the other one has none")
+	}
+}
