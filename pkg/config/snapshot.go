@@ -88,7 +88,6 @@ type Listener struct {
 	ReusePort      bool
 	MaxConnections int            // 0: no limit
 	IdleTimeout    time.Duration  // of a connection without an exchange; 0: none
-	ReadBufferSize int            // bytes; 0: the engine's choice
 	ProxyProtocol  *ProxyProtocol // what connections begin with; nil: nothing of its own
 	AccessLogs     []AccessLog
 	FilterChains   []*FilterChain

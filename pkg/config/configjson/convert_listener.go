@@ -58,7 +58,6 @@ func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listene
 		ReusePort:      j.ReusePort,
 		MaxConnections: j.MaxConnections,
 		IdleTimeout:    j.IdleTimeout,
-		ReadBufferSize: j.ReadBufferSize,
 	}
 	if l.Name == "" {
 		l.Name = j.Address

@@ -18,7 +18,7 @@ type listenerJSON struct {
 	OriginalDst    document.Node        `key:"use_original_dst" doc:"Hand connections to the listener of their original destination: true, \"redirect\" or \"tproxy\"." accept:"bool|string" unbuilt:"use_original_dst" example:"\"redirect\""`
 	MaxConnections int                  `key:"max_connections" doc:"Open connections; more are closed at once. 0: no limit." unit:"connections" min:"0" default:"0" example:"10000"`
 	IdleTimeout    time.Duration        `key:"connection_idle_timeout" doc:"How long a connection may stay without a request. 0s: for ever." default:"90s" example:"\"60s\""`
-	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"First read buffer of a connection; 0: the protocol's choice." unit:"bytes" min:"0" default:"0" example:"16384"`
+	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"First read buffer of a connection." unit:"bytes" min:"0" noeffect:"buffers are taken when there is something to read, and grow with it" example:"16384"`
 	AccessLogs     []accessLogJSON      `key:"access_logs" doc:"Logs of requests."`
 	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"What sees a connection first, before TLS."`
 	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"From when a connection was accepted until its listener filters have seen what they look for; then it is closed." min:"1ms" default:"15s" example:"\"5s\""`
