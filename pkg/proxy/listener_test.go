@@ -8,26 +8,38 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestEveryOptionOfAnEngineCounts: a listener whose engines are to work otherwise gets
-// new ones, whatever option it is that changed.
+// TestEveryOptionOfAnEngineCounts: a listener whose connections are to be served otherwise
+// gets new engines, whatever option it is that changed.
 func TestEveryOptionOfAnEngineCounts(t *testing.T) {
-	replaced := []string{"RouteTable", "StreamFilters"} // under the engine
-	listener := func(p config.Proxy) *config.Listener {
-		return &config.Listener{FilterChains: []*config.FilterChain{{Proxy: &p}}}
+	replaced := []string{
+		"Listener.Ingress", "Listener.MaxConnections", "Listener.AccessLogs", // while it runs
+		"Listener.Network", "Listener.Address", "Listener.Bind", // by another listener
+		"Listener.ReusePort",                      // not at all, with a warning
+		"Proxy.RouteTable", "Proxy.StreamFilters", // under the engine
 	}
-	before := config.Proxy{Downstream: []config.Protocol{config.Auto}}
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[config.Proxy]()) {
-		for i := range options(field.Type) {
-			after := before
-			name := field.Name
-			v := reflect.ValueOf(&after).Elem().FieldByIndex(field.Index)
-			if v.Kind() == reflect.Struct {
-				name += "." + v.Type().Field(i).Name
-				v = v.Field(i)
-			}
-			change(t, name, v)
-			if same, want := sameEngine(listener(before), listener(after)), slices.Contains(replaced, field.Name); same != want {
-				t.Errorf("%s is another: sameEngine = %v, want %v", name, same, want)
+	listener := func() (*config.Listener, *config.FilterChain, *config.Proxy) {
+		p := &config.Proxy{Downstream: []config.Protocol{config.Auto}}
+		c := &config.FilterChain{Proxy: p}
+		return &config.Listener{FilterChains: []*config.FilterChain{c}}, c, p
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[config.Listener](), reflect.TypeFor[config.FilterChain](), reflect.TypeFor[config.Proxy]()} {
+		for _, field := range reflect.VisibleFields(of) {
+			for i := range options(field.Type) {
+				before, _, _ := listener()
+				after, chain, proxy := listener()
+				v := map[string]reflect.Value{
+					"Listener": reflect.ValueOf(after), "FilterChain": reflect.ValueOf(chain), "Proxy": reflect.ValueOf(proxy),
+				}[of.Name()].Elem().FieldByIndex(field.Index)
+				name := of.Name() + "." + field.Name
+				wanted := slices.Contains(replaced, name)
+				if v.Kind() == reflect.Struct {
+					name += "." + v.Type().Field(i).Name
+					v = v.Field(i)
+				}
+				change(t, name, v)
+				if same := sameEngine(before, after); same != wanted {
+					t.Errorf("%s is another: sameEngine = %v, want %v", name, same, wanted)
+				}
 			}
 		}
 	}
@@ -51,6 +63,12 @@ func change(t *testing.T, name string, v reflect.Value) {
 		v.SetInt(v.Int() + 1)
 	case reflect.String:
 		v.SetString(v.String() + "x")
+	case reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		} else {
+			v.SetZero()
+		}
 	case reflect.Slice:
 		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
 	default:
