@@ -118,6 +118,13 @@ type Client interface {
 	Close() error
 }
 
+// Timed is a Client that asks its host for a sign of life now and then.
+type Timed interface {
+	Client
+	// RoundTrip is how long the last took to come; 0: there was none.
+	RoundTrip() time.Duration
+}
+
 // Limited is a Client whose host says how many exchanges it takes at once.
 type Limited interface {
 	Client

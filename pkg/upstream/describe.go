@@ -37,6 +37,8 @@ type HostStatus struct {
 	InFlight int64             `json:"in_flight"`
 	Open     int64             `json:"connections"`
 	Idle     int               `json:"idle_connections"`
+	// RoundTrip is how long the host took to answer the last PING (HTTP/2), in ms.
+	RoundTrip float64 `json:"round_trip_ms,omitempty"`
 
 	Attempts        uint64 `json:"attempts_total"`
 	Failures        uint64 `json:"failures_total"` // attempts that brought no answer
@@ -120,6 +122,9 @@ func (h *Host) describe() HostStatus {
 		open, idle := l.pool.counts()
 		d.Open += open
 		d.Idle += idle
+		if p, ok := l.pool.(*shared); ok {
+			d.RoundTrip = max(d.RoundTrip, p.roundTrip().Seconds()*1000)
+		}
 	}
 	return d
 }

@@ -312,6 +312,9 @@ type narrow struct {
 
 func (k narrow) Limit() int64 { return k.room }
 
+// RoundTrip is as many ms as the host takes exchanges.
+func (k narrow) RoundTrip() time.Duration { return time.Duration(k.room) * time.Millisecond }
+
 func newTrunks() *trunks {
 	return &trunks{
 		world: world{refuse: map[string]bool{}, hang: map[string]bool{}},

@@ -471,6 +471,16 @@ func (p *shared) counts() (open int64, idle int) {
 	return p.open.Load(), idle
 }
 
+// roundTrip is the longest that a connection measured last; 0: none has.
+func (p *shared) roundTrip() (longest time.Duration) {
+	for _, l := range p.all() {
+		if c, ok := l.conn.(Timed); ok {
+			longest = max(longest, c.RoundTrip())
+		}
+	}
+	return longest
+}
+
 // swept ends the connections that carried nothing for the idle timeout, or are
 // not usable any more. It runs on the timer.
 func (p *shared) swept() {

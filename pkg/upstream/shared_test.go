@@ -151,6 +151,9 @@ func TestSharedConnectionsBeyondWhatTheHostTakesOnOne(t *testing.T) {
 		}
 		pass(mostSweep)
 		wantCounts(t, s, 25, 3, 0) // all are needed
+		if got := s.Describe()[0].Hosts[0].RoundTrip; got != 10 {
+			t.Errorf("the host's round trip is %v ms, want the 10 that its connections say", got)
+		}
 		finishAll(list)
 		pass(mostSweep)
 		wantCounts(t, s, 0, 1, 1)

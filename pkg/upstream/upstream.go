@@ -51,6 +51,14 @@ type Connection interface {
 	Close() error
 }
 
+// Timed is a Connection that asks its host for a sign of life now and then.
+// stream.Timed is one.
+type Timed interface {
+	Connection
+	// RoundTrip is how long the last took to come; 0: there was none.
+	RoundTrip() time.Duration
+}
+
 // Limited is a Connection whose host says how many exchanges it takes at once.
 // stream.Limited is one.
 type Limited interface {

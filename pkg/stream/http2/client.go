@@ -35,11 +35,16 @@ type Client struct {
 	// limit is how many streams the host takes at once, as far as it has said. Changed
 	// with mu held, read without.
 	limit atomic.Int64
+	// trip is how long the answer to the last PING took, in ns; 0: none was answered.
+	trip atomic.Int64
 
 	settled bool    // guarded by mu; the host's settings have come
 	queue   []*call // guarded by mu; those that wait until a stream may be opened
 	ready   []*call // of the reader: those whose answer has come
 	pulse   pulse   // guarded by mu
+	// asked is when the PING was sent that is not answered; zero: there is none. Guarded
+	// by mu.
+	asked time.Time
 }
 
 // pulse is the state of PING.
@@ -71,6 +76,9 @@ func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
 
 // Usable is stream.Client's.
 func (u *Client) Usable(time.Duration) bool { return !u.closing.Load() }
+
+// RoundTrip is stream.Timed's: the time that the host took to answer the last PING.
+func (u *Client) RoundTrip() time.Duration { return time.Duration(u.trip.Load()) }
 
 // Limit is stream.Limited's.
 func (u *Client) Limit() int64 { return u.limit.Load() }
@@ -313,7 +321,12 @@ func (u *Client) happened(e *syntax.Event, b *batch) func(*batch) {
 		u.limit.Store(int64(u.state.Peer().MaxConcurrentStreams))
 	case syntax.GoAwayArrived:
 		return u.away(e)
-	default: // answers to PING are heard as anything else is
+	case syntax.PingAcked:
+		if !u.asked.IsZero() {
+			u.trip.Store(int64(max(b.now.Sub(u.asked), 1)))
+			u.asked = time.Time{}
+		}
+	default: // it is none of ours
 	}
 	return nil
 }
@@ -403,7 +416,7 @@ func (u *Client) beat(b *batch, interval time.Duration) (next time.Time, dead bo
 		next = p.sent.Add(u.o.HTTP2.PingTimeout)
 		return next, !b.now.Before(next)
 	case b.now.Sub(p.heard) >= interval:
-		p.sent = b.now
+		p.sent, u.asked = b.now, b.now
 		u.said(u.state.AppendPing(u.scratch[:0], 0), b)
 		return b.now.Add(u.o.HTTP2.PingTimeout), false
 	}

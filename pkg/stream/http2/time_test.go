@@ -26,7 +26,8 @@ type bubble struct {
 	t      *testing.T
 	engine *Engine
 	server stream.Server
-	host   *peer // of the host's connection; it has sent its settings
+	client *Client // of the host's connection
+	host   *peer   // its other end; it has sent its settings
 	began  time.Time
 	ended  chan observation
 }
@@ -51,9 +52,9 @@ func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.Clien
 		b.server = b.engine.Protocol().NewServer(o)
 		t.Cleanup(b.engine.Close) // the last: connections have ended
 		near, far := net.Pipe()
-		client := newClient(b.engine, network.NewConn(near), u)
-		t.Cleanup(func() { _ = client.Close() })
-		to.client.Store(client)
+		b.client = newClient(b.engine, network.NewConn(near), u)
+		t.Cleanup(func() { _ = b.client.Close() })
+		to.client.Store(b.client)
 		b.host = b.peer(far)
 		b.host.ok(b.host.fr.WriteSettings())
 		b.began = time.Now()
@@ -175,7 +176,7 @@ func TestAHostIsAskedWhetherItLives(t *testing.T) {
 	ping := func(o *stream.ServerOptions, u *stream.ClientOptions) {
 		u.HTTP2.PingInterval, u.HTTP2.PingTimeout = 15*time.Second, 10*time.Second
 	}
-	t.Run("one that answers is asked again", func(t *testing.T) {
+	t.Run("one that answers is asked again, and how long it took is known", func(t *testing.T) {
 		inBubble(t, ping, func(b *bubble) {
 			p := b.caller()
 			p.request(1, true)
@@ -185,12 +186,17 @@ func TestAHostIsAskedWhetherItLives(t *testing.T) {
 				if !ok || f.IsAck() {
 					t.Fatalf("got %v, want a PING", f)
 				}
-				b.at(time.Duration(i+1)*15*time.Second, "a PING came")
+				slow := 40 * time.Millisecond
+				b.at(time.Duration(i+1)*15*time.Second+time.Duration(i)*slow, "a PING came")
+				b.pass(slow)
 				b.host.ok(b.host.fr.WritePing(true, f.Data))
 			}
 			b.host.headers(id, true, ":status", "200")
 			if got := p.head(1)[":status"]; got != "200" {
 				t.Errorf("status %s, want 200", got)
+			}
+			if got := b.client.RoundTrip(); got != 40*time.Millisecond {
+				t.Errorf("the host takes %v to answer, want 40ms", got)
 			}
 		})
 	})
