@@ -76,11 +76,11 @@ func (p *process) openLog(c config.Log) error {
 	return nil
 }
 
-// levelNames writes the levels beyond slog's own by their names.
+// levelNames writes the levels beyond slog's own by their names. Other attributes may
+// be called "level", too.
 func levelNames(_ []string, a slog.Attr) slog.Attr {
-	if a.Key != slog.LevelKey {
-		return a
+	if l, ok := a.Value.Any().(slog.Level); ok && a.Key == slog.LevelKey {
+		return slog.String(slog.LevelKey, levelName(l))
 	}
-	l, _ := a.Value.Any().(slog.Level)
-	return slog.String(slog.LevelKey, levelName(l))
+	return a
 }

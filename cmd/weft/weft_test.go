@@ -206,8 +206,8 @@ func TestLevelsGoBothWays(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: levelTrace, ReplaceAttr: levelNames}))
 	log.Log(t.Context(), levelTrace, "low")
-	log.Log(t.Context(), levelCritical, "high")
-	for _, want := range []string{"level=TRACE msg=low", "level=CRITICAL msg=high"} {
+	log.Log(t.Context(), levelCritical, "high", "level", config.LevelDebug)
+	for _, want := range []string{"level=TRACE msg=low", "level=CRITICAL msg=high level=DEBUG"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the log lacks %q: %s", want, &out)
 		}
