@@ -143,15 +143,15 @@ func simple(hosts ...string) (setup, string) {
 	}, front
 }
 
-// nextPort walks through the ports below those that the kernel gives to
-// outgoing connections, from a place of its own in each run.
+// nextPort walks through the ports below those that the kernel gives to outgoing
+// connections, and beside those of test/interop, from a place of its own in each run.
 var nextPort atomic.Uint32
 
 // free is a loopback address that nobody listens on.
 func free() string { return freeOn("127.0.0.1") }
 
 func freeOn(ip string) string {
-	const first, count = 10000, 22000
+	const first, count = 10_000, 10_000
 	nextPort.CompareAndSwap(0, 1+rand.Uint32N(count))
 	for range count {
 		port := first + nextPort.Add(1)%count

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -177,19 +179,26 @@ func startJava(t *testing.T, name, module, class string, args ...string) *peer {
 	return start(t, name, "java", append(flags, args...)...)
 }
 
-// freePort is a port on which nothing listens.
+// nextPort walks through the ports below those that the kernel gives to outgoing
+// connections, and beside those of the other tests, from a place of its own in each run.
+var nextPort atomic.Uint32
+
+// freePort is a port on which nothing listens, and that no connection gets.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, count = 20_000, 6_000
+	nextPort.CompareAndSwap(0, 1+rand.Uint32N(count))
+	for range count {
+		port := int(first + nextPort.Add(1)%count)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		_ = l.Close() // nothing was accepted
+		return port
 	}
-	defer l.Close()
-	address, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		t.Fatalf("listening on %v", l.Addr())
-	}
-	return address.Port
+	t.Fatal("no free port")
+	return 0
 }
 
 // portList writes ports as options of scenarios have them.

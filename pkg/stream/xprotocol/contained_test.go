@@ -101,7 +101,7 @@ func TestADrainRefusesWhatItHasNotBegun(t *testing.T) {
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		begun <- struct{}{}
 		x.Detach()
-		<-time.After(100 * time.Millisecond)
+		<-time.After(250 * time.Millisecond)
 		return protocol.NewFault(protocol.Denied, nil)
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
 	p := r.dial()
@@ -113,7 +113,7 @@ func TestADrainRefusesWhatItHasNotBegun(t *testing.T) {
 	<-begun
 	drained := make(chan int)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 		defer cancel()
 		drained <- r.ln.Drain(ctx)
 	}()

@@ -48,9 +48,9 @@ func provide(reports *os.File, port string) error {
 	}
 	instance, err := dubbo.NewInstance(
 		dubbo.WithName("go-provider"),
-		// Or the library would serve its own service on a fixed port. No connection has
-		// one of these as its own end; a taken one would keep the library from serving.
-		dubbo.WithMetadataServicePort(10_000+number%20_000),
+		// Or the library would serve its own service on a fixed port. Nobody else has
+		// these; a taken one would keep the library from serving.
+		dubbo.WithMetadataServicePort(26_000+number%6_000),
 		// A protocol whose id is its name gets TLS (3.3.1), wanted or not.
 		dubbo.WithProtocol(protocol.WithDubbo(), protocol.WithID("here"), protocol.WithIp("127.0.0.1"), protocol.WithPort(number)),
 	)
