@@ -269,8 +269,13 @@ func TestChecksOfAThousandClustersAreSmall(t *testing.T) {
 		}
 		apply(t, s, list...)
 		pass(time.Minute)
-		if n := runtime.NumGoroutine() - goroutines; n > 10 {
-			t.Errorf("%d goroutines more between checks, want none", n)
+		more := runtime.NumGoroutine()
+		for range 50 { // checks are under way now and then
+			pass(97 * time.Millisecond)
+			more = min(more, runtime.NumGoroutine()-goroutines)
+		}
+		if more > 10 {
+			t.Errorf("%d goroutines more between checks, want none", more)
 		}
 		used := heap() - before
 		t.Logf("%d bytes for %d clusters with three hosts each: %d for a host", used, clusters, used/clusters/3)

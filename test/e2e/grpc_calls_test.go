@@ -133,6 +133,8 @@ func TestCallsOfGRPCAreRecordedByMethod(t *testing.T) {
 		"/shop.Items/List 0 200", "/shop.Items/List 0 200", "/shop.Items/Denied 7 200",
 		"/shop.Dead/List 14 200", "/shop.None/List 12 200", "/shop.Items/Plain - 200",
 	}
+	slices.Sort(got) // a call that waited for its host may be written behind the next
+	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("the access log has %q, want %q", got, want)
 	}
