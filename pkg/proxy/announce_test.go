@@ -65,25 +65,10 @@ func TestAChangeOfTheHeaderReplacesConnections(t *testing.T) {
 // lineOf answers each connection with its first line.
 func lineOf(t *testing.T) (address string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			nc, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			line, _ := bufio.NewReader(nc).ReadString('\n')
-			_, _ = io.WriteString(nc, line)
-			_ = nc.Close()
-		}
-	}()
-	t.Cleanup(func() { _ = ln.Close(); <-ended })
-	return ln.Addr().String()
+	return serveEach(t, func(nc net.Conn) {
+		line, _ := bufio.NewReader(nc).ReadString('\n')
+		_, _ = io.WriteString(nc, line)
+	})
 }
 
 func TestHostsAreToldForWhomBytesAre(t *testing.T) {

@@ -124,8 +124,8 @@ func TestOneProtocolIsNotDetected(t *testing.T) {
 	r.await(1, "weft_listener_connections_closed_total", "front", network.CauseProtocolError.String())
 }
 
-// echo sends back what it gets, until its end.
-func echo(t *testing.T) (address string) {
+// serveEach serves one connection after the other, and closes each.
+func serveEach(t *testing.T, serve func(nc net.Conn)) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -139,12 +139,18 @@ func echo(t *testing.T) (address string) {
 			if err != nil {
 				return
 			}
-			_, _ = io.Copy(nc, nc)
+			serve(nc)
 			_ = nc.Close()
 		}
 	}()
 	t.Cleanup(func() { _ = ln.Close(); <-ended })
 	return ln.Addr().String()
+}
+
+// echo sends back what it gets, until its end.
+func echo(t *testing.T) (address string) {
+	t.Helper()
+	return serveEach(t, func(nc net.Conn) { _, _ = io.Copy(nc, nc) })
 }
 
 func TestFallbackCarriesWhatIsUnknown(t *testing.T) {

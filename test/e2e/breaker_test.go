@@ -92,8 +92,10 @@ func TestMaxConnectionsMakesRequestsWait(t *testing.T) {
 	}
 }
 
-func TestMaxRetriesBoundsRetriesInFlight(t *testing.T) {
-	t.Parallel()
+// retryingBeyond is a Weft with a retry under way, and a request whose own was refused by
+// the breakers. end lets the first be answered, and looks at that.
+func retryingBeyond(t *testing.T, breakers object) (w *weft, end func()) {
+	t.Helper()
 	var first atomic.Int64
 	leave, entered := make(chan struct{}), make(chan struct{}, 8)
 	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -105,22 +107,31 @@ func TestMaxRetriesBoundsRetriesInFlight(t *testing.T) {
 		<-leave
 	})
 	front := free()
-	w := run(t, setup{
+	w = run(t, setup{
 		listeners: list{listen("front", front)},
 		tables:    list{table("front", to("/", "app", object{"retry_policy": object{"retry_on": true, "num_retries": 1}}))},
-		clusters:  list{cluster("app", object{"circuit_breakers": list{object{"max_retries": 1}}}, app.address)},
+		clusters:  list{cluster("app", object{"circuit_breakers": list{breakers}}, app.address)},
 	}.config())
 	held := background(t, "http://"+front+"/held")
 	<-entered // its retry
 	if got := ask(t, client(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
 		t.Errorf("a failure while a retry is under way: %d, want its own 503", got.status)
 	}
+	return w, func() {
+		t.Helper()
+		close(leave)
+		if got := held(); got.status != 200 {
+			t.Errorf("the retried one: %d", got.status)
+		}
+	}
+}
+
+func TestMaxRetriesBoundsRetriesInFlight(t *testing.T) {
+	t.Parallel()
+	w, end := retryingBeyond(t, object{"max_retries": 1})
+	defer end()
 	if n := w.metric("weft_cluster_overflow_total", `limit="retries"`); n != 1 {
 		t.Errorf("weft_cluster_overflow_total{limit=\"retries\"} = %v", n)
-	}
-	close(leave)
-	if got := held(); got.status != 200 {
-		t.Errorf("the retried one: %d", got.status)
 	}
 }
 

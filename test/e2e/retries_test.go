@@ -80,34 +80,11 @@ func atFirst() http.HandlerFunc {
 
 func TestARetryBudgetBoundsRetriesInFlight(t *testing.T) {
 	t.Parallel()
-	var first atomic.Int64
-	leave, entered := make(chan struct{}), make(chan struct{}, 8)
-	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if first.Add(1)%2 == 1 || r.URL.Path == "/fails" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		entered <- struct{}{}
-		<-leave
-	})
-	front := free()
-	w := run(t, setup{
-		listeners: list{listen("front", front)},
-		tables:    list{table("front", to("/", "app", object{"retry_policy": object{"retry_on": true, "num_retries": 1}}))},
-		clusters: list{cluster("app", object{"circuit_breakers": list{object{
-			"max_retries": 100, "retry_budget": object{"budget_percent": 50, "min_retry_concurrency": 1}}}}, app.address)},
-	}.config())
-	held := background(t, "http://"+front+"/held")
-	<-entered // its retry
-	if got := ask(t, client(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
-		t.Errorf("a failure while a retry is under way: %d, want its own 503", got.status)
-	}
+	w, end := retryingBeyond(t, object{
+		"max_retries": 100, "retry_budget": object{"budget_percent": 50, "min_retry_concurrency": 1}})
+	defer end()
 	if n, other := w.metric("weft_cluster_overflow_total", `limit="retry_budget"`), w.metric("weft_cluster_overflow_total", `limit="retries"`); n != 1 || other != 0 {
 		t.Errorf("refused by the budget: %v, by max_retries: %v; want 1 and 0", n, other)
-	}
-	close(leave)
-	if got := held(); got.status != 200 {
-		t.Errorf("the retried one: %d", got.status)
 	}
 }
 

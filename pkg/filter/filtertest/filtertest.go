@@ -13,6 +13,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // Settings is a filter's "config" as a file has it: JSON, comments allowed.
@@ -191,3 +192,26 @@ func settingsIn(all []Settings, name string, n document.Node) []Settings {
 }
 
 func textOf(n document.Node) Settings { return Settings(document.Redact(n)) }
+
+// AllocatesNothing fails the test if s, which is to let x pass, allocates.
+func AllocatesNothing(t *testing.T, s protocol.Service, x *protocol.Exchange) {
+	t.Helper()
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		if err := s.Serve(ctx, x); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("Serve allocates %v times, want 0", n)
+	}
+}
+
+// Bench serves x by s.
+func Bench(b *testing.B, s protocol.Service, x *protocol.Exchange) {
+	b.Helper()
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = s.Serve(ctx, x) // it is let pass, as AllocatesNothing shows
+	}
+}

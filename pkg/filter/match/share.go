@@ -3,6 +3,8 @@ package match
 import (
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
 // ShareConfig is a share of requests, as Envoy writes one that can be changed at run
@@ -44,6 +46,18 @@ func (c *ShareConfig) Compile(absent Share) (Share, error) {
 		return Share{}, fmt.Errorf("default_value.numerator %d is more than all: %d", c.Default.Numerator, million/scale)
 	}
 	return Share{c.Default.Numerator * scale}, nil
+}
+
+// Shares compiles the keys filter_enabled, which is all if absent, and shadow_enabled,
+// which is none. An error names the key.
+func Shares(enabled, shadow *ShareConfig) (on, counted Share, err error) {
+	if on, err = enabled.Compile(All()); err != nil {
+		return Share{}, Share{}, &document.KeyError{Key: "filter_enabled", Err: err}
+	}
+	if counted, err = shadow.Compile(Share{}); err != nil {
+		return Share{}, Share{}, &document.KeyError{Key: "shadow_enabled", Err: err}
+	}
+	return on, counted, nil
 }
 
 // None reports whether no request is meant.

@@ -64,11 +64,8 @@ func (c *Config) compile() (*policy, error) {
 			return nil, &document.KeyError{Key: key, Err: errors.New("it has a control character (RFC 9110 5.5)")}
 		}
 	}
-	if p.enabled, err = c.Enabled.Compile(match.All()); err != nil {
-		return nil, &document.KeyError{Key: "filter_enabled", Err: err}
-	}
-	if p.shadow, err = c.Shadow.Compile(match.Share{}); err != nil {
-		return nil, &document.KeyError{Key: "shadow_enabled", Err: err}
+	if p.enabled, p.shadow, err = match.Shares(c.Enabled, c.Shadow); err != nil {
+		return nil, err
 	}
 	p.origin, err = match.NewField("origin")
 	return p, err

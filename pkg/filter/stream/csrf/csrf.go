@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weft-proxy/weft/internal/metrics"
-	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -34,11 +33,8 @@ type policy struct {
 }
 
 func (c *Config) compile() (p policy, err error) {
-	if p.enabled, err = c.Enabled.Compile(match.All()); err != nil {
-		return policy{}, &document.KeyError{Key: "filter_enabled", Err: err}
-	}
-	if p.shadow, err = c.Shadow.Compile(match.Share{}); err != nil {
-		return policy{}, &document.KeyError{Key: "shadow_enabled", Err: err}
+	if p.enabled, p.shadow, err = match.Shares(c.Enabled, c.Shadow); err != nil {
+		return policy{}, err
 	}
 	p.additional, err = match.CompileAll("additional_origins", c.Additional)
 	return p, err

@@ -125,7 +125,6 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // late goes on after the delay.
 func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
-	x.Detach()
 	if err := wait(ctx, x, f.config.Delay.Fixed); err != nil {
 		return err
 	}
@@ -162,29 +161,16 @@ func (f *fault) applies(x *protocol.Exchange) bool {
 }
 
 // wait returns after d, or with a Fault: DownstreamGone when the caller has gone,
-// Draining when ctx has ended. The caller can be watched only once all of its
-// request has been read; while content is still on its way, only ctx ends the
-// wait early.
+// Draining when ctx has ended: see filter.Wait.
 func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
-	gone := make(chan struct{})
-	if x.Caller != nil && received(&x.Request) {
-		defer x.Caller.Watch(func() { close(gone) })()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+	err := filter.Wait(ctx, x, d)
+	switch {
+	case err == nil:
 		return nil
-	case <-gone:
+	case errors.Is(err, filter.ErrGone):
 		return protocol.NewFault(protocol.DownstreamGone, errors.New("client gone during an injected delay"))
-	case <-ctx.Done():
-		return protocol.NewFault(protocol.Draining, ctx.Err())
 	}
-}
-
-// received reports whether all of the request is here.
-func received(r *protocol.Request) bool {
-	return r.Body == nil || r.ContentLength >= 0 && int64(r.Body.Buffered()) >= r.ContentLength
+	return protocol.NewFault(protocol.Draining, err)
 }
 
 // match is a compiled HeaderMatch.

@@ -177,9 +177,5 @@ func TestPassingAllocatesNothing(t *testing.T) {
 
 func BenchmarkServe(b *testing.B) {
 	s, x := passing(b)
-	ctx := b.Context()
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = s.Serve(ctx, x)
-	}
+	filtertest.Bench(b, s, x)
 }

@@ -136,21 +136,10 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 
 func TestPassingAllocatesNothing(t *testing.T) {
 	s, x := passing(t)
-	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() {
-		if err := s.Serve(ctx, x); err != nil {
-			t.Fatal(err)
-		}
-	}); n != 0 {
-		t.Errorf("Serve allocates %v times, want 0", n)
-	}
+	filtertest.AllocatesNothing(t, s, x)
 }
 
 func BenchmarkServe(b *testing.B) {
 	s, x := passing(b)
-	ctx := b.Context()
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = s.Serve(ctx, x)
-	}
+	filtertest.Bench(b, s, x)
 }
