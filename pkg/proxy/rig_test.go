@@ -271,7 +271,12 @@ func origin(t testing.TB, answer http.HandlerFunc) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: answer, ReadHeaderTimeout: time.Minute}
+	return serveAt(t, ln, &http.Server{Handler: answer, ReadHeaderTimeout: time.Minute})
+}
+
+// serveAt has s serve ln until the end of the test.
+func serveAt(t testing.TB, ln net.Listener, s *http.Server) (address string) {
+	t.Helper()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -26,16 +26,7 @@ func secureOrigin(t *testing.T, own tls.Certificate, text string) (address strin
 	}
 	s := &http.Server{Handler: says(text), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
 	s.SetKeepAlivesEnabled(false)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = s.Serve(ln)
-	}()
-	t.Cleanup(func() {
-		_ = s.Close()
-		<-ended
-	})
-	return ln.Addr().String()
+	return serveAt(t, ln, s)
 }
 
 // TestHostsAreReachedOverTLSAfterManyChanges: a cluster that no change is about keeps
