@@ -72,6 +72,7 @@ func pure() []string {
 		"pkg/protocol",
 		"pkg/config",
 		"pkg/router",
+		"pkg/proxy/overload",
 		"pkg/xds/ads",
 		"pkg/xds/resource",
 	}
@@ -107,6 +108,7 @@ func homes() []home {
 		{path: "golang.org/x/net", test: true, why: onePlace},
 		{path: "github.com/panjf2000/ants", dirs: []string{"pkg/stream/http2", "pkg/stream/xprotocol"}, why: onePlace},
 		{path: "google.golang.org/grpc", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
+		{path: "google.golang.org/protobuf/encoding/protowire", dirs: []string{"pkg/filter/stream/extauthz", "pkg/xds"}, test: true, why: onePlace},
 		{path: "google.golang.org/protobuf", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "github.com/envoyproxy/go-control-plane", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "github.com/golang-jwt/jwt", dirs: []string{"pkg/filter/stream/jwtauthn"}, test: true, why: onePlace},

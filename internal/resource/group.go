@@ -1,0 +1,238 @@
+package resource
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Where control groups are mounted, as every distribution has it.
+const mounted = "sys/fs/cgroup"
+
+// The controllers.
+const (
+	memoryController = "memory"
+	cpuController    = "cpu"
+)
+
+// Group is the control group of the process as far as one controller goes: that of
+// memory, or that of processors. Limits of the groups around it bind it, too.
+// Immutable.
+type Group struct {
+	system fs.FS
+	v2     bool
+	dirs   []string // the group's own, then those around it that can be seen
+	usage  string   // v1: where the time of processors is counted
+}
+
+// MemoryGroup finds the group that the memory of the process is counted in.
+func MemoryGroup(system fs.FS) (*Group, error) { return find(system, memoryController) }
+
+// CPUGroup finds the group that the time of processors is counted in.
+func CPUGroup(system fs.FS) (*Group, error) { return find(system, cpuController) }
+
+// find reads /proc/self/cgroup: cgroups(7). Lines are "ID:CONTROLLERS:PATH", of v2 with
+// no controllers. A controller that v1 has is v1's on a machine with both.
+func find(system fs.FS, controller string) (*Group, error) {
+	const name = "proc/self/cgroup"
+	data, err := fs.ReadFile(system, name)
+	if err != nil {
+		return nil, err
+	}
+	unified := ""
+	for line := range bytes.Lines(data) {
+		parts := strings.SplitN(strings.TrimSpace(string(line)), ":", 3)
+		if len(parts) != 3 {
+			return nil, fmt.Errorf("%s: %q", name, line)
+		}
+		if parts[1] == "" {
+			unified = parts[2]
+			continue
+		}
+		if slices.Contains(strings.Split(parts[1], ","), controller) {
+			return old(system, controller, parts[1], parts[2])
+		}
+	}
+	if unified == "" {
+		return nil, fmt.Errorf("%s names no group that counts %s: %w", name, controller, fs.ErrNotExist)
+	}
+	for _, root := range []string{mounted, mounted + "/unified"} {
+		if dirs := ways(system, root, unified, "cgroup.controllers"); len(dirs) > 0 {
+			return &Group{system: system, v2: true, dirs: dirs}, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", mounted, fs.ErrNotExist)
+}
+
+// old finds a group of v1, whose controllers have a hierarchy each, or share one.
+func old(system fs.FS, controller, shared, at string) (*Group, error) {
+	file, root := "memory.usage_in_bytes", ""
+	if controller == cpuController {
+		file = "cpu.cfs_quota_us"
+	}
+	g := &Group{system: system}
+	for _, root = range []string{mounted + "/" + shared, mounted + "/" + controller} {
+		if g.dirs = ways(system, root, at, file); len(g.dirs) > 0 {
+			break
+		}
+	}
+	if len(g.dirs) == 0 {
+		return nil, fmt.Errorf("%s/%s: %w", mounted, controller, fs.ErrNotExist)
+	}
+	if controller == cpuController {
+		for _, root := range []string{root, mounted + "/cpuacct"} {
+			if counted := ways(system, root, at, "cpuacct.usage"); len(counted) > 0 {
+				g.usage = counted[0]
+				break
+			}
+		}
+	}
+	return g, nil
+}
+
+// ways returns the folders below root that lead to a group and have a file, the
+// group's own first. Inside a container the path may be that outside, of which only
+// the end of the mount is there.
+func ways(system fs.FS, root, at, file string) (dirs []string) {
+	for at = path.Clean("/" + at); ; at = path.Dir(at) {
+		dir := path.Join(root, at)
+		if _, err := fs.Stat(system, path.Join(dir, file)); err == nil {
+			dirs = append(dirs, dir)
+		}
+		if at == "/" {
+			return dirs
+		}
+	}
+}
+
+// Memory returns how much memory the group uses, in bytes, without the part of the
+// page cache that the kernel gives up first (inactive_file).
+func (g *Group) Memory() (int64, error) {
+	file, cache := "memory.current", "inactive_file"
+	if !g.v2 {
+		file, cache = "memory.usage_in_bytes", "total_inactive_file"
+	}
+	used, err := number(g.system, g.dirs[0]+"/"+file)
+	if err != nil {
+		return 0, err
+	}
+	stat, err := fs.ReadFile(g.system, g.dirs[0]+"/memory.stat")
+	if err != nil {
+		return 0, err
+	}
+	if words := field(stat, cache); len(words) > 0 {
+		inactive, err := parse("memory.stat", words[0])
+		if err != nil {
+			return 0, err
+		}
+		used = max(0, used-inactive)
+	}
+	return used, nil
+}
+
+// unlimited is from where on a limit of v1 is none: the largest number of pages.
+const unlimited = 1 << 62
+
+// MemoryLimit returns how much memory the group may use, in bytes: the least limit of
+// its own and of the groups around it. ErrNoLimit: none has one.
+func (g *Group) MemoryLimit() (int64, error) {
+	file := "memory.max"
+	if !g.v2 {
+		file = "memory.limit_in_bytes"
+	}
+	least := int64(0)
+	for _, dir := range g.dirs {
+		limit, err := number(g.system, dir+"/"+file)
+		if errors.Is(err, ErrNoLimit) || errors.Is(err, fs.ErrNotExist) || limit >= unlimited { // the root of v2 has no such file
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if least == 0 || limit < least {
+			least = limit
+		}
+	}
+	if least == 0 {
+		return 0, ErrNoLimit
+	}
+	return least, nil
+}
+
+// time returns how long the group's processes have run on processors so far.
+func (g *Group) time() (time.Duration, error) {
+	if !g.v2 {
+		n, err := number(g.system, g.usage+"/cpuacct.usage") // nanoseconds
+		return time.Duration(n), err
+	}
+	data, err := fs.ReadFile(g.system, g.dirs[0]+"/cpu.stat")
+	if err != nil {
+		return 0, err
+	}
+	words := field(data, "usage_usec")
+	if len(words) < 1 {
+		return 0, fmt.Errorf("%s/cpu.stat has no usage_usec", g.dirs[0])
+	}
+	n, err := parse("cpu.stat", words[0])
+	return time.Duration(n) * time.Microsecond, err
+}
+
+// Processors returns how many processors the group may keep busy: the least quota of
+// its own and of the groups around it. ErrNoLimit: none has one.
+func (g *Group) Processors() (float64, error) {
+	least := 0.0
+	for _, dir := range g.dirs {
+		n, err := g.quota(dir)
+		if errors.Is(err, ErrNoLimit) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if least == 0 || n < least {
+			least = n
+		}
+	}
+	if least == 0 {
+		return 0, ErrNoLimit
+	}
+	return least, nil
+}
+
+// quota is that of one group.
+func (g *Group) quota(dir string) (float64, error) {
+	if !g.v2 {
+		quota, err := number(g.system, dir+"/cpu.cfs_quota_us")
+		if err != nil {
+			return 0, err
+		}
+		period, err := number(g.system, dir+"/cpu.cfs_period_us")
+		if err == nil && (quota <= 0 || period <= 0) {
+			err = ErrNoLimit
+		}
+		return float64(quota) / float64(period), err
+	}
+	data, err := fs.ReadFile(g.system, dir+"/cpu.max") // "max 100000": quota and period, in microseconds
+	if err != nil {
+		return 0, err
+	}
+	words := strings.Fields(string(data))
+	if len(words) != 2 {
+		return 0, fmt.Errorf("%s/cpu.max: %q", dir, data)
+	}
+	if words[0] == "max" {
+		return 0, ErrNoLimit
+	}
+	quota, err1 := strconv.ParseFloat(words[0], 64)
+	period, err2 := strconv.ParseFloat(words[1], 64)
+	if err := errors.Join(err1, err2); err != nil || quota <= 0 || period <= 0 {
+		return 0, fmt.Errorf("%s/cpu.max: %q", dir, data)
+	}
+	return quota / period, nil
+}

@@ -1,0 +1,117 @@
+package resource
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Memory returns the resident memory of the process, in bytes.
+func Memory(system fs.FS) (int64, error) {
+	const name = "proc/self/statm" // proc(5): pages; size, resident, …
+	data, err := fs.ReadFile(system, name)
+	if err != nil {
+		return 0, err
+	}
+	words := strings.Fields(string(data))
+	if len(words) < 2 {
+		return 0, fmt.Errorf("%s: %q", name, data)
+	}
+	pages, err := parse(name, words[1])
+	return pages * int64(os.Getpagesize()), err
+}
+
+// MachineMemory returns how much memory the machine has, in bytes.
+func MachineMemory(system fs.FS) (int64, error) {
+	const name = "proc/meminfo"
+	data, err := fs.ReadFile(system, name)
+	if err != nil {
+		return 0, err
+	}
+	words := field(data, "MemTotal")
+	if len(words) < 1 {
+		return 0, fmt.Errorf("%s has no MemTotal", name)
+	}
+	kilobytes, err := parse(name, words[0])
+	return kilobytes << 10, err
+}
+
+// Descriptors returns how many descriptors the process has open.
+func Descriptors(system fs.FS) (int64, error) {
+	const name = "proc/self/fd"
+	// Since Linux 6.2 the size of the directory is their number; before it is 0.
+	if info, err := fs.Stat(system, name); err == nil && info.Size() > 0 {
+		return info.Size(), nil
+	}
+	entries, err := fs.ReadDir(system, name)
+	return int64(len(entries)), err
+}
+
+// DescriptorLimit returns how many descriptors the process may have open: the soft
+// limit, RLIMIT_NOFILE.
+func DescriptorLimit(system fs.FS) (int64, error) {
+	const name, row = "proc/self/limits", "Max open files"
+	data, err := fs.ReadFile(system, name)
+	if err != nil {
+		return 0, err
+	}
+	words := field(data, row)
+	if len(words) < 1 {
+		return 0, fmt.Errorf("%s has no %q", name, row)
+	}
+	if words[0] == "unlimited" {
+		return 0, ErrNoLimit
+	}
+	return parse(name, words[0])
+}
+
+// processTime returns how long the process has run on processors so far, in
+// hundredths of a second: what Linux calls USER_HZ.
+func processTime(system fs.FS) (int64, error) {
+	const name = "proc/self/stat" // proc(5): pid (comm) state …; utime and stime are 14 and 15
+	data, err := fs.ReadFile(system, name)
+	if err != nil {
+		return 0, err
+	}
+	words := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	const user, kernel = 14 - 3, 15 - 3
+	if len(words) <= kernel {
+		return 0, fmt.Errorf("%s: %q", name, data)
+	}
+	return sum(name, words[user:kernel+1])
+}
+
+// machineTime returns what the processors of the machine have spent so far, in
+// hundredths of a second: working, and altogether.
+func machineTime(system fs.FS) (busy, all int64, err error) {
+	const name = "proc/stat" // user nice system idle iowait irq softirq steal; guests are in user
+	const idle, last = 3, 8
+	data, err := fs.ReadFile(system, name)
+	if err != nil {
+		return 0, 0, err
+	}
+	words := field(data, "cpu")
+	if len(words) < idle+2 {
+		return 0, 0, fmt.Errorf("%s has no line of all processors", name)
+	}
+	words = words[:min(len(words), last)]
+	if all, err = sum(name, words); err != nil {
+		return 0, 0, err
+	}
+	busy, err = sum(name, slices.Concat(words[:idle], words[idle+2:]))
+	return busy, all, err
+}
+
+func sum(name string, words []string) (total int64, err error) {
+	for _, word := range words {
+		n, err := parse(name, word)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
