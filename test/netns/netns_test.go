@@ -1,0 +1,335 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pair returns two namespaces and a link of veth between them.
+func pair(t *testing.T) (n *Network, a, b *Namespace, l *Link) {
+	t.Helper()
+	n = New(t)
+	a, b = n.Namespace("a"), n.Namespace("b")
+	return n, a, b, n.Connect(a, b)
+}
+
+// echo answers each connection in the namespace with what it says first, and
+// returns the port.
+func echo(t *testing.T, ns *Namespace) string {
+	t.Helper()
+	listener, err := ns.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-ended
+	})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.CopyN(conn, conn, 4) // the client tells
+			_ = conn.Close()
+		}
+	}()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return port
+}
+
+// ping sends "ping" to the address from the namespace, and returns how long the
+// answer took.
+func ping(ns *Namespace, addr netip.Addr, port string) (time.Duration, error) {
+	begin := time.Now()
+	conn, err := ns.Dial("tcp", net.JoinHostPort(addr.String(), port))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(begin.Add(dialTimeout))
+	if _, err := conn.Write([]byte("ping")); err != nil {
+		return 0, err
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil || string(answer) != "ping" {
+		return 0, fmt.Errorf("the answer is %q, %w", answer, err)
+	}
+	return time.Since(begin), nil
+}
+
+func TestALinkCarriesBothFamiliesAndNothingElseDoes(t *testing.T) {
+	n, a, b, l := pair(t)
+	stranger := n.Namespace("stranger")
+	port := echo(t, b)
+	for _, addr := range []netip.Addr{l.B.IPv4, l.B.IPv6} {
+		if _, err := ping(a, addr, port); err != nil {
+			t.Errorf("over the link to %v: %v", addr, err)
+		}
+		if _, err := ping(stranger, addr, port); err == nil {
+			t.Errorf("a namespace without links reaches %v", addr)
+		}
+	}
+}
+
+func TestARouterBetweenTwoLinks(t *testing.T) {
+	n := New(t)
+	a, router, b := n.Namespace("a"), n.Namespace("router"), n.Namespace("b")
+	near, far := n.Connect(a, router), n.Connect(router, b)
+	router.Forward()
+	for _, prefix := range []string{"0.0.0.0/0", "::/0"} {
+		near.Route(a, prefix)
+		far.Route(b, prefix)
+	}
+	port := echo(t, b)
+	for _, addr := range []netip.Addr{far.B.IPv4, far.B.IPv6} {
+		if _, err := ping(a, addr, port); err != nil {
+			t.Errorf("through the router to %v: %v", addr, err)
+		}
+	}
+}
+
+func TestCommandsRunInTheNamespace(t *testing.T) {
+	_, a, _, l := pair(t)
+	out := a.Run("ip", "-o", "addr", "show")
+	if !strings.Contains(out, l.A.IPv4.String()+"/24") || !strings.Contains(out, l.A.Device) {
+		t.Errorf("ip addr in the namespace says %q, want %v on %s", out, l.A.IPv4, l.A.Device)
+	}
+	if strings.Contains(out, "eth0") {
+		t.Errorf("ip addr in the namespace shows the machine's devices: %q", out)
+	}
+	command := a.Command("cat")
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = stdin.Close()
+	if err := command.Wait(); err != nil {
+		t.Errorf("cat: %v", err)
+	}
+}
+
+func TestPacketFiltersActInTheirNamespace(t *testing.T) {
+	tests := []struct {
+		name string
+		rule func(b *Namespace, from, to string)
+	}{
+		{"nftables", func(b *Namespace, from, to string) {
+			b.Nftables(fmt.Sprintf("table inet t { chain c { type nat hook prerouting priority dstnat; tcp dport %s redirect to :%s; }; }", from, to))
+		}},
+		{"iptables", func(b *Namespace, from, to string) {
+			rule := fmt.Sprintf("-t nat -A PREROUTING -p tcp --dport %s -j REDIRECT --to-ports %s", from, to)
+			b.IPtables(rule)
+			b.IP6tables(rule)
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, a, b, l := pair(t)
+			port := echo(t, b)
+			if _, err := ping(a, l.B.IPv4, "9"); err == nil {
+				t.Fatal("port 9 answers before the rule")
+			}
+			test.rule(b, "9", port)
+			for _, addr := range []netip.Addr{l.B.IPv4, l.B.IPv6} {
+				if _, err := ping(a, addr, "9"); err != nil {
+					t.Errorf("port 9 of %v, redirected: %v", addr, err)
+				}
+			}
+		})
+	}
+}
+
+func TestAnImpairedLinkDelaysAndRecovers(t *testing.T) {
+	tests := []struct {
+		name    string
+		connect func(n *Network, a, b *Namespace) *Link
+	}{
+		{"netem", (*Network).Connect},
+		{"carried by the test", func(n *Network, a, b *Namespace) *Link { return n.ConnectRough(a, b, 1) }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			n := New(t)
+			Need(t, "tc")
+			a, b := n.Namespace("a"), n.Namespace("b")
+			l := test.connect(n, a, b)
+			port := echo(t, b)
+			const delay = 150 * time.Millisecond
+			if err := l.Impair(b, Impairment{Delay: delay}); errors.Is(err, ErrUnsupported) {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			for _, addr := range []netip.Addr{l.B.IPv4, l.B.IPv6} {
+				// The handshake is one way back, the answer another.
+				if took, err := ping(a, addr, port); err != nil || took < 2*delay {
+					t.Errorf("delayed, %v took %v, %v, want at least %v", addr, took, err, 2*delay)
+				}
+			}
+			if err := l.Impair(b, Impairment{}); err != nil {
+				t.Fatal(err)
+			}
+			if took, err := ping(a, l.B.IPv4, port); err != nil || took > delay {
+				t.Errorf("in order again it took %v, %v, want less than %v", took, err, delay)
+			}
+		})
+	}
+}
+
+func TestALinkThatLosesAllCarriesNothing(t *testing.T) {
+	n := New(t)
+	a, b := n.Namespace("a"), n.Namespace("b")
+	l := n.ConnectRough(a, b, 1)
+	sender, err := a.Dial("udp", net.JoinHostPort(l.B.IPv4.String(), "9"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sender.Close() }()
+	receiver, err := b.ListenPacket("udp", net.JoinHostPort(l.B.IPv4.String(), "9"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = receiver.Close() }()
+	if err := l.Impair(a, Impairment{Loss: 1}); err != nil {
+		t.Fatal(err)
+	}
+	send(t, sender, "lost")
+	_ = receiver.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	buffer := make([]byte, 16)
+	if n, _, err := receiver.ReadFrom(buffer); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("received %q, %v over a link that loses all", buffer[:n], err)
+	}
+	if err := l.Impair(a, Impairment{}); err != nil {
+		t.Fatal(err)
+	}
+	send(t, sender, "found")
+	_ = receiver.SetReadDeadline(time.Now().Add(dialTimeout))
+	if n, _, err := receiver.ReadFrom(buffer); string(buffer[:n]) != "found" {
+		t.Errorf("received %q, %v, want the datagram sent after the repair", buffer[:n], err)
+	}
+}
+
+func send(t *testing.T, conn net.Conn, text string) {
+	t.Helper()
+	if _, err := conn.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheFateOfPacketsFollowsFromTheSeed(t *testing.T) {
+	const packets = 10_000
+	now := time.Unix(1, 0)
+	fates := func(seed uint64) (lost []bool, last time.Time) {
+		d := newDirection(nil, nil, rand.New(rand.NewPCG(seed, 1)))
+		d.how = Impairment{Delay: time.Second, Loss: 0.3, Rate: 8_000}
+		for range packets {
+			due, gone := d.fate(100, now)
+			lost = append(lost, gone)
+			if !gone {
+				last = due
+			}
+		}
+		return lost, last
+	}
+	lost, last := fates(7)
+	count := 0
+	for _, gone := range lost {
+		if gone {
+			count++
+		}
+	}
+	if count < packets*28/100 || count > packets*32/100 {
+		t.Errorf("%d of %d packets are lost, want 30 %%", count, packets)
+	}
+	// A packet of 100 bytes takes 100 ms at 8 kbit/s.
+	if want := now.Add(time.Duration(packets-count)*100*time.Millisecond + time.Second); !last.Equal(want) {
+		t.Errorf("the last packet is due at %v, want %v", last, want)
+	}
+	if again, _ := fates(7); fmt.Sprint(again) != fmt.Sprint(lost) {
+		t.Error("the same seed loses other packets")
+	}
+	if other, _ := fates(8); fmt.Sprint(other) == fmt.Sprint(lost) {
+		t.Error("another seed loses the same packets")
+	}
+}
+
+func TestNamespacesGoWithTheTestAndWithDeadProcesses(t *testing.T) {
+	var name string
+	var command *exec.Cmd
+	t.Run("a test", func(t *testing.T) {
+		ns := New(t).Namespace("a")
+		name = ns.Name()
+		command = ns.Command("sleep", "1000")
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if command == nil || command.Process == nil {
+		t.Skip("no namespaces")
+	}
+	if err := command.Wait(); err == nil {
+		t.Error("a command ran on after its namespace had gone")
+	}
+	exists := func(name string) bool {
+		_, err := os.Stat(filepath.Join(directory, name))
+		return err == nil
+	}
+	if exists(name) {
+		t.Errorf("%s is there after its test", name)
+	}
+	// A process that has ended.
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	left := fmt.Sprintf("%s%d-left", prefix, dead.Process.Pid)
+	if out, err := exec.Command("ip", "netns", "add", left).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	mine := New(t).Namespace("mine")
+	if exists(left) {
+		remove(left)
+		t.Errorf("%s is there after the sweep", left)
+	}
+	New(t)
+	if !exists(mine.Name()) {
+		t.Errorf("the sweep took %s, whose process lives", mine.Name())
+	}
+}
+
+func TestOwnersOfNames(t *testing.T) {
+	tests := []struct {
+		name string
+		pid  int
+		ok   bool
+	}{
+		{prefix + "12-0a0b0c-weft", 12, true},
+		{prefix + "12", 0, false},
+		{prefix + "x-a", 0, false},
+		{prefix + "-1-a", 0, false},
+		{prefix + "0-a", 0, false},
+		{"cni-12-a", 0, false},
+	}
+	for _, test := range tests {
+		if pid, ok := owner(test.name); ok != test.ok || ok && pid != test.pid {
+			t.Errorf("owner(%q) = %d, %v, want %d, %v", test.name, pid, ok, test.pid, test.ok)
+		}
+	}
+}

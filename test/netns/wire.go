@@ -1,0 +1,168 @@
+package netns
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// queue is how many packets may be on their way in one direction; those above
+	// are lost.
+	queue = 1000
+	// largestPacket is more than any packet of a device whose MTU nobody raised.
+	largestPacket = 4096
+)
+
+// wire carries packets between two TUN devices, each direction for itself:
+//
+//	read -> lost, or due at a time -> queue, first in first out -> wait -> write
+type wire struct {
+	ab, ba  *direction
+	devices [2]*os.File
+	ended   sync.WaitGroup
+}
+
+// newWire makes the devices of both ends and begins to carry.
+func newWire(a, b End, seed uint64) (*wire, error) {
+	w := &wire{}
+	for i, end := range []End{a, b} {
+		device, err := openTUN(end)
+		if err != nil {
+			w.close()
+			return nil, err
+		}
+		w.devices[i] = device
+	}
+	w.ab = newDirection(w.devices[0], w.devices[1], rand.New(rand.NewPCG(seed, 1)))
+	w.ba = newDirection(w.devices[1], w.devices[0], rand.New(rand.NewPCG(seed, 2)))
+	for _, d := range []*direction{w.ab, w.ba} {
+		w.ended.Go(d.take)
+		w.ended.Go(d.give)
+	}
+	return w, nil
+}
+
+// openTUN makes the device of the end, in its namespace.
+func openTUN(end End) (*os.File, error) {
+	var file *os.File
+	err := end.Namespace.Do(func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return fmt.Errorf("/dev/net/tun: %w", err)
+		}
+		request, err := unix.NewIfreq(end.Device)
+		if err != nil {
+			panic("netns: the name of a device: " + err.Error())
+		}
+		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+			_ = unix.Close(fd) // nothing was done with it
+			return fmt.Errorf("TUNSETIFF: %w", err)
+		}
+		file = os.NewFile(uintptr(fd), end.Device)
+		return nil
+	})
+	return file, err
+}
+
+// close ends the wire and its devices, and returns when nothing is carried.
+func (w *wire) close() {
+	for _, device := range w.devices {
+		if device != nil {
+			_ = device.Close() // packets on their way are lost
+		}
+	}
+	w.ended.Wait()
+}
+
+func (w *wire) impair(forth bool, how Impairment) {
+	d := w.ba
+	if forth {
+		d = w.ab
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.how = how
+}
+
+// packet is one on its way.
+type packet struct {
+	data []byte
+	due  time.Time
+}
+
+// direction carries from one device to the other.
+type direction struct {
+	from, to *os.File
+	way      chan packet
+
+	mu  sync.Mutex // guards how
+	how Impairment
+
+	chance *rand.Rand // owned by take
+	free   time.Time  // owned by take: when the rate lets the next packet begin
+}
+
+func newDirection(from, to *os.File, chance *rand.Rand) *direction {
+	return &direction{from: from, to: to, way: make(chan packet, queue), chance: chance}
+}
+
+// take reads packets until the device is closed, and decides what becomes of each.
+func (d *direction) take() {
+	defer close(d.way)
+	buffer := make([]byte, largestPacket)
+	for {
+		n, err := d.from.Read(buffer)
+		if err != nil {
+			return
+		}
+		due, lost := d.fate(n, time.Now())
+		if lost {
+			continue
+		}
+		select {
+		case d.way <- packet{append([]byte(nil), buffer[:n]...), due}:
+		default: // the queue is full: lost
+		}
+	}
+}
+
+// fate decides about a packet of n bytes that comes now: when it is to arrive, or
+// that it is lost.
+func (d *direction) fate(n int, now time.Time) (due time.Time, lost bool) {
+	d.mu.Lock()
+	how := d.how
+	d.mu.Unlock()
+	// Drawn for every packet, so that what is lost depends on the order alone.
+	if d.chance.Float64() < how.Loss {
+		return time.Time{}, true
+	}
+	if how.Rate > 0 {
+		if d.free.Before(now) {
+			d.free = now
+		}
+		d.free = d.free.Add(time.Duration(float64(n*8) / float64(how.Rate) * float64(time.Second)))
+		now = d.free
+	}
+	return now.Add(how.Delay), false
+}
+
+// give writes packets when they are due.
+func (d *direction) give() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	<-timer.C
+	for p := range d.way {
+		if wait := time.Until(p.due); wait > 0 {
+			timer.Reset(wait)
+			<-timer.C
+		}
+		// A device that is down or gone takes none: the packet is lost.
+		_, _ = d.to.Write(p.data)
+	}
+}
