@@ -20,10 +20,13 @@ import (
 // ListenOptions describe a listening socket.
 type ListenOptions struct {
 	Name           string
-	Network        string // "tcp" or "unix"
-	Address        string // ip:port or a path
-	ReusePort      bool   // several sockets may bind the address
-	MaxConnections int    // above: accepted and closed at once; 0: no limit
+	Network        string     // "tcp" or "unix"
+	Address        string     // ip:port or a path
+	ReusePort      bool       // several sockets may bind the address
+	Mark           uint32     // of the socket and those that it accepts (SO_MARK); 0: none
+	MaxConnections int        // above: accepted and closed at once; 0: no limit
+	AcceptRate     AcceptRate // beyond it connections wait in the kernel
+	Gate           *Gate      // shared with other listeners; nil: open
 	Log            *slog.Logger
 	Count          ListenerCounter // may be nil
 }
@@ -31,7 +34,7 @@ type ListenOptions struct {
 // ListenerCounter is told what happens at a listener. Safe for concurrent use.
 type ListenerCounter interface {
 	Accepted()
-	Refused()     // over MaxConnections
+	Refused()     // over MaxConnections, or by the Gate
 	AcceptError() // EMFILE and the like
 	Closed(Cause) // an accepted connection has ended
 }
@@ -40,26 +43,35 @@ type ListenerCounter interface {
 // the handler in force at that moment.
 type Listener struct {
 	o       ListenOptions // immutable
-	ln      net.Listener  // immutable
+	ln      net.Listener  // immutable; nil: of a virtual one
+	handed  *handed       // immutable; nil: it has a socket
 	limit   atomic.Int64  // connections; 0: no limit
+	rate    atomic.Pointer[AcceptRate]
 	handler atomic.Pointer[Handler]
 	ended   sync.WaitGroup // connections
 
+	diversion atomic.Pointer[diversion] // nil: connections are all its own
+
 	mu      sync.Mutex
-	conns   map[*Conn]struct{} // guarded by mu
-	stopped bool               // guarded by mu
+	conns   map[*Conn]struct{}  // guarded by mu
+	stopped bool                // guarded by mu
+	idle    map[*Conn]time.Time // guarded by mu; since when EndIdle has seen them idle; nil: nobody asks
+
+	stopping chan struct{} // closed by Stop
 }
 
 // Listen binds the address. Connections queue in the kernel until Serve runs.
 func Listen(ctx context.Context, o ListenOptions, h Handler) (*Listener, error) {
 	config := net.ListenConfig{KeepAlive: -1} // peers on this machine do not vanish; set per cluster and listener
-	if o.ReusePort {
+	if o.ReusePort || o.Mark != 0 {
 		config.Control = func(_, _ string, raw syscall.RawConn) error {
 			var serr error
 			err := raw.Control(func(fd uintptr) {
-				serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+				if o.ReusePort {
+					serr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+				}
 			})
-			return errors.Join(err, serr)
+			return errors.Join(err, serr, mark(raw, o.Mark))
 		}
 	}
 	if o.Network == "unix" {
@@ -78,8 +90,9 @@ func newListener(o ListenOptions, ln net.Listener, h Handler) *Listener {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Listener{o: o, ln: ln, conns: make(map[*Conn]struct{})}
+	l := &Listener{o: o, ln: ln, conns: make(map[*Conn]struct{}), stopping: make(chan struct{})}
 	l.SetMaxConnections(o.MaxConnections)
+	l.SetAcceptRate(o.AcceptRate)
 	l.handler.Store(&h)
 	return l
 }
@@ -105,8 +118,13 @@ func removeDeadSocket(path string) error {
 	return os.Remove(path)
 }
 
-// Addr returns the bound address.
-func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
+// Addr returns the bound address, or what a virtual listener stands for.
+func (l *Listener) Addr() net.Addr {
+	if l.handed != nil {
+		return l.handed.addr
+	}
+	return l.ln.Addr()
+}
 
 // SetHandler makes h serve the connections accepted from now on. retire says
 // that those accepted before are to end after their next exchange.
@@ -124,12 +142,18 @@ func (l *Listener) SetMaxConnections(n int) { l.limit.Store(int64(n)) }
 // Serve accepts until Stop or a failure of the socket. It survives running out
 // of descriptors: it backs off and goes on.
 func (l *Listener) Serve(ctx context.Context) error {
+	if l.handed != nil {
+		return l.serveHanded(ctx)
+	}
 	pause := time.Duration(0)
-	for {
+	var b bucket
+	for l.pace(ctx, &b) {
 		nc, err := l.ln.Accept()
 		if err == nil {
 			pause = 0
-			l.start(ctx, nc)
+			if !l.letIn(ctx, nc) {
+				return nil
+			}
 			continue
 		}
 		if l.isStopped() {
@@ -143,10 +167,11 @@ func (l *Listener) Serve(ctx context.Context) error {
 		}
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		l.o.Log.Warn("accept failed, trying again", "listener", l.o.Name, "error", err, "pause", pause)
-		if !rest(ctx, pause) {
+		if !l.rest(ctx, pause) {
 			return nil
 		}
 	}
+	return nil
 }
 
 // temporary reports whether accepting may work again later: the connection
@@ -163,25 +188,25 @@ func temporary(err error) bool {
 	return false
 }
 
-func rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 func (l *Listener) start(ctx context.Context, nc net.Conn) {
 	c := NewConn(nc)
+	if d := l.diversion.Load(); d != nil && l.divert(d, c) {
+		return
+	}
+	l.enter(ctx, c)
+}
+
+// enter makes c one of the listener's, if there is room for it.
+func (l *Listener) enter(ctx context.Context, c *Conn) {
 	limit := int(l.limit.Load())
 	l.mu.Lock()
-	full := limit > 0 && len(l.conns) >= limit
+	full := limit > 0 && len(l.conns) >= limit || !l.o.Gate.enter()
 	if full || l.stopped {
+		if !full {
+			l.o.Gate.leave()
+		}
 		l.mu.Unlock()
-		_ = nc.Close() // not wanted: nobody to tell
+		_ = c.nc.Close() // not wanted: nobody to tell
 		if full && l.o.Count != nil {
 			l.o.Count.Refused()
 		}
@@ -239,10 +264,12 @@ func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) 
 // await waits in the stead of the handler of an idle connection.
 func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 	c.shrink()
+	c.state.Or(stateParked)
 	err := c.SetIdle(true)
 	if err == nil {
 		err = c.AwaitReadable()
 	}
+	c.state.And(^uint32(stateParked | stateSeen))
 	if err != nil {
 		c.Cause = CauseOf(err)
 		if p, ok := h.(Parting); ok && errors.Is(err, ErrDraining) {
@@ -261,7 +288,9 @@ func (l *Listener) end(c *Conn) {
 	c.release()
 	l.mu.Lock()
 	delete(l.conns, c)
+	delete(l.idle, c)
 	l.mu.Unlock()
+	l.o.Gate.leave()
 	if l.o.Count != nil {
 		l.o.Count.Closed(c.cause())
 	}
@@ -295,7 +324,11 @@ func (l *Listener) Stop() {
 	again := l.stopped
 	l.stopped = true
 	l.mu.Unlock()
-	if !again {
+	if again {
+		return
+	}
+	close(l.stopping)
+	if l.ln != nil {
 		_ = l.ln.Close() // unblocks Serve; nothing is lost if it fails
 	}
 }

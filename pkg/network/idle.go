@@ -1,0 +1,55 @@
+package network
+
+import "time"
+
+// States of a Conn beside those in conn.go.
+const (
+	stateParked = 1 << (16 + iota) // the listener waits in the handler's stead
+	stateSeen                      // it is parked since EndIdle looked at it last, or longer
+	stateShed                      // it ends because the process is short of something
+)
+
+// Shed asks for the connection's end after the exchange that it is in, or its next
+// one, because the process is short of something. Safe from any goroutine.
+func (c *Conn) Shed() {
+	c.state.Or(stateShed)
+	c.Drain(false)
+}
+
+// EndIdle ends the connections that carry nothing and have said nothing for at least
+// d, as far as earlier calls have seen: the first call ends none, and calls should come
+// some times within d. Those on which more is on its way stay. It returns how many it
+// has asked to end. ForgetIdle drops what was seen.
+func (l *Listener) EndIdle(now time.Time, d time.Duration) (ended int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.idle == nil {
+		l.idle = make(map[*Conn]time.Time)
+	}
+	for c := range l.conns {
+		state := c.state.Load()
+		if state&stateParked == 0 || state&stateDraining != 0 {
+			delete(l.idle, c)
+			continue
+		}
+		since, known := l.idle[c]
+		switch {
+		case !known || state&stateSeen == 0: // it was busy meanwhile
+			c.state.Or(stateSeen)
+			l.idle[c] = now
+		case now.Sub(since) >= d:
+			delete(l.idle, c)
+			c.state.Or(stateShed)
+			c.Drain(true)
+			ended++
+		}
+	}
+	return ended
+}
+
+// ForgetIdle drops what EndIdle has seen.
+func (l *Listener) ForgetIdle() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.idle = nil
+}

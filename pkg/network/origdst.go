@@ -1,0 +1,198 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+// Redirection is how connections come to a listener that their callers made to
+// another address.
+type Redirection uint8
+
+// The ways.
+const (
+	// NotRedirected: connections are made to the listener's address.
+	NotRedirected Redirection = iota
+	// Redirected: the kernel has rewritten the destination (REDIRECT or DNAT of iptables
+	// and nftables on this machine), and tells what it was.
+	Redirected
+	// Transparent: the kernel has rewritten nothing (TPROXY): the destination is the
+	// socket's own address, whosever that is.
+	Transparent
+)
+
+// Destinations finds who is to serve a connection that was made to an address; nil: the
+// listener that has accepted it. It is called by that listener's Serve and must not
+// wait. Several listeners may call it at once.
+type Destinations func(destination netip.AddrPort) *Listener
+
+// diversion is what a listener does with connections that were made to other
+// addresses. Immutable.
+type diversion struct {
+	how  Redirection
+	find Destinations
+}
+
+// Redirect makes the listener look for the destination that callers meant, of every
+// connection that it accepts from now on: from then on it is the connection's
+// LocalAddr. A connection whose destination find knows a listener for is handed to
+// that, which it belongs to as if it had been accepted there; find may be nil. With
+// Transparent the socket becomes one that may have addresses of others, which needs
+// CAP_NET_ADMIN: that can fail, and then nothing has changed.
+func (l *Listener) Redirect(how Redirection, find Destinations) error {
+	if how == NotRedirected {
+		l.diversion.Store(nil)
+		return nil
+	}
+	if how == Transparent {
+		if err := l.Transparent(); err != nil {
+			return err
+		}
+	}
+	l.diversion.Store(&diversion{how, find})
+	return nil
+}
+
+// Transparent makes the listener's socket one that Redirect can call Transparent: it is
+// the part of Redirect that can fail, and changes nothing by itself.
+func (l *Listener) Transparent() error {
+	s, ok := l.ln.(syscall.Conn)
+	if !ok {
+		return fmt.Errorf("listener %s: it has no socket", l.o.Name)
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("listener %s: %w", l.o.Name, err)
+	}
+	if err := transparent(raw, l.Addr()); err != nil {
+		return fmt.Errorf("listener %s: transparent socket: %w", l.o.Name, err)
+	}
+	return nil
+}
+
+// divert makes the destination that c was made to its address, and hands c to the
+// listener that there is for it. It reports whether c is somebody else's now.
+func (l *Listener) divert(d *diversion, c *Conn) (gone bool) {
+	to, ok := destination(d.how, c, l.ln.Addr())
+	if !ok {
+		return false
+	}
+	c.Redirected(to)
+	if d.find == nil {
+		return false
+	}
+	for range 2 { // one that stops has been replaced by now
+		next := d.find(to)
+		if next == nil || next == l {
+			return false
+		}
+		if next.take(c) {
+			return true
+		}
+	}
+	_ = c.nc.Close() // everybody stops: nobody to tell
+	if l.o.Count != nil {
+		l.o.Count.Refused()
+	}
+	return true
+}
+
+// destination returns where c was to go when it was redirected to a listener's address;
+// false: it was made to that.
+func destination(how Redirection, c *Conn, own net.Addr) (netip.AddrPort, bool) {
+	local, ok := addrPortOf(c.nc.LocalAddr())
+	if !ok {
+		return netip.AddrPort{}, false
+	}
+	if how == Transparent {
+		at, ok := addrPortOf(own)
+		if !ok || at.Port() == local.Port() && (at.Addr().IsUnspecified() || at.Addr() == local.Addr()) {
+			return netip.AddrPort{}, false
+		}
+		return local, true
+	}
+	to, ok := originalDestination(c, local.Addr().Is4())
+	// The kernel tells what it tracks, whether it has rewritten it or not.
+	if !ok || to == local {
+		return netip.AddrPort{}, false
+	}
+	return to, true
+}
+
+// addrPortOf returns the address of a TCP socket, one of IPv4 as such and without a
+// zone.
+func addrPortOf(a net.Addr) (netip.AddrPort, bool) {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}, false
+	}
+	ap := tcp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()), true
+}
+
+// Redirected makes LocalAddr return where the connection was to go before it was
+// redirected to this socket. Whoever accepted it, before anybody else knows it.
+func (c *Conn) Redirected(to netip.AddrPort) {
+	c.announced = &announced{local: net.TCPAddrFromAddrPort(to), remote: c.nc.RemoteAddr(), redirected: true}
+}
+
+// Destination returns the address that the caller of the connection meant, if that is
+// known to be another than where it arrived: it was redirected, or carried on by a proxy
+// that has announced it.
+func (c *Conn) Destination() (netip.AddrPort, bool) {
+	if c.announced == nil {
+		return netip.AddrPort{}, false
+	}
+	to, ok := addrPortOf(c.announced.local)
+	own, _ := addrPortOf(c.nc.LocalAddr())
+	return to, ok && (c.announced.redirected || to != own)
+}
+
+// handed are the connections that a virtual listener is given.
+type handed struct {
+	addr  net.Addr
+	conns chan *Conn
+}
+
+// Virtual returns a listener without a socket, whose connections others hand to it:
+// those that Redirect leads to it. Address is what it stands for; of o only what is
+// said of sockets has no meaning.
+func Virtual(o ListenOptions, address netip.AddrPort, h Handler) *Listener {
+	l := newListener(o, nil, h)
+	l.handed = &handed{addr: net.TCPAddrFromAddrPort(address), conns: make(chan *Conn)}
+	return l
+}
+
+// take gives c to a virtual listener: false if that has stopped. It waits until Serve
+// runs.
+func (l *Listener) take(c *Conn) bool {
+	if l.handed == nil {
+		return false
+	}
+	select {
+	case <-l.stopping:
+		return false
+	default:
+	}
+	select {
+	case l.handed.conns <- c:
+		return true
+	case <-l.stopping:
+		return false
+	}
+}
+
+// serveHanded is Serve of a virtual listener.
+func (l *Listener) serveHanded(ctx context.Context) error {
+	for {
+		select {
+		case c := <-l.handed.conns:
+			l.enter(ctx, c)
+		case <-l.stopping:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package network
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// originalDestination asks the kernel where a connection was to go before its
+// destination was rewritten: four says that it is one of IPv4, on a socket of either
+// family. false: the kernel does not know the connection.
+func originalDestination(c *Conn, four bool) (to netip.AddrPort, ok bool) {
+	if c.raw == nil {
+		return to, false
+	}
+	err := c.raw.Control(func(fd uintptr) {
+		if four {
+			to, ok = originalDestination4(int(fd))
+		} else {
+			to, ok = originalDestination6(int(fd))
+		}
+	})
+	return to, ok && err == nil
+}
+
+// originalDestination4 reads a struct sockaddr_in; what is called here is the nearest
+// of its size that package unix has: family, port, address.
+func originalDestination4(fd int) (netip.AddrPort, bool) {
+	m, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	b := m.Multiaddr
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:4])), true
+}
+
+// originalDestination6 reads a struct sockaddr_in6. IP6T_SO_ORIGINAL_DST has the number
+// of SO_ORIGINAL_DST.
+func originalDestination6(fd int) (netip.AddrPort, bool) {
+	m, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, unix.SO_ORIGINAL_DST)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	var port [2]byte
+	binary.NativeEndian.PutUint16(port[:], m.Addr.Port) // it is as on the wire
+	return netip.AddrPortFrom(netip.AddrFrom16(m.Addr.Addr).Unmap(), binary.BigEndian.Uint16(port[:])), true
+}
+
+// transparent lets a listening socket stand for addresses that are not this machine's.
+// Both families' options set one and the same flag of a socket.
+func transparent(raw syscall.RawConn, own net.Addr) error {
+	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+	if at, ok := own.(*net.TCPAddr); ok && at.IP.To4() == nil {
+		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+	}
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), level, option, 1)
+	})
+	return errors.Join(err, failed)
+}
+
+// mark gives a socket a mark that rules of the kernel know it by; 0: none.
+func mark(raw syscall.RawConn, value uint32) error {
+	if value == 0 {
+		return nil
+	}
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(value)); err != nil {
+			failed = fmt.Errorf("mark %d of the socket: %w", value, err)
+		}
+	})
+	return errors.Join(err, failed)
+}

@@ -1,0 +1,261 @@
+package network
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// arrival is a connection that reached a socket of this address.
+type arrival struct {
+	net.Conn
+	local net.Addr
+}
+
+func (a *arrival) LocalAddr() net.Addr  { return a.local }
+func (a *arrival) RemoteAddr() net.Addr { return tcpAddr("192.0.2.1:40000") }
+
+func tcpAddr(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
+
+// bound is a scripted listener of this address.
+type bound struct {
+	*scripted
+	at net.Addr
+}
+
+func (b bound) Addr() net.Addr { return b.at }
+
+// ledger is a ListenerCounter.
+type ledger struct {
+	mu     sync.Mutex
+	events []string // guarded by mu
+}
+
+func (l *ledger) note(event string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, event)
+}
+
+func (l *ledger) Accepted()    { l.note("accepted") }
+func (l *ledger) Refused()     { l.note("refused") }
+func (l *ledger) AcceptError() { l.note("error") }
+func (l *ledger) Closed(Cause) { l.note("closed") }
+
+func (l *ledger) list() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.events)
+}
+
+// diverting is a listener of an address whose connections Redirect sorts, with
+// what serves those that it keeps.
+type diverting struct {
+	*Listener
+	script *scripted
+	kept   chan *Conn
+}
+
+func newDiverting(t *testing.T, at string, count ListenerCounter) *diverting {
+	t.Helper()
+	d := &diverting{
+		script: &scripted{results: make(chan any, 4), closed: make(chan struct{})},
+		kept:   make(chan *Conn, 4),
+	}
+	d.Listener = newListener(ListenOptions{Name: "front", Count: count}, bound{d.script, tcpAddr(at)}, serve(d.kept))
+	run(t, d.Listener)
+	return d
+}
+
+// serve is a handler that tells of its connections.
+func serve(to chan<- *Conn) Handler {
+	return handlerFunc(func(_ context.Context, c *Conn) error {
+		to <- c
+		return nil
+	})
+}
+
+// run serves until the test ends.
+func run(t *testing.T, l *Listener) {
+	t.Helper()
+	end := make(chan error, 1)
+	go func() { end <- l.Serve(t.Context()) }()
+	t.Cleanup(func() {
+		l.Drain(context.Background())
+		if err := <-end; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+	})
+}
+
+// arrive lets a connection reach the listener's socket at an address.
+func (d *diverting) arrive(t *testing.T, local string) net.Conn {
+	t.Helper()
+	near, far := net.Pipe()
+	t.Cleanup(func() { _ = far.Close() })
+	d.script.results <- &arrival{near, tcpAddr(local)}
+	return far
+}
+
+func (d *diverting) transparent(find Destinations) { d.diversion.Store(&diversion{Transparent, find}) }
+
+func TestDestinationOfWhatReachesATransparentSocket(t *testing.T) {
+	for _, tt := range []struct{ name, listener, local, want string }{
+		{"an address of others", "0.0.0.0:15001", "198.51.100.7:80", "198.51.100.7:80"},
+		{"an address of others, of IPv6", "[::]:15001", "[2001:db8::7]:80", "[2001:db8::7]:80"},
+		{"of IPv4, on a socket of both", "[::]:15001", "[::ffff:198.51.100.7]:80", "198.51.100.7:80"},
+		{"another port of this machine", "127.0.0.1:15001", "127.0.0.1:80", "127.0.0.1:80"},
+		{"the port of others that is the listener's", "127.0.0.1:15001", "198.51.100.7:15001", "198.51.100.7:15001"},
+		{"the listener's own address", "127.0.0.1:15001", "127.0.0.1:15001", ""},
+		{"its port, where it listens on all addresses", "0.0.0.0:15001", "198.51.100.7:15001", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			near, _ := net.Pipe()
+			c := NewConn(&arrival{near, tcpAddr(tt.local)})
+			to, ok := destination(Transparent, c, tcpAddr(tt.listener))
+			if got := to.String(); ok && got != tt.want || ok != (tt.want != "") {
+				t.Errorf("destination = %v, %v; want %q", to, ok, tt.want)
+			}
+		})
+	}
+}
+
+func TestConnectionsThatTheKernelHasNotRedirectedAreTheListenersOwn(t *testing.T) {
+	kept := make(chan *Conn, 1)
+	l := listen(t, ListenOptions{}, serve(kept))
+	find := func(to netip.AddrPort) *Listener {
+		t.Errorf("a listener was looked for: %v", to)
+		return nil
+	}
+	if err := l.Redirect(Redirected, find); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := <-kept
+	if to, ok := c.Destination(); ok {
+		t.Errorf("Destination = %v of a connection to the listener's address", to)
+	}
+	if got := c.LocalAddr().String(); got != l.Addr().String() {
+		t.Errorf("LocalAddr = %s, want %s", got, l.Addr())
+	}
+}
+
+func TestARedirectedConnectionBelongsToTheListenerOfItsDestination(t *testing.T) {
+	var front, back ledger
+	d := newDiverting(t, "0.0.0.0:15001", &front)
+	got := make(chan *Conn, 1)
+	v := Virtual(ListenOptions{Name: "back", Count: &back}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
+	run(t, v)
+	d.transparent(func(to netip.AddrPort) *Listener {
+		if to == netip.MustParseAddrPort("198.51.100.7:80") {
+			return v
+		}
+		return nil
+	})
+	d.arrive(t, "198.51.100.7:80")
+	c := <-got
+	if to, ok := c.Destination(); !ok || to.String() != "198.51.100.7:80" {
+		t.Errorf("Destination = %v, %v", to, ok)
+	}
+	if addr, other := c.PeerAddr(); other || addr.String() != "192.0.2.1:40000" {
+		t.Errorf("PeerAddr = %v, %v: nobody has announced another", addr, other)
+	}
+	far := d.arrive(t, "198.51.100.8:80")
+	if c := <-d.kept; c.LocalAddr().String() != "198.51.100.8:80" {
+		t.Errorf("LocalAddr = %v of what there is no other listener for", c.LocalAddr())
+	}
+	_, _ = far.Read(make([]byte, 1)) // its end: it was counted before
+	v.Drain(t.Context())
+	d.Drain(t.Context())
+	if got, want := back.list(), []string{"accepted", "closed"}; !slices.Equal(got, want) {
+		t.Errorf("the listener of the destination counted %q, want %q", got, want)
+	}
+	if got, want := front.list(), []string{"accepted", "closed"}; !slices.Equal(got, want) {
+		t.Errorf("the listener that is bound counted %q, want %q", got, want)
+	}
+}
+
+func TestLimitsOfAVirtualListenerAreItsOwn(t *testing.T) {
+	var front, back ledger
+	d := newDiverting(t, "0.0.0.0:15001", &front)
+	v := Virtual(ListenOptions{Name: "back", Count: &back, MaxConnections: 1}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
+	run(t, v)
+	d.transparent(func(netip.AddrPort) *Listener { return v })
+	first := d.arrive(t, "198.51.100.7:80")
+	second := d.arrive(t, "198.51.100.7:80")
+	if n, err := second.Read(make([]byte, 1)); err == nil {
+		t.Fatalf("the second connection got %d bytes, want its end", n)
+	}
+	if got := v.Connections(); got != 1 {
+		t.Errorf("Connections = %d, want 1", got)
+	}
+	_ = first.Close()
+	v.Drain(t.Context())
+	if got, want := back.list(), []string{"accepted", "refused", "closed"}; !slices.Equal(got, want) {
+		t.Errorf("counted %q, want %q", got, want)
+	}
+	if got := front.list(); len(got) > 0 {
+		t.Errorf("the listener that is bound counted %q, want nothing", got)
+	}
+}
+
+func TestAVirtualListenerThatStopsIsLookedForOnceMore(t *testing.T) {
+	var front ledger
+	d := newDiverting(t, "0.0.0.0:15001", &front)
+	gone := Virtual(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
+	gone.Stop()
+	got := make(chan *Conn, 1)
+	successor := Virtual(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
+	run(t, successor)
+	looks := 0
+	d.transparent(func(netip.AddrPort) *Listener {
+		if looks++; looks == 1 {
+			return gone
+		}
+		return successor
+	})
+	d.arrive(t, "198.51.100.7:80")
+	<-got
+
+	// Everybody has stopped: what was meant for another is not served by the rules of
+	// this one.
+	d.transparent(func(netip.AddrPort) *Listener { return gone })
+	far := d.arrive(t, "198.51.100.7:80")
+	if n, err := far.Read(make([]byte, 1)); err == nil {
+		t.Errorf("the connection got %d bytes, want its end", n)
+	}
+	if got, want := front.list(), []string{"refused"}; !slices.Equal(got, want) {
+		t.Errorf("counted %q, want %q", got, want)
+	}
+}
+
+func TestAVirtualListenerHasNoSocket(t *testing.T) {
+	v := Virtual(ListenOptions{Name: "v"}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
+	defer v.Stop()
+	if got := v.Addr().String(); got != "198.51.100.7:80" {
+		t.Errorf("Addr = %s", got)
+	}
+	if err := v.Redirect(Transparent, nil); err == nil {
+		t.Error("Redirect(Transparent) of a listener without a socket succeeded")
+	}
+}
+
+func TestADestinationThatIsTheSocketsOwnIsNone(t *testing.T) {
+	near, _ := net.Pipe()
+	c := NewConn(&arrival{near, tcpAddr("127.0.0.1:15001")})
+	c.Announce(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
+	if to, ok := c.Destination(); ok {
+		t.Errorf("Destination = %v, announced to be where the connection is", to)
+	}
+	c.Announce(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
+	if to, ok := c.Destination(); !ok || to.String() != "198.51.100.7:80" {
+		t.Errorf("Destination = %v, %v of what a proxy has announced", to, ok)
+	}
+}
