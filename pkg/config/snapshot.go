@@ -78,19 +78,27 @@ type Prometheus struct {
 	Path    string
 }
 
-// Listener accepts connections and runs them through a filter chain.
+// Listener accepts connections and runs each through one of its filter chains.
 type Listener struct {
 	Name           string
 	Ingress        bool   // serves the local application; false: egress
 	Network        string // "tcp" or "unix"
 	Address        string // ip:port, or a path
 	Bind           bool   // false: fed by another listener
+	OriginalDst    Redirection
 	ReusePort      bool
+	Mark           int            // of the socket and those that it accepts (SO_MARK); 0: none
 	MaxConnections int            // 0: no limit
 	IdleTimeout    time.Duration  // of a connection without an exchange; 0: none
 	ProxyProtocol  *ProxyProtocol // what connections begin with; nil: nothing of its own
 	AccessLogs     []AccessLog
-	FilterChains   []*FilterChain
+	// FilterChains are told apart by their matches, of which no two are the same.
+	// DefaultChain is for the connections that none is for; nil: they are closed.
+	FilterChains []*FilterChain
+	DefaultChain *FilterChain
+	// InspectTimeout is from when a connection was accepted until it has shown what the
+	// matches ask for; 0: 15 s.
+	InspectTimeout time.Duration
 }
 
 // AccessLog is one log of exchanges.
@@ -107,6 +115,10 @@ type LogField struct{ Name, Format string }
 // FilterChain is what a connection meets: Proxy, or TCPProxy, or both if
 // Proxy.Fallback sends what Proxy does not know to TCPProxy.
 type FilterChain struct {
+	// Name tells the chain from the listener's others, also over changes of its match;
+	// "": the match does.
+	Name      string
+	Match     ChainMatch
 	TLS       []*TLS // one is chosen by SNI, then ALPN, else the first; none: plaintext
 	Inspector bool   // with TLS: callers that do not begin with a handshake speak plaintext
 	Proxy     *Proxy

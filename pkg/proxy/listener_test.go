@@ -16,6 +16,7 @@ func TestEveryOptionOfAnEngineCounts(t *testing.T) {
 		"Listener.Network", "Listener.Address", "Listener.Bind", // by another listener
 		"Listener.ReusePort",                      // not at all, with a warning
 		"Proxy.RouteTable", "Proxy.StreamFilters", // under the engine
+		"Listener.DefaultChain", "Listener.InspectTimeout", "FilterChain.Name", "FilterChain.Match", // for connections to come
 	}
 	listener := func() (*config.Listener, *config.FilterChain, *config.Proxy) {
 		p := &config.Proxy{Downstream: []config.Protocol{config.Auto}}
@@ -61,6 +62,8 @@ func change(t *testing.T, name string, v reflect.Value) {
 		v.SetBool(!v.Bool())
 	case reflect.Int, reflect.Int64:
 		v.SetInt(v.Int() + 1)
+	case reflect.Uint16:
+		v.SetUint(v.Uint() + 1)
 	case reflect.String:
 		v.SetString(v.String() + "x")
 	case reflect.Pointer:

@@ -1,0 +1,64 @@
+package config
+
+import (
+	"iter"
+	"net/netip"
+)
+
+// ChainMatch says which connections a filter chain is for: those that meet every
+// criterion that is given. The zero value is for all. How chains that are for the same
+// connection are weighed against each other: package router/chainmatch.
+type ChainMatch struct {
+	DestinationPort   uint16         // that the connection was made to; 0: any
+	DestinationRanges []netip.Prefix // of the address that it was made to; none: any
+	// ServerNames are what callers ask for by SNI, in lower case: a name, or "*.suffix"
+	// for all names below it; none: any, and none at all.
+	ServerNames          []string
+	TransportProtocol    TransportProtocol
+	ApplicationProtocols []string       // of which the caller offers one by ALPN, or speaks it in plaintext; none: any
+	DirectSourceRanges   []netip.Prefix // of the socket's other end; none: any
+	SourceType           SourceType
+	SourceRanges         []netip.Prefix // of the caller, whom a PROXY protocol header may name; none: any
+	SourcePorts          []uint16       // of the caller; none: any
+}
+
+// TransportProtocol is what connections begin with.
+type TransportProtocol string
+
+// The transport protocols.
+const (
+	AnyTransport TransportProtocol = ""
+	TransportTLS TransportProtocol = "tls"        // a TLS handshake
+	RawBuffer    TransportProtocol = "raw_buffer" // anything else
+)
+
+// SourceType is where callers are.
+type SourceType string
+
+// The source types.
+const (
+	AnySource      SourceType = ""
+	LocalSource    SourceType = "SAME_IP_OR_LOOPBACK" // this machine, as far as addresses tell
+	ExternalSource SourceType = "EXTERNAL"            // anywhere else
+)
+
+// Application protocols that a plaintext connection shows by itself.
+const (
+	PlainHTTP10 = "http/1.0"
+	PlainHTTP11 = "http/1.1"
+	PlainHTTP2  = "h2c"
+)
+
+// Chains yields the filter chains, the default one last.
+func (l *Listener) Chains() iter.Seq[*FilterChain] {
+	return func(yield func(*FilterChain) bool) {
+		for _, c := range l.FilterChains {
+			if !yield(c) {
+				return
+			}
+		}
+		if l.DefaultChain != nil {
+			yield(l.DefaultChain)
+		}
+	}
+}

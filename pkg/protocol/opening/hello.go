@@ -1,0 +1,250 @@
+// Package opening owns what the first bytes of a connection tell of it before anybody
+// serves it: which server and protocols a TLS handshake asks for, and which HTTP is
+// spoken in plaintext. It is pure.
+package opening
+
+import (
+	"errors"
+	"strings"
+)
+
+// Hello is what a ClientHello asks for (RFC 8446 4.1.2).
+type Hello struct {
+	ServerName string   // SNI (RFC 6066 3), in lower case; "" for none
+	Protocols  []string // ALPN (RFC 7301 3.1), the caller's favourite first
+}
+
+// MaxHello is how large a ClientHello may be, in bytes of the connection.
+const MaxHello = 64 << 10
+
+// What a connection may begin with instead of a ClientHello.
+var (
+	// ErrNotTLS: something else than a handshake.
+	ErrNotTLS = errors.New("opening: no TLS handshake")
+	// ErrMalformed: a handshake that is none. Nobody must guess what it asks for.
+	ErrMalformed = errors.New("opening: malformed ClientHello")
+	// ErrTooLarge: a handshake of more than MaxHello bytes.
+	ErrTooLarge = errors.New("opening: ClientHello above 64 KiB")
+)
+
+// Bytes on the wire (RFC 8446 5.1, 4).
+const (
+	recordHandshake = 22
+	messageHello    = 1
+	recordHeader    = 5
+	messageHeader   = 4
+	maxRecord       = 16<<10 + 256 // RFC 8446 5.1, with what an old peer may add
+	extensionName   = 0
+	extensionALPN   = 16
+	nameTypeHost    = 0
+	versionLimit    = 0x10 // of the first byte: a record's version is to be ignored (RFC 8446 5.1)
+	recordAlert     = 21
+)
+
+// Scan reads the ClientHello at the beginning of a connection, however it is split into
+// records and reads. The zero value begins.
+type Scan struct {
+	next   int    // where the next record begins
+	body   []byte // the message, out of the records before next, if there are several
+	length int    // of the message; 0: not known yet
+}
+
+// Next looks at b, which is all that the connection has brought so far, with what
+// earlier calls saw. done: the whole ClientHello is there. Otherwise, and without an
+// error, more bytes are needed. The work over all calls is proportional to the bytes.
+// Errors: ErrNotTLS, ErrMalformed, ErrTooLarge; they are final.
+func (s *Scan) Next(b []byte) (h Hello, done bool, err error) {
+	if s.next == 0 {
+		if err := begins(b); err != nil || len(b) == 0 {
+			return h, false, err
+		}
+	}
+	for {
+		record, err := s.record(b)
+		if record == nil || err != nil {
+			if err == nil && len(b) >= MaxHello {
+				err = ErrTooLarge
+			}
+			return h, false, err
+		}
+		if s.next += recordHeader + len(record); s.next > MaxHello {
+			return h, false, ErrTooLarge
+		}
+		message := record
+		if s.body != nil || !s.whole(record) {
+			s.body = append(s.body, record...)
+			message = s.body
+		}
+		if s.whole(message) {
+			h, err = parse(message[messageHeader:s.length])
+			return h, err == nil, err
+		}
+		if err := s.sized(message); err != nil {
+			return h, false, err
+		}
+	}
+}
+
+// begins returns an error if a connection that begins with b does not begin with a
+// handshake. Its first record has at least the type of the message (RFC 8446 5.1), so
+// that six bytes settle it. An alert is no beginning, but servers of TLS are known to
+// read on behind one: what they would then find must not pass for plaintext.
+func begins(b []byte) error {
+	has := func(at int) bool { return len(b) > at }
+	length := 0
+	if has(4) {
+		length = int(b[3])<<8 | int(b[4])
+	}
+	switch {
+	case has(0) && b[0] != recordHandshake && b[0] != recordAlert,
+		has(1) && b[1] >= versionLimit,
+		has(4) && (length == 0 || length > maxRecord):
+		return ErrNotTLS
+	case has(4) && b[0] == recordAlert && length == 2:
+		return ErrMalformed
+	case has(4) && b[0] == recordAlert,
+		has(5) && b[5] != messageHello:
+		return ErrNotTLS
+	}
+	return nil
+}
+
+// record returns the content of the record at s.next, nil if it is not all there.
+func (s *Scan) record(b []byte) ([]byte, error) {
+	b = b[s.next:]
+	if len(b) < recordHeader {
+		return nil, nil
+	}
+	n := int(b[3])<<8 | int(b[4])
+	if b[0] != recordHandshake || b[1] >= versionLimit || n == 0 || n > maxRecord {
+		return nil, ErrMalformed // none of another type stands between (RFC 8446 5.1)
+	}
+	if len(b) < recordHeader+n {
+		return nil, nil
+	}
+	return b[recordHeader : recordHeader+n], nil
+}
+
+// whole reports whether the message that begins with m is all there, and notes its
+// length once that is.
+func (s *Scan) whole(m []byte) bool {
+	if s.length == 0 && len(m) >= messageHeader {
+		s.length = messageHeader + (int(m[1])<<16 | int(m[2])<<8 | int(m[3]))
+	}
+	return s.length > 0 && len(m) >= s.length
+}
+
+// sized checks the length of a message of which m has been read.
+func (s *Scan) sized(m []byte) error {
+	switch {
+	case m[0] != messageHello:
+		return ErrMalformed
+	case s.length > MaxHello:
+		return ErrTooLarge
+	}
+	return nil
+}
+
+// reader takes the parts of a message, each with its length before it. Once something
+// was missing, all that follows is empty.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) take(n int) []byte {
+	if len(r.b) < n {
+		r.b, r.bad = nil, true
+		return nil
+	}
+	out := r.b[:n]
+	r.b = r.b[n:]
+	return out
+}
+
+// number reads so many bytes.
+func (r *reader) number(size int) (n int) {
+	for _, c := range r.take(size) {
+		n = n<<8 | int(c)
+	}
+	return n
+}
+
+// vector reads what has its length in so many bytes before it.
+func (r *reader) vector(size int) reader { return reader{b: r.take(r.number(size)), bad: r.bad} }
+
+// parse reads the body of a ClientHello (RFC 8446 4.1.2).
+func parse(body []byte) (h Hello, err error) {
+	r := reader{b: body}
+	r.take(2 + 32) // version, random
+	r.vector(1)    // session
+	ciphers := r.vector(2)
+	compression := r.vector(1)
+	if r.bad || len(ciphers.b)%2 != 0 || len(compression.b) == 0 {
+		return h, ErrMalformed
+	}
+	if len(r.b) == 0 {
+		return h, nil // extensions are TLS 1.2's option (RFC 5246 7.4.1.2)
+	}
+	extensions := r.vector(2)
+	if r.bad || len(r.b) > 0 {
+		return h, ErrMalformed
+	}
+	seen := map[int]bool{}
+	for len(extensions.b) > 0 {
+		kind := extensions.number(2)
+		data := extensions.vector(2)
+		if extensions.bad || seen[kind] { // RFC 8446 4.2
+			return Hello{}, ErrMalformed
+		}
+		seen[kind] = true
+		switch kind {
+		case extensionName:
+			h.ServerName, err = serverName(data)
+		case extensionALPN:
+			h.Protocols, err = protocols(data)
+		}
+		if err != nil {
+			return Hello{}, err
+		}
+	}
+	return h, nil
+}
+
+// serverName reads the list of names, of which only one kind is known (RFC 6066 3).
+func serverName(data reader) (name string, err error) {
+	names := data.vector(2)
+	if data.bad || len(data.b) > 0 || len(names.b) == 0 {
+		return "", ErrMalformed
+	}
+	for len(names.b) > 0 {
+		kind := names.number(1)
+		value := names.vector(2)
+		switch {
+		case names.bad || len(value.b) == 0:
+			return "", ErrMalformed
+		case kind != nameTypeHost:
+			continue
+		case name != "" || value.b[len(value.b)-1] == '.':
+			return "", ErrMalformed // one of a kind, without the last dot
+		}
+		name = strings.ToLower(string(value.b))
+	}
+	return name, nil
+}
+
+// protocols reads the list of ALPN.
+func protocols(data reader) (list []string, err error) {
+	names := data.vector(2)
+	if data.bad || len(data.b) > 0 || len(names.b) == 0 {
+		return nil, ErrMalformed
+	}
+	for len(names.b) > 0 {
+		value := names.vector(1)
+		if names.bad || len(value.b) == 0 {
+			return nil, ErrMalformed
+		}
+		list = append(list, string(value.b))
+	}
+	return list, nil
+}

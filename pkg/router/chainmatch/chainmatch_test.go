@@ -1,0 +1,403 @@
+package chainmatch
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func prefixes(texts ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
+func addrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+// from is a plaintext connection between two hosts.
+func from(change func(*Connection)) Connection {
+	c := Connection{
+		Destination: addrPort("10.1.2.3:443"), Source: addrPort("192.168.7.9:40000"), Peer: netip.MustParseAddr("192.168.7.9"),
+		Transport: config.RawBuffer,
+	}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+func handshake(name string, protocols ...string) Connection {
+	return from(func(c *Connection) { c.Transport, c.ServerName, c.Protocols = config.TransportTLS, name, protocols })
+}
+
+func TestTheMostSpecificChainOfTheFirstCriterionThatDiffersWins(t *testing.T) {
+	type match = config.ChainMatch
+	for _, tt := range []struct {
+		name    string
+		matches []match
+		c       Connection
+		want    int
+	}{
+		{"no criterion is for all", []match{{}}, from(nil), 0},
+		{"no criterion is for what has no address", []match{{}}, Connection{}, 0},
+
+		{"a port before none", []match{{}, {DestinationPort: 443}}, from(nil), 1},
+		{"another port", []match{{}, {DestinationPort: 80}}, from(nil), 0},
+		{"only another port", []match{{DestinationPort: 80}}, from(nil), -1},
+		{"a port before a range", []match{{DestinationPort: 443}, {DestinationRanges: prefixes("10.1.2.3/32")}}, from(nil), 0},
+
+		{"the longest range", []match{{DestinationRanges: prefixes("10.0.0.0/8")}, {DestinationRanges: prefixes("10.1.2.0/24", "10.9.0.0/16")}, {}}, from(nil), 1},
+		{"a shorter range", []match{{DestinationRanges: prefixes("10.0.0.0/8")}, {DestinationRanges: prefixes("10.1.3.0/24")}, {}}, from(nil), 0},
+		{"no range", []match{{DestinationRanges: prefixes("11.0.0.0/8")}, {}}, from(nil), 1},
+		{"a range with bits behind its length", []match{{DestinationRanges: prefixes("10.255.255.255/8")}}, from(nil), 0},
+		{"a range of IPv6 is not of IPv4", []match{{DestinationRanges: prefixes("::/0")}, {DestinationRanges: prefixes("0.0.0.0/0")}}, from(nil), 1},
+		{"a range of IPv4 in IPv6", []match{{DestinationRanges: prefixes("::ffff:10.0.0.0/104")}}, from(nil), 0},
+		{"an address of IPv4 in IPv6", []match{{DestinationRanges: prefixes("10.0.0.0/8")}},
+			from(func(c *Connection) { c.Destination = addrPort("[::ffff:10.1.1.1]:1") }), 0},
+		{"a range of IPv6", []match{{}, {DestinationRanges: prefixes("fe80::/10")}},
+			from(func(c *Connection) { c.Destination = addrPort("[fe80::1%eth0]:1") }), 1},
+		{"without an address no range", []match{{DestinationRanges: prefixes("0.0.0.0/0")}}, Connection{}, -1},
+
+		{"the very name", []match{{ServerNames: []string{"*.example.com"}}, {ServerNames: []string{"a.example.com"}}}, handshake("a.example.com"), 1},
+		{"the longest wildcard", []match{{ServerNames: []string{"*.com"}}, {ServerNames: []string{"*.example.com"}}, {}}, handshake("a.b.example.com"), 1},
+		{"a shorter wildcard", []match{{ServerNames: []string{"*.com"}}, {ServerNames: []string{"*.a.example.com"}}, {}}, handshake("b.example.com"), 0},
+		{"a wildcard is not its suffix", []match{{ServerNames: []string{"*.example.com"}}, {}}, handshake("example.com"), 1},
+		{"one of several names", []match{{ServerNames: []string{"a.example", "b.example"}}, {}}, handshake("b.example"), 0},
+		{"another name", []match{{ServerNames: []string{"a.example"}}}, handshake("b.example"), -1},
+		{"no name", []match{{ServerNames: []string{"a.example", "*.b.example"}}}, handshake(""), -1},
+		{"case of a configured name", []match{{ServerNames: []string{"A.Example"}}}, handshake("a.example"), 0},
+
+		{"TLS", []match{{TransportProtocol: config.RawBuffer}, {TransportProtocol: config.TransportTLS}}, handshake(""), 1},
+		{"plaintext", []match{{TransportProtocol: config.RawBuffer}, {TransportProtocol: config.TransportTLS}}, from(nil), 0},
+		{"a transport protocol before none", []match{{}, {TransportProtocol: config.RawBuffer}}, from(nil), 1},
+
+		{"the caller's preference", []match{{ApplicationProtocols: []string{"http/1.1"}}, {ApplicationProtocols: []string{"h2"}}}, handshake("", "h2", "http/1.1"), 1},
+		{"the second of its preferences", []match{{ApplicationProtocols: []string{"http/1.1"}}, {}}, handshake("", "h2", "http/1.1"), 0},
+		{"none of its preferences", []match{{ApplicationProtocols: []string{"http/1.1"}}, {}}, handshake("", "h2"), 1},
+		{"what plaintext shows", []match{{}, {ApplicationProtocols: []string{"h2c"}}}, from(func(c *Connection) { c.Protocols = []string{"h2c"} }), 1},
+
+		{"the socket's other end", []match{{DirectSourceRanges: prefixes("192.168.0.0/16")}, {DirectSourceRanges: prefixes("10.0.0.0/8")}},
+			from(func(c *Connection) { c.Peer = netip.MustParseAddr("10.0.0.9") }), 1},
+		{"the socket's other end before the source type", []match{{SourceType: config.ExternalSource}, {DirectSourceRanges: prefixes("0.0.0.0/0")}}, from(nil), 1},
+
+		{"another machine", []match{{SourceType: config.LocalSource}, {SourceType: config.ExternalSource}}, from(nil), 1},
+		{"loopback", []match{{SourceType: config.LocalSource}, {SourceType: config.ExternalSource}},
+			from(func(c *Connection) { c.Source = addrPort("127.0.0.1:1") }), 0},
+		{"loopback of IPv6", []match{{SourceType: config.LocalSource}, {}}, from(func(c *Connection) { c.Source = addrPort("[::1]:1") }), 0},
+		{"the same address", []match{{SourceType: config.LocalSource}, {}}, from(func(c *Connection) { c.Source = addrPort("10.1.2.3:1") }), 0},
+		{"a unix socket", []match{{SourceType: config.LocalSource}, {}}, Connection{}, 0},
+		{"a source type before any", []match{{}, {SourceType: config.ExternalSource}}, from(nil), 1},
+		{"the other source type", []match{{SourceType: config.LocalSource}, {}}, from(nil), 1},
+
+		{"the longest range of sources", []match{{SourceRanges: prefixes("192.168.0.0/16")}, {SourceRanges: prefixes("192.168.7.0/24")}, {}}, from(nil), 1},
+		{"a source port", []match{{}, {SourcePorts: []uint16{1, 40000}}}, from(nil), 1},
+		{"another source port", []match{{}, {SourcePorts: []uint16{1}}}, from(nil), 0},
+
+		{"no way back from a port", []match{{DestinationPort: 443, ServerNames: []string{"a.example"}}, {}}, handshake("b.example"), -1},
+		{"no way back from a range", []match{{DestinationRanges: prefixes("10.1.0.0/16"), SourcePorts: []uint16{1}}, {DestinationRanges: prefixes("10.0.0.0/8")}}, from(nil), -1},
+		{"no way back from a name", []match{{ServerNames: []string{"a.b.example"}, ApplicationProtocols: []string{"h2"}}, {ServerNames: []string{"*.b.example"}}},
+			handshake("a.b.example", "http/1.1"), -1},
+		{"no way back from a transport protocol", []match{{TransportProtocol: config.TransportTLS, SourceType: config.LocalSource}, {}}, handshake(""), -1},
+		{"no way back from an application protocol", []match{{ApplicationProtocols: []string{"h2"}, SourcePorts: []uint16{1}}, {ApplicationProtocols: []string{"http/1.1"}}},
+			handshake("", "h2", "http/1.1"), -1},
+		{"no way back from a source type", []match{{SourceType: config.ExternalSource, SourcePorts: []uint16{1}}, {}}, from(nil), -1},
+		{"no way back from a range of sources", []match{{SourceRanges: prefixes("192.168.7.0/24"), SourcePorts: []uint16{1}}, {SourceRanges: prefixes("192.168.0.0/16")}}, from(nil), -1},
+
+		{"criteria together", []match{
+			{ServerNames: []string{"a.example"}, TransportProtocol: config.TransportTLS},
+			{ServerNames: []string{"a.example"}, TransportProtocol: config.TransportTLS, ApplicationProtocols: []string{"h2"}},
+			{ServerNames: []string{"a.example"}, TransportProtocol: config.TransportTLS, ApplicationProtocols: []string{"h2"}, SourceRanges: prefixes("192.168.7.9/32")},
+		}, handshake("a.example", "h2"), 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := Compile(tt.matches)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Match(&tt.c); got != tt.want {
+				t.Errorf("Match(%+v) = %d, want %d", tt.c, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTwoChainsForTheSameConnectionsAreRefused(t *testing.T) {
+	type match = config.ChainMatch
+	for _, tt := range []struct {
+		name    string
+		matches []match
+		on      string // "": they are told apart
+	}{
+		{"both for all", []match{{}, {}}, "all that no other chain is for"},
+		{"the same port", []match{{DestinationPort: 1}, {}, {DestinationPort: 1}}, "destination_port 1"},
+		{"a name in common", []match{{ServerNames: []string{"a", "b"}}, {ServerNames: []string{"c", "b"}}}, `server_names "b"`},
+		{"a name in another case", []match{{ServerNames: []string{"a"}}, {ServerNames: []string{"A"}}}, `server_names "a"`},
+		{"a wildcard in common", []match{{ServerNames: []string{"*.b"}}, {ServerNames: []string{"*.b"}}}, `server_names "*.b"`},
+		{"a range that is written otherwise", []match{{SourceRanges: prefixes("10.1.2.3/8")}, {SourceRanges: prefixes("10.0.0.0/8")}}, "source_prefix_ranges 10.0.0.0/8"},
+		{"several criteria", []match{
+			{DestinationPort: 1, TransportProtocol: "tls", SourcePorts: []uint16{2, 3}},
+			{DestinationPort: 1, TransportProtocol: "tls", SourcePorts: []uint16{3}},
+		}, `destination_port 1, transport_protocol "tls", source_ports 3`},
+		{"a value twice in one chain", []match{{SourcePorts: []uint16{1, 1}}}, ""},
+		{"a name and a wildcard", []match{{ServerNames: []string{"a.b"}}, {ServerNames: []string{"*.b"}}}, ""},
+		{"ranges one in the other", []match{{DestinationRanges: prefixes("10.0.0.0/8")}, {DestinationRanges: prefixes("10.0.0.0/9")}}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Compile(tt.matches)
+			var conflict *ConflictError
+			switch {
+			case tt.on == "" && err != nil:
+				t.Errorf("Compile = %v", err)
+			case tt.on == "":
+			case !errors.As(err, &conflict) || conflict.First != 0 || conflict.Second != len(tt.matches)-1 || conflict.On != tt.on:
+				t.Errorf("Compile = %v, want a conflict of the first and the last on %s", err, tt.on)
+			}
+		})
+	}
+}
+
+func TestTooManyCombinationsAreRefused(t *testing.T) {
+	m := config.ChainMatch{}
+	for i := range uint16(1001) {
+		m.SourcePorts = append(m.SourcePorts, i+1)
+		m.ServerNames = append(m.ServerNames, fmt.Sprintf("n%d", i))
+	}
+	if _, err := Compile([]config.ChainMatch{m}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("Compile = %v, want ErrTooLarge", err)
+	}
+}
+
+func TestOnlyWhatAConnectionsChainsAskForIsAsked(t *testing.T) {
+	m, err := Compile([]config.ChainMatch{
+		{DestinationPort: 443, ServerNames: []string{"a.example"}},
+		{DestinationPort: 80, ApplicationProtocols: []string{"h2c"}},
+		{DestinationPort: 81, ApplicationProtocols: []string{"h2"}},
+		{DestinationPort: 3306},
+		{DestinationRanges: prefixes("10.2.0.0/16"), TransportProtocol: config.TransportTLS},
+		{DestinationRanges: prefixes("10.3.0.0/16")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for destination, want := range map[string]Asks{
+		"10.1.1.1:443": AskTLS, "10.1.1.1:80": AskTLS | AskHTTP, "10.1.1.1:81": AskTLS, "10.1.1.1:3306": 0,
+		"10.2.1.1:1": AskTLS, "10.3.1.1:1": 0, "10.4.1.1:1": 0,
+	} {
+		if got := m.Asks(&Connection{Destination: addrPort(destination)}); got != want {
+			t.Errorf("Asks(to %s) = %b, want %b", destination, got, want)
+		}
+	}
+}
+
+// naive chooses by the words of the package's documentation: criterion after criterion
+// the chains that are not among the most specific leave.
+func naive(matches []config.ChainMatch, c *Connection) int {
+	left := make([]int, len(matches))
+	for i := range left {
+		left[i] = i
+	}
+	// Each returns how specifically a chain meets the criterion: 0 without asking, -1 if
+	// it does not.
+	within := func(list []netip.Prefix, a netip.Addr) int {
+		best := 0
+		if len(list) > 0 {
+			best = -1
+		}
+		for _, p := range list {
+			if p.Contains(a) {
+				best = max(best, p.Bits()+1)
+			}
+		}
+		return best
+	}
+	has := func(asked, met bool) int {
+		switch {
+		case !asked:
+			return 0
+		case met:
+			return 1
+		}
+		return -1
+	}
+	for _, specific := range []func(m *config.ChainMatch) int{
+		func(m *config.ChainMatch) int { return has(m.DestinationPort != 0, m.DestinationPort == c.Destination.Port()) },
+		func(m *config.ChainMatch) int { return within(m.DestinationRanges, c.Destination.Addr()) },
+		func(m *config.ChainMatch) int {
+			best := has(len(m.ServerNames) > 0, false)
+			for _, name := range m.ServerNames {
+				suffix, wild := strings.CutPrefix(name, "*")
+				switch {
+				case !wild && name == c.ServerName:
+					best = 1000
+				case wild && strings.HasSuffix(c.ServerName, suffix) && len(c.ServerName) > len(suffix):
+					best = max(best, len(suffix))
+				}
+			}
+			return best
+		},
+		func(m *config.ChainMatch) int { return has(m.TransportProtocol != "", m.TransportProtocol == c.Transport) },
+		func(m *config.ChainMatch) int {
+			best := has(len(m.ApplicationProtocols) > 0, false)
+			for i, p := range c.Protocols {
+				if slices.Contains(m.ApplicationProtocols, p) {
+					best = max(best, 100-i)
+				}
+			}
+			return best
+		},
+		func(m *config.ChainMatch) int { return within(m.DirectSourceRanges, c.Peer) },
+		func(m *config.ChainMatch) int {
+			local := c.Source.Addr().IsLoopback() || c.Source.Addr() == c.Destination.Addr()
+			return has(m.SourceType != "", local == (m.SourceType == config.LocalSource))
+		},
+		func(m *config.ChainMatch) int { return within(m.SourceRanges, c.Source.Addr()) },
+		func(m *config.ChainMatch) int { return has(len(m.SourcePorts) > 0, slices.Contains(m.SourcePorts, c.Source.Port())) },
+	} {
+		best := 0
+		for _, i := range left {
+			best = max(best, specific(&matches[i]))
+		}
+		left = slices.DeleteFunc(left, func(i int) bool { return specific(&matches[i]) != best })
+	}
+	if len(left) == 0 {
+		return -1
+	}
+	return left[0]
+}
+
+// sample draws from few values, so that chains and connections often meet.
+type sample struct{ *rand.Rand }
+
+func (s sample) port() uint16 { return uint16(1 + s.IntN(3)) } //nolint:gosec // at most 3
+
+func (s sample) addr() netip.Addr {
+	if s.IntN(4) == 0 {
+		return netip.MustParseAddr([]string{"::1", "fd00::1", "fd00::2"}[s.IntN(3)])
+	}
+	return netip.AddrFrom4([4]byte{[]byte{10, 127}[s.IntN(2)], byte(s.IntN(2)), 0, byte(s.IntN(2))}) //nolint:gosec // small
+}
+
+func (s sample) prefix() netip.Prefix {
+	a := s.addr()
+	bits := []int{0, 8, 16, 31, 32}[s.IntN(5)]
+	if !a.Is4() {
+		bits *= 4
+	}
+	return netip.PrefixFrom(a, bits).Masked()
+}
+
+func (s sample) name() string { return []string{"a.x.y", "b.x.y", "x.y", "a.y"}[s.IntN(4)] }
+
+func (s sample) wild() string {
+	return []string{"*.x.y", "*.y", "*.a.x.y", s.name(), s.name()}[s.IntN(5)]
+}
+
+func (s sample) protocol() string { return []string{"h2", "http/1.1", "h2c"}[s.IntN(3)] }
+
+func list[T any](s sample, one func() T) (out []T) {
+	for range max(0, s.IntN(5)-2) {
+		out = append(out, one())
+	}
+	return out
+}
+
+func (s sample) match() config.ChainMatch {
+	m := config.ChainMatch{
+		DestinationRanges: list(s, s.prefix), ServerNames: list(s, s.wild), ApplicationProtocols: list(s, s.protocol),
+		DirectSourceRanges: list(s, s.prefix), SourceRanges: list(s, s.prefix), SourcePorts: list(s, s.port),
+		TransportProtocol: []config.TransportProtocol{"", "", "tls", "raw_buffer"}[s.IntN(4)],
+		SourceType:        []config.SourceType{"", "", config.LocalSource, config.ExternalSource}[s.IntN(4)],
+	}
+	if s.IntN(3) == 0 {
+		m.DestinationPort = s.port()
+	}
+	return m
+}
+
+func (s sample) connection() Connection {
+	c := Connection{
+		Destination: netip.AddrPortFrom(s.addr(), s.port()), Source: netip.AddrPortFrom(s.addr(), s.port()), Peer: s.addr(),
+		Transport: []config.TransportProtocol{"tls", "raw_buffer"}[s.IntN(2)], Protocols: list(s, s.protocol),
+	}
+	if s.IntN(3) > 0 {
+		c.ServerName = s.name()
+	}
+	return c
+}
+
+func TestMatchIsWhatItsDocumentationSays(t *testing.T) {
+	s := sample{rand.New(rand.NewPCG(1, 2))} //nolint:gosec // chance that can be repeated
+	tried, found := 0, 0
+	for range 5000 {
+		matches := make([]config.ChainMatch, 1+s.IntN(8))
+		for i := range matches {
+			matches[i] = s.match()
+		}
+		m, err := Compile(matches)
+		if err != nil {
+			continue
+		}
+		for range 20 {
+			c := s.connection()
+			want := naive(matches, &c)
+			if got := m.Match(&c); got != want {
+				t.Fatalf("Match(%+v) = %d, want %d, of\n%+v", c, got, want, matches)
+			}
+			if tried++; want >= 0 {
+				found++
+			}
+		}
+	}
+	if tried < 20_000 || found < tried/10 {
+		t.Errorf("%d connections were tried, of which %d found a chain: these are too few", tried, found)
+	}
+}
+
+// thousand is as many chains for names, with an alternative for each, and a connection
+// for one of them.
+func thousand(t testing.TB) (*Matcher, Connection, int) {
+	t.Helper()
+	var matches []config.ChainMatch
+	for i := range 500 {
+		m := config.ChainMatch{
+			DestinationPort: 443, DestinationRanges: prefixes(fmt.Sprintf("10.%d.0.0/16", i%250), "10.0.0.0/8"),
+			ServerNames: []string{fmt.Sprintf("a%d.example", i), fmt.Sprintf("*.b%d.example", i)}, TransportProtocol: config.TransportTLS,
+		}
+		matches = append(matches, m)
+		m.ApplicationProtocols = []string{"h2"}
+		matches = append(matches, m)
+	}
+	m, err := Compile(matches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := handshake("x.y.b251.example", "h2", "http/1.1")
+	return m, c, 503
+}
+
+func TestMatchAllocatesNothing(t *testing.T) {
+	m, c, want := thousand(t)
+	if n := testing.AllocsPerRun(100, func() {
+		if got := m.Match(&c); got != want {
+			t.Fatalf("Match = %d, want %d", got, want)
+		}
+	}); n != 0 {
+		t.Errorf("Match allocates %v times", n)
+	}
+}
+
+func BenchmarkMatchOfAThousandChains(b *testing.B) {
+	m, c, _ := thousand(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Match(&c)
+	}
+}
