@@ -12,7 +12,8 @@ func (s *Session) streamWindow() int64 {
 // Consumed says that the engine is done with n bytes of a stream's content: they
 // were delivered or thrown away. Windows open again by it, so that a slow reader
 // stops its sender. What it appends is a WINDOW_UPDATE now and then: when half of a
-// window was consumed. n is in all never more than what the events brought.
+// window was consumed, and ReserveData did not say so before. n is in all never more
+// than what the events brought.
 func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	st.held -= int64(n)
 	if st.held < 0 {
@@ -26,6 +27,11 @@ func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	if st.freed < int64(s.cfg.StreamWindow+1)/2 {
 		return dst
 	}
+	return st.reopen(dst)
+}
+
+// reopen tells the peer of all that was consumed.
+func (st *Stream) reopen(dst []byte) []byte {
 	freed := st.freed
 	st.freed = 0
 	st.recvWindow += freed
@@ -66,6 +72,9 @@ func (s *Session) Writable(st *Stream) int {
 // appended; a WindowGrew event tells when to try again. end marks the end of the
 // message, if all of want fits; without it, a want of 0 appends nothing. ErrNotOpen:
 // the stream was reset or is ended.
+//
+// In front of it may be a WINDOW_UPDATE of the same stream: content goes both ways,
+// and what opens the window again goes with what is written anyway.
 func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byte, int, error) {
 	if !st.CanSend() {
 		return dst, 0, ErrNotOpen
@@ -82,6 +91,9 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 	}
 	s.sendWindow -= int64(n)
 	st.sendWindow -= int64(n)
+	if st.state == Open && st.freed > int64(s.cfg.StreamWindow)/5 { // less is not worth a frame
+		dst = st.reopen(dst)
+	}
 	end = end && n == want
 	dst = AppendFrameHeader(dst, n, FrameData, endFlag(end), st.ID)
 	if end && st.endLocal() {
