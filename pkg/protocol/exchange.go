@@ -134,6 +134,9 @@ type ConnMeta struct {
 	Listener string
 	Local    netip.AddrPort // zero for unix sockets
 	Remote   netip.AddrPort // zero for unix sockets
+	// Redirected: Local is where the caller was going, which is known to be another
+	// address than the socket's own: the kernel or Peer has said it.
+	Redirected bool
 	// LocalText and RemoteText are the addresses as text, made once.
 	LocalText, RemoteText string
 	// RemoteIP is Remote without its port, as text.

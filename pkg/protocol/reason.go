@@ -23,6 +23,9 @@ const (
 	// Configuration did not say where to.
 	NoRoute
 	NoCluster
+	NoDestination
+	MalformedDestination
+	Loop
 
 	// A filter decided.
 	Denied
@@ -94,6 +97,12 @@ var traits = [reasonCount]Traits{
 		Hint: "No virtual host or route of the listener's route table matches; look at /routes."},
 	NoCluster: {Name: "no_cluster", Flag: "NC", HTTP: 404, GRPC: 12, Dubbo: 60, Bolt: 6, Text: "no such cluster",
 		Hint: "The route names a cluster that is not configured; look at /clusters."},
+	NoDestination: {Name: "no_destination", Flag: "UH", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "original destination unknown",
+		Hint: "The cluster is of type ORIGINAL_DST, and the connection was not redirected: its caller has connected to the listener itself, or the listener does not say use_original_dst."},
+	MalformedDestination: {Name: "malformed_destination", Flag: "DPE", HTTP: 400, GRPC: 3, Dubbo: 40, Bolt: 9, Text: "malformed original destination",
+		Hint: "The field that original_dst_lb_config names does not hold ip:port."},
+	Loop: {Name: "loop", Flag: "UH", HTTP: 508, GRPC: 9, Dubbo: 80, Bolt: 3, Text: "the connection is Weft's own",
+		Hint: "What Weft sends to an original destination comes back to it: a rule of the kernel redirects Weft's own connections, which should be left out by their user or mark."},
 
 	Denied: {Name: "denied", Flag: "UAEX", HTTP: 403, GRPC: 7, Dubbo: 70, Bolt: 2, Text: "denied",
 		Hint: "A filter refused the request."},

@@ -16,6 +16,7 @@ func ConnMeta(id uint64, listener string, conn *network.Conn) protocol.ConnMeta 
 	m.Secure = m.TLS != nil
 	m.Local, m.LocalText = addressOf(conn.LocalAddr())
 	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
+	_, m.Redirected = conn.Destination()
 	if addr, other := conn.PeerAddr(); other {
 		peer, _ := addressOf(addr)
 		m.Peer = &peer
