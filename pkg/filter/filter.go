@@ -37,6 +37,11 @@ type Stream struct {
 	// called last.
 	Config func() any
 
+	// Inherit returns what own, a route's configuration, means at a filter of a listener
+	// that is configured as of: both are what Config returned, filled, and stay as they
+	// are. nil: it takes the place of the listener's as a whole.
+	Inherit func(of, own any) any
+
 	// New builds the filter from what Config returned, filled. It is called
 	// once per chain and once per route that overrides the configuration, when
 	// a snapshot is built, and starts nothing.

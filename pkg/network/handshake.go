@@ -9,13 +9,14 @@ import (
 
 // TLS is what a handshake agreed on. It is immutable.
 type TLS struct {
-	Version    uint16            // tls.VersionTLS13
-	Cipher     uint16            // tls.TLS_AES_128_GCM_SHA256
-	ServerName string            // that the client asked for (SNI); "" for none
-	Protocol   string            // chosen by ALPN; "" for none
-	Resumed    bool              // an earlier session was continued
-	Peer       *x509.Certificate // that the peer showed; nil for none
-	Verified   bool              // Peer is of an authority that is trusted
+	Version    uint16              // tls.VersionTLS13
+	Cipher     uint16              // tls.TLS_AES_128_GCM_SHA256
+	ServerName string              // that the client asked for (SNI); "" for none
+	Protocol   string              // chosen by ALPN; "" for none
+	Resumed    bool                // an earlier session was continued
+	Peer       *x509.Certificate   // that the peer showed; nil for none
+	Chain      []*x509.Certificate // all that it sent: Peer, and those that lead to its authority
+	Verified   bool                // Peer is of an authority that is trusted
 }
 
 // TLS returns what the connection's handshake agreed on; nil: there was none.
@@ -81,7 +82,7 @@ func (s *secure) handshake(deadline time.Time) error {
 		ServerName: state.ServerName, Protocol: state.NegotiatedProtocol, Resumed: state.DidResume,
 	}
 	if len(state.PeerCertificates) > 0 {
-		s.info.Peer = state.PeerCertificates[0]
+		s.info.Peer, s.info.Chain = state.PeerCertificates[0], state.PeerCertificates
 		s.info.Verified = len(state.VerifiedChains) > 0
 	}
 	c.secure.Store(s)

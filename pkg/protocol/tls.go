@@ -18,4 +18,5 @@ type Certificate struct {
 	Fingerprint     string   // SHA-256 of the certificate, hexadecimal
 	DNS             []string // subject alternative names
 	URIs            []string // the same; a SPIFFE identity is one
+	Raw             [][]byte // the certificate as DER, and behind it those that were sent with it
 }

@@ -23,6 +23,9 @@ func TLSMeta(conn *network.Conn) *protocol.TLS {
 	}
 	if t.Peer != nil && t.Verified {
 		m.Peer = certificate(t.Peer)
+		for _, sent := range t.Chain {
+			m.Peer.Raw = append(m.Peer.Raw, sent.Raw)
+		}
 	}
 	return m
 }

@@ -157,23 +157,8 @@ func remove(h *protocol.Header, name, token string) {
 // is spelt: applications that put fields into variables take X_User for X-User.
 func forget(h *protocol.Header, name string) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
-		if alike(h.At(i).Name, name) {
+		if protocol.Alike(h.At(i).Name, name) {
 			h.Del(h.At(i).Name)
 		}
 	}
 }
-
-// alike reports whether two names are the same but for case, and for "_" and "-".
-func alike(a, b string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if !protocol.EqualFold(a[i:i+1], b[i:i+1]) && !(isDash(a[i]) && isDash(b[i])) {
-			return false
-		}
-	}
-	return true
-}
-
-func isDash(c byte) bool { return c == '-' || c == '_' }

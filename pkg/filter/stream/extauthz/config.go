@@ -1,0 +1,257 @@
+package extauthz
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+)
+
+// Config is the filter's configuration, Envoy's ExtAuthz and ExtAuthzPerRoute in one.
+type Config struct {
+	HTTP     *HTTPService `key:"http_service" doc:"The service, asked by HTTP/1.1: 200 lets a request pass, another status below 500 is the answer to its caller."`
+	GRPC     *GRPCService `key:"grpc_service" doc:"The service, asked by gRPC: envoy.service.auth.v3.Authorization."`
+	Version  string       `key:"transport_api_version" doc:"Version of the messages of gRPC." enum:"V3" default:"V3" example:"\"V3\""`
+	Disabled bool         `key:"disabled" doc:"Nobody is asked. What callers send under names that are the service's is removed all the same." default:"false" example:"true"`
+	Check    *Check       `key:"check_settings" doc:"Of a route: what is different for it; the rest is as the listener has it."`
+
+	Allow       bool   `key:"failure_mode_allow" doc:"Requests pass if the service cannot be asked, or its answer not be understood: the filter fails open." default:"false" example:"true"`
+	AllowHeader bool   `key:"failure_mode_allow_header_add" doc:"Tells the application of that, by x-envoy-auth-failure-mode-allowed: true." default:"false" example:"true"`
+	OnError     Status `key:"status_on_error" doc:"The answer if the service fails and requests do not pass."`
+
+	Body        *Body `key:"with_request_body" doc:"The service is told the content of requests, which is read before it is asked. Absent: it is not."`
+	Certificate bool  `key:"include_peer_certificate" doc:"Tells a service of gRPC the caller's certificate as PEM, percent-encoded." default:"false" example:"true"`
+	Session     bool  `key:"include_tls_session" doc:"Tells a service of gRPC the name that the caller asked for in TLS (SNI)." default:"false" example:"true"`
+
+	Allowed    *Names `key:"allowed_headers" doc:"Fields that the service is told. Absent: one of gRPC all, one of HTTP only Authorization, which is always told."`
+	Disallowed *Names `key:"disallowed_headers" doc:"Fields that it is not told, whatever the other keys say."`
+
+	ClearRouteCache bool               `key:"clear_route_cache" doc:"Chooses the route again after the service has changed the request." unbuilt:"clear_route_cache" example:"true"`
+	Enabled         *match.ShareConfig `key:"filter_enabled" doc:"Share of requests that the service is asked about." unbuilt:"filter_enabled"`
+	Namespaces      []string           `key:"metadata_context_namespaces" doc:"Metadata that the service is told." unbuilt:"metadata_context_namespaces" example:"[\"shop\"]"`
+}
+
+// Status is a status of HTTP.
+type Status struct {
+	Code int `key:"code" doc:"The status." min:"400" max:"599" default:"403" example:"503"`
+}
+
+// Body says how much content the service is told.
+type Body struct {
+	Most    int  `key:"max_request_bytes" doc:"How much; it is kept in memory meanwhile." unit:"bytes" min:"1" max:"16777216" required:"true" example:"8192"`
+	Partial bool `key:"allow_partial_message" doc:"Of more than that the service is told the beginning; else such a request is answered with 413." default:"false" example:"true"`
+	Raw     bool `key:"pack_as_bytes" doc:"Tells a service of gRPC in raw_body, not in body, which is a text." default:"false" example:"true"`
+}
+
+// Check is what a route says of its own.
+type Check struct {
+	Extensions map[string]string `key:"context_extensions" doc:"What a service of gRPC is told beside the request." example:"{\"virtual_host\": \"shop\"}"`
+	NoBody     bool              `key:"disable_request_body_buffering" doc:"The service is not told the content." default:"false" example:"true"`
+	Body       *Body             `key:"with_request_body" doc:"In place of the listener's."`
+}
+
+// Names is a list of conditions on names of fields; upper and lower case are the same.
+type Names struct {
+	Patterns []match.TextConfig `key:"patterns" doc:"The conditions, of which one has to hold; an expression is about the name in lower case." required:"true"`
+}
+
+// HTTPService is a service that is asked by HTTP/1.1.
+type HTTPService struct {
+	Server     ServerURI  `key:"server_uri" doc:"Who is asked." required:"true"`
+	PathPrefix string     `key:"path_prefix" doc:"What stands before the path that the service is asked for: that of the request follows." example:"\"/check\""`
+	Request    Asking     `key:"authorization_request" doc:"What it is told."`
+	Response   Permission `key:"authorization_response" doc:"What is taken from its answers."`
+}
+
+// ServerURI is a server of HTTP.
+type ServerURI struct {
+	URI     string        `key:"uri" doc:"Its address. The service is asked for the host of the request; this one is for people." example:"\"http://authz.test\""`
+	Cluster string        `key:"cluster" doc:"The cluster that is asked." required:"true" example:"\"authz\""`
+	Timeout time.Duration `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"1m" example:"\"250ms\""`
+}
+
+// Asking is what a service of HTTP is told beside method, host, path and Authorization.
+type Asking struct {
+	Allowed *Names   `key:"allowed_headers" doc:"Fields of the request, beside those of allowed_headers above."`
+	Add     []Header `key:"headers_to_add" doc:"Fields that are set, whatever the request has."`
+}
+
+// Header is a field.
+type Header struct {
+	Key   string `key:"key" doc:"Field name." required:"true" example:"\"x-gateway\""`
+	Value string `key:"value" doc:"Field value; %variables% are replaced." example:"\"%downstream_remote_ip%\""`
+}
+
+// Permission is what is taken from the answers of a service of HTTP.
+type Permission struct {
+	Upstream *Names `key:"allowed_upstream_headers" doc:"Of an answer that lets a request pass: fields that the application gets. What callers send under such a name is removed, whether the service says something or not."`
+	Append   *Names `key:"allowed_upstream_headers_to_append" doc:"The same, beside what the caller sent, which stays."`
+	Client   *Names `key:"allowed_client_headers" doc:"Of a refusal: fields that the caller gets, beside Location and WWW-Authenticate; absent: all."`
+	Success  *Names `key:"allowed_client_headers_on_success" doc:"Of an answer that lets a request pass: fields that the caller gets with the application's answer."`
+	Metadata *Names `key:"dynamic_metadata_from_headers" doc:"The same: fields that become metadata of the request."`
+}
+
+// GRPCService is a service that is asked by gRPC.
+type GRPCService struct {
+	Cluster  string         `key:"cluster" doc:"The cluster that is asked; short for envoy_grpc." example:"\"authz\""`
+	Envoy    *EnvoyGRPC     `key:"envoy_grpc" doc:"Who is asked, as Envoy has it."`
+	Google   map[string]any `key:"google_grpc" doc:"Another client of gRPC." unbuilt:"google_grpc"`
+	Timeout  time.Duration  `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"1m" example:"\"250ms\""`
+	Metadata []Header       `key:"initial_metadata" doc:"Fields that the call carries."`
+}
+
+// EnvoyGRPC is a server of gRPC.
+type EnvoyGRPC struct {
+	Cluster   string `key:"cluster_name" doc:"The cluster that is asked." required:"true" example:"\"authz\""`
+	Authority string `key:"authority" doc:"The host that it is asked for; empty: the cluster's name." example:"\"authz.test\""`
+}
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	switch {
+	case c.HTTP != nil && c.GRPC != nil:
+		return errors.New("expected one of http_service and grpc_service")
+	case c.HTTP == nil && c.GRPC == nil && !c.Disabled && c.Check == nil:
+		return errors.New("expected http_service or grpc_service; for a route also disabled or check_settings")
+	}
+	if s := c.Check; s != nil && s.NoBody && s.Body != nil {
+		return &document.KeyError{Key: "check_settings", Err: errors.New("with_request_body and disable_request_body_buffering are both set")}
+	}
+	_, err := c.compile()
+	return err
+}
+
+// inherit returns what a route's configuration means at a filter that has of: one
+// without a service of its own is an exception to it.
+func inherit(of, own any) any {
+	f, r := of.(*Config), own.(*Config) //nolint:forcetypeassert // what Config returned
+	if r.HTTP != nil || r.GRPC != nil {
+		return r
+	}
+	merged := *f
+	merged.Disabled = r.Disabled
+	if r.Check != nil {
+		merged.Check = r.Check
+	}
+	return &merged
+}
+
+// rules is what follows from a Config for what is told and what is taken.
+type rules struct {
+	told    names // fields that the service is told; nil: see all
+	all     bool  // told is nil and every field is meant
+	untold  names
+	set     *router.Mutation // fields that the service is told beside
+	replace names            // of an answer: fields of the request that it replaces
+	add     names            // fields that it adds
+	refused names            // fields for the caller of a refusal
+	whole   bool             // refused is nil, and every field is meant
+	success names            // fields for the caller of a request that passed
+	tags    names            // fields that become metadata
+	body    *Body            // nil: content is not told
+	context map[string]string
+}
+
+func (c *Config) compile() (*rules, error) {
+	r := &rules{body: c.Body}
+	if s := c.Check; s != nil {
+		r.context = s.Extensions
+		switch {
+		case s.NoBody:
+			r.body = nil
+		case s.Body != nil:
+			r.body = s.Body
+		}
+	}
+	lists := []struct {
+		key  string
+		from *Names
+		to   *names
+	}{{"allowed_headers", c.Allowed, &r.told}, {"disallowed_headers", c.Disallowed, &r.untold}}
+	var add []Header
+	if h := c.HTTP; h != nil {
+		if err := h.check(); err != nil {
+			return nil, &document.KeyError{Key: "http_service", Err: err}
+		}
+		add = h.Request.Add
+		lists = append(lists, []struct {
+			key  string
+			from *Names
+			to   *names
+		}{
+			{"http_service.authorization_request.allowed_headers", h.Request.Allowed, &r.told},
+			{"http_service.authorization_response.allowed_upstream_headers", h.Response.Upstream, &r.replace},
+			{"http_service.authorization_response.allowed_upstream_headers_to_append", h.Response.Append, &r.add},
+			{"http_service.authorization_response.allowed_client_headers", h.Response.Client, &r.refused},
+			{"http_service.authorization_response.allowed_client_headers_on_success", h.Response.Success, &r.success},
+			{"http_service.authorization_response.dynamic_metadata_from_headers", h.Response.Metadata, &r.tags},
+		}...)
+		r.whole = h.Response.Client == nil
+	}
+	if g := c.GRPC; g != nil {
+		if (g.Cluster == "") == (g.Envoy == nil) {
+			return nil, &document.KeyError{Key: "grpc_service", Err: errors.New("expected one of envoy_grpc and cluster")}
+		}
+		add = g.Metadata
+		r.all = c.Allowed == nil
+	}
+	for _, l := range lists {
+		if l.from == nil {
+			continue
+		}
+		texts, err := match.CompileAll("patterns", l.from.Patterns)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.key, err)
+		}
+		for i := range texts {
+			*l.to = append(*l.to, texts[i].IgnoringCase())
+		}
+	}
+	var m config.HeaderMutation
+	for _, h := range add {
+		if protocol.EqualFold(h.Key, "host") || strings.HasPrefix(h.Key, ":") {
+			return nil, fmt.Errorf("%q cannot be set: the service is asked for the host of the request", h.Key)
+		}
+		m.Add = append(m.Add, config.HeaderValue{Name: h.Key, Value: h.Value})
+	}
+	var err error
+	r.set, err = router.CompileMutation(m)
+	return r, err
+}
+
+func (h *HTTPService) check() error {
+	if p := h.PathPrefix; p != "" && (p[0] != '/' || strings.ContainsAny(p, "?# \r\n")) {
+		return errors.New("path_prefix is no path")
+	}
+	if h.Server.URI == "" {
+		return nil
+	}
+	u, err := url.Parse(h.Server.URI)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("server_uri.uri: %q is no address of HTTP", h.Server.URI)
+	}
+	return nil
+}
+
+// names are conditions on names of fields.
+type names []match.Text
+
+// hold reports whether one of the conditions holds for a name, or for what an
+// application may take it for: X_User is X-User to those that make variables of fields.
+func (n names) hold(name string) bool {
+	if len(n) == 0 {
+		return false
+	}
+	name = strings.ToLower(name)
+	return match.Any(n, name) || strings.Contains(name, "_") && match.Any(n, strings.ReplaceAll(name, "_", "-"))
+}
+
+// fit reports whether one of the conditions holds for a name as it stands.
+func (n names) fit(name string) bool { return len(n) > 0 && match.Any(n, strings.ToLower(name)) }

@@ -1,0 +1,210 @@
+// Package extauthz owns the ext_authz filter: it asks a service whether requests may
+// pass.
+//
+// The way of a request:
+//
+//	content     what the service is told of it                 content.go
+//	ask         the question, and what the answer means        http.go; grpc.go with message.go
+//	changes     what the answer does to the request, or to the answer for its caller
+package extauthz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Kind is the filter's entry for the registry.
+func Kind() filter.Stream {
+	return filter.Stream{
+		Name:    "ext_authz",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return &Config{OnError: Status{403}} },
+		Inherit: inherit,
+		New:     build,
+		Metrics: []metrics.Metric{requests()},
+	}
+}
+
+func requests() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_ext_authz_requests_total", Help: "Requests that the ext_authz filter asked about: allowed, denied, or by what became of them when the service failed: error (refused), failure_mode_allowed.", Kind: metrics.KindCounter, Labels: []string{"result"}}
+}
+
+func build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	r, err := c.compile()
+	if err != nil {
+		return nil, err
+	}
+	a := authz{
+		config: *c, rules: r,
+		allowed: env.Metrics.Counter(requests(), "allowed"), denied: env.Metrics.Counter(requests(), "denied"),
+		failed: env.Metrics.Counter(requests(), "error"), passed: env.Metrics.Counter(requests(), "failure_mode_allowed"),
+	}
+	switch {
+	case c.HTTP != nil:
+		a.service = newHTTPService(c.HTTP, r, env.Calls)
+	case c.GRPC != nil:
+		a.service = newGRPCService(c, r, env.Calls)
+	case !c.Disabled:
+		return nil, errors.New("ext_authz: expected http_service or grpc_service, which is a listener's if its route has none")
+	}
+	return a.before, nil
+}
+
+// service is who is asked.
+type service interface {
+	// ask returns what the service says of x. An error says why it said nothing that can
+	// be understood; the reason is DownstreamGone if nobody waits for it any more.
+	ask(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (verdict, error)
+}
+
+// verdict is what a service says. It refers to nothing of the exchange that told it.
+type verdict struct {
+	allowed bool
+	status  int    // of a refusal
+	body    string // the same
+
+	request  changes // of the fields of a request that passes
+	response changes // of those of the answer to its caller
+	data     []datum
+}
+
+// authz is immutable but for its counters.
+type authz struct {
+	config                          Config
+	rules                           *rules
+	service                         service // nil: nobody is asked
+	allowed, denied, failed, passed *metrics.Counter
+	next                            protocol.Starter
+	whole                           protocol.Service // a.judge
+}
+
+// before returns a in front of next.
+func (a authz) before(next protocol.Service) protocol.Service {
+	a.next = protocol.Halves(next)
+	a.whole = protocol.ServiceFunc(a.judge)
+	return &a
+}
+
+// Serve is protocol.Service's.
+func (a *authz) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, a, x)
+}
+
+// Start is protocol.Starter's.
+func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
+	if a.config.Disabled || a.service == nil {
+		a.disown(x)
+		return a.next.Start(ctx, x)
+	}
+	return x.Fork(ctx, a.whole)
+}
+
+// errHidden is why a call is refused that nobody can be asked about.
+var errHidden = errors.New("ext_authz: the call does not tell what it calls, or a provider may take it for another")
+
+// errConnect is why a tunnel is refused that a service of HTTP would have to open.
+var errConnect = errors.New("ext_authz: a service of HTTP cannot be asked about CONNECT")
+
+// judge serves x on a stack that may wait.
+func (a *authz) judge(ctx context.Context, x *protocol.Exchange) error {
+	x.Detach()
+	why := error(nil)
+	switch {
+	case match.HidesCall(x):
+		why = errHidden
+	case x.Request.Method == "CONNECT" && a.config.HTTP != nil:
+		why = errConnect
+	}
+	if why != nil {
+		a.denied.Add(1)
+		return protocol.NewFault(protocol.Denied, why)
+	}
+	told, partial, err := tell(x, a.rules.body)
+	if err != nil {
+		return err
+	}
+	v, err := a.service.ask(ctx, x, told, partial)
+	switch {
+	case protocol.ReasonOf(err) == protocol.DownstreamGone:
+		return err
+	case err != nil:
+		return a.fail(ctx, x, err)
+	case !v.allowed:
+		a.denied.Add(1)
+		refuse(x, &v)
+		return nil
+	}
+	a.allowed.Add(1)
+	a.disown(x)
+	v.request.apply(&x.Request.Header)
+	for _, d := range v.data {
+		x.Metadata.Add(namespace, protocol.MetadataKey(d.path...), d.value)
+	}
+	if err = a.next.Serve(ctx, x); err == nil {
+		v.response.apply(&x.Response.Header)
+	}
+	return err
+}
+
+// namespace is where the metadata of a service stands; Envoy's name.
+const namespace = "envoy.filters.http.ext_authz"
+
+// failureHeader tells an application that a request passed without being judged.
+const failureHeader = "X-Envoy-Auth-Failure-Mode-Allowed"
+
+// fail goes on with x, of which the service said nothing because of err.
+func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error {
+	a.disown(x)
+	if !a.config.Allow {
+		a.failed.Add(1)
+		x.Fail(protocol.NewFault(protocol.Denied, fmt.Errorf("ext_authz: the service failed: %w", err)))
+		x.Response.Status = a.config.OnError.Code
+		return nil
+	}
+	a.passed.Add(1)
+	if a.config.AllowHeader {
+		x.Request.Header.Set(failureHeader, "true")
+	}
+	return a.next.Serve(ctx, x)
+}
+
+// disown removes the fields of x that only the service may set.
+func (a *authz) disown(x *protocol.Exchange) {
+	h := &x.Request.Header
+	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
+		if name := h.At(i).Name; a.rules.replace.hold(name) || a.config.AllowHeader && protocol.Alike(name, failureHeader) {
+			h.Del(name)
+		}
+	}
+}
+
+// refuse answers x as the service says.
+func refuse(x *protocol.Exchange, v *verdict) {
+	reason := protocol.Denied
+	switch v.status {
+	case 401:
+		reason = protocol.Unauthenticated
+	case 429:
+		reason = protocol.RateLimited
+	}
+	x.Fail(protocol.Faultf(reason, "ext_authz: the service answers %d", v.status))
+	x.Reply(v.status, "text/plain; charset=utf-8", v.body)
+	v.response.apply(&x.Response.Header)
+}
+
+// until is when an answer that may take so long is given up: not after x is.
+func until(x *protocol.Exchange, timeout time.Duration) time.Time {
+	end := time.Now().Add(timeout)
+	if d := x.Until(); !d.IsZero() && d.Before(end) {
+		return d
+	}
+	return end
+}

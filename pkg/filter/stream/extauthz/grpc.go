@@ -1,0 +1,220 @@
+package extauthz
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// checkPath is the method of gRPC that is called.
+const checkPath = "/envoy.service.auth.v3.Authorization/Check"
+
+// grpcService asks by gRPC. Immutable.
+type grpcService struct {
+	rules              *rules
+	calls              filter.Calls
+	cluster, authority string
+	timeout            time.Duration
+	extensions         [][2]string
+	raw                bool // content is told as bytes
+	certificate, name  bool // of the caller, that it asked for
+}
+
+func newGRPCService(c *Config, r *rules, calls filter.Calls) *grpcService {
+	s := &grpcService{
+		rules: r, calls: calls, cluster: c.GRPC.Cluster, timeout: c.GRPC.Timeout,
+		raw: r.body != nil && r.body.Raw, certificate: c.Certificate, name: c.Session,
+	}
+	if e := c.GRPC.Envoy; e != nil {
+		s.cluster, s.authority = e.Cluster, e.Authority
+	}
+	if s.authority == "" {
+		s.authority = s.cluster
+	}
+	for key, value := range r.context {
+		s.extensions = append(s.extensions, [2]string{clean(key), clean(value)})
+	}
+	return s
+}
+
+// The types of content of gRPC and its prefix: compressed or not, and the length.
+const (
+	typeGRPC  = "application/grpc"
+	prefixLen = 5
+)
+
+// ask is service's.
+func (s *grpcService) ask(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (v verdict, err error) {
+	q := question(x, s.timeout)
+	q.Meta.Protocol, q.Meta.Version = string(config.HTTP2), "HTTP/2"
+	r := &q.Request
+	r.Method, r.Scheme, r.Authority, r.Path = "POST", "http", s.authority, checkPath
+	r.Header.Add("content-type", typeGRPC)
+	r.Header.Add("te", "trailers")
+	r.Header.Add("grpc-timeout", strconv.FormatInt(max(time.Until(q.Deadline).Milliseconds(), 1), 10)+"m")
+	s.rules.set.Apply(x, &r.Header)
+	b := appendCheckRequest(make([]byte, prefixLen), s.attributes(x, told, partial))
+	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // heads and max_request_bytes are bounded
+	r.Body, r.ContentLength = protocol.NewTextBody(string(b)), -1
+	err = s.calls.Call(ctx, filter.Target{Cluster: s.cluster, Protocol: config.HTTP2}, q, func() error {
+		answer, err := message(&q.Response)
+		if err != nil {
+			return err
+		}
+		v, err = judged(answer, x.Request.Method == "")
+		return err
+	})
+	return v, err
+}
+
+// message returns the only message of an answer.
+func message(r *protocol.Response) (*checkResponse, error) {
+	text, err := content(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if code := protocol.GRPCStatus(r); r.Status != 200 || code != 0 {
+		return nil, fmt.Errorf("it answers %d with the status %d of gRPC: %s", r.Status, code, r.Trailer.Get("grpc-message")+r.Header.Get("grpc-message"))
+	}
+	if len(text) < prefixLen || text[0] != 0 || int(binary.BigEndian.Uint32([]byte(text[1:prefixLen]))) != len(text)-prefixLen {
+		return nil, errors.New("its answer is not one message")
+	}
+	return parseCheckResponse([]byte(text[prefixLen:]))
+}
+
+// judged returns what an answer means. One that contradicts itself, or wants what cannot
+// be done, is an error.
+func judged(r *checkResponse, rpc bool) (v verdict, err error) {
+	if r.failed || r.code == 0 && r.denied != nil {
+		return verdict{}, fmt.Errorf("it has failed, or contradicts itself: %s", r.message)
+	}
+	v.data = r.data
+	if v.allowed = r.code == 0; !v.allowed {
+		v.status = 403
+		if d := r.denied; d != nil {
+			if d.status != 0 {
+				v.status = d.status
+			}
+			v.body = d.body
+			v.response = changed(d.headers, set)
+		}
+		if v.status < 200 || v.status > 599 {
+			return verdict{}, fmt.Errorf("it wants the status %d", v.status)
+		}
+		return v, v.response.fit(false)
+	}
+	if o := r.ok; o != nil {
+		if o.query {
+			return verdict{}, errors.New("it wants the query changed, which is not supported")
+		}
+		for _, name := range o.remove {
+			v.request = append(v.request, change{how: remove, name: name})
+		}
+		v.request = append(v.request, changed(o.headers, set)...)
+		v.response = changed(o.response, add)
+	}
+	return v, errors.Join(v.request.fit(rpc), v.response.fit(false))
+}
+
+// changed returns what options mean; plain is what one means that does not say.
+func changed(options []option, plain how) (c changes) {
+	for _, o := range options {
+		one := change{plain, o.name, o.value}
+		switch {
+		case o.append != nil && *o.append:
+			one.how = add
+		case o.append != nil, o.action == 2:
+			one.how = set
+		case o.action == 1:
+			one.how = addIfAbsent
+		case o.action == 3:
+			one.how = setIfPresent
+		}
+		c = append(c, one)
+	}
+	return c
+}
+
+// attributes returns what the service is told of x.
+func (s *grpcService) attributes(x *protocol.Exchange, told []byte, partial bool) *attributes {
+	a := &attributes{time: x.Meta.Start, extensions: s.extensions}
+	if conn := x.Meta.Conn; conn != nil {
+		if conn.Remote.IsValid() {
+			a.source.address, a.source.port = conn.Remote.Addr().String(), conn.Remote.Port()
+		}
+		if conn.Local.IsValid() {
+			a.destination.address, a.destination.port = conn.Local.Addr().String(), conn.Local.Port()
+		}
+		s.secured(a, conn.TLS)
+	}
+	r := &x.Request
+	a.http = httpRequest{
+		method: clean(r.Method), path: clean(x.AskedPath()), host: clean(x.AskedAuthority()), scheme: clean(r.Scheme),
+		protocol: x.Meta.Version, size: r.ContentLength, body: told, raw: s.raw,
+	}
+	if !s.raw {
+		a.http.body = []byte(clean(string(told)))
+	}
+	if r.Method != "" {
+		for _, own := range [...][2]string{{":authority", a.http.host}, {":method", a.http.method}, {":path", a.http.path}, {":scheme", a.http.scheme}} {
+			if s.rules.tells(own[0]) {
+				a.http.headers = append(a.http.headers, own)
+			}
+		}
+	}
+	at := make(map[string]int)
+	for name, value := range r.Header.All() {
+		if !s.rules.tells(name) {
+			continue
+		}
+		name, value = strings.ToLower(clean(name)), clean(value)
+		if i, ok := at[name]; ok {
+			a.http.headers[i][1] += "," + value
+			continue
+		}
+		at[name] = len(a.http.headers)
+		a.http.headers = append(a.http.headers, [2]string{name, value})
+	}
+	if s.rules.body != nil {
+		a.http.headers = append(a.http.headers, [2]string{strings.ToLower(partialBody), strconv.FormatBool(partial)})
+	}
+	return a
+}
+
+// secured adds what is known by TLS; nil: nothing.
+func (s *grpcService) secured(a *attributes, t *protocol.TLS) {
+	if t == nil {
+		return
+	}
+	if s.name {
+		a.serverName = clean(t.ServerName)
+	}
+	peer := t.Peer
+	switch {
+	case peer == nil:
+		return
+	case len(peer.URIs) > 0:
+		a.source.principal = clean(peer.URIs[0])
+	case len(peer.DNS) > 0:
+		a.source.principal = clean(peer.DNS[0])
+	default:
+		a.source.principal = clean(peer.Subject)
+	}
+	if s.certificate && len(peer.Raw) > 0 {
+		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: peer.Raw[0]})
+		a.source.certificate = url.PathEscape(string(text))
+	}
+}
+
+// clean returns text as UTF-8, which a string of Protocol Buffers has to be.
+func clean(text string) string { return strings.ToValidUTF8(text, "!") }

@@ -1,0 +1,157 @@
+package extauthz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// mostAnswer is how large an answer may be, in bytes.
+const mostAnswer = 1 << 20
+
+// Fields of the questions and answers that have a meaning of their own: Envoy's.
+const (
+	authorization = "Authorization"
+	partialBody   = "X-Envoy-Auth-Partial-Body"
+	removeHeaders = "X-Envoy-Auth-Headers-To-Remove"
+)
+
+// httpService asks by HTTP/1.1. Immutable.
+type httpService struct {
+	config *HTTPService
+	rules  *rules
+	calls  filter.Calls
+}
+
+func newHTTPService(c *HTTPService, r *rules, calls filter.Calls) *httpService {
+	return &httpService{c, r, calls}
+}
+
+// ask is service's. The question is the request itself, at another path and without
+// the fields that the service is not told.
+func (s *httpService) ask(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (v verdict, err error) {
+	q := question(x, s.config.Server.Timeout)
+	q.Meta.Protocol, q.Meta.Version = string(config.HTTP1), "HTTP/1.1"
+	r := &q.Request
+	r.Method, r.Scheme, r.Authority = x.Request.Method, "http", x.AskedAuthority()
+	path := x.AskedPath()
+	if r.Method == "" { // a call of RPC: its names may have any character
+		r.Method, r.Authority = "POST", s.config.Server.Cluster
+		path = (&url.URL{Path: path}).EscapedPath()
+	}
+	if !strings.HasPrefix(path, "/") { // OPTIONS *
+		path = "/" + path
+	}
+	r.Path = s.config.PathPrefix + path
+	for name, value := range x.Request.Header.All() {
+		if s.rules.tells(name) && isName(name) && isValue(value) && !isFraming(name) { // attachments may be anything
+			r.Header.Add(name, value)
+		}
+	}
+	s.rules.set.Apply(x, &r.Header)
+	r.ContentLength = int64(len(told))
+	if len(told) > 0 {
+		r.Body = protocol.NewTextBody(string(told))
+	}
+	if s.rules.body != nil {
+		r.Header.Set(partialBody, strconv.FormatBool(partial))
+	}
+	err = s.calls.Call(ctx, filter.Target{Cluster: s.config.Server.Cluster, Protocol: config.HTTP1}, q, func() error {
+		v, err = s.read(&q.Response, x.Request.Method == "")
+		return err
+	})
+	return v, err
+}
+
+// tells reports whether a service is told a field.
+func (r *rules) tells(name string) bool {
+	if r.untold.fit(name) || protocol.EqualFold(name, partialBody) { // that is ours
+		return false
+	}
+	return r.all || r.told.fit(name) || protocol.EqualFold(name, authorization)
+}
+
+// question returns an exchange of the filter's own that is answered in time.
+func question(x *protocol.Exchange, timeout time.Duration) *protocol.Exchange {
+	q := new(protocol.Exchange)
+	q.Reset()
+	q.Meta.Conn, q.Meta.Start = new(protocol.ConnMeta), time.Now()
+	q.Deadline = until(x, timeout)
+	q.Caller = filter.Beside(x)
+	return q
+}
+
+// read returns what an answer means.
+func (s *httpService) read(r *protocol.Response, rpc bool) (v verdict, err error) {
+	if r.Status < 200 || r.Status >= 500 || r.Tunnel != nil {
+		return verdict{}, fmt.Errorf("it answers %d", r.Status)
+	}
+	if v.allowed = r.Status == 200; !v.allowed {
+		v.status = r.Status
+		if v.body, err = content(r.Body); err != nil {
+			return verdict{}, err
+		}
+		v.response = s.take(r, func(name string) bool {
+			return s.rules.whole || s.rules.refused.fit(name) || protocol.EqualFold(name, "Location") || protocol.EqualFold(name, "WWW-Authenticate")
+		})
+		return v, v.response.fit(false)
+	}
+	if _, err = content(r.Body); err != nil { // the connection goes on
+		return verdict{}, err
+	}
+	for name := range strings.SplitSeq(r.Header.Get(removeHeaders), ",") {
+		if name = strings.Trim(name, " \t"); name != "" {
+			v.request = append(v.request, change{how: remove, name: strings.Clone(name)})
+		}
+	}
+	v.request = append(v.request, s.take(r, s.rules.replace.fit)...)
+	for _, c := range s.take(r, s.rules.add.fit) {
+		v.request = append(v.request, change{add, c.name, c.value})
+	}
+	v.response = s.take(r, s.rules.success.fit)
+	for name, value := range r.Header.All() {
+		if s.rules.tags.fit(name) {
+			v.data = append(v.data, datum{[]string{strings.ToLower(name)}, strings.Clone(value)})
+		}
+	}
+	return v, errors.Join(v.request.fit(rpc), v.response.fit(false))
+}
+
+// take returns the fields of an answer whose names are wanted, as changes that put them
+// in the place of those that are there.
+func (s *httpService) take(r *protocol.Response, wanted func(name string) bool) (c changes) {
+	for name, value := range r.Header.All() {
+		if isFraming(name) || protocol.EqualFold(name, removeHeaders) || !wanted(name) {
+			continue
+		}
+		one := change{set, strings.Clone(name), strings.Clone(value)}
+		for i := range c {
+			if protocol.EqualFold(c[i].name, one.name) {
+				one.how = add // it has more than one
+			}
+		}
+		c = append(c, one)
+	}
+	return c
+}
+
+// content returns the content of an answer.
+func content(body protocol.Body) (string, error) {
+	if body == nil {
+		return "", nil
+	}
+	text, err := io.ReadAll(io.LimitReader(body, mostAnswer+1))
+	if err == nil && len(text) > mostAnswer {
+		err = errors.New("its answer is larger than a megabyte")
+	}
+	return string(text), err
+}

@@ -1,0 +1,431 @@
+package extauthz
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The messages of envoy.service.auth.v3, as far as they are used. Numbers of fields are
+// those of attribute_context.proto, external_auth.proto, envoy/config/core/v3/base.proto,
+// google/rpc/status.proto and google/protobuf/struct.proto.
+
+// attributes is what a service of gRPC is told: an AttributeContext. Its strings are
+// UTF-8.
+type attributes struct {
+	source, destination peer
+	time                time.Time
+	http                httpRequest
+	extensions          [][2]string // context_extensions
+	serverName          string      // tls_session.sni
+}
+
+// peer is an AttributeContext.Peer.
+type peer struct {
+	address     string // of a socket; "": it has none
+	port        uint16
+	principal   string
+	certificate string
+}
+
+// httpRequest is an AttributeContext.HttpRequest.
+type httpRequest struct {
+	method, path, host, scheme, protocol string
+	headers                              [][2]string // a name once
+	size                                 int64
+	body                                 []byte
+	raw                                  bool // body is raw_body
+}
+
+// appendCheckRequest appends a CheckRequest.
+func appendCheckRequest(b []byte, a *attributes) []byte {
+	return appendMessage(b, 1, func(b []byte) []byte { return a.append(b) })
+}
+
+// appendMessage appends a field that is the message that fill appends.
+func appendMessage(b []byte, number protowire.Number, fill func(b []byte) []byte) []byte {
+	content := fill(nil)
+	b = protowire.AppendTag(b, number, protowire.BytesType)
+	return protowire.AppendBytes(b, content)
+}
+
+// appendText appends a field that is a string, unless it is empty, which is its default.
+func appendText(b []byte, number protowire.Number, text string) []byte {
+	if text == "" {
+		return b
+	}
+	b = protowire.AppendTag(b, number, protowire.BytesType)
+	return protowire.AppendString(b, text)
+}
+
+// appendNumber is appendText for numbers.
+func appendNumber(b []byte, number protowire.Number, n uint64) []byte {
+	if n == 0 {
+		return b
+	}
+	b = protowire.AppendTag(b, number, protowire.VarintType)
+	return protowire.AppendVarint(b, n)
+}
+
+// appendEntries appends a field that is a map of strings.
+func appendEntries(b []byte, number protowire.Number, entries [][2]string) []byte {
+	for _, e := range entries {
+		b = appendMessage(b, number, func(b []byte) []byte { return appendText(appendText(b, 1, e[0]), 2, e[1]) })
+	}
+	return b
+}
+
+func (a *attributes) append(b []byte) []byte {
+	b = appendMessage(b, 1, a.source.append)
+	b = appendMessage(b, 2, a.destination.append)
+	b = appendMessage(b, 4, func(b []byte) []byte {
+		b = appendMessage(b, 1, func(b []byte) []byte {
+			b = appendNumber(b, 1, uint64(max(a.time.Unix(), 0)))
+			return appendNumber(b, 2, uint64(max(a.time.Nanosecond(), 0)))
+		})
+		return appendMessage(b, 2, a.http.append)
+	})
+	b = appendEntries(b, 10, a.extensions)
+	if a.serverName != "" {
+		b = appendMessage(b, 12, func(b []byte) []byte { return appendText(b, 1, a.serverName) })
+	}
+	return b
+}
+
+func (p *peer) append(b []byte) []byte {
+	if p.address != "" {
+		b = appendMessage(b, 1, func(b []byte) []byte { // Address
+			return appendMessage(b, 1, func(b []byte) []byte { // SocketAddress, of TCP
+				b = appendText(b, 2, p.address)
+				b = protowire.AppendTag(b, 3, protowire.VarintType) // port_value, of a oneof: 0 is written
+				return protowire.AppendVarint(b, uint64(p.port))
+			})
+		})
+	}
+	b = appendText(b, 4, p.principal)
+	return appendText(b, 5, p.certificate)
+}
+
+func (r *httpRequest) append(b []byte) []byte {
+	b = appendText(b, 2, r.method)
+	b = appendEntries(b, 3, r.headers)
+	b = appendText(b, 4, r.path)
+	b = appendText(b, 5, r.host)
+	b = appendText(b, 6, r.scheme)
+	b = appendNumber(b, 9, uint64(r.size))
+	b = appendText(b, 10, r.protocol)
+	if r.raw {
+		return appendText(b, 12, string(r.body))
+	}
+	return appendText(b, 11, string(r.body))
+}
+
+// checkResponse is a CheckResponse.
+type checkResponse struct {
+	code    int32  // of google.rpc.Status
+	message string // the same: for people
+	denied  *deniedResponse
+	ok      *okResponse
+	failed  bool // it is an error_response
+	data    []datum
+}
+
+// deniedResponse is a DeniedHttpResponse.
+type deniedResponse struct {
+	status  int // 0: not said
+	headers []option
+	body    string
+}
+
+// okResponse is an OkHttpResponse.
+type okResponse struct {
+	headers  []option // for the application
+	remove   []string // fields of the request
+	response []option // for the caller
+	query    bool     // it wants the query changed
+}
+
+// option is a HeaderValueOption.
+type option struct {
+	name, value string
+	append      *bool // the older way to say what action says; nil: not said
+	action      int32
+	keepEmpty   bool
+}
+
+// datum is a value of dynamic_metadata, and where it stands in the struct.
+type datum struct {
+	path  []string
+	value string
+}
+
+// Bounds of what is made of an answer.
+const (
+	deepest  = 16   // structs inside one another
+	mostData = 1000 // values
+)
+
+var errCut = errors.New("the message is cut short")
+
+// parse reads the fields of a message: field is called for each, with the content of one
+// that has a length, or the value of a number. What field does not know it leaves.
+func parse(b []byte, field func(number int, kind protowire.Type, content []byte, value uint64) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return errCut
+		}
+		b = b[n:]
+		var content []byte
+		var value uint64
+		switch kind {
+		case protowire.BytesType:
+			content, n = protowire.ConsumeBytes(b)
+		case protowire.VarintType:
+			value, n = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			value, n = protowire.ConsumeFixed64(b)
+		default:
+			n = protowire.ConsumeFieldValue(number, kind, b)
+		}
+		if n < 0 {
+			return errCut
+		}
+		b = b[n:]
+		if err := field(int(number), kind, content, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errType says that a field that is known is of another type than it should be.
+var errType = errors.New("a field is of the wrong type")
+
+// isBytes returns an error unless a field has a length.
+func isBytes(kind protowire.Type) error {
+	if kind != protowire.BytesType {
+		return errType
+	}
+	return nil
+}
+
+// isVarint returns an error unless a field is a number.
+func isVarint(kind protowire.Type) error {
+	if kind != protowire.VarintType {
+		return errType
+	}
+	return nil
+}
+
+func parseCheckResponse(b []byte) (*checkResponse, error) {
+	r := new(checkResponse)
+	err := parse(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+		if number > 5 {
+			return nil
+		}
+		if err := isBytes(kind); err != nil {
+			return err
+		}
+		switch number {
+		case 1:
+			return r.parseStatus(content)
+		case 2:
+			if r.denied == nil {
+				r.denied = new(deniedResponse)
+			}
+			return r.denied.parse(content)
+		case 3:
+			if r.ok == nil {
+				r.ok = new(okResponse)
+			}
+			return r.ok.parse(content)
+		case 4:
+			return r.parseStruct(content, nil)
+		case 5:
+			r.failed = true
+		}
+		return nil
+	})
+	return r, err
+}
+
+func (r *checkResponse) parseStatus(b []byte) error {
+	return parse(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
+		switch number {
+		case 1:
+			r.code = int32(value)
+			return isVarint(kind)
+		case 2:
+			r.message = string(content)
+			return isBytes(kind)
+		}
+		return nil
+	})
+}
+
+func (d *deniedResponse) parse(b []byte) error {
+	return parse(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+		if number > 3 {
+			return nil
+		}
+		if err := isBytes(kind); err != nil {
+			return err
+		}
+		switch number {
+		case 1:
+			return parse(content, func(number int, kind protowire.Type, _ []byte, value uint64) error {
+				if number != 1 {
+					return nil
+				}
+				d.status = int(min(value, math.MaxInt32))
+				return isVarint(kind)
+			})
+		case 2:
+			return appendOption(&d.headers, content)
+		case 3:
+			d.body = string(content)
+		}
+		return nil
+	})
+}
+
+func (o *okResponse) parse(b []byte) error {
+	return parse(b, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+		switch number {
+		case 2, 5, 6, 7, 8:
+			if err := isBytes(kind); err != nil {
+				return err
+			}
+		}
+		switch number {
+		case 2:
+			return appendOption(&o.headers, content)
+		case 5:
+			o.remove = append(o.remove, string(content))
+		case 6:
+			return appendOption(&o.response, content)
+		case 7, 8:
+			o.query = true
+		}
+		return nil
+	})
+}
+
+func appendOption(to *[]option, b []byte) error {
+	var o option
+	err := parse(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
+		switch number {
+		case 1:
+			if err := isBytes(kind); err != nil {
+				return err
+			}
+			return parse(content, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+				switch number {
+				case 1:
+					o.name = string(content)
+				case 2, 3: // value, raw_value: one is set
+					if len(content) > 0 {
+						o.value = string(content)
+					}
+				default:
+					return nil
+				}
+				return isBytes(kind)
+			})
+		case 2: // a BoolValue
+			appends := false
+			if err := parse(content, func(number int, _ protowire.Type, _ []byte, value uint64) error {
+				appends = number == 1 && value != 0
+				return nil
+			}); err != nil {
+				return err
+			}
+			o.append = &appends
+			return isBytes(kind)
+		case 3:
+			o.action = int32(value)
+			return isVarint(kind)
+		case 4:
+			o.keepEmpty = value != 0
+			return isVarint(kind)
+		}
+		return nil
+	})
+	*to = append(*to, o)
+	return err
+}
+
+// parseStruct reads a google.protobuf.Struct that stands at path.
+func (r *checkResponse) parseStruct(b []byte, path []string) error {
+	if len(path) >= deepest {
+		return errors.New("dynamic_metadata is too deep")
+	}
+	return parse(b, func(number int, kind protowire.Type, entry []byte, _ uint64) error {
+		if number != 1 {
+			return nil
+		}
+		if err := isBytes(kind); err != nil {
+			return err
+		}
+		var key string
+		var value []byte
+		if err := parse(entry, func(number int, kind protowire.Type, content []byte, _ uint64) error {
+			switch number {
+			case 1:
+				key = string(content)
+				return isBytes(kind)
+			case 2:
+				value = content
+				return isBytes(kind)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		return r.parseValue(value, append(path[:len(path):len(path)], key), 0)
+	})
+}
+
+// parseValue reads a google.protobuf.Value that stands at path, inside so many lists.
+func (r *checkResponse) parseValue(b []byte, path []string, lists int) error {
+	add := func(text string) error {
+		if len(r.data) >= mostData {
+			return errors.New("dynamic_metadata has too many values")
+		}
+		r.data = append(r.data, datum{path, text})
+		return nil
+	}
+	return parse(b, func(number int, kind protowire.Type, content []byte, value uint64) error {
+		switch {
+		case number == 2 && kind == protowire.Fixed64Type:
+			return add(strconv.FormatFloat(math.Float64frombits(value), 'f', -1, 64))
+		case number == 3 && kind == protowire.BytesType:
+			return add(string(content))
+		case number == 4 && kind == protowire.VarintType:
+			return add(strconv.FormatBool(value != 0))
+		case number == 5 && kind == protowire.BytesType:
+			return r.parseStruct(content, path)
+		case number == 6 && kind == protowire.BytesType:
+			if lists >= deepest {
+				return errors.New("dynamic_metadata is too deep")
+			}
+			return parse(content, func(number int, kind protowire.Type, element []byte, _ uint64) error {
+				if number != 1 {
+					return nil
+				}
+				if err := isBytes(kind); err != nil {
+					return err
+				}
+				return r.parseValue(element, path, lists+1)
+			})
+		case number >= 2 && number <= 6:
+			return fmt.Errorf("dynamic_metadata: %w", errType)
+		}
+		return nil
+	})
+}
