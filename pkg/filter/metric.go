@@ -1,0 +1,24 @@
+package filter
+
+import "github.com/weft-proxy/weft/internal/metrics"
+
+// LabelPrefix is the label of what a configuration calls its filter: stat_prefix.
+const LabelPrefix = "stat_prefix"
+
+// Counter describes a counter of the filter called name, by stat_prefix and the labels
+// given: weft_filter_NAME_COUNTED_total.
+func Counter(name, counted, help string, labels ...string) metrics.Metric {
+	return metrics.Metric{
+		Name: "weft_filter_" + name + "_" + counted + "_total", Help: help, Kind: metrics.KindCounter,
+		Labels: append([]string{LabelPrefix}, labels...),
+	}
+}
+
+// Gauge describes a gauge of the filter called name, by stat_prefix and the labels
+// given: weft_filter_NAME_MEASURED.
+func Gauge(name, measured, help string, labels ...string) metrics.Metric {
+	return metrics.Metric{
+		Name: "weft_filter_" + name + "_" + measured, Help: help, Kind: metrics.KindGauge,
+		Labels: append([]string{LabelPrefix}, labels...),
+	}
+}

@@ -1,0 +1,30 @@
+package filter
+
+import (
+	"runtime"
+	"testing"
+)
+
+func TestAShelfKeepsWhatIsInUse(t *testing.T) {
+	var s Shelf[[64]byte]
+	made := func() *[64]byte { return new([64]byte) }
+	kept := s.Take("kept", made)
+	s.Take("forgotten", made)
+	for range 100 {
+		runtime.GC()
+		if s.Len() == 1 {
+			break
+		}
+		runtime.Gosched()
+	}
+	if n := s.Len(); n != 1 {
+		t.Errorf("%d things are on the shelf, want the one that is in use", n)
+	}
+	if s.Take("kept", made) != kept {
+		t.Error("what is in use was made once more")
+	}
+	if s.Take("other", made) == kept {
+		t.Error("two keys have one thing")
+	}
+	runtime.KeepAlive(kept)
+}

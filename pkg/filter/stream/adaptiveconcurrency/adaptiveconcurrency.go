@@ -1,0 +1,197 @@
+// Package adaptiveconcurrency owns the adaptive_concurrency filter: it lets as many
+// requests be under way at once as can be served in about the time that few take, and
+// refuses others, the least important first.
+//
+//	Config      what a file says                                  config.go
+//	limits      the controllers of routes or methods              limits.go
+//	controller  finds a limit by how long requests take           controller.go, histogram.go
+package adaptiveconcurrency
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+const name = "adaptive_concurrency"
+
+// Kind is the filter's entry for the registry. What one Kind builds, one configuration
+// after the other, shares the limits that stay.
+func Kind() filter.Stream {
+	k := &kind{start: time.Now()}
+	return filter.Stream{
+		Name:    name,
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     k.build,
+		Metrics: []metrics.Metric{refused(), limit(), gradient(), minRTT(), inFlight()},
+	}
+}
+
+// Labels of the metrics.
+const (
+	labelScope    = "scope" // route or method
+	labelPriority = "priority"
+)
+
+func refused() metrics.Metric {
+	return filter.Counter(name, "refused", "Requests that the adaptive_concurrency filter refused, by what the limit is of (a route, or a service with its method) and by their level.", labelScope, labelPriority)
+}
+
+func limit() metrics.Metric {
+	return filter.Gauge(name, "limit", "How many requests may be under way at once.", labelScope)
+}
+
+func gradient() metrics.Metric {
+	return filter.Gauge(name, "gradient", "What the limit was multiplied with the last time: less than 1 if requests took longer than when there are few.", labelScope)
+}
+
+func minRTT() metrics.Metric {
+	return filter.Gauge(name, "min_rtt_seconds", "What requests took when there were few.", labelScope)
+}
+
+func inFlight() metrics.Metric {
+	return filter.Gauge(name, "in_flight", "How many requests wait for the head of their answer.", labelScope)
+}
+
+// kind builds filters.
+type kind struct {
+	start time.Time // immutable
+	shelf filter.Shelf[limits]
+}
+
+func (k *kind) build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	if c.Gradient == nil || !c.Enabled.Default {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	levels, err := c.Priority.compile()
+	if err != nil {
+		return nil, err
+	}
+	said, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	f := &adaptive{
+		levels:   levels,
+		byMethod: c.Per == "method",
+		status:   c.status(),
+		limits: k.shelf.Take(env.Place+" "+string(said), func() *limits {
+			l := &limits{start: k.start, params: c.Gradient.params(), levels: levels, most: c.MaxLimits, prefix: c.Prefix, counts: env.Metrics}
+			l.byScope.Store(new(map[scope]*gate))
+			return l
+		}),
+	}
+	f.calls.New = func() any { return &call{filter: f} }
+	return func(next protocol.Service) protocol.Service { return &limited{f, protocol.Halves(next)} }, nil
+}
+
+// adaptive is a configuration. It is immutable but for its limits and its pool.
+type adaptive struct {
+	levels   *levels
+	byMethod bool
+	status   int
+	limits   *limits
+	calls    sync.Pool // of *call
+}
+
+// limited is the filter before a service.
+type limited struct {
+	*adaptive
+	next protocol.Starter
+}
+
+// call is a request that was let in: what is to be known at its end.
+type call struct {
+	filter *adaptive // immutable
+	gate   *gate
+	began  time.Duration
+	stream bool // the time that it takes says nothing
+	grpc   bool
+}
+
+// Serve is protocol.Service's.
+func (f *limited) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, f, x)
+}
+
+// Start is protocol.Starter's.
+func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
+	g := f.limits.of(x, f.byMethod)
+	level := f.levels.of(x)
+	now := f.limits.now()
+	if !g.enter(f.levels.list[level].Share) {
+		g.refused[level].Add(1)
+		g.look(now)
+		x.Fail(errFull)
+		x.Response.Status = f.status
+		return nil
+	}
+	c := f.calls.Get().(*call) //nolint:forcetypeassert // what New returns
+	c.gate, c.began = g, now
+	c.grpc = x.Request.Method != "" && protocol.IsGRPC(&x.Request.Header)
+	c.stream = x.Request.OneWay || x.Request.Upgrade != "" || x.Request.Method == "CONNECT" || c.grpc && !hasMessage(&x.Request)
+	x.Then(c)
+	return f.next.Start(ctx, x)
+}
+
+var errFull error = protocol.NewFault(protocol.Overflow, errors.New("adaptive_concurrency: as many requests are under way as can be served in time"))
+
+// hasMessage reports whether a call of gRPC came with a message. One that did not is a
+// stream, whose caller takes its time.
+func hasMessage(r *protocol.Request) bool { return r.Body != nil && r.Body.Buffered() > 0 }
+
+// Finish is protocol.Finisher's.
+func (c *call) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	c.gate.leave(c.began, c.filter.limits.now(), c.outcome(x, err))
+	c.gate = nil
+	c.filter.calls.Put(c)
+	return err
+}
+
+// outcome tells what the time that x took says of the upstream.
+func (c *call) outcome(x *protocol.Exchange, err error) outcome {
+	switch reason := protocol.ReasonOf(err); {
+	case c.stream, reason == protocol.DownstreamGone:
+		return leftOut
+	case reason != protocol.None:
+		return failed
+	}
+	r := &x.Response
+	switch {
+	case r.Status == 0, r.Tunnel != nil:
+		return leftOut
+	case r.Status >= 500:
+		return failed
+	case c.grpc:
+		switch code := protocol.GRPCStatus(r); {
+		case code > 0:
+			return failed
+		case code < 0 && (r.Body == nil || r.Body.Buffered() == 0):
+			return leftOut // a stream's head, before there is a message
+		}
+	}
+	return answered
+}
+
+// of returns the level of x.
+func (l *levels) of(x *protocol.Exchange) int {
+	if len(l.list) == 1 {
+		return 0
+	}
+	if value, ok := l.field.Value(x); ok {
+		for i := range l.list {
+			if l.list[i].Value == value {
+				return i
+			}
+		}
+	}
+	return l.others
+}

@@ -1,0 +1,486 @@
+package adaptiveconcurrency
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 2 {
+		t.Fatalf("%d examples, want 2", len(examples))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, examples[0])
+		r.letIn(t, map[string]int{"batch": 1, "normal": 2, "high": 3}) // of the first limit, which is 3
+		method := behind(t, examples[1])
+		for _, name := range []string{"buy", "sell"} {
+			if got := method.hold(t, 5, func() *protocol.Exchange { return rpc("org.example.Shop", name) }); got != 3 {
+				t.Errorf("of 5 calls of %s %d were let in, want 3", name, got)
+			}
+		}
+	})
+}
+
+// rig is the filter before an application that answers when it is told.
+type rig struct {
+	s       protocol.Service
+	counts  *filtertest.Counts
+	arrived atomic.Int64
+	answer  chan struct{} // closed: everything is answered
+	took    time.Duration // what an answer takes, if it does not wait for answer
+	replies func(x *protocol.Exchange) error
+	wait    sync.WaitGroup
+}
+
+func behind(t *testing.T, s filtertest.Settings) *rig {
+	t.Helper()
+	made, counts := filtertest.Build(t, Kind(), s)
+	r := &rig{counts: counts, answer: make(chan struct{})}
+	r.s = made(protocol.ServiceFunc(r.serve))
+	t.Cleanup(r.end)
+	return r
+}
+
+func (r *rig) serve(_ context.Context, x *protocol.Exchange) error {
+	r.arrived.Add(1)
+	if r.took > 0 {
+		<-time.After(r.took) // of the bubble
+	} else {
+		<-r.answer
+	}
+	if r.replies != nil {
+		return r.replies(x)
+	}
+	x.Reply(200, "text/plain", "from the application")
+	return nil
+}
+
+// hold sends n requests, which are not answered, and returns how many were let in.
+func (r *rig) hold(t *testing.T, n int, request func() *protocol.Exchange) int {
+	t.Helper()
+	before := r.arrived.Load()
+	for range n {
+		x := request()
+		r.wait.Go(func() {
+			if err := r.s.Serve(t.Context(), x); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+	}
+	return int(r.arrived.Load() - before)
+}
+
+// letIn sends many requests of each level, the levels in the order of what they may have
+// in use in the end.
+func (r *rig) letIn(t *testing.T, want map[string]int) {
+	t.Helper()
+	in := 0
+	for _, level := range []string{"batch", "normal", "high"} {
+		in += r.hold(t, 10, func() *protocol.Exchange { return http("x-priority: " + level) })
+		if in != want[level] {
+			t.Errorf("after requests of level %s %d are under way, want %d", level, in, want[level])
+		}
+	}
+}
+
+// end answers everything.
+func (r *rig) end() {
+	select {
+	case <-r.answer:
+	default:
+		close(r.answer)
+	}
+	r.wait.Wait()
+}
+
+type route string
+
+func (r route) Name() string { return string(r) }
+
+// http is a request with fields "name: value".
+func http(fields ...string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Path, x.Request.Authority = "GET", "/items", "shop.test"
+	x.Record.Route = route("all")
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ": ")
+		x.Request.Header.Add(name, value)
+	}
+	return x
+}
+
+func rpc(service, method string, attachments ...string) *protocol.Exchange {
+	x := http(append([]string{"service: " + service, "method: " + method}, attachments...)...)
+	x.Request.Method, x.Request.Authority = "", service
+	return x
+}
+
+func grpc(path string) *protocol.Exchange {
+	x := http("content-type: application/grpc")
+	x.Request.Method, x.Request.Path, x.Meta.Protocol = "POST", path, "Http2"
+	x.Request.Body = protocol.NewTextBody("\x00\x00\x00\x00\x00")
+	return x
+}
+
+const gradientOnly = `"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 2}}`
+
+func TestWhatHasALimitOfItsOwn(t *testing.T) {
+	on := func(x *protocol.Exchange, name string) *protocol.Exchange {
+		x.Record.Route = route(name)
+		return x
+	}
+	type sent struct {
+		what func() *protocol.Exchange
+		want int // of 3
+	}
+	for _, test := range []struct {
+		name, settings string
+		sent           []sent
+	}{
+		{"routes", `{` + gradientOnly + `}`, []sent{
+			{func() *protocol.Exchange { return on(http(), "a") }, 2}, {func() *protocol.Exchange { return on(http(), "b") }, 2},
+			{func() *protocol.Exchange { return on(rpc("s", "m"), "a") }, 0}}},
+		{"methods of RPC", `{` + gradientOnly + `, "per": "method"}`, []sent{
+			{func() *protocol.Exchange { return rpc("s", "m") }, 2}, {func() *protocol.Exchange { return rpc("s", "n") }, 2},
+			{func() *protocol.Exchange { return on(rpc("s", "m"), "b") }, 0}, {func() *protocol.Exchange { return rpc("r", "m") }, 2}}},
+		{"methods of gRPC", `{` + gradientOnly + `, "per": "method"}`, []sent{
+			{func() *protocol.Exchange { return grpc("/shop.Items/List") }, 2}, {func() *protocol.Exchange { return grpc("/shop.Items/Get") }, 2},
+			{func() *protocol.Exchange { return grpc("/shop.Items/List") }, 0}}},
+		{"what calls no method is its route's", `{` + gradientOnly + `, "per": "method"}`, []sent{
+			{func() *protocol.Exchange { return on(http(), "a") }, 2}, {func() *protocol.Exchange { return on(http(), "b") }, 2},
+			{func() *protocol.Exchange { return on(rpc("", ""), "b") }, 0}}},
+		{"what comes after the first so many shares one", `{` + gradientOnly + `, "per": "method", "max_limits": 1}`, []sent{
+			{func() *protocol.Exchange { return rpc("s", "a") }, 2}, {func() *protocol.Exchange { return rpc("s", "b") }, 2},
+			{func() *protocol.Exchange { return rpc("s", "c") }, 0}, {func() *protocol.Exchange { return rpc("s", "a") }, 0}}},
+		{"names that are too long share one", `{` + gradientOnly + `, "per": "method"}`, []sent{
+			{func() *protocol.Exchange { return rpc("s", strings.Repeat("a", 300)) }, 2}, {func() *protocol.Exchange { return rpc("s", strings.Repeat("b", 300)) }, 0}}},
+		{"nothing, if it is off", `{` + gradientOnly + `, "enabled": {"default_value": false}}`, []sent{{func() *protocol.Exchange { return http() }, 3}}},
+		{"nothing, without a controller", `{}`, []sent{{func() *protocol.Exchange { return http() }, 3}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := behind(t, filtertest.Settings(test.settings))
+				for i, s := range test.sent {
+					if got := r.hold(t, 3, s.what); got != s.want {
+						t.Errorf("of sender %d %d of 3 were let in, want %d", i, got, s.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestTheLeastImportantAreRefusedFirst(t *testing.T) {
+	const levels = `"priority": {"attachment": "x-priority", "default": "normal", "levels": [
+		{"value": "high", "share": 100}, {"value": "normal", "share": 60}, {"value": "batch", "share": 30}]}`
+	settings := filtertest.Settings(`{"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 10}}, ` + levels + `}`)
+	for name, request := range map[string]func(level string) *protocol.Exchange{
+		"HTTP": func(level string) *protocol.Exchange { return http("X-Priority: " + level) },
+		"RPC":  func(level string) *protocol.Exchange { return rpc("s", "m", "x-priority: "+level) },
+		"gRPC": func(level string) *protocol.Exchange {
+			x := grpc("/s/m")
+			x.Request.Header.Add("x-priority", level)
+			return x
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := behind(t, settings)
+				for i, step := range []struct {
+					level string
+					want  int // of 20
+				}{{"batch", 3}, {"unknown", 3}, {"normal", 0}, {"", 0}, {"high", 4}, {"HIGH", 0}, {"high", 0}} {
+					if got := r.hold(t, 20, func() *protocol.Exchange { return request(step.level) }); got != step.want {
+						t.Errorf("step %d: of 20 of level %q %d were let in, want %d", i, step.level, got, step.want)
+					}
+				}
+				if got := r.counts.Of(refused()); got != 130 {
+					t.Errorf("%v were counted as refused, want 130", got)
+				}
+			})
+		})
+	}
+}
+
+func TestRefusalsAreOverflows(t *testing.T) {
+	for settings, want := range map[filtertest.Settings]int{
+		`{` + gradientOnly + `}`: 503,
+		`{` + gradientOnly + `, "concurrency_limit_exceeded_status": {"code": 429}}`: 429,
+		`{` + gradientOnly + `, "concurrency_limit_exceeded_status": {"code": 200}}`: 503,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := behind(t, settings)
+			r.hold(t, 2, func() *protocol.Exchange { return http() })
+			x := http("secret: token")
+			if err := r.s.Serve(t.Context(), x); err != nil || x.Response.Status != want || x.Record.Reason != protocol.Overflow || x.Response.Header.Get("secret") != "" {
+				t.Errorf("%s: %v, %d, %v; want %d", settings, err, x.Response.Status, x.Record.Reason, want)
+			}
+		})
+	}
+}
+
+// gateOf returns the only gate that the filter has.
+func gateOf(t *testing.T, s protocol.Service) *gate {
+	t.Helper()
+	gates := *s.(*limited).limits.byScope.Load()
+	if len(gates) != 1 {
+		t.Fatalf("%d gates, want 1", len(gates))
+	}
+	for _, g := range gates {
+		return g
+	}
+	return nil
+}
+
+// TestWhatIsASample: whatever becomes of a request, it is not under way any more.
+func TestWhatIsASample(t *testing.T) {
+	text := func(x *protocol.Exchange) error { x.Reply(200, "text/plain", "hello"); return nil }
+	head := func(status string) func(x *protocol.Exchange) error {
+		return func(x *protocol.Exchange) error {
+			x.Response.Status = 200
+			x.Response.Header.Add("Content-Type", "application/grpc")
+			if status != "" {
+				x.Response.Header.Add("Grpc-Status", status)
+			}
+			return nil
+		}
+	}
+	for _, test := range []struct {
+		name    string
+		request func() *protocol.Exchange
+		replies func(x *protocol.Exchange) error
+		want    bool
+	}{
+		{"an answer", func() *protocol.Exchange { return http() }, text, true},
+		{"an answer to RPC", func() *protocol.Exchange { return rpc("s", "m") }, text, true},
+		{"an error of the application", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.Reply(500, "", ""); return nil }, false},
+		{"a fault", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ConnectFailure, nil) }, false},
+		{"a caller that leaves", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.DownstreamGone, nil) }, false},
+		{"a panic", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { panic("of the test") }, false},
+		{"a one-way call", func() *protocol.Exchange { x := rpc("s", "m"); x.Request.OneWay = true; return x }, func(*protocol.Exchange) error { return nil }, false},
+		{"WebSocket", func() *protocol.Exchange { x := http(); x.Request.Upgrade = "websocket"; return x }, text, false},
+		{"a call of gRPC", func() *protocol.Exchange { return grpc("/s/m") }, text, true},
+		{"one with a status alone", func() *protocol.Exchange { return grpc("/s/m") }, head("0"), true},
+		{"one that fails", func() *protocol.Exchange { return grpc("/s/m") }, head("14"), false},
+		{"a stream that begins without a message", func() *protocol.Exchange { x := grpc("/s/m"); x.Request.Body = protocol.NewTextBody(""); return x }, text, false},
+		{"a stream that is answered without one", func() *protocol.Exchange { return grpc("/s/m") }, head(""), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := behind(t, `{`+gradientOnly+`}`)
+				r.took, r.replies = time.Millisecond, test.replies
+				x := test.request()
+				if err := r.s.Serve(t.Context(), x); errors.Is(err, errFull) {
+					t.Fatal(err)
+				}
+				g := gateOf(t, r.s)
+				if n := g.inFlight.Load(); n != 0 {
+					t.Errorf("%d requests are under way", n)
+				}
+				if got := g.samples.atLeast(1); got != test.want {
+					t.Errorf("it is a sample: %t, want %t", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestFailuresThatAreSlowAreSamples: they say that too much is asked.
+func TestFailuresThatAreSlowAreSamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"fixed_value": "10ms"}}}`)
+		r.replies = func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) }
+		for took, want := range map[time.Duration]bool{time.Millisecond: false, 20 * time.Millisecond: true} {
+			r.took = took
+			_ = r.s.Serve(t.Context(), http()) // the fault
+			g := gateOf(t, r.s)
+			if _, n := g.samples.drain(50); (n == 1) != want {
+				t.Errorf("a failure after %v makes %d samples, want one: %t", took, n, want)
+			}
+		}
+	})
+}
+
+func TestTheLimitIsFoundInService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"min_concurrency": 2, "request_count": 10}}}`)
+		r.took = 10 * time.Millisecond
+		stop := make(chan struct{})
+		var callers sync.WaitGroup
+		for range 20 {
+			callers.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					x := http()
+					_ = r.s.Serve(t.Context(), x) // a refusal is an answer
+					if x.Record.Reason != protocol.None {
+						time.Sleep(time.Millisecond) // of the bubble
+					}
+				}
+			})
+		}
+		time.Sleep(5 * time.Second) // of the bubble
+		close(stop)
+		callers.Wait()
+		g := gateOf(t, r.s)
+		if got := g.limit.Load(); got < 20 {
+			t.Errorf("the limit is %d, but 20 at once take no longer than 2", got)
+		}
+		if got := time.Duration(g.least.Load()); got < 9*time.Millisecond || got > 11*time.Millisecond {
+			t.Errorf("it was measured that a request takes %v, want 10ms", got)
+		}
+		runtime.KeepAlive(r)
+	})
+}
+
+// TestLimitsOutliveAReload: what the same kind builds again for the same place.
+func TestLimitsOutliveAReload(t *testing.T) {
+	kind := Kind()
+	build := func(s filtertest.Settings, place string) *limited {
+		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Place: place})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).(*limited)
+	}
+	const settings = `{` + gradientOnly + `}`
+	before := build(settings, "a")
+	for _, test := range []struct {
+		name     string
+		settings filtertest.Settings
+		place    string
+		want     bool
+	}{
+		{"the same", settings, "a", true},
+		{"at another place", settings, "b", false},
+		{"with other settings", `{` + gradientOnly + `, "per": "method"}`, "a", false},
+	} {
+		if got := build(test.settings, test.place).limits == before.limits; got != test.want {
+			t.Errorf("%s: it has the same limits: %t, want %t", test.name, got, test.want)
+		}
+	}
+	runtime.KeepAlive(before)
+}
+
+func TestMetricsOfALimitEndWithIt(t *testing.T) {
+	registry := metrics.New(metrics.Options{})
+	kind := Kind()
+	series := func() (n int) {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == limit().Name {
+				n += len(f.GetMetric())
+			}
+		}
+		return n
+	}
+	func() {
+		made, err := kind.New(filtertest.Decode(t, kind, `{`+gradientOnly+`}`), filter.Env{Metrics: registry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+		if err := s.Serve(t.Context(), http()); err != nil {
+			t.Fatal(err)
+		}
+		if n := series(); n != 1 {
+			t.Errorf("%d series of the limit, want 1", n)
+		}
+		runtime.KeepAlive(s)
+	}()
+	for range 100 {
+		runtime.GC()
+		if series() == 0 {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Error("the limit that nobody uses is still exported")
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	priority := func(members string) filtertest.Settings {
+		return filtertest.Settings(`{"priority": {` + members + `}}`)
+	}
+	for name, test := range map[string]struct {
+		settings filtertest.Settings
+		want     string
+	}{
+		"bounds in the wrong order":    {`{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 2}}}`, "min_concurrency"},
+		"a percentile beyond all":      {`{"gradient_controller_config": {"sample_aggregate_percentile": {"value": 101}}}`, "100"},
+		"no interval":                  {`{"gradient_controller_config": {"min_rtt_calc_params": {"interval": "0s"}}}`, "interval"},
+		"another scope":                {`{"per": "listener"}`, "route"},
+		"a level of nothing":           {priority(`"header": "a", "levels": [{"value": "x", "share": 0}], "default": "x"`), "share"},
+		"a level twice":                {priority(`"header": "a", "levels": [{"value": "x", "share": 100}, {"value": "x", "share": 50}], "default": "x"`), "already"},
+		"a default that is no level":   {priority(`"header": "a", "levels": [{"value": "x", "share": 100}], "default": "y"`), "default"},
+		"no default":                   {priority(`"header": "a", "levels": [{"value": "x", "share": 100}]`), "default"},
+		"nobody who may use it all":    {priority(`"header": "a", "levels": [{"value": "x", "share": 99}], "default": "x"`), "100"},
+		"a field that is none":         {priority(`"header": ":x", "levels": [{"value": "x", "share": 100}], "default": "x"`), ":x"},
+		"no field":                     {priority(`"levels": [{"value": "x", "share": 100}], "default": "x"`), "header"},
+		"more levels than are counted": {priority(`"header": "a", "default": "0", "levels": [` + manyLevels(17) + `]`), "16"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func manyLevels(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`{"value": "%d", "share": 100}`, i))
+	}
+	return strings.Join(all, ", ")
+}
+
+func passing(t testing.TB, settings filtertest.Settings) protocol.Service {
+	made, _ := filtertest.Build(t, Kind(), settings)
+	return made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Response.Status = 200
+		return nil
+	}))
+}
+
+const byMethod = `{` + gradientOnly + `, "per": "method", "priority": {"header": "x-priority", "default": "normal",
+	"levels": [{"value": "high", "share": 100}, {"value": "normal", "share": 60}]}}`
+
+func TestPassingAllocatesNothing(t *testing.T) {
+	filtertest.AllocatesNothing(t, passing(t, `{`+gradientOnly+`}`), http())
+	filtertest.AllocatesNothing(t, passing(t, byMethod), rpc("org.example.Shop", "buy", "x-priority: high"))
+	filtertest.AllocatesNothing(t, passing(t, byMethod), grpc("/org.example.Shop/buy"))
+}
+
+func BenchmarkServe(b *testing.B) {
+	b.Run("route", func(b *testing.B) { filtertest.Bench(b, passing(b, `{`+gradientOnly+`}`), http()) })
+	b.Run("method", func(b *testing.B) {
+		filtertest.Bench(b, passing(b, byMethod), rpc("org.example.Shop", "buy", "x-priority: high"))
+	})
+}

@@ -1,0 +1,159 @@
+package adaptiveconcurrency
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter/match"
+)
+
+// Config is the filter's configuration: Envoy's adaptive concurrency, version 3, with
+// keys of our own behind it.
+type Config struct {
+	Prefix   string    `key:"stat_prefix" doc:"Label of the metrics." example:"\"shop\""`
+	Enabled  Switch    `key:"enabled" doc:"Whether anything is limited."`
+	Gradient *Gradient `key:"gradient_controller_config" doc:"How the limit is found; absent: nothing is limited."`
+	Status   Status    `key:"concurrency_limit_exceeded_status" doc:"What HTTP callers are answered."`
+
+	Per       string    `key:"per" doc:"What has a limit of its own: each route, or each method of RPC and gRPC; other requests are their route's then." enum:"route|method" default:"route" example:"\"method\""`
+	MaxLimits int       `key:"max_limits" doc:"How many limits there may be; what comes after the first so many shares one." min:"1" max:"5000" default:"500" example:"100"`
+	Priority  *Priority `key:"priority" doc:"Who is refused first."`
+}
+
+// Switch is a boolean, as Envoy writes one that can be changed at run time.
+type Switch struct {
+	Default bool   `key:"default_value" doc:"Whether it is on." default:"true" example:"false"`
+	Key     string `key:"runtime_key" doc:"What it is called in Envoy's runtime." noeffect:"there is no runtime: default_value is what counts" example:"\"adaptive_concurrency.enabled\""`
+}
+
+// Gradient says how a limit is found.
+type Gradient struct {
+	Percentile Percent `key:"sample_aggregate_percentile" doc:"Which of the times that requests took counts; absent: 50, the median."`
+	Limit      Limit   `key:"concurrency_limit_params" doc:"The limit."`
+	MinRTT     MinRTT  `key:"min_rtt_calc_params" doc:"What requests take when there are few."`
+}
+
+// Percent is a number of percent.
+type Percent struct {
+	Value *float64 `key:"value" doc:"The number." unit:"percent" min:"0" max:"100" example:"50"`
+}
+
+// or returns the number, or another if there is none.
+func (p Percent) or(absent float64) float64 {
+	if p.Value == nil {
+		return absent
+	}
+	return *p.Value
+}
+
+// Limit says how large a limit may be, and how often it is made anew.
+type Limit struct {
+	Max    int64         `key:"max_concurrency_limit" doc:"The largest limit." min:"1" max:"1000000" default:"1000" example:"500"`
+	Update time.Duration `key:"concurrency_update_interval" doc:"How often the limit is made anew, unless requests take longer than half of it." min:"1ms" default:"100ms" example:"\"100ms\""`
+}
+
+// MinRTT says how it is found out what requests take when there are few.
+type MinRTT struct {
+	Interval time.Duration  `key:"interval" doc:"How often it is measured. Meanwhile, for a tenth of the interval at most, min_concurrency is the limit." min:"100ms" default:"60s" example:"\"60s\""`
+	Requests int64          `key:"request_count" doc:"How many requests it takes." min:"1" max:"100000" default:"50" example:"50"`
+	Jitter   Percent        `key:"jitter" doc:"By how much of itself the interval is longer, by chance and at most, so that instances do not measure together; absent: 15."`
+	Least    int64          `key:"min_concurrency" doc:"The smallest limit, and the one while it is measured." min:"1" max:"1000000" default:"3" example:"3"`
+	Buffer   Percent        `key:"buffer" doc:"By how much of itself the time may be longer before the limit falls; absent: 25."`
+	Fixed    *time.Duration `key:"fixed_value" doc:"What it is: nothing is measured." min:"1us" example:"\"5ms\""`
+}
+
+// Status is an HTTP status.
+type Status struct {
+	Code int `key:"code" doc:"The status; of less than 400: 503." min:"0" max:"599" enum:"TooManyRequests=429|ServiceUnavailable=503" default:"503" example:"429"`
+}
+
+// Priority says how important a request is.
+type Priority struct {
+	Header  string  `key:"header,attachment" doc:"The field that tells: of a request, the metadata of gRPC, an attachment of Dubbo, the header of Bolt." required:"true" example:"\"x-priority\""`
+	Levels  []Level `key:"levels" doc:"What it may say." required:"true"`
+	Default string  `key:"default" doc:"The value of the level of requests that say nothing, or something else." required:"true" example:"\"normal\""`
+}
+
+// Level is a level of importance.
+type Level struct {
+	Value string `key:"value" doc:"What the field says." required:"true" example:"\"batch\""`
+	Share int64  `key:"share" doc:"How much of the limit may be in use, whoever uses it, for a request of the level to be let in; one always may." unit:"percent" required:"true" min:"1" max:"100" example:"50"`
+}
+
+const defaultStatus = 503
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	if c.Gradient != nil {
+		if p := c.Gradient.params(); p.least > p.most {
+			return &document.KeyError{Key: "gradient_controller_config", Err: fmt.Errorf("min_concurrency is %d, and more than max_concurrency_limit, which is %d", p.least, p.most)}
+		}
+	}
+	if _, err := c.Priority.compile(); err != nil {
+		return &document.KeyError{Key: "priority", Err: err}
+	}
+	return nil
+}
+
+func (c *Config) status() int {
+	if c.Status.Code < 400 { // Envoy's reading
+		return defaultStatus
+	}
+	return c.Status.Code
+}
+
+func (g *Gradient) params() params {
+	p := params{
+		percent:  g.Percentile.or(50),
+		most:     g.Limit.Max,
+		window:   g.Limit.Update,
+		interval: g.MinRTT.Interval,
+		jitter:   g.MinRTT.Jitter.or(15) / 100,
+		requests: g.MinRTT.Requests,
+		least:    g.MinRTT.Least,
+		buffer:   g.MinRTT.Buffer.or(25) / 100,
+	}
+	if g.MinRTT.Fixed != nil {
+		p.fixed = *g.MinRTT.Fixed
+	}
+	return p
+}
+
+// levels tell how much of the limit a request may use. They are immutable.
+type levels struct {
+	field  match.Field
+	list   []Level
+	others int // which of them is that of requests that say nothing, or something else
+}
+
+// compile checks p and returns its compiled form; nil for none: then there is one level.
+func (p *Priority) compile() (*levels, error) {
+	if p == nil {
+		return &levels{list: []Level{{Value: "all", Share: 100}}}, nil
+	}
+	field, err := match.NewField(p.Header)
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range p.Levels {
+		if slices.ContainsFunc(p.Levels[:i], func(before Level) bool { return before.Value == l.Value }) {
+			return nil, fmt.Errorf("levels[%d]: there is a level %q already", i, l.Value)
+		}
+	}
+	others := slices.IndexFunc(p.Levels, func(l Level) bool { return l.Value == p.Default })
+	switch {
+	case others < 0:
+		return nil, fmt.Errorf("default: there is no level %q", p.Default)
+	case len(p.Levels) > mostLevels:
+		return nil, fmt.Errorf("levels: there are %d, want %d at most", len(p.Levels), mostLevels)
+	case !slices.ContainsFunc(p.Levels, func(l Level) bool { return l.Share == 100 }):
+		return nil, errors.New("levels: no level has a share of 100: nobody could use all of the limit")
+	}
+	return &levels{field, slices.Clone(p.Levels), others}, nil
+}
+
+// mostLevels is how many levels there may be: each limit counts by level.
+const mostLevels = 16

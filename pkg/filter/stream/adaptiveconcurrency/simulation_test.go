@@ -1,0 +1,259 @@
+package adaptiveconcurrency
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// simulation is callers before a controller before a server, in time that is counted
+// and does not pass. It is the same each time.
+type simulation struct {
+	c      *controller
+	random *rand.Rand
+	now    time.Duration
+
+	workers int           // of the server: so many requests are served at once, others queue
+	service time.Duration // what one takes
+	free    []time.Duration
+	ends    ends // of requests under way
+
+	fails    bool          // the server refuses everything at once
+	sent     map[int64]int // by share of the limit
+	admitted map[int64]int
+	most     int64 // limit
+	fewest   int64
+}
+
+type end struct{ began, ends time.Duration }
+
+// ends is a heap of requests by their end.
+type ends []end
+
+func (e ends) Len() int           { return len(e) }
+func (e ends) Less(i, j int) bool { return e[i].ends < e[j].ends }
+func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *ends) Push(x any)        { *e = append(*e, x.(end)) }
+func (e *ends) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	*e = (*e)[:last]
+	return x
+}
+
+func simulate(p params, workers int, service time.Duration) *simulation {
+	c := new(controller)
+	c.begin(&p, 0)
+	return &simulation{
+		c: c, random: rand.New(rand.NewPCG(1, 2)), workers: workers, service: service,
+		free: make([]time.Duration, workers), sent: map[int64]int{}, admitted: map[int64]int{},
+	}
+}
+
+// usual is what a file gets that says nothing.
+func usual() params {
+	return params{percent: 50, most: 1000, window: 100 * time.Millisecond, interval: time.Minute, jitter: 0.15, requests: 50, least: 3, buffer: 0.25}
+}
+
+// run lets so many requests a second come for a while, with the shares by turns.
+func (s *simulation) run(d time.Duration, rate float64, shares ...int64) {
+	s.sent, s.admitted = map[int64]int{}, map[int64]int{}
+	s.most, s.fewest = 0, 1<<62
+	stop := s.now + d
+	for turn := 0; s.now < stop; turn++ {
+		s.now += time.Duration(s.random.ExpFloat64() / rate * float64(time.Second))
+		for len(s.ends) > 0 && s.ends[0].ends <= s.now {
+			e := heap.Pop(&s.ends).(end)
+			o := answered
+			if s.fails {
+				o = failed
+			}
+			s.c.leave(e.began, e.ends, o)
+		}
+		share := shares[turn%len(shares)]
+		s.sent[share]++
+		s.most, s.fewest = max(s.most, s.c.limit.Load()), min(s.fewest, s.c.limit.Load())
+		if !s.c.enter(share) {
+			s.c.look(s.now)
+			continue
+		}
+		s.admitted[share]++
+		heap.Push(&s.ends, end{s.now, s.served()})
+	}
+}
+
+// served returns when a request ends that comes now.
+func (s *simulation) served() time.Duration {
+	if s.fails {
+		return s.now + 100*time.Microsecond
+	}
+	first := 0
+	for i, at := range s.free {
+		if at < s.free[first] {
+			first = i
+		}
+	}
+	took := time.Duration(float64(s.service) * (0.9 + 0.2*s.random.Float64()))
+	s.free[first] = max(s.free[first], s.now) + took
+	return s.free[first]
+}
+
+// throughput is the share of what the server can do that it was given.
+func (s *simulation) throughput(d time.Duration) float64 {
+	sum := 0
+	for _, n := range s.admitted {
+		sum += n
+	}
+	return float64(sum) * s.service.Seconds() / d.Seconds() / float64(s.workers)
+}
+
+// within fails the test unless the limit was within bounds all the time.
+func (s *simulation) within(t *testing.T, what string, least, most int64) {
+	t.Helper()
+	if s.fewest < least || s.most > most {
+		t.Errorf("%s: the limit was from %d to %d, want it within %d and %d", what, s.fewest, s.most, least, most)
+	}
+}
+
+func TestTheLimitConvergesNearTheKnee(t *testing.T) {
+	for _, test := range []struct {
+		workers int
+		service time.Duration
+	}{{10, 20 * time.Millisecond}, {50, 50 * time.Millisecond}, {5, time.Millisecond}, {200, 200 * time.Millisecond}} {
+		s := simulate(usual(), test.workers, test.service)
+		capacity := float64(test.workers) / test.service.Seconds()
+		s.run(10*time.Second, 3*capacity, 100)
+		s.run(20*time.Second, 3*capacity, 100)
+		s.within(t, "three times what can be served", int64(test.workers), 2*int64(test.workers)+10)
+		if got := s.throughput(20 * time.Second); got < 0.95 {
+			t.Errorf("%d workers of %v do %.0f %% of what they could", test.workers, test.service, 100*got)
+		}
+	}
+}
+
+func TestALimitThatIsNotUsedDoesNotGrow(t *testing.T) {
+	s := simulate(usual(), 50, 50*time.Millisecond)
+	s.run(30*time.Second, 100, 100) // five at once
+	s.run(20*time.Second, 100, 100)
+	if s.most > 60 {
+		t.Errorf("the limit is %d while five are under way", s.most)
+	}
+	if s.admitted[100] < s.sent[100]*99/100 {
+		t.Errorf("%d of %d were let in, which the server has time for", s.admitted[100], s.sent[100])
+	}
+}
+
+func TestTheLimitFollowsTheServer(t *testing.T) {
+	p := usual()
+	p.interval = 10 * time.Second
+	s := simulate(p, 50, 50*time.Millisecond)
+	s.run(20*time.Second, 3_000, 100)
+
+	s.service = 200 * time.Millisecond // what few requests take has changed: nothing is overloaded more than before
+	s.run(20*time.Second, 3_000, 100)
+	s.run(20*time.Second, 3_000, 100)
+	if got := s.throughput(20 * time.Second); got < 0.8 {
+		t.Errorf("a server that is slower does %.0f %% of what it could", 100*got)
+	}
+
+	s.service = 50 * time.Millisecond
+	s.run(20*time.Second, 3_000, 100)
+	s.run(20*time.Second, 3_000, 100)
+	if s.most > 200 {
+		t.Errorf("when it is as fast as before the limit is up to %d", s.most)
+	}
+	if got := s.throughput(20 * time.Second); got < 0.8 {
+		t.Errorf("when it is as fast as before it does %.0f %% of what it could", 100*got)
+	}
+
+	s.workers, s.free = 10, s.free[:10] // most of it is gone
+	s.run(20*time.Second, 3_000, 100)
+	s.run(10*time.Second, 3_000, 100)
+	if s.most > 40 {
+		t.Errorf("with a fifth of the workers the limit is up to %d", s.most)
+	}
+}
+
+// TestMeasuringEnds: while the least time is measured few requests pass, so it must not
+// take long, whatever the server does meanwhile.
+func TestMeasuringEnds(t *testing.T) {
+	p := usual()
+	p.interval, p.jitter = 10*time.Second, 0
+	s := simulate(p, 50, 50*time.Millisecond)
+	s.run(9*time.Second, 3_000, 100)
+	before := s.c.limit.Load()
+	s.service = 10 * time.Second // it hangs just when it is measured
+	for s.c.wanted.Load() == 0 {
+		s.run(100*time.Millisecond, 3_000, 100)
+	}
+	began := s.now
+	for s.c.wanted.Load() > 0 {
+		s.run(10*time.Millisecond, 3_000, 100)
+	}
+	if took := s.now - began; took > 2*time.Second {
+		t.Errorf("it was measured for %v, want a tenth of the interval at most", took)
+	}
+	if got := s.c.limit.Load(); got < before/2 {
+		t.Errorf("the limit is %d afterwards, and was %d before", got, before)
+	}
+}
+
+// TestFailuresDoNotMakeAServerFast: what is refused at once would make all that is
+// served look slow.
+func TestFailuresDoNotMakeAServerFast(t *testing.T) {
+	p := usual()
+	p.interval = time.Second
+	s := simulate(p, 50, 50*time.Millisecond)
+	s.run(10*time.Second, 3_000, 100)
+	before := time.Duration(s.c.least.Load())
+	s.fails = true
+	s.run(10*time.Second, 3_000, 100)
+	if got := time.Duration(s.c.least.Load()); got < before*9/10 {
+		t.Errorf("after failures of 100µs the least time is %v, and was %v before", got, before)
+	}
+	s.fails = false
+	s.run(5*time.Second, 3_000, 100)
+	s.run(5*time.Second, 3_000, 100)
+	if got := s.throughput(5 * time.Second); got < 0.8 {
+		t.Errorf("after them the server does %.0f %% of what it could", 100*got)
+	}
+}
+
+func TestAFixedTimeIsNotMeasured(t *testing.T) {
+	p := usual()
+	p.interval, p.fixed = 0, 50*time.Millisecond
+	s := simulate(p, 50, 50*time.Millisecond)
+	s.run(10*time.Second, 3_000, 100)
+	s.run(60*time.Second, 3_000, 100)
+	s.within(t, "a fixed time", 50, 110)
+	if got := time.Duration(s.c.least.Load()); got != 50*time.Millisecond {
+		t.Errorf("the least time is %v", got)
+	}
+}
+
+// TestHighPriorityKeepsItsPlace: whatever else comes, those who may use all of the limit
+// are served as if they were alone, as long as the server has time for them.
+func TestHighPriorityKeepsItsPlace(t *testing.T) {
+	for _, overload := range []float64{1.5, 3, 10} {
+		for _, part := range []int{2, 5, 10} { // one of so many is important
+			if overload/float64(part) > 0.6 {
+				continue // they are too many by themselves
+			}
+			shares := []int64{100}
+			for i := 1; i < part; i++ {
+				shares = append(shares, []int64{80, 50}[i%2])
+			}
+			s := simulate(usual(), 50, 50*time.Millisecond)
+			s.run(10*time.Second, 1000*overload, shares...)
+			s.run(20*time.Second, 1000*overload, shares...)
+			rate := func(share int64) float64 { return float64(s.admitted[share]) / float64(max(s.sent[share], 1)) }
+			if got := rate(100); got < 0.99 {
+				t.Errorf("overload %v, one of %d: %.2f %% of the important requests were let in", overload, part, 100*got)
+			}
+			if part > 2 && rate(50) > rate(80) {
+				t.Errorf("overload %v, one of %d: the least important got more (%.2f) than those before them (%.2f)", overload, part, rate(50), rate(80))
+			}
+		}
+	}
+}
