@@ -65,7 +65,8 @@ func (b *builder) service(listener string, p *config.Proxy) (protocol.Starter, e
 type routeFilter struct {
 	kind   *filter.Stream
 	env    filter.Env
-	shared filter.Filter // with the listener's configuration
+	config any           // the listener's
+	shared filter.Filter // with that
 }
 
 // filters builds the listener's filters in order, by stage.
@@ -88,7 +89,7 @@ func (b *builder) filters(listener string, list []config.Filter) (before []filte
 		if kind.Stage == filter.BeforeRoute {
 			before = append(before, made)
 		} else {
-			after = append(after, routeFilter{kind, env, made})
+			after = append(after, routeFilter{kind, env, f.Config, made})
 		}
 	}
 	return before, after, nil
@@ -164,6 +165,9 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 		if own, ok := c.Filters[f.kind.Name]; ok {
 			env := f.env
 			env.Place += fmt.Sprintf(" %q %q", p.RouteTable, c.Name)
+			if f.kind.Inherit != nil {
+				own = f.kind.Inherit(f.config, own)
+			}
 			var err error
 			if made, err = f.kind.New(own, env); err != nil {
 				return nil, fmt.Errorf("per_filter_config %q: %w", f.kind.Name, err)
