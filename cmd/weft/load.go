@@ -72,7 +72,7 @@ func kinds() configjson.Kinds {
 	k := configjson.Kinds{
 		NetworkFilters: []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
 		StreamFilters:  streamFilters(),
-		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS},
+		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS},
 	}
 	for _, p := range protocols(nil, nil) {
 		k.Protocols = append(k.Protocols, p.Name)

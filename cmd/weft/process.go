@@ -13,7 +13,6 @@ import (
 	"github.com/weft-proxy/weft/internal/logfile"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/internal/run"
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -80,7 +79,7 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 	if p.rpc, err = xprotocol.New(p.log); err != nil {
 		return nil, err
 	}
-	p.resolver = dns.New(dns.Options{})
+	p.resolver = dns.New(dns.Options{Count: p.countLookup})
 	p.server = proxy.NewServer(proxy.Options{
 		Protocols: protocols(p.h2, p.rpc),
 		Filters:   streamFilters(),
@@ -88,7 +87,7 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 		Upstream: upstream.Options{
 			Policies:    policies(),
 			Codecs:      heartbeats(),
-			Discoveries: map[config.ClusterType]upstream.Discovery{config.ClusterStrictDNS: p.resolver},
+			Discoveries: p.discoveries(),
 			Meter:       proxy.Meter{Registry: p.metrics},
 			Log:         p.log,
 		},

@@ -175,7 +175,7 @@ func Metrics() []Metric {
 		all = append(all, p.more...)
 	}
 	all = append(all, rpcMetrics()...)
-	return append(all, ListenerHandshakes, ClusterHandshakes, CertificateReloads,
+	return append(all, ListenerHandshakes, ClusterHandshakes, CertificateReloads, DNSLookups,
 		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())
 }
 

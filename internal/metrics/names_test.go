@@ -63,6 +63,7 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r.Counter(ListenerHandshakes, "a", ResultOK)
 	r.Counter(ClusterHandshakes, "a", ResultOK)
 	r.Counter(CertificateReloads, ResultApplied)
+	r.Counter(DNSLookups, ResultNoName)
 	r.Counter(HTTP2Floods, "ping")
 
 	found, err := r.Gather()

@@ -7,8 +7,7 @@ type ClusterType string
 
 // The types.
 const (
-	ClusterStatic    ClusterType = "STATIC" // SIMPLE means the same
-	ClusterStrictDNS ClusterType = "STRICT_DNS"
+	ClusterStatic ClusterType = "STATIC" // SIMPLE means the same
 )
 
 // Policy is a load-balancing policy.
@@ -113,18 +112,11 @@ type RetryBudget struct {
 // (connections, in-flight count, health) outlives a change of the rest.
 type Host struct {
 	Address  string // ip:port or unix path; name:port in a DNS cluster
+	Target   string // where connections go now, if not to Address: found by discovery, never configured
 	Hostname string // for Host rewriting and TLS; "" for none
 	Weight   uint32 // 1 … 128; default 1
 	NoTLS    bool   // plaintext, whatever the cluster says
 	Metadata map[string]string
 	Priority uint32 // 0 is used first; others as those before them fail
 	Locality Locality
-}
-
-// DNS is how names are resolved.
-type DNS struct {
-	RefreshRate time.Duration // default 5 s
-	RespectTTL  bool
-	Family      string   // "AUTO", "V4_ONLY", "V6_ONLY"
-	Resolvers   []string // ip:port; empty: the system's
 }

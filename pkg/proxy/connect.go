@@ -104,7 +104,7 @@ func (c *clients) dial(ctx context.Context, h *upstream.Host, alpn string, on ca
 
 // dial connects to h. Its errors are Faults: ConnectTimeout or ConnectFailure.
 func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
-	kind, address := "tcp", h.Name()
+	kind, address := "tcp", h.Target()
 	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
 		kind = "unix"
 	}

@@ -20,6 +20,7 @@ type ClusterStatus struct {
 	Resent    uint64             `json:"resent_total"`    // sent again because a connection had gone stale
 	Panic     bool               `json:"panic,omitempty"` // so few hosts of a priority are up that its health is not believed
 	Subsets   int                `json:"subsets,omitempty"`
+	Names     []NameStatus       `json:"names,omitempty"` // that the hosts are found by
 	Hosts     []HostStatus       `json:"hosts"`
 }
 
@@ -27,6 +28,7 @@ type ClusterStatus struct {
 // address enters the cluster.
 type HostStatus struct {
 	Address  string            `json:"address"`
+	Target   string            `json:"target,omitempty"` // where connections go now, if not to Address
 	Hostname string            `json:"hostname,omitempty"`
 	Weight   uint32            `json:"weight"`
 	Metadata map[string]string `json:"metadata,omitempty"`
@@ -87,6 +89,7 @@ func (c *Cluster) describe() ClusterStatus {
 		Overflows: c.overflows.Load(),
 		Resent:    c.resent.Load(),
 		Panic:     s.all.panics(),
+		Names:     c.names(s.config),
 		Hosts:     make([]HostStatus, len(s.hosts)),
 	}
 	if s.subsets != nil {
@@ -102,6 +105,7 @@ func (h *Host) describe() HostStatus {
 	entry := h.Config()
 	d := HostStatus{
 		Address:         h.address,
+		Target:          entry.Target,
 		Hostname:        entry.Hostname,
 		Weight:          entry.Weight,
 		Metadata:        entry.Metadata,

@@ -325,7 +325,7 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 	full := func() *config.Cluster {
 		c := cluster("web", "a")
 		c.Hosts[0].Metadata = map[string]string{"zone": "1"}
-		c.DNS.Resolvers = []string{"127.0.0.1:53"}
+		c.DNS.Resolvers, c.DNS.Search = []string{"127.0.0.1:53"}, []string{"a.example"}
 		c.Subsets.Selectors = [][]string{{"zone"}}
 		c.Subsets.Default = map[string]string{"zone": "1"}
 		c.Localities = []config.LocalityWeight{{Weight: 1}}

@@ -198,14 +198,12 @@ func same(a, b *config.Cluster) bool {
 			a.Health.Equal(b.Health) &&
 			a.Outlier.Equal(b.Outlier) &&
 			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&
-			a.DNS.RefreshRate == b.DNS.RefreshRate &&
-			a.DNS.RespectTTL == b.DNS.RespectTTL &&
-			a.DNS.Family == b.DNS.Family &&
-			slices.Equal(a.DNS.Resolvers, b.DNS.Resolvers)
+			a.DNS.Equal(&b.DNS)
 }
 
 func sameHost(a, b config.Host) bool {
 	return a.Address == b.Address &&
+		a.Target == b.Target &&
 		a.Hostname == b.Hostname &&
 		a.Weight == b.Weight &&
 		a.NoTLS == b.NoTLS &&

@@ -75,6 +75,7 @@ func examples() map[string]func(*testing.T) {
 		"bolt_client.json":       boltPair,
 		"bolt_server.json":       boltServerExample,
 		"compression.json":       compressionExample,
+		"dns.json":               dnsExample,
 		"dubbo_client.json":      dubboPair,
 		"dubbo_http_routes.json": dubboRoutesExample,
 		"dubbo_server.json":      dubboServerExample,

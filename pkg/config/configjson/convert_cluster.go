@@ -1,7 +1,6 @@
 package configjson
 
 import (
-	"net"
 	"slices"
 	"strings"
 
@@ -119,7 +118,7 @@ func (r *reader) readHosts(j *clusterJSON, c *config.Cluster) {
 			}
 			continue
 		}
-		if named && c.Type == config.ClusterStatic {
+		if named {
 			r.resolve(h, c)
 		}
 		if r.addresses[address] {
@@ -132,69 +131,4 @@ func (r *reader) readHosts(j *clusterJSON, c *config.Cluster) {
 			Priority: h.Priority, Locality: config.Locality(h.Locality), NoTLS: h.TLSDisable,
 		})
 	}
-}
-
-// resolve makes a cluster whose hosts were to be addresses one whose hosts are
-// names: the reference resolves names wherever they stand.
-func (r *reader) resolve(h *hostJSON, c *config.Cluster) {
-	at := h.Node.Get("address")
-	if !slices.Contains(r.kinds.ClusterTypes, config.ClusterStrictDNS) {
-		r.report.Errorf(at, "found a name, expected an IP address: names are not supported yet")
-		return
-	}
-	r.report.Warnf(at, "a name in a cluster of type SIMPLE: the cluster is treated as STRICT_DNS")
-	c.Type = config.ClusterStrictDNS
-}
-
-func (r *reader) readDNS(j *clusterJSON, c *config.Cluster) {
-	c.DNS = config.DNS{RefreshRate: j.DNSRefreshRate, RespectTTL: j.RespectTTL, Family: j.DNSFamily}
-	if j.DNSResolvers.Exists() {
-		c.DNS.Resolvers = r.resolvers(j.DNSResolvers)
-	}
-	if c.Type != config.ClusterStatic {
-		return
-	}
-	for _, key := range []string{"dns_refresh_rate", "respect_dns_ttl", "dns_lookup_family", "dns_resolvers"} {
-		if at := j.Node.Get(key); at.Exists() {
-			r.report.Warnf(at, "%s has no effect on a cluster of type %s", key, j.Type)
-		}
-	}
-}
-
-// resolversJSON is the longer form of dns_resolvers.
-type resolversJSON struct {
-	Servers []string        `key:"servers" doc:"IP addresses of name servers." example:"[\"10.0.0.2\"]"`
-	Port    string          `key:"port" doc:"Their port." default:"53" example:"\"5353\""`
-	Search  []document.Node `key:"search" doc:"Domains that short names are completed with." unbuilt:"dns_resolvers.search"`
-}
-
-// resolvers reads ["10.0.0.2:53", "10.0.0.3"] or {"servers": ["10.0.0.2"], "port": "53"}.
-func (r *reader) resolvers(n document.Node) []string {
-	var j resolversJSON
-	list := n
-	if n.Kind() == document.Object {
-		r.decoder.Decode(n, &j)
-		list = n.Get("servers")
-	} else {
-		j.Port = "53"
-		r.decoder.Decode(n, &j.Servers)
-	}
-	var out []string
-	i := 0
-	for at := range list.All() {
-		address := j.Servers[i]
-		i++
-		if at.Kind() != document.String {
-			continue // reported
-		}
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			address = net.JoinHostPort(address, j.Port)
-		}
-		if _, err := listenAddress(address); err != nil {
-			r.report.Errorf(at, "found %q, expected the IP address of a name server", at.Text())
-			continue
-		}
-		out = append(out, address)
-	}
-	return out
 }

@@ -79,6 +79,8 @@ var preparations = []struct{ path, patch string }{
 	{"extend_config.sub_protocol", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"downstream_protocol": "X", "extend_config": {"sub_protocol": "Http1"}}}]}]}]}]}`},
 	{"listeners[].network", `{"servers": [{"listeners": [{"network": "unix"}]}]}`},
 	{"pprof.", `{"pprof": {}}`},
+	{"dns_failure_refresh_rate.", `{"cluster_manager": {"clusters": [{"dns_failure_refresh_rate": {"base_interval": "2s"}}]}}`},
+	{"dns_resolver_port", `{"cluster_manager": {"clusters": [{"dns_resolver_file": "resolv.conf"}]}}`},
 	{"http_check_config.", `{"cluster_manager": {"clusters": [{"health_check": {"protocol": "Http1"}}]}}`},
 	{"outlier_detection.split_external_local_origin_errors", `{"cluster_manager": {"clusters": [{"outlier_detection": {}}]}}`},
 }
@@ -282,6 +284,7 @@ func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnost
 		Env: func(string) (string, bool) { return "", false },
 		Files: memory{fstest.MapFS{
 			"routes.d/a.json":   {Data: []byte(`{"name": "a", "domains": ["a.example"], "routers": []}`)},
+			"resolv.conf":       {Data: []byte("nameserver 10.0.0.1\n")},
 			"clusters.d/a.json": {Data: []byte(`{"name": "a", "hosts": [{"address": "127.0.0.1:5"}]}`)},
 
 			"own.pem": {Data: leaf.Cert}, "own.key": {Data: leaf.Key}, "own-ca.pem": {Data: ca.PEM}, "stranger.key": {Data: ca.Issue(testpki.Spec{}).Key},

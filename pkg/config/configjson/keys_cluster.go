@@ -16,18 +16,13 @@ type clusterManagerJSON struct {
 type clusterJSON struct {
 	Node              document.Node  `key:"."`
 	Name              string         `key:"name" doc:"Name, unique; routes refer to it." required:"true" example:"\"orders\""`
-	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS from names." default:"SIMPLE" example:"\"STRICT_DNS\""`
+	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS and LOGICAL_DNS from names: each address is a host, or the name is one host whose connections go to the first address of the newest answer." default:"SIMPLE" example:"\"STRICT_DNS\""`
 	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host is replaced: of HTTP, and of RPC with the mode ping_pong; other connections of RPC stay. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
 	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Most bytes that a connection to a host buffers." unit:"bytes" min:"0" noeffect:"content is streamed, so no more is held than one read" example:"32768"`
 	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"For a connection to a host." min:"1ms" default:"10s" example:"\"1s\""`
 	IdleTimeout       time.Duration  `key:"idle_timeout" doc:"How long a connection to a host may stay unused. 0s: for ever." default:"60s" example:"\"30s\""`
 	Breakers          []breakersJSON `key:"circuit_breakers" doc:"Limits: one element."`
 	Hosts             []hostJSON     `key:"hosts" doc:"The hosts."`
-
-	DNSRefreshRate time.Duration `key:"dns_refresh_rate" doc:"STRICT_DNS: how often names are resolved." min:"1ms" default:"5s" example:"\"30s\""`
-	RespectTTL     bool          `key:"respect_dns_ttl" doc:"STRICT_DNS: resolve when the answer's time to live ends." example:"true"`
-	DNSFamily      string        `key:"dns_lookup_family" doc:"STRICT_DNS: kinds of addresses." enum:"AUTO|V4_ONLY|V6_ONLY" default:"AUTO" example:"\"V4_ONLY\""`
-	DNSResolvers   document.Node `key:"dns_resolvers" doc:"STRICT_DNS: name servers, [\"10.0.0.2:53\"] or {\"servers\": [], \"port\"}; absent: the system's." accept:"list|object" example:"[\"10.0.0.2:53\"]"`
 
 	Pool        poolJSON         `key:"connection_pool" doc:"How requests of HTTP/2 and RPC protocols share the connections to a host."`
 	KeepAlive   keepAliveJSON    `key:"keepalive" doc:"Heartbeats to hosts that are silent, in protocols that have them."`
@@ -38,12 +33,11 @@ type clusterJSON struct {
 	OriginalDst *originalDstJSON `key:"original_dst_lb_config" doc:"Settings of LB_ORIGINAL_DST." unbuilt:"original_dst_lb_config"`
 
 	balancingJSON
+	dnsJSON
 
-	Spec         document.Node `key:"spec" doc:"Subscription to a registry." accept:"object" unbuilt:"spec" example:"{\"subscribe\": [{\"subscriber\": \"x\"}]}"`
-	ManagerTLS   bool          `key:"cluster_manager_tls" doc:"Use the tls_context of cluster_manager." example:"true"`
-	ResolverFile string        `key:"dns_resolver_file" doc:"STRICT_DNS: file that lists name servers." unbuilt:"dns_resolver_file" example:"\"/etc/resolv.conf\""`
-	ResolverPort string        `key:"dns_resolver_port" doc:"STRICT_DNS: port of the name servers of dns_resolver_file." unbuilt:"dns_resolver_port" example:"\"53\""`
-	SubType      string        `key:"sub_type" doc:"Part of the type." noeffect:"true" example:"\"x\""`
+	Spec       document.Node `key:"spec" doc:"Subscription to a registry." accept:"object" unbuilt:"spec" example:"{\"subscribe\": [{\"subscriber\": \"x\"}]}"`
+	ManagerTLS bool          `key:"cluster_manager_tls" doc:"Use the tls_context of cluster_manager." example:"true"`
+	SubType    string        `key:"sub_type" doc:"Part of the type." noeffect:"true" example:"\"x\""`
 }
 
 type breakersJSON struct {
@@ -62,7 +56,7 @@ type retryBudgetJSON struct {
 
 type hostJSON struct {
 	Node       document.Node     `key:"."`
-	Address    string            `key:"address" doc:"ip:port, [ipv6]:port, the path of a unix socket, or name:port in STRICT_DNS." required:"true" example:"\"10.0.0.1:8080\""`
+	Address    string            `key:"address" doc:"ip:port, [ipv6]:port, the path of a unix socket, or name:port in STRICT_DNS and LOGICAL_DNS." required:"true" example:"\"10.0.0.1:8080\""`
 	Hostname   string            `key:"hostname" doc:"Name of the host, for auto_host_rewrite, and that it must prove to have if its cluster uses TLS and tls_context has no server_name." example:"\"a.shop\""`
 	Weight     uint32            `key:"weight" doc:"Share of the requests." unit:"parts" min:"1" max:"128" default:"1" example:"10"`
 	Metadata   metadataMatchJSON `key:"metadata" doc:"Labels of the host."`

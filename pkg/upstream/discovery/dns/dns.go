@@ -1,6 +1,21 @@
-// Package dns owns the discovery of hosts by name: it resolves the names that
-// the hosts of STRICT_DNS clusters are configured with, again and again, and
-// every address found is a host of its own.
+// Package dns owns the discovery of hosts by name: it resolves the names that the
+// hosts of STRICT_DNS and LOGICAL_DNS clusters are configured with, again and
+// again. In a STRICT_DNS cluster every address found is a host of its own; a
+// LOGICAL_DNS cluster has one host, whose connections go to the first address of the
+// newest answer.
+//
+//	Watch    which hosts a cluster has now                     dns.go
+//	name     when its next lookup is due                       name.go
+//	Lookup   which servers are asked for which names           resolver.go
+//	observe  how long their answers hold                       observe.go
+//
+// The questions are asked by net.Resolver, not by a client of our own. It has what a
+// stub resolver needs and what is easily got wrong: random ids and ports, connected
+// sockets, a check of the question that an answer repeats, EDNS(0), TCP when an answer
+// is cut short, chains of aliases, /etc/hosts, /etc/resolv.conf and its changes. What
+// it does not tell, how long an answer holds, is read from the messages as they pass;
+// what it has no setting for (servers, search domains, ndots, timeout and attempts of
+// a cluster's own) is done around it.
 package dns
 
 import (
@@ -16,6 +31,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
 // Resolver asks for addresses.
@@ -30,28 +46,44 @@ type Family string
 
 // The families. Auto asks for both and takes IPv4 if there is any: a name that
 // has both rarely has IPv6 only in working order, and taking both would count
-// every such host twice. "" means Auto.
+// every such host twice. V4Preferred says the same explicitly, All takes both. ""
+// means Auto.
 const (
-	Auto   Family = "AUTO"
-	V4Only Family = "V4_ONLY"
-	V6Only Family = "V6_ONLY"
+	Auto        Family = "AUTO"
+	V4Only      Family = "V4_ONLY"
+	V6Only      Family = "V6_ONLY"
+	V4Preferred Family = "V4_PREFERRED"
+	All         Family = "ALL"
+)
+
+// Outcome is what became of a lookup.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Answered Outcome = iota // with an address at least
+	NoName                  // there is no such name, or it has no address of the family
+	TimedOut                // nobody answered in time
+	Failed                  // a server refused or failed
 )
 
 // Options are what a Discovery needs. The zero value is the usual one.
 type Options struct {
-	// Resolver returns the resolver that asks these servers (ip:port); none means
-	// the system's. It is called once for each name that is watched. Nil means
-	// System.
-	Resolver func(servers []string) Resolver
+	// Resolver returns the resolver that asks as d says. It is called once for each
+	// name that is watched. Nil means System.
+	Resolver func(d *config.DNS) Resolver
+	// Count is told what became of each lookup, from any goroutine; may be nil.
+	Count func(Outcome)
 }
 
-// Discovery resolves the names of clusters. It is an upstream.Discovery.
+// Discovery resolves the names of clusters. It is an upstream.Resolving.
 //
 // Each name has a goroutine that resolves it, shared by all hosts of all clusters
 // that want it resolved in the same way; each cluster has one that gathers what
 // its names resolve to. Safe for concurrent use.
 type Discovery struct {
-	resolver func([]string) Resolver
+	resolver func(*config.DNS) Resolver // immutable
+	count    func(Outcome)              // immutable
 
 	ctx   context.Context //nolint:containedctx // the Discovery's own life, not a caller's: Close ends it
 	stop  context.CancelFunc
@@ -66,9 +98,45 @@ type Discovery struct {
 type key struct {
 	name       string
 	family     Family
-	servers    string // joined by spaces
 	refresh    time.Duration
 	respectTTL bool
+	failure    [2]time.Duration // the first pause, and the longest
+	jitter     time.Duration    // 0: up to a tenth less
+
+	// Of the resolver; lists are joined by spaces.
+	servers, search string
+	ndots, attempts int
+	timeout         time.Duration
+}
+
+// keyOf returns the key of a name as it is resolved for a cluster.
+func keyOf(domain string, c *config.DNS) key {
+	k := key{
+		name:       domain,
+		family:     Family(c.Family),
+		refresh:    c.RefreshRate,
+		respectTTL: c.RespectTTL,
+		failure:    [2]time.Duration{c.FailureBase, c.FailureMax},
+		jitter:     c.Jitter,
+		servers:    strings.Join(c.Resolvers, " "),
+		search:     strings.Join(c.Search, " "),
+		ndots:      c.Ndots,
+		attempts:   c.Attempts,
+		timeout:    c.Timeout,
+	}
+	if k.family == "" {
+		k.family = Auto
+	}
+	if k.refresh <= 0 {
+		k.refresh = defaultRefresh
+	}
+	switch {
+	case k.failure[0] <= 0:
+		k.failure = [2]time.Duration{firstRetry, k.refresh}
+	case k.failure[1] < k.failure[0]:
+		k.failure[1] = k.failure[0]
+	}
+	return k
 }
 
 // maxLookups is how many names are resolved at a time: ten thousand names that
@@ -80,7 +148,10 @@ func New(o Options) *Discovery {
 	if o.Resolver == nil {
 		o.Resolver = System
 	}
-	d := &Discovery{resolver: o.Resolver, limit: make(chan struct{}, maxLookups), names: make(map[key]*name)}
+	if o.Count == nil {
+		o.Count = func(Outcome) {}
+	}
+	d := &Discovery{resolver: o.Resolver, count: o.Count, limit: make(chan struct{}, maxLookups), names: make(map[key]*name)}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }
@@ -96,6 +167,9 @@ func (d *Discovery) Close() {
 // resolved or has failed once, and then whenever the addresses change. An address
 // that is one already (an IP, a unix path) is passed on as it is. A host that has
 // no hostname gets its name as that. Names without a port get 80.
+//
+// Hosts of a LOGICAL_DNS cluster keep their address, the name, and get the first one
+// found as Target.
 //
 // A name that cannot be resolved is reported as an error and keeps the addresses
 // that it had. stop returns when update has returned and will not be called
@@ -134,9 +208,10 @@ type watch struct {
 // target is a host as configured: with a name to resolve, or with none when its
 // address is one already.
 type target struct {
-	host config.Host
-	name *name
-	port string
+	host    config.Host
+	name    *name
+	port    string
+	logical bool // the host is the name
 }
 
 // target enters w with the name of host.
@@ -149,25 +224,14 @@ func (d *Discovery) target(w *watch, c *config.Cluster, host *config.Host) targe
 	if t.host.Hostname == "" {
 		t.host.Hostname = domain
 	}
-	k := key{
-		name:       domain,
-		family:     Family(c.DNS.Family),
-		servers:    strings.Join(c.DNS.Resolvers, " "),
-		refresh:    c.DNS.RefreshRate,
-		respectTTL: c.DNS.RespectTTL,
-	}
-	if k.family == "" {
-		k.family = Auto
-	}
-	if k.refresh <= 0 {
-		k.refresh = defaultRefresh
-	}
+	t.logical = c.Type == config.ClusterLogicalDNS
+	k := keyOf(domain, &c.DNS)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := d.names[k]
 	if n == nil {
 		ctx, cancel := context.WithCancel(d.ctx)
-		n = &name{key: k, resolver: d.resolver(c.DNS.Resolvers), cancel: cancel, watches: make(map[*watch]struct{})}
+		n = &name{key: k, resolver: d.resolver(&c.DNS), cancel: cancel, watches: make(map[*watch]struct{})}
 		d.names[k] = n
 		d.tasks.Go(func() { n.run(ctx, d) })
 	}
@@ -270,17 +334,52 @@ func (w *watch) gather(d *Discovery) (hosts []config.Host, complete bool, err er
 			problems = append(problems, fmt.Errorf("resolving %s: %w", t.name.key.name, t.name.err))
 		}
 		seen[t.name] = struct{}{}
-		for _, a := range t.name.addresses {
-			host := t.host
-			host.Address = net.JoinHostPort(a.String(), t.port)
-			hosts = append(hosts, host)
-		}
+		hosts = t.appendHosts(hosts)
 	}
 	return hosts, true, errors.Join(problems...)
 }
 
-// jittered returns d or up to a tenth less, so that names and proxies do not ask
-// in step.
-func jittered(d time.Duration) time.Duration {
+// appendHosts appends the hosts that a name stands for now. Discovery.mu is held.
+func (t *target) appendHosts(hosts []config.Host) []config.Host {
+	host := t.host
+	if t.logical {
+		if t.name.first.IsValid() {
+			host.Target = net.JoinHostPort(t.name.first.String(), t.port)
+			hosts = append(hosts, host)
+		}
+		return hosts
+	}
+	for _, a := range t.name.addresses {
+		host.Address = net.JoinHostPort(a.String(), t.port)
+		hosts = append(hosts, host)
+	}
+	return hosts
+}
+
+// Names is upstream.Resolving's.
+func (d *Discovery) Names(c *config.Cluster) []upstream.NameStatus {
+	var all []upstream.NameStatus
+	seen := make(map[string]struct{})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range c.Hosts {
+		domain, _ := split(c.Hosts[i].Address)
+		if _, again := seen[domain]; again || domain == "" {
+			continue
+		}
+		seen[domain] = struct{}{}
+		if n := d.names[keyOf(domain, &c.DNS)]; n != nil {
+			all = append(all, n.describe())
+		}
+	}
+	return all
+}
+
+// jittered returns d or up to jitter more, if there is one, else up to a tenth less,
+// so that names and proxies do not ask in step.
+func jittered(d, jitter time.Duration) time.Duration {
+	if jitter > 0 {
+		return d + rand.N(jitter+1)
+	}
 	return d - rand.N(d/10+1)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-var _ upstream.Discovery = (*Discovery)(nil)
+var _ upstream.Resolving = (*Discovery)(nil)
 
 // zone is a Resolver out of a map.
 type zone struct {
@@ -42,8 +42,8 @@ type server struct {
 	servers string
 }
 
-func (z *zone) resolver(servers []string) Resolver {
-	return server{z, strings.Join(servers, ",")}
+func (z *zone) resolver(d *config.DNS) Resolver {
+	return server{z, strings.Join(d.Resolvers, ",")}
 }
 
 func (s server) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
@@ -336,6 +336,7 @@ func TestTTL(t *testing.T) {
 		{"respected", true, 30 * time.Second, 30 * time.Second},
 		{"respected, though longer than the refresh rate", true, time.Hour, time.Hour},
 		{"respected, but not below a second", true, time.Nanosecond, time.Second},
+		{"respected, but not above an hour", true, 68 * 365 * 24 * time.Hour, time.Hour},
 		{"not known", true, 0, time.Minute},
 		{"not respected", false, 30 * time.Second, time.Minute},
 	}

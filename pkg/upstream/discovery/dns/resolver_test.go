@@ -124,7 +124,7 @@ func TestSystemLookup(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			found, ttl, err := System([]string{s.address}).Lookup(context.Background(), tt.family, tt.domain)
+			found, ttl, err := System(&config.DNS{Resolvers: []string{s.address}}).Lookup(context.Background(), tt.family, tt.domain)
 			var got []string
 			for _, a := range found {
 				got = append(got, a.String())
@@ -142,7 +142,7 @@ func TestSystemLookup(t *testing.T) {
 }
 
 func TestHostsFileHasNoTTL(t *testing.T) {
-	found, ttl, err := System(nil).Lookup(context.Background(), V4Only, "localhost")
+	found, ttl, err := System(&config.DNS{}).Lookup(context.Background(), V4Only, "localhost")
 	if err != nil || !slices.Contains(found, netip.MustParseAddr("127.0.0.1")) || ttl != 0 {
 		t.Errorf("Lookup(localhost) = %v for %v, %v, want 127.0.0.1 for 0s", found, ttl, err)
 	}
@@ -151,7 +151,7 @@ func TestHostsFileHasNoTTL(t *testing.T) {
 func TestNextServerIsAskedIfOneFails(t *testing.T) {
 	broken, works := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
 	broken.fail(wire.RcodeServerFailure)
-	r := System([]string{broken.address, works.address})
+	r := System(&config.DNS{Resolvers: []string{broken.address, works.address}})
 	for range 3 {
 		if found, _, err := r.Lookup(context.Background(), V4Only, "a.weft.test."); err != nil || len(found) != 1 {
 			t.Fatalf("Lookup = %v, %v", found, err)
@@ -168,7 +168,7 @@ func TestNextServerIsAskedIfOneFails(t *testing.T) {
 
 func TestNameThatDoesNotExistIsAnAnswer(t *testing.T) {
 	first, second := startServer(t), startServer(t, "a.weft.test. 60 IN A 192.0.2.1")
-	if _, _, err := System([]string{first.address, second.address}).Lookup(context.Background(), V4Only, "a.weft.test."); err == nil {
+	if _, _, err := System(&config.DNS{Resolvers: []string{first.address, second.address}}).Lookup(context.Background(), V4Only, "a.weft.test."); err == nil {
 		t.Error("the second server was asked for a name of which the first knows that it does not exist")
 	}
 	if n := second.queries(); n != 0 {
@@ -180,7 +180,7 @@ func TestNameThatDoesNotExistIsAnAnswer(t *testing.T) {
 func TestErrorsNameTheServerThatWasAsked(t *testing.T) {
 	s := startServer(t)
 	s.fail(wire.RcodeServerFailure)
-	_, _, err := System([]string{s.address}).Lookup(context.Background(), V4Only, "a.weft.test.")
+	_, _, err := System(&config.DNS{Resolvers: []string{s.address}}).Lookup(context.Background(), V4Only, "a.weft.test.")
 	if err == nil || !strings.Contains(err.Error(), s.address) {
 		t.Errorf("Lookup = %v, want it to name %s", err, s.address)
 	}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dns"
+)
+
+// discoveries are the ways to find the hosts of clusters.
+func (p *process) discoveries() map[config.ClusterType]upstream.Discovery {
+	return map[config.ClusterType]upstream.Discovery{
+		config.ClusterStrictDNS:  p.resolver,
+		config.ClusterLogicalDNS: p.resolver,
+	}
+}
+
+// countLookup counts what became of a lookup of a name.
+func (p *process) countLookup(o dns.Outcome) {
+	result := metrics.ResultFailed
+	switch o {
+	case dns.Answered:
+		result = metrics.ResultOK
+	case dns.NoName:
+		result = metrics.ResultNoName
+	case dns.TimedOut:
+		result = metrics.ResultTimeout
+	case dns.Failed:
+	}
+	p.metrics.Counter(metrics.DNSLookups, result).Add(1)
+}

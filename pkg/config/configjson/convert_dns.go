@@ -1,0 +1,189 @@
+package configjson
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// resolve takes a host that is a name. A cluster whose hosts were to be addresses
+// becomes one whose hosts are names: the reference resolves names wherever they
+// stand.
+func (r *reader) resolve(h *hostJSON, c *config.Cluster) {
+	at := h.Node.Get("address")
+	switch {
+	case c.Type != config.ClusterStatic: // it resolves names, or has none, or was reported
+	case !slices.Contains(r.kinds.ClusterTypes, config.ClusterStrictDNS):
+		r.report.Errorf(at, "found a name, expected an IP address: names are not supported yet")
+	default:
+		r.report.Warnf(at, "a name in a cluster of type SIMPLE: the cluster is treated as STRICT_DNS")
+		c.Type = config.ClusterStrictDNS
+	}
+}
+
+// readDNS converts how a cluster's names are resolved; its hosts have been read.
+func (r *reader) readDNS(j *clusterJSON, c *config.Cluster) {
+	c.DNS = config.DNS{
+		RefreshRate: j.DNSRefreshRate, RespectTTL: j.RespectTTL, Family: j.DNSFamily, Jitter: j.DNSJitter,
+		FailureBase: j.DNSFailure.Base, FailureMax: j.DNSFailure.Max,
+	}
+	r.checkFailureRate(&j.DNSFailure, &c.DNS)
+	if j.DNSResolvers.Exists() {
+		r.resolvers(j.DNSResolvers, &c.DNS)
+	}
+	r.resolverFile(j, &c.DNS)
+	if c.Type == config.ClusterLogicalDNS && len(j.Hosts) != 1 {
+		r.report.Errorf(j.Node.Get("hosts").Or(j.Node), "%d hosts: a cluster of type %s is one name", len(j.Hosts), c.Type)
+	}
+	if c.Type.Resolves() {
+		return
+	}
+	for _, key := range dnsKeys() {
+		if at := j.Node.Get(key); at.Exists() {
+			r.report.Warnf(at, "%s has no effect on a cluster of type %s", key, j.Type)
+		}
+	}
+}
+
+func (r *reader) checkFailureRate(j *dnsFailureJSON, d *config.DNS) {
+	switch {
+	case j.Base == 0:
+	case j.Max == 0:
+		d.FailureMax = 10 * j.Base
+	case j.Max < j.Base:
+		r.report.Errorf(j.Node.Get("max_interval"), "a max_interval of %v is less than the base_interval of %v", j.Max, j.Base)
+	}
+}
+
+// resolvers reads ["10.0.0.2:53", "10.0.0.3"] or {"servers": ["10.0.0.2"], "port": "53"}.
+func (r *reader) resolvers(n document.Node, d *config.DNS) {
+	j := resolversJSON{Port: "53"}
+	list := n
+	if n.Kind() == document.Object {
+		r.decoder.Decode(n, &j)
+		list = n.Get("servers")
+		r.searching(&j, d)
+	} else {
+		r.decoder.Decode(n, &j.Servers)
+	}
+	i := 0
+	for at := range list.All() {
+		address := j.Servers[i]
+		i++
+		if at.Kind() != document.String {
+			continue // reported
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			address = net.JoinHostPort(address, j.Port)
+		}
+		if _, err := listenAddress(address); err != nil {
+			r.report.Errorf(at, "found %q, expected the IP address of a name server", at.Text())
+			continue
+		}
+		d.Resolvers = append(d.Resolvers, address)
+	}
+}
+
+// searching reads what the longer form of dns_resolvers says beside the servers.
+func (r *reader) searching(j *resolversJSON, d *config.DNS) {
+	d.Ndots, d.Timeout, d.Attempts = j.Ndots, time.Duration(j.Timeout)*time.Second, j.Attempts
+	for at := range j.Node.Get("search").All() {
+		domain := strings.Trim(at.Text(), ".")
+		if !hostName(domain) {
+			r.report.Errorf(at, "found %q, expected a domain", at.Text())
+			continue
+		}
+		d.Search = append(d.Search, domain)
+	}
+	if at := j.Node.Get("ndots"); at.Exists() && len(j.Search) == 0 {
+		r.report.Warnf(at, "ndots has no effect without search")
+	}
+}
+
+// resolverFile reads dns_resolver_file, if the cluster names one.
+func (r *reader) resolverFile(j *clusterJSON, d *config.DNS) {
+	at := j.Node.Get("dns_resolver_file")
+	port := j.Node.Get("dns_resolver_port")
+	if j.ResolverFile == "" {
+		if port.Exists() {
+			r.report.Warnf(port, "dns_resolver_port has no effect without dns_resolver_file")
+		}
+		return
+	}
+	if j.DNSResolvers.Exists() {
+		r.report.Errorf(at, "dns_resolvers stands there, too: only one of them")
+		return
+	}
+	data, err := r.files.ReadFile(j.ResolverFile)
+	if err != nil {
+		r.report.Errorf(at, "the file %q %s", j.ResolverFile, problemOf(err))
+		return
+	}
+	number := "53"
+	if j.ResolverPort != "" {
+		number = j.ResolverPort
+	}
+	if n, err := strconv.ParseUint(number, 10, 16); err != nil || n == 0 {
+		r.report.Errorf(port, "the port %q is no number from 1 to 65535", number)
+		return
+	}
+	resolvConf(string(data), number, d)
+	if len(d.Resolvers) == 0 {
+		r.report.Errorf(at, "the file %q names no name server", j.ResolverFile)
+	}
+}
+
+// resolvConf takes what d has of a file in the form of resolv.conf(5): nameserver,
+// search, domain, and the options ndots, timeout and attempts. As in that form, what
+// is not understood is left out.
+func resolvConf(text, port string, d *config.DNS) {
+	d.Ndots, d.Attempts = 1, 1
+	for line := range strings.Lines(text) {
+		if i := strings.IndexAny(line, "#;"); i >= 0 {
+			line = line[:i]
+		}
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			continue
+		}
+		switch words[0] {
+		case "nameserver":
+			address := net.JoinHostPort(words[1], port)
+			if _, err := listenAddress(address); err == nil {
+				d.Resolvers = append(d.Resolvers, address)
+			}
+		case "search", "domain": // the last one counts
+			d.Search = nil
+			for _, domain := range words[1:] {
+				if domain = strings.Trim(domain, "."); hostName(domain) {
+					d.Search = append(d.Search, domain)
+				}
+			}
+		case "options":
+			for _, option := range words[1:] {
+				resolvOption(option, d)
+			}
+		}
+	}
+}
+
+func resolvOption(option string, d *config.DNS) {
+	name, value, _ := strings.Cut(option, ":")
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		return
+	}
+	switch name {
+	case "ndots":
+		d.Ndots = min(n, 15)
+	case "timeout":
+		d.Timeout = time.Duration(min(n, 30)) * time.Second
+	case "attempts":
+		d.Attempts = min(n, 5)
+	}
+}

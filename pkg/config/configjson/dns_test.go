@@ -1,0 +1,73 @@
+package configjson
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func TestResolvConf(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       config.DNS
+	}{
+		{"nothing", "", config.DNS{Ndots: 1, Attempts: 1}},
+		{"all of it", "search a.example. b\nnameserver 10.0.0.1\nnameserver fd00::1\noptions ndots:3 timeout:4 attempts:2 rotate\n", config.DNS{
+			Resolvers: []string{"10.0.0.1:53", "[fd00::1]:53"}, Search: []string{"a.example", "b"},
+			Ndots: 3, Timeout: 4 * time.Second, Attempts: 2,
+		}},
+		{"the last search counts", "search a\ndomain b\n", config.DNS{Search: []string{"b"}, Ndots: 1, Attempts: 1}},
+		{"values are bounded", "options ndots:99 timeout:99 attempts:99\n", config.DNS{Ndots: 15, Timeout: 30 * time.Second, Attempts: 5}},
+		{"what is not understood is left out", "nameserver nobody\nsearch -?-\noptions ndots:x timeout: debug\nsortlist 10.0.0.0\n;nameserver 10.0.0.1\n#\nnameserver\n",
+			config.DNS{Ndots: 1, Attempts: 1}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var got config.DNS
+			resolvConf(tt.text, "53", &got)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// The two forms of dns_resolvers, and what the keys of a cluster become.
+func TestDNSOfACluster(t *testing.T) {
+	parse := func(keys string) config.DNS {
+		t.Helper()
+		s, diags := Parse("a.json", []byte(`{"servers": [{}], "cluster_manager": {"clusters": [
+			{"name": "a", "type": "LOGICAL_DNS", "hosts": [{"address": "a.example:80"}]`+keys+`}]}}`), testKinds(), Options{})
+		if s == nil {
+			t.Fatal(diags)
+		}
+		if c := s.Clusters[0]; c.Type != config.ClusterLogicalDNS || c.Hosts[0].Address != "a.example:80" {
+			t.Errorf("cluster %+v", c)
+		}
+		return s.Clusters[0].DNS
+	}
+	defaults := config.DNS{RefreshRate: 5 * time.Second, Family: "AUTO"}
+	want := defaults
+	if diff := cmp.Diff(want, parse("")); diff != "" {
+		t.Errorf("defaults: -want +got:\n%s", diff)
+	}
+	want.Resolvers = []string{"10.0.0.1:53", "10.0.0.2:54"}
+	if diff := cmp.Diff(want, parse(`, "dns_resolvers": ["10.0.0.1", "10.0.0.2:54"]`)); diff != "" {
+		t.Errorf("a list: -want +got:\n%s", diff)
+	}
+	want = config.DNS{
+		RefreshRate: time.Minute, RespectTTL: true, FailureBase: time.Second, FailureMax: 10 * time.Second, Jitter: 2 * time.Second,
+		Family: "ALL", Resolvers: []string{"10.0.0.1:54"}, Search: []string{"x.example"}, Ndots: 2, Timeout: 3 * time.Second, Attempts: 4,
+	}
+	all := `, "dns_refresh_rate": "1m", "respect_dns_ttl": true, "dns_failure_refresh_rate": {"base_interval": "1s"}, "dns_jitter": "2s",
+		"dns_lookup_family": "ALL", "dns_resolvers": {"servers": ["10.0.0.1"], "port": "54", "search": ["x.example."], "ndots": 2, "timeout": 3, "attempts": 4}`
+	if diff := cmp.Diff(want, parse(all)); diff != "" {
+		t.Errorf("an object: -want +got:\n%s", diff)
+	}
+	if !want.Equal(&want) || want.Equal(&defaults) {
+		t.Error("Equal does not tell settings apart")
+	}
+}

@@ -1,0 +1,200 @@
+package dns
+
+import (
+	"context"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+func logical(refresh time.Duration, host config.Host) *config.Cluster {
+	return &config.Cluster{Name: "web", Type: config.ClusterLogicalDNS, DNS: config.DNS{RefreshRate: refresh}, Hosts: []config.Host{host}}
+}
+
+func TestLogicalClusterIsOneHostWhoseTargetFollowsTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"web.example": {"10.0.0.9", "10.0.0.1"}})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		c := logical(time.Minute, config.Host{Address: "web.example:8443", Weight: 7, Metadata: map[string]string{"zone": "1"}})
+		var got []config.Host
+		updates := 0
+		defer d.Watch(c, func(hosts []config.Host, err error) {
+			if err == nil {
+				got = hosts
+				updates++
+			}
+		})()
+		want := func(target string, times int) {
+			t.Helper()
+			host := c.Hosts[0]
+			host.Hostname, host.Target = "web.example", target
+			if !reflect.DeepEqual(got, []config.Host{host}) || updates != times {
+				t.Errorf("after %d updates %+v, want %d and %+v", updates, got, times, host)
+			}
+		}
+		synctest.Wait()
+		want("10.0.0.9:8443", 1) // the first, not the least
+		pass(time.Minute)
+		want("10.0.0.9:8443", 1) // nothing new
+		z.set("web.example", "10.0.0.1", "10.0.0.9")
+		pass(time.Minute)
+		want("10.0.0.1:8443", 2)
+		z.set("web.example") // it is not there any more
+		pass(10 * time.Minute)
+		want("10.0.0.1:8443", 2)
+	})
+}
+
+func TestLogicalClusterWithoutAnAnswerHasNoHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{Resolver: newZone(map[string][]string{}).resolver})
+		defer d.Close()
+		var told news
+		defer d.Watch(logical(time.Minute, config.Host{Address: "a:80"}), told.update)()
+		synctest.Wait()
+		told.want(t, "error: resolving a: no such host")
+	})
+}
+
+func TestFailureRateOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		c := cluster(time.Second, "a:80")
+		c.DNS.FailureBase, c.DNS.FailureMax = 2*time.Second, 7*time.Second
+		defer d.Watch(c, (&news{}).update)()
+		pass(time.Minute)
+		when := z.lookups()
+		for i, want := range []time.Duration{2 * time.Second, 4 * time.Second, 7 * time.Second, 7 * time.Second} {
+			if gap := when[i+1] - when[i]; gap > want || gap < want-want/10 {
+				t.Errorf("retry %d after %v, want %v or up to a tenth less", i+1, gap, want)
+			}
+		}
+	})
+}
+
+func TestJitterMakesWaitsLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.1"}})
+		d := New(Options{Resolver: z.resolver})
+		defer d.Close()
+		c := cluster(time.Minute, "a:80")
+		c.DNS.Jitter = time.Hour
+		defer d.Watch(c, (&news{}).update)()
+		pass(30 * 24 * time.Hour)
+		var least, most time.Duration
+		when := z.lookups()
+		for i := 1; i < len(when); i++ {
+			gap := when[i] - when[i-1]
+			if gap < time.Minute || gap > time.Hour+time.Minute {
+				t.Errorf("gap of %v, want a minute to an hour more", gap)
+			}
+			if least == 0 || gap < least {
+				least = gap
+			}
+			most = max(most, gap)
+		}
+		if most-least < 30*time.Minute {
+			t.Errorf("the gaps are %v to %v: not spread", least, most)
+		}
+	})
+}
+
+// What operators see, and what is counted, while a name comes, stays and fails.
+func TestNamesAndOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := newZone(map[string][]string{"a": {"10.0.0.2", "10.0.0.1"}})
+		var counts [4]int
+		d := New(Options{Resolver: z.resolver, Count: func(o Outcome) { counts[o]++ }})
+		defer d.Close()
+		c := cluster(time.Minute, "a:80", "10.0.0.7:80", "a:81", "b:80")
+		c.DNS.FailureBase, c.DNS.FailureMax = time.Hour, time.Hour
+		if got := d.Names(c); got != nil {
+			t.Errorf("names before they are watched: %v", got)
+		}
+		defer d.Watch(c, (&news{}).update)()
+		pass(30 * time.Second)
+		want := []upstream.NameStatus{
+			{Name: "a", Addresses: []string{"10.0.0.1", "10.0.0.2"}, Age: 30, Lookups: 1},
+			{Name: "b", Addresses: []string{}, Lookups: 1, Failures: 1, Error: "no such host"},
+		}
+		if got := d.Names(c); !reflect.DeepEqual(got, want) {
+			t.Errorf("names %+v, want %+v", got, want)
+		}
+		z.set("a")
+		pass(30 * time.Minute)
+		a := d.Names(c)[0]
+		if a.Age < 29*60 || a.Age > 31*60 || len(a.Addresses) != 2 || a.Failures != 1 || a.Error == "" {
+			t.Errorf("after half an hour without: %+v", a)
+		}
+		if counts[Answered] != 1 || counts[Failed] != 2 {
+			t.Errorf("outcomes %v", counts)
+		}
+	})
+}
+
+func TestCandidates(t *testing.T) {
+	long := "a." + string(slices.Repeat([]byte("x"), 60)) + "." + string(slices.Repeat([]byte("y"), 60)) + "." + string(slices.Repeat([]byte("z"), 60))
+	tests := []struct {
+		name   string
+		domain string
+		search []string
+		ndots  int
+		want   []string
+	}{
+		{"left to the system", "a", nil, 0, []string{"a"}},
+		{"a short name is completed first", "a", []string{"x.test", "y.test"}, 0, []string{"a.x.test.", "a.y.test.", "a."}},
+		{"one with a dot is tried first", "a.b", []string{"x.test"}, 1, []string{"a.b.", "a.b.x.test."}},
+		{"unless more are asked for", "a.b", []string{"x.test."}, 2, []string{"a.b.x.test.", "a.b."}},
+		{"one that is whole is not completed", "a.", []string{"x.test"}, 5, []string{"a."}},
+		{"what would be too long is left out", long, []string{string(slices.Repeat([]byte("w"), 63)) + "." + string(slices.Repeat([]byte("v"), 63)), "y"}, 1, []string{long + ".", long + ".y."}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := System(&config.DNS{Search: tt.search, Ndots: tt.ndots}).(*system)
+			if got := s.candidates(tt.domain); !slices.Equal(got, tt.want) {
+				t.Errorf("candidates(%q) = %q, want %q", tt.domain, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestFamilyChoosesAmongAddresses(t *testing.T) {
+	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	tests := []struct {
+		family      Family
+		found, want []netip.Addr
+	}{
+		{Auto, []netip.Addr{six, four}, []netip.Addr{four}},
+		{V4Preferred, []netip.Addr{six, four}, []netip.Addr{four}},
+		{V4Preferred, []netip.Addr{six}, []netip.Addr{six}},
+		{All, []netip.Addr{six, four}, []netip.Addr{six, four}},
+	}
+	for _, tt := range tests {
+		if got := tt.family.choose(tt.found); !slices.Equal(got, tt.want) {
+			t.Errorf("%s.choose(%v) = %v, want %v", tt.family, tt.found, got, tt.want)
+		}
+	}
+}
+
+func TestSearchDomainsOfACluster(t *testing.T) {
+	noLeaks(t)
+	s := startServer(t, "app.b.test. 60 IN A 192.0.2.1", "app. 60 IN A 192.0.2.9")
+	found, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test", "b.test"}}).
+		Lookup(context.Background(), V4Only, "app")
+	if err != nil || !slices.Equal(found, []netip.Addr{netip.MustParseAddr("192.0.2.1")}) {
+		t.Errorf("Lookup(app) = %v, %v, want that of app.b.test", found, err)
+	}
+	if _, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test"}}).
+		Lookup(context.Background(), V4Only, "other"); !isMissing(err) {
+		t.Errorf("Lookup(other) = %v, want that there is none", err)
+	}
+}
