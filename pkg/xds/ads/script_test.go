@@ -1,0 +1,204 @@
+package ads
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write what the scripts show")
+
+// TestScripts runs testdata/*.script: a line is something that happens to a client, and
+// the indented lines below it are what comes of that. ">" is a request that is sent,
+// "=" an update.
+func TestScripts(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.script")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".script"), func(t *testing.T) {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := run(string(b))
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil { //nolint:gosec // a file of the repository
+					t.Fatal(err)
+				}
+			} else if got != string(b) {
+				t.Errorf("%s says otherwise. It is now:\n%s", path, got)
+			}
+		})
+	}
+}
+
+// run returns a script with what came of its lines.
+func run(text string) string {
+	var out strings.Builder
+	s := &script{}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		out.WriteString(line)
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, came := range s.do(line) {
+			out.WriteString("  " + came + "\n")
+		}
+	}
+	return out.String()
+}
+
+type script struct {
+	c    *Client
+	last Update
+}
+
+// do does what a line says:
+//
+//	sotw CDS! EDS       a new client; types that are whole in a response have a "!"
+//	delta CDS! EDS
+//	start | end         of a stream
+//	all CDS             everything of a type is wanted
+//	want EDS a b        these are
+//	keep EDS a=1        a is held from before
+//	response CDS v1 n1 a=1 b=2@7 c@8 -d     b has version 7, c is alive, d is removed
+//	accept              the update
+//	refuse a: why; b: why
+//	held CDS            what is held
+func (s *script) do(line string) []string {
+	verb, rest, _ := strings.Cut(line, " ")
+	words := strings.Fields(rest)
+	switch verb {
+	case "sotw", "delta":
+		form := StateOfTheWorld
+		if verb == "delta" {
+			form = Delta
+		}
+		var types []Type
+		for _, w := range words {
+			name, whole := strings.CutSuffix(w, "!")
+			types = append(types, Type{URL: name, Whole: whole})
+		}
+		s.c = New(form, types...)
+		return nil
+	case "start":
+		return requests(s.c.Start())
+	case "end":
+		s.c.End()
+		return nil
+	case "all":
+		return requests(s.c.WantAll(words[0]))
+	case "want":
+		return requests(s.c.Want(words[0], words[1:]))
+	case "keep":
+		s.c.Keep(words[0], resource(words[1]))
+		return nil
+	case "response":
+		return s.receive(words)
+	case "accept":
+		return s.conclude(nil)
+	case "refuse":
+		var wrong []Wrong
+		for w := range strings.SplitSeq(rest, "; ") {
+			name, reason, _ := strings.Cut(w, ": ")
+			wrong = append(wrong, Wrong{name, reason})
+		}
+		return s.conclude(wrong)
+	case "held":
+		held := s.c.Held(words[0])
+		var all []string
+		for _, n := range slices.Sorted(maps.Keys(held)) {
+			all = append(all, shown(held[n]))
+		}
+		version, ok := s.c.Version(words[0])
+		return []string{fmt.Sprintf("= %s; version %q %v", strings.Join(all, " "), version, ok)}
+	}
+	panic("no such line: " + line)
+}
+
+func (s *script) receive(words []string) []string {
+	r := Response{Type: words[0], Version: words[1], Nonce: words[2]}
+	for _, w := range words[3:] {
+		if name, removed := strings.CutPrefix(w, "-"); removed {
+			r.Removed = append(r.Removed, name)
+		} else {
+			r.Resources = append(r.Resources, resource(w))
+		}
+	}
+	u, ok := s.c.Receive(r)
+	if !ok {
+		return []string{"= not asked for"}
+	}
+	s.last = u
+	words = []string{"=", u.Type, u.Version}
+	for _, n := range u.Changed {
+		words = append(words, shown(n))
+	}
+	for _, n := range u.Removed {
+		words = append(words, "-"+n)
+	}
+	return []string{strings.Join(words, " ")}
+}
+
+func (s *script) conclude(wrong []Wrong) []string {
+	r, ok := s.c.Conclude(s.last, wrong)
+	if !ok {
+		return []string{"= the stream has ended"}
+	}
+	return requests([]Request{r})
+}
+
+func resource(w string) (r Resource) {
+	w, r.Version, _ = strings.Cut(w, "@")
+	name, body, ok := strings.Cut(w, "=")
+	r.Name, r.Body, r.Alive = name, []byte(body), !ok
+	return r
+}
+
+func shown(r Resource) string {
+	text := r.Name + "=" + string(r.Body)
+	if r.Version != "" {
+		text += "@" + r.Version
+	}
+	return text
+}
+
+func requests(all []Request) (text []string) {
+	for _, r := range all {
+		words := []string{">", r.Type}
+		if r.First {
+			words = append(words, "node")
+		}
+		if r.Version != "" {
+			words = append(words, "version", r.Version)
+		}
+		if r.Nonce != "" {
+			words = append(words, "nonce", r.Nonce)
+		}
+		words = append(words, r.Names...)
+		for _, n := range r.Subscribe {
+			words = append(words, "+"+n)
+		}
+		for _, n := range r.Unsubscribe {
+			words = append(words, "-"+n)
+		}
+		for _, n := range slices.Sorted(maps.Keys(r.Held)) {
+			words = append(words, "held", n+"@"+r.Held[n])
+		}
+		if r.Refusal != "" {
+			words = append(words, "refused:", r.Refusal)
+		}
+		text = append(text, strings.Join(words, " "))
+	}
+	return text
+}
