@@ -98,6 +98,8 @@ type Conn struct {
 
 	ends atomic.Pointer[ends] // nil: nobody wants to know of the end
 
+	group atomic.Pointer[Group] // of which it is one; nil: of none
+
 	announced *announced // set by Announce; nil: the socket's addresses are meant
 }
 

@@ -290,6 +290,7 @@ func (l *Listener) end(c *Conn) {
 	delete(l.conns, c)
 	delete(l.idle, c)
 	l.mu.Unlock()
+	c.leave(nil)
 	l.o.Gate.leave()
 	if l.o.Count != nil {
 		l.o.Count.Closed(c.cause())
@@ -344,20 +345,7 @@ const lastAnswers = 5 * time.Second
 // more, so that what is under way is answered.
 func (l *Listener) Drain(ctx context.Context) (cut int) {
 	l.Stop()
-	l.each(func(c *Conn) { c.Drain(true) })
 	done := make(chan struct{})
 	go func() { l.ended.Wait(); close(done) }()
-	last := func() { l.each(func(c *Conn) { c.state.Or(stateEnding) }) }
-	if end, ok := ctx.Deadline(); ok {
-		left := time.Until(end)
-		defer time.AfterFunc(left-min(left/4, lastAnswers), last).Stop()
-	}
-	select {
-	case <-done:
-		return 0
-	case <-ctx.Done():
-	}
-	l.each(func(c *Conn) { cut++; c.cut() })
-	<-done
-	return cut
+	return l.drain(ctx, done, func(*Conn) bool { return true })
 }

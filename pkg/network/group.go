@@ -1,0 +1,120 @@
+package network
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Group is connections of a listener that end together while the listener goes on:
+// those that took one of its filter chains. The zero value is open. Safe for concurrent
+// use.
+type Group struct {
+	mu    sync.Mutex
+	size  int           // guarded by mu; connections
+	shut  bool          // guarded by mu; none joins any more
+	empty chan struct{} // guarded by mu; closed when it is shut and the last has left; nil: nobody waits
+}
+
+// Join makes c one of g's, and of no other's. false: g has been ended, and nothing has
+// changed. The handler's, before it serves c.
+func (c *Conn) Join(g *Group) bool {
+	if !g.enter() {
+		return false
+	}
+	c.leave(g)
+	return true
+}
+
+// leave makes c one of next's, which it has entered; nil: of none's.
+func (c *Conn) leave(next *Group) {
+	if before := c.group.Swap(next); before != nil {
+		before.leave()
+	}
+}
+
+func (g *Group) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut {
+		return false
+	}
+	g.size++
+	return true
+}
+
+func (g *Group) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.size--
+	g.settle()
+}
+
+// settle tells who waits for the end that it has come. Called under mu.
+func (g *Group) settle() {
+	if g.size == 0 && g.shut && g.empty != nil {
+		close(g.empty)
+		g.empty = nil
+	}
+}
+
+// end lets nobody join any more, and returns what is closed when the last has left.
+func (g *Group) end() (empty <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	done := make(chan struct{})
+	g.shut, g.empty = true, done
+	g.settle()
+	return done
+}
+
+// Gather makes the connections that are in no group g's.
+func (l *Listener) Gather(g *Group) {
+	l.each(func(c *Conn) {
+		if c.group.Load() == nil && g.enter() && !c.group.CompareAndSwap(nil, g) {
+			g.leave() // it has joined one just now
+		}
+	})
+}
+
+// RetireGroup ends g: each of its connections ends after its next exchange.
+func (l *Listener) RetireGroup(g *Group) {
+	g.end()
+	l.each(func(c *Conn) {
+		if c.group.Load() == g {
+			c.Drain(false)
+		}
+	})
+}
+
+// DrainGroup ends g as Drain ends all: idle connections now, busy ones after the
+// exchange that they are in. What is left when ctx ends is closed; it returns how many
+// that were, once all have ended.
+func (l *Listener) DrainGroup(ctx context.Context, g *Group) (cut int) {
+	return l.drain(ctx, g.end(), func(c *Conn) bool { return c.group.Load() == g })
+}
+
+// drain ends the connections that are meant, of which done says that all have ended.
+func (l *Listener) drain(ctx context.Context, done <-chan struct{}, meant func(*Conn) bool) (cut int) {
+	each := func(f func(*Conn)) {
+		l.each(func(c *Conn) {
+			if meant(c) {
+				f(c)
+			}
+		})
+	}
+	each(func(c *Conn) { c.Drain(true) })
+	last := func() { each(func(c *Conn) { c.state.Or(stateEnding) }) }
+	if end, ok := ctx.Deadline(); ok {
+		left := time.Until(end)
+		defer time.AfterFunc(left-min(left/4, lastAnswers), last).Stop()
+	}
+	select {
+	case <-done:
+		return 0
+	case <-ctx.Done():
+	}
+	each(func(c *Conn) { cut++; c.cut() })
+	<-done
+	return cut
+}

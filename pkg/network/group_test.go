@@ -1,0 +1,172 @@
+package network
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// grouped is a listener whose connections join the group that is in force, or none if
+// that has ended, and then echo what they are sent until they are to end.
+type grouped struct {
+	t       *testing.T
+	ln      *Listener
+	now     atomic.Pointer[Group]
+	joined  chan *Conn
+	deaf    bool // it does not say when it is idle
+	address string
+}
+
+func listenGrouped(t *testing.T) *grouped {
+	t.Helper()
+	g := &grouped{t: t, joined: make(chan *Conn)}
+	ln, err := Listen(t.Context(), ListenOptions{Name: "test", Network: "tcp", Address: "127.0.0.1:0"}, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.ln, g.address = ln, ln.Addr().String()
+	done := make(chan error, 1)
+	go func() { done <- ln.Serve(context.Background()) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		ln.Drain(ctx)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+func (g *grouped) ServeConn(_ context.Context, conn *Conn) error {
+	if group := g.now.Load(); group != nil {
+		conn.Join(group)
+	}
+	g.joined <- conn
+	var b [1]byte
+	if g.deaf {
+		_, err := conn.Read(b[:])
+		return err
+	}
+	for {
+		if err := conn.SetIdle(true); err != nil {
+			return err
+		}
+		if _, err := conn.Read(b[:]); err != nil {
+			return err
+		}
+		_ = conn.SetIdle(false)
+		if _, err := conn.Write(b[:]); err != nil || conn.Draining() {
+			return err
+		}
+	}
+}
+
+// dial connects and returns once the connection is served.
+func (g *grouped) dial() net.Conn {
+	g.t.Helper()
+	nc, err := net.Dial("tcp", g.address)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { _ = nc.Close() })
+	<-g.joined
+	return nc
+}
+
+// echoes reports whether one more exchange goes over nc.
+func (g *grouped) echoes(nc net.Conn) bool {
+	g.t.Helper()
+	if err := nc.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := nc.Write([]byte{'x'}); err != nil {
+		return false
+	}
+	n, err := nc.Read(make([]byte, 1))
+	return n == 1 && err == nil
+}
+
+func TestAGroupEndsAlone(t *testing.T) {
+	g := listenGrouped(t)
+	var one, two Group
+	g.now.Store(&one)
+	first := g.dial()
+	g.now.Store(&two)
+	other := g.dial()
+	g.now.Store(nil)
+	none := g.dial()
+	if cut := g.ln.DrainGroup(t.Context(), &one); cut != 0 {
+		t.Errorf("%d idle connections were cut", cut)
+	}
+	if n, err := first.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("a connection of the group reads %d bytes, %v; want its end", n, err)
+	}
+	g.ln.RetireGroup(&two)
+	if !g.echoes(other) || g.echoes(other) {
+		t.Error("a connection of a retired group does not end after its next exchange")
+	}
+	if !g.echoes(none) || !g.echoes(none) {
+		t.Error("a connection of no group ended")
+	}
+}
+
+func TestNobodyJoinsAGroupThatHasEnded(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	conn := NewConn(ours)
+	var before, ended Group
+	ended.end()
+	if !conn.Join(&before) || conn.Join(&ended) || conn.group.Load() != &before {
+		t.Error("the connection is not where it was")
+	}
+	empty := before.end()
+	select {
+	case <-empty:
+		t.Error("the group is said to be empty, and has a connection")
+	default:
+	}
+	conn.leave(nil)
+	<-empty
+}
+
+func TestConnectionsOfNoGroupAreGathered(t *testing.T) {
+	g := listenGrouped(t)
+	var own, rest Group
+	g.now.Store(&own)
+	grouped := g.dial()
+	g.now.Store(nil)
+	loose := g.dial()
+	g.ln.Gather(&rest)
+	g.ln.DrainGroup(t.Context(), &rest)
+	if g.echoes(loose) {
+		t.Error("a connection of no group was not gathered")
+	}
+	if !g.echoes(grouped) {
+		t.Error("a connection was taken from its group")
+	}
+	g.ln.Gather(&rest) // has ended: nothing happens
+	if own.size != 1 || rest.size != 0 {
+		t.Errorf("the groups have %d and %d connections", own.size, rest.size)
+	}
+}
+
+// TestAGroupIsCutAtTheEndOfItsTime: a connection that never ends by itself is closed.
+func TestAGroupIsCutAtTheEndOfItsTime(t *testing.T) {
+	g := listenGrouped(t)
+	g.deaf = true
+	var one Group
+	g.now.Store(&one)
+	nc := g.dial()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if cut := g.ln.DrainGroup(ctx, &one); cut != 1 {
+		t.Errorf("%d connections were cut, want 1", cut)
+	}
+	if _, err := nc.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection goes on")
+	}
+}
