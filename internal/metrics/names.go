@@ -174,6 +174,7 @@ func Metrics() []Metric {
 		all = append(all, p.requests.metrics()...)
 		all = append(all, p.more...)
 	}
+	all = append(all, overloadMetrics()...)
 	all = append(all, rpcMetrics()...)
 	return append(all, ListenerHandshakes, ClusterHandshakes, CertificateReloads, DNSLookups,
 		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())

@@ -75,8 +75,8 @@ type Trigger struct {
 	From, To float64 // 0 < From <= To <= 1
 }
 
-// AcceptRate limits how many connections a listener accepts.
+// AcceptRate limits how many connections a listener accepts. The zero value does not.
 type AcceptRate struct {
-	PerSecond float64 // more than 0
+	PerSecond float64 // 0: no limit
 	Burst     int     // at once, after a pause; at least 1
 }

@@ -17,6 +17,7 @@ type Snapshot struct {
 	Clusters  []*Cluster    // names are unique
 	Admin     *Admin        // nil: no admin port
 	Metrics   Metrics
+	Overload  *Overload // nil: nothing is watched
 }
 
 // Server is what concerns the whole process.
@@ -89,6 +90,7 @@ type Listener struct {
 	ReusePort      bool
 	Mark           int            // of the socket and those that it accepts (SO_MARK); 0: none
 	MaxConnections int            // 0: no limit
+	AcceptRate     AcceptRate     // PerSecond 0: no limit
 	IdleTimeout    time.Duration  // of a connection without an exchange; 0: none
 	ProxyProtocol  *ProxyProtocol // what connections begin with; nil: nothing of its own
 	AccessLogs     []AccessLog

@@ -28,6 +28,9 @@ const (
 	CauseWriteTimeout                 // the peer took nothing of an answer
 	CauseAnswerCut                    // an answer broke off: its end cannot be told but so
 	CauseUnread                       // too much of a request was not wanted
+	CauseOverload                     // it was idle, or had had its answer, when the process was short of something
+	CauseNoDestination                // it was to go on to where it was going, and that is not known
+	CauseLoop                         // it is one that we have made ourselves
 	CauseInternal                     // a defect of ours
 
 	causeCount
@@ -51,6 +54,9 @@ var causes = [causeCount]struct{ name, text string }{
 	CauseWriteTimeout:    {"write_timeout", "The caller took nothing of an answer for the write timeout."},
 	CauseAnswerCut:       {"answer_cut", "An answer broke off, because the upstream failed or ran out of time."},
 	CauseUnread:          {"request_unread", "It was answered before all of its content was read, and the rest was too much or too slow."},
+	CauseOverload:        {"overload", "Weft was short of something and an action of overload_manager ended it: idle, or behind an answer."},
+	CauseNoDestination:   {"no_destination", "It was to be carried to its original destination, and was not redirected: its caller connected to the listener itself."},
+	CauseLoop:            {"loop", "It is one that Weft has made itself: a rule of the kernel redirects what Weft sends, or a destination is Weft."},
 	CauseInternal:        {"internal_error", "A defect of Weft or of a filter; the log says more."},
 }
 

@@ -211,8 +211,11 @@ func (c *Conn) cut() {
 
 // cause returns why the connection has ended, once nobody serves it.
 func (c *Conn) cause() Cause {
-	if c.state.Load()&stateCut != 0 {
+	switch state := c.state.Load(); {
+	case state&stateCut != 0:
 		return CauseCut
+	case state&stateShed != 0 && c.Cause == CauseDrained:
+		return CauseOverload
 	}
 	return c.Cause
 }

@@ -50,6 +50,7 @@ const (
 	// The exchange ended on this side.
 	DownstreamGone
 	Draining
+	Overloaded
 	Internal
 
 	reasonCount
@@ -139,6 +140,8 @@ var traits = [reasonCount]Traits{
 		Hint: "The client closed its connection before the answer was written. Nobody sees this status but the log."},
 	Draining: {Name: "draining", Flag: "SD", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "shutting down",
 		Hint: "Weft is draining."},
+	Overloaded: {Name: "overloaded", Flag: "OM", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "overloaded",
+		Hint: "Weft is short of something, and overload_manager says that it refuses requests then; /overload tells of what."},
 	Internal: {Name: "internal", Flag: "IE", HTTP: 500, GRPC: 13, Dubbo: 80, Bolt: 3, Text: "internal error",
 		Hint: "A defect of Weft or of a filter: the log has the stack."},
 }

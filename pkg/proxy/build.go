@@ -19,6 +19,7 @@ import (
 // nothing, so that dropping it undoes it.
 type builder struct {
 	server  *Server
+	orders  *orders // of the overload manager; nil: there is none
 	source  map[string]*config.RouteTable
 	tables  map[string]*router.Table   // compiled, by name
 	numbers map[string]*metrics.Routes // of the routes, by table; the plan owns them
@@ -31,6 +32,9 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 		tables:  make(map[string]*router.Table),
 		numbers: make(map[string]*metrics.Routes),
 	}
+	if next.Overload != nil {
+		b.orders = &s.overseer.orders
+	}
 	for _, t := range next.Routes {
 		b.source[t.Name] = t
 	}
@@ -39,7 +43,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 
 // service composes the way of an exchange of a listener, outermost first:
 //
-//	Respond · Forwarded (of HTTP) · filters before the router · Router · route
+//	Respond · orders (of an overload manager) · Forwarded (of HTTP) · filters before the router · Router · route
 //
 // and of a route that forwards:
 //
@@ -57,7 +61,11 @@ func (b *builder) service(listener string, p *config.Proxy) (protocol.Starter, e
 	for _, f := range slices.Backward(before) {
 		s = f(s)
 	}
-	return Respond(Forwarded(s, p.HTTP1), b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), nil
+	s = Forwarded(s, p.HTTP1)
+	if b.orders != nil {
+		s = obeys(s, b.orders)
+	}
+	return Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), nil
 }
 
 // routeFilter is a filter that runs inside routes, each of which may bring its

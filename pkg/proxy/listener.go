@@ -31,6 +31,8 @@ func (s *Server) bind(ctx context.Context, c *chain) (*liveListener, error) {
 		Address:        l.Address,
 		ReusePort:      l.ReusePort,
 		MaxConnections: l.MaxConnections,
+		AcceptRate:     network.AcceptRate(l.AcceptRate),
+		Gate:           &s.overseer.gate,
 		Log:            s.o.Log,
 		Count:          count,
 	}, c.handler)
@@ -57,6 +59,7 @@ func (live *liveListener) change(c *chain, log *slog.Logger) (before *compositio
 		log.Warn("reuseport of a listener that is bound changes at the next start", "listener", c.config.Name)
 	}
 	live.ln.SetMaxConnections(c.config.MaxConnections)
+	live.ln.SetAcceptRate(network.AcceptRate(c.config.AcceptRate))
 	live.count.moveTo(c.count)
 	before = c.enforce()
 	if c.serving == nil { // it carries bytes from now on

@@ -12,7 +12,7 @@ import (
 // gets new engines, whatever option it is that changed.
 func TestEveryOptionOfAnEngineCounts(t *testing.T) {
 	replaced := []string{
-		"Listener.Ingress", "Listener.MaxConnections", "Listener.AccessLogs", // while it runs
+		"Listener.Ingress", "Listener.MaxConnections", "Listener.AcceptRate", "Listener.AccessLogs", // while it runs
 		"Listener.Network", "Listener.Address", "Listener.Bind", // by another listener
 		"Listener.ReusePort",                      // not at all, with a warning
 		"Proxy.RouteTable", "Proxy.StreamFilters", // under the engine
@@ -64,6 +64,8 @@ func change(t *testing.T, name string, v reflect.Value) {
 		v.SetInt(v.Int() + 1)
 	case reflect.Uint16:
 		v.SetUint(v.Uint() + 1)
+	case reflect.Float64:
+		v.SetFloat(v.Float() + 1)
 	case reflect.String:
 		v.SetString(v.String() + "x")
 	case reflect.Pointer:

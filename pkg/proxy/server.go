@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"sync"
@@ -31,6 +32,8 @@ type Options struct {
 	Logs     *logfile.Set
 	Metrics  *metrics.Registry
 	Log      *slog.Logger
+	// System is where proc and sys are; nil: the system's own root. For tests.
+	System fs.FS
 }
 
 // Server runs one configuration after the other. What a request has loaded it
@@ -41,6 +44,7 @@ type Server struct {
 	// Of TLS: where certificates come from, and what clusters use of them.
 	credentials *credential.Store
 	clients     *clients
+	overseer    overseer
 
 	running  atomic.Pointer[config.Snapshot]
 	draining atomic.Bool
@@ -67,6 +71,7 @@ func NewServer(o Options) *Server {
 		listeners: make(map[string]*liveListener),
 		retiring:  make(map[*liveListener]context.CancelFunc),
 	}
+	s.overseer.server = s
 	close(s.ended) // there is none
 	s.life, s.end = context.WithCancel(context.Background())
 	up := o.Upstream
@@ -108,6 +113,12 @@ func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 		clusters.Rollback()
 		return err
 	}
+	watch, err := s.overseer.prepare(next.Overload)
+	if err != nil {
+		s.clients.drop(clients)
+		clusters.Rollback()
+		return err
+	}
 	plan, err := s.plan(ctx, next)
 	if err != nil {
 		s.clients.drop(clients)
@@ -119,6 +130,7 @@ func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 	clusters.Commit()
 	before := s.swap(ctx, plan)
 	s.running.Store(next)
+	s.overseer.enforce(watch)
 	s.retireClusters(clusters, clients, before)
 	return nil
 }
@@ -355,6 +367,7 @@ func (s *Server) Drain(ctx context.Context) {
 		ends.Go(func() { s.drainOne(ctx, live) })
 	}
 	ends.Wait()
+	s.overseer.enforce(nil)
 	s.tasks.Wait()
 	s.end()
 	releaseAll(s.numbers)

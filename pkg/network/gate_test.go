@@ -1,0 +1,336 @@
+package network
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestABucketKeepsItsRate(t *testing.T) {
+	rate := AcceptRate{PerSecond: 10, Burst: 3}
+	now := time.Unix(0, 0)
+	var b bucket
+	took, waited := 0, time.Duration(0)
+	for took < 103 {
+		if d := b.take(now, rate); d > 0 {
+			now = now.Add(d)
+			waited += d
+			continue
+		}
+		took++
+	}
+	if waited < 9999*time.Millisecond || waited > 10001*time.Millisecond {
+		t.Errorf("103 at 10 a second, 3 of them at once, took %v, want 10s", waited)
+	}
+	now = now.Add(time.Hour)
+	for range 3 {
+		if d := b.take(now, rate); d > 0 {
+			t.Errorf("after a pause the burst has to wait for %v", d)
+		}
+	}
+	if d := b.take(now, rate); d < 99*time.Millisecond || d > 101*time.Millisecond {
+		t.Errorf("behind the burst: %v, want 100ms", d)
+	}
+	if d := b.take(now, AcceptRate{}); d > 0 {
+		t.Errorf("without a rate: %v", d)
+	}
+	if d := b.take(now, AcceptRate{PerSecond: 0.5}); d > 0 {
+		t.Errorf("a new rate begins with a wait of %v", d)
+	}
+	if d := b.take(now, AcceptRate{PerSecond: 0.5}); d < 1999*time.Millisecond || d > 2001*time.Millisecond {
+		t.Errorf("half a connection a second: %v, want 2s", d)
+	}
+}
+
+// incoming is a listener whose connections the test makes.
+type incoming struct {
+	net.Listener // not called
+
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func newIncoming(queued int) *incoming {
+	in := &incoming{conns: make(chan net.Conn, queued), closed: make(chan struct{})}
+	for range queued {
+		in.arrive()
+	}
+	return in
+}
+
+// arrive queues one more, and returns the caller's end.
+func (in *incoming) arrive() net.Conn {
+	caller, ours := net.Pipe()
+	in.conns <- ours
+	return caller
+}
+
+func (in *incoming) Accept() (net.Conn, error) {
+	select {
+	case c := <-in.conns:
+		return c, nil
+	case <-in.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (in *incoming) Close() error { close(in.closed); return nil }
+
+// leaves closes what it serves, at once.
+func leaves() Handler { return handlerFunc(func(context.Context, *Conn) error { return nil }) }
+
+// counts counts what happens at a listener.
+type counts struct{ accepted, refused atomic.Int64 }
+
+func (c *counts) Accepted()    { c.accepted.Add(1) }
+func (c *counts) Refused()     { c.refused.Add(1) }
+func (c *counts) AcceptError() {}
+func (c *counts) Closed(Cause) {}
+
+func TestConnectionsBeyondTheRateWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, n := newIncoming(1000), &counts{}
+		l := newListener(ListenOptions{AcceptRate: AcceptRate{PerSecond: 10, Burst: 5}, Count: n}, in, leaves())
+		served := make(chan error)
+		go func() { served <- l.Serve(t.Context()) }()
+		for second := range 4 {
+			synctest.Wait()
+			if want := int64(5 + 10*second); n.accepted.Load() < want-1 || n.accepted.Load() > want || n.refused.Load() > 0 {
+				t.Errorf("after %d s %d were accepted and %d refused, want %d", second, n.accepted.Load(), n.refused.Load(), want)
+			}
+			<-time.After(time.Second)
+		}
+		l.SetAcceptRate(AcceptRate{})
+		<-time.After(longestWait)
+		synctest.Wait()
+		if n := n.accepted.Load(); n != 1000 {
+			t.Errorf("without a rate %d of 1000 were accepted", n)
+		}
+		l.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+	})
+}
+
+func TestStopEndsAWaitForTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newListener(ListenOptions{AcceptRate: AcceptRate{PerSecond: 0.001, Burst: 1}}, newIncoming(3), leaves())
+		served := make(chan error)
+		go func() { served <- l.Serve(t.Context()) }()
+		synctest.Wait()
+		begun := time.Now()
+		l.Stop()
+		if err := <-served; err != nil || time.Since(begun) > 0 {
+			t.Errorf("Serve = %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
+func TestAShutGateLetsConnectionsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gate Gate
+		in, n := newIncoming(0), &counts{}
+		in.conns = make(chan net.Conn, 8)
+		l := newListener(ListenOptions{Gate: &gate, Count: n}, in, leaves())
+		served := make(chan error)
+		go func() { served <- l.Serve(t.Context()) }()
+		expect := func(when string, want int64) {
+			t.Helper()
+			<-time.After(time.Minute)
+			synctest.Wait()
+			if n.accepted.Load() != want || n.refused.Load() != 0 {
+				t.Errorf("%s: %d accepted and %d refused, want %d", when, n.accepted.Load(), n.refused.Load(), want)
+			}
+		}
+		in.arrive()
+		expect("open", 1)
+		gate.Shut()
+		gate.Shut()
+		in.arrive() // the listener was waiting for it when the gate was shut
+		in.arrive()
+		expect("shut", 1)
+		if queued := len(in.conns); queued != 1 {
+			t.Errorf("%d wait in the kernel, want 1", queued)
+		}
+		gate.Reopen()
+		gate.Reopen()
+		expect("reopened", 3)
+		gate.Shut()
+		last := in.arrive()
+		expect("shut again", 3)
+		l.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+		if _, err := last.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection that nobody will serve stays open")
+		}
+	})
+}
+
+func TestAGateRefusesAShare(t *testing.T) {
+	var gate Gate
+	for share, want := range map[float64][2]uint64{0: {0, 0}, 0.25: {2000, 3000}, 1: {10_000, 10_000}, 7: {10_000, 10_000}, -1: {0, 0}} {
+		gate.Refuse(share)
+		before, refused := gate.Refused(), uint64(0)
+		for range 10_000 {
+			if gate.enter() {
+				gate.leave()
+			} else {
+				refused++
+			}
+		}
+		if refused < want[0] || refused > want[1] || gate.Refused()-before != refused {
+			t.Errorf("a share of %v: %d of 10,000 refused, %d counted", share, refused, gate.Refused()-before)
+		}
+		if gate.Open() != 0 {
+			t.Errorf("%d are open", gate.Open())
+		}
+	}
+}
+
+// TestAGateLimitsAllListeners: two listeners have room for one connection together.
+func TestAGateLimitsAllListeners(t *testing.T) {
+	var gate Gate
+	gate.SetLimit(1)
+	one, other := listen(t, ListenOptions{Gate: &gate}, hold), listen(t, ListenOptions{Gate: &gate}, hold)
+	dial := func(l *Listener) net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		return c
+	}
+	first := dial(one)
+	until(t, "the first is open", func() bool { return gate.Open() == 1 })
+	if _, err := dial(other).Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
+		t.Errorf("a connection of the other listener: %v, want its end", err)
+	}
+	_ = first.Close() // makes room
+	until(t, "the first has ended", func() bool { return gate.Open() == 0 })
+	second := dial(other)
+	until(t, "there is room for another", func() bool { return gate.Open() == 1 })
+	if other.Connections() != 1 {
+		t.Errorf("%d connections", other.Connections())
+	}
+	_ = second.Close()
+}
+
+// until waits until holds does.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 5000 {
+		if holds() {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatalf("still not so: %s", what)
+}
+
+// waits parks connections until they say something.
+type waits struct{ handlerFunc }
+
+func (waits) IdleTimeout() time.Duration { return 0 }
+
+func TestIdleConnectionsEndOnceTheyHaveBeenSeenIdle(t *testing.T) {
+	served, ended := make(chan struct{}), make(chan Cause, 4)
+	busy := make(chan struct{})
+	l := listen(t, ListenOptions{Count: ending{ended}}, waits{func(_ context.Context, c *Conn) error {
+		var b [1]byte
+		if _, err := c.Read(b[:]); err != nil {
+			return err
+		}
+		served <- struct{}{}
+		if b[0] == 'b' {
+			<-busy
+		}
+		return ErrPark
+	}})
+	var callers []net.Conn
+	for range 2 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		callers = append(callers, c)
+	}
+	say := func(i int, text string) {
+		if _, err := callers[i].Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		<-served
+	}
+	parked := func(want int) {
+		t.Helper()
+		until(t, "connections are parked", func() bool {
+			n := 0
+			l.each(func(c *Conn) {
+				if c.state.Load()&stateParked != 0 {
+					n++
+				}
+			})
+			return n == want
+		})
+	}
+	at := time.Unix(0, 0)
+	end := func(after time.Duration, want int) {
+		t.Helper()
+		at = at.Add(after)
+		if n := l.EndIdle(at, time.Second); n != want {
+			t.Errorf("%d were ended, want %d", n, want)
+		}
+	}
+	parked(2)
+	end(0, 0)
+	end(900*time.Millisecond, 0)
+	say(0, "x") // it was not idle all the time
+	parked(2)
+	end(100*time.Millisecond, 1)
+	if cause := <-ended; cause != CauseOverload {
+		t.Errorf("it ended because of %v, want %v", cause, CauseOverload)
+	}
+	say(0, "b")
+	end(10*time.Second, 0) // what is busy stays
+	busy <- struct{}{}
+	parked(1)
+	end(0, 0)
+	l.ForgetIdle()
+	end(10*time.Second, 0)
+	end(time.Second, 1)
+	<-ended
+}
+
+// ending delivers what ended connections.
+type ending struct{ ended chan Cause }
+
+func (ending) Accepted()          {}
+func (ending) Refused()           {}
+func (ending) AcceptError()       {}
+func (c ending) Closed(why Cause) { c.ended <- why }
+
+func TestAConnectionThatIsShedEndsBehindItsExchange(t *testing.T) {
+	c := NewConn(nil)
+	c.Shed()
+	if !c.Draining() {
+		t.Error("it goes on")
+	}
+	c.Cause = CauseDrained
+	if got := c.cause(); got != CauseOverload {
+		t.Errorf("cause %v, want %v", got, CauseOverload)
+	}
+	c.Cause = CausePeer
+	if got := c.cause(); got != CausePeer {
+		t.Errorf("one that its caller ended: %v", got)
+	}
+}

@@ -1,0 +1,66 @@
+package upstream
+
+import (
+	"slices"
+	"time"
+)
+
+// EndIdle ends the connections to hosts that carry nothing and have been idle for d,
+// as if that were the idle timeout of every cluster, and returns how many. Those that
+// belong to a connection of a caller (bound) end with it. For processes that are short
+// of memory or descriptors. Exchanges that come meanwhile open what they need.
+func (s *Set) EndIdle(d time.Duration) (ended int) {
+	s.mu.RLock()
+	clusters := make([]*Cluster, 0, len(s.configured))
+	for _, c := range s.configured {
+		clusters = append(clusters, c)
+	}
+	s.mu.RUnlock()
+	for _, c := range clusters {
+		for _, h := range c.state.Load().hosts {
+			for l := h.lanes.Load(); l != nil; l = l.next {
+				if p, ok := l.pool.(interface{ endIdle(d time.Duration) int }); ok {
+					ended += p.endIdle(d)
+				}
+			}
+		}
+	}
+	return ended
+}
+
+// endIdle ends what has been idle for d.
+func (p *exclusive) endIdle(d time.Duration) int {
+	before := p.host.cluster.env.now() - d
+	p.mu.Lock()
+	n := 0
+	for n < len(p.idle) && p.idle[n].since <= before {
+		n++
+	}
+	old := slices.Clone(p.idle[:n])
+	p.idle = slices.Delete(p.idle, 0, n)
+	p.mu.Unlock()
+	for _, m := range old {
+		m.discard()
+	}
+	return len(old)
+}
+
+// endIdle ends what has been idle for d, as far as sweeps have seen. A connection that
+// is kept ahead of exchanges stays.
+func (p *shared) endIdle(d time.Duration) int {
+	var old []*line
+	p.mu.Lock()
+	for _, l := range p.all() {
+		if l.rested < d || l.used.Load() || l.load.Load() != 0 || len(p.all()) == 1 && p.isWarm() {
+			continue
+		}
+		if p.leave(l) {
+			old = append(old, l)
+		}
+	}
+	p.mu.Unlock()
+	for _, l := range old {
+		l.discard()
+	}
+	return len(old)
+}
