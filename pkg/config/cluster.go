@@ -34,6 +34,8 @@ type Cluster struct {
 	Name   string
 	Type   ClusterType
 	Policy Policy
+	// Protocol is what the hosts speak, if the route does not say; "": as the proxy says.
+	Protocol Protocol
 
 	ChoiceCount       int     // hosts compared by least request, least connection and peak EWMA; default 2
 	ActiveRequestBias float64 // exponent of least request with weights; default 1

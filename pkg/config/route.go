@@ -77,7 +77,7 @@ type Forward struct {
 	Cluster         string            // one of Cluster,
 	ClusterVariable string            // the variable that names it, and
 	Weighted        []WeightedCluster // a choice by weight is set
-	Upstream        Protocol          // "": as the proxy says
+	Upstream        Protocol          // "": as the cluster says, or the proxy
 
 	Timeout time.Duration // whole exchange; default 60 s; 0 as written: none
 	Retry   *RetryPolicy  // nil: only what is safe whatever the policy (see Retry)

@@ -35,5 +35,5 @@ type Calls interface {
 // Target is where a call goes.
 type Target struct {
 	Cluster  string
-	Protocol config.Protocol // spoken to the hosts; "": what the exchange is written in
+	Protocol config.Protocol // spoken to the hosts; "": what the cluster says, else what the exchange is written in
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -161,10 +160,6 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 		s = reply{route}
 	} else {
 		s = b.upstream(p, route)
-		speak := spoken(p, c.Forward)
-		if slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool { return d != speak && speak != "" }) {
-			s = untranslated(s, speak)
-		}
 		s = Retry(s, route, retryBudget)
 		s = Timeout(s, route)
 	}
@@ -189,55 +184,15 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	return s, nil
 }
 
-// spoken is what a route's upstreams are spoken to in; "": as the caller speaks.
-func spoken(p *config.Proxy, f *config.Forward) config.Protocol {
-	speak := f.Upstream
-	if speak == "" {
-		speak = p.Upstream
-	}
-	if speak == config.Auto {
-		return ""
-	}
-	return speak
-}
-
-// untranslated refuses exchanges that an upstream in speak cannot be sent: those of
-// other protocols, and gRPC, which needs HTTP/2 from end to end, in HTTP/1.1.
-func untranslated(next protocol.Service, speak config.Protocol) protocol.Service {
-	return &translation{protocol.Halves(next), speak}
-}
-
-type translation struct {
-	next  protocol.Starter
-	speak config.Protocol
-}
-
-// Serve is protocol.Service's.
-func (t *translation) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, t, x)
-}
-
-// Start is protocol.Starter's.
-func (t *translation) Start(ctx context.Context, x *protocol.Exchange) error {
-	if !config.Protocol(x.Meta.Protocol).CarriedBy(t.speak) {
-		return protocol.Faultf(protocol.NotImplemented, "the route speaks %s upstream: translation from %s is not supported yet", t.speak, x.Meta.Protocol)
-	}
-	if t.speak == config.HTTP1 && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header) {
-		return protocol.Faultf(protocol.NotImplemented, "the route speaks HTTP/1.1 upstream: gRPC is not carried by it")
-	}
-	return t.next.Start(ctx, x)
-}
-
 // upstream is the way into the clusters that a route may send to.
 func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Service {
 	f := route.Config.Forward
-	speak := spoken(p, f)
 	var chosen func(*protocol.Exchange, *upstream.Host)
 	if f.AutoHostRewrite {
 		chosen = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
 	}
 	way := func(c *upstream.Cluster, labels map[string]string) *upstream.Via {
-		return &upstream.Via{Cluster: c, Protocol: speak, Labels: upstream.NewLabels(labels), Chosen: chosen}
+		return &upstream.Via{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Labels: upstream.NewLabels(labels), Chosen: chosen}
 	}
 	switch {
 	case f.Cluster != "":

@@ -106,8 +106,11 @@ func (c *Cluster) Hashes() bool {
 // are set before the first use.
 type Via struct {
 	Cluster *Cluster
-	// Protocol is spoken to the hosts; "" and Auto mean the caller's.
+	// Protocol is spoken to the hosts, whatever the cluster says; "" and Auto: what the
+	// cluster says.
 	Protocol config.Protocol
+	// Fallback is spoken if that says nothing either; "" and Auto: the caller's.
+	Fallback config.Protocol
 	// Labels choose a subset of the hosts, with those that filters gave the exchange;
 	// nil: none.
 	Labels *Labels
@@ -124,8 +127,9 @@ type Via struct {
 // Retry to say.
 //
 // Errors are Faults: NoCluster (not configured), Overflow (a breaker),
-// NoHealthyHost (no host at all), what the last attempt failed with, or
-// UpstreamTimeout and DownstreamGone while it waited for a connection.
+// NotImplemented (x cannot be said in what the hosts speak), NoHealthyHost (no host at
+// all), what the last attempt failed with, or UpstreamTimeout and DownstreamGone while
+// it waited for a connection.
 func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error { return protocol.Run(ctx, v, x) }
 
 // Start is protocol.Starter's: it sends x to the first host.
@@ -183,6 +187,10 @@ func (o *others) Serve(ctx context.Context, x *protocol.Exchange) error {
 // and returns the pool of connections to it. x is in flight there, then.
 func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	c := v.Cluster
+	name, err := v.speaks(s.config, x)
+	if err != nil {
+		return nil, err
+	}
 	g := s.group(brought{v.Labels, &x.Metadata})
 	h := g.pick(x.Record.Hash, x.Record.Attempts, first)
 	switch {
@@ -191,10 +199,6 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host with the labels that the request brings", c.name)
 	default:
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
-	}
-	name := v.Protocol
-	if name == "" || name == config.Auto {
-		name = config.Protocol(x.Meta.Protocol)
 	}
 	if err := c.checkShared(s.config); err != nil {
 		return nil, err

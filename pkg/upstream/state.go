@@ -178,6 +178,7 @@ func same(a, b *config.Cluster) bool {
 		a.Name == b.Name &&
 			a.Type == b.Type &&
 			a.Policy == b.Policy &&
+			a.Protocol == b.Protocol &&
 			a.ChoiceCount == b.ChoiceCount &&
 			a.ActiveRequestBias == b.ActiveRequestBias &&
 			a.MinRingSize == b.MinRingSize &&

@@ -45,6 +45,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 		ProxyProtocol: proxyVersion(j.ProxyHeader),
 	}
 	r.clusterKind(j, c)
+	c.Protocol = r.clusterProtocol(j)
 	switch len(j.Breakers) {
 	case 0:
 	case 1:
@@ -104,6 +105,21 @@ func (r *reader) clusterKind(j *clusterJSON, c *config.Cluster) {
 	} else {
 		c.Policy = config.Policy(j.Policy)
 	}
+}
+
+// clusterProtocol is what the hosts speak, "" if the cluster does not say.
+func (r *reader) clusterProtocol(j *clusterJSON) config.Protocol {
+	var p config.Protocol
+	if j.Protocol != "" && !strings.EqualFold(j.Protocol, string(config.Auto)) {
+		p, _ = choose(r.report, j.Node.Get("upstream_protocol"), "protocol", j.Protocol, r.kinds.Protocols, knownProtocols())
+	}
+	if j.HTTP2 == nil {
+		return p
+	}
+	if at := j.Node.Get("upstream_protocol"); at.Exists() && p != config.HTTP2 {
+		r.report.Errorf(j.Node.Get("http2_protocol_options"), "upstream_protocol says %q: only one of them", at.Text())
+	}
+	return config.HTTP2
 }
 
 func (r *reader) readHosts(j *clusterJSON, c *config.Cluster) {

@@ -3,6 +3,7 @@ package configjson
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
@@ -128,14 +129,29 @@ func (r *reader) checkTranslation(p *config.Proxy, t *table) {
 		for _, route := range v.Routes {
 			node := t.routes[at]
 			at++
-			if route.Forward == nil || slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool {
-				return d == config.Auto || d.CarriedBy(route.Forward.Upstream)
-			}) {
+			if route.Forward == nil {
 				continue
 			}
-			for _, d := range p.Downstream {
-				r.report.Unbuilt(node.Get("route").Get("upstream_protocol").Or(node), "translation from "+string(d)+" to "+string(route.Forward.Upstream))
+			where := node.Get("route").Get("upstream_protocol").Or(node)
+			if up := route.Forward.Upstream; up != "" {
+				r.checkCarried(where, p.Downstream, up, "")
+				continue
+			}
+			for _, name := range targetsOf(route.Forward) {
+				if c := r.clusters[name]; c != nil {
+					r.checkCarried(where, p.Downstream, c.Protocol, " for the cluster "+strconv.Quote(name))
+				}
 			}
 		}
+	}
+}
+
+// checkCarried refuses that requests of none of the protocols can be sent in up.
+func (r *reader) checkCarried(at document.Node, down []config.Protocol, up config.Protocol, who string) {
+	if slices.ContainsFunc(down, func(d config.Protocol) bool { return d == config.Auto || d.CarriedBy(up) }) {
+		return
+	}
+	for _, d := range down {
+		r.report.Unbuilt(at, "translation from "+string(d)+" to "+string(up)+who)
 	}
 }

@@ -19,6 +19,8 @@ type clusterJSON struct {
 	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS and LOGICAL_DNS from names: each address is a host, or the name is one host whose connections go to the first address of the newest answer." default:"SIMPLE" example:"\"STRICT_DNS\""`
 	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host is replaced: of HTTP, and of RPC with the mode ping_pong; other connections of RPC stay. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
 	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Most bytes that a connection to a host buffers." unit:"bytes" min:"0" noeffect:"content is streamed, so no more is held than one read" example:"32768"`
+	Protocol          string         `key:"upstream_protocol" doc:"What the hosts speak, where the route does not say; absent or \"Auto\": as the proxy says. A request that cannot be said in it is refused: RPC in anything else, gRPC in HTTP/1.1." example:"\"Http1\""`
+	HTTP2             *struct{}      `key:"http2_protocol_options" doc:"The same as upstream_protocol \"Http2\", as files for Envoy say it: {}."`
 	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"For a connection to a host." min:"1ms" default:"10s" example:"\"1s\""`
 	IdleTimeout       time.Duration  `key:"idle_timeout" doc:"How long a connection to a host may stay unused. 0s: for ever." default:"60s" example:"\"30s\""`
 	Breakers          []breakersJSON `key:"circuit_breakers" doc:"Limits: one element."`

@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// bilingual is an application of both versions of HTTP, which tells what it was asked.
+func bilingual(t *testing.T) (address string) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(tells("app"))
+	s.Config.Protocols = speaking("Http1")
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// speaker is a way to say what upstreams are spoken to in: each "" says nothing.
+type speaker struct{ listener, cluster, route, want string }
+
+// TestRouteClusterAndListenerSayWhatUpstreamsSpeak is who counts for more, for callers
+// of both versions, and whichever way the cluster is chosen.
+func TestRouteClusterAndListenerSayWhatUpstreamsSpeak(t *testing.T) {
+	t.Parallel()
+	app := bilingual(t)
+	var s setup
+	tests := map[string]speaker{ // by the address of the listener
+		free(): {"", "", "", "as called"},
+		free(): {"Auto", "Auto", "", "as called"},
+		free(): {"Http2", "", "", "Http2"},
+		free(): {"", "Http2", "", "Http2"},
+		free(): {"", "options", "", "Http2"},
+		free(): {"", "Http1", "", "Http1"},
+		free(): {"Http1", "Http2", "", "Http2"},
+		free(): {"Http2", "Http1", "", "Http1"},
+		free(): {"Http2", "Auto", "", "Http2"},
+		free(): {"Http1", "Http1", "Http2", "Http2"},
+		free(): {"Http2", "Http2", "Http1", "Http1"},
+		free(): {"", "Http2", "Auto", "Http2"},
+	}
+	for address, test := range tests {
+		name := fmt.Sprintf("listener %q, cluster %q, route %q", test.listener, test.cluster, test.route)
+		proxy := object{"downstream_protocol": "Auto", "router_config_name": name}
+		if test.listener != "" {
+			proxy["upstream_protocol"] = test.listener
+		}
+		more, action := object{}, object{}
+		switch test.cluster {
+		case "":
+		case "options":
+			more["http2_protocol_options"] = object{}
+		default:
+			more["upstream_protocol"] = test.cluster
+		}
+		if test.route != "" {
+			action["upstream_protocol"] = test.route
+		}
+		s.listeners = append(s.listeners, chained(name, address, object{"type": "proxy", "config": proxy}))
+		s.clusters = append(s.clusters, cluster(name, more, app))
+		weighted := object{"weighted_clusters": list{object{"cluster": object{"name": name, "weight": 1}}}}.with(action)
+		s.tables = append(s.tables, table(name,
+			to("/named", name, action),
+			object{"match": object{"prefix": "/weighted"}, "route": weighted},
+			object{"match": object{"prefix": "/chosen"}, "route": object{"cluster_variable": "request_header_x-cluster"}.with(action)}))
+	}
+	run(t, s.config())
+	for address, test := range tests {
+		name := fmt.Sprintf("listener %q, cluster %q, route %q", test.listener, test.cluster, test.route)
+		for _, caller := range []string{"Http1", "Http2"} {
+			c := client(t)
+			c.Transport.(*http.Transport).Protocols = speaking(caller)
+			want := test.want
+			if want == "as called" {
+				want = caller
+			}
+			for _, path := range []string{"/named", "/weighted", "/chosen"} {
+				got := ask(t, c, "GET", "http://"+address+path, "", "x-cluster: "+name)
+				if v := "Http" + got.header.Get("X-Version"); got.status != 200 || v != want {
+					t.Errorf("%s, to %s from %s: %d in %q, want %s", name, path, caller, got.status, v, want)
+				}
+			}
+		}
+	}
+}
+
+// TestWebSocketThroughClustersWithAProtocol opens a tunnel through each pair of versions.
+func TestWebSocketThroughClustersWithAProtocol(t *testing.T) {
+	t.Parallel()
+	for _, up := range []string{"Http1", "Http2"} {
+		for _, down := range []string{"Http1", "Http2"} {
+			t.Run(down+" to "+up, func(t *testing.T) {
+				t.Parallel()
+				address, ends := chat(t, up)
+				front := free()
+				run(t, setup{
+					listeners: list{chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": down, "router_config_name": "front"}})},
+					tables:    list{table("front", to("/", "app"))},
+					clusters:  list{cluster("app", object{"upstream_protocol": up}, address)},
+				}.config())
+				caller := open(t, front, down)
+				app := <-ends
+				passes(t, caller, app, "to the application")
+				passes(t, app, caller, "and back")
+			})
+		}
+	}
+}
+
+// TestWhatAClusterCannotBeToldIsRefusedInTheCallersTerms: a listener of every protocol,
+// and clusters that speak one each.
+func TestWhatAClusterCannotBeToldIsRefusedInTheCallersTerms(t *testing.T) {
+	t.Parallel()
+	app := bilingual(t)
+	shop := provide(t, "shop", nil)
+	front := free()
+	choice := object{"match": object{"prefix": "/"}, "route": object{"cluster_variable": "request_header_x-cluster"}}
+	w := run(t, setup{
+		listeners: list{chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}})},
+		tables:    list{table("front", choice)},
+		clusters: list{
+			cluster("one", object{"upstream_protocol": "Http1"}, app),
+			cluster("two", object{"upstream_protocol": "Http2"}, app),
+			cluster("shop", object{"upstream_protocol": "dubbo"}, shop.address),
+		},
+	}.config())
+	refused := func(cluster, protocol string, want float64) {
+		t.Helper()
+		labels := []string{fmt.Sprintf("cluster=%q", cluster), fmt.Sprintf("protocol=%q", protocol), `reason="not_implemented"`}
+		eventually(t, fmt.Sprintf("%v requests in %s are counted as refused by %s", want, protocol, cluster), func() bool {
+			return w.metric("weft_cluster_request_failures_total", labels...) == want
+		})
+	}
+	t.Run("gRPC", func(t *testing.T) {
+		p := &pair{down: "Http2", up: "Http2", grpc: true}
+		c := client(t)
+		c.Transport.(*http.Transport).Protocols = speaking("Http2")
+		for cluster, code := range map[string]string{"one": "12", "two": "0", "shop": "12"} {
+			p.ask(t, c, "http://"+front, &trial{path: "/shop.Shop/Buy", fields: []string{"x-cluster: " + cluster}, content: "a call", code: code})
+		}
+		refused("one", "Http2", 1)
+		refused("shop", "Http2", 1)
+	})
+	t.Run("HTTP", func(t *testing.T) {
+		for cluster, status := range map[string]int{"one": 200, "two": 200, "shop": 501} {
+			if got := ask(t, client(t), "GET", "http://"+front+"/", "", "x-cluster: "+cluster); got.status != status {
+				t.Errorf("to %s: %d, want %d", cluster, got.status, status)
+			}
+		}
+		refused("shop", "Http1", 1)
+	})
+	t.Run("Dubbo", func(t *testing.T) {
+		caller := consume(t, front)
+		for cluster, want := range map[string]said{
+			"one":  {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster one"},
+			"two":  {status: 40, text: "weft: not implemented [org.example.Shop.buy], listener front, cluster two"},
+			"shop": {status: dubboOK, text: "shop"},
+		} {
+			got := caller.call(invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-cluster: " + cluster}})
+			if got.status != want.status || !strings.Contains(got.text, want.text) {
+				t.Errorf("to %s: status %d, %q; want %d, %q", cluster, got.status, got.text, want.status, want.text)
+			}
+		}
+		refused("one", "dubbo", 1)
+		refused("two", "dubbo", 1)
+	})
+	for _, cluster := range []string{"one", "two", "shop"} {
+		if n := w.metric("weft_cluster_requests_active", fmt.Sprintf("cluster=%q", cluster)); n != 0 {
+			t.Errorf("%v requests are in flight in %s", n, cluster)
+		}
+	}
+}
