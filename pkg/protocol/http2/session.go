@@ -46,6 +46,10 @@ type Config struct {
 	MaxFields int
 	// EnableConnect lets the peer use extended CONNECT (RFC 8441). Servers only.
 	EnableConnect bool
+	// FirstStream is the identifier of the first stream that we open, made odd; those
+	// below it are never used (RFC 9113 5.1.1). Clients only. Default 1; a higher one
+	// runs out of identifiers sooner.
+	FirstStream uint32
 
 	Budgets Budgets
 }
@@ -135,7 +139,7 @@ func NewSession(cfg Config) *Session {
 		peer:       defaultSettings(),
 		sendWindow: DefaultWindow,
 		recvWindow: DefaultWindow,
-		nextID:     1,
+		nextID:     min(cfg.FirstStream, MaxStreamID) | 1,
 		sentLast:   MaxStreamID,
 		gotLast:    MaxStreamID,
 	}

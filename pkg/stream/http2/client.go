@@ -61,6 +61,7 @@ func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
 	u.outbox = network.NewOutbox(conn, e.start)
 	u.state = syntax.NewSession(syntax.Config{
 		Role:             syntax.Client,
+		FirstStream:      e.FirstStream,
 		StreamWindow:     uint32(h.StreamWindow),
 		ConnectionWindow: hostWindow,
 		// Hosts are configured, not strangers: some open windows by little, and answer

@@ -51,6 +51,11 @@ type Engine struct {
 	calls     sync.Pool                            // of *call
 	numbers   atomic.Uint64                        // of calls
 	flooded   func(syntax.Flood)                   // nil: nobody wants to know
+
+	// FirstStream is the identifier of the first stream of each connection to a host; 0
+	// means 1, and tests of what happens when they run out begin near the end. Not to be
+	// changed once there is a connection.
+	FirstStream uint32
 }
 
 // New returns an engine. Its log is told of defects, and flooded, which may be nil, of

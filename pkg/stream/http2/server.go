@@ -28,6 +28,9 @@ const (
 	farewell = 500 * time.Millisecond
 	// lingerTime bounds how long a caller that broke a rule may take to read why.
 	lingerTime = time.Second
+	// lastStreams is from which stream on a caller is told to go on on another connection:
+	// it has 32,768 left until it knows (RFC 9113 5.1.1).
+	lastStreams = syntax.MaxStreamID - 1<<16
 	// drainPing is the data of the PING whose answer shows that a caller has seen
 	// the first GOAWAY.
 	drainPing = 0x77656674_64726e00
@@ -292,6 +295,9 @@ func (c *session) happened(e *syntax.Event, b *batch) func(*batch) {
 		}
 		c.count++
 		c.fresh = append(c.fresh, begin{x, x.read(c, e.End, b)})
+		if e.Stream.ID >= lastStreams {
+			return func(*batch) { c.leave() }
+		}
 	case syntax.PingAcked:
 		if e.Ping == drainPing {
 			return func(*batch) { c.leaveAt() }

@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/stream/http1"
+	"github.com/weft-proxy/weft/pkg/stream/http2"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// runningOut is a server whose connections to hosts, in HTTP/2, have so many streams. It
+// takes callers of both versions, at the address that it returns.
+func runningOut(t *testing.T, streams uint32, host string) (s *Server, address string) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	engine := http2.New(log, nil)
+	engine.FirstStream = syntax.MaxStreamID - 2*(streams-1)
+	o := metrics.Options{Reasons: []string{protocol.None.String()}}
+	for r := range protocol.Reasons() {
+		o.Reasons = append(o.Reasons, r.String())
+	}
+	s = NewServer(Options{
+		Protocols: []stream.Protocol{http1.Protocol(), engine.Protocol()},
+		Upstream:  upstream.Options{Policies: map[config.Policy]balance.New{config.RoundRobin: balance.RoundRobin}},
+		Logs:      logfile.NewSet(logfile.SetOptions{Log: log}),
+		Metrics:   metrics.New(o),
+		Log:       log,
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		s.Drain(ctx)
+		engine.Close()
+	})
+	k := kinds()
+	k.Protocols = append(k.Protocols, config.HTTP2)
+	c, problems := configjson.Parse("test.json", fmt.Appendf(nil, `{
+		"servers": [{
+			"listeners": [{"name": "front", "address": "127.0.0.1:0", "filter_chains": [{"filters": [{"type": "proxy", "config": {
+				"downstream_protocol": "Auto", "router_config_name": "front"}}]}]}],
+			"routers": [{"router_config_name": "front", "virtual_hosts": [{"domains": ["*"], "routers": [{"route": {"cluster_name": "app"}}]}]}]
+		}],
+		"cluster_manager": {"clusters": [{"name": "app", "upstream_protocol": "Http2", "hosts": [{"address": %q}]}]}
+	}`, host), k, configjson.Options{})
+	if c == nil {
+		t.Fatal(problems)
+	}
+	if err := s.Apply(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	return s, s.Describe()[0].Address
+}
+
+// TestConnectionsWhoseStreamsRunOutAreReplaced: no request fails, and those under way
+// finish on the connection that they are on.
+func TestConnectionsWhoseStreamsRunOutAreReplaced(t *testing.T) {
+	const streams, requests = 5, 100
+	for _, caller := range []string{"Http1", "Http2"} {
+		t.Run(caller, func(t *testing.T) {
+			var opened atomic.Int64
+			begun, let := make(chan string, 1), make(chan struct{})
+			app := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/held" {
+					begun <- r.RemoteAddr
+					<-let
+				}
+				fmt.Fprint(w, r.RemoteAddr)
+			}))
+			app.Config.Protocols = new(http.Protocols)
+			app.Config.Protocols.SetUnencryptedHTTP2(true)
+			app.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					opened.Add(1)
+				}
+			}
+			app.Start()
+			t.Cleanup(app.Close)
+			s, address := runningOut(t, streams, app.Listener.Addr().String())
+
+			tr := &http.Transport{Protocols: new(http.Protocols)}
+			tr.Protocols.SetHTTP1(caller == "Http1")
+			tr.Protocols.SetUnencryptedHTTP2(caller == "Http2")
+			t.Cleanup(tr.CloseIdleConnections)
+			fetch := func(path string) string {
+				resp, err := (&http.Client{Transport: tr}).Get("http://" + address + path)
+				if err != nil {
+					t.Error(err)
+					return ""
+				}
+				defer resp.Body.Close()
+				content, err := io.ReadAll(resp.Body)
+				if resp.StatusCode != 200 || err != nil {
+					t.Errorf("%s: %d %q, %v", path, resp.StatusCode, content, err)
+				}
+				return string(content)
+			}
+
+			var callers sync.WaitGroup
+			var held string
+			callers.Go(func() { held = fetch("/held") })
+			first := <-begun // on the first connection
+			for range 4 {
+				callers.Go(func() {
+					for range requests / 4 {
+						fetch("/")
+					}
+				})
+			}
+			callers.Go(func() {
+				defer close(let)
+				for range requests / 4 {
+					fetch("/")
+				}
+			})
+			callers.Wait()
+			if held != first {
+				t.Errorf("the request that was held came in on %s, and its answer says %s", first, held)
+			}
+			const all = requests/4*5 + 1
+			if n := opened.Load(); n < all/streams {
+				t.Errorf("%d requests on %d connections: some had more than %d streams", all, n, streams)
+			}
+			host := s.Clusters().Describe()[0].Hosts[0]
+			if host.ConnectFailures != 0 || host.Failures != 0 || host.InFlight != 0 {
+				t.Errorf("%d connects failed, %d attempts, and %d are in flight", host.ConnectFailures, host.Failures, host.InFlight)
+			}
+		})
+	}
+}
