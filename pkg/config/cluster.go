@@ -56,6 +56,8 @@ type Cluster struct {
 	Breakers           Breakers
 	TLS                *TLS // towards the hosts; nil: plaintext
 	ProxyProtocol      int  // version of the header that connections begin with, 1 or 2, each for one caller; 0: none
+	Mark               int  // of sockets to the hosts, for rules of the kernel (SO_MARK); 0: none
+	OriginalDst        OriginalDst
 	Hosts              []Host
 	DNS                DNS
 	Health             *HealthCheck // nil: no active checks

@@ -43,6 +43,7 @@ type env struct {
 	Options
 	epoch  time.Time
 	checks *health.Group
+	own    ownConnections
 	tasks  sync.WaitGroup  // timers that are armed or running, and goroutines
 	ctx    context.Context //nolint:containedctx // of connects that no exchange owns: it ends with the set
 	end    context.CancelFunc
@@ -191,14 +192,9 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := s.group(brought{v.Labels, &x.Metadata})
-	h := g.pick(x.Record.Hash, x.Record.Attempts, first)
-	switch {
-	case h != nil:
-	case s.subsets != nil && len(g.levels) == 0:
-		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host with the labels that the request brings", c.name)
-	default:
-		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
+	h, err := v.host(s, x, first)
+	if err != nil {
+		return nil, err
 	}
 	if err := c.checkShared(s.config); err != nil {
 		return nil, err
@@ -296,15 +292,16 @@ func enter(count *atomic.Int64, limit int) bool {
 	}
 }
 
-// Carry is Serve for bytes: it picks a host, counts a connection, calls connect
-// and then what that returned, which carries what there is to carry and returns
-// when it is over. If connect returns a Fault of ConnectFailure or ConnectTimeout
+// CarryOn is Serve for the bytes of a connection that came in as at says: it picks a
+// host, counts a connection, calls connect and then what that returned, which carries
+// what there is to carry and returns when it is over. If connect returns a Fault of ConnectFailure or ConnectTimeout
 // the next host is tried, up to so many attempts in all; any other error is
 // returned as it is.
 //
 // Errors of its own are Faults: NoCluster, NoHealthyHost, and Overflow when
-// max_connections or max_requests is reached: a connection does not wait.
-func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
+// max_connections or max_requests is reached: a connection does not wait; and of a
+// cluster of type ORIGINAL_DST NoDestination and Loop.
+func (c *Cluster) CarryOn(ctx context.Context, at Arrival, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
 	s, err := c.admit()
 	if err != nil {
 		return err
@@ -316,11 +313,13 @@ func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx cont
 		return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.Breakers.MaxConnections)
 	}
 	defer c.freeSlot()
-	err = protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
 	var made []protocol.Attempt
 	for range max(attempts, 1) {
-		h := s.all.pick(0, made, 0)
-		if h == nil {
+		h, none := s.bearer(at, made)
+		if none != nil {
+			if len(made) == 0 {
+				err = none
+			}
 			break
 		}
 		made = append(made, protocol.Attempt{Host: h})

@@ -78,6 +78,7 @@ func (s *Set) Describe() []ClusterStatus {
 
 func (c *Cluster) describe() ClusterStatus {
 	s := c.state.Load()
+	hosts := s.members()
 	d := ClusterStatus{
 		Name:      c.name,
 		Type:      s.config.Type,
@@ -90,12 +91,12 @@ func (c *Cluster) describe() ClusterStatus {
 		Resent:    c.resent.Load(),
 		Panic:     s.all.panics(),
 		Names:     c.names(s.config),
-		Hosts:     make([]HostStatus, len(s.hosts)),
+		Hosts:     make([]HostStatus, len(hosts)),
 	}
 	if s.subsets != nil {
 		d.Subsets = s.subsets.count
 	}
-	for i, h := range s.hosts {
+	for i, h := range hosts {
 		d.Hosts[i] = h.describe()
 	}
 	return d

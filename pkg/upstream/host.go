@@ -18,6 +18,7 @@ type Host struct {
 	cluster *Cluster // immutable
 	address string   // immutable
 	era     int64    // immutable; of the cluster, when the host came
+	lazy    bool     // immutable; it is a destination that an exchange brought
 
 	entry  atomic.Pointer[config.Host] // how it is configured now
 	load   balance.Load                // exchanges in flight, from pick to the end of the answer
@@ -120,7 +121,7 @@ func (h *Host) open(name config.Protocol, mode config.PoolMode) pool {
 
 // openAccount is called with h.mu held.
 func (h *Host) openAccount() {
-	if meter := h.cluster.env.Meter; meter != nil && !h.retired {
+	if meter := h.cluster.env.Meter; meter != nil && !h.retired && !h.lazy {
 		h.ledger.open(func() Account { return meter.Host(h.cluster.name, h.address) })
 	}
 }

@@ -7,5 +7,5 @@ func (c *Cluster) Size() int {
 	if s == nil || s.removed {
 		return 0
 	}
-	return len(s.hosts)
+	return len(s.members())
 }

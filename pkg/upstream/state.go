@@ -18,6 +18,8 @@ type state struct {
 	all     *group   // what exchanges go to that no subset fits, and all of them if subsets is nil
 	subsets *subsets // nil: none
 	removed bool     // not configured any more; config is the last one
+
+	destinations *destinations // instead of hosts, of a cluster of type ORIGINAL_DST; else nil
 }
 
 // connectBy returns when a connect that starts now has taken too long, the zero
@@ -31,7 +33,7 @@ func (s *state) connectBy() time.Time {
 
 // check returns what keeps cfg from being installed.
 func (e *env) check(cfg *config.Cluster) error {
-	if e.Policies[cfg.Policy] == nil {
+	if e.Policies[cfg.Policy] == nil && cfg.Type != config.ClusterOriginalDst {
 		return fmt.Errorf("cluster %s: load-balancing policy %q is not known", cfg.Name, cfg.Policy)
 	}
 	for i := range cfg.Hosts {
@@ -51,7 +53,10 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	entries = merged(entries)
 	old := c.state.Load()
 	hosts, gone := c.reuse(old, cfg, entries)
-	c.state.Store(newState(c.env, cfg, hosts, old != nil && old.all.asked()))
+	next := newState(c.env, cfg, hosts, old != nil && old.all.asked())
+	d, left := c.destinationsFor(old, cfg)
+	next.destinations = d
+	c.state.Store(next)
 	for _, h := range hosts {
 		h.reckon() // what changed while the state was made
 	}
@@ -60,7 +65,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	if cfg.Pool.Warm != "" {
 		c.env.start(func() { c.warm(cfg, hosts) })
 	}
-	return gone
+	return append(gone, left...)
 }
 
 // warm opens connections to hosts that have none.
@@ -104,6 +109,9 @@ func (c *Cluster) remove() (gone []*Host) {
 	c.era.Add(1)
 	c.ledger.close()
 	c.detect(nil, nil)
+	if s.destinations != nil {
+		return s.destinations.close()
+	}
 	return s.hosts
 }
 
@@ -192,6 +200,8 @@ func same(a, b *config.Cluster) bool {
 			a.IdleTimeout == b.IdleTimeout &&
 			a.MaxRequestsPerConn == b.MaxRequestsPerConn &&
 			a.Pool == b.Pool &&
+			a.Mark == b.Mark &&
+			a.OriginalDst == b.OriginalDst &&
 			a.KeepAlive == b.KeepAlive &&
 			a.Breakers == b.Breakers &&
 			a.TLS.Equal(b.TLS) &&

@@ -1,0 +1,197 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Arrival is what is known of a connection that is carried on to where it was going.
+// The zero value is one of which nothing is known.
+type Arrival struct {
+	From netip.AddrPort // the socket's other end
+	To   netip.AddrPort // where it was going, or arrived
+	// Redirected: To is known to be another address than that where it arrived.
+	Redirected bool
+}
+
+// arrivalOf returns the Arrival of an exchange's connection.
+func arrivalOf(x *protocol.Exchange) Arrival {
+	if m := x.Meta.Conn; m != nil {
+		return Arrival{From: m.Direct(), To: m.Local, Redirected: m.Redirected}
+	}
+	return Arrival{}
+}
+
+// original returns the host of a cluster of type ORIGINAL_DST that an exchange is to be
+// sent to, whose fields these are; nil for bytes, which have none. Errors are Faults:
+// NoDestination, MalformedDestination, Loop, and Overflow if there are too many hosts.
+func (s *state) original(at Arrival, fields *protocol.Header) (*Host, error) {
+	c := s.destinations.cluster
+	if err := c.loops(at); err != nil {
+		return nil, err
+	}
+	to, err := destinationOf(s.config, at, fields)
+	if err != nil {
+		return nil, err
+	}
+	h := s.destinations.of(to)
+	if h == nil {
+		c.overflows.Add(1)
+		return nil, protocol.Faultf(protocol.Overflow, "cluster %s has %d destinations, and all of them are busy", c.name, mostDestinations)
+	}
+	return h, nil
+}
+
+// destinationOf returns where an exchange is to go.
+func destinationOf(cfg *config.Cluster, at Arrival, fields *protocol.Header) (netip.AddrPort, error) {
+	o := &cfg.OriginalDst
+	to, known := at.To, at.Redirected
+	if o.Header != "" && fields != nil {
+		if value, ok := fields.Lookup(o.Header); ok {
+			if to, known = parseDestination(value); !known {
+				return to, protocol.Faultf(protocol.MalformedDestination, "cluster %s: %s: %q is not ip:port", cfg.Name, o.Header, value)
+			}
+		}
+	}
+	if !known {
+		return to, protocol.Faultf(protocol.NoDestination, "cluster %s: the connection was not redirected", cfg.Name)
+	}
+	if o.Port != 0 {
+		to = netip.AddrPortFrom(to.Addr(), o.Port)
+	}
+	return to, nil
+}
+
+// parseDestination reads ip:port or [ipv6]:port: an address that one host can have.
+func parseDestination(text string) (netip.AddrPort, bool) {
+	to, err := netip.ParseAddrPort(text)
+	ip := to.Addr().Unmap()
+	if err != nil || to.Port() == 0 || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(ip, to.Port()), true
+}
+
+// ownConnections are the connections that are open to hosts of clusters of type
+// ORIGINAL_DST. When one of them comes in again, because a rule of the kernel redirects
+// what Weft itself sends, or a field names Weft, carrying it on would never end. The
+// zero value is ready.
+type ownConnections struct {
+	mu   sync.RWMutex
+	open map[ends]int // guarded by mu; how many there are
+}
+
+// ends are the addresses of a connection, as who made it sees them.
+type ends struct{ from, to netip.AddrPort }
+
+// has reports whether a connection that has come in is one of Weft's own.
+func (o *ownConnections) has(at Arrival) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.open[ends{at.From, at.To}] > 0
+}
+
+func (o *ownConnections) add(e ends, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open == nil {
+		o.open = make(map[ends]int)
+	}
+	if o.open[e] += n; o.open[e] == 0 {
+		delete(o.open, e)
+	}
+}
+
+// loops returns a Fault of Loop if a connection that has come in is one of Weft's own.
+func (c *Cluster) loops(at Arrival) error {
+	if c.env.own.has(at) {
+		return protocol.Faultf(protocol.Loop, "cluster %s: the connection from %s to %s is one of Weft's own", c.name, at.From, at.To)
+	}
+	return nil
+}
+
+// Loops is for who has connected to the host for a connection that came in as at says,
+// and has sent nothing yet: it returns a Fault of Loop if that is one of Weft's own,
+// which was not known before, because it was still being opened at this end.
+func (h *Host) Loops(at Arrival) error {
+	if !h.lazy {
+		return nil
+	}
+	return h.cluster.loops(at)
+}
+
+// Dialed takes note of a connection that was opened to the host, until it is closed, if
+// its cluster sends connections to where they were going: before anything is sent on it.
+func (h *Host) Dialed(conn *network.Conn) {
+	from, to := addrPortOf(conn.LocalAddr()), addrPortOf(conn.RemoteAddr())
+	if !h.lazy || !from.IsValid() || !to.IsValid() {
+		return
+	}
+	own, e := &h.cluster.env.own, ends{from, to}
+	own.add(e, 1)
+	conn.AfterEnd(func() { own.add(e, -1) })
+}
+
+// addrPortOf returns an address of TCP, one of IPv4 as such and without a zone.
+func addrPortOf(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := tcp.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+}
+
+// host returns the host that x is sent to next, as group.pick does, or of a cluster of
+// type ORIGINAL_DST its destination, once. Errors are Faults.
+func (v *Via) host(s *state, x *protocol.Exchange, first int) (*Host, error) {
+	if s.destinations != nil {
+		h, err := s.original(arrivalOf(x), &x.Request.Header)
+		if err == nil && tried(x.Record.Attempts[first:], h) {
+			return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no other host to try", s.config.Name)
+		}
+		return h, err
+	}
+	g := s.group(brought{v.Labels, &x.Metadata})
+	h := g.pick(x.Record.Hash, x.Record.Attempts, first)
+	switch {
+	case h != nil:
+		return h, nil
+	case s.subsets != nil && len(g.levels) == 0:
+		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host with the labels that the request brings", s.config.Name)
+	default:
+		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", s.config.Name)
+	}
+}
+
+// bearer is host for bytes: made are the attempts so far.
+func (s *state) bearer(at Arrival, made []protocol.Attempt) (*Host, error) {
+	if s.destinations != nil && len(made) == 0 {
+		return s.original(at, nil)
+	}
+	if h := s.all.pick(0, made, 0); h != nil {
+		return h, nil
+	}
+	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", s.config.Name)
+}
+
+// Carry is CarryOn for a connection of which nothing is known.
+func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
+	return c.CarryOn(ctx, Arrival{}, attempts, connect)
+}
+
+// Mark returns what rules of the kernel know sockets to the host by, 0 for nothing; of a
+// cluster that has left the configuration, what it said last.
+func (h *Host) Mark() uint32 {
+	if s := h.cluster.state.Load(); s != nil {
+		return uint32(s.config.Mark) //nolint:gosec // config has checked it
+	}
+	return 0
+}

@@ -1,0 +1,329 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// anywhere is a cluster of type ORIGINAL_DST.
+func anywhere(change ...func(*config.Cluster)) *config.Cluster {
+	c := cluster("anywhere")
+	c.Type, c.Policy = config.ClusterOriginalDst, config.LBOriginalDst
+	c.OriginalDst.CleanupInterval = config.DefaultCleanupInterval
+	for _, f := range change {
+		f(c)
+	}
+	return c
+}
+
+// meant returns a GET of a connection that was redirected on its way to an address; "":
+// one that was not.
+func meant(to string) *protocol.Exchange {
+	x := get()
+	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:40000"), Local: netip.MustParseAddrPort("127.0.0.1:15001")}
+	if to != "" {
+		x.Meta.Conn.Local, x.Meta.Conn.Redirected = netip.MustParseAddrPort(to), true
+	}
+	return x
+}
+
+// goes serves x to its end, and returns the host that answered.
+func goes(t *testing.T, c *Cluster, x *protocol.Exchange) string {
+	t.Helper()
+	if err := c.Serve(context.Background(), x); err != nil {
+		t.Fatalf("Serve: %v", err)
+	}
+	finish(x)
+	return x.Record.Host().Name()
+}
+
+func TestRequestsGoToWhereTheirConnectionsWereGoing(t *testing.T) {
+	byHeader := func(c *config.Cluster) { c.OriginalDst.Header = "x-dst" }
+	byPort := func(c *config.Cluster) { c.OriginalDst.Port = 8080 }
+	for _, tt := range []struct {
+		name       string
+		change     func(*config.Cluster)
+		connection string
+		header     string
+		want       string
+		reason     protocol.Reason
+	}{
+		{"the destination of the connection", nil, "198.51.100.7:80", "", "198.51.100.7:80", 0},
+		{"of IPv6", nil, "[2001:db8::7]:80", "", "[2001:db8::7]:80", 0},
+		{"none, of a connection that was not redirected", nil, "", "", "", protocol.NoDestination},
+		{"a field that is not to be believed", nil, "198.51.100.7:80", "198.51.100.8:80", "198.51.100.7:80", 0},
+		{"the field", byHeader, "198.51.100.7:80", "198.51.100.8:81", "198.51.100.8:81", 0},
+		{"the field, of a connection that was not redirected", byHeader, "", "[2001:db8::8]:81", "[2001:db8::8]:81", 0},
+		{"an address of IPv4 in one of IPv6", byHeader, "", "[::ffff:198.51.100.8]:81", "198.51.100.8:81", 0},
+		{"no field", byHeader, "198.51.100.7:80", "", "198.51.100.7:80", 0},
+		{"neither", byHeader, "", "", "", protocol.NoDestination},
+		{"a name", byHeader, "198.51.100.7:80", "shop:80", "", protocol.MalformedDestination},
+		{"no port", byHeader, "198.51.100.7:80", "198.51.100.8", "", protocol.MalformedDestination},
+		{"the port 0", byHeader, "198.51.100.7:80", "198.51.100.8:0", "", protocol.MalformedDestination},
+		{"every address", byHeader, "198.51.100.7:80", "0.0.0.0:80", "", protocol.MalformedDestination},
+		{"several hosts", byHeader, "198.51.100.7:80", "224.0.0.1:80", "", protocol.MalformedDestination},
+		{"a zone", byHeader, "198.51.100.7:80", "[fe80::1%lo]:80", "", protocol.MalformedDestination},
+		{"two addresses", byHeader, "198.51.100.7:80", "198.51.100.8:80, 198.51.100.9:80", "", protocol.MalformedDestination},
+		{"nothing", byHeader, "198.51.100.7:80", " ", "", protocol.MalformedDestination},
+		{"another port", byPort, "198.51.100.7:80", "", "198.51.100.7:8080", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := anywhere()
+			if tt.change != nil {
+				tt.change(cfg)
+			}
+			s, c := one(t, newWorld(), cfg)
+			x := meant(tt.connection)
+			if tt.header != "" {
+				x.Request.Header.Add("x-dst", tt.header)
+			}
+			err := c.Serve(context.Background(), x)
+			if protocol.ReasonOf(err) != tt.reason {
+				t.Fatalf("Serve = %v, want %v", err, tt.reason)
+			}
+			if err == nil {
+				finish(x)
+				if got := x.Record.Host().Name(); got != tt.want {
+					t.Errorf("sent to %s, want %s", got, tt.want)
+				}
+			}
+			if d := s.Describe()[0]; d.InFlight != 0 {
+				t.Errorf("%d in flight afterwards", d.InFlight)
+			}
+		})
+	}
+}
+
+func TestADestinationThatCannotBeReachedIsTriedOnce(t *testing.T) {
+	w := newWorld()
+	s, c := one(t, w, anywhere())
+	w.set(w.refuse, "198.51.100.7:80", true)
+	x := meant("198.51.100.7:80")
+	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.ConnectFailure {
+		t.Errorf("Serve = %v, want a connect failure", err)
+	}
+	wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
+	wantCounts(t, s, 0, 0, 0)
+
+	// It is asked again by the next, whatever is known of it: there is no other.
+	w.set(w.refuse, "198.51.100.7:80", false)
+	if got := goes(t, c, meant("198.51.100.7:80")); got != "198.51.100.7:80" {
+		t.Errorf("sent to %s", got)
+	}
+}
+
+func TestDestinationsKeepTheirConnectionsWhileTheyAreWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, c := one(t, w, anywhere())
+		defer s.Close()
+		for range 4 { // each within an interval of the one before
+			goes(t, c, meant("198.51.100.7:80"))
+			pass(4 * time.Second)
+		}
+		wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
+		if got := len(s.Describe()[0].Hosts); got != 1 {
+			t.Errorf("%d hosts, want 1", got)
+		}
+		pass(2 * config.DefaultCleanupInterval)
+		if got := len(s.Describe()[0].Hosts); got != 0 || w.open() != 0 {
+			t.Errorf("%d hosts and %d connections that nobody wants", got, w.open())
+		}
+		goes(t, c, meant("198.51.100.7:80"))
+		wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
+	})
+}
+
+func TestADestinationStaysAsLongAsItsLongestExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, c := one(t, w, anywhere())
+		defer s.Close()
+		x := meant("198.51.100.7:80")
+		if err := c.Serve(context.Background(), x); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		if got := len(s.Describe()[0].Hosts); got != 1 || w.open() != 1 {
+			t.Fatalf("%d hosts, %d connections while an exchange is in flight", got, w.open())
+		}
+		finish(x)
+		pass(2 * config.DefaultCleanupInterval)
+		if got := len(s.Describe()[0].Hosts); got != 0 || w.open() != 0 {
+			t.Errorf("%d hosts, %d connections afterwards", got, w.open())
+		}
+	})
+}
+
+func TestDestinationsAreBounded(t *testing.T) {
+	s, c := one(t, newWorld(), anywhere())
+	address := func(i int) string { return fmt.Sprintf("198.18.%d.%d:80", i/256, i%256) }
+	held := make([]*protocol.Exchange, mostDestinations)
+	for i := range held {
+		held[i] = meant(address(i))
+		if err := c.Serve(context.Background(), held[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := meant(address(mostDestinations))
+	if err := c.Serve(context.Background(), one); protocol.ReasonOf(err) != protocol.Overflow {
+		t.Fatalf("Serve = %v, want an overflow while all destinations are busy", err)
+	}
+	finish(held[7])
+	if got := goes(t, c, meant(address(mostDestinations))); got != address(mostDestinations) {
+		t.Errorf("sent to %s", got)
+	}
+	if got := len(s.Describe()[0].Hosts); got != mostDestinations {
+		t.Errorf("%d hosts, want %d", got, mostDestinations)
+	}
+	for i, x := range held {
+		if i != 7 {
+			finish(x)
+		}
+	}
+}
+
+func TestDestinationsOutliveAChangeOfTheirCluster(t *testing.T) {
+	w := newWorld()
+	s, c := one(t, w, anywhere())
+	goes(t, c, meant("198.51.100.7:80"))
+	apply(t, s, anywhere(func(c *config.Cluster) { c.ConnectTimeout = time.Second }))
+	goes(t, c, meant("198.51.100.7:80"))
+	wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
+
+	apply(t, s, anywhere(func(c *config.Cluster) { c.ProxyProtocol = 1; c.Pool.Mode = config.Bind }))
+	if got := w.open(); got != 0 {
+		t.Errorf("%d connections that do not begin as the configuration says", got)
+	}
+
+	apply(t, s, cluster("anywhere", "a"))
+	if got := do(t, c); got != "a" {
+		t.Errorf("sent to %s by a cluster that has become another", got)
+	}
+	if got := len(s.Describe()[0].Hosts); got != 1 {
+		t.Errorf("%d hosts, want 1", got)
+	}
+}
+
+func TestManyDestinationsAtOnce(t *testing.T) {
+	w := newWorld()
+	s, c := one(t, w, anywhere(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Millisecond }))
+	var all sync.WaitGroup
+	for g := range 8 {
+		all.Go(func() {
+			for i := range 300 {
+				to := fmt.Sprintf("198.51.100.%d:%d", i%5, 80+(g+i)%3)
+				x := meant(to)
+				if err := c.Serve(context.Background(), x); err != nil {
+					t.Errorf("Serve: %v", err)
+					return
+				}
+				if got := x.Record.Host().Name(); got != to {
+					t.Errorf("sent to %s, want %s", got, to)
+				}
+				finish(x)
+			}
+		})
+	}
+	all.Wait()
+	s.Close()
+	if got := w.open(); got != 0 {
+		t.Errorf("%d connections after Close", got)
+	}
+}
+
+func TestBytesGoToWhereTheirConnectionWasGoing(t *testing.T) {
+	to := netip.MustParseAddrPort("198.51.100.7:3306")
+	_, c := one(t, newWorld(), anywhere(func(c *config.Cluster) { c.OriginalDst.Header = "x-dst" }))
+	connects := 0
+	carry := func(at Arrival, fail error) error {
+		connects = 0
+		return c.CarryOn(context.Background(), at, 3, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
+			connects++
+			if h.Name() != to.String() {
+				t.Errorf("carried to %s", h.Name())
+			}
+			return func() error { return nil }, fail
+		})
+	}
+	if err := carry(Arrival{To: to, Redirected: true}, nil); err != nil || connects != 1 {
+		t.Errorf("CarryOn = %v after %d connects", err, connects)
+	}
+	if err := carry(Arrival{To: to, Redirected: true}, protocol.Faultf(protocol.ConnectFailure, "refused")); protocol.ReasonOf(err) != protocol.ConnectFailure || connects != 1 {
+		t.Errorf("CarryOn = %v after %d connects, want the failure of one", err, connects)
+	}
+	if err := carry(Arrival{To: to}, nil); protocol.ReasonOf(err) != protocol.NoDestination || connects != 0 {
+		t.Errorf("CarryOn = %v after %d connects, want an unknown destination", err, connects)
+	}
+}
+
+func TestConnectionsOfWeftsOwnAreNotCarriedOn(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, c := one(t, newWorld(), anywhere())
+	goes(t, c, meant(ln.Addr().String()))
+	h := c.state.Load().members()[0]
+	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", ln.Addr().String(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Dialed(conn)
+	at := Arrival{From: addrPortOf(conn.LocalAddr()), To: addrPortOf(conn.RemoteAddr()), Redirected: true}
+	x := meant(at.To.String())
+	x.Meta.Conn.Remote = at.From
+	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.Loop {
+		t.Errorf("Serve = %v, want a loop", err)
+	}
+	if err := h.Loops(at); protocol.ReasonOf(err) != protocol.Loop {
+		t.Errorf("Loops = %v, want a loop", err)
+	}
+	err = c.CarryOn(context.Background(), at, 1, func(context.Context, *Host, time.Time) (func() error, error) {
+		t.Error("connect was called")
+		return func() error { return nil }, nil
+	})
+	if protocol.ReasonOf(err) != protocol.Loop {
+		t.Errorf("CarryOn = %v, want a loop", err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Loops(at); err != nil {
+		t.Errorf("Loops = %v once the connection is closed: its addresses may be anybody's", err)
+	}
+}
+
+func TestDestinationsHaveNoAccounts(t *testing.T) {
+	b := &books{observed: map[string]int{}}
+	s := newTestSet(t, newWorld(), func(o *Options) { o.Meter = b })
+	apply(t, s, anywhere())
+	goes(t, s.Get("anywhere"), meant("198.51.100.7:80"))
+	wantList(t, "opened", b.opened, "anywhere") // callers choose the addresses
+}
+
+func TestChoosingADestinationDoesNotAllocate(t *testing.T) {
+	_, c := one(t, newWorld(), anywhere())
+	x := meant("198.51.100.7:80")
+	s := c.state.Load()
+	choose := func() {
+		if _, err := s.original(arrivalOf(x), &x.Request.Header); err != nil {
+			t.Fatal(err)
+		}
+	}
+	choose()
+	if n := testing.AllocsPerRun(100, choose); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
