@@ -79,6 +79,7 @@ func examples() map[string]func(*testing.T) {
 		"dubbo_client.json":      dubboPair,
 		"dubbo_http_routes.json": dubboRoutesExample,
 		"dubbo_server.json":      dubboServerExample,
+		"ext_authz.json":         extAuthzExample,
 		"filters.json":           filtersExample,
 		"grpc.json":              grpcExample,
 		"health.json":            healthExample,

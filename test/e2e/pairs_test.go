@@ -56,6 +56,8 @@ type pair struct {
 	moody      string // answers each path first as its end says
 	dead       string // nobody listens there
 
+	authz [2]string // decide who may pass: by HTTP, by gRPC
+
 	shadow [2]string   // note what they are asked, in the protocols of either side
 	copies chan string // the notes
 }
@@ -282,6 +284,7 @@ func (p *pair) serve(t *testing.T) {
 	})
 	p.moody = start(atFirst())
 	p.dead = free()
+	p.authz = [2]string{startIn("Http1", authorizes), serveAuthorizer(t, nil)}
 	p.copies = make(chan string, 100) // more than a row asks for
 	for i, protocol := range []string{p.down, p.up} {
 		p.shadow[i] = startIn(protocol, notes(p.copies))

@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+// Services that ext_authz asks. Both decide by the field or attachment x-token, or
+// without one by the content: "good" passes as the user ann, "tea" is refused with 418,
+// "quiet" too, without a word to the caller, "error" is a failure of the service, and everything else is 401.
+
+// authorizes is a service of HTTP.
+func authorizes(w http.ResponseWriter, r *http.Request) {
+	content, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // nobody waits for an answer
+	}
+	w.Header().Set("X-Path", r.URL.Path)
+	switch token := r.Header.Get("X-Token"); {
+	case token == "quiet":
+		w.Header().Set("X-User", "ann")
+	case token == "good" || token == "" && strings.Contains(string(content), "good"):
+		w.Header().Set("X-User", "ann")
+		w.Header().Set("X-Session", "begun")
+	case token == "tea":
+		w.Header().Set("X-Why", "tea")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, "no tea")
+	case token == "error":
+		w.WriteHeader(http.StatusServiceUnavailable)
+	default:
+		w.Header().Set("X-Why", "token")
+		w.WriteHeader(http.StatusUnauthorized)
+	}
+}
+
+// authorizer is a service of gRPC, as grpc-go serves it.
+type authorizer struct {
+	authv3.UnimplementedAuthorizationServer
+	asked func(*authv3.AttributeContext) // nil: nobody wants to know
+}
+
+// serveAuthorizer starts a service of gRPC; asked may be nil.
+func serveAuthorizer(t *testing.T, asked func(*authv3.AttributeContext)) (address string) {
+	t.Helper()
+	return startAuthorizer(t, &authorizer{asked: asked})
+}
+
+func startAuthorizer(t *testing.T, a authv3.AuthorizationServer) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	authv3.RegisterAuthorizationServer(s, a)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the service of gRPC: %v", err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// Check is authv3.AuthorizationServer's.
+func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	if a.asked != nil {
+		a.asked(r.GetAttributes())
+	}
+	option := func(name, value string) []*corev3.HeaderValueOption {
+		return []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: name, Value: value}}}
+	}
+	refused := func(code codes.Code, http typev3.StatusCode, why, body string) *authv3.CheckResponse {
+		return &authv3.CheckResponse{Status: statusOf(code), HttpResponse: &authv3.CheckResponse_DeniedResponse{
+			DeniedResponse: &authv3.DeniedHttpResponse{Status: &typev3.HttpStatus{Code: http}, Headers: option("x-why", why), Body: body}}}
+	}
+	q := r.GetAttributes().GetRequest().GetHttp()
+	switch token := q.GetHeaders()["x-token"]; {
+	case token == "quiet", token == "good", token == "" && strings.Contains(q.GetBody(), "good"):
+		passed := &authv3.OkHttpResponse{Headers: option("x-user", "ann"), HeadersToRemove: []string{"x-forged"}}
+		if token != "quiet" {
+			passed.ResponseHeadersToAdd = option("x-session", "begun")
+		}
+		return &authv3.CheckResponse{Status: statusOf(codes.OK), HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: passed}}, nil
+	case token == "tea":
+		return refused(codes.PermissionDenied, 418, "tea", "no tea"), nil
+	case token == "error":
+		return nil, grpcstatus.Error(codes.Unavailable, "no time")
+	}
+	return refused(codes.Unauthenticated, 401, "token", ""), nil
+}
+
+func statusOf(code codes.Code) *rpcstatus.Status { return &rpcstatus.Status{Code: int32(code)} }
+
+// byHTTP is an ext_authz that asks a cluster by HTTP.
+func byHTTP(cluster string, more object) object {
+	patterns := func(names ...string) object {
+		all := list{}
+		for _, name := range names {
+			all = append(all, object{"exact": name})
+		}
+		return object{"patterns": all}
+	}
+	return object{"http_service": object{
+		"server_uri": object{"uri": "http://authz.test", "cluster": cluster, "timeout": "5s"}, "path_prefix": "/check",
+		"authorization_request": object{"allowed_headers": patterns("x-token")},
+		"authorization_response": object{
+			"allowed_upstream_headers":          patterns("x-user", "x-forged"),
+			"allowed_client_headers":            patterns("x-why"),
+			"allowed_client_headers_on_success": patterns("x-session"),
+		},
+	}}.with(more)
+}
+
+// byGRPC is one that asks by gRPC.
+func byGRPC(cluster string, more object) object {
+	return object{"grpc_service": object{"envoy_grpc": object{"cluster_name": cluster}, "timeout": "5s"}}.with(more)
+}

@@ -1,0 +1,300 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+)
+
+// asking is a proxy for HTTP in front of app whose filter asks the cluster authz.
+func asking(filter object, protocol, app, authz string) (setup, string) {
+	front := free()
+	return setup{
+		listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+			"downstream_protocol": protocol, "upstream_protocol": "Http1", "router_config_name": "front"}},
+			object{"stream_filters": list{filterOf("ext_authz", filter)}})},
+		tables:   list{table("front", to("/", "app"))},
+		clusters: list{cluster("app", nil, app), cluster("authz", nil, authz)},
+	}, front
+}
+
+// TestCallsOfRPCAreAskedAbout: services are told what is called and the attachments,
+// providers who calls, and a refusal is a fault of the protocol.
+func TestCallsOfRPCAreAskedAbout(t *testing.T) {
+	t.Parallel()
+	told := make(chan *authv3.AttributeContext, 10)
+	web := serve(t, authorizes)
+	for _, way := range []struct {
+		name, authz string
+		filter      object
+	}{
+		{"by HTTP", web.address, byHTTP("authz", nil)},
+		{"by gRPC", serveAuthorizer(t, func(a *authv3.AttributeContext) { told <- a }), byGRPC("authz", nil)},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			frames := make(chan string, 10)
+			shop := provide(t, "shop", func(frame []byte, _ int64) byte { frames <- string(frame); return dubboOK })
+			front := free()
+			run(t, setup{
+				listeners: list{listenDubbo("front", front, object{"stream_filters": list{filterOf("ext_authz", way.filter)}})},
+				tables:    list{table("front", to("/", "shop"))},
+				clusters:  list{cluster("shop", nil, shop.address), cluster("authz", nil, way.authz)},
+			}.config())
+			caller := consume(t, front)
+			for _, c := range []struct {
+				token  string
+				status byte
+			}{{"quiet", dubboOK}, {"tea", 70}, {"none", 70}, {"error", 70}, {"quiet", dubboOK}} {
+				got := caller.call(invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-token: " + c.token, "x-user: root", "x-forged: yes"}})
+				if got.status != c.status {
+					t.Errorf("%s: %d %q, want %d", c.token, got.status, got.text, c.status)
+				}
+				if c.status != dubboOK {
+					continue
+				}
+				if frame := <-frames; !strings.Contains(frame, "ann") || strings.Contains(frame, "root") || strings.Contains(frame, "x-forged") {
+					t.Errorf("%s: the provider got %q", c.token, frame)
+				}
+			}
+			caller.next++
+			hidden := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-token: quiet"}}.frame(caller.next)
+			hidden[2] = hidden[2]&^0x1f | 23 // a serialization that nobody here reads
+			if _, err := caller.conn.Write(hidden); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := readDubbo(caller.r); err != nil || got[3] == dubboOK {
+				t.Errorf("a call that cannot be read: %q, %v", got, err)
+			}
+		})
+	}
+	a := <-told
+	if r := a.GetRequest().GetHttp(); r.GetPath() != "/org.example.Shop/buy" || r.GetHost() != "org.example.Shop" || r.GetHeaders()["method"] != "buy" || r.GetMethod() != "" {
+		t.Errorf("the service is told %v", r)
+	}
+}
+
+// TestServicesThatFailLetNobodyPass, and nobody waits longer than the timeout.
+func TestServicesThatFailLetNobodyPass(t *testing.T) {
+	t.Parallel()
+	talk := func(text string) string {
+		return accept(t, func(c net.Conn) {
+			_, _ = io.CopyN(io.Discard, c, 20) // a question has begun
+			_, _ = io.WriteString(c, text)
+			_, _ = io.Copy(io.Discard, c)
+		})
+	}
+	endless := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		for text := strings.Repeat("x", 64<<10); ; {
+			if _, err := io.WriteString(w, text); err != nil {
+				return
+			}
+		}
+	})
+	soon := object{"timeout": "300ms"}
+	http1 := byHTTP("authz", nil)
+	http1["http_service"].(object)["server_uri"].(object)["timeout"] = "300ms"
+	grpc := object{"grpc_service": object{"cluster": "authz"}.with(soon)}
+	app := serve(t, answers("app"))
+	for name, c := range map[string]struct {
+		filter object
+		authz  string
+	}{
+		"HTTP: nobody is there":         {http1, free()},
+		"HTTP: it says nothing":         {http1, talk("")},
+		"HTTP: it says something else":  {http1, talk("SSH-2.0-x\r\n")},
+		"HTTP: it does not come to end": {http1, talk("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc")},
+		"HTTP: it says too much":        {http1, endless.address},
+		"gRPC: nobody is there":         {grpc, free()},
+		"gRPC: it says nothing":         {grpc, talk("")},
+		"gRPC: it is one of HTTP/1.1":   {grpc, endless.address},
+		"gRPC: it is another service":   {grpc, serveGRPC(t, "").address + "?"},
+		"gRPC: it is told nothing":      {grpc, deaf(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, front := asking(c.filter, "Http1", app.address, strings.TrimSuffix(c.authz, "?"))
+			w := run(t, s.config())
+			got := ask(t, client(t), "GET", "http://"+front, "", "X-Token: good")
+			if passes := strings.HasSuffix(c.authz, "?"); passes != (got.status == 200) || !passes && got.status != 403 {
+				t.Errorf("%d %q", got.status, got.body)
+			}
+			if got.took > patience/2 {
+				t.Errorf("the answer took %v", got.took)
+			}
+			if n := w.metric("weft_filter_ext_authz_requests_total", `result="error"`); got.status == 403 && n != 1 {
+				t.Errorf("%v errors are counted, want 1", n)
+			}
+		})
+	}
+}
+
+// slow is a service of either kind that answers when it is told to, or never.
+type slow struct {
+	authv3.UnimplementedAuthorizationServer
+	asked chan struct{} // a question has come
+	left  chan struct{} // and nobody waits for the answer any more
+	go_   chan struct{} // the answer may go
+}
+
+func newSlow() *slow {
+	return &slow{asked: make(chan struct{}, 10), left: make(chan struct{}, 10), go_: make(chan struct{})}
+}
+
+func (s *slow) wait(ctx context.Context) {
+	s.asked <- struct{}{}
+	select {
+	case <-ctx.Done():
+		s.left <- struct{}{}
+	case <-s.go_:
+	}
+}
+
+// ServeHTTP is http.Handler's.
+func (s *slow) ServeHTTP(_ http.ResponseWriter, r *http.Request) { s.wait(r.Context()) }
+
+// Check is authv3.AuthorizationServer's.
+func (s *slow) Check(ctx context.Context, _ *authv3.CheckRequest) (*authv3.CheckResponse, error) {
+	s.wait(ctx)
+	return new(authv3.CheckResponse), nil
+}
+
+func await(t *testing.T, what string, event <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-event:
+	case <-time.After(patience):
+		t.Fatalf("after %v: not yet: %s", patience, what)
+	}
+}
+
+// eachSlow runs a test by both kinds of services.
+func eachSlow(t *testing.T, test func(t *testing.T, s *slow, filter object, address string)) {
+	t.Run("HTTP", func(t *testing.T) {
+		s := newSlow()
+		filter := byHTTP("authz", nil)
+		filter["http_service"].(object)["server_uri"].(object)["timeout"] = "1m"
+		test(t, s, filter, serve(t, s.ServeHTTP).address)
+	})
+	t.Run("gRPC", func(t *testing.T) {
+		s := newSlow()
+		test(t, s, object{"grpc_service": object{"cluster": "authz", "timeout": "1m"}}, startAuthorizer(t, s))
+	})
+}
+
+// TestAQuestionEndsWithItsCaller: nobody waits for an answer that nobody wants.
+func TestAQuestionEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	eachSlow(t, func(t *testing.T, s *slow, filter object, address string) {
+		app := serve(t, answers("app"))
+		c, front := asking(filter, "Auto", app.address, address)
+		w := run(t, c.config())
+		for _, version := range []string{"Http1", "Http2"} {
+			ctx, leave := context.WithCancel(t.Context())
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				_, _ = try(ctx, callers(t)[version], "GET", "http://"+front, "") // it does not wait for an answer
+			}()
+			await(t, version+": the service is asked", s.asked)
+			leave()
+			await(t, version+": the question has ended", s.left)
+			await(t, version+": the caller has gone", gone)
+		}
+		eventually(t, "both are counted as callers that left", func() bool {
+			return w.metric("weft_listener_request_failures_total", `reason="downstream_gone"`) == 2
+		})
+		if n := app.hits.Load(); n != 0 {
+			t.Errorf("%d requests have passed", n)
+		}
+	})
+}
+
+// TestADrainWaitsForQuestions, and for what comes of them.
+func TestADrainWaitsForQuestions(t *testing.T) {
+	t.Parallel()
+	eachSlow(t, func(t *testing.T, s *slow, filter object, address string) {
+		app := serve(t, answers("app"))
+		c, front := asking(filter, "Http1", app.address, address)
+		c.server = object{"graceful_timeout": "1m"}
+		w := run(t, c.config())
+		got := make(chan answer, 1)
+		go func() {
+			a, _ := try(t.Context(), client(t), "GET", "http://"+front, "") // an error is no answer
+			got <- a
+		}()
+		await(t, "the service is asked", s.asked)
+		w.signal(os.Signal(sigterm))
+		w.stderr.await(t, 0, "drain")
+		close(s.go_)
+		if a := <-got; a.status != 200 || a.body != "app" {
+			t.Errorf("%d %q, want the application's answer", a.status, a.body)
+		}
+		w.awaitExit(patience)
+	})
+}
+
+// TestLargeContentIsToldAndPassedOn: the service gets the beginning, the application all.
+func TestLargeContentIsToldAndPassedOn(t *testing.T) {
+	t.Parallel()
+	told := make(chan int, 10)
+	authz := serveAuthorizer(t, func(a *authv3.AttributeContext) { told <- len(a.GetRequest().GetHttp().GetBody()) })
+	app := serve(t, sayDigest)
+	s, front := asking(byGRPC("authz", object{"with_request_body": object{"max_request_bytes": "1MB", "allow_partial_message": true}}), "Auto", app.address, authz)
+	run(t, s.config())
+	for version, c := range callers(t) {
+		for _, size := range []int{100, 1 << 20, 3 << 20} {
+			content := "good" + strings.Repeat("x", size)
+			got := ask(t, c, "POST", "http://"+front, content, "Expect: 100-continue")
+			if got.status != 200 || got.body != digest([]byte(content)) {
+				t.Errorf("%s, %d bytes: %d %.60q", version, len(content), got.status, got.body)
+			}
+			if n := <-told; n != min(len(content), 1<<20) {
+				t.Errorf("%s, of %d bytes the service was told %d", version, len(content), n)
+			}
+		}
+	}
+}
+
+func extAuthzExample(t *testing.T) {
+	extensions := make(chan string, 10)
+	grpc := serveAuthorizer(t, func(a *authv3.AttributeContext) { extensions <- a.GetContextExtensions()["realm"] })
+	web, app := serve(t, authorizes), serve(t, sayRequest)
+	e := openExample(t, "ext_authz.json")
+	for _, moved := range [][3]string{{"app", "2686", app.address}, {"authz_http", "2687", web.address}, {"authz_grpc", "2688", grpc}} {
+		e.replace(`{"name": "`+moved[0]+`", "hosts": [{"address": "`+e.at(moved[1])+`"}]}`, `{"name": "`+moved[0]+`", "hosts": [{"address": "`+moved[2]+`"}]}`)
+	}
+	e.run("ext_authz.json")
+	for version, c := range callers(t) {
+		for _, q := range []struct {
+			path, content, token string
+			status               int
+			user                 string
+		}{
+			{"/", "", "good", 200, "ann"},
+			{"/", "", "tea", 418, ""},
+			{"/", "", "", 401, ""},
+			{"/public/a", "", "", 200, ""},
+			{"/shop/a", "good" + strings.Repeat("x", 100_000), "", 200, "ann"},
+			{"/shop/a", strings.Repeat("x", 100_000) + "good", "", 401, ""},
+		} {
+			fields := []string{"X-User: root"}
+			if q.token != "" {
+				fields = append(fields, "X-Token: "+q.token)
+			}
+			got := ask(t, c, "POST", "http://"+e.at("2685")+q.path, q.content, fields...)
+			if got.status != q.status || strings.Contains(got.body, "X-User: ann") != (q.user == "ann") || strings.Contains(got.body, "root") {
+				t.Errorf("%s %s by %q: %d, want %d\n%.300s", version, q.path, q.token, got.status, q.status, got.body)
+			}
+		}
+	}
+	if got := <-extensions; got != "shop" {
+		t.Errorf("the service of gRPC is told the realm %q, want shop", got)
+	}
+}
