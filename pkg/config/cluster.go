@@ -58,6 +58,7 @@ type Cluster struct {
 	ProxyProtocol      int  // version of the header that connections begin with, 1 or 2, each for one caller; 0: none
 	Mark               int  // of sockets to the hosts, for rules of the kernel (SO_MARK); 0: none
 	OriginalDst        OriginalDst
+	Socket             Socket
 	Hosts              []Host
 	DNS                DNS
 	Health             *HealthCheck // nil: no active checks

@@ -91,6 +91,7 @@ type Listener struct {
 	Mark           int            // of the socket and those that it accepts (SO_MARK); 0: none
 	MaxConnections int            // 0: no limit
 	AcceptRate     AcceptRate     // PerSecond 0: no limit
+	KeepAlive      TCPKeepAlive   // of its connections
 	IdleTimeout    time.Duration  // of a connection without an exchange; 0: none
 	ProxyProtocol  *ProxyProtocol // what connections begin with; nil: nothing of its own
 	AccessLogs     []AccessLog

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -11,8 +12,13 @@ import (
 
 // Dialer connects to upstream hosts. The zero value is ready.
 type Dialer struct {
-	// KeepAlive is the TCP keep-alive idle time; 0: the runtime's 15 s.
-	KeepAlive time.Duration
+	// KeepAlive is how TCP asks whether a silent host lives; the zero value: after 15 s,
+	// nine times, 15 s apart.
+	KeepAlive KeepAlive
+
+	// Source4 and Source6 are where connections to hosts of IPv4 and IPv6 come from;
+	// the zero Addr: the system chooses. They have no effect on unix sockets.
+	Source4, Source6 netip.Addr
 
 	// Mark is what rules of the kernel know the socket by (SO_MARK); 0: none. It needs
 	// CAP_NET_ADMIN.
@@ -22,9 +28,18 @@ type Dialer struct {
 // Dial connects before the deadline (zero: ctx alone bounds it). IsTimeout
 // tells a deadline that passed from a refusal.
 func (d Dialer) Dial(ctx context.Context, network, address string, deadline time.Time) (*Conn, error) {
-	nd := net.Dialer{Deadline: deadline, KeepAlive: d.KeepAlive}
-	if d.Mark != 0 {
-		nd.Control = func(_, _ string, raw syscall.RawConn) error { return mark(raw, d.Mark) }
+	nd := net.Dialer{Deadline: deadline, LocalAddr: d.source(network, address)}
+	if d.KeepAlive.Enabled {
+		nd.KeepAliveConfig = d.KeepAlive.config()
+	}
+	if d.Mark != 0 || nd.LocalAddr != nil {
+		nd.Control = func(_, _ string, raw syscall.RawConn) error {
+			err := mark(raw, d.Mark)
+			if nd.LocalAddr != nil {
+				err = errors.Join(err, latePort(raw))
+			}
+			return err
+		}
 	}
 	nc, err := nd.DialContext(ctx, network, address)
 	if err != nil {

@@ -48,7 +48,9 @@ type Listener struct {
 	limit   atomic.Int64  // connections; 0: no limit
 	rate    atomic.Pointer[AcceptRate]
 	handler atomic.Pointer[Handler]
-	ended   sync.WaitGroup // connections
+
+	keepAlive keepAlive
+	ended     sync.WaitGroup // connections
 
 	diversion atomic.Pointer[diversion] // nil: connections are all its own
 
@@ -189,6 +191,7 @@ func temporary(err error) bool {
 }
 
 func (l *Listener) start(ctx context.Context, nc net.Conn) {
+	l.keepAlive.apply(nc)
 	c := NewConn(nc)
 	if d := l.diversion.Load(); d != nil && l.divert(d, c) {
 		return

@@ -108,7 +108,7 @@ func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.C
 	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
 		kind = "unix"
 	}
-	conn, err := network.Dialer{}.Dial(ctx, kind, address, deadline)
+	conn, err := dialer(h).Dial(ctx, kind, address, deadline)
 	switch {
 	case err == nil:
 		return conn, nil

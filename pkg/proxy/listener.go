@@ -39,6 +39,7 @@ func (s *Server) bind(ctx context.Context, c *chain) (*liveListener, error) {
 	if err != nil {
 		return nil, err
 	}
+	ln.SetKeepAlive(keepAlive(l.KeepAlive))
 	return &liveListener{ln: ln, count: count, chain: c}, nil
 }
 
@@ -59,6 +60,7 @@ func (live *liveListener) change(c *chain, log *slog.Logger) (before *compositio
 		log.Warn("reuseport of a listener that is bound changes at the next start", "listener", c.config.Name)
 	}
 	live.ln.SetMaxConnections(c.config.MaxConnections)
+	live.ln.SetKeepAlive(keepAlive(c.config.KeepAlive))
 	live.ln.SetAcceptRate(network.AcceptRate(c.config.AcceptRate))
 	live.count.moveTo(c.count)
 	before = c.enforce()

@@ -206,6 +206,7 @@ func same(a, b *config.Cluster) bool {
 			a.Breakers == b.Breakers &&
 			a.TLS.Equal(b.TLS) &&
 			a.ProxyProtocol == b.ProxyProtocol &&
+			a.Socket == b.Socket &&
 			a.Health.Equal(b.Health) &&
 			a.Outlier.Equal(b.Outlier) &&
 			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&

@@ -38,3 +38,12 @@ func (c *Cluster) names(cfg *config.Cluster) []NameStatus {
 	}
 	return nil
 }
+
+// Socket returns how sockets to the host are set; of a cluster that has left the
+// configuration, what it said last.
+func (h *Host) Socket() config.Socket {
+	if s := h.cluster.state.Load(); s != nil {
+		return s.config.Socket
+	}
+	return config.Socket{}
+}

@@ -36,6 +36,7 @@ type clusterJSON struct {
 
 	balancingJSON
 	dnsJSON
+	socketJSON
 
 	Spec       document.Node `key:"spec" doc:"Subscription to a registry." accept:"object" unbuilt:"spec" example:"{\"subscribe\": [{\"subscriber\": \"x\"}]}"`
 	ManagerTLS bool          `key:"cluster_manager_tls" doc:"Use the tls_context of cluster_manager." example:"true"`

@@ -1,0 +1,86 @@
+package configjson
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// readSocket converts how a cluster's sockets are set; its hosts have been read.
+func (r *reader) readSocket(j *clusterJSON, c *config.Cluster) {
+	c.Socket.KeepAlive = tcpKeepAlive(j.Connections.KeepAlive)
+	source := j.BindConfig.Source
+	switch source.Kind() {
+	case document.Array:
+		for at := range source.All() {
+			r.source(at, &c.Socket)
+		}
+	default:
+		if source.Exists() {
+			r.source(source, &c.Socket)
+		}
+	}
+	r.checkSources(source, c)
+}
+
+// source reads one address that connections come from.
+func (r *reader) source(at document.Node, s *config.Socket) {
+	text := at.Text()
+	switch at.Kind() {
+	case document.Object:
+		var j sourceJSON
+		if !r.decoder.Decode(at, &j) {
+			return
+		}
+		text = j.Address
+	case document.String:
+	default:
+		r.report.Expect(at, "an IP address")
+		return
+	}
+	ip, err := netip.ParseAddr(text)
+	if err != nil || ip.IsUnspecified() || ip.IsMulticast() || ip.Is4In6() {
+		r.report.Errorf(at, "found %q, expected an IP address of this machine", text)
+		return
+	}
+	family := &s.Source4
+	if ip.Is6() {
+		family = &s.Source6
+	}
+	if *family != "" {
+		r.report.Errorf(at, "a second address of its family: there may be one of IPv4 and one of IPv6")
+		return
+	}
+	*family = ip.String()
+}
+
+// checkSources warns of hosts that no source address is for.
+func (r *reader) checkSources(at document.Node, c *config.Cluster) {
+	s := &c.Socket
+	if s.Source4 == "" && s.Source6 == "" || c.Type.Resolves() {
+		return
+	}
+	for i := range c.Hosts {
+		to, err := netip.ParseAddrPort(c.Hosts[i].Address)
+		if err != nil {
+			continue // a unix socket, or found when it runs
+		}
+		if v4 := to.Addr().Unmap().Is4(); v4 && s.Source4 == "" || !v4 && s.Source6 == "" {
+			r.report.Warnf(at, "no source_address is of the family of host %q: the system chooses one", c.Hosts[i].Address)
+			return
+		}
+	}
+}
+
+// tcpKeepAlive converts tcp_keepalive; nil is absent.
+func tcpKeepAlive(j *tcpKeepAliveJSON) config.TCPKeepAlive {
+	if j == nil {
+		return config.TCPKeepAlive{}
+	}
+	return config.TCPKeepAlive{
+		Enabled: true, Probes: j.Probes,
+		Idle: time.Duration(j.Time) * time.Second, Interval: time.Duration(j.Interval) * time.Second,
+	}
+}

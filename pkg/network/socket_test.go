@@ -1,0 +1,168 @@
+package network
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// option reads a number back from a socket.
+func option(t *testing.T, nc net.Conn, level, name int) int {
+	t.Helper()
+	raw, err := nc.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var value int
+	var serr error
+	if err := raw.Control(func(fd uintptr) { value, serr = unix.GetsockoptInt(int(fd), level, name) }); err != nil || serr != nil {
+		t.Fatal(err, serr)
+	}
+	return value
+}
+
+// probing is what TCP of a connection does: whether it asks, after how many seconds,
+// how many seconds apart, and how often.
+func probing(t *testing.T, nc net.Conn) [4]int {
+	t.Helper()
+	return [4]int{
+		option(t, nc, unix.SOL_SOCKET, unix.SO_KEEPALIVE), option(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE),
+		option(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL), option(t, nc, unix.IPPROTO_TCP, unix.TCP_KEEPCNT),
+	}
+}
+
+// openPort is a listener on address that hands over what it accepts.
+func openPort(t *testing.T, address string) (*net.TCPListener, string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Skipf("no %s here: %v", address, err)
+	}
+	t.Cleanup(func() { _ = ln.Close() }) // the test is over
+	return ln.(*net.TCPListener), ln.Addr().String()
+}
+
+func TestDialerKeepAlive(t *testing.T) {
+	_, address := openPort(t, "127.0.0.1:0")
+	tests := []struct {
+		name string
+		set  KeepAlive
+		want [4]int
+	}{
+		{"not said", KeepAlive{}, [4]int{1, 15, 15, 9}},
+		{"all of it", KeepAlive{Enabled: true, Idle: 60 * time.Second, Interval: 7 * time.Second, Probes: 3}, [4]int{1, 60, 7, 3}},
+		{"one of it, the rest is the system's", KeepAlive{Enabled: true, Probes: 2}, [4]int{1, systemIdle(t), systemInterval(t), 2}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			conn, err := Dialer{KeepAlive: tt.set}.Dial(context.Background(), "tcp", address, time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if got := probing(t, conn.nc); got != tt.want {
+				t.Errorf("SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// systemIdle and systemInterval are what a socket has that nobody touched.
+func systemIdle(t *testing.T) int     { t.Helper(); return untouched(t, unix.TCP_KEEPIDLE) }
+func systemInterval(t *testing.T) int { t.Helper(); return untouched(t, unix.TCP_KEEPINTVL) }
+
+func untouched(t *testing.T, name int) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing is lost
+	value, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+func TestDialerSource(t *testing.T) {
+	four, six := netip.MustParseAddr("127.0.0.9"), netip.MustParseAddr("::1")
+	tests := []struct {
+		name, listen string
+		dialer       Dialer
+		want         string
+	}{
+		{"IPv4", "127.0.0.1:0", Dialer{Source4: four, Source6: six}, "127.0.0.9"},
+		{"IPv6", "[::1]:0", Dialer{Source4: four, Source6: six}, "::1"},
+		{"another family than the host's: the system chooses", "127.0.0.1:0", Dialer{Source6: six}, "127.0.0.1"},
+		{"none", "127.0.0.1:0", Dialer{}, "127.0.0.1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ln, address := openPort(t, tt.listen)
+			conn, err := tt.dialer.Dial(context.Background(), "tcp", address, time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			accepted, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer accepted.Close()
+			if got := accepted.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().String(); got != tt.want {
+				t.Errorf("the host sees %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// An address that is not of this machine is a failure to connect, not a panic, and
+// not another address.
+func TestDialerSourceOfAnotherMachine(t *testing.T) {
+	_, address := openPort(t, "127.0.0.1:0")
+	conn, err := Dialer{Source4: netip.MustParseAddr("192.0.2.1")}.Dial(context.Background(), "tcp", address, time.Time{})
+	if err == nil {
+		_ = conn.Close()
+		t.Error("it connected")
+	}
+}
+
+func TestListenerKeepAliveChangesForConnectionsToCome(t *testing.T) {
+	seen := make(chan [4]int)
+	l, err := Listen(context.Background(), ListenOptions{Name: "a", Network: "tcp", Address: "127.0.0.1:0"},
+		handlerFunc(func(_ context.Context, c *Conn) error { seen <- probing(t, c.nc); return nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- l.Serve(context.Background()) }()
+	ask := func() [4]int {
+		t.Helper()
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return <-seen
+	}
+	if got := ask(); got[0] != 0 {
+		t.Errorf("not said: %v", got)
+	}
+	l.SetKeepAlive(KeepAlive{Enabled: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Probes: 4})
+	if got, want := ask(), [4]int{1, 30, 5, 4}; got != want {
+		t.Errorf("said: %v, want %v", got, want)
+	}
+	l.SetKeepAlive(KeepAlive{})
+	if got := ask(); got[0] != 0 {
+		t.Errorf("taken back: %v", got)
+	}
+	l.Drain(context.Background())
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}

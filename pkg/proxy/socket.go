@@ -1,0 +1,26 @@
+package proxy
+
+import (
+	"net/netip"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// dialer is how connections to h are made.
+func dialer(h *upstream.Host) network.Dialer {
+	s := h.Socket()
+	return network.Dialer{Mark: h.Mark(), KeepAlive: keepAlive(s.KeepAlive), Source4: sourceAddr(s.Source4), Source6: sourceAddr(s.Source6)}
+}
+
+// sourceAddr is an address of config.Socket, which was checked; "" is the zero Addr.
+func sourceAddr(text string) netip.Addr {
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ip
+}
+
+func keepAlive(k config.TCPKeepAlive) network.KeepAlive { return network.KeepAlive(k) }

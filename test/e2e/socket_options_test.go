@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestSourceAddressOfACluster: hosts see requests, bytes and checks come from where the
+// cluster says.
+func TestSourceAddressOfACluster(t *testing.T) {
+	t.Parallel()
+	checked := make(chan string, 100)
+	from := func(address string) string { host, _, _ := net.SplitHostPort(address); return host }
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			select {
+			case checked <- from(r.RemoteAddr):
+			default:
+			}
+		}
+		_, _ = io.WriteString(w, from(r.RemoteAddr))
+	})
+	raw := accept(t, func(c net.Conn) { _, _ = io.WriteString(c, from(c.RemoteAddr().String())) })
+	front, bytes := free(), free()
+	source := object{"upstream_bind_config": object{"source_address": list{"127.0.0.9", "::1"}}, "connect_timeout": "2s"}
+	run(t, setup{
+		listeners: list{listen("front", front), carry("bytes", bytes, object{"cluster": "raw"})},
+		tables:    list{table("front", to("/", "app"))},
+		clusters: list{
+			cluster("app", source.with(object{"health_check": object{
+				"protocol": "Http1", "interval": "100ms", "timeout": "1s",
+				"check_config": object{"http_check_config": object{"path": "/healthz"}},
+			}}), app.address),
+			cluster("raw", source, raw),
+		},
+	}.config())
+	if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "127.0.0.9" {
+		t.Errorf("a request came from %q", got.body)
+	}
+	if got := dial(t, bytes).rest(); got != "127.0.0.9" {
+		t.Errorf("bytes came from %q", got)
+	}
+	if got := <-checked; got != "127.0.0.9" {
+		t.Errorf("a check came from %q", got)
+	}
+}
+
+// TestKeepAliveTimers: ss shows the timers of the kernel, of callers' connections and of
+// those to hosts.
+func TestKeepAliveTimers(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("ss"); err != nil {
+		t.Skip("no ss (iproute2)")
+	}
+	app := serve(t, answers("hello"))
+	front := free()
+	l := listen("front", front)
+	l["tcp_keepalive"] = object{"keepalive_time": 3000}
+	run(t, setup{
+		listeners: list{l},
+		tables:    list{table("front", to("/", "app"))},
+		clusters: list{cluster("app", object{
+			"upstream_connection_options": object{"tcp_keepalive": object{"keepalive_time": 5000, "keepalive_probes": 3}},
+		}, app.address)},
+	}.config())
+	caller := client(t)
+	ask(t, caller, "GET", "http://"+front, "")
+	for _, c := range []struct{ what, filter, least string }{
+		{"the caller's", "sport = :" + portOfAddress(front), "49min"},
+		{"the host's", "dport = :" + portOfAddress(app.address), "83min"},
+	} {
+		out, err := exec.Command("ss", "-Htno", "state", "established", c.filter).CombinedOutput()
+		if err != nil {
+			t.Fatalf("ss: %v\n%s", err, out)
+		}
+		if !strings.Contains(string(out), "timer:(keepalive,"+c.least) {
+			t.Errorf("%s connection has no timer of %s:\n%s", c.what, c.least, out)
+		}
+	}
+}
+
+func portOfAddress(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
