@@ -7,7 +7,7 @@ BENCH    ?=
 FUZZ     ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup test lint unit race e2e cover bench fuzz clean
+.PHONY: help build setup test lint unit race e2e chaos cover bench fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,10 @@ race: ## unit tests with the race detector, poisoned buffers and leak counts
 	$(GO) test -race ./cmd/... ./configs/... ./internal/... ./pkg/...
 
 e2e: ## end-to-end, conformance and documentation tests only
-	$(GO) test ./test/...
+	$(GO) test $$($(GO) list ./test/... | grep -v /test/chaos)
+
+chaos: ## a minute of load each while hosts, links, names, certificates and CPUs fail, alone
+	$(GO) test ./test/chaos -count=1 -parallel 1 -timeout 20m -v
 
 cover: ## unit tests with coverage into coverage.out and coverage.html
 	$(GO) test -coverprofile=coverage.out -coverpkg=./pkg/...,./internal/... ./cmd/... ./configs/... ./internal/... ./pkg/...

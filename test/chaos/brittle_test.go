@@ -1,0 +1,218 @@
+package chaos
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+// brittle is a host of one protocol that ends some of its connections with a RST,
+// before an answer or in the middle of it.
+type brittle struct {
+	address string
+	broken  float64 // share of the answers that break off
+	deeds   ledger  // POSTs, and all calls of RPC
+
+	mu     sync.Mutex // guards chance
+	chance *rand.Rand
+}
+
+// errBroken is of a connection that is to end with a RST.
+var errBroken = errors.New("broken off")
+
+// newBrittle starts a host that talks as talk does, which returns errBroken to end a
+// connection with a RST.
+func (r *trial) newBrittle(purpose uint64, talk func(b *brittle, c net.Conn) error) *brittle {
+	r.Helper()
+	l := r.listen("127.0.0.1:0")
+	b := &brittle{address: l.Addr().String(), broken: 0.2, chance: r.chance(purpose)}
+	var peers sync.WaitGroup
+	var open sync.Map // of net.Conn
+	peers.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Store(c, true)
+			peers.Go(func() {
+				defer open.Delete(c)
+				if err := talk(b, c); errors.Is(err, errBroken) {
+					_ = c.(*net.TCPConn).SetLinger(0) // so that it is a RST
+				}
+				_ = c.Close() // it has ended, one way or the other
+			})
+		}
+	})
+	r.Cleanup(func() {
+		_ = l.Close() // nobody comes any more
+		open.Range(func(c, _ any) bool {
+			_ = c.(net.Conn).Close() // its goroutine ends
+			return true
+		})
+		peers.Wait()
+	})
+	return b
+}
+
+// cut decides about an answer of so many bytes: how many of them are sent, all if it
+// is whole.
+func (b *brittle) cut(size int) (sent int, whole bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.chance.Float64() >= b.broken {
+		return size, true
+	}
+	// Often at the edges: nothing at all, all but one byte.
+	return []int{0, 1, size / 2, size - 1, b.chance.IntN(size)}[b.chance.IntN(5)], false
+}
+
+// say sends an answer or a part of it; errBroken says that it was a part. In between
+// the part has time to be passed on.
+func (b *brittle) say(c net.Conn, answer []byte) error {
+	sent, whole := b.cut(len(answer))
+	if _, err := c.Write(answer[:sent]); err != nil {
+		return err
+	}
+	if whole {
+		return nil
+	}
+	pause(nil, time.Duration(sent%8)*time.Millisecond)
+	return errBroken
+}
+
+// answerTo is the content that a request for a token wants; a POST is noted.
+func (b *brittle) answerTo(method, uri string) (string, error) {
+	u, err := url.ParseRequestURI(uri)
+	if err != nil {
+		return "", err
+	}
+	token := u.Query().Get("token")
+	size, err := strconv.Atoi(u.Query().Get("size"))
+	if err != nil {
+		return "", err
+	}
+	if method == http.MethodPost {
+		b.deeds.note(token)
+	}
+	return content(token, size), nil
+}
+
+// talkHTTP1 answers in HTTP/1.1, by turns with a length and in chunks.
+func talkHTTP1(b *brittle, c net.Conn) error {
+	r := bufio.NewReader(c)
+	for n := 0; ; n++ {
+		request, err := http.ReadRequest(r)
+		if err != nil {
+			return err
+		}
+		text, err := b.answerTo(request.Method, request.RequestURI)
+		if err != nil {
+			return err
+		}
+		answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+		if n%2 == 1 {
+			half := len(text) / 2
+			answer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n",
+				half, text[:half], len(text)-half, text[half:])
+		}
+		if err := b.say(c, answer); err != nil {
+			return err
+		}
+	}
+}
+
+// talkHTTP2 answers in HTTP/2, one stream after the other, in frames of content that
+// are small enough for the windows that a peer begins with.
+func talkHTTP2(b *brittle, c net.Conn) error {
+	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+		return err
+	}
+	var out, block bytes.Buffer
+	f := http2.NewFramer(&out, c)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	encoder := hpack.NewEncoder(&block)
+	if err := f.WriteSettings(); err != nil {
+		return err
+	}
+	for {
+		if _, err := c.Write(out.Bytes()); err != nil {
+			return err
+		}
+		out.Reset()
+		read, err := f.ReadFrame()
+		if err != nil {
+			return err
+		}
+		switch read := read.(type) {
+		case *http2.SettingsFrame:
+			if !read.IsAck() {
+				err = f.WriteSettingsAck()
+			}
+		case *http2.PingFrame:
+			if !read.IsAck() {
+				err = f.WritePing(true, read.Data)
+			}
+		case *http2.MetaHeadersFrame:
+			var text string
+			if text, err = b.answerTo(read.PseudoValue("method"), read.PseudoValue("path")); err != nil {
+				return err
+			}
+			block.Reset()
+			err = errors.Join(
+				encoder.WriteField(hpack.HeaderField{Name: ":status", Value: "200"}),
+				f.WriteHeaders(http2.HeadersFrameParam{StreamID: read.StreamID, BlockFragment: block.Bytes(), EndHeaders: true}),
+				f.WriteData(read.StreamID, false, []byte(text[:len(text)/2])),
+				f.WriteData(read.StreamID, true, []byte(text[len(text)/2:])),
+				b.say(c, out.Bytes()),
+			)
+			out.Reset()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// talkRPC answers in Dubbo.
+func talkRPC(b *brittle, c net.Conn) error {
+	p, err := frame.Find("dubbo")
+	if err != nil {
+		return err
+	}
+	for r := bufio.NewReader(c); ; {
+		read, err := readDubbo(r)
+		if err != nil {
+			return err
+		}
+		_, f, err := p.Parse(read)
+		if err != nil {
+			return err
+		}
+		switch f.Kind {
+		case frame.Ping:
+			_, err = c.Write(p.AppendPong(nil, f.ID))
+		case frame.Request:
+			b.deeds.note(string(f.Text))
+			err = b.say(c, p.AppendAnswer(nil, f.ID, f.Text))
+		default: // nothing that wants an answer
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

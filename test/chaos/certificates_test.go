@@ -1,0 +1,130 @@
+package chaos
+
+import (
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+)
+
+// TestCertificatesRotate changes the certificates of both sides of Weft each second,
+// as Kubernetes does it: a symbolic link is swapped. Callers speak mutual TLS to one
+// listener, whose cluster is another listener behind mutual TLS.
+//
+// No request fails, of kept connections or fresh ones, and what new connections are
+// shown is never older than two seconds.
+func TestCertificatesRotate(t *testing.T) {
+	r := begin(t)
+	ca := testpki.New(t)
+	dir := t.TempDir()
+	ca.Write(dir)
+	caller := ca.Issue(testpki.Spec{CommonName: "caller"})
+	rotate := func(version int) {
+		data := fmt.Sprintf("version%d", version)
+		if err := os.Mkdir(filepath.Join(dir, data), 0o700); err != nil {
+			r.Error(err)
+			return
+		}
+		for _, side := range []string{"server", "client"} {
+			leaf := ca.Issue(testpki.Spec{CommonName: fmt.Sprintf("%s %d", side, version)})
+			leaf.Write(t, filepath.Join(dir, data), side)
+		}
+		next := filepath.Join(dir, "..next")
+		if err := os.Symlink(data, next); err != nil {
+			r.Error(err)
+		}
+		if err := os.Rename(next, filepath.Join(dir, "..data")); err != nil {
+			r.Error(err)
+		}
+	}
+	rotate(0)
+	context := func(side string, more object) object {
+		path := func(name string) string { return filepath.Join(dir, name) }
+		for _, name := range []string{side + ".pem", side + ".key"} {
+			if err := os.Symlink(filepath.Join("..data", name), path(name)); err != nil && !os.IsExist(err) {
+				r.Fatal(err)
+			}
+		}
+		return object{"status": true, "ca_cert": path("ca.pem"), "cert_chain": path(side + ".pem"), "private_key": path(side + ".key")}.with(more)
+	}
+	secured := func() object {
+		return object{"tls_context": context("server", object{"require_client_cert": true, "verify_client": true})}
+	}
+	_, at := r.newHost("host")
+	front, back := freePort(), freePort()
+	w := r.newWeft(setup{
+		listeners: list{listener("front", front, "Auto", secured()), listener("back", back, "Auto", secured())},
+		tables:    list{table("front", route("/", "back")), table("back", route("/", "host"))},
+		clusters: list{
+			// Connections to the back do not last, so that handshakes go on there, too.
+			cluster("back", []string{back}, object{"tls_context": context("client", nil), "max_request_per_conn": 20}),
+			cluster("host", []string{at.page}),
+		},
+	}, nil, nil)
+
+	config := &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{caller.TLS}}
+	callers := map[string]*web{}
+	var loads []load
+	for _, c := range []struct {
+		name       string
+		two, fresh bool
+		rate       float64
+	}{{"http1-kept", false, false, 60}, {"http1-fresh", false, true, 25}, {"http2-kept", true, false, 60}, {"http2-fresh", true, true, 25}} {
+		callers[c.name] = r.newSecureWeb(front, config.Clone(), c.two, c.fresh)
+		loads = append(loads, callers[c.name].get(c.name, "/echo", c.rate))
+	}
+	grpc := r.newSecureWeb(front, config.Clone(), true, false)
+	callers["grpc"] = grpc
+	loads = append(loads, grpc.grpc("grpc", 40))
+	hangUp := func() {
+		for _, c := range callers {
+			c.transport.CloseIdleConnections()
+		}
+	}
+	w.warm(hangUp, loads...)
+
+	stop := make(chan struct{})
+	var rotating sync.WaitGroup
+	versions := 1
+	rotating.Go(func() {
+		for ; pause(stop, time.Second); versions++ {
+			rotate(versions)
+			if n, err := shownBy(front, config); err != nil || n < versions-2 {
+				r.Errorf("after certificate %d a new connection is shown %d, %v", versions, n, err)
+			}
+		}
+	})
+	all := r.play(loads...)
+	close(stop)
+	rotating.Wait()
+	r.Logf("%d certificates on each side", versions)
+	for _, l := range loads {
+		r.hold(all[l.name], bounds{p50: 40 * time.Millisecond, p99: 400 * time.Millisecond})
+	}
+	for _, metric := range []string{"weft_listener_tls_handshakes_total", "weft_cluster_tls_handshakes_total"} {
+		if n := w.metric(metric); n < r.lasts.Seconds() {
+			r.Errorf("%s is %v: hardly any connection was new", metric, n)
+		}
+	}
+	if n := w.metric("weft_tls_certificate_reloads_total", `result="applied"`); n < float64(versions-2) {
+		r.Errorf("%v changes of certificates were noticed of %d", n, versions-1)
+	}
+	hangUp()
+	w.noLeak()
+}
+
+// shownBy is the number in the name that the listener's certificate has.
+func shownBy(address string, config *tls.Config) (version int, err error) {
+	conn, err := tls.Dial("tcp", address, config)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }() // nothing is asked for
+	_, err = fmt.Sscanf(conn.ConnectionState().PeerCertificates[0].Subject.CommonName, "server %d", &version)
+	return version, err
+}

@@ -1,0 +1,100 @@
+package chaos
+
+import (
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestReloadsAndADrain reloads each second, every time with other routes, clusters and
+// hosts, and asks the process to end while the load goes on.
+//
+// No request fails before the drain. Then none fails but those of connections that
+// nobody takes any more: what was under way is answered, callers who keep their
+// connections are told to go.
+func TestReloadsAndADrain(t *testing.T) {
+	r := begin(t)
+	var pages, rpcs []string
+	for i := range 4 {
+		_, at := r.newHost(fmt.Sprintf("host%d", i))
+		pages, rpcs = append(pages, at.page), append(rpcs, at.rpc)
+	}
+	pageAt, grpcAt, rpcAt := freePort(), freePort(), freePort()
+	config := func(n int) setup {
+		of := func(all []string) []string { return []string{all[n%4], all[(n+1)%4]} }
+		name := fmt.Sprintf("web%d", n%3)
+		return setup{
+			listeners: list{listener("web", pageAt, "Auto"), listener("grpc", grpcAt, "Http2"), listener("dubbo", rpcAt, "dubbo")},
+			tables: list{
+				table("web", route(fmt.Sprintf("/nobody%d", n), "grpc"), route("/echo", name, object{"timeout": fmt.Sprintf("%ds", 8+n%3)})),
+				table("grpc", route("/", "grpc")), table("dubbo", route("/", "dubbo")),
+			},
+			clusters: list{
+				cluster(name, of(pages)),
+				cluster("grpc", of(pages), object{"lb_type": []string{"LB_ROUNDROBIN", "LB_LEAST_REQUEST", "LB_RANDOM"}[n%3]}),
+				cluster("dubbo", of(rpcs)),
+			},
+		}
+	}
+	w := r.newWeft(config(0), nil, nil)
+	one, two, unary, rpc := r.newWeb(pageAt, false, plainDial), r.newWeb(pageAt, true, plainDial), r.newWeb(grpcAt, true, plainDial), r.newRPC(rpcAt, plainDial)
+	loads := []load{
+		one.get("http1", "/echo", 120), two.get("http2", "/echo", 120), unary.grpc("grpc", 120), rpc.calls("dubbo", 120),
+		one.get("http1-slow", "/echo?wait=1500", 10), two.get("http2-slow", "/echo?wait=1500", 10),
+	}
+	hangUp := func() {
+		for _, c := range []*web{one, two, unary} {
+			c.transport.CloseIdleConnections()
+		}
+		rpc.close()
+	}
+	w.warm(hangUp, loads...)
+
+	stop := make(chan struct{})
+	var reloading sync.WaitGroup
+	reloads := 0
+	reloading.Go(func() {
+		for pause(stop, time.Second) {
+			reloads++
+			w.reload(config(reloads))
+		}
+	})
+	all := r.play(loads...)
+	close(stop)
+	reloading.Wait()
+	r.Logf("%d reloads", reloads)
+	for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
+		r.hold(all[name], bounds{p50: 20 * time.Millisecond, p99: 300 * time.Millisecond})
+	}
+	for _, name := range []string{"http1-slow", "http2-slow"} {
+		r.hold(all[name], bounds{p99: slowCall + 300*time.Millisecond})
+	}
+	hangUp()
+	w.noLeak()
+
+	r.drain(w, loads)
+}
+
+// drain asks the process to end in the middle of the loads, and holds that no
+// request is lost but those that nobody accepts any more.
+func (r *trial) drain(w *weft, loads []load) {
+	r.Helper()
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		pause(nil, 2*time.Second)
+		w.signal(syscall.SIGTERM)
+		w.awaitExit(patience)
+	})
+	loads = renamed(loads, ", drain")
+	all := r.playFor(5*time.Second, loads...)
+	asking.Wait()
+	for _, l := range loads {
+		t := all[l.name]
+		r.hold(t, bounds{kinds: []string{"refused"}, failed: 0.8})
+		if t.failures() == 0 {
+			r.Errorf("%s: somebody still serves", t.name)
+		}
+	}
+}

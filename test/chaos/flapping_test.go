@@ -1,0 +1,119 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestHostsFlap has two of four hosts die, half of the times with a RST on each
+// connection, and come back, all the time. Active checks and outlier detection look
+// for them, retries hide their deaths.
+//
+// What may be made twice hardly ever fails; a POST fails only if its host died with
+// it, and is not made again; calls that take long on the hosts that live are all
+// answered, and no request to those hosts fails.
+func TestHostsFlap(t *testing.T) {
+	r := begin(t)
+	var processes []*process
+	var pages, rpcs []string
+	for i := range 4 {
+		p := r.newProcess(fmt.Sprintf("host%d", i))
+		processes = append(processes, p)
+		pages, rpcs = append(pages, p.at.page), append(rpcs, p.at.rpc)
+	}
+	guarded := func(check object) object {
+		return object{
+			"health_check": object{"timeout": "500ms", "interval": "200ms", "healthy_threshold": 2, "unhealthy_threshold": 2}.with(check),
+			"outlier_detection": object{"consecutive_5xx": 3, "base_ejection_time": "500ms", "max_ejection_time": "1s",
+				"interval": "200ms", "max_ejection_percent": 50},
+		}
+	}
+	pageAt, grpcAt, rpcAt := freePort(), freePort(), freePort()
+	w := r.newWeft(setup{
+		listeners: list{listener("web", pageAt, "Auto"), listener("grpc", grpcAt, "Http2"), listener("dubbo", rpcAt, "dubbo")},
+		tables: list{
+			table("web", route("/steady", "steady"), route("/", "web", retries("gateway-error,reset", 3, "2s"))),
+			table("grpc", route("/", "grpc", retries("reset,unavailable", 3, "2s"))),
+			table("dubbo", route("/", "dubbo", retries("reset", 3, "2s"))),
+		},
+		clusters: list{
+			cluster("web", pages, guarded(object{"protocol": "Http1"})),
+			cluster("steady", pages[2:]),
+			cluster("grpc", pages, guarded(object{"protocol": "TCP"})),
+			cluster("dubbo", rpcs, guarded(object{"protocol": "dubbo"})),
+		},
+	}, nil, nil)
+	one, two, unary, rpc := r.newWeb(pageAt, false, plainDial), r.newWeb(pageAt, true, plainDial), r.newWeb(grpcAt, true, plainDial), r.newRPC(rpcAt, plainDial)
+	loads := []load{
+		one.get("http1", "/echo", 100), one.post("http1-post", "/echo", 40), two.get("http2", "/echo", 100),
+		unary.grpc("grpc", 100), rpc.calls("dubbo", 100), slow(one, "http1-slow"), slow(two, "http2-slow"),
+	}
+	hangUp := func() {
+		for _, c := range []*web{one, two, unary} {
+			c.transport.CloseIdleConnections()
+		}
+		rpc.close()
+	}
+	w.warm(hangUp, loads...)
+
+	stop := make(chan struct{})
+	var flapping sync.WaitGroup
+	deaths := make([]int, 2)
+	for i := range deaths {
+		flapping.Go(func() { deaths[i] = processes[i].flap(stop, r.chance(uint64(i))) })
+	}
+	all := r.play(loads...)
+	close(stop)
+	flapping.Wait()
+	r.Logf("%d and %d deaths", deaths[0], deaths[1])
+	if deaths[0]+deaths[1] < int(r.lasts.Seconds())/4 {
+		r.Error("the hosts hardly ever died")
+	}
+
+	const latency = 250 * time.Millisecond
+	for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
+		r.hold(all[name], bounds{kinds: []string{"502", "503", "504", "broken off", "reset stream", "grpc 14", "status 31", "status 80"},
+			failed: 0.002, p50: 20 * time.Millisecond, p99: latency, most: 9 * time.Second})
+	}
+	r.hold(all["http1-post"], bounds{kinds: []string{"502", "503", "broken off"}, failed: 0.02, p99: latency, most: 9 * time.Second})
+	for _, name := range []string{"http1-slow", "http2-slow"} {
+		r.hold(all[name], bounds{p99: slowCall + latency})
+	}
+	for _, p := range processes[2:] {
+		for _, address := range []string{p.at.page, p.at.rpc} {
+			if n := w.metric("weft_host_request_failures_total", fmt.Sprintf("host=%q", address)); n != 0 {
+				r.Errorf("%v requests to %s failed, which lives", n, p.name)
+			}
+		}
+	}
+	hangUp()
+	w.noLeak()
+}
+
+// slowCall is how long an answer takes that is to outlast the death of other hosts.
+const slowCall = 1500 * time.Millisecond
+
+// slow is a load of requests to the hosts that live.
+func slow(c *web, name string) load {
+	return c.get(name, fmt.Sprintf("/steady?wait=%d", slowCall.Milliseconds()), 10)
+}
+
+// flap has the process die and come back until stop is closed, and returns how
+// often it died. It lives at the end.
+func (p *process) flap(stop <-chan struct{}, chance *rand.Rand) int {
+	for deaths := 0; ; deaths++ {
+		if !pause(stop, 500*time.Millisecond+time.Duration(chance.ExpFloat64()*float64(time.Second))) {
+			return deaths
+		}
+		p.end([]syscall.Signal{syscall.SIGKILL, syscall.SIGUSR1}[chance.IntN(2)])
+		pause(stop, time.Duration(chance.IntN(1500))*time.Millisecond)
+		if err := p.start(); err != nil {
+			p.r.Error(err)
+			return deaths
+		}
+	}
+}

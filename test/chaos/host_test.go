@@ -1,0 +1,274 @@
+package chaos
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+// hostKey is the environment variable that makes the test's binary a host: its
+// name, the address of HTTP and that of Dubbo, separated by commas.
+const hostKey = "WEFT_CHAOS_HOST"
+
+// host is an application: HTTP/1.1, HTTP/2 and gRPC on one port, Dubbo on another.
+type host struct {
+	name   string
+	server *http.Server
+	rpc    net.Listener
+	posts  *ledger // of POSTs; nil: nobody asks
+	peers  sync.WaitGroup
+
+	mu    sync.Mutex // guards conns
+	conns map[net.Conn]bool
+}
+
+// ledger is what hosts did that must not be done twice.
+type ledger struct {
+	mu   sync.Mutex // guards done
+	done map[string]int
+}
+
+// note notes a deed.
+func (l *ledger) note(deed string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = map[string]int{}
+	}
+	l.done[deed]++
+}
+
+// holdOnce reports what was done twice.
+func (l *ledger) holdOnce(r *trial) {
+	r.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.done) == 0 {
+		r.Error("nothing was done that must not be done twice")
+	}
+	for deed, n := range l.done {
+		if n > 1 {
+			r.Errorf("%.60s was done %d times", deed, n)
+		}
+	}
+}
+
+// newHost serves on the listeners until close. POSTs are noted in the ledger, which
+// may be nil.
+func newHost(name string, page, rpc net.Listener, posts *ledger) *host {
+	h := &host{name: name, rpc: rpc, posts: posts, conns: map[net.Conn]bool{}}
+	h.server = &http.Server{Handler: h, Protocols: new(http.Protocols), ReadHeaderTimeout: time.Minute, ConnState: func(c net.Conn, s http.ConnState) {
+		h.note(c, s != http.StateClosed && s != http.StateHijacked)
+	}}
+	h.server.Protocols.SetHTTP1(true)
+	h.server.Protocols.SetUnencryptedHTTP2(true)
+	h.peers.Go(func() { _ = h.server.Serve(page) }) // until close
+	h.peers.Go(h.acceptRPC)
+	return h
+}
+
+// note remembers an open connection, or forgets it.
+func (h *host) note(c net.Conn, open bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if open {
+		h.conns[c] = true
+	} else {
+		delete(h.conns, c)
+	}
+}
+
+// reset ends every connection with a RST.
+func (h *host) reset() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.conns {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // it may be closed already
+			_ = tcp.Close()
+		}
+	}
+}
+
+// close ends the host.
+func (h *host) close() {
+	_ = h.rpc.Close()
+	_ = h.server.Close()
+	h.reset()
+	h.peers.Wait()
+}
+
+// ServeHTTP answers with the content of the token, after wait milliseconds.
+func (h *host) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	w.Header().Set(hostField, h.name)
+	if request.URL.Path == grpcPath {
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Trailer", "Grpc-Status")
+		_, _ = io.Copy(w, request.Body) // a caller that has gone
+		w.Header().Set("Grpc-Status", "0")
+		return
+	}
+	query := request.URL.Query()
+	if wait, err := strconv.Atoi(query.Get("wait")); err == nil {
+		pause(request.Context().Done(), time.Duration(wait)*time.Millisecond)
+	}
+	token := query.Get("token")
+	if request.Method == http.MethodPost && h.posts != nil {
+		h.posts.note(token)
+	}
+	size, _ := strconv.Atoi(query.Get("size")) // without: nothing
+	_, _ = io.WriteString(w, content(token, size))
+}
+
+func (h *host) acceptRPC() {
+	for {
+		c, err := h.rpc.Accept()
+		if err != nil {
+			return
+		}
+		h.note(c, true)
+		h.peers.Go(func() {
+			defer h.note(c, false)
+			defer func() { _ = c.Close() }() // it has ended
+			_ = serveRPC(c)                  // until the peer goes
+		})
+	}
+}
+
+// serveRPC answers each call with its string.
+func serveRPC(c net.Conn) error {
+	p, err := frame.Find("dubbo")
+	if err != nil {
+		return err
+	}
+	for r := bufio.NewReader(c); ; {
+		b, err := readDubbo(r)
+		if err != nil {
+			return err
+		}
+		_, f, err := p.Parse(b)
+		if err != nil {
+			return err
+		}
+		var answer []byte
+		switch f.Kind {
+		case frame.Ping:
+			answer = p.AppendPong(nil, f.ID)
+		case frame.Request:
+			answer = p.AppendAnswer(nil, f.ID, f.Text)
+		default:
+			continue
+		}
+		if _, err := c.Write(answer); err != nil {
+			return err
+		}
+	}
+}
+
+// addresses are where a host serves.
+type addresses struct{ page, rpc string }
+
+// newHost starts a host in the test's process on loopback.
+func (r *trial) newHost(name string) (*host, addresses) {
+	r.Helper()
+	page, rpc := r.listen("127.0.0.1:0"), r.listen("127.0.0.1:0")
+	h := newHost(name, page, rpc, nil)
+	r.Cleanup(h.close)
+	return h, addresses{page.Addr().String(), rpc.Addr().String()}
+}
+
+func (r *trial) listen(address string) net.Listener {
+	r.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return l
+}
+
+// beHost is the whole of a process that is a host: it serves until it is killed.
+// SIGUSR1 has it end with a RST on each connection.
+func beHost(spec string) int {
+	parts := strings.Split(spec, ",")
+	var listeners [2]net.Listener
+	for i := range listeners {
+		l, err := net.Listen("tcp", parts[1+i])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		listeners[i] = l
+	}
+	die := make(chan os.Signal, 1)
+	signal.Notify(die, syscall.SIGUSR1)
+	h := newHost(parts[0], listeners[0], listeners[1], nil)
+	fmt.Println("serving")
+	<-die
+	h.reset()
+	return 0
+}
+
+// process is a host that is a process of its own, which can die and come back.
+type process struct {
+	r    *trial
+	name string
+	at   addresses
+	cmd  *exec.Cmd // nil: it is dead
+}
+
+// newProcess starts a host's process.
+func (r *trial) newProcess(name string) *process {
+	r.Helper()
+	p := &process{r: r, name: name, at: addresses{freePort(), freePort()}}
+	if err := p.start(); err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { p.end(syscall.SIGKILL) })
+	return p
+}
+
+// start returns when the host serves.
+func (p *process) start() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), hostKey+"="+strings.Join([]string{p.name, p.at.page, p.at.rpc}, ","), "GOMAXPROCS=1")
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.cmd = cmd
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		return fmt.Errorf("host %s said %q: %w", p.name, line, err)
+	}
+	return nil
+}
+
+// end ends the process by the signal, if it lives, and returns when it has ended.
+func (p *process) end(how syscall.Signal) {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(how) // it may have died by itself
+	_ = p.cmd.Wait()              // by a signal: that is meant
+	p.cmd = nil
+}

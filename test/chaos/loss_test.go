@@ -1,0 +1,122 @@
+package chaos
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/netns"
+)
+
+// TestALinkLosesPackets has the packets of one of three hosts arrive 200 ms late, and
+// three of ten of them not at all. Weft and the hosts are in network namespaces.
+//
+// Least request and peak EWMA send that host less than a host's share; requests to
+// the others, of their own clusters or of those that it is in, take no longer than
+// before; whoever waits for it waits no longer than the time of a try, and of the
+// route.
+func TestALinkLosesPackets(t *testing.T) {
+	r := begin(t)
+	network := netns.New(t)
+	proxy := network.Namespace("proxy")
+	var pages, rpcs []string
+	var sick *netns.Link
+	for i := range 3 {
+		name := fmt.Sprintf("host%d", i)
+		ns := network.Namespace(name)
+		link := network.ConnectRough(proxy, ns, r.seed+uint64(i))
+		if i == 0 {
+			sick = link
+		}
+		page, rpc := r.listenIn(ns, link.B.IPv4.String()), r.listenIn(ns, link.B.IPv4.String())
+		r.Cleanup(newHost(name, page, rpc, nil).close)
+		pages, rpcs = append(pages, page.Addr().String()), append(rpcs, rpc.Addr().String())
+	}
+	timeouts := func(path, name string) object {
+		return route(path, name, object{"timeout": "3s", "retry_policy": object{"retry_on": "reset,gateway-error", "num_retries": 2, "retry_timeout": "1s"}})
+	}
+	// In the namespace nobody else listens.
+	const pageAt, rpcAt = "127.0.0.1:8080", "127.0.0.1:8081"
+	w := r.newWeft(setup{
+		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
+		tables: list{
+			table("web", route("/others", "others"), timeouts("/least", "least"), timeouts("/ewma", "ewma"), timeouts("/turns", "turns"),
+				route("/impatient", "sick", object{"timeout": "500ms"})),
+			table("dubbo", timeouts("/", "rpc")),
+		},
+		clusters: list{
+			cluster("others", pages[1:]),
+			cluster("sick", pages[:1]),
+			cluster("least", pages, object{"lb_type": "LB_LEAST_REQUEST"}),
+			cluster("ewma", pages, object{"lb_type": "LB_PEAK_EWMA"}),
+			cluster("turns", pages),
+			cluster("rpc", rpcs, object{"lb_type": "LB_PEAK_EWMA"}),
+		},
+	}, func(name string, args ...string) *exec.Cmd { return proxy.Command(name, args...) }, proxy.DialContext)
+	one, two, rpc := r.newWeb(pageAt, false, proxy.DialContext), r.newWeb(pageAt, true, proxy.DialContext), r.newRPC(rpcAt, proxy.DialContext)
+	loads := []load{
+		one.get("others", "/others", 50), one.get("least-request", "/least", 50), one.get("peak-ewma", "/ewma", 50),
+		one.get("turns", "/turns", 20), two.get("others-http2", "/others", 50), two.get("peak-ewma-http2", "/ewma", 50),
+		one.get("impatient", "/impatient", 10), rpc.calls("dubbo-peak-ewma", 50),
+	}
+	hangUp := func() {
+		one.transport.CloseIdleConnections()
+		two.transport.CloseIdleConnections()
+		rpc.close()
+	}
+	w.warm(hangUp, loads...)
+
+	if err := sick.Impair(sick.B.Namespace, netns.Impairment{Delay: 200 * time.Millisecond, Loss: 0.3}); err != nil {
+		r.Fatal(err)
+	}
+	all := r.play(loads...)
+	if err := sick.Impair(sick.B.Namespace, netns.Impairment{}); err != nil {
+		r.Fatal(err)
+	}
+
+	const untouched = 100 * time.Millisecond
+	for _, name := range []string{"others", "others-http2"} {
+		r.hold(all[name], bounds{p50: 10 * time.Millisecond, p99: untouched})
+	}
+	// All tries are over after the time of the route, and a moment.
+	const timeout, moment = 3 * time.Second, 500 * time.Millisecond
+	late := []string{"504", "broken off"} // the head may have come in time
+	r.hold(all["least-request"], bounds{kinds: late, failed: 0.01, p50: 20 * time.Millisecond, most: timeout + moment})
+	for _, name := range []string{"peak-ewma", "peak-ewma-http2"} {
+		r.hold(all[name], bounds{kinds: late, failed: 0.01, p50: 20 * time.Millisecond, most: timeout + moment})
+	}
+	r.hold(all["dubbo-peak-ewma"], bounds{kinds: []string{"status 31"}, failed: 0.01, p50: 20 * time.Millisecond, most: timeout + moment})
+	r.hold(all["turns"], bounds{kinds: late, failed: 0.05, most: timeout + moment})
+	// Whoever asks the sick host alone, and cannot wait.
+	r.hold(all["impatient"], bounds{kinds: late, failed: 1, most: 500*time.Millisecond + moment})
+
+	for name, most := range map[string]float64{"least-request": 0.25, "peak-ewma": 0.12, "peak-ewma-http2": 0.12} {
+		if got := all[name].share("host0"); got > most {
+			r.Errorf("%s: %.1f %% of the answers are the sick host's, want at most %.1f %%", name, 100*got, 100*most)
+		}
+		for _, healthy := range []string{"host1", "host2"} {
+			if got := all[name].share(healthy); got < 0.3 {
+				r.Errorf("%s: %.1f %% of the answers are %s's", name, 100*got, healthy)
+			}
+		}
+	}
+	for _, address := range []string{pages[1], pages[2], rpcs[1], rpcs[2]} {
+		if n := w.metric("weft_host_request_failures_total", fmt.Sprintf("host=%q", address)); n != 0 {
+			r.Errorf("%v requests to %s failed, whose link is in order", n, address)
+		}
+	}
+	hangUp()
+	w.noLeak()
+}
+
+// listenIn listens in a namespace.
+func (r *trial) listenIn(ns *netns.Namespace, ip string) net.Listener {
+	r.Helper()
+	l, err := ns.Listen("tcp", net.JoinHostPort(ip, "0"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return l
+}

@@ -1,0 +1,170 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// TestNamesChange resolves the hosts of clusters by a name server whose answers
+// change all the time: other addresses, none, no such name, failures, silence.
+//
+// No request fails: an answer that names hosts is used, any other changes nothing.
+func TestNamesChange(t *testing.T) {
+	r := begin(t)
+	var ips []string // there is a host at the same port of each
+	posts := new(ledger)
+	_, pagePort, _ := net.SplitHostPort(freePort())
+	_, rpcPort, _ := net.SplitHostPort(freePort())
+	for i := range 4 {
+		ip := fmt.Sprintf("127.0.0.%d", i+1)
+		ips = append(ips, ip)
+		h := newHost(ip, r.listen(net.JoinHostPort(ip, pagePort)), r.listen(net.JoinHostPort(ip, rpcPort)), posts)
+		r.Cleanup(h.close)
+	}
+	names := r.newNameServer(ips)
+	byName := func(name, port string) object {
+		return cluster(name, []string{"hosts.chaos.test:" + port}, object{"type": "STRICT_DNS",
+			"dns_refresh_rate": "200ms", "dns_resolvers": list{names.address}, "dns_lookup_family": "V4_ONLY"})
+	}
+	pageAt, rpcAt := freePort(), freePort()
+	w := r.newWeft(setup{
+		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
+		tables:    list{table("web", route("/", "page")), table("dubbo", route("/", "rpc"))},
+		clusters:  list{byName("page", pagePort), byName("rpc", rpcPort)},
+	}, nil, nil)
+	one, two, rpc := r.newWeb(pageAt, false, plainDial), r.newWeb(pageAt, true, plainDial), r.newRPC(rpcAt, plainDial)
+	loads := []load{
+		one.get("http1", "/echo", 100), one.post("http1-post", "/echo", 50), two.get("http2", "/echo", 100), rpc.calls("dubbo", 100),
+		two.get("http2-slow", "/echo?wait=1500", 10),
+	}
+	hangUp := func() {
+		one.transport.CloseIdleConnections()
+		two.transport.CloseIdleConnections()
+		rpc.close()
+	}
+	w.warm(hangUp, loads...)
+
+	stop := make(chan struct{})
+	var changing sync.WaitGroup
+	changing.Go(func() { names.change(stop, r.chance(1)) })
+	all := r.play(loads...)
+	close(stop)
+	changing.Wait()
+	r.Logf("%d questions; answers: %v", names.questions.Load(), names.given)
+
+	for _, name := range []string{"http1", "http1-post", "http2", "dubbo"} {
+		r.hold(all[name], bounds{p50: 20 * time.Millisecond, p99: 250 * time.Millisecond})
+	}
+	r.hold(all["http2-slow"], bounds{p99: slowCall + 250*time.Millisecond})
+	for _, ip := range ips {
+		if got := all["http1"].share(ip); got < 0.05 {
+			r.Errorf("%s has %.1f %% of the requests", ip, 100*got)
+		}
+	}
+	if n := names.questions.Load(); float64(n) < r.lasts.Seconds() {
+		r.Errorf("the name server was asked %d times", n)
+	}
+	posts.holdOnce(r)
+	hangUp()
+	w.noLeak()
+}
+
+// nameMood is how a name server answers.
+type nameMood string
+
+// The moods of a name server.
+const (
+	wellMood    nameMood = "addresses"
+	emptyMood   nameMood = "no address"
+	missingMood nameMood = "no such name"
+	failMood    nameMood = "server failure"
+	silentMood  nameMood = "silence"
+)
+
+// nameServer answers questions over UDP.
+type nameServer struct {
+	address   string
+	ips       []string
+	questions atomic.Int64
+	given     map[nameMood]int // owned by change, until that has returned
+
+	mu      sync.Mutex // guards what follows
+	mood    nameMood
+	current []string
+}
+
+// newNameServer returns a server whose names have all of the addresses.
+func (r *trial) newNameServer(ips []string) *nameServer {
+	r.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		r.Fatal(err)
+	}
+	s := &nameServer{address: conn.LocalAddr().String(), ips: ips, mood: wellMood, current: ips, given: map[nameMood]int{}}
+	server := &dns.Server{PacketConn: conn, Handler: s}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.ActivateAndServe() // until the connection is closed
+	}()
+	r.Cleanup(func() {
+		_ = conn.Close() // nothing more is asked
+		<-ended
+	})
+	return s
+}
+
+// change draws another answer each 400 ms. Every third one has no addresses.
+func (s *nameServer) change(stop <-chan struct{}, chance *rand.Rand) {
+	for n := 0; pause(stop, 400*time.Millisecond); n++ {
+		next := wellMood
+		if n%3 == 2 {
+			next = []nameMood{emptyMood, missingMood, failMood, silentMood}[chance.IntN(4)]
+		}
+		current := make([]string, 0, len(s.ips))
+		for _, i := range chance.Perm(len(s.ips))[:1+chance.IntN(len(s.ips))] {
+			current = append(current, s.ips[i])
+		}
+		s.given[next]++
+		s.mu.Lock()
+		s.mood, s.current = next, current
+		s.mu.Unlock()
+	}
+}
+
+// ServeDNS answers in the mood of the moment.
+func (s *nameServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
+	s.questions.Add(1)
+	s.mu.Lock()
+	how, current := s.mood, s.current
+	s.mu.Unlock()
+	answer := new(dns.Msg)
+	answer.SetReply(question)
+	switch how {
+	case silentMood:
+		return
+	case failMood:
+		answer.Rcode = dns.RcodeServerFailure
+	case missingMood:
+		answer.Rcode = dns.RcodeNameError
+	case wellMood:
+		for _, q := range question.Question {
+			for _, ip := range current {
+				if q.Qtype == dns.TypeA {
+					answer.Answer = append(answer.Answer, &dns.A{
+						Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.ParseIP(ip).To4(),
+					})
+				}
+			}
+		}
+	default: // an answer without addresses
+	}
+	_ = w.WriteMsg(answer) // who asked may have given up
+}

@@ -1,0 +1,116 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// busyKey makes the test's binary a process that does nothing but need a processor.
+const busyKey = "WEFT_CHAOS_BUSY"
+
+// TestTheProcessorIsTakenAway leaves Weft a fifth of one processor, or, where there
+// are no control groups to be had, the processors to loops that want them all.
+//
+// It serves a load that it can serve, late but whole; one that it cannot serve has
+// latencies grow to the callers' patience, and when it is over all is as before; it
+// drains within its time.
+func TestTheProcessorIsTakenAway(t *testing.T) {
+	r := begin(t)
+	_, at := r.newHost("host")
+	pageAt, rpcAt := freePort(), freePort()
+	w := r.newWeft(setup{
+		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
+		tables:    list{table("web", route("/", "page")), table("dubbo", route("/", "rpc"))},
+		clusters:  list{cluster("page", []string{at.page}), cluster("rpc", []string{at.rpc})},
+	}, nil, nil)
+	one, two, rpc := r.newWeb(pageAt, false, plainDial), r.newWeb(pageAt, true, plainDial), r.newRPC(rpcAt, plainDial)
+	loads := []load{
+		one.get("http1", "/echo", 60), two.get("http2", "/echo", 60), two.grpc("grpc", 60), rpc.calls("dubbo", 60),
+		two.get("http2-slow", "/echo?wait=1500", 5),
+	}
+	hangUp := func() {
+		one.transport.CloseIdleConnections()
+		two.transport.CloseIdleConnections()
+		rpc.close()
+	}
+	w.warm(hangUp, loads...)
+
+	r.Log(r.starve(w.cmd.Process.Pid))
+	hold := func(all map[string]*tally, when string) {
+		r.Helper()
+		for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
+			r.hold(all[name+when], bounds{p50: 60 * time.Millisecond, p99: 700 * time.Millisecond})
+		}
+		r.hold(all["http2-slow"+when], bounds{p99: slowCall + 700*time.Millisecond})
+	}
+	hold(r.playFor(r.lasts*2/3, loads...), "")
+
+	flood := load{name: "flood", rate: 2500, timeout: 2 * time.Second, call: func(ctx context.Context, n int) (string, error) {
+		return two.ask(ctx, http.MethodGet, "/echo", fmt.Sprintf("flood-%d", n), 2<<10)
+	}}
+	flooded := r.playFor(r.lasts/6, flood)[flood.name]
+	r.hold(flooded, bounds{kinds: []string{"timeout"}, failed: 0.95, most: 3 * time.Second})
+	w.awaitNoRequests()
+
+	const after = ", after it"
+	hold(r.playFor(r.lasts/6, renamed(loads, after)...), after)
+	hangUp()
+	w.noLeak()
+	r.drain(w, loads)
+}
+
+// starve leaves the process a fifth of one processor, and returns how.
+func (r *trial) starve(pid int) (how string) {
+	r.Helper()
+	for _, kind := range []struct{ dir, file, value string }{
+		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "20000"}, // of 100 ms
+		{"/sys/fs/cgroup", "cpu.max", "20000 100000"},
+	} {
+		group := filepath.Join(kind.dir, fmt.Sprintf("weft-chaos-%d", pid))
+		if os.Mkdir(group, 0o700) != nil {
+			continue // there are none of this version, or not for us
+		}
+		r.Cleanup(func() {
+			// The process leaves, if it is there, for a group with processes stays.
+			_ = os.WriteFile(filepath.Join(kind.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+			_ = os.Remove(group)
+		})
+		if os.WriteFile(filepath.Join(group, kind.file), []byte(kind.value), 0) == nil &&
+			os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0) == nil {
+			return "a fifth of a processor, by " + group
+		}
+	}
+	for range 2 * runtime.NumCPU() {
+		self, err := os.Executable()
+		if err != nil {
+			r.Fatal(err)
+		}
+		loop := exec.Command(self)
+		loop.Env = append(os.Environ(), busyKey+"=1", "GOMAXPROCS=1")
+		loop.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := loop.Start(); err != nil {
+			r.Fatal(err)
+		}
+		r.Cleanup(func() {
+			_ = loop.Process.Kill() // it does not end by itself
+			_ = loop.Wait()
+		})
+	}
+	return fmt.Sprintf("%d loops on %d processors", 2*runtime.NumCPU(), runtime.NumCPU())
+}
+
+// beBusy is the whole of a process that needs a processor until it is killed.
+func beBusy() {
+	for n := uint(1); n != 0; n |= 1 {
+		n *= 3
+	}
+}
