@@ -6,12 +6,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
+	"github.com/weft-proxy/weft/pkg/filter/stream/adaptiveconcurrency"
 	"github.com/weft-proxy/weft/pkg/filter/stream/compressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
 	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
 	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
-	"github.com/weft-proxy/weft/pkg/filter/stream/extauthz"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/faulttolerance"
 	"github.com/weft-proxy/weft/pkg/filter/stream/gzip"
@@ -61,12 +61,12 @@ func heartbeats() map[config.Protocol]codec.Codec {
 
 func streamFilters() []filter.Stream {
 	return []filter.Stream{
+		adaptiveconcurrency.Kind(),
 		compressor.Kind(),
 		cors.Kind(),
 		csrf.Kind(),
 		decompressor.Kind(),
 		dubbostream.Kind(),
-		extauthz.Kind(),
 		fault.Kind(),
 		faulttolerance.Kind(),
 		gzip.Kind(),

@@ -121,7 +121,7 @@ var traits = [reasonCount]Traits{
 	ConnectTimeout: {Name: "connect_timeout", Flag: "UF", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "upstream connect timed out",
 		Hint: "The host does not answer within the cluster's connect_timeout: network policy, or a full accept queue."},
 	Overflow: {Name: "overflow", Flag: "UO", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "circuit breaker open",
-		Hint: "A limit of the cluster's circuit_breakers is reached."},
+		Hint: "A limit of the cluster's circuit_breakers is reached, or the one that adaptive_concurrency has found."},
 	RetryOverflow: {Name: "retry_overflow", Flag: "URX", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Text: "retries used up",
 		Hint: "The route's num_retries or the cluster's max_retries is reached."},
 

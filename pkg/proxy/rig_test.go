@@ -19,6 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/network/tcpproxy"
+	"github.com/weft-proxy/weft/pkg/filter/stream/adaptiveconcurrency"
 	"github.com/weft-proxy/weft/pkg/filter/stream/compressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
 	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
@@ -54,7 +55,7 @@ type rig struct {
 // builtFilters are those of cmd/weft/registry.go.
 func builtFilters() []filter.Stream {
 	return []filter.Stream{
-		compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(),
+		adaptiveconcurrency.Kind(), compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(),
 		fault.Kind(), gzip.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
 		ipaccess.Kind(), localratelimit.Kind(), jwtauthn.Kind(), mirror.Kind(), payloadlimit.Kind(), rbac.Kind(),
 	}

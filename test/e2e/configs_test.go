@@ -69,6 +69,7 @@ func (e *example) run(name string, env ...string) *weft {
 // examples says what each file of configs/ is about.
 func examples() map[string]func(*testing.T) {
 	return map[string]func(*testing.T){
+		"adaptive.json":          adaptiveExample,
 		"balancing.json":         balancingExample,
 		"access.json":            accessExample,
 		"access_rpc.json":        accessRPCExample,
@@ -79,7 +80,6 @@ func examples() map[string]func(*testing.T) {
 		"dubbo_client.json":      dubboPair,
 		"dubbo_http_routes.json": dubboRoutesExample,
 		"dubbo_server.json":      dubboServerExample,
-		"ext_authz.json":         extAuthzExample,
 		"filters.json":           filtersExample,
 		"grpc.json":              grpcExample,
 		"health.json":            healthExample,

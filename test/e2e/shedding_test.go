@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// turns are callers that ask by turns, each again as soon as it is answered, or after a
+// pause if it was refused.
+type turns struct{ served, refused atomic.Int64 }
+
+// ask has so many callers ask until stop is closed.
+func (c *turns) ask(t *testing.T, callers *sync.WaitGroup, n int, url string, stop <-chan struct{}, fields ...string) {
+	for range n {
+		callers.Go(func() {
+			for h := client(t); ; {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				switch got, err := try(t.Context(), h, "GET", url, "", fields...); {
+				case err != nil:
+					t.Error(err)
+					return
+				case got.status == 200:
+					c.served.Add(1)
+				case got.status == 503:
+					c.refused.Add(1)
+					<-time.After(2 * time.Millisecond)
+				default:
+					t.Errorf("an answer with status %d", got.status)
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestUnderOverloadTheImportantIsServed: an application that does four things at once is
+// asked by forty. The limit is ten at least, of which the many may have half.
+func TestUnderOverloadTheImportantIsServed(t *testing.T) {
+	t.Parallel()
+	workers := make(chan struct{}, 4)
+	app := serve(t, func(http.ResponseWriter, *http.Request) {
+		workers <- struct{}{}
+		<-time.After(5 * time.Millisecond)
+		<-workers
+	})
+	s, front := simple(app.address)
+	s.listeners = list{listen("front", front, object{"stream_filters": list{filterOf("adaptive_concurrency", object{
+		"gradient_controller_config": object{"min_rtt_calc_params": object{"fixed_value": "5ms", "min_concurrency": 10}},
+		"priority": object{"header": "x-priority", "default": "batch", "levels": list{
+			object{"value": "high", "share": 100}, object{"value": "batch", "share": 50}}},
+	})}})}
+	w := run(t, s.config())
+	var high, batch turns
+	var callers sync.WaitGroup
+	stop := make(chan struct{})
+	batch.ask(t, &callers, 36, "http://"+front+"/", stop)
+	high.ask(t, &callers, 4, "http://"+front+"/", stop, "X-Priority: high")
+	eventually(t, "the important were served a while", func() bool { return high.served.Load() >= 500 || t.Failed() })
+	close(stop)
+	callers.Wait()
+	if n := high.refused.Load(); n > 0 {
+		t.Errorf("%d important requests were refused, and %d served: there was room for them", n, high.served.Load())
+	}
+	if served, refused := batch.served.Load(), batch.refused.Load(); served == 0 || refused < served {
+		t.Errorf("of the others %d were served and %d refused, want some and most", served, refused)
+	}
+	if got := w.metric(adaptiveRefused, `priority="batch"`); got != float64(batch.refused.Load()) {
+		t.Errorf("%v are counted as refused, want %d", got, batch.refused.Load())
+	}
+	if got := w.metric("weft_filter_adaptive_concurrency_limit"); got < 10 || got > 100 {
+		t.Errorf("the limit is %v for an application that does four at once", got)
+	}
+}
+
+// adaptiveExample shows that batches leave room, that health is asked nevertheless, and
+// that methods do not wait for one another.
+func adaptiveExample(t *testing.T) {
+	e := openExample(t, "adaptive.json")
+	app := hold(t)
+	health := serve(t, answers("well"))
+	e.replace(e.at("3847"), app.address)
+	e.replace(`"match": {"path": "/health"},
+            "route": {"cluster_name": "app"}`, `"match": {"path": "/health"},
+            "route": {"cluster_name": "health"}`)
+	e.replace(`{"name": "shop",`, `{"name": "health", "hosts": [{"address": "`+health.address+`"}]}, {"name": "shop",`)
+	shop := provide(t, "shop", func(frame []byte, n int64) byte {
+		if n <= 2 {
+			return silence
+		}
+		return dubboOK
+	})
+	e.replace(e.at("3848"), shop.address)
+	w := e.run("adaptive.json")
+	w.admin = e.at("34917")
+	url := "http://" + e.at("3845")
+
+	var callers sync.WaitGroup
+	send := func(n int, fields ...string) {
+		for range n {
+			callers.Go(func() {
+				if got, err := try(t.Context(), client(t), "GET", url+"/items", "", fields...); err != nil || got.status != 200 {
+					t.Errorf("a request that was let in: %d, %v", got.status, err)
+				}
+			})
+			app.await(t)
+		}
+	}
+	refused := func(fields ...string) {
+		t.Helper()
+		if got := ask(t, client(t), "GET", url+"/items", "", fields...); got.status != 503 {
+			t.Errorf("%v: %d, want 503", fields, got.status)
+		}
+	}
+	const batch, high = "X-Priority: batch", "X-Priority: high"
+	send(5, batch)
+	refused(batch)
+	send(3)
+	refused()
+	refused(batch)
+	send(2, high)
+	refused(high)
+	if got := ask(t, client(t), "GET", url+"/health", ""); got.status != 200 {
+		t.Errorf("health: %d", got.status)
+	}
+	close(app.leave)
+	callers.Wait()
+	for level, want := range map[string]float64{"batch": 2, "normal": 1, "high": 1} {
+		if got := w.metric(adaptiveRefused, `priority="`+level+`"`, `scope="rest"`); got != want {
+			t.Errorf("%v of level %s were refused, want %v", got, level, want)
+		}
+	}
+
+	caller := consume(t, e.at("3846"))
+	slow, quick := invocation{service: "org.example.Shop", method: "report"}, invocation{service: "org.example.Shop", method: "buy"}
+	caller.send(slow, slow)
+	eventually(t, "two calls are under way", func() bool { return shop.calls.Load() == 2 })
+	if got := caller.call(slow); got.status != dubboExhausted {
+		t.Errorf("a third call of a method that does not answer: %d %q", got.status, got.text)
+	}
+	if got := caller.call(quick); got.status != dubboOK {
+		t.Errorf("a call of another method: %d %q", got.status, got.text)
+	}
+}
