@@ -109,8 +109,10 @@ func TestAGroupEndsAlone(t *testing.T) {
 	if !g.echoes(other) || g.echoes(other) {
 		t.Error("a connection of a retired group does not end after its next exchange")
 	}
-	if !g.echoes(none) || !g.echoes(none) {
-		t.Error("a connection of no group ended")
+	for range 2 {
+		if !g.echoes(none) {
+			t.Error("a connection of no group ended")
+		}
 	}
 }
 

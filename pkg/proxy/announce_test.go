@@ -56,7 +56,8 @@ func TestAChangeOfTheHeaderReplacesConnections(t *testing.T) {
 		{"there is one", nil, one(), false},
 		{"another", one(), &config.ProxyProtocol{Timeout: time.Second}, false},
 	} {
-		if got := sameEngine(with(test.before), with(test.after)); got != test.same {
+		a, b := with(test.before), with(test.after)
+		if got := sameEngine(a, b, a.FilterChains[0], b.FilterChains[0]); got != test.same {
 			t.Errorf("%s: sameEngine = %t, want %t", test.name, got, test.same)
 		}
 	}

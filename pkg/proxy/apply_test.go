@@ -152,7 +152,7 @@ func TestWhatCannotBeAppliedIsRefused(t *testing.T) {
 		}, `stream filter "magic" is not built in`},
 		"two filter chains": {func(c *config.Snapshot) {
 			c.Listeners[0].FilterChains = append(c.Listeners[0].FilterChains, c.Listeners[0].FilterChains[0])
-		}, "2 filter chains"},
+		}, "filter chains 0 and 1 are for the same connections"},
 		"a log that cannot be opened": {func(c *config.Snapshot) {
 			c.Listeners[0].AccessLogs = []config.AccessLog{{Path: t.TempDir() + "/file-that-is-none/access.log", Format: "%no_such_variable%"}}
 		}, "access log"},

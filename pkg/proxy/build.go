@@ -40,15 +40,16 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 	return b
 }
 
-// service composes the way of an exchange of a listener, outermost first:
+// service composes the way of an exchange of a filter chain, which place tells from all
+// others, outermost first:
 //
 //	Respond · orders (of an overload manager) · Forwarded (of HTTP) · filters before the router · Router · route
 //
 // and of a route that forwards:
 //
 //	route actions · filters of the route · Timeout · Retry · cluster
-func (b *builder) service(listener string, p *config.Proxy) (protocol.Starter, error) {
-	before, after, err := b.filters(listener, p.StreamFilters)
+func (b *builder) service(place string, p *config.Proxy) (protocol.Starter, error) {
+	before, after, err := b.filters(place, p.StreamFilters)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ type routeFilter struct {
 }
 
 // filters builds the listener's filters in order, by stage.
-func (b *builder) filters(listener string, list []config.Filter) (before []filter.Filter, after []routeFilter, err error) {
+func (b *builder) filters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, err error) {
 	for i, f := range list {
 		kind := b.kind(f.Name)
 		if kind == nil {
@@ -87,7 +88,7 @@ func (b *builder) filters(listener string, list []config.Filter) (before []filte
 			Log:     b.server.o.Log.With("filter", f.Name),
 			Metrics: b.server.o.Metrics,
 			Calls:   calls{b.server},
-			Place:   fmt.Sprintf("%q %d", listener, i),
+			Place:   fmt.Sprintf("%s %d", place, i),
 		}
 		made, err := kind.New(f.Config, env)
 		if err != nil {

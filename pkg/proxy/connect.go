@@ -111,6 +111,7 @@ func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.C
 	conn, err := dialer(h).Dial(ctx, kind, address, deadline)
 	switch {
 	case err == nil:
+		h.Dialed(conn)
 		return conn, nil
 	case network.IsTimeout(err):
 		return nil, protocol.NewFault(protocol.ConnectTimeout, err)
@@ -132,9 +133,14 @@ func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster strin
 	if cell == nil {
 		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
 	}
-	return cell.Carry(ctx, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
+	at := arrivalOf(caller)
+	err := cell.CarryOn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
 		conn, err := c.clients.dial(ctx, h, "", carriedOn(caller), deadline)
 		if err != nil {
+			return nil, err
+		}
+		if err := h.Loops(at); err != nil {
+			_ = conn.Close() // it leads back to here
 			return nil, err
 		}
 		return func() error {
@@ -142,4 +148,8 @@ func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster strin
 			return use(conn)
 		}, nil
 	})
+	if cause := causeOf(err); cause != network.CauseDone {
+		caller.Cause = cause
+	}
+	return err
 }

@@ -211,7 +211,8 @@ func TestAChangeOfDetectionReplacesConnections(t *testing.T) {
 				before.FilterChains[0].Proxy.Downstream = []config.Protocol{config.Auto}
 			}
 			test.change(after.FilterChains[0])
-			if sameEngine(before, after) != test.same || sameEngine(after, before) != test.same {
+			ca, cb := before.FilterChains[0], after.FilterChains[0]
+			if sameEngine(before, after, ca, cb) != test.same || sameEngine(after, before, cb, ca) != test.same {
 				t.Errorf("sameEngine = %t, want %t", !test.same, test.same)
 			}
 		})

@@ -15,13 +15,39 @@ type handshakes struct {
 	place    string
 
 	mu     sync.Mutex
+	users  int              // guarded by mu; who is to give it back
 	counts map[string]int64 // guarded by mu; by result
 	remove []func()         // guarded by mu
 	closed bool             // guarded by mu; the place may be another's by now
 }
 
 func newHandshakes(r *metrics.Registry, m metrics.Metric, place string) *handshakes {
-	return &handshakes{registry: r, metric: m, place: place, counts: map[string]int64{}}
+	return &handshakes{registry: r, metric: m, place: place, users: 1, counts: map[string]int64{}}
+}
+
+// share returns h for one more to give back. h may be nil.
+func (h *handshakes) share() *handshakes {
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.users++
+	return h
+}
+
+// give gives h back: the last who does closes it. h may be nil.
+func (h *handshakes) give() {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	h.users--
+	last := h.users == 0
+	h.mu.Unlock()
+	if last {
+		h.close()
+	}
 }
 
 // count counts a handshake that ended with err.

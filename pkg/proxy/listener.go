@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"log/slog"
 	"reflect"
 	"slices"
 	"sync"
@@ -12,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// liveListener is a listener that is bound, and accepts once Server.begin was
+// liveListener is a listener that is bound, or virtual, and accepts once Server.begin was
 // called.
 type liveListener struct {
 	ln    *network.Listener
@@ -30,6 +29,7 @@ func (s *Server) bind(ctx context.Context, c *chain) (*liveListener, error) {
 		Network:        l.Network,
 		Address:        l.Address,
 		ReusePort:      l.ReusePort,
+		Mark:           uint32(l.Mark), //nolint:gosec // config has checked it
 		MaxConnections: l.MaxConnections,
 		AcceptRate:     network.AcceptRate(l.AcceptRate),
 		Gate:           &s.overseer.gate,
@@ -43,41 +43,79 @@ func (s *Server) bind(ctx context.Context, c *chain) (*liveListener, error) {
 	return &liveListener{ln: ln, count: count, chain: c}, nil
 }
 
-// composition is what serves the listener's exchanges; nil if it carries bytes.
-func (live *liveListener) composition() *composition {
-	if live.chain.serving == nil {
-		return nil
-	}
-	return live.chain.serving.now.Load()
-}
-
 // change gives a listener that goes on its new chain, and returns what served
-// before. Connections that it has take part: only if an engine's own options
-// changed must they end, each after its next exchange.
-func (live *liveListener) change(c *chain, log *slog.Logger) (before *composition) {
+// before. Connections that it has take part: only if an engine's own options changed
+// must they end, each after its next exchange, and they drain if their filter chain has
+// left.
+func (live *liveListener) change(s *Server, c *chain) (before []*composition) {
 	old := live.chain
-	if c.config.ReusePort != old.config.ReusePort {
-		log.Warn("reuseport of a listener that is bound changes at the next start", "listener", c.config.Name)
+	if c.config.ReusePort != old.config.ReusePort || c.config.Mark != old.config.Mark {
+		s.o.Log.Warn("reuseport and mark of a listener that is bound change at the next start", "listener", c.config.Name)
 	}
 	live.ln.SetMaxConnections(c.config.MaxConnections)
 	live.ln.SetKeepAlive(keepAlive(c.config.KeepAlive))
 	live.ln.SetAcceptRate(network.AcceptRate(c.config.AcceptRate))
 	live.count.moveTo(c.count)
-	before = c.enforce()
-	if c.serving == nil { // it carries bytes from now on
-		if before = live.composition(); before != nil {
-			before.release()
+	var changed []*branch
+	gone := slices.Clone(old.branches)
+	for _, r := range c.branches {
+		was := old.like(c, r.config)
+		last := r.follow(was)
+		s.closeRecord(last)
+		before = append(before, last)
+		if was == nil {
+			continue
+		}
+		gone = slices.DeleteFunc(gone, func(other *branch) bool { return other == was })
+		if sameEngine(old.config, c.config, was.config, r.config) && was.secured.covers(r.secured) {
+			r.handler, r.group = was.handler, was.group
+			r.secured, was.secured = was.secured, r.secured
+		} else {
+			changed = append(changed, was)
 		}
 	}
-	if sameEngine(old.config, c.config) && old.secured.covers(c.secured) {
-		c.handler = old.handler
-		c.secured, old.secured = old.secured, c.secured
-	} else {
-		live.ln.SetHandler(c.handler, true)
+	c.settle()
+	live.turn(s, old, c, changed)
+	for _, r := range gone {
+		before = append(before, r.inForce())
+		s.drainBranch(live, r)
 	}
 	old.free()
 	live.chain = c
-	return before
+	return slices.DeleteFunc(before, func(c *composition) bool { return c == nil })
+}
+
+// turn leads connections to c from now on, and asks those of the filter chains that
+// have changed for their end.
+func (live *liveListener) turn(s *Server, old, c *chain, changed []*branch) {
+	chose, chooses := old.chooses(), c.chooses()
+	sameFront := chose == chooses && reflect.DeepEqual(old.config.ProxyProtocol, c.config.ProxyProtocol)
+	switch {
+	case sameFront && (chooses || len(changed) == 0):
+		c.handler = old.handler
+	default:
+		c.handler = s.front(c)
+		live.ln.SetHandler(c.handler, !chose && !chooses)
+	}
+	if !chose && chooses {
+		live.ln.Gather(old.branches[0].group)
+	}
+	for _, r := range changed {
+		live.ln.RetireGroup(r.group)
+	}
+}
+
+// drainBranch ends the connections of a filter chain that has left.
+func (s *Server) drainBranch(live *liveListener, r *branch) {
+	name, grace := live.chain.config.Name, s.grace()
+	s.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		if cut := live.ln.DrainGroup(ctx, r.group); cut > 0 {
+			s.o.Log.Warn("connections of a filter chain were cut at the end of the drain time", "listener", name, "connections", cut)
+		}
+		r.end()
+	})
 }
 
 // counter counts the connections of a listener for the account of its name, which
@@ -131,14 +169,10 @@ func (c *counter) moveTo(account *metrics.Listener) {
 	c.account = account
 }
 
-// sameEngine reports whether connections accepted under a go on as they are
-// under b.
-func sameEngine(a, b *config.Listener) bool {
-	if len(a.FilterChains) != 1 || len(b.FilterChains) != 1 || a.IdleTimeout != b.IdleTimeout || a.Name != b.Name {
-		return false
-	}
-	ca, cb := a.FilterChains[0], b.FilterChains[0]
-	if !reflect.DeepEqual(a.ProxyProtocol, b.ProxyProtocol) {
+// sameEngine reports whether connections that were accepted by a, and took the filter
+// chain ca, go on as they are in cb of b.
+func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
+	if a.IdleTimeout != b.IdleTimeout || a.Name != b.Name || !reflect.DeepEqual(a.ProxyProtocol, b.ProxyProtocol) {
 		return false
 	}
 	if ca.Inspector != cb.Inspector || !reflect.DeepEqual(ca.TLS, cb.TLS) {

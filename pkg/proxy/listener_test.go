@@ -15,9 +15,10 @@ func TestEveryOptionOfAnEngineCounts(t *testing.T) {
 		"Listener.Ingress", "Listener.MaxConnections", "Listener.AcceptRate", "Listener.AccessLogs", // while it runs
 		"Listener.KeepAlive",                                    // of connections to come
 		"Listener.Network", "Listener.Address", "Listener.Bind", // by another listener
-		"Listener.ReusePort",                      // not at all, with a warning
+		"Listener.OriginalDst",                // of connections to come
+		"Listener.ReusePort", "Listener.Mark", // not at all, with a warning
 		"Proxy.RouteTable", "Proxy.StreamFilters", // under the engine
-		"Listener.DefaultChain", "Listener.InspectTimeout", "FilterChain.Name", "FilterChain.Match", // for connections to come
+		"Listener.FilterChains", "Listener.DefaultChain", "Listener.InspectTimeout", "FilterChain.Name", "FilterChain.Match", // for connections to come
 	}
 	listener := func() (*config.Listener, *config.FilterChain, *config.Proxy) {
 		p := &config.Proxy{Downstream: []config.Protocol{config.Auto}}
@@ -39,7 +40,7 @@ func TestEveryOptionOfAnEngineCounts(t *testing.T) {
 					v = v.Field(i)
 				}
 				change(t, name, v)
-				if same := sameEngine(before, after); same != wanted {
+				if same := sameEngine(before, after, before.FilterChains[0], after.FilterChains[0]); same != wanted {
 					t.Errorf("%s is another: sameEngine = %v, want %v", name, same, wanted)
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +40,7 @@ type Options struct {
 type Server struct {
 	o        Options // immutable
 	clusters *upstream.Set
+	handoff  handoff
 	// Of TLS: where certificates come from, and what clusters use of them.
 	credentials *credential.Store
 	clients     *clients
@@ -73,6 +73,7 @@ func NewServer(o Options) *Server {
 	}
 	s.overseer.server = s
 	close(s.ended) // there is none
+	s.handoff.publish(nil)
 	s.life, s.end = context.WithCancel(context.Background())
 	up := o.Upstream
 	s.credentials = newCredentials(&s.o)
@@ -184,7 +185,14 @@ type plan struct {
 	numbers map[string]*metrics.Routes // by route table
 }
 
-func listenerKey(l *config.Listener) string { return l.Network + "|" + l.Address }
+// listenerKey tells listeners apart: one that is virtual may stand for an address that
+// another is bound to.
+func listenerKey(l *config.Listener) string {
+	if !l.Bind {
+		return "virtual|" + l.Network + "|" + l.Address
+	}
+	return l.Network + "|" + l.Address
+}
 
 // plan builds every chain and binds every new address, or neither.
 func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error) {
@@ -209,9 +217,9 @@ func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error
 		if _, twice := p.config[key]; twice {
 			return fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
 		}
-		var old *serving
+		var old *chain
 		if live := s.listeners[key]; live != nil {
-			old = live.chain.serving
+			old = live.chain
 		}
 		c, err := b.chain(l, old)
 		if err != nil {
@@ -220,14 +228,19 @@ func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error
 		p.config[key], p.chains[key] = l, c
 	}
 	for key, l := range p.config {
-		if !l.Bind || s.listeners[key] != nil {
+		if live := s.listeners[key]; live != nil {
+			if err := live.prepareRedirect(l); err != nil {
+				return err
+			}
 			continue
 		}
-		live, err := s.bind(ctx, p.chains[key])
+		live, err := s.open(ctx, p.chains[key])
 		if err != nil {
 			return err
 		}
-		p.bound[key] = live
+		if live != nil {
+			p.bound[key] = live
+		}
 	}
 	return nil
 }
@@ -253,31 +266,35 @@ func releaseAll(numbers map[string]*metrics.Routes) {
 func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var gone []*liveListener
 	for key, live := range s.listeners {
-		if l := p.config[key]; l == nil || !l.Bind {
+		if p.config[key] == nil {
 			delete(s.listeners, key)
-			before = append(before, live.composition())
-			s.retire(live)
+			before = append(before, live.chain.compositions()...)
+			gone = append(gone, live)
 		}
 	}
 	for key, c := range p.chains {
 		live, made := s.listeners[key], p.bound[key]
 		switch {
 		case live != nil:
-			old := live.change(c, s.o.Log)
-			before = append(before, old)
-			s.closeRecord(old)
+			before = append(before, live.change(s, c)...)
+			_ = s.redirect(live, c.config.OriginalDst) // what could fail is done
 		case made != nil:
 			c.enforce()
 			s.listeners[key] = made
 			s.begin(ctx, made)
-		default: // not bound
+		default: // nothing can reach it
 			c.drop()
 		}
 	}
+	s.handoff.publish(s.listeners)
+	for _, live := range gone { // nobody hands them anything any more
+		s.retire(live)
+	}
 	releaseAll(s.numbers)
 	s.numbers = p.numbers
-	return slices.DeleteFunc(before, func(c *composition) bool { return c == nil })
+	return before
 }
 
 // begin lets a listener accept.
@@ -336,9 +353,8 @@ func (s *Server) drainOne(ctx context.Context, live *liveListener) {
 	if cut := live.ln.Drain(ctx); cut > 0 {
 		s.o.Log.Warn("connections were cut at the end of the drain time", "listener", live.chain.config.Name, "connections", cut)
 	}
-	if c := live.composition(); c != nil {
-		c.release()
-		c.record.close()
+	for _, r := range live.chain.branches {
+		r.end()
 	}
 	live.chain.free()
 }

@@ -37,7 +37,6 @@ func newCredentials(o *Options) *credential.Store {
 // secured is the TLS of a listener's filter chain.
 type secured struct {
 	server *credential.Server
-	count  *handshakes
 	usable []int // the contexts that have what they need, by their places in the chain
 }
 
@@ -55,18 +54,17 @@ func (s *secured) covers(other *secured) bool {
 func (s *secured) close() {
 	if s != nil {
 		s.server.Close()
-		s.count.close()
 	}
 }
 
-// secure puts TLS before the handlers of a chain, if it has any: byALPN for the
-// protocols that have a name there, c.handler for the rest.
-func (b *builder) secure(c *chain, fc *config.FilterChain, byALPN map[string]network.Handler) error {
+// secure puts TLS before the handlers of a filter chain of c, if it has any: byALPN for
+// the protocols that have a name there, r.handler for the rest.
+func (b *builder) secure(c *chain, r *branch, byALPN map[string]network.Handler) error {
 	var contexts []*credential.Context
 	var usable []int
 	timeout := time.Duration(0)
 	delete(byALPN, "") // of protocols without a name
-	for i, t := range fc.TLS {
+	for i, t := range r.config.TLS {
 		var offer []string
 		for _, name := range []string{"h2", "http/1.1"} {
 			if byALPN[name] != nil {
@@ -91,16 +89,22 @@ func (b *builder) secure(c *chain, fc *config.FilterChain, byALPN map[string]net
 	if err != nil {
 		return err
 	}
-	c.secured = &secured{server, newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, c.config.Name), usable}
+	r.secured = &secured{server, usable}
+	if c.shaken == nil {
+		c.shaken = c.former.share()
+	}
+	if c.shaken == nil {
+		c.shaken = newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, c.config.Name)
+	}
 	o := stream.SecureOptions{
-		Config: server.Config(), ByALPN: byALPN, Other: c.handler,
+		Config: server.Config(), ByALPN: byALPN, Other: r.handler,
 		Timeout: timeout, IdleTimeout: c.config.IdleTimeout,
-		Listener: c.config.Name, Log: b.server.o.Log, Shaken: c.secured.count.count,
+		Listener: c.config.Name, Log: b.server.o.Log, Shaken: c.shaken.count,
 	}
-	if fc.Inspector {
-		o.Plain = c.handler
+	if r.config.Inspector {
+		o.Plain = r.handler
 	}
-	c.handler = stream.Secure(o)
+	r.handler = stream.Secure(o)
 	return nil
 }
 

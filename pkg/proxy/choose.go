@@ -1,0 +1,131 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/router/chainmatch"
+)
+
+// chooser is the handler of a listener of which connections take different filter
+// chains. It outlives configurations: connections that have not begun by the time of a
+// change choose among what is new.
+type chooser struct{ now atomic.Pointer[choice] }
+
+// choice is what there is to choose among. Immutable.
+type choice struct {
+	listener string              // its name
+	matcher  *chainmatch.Matcher // of all but the default chain
+	branches []*branch           // behind the matcher's may stand the default one
+	matches  int                 // how many the matcher knows
+	timeout  time.Duration       // until a connection has shown what the matcher asks for; 0: slowOpening
+	shaken   *handshakes         // nil: none of the chains speaks TLS
+}
+
+// slowOpening is how long connections may take to show what they are if the
+// configuration does not say.
+const slowOpening = 15 * time.Second
+
+// errNoChain: none of a listener's filter chains is for a connection.
+var errNoChain = errors.New("no filter chain is for the connection")
+
+// ServeConn is network.Handler's. If connections to this address are told apart by what
+// they begin with, it waits until that is there.
+func (c *chooser) ServeConn(ctx context.Context, conn *network.Conn) error {
+	now, known := c.now.Load(), connection(conn)
+	if now.matcher.Asks(&known) == 0 {
+		return c.lead(ctx, conn, false)
+	}
+	timeout := now.timeout
+	if timeout == 0 {
+		timeout = slowOpening
+	}
+	conn.SetReadDeadline(time.Now().Add(timeout))
+	conn.Handler = (*inspector)(c)
+	return network.ErrPark
+}
+
+// inspector is the handler of the connections that the chooser waits for.
+type inspector chooser
+
+// ServeConn is network.Handler's: the connection has begun.
+func (i *inspector) ServeConn(ctx context.Context, conn *network.Conn) error {
+	return (*chooser)(i).lead(ctx, conn, true)
+}
+
+// lead hands conn to the chain that is for it. begun says that its first bytes are
+// there; they are read as far as the choice asks for them, and given back. A connection
+// that no chain is for ends with CauseNoChain.
+func (c *chooser) lead(ctx context.Context, conn *network.Conn, begun bool) error {
+	for {
+		now, known := c.now.Load(), connection(conn)
+		if asks := now.matcher.Asks(&known); asks != 0 {
+			if !begun {
+				return c.ServeConn(ctx, conn) // the choice has changed just now
+			}
+			if err := now.inspect(conn, asks, &known); err != nil {
+				return err
+			}
+		}
+		chosen := now.choose(&known)
+		if chosen == nil {
+			conn.Cause = network.CauseNoChain
+			return refusal(&known)
+		}
+		if conn.Join(chosen.group) {
+			return serve(ctx, conn, chosen.handler, begun)
+		}
+		// It has been replaced meanwhile.
+	}
+}
+
+// choose returns the chain for what is known; nil: there is none.
+func (c *choice) choose(known *chainmatch.Connection) *branch {
+	if at := c.matcher.Match(known); at >= 0 {
+		return c.branches[at]
+	}
+	if len(c.branches) > c.matches {
+		return c.branches[c.matches]
+	}
+	return nil
+}
+
+// serve lets h serve conn for good.
+func serve(ctx context.Context, conn *network.Conn, h network.Handler, begun bool) error {
+	conn.SetReadDeadline(time.Time{})
+	conn.Handler = h
+	p, ok := h.(network.Patient)
+	if !ok || begun {
+		return h.ServeConn(ctx, conn)
+	}
+	if d := p.IdleTimeout(); d > 0 {
+		conn.SetReadDeadline(time.Now().Add(d))
+	}
+	return network.ErrPark
+}
+
+// refusal says what was known of a connection that no chain is for.
+func refusal(known *chainmatch.Connection) error {
+	text := fmt.Sprintf("from %s to %s", known.Source, known.Destination)
+	if known.Transport == config.TransportTLS {
+		text += fmt.Sprintf(", TLS for %q", known.ServerName)
+	}
+	if len(known.Protocols) > 0 {
+		text += fmt.Sprintf(", protocols %q", known.Protocols)
+	}
+	return fmt.Errorf("%w: %s", errNoChain, text)
+}
+
+// connection returns what is known of conn before it has begun.
+func connection(conn *network.Conn) chainmatch.Connection {
+	peer, _ := conn.PeerAddr()
+	return chainmatch.Connection{
+		Destination: unmapped(addrPort(conn.LocalAddr())), Source: unmapped(addrPort(conn.RemoteAddr())),
+		Peer: unmapped(addrPort(peer)).Addr(),
+	}
+}

@@ -1,0 +1,97 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol/opening"
+	"github.com/weft-proxy/weft/pkg/router/chainmatch"
+)
+
+// firstLook is the first buffer of a connection that is looked at, in bytes.
+const firstLook = 4 << 10
+
+// errOpening: a connection did not show in time what it is.
+var errOpening = errors.New("the connection did not show in time which filter chain is for it")
+
+// look is what has been seen of a connection's first bytes.
+type look struct {
+	asks  chainmatch.Asks
+	hello opening.Scan
+	known *chainmatch.Connection
+}
+
+// inspect reads conn until what is asked for is known, and gives the bytes back. An
+// error ends the connection: with CauseHandshake if it begins with a handshake that
+// cannot be read, with CauseRequestTimeout if it is too slow.
+func (c *choice) inspect(conn *network.Conn, asks chainmatch.Asks, known *chainmatch.Connection) error {
+	l := look{asks: asks, known: known}
+	var b *buffer.IoBuffer
+	for {
+		_, err := conn.Fill(&b, firstLook)
+		sure := false
+		if err == nil {
+			sure, err = l.at(b.Bytes())
+		} else if err == io.EOF && known.Transport == config.RawBuffer {
+			sure, err = true, nil // it has said all that it will say
+		}
+		switch {
+		case err != nil:
+			if b != nil {
+				b.Release()
+			}
+			return c.ended(conn, err)
+		case sure:
+			conn.Unread(b)
+			return nil
+		}
+	}
+}
+
+// at looks at all that has come, and reports whether it is enough.
+func (l *look) at(b []byte) (sure bool, err error) {
+	if l.known.Transport == config.AnyTransport {
+		hello, done, err := l.hello.Next(b)
+		switch {
+		case errors.Is(err, opening.ErrNotTLS):
+			l.known.Transport = config.RawBuffer
+		case err != nil:
+			return false, err
+		case !done:
+			return false, nil
+		default:
+			l.known.Transport, l.known.ServerName, l.known.Protocols = config.TransportTLS, hello.ServerName, hello.Protocols
+			return true, nil
+		}
+	}
+	if l.asks&chainmatch.AskHTTP == 0 {
+		return true, nil
+	}
+	protocol, sure := opening.HTTP(b)
+	if protocol != "" {
+		l.known.Protocols = []string{protocol}
+	}
+	return sure, nil
+}
+
+// ended notes why a connection ends that was looked at.
+func (c *choice) ended(conn *network.Conn, err error) error {
+	switch {
+	case errors.Is(err, opening.ErrMalformed), errors.Is(err, opening.ErrTooLarge):
+		conn.Cause = network.CauseHandshake
+		if c.shaken != nil {
+			c.shaken.count(err)
+		}
+		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		conn.Cause = network.CauseRequestTimeout
+		return fmt.Errorf("%w: %w", errOpening, err)
+	}
+	conn.Cause = network.CausePeer
+	return err
+}

@@ -1,0 +1,91 @@
+package proxy
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// serving is the part of a listener that a new configuration replaces under the
+// connections that are open, whatever engine options they were accepted with.
+type serving struct {
+	now atomic.Pointer[composition]
+}
+
+// composition is what serves and records the exchanges of a listener. It knows
+// how many it serves, so that what it refers to can be retired when it is no
+// longer in force and the last of them has ended.
+type composition struct {
+	listener string // its name
+	service  protocol.Starter
+	record   *record
+
+	held  atomic.Int64 // exchanges, and one while it is in force
+	ended chan struct{}
+	once  sync.Once // closes ended
+}
+
+func newComposition(listener string, s protocol.Starter, r *record) *composition {
+	c := &composition{listener: listener, service: s, record: r, ended: make(chan struct{})}
+	c.held.Store(1)
+	return c
+}
+
+func (c *composition) release() { c.releaseAll(1) }
+
+// releaseAll is release for n exchanges.
+func (c *composition) releaseAll(n int) {
+	if c.held.Add(-int64(n)) == 0 {
+		c.once.Do(func() { close(c.ended) })
+	}
+}
+
+// take returns the composition in force, held.
+func (s *serving) take() *composition {
+	for {
+		c := s.now.Load()
+		c.held.Add(1)
+		if s.now.Load() == c {
+			return c
+		}
+		c.release() // it was replaced before we held it: its end may have been seen
+	}
+}
+
+// Serve lets the composition in force answer x.
+func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, s, x)
+}
+
+// Start is protocol.Starter's. The composition is held until Observe.
+func (s *serving) Start(ctx context.Context, x *protocol.Exchange) error {
+	c := s.take()
+	c.record.listener.Active.Add(1)
+	x.Record.Listener = c
+	c.record.name(x)
+	return c.service.Start(ctx, x)
+}
+
+// Observe lets the composition that served x record it, or the one in force if none
+// did: x was no request.
+func (s *serving) Observe(x *protocol.Exchange) {
+	if c, ok := x.Record.Listener.(*composition); ok {
+		c.Observe(x)
+		return
+	}
+	c := s.take()
+	defer c.release()
+	c.record.observe(x)
+}
+
+// Name is protocol.Place's.
+func (c *composition) Name() string { return c.listener }
+
+// Observe ends what Start began.
+func (c *composition) Observe(x *protocol.Exchange) {
+	defer c.release()
+	c.record.listener.Active.Add(-1)
+	c.record.observe(x)
+}
