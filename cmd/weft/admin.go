@@ -46,6 +46,7 @@ func (p *process) sources() admin.Sources {
 		Clusters:  p.adminClusters,
 		Listeners: p.adminListeners,
 		Routes:    p.adminRoutes,
+		Overload:  p.adminOverload,
 		Level:     func() string { return levelName(p.level.Level()) },
 		SetLevel:  p.setLevel,
 		Version: func() admin.Version {
@@ -122,6 +123,13 @@ func (p *process) adminRoutes(name string) any {
 		return nil
 	}
 	return found[0]
+}
+
+func (p *process) adminOverload() any {
+	if s := p.server.Overload(); s != nil {
+		return s
+	}
+	return nil
 }
 
 func (p *process) setLevel(name string) error {

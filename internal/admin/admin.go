@@ -70,6 +70,10 @@ type Sources struct {
 	// if name is "".
 	Clusters, Listeners, Routes func(name string) any
 
+	// Overload returns what is watched and what is done about it, for encoding/json;
+	// nil: nothing is configured.
+	Overload func() any
+
 	Level    func() string            // of the log
 	SetLevel func(level string) error // an error says which levels there are
 

@@ -24,6 +24,8 @@ type process struct {
 	state   State
 	level   string
 	drained int
+
+	overload any
 }
 
 func (p *process) sources() Sources {
@@ -52,6 +54,7 @@ func (p *process) sources() Sources {
 		Clusters:  named("shop", "pay"),
 		Listeners: named("in"),
 		Routes:    named("table"),
+		Overload:  func() any { return p.overload },
 		Level:     func() string { return p.level },
 		SetLevel: func(level string) error {
 			if level != "debug" {
@@ -84,6 +87,15 @@ func ask(h http.Handler, method, target string, fields ...string) *httptest.Resp
 	return w
 }
 
+func TestOverloadIsShown(t *testing.T) {
+	p := newProcess()
+	p.overload = map[string]string{"refresh_interval": "250ms"}
+	w := ask(newHandler(Options{Sources: p.sources()}), "GET", "/overload")
+	if got := strings.Join(strings.Fields(w.Body.String()), ""); w.Code != 200 || got != `{"refresh_interval":"250ms"}` {
+		t.Errorf("status %d, body %s", w.Code, got)
+	}
+}
+
 func TestEveryEndpointAnswers(t *testing.T) {
 	for _, c := range []struct {
 		method, target string
@@ -103,6 +115,7 @@ func TestEveryEndpointAnswers(t *testing.T) {
 		{"GET", "/listeners", 200, `["in"]`},
 		{"GET", "/listeners?name=x", 404, `{"error":"there is no listener called x","hint":"without ?name= all are shown"}`},
 		{"GET", "/routes?name=table", 200, `"table"`},
+		{"GET", "/overload", 404, `{"error":"no overload manager is configured"}`},
 		{"GET", "/logging", 200, `{"level":"info"}`},
 		{"POST", "/logging?level=debug", 200, `{"level":"debug"}`},
 		{"PUT", "/logging?level=debug", 200, `{"level":"debug"}`},

@@ -56,6 +56,8 @@ func endpoints(o Options) []endpoint {
 			"/listeners", s.Listeners != nil, named(s.Listeners, "listener")},
 		{Endpoint{"GET", "/routes?name=TABLE", "Route tables; all, or one."},
 			"/routes", s.Routes != nil, named(s.Routes, "route table")},
+		{Endpoint{"GET", "/overload", "What the overload manager watches and does; 404 if none is configured."},
+			"/overload", s.Overload != nil, s.overload},
 		{Endpoint{"GET", "/logging", "The log's level."},
 			"/logging", s.Level != nil, s.level},
 		{Endpoint{"POST", "/logging?level=LEVEL", "Set the log's level, until a configuration sets it again."},
@@ -103,6 +105,14 @@ func (s *Sources) ready(w http.ResponseWriter, _ *http.Request) {
 		status = http.StatusServiceUnavailable
 	}
 	writeJSON(w, status, map[string]State{"state": state})
+}
+
+func (s *Sources) overload(w http.ResponseWriter, _ *http.Request) {
+	if status := s.Overload(); status != nil {
+		writeJSON(w, http.StatusOK, status)
+		return
+	}
+	writeProblem(w, http.StatusNotFound, "no overload manager is configured", "")
 }
 
 func healthy(w http.ResponseWriter, _ *http.Request) {

@@ -57,6 +57,7 @@ func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listene
 		Bind:           j.Bind,
 		ReusePort:      j.ReusePort,
 		MaxConnections: j.MaxConnections,
+		AcceptRate:     acceptRate(j.AcceptRate),
 		KeepAlive:      tcpKeepAlive(j.KeepAlive),
 		IdleTimeout:    j.IdleTimeout,
 	}

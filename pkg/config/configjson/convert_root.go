@@ -18,6 +18,7 @@ func (r *reader) root(j *rootJSON) {
 	r.readClusters(&j.ClusterManager)
 	r.readAdmin(j)
 	r.readMetrics(&j.Metrics)
+	r.readOverload(j.Node.Get("overload_manager"), j.Overload)
 	switch at := j.Node.Get("servers"); {
 	case len(j.Servers) == 1:
 		r.readServer(&j.Servers[0], r.chains(j.StreamFilters))
@@ -35,6 +36,7 @@ func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
 		GracefulTimeout: j.GracefulTimeout,
 		Processor:       j.Processor,
 	}
+	r.readOverload(j.Node.Get("overload_manager"), j.Overload)
 	r.readTables(j)
 	r.readListeners(j.Listeners, chains, roller)
 	r.checkTables()

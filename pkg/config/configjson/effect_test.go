@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io/fs"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -79,6 +80,8 @@ var preparations = []struct{ path, patch string }{
 	{"extend_config.sub_protocol", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"downstream_protocol": "X", "extend_config": {"sub_protocol": "Http1"}}}]}]}]}]}`},
 	{"listeners[].network", `{"servers": [{"listeners": [{"network": "unix"}]}]}`},
 	{"pprof.", `{"pprof": {}}`},
+	{".original_dst_lb_config.", `{"cluster_manager": {"clusters": [{"type": "ORIGINAL_DST", "hosts": null}]}}`},
+	{".original_dst_lb_config.header_name", `{"cluster_manager": {"clusters": [{"original_dst_lb_config": {"use_header": true}}]}}`},
 	{"dns_failure_refresh_rate.", `{"cluster_manager": {"clusters": [{"dns_failure_refresh_rate": {"base_interval": "2s"}}]}}`},
 	{"dns_resolver_port", `{"cluster_manager": {"clusters": [{"dns_resolver_file": "resolv.conf"}]}}`},
 	{"http_check_config.", `{"cluster_manager": {"clusters": [{"health_check": {"protocol": "Http1"}}]}}`},
@@ -87,10 +90,16 @@ var preparations = []struct{ path, patch string }{
 
 // silent are keys that change nothing by themselves, and why.
 var silent = map[string]string{
-	"$schema":          "for editors",
-	"tracing.driver":   "means nothing without enable, which is refused",
-	"tracing.tracer":   "means nothing without enable, which is refused",
-	"tracing.config":   "means nothing without enable, which is refused",
+	"$schema":        "for editors",
+	"tracing.driver": "means nothing without enable, which is refused",
+	"tracing.tracer": "means nothing without enable, which is refused",
+	"tracing.config": "means nothing without enable, which is refused",
+	"overload_manager.resource_monitors[].typed_config.@type": "the name says it",
+	"overload_manager.actions[].typed_config.@type":           "the name says it",
+
+	"servers[].overload_manager.resource_monitors[].typed_config.@type": "the name says it",
+	"servers[].overload_manager.actions[].typed_config.@type":           "the name says it",
+
 	"pprof.port_value": "the admin port's or refused: testdata/refused/profiler.txtar",
 }
 
@@ -159,7 +168,7 @@ func probe(k *document.Key) (value any, ok bool) {
 
 func checkEffect(t *testing.T, object, path string, k *document.Key, value any, refused bool) {
 	doc := decodeJSON(t, everything)
-	for _, p := range append(tlsPreparations(), preparations...) {
+	for _, p := range slices.Concat(tlsPreparations(), overloadPreparations(), preparations) {
 		if strings.Contains(path, p.path) {
 			doc = merge(doc, decodeJSON(t, p.patch))
 		}

@@ -17,6 +17,7 @@ type listenerJSON struct {
 	ReusePort      bool                 `key:"reuseport" doc:"Let other processes listen on the same port (SO_REUSEPORT)." example:"true"`
 	OriginalDst    document.Node        `key:"use_original_dst" doc:"Hand connections to the listener of their original destination: true, \"redirect\" or \"tproxy\"." accept:"bool|string" unbuilt:"use_original_dst" example:"\"redirect\""`
 	MaxConnections int                  `key:"max_connections" doc:"Open connections; more are closed at once. 0: no limit." unit:"connections" min:"0" default:"0" example:"10000"`
+	AcceptRate     *acceptRateJSON      `key:"accept_rate" doc:"Connections that are accepted in a second; beyond that they wait in the kernel, as many as its backlog holds, and are not refused. Absent: no limit."`
 	KeepAlive      *tcpKeepAliveJSON    `key:"tcp_keepalive" doc:"When a caller that is silent is asked by TCP whether it lives; {}: as the system does. Absent: never."`
 	IdleTimeout    time.Duration        `key:"connection_idle_timeout" doc:"How long a connection may stay without a request. 0s: for ever." default:"90s" example:"\"60s\""`
 	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"First read buffer of a connection." unit:"bytes" min:"0" noeffect:"buffers are taken when there is something to read, and grow with it" example:"16384"`

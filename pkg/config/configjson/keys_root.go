@@ -18,6 +18,7 @@ type rootJSON struct {
 	Metrics        metricsJSON        `key:"metrics" doc:"What is exported, and where."`
 	Tracing        tracingJSON        `key:"tracing" doc:"Spans of requests."`
 	StreamFilters  []chainJSON        `key:"stream_filters" doc:"Named chains of stream filters: the one with a listener's name is that listener's, if it lists none itself."`
+	Overload       *overloadJSON      `key:"overload_manager" doc:"What Weft does when it runs short of memory, descriptors, processors or connections; absent: nothing. See docs/overload.md."`
 	PIDFile        string             `key:"pid" doc:"File that holds the process id while Weft runs; empty: none." example:"\"/run/weft.pid\""`
 	Pprof          pprofJSON          `key:"pprof" doc:"Go's profiler."`
 
@@ -45,6 +46,7 @@ type serverJSON struct {
 	GracefulTimeout time.Duration  `key:"graceful_timeout" doc:"How long connections may take to end when Weft stops or a listener goes." default:"30s" example:"\"10s\""`
 	Processor       int            `key:"processor" doc:"Cap on the threads that run Weft; \"auto\" or 0: the CPUs that the process may use." enum:"auto=0" numeral:"true" min:"0" max:"4096" default:"auto" example:"4"`
 	Listeners       []listenerJSON `key:"listeners" doc:"Where connections come in."`
+	Overload        *overloadJSON  `key:"overload_manager" doc:"What Weft does when it runs short of memory, descriptors, processors or connections; absent: nothing. See docs/overload.md. Of the file or of the server."`
 	Routers         []routerJSON   `key:"routers" doc:"The route tables."`
 	NetPoll         bool           `key:"use_netpoll_mode" doc:"An event loop of another proxy's." noeffect:"true" example:"true"`
 }
