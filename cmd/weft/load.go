@@ -72,7 +72,7 @@ func kinds() configjson.Kinds {
 	k := configjson.Kinds{
 		NetworkFilters: []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
 		StreamFilters:  streamFilters(),
-		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS},
+		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS, config.ClusterOriginalDst},
 	}
 	for _, p := range protocols(nil, nil) {
 		k.Protocols = append(k.Protocols, p.Name)
@@ -80,6 +80,7 @@ func kinds() configjson.Kinds {
 	for policy := range policies() {
 		k.Policies = append(k.Policies, policy)
 	}
+	k.Policies = append(k.Policies, config.LBOriginalDst) // of no balancer: there is nothing to choose
 	return k
 }
 

@@ -79,6 +79,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		protocol.BodyTooLarge: never, protocol.RequestTimeout: never, protocol.VersionNotSupported: never,
 		protocol.NotImplemented: never, protocol.ExpectationFailed: never,
 		protocol.NoRoute: never, protocol.NoCluster: never,
+		protocol.NoDestination: never, protocol.MalformedDestination: never, protocol.Loop: never,
 		protocol.Denied: never, protocol.Unauthenticated: never, protocol.RateLimited: never, protocol.FaultInjected: never,
 		protocol.NoHealthyHost: never, protocol.Overflow: never, protocol.RetryOverflow: never,
 		protocol.ConnectFailure: always, protocol.ConnectTimeout: always,

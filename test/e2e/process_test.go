@@ -32,6 +32,7 @@ type weft struct {
 	stdout *output
 	stderr *output
 	ended  chan struct{} // closed when the process has
+	client *http.Client  // of the admin port; nil: adminClient
 }
 
 // run starts weft with a configuration and waits until it serves.
@@ -167,7 +168,11 @@ func (w *weft) awaitExit(within time.Duration) int {
 // get is a GET of the admin port.
 func (w *weft) get(path string) string {
 	w.t.Helper()
-	response, err := adminClient.Get("http://" + w.admin + path)
+	client := w.client
+	if client == nil {
+		client = adminClient
+	}
+	response, err := client.Get("http://" + w.admin + path)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -59,6 +59,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	r.readBalancing(j, c)
 	r.readHealth(j, c)
 	r.readDNS(j, c)
+	r.readOriginalDst(j, c)
 	r.readSocket(j, c)
 	if j.Name == "" {
 		return // reported, unless it is written as ""

@@ -35,6 +35,7 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 		}
 		r.snapshot.Listeners = append(r.snapshot.Listeners, l)
 	}
+	r.checkVirtual(list)
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		c := chains[name]
 		r.streamFilters(c.Filters)
@@ -65,14 +66,12 @@ func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listene
 		l.Name = j.Address
 	}
 	r.listenOn(j, l)
-	if at := j.Node.Get("bind_port"); !j.Bind && at.Exists() {
-		r.report.Warnf(at,
-			"nothing reaches a listener that does not bind: listeners that hand connections on are not supported yet")
-	}
 	for i := range j.AccessLogs {
 		r.readAccessLog(&j.AccessLogs[i], l, roller)
 	}
 	r.listenerFilters(j, l)
+	r.originalDst(j, l)
+	l.Mark = r.mark(j.Mark)
 	return l
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// ProxyProtocolFilter is the listener filter that is built.
+// ProxyProtocolFilter is the listener filter that reads headers of the PROXY protocol.
 const ProxyProtocolFilter = "proxy_protocol"
 
 // proxyProtocolJSON is the listener filter "proxy_protocol".
@@ -30,7 +30,13 @@ func (r *reader) listenerFilters(j *listenerJSON, l *config.Listener) {
 		if f.Type == "" {
 			continue // reported
 		}
-		if _, ok := choose(r.report, at, "listener filter", f.Type, []string{ProxyProtocolFilter}, knownListenerFilters()); !ok {
+		kind, ok := choose(r.report, at, "listener filter", f.Type, []string{ProxyProtocolFilter, OriginalDstFilter}, knownListenerFilters())
+		if !ok {
+			continue
+		}
+		if kind == OriginalDstFilter {
+			r.decoder.Decode(f.Node.Member("config"), new(originalDstFilterJSON))
+			l.OriginalDst = config.ByRedirect
 			continue
 		}
 		if l.ProxyProtocol != nil {

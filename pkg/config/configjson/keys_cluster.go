@@ -16,7 +16,7 @@ type clusterManagerJSON struct {
 type clusterJSON struct {
 	Node              document.Node  `key:"."`
 	Name              string         `key:"name" doc:"Name, unique; routes refer to it." required:"true" example:"\"orders\""`
-	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS and LOGICAL_DNS from names: each address is a host, or the name is one host whose connections go to the first address of the newest answer." default:"SIMPLE" example:"\"STRICT_DNS\""`
+	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS and LOGICAL_DNS from names: each address is a host, or the name is one host whose connections go to the first address of the newest answer; ORIGINAL_DST from callers whose connections were redirected: each goes to where it was going." default:"SIMPLE" example:"\"STRICT_DNS\""`
 	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host is replaced: of HTTP, and of RPC with the mode ping_pong; other connections of RPC stay. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
 	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Most bytes that a connection to a host buffers." unit:"bytes" min:"0" noeffect:"content is streamed, so no more is held than one read" example:"32768"`
 	Protocol          string         `key:"upstream_protocol" doc:"What the hosts speak, where the route does not say; absent or \"Auto\": as the proxy says. A request that cannot be said in it is refused: RPC in anything else, gRPC in HTTP/1.1." example:"\"Http1\""`
@@ -32,7 +32,7 @@ type clusterJSON struct {
 	Outlier     *outlierJSON     `key:"outlier_detection" doc:"Hosts that answer badly are ejected for a while, as Envoy does it; {}: by the defaults."`
 	TLS         *tlsJSON         `key:"tls_context" doc:"TLS towards the hosts; {}: none."`
 	ProxyHeader string           `key:"proxy_protocol" doc:"Begin connections to the hosts with a header of the PROXY protocol, before TLS, that says for whom they are. For tcp_proxy, and for requests if no two callers share a connection: connection_pool with the mode bind." enum:"v1|v2" example:"\"v2\""`
-	OriginalDst *originalDstJSON `key:"original_dst_lb_config" doc:"Settings of LB_ORIGINAL_DST." unbuilt:"original_dst_lb_config"`
+	originalDstJSON
 
 	balancingJSON
 	dnsJSON
@@ -78,9 +78,4 @@ type poolJSON struct {
 type keepAliveJSON struct {
 	Interval time.Duration `key:"interval" doc:"How long a connection may be silent before a heartbeat is sent. 0s: none is sent." default:"15s" example:"\"5s\""`
 	Timeout  time.Duration `key:"timeout" doc:"How long after the first heartbeat that nothing followed the connection is given up, in whole intervals, one at least: less than interval means interval." default:"90s" example:"\"10s\""`
-}
-
-type originalDstJSON struct {
-	UseHeader  bool   `key:"use_header" doc:"Take the destination from a field." example:"true"`
-	HeaderName string `key:"header_name" doc:"The field." example:"\"x-dst\""`
 }

@@ -13,9 +13,9 @@ type listenerJSON struct {
 	Type           string               `key:"type" doc:"ingress serves the local application, egress its calls of others." enum:"ingress|egress" default:"egress" example:"\"ingress\""`
 	Address        string               `key:"address" doc:"ip:port, [ipv6]:port, or the path of a unix socket." required:"true" example:"\"127.0.0.1:2046\""`
 	Network        string               `key:"network" doc:"Kind of the address; absent: unix for a path, else tcp." enum:"tcp|udp|unix" example:"\"tcp\""`
-	Bind           bool                 `key:"bind_port" doc:"Whether the address is listened on; false: connections come from another listener." default:"true" example:"false"`
+	Bind           bool                 `key:"bind_port" doc:"Whether the address is listened on; false: connections to it come from a listener that says use_original_dst." default:"true" example:"false"`
 	ReusePort      bool                 `key:"reuseport" doc:"Let other processes listen on the same port (SO_REUSEPORT)." example:"true"`
-	OriginalDst    document.Node        `key:"use_original_dst" doc:"Hand connections to the listener of their original destination: true, \"redirect\" or \"tproxy\"." accept:"bool|string" unbuilt:"use_original_dst" example:"\"redirect\""`
+	OriginalDst    document.Node        `key:"use_original_dst" doc:"Connections come to the address although their callers made them to others: true or \"redirect\", by REDIRECT of iptables or nftables; \"tproxy\", by TPROXY. Each is handed to the listener that does not bind and has its original destination for its address; if there is none, it is served here." accept:"bool|string" example:"\"redirect\""`
 	MaxConnections int                  `key:"max_connections" doc:"Open connections; more are closed at once. 0: no limit." unit:"connections" min:"0" default:"0" example:"10000"`
 	AcceptRate     *acceptRateJSON      `key:"accept_rate" doc:"Connections that are accepted in a second; beyond that they wait in the kernel, as many as its backlog holds, and are not refused. Absent: no limit."`
 	KeepAlive      *tcpKeepAliveJSON    `key:"tcp_keepalive" doc:"When a caller that is silent is asked by TCP whether it lives; {}: as the system does. Absent: never."`
@@ -28,7 +28,7 @@ type listenerJSON struct {
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"What a request meets, in order."`
 	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port: what begins as a handshake does is TLS." example:"true"`
 	LogPath        string               `key:"log_path" doc:"Older log of the listener." noeffect:"true" example:"\"/var/log/l.log\""`
-	Mark           document.Node        `key:"mark" doc:"Mark of the socket." accept:"number|string" noeffect:"true" example:"1"`
+	Mark           document.Node        `key:"mark" doc:"Mark of the listening socket and of those of its connections (SO_MARK), for rules of the kernel: 1 to 4294967295, or a string that may be \"0x\" and hexadecimal. It needs CAP_NET_ADMIN." accept:"number|string" example:"1"`
 }
 
 type accessLogJSON struct {
@@ -39,7 +39,7 @@ type accessLogJSON struct {
 }
 
 type listenerFilterJSON struct {
-	Type   string        `key:"type" doc:"Name of the filter: proxy_protocol." required:"true" example:"\"proxy_protocol\""`
+	Type   string        `key:"type" doc:"Name of the filter: original_dst, which means the same as use_original_dst, or proxy_protocol." required:"true" example:"\"proxy_protocol\""`
 	Config document.Node `key:"config" doc:"Its settings." accept:"object" variant:"listener_filter"`
 	Node   document.Node `key:"."`
 }

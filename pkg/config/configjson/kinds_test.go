@@ -60,7 +60,7 @@ func testKinds() Kinds {
 			{Name: "early", Stage: filter.BeforeRoute, Config: func() any { return &earlySettings{} }},
 			{Name: "fault_tolerance", Stage: filter.BeforeRoute, Config: func() any { return &ejectorSettings{} }},
 		},
-		ClusterTypes: []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS},
-		Policies:     []config.Policy{config.RoundRobin, config.WeightedRoundRobin, config.Random, config.LeastRequest, config.RingHash, config.Maglev},
+		ClusterTypes: []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS, config.ClusterOriginalDst},
+		Policies:     []config.Policy{config.RoundRobin, config.WeightedRoundRobin, config.Random, config.LeastRequest, config.RingHash, config.Maglev, config.LBOriginalDst},
 	}
 }

@@ -1,0 +1,145 @@
+package configjson
+
+import (
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// OriginalDstFilter is the listener filter that means the same as use_original_dst.
+const OriginalDstFilter = "original_dst"
+
+// originalDst settles how connections come to a listener: what the key says, else what
+// a listener filter has said, which is redirect.
+func (r *reader) originalDst(j *listenerJSON, l *config.Listener) {
+	at := j.OriginalDst
+	if !at.Exists() {
+		at = j.Node.Get("listener_filters")
+	} else {
+		l.OriginalDst = r.redirection(at)
+	}
+	switch {
+	case l.OriginalDst == "":
+	case l.Network != "tcp":
+		r.report.Errorf(at, "connections of the network %q are not redirected", l.Network)
+	case !l.Bind:
+		r.report.Warnf(at, "a listener that does not bind is handed connections: it hands on none itself")
+		l.OriginalDst = ""
+	}
+}
+
+// redirection reads true, false, "redirect" or "tproxy".
+func (r *reader) redirection(at document.Node) config.Redirection {
+	if at.Kind() == document.Bool {
+		if at.Off() {
+			return ""
+		}
+		return config.ByRedirect
+	}
+	for _, how := range []config.Redirection{config.ByRedirect, config.ByTProxy} {
+		if strings.EqualFold(at.Text(), string(how)) {
+			return how
+		}
+	}
+	if at.Kind() == document.String && at.Text() != "" {
+		r.report.Errorf(at, "found %q, expected true, %q or %q", at.Text(), config.ByRedirect, config.ByTProxy)
+	}
+	return ""
+}
+
+// mark reads the mark of a socket: a number, or a string as "0x77".
+func (r *reader) mark(at document.Node) int {
+	if kind := at.Kind(); kind != document.Number && kind != document.String {
+		return 0 // absent, or reported
+	}
+	n, err := strconv.ParseUint(at.Text(), 0, 32)
+	if err != nil {
+		r.report.Errorf(at, "found %s, expected a number from 0 to %d, or a string of one", at.Found(), uint32(math.MaxUint32))
+		return 0
+	}
+	return int(n)
+}
+
+// checkVirtual checks, once all listeners are known, those that do not bind against the
+// others: list is what they were made from.
+func (r *reader) checkVirtual(list []listenerJSON) {
+	fed := false
+	for _, l := range r.snapshot.Listeners {
+		fed = fed || l.OriginalDst != ""
+	}
+	names := map[netip.AddrPort]string{}
+	for i, l := range r.snapshot.Listeners {
+		at := list[i].Node.Get("bind_port")
+		if l.Bind || !at.Exists() {
+			continue
+		}
+		address, err := netip.ParseAddrPort(anyAddress(l.Address))
+		switch {
+		case !fed:
+			r.report.Warnf(at, "nothing reaches a listener that does not bind unless another one says use_original_dst")
+		case l.Network != "tcp" || err != nil || address.Port() == 0:
+			r.report.Warnf(at, "nothing reaches a listener that does not bind and has the address %q: connections are handed on by ip:port", l.Address)
+		case names[address] != "":
+			r.report.Errorf(list[i].Node.Get("address"), "the listener %q, which does not bind either, has this address already", names[address])
+		}
+		names[address] = l.Name
+	}
+}
+
+// anyAddress makes an address without an IP, which means every one, 0.0.0.0.
+func anyAddress(address string) string {
+	if strings.HasPrefix(address, ":") {
+		return netip.IPv4Unspecified().String() + address
+	}
+	return address
+}
+
+// readOriginalDst settles what is different in a cluster whose hosts are the
+// destinations of its callers. It is called last: what other keys have said of hosts
+// is known.
+func (r *reader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
+	c.Mark = r.mark(j.Mark)
+	policy := j.Node.Get("lb_type")
+	if c.Type != config.ClusterOriginalDst {
+		if c.Policy == config.LBOriginalDst {
+			r.report.Errorf(policy, "%s is for clusters of type %s", config.LBOriginalDst, config.ClusterOriginalDst)
+		}
+		for _, key := range []string{"original_dst_lb_config", "cleanup_interval"} {
+			if at := j.Node.Get(key); at.Exists() {
+				r.report.Warnf(at, "%s has no effect on a cluster of type %s", key, j.Type)
+			}
+		}
+		return
+	}
+	if policy.Exists() && c.Policy != config.LBOriginalDst && c.Policy != "" {
+		r.report.Errorf(policy, "a cluster of type %s chooses among no hosts: expected %s", c.Type, config.LBOriginalDst)
+	}
+	c.Policy = config.LBOriginalDst
+	if len(j.Hosts) > 0 {
+		r.report.Errorf(j.Node.Get("hosts"), "a cluster of type %s has no hosts but the destinations of its callers", c.Type)
+	}
+	for _, key := range []string{"health_check", "outlier_detection", "lbconfig", "common_lb_config", "lb_subset_config", "slow_start", "locality_weights"} {
+		if at := j.Node.Get(key); at.Exists() && !at.Off() {
+			r.report.Warnf(at, "%s has no effect on a cluster of type %s: there is no other host to choose", key, c.Type)
+		}
+	}
+	c.Health, c.Outlier, c.Subsets, c.Localities = nil, nil, config.Subsets{}, nil
+	if at := j.Node.Get("connection_pool").Get("warm"); at.Exists() {
+		r.report.Warnf(at, "warm has no effect on a cluster of type %s: its hosts are not known ahead of requests", c.Type)
+		c.Pool.Warm = ""
+	}
+	o := &j.OriginalDst
+	c.OriginalDst = config.OriginalDst{Port: o.Port, CleanupInterval: j.CleanupInterval}
+	switch at := o.Node.Get("header_name"); {
+	case o.UseHeader && o.HeaderName == "":
+		r.report.Errorf(at, "found \"\", expected the name of a field")
+	case o.UseHeader:
+		c.OriginalDst.Header = strings.ToLower(o.HeaderName)
+	case at.Exists():
+		r.report.Warnf(at, "header_name has no effect without use_header")
+	}
+}

@@ -1,0 +1,273 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/netns"
+)
+
+// street is three hosts in a row, of which the middle one can redirect what passes:
+//
+//	client ──── gate (weft) ──── origin
+//
+// The origin serves HTTP on port 80, HTTP/2 without TLS on 81, HTTP on 8080, and on
+// 20880 sends back what it gets. Every answer of HTTP names the host that the origin
+// saw as its client.
+type street struct {
+	t                    *testing.T
+	client, gate, origin *netns.Namespace
+	near, far            *netns.Link
+	reached              sync.Map // port of the origin: true once somebody has connected
+}
+
+func newStreet(t *testing.T) *street {
+	t.Helper()
+	n := netns.New(t)
+	s := &street{t: t, client: n.Namespace("client"), gate: n.Namespace("gate"), origin: n.Namespace("origin")}
+	s.near, s.far = n.Connect(s.client, s.gate), n.Connect(s.gate, s.origin)
+	s.near.Route(s.client, "0.0.0.0/0")
+	s.near.Route(s.client, "::/0")
+	s.far.Route(s.origin, "0.0.0.0/0")
+	s.far.Route(s.origin, "::/0")
+	s.gate.Forward()
+	s.serve("80", false)
+	s.serve("81", true)
+	s.serve("8080", false)
+	s.echo("20880")
+	return s
+}
+
+func (s *street) listen(port string) net.Listener {
+	s.t.Helper()
+	l, err := s.origin.Listen("tcp", ":"+port)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return l
+}
+
+// serve answers HTTP at the origin, or only HTTP/2.
+func (s *street) serve(port string, two bool) {
+	s.t.Helper()
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.reached.Store(port, true)
+			host, _, _ := net.SplitHostPort(r.RemoteAddr)
+			fmt.Fprintf(w, "%s %s saw %s", r.Proto, port, host)
+		}),
+		Protocols: new(http.Protocols),
+	}
+	server.Protocols.SetHTTP1(!two)
+	server.Protocols.SetUnencryptedHTTP2(two)
+	l := s.listen(port)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(l) // it says that it was closed
+	}()
+	s.t.Cleanup(func() {
+		_ = server.Close()
+		<-ended
+	})
+}
+
+// echo sends back what comes to a port of the origin.
+func (s *street) echo(port string) {
+	s.t.Helper()
+	l := s.listen(port)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.reached.Store(port, true)
+			all.Go(func() {
+				_, _ = io.Copy(c, c)
+				_ = c.Close()
+			})
+		}
+	})
+	s.t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+}
+
+// httpFrom is a client of HTTP in a namespace.
+func httpFrom(t *testing.T, ns *netns.Namespace, two bool) *http.Client {
+	t.Helper()
+	transport := &http.Transport{DialContext: ns.DialContext, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(!two)
+	transport.Protocols.SetUnencryptedHTTP2(two)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+// gateAdmin is where weft's admin port is, in the gate.
+const gateAdmin = "127.0.0.1:9901"
+
+// run starts weft in the gate, by a prefix of commands if there is one.
+func (s *street) run(c setup, prefix ...string) *weft {
+	s.t.Helper()
+	c.admin = gateAdmin
+	shell := fmt.Sprintf(`exec ip netns exec %s %s "$@"`, s.gate.Name(), strings.Join(prefix, " "))
+	w := launch(s.t, launchOptions{config: c.config(), shell: shell})
+	w.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: s.gate.DialContext}, Timeout: patience}
+	w.awaitReady()
+	return w
+}
+
+// anywhere is a cluster that sends to where callers were going.
+func anywhere(more object) object {
+	return object{"name": "anywhere", "type": "ORIGINAL_DST", "lb_type": "LB_ORIGINAL_DST", "connect_timeout": "2s"}.with(more)
+}
+
+// redirecting is a weft to which connections come that were made to others: bytes go
+// on to where they were going; port 80 and 81 of any address are HTTP; port 8080 of
+// the addresses that are given answers by itself.
+func redirecting(how any, cluster object, own ...netip.Addr) setup {
+	virtual := object{"bind_port": false}
+	s := setup{
+		listeners: list{
+			carry("catch", "[::]:15001", object{"cluster": "anywhere"}, object{"use_original_dst": how}),
+			chained("web", "0.0.0.0:80", object{"type": "proxy", "config": object{
+				"downstream_protocol": "Http1,Http2", "router_config_name": "web"}}, virtual),
+			chained("two", "[::]:81", object{"type": "proxy", "config": object{
+				"downstream_protocol": "Http2", "router_config_name": "web"}}, virtual),
+		},
+		tables:   list{table("web", to("/", "anywhere")), table("own", says("/", 200, "the gate's own"))},
+		clusters: list{anywhere(cluster)},
+	}
+	for i, ip := range own {
+		s.listeners = append(s.listeners, chained(fmt.Sprint("own", i), netip.AddrPortFrom(ip, 8080).String(),
+			object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "own"}}, virtual))
+	}
+	return s
+}
+
+// rules are ways to redirect what passes the gate to port 15001 of it.
+func rules() map[string]struct {
+	how   string
+	apply func(s *street)
+} {
+	const ports = "80,81,8080,20880,15001"
+	local := func(s *street) {
+		for _, family := range []string{"-4", "-6"} {
+			s.gate.Run("ip", family, "rule", "add", "fwmark", "1", "lookup", "100")
+			all := "0.0.0.0/0"
+			if family == "-6" {
+				all = "::/0"
+			}
+			s.gate.Run("ip", family, "route", "add", "local", all, "dev", "lo", "table", "100")
+		}
+	}
+	iptables := func(s *street, rule string) {
+		s.gate.IPtables(rule)
+		s.gate.IP6tables(rule)
+	}
+	return map[string]struct {
+		how   string
+		apply func(s *street)
+	}{
+		"iptables REDIRECT": {"redirect", func(s *street) {
+			iptables(s, "-t nat -A PREROUTING -i "+s.near.B.Device+" -p tcp -m multiport --dports "+ports+" -j REDIRECT --to-ports 15001")
+		}},
+		"iptables TPROXY": {"tproxy", func(s *street) {
+			iptables(s, "-t mangle -A PREROUTING -i "+s.near.B.Device+" -p tcp -m multiport --dports "+ports+" -j TPROXY --on-port 15001 --tproxy-mark 1")
+			local(s)
+		}},
+		"nftables redirect": {"redirect", func(s *street) {
+			s.gate.Nftables(`table inet weft { chain in { type nat hook prerouting priority dstnat;
+				iifname "` + s.near.B.Device + `" tcp dport { ` + ports + ` } redirect to :15001
+			}
+			}`)
+		}},
+		"nftables tproxy": {"tproxy", func(s *street) {
+			s.gate.Nftables(`table inet weft { chain in { type filter hook prerouting priority mangle;
+				iifname "` + s.near.B.Device + `" meta nfproto ipv4 tcp dport { ` + ports + ` } tproxy ip to :15001 meta mark set 1 accept
+				iifname "` + s.near.B.Device + `" meta nfproto ipv6 tcp dport { ` + ports + ` } tproxy ip6 to :15001 meta mark set 1 accept
+			}
+			}`)
+			local(s)
+		}},
+	}
+}
+
+func TestWhatTheKernelRedirectsGoesToItsDestination(t *testing.T) {
+	t.Parallel()
+	for name, rule := range rules() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t)
+			rule.apply(s)
+			w := s.run(redirecting(rule.how, nil, s.far.B.IPv4, s.far.B.IPv6))
+			for family, at := range map[string]struct{ origin, gate, seen netip.Addr }{
+				"IPv4": {s.far.B.IPv4, s.near.B.IPv4, s.far.A.IPv4},
+				"IPv6": {s.far.B.IPv6, s.near.B.IPv6, s.far.A.IPv6},
+			} {
+				t.Run(family, func(t *testing.T) { s.crossed(t, at.origin, at.gate, at.seen) })
+			}
+			for listener, least := range map[string]float64{"web": 2, "two": 2, "own0": 1, "own1": 1, "catch": 2} {
+				if got := w.metric("weft_listener_connections_accepted_total", `listener="`+listener+`"`); got < least {
+					t.Errorf("the listener %s has served %v connections, want %v at least", listener, got, least)
+				}
+			}
+		})
+	}
+}
+
+// crossed sends from the client to the origin what the gate redirects: seen is the
+// gate as the origin sees it, or the origin would be the client's own peer.
+func (s *street) crossed(t *testing.T, origin, gate, seen netip.Addr) {
+	url := func(port uint16) string { return "http://" + netip.AddrPortFrom(origin, port).String() + "/" }
+	one, two := httpFrom(t, s.client, false), httpFrom(t, s.client, true)
+	for _, c := range []struct {
+		name, url string
+		client    *http.Client
+		want      string
+	}{
+		{"HTTP/1.1 by a listener of every address", url(80), one, "HTTP/1.1 80 saw " + seen.String()},
+		{"HTTP/2 by one of another port", url(81), two, "HTTP/2.0 81 saw " + seen.String()},
+		{"HTTP/1.1 by one of the very address", url(8080), one, "the gate's own"},
+	} {
+		if got := ask(t, c.client, "GET", c.url, ""); got.body != c.want {
+			t.Errorf("%s: %d %q, want %q", c.name, got.status, got.body, c.want)
+		}
+	}
+	c, err := s.client.Dial("tcp", netip.AddrPortFrom(origin, 20880).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	call := invocation{service: "com.shop.Orders", method: "find"}.frame(7)
+	if _, err := c.Write(call); err != nil {
+		t.Fatal(err)
+	}
+	back, err := readDubbo(bufio.NewReader(c))
+	if err != nil || string(back) != string(call) {
+		t.Errorf("a call of Dubbo that was carried as bytes came back as %q, %v", back, err)
+	}
+
+	// Nobody has redirected this: there is nowhere to carry it to.
+	direct, err := s.client.Dial("tcp", netip.AddrPortFrom(gate, 15001).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close()
+	_ = direct.SetDeadline(time.Now().Add(patience))
+	if n, err := direct.Read(make([]byte, 1)); err == nil {
+		t.Errorf("a connection to the listener itself got %d bytes, want its end", n)
+	}
+}
