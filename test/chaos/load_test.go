@@ -65,7 +65,8 @@ const mostInFlight = 5000
 // tally is what became of a load. Latencies count from when a request was due, of
 // good answers alone.
 type tally struct {
-	name string
+	name     string
+	expected float64 // requests, on average
 
 	mu       sync.Mutex // guards what follows
 	requests int
@@ -87,7 +88,7 @@ func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 	all := map[string]*tally{}
 	var playing sync.WaitGroup
 	for i, l := range loads {
-		t := &tally{name: l.name, failed: map[string]int{}, first: map[string]error{}, by: map[string]*histogram.Histogram{}}
+		t := &tally{name: l.name, expected: l.rate * lasts.Seconds(), failed: map[string]int{}, first: map[string]error{}, by: map[string]*histogram.Histogram{}}
 		all[l.name] = t
 		chance := r.chance(uint64(1000 + i))
 		playing.Go(func() {
@@ -225,8 +226,8 @@ type bounds struct {
 func (r *trial) hold(t *tally, b bounds) {
 	r.Helper()
 	slack := 3 * r.machine
-	if t.requests < int(r.lasts.Seconds()) {
-		r.Errorf("%s: only %d requests were made", t.name, t.requests)
+	if float64(t.requests) < t.expected/3 {
+		r.Errorf("%s: only %d requests were made of %.0f", t.name, t.requests, t.expected)
 	}
 	for kind, n := range t.failed {
 		if !slices.Contains(b.kinds, kind) {

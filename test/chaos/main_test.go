@@ -17,12 +17,14 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/internal/invariants"
 )
 
 // root is the checkout.
 const root = "../.."
 
-// program is the weft under test, built once.
+// program is the weft under test, built once; with "go test -race", the checked one.
 var program string
 
 func TestMain(m *testing.M) {
@@ -43,7 +45,11 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what stays is in the temporary directory
 	program = filepath.Join(dir, "weft")
-	build := exec.Command("go", "build", "-o", program, "./cmd/weft")
+	args := []string{"build", "-o", program}
+	if invariants.Enabled {
+		args = append(args, "-race") // and poisoned buffers, and counts of what is outstanding
+	}
+	build := exec.Command("go", append(args, "./cmd/weft")...)
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)

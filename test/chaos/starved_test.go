@@ -17,8 +17,9 @@ import (
 // busyKey makes the test's binary a process that does nothing but need a processor.
 const busyKey = "WEFT_CHAOS_BUSY"
 
-// TestTheProcessorIsTakenAway leaves Weft a fifth of one processor, or, where there
-// are no control groups to be had, the processors to loops that want them all.
+// TestTheProcessorIsTakenAway leaves Weft a fifth of one processor, and for a while a
+// twenty-fifth, or, where there are no control groups to be had, has loops want all
+// processors.
 //
 // It serves a load that it can serve, late but whole; one that it cannot serve has
 // latencies grow to the callers' patience, and when it is over all is as before; it
@@ -44,7 +45,9 @@ func TestTheProcessorIsTakenAway(t *testing.T) {
 	}
 	w.warm(hangUp, loads...)
 
-	r.Log(r.starve(w.cmd.Process.Pid))
+	leave, how := r.starve(w.cmd.Process.Pid)
+	r.Log(how)
+	leave(20)
 	hold := func(all map[string]*tally, when string) {
 		r.Helper()
 		for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
@@ -57,7 +60,9 @@ func TestTheProcessorIsTakenAway(t *testing.T) {
 	flood := load{name: "flood", rate: 2500, timeout: 2 * time.Second, call: func(ctx context.Context, n int) (string, error) {
 		return two.ask(ctx, http.MethodGet, "/echo", fmt.Sprintf("flood-%d", n), 2<<10)
 	}}
+	leave(4)
 	flooded := r.playFor(r.lasts/6, flood)[flood.name]
+	leave(20)
 	r.hold(flooded, bounds{kinds: []string{"timeout"}, failed: 0.95, most: 3 * time.Second})
 	w.awaitNoRequests()
 
@@ -68,26 +73,35 @@ func TestTheProcessorIsTakenAway(t *testing.T) {
 	r.drain(w, loads)
 }
 
-// starve leaves the process a fifth of one processor, and returns how.
-func (r *trial) starve(pid int) (how string) {
+// starve has the process get less than the machine has, and returns how. leave says
+// how many hundredths of a processor it is left from now on, where that can be told.
+func (r *trial) starve(pid int) (leave func(percent int), how string) {
 	r.Helper()
-	for _, kind := range []struct{ dir, file, value string }{
-		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "20000"}, // of 100 ms
-		{"/sys/fs/cgroup", "cpu.max", "20000 100000"},
+	for _, kind := range []struct{ dir, file, format string }{
+		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "%d000"}, // of 100 ms
+		{"/sys/fs/cgroup", "cpu.max", "%d000 100000"},
 	} {
 		group := filepath.Join(kind.dir, fmt.Sprintf("weft-chaos-%d", pid))
 		if os.Mkdir(group, 0o700) != nil {
 			continue // there are none of this version, or not for us
 		}
+		process := []byte(strconv.Itoa(pid))
 		r.Cleanup(func() {
-			// The process leaves, if it is there, for a group with processes stays.
-			_ = os.WriteFile(filepath.Join(kind.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+			// The process leaves, if it is there: a group with processes stays.
+			_ = os.WriteFile(filepath.Join(kind.dir, "cgroup.procs"), process, 0)
 			_ = os.Remove(group)
 		})
-		if os.WriteFile(filepath.Join(group, kind.file), []byte(kind.value), 0) == nil &&
-			os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0) == nil {
-			return "a fifth of a processor, by " + group
+		give := func(percent int) error {
+			return os.WriteFile(filepath.Join(group, kind.file), fmt.Appendf(nil, kind.format, percent), 0)
 		}
+		if give(100) != nil || os.WriteFile(filepath.Join(group, "cgroup.procs"), process, 0) != nil {
+			continue
+		}
+		return func(percent int) {
+			if err := give(percent); err != nil {
+				r.Error(err)
+			}
+		}, "control group " + group
 	}
 	for range 2 * runtime.NumCPU() {
 		self, err := os.Executable()
@@ -105,7 +119,7 @@ func (r *trial) starve(pid int) (how string) {
 			_ = loop.Wait()
 		})
 	}
-	return fmt.Sprintf("%d loops on %d processors", 2*runtime.NumCPU(), runtime.NumCPU())
+	return func(int) {}, fmt.Sprintf("%d loops on %d processors", 2*runtime.NumCPU(), runtime.NumCPU())
 }
 
 // beBusy is the whole of a process that needs a processor until it is killed.

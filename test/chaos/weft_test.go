@@ -198,7 +198,7 @@ func (w *weft) end() {
 	_ = w.cmd.Process.Kill() // it may have ended
 	<-w.ended
 	log := "\n" + w.log.String()
-	for _, defect := range []string{"\npanic: ", "\"panic: ", "panic while", "fatal error", "level=ERROR msg=\"accept"} {
+	for _, defect := range []string{"\npanic: ", "\"panic: ", "panic while", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {
 		if at := strings.Index(log, defect); at >= 0 {
 			w.r.Errorf("the log has %q:\n%s", defect, log[at:min(len(log), at+6<<10)])
 		}
