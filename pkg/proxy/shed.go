@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 
@@ -41,8 +40,6 @@ type obedient struct {
 	orders *orders
 }
 
-var errOverloaded = protocol.NewFault(protocol.Overloaded, errors.New("stop_accepting_requests")) //nolint:gochecknoglobals // a constant
-
 // retryAfter is when a caller that was refused may come back, in seconds (RFC 9110
 // 10.2.3): actions last that long at least.
 const retryAfter = "1"
@@ -69,7 +66,9 @@ func (o *orders) obey(word uint64, x *protocol.Exchange) (refused bool) {
 		return false
 	}
 	o.refused.Add(1)
-	x.Fail(errOverloaded)
+	// As Exchange.Fail, without what that allocates.
+	x.Record.Reason, x.Record.Detail = protocol.Overloaded, string(config.ActStopRequests)
+	x.Reply(protocol.Overloaded.Traits().HTTP, "text/plain; charset=utf-8", "overloaded\n")
 	x.Response.Header.Add("Retry-After", retryAfter)
 	return true
 }
