@@ -127,29 +127,9 @@ func (r *reader) readAccessLog(j *accessLogJSON, l *config.Listener, roller conf
 	l.AccessLogs = append(l.AccessLogs, a)
 }
 
-// readChains converts the filter chains; the first that is not alone has no
-// match to be told by, since match is not built.
-func (r *reader) readChains(j *listenerJSON, l *config.Listener) {
-	at := j.Node.Get("filter_chains")
-	if at.Kind() != document.Array {
-		return // reported
-	}
-	switch len(j.FilterChains) {
-	case 0:
-		r.report.Errorf(at, "the list is empty: a listener needs one filter chain")
-	case 1:
-	default:
-		r.report.Unbuilt(j.FilterChains[1].Node.Or(at), "a second filter chain, which needs match,")
-	}
-	for i := range j.FilterChains {
-		l.FilterChains = append(l.FilterChains, r.filterChain(&j.FilterChains[i], j))
-	}
-	r.readInspector(j, l)
-}
-
 // filterChain converts one chain: what its network filters say together.
-func (r *reader) filterChain(j *filterChainJSON, l *listenerJSON) *config.FilterChain {
-	out := &config.FilterChain{TLS: r.listenerContexts(j)}
+func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *config.FilterChain {
+	out := &config.FilterChain{Name: j.Name, Match: r.chainMatch(j.Match), TLS: r.listenerContexts(j)}
 	var proxy *proxyJSON
 	var manager *table // that a connection_manager of this chain brought
 	for i := range j.Filters {
@@ -180,18 +160,14 @@ func (r *reader) filterChain(j *filterChainJSON, l *listenerJSON) *config.Filter
 			out.TCPProxy = r.tcpProxy(f.Node.Member("config"))
 		}
 	}
-	switch {
-	case out.Proxy != nil:
+	if out.Proxy != nil {
 		r.routeTableOf(proxy, out.Proxy, manager)
 		if out.Proxy.Fallback && out.TCPProxy == nil {
 			r.report.Warnf(proxy.Node.Get("fallback_for_unknown_protocol"), "no %q follows: connections that speak none of the protocols are closed", TCPProxyFilter)
 		}
-		out.Proxy.StreamFilters = r.streamFilters(l.StreamFilters)
+		out.Proxy.StreamFilters = filters
 		r.checkALPN(j, out.Proxy)
 		r.proxies = append(r.proxies, proxyUse{proxy.Node, out.Proxy})
-	case len(l.StreamFilters) > 0:
-		r.streamFilters(l.StreamFilters)
-		r.report.Errorf(l.StreamFilters[0].Node, "stream_filters see requests: they need the network filter %q", ProxyFilter)
 	}
 	if len(j.Filters) == 0 && j.Node.Get("filters").Kind() == document.Array {
 		r.report.Errorf(j.Node.Get("filters"), "the list is empty: expected the network filter %q or %q", ProxyFilter, TCPProxyFilter)

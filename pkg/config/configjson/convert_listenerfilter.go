@@ -22,6 +22,10 @@ type proxyProtocolJSON struct {
 	StatPrefix   string        `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"metrics are by listener" example:"\"edge\""`
 }
 
+func builtListenerFilters() []string {
+	return []string{ProxyProtocolFilter, OriginalDstFilter, TLSInspectorFilter, HTTPInspectorFilter}
+}
+
 // listenerFilters converts what sees a connection first.
 func (r *reader) listenerFilters(j *listenerJSON, l *config.Listener) {
 	for i := range j.ListenerFilter {
@@ -30,13 +34,17 @@ func (r *reader) listenerFilters(j *listenerJSON, l *config.Listener) {
 		if f.Type == "" {
 			continue // reported
 		}
-		kind, ok := choose(r.report, at, "listener filter", f.Type, []string{ProxyProtocolFilter, OriginalDstFilter}, knownListenerFilters())
+		kind, ok := choose(r.report, at, "listener filter", f.Type, builtListenerFilters(), knownListenerFilters())
 		if !ok {
 			continue
 		}
-		if kind == OriginalDstFilter {
+		switch kind {
+		case OriginalDstFilter:
 			r.decoder.Decode(f.Node.Member("config"), new(originalDstFilterJSON))
 			l.OriginalDst = config.ByRedirect
+			continue
+		case TLSInspectorFilter, HTTPInspectorFilter:
+			r.decoder.Decode(f.Node.Member("config"), new(inspectorJSON))
 			continue
 		}
 		if l.ProxyProtocol != nil {
@@ -44,9 +52,6 @@ func (r *reader) listenerFilters(j *listenerJSON, l *config.Listener) {
 			continue
 		}
 		l.ProxyProtocol = r.proxyProtocol(f, j.FiltersTimeout)
-	}
-	if at := j.Node.Get("listener_filters_timeout"); at.Exists() && l.ProxyProtocol == nil {
-		r.report.Warnf(at, "listener_filters_timeout has no effect without a listener filter")
 	}
 }
 

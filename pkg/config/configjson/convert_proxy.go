@@ -174,15 +174,24 @@ type cidrJSON struct {
 
 // prefixes reads address ranges: "10.0.0.0/8", "10.1.2.3", or the longer form.
 func (r *reader) prefixes(list []document.Node) []netip.Prefix {
+	return r.ranges(list, func(n document.Node) (string, bool) {
+		var j cidrJSON
+		ok := r.decoder.Decode(n, &j)
+		return j.Address + "/" + strconv.Itoa(j.Length), ok
+	})
+}
+
+// ranges reads address ranges, of which those that are objects are written as text by
+// longer; false: what is wrong with one is reported.
+func (r *reader) ranges(list []document.Node, longer func(document.Node) (string, bool)) []netip.Prefix {
 	var out []netip.Prefix
 	for _, n := range list {
 		text := n.Text()
 		if n.Kind() == document.Object {
-			var j cidrJSON
-			if !r.decoder.Decode(n, &j) {
+			var ok bool
+			if text, ok = longer(n); !ok {
 				continue
 			}
-			text = j.Address + "/" + strconv.Itoa(j.Length)
 		}
 		if !n.Exists() {
 			continue // reported

@@ -293,7 +293,7 @@ func (r *reader) readInspector(j *listenerJSON, l *config.Listener) {
 	}
 	at := j.Node.Get("inspector")
 	secured, required := false, false
-	for _, c := range l.FilterChains {
+	for c := range l.Chains() {
 		c.Inspector = len(c.TLS) > 0
 		secured = secured || c.Inspector
 		required = required || slices.ContainsFunc(c.TLS, func(t *config.TLS) bool { return t.ClientCertificate == config.RequireClientCertificate })

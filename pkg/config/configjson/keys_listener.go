@@ -23,8 +23,9 @@ type listenerJSON struct {
 	ReadBufferSize int                  `key:"default_read_buffer_size" doc:"First read buffer of a connection." unit:"bytes" min:"0" noeffect:"buffers are taken when there is something to read, and grow with it" example:"16384"`
 	AccessLogs     []accessLogJSON      `key:"access_logs" doc:"Logs of requests."`
 	ListenerFilter []listenerFilterJSON `key:"listener_filters" doc:"What sees a connection first, before TLS."`
-	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"From when a connection was accepted until its listener filters have seen what they look for; then it is closed." min:"1ms" default:"15s" example:"\"5s\""`
-	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"What a connection meets: one chain." required:"true"`
+	FiltersTimeout time.Duration        `key:"listener_filters_timeout" doc:"From when a connection was accepted until its listener filters, or the matches of filter_chains, have seen what they look for; then it is closed." min:"1ms" default:"15s" example:"\"5s\""`
+	FilterChains   []filterChainJSON    `key:"filter_chains" doc:"What connections meet: one chain, or several of which each connection takes the one whose match is the most specific." required:"true"`
+	DefaultChain   document.Node        `key:"default_filter_chain" doc:"A chain like those of filter_chains, without a match, for the connections that none of them is for; absent: these are closed." accept:"object" example:"{\"filters\": [{\"type\": \"tcp_proxy\", \"config\": {\"cluster\": \"one\"}}]}"`
 	StreamFilters  []streamFilterJSON   `key:"stream_filters" doc:"What a request meets, in order."`
 	Inspector      bool                 `key:"inspector" doc:"Accept TLS and plaintext on one port: what begins as a handshake does is TLS." example:"true"`
 	LogPath        string               `key:"log_path" doc:"Older log of the listener." noeffect:"true" example:"\"/var/log/l.log\""`
@@ -39,17 +40,9 @@ type accessLogJSON struct {
 }
 
 type listenerFilterJSON struct {
-	Type   string        `key:"type" doc:"Name of the filter: original_dst, which means the same as use_original_dst, or proxy_protocol." required:"true" example:"\"proxy_protocol\""`
+	Type   string        `key:"type" doc:"Name of the filter: proxy_protocol; original_dst, which means the same as use_original_dst; tls_inspector or http_inspector, which look at what the matches of filter_chains ask for, and do so by themselves." required:"true" example:"\"proxy_protocol\""`
 	Config document.Node `key:"config" doc:"Its settings." accept:"object" variant:"listener_filter"`
 	Node   document.Node `key:"."`
-}
-
-type filterChainJSON struct {
-	Node          document.Node       `key:"."`
-	Match         document.Node       `key:"match" doc:"Which connections the chain is for." accept:"object|string" unbuilt:"filter_chains.match" example:"\"port=80\""`
-	TLSContext    *tlsJSON            `key:"tls_context" doc:"TLS towards the caller; {}: none."`
-	TLSContextSet []tlsJSON           `key:"tls_context_set" doc:"Several of them, in the place of tls_context: chosen by SNI, then ALPN, then the first."`
-	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: one proxy or one tcp_proxy; or both, if the proxy leaves to the tcp_proxy what it does not know." required:"true"`
 }
 
 type networkFilterJSON struct {

@@ -42,7 +42,7 @@ func knownNetworkFilters() []string {
 }
 
 func knownListenerFilters() []string {
-	return []string{"original_dst", "proxy_protocol", "tls_inspector"}
+	return []string{"http_inspector", "original_dst", "proxy_protocol", "tls_inspector"}
 }
 
 func knownStreamFilters() []string {

@@ -156,6 +156,8 @@ func (d *Decoder) member(member Node, v reflect.Value, k *Key) {
 	}
 	field := v.FieldByIndex(k.index)
 	switch {
+	case k.Blank && member.Kind() == String && member.Text() == "":
+		d.absentKey(field, k)
 	case member.Kind() != Null:
 		d.value(member, field, k)
 	case k.Required:

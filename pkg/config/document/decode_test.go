@@ -34,7 +34,7 @@ type settings struct {
 	Secret  string            `key:"private_key" doc:"The key." secret:"true"`
 	Tokens  []string          `key:"tokens" doc:"More secrets." secret:"true"`
 	Retry   retry             `key:"retry" doc:"Retries."`
-	More    *retry            `key:"more" doc:"Retries again."`
+	More    *retry            `key:"more" doc:"Retries again." blank:"true"`
 	List    []retry           `key:"list" doc:"Many."`
 	Labels  map[string]string `key:"labels" doc:"Labels."`
 	Extra   any               `key:"extra" doc:"Anything."`
@@ -101,7 +101,7 @@ func TestDecodeFillsEveryKind(t *testing.T) {
 }
 
 func TestDecodeGivesDefaults(t *testing.T) {
-	for _, text := range []string{`{"name": "a"}`, `{"name": "a", "level": null, "retry": null, "threads": null, "size": null, "connect_timeout": null}`} {
+	for _, text := range []string{`{"name": "a"}`, `{"name": "a", "more": ""}`, `{"name": "a", "level": null, "retry": null, "threads": null, "size": null, "connect_timeout": null}`} {
 		got, diags, _ := decode[settings](text, false)
 		want := settings{Name: "a", Level: "INFO", Timeout: 10 * time.Second, Size: 8 << 10, Retry: retry{Tries: 2}}
 		if diff := cmp.Diff(want, got, ignoreNodes); diff != "" || len(diags) > 0 {

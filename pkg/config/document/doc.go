@@ -34,6 +34,7 @@
 //	variant:"name"      of a Node field: what it holds depends on the member
 //	                    "type" or "name" beside it; see Variants.
 //	secret:"true"       never printed: see Redact.
+//	blank:"true"        of an object: "" stands for its absence, as in older files
 //	noeffect:"why"      accepted for old files, means nothing: a warning that
 //	                    gives the reason; "true" for none.
 //	unbuilt:"name"      known, and not supported yet: an error that refuses it

@@ -29,6 +29,7 @@ type Key struct {
 	Secret     bool
 	NoEffect   string // why; "" for a key that means something
 	Unbuilt    string // the name to refuse it by; "" for a key that is built
+	Blank      bool   // of an object: "" stands for its absence
 
 	index  []int // of the field, through embedded structs
 	bytes  bool  // takes "64KB"
@@ -128,7 +129,7 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 		Min: get("min"), Max: get("max"),
 		Type:     f.Type,
 		Required: get("required") == "true", Numeral: get("numeral") == "true", Secret: get("secret") == "true",
-		NoEffect: get("noeffect"), Unbuilt: get("unbuilt"),
+		NoEffect: get("noeffect"), Unbuilt: get("unbuilt"), Blank: get("blank") == "true",
 		index: index,
 	}
 	k.Default, k.HasDefault = f.Tag.Lookup("default")

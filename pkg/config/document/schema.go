@@ -138,6 +138,9 @@ func (w *schemaWriter) choices(s *structure, k *Key) []any {
 // key returns the schema of a key with its description.
 func (w *schemaWriter) key(k *Key) map[string]any {
 	out := w.value(k, k.Type)
+	if k.Blank {
+		out = anyOf(out, map[string]any{"const": ""})
+	}
 	out["description"] = describe(k)
 	if k.HasDefault {
 		out["default"] = literal(k, k.Default)

@@ -7,6 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
+// Needs returns what must be known of the first bytes of any connection.
+func (m *Matcher) Needs() Asks { return m.asks }
+
 // Asks returns what must be known of the first bytes of a connection with these
 // addresses before Match; 0: nothing, so that its caller need not speak first.
 func (m *Matcher) Asks(c *Connection) Asks {
