@@ -17,6 +17,7 @@ type Snapshot struct {
 	Clusters  []*Cluster    // names are unique
 	Admin     *Admin        // nil: no admin port
 	Metrics   Metrics
+	Bootstrap Bootstrap // where more of it comes from
 	Overload  *Overload // nil: nothing is watched
 }
 
@@ -184,6 +185,7 @@ type HTTP1Options struct {
 	MaxRequestsPerConnection int           // then the connection is closed; 0: no limit (default)
 	Via                      string        // pseudonym added to Via both ways; "" (default): none
 	XForwarded               ForwardedMode // X-Forwarded-For, -Proto, -Host
+	ClientCert               ClientCert    // X-Forwarded-Client-Cert
 	AllowHalfClose           bool          // a client that ended its direction still gets a slow answer; default false
 	AllowConnect             bool          // routes may match CONNECT; default false: 405
 	ServerName               string        // Server field of replies of our own; "" (default): none

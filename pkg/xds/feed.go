@@ -1,0 +1,194 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+
+	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// feed keeps a stream to a control plane open, over and over. What happens on it is
+// told to the loop of the Source, which alone knows what to say: the feed has no state
+// of the protocol.
+type feed struct {
+	name    string // of the cluster of the control plane
+	service service
+	form    ads.Form
+	node    *corev3.Node
+	target  target
+	store   *credential.Store
+	client  *ads.Client // the loop's
+	events  chan<- event
+
+	mu     sync.Mutex
+	queue  []ads.Request // guarded by mu; to be sent
+	more   chan struct{} // of one place: there is something in queue
+	status feedStatus    // guarded by mu
+}
+
+// feedStatus is what is told of a feed.
+type feedStatus struct {
+	connected bool
+	since     time.Time // of the last change of connected
+	failure   string    // why it is not, or was not the last time
+	attempts  int       // in vain, since it was
+}
+
+// event is what happened on a feed: it has a new stream, or a response came, or the
+// stream ended. done is closed when the loop has dealt with it.
+type event struct {
+	feed     *feed
+	opened   bool
+	response *ads.Response
+	ended    error
+	done     chan struct{}
+}
+
+// Between two attempts a feed waits for a random part of a time that doubles.
+const (
+	firstPause = 500 * time.Millisecond
+	mostPause  = 30 * time.Second
+)
+
+// run keeps the stream open until ctx ends.
+func (f *feed) run(ctx context.Context) error {
+	conn, closeConn, err := f.target.dial(f.store)
+	if err != nil {
+		return fmt.Errorf("control plane %s: %w", f.name, err)
+	}
+	defer closeConn()
+	pause := firstPause
+	for ctx.Err() == nil {
+		spoke, err := f.session(ctx, conn)
+		if ctx.Err() != nil {
+			break
+		}
+		if spoke {
+			pause = firstPause
+		}
+		f.failed(err)
+		wait := time.NewTimer(pause/2 + rand.N(pause/2)) //nolint:gosec // a jitter
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+		}
+		wait.Stop()
+		pause = min(2*pause, mostPause)
+	}
+	return nil
+}
+
+// session opens one stream and serves it until it ends. spoke reports whether the
+// control plane said anything.
+func (f *feed) session(ctx context.Context, conn *grpc.ClientConn) (spoke bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, err := openStream(ctx, conn, f.service, f.form, f.node)
+	if err != nil {
+		return false, err
+	}
+	f.mu.Lock()
+	f.queue = nil
+	f.mu.Unlock()
+	if !f.tell(ctx, event{opened: true}) {
+		return false, ctx.Err()
+	}
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		f.sendAll(ctx, s)
+		cancel()
+	})
+	for {
+		r, failed := s.receive(func(_ string, body []byte) (string, error) { return resource.Name(body) })
+		if failed != nil {
+			err = failed
+			break
+		}
+		if !spoke {
+			spoke = true
+			f.connected()
+		}
+		if !f.tell(ctx, event{response: &r}) {
+			break
+		}
+	}
+	cancel()
+	sending.Wait()
+	f.tell(context.WithoutCancel(ctx), event{ended: err})
+	return spoke, err
+}
+
+// tell has the loop deal with e, and reports false if ctx ended before.
+func (f *feed) tell(ctx context.Context, e event) bool {
+	e.feed, e.done = f, make(chan struct{})
+	select {
+	case f.events <- e:
+	case <-ctx.Done():
+		return false
+	}
+	<-e.done
+	return true
+}
+
+// sendAll sends what is queued until ctx ends or the stream does.
+func (f *feed) sendAll(ctx context.Context, s *stream) {
+	for {
+		f.mu.Lock()
+		queue := f.queue
+		f.queue = nil
+		f.mu.Unlock()
+		for _, r := range queue {
+			if s.send(r) != nil {
+				return // receive has the reason
+			}
+		}
+		if len(queue) > 0 {
+			continue
+		}
+		select {
+		case <-f.more:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// say queues requests; they are dropped if the stream ends before.
+func (f *feed) say(all ...ads.Request) {
+	if len(all) == 0 {
+		return
+	}
+	f.mu.Lock()
+	f.queue = append(f.queue, all...)
+	f.mu.Unlock()
+	select {
+	case f.more <- struct{}{}:
+	default:
+	}
+}
+
+func (f *feed) connected() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status = feedStatus{connected: true, since: time.Now()}
+}
+
+func (f *feed) failed(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.status.connected || f.status.since.IsZero() {
+		f.status = feedStatus{since: time.Now()}
+	}
+	f.status.attempts++
+	if err != nil {
+		f.status.failure = err.Error()
+	}
+}

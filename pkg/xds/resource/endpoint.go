@@ -1,0 +1,141 @@
+package resource
+
+import (
+	"math"
+	"net"
+	"net/netip"
+	"strconv"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// Assignment is what a resource of EndpointType says. Immutable.
+type Assignment struct {
+	Name       string
+	Hosts      []Endpoint
+	Localities []config.LocalityWeight
+	// Overprovisioning is as in config.Failover; 0: nothing is said.
+	Overprovisioning float64
+	Ignored          []string
+}
+
+// Endpoint is one host.
+type Endpoint struct {
+	config.Host
+	Labels map[string]string // that Socket.Match asks for
+}
+
+// The namespaces of an endpoint's metadata that count.
+const (
+	socketLabels = "envoy.transport_socket_match"
+	subsetLabels = "envoy.lb"
+)
+
+// ReadEndpoints reads a serialized ClusterLoadAssignment. The error is Refused.
+func ReadEndpoints(body []byte) (*Assignment, error) {
+	m := &endpointv3.ClusterLoadAssignment{}
+	if err := unmarshal(body, m); err != nil {
+		return nil, err
+	}
+	r := &report{}
+	a := place{report: r}.readAssignment(m, false)
+	a.Ignored = r.ignored
+	return a, r.result()
+}
+
+func (p place) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *Assignment {
+	a := &Assignment{Name: m.GetClusterName()}
+	p.only(m, []string{"cluster_name", "endpoints", "policy"}, []string{"named_endpoints"})
+	if policy := m.GetPolicy(); policy != nil {
+		at := p.field("policy")
+		at.only(policy, []string{"overprovisioning_factor"}, nil)
+		a.Overprovisioning = float64(policy.GetOverprovisioningFactor().GetValue()) / 100
+	}
+	seen := make(map[string]bool)
+	for i, l := range m.GetEndpoints() {
+		at := p.field("endpoints").index(i)
+		at.only(l, []string{"locality", "lb_endpoints", "load_balancing_weight", "priority"}, []string{"load_balancer_endpoints", "leds_cluster_locality_config"})
+		where := config.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(), SubZone: l.GetLocality().GetSubZone()}
+		if l.GetLoadBalancingWeight() != nil {
+			a.Localities = append(a.Localities, config.LocalityWeight{Locality: where, Priority: l.GetPriority(), Weight: l.GetLoadBalancingWeight().GetValue()})
+		}
+		for k, e := range l.GetLbEndpoints() {
+			h, ok := at.field("lb_endpoints").index(k).readEndpoint(e, names)
+			if !ok || seen[h.Address] { // the first counts: a host is its address
+				continue
+			}
+			seen[h.Address] = true
+			h.Priority, h.Locality = l.GetPriority(), where
+			a.Hosts = append(a.Hosts, h)
+		}
+	}
+	return a
+}
+
+// readEndpoint returns a host; ok is false for one that is to get nothing.
+func (p place) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, ok bool) {
+	p.only(m, []string{"endpoint", "health_status", "metadata", "load_balancing_weight"}, []string{"endpoint_name"})
+	at := p.field("endpoint")
+	at.only(m.GetEndpoint(), []string{"address", "hostname"}, nil)
+	h.Address, ok = at.field("address").readAddress(m.GetEndpoint().GetAddress(), names)
+	if !ok {
+		return h, false
+	}
+	h.Hostname = m.GetEndpoint().GetHostname()
+	h.Weight = 1
+	if w := m.GetLoadBalancingWeight(); w != nil {
+		h.Weight = w.GetValue()
+		if h.Weight == 0 {
+			p.field("load_balancing_weight").refuse("is 0, expected at least 1")
+		}
+	}
+	h.Metadata = labels(m.GetMetadata().GetFilterMetadata()[subsetLabels])
+	h.Labels = labels(m.GetMetadata().GetFilterMetadata()[socketLabels])
+	switch m.GetHealthStatus() {
+	case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DEGRADED:
+		return h, true
+	default: // UNHEALTHY, TIMEOUT, DRAINING
+		return h, false
+	}
+}
+
+// readAddress returns an address as the model has it. names says whether it may be a
+// name.
+func (p place) readAddress(a *corev3.Address, names bool) (address string, ok bool) {
+	switch a := a.GetAddress().(type) {
+	case *corev3.Address_SocketAddress:
+		return p.field("socket_address").readSocketAddress(a.SocketAddress, names)
+	case *corev3.Address_Pipe:
+		if a.Pipe.GetPath() == "" {
+			p.field("pipe").field("path").refuse("is missing")
+		}
+		return a.Pipe.GetPath(), a.Pipe.GetPath() != ""
+	default:
+		p.refuse("expected socket_address or pipe")
+		return "", false
+	}
+}
+
+func (p place) readSocketAddress(s *corev3.SocketAddress, names bool) (address string, ok bool) {
+	if s.GetProtocol() != corev3.SocketAddress_TCP {
+		p.field("protocol").refuse("%v is not supported", s.GetProtocol())
+		return "", false
+	}
+	port := s.GetPortValue()
+	if port > math.MaxUint16 || s.GetNamedPort() != "" {
+		p.refuse("expected port_value to be a port")
+		return "", false
+	}
+	ip, err := netip.ParseAddr(s.GetAddress())
+	switch {
+	case err == nil:
+		return netip.AddrPortFrom(ip, uint16(port)).String(), true
+	case names && s.GetAddress() != "":
+		return net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(port), 10)), true
+	}
+	p.field("address").refuse("%q is no IP address", s.GetAddress())
+	return "", false
+}

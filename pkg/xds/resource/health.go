@@ -1,0 +1,139 @@
+package resource
+
+import (
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func (p place) readHealth(m *clusterv3.Cluster, out *config.Cluster) {
+	at := p.field("health_checks")
+	for i, h := range m.GetHealthChecks() {
+		if i > 0 {
+			at.index(i).refuse("is the second: only one is supported")
+			break
+		}
+		out.Health = at.index(i).readCheck(h)
+	}
+	if m.GetOutlierDetection() != nil {
+		out.Outlier = p.field("outlier_detection").readOutlier(m.GetOutlierDetection())
+	}
+}
+
+func (p place) readCheck(h *corev3.HealthCheck) *config.HealthCheck {
+	p.only(h, []string{
+		"timeout", "interval", "initial_jitter", "interval_jitter", "unhealthy_threshold", "healthy_threshold", "alt_port",
+		"http_health_check", "tcp_health_check", "grpc_health_check", "custom_health_check",
+	}, []string{"tls_options", "transport_socket_match_criteria"})
+	out := &config.HealthCheck{
+		Timeout:            p.field("timeout").duration(h.GetTimeout(), time.Second),
+		Interval:           p.field("interval").duration(h.GetInterval(), 15*time.Second),
+		Jitter:             p.field("interval_jitter").duration(h.GetIntervalJitter(), 0),
+		Delay:              p.field("initial_jitter").duration(h.GetInitialJitter(), 0),
+		HealthyThreshold:   max(1, count(h.GetHealthyThreshold(), 1)),
+		UnhealthyThreshold: max(1, count(h.GetUnhealthyThreshold(), 1)),
+	}
+	if out.Timeout <= 0 || out.Interval <= 0 {
+		p.refuse("timeout and interval are to be above 0")
+	}
+	if port := h.GetAltPort().GetValue(); port != 0 {
+		out.HTTP.Port = uint16(port) //nolint:gosec // checked next
+		if port > 1<<16-1 {
+			p.field("alt_port").refuse("is %d, expected a port", port)
+		}
+	}
+	switch c := h.GetHealthChecker().(type) {
+	case *corev3.HealthCheck_HttpHealthCheck_:
+		p.field("http_health_check").readHTTPCheck(c.HttpHealthCheck, out)
+	case *corev3.HealthCheck_GrpcHealthCheck_:
+		out.Protocol = config.CheckGRPC
+		out.Service = c.GrpcHealthCheck.GetServiceName()
+		out.HTTP.Domain = c.GrpcHealthCheck.GetAuthority()
+		p.field("grpc_health_check").only(c.GrpcHealthCheck, []string{"service_name", "authority"}, nil)
+	case *corev3.HealthCheck_TcpHealthCheck_:
+		out.Protocol = config.CheckTCP
+		p.field("tcp_health_check").only(c.TcpHealthCheck, nil, []string{"send", "receive"})
+	default:
+		p.refuse("%T is not supported", c)
+	}
+	return out
+}
+
+func (p place) readHTTPCheck(h *corev3.HealthCheck_HttpHealthCheck, out *config.HealthCheck) {
+	p.only(h, []string{"host", "path", "expected_statuses", "codec_client_type", "method"}, []string{"receive", "service_name_matcher"})
+	out.Protocol = config.CheckHTTP1
+	if h.GetCodecClientType() == typev3.CodecClientType_HTTP2 {
+		out.Protocol = config.CheckHTTP2
+	}
+	out.HTTP.Path, out.HTTP.Domain = h.GetPath(), h.GetHost()
+	if h.GetMethod() != corev3.RequestMethod_METHOD_UNSPECIFIED {
+		out.HTTP.Method = h.GetMethod().String()
+	}
+	for i, c := range h.GetExpectedStatuses() {
+		if c.GetStart() < 100 || c.GetEnd() <= c.GetStart() || c.GetEnd() > 600 {
+			p.field("expected_statuses").index(i).refuse("from %d to below %d, expected statuses of HTTP", c.GetStart(), c.GetEnd())
+			continue
+		}
+		out.HTTP.Codes = append(out.HTTP.Codes, config.CodeRange{Start: int(c.GetStart()), End: int(c.GetEnd()) - 1})
+	}
+}
+
+// readOutlier has Envoy's defaults.
+func (p place) readOutlier(o *clusterv3.OutlierDetection) *config.Outlier {
+	share := func(name string, n int) int {
+		if n > 100 {
+			p.field(name).refuse("is %d, expected at most 100", n)
+		}
+		return n
+	}
+	p.only(o, outlierRead(), nil)
+	out := &config.Outlier{
+		Interval:           p.field("interval").duration(o.GetInterval(), 10*time.Second),
+		BaseTime:           p.field("base_ejection_time").duration(o.GetBaseEjectionTime(), 30*time.Second),
+		MaxTime:            p.field("max_ejection_time").duration(o.GetMaxEjectionTime(), 300*time.Second),
+		Jitter:             p.field("max_ejection_time_jitter").duration(o.GetMaxEjectionTimeJitter(), 0),
+		MaxPercent:         share("max_ejection_percent", count(o.GetMaxEjectionPercent(), 10)),
+		AlwaysOne:          flag(o.GetAlwaysEjectOneHost(), false),
+		SplitLocal:         o.GetSplitExternalLocalOriginErrors(),
+		CheckReturns:       flag(o.GetSuccessfulActiveHealthCheckUnejectHost(), true),
+		Consecutive5xx:     config.Consecutive{Failures: count(o.GetConsecutive_5Xx(), 5), Enforce: share("enforcing_consecutive_5xx", count(o.GetEnforcingConsecutive_5Xx(), 100))},
+		ConsecutiveGateway: config.Consecutive{Failures: count(o.GetConsecutiveGatewayFailure(), 5), Enforce: share("enforcing_consecutive_gateway_failure", count(o.GetEnforcingConsecutiveGatewayFailure(), 0))},
+		ConsecutiveLocal:   config.Consecutive{Failures: count(o.GetConsecutiveLocalOriginFailure(), 5), Enforce: share("enforcing_consecutive_local_origin_failure", count(o.GetEnforcingConsecutiveLocalOriginFailure(), 100))},
+		SuccessRate: config.SuccessRate{
+			MinHosts:    count(o.GetSuccessRateMinimumHosts(), 5),
+			Volume:      count(o.GetSuccessRateRequestVolume(), 100),
+			StdevFactor: count(o.GetSuccessRateStdevFactor(), 1900),
+			Enforce:     share("enforcing_success_rate", count(o.GetEnforcingSuccessRate(), 100)),
+		},
+		LocalSuccessRate: share("enforcing_local_origin_success_rate", count(o.GetEnforcingLocalOriginSuccessRate(), 100)),
+		FailurePercentage: config.FailurePercentage{
+			MinHosts:  count(o.GetFailurePercentageMinimumHosts(), 5),
+			Volume:    count(o.GetFailurePercentageRequestVolume(), 50),
+			Threshold: share("failure_percentage_threshold", count(o.GetFailurePercentageThreshold(), 85)),
+			Enforce:   share("enforcing_failure_percentage", count(o.GetEnforcingFailurePercentage(), 0)),
+		},
+		LocalFailurePercentage: share("enforcing_failure_percentage_local_origin", count(o.GetEnforcingFailurePercentageLocalOrigin(), 0)),
+	}
+	out.MaxTime = max(out.MaxTime, out.BaseTime)
+	if out.Interval <= 0 || out.BaseTime <= 0 {
+		p.refuse("interval and base_ejection_time are to be above 0")
+	}
+	return out
+}
+
+func outlierRead() []string {
+	return []string{
+		"interval", "base_ejection_time", "max_ejection_time", "max_ejection_time_jitter", "max_ejection_percent", "always_eject_one_host",
+		"split_external_local_origin_errors", "successful_active_health_check_uneject_host",
+		"consecutive_5xx", "enforcing_consecutive_5xx", "consecutive_gateway_failure", "enforcing_consecutive_gateway_failure",
+		"consecutive_local_origin_failure", "enforcing_consecutive_local_origin_failure",
+		"success_rate_minimum_hosts", "success_rate_request_volume", "success_rate_stdev_factor", "enforcing_success_rate",
+		"enforcing_local_origin_success_rate",
+		"failure_percentage_threshold", "failure_percentage_minimum_hosts", "failure_percentage_request_volume",
+		"enforcing_failure_percentage", "enforcing_failure_percentage_local_origin",
+	}
+}

@@ -1,0 +1,226 @@
+package resource
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	leastv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	maglevv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
+	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	ringv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	robinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// readPolicy reads how a host is chosen. load_balancing_policy stands in the place of
+// all that came before it in the API.
+func (p place) readPolicy(m *clusterv3.Cluster, out *config.Cluster) {
+	out.ChoiceCount, out.ActiveRequestBias = 2, 1
+	p.field("common_lb_config").readCommonPolicy(m.GetCommonLbConfig(), out)
+	p.field("lb_subset_config").readSubsets(m.GetLbSubsetConfig(), &out.Subsets)
+	if out.Type == config.ClusterOriginalDst {
+		if m.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
+			p.field("lb_policy").refuse("%v cannot choose among hosts that are not known, expected CLUSTER_PROVIDED", m.GetLbPolicy())
+		}
+		return
+	}
+	if m.GetLoadBalancingPolicy() != nil {
+		p.field("load_balancing_policy").readTyped(m.GetLoadBalancingPolicy(), out)
+		return
+	}
+	switch m.GetLbPolicy() {
+	case clusterv3.Cluster_ROUND_ROBIN:
+		out.Policy = config.WeightedRoundRobin
+		p.field("round_robin_lb_config").field("slow_start_config").readSlowStart(m.GetRoundRobinLbConfig().GetSlowStartConfig(), &out.SlowStart)
+	case clusterv3.Cluster_LEAST_REQUEST:
+		out.Policy = config.LeastRequest
+		o := m.GetLeastRequestLbConfig()
+		out.ChoiceCount = count(o.GetChoiceCount(), 2)
+		out.ActiveRequestBias = bias(o.GetActiveRequestBias())
+		p.field("least_request_lb_config").field("slow_start_config").readSlowStart(o.GetSlowStartConfig(), &out.SlowStart)
+	case clusterv3.Cluster_RANDOM:
+		out.Policy = config.Random
+	case clusterv3.Cluster_RING_HASH:
+		o := m.GetRingHashLbConfig()
+		p.field("ring_hash_lb_config").readRing(o.GetMinimumRingSize(), o.GetMaximumRingSize(), out)
+	case clusterv3.Cluster_MAGLEV:
+		p.field("maglev_lb_config").readMaglev(m.GetMaglevLbConfig().GetTableSize(), out)
+	default:
+		p.field("lb_policy").refuse("%v is not supported", m.GetLbPolicy())
+	}
+}
+
+// bias is a runtime value's own default: there is no runtime that says otherwise.
+func bias(d *corev3.RuntimeDouble) float64 {
+	if d == nil {
+		return 1
+	}
+	return d.GetDefaultValue()
+}
+
+func (p place) readRing(least, most *wrapperspb.UInt64Value, out *config.Cluster) {
+	const usual, largest = 1024, 8 << 20
+	out.Policy = config.RingHash
+	out.MinRingSize, out.MaxRingSize = usual, largest
+	if least != nil {
+		out.MinRingSize = int(min(least.GetValue(), math.MaxInt32)) //nolint:gosec // it is small enough
+	}
+	if most != nil {
+		out.MaxRingSize = int(min(most.GetValue(), math.MaxInt32)) //nolint:gosec // it is small enough
+	}
+	if out.MinRingSize > out.MaxRingSize || out.MaxRingSize > largest {
+		p.refuse("a ring of %d to %d points: expected a minimum that is not above the maximum, and that not above %d", out.MinRingSize, out.MaxRingSize, largest)
+	}
+}
+
+func (p place) readMaglev(size *wrapperspb.UInt64Value, out *config.Cluster) {
+	const largest = 5_000_011
+	out.Policy = config.Maglev
+	if size == nil {
+		return
+	}
+	n := size.GetValue()
+	if n > largest || !prime(n) {
+		p.field("table_size").refuse("is %d, expected a prime of at most %d", n, largest)
+		return
+	}
+	out.TableSize = int(n)
+}
+
+func prime(n uint64) bool {
+	for d := uint64(2); d*d <= n; d++ {
+		if n%d == 0 {
+			return false
+		}
+	}
+	return n > 1
+}
+
+// readTyped takes the first policy of the list that is built, as the API has it.
+func (p place) readTyped(l *clusterv3.LoadBalancingPolicy, out *config.Cluster) {
+	for i, one := range l.GetPolicies() {
+		packed := one.GetTypedExtensionConfig().GetTypedConfig()
+		at := p.field("policies").index(i).field("typed_extension_config")
+		least, robin, ring, maglev := &leastv3.LeastRequest{}, &robinv3.RoundRobin{}, &ringv3.RingHash{}, &maglevv3.Maglev{}
+		switch {
+		case holds(packed, least):
+			if at.open(packed, least) {
+				out.Policy = config.LeastRequest
+				out.ChoiceCount = count(least.GetChoiceCount(), 2)
+				out.ActiveRequestBias = bias(least.GetActiveRequestBias())
+				at.field("slow_start_config").readSlowStart(least.GetSlowStartConfig(), &out.SlowStart)
+			}
+		case holds(packed, robin):
+			if at.open(packed, robin) {
+				out.Policy = config.WeightedRoundRobin
+				at.field("slow_start_config").readSlowStart(robin.GetSlowStartConfig(), &out.SlowStart)
+			}
+		case holds(packed, &randomv3.Random{}):
+			out.Policy = config.Random
+		case holds(packed, ring):
+			if at.open(packed, ring) {
+				at.readRing(ring.GetMinimumRingSize(), ring.GetMaximumRingSize(), out)
+			}
+		case holds(packed, maglev):
+			if at.open(packed, maglev) {
+				at.readMaglev(maglev.GetTableSize(), out)
+			}
+		default:
+			continue
+		}
+		return
+	}
+	p.refuse("none of the policies is supported")
+}
+
+func (p place) readCommonPolicy(o *clusterv3.Cluster_CommonLbConfig, out *config.Cluster) {
+	if o == nil {
+		return
+	}
+	p.only(o, []string{"healthy_panic_threshold", "locality_weighted_lb_config"}, nil)
+	if t := o.GetHealthyPanicThreshold(); t != nil {
+		out.Failover.PanicThreshold = t.GetValue()
+		if t.GetValue() == 0 {
+			out.Failover.PanicThreshold = -1 // never
+		}
+	}
+}
+
+// slowStart is what messages of two packages say alike; one that is nil says nothing.
+type slowStart interface {
+	GetSlowStartWindow() *durationpb.Duration
+	GetAggression() *corev3.RuntimeDouble
+	GetMinWeightPercent() *typev3.Percent
+}
+
+func (p place) readSlowStart(s slowStart, out *config.SlowStart) {
+	if s.GetSlowStartWindow() == nil {
+		return
+	}
+	out.Duration = p.field("slow_start_window").duration(s.GetSlowStartWindow(), 0)
+	out.Aggression = bias(s.GetAggression())
+	out.MinPercent = 10
+	if s.GetMinWeightPercent() != nil {
+		out.MinPercent = s.GetMinWeightPercent().GetValue()
+	}
+	if out.Aggression <= 0 {
+		p.field("aggression").refuse("is %v, expected more than 0", out.Aggression)
+	}
+}
+
+func (p place) readSubsets(s *clusterv3.Cluster_LbSubsetConfig, out *config.Subsets) {
+	if s == nil {
+		return
+	}
+	p.only(s, []string{"fallback_policy", "default_subset", "subset_selectors"}, []string{"metadata_fallback_policy"})
+	switch s.GetFallbackPolicy() {
+	case clusterv3.Cluster_LbSubsetConfig_NO_FALLBACK:
+		out.Fallback = config.NoFallback
+	case clusterv3.Cluster_LbSubsetConfig_ANY_ENDPOINT:
+		out.Fallback = config.AnyEndpoint
+	case clusterv3.Cluster_LbSubsetConfig_DEFAULT_SUBSET:
+		out.Fallback = config.DefaultSubset
+	default:
+		p.field("fallback_policy").refuse("%v is not supported", s.GetFallbackPolicy())
+	}
+	out.Default = labels(s.GetDefaultSubset())
+	for i, one := range s.GetSubsetSelectors() {
+		at := p.field("subset_selectors").index(i)
+		at.only(one, []string{"keys"}, []string{"fallback_policy", "fallback_keys_subset", "single_host_per_subset"})
+		if len(one.GetKeys()) == 0 {
+			at.field("keys").refuse("is empty")
+			continue
+		}
+		out.Selectors = append(out.Selectors, slices.Sorted(maps.Keys(set(one.GetKeys()))))
+	}
+}
+
+func set(names []string) map[string]bool {
+	all := make(map[string]bool, len(names))
+	for _, n := range names {
+		all[n] = true
+	}
+	return all
+}
+
+// fraction is a share of all that happens, in percent.
+func (p place) fraction(f *typev3.FractionalPercent) float64 {
+	n := float64(f.GetNumerator())
+	switch f.GetDenominator() {
+	case typev3.FractionalPercent_HUNDRED:
+	case typev3.FractionalPercent_TEN_THOUSAND:
+		n /= 100
+	case typev3.FractionalPercent_MILLION:
+		n /= 10_000
+	default:
+		p.field("denominator").refuse("%v is not supported", f.GetDenominator())
+	}
+	return min(n, 100)
+}

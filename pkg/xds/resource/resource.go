@@ -1,0 +1,196 @@
+// Package resource turns resources of Envoy's v3 API into the model, and says what it
+// refuses in them and what it leaves out of account. It is pure: what a resource refers
+// to by name (endpoints, routes, secrets) is told to the caller, not looked for.
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// The types of resources that the package reads, as type URLs.
+const (
+	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	ListenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	RouteType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	SecretType   = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+)
+
+// Refused is why a resource cannot be accepted: everything that is wrong with it.
+type Refused []string
+
+// Error names field and reason of each.
+func (r Refused) Error() string { return strings.Join(r, "; ") }
+
+// report gathers what is found in one resource.
+type report struct {
+	wrong   Refused
+	ignored []string
+}
+
+// result is the error that the resource is refused with, nil if it is not.
+func (r *report) result() error {
+	if len(r.wrong) == 0 {
+		return nil
+	}
+	return r.wrong
+}
+
+// place is a field of the resource that is read.
+type place struct {
+	report *report
+	path   string // "filter_chains[0].filters"; "": the resource itself
+}
+
+func (p place) field(name string) place {
+	if p.path != "" {
+		name = p.path + "." + name
+	}
+	return place{p.report, name}
+}
+
+func (p place) index(i int) place {
+	return place{p.report, p.path + "[" + strconv.Itoa(i) + "]"}
+}
+
+func (p place) key(k string) place { return place{p.report, p.path + "[" + k + "]"} }
+
+// refuse says that the resource cannot be accepted because of the field.
+func (p place) refuse(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if p.path != "" {
+		text = p.path + ": " + text
+	}
+	p.report.wrong = append(p.report.wrong, text)
+}
+
+// unbuilt refuses a field that asks for what is not built.
+func (p place) unbuilt() { p.refuse("is not supported") }
+
+// ignore says that the field has no effect.
+func (p place) ignore() { p.report.ignored = append(p.report.ignored, p.path) }
+
+// only looks for fields of m that are set and not among read: those of critical make
+// the resource refused, for without them it would let more pass than it says, or send
+// it elsewhere; the others are ignored.
+func (p place) only(m proto.Message, read, critical []string) {
+	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		name := string(f.Name())
+		switch {
+		case slices.Contains(read, name):
+		case slices.Contains(critical, name):
+			p.field(name).unbuilt()
+		default:
+			p.field(name).ignore()
+		}
+		return true
+	})
+	slices.Sort(p.report.ignored) // Range has no order
+}
+
+// unmarshal reads body into m.
+func unmarshal(body []byte, m proto.Message) error {
+	if err := proto.Unmarshal(body, m); err != nil {
+		return Refused{err.Error()}
+	}
+	return nil
+}
+
+// open reads the message that a is to hold into m, and reports whether it did.
+func (p place) open(a *anypb.Any, m proto.Message) bool {
+	if a == nil {
+		p.refuse("is missing, expected a %s", m.ProtoReflect().Descriptor().FullName())
+		return false
+	}
+	if err := a.UnmarshalTo(m); err != nil {
+		p.refuse("%v", err)
+		return false
+	}
+	return true
+}
+
+// holds reports whether a is a message of the given full name.
+func holds(a *anypb.Any, m proto.Message) bool {
+	return a != nil && a.MessageName() == m.ProtoReflect().Descriptor().FullName()
+}
+
+// duration is what a field says, or unset.
+func (p place) duration(d *durationpb.Duration, unset time.Duration) time.Duration {
+	if d == nil {
+		return unset
+	}
+	if err := d.CheckValid(); err != nil {
+		p.refuse("%v", err)
+		return unset
+	}
+	if d.GetSeconds() < 0 || d.GetNanos() < 0 {
+		p.refuse("is below 0")
+		return unset
+	}
+	return d.AsDuration() // of more than 292 years that is 292 years
+}
+
+// count is the number that a field says, or unset.
+func count(w *wrapperspb.UInt32Value, unset int) int {
+	if w == nil {
+		return unset
+	}
+	return int(w.GetValue())
+}
+
+// percentage is count of a share, which is 100 at most.
+func (p place) percentage(w *wrapperspb.UInt32Value, unset int) int {
+	n := count(w, unset)
+	if n > 100 {
+		p.refuse("is %d, expected at most 100", n)
+	}
+	return n
+}
+
+// limit is count of a limit: the largest number, by which control planes say that there
+// is none, is 0.
+func limit(w *wrapperspb.UInt32Value, unset int) int {
+	if w.GetValue() == 1<<32-1 {
+		return 0
+	}
+	return count(w, unset)
+}
+
+// flag is what a field says, or unset.
+func flag(w *wrapperspb.BoolValue, unset bool) bool {
+	if w == nil {
+		return unset
+	}
+	return w.GetValue()
+}
+
+// labels are the texts among the fields of a metadata namespace; numbers and booleans
+// are written as JSON has them.
+func labels(s *structpb.Struct) map[string]string {
+	if len(s.GetFields()) == 0 {
+		return nil
+	}
+	all := make(map[string]string, len(s.GetFields()))
+	for k, v := range s.GetFields() {
+		switch v := v.GetKind().(type) {
+		case *structpb.Value_StringValue:
+			all[k] = v.StringValue
+		case *structpb.Value_NumberValue:
+			all[k] = strconv.FormatFloat(v.NumberValue, 'f', -1, 64)
+		case *structpb.Value_BoolValue:
+			all[k] = strconv.FormatBool(v.BoolValue)
+		}
+	}
+	return all
+}

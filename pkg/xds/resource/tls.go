@@ -1,0 +1,341 @@
+package resource
+
+import (
+	"strings"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rawv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TLS is one context, perhaps with parts that are resources of their own.
+type TLS struct {
+	Config *config.TLS // without what is found by the names below. Immutable
+	// Certificate and Authorities are names of resources of SecretType; "": Config has
+	// them, or there are none.
+	Certificate, Authorities string
+}
+
+// Secrets returns the names of the secrets that t refers to; t may be nil.
+func (t *TLS) Secrets() (names []string) {
+	if t == nil {
+		return nil
+	}
+	for _, n := range []string{t.Certificate, t.Authorities} {
+		if n != "" {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// With returns the context with what its secrets say. ok is false if one of them is
+// not among all, or is of the wrong kind.
+func (t *TLS) With(all map[string]*Secret) (out *config.TLS, ok bool) {
+	if t == nil {
+		return nil, true
+	}
+	if t.Certificate == "" && t.Authorities == "" {
+		return t.Config, true
+	}
+	whole := *t.Config
+	if t.Certificate != "" {
+		s := all[t.Certificate]
+		if s == nil || s.Certificate == (config.PEM{}) {
+			return nil, false
+		}
+		whole.Certificate, whole.Key = s.Certificate, s.Key
+	}
+	if t.Authorities != "" {
+		s := all[t.Authorities]
+		if s == nil || s.Authorities == (config.PEM{}) {
+			return nil, false
+		}
+		whole.Authorities = s.Authorities
+		whole.Peers = append(whole.Peers[:len(whole.Peers):len(whole.Peers)], s.Peers...)
+	}
+	return &whole, true
+}
+
+// Secret is what a resource of SecretType says: a certificate, or whom to believe.
+type Secret struct {
+	Name             string
+	Certificate, Key config.PEM
+	Authorities      config.PEM
+	Peers            []config.PeerName
+	Ignored          []string
+}
+
+// ReadSecret reads a serialized Secret. The error is Refused.
+func ReadSecret(body []byte) (*Secret, error) {
+	m := &tlsv3.Secret{}
+	if err := unmarshal(body, m); err != nil {
+		return nil, err
+	}
+	r := &report{}
+	p := place{report: r}
+	s := &Secret{Name: m.GetName()}
+	switch t := m.GetType().(type) {
+	case *tlsv3.Secret_TlsCertificate:
+		s.Certificate, s.Key = p.field("tls_certificate").readCertificate(t.TlsCertificate)
+	case *tlsv3.Secret_ValidationContext:
+		out := &config.TLS{}
+		p.field("validation_context").readValidation(t.ValidationContext, out)
+		s.Authorities, s.Peers = out.Authorities, out.Peers
+		if s.Authorities == (config.PEM{}) {
+			p.field("validation_context").field("trusted_ca").refuse("is missing")
+		}
+	default:
+		p.refuse("%T is not supported, expected tls_certificate or validation_context", t)
+	}
+	s.Ignored = r.ignored
+	return s, r.result()
+}
+
+func (p place) readSockets(m *clusterv3.Cluster, c *Cluster) {
+	for i, s := range m.GetTransportSocketMatches() {
+		at := p.field("transport_socket_matches").index(i)
+		t, ok := at.field("transport_socket").readSocket(s.GetTransportSocket())
+		if ok {
+			c.Sockets = append(c.Sockets, Socket{Match: labels(s.GetMatch()), TLS: t})
+		}
+	}
+	if s := m.GetTransportSocket(); s != nil {
+		if t, ok := p.field("transport_socket").readSocket(s); ok {
+			c.Sockets = append(c.Sockets, Socket{TLS: t})
+		}
+	}
+	contexts := 0
+	for _, s := range c.Sockets {
+		if s.TLS != nil {
+			contexts++
+		}
+	}
+	if contexts > 1 {
+		p.field("transport_socket_matches").refuse("has %d TLS contexts: hosts can have one, or plaintext", contexts)
+	}
+}
+
+// readSocket reads a transport socket towards hosts; nil is plaintext.
+func (p place) readSocket(s *corev3.TransportSocket) (t *TLS, ok bool) {
+	packed := s.GetTypedConfig()
+	at := p.field("typed_config")
+	m := &tlsv3.UpstreamTlsContext{}
+	switch {
+	case packed == nil && s.GetName() == "envoy.transport_sockets.raw_buffer", holds(packed, &rawv3.RawBuffer{}):
+		return nil, true
+	case !holds(packed, m):
+		p.refuse("%s %s is not supported", s.GetName(), packed.GetTypeUrl())
+		return nil, false
+	case !at.open(packed, m):
+		return nil, false
+	}
+	at.only(m, []string{"common_tls_context", "sni"}, []string{"auto_host_sni", "auto_sni_san_validation"})
+	t = at.field("common_tls_context").readCommon(m.GetCommonTlsContext())
+	t.Config.ServerName = m.GetSni()
+	// Envoy believes anybody unless it is told whom.
+	t.Config.SkipVerify = t.Authorities == "" && t.Config.Authorities == (config.PEM{})
+	return t, true
+}
+
+// readCallers reads a transport socket towards callers; nil is plaintext.
+func (p place) readCallers(s *corev3.TransportSocket) (t *TLS) {
+	packed := s.GetTypedConfig()
+	at := p.field("typed_config")
+	m := &tlsv3.DownstreamTlsContext{}
+	switch {
+	case s == nil, packed == nil && s.GetName() == "envoy.transport_sockets.raw_buffer", holds(packed, &rawv3.RawBuffer{}):
+		return nil
+	case !holds(packed, m):
+		p.refuse("%s %s is not supported", s.GetName(), packed.GetTypeUrl())
+		return nil
+	case !at.open(packed, m):
+		return nil
+	}
+	at.only(m, []string{"common_tls_context", "require_client_certificate", "disable_stateful_session_resumption", "ocsp_staple_policy"},
+		[]string{"require_sni"})
+	t = at.field("common_tls_context").readCommon(m.GetCommonTlsContext())
+	t.Config.HandshakeTimeout = 10 * time.Second
+	switch {
+	case m.GetRequireClientCertificate().GetValue():
+		t.Config.ClientCertificate = config.RequireClientCertificate
+		if t.Authorities == "" && t.Config.Authorities == (config.PEM{}) {
+			at.field("require_client_certificate").refuse("needs a validation context with a trusted_ca")
+		}
+	case t.Authorities != "" || t.Config.Authorities != (config.PEM{}):
+		t.Config.ClientCertificate = config.VerifyClientCertificate
+	}
+	if t.Certificate == "" && t.Config.Certificate == (config.PEM{}) {
+		at.field("common_tls_context").refuse("has no certificate")
+	}
+	return t
+}
+
+func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
+	t := &TLS{Config: &config.TLS{}}
+	p.only(m, []string{
+		"tls_params", "tls_certificates", "tls_certificate_sds_secret_configs", "validation_context",
+		"validation_context_sds_secret_config", "combined_validation_context", "alpn_protocols", "key_log",
+	}, []string{
+		"tls_certificate_provider_instance", "custom_tls_certificate_selector", "tls_certificate_certificate_provider",
+		"tls_certificate_certificate_provider_instance", "validation_context_certificate_provider",
+		"validation_context_certificate_provider_instance", "custom_handshaker",
+	})
+	t.Config.ALPN = m.GetAlpnProtocols()
+	p.field("tls_params").readParameters(m.GetTlsParams(), t.Config)
+	switch inline, named := m.GetTlsCertificates(), m.GetTlsCertificateSdsSecretConfigs(); {
+	case len(inline)+len(named) > 1:
+		p.refuse("has several certificates: only one is supported")
+	case len(inline) == 1:
+		t.Config.Certificate, t.Config.Key = p.field("tls_certificates").index(0).readCertificate(inline[0])
+	case len(named) == 1:
+		t.Certificate = p.field("tls_certificate_sds_secret_configs").index(0).readName(named[0])
+	}
+	switch v := m.GetValidationContextType().(type) {
+	case nil:
+	case *tlsv3.CommonTlsContext_ValidationContext:
+		p.field("validation_context").readValidation(v.ValidationContext, t.Config)
+	case *tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig:
+		t.Authorities = p.field("validation_context_sds_secret_config").readName(v.ValidationContextSdsSecretConfig)
+	case *tlsv3.CommonTlsContext_CombinedValidationContext:
+		at := p.field("combined_validation_context")
+		at.field("default_validation_context").readValidation(v.CombinedValidationContext.GetDefaultValidationContext(), t.Config)
+		t.Authorities = at.field("validation_context_sds_secret_config").readName(v.CombinedValidationContext.GetValidationContextSdsSecretConfig())
+	default: // refused
+	}
+	return t
+}
+
+func (p place) readName(s *tlsv3.SdsSecretConfig) string {
+	if s.GetName() == "" {
+		p.field("name").refuse("is missing")
+	}
+	return s.GetName()
+}
+
+func (p place) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
+	if m == nil {
+		return
+	}
+	p.only(m, []string{"tls_minimum_protocol_version", "tls_maximum_protocol_version", "cipher_suites", "ecdh_curves"}, []string{"compliance_policies"})
+	out.MinVersion = p.field("tls_minimum_protocol_version").version(m.GetTlsMinimumProtocolVersion())
+	out.MaxVersion = p.field("tls_maximum_protocol_version").version(m.GetTlsMaximumProtocolVersion())
+	out.Ciphers, out.Curves = m.GetCipherSuites(), m.GetEcdhCurves()
+}
+
+func (p place) version(v tlsv3.TlsParameters_TlsProtocol) config.TLSVersion {
+	switch v {
+	case tlsv3.TlsParameters_TLS_AUTO:
+		return ""
+	case tlsv3.TlsParameters_TLSv1_0:
+		return config.TLS10
+	case tlsv3.TlsParameters_TLSv1_1:
+		return config.TLS11
+	case tlsv3.TlsParameters_TLSv1_2:
+		return config.TLS12
+	case tlsv3.TlsParameters_TLSv1_3:
+		return config.TLS13
+	}
+	p.refuse("%v is not supported", v)
+	return ""
+}
+
+func (p place) readCertificate(m *tlsv3.TlsCertificate) (certificate, key config.PEM) {
+	p.only(m, []string{"certificate_chain", "private_key", "watched_directory", "ocsp_staple", "signed_certificate_timestamp"},
+		[]string{"pkcs12", "private_key_provider", "password"})
+	certificate = p.field("certificate_chain").readData(m.GetCertificateChain())
+	key = p.field("private_key").readData(m.GetPrivateKey())
+	if certificate == (config.PEM{}) {
+		p.field("certificate_chain").refuse("is missing")
+	}
+	if key == (config.PEM{}) {
+		p.field("private_key").refuse("is missing")
+	}
+	return certificate, key
+}
+
+func (p place) readValidation(m *tlsv3.CertificateValidationContext, out *config.TLS) {
+	if m == nil {
+		return
+	}
+	p.only(m, []string{"trusted_ca", "match_subject_alt_names", "match_typed_subject_alt_names", "watched_directory", "trust_chain_verification", "suppress_client_ca_list"},
+		[]string{
+			"ca_certificate_provider_instance", "system_root_certs", "verify_certificate_spki", "verify_certificate_hash",
+			"require_signed_certificate_timestamp", "crl", "custom_validator_config", "only_verify_leaf_cert_crl", "max_verify_depth",
+		})
+	if m.GetTrustChainVerification() != tlsv3.CertificateValidationContext_VERIFY_TRUST_CHAIN {
+		p.field("trust_chain_verification").refuse("%v is not supported", m.GetTrustChainVerification())
+	}
+	out.Authorities = p.field("trusted_ca").readData(m.GetTrustedCa())
+	for i, s := range m.GetMatchTypedSubjectAltNames() {
+		at := p.field("match_typed_subject_alt_names").index(i)
+		switch s.GetSanType() {
+		case tlsv3.SubjectAltNameMatcher_DNS:
+			out.Peers = append(out.Peers, at.field("matcher").peerNames(s.GetMatcher(), config.NameDNS)...)
+		case tlsv3.SubjectAltNameMatcher_URI:
+			out.Peers = append(out.Peers, at.field("matcher").peerNames(s.GetMatcher(), config.NameURI)...)
+		case tlsv3.SubjectAltNameMatcher_IP_ADDRESS:
+			out.Peers = append(out.Peers, at.field("matcher").peerNames(s.GetMatcher(), config.NameIP)...)
+		case tlsv3.SubjectAltNameMatcher_EMAIL:
+			out.Peers = append(out.Peers, at.field("matcher").peerNames(s.GetMatcher(), config.NameEmail)...)
+		default:
+			at.field("san_type").refuse("%v is not supported", s.GetSanType())
+		}
+	}
+	for i, s := range m.GetMatchSubjectAltNames() {
+		at := p.field("match_subject_alt_names").index(i)
+		out.Peers = append(out.Peers, at.peerNames(s, config.NameDNS, config.NameURI, config.NameIP, config.NameEmail)...)
+	}
+}
+
+// peerNames are the names of the given kinds that m lets pass.
+func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (all []config.PeerName) {
+	n := config.PeerName{IgnoreCase: m.GetIgnoreCase()}
+	switch t := m.GetMatchPattern().(type) {
+	case *matcherv3.StringMatcher_Exact:
+		n.Exact = t.Exact
+	case *matcherv3.StringMatcher_Prefix:
+		n.Prefix = t.Prefix
+	case *matcherv3.StringMatcher_Suffix:
+		n.Suffix = t.Suffix
+	case *matcherv3.StringMatcher_Contains:
+		n.Contains = t.Contains
+	case *matcherv3.StringMatcher_SafeRegex:
+		n.Regex = t.SafeRegex.GetRegex()
+	default:
+		p.refuse("%T is not supported", t)
+		return nil
+	}
+	if n.Exact+n.Prefix+n.Suffix+n.Contains+n.Regex == "" {
+		p.refuse("is empty: it would let anybody pass")
+		return nil
+	}
+	for _, kind := range kinds {
+		n.Kind = kind
+		all = append(all, n)
+	}
+	return all
+}
+
+func (p place) readData(d *corev3.DataSource) config.PEM {
+	switch s := d.GetSpecifier().(type) {
+	case nil:
+		return config.PEM{}
+	case *corev3.DataSource_Filename:
+		return config.PEM{Path: s.Filename}
+	case *corev3.DataSource_InlineBytes:
+		return config.PEM{Text: string(s.InlineBytes)}
+	case *corev3.DataSource_InlineString:
+		return config.PEM{Text: s.InlineString}
+	default:
+		p.refuse("%T is not supported", s)
+		return config.PEM{}
+	}
+}
+
+func lower(s string) string { return strings.ToLower(s) }

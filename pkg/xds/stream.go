@@ -1,0 +1,124 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+)
+
+// service is a gRPC service of discovery, by its two methods.
+type service struct{ stateOfTheWorld, delta string }
+
+// The services that resources come by.
+func aggregated() service {
+	return service{
+		"/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+		"/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources",
+	}
+}
+
+func secrets() service {
+	return service{
+		"/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets",
+		"/envoy.service.secret.v3.SecretDiscoveryService/DeltaSecrets",
+	}
+}
+
+// stream is one stream of discovery. One goroutine may send while another receives.
+type stream struct {
+	grpc grpc.ClientStream
+	form ads.Form
+	node *corev3.Node
+}
+
+// openStream opens a stream, which ends with ctx.
+func openStream(ctx context.Context, conn grpc.ClientConnInterface, s service, form ads.Form, node *corev3.Node) (*stream, error) {
+	method := s.stateOfTheWorld
+	if form == ads.Delta {
+		method = s.delta
+	}
+	g, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{grpc: g, form: form, node: node}, nil
+}
+
+// send sends r. Only the first request of a stream says who asks.
+func (s *stream) send(r ads.Request) error {
+	var node *corev3.Node
+	if r.First {
+		node = s.node
+	}
+	var refusal *statuspb.Status
+	if r.Refusal != "" {
+		refusal = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: r.Refusal}
+	}
+	if s.form == ads.Delta {
+		return s.grpc.SendMsg(&discoveryv3.DeltaDiscoveryRequest{
+			Node:                     node,
+			TypeUrl:                  r.Type,
+			ResourceNamesSubscribe:   r.Subscribe,
+			ResourceNamesUnsubscribe: r.Unsubscribe,
+			InitialResourceVersions:  r.Held,
+			ResponseNonce:            r.Nonce,
+			ErrorDetail:              refusal,
+		})
+	}
+	return s.grpc.SendMsg(&discoveryv3.DiscoveryRequest{
+		Node:          node,
+		TypeUrl:       r.Type,
+		VersionInfo:   r.Version,
+		ResourceNames: r.Names,
+		ResponseNonce: r.Nonce,
+		ErrorDetail:   refusal,
+	})
+}
+
+// receive returns the next response. Resources of state of the world have no names on
+// the wire: name finds them in a resource.
+func (s *stream) receive(name func(typeURL string, body []byte) (string, error)) (ads.Response, error) {
+	if s.form == ads.Delta {
+		m := &discoveryv3.DeltaDiscoveryResponse{}
+		if err := s.grpc.RecvMsg(m); err != nil {
+			return ads.Response{}, err
+		}
+		r := ads.Response{Type: m.GetTypeUrl(), Version: m.GetSystemVersionInfo(), Nonce: m.GetNonce(), Removed: m.GetRemovedResources()}
+		for _, one := range m.GetResources() {
+			r.Resources = append(r.Resources, ads.Resource{
+				Name:    one.GetName(),
+				Version: one.GetVersion(),
+				Body:    one.GetResource().GetValue(),
+				Alive:   one.GetResource() == nil,
+			})
+		}
+		return r, nil
+	}
+	m := &discoveryv3.DiscoveryResponse{}
+	if err := s.grpc.RecvMsg(m); err != nil {
+		return ads.Response{}, err
+	}
+	r := ads.Response{Type: m.GetTypeUrl(), Version: m.GetVersionInfo(), Nonce: m.GetNonce()}
+	for i, one := range m.GetResources() {
+		body := one.GetValue()
+		if one.MessageName() == "envoy.service.discovery.v3.Resource" {
+			wrapped := &discoveryv3.Resource{}
+			if err := one.UnmarshalTo(wrapped); err == nil {
+				body = wrapped.GetResource().GetValue()
+			}
+		}
+		n, err := name(m.GetTypeUrl(), body)
+		if err != nil {
+			n = fmt.Sprintf("resources[%d]", i) // it will be refused by that name
+		}
+		r.Resources = append(r.Resources, ads.Resource{Name: n, Body: body})
+	}
+	return r, nil
+}
