@@ -89,6 +89,7 @@ func examples() map[string]func(*testing.T) {
 		"older_form_rpc.json":    olderRPCExample,
 		"jwt.json":               jwtExample,
 		"mirror.json":            mirrorExample,
+		"overload.json":          overloadExample,
 		"proxy_protocol.json":    proxyProtocolExample,
 		"quickstart.json":        quickstartExample,
 		"retries.json":           retriesExample,
