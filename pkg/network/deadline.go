@@ -187,7 +187,8 @@ func (c *Conn) drained() error {
 // idleToo an idle one ends now, unless bytes of an exchange have arrived, else
 // after its next exchange. Safe from any goroutine.
 func (c *Conn) Drain(idleToo bool) {
-	if !idleToo {
+	const first = stateFresh | stateAwaited
+	if !idleToo || c.state.Load()&first == first {
 		c.state.Or(stateRetired)
 		return
 	}

@@ -145,7 +145,8 @@ func (l *Listener) SetMaxConnections(n int) { l.limit.Store(int64(n)) }
 // of descriptors: it backs off and goes on.
 func (l *Listener) Serve(ctx context.Context) error {
 	if l.handed != nil {
-		return l.serveHanded(ctx)
+		l.serveHanded(ctx)
+		return nil
 	}
 	pause := time.Duration(0)
 	var b bucket
@@ -196,24 +197,31 @@ func (l *Listener) start(ctx context.Context, nc net.Conn) {
 	if d := l.diversion.Load(); d != nil && l.divert(d, c) {
 		return
 	}
-	l.enter(ctx, c)
+	if !l.enter(ctx, c) {
+		_ = c.nc.Close() // not wanted: nobody to tell
+	}
 }
 
-// enter makes c one of the listener's, if there is room for it.
-func (l *Listener) enter(ctx context.Context, c *Conn) {
+// enter makes c one of the listener's, or closes it if there is no room for it. false:
+// the listener has stopped, and nothing was done.
+func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 	limit := int(l.limit.Load())
 	l.mu.Lock()
 	full := limit > 0 && len(l.conns) >= limit || !l.o.Gate.enter()
-	if full || l.stopped {
+	if l.stopped {
 		if !full {
 			l.o.Gate.leave()
 		}
 		l.mu.Unlock()
+		return false
+	}
+	if full {
+		l.mu.Unlock()
 		_ = c.nc.Close() // not wanted: nobody to tell
-		if full && l.o.Count != nil {
+		if l.o.Count != nil {
 			l.o.Count.Refused()
 		}
-		return
+		return true
 	}
 	l.conns[c] = struct{}{}
 	l.ended.Add(1)
@@ -225,12 +233,16 @@ func (l *Listener) enter(ctx context.Context, c *Conn) {
 	p, ok := h.(Patient)
 	if !ok {
 		go l.serve(ctx, c, h)
-		return
+		return true
+	}
+	if l.handed != nil {
+		c.state.Or(stateFresh)
 	}
 	if d := p.IdleTimeout(); d > 0 {
 		c.SetReadDeadline(time.Now().Add(d))
 	}
 	go l.await(ctx, c, h)
+	return true
 }
 
 // serve runs one connection, or one stretch of it between two parkings.
@@ -283,6 +295,9 @@ func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 		return
 	}
 	_ = c.SetIdle(false) // never fails
+	if l.handed != nil {
+		c.state.And(^uint32(stateFresh))
+	}
 	l.serve(ctx, c, h)
 }
 

@@ -151,48 +151,49 @@ func (c *Conn) Destination() (netip.AddrPort, bool) {
 	return to, ok && (c.announced.redirected || to != own)
 }
 
-// handed are the connections that a virtual listener is given.
+// handed is what a virtual listener has in the place of a socket.
 type handed struct {
-	addr  net.Addr
-	conns chan *Conn
+	addr    net.Addr
+	serving chan struct{}   // closed when Serve runs
+	ctx     context.Context //nolint:containedctx // Serve's; written before serving is closed
 }
 
 // Virtual returns a listener without a socket, whose connections others hand to it:
 // those that Redirect leads to it. Address is what it stands for; of o only what is
-// said of sockets has no meaning.
+// said of sockets and of accepting has no meaning.
 func Virtual(o ListenOptions, address netip.AddrPort, h Handler) *Listener {
 	l := newListener(o, nil, h)
-	l.handed = &handed{addr: net.TCPAddrFromAddrPort(address), conns: make(chan *Conn)}
+	l.handed = &handed{addr: net.TCPAddrFromAddrPort(address), serving: make(chan struct{})}
 	return l
 }
 
-// take gives c to a virtual listener: false if that has stopped. It waits until Serve
-// runs.
+// take makes c a virtual listener's: false if that has stopped, and nothing was done. It
+// waits until Serve runs.
 func (l *Listener) take(c *Conn) bool {
 	if l.handed == nil {
 		return false
 	}
 	select {
-	case <-l.stopping:
-		return false
-	default:
-	}
-	select {
-	case l.handed.conns <- c:
-		return true
+	case <-l.handed.serving:
+		return l.enter(l.handed.ctx, c)
 	case <-l.stopping:
 		return false
 	}
 }
 
 // serveHanded is Serve of a virtual listener.
-func (l *Listener) serveHanded(ctx context.Context) error {
-	for {
-		select {
-		case c := <-l.handed.conns:
-			l.enter(ctx, c)
-		case <-l.stopping:
-			return nil
-		}
+func (l *Listener) serveHanded(ctx context.Context) {
+	l.handed.ctx = ctx
+	close(l.handed.serving)
+	<-l.stopping
+}
+
+// Retire is Stop for a virtual listener that leaves while who hands it connections goes
+// on: those that have not said anything yet, which were made to an address that is
+// served without a break, Drain lets have their first exchange.
+func (l *Listener) Retire() {
+	l.Stop()
+	if l.handed != nil {
+		l.each(func(c *Conn) { c.state.Or(stateAwaited) })
 	}
 }

@@ -2,11 +2,15 @@ package network
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
 // arrival is a connection that reached a socket of this address.
@@ -257,5 +261,70 @@ func TestADestinationThatIsTheSocketsOwnIsNone(t *testing.T) {
 	c.Announce(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
 	if to, ok := c.Destination(); !ok || to.String() != "198.51.100.7:80" {
 		t.Errorf("Destination = %v, %v of what a proxy has announced", to, ok)
+	}
+}
+
+// echo is a handler that sends back what comes, one exchange after the other.
+func echo(_ context.Context, c *Conn) error {
+	var b *buffer.IoBuffer
+	_, err := c.Fill(&b, 16)
+	if b != nil {
+		defer b.Release()
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = c.Write(b.Bytes()); err != nil || c.Draining() {
+		return err
+	}
+	return ErrPark
+}
+
+func TestConnectionsThatWereJustHandedOnAreServedByAListenerThatLeaves(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		leave func(*Listener)
+		fresh bool // the connection that has said nothing is served
+	}{
+		{"it leaves, others go on", (*Listener).Retire, true},
+		{"the process ends", (*Listener).Stop, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := Virtual(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), patient{echo, time.Minute})
+			run(t, v)
+			hand := func() net.Conn {
+				near, far := pair(t)
+				if !v.take(near) {
+					t.Fatal("the connection was not taken")
+				}
+				return far
+			}
+			exchange := func(c net.Conn) error {
+				_, err := c.Write([]byte("ping"))
+				if err == nil {
+					_, err = io.ReadFull(c, make([]byte, 4))
+				}
+				return err
+			}
+			known, fresh := hand(), hand()
+			if err := exchange(known); err != nil {
+				t.Fatal(err)
+			}
+			tt.leave(v)
+			if v.take(NewConn(known)) {
+				t.Error("a listener that has stopped has taken a connection")
+			}
+			drained := make(chan int)
+			go func() { drained <- v.Drain(context.Background()) }()
+			if _, err := known.Read(make([]byte, 1)); err != io.EOF {
+				t.Errorf("an idle connection that was served before: %v, want its end", err)
+			}
+			if err := exchange(fresh); (err == nil) != tt.fresh {
+				t.Errorf("the first exchange of a connection: %v", err)
+			}
+			if cut := <-drained; cut != 0 {
+				t.Errorf("%d connections were cut", cut)
+			}
+		})
 	}
 }

@@ -99,6 +99,7 @@ func (s *Server) virtual(c *chain) *liveListener {
 	ln := network.Virtual(network.ListenOptions{
 		Name:           c.config.Name,
 		MaxConnections: c.config.MaxConnections,
+		Gate:           &s.overseer.gate,
 		Log:            s.o.Log,
 		Count:          count,
 	}, at, c.handler)

@@ -325,7 +325,7 @@ func (s *Server) closeRecord(before *composition) {
 // retire drains a listener that is no longer configured. Its address is free
 // when retire returns. s.mu is held.
 func (s *Server) retire(live *liveListener) {
-	live.ln.Stop()
+	live.ln.Retire()
 	ctx, cancel := context.WithTimeout(context.Background(), s.grace())
 	s.retiring[live] = cancel
 	s.tasks.Go(func() {

@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// asked is a weft on loopback whose cluster goes to where the field x-dst says, and for
+// want of that to where connections were going.
+func asked(t *testing.T, more object) (w *weft, web, rpc string) {
+	t.Helper()
+	web, rpc = free(), free()
+	w = run(t, setup{
+		listeners: list{
+			chained("web", web, object{"type": "proxy", "config": object{
+				"downstream_protocol": "Http1,Http2", "upstream_protocol": "Http1", "router_config_name": "all"}}),
+			listenDubbo("rpc", rpc),
+		},
+		tables: list{table("all", to("/", "asked")), table("rpc", when("asked", "service~.*"))},
+		clusters: list{object{"name": "asked", "type": "ORIGINAL_DST", "connect_timeout": "1s",
+			"original_dst_lb_config": object{"use_header": true, "header_name": "X-Dst"}}.with(more)},
+	}.config())
+	return w, web, rpc
+}
+
+func TestAFieldNamesTheDestination(t *testing.T) {
+	t.Parallel()
+	one, two := serve(t, answers("one")), serve(t, answers("two"))
+	w, web, _ := asked(t, nil)
+	h2c := &http.Transport{Protocols: new(http.Protocols)}
+	h2c.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(h2c.CloseIdleConnections)
+	dead := free()
+	for protocol, c := range map[string]*http.Client{
+		"HTTP/1.1": client(t),
+		"HTTP/2":   {Transport: h2c, Timeout: patience},
+	} {
+		for _, tt := range []struct {
+			name   string
+			fields []string
+			status int
+			body   string
+		}{
+			{"one host", []string{"x-dst: " + one.address}, 200, "one"},
+			{"another", []string{"X-Dst: " + two.address}, 200, "two"},
+			{"the first again", []string{"x-dst: " + one.address}, 200, "one"},
+			{"nobody listens there", []string{"x-dst: " + dead}, 502, ""},
+			{"a name", []string{"x-dst: localhost:80"}, 400, ""},
+			{"nothing", []string{"x-dst: "}, 400, ""},
+			{"no field, of a connection that was not redirected", nil, 502, ""},
+			{"weft itself", []string{"x-dst: " + web}, 508, ""},
+		} {
+			got := ask(t, c, "GET", "http://"+web+"/", "", tt.fields...)
+			if got.status != tt.status || tt.body != "" && strings.TrimSpace(got.body) != tt.body {
+				t.Errorf("%s: %s: %d %q, want %d %q", protocol, tt.name, got.status, got.body, tt.status, tt.body)
+			}
+		}
+	}
+	for reason, want := range map[string]float64{"malformed_destination": 4, "no_destination": 2, "connect_failure": 2, "loop": 2} {
+		if got := w.metric("weft_listener_request_failures_total", `listener="web"`, `reason="`+reason+`"`); got != want {
+			t.Errorf("%v requests failed for %s, want %v", got, reason, want)
+		}
+	}
+}
+
+func TestAnAttachmentNamesTheDestination(t *testing.T) {
+	t.Parallel()
+	east, west := provide(t, "east", nil), provide(t, "west", nil)
+	w, _, rpc := asked(t, object{"cleanup_interval": "50ms"})
+	c := consume(t, rpc)
+	call := func(dst string) invocation {
+		return invocation{service: "com.shop.Orders", method: "find", attachments: []string{"x-dst: " + dst}}
+	}
+	for range 3 {
+		for name, p := range map[string]*provider{"east": east, "west": west} {
+			if got := c.call(call(p.address)); got.status != dubboOK || got.text != name {
+				t.Errorf("a call for %s: %+v", name, got)
+			}
+		}
+	}
+	if got := c.call(call("nowhere")); got.status == dubboOK || !strings.Contains(got.text, "destination") {
+		t.Errorf("a call for nowhere: %+v", got)
+	}
+	eventually(t, "destinations that nobody wants are gone", func() bool {
+		return !strings.Contains(w.get("/clusters"), east.address) && !strings.Contains(w.get("/clusters"), west.address)
+	})
+	if got := c.call(call(east.address)); got.text != "east" {
+		t.Errorf("a call for a destination that was forgotten: %+v", got)
+	}
+}

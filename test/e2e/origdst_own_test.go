@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// ports are those that rules redirect of what the gate itself sends.
+const ownPorts = "80,81,8080,20880"
+
+// outgoing are ways to redirect what processes of the gate send, but not what weft
+// sends.
+func outgoing() map[string]struct {
+	prefix  []string // of weft's command
+	cluster object
+	apply   func(s *street)
+} {
+	// As another user weft may read its file, which is the test's, but nothing else.
+	user := []string{"setpriv", "--reuid=1337", "--clear-groups", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"}
+	iptables := func(s *street, match string) {
+		for _, rule := range []string{
+			"-t nat -A OUTPUT " + match + " -j RETURN",
+			"-t nat -A OUTPUT -p tcp -m multiport --dports " + ownPorts + " -j REDIRECT --to-ports 15001",
+		} {
+			s.gate.IPtables(rule)
+			s.gate.IP6tables(rule)
+		}
+	}
+	nftables := func(s *street, match string) {
+		s.gate.Nftables(`table inet weft {
+			chain out {
+				type nat hook output priority -100
+				` + match + ` return
+				tcp dport { ` + ownPorts + ` } redirect to :15001
+			}
+		}`)
+	}
+	return map[string]struct {
+		prefix  []string
+		cluster object
+		apply   func(s *street)
+	}{
+		"by its user, iptables": {user, nil, func(s *street) { iptables(s, "-m owner --uid-owner 1337") }},
+		"by its user, nftables": {user, nil, func(s *street) { nftables(s, "meta skuid 1337") }},
+		"by its mark, iptables": {nil, object{"mark": 0x77}, func(s *street) { iptables(s, "-m mark --mark 0x77") }},
+		"by its mark, nftables": {nil, object{"mark": "0x77"}, func(s *street) { nftables(s, "meta mark 0x77") }},
+	}
+}
+
+func TestWeftsOwnConnectionsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, way := range outgoing() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStreet(t)
+			way.apply(s)
+			w := s.run(redirecting(true, way.cluster), way.prefix...)
+			c := httpFrom(t, s.gate, false)
+			for _, ip := range []netip.Addr{s.far.B.IPv4, s.far.B.IPv6} {
+				got := ask(t, c, "GET", "http://"+netip.AddrPortFrom(ip, 80).String()+"/", "")
+				if !strings.HasPrefix(got.body, "HTTP/1.1 80 saw ") {
+					t.Errorf("to %v: %d %q", ip, got.status, got.body)
+				}
+			}
+			if got := w.metric("weft_listener_connections_accepted_total", `listener="web"`); got != 2 {
+				t.Errorf("weft has carried %v connections, want 2: one of each family", got)
+			}
+		})
+	}
+}
+
+func TestConnectionsThatComeBackEnd(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	s.gate.IPtables("-t nat -A OUTPUT -p tcp -m multiport --dports " + ownPorts + " -j REDIRECT --to-ports 15001")
+	w := s.run(redirecting(true, nil))
+	at := func(port uint16) string { return netip.AddrPortFrom(s.far.B.IPv4, port).String() }
+	if got := ask(t, httpFrom(t, s.gate, false), "GET", "http://"+at(80)+"/", ""); got.status != http.StatusLoopDetected {
+		t.Errorf("a request that is redirected for ever: %d %q", got.status, got.body)
+	}
+	c, err := s.gate.Dial("tcp", at(20880))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	if n, err := c.Read(make([]byte, 1)); err == nil {
+		t.Errorf("bytes that are redirected for ever: %d came back", n)
+	}
+	eventually(t, "the connection that came back is told from others", func() bool {
+		return w.metric("weft_listener_connections_closed_total", `listener="catch"`, `cause="loop"`) > 0
+	})
+	if got := w.metric("weft_listener_connections_accepted_total"); got > 40 {
+		t.Errorf("%v connections of one request and one connection", got)
+	}
+	for _, port := range []string{"80", "20880"} {
+		if _, reached := s.reached.Load(port); reached {
+			t.Errorf("the origin was reached on port %s, by whom?", port)
+		}
+	}
+}
+
+func TestVirtualListenersComeAndGoWhileTheBoundOneStays(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	rules()["nftables redirect"].apply(s)
+	without, with := redirecting(true, nil), redirecting(true, nil, s.far.B.IPv4)
+	w := s.run(without)
+	url := "http://" + netip.AddrPortFrom(s.far.B.IPv4, 8080).String() + "/"
+	own, through := "the gate's own", "HTTP/1.1 8080 saw "+s.far.A.IPv4.String()
+
+	long, err := s.client.Dial("tcp", netip.AddrPortFrom(s.far.B.IPv4, 20880).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer long.Close()
+	_ = long.SetDeadline(time.Now().Add(4 * patience))
+	still := func() {
+		t.Helper()
+		back := make([]byte, 4)
+		if _, err := io.WriteString(long, "ping"); err != nil {
+			t.Fatalf("the connection of the bound listener: %v", err)
+		}
+		if _, err := io.ReadFull(long, back); err != nil || string(back) != "ping" {
+			t.Fatalf("the connection of the bound listener said %q, %v", back, err)
+		}
+	}
+	still()
+
+	// Connections are made all the time: each is served by one or the other.
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	load.Go(func() {
+		c := &http.Client{Transport: &http.Transport{DialContext: s.client.DialContext, DisableKeepAlives: true}, Timeout: patience}
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if got, err := try(t.Context(), c, "GET", url, ""); err != nil || got.body != own && got.body != through {
+				t.Errorf("while listeners come and go: %q, %v", got.body, err)
+			}
+		}
+	})
+	c := httpFrom(t, s.client, false)
+	for range 3 {
+		w.reload(with.at(gateAdmin))
+		eventually(t, "new connections are the new listener's", func() bool {
+			c.CloseIdleConnections()
+			return ask(t, c, "GET", url, "").body == own
+		})
+		still()
+		w.reload(without.at(gateAdmin))
+		eventually(t, "the connection of the listener that is gone has ended", func() bool {
+			return ask(t, c, "GET", url, "").body == through
+		})
+		still()
+	}
+	close(stop)
+	load.Wait()
+	if got := w.metric("weft_listener_connections_active", `listener="catch"`); got < 1 {
+		t.Errorf("the bound listener has %v connections, and one has been open all the time", got)
+	}
+}
+
+// at is the content of the file with that admin port.
+func (s setup) at(admin string) object {
+	s.admin = admin
+	return s.config()
+}
+
+func TestAVirtualListenersLimitIsItsOwn(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	rules()["iptables REDIRECT"].apply(s)
+	c := redirecting("redirect", nil, s.far.B.IPv4)
+	c.listeners[3] = c.listeners[3].(object).with(object{"max_connections": 1})
+	w := s.run(c)
+	address := netip.AddrPortFrom(s.far.B.IPv4, 8080).String()
+	for i, want := range []bool{true, false} {
+		conn, err := s.client.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		if n, err := conn.Read(make([]byte, 1)); (n == 1) != want {
+			t.Errorf("connection %d got %d bytes, %v", i+1, n, err)
+		}
+	}
+	if got := w.metric("weft_listener_connections_refused_total", `listener="own0"`); got != 1 {
+		t.Errorf("%v connections were refused, want 1", got)
+	}
+	if got := w.metric("weft_listener_connections_accepted_total", `listener="catch"`); got != 0 {
+		t.Errorf("the bound listener counts %v connections that it has handed on", got)
+	}
+}
