@@ -14,6 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/faulttolerance"
+	"github.com/weft-proxy/weft/pkg/filter/stream/flowcontrol"
 	"github.com/weft-proxy/weft/pkg/filter/stream/gzip"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
@@ -69,6 +70,7 @@ func streamFilters() []filter.Stream {
 		dubbostream.Kind(),
 		fault.Kind(),
 		faulttolerance.Kind(),
+		flowcontrol.Kind(),
 		gzip.Kind(),
 		headermutation.Kind(),
 		headertometadata.Kind(),

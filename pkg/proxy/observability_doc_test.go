@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -151,7 +152,7 @@ func allMetrics() []metrics.Metric {
 func TestMetricsOfFiltersAreNamedByThem(t *testing.T) {
 	for _, f := range builtFilters() {
 		for _, m := range f.Metrics {
-			if !strings.HasPrefix(m.Name, "weft_filter_"+f.Name+"_") || (m.Kind == metrics.KindCounter) != strings.HasSuffix(m.Name, "_total") {
+			if !strings.HasPrefix(m.Name, "weft_filter_"+metricName(f.Name)+"_") || (m.Kind == metrics.KindCounter) != strings.HasSuffix(m.Name, "_total") {
 				t.Errorf("the filter %s counts %s, a %s", f.Name, m.Name, m.Kind)
 			}
 			if !strings.HasSuffix(m.Help, ".") {
@@ -159,6 +160,19 @@ func TestMetricsOfFiltersAreNamedByThem(t *testing.T) {
 			}
 		}
 	}
+}
+
+// metricName returns what a filter is called in metrics: flow_control is MOSN's
+// flowControlFilter.
+func metricName(filter string) string {
+	var b strings.Builder
+	for _, c := range strings.TrimSuffix(filter, "Filter") {
+		if unicode.IsUpper(c) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(c))
+	}
+	return b.String()
 }
 
 func metricTable() string {

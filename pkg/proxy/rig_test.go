@@ -26,6 +26,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/flowcontrol"
 	"github.com/weft-proxy/weft/pkg/filter/stream/gzip"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
 	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
@@ -56,7 +57,7 @@ type rig struct {
 func builtFilters() []filter.Stream {
 	return []filter.Stream{
 		adaptiveconcurrency.Kind(), compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(),
-		fault.Kind(), gzip.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
+		fault.Kind(), flowcontrol.Kind(), gzip.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
 		ipaccess.Kind(), localratelimit.Kind(), jwtauthn.Kind(), mirror.Kind(), payloadlimit.Kind(), rbac.Kind(),
 	}
 }

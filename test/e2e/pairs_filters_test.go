@@ -17,6 +17,7 @@ func (p *pair) filters() []feature {
 		p.compressor(), p.gzip(), p.decompressor(),
 		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(), p.faultTolerance(), p.jwtAuthn(),
 		p.adaptiveConcurrency(),
+		p.flowControl(),
 	}
 }
 

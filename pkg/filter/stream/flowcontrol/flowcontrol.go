@@ -1,0 +1,263 @@
+// Package flowcontrol owns the flowControlFilter, MOSN's: it holds requests to rules,
+// written as Sentinel writes them, that say how many of a resource are let through.
+//
+//	Config   what a file says                          config.go
+//	rule     what is let through, and what waits       rule.go
+package flowcontrol
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Kind is the filter's entry for the registry. What one Kind builds, one configuration
+// after the other, shares the counts that stay.
+func Kind() filter.Stream {
+	k := &shelf{start: time.Now()}
+	return filter.Stream{
+		Name:    "flowControlFilter",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		New:     k.build,
+		Metrics: []metrics.Metric{passed(), queued(), blocked(), refused()},
+	}
+}
+
+const (
+	name      = "flow_control" // in metrics
+	labelRule = "rule"
+)
+
+func passed() metrics.Metric {
+	return filter.Counter(name, "passed", "Requests that a rule of the flowControlFilter let through, those among them that waited.", labelRule)
+}
+
+func queued() metrics.Metric {
+	return filter.Counter(name, "queued", "Those that waited for their turn, or would have without monitor.", labelRule)
+}
+
+func blocked() metrics.Metric {
+	return filter.Counter(name, "blocked", "Requests beyond a rule, refused or not.", labelRule)
+}
+
+func refused() metrics.Metric {
+	return filter.Counter(name, "refused", "Requests beyond a rule that were refused.", labelRule)
+}
+
+// shelf builds filters.
+type shelf struct {
+	start time.Time // immutable; what times count from
+	rules filter.Shelf[[]*rule]
+}
+
+func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
+	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
+	p, err := c.compile()
+	if err != nil {
+		return nil, err
+	}
+	if len(p.rules) == 0 || c.Switch == nil || !*c.Switch {
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	}
+	said, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	f := &flowControl{plan: p, key: c.Key, monitor: c.Monitor, action: c.Action, start: s.start}
+	if f.action.Status == 0 {
+		f.action.Status = defaultStatus
+	}
+	f.rules = s.rules.Take(env.Place+" "+string(said), func() *[]*rule {
+		rules := new([]*rule)
+		for _, l := range p.rules {
+			*rules = append(*rules, newRule(l))
+		}
+		return rules
+	})
+	for _, label := range p.labels {
+		f.counts = append(f.counts, counts{
+			passed:  env.Metrics.Counter(passed(), c.Name, label),
+			queued:  env.Metrics.Counter(queued(), c.Name, label),
+			blocked: env.Metrics.Counter(blocked(), c.Name, label),
+			refused: env.Metrics.Counter(refused(), c.Name, label),
+		})
+	}
+	f.calls.New = func() any { return &call{filter: f} }
+	return func(next protocol.Service) protocol.Service { return &controlled{f, protocol.Halves(next)} }, nil
+}
+
+// flowControl is a configuration. It is immutable but for its rules, counters and pool.
+type flowControl struct {
+	plan    *plan
+	key     string
+	monitor bool
+	action  Action
+	start   time.Time
+	rules   *[]*rule // as those of plan
+	counts  []counts // the same
+	calls   sync.Pool
+}
+
+type counts struct{ passed, queued, blocked, refused *metrics.Counter }
+
+// controlled is the filter before a service.
+type controlled struct {
+	*flowControl
+	next protocol.Starter
+}
+
+// Serve is protocol.Service's.
+func (f *controlled) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, f, x)
+}
+
+// Start is protocol.Starter's.
+func (f *controlled) Start(ctx context.Context, x *protocol.Exchange) error {
+	resource := f.resource(x)
+	named := f.plan.byResource[resource]
+	if len(named) == 0 && len(f.plan.expressions) == 0 {
+		return f.next.Start(ctx, x)
+	}
+	h := holding{now: time.Since(f.start)}
+	for _, i := range named {
+		if !f.take(x, &h, i) {
+			return nil
+		}
+	}
+	for i := range f.plan.expressions {
+		if e := &f.plan.expressions[i]; e.fits.MatchString(resource) && !f.take(x, &h, e.rule) {
+			return nil
+		}
+	}
+	if h.call != nil {
+		x.Then(h.call)
+	}
+	if h.wait > 0 {
+		return x.Fork(ctx, &waiting{f, h.wait})
+	}
+	return f.next.Start(ctx, x)
+}
+
+// resource returns what of x the rules name.
+func (f *flowControl) resource(x *protocol.Exchange) string {
+	asked := x.AskedPath()
+	if f.key == "URI" || f.key == "URL" {
+		return asked
+	}
+	path, query, _ := strings.Cut(asked, "?")
+	if f.key == "ARG" {
+		return query
+	}
+	return path
+}
+
+// holding is what a request has taken of the rules.
+type holding struct {
+	now   time.Duration
+	wait  time.Duration // until the last of its turns
+	taken [8]uint16     // rules that it is given back to; of more it is not
+	count int
+	call  *call // nil: it holds no place among those that are under way
+}
+
+var errBeyond = errors.New("flowControlFilter: the request is beyond a rule")
+
+// take holds x to a rule. It reports false if x was refused: it has an answer then.
+func (f *flowControl) take(x *protocol.Exchange, h *holding, i int) bool {
+	r, count := (*f.rules)[i], &f.counts[i]
+	wait, ok := r.take(h.now)
+	if ok && h.wait < wait && !f.monitor && isTooLate(x, wait) {
+		ok = false // its caller does not wait for its turn
+	}
+	if !ok {
+		count.blocked.Add(1)
+		if f.monitor {
+			return true
+		}
+		count.refused.Add(1)
+		f.giveBack(h)
+		x.Fail(protocol.NewFault(protocol.RateLimited, errBeyond))
+		x.Reply(f.action.Status, "text/plain; charset=utf-8", f.action.Body)
+		return false
+	}
+	count.passed.Add(1)
+	if wait > 0 {
+		count.queued.Add(1)
+	}
+	if h.wait < wait && !f.monitor {
+		h.wait = wait
+	}
+	if r.limit.kind == atOnce {
+		if h.call == nil {
+			h.call = f.calls.Get().(*call) //nolint:forcetypeassert // what New returns
+		}
+		h.call.rules = append(h.call.rules, r)
+	} else if h.count < len(h.taken) {
+		h.taken[h.count] = uint16(i)
+		h.count++
+	}
+	return true
+}
+
+// isTooLate reports whether x's caller will not wait so long.
+func isTooLate(x *protocol.Exchange, wait time.Duration) bool {
+	return wait > 0 && !x.Deadline.IsZero() && time.Now().Add(wait).After(x.Deadline)
+}
+
+// giveBack gives back what was taken.
+func (f *flowControl) giveBack(h *holding) {
+	for _, i := range h.taken[:h.count] {
+		(*f.rules)[i].giveBack(h.now)
+	}
+	if h.call != nil {
+		h.call.end()
+	}
+}
+
+// waiting is a request that goes on when it is its turn.
+type waiting struct {
+	*controlled
+	wait time.Duration
+}
+
+// Serve is protocol.Service's.
+func (w *waiting) Serve(ctx context.Context, x *protocol.Exchange) error {
+	switch err := filter.Wait(ctx, x, w.wait); {
+	case err == nil:
+		return w.next.Serve(ctx, x)
+	case errors.Is(err, filter.ErrGone):
+		return protocol.NewFault(protocol.DownstreamGone, errors.New("client gone while it waited for its turn"))
+	default:
+		return protocol.NewFault(protocol.Draining, err)
+	}
+}
+
+// call is a request that is under way, and counts so for some rules.
+type call struct {
+	filter *flowControl // immutable
+	rules  []*rule
+}
+
+// Finish is protocol.Finisher's.
+func (c *call) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
+	c.end()
+	return err
+}
+
+// end ends it. c is somebody else's then.
+func (c *call) end() {
+	for i, r := range c.rules {
+		r.leave()
+		c.rules[i] = nil
+	}
+	c.rules = c.rules[:0]
+	c.filter.calls.Put(c)
+}

@@ -1,0 +1,423 @@
+package flowcontrol
+
+import (
+	"context"
+	"flag"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 2 {
+		t.Fatalf("%d examples, want 2", len(examples))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		sample := behind(t, examples[0])
+		if got := sample.passed(3, "/test"); got != 1 {
+			t.Errorf("of 3 requests of a path %d passed, want 1", got)
+		}
+		x := request("/test")
+		if sample.send(x); x.Response.Status != 500 || textOf(t, x) != "blocked" {
+			t.Errorf("one that is refused: %d", x.Response.Status)
+		}
+		began := time.Now()
+		if got := sample.passed(5, "/report"); got != 5 || time.Since(began) != 400*time.Millisecond {
+			t.Errorf("of 5 that wait %d passed in %v, want 5 in 400ms", got, time.Since(began))
+		}
+		shop := behind(t, examples[1])
+		if got := shop.passed(300, "/org.example.Shop/find"); got != 100 {
+			t.Errorf("of 300 calls of a cold method %d passed, want 100", got)
+		}
+		if got := shop.held(60, "/org.example.Shop/buy"); got != 50 {
+			t.Errorf("of 60 calls at once %d passed, want 50", got)
+		}
+	})
+}
+
+// rig is the filter before an application.
+type rig struct {
+	t      *testing.T
+	s      protocol.Service
+	counts *filtertest.Counts
+	hold   chan struct{} // nil: it answers at once
+}
+
+func behind(t *testing.T, s filtertest.Settings) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	made, counts := filtertest.Build(t, Kind(), s)
+	r.s, r.counts = made(protocol.ServiceFunc(r.serve)), counts
+	return r
+}
+
+func (r *rig) serve(_ context.Context, x *protocol.Exchange) error {
+	if r.hold != nil {
+		<-r.hold
+	}
+	x.Reply(200, "text/plain", "from the application")
+	return nil
+}
+
+func request(path string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Path, x.Request.Authority = "GET", path, "shop.test"
+	return x
+}
+
+func textOf(t *testing.T, x *protocol.Exchange) string {
+	t.Helper()
+	text, err := io.ReadAll(x.Response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// send sends x and reports whether it was let through.
+func (r *rig) send(x *protocol.Exchange) bool {
+	r.t.Helper()
+	if err := r.s.Serve(r.t.Context(), x); err != nil {
+		r.t.Error(err)
+	}
+	if limited := x.Record.Reason == protocol.RateLimited; limited != (x.Response.Status != 200) {
+		r.t.Errorf("status %d with the reason %v", x.Response.Status, x.Record.Reason)
+	}
+	return x.Response.Status == 200
+}
+
+// passed sends n requests, one after the other, and returns how many were let through.
+func (r *rig) passed(n int, path string) (passed int) {
+	r.t.Helper()
+	for range n {
+		if r.send(request(path)) {
+			passed++
+		}
+	}
+	return passed
+}
+
+// held sends n requests that are answered when all have come.
+func (r *rig) held(n int, path string) (passed int) {
+	r.t.Helper()
+	r.hold = make(chan struct{})
+	results := make(chan bool, n)
+	var callers sync.WaitGroup
+	for range n {
+		callers.Go(func() { results <- r.send(request(path)) })
+	}
+	synctest.Wait()
+	close(r.hold)
+	callers.Wait()
+	r.hold = nil
+	close(results)
+	for ok := range results {
+		if ok {
+			passed++
+		}
+	}
+	return passed
+}
+
+func TestWhatIsAResource(t *testing.T) {
+	settings := func(key, resource string) filtertest.Settings {
+		return filtertest.Settings(`{"global_switch": true, "limit_key_type": "` + key + `", "rules": [{"resource": "` + resource + `", "threshold": 1}]}`)
+	}
+	type sent struct {
+		path string
+		want int // of 2
+	}
+	for _, test := range []struct {
+		name     string
+		settings filtertest.Settings
+		sent     []sent
+	}{
+		{"a path", settings("PATH", "/a"), []sent{{"/a?x", 1}, {"/a", 0}, {"/a/", 2}, {"/A", 2}}},
+		{"a query", settings("ARG", "x=1"), []sent{{"/a?x=1", 1}, {"/b?x=1", 0}, {"/a?x=2", 2}, {"/a", 2}}},
+		{"both", settings("URI", "/a?x=1"), []sent{{"/a?x=1", 1}, {"/a", 2}}},
+		{"both, by another name", settings("url", "/a?x=1"), []sent{{"/a?x=1", 1}, {"/b?x=1", 2}}},
+		{"a method of RPC", settings("PATH", "/org.example.Shop/buy"), []sent{{"/org.example.Shop/buy", 1}, {"/org.example.Shop/sell", 2}}},
+		{"all that fit", `{"global_switch": true, "rules": [{"resource": "^/a", "regex": true, "threshold": 1}]}`,
+			[]sent{{"/a", 1}, {"/ab", 0}, {"/b/a", 2}}},
+		{"two rules", `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 1}, {"resource": ".", "regex": true, "threshold": 2}]}`,
+			[]sent{{"/a", 1}, {"/b", 1}, {"/c", 0}}},
+		{"nothing, if it is off", `{"global_switch": false, "rules": [{"resource": "/a", "threshold": 0}]}`, []sent{{"/a", 2}}},
+		{"nothing, without rules", `{"global_switch": true}`, []sent{{"/a", 2}}},
+		{"everything, counted", `{"global_switch": true, "monitor": true, "rules": [{"resource": "/a", "threshold": 0}]}`, []sent{{"/a", 2}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := behind(t, test.settings)
+				for i, s := range test.sent {
+					if got := r.passed(2, s.path); got != s.want {
+						t.Errorf("sender %d: of 2 for %s %d passed, want %d", i, s.path, got, s.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestARefusalGivesBack what other rules have let through.
+func TestARefusalGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, `{"global_switch": true, "rules": [
+			{"resource": "/a", "threshold": 5}, {"resource": "/a", "grade": "concurrency", "threshold": 5}, {"resource": "^/[ab]", "regex": true, "threshold": 2}]}`)
+		if got := r.passed(2, "/b"); got != 2 {
+			t.Fatalf("%d passed, want 2", got)
+		}
+		if got := r.passed(20, "/a"); got != 0 {
+			t.Fatalf("%d passed, want none", got)
+		}
+		rules := *r.s.(*controlled).rules
+		if n := rules[1].under.Load(); n != 0 {
+			t.Errorf("%d are under way", n)
+		}
+		if got, _ := let(rules[0], 20, time.Since(r.s.(*controlled).start), time.Since(r.s.(*controlled).start)); got != 5 {
+			t.Errorf("the first rule has room for %d, want 5", got)
+		}
+	})
+}
+
+func TestWhatIsUnderWayEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, `{"global_switch": true, "rules": [{"resource": "/a", "grade": 0, "count": 3}]}`)
+		for range 3 {
+			if got := r.held(10, "/a"); got != 3 {
+				t.Errorf("of 10 at once %d passed, want 3", got)
+			}
+		}
+		if got := r.passed(10, "/a"); got != 10 {
+			t.Errorf("of 10 one after the other %d passed", got)
+		}
+	})
+}
+
+const oneByOneSettings = `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 10, "controlBehavior": "throttling", "maxQueueingTimeMs": 1000}]}`
+
+func TestRequestsWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, oneByOneSettings)
+		began := time.Now()
+		results := make(chan time.Duration, 20)
+		var callers sync.WaitGroup
+		for range 20 {
+			callers.Go(func() {
+				if r.send(request("/a")) {
+					results <- time.Since(began)
+				}
+			})
+		}
+		callers.Wait()
+		close(results)
+		for i := 0; ; i++ {
+			at, ok := <-results
+			if !ok {
+				if i != 11 {
+					t.Errorf("%d of 20 were let through, want 11: those that wait for a second at most", i)
+				}
+				break
+			}
+			if want := time.Duration(i) * 100 * time.Millisecond; at != want {
+				t.Errorf("request %d went on after %v, want %v", i, at, want)
+			}
+		}
+		if p, q, b, e := r.counts.Of(passed()), r.counts.Of(queued()), r.counts.Of(blocked()), r.counts.Of(refused()); p != 11 || q != 10 || b != 9 || e != 9 {
+			t.Errorf("counted %v passed, %v queued, %v blocked, %v refused; want 11, 10, 9, 9", p, q, b, e)
+		}
+	})
+}
+
+func TestNobodyWaitsLongerThanHisCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, oneByOneSettings)
+		r.send(request("/a"))
+		for _, test := range []struct {
+			patience time.Duration
+			want     bool
+		}{{50 * time.Millisecond, false}, {5 * time.Second, true}} {
+			x, began := request("/a"), time.Now()
+			x.Deadline = began.Add(test.patience)
+			if got := r.send(x); got != test.want || !got && time.Since(began) != 0 {
+				t.Errorf("a caller that waits %v: %t after %v, want %t", test.patience, got, time.Since(began), test.want)
+			}
+		}
+	})
+}
+
+// leaving is a caller that leaves after a time.
+type leaving struct{ after time.Duration }
+
+// Inform is protocol.Caller's.
+func (leaving) Inform(int, *protocol.Header) error { return nil }
+
+// Watch is protocol.Caller's.
+func (l leaving) Watch(gone func()) (stop func()) {
+	timer := time.AfterFunc(l.after, gone)
+	return func() { timer.Stop() }
+}
+
+func TestWhoLeavesWaitsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, oneByOneSettings)
+		for range 6 {
+			go r.send(request("/a"))
+		}
+		synctest.Wait()
+		x, began := request("/a"), time.Now()
+		x.Caller = leaving{50 * time.Millisecond}
+		err := r.s.Serve(t.Context(), x)
+		if got := protocol.ReasonOf(err); got != protocol.DownstreamGone || time.Since(began) != 50*time.Millisecond {
+			t.Errorf("Serve = %v after %v, want %v after 50ms", err, time.Since(began), protocol.DownstreamGone)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		err = r.s.Serve(ctx, request("/a"))
+		if got := protocol.ReasonOf(err); got != protocol.Draining {
+			t.Errorf("Serve = %v, want %v", err, protocol.Draining)
+		}
+		<-time.After(time.Minute) // of the bubble: the others have ended
+	})
+}
+
+func TestMonitorOnlyCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, `{"global_switch": true, "monitor": true, "rules": [{"resource": "/a", "threshold": 10, "controlBehavior": 1, "maxQueueingTimeMs": 500},
+			{"resource": "/b", "grade": 0, "threshold": 1}]}`)
+		began := time.Now()
+		if got := r.passed(20, "/a"); got != 20 || time.Since(began) != 0 {
+			t.Errorf("%d of 20 passed after %v, want all at once", got, time.Since(began))
+		}
+		if got := r.held(3, "/b"); got != 3 {
+			t.Errorf("%d of 3 passed, want all", got)
+		}
+		if p, q, b, e := r.counts.Of(passed()), r.counts.Of(queued()), r.counts.Of(blocked()), r.counts.Of(refused()); p != 7 || q != 5 || b != 16 || e != 0 {
+			t.Errorf("counted %v passed, %v queued, %v blocked, %v refused; want 7, 5, 16, 0", p, q, b, e)
+		}
+		if n := (*r.s.(*controlled).rules)[1].under.Load(); n != 0 {
+			t.Errorf("%d are under way in the end", n)
+		}
+	})
+}
+
+func TestRefusalsSayWhatIsConfigured(t *testing.T) {
+	for settings, want := range map[string]struct {
+		status int
+		body   string
+	}{
+		`{}`:                               {509, "current request is limited"},
+		`{"status": 0, "body": ""}`:        {509, ""},
+		`{"status": 429, "body": "later"}`: {429, "later"},
+	} {
+		r := behind(t, filtertest.Settings(`{"global_switch": true, "action": `+settings+`, "rules": [{"resource": "/a", "threshold": 0}]}`))
+		x := request("/a")
+		x.Request.Header.Add("secret", "token")
+		r.send(x)
+		got := ""
+		if x.Response.Body != nil {
+			got = textOf(t, x)
+		}
+		if x.Response.Status != want.status || got != want.body || x.Response.Header.Get("secret") != "" || x.Record.Detail == "" {
+			t.Errorf("%s: %d %q, %q; want %d %q", settings, x.Response.Status, got, x.Record.Detail, want.status, want.body)
+		}
+	}
+}
+
+func TestRulesOutliveAReload(t *testing.T) {
+	kind := Kind()
+	build := func(s filtertest.Settings, place string) *rig {
+		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Place: place})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{t: t}
+		r.s = made(protocol.ServiceFunc(r.serve))
+		return r
+	}
+	const settings = `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 2, "statIntervalInMs": 600000}]}`
+	before := build(settings, "a")
+	if got := before.passed(3, "/a"); got != 2 {
+		t.Fatalf("%d of 3 passed, want 2", got)
+	}
+	for _, test := range []struct {
+		name     string
+		settings filtertest.Settings
+		place    string
+		want     int
+	}{
+		{"the same", settings, "a", 0},
+		{"at another place", settings, "b", 2},
+		{"with another threshold", `{"global_switch": true, "rules": [{"resource": "/a", "threshold": 3, "statIntervalInMs": 600000}]}`, "a", 3},
+	} {
+		if got := build(test.settings, test.place).passed(5, "/a"); got != test.want {
+			t.Errorf("%s: %d of 5 passed, want %d", test.name, got, test.want)
+		}
+	}
+	runtime.KeepAlive(before)
+}
+
+func TestBadSettingsAreRefused(t *testing.T) {
+	rule := func(members string) filtertest.Settings {
+		return filtertest.Settings(`{"global_switch": true, "rules": [{"resource": "/a", ` + members + `}]}`)
+	}
+	for name, test := range map[string]struct {
+		settings filtertest.Settings
+		want     string
+	}{
+		"rules that nobody switched on":   {`{"rules": [{"resource": "/a", "threshold": 1}]}`, "global_switch"},
+		"a rule of nothing":               {`{"global_switch": true, "rules": [{"resource": "", "threshold": 1}]}`, "resource is empty"},
+		"no threshold":                    {rule(`"grade": 1`), "threshold"},
+		"a negative threshold":            {rule(`"threshold": -1`), "threshold"},
+		"another key":                     {`{"limit_key_type": "HEADER"}`, "PATH"},
+		"another caller's":                {rule(`"threshold": 1, "limitApp": "shop"`), "limitApp"},
+		"another resource's":              {rule(`"threshold": 1, "relationStrategy": 1, "refResource": "/b"`), "refResource"},
+		"another relation":                {rule(`"threshold": 1, "strategy": 2`), "relationStrategy"},
+		"memory":                          {rule(`"threshold": 1, "tokenCalculateStrategy": "MemoryAdaptive"`), "MemoryAdaptive"},
+		"a bad expression":                {rule(`"threshold": 1, "regex": true, "resource": "("`), "resource"},
+		"a short interval":                {rule(`"threshold": 1, "statIntervalInMs": 5`), "statIntervalInMs"},
+		"turns of what is under way":      {rule(`"threshold": 1, "grade": 0, "controlBehavior": 1`), "Throttling"},
+		"half a request":                  {rule(`"threshold": 0.5, "grade": 0`), "0.5"},
+		"warmth without a time":           {rule(`"threshold": 1, "tokenCalculateStrategy": 1`), "warmUpPeriodSec"},
+		"warmth that is none":             {rule(`"threshold": 1, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1, "warmUpColdFactor": 1`), "warmUpColdFactor"},
+		"warmth of nothing":               {rule(`"threshold": 0, "tokenCalculateStrategy": 1, "warmUpPeriodSec": 1`), "threshold"},
+		"a time of warmth without warmth": {rule(`"threshold": 1, "warmUpPeriodSec": 1`), "WarmUp"},
+		"a queue of what is refused":      {rule(`"threshold": 1, "maxQueueingTimeMs": 1`), "maxQueueingTimeMs"},
+		"rules from elsewhere":            {`{"dynamic_data_resources": [{"resource_type": "nacos"}]}`, "dynamic_data_resources"},
+		"code from elsewhere":             {`{"callback_name": "mine"}`, "callback_name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+				t.Errorf("refused with %q, want %q in it", got, test.want)
+			}
+		})
+	}
+}
+
+func passing(t testing.TB) protocol.Service {
+	made, _ := filtertest.Build(t, Kind(), `{"global_switch": true, "rules": [
+		{"resource": "/items", "threshold": 1e15}, {"resource": "/items", "grade": 0, "threshold": 1000}]}`)
+	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+}
+
+func TestPassingAllocatesNothing(t *testing.T) {
+	filtertest.AllocatesNothing(t, passing(t), request("/items?a=b"))
+	filtertest.AllocatesNothing(t, passing(t), request("/other"))
+}
+
+func BenchmarkServe(b *testing.B) {
+	b.Run("two rules", func(b *testing.B) { filtertest.Bench(b, passing(b), request("/items?a=b")) })
+	b.Run("no rule", func(b *testing.B) { filtertest.Bench(b, passing(b), request("/other")) })
+}
