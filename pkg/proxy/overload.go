@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"io/fs"
+	"math"
 	"os"
 	"reflect"
 	"runtime/debug"
@@ -274,8 +275,14 @@ func (d *doneCount) update() {
 	}
 }
 
-// reduced is what is left of an idle timeout at a value of a reduce_timeouts.
+// never is an idle timeout that no connection reaches.
+const never = math.MaxInt64
+
+// reduced is what is left of an idle timeout, 0 for none, at a value of a reduce_timeouts.
 func reduced(timeout time.Duration, a config.OverloadAction, value float64) time.Duration {
+	if timeout <= 0 {
+		return never
+	}
 	least := a.LeastTimeout
 	if least == 0 {
 		least = time.Duration(a.LeastShare * float64(timeout))
@@ -287,7 +294,7 @@ func reduced(timeout time.Duration, a config.OverloadAction, value float64) time
 }
 
 // endIdle ends the callers' connections that carry nothing for as long as after says,
-// given the idle timeout of their listener: 0 for none, of which nothing is ended.
+// given the idle timeout of their listener, 0 for none.
 func (o *overseer) endIdle(now time.Time, after func(idle time.Duration) time.Duration) (ended int) {
 	o.server.eachListener(func(l *liveListener) {
 		ended += l.ln.EndIdle(now, after(l.chain.config.IdleTimeout))

@@ -241,6 +241,7 @@ func TestWhatReduceTimeoutsLeavesOfATimeout(t *testing.T) {
 		{time.Minute, 2 * time.Second, 0.1, 1, 2 * time.Second},
 		{time.Second, 2 * time.Second, 0.1, 1, time.Second},
 		{time.Minute, 0, 0, 1, 0},
+		{0, 0, 0.1, 1, never},
 	} {
 		a := config.OverloadAction{LeastTimeout: tt.least, LeastShare: tt.share}
 		if got := reduced(tt.timeout, a, tt.value); got != tt.want {
