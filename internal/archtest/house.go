@@ -110,7 +110,7 @@ func homes() []home {
 		{path: "google.golang.org/grpc", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "google.golang.org/protobuf/encoding/protowire", dirs: []string{"pkg/filter/stream/extauthz", "pkg/xds"}, test: true, why: onePlace},
 		{path: "google.golang.org/protobuf", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
-		{path: "google.golang.org/genproto/googleapis/rpc", test: true, why: "it is for tests: statuses of gRPC as others write them"},
+		{path: "google.golang.org/genproto/googleapis/rpc", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "github.com/envoyproxy/go-control-plane", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "github.com/golang-jwt/jwt", dirs: []string{"pkg/filter/stream/jwtauthn"}, test: true, why: onePlace},
 		{path: "github.com/klauspost/compress", dirs: []string{"pkg/filter/coding"}, test: true, why: onePlace},

@@ -17,6 +17,7 @@ type TLS struct {
 	Peer       *x509.Certificate   // that the peer showed; nil for none
 	Chain      []*x509.Certificate // all that it sent: Peer, and those that lead to its authority
 	Verified   bool                // Peer is of an authority that is trusted
+	Own        *x509.Certificate   // that we showed, as a server, if who configured that told (Shows)
 }
 
 // TLS returns what the connection's handshake agreed on; nil: there was none.
@@ -45,6 +46,10 @@ func (c *Conn) SecureClient(config *tls.Config, deadline time.Time) error {
 	s.tls = tls.Client((*wire)(s), config)
 	return s.handshake(deadline)
 }
+
+// Shows tells which certificate we show: for tls.Config.GetConfigForClient, whose
+// hello.Conn it is a method of.
+func (w *wire) Shows(own *x509.Certificate) { w.info.Own = own }
 
 // beginTLS returns what is to become c's TLS.
 func (c *Conn) beginTLS() *secure {
@@ -80,6 +85,7 @@ func (s *secure) handshake(deadline time.Time) error {
 	s.info = TLS{
 		Version: state.Version, Cipher: state.CipherSuite,
 		ServerName: state.ServerName, Protocol: state.NegotiatedProtocol, Resumed: state.DidResume,
+		Own: s.info.Own,
 	}
 	if len(state.PeerCertificates) > 0 {
 		s.info.Peer, s.info.Chain = state.PeerCertificates[0], state.PeerCertificates

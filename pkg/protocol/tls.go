@@ -9,6 +9,9 @@ type TLS struct {
 	Resumed    bool   // an earlier session was continued
 	// Peer is the certificate that the peer showed and that was verified; nil for none.
 	Peer *Certificate
+	// OwnURIs are the subject alternative names of that kind in the certificate that we
+	// showed, as a server.
+	OwnURIs []string
 }
 
 // Certificate is what a verified certificate says of its owner. It is immutable.

@@ -11,10 +11,11 @@ import (
 )
 
 // Forwarded does what an intermediary owes its neighbours: Via both ways (RFC
-// 9110 7.6.3), Max-Forwards (7.6.2) and the X-Forwarded fields, each as o says.
+// 9110 7.6.3), Max-Forwards (7.6.2) and the X-Forwarded fields, of which one tells of the
+// caller's certificate (forwarded_cert.go), each as o says.
 // RPC passes untouched. CONNECT is refused with 405 unless o allows it to be routed.
 func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Starter {
-	f := &forwarded{next: protocol.Halves(next), mode: o.XForwarded, connect: o.AllowConnect}
+	f := &forwarded{next: protocol.Halves(next), mode: o.XForwarded, cert: o.ClientCert, connect: o.AllowConnect}
 	if o.Via != "" {
 		f.via = &via{name: o.Via, v10: "1.0 " + o.Via, v11: "1.1 " + o.Via}
 	}
@@ -25,6 +26,7 @@ type forwarded struct {
 	next    protocol.Starter
 	via     *via // nil: none is added
 	mode    config.ForwardedMode
+	cert    config.ClientCert
 	connect bool
 }
 
@@ -50,6 +52,7 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 		}
 	}
 	f.addresses(x)
+	certify(&x.Request.Header, x.Meta.Conn, &f.cert)
 	if f.via != nil {
 		x.Request.Header.Add("Via", f.via.received(x.Meta.Version))
 		x.Then(f)

@@ -25,6 +25,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
 	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
+	"github.com/weft-proxy/weft/pkg/filter/stream/extauthz"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/flowcontrol"
 	"github.com/weft-proxy/weft/pkg/filter/stream/gzip"
@@ -56,7 +57,7 @@ type rig struct {
 // builtFilters are those of cmd/weft/registry.go.
 func builtFilters() []filter.Stream {
 	return []filter.Stream{
-		adaptiveconcurrency.Kind(), compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(),
+		adaptiveconcurrency.Kind(), compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(), extauthz.Kind(),
 		fault.Kind(), flowcontrol.Kind(), gzip.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
 		ipaccess.Kind(), localratelimit.Kind(), jwtauthn.Kind(), mirror.Kind(), payloadlimit.Kind(), rbac.Kind(),
 	}

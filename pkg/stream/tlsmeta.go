@@ -21,6 +21,9 @@ func TLSMeta(conn *network.Conn) *protocol.TLS {
 		Version: strings.Replace(tls.VersionName(t.Version), "TLS ", "TLSv", 1), Cipher: tls.CipherSuiteName(t.Cipher),
 		ServerName: t.ServerName, Protocol: t.Protocol, Resumed: t.Resumed,
 	}
+	if t.Own != nil {
+		m.OwnURIs = urisOf(t.Own)
+	}
 	if t.Peer != nil && t.Verified {
 		m.Peer = certificate(t.Peer)
 		for _, sent := range t.Chain {
@@ -34,10 +37,14 @@ func certificate(cert *x509.Certificate) *protocol.Certificate {
 	sum := sha256.Sum256(cert.Raw)
 	c := &protocol.Certificate{
 		Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
-		Fingerprint: hex.EncodeToString(sum[:]), DNS: cert.DNSNames,
-	}
-	for _, u := range cert.URIs {
-		c.URIs = append(c.URIs, u.String())
+		Fingerprint: hex.EncodeToString(sum[:]), DNS: cert.DNSNames, URIs: urisOf(cert),
 	}
 	return c
+}
+
+func urisOf(cert *x509.Certificate) (uris []string) {
+	for _, u := range cert.URIs {
+		uris = append(uris, u.String())
+	}
+	return uris
 }

@@ -31,6 +31,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 			MaxRequestsPerConnection: e.MaxRequestsPerConnection,
 			Via:                      e.Via,
 			XForwarded:               e.XForwarded,
+			ClientCert:               r.clientCert(e),
 			AllowHalfClose:           e.AllowHalfClose,
 			AllowConnect:             e.AllowConnect,
 			ServerName:               e.ServerName,

@@ -92,6 +92,8 @@ type extendJSON struct {
 	AllowConnect             bool                 `key:"allow_connect" doc:"Let routes match CONNECT; otherwise it is answered with 405." example:"true"`
 	ServerName               string               `key:"server_name" doc:"Server field of Weft's own replies; empty: none." example:"\"weft\""`
 
+	clientCertJSON
+
 	HTTP2MaxStreams       int           `key:"http2_max_concurrent_streams" doc:"HTTP/2: streams that a caller may have open at once on one connection; more are refused. As many may be reset within 100 ms before they are answered; then others are refused, too." unit:"streams" min:"1" max:"1000000" default:"1024" example:"100"`
 	HTTP2StreamWindow     int           `key:"http2_stream_window" doc:"HTTP/2: content of one stream that a caller may send ahead of who takes it." unit:"bytes" min:"65535" max:"2147483647" default:"262144" example:"1048576"`
 	HTTP2ConnectionWindow int           `key:"http2_connection_window" doc:"HTTP/2: content of all streams of one connection that a caller may send ahead." unit:"bytes" min:"65535" max:"2147483647" default:"16777216" example:"1048576"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,7 +53,11 @@ func (s *Store) Server(contexts []*Context) (*Server, error) {
 	server.choose()
 	server.config = &tls.Config{ //nolint:gosec // the one that GetConfigForClient returns counts
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			return server.choice.Load().find(hello), nil
+			found := server.choice.Load().find(hello)
+			if conn, ok := hello.Conn.(interface{ Shows(own *x509.Certificate) }); ok && len(found.Certificates) > 0 {
+				conn.Shows(found.Certificates[0].Leaf)
+			}
+			return found, nil
 		},
 	}
 	for _, o := range server.contexts {

@@ -306,7 +306,7 @@ func TestServicesOfGRPCAreToldOfRequests(t *testing.T) {
 	for what, pair := range map[string][2]string{
 		"method": {r.GetMethod(), "GET"}, "path": {r.GetPath(), "/buy?n=1"}, "host": {r.GetHost(), "shop.test"}, "protocol": {r.GetProtocol(), "HTTP/1.1"}, "body": {r.GetBody(), "book"},
 		"principal": {a.GetSource().GetPrincipal(), "spiffe://shop/cart"}, "caller": {a.GetSource().GetAddress().GetSocketAddress().GetAddress(), "192.0.2.1"},
-		"certificate": {a.GetSource().GetCertificate(), "-----BEGIN%20CERTIFICATE-----%0AAQI=%0A-----END%20CERTIFICATE-----%0A"},
+		"certificate": {a.GetSource().GetCertificate(), "-----BEGIN%20CERTIFICATE-----%0AAQI%3D%0A-----END%20CERTIFICATE-----%0A"},
 		"name":        {a.GetTlsSession().GetSni(), "shop.test"}, "extension": {a.GetContextExtensions()["realm"], "shop"},
 	} {
 		if pair[0] != pair[1] {

@@ -3,10 +3,8 @@ package extauthz
 import (
 	"context"
 	"encoding/binary"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -210,9 +208,8 @@ func (s *grpcService) secured(a *attributes, t *protocol.TLS) {
 	default:
 		a.source.principal = clean(peer.Subject)
 	}
-	if s.certificate && len(peer.Raw) > 0 {
-		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: peer.Raw[0]})
-		a.source.certificate = url.PathEscape(string(text))
+	if s.certificate {
+		a.source.certificate = peer.EscapedPEM(false)
 	}
 }
 

@@ -1,0 +1,21 @@
+package protocol
+
+import (
+	"encoding/pem"
+	"net/url"
+	"strings"
+)
+
+// EscapedPEM returns the certificate as PEM (RFC 7468), percent-encoded so that it can
+// stand in a field: with chain, also those that were sent with it, in that order. "":
+// its bytes are not known.
+func (c *Certificate) EscapedPEM(chain bool) string {
+	var text []byte
+	for i, der := range c.Raw {
+		if i > 0 && !chain {
+			break
+		}
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	return strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20")
+}

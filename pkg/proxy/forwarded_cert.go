@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// forwardedClientCert is the field that tells the upstream of the certificates that
+// callers showed: an element for each proxy on the way, in the grammar of Envoy.
+const forwardedClientCert = "X-Forwarded-Client-Cert"
+
+// certify brings the field into the form that c asks for. A caller that showed no
+// certificate which was verified is believed by ClientCertAlways alone.
+func certify(h *protocol.Header, conn *protocol.ConnMeta, c *config.ClientCert) {
+	if c.Mode == config.ClientCertAlways {
+		return
+	}
+	known := conn != nil && conn.TLS != nil && conn.TLS.Peer != nil
+	if known && c.Mode == config.ClientCertForward {
+		forgetSpellings(h, false)
+		return
+	}
+	before := ""
+	if known && c.Mode == config.ClientCertAppend {
+		before = list(h, forwardedClientCert)
+	}
+	forgetSpellings(h, true)
+	if !known || c.Mode == config.ClientCertSanitize {
+		return
+	}
+	element := certElement(conn.TLS, c)
+	if before != "" {
+		element = before + "," + element
+	}
+	h.Add(forwardedClientCert, element)
+}
+
+// forgetSpellings removes what applications may take for the field; all: also itself.
+func forgetSpellings(h *protocol.Header, all bool) {
+	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
+		if name := h.At(i).Name; protocol.Alike(name, forwardedClientCert) && (all || !protocol.EqualFold(name, forwardedClientCert)) {
+			h.Del(name)
+		}
+	}
+}
+
+// certElement returns the element about a caller's certificate.
+func certElement(t *protocol.TLS, c *config.ClientCert) string {
+	var b strings.Builder
+	if len(t.OwnURIs) > 0 {
+		b.WriteString("By=" + certValue(t.OwnURIs[0]) + ";")
+	}
+	b.WriteString("Hash=" + t.Peer.Fingerprint)
+	if c.Cert {
+		b.WriteString(`;Cert="` + t.Peer.EscapedPEM(false) + `"`)
+	}
+	if c.Chain {
+		b.WriteString(`;Chain="` + t.Peer.EscapedPEM(true) + `"`)
+	}
+	if c.Subject {
+		b.WriteString(`;Subject="` + certSubject(t.Peer.Subject) + `"`)
+	}
+	if c.URI && len(t.Peer.URIs) > 0 {
+		b.WriteString(";URI=" + certValue(t.Peer.URIs[0]))
+	}
+	if c.DNS {
+		for _, name := range t.Peer.DNS {
+			b.WriteString(";DNS=" + certValue(name))
+		}
+	}
+	return b.String()
+}
+
+// certValue returns the value of a pair: in quotes if it has what separates pairs. What
+// cannot stand in quotes is percent-encoded.
+func certValue(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c <= ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			b.WriteByte('%')
+			b.WriteByte(upperHex[c>>4])
+			b.WriteByte(upperHex[c&15])
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	if s = b.String(); strings.ContainsAny(s, ",;=") {
+		return `"` + s + `"`
+	}
+	return s
+}
+
+const upperHex = "0123456789ABCDEF"
+
+// certSubject returns a distinguished name for quotes. It spells characters that could
+// end them, or the field, in hexadecimal (RFC 4514 2.4): that is the same name, and no
+// reader needs to know what a backslash before a quote means.
+func certSubject(name string) string {
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		last := i+1 == len(name)
+		switch {
+		case c == '\\' && !last && (name[i+1] == '\\' || name[i+1] == '"'):
+			i++
+			c = name[i]
+		case c >= ' ' && c < 0x7f && c != '"' && !(c == '\\' && last):
+			b.WriteByte(c)
+			continue
+		}
+		b.WriteByte('\\')
+		b.WriteByte(upperHex[c>>4])
+		b.WriteByte(upperHex[c&15])
+	}
+	return b.String()
+}

@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// cart is a caller's certificate.
+func cart() *protocol.Certificate {
+	return &protocol.Certificate{
+		Subject: "CN=cart,O=Shop", Fingerprint: "c0ffee", Raw: [][]byte{{1}, {2}},
+		URIs: []string{"spiffe://shop/cart", "spiffe://shop/other"}, DNS: []string{"cart.shop", "www.cart.shop"},
+	}
+}
+
+func TestClientCertificatesAreForwarded(t *testing.T) {
+	const forged, twice = "X-Forwarded-Client-Cert: Hash=forged", "x-forwarded-client-cert: Hash=again"
+	const other = "X_Forwarded_Client-Cert: Hash=spelt"
+	all := config.ClientCert{Mode: config.ClientCertSet, Subject: true, Cert: true, Chain: true, DNS: true, URI: true}
+	pem := (&protocol.Certificate{Raw: [][]byte{{1}}}).EscapedPEM(false)
+	chain := (&protocol.Certificate{Raw: [][]byte{{1}, {2}}}).EscapedPEM(true)
+	for _, test := range []struct {
+		name   string
+		c      config.ClientCert
+		peer   *protocol.Certificate // nil: the caller showed none
+		fields []string
+		want   string // the field, and those that may pass for it
+	}{
+		{"nothing is said: it is removed", config.ClientCert{}, cart(), []string{forged, twice, other}, ""},
+		{"of a caller without a certificate, too", config.ClientCert{}, nil, []string{forged, other}, ""},
+		{"passed on", config.ClientCert{Mode: config.ClientCertForward}, cart(), []string{forged, twice, other}, forged + "\n" + twice + "\n"},
+		{"not of a caller without a certificate", config.ClientCert{Mode: config.ClientCertForward}, nil, []string{forged, other}, ""},
+		{"always passed on", config.ClientCert{Mode: config.ClientCertAlways}, nil, []string{forged}, forged + "\n"},
+		{"added to", config.ClientCert{Mode: config.ClientCertAppend, URI: true}, cart(), []string{forged, twice, other},
+			"X-Forwarded-Client-Cert: Hash=forged, Hash=again,By=spiffe://shop/gate;Hash=c0ffee;URI=spiffe://shop/cart\n"},
+		{"added to nothing", config.ClientCert{Mode: config.ClientCertAppend}, cart(), nil, "X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee\n"},
+		{"not added for a caller without a certificate", config.ClientCert{Mode: config.ClientCertAppend}, nil, []string{forged}, ""},
+		{"replaced", config.ClientCert{Mode: config.ClientCertSet, Subject: true}, cart(), []string{forged, twice, other},
+			"X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee;Subject=\"CN=cart,O=Shop\"\n"},
+		{"replaced for a caller without a certificate", all, nil, []string{forged}, ""},
+		{"with everything", all, cart(), nil, "X-Forwarded-Client-Cert: By=spiffe://shop/gate;Hash=c0ffee;Cert=\"" + pem + "\";Chain=\"" + chain +
+			"\";Subject=\"CN=cart,O=Shop\";URI=spiffe://shop/cart;DNS=cart.shop;DNS=www.cart.shop\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x := incoming(test.fields...)
+			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{Peer: test.peer, OwnURIs: []string{"spiffe://shop/gate"}}}
+			got, _ := forwardedTo(t, config.HTTP1Options{ClientCert: test.c}, x)
+			if got != test.want {
+				t.Errorf("the upstream got\n%s, want\n%s", got, test.want)
+			}
+		})
+	}
+	x := incoming(forged)
+	x.Meta.Conn = &protocol.ConnMeta{}
+	if got, _ := forwardedTo(t, config.HTTP1Options{ClientCert: all}, x); got != "" {
+		t.Errorf("in plaintext the upstream got %q", got)
+	}
+}
+
+// pair is what a reader of the grammar finds: a key, and a value that is quoted or not.
+var certPair = regexp.MustCompile(`^(By|Hash|Cert|Chain|Subject|URI|DNS)=("(?:[^"\\]|\\.)*"|[^",;=]*)(?:;|$)`)
+
+// readElement reads an element as a strict reader does; ok: it is one, to its end.
+func readElement(text string) (pairs [][2]string, ok bool) {
+	for text != "" {
+		m := certPair.FindStringSubmatch(text)
+		if m == nil {
+			return nil, false
+		}
+		pairs = append(pairs, [2]string{m[1], strings.Trim(m[2], `"`)})
+		text = text[len(m[0]):]
+	}
+	return pairs, true
+}
+
+// FuzzCertElement: whatever stands in a certificate, a reader finds the pairs that were
+// written, and nothing ends the field.
+func FuzzCertElement(f *testing.F) {
+	for _, seed := range []string{
+		"CN=cart,O=Shop", `CN=a\,b`, `CN=a\\`, `CN=a\"`, `CN=x";URI="spiffe://shop/root`, "spiffe://a,By=b;Hash=c", "a\r\nX-User: root", `\`, `"`, `a\`, "é", "",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		tls := &protocol.TLS{OwnURIs: []string{text}, Peer: &protocol.Certificate{
+			Subject: text, Fingerprint: "c0ffee", URIs: []string{text}, DNS: []string{text}, Raw: [][]byte{[]byte(text)}}}
+		element := certElement(tls, &config.ClientCert{Subject: true, Cert: true, Chain: true, DNS: true, URI: true})
+		for i := range len(element) {
+			if c := element[i]; c < ' ' || c >= 0x7f {
+				t.Fatalf("%q has a character that no field may have", element)
+			}
+		}
+		pairs, ok := readElement(element)
+		if !ok {
+			t.Fatalf("%q cannot be read", element)
+		}
+		var keys []string
+		for _, p := range pairs {
+			keys = append(keys, p[0])
+		}
+		if got := strings.Join(keys, " "); got != "By Hash Cert Chain Subject URI DNS" {
+			t.Fatalf("of %q a reader finds %s in %q", text, got, element)
+		}
+		if uri, err := url.PathUnescape(pairs[5][1]); !strings.Contains(text, "%") && (err != nil || uri != text) {
+			t.Errorf("the URI of %q is %q, %v", text, uri, err)
+		}
+	})
+}
