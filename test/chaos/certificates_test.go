@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -88,10 +87,8 @@ func TestCertificatesRotate(t *testing.T) {
 	}
 	w.warm(hangUp, loads...)
 
-	stop := make(chan struct{})
-	var rotating sync.WaitGroup
 	versions := 1
-	rotating.Go(func() {
+	end := r.meanwhile(func(stop <-chan struct{}) {
 		for ; pause(stop, time.Second); versions++ {
 			rotate(versions)
 			if n, err := shownBy(front, config); err != nil || n < versions-2 {
@@ -100,8 +97,7 @@ func TestCertificatesRotate(t *testing.T) {
 		}
 	})
 	all := r.play(loads...)
-	close(stop)
-	rotating.Wait()
+	end()
 	r.Logf("%d certificates on each side", versions)
 	for _, l := range loads {
 		r.hold(all[l.name], bounds{p50: 40 * time.Millisecond, p99: 400 * time.Millisecond})

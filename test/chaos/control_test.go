@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"fmt"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -52,18 +51,15 @@ func TestReloadsAndADrain(t *testing.T) {
 	}
 	w.warm(hangUp, loads...)
 
-	stop := make(chan struct{})
-	var reloading sync.WaitGroup
 	reloads := 0
-	reloading.Go(func() {
+	end := r.meanwhile(func(stop <-chan struct{}) {
 		for pause(stop, time.Second) {
 			reloads++
 			w.reload(config(reloads))
 		}
 	})
 	all := r.play(loads...)
-	close(stop)
-	reloading.Wait()
+	end()
 	r.Logf("%d reloads", reloads)
 	for _, name := range []string{"http1", "http2", "grpc", "dubbo"} {
 		r.hold(all[name], bounds{p50: 20 * time.Millisecond, p99: 300 * time.Millisecond})
@@ -81,15 +77,14 @@ func TestReloadsAndADrain(t *testing.T) {
 // request is lost but those that nobody accepts any more.
 func (r *trial) drain(w *weft, loads []load) {
 	r.Helper()
-	var asking sync.WaitGroup
-	asking.Go(func() {
+	end := r.meanwhile(func(<-chan struct{}) {
 		pause(nil, 2*time.Second)
 		w.signal(syscall.SIGTERM)
 		w.awaitExit(patience)
 	})
 	loads = renamed(loads, ", drain")
 	all := r.playFor(5*time.Second, loads...)
-	asking.Wait()
+	end()
 	for _, l := range loads {
 		t := all[l.name]
 		r.hold(t, bounds{kinds: []string{"refused"}, failed: 0.8})

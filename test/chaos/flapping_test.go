@@ -3,7 +3,6 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,11 +17,11 @@ import (
 // answered, and no request to those hosts fails.
 func TestHostsFlap(t *testing.T) {
 	r := begin(t)
-	var processes []*process
+	var mortals []*mortal
 	var pages, rpcs []string
 	for i := range 4 {
-		p := r.newProcess(fmt.Sprintf("host%d", i))
-		processes = append(processes, p)
+		p := r.newMortal(fmt.Sprintf("host%d", i))
+		mortals = append(mortals, p)
 		pages, rpcs = append(pages, p.at.page), append(rpcs, p.at.rpc)
 	}
 	guarded := func(check object) object {
@@ -60,15 +59,14 @@ func TestHostsFlap(t *testing.T) {
 	}
 	w.warm(hangUp, loads...)
 
-	stop := make(chan struct{})
-	var flapping sync.WaitGroup
-	deaths := make([]int, 2)
+	deaths, ends := make([]int, 2), make([]func(), 2)
 	for i := range deaths {
-		flapping.Go(func() { deaths[i] = processes[i].flap(stop, r.chance(uint64(i))) })
+		ends[i] = r.meanwhile(func(stop <-chan struct{}) { deaths[i] = mortals[i].flap(stop, r.chance(uint64(i))) })
 	}
 	all := r.play(loads...)
-	close(stop)
-	flapping.Wait()
+	for _, end := range ends {
+		end()
+	}
 	r.Logf("%d and %d deaths", deaths[0], deaths[1])
 	if deaths[0]+deaths[1] < int(r.lasts.Seconds())/4 {
 		r.Error("the hosts hardly ever died")
@@ -83,7 +81,7 @@ func TestHostsFlap(t *testing.T) {
 	for _, name := range []string{"http1-slow", "http2-slow"} {
 		r.hold(all[name], bounds{p99: slowCall + latency})
 	}
-	for _, p := range processes[2:] {
+	for _, p := range mortals[2:] {
 		for _, address := range []string{p.at.page, p.at.rpc} {
 			if n := w.metric("weft_host_request_failures_total", fmt.Sprintf("host=%q", address)); n != 0 {
 				r.Errorf("%v requests to %s failed, which lives", n, p.name)
@@ -104,7 +102,7 @@ func slow(c *web, name string) load {
 
 // flap has the process die and come back until stop is closed, and returns how
 // often it died. It lives at the end.
-func (p *process) flap(stop <-chan struct{}, chance *rand.Rand) int {
+func (p *mortal) flap(stop <-chan struct{}, chance *rand.Rand) int {
 	for deaths := 0; ; deaths++ {
 		if !pause(stop, 500*time.Millisecond+time.Duration(chance.ExpFloat64()*float64(time.Second))) {
 			return deaths

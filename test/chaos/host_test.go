@@ -220,18 +220,18 @@ func beHost(spec string) int {
 	return 0
 }
 
-// process is a host that is a process of its own, which can die and come back.
-type process struct {
+// mortal is a host that is a process of its own, which can die and come back.
+type mortal struct {
 	r    *trial
 	name string
 	at   addresses
 	cmd  *exec.Cmd // nil: it is dead
 }
 
-// newProcess starts a host's process.
-func (r *trial) newProcess(name string) *process {
+// newMortal starts a host's process.
+func (r *trial) newMortal(name string) *mortal {
 	r.Helper()
-	p := &process{r: r, name: name, at: addresses{freePort(), freePort()}}
+	p := &mortal{r: r, name: name, at: addresses{freePort(), freePort()}}
 	if err := p.start(); err != nil {
 		r.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func (r *trial) newProcess(name string) *process {
 }
 
 // start returns when the host serves.
-func (p *process) start() error {
+func (p *mortal) start() error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -264,7 +264,7 @@ func (p *process) start() error {
 }
 
 // end ends the process by the signal, if it lives, and returns when it has ended.
-func (p *process) end(how syscall.Signal) {
+func (p *mortal) end(how syscall.Signal) {
 	if p.cmd == nil {
 		return
 	}

@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/invariants"
 	"github.com/weft-proxy/weft/test/bench/histogram"
+	"github.com/weft-proxy/weft/test/bench/process"
 )
 
 // wrong is the kind of the failures that nothing excuses: an answer that says it
@@ -85,9 +87,13 @@ func (r *trial) play(loads ...load) map[string]*tally { return r.playFor(r.lasts
 func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 	r.Helper()
 	loads = append(loads, r.direct().get(direct, "/", 50))
+	before := r.cpuTime()
 	all := map[string]*tally{}
 	var playing sync.WaitGroup
 	for i, l := range loads {
+		if invariants.Enabled {
+			l.rate /= 5 // of a Weft that takes as much longer
+		}
 		t := &tally{name: l.name, expected: l.rate * lasts.Seconds(), failed: map[string]int{}, first: map[string]error{}, by: map[string]*histogram.Histogram{}}
 		all[l.name] = t
 		chance := r.chance(uint64(1000 + i))
@@ -122,8 +128,28 @@ func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		r.Log(all[name])
 	}
-	r.machine = min(all[direct].took.Quantile(0.99), time.Second)
+	used := (r.cpuTime() - before).Seconds() / lasts.Seconds()
+	r.machine = all[direct].took.Quantile(0.99)
+	if used > 0 {
+		r.Logf("Weft used %.2f CPUs", used)
+	}
+	if r.machine > time.Second || all[direct].failures() > 0 {
+		if used > 0.5 {
+			r.Errorf("Weft used %.2f CPUs, and left the machine no time", used)
+		}
+		r.Skipf("this machine has no time: p99 of requests that go past Weft is %v", r.machine)
+	}
 	return all
+}
+
+// cpuTime is how long Weft has used processors.
+func (r *trial) cpuTime() time.Duration {
+	r.Helper()
+	used, err := process.CPUTime([]int{r.pid})
+	if err != nil {
+		return 0 // it has ended: its drain is looked at
+	}
+	return used
 }
 
 // direct is the load that goes past Weft: its latencies are those of the machine,

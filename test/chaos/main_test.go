@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,8 +64,9 @@ type trial struct {
 	*testing.T
 	lasts   time.Duration
 	seed    uint64
+	pid     int           // of Weft
 	past    *web          // caller of a host without Weft between; nil: not yet
-	machine time.Duration // p99 of such requests in the last load, one second at most
+	machine time.Duration // p99 of such requests in the last load
 }
 
 // begin begins a test, beside the others.
@@ -88,6 +90,20 @@ func begin(t *testing.T) *trial {
 
 // chance returns a source of randomness for one purpose, of one goroutine.
 func (r *trial) chance(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(r.seed, purpose)) }
+
+// meanwhile has something done beside the test until end is called, or the test ends;
+// then stop is closed. end returns when it is done.
+func (r *trial) meanwhile(do func(stop <-chan struct{})) (end func()) {
+	stop := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() { do(stop) })
+	end = sync.OnceFunc(func() {
+		close(stop)
+		done.Wait()
+	})
+	r.Cleanup(end)
+	return end
+}
 
 // pause waits, and returns false if stop was closed meanwhile.
 func pause(stop <-chan struct{}, d time.Duration) bool {

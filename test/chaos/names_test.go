@@ -51,12 +51,9 @@ func TestNamesChange(t *testing.T) {
 	}
 	w.warm(hangUp, loads...)
 
-	stop := make(chan struct{})
-	var changing sync.WaitGroup
-	changing.Go(func() { names.change(stop, r.chance(1)) })
+	end := r.meanwhile(func(stop <-chan struct{}) { names.change(stop, r.chance(1)) })
 	all := r.play(loads...)
-	close(stop)
-	changing.Wait()
+	end()
 	r.Logf("%d questions; answers: %v", names.questions.Load(), names.given)
 
 	for _, name := range []string{"http1", "http1-post", "http2", "dubbo"} {
