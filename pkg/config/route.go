@@ -6,6 +6,7 @@ import "time"
 type RouteTable struct {
 	Name         string
 	VirtualHosts []*VirtualHost
+	IgnorePort   bool           // the port that a request names counts for nothing
 	Request      HeaderMutation // applied to requests, after the route's and the virtual host's
 	Response     HeaderMutation
 }
@@ -41,15 +42,21 @@ const (
 	PathAny PathKind = iota
 	PathPrefix
 	PathExact
-	PathRegex // the whole path, unanchored as the expression says
+	PathRegex    // the whole path, unanchored as the expression says
+	PathSegments // the path, or what is below it: "/a" is for "/a" and "/a/b", not for "/ab"
 )
 
 // Match is the condition of a route; all of it must hold.
 type Match struct {
-	PathKind  PathKind
-	Path      string
-	Headers   []HeaderMatch
-	Variables []VariableMatch
+	PathKind   PathKind
+	Path       string
+	IgnoreCase bool // of ASCII letters in Path; not of PathRegex
+	Headers    []HeaderMatch
+	Variables  []VariableMatch
+	Query      []QueryMatch
+	// Chance is the percentage of requests, chosen at random, that the route is for;
+	// nil: all.
+	Chance *float64
 }
 
 // HeaderMatch compares a field; the first, if there are several. Names "method",
@@ -60,7 +67,42 @@ type HeaderMatch struct {
 	Name  string
 	Value string // ".*": any value, but the field must be there, Regex or not
 	Regex bool   // Value is an expression
+	// Is stands in the place of Value and Regex: all fields of the name, joined by
+	// commas, are compared. nil: those count.
+	Is *ValueMatch
 }
+
+// QueryMatch compares a parameter of the query, the first of its name, decoded.
+type QueryMatch struct {
+	Name string
+	Is   ValueMatch
+}
+
+// ValueMatch says what a value has to be. A value that is missing is nothing, Invert
+// or not, but where the question is whether it is there.
+type ValueMatch struct {
+	Kind       ValueKind
+	Text       string // of the kinds that compare text
+	From, To   int64  // of ValueRange
+	IgnoreCase bool   // of ASCII letters; not of ValueRegex
+	Invert     bool   // it must not be that
+	// MissingIsEmpty: a value that is missing is "".
+	MissingIsEmpty bool
+}
+
+// ValueKind is how a value is compared.
+type ValueKind uint8
+
+// The kinds.
+const (
+	ValueExact ValueKind = iota
+	ValuePrefix
+	ValueSuffix
+	ValueContains
+	ValueRegex   // the expression matches the whole value
+	ValuePresent // there is one
+	ValueRange   // a whole number, from From to below To
+)
 
 // VariableMatch compares a variable; one that the request lacks equals "". Or
 // (MOSN's "model") ends a group of conditions: the match holds if all conditions
@@ -131,7 +173,18 @@ type HeaderMutation struct {
 type HeaderValue struct {
 	Name, Value string
 	Append      bool // false: replaces what is there
+	If          AddIf
 }
+
+// AddIf says when a field is added, by whether there is one of its name.
+type AddIf uint8
+
+// The conditions.
+const (
+	AddAlways AddIf = iota
+	AddIfAbsent
+	AddIfPresent
+)
 
 // Redirect answers with a Location.
 type Redirect struct {
@@ -139,6 +192,12 @@ type Redirect struct {
 	Path   string // replaces the path, and the query if it has one; "" keeps them
 	Host   string // "" keeps it
 	Scheme string // "" keeps it
+	Port   uint16 // 0 keeps it, or none with another Host
+	// PrefixRewrite and RegexRewrite change the path as those of Forward do; one of them
+	// and Path at most.
+	PrefixRewrite string
+	RegexRewrite  *RegexRewrite
+	StripQuery    bool
 }
 
 // DirectResponse answers by itself.

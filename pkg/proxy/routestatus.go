@@ -59,8 +59,13 @@ type MatchStatus struct {
 	Prefix    string        `json:"prefix,omitempty"`
 	Path      string        `json:"path,omitempty"`
 	Regex     string        `json:"regex,omitempty"`
+	Below     string        `json:"path_separated_prefix,omitempty"`
 	Headers   []ValueStatus `json:"headers,omitempty"`
 	Variables []ValueStatus `json:"variables,omitempty"`
+	Query     []ValueStatus `json:"query_parameters,omitempty"`
+
+	IgnoreCase bool     `json:"ignore_case,omitempty"` // of the path
+	Percent    *float64 `json:"percent,omitempty"`     // of the requests, chosen at random
 }
 
 // ValueStatus is a condition on a field or variable.
@@ -69,6 +74,17 @@ type ValueStatus struct {
 	Value string `json:"value,omitempty"`
 	Regex string `json:"regex,omitempty"` // in place of Value
 	Or    bool   `json:"or,omitempty"`    // the next condition is an alternative
+
+	// In place of Value, too.
+	Prefix   string `json:"prefix,omitempty"`
+	Suffix   string `json:"suffix,omitempty"`
+	Contains string `json:"contains,omitempty"`
+	Present  bool   `json:"present,omitempty"`
+	From     *int64 `json:"from,omitempty"`
+	Below    *int64 `json:"below,omitempty"`
+
+	Not        bool `json:"not,omitempty"` // it must not be that
+	IgnoreCase bool `json:"ignore_case,omitempty"`
 }
 
 // RetryStatus is what is tried again.
@@ -99,8 +115,8 @@ func (s *Server) DescribeRoutes(name string) []RouteTableStatus {
 func describeTable(t *config.RouteTable, listeners []*config.Listener) RouteTableStatus {
 	d := RouteTableStatus{Name: t.Name, Listeners: []string{}, VirtualHosts: make([]VirtualHostStatus, len(t.VirtualHosts))}
 	for _, l := range listeners {
-		for _, fc := range l.FilterChains {
-			if fc.Proxy != nil && fc.Proxy.RouteTable == t.Name {
+		for fc := range l.Chains() {
+			if fc.Proxy != nil && fc.Proxy.RouteTable == t.Name && !slices.Contains(d.Listeners, l.Name) {
 				d.Listeners = append(d.Listeners, l.Name)
 			}
 		}
@@ -194,13 +210,45 @@ func describeMatch(m *config.Match) MatchStatus {
 		d.Path = m.Path
 	case config.PathRegex:
 		d.Regex = m.Path
+	case config.PathSegments:
+		d.Below = m.Path
 	case config.PathAny:
 	}
+	d.IgnoreCase = m.IgnoreCase
 	for _, h := range m.Headers {
+		if h.Is != nil {
+			d.Headers = append(d.Headers, describeTest(h.Name, h.Is))
+			continue
+		}
 		d.Headers = append(d.Headers, describeValue(h.Name, h.Value, h.Regex, false))
 	}
+	for i := range m.Query {
+		d.Query = append(d.Query, describeTest(m.Query[i].Name, &m.Query[i].Is))
+	}
+	d.Percent = m.Chance
 	for _, v := range m.Variables {
 		d.Variables = append(d.Variables, describeValue(v.Name, v.Value, v.Regex, v.Or))
+	}
+	return d
+}
+
+func describeTest(name string, m *config.ValueMatch) ValueStatus {
+	d := ValueStatus{Name: name, Not: m.Invert, IgnoreCase: m.IgnoreCase}
+	switch m.Kind {
+	case config.ValueExact:
+		d.Value = m.Text
+	case config.ValuePrefix:
+		d.Prefix = m.Text
+	case config.ValueSuffix:
+		d.Suffix = m.Text
+	case config.ValueContains:
+		d.Contains = m.Text
+	case config.ValueRegex:
+		d.Regex = m.Text
+	case config.ValuePresent:
+		d.Present = true
+	case config.ValueRange:
+		d.From, d.Below = &m.From, &m.To
 	}
 	return d
 }

@@ -459,3 +459,32 @@ func TestCompileRefusesActions(t *testing.T) {
 		})
 	}
 }
+
+func TestFieldsCanBeAddedByWhetherThereIsOne(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		add  config.HeaderValue
+		with string // of x-here; x-gone is absent
+		want string
+	}{
+		{"absent: it is there", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfAbsent}, "old", "old"},
+		{"absent: there is none", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfAbsent}, "", "new"},
+		{"present: it is there", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfPresent}, "old", "new"},
+		{"present: there is none", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfPresent}, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := CompileMutation(config.HeaderMutation{Add: []config.HeaderValue{tt.add}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := &protocol.Exchange{}
+			if tt.with != "" {
+				x.Request.Header.Add("x-here", tt.with)
+			}
+			m.Apply(x, &x.Request.Header)
+			if got := x.Request.Header.Get("x-here"); got != tt.want {
+				t.Errorf("X-Here = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -16,7 +16,11 @@ import (
 type condition struct {
 	fields    []field // those that cost least first
 	path      *regexp.Regexp
+	special   *pathTest             // nil: nothing, or the tree has it
 	variables [][]variableCondition // one of these groups, if there are any
+	query     []queryTest
+	rare      bool // only chance of the requests
+	chance    chance
 }
 
 func (c *condition) holds(x *protocol.Exchange, path string) bool {
@@ -25,9 +29,18 @@ func (c *condition) holds(x *protocol.Exchange, path string) bool {
 			return false
 		}
 	}
-	if c.path != nil && !c.path.MatchString(path) {
+	if c.path != nil && !c.path.MatchString(path) || c.special != nil && !c.special.holds(path) {
 		return false
 	}
+	for i := range c.query {
+		if !c.query[i].holds(x) {
+			return false
+		}
+	}
+	return c.holdsVariables(x) && (!c.rare || c.chance.comes())
+}
+
+func (c *condition) holdsVariables(x *protocol.Exchange) bool {
 	return len(c.variables) == 0 || slices.ContainsFunc(c.variables, func(group []variableCondition) bool {
 		for i := range group {
 			if !group[i].holds(x) {
@@ -60,6 +73,7 @@ type field struct {
 	name       string // as configured
 	value      string // for equal
 	expression *regexp.Regexp
+	is         *valueTest // for valued
 }
 
 // source says where a field's value is.
@@ -89,9 +103,16 @@ const (
 	present test = iota // any value
 	equal
 	matches // the expression
+	valued
 )
 
 func (f *field) holds(x *protocol.Exchange) bool {
+	if f.test == valued {
+		if f.of == inHeader {
+			return f.is.holds(joined(&x.Request.Header, f.name))
+		}
+		return f.is.holds(f.of.value(x, f.name))
+	}
 	value, ok := f.of.value(x, f.name)
 	switch {
 	case !ok:
@@ -246,10 +267,11 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 
 // condition compiles m without its exact or prefix path; nil if that is all.
 func (e expressions) condition(m *config.Match) (*condition, error) {
-	if len(m.Headers) == 0 && m.PathKind != config.PathRegex && len(m.Variables) == 0 {
+	special := newPathTest(m)
+	if len(m.Headers)+len(m.Variables)+len(m.Query) == 0 && m.PathKind != config.PathRegex && special == nil && m.Chance == nil {
 		return nil, nil
 	}
-	c := &condition{}
+	c := &condition{special: special}
 	for i := range m.Headers {
 		f, err := e.field(&m.Headers[i])
 		if err != nil {
@@ -267,6 +289,21 @@ func (e expressions) condition(m *config.Match) (*condition, error) {
 	if err := e.variables(c, m.Variables); err != nil {
 		return nil, err
 	}
+	for i := range m.Query {
+		is, err := e.value(&m.Query[i].Is)
+		if err != nil {
+			return nil, fmt.Errorf("condition on the query parameter %q: %w", m.Query[i].Name, err)
+		}
+		c.query = append(c.query, queryTest{m.Query[i].Name, is})
+	}
+	if m.Chance != nil {
+		var all bool
+		var err error
+		if c.chance, all, err = newChance(*m.Chance); err != nil {
+			return nil, err
+		}
+		c.rare = !all
+	}
 	return c, nil
 }
 
@@ -279,6 +316,11 @@ func (e expressions) field(m *config.HeaderMatch) (field, error) {
 	}
 	f := field{of: of, name: m.Name}
 	switch {
+	case m.Is != nil:
+		f.test = valued
+		if f.is, err = e.value(m.Is); err != nil {
+			return field{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
+		}
 	case m.Value == ".*":
 		f.test = present
 	case m.Regex:

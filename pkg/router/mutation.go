@@ -26,6 +26,7 @@ type addition struct {
 	value    string             // if template is nil
 	template *variable.Template // its text has no control characters
 	append   bool               // false: in place of the fields of that name
+	when     config.AddIf
 	routing  bool               // a routing field of requests, of which an RPC has one: append counts for HTTP only
 }
 
@@ -42,6 +43,11 @@ func (m *mutation) apply(h *protocol.Header, x *protocol.Exchange) {
 }
 
 func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
+	if a.when != config.AddAlways {
+		if _, there := h.Lookup(a.name); there != (a.when == config.AddIfPresent) {
+			return
+		}
+	}
 	value, ok := a.text(x)
 	switch {
 	case isHost(a.name) && !isRPC(x):
@@ -105,7 +111,7 @@ func compileMutation(c *config.HeaderMutation, ofRequest bool, next *mutation) (
 }
 
 func compileAddition(c *config.HeaderValue, ofRequest bool) (addition, error) {
-	a := addition{name: c.Name, append: c.Append, routing: ofRequest && isRouting(c.Name)}
+	a := addition{name: c.Name, append: c.Append, when: c.If, routing: ofRequest && isRouting(c.Name)}
 	if err := checkName(c.Name); err != nil {
 		return a, err
 	}

@@ -2,7 +2,9 @@ package router
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -14,7 +16,7 @@ import (
 // of its target; the response headers of virtual host and table apply to it.
 func (r *Route) Reply(x *protocol.Exchange) {
 	if c := r.Config.Redirect; c != nil {
-		to := location(&x.Request, c)
+		to := location(&x.Request, c, r.path)
 		x.Reply(redirectStatus(c), "", "")
 		x.Response.Header.Add("Location", to)
 	} else {
@@ -24,17 +26,16 @@ func (r *Route) Reply(x *protocol.Exchange) {
 }
 
 // location returns where c sends r: an absolute URI, or, should r have no
-// authority to keep, a path.
-func location(r *protocol.Request, c *config.Redirect) string {
+// authority to keep, a path. w is what becomes of the path; nil: it stays.
+func location(r *protocol.Request, c *config.Redirect, w *pathRewrite) string {
 	scheme := strings.ToLower(cmp.Or(c.Scheme, r.Scheme, "http"))
-	host := c.Host
-	if host == "" {
-		host = r.Authority
-		if !protocol.EqualFold(scheme, cmp.Or(r.Scheme, "http")) {
-			host = withoutPort(host, scheme)
-		}
+	host := redirectHost(r, c, scheme)
+	old := r.Path
+	if w != nil {
+		old = w.rewritten(old)
 	}
-	path, query, hasQuery := strings.Cut(r.Path, "?")
+	path, query, hasQuery := strings.Cut(old, "?")
+	hasQuery = hasQuery && !c.StripQuery
 	switch {
 	case c.Path != "":
 		path = "/" + strings.TrimPrefix(c.Path, "/")
@@ -57,6 +58,24 @@ func location(r *protocol.Request, c *config.Redirect) string {
 		writeEscaped(&b, query)
 	}
 	return b.String()
+}
+
+func redirectHost(r *protocol.Request, c *config.Redirect, scheme string) string {
+	host := c.Host
+	if host == "" {
+		host = r.Authority
+		if !protocol.EqualFold(scheme, cmp.Or(r.Scheme, "http")) {
+			host = withoutPort(host, scheme)
+		}
+	}
+	if c.Port == 0 || host == "" {
+		return host
+	}
+	name, _ := splitPort(host)
+	if scheme == "http" && c.Port == 80 || scheme == "https" && c.Port == 443 {
+		return name
+	}
+	return name + ":" + strconv.Itoa(int(c.Port))
 }
 
 // withoutPort returns authority without the port that is standard for http if
@@ -97,6 +116,9 @@ func checkRedirect(c *config.Redirect) error {
 	case 301, 302, 303, 307, 308:
 	default:
 		return fmt.Errorf("redirect: response_code %d is not one of 301, 302, 303, 307 and 308", c.Code)
+	}
+	if c.Path != "" && (c.PrefixRewrite != "" || c.RegexRewrite != nil) {
+		return errors.New("redirect: a path and a rewrite of the path")
 	}
 	if c.Host != "" && !validAuthority(c.Host) {
 		return fmt.Errorf("redirect: host_redirect %q is not a host", c.Host)

@@ -20,6 +20,7 @@ type pathRewrite struct {
 	// matched. With whole the path must be no more than matched.
 	matched     string
 	whole       bool
+	ignoreCase  bool
 	replacement string
 
 	// prefix_rewrite of a route with an expression: replacement takes the place
@@ -70,12 +71,20 @@ func (w *pathRewrite) rewritten(old string) string {
 			return old
 		}
 		return target(path[:at[0]]+w.replacement+path[at[1]:], query, hasQuery)
-	case !strings.HasPrefix(path, w.matched) || w.whole && len(path) != len(w.matched):
+	case !w.begins(path) || w.whole && len(path) != len(w.matched):
 		return old // a filter changed it since it matched
-	case strings.HasSuffix(w.matched, w.replacement):
+	case !w.ignoreCase && strings.HasSuffix(w.matched, w.replacement):
 		return old[len(w.matched)-len(w.replacement):] // a view: nothing to allocate
 	}
 	return target(w.replacement+path[len(w.matched):], query, hasQuery)
+}
+
+// begins reports whether path begins with what matched.
+func (w *pathRewrite) begins(path string) bool {
+	if !w.ignoreCase {
+		return strings.HasPrefix(path, w.matched)
+	}
+	return len(path) >= len(w.matched) && protocol.EqualFold(path[:len(w.matched)], w.matched)
 }
 
 // target joins a path that was made and the query that was there. A path may
@@ -106,7 +115,7 @@ func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewri
 		if err := checkTarget("prefix_rewrite", f.PrefixRewrite); err != nil {
 			return nil, err
 		}
-		w := &pathRewrite{replacement: f.PrefixRewrite}
+		w := &pathRewrite{replacement: f.PrefixRewrite, ignoreCase: m.IgnoreCase}
 		switch m.PathKind {
 		case config.PathRegex:
 			var err error
@@ -114,7 +123,7 @@ func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewri
 			return w, err
 		case config.PathExact:
 			w.matched, w.whole = m.Path, true
-		case config.PathPrefix:
+		case config.PathPrefix, config.PathSegments:
 			w.matched = m.Path
 		case config.PathAny: // the prefix "" matched
 		}

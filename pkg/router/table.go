@@ -13,12 +13,13 @@ import (
 
 // Table is a compiled route table.
 type Table struct {
-	name    string
-	domains domains
-	hosts   []hostIndex // by number of the virtual host
-	routes  []Route     // by Route.Index
-	listed  []*Route
-	tree    tree
+	name       string
+	domains    domains
+	ignorePort bool
+	hosts      []hostIndex // by number of the virtual host
+	routes     []Route     // by Route.Index
+	listed     []*Route
+	tree       tree
 }
 
 // hostIndex finds the routes of one virtual host. Each of its routes that can be
@@ -26,7 +27,7 @@ type Table struct {
 type hostIndex struct {
 	paths  int32        // root of its tree of exact and prefix paths
 	fields []fieldIndex // routes for any path that ask for the value of a field
-	regex  int32        // chain of the routes whose path is an expression
+	regex  int32        // chain of the routes whose path the tree does not know
 }
 
 // end closes a chain; it is above every index.
@@ -42,7 +43,11 @@ func (t *Table) Routes() []*Route { return t.listed }
 // belongs to the first route whose conditions all hold, nil if there is none. It
 // allocates nothing, but for conditions on variables that are not text.
 func (t *Table) Match(x *protocol.Exchange) *Route {
-	n := t.domains.find(x.Request.Authority, x.Request.Scheme)
+	authority := x.Request.Authority
+	if t.ignorePort {
+		authority, _ = splitPort(authority)
+	}
+	n := t.domains.find(authority, x.Request.Scheme)
 	if n == nowhere {
 		return nil
 	}
@@ -123,11 +128,12 @@ func newBuilder(c *config.RouteTable) *builder {
 	}
 	b := &builder{config: c, expressions: make(expressions)}
 	b.table = &Table{
-		name:    c.Name,
-		domains: newDomains(),
-		hosts:   make([]hostIndex, len(c.VirtualHosts)),
-		routes:  make([]Route, 0, total),
-		listed:  make([]*Route, 0, total),
+		name:       c.Name,
+		domains:    newDomains(),
+		ignorePort: c.IgnorePort,
+		hosts:      make([]hostIndex, len(c.VirtualHosts)),
+		routes:     make([]Route, 0, total),
+		listed:     make([]*Route, 0, total),
 	}
 	var err error
 	b.request, b.response, err = compileMutations(&c.Request, &c.Response, nil, nil)
@@ -191,12 +197,24 @@ func (b *builder) route(r *Route) error {
 	case c.Forward != nil && c.Redirect == nil && c.Direct == nil:
 		return b.forward(r, c)
 	case c.Redirect != nil && c.Forward == nil && c.Direct == nil:
-		return checkRedirect(c.Redirect)
+		return b.redirect(r, c.Redirect)
 	case c.Direct != nil && c.Forward == nil && c.Redirect == nil:
 		return checkDirect(c.Direct)
 	default:
 		return errors.New("exactly one of route, redirect and direct_response is needed")
 	}
+}
+
+func (b *builder) redirect(r *Route, c *config.Redirect) error {
+	if err := checkRedirect(c); err != nil {
+		return err
+	}
+	var err error
+	r.path, err = b.expressions.pathRewrite(&r.Config.Match, &config.Forward{PrefixRewrite: c.PrefixRewrite, RegexRewrite: c.RegexRewrite})
+	if err != nil {
+		return fmt.Errorf("redirect: %w", err)
+	}
+	return nil
 }
 
 func (b *builder) forward(r *Route, c *config.Route) error {
@@ -229,12 +247,12 @@ func (b *builder) index(n int32, routes []Route) {
 	for i := range slices.Backward(routes) {
 		r := &routes[i]
 		m := &r.Config.Match
-		switch m.PathKind {
-		case config.PathRegex:
+		switch kind := m.PathKind; {
+		case kind == config.PathRegex || r.when != nil && r.when.special != nil:
 			link(&h.regex, r)
-		case config.PathExact:
+		case kind == config.PathExact:
 			b.paths = append(b.paths, pathEntry{m.Path, true, r})
-		case config.PathPrefix:
+		case kind == config.PathPrefix:
 			b.paths = append(b.paths, pathEntry{m.Path, false, r})
 		default:
 			f := r.when.key()

@@ -1,0 +1,187 @@
+package router
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestValues(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		is     config.ValueMatch
+		holds  []string
+		fails  []string
+		absent bool // what it says of a value that is missing
+	}{
+		{"exact", config.ValueMatch{Text: "a"}, []string{"a"}, []string{"A", "ab", ""}, false},
+		{"exact in any case", config.ValueMatch{Text: "a", IgnoreCase: true}, []string{"a", "A"}, []string{"b", ""}, false},
+		{"not exact", config.ValueMatch{Text: "a", Invert: true}, []string{"b", ""}, []string{"a"}, false},
+		{"not exact, or missing", config.ValueMatch{Text: "a", Invert: true, MissingIsEmpty: true}, []string{"b", ""}, []string{"a"}, true},
+		{"empty, or missing", config.ValueMatch{MissingIsEmpty: true}, []string{""}, []string{"a"}, true},
+		{"prefix", config.ValueMatch{Kind: config.ValuePrefix, Text: "ab"}, []string{"ab", "abc"}, []string{"a", "Ab", "xab"}, false},
+		{"prefix in any case", config.ValueMatch{Kind: config.ValuePrefix, Text: "ab", IgnoreCase: true}, []string{"AB", "aBc"}, []string{"a", "xab"}, false},
+		{"suffix", config.ValueMatch{Kind: config.ValueSuffix, Text: "ab"}, []string{"ab", "xab"}, []string{"b", "abc"}, false},
+		{"contains", config.ValueMatch{Kind: config.ValueContains, Text: "ab"}, []string{"ab", "xaby"}, []string{"aXb", "xAby"}, false},
+		{"contains in any case", config.ValueMatch{Kind: config.ValueContains, Text: "ab", IgnoreCase: true}, []string{"xAby"}, []string{"a"}, false},
+		{"expression of all of it", config.ValueMatch{Kind: config.ValueRegex, Text: "[0-9]{3}|x"}, []string{"123", "x"}, []string{"1234", "xx", ""}, false},
+		{"no such expression", config.ValueMatch{Kind: config.ValueRegex, Text: "[0-9]{3}", Invert: true}, []string{"1234"}, []string{"123"}, false},
+		{"present", config.ValueMatch{Kind: config.ValuePresent}, []string{"", "a"}, nil, false},
+		{"not present", config.ValueMatch{Kind: config.ValuePresent, Invert: true}, nil, []string{"", "a"}, true},
+		{"range", config.ValueMatch{Kind: config.ValueRange, From: -10, To: 0}, []string{"-10", "-1"}, []string{"0", "-11", "-1x", "", "1.5"}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v, err := expressions{}.value(&tt.is)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range tt.holds {
+				if !v.holds(s, true) {
+					t.Errorf("holds(%q) = false", s)
+				}
+			}
+			for _, s := range tt.fails {
+				if v.holds(s, true) {
+					t.Errorf("holds(%q) = true", s)
+				}
+			}
+			if got := v.holds("", false); got != tt.absent {
+				t.Errorf("holds(nothing) = %v, want %v", got, tt.absent)
+			}
+		})
+	}
+}
+
+// special is a table whose only virtual host has one route with the given match.
+func special(t *testing.T, m config.Match) *Table {
+	t.Helper()
+	table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{
+		Name: "v", Domains: []string{"*"},
+		Routes: []*config.Route{{Name: "r", Match: m, Direct: &config.DirectResponse{Status: 200}}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func TestSpecialMatches(t *testing.T) {
+	percent := func(p float64) *float64 { return &p }
+	for _, tt := range []struct {
+		name  string
+		match config.Match
+		path  string
+		want  bool
+	}{
+		{"below a path: itself", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/a", true},
+		{"below a path: with a query", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/a?x", true},
+		{"below a path: below", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/a/b", true},
+		{"below a path: a longer name", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/ab", false},
+		{"below a path: shorter", config.Match{PathKind: config.PathSegments, Path: "/a/b"}, "/a", false},
+		{"below a path in any case", config.Match{PathKind: config.PathSegments, Path: "/a", IgnoreCase: true}, "/A/b", true},
+		{"below a path in its case", config.Match{PathKind: config.PathSegments, Path: "/a"}, "/A/b", false},
+		{"prefix in any case", config.Match{PathKind: config.PathPrefix, Path: "/Ab", IgnoreCase: true}, "/aBc", true},
+		{"path in any case", config.Match{PathKind: config.PathExact, Path: "/Ab", IgnoreCase: true}, "/aB", true},
+		{"path in any case, no prefix", config.Match{PathKind: config.PathExact, Path: "/Ab", IgnoreCase: true}, "/aBc", false},
+		{"query", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Text: "1"}}}}, "/?a=2&v=1&v=3", true},
+		{"query, the first of the name", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Text: "3"}}}}, "/?v=1&v=3", false},
+		{"query, encoded", config.Match{Query: []config.QueryMatch{{Name: "a b", Is: config.ValueMatch{Text: "c/d"}}}}, "/?a%20b=c%2fd", true},
+		{"query, badly encoded", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Text: "%zz"}}}}, "/?v=%zz", true},
+		{"query, present without a value", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?v", true},
+		{"query, missing", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Kind: config.ValuePresent}}}}, "/?w=v", false},
+		{"query, none", config.Match{Query: []config.QueryMatch{{Name: "v", Is: config.ValueMatch{Text: ""}}}}, "/", false},
+		{"never", config.Match{Chance: percent(0)}, "/", false},
+		{"always", config.Match{Chance: percent(100)}, "/", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x := &protocol.Exchange{Request: protocol.Request{Authority: "h", Path: tt.path, Method: "GET"}}
+			if got := special(t, tt.match).Match(x) != nil; got != tt.want {
+				t.Errorf("%s matches = %v, want %v", tt.path, got, tt.want)
+			}
+		})
+	}
+}
+
+// A share of the requests is a share of many requests.
+func TestChance(t *testing.T) {
+	percent := 25.0
+	table, x, n := special(t, config.Match{Chance: &percent}), &protocol.Exchange{Request: protocol.Request{Path: "/"}}, 0
+	const all = 20_000
+	for range all {
+		if table.Match(x) != nil {
+			n++
+		}
+	}
+	if n < all/5 || n > all*3/10 {
+		t.Errorf("%d of %d requests, expected about a quarter", n, all)
+	}
+}
+
+// All fields of a name count, as one value.
+func TestFieldsOfOneNameAreOneValue(t *testing.T) {
+	table := special(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: "1,2"}}}})
+	x := &protocol.Exchange{Request: protocol.Request{Path: "/"}}
+	x.Request.Header.Add("x-a", "1")
+	if table.Match(x) != nil {
+		t.Error("one field of two matches")
+	}
+	x.Request.Header.Add("x-A", "2")
+	if table.Match(x) == nil {
+		t.Error("both fields do not match")
+	}
+}
+
+func TestPortsOfRequestsCanCountForNothing(t *testing.T) {
+	for _, ignore := range []bool{false, true} {
+		table, err := Compile(&config.RouteTable{Name: "t", IgnorePort: ignore, VirtualHosts: []*config.VirtualHost{{
+			Name: "v", Domains: []string{"a.test", "*.b.test", "[::1]"},
+			Routes: []*config.Route{{Name: "r", Direct: &config.DirectResponse{Status: 200}}},
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, authority := range []string{"a.test:8081", "x.b.test:8081", "[::1]:8081"} {
+			x := &protocol.Exchange{Request: protocol.Request{Authority: authority, Scheme: "http", Path: "/"}}
+			if got := table.Match(x) != nil; got != ignore {
+				t.Errorf("ignoring ports %v: %s matches = %v", ignore, authority, got)
+			}
+		}
+	}
+}
+
+func TestRedirectsRewritePaths(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		match    config.Match
+		redirect config.Redirect
+		want     string
+	}{
+		{"prefix", config.Match{PathKind: config.PathPrefix, Path: "/old"}, config.Redirect{PrefixRewrite: "/new"}, "http://a.test:81/new/x?q"},
+		{"prefix in any case", config.Match{PathKind: config.PathPrefix, Path: "/OLD", IgnoreCase: true}, config.Redirect{PrefixRewrite: "/new"}, "http://a.test:81/new/x?q"},
+		{"below a path", config.Match{PathKind: config.PathSegments, Path: "/old"}, config.Redirect{PrefixRewrite: "/"}, "http://a.test:81//x?q"},
+		{"expression", config.Match{}, config.Redirect{RegexRewrite: &config.RegexRewrite{Pattern: "/old/(.*)", Substitution: `/\1`}}, "http://a.test:81/x?q"},
+		{"without the query", config.Match{}, config.Redirect{StripQuery: true}, "http://a.test:81/old/x"},
+		{"port", config.Match{}, config.Redirect{Port: 82}, "http://a.test:82/old/x?q"},
+		{"the usual port", config.Match{}, config.Redirect{Scheme: "https", Port: 443}, "https://a.test/old/x?q"},
+		{"port of another host", config.Match{}, config.Redirect{Host: "b.test", Port: 82}, "http://b.test:82/old/x?q"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{
+				Name: "v", Domains: []string{"*"}, Routes: []*config.Route{{Name: "r", Match: tt.match, Redirect: &tt.redirect}},
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := &protocol.Exchange{Request: protocol.Request{Authority: "a.test:81", Scheme: "http", Path: "/old/x?q"}}
+			r := table.Match(x)
+			if r == nil {
+				t.Fatal("no route")
+			}
+			r.Reply(x)
+			if got := x.Response.Header.Get("Location"); got != tt.want {
+				t.Errorf("Location = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
