@@ -186,7 +186,6 @@ type HTTP1Options struct {
 	Via                      string        // pseudonym added to Via both ways; "" (default): none
 	XForwarded               ForwardedMode // X-Forwarded-For, -Proto, -Host
 	ClientCert               ClientCert    // X-Forwarded-Client-Cert
-	ClientCert               ClientCert    // X-Forwarded-Client-Cert
 	AllowHalfClose           bool          // a client that ended its direction still gets a slow answer; default false
 	AllowConnect             bool          // routes may match CONNECT; default false: 405
 	ServerName               string        // Server field of replies of our own; "" (default): none
