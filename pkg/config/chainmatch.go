@@ -1,8 +1,10 @@
 package config
 
 import (
+	"fmt"
 	"iter"
 	"net/netip"
+	"strings"
 )
 
 // ChainMatch says which connections a filter chain is for: those that meet every
@@ -20,6 +22,27 @@ type ChainMatch struct {
 	SourceType           SourceType
 	SourceRanges         []netip.Prefix // of the caller, whom a PROXY protocol header may name; none: any
 	SourcePorts          []uint16       // of the caller; none: any
+}
+
+// String says what m asks for, by the names of config.json; "" for nothing. Matches that
+// say the same in the same order have the same.
+func (m *ChainMatch) String() string {
+	var all []string
+	add := func(name string, given bool, value any) {
+		if given {
+			all = append(all, fmt.Sprintf("%s %v", name, value))
+		}
+	}
+	add("destination_port", m.DestinationPort != 0, m.DestinationPort)
+	add("prefix_ranges", len(m.DestinationRanges) > 0, m.DestinationRanges)
+	add("server_names", len(m.ServerNames) > 0, m.ServerNames)
+	add("transport_protocol", m.TransportProtocol != AnyTransport, m.TransportProtocol)
+	add("application_protocols", len(m.ApplicationProtocols) > 0, m.ApplicationProtocols)
+	add("direct_source_prefix_ranges", len(m.DirectSourceRanges) > 0, m.DirectSourceRanges)
+	add("source_type", m.SourceType != AnySource, m.SourceType)
+	add("source_prefix_ranges", len(m.SourceRanges) > 0, m.SourceRanges)
+	add("source_ports", len(m.SourcePorts) > 0, m.SourcePorts)
+	return strings.Join(all, ", ")
 }
 
 // TransportProtocol is what connections begin with.

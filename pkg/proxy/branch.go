@@ -11,10 +11,11 @@ import (
 
 // branch is a filter chain of a listener, built but not yet in force.
 type branch struct {
-	config  *config.FilterChain
-	handler network.Handler
-	secured *secured       // its TLS; nil: plaintext
-	group   *network.Group // the connections that took it when there was a choice
+	config   *config.FilterChain
+	identity string // see chain.identity
+	handler  network.Handler
+	secured  *secured       // its TLS; nil: plaintext
+	group    *network.Group // the connections that took it when there was a choice
 
 	// Of one that serves exchanges; nil for one that carries bytes.
 	serving *serving     // the chain's, if it has one already
@@ -70,10 +71,10 @@ func (r *branch) drop() {
 	r.secured.close()
 }
 
-// branch builds what the connections of c meet that take the chain fc. old is what
-// serves them now, nil if nothing does. place tells it from all others.
-func (b *builder) branch(c *chain, fc *config.FilterChain, old *serving, place string) (*branch, error) {
-	r := &branch{config: fc, group: new(network.Group)}
+// branch builds what the connections of c meet that take r. old is what serves them
+// now, nil if nothing does. place tells r from all others.
+func (b *builder) branch(c *chain, r *branch, old *serving, place string) error {
+	fc := r.config
 	var carries network.Handler
 	if fc.TCPProxy != nil {
 		carries = b.server.o.TCPProxy(*fc.TCPProxy, &Carrier{clusters: b.server.clusters, clients: b.server.clients}, b.server.o.Log)
@@ -83,14 +84,14 @@ func (b *builder) branch(c *chain, fc *config.FilterChain, old *serving, place s
 	if fc.Proxy != nil {
 		var err error
 		if byALPN, err = b.proxyChain(c.config, r, old, carries, place); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := b.secure(c, r, byALPN); err != nil {
 		r.drop()
-		return nil, fmt.Errorf("tls_context: %w", err)
+		return fmt.Errorf("tls_context: %w", err)
 	}
-	return r, nil
+	return nil
 }
 
 // proxyChain makes r one that serves exchanges, and returns who serves what ALPN has a

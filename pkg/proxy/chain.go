@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"reflect"
 	"strconv"
 
 	"github.com/weft-proxy/weft/internal/metrics"
@@ -23,17 +22,18 @@ type chain struct {
 	config   *config.Listener
 	handler  network.Handler
 	count    *metrics.Listener
-	release  func()      // of count
-	shaken   *handshakes // with the listener's callers; nil: no TLS
-	former   *handshakes // of the chain before, to be shared; nil: there is none
-	branches []*branch   // in the order of the configuration, the default one last
-	choice   *choice     // what chooser is to choose among
-	chooser  *chooser    // the listener's
+	release  func()             // of count
+	shaken   *handshakes        // with the listener's callers; nil: no TLS
+	former   *handshakes        // of the chain before, to be shared; nil: there is none
+	branches []*branch          // in the order of the configuration, the default one last
+	known    map[string]*branch // the branches by their identities
+	choice   *choice            // what chooser is to choose among
+	chooser  *chooser           // the listener's
 }
 
 // chain builds what l's connections meet. old is what they meet now, nil if l is new.
 func (b *builder) chain(l *config.Listener, old *chain) (*chain, error) {
-	c := &chain{config: l, choice: &choice{listener: l.Name, timeout: l.InspectTimeout}}
+	c := &chain{config: l, known: map[string]*branch{}, choice: &choice{listener: l.Name, timeout: l.InspectTimeout}}
 	if old != nil {
 		c.chooser = old.chooser
 		if old.config.Name == l.Name {
@@ -59,22 +59,24 @@ func (b *builder) chain(l *config.Listener, old *chain) (*chain, error) {
 // branches builds the filter chains of c.
 func (b *builder) branches(c, old *chain) error {
 	for fc := range c.config.Chains() {
+		r := &branch{config: fc, identity: c.identity(fc), group: new(network.Group)}
 		place := fmt.Sprintf("%q", c.config.Name)
 		if c.chooses() {
-			place += " " + c.identity(fc)
+			place += " " + r.identity
 		}
 		var serves *serving
-		if before := old.like(c, fc); before != nil {
+		if before := old.like(c, r); before != nil {
 			serves = before.serving
 		}
-		r, err := b.branch(c, fc, serves, place)
+		err := b.branch(c, r, serves, place)
 		switch {
 		case err != nil && c.chooses():
-			return fmt.Errorf("filter chain %s: %w", c.identity(fc), err)
+			return fmt.Errorf("filter chain %s: %w", r.identity, err)
 		case err != nil:
 			return err
 		}
 		c.branches = append(c.branches, r)
+		c.known[r.identity] = r
 	}
 	return nil
 }
@@ -104,37 +106,33 @@ func matches(l *config.Listener) []config.ChainMatch {
 // or one that is not for all.
 func (c *chain) chooses() bool {
 	l := c.config
-	return len(l.FilterChains) != 1 || l.DefaultChain != nil || !reflect.DeepEqual(l.FilterChains[0].Match, config.ChainMatch{})
+	return len(l.FilterChains) != 1 || l.DefaultChain != nil || l.FilterChains[0].Match.String() != ""
 }
 
 // identity is what tells fc from c's other filter chains, over changes of the
 // configuration: its name, or else what it is for.
 func (c *chain) identity(fc *config.FilterChain) string {
-	switch {
-	case fc.Name != "":
+	if fc.Name != "" {
 		return strconv.Quote(fc.Name)
-	case fc == c.config.DefaultChain:
-		return "(default)"
-	case reflect.DeepEqual(fc.Match, config.ChainMatch{}):
-		return "(all)"
 	}
-	return fmt.Sprintf("%+v", fc.Match)
+	if fc == c.config.DefaultChain {
+		return "(default)"
+	}
+	if match := fc.Match.String(); match != "" {
+		return match
+	}
+	return "(all)"
 }
 
-// like returns the branch that was what fc is in next; nil: it is new. c may be nil.
-func (c *chain) like(next *chain, fc *config.FilterChain) *branch {
-	if c == nil {
+// like returns the branch that was what r is in next; nil: r is new. c may be nil.
+func (c *chain) like(next *chain, r *branch) *branch {
+	switch {
+	case c == nil:
 		return nil
-	}
-	if !c.chooses() && !next.chooses() {
+	case !c.chooses() && !next.chooses():
 		return c.branches[0] // whatever it is called
 	}
-	for _, r := range c.branches {
-		if c.identity(r.config) == next.identity(fc) {
-			return r
-		}
-	}
-	return nil
+	return c.known[r.identity]
 }
 
 // enforce puts a chain in force that is the first of its listener.

@@ -59,7 +59,7 @@ func (live *liveListener) change(s *Server, c *chain) (before []*composition) {
 	var changed []*branch
 	gone := slices.Clone(old.branches)
 	for _, r := range c.branches {
-		was := old.like(c, r.config)
+		was := old.like(c, r)
 		last := r.follow(was)
 		s.closeRecord(last)
 		before = append(before, last)

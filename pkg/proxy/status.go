@@ -3,17 +3,27 @@ package proxy
 import (
 	"slices"
 	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
 )
 
 // ListenerStatus is a listener as it runs, for people.
 type ListenerStatus struct {
-	Name        string   `json:"name"`
-	Network     string   `json:"network"`
-	Address     string   `json:"address"` // as bound
-	Connections int      `json:"connections"`
-	Protocols   []string `json:"protocols,omitempty"`
-	RouteTable  string   `json:"route_table,omitempty"`
-	Cluster     string   `json:"cluster,omitempty"` // of tcp_proxy
+	Name        string `json:"name"`
+	Network     string `json:"network"`
+	Address     string `json:"address"` // as bound
+	Connections int    `json:"connections"`
+	// Where there is nothing to choose, what the only filter chain does; else the chains.
+	ChainStatus
+	Chains []ChainStatus `json:"filter_chains,omitempty"`
+}
+
+// ChainStatus is what a filter chain does.
+type ChainStatus struct {
+	Chain      string   `json:"filter_chain,omitempty"` // its name, quoted, or what it is for
+	Protocols  []string `json:"protocols,omitempty"`
+	RouteTable string   `json:"route_table,omitempty"`
+	Cluster    string   `json:"cluster,omitempty"` // of tcp_proxy
 }
 
 // Describe returns the listeners that accept, by name.
@@ -24,17 +34,28 @@ func (s *Server) Describe() []ListenerStatus {
 	for _, live := range s.listeners {
 		l := live.chain.config
 		status := ListenerStatus{Name: l.Name, Network: l.Network, Address: live.ln.Addr().String(), Connections: live.ln.Connections()}
-		fc := l.FilterChains[0]
-		if fc.TCPProxy != nil {
-			status.Cluster = fc.TCPProxy.Cluster
-		} else {
-			status.RouteTable = fc.Proxy.RouteTable
-			for _, p := range fc.Proxy.Downstream {
-				status.Protocols = append(status.Protocols, string(p))
+		if live.chain.chooses() {
+			for _, r := range live.chain.branches {
+				status.Chains = append(status.Chains, describeChain(r.config, r.identity))
 			}
+		} else {
+			status.ChainStatus = describeChain(l.FilterChains[0], "")
 		}
 		all = append(all, status)
 	}
 	slices.SortFunc(all, func(a, b ListenerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+func describeChain(fc *config.FilterChain, identity string) ChainStatus {
+	status := ChainStatus{Chain: identity}
+	if fc.TCPProxy != nil {
+		status.Cluster = fc.TCPProxy.Cluster
+		return status
+	}
+	status.RouteTable = fc.Proxy.RouteTable
+	for _, p := range fc.Proxy.Downstream {
+		status.Protocols = append(status.Protocols, string(p))
+	}
+	return status
 }
