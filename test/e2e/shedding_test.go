@@ -148,3 +148,36 @@ func adaptiveExample(t *testing.T) {
 		t.Errorf("a call of another method: %d %q", got.status, got.text)
 	}
 }
+
+// TestEachConnectionHasALimitOfItsOwn, over HTTP/1.1 and Dubbo.
+func TestEachConnectionHasALimitOfItsOwn(t *testing.T) {
+	t.Parallel()
+	twice := list{filterOf("local_ratelimit", object{
+		"local_rate_limit_per_downstream_connection": true, "token_bucket": object{"max_tokens": 2, "fill_interval": "10h"}})}
+	t.Run("Http1", func(t *testing.T) {
+		t.Parallel()
+		s, front := simple(serve(t, answers("app")).address)
+		s.listeners = list{listen("front", front, object{"stream_filters": twice})}
+		run(t, s.config())
+		for range 2 {
+			conn := dial(t, front)
+			for i, want := range []int{200, 200, 429, 429} {
+				if got, _ := conn.send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); got.StatusCode != want {
+					t.Errorf("request %d of a connection: %d, want %d", i, got.StatusCode, want)
+				}
+			}
+		}
+	})
+	t.Run("dubbo", func(t *testing.T) {
+		t.Parallel()
+		address, _ := filteredRPC(t, twice, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "service: .*"))
+		for range 2 {
+			caller := consume(t, address)
+			for i, want := range []byte{dubboOK, dubboOK, dubboExhausted} {
+				if got := caller.call(invocation{service: "org.example.Shop", method: "buy"}); got.status != want {
+					t.Errorf("call %d of a connection: %d, want %d", i, got.status, want)
+				}
+			}
+		}
+	})
+}

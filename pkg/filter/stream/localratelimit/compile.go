@@ -18,6 +18,8 @@ type plan struct {
 	enabled, enforced match.Share
 	request, response *router.Mutation // nil: nothing
 	shared            *rate            // of token_bucket; nil: there is none
+	perConnection     bool             // every bucket is a connection's
+	sharedPool        int              // of perConnection: where those of shared are
 	always            bool             // shared counts requests that have a descriptor, too
 	steps             []step
 	buckets           int // of descriptors whose values are all given
@@ -38,7 +40,7 @@ type step struct {
 type choice struct {
 	wants   []want // one for each action
 	rate    rate
-	dynamic bool // a value is empty: index is that of a pool, not of a bucket
+	dynamic bool // a value is empty, or connections have their own: index is that of a pool, not of a bucket
 	index   int
 }
 
@@ -57,7 +59,9 @@ func (c *Config) compile() (*plan, error) {
 		status:     c.Status.Code,
 		always:     c.Always,
 		maxDynamic: c.MaxDynamic,
-		tells:      c.HeadersOption == "DRAFT_VERSION_03",
+
+		perConnection: c.PerConnection,
+		tells:         c.HeadersOption == "DRAFT_VERSION_03",
 	}
 	if c.TrustedHops != nil {
 		p.client = match.NewClient("x-forwarded-for", *c.TrustedHops)
@@ -85,6 +89,9 @@ func (c *Config) compile() (*plan, error) {
 			return nil, &document.KeyError{Key: "token_bucket", Err: problem}
 		}
 		p.shared = &r
+		if p.perConnection {
+			p.sharedPool = p.addPool(r)
+		}
 	}
 	return p, p.addSteps(c)
 }
@@ -129,6 +136,12 @@ func (p *plan) addSteps(c *Config) error {
 	return nil
 }
 
+// addPool returns the place of a pool of buckets.
+func (p *plan) addPool(r rate) int {
+	p.pools = append(p.pools, r)
+	return len(p.pools) - 1
+}
+
 // empty returns how many values are.
 func (c *choice) empty() (n int) {
 	for i := range c.wants {
@@ -144,7 +157,7 @@ func (p *plan) choice(actions []action, d *Descriptor) (choice, error) {
 	if err != nil {
 		return choice{}, fmt.Errorf("token_bucket: %w", err)
 	}
-	c := choice{rate: r, wants: make([]want, len(actions))}
+	c := choice{rate: r, wants: make([]want, len(actions)), dynamic: p.perConnection}
 	for i := range actions {
 		value := d.Entries[i].Value
 		w := want{any: value == "", text: value}
@@ -160,8 +173,7 @@ func (p *plan) choice(actions []action, d *Descriptor) (choice, error) {
 		}
 	}
 	if c.dynamic {
-		c.index = len(p.pools)
-		p.pools = append(p.pools, r)
+		c.index = p.addPool(r)
 	} else {
 		c.index = p.buckets
 		p.buckets++

@@ -18,15 +18,15 @@ type Config struct {
 	Limits        []Limit            `key:"rate_limits" doc:"What is counted apart: each makes a descriptor of a request."`
 	Descriptors   []Descriptor       `key:"descriptors" doc:"The buckets of the descriptors."`
 	Always        bool               `key:"always_consume_default_token_bucket" doc:"Requests that have a descriptor take of token_bucket, too; false: only the others do." default:"true" example:"false"`
-	MaxDynamic    int                `key:"max_dynamic_descriptors" doc:"How many buckets there may be of each descriptor with a value that is empty." min:"1" max:"1000000" default:"10000" example:"1000"`
+	MaxDynamic    int                `key:"max_dynamic_descriptors" doc:"How many buckets there may be of each descriptor with a value that is empty, and of each at all if connections have their own." min:"1" max:"1000000" default:"10000" example:"1000"`
 	TrustedHops   *int               `key:"xff_num_trusted_hops" doc:"How many addresses at the end of X-Forwarded-For are proxies' own: the one before them is remote_address. Absent: remote_address is the connection's other end." min:"0" max:"100" example:"1"`
 	HeadersOption string             `key:"enable_x_ratelimit_headers" doc:"DRAFT_VERSION_03: answers say with x-ratelimit-limit, -remaining and -reset (seconds) what is left. It allocates." enum:"OFF|DRAFT_VERSION_03" default:"OFF" example:"\"DRAFT_VERSION_03\""`
+	PerConnection bool               `key:"local_rate_limit_per_downstream_connection" doc:"Each connection of a caller has buckets of its own, token_bucket among them. There are as many as max_dynamic_descriptors says." default:"false" example:"true"`
 	Exhausted     bool               `key:"rate_limited_as_resource_exhausted" doc:"Callers of gRPC get RESOURCE_EXHAUSTED." noeffect:"they always do" example:"true"`
 
-	PerConnection bool           `key:"local_rate_limit_per_downstream_connection" doc:"Buckets for each connection." unbuilt:"local_rate_limit_per_downstream_connection" example:"true"`
-	PerCluster    map[string]any `key:"local_cluster_rate_limit" doc:"A limit that several Wefts share." unbuilt:"local_cluster_rate_limit" example:"{\"a\": 1}"`
-	Stage         uint32         `key:"stage" doc:"The stage of the rate limits of routes." unbuilt:"stage" example:"1"`
-	HostLimits    string         `key:"vh_rate_limits" doc:"What becomes of the rate limits of virtual hosts." unbuilt:"vh_rate_limits" example:"\"OVERRIDE\""`
+	PerCluster map[string]any `key:"local_cluster_rate_limit" doc:"A limit that several Wefts share." unbuilt:"local_cluster_rate_limit" example:"{\"a\": 1}"`
+	Stage      uint32         `key:"stage" doc:"The stage of the rate limits of routes." unbuilt:"stage" example:"1"`
+	HostLimits string         `key:"vh_rate_limits" doc:"What becomes of the rate limits of virtual hosts." unbuilt:"vh_rate_limits" example:"\"OVERRIDE\""`
 }
 
 // Status is an HTTP status.

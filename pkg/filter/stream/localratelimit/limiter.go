@@ -1,10 +1,8 @@
 package localratelimit
 
 import (
-	"runtime"
-	"sync"
+	"encoding/binary"
 	"time"
-	"weak"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -61,7 +59,7 @@ func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 				continue
 			}
 			described = true
-			if !takeFrom(l.bucket(c, &v, now), c.rate, now, p.tells, q) {
+			if !takeFrom(l.bucket(p, c, &v, x, now), c.rate, now, p.tells, q) {
 				return false
 			}
 			break
@@ -70,7 +68,12 @@ func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 	if p.shared == nil || described && !p.always {
 		return true
 	}
-	return takeFrom(&l.shared, *p.shared, now, p.tells, q)
+	shared := &l.shared
+	if p.perConnection {
+		var room [8]byte
+		shared = l.pools[p.sharedPool].find(appendConnection(room[:0], x), now)
+	}
+	return takeFrom(shared, *p.shared, now, p.tells, q)
 }
 
 func takeFrom(b *bucket, r rate, now instant, tells bool, q *quota) bool {
@@ -81,45 +84,25 @@ func takeFrom(b *bucket, r rate, now instant, tells bool, q *quota) bool {
 	return ok
 }
 
-func (l *limiter) bucket(c *choice, v *values, now instant) *bucket {
+func (l *limiter) bucket(p *plan, c *choice, v *values, x *protocol.Exchange, now instant) *bucket {
 	if !c.dynamic {
 		return &l.fixed[c.index]
 	}
 	var room [2 * longest]byte
-	p := l.pools[c.index]
-	return p.find(c.appendKey(room[:0], v, p.seed), now)
-}
-
-// shelf finds the limiters that are in use. Safe for concurrent use.
-type shelf struct {
-	start time.Time // immutable
-
-	mu    sync.Mutex
-	byKey map[string]weak.Pointer[limiter] // guarded by mu
-}
-
-func newShelf() *shelf {
-	return &shelf{start: time.Now(), byKey: make(map[string]weak.Pointer[limiter])}
-}
-
-// limiter returns the limiter that is in use under key, or a new one for p.
-func (s *shelf) limiter(key string, p *plan, dropped *metrics.Counter) *limiter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.byKey[key].Value(); l != nil {
-		return l
+	key := room[:0]
+	if p.perConnection {
+		key = appendConnection(key, x)
 	}
-	l := newLimiter(p, s.start, dropped)
-	s.byKey[key] = weak.Make(l)
-	runtime.AddCleanup(l, s.forget, key)
-	return l
+	of := l.pools[c.index]
+	return of.find(c.appendKey(key, v, of.seed), now)
 }
 
-// forget drops what is under key if nobody uses it.
-func (s *shelf) forget(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.byKey[key].Value() == nil {
-		delete(s.byKey, key)
+// appendConnection appends what tells connections apart. The buckets of one that has
+// ended fill, and make room for others.
+func appendConnection(dst []byte, x *protocol.Exchange) []byte {
+	id := uint64(0)
+	if x.Meta.Conn != nil {
+		id = x.Meta.Conn.ID
 	}
+	return binary.LittleEndian.AppendUint64(dst, id)
 }

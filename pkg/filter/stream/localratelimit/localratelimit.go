@@ -28,9 +28,9 @@ func (c *Config) Validate() error {
 // Kind is the filter's entry for the registry. What one Kind builds, one
 // configuration after the other, shares the buckets that stay.
 func Kind() filter.Stream {
-	s := newShelf()
+	s := &shelf{start: time.Now()}
 	return filter.Stream{
-		Name:    "local_ratelimit",
+		Name:    name,
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     s.build,
@@ -38,27 +38,28 @@ func Kind() filter.Stream {
 	}
 }
 
-// labelPrefix is what the configuration calls the limits.
-const labelPrefix = "stat_prefix"
-
-func counter(name, help string) metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_local_ratelimit_" + name + "_total", Help: help, Kind: metrics.KindCounter, Labels: []string{labelPrefix}}
-}
+const name = "local_ratelimit"
 
 func ok() metrics.Metric {
-	return counter("ok", "Requests within the limits of the local_ratelimit filter.")
+	return filter.Counter(name, "ok", "Requests within the limits of the local_ratelimit filter.")
 }
 
 func limited() metrics.Metric {
-	return counter("limited", "Requests beyond a limit, refused or not.")
+	return filter.Counter(name, "limited", "Requests beyond a limit, refused or not.")
 }
 
 func enforced() metrics.Metric {
-	return counter("enforced", "Requests beyond a limit that were refused.")
+	return filter.Counter(name, "enforced", "Requests beyond a limit that were refused.")
 }
 
 func dropped() metrics.Metric {
-	return counter("dropped_buckets", "Buckets that were not full and made room for others: their callers get full ones.")
+	return filter.Counter(name, "dropped_buckets", "Buckets that were not full and made room for others: their callers get full ones.")
+}
+
+// shelf builds filters.
+type shelf struct {
+	start    time.Time // immutable; what instants count from
+	limiters filter.Shelf[limiter]
 }
 
 func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -75,8 +76,10 @@ func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
 		return nil, err
 	}
 	f := rateLimit{
-		plan:     p,
-		limiter:  s.limiter(env.Place+" "+string(said), p, env.Metrics.Counter(dropped(), c.Prefix)),
+		plan: p,
+		limiter: s.limiters.Take(env.Place+" "+string(said), func() *limiter {
+			return newLimiter(p, s.start, env.Metrics.Counter(dropped(), c.Prefix))
+		}),
 		ok:       env.Metrics.Counter(ok(), c.Prefix),
 		limited:  env.Metrics.Counter(limited(), c.Prefix),
 		enforced: env.Metrics.Counter(enforced(), c.Prefix),

@@ -346,33 +346,54 @@ func TestBucketsOutliveAReload(t *testing.T) {
 	runtime.KeepAlive(before)
 }
 
-func TestBucketsOfNobodyAreForgotten(t *testing.T) {
-	s := newShelf()
-	p, err := (&Config{Bucket: &BucketConfig{Max: 1, Fill: 1, Interval: time.Second}}).compile()
-	if err != nil {
-		t.Fatal(err)
+// over is a request on a connection.
+func over(conn uint64, fields ...string) *protocol.Exchange {
+	x := http("10.0.0.1", fields...)
+	x.Meta.Conn.ID = conn
+	return x
+}
+
+func TestConnectionsHaveBucketsOfTheirOwn(t *testing.T) {
+	const two = `"token_bucket": {"max_tokens": 2, "fill_interval": "1h"}`
+	type sent struct {
+		x    *protocol.Exchange
+		want int // of 3
 	}
-	kept := s.limiter("kept", p, new(metrics.Counter))
-	s.limiter("forgotten", p, new(metrics.Counter))
-	forgotten := func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		_, there := s.byKey["forgotten"]
-		return !there
+	for _, test := range []struct {
+		name, settings string
+		sent           []sent
+	}{
+		{"of all requests", two, []sent{{over(1), 2}, {over(2), 2}, {over(1), 0}, {http(""), 2}}},
+		{"of a value", `"rate_limits": [{"actions": [{"generic_key": {"descriptor_value": "a"}}]}], "descriptors": [{"entries": [{"key": "generic_key", "value": "a"}], ` + two + `}]`,
+			[]sent{{over(1), 2}, {over(2), 2}, {over(2), 0}}},
+		{"of any value", `"rate_limits": [{"actions": [{"request_headers": {"header_name": "x", "descriptor_key": "k"}}]}], "descriptors": [{"entries": [{"key": "k"}], ` + two + `}]`,
+			[]sent{{over(1, "x: a"), 2}, {over(1, "x: b"), 2}, {over(2, "x: a"), 2}, {over(1, "x: a"), 0}, {over(1), 3}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := behind(t, Kind(), filtertest.Settings(`{"local_rate_limit_per_downstream_connection": true, `+test.settings+`}`))
+				for i, s := range test.sent {
+					if got := r.passed(3, s.x); got != s.want {
+						t.Errorf("of sender %d %d of 3 passed, want %d", i, got, s.want)
+					}
+				}
+			})
+		})
 	}
-	for range 100 {
-		runtime.GC()
-		if forgotten() {
-			break
+}
+
+func TestBucketsOfConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, Kind(), `{"local_rate_limit_per_downstream_connection": true, "max_dynamic_descriptors": 10, "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}`)
+		for conn := range uint64(50) {
+			if got := r.passed(2, over(conn)); got != 1 {
+				t.Fatalf("of 2 on a new connection %d passed, want 1", got)
+			}
 		}
-		runtime.Gosched()
-	}
-	if !forgotten() {
-		t.Error("a limiter that nobody uses is still on the shelf")
-	}
-	if s.limiter("kept", p, new(metrics.Counter)) != kept {
-		t.Error("one that is in use is not")
-	}
+		if n := r.s.(*rateLimit).limiter.pools[0].len(); n > 10 {
+			t.Errorf("%d buckets, want 10 at most", n)
+		}
+	})
 }
 
 func TestNoTokenIsTakenTwice(t *testing.T) {
@@ -425,7 +446,6 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"a status that is no error":  {`{"status": {"code": 200}}`, "400"},
 		"a field of the framing":     {`{"response_headers_to_add": [{"header": {"key": "content-length", "value": "0"}}]}`, "content-length"},
 		"an action that is not made": {`{"rate_limits": [{"actions": [{"source_cluster": {"a": 1}}]}]}`, "source_cluster"},
-		"buckets by connection":      {`{"local_rate_limit_per_downstream_connection": true}`, "local_rate_limit_per_downstream_connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
@@ -435,27 +455,29 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	}
 }
 
-func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
-	made, _ := filtertest.Build(t, Kind(), `{
+func passing(t testing.TB, more string) (protocol.Service, *protocol.Exchange) {
+	made, _ := filtertest.Build(t, Kind(), filtertest.Settings(`{`+more+`
 		"token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"},
 		"rate_limits": [{"actions": [{"remote_address": {}}]}],
-		"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"}}]}`)
+		"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 4000000000, "tokens_per_fill": 1000000000, "fill_interval": "1s"}}]}`))
 	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), http("10.0.0.1", "Accept: */*")
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {
-	s, x := passing(t)
-	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() {
-		if err := s.Serve(ctx, x); err != nil || x.Record.Reason != protocol.None {
-			t.Fatal(err, x.Record.Reason)
+	for _, more := range []string{"", `"local_rate_limit_per_downstream_connection": true, `} {
+		s, x := passing(t, more)
+		filtertest.AllocatesNothing(t, s, x)
+		if x.Record.Reason != protocol.None {
+			t.Fatal(x.Record.Reason)
 		}
-	}); n != 0 {
-		t.Errorf("Serve allocates %v times, want 0", n)
 	}
 }
 
 func BenchmarkServe(b *testing.B) {
-	s, x := passing(b)
-	filtertest.Bench(b, s, x)
+	for name, more := range map[string]string{"shared": "", "by connection": `"local_rate_limit_per_downstream_connection": true, `} {
+		b.Run(name, func(b *testing.B) {
+			s, x := passing(b, more)
+			filtertest.Bench(b, s, x)
+		})
+	}
 }

@@ -31,7 +31,7 @@ func (c *Config) compile() (enforced, shadow *rules, err error) {
 // Kind is the filter's entry for the registry.
 func Kind() filter.Stream {
 	return filter.Stream{
-		Name:    "rbac",
+		Name:    name,
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
 		New:     build,
@@ -39,27 +39,22 @@ func Kind() filter.Stream {
 	}
 }
 
-// labelPrefix is what the configuration calls the rules.
-const labelPrefix = "stat_prefix"
-
-func counter(name, help string) metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_rbac_" + name + "_total", Help: help, Kind: metrics.KindCounter, Labels: []string{labelPrefix}}
-}
+const name = "rbac"
 
 func allowed() metrics.Metric {
-	return counter("allowed", "Requests that the rules of the rbac filter let in.")
+	return filter.Counter(name, "allowed", "Requests that the rules of the rbac filter let in.")
 }
 
 func denied() metrics.Metric {
-	return counter("denied", "Requests that the rbac filter refused.")
+	return filter.Counter(name, "denied", "Requests that the rbac filter refused.")
 }
 
 func shadowAllowed() metrics.Metric {
-	return counter("shadow_allowed", "Requests that the shadow rules of the rbac filter would have let in.")
+	return filter.Counter(name, "shadow_allowed", "Requests that the shadow rules of the rbac filter would have let in.")
 }
 
 func shadowDenied() metrics.Metric {
-	return counter("shadow_denied", "Requests that the shadow rules of the rbac filter would have refused.")
+	return filter.Counter(name, "shadow_denied", "Requests that the shadow rules of the rbac filter would have refused.")
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
