@@ -200,6 +200,9 @@ func TestConnectionsAreCounted(t *testing.T) {
 	c.Retries.Add(5)
 	c.Resent.Add(6)
 	c.Overflow[LimitRetries].Add(7)
+	c.Hedges.Add(12)
+	c.HedgesWon.Add(11)
+	c.Cancelled.Add(10)
 	c.Overflow[LimitRetryBudget].Add(3)
 	c.HostDown.Add(2)
 	c.HostUp.Add(1)
@@ -215,6 +218,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 		`listener_connections_refused_total{listener="in"} 1`,
 		`listener_requests_active{listener="in"} 1`)
 	wantLines(t, exported(t, r, "cluster_"),
+		`cluster_attempts_cancelled_total{cluster="shop"} 10`,
 		`cluster_connect_failures_total{cluster="shop"} 1`,
 		`cluster_connections_active{cluster="shop"} 1`,
 		`cluster_connections_closed_total{cluster="shop"} 3`,
@@ -222,6 +226,8 @@ func TestConnectionsAreCounted(t *testing.T) {
 		`cluster_ejections_overflow_total{cluster="shop"} 0`,
 		`cluster_ejections_total{cluster="shop"} 4`,
 		`cluster_health_check_failures_total{cluster="shop"} 9`,
+		`cluster_hedges_total{cluster="shop"} 12`,
+		`cluster_hedges_won_total{cluster="shop"} 11`,
 		`cluster_host_down_total{cluster="shop"} 2`,
 		`cluster_host_up_total{cluster="shop"} 1`,
 		`cluster_overflow_total{cluster="shop",limit="connections"} 0`,

@@ -64,6 +64,9 @@ const (
 	nameClusterChecks      = "weft_cluster_health_check_failures_total"
 	nameClusterEjections   = "weft_cluster_ejections_total"
 	nameClusterUnejected   = "weft_cluster_ejections_overflow_total"
+	nameClusterHedges      = "weft_cluster_hedges_total"
+	nameClusterHedgesWon   = "weft_cluster_hedges_won_total"
+	nameClusterCancelled   = "weft_cluster_attempts_cancelled_total"
 
 	nameHostRequests      = "weft_host_requests_total"
 	nameHostFailures      = "weft_host_request_failures_total"
@@ -239,6 +242,9 @@ func clusterPlaces() places {
 			clusterChecks:    {nameClusterChecks, "Active health checks of hosts of the cluster that failed.", KindCounter, keys},
 			clusterEjections: {nameClusterEjections, "Times that a host of the cluster was ejected for how it answered.", KindCounter, keys},
 			clusterUnejected: {nameClusterUnejected, "Times that a host of the cluster was not ejected because no more may be out.", KindCounter, keys},
+			clusterHedges:    {nameClusterHedges, "Attempts sent beside others of the same request, as hedge_policy says.", KindCounter, keys},
+			clusterHedgesWon: {nameClusterHedgesWon, "Attempts beside others whose answers were the ones that callers got.", KindCounter, keys},
+			clusterCancelled: {nameClusterCancelled, "Attempts whose answers nobody waited for: the caller had left, or another host was first.", KindCounter, keys},
 		},
 	}
 }
@@ -258,6 +264,9 @@ const (
 	clusterChecks
 	clusterEjections
 	clusterUnejected
+	clusterHedges
+	clusterHedgesWon
+	clusterCancelled
 )
 
 func hostPlaces() places {

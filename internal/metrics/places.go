@@ -94,6 +94,9 @@ type Cluster struct {
 	CheckFailures   Counter // active health checks
 	Ejections       Counter // of hosts, for how they answered
 	Unejected       Counter // hosts that stayed because no more may be out
+	Hedges          Counter // attempts beside others of the same request
+	HedgesWon       Counter // of those, whose answers were taken
+	Cancelled       Counter // attempts whose answers nobody waited for
 }
 
 // Listener returns the account of the listener called name. release is called
@@ -372,4 +375,7 @@ func (c *placeCollector) collectCluster(e *emitter, name string, cluster *Cluste
 	e.counter(c.cluster[clusterChecks], cluster.CheckFailures.Value(), name)
 	e.counter(c.cluster[clusterEjections], cluster.Ejections.Value(), name)
 	e.counter(c.cluster[clusterUnejected], cluster.Unejected.Value(), name)
+	e.counter(c.cluster[clusterHedges], cluster.Hedges.Value(), name)
+	e.counter(c.cluster[clusterHedgesWon], cluster.HedgesWon.Value(), name)
+	e.counter(c.cluster[clusterCancelled], cluster.Cancelled.Value(), name)
 }

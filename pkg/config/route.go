@@ -123,6 +123,7 @@ type Forward struct {
 
 	Timeout time.Duration // whole exchange; default 60 s; 0 as written: none
 	Retry   *RetryPolicy  // nil: only what is safe whatever the policy (see Retry)
+	Hedge   *HedgePolicy  // nil: one try at a time
 	Hash    []HashPolicy
 	// Metadata are the labels of the hosts that the request may go to, where a cluster
 	// has subsets. Those of a weighted cluster count for more.

@@ -29,6 +29,13 @@ type Rewinder interface {
 	Rewind() bool
 }
 
+// Whole is a Body that knows whether all of it has come from its peer.
+type Whole interface {
+	// Whole reports whether no Read will wait any more, and if so, whether there is
+	// neither content nor a trailer.
+	Whole() (whole, empty bool)
+}
+
 // Tunnel is a connection that left its protocol: bytes both ways. One goroutine reads
 // and one writes. Close may be called by any, beside both, which it ends, and more than
 // once.

@@ -94,6 +94,15 @@ func (m *Metadata) All(namespace string) iter.Seq2[string, string] {
 	}
 }
 
+// Clone returns metadata of its own, whose strings are no views.
+func (m *Metadata) Clone() Metadata {
+	c := Metadata{entries: make([]metadatum, len(m.entries))}
+	for i, e := range m.entries {
+		c.entries[i] = metadatum{strings.Clone(e.namespace), strings.Clone(e.key), strings.Clone(e.value)}
+	}
+	return c
+}
+
 func (m *Metadata) reset() {
 	clear(m.entries)
 	m.entries = m.entries[:0]

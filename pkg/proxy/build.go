@@ -47,7 +47,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 //
 // and of a route that forwards:
 //
-//	route actions · filters of the route · Timeout · Retry · cluster
+//	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
 func (b *builder) service(place string, p *config.Proxy) (protocol.Starter, error) {
 	before, after, err := b.filters(place, p.StreamFilters)
 	if err != nil {
@@ -161,7 +161,11 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 		s = reply{route}
 	} else {
 		s = b.upstream(p, route)
-		s = Retry(s, route, retryBudget)
+		if c.Forward.Hedge.Hedges() {
+			s = Hedge(s, route, retryBudget, calls{b.server}.Go)
+		} else {
+			s = Retry(s, route, retryBudget)
+		}
 		s = Timeout(s, route)
 	}
 	for _, f := range slices.Backward(filters) {
@@ -191,6 +195,9 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 	var chosen func(*protocol.Exchange, *upstream.Host)
 	if f.AutoHostRewrite {
 		chosen = func(x *protocol.Exchange, h *upstream.Host) { route.RewriteHost(x, h.Config().Hostname) }
+	}
+	if f.Hedge.Hedges() {
+		chosen = noting(chosen)
 	}
 	way := func(c *upstream.Cluster, labels map[string]string) *upstream.Via {
 		return &upstream.Via{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Labels: upstream.NewLabels(labels), Chosen: chosen}

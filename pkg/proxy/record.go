@@ -228,5 +228,11 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.Ejections.Add(1)
 	case upstream.EjectionRefused:
 		c.Unejected.Add(1)
+	case upstream.Hedged:
+		c.Hedges.Add(1)
+	case upstream.HedgeWon:
+		c.HedgesWon.Add(1)
+	case upstream.AttemptCancelled:
+		c.Cancelled.Add(1)
 	}
 }

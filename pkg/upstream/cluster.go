@@ -224,7 +224,12 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 		return false, nil
 	}
 	a.Reason = protocol.ReasonOf(err)
-	h.failures.Add(1)
+	if a.Reason == protocol.DownstreamGone { // that says nothing of the host
+		h.cancelled.Add(1)
+		v.Cluster.count(AttemptCancelled)
+	} else {
+		h.failures.Add(1)
+	}
 	var kept *notSent
 	if !errors.As(err, &kept) {
 		h.observe(x, err)
@@ -361,6 +366,9 @@ func (c *Cluster) count(e Event) {
 		a.Count(e)
 	}
 }
+
+// Count counts an event that services before the cluster know of.
+func (c *Cluster) Count(e Event) { c.count(e) }
 
 // settings returns the configuration that pools go by: the last that the
 // cluster had. Connections outlive it, the exchanges on them end by it.

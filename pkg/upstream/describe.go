@@ -43,7 +43,8 @@ type HostStatus struct {
 	RoundTrip float64 `json:"round_trip_ms,omitempty"`
 
 	Attempts        uint64 `json:"attempts_total"`
-	Failures        uint64 `json:"failures_total"` // attempts that brought no answer
+	Failures        uint64 `json:"failures_total"`            // attempts that brought no answer
+	Cancelled       uint64 `json:"cancelled_total,omitempty"` // attempts whose answer nobody waited for: the caller had left, or another host was first
 	Connects        uint64 `json:"connects_total"`
 	ConnectFailures uint64 `json:"connect_failures_total"`
 
@@ -116,6 +117,7 @@ func (h *Host) describe() HostStatus {
 		InFlight:        h.load.InFlight(),
 		Attempts:        h.attempts.Load(),
 		Failures:        h.failures.Load(),
+		Cancelled:       h.cancelled.Load(),
 		Connects:        h.connects.Load(),
 		ConnectFailures: h.connectFailures.Load(),
 	}

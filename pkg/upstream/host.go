@@ -32,6 +32,7 @@ type Host struct {
 
 	attempts        atomic.Uint64
 	failures        atomic.Uint64 // attempts that brought no answer
+	cancelled       atomic.Uint64 // attempts whose answer nobody waited for
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 

@@ -134,6 +134,9 @@ const (
 	CheckFailed        // an active check
 	HostEjected        // for how it answered
 	EjectionRefused    // too many hosts are ejected
+	Hedged             // a try was sent beside others of the same exchange
+	HedgeWon           // its answer was the caller's
+	AttemptCancelled   // nobody waits for its answer any more
 )
 
 // Options are what a Set needs of the rest of the process. Immutable.

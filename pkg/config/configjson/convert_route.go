@@ -237,6 +237,9 @@ func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 	if p := j.Retry; p != nil {
 		f.Retry = r.retryPolicy(p)
 	}
+	if h := j.Hedge; h != nil {
+		f.Hedge = r.hedgePolicy(h, f.Retry)
+	}
 	for i := range j.Hash {
 		f.Hash = append(f.Hash, r.hash(&j.Hash[i]))
 	}

@@ -89,7 +89,7 @@ type actionJSON struct {
 	Upstream              string            `key:"upstream_protocol" doc:"What the cluster is spoken to; absent: as the cluster says, else the proxy." example:"\"Http1\""`
 	Timeout               time.Duration     `key:"timeout" doc:"For the whole exchange, retries included. 0s: none." default:"60s" example:"\"5s\""`
 	Retry                 *retryJSON        `key:"retry_policy" doc:"When a request is tried again, on another host."`
-	Hedge                 document.Node     `key:"hedge_policy" doc:"Several tries at once." accept:"object" unbuilt:"hedge_policy" example:"{\"hedge_on_per_try_timeout\": true}"`
+	Hedge                 *hedgeJSON        `key:"hedge_policy" doc:"Several tries at once, of whose answers the first good one counts, of requests that may be sent twice and have come whole. Tries beyond the first count as retries for circuit_breakers."`
 	PrefixRewrite         string            `key:"prefix_rewrite" doc:"What the matched prefix or path becomes. Of RPC, whose path is /service/method: service and method become what the new path says." example:"\"/\""`
 	RegexRewrite          *regexRewriteJSON `key:"regex_rewrite" doc:"What the path becomes by an expression; of RPC as for prefix_rewrite, unless it is no /service/method: then nothing."`
 	HostRewrite           string            `key:"host_rewrite" doc:"What Host becomes. HTTP only." example:"\"shop.internal\""`

@@ -355,6 +355,9 @@ func (a *answer) Read(p []byte) (int, error) {
 	return k.in.Read(p)
 }
 
+// Whole is protocol.Whole's.
+func (a *answer) Whole() (whole, empty bool) { return a.k.in.Whole() }
+
 // Buffered is protocol.Body's.
 func (a *answer) Buffered() int { return a.k.in.Buffered() }
 

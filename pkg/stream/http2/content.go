@@ -192,6 +192,14 @@ func (c *content) isEmpty() bool {
 	return c.whole && c.err == nil && c.unread == 0 && c.trailer.Len() == 0 && c.total.Load() == 0
 }
 
+// Whole is protocol.Whole's.
+func (c *content) Whole() (whole, empty bool) {
+	c.mu.Lock()
+	whole = c.whole && c.err == nil && !c.closed
+	c.mu.Unlock()
+	return whole, whole && c.isEmpty()
+}
+
 // Read is protocol.Body's. Its errors are Faults.
 func (c *content) Read(p []byte) (int, error) {
 	c.mu.Lock()

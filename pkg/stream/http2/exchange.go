@@ -196,8 +196,15 @@ func (e *exchange) answer() {
 
 // isEmpty reports whether a body is known to have no content and no trailers.
 func isEmpty(body protocol.Body) bool {
-	c := contentOf(body)
-	return c != nil && c.isEmpty()
+	if c := contentOf(body); c != nil {
+		return c.isEmpty()
+	}
+	w, ok := body.(protocol.Whole) // it has content inside
+	if !ok {
+		return false
+	}
+	_, empty := w.Whole()
+	return empty
 }
 
 // contentOf returns what of a body is another stream's content; nil: it is

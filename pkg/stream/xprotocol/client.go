@@ -147,6 +147,9 @@ func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 	if k == nil {
 		return err
 	}
+	if r == nil && x.Caller != nil {
+		defer x.Caller.Watch(func() { u.abandon(k.id, nil) })()
+	}
 	k.by.park()
 	return k.receive(x)
 }

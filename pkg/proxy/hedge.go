@@ -1,0 +1,310 @@
+package proxy
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// Hedge is Retry for a route with a hedge_policy: requests that may be sent twice, and of
+// which all has come, are sent to several hosts at once, and the first good answer is
+// the caller's. Other requests are served as by Retry.
+//
+// Each try is an exchange of its own (attempt), whose request is a copy, on a goroutine
+// that start runs and sees the end of. Who asked waits on its own stack (race) for what
+// the tries bring:
+//
+//	launch ──▶ running ── good answer ─────────────▶ taken: the caller's
+//	              │  ├─── bad, others run ──────────▶ held until those have ended
+//	              │  ├─── bad, the last ────────────▶ another try, or the caller's
+//	              │  └─── its time is up ───────────▶ runs on, and another beside it
+//	              └────── another was taken ────────▶ left: its stream is reset
+//
+// What is left is neither waited for nor a failure of its host. Tries beyond the first
+// begin within the budget, as retries do.
+func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget, start func(func(ctx context.Context))) protocol.Starter {
+	r, _ := Retry(next, route, budget).(*retry)
+	return &hedge{retry: r, policy: *route.Config.Forward.Hedge, start: start, roll: rand.Uint32N}
+}
+
+// hedge is immutable.
+type hedge struct {
+	*retry
+	policy config.HedgePolicy
+	start  func(func(ctx context.Context)) // runs f beside the exchange; see filter.Calls
+	roll   func(n uint32) uint32           // a number below n, each as likely
+}
+
+// Serve is protocol.Service's.
+func (h *hedge) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, h, x)
+}
+
+// Start is protocol.Starter's.
+func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
+	if !hedgeable(x) {
+		return h.retry.Start(ctx, x)
+	}
+	return x.Fork(ctx, &race{h: h})
+}
+
+// race is one exchange whose tries run beside one another. It belongs to the goroutine
+// that called Serve, but for what mu guards.
+type race struct {
+	h       *hedge
+	x       *protocol.Exchange
+	request *original
+
+	atOnce  int           // tries that begin without a cause
+	retries int           // that have begun beyond those
+	tryTime time.Duration // of each; 0: none of its own
+	made    []*attempt    // in the order in which they began
+	running int           // of those
+	held    *attempt      // a bad answer that is the caller's if no better one comes
+	failed  *attempt      // the last that brought none
+
+	ended  chan *attempt    // has room for all
+	moved  chan struct{}    // has room for one: a try has chosen a host
+	late   <-chan time.Time // the time of the try that began last is up; nil: it has none
+	paused <-chan time.Time // next is due; nil: there is none
+	next   permit
+
+	mu      sync.Mutex
+	hosts   []protocol.Attempt // guarded by mu; where tries went
+	cluster protocol.Place     // guarded by mu; theirs; nil: not known
+}
+
+// watchAfter is how long answers may take before the caller is watched for having gone:
+// watching may cost a goroutine.
+const watchAfter = 250 * time.Millisecond
+
+// Serve is protocol.Service's.
+func (r *race) Serve(ctx context.Context, x *protocol.Exchange) error {
+	x.Detach()
+	r.x = x
+	var err error
+	if r.request, err = copied(x); err != nil {
+		return err
+	}
+	r.atOnce = max(r.h.policy.InitialRequests, 1)
+	if chance := r.h.policy.AdditionalChance; chance > 0 && r.h.roll(config.Millionths) < chance {
+		r.atOnce++
+	}
+	_, r.tryTime = r.h.route.Timeouts(x)
+	r.ended, r.moved = make(chan *attempt, r.atOnce+r.h.retry.policy.NumRetries), make(chan struct{}, 1)
+	defer r.leave()
+	r.launch(permit{})
+	return r.run(ctx)
+}
+
+// run has tries begin and end until one of them is the caller's. Errors are Faults.
+func (r *race) run(ctx context.Context) error {
+	slow, gone := time.After(watchAfter), make(chan struct{})
+	for {
+		select {
+		case a := <-r.ended:
+			if over, err := r.finish(a); over {
+				return err
+			}
+		case <-r.moved:
+			if len(r.made) < r.atOnce {
+				r.beside()
+			}
+		case <-r.late:
+			r.late = nil
+			if r.running > 0 && wanted(&r.h.retry.policy, protocol.TryTimeout, r.x) && r.retries < r.h.retry.policy.NumRetries && r.beside() {
+				r.retries++
+			}
+		case <-r.paused:
+			r.paused = nil
+			r.launch(r.next)
+		case <-slow:
+			if r.x.Caller != nil {
+				defer r.x.Caller.Watch(func() { close(gone) })()
+			}
+		case <-gone:
+			r.record(r.made[len(r.made)-1])
+			return protocol.Faultf(protocol.DownstreamGone, "client gone while %d tries were under way", r.running)
+		case <-ctx.Done():
+			r.record(r.made[len(r.made)-1])
+			return protocol.NewFault(protocol.DownstreamGone, context.Cause(ctx))
+		}
+	}
+}
+
+// beside launches a try beside those that run, if there is a host that none was made at,
+// and the budget allows it.
+func (r *race) beside() bool {
+	hosts, cluster := r.reached()
+	if c, ok := cluster.(interface{ Size() int }); ok && c.Size() <= hosts {
+		return false
+	}
+	p := permit{budget: r.h.budget(r.x)}
+	if p.budget != nil && !p.budget.BeginRetry() {
+		return false
+	}
+	count(cluster, upstream.Hedged)
+	r.launch(p)
+	return true
+}
+
+// reached returns how many hosts tries were made at, and whose; x knows their cluster, then.
+func (r *race) reached() (hosts int, cluster protocol.Place) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.hosts {
+		if h := r.hosts[i].Host; !slices.ContainsFunc(r.hosts[:i], func(a protocol.Attempt) bool { return a.Host == h }) {
+			hosts++
+		}
+	}
+	if r.cluster != nil {
+		r.x.Record.Cluster = r.cluster
+	}
+	return hosts, r.cluster
+}
+
+// launch has a try begin, with what it is permitted by.
+func (r *race) launch(p permit) {
+	a := &attempt{race: r, budget: p.budget, beside: r.running > 0}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	a.x.Reset()
+	a.x.Caller, a.x.Deadline = a, r.x.Deadline
+	if r.tryTime > 0 {
+		if r.h.policy.OnTryTimeout {
+			r.late = time.After(r.tryTime)
+		} else {
+			a.x.TryDeadline = time.Now().Add(r.tryTime)
+		}
+	}
+	r.mu.Lock()
+	a.x.Record.Attempts = slices.Clone(r.hosts)
+	a.first = len(r.hosts)
+	r.mu.Unlock()
+	r.made = append(r.made, a)
+	r.running++
+	r.h.start(a.run)
+}
+
+// finish takes what a try brought. over: the exchange has its answer, or the Fault that
+// is returned.
+func (r *race) finish(a *attempt) (over bool, err error) {
+	r.running--
+	a.ended = true
+	reason := protocol.ReasonOf(a.err)
+	again := wanted(&r.h.retry.policy, reason, &a.x)
+	switch {
+	case a.err != nil:
+		a.cancel()
+		r.failed = a
+	case !again:
+		r.take(a)
+		return true, nil
+	default:
+		r.drop()
+		r.held = a
+	}
+	if r.running > 0 {
+		return false, nil
+	}
+	if again && r.mayRetry() {
+		r.drop()
+		r.retries++
+		r.paused = time.After(r.next.wait)
+		return false, nil
+	}
+	if r.held != nil {
+		r.take(r.held)
+		return true, nil
+	}
+	r.record(r.failed)
+	return true, r.failed.err
+}
+
+// mayRetry reports whether another try may begin now that none is left, and sets next.
+func (r *race) mayRetry() bool {
+	policy := &r.h.retry.policy
+	if r.retries >= policy.NumRetries {
+		return false
+	}
+	r.next = permit{}
+	if bound := policy.BackOff.Bound(r.retries + 1); bound > 0 {
+		r.next.wait = r.h.jitter(bound)
+	}
+	if d := r.x.Deadline; !d.IsZero() && time.Until(d) <= r.next.wait {
+		return false
+	}
+	r.reached()
+	r.next.budget = r.h.budget(r.x)
+	return r.next.budget == nil || r.next.budget.BeginRetry()
+}
+
+// take makes the answer of a try the caller's.
+func (r *race) take(a *attempt) {
+	if r.held == a {
+		r.held = nil
+	}
+	r.record(a)
+	if a.beside {
+		count(r.x.Record.Cluster, upstream.HedgeWon)
+	}
+	x := r.x
+	x.Response, a.x.Response = a.x.Response, protocol.Response{}
+	x.Response.Trailer = protocol.Header{}
+	x.Response.Body = a.won(x.Response.Body)
+	a.taken = true
+}
+
+// record has x's record tell of all tries, a's being the last, and of a if it has ended.
+func (r *race) record(a *attempt) {
+	r.x.Record.Attempts = r.x.Record.Attempts[:0]
+	for _, other := range r.made {
+		if other != a {
+			r.x.Record.Attempts = append(r.x.Record.Attempts, other.attempts()...)
+		}
+	}
+	r.x.Record.Attempts = append(r.x.Record.Attempts, a.attempts()...)
+	if !a.ended {
+		return
+	}
+	of := &a.x.Record
+	r.x.Record.Cluster, r.x.Record.UpstreamStart, r.x.Record.UpstreamFirst = of.Cluster, of.UpstreamStart, of.UpstreamFirst
+}
+
+// drop gives up the answer that was held.
+func (r *race) drop() {
+	if a := r.held; a != nil {
+		if h, ok := a.x.Record.Host().(dropped); ok {
+			h.Dropped(&a.x)
+		}
+		a.discard()
+		r.held = nil
+	}
+}
+
+// leave gives up every try that was not taken, and the retry that waits. None is waited
+// for.
+func (r *race) leave() {
+	r.drop()
+	if r.paused != nil && r.next.budget != nil {
+		r.next.budget.EndRetry()
+	}
+	for _, a := range r.made {
+		if !a.ended {
+			a.leave()
+		}
+	}
+}
+
+// count counts what happened to an exchange in a cluster, nil for none.
+func count(cluster protocol.Place, e upstream.Event) {
+	if c, ok := cluster.(*upstream.Cluster); ok {
+		c.Count(e)
+	}
+}

@@ -1,0 +1,128 @@
+package proxy
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// original is a request that can be sent several times at once: it refers to nothing of
+// the exchange that it was copied from. Immutable.
+type original struct {
+	meta                            protocol.Meta
+	method, scheme, authority, path string
+	fields, trailers                []protocol.Field
+	length                          int64
+	content                         string
+	hasContent                      bool
+
+	target   string
+	choice   int
+	hash     uint64
+	metadata protocol.Metadata
+
+	// Of RPC.
+	codec   xprotocol.Codec
+	frame   []byte
+	changed bool // the fields are not those of the frame
+}
+
+// mostCopied is the largest declared content of a request that is waited for to be copied,
+// in bytes.
+const mostCopied = 64 << 10
+
+// hedgeable reports whether a request can be sent several times at once: it may be sent
+// twice, and all of it has come, or is known to come and not large. Tunnels and requests
+// without an answer cannot.
+func hedgeable(x *protocol.Exchange) bool {
+	r := &x.Request
+	if r.OneWay || r.Upgrade != "" || r.Method == "CONNECT" || !idempotent(x) {
+		return false
+	}
+	if r.Method == "" {
+		return xprotocol.MessageOf(r.Body) != nil
+	}
+	if r.Body == nil || r.ContentLength >= 0 && r.ContentLength <= mostCopied {
+		return true
+	}
+	w, ok := r.Body.(protocol.Whole)
+	if !ok {
+		return false
+	}
+	whole, _ := w.Whole()
+	return whole
+}
+
+// copied reads x's request, which is hedgeable, to its end. Errors are the content's.
+func copied(x *protocol.Exchange) (*original, error) {
+	r := &x.Request
+	o := &original{
+		meta:   x.Meta,
+		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
+		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
+		length: r.ContentLength,
+		target: strings.Clone(x.Record.Target), choice: x.Record.Choice, hash: x.Record.Hash,
+		metadata: x.Metadata.Clone(),
+	}
+	if m := xprotocol.MessageOf(r.Body); m != nil {
+		o.codec, o.frame, o.changed = m.Codec, slices.Clone(m.Frame), r.Header.Changed()
+		if o.changed {
+			o.fields = fieldsCopied(&r.Header)
+		}
+		return o, nil
+	}
+	o.fields = fieldsCopied(&r.Header)
+	if r.Body == nil {
+		return o, nil
+	}
+	var content strings.Builder
+	content.Grow(r.Body.Buffered())
+	if _, err := io.Copy(&content, r.Body); err != nil {
+		return nil, err
+	}
+	o.content, o.hasContent = content.String(), true
+	o.trailers = fieldsCopied(&r.Trailer)
+	return o, nil
+}
+
+func fieldsCopied(h *protocol.Header) []protocol.Field {
+	list := make([]protocol.Field, 0, h.Len())
+	for name, value := range h.All() {
+		list = append(list, protocol.Field{Name: strings.Clone(name), Value: strings.Clone(value)})
+	}
+	return list
+}
+
+// fill makes the request of x, which is new, one like it. Errors are Faults.
+func (o *original) fill(x *protocol.Exchange) error {
+	r := &x.Request
+	x.Meta = o.meta
+	x.Record.Target, x.Record.Choice, x.Record.Hash = o.target, o.choice, o.hash
+	x.Metadata = o.metadata.Clone()
+	if o.codec != nil {
+		m := new(xprotocol.Message)
+		m.Set(o.codec, o.frame)
+		r.Body = m
+		if err := o.codec.ReadRequest(o.frame, r, &m.View); err != nil {
+			return err
+		}
+		if o.changed {
+			r.Header.Reset()
+		}
+	}
+	r.Method, r.Scheme, r.Authority, r.Path = o.method, o.scheme, o.authority, o.path
+	r.ContentLength = o.length
+	for _, f := range o.fields {
+		r.Header.Add(f.Name, f.Value)
+	}
+	if o.hasContent {
+		r.Body = protocol.NewTextBody(o.content)
+	}
+	for _, f := range o.trailers {
+		r.Trailer.Add(f.Name, f.Value)
+	}
+	return nil
+}

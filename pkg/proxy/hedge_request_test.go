@@ -1,0 +1,213 @@
+package proxy
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/codectest/example"
+)
+
+// wholeBody is content that says whether all of it has come.
+type wholeBody struct {
+	*protocol.TextBody
+	whole bool
+}
+
+func (b wholeBody) Whole() (whole, empty bool) { return b.whole, false }
+
+// TestWhatIsHedged is which requests are sent twice: those that may be, and have come
+// whole. Others are tried one after the other.
+func TestWhatIsHedged(t *testing.T) {
+	content := func(x *protocol.Exchange) {
+		x.Request.Body, x.Request.ContentLength = protocol.NewTextBody("content"), int64(len("content"))
+		x.Request.Trailer.Add("x-sum", "7")
+	}
+	grpc := func(whole bool) func(x *protocol.Exchange) {
+		return func(x *protocol.Exchange) {
+			x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
+			x.Request.Header.Add("content-type", "application/grpc")
+			x.Request.Body = wholeBody{protocol.NewTextBody("content"), whole}
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(x *protocol.Exchange)
+		want   bool
+	}{
+		"GET":                         {func(*protocol.Exchange) {}, true},
+		"PUT with content":            {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x) }, true},
+		"a call of gRPC":              {grpc(true), true},
+		"a call of gRPC that goes on": {grpc(false), false},
+		"POST":                        {func(x *protocol.Exchange) { x.Request.Method = "POST"; content(x) }, false},
+		"PUT that is large": {func(x *protocol.Exchange) {
+			x.Request.Method = "PUT"
+			content(x)
+			x.Request.ContentLength = mostCopied + 1
+		}, false},
+		"PUT of no known length": {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x); x.Request.ContentLength = -1 }, false},
+		"an upgrade":             {func(x *protocol.Exchange) { x.Request.Upgrade = "websocket" }, false},
+		"CONNECT":                {func(x *protocol.Exchange) { x.Request.Method = "CONNECT" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &scene{script: []string{"never", "200 at 5ms"}, cluster: spot{"app", 9}}
+				service, beside := s.hedged(t, config.Forward{
+					Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1, TryTimeout: 20 * time.Millisecond},
+					Hedge: &config.HedgePolicy{InitialRequests: 2},
+				}, nil)
+				x := incoming()
+				x.Meta.Start = time.Now()
+				x.Meta.Conn = &protocol.ConnMeta{}
+				test.change(x)
+				_ = service.Serve(t.Context(), x) // what is not hedged fails or not
+				x.ResetResponse()
+				beside.Wait()
+				if log := strings.Join(s.inOrder(), ", "); strings.HasPrefix(log, "0s to a, 0s to b") != test.want {
+					t.Errorf("hosts saw %q; want it hedged: %t", log, test.want)
+				}
+				for _, got := range s.sent {
+					if got != "content" {
+						t.Errorf("a host got %q", got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestCopiesOfRequestsAreTheSame: each try has what the exchange had, and shares nothing
+// that one of them may change.
+func TestCopiesOfRequestsAreTheSame(t *testing.T) {
+	x := incoming("x-one: 1")
+	x.Request.Method = "PUT"
+	x.Request.Body, x.Request.ContentLength = protocol.NewTextBody("content"), 7
+	x.Request.Trailer.Add("x-sum", "7")
+	x.Record.Target, x.Record.Choice, x.Record.Hash = "app", 3, 4
+	x.Metadata.Set(protocol.BalancerNamespace, "zone", "a")
+	o, err := copied(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b protocol.Exchange
+	a.Reset()
+	b.Reset()
+	if o.fill(&a) != nil || o.fill(&b) != nil {
+		t.Fatal("a copy cannot be filled in")
+	}
+	a.Request.Header.Set("x-one", "other")
+	a.Metadata.Set(protocol.BalancerNamespace, "zone", "b")
+	describe := func(x *protocol.Exchange) string {
+		zone, _ := x.Metadata.Lookup(protocol.BalancerNamespace, "zone")
+		return fmt.Sprint(x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path, fieldsOf(&x.Request.Header),
+			fieldsOf(&x.Request.Trailer), x.Request.ContentLength, x.Record.Target, x.Record.Choice, x.Record.Hash, zone, x.Meta)
+	}
+	if got, want := describe(&b), describe(x); got != want {
+		t.Errorf("a copy is %s,\nwant %s", got, want)
+	}
+}
+
+// memo is a call of the example protocol, with names and values of fields in turn.
+func memo(fields ...string) []byte {
+	b := example.Codec{}.AppendGoAway(nil, 7)
+	head := len(b)
+	b[2] = '?'
+	for _, text := range fields {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
+	}
+	binary.BigEndian.PutUint32(b[12:], uint32(len(b)-head))
+	return b
+}
+
+// TestCopiesOfFramesCarryWhatFiltersChanged: calls of RPC are sent as they came, or with
+// the fields that they have now.
+func TestCopiesOfFramesCarryWhatFiltersChanged(t *testing.T) {
+	codec := example.Codec{}
+	for _, changes := range []bool{false, true} {
+		x := incoming()
+		x.Request.Header.Reset()
+		x.Request.Method = ""
+		m := new(xprotocol.Message)
+		m.Set(codec, memo("service", "org.example.Shop", "method", "buy", "x-user", "ada"))
+		x.Request.Body = m
+		if err := codec.ReadRequest(m.Frame, &x.Request, &m.View); err != nil {
+			t.Fatal(err)
+		}
+		if changes {
+			x.Request.Header.Set("x-user", "bob")
+		}
+		want, err := codec.AppendRequest(nil, m.Frame, &x.Request, &m.View, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := copied(x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(m.Frame) // it is the engine's
+		var a protocol.Exchange
+		a.Reset()
+		if err := o.fill(&a); err != nil {
+			t.Fatal(err)
+		}
+		made := xprotocol.MessageOf(a.Request.Body)
+		got, err := codec.AppendRequest(nil, made.Frame, &a.Request, &made.View, 0)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("changed: %t: a copy is sent as\n%q, %v; want\n%q", changes, got, err, want)
+		}
+	}
+}
+
+// TestAConnectionThatEndsTakesItsTriesWithIt: tries end, and none is waited for.
+func TestAConnectionThatEndsTakesItsTriesWithIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{script: []string{"never"}, cluster: spot{"app", 9}}
+		service, beside := s.hedged(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(40*time.Millisecond, cancel)
+		x := incoming()
+		err := service.Serve(ctx, x)
+		if got := protocol.ReasonOf(err); got != protocol.DownstreamGone || time.Since(s.began) != 40*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(s.began))
+		}
+		beside.Wait()
+		if got, want := strings.Join(s.inOrder(), ", "), "0s to a, 0s to b, 40ms a is left, 40ms b is left"; got != want {
+			t.Errorf("hosts saw %q, want %q", got, want)
+		}
+	})
+}
+
+// TestAPanicOfATryIsItsOwn: the other try answers.
+func TestAPanicOfATryIsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{script: []string{"never", "200 at 5ms"}, cluster: spot{"app", 9}}
+		var first sync.Once
+		next := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			panics := false
+			first.Do(func() { panics = true })
+			if panics {
+				x.Caller.(*attempt).chose(&spot{"p", 0}, &s.cluster)
+				panic("in a try")
+			}
+			return s.Serve(ctx, x)
+		})
+		var beside sync.WaitGroup
+		route := routeOf(t, config.Forward{Hedge: &config.HedgePolicy{InitialRequests: 2}})
+		s.script = []string{"200 at 5ms"}
+		service := Hedge(next, route, unlimited, func(f func(context.Context)) { beside.Go(func() { f(context.Background()) }) })
+		x := incoming()
+		if err := service.Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
+			t.Errorf("%d, %v", x.Response.Status, err)
+		}
+		x.ResetResponse()
+		beside.Wait()
+	})
+}

@@ -1,0 +1,207 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// stuck is an application that answers nobody, and notes who leaves.
+type stuck struct {
+	address string
+	asked   atomic.Int64
+	left    chan struct{} // one for each request whose caller has left
+}
+
+func stick(t *testing.T, protocol string) *stuck {
+	t.Helper()
+	a := &stuck{left: make(chan struct{}, 1000)}
+	over := make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection is seen
+		a.asked.Add(1)
+		select {
+		case <-r.Context().Done():
+			a.left <- struct{}{}
+		case <-over:
+		}
+	}))
+	s.Config.Protocols = speaking(protocol)
+	s.Start()
+	a.address = s.Listener.Addr().String()
+	t.Cleanup(func() { close(over); s.Close() })
+	return a
+}
+
+// standing is what /clusters tells of a cluster.
+type standing struct {
+	Name    string
+	Retries int64
+	Hosts   []struct {
+		Address   string
+		InFlight  int64  `json:"in_flight"`
+		Failures  uint64 `json:"failures_total"`
+		Cancelled uint64 `json:"cancelled_total"`
+	}
+}
+
+func (w *weft) standing(cluster string) standing {
+	w.t.Helper()
+	var all []standing
+	if err := json.Unmarshal([]byte(w.get("/clusters")), &all); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.Name == cluster {
+			return c
+		}
+	}
+	w.t.Fatalf("/clusters has no cluster %s", cluster)
+	return standing{}
+}
+
+// hedging is the action of a route whose requests go to another host after 50 ms.
+func hedging() object {
+	return object{
+		"retry_policy": object{"retry_on": "5xx", "num_retries": 1, "per_try_timeout": "50ms"},
+		"hedge_policy": object{"hedge_on_per_try_timeout": true},
+	}
+}
+
+// TestASlowHostIsHedged sends requests with content of their own through each pair of
+// protocols to two hosts, of which one never answers.
+func TestASlowHostIsHedged(t *testing.T) {
+	t.Parallel()
+	for _, p := range []*pair{
+		{down: "Http1", up: "Http1"}, {down: "Http1", up: "Http2"},
+		{down: "Http2", up: "Http1"}, {down: "Http2", up: "Http2"},
+		{down: "Http2", up: "Http2", grpc: true},
+	} {
+		t.Run(p.name(), func(t *testing.T) {
+			t.Parallel()
+			slow := stick(t, p.up)
+			fast := httptest.NewUnstartedServer(tells("app"))
+			fast.Config.Protocols = speaking(p.up)
+			fast.Start()
+			t.Cleanup(fast.Close)
+			front := free()
+			w := run(t, setup{
+				listeners: list{chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": p.down, "router_config_name": "front"}})},
+				tables:    list{table("front", to("/", "app", hedging()))},
+				clusters:  list{cluster("app", object{"upstream_protocol": p.up}, slow.address, fast.Listener.Addr().String())},
+			}.config())
+			c := client(t)
+			c.Transport.(*http.Transport).Protocols = speaking(p.down)
+			const callers, each = 8, 5
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					for n := range each {
+						content := fmt.Sprintf("%d/%d ", i, n) + strings.Repeat("x", 100*i*n)
+						p.ask(t, c, "http://"+front, &trial{method: "PUT", path: fmt.Sprintf("/shop.Shop/%d.%d", i, n), content: content,
+							status: 200, code: "0", body: content, want: map[string]string{"X-App": "app", "X-Asked": p.asked(i, n)}})
+					}
+				})
+			}
+			all.Wait()
+			hedges := slow.asked.Load()
+			if hedges == 0 {
+				t.Fatal("no request went to the slow host first")
+			}
+			for range hedges {
+				<-slow.left
+			}
+			eventually(t, fmt.Sprintf("%d tries are counted as sent beside others, as taken, and as cancelled", hedges), func() bool {
+				return w.metric("weft_cluster_hedges_total") == float64(hedges) &&
+					w.metric("weft_cluster_hedges_won_total") == float64(hedges) &&
+					w.metric("weft_cluster_attempts_cancelled_total") == float64(hedges)
+			})
+			for _, h := range w.standing("app").Hosts {
+				if h.Failures != 0 || h.InFlight != 0 || h.Address == slow.address && h.Cancelled != uint64(hedges) {
+					t.Errorf("%s has %d failures, %d cancelled, %d in flight", h.Address, h.Failures, h.Cancelled, h.InFlight)
+				}
+			}
+		})
+	}
+}
+
+// asked is the line that the application is to tell.
+func (p *pair) asked(i, n int) string {
+	method := "PUT"
+	if p.grpc {
+		method = "POST"
+	}
+	return fmt.Sprintf("%s shop.test/shop.Shop/%d.%d", method, i, n)
+}
+
+// TestASlowProviderIsHedged is the same with calls of Dubbo, several at once on one
+// connection: each answer is that of its call.
+func TestASlowProviderIsHedged(t *testing.T) {
+	t.Parallel()
+	slow, fast := provide(t, "slow", func([]byte, int64) byte { return silence }), provide(t, "fast", nil)
+	front := free()
+	w := run(t, setup{
+		listeners: list{listenDubbo("front", front)},
+		tables:    list{table("front", to("/", "app", hedging()))},
+		clusters:  list{cluster("app", nil, slow.address, fast.address)},
+	}.config())
+	caller := consume(t, front)
+	const calls = 20
+	var all []invocation
+	for range calls {
+		all = append(all, invocation{service: "org.example.Shop", method: "buy"})
+	}
+	began := time.Now()
+	caller.send(all...)
+	answered := make(map[uint64]bool)
+	for range calls {
+		got := caller.answer()
+		if got.status != dubboOK || got.text != "fast" || answered[got.id] || got.id == 0 || got.id > calls {
+			t.Errorf("answer %d: %d %q", got.id, got.status, got.text)
+		}
+		answered[got.id] = true
+	}
+	if took := time.Since(began); took < 50*time.Millisecond {
+		t.Errorf("all were answered after %v", took)
+	}
+	hedges := float64(slow.calls.Load())
+	eventually(t, "what the slow provider had is counted as cancelled", func() bool {
+		return hedges > 0 && w.metric("weft_cluster_attempts_cancelled_total") == hedges && w.metric("weft_cluster_hedges_won_total") == hedges &&
+			w.metric("weft_cluster_requests_active") == 0
+	})
+}
+
+// TestHedgesAreRetriesForBreakers: of requests that are all slow, max_retries have two
+// tries at once.
+func TestHedgesAreRetriesForBreakers(t *testing.T) {
+	t.Parallel()
+	front := free()
+	action := hedging()
+	action["timeout"] = "300ms"
+	w := run(t, setup{
+		listeners: list{listen("front", front)},
+		tables:    list{table("front", to("/", "app", action))},
+		clusters: list{cluster("app", object{"circuit_breakers": list{object{"max_retries": 1}}},
+			stick(t, "Http1").address, stick(t, "Http1").address)},
+	}.config())
+	var waits []func() answer
+	for range 6 {
+		waits = append(waits, background(t, "http://"+front+"/"))
+	}
+	for _, wait := range waits {
+		if got := wait(); got.status != 504 {
+			t.Errorf("status %d, want 504", got.status)
+		}
+	}
+	if refused, hedges := w.metric("weft_cluster_overflow_total", `limit="retries"`), w.metric("weft_cluster_hedges_total"); refused != 5 || hedges != 1 {
+		t.Errorf("%v tries were refused, and %v made, want 5 and 1", refused, hedges)
+	}
+	eventually(t, "no retry is left", func() bool { return w.standing("app").Retries == 0 })
+}
