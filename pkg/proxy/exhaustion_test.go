@@ -138,6 +138,9 @@ func TestConnectionsWhoseStreamsRunOutAreReplaced(t *testing.T) {
 			if n := opened.Load(); n < all/streams {
 				t.Errorf("%d requests on %d connections: some had more than %d streams", all, n, streams)
 			}
+			(&rig{t: t}).until(func() bool { return s.Clusters().Describe()[0].InFlight == 0 }, func() {
+				t.Error("requests are in flight after the last answer")
+			})
 			host := s.Clusters().Describe()[0].Hosts[0]
 			if host.ConnectFailures != 0 || host.Failures != 0 || host.InFlight != 0 {
 				t.Errorf("%d connects failed, %d attempts, and %d are in flight", host.ConnectFailures, host.Failures, host.InFlight)

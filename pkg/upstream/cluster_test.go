@@ -63,8 +63,9 @@ func TestServeFaults(t *testing.T) {
 
 func TestServeInAProtocolThatNothingSpeaks(t *testing.T) {
 	s, c := one(t, newWorld(), cluster("web", "a"))
-	via := &Via{Cluster: c, Protocol: config.Dubbo}
-	err := via.Serve(context.Background(), get())
+	x := get()
+	x.Meta.Protocol = string(config.Dubbo)
+	err := (&Via{Cluster: c}).Serve(context.Background(), x)
 	if protocol.ReasonOf(err) != protocol.Internal || !strings.Contains(err.Error(), "dubbo") {
 		t.Errorf("Serve = %v, want an internal error that names dubbo", err)
 	}
