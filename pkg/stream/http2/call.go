@@ -147,6 +147,10 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 	}
 	r.Version = "HTTP/2.0"
 	k.read = b.now
+	if !k.x.TryDeadline.IsZero() { // it was for the head: TestTheTimeOfATryEndsWithTheHead
+		k.deadline = k.x.Deadline
+		k.u.arm(k.deadline)
+	}
 	if e.End {
 		k.in.end()
 	}

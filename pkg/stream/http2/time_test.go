@@ -172,6 +172,49 @@ func TestADeadlineEndsBothSidesInTime(t *testing.T) {
 	})
 }
 
+func TestTheTimeOfATryEndsWithTheHead(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		deadline time.Duration // of the exchange; 0: none
+		ends     time.Duration // after which the answer does; 0: with its content
+	}{
+		{"content may come until the deadline", 3 * time.Second, 0},
+		{"content may come whenever it does", 0, 0},
+		{"content that comes too late is cut at the deadline", 1500 * time.Millisecond, 1500 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, nil, func(b *bubble) {
+				answered := make(chan error, 1)
+				var content string
+				go func() {
+					var err error
+					_, content, err = do(b.client, func(x *protocol.Exchange) {
+						x.TryDeadline = b.began.Add(time.Second)
+						if tt.deadline > 0 {
+							x.Deadline = b.began.Add(tt.deadline)
+						}
+					})
+					answered <- err
+				}()
+				id := b.asked(true)
+				b.host.headers(id, false, ":status", "200")
+				if tt.ends > 0 {
+					if err := <-answered; protocol.ReasonOf(err) != protocol.UpstreamTimeout {
+						t.Errorf("ended with %v", err)
+					}
+					b.at(tt.ends, "the answer was cut")
+					return
+				}
+				b.pass(2 * time.Second)
+				b.host.ok(b.host.fr.WriteData(id, true, []byte("late")))
+				if err := <-answered; err != nil || content != "late" {
+					t.Errorf("got %q, %v, want the whole answer", content, err)
+				}
+			})
+		})
+	}
+}
+
 func TestAHostIsAskedWhetherItLives(t *testing.T) {
 	ping := func(o *stream.ServerOptions, u *stream.ClientOptions) {
 		u.HTTP2.PingInterval, u.HTTP2.PingTimeout = 15*time.Second, 10*time.Second
