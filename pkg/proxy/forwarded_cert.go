@@ -24,7 +24,9 @@ func certify(h *protocol.Header, conn *protocol.ConnMeta, c *config.ClientCert) 
 	}
 	before := ""
 	if known && c.Mode == config.ClientCertAppend {
-		before = list(h, forwardedClientCert)
+		if before = list(h, forwardedClientCert); !quotesEnd(before) {
+			before = "" // else what is added would be a part of it
+		}
 	}
 	forgetSpellings(h, true)
 	if !known || c.Mode == config.ClientCertSanitize {
@@ -35,6 +37,20 @@ func certify(h *protocol.Header, conn *protocol.ConnMeta, c *config.ClientCert) 
 		element = before + "," + element
 	}
 	h.Add(forwardedClientCert, element)
+}
+
+// quotesEnd reports whether every quotation in elements has an end.
+func quotesEnd(elements string) bool {
+	quoted := false
+	for i := 0; i < len(elements); i++ {
+		switch elements[i] {
+		case '"':
+			quoted = !quoted
+		case '\\':
+			i++
+		}
+	}
+	return !quoted && !strings.HasSuffix(elements, `\`)
 }
 
 // forgetSpellings removes what applications may take for the field; all: also itself.
