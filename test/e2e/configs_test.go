@@ -95,6 +95,7 @@ func examples() map[string]func(*testing.T) {
 		"retries.json":           retriesExample,
 		"routing.yaml":           routingExample,
 		"tcp_proxy.json":         tcpProxyExample,
+		"transparent.json":       transparentExample,
 		"tls.json":               tlsExample,
 		"mtls.json":              mtlsExample,
 	}

@@ -120,9 +120,14 @@ const gateAdmin = "127.0.0.1:9901"
 // run starts weft in the gate, by a prefix of commands if there is one.
 func (s *street) run(c setup, prefix ...string) *weft {
 	s.t.Helper()
-	c.admin = gateAdmin
-	shell := fmt.Sprintf(`exec ip netns exec %s %s "$@"`, s.gate.Name(), strings.Join(prefix, " "))
-	w := launch(s.t, launchOptions{config: c.config(), shell: shell})
+	return s.start(launchOptions{config: c.at(gateAdmin)}, prefix...)
+}
+
+// start is run for those who have more to say.
+func (s *street) start(o launchOptions, prefix ...string) *weft {
+	s.t.Helper()
+	o.shell = fmt.Sprintf(`exec ip netns exec %s %s "$@"`, s.gate.Name(), strings.Join(prefix, " "))
+	w := launch(s.t, o)
 	w.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: s.gate.DialContext}, Timeout: patience}
 	w.awaitReady()
 	return w

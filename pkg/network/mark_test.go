@@ -1,0 +1,42 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// markOf asks the kernel for a socket's mark.
+func markOf(c *Conn) (value int, err error) {
+	failed := c.raw.Control(func(fd uintptr) {
+		value, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK)
+	})
+	return value, errors.Join(failed, err)
+}
+
+func TestSocketsHaveTheirMarks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("marks need CAP_NET_ADMIN: run as root")
+	}
+	accepted := make(chan int, 1)
+	l := listen(t, ListenOptions{Network: "tcp", Address: "127.0.0.1:0", Mark: 0x77}, handlerFunc(func(_ context.Context, c *Conn) error {
+		value, err := markOf(c)
+		accepted <- value
+		return err
+	}))
+	conn, err := Dialer{Mark: 0x88}.Dial(t.Context(), "tcp", l.Addr().String(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got, err := markOf(conn); got != 0x88 || err != nil {
+		t.Errorf("the mark of a connection to a host is %#x, %v; want 0x88", got, err)
+	}
+	if got := <-accepted; got != 0x77 {
+		t.Errorf("the mark of a connection that was accepted is %#x, want its listener's, 0x77", got)
+	}
+}
