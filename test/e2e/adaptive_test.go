@@ -163,3 +163,76 @@ func TestAdaptiveLimitsOutliveAReload(t *testing.T) {
 		t.Errorf("when it has ended: %d", got.status)
 	}
 }
+
+// TestStreamsHoldNoPlace: once a tunnel is open, or a stream of gRPC is answered, it may
+// last; the limit is for those who wait.
+func TestStreamsHoldNoPlace(t *testing.T) {
+	t.Parallel()
+	filters := object{"stream_filters": list{adaptively(1, nil)}}
+	t.Run("WebSocket", func(t *testing.T) {
+		t.Parallel()
+		app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Upgrade") == "" {
+				return // 200
+			}
+			c, both, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			_, _ = both.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
+			_ = both.Flush()
+			_, _ = io.Copy(c, both) // an echo, until the caller ends it
+		})
+		s, front := simple(app.address)
+		s.listeners = list{listen("front", front, filters)}
+		w := run(t, s.config())
+		for range 2 {
+			c := dial(t, front).send("GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\n\n")
+			answer, err := http.ReadResponse(c.r, nil)
+			if err != nil || answer.StatusCode != 101 {
+				t.Fatalf("a handshake: %v, %v", answer, err)
+			}
+		}
+		if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.status != 200 {
+			t.Errorf("beside two tunnels: %d", got.status)
+		}
+		if n := w.metric(adaptiveInFlight); n != 0 {
+			t.Errorf("%v requests are under way", n)
+		}
+	})
+	t.Run("gRPC", func(t *testing.T) {
+		t.Parallel()
+		address := serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/grpc")
+			w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+			_, _ = io.WriteString(w, message("first"))
+			w.(http.Flusher).Flush()
+			_, _ = io.Copy(io.Discard, r.Body) // until the caller ends the stream
+		})
+		_, front, c := carriesGRPC(t, filters, list{cluster("app", nil, address)}, to("/", "app"))
+		end := make([]io.WriteCloser, 2)
+		for i := range end {
+			content, into := io.Pipe()
+			end[i] = into
+			go func() { _, _ = io.WriteString(into, message("hello")) }() // it is read, or the test ends
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/shop.Items/Watch", content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/grpc")
+			resp, err := c.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if got := resp.Header.Get("Grpc-Status"); got != "" {
+				t.Fatalf("stream %d is answered with %s", i, got)
+			}
+		}
+		for _, e := range end {
+			_ = e.Close()
+		}
+	})
+}

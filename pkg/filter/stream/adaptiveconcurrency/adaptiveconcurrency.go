@@ -10,7 +10,6 @@ package adaptiveconcurrency
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"sync"
 	"time"
 
@@ -83,6 +82,7 @@ func (k *kind) build(cfg any, env filter.Env) (filter.Filter, error) {
 		levels:   levels,
 		byMethod: c.Per == "method",
 		status:   c.status(),
+		text:     protocol.Overflow.Text() + "\n",
 		limits: k.shelf.Take(env.Place+" "+string(said), func() *limits {
 			l := &limits{start: k.start, params: c.Gradient.params(), levels: levels, most: c.MaxLimits, prefix: c.Prefix, counts: env.Metrics}
 			l.byScope.Store(new(map[scope]*gate))
@@ -98,6 +98,7 @@ type adaptive struct {
 	levels   *levels
 	byMethod bool
 	status   int
+	text     string // for those who are refused
 	limits   *limits
 	calls    sync.Pool // of *call
 }
@@ -130,8 +131,7 @@ func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !g.enter(f.levels.list[level].Share) {
 		g.refused[level].Add(1)
 		g.look(now)
-		x.Fail(errFull)
-		x.Response.Status = f.status
+		f.refuse(x)
 		return nil
 	}
 	c := f.calls.Get().(*call) //nolint:forcetypeassert // what New returns
@@ -142,7 +142,13 @@ func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Start(ctx, x)
 }
 
-var errFull error = protocol.NewFault(protocol.Overflow, errors.New("adaptive_concurrency: as many requests are under way as can be served in time"))
+// refuse answers x. It is Exchange.Fail without what that allocates: whoever is
+// overloaded refuses many.
+func (f *adaptive) refuse(x *protocol.Exchange) {
+	x.Record.Reason = protocol.Overflow
+	x.Record.Detail = "adaptive_concurrency: as many requests are under way as can be served in time"
+	x.Reply(f.status, "text/plain; charset=utf-8", f.text)
+}
 
 // hasMessage reports whether a call of gRPC came with a message. One that did not is a
 // stream, whose caller takes its time.

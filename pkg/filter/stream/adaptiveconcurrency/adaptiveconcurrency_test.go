@@ -2,7 +2,6 @@ package adaptiveconcurrency
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"runtime"
@@ -231,7 +230,7 @@ func TestRefusalsAreOverflows(t *testing.T) {
 			r := behind(t, settings)
 			r.hold(t, 2, func() *protocol.Exchange { return http() })
 			x := http("secret: token")
-			if err := r.s.Serve(t.Context(), x); err != nil || x.Response.Status != want || x.Record.Reason != protocol.Overflow || x.Response.Header.Get("secret") != "" {
+			if err := r.s.Serve(t.Context(), x); err != nil || x.Response.Status != want || x.Record.Reason != protocol.Overflow || x.Record.Detail == "" || x.Response.Header.Get("secret") != "" {
 				t.Errorf("%s: %v, %d, %v; want %d", settings, err, x.Response.Status, x.Record.Reason, want)
 			}
 		})
@@ -289,8 +288,9 @@ func TestWhatIsASample(t *testing.T) {
 				r := behind(t, `{`+gradientOnly+`}`)
 				r.took, r.replies = time.Millisecond, test.replies
 				x := test.request()
-				if err := r.s.Serve(t.Context(), x); errors.Is(err, errFull) {
-					t.Fatal(err)
+				_ = r.s.Serve(t.Context(), x) // what is told here is what it left behind
+				if x.Record.Reason == protocol.Overflow {
+					t.Fatal("it was refused")
 				}
 				g := gateOf(t, r.s)
 				if n := g.inFlight.Load(); n != 0 {
@@ -478,8 +478,28 @@ func TestPassingAllocatesNothing(t *testing.T) {
 	filtertest.AllocatesNothing(t, passing(t, byMethod), grpc("/org.example.Shop/buy"))
 }
 
+// full is the filter with as many requests under way as there may be.
+func full(t testing.TB) protocol.Service {
+	s := passing(t, byMethod)
+	x := rpc("org.example.Shop", "buy")
+	f := s.(*limited)
+	for f.limits.of(x, true).enter(100) {
+		continue
+	}
+	return s
+}
+
+func TestRefusingAllocatesNothing(t *testing.T) {
+	x := rpc("org.example.Shop", "buy", "x-priority: high")
+	filtertest.AllocatesNothing(t, full(t), x)
+	if x.Record.Reason != protocol.Overflow {
+		t.Errorf("the reason is %v", x.Record.Reason)
+	}
+}
+
 func BenchmarkServe(b *testing.B) {
 	b.Run("route", func(b *testing.B) { filtertest.Bench(b, passing(b, `{`+gradientOnly+`}`), http()) })
+	b.Run("refused", func(b *testing.B) { filtertest.Bench(b, full(b), rpc("org.example.Shop", "buy", "x-priority: high")) })
 	b.Run("method", func(b *testing.B) {
 		filtertest.Bench(b, passing(b, byMethod), rpc("org.example.Shop", "buy", "x-priority: high"))
 	})

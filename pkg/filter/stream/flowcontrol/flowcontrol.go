@@ -168,7 +168,11 @@ type holding struct {
 	call  *call // nil: it holds no place among those that are under way
 }
 
-var errBeyond = errors.New("flowControlFilter: the request is beyond a rule")
+// refuse answers x. It is Exchange.Fail without what that allocates: there may be many.
+func (f *flowControl) refuse(x *protocol.Exchange) {
+	x.Record.Reason, x.Record.Detail = protocol.RateLimited, "flowControlFilter: the request is beyond a rule"
+	x.Reply(f.action.Status, "text/plain; charset=utf-8", f.action.Body)
+}
 
 // take holds x to a rule. It reports false if x was refused: it has an answer then.
 func (f *flowControl) take(x *protocol.Exchange, h *holding, i int) bool {
@@ -184,8 +188,7 @@ func (f *flowControl) take(x *protocol.Exchange, h *holding, i int) bool {
 		}
 		count.refused.Add(1)
 		f.giveBack(h)
-		x.Fail(protocol.NewFault(protocol.RateLimited, errBeyond))
-		x.Reply(f.action.Status, "text/plain; charset=utf-8", f.action.Body)
+		f.refuse(x)
 		return false
 	}
 	count.passed.Add(1)

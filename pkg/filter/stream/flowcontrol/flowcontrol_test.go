@@ -417,7 +417,21 @@ func TestPassingAllocatesNothing(t *testing.T) {
 	filtertest.AllocatesNothing(t, passing(t), request("/other"))
 }
 
+func refusing(t testing.TB) protocol.Service {
+	made, _ := filtertest.Build(t, Kind(), `{"global_switch": true, "rules": [{"resource": "/items", "threshold": 0}]}`)
+	return made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+}
+
+func TestRefusingAllocatesNothing(t *testing.T) {
+	x := request("/items")
+	filtertest.AllocatesNothing(t, refusing(t), x)
+	if x.Record.Reason != protocol.RateLimited {
+		t.Errorf("the reason is %v", x.Record.Reason)
+	}
+}
+
 func BenchmarkServe(b *testing.B) {
 	b.Run("two rules", func(b *testing.B) { filtertest.Bench(b, passing(b), request("/items?a=b")) })
+	b.Run("refused", func(b *testing.B) { filtertest.Bench(b, refusing(b), request("/items")) })
 	b.Run("no rule", func(b *testing.B) { filtertest.Bench(b, passing(b), request("/other")) })
 }
