@@ -30,6 +30,7 @@ type Provider struct {
 	FromCookies       []string      `key:"from_cookies" doc:"Cookies that may have it." example:"[\"session\"]"`
 	Forward           bool          `key:"forward" doc:"Leaves the token in the fields of the request; else it is removed from them. In a query or a cookie it stays." default:"false" example:"true"`
 	PayloadHeader     string        `key:"forward_payload_header" doc:"Field that tells the application the token's claims, in base64url." example:"\"x-claims\""`
+	PayloadMetadata   string        `key:"payload_in_metadata" doc:"Makes the token's claims metadata of the request, under this key." example:"\"claims\""`
 	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Fields that tell the application single claims."`
 }
 
@@ -79,21 +80,17 @@ type Match struct {
 
 // Requires is what a request must carry: one of these keys.
 type Requires struct {
-	Need
-	Any *Needs `key:"requires_any" doc:"One of several."`
-	All *Needs `key:"requires_all" doc:"All of several."`
+	Provider      string         `key:"provider_name" doc:"A good token of this provider." example:"\"corp\""`
+	Audiences     map[string]any `key:"provider_and_audiences" doc:"The same, for other audiences." unbuilt:"provider_and_audiences"`
+	AllowMissing  *struct{}      `key:"allow_missing" doc:"No token at all; a bad one is refused." example:"{}"`
+	MissingFailed *struct{}      `key:"allow_missing_or_failed" doc:"Anything; what good tokens say is passed on." example:"{}"`
+	Any           *Needs         `key:"requires_any" doc:"One of several."`
+	All           *Needs         `key:"requires_all" doc:"All of several."`
 }
 
 // Needs is a list.
 type Needs struct {
-	Requirements []Need `key:"requirements" doc:"The list." required:"true"`
-}
-
-// Need is a single requirement: one of these keys.
-type Need struct {
-	Provider      string    `key:"provider_name" doc:"A good token of this provider." example:"\"corp\""`
-	AllowMissing  *struct{} `key:"allow_missing" doc:"No token at all; a bad one is refused." example:"{}"`
-	MissingFailed *struct{} `key:"allow_missing_or_failed" doc:"Anything; what good tokens say is passed on." example:"{}"`
+	Requirements []Requires `key:"requirements" doc:"The list." required:"true"`
 }
 
 // Validate is called once the configuration was read.
@@ -153,42 +150,63 @@ func (r *Rule) validate(providers map[string]Provider) error {
 	if r.Match.Prefix != "" && r.Match.Path != "" {
 		return errors.New("match: expected one of prefix and path")
 	}
-	q := r.Requires
-	if q == nil {
+	if r.Requires == nil {
 		return nil
 	}
-	ways, needs := 0, []Need{q.Need}
-	for _, list := range []*Needs{q.Any, q.All} {
-		if list != nil {
+	if err := r.Requires.validate(providers, 0); err != nil {
+		return fmt.Errorf("requires: %w", err)
+	}
+	return nil
+}
+
+// deepest is how many lists may be inside one another.
+const deepest = 8
+
+// validate checks r, which is inside so many lists.
+func (r *Requires) validate(providers map[string]Provider, lists int) error {
+	ways := 0
+	for _, set := range []bool{r.Provider != "", r.AllowMissing != nil, r.MissingFailed != nil, r.Any != nil, r.All != nil} {
+		if set {
 			ways++
-			needs = list.Requirements
-			if len(needs) == 0 {
-				return errors.New("requires: the list is empty")
+		}
+	}
+	switch _, known := providers[r.Provider]; {
+	case ways != 1:
+		return errors.New("expected one key of provider_name, allow_missing, allow_missing_or_failed, requires_any and requires_all")
+	case r.Provider != "" && !known:
+		return fmt.Errorf("there is no provider %q", r.Provider)
+	case lists > deepest:
+		return fmt.Errorf("more than %d lists are inside one another", deepest)
+	}
+	for _, list := range []*Needs{r.Any, r.All} {
+		if list == nil {
+			continue
+		}
+		if len(list.Requirements) == 0 {
+			return errors.New("the list is empty")
+		}
+		for i := range list.Requirements {
+			if err := list.Requirements[i].validate(providers, lists+1); err != nil {
+				return fmt.Errorf("requirements[%d]: %w", i, err)
 			}
-		}
-	}
-	if ways > 1 || ways == 1 && q.ways() > 0 {
-		return errors.New("requires: expected one key")
-	}
-	for _, n := range needs {
-		if n.ways() != 1 {
-			return errors.New("requires: expected one of provider_name, allow_missing and allow_missing_or_failed")
-		}
-		if _, ok := providers[n.Provider]; n.Provider != "" && !ok {
-			return fmt.Errorf("requires: there is no provider %q", n.Provider)
 		}
 	}
 	return nil
 }
 
-func (n *Need) ways() int {
-	ways := 0
-	for _, set := range []bool{n.Provider != "", n.AllowMissing != nil, n.MissingFailed != nil} {
-		if set {
-			ways++
+// named appends the providers that r names, in its lists too.
+func (r *Requires) named(names []string) []string {
+	if r.Provider != "" {
+		names = append(names, r.Provider)
+	}
+	for _, list := range []*Needs{r.Any, r.All} {
+		if list != nil {
+			for i := range list.Requirements {
+				names = list.Requirements[i].named(names)
+			}
 		}
 	}
-	return ways
+	return names
 }
 
 // holds reports whether a path is one that m means.

@@ -166,7 +166,7 @@ func pathOf(x *protocol.Exchange) string {
 func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requires, wait func() bool) error {
 	j := &judgement{authn: a, ctx: ctx, x: x, wait: wait, tokens: map[*provider]verdict{}}
 	for _, r := range rules {
-		if err := j.requires(r); err != nil {
+		if err := j.requires(r, nil); err != nil {
 			return err
 		}
 	}
@@ -199,53 +199,67 @@ type verdict struct {
 	claims map[string]any
 }
 
-func (j *judgement) requires(r *Requires) error {
+// requires judges a requirement; about are the providers that it and those beside it in
+// a list name. The error is errMissing if no token was bad, and some was not there.
+func (j *judgement) requires(r *Requires, about []string) error {
 	switch {
 	case r.Any != nil:
-		var errs []error
-		for i := range r.Any.Requirements {
-			err := j.need(&r.Any.Requirements[i], r.Any.Requirements)
-			if err == nil || errors.Is(err, errWait) {
-				return err
-			}
-			if !errors.Is(err, errMissing) {
-				errs = append(errs, err)
-			}
-		}
-		if len(errs) == 0 {
-			return errMissing
-		}
-		return errors.Join(errs...)
+		return j.any(r.Any.Requirements, r.named(nil))
 	case r.All != nil:
-		for i := range r.All.Requirements {
-			if err := j.need(&r.All.Requirements[i], r.All.Requirements); err != nil {
-				return err
-			}
-		}
+		return j.all(r.All.Requirements, r.named(nil))
+	case r.Provider != "":
+		return j.of(j.providers[r.Provider]).err
+	}
+	err := j.everybody(about)
+	if r.MissingFailed != nil && !errors.Is(err, errWait) {
 		return nil
 	}
-	return j.need(&r.Need, nil)
+	return err
 }
 
-// need judges a single requirement; beside are those that stand in a list with it, whose
-// providers are those that allow_missing is about: all there are if there are none.
-func (j *judgement) need(n *Need, beside []Need) error {
-	if n.Provider != "" {
-		return j.of(j.providers[n.Provider]).err
+func (j *judgement) any(list []Requires, about []string) error {
+	var errs []error
+	for i := range list {
+		err := j.requires(&list[i], about)
+		if err == nil || errors.Is(err, errWait) {
+			return err
+		}
+		if !errors.Is(err, errMissing) {
+			errs = append(errs, err)
+		}
 	}
-	named := slices.DeleteFunc(slices.Clone(beside), func(n Need) bool { return n.Provider == "" })
-	var about []*provider
-	for _, n := range named {
-		about = append(about, j.providers[n.Provider])
+	if len(errs) == 0 {
+		return errMissing
 	}
+	return errors.Join(errs...)
+}
+
+func (j *judgement) all(list []Requires, about []string) error {
+	missing := false
+	for i := range list {
+		err := j.requires(&list[i], about)
+		if errors.Is(err, errMissing) {
+			missing = true // another may be bad, which counts for more
+		} else if err != nil {
+			return err
+		}
+	}
+	if missing {
+		return errMissing
+	}
+	return nil
+}
+
+// everybody returns nil if every token that is there is good for one of the providers of
+// these names; none: for any.
+func (j *judgement) everybody(about []string) error {
 	if len(about) == 0 {
-		about = slices.Collect(maps.Values(j.providers))
+		about = slices.Collect(maps.Keys(j.providers))
 	}
-	// Every token that is there has to be good for somebody.
 	var bad error
 	good := false
-	for _, p := range about {
-		err := j.of(p).err
+	for _, name := range about {
+		err := j.of(j.providers[name]).err
 		switch {
 		case errors.Is(err, errWait):
 			return err
@@ -255,7 +269,7 @@ func (j *judgement) need(n *Need, beside []Need) error {
 			bad = err
 		}
 	}
-	if n.MissingFailed != nil || good {
+	if good {
 		return nil
 	}
 	return bad

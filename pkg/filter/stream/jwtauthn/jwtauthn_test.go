@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -261,6 +262,10 @@ func TestRules(t *testing.T) {
 		{"match": {"prefix": "/maybe"}, "requires": {"requires_any": {"requirements": [{"provider_name": "one"}, {"allow_missing": {}}]}}},
 		{"match": {"prefix": "/any"}, "requires": {"requires_any": {"requirements": [{"provider_name": "one"}, {"provider_name": "two"}]}}},
 		{"match": {"prefix": "/all"}, "requires": {"requires_all": {"requirements": [{"provider_name": "one"}, {"provider_name": "two"}]}}},
+		{"match": {"prefix": "/nest"}, "requires": {"requires_any": {"requirements": [
+			{"requires_all": {"requirements": [{"provider_name": "one"}, {"provider_name": "two"}]}}, {"allow_missing": {}}]}}},
+		{"match": {"prefix": "/deep"}, "requires": {"requires_all": {"requirements": [
+			{"provider_name": "one"}, {"requires_any": {"requirements": [{"provider_name": "two"}, {"allow_missing_or_failed": {}}]}}]}}},
 		{"match": {"prefix": "/look"}, "requires": {"allow_missing_or_failed": {}}},
 		{"match": {"prefix": "/guest"}, "requires": {"allow_missing": {}}},
 		{"match": {"prefix": "/admin"}, "requires": {"provider_name": "one"}}]}`,
@@ -275,6 +280,8 @@ func TestRules(t *testing.T) {
 		{"/maybe", "", 200}, {"/maybe", good, 200}, {"/maybe", bad, 401}, {"/maybe", foreign, 401},
 		{"/any", good, 200}, {"/any", foreign, 200}, {"/any", bad, 401}, {"/any", "", 401},
 		{"/all", good, 401}, {"/all", foreign, 401},
+		{"/nest", "", 200}, {"/nest", bad, 401}, {"/nest", good, 200}, {"/nest", foreign, 200},
+		{"/deep", "", 401}, {"/deep", bad, 401}, {"/deep", good, 200}, {"/deep", foreign, 401},
 		{"/look", "", 200}, {"/look", bad, 200}, {"/look", good, 200},
 		{"/guest", "", 200}, {"/guest", good, 200}, {"/guest", foreign, 200}, {"/guest", bad, 401},
 		// No spelling leads around a rule.
@@ -392,6 +399,25 @@ func TestApplicationsAreToldWhoCalls(t *testing.T) {
 	got, _ = judged(t, `{"providers": {"one": `+local(`, "forward": true`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
 	if got.Get("authorization") != "Bearer "+token {
 		t.Error("the token was not forwarded")
+	}
+}
+
+// TestClaimsAreMetadata where rbac and others look for them.
+func TestClaimsAreMetadata(t *testing.T) {
+	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{
+		"n": 12345678901, "realm": map[string]any{"role": "admin", "ok": true}, "list": []any{"a", []any{"b"}, nil}}), nil)
+	_, x := judged(t, `{"providers": {"one": `+local(`, "payload_in_metadata": "claims"`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
+	for name, want := range map[string][]string{
+		"sub": {"ann"}, "n": {"12345678901"}, "realm/role": {"admin"}, "realm/ok": {"true"}, "list": {"a", "b"}, "realm": nil, "none": nil,
+	} {
+		key := protocol.MetadataKey(append([]string{"claims"}, strings.Split(name, "/")...)...)
+		if got := slices.Collect(x.Metadata.Values("envoy.filters.http.jwt_authn", key)); !slices.Equal(got, want) {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	_, x = judged(t, `{"providers": {"one": `+local(`, "payload_in_metadata": "claims"`)+`}, "rules": [{"requires": {"allow_missing_or_failed": {}}}]}`, "/", "Authorization: Bearer "+token+"x")
+	if n := x.Metadata.Len(); n != 0 {
+		t.Errorf("of a bad token %d claims are known", n)
 	}
 }
 
@@ -564,6 +590,9 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"a provider that is not there":     {`{"rules": [{"requires": {"provider_name": "a"}}]}`, `no provider "a"`},
 		"two requirements at once":         {`{"rules": [{"requires": {"allow_missing": {}, "allow_missing_or_failed": {}}}]}`, "expected one"},
 		"an empty list":                    {`{"rules": [{"requires": {"requires_any": {"requirements": []}}}]}`, "empty"},
+		"a list in a list that is wrong":   {`{"rules": [{"requires": {"requires_all": {"requirements": [{"requires_any": {"requirements": [{"provider_name": "a"}]}}]}}}]}`, `requirements[0]: requirements[0]: there is no provider "a"`},
+		"too many lists":                   {`{"rules": [{"requires": ` + strings.Repeat(`{"requires_any": {"requirements": [`, 10) + `{"allow_missing": {}}` + strings.Repeat(`]}}`, 10) + `}]}`, "more than 8 lists"},
+		"audiences of a requirement":       {`{"rules": [{"requires": {"provider_and_audiences": {"provider_name": "a"}}}]}`, "provider_and_audiences"},
 		"a requirement that needs nothing": {`{"rules": [{"requires": {}}]}`, "expected one"},
 		"two matches":                      {`{"rules": [{"match": {"path": "/a", "prefix": "/b"}}]}`, "prefix and path"},
 		"an algorithm of one's own":        {`{"providers": {"a": {"algorithms": ["none"]}}}`, "algorithms"},

@@ -3,6 +3,7 @@ package jwtauthn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -124,10 +125,34 @@ func (p *provider) tell(x *protocol.Exchange, v verdict) {
 			h.Set(c.Header, text)
 		}
 	}
+	if key := p.config.PayloadMetadata; key != "" {
+		addClaims(&x.Metadata, []string{key}, v.claims)
+	}
 	if !p.config.Forward {
 		for _, from := range p.places {
 			remove(h, from.Name, v.token)
 		}
+	}
+}
+
+// namespace is where claims are in the metadata; Envoy's name.
+const namespace = "envoy.filters.http.jwt_authn"
+
+// addClaims makes claims metadata below path: members of objects by their names, each
+// element of a list a value.
+func addClaims(m *protocol.Metadata, path []string, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, inner := range value {
+			addClaims(m, append(path[:len(path):len(path)], name), inner)
+		}
+	case []any:
+		for _, element := range value {
+			addClaims(m, path, element)
+		}
+	case nil:
+	default:
+		m.Add(namespace, protocol.MetadataKey(path...), fmt.Sprint(value))
 	}
 }
 
