@@ -68,7 +68,7 @@ type controller struct {
 	samples  histogram
 	wanted   atomic.Int64 // samples until the measuring is over; 0 when there is none
 	since    atomic.Int64 // ns; requests that began before met another limit, and are no samples
-	until    atomic.Int64 // ns; when the window, or the measuring, is over
+	until    atomic.Int64 // ns; when the window, or the measuring, is over; 0: now
 
 	least    atomic.Int64  // ns; what requests take when there are few; 0: not known
 	gradient atomic.Uint64 // bits of a float64
@@ -129,7 +129,7 @@ const (
 func (c *controller) leave(began, now time.Duration, o outcome) {
 	c.inFlight.Add(-1)
 	if took := now - began; o == answered || o == failed && c.isSlow(took) {
-		c.sample(began, now, took)
+		c.sample(began, took)
 	}
 	c.look(now)
 }
@@ -140,13 +140,14 @@ func (c *controller) isSlow(took time.Duration) bool {
 	return c.wanted.Load() <= 0 && least > 0 && int64(took) > least
 }
 
-func (c *controller) sample(began, now, took time.Duration) {
+// sample takes a time. The last that a measuring wants ends it: it is to be looked at.
+func (c *controller) sample(began, took time.Duration) {
 	if int64(began) < c.since.Load() {
 		return
 	}
 	c.samples.add(took)
 	if c.wanted.Load() > 0 && c.wanted.Add(-1) == 0 {
-		c.turn(now)
+		c.until.Store(0)
 	}
 }
 
@@ -157,21 +158,19 @@ func (c *controller) look(now time.Duration) {
 	}
 }
 
-// turn ends the window, or the measuring, if it is over. If somebody else does, that is
-// as well.
+// turn ends the window, or the measuring, if it is over. If somebody else is at it, the
+// next who leaves looks again.
 func (c *controller) turn(now time.Duration) {
 	if !c.mu.TryLock() {
 		return
 	}
 	defer c.mu.Unlock()
-	over := int64(now) >= c.until.Load()
 	switch {
-	case !c.measuring:
-		if over {
-			c.adjust(now)
-		}
-	case over || c.wanted.Load() <= 0:
+	case int64(now) < c.until.Load(): // somebody else has just done it
+	case c.measuring:
 		c.measured(now)
+	default:
+		c.adjust(now)
 	}
 }
 
