@@ -1,6 +1,7 @@
 package extauthz
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,11 +11,11 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 func address(text string, port uint32) *corev3.Address {
@@ -75,9 +76,10 @@ func field(name, value string) *corev3.HeaderValue {
 // older is an option as services of today still write it: what append says goes before
 // the action.
 func older(name, value string, appends bool) *corev3.HeaderValueOption {
-	o := &corev3.HeaderValueOption{Header: field(name, value), AppendAction: corev3.HeaderValueOption_ADD_IF_ABSENT}
-	//lint:ignore SA1019 it is what the test is about
-	o.Append = wrapperspb.Bool(appends)
+	o := new(corev3.HeaderValueOption)
+	if err := protojson.Unmarshal(fmt.Appendf(nil, `{"header": {"key": %q, "value": %q}, "append": %t, "append_action": "ADD_IF_ABSENT"}`, name, value, appends), o); err != nil {
+		panic(err) // of a constant
+	}
 	return o
 }
 
