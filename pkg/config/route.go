@@ -146,6 +146,8 @@ type WeightedCluster struct {
 	Cluster  string
 	Weight   uint32
 	Metadata map[string]string
+	Request  HeaderMutation // before the route's
+	Response HeaderMutation
 }
 
 // HashPolicy picks what consistent hashing hashes: one of Header, Cookie, SourceIP

@@ -21,8 +21,9 @@ type clusterChoice struct {
 
 // share is a cluster and the sum of the weights up to and including its own.
 type share struct {
-	cluster string
-	upTo    uint64
+	cluster           string
+	upTo              uint64
+	request, response *mutation // the route's follow; nil: nothing
 }
 
 // ChooseCluster returns the name of the cluster that x goes to, "" if there is none:
@@ -50,7 +51,10 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 }
 
 // compileCluster compiles the choice; nil for the one cluster of f.
-func compileCluster(f *config.Forward) (*clusterChoice, error) {
+//
+// What its weighted clusters change of fields is followed by what request and response
+// do.
+func compileCluster(f *config.Forward, request, response *mutation) (*clusterChoice, error) {
 	switch {
 	case len(f.Weighted) > 0:
 		c := &clusterChoice{shares: make([]share, len(f.Weighted))}
@@ -60,7 +64,11 @@ func compileCluster(f *config.Forward) (*clusterChoice, error) {
 				return nil, errors.New("weighted_clusters: a cluster has no name")
 			}
 			c.total += uint64(w.Weight)
-			c.shares[i] = share{w.Cluster, c.total}
+			in, out, err := compileMutations(&w.Request, &w.Response, request, response)
+			if err != nil {
+				return nil, fmt.Errorf("weighted_clusters: %s: %w", w.Cluster, err)
+			}
+			c.shares[i] = share{w.Cluster, c.total, in, out}
 		}
 		return c, nil
 	case f.Cluster != "":

@@ -19,8 +19,7 @@ type condition struct {
 	special   *pathTest             // nil: nothing, or the tree has it
 	variables [][]variableCondition // one of these groups, if there are any
 	query     []queryTest
-	rare      bool // only chance of the requests
-	chance    chance
+	chance    *chance // nil: all requests
 }
 
 func (c *condition) holds(x *protocol.Exchange, path string) bool {
@@ -37,7 +36,7 @@ func (c *condition) holds(x *protocol.Exchange, path string) bool {
 			return false
 		}
 	}
-	return c.holdsVariables(x) && (!c.rare || c.chance.comes())
+	return c.holdsVariables(x) && (c.chance == nil || c.chance.comes())
 }
 
 func (c *condition) holdsVariables(x *protocol.Exchange) bool {
@@ -297,12 +296,10 @@ func (e expressions) condition(m *config.Match) (*condition, error) {
 		c.query = append(c.query, queryTest{m.Query[i].Name, is})
 	}
 	if m.Chance != nil {
-		var all bool
 		var err error
-		if c.chance, all, err = newChance(*m.Chance); err != nil {
+		if c.chance, err = newChance(*m.Chance); err != nil {
 			return nil, err
 		}
-		c.rare = !all
 	}
 	return c, nil
 }

@@ -1,6 +1,8 @@
 package router
 
 import (
+	"slices"
+
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -26,8 +28,8 @@ type Route struct {
 }
 
 // RewriteRequest makes the request what the upstream is to see: header mutations of the
-// route, the virtual host and the table, in this order, then Authority, then
-// Path. A path that changes is kept in Record.OriginalPath, query included, and,
+// weighted cluster that was chosen (Record.Choice), the route, the virtual host and the
+// table, in this order, then Authority, then Path. A path that changes is kept in Record.OriginalPath, query included, and,
 // without its query, in the request's x-mosn-original-path field.
 //
 // Of an RPC request a changed path changes the fields service and method that it
@@ -39,7 +41,11 @@ type Route struct {
 // path, unless prefix_rewrite only takes something away, and what Text of a
 // variable.Template allocates.
 func (r *Route) RewriteRequest(x *protocol.Exchange) {
-	r.request.apply(&x.Request.Header, x)
+	request := r.request
+	if s := r.share(x); s != nil {
+		request = s.request
+	}
+	request.apply(&x.Request.Header, x)
 	if r.host != nil {
 		r.host.apply(x)
 	}
@@ -49,10 +55,24 @@ func (r *Route) RewriteRequest(x *protocol.Exchange) {
 }
 
 // MutatesResponse reports whether MutateResponse changes anything.
-func (r *Route) MutatesResponse() bool { return r.response != nil }
+func (r *Route) MutatesResponse() bool {
+	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.shares, func(s share) bool { return s.response != nil })
+}
+
+// share is the weighted cluster that was chosen for x, nil if there are none.
+func (r *Route) share(x *protocol.Exchange) *share {
+	if r.cluster == nil || r.cluster.shares == nil {
+		return nil
+	}
+	return &r.cluster.shares[x.Record.Choice]
+}
 
 // MutateResponse makes the answer what the caller is to see: header mutations
 // of the route, the virtual host and the table, in this order.
 func (r *Route) MutateResponse(x *protocol.Exchange) {
-	r.response.apply(&x.Response.Header, x)
+	response := r.response
+	if s := r.share(x); s != nil {
+		response = s.response
+	}
+	response.apply(&x.Response.Header, x)
 }

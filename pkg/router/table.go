@@ -232,7 +232,7 @@ func (b *builder) forward(r *Route, c *config.Route) error {
 	if r.hash, err = compileHash(f.Hash); err != nil {
 		return err
 	}
-	r.cluster, err = compileCluster(f)
+	r.cluster, err = compileCluster(f, r.request, r.response)
 	return err
 }
 

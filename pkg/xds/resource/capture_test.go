@@ -6,7 +6,18 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
+	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
+	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
+	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
+
+func kinds() Kinds {
+	return Kinds{Filters: []filter.Stream{cors.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind(), rbac.Kind()}}
+}
 
 // capture returns the resources of a response that a real istiod sent.
 func capture(t *testing.T, name string) (bodies [][]byte) {
@@ -30,31 +41,45 @@ func capture(t *testing.T, name string) (bodies [][]byte) {
 
 // What a real control plane sends is accepted, all of it.
 func TestIstiodIsAccepted(t *testing.T) {
-	for name, read := range map[string]func(body []byte) (any, []string, error){
-		"01-CDS.pb": func(b []byte) (any, []string, error) {
+	for name, read := range map[string]func(body []byte) ([]string, error){
+		"01-CDS.pb": func(b []byte) ([]string, error) {
 			c, err := ReadCluster(b)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			return c.Config, c.Ignored, nil
+			return c.Ignored, nil
 		},
-		"03-EDS.pb": func(b []byte) (any, []string, error) {
+		"02-LDS.pb": func(b []byte) ([]string, error) {
+			l, err := ReadListener(b, kinds())
+			if err != nil {
+				return nil, err
+			}
+			return l.Ignored, nil
+		},
+		"03-EDS.pb": func(b []byte) ([]string, error) {
 			a, err := ReadEndpoints(b)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			return a, a.Ignored, nil
+			return a.Ignored, nil
+		},
+		"04-RDS.pb": func(b []byte) ([]string, error) {
+			r, err := ReadRoutes(b, kinds())
+			if err != nil {
+				return nil, err
+			}
+			return r.Ignored, nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i, body := range capture(t, name) {
-				got, ignored, err := read(body)
+			for _, body := range capture(t, name) {
+				of, _ := Name(body)
+				ignored, err := read(body)
 				if err != nil {
-					t.Errorf("resource %d: %v", i, err)
+					t.Errorf("%s: %v", of, err)
 					continue
 				}
-				_ = got
-				t.Logf("ignored %v", ignored)
+				t.Logf("%s ignores %q", of, ignored)
 			}
 		})
 	}

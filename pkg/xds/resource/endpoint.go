@@ -2,7 +2,6 @@ package resource
 
 import (
 	"math"
-	"net"
 	"net/netip"
 	"strconv"
 
@@ -134,7 +133,7 @@ func (p place) readSocketAddress(s *corev3.SocketAddress, names bool) (address s
 	case err == nil:
 		return netip.AddrPortFrom(ip, uint16(port)).String(), true
 	case names && s.GetAddress() != "":
-		return net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(port), 10)), true
+		return s.GetAddress() + ":" + strconv.FormatUint(uint64(port), 10), true
 	}
 	p.field("address").refuse("%q is no IP address", s.GetAddress())
 	return "", false

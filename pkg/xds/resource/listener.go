@@ -1,10 +1,22 @@
 package resource
 
 import (
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	filev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
+	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/filter"
 )
 
 // Listener is what a resource of ListenerType says.
@@ -22,12 +34,6 @@ type Listener struct {
 	Routes        []string
 	RoutesTimeout time.Duration
 	Ignored       []string // fields that have no effect, in order
-}
-
-// RouteTable is what a resource of RouteType says.
-type RouteTable struct {
-	Config  *config.RouteTable // immutable
-	Ignored []string
 }
 
 // Secrets returns the names of the secrets that the listener's chains need.
@@ -67,17 +73,242 @@ func (l *Listener) With(secrets map[string]*Secret) (out *config.Listener, ok bo
 	return &whole, true
 }
 
-// Kinds says what listeners and routes may ask for: what is built.
-type Kinds struct {
-	Filters []filter.Stream
-}
-
 // ReadListener reads a serialized Listener. The error is Refused.
 func ReadListener(body []byte, k Kinds) (*Listener, error) {
-	panic("unwritten")
+	m := &listenerv3.Listener{}
+	if err := unmarshal(body, m); err != nil {
+		return nil, err
+	}
+	r := &report{kinds: k}
+	p := place{report: r}
+	l := &Listener{}
+	p.only(m, listenerRead(), listenerCritical())
+	p.readListener(m, l)
+	l.Ignored = r.ignored
+	return l, r.result()
 }
 
-// ReadRoutes reads a serialized RouteConfiguration. The error is Refused.
-func ReadRoutes(body []byte, k Kinds) (*RouteTable, error) {
-	panic("unwritten")
+func listenerRead() []string {
+	return []string{
+		"name", "address", "filter_chains", "default_filter_chain", "use_original_dst", "listener_filters", "listener_filters_timeout",
+		"continue_on_listener_filters_timeout", "transparent", "traffic_direction", "enable_reuse_port", "reuse_port", "access_log",
+		"bind_to_port", "deprecated_v1", "metadata", "stat_prefix",
+	}
+}
+
+func listenerCritical() []string {
+	return []string{
+		"additional_addresses", "fcds_config", "filter_chain_matcher", "udp_listener_config", "api_listener", "internal_listener", "listener_specifier",
+	}
+}
+
+func (p place) readListener(m *listenerv3.Listener, l *Listener) {
+	out := &config.Listener{
+		Name:      m.GetName(),
+		Ingress:   m.GetTrafficDirection() == corev3.TrafficDirection_INBOUND,
+		Network:   "tcp",
+		Bind:      flag(m.GetBindToPort(), flag(m.GetDeprecatedV1().GetBindToPort(), true)),
+		ReusePort: m.GetEnableReusePort().GetValue(),
+		// A timeout of 0 is none.
+		InspectTimeout: p.field("listener_filters_timeout").duration(m.GetListenerFiltersTimeout(), 15*time.Second),
+	}
+	l.Config = out
+	if out.Name == "" {
+		p.field("name").refuse("is missing")
+	}
+	if m.GetAddress().GetPipe() != nil {
+		out.Network = "unix"
+	}
+	out.Address, _ = p.field("address").readAddress(m.GetAddress(), false)
+	if m.GetUseOriginalDst().GetValue() {
+		out.OriginalDst = config.ByRedirect
+	}
+	p.readListenerFilters(m, out)
+	if out.OriginalDst != "" && m.GetTransparent().GetValue() {
+		out.OriginalDst = config.ByTProxy
+	}
+	out.AccessLogs = p.field("access_log").readAccessLogs(m.GetAccessLog())
+	for i, c := range m.GetFilterChains() {
+		out.FilterChains = append(out.FilterChains, p.field("filter_chains").index(i).readChain(c, l))
+	}
+	if c := m.GetDefaultFilterChain(); c != nil {
+		out.DefaultChain = p.field("default_filter_chain").readChain(c, l)
+	}
+	if len(m.GetFilterChains()) == 0 && out.DefaultChain == nil {
+		p.field("filter_chains").refuse("is empty")
+	}
+	slices.Sort(l.Routes)
+	l.Routes = slices.Compact(l.Routes)
+}
+
+func (p place) readListenerFilters(m *listenerv3.Listener, out *config.Listener) {
+	for i, f := range m.GetListenerFilters() {
+		at := p.field("listener_filters").index(i)
+		packed := f.GetTypedConfig()
+		switch {
+		case holds(packed, &originaldstv3.OriginalDst{}):
+			if out.OriginalDst == "" {
+				out.OriginalDst = config.ByRedirect
+			}
+		case holds(packed, &tlsinspectorv3.TlsInspector{}), holds(packed, &httpinspectorv3.HttpInspector{}):
+			// What chains ask for is looked at, whether it is said or not.
+		case holds(packed, &proxyprotocolv3.ProxyProtocol{}):
+			o := &proxyprotocolv3.ProxyProtocol{}
+			if at.field("typed_config").open(packed, o) {
+				at.field("typed_config").only(o, []string{"allow_requests_without_proxy_protocol"}, []string{"disallowed_versions"})
+				out.ProxyProtocol = &config.ProxyProtocol{AllowMissing: o.GetAllowRequestsWithoutProxyProtocol(), Timeout: 15 * time.Second}
+			}
+		default:
+			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
+		}
+	}
+}
+
+// readChain reads a filter chain and adds its TLS to l.
+func (p place) readChain(m *listenerv3.FilterChain, l *Listener) *config.FilterChain {
+	p.only(m, []string{"filter_chain_match", "filters", "transport_socket", "transport_socket_connect_timeout", "name", "metadata"}, []string{"use_proxy_proto"})
+	out := &config.FilterChain{Name: m.GetName(), Match: p.field("filter_chain_match").readChainMatch(m.GetFilterChainMatch())}
+	t := p.field("transport_socket").readCallers(m.GetTransportSocket())
+	if d := m.GetTransportSocketConnectTimeout(); t != nil && d != nil {
+		t.Config.HandshakeTimeout = p.field("transport_socket_connect_timeout").duration(d, t.Config.HandshakeTimeout)
+	}
+	if t != nil {
+		out.TLS = []*config.TLS{t.Config}
+	}
+	l.TLS = append(l.TLS, t)
+	p.field("filters").readNetworkFilters(m.GetFilters(), out, l)
+	return out
+}
+
+func (p place) readChainMatch(m *listenerv3.FilterChainMatch) (out config.ChainMatch) {
+	if m == nil {
+		return out
+	}
+	p.only(m, []string{
+		"destination_port", "prefix_ranges", "server_names", "transport_protocol", "application_protocols",
+		"direct_source_prefix_ranges", "source_type", "source_prefix_ranges", "source_ports",
+	}, []string{"address_suffix", "suffix_len"})
+	out.DestinationPort = p.field("destination_port").port(m.GetDestinationPort().GetValue())
+	out.DestinationRanges = p.field("prefix_ranges").ranges(m.GetPrefixRanges())
+	out.DirectSourceRanges = p.field("direct_source_prefix_ranges").ranges(m.GetDirectSourcePrefixRanges())
+	out.SourceRanges = p.field("source_prefix_ranges").ranges(m.GetSourcePrefixRanges())
+	for i, n := range m.GetServerNames() {
+		if strings.Contains(strings.TrimPrefix(n, "*."), "*") || n == "" {
+			p.field("server_names").index(i).refuse("%q: a star is supported as the first label only", n)
+			continue
+		}
+		out.ServerNames = append(out.ServerNames, lower(n))
+	}
+	switch t := m.GetTransportProtocol(); t {
+	case "", "tls", "raw_buffer":
+		out.TransportProtocol = config.TransportProtocol(t)
+	default:
+		p.field("transport_protocol").refuse("%q is not supported", t)
+	}
+	out.ApplicationProtocols = m.GetApplicationProtocols()
+	switch m.GetSourceType() {
+	case listenerv3.FilterChainMatch_ANY:
+	case listenerv3.FilterChainMatch_SAME_IP_OR_LOOPBACK:
+		out.SourceType = config.LocalSource
+	case listenerv3.FilterChainMatch_EXTERNAL:
+		out.SourceType = config.ExternalSource
+	default:
+		p.field("source_type").refuse("%v is not supported", m.GetSourceType())
+	}
+	for i, n := range m.GetSourcePorts() {
+		out.SourcePorts = append(out.SourcePorts, p.field("source_ports").index(i).port(n))
+	}
+	return out
+}
+
+func (p place) port(n uint32) uint16 {
+	if n > math.MaxUint16 {
+		p.refuse("is %d, expected a port", n)
+		return 0
+	}
+	return uint16(n)
+}
+
+func (p place) ranges(list []*corev3.CidrRange) (out []netip.Prefix) {
+	for i, r := range list {
+		address, err := netip.ParseAddr(r.GetAddressPrefix())
+		if err != nil {
+			p.index(i).field("address_prefix").refuse("%q is no IP address", r.GetAddressPrefix())
+			continue
+		}
+		prefix := netip.PrefixFrom(address, int(min(r.GetPrefixLen().GetValue(), 255)))
+		if !prefix.IsValid() {
+			p.index(i).field("prefix_len").refuse("is %d", r.GetPrefixLen().GetValue())
+			continue
+		}
+		out = append(out, prefix.Masked())
+	}
+	return out
+}
+
+// readAccessLogs reads the logs of a listener, or of a filter.
+func (p place) readAccessLogs(list []*accesslogv3.AccessLog) (out []config.AccessLog) {
+	for i, l := range list {
+		at := p.index(i)
+		file := &filev3.FileAccessLog{}
+		if !holds(l.GetTypedConfig(), file) {
+			at.key(l.GetName()).ignore()
+			continue
+		}
+		if !at.field("typed_config").open(l.GetTypedConfig(), file) {
+			continue
+		}
+		if l.GetFilter() != nil {
+			at.field("filter").ignore()
+		}
+		log := config.AccessLog{Path: file.GetPath()}
+		switch log.Path {
+		case "/dev/stdout":
+			log.Path = "stdout"
+		case "/dev/stderr":
+			log.Path = "stderr"
+		case "":
+			at.field("typed_config").field("path").refuse("is missing")
+		}
+		at.field("typed_config").readLogFormat(file, &log)
+		out = append(out, log)
+	}
+	return out
+}
+
+func (p place) readLogFormat(file *filev3.FileAccessLog, out *config.AccessLog) {
+	switch f := file.GetAccessLogFormat().(type) {
+	case nil:
+	case *filev3.FileAccessLog_LogFormat:
+		switch f := f.LogFormat.GetFormat().(type) {
+		case *corev3.SubstitutionFormatString_TextFormatSource:
+			out.Format = p.field("log_format").logged(f.TextFormatSource.GetInlineString())
+		case *corev3.SubstitutionFormatString_TextFormat:
+			out.Format = p.field("log_format").logged(f.TextFormat)
+		case *corev3.SubstitutionFormatString_JsonFormat:
+			for _, name := range slices.Sorted(keys(f.JsonFormat.GetFields())) {
+				text := f.JsonFormat.GetFields()[name].GetStringValue()
+				out.JSON = append(out.JSON, config.LogField{Name: name, Format: p.field("log_format").field("json_format").key(name).logged(text)})
+			}
+		}
+	case *filev3.FileAccessLog_Format:
+		out.Format = p.field("format").logged(f.Format)
+	default:
+		p.ignore()
+	}
+}
+
+// logged is format for logs, which do without what is not known.
+func (p place) logged(text string) string {
+	quiet := place{&report{}, ""}
+	var b strings.Builder
+	for command := range strings.SplitAfterSeq(strings.TrimRight(text, "\n"), " ") {
+		word, ok := quiet.format(command)
+		if !ok {
+			p.key(strings.TrimSpace(command)).ignore()
+			word = "- "
+		}
+		b.WriteString(word)
+	}
+	return b.String()
 }

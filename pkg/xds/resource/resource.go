@@ -35,6 +35,7 @@ func (r Refused) Error() string { return strings.Join(r, "; ") }
 
 // report gathers what is found in one resource.
 type report struct {
+	kinds   Kinds
 	wrong   Refused
 	ignored []string
 }

@@ -1,0 +1,331 @@
+package resource
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	csrfv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/csrf/v3"
+	authzv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	metadatav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_to_metadata/v3"
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/health_check/v3"
+	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
+	limitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// Kinds says what listeners and routes may ask for: what is built.
+type Kinds struct {
+	Filters []filter.Stream
+}
+
+func (k Kinds) filter(name string) *filter.Stream {
+	for i := range k.Filters {
+		if k.Filters[i].Name == name {
+			return &k.Filters[i]
+		}
+	}
+	return nil
+}
+
+// translation is how an HTTP filter of the API is one of Weft's. The settings of most
+// are the same: what the API says in JSON is what Weft reads.
+type translation struct {
+	name string // Weft's
+	// messages are what its settings may be, of listeners and of routes.
+	messages []proto.Message
+	// adapt changes the settings, as JSON has them, to Weft's; nil: they are.
+	adapt func(settings map[string]any) error
+}
+
+// translations are those that are built.
+func translations() []translation {
+	return []translation{
+		{name: "cors", messages: []proto.Message{&corsv3.Cors{}, &corsv3.CorsPolicy{}}},
+		{name: "fault", messages: []proto.Message{&faultv3.HTTPFault{}}, adapt: adaptFault},
+		{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adapt: unwrap("rbac")},
+		{name: "jwt_authn", messages: []proto.Message{&jwtv3.JwtAuthentication{}}, adapt: adaptJWT},
+		{name: "csrf", messages: []proto.Message{&csrfv3.CsrfPolicy{}}},
+		{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}},
+		{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}},
+		{name: "header_to_metadata", messages: []proto.Message{&metadatav3.Config{}}},
+		{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}},
+		{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}},
+	}
+}
+
+func translationOf(a *anypb.Any) *translation {
+	for _, t := range translations() {
+		if slices.ContainsFunc(t.messages, func(m proto.Message) bool { return holds(a, m) }) {
+			return &t
+		}
+	}
+	return nil
+}
+
+// bystanders are filters that only look, or say what this side of a mesh has no use
+// for: without them nothing passes that they would have stopped.
+func bystanders() []string {
+	return []string{
+		"envoy.filters.http.grpc_stats", "envoy.filters.http.grpc_web_stats", "istio.metadata_exchange", "envoy.filters.http.peer_metadata",
+		"istio.stats", "istio.alpn", "envoy.filters.http.upstream_codec", "istio.access_log", "istio_authn",
+	}
+}
+
+// routerFilter ends every chain of HTTP filters.
+const routerFilter = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
+
+// readHTTPFilters reads a chain of HTTP filters.
+func (p place) readHTTPFilters(list []*hcmv3.HttpFilter) (all []config.Filter) {
+	ends := false
+	for i, f := range list {
+		at := p.index(i)
+		packed := f.GetTypedConfig()
+		switch {
+		case f.GetDisabled():
+			at.field("disabled").unbuilt()
+			continue
+		case packed.GetTypeUrl() == routerFilter:
+			ends = true
+			continue
+		case slices.Contains(bystanders(), f.GetName()), strings.HasPrefix(f.GetName(), "istio.stats"):
+			at.key(f.GetName()).ignore()
+			continue
+		}
+		t := translationOf(packed)
+		if t == nil || p.report.kinds.filter(t.name) == nil {
+			if f.GetIsOptional() {
+				at.key(f.GetName()).ignore()
+				continue
+			}
+			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
+			continue
+		}
+		if settings := at.field("typed_config").readSettings(t, packed); settings != nil {
+			all = append(all, config.Filter{Name: t.name, Config: settings})
+		}
+	}
+	if !ends {
+		p.refuse("the last filter is not a router")
+	}
+	return p.addMirror(all)
+}
+
+// mirrorFilter is the stream filter that copies of requests are made by; routes have
+// its settings.
+const mirrorFilter = "mirror"
+
+// addMirror adds the filter that routes may ask for by request_mirror_policies.
+func (p place) addMirror(all []config.Filter) []config.Filter {
+	if k := p.report.kinds.filter(mirrorFilter); k != nil {
+		all = append(all, config.Filter{Name: mirrorFilter, Config: k.Config()})
+	}
+	return all
+}
+
+// readPerFilter reads the settings of filters by route.
+func (p place) readPerFilter(m map[string]*anypb.Any) map[string]any {
+	if len(m) == 0 {
+		return nil
+	}
+	all := make(map[string]any, len(m))
+	for name, packed := range m {
+		at := p.field("typed_per_filter_config").key(name)
+		optional := false
+		if wrapped := (&routev3.FilterConfig{}); holds(packed, wrapped) {
+			if !at.open(packed, wrapped) {
+				continue
+			}
+			if wrapped.GetDisabled() {
+				at.field("disabled").unbuilt()
+				continue
+			}
+			packed, optional = wrapped.GetConfig(), wrapped.GetIsOptional()
+		}
+		t := translationOf(packed)
+		switch {
+		case slices.Contains(bystanders(), name), t == nil && optional:
+			at.ignore()
+		case t == nil || p.report.kinds.filter(t.name) == nil:
+			at.refuse("%s is not supported", packed.GetTypeUrl())
+		default:
+			if settings := at.readSettings(t, packed); settings != nil {
+				all[t.name] = settings
+			}
+		}
+	}
+	return all
+}
+
+// readSettings returns the settings of a filter as Weft's has them, nil if they are
+// wrong.
+func (p place) readSettings(t *translation, packed *anypb.Any) any {
+	m, err := packed.UnmarshalNew()
+	if err != nil {
+		p.refuse("%v", err)
+		return nil
+	}
+	return p.decode(t, m)
+}
+
+// decode fills the settings of Weft's filter with what m says.
+func (p place) decode(t *translation, m proto.Message) any {
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err == nil {
+		text, err = adapted(text, t.adapt)
+	}
+	if err != nil {
+		p.refuse("%v", err)
+		return nil
+	}
+	return p.fill(p.report.kinds.filter(t.name), text)
+}
+
+// fill fills the settings of a filter with what JSON says, and returns them; nil if
+// that is wrong.
+func (p place) fill(k *filter.Stream, text []byte) any {
+	text = bytes.ReplaceAll(text, []byte("${"), []byte("$${")) // there are no variables of the environment
+	settings, r := k.Config(), &document.Report{}
+	document.NewDecoder(r).Decode(document.Parse("", text, document.Options{Format: document.JSON}, r), settings)
+	wrong := false
+	for _, d := range r.Diagnostics() {
+		if d.Severity == document.Warning {
+			p.field(d.Path).ignore()
+			continue
+		}
+		wrong = true
+		p.field(d.Path).refuse("%s", d.Text())
+	}
+	if wrong {
+		return nil
+	}
+	return settings
+}
+
+// adapted changes settings.
+func adapted(text []byte, adapt func(map[string]any) error) ([]byte, error) {
+	if adapt == nil {
+		return text, nil
+	}
+	var settings map[string]any
+	if err := json.Unmarshal(text, &settings); err != nil {
+		return nil, err
+	}
+	if err := adapt(settings); err != nil {
+		return nil, err
+	}
+	return json.Marshal(settings)
+}
+
+// unwrap makes settings by route, which some filters have under a key, those of the
+// listener.
+func unwrap(key string) func(map[string]any) error {
+	return func(settings map[string]any) error {
+		inner, ok := settings[key].(map[string]any)
+		if !ok {
+			return nil
+		}
+		delete(settings, key)
+		maps.Copy(settings, inner)
+		return nil
+	}
+}
+
+// adaptFault makes a share of a percentage, and a status of one of HTTP.
+func adaptFault(settings map[string]any) error {
+	if d, ok := settings["delay"].(map[string]any); ok {
+		d["percentage"] = percentOf(d["percentage"])
+	}
+	if a, ok := settings["abort"].(map[string]any); ok {
+		a["percentage"] = percentOf(a["percentage"])
+		if status, ok := a["http_status"]; ok {
+			a["status"] = status
+			delete(a, "http_status")
+		}
+	}
+	return nil
+}
+
+// percentOf is a FractionalPercent in whole percents; one that is more than nothing is
+// at least 1.
+func percentOf(v any) int {
+	m, _ := v.(map[string]any)
+	n, _ := m["numerator"].(float64)
+	switch m["denominator"] {
+	case "TEN_THOUSAND":
+		n /= 100
+	case "MILLION":
+		n /= 10_000
+	}
+	if n > 0 && n < 1 {
+		return 1
+	}
+	return int(min(n, 100))
+}
+
+// adaptJWT leaves out what concerns nothing but what other filters see.
+func adaptJWT(settings map[string]any) error {
+	providers, _ := settings["providers"].(map[string]any)
+	for _, one := range providers {
+		if provider, ok := one.(map[string]any); ok {
+			delete(provider, "normalize_payload_in_metadata")
+		}
+	}
+	return nil
+}
+
+func (p place) readMirrors(m *routev3.RouteAction, o outer, out *config.Route) {
+	list := m.GetRequestMirrorPolicies()
+	if len(list) == 0 {
+		list = o.mirrors
+	}
+	at := p.field("request_mirror_policies")
+	k := p.report.kinds.filter(mirrorFilter)
+	switch {
+	case len(list) == 0:
+		return
+	case len(list) > 1:
+		at.refuse("has %d: only one is supported", len(list))
+		return
+	case k == nil:
+		at.unbuilt()
+		return
+	}
+	one := list[0]
+	at = at.index(0)
+	at.only(one, []string{"cluster", "runtime_fraction", "trace_sampled", "disable_shadow_host_suffix_append"}, []string{"cluster_header"})
+	percent := 100.0
+	if f := one.GetRuntimeFraction(); f != nil {
+		percent = at.field("runtime_fraction").field("default_value").fraction(f.GetDefaultValue())
+	}
+	settings := at.fill(k, fmt.Appendf(nil, `{"cluster": %s, "percent": %d}`, document.AppendString(nil, one.GetCluster()), int(math.Ceil(percent))))
+	out.Filters = inherit(out.Filters, map[string]any{mirrorFilter: settings})
+}
+
+func (p place) readHedge(m *routev3.HedgePolicy, _ *config.Forward) {
+	if m != nil {
+		p.ignore()
+	}
+}
+
+// template is an expression that matches what a URI template does.
+func (p place) template(_ any) string {
+	p.unbuilt()
+	return ""
+}

@@ -1,0 +1,94 @@
+package resource
+
+import (
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol/variable"
+)
+
+// format turns the commands of a text of Envoy's, %REQ(X)%, into variables of Weft's.
+// "%%" stays: it means a percent sign in both.
+func (p place) format(text string) (out string, ok bool) {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "%")
+		b.WriteString(before)
+		if !found {
+			return b.String(), true
+		}
+		command, after, closed := strings.Cut(rest, "%")
+		if !closed {
+			p.refuse("%q has a %% without another", text)
+			return "", false
+		}
+		text = after
+		if command == "" {
+			b.WriteString("%%")
+			continue
+		}
+		name, known := variableOf(command)
+		if !known {
+			p.refuse("%%%s%% is not supported", command)
+			return "", false
+		}
+		b.WriteString("%" + name + "%")
+	}
+}
+
+// variableOf returns the variable of Weft's that means what a command of Envoy's does.
+// The length that a command may be cut to counts for nothing.
+func variableOf(command string) (name string, ok bool) {
+	word, argument, has := strings.Cut(command, "(")
+	if has {
+		argument, _, _ = strings.Cut(argument, ")")
+		argument, _, _ = strings.Cut(argument, "?") // the second of two fields is for want of the first
+	}
+	switch argument = lower(argument); word {
+	case "REQ":
+		switch argument {
+		case ":method", ":authority", ":path", ":scheme":
+			argument = map[string]string{":method": "request_method", ":authority": "authority", ":path": "request_uri", ":scheme": "scheme"}[argument]
+			return argument, true
+		case "x-envoy-original-path":
+			return "request_uri", true
+		}
+		name = "request_header_" + argument
+	case "RESP":
+		name = "response_header_" + argument
+	default:
+		name = plainCommands()[word]
+	}
+	if name == "" {
+		return "", false
+	}
+	_, ok = variable.Lookup(name)
+	return name, ok
+}
+
+// plainCommands are the commands without arguments that there are variables for.
+func plainCommands() map[string]string {
+	return map[string]string{
+		"START_TIME": "start_time", "DURATION": "duration", "PROTOCOL": "version",
+		"BYTES_RECEIVED": "bytes_received", "BYTES_SENT": "bytes_sent",
+		"RESPONSE_CODE": "response_code", "RESPONSE_FLAGS": "response_flags", "RESPONSE_CODE_DETAILS": "response_reason",
+		"CONNECTION_TERMINATION_DETAILS":    "response_detail",
+		"UPSTREAM_TRANSPORT_FAILURE_REASON": "upstream_transport_failure_reason",
+		"UPSTREAM_HOST":                     "upstream_host", "UPSTREAM_CLUSTER": "upstream_cluster", "UPSTREAM_CLUSTER_RAW": "upstream_cluster",
+		"UPSTREAM_LOCAL_ADDRESS":                 "upstream_local_address",
+		"DOWNSTREAM_LOCAL_ADDRESS":               "downstream_local_address",
+		"DOWNSTREAM_REMOTE_ADDRESS":              "downstream_remote_address",
+		"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": "downstream_remote_ip",
+		"DOWNSTREAM_DIRECT_REMOTE_ADDRESS":       "downstream_direct_remote_address",
+		"REQUESTED_SERVER_NAME":                  "requested_server_name",
+		"ROUTE_NAME":                             "route_name",
+		"UPSTREAM_REQUEST_ATTEMPT_COUNT":         "attempts",
+		"DOWNSTREAM_TLS_VERSION":                 "downstream_tls_version",
+		"DOWNSTREAM_TLS_CIPHER":                  "downstream_tls_cipher",
+		"DOWNSTREAM_PEER_SUBJECT":                "downstream_peer_subject",
+		"DOWNSTREAM_PEER_ISSUER":                 "downstream_peer_issuer",
+		"DOWNSTREAM_PEER_SERIAL":                 "downstream_peer_serial",
+		"DOWNSTREAM_PEER_FINGERPRINT_256":        "downstream_peer_fingerprint_256",
+		"DOWNSTREAM_PEER_URI_SAN":                "downstream_peer_uri_san",
+		"CONNECTION_ID":                          "connection_id",
+	}
+}

@@ -1,0 +1,184 @@
+package resource
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func keys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
+
+// readNetworkFilters reads what connections of a chain meet. Routes that are resources
+// of their own, and those that are not, are told to l.
+func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterChain, l *Listener) {
+	for i, f := range list {
+		at := p.index(i)
+		if out.Proxy != nil || out.TCPProxy != nil {
+			at.refuse("stands behind a filter that ends the chain")
+			return
+		}
+		packed := f.GetTypedConfig()
+		hcm, tcp := &hcmv3.HttpConnectionManager{}, &tcpv3.TcpProxy{}
+		switch {
+		case harmlessFilter(f.GetName()):
+			at.key(f.GetName()).ignore()
+		case holds(packed, hcm):
+			if at = at.field("typed_config"); at.open(packed, hcm) {
+				out.Proxy = at.readHTTP(hcm, l)
+			}
+		case holds(packed, tcp):
+			if at = at.field("typed_config"); at.open(packed, tcp) {
+				out.TCPProxy = at.readTCP(tcp, l)
+			}
+		default:
+			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
+		}
+	}
+	if out.Proxy == nil && out.TCPProxy == nil {
+		p.refuse("no filter ends the chain")
+	}
+}
+
+func (p place) readTCP(m *tcpv3.TcpProxy, l *Listener) *config.TCPProxy {
+	p.only(m, []string{"stat_prefix", "cluster", "idle_timeout", "access_log", "max_connect_attempts"},
+		[]string{"weighted_clusters", "on_demand", "metadata_match", "tunneling_config"})
+	if len(m.GetAccessLog()) > 0 && len(l.Config.AccessLogs) == 0 {
+		l.Config.AccessLogs = p.field("access_log").readAccessLogs(m.GetAccessLog())
+	}
+	out := &config.TCPProxy{
+		Cluster:            m.GetCluster(),
+		IdleTimeout:        p.field("idle_timeout").duration(m.GetIdleTimeout(), time.Hour),
+		MaxConnectAttempts: max(1, count(m.GetMaxConnectAttempts(), 1)),
+	}
+	if out.Cluster == "" {
+		p.field("cluster").refuse("is missing")
+	}
+	return out
+}
+
+func (p place) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *config.Proxy {
+	p.only(m, httpRead(), httpCritical())
+	out := &config.Proxy{
+		Upstream:      config.HTTP1, // unless the cluster says otherwise
+		HTTP1:         config.DefaultHTTP1Options(),
+		HTTP2:         config.DefaultHTTP2Options(),
+		RPC:           config.DefaultRPCOptions(),
+		DetectTimeout: 10 * time.Second,
+	}
+	switch m.GetCodecType() {
+	case hcmv3.HttpConnectionManager_AUTO:
+		out.Downstream = []config.Protocol{config.HTTP1, config.HTTP2}
+	case hcmv3.HttpConnectionManager_HTTP1:
+		out.Downstream = []config.Protocol{config.HTTP1}
+	case hcmv3.HttpConnectionManager_HTTP2:
+		out.Downstream = []config.Protocol{config.HTTP2}
+	default:
+		p.field("codec_type").refuse("%v is not supported", m.GetCodecType())
+	}
+	p.readRoutes(m, out, l)
+	out.StreamFilters = p.field("http_filters").readHTTPFilters(m.GetHttpFilters())
+	if len(m.GetAccessLog()) > 0 && len(l.Config.AccessLogs) == 0 {
+		l.Config.AccessLogs = p.field("access_log").readAccessLogs(m.GetAccessLog())
+	}
+	p.readHTTPOptions(m, out, l)
+	return out
+}
+
+func httpRead() []string {
+	return []string{
+		"codec_type", "stat_prefix", "rds", "route_config", "http_filters", "common_http_protocol_options", "http_protocol_options", "http2_protocol_options",
+		"max_request_headers_kb", "stream_idle_timeout", "request_headers_timeout", "access_log", "use_remote_address", "skip_xff_append",
+		"via", "forward_client_cert_details", "set_current_client_cert_details", "upgrade_configs", "proxy_100_continue",
+		"normalize_path", "server_name", "server_header_transformation", "tracing", "generate_request_id",
+	}
+}
+
+func httpCritical() []string {
+	return []string{
+		"scoped_routes", "original_ip_detection_extensions", "early_header_mutation_extensions", "merge_slashes",
+		"forward_client_cert_matcher", "strip_matching_host_port", "strip_any_host_port", "xff_num_trusted_hops", "local_reply_config",
+	}
+}
+
+// readRoutes reads where a proxy's routes are.
+func (p place) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
+	switch r := m.GetRouteSpecifier().(type) {
+	case *hcmv3.HttpConnectionManager_Rds:
+		at := p.field("rds")
+		at.field("config_source").readSource(r.Rds.GetConfigSource())
+		out.RouteTable = r.Rds.GetRouteConfigName()
+		if out.RouteTable == "" {
+			at.field("route_config_name").refuse("is missing")
+		}
+		l.Routes = append(l.Routes, out.RouteTable)
+		l.RoutesTimeout = at.field("config_source").field("initial_fetch_timeout").duration(r.Rds.GetConfigSource().GetInitialFetchTimeout(), defaultFetchTimeout)
+	case *hcmv3.HttpConnectionManager_RouteConfig:
+		t := p.field("route_config").readTable(r.RouteConfig)
+		// Many have the same name: no resource has one with a line break.
+		t.Name = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.Tables), t.Name)
+		out.RouteTable = t.Name
+		l.Tables = append(l.Tables, t)
+	default:
+		p.refuse("%T is not supported, expected rds or route_config", r)
+	}
+}
+
+func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
+	h := &out.HTTP1
+	h.MaxHeaderSize = count(m.GetMaxRequestHeadersKb(), 60) << 10
+	h.MaxRequestLineSize = h.MaxHeaderSize
+	h.MaxHeaderCount = count(m.GetCommonHttpProtocolOptions().GetMaxHeadersCount(), 100)
+	h.HeadTimeout = p.field("request_headers_timeout").duration(m.GetRequestHeadersTimeout(), h.HeadTimeout)
+	h.Via = m.GetVia()
+	out.HTTP2.StreamIdleTimeout = p.field("stream_idle_timeout").duration(m.GetStreamIdleTimeout(), 5*time.Minute)
+	if o := m.GetCommonHttpProtocolOptions(); o != nil {
+		at := p.field("common_http_protocol_options")
+		at.only(o, []string{"idle_timeout", "max_headers_count", "max_requests_per_connection", "headers_with_underscores_action"}, nil)
+		l.Config.IdleTimeout = at.field("idle_timeout").duration(o.GetIdleTimeout(), time.Hour)
+		h.MaxRequestsPerConnection = count(o.GetMaxRequestsPerConnection(), 0)
+		if o.GetHeadersWithUnderscoresAction() != corev3.HttpProtocolOptions_ALLOW {
+			at.field("headers_with_underscores_action").unbuilt()
+		}
+	} else {
+		l.Config.IdleTimeout = time.Hour
+	}
+	if o := m.GetHttp2ProtocolOptions(); o != nil {
+		at := p.field("http2_protocol_options")
+		at.only(o, []string{"max_concurrent_streams", "initial_stream_window_size", "initial_connection_window_size"}, nil)
+		out.HTTP2.MaxConcurrentStreams = count(o.GetMaxConcurrentStreams(), out.HTTP2.MaxConcurrentStreams)
+		out.HTTP2.StreamWindow = count(o.GetInitialStreamWindowSize(), out.HTTP2.StreamWindow)
+		out.HTTP2.ConnectionWindow = count(o.GetInitialConnectionWindowSize(), out.HTTP2.ConnectionWindow)
+	}
+	if m.GetUseRemoteAddress().GetValue() && !m.GetSkipXffAppend() {
+		h.XForwarded = config.ForwardedAppend
+	}
+	h.ClientCert = p.readClientCert(m)
+}
+
+func (p place) readClientCert(m *hcmv3.HttpConnectionManager) (out config.ClientCert) {
+	switch m.GetForwardClientCertDetails() {
+	case hcmv3.HttpConnectionManager_SANITIZE:
+		return out
+	case hcmv3.HttpConnectionManager_FORWARD_ONLY:
+		out.Mode = config.ClientCertForward
+	case hcmv3.HttpConnectionManager_APPEND_FORWARD:
+		out.Mode = config.ClientCertAppend
+	case hcmv3.HttpConnectionManager_SANITIZE_SET:
+		out.Mode = config.ClientCertSet
+	case hcmv3.HttpConnectionManager_ALWAYS_FORWARD_ONLY:
+		out.Mode = config.ClientCertAlways
+	default:
+		p.field("forward_client_cert_details").refuse("%v is not supported", m.GetForwardClientCertDetails())
+	}
+	set := m.GetSetCurrentClientCertDetails()
+	out.Subject, out.Cert, out.Chain, out.DNS, out.URI = set.GetSubject().GetValue(), set.GetCert(), set.GetChain(), set.GetDns(), set.GetUri()
+	return out
+}

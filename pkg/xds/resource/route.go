@@ -1,0 +1,532 @@
+package resource
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// RouteTable is what a resource of RouteType says.
+type RouteTable struct {
+	Config  *config.RouteTable // immutable
+	Ignored []string           // fields that have no effect, in order
+}
+
+// ReadRoutes reads a serialized RouteConfiguration. The error is Refused.
+func ReadRoutes(body []byte, k Kinds) (*RouteTable, error) {
+	m := &routev3.RouteConfiguration{}
+	if err := unmarshal(body, m); err != nil {
+		return nil, err
+	}
+	r := &report{kinds: k}
+	t := &RouteTable{Config: place{report: r}.readTable(m)}
+	t.Ignored = r.ignored
+	return t, r.result()
+}
+
+func (p place) readTable(m *routev3.RouteConfiguration) *config.RouteTable {
+	p.only(m, []string{
+		"name", "virtual_hosts", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
+		"response_headers_to_remove", "ignore_port_in_host_matching", "typed_per_filter_config", "validate_clusters",
+		"max_direct_response_body_size_bytes", "metadata",
+	}, []string{"vhds", "internal_only_headers", "cluster_specifier_plugins", "vhost_header", "request_mirror_policies", "ignore_path_parameters_in_path_matching"})
+	t := &config.RouteTable{
+		Name:       m.GetName(),
+		IgnorePort: m.GetIgnorePortInHostMatching(),
+		Request:    p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
+		Response:   p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
+	}
+	filters := p.readPerFilter(m.GetTypedPerFilterConfig())
+	for i, v := range m.GetVirtualHosts() {
+		t.VirtualHosts = append(t.VirtualHosts, p.field("virtual_hosts").index(i).readVirtualHost(v, filters))
+	}
+	p.checkDomains(t)
+	return t
+}
+
+// checkDomains refuses a domain that two virtual hosts have.
+func (p place) checkDomains(t *config.RouteTable) {
+	owner := make(map[string]string)
+	for i, v := range t.VirtualHosts {
+		for _, d := range v.Domains {
+			if other, taken := owner[d]; taken {
+				p.field("virtual_hosts").index(i).field("domains").refuse("%q belongs to %q already", d, other)
+			}
+			owner[d] = v.Name
+		}
+	}
+}
+
+// outer is what a virtual host says for routes that do not say it themselves.
+type outer struct {
+	filters map[string]any
+	retry   *routev3.RetryPolicy
+	hedge   *routev3.HedgePolicy
+	mirrors []*routev3.RouteAction_RequestMirrorPolicy
+}
+
+func (p place) readVirtualHost(m *routev3.VirtualHost, filters map[string]any) *config.VirtualHost {
+	p.only(m, []string{
+		"name", "domains", "routes", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
+		"response_headers_to_remove", "typed_per_filter_config", "retry_policy", "hedge_policy", "request_mirror_policies", "require_tls", "metadata",
+	}, []string{"matcher", "rate_limits", "cors", "retry_policy_typed_config"})
+	v := &config.VirtualHost{
+		Name:     m.GetName(),
+		Request:  p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
+		Response: p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
+	}
+	if m.GetRequireTls() != routev3.VirtualHost_NONE {
+		p.field("require_tls").unbuilt()
+	}
+	if len(m.GetDomains()) == 0 {
+		p.field("domains").refuse("is empty")
+	}
+	for i, d := range m.GetDomains() {
+		if strings.HasSuffix(d, "*") && d != "*" {
+			p.field("domains").index(i).refuse("%q: a star is supported at the beginning only", d)
+			continue
+		}
+		v.Domains = append(v.Domains, lower(d))
+	}
+	o := outer{
+		filters: inherit(filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
+		retry:   m.GetRetryPolicy(), hedge: m.GetHedgePolicy(), mirrors: m.GetRequestMirrorPolicies(),
+	}
+	names := map[string]int{}
+	for i, r := range m.GetRoutes() {
+		route := p.field("routes").index(i).readRoute(r, o)
+		if route.Name == "" {
+			route.Name = fmt.Sprintf("%s/%d", v.Name, i)
+		} else {
+			route.Name = v.Name + "/" + route.Name
+		}
+		if names[route.Name]++; names[route.Name] > 1 {
+			route.Name = fmt.Sprintf("%s#%d", route.Name, names[route.Name])
+		}
+		v.Routes = append(v.Routes, route)
+	}
+	return v
+}
+
+// inherit returns the settings of filters: those of inner, else those of outer.
+func inherit(outer, inner map[string]any) map[string]any {
+	if len(outer) == 0 {
+		return inner
+	}
+	all := make(map[string]any, len(outer)+len(inner))
+	for k, v := range outer {
+		all[k] = v
+	}
+	for k, v := range inner {
+		all[k] = v
+	}
+	return all
+}
+
+func (p place) readRoute(m *routev3.Route, o outer) *config.Route {
+	p.only(m, []string{
+		"name", "match", "route", "redirect", "direct_response", "metadata", "decorator", "typed_per_filter_config",
+		"request_headers_to_add", "request_headers_to_remove", "response_headers_to_add", "response_headers_to_remove",
+	}, []string{"filter_action", "non_forwarding_action"})
+	out := &config.Route{
+		Name:    m.GetName(),
+		Match:   p.field("match").readMatch(m.GetMatch()),
+		Filters: inherit(o.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
+	}
+	request := p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove())
+	response := p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove())
+	switch a := m.GetAction().(type) {
+	case *routev3.Route_Route:
+		out.Forward = p.field("route").readForward(a.Route, &out.Match, o)
+		out.Forward.Request, out.Forward.Response = request, response
+		p.field("route").readMirrors(a.Route, o, out)
+	case *routev3.Route_Redirect:
+		out.Redirect = p.field("redirect").readRedirect(a.Redirect)
+		p.noMutation(request, response)
+	case *routev3.Route_DirectResponse:
+		out.Direct = p.field("direct_response").readDirect(a.DirectResponse)
+		p.noMutation(request, response)
+	default:
+		p.refuse("%T is not supported, expected route, redirect or direct_response", a)
+	}
+	return out
+}
+
+// noMutation notes that a route that answers itself changes no fields.
+func (p place) noMutation(request, response config.HeaderMutation) {
+	if len(request.Add)+len(request.Remove) > 0 {
+		p.field("request_headers_to_add").ignore()
+	}
+	if len(response.Add)+len(response.Remove) > 0 {
+		p.field("response_headers_to_add").ignore()
+	}
+}
+
+func (p place) readMatch(m *routev3.RouteMatch) (out config.Match) {
+	p.only(m, []string{"prefix", "path", "safe_regex", "path_separated_prefix", "path_match_policy", "case_sensitive", "runtime_fraction", "headers", "query_parameters", "grpc"},
+		[]string{"connect_matcher", "tls_context", "dynamic_metadata", "cookies", "filter_state"})
+	out.IgnoreCase = !flag(m.GetCaseSensitive(), true)
+	switch s := m.GetPathSpecifier().(type) {
+	case *routev3.RouteMatch_Prefix:
+		out.PathKind, out.Path = config.PathPrefix, s.Prefix
+	case *routev3.RouteMatch_Path:
+		out.PathKind, out.Path = config.PathExact, s.Path
+	case *routev3.RouteMatch_PathSeparatedPrefix:
+		out.PathKind, out.Path = config.PathSegments, s.PathSeparatedPrefix
+	case *routev3.RouteMatch_SafeRegex:
+		out.PathKind, out.Path = config.PathRegex, p.field("safe_regex").whole(s.SafeRegex.GetRegex())
+	case *routev3.RouteMatch_PathMatchPolicy:
+		out.PathKind, out.Path = config.PathRegex, p.field("path_match_policy").template(s.PathMatchPolicy)
+	default:
+		p.refuse("%T is not supported", s)
+	}
+	if m.GetGrpc() != nil {
+		out.Headers = append(out.Headers, config.HeaderMatch{Name: "content-type", Is: &config.ValueMatch{Kind: config.ValueRegex, Text: `application/grpc([+;].*)?`}})
+	}
+	for i, h := range m.GetHeaders() {
+		out.Headers = append(out.Headers, p.field("headers").index(i).readHeader(h))
+	}
+	for i, q := range m.GetQueryParameters() {
+		out.Query = append(out.Query, p.field("query_parameters").index(i).readQuery(q))
+	}
+	if f := m.GetRuntimeFraction(); f != nil {
+		percent := p.field("runtime_fraction").field("default_value").fraction(f.GetDefaultValue())
+		out.Chance = &percent
+	}
+	return out
+}
+
+// whole is an expression that matches all of a text or nothing.
+func (p place) whole(expression string) string {
+	if _, err := regexp.Compile(expression); err != nil {
+		p.refuse("%v", err)
+		return ""
+	}
+	return `\A(?:` + expression + `)\z`
+}
+
+func (p place) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
+	is := &config.ValueMatch{Invert: m.GetInvertMatch(), MissingIsEmpty: m.GetTreatMissingHeaderAsEmpty()}
+	out := config.HeaderMatch{Name: m.GetName(), Is: is}
+	switch s := m.GetHeaderMatchSpecifier().(type) {
+	case nil:
+		is.Kind = config.ValuePresent
+	case *routev3.HeaderMatcher_PresentMatch:
+		is.Kind = config.ValuePresent
+		is.Invert = is.Invert == s.PresentMatch
+	case *routev3.HeaderMatcher_StringMatch:
+		p.field("string_match").readText(s.StringMatch, is)
+	case *routev3.HeaderMatcher_ExactMatch:
+		is.Kind, is.Text = config.ValueExact, s.ExactMatch
+	case *routev3.HeaderMatcher_PrefixMatch:
+		is.Kind, is.Text = config.ValuePrefix, s.PrefixMatch
+	case *routev3.HeaderMatcher_SuffixMatch:
+		is.Kind, is.Text = config.ValueSuffix, s.SuffixMatch
+	case *routev3.HeaderMatcher_ContainsMatch:
+		is.Kind, is.Text = config.ValueContains, s.ContainsMatch
+	case *routev3.HeaderMatcher_SafeRegexMatch:
+		is.Kind, is.Text = config.ValueRegex, p.field("safe_regex_match").expression(s.SafeRegexMatch.GetRegex())
+	case *routev3.HeaderMatcher_RangeMatch:
+		is.Kind, is.From, is.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
+	default:
+		p.refuse("%T is not supported", s)
+	}
+	return out
+}
+
+func (p place) expression(text string) string {
+	if _, err := regexp.Compile(text); err != nil {
+		p.refuse("%v", err)
+	}
+	return text
+}
+
+func (p place) readQuery(m *routev3.QueryParameterMatcher) config.QueryMatch {
+	out := config.QueryMatch{Name: m.GetName()}
+	switch s := m.GetQueryParameterMatchSpecifier().(type) {
+	case nil:
+		out.Is.Kind = config.ValuePresent
+	case *routev3.QueryParameterMatcher_PresentMatch:
+		out.Is.Kind, out.Is.Invert = config.ValuePresent, !s.PresentMatch
+	case *routev3.QueryParameterMatcher_StringMatch:
+		p.field("string_match").readText(s.StringMatch, &out.Is)
+	}
+	return out
+}
+
+func (p place) readText(m *matcherv3.StringMatcher, is *config.ValueMatch) {
+	is.IgnoreCase = m.GetIgnoreCase()
+	switch s := m.GetMatchPattern().(type) {
+	case *matcherv3.StringMatcher_Exact:
+		is.Kind, is.Text = config.ValueExact, s.Exact
+	case *matcherv3.StringMatcher_Prefix:
+		is.Kind, is.Text = config.ValuePrefix, s.Prefix
+	case *matcherv3.StringMatcher_Suffix:
+		is.Kind, is.Text = config.ValueSuffix, s.Suffix
+	case *matcherv3.StringMatcher_Contains:
+		is.Kind, is.Text = config.ValueContains, s.Contains
+	case *matcherv3.StringMatcher_SafeRegex:
+		is.Kind, is.Text = config.ValueRegex, p.field("safe_regex").expression(s.SafeRegex.GetRegex())
+	default:
+		p.refuse("%T is not supported", s)
+	}
+}
+
+// defaultRouteTimeout is Envoy's.
+const defaultRouteTimeout = 15 * time.Second
+
+func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer) *config.Forward {
+	p.only(m, forwardRead(), forwardCritical())
+	out := &config.Forward{Timeout: p.field("timeout").duration(m.GetTimeout(), defaultRouteTimeout)}
+	switch c := m.GetClusterSpecifier().(type) {
+	case *routev3.RouteAction_Cluster:
+		out.Cluster = c.Cluster
+	case *routev3.RouteAction_ClusterHeader:
+		out.ClusterVariable = "request_header_" + c.ClusterHeader
+	case *routev3.RouteAction_WeightedClusters:
+		p.field("weighted_clusters").readWeighted(c.WeightedClusters, out)
+	default:
+		p.refuse("%T is not supported", c)
+	}
+	out.Metadata = labels(m.GetMetadataMatch().GetFilterMetadata()[subsetLabels])
+	p.readRewrites(m, match, out)
+	retry, at := m.GetRetryPolicy(), p.field("retry_policy")
+	if retry == nil {
+		retry = o.retry
+	}
+	if retry != nil {
+		out.Retry = at.readRetry(retry)
+	}
+	for i, h := range m.GetHashPolicy() {
+		out.Hash = append(out.Hash, p.field("hash_policy").index(i).readHash(h))
+	}
+	hedge := m.GetHedgePolicy()
+	if hedge == nil {
+		hedge = o.hedge
+	}
+	p.field("hedge_policy").readHedge(hedge, out)
+	if m.GetPriority() != corev3.RoutingPriority_DEFAULT {
+		p.field("priority").ignore()
+	}
+	if d := m.GetMaxStreamDuration(); d.GetMaxStreamDuration() != nil {
+		if most := p.field("max_stream_duration").duration(d.GetMaxStreamDuration(), 0); most > 0 && (out.Timeout == 0 || most < out.Timeout) {
+			out.Timeout = most
+		}
+	}
+	return out
+}
+
+func forwardRead() []string {
+	return []string{
+		"cluster", "cluster_header", "weighted_clusters", "metadata_match", "prefix_rewrite", "regex_rewrite",
+		"host_rewrite_literal", "auto_host_rewrite", "host_rewrite_header", "timeout", "retry_policy", "request_mirror_policies",
+		"priority", "hash_policy", "max_stream_duration", "max_grpc_timeout", "hedge_policy", "cluster_not_found_response_code",
+	}
+}
+
+func forwardCritical() []string {
+	return []string{
+		"cluster_specifier_plugin", "inline_cluster_specifier_plugin", "path_rewrite_policy", "path_rewrite", "host_rewrite_path_regex",
+		"host_rewrite", "rate_limits", "cors", "internal_redirect_policy", "upgrade_configs", "retry_policy_typed_config",
+	}
+}
+
+func (p place) readWeighted(m *routev3.WeightedCluster, out *config.Forward) {
+	total := uint64(0)
+	for i, c := range m.GetClusters() {
+		at := p.field("clusters").index(i)
+		at.only(c, []string{"name", "weight", "metadata_match", "response_headers_to_add", "response_headers_to_remove", "request_headers_to_add", "request_headers_to_remove"},
+			[]string{"cluster_header", "typed_per_filter_config", "host_rewrite_literal"})
+		total += uint64(c.GetWeight().GetValue())
+		out.Weighted = append(out.Weighted, config.WeightedCluster{
+			Cluster:  c.GetName(),
+			Weight:   c.GetWeight().GetValue(),
+			Metadata: labels(c.GetMetadataMatch().GetFilterMetadata()[subsetLabels]),
+			Request:  at.mutation("request_headers", c.GetRequestHeadersToAdd(), c.GetRequestHeadersToRemove()),
+			Response: at.mutation("response_headers", c.GetResponseHeadersToAdd(), c.GetResponseHeadersToRemove()),
+		})
+	}
+	if total == 0 {
+		p.refuse("the weights are 0")
+	}
+}
+
+func (p place) readRewrites(m *routev3.RouteAction, match *config.Match, out *config.Forward) {
+	switch h := m.GetHostRewriteSpecifier().(type) {
+	case nil:
+	case *routev3.RouteAction_HostRewriteLiteral:
+		out.HostRewrite = h.HostRewriteLiteral
+	case *routev3.RouteAction_AutoHostRewrite:
+		out.AutoHostRewrite = h.AutoHostRewrite.GetValue()
+	case *routev3.RouteAction_HostRewriteHeader:
+		out.AutoHostRewriteHeader = h.HostRewriteHeader
+	default: // refused
+	}
+	out.PrefixRewrite = m.GetPrefixRewrite()
+	if out.PrefixRewrite != "" && match.PathKind == config.PathRegex {
+		p.field("prefix_rewrite").refuse("a route that matches by an expression has no prefix")
+	}
+	out.RegexRewrite = p.field("regex_rewrite").readRegexRewrite(m.GetRegexRewrite())
+}
+
+func (p place) readRegexRewrite(m *matcherv3.RegexMatchAndSubstitute) *config.RegexRewrite {
+	if m == nil {
+		return nil
+	}
+	return &config.RegexRewrite{Pattern: p.field("pattern").expression(m.GetPattern().GetRegex()), Substitution: m.GetSubstitution()}
+}
+
+func (p place) readRedirect(m *routev3.RedirectAction) *config.Redirect {
+	out := &config.Redirect{Host: m.GetHostRedirect(), StripQuery: m.GetStripQuery()}
+	if m.GetPortRedirect() > 1<<16-1 {
+		p.field("port_redirect").refuse("is %d, expected a port", m.GetPortRedirect())
+	}
+	out.Port = uint16(m.GetPortRedirect()) //nolint:gosec // checked above
+	switch s := m.GetSchemeRewriteSpecifier().(type) {
+	case *routev3.RedirectAction_HttpsRedirect:
+		if s.HttpsRedirect {
+			out.Scheme = "https"
+		}
+	case *routev3.RedirectAction_SchemeRedirect:
+		out.Scheme = s.SchemeRedirect
+	}
+	switch r := m.GetPathRewriteSpecifier().(type) {
+	case *routev3.RedirectAction_PathRedirect:
+		out.Path = r.PathRedirect
+	case *routev3.RedirectAction_PrefixRewrite:
+		out.PrefixRewrite = r.PrefixRewrite
+	case *routev3.RedirectAction_RegexRewrite:
+		out.RegexRewrite = p.field("regex_rewrite").readRegexRewrite(r.RegexRewrite)
+	}
+	switch m.GetResponseCode() {
+	case routev3.RedirectAction_MOVED_PERMANENTLY:
+		out.Code = 301
+	case routev3.RedirectAction_FOUND:
+		out.Code = 302
+	case routev3.RedirectAction_SEE_OTHER:
+		out.Code = 303
+	case routev3.RedirectAction_TEMPORARY_REDIRECT:
+		out.Code = 307
+	case routev3.RedirectAction_PERMANENT_REDIRECT:
+		out.Code = 308
+	default:
+		p.field("response_code").refuse("%v is not supported", m.GetResponseCode())
+	}
+	return out
+}
+
+func (p place) readDirect(m *routev3.DirectResponseAction) *config.DirectResponse {
+	p.only(m, []string{"status", "body"}, nil)
+	out := &config.DirectResponse{Status: int(m.GetStatus())}
+	if out.Status < 200 || out.Status > 599 {
+		p.field("status").refuse("is %d, expected 200 to 599", out.Status)
+	}
+	body := p.field("body").readData(m.GetBody())
+	if body.Path != "" {
+		p.field("body").refuse("a file is not supported")
+	}
+	out.Body = body.Text
+	if out.Status == 204 || out.Status == 304 {
+		out.Body = ""
+	}
+	return out
+}
+
+func (p place) readHash(m *routev3.RouteAction_HashPolicy) (out config.HashPolicy) {
+	switch s := m.GetPolicySpecifier().(type) {
+	case *routev3.RouteAction_HashPolicy_Header_:
+		out.Header = s.Header.GetHeaderName()
+		p.field("header").only(s.Header, []string{"header_name"}, []string{"regex_rewrite"})
+	case *routev3.RouteAction_HashPolicy_Cookie_:
+		out.Cookie, out.CookiePath = s.Cookie.GetName(), s.Cookie.GetPath()
+		out.CookieTTL = p.field("cookie").field("ttl").duration(s.Cookie.GetTtl(), 0)
+	case *routev3.RouteAction_HashPolicy_ConnectionProperties_:
+		out.SourceIP = s.ConnectionProperties.GetSourceIp()
+	case *routev3.RouteAction_HashPolicy_QueryParameter_:
+		out.Query = s.QueryParameter.GetName()
+	default:
+		p.refuse("%T is not supported", s)
+	}
+	return out
+}
+
+func (p place) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
+	p.only(m, []string{
+		"retry_on", "num_retries", "per_try_timeout", "retriable_status_codes", "retriable_headers", "retry_back_off",
+		"retry_host_predicate", "host_selection_retry_max_attempts",
+	}, nil)
+	out := &config.RetryPolicy{
+		NumRetries: count(m.GetNumRetries(), 1),
+		TryTimeout: p.field("per_try_timeout").duration(m.GetPerTryTimeout(), 0),
+		BackOff:    config.BackOff{Base: 25 * time.Millisecond, Max: 250 * time.Millisecond},
+	}
+	for word := range strings.SplitSeq(m.GetRetryOn(), ",") {
+		word = strings.TrimSpace(word)
+		if word == "" {
+			continue
+		}
+		on := config.RetryWord(word)
+		if word == "reset-before-request" {
+			on = config.RetryConnectFailure | config.RetryRefusedStream
+		}
+		if on == 0 {
+			p.field("retry_on").key(word).ignore()
+		}
+		out.On |= on
+	}
+	for _, c := range m.GetRetriableStatusCodes() {
+		out.StatusCodes = append(out.StatusCodes, int(c))
+	}
+	for i, h := range m.GetRetriableHeaders() {
+		exact := p.field("retriable_headers").index(i).readHeader(h)
+		if exact.Is.Invert || exact.Is.Kind != config.ValueExact && exact.Is.Kind != config.ValuePresent {
+			p.field("retriable_headers").index(i).refuse("expected a field that is there, or has one value")
+			continue
+		}
+		out.Headers = append(out.Headers, config.RetryHeader{Name: exact.Name, Value: exact.Is.Text})
+	}
+	if b := m.GetRetryBackOff(); b != nil {
+		out.BackOff.Base = p.field("retry_back_off").field("base_interval").duration(b.GetBaseInterval(), out.BackOff.Base)
+		out.BackOff.Max = p.field("retry_back_off").field("max_interval").duration(b.GetMaxInterval(), 10*out.BackOff.Base)
+		if out.BackOff.Max < out.BackOff.Base {
+			p.field("retry_back_off").refuse("max_interval is less than base_interval")
+		}
+	}
+	return out
+}
+
+// mutation reads a pair of fields named alike.
+func (p place) mutation(name string, add []*corev3.HeaderValueOption, remove []string) (out config.HeaderMutation) {
+	out.Remove = remove
+	for i, h := range add {
+		at := p.field(name + "_to_add").index(i)
+		value, ok := at.field("header").field("value").format(h.GetHeader().GetValue())
+		if !ok {
+			continue
+		}
+		v := config.HeaderValue{Name: h.GetHeader().GetKey(), Value: value}
+		if len(h.GetHeader().GetRawValue()) > 0 {
+			at.field("header").field("raw_value").unbuilt()
+		}
+		switch h.GetAppendAction() {
+		case corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD:
+			v.Append = flag(h.GetAppend(), true)
+		case corev3.HeaderValueOption_ADD_IF_ABSENT:
+			v.If = config.AddIfAbsent
+		case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD:
+		case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS:
+			v.If = config.AddIfPresent
+		default:
+			at.field("append_action").refuse("%v is not supported", h.GetAppendAction())
+		}
+		out.Add = append(out.Add, v)
+	}
+	return out
+}
