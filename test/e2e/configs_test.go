@@ -80,6 +80,7 @@ func examples() map[string]func(*testing.T) {
 		"dubbo_client.json":      dubboPair,
 		"dubbo_http_routes.json": dubboRoutesExample,
 		"dubbo_server.json":      dubboServerExample,
+		"filter_chains.json":     filterChainsExample,
 		"filters.json":           filtersExample,
 		"flow_control.json":      flowControlExample,
 		"grpc.json":              grpcExample,

@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"bufio"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+)
+
+func filterChainsExample(t *testing.T) {
+	v := exampleVault(t)
+	bank := v.ca.Issue(testpki.Spec{CommonName: "bank", DNS: []string{"bank.example"}})
+	e := openExample(t, "filter_chains.json")
+	e.run("filter_chains.json", "CERTS="+v.dir,
+		"BANK_ADDRESS="+serveTLS(t, bank.TLS, "the bank\n"), "OTHER_ADDRESS="+serveLines(t))
+	at := e.at("2445")
+	for name, want := range map[string]string{
+		"shop.example": "shop the shop\n", "v1.api.example": "api the API\n", "bank.example": "bank the bank\n", "other.example": "EOF", "": "EOF",
+	} {
+		if got := askFor(t, v, at, name); got != want {
+			t.Errorf("asked for %q: %q, want %q", name, got, want)
+		}
+	}
+	if got := ask(t, client(t), "GET", "http://"+at+"/a", ""); got.status != 301 || !strings.HasPrefix(got.header.Get("Location"), "https://") {
+		t.Errorf("plaintext: %d, Location %q; want a redirect to https", got.status, got.header.Get("Location"))
+	}
+	if got := echoed(t, at, "\x00\x01hello\n"); got != "\x00\x01hello\n" {
+		t.Errorf("what is neither: %q", got)
+	}
+}
+
+// serveTLS answers every request over TLS with a text.
+func serveTLS(t *testing.T, own tls.Certificate, text string) (address string) {
+	t.Helper()
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, text)
+	})}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(ln)
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-ended
+	})
+	return ln.Addr().String()
+}
+
+// serveLines sends back what it is sent.
+func serveLines(t *testing.T) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(c, c)
+				_ = c.Close()
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// askFor asks for a server's name over TLS, then for "/" in HTTP/1.1, and returns the
+// name in the certificate and the content; or what went wrong.
+func askFor(t *testing.T, v *vault, address, name string) string {
+	t.Helper()
+	nc, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	c := tls.Client(nc, &tls.Config{RootCAs: v.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
+	if err := c.Handshake(); err != nil {
+		return err.Error()
+	}
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
+		return err.Error()
+	}
+	response, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return err.Error()
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return c.ConnectionState().PeerCertificates[0].Subject.CommonName + " " + string(body)
+}
+
+// echoed sends a text and returns as many bytes as come back.
+func echoed(t *testing.T, address, text string) string {
+	t.Helper()
+	nc, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(nc, text); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, len(text))
+	n, err := io.ReadFull(nc, b)
+	if err != nil {
+		return string(b[:n]) + err.Error()
+	}
+	return string(b)
+}

@@ -1,0 +1,267 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+)
+
+// chainFor is a filter chain that answers by the route table of its name.
+func chainFor(name string, match object, more object) object {
+	return object{
+		"name": name, "match": match,
+		"filters": list{object{"type": "proxy", "config": object{"downstream_protocol": "Http1,Http2", "router_config_name": name}}},
+	}.with(more)
+}
+
+// several is a listener of these filter chains.
+func several(name, address string, more object, chains ...object) object {
+	all := list{}
+	for _, c := range chains {
+		all = append(all, c)
+	}
+	return object{"name": name, "address": address, "filter_chains": all}.with(more)
+}
+
+func tableThatSays(names ...string) list {
+	tables := list{}
+	for _, name := range names {
+		tables = append(tables, table(name, says("/", 200, name)))
+	}
+	return tables
+}
+
+func TestChainsAreChosenByALPN(t *testing.T) {
+	t.Parallel()
+	v := newVault(t)
+	v.issue("server", testpki.Spec{})
+	front := free()
+	own := object{"tls_context": v.context("server", nil)}
+	run(t, setup{
+		listeners: list{several("front", front, object{"default_filter_chain": object{
+			"filters": list{object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "rest"}}},
+		}},
+			chainFor("two", object{"application_protocols": list{"h2"}, "transport_protocol": "tls"}, own),
+			chainFor("one", object{"application_protocols": list{"http/1.1"}, "transport_protocol": "tls"}, own),
+			chainFor("plain-two", object{"application_protocols": list{"h2c"}, "transport_protocol": "raw_buffer"}, nil),
+		)},
+		tables: tableThatSays("one", "two", "plain-two", "rest"),
+	}.config())
+	one := v.client()
+	one.Transport.(*http.Transport).ForceAttemptHTTP2 = false
+	plainTwo := &http.Client{Transport: &http.Transport{Protocols: speaking("Http2")}, Timeout: patience}
+	defer plainTwo.CloseIdleConnections()
+	for want, c := range map[string]struct {
+		client *http.Client
+		url    string
+	}{
+		"two": {v.client(), "https://" + front}, "plain-two": {plainTwo, "http://" + front}, "rest": {client(t), "http://" + front},
+	} {
+		if got := ask(t, c.client, "GET", c.url, ""); got.body != want {
+			t.Errorf("answered by %q, want %q", got.body, want)
+		}
+	}
+	if got := askOffering(t, v, front, "http/1.1"); got != "one" {
+		t.Errorf("who offers http/1.1 alone is answered by %q", got)
+	}
+}
+
+// askOffering asks by HTTP/1.1 over TLS, offering these protocols.
+func askOffering(t *testing.T, v *vault, address string, protocols ...string) string {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), NextProtos: protocols}}
+	defer transport.CloseIdleConnections()
+	return ask(t, &http.Client{Transport: transport, Timeout: patience}, "GET", "https://"+address, "").body
+}
+
+// TestChainsAreChosenBySource: by the address of the socket's other end, and by whom a
+// PROXY protocol header names.
+func TestChainsAreChosenBySource(t *testing.T) {
+	t.Parallel()
+	front, behind := free(), free()
+	chains := func(of string) list {
+		return list{
+			chainFor("near", object{of: list{"127.0.0.2/32"}}, nil),
+			chainFor("named", object{"source_prefix_ranges": list{object{"address_prefix": "192.0.2.0", "prefix_len": 24}}}, nil),
+			chainFor("port", object{"source_prefix_ranges": list{"192.0.2.7"}, "source_ports": list{99}}, nil),
+			chainFor("rest", object{}, nil),
+		}
+	}
+	listener := func(name, address, of string, more object) object {
+		return object{"name": name, "address": address, "filter_chains": chains(of)}.with(more)
+	}
+	w := run(t, setup{
+		listeners: list{
+			listener("front", front, "source_prefix_ranges", nil),
+			listener("behind", behind, "direct_source_prefix_ranges", object{"listener_filters": list{object{"type": "proxy_protocol"}}}),
+		},
+		tables: tableThatSays("near", "named", "port", "rest"),
+	}.config())
+	const header = "PROXY TCP4 %s 192.0.2.1 %d 80\r\n"
+	for _, tt := range []struct{ address, from, header, want string }{
+		{front, "127.0.0.1", "", "rest"},
+		{front, "127.0.0.2", "", "near"},
+		{behind, "127.0.0.1", fmt.Sprintf(header, "192.0.2.8", 99), "named"},
+		{behind, "127.0.0.1", fmt.Sprintf(header, "192.0.2.7", 99), "port"},
+		{behind, "127.0.0.1", fmt.Sprintf(header, "192.0.2.7", 98), ""},
+		{behind, "127.0.0.1", fmt.Sprintf(header, "198.51.100.1", 1), "rest"},
+		{behind, "127.0.0.2", fmt.Sprintf(header, "192.0.2.7", 99), "near"},
+	} {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(tt.from)}, Timeout: patience}
+		nc, err := d.Dial("tcp", tt.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := say(nc, tt.header+"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); got != tt.want {
+			t.Errorf("from %s with %q: answered by %q, want %q", tt.from, tt.header, got, tt.want)
+		}
+	}
+	if n := w.metric("weft_listener_connections_closed_total", "listener", "behind", "cause", "no_filter_chain"); n != 1 {
+		t.Errorf("%v connections found no chain, want the 1 of the range whose port is another", n)
+	}
+}
+
+// say sends a request and returns the content of the answer; "" for none.
+func say(nc net.Conn, request string) string {
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(nc, request); err != nil {
+		return ""
+	}
+	response, err := http.ReadResponse(bufio.NewReader(nc), nil)
+	if err != nil {
+		return ""
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body) // what is missing is seen
+	return string(body)
+}
+
+// TestReloadOfChainsLosesNothing: while chains come, change and go, those who are served
+// by one that stays keep their connections, and nobody loses a request.
+func TestReloadOfChainsLosesNothing(t *testing.T) {
+	t.Parallel()
+	v := newVault(t)
+	for _, name := range []string{"stays", "changes", "comes"} {
+		v.issue(name, testpki.Spec{CommonName: name, DNS: []string{name + ".example"}})
+	}
+	front, admin := free(), free()
+	chain := func(name string, more object) object {
+		return chainFor(name, object{"server_names": list{name + ".example"}}, object{"tls_context": v.context(name, nil)}.with(more))
+	}
+	config := func(n int) object {
+		chains := []object{
+			chain("stays", nil),
+			chain("changes", object{"filters": list{object{"type": "proxy", "config": object{
+				"downstream_protocol": "Http1,Http2", "router_config_name": "changes", "extend_config": object{"via": fmt.Sprintf("weft-%d", n)},
+			}}}}),
+		}
+		if n%2 == 1 {
+			chains = append([]object{chain("comes", nil)}, chains...)
+		}
+		return setup{admin: admin, listeners: list{several("front", front, nil, chains...)}, tables: tableThatSays("stays", "changes", "comes")}.config()
+	}
+	w := run(t, config(0))
+	ctx, stop := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	var served, connections atomic.Int64
+	for i := range 6 {
+		name := []string{"stays", "stays", "changes"}[i%3]
+		h2 := i >= 3
+		transport := &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), ServerName: name + ".example"}, ForceAttemptHTTP2: h2,
+			DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+				if name == "stays" {
+					connections.Add(1)
+				}
+				return new(net.Dialer).DialContext(ctx, "tcp", address)
+			},
+		}
+		t.Cleanup(transport.CloseIdleConnections)
+		c := &http.Client{Transport: transport, Timeout: patience}
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				a, err := try(t.Context(), c, "GET", "https://"+front+"/", "")
+				if err != nil || a.body != name {
+					t.Errorf("%s, HTTP/2 %v: %+v, %v", name, h2, a, err)
+					return
+				}
+				served.Add(1)
+			}
+		})
+	}
+	for n := 1; n <= 12; n++ {
+		w.reload(config(n))
+		if n%2 == 1 {
+			if got := askFor(t, v, front, "comes.example"); got != "comes comes" {
+				t.Errorf("after %d changes the chain that came answers %q", n, got)
+			}
+		} else if got := askFor(t, v, front, "comes.example"); got != "EOF" {
+			t.Errorf("after %d changes the chain that went answers %q", n, got)
+		}
+	}
+	stop()
+	callers.Wait()
+	if n := connections.Load(); n != 4 {
+		t.Errorf("4 callers of the chain that stays needed %d connections", n)
+	}
+	if n := served.Load(); n < 200 {
+		t.Errorf("only %d requests were served", n)
+	}
+}
+
+// TestAChainThatGoesEndsItsTunnels at the end of the drain time, not those of others.
+func TestAChainThatGoesEndsItsTunnels(t *testing.T) {
+	t.Parallel()
+	front, admin, echo := free(), free(), serveLines(t)
+	tunnel := func(name string, match object) object {
+		return object{"name": name, "match": match, "filters": list{object{"type": "tcp_proxy", "config": object{"cluster": "echo"}}}}
+	}
+	config := func(chains ...object) object {
+		return setup{
+			server: object{"graceful_timeout": "1s"}, admin: admin,
+			listeners: list{several("front", front, nil, chains...)}, clusters: list{cluster("echo", nil, echo)},
+		}.config()
+	}
+	goes, stays := tunnel("goes", object{"source_prefix_ranges": list{"127.0.0.2"}}), tunnel("stays", object{})
+	w := run(t, config(goes, stays))
+	open := func(from string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
+		nc, err := d.Dial("tcp", front)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = nc.Close() })
+		_ = nc.SetDeadline(time.Now().Add(2 * patience))
+		return nc
+	}
+	echoes := func(nc net.Conn) bool {
+		_, err := nc.Write([]byte("x"))
+		n, rerr := nc.Read(make([]byte, 1))
+		return err == nil && rerr == nil && n == 1
+	}
+	one, other := open("127.0.0.2"), open("127.0.0.1")
+	if !echoes(one) || !echoes(other) {
+		t.Fatal("the tunnels do not carry")
+	}
+	w.reload(config(stays))
+	if _, err := one.Read(make([]byte, 1)); err == nil {
+		t.Error("the tunnel of the chain that went stays")
+	}
+	if !echoes(other) {
+		t.Error("the tunnel of the chain that stays went")
+	}
+	eventually(t, "the cut is counted", func() bool {
+		return w.metric("weft_listener_connections_closed_total", "listener", "front", "cause", "drain_timeout") == 1
+	})
+}
