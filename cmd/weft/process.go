@@ -84,6 +84,7 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 		Protocols: protocols(p.h2, p.rpc),
 		Filters:   streamFilters(),
 		TCPProxy:  tcpProxy,
+		UDPProxy:  udpProxy,
 		Upstream: upstream.Options{
 			Policies:    policies(),
 			Codecs:      heartbeats(),

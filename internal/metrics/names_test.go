@@ -64,6 +64,13 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r.Counter(ClusterHandshakes, "a", ResultOK)
 	r.Counter(CertificateReloads, ResultApplied)
 	r.Counter(DNSLookups, ResultNoName)
+	for _, m := range udpMetrics() {
+		labels := []string{"a"}
+		if len(m.Labels) > 1 {
+			labels = append(labels, "b")
+		}
+		r.Func(m, func() float64 { return 0 }, labels...)
+	}
 	r.Counter(HTTP2Floods, "ping")
 
 	found, err := r.Gather()

@@ -84,7 +84,7 @@ type Prometheus struct {
 type Listener struct {
 	Name           string
 	Ingress        bool   // serves the local application; false: egress
-	Network        string // "tcp" or "unix"
+	Network        string // "tcp", "unix" or "udp"
 	Address        string // ip:port, or a path
 	Bind           bool   // false: fed by another listener
 	OriginalDst    Redirection
@@ -127,6 +127,7 @@ type FilterChain struct {
 	Inspector bool   // with TLS: callers that do not begin with a handshake speak plaintext
 	Proxy     *Proxy
 	TCPProxy  *TCPProxy
+	UDPProxy  *UDPProxy // alone, and of listeners of the network udp
 }
 
 // Proxy is the network filter that speaks protocols and routes exchanges.

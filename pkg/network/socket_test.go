@@ -81,7 +81,7 @@ func untouched(t *testing.T, name int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing is lost
+	defer unix.Close(fd)
 	value, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, name)
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 func TestEveryOptionOfAnEngineCounts(t *testing.T) {
 	replaced := []string{
 		"Listener.Ingress", "Listener.MaxConnections", "Listener.AcceptRate", "Listener.AccessLogs", // while it runs
-		"Listener.KeepAlive",                                    // of connections to come
-		"Listener.Network", "Listener.Address", "Listener.Bind", // by another listener
+		"Listener.KeepAlive",                                                            // of connections to come
+		"Listener.Network", "Listener.Address", "Listener.Bind", "FilterChain.UDPProxy", // by another listener
 		"Listener.OriginalDst",                // of connections to come
 		"Listener.ReusePort", "Listener.Mark", // not at all, with a warning
 		"Proxy.RouteTable", "Proxy.StreamFilters", // under the engine

@@ -26,6 +26,9 @@ type Options struct {
 	Filters   []filter.Stream
 	// TCPProxy makes the handler of a tcp_proxy filter.
 	TCPProxy func(cfg config.TCPProxy, carrier *Carrier, log *slog.Logger) network.Handler
+	// UDPProxy makes what serves the socket of a listener with a udp_proxy filter; nil:
+	// there is none.
+	UDPProxy func(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.DatagramHosts, counts *filter.DatagramCounts, log *slog.Logger) (filter.Datagrams, error)
 	// Upstream completes what Server knows itself: policies and discoveries.
 	Upstream upstream.Options
 	Logs     *logfile.Set
@@ -45,6 +48,7 @@ type Server struct {
 	credentials *credential.Store
 	clients     *clients
 	overseer    overseer
+	datagrams   datagramListeners
 
 	running  atomic.Pointer[config.Snapshot]
 	draining atomic.Bool
@@ -130,6 +134,7 @@ func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 	s.clients.commit(clients)
 	clusters.Commit()
 	before := s.swap(ctx, plan)
+	s.swapDatagrams(plan.datagrams)
 	s.running.Store(next)
 	s.overseer.enforce(watch)
 	s.retireClusters(clusters, clients, before)
@@ -183,6 +188,8 @@ type plan struct {
 	bound   map[string]*liveListener // those that are new; they do not accept yet
 	config  map[string]*config.Listener
 	numbers map[string]*metrics.Routes // by route table
+
+	datagrams *datagramPlan
 }
 
 // listenerKey tells listeners apart: one that is virtual may stand for an address that
@@ -205,6 +212,11 @@ func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error)
 		p.undo()
 		return nil, err
 	}
+	var err error
+	if p.datagrams, err = s.planDatagrams(ctx, next); err != nil {
+		p.undo()
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -213,6 +225,9 @@ func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error
 	b := newBuilder(s, next)
 	p.numbers = b.numbers
 	for _, l := range next.Listeners {
+		if l.Network == networkUDP {
+			continue // planDatagrams's
+		}
 		key := listenerKey(l)
 		if _, twice := p.config[key]; twice {
 			return fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
@@ -382,6 +397,7 @@ func (s *Server) Drain(ctx context.Context) {
 	for _, live := range listeners {
 		ends.Go(func() { s.drainOne(ctx, live) })
 	}
+	ends.Go(func() { s.drainAllDatagrams(ctx) })
 	ends.Wait()
 	s.overseer.enforce(nil)
 	s.tasks.Wait()

@@ -13,6 +13,7 @@ type ListenerStatus struct {
 	Network     string `json:"network"`
 	Address     string `json:"address"` // as bound
 	Connections int    `json:"connections"`
+	Sessions    int    `json:"sessions,omitempty"` // of udp_proxy
 	// Where there is nothing to choose, what the only filter chain does; else the chains.
 	ChainStatus
 	Chains []ChainStatus `json:"filter_chains,omitempty"`
@@ -23,7 +24,7 @@ type ChainStatus struct {
 	Chain      string   `json:"filter_chain,omitempty"` // its name, quoted, or what it is for
 	Protocols  []string `json:"protocols,omitempty"`
 	RouteTable string   `json:"route_table,omitempty"`
-	Cluster    string   `json:"cluster,omitempty"` // of tcp_proxy
+	Cluster    string   `json:"cluster,omitempty"` // of tcp_proxy and udp_proxy
 }
 
 // Describe returns the listeners that accept, by name.
@@ -43,6 +44,7 @@ func (s *Server) Describe() []ListenerStatus {
 		}
 		all = append(all, status)
 	}
+	all = s.datagrams.describe(all)
 	slices.SortFunc(all, func(a, b ListenerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

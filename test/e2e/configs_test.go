@@ -98,6 +98,7 @@ func examples() map[string]func(*testing.T) {
 		"tcp_proxy.json":         tcpProxyExample,
 		"transparent.json":       transparentExample,
 		"tls.json":               tlsExample,
+		"udp_proxy.json":         udpProxyExample,
 		"mtls.json":              mtlsExample,
 	}
 }

@@ -23,15 +23,20 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 			j.StreamFilters = append(j.StreamFilters, c.Filters...)
 		}
 		r.readChains(j, l)
+		r.checkUDP(j, l)
 		if names[l.Name] {
 			r.report.Errorf(j.Node.Get("name").Or(j.Node), "a second listener named %q", l.Name)
 		}
 		names[l.Name] = true
-		if other, taken := addresses[l.Address]; taken && l.Bind && !freePort(l) {
+		place := l.Address
+		if l.Network == networkUDP {
+			place = "udp " + place // its ports are others
+		}
+		if other, taken := addresses[place]; taken && l.Bind && !freePort(l) {
 			r.report.Errorf(j.Node.Get("address"), "the listener %q has this address already", other)
 		}
 		if l.Bind {
-			addresses[l.Address] = l.Name
+			addresses[place] = l.Name
 		}
 		r.snapshot.Listeners = append(r.snapshot.Listeners, l)
 	}
@@ -89,8 +94,6 @@ func (r *reader) listenOn(j *listenerJSON, l *config.Listener) {
 		l.Network = "tcp"
 	}
 	switch l.Network {
-	case "udp":
-		r.report.Unbuilt(j.Node.Get("network"), "network udp")
 	case "unix":
 		if l.Address == "" {
 			r.report.Errorf(at, "found \"\", expected the path of a unix socket")
@@ -147,7 +150,7 @@ func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *confi
 			continue
 		}
 		fallback := kind == TCPProxyFilter && out.TCPProxy == nil && out.Proxy != nil && out.Proxy.Fallback
-		if (out.Proxy != nil || out.TCPProxy != nil) && !fallback {
+		if (out.Proxy != nil || out.TCPProxy != nil || out.UDPProxy != nil) && !fallback {
 			r.report.Errorf(at, "a second %q or %q: a chain ends in one of them, unless fallback_for_unknown_protocol leaves something to a %q", ProxyFilter, TCPProxyFilter, TCPProxyFilter)
 			continue
 		}
@@ -158,6 +161,8 @@ func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *confi
 			out.Proxy = r.proxy(proxy)
 		case TCPProxyFilter:
 			out.TCPProxy = r.tcpProxy(f.Node.Member("config"))
+		case UDPProxyFilter:
+			out.UDPProxy = r.udpProxy(f.Node.Member("config"))
 		}
 	}
 	if out.Proxy != nil {

@@ -76,6 +76,8 @@ var preparations = []struct{ path, patch string }{
 		"request_headers_to_add": [{"header": {"key": "x-a", "value": "a"}}]}}]}]}]}]}`},
 	{".config (tcp_proxy)", `{"servers": [{"listeners": [{"stream_filters": null, "filter_chains": [{"filters": [
 		{"type": "tcp_proxy", "config": {"=": {"cluster": "one", "routes": [{"cluster": "one"}]}}}]}]}]}]}`},
+	{".config (udp_proxy)", `{"servers": [{"listeners": [{"network": "udp", "access_logs": null, "stream_filters": null, "filter_chains": [{"filters": [
+		{"type": "udp_proxy", "config": {"=": {"cluster": "one"}}}]}]}]}]}`},
 	{"stream_filters[].config (payload_limit)", `{"servers": [{"listeners": [{"stream_filters": [{"config": {"max": 1}}]}]}]}`},
 	{"extend_config.sub_protocol", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"downstream_protocol": "X", "extend_config": {"sub_protocol": "Http1"}}}]}]}]}]}`},
 	{"listeners[].network", `{"servers": [{"listeners": [{"network": "unix"}]}]}`},

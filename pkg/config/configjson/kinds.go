@@ -13,7 +13,7 @@ import (
 // schema knows. The zero value builds nothing. It is read only.
 type Kinds struct {
 	Protocols      []config.Protocol
-	NetworkFilters []string // of ProxyFilter and TCPProxyFilter
+	NetworkFilters []string // of ProxyFilter, TCPProxyFilter and UDPProxyFilter
 	StreamFilters  []filter.Stream
 	ClusterTypes   []config.ClusterType
 	Policies       []config.Policy
@@ -23,6 +23,7 @@ type Kinds struct {
 const (
 	ProxyFilter    = "proxy"
 	TCPProxyFilter = "tcp_proxy"
+	UDPProxyFilter = "udp_proxy"
 
 	connectionManager = "connection_manager" // holds a route table in older files
 )
@@ -38,7 +39,7 @@ func knownProtocols() []string {
 }
 
 func knownNetworkFilters() []string {
-	return []string{ProxyFilter, TCPProxyFilter, connectionManager, "udp_proxy", "tunnel", "grpc"}
+	return []string{ProxyFilter, TCPProxyFilter, connectionManager, UDPProxyFilter, "tunnel", "grpc"}
 }
 
 func knownListenerFilters() []string {

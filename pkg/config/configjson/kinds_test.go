@@ -52,7 +52,7 @@ func (s *ejectorSettings) Outlier() *config.Outlier {
 func testKinds() Kinds {
 	return Kinds{
 		Protocols:      []config.Protocol{config.HTTP1, config.Dubbo, config.Bolt, config.BoltV2},
-		NetworkFilters: []string{ProxyFilter, TCPProxyFilter},
+		NetworkFilters: []string{ProxyFilter, TCPProxyFilter, UDPProxyFilter},
 		StreamFilters: []filter.Stream{
 			{Name: "fault", Config: func() any { return &faultSettings{} }},
 			{Name: "mirror", Config: func() any { return &mirrorSettings{} }},

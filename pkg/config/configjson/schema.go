@@ -32,6 +32,7 @@ func variants(k Kinds) document.Variants {
 		"network_filter": {
 			{Name: ProxyFilter, Prototype: proxyJSON{}},
 			{Name: TCPProxyFilter, Prototype: tcpProxyJSON{}},
+			{Name: UDPProxyFilter, Prototype: udpProxyJSON{}},
 		},
 	}
 	for i := range k.StreamFilters {

@@ -1,0 +1,14 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/network/udpproxy"
+	"github.com/weft-proxy/weft/pkg/network"
+)
+
+func udpProxy(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.DatagramHosts, counts *filter.DatagramCounts, log *slog.Logger) (filter.Datagrams, error) {
+	return udpproxy.New(udpproxy.Options{Config: cfg, Socket: socket, Hosts: hosts, Counts: counts, Log: log})
+}

@@ -1,0 +1,67 @@
+package configjson
+
+import (
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// networkUDP is the network of listeners of datagrams.
+const networkUDP = "udp"
+
+func (r *reader) udpProxy(n document.Node) *config.UDPProxy {
+	var j udpProxyJSON
+	r.decoder.Decode(n, &j)
+	p := &config.UDPProxy{IdleTimeout: j.IdleTimeout, MaxSessions: j.MaxSessions}
+	if j.Cluster != "" {
+		p.Cluster = r.clusterNamed(j.Node, "cluster", j.Cluster)
+	}
+	hash := j.Node.Get("hash_policies")
+	if len(j.HashPolicies) > 1 {
+		r.report.Errorf(hash, "%d elements: a session has one hash", len(j.HashPolicies))
+	}
+	p.HashSource = len(j.HashPolicies) > 0 && j.HashPolicies[0].SourceIP
+	if c := r.clusters[p.Cluster]; c != nil && p.HashSource && !c.Policy.Hashes() {
+		r.report.Warnf(hash, "hash_policies has no effect: the cluster %q does not choose by a hash", p.Cluster)
+	}
+	return p
+}
+
+// checkUDP holds a listener against its network: datagrams are no connections.
+func (r *reader) checkUDP(j *listenerJSON, l *config.Listener) {
+	datagrams := l.Network == networkUDP
+	if n := len(l.FilterChains); datagrams && (n > 1 || l.DefaultChain != nil) {
+		r.report.Errorf(j.Node.Get("filter_chains"), "several filter chains: a listener of the network udp has one")
+		return
+	}
+	for i, chain := range l.FilterChains[:min(len(l.FilterChains), len(j.FilterChains))] {
+		at := j.FilterChains[i].Node
+		switch {
+		case datagrams && chain.UDPProxy == nil && len(j.FilterChains[i].Filters) > 0:
+			r.report.Errorf(at.Get("filters"), "a listener of the network udp needs the network filter %q", UDPProxyFilter)
+		case !datagrams && chain.UDPProxy != nil:
+			r.report.Errorf(at.Get("filters"), "the network filter %q needs a listener of the network udp", UDPProxyFilter)
+		}
+		if match := at.Get("match"); datagrams && match.Exists() {
+			r.report.Errorf(match, "match chooses among the chains of a connection: the network udp has one chain")
+		}
+		if tls := at.Get("tls_context"); datagrams && len(chain.TLS) > 0 {
+			r.report.Errorf(tls, "TLS is spoken on connections: the network udp has none")
+		}
+	}
+	if !datagrams {
+		return
+	}
+	for _, key := range []string{"listener_filters", "stream_filters", "access_logs", "inspector", "use_original_dst"} {
+		if at := j.Node.Get(key); at.Exists() {
+			r.report.Errorf(at, "%s is about connections: the network udp has none", key)
+		}
+	}
+	for _, key := range []string{"max_connections", "connection_idle_timeout", "tcp_keepalive", "accept_rate"} {
+		if at := j.Node.Get(key); at.Exists() {
+			r.report.Warnf(at, "%s has no effect on a listener of the network udp, which has no connections", key)
+		}
+	}
+	if at := j.Node.Get("bind_port"); !l.Bind {
+		r.report.Errorf(at, "nothing hands datagrams to a listener that does not bind")
+	}
+}

@@ -1,0 +1,418 @@
+package udpproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
+)
+
+var _ filter.Datagrams = (*Proxy)(nil)
+
+// within bounds what the kernel of this machine may take.
+const within = 10 * time.Second
+
+// hosts is a filter.DatagramHosts of a list: the first that is up, or by hash.
+type hosts struct {
+	t    *testing.T
+	mu   sync.Mutex
+	list []*host // guarded by mu
+}
+
+type host struct {
+	name, address string
+	down          atomic.Bool
+	sessions      atomic.Int64
+	refusals      atomic.Int64
+	heard         atomic.Int64
+	ended         chan struct{} // a session left
+}
+
+type way struct {
+	*host
+	peer *network.Peer
+	once sync.Once
+}
+
+func (h *hosts) Assign(cluster string, hash uint64, now filter.DatagramWay) (filter.DatagramWay, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var up []*host
+	for _, x := range h.list {
+		if !x.down.Load() {
+			up = append(up, x)
+		}
+	}
+	if len(up) == 0 || cluster != "app" {
+		return nil, errors.New("no host")
+	}
+	x := up[hash%uint64(len(up))]
+	if w, ok := now.(*way); ok && w.host == x {
+		return now, nil
+	}
+	peer, err := network.Dialer{}.DialPacket(x.address)
+	if err != nil {
+		return nil, err
+	}
+	x.sessions.Add(1)
+	return &way{host: x, peer: peer}, nil
+}
+
+func (w *way) Peer() *network.Peer { return w.peer }
+func (w *way) Usable() bool        { return !w.down.Load() }
+
+func (w *way) Heard(err error) {
+	if err != nil {
+		w.refusals.Add(1)
+		w.down.Store(true)
+		return
+	}
+	w.heard.Add(1)
+}
+
+func (w *way) End() {
+	w.once.Do(func() {
+		w.peer.Close()
+		w.sessions.Add(-1)
+		w.ended <- struct{}{}
+	})
+}
+
+// echo answers each datagram with its name and what came, to whom it came from.
+func (h *hosts) echo(name string) (stop func()) {
+	h.t.Helper()
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.mu.Lock()
+	h.list = append(h.list, &host{name: name, address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
+	h.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, network.MaxDatagram)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteToUDPAddrPort(fmt.Appendf(nil, "%s %s %d", name, b[:min(n, 20)], n), from) // its session may be gone
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		_ = conn.Close() // ends the loop
+		<-done
+	})
+	h.t.Cleanup(stop)
+	return stop
+}
+
+// rig is a proxy that serves.
+type rig struct {
+	*Proxy
+	t      *testing.T
+	hosts  *hosts
+	counts *filter.DatagramCounts
+	served chan error
+}
+
+func start(t *testing.T, cfg config.UDPProxy, names ...string) *rig {
+	t.Helper()
+	running := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, running) })
+	r := &rig{t: t, hosts: &hosts{t: t}, counts: new(filter.DatagramCounts), served: make(chan error, 1)}
+	for _, name := range names {
+		r.hosts.echo(name)
+	}
+	socket, err := network.ListenPacket(context.Background(), network.PacketOptions{Name: "l", Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Cluster = "app"
+	if cfg.IdleTimeout == 0 {
+		cfg.IdleTimeout = time.Minute
+	}
+	if cfg.MaxSessions == 0 {
+		cfg.MaxSessions = 100
+	}
+	r.Proxy, err = New(Options{Config: cfg, Socket: socket, Hosts: r.hosts, Counts: r.counts, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { r.served <- r.Serve() }()
+	t.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		r.Drain(now)
+		if err := <-r.served; err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// caller is a source of its own.
+func (r *rig) caller() *net.UDPConn {
+	r.t.Helper()
+	conn, err := net.DialUDP("udp", nil, r.socket.Addr().(*net.UDPAddr))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = conn.Close() }) // the test is over
+	return conn
+}
+
+func (r *rig) say(conn *net.UDPConn, text string) {
+	r.t.Helper()
+	if _, err := conn.Write([]byte(text)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) hear(conn *net.UDPConn) string {
+	r.t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(within)) // it is open
+	b := make([]byte, network.MaxDatagram)
+	n, err := conn.Read(b)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(b[:n])
+}
+
+func (r *rig) ask(conn *net.UDPConn, text string) string {
+	r.t.Helper()
+	r.say(conn, text)
+	return r.hear(conn)
+}
+
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick, late := time.NewTicker(time.Millisecond), time.After(within)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("not in time: " + what)
+		}
+	}
+}
+
+func TestEachSourceHasASession(t *testing.T) {
+	r := start(t, config.UDPProxy{}, "a")
+	one, two := r.caller(), r.caller()
+	for i := range 3 {
+		for _, c := range []*net.UDPConn{one, two} {
+			want := fmt.Sprintf("a %s%d %d", c.LocalAddr().String()[10:], i, len(c.LocalAddr().String()[10:])+1)
+			if got := r.ask(c, fmt.Sprint(c.LocalAddr().String()[10:], i)); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+	}
+	if n := r.Sessions(); n != 2 || r.hosts.list[0].sessions.Load() != 2 {
+		t.Errorf("%d sessions, want 2", n)
+	}
+	c := r.counts
+	if c.Opened.Load() != 2 || c.In.Load() != 6 || c.Out.Load() != 6 || c.InBytes.Load() == 0 || c.OutBytes.Load() <= c.InBytes.Load() {
+		t.Errorf("opened %d, in %d of %d bytes, out %d of %d", c.Opened.Load(), c.In.Load(), c.InBytes.Load(), c.Out.Load(), c.OutBytes.Load())
+	}
+	if n := r.hosts.list[0].heard.Load(); n != 6 {
+		t.Errorf("the host was heard %d times, want 6", n)
+	}
+}
+
+func TestDatagramsOfAnySizeAreWhole(t *testing.T) {
+	r := start(t, config.UDPProxy{}, "a")
+	c := r.caller()
+	for _, size := range []int{0, 1, 1500, 9000, 65_507} {
+		if got, want := r.ask(c, string(slices.Repeat([]byte("x"), size))), fmt.Sprint(" ", size); got[len(got)-len(want):] != want {
+			t.Errorf("of %d bytes the host got %q", size, got)
+		}
+	}
+}
+
+func TestSilentSessionsEnd(t *testing.T) {
+	r := start(t, config.UDPProxy{IdleTimeout: 40 * time.Millisecond}, "a")
+	c := r.caller()
+	r.ask(c, "one")
+	select {
+	case <-r.hosts.list[0].ended:
+	case <-time.After(within):
+		t.Fatal("the session does not end")
+	}
+	if n := r.Sessions(); n != 0 {
+		t.Errorf("%d sessions", n)
+	}
+	if got := r.ask(c, "two"); got != "a two 3" { // a new one
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	r := start(t, config.UDPProxy{MaxSessions: 2}, "a")
+	first := r.caller()
+	r.ask(first, "1")
+	r.ask(r.caller(), "2")
+	r.say(r.caller(), "3")
+	if got := r.ask(first, "4"); got != "a 4 1" { // what has a session is served
+		t.Errorf("got %q", got)
+	}
+	if n, dropped := r.Sessions(), r.counts.MaxSessions.Load(); n != 2 || dropped != 1 {
+		t.Errorf("%d sessions, %d datagrams dropped, want 2 and 1", n, dropped)
+	}
+}
+
+func TestASessionMovesWhenItsHostIsDown(t *testing.T) {
+	r := start(t, config.UDPProxy{}, "a", "b")
+	c := r.caller()
+	if got := r.ask(c, "1"); got != "a 1 1" {
+		t.Fatalf("got %q", got)
+	}
+	r.hosts.list[0].down.Store(true)
+	if got := r.ask(c, "2"); got != "b 2 1" {
+		t.Errorf("got %q", got)
+	}
+	r.hosts.list[0].down.Store(false)
+	if got := r.ask(c, "3"); got != "b 3 1" { // it stays where it is well
+		t.Errorf("got %q", got)
+	}
+	if r.counts.Moved.Load() != 1 || r.hosts.list[0].sessions.Load() != 0 || r.Sessions() != 1 {
+		t.Errorf("moved %d times, %d sessions left behind", r.counts.Moved.Load(), r.hosts.list[0].sessions.Load())
+	}
+}
+
+// With no better host the session stays with the one that is said to be down: that may
+// be wrong.
+func TestASessionStaysIfThereIsNoOtherHost(t *testing.T) {
+	r := start(t, config.UDPProxy{}, "a")
+	c := r.caller()
+	r.ask(c, "1")
+	r.hosts.list[0].down.Store(true)
+	for range 5 {
+		if got := r.ask(c, "2"); got != "a 2 1" {
+			t.Errorf("got %q", got)
+		}
+	}
+	if r.counts.Moved.Load() != 0 {
+		t.Error("it moved")
+	}
+	r.say(r.caller(), "3") // a new one finds nothing
+	r.ask(c, "4")
+	if n := r.counts.NoHost.Load(); n != 1 {
+		t.Errorf("%d datagrams without a host, want 1", n)
+	}
+}
+
+func TestARefusalMovesTheSession(t *testing.T) {
+	r := start(t, config.UDPProxy{})
+	stop := r.hosts.echo("a")
+	r.hosts.echo("b")
+	c := r.caller()
+	r.ask(c, "1")
+	stop()
+	r.say(c, "lost") // the kernel hears that nobody receives it
+	await(t, "the refusal is heard of", func() bool { return r.hosts.list[0].refusals.Load() > 0 })
+	if got := r.ask(c, "2"); got != "b 2 1" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestTheHashIsOfTheSourceIP(t *testing.T) {
+	r := start(t, config.UDPProxy{HashSource: true}, "a", "b", "c")
+	at := map[string]bool{}
+	for range 10 {
+		at[r.ask(r.caller(), "x")] = true
+	}
+	if len(at) != 1 {
+		t.Errorf("one address was sent to %d hosts", len(at))
+	}
+	for i := range 20 {
+		conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 1, byte(i+1))}, r.socket.Addr().(*net.UDPAddr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[r.ask(conn, "x")] = true
+		_ = conn.Close() // it was answered
+	}
+	if len(at) != 3 {
+		t.Errorf("many addresses were sent to %d hosts", len(at))
+	}
+}
+
+func TestAChangeConcernsSessionsThatThereAre(t *testing.T) {
+	r := start(t, config.UDPProxy{}, "a")
+	c := r.caller()
+	r.ask(c, "1")
+	r.Change(config.UDPProxy{Cluster: "app", IdleTimeout: 30 * time.Millisecond, MaxSessions: 1})
+	select {
+	case <-r.hosts.list[0].ended:
+	case <-time.After(within):
+		t.Fatal("the shorter timeout has no effect")
+	}
+	r.Change(config.UDPProxy{Cluster: "other", IdleTimeout: time.Minute, MaxSessions: 1})
+	r.say(c, "2")
+	await(t, "the other cluster has its effect", func() bool { return r.counts.NoHost.Load() > 0 })
+}
+
+func TestDrainWaitsForAnswersAndTakesNobodyNew(t *testing.T) {
+	r := start(t, config.UDPProxy{}, "a")
+	c := r.caller()
+	r.ask(c, "1")
+	drained := make(chan int)
+	go func() { drained <- r.Drain(context.Background()) }()
+	for !r.draining.Load() {
+		r.ask(c, "while it begins")
+	}
+	r.say(r.caller(), "new")
+	if got := r.ask(c, "2"); got != "a 2 1" {
+		t.Errorf("got %q", got)
+	}
+	if n := r.counts.Draining.Load(); n != 1 {
+		t.Errorf("%d datagrams of new sources, want 1", n)
+	}
+	if cut := <-drained; cut != 0 { // after it was silent for a second
+		t.Errorf("%d sessions were cut", cut)
+	}
+}
+
+func TestTheEndOfTheDrainTimeCutsSessions(t *testing.T) {
+	r := start(t, config.UDPProxy{}, "a")
+	r.ask(r.caller(), "1")
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	if cut := r.Drain(now); cut != 1 {
+		t.Errorf("%d sessions were cut, want 1", cut)
+	}
+}
+
+// A proxy that never served leaves nothing behind.
+func TestDrainWithoutServe(t *testing.T) {
+	socket, err := network.ListenPacket(context.Background(), network.PacketOptions{Name: "l", Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(Options{Socket: socket, Hosts: &hosts{t: t}, Counts: new(filter.DatagramCounts), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cut := p.Drain(context.Background()); cut != 0 {
+		t.Errorf("%d sessions were cut", cut)
+	}
+	if _, _, err := socket.Receive(nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the socket is open: %v", err)
+	}
+}

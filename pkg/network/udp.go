@@ -1,0 +1,169 @@
+package network
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxDatagram is the largest content of a datagram of UDP, in bytes: a buffer of this
+// size loses nothing.
+const MaxDatagram = 1<<16 - 1
+
+// PacketOptions describe a socket of UDP that callers send to.
+type PacketOptions struct {
+	Name      string // of the listener, for errors
+	Address   string // ip:port
+	ReusePort bool   // several sockets may bind the address
+	Mark      uint32 // of the socket (SO_MARK); 0: none
+}
+
+// PacketConn is a socket of UDP that callers send to. Safe for concurrent use.
+type PacketConn struct {
+	conn *net.UDPConn
+	// ask: the socket has no address of its own, so that each datagram says which of
+	// the machine's it was sent to, and its answer comes from there.
+	ask bool
+}
+
+// receiveBuffer is what the kernel may hold of datagrams that nobody has received yet,
+// if it allows as much.
+const receiveBuffer = 2 << 20
+
+// ListenPacket binds an address. Datagrams wait in the kernel until Receive is called.
+func ListenPacket(ctx context.Context, o PacketOptions) (*PacketConn, error) {
+	network, wildcard := "udp", true
+	if at, err := netip.ParseAddrPort(o.Address); err == nil {
+		wildcard = at.Addr().IsUnspecified()
+		if at.Addr().Is4() {
+			network = "udp4" // package net would make a socket of both families of 0.0.0.0
+		}
+	}
+	config := net.ListenConfig{Control: func(kind, _ string, raw syscall.RawConn) error {
+		var serr error
+		err := raw.Control(func(fd uintptr) { serr = packetOptions(int(fd), o.ReusePort, wildcard, kind == "udp4") })
+		return errors.Join(err, serr, mark(raw, o.Mark))
+	}}
+	pc, err := config.ListenPacket(ctx, network, o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listener %s: %w", o.Name, err)
+	}
+	conn := pc.(*net.UDPConn)             //nolint:forcetypeassert // that is what it makes of udp
+	_ = conn.SetReadBuffer(receiveBuffer) // less is allowed
+	return &PacketConn{conn: conn, ask: wildcard}, nil
+}
+
+func packetOptions(fd int, reusePort, wildcard, v4 bool) error {
+	if reusePort {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !wildcard:
+		return nil
+	case v4:
+		return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_PKTINFO, 1)
+	default:
+		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVPKTINFO, 1)
+	}
+}
+
+// Addr returns the bound address.
+func (p *PacketConn) Addr() net.Addr { return p.conn.LocalAddr() }
+
+// Close frees the address and ends Receive.
+func (p *PacketConn) Close() error { return p.conn.Close() }
+
+// Flow is who sent a datagram, and which address of this machine it was sent to: the
+// zero Addr if the socket has one of its own.
+type Flow struct {
+	Source netip.AddrPort
+	Local  netip.Addr
+}
+
+// Receive waits for a datagram and puts its content into b: what does not fit is lost,
+// which a buffer of MaxDatagram rules out. The error is net.ErrClosed after Close;
+// others concern one datagram, or pass.
+func (p *PacketConn) Receive(b []byte) (n int, f Flow, err error) {
+	if !p.ask {
+		n, f.Source, err = p.conn.ReadFromUDPAddrPort(b)
+		return n, f, err
+	}
+	var room [packetInfoRoom]byte
+	n, control, _, source, err := p.conn.ReadMsgUDPAddrPort(b, room[:])
+	if err != nil {
+		return 0, Flow{}, err
+	}
+	return n, Flow{source, packetInfo(room[:control])}, nil
+}
+
+// Send sends b to the source of f, from where f was sent to. It does not wait for the
+// network.
+func (p *PacketConn) Send(b []byte, f Flow) error {
+	if !f.Local.IsValid() {
+		_, err := p.conn.WriteToUDPAddrPort(b, f.Source)
+		return err
+	}
+	var room [packetInfoRoom]byte
+	_, _, err := p.conn.WriteMsgUDPAddrPort(b, appendPacketInfo(room[:0], f.Local), f.Source)
+	return err
+}
+
+// The ancillary data of a datagram, as Linux lays it out (cmsg(3), ip(7), ipv6(7)): a
+// header of its length, level and type, then for IPv4 an index, the local address and
+// the one in the header; for IPv6 the address and an index.
+const (
+	controlHeader  = 16
+	packetInfo4    = 12
+	packetInfo6    = 20
+	packetInfoRoom = 64
+)
+
+// packetInfo returns the address that a datagram was sent to, the zero Addr if its
+// ancillary data does not say.
+func packetInfo(control []byte) netip.Addr {
+	for len(control) >= controlHeader {
+		length := int(binary.NativeEndian.Uint64(control))
+		if length < controlHeader || length > len(control) {
+			break
+		}
+		level, kind := binary.NativeEndian.Uint32(control[8:]), binary.NativeEndian.Uint32(control[12:])
+		data := control[controlHeader:length]
+		switch {
+		case level == unix.SOL_IP && kind == unix.IP_PKTINFO && len(data) >= packetInfo4:
+			return netip.AddrFrom4([4]byte(data[4:8]))
+		case level == unix.SOL_IPV6 && kind == unix.IPV6_PKTINFO && len(data) >= packetInfo6:
+			return netip.AddrFrom16([16]byte(data[:16]))
+		}
+		control = control[min((length+7)&^7, len(control)):]
+	}
+	return netip.Addr{}
+}
+
+// appendPacketInfo appends the ancillary data that makes a datagram come from local.
+func appendPacketInfo(dst []byte, local netip.Addr) []byte {
+	if local.Is4() {
+		ip := local.As4()
+		dst = appendControlHeader(dst, packetInfo4, unix.SOL_IP, unix.IP_PKTINFO)
+		dst = append(dst, 0, 0, 0, 0)
+		dst = append(dst, ip[:]...)
+		return append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // the last four are padding
+	}
+	ip := local.As16()
+	dst = appendControlHeader(dst, packetInfo6, unix.SOL_IPV6, unix.IPV6_PKTINFO)
+	dst = append(dst, ip[:]...)
+	return append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
+}
+
+func appendControlHeader(dst []byte, data uint64, level, kind uint32) []byte {
+	dst = binary.NativeEndian.AppendUint64(dst, controlHeader+data)
+	dst = binary.NativeEndian.AppendUint32(dst, level)
+	return binary.NativeEndian.AppendUint32(dst, kind)
+}

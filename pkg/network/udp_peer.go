@@ -1,0 +1,166 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Peer is a socket of UDP that is connected to one address: it sends nowhere else, and
+// receives from nobody else. It holds a descriptor and neither goroutine nor buffer:
+// a Poll tells when there is something to receive. Safe for concurrent use.
+type Peer struct {
+	mu    sync.Mutex
+	fd    int // guarded by mu; -1: closed
+	owner Readable
+	poll  *Poll // guarded by mu; nil: none
+}
+
+// Readable is told that a Peer of its has something to receive, or an error to tell.
+type Readable interface {
+	// Readable is called by Poll.Run, one call at a time; buffer is the callee's until it
+	// returns.
+	Readable(buffer []byte)
+}
+
+// DialPacket connects a socket of UDP to ip:port. d's options count but KeepAlive.
+func (d Dialer) DialPacket(address string) (*Peer, error) {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("UDP: %w", err)
+	}
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	family, from := unix.AF_INET6, d.Source6
+	if to.Addr().Is4() {
+		family, from = unix.AF_INET, d.Source4
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := d.connectPacket(fd, from, to); err != nil {
+		_ = unix.Close(fd) // it was not used
+		return nil, err
+	}
+	return &Peer{fd: fd}, nil
+}
+
+func (d *Dialer) connectPacket(fd int, from netip.Addr, to netip.AddrPort) error {
+	if d.Mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(d.Mark)); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
+	}
+	if from.IsValid() {
+		if err := unix.Bind(fd, socketAddress(netip.AddrPortFrom(from, 0))); err != nil {
+			return os.NewSyscallError("bind", err)
+		}
+	}
+	return os.NewSyscallError("connect", unix.Connect(fd, socketAddress(to)))
+}
+
+// socketAddress is an address as unix spells it. A zone is the index or the name of an
+// interface.
+func socketAddress(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	out := &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	if zone := a.Addr().Zone(); zone != "" {
+		if i, err := net.InterfaceByName(zone); err == nil {
+			out.ZoneId = uint32(i.Index)
+		}
+	}
+	return out
+}
+
+// Send sends b as one datagram, without waiting. Errors: ErrFull, ErrRefused, for a
+// datagram sent before, net.ErrClosed, and those of the system.
+func (p *Peer) Send(b []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return net.ErrClosed
+	}
+	_, errno := writeFD(uintptr(p.fd), b)
+	return packetError("send", errno)
+}
+
+// Receive puts the next datagram into b, without waiting. Errors: ErrNothing,
+// ErrRefused, net.ErrClosed, and those of the system.
+func (p *Peer) Receive(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return 0, net.ErrClosed
+	}
+	n, errno := readFD(uintptr(p.fd), b)
+	if errno == syscall.EAGAIN {
+		return 0, ErrNothing
+	}
+	if err := packetError("recv", errno); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// Errors of peers.
+var (
+	// ErrFull: the kernel has no room for the datagram; it was not sent.
+	ErrFull = errors.New("the socket is full")
+	// ErrNothing: there is nothing to receive.
+	ErrNothing = errors.New("nothing to receive")
+	// ErrRefused: nobody receives at the peer's address, as its machine says.
+	ErrRefused = errors.New("nobody receives at the address")
+)
+
+func packetError(call string, errno syscall.Errno) error {
+	switch errno {
+	case 0:
+		return nil
+	case syscall.EAGAIN, syscall.ENOBUFS:
+		return ErrFull
+	case syscall.ECONNREFUSED:
+		return ErrRefused
+	default:
+		return os.NewSyscallError(call, errno)
+	}
+}
+
+// LocalAddr returns where the datagrams come from; the zero AddrPort after Close.
+func (p *Peer) LocalAddr() netip.AddrPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name, err := unix.Getsockname(p.fd)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	switch a := name.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// Close frees the socket. Its owner may be told once more, by a call that is under way.
+// Closing it again does nothing.
+func (p *Peer) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return
+	}
+	if p.poll != nil {
+		p.poll.remove(p.fd)
+	}
+	_ = unix.Close(p.fd) // it leaves the kernel's list of what is polled, too
+	p.fd = -1
+}

@@ -1,0 +1,118 @@
+package network
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Poll waits for many Peers at once, on one goroutine: that of Run. A peer costs the
+// kernel's entry and one of a map, where a goroutine that waits would cost a stack.
+//
+// It is an epoll of its own, which the runtime's watches: when one of its sockets has
+// something, Run wakes up.
+type Poll struct {
+	file *os.File        // of the epoll
+	raw  syscall.RawConn // of file
+	fd   int
+
+	closed atomic.Bool
+
+	mu    sync.Mutex
+	peers map[int32]*Peer // guarded by mu; by descriptor
+}
+
+// NewPoll returns a poll of no peers.
+func NewPoll() (*Poll, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // so that the runtime polls it
+		_ = unix.Close(fd) // it was not used
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	file := os.NewFile(uintptr(fd), "epoll")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		_ = file.Close() // it was not used
+		return nil, err
+	}
+	return &Poll{file: file, raw: raw, fd: fd, peers: make(map[int32]*Peer)}, nil
+}
+
+// Add makes Run tell owner when p has something to receive, until p is closed. A peer
+// is added once.
+func (l *Poll) Add(p *Peer, owner Readable) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fd < 0 {
+		return net.ErrClosed
+	}
+	p.owner = owner
+	l.mu.Lock()
+	l.peers[int32(p.fd)] = p
+	l.mu.Unlock()
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(p.fd)}
+	if err := unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, p.fd, &event); err != nil {
+		l.remove(p.fd)
+		return os.NewSyscallError("epoll_ctl", err)
+	}
+	p.poll = l
+	return nil
+}
+
+// remove forgets a descriptor that is about to be closed. Its peer's mu is held.
+func (l *Poll) remove(fd int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.peers, int32(fd))
+}
+
+// batch is how many peers one call of the kernel tells of.
+const batch = 128
+
+// Run tells owners, until Close; then it returns nil.
+func (l *Poll) Run() error {
+	buffer := make([]byte, MaxDatagram)
+	events := make([]unix.EpollEvent, batch)
+	for {
+		n, failed := 0, error(nil)
+		err := l.raw.Read(func(fd uintptr) bool {
+			n, failed = unix.EpollWait(int(fd), events, 0)
+			return n != 0 // an error, too: -1
+		})
+		switch {
+		case err != nil && l.closed.Load():
+			return nil
+		case err != nil:
+			return err
+		case errors.Is(failed, unix.EINTR):
+			continue
+		case failed != nil:
+			return os.NewSyscallError("epoll_wait", failed)
+		}
+		for _, e := range events[:n] {
+			if p := l.peer(e.Fd); p != nil {
+				p.owner.Readable(buffer)
+			}
+		}
+	}
+}
+
+func (l *Poll) peer(fd int32) *Peer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.peers[fd]
+}
+
+// Close ends Run. Peers are to be closed before.
+func (l *Poll) Close() error {
+	l.closed.Store(true)
+	return l.file.Close()
+}

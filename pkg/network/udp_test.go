@@ -1,0 +1,238 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+func listenPacket(t *testing.T, address string) *PacketConn {
+	t.Helper()
+	p, err := ListenPacket(context.Background(), PacketOptions{Name: "l", Address: address})
+	if err != nil {
+		t.Skipf("no %s here: %v", address, err)
+	}
+	t.Cleanup(func() { _ = p.Close() }) // the test is over
+	return p
+}
+
+// Answers come from the address that was asked, also if the socket has none of its own:
+// a caller that is connected hears nothing else.
+func TestAnswersComeFromTheAddressThatWasAsked(t *testing.T) {
+	tests := []struct{ name, listen, ask string }{
+		{"its own", "127.0.0.1:0", "127.0.0.1"},
+		{"one of many of IPv4", "0.0.0.0:0", "127.0.0.77"},
+		{"one of many of IPv6", "[::]:0", "::1"},
+		{"one of many of IPv4, on a socket of both", "[::]:0", "127.0.0.77"},
+		{"one of many, without an address", ":0", "127.0.0.77"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := listenPacket(t, tt.listen)
+			port := p.Addr().(*net.UDPAddr).Port
+			conn, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP(tt.ask), Port: port})
+			if err != nil {
+				t.Skipf("no %s here: %v", tt.ask, err)
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte("question")); err != nil {
+				t.Fatal(err)
+			}
+			b := make([]byte, MaxDatagram)
+			n, flow, err := p.Receive(b)
+			if err != nil || string(b[:n]) != "question" || flow.Source.Port() != conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() {
+				t.Fatalf("Receive = %q from %v, %v", b[:n], flow, err)
+			}
+			if err := p.Send([]byte("answer"), flow); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // it is open
+			if n, err := conn.Read(b); err != nil || string(b[:n]) != "answer" {
+				t.Errorf("the caller got %q, %v", b[:n], err)
+			}
+		})
+	}
+}
+
+func TestPacketConnEndsWithClose(t *testing.T) {
+	p := listenPacket(t, "127.0.0.1:0")
+	ended := make(chan error)
+	go func() {
+		_, _, err := p.Receive(make([]byte, 1))
+		ended <- err
+	}()
+	_ = p.Close() // Receive tells
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Receive = %v", err)
+	}
+}
+
+func TestPacketInfoOfGarbage(t *testing.T) {
+	v4, v6 := appendPacketInfo(nil, netip.MustParseAddr("192.0.2.1")), appendPacketInfo(nil, netip.MustParseAddr("2001:db8::1"))
+	if got := packetInfo(v4); got != netip.MustParseAddr("192.0.2.1") {
+		t.Errorf("IPv4: %v", got)
+	}
+	if got := packetInfo(v6); got != netip.MustParseAddr("2001:db8::1") {
+		t.Errorf("IPv6: %v", got)
+	}
+	for n := range controlHeader + 4 {
+		if got := packetInfo(v6[:n]); got.IsValid() {
+			t.Errorf("%d bytes: %v", n, got)
+		}
+	}
+	other := appendControlHeader(nil, 4, 1, 29)
+	other = append(other, 1, 2, 3, 4, 0, 0, 0, 0)
+	if got := packetInfo(append(other, v6...)); got != netip.MustParseAddr("2001:db8::1") {
+		t.Errorf("behind another: %v", got)
+	}
+}
+
+// collector takes what its peer receives.
+type collector struct {
+	peer *Peer
+	got  chan string
+}
+
+func (c *collector) Readable(buffer []byte) {
+	for {
+		n, err := c.peer.Receive(buffer)
+		switch {
+		case errors.Is(err, ErrNothing), errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			c.got <- "error: " + err.Error()
+		default:
+			c.got <- string(buffer[:n])
+		}
+	}
+}
+
+func runPoll(t *testing.T) *Poll {
+	t.Helper()
+	poll, err := NewPoll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- poll.Run() }()
+	t.Cleanup(func() {
+		_ = poll.Close() // Run tells
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return poll
+}
+
+func TestPollTellsEachOwner(t *testing.T) {
+	app := listenPacket(t, "127.0.0.1:0")
+	poll := runPoll(t)
+	const peers = 300 // more than one call tells of
+	all := make([]*collector, peers)
+	flows := make(map[netip.AddrPort]Flow)
+	b := make([]byte, MaxDatagram)
+	for i := range all {
+		peer, err := Dialer{}.DialPacket(app.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i] = &collector{peer, make(chan string, 10)}
+		if err := poll.Add(peer, all[i]); err != nil {
+			t.Fatal(err)
+		}
+		if err := peer.Send([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		_, flow, err := app.Receive(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flows[flow.Source] = flow
+	}
+	for i := range all {
+		own := all[i].peer.LocalAddr()
+		for _, text := range []string{"one", "two"} {
+			if err := app.Send([]byte(own.String()+text), flows[own]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range all {
+		own := all[i].peer.LocalAddr().String()
+		if got := <-all[i].got + " " + <-all[i].got; got != own+"one "+own+"two" {
+			t.Errorf("peer %d got %q", i, got)
+		}
+		all[i].peer.Close()
+		all[i].peer.Close()
+		if err := all[i].peer.Send([]byte("late")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Send after Close = %v", err)
+		}
+	}
+	if len(poll.peers) != 0 {
+		t.Errorf("%d peers are left", len(poll.peers))
+	}
+}
+
+func TestLargeDatagramsAreWhole(t *testing.T) {
+	app := listenPacket(t, "127.0.0.1:0")
+	peer, err := Dialer{}.DialPacket(app.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	const most = 65_507 // of IPv4
+	sent := []byte(strings.Repeat("0123456789", most/10+1)[:most])
+	if err := peer.Send(sent); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, MaxDatagram)
+	n, _, err := app.Receive(b)
+	if err != nil || !bytes.Equal(b[:n], sent) {
+		t.Errorf("got %d bytes, %v", n, err)
+	}
+	if err := peer.Send(make([]byte, most+1)); err == nil {
+		t.Error("a datagram that is too large was sent")
+	}
+}
+
+func TestPeerThatNobodyReceivesAt(t *testing.T) {
+	app := listenPacket(t, "127.0.0.1:0")
+	address := app.Addr().String()
+	_ = app.Close() // nobody receives there from now on
+	poll := runPoll(t)
+	peer, err := Dialer{}.DialPacket(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	c := &collector{peer, make(chan string, 1)}
+	if err := poll.Add(peer, c); err != nil {
+		t.Fatal(err)
+	}
+	if err := peer.Send([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-c.got; got != "error: "+ErrRefused.Error() {
+		t.Errorf("told %q", got)
+	}
+}
+
+func TestDialPacketSource(t *testing.T) {
+	app := listenPacket(t, "127.0.0.1:0")
+	peer, err := Dialer{Source4: netip.MustParseAddr("127.0.0.9")}.DialPacket(app.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	if got := peer.LocalAddr().Addr().String(); got != "127.0.0.9" {
+		t.Errorf("datagrams come from %s", got)
+	}
+	if _, err := (Dialer{}).DialPacket("name:80"); err == nil {
+		t.Error("a name was connected to")
+	}
+}

@@ -1,0 +1,288 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// networkUDP is the network of listeners of datagrams.
+const networkUDP = "udp"
+
+// datagramListeners are the listeners of datagrams of a Server. They are apart from
+// the others, which are about connections.
+type datagramListeners struct {
+	mu   sync.Mutex
+	live map[string]*datagramListener // by address; guarded by mu
+	// Those that are gone and drain, by address. A configuration that binds the address
+	// anew cuts the drain short.
+	retiring map[string]*datagramListener // guarded by mu
+}
+
+// datagramListener is a listener of datagrams that is bound, and serves once it was
+// begun.
+type datagramListener struct {
+	config *config.Listener // guarded by datagramListeners.mu
+	socket *network.PacketConn
+	proxy  filter.Datagrams
+	counts *filter.DatagramCounts
+	series []func()           // takes the metrics back
+	cut    context.CancelFunc // ends a drain; set with retiring
+	ended  chan struct{}      // closed after the drain
+}
+
+// datagramPlan is what a configuration does to the listeners of datagrams.
+type datagramPlan struct {
+	config map[string]*config.Listener
+	bound  map[string]*datagramListener // those that are new; they do not serve yet
+}
+
+// planDatagrams binds what is new in next, or nothing.
+func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*datagramPlan, error) {
+	p := &datagramPlan{config: map[string]*config.Listener{}, bound: map[string]*datagramListener{}}
+	for _, l := range next.Listeners {
+		if l.Network != networkUDP {
+			continue
+		}
+		if p.config[l.Address] != nil {
+			p.undo()
+			return nil, fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
+		}
+		if len(l.FilterChains) != 1 || l.FilterChains[0].UDPProxy == nil || s.o.UDPProxy == nil {
+			p.undo()
+			return nil, fmt.Errorf("listener %q: datagrams need one filter chain with a udp_proxy", l.Name)
+		}
+		p.config[l.Address] = l
+		if s.datagrams.has(l.Address) {
+			continue
+		}
+		live, err := s.bindDatagrams(ctx, l)
+		if err != nil {
+			p.undo()
+			return nil, err
+		}
+		p.bound[l.Address] = live
+	}
+	return p, nil
+}
+
+// has reports whether an address is bound by a listener that serves. One that drains
+// there ends now.
+func (d *datagramListeners) has(address string) bool {
+	d.mu.Lock()
+	live, gone := d.live[address], d.retiring[address]
+	d.mu.Unlock()
+	if gone != nil {
+		gone.cut()
+		<-gone.ended
+	}
+	return live != nil
+}
+
+func (s *Server) bindDatagrams(ctx context.Context, l *config.Listener) (*datagramListener, error) {
+	socket, err := network.ListenPacket(ctx, network.PacketOptions{
+		Name: l.Name, Address: l.Address, ReusePort: l.ReusePort, Mark: uint32(l.Mark), //nolint:gosec // it was read as one
+	})
+	if err != nil {
+		return nil, err
+	}
+	live := &datagramListener{config: l, socket: socket, counts: new(filter.DatagramCounts), ended: make(chan struct{})}
+	live.proxy, err = s.o.UDPProxy(*l.FilterChains[0].UDPProxy, socket, datagramHosts{s.clusters}, live.counts, s.o.Log)
+	if err != nil {
+		_ = socket.Close() // nothing was received on it
+		return nil, fmt.Errorf("listener %q: %w", l.Name, err)
+	}
+	return live, nil
+}
+
+// undo gives up what is bound.
+func (p *datagramPlan) undo() {
+	if p == nil {
+		return
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, live := range p.bound {
+		live.proxy.Drain(now)
+	}
+}
+
+// swapDatagrams lets the plan take over. Nothing in it can fail.
+func (s *Server) swapDatagrams(p *datagramPlan) {
+	d := &s.datagrams
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for address, live := range d.live {
+		next := p.config[address]
+		if next == nil {
+			delete(d.live, address)
+			s.retireDatagrams(live)
+			continue
+		}
+		if next.Name != live.config.Name {
+			live.uncount()
+			live.count(s.o.Metrics, next.Name)
+		}
+		live.config = next
+		live.proxy.Change(*next.FilterChains[0].UDPProxy)
+	}
+	if d.live == nil {
+		d.live, d.retiring = map[string]*datagramListener{}, map[string]*datagramListener{}
+	}
+	for address, live := range p.bound {
+		d.live[address] = live
+		live.count(s.o.Metrics, live.config.Name)
+		s.tasks.Go(func() {
+			if err := live.proxy.Serve(); err != nil {
+				select {
+				case s.failed <- fmt.Errorf("listener %s: %w", live.config.Name, err):
+				default: // one is enough to end the process
+				}
+			}
+		})
+	}
+}
+
+// retireDatagrams drains a listener that is no longer configured. d.mu is held.
+func (s *Server) retireDatagrams(live *datagramListener) {
+	address, ctx := live.config.Address, context.Background()
+	ctx, live.cut = context.WithTimeout(ctx, s.grace())
+	s.datagrams.retiring[address] = live
+	s.tasks.Go(func() {
+		s.drainDatagrams(ctx, live)
+		s.datagrams.mu.Lock()
+		defer s.datagrams.mu.Unlock()
+		if s.datagrams.retiring[address] == live {
+			delete(s.datagrams.retiring, address)
+		}
+		live.cut()
+	})
+}
+
+func (s *Server) drainDatagrams(ctx context.Context, live *datagramListener) {
+	if cut := live.proxy.Drain(ctx); cut > 0 {
+		s.o.Log.Warn("sessions of datagrams were cut at the end of the drain time", "listener", live.config.Name, "sessions", cut)
+	}
+	live.uncount()
+	close(live.ended)
+}
+
+// drainAllDatagrams is Drain's part: it returns when no listener of datagrams is left.
+func (s *Server) drainAllDatagrams(ctx context.Context) {
+	d := &s.datagrams
+	d.mu.Lock()
+	all := d.live
+	d.live = nil
+	for _, live := range d.retiring {
+		defer context.AfterFunc(ctx, live.cut)()
+	}
+	d.mu.Unlock()
+	var ends sync.WaitGroup
+	for _, live := range all {
+		ends.Go(func() { s.drainDatagrams(ctx, live) })
+	}
+	ends.Wait()
+}
+
+// count exports what the listener counts, under a name.
+func (l *datagramListener) count(r *metrics.Registry, name string) {
+	if r == nil {
+		return
+	}
+	c := l.counts
+	number := func(n interface{ Load() uint64 }) func() float64 { return func() float64 { return float64(n.Load()) } }
+	l.series = []func(){
+		r.Func(metrics.UDPSessions, func() float64 { return float64(l.proxy.Sessions()) }, name),
+		r.Func(metrics.UDPSessionsOpened, number(&c.Opened), name),
+		r.Func(metrics.UDPSessionsMoved, number(&c.Moved), name),
+		r.Func(metrics.UDPDatagrams, number(&c.In), name, metrics.DirectionIn),
+		r.Func(metrics.UDPDatagrams, number(&c.Out), name, metrics.DirectionOut),
+		r.Func(metrics.UDPBytes, number(&c.InBytes), name, metrics.DirectionIn),
+		r.Func(metrics.UDPBytes, number(&c.OutBytes), name, metrics.DirectionOut),
+		r.Func(metrics.UDPDropped, number(&c.MaxSessions), name, metrics.DropMaxSessions),
+		r.Func(metrics.UDPDropped, number(&c.NoHost), name, metrics.DropNoHost),
+		r.Func(metrics.UDPDropped, number(&c.Draining), name, metrics.DropDraining),
+		r.Func(metrics.UDPDropped, number(&c.ToHost), name, metrics.DropToHost),
+		r.Func(metrics.UDPDropped, number(&c.ToCaller), name, metrics.DropToCaller),
+	}
+}
+
+func (l *datagramListener) uncount() {
+	for _, f := range l.series {
+		f()
+	}
+	l.series = nil
+}
+
+// describe appends the listeners that serve.
+func (d *datagramListeners) describe(all []ListenerStatus) []ListenerStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, live := range d.live {
+		all = append(all, ListenerStatus{
+			Name: live.config.Name, Network: networkUDP, Address: live.socket.Addr().String(),
+			Sessions: live.proxy.Sessions(), ChainStatus: ChainStatus{Cluster: live.config.FilterChains[0].UDPProxy.Cluster},
+		})
+	}
+	return all
+}
+
+// datagramHosts is filter.DatagramHosts.
+type datagramHosts struct{ clusters *upstream.Set }
+
+// Assign is filter.DatagramHosts's.
+func (d datagramHosts) Assign(cluster string, hash uint64, now filter.DatagramWay) (filter.DatagramWay, error) {
+	cell := d.clusters.Find(cluster)
+	if cell == nil {
+		return nil, protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
+	}
+	a, err := cell.Assign(hash)
+	if err != nil {
+		return nil, err
+	}
+	h := a.Host()
+	if way, ok := now.(*datagramWay); ok && way.Host() == h {
+		a.End()
+		return now, nil
+	}
+	peer, err := dialDatagrams(h)
+	if err != nil {
+		a.End()
+		return nil, protocol.NewFault(protocol.ConnectFailure, err)
+	}
+	return &datagramWay{a, peer}, nil
+}
+
+// errPath: there are no datagrams to a host of a unix socket.
+var errPath = errors.New("the host has no IP address")
+
+func dialDatagrams(h *upstream.Host) (*network.Peer, error) {
+	if strings.HasPrefix(h.Target(), "/") || strings.HasPrefix(h.Target(), "@") {
+		return nil, fmt.Errorf("%s: %w", h.Name(), errPath)
+	}
+	return dialer(h).DialPacket(h.Target())
+}
+
+// datagramWay is filter.DatagramWay.
+type datagramWay struct {
+	*upstream.Assignment
+	peer *network.Peer
+}
+
+// Peer is filter.DatagramWay's.
+func (w *datagramWay) Peer() *network.Peer { return w.peer }
+
+// End is filter.DatagramWay's.
+func (w *datagramWay) End() {
+	w.peer.Close()
+	w.Assignment.End()
+}

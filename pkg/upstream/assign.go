@@ -1,0 +1,76 @@
+package upstream
+
+import (
+	"sync"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Assignment is a host that carries something which is no exchange and has no
+// connection: a session of datagrams. It counts as one request in flight and as one
+// connection of the cluster. Safe for concurrent use.
+type Assignment struct {
+	host *Host
+	end  sync.Once
+}
+
+// Assign chooses a host as for an exchange with this hash, 0 for none. The caller ends
+// the assignment. Errors are Faults: NoCluster, Overflow (max_requests or
+// max_connections), NoHealthyHost.
+func (c *Cluster) Assign(hash uint64) (*Assignment, error) {
+	s, err := c.admit()
+	if err != nil {
+		return nil, err
+	}
+	if !c.slots.take(s.config.Breakers.MaxConnections) {
+		c.active.Add(-1)
+		c.overflows.Add(1)
+		c.count(ConnectionOverflow)
+		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.Breakers.MaxConnections)
+	}
+	h := s.all.pick(hash, nil, 0)
+	if h == nil {
+		c.freeSlot()
+		c.active.Add(-1)
+		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
+	}
+	h.attempts.Add(1)
+	h.load.Begin()
+	h.load.Connect()
+	h.countConnection(ConnectionOpened)
+	return &Assignment{host: h}, nil
+}
+
+// Host returns the host.
+func (a *Assignment) Host() *Host { return a.host }
+
+// Usable reports whether the host is healthy, and still one of its cluster's.
+func (a *Assignment) Usable() bool {
+	a.host.mu.Lock()
+	retired := a.host.retired
+	a.host.mu.Unlock()
+	return !retired && a.host.health.up()
+}
+
+// Heard takes note of what came from the host: nil, something; an error, that nobody
+// listens at its address, as of a connection that could not be opened.
+func (a *Assignment) Heard(err error) {
+	if err == nil {
+		a.host.answered()
+		return
+	}
+	a.host.failures.Add(1)
+	a.host.connectFailed(err)
+}
+
+// End gives the host back. Calling it again does nothing.
+func (a *Assignment) End() {
+	a.end.Do(func() {
+		c := a.host.cluster
+		a.host.load.End()
+		a.host.load.Disconnect()
+		a.host.countConnection(ConnectionClosed)
+		c.freeSlot()
+		c.active.Add(-1)
+	})
+}

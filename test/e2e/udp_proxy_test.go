@@ -1,0 +1,382 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// datagrams is a listener of them.
+func datagrams(name, address string, config object) object {
+	l := chained(name, address, object{"type": "udp_proxy", "config": config})
+	l["network"] = "udp"
+	return l
+}
+
+// freeUDP is an address that no socket of UDP has.
+func freeUDP(t *testing.T) string {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().String()
+}
+
+// echoer answers each datagram with its name, a colon and what came.
+type echoer struct {
+	address string
+	conn    *net.UDPConn
+	heard   atomic.Int64
+}
+
+func echoAt(t *testing.T, address, name string) *echoer {
+	t.Helper()
+	at, err := net.ResolveUDPAddr("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.ListenUDP("udp", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadBuffer(4 << 20) // less is allowed
+	e := &echoer{address: conn.LocalAddr().String(), conn: conn}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, 1<<16)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(b)
+			switch {
+			case errors.Is(err, net.ErrClosed):
+				return
+			case err != nil:
+				continue
+			}
+			e.heard.Add(1)
+			_, _ = conn.WriteToUDPAddrPort(append([]byte(name+":"), b[:n]...), from) // its session may be gone
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close() // ends the loop
+		<-done
+	})
+	return e
+}
+
+// source is somebody who sends datagrams to an address.
+func source(t *testing.T, address string) *net.UDPConn {
+	t.Helper()
+	conn, err := net.Dial("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // the test is over
+	return conn.(*net.UDPConn)
+}
+
+// converse sends text and returns the answer, "" if there was none for so long.
+func converse(t *testing.T, conn *net.UDPConn, text string, wait time.Duration) string {
+	t.Helper()
+	if _, err := conn.Write([]byte(text)); err != nil {
+		return ""
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(wait)) // it is open
+	b := make([]byte, 1<<16)
+	n, err := conn.Read(b)
+	if err != nil {
+		return ""
+	}
+	return string(b[:n])
+}
+
+// TestTenThousandSessionsAndNoMore: all are answered, one more is not, and what they
+// took is given back when they end.
+func TestTenThousandSessionsAndNoMore(t *testing.T) {
+	t.Parallel()
+	sessions := 10_000
+	if testing.Short() {
+		sessions = 1000
+	}
+	app := echoAt(t, "127.0.0.1:0", "a")
+	front := freeUDP(t)
+	w := run(t, setup{
+		listeners: list{datagrams("front", front, object{"cluster": "app", "max_sessions": sessions, "idle_timeout": "3s"})},
+		clusters:  list{cluster("app", nil, app.address)},
+	}.config())
+	before, _ := w.resident()
+	goroutines := w.goroutines()
+	// Sources are few sockets on many addresses of the loopback: the test needs no
+	// descriptor for each.
+	to, _ := net.ResolveUDPAddr("udp", front)
+	const ports = 50
+	var answered atomic.Int64
+	var ends sync.WaitGroup
+	var sockets []*net.UDPConn
+	for i := range sessions / ports {
+		for p := range ports {
+			conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 1, byte(i>>8), byte(i)), Port: 20_000 + p}, to)
+			if errors.Is(err, os.ErrPermission) || err != nil && i == 0 {
+				t.Skip("no such source here: ", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			sockets = append(sockets, conn)
+		}
+		batch := sockets[len(sockets)-ports:]
+		for _, conn := range batch {
+			ends.Go(func() {
+				for range 3 { // datagrams may be lost: the kernel's buffers are full of them
+					if converse(t, conn, "x", patience/2) == "a:x" {
+						answered.Add(1)
+						return
+					}
+				}
+			})
+		}
+		ends.Wait()
+	}
+	if n := answered.Load(); n != int64(sessions) {
+		t.Errorf("%d of %d sources were answered", n, sessions)
+	}
+	t.Logf("%d sessions take %d B each of the process's memory", sessions, func() int { now, _ := w.resident(); return (now - before) / sessions }())
+	if n := w.metric("weft_udp_sessions_active"); int(n) > sessions {
+		t.Errorf("%v sessions, more than the bound", n)
+	}
+	if now := w.goroutines(); now > goroutines+10 {
+		t.Errorf("%d goroutines, %d before", now, goroutines)
+	}
+	for _, conn := range sockets {
+		_, _ = conn.Write([]byte("y")) // so that none has ended
+	}
+	if got := converse(t, source(t, front), "z", time.Second); got != "" {
+		t.Errorf("one more was answered: %q", got)
+	}
+	if n := w.metric("weft_udp_datagrams_dropped_total", `reason="max_sessions"`); n < 1 {
+		t.Error("the datagram that was dropped was not counted")
+	}
+	for _, conn := range sockets {
+		_ = conn.Close() // nothing more is sent
+	}
+	eventually(t, "the sessions end", func() bool {
+		return w.metric("weft_udp_sessions_active") == 0 && len(w.descriptors()) < 100
+	})
+	if n := w.metric("weft_cluster_requests_active", `cluster="app"`); n != 0 {
+		t.Errorf("the cluster still has %v in flight", n)
+	}
+}
+
+// TestSessionsMoveFromHostsThatAreDown: a host that dies is left at once, one that fails
+// its checks with the next datagram, one that was removed, too.
+func TestSessionsMoveFromHostsThatAreDown(t *testing.T) {
+	t.Parallel()
+	front := freeUDP(t)
+	hosts := map[string]*echoer{}
+	var addresses []string
+	for _, name := range []string{"a", "b", "c"} {
+		e := echoAt(t, "127.0.0.1:0", name)
+		hosts[name] = e
+		addresses = append(addresses, e.address)
+	}
+	c := setup{
+		listeners: list{datagrams("front", front, object{"cluster": "app"})},
+		clusters:  list{cluster("app", object{"lb_type": "LB_ROUNDROBIN"}, addresses...)},
+	}
+	w := run(t, c.config())
+	s := source(t, front)
+	first := converse(t, s, "1", patience)
+	if first == "" {
+		t.Fatal("no answer")
+	}
+	name := first[:1]
+	if got := converse(t, s, "2", patience); got != name+":2" {
+		t.Errorf("the session did not stay: %q after %q", got, first)
+	}
+	_ = hosts[name].conn.Close() // it dies
+	converse(t, s, "lost", 100*time.Millisecond)
+	second := converse(t, s, "3", patience)
+	if second == "" || second[:1] == name || second[1:] != ":3" {
+		t.Fatalf("after the host died: %q", second)
+	}
+	if n := w.metric("weft_udp_sessions_moved_total"); n != 1 {
+		t.Errorf("moved %v times", n)
+	}
+	left := []string{}
+	for other, e := range hosts {
+		if other != second[:1] && other != name {
+			left = append(left, e.address)
+		}
+	}
+	next := c
+	next.clusters = list{cluster("app", object{"lb_type": "LB_ROUNDROBIN"}, left...)}
+	w.reload(next.config())
+	eventually(t, "the session is at the host that is left", func() bool {
+		got := converse(t, s, "4", time.Second)
+		return got != "" && got[:1] != second[:1] && got[:1] != name
+	})
+	if n := w.metric("weft_udp_sessions_active"); n != 1 {
+		t.Errorf("%v sessions, want the one", n)
+	}
+}
+
+// TestDatagramsUnderReload: nothing is lost while the configuration changes.
+func TestDatagramsUnderReload(t *testing.T) {
+	t.Parallel()
+	one, two := echoAt(t, "127.0.0.1:0", "a"), echoAt(t, "127.0.0.1:0", "b")
+	front, spare := freeUDP(t), freeUDP(t)
+	with := func(i int) setup {
+		s := setup{
+			listeners: list{datagrams("front", front, object{"cluster": fmt.Sprint("app", i%2), "idle_timeout": fmt.Sprint(10+i, "s")})},
+			clusters:  list{cluster("app0", nil, one.address), cluster("app1", nil, two.address)},
+		}
+		if i%3 == 0 { // comes and goes
+			s.listeners = append(s.listeners, datagrams("spare", spare, object{"cluster": "app0"}))
+		}
+		return s
+	}
+	w := run(t, with(0).config())
+	ctx, stop := context.WithCancel(t.Context())
+	var lost, served atomic.Int64
+	var callers sync.WaitGroup
+	for i := range 4 {
+		s := source(t, front)
+		callers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				text := fmt.Sprint(i, ".", n)
+				if got := converse(t, s, text, 2*time.Second); len(got) < 2 || got[2:] != text {
+					lost.Add(1)
+					t.Logf("sent %q, got %q", text, got)
+					continue
+				}
+				served.Add(1)
+			}
+		})
+	}
+	for i := 1; i <= 12; i++ {
+		w.reload(with(i).config())
+		before := served.Load()
+		eventually(t, "datagrams go on", func() bool { return served.Load() > before+50 })
+		if i%3 == 0 {
+			if got := converse(t, source(t, spare), "x", patience); got != "a:x" {
+				t.Errorf("the listener that came back: %q", got)
+			}
+		}
+	}
+	stop()
+	callers.Wait()
+	if n := lost.Load(); n != 0 {
+		t.Errorf("%d of %d datagrams were lost", n, n+served.Load())
+	}
+	if one.heard.Load() == 0 || two.heard.Load() == 0 {
+		t.Error("one of the clusters got nothing")
+	}
+}
+
+// TestDatagramsDrain: who waits for an answer gets it, nobody new is taken, and the
+// process ends soon.
+func TestDatagramsDrain(t *testing.T) {
+	t.Parallel()
+	asked, leave := make(chan struct{}, 1), make(chan struct{})
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		b := make([]byte, 100)
+		_, from, err := conn.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		asked <- struct{}{}
+		<-leave
+		_, _ = conn.WriteTo([]byte("late"), from) // the test looks whether it comes
+	}()
+	front := freeUDP(t)
+	w := run(t, setup{
+		server:    object{"graceful_timeout": "1m"},
+		listeners: list{datagrams("front", front, object{"cluster": "app"})},
+		clusters:  list{cluster("app", nil, conn.LocalAddr().String())},
+	}.config())
+	s := source(t, front)
+	if _, err := s.Write([]byte("question")); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	begun := time.Now()
+	w.signal(sigterm)
+	eventually(t, "it drains", func() bool { return w.metric("weft_draining") == 1 })
+	close(leave)
+	b := make([]byte, 100)
+	_ = s.SetReadDeadline(time.Now().Add(patience)) // it is open
+	if n, err := s.Read(b); err != nil || string(b[:n]) != "late" {
+		t.Errorf("while draining: %q, %v", b[:n], err)
+	}
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("the drain took %v", took)
+	}
+}
+
+// udpProxyExample: queries of DNS over UDP and TCP, by the same server for one source.
+func udpProxyExample(t *testing.T) {
+	e := openExample(t, "udp_proxy.json")
+	for _, host := range []string{"3351", "3352"} {
+		answer := func(w dns.ResponseWriter, q *dns.Msg) {
+			m := new(dns.Msg).SetReply(q)
+			record, err := dns.NewRR(q.Question[0].Name + " 60 IN TXT \"" + host + "\"")
+			if err != nil {
+				panic(err)
+			}
+			m.Answer = append(m.Answer, record)
+			_ = w.WriteMsg(m) // a question that is not answered is asked again
+		}
+		for _, network := range []string{"udp", "tcp"} {
+			started := make(chan struct{})
+			server := &dns.Server{Addr: e.at(host), Net: network, Handler: dns.HandlerFunc(answer), NotifyStartedFunc: func() { close(started) }}
+			ended := make(chan error, 1)
+			go func() { ended <- server.ListenAndServe() }()
+			select {
+			case <-started:
+			case err := <-ended:
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = server.Shutdown() // fails only if it was not started
+				<-ended
+			})
+		}
+	}
+	w := e.run("udp_proxy.json")
+	w.admin = e.at("34932")
+	seen := map[string]int{}
+	for _, network := range []string{"udp", "udp", "udp", "udp", "udp", "tcp"} {
+		c := &dns.Client{Net: network, Timeout: patience}
+		m, _, err := c.Exchange(new(dns.Msg).SetQuestion("name.example.", dns.TypeTXT), e.at("3345"))
+		if err != nil || len(m.Answer) != 1 {
+			t.Fatalf("%s: %v, %v", network, m, err)
+		}
+		if network == "udp" {
+			seen[m.Answer[0].(*dns.TXT).Txt[0]]++
+		}
+	}
+	if len(seen) != 1 {
+		t.Errorf("one source was answered by %v", seen)
+	}
+	if n := w.metric("weft_udp_datagrams_total", `direction="out"`); n != 5 {
+		t.Errorf("%v answers were counted, want 5", n)
+	}
+}
