@@ -83,11 +83,11 @@ func TestALinkLosesPackets(t *testing.T) {
 	// All tries are over after the time of the route, and a moment.
 	const timeout, moment = 3 * time.Second, 500 * time.Millisecond
 	late := []string{"504", "broken off"} // the head may have come in time
-	r.hold(all["least-request"], bounds{kinds: late, failed: 0.01, p50: 20 * time.Millisecond, most: timeout + moment})
+	r.hold(all["least-request"], bounds{kinds: late, failed: 0.02, p50: 20 * time.Millisecond, most: timeout + moment})
 	for _, name := range []string{"peak-ewma", "peak-ewma-http2"} {
-		r.hold(all[name], bounds{kinds: late, failed: 0.01, p50: 20 * time.Millisecond, most: timeout + moment})
+		r.hold(all[name], bounds{kinds: late, failed: 0.02, p50: 20 * time.Millisecond, most: timeout + moment})
 	}
-	r.hold(all["dubbo-peak-ewma"], bounds{kinds: []string{"status 31"}, failed: 0.01, p50: 20 * time.Millisecond, most: timeout + moment})
+	r.hold(all["dubbo-peak-ewma"], bounds{kinds: []string{"status 31"}, failed: 0.02, p50: 20 * time.Millisecond, most: timeout + moment})
 	r.hold(all["turns"], bounds{kinds: late, failed: 0.05, most: timeout + moment})
 	// Whoever asks the sick host alone, and cannot wait.
 	r.hold(all["impatient"], bounds{kinds: late, failed: 1, most: 500*time.Millisecond + moment})

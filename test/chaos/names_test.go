@@ -13,7 +13,8 @@ import (
 )
 
 // TestNamesChange resolves the hosts of clusters by a name server whose answers
-// change all the time: other addresses, none, no such name, failures, silence.
+// change all the time: other addresses, none, no such name, failures, silence. Of
+// STRICT_DNS each address is a host; of LOGICAL_DNS new connections go to the first.
 //
 // No request fails: an answer that names hosts is used, any other changes nothing.
 func TestNamesChange(t *testing.T) {
@@ -29,20 +30,25 @@ func TestNamesChange(t *testing.T) {
 		r.Cleanup(h.close)
 	}
 	names := r.newNameServer(ips)
-	byName := func(name, port string) object {
-		return cluster(name, []string{"hosts.chaos.test:" + port}, object{"type": "STRICT_DNS",
-			"dns_refresh_rate": "200ms", "dns_resolvers": list{names.address}, "dns_lookup_family": "V4_ONLY"})
+	byName := func(name, kind, port string) object {
+		return cluster(name, []string{"hosts.chaos.test:" + port}, object{"type": kind,
+			"dns_refresh_rate": "200ms", "dns_failure_refresh_rate": object{"base_interval": "100ms", "max_interval": "400ms"},
+			"dns_resolvers": list{names.address}, "dns_lookup_family": "V4_ONLY"})
 	}
 	pageAt, rpcAt := freePort(), freePort()
 	w := r.newWeft(setup{
 		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
-		tables:    list{table("web", route("/", "page")), table("dubbo", route("/", "rpc"))},
-		clusters:  list{byName("page", pagePort), byName("rpc", rpcPort)},
+		tables:    list{table("web", route("/logical", "logical"), route("/", "page")), table("dubbo", route("/", "rpc"))},
+		clusters: list{
+			byName("page", "STRICT_DNS", pagePort), byName("rpc", "STRICT_DNS", rpcPort),
+			// Connections of HTTP/1.1 do not last, so that new addresses have their turn.
+			byName("logical", "LOGICAL_DNS", pagePort).with(object{"max_request_per_conn": 10}),
+		},
 	}, nil, nil)
 	one, two, rpc := r.newWeb(pageAt, false, plainDial), r.newWeb(pageAt, true, plainDial), r.newRPC(rpcAt, plainDial)
 	loads := []load{
 		one.get("http1", "/echo", 100), one.post("http1-post", "/echo", 50), two.get("http2", "/echo", 100), rpc.calls("dubbo", 100),
-		two.get("http2-slow", "/echo?wait=1500", 10),
+		two.get("http2-slow", "/echo?wait=1500", 10), one.get("logical-http1", "/logical", 60), two.get("logical-http2", "/logical", 60),
 	}
 	hangUp := func() {
 		one.transport.CloseIdleConnections()
@@ -56,14 +62,17 @@ func TestNamesChange(t *testing.T) {
 	end()
 	r.Logf("%d questions; answers: %v", names.questions.Load(), names.given)
 
-	for _, name := range []string{"http1", "http1-post", "http2", "dubbo"} {
+	for _, name := range []string{"http1", "http1-post", "http2", "dubbo", "logical-http1", "logical-http2"} {
 		r.hold(all[name], bounds{p50: 20 * time.Millisecond, p99: 250 * time.Millisecond})
 	}
 	r.hold(all["http2-slow"], bounds{p99: slowCall + 250*time.Millisecond})
 	for _, ip := range ips {
-		if got := all["http1"].share(ip); got < 0.05 {
+		if got := all["http1"].share(ip); got < 0.02 {
 			r.Errorf("%s has %.1f %% of the requests", ip, 100*got)
 		}
+	}
+	if got := len(all["logical-http1"].by); got < 2 {
+		r.Errorf("%d addresses were the first of an answer", got)
 	}
 	if n := names.questions.Load(); float64(n) < r.lasts.Seconds() {
 		r.Errorf("the name server was asked %d times", n)

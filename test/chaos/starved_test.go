@@ -57,7 +57,7 @@ func TestTheProcessorIsTakenAway(t *testing.T) {
 	}
 	hold(r.playFor(r.lasts*2/3, loads...), "")
 
-	flood := load{name: "flood", rate: 2500, timeout: 2 * time.Second, call: func(ctx context.Context, n int) (string, error) {
+	flood := load{name: "flood", rate: 1500, timeout: 2 * time.Second, call: func(ctx context.Context, n int) (string, error) {
 		return two.ask(ctx, http.MethodGet, "/echo", fmt.Sprintf("flood-%d", n), 2<<10)
 	}}
 	leave(4)
