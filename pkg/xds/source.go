@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
@@ -27,10 +28,10 @@ import (
 
 // Options are what a Source needs. All fields are required.
 type Options struct {
-	// Base is what the file says; its Bootstrap is where the control plane is.
-	Base *config.Snapshot
-	// Apply makes a configuration the one in force, or says why it cannot be. It is
-	// called by one goroutine.
+	// Bootstrap is where the control plane is, and who asks.
+	Bootstrap config.Bootstrap
+	// Apply makes a configuration the one in force, or says why it cannot be. One call
+	// ends before the next.
 	Apply func(ctx context.Context, next *config.Snapshot) error
 	// Kinds are what resources may ask for.
 	Kinds resource.Kinds
@@ -39,31 +40,33 @@ type Options struct {
 
 // Source keeps the configuration of a process as its control plane says.
 type Source struct {
-	o     Options
-	boot  *bootstrap
-	base  *config.Snapshot // Options.Base with the static clusters of the bootstrap
-	store *credential.Store
-
+	o      Options
+	boot   *bootstrap // immutable
+	store  *credential.Store
 	events chan event
-	feeds  []*feed
+	feeds  []*feed // immutable
 
-	world   *world // the loop's
+	// work is held by who changes what is in force: the loop, or Rebase. It guards the
+	// world, base, and the ads.Clients of feeds.
+	work  sync.Mutex
+	world *world
+	base  *config.Snapshot // what the file says, with the static clusters of boot; nil: nothing yet
+	again *time.Timer      // when the world is to be settled though nothing came
+
 	mu      sync.Mutex
 	tracked map[string]map[string]*Resource // guarded by mu; by type and name
 }
 
 // New returns a Source. An error is one of the bootstrap, and names the field.
 func New(o Options) (*Source, error) {
-	boot, err := readBootstrap(o.Base.Bootstrap)
+	boot, err := readBootstrap(o.Bootstrap)
 	if err != nil {
 		return nil, err
 	}
-	base := *o.Base
-	base.Clusters = append(base.Clusters[:len(base.Clusters):len(base.Clusters)], boot.clusters...)
 	s := &Source{
 		o:       o,
 		boot:    boot,
-		base:    &base,
+		again:   time.NewTimer(time.Hour),
 		store:   credential.NewStore(o.Log, func(error) {}),
 		events:  make(chan event),
 		world:   newWorld(),
@@ -105,8 +108,23 @@ func (s *Source) newFeed(control string, of service, form ads.Form, types ...ads
 	return f
 }
 
-// Base is the configuration without what the control plane says.
-func (s *Source) Base() *config.Snapshot { return s.base }
+// Rebase takes what the file says, without what comes from the control plane, and puts
+// both in force. It is called once before Run, and after that by whoever has read the
+// file again. A bootstrap that has changed counts at the next start only.
+func (s *Source) Rebase(ctx context.Context, file *config.Snapshot) error {
+	s.work.Lock()
+	defer s.work.Unlock()
+	next := *file
+	next.Clusters = append(file.Clusters[:len(file.Clusters):len(file.Clusters)], s.boot.clusters...)
+	if err := s.o.Apply(ctx, s.world.snapshot(&next)); err != nil {
+		return err
+	}
+	if s.base != nil && !reflect.DeepEqual(file.Bootstrap, s.o.Bootstrap) {
+		s.o.Log.Warn("dynamic_resources, static_resources and node count at the next start")
+	}
+	s.base = &next
+	return nil
+}
 
 // Run follows the control plane until ctx ends. It returns when all that it started
 // has ended. The error is one of the bootstrap that shows only now, as a certificate
@@ -141,25 +159,32 @@ func (s *Source) Run(ctx context.Context) error {
 
 // loop deals with what happens until all feeds have ended.
 func (s *Source) loop(ctx context.Context, ended <-chan struct{}) {
-	again := time.NewTimer(0)
-	again.Stop()
-	defer again.Stop()
+	defer s.again.Stop()
 	for {
 		select {
 		case e := <-s.events:
-			s.handle(ctx, e, again)
+			s.handle(ctx, e)
 			close(e.done)
-		case <-again.C:
-			if err := s.settle(ctx, again); err != nil {
-				s.o.Log.Error("what waited long enough cannot be put in force", logError, err)
-			}
+		case <-s.again.C:
+			s.wake(ctx)
 		case <-ended:
 			return
 		}
 	}
 }
 
-func (s *Source) handle(ctx context.Context, e event, again *time.Timer) {
+// wake puts in force what has waited long enough for what it lacks.
+func (s *Source) wake(ctx context.Context) {
+	s.work.Lock()
+	defer s.work.Unlock()
+	if err := s.settle(ctx); err != nil {
+		s.o.Log.Error("what has waited long enough cannot be put in force", logError, err)
+	}
+}
+
+func (s *Source) handle(ctx context.Context, e event) {
+	s.work.Lock()
+	defer s.work.Unlock()
 	f := e.feed
 	switch {
 	case e.opened:
@@ -171,19 +196,19 @@ func (s *Source) handle(ctx context.Context, e event, again *time.Timer) {
 			s.o.Log.Warn("the control plane is away: what it said last stays in force", logControl, f.name, logError, e.ended)
 		}
 	default:
-		s.respond(ctx, f, e.response, again)
+		s.respond(ctx, f, e.response)
 	}
 }
 
 // respond takes a response: what is good in it is put in force, the rest refused.
-func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response, again *time.Timer) {
+func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 	u, ok := f.client.Receive(*r)
 	if !ok {
 		s.o.Log.Warn("a response that nobody asked for", logControl, f.name, logType, r.Type)
 		return
 	}
 	now := time.Now()
-	wrong := s.put(ctx, u, now, again)
+	wrong := s.put(ctx, u, now)
 	for _, w := range wrong {
 		s.o.Log.Warn("a resource was refused", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
 	}
@@ -199,17 +224,17 @@ func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response, again *t
 const mostAlone = 256
 
 // put puts in force what is good in an update, and returns what is not.
-func (s *Source) put(ctx context.Context, u ads.Update, now time.Time, again *time.Timer) (wrong []ads.Wrong) {
+func (s *Source) put(ctx context.Context, u ads.Update, now time.Time) (wrong []ads.Wrong) {
 	s.world.mark()
 	wrong = s.take(u, now)
-	err := s.settle(ctx, again)
+	err := s.settle(ctx)
 	if err == nil {
 		return wrong
 	}
 	// The outside world is against one of them: a port is in use, a file is gone.
 	s.world.takeBack()
 	if len(u.Changed) <= 1 || len(u.Changed) > mostAlone {
-		s.restore(ctx, again)
+		s.restore(ctx)
 		for _, n := range u.Changed {
 			wrong = append(wrong, ads.Wrong{Name: n.Name, Reason: err.Error()})
 		}
@@ -223,9 +248,9 @@ func (s *Source) put(ctx context.Context, u ads.Update, now time.Time, again *ti
 		}
 		s.world.mark()
 		bad := s.take(one, now)
-		if err := s.settle(ctx, again); err != nil {
+		if err := s.settle(ctx); err != nil {
 			s.world.takeBack()
-			s.restore(ctx, again)
+			s.restore(ctx)
 			bad = []ads.Wrong{{Name: n.Name, Reason: err.Error()}}
 		}
 		wrong = append(wrong, bad...)
@@ -234,8 +259,8 @@ func (s *Source) put(ctx context.Context, u ads.Update, now time.Time, again *ti
 }
 
 // restore puts in force what was before.
-func (s *Source) restore(ctx context.Context, again *time.Timer) {
-	if err := s.settle(ctx, again); err != nil {
+func (s *Source) restore(ctx context.Context) {
+	if err := s.settle(ctx); err != nil {
 		s.o.Log.Error("what was in force cannot be put in force again", logError, err)
 	}
 }
@@ -329,12 +354,12 @@ func (s *Source) isStatic(typeURL, name string) bool {
 }
 
 // settle puts in force what is complete.
-func (s *Source) settle(ctx context.Context, again *time.Timer) error {
+func (s *Source) settle(ctx context.Context) error {
 	now := time.Now()
 	change, next := s.world.settle(now)
-	again.Stop()
+	s.again.Stop()
 	if !next.IsZero() {
-		again.Reset(next.Sub(now))
+		s.again.Reset(next.Sub(now))
 	}
 	if change.empty() {
 		return nil

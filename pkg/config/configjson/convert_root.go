@@ -18,6 +18,7 @@ func (r *reader) root(j *rootJSON) {
 	r.readClusters(&j.ClusterManager)
 	r.readAdmin(j)
 	r.readMetrics(&j.Metrics)
+	r.readBootstrap(j)
 	r.readOverload(j.Node.Get("overload_manager"), j.Overload)
 	switch at := j.Node.Get("servers"); {
 	case len(j.Servers) == 1:

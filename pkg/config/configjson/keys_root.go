@@ -22,9 +22,9 @@ type rootJSON struct {
 	PIDFile        string             `key:"pid" doc:"File that holds the process id while Weft runs; empty: none." example:"\"/run/weft.pid\""`
 	Pprof          pprofJSON          `key:"pprof" doc:"Go's profiler."`
 
-	DynamicResources document.Node `key:"dynamic_resources" doc:"Envoy bootstrap: where listeners and clusters come from by xDS." accept:"object" unbuilt:"dynamic_resources" example:"{\"ads_config\": {\"api_type\": \"GRPC\"}}"`
-	StaticResources  document.Node `key:"static_resources" doc:"Envoy bootstrap: listeners and clusters that are there from the start." accept:"object" unbuilt:"static_resources" example:"{\"clusters\": [{\"name\": \"xds\"}]}"`
-	EnvoyNode        document.Node `key:"node" doc:"Envoy bootstrap: who asks by xDS." accept:"object" unbuilt:"node" example:"{\"id\": \"sidecar~10.0.0.1\"}"`
+	DynamicResources document.Node `key:"dynamic_resources" doc:"Envoy bootstrap: where listeners and clusters come from by xDS." accept:"object" example:"{\"ads_config\": {\"api_type\": \"GRPC\"}}"`
+	StaticResources  document.Node `key:"static_resources" doc:"Envoy bootstrap: listeners and clusters that are there from the start." accept:"object" example:"{\"clusters\": [{\"name\": \"xds\"}]}"`
+	EnvoyNode        document.Node `key:"node" doc:"Envoy bootstrap: who asks by xDS." accept:"object" example:"{\"id\": \"sidecar~10.0.0.1\"}"`
 
 	Extends        []extensionJSON `key:"extends" doc:"Extensions with a configuration of their own, such as the Dubbo registry." unbuilt:"extends"`
 	Plugin         document.Node   `key:"plugin" doc:"Plugins that run as processes." accept:"object" unbuilt:"plugin" example:"{\"log_base\": \"/var/log\"}"`

@@ -17,6 +17,7 @@ type Kinds struct {
 	StreamFilters  []filter.Stream
 	ClusterTypes   []config.ClusterType
 	Policies       []config.Policy
+	XDS            bool // more of the configuration may come from a control plane
 }
 
 // The network filters that the schema describes.

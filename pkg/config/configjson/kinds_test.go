@@ -51,6 +51,7 @@ func (s *ejectorSettings) Outlier() *config.Outlier {
 // testKinds is what the tests take for built, with filters of their own.
 func testKinds() Kinds {
 	return Kinds{
+		XDS:            true,
 		Protocols:      []config.Protocol{config.HTTP1, config.Dubbo, config.Bolt, config.BoltV2},
 		NetworkFilters: []string{ProxyFilter, TCPProxyFilter, UDPProxyFilter},
 		StreamFilters: []filter.Stream{
