@@ -74,6 +74,7 @@ func kinds() configjson.Kinds {
 		StreamFilters:  streamFilters(),
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS, config.ClusterOriginalDst},
 	}
+	k.XDS = hasXDS
 	for _, p := range protocols(nil, nil) {
 		k.Protocols = append(k.Protocols, p.Name)
 	}
