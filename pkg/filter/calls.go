@@ -23,8 +23,9 @@ type Calls interface {
 	// another.
 	Call(ctx context.Context, to Target, x *protocol.Exchange, receive func() error) error
 
-	// Hosts returns how many hosts a cluster has; 0 if it is not configured.
-	Hosts(cluster string) int
+	// Hosts returns how many hosts a cluster has, and how many of them are usable; 0 if
+	// it is not configured.
+	Hosts(cluster string) (usable, all int)
 
 	// Go runs f on a goroutine of its own, which the process waits for when it ends:
 	// f is bounded in time, and soon returns once ctx is done, which is when the process

@@ -28,12 +28,12 @@ func (c calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange,
 }
 
 // Hosts is filter.Calls's.
-func (c calls) Hosts(cluster string) int {
+func (c calls) Hosts(cluster string) (usable, all int) {
 	found := c.server.clusters.Find(cluster)
 	if found == nil {
-		return 0
+		return 0, 0
 	}
-	return found.Size()
+	return found.Usable(), found.Size()
 }
 
 // Go is filter.Calls's. Exchanges and other calls are waited for, so that there is

@@ -9,3 +9,17 @@ func (c *Cluster) Size() int {
 	}
 	return len(s.members())
 }
+
+// Usable returns how many of them are not down.
+func (c *Cluster) Usable() (usable int) {
+	s := c.state.Load()
+	if s == nil || s.removed {
+		return 0
+	}
+	for _, h := range s.members() {
+		if h.health.up() {
+			usable++
+		}
+	}
+	return usable
+}

@@ -13,7 +13,7 @@ import (
 // filters has a row for each stream filter of HTTP.
 func (p *pair) filters() []feature {
 	return []feature{
-		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.dubboStream(),
+		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.healthOfApplications(), p.healthOfClusters(), p.dubboStream(),
 		p.compressor(), p.gzip(), p.decompressor(),
 		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(), p.faultTolerance(), p.jwtAuthn(),
 		p.adaptiveConcurrency(),

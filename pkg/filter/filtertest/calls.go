@@ -13,6 +13,7 @@ import (
 type Calls struct {
 	Clusters map[string]protocol.Service
 	Sizes    map[string]int // hosts; 1 for a cluster that is not here
+	Down     map[string]int // those of them that are not usable
 
 	tasks sync.WaitGroup
 }
@@ -31,14 +32,15 @@ func (c *Calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange
 }
 
 // Hosts is filter.Calls's.
-func (c *Calls) Hosts(cluster string) int {
+func (c *Calls) Hosts(cluster string) (usable, all int) {
 	if c.Clusters[cluster] == nil {
-		return 0
+		return 0, 0
 	}
+	all = 1
 	if n, ok := c.Sizes[cluster]; ok {
-		return n
+		all = n
 	}
-	return 1
+	return all - c.Down[cluster], all
 }
 
 // Go is filter.Calls's.

@@ -35,6 +35,7 @@ const (
 // health answers calls of gRPC's health protocol. It is immutable.
 type health struct {
 	services []string // that are known beside ""
+	least    least
 }
 
 // called reports whether x is a call of the health protocol. gRPC's answers end with
@@ -64,7 +65,7 @@ func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
 		end(x, statusNotFound)
 	default:
 		answer := serving
-		if isDraining(x) {
+		if isDraining(x) || !h.least.met() {
 			answer = notServing
 		}
 		x.Reply(200, "application/grpc", answer)

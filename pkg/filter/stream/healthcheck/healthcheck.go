@@ -1,74 +1,109 @@
 // Package healthcheck owns the healthcheck filter: it answers those who ask
-// whether Weft is alive, in the application's place.
+// whether Weft is alive, in the application's place, or spares the application some of
+// their questions.
 package healthcheck
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // Config is the filter's configuration. Heartbeats of RPC protocols need none:
 // their engine answers them, with the filter or without.
 type Config struct {
-	Endpoint     string             `key:"endpoint" doc:"Path of the HTTP requests that are answered, without a query; empty: none." example:"\"/healthz\""`
-	GRPC         bool               `key:"grpc" doc:"Answer calls of gRPC's health protocol, grpc.health.v1.Health, over HTTP/2." example:"true"`
-	GRPCServices []string           `key:"grpc_services" doc:"Names that grpc knows beside the empty one, which is Weft as a whole; others are not found." example:"[\"shop.Items\"]"`
-	PassThrough  bool               `key:"passthrough" doc:"Let the application answer, heartbeats included." unbuilt:"passthrough" example:"true"`
-	CacheTime    time.Duration      `key:"cache_time" doc:"How long an answer of the application's is given again." noeffect:"it belongs to passthrough" example:"\"360s\""`
-	MinHealthy   map[string]float64 `key:"cluster_min_healthy_percentages" doc:"Share of a cluster's hosts that must be healthy, by the cluster's name." unbuilt:"cluster_min_healthy_percentages" example:"{\"shop\": 70}"`
+	Endpoint     string               `key:"endpoint" doc:"Path of the HTTP requests that ask for health, without a query; empty: none, unless headers says which." example:"\"/healthz\""`
+	Headers      []match.HeaderConfig `key:"headers" doc:"Conditions that requests of HTTP have to meet to ask for health, beside endpoint if it is there."`
+	GRPC         bool                 `key:"grpc" doc:"Answer calls of gRPC's health protocol, grpc.health.v1.Health, over HTTP/2." example:"true"`
+	GRPCServices []string             `key:"grpc_services" doc:"Names that grpc knows beside the empty one, which is Weft as a whole; others are not found." example:"[\"shop.Items\"]"`
+	PassThrough  bool                 `key:"passthrough,pass_through_mode" doc:"Let the application answer requests of HTTP that ask for health." default:"false" example:"true"`
+	CacheTime    time.Duration        `key:"cache_time" doc:"With passthrough: how long the status that the application answered is given again, without asking it." example:"\"10s\""`
+	MinHealthy   map[string]float64   `key:"cluster_min_healthy_percentages" doc:"Share of a cluster's hosts that must be usable, by the cluster's name; else the answer is 503, of gRPC NOT_SERVING. Not with passthrough." example:"{\"shop\": 70}"`
 }
 
 // Validate is called once the configuration was read.
 func (c *Config) Validate() error {
-	if c.Endpoint != "" && (c.Endpoint[0] != '/' || strings.ContainsAny(c.Endpoint, "?# ")) {
+	asks := c.Endpoint != "" || len(c.Headers) > 0
+	switch {
+	case c.Endpoint != "" && (c.Endpoint[0] != '/' || strings.ContainsAny(c.Endpoint, "?# ")):
 		return errors.New("endpoint is no path")
-	}
-	if len(c.GRPCServices) > 0 && !c.GRPC {
+	case len(c.GRPCServices) > 0 && !c.GRPC:
 		return errors.New("grpc_services without grpc")
+	case c.PassThrough && (!asks || c.GRPC):
+		return errors.New("passthrough is about requests of HTTP: it needs endpoint or headers, and goes without grpc; heartbeats of RPC are always answered")
+	case c.PassThrough && len(c.MinHealthy) > 0:
+		return errors.New("passthrough and cluster_min_healthy_percentages are both set: one of them decides")
+	case len(c.MinHealthy) > 0 && !asks && !c.GRPC:
+		return errors.New("cluster_min_healthy_percentages needs endpoint, headers or grpc: heartbeats of RPC are always answered")
 	}
-	return nil
+	for name, share := range c.MinHealthy {
+		if !(share >= 0 && share <= 100) {
+			return fmt.Errorf("cluster_min_healthy_percentages of %q: %v is no percentage", name, share)
+		}
+	}
+	_, err := match.CompileHeaders("headers", c.Headers)
+	return err
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
+func Kind() filter.Stream { return kindAt(time.Now) }
+
+// kindAt is Kind with a clock.
+func kindAt(now func() time.Time) filter.Stream {
 	return filter.Stream{
 		Name:    "healthcheck",
 		Stage:   filter.BeforeRoute,
 		Config:  func() any { return new(Config) },
-		New:     build,
+		New:     func(cfg any, env filter.Env) (filter.Filter, error) { return build(cfg, env, now) },
 		Metrics: []metrics.Metric{answered()},
 	}
 }
 
 func answered() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_healthcheck_answered_total", Help: "Health requests that the healthcheck filter answered.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_healthcheck_answered_total", Help: "Health requests that the healthcheck filter answered, in the application's place or by what that had answered before.", Kind: metrics.KindCounter}
 }
 
-func build(cfg any, env filter.Env) (filter.Filter, error) {
+func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
-	if c.Endpoint == "" && !c.GRPC {
+	headers, err := match.CompileHeaders("headers", c.Headers)
+	if err != nil {
+		return nil, err
+	}
+	if c.Endpoint == "" && len(headers) == 0 && !c.GRPC {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
-	count := env.Metrics.Counter(answered())
-	var grpc *health
+	made := healthCheck{
+		endpoint: c.Endpoint, headers: headers, least: least{c.MinHealthy, env.Calls},
+		answered: env.Metrics.Counter(answered()),
+	}
 	if c.GRPC {
-		grpc = &health{services: c.GRPCServices}
+		made.grpc = &health{services: c.GRPCServices, least: made.least}
+	}
+	if c.PassThrough {
+		made.memory = &memory{keep: c.CacheTime, now: now}
 	}
 	return func(next protocol.Service) protocol.Service {
-		return &healthCheck{c.Endpoint, grpc, count, protocol.Halves(next)}
+		made := made
+		made.next = protocol.Halves(next)
+		return &made
 	}, nil
 }
 
-// healthCheck is immutable but for its counter.
+// healthCheck is immutable but for its counter and its memory.
 type healthCheck struct {
-	endpoint string  // "": none
-	grpc     *health // nil: none
+	endpoint string         // "": any, if there are headers
+	headers  []match.Header // all of which hold
+	grpc     *health        // nil: none
+	memory   *memory        // nil: the filter answers, not the application
+	least    least
 	answered *metrics.Counter
 	next     protocol.Starter
 }
@@ -81,10 +116,8 @@ func (h *healthCheck) Serve(ctx context.Context, x *protocol.Exchange) error {
 // Start is protocol.Starter's.
 func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch {
-	case h.endpoint != "" && asked(&x.Request, h.endpoint):
-		h.answered.Add(1)
-		x.Reply(200, "text/plain; charset=utf-8", "ok\n")
-		return nil
+	case h.asked(x):
+		return h.answer(ctx, x)
 	case h.grpc != nil && called(x):
 		h.answered.Add(1)
 		return x.Fork(ctx, h.grpc) // its content may still be on its way
@@ -92,11 +125,102 @@ func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	return h.next.Start(ctx, x)
 }
 
-// asked reports whether r is a health request of HTTP. RPC requests have no method.
-func asked(r *protocol.Request, endpoint string) bool {
-	if r.Method != "GET" && r.Method != "HEAD" {
-		return false
+// answer answers x, which asks for health, or lets the application do it.
+func (h *healthCheck) answer(ctx context.Context, x *protocol.Exchange) error {
+	if h.memory != nil {
+		if status, ok := h.memory.recall(); ok {
+			h.answered.Add(1)
+			x.Reply(status, "", "")
+			return nil
+		}
+		x.Then(h)
+		return h.next.Start(ctx, x)
 	}
-	rest, ok := strings.CutPrefix(r.Path, endpoint)
-	return ok && (rest == "" || rest[0] == '?')
+	h.answered.Add(1)
+	if isDraining(x) || !h.least.met() {
+		x.Reply(503, "text/plain; charset=utf-8", "not healthy\n")
+		return nil
+	}
+	x.Reply(200, "text/plain; charset=utf-8", "ok\n")
+	return nil
+}
+
+// Finish is protocol.Finisher's, of what the application answered.
+func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	status := x.Response.Status
+	if err != nil {
+		status = protocol.ReasonOf(err).Traits().HTTP
+	}
+	if protocol.ReasonOf(err) != protocol.DownstreamGone {
+		h.memory.learn(status)
+	}
+	return err
+}
+
+// asked reports whether x is a request of HTTP that asks for health. RPC requests have
+// no method.
+func (h *healthCheck) asked(x *protocol.Exchange) bool {
+	r := &x.Request
+	switch {
+	case h.endpoint == "" && len(h.headers) == 0, r.Method == "":
+		return false
+	case h.endpoint != "":
+		if r.Method != "GET" && r.Method != "HEAD" {
+			return false
+		}
+		if rest, ok := strings.CutPrefix(r.Path, h.endpoint); !ok || rest != "" && rest[0] != '?' {
+			return false
+		}
+	}
+	for i := range h.headers {
+		if !h.headers[i].Holds(x) {
+			return false
+		}
+	}
+	return true
+}
+
+// least is how many hosts of clusters must be usable.
+type least struct {
+	percentages map[string]float64 // by cluster
+	calls       filter.Calls
+}
+
+// met reports whether as many are. A cluster without hosts has too few, unless none is
+// asked for.
+func (l least) met() bool {
+	for name, share := range l.percentages {
+		usable, all := l.calls.Hosts(name)
+		if share > 0 && (all == 0 || float64(usable)*100 < share*float64(all)) {
+			return false
+		}
+	}
+	return true
+}
+
+// memory keeps the status that the application answered last. Safe for concurrent use.
+type memory struct {
+	keep time.Duration    // immutable; 0: not at all
+	now  func() time.Time // immutable
+
+	mu     sync.Mutex
+	status int       // guarded by mu
+	until  time.Time // guarded by mu; it is forgotten then
+}
+
+// recall returns the status, if there is one that is not too old.
+func (m *memory) recall() (status int, ok bool) {
+	if m.keep == 0 {
+		return 0, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.status, m.now().Before(m.until)
+}
+
+// learn keeps a status.
+func (m *memory) learn(status int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.status, m.until = status, m.now().Add(m.keep)
 }

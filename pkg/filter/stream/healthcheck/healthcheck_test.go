@@ -2,10 +2,12 @@ package healthcheck
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/filter/filtertest"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -15,10 +17,10 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
 	examples := filtertest.Readme(t, Kind(), *update)
-	if len(examples) != 3 {
-		t.Fatalf("%d examples, want 3", len(examples))
+	if len(examples) != 5 {
+		t.Fatalf("%d examples, want 5", len(examples))
 	}
-	for i, want := range []int{200, 404, 404} {
+	for i, want := range []int{200, 404, 503, 404, 404} {
 		x := request("GET", "/healthz")
 		made, _ := filtertest.Build(t, Kind(), examples[i])
 		if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != want {
@@ -93,17 +95,22 @@ func TestTheAnswerCarriesNothingOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotBuiltIsRefusedByName(t *testing.T) {
+func TestSettingsThatAreRefused(t *testing.T) {
 	for settings, want := range map[filtertest.Settings]string{
-		`{"passthrough": true}`:                               "passthrough is not supported yet",
-		`{"cluster_min_healthy_percentages": {"local": 70}}`:  "cluster_min_healthy_percentages is not supported yet",
-		`{"endpoint": "healthz"}`:                             "endpoint is no path",
-		`{"grpc_services": ["shop.Items"]}`:                   "grpc_services without grpc",
-		`{"endpoint": "/healthz?a"}`:                          "endpoint is no path",
-		`{"endpoints": "/healthz"}`:                           `did you mean "endpoint"?`,
-		`{"passthrough": true, "cache_time": "10s"}`:          "passthrough",
-		`{"endpoint": "/healthz", "cache_time": "ten"}`:       "cache_time",
-		`{"cluster_min_healthy_percentages": {"a": "a lot"}}`: "cluster_min_healthy_percentages",
+		`{"passthrough": true}`:                                                                     "it needs endpoint or headers",
+		`{"passthrough": true, "cache_time": "10s"}`:                                                "it needs endpoint or headers",
+		`{"pass_through_mode": true, "endpoint": "/a", "grpc": true}`:                               "goes without grpc",
+		`{"passthrough": true, "endpoint": "/a", "cluster_min_healthy_percentages": {"local": 70}}`: "one of them decides",
+		`{"cluster_min_healthy_percentages": {"local": 70}}`:                                        "needs endpoint, headers or grpc",
+		`{"endpoint": "/a", "cluster_min_healthy_percentages": {"a": 101}}`:                         "no percentage",
+		`{"endpoint": "/a", "cluster_min_healthy_percentages": {"a": -1}}`:                          "no percentage",
+		`{"cluster_min_healthy_percentages": {"a": "a lot"}}`:                                       "cluster_min_healthy_percentages",
+		`{"endpoint": "healthz"}`:                                                                   "endpoint is no path",
+		`{"grpc_services": ["shop.Items"]}`:                                                         "grpc_services without grpc",
+		`{"endpoint": "/healthz?a"}`:                                                                "endpoint is no path",
+		`{"endpoints": "/healthz"}`:                                                                 `did you mean "endpoint"?`,
+		`{"endpoint": "/healthz", "cache_time": "ten"}`:                                             "cache_time",
+		`{"headers": [{"name": "x", "prefix_match": ""}]}`:                                          "prefix is empty",
 	} {
 		if got := filtertest.Refused(t, Kind(), settings); !strings.Contains(got, want) {
 			t.Errorf("%s is refused with %q, want %q in it", settings, got, want)
@@ -113,15 +120,123 @@ func TestWhatIsNotBuiltIsRefusedByName(t *testing.T) {
 
 // TestFilesOfSidecarsLoad: what stands in them is off.
 func TestFilesOfSidecarsLoad(t *testing.T) {
-	for _, settings := range []filtertest.Settings{`{}`, `{"passthrough": false}`, `{"passthrough": false, "cluster_min_healthy_percentages": {}}`} {
+	for _, settings := range []filtertest.Settings{
+		`{}`, `{"passthrough": false}`, `{"passthrough": false, "cache_time": "360s", "cluster_min_healthy_percentages": {}}`,
+	} {
 		made, _ := filtertest.Build(t, Kind(), settings)
 		x := request("GET", "/")
 		if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 {
 			t.Errorf("%s: %v, %d; want what the application says", settings, err, x.Response.Status)
 		}
 	}
-	const want = "warning: cache_time: cache_time is accepted and has no effect"
-	if got := filtertest.Refused(t, Kind(), `{"cache_time": "360s"}`); !strings.Contains(got, want) {
-		t.Errorf("cache_time: %q, want %q", got, want)
+}
+
+func TestRequestsAskForHealthByTheirFields(t *testing.T) {
+	for _, test := range []struct {
+		name, settings, method, path, prober string
+		answered                             bool
+	}{
+		{"by a field alone", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "POST", "/any", "probe/1", true},
+		{"by another", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/any", "curl/8", false},
+		{"by the path and a field", `{"endpoint": "/healthz", "headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/healthz", "probe/1", true},
+		{"by the path alone", `{"endpoint": "/healthz", "headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "GET", "/healthz", "", false},
+		{"by Envoy's way to write a path", `{"headers": [{"name": ":path", "exact_match": "/healthz"}]}`, "GET", "/healthz", "", true},
+		{"a call of RPC", `{"headers": [{"name": "user-agent", "prefix_match": "probe/"}]}`, "", "/any", "probe/1", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			made, counts := filtertest.Build(t, Kind(), filtertest.Settings(test.settings))
+			x := request(test.method, test.path)
+			if test.prober != "" {
+				x.Request.Header.Add("User-Agent", test.prober)
+			}
+			if err := made(application()).Serve(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+			if got := x.Response.Status == 200; got != test.answered || counts.Of(answered()) == 1 != test.answered {
+				t.Errorf("it is answered: %t, %v counted; want %t", got, counts.Of(answered()), test.answered)
+			}
+		})
+	}
+}
+
+func TestHealthIsThatOfClusters(t *testing.T) {
+	app := application()
+	calls := &filtertest.Calls{
+		Clusters: map[string]protocol.Service{"shop": app, "empty": app, "down": app},
+		Sizes:    map[string]int{"shop": 10, "empty": 0, "down": 4}, Down: map[string]int{"shop": 3, "down": 4},
+	}
+	for percentages, want := range map[string]int{
+		`{"shop": 70}`: 200, `{"shop": 70.1}`: 503, `{"shop": 100}`: 503, `{"down": 1}`: 503, `{"down": 0}`: 200,
+		`{"empty": 1}`: 503, `{"empty": 0}`: 200, `{"none": 1}`: 503, `{"shop": 50, "down": 50}`: 503,
+	} {
+		made, _ := filtertest.BuildWith(t, Kind(), filtertest.Settings(`{"endpoint": "/healthz", "grpc": true, "cluster_min_healthy_percentages": `+percentages+`}`), calls)
+		x := request("GET", "/healthz")
+		if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != want {
+			t.Errorf("%s: %d, %v; want %d", percentages, x.Response.Status, err, want)
+		}
+		x = check("/grpc.health.v1.Health/Check", message(""))
+		if err := made(app).Serve(t.Context(), x); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(x.Response.Body); err != nil || (string(text) == serving) != (want == 200) || (string(text) == notServing) != (want == 503) {
+			t.Errorf("%s: gRPC says %q, %v", percentages, text, err)
+		}
+	}
+	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
+	x := request("GET", "/healthz")
+	x.Meta.Conn = &protocol.ConnMeta{Link: link{draining: true}}
+	if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != 503 {
+		t.Errorf("on a connection that drains: %d, %v; want 503", x.Response.Status, err)
+	}
+}
+
+// TestApplicationsAnswerNowAndThen: passthrough asks them, and cache_time spares them.
+func TestApplicationsAnswerNowAndThen(t *testing.T) {
+	clock := time.Unix(1, 0)
+	made, counts := filtertest.Build(t, kindAt(func() time.Time { return clock }), `{"endpoint": "/healthz", "pass_through_mode": true, "cache_time": "10s"}`)
+	status, fails, hits := 200, error(nil), 0
+	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		hits++
+		if fails != nil {
+			return fails
+		}
+		x.Reply(status, "text/plain", "from the application")
+		return nil
+	}))
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		path  string
+		says  int
+		fails error
+		want  int // status; 0: the failure
+		hits  int
+		body  string
+	}{
+		{"the first", 0, "/healthz", 200, nil, 200, 1, "from the application"},
+		{"while it is remembered", 9 * time.Second, "/healthz?a", 503, nil, 200, 1, ""},
+		{"what does not ask for health", 0, "/other", 418, nil, 418, 2, "from the application"},
+		{"when it is forgotten", time.Second, "/healthz", 503, nil, 503, 3, "from the application"},
+		{"a failure is remembered", 9 * time.Second, "/healthz", 200, nil, 503, 3, ""},
+		{"and forgotten", time.Second, "/healthz", 0, protocol.NewFault(protocol.ConnectFailure, nil), 0, 4, ""},
+		{"a fault is remembered", time.Second, "/healthz", 200, nil, 502, 4, ""},
+		{"a caller that left", 9 * time.Second, "/healthz", 0, protocol.NewFault(protocol.DownstreamGone, nil), 0, 5, ""},
+		{"is not", 0, "/healthz", 200, nil, 200, 6, "from the application"},
+	} {
+		clock = clock.Add(step.after)
+		status, fails = step.says, step.fails
+		x := request("GET", step.path)
+		err := s.Serve(t.Context(), x)
+		body := ""
+		if x.Response.Body != nil {
+			text, _ := io.ReadAll(x.Response.Body) // a text has no errors
+			body = string(text)
+		}
+		if !errors.Is(err, step.fails) || x.Response.Status != step.want || hits != step.hits || body != step.body {
+			t.Errorf("%s: %d %q, %v after %d hits; want %d %q, %d", step.name, x.Response.Status, body, err, hits, step.want, step.body, step.hits)
+		}
+	}
+	if n := counts.Of(answered()); n != 3 {
+		t.Errorf("%v answers are counted, want 3", n)
 	}
 }

@@ -147,7 +147,8 @@ func (m *mirror) launch(r request) {
 func (m *mirror) send(ctx context.Context, r request) {
 	n := m.config.Amplification
 	if m.config.Broadcast {
-		n = max(m.calls.Hosts(m.config.Cluster), 1) // so that a cluster without hosts counts as a failure
+		_, all := m.calls.Hosts(m.config.Cluster)
+		n = max(all, 1) // so that a cluster without hosts counts as a failure
 	}
 	var sent []protocol.Attempt // of a broadcast: a host that has a copy gets no other
 	for range n {
