@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -35,7 +36,11 @@ func (p *pair) adaptiveConcurrency() feature {
 	}
 }
 
-const adaptiveRefused, adaptiveInFlight = "weft_filter_adaptive_concurrency_refused_total", "weft_filter_adaptive_concurrency_in_flight"
+const (
+	adaptiveRefused  = "weft_filter_adaptive_concurrency_refused_total"
+	adaptiveInFlight = "weft_filter_adaptive_concurrency_in_flight"
+	adaptiveMinRTT   = "weft_filter_adaptive_concurrency_min_rtt_seconds"
+)
 
 // TestWhatIsTooMuchIsRefusedInTheProtocolsTerms: one request is not answered, and the
 // next one is beyond the limit. Once the first has ended there is room again.
@@ -211,7 +216,9 @@ func TestStreamsHoldNoPlace(t *testing.T) {
 			w.(http.Flusher).Flush()
 			_, _ = io.Copy(io.Discard, r.Body) // until the caller ends the stream
 		})
-		_, front, c := carriesGRPC(t, filters, list{cluster("app", nil, address)}, to("/", "app"))
+		w, front, c := carriesGRPC(t, object{"stream_filters": list{filterOf("adaptive_concurrency", object{
+			"gradient_controller_config": object{"min_rtt_calc_params": object{"request_count": 2, "min_concurrency": 1}}})}},
+			list{cluster("app", nil, address)}, to("/", "app"))
 		end := make([]io.WriteCloser, 2)
 		for i := range end {
 			content, into := io.Pipe()
@@ -231,8 +238,48 @@ func TestStreamsHoldNoPlace(t *testing.T) {
 				t.Fatalf("stream %d is answered with %s", i, got)
 			}
 		}
+		if got := w.metric(adaptiveMinRTT); got != 0 {
+			t.Errorf("of streams alone it is known that requests take %v", got)
+		}
 		for _, e := range end {
 			_ = e.Close()
 		}
 	})
+}
+
+// TestCallsOfGRPCAreSamples: those of one message each way, however it is cut.
+func TestCallsOfGRPCAreSamples(t *testing.T) {
+	t.Parallel()
+	for name, size := range map[string]int{"small": 5, "large": 100_000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body) // all that comes
+				w.Header().Set("Content-Type", "application/grpc")
+				w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
+				_, _ = io.WriteString(w, message(strings.Repeat("a", size)))
+			})
+			w, front, c := carriesGRPC(t, object{"stream_filters": list{filterOf("adaptive_concurrency", object{
+				"gradient_controller_config": object{"min_rtt_calc_params": object{"request_count": 20}}})}},
+				list{cluster("app", nil, address)}, to("/", "app"))
+			for range 20 {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/shop.Items/List", strings.NewReader(message(strings.Repeat("b", size))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Content-Type", "application/grpc")
+				resp, err := c.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.Trailer.Get("Grpc-Status") != "0" {
+					t.Fatalf("%v, %v", err, resp.Trailer)
+				}
+				_ = resp.Body.Close()
+			}
+			if got := w.metric(adaptiveMinRTT); got <= 0 || got > patience.Seconds() {
+				t.Errorf("it is known that a call takes %v s", got)
+			}
+		})
+	}
 }

@@ -137,7 +137,7 @@ func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := f.calls.Get().(*call) //nolint:forcetypeassert // what New returns
 	c.gate, c.began = g, now
 	c.grpc = x.Request.Method != "" && protocol.IsGRPC(&x.Request.Header)
-	c.stream = x.Request.OneWay || x.Request.Upgrade != "" || x.Request.Method == "CONNECT" || c.grpc && !hasMessage(&x.Request)
+	c.stream = x.Request.OneWay || x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
 	x.Then(c)
 	return f.next.Start(ctx, x)
 }
@@ -150,9 +150,16 @@ func (f *adaptive) refuse(x *protocol.Exchange) {
 	x.Reply(f.status, "text/plain; charset=utf-8", f.text)
 }
 
-// hasMessage reports whether a call of gRPC came with a message. One that did not is a
-// stream, whose caller takes its time.
-func hasMessage(r *protocol.Request) bool { return r.Body != nil && r.Body.Buffered() > 0 }
+// goesOn reports whether the caller of a request that is answered is still sending it, as
+// those of streams do. The engine that reads it may not know: then it does not.
+func goesOn(r *protocol.Request) bool {
+	body, ok := r.Body.(protocol.Whole)
+	if !ok {
+		return false
+	}
+	whole, _ := body.Whole()
+	return !whole
+}
 
 // Finish is protocol.Finisher's.
 func (c *call) Finish(_ context.Context, x *protocol.Exchange, err error) error {
@@ -177,11 +184,11 @@ func (c *call) outcome(x *protocol.Exchange, err error) outcome {
 	case r.Status >= 500:
 		return failed
 	case c.grpc:
-		switch code := protocol.GRPCStatus(r); {
-		case code > 0:
+		if protocol.GRPCStatus(r) > 0 {
 			return failed
-		case code < 0 && (r.Body == nil || r.Body.Buffered() == 0):
-			return leftOut // a stream's head, before there is a message
+		}
+		if goesOn(&x.Request) {
+			return leftOut
 		}
 	}
 	return answered

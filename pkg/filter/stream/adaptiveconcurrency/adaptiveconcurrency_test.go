@@ -237,6 +237,15 @@ func TestRefusalsAreOverflows(t *testing.T) {
 	}
 }
 
+// coming is content that knows whether all of it has come.
+type coming struct {
+	protocol.Body
+	whole bool
+}
+
+// Whole is protocol.Whole's.
+func (c coming) Whole() (whole, empty bool) { return c.whole, false }
+
 // gateOf returns the only gate that the filter has.
 func gateOf(t *testing.T, s protocol.Service) *gate {
 	t.Helper()
@@ -280,8 +289,9 @@ func TestWhatIsASample(t *testing.T) {
 		{"a call of gRPC", func() *protocol.Exchange { return grpc("/s/m") }, text, true},
 		{"one with a status alone", func() *protocol.Exchange { return grpc("/s/m") }, head("0"), true},
 		{"one that fails", func() *protocol.Exchange { return grpc("/s/m") }, head("14"), false},
-		{"a stream that begins without a message", func() *protocol.Exchange { x := grpc("/s/m"); x.Request.Body = protocol.NewTextBody(""); return x }, text, false},
-		{"a stream that is answered without one", func() *protocol.Exchange { return grpc("/s/m") }, head(""), false},
+		{"one that has come whole", func() *protocol.Exchange { x := grpc("/s/m"); x.Request.Body = coming{x.Request.Body, true}; return x }, text, true},
+		{"a stream whose caller goes on", func() *protocol.Exchange { x := grpc("/s/m"); x.Request.Body = coming{x.Request.Body, false}; return x }, text, false},
+		{"a head before its message", func() *protocol.Exchange { return grpc("/s/m") }, head(""), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
