@@ -144,10 +144,11 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 // causeOf is why a connection ends that could not be carried on, or CauseDone: its
 // handler says nothing more of that.
 func causeOf(err error) network.Cause {
-	switch protocol.ReasonOf(err) {
-	case protocol.NoDestination:
+	reason := protocol.ReasonOf(err)
+	if reason == protocol.NoDestination {
 		return network.CauseNoDestination
-	case protocol.Loop:
+	}
+	if reason == protocol.Loop {
 		return network.CauseLoop
 	}
 	return network.CauseDone

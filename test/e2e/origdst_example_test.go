@@ -63,8 +63,11 @@ func transparentExample(t *testing.T) {
 			}
 			s := newStreet(t)
 			tt.rules(s)
-			file := writeFile(t, "transparent.json", strings.ReplaceAll(string(text), `"redirect"`, `"`+tt.how+`"`))
-			s.start(launchOptions{args: []string{"start", "-c", file}})
+			config := string(text)
+			if tt.how != "redirect" {
+				config = strings.NewReplacer(`"redirect"`, `"`+tt.how+`"`, "127.0.0.1:15001", "0.0.0.0:15001").Replace(config)
+			}
+			s.start(launchOptions{args: []string{"start", "-c", writeFile(t, "transparent.json", config)}})
 
 			got := ask(t, httpFrom(t, tt.from(s), false), "GET", "http://"+netip.AddrPortFrom(s.far.B.IPv4, 80).String()+"/", "")
 			if want := "HTTP/1.1 80 saw " + s.far.A.IPv4.String(); got.status != http.StatusOK || got.body != want || got.header.Get("X-Carried-By") != "weft" {

@@ -203,3 +203,31 @@ func TestAVirtualListenersLimitIsItsOwn(t *testing.T) {
 		t.Errorf("the bound listener counts %v connections that it has handed on", got)
 	}
 }
+
+func TestFilterChainsMatchTheOriginalDestination(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	rules()["nftables redirect"].apply(s)
+	web := func(match object, word string) object {
+		return object{"match": match, "filters": list{object{"type": "proxy", "config": object{
+			"downstream_protocol": "Http1", "router_config_name": word}}}}
+	}
+	s.run(setup{
+		listeners: list{object{"name": "catch", "address": "[::]:15001", "use_original_dst": true, "filter_chains": list{
+			web(object{"destination_port": 8080}, "port"),
+			web(object{"destination_port": 80, "prefix_ranges": list{s.far.B.IPv4.String() + "/32"}}, "range"),
+		}, "default_filter_chain": web(nil, "rest")}},
+		tables: list{table("port", says("/", 200, "port")), table("range", says("/", 200, "range")), table("rest", says("/", 200, "rest"))},
+	})
+	c := httpFrom(t, s.client, false)
+	for to, want := range map[netip.AddrPort]string{
+		netip.AddrPortFrom(s.far.B.IPv4, 8080): "port",
+		netip.AddrPortFrom(s.far.B.IPv6, 8080): "port",
+		netip.AddrPortFrom(s.far.B.IPv4, 80):   "range",
+		netip.AddrPortFrom(s.far.B.IPv6, 80):   "rest",
+	} {
+		if got := ask(t, c, "GET", "http://"+to.String()+"/", ""); got.body != want {
+			t.Errorf("a connection to %v took the chain %q, want %q", to, got.body, want)
+		}
+	}
+}

@@ -77,6 +77,11 @@ func (r *reader) checkVirtual(list []listenerJSON) {
 		if l.Bind || !at.Exists() {
 			continue
 		}
+		for _, key := range []string{"reuseport", "mark", "accept_rate", "tcp_keepalive"} {
+			if at := list[i].Node.Get(key); at.Exists() {
+				r.report.Warnf(at, "%s has no effect on a listener that does not bind: it is of the one that accepts", key)
+			}
+		}
 		address, err := netip.ParseAddrPort(anyAddress(l.Address))
 		switch {
 		case !fed:
