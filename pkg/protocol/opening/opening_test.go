@@ -24,12 +24,12 @@ func golden(t testing.TB, name string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	digits := ""
+	var digits strings.Builder
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
-		digits += strings.Join(strings.Fields(line), "")
+		digits.WriteString(strings.Join(strings.Fields(line), ""))
 	}
-	b, err := hex.DecodeString(digits)
+	b, err := hex.DecodeString(digits.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,15 +182,16 @@ func hello(t testing.TB, c *tls.Config) []byte {
 		_ = theirs.Close()
 	}()
 	defer ours.Close()
-	head := make([]byte, recordHeader)
-	if _, err := io.ReadFull(ours, head); err != nil {
+	var head [recordHeader]byte
+	if _, err := io.ReadFull(ours, head[:]); err != nil {
 		t.Fatal(err)
 	}
-	body := make([]byte, int(head[3])<<8|int(head[4]))
-	if _, err := io.ReadFull(ours, body); err != nil {
+	record := make([]byte, recordHeader+(int(head[3])<<8|int(head[4])))
+	copy(record, head[:])
+	if _, err := io.ReadFull(ours, record[recordHeader:]); err != nil {
 		t.Fatal(err)
 	}
-	return append(head, body...)
+	return record
 }
 
 func TestHellosOfCryptoTLSAreRead(t *testing.T) {

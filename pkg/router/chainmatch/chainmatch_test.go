@@ -228,7 +228,9 @@ func naive(matches []config.ChainMatch, c *Connection) int {
 		return -1
 	}
 	for _, specific := range []func(m *config.ChainMatch) int{
-		func(m *config.ChainMatch) int { return has(m.DestinationPort != 0, m.DestinationPort == c.Destination.Port()) },
+		func(m *config.ChainMatch) int {
+			return has(m.DestinationPort != 0, m.DestinationPort == c.Destination.Port())
+		},
 		func(m *config.ChainMatch) int { return within(m.DestinationRanges, c.Destination.Addr()) },
 		func(m *config.ChainMatch) int {
 			best := has(len(m.ServerNames) > 0, false)
@@ -243,7 +245,9 @@ func naive(matches []config.ChainMatch, c *Connection) int {
 			}
 			return best
 		},
-		func(m *config.ChainMatch) int { return has(m.TransportProtocol != "", m.TransportProtocol == c.Transport) },
+		func(m *config.ChainMatch) int {
+			return has(m.TransportProtocol != "", m.TransportProtocol == c.Transport)
+		},
 		func(m *config.ChainMatch) int {
 			best := has(len(m.ApplicationProtocols) > 0, false)
 			for i, p := range c.Protocols {
@@ -259,7 +263,9 @@ func naive(matches []config.ChainMatch, c *Connection) int {
 			return has(m.SourceType != "", local == (m.SourceType == config.LocalSource))
 		},
 		func(m *config.ChainMatch) int { return within(m.SourceRanges, c.Source.Addr()) },
-		func(m *config.ChainMatch) int { return has(len(m.SourcePorts) > 0, slices.Contains(m.SourcePorts, c.Source.Port())) },
+		func(m *config.ChainMatch) int {
+			return has(len(m.SourcePorts) > 0, slices.Contains(m.SourcePorts, c.Source.Port()))
+		},
 	} {
 		best := 0
 		for _, i := range left {

@@ -29,7 +29,7 @@ func (m *Matcher) Asks(c *Connection) Asks {
 // Match returns the place of the chain for c, -1 for none. It does not allocate.
 func (m *Matcher) Match(c *Connection) int {
 	n := m.root
-	for level := destinationPort; level < leaf; level++ {
+	for level := range leaf {
 		if n = n.next(level, c); n == nil {
 			return -1
 		}

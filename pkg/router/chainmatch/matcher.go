@@ -26,7 +26,7 @@ const (
 	AskHTTP                  // which HTTP it speaks in plaintext
 )
 
-// ConflictError: two chains have a match in common.
+// ConflictError says that two chains have a match in common.
 type ConflictError struct {
 	First, Second int // their places
 	On            string
@@ -36,7 +36,7 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("filter chains %d and %d are for the same connections: %s", e.First, e.Second, e.On)
 }
 
-// ErrTooLarge: the values of the chains' criteria have too many combinations.
+// ErrTooLarge says that the values of the chains' criteria have too many combinations.
 var ErrTooLarge = errors.New("the criteria of the filter chains have more than 1,000,000 combinations")
 
 // mostCombinations bounds the memory that a configuration can ask for.
