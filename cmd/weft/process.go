@@ -135,7 +135,7 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 				return nil
 			}
 		}},
-		{Name: "memory", Run: func(ctx context.Context) error { trim(ctx); return nil }},
+		{Name: "memory", Run: func(ctx context.Context) error { trim(ctx, p.log); return nil }},
 		{Name: "certificates", Run: func(ctx context.Context) error { p.server.WatchCertificates(ctx); return nil }},
 	}
 	for _, port := range p.ports {

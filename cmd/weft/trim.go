@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -20,12 +21,14 @@ const (
 // trim gives memory back that a burst of traffic has left behind. On a proxy
 // that hardly allocates, the runtime collects garbage so seldom that buffers and
 // stacks of thousands of connections would stay for minutes. It acts only when
-// the runtime has not collected since the last look.
-func trim(ctx context.Context) {
+// the runtime has not collected since the last look; but once, soon after the
+// start, the pages of the program that only starting has needed go in any case.
+func trim(ctx context.Context, log *slog.Logger) {
 	wait := trimSoon
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	var cycles uint64
+	started := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -33,12 +36,18 @@ func trim(ctx context.Context) {
 		case <-timer.C:
 		}
 		m := readMemory()
-		if m.cycles == cycles && m.unneeded > trimFrom {
+		needless := m.cycles == cycles && m.unneeded > trimFrom
+		if needless {
 			runtime.GC() // pools give up what was not used between two collections
 			debug.FreeOSMemory()
 			wait = min(2*wait, trimLate)
 		} else {
 			wait = trimSoon
+		}
+		if needless || !started {
+			started = true
+			n, err := unmapProgram()
+			log.Debug("pages of the program were unmapped", "bytes", n, "error", err)
 		}
 		cycles = readMemory().cycles
 		timer.Reset(wait)

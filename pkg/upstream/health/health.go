@@ -1,17 +1,20 @@
 // Package health owns the active checks of hosts: when a host is asked whether it
 // can serve, what is asked, and how many answers turn it.
 //
-//	Group    the checks of a process     when they run (timers), and on what (workers)
+//	Group    the checks of a process     when they run (agenda), and on what (workers)
 //	Check    of one host                 thresholds
 //	Probe    one question to a host      TCP, HTTP, gRPC, heartbeats
 //
-// Between two checks a host costs a timer and nothing else: no goroutine, no
-// connection, no buffer. A thousand clusters are checked by a handful of workers.
+// Between two checks a host costs a place in a list and nothing else: no goroutine, no
+// timer, no connection, no buffer. A thousand clusters are checked by a handful of
+// workers.
 package health
 
 import (
+	"container/heap"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -34,26 +37,39 @@ type Result struct {
 	Err     error // why this check failed; nil: it passed
 }
 
-// workers is how many checks run at once. A check that fails by its timeout holds
-// one for that long: with many such hosts the intervals grow, and memory does not.
-const workers = 128
+// How many checks run at once. A check that fails by its timeout holds a worker for that
+// long: with many such hosts the intervals grow, and memory does not. Most checks take
+// a moment, so that more than few workers come only while there is nobody free for
+// hesitation, and then twice as many each time.
+const (
+	few        = 16
+	workers    = 128
+	hesitation = 100 * time.Millisecond
+)
+
+const never = math.MaxInt64
 
 // Group runs checks. Safe for concurrent use.
 type Group struct {
 	ctx   context.Context //nolint:containedctx // of the checks that run: it ends with the group
 	end   context.CancelFunc
+	epoch time.Time      // of the times that follow
 	tasks sync.WaitGroup // workers
 
 	mu      sync.Mutex
-	running int    // guarded by mu; workers
-	first   *Check // guarded by mu; due, and waiting for a worker: linked by Check.next
-	last    *Check // guarded by mu
-	closed  bool   // guarded by mu
+	agenda  agenda        // guarded by mu; checks that are not due
+	timer   *time.Timer   // guarded by mu; calls wake; nil until there is a check
+	at      time.Duration // guarded by mu; when timer fires; never: it does not
+	grown   time.Duration // guarded by mu; when the last worker came
+	running int           // guarded by mu; workers
+	first   *Check        // guarded by mu; due, and waiting for a worker: linked by Check.next
+	last    *Check        // guarded by mu
+	closed  bool          // guarded by mu
 }
 
 // NewGroup returns a group without checks.
 func NewGroup() *Group {
-	g := &Group{}
+	g := &Group{epoch: time.Now(), at: never}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	return g
 }
@@ -63,6 +79,9 @@ func NewGroup() *Group {
 func (g *Group) Close() {
 	g.mu.Lock()
 	g.closed = true
+	if g.timer != nil {
+		g.timer.Stop()
+	}
 	g.mu.Unlock()
 	g.end()
 	g.tasks.Wait()
@@ -75,37 +94,93 @@ func (g *Group) Close() {
 // goroutine at a time, and must not wait.
 func (g *Group) Start(cfg *config.HealthCheck, p Probe, report func(Result)) *Check {
 	c := &Check{group: g, config: cfg, probe: p, report: report}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.timer = time.AfterFunc(cfg.Delay, c.due)
+	g.schedule(c, cfg.Delay)
 	return c
 }
 
-// submit runs c on the calling goroutine, and after it what waits; or has c wait
-// for a worker, if there are enough.
-func (g *Group) submit(c *Check) {
+// schedule has c run after a time.
+func (g *Group) schedule(c *Check, after time.Duration) {
 	g.mu.Lock()
-	switch {
-	case g.closed:
-		g.mu.Unlock()
+	defer g.mu.Unlock()
+	if g.closed {
 		return
-	case g.running == workers:
+	}
+	c.due = time.Since(g.epoch) + after
+	heap.Push(&g.agenda, c)
+	g.arm(c.due)
+}
+
+// cancel takes c from the agenda, if it is there.
+func (g *Group) cancel(c *Check) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.place > 0 {
+		heap.Remove(&g.agenda, c.place-1)
+	}
+}
+
+// arm has wake called at a time, if that is not to happen before. g.mu is held.
+func (g *Group) arm(at time.Duration) {
+	if g.at <= at {
+		return
+	}
+	g.at = at
+	wait := max(at-time.Since(g.epoch), 0)
+	if g.timer == nil {
+		g.timer = time.AfterFunc(wait, g.wake)
+	} else {
+		g.timer.Reset(wait)
+	}
+}
+
+// wake finds who is due, and sees to it that there are workers.
+func (g *Group) wake() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.at = never
+	if g.closed {
+		return
+	}
+	now := time.Since(g.epoch)
+	for len(g.agenda) > 0 && g.agenda[0].due <= now {
+		c := heap.Pop(&g.agenda).(*Check) //nolint:forcetypeassert // nothing else is in it
 		if g.last == nil {
 			g.first = c
 		} else {
 			g.last.next = c
 		}
 		g.last = c
-		g.mu.Unlock()
-		return
 	}
-	g.running++
-	g.tasks.Add(1)
-	g.mu.Unlock()
-	defer g.tasks.Done()
-	for c != nil {
+	g.staff(now)
+	if len(g.agenda) > 0 {
+		g.arm(g.agenda[0].due)
+	}
+}
+
+// staff starts workers for those who wait. g.mu is held.
+func (g *Group) staff(now time.Duration) {
+	most := few
+	if g.running >= few {
+		most = g.running
+		if now-g.grown >= hesitation {
+			most = min(2*most, workers)
+		}
+	}
+	waiting := g.first
+	for ; g.running < most && waiting != nil; waiting = waiting.next {
+		g.running++
+		g.grown = now
+		g.tasks.Go(g.work)
+	}
+	if waiting != nil && g.running < workers {
+		g.arm(now + hesitation)
+	}
+}
+
+// work is what a worker does: it runs checks until none waits.
+func (g *Group) work() {
+	for c := g.next(); c != nil; c = g.next() {
 		c.run()
-		c = g.next()
 	}
 }
 
@@ -132,9 +207,10 @@ type Check struct {
 	probe  Probe               // immutable
 	report func(Result)        // immutable
 	next   *Check              // guarded by group.mu
+	due    time.Duration       // guarded by group.mu; when it runs next
+	place  int                 // guarded by group.mu; in the agenda, from 1; 0: it is not there
 
-	mu      sync.Mutex
-	timer   *time.Timer        // guarded by mu
+	mu      sync.Mutex         // taken before group.mu
 	cut     context.CancelFunc // guarded by mu; ends the check that runs, nil if none does
 	stopped bool               // guarded by mu
 	verdict verdict            // guarded by mu
@@ -161,16 +237,13 @@ func (c *Check) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = true
-	c.timer.Stop()
+	c.group.cancel(c)
 	if c.cut != nil {
 		c.cut()
 	}
 }
 
-// due is what the timer calls.
-func (c *Check) due() { c.group.submit(c) }
-
-// run checks the host once and sets the timer for the next time.
+// run checks the host once, and has it checked again.
 func (c *Check) run() {
 	ctx, begun := c.begin()
 	if !begun {
@@ -213,7 +286,7 @@ func (c *Check) finish(err error) (Result, bool) {
 	return Result{Healthy: c.verdict.healthy, Turned: turned, Err: err}, true
 }
 
-// again sets the timer.
+// again has the host checked once more.
 func (c *Check) again() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,7 +300,7 @@ func (c *Check) again() {
 	if j := c.config.Jitter; j > 0 {
 		wait += rand.N(j + 1)
 	}
-	c.timer.Reset(wait)
+	c.group.schedule(c, wait)
 }
 
 // ask is Probe, of which a panic costs the check and nothing else.

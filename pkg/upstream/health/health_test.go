@@ -172,7 +172,7 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup()
 		defer g.Close()
-		cfg := &config.HealthCheck{Interval: time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
+		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
 		var done atomic.Int32
 		for range 3 * workers {
 			g.Start(cfg, probeFunc(func(_ context.Context, deadline time.Time) error {
@@ -181,10 +181,62 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 			}), func(Result) { done.Add(1) })
 		}
 		for second := range 3 {
-			rest(time.Second + time.Millisecond)
+			rest(time.Second + 4*hesitation) // until there are as many workers as may be
 			synctest.Wait()
 			if n := int(done.Load()); n != (second+1)*workers {
 				t.Errorf("after %d s %d checks are over, want %d", second+1, n, (second+1)*workers)
+			}
+		}
+	})
+}
+
+// Hosts that answer at once need few workers, however many are due.
+func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup()
+		defer g.Close()
+		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
+		var done, running, most atomic.Int32
+		for range 8 * workers {
+			g.Start(cfg, probeFunc(func(context.Context, time.Time) error {
+				n := running.Add(1)
+				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+				}
+				rest(hesitation / 100)
+				running.Add(-1)
+				return nil
+			}), func(Result) { done.Add(1) })
+		}
+		rest(time.Second)
+		synctest.Wait()
+		if done.Load() != 8*workers || most.Load() > few {
+			t.Errorf("%d of %d checks are over, %d ran at once, want %d", done.Load(), 8*workers, most.Load(), few)
+		}
+	})
+}
+
+func TestAStoppedCheckLeavesTheAgenda(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGroup()
+		defer g.Close()
+		ran := map[int]int{}
+		var checks []*Check
+		for i := range 10 {
+			cfg := &config.HealthCheck{Delay: time.Duration(10-i) * time.Minute, Interval: time.Hour, Timeout: time.Second}
+			checks = append(checks, g.Start(cfg, probeFunc(func(context.Context, time.Time) error { return nil }), func(Result) { ran[i]++ }))
+		}
+		for _, i := range []int{9, 4, 0} { // the first, one among others, the last
+			checks[i].Stop()
+			checks[i].Stop()
+		}
+		if n := len(g.agenda); n != 7 {
+			t.Errorf("%d checks are on the agenda, want 7", n)
+		}
+		rest(11 * time.Minute)
+		synctest.Wait()
+		for i := range 10 {
+			if want := i != 9 && i != 4 && i != 0; (ran[i] > 0) != want {
+				t.Errorf("check %d ran %d times", i, ran[i])
 			}
 		}
 	})

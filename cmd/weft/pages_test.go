@@ -1,0 +1,72 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"testing"
+)
+
+const smaps = `00400000-00b00000 r-xp 00000000 fe:00 12 /usr/bin/weft
+Size:               7168 kB
+Rss:                6964 kB
+Anonymous:             0 kB
+00b00000-01400000 r--p 00700000 fe:00 12 /usr/bin/weft
+Rss:                 100 kB
+Anonymous:             0 kB
+01400000-01500000 rw-p 01000000 fe:00 12 /usr/bin/weft
+Rss:                 340 kB
+Anonymous:             0 kB
+01500000-01600000 r--p 01100000 fe:00 12 /usr/bin/weft
+Rss:                  64 kB
+Anonymous:             8 kB
+01600000-01700000 r--s 01100000 fe:00 12 /usr/bin/weft
+Rss:                  64 kB
+Anonymous:             0 kB
+7f0000000000-7f0000100000 r-xp 00000000 fe:00 13 /usr/lib/libc.so.6
+Rss:                 756 kB
+Anonymous:             0 kB
+7f0000200000-7f0000300000 rw-p 00000000 00:00 0
+Rss:                 756 kB
+Anonymous:           756 kB
+`
+
+func TestMappingsOfTheProgram(t *testing.T) {
+	found, resident, err := programMappings([]byte(smaps), "/usr/bin/weft")
+	// Not those that are written to, were relocated, are shared, or are another file's.
+	if want := []mapping{{0x400000, 0xb00000}, {0xb00000, 0x1400000}}; !slices.Equal(found, want) || err != nil {
+		t.Errorf("mappings %x, %v, want %x", found, err, want)
+	}
+	if want := int64(7064 << 10); resident != want {
+		t.Errorf("%d bytes are resident, want %d", resident, want)
+	}
+	if found, _, err := programMappings([]byte(smaps), "/usr/bin/other"); len(found) > 0 || err != nil {
+		t.Errorf("of another program: %x, %v", found, err)
+	}
+	for _, broken := range []string{
+		"xyz-00b00000 r-xp 0 fe:00 12 /usr/bin/weft\n", "00b00000-00400000 r-xp 0 fe:00 12 /usr/bin/weft\n",
+		"00400000-00b00000 r-xp 0 fe:00 12 /usr/bin/weft\nRss: many kB\n",
+	} {
+		if _, _, err := programMappings([]byte(broken), "/usr/bin/weft"); err == nil {
+			t.Errorf("%q is taken", broken)
+		}
+	}
+}
+
+// TestTheProgramGoesOnWithoutItsPages: they come back as they were.
+func TestTheProgramGoesOnWithoutItsPages(t *testing.T) {
+	dropped, err := unmapProgram()
+	if err != nil || dropped < 1<<20 {
+		t.Fatalf("%d bytes were unmapped, %v", dropped, err)
+	}
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, left, err := programMappings(table, program); err != nil || left >= dropped {
+		t.Errorf("%d bytes are resident afterwards, of %d; %v", left, dropped, err)
+	}
+}
