@@ -181,17 +181,26 @@ func (c *call) outcome(x *protocol.Exchange, err error) outcome {
 	switch {
 	case r.Status == 0, r.Tunnel != nil:
 		return leftOut
-	case r.Status >= 500:
+	case r.Status >= 500, r.Status == tooManyRequests:
 		return failed
-	case c.grpc:
-		if protocol.GRPCStatus(r) > 0 {
-			return failed
-		}
-		if goesOn(&x.Request) {
-			return leftOut
-		}
+	case c.grpc && isFailure(protocol.GRPCStatus(r)):
+		return failed
+	case c.grpc && goesOn(&x.Request):
+		return leftOut
 	}
 	return answered
+}
+
+const tooManyRequests = 429 // RFC 6585 4
+
+// isFailure reports whether a status of gRPC says that a service has not done what it
+// does. Others, as that something was not found, are answers.
+func isFailure(code int) bool {
+	switch code {
+	case 2, 4, 8, 12, 13, 14, 15: // unknown, deadline, exhausted, unimplemented, internal, unavailable, data loss
+		return true
+	}
+	return false
 }
 
 // of returns the level of x.
