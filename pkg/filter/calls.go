@@ -15,8 +15,8 @@ type Calls interface {
 	// waits for the head of its answer until x.Deadline, which must be set; then it
 	// calls receive, which may read x.Response and keeps nothing of it, and gives the
 	// answer up. x is the filter's own, and nobody else's: its Meta says in which
-	// protocol it is written, and it has no Caller. One that is one-way has no answer to
-	// receive.
+	// protocol it is written, and its Caller is nil or what Beside returned. One that is
+	// one-way has no answer to receive.
 	//
 	// Errors are Faults, NoCluster among them, or receive's. Neither a route's timeout
 	// nor its retries apply; a host that cannot be connected to is replaced by
