@@ -199,16 +199,26 @@ func TestConnectionsAreCounted(t *testing.T) {
 	c.ConnectFailures.Add(1)
 	c.Retries.Add(5)
 	c.Resent.Add(6)
-	c.Overflow[LimitRetries].Add(7)
+	c.Overflow[0][LimitRetries].Add(7)
 	c.Hedges.Add(12)
 	c.HedgesWon.Add(11)
 	c.Cancelled.Add(10)
-	c.Overflow[LimitRetryBudget].Add(3)
+	c.Overflow[0][LimitRetryBudget].Add(3)
 	c.HostDown.Add(2)
 	c.HostUp.Add(1)
 	c.CheckFailures.Add(9)
 	c.Ejections.Add(4)
 	c.Active.Follow(func() int64 { return 8 })
+	c.Overflow[1][LimitPending].Add(13)
+	c.Room.Follow(func(priority int, l Limit) (used, most int64) {
+		switch {
+		case priority == 1 && l == LimitRequests:
+			return 3, 3
+		case priority == 0 && l == LimitConnections:
+			return 1, 5
+		}
+		return 7, 0
+	})
 	wantLines(t, exported(t, r, "listener_"),
 		`listener_accept_errors_total{listener="in"} 1`,
 		`listener_connections_accepted_total{listener="in"} 5`,
@@ -219,6 +229,10 @@ func TestConnectionsAreCounted(t *testing.T) {
 		`listener_requests_active{listener="in"} 1`)
 	wantLines(t, exported(t, r, "cluster_"),
 		`cluster_attempts_cancelled_total{cluster="shop"} 10`,
+		`cluster_breaker_open{cluster="shop",limit="connections",priority="default"} 0`,
+		`cluster_breaker_open{cluster="shop",limit="requests",priority="high"} 1`,
+		`cluster_breaker_remaining{cluster="shop",limit="connections",priority="default"} 4`,
+		`cluster_breaker_remaining{cluster="shop",limit="requests",priority="high"} 0`,
 		`cluster_connect_failures_total{cluster="shop"} 1`,
 		`cluster_connections_active{cluster="shop"} 1`,
 		`cluster_connections_closed_total{cluster="shop"} 3`,
@@ -230,11 +244,12 @@ func TestConnectionsAreCounted(t *testing.T) {
 		`cluster_hedges_won_total{cluster="shop"} 11`,
 		`cluster_host_down_total{cluster="shop"} 2`,
 		`cluster_host_up_total{cluster="shop"} 1`,
-		`cluster_overflow_total{cluster="shop",limit="connections"} 0`,
-		`cluster_overflow_total{cluster="shop",limit="pending_requests"} 0`,
-		`cluster_overflow_total{cluster="shop",limit="requests"} 0`,
-		`cluster_overflow_total{cluster="shop",limit="retries"} 7`,
-		`cluster_overflow_total{cluster="shop",limit="retry_budget"} 3`,
+		`cluster_overflow_total{cluster="shop",limit="connections",priority="default"} 0`,
+		`cluster_overflow_total{cluster="shop",limit="pending_requests",priority="default"} 0`,
+		`cluster_overflow_total{cluster="shop",limit="pending_requests",priority="high"} 13`,
+		`cluster_overflow_total{cluster="shop",limit="requests",priority="default"} 0`,
+		`cluster_overflow_total{cluster="shop",limit="retries",priority="default"} 7`,
+		`cluster_overflow_total{cluster="shop",limit="retry_budget",priority="default"} 3`,
 		`cluster_requests_active{cluster="shop"} 8`,
 		`cluster_resent_total{cluster="shop"} 6`,
 		`cluster_retries_total{cluster="shop"} 5`)

@@ -16,6 +16,7 @@ const (
 	LabelReason      = "reason"       // protocol.Reason's name
 	LabelCause       = "cause"        // network.Cause's name
 	LabelLimit       = "limit"        // of a circuit breaker
+	LabelPriority    = "priority"     // of the requests that are held to it
 	LabelResult      = "result"
 	LabelFlood       = "flood" // what an HTTP/2 caller sent too much of
 	LabelLog         = "log"
@@ -59,6 +60,8 @@ const (
 	nameClusterRetries     = "weft_cluster_retries_total"
 	nameClusterResent      = "weft_cluster_resent_total"
 	nameClusterOverflow    = "weft_cluster_overflow_total"
+	nameClusterBreakerOpen = "weft_cluster_breaker_open"
+	nameClusterBreakerLeft = "weft_cluster_breaker_remaining"
 	nameClusterHostDown    = "weft_cluster_host_down_total"
 	nameClusterHostUp      = "weft_cluster_host_up_total"
 	nameClusterChecks      = "weft_cluster_health_check_failures_total"
@@ -87,17 +90,6 @@ const (
 	valueOther  = "_other" // every label of the series that stands in for places over the limit
 	valueOthers = "other"  // the same of RPC methods and codes over theirs
 )
-
-// limitNames are the values of LabelLimit, by Limit.
-//
-//nolint:gochecknoglobals // a constant table
-var limitNames = [limitCount]string{
-	LimitConnections: "connections",
-	LimitPending:     "pending_requests",
-	LimitRequests:    "requests",
-	LimitRetries:     "retries",
-	LimitRetryBudget: "retry_budget",
-}
 
 // classNames are the values of LabelStatusClass, by first digit.
 //
@@ -224,7 +216,7 @@ func routePlaces() places {
 }
 
 func clusterPlaces() places {
-	keys := []string{LabelCluster}
+	keys, limited := []string{LabelCluster}, []string{LabelCluster, LabelPriority, LabelLimit}
 	return places{
 		requests: newRequestMetrics("the cluster", keys, requestNames{nameClusterRequests, nameClusterFailures,
 			nameClusterDuration, nameClusterRequestBytes, nameClusterResponseBytes}),
@@ -237,15 +229,17 @@ func clusterPlaces() places {
 			clusterRetries:     {nameClusterRetries, "Attempts beyond a request's first.", KindCounter, keys},
 			clusterResent:      {nameClusterResent, "Requests sent again because the pooled connection had gone stale.", KindCounter, keys},
 			clusterOverflow: {nameClusterOverflow, "Times that a limit of the cluster's circuit breakers was reached.", KindCounter,
-				[]string{LabelCluster, LabelLimit}},
-			clusterHostDown:  {nameClusterHostDown, "Times that a host of the cluster was found to be down.", KindCounter, keys},
-			clusterHostUp:    {nameClusterHostUp, "Times that a host of the cluster was found to be up again.", KindCounter, keys},
-			clusterChecks:    {nameClusterChecks, "Active health checks of hosts of the cluster that failed.", KindCounter, keys},
-			clusterEjections: {nameClusterEjections, "Times that a host of the cluster was ejected for how it answered.", KindCounter, keys},
-			clusterUnejected: {nameClusterUnejected, "Times that a host of the cluster was not ejected because no more may be out.", KindCounter, keys},
-			clusterHedges:    {nameClusterHedges, "Attempts sent beside others of the same request, as hedge_policy says.", KindCounter, keys},
-			clusterHedgesWon: {nameClusterHedgesWon, "Attempts beside others whose answers were the ones that callers got.", KindCounter, keys},
-			clusterCancelled: {nameClusterCancelled, "Attempts whose answers nobody waited for: the caller had left, or another host was first.", KindCounter, keys},
+				limited},
+			clusterBreakerOpen: {nameClusterBreakerOpen, "1 while a limit of the cluster's circuit breakers that is set is reached, else 0.", KindGauge, limited},
+			clusterBreakerLeft: {nameClusterBreakerLeft, "What a limit of the cluster's circuit breakers that is set leaves.", KindGauge, limited},
+			clusterHostDown:    {nameClusterHostDown, "Times that a host of the cluster was found to be down.", KindCounter, keys},
+			clusterHostUp:      {nameClusterHostUp, "Times that a host of the cluster was found to be up again.", KindCounter, keys},
+			clusterChecks:      {nameClusterChecks, "Active health checks of hosts of the cluster that failed.", KindCounter, keys},
+			clusterEjections:   {nameClusterEjections, "Times that a host of the cluster was ejected for how it answered.", KindCounter, keys},
+			clusterUnejected:   {nameClusterUnejected, "Times that a host of the cluster was not ejected because no more may be out.", KindCounter, keys},
+			clusterHedges:      {nameClusterHedges, "Attempts sent beside others of the same request, as hedge_policy says.", KindCounter, keys},
+			clusterHedgesWon:   {nameClusterHedgesWon, "Attempts beside others whose answers were the ones that callers got.", KindCounter, keys},
+			clusterCancelled:   {nameClusterCancelled, "Attempts whose answers nobody waited for: the caller had left, or another host was first.", KindCounter, keys},
 		},
 	}
 }
@@ -260,6 +254,8 @@ const (
 	clusterRetries
 	clusterResent
 	clusterOverflow
+	clusterBreakerOpen
+	clusterBreakerLeft
 	clusterHostDown
 	clusterHostUp
 	clusterChecks

@@ -49,6 +49,7 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	l, _ := r.Listener("a")
 	l.Add(one(s))
 	c, _ := r.Cluster("a")
+	c.Room.Follow(func(int, Limit) (used, most int64) { return 1, 2 })
 	c.Add(one(s))
 	h, _ := r.Host("a", "b")
 	h.Add(one(s))

@@ -65,20 +65,6 @@ func (l *Listener) Refused() { l.refused.Add(1) }
 // AcceptError counts a failure to accept.
 func (l *Listener) AcceptError() { l.errors.Add(1) }
 
-// Limit is a limit of a cluster's circuit breakers.
-type Limit uint8
-
-// The limits.
-const (
-	LimitConnections Limit = iota
-	LimitPending
-	LimitRequests
-	LimitRetries
-	LimitRetryBudget
-
-	limitCount
-)
-
 // Cluster accounts for a cluster: its requests and its upstream connections.
 type Cluster struct {
 	Requests
@@ -86,9 +72,10 @@ type Cluster struct {
 
 	Opened, Closed  Counter // connections
 	ConnectFailures Counter
-	Retries         Counter             // attempts beyond a request's first
-	Resent          Counter             // a pooled connection had gone stale
-	Overflow        [limitCount]Counter // by Limit
+	Retries         Counter                                 // attempts beyond a request's first
+	Resent          Counter                                 // a pooled connection had gone stale
+	Overflow        [len(priorityNames)][limitCount]Counter // by the priority of requests, from 0, and Limit
+	Room            Room                                    // under the same limits
 	HostDown        Counter
 	HostUp          Counter
 	CheckFailures   Counter // active health checks
@@ -367,9 +354,7 @@ func (c *placeCollector) collectCluster(e *emitter, name string, cluster *Cluste
 	e.counter(c.cluster[clusterUnconnected], cluster.ConnectFailures.Value(), name)
 	e.counter(c.cluster[clusterRetries], cluster.Retries.Value(), name)
 	e.counter(c.cluster[clusterResent], cluster.Resent.Value(), name)
-	for limit := range cluster.Overflow {
-		e.counter(c.cluster[clusterOverflow], cluster.Overflow[limit].Value(), name, limitNames[limit])
-	}
+	c.collectBreakers(e, name, cluster)
 	e.counter(c.cluster[clusterHostDown], cluster.HostDown.Value(), name)
 	e.counter(c.cluster[clusterHostUp], cluster.HostUp.Value(), name)
 	e.counter(c.cluster[clusterChecks], cluster.CheckFailures.Value(), name)

@@ -53,10 +53,11 @@ type Cluster struct {
 	MaxRequestsPerConn int           // of a connection that carries one at a time: then it is closed; 0: no limit; default 1024
 	Pool               Pool
 	KeepAlive          KeepAlive
-	Breakers           Breakers
-	TLS                *TLS // towards the hosts; nil: plaintext
-	ProxyProtocol      int  // version of the header that connections begin with, 1 or 2, each for one caller; 0: none
-	Mark               int  // of sockets to the hosts, for rules of the kernel (SO_MARK); 0: none
+	Breakers           Breakers // of exchanges of the default priority
+	HighBreakers       Breakers // of those of the high one
+	TLS                *TLS     // towards the hosts; nil: plaintext
+	ProxyProtocol      int      // version of the header that connections begin with, 1 or 2, each for one caller; 0: none
+	Mark               int      // of sockets to the hosts, for rules of the kernel (SO_MARK); 0: none
 	OriginalDst        OriginalDst
 	Socket             Socket
 	Hosts              []Host
@@ -95,6 +96,34 @@ type KeepAlive struct {
 	// Timeout is how long after the first heartbeat that nothing followed the
 	// connection is given up, in whole intervals, one at least; default 90 s.
 	Timeout time.Duration
+}
+
+// Priority says which of a cluster's limits an exchange is held to. It is no order in
+// which exchanges are served.
+type Priority uint8
+
+// The priorities.
+const (
+	DefaultPriority Priority = iota
+	HighPriority
+
+	Priorities // how many there are
+)
+
+// String returns the priority as configuration spells it.
+func (p Priority) String() string {
+	if p == HighPriority {
+		return "HIGH"
+	}
+	return "DEFAULT"
+}
+
+// Limits returns the limits of exchanges of a priority.
+func (c *Cluster) Limits(p Priority) *Breakers {
+	if p == HighPriority {
+		return &c.HighBreakers
+	}
+	return &c.Breakers
 }
 
 // Breakers are a cluster's limits; 0 means no limit, the default.

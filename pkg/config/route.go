@@ -121,6 +121,8 @@ type Forward struct {
 	Weighted        []WeightedCluster // a choice by weight is set
 	Upstream        Protocol          // "": as the cluster says, or the proxy
 
+	Priority Priority // of the limits of the cluster
+
 	Timeout time.Duration // whole exchange; default 60 s; 0 as written: none
 	Retry   *RetryPolicy  // nil: only what is safe whatever the policy (see Retry)
 	Hedge   *HedgePolicy  // nil: one try at a time

@@ -162,9 +162,9 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	} else {
 		s = b.upstream(p, route)
 		if c.Forward.Hedge.Hedges() {
-			s = Hedge(s, route, retryBudget, calls{b.server}.Go)
+			s = Hedge(s, route, retryBudget(c.Forward.Priority), calls{b.server}.Go)
 		} else {
-			s = Retry(s, route, retryBudget)
+			s = Retry(s, route, retryBudget(c.Forward.Priority))
 		}
 		s = Timeout(s, route)
 	}
@@ -200,7 +200,7 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 		chosen = noting(chosen)
 	}
 	way := func(c *upstream.Cluster, labels map[string]string) *upstream.Via {
-		return &upstream.Via{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Labels: upstream.NewLabels(labels), Chosen: chosen}
+		return &upstream.Via{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: upstream.NewLabels(labels), Chosen: chosen}
 	}
 	switch {
 	case f.Cluster != "":

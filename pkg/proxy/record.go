@@ -162,9 +162,12 @@ func (p *routePlace) Add(s metrics.Sum) { p.routes.Add(p.route.Index, s) }
 type Meter struct{ Registry *metrics.Registry }
 
 // Cluster is upstream.Meter's.
-func (m Meter) Cluster(name string, inFlight func() int64) upstream.ClusterAccount {
+func (m Meter) Cluster(name string, levels upstream.Levels) upstream.ClusterAccount {
 	c, release := m.Registry.Cluster(name)
-	c.Active.Follow(inFlight)
+	c.Active.Follow(levels.InFlight)
+	c.Room.Follow(func(priority int, l metrics.Limit) (used, most int64) {
+		return levels.Room(config.Priority(priority), l)
+	})
 	return clusterAccount{c, release}
 }
 
@@ -206,16 +209,6 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.Closed.Add(1)
 	case upstream.ConnectFailed:
 		c.ConnectFailures.Add(1)
-	case upstream.ConnectionOverflow:
-		c.Overflow[metrics.LimitConnections].Add(1)
-	case upstream.PendingOverflow:
-		c.Overflow[metrics.LimitPending].Add(1)
-	case upstream.RequestOverflow:
-		c.Overflow[metrics.LimitRequests].Add(1)
-	case upstream.RetryOverflow:
-		c.Overflow[metrics.LimitRetries].Add(1)
-	case upstream.BudgetOverflow:
-		c.Overflow[metrics.LimitRetryBudget].Add(1)
 	case upstream.Resent:
 		c.Resent.Add(1)
 	case upstream.HostDown:
@@ -234,5 +227,22 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.HedgesWon.Add(1)
 	case upstream.AttemptCancelled:
 		c.Cancelled.Add(1)
+	}
+}
+
+// Reached is upstream.ClusterAccount's.
+func (a clusterAccount) Reached(p config.Priority, e upstream.Event) {
+	of := &a.cluster.Overflow[p]
+	switch e {
+	case upstream.ConnectionOverflow:
+		of[metrics.LimitConnections].Add(1)
+	case upstream.PendingOverflow:
+		of[metrics.LimitPending].Add(1)
+	case upstream.RequestOverflow:
+		of[metrics.LimitRequests].Add(1)
+	case upstream.RetryOverflow:
+		of[metrics.LimitRetries].Add(1)
+	case upstream.BudgetOverflow:
+		of[metrics.LimitRetryBudget].Add(1)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/router"
 	"github.com/weft-proxy/weft/pkg/upstream"
@@ -135,11 +136,14 @@ func (ways byChoice) Start(ctx context.Context, x *protocol.Exchange) error {
 	return ways[x.Record.Choice].Start(ctx, x)
 }
 
-// retryBudget is the circuit breaker of the cluster that x went to.
-func retryBudget(x *protocol.Exchange) RetryBudget {
-	c, _ := x.Record.Cluster.(*upstream.Cluster)
-	if c == nil {
-		return nil
+// retryBudget returns what bounds the retries of exchanges of a priority: the circuit
+// breaker of the cluster that they went to.
+func retryBudget(p config.Priority) func(x *protocol.Exchange) RetryBudget {
+	return func(x *protocol.Exchange) RetryBudget {
+		c, _ := x.Record.Cluster.(*upstream.Cluster)
+		if c == nil {
+			return nil
+		}
+		return c.Breaker(p)
 	}
-	return c
 }

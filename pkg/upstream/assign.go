@@ -3,6 +3,7 @@ package upstream
 import (
 	"sync"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -18,20 +19,20 @@ type Assignment struct {
 // the assignment. Errors are Faults: NoCluster, Overflow (max_requests or
 // max_connections), NoHealthyHost.
 func (c *Cluster) Assign(hash uint64) (*Assignment, error) {
-	s, err := c.admit()
+	b := c.Breaker(config.DefaultPriority)
+	s, err := b.admit()
 	if err != nil {
 		return nil, err
 	}
-	if !c.slots.take(s.config.Breakers.MaxConnections) {
-		c.active.Add(-1)
-		c.overflows.Add(1)
-		c.count(ConnectionOverflow)
+	if !b.slots.take(s.config.Breakers.MaxConnections) {
+		b.active.Add(-1)
+		b.refused(ConnectionOverflow)
 		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.Breakers.MaxConnections)
 	}
 	h := s.all.pick(hash, nil, 0)
 	if h == nil {
-		c.freeSlot()
-		c.active.Add(-1)
+		b.freeSlot()
+		b.active.Add(-1)
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
 	}
 	h.attempts.Add(1)
@@ -66,11 +67,11 @@ func (a *Assignment) Heard(err error) {
 // End gives the host back. Calling it again does nothing.
 func (a *Assignment) End() {
 	a.end.Do(func() {
-		c := a.host.cluster
+		b := a.host.cluster.Breaker(config.DefaultPriority)
 		a.host.load.End()
 		a.host.load.Disconnect()
 		a.host.countConnection(ConnectionClosed)
-		c.freeSlot()
-		c.active.Add(-1)
+		b.freeSlot()
+		b.active.Add(-1)
 	})
 }

@@ -220,10 +220,12 @@ type eventCounts struct {
 	events map[Event]int // guarded by mu
 }
 
-func (c *eventCounts) Cluster(string, func() int64) ClusterAccount { return c }
-func (c *eventCounts) Host(string, string) Account                 { return c }
-func (*eventCounts) Add(metrics.Sum)                               {}
-func (*eventCounts) Close()                                        {}
+func (c *eventCounts) Cluster(string, Levels) ClusterAccount { return c }
+func (c *eventCounts) Host(string, string) Account           { return c }
+func (*eventCounts) Add(metrics.Sum)                         {}
+func (*eventCounts) Close()                                  {}
+
+func (c *eventCounts) Reached(_ config.Priority, e Event) { c.Count(e) }
 
 func (c *eventCounts) Count(e Event) {
 	c.mu.Lock()

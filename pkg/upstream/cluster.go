@@ -23,12 +23,9 @@ type Cluster struct {
 	env   *env   // immutable
 	state atomic.Pointer[state]
 
-	active  atomic.Int64 // exchanges in flight
-	pending atomic.Int64 // exchanges that wait for a connection
-	retries atomic.Int64 // retries in flight
-	slots   slots
-	ledger  ledger[ClusterAccount]
-	era     atomic.Int64 // how often it has left the configuration; its accounts are of one era each
+	breakers [config.Priorities]Breaker
+	ledger   ledger[ClusterAccount]
+	era      atomic.Int64 // how often it has left the configuration; its accounts are of one era each
 
 	overflows atomic.Uint64 // exchanges and retries that were refused
 	resent    atomic.Uint64
@@ -112,6 +109,8 @@ type Via struct {
 	Protocol config.Protocol
 	// Fallback is spoken if that says nothing either; "" and Auto: the caller's.
 	Fallback config.Protocol
+	// Priority says which of the cluster's limits exchanges are held to.
+	Priority config.Priority
 	// Labels choose a subset of the hosts, with those that filters gave the exchange;
 	// nil: none.
 	Labels *Labels
@@ -137,13 +136,14 @@ func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error { return pr
 func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := v.Cluster
 	x.Record.Cluster = c
-	s, err := c.admit()
+	b := c.Breaker(v.Priority)
+	s, err := b.admit()
 	if err != nil {
 		return err
 	}
 	p, err := v.choose(s, x, len(x.Record.Attempts))
 	if err != nil {
-		c.active.Add(-1)
+		b.active.Add(-1)
 		return err
 	}
 	x.Then(v)
@@ -174,7 +174,7 @@ func (o *others) Serve(ctx context.Context, x *protocol.Exchange) error {
 	for {
 		p, none := o.choose(s, x, o.first)
 		if none != nil {
-			o.Cluster.active.Add(-1)
+			o.Cluster.Breaker(o.Priority).active.Add(-1)
 			return err
 		}
 		var more bool
@@ -199,7 +199,7 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	if err := c.checkShared(s.config); err != nil {
 		return nil, err
 	}
-	p := h.pool(name, s.config.Pool.Mode)
+	p := h.pool(name, s.config.Pool.Mode, v.Priority)
 	if p == nil {
 		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector speaks %q", c.name, name)
 	}
@@ -239,7 +239,7 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 	if goesOn(kept.err) && !expired(x.Until()) {
 		return true, kept.err
 	}
-	v.Cluster.active.Add(-1)
+	v.Cluster.Breaker(v.Priority).active.Add(-1)
 	return false, kept.err
 }
 
@@ -256,7 +256,8 @@ func expired(deadline time.Time) bool {
 
 // admit counts an exchange more in flight and returns the state to serve it
 // with. With an error nothing was counted.
-func (c *Cluster) admit() (*state, error) {
+func (b *Breaker) admit() (*state, error) {
+	c := b.cluster
 	s := c.state.Load()
 	if s == nil || s.removed {
 		return nil, protocol.Faultf(protocol.NoCluster, "cluster %s is not configured", c.name)
@@ -264,10 +265,8 @@ func (c *Cluster) admit() (*state, error) {
 	if c.env.Meter != nil && c.ledger.account.Load() == nil {
 		c.openAccount()
 	}
-	if !enter(&c.active, s.config.Breakers.MaxRequests) {
-		c.overflows.Add(1)
-		c.count(RequestOverflow)
-		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", c.name, s.config.Breakers.MaxRequests)
+	if err := b.enter(s.config); err != nil {
+		return nil, err
 	}
 	return s, nil
 }
@@ -276,7 +275,7 @@ func (c *Cluster) openAccount() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.state.Load(); !s.removed {
-		c.ledger.open(func() ClusterAccount { return c.env.Meter.Cluster(c.name, c.active.Load) })
+		c.ledger.open(func() ClusterAccount { return c.env.Meter.Cluster(c.name, c) })
 	}
 }
 
@@ -307,17 +306,17 @@ func enter(count *atomic.Int64, limit int) bool {
 // max_connections or max_requests is reached: a connection does not wait; and of a
 // cluster of type ORIGINAL_DST NoDestination and Loop.
 func (c *Cluster) CarryOn(ctx context.Context, at Arrival, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
-	s, err := c.admit()
+	b := c.Breaker(config.DefaultPriority)
+	s, err := b.admit()
 	if err != nil {
 		return err
 	}
-	defer c.active.Add(-1)
-	if !c.slots.take(s.config.Breakers.MaxConnections) {
-		c.overflows.Add(1)
-		c.count(ConnectionOverflow)
+	defer b.active.Add(-1)
+	if !b.slots.take(s.config.Breakers.MaxConnections) {
+		b.refused(ConnectionOverflow)
 		return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.Breakers.MaxConnections)
 	}
-	defer c.freeSlot()
+	defer b.freeSlot()
 	var made []protocol.Attempt
 	for range max(attempts, 1) {
 		h, none := s.bearer(at, made)

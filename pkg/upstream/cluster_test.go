@@ -421,19 +421,19 @@ func TestMaxRetries(t *testing.T) {
 	cfg := cluster("web", "a")
 	cfg.Breakers.MaxRetries = 1
 	s, c := one(t, newWorld(), cfg)
-	if !c.BeginRetry() || c.BeginRetry() {
+	if !c.breakers[0].BeginRetry() || c.breakers[0].BeginRetry() {
 		t.Error("want one retry to begin, and no second")
 	}
 	if n := s.Describe()[0].Retries; n != 1 {
 		t.Errorf("%d retries in flight, want 1", n)
 	}
-	c.EndRetry()
-	if !c.BeginRetry() {
+	c.breakers[0].EndRetry()
+	if !c.breakers[0].BeginRetry() {
 		t.Error("a retry after the first has ended was refused")
 	}
-	c.EndRetry()
+	c.breakers[0].EndRetry()
 	unlimited := newTestSet(t, newWorld()).Get("other")
-	if !unlimited.BeginRetry() {
+	if !unlimited.breakers[0].BeginRetry() {
 		t.Error("a retry was refused where there is no limit")
 	}
 }

@@ -12,13 +12,14 @@ type ClusterStatus struct {
 	Name      string             `json:"name"`
 	Type      config.ClusterType `json:"type"`
 	Policy    config.Policy      `json:"policy"`
-	InFlight  int64              `json:"in_flight"`       // exchanges
-	Pending   int64              `json:"pending"`         // of those, waiting for a connection
-	Retries   int64              `json:"retries"`         // in flight
-	Open      int64              `json:"connections"`     // open or being opened
-	Overflows uint64             `json:"overflows_total"` // refused by a circuit breaker
-	Resent    uint64             `json:"resent_total"`    // sent again because a connection had gone stale
-	Panic     bool               `json:"panic,omitempty"` // so few hosts of a priority are up that its health is not believed
+	InFlight  int64              `json:"in_flight"`                  // exchanges
+	Pending   int64              `json:"pending"`                    // of those, waiting for a connection
+	Retries   int64              `json:"retries"`                    // in flight
+	Open      int64              `json:"connections"`                // open or being opened
+	Overflows uint64             `json:"overflows_total"`            // refused by a circuit breaker
+	Breakers  []BreakerStatus    `json:"circuit_breakers,omitempty"` // the limits that are set
+	Resent    uint64             `json:"resent_total"`               // sent again because a connection had gone stale
+	Panic     bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is not believed
 	Subsets   int                `json:"subsets,omitempty"`
 	Names     []NameStatus       `json:"names,omitempty"` // that the hosts are found by
 	Hosts     []HostStatus       `json:"hosts"`
@@ -84,15 +85,19 @@ func (c *Cluster) describe() ClusterStatus {
 		Name:      c.name,
 		Type:      s.config.Type,
 		Policy:    s.config.Policy,
-		InFlight:  c.active.Load(),
-		Pending:   c.pending.Load(),
-		Retries:   c.retries.Load(),
-		Open:      c.slots.open.Load(),
+		InFlight:  c.InFlight(),
 		Overflows: c.overflows.Load(),
+		Breakers:  c.describeBreakers(),
 		Resent:    c.resent.Load(),
 		Panic:     s.all.panics(),
 		Names:     c.names(s.config),
 		Hosts:     make([]HostStatus, len(hosts)),
+	}
+	for p := range c.breakers {
+		b := &c.breakers[p]
+		d.Pending += b.pending.Load()
+		d.Retries += b.retries.Load()
+		d.Open += b.slots.open.Load()
 	}
 	if s.subsets != nil {
 		d.Subsets = s.subsets.count

@@ -53,7 +53,7 @@ func (p *exclusive) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if !reused || !unsent(err) && !(stale(err) && resendable(&x.Request)) || expired(x.Until()) {
 		return err
 	}
-	p.host.cluster.again(p.host)
+	p.breaker.again(p.host)
 	m, err = p.make(ctx, x, true)
 	if err != nil {
 		return &notSent{err}
@@ -66,10 +66,10 @@ func (p *exclusive) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // again counts an exchange as in flight once more: its connection had gone stale
 // and has released it.
-func (c *Cluster) again(h *Host) {
-	c.resent.Add(1)
-	c.count(Resent)
-	c.active.Add(1)
+func (b *Breaker) again(h *Host) {
+	b.cluster.resent.Add(1)
+	b.cluster.count(Resent)
+	b.active.Add(1)
 	h.load.Begin()
 }
 
@@ -118,21 +118,19 @@ func (p *exclusive) take(ctx context.Context, x *protocol.Exchange) (*member, er
 func (p *exclusive) make(ctx context.Context, x *protocol.Exchange, fresh bool) (*member, error) {
 	c := p.host.cluster
 	x.Detach()
-	limits := c.settings().Breakers
-	if !enter(&c.pending, limits.MaxPendingRequests) {
-		c.overflows.Add(1)
-		c.count(PendingOverflow)
-		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", c.name, limits.MaxPendingRequests)
+	b := p.breaker
+	if err := b.enterPending(); err != nil {
+		return nil, err
 	}
-	defer c.pending.Add(-1)
+	defer b.pending.Add(-1)
 	// Who comes while others wait gets in line.
-	if c.slots.waiting.Load() > 0 || !c.slots.take(limits.MaxConnections) {
-		c.count(ConnectionOverflow)
+	if b.slots.waiting.Load() > 0 || !b.slots.take(b.limits().MaxConnections) {
+		b.reached(ConnectionOverflow)
 		from := p
 		if fresh {
 			from = nil
 		}
-		m, err := c.wait(ctx, x.Until(), x.Caller, &p.base, from)
+		m, err := b.wait(ctx, x.Until(), x.Caller, &p.base, from)
 		switch {
 		case err != nil:
 			return nil, err
@@ -145,7 +143,7 @@ func (p *exclusive) make(ctx context.Context, x *protocol.Exchange, fresh bool) 
 	}
 	m, err := p.dial(ctx, x)
 	if err != nil {
-		c.freeSlot()
+		b.freeSlot()
 	}
 	return m, err
 }
@@ -190,14 +188,15 @@ func (m *member) released(reusable bool) {
 	h := m.pool.host
 	c := h.cluster
 	h.load.End()
-	c.active.Add(-1)
+	b := m.pool.breaker
+	b.active.Add(-1)
 	m.uses++
 	s := c.settings()
-	limit := s.Breakers.MaxConnections
+	limit := s.Limits(b.priority).MaxConnections
 	switch {
 	case !reusable,
 		s.MaxRequestsPerConn > 0 && m.uses >= s.MaxRequestsPerConn,
-		limit > 0 && c.slots.open.Load() > int64(limit): // it was lowered
+		limit > 0 && b.slots.open.Load() > int64(limit): // it was lowered
 		m.discard()
 	default:
 		m.since = c.env.now()
@@ -208,7 +207,6 @@ func (m *member) released(reusable bool) {
 // put gives the connection to an exchange that waits for one, else it becomes
 // idle.
 func (m *member) put() {
-	c := m.pool.host.cluster
 	for {
 		switch m.pool.keep(m, -1) {
 		case kept:
@@ -217,7 +215,7 @@ func (m *member) put() {
 			m.discard()
 			return
 		case wanted:
-			if c.handOver(m) {
+			if m.pool.breaker.handOver(m) {
 				return
 			}
 		}
@@ -240,7 +238,7 @@ func (p *exclusive) keep(m *member, place int) outcome {
 	switch {
 	case p.isClosed:
 		return refused
-	case p.host.cluster.slots.waiting.Load() > 0:
+	case p.breaker.slots.waiting.Load() > 0:
 		return wanted
 	}
 	if place < 0 || place > len(p.idle) {
@@ -287,7 +285,7 @@ func (p *exclusive) counts() (open int64, idle int) {
 // discard ends a connection that nobody uses and frees its slot.
 func (m *member) discard() {
 	m.end()
-	m.pool.host.cluster.freeSlot()
+	m.pool.breaker.freeSlot()
 }
 
 // end ends a connection whose slot has been passed on.

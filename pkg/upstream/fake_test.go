@@ -508,10 +508,10 @@ func sharing(connections int, hosts ...string) *config.Cluster {
 func wantNothing(t testing.TB, c *Cluster) {
 	t.Helper()
 	for what, n := range map[string]int64{
-		"exchanges in flight": c.active.Load(),
-		"pending exchanges":   c.pending.Load(),
-		"slots":               c.slots.open.Load(),
-		"waiters for slots":   c.slots.waiting.Load(),
+		"exchanges in flight": c.breakers[0].active.Load(),
+		"pending exchanges":   c.breakers[0].pending.Load(),
+		"slots":               c.breakers[0].slots.open.Load(),
+		"waiters for slots":   c.breakers[0].slots.waiting.Load(),
 	} {
 		if n != 0 {
 			t.Errorf("%d %s, want 0", n, what)

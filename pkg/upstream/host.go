@@ -71,9 +71,10 @@ func (h *Host) Add(s metrics.Sum) {
 	}
 }
 
-// lane is a protocol spoken to a host. Immutable.
+// lane is a protocol spoken to a host for exchanges of a priority. Immutable.
 type lane struct {
 	protocol config.Protocol
+	priority config.Priority
 	mode     config.PoolMode // as configured when it was made
 	pool     pool
 	next     *lane
@@ -81,17 +82,17 @@ type lane struct {
 
 // pool returns the pool of connections that speak a protocol, nil if nothing
 // connects with it. It is replaced when the cluster asks for another mode.
-func (h *Host) pool(name config.Protocol, mode config.PoolMode) pool {
+func (h *Host) pool(name config.Protocol, mode config.PoolMode, priority config.Priority) pool {
 	for l := h.lanes.Load(); l != nil; l = l.next {
-		if l.protocol == name && l.mode == mode {
+		if l.protocol == name && l.mode == mode && l.priority == priority {
 			return l.pool
 		}
 	}
-	return h.open(name, mode)
+	return h.open(name, mode, priority)
 }
 
 // open makes a lane, in the place of one of another mode.
-func (h *Host) open(name config.Protocol, mode config.PoolMode) pool {
+func (h *Host) open(name config.Protocol, mode config.PoolMode, priority config.Priority) pool {
 	connector := h.cluster.env.Connectors[name]
 	if connector == nil {
 		return nil
@@ -102,8 +103,8 @@ func (h *Host) open(name config.Protocol, mode config.PoolMode) pool {
 	var old pool
 	for l := h.lanes.Load(); l != nil; l = l.next {
 		switch {
-		case l.protocol != name:
-			others = &lane{l.protocol, l.mode, l.pool, others}
+		case l.protocol != name || l.priority != priority:
+			others = &lane{l.protocol, l.priority, l.mode, l.pool, others}
 		case l.mode == mode: // another exchange was here first
 			h.mu.Unlock()
 			return l.pool
@@ -111,8 +112,8 @@ func (h *Host) open(name config.Protocol, mode config.PoolMode) pool {
 			old = l.pool
 		}
 	}
-	p := newPool(base{host: h, connector: connector, protocol: name, open: new(atomic.Int64)}, mode, h.retired)
-	h.lanes.Store(&lane{name, mode, p, others})
+	p := newPool(base{host: h, breaker: h.cluster.Breaker(priority), connector: connector, protocol: name, open: new(atomic.Int64)}, mode, h.retired)
+	h.lanes.Store(&lane{name, priority, mode, p, others})
 	h.mu.Unlock()
 	if old != nil {
 		old.close()

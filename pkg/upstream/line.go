@@ -61,7 +61,7 @@ func (l *line) exit() bool { return l.load.Add(-1) == -gone }
 func (l *line) released(reusable bool) {
 	p := l.pool
 	p.host.load.End()
-	p.host.cluster.active.Add(-1)
+	p.breaker.active.Add(-1)
 	if !l.used.Load() {
 		l.used.Store(true)
 	}
@@ -72,10 +72,10 @@ func (l *line) released(reusable bool) {
 		l.discard()
 		return
 	}
-	s := &p.host.cluster.slots
+	s := &p.breaker.slots
 	switch carries := l.load.Load(); {
 	case carries < 0: // it has left
-	case carries == 0 && p.host.cluster.scarce():
+	case carries == 0 && p.breaker.scarce():
 		p.retire(l)
 	case s.waiting.Load() > 0 && len(p.all()) > 1:
 		p.giveUp(l)
@@ -86,9 +86,9 @@ func (l *line) released(reusable bool) {
 func (l *line) discard() {
 	l.end()
 	if l.givenUp {
-		l.pool.host.cluster.slots.leaving.Add(-1)
+		l.pool.breaker.slots.leaving.Add(-1)
 	}
-	l.pool.host.cluster.freeSlot()
+	l.pool.breaker.freeSlot()
 }
 
 // end is ender's.

@@ -64,6 +64,7 @@ func newPool(b base, mode config.PoolMode, closed bool) pool {
 // base is what pools of every kind have.
 type base struct {
 	host      *Host           // immutable
+	breaker   *Breaker        // immutable; of its cluster
 	connector Connector       // immutable
 	protocol  config.Protocol // immutable; what connector speaks
 

@@ -27,25 +27,25 @@ func TestRetriesAreBoundedByWhatIsInFlight(t *testing.T) {
 			cfg := cluster("web", "a")
 			cfg.Breakers = test.breakers
 			_, c := one(t, newWorld(), cfg)
-			c.active.Add(test.active)
-			defer c.active.Add(-test.active)
+			c.breakers[0].active.Add(test.active)
+			defer c.breakers[0].active.Add(-test.active)
 			begun := 0
-			for begun < 100 && c.BeginRetry() {
+			for begun < 100 && c.breakers[0].BeginRetry() {
 				begun++
 			}
 			if want := test.want; begun != want && (want >= 0 || begun < 100) {
 				t.Errorf("%d retries began, want %d", begun, want)
 			}
-			if _, refused := c.mostRetries(); test.want >= 0 && refused != test.refused {
+			if _, refused := c.breakers[0].mostRetries(); test.want >= 0 && refused != test.refused {
 				t.Errorf("a retry was refused as %d, want %d", refused, test.refused)
 			}
 			for range begun {
-				c.EndRetry()
+				c.breakers[0].EndRetry()
 			}
-			if !c.BeginRetry() {
+			if !c.breakers[0].BeginRetry() {
 				t.Error("a retry was refused when the others had ended")
 			}
-			c.EndRetry()
+			c.breakers[0].EndRetry()
 		})
 	}
 }

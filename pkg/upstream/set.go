@@ -61,6 +61,9 @@ func (s *Set) cell(name string) *Cluster {
 		return c
 	}
 	c := &Cluster{name: name, env: &s.env}
+	for p := range config.Priorities {
+		c.breakers[p].cluster, c.breakers[p].priority = c, p
+	}
 	s.cells[name] = weak.Make(c)
 	return c
 }

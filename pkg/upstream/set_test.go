@@ -224,8 +224,8 @@ func TestExchangeOnARetiredHost(t *testing.T) {
 	apply(t, s, cluster("web", "b"))
 	x := get()
 	h.load.Begin()
-	c.active.Add(1)
-	if err := h.pool(config.HTTP1, "").Serve(context.Background(), x); err != nil {
+	c.breakers[0].active.Add(1)
+	if err := h.pool(config.HTTP1, "", 0).Serve(context.Background(), x); err != nil {
 		t.Fatal(err)
 	}
 	finish(x)
@@ -536,7 +536,7 @@ type book struct {
 	name  string
 }
 
-func (b *books) Cluster(name string, _ func() int64) ClusterAccount {
+func (b *books) Cluster(name string, _ Levels) ClusterAccount {
 	b.opened = append(b.opened, name)
 	return &book{b, name}
 }
@@ -549,6 +549,8 @@ func (b *books) Host(cluster, address string) Account {
 func (b *book) Add(s metrics.Sum) { b.books.observed[b.name] += s.Len() }
 func (b *book) Close()            { b.books.closed = append(b.books.closed, b.name) }
 func (b *book) Count(e Event)     { b.books.events = append(b.books.events, e) }
+
+func (b *book) Reached(_ config.Priority, e Event) { b.Count(e) }
 
 // account lets each place that x has passed account for it.
 func account(x *protocol.Exchange) {

@@ -110,7 +110,7 @@ func (p *shared) lost(x *protocol.Exchange, err error) bool {
 	case !unsent(err) || expired(x.Until()):
 		return false
 	}
-	p.host.cluster.again(p.host)
+	p.breaker.again(p.host)
 	return true
 }
 
@@ -233,15 +233,11 @@ func (p *shared) retire(l *line) {
 // counted on it; nil without an error: it takes less than wait for it, or could not
 // be opened beside others. p.mu is held, and released.
 func (p *shared) await(ctx context.Context, x *protocol.Exchange) (*line, error) {
-	c := p.host.cluster
-	limit := c.settings().Breakers.MaxPendingRequests
-	if !enter(&c.pending, limit) {
+	if err := p.breaker.enterPending(); err != nil {
 		p.mu.Unlock()
-		c.overflows.Add(1)
-		c.count(PendingOverflow)
-		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", c.name, limit)
+		return nil, err
 	}
-	defer c.pending.Add(-1)
+	defer p.breaker.pending.Add(-1)
 	if p.opening == nil {
 		p.begin(false)
 	}
@@ -278,7 +274,7 @@ func (p *shared) desert(o *opening) bool {
 // isWarm reports whether there is to be a connection ahead of exchanges.
 func (p *shared) isWarm() bool {
 	cfg := p.host.cluster.settings()
-	return cfg.Pool.Warm == p.protocol && cfg.Pool.Mode == config.Multiplex
+	return cfg.Pool.Warm == p.protocol && cfg.Pool.Mode == config.Multiplex && p.breaker.priority == config.DefaultPriority
 }
 
 // warm opens a connection, if there is none.
@@ -294,7 +290,7 @@ func (p *shared) keepWarm() {
 	if len(p.all()) > 0 || p.opening != nil || p.isClosed || !p.isWarm() {
 		return
 	}
-	if c := p.host.cluster; c.slots.waiting.Load() == 0 && c.slots.take(c.settings().Breakers.MaxConnections) {
+	if b := p.breaker; b.slots.waiting.Load() == 0 && b.slots.take(b.limits().MaxConnections) {
 		p.begin(true)
 	}
 	p.arm(p) // to try again if that fails
@@ -318,11 +314,11 @@ func (p *shared) grow() {
 // openAnother opens a connection beside others, and reports false if there can be none
 // now. p.mu is held.
 func (p *shared) openAnother() bool {
-	c := p.host.cluster
-	if p.single || p.isClosed || !p.host.health.up() || c.env.now() < p.growAt {
+	b := p.breaker
+	if p.single || p.isClosed || !p.host.health.up() || p.host.cluster.env.now() < p.growAt {
 		return false
 	}
-	if c.slots.waiting.Load() > 0 || !c.slots.take(c.settings().Breakers.MaxConnections) {
+	if b.slots.waiting.Load() > 0 || !b.slots.take(b.limits().MaxConnections) {
 		return false
 	}
 	p.begin(true)
@@ -357,7 +353,7 @@ func (p *shared) finish(o *opening, slot bool) {
 	l.load.Store(seats)
 	l.used.Store(true)
 	over := false
-	if p.isClosed || o.waiting == 0 && p.host.cluster.scarce() {
+	if p.isClosed || o.waiting == 0 && p.breaker.scarce() {
 		over = p.leave(l)
 	} else {
 		more := append(slices.Clone(p.all()), l)
@@ -376,10 +372,10 @@ func (p *shared) finish(o *opening, slot bool) {
 func (p *shared) dial(l *line, slot bool) (err error) {
 	c := p.host.cluster
 	s := c.state.Load()
-	limit := s.config.Breakers.MaxConnections
-	if !slot && (c.slots.waiting.Load() > 0 || !c.slots.take(limit)) {
-		c.count(ConnectionOverflow)
-		_, err = c.wait(c.env.ctx, s.connectBy(), nil, &p.base, nil)
+	b, limit := p.breaker, s.config.Limits(p.breaker.priority).MaxConnections
+	if !slot && (b.slots.waiting.Load() > 0 || !b.slots.take(limit)) {
+		b.reached(ConnectionOverflow)
+		_, err = b.wait(c.env.ctx, s.connectBy(), nil, &p.base, nil)
 		switch {
 		case err != nil && c.env.ctx.Err() != nil:
 			return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", p.host.address)
@@ -393,7 +389,7 @@ func (p *shared) dial(l *line, slot bool) (err error) {
 		l.limited, _ = l.conn.(Limited)
 		return nil
 	}
-	c.freeSlot()
+	b.freeSlot()
 	if c.env.ctx.Err() == nil {
 		p.failed(err)
 	}
@@ -417,7 +413,7 @@ func (p *shared) failed(err error) {
 // giveUp makes one of several connections that always carry something end with its
 // last exchange, because another host waits for one: for each that waits, one.
 func (p *shared) giveUp(l *line) {
-	s := &p.host.cluster.slots
+	s := &p.breaker.slots
 	p.mu.Lock()
 	if len(p.all()) < 2 || l.load.Load() < 0 {
 		p.mu.Unlock()
@@ -440,12 +436,12 @@ func (p *shared) giveUp(l *line) {
 // is to end: somebody waits for its slot, or max_connections was lowered. It is
 // asked after the others can see that the connection carries nothing, or with the
 // lock held that keeps them from looking: so no wake-up is lost.
-func (c *Cluster) scarce() bool {
-	if c.slots.waiting.Load() > 0 {
+func (b *Breaker) scarce() bool {
+	if b.slots.waiting.Load() > 0 {
 		return true
 	}
-	limit := c.settings().Breakers.MaxConnections
-	return limit > 0 && c.slots.open.Load() > int64(limit)
+	limit := b.limits().MaxConnections
+	return limit > 0 && b.slots.open.Load() > int64(limit)
 }
 
 // giveWay is pool's.

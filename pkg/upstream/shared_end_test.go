@@ -106,7 +106,7 @@ func TestABusyHostGivesUpOneOfItsConnections(t *testing.T) {
 		}
 		apply(t, s, bounded(sharing(2, "a", "b"), 2))
 		var waits []<-chan *protocol.Exchange
-		for c.pending.Load() == 0 { // until one goes to b
+		for c.breakers[0].pending.Load() == 0 { // until one goes to b
 			waits = append(waits, queue(c, 0))
 		}
 		leaves := on(list[0])
@@ -460,8 +460,8 @@ func TestRetiredHostServesThoseWhoPickedItBefore(t *testing.T) {
 		do(t, c)
 		h := c.state.Load().hosts[0]
 		apply(t, s, sharing(1, "b"))
-		p := h.pool(config.HTTP1, config.Multiplex)
-		c.active.Add(1)
+		p := h.pool(config.HTTP1, config.Multiplex, 0)
+		c.breakers[0].active.Add(1)
 		h.load.Begin()
 		x := get()
 		if err := p.Serve(context.Background(), x); err != nil {
@@ -485,7 +485,7 @@ func TestABusyHostGivesUpNoMoreThanIsWaitedFor(t *testing.T) {
 		list := beginEach(t, c, 32)
 		apply(t, s, bounded(sharing(8, "a", "b"), 8))
 		var waits []<-chan *protocol.Exchange
-		for c.pending.Load() == 0 { // until one goes to b
+		for c.breakers[0].pending.Load() == 0 { // until one goes to b
 			waits = append(waits, queue(c, 0))
 		}
 		p, _ := c.state.Load().hosts[0].lanes.Load().pool.(*shared)
@@ -511,7 +511,7 @@ func TestABusyHostGivesUpNoMoreThanIsWaitedFor(t *testing.T) {
 		for _, done := range waits {
 			finish(<-done)
 		}
-		if got := c.slots.leaving.Load(); got != 0 {
+		if got := c.breakers[0].slots.leaving.Load(); got != 0 {
 			t.Errorf("%d connections are leaving at the end", got)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// slots are the connections that a cluster may have open (max_connections) and
+// slots are the connections that a priority of a cluster may have open (max_connections) and
 // the exchanges that wait for one of them, oldest first. Without a limit nobody
 // ever waits.
 //
@@ -40,20 +40,20 @@ type waiter struct {
 func (s *slots) take(limit int) bool { return enter(&s.open, limit) }
 
 // freeSlot gives a slot back, to the oldest waiter if there is one.
-func (c *Cluster) freeSlot() {
-	c.slots.open.Add(-1)
-	c.grantSlots()
+func (b *Breaker) freeSlot() {
+	b.slots.open.Add(-1)
+	b.grantSlots()
 }
 
 // grantSlots gives free slots to the oldest waiters.
-func (c *Cluster) grantSlots() {
-	s := &c.slots
+func (b *Breaker) grantSlots() {
+	s := &b.slots
 	if s.waiting.Load() == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for limit := c.settings().Breakers.MaxConnections; s.queue.Len() > 0 && s.take(limit); {
+	for limit := b.limits().MaxConnections; s.queue.Len() > 0 && s.take(limit); {
 		s.give(s.queue.Front(), nil)
 	}
 }
@@ -74,8 +74,8 @@ const lookFor = 64
 // there is none. It prefers the oldest that waits for this host; but if the
 // oldest of all waits for a host without any connection, which therefore none
 // will be given back for, the connection is closed and its slot passed on.
-func (c *Cluster) handOver(m *member) bool {
-	s := &c.slots
+func (b *Breaker) handOver(m *member) bool {
+	s := &b.slots
 	s.mu.Lock()
 	front := s.queue.Front()
 	if front == nil {
@@ -97,47 +97,47 @@ func (c *Cluster) handOver(m *member) bool {
 	return true
 }
 
-// wait waits for a connection to the host of b until the deadline, or until the
+// wait waits for a connection to the host of pool until the deadline, or until the
 // caller, if there is one, is gone. It returns one that was idle, if the pool
 // from is not nil, or nil with a slot taken.
-func (c *Cluster) wait(ctx context.Context, deadline time.Time, caller protocol.Caller, b *base, from *exclusive) (*member, error) {
-	w := &waiter{pool: b, grant: make(chan *member, 1)}
-	if m, done := c.enqueue(w, from); done {
+func (b *Breaker) wait(ctx context.Context, deadline time.Time, caller protocol.Caller, pool *base, from *exclusive) (*member, error) {
+	w := &waiter{pool: pool, grant: make(chan *member, 1)}
+	if m, done := b.enqueue(w, from); done {
 		return m, nil
 	}
 	m, why := await(ctx, deadline, caller, w.grant)
 	if why == protocol.None {
 		return m, nil
 	}
-	if !c.leave(w) {
+	if !b.leave(w) {
 		// It was granted something at the same moment: pass that on.
 		if m := <-w.grant; m != nil {
 			m.put()
 		} else {
-			c.freeSlot()
+			b.freeSlot()
 		}
 	}
 	if why == protocol.UpstreamTimeout {
-		return nil, protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", c.name, c.settings().Breakers.MaxConnections)
+		return nil, protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", b.cluster.name, b.limits().MaxConnections)
 	}
-	return nil, protocol.Faultf(why, "client closed its connection while it waited for one to cluster %s", c.name)
+	return nil, protocol.Faultf(why, "client closed its connection while it waited for one to cluster %s", b.cluster.name)
 }
 
 // enqueue makes w wait, unless there is something for it at the last moment:
 // then done is true, and the connection or slot is w's. An idle connection to
 // another host gives way.
-func (c *Cluster) enqueue(w *waiter, from *exclusive) (m *member, done bool) {
-	s := &c.slots
+func (b *Breaker) enqueue(w *waiter, from *exclusive) (m *member, done bool) {
+	s := &b.slots
 	s.mu.Lock()
 	s.waiting.Add(1)
-	done = s.take(c.settings().Breakers.MaxConnections)
+	done = s.take(b.limits().MaxConnections)
 	if !done && from != nil {
 		m = from.pop()
 		done = m != nil
 	}
 	var idle ender
 	if !done {
-		idle = c.anyIdle()
+		idle = b.anyIdle()
 		done = idle != nil
 	}
 	if done {
@@ -154,8 +154,8 @@ func (c *Cluster) enqueue(w *waiter, from *exclusive) (m *member, done bool) {
 
 // leave ends w's wait and reports true, or false if it was granted something
 // before.
-func (c *Cluster) leave(w *waiter) bool {
-	s := &c.slots
+func (b *Breaker) leave(w *waiter) bool {
+	s := &b.slots
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.place == nil {
@@ -166,10 +166,13 @@ func (c *Cluster) leave(w *waiter) bool {
 	return true
 }
 
-// anyIdle takes an idle connection from any of the cluster's pools.
-func (c *Cluster) anyIdle() ender {
-	for _, h := range c.state.Load().hosts {
+// anyIdle takes an idle connection from any of the pools of the priority.
+func (b *Breaker) anyIdle() ender {
+	for _, h := range b.cluster.state.Load().hosts {
 		for l := h.lanes.Load(); l != nil; l = l.next {
+			if l.priority != b.priority {
+				continue
+			}
 			if idle := l.pool.giveWay(); idle != nil {
 				return idle
 			}

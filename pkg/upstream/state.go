@@ -60,7 +60,9 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	for _, h := range hosts {
 		h.reckon() // what changed while the state was made
 	}
-	c.grantSlots() // the limit may be larger now
+	for p := range c.breakers {
+		c.breakers[p].grantSlots() // the limit may be larger now
+	}
 	c.supervise(cfg, hosts)
 	if cfg.Pool.Warm != "" {
 		c.env.start(func() { c.warm(cfg, hosts) })
@@ -74,7 +76,7 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 		c.openAccount()
 	}
 	for _, h := range hosts {
-		if p, ok := h.pool(cfg.Pool.Warm, cfg.Pool.Mode).(*shared); ok {
+		if p, ok := h.pool(cfg.Pool.Warm, cfg.Pool.Mode, config.DefaultPriority).(*shared); ok {
 			p.warm()
 		}
 	}
@@ -204,6 +206,7 @@ func same(a, b *config.Cluster) bool {
 			a.OriginalDst == b.OriginalDst &&
 			a.KeepAlive == b.KeepAlive &&
 			a.Breakers == b.Breakers &&
+			a.HighBreakers == b.HighBreakers &&
 			a.TLS.Equal(b.TLS) &&
 			a.ProxyProtocol == b.ProxyProtocol &&
 			a.Socket == b.Socket &&

@@ -94,9 +94,9 @@ type Discovery interface {
 // Meter opens the accounts that clusters and hosts keep. Safe for concurrent
 // use.
 type Meter interface {
-	// Cluster is called when the first exchange enters a cluster; inFlight
-	// returns how many it has, from any goroutine.
-	Cluster(name string, inFlight func() int64) ClusterAccount
+	// Cluster is called when the first exchange enters a cluster. What levels tell
+	// may be asked for from any goroutine, until the account is closed and after.
+	Cluster(name string, levels Levels) ClusterAccount
 	// Host is called when the first exchange goes to a host.
 	Host(cluster, address string) Account
 }
@@ -113,6 +113,17 @@ type Account interface {
 type ClusterAccount interface {
 	Account
 	Count(e Event)
+	// Reached counts that a limit of a priority was reached; e is one of the overflows.
+	Reached(p config.Priority, e Event)
+}
+
+// Levels are numbers of a cluster that go up and down. *Cluster has them.
+type Levels interface {
+	// InFlight returns the number of exchanges, of any priority.
+	InFlight() int64
+	// Room returns how much there is of what a limit bounds, and how much there may be;
+	// 0: any number.
+	Room(p config.Priority, l metrics.Limit) (used, most int64)
 }
 
 // Event is something that happens in a cluster and is worth a counter.

@@ -44,7 +44,13 @@ func stick(t *testing.T, protocol string) *stuck {
 type standing struct {
 	Name    string
 	Retries int64
-	Hosts   []struct {
+	// Breakers are the limits that are set.
+	Breakers []struct {
+		Priority, Limit string
+		Used, Most      int64
+		Open            bool
+	} `json:"circuit_breakers"`
+	Hosts []struct {
 		Address   string
 		InFlight  int64  `json:"in_flight"`
 		Failures  uint64 `json:"failures_total"`

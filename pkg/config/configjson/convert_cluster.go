@@ -46,13 +46,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	}
 	r.clusterKind(j, c)
 	c.Protocol = r.clusterProtocol(j)
-	switch len(j.Breakers) {
-	case 0:
-	case 1:
-		c.Breakers = breakers(&j.Breakers[0])
-	default:
-		r.report.Errorf(j.Node.Get("circuit_breakers"), "%d elements: a cluster has one set of limits", len(j.Breakers))
-	}
+	r.breakers(j, c)
 	c.TLS = r.clusterContext(j)
 	r.checkPool(j, c)
 	r.readHosts(j, c)

@@ -70,15 +70,3 @@ func (r *reader) retryOn(n document.Node) config.RetryOn {
 func knownRetryWords() []string {
 	return append(slices.Clone(config.RetryWords()), "envoy-ratelimited", "reset-before-request", "http3-post-connect-failure")
 }
-
-// breakers converts an element of circuit_breakers.
-func breakers(j *breakersJSON) config.Breakers {
-	b := config.Breakers{
-		MaxConnections: j.MaxConnections, MaxPendingRequests: j.MaxPendingRequests,
-		MaxRequests: j.MaxRequests, MaxRetries: j.MaxRetries,
-	}
-	if j.RetryBudget != nil {
-		b.RetryBudget = config.RetryBudget(*j.RetryBudget)
-	}
-	return b
-}

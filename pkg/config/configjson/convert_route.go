@@ -223,6 +223,7 @@ func (r *reader) match(j *matchJSON, m *config.Match) {
 func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 	f := &config.Forward{
 		ClusterVariable:       j.ClusterVariable,
+		Priority:              priority(j.Priority),
 		Timeout:               j.Timeout,
 		PrefixRewrite:         j.PrefixRewrite,
 		HostRewrite:           j.HostRewrite,

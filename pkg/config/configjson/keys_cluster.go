@@ -23,7 +23,7 @@ type clusterJSON struct {
 	HTTP2             *struct{}      `key:"http2_protocol_options" doc:"The same as upstream_protocol \"Http2\", as files for Envoy say it: {}."`
 	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"For a connection to a host." min:"1ms" default:"10s" example:"\"1s\""`
 	IdleTimeout       time.Duration  `key:"idle_timeout" doc:"How long a connection to a host may stay unused. 0s: for ever." default:"60s" example:"\"30s\""`
-	Breakers          []breakersJSON `key:"circuit_breakers" doc:"Limits: one element."`
+	Breakers          []breakersJSON `key:"circuit_breakers" within:"thresholds" doc:"Limits of requests of each priority: an element for one, or as files for Envoy say it, {\"thresholds\": []} with such elements."`
 	Hosts             []hostJSON     `key:"hosts" doc:"The hosts."`
 
 	Pool        poolJSON         `key:"connection_pool" doc:"How requests of HTTP/2 and RPC protocols share the connections to a host."`
@@ -44,10 +44,12 @@ type clusterJSON struct {
 }
 
 type breakersJSON struct {
-	MaxConnections     int `key:"max_connections" doc:"Open connections. 0: no limit." unit:"connections" min:"0" default:"0" example:"1024"`
-	MaxPendingRequests int `key:"max_pending_requests" doc:"Requests that wait for a connection. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
-	MaxRequests        int `key:"max_requests" doc:"Requests in flight. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
-	MaxRetries         int `key:"max_retries" doc:"Retries in flight. 0: no limit." unit:"retries" min:"0" default:"0" example:"3"`
+	Node               document.Node `key:"."`
+	Priority           string        `key:"priority" doc:"Of the routes whose requests it is for. Those of the other have limits and connections of their own." enum:"DEFAULT|HIGH" default:"DEFAULT" example:"\"HIGH\""`
+	MaxConnections     int           `key:"max_connections" doc:"Open connections. 0: no limit." unit:"connections" min:"0" default:"0" example:"1024"`
+	MaxPendingRequests int           `key:"max_pending_requests" doc:"Requests that wait for a connection. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
+	MaxRequests        int           `key:"max_requests" doc:"Requests in flight. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
+	MaxRetries         int           `key:"max_retries" doc:"Retries in flight. 0: no limit." unit:"retries" min:"0" default:"0" example:"3"`
 
 	RetryBudget *retryBudgetJSON `key:"retry_budget" doc:"Bounds retries in flight by the requests in flight, beside max_retries; {}: by the defaults."`
 }

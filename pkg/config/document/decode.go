@@ -210,6 +210,12 @@ func (d *Decoder) validate(n Node, v reflect.Value) {
 }
 
 func (d *Decoder) list(n Node, v reflect.Value, k *Key) {
+	if k.Within != "" && n.Kind() == Object {
+		n = d.within(n, k.Within)
+		if !n.Exists() {
+			return
+		}
+	}
 	if n.Kind() != Array {
 		d.report.Expect(n, "a list")
 		return
@@ -221,6 +227,20 @@ func (d *Decoder) list(n Node, v reflect.Value, k *Key) {
 		i++
 	}
 	v.Set(list)
+}
+
+// within returns a member of an object, which has no other.
+func (d *Decoder) within(n Node, name string) Node {
+	severity := Error
+	if d.Lenient {
+		severity = Warning
+	}
+	for member := range n.All() {
+		if member.Key() != name {
+			d.report.unknownKey(member, []string{name}, severity)
+		}
+	}
+	return n.Get(name)
 }
 
 // stream lets a Stream decode its elements later.

@@ -317,3 +317,28 @@ func TestNearFindsSlipsOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestAListMayStandInAnObject: under the name that the tag says, and with nothing else.
+func TestAListMayStandInAnObject(t *testing.T) {
+	type holder struct {
+		Items []retry `key:"items" within:"all" doc:"Some."`
+		Plain []int   `key:"plain" doc:"Others."`
+	}
+	for text, want := range map[string]struct {
+		items   int
+		problem string
+	}{
+		`{"items": [{}, {}]}`:              {2, ""},
+		`{"items": {"all": [{}, {}, {}]}}`: {3, ""},
+		`{"items": {}}`:                    {0, ""},
+		`{"items": {"al": [{}]}}`:          {0, `unknown key "al"; did you mean "all"?`},
+		`{"items": {"all": {}}}`:           {0, "expected a list"},
+		`{"plain": {"all": [1]}}`:          {0, "expected a list"},
+	} {
+		h, diags, _ := decode[holder](text, false)
+		report := diags.Error()
+		if len(h.Items) != want.items || !strings.Contains(report, want.problem) || want.problem == "" && report != "" {
+			t.Errorf("%s: %d elements, %q; want %d, %q", text, len(h.Items), report, want.items, want.problem)
+		}
+	}
+}

@@ -191,7 +191,11 @@ func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 		return map[string]any{"$ref": "#/$defs/duration"}
 	}
 	if element, ok := elementOf(t); ok {
-		return map[string]any{"type": "array", "items": w.value(k, element)}
+		list := map[string]any{"type": "array", "items": w.value(k, element)}
+		if k.Within == "" {
+			return list
+		}
+		return anyOf(list, map[string]any{"type": "object", "properties": map[string]any{k.Within: list}, "additionalProperties": false})
 	}
 	switch t.Kind() {
 	case reflect.Struct:

@@ -1,0 +1,42 @@
+package configjson
+
+import (
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// breakers converts circuit_breakers: an element for each priority at most.
+func (r *reader) breakers(j *clusterJSON, c *config.Cluster) {
+	var seen [config.Priorities]bool
+	for i := range j.Breakers {
+		b := &j.Breakers[i]
+		p := priority(b.Priority)
+		if seen[p] {
+			r.report.Errorf(b.Node, "a second element for the priority %v: a cluster has one set of limits for each", p)
+			continue
+		}
+		seen[p] = true
+		*c.Limits(p) = limits(b)
+	}
+}
+
+// priority converts a priority; what is none was reported.
+func priority(text string) config.Priority {
+	if strings.EqualFold(text, config.HighPriority.String()) {
+		return config.HighPriority
+	}
+	return config.DefaultPriority
+}
+
+// limits converts an element of circuit_breakers.
+func limits(j *breakersJSON) config.Breakers {
+	b := config.Breakers{
+		MaxConnections: j.MaxConnections, MaxPendingRequests: j.MaxPendingRequests,
+		MaxRequests: j.MaxRequests, MaxRetries: j.MaxRetries,
+	}
+	if j.RetryBudget != nil {
+		b.RetryBudget = config.RetryBudget(*j.RetryBudget)
+	}
+	return b
+}

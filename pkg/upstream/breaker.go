@@ -1,0 +1,119 @@
+package upstream
+
+import (
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Breaker holds the exchanges of one priority to what a cluster may have of them at
+// once, its circuit_breakers. Each priority has its own counts, and connections of its
+// own, so that one which has used up what it may have leaves the other its own. Safe for
+// concurrent use.
+type Breaker struct {
+	cluster  *Cluster        // immutable
+	priority config.Priority // immutable
+
+	active  atomic.Int64 // exchanges in flight
+	pending atomic.Int64 // exchanges that wait for a connection
+	retries atomic.Int64 // retries in flight
+	slots   slots
+}
+
+// Breaker returns what holds exchanges of a priority.
+func (c *Cluster) Breaker(p config.Priority) *Breaker { return &c.breakers[p] }
+
+// InFlight returns the number of exchanges that the cluster has now, of any priority.
+func (c *Cluster) InFlight() int64 {
+	sum := int64(0)
+	for p := range c.breakers {
+		sum += c.breakers[p].active.Load()
+	}
+	return sum
+}
+
+// limits are those in force; those of the last configuration if there is none.
+func (b *Breaker) limits() *config.Breakers { return b.cluster.settings().Limits(b.priority) }
+
+// enter counts an exchange more in flight, or returns a Fault of Overflow: there are as
+// many as cfg allows.
+func (b *Breaker) enter(cfg *config.Cluster) error {
+	limit := cfg.Limits(b.priority).MaxRequests
+	if enter(&b.active, limit) {
+		return nil
+	}
+	b.refused(RequestOverflow)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", cfg.Name, limit)
+}
+
+// wait counts an exchange more that waits for a connection, or returns a Fault of
+// Overflow. One that returns nil is followed by pending.Add(-1).
+func (b *Breaker) enterPending() error {
+	limit := b.limits().MaxPendingRequests
+	if enter(&b.pending, limit) {
+		return nil
+	}
+	b.refused(PendingOverflow)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", b.cluster.name, limit)
+}
+
+// refused counts an exchange, a retry or a connection that there is no room for.
+func (b *Breaker) refused(e Event) {
+	b.cluster.overflows.Add(1)
+	b.reached(e)
+}
+
+// reached counts that a limit was reached.
+func (b *Breaker) reached(e Event) {
+	if a, ok := b.cluster.ledger.get(); ok {
+		a.Reached(b.priority, e)
+	}
+}
+
+// Room returns how much there is of what a limit bounds, and how much there may be; 0:
+// any number.
+func (c *Cluster) Room(p config.Priority, l metrics.Limit) (used, most int64) {
+	s := c.state.Load()
+	if s == nil {
+		return 0, 0
+	}
+	b, limits := &c.breakers[p], s.config.Limits(p)
+	switch l {
+	case metrics.LimitConnections:
+		return b.slots.open.Load(), int64(limits.MaxConnections)
+	case metrics.LimitPending:
+		return b.pending.Load(), int64(limits.MaxPendingRequests)
+	case metrics.LimitRequests:
+		return b.active.Load(), int64(limits.MaxRequests)
+	case metrics.LimitRetries:
+		return b.retries.Load(), int64(limits.MaxRetries)
+	case metrics.LimitRetryBudget:
+		if limits.RetryBudget != (config.RetryBudget{}) {
+			return b.retries.Load(), int64(b.budget(limits))
+		}
+	}
+	return 0, 0
+}
+
+// BreakerStatus is a limit of a cluster's circuit breakers at a moment.
+type BreakerStatus struct {
+	Priority string `json:"priority"`
+	Limit    string `json:"limit"`
+	Used     int64  `json:"used"`
+	Most     int64  `json:"most"`
+	Open     bool   `json:"open"` // what comes is refused, or waits
+}
+
+// describeBreakers lists the limits that are set.
+func (c *Cluster) describeBreakers() (list []BreakerStatus) {
+	for p := range config.Priorities {
+		for l := range metrics.Limits() {
+			if used, most := c.Room(p, l); most > 0 {
+				list = append(list, BreakerStatus{p.String(), l.String(), used, most, used >= most})
+			}
+		}
+	}
+	return list
+}

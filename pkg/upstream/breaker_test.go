@@ -1,0 +1,174 @@
+package upstream
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// with starts an exchange of a priority and returns why it has no answer, if it has none.
+func with(c *Cluster, p config.Priority) (*protocol.Exchange, protocol.Reason) {
+	x := get()
+	err := (&Via{Cluster: c, Priority: p}).Serve(context.Background(), x)
+	return x, protocol.ReasonOf(err)
+}
+
+// TestAPriorityThatHasUsedUpItsLimitLeavesTheOtherItsOwn is each limit, with connections
+// that carry one exchange and many.
+func TestAPriorityThatHasUsedUpItsLimitLeavesTheOtherItsOwn(t *testing.T) {
+	for name, test := range map[string]struct {
+		limits config.Breakers
+		more   int // of the first priority, that wait before others are refused
+	}{
+		"max_requests":         {config.Breakers{MaxRequests: 1}, 0},
+		"max_connections":      {config.Breakers{MaxConnections: 1, MaxPendingRequests: 1}, 1},
+		"max_pending_requests": {config.Breakers{MaxConnections: 1, MaxPendingRequests: 2}, 2},
+	} {
+		for _, first := range []config.Priority{config.DefaultPriority, config.HighPriority} {
+			other := config.HighPriority - first
+			t.Run(name+" of "+first.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cfg := cluster("web", "a")
+					*cfg.Limits(first) = test.limits
+					w := newWorld()
+					s, c := one(t, w, cfg)
+					defer s.Close()
+					x, _ := with(c, first)
+					waiting := make(chan *protocol.Exchange, test.more)
+					for range test.more {
+						go func() {
+							x, _ := with(c, first)
+							waiting <- x
+						}()
+						synctest.Wait()
+					}
+					if _, why := with(c, first); why != protocol.Overflow {
+						t.Errorf("one more: %v, want an overflow", why)
+					}
+					var others []*protocol.Exchange
+					for range 5 {
+						x, why := with(c, other)
+						if why != protocol.None {
+							t.Fatalf("of the other priority: %v", why)
+						}
+						others = append(others, x)
+					}
+					if got := w.open(); got != 6 {
+						t.Errorf("%d connections are open, want 6", got)
+					}
+					for _, x := range others {
+						finish(x)
+					}
+					finish(x)
+					for range test.more {
+						finish(<-waiting)
+					}
+					if got := c.Breaker(first).active.Load() + c.Breaker(other).active.Load() + c.Breaker(first).pending.Load(); got != 0 {
+						t.Errorf("%d exchanges are counted when all have ended", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestPrioritiesShareNoConnection: one that many exchanges share is that of their
+// priority, so that limits of connections hold.
+func TestPrioritiesShareNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newTrunks()
+		s, c := n.web(t, sharing(1, "a"))
+		defer s.Close()
+		var all []*protocol.Exchange
+		for range 3 {
+			for _, p := range []config.Priority{config.DefaultPriority, config.HighPriority} {
+				x, why := with(c, p)
+				if why != protocol.None {
+					t.Fatal(why)
+				}
+				all = append(all, x)
+			}
+		}
+		if got := n.open(); got != 2 {
+			t.Errorf("%d connections, want one for each priority", got)
+		}
+		for i := range all {
+			if on(all[i]) != on(all[i%2]) {
+				t.Errorf("exchange %d is on the connection of the other priority", i)
+			}
+		}
+		finishAll(all)
+	})
+}
+
+// TestRetriesOfPriorities: max_retries and the budget are of each.
+func TestRetriesOfPriorities(t *testing.T) {
+	cfg := cluster("web", "a")
+	cfg.Breakers.MaxRetries = 1
+	cfg.HighBreakers.RetryBudget = config.RetryBudget{Percent: 20, MinConcurrency: 2}
+	_, c := one(t, newWorld(), cfg)
+	for p, want := range map[config.Priority]int{config.DefaultPriority: 1, config.HighPriority: 2} {
+		b := c.Breaker(p)
+		begun := 0
+		for b.BeginRetry() {
+			begun++
+		}
+		if begun != want {
+			t.Errorf("%v: %d retries began, want %d", p, begun, want)
+		}
+		for range begun {
+			b.EndRetry()
+		}
+	}
+}
+
+// TestLimitsAreTold: what is used of each limit that is set, and how much there may be.
+func TestLimitsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := cluster("web", "a")
+		cfg.Breakers.MaxRequests = 1
+		cfg.HighBreakers.MaxConnections = 3
+		cfg.HighBreakers.RetryBudget = config.RetryBudget{Percent: 20, MinConcurrency: 2}
+		var counts eventCounts
+		s := newTestSet(t, newWorld(), func(o *Options) { o.Meter = &counts })
+		apply(t, s, cfg)
+		defer s.Close()
+		c := s.Get("web")
+		x, _ := with(c, config.DefaultPriority)
+		y, _ := with(c, config.HighPriority)
+		with(c, config.DefaultPriority)
+		want := []BreakerStatus{
+			{"DEFAULT", "requests", 1, 1, true},
+			{"HIGH", "connections", 1, 3, false},
+			{"HIGH", "retry_budget", 0, 2, false},
+		}
+		if got := s.Describe()[0].Breakers; !slices.Equal(got, want) {
+			t.Errorf("told are %v, want %v", got, want)
+		}
+		if counts.events[RequestOverflow] != 1 || s.Describe()[0].Overflows != 1 || c.InFlight() != 2 {
+			t.Errorf("%d overflows, %d in flight", counts.events[RequestOverflow], c.InFlight())
+		}
+		finish(x)
+		finish(y)
+		pass(time.Millisecond)
+		if used, most := c.Room(config.DefaultPriority, metrics.LimitRequests); used != 0 || most != 1 {
+			t.Errorf("afterwards %d of %d requests", used, most)
+		}
+	})
+}
+
+// TestWhatHasNoConfigurationHasNoLimits: a cell that a route refers to.
+func TestWhatHasNoConfigurationHasNoLimits(t *testing.T) {
+	c := newTestSet(t, newWorld()).Get("other")
+	for l := range metrics.Limits() {
+		if used, most := c.Room(config.HighPriority, l); used != 0 || most != 0 {
+			t.Errorf("%v: %d of %d", l, used, most)
+		}
+	}
+}

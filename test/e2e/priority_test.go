@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"testing"
+)
+
+// TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn: requests that an application
+// holds use up what the default priority may have, of requests and of connections;
+// those of a route with the priority HIGH are served all the same, on connections of
+// their own, and held to limits of their own.
+func TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn(t *testing.T) {
+	t.Parallel()
+	for name, limits := range map[string]any{
+		"a list of elements": list{
+			object{"max_requests": 2, "max_connections": 2},
+			object{"priority": "HIGH", "max_requests": 1},
+		},
+		"thresholds": object{"thresholds": list{
+			object{"priority": "HIGH", "max_requests": 1},
+			object{"priority": "DEFAULT", "max_requests": 2, "max_connections": 2},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			app := hold(t)
+			front := free()
+			w := run(t, setup{
+				listeners: list{listen("front", front)},
+				tables:    list{table("front", to("/high", "app", object{"priority": "HIGH"}), to("/", "app"))},
+				clusters:  list{cluster("app", object{"circuit_breakers": limits}, app.address)},
+			}.config())
+			url := "http://" + front
+			first, second := background(t, url), background(t, url)
+			app.await(t)
+			app.await(t)
+			if got := ask(t, client(t), "GET", url, ""); got.status != 503 {
+				t.Errorf("one more of the default priority: %d, want 503", got.status)
+			}
+			high := background(t, url+"/high")
+			app.await(t)
+			if got := ask(t, client(t), "GET", url+"/high", ""); got.status != 503 {
+				t.Errorf("one more of the high priority: %d, want 503", got.status)
+			}
+			for _, m := range []struct {
+				name, priority, limit string
+				want                  float64
+			}{
+				{"weft_cluster_overflow_total", "default", "requests", 1},
+				{"weft_cluster_overflow_total", "high", "requests", 1},
+				{"weft_cluster_breaker_open", "default", "requests", 1},
+				{"weft_cluster_breaker_open", "default", "connections", 1},
+				{"weft_cluster_breaker_open", "high", "requests", 1},
+				{"weft_cluster_breaker_remaining", "default", "requests", 0},
+			} {
+				if got := w.metric(m.name, `priority="`+m.priority+`"`, `limit="`+m.limit+`"`); got != m.want {
+					t.Errorf("%s of %s %s is %v, want %v", m.name, m.priority, m.limit, got, m.want)
+				}
+			}
+			open := 0
+			for _, b := range w.standing("app").Breakers {
+				if b.Open && b.Used == b.Most {
+					open++
+				}
+			}
+			if open != 3 {
+				t.Errorf("/clusters tells %+v, want 3 limits that are reached", w.standing("app").Breakers)
+			}
+			close(app.leave)
+			for _, wait := range []func() answer{first, second, high} {
+				if got := wait(); got.status != 200 {
+					t.Errorf("a request that was held: %d", got.status)
+				}
+			}
+			eventually(t, "all limits leave what they are", func() bool {
+				return w.metric("weft_cluster_breaker_remaining", `limit="requests"`) == 3 && w.metric("weft_cluster_breaker_open", `limit="requests"`) == 0
+			})
+			if n := app.opened.Load(); n != 3 {
+				t.Errorf("%d connections were opened, want 3", n)
+			}
+		})
+	}
+}
