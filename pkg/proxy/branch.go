@@ -87,6 +87,9 @@ func (b *builder) branch(c *chain, r *branch, old *serving, place string) error 
 			return err
 		}
 	}
+	if r.handler == nil {
+		return errors.New("no network filter serves connections")
+	}
 	if err := b.secure(c, r, byALPN); err != nil {
 		r.drop()
 		return fmt.Errorf("tls_context: %w", err)

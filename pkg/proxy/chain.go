@@ -58,8 +58,12 @@ func (b *builder) chain(l *config.Listener, old *chain) (*chain, error) {
 
 // branches builds the filter chains of c.
 func (b *builder) branches(c, old *chain) error {
+	names := map[string]int{}
 	for fc := range c.config.Chains() {
-		r := &branch{config: fc, identity: c.identity(fc), group: new(network.Group)}
+		names[fc.Name]++
+	}
+	for fc := range c.config.Chains() {
+		r := &branch{config: fc, identity: c.identity(fc, names[fc.Name] == 1), group: new(network.Group)}
 		place := fmt.Sprintf("%q", c.config.Name)
 		if c.chooses() {
 			place += " " + r.identity
@@ -110,18 +114,21 @@ func (c *chain) chooses() bool {
 }
 
 // identity is what tells fc from c's other filter chains, over changes of the
-// configuration: its name, or else what it is for.
-func (c *chain) identity(fc *config.FilterChain) string {
-	if fc.Name != "" {
+// configuration: its name, if that is unique, or else what it is for.
+func (c *chain) identity(fc *config.FilterChain, unique bool) string {
+	what := fc.Match.String()
+	switch {
+	case fc.Name != "" && unique:
 		return strconv.Quote(fc.Name)
+	case fc == c.config.DefaultChain:
+		what = "(default)"
+	case what == "":
+		what = "(all)"
 	}
-	if fc == c.config.DefaultChain {
-		return "(default)"
+	if fc.Name == "" {
+		return what
 	}
-	if match := fc.Match.String(); match != "" {
-		return match
-	}
-	return "(all)"
+	return strconv.Quote(fc.Name) + " " + what
 }
 
 // like returns the branch that was what r is in next; nil: r is new. c may be nil.

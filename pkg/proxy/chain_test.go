@@ -20,7 +20,8 @@ func link(name, match, text string, more ...string) string {
 }
 
 // linked is a configuration of one listener with these filter chains and a route table
-// for each text. A chain that is put behind "default:" is the default one.
+// for each text. A chain that is put behind "default:" is the default one. Names lose
+// the digits at their ends, so that several chains have one, as of control planes.
 func linked(t *testing.T, address, listener string, chains ...string) *config.Snapshot {
 	t.Helper()
 	var list, tables []string
@@ -34,8 +35,12 @@ func linked(t *testing.T, address, listener string, chains ...string) *config.Sn
 			list = append(list, c)
 		}
 	}
-	return parse(t, `{"servers": [{"graceful_timeout": "20s", "listeners": [{"name": "front", "address": "`+address+`", `+listener+`
+	config := parse(t, `{"servers": [{"graceful_timeout": "20s", "listeners": [{"name": "front", "address": "`+address+`", `+listener+`
 		"filter_chains": [`+strings.Join(list, ", ")+`]}], "routers": [`+strings.Join(tables, ", ")+`]}]}`)
+	for c := range config.Listeners[0].Chains() {
+		c.Name = strings.TrimRight(c.Name, "0123456789")
+	}
+	return config
 }
 
 // What chains are for: callers whose port is from this machine, and whoever speaks HTTP.
@@ -98,6 +103,7 @@ func TestAChangeEndsOnlyWhatItIsAbout(t *testing.T) {
 		{"another chain changes", []string{mine, rest}, []string{mine, link("rest", toAll, "two", other)}, true, "one"},
 		{"the order", []string{mine, rest}, []string{rest, mine}, true, "one"},
 		{"its match, under the same name", []string{mine, rest}, []string{link("mine", toOther, "one"), rest}, true, "one"},
+		{"the order, under the same name", []string{link("x1", toLocal, "one"), link("x2", toAll, "two")}, []string{link("x1", toAll, "two"), link("x2", toLocal, "one")}, true, "one"},
 		{"its routes", []string{mine, rest}, []string{link("mine", toLocal, "three"), rest}, true, "three"},
 		{"a second one beside one for all", []string{link("", toAll, "one")}, []string{link("", toAll, "one"), link("", toOther, "two")}, true, "one"},
 		{"one for all is left", []string{link("", toAll, "one"), link("", toOther, "two")}, []string{link("", toAll, "one")}, true, "one"},

@@ -49,6 +49,8 @@ func (r *reader) defaultChain(j *listenerJSON, l *config.Listener, filters []con
 	}
 	l.DefaultChain = r.filterChain(&c, filters)
 	switch {
+	case l.DefaultChain.UDPProxy != nil && l.Network != networkUDP:
+		r.report.Errorf(c.Node.Get("filters"), "the network filter %q needs a listener of the network udp", UDPProxyFilter)
 	case c.Match != nil:
 		r.report.Errorf(c.Match.Node, "the default chain has no match: it is for what no other chain is for")
 	case len(j.FilterChains) == 1 && j.FilterChains[0].Match == nil:

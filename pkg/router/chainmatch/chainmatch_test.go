@@ -46,6 +46,7 @@ func TestTheMostSpecificChainOfTheFirstCriterionThatDiffersWins(t *testing.T) {
 		c       Connection
 		want    int
 	}{
+		{"no chain", nil, from(nil), -1},
 		{"no criterion is for all", []match{{}}, from(nil), 0},
 		{"no criterion is for what has no address", []match{{}}, Connection{}, 0},
 
