@@ -76,6 +76,10 @@ func change(t *testing.T, name string, v reflect.Value) {
 		} else {
 			v.SetZero()
 		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			change(t, name, v.Field(i))
+		}
 	case reflect.Slice:
 		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
 	default:
