@@ -81,12 +81,13 @@ const batch = 128
 func (l *Poll) Run() error {
 	buffer := make([]byte, MaxDatagram)
 	events := make([]unix.EpollEvent, batch)
+	n, failed := 0, error(nil)
+	look := func(fd uintptr) bool {
+		n, failed = unix.EpollWait(int(fd), events, 0)
+		return n != 0 // an error, too: -1
+	}
 	for {
-		n, failed := 0, error(nil)
-		err := l.raw.Read(func(fd uintptr) bool {
-			n, failed = unix.EpollWait(int(fd), events, 0)
-			return n != 0 // an error, too: -1
-		})
+		err := l.raw.Read(look)
 		switch {
 		case err != nil && l.closed.Load():
 			return nil

@@ -15,15 +15,29 @@ func (r *reader) udpProxy(n document.Node) *config.UDPProxy {
 	if j.Cluster != "" {
 		p.Cluster = r.clusterNamed(j.Node, "cluster", j.Cluster)
 	}
-	hash := j.Node.Get("hash_policies")
 	if len(j.HashPolicies) > 1 {
-		r.report.Errorf(hash, "%d elements: a session has one hash", len(j.HashPolicies))
+		r.report.Errorf(j.Node.Get("hash_policies"), "%d elements: a session has one hash", len(j.HashPolicies))
 	}
 	p.HashSource = len(j.HashPolicies) > 0 && j.HashPolicies[0].SourceIP
-	if c := r.clusters[p.Cluster]; c != nil && p.HashSource && !c.Policy.Hashes() {
-		r.report.Warnf(hash, "hash_policies has no effect: the cluster %q does not choose by a hash", p.Cluster)
+	if c := r.clusters[p.Cluster]; c != nil {
+		r.checkDatagramCluster(&j, c)
 	}
 	return p
+}
+
+// checkDatagramCluster holds a udp_proxy against its cluster: what connections begin
+// with, datagrams would go without.
+func (r *reader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster) {
+	at := j.Node.Get("cluster")
+	if c.TLS != nil {
+		r.report.Errorf(at, "the cluster %q has a tls_context: datagrams are not secured by TLS", c.Name)
+	}
+	if c.ProxyProtocol != 0 {
+		r.report.Errorf(at, "the cluster %q says proxy_protocol: datagrams carry no header of it", c.Name)
+	}
+	if len(j.HashPolicies) > 0 && !c.Policy.Hashes() {
+		r.report.Warnf(j.Node.Get("hash_policies"), "hash_policies has no effect: the cluster %q does not choose by a hash", c.Name)
+	}
 }
 
 // checkUDP holds a listener against its network: datagrams are no connections.

@@ -416,3 +416,51 @@ func TestDrainWithoutServe(t *testing.T) {
 		t.Errorf("the socket is open: %v", err)
 	}
 }
+
+// mute answers with what came, and allocates nothing.
+func (h *hosts) mute() {
+	h.t.Helper()
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.mu.Lock()
+	h.list = append(h.list, &host{name: "mute", address: conn.LocalAddr().String(), ended: make(chan struct{}, 1000)})
+	h.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b := make([]byte, network.MaxDatagram)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteToUDPAddrPort(b[:n], from) // its session may be gone
+		}
+	}()
+	h.t.Cleanup(func() {
+		_ = conn.Close() // ends the loop
+		<-done
+	})
+}
+
+func TestDatagramsOfASessionAllocateNothing(t *testing.T) {
+	r := start(t, config.UDPProxy{})
+	r.hosts.mute()
+	c := r.caller()
+	b := make([]byte, 1500)
+	_ = c.SetReadDeadline(time.Now().Add(within)) // it is open
+	there := func() {
+		if _, err := c.Write(b[:100]); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(b); err != nil || n != 100 {
+			t.Fatal(n, err)
+		}
+	}
+	there()
+	if n := testing.AllocsPerRun(500, there); n != 0 {
+		t.Errorf("%v allocations for a datagram there and back, want 0", n)
+	}
+}
