@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -106,8 +105,13 @@ func (s *Server) Failed() <-chan error { return s.failed }
 func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
+	return s.apply(ctx, next)
+}
+
+// apply is Apply. s.applying is held.
+func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 	if s.draining.Load() {
-		return errors.New("the server is draining")
+		return errDraining
 	}
 	clusters, err := s.clusters.Prepare(next.Clusters)
 	if err != nil {

@@ -101,7 +101,18 @@ type edit struct {
 //
 // The set keeps what clusters points to: it must not be changed afterwards.
 func (s *Set) Prepare(clusters []*config.Cluster) (*Change, error) {
-	change, err := s.compare(clusters)
+	return s.prepare(clusters, true)
+}
+
+// PrepareSome is Prepare for clusters that are new or changed: all others stay. It
+// costs nothing for those.
+func (s *Set) PrepareSome(clusters []*config.Cluster) (*Change, error) {
+	return s.prepare(clusters, false)
+}
+
+// prepare is Prepare; whole: there are no clusters but these.
+func (s *Set) prepare(clusters []*config.Cluster, whole bool) (*Change, error) {
+	change, err := s.compare(clusters, whole)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +126,7 @@ func (s *Set) Prepare(clusters []*config.Cluster) (*Change, error) {
 }
 
 // compare finds what is new, changed and gone.
-func (s *Set) compare(clusters []*config.Cluster) (*Change, error) {
+func (s *Set) compare(clusters []*config.Cluster, whole bool) (*Change, error) {
 	var refused []error
 	names := make(map[string]struct{}, len(clusters))
 	change := &Change{set: s}
@@ -146,13 +157,21 @@ func (s *Set) compare(clusters []*config.Cluster) (*Change, error) {
 	if len(refused) > 0 {
 		return nil, errors.Join(refused...)
 	}
-	for name, c := range s.configured {
-		if _, stays := names[name]; !stays {
-			change.removed = append(change.removed, c)
-		}
+	if whole {
+		change.removed = s.others(names)
 	}
 	s.changing = true
 	return change, nil
+}
+
+// others returns the configured clusters that are not among names. s.mu is held.
+func (s *Set) others(names map[string]struct{}) (all []*Cluster) {
+	for name, c := range s.configured {
+		if _, stays := names[name]; !stays {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // Warm waits until the hosts of every discovered cluster in the change are

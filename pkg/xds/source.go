@@ -33,6 +33,8 @@ type Options struct {
 	// Apply makes a configuration the one in force, or says why it cannot be. One call
 	// ends before the next.
 	Apply func(ctx context.Context, next *config.Snapshot) error
+	// ApplyClusters is Apply where nothing but the given clusters is new or changed.
+	ApplyClusters func(ctx context.Context, next *config.Snapshot, changed []*config.Cluster) error
 	// Kinds are what resources may ask for.
 	Kinds resource.Kinds
 	Log   *slog.Logger
@@ -116,7 +118,7 @@ func (s *Source) Rebase(ctx context.Context, file *config.Snapshot) error {
 	defer s.work.Unlock()
 	next := *file
 	next.Clusters = append(file.Clusters[:len(file.Clusters):len(file.Clusters)], s.boot.clusters...)
-	if err := s.o.Apply(ctx, s.world.snapshot(&next)); err != nil {
+	if err := s.o.Apply(ctx, s.world.snapshot(&next, nil)); err != nil {
 		return err
 	}
 	if s.base != nil && !reflect.DeepEqual(file.Bootstrap, s.o.Bootstrap) {
@@ -216,7 +218,9 @@ func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 	if answer, ok := f.client.Conclude(u, wrong); ok {
 		f.say(answer)
 	}
-	s.ask(f)
+	if u.Type == resource.ClusterType || u.Type == resource.ListenerType {
+		s.ask(f)
+	}
 }
 
 // mostAlone is how many resources are tried one by one if they cannot all be put in
@@ -364,7 +368,11 @@ func (s *Source) settle(ctx context.Context) error {
 	if change.empty() {
 		return nil
 	}
-	return s.o.Apply(ctx, s.world.snapshot(s.base))
+	whole := s.world.snapshot(s.base, change.clusters)
+	if change.routing || len(change.removed) > 0 {
+		return s.o.Apply(ctx, whole)
+	}
+	return s.o.ApplyClusters(ctx, whole, change.clusters)
 }
 
 // ask says what is wanted now.

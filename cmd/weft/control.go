@@ -1,0 +1,35 @@
+//go:build !noxds
+
+package main
+
+import (
+	"context"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// hasXDS: the build knows control planes.
+const hasXDS = true
+
+// control is what a configuration of a control plane comes by; nil: there is none.
+type control = xds.Source
+
+// newControl returns the way to the control plane that a file tells of.
+func (p *process) newControl(file *config.Snapshot) (*control, error) {
+	if len(file.Bootstrap.Dynamic) == 0 {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return xds.New(xds.Options{
+		Bootstrap: file.Bootstrap,
+		Apply: func(ctx context.Context, next *config.Snapshot) error {
+			return p.server.Apply(ctx, next)
+		},
+		ApplyClusters: func(ctx context.Context, next *config.Snapshot, changed []*config.Cluster) error {
+			return p.server.ApplyClusters(ctx, next, changed)
+		},
+		Kinds: resource.Kinds{Filters: streamFilters()},
+		Log:   p.log,
+	})
+}
