@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -399,25 +398,6 @@ func TestApplicationsAreToldWhoCalls(t *testing.T) {
 	got, _ = judged(t, `{"providers": {"one": `+local(`, "forward": true`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
 	if got.Get("authorization") != "Bearer "+token {
 		t.Error("the token was not forwarded")
-	}
-}
-
-// TestClaimsAreMetadata where rbac and others look for them.
-func TestClaimsAreMetadata(t *testing.T) {
-	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{
-		"n": 12345678901, "realm": map[string]any{"role": "admin", "ok": true}, "list": []any{"a", []any{"b"}, nil}}), nil)
-	_, x := judged(t, `{"providers": {"one": `+local(`, "payload_in_metadata": "claims"`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Authorization: Bearer "+token)
-	for name, want := range map[string][]string{
-		"sub": {"ann"}, "n": {"12345678901"}, "realm/role": {"admin"}, "realm/ok": {"true"}, "list": {"a", "b"}, "realm": nil, "none": nil,
-	} {
-		key := protocol.MetadataKey(append([]string{"claims"}, strings.Split(name, "/")...)...)
-		if got := slices.Collect(x.Metadata.Values("envoy.filters.http.jwt_authn", key)); !slices.Equal(got, want) {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
-	}
-	_, x = judged(t, `{"providers": {"one": `+local(`, "payload_in_metadata": "claims"`)+`}, "rules": [{"requires": {"allow_missing_or_failed": {}}}]}`, "/", "Authorization: Bearer "+token+"x")
-	if n := x.Metadata.Len(); n != 0 {
-		t.Errorf("of a bad token %d claims are known", n)
 	}
 }
 
