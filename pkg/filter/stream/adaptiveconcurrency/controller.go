@@ -175,10 +175,11 @@ func (c *controller) turn(now time.Duration) {
 }
 
 // open begins a window. Requests that take long need a long one: those that meet its
-// limit end in it. c.mu is held.
+// limit end in it. But a service that hangs is not left alone for that. c.mu is held.
 func (c *controller) open(now, sampled time.Duration) {
+	p := c.params
 	c.since.Store(int64(now))
-	c.until.Store(int64(now + max(c.params.window, 2*sampled)))
+	c.until.Store(int64(now + max(p.window, min(2*sampled, p.interval/patience))))
 }
 
 // measure begins to find out what requests take when there are few. c.mu is held.

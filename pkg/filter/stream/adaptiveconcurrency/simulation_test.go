@@ -199,6 +199,25 @@ func TestMeasuringEnds(t *testing.T) {
 	}
 }
 
+// TestAServerThatHangsIsAskedLess: what takes for ever says so when it ends, and the limit
+// does not wait as long again.
+func TestAServerThatHangsIsAskedLess(t *testing.T) {
+	s := simulate(usual(), 50, 50*time.Millisecond)
+	s.run(10*time.Second, 3_000, 100)
+	before := s.c.limit.Load()
+	s.service = 10 * time.Second
+	s.run(40*time.Second, 3_000, 100)
+	if got := s.c.limit.Load(); got > before/2 {
+		t.Errorf("after 40s of answers that take 10s the limit is %d, and was %d before", got, before)
+	}
+	s.service = 50 * time.Millisecond
+	s.run(30*time.Second, 3_000, 100)
+	s.run(10*time.Second, 3_000, 100)
+	if got := s.throughput(10 * time.Second); got < 0.95 {
+		t.Errorf("when it goes on it does %.0f %% of what it could", 100*got)
+	}
+}
+
 // TestFailuresDoNotMakeAServerFast: what is refused at once would make all that is
 // served look slow.
 func TestFailuresDoNotMakeAServerFast(t *testing.T) {
