@@ -195,6 +195,7 @@ type Place interface {
 type Attempt struct {
 	Host   Place
 	Local  string // our end of the connection, as text; "" if there was none, or nobody knows
+	TLS    *TLS   // of the connection to it; nil: plaintext, or there was none
 	Reason Reason // why it failed; None if it answered
 	Status int    // what it answered; 0 for nothing
 }

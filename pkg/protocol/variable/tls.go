@@ -1,26 +1,70 @@
 package variable
 
-import "github.com/weft-proxy/weft/pkg/protocol"
+import (
+	"strconv"
 
-// ofTLS makes a variable of what is known of the caller's TLS.
-func ofTLS(value func(*protocol.TLS) string) func(*protocol.Exchange, string) (string, bool) {
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// whose is the TLS of one side of an exchange; nil: plaintext.
+type whose func(*protocol.Exchange) *protocol.TLS
+
+// callers is that of the caller's connection.
+func callers(x *protocol.Exchange) *protocol.TLS {
+	if x.Meta.Conn == nil {
+		return nil
+	}
+	return x.Meta.Conn.TLS
+}
+
+// hosts is that of the connection to the host that was tried last.
+func hosts(x *protocol.Exchange) *protocol.TLS {
+	if n := len(x.Record.Attempts); n > 0 {
+		return x.Record.Attempts[n-1].TLS
+	}
+	return nil
+}
+
+// tells makes a variable of what is known of a side's TLS.
+func (w whose) tells(value func(*protocol.TLS) string) func(*protocol.Exchange, string) (string, bool) {
 	return func(x *protocol.Exchange, _ string) (string, bool) {
-		if x.Meta.Conn == nil || x.Meta.Conn.TLS == nil {
+		t := w(x)
+		if t == nil {
 			return "", false
 		}
-		return some(value(x.Meta.Conn.TLS))
+		return some(value(t))
 	}
 }
 
-// ofPeer makes a variable of the caller's certificate.
-func ofPeer(value func(*protocol.Certificate) string) func(*protocol.Exchange, string) (string, bool) {
-	return ofTLS(func(t *protocol.TLS) string {
+// peer makes a variable of a side's certificate.
+func (w whose) peer(value func(*protocol.Certificate) string) func(*protocol.Exchange, string) (string, bool) {
+	return w.tells(func(t *protocol.TLS) string {
 		if t.Peer == nil {
 			return ""
 		}
 		return value(t.Peer)
 	})
 }
+
+// names makes a variable of names in a side's certificate, with commas between them.
+func (w whose) names(of func(*protocol.Certificate) []string) func([]byte, *protocol.Exchange) ([]byte, bool) {
+	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+		t := w(x)
+		if t == nil || t.Peer == nil {
+			return dst, false
+		}
+		names := of(t.Peer)
+		for i, name := range names {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, name...)
+		}
+		return dst, len(names) > 0
+	}
+}
+
+func tlsResumed(t *protocol.TLS) string { return strconv.FormatBool(t.Resumed) }
 
 func tlsVersion(t *protocol.TLS) string { return t.Version }
 
@@ -38,25 +82,6 @@ func peerSerial(c *protocol.Certificate) string { return c.Serial }
 
 func peerFingerprint(c *protocol.Certificate) string { return c.Fingerprint }
 
-func peerURIs(dst []byte, x *protocol.Exchange) ([]byte, bool) {
-	return peerNames(dst, x, func(c *protocol.Certificate) []string { return c.URIs })
-}
+func peerURIs(c *protocol.Certificate) []string { return c.URIs }
 
-func peerDNS(dst []byte, x *protocol.Exchange) ([]byte, bool) {
-	return peerNames(dst, x, func(c *protocol.Certificate) []string { return c.DNS })
-}
-
-// peerNames appends the caller's names, with commas between them.
-func peerNames(dst []byte, x *protocol.Exchange, of func(*protocol.Certificate) []string) ([]byte, bool) {
-	if x.Meta.Conn == nil || x.Meta.Conn.TLS == nil || x.Meta.Conn.TLS.Peer == nil {
-		return dst, false
-	}
-	names := of(x.Meta.Conn.TLS.Peer)
-	for i, name := range names {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, name...)
-	}
-	return dst, len(names) > 0
-}
+func peerDNS(c *protocol.Certificate) []string { return c.DNS }

@@ -34,6 +34,7 @@ const upstreamRead = 16 << 10
 type Client struct {
 	conn     *network.Conn // immutable
 	local    string        // immutable; our end's address
+	tls      *protocol.TLS // immutable; nil: plaintext
 	limits   syntax.Limits // immutable
 	released func(bool)    // immutable
 
@@ -51,7 +52,7 @@ type Client struct {
 
 // NewClient makes conn an upstream connection.
 func NewClient(conn *network.Conn, o stream.ClientOptions) *Client {
-	c := &Client{conn: conn, local: conn.LocalAddr().String(), limits: limitsOf(&o.HTTP1), released: o.Released}
+	c := &Client{conn: conn, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn), limits: limitsOf(&o.HTTP1), released: o.Released}
 	c.in.conn = conn
 	c.answer = newAnswer(c)
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
@@ -71,7 +72,7 @@ func (c *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 	c.x = x
 	x.Record.UpstreamStart, x.Record.UpstreamFirst = time.Now(), time.Time{}
 	if n := len(x.Record.Attempts); n > 0 {
-		x.Record.Attempts[n-1].Local = c.local
+		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = c.local, c.tls
 	}
 	answered := false
 	defer func() {

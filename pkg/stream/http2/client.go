@@ -29,6 +29,7 @@ type Client struct {
 	wire
 	o     stream.ClientOptions // immutable
 	local string               // immutable; our end's address
+	tls   *protocol.TLS        // immutable; nil: plaintext
 
 	// closing: it takes no new exchange. Changed with mu held, read without.
 	closing atomic.Bool
@@ -54,7 +55,7 @@ type pulse struct {
 }
 
 func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
-	u := &Client{o: o, local: conn.LocalAddr().String()}
+	u := &Client{o: o, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn)}
 	u.limit.Store(unknownLimit)
 	h := &o.HTTP2
 	u.wire = wire{engine: e, conn: conn, side: u, creditFrom: creditFrom(h.StreamWindow, hostWindow, 1), idle: h.StreamIdleTimeout}
@@ -125,7 +126,7 @@ func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	now := b.time()
 	x.Record.UpstreamStart, x.Record.UpstreamFirst = now, time.Time{}
 	if n := len(x.Record.Attempts); n > 0 {
-		x.Record.Attempts[n-1].Local = u.local
+		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.local, u.tls
 	}
 	if !passTimeout(x, now) {
 		u.o.Released(!u.closing.Load())

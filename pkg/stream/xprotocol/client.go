@@ -24,6 +24,7 @@ type Client struct {
 	outbox *network.Outbox      // immutable
 	o      stream.ClientOptions // immutable
 	local  string               // immutable; our end's address
+	tls    *protocol.TLS        // immutable; nil: plaintext
 
 	// closing: it takes no new exchange. Changed with mu held, read without.
 	closing atomic.Bool
@@ -46,7 +47,7 @@ type pulse struct {
 }
 
 func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.ClientOptions) *Client {
-	u := &Client{engine: e, codec: c, conn: conn, o: o, local: conn.LocalAddr().String()}
+	u := &Client{engine: e, codec: c, conn: conn, o: o, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn)}
 	u.outbox = network.NewOutbox(conn, e.start)
 	conn.SetWriteTimeout(o.RPC.WriteTimeout)
 	now := time.Now()
@@ -185,7 +186,7 @@ func (u *Client) send(x *protocol.Exchange, r *request) (*call, error) {
 	}
 	x.Record.UpstreamStart, x.Record.UpstreamFirst = now, time.Time{}
 	if n := len(x.Record.Attempts); n > 0 {
-		x.Record.Attempts[n-1].Local = u.local
+		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.local, u.tls
 	}
 	m := codec.MessageOf(x.Request.Body)
 	if m == nil || m.Codec.Traits() != u.codec.Traits() {

@@ -1,0 +1,65 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+)
+
+// TestTheLogTellsOfHostsOverTLS, of each protocol, and of plaintext nothing.
+func TestTheLogTellsOfHostsOverTLS(t *testing.T) {
+	t.Parallel()
+	v := newVault(t)
+	v.issue("server", testpki.Spec{CommonName: "back", DNS: []string{"app.shop"}, URIs: []string{"spiffe://shop/back"}})
+	front, back, log := free(), free(), v.path("access.log")
+	dubbo, web, grpc := provide(t, "provider", nil), serve(t, answers("web")), serveGRPC(t, "")
+	w := run(t, setup{
+		listeners: list{
+			chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": "front"}},
+				object{"access_logs": list{object{"log_path": log, "log_format": "%protocol% %upstream_tls_version% %upstream_tls_resumed% %upstream_peer_uri_san% %upstream_peer_dns_san%"}}}),
+			secured("back", back, v.context("server", nil)),
+		},
+		tables: list{
+			table("front", to("/plain", "web"), to("/", "back")),
+			table("back", to("/shop.Orders/", "grpc"), to("/dubbo.Orders", "dubbo"), to("/", "web")),
+		},
+		clusters: list{
+			cluster("back", object{"tls_context": object{"status": true, "ca_cert": v.path("ca.pem"), "server_name": "app.shop"}}, back),
+			cluster("dubbo", nil, dubbo.address), cluster("grpc", nil, grpc.address), cluster("web", nil, web.address),
+		},
+	}.config())
+	for _, path := range []string{"/", "/plain"} {
+		if got := ask(t, client(t), "GET", "http://"+front+path, ""); got.status != 200 {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+	transport := &http.Transport{Protocols: speaking("Http2")}
+	defer transport.CloseIdleConnections()
+	if got := callGRPC(t, &http.Client{Transport: transport, Timeout: patience}, front, "/shop.Orders/Get"); got != "0" {
+		t.Errorf("gRPC: status %q, want 0", got)
+	}
+	if got := consume(t, front).call(invocation{service: "dubbo.Orders", method: "get"}); got.text != "provider" {
+		t.Errorf("Dubbo: %+v, want an answer of the provider", got)
+	}
+	w.signal(os.Interrupt)
+	w.awaitExit(patience)
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, protocol := range []string{"Http1", "Http2", "dubbo"} {
+		known := 0
+		for _, resumed := range []string{"true", "false"} {
+			known += strings.Count(string(text), protocol+" TLSv1.3 "+resumed+" spiffe://shop/back app.shop\n")
+		}
+		if known != 1 {
+			t.Errorf("%d lines tell of the host of %s, want one:\n%s", known, protocol, text)
+		}
+	}
+	if !strings.Contains(string(text), "Http1 - - - -\n") {
+		t.Errorf("no line tells of a host in plaintext:\n%s", text)
+	}
+}
