@@ -327,3 +327,15 @@ func TestChoosingADestinationDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations, want none", n)
 	}
 }
+
+func BenchmarkChoosingADestination(b *testing.B) {
+	_, c := one(b, newWorld(), anywhere())
+	x := meant("198.51.100.7:80")
+	s := c.state.Load()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.original(arrivalOf(x), &x.Request.Header); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
