@@ -68,15 +68,6 @@ func (g *Group) end() (empty <-chan struct{}) {
 	return done
 }
 
-// Gather makes the connections that are in no group g's.
-func (l *Listener) Gather(g *Group) {
-	l.each(func(c *Conn) {
-		if c.group.Load() == nil && g.enter() && !c.group.CompareAndSwap(nil, g) {
-			g.leave() // it has joined one just now
-		}
-	})
-}
-
 // RetireGroup ends g: each of its connections ends after its next exchange.
 func (l *Listener) RetireGroup(g *Group) {
 	g.end()

@@ -135,24 +135,46 @@ func TestNobodyJoinsAGroupThatHasEnded(t *testing.T) {
 	<-empty
 }
 
-func TestConnectionsOfNoGroupAreGathered(t *testing.T) {
+// TestConnectionsAreInTheGroupOfTheirHandler: those that were accepted before it was
+// replaced, and no others, whatever was on its way.
+func TestConnectionsAreInTheGroupOfTheirHandler(t *testing.T) {
 	g := listenGrouped(t)
-	var own, rest Group
-	g.now.Store(&own)
-	grouped := g.dial()
-	g.now.Store(nil)
-	loose := g.dial()
-	g.ln.Gather(&rest)
-	g.ln.DrainGroup(t.Context(), &rest)
-	if g.echoes(loose) {
-		t.Error("a connection of no group was not gathered")
+	var one, two Group
+	g.ln.SetHandler(g, &one)
+	first := g.dial()
+	g.ln.SetHandler(g, &two)
+	second := g.dial()
+	g.ln.DrainGroup(t.Context(), &one)
+	if g.echoes(first) {
+		t.Error("a connection of before the change goes on")
 	}
-	if !g.echoes(grouped) {
-		t.Error("a connection was taken from its group")
+	if !g.echoes(second) {
+		t.Error("a connection of after the change ended")
 	}
-	g.ln.Gather(&rest) // has ended: nothing happens
-	if own.size != 1 || rest.size != 0 {
-		t.Errorf("the groups have %d and %d connections", own.size, rest.size)
+	g.ln.SetHandler(g, nil)
+	if third := g.dial(); two.size != 1 || !g.echoes(third) {
+		t.Errorf("without a group: %d connections are in the one of before, want 1", two.size)
+	}
+}
+
+// TestAConnectionThatMeetsAGroupThatHasEndedTakesTheNextHandler: it was accepted while
+// the handler was replaced.
+func TestAConnectionThatMeetsAGroupThatHasEndedTakesTheNextHandler(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	conn := NewConn(ours)
+	l := newListener(ListenOptions{}, nil, nil)
+	var ended, next Group
+	l.SetHandler(nil, &ended)
+	ended.end()
+	after := &grouped{}
+	var replaced atomic.Bool
+	go func() {
+		replaced.Store(true)
+		l.SetHandler(after, &next)
+	}()
+	if h := l.handlerFor(conn); h != Handler(after) || conn.group.Load() != &next || !replaced.Load() {
+		t.Errorf("served by %v, in the group %p", h, conn.group.Load())
 	}
 }
 

@@ -47,7 +47,7 @@ type Listener struct {
 	handed  *handed       // immutable; nil: it has a socket
 	limit   atomic.Int64  // connections; 0: no limit
 	rate    atomic.Pointer[AcceptRate]
-	handler atomic.Pointer[Handler]
+	serving atomic.Pointer[handling]
 
 	keepAlive keepAlive
 	ended     sync.WaitGroup // connections
@@ -95,7 +95,7 @@ func newListener(o ListenOptions, ln net.Listener, h Handler) *Listener {
 	l := &Listener{o: o, ln: ln, conns: make(map[*Conn]struct{}), stopping: make(chan struct{})}
 	l.SetMaxConnections(o.MaxConnections)
 	l.SetAcceptRate(o.AcceptRate)
-	l.handler.Store(&h)
+	l.serving.Store(&handling{handler: h})
 	return l
 }
 
@@ -128,14 +128,16 @@ func (l *Listener) Addr() net.Addr {
 	return l.ln.Addr()
 }
 
-// SetHandler makes h serve the connections accepted from now on. retire says
-// that those accepted before are to end after their next exchange.
-func (l *Listener) SetHandler(h Handler, retire bool) {
-	l.handler.Store(&h)
-	if retire {
-		l.each(func(c *Conn) { c.Drain(false) })
-	}
+// handling is who serves connections, and the group that they are in; nil: none yet.
+type handling struct {
+	handler Handler
+	group   *Group
 }
+
+// SetHandler makes h serve the connections accepted from now on, which are g's from the
+// beginning; nil: of no group. A group that is replaced is ended by RetireGroup or
+// DrainGroup, if its connections are to end, and not before.
+func (l *Listener) SetHandler(h Handler, g *Group) { l.serving.Store(&handling{h, g}) }
 
 // SetMaxConnections changes the limit of ListenOptions; 0: no limit. Connections
 // above a lower one stay.
@@ -229,7 +231,7 @@ func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 	if l.o.Count != nil {
 		l.o.Count.Accepted()
 	}
-	h := *l.handler.Load()
+	h := l.handlerFor(c)
 	p, ok := h.(Patient)
 	if !ok {
 		go l.serve(ctx, c, h)
@@ -243,6 +245,17 @@ func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 	}
 	go l.await(ctx, c, h)
 	return true
+}
+
+// handlerFor returns who is to serve c, which is in its group from then on.
+func (l *Listener) handlerFor(c *Conn) Handler {
+	for {
+		now := l.serving.Load()
+		if now.group == nil || c.Join(now.group) {
+			return now.handler
+		}
+		// It was replaced, and its group ended, just now.
+	}
 }
 
 // serve runs one connection, or one stretch of it between two parkings.

@@ -15,7 +15,7 @@ type branch struct {
 	identity string // see chain.identity
 	handler  network.Handler
 	secured  *secured       // its TLS; nil: plaintext
-	group    *network.Group // the connections that took it when there was a choice
+	group    *network.Group // the connections that took it
 
 	// Of one that serves exchanges; nil for one that carries bytes.
 	serving *serving     // the chain's, if it has one already

@@ -98,6 +98,15 @@ func (s *Server) front(c *chain) network.Handler {
 	return h
 }
 
+// entrance is the group that connections are in from the beginning; nil: they have to
+// choose first.
+func (c *chain) entrance() *network.Group {
+	if c.chooses() {
+		return nil
+	}
+	return c.branches[0].group
+}
+
 func matches(l *config.Listener) []config.ChainMatch {
 	out := make([]config.ChainMatch, len(l.FilterChains))
 	for i, fc := range l.FilterChains {

@@ -88,17 +88,13 @@ func (live *liveListener) change(s *Server, c *chain) (before []*composition) {
 // turn leads connections to c from now on, and asks those of the filter chains that
 // have changed for their end.
 func (live *liveListener) turn(s *Server, old, c *chain, changed []*branch) {
-	chose, chooses := old.chooses(), c.chooses()
-	sameFront := chose == chooses && reflect.DeepEqual(old.config.ProxyProtocol, c.config.ProxyProtocol)
-	switch {
-	case sameFront && (chooses || len(changed) == 0):
+	chooses := c.chooses()
+	sameFront := chooses == old.chooses() && reflect.DeepEqual(old.config.ProxyProtocol, c.config.ProxyProtocol)
+	if sameFront && (chooses || len(changed) == 0) {
 		c.handler = old.handler
-	default:
+	} else {
 		c.handler = s.front(c)
-		live.ln.SetHandler(c.handler, !chose && !chooses)
-	}
-	if !chose && chooses {
-		live.ln.Gather(old.branches[0].group)
+		live.ln.SetHandler(c.handler, c.entrance())
 	}
 	for _, r := range changed {
 		live.ln.RetireGroup(r.group)

@@ -319,6 +319,7 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 // begin lets a listener accept.
 func (s *Server) begin(ctx context.Context, live *liveListener) {
 	ctx, live.end = context.WithCancel(ctx)
+	live.ln.SetHandler(live.chain.handler, live.chain.entrance())
 	s.tasks.Go(func() {
 		if err := live.ln.Serve(ctx); err != nil {
 			select {
