@@ -80,7 +80,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		protocol.NotImplemented: never, protocol.ExpectationFailed: never,
 		protocol.NoRoute: never, protocol.NoCluster: never,
 		protocol.NoDestination: never, protocol.MalformedDestination: never, protocol.Loop: never,
-		protocol.Denied: never, protocol.Unauthenticated: never, protocol.RateLimited: never, protocol.FaultInjected: never,
+		protocol.Denied: never, protocol.Unauthenticated: never, protocol.RateLimited: never, protocol.Overloaded: never, protocol.FaultInjected: never,
 		protocol.NoHealthyHost: never, protocol.Overflow: never, protocol.RetryOverflow: never,
 		protocol.ConnectFailure: always, protocol.ConnectTimeout: always,
 		protocol.UpstreamReset: ifSafe, protocol.UpstreamClosed: ifSafe, protocol.UpstreamMalformed: ifSafe, protocol.TryTimeout: ifSafe,
