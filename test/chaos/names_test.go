@@ -21,13 +21,13 @@ func TestNamesChange(t *testing.T) {
 	r := begin(t)
 	var ips []string // there is a host at the same port of each
 	posts := new(ledger)
-	_, pagePort, _ := net.SplitHostPort(freePort())
-	_, rpcPort, _ := net.SplitHostPort(freePort())
 	for i := range 4 {
-		ip := fmt.Sprintf("127.0.0.%d", i+1)
-		ips = append(ips, ip)
-		h := newHost(ip, r.listen(net.JoinHostPort(ip, pagePort)), r.listen(net.JoinHostPort(ip, rpcPort)), posts)
-		r.Cleanup(h.close)
+		ips = append(ips, fmt.Sprintf("127.0.0.%d", i+1))
+	}
+	pages, pagePort := r.listenOn(ips)
+	rpcs, rpcPort := r.listenOn(ips)
+	for i, ip := range ips {
+		r.Cleanup(newHost(ip, pages[i], rpcs[i], posts).close)
 	}
 	names := r.newNameServer(ips)
 	byName := func(name, kind, port string) object {
@@ -80,6 +80,30 @@ func TestNamesChange(t *testing.T) {
 	posts.holdOnce(r)
 	hangUp()
 	w.noLeak()
+}
+
+// listenOn listens on one port of all addresses.
+func (r *trial) listenOn(ips []string) (all []net.Listener, port string) {
+	r.Helper()
+	for range 100 {
+		_, port, _ = net.SplitHostPort(freePort())
+		for _, ip := range ips {
+			l, err := net.Listen("tcp", net.JoinHostPort(ip, port))
+			if err != nil {
+				break // somebody has it meanwhile, or on another address
+			}
+			all = append(all, l)
+		}
+		if len(all) == len(ips) {
+			return all, port
+		}
+		for _, l := range all {
+			_ = l.Close() // nothing was accepted
+		}
+		all = nil
+	}
+	r.Fatal("no port is free on all addresses")
+	return nil, ""
 }
 
 // nameMood is how a name server answers.
