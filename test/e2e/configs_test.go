@@ -85,6 +85,7 @@ func examples() map[string]func(*testing.T) {
 		"flow_control.json":      flowControlExample,
 		"grpc.json":              grpcExample,
 		"health.json":            healthExample,
+		"hedging.json":           hedgingExample,
 		"http1.json":             http1Example,
 		"http2.json":             http2Example,
 		"older_form.json":        olderFormExample,

@@ -117,25 +117,33 @@ func TestASlowHostIsHedged(t *testing.T) {
 				})
 			}
 			all.Wait()
-			hedges := slow.asked.Load()
-			if hedges == 0 {
+			asked := slow.asked.Load()
+			if asked == 0 {
 				t.Fatal("no request went to the slow host first")
 			}
-			for range hedges {
+			for range asked {
 				<-slow.left
 			}
-			eventually(t, fmt.Sprintf("%d tries are counted as sent beside others, as taken, and as cancelled", hedges), func() bool {
-				return w.metric("weft_cluster_hedges_total") == float64(hedges) &&
-					w.metric("weft_cluster_hedges_won_total") == float64(hedges) &&
-					w.metric("weft_cluster_attempts_cancelled_total") == float64(hedges)
-			})
+			w.checkHedges(asked)
 			for _, h := range w.standing("app").Hosts {
-				if h.Failures != 0 || h.InFlight != 0 || h.Address == slow.address && h.Cancelled != uint64(hedges) {
-					t.Errorf("%s has %d failures, %d cancelled, %d in flight", h.Address, h.Failures, h.Cancelled, h.InFlight)
+				if h.Failures != 0 || h.InFlight != 0 {
+					t.Errorf("%s has %d failures, %d in flight", h.Address, h.Failures, h.InFlight)
 				}
 			}
 		})
 	}
+}
+
+// checkHedges waits until of each request that was asked twice one try is counted as
+// cancelled: the slow host's, which was asked so often at least. On a busy machine the
+// other host may be slow, too, and asked first.
+func (w *weft) checkHedges(asked int64) {
+	w.t.Helper()
+	eventually(w.t, "of each request that was asked twice one try is counted as cancelled", func() bool {
+		hedges, won := w.metric("weft_cluster_hedges_total"), w.metric("weft_cluster_hedges_won_total")
+		return hedges >= float64(asked) && won > 0 && won <= hedges &&
+			w.metric("weft_cluster_attempts_cancelled_total") == hedges && w.metric("weft_cluster_requests_active") == 0
+	})
 }
 
 // asked is the line that the application is to tell.
@@ -177,11 +185,7 @@ func TestASlowProviderIsHedged(t *testing.T) {
 	if took := time.Since(began); took < 50*time.Millisecond {
 		t.Errorf("all were answered after %v", took)
 	}
-	hedges := float64(slow.calls.Load())
-	eventually(t, "what the slow provider had is counted as cancelled", func() bool {
-		return hedges > 0 && w.metric("weft_cluster_attempts_cancelled_total") == hedges && w.metric("weft_cluster_hedges_won_total") == hedges &&
-			w.metric("weft_cluster_requests_active") == 0
-	})
+	w.checkHedges(slow.calls.Load())
 }
 
 // TestHedgesAreRetriesForBreakers: of requests that are all slow, max_retries have two
@@ -210,4 +214,30 @@ func TestHedgesAreRetriesForBreakers(t *testing.T) {
 		t.Errorf("%v tries were refused, and %v made, want 5 and 1", refused, hedges)
 	}
 	eventually(t, "no retry is left", func() bool { return w.standing("app").Retries == 0 })
+}
+
+// hedgingExample: a host that never answers costs no caller an answer, in either version
+// of HTTP, and the operator's requests have limits of their own.
+func hedgingExample(t *testing.T) {
+	e := openExample(t, "hedging.json")
+	slow := stick(t, "Http1")
+	e.replace("127.0.0.1:"+e.port["3271"], slow.address)
+	serveAt(t, e.at("3272"), tells("app"))
+	w := e.run("hedging.json")
+	w.admin = e.at("3267")
+	for _, version := range []string{"Http1", "Http2"} {
+		c := client(t)
+		c.Transport.(*http.Transport).Protocols = speaking(version)
+		for _, path := range []string{"/prices", "/prices", "/orders", "/orders"} {
+			if got := ask(t, c, "GET", "http://"+e.at("3265")+path, ""); got.status != 200 || got.header.Get("X-App") != "app" || got.header.Get("X-Version") != "1" {
+				t.Errorf("%s in %s: %d from %q in HTTP/%s", path, version, got.status, got.header.Get("X-App"), got.header.Get("X-Version"))
+			}
+		}
+	}
+	if won := w.metric("weft_cluster_hedges_won_total"); won == 0 || w.metric("weft_cluster_hedges_total") < 4 {
+		t.Errorf("%v hedges, of which %v were the callers'", w.metric("weft_cluster_hedges_total"), won)
+	}
+	if n := w.metric("weft_cluster_breaker_remaining", `priority="high"`, `limit="requests"`); n != 10 {
+		t.Errorf("the operator's requests have %v left, want 10", n)
+	}
 }
