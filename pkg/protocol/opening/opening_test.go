@@ -306,3 +306,14 @@ func FuzzHTTP(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkHello(b *testing.B) {
+	whole := golden(b, "names")
+	b.ReportAllocs()
+	for b.Loop() {
+		var s Scan
+		if _, done, err := s.Next(whole); !done || err != nil {
+			b.Fatal(done, err)
+		}
+	}
+}
