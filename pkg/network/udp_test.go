@@ -236,3 +236,18 @@ func TestDialPacketSource(t *testing.T) {
 		t.Error("a name was connected to")
 	}
 }
+
+func FuzzPacketInfo(f *testing.F) {
+	f.Add(appendPacketInfo(nil, netip.MustParseAddr("192.0.2.1")))
+	f.Add(appendPacketInfo(nil, netip.MustParseAddr("2001:db8::1")))
+	f.Add(appendControlHeader(nil, 1<<63, 0, 8))
+	f.Fuzz(func(t *testing.T, control []byte) {
+		a := packetInfo(control)
+		if !a.IsValid() {
+			return
+		}
+		if again := packetInfo(appendPacketInfo(nil, a)); again != a {
+			t.Errorf("packetInfo of %v's own = %v", a, again)
+		}
+	})
+}

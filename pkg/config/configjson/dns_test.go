@@ -1,6 +1,7 @@
 package configjson
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -70,4 +71,27 @@ func TestDNSOfACluster(t *testing.T) {
 	if !want.Equal(&want) || want.Equal(&defaults) {
 		t.Error("Equal does not tell settings apart")
 	}
+}
+
+// Whatever a resolver file holds, what is taken of it can be used.
+func FuzzResolvConf(f *testing.F) {
+	f.Add("search a.example b\nnameserver 10.0.0.1\nnameserver fd00::1\noptions ndots:3 timeout:4 attempts:2\n")
+	f.Add("nameserver fe80::1%eth0 # zone\ndomain .\noptions ndots:-1 attempts:99999999999999999999")
+	f.Fuzz(func(t *testing.T, text string) {
+		var d config.DNS
+		resolvConf(text, "53", &d)
+		for _, address := range d.Resolvers {
+			if at, err := netip.ParseAddrPort(address); err != nil || at.Port() != 53 {
+				t.Errorf("name server %q", address)
+			}
+		}
+		for _, domain := range d.Search {
+			if !hostName(domain) {
+				t.Errorf("domain %q", domain)
+			}
+		}
+		if d.Ndots < 1 || d.Ndots > 15 || d.Attempts < 1 || d.Attempts > 5 || d.Timeout < 0 || d.Timeout > 30*time.Second {
+			t.Errorf("ndots %d, attempts %d, timeout %v", d.Ndots, d.Attempts, d.Timeout)
+		}
+	})
 }

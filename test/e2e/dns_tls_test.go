@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+)
+
+// TestHostsProveToHaveTheirNames: over TLS a host that was found by a name must prove to
+// have that, not its address, in both types of clusters of names.
+func TestHostsProveToHaveTheirNames(t *testing.T) {
+	t.Parallel()
+	v := newVault(t)
+	own := v.issue("app", testpki.Spec{DNS: []string{"app.example"}})
+	pair, err := tls.X509KeyPair(own.Cert, own.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: answers("proved"), TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
+	ended := make(chan error, 1)
+	go func() { ended <- s.ServeTLS(ln, "", "") }()
+	t.Cleanup(func() {
+		_ = s.Close() // ServeTLS tells
+		<-ended
+	})
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	server := nameServer(t, "127.0.0.1")
+	front := free()
+	named := func(name, kind, address string) object {
+		return cluster(name, object{
+			"type": kind, "dns_refresh_rate": "1s", "dns_resolvers": list{server.address},
+			"tls_context": object{"status": true, "ca_cert": v.path("ca.pem")},
+		}, address+":"+port)
+	}
+	w := run(t, setup{
+		listeners: list{listen("front", front)},
+		tables: list{table("front",
+			to("/strict/other", "strict-other"), to("/strict", "strict"), to("/logical/other", "logical-other"), to("/logical", "logical"))},
+		clusters: list{
+			named("strict", "STRICT_DNS", "app.example"), named("strict-other", "STRICT_DNS", "other.example"),
+			named("logical", "LOGICAL_DNS", "app.example"), named("logical-other", "LOGICAL_DNS", "other.example"),
+		},
+	}.config())
+	c := client(t)
+	for path, want := range map[string]int{"/strict": 200, "/strict/other": 502, "/logical": 200, "/logical/other": 502} {
+		if got := ask(t, c, "GET", "http://"+front+path, ""); got.status != want {
+			t.Errorf("%s: %d %q, want %d", path, got.status, got.body, want)
+		}
+	}
+	for _, name := range []string{"strict-other", "logical-other"} {
+		if n := w.metric("weft_cluster_tls_handshakes_total", `cluster="`+name+`"`); n < 1 {
+			t.Errorf("the handshakes of %s were not counted", name)
+		}
+	}
+}
