@@ -44,8 +44,12 @@ func mtlsExample(t *testing.T) {
 	other := v.ca.Issue(testpki.Spec{URIs: []string{"spiffe://shop/ns/default/sa/other"}})
 	e := openExample(t, "mtls.json")
 	e.run("mtls.json", "CERTS="+v.dir)
-	if got := ask(t, client(t), "GET", "http://"+e.at("2045")+"/", ""); got.body != "orders\n" {
+	got := ask(t, client(t), "GET", "http://"+e.at("2045")+"/", "", "X-Forwarded-Client-Cert: Hash=forged")
+	if got.body != "orders\n" {
 		t.Errorf("through both: %d %q", got.status, got.body)
+	}
+	if seen := got.header.Get("X-Seen"); !strings.HasPrefix(seen, "By=spiffe://shop/ns/default/sa/orders;Hash=") || !strings.HasSuffix(seen, ";URI=spiffe://shop/ns/default/sa/front") {
+		t.Errorf("the application is told of %q", seen)
 	}
 	c := v.client(other.TLS)
 	insecure(c)
