@@ -1,0 +1,37 @@
+package extauthz
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// BenchmarkAsk is what a question costs beside the call itself.
+func BenchmarkAsk(b *testing.B) {
+	text, err := proto.Marshal(&authv3.CheckResponse{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	services := map[string]protocol.ServiceFunc{
+		"HTTP": func(_ context.Context, x *protocol.Exchange) error { x.Reply(200, "", ""); return nil },
+		"gRPC": func(_ context.Context, x *protocol.Exchange) error {
+			if _, err := io.Copy(io.Discard, x.Request.Body); err != nil {
+				return err
+			}
+			return saysFrame("\x00\x00\x00\x00\x00"+string(text), "0")(x)
+		},
+	}
+	for name, settings := range map[string]filtertest.Settings{"HTTP": httpSettings(""), "gRPC": byGRPC} {
+		b.Run(name, func(b *testing.B) {
+			made, _ := filtertest.BuildWith(b, Kind(), settings, &filtertest.Calls{Clusters: map[string]protocol.Service{"authz": services[name]}})
+			s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+			filtertest.Bench(b, s, get("Authorization: a", "Cookie: b", "User-Agent: c", "Accept: d"))
+		})
+	}
+}
