@@ -190,7 +190,7 @@ const mostMessage = 256 << 20
 // dial returns a connection, which is made when it is first used and again when it is
 // lost. Files of its TLS are watched by store; close ends all of that.
 func (t target) dial(store *credential.Store) (conn *grpc.ClientConn, closeConn func(), err error) {
-	closeConn = func() {}
+	forget := func() {}
 	var secured *credential.Client
 	if t.tls != nil {
 		c, err := streams.Credentials(t.tls, []string{"h2"})
@@ -200,7 +200,7 @@ func (t target) dial(store *credential.Store) (conn *grpc.ClientConn, closeConn 
 		if secured, err = store.Client(c); err != nil {
 			return nil, nil, err
 		}
-		closeConn = secured.Close
+		forget = secured.Close
 	}
 	conn, err = grpc.NewClient("passthrough:///"+t.address,
 		// TLS is made by the dialer: grpc has no say in it.
@@ -212,10 +212,10 @@ func (t target) dial(store *credential.Store) (conn *grpc.ClientConn, closeConn 
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostMessage)),
 	)
 	if err != nil {
-		closeConn()
+		forget()
 		return nil, nil, err
 	}
-	return conn, func() { _ = conn.Close(); closeConn() }, nil
+	return conn, func() { _ = conn.Close(); forget() }, nil
 }
 
 // authority is the name that a control plane is asked by.
