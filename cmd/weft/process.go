@@ -39,6 +39,7 @@ type process struct {
 	rpc       *xprotocol.Engine
 	resolver  *dns.Discovery
 	server    *proxy.Server
+	control   *control // nil: the file says all
 
 	state      atomic.Pointer[state]
 	drainAsked chan struct{}
@@ -96,6 +97,9 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 		Metrics: p.metrics,
 		Log:     p.log,
 	})
+	if p.control, err = p.newControl(file.Snapshot); err != nil {
+		return nil, err
+	}
 	p.exportState()
 	return p, nil
 }
@@ -138,6 +142,9 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 		{Name: "memory", Run: func(ctx context.Context) error { trim(ctx, p.log); return nil }},
 		{Name: "certificates", Run: func(ctx context.Context) error { p.server.WatchCertificates(ctx); return nil }},
 	}
+	if p.control != nil {
+		tasks = append(tasks, run.Task{Name: "control plane", Run: p.control.Run})
+	}
 	for _, port := range p.ports {
 		tasks = append(tasks, run.Task{Name: "operator's port", Run: port.Run})
 	}
@@ -146,7 +153,11 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 
 // apply makes a configuration the running one.
 func (p *process) apply(ctx context.Context, file *configjson.File) error {
-	if err := p.server.Apply(ctx, file.Snapshot); err != nil {
+	apply := p.server.Apply
+	if p.control != nil {
+		apply = p.control.Rebase
+	}
+	if err := apply(ctx, file.Snapshot); err != nil {
 		return err
 	}
 	m := file.Snapshot.Metrics
