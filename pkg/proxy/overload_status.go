@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/metrics"
@@ -77,8 +76,8 @@ func (w *watch) log(name config.ActionName, v overload.Verdict) {
 			pressure = m.pressure
 		}
 	}
-	log.Warn("overload", "action", string(name), "state", v.State.String(), slog.Float64("value", v.Value),
-		"monitor", string(v.Because), slog.Float64("pressure", pressure))
+	log.Warn("overload", "action", string(name), "state", v.State.String(), "value", v.Value,
+		"monitor", string(v.Because), "pressure", pressure)
 }
 
 // export opens the metrics of w: gauges are read out of the status.
