@@ -1,202 +1,200 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
-	"strconv"
 
-	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
-	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// chain is a listener's filter chains, built but not yet in force:
-//
-//	handler ── PROXY protocol ──┬── the only branch
-//	                            └── chooser ── what it begins with ──┬── branch
-//	                                                                 └── branch …
-//
-// Where there is nothing to choose, connections pay nothing for the choice.
+// chain is a filter chain of a listener, built but not yet in force.
 type chain struct {
-	config   *config.Listener
+	config   *config.FilterChain
+	identity string // see entry.identity
 	handler  network.Handler
-	count    *metrics.Listener
-	release  func()             // of count
-	shaken   *handshakes        // with the listener's callers; nil: no TLS
-	former   *handshakes        // of the chain before, to be shared; nil: there is none
-	branches []*branch          // in the order of the configuration, the default one last
-	known    map[string]*branch // the branches by their identities
-	choice   *choice            // what chooser is to choose among
-	chooser  *chooser           // the listener's
+	secured  *secured       // its TLS; nil: plaintext
+	group    *network.Group // the connections that took it
+
+	// Of one that serves exchanges; nil for one that carries bytes.
+	serving *serving     // the chain's, if it has one already
+	made    *composition // what serving is to serve with
 }
 
-// chain builds what l's connections meet. old is what they meet now, nil if l is new.
-func (b *builder) chain(l *config.Listener, old *chain) (*chain, error) {
-	c := &chain{config: l, known: map[string]*branch{}, choice: &choice{listener: l.Name, timeout: l.InspectTimeout}}
-	if old != nil {
-		c.chooser = old.chooser
-		if old.config.Name == l.Name {
-			c.former = old.shaken
-		}
-	} else {
-		c.chooser = new(chooser)
-	}
-	if err := b.branches(c, old); err != nil {
-		c.undo()
-		return nil, err
-	}
-	var err error
-	if c.choice.matcher, err = chainmatch.Compile(matches(l)); err != nil {
-		c.undo()
-		return nil, err
-	}
-	c.handler = b.server.front(c)
-	c.count, c.release = b.server.o.Metrics.Listener(l.Name)
-	return c, nil
-}
-
-// branches builds the filter chains of c.
-func (b *builder) branches(c, old *chain) error {
-	names := map[string]int{}
-	for fc := range c.config.Chains() {
-		names[fc.Name]++
-	}
-	for fc := range c.config.Chains() {
-		r := &branch{config: fc, identity: c.identity(fc, names[fc.Name] == 1), group: new(network.Group)}
-		place := fmt.Sprintf("%q", c.config.Name)
-		if c.chooses() {
-			place += " " + r.identity
-		}
-		var serves *serving
-		if before := old.like(c, r); before != nil {
-			serves = before.serving
-		}
-		err := b.branch(c, r, serves, place)
-		switch {
-		case err != nil && c.chooses():
-			return fmt.Errorf("filter chain %s: %w", r.identity, err)
-		case err != nil:
-			return err
-		}
-		c.branches = append(c.branches, r)
-		c.known[r.identity] = r
-	}
-	return nil
-}
-
-// front returns what connections of c meet first: the header of the PROXY protocol, if
-// the listener says so, and the choice, if there is one.
-func (s *Server) front(c *chain) network.Handler {
-	var h network.Handler = c.chooser
-	if !c.chooses() {
-		h = c.branches[0].handler
-	}
-	if p := c.config.ProxyProtocol; p != nil {
-		h = stream.Announce(stream.AnnouncedOptions{Headers: *p, Next: h, Listener: c.config.Name, Log: s.o.Log})
-	}
-	return h
-}
-
-// entrance is the group that connections are in from the beginning; nil: they have to
-// choose first.
-func (c *chain) entrance() *network.Group {
-	if c.chooses() {
+// enforce puts what the chain was made with in force, and returns what was before: nil
+// for nothing. Its record is to be closed once it has ended.
+func (c *chain) enforce() (before *composition) {
+	if c.serving == nil {
 		return nil
 	}
-	return c.branches[0].group
-}
-
-func matches(l *config.Listener) []config.ChainMatch {
-	out := make([]config.ChainMatch, len(l.FilterChains))
-	for i, fc := range l.FilterChains {
-		out[i] = fc.Match
+	before = c.serving.now.Swap(c.made)
+	if before != nil {
+		before.release()
 	}
-	return out
+	return before
 }
 
-// chooses reports whether connections may take different ways: there is more than one,
-// or one that is not for all.
-func (c *chain) chooses() bool {
-	l := c.config
-	return len(l.FilterChains) != 1 || l.DefaultChain != nil || l.FilterChains[0].Match.String() != ""
-}
-
-// identity is what tells fc from c's other filter chains, over changes of the
-// configuration: its name, if that is unique, or else what it is for.
-func (c *chain) identity(fc *config.FilterChain, unique bool) string {
-	what := fc.Match.String()
-	switch {
-	case fc.Name != "" && unique:
-		return strconv.Quote(fc.Name)
-	case fc == c.config.DefaultChain:
-		what = "(default)"
-	case what == "":
-		what = "(all)"
-	}
-	if fc.Name == "" {
-		return what
-	}
-	return strconv.Quote(fc.Name) + " " + what
-}
-
-// like returns the branch that was what r is in next; nil: r is new. c may be nil.
-func (c *chain) like(next *chain, r *branch) *branch {
-	switch {
-	case c == nil:
-		return nil
-	case !c.chooses() && !next.chooses():
-		return c.branches[0] // whatever it is called
-	}
-	return c.known[r.identity]
-}
-
-// enforce puts a chain in force that is the first of its listener.
-func (c *chain) enforce() {
-	for _, r := range c.branches {
-		r.enforce()
-	}
-	c.settle()
-}
-
-// settle lets the listener's chooser choose among c's branches.
-func (c *chain) settle() {
-	choice := *c.choice
-	choice.branches, choice.matches = c.branches, len(c.config.FilterChains)
-	choice.shaken = c.shaken
-	c.chooser.now.Store(&choice)
-}
-
-// compositions are what serves the chain's exchanges.
-func (c *chain) compositions() []*composition {
-	var all []*composition
-	for _, r := range c.branches {
-		if s := r.inForce(); s != nil {
-			all = append(all, s)
+// follow is enforce for a chain in the place of was, which may have served what c
+// carries as bytes from now on; nil: in nobody's place.
+func (c *chain) follow(was *chain) (before *composition) {
+	if was != nil && c.serving == nil {
+		if before = was.inForce(); before != nil {
+			before.release()
 		}
+		return before
 	}
-	return all
+	return c.enforce()
+}
+
+// end gives up a chain that was in force when its last connection has ended.
+func (c *chain) end() {
+	if now := c.inForce(); now != nil {
+		now.release()
+		now.record.close()
+	}
+}
+
+// inForce is what serves the chain's exchanges; nil if it carries bytes.
+func (c *chain) inForce() *composition {
+	if c.serving == nil {
+		return nil
+	}
+	return c.serving.now.Load()
 }
 
 // drop gives up a chain that did not come into force.
 func (c *chain) drop() {
-	c.undo()
-	c.release()
+	if c.made != nil {
+		c.made.record.close()
+	}
+	c.secured.close()
 }
 
-// undo gives up what was built.
-func (c *chain) undo() {
-	for _, r := range c.branches {
-		r.drop()
+// chain builds what the connections of e meet that take c. old is what serves them
+// now, nil if nothing does. place tells c from all others.
+func (b *builder) chain(e *entry, c *chain, old *serving, place string) error {
+	fc := c.config
+	var carries network.Handler
+	if fc.TCPProxy != nil {
+		carries = b.server.o.TCPProxy(*fc.TCPProxy, &Carrier{clusters: b.server.clusters, clients: b.server.clients}, b.server.o.Log)
+		c.handler = carries
 	}
-	c.shaken.give()
+	var byALPN map[string]network.Handler
+	if fc.Proxy != nil {
+		var err error
+		if byALPN, err = b.proxyChain(e.config, c, old, carries, place); err != nil {
+			return err
+		}
+	}
+	if c.handler == nil {
+		return errors.New("no network filter serves connections")
+	}
+	if err := b.secure(e, c, byALPN); err != nil {
+		c.drop()
+		return fmt.Errorf("tls_context: %w", err)
+	}
+	return nil
 }
 
-// free gives back what c holds beside its compositions.
-func (c *chain) free() {
-	for _, r := range c.branches {
-		r.secured.close()
+// proxyChain makes c one that serves exchanges, and returns who serves what ALPN has a
+// name for. What is none goes to unknown, if the proxy filter says so.
+func (b *builder) proxyChain(l *config.Listener, c *chain, s *serving, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
+	p := c.config.Proxy
+	engines, err := b.engines(p)
+	if err != nil {
+		return nil, err
 	}
-	c.shaken.give()
-	c.release()
+	service, err := b.service(place, p)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := b.record(l)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		s = new(serving)
+	}
+	if !p.Fallback {
+		unknown = nil
+	}
+	c.serving, c.made = s, newComposition(l.Name, service, rec)
+	c.handler, byALPN = b.handler(l, p, s, engines, unknown)
+	return byALPN, nil
+}
+
+// handler lets each engine serve the connections that speak its protocol: as they
+// begin, or as ALPN chose.
+func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
+	o := stream.ServerOptions{
+		Listener:    l.Name,
+		Service:     s,
+		HTTP1:       p.HTTP1,
+		HTTP2:       p.HTTP2,
+		RPC:         p.RPC,
+		IdleTimeout: l.IdleTimeout,
+		Observe:     s.Observe,
+		NewTally:    func() stream.Tally { return &tally{serving: s} },
+		Log:         b.server.o.Log,
+	}
+	byALPN = map[string]network.Handler{}
+	if len(engines) == 1 && !isAuto(p) && unknown == nil {
+		h = engines[0].NewServer(o)
+		byALPN[stream.ALPN(engines[0].Name)] = h
+		return h, byALPN
+	}
+	choices := make([]stream.Choice, len(engines))
+	for _, upgrades := range [...]bool{false, true} { // HTTP/1.1 after what its callers may upgrade to
+		for i, e := range engines {
+			if upgrades != (e.Name == config.HTTP1) {
+				continue
+			}
+			choices[i] = stream.Choice{Match: e.Match, Server: e.NewServer(o)}
+			byALPN[stream.ALPN(e.Name)] = choices[i].Server
+			if u, ok := choices[i].Server.(stream.Upgrader); ok {
+				o.H2C = u
+			}
+		}
+	}
+	return stream.Detect(stream.DetectOptions{
+		Choices: choices, Unknown: unknown, Timeout: p.DetectTimeout, IdleTimeout: l.IdleTimeout,
+	}), byALPN
+}
+
+func isAuto(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Auto }
+
+// engines finds the protocols that the proxy filter speaks to callers, in the
+// order in which it looks for them. Auto is all that there are and that its
+// upstreams can be sent.
+func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
+	var engines []*stream.Protocol
+	if isAuto(p) {
+		for i := range b.server.o.Protocols {
+			if e := &b.server.o.Protocols[i]; e.Name.CarriedBy(p.Upstream) {
+				engines = append(engines, e)
+			}
+		}
+	} else {
+		for _, name := range p.Downstream {
+			e := b.engine(name)
+			if e == nil {
+				return nil, fmt.Errorf("downstream_protocol %q is not built in", name)
+			}
+			engines = append(engines, e)
+		}
+	}
+	if len(engines) == 0 {
+		return nil, errors.New("downstream_protocol: there is none")
+	}
+	return engines, nil
+}
+
+func (b *builder) engine(name config.Protocol) *stream.Protocol {
+	for i := range b.server.o.Protocols {
+		if e := &b.server.o.Protocols[i]; e.Name == name {
+			return e
+		}
+	}
+	return nil
 }

@@ -21,7 +21,7 @@ type chooser struct{ now atomic.Pointer[choice] }
 type choice struct {
 	listener string              // its name
 	matcher  *chainmatch.Matcher // of all but the default chain
-	branches []*branch           // behind the matcher's may stand the default one
+	chains   []*chain            // behind the matcher's may stand the default one
 	matches  int                 // how many the matcher knows
 	timeout  time.Duration       // until a connection has shown what the matcher asks for; 0: slowOpening
 	shaken   *handshakes         // nil: none of the chains speaks TLS
@@ -85,12 +85,12 @@ func (c *chooser) lead(ctx context.Context, conn *network.Conn, begun bool) erro
 }
 
 // choose returns the chain for what is known; nil: there is none.
-func (c *choice) choose(known *chainmatch.Connection) *branch {
+func (c *choice) choose(known *chainmatch.Connection) *chain {
 	if at := c.matcher.Match(known); at >= 0 {
-		return c.branches[at]
+		return c.chains[at]
 	}
-	if len(c.branches) > c.matches {
-		return c.branches[c.matches]
+	if len(c.chains) > c.matches {
+		return c.chains[c.matches]
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type handoff struct {
 func (h *handoff) publish(listeners map[string]*liveListener) {
 	table := make(map[netip.AddrPort]*network.Listener)
 	for _, live := range listeners {
-		if at, ok := virtualAddress(live.chain.config); ok {
+		if at, ok := virtualAddress(live.entry.config); ok {
 			table[at] = live.ln
 		}
 	}
@@ -73,37 +73,37 @@ func virtualAddress(l *config.Listener) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err == nil && at.Port() != 0
 }
 
-// open makes the listener of c, which does not accept yet: bound, or virtual. It is nil
+// open makes the listener of e, which does not accept yet: bound, or virtual. It is nil
 // if nothing can ever reach it.
-func (s *Server) open(ctx context.Context, c *chain) (*liveListener, error) {
-	if !c.config.Bind {
-		return s.virtual(c), nil
+func (s *Server) open(ctx context.Context, e *entry) (*liveListener, error) {
+	if !e.config.Bind {
+		return s.virtual(e), nil
 	}
-	live, err := s.bind(ctx, c)
+	live, err := s.bind(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.redirect(live, c.config.OriginalDst); err != nil {
+	if err := s.redirect(live, e.config.OriginalDst); err != nil {
 		live.ln.Stop()
 		return nil, err
 	}
 	return live, nil
 }
 
-func (s *Server) virtual(c *chain) *liveListener {
-	at, ok := virtualAddress(c.config)
+func (s *Server) virtual(e *entry) *liveListener {
+	at, ok := virtualAddress(e.config)
 	if !ok {
 		return nil
 	}
-	count := &counter{account: c.count}
+	count := &counter{account: e.count}
 	ln := network.Virtual(network.ListenOptions{
-		Name:           c.config.Name,
-		MaxConnections: c.config.MaxConnections,
+		Name:           e.config.Name,
+		MaxConnections: e.config.MaxConnections,
 		Gate:           &s.overseer.gate,
 		Log:            s.o.Log,
 		Count:          count,
-	}, at, c.handler)
-	return &liveListener{ln: ln, count: count, chain: c}
+	}, at, e.handler)
+	return &liveListener{ln: ln, count: count, entry: e}
 }
 
 // redirect lets a bound listener look for the destinations of its connections, or not.

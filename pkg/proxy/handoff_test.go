@@ -34,7 +34,7 @@ func TestWhichVirtualListenerADestinationHas(t *testing.T) {
 		"another port": {Network: "tcp", Address: "198.51.100.7:8080"},
 	} {
 		at, _ := virtualAddress(l)
-		live := &liveListener{ln: network.Virtual(network.ListenOptions{Name: name}, at, nobody{}), chain: &chain{config: l}}
+		live := &liveListener{ln: network.Virtual(network.ListenOptions{Name: name}, at, nobody{}), entry: &entry{config: l}}
 		listeners[name], names[live.ln] = live, name
 	}
 	var h handoff

@@ -16,14 +16,14 @@ import (
 type liveListener struct {
 	ln    *network.Listener
 	count *counter
-	chain *chain             // guarded by Server.mu, until it is no longer among the listeners
+	entry *entry             // guarded by Server.mu, until it is no longer among the listeners
 	end   context.CancelFunc // ends the handlers of its connections
 }
 
-// bind binds the address of c's listener.
-func (s *Server) bind(ctx context.Context, c *chain) (*liveListener, error) {
-	l := c.config
-	count := &counter{account: c.count}
+// bind binds the address of e's listener.
+func (s *Server) bind(ctx context.Context, e *entry) (*liveListener, error) {
+	l := e.config
+	count := &counter{account: e.count}
 	ln, err := network.Listen(ctx, network.ListenOptions{
 		Name:           l.Name,
 		Network:        l.Network,
@@ -35,82 +35,82 @@ func (s *Server) bind(ctx context.Context, c *chain) (*liveListener, error) {
 		Gate:           &s.overseer.gate,
 		Log:            s.o.Log,
 		Count:          count,
-	}, c.handler)
+	}, e.handler)
 	if err != nil {
 		return nil, err
 	}
 	ln.SetKeepAlive(keepAlive(l.KeepAlive))
-	return &liveListener{ln: ln, count: count, chain: c}, nil
+	return &liveListener{ln: ln, count: count, entry: e}, nil
 }
 
-// change gives a listener that goes on its new chain, and returns what served
+// change gives a listener that goes on its new entry, and returns what served
 // before. Connections that it has take part: only if an engine's own options changed
 // must they end, each after its next exchange, and they drain if their filter chain has
 // left.
-func (live *liveListener) change(s *Server, c *chain) (before []*composition) {
-	old := live.chain
-	if c.config.ReusePort != old.config.ReusePort || c.config.Mark != old.config.Mark {
-		s.o.Log.Warn("reuseport and mark of a listener that is bound change at the next start", "listener", c.config.Name)
+func (live *liveListener) change(s *Server, next *entry) (before []*composition) {
+	old := live.entry
+	if next.config.ReusePort != old.config.ReusePort || next.config.Mark != old.config.Mark {
+		s.o.Log.Warn("reuseport and mark of a listener that is bound change at the next start", "listener", next.config.Name)
 	}
-	live.ln.SetMaxConnections(c.config.MaxConnections)
-	live.ln.SetKeepAlive(keepAlive(c.config.KeepAlive))
-	live.ln.SetAcceptRate(network.AcceptRate(c.config.AcceptRate))
-	live.count.moveTo(c.count)
-	var changed []*branch
-	gone := slices.Clone(old.branches)
-	for _, r := range c.branches {
-		was := old.like(c, r)
-		last := r.follow(was)
+	live.ln.SetMaxConnections(next.config.MaxConnections)
+	live.ln.SetKeepAlive(keepAlive(next.config.KeepAlive))
+	live.ln.SetAcceptRate(network.AcceptRate(next.config.AcceptRate))
+	live.count.moveTo(next.count)
+	var changed []*chain
+	gone := slices.Clone(old.chains)
+	for _, c := range next.chains {
+		was := old.like(next, c)
+		last := c.follow(was)
 		s.closeRecord(last)
 		before = append(before, last)
 		if was == nil {
 			continue
 		}
-		gone = slices.DeleteFunc(gone, func(other *branch) bool { return other == was })
-		if sameEngine(old.config, c.config, was.config, r.config) && was.secured.covers(r.secured) {
-			r.handler, r.group = was.handler, was.group
-			r.secured, was.secured = was.secured, r.secured
+		gone = slices.DeleteFunc(gone, func(other *chain) bool { return other == was })
+		if sameEngine(old.config, next.config, was.config, c.config) && was.secured.covers(c.secured) {
+			c.handler, c.group = was.handler, was.group
+			c.secured, was.secured = was.secured, c.secured
 		} else {
 			changed = append(changed, was)
 		}
 	}
-	c.settle()
-	live.turn(s, old, c, changed)
-	for _, r := range gone {
-		before = append(before, r.inForce())
-		s.drainBranch(live, r)
+	next.settle()
+	live.turn(s, old, next, changed)
+	for _, c := range gone {
+		before = append(before, c.inForce())
+		s.drainChain(live, c)
 	}
 	old.free()
-	live.chain = c
+	live.entry = next
 	return slices.DeleteFunc(before, func(c *composition) bool { return c == nil })
 }
 
-// turn leads connections to c from now on, and asks those of the filter chains that
+// turn leads connections to next from now on, and asks those of the filter chains that
 // have changed for their end.
-func (live *liveListener) turn(s *Server, old, c *chain, changed []*branch) {
-	chooses := c.chooses()
-	sameFront := chooses == old.chooses() && reflect.DeepEqual(old.config.ProxyProtocol, c.config.ProxyProtocol)
+func (live *liveListener) turn(s *Server, old, next *entry, changed []*chain) {
+	chooses := next.chooses()
+	sameFront := chooses == old.chooses() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
 	if sameFront && (chooses || len(changed) == 0) {
-		c.handler = old.handler
+		next.handler = old.handler
 	} else {
-		c.handler = s.front(c)
-		live.ln.SetHandler(c.handler, c.entrance())
+		next.handler = s.front(next)
+		live.ln.SetHandler(next.handler, next.entrance())
 	}
-	for _, r := range changed {
-		live.ln.RetireGroup(r.group)
+	for _, c := range changed {
+		live.ln.RetireGroup(c.group)
 	}
 }
 
-// drainBranch ends the connections of a filter chain that has left.
-func (s *Server) drainBranch(live *liveListener, r *branch) {
-	name, grace := live.chain.config.Name, s.grace()
+// drainChain ends the connections of a filter chain that has left.
+func (s *Server) drainChain(live *liveListener, c *chain) {
+	name, grace := live.entry.config.Name, s.grace()
 	s.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		if cut := live.ln.DrainGroup(ctx, r.group); cut > 0 {
+		if cut := live.ln.DrainGroup(ctx, c.group); cut > 0 {
 			s.o.Log.Warn("connections of a filter chain were cut at the end of the drain time", "listener", name, "connections", cut)
 		}
-		r.end()
+		c.end()
 	})
 }
 

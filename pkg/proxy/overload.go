@@ -297,7 +297,7 @@ func reduced(timeout time.Duration, a config.OverloadAction, value float64) time
 // given the idle timeout of their listener, 0 for none.
 func (o *overseer) endIdle(now time.Time, after func(idle time.Duration) time.Duration) (ended int) {
 	o.server.eachListener(func(l *liveListener) {
-		ended += l.ln.EndIdle(now, after(l.chain.config.IdleTimeout))
+		ended += l.ln.EndIdle(now, after(l.entry.config.IdleTimeout))
 	})
 	return ended
 }

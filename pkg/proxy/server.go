@@ -188,7 +188,7 @@ func awaitEnd(before []*composition, grace time.Duration) {
 
 // plan is a configuration that is ready to take over.
 type plan struct {
-	chains  map[string]*chain        // by listener key
+	entries map[string]*entry        // by listener key
 	bound   map[string]*liveListener // those that are new; they do not accept yet
 	config  map[string]*config.Listener
 	numbers map[string]*metrics.Routes // by route table
@@ -205,12 +205,12 @@ func listenerKey(l *config.Listener) string {
 	return l.Network + "|" + l.Address
 }
 
-// plan builds every chain and binds every new address, or neither.
+// plan builds every entry and binds every new address, or neither.
 func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error) {
 	p := &plan{
-		chains: make(map[string]*chain),
-		bound:  make(map[string]*liveListener),
-		config: make(map[string]*config.Listener),
+		entries: make(map[string]*entry),
+		bound:   make(map[string]*liveListener),
+		config:  make(map[string]*config.Listener),
 	}
 	if err := s.fill(ctx, p, next); err != nil {
 		p.undo()
@@ -236,15 +236,15 @@ func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error
 		if _, twice := p.config[key]; twice {
 			return fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
 		}
-		var old *chain
+		var old *entry
 		if live := s.listeners[key]; live != nil {
-			old = live.chain
+			old = live.entry
 		}
-		c, err := b.chain(l, old)
+		e, err := b.entry(l, old)
 		if err != nil {
 			return fmt.Errorf("listener %q: %w", l.Name, err)
 		}
-		p.config[key], p.chains[key] = l, c
+		p.config[key], p.entries[key] = l, e
 	}
 	for key, l := range p.config {
 		if live := s.listeners[key]; live != nil {
@@ -253,7 +253,7 @@ func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error
 			}
 			continue
 		}
-		live, err := s.open(ctx, p.chains[key])
+		live, err := s.open(ctx, p.entries[key])
 		if err != nil {
 			return err
 		}
@@ -268,8 +268,8 @@ func (p *plan) undo() {
 	for _, live := range p.bound {
 		live.ln.Stop()
 	}
-	for _, c := range p.chains {
-		c.drop()
+	for _, e := range p.entries {
+		e.drop()
 	}
 	releaseAll(p.numbers)
 }
@@ -289,22 +289,22 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 	for key, live := range s.listeners {
 		if p.config[key] == nil {
 			delete(s.listeners, key)
-			before = append(before, live.chain.compositions()...)
+			before = append(before, live.entry.compositions()...)
 			gone = append(gone, live)
 		}
 	}
-	for key, c := range p.chains {
+	for key, e := range p.entries {
 		live, made := s.listeners[key], p.bound[key]
 		switch {
 		case live != nil:
-			before = append(before, live.change(s, c)...)
-			_ = s.redirect(live, c.config.OriginalDst) // what could fail is done
+			before = append(before, live.change(s, e)...)
+			_ = s.redirect(live, e.config.OriginalDst) // what could fail is done
 		case made != nil:
-			c.enforce()
+			e.enforce()
 			s.listeners[key] = made
 			s.begin(ctx, made)
 		default: // nothing can reach it
-			c.drop()
+			e.drop()
 		}
 	}
 	s.handoff.publish(s.listeners)
@@ -319,7 +319,7 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 // begin lets a listener accept.
 func (s *Server) begin(ctx context.Context, live *liveListener) {
 	ctx, live.end = context.WithCancel(ctx)
-	live.ln.SetHandler(live.chain.handler, live.chain.entrance())
+	live.ln.SetHandler(live.entry.handler, live.entry.entrance())
 	s.tasks.Go(func() {
 		if err := live.ln.Serve(ctx); err != nil {
 			select {
@@ -371,12 +371,12 @@ func (s *Server) drainOne(ctx context.Context, live *liveListener) {
 	// Handlers that wait for something else than their connection.
 	defer context.AfterFunc(ctx, live.end)()
 	if cut := live.ln.Drain(ctx); cut > 0 {
-		s.o.Log.Warn("connections were cut at the end of the drain time", "listener", live.chain.config.Name, "connections", cut)
+		s.o.Log.Warn("connections were cut at the end of the drain time", "listener", live.entry.config.Name, "connections", cut)
 	}
-	for _, r := range live.chain.branches {
-		r.end()
+	for _, c := range live.entry.chains {
+		c.end()
 	}
-	live.chain.free()
+	live.entry.free()
 }
 
 func (s *Server) grace() time.Duration {

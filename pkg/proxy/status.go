@@ -33,11 +33,11 @@ func (s *Server) Describe() []ListenerStatus {
 	defer s.mu.Unlock()
 	all := make([]ListenerStatus, 0, len(s.listeners))
 	for _, live := range s.listeners {
-		l := live.chain.config
+		l := live.entry.config
 		status := ListenerStatus{Name: l.Name, Network: l.Network, Address: live.ln.Addr().String(), Connections: live.ln.Connections()}
-		if live.chain.chooses() {
-			for _, r := range live.chain.branches {
-				status.Chains = append(status.Chains, describeChain(r.config, r.identity))
+		if live.entry.chooses() {
+			for _, c := range live.entry.chains {
+				status.Chains = append(status.Chains, describeChain(c.config, c.identity))
 			}
 		} else {
 			status.ChainStatus = describeChain(l.FilterChains[0], "")

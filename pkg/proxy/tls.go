@@ -57,14 +57,14 @@ func (s *secured) close() {
 	}
 }
 
-// secure puts TLS before the handlers of a filter chain of c, if it has any: byALPN for
-// the protocols that have a name there, r.handler for the rest.
-func (b *builder) secure(c *chain, r *branch, byALPN map[string]network.Handler) error {
+// secure puts TLS before the handlers of a filter chain of e, if it has any: byALPN for
+// the protocols that have a name there, c.handler for the rest.
+func (b *builder) secure(e *entry, c *chain, byALPN map[string]network.Handler) error {
 	var contexts []*credential.Context
 	var usable []int
 	timeout := time.Duration(0)
 	delete(byALPN, "") // of protocols without a name
-	for i, t := range r.config.TLS {
+	for i, t := range c.config.TLS {
 		var offer []string
 		for _, name := range []string{"h2", "http/1.1"} {
 			if byALPN[name] != nil {
@@ -77,7 +77,7 @@ func (b *builder) secure(c *chain, r *branch, byALPN map[string]network.Handler)
 		}
 		if err := context.Check(true, nil); err != nil && t.Fallback {
 			b.server.o.Log.Warn("a tls_context cannot be used, and says fall_back: without another, plaintext is spoken",
-				"listener", c.config.Name, "error", err)
+				"listener", e.config.Name, "error", err)
 			continue
 		}
 		contexts, usable, timeout = append(contexts, context), append(usable, i), max(timeout, t.HandshakeTimeout)
@@ -89,22 +89,22 @@ func (b *builder) secure(c *chain, r *branch, byALPN map[string]network.Handler)
 	if err != nil {
 		return err
 	}
-	r.secured = &secured{server, usable}
-	if c.shaken == nil {
-		c.shaken = c.former.share()
+	c.secured = &secured{server, usable}
+	if e.shaken == nil {
+		e.shaken = e.former.share()
 	}
-	if c.shaken == nil {
-		c.shaken = newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, c.config.Name)
+	if e.shaken == nil {
+		e.shaken = newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, e.config.Name)
 	}
 	o := stream.SecureOptions{
-		Config: server.Config(), ByALPN: byALPN, Other: r.handler,
-		Timeout: timeout, IdleTimeout: c.config.IdleTimeout,
-		Listener: c.config.Name, Log: b.server.o.Log, Shaken: c.shaken.count,
+		Config: server.Config(), ByALPN: byALPN, Other: c.handler,
+		Timeout: timeout, IdleTimeout: e.config.IdleTimeout,
+		Listener: e.config.Name, Log: b.server.o.Log, Shaken: e.shaken.count,
 	}
-	if r.config.Inspector {
-		o.Plain = r.handler
+	if c.config.Inspector {
+		o.Plain = c.handler
 	}
-	r.handler = stream.Secure(o)
+	c.handler = stream.Secure(o)
 	return nil
 }
 
