@@ -5,8 +5,11 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -229,5 +232,47 @@ func TestFilterChainsMatchTheOriginalDestination(t *testing.T) {
 		if got := ask(t, c, "GET", "http://"+to.String()+"/", ""); got.body != want {
 			t.Errorf("a connection to %v took the chain %q, want %q", to, got.body, want)
 		}
+	}
+}
+
+func TestWhatAVirtualListenerHasUnderWayEndsBeforeTheProcess(t *testing.T) {
+	t.Parallel()
+	s := newStreet(t)
+	rules()["nftables redirect"].apply(s)
+	log := filepath.Join(t.TempDir(), "access.log")
+	c := redirecting(true, nil)
+	c.listeners[1] = c.listeners[1].(object).with(object{"access_logs": list{object{
+		"log_path": log, "log_format": "%downstream_local_address% %upstream_host% %response_code%"}}})
+	w := s.run(c)
+	to := netip.AddrPortFrom(s.far.B.IPv4, 80).String()
+	conn, err := s.client.Dial("tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller := newWire(t, conn)
+	half := strings.Repeat("x", 100_000) // more than is held until all is there
+	caller.send(fmt.Sprintf("POST / HTTP/1.1\nHost: x\nContent-Length: %d\n\n%s", 2*len(half), half))
+	eventually(t, "the origin has the request", func() bool {
+		_, reached := s.reached.Load("80")
+		return reached
+	})
+	w.signal(syscall.SIGTERM)
+	eventually(t, "the gate takes no more", func() bool {
+		another, err := s.client.Dial("tcp", to)
+		if err == nil {
+			_ = another.Close()
+		}
+		return err != nil
+	})
+	caller.send(half)
+	if response, body := caller.response("POST"); response.StatusCode != http.StatusOK || !response.Close {
+		t.Errorf("%s %q, closes %v; want 200 and the end", response.Status, body, response.Close)
+	}
+	if status := w.awaitExit(patience); status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	got, err := os.ReadFile(log)
+	if want := to + " " + to + " 200\n"; err != nil || string(got) != want {
+		t.Errorf("the access log says %q, %v; want %q", got, err, want)
 	}
 }

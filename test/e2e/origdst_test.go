@@ -61,6 +61,7 @@ func (s *street) serve(port string, two bool) {
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.reached.Store(port, true)
+			_, _ = io.Copy(io.Discard, r.Body)
 			host, _, _ := net.SplitHostPort(r.RemoteAddr)
 			fmt.Fprintf(w, "%s %s saw %s", r.Proto, port, host)
 		}),
