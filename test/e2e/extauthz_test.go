@@ -140,11 +140,11 @@ type slow struct {
 	authv3.UnimplementedAuthorizationServer
 	asked chan struct{} // a question has come
 	left  chan struct{} // and nobody waits for the answer any more
-	go_   chan struct{} // the answer may go
+	leave chan struct{} // the answer may go
 }
 
 func newSlow() *slow {
-	return &slow{asked: make(chan struct{}, 10), left: make(chan struct{}, 10), go_: make(chan struct{})}
+	return &slow{asked: make(chan struct{}, 10), left: make(chan struct{}, 10), leave: make(chan struct{})}
 }
 
 func (s *slow) wait(ctx context.Context) {
@@ -152,7 +152,7 @@ func (s *slow) wait(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		s.left <- struct{}{}
-	case <-s.go_:
+	case <-s.leave:
 	}
 }
 
@@ -232,7 +232,7 @@ func TestADrainWaitsForQuestions(t *testing.T) {
 		await(t, "the service is asked", s.asked)
 		w.signal(os.Signal(sigterm))
 		w.stderr.await(t, 0, "drain")
-		close(s.go_)
+		close(s.leave)
 		if a := <-got; a.status != 200 || a.body != "app" {
 			t.Errorf("%d %q, want the application's answer", a.status, a.body)
 		}
