@@ -12,6 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
 	"github.com/weft-proxy/weft/pkg/filter/stream/decompressor"
 	"github.com/weft-proxy/weft/pkg/filter/stream/dubbostream"
+	"github.com/weft-proxy/weft/pkg/filter/stream/extauthz"
 	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
 	"github.com/weft-proxy/weft/pkg/filter/stream/faulttolerance"
 	"github.com/weft-proxy/weft/pkg/filter/stream/flowcontrol"
@@ -68,6 +69,7 @@ func streamFilters() []filter.Stream {
 		csrf.Kind(),
 		decompressor.Kind(),
 		dubbostream.Kind(),
+		extauthz.Kind(),
 		fault.Kind(),
 		faulttolerance.Kind(),
 		flowcontrol.Kind(),

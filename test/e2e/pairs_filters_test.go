@@ -16,6 +16,7 @@ func (p *pair) filters() []feature {
 		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.healthOfApplications(), p.healthOfClusters(), p.dubboStream(),
 		p.compressor(), p.gzip(), p.decompressor(),
 		p.cors(), p.csrf(), p.ipAccess(), p.rbac(), p.headerToMetadata(), p.localRateLimit(), p.mirror(), p.faultTolerance(), p.jwtAuthn(),
+		p.extAuthz("http", byHTTP, p.authz[0]), p.extAuthz("grpc", byGRPC, p.authz[1]),
 		p.adaptiveConcurrency(),
 		p.flowControl(),
 	}
