@@ -138,6 +138,10 @@ func (s *condition) due(now time.Duration) bool {
 	return ailments(s.ails.Load()) == unreachable && s.notBefore.Load() <= int64(now)
 }
 
+// moved makes an unreachable host due at once: it is to be found at another address
+// now, of which nothing is known.
+func (s *condition) moved() { s.notBefore.Store(0) }
+
 // claim makes the caller the one that tries a host that is due; for so long
 // nobody else may.
 func (s *condition) claim(now, trial time.Duration) bool {

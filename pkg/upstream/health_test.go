@@ -54,3 +54,18 @@ func TestAilmentsHaveNames(t *testing.T) {
 		}
 	}
 }
+
+func TestAHostThatMovedIsDueAtOnce(t *testing.T) {
+	var s condition
+	s.failed(time.Minute, 0)
+	if s.due(time.Minute) {
+		t.Fatal("it is due while its pause lasts")
+	}
+	s.moved()
+	if !s.due(time.Minute) || s.up() {
+		t.Errorf("after it moved: due %v, up %v, want due, not up", s.due(time.Minute), s.up())
+	}
+	if !s.claim(time.Minute, time.Second) || s.due(time.Minute) {
+		t.Error("a trial is not claimed by one alone")
+	}
+}

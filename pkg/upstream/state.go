@@ -139,6 +139,9 @@ func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) 
 		e := &entries[i]
 		if h := known[e.Address]; h != nil && cfg.TLS.Equal(old.config.TLS) && e.NoTLS == h.Config().NoTLS &&
 			cfg.ProxyProtocol == old.config.ProxyProtocol {
+			if e.Target != h.Config().Target {
+				h.health.moved()
+			}
 			h.entry.Store(e)
 			hosts[i] = h
 			delete(known, e.Address)
