@@ -77,8 +77,8 @@ func change(t *testing.T, name string, v reflect.Value) {
 			v.SetZero()
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			change(t, name, v.Field(i))
+		for _, field := range v.Fields() {
+			change(t, name, field)
 		}
 	case reflect.Slice:
 		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
