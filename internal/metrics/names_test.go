@@ -73,6 +73,10 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 		r.Func(m, func() float64 { return 0 }, labels...)
 	}
 	r.Counter(HTTP2Floods, "ping")
+	r.Func(OverloadPressure, func() float64 { return 0 }, "memory")
+	r.Func(OverloadValue, func() float64 { return 0 }, "shrink_heap")
+	r.Counter(OverloadFailures, "memory")
+	r.Counter(OverloadDone, "shrink_heap")
 
 	found, err := r.Gather()
 	if err != nil {

@@ -227,6 +227,7 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.HedgesWon.Add(1)
 	case upstream.AttemptCancelled:
 		c.Cancelled.Add(1)
+	default: // an overflow: Reached counts it
 	}
 }
 
@@ -244,5 +245,6 @@ func (a clusterAccount) Reached(p config.Priority, e upstream.Event) {
 		of[metrics.LimitRetries].Add(1)
 	case upstream.BudgetOverflow:
 		of[metrics.LimitRetryBudget].Add(1)
+	default: // Count counts it
 	}
 }
