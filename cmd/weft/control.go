@@ -3,8 +3,6 @@
 package main
 
 import (
-	"context"
-
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/xds"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
@@ -22,14 +20,10 @@ func (p *process) newControl(file *config.Snapshot) (*control, error) {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	return xds.New(xds.Options{
-		Bootstrap: file.Bootstrap,
-		Apply: func(ctx context.Context, next *config.Snapshot) error {
-			return p.server.Apply(ctx, next)
-		},
-		ApplyClusters: func(ctx context.Context, next *config.Snapshot, changed []*config.Cluster) error {
-			return p.server.ApplyClusters(ctx, next, changed)
-		},
-		Kinds: resource.Kinds{Filters: streamFilters()},
-		Log:   p.log,
+		Bootstrap:     file.Bootstrap,
+		Apply:         p.server.Apply,
+		ApplyClusters: p.server.ApplyClusters,
+		Kinds:         resource.Kinds{Filters: streamFilters()},
+		Log:           p.log,
 	})
 }

@@ -9,10 +9,10 @@ import (
 
 var errDraining = errors.New("the server is draining")
 
-// ApplyClusters is Apply for a configuration that differs from the one in force in
-// nothing but some clusters, which are new or changed. Where it can be, its cost is
-// theirs, however many others there are.
-func (s *Server) ApplyClusters(ctx context.Context, next *config.Snapshot, changed []*config.Cluster) error {
+// ApplyClusters is Apply where nothing but some clusters is new or changed. Where it can
+// be, its cost is theirs, however many others there are; else whole is asked for the
+// configuration with all of them, and that is applied.
+func (s *Server) ApplyClusters(ctx context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	if s.draining.Load() {
@@ -20,7 +20,7 @@ func (s *Server) ApplyClusters(ctx context.Context, next *config.Snapshot, chang
 	}
 	for _, c := range changed {
 		if !s.amends(c) {
-			return s.apply(ctx, next)
+			return s.apply(ctx, whole())
 		}
 	}
 	change, err := s.clusters.PrepareSome(changed)
@@ -29,7 +29,6 @@ func (s *Server) ApplyClusters(ctx context.Context, next *config.Snapshot, chang
 	}
 	s.warm(ctx, change)
 	change.Commit()
-	s.running.Store(next)
 	return nil
 }
 

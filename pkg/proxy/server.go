@@ -90,6 +90,8 @@ func NewServer(o Options) *Server {
 }
 
 // Running returns the configuration in force, nil before the first Apply.
+//
+// Clusters are as they were then: Clusters has what ApplyClusters made of them.
 func (s *Server) Running() *config.Snapshot { return s.running.Load() }
 
 // Clusters returns the upstream side.

@@ -33,8 +33,9 @@ type Options struct {
 	// Apply makes a configuration the one in force, or says why it cannot be. One call
 	// ends before the next.
 	Apply func(ctx context.Context, next *config.Snapshot) error
-	// ApplyClusters is Apply where nothing but the given clusters is new or changed.
-	ApplyClusters func(ctx context.Context, next *config.Snapshot, changed []*config.Cluster) error
+	// ApplyClusters is Apply where nothing but the given clusters is new or changed; whole
+	// returns the configuration with all of them.
+	ApplyClusters func(ctx context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error
 	// Kinds are what resources may ask for.
 	Kinds resource.Kinds
 	Log   *slog.Logger
@@ -118,7 +119,7 @@ func (s *Source) Rebase(ctx context.Context, file *config.Snapshot) error {
 	defer s.work.Unlock()
 	next := *file
 	next.Clusters = append(file.Clusters[:len(file.Clusters):len(file.Clusters)], s.boot.clusters...)
-	if err := s.o.Apply(ctx, s.world.snapshot(&next, nil)); err != nil {
+	if err := s.o.Apply(ctx, s.world.snapshot(&next)); err != nil {
 		return err
 	}
 	if s.base != nil && !reflect.DeepEqual(file.Bootstrap, s.o.Bootstrap) {
@@ -368,11 +369,11 @@ func (s *Source) settle(ctx context.Context) error {
 	if change.empty() {
 		return nil
 	}
-	whole := s.world.snapshot(s.base, change.clusters)
+	whole := func() *config.Snapshot { return s.world.snapshot(s.base) }
 	if change.routing || len(change.removed) > 0 {
-		return s.o.Apply(ctx, whole)
+		return s.o.Apply(ctx, whole())
 	}
-	return s.o.ApplyClusters(ctx, whole, change.clusters)
+	return s.o.ApplyClusters(ctx, change.clusters, whole)
 }
 
 // ask says what is wanted now.

@@ -27,10 +27,6 @@ type world struct {
 	users          users
 
 	undo []func() // what takes back each change since the last mark
-
-	// What snapshot returned last, to be built on: it is not changed.
-	listed []*config.Cluster // those in force, by name
-	places map[string]int    // in listed, by name; nil: other names are in force now
 }
 
 // clusterState is a cluster of one name.
@@ -108,7 +104,6 @@ func (w *world) cluster(name string) *clusterState {
 	w.undo = append(w.undo, func() {
 		w.dirtyClusters[name] = true
 		w.clusters[name] = &before
-		w.places = nil
 	})
 	return s
 }
@@ -263,7 +258,6 @@ func (w *world) settleCluster(name string, now time.Time, c *change) (again time
 			c.removed = append(c.removed, name)
 		}
 		delete(w.clusters, name)
-		w.places = nil
 		return time.Time{}
 	}
 	a := w.assignments[s.last.Endpoints]
@@ -279,9 +273,6 @@ func (w *world) settleCluster(name string, now time.Time, c *change) (again time
 	made, ok := s.last.With(a, w.secrets)
 	if !ok {
 		return time.Time{} // until the secret comes
-	}
-	if s.made == nil {
-		w.places = nil
 	}
 	s.live, s.made = s.last, made
 	c.clusters = append(c.clusters, made)
@@ -359,30 +350,15 @@ func (w *world) wanted() wanted {
 	return wanted{sorted(assignments), sorted(tables), sorted(secrets)}
 }
 
-// list returns the clusters in force, of which changed are since it was last called.
-func (w *world) list(changed []*config.Cluster) []*config.Cluster {
-	if w.places != nil {
-		w.listed = slices.Clone(w.listed)
-		for _, c := range changed {
-			w.listed[w.places[c.Name]] = c
-		}
-		return w.listed
-	}
-	w.listed, w.places = nil, make(map[string]int, len(w.clusters))
+// snapshot is base with what is in force.
+func (w *world) snapshot(base *config.Snapshot) *config.Snapshot {
+	next := *base
+	next.Clusters = slices.Clone(base.Clusters)
 	for _, name := range slices.Sorted(maps.Keys(w.clusters)) {
 		if s := w.clusters[name]; s.made != nil {
-			w.places[name] = len(w.listed)
-			w.listed = append(w.listed, s.made)
+			next.Clusters = append(next.Clusters, s.made)
 		}
 	}
-	return w.listed
-}
-
-// snapshot is base with what is in force. changed are the clusters that are since it
-// was last called.
-func (w *world) snapshot(base *config.Snapshot, changed []*config.Cluster) *config.Snapshot {
-	next := *base
-	next.Clusters = slices.Concat(base.Clusters, w.list(changed))
 	next.Listeners, next.Routes = slices.Clone(base.Listeners), slices.Clone(base.Routes)
 	tables := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(w.listeners)) {
