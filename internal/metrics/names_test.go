@@ -65,12 +65,8 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r.Counter(ClusterHandshakes, "a", ResultOK)
 	r.Counter(CertificateReloads, ResultApplied)
 	r.Counter(DNSLookups, ResultNoName)
-	for _, m := range udpMetrics() {
-		labels := []string{"a"}
-		if len(m.Labels) > 1 {
-			labels = append(labels, "b")
-		}
-		r.Func(m, func() float64 { return 0 }, labels...)
+	for _, m := range append(udpMetrics(), overloadMetrics()...) {
+		r.Func(m, func() float64 { return 0 }, []string{"a", "b"}[:len(m.Labels)]...)
 	}
 	r.Counter(HTTP2Floods, "ping")
 	r.Func(OverloadPressure, func() float64 { return 0 }, "memory")
