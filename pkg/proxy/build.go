@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -145,6 +146,7 @@ func (b *builder) table(name string) (*router.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("route table %q: %w", name, err)
 	}
+	t.Random = rand.Uint64
 	b.tables[name] = t
 	routes := t.Routes()
 	b.numbers[name] = b.server.o.Metrics.Routes(name, len(routes), func(i int) (string, string) {

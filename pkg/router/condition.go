@@ -264,8 +264,9 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 	return re, err
 }
 
-// condition compiles m without its exact or prefix path; nil if that is all.
-func (e expressions) condition(m *config.Match) (*condition, error) {
+// condition compiles m, of a route of t, without its exact or prefix path; nil if that
+// is all.
+func (e expressions) condition(t *Table, m *config.Match) (*condition, error) {
 	special := newPathTest(m)
 	if len(m.Headers)+len(m.Variables)+len(m.Query) == 0 && m.PathKind != config.PathRegex && special == nil && m.Chance == nil {
 		return nil, nil
@@ -297,7 +298,7 @@ func (e expressions) condition(m *config.Match) (*condition, error) {
 	}
 	if m.Chance != nil {
 		var err error
-		if c.chance, err = newChance(*m.Chance); err != nil {
+		if c.chance, err = newChance(*m.Chance, t); err != nil {
 			return nil, err
 		}
 	}

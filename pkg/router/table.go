@@ -13,6 +13,10 @@ import (
 
 // Table is a compiled route table.
 type Table struct {
+	// Random is uniform in all its bits, and safe for concurrent use: it decides which
+	// requests routes of a share of them get. nil: none. It is set before Match.
+	Random func() uint64
+
 	name       string
 	domains    domains
 	ignorePort bool
@@ -189,7 +193,7 @@ func (b *builder) virtualHost(n int32, vh *config.VirtualHost) {
 // route compiles what r asks for and what it does.
 func (b *builder) route(r *Route) error {
 	var err error
-	if r.when, err = b.expressions.condition(&r.Config.Match); err != nil {
+	if r.when, err = b.expressions.condition(b.table, &r.Config.Match); err != nil {
 		return err
 	}
 	c := r.Config

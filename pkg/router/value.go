@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -124,28 +123,25 @@ func unescaped(s string) string {
 	return s
 }
 
-// chance is a share of what happens, evenly spread over it. Safe for concurrent use.
+// chance is a share of what happens.
 type chance struct {
 	below uint64 // out of 2^64
-	turn  atomic.Uint64
+	table *Table // whose Random decides
 }
 
 // newChance returns the chance of a percentage, nil if it is certain.
-func newChance(percent float64) (*chance, error) {
+func newChance(percent float64, t *Table) (*chance, error) {
 	switch {
 	case percent >= 100:
 		return nil, nil //nolint:nilnil // as it says
 	case percent >= 0:
-		return &chance{below: uint64(percent / 100 * math.MaxUint64)}, nil
+		return &chance{below: uint64(percent / 100 * math.MaxUint64), table: t}, nil
 	}
 	return nil, fmt.Errorf("a chance of %v percent", percent)
 }
 
-// comes reports whether it is this one's turn: multiples of the golden ratio fill a
-// range evenly, whatever part of them is looked at.
 func (c *chance) comes() bool {
-	const golden = 0x9e3779b97f4a7c15 // 2^64 times the golden ratio's fraction
-	return c.turn.Add(golden) < c.below
+	return c.table.Random != nil && c.table.Random() < c.below
 }
 
 // pathTest is a condition on the path that the tree of paths does not answer.

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -107,6 +108,10 @@ func TestSpecialMatches(t *testing.T) {
 func TestChance(t *testing.T) {
 	percent := 25.0
 	table, x, n := special(t, config.Match{Chance: &percent}), &protocol.Exchange{Request: protocol.Request{Path: "/"}}, 0
+	if table.Match(x) != nil {
+		t.Error("a share of the requests without anything that decides")
+	}
+	table.Random = rand.New(rand.NewPCG(1, 2)).Uint64
 	const all = 20_000
 	for range all {
 		if table.Match(x) != nil {
