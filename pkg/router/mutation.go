@@ -27,7 +27,7 @@ type addition struct {
 	template *variable.Template // its text has no control characters
 	append   bool               // false: in place of the fields of that name
 	when     config.AddIf
-	routing  bool               // a routing field of requests, of which an RPC has one: append counts for HTTP only
+	routing  bool // a routing field of requests, of which an RPC has one: append counts for HTTP only
 }
 
 // apply changes h, which is a header of x. m may be nil.

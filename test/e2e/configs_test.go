@@ -70,6 +70,7 @@ func (e *example) run(name string, env ...string) *weft {
 func examples() map[string]func(*testing.T) {
 	return map[string]func(*testing.T){
 		"adaptive.json":          adaptiveExample,
+		"xds.json":               xdsExample,
 		"balancing.json":         balancingExample,
 		"access.json":            accessExample,
 		"access_rpc.json":        accessRPCExample,

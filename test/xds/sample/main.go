@@ -1,154 +1,33 @@
-// Command sample is a control plane for trying Weft with: it serves the resources of a
-// file over ADS, in both forms, and again whenever the file changes.
+// Command sample is a control plane for trying Weft with: see configs/xds.json.
 //
-//	go run ./test/xds/sample -listen 127.0.0.1:18000 -resources configs/xds_resources.json
+//	go run ./test/xds/sample -listen 127.0.0.1:18000 -resources test/xds/sample/resources.json
 package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/weft-proxy/weft/test/xds/control"
 )
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:18000", "where Weft asks")
-	path := flag.String("resources", "configs/xds_resources.json", "the file of resources")
+	path := flag.String("resources", "test/xds/sample/resources.json", "the file of resources; it is served again when it changes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *listen, *path); err != nil {
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *listen)
+	if err == nil {
+		slog.Info("serving", "address", ln.Addr().String(), "resources", *path)
+		err = control.Serve(ctx, ln, *path, slog.Default())
+	}
+	if err != nil {
 		slog.Error("the control plane has ended", "error", err)
 		os.Exit(1)
 	}
-}
-
-// everybody is who the resources are for: all nodes have the same.
-const everybody = "all"
-
-// nodes tells nodes apart: not at all.
-type nodes struct{}
-
-// ID is cache.NodeHash's.
-func (nodes) ID(*corev3.Node) string { return everybody }
-
-func run(ctx context.Context, address, path string) error {
-	c := cache.NewSnapshotCache(true, nodes{}, nil)
-	version, err := load(ctx, c, path, "")
-	if err != nil {
-		return err
-	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	s := grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, c, nil))
-	go func() {
-		<-ctx.Done()
-		s.Stop()
-	}()
-	go follow(ctx, c, path, version)
-	slog.Info("serving", "address", ln.Addr().String(), "resources", path)
-	return s.Serve(ln)
-}
-
-// follow serves the file again when it changes.
-func follow(ctx context.Context, c cache.SnapshotCache, path, version string) {
-	look := time.NewTicker(500 * time.Millisecond)
-	defer look.Stop()
-	for {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
-		}
-		next, err := load(ctx, c, path, version)
-		if err != nil {
-			slog.Error("the resources stay as they are", "error", err)
-			continue
-		}
-		if next != version {
-			slog.Info("the resources have changed", "version", next)
-			version = next
-		}
-	}
-}
-
-// file is a file of resources, each in its JSON form.
-type file struct {
-	Clusters  []json.RawMessage `json:"clusters"`
-	Endpoints []json.RawMessage `json:"endpoints"`
-	Listeners []json.RawMessage `json:"listeners"`
-	Routes    []json.RawMessage `json:"routes"`
-}
-
-// load serves what the file says, unless it is what was served as version already. It
-// returns the version.
-func load(ctx context.Context, c cache.SnapshotCache, path, version string) (string, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return version, err
-	}
-	sum := sha256.Sum256(data)
-	next := hex.EncodeToString(sum[:4])
-	if next == version {
-		return version, nil
-	}
-	var f file
-	if err := json.Unmarshal(data, &f); err != nil {
-		return version, fmt.Errorf("%s: %w", path, err)
-	}
-	all := map[resource.Type][]types.Resource{}
-	err = errors.Join(
-		read(all, resource.ClusterType, f.Clusters, func() proto.Message { return &clusterv3.Cluster{} }),
-		read(all, resource.EndpointType, f.Endpoints, func() proto.Message { return &endpointv3.ClusterLoadAssignment{} }),
-		read(all, resource.ListenerType, f.Listeners, func() proto.Message { return &listenerv3.Listener{} }),
-		read(all, resource.RouteType, f.Routes, func() proto.Message { return &routev3.RouteConfiguration{} }),
-	)
-	if err != nil {
-		return version, fmt.Errorf("%s: %w", path, err)
-	}
-	snapshot, err := cache.NewSnapshot(next, all)
-	if err != nil {
-		return version, err
-	}
-	return next, c.SetSnapshot(ctx, everybody, snapshot)
-}
-
-func read(all map[resource.Type][]types.Resource, kind resource.Type, list []json.RawMessage, empty func() proto.Message) error {
-	for i, one := range list {
-		m := empty()
-		if err := protojson.Unmarshal(one, m); err != nil {
-			return fmt.Errorf("%s %d: %w", kind, i, err)
-		}
-		all[kind] = append(all[kind], m)
-	}
-	return nil
 }

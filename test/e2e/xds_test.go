@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/weft-proxy/weft/test/xds/control"
+)
+
+// xdsExample follows the sample control plane, also when what that says changes.
+func xdsExample(t *testing.T) {
+	e := openExample(t, "xds.json")
+	resources := openExample(t, "../test/xds/sample/resources.json")
+	app := serve(t, answers("the application"))
+	_, port, _ := net.SplitHostPort(app.address)
+	resources.replace(resources.port["8080"], port)
+	path := filepath.Join(t.TempDir(), "resources.json")
+	write := func() {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(resources.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	ln, err := net.Listen("tcp", e.at("18000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = control.Serve(ctx, ln, path, slog.New(slog.DiscardHandler)) })
+	defer serving.Wait()
+	defer cancel()
+
+	w := e.run("xds.json")
+	w.admin = e.at("34901")
+	url := "http://" + resources.at("2090")
+	says := func(text string) func() bool {
+		return func() bool {
+			got, err := try(t.Context(), client(t), "GET", url+"/hello", "")
+			return err == nil && got.body == text
+		}
+	}
+	eventually(t, "the listener", says("Hello from the control plane.\n"))
+	if got := ask(t, client(t), "GET", url+"/", ""); got.body != "the application" {
+		t.Errorf("the application: %d %q", got.status, got.body)
+	}
+	resources.replace("Hello from the control plane", "Hello again")
+	write()
+	eventually(t, "the change", says("Hello again.\n"))
+}

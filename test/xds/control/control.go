@@ -1,0 +1,141 @@
+// Package control is a control plane that serves the resources of a file over ADS, in
+// both forms, and again whenever the file changes.
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// everybody is who the resources are for: all nodes have the same.
+const everybody = "all"
+
+// nodes tells nodes apart: not at all.
+type nodes struct{}
+
+// ID is cache.NodeHash's.
+func (nodes) ID(*corev3.Node) string { return everybody }
+
+// Serve serves the file to whoever connects to ln until ctx ends; all nodes get the
+// same. Problems of the file after the first time are told to log, and what was served
+// before stays.
+func Serve(ctx context.Context, ln net.Listener, path string, log *slog.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
+	c := cache.NewSnapshotCache(true, nodes{}, nil)
+	version, err := load(ctx, c, path, "")
+	if err != nil {
+		cancel()
+		return err
+	}
+	s := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, c, nil))
+	var tasks sync.WaitGroup
+	tasks.Go(func() {
+		<-ctx.Done()
+		s.Stop()
+	})
+	tasks.Go(func() { follow(ctx, c, path, version, log) })
+	defer tasks.Wait()
+	defer cancel()
+	return s.Serve(ln)
+}
+
+// follow serves the file again when it changes.
+func follow(ctx context.Context, c cache.SnapshotCache, path, version string, log *slog.Logger) {
+	look := time.NewTicker(500 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+		next, err := load(ctx, c, path, version)
+		if err != nil {
+			log.Error("the resources stay as they are", "error", err)
+			continue
+		}
+		if next != version {
+			log.Info("the resources have changed", "version", next)
+			version = next
+		}
+	}
+}
+
+// file is a file of resources, each in its JSON form.
+type file struct {
+	Clusters  []json.RawMessage `json:"clusters"`
+	Endpoints []json.RawMessage `json:"endpoints"`
+	Listeners []json.RawMessage `json:"listeners"`
+	Routes    []json.RawMessage `json:"routes"`
+}
+
+// load serves what the file says, unless it is what was served as version already. It
+// returns the version.
+func load(ctx context.Context, c cache.SnapshotCache, path, version string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return version, err
+	}
+	sum := sha256.Sum256(data)
+	next := hex.EncodeToString(sum[:4])
+	if next == version {
+		return version, nil
+	}
+	var f file
+	if err := json.Unmarshal(data, &f); err != nil {
+		return version, fmt.Errorf("%s: %w", path, err)
+	}
+	all := map[resource.Type][]types.Resource{}
+	err = errors.Join(
+		read(all, resource.ClusterType, f.Clusters, func() proto.Message { return &clusterv3.Cluster{} }),
+		read(all, resource.EndpointType, f.Endpoints, func() proto.Message { return &endpointv3.ClusterLoadAssignment{} }),
+		read(all, resource.ListenerType, f.Listeners, func() proto.Message { return &listenerv3.Listener{} }),
+		read(all, resource.RouteType, f.Routes, func() proto.Message { return &routev3.RouteConfiguration{} }),
+	)
+	if err != nil {
+		return version, fmt.Errorf("%s: %w", path, err)
+	}
+	snapshot, err := cache.NewSnapshot(next, all)
+	if err != nil {
+		return version, err
+	}
+	return next, c.SetSnapshot(ctx, everybody, snapshot)
+}
+
+func read(all map[resource.Type][]types.Resource, kind resource.Type, list []json.RawMessage, empty func() proto.Message) error {
+	for i, one := range list {
+		m := empty()
+		if err := protojson.Unmarshal(one, m); err != nil {
+			return fmt.Errorf("%s %d: %w", kind, i, err)
+		}
+		all[kind] = append(all[kind], m)
+	}
+	return nil
+}
