@@ -88,6 +88,7 @@ type Listener struct {
 	Address        string // ip:port, or a path
 	Bind           bool   // false: fed by another listener
 	OriginalDst    Redirection
+	KeepRedirected bool // of OriginalDst: virtual listeners are handed nothing, it serves all itself
 	ReusePort      bool
 	Mark           int            // of the socket and those that it accepts (SO_MARK); 0: none
 	MaxConnections int            // 0: no limit

@@ -13,7 +13,7 @@ import (
 )
 
 // Virtual listeners have no socket. A listener that is bound and says use_original_dst
-// hands them the connections that were made to their addresses:
+// hands them the connections that were made to their addresses, unless it keeps them:
 //
 //	accept ──▶ original destination ──▶ handoff.find ──▶ virtual listener
 //	                                         │ none
@@ -83,7 +83,7 @@ func (s *Server) open(ctx context.Context, e *entry) (*liveListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.redirect(live, e.config.OriginalDst); err != nil {
+	if err := s.redirect(live, e.config); err != nil {
 		live.ln.Stop()
 		return nil, err
 	}
@@ -107,13 +107,17 @@ func (s *Server) virtual(e *entry) *liveListener {
 }
 
 // redirect lets a bound listener look for the destinations of its connections, or not.
-// It can fail only if how is ByTProxy and prepareRedirect was not called.
-func (s *Server) redirect(live *liveListener, how config.Redirection) error {
-	switch how {
+// It can fail only if l says ByTProxy and prepareRedirect was not called.
+func (s *Server) redirect(live *liveListener, l *config.Listener) error {
+	find := s.handoff.find
+	if l.KeepRedirected {
+		find = nil
+	}
+	switch l.OriginalDst {
 	case config.ByRedirect:
-		return live.ln.Redirect(network.Redirected, s.handoff.find)
+		return live.ln.Redirect(network.Redirected, find)
 	case config.ByTProxy:
-		return live.ln.Redirect(network.Transparent, s.handoff.find)
+		return live.ln.Redirect(network.Transparent, find)
 	}
 	return live.ln.Redirect(network.NotRedirected, nil)
 }

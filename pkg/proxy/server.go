@@ -300,7 +300,7 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 		switch {
 		case live != nil:
 			before = append(before, live.change(s, e)...)
-			_ = s.redirect(live, e.config.OriginalDst) // what could fail is done
+			_ = s.redirect(live, e.config) // what could fail is done
 		case made != nil:
 			e.enforce()
 			s.listeners[key] = made

@@ -124,6 +124,8 @@ func (p place) readListener(m *listenerv3.Listener, l *Listener) {
 		out.OriginalDst = config.ByRedirect
 	}
 	p.readListenerFilters(m, out)
+	// The filter tells where a connection was going; only the field hands it on.
+	out.KeepRedirected = out.OriginalDst != "" && !m.GetUseOriginalDst().GetValue()
 	if out.OriginalDst != "" && m.GetTransparent().GetValue() {
 		out.OriginalDst = config.ByTProxy
 	}
