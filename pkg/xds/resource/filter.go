@@ -318,12 +318,6 @@ func (p place) readMirrors(m *routev3.RouteAction, o outer, out *config.Route) {
 	out.Filters = inherit(out.Filters, map[string]any{mirrorFilter: settings})
 }
 
-func (p place) readHedge(m *routev3.HedgePolicy, _ *config.Forward) {
-	if m != nil {
-		p.ignore()
-	}
-}
-
 // template is an expression that matches what a URI template does.
 func (p place) template(_ any) string {
 	p.unbuilt()

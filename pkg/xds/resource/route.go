@@ -312,9 +312,7 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 		hedge = o.hedge
 	}
 	p.field("hedge_policy").readHedge(hedge, out)
-	if m.GetPriority() != corev3.RoutingPriority_DEFAULT {
-		p.field("priority").ignore()
-	}
+	out.Priority = p.field("priority").priority(m.GetPriority())
 	if d := m.GetMaxStreamDuration(); d.GetMaxStreamDuration() != nil {
 		if most := p.field("max_stream_duration").duration(d.GetMaxStreamDuration(), 0); most > 0 && (out.Timeout == 0 || most < out.Timeout) {
 			out.Timeout = most

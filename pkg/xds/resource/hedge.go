@@ -1,0 +1,62 @@
+package resource
+
+import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// mostHedged is how many requests may be sent at once, as in config.json.
+const mostHedged = 10
+
+// readHedge reads when a request is sent to several hosts at once.
+func (p place) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
+	if m == nil {
+		return
+	}
+	p.only(m, []string{"initial_requests", "additional_request_chance", "hedge_on_per_try_timeout"}, nil)
+	first := count(m.GetInitialRequests(), 1)
+	if first < 1 || first > mostHedged {
+		p.field("initial_requests").refuse("is %d, expected 1 to %d", first, mostHedged)
+		return
+	}
+	h := &config.HedgePolicy{
+		InitialRequests:  first,
+		AdditionalChance: p.field("additional_request_chance").millionths(m.GetAdditionalRequestChance()),
+		OnTryTimeout:     m.GetHedgeOnPerTryTimeout(),
+	}
+	if h.Hedges() {
+		out.Hedge = h
+	}
+}
+
+// millionths is a share of all that happens; nil: none.
+func (p place) millionths(f *typev3.FractionalPercent) uint32 {
+	each := uint32(0)
+	switch f.GetDenominator() {
+	case typev3.FractionalPercent_HUNDRED:
+		each = config.Millionths / 100
+	case typev3.FractionalPercent_TEN_THOUSAND:
+		each = config.Millionths / 10_000
+	case typev3.FractionalPercent_MILLION:
+		each = 1
+	default:
+		p.field("denominator").refuse("%v is not supported", f.GetDenominator())
+		return 0
+	}
+	return min(f.GetNumerator(), config.Millionths/each) * each
+}
+
+// priority is whose limits of a cluster are meant.
+func (p place) priority(m corev3.RoutingPriority) config.Priority {
+	switch m {
+	case corev3.RoutingPriority_DEFAULT:
+		return config.DefaultPriority
+	case corev3.RoutingPriority_HIGH:
+		return config.HighPriority
+	}
+	p.refuse("%v is not supported", m)
+	return config.DefaultPriority
+}
