@@ -55,7 +55,7 @@ func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: i
 	s, front := simple(app.address)
 	w := run(t, s.config())
 	ask(t, client(t), "POST", "http://"+front+"/", "warm")
-	before, _ := w.resident()
+	before := w.baseline()
 	want := streamSum(1, size)
 	for _, framing := range framings {
 		url := "http://" + front + "/" + framing
@@ -128,7 +128,7 @@ func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
 			})
 			s, front := simple(app)
 			w := run(t, s.config())
-			before, _ := w.resident()
+			before := w.baseline()
 			caller := dial(t, front).send(get)
 			sender.isHeldBack(t, front, app)
 			response, err := http.ReadResponse(caller.r, nil)
@@ -157,7 +157,7 @@ func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
 			})
 			s, front := simple(app)
 			w := run(t, s.config())
-			before, _ := w.resident()
+			before := w.baseline()
 			var sending sync.WaitGroup
 			t.Cleanup(sending.Wait) // after the connection is closed
 			caller := dial(t, front)

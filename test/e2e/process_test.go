@@ -251,7 +251,20 @@ func (w *weft) descriptors() []string {
 	return all
 }
 
-// resident is the process's memory in bytes: now, and the most it ever was.
+// baseline is the process's memory in bytes, from which on resident tells of a peak:
+// what a program is started with it does not keep.
+func (w *weft) baseline() (now int) {
+	w.t.Helper()
+	const peakAnew = "5" // proc(5), clear_refs
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", w.cmd.Process.Pid), []byte(peakAnew), 0); err != nil {
+		w.t.Fatal(err)
+	}
+	now, _ = w.resident()
+	return now
+}
+
+// resident is the process's memory in bytes: now, and the most it was since baseline, or
+// ever.
 func (w *weft) resident() (now, peak int) {
 	w.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))

@@ -212,7 +212,7 @@ func TestTCPCarriesMuchBothWays(t *testing.T) {
 		hosts <- sums{sum, n, errors.Join(err, <-sent)}
 	})
 	w, front := bytesProxy(t, object{"cluster": "a"}, map[string]string{"a": app})
-	before, _ := w.resident()
+	before := w.baseline()
 	caller := dial(t, front)
 	sent := make(chan error, 1)
 	go func() {
