@@ -327,7 +327,7 @@ func (s *Source) read(typeURL string, n ads.Resource, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		s.world.setSecret(n.Name, secret)
+		s.world.setSecret(resource.SecretRef{Name: n.Name}, secret)
 	default:
 		return fmt.Errorf("resources of type %s are not known", typeURL)
 	}
@@ -376,12 +376,17 @@ func (s *Source) settle(ctx context.Context) error {
 	return s.o.ApplyClusters(ctx, change.clusters, whole)
 }
 
-// ask says what is wanted now.
+// ask says what is wanted now, and forgets the rest.
 func (s *Source) ask(f *feed) {
 	w := s.world.wanted()
+	s.world.forget(w)
 	f.say(f.client.Want(resource.EndpointType, w.assignments)...)
 	f.say(f.client.Want(resource.RouteType, w.tables)...)
-	f.say(f.client.Want(resource.SecretType, w.secrets)...)
+	var secrets []string
+	for _, r := range w.secrets {
+		secrets = append(secrets, r.Name)
+	}
+	f.say(f.client.Want(resource.SecretType, secrets)...)
 }
 
 // Keys of log lines.

@@ -19,12 +19,16 @@ type world struct {
 	listeners   map[string]*listenerState
 	assignments map[string]*resource.Assignment
 	tables      map[string]*resource.RouteTable
-	secrets     map[string]*resource.Secret
+	secrets     map[resource.SecretRef]*resource.Secret
 
-	// Who is looked at again by the next settle.
+	// Who is looked at again by the next settle; true: something that it refers to has
+	// changed, too.
 	dirtyClusters  map[string]bool
 	dirtyListeners map[string]bool
-	users          users
+	// Who is looked at then, though nothing came.
+	lateClusters  map[string]time.Time
+	lateListeners map[string]time.Time
+	users         users
 
 	undo []func() // what takes back each change since the last mark
 }
@@ -43,14 +47,15 @@ type listenerState struct {
 	since time.Time
 	live  *resource.Listener
 	made  *config.Listener
+	held  *resource.Listener // is not put in force, though complete; nil: none is held back
 }
 
 // users are the names of those who refer to a resource, by its name.
 type users struct {
-	assignments map[string]map[string]bool // clusters
-	secrets     map[string]map[string]bool // clusters
-	tables      map[string]map[string]bool // listeners
-	own         map[string]map[string]bool // listeners, of secrets
+	assignments map[string]map[string]bool             // clusters
+	secrets     map[resource.SecretRef]map[string]bool // clusters
+	tables      map[string]map[string]bool             // listeners
+	own         map[resource.SecretRef]map[string]bool // listeners
 }
 
 // change is what a settle changed.
@@ -59,6 +64,7 @@ type change struct {
 	removed  []string          // clusters, by name
 	// routing: listeners or routes changed, too.
 	routing bool
+	started []string // listeners of which something else is in force now, or something at all, by name
 }
 
 func (c *change) empty() bool { return len(c.clusters)+len(c.removed) == 0 && !c.routing }
@@ -69,14 +75,16 @@ func newWorld() *world {
 		listeners:      map[string]*listenerState{},
 		assignments:    map[string]*resource.Assignment{},
 		tables:         map[string]*resource.RouteTable{},
-		secrets:        map[string]*resource.Secret{},
+		secrets:        map[resource.SecretRef]*resource.Secret{},
 		dirtyClusters:  map[string]bool{},
 		dirtyListeners: map[string]bool{},
+		lateClusters:   map[string]time.Time{},
+		lateListeners:  map[string]time.Time{},
 		users: users{
 			assignments: map[string]map[string]bool{},
-			secrets:     map[string]map[string]bool{},
+			secrets:     map[resource.SecretRef]map[string]bool{},
 			tables:      map[string]map[string]bool{},
-			own:         map[string]map[string]bool{},
+			own:         map[resource.SecretRef]map[string]bool{},
 		},
 	}
 }
@@ -94,41 +102,53 @@ func (w *world) takeBack() {
 
 // cluster returns the state of a name, which is about to change.
 func (w *world) cluster(name string) *clusterState {
-	w.dirtyClusters[name] = true
+	w.dirtyClusters[name] = w.dirtyClusters[name] // it is there
 	s := w.clusters[name]
 	if s == nil {
 		s = &clusterState{}
 		w.clusters[name] = s
 	}
-	before := *s
-	w.undo = append(w.undo, func() {
-		w.dirtyClusters[name] = true
-		w.clusters[name] = &before
-	})
+	w.keepCluster(name, s)
 	return s
 }
 
 // listener is cluster of a listener.
 func (w *world) listener(name string) *listenerState {
-	w.dirtyListeners[name] = true
+	w.dirtyListeners[name] = w.dirtyListeners[name] // it is there
 	s := w.listeners[name]
 	if s == nil {
 		s = &listenerState{}
 		w.listeners[name] = s
 	}
+	w.keepListener(name, s)
+	return s
+}
+
+// keepCluster has takeBack bring s back as it is now.
+func (w *world) keepCluster(name string, s *clusterState) {
+	before := *s
+	w.undo = append(w.undo, func() {
+		w.dirtyClusters[name] = true
+		w.clusters[name] = &before
+	})
+}
+
+// keepListener is keepCluster of a listener.
+func (w *world) keepListener(name string, s *listenerState) {
 	before := *s
 	w.undo = append(w.undo, func() {
 		w.dirtyListeners[name] = true
 		w.listeners[name] = &before
 	})
-	return s
 }
 
 func (w *world) setCluster(name string, c *resource.Cluster, now time.Time) {
 	s := w.cluster(name)
 	s.last, s.since = c, now
-	w.users.note(w.users.assignments, name, c.Endpoints)
-	w.users.note(w.users.secrets, name, c.Secrets()...)
+	if c.Endpoints != "" {
+		note(w.users.assignments, name, c.Endpoints)
+	}
+	note(w.users.secrets, name, c.Secrets()...)
 }
 
 func (w *world) removeCluster(name string) {
@@ -140,9 +160,19 @@ func (w *world) removeCluster(name string) {
 func (w *world) setListener(name string, l *resource.Listener, now time.Time) {
 	s := w.listener(name)
 	s.last, s.since = l, now
-	w.users.note(w.users.tables, name, l.Routes...)
-	w.users.note(w.users.own, name, l.Secrets()...)
+	note(w.users.tables, name, l.Routes...)
+	note(w.users.own, name, l.Secrets()...)
 }
+
+// hold keeps what was said of a listener from being put in force until it is released,
+// or something else is said.
+func (w *world) hold(name string) {
+	s := w.listener(name)
+	s.held = s.last
+}
+
+// release undoes hold.
+func (w *world) release(name string) { w.listener(name).held = nil }
 
 func (w *world) removeListener(name string) {
 	if w.listeners[name] != nil {
@@ -182,16 +212,16 @@ func (w *world) setTable(name string, t *resource.RouteTable) {
 }
 
 // setSecret takes a secret. One that is gone stays: what was built of it is in use.
-func (w *world) setSecret(name string, s *resource.Secret) {
-	before := w.secrets[name]
+func (w *world) setSecret(ref resource.SecretRef, s *resource.Secret) {
+	before := w.secrets[ref]
 	w.change(func(undo bool) {
-		put(w.secrets, name, pick(undo, before, s))
-		touch(w.dirtyClusters, w.users.secrets[name])
-		touch(w.dirtyListeners, w.users.own[name])
+		put(w.secrets, ref, pick(undo, before, s))
+		touch(w.dirtyClusters, w.users.secrets[ref])
+		touch(w.dirtyListeners, w.users.own[ref])
 	})
 }
 
-func put[T any](m map[string]*T, name string, v *T) {
+func put[K comparable, T any](m map[K]*T, name K, v *T) {
 	if v == nil {
 		delete(m, name)
 	} else {
@@ -207,11 +237,8 @@ func touch(dirty, names map[string]bool) {
 
 // note says that name refers to others. What it does not refer to any more is found
 // out when these change.
-func (*users) note(of map[string]map[string]bool, name string, others ...string) {
+func note[K comparable](of map[K]map[string]bool, name string, others ...K) {
 	for _, o := range others {
-		if o == "" {
-			continue
-		}
 		if of[o] == nil {
 			of[o] = map[string]bool{}
 		}
@@ -222,89 +249,129 @@ func (*users) note(of map[string]map[string]bool, name string, others ...string)
 // settle puts in force what is complete, and returns what that changes, and when it is
 // to be called again because something has been waited for long enough; zero: never.
 func (w *world) settle(now time.Time) (c change, next time.Time) {
+	expire(w.lateClusters, w.dirtyClusters, now)
 	for _, name := range slices.Sorted(maps.Keys(w.dirtyClusters)) {
-		wait := w.settleCluster(name, now, &c)
-		if wait.IsZero() {
-			delete(w.dirtyClusters, name)
+		delete(w.lateClusters, name)
+		if limit := w.settleCluster(name, now, &c); !limit.IsZero() {
+			w.lateClusters[name] = limit
 		}
-		next = sooner(next, wait)
 	}
+	clear(w.dirtyClusters)
+	expire(w.lateListeners, w.dirtyListeners, now)
 	for _, name := range slices.Sorted(maps.Keys(w.dirtyListeners)) {
-		wait := w.settleListener(name, now, &c)
-		if wait.IsZero() {
-			delete(w.dirtyListeners, name)
+		delete(w.lateListeners, name)
+		if limit := w.settleListener(name, now, &c); !limit.IsZero() {
+			w.lateListeners[name] = limit
 		}
-		next = sooner(next, wait)
+	}
+	clear(w.dirtyListeners)
+	for _, late := range []map[string]time.Time{w.lateClusters, w.lateListeners} {
+		for _, limit := range late {
+			if next.IsZero() || limit.Before(next) {
+				next = limit
+			}
+		}
 	}
 	return c, next
 }
 
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
+// expire makes those dirty who have waited long enough.
+func expire(late map[string]time.Time, dirty map[string]bool, now time.Time) {
+	for name, limit := range late {
+		if !now.Before(limit) {
+			dirty[name] = dirty[name] // it is there
+		}
 	}
-	return a
 }
 
-// settleCluster returns when it is to be looked at again, zero for when something
-// changes.
+// settleCluster returns when the cluster is to be looked at again, zero for when
+// something changes. While it waits, what is in force follows its own resources.
 func (w *world) settleCluster(name string, now time.Time, c *change) (again time.Time) {
 	s := w.clusters[name]
 	if s == nil {
 		return time.Time{} // it was removed
 	}
 	if s.last == nil {
+		w.keepCluster(name, s)
 		if s.made != nil {
 			c.removed = append(c.removed, name)
 		}
 		delete(w.clusters, name)
 		return time.Time{}
 	}
-	a := w.assignments[s.last.Endpoints]
-	if s.last.Endpoints != "" && a == nil && s.live != s.last {
-		limit := s.since.Add(s.last.EndpointTimeout)
-		switch {
-		case s.last.EndpointTimeout == 0:
-			return time.Time{}
-		case now.Before(limit):
-			return limit
-		}
+	complete := s.live == s.last || s.last.Endpoints == "" || w.assignments[s.last.Endpoints] != nil
+	if !complete {
+		complete, again = waited(s.since, s.last.EndpointTimeout, now)
 	}
-	made, ok := s.last.With(a, w.secrets)
-	if !ok {
-		return time.Time{} // until the secret comes
+	if complete && w.makeCluster(name, s, s.last, c) {
+		return time.Time{}
 	}
-	s.live, s.made = s.last, made
-	c.clusters = append(c.clusters, made)
-	return time.Time{}
+	if s.live != nil && s.live != s.last && w.dirtyClusters[name] {
+		w.makeCluster(name, s, s.live, c)
+	}
+	return again
 }
 
+// makeCluster puts one in force; false: it lacks a secret.
+func (w *world) makeCluster(name string, s *clusterState, one *resource.Cluster, c *change) bool {
+	made, ok := one.With(w.assignments[one.Endpoints], w.secrets)
+	if ok {
+		w.keepCluster(name, s)
+		s.live, s.made = one, made
+		c.clusters = append(c.clusters, made)
+	}
+	return ok
+}
+
+// waited reports whether something is long enough ago; again is when it will be, zero
+// for never: without a limit it never is.
+func waited(since time.Time, limit time.Duration, now time.Time) (enough bool, again time.Time) {
+	switch end := since.Add(limit); {
+	case limit == 0:
+		return false, time.Time{}
+	case now.Before(end):
+		return false, end
+	}
+	return true, time.Time{}
+}
+
+// settleListener is settleCluster of a listener.
 func (w *world) settleListener(name string, now time.Time, c *change) (again time.Time) {
 	s := w.listeners[name]
 	if s == nil {
 		return time.Time{}
 	}
 	if s.last == nil {
+		w.keepListener(name, s)
 		c.routing = c.routing || s.made != nil
 		delete(w.listeners, name)
 		return time.Time{}
 	}
-	if s.live != s.last && !w.knows(s.last.Routes) {
-		limit := s.since.Add(s.last.RoutesTimeout)
-		switch {
-		case s.last.RoutesTimeout == 0:
-			return time.Time{}
-		case now.Before(limit):
-			return limit
-		}
+	complete := s.live == s.last || w.knows(s.last.Routes)
+	if !complete {
+		complete, again = waited(s.since, s.last.RoutesTimeout, now)
 	}
-	made, ok := s.last.With(w.secrets)
-	if !ok {
+	if complete && s.held != s.last && w.makeListener(name, s, s.last, c) {
 		return time.Time{}
 	}
-	s.live, s.made = s.last, made
-	c.routing = true
-	return time.Time{}
+	if s.live != nil && s.live != s.last && w.dirtyListeners[name] {
+		w.makeListener(name, s, s.live, c)
+	}
+	return again
+}
+
+// makeListener is makeCluster of a listener.
+func (w *world) makeListener(name string, s *listenerState, one *resource.Listener, c *change) bool {
+	made, ok := one.With(w.secrets)
+	if ok {
+		w.keepListener(name, s)
+		if s.live != one {
+			c.started = append(c.started, name)
+		}
+		s.live, s.made = one, made
+		c.routing = true
+	}
+	return ok
 }
 
 // knows reports whether there are routes of all names.
@@ -319,35 +386,64 @@ func (w *world) knows(tables []string) bool {
 
 // wanted are the names of resources that others refer to, in order: of what is in
 // force and of what is to come.
-type wanted struct{ assignments, tables, secrets []string }
+type wanted struct {
+	assignments, tables []string
+	secrets             []resource.SecretRef
+}
 
 func (w *world) wanted() wanted {
-	assignments, tables, secrets := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	add := func(to map[string]bool, names ...string) {
-		for _, n := range names {
-			if n != "" {
-				to[n] = true
-			}
-		}
-	}
+	assignments, tables, secrets := map[string]bool{}, map[string]bool{}, map[resource.SecretRef]bool{}
 	for _, s := range w.clusters {
 		for _, c := range []*resource.Cluster{s.last, s.live} {
-			if c != nil {
-				add(assignments, c.Endpoints)
-				add(secrets, c.Secrets()...)
+			if c == nil {
+				continue
 			}
+			if c.Endpoints != "" {
+				assignments[c.Endpoints] = true
+			}
+			add(secrets, c.Secrets())
 		}
 	}
 	for _, s := range w.listeners {
 		for _, l := range []*resource.Listener{s.last, s.live} {
 			if l != nil {
-				add(tables, l.Routes...)
-				add(secrets, l.Secrets()...)
+				add(tables, l.Routes)
+				add(secrets, l.Secrets())
 			}
 		}
 	}
-	sorted := func(m map[string]bool) []string { return slices.Sorted(maps.Keys(m)) }
-	return wanted{sorted(assignments), sorted(tables), sorted(secrets)}
+	return wanted{
+		assignments: slices.Sorted(maps.Keys(assignments)),
+		tables:      slices.Sorted(maps.Keys(tables)),
+		secrets:     slices.SortedFunc(maps.Keys(secrets), resource.SecretRef.Compare),
+	}
+}
+
+func add[K comparable](to map[K]bool, names []K) {
+	for _, n := range names {
+		to[n] = true
+	}
+}
+
+// forget drops what nobody refers to any more: what is wanted again comes again.
+func (w *world) forget(all wanted) {
+	drop(w.assignments, w.users.assignments, set(all.assignments))
+	drop(w.tables, w.users.tables, set(all.tables))
+	secrets := set(all.secrets)
+	drop(w.secrets, w.users.secrets, secrets)
+	drop(w.secrets, w.users.own, secrets)
+}
+
+func set[K comparable](names []K) map[K]bool {
+	s := make(map[K]bool, len(names))
+	add(s, names)
+	return s
+}
+
+// drop takes all but wanted out of what is held, and of its users.
+func drop[K comparable, V any](held map[K]V, users map[K]map[string]bool, wanted map[K]bool) {
+	maps.DeleteFunc(held, func(name K, _ V) bool { return !wanted[name] })
+	maps.DeleteFunc(users, func(name K, _ map[string]bool) bool { return !wanted[name] })
 }
 
 // snapshot is base with what is in force.

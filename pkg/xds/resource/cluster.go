@@ -63,17 +63,17 @@ func ReadCluster(body []byte) (*Cluster, error) {
 	return c, r.result()
 }
 
-// Secrets returns the names of the secrets that connections to the hosts need.
-func (c *Cluster) Secrets() (names []string) {
+// Secrets returns the secrets that connections to the hosts need.
+func (c *Cluster) Secrets() (all []SecretRef) {
 	for _, s := range c.Sockets {
-		names = append(names, s.TLS.Secrets()...)
+		all = append(all, s.TLS.Secrets()...)
 	}
-	return names
+	return all
 }
 
 // With returns the cluster with the hosts of a, which is nil if Endpoints is "" or
 // nothing came for it, and what secrets say. ok is false if one of these is missing.
-func (c *Cluster) With(a *Assignment, secrets map[string]*Secret) (out *config.Cluster, ok bool) {
+func (c *Cluster) With(a *Assignment, secrets map[SecretRef]*Secret) (out *config.Cluster, ok bool) {
 	if c.Endpoints == "" {
 		a = c.inline
 	}

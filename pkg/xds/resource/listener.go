@@ -36,16 +36,16 @@ type Listener struct {
 	Ignored       []string // fields that have no effect, in order
 }
 
-// Secrets returns the names of the secrets that the listener's chains need.
-func (l *Listener) Secrets() (names []string) {
+// Secrets returns the secrets that the listener's chains need.
+func (l *Listener) Secrets() (all []SecretRef) {
 	for _, t := range l.TLS {
-		names = append(names, t.Secrets()...)
+		all = append(all, t.Secrets()...)
 	}
-	return names
+	return all
 }
 
 // With returns the listener with what secrets say. ok is false if one is missing.
-func (l *Listener) With(secrets map[string]*Secret) (out *config.Listener, ok bool) {
+func (l *Listener) With(secrets map[SecretRef]*Secret) (out *config.Listener, ok bool) {
 	if len(l.Secrets()) == 0 {
 		return l.Config, true
 	}

@@ -16,42 +16,42 @@ import (
 // TLS is one context, perhaps with parts that are resources of their own.
 type TLS struct {
 	Config *config.TLS // without what is found by the names below. Immutable
-	// Certificate and Authorities are names of resources of SecretType; "": Config has
+	// Certificate and Authorities are resources of SecretType; the zero value: Config has
 	// them, or there are none.
-	Certificate, Authorities string
+	Certificate, Authorities SecretRef
 }
 
-// Secrets returns the names of the secrets that t refers to; t may be nil.
-func (t *TLS) Secrets() (names []string) {
+// Secrets returns the secrets that t refers to; t may be nil.
+func (t *TLS) Secrets() (all []SecretRef) {
 	if t == nil {
 		return nil
 	}
-	for _, n := range []string{t.Certificate, t.Authorities} {
-		if n != "" {
-			names = append(names, n)
+	for _, s := range []SecretRef{t.Certificate, t.Authorities} {
+		if s.Name != "" {
+			all = append(all, s)
 		}
 	}
-	return names
+	return all
 }
 
 // With returns the context with what its secrets say. ok is false if one of them is
 // not among all, or is of the wrong kind.
-func (t *TLS) With(all map[string]*Secret) (out *config.TLS, ok bool) {
+func (t *TLS) With(all map[SecretRef]*Secret) (out *config.TLS, ok bool) {
 	if t == nil {
 		return nil, true
 	}
-	if t.Certificate == "" && t.Authorities == "" {
+	if t.Certificate.Name == "" && t.Authorities.Name == "" {
 		return t.Config, true
 	}
 	whole := *t.Config
-	if t.Certificate != "" {
+	if t.Certificate.Name != "" {
 		s := all[t.Certificate]
 		if s == nil || s.Certificate == (config.PEM{}) {
 			return nil, false
 		}
 		whole.Certificate, whole.Key = s.Certificate, s.Key
 	}
-	if t.Authorities != "" {
+	if t.Authorities.Name != "" {
 		s := all[t.Authorities]
 		if s == nil || s.Authorities == (config.PEM{}) {
 			return nil, false
@@ -139,7 +139,7 @@ func (p place) readSocket(s *corev3.TransportSocket) (t *TLS, ok bool) {
 	t = at.field("common_tls_context").readCommon(m.GetCommonTlsContext())
 	t.Config.ServerName = m.GetSni()
 	// Envoy believes anybody unless it is told whom.
-	t.Config.SkipVerify = t.Authorities == "" && t.Config.Authorities == (config.PEM{})
+	t.Config.SkipVerify = t.Authorities.Name == "" && t.Config.Authorities == (config.PEM{})
 	return t, true
 }
 
@@ -164,13 +164,13 @@ func (p place) readCallers(s *corev3.TransportSocket) (t *TLS) {
 	switch {
 	case m.GetRequireClientCertificate().GetValue():
 		t.Config.ClientCertificate = config.RequireClientCertificate
-		if t.Authorities == "" && t.Config.Authorities == (config.PEM{}) {
+		if t.Authorities.Name == "" && t.Config.Authorities == (config.PEM{}) {
 			at.field("require_client_certificate").refuse("needs a validation context with a trusted_ca")
 		}
-	case t.Authorities != "" || t.Config.Authorities != (config.PEM{}):
+	case t.Authorities.Name != "" || t.Config.Authorities != (config.PEM{}):
 		t.Config.ClientCertificate = config.VerifyClientCertificate
 	}
-	if t.Certificate == "" && t.Config.Certificate == (config.PEM{}) {
+	if t.Certificate.Name == "" && t.Config.Certificate == (config.PEM{}) {
 		at.field("common_tls_context").refuse("has no certificate")
 	}
 	return t
@@ -194,28 +194,21 @@ func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
 	case len(inline) == 1:
 		t.Config.Certificate, t.Config.Key = p.field("tls_certificates").index(0).readCertificate(inline[0])
 	case len(named) == 1:
-		t.Certificate = p.field("tls_certificate_sds_secret_configs").index(0).readName(named[0])
+		t.Certificate = p.field("tls_certificate_sds_secret_configs").index(0).readSecretRef(named[0])
 	}
 	switch v := m.GetValidationContextType().(type) {
 	case nil:
 	case *tlsv3.CommonTlsContext_ValidationContext:
 		p.field("validation_context").readValidation(v.ValidationContext, t.Config)
 	case *tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig:
-		t.Authorities = p.field("validation_context_sds_secret_config").readName(v.ValidationContextSdsSecretConfig)
+		t.Authorities = p.field("validation_context_sds_secret_config").readSecretRef(v.ValidationContextSdsSecretConfig)
 	case *tlsv3.CommonTlsContext_CombinedValidationContext:
 		at := p.field("combined_validation_context")
 		at.field("default_validation_context").readValidation(v.CombinedValidationContext.GetDefaultValidationContext(), t.Config)
-		t.Authorities = at.field("validation_context_sds_secret_config").readName(v.CombinedValidationContext.GetValidationContextSdsSecretConfig())
+		t.Authorities = at.field("validation_context_sds_secret_config").readSecretRef(v.CombinedValidationContext.GetValidationContextSdsSecretConfig())
 	default: // refused
 	}
 	return t
-}
-
-func (p place) readName(s *tlsv3.SdsSecretConfig) string {
-	if s.GetName() == "" {
-		p.field("name").refuse("is missing")
-	}
-	return s.GetName()
 }
 
 func (p place) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {

@@ -1,0 +1,76 @@
+package resource
+
+import (
+	"cmp"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+)
+
+// SecretRef is what refers to a resource of SecretType. The zero value refers to none.
+type SecretRef struct {
+	Name string
+	From SecretSource
+}
+
+// SecretSource is who has a secret. The zero value is the control plane that has
+// everything else.
+type SecretSource struct {
+	Cluster string // a static one, which serves secrets
+	Delta   bool   // by that form of the protocol, not by state of the world
+}
+
+// Compare orders by source, then by name: it is below 0 if r is before o.
+func (r SecretRef) Compare(o SecretRef) int {
+	return cmp.Or(r.From.Compare(o.From), cmp.Compare(r.Name, o.Name))
+}
+
+// Compare orders by cluster, then by form: it is below 0 if s is before o.
+func (s SecretSource) Compare(o SecretSource) int {
+	form := func(s SecretSource) int {
+		if s.Delta {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(s.Cluster, o.Cluster), form(s)-form(o))
+}
+
+// readSecretRef reads which secret is meant, and who has it.
+func (p place) readSecretRef(m *tlsv3.SdsSecretConfig) SecretRef {
+	if m.GetName() == "" {
+		p.field("name").refuse("is missing")
+	}
+	return SecretRef{Name: m.GetName(), From: p.field("sds_config").readSecretSource(m.GetSdsConfig())}
+}
+
+func (p place) readSecretSource(m *corev3.ConfigSource) (out SecretSource) {
+	switch s := m.GetConfigSourceSpecifier().(type) {
+	case nil, *corev3.ConfigSource_Ads, *corev3.ConfigSource_Self:
+	case *corev3.ConfigSource_ApiConfigSource:
+		return p.field("api_config_source").readSecretService(s.ApiConfigSource)
+	default:
+		p.refuse("%T is not supported, expected ads or api_config_source", s)
+	}
+	return out
+}
+
+func (p place) readSecretService(m *corev3.ApiConfigSource) (out SecretSource) {
+	switch m.GetApiType() {
+	case corev3.ApiConfigSource_GRPC:
+	case corev3.ApiConfigSource_DELTA_GRPC:
+		out.Delta = true
+	default:
+		p.field("api_type").refuse("%v is not supported, expected GRPC or DELTA_GRPC", m.GetApiType())
+	}
+	services := p.field("grpc_services")
+	if n := len(m.GetGrpcServices()); n != 1 {
+		services.refuse("there are %d, expected one", n)
+		return out
+	}
+	name := services.index(0).field("envoy_grpc").field("cluster_name")
+	if out.Cluster = m.GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName(); out.Cluster == "" {
+		name.refuse("is missing")
+	}
+	return out
+}
