@@ -183,6 +183,19 @@ func (d *destinations) list() []*Host {
 	return all
 }
 
+// anyIdle takes an idle connection to any of the hosts, as Host.giveWay does. Pools are
+// locked while d.mu is held, and never the other way round.
+func (d *destinations) anyIdle(p config.Priority) ender {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, h := range d.hosts {
+		if idle := h.giveWay(p); idle != nil {
+			return idle
+		}
+	}
+	return nil
+}
+
 // members returns the hosts that the cluster has now, those that exchanges have brought
 // in the order of their addresses.
 func (s *state) members() []*Host {

@@ -144,6 +144,37 @@ func TestDestinationsKeepTheirConnectionsWhileTheyAreWanted(t *testing.T) {
 	})
 }
 
+func TestADestinationThatIsIdleGivesWayToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, c := one(t, w, anywhere(func(c *config.Cluster) { c.Breakers.MaxConnections = 1 }))
+		defer s.Close()
+		goes(t, c, meant("198.51.100.7:80"))
+		x := meant("198.51.100.8:80")
+		x.Deadline = time.Now().Add(time.Second)
+		if got := goes(t, c, x); got != "198.51.100.8:80" {
+			t.Errorf("sent to %s", got)
+		}
+		if got := w.open(); got != 1 {
+			t.Errorf("%d connections, max_connections is 1", got)
+		}
+	})
+}
+
+func TestIdleConnectionsToDestinationsEndWhenAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, c := one(t, w, anywhere(func(c *config.Cluster) { c.OriginalDst.CleanupInterval = time.Hour }))
+		defer s.Close()
+		goes(t, c, meant("198.51.100.7:80"))
+		goes(t, c, meant("198.51.100.8:80"))
+		pass(2 * time.Second)
+		if got := s.EndIdle(time.Second); got != 2 || w.open() != 0 {
+			t.Errorf("EndIdle = %d, %d connections are left", got, w.open())
+		}
+	})
+}
+
 func TestADestinationStaysAsLongAsItsLongestExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -17,7 +17,7 @@ func (s *Set) EndIdle(d time.Duration) (ended int) {
 	}
 	s.mu.RUnlock()
 	for _, c := range clusters {
-		for _, h := range c.state.Load().hosts {
+		for _, h := range c.state.Load().members() {
 			for l := h.lanes.Load(); l != nil; l = l.next {
 				if p, ok := l.pool.(interface{ endIdle(d time.Duration) int }); ok {
 					ended += p.endIdle(d)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -168,14 +169,27 @@ func (b *Breaker) leave(w *waiter) bool {
 
 // anyIdle takes an idle connection from any of the pools of the priority.
 func (b *Breaker) anyIdle() ender {
-	for _, h := range b.cluster.state.Load().hosts {
-		for l := h.lanes.Load(); l != nil; l = l.next {
-			if l.priority != b.priority {
-				continue
-			}
-			if idle := l.pool.giveWay(); idle != nil {
-				return idle
-			}
+	s := b.cluster.state.Load()
+	if s.destinations != nil {
+		return s.destinations.anyIdle(b.priority)
+	}
+	for _, h := range s.hosts {
+		if idle := h.giveWay(b.priority); idle != nil {
+			return idle
+		}
+	}
+	return nil
+}
+
+// giveWay takes an idle connection from any of the host's pools of a priority, nil if
+// there is none. The caller ends it, and has its slot.
+func (h *Host) giveWay(p config.Priority) ender {
+	for l := h.lanes.Load(); l != nil; l = l.next {
+		if l.priority != p {
+			continue
+		}
+		if idle := l.pool.giveWay(); idle != nil {
+			return idle
 		}
 	}
 	return nil
