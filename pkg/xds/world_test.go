@@ -1,0 +1,398 @@
+package xds
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// said is a resource as a control plane says it.
+type said struct {
+	url, name string
+	body      []byte
+}
+
+func packed(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// byADS is a source that is waited for; 0: for ever.
+func byADS(wait time.Duration) *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+		InitialFetchTimeout:   durationpb.New(wait),
+	}
+}
+
+// aCluster has its hosts from endpoints, and speaks TLS if secret is not "".
+func aCluster(name, endpoints, secret string, wait time.Duration) said {
+	m := &clusterv3.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{ServiceName: endpoints, EdsConfig: byADS(wait)},
+	}
+	if secret != "" {
+		m.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
+			TypedConfig: packed(&tlsv3.UpstreamTlsContext{CommonTlsContext: withSecret(secret, byADS(0))}),
+		}}
+	}
+	return said{resource.ClusterType, name, serialized(m)}
+}
+
+func withSecret(name string, from *corev3.ConfigSource) *tlsv3.CommonTlsContext {
+	return &tlsv3.CommonTlsContext{TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: name, SdsConfig: from}}}
+}
+
+func anAddress(port int) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{
+		SocketAddress: &corev3.SocketAddress{Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}, //nolint:gosec // a port
+	}}
+}
+
+func someHosts(name string, ports ...int) said {
+	l := &endpointv3.LocalityLbEndpoints{}
+	for _, p := range ports {
+		l.LbEndpoints = append(l.LbEndpoints, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: anAddress(p)}},
+		})
+	}
+	return said{resource.EndpointType, name, serialized(&endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{l}})}
+}
+
+// aListener has its routes from table, and speaks TLS if secret is not "".
+func aListener(name string, port int, table, secret string, wait time.Duration) said {
+	chain := &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
+		Name: "http",
+		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(&hcmv3.HttpConnectionManager{
+			StatPrefix:     name,
+			RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: table, ConfigSource: byADS(wait)}},
+			HttpFilters:    []*hcmv3.HttpFilter{{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(&routerv3.Router{})}}},
+		})},
+	}}}
+	if secret != "" {
+		chain.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
+			TypedConfig: packed(&tlsv3.DownstreamTlsContext{CommonTlsContext: withSecret(secret, byADS(0))}),
+		}}
+	}
+	return said{resource.ListenerType, name, serialized(&listenerv3.Listener{Name: name, Address: anAddress(port), FilterChains: []*listenerv3.FilterChain{chain}})}
+}
+
+// someRoutes answer every request with a text.
+func someRoutes(name, text string) said {
+	return said{resource.RouteType, name, serialized(&routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
+		Name: "all", Domains: []string{"*"}, Routes: []*routev3.Route{{
+			Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+			Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{
+				Status: 200, Body: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: text}},
+			}},
+		}},
+	}}})}
+}
+
+func inline(b []byte) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
+}
+
+func aSecret(name string, l testpki.Leaf) said {
+	return said{resource.SecretType, name, serialized(&tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{
+		TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline(l.Cert), PrivateKey: inline(l.Key)},
+	}})}
+}
+
+// hear has w take a resource; nil bodies: it is gone.
+func hear(t testing.TB, w *world, r said, now time.Time) {
+	t.Helper()
+	var err error
+	switch r.url {
+	case resource.ClusterType:
+		var c *resource.Cluster
+		if r.body == nil {
+			w.removeCluster(r.name)
+		} else if c, err = resource.ReadCluster(r.body); err == nil {
+			w.setCluster(r.name, c, now)
+		}
+	case resource.ListenerType:
+		var l *resource.Listener
+		if r.body == nil {
+			w.removeListener(r.name)
+		} else if l, err = resource.ReadListener(r.body, resource.Kinds{}); err == nil {
+			w.setListener(r.name, l, now)
+		}
+	case resource.EndpointType:
+		var a *resource.Assignment
+		if r.body != nil {
+			a, err = resource.ReadEndpoints(r.body)
+		}
+		w.setAssignment(r.name, a)
+	case resource.RouteType:
+		var table *resource.RouteTable
+		if r.body != nil {
+			table, err = resource.ReadRoutes(r.body, resource.Kinds{})
+		}
+		w.setTable(r.name, table)
+	case resource.SecretType:
+		s, failed := resource.ReadSecret(r.body)
+		err = failed
+		w.setSecret(resource.SecretRef{Name: r.name}, s)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", r.name, err)
+	}
+}
+
+// consistent fails if what is in force is half of something.
+func consistent(t testing.TB, w *world) {
+	t.Helper()
+	s := w.snapshot(&config.Snapshot{})
+	for _, c := range s.Clusters {
+		if len(c.Hosts) == 0 {
+			t.Fatalf("cluster %s is in force without hosts", c.Name)
+		}
+		if live := w.clusters[c.Name].live; len(live.Secrets()) > 0 && c.TLS.Certificate.Text == "" {
+			t.Fatalf("cluster %s is in force without its secret", c.Name)
+		}
+	}
+	for _, l := range s.Listeners {
+		for _, table := range w.listeners[l.Name].live.Routes {
+			if w.tables[table] == nil {
+				t.Fatalf("listener %s is in force without its routes", l.Name)
+			}
+		}
+		for c := range l.Chains() {
+			for _, context := range c.TLS {
+				if context.Certificate.Text == "" {
+					t.Fatalf("listener %s is in force without its secret", l.Name)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryOrderEndsTheSame has all permutations of a small world, from nothing, and
+// from an older one to which everything changes.
+func TestEveryOrderEndsTheSame(t *testing.T) {
+	pki := testpki.New(t)
+	older := []said{
+		aCluster("c", "e1", "s", 0), someHosts("e1", 1, 2), aSecret("s", pki.Issue(testpki.Spec{CommonName: "a"})),
+		aListener("l", 80, "r1", "own", 0), someRoutes("r1", "one"), aSecret("own", pki.Issue(testpki.Spec{CommonName: "b"})),
+	}
+	newer := []said{
+		aCluster("c", "e2", "s2", 0), someHosts("e2", 3), aSecret("s2", pki.Issue(testpki.Spec{CommonName: "c"})),
+		aListener("l", 81, "r2", "own2", 0), someRoutes("r2", "two"), aSecret("own2", pki.Issue(testpki.Spec{CommonName: "d"})),
+	}
+	now := time.Now()
+	for name, start := range map[string][]said{"from nothing": nil, "from an older world": older} {
+		t.Run(name, func(t *testing.T) {
+			var want *config.Snapshot
+			for order := range permutations(len(newer)) {
+				w := newWorld()
+				for _, r := range start {
+					hear(t, w, r, now)
+				}
+				w.settle(now)
+				before := w.snapshot(&config.Snapshot{})
+				for _, i := range order {
+					w.mark()
+					hear(t, w, newer[i], now)
+					w.settle(now)
+					consistent(t, w)
+					if got := w.snapshot(&config.Snapshot{}); len(got.Clusters) < len(before.Clusters) || len(got.Listeners) < len(before.Listeners) {
+						t.Fatalf("order %v: something was taken away before there was another", order)
+					}
+				}
+				w.forget(w.wanted())
+				got := w.snapshot(&config.Snapshot{})
+				if want == nil {
+					want = got
+				}
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("order %v ends otherwise:\n%+v\nwant\n%+v", order, got, want)
+				}
+			}
+			if len(want.Clusters) != 1 || len(want.Listeners) != 1 || len(want.Routes) != 1 || len(want.Clusters[0].Hosts) != 1 {
+				t.Fatalf("in force is %+v, want all that was said", want)
+			}
+		})
+	}
+}
+
+// permutations yields all orders of n things.
+func permutations(n int) func(yield func([]int) bool) {
+	return func(yield func([]int) bool) {
+		order := make([]int, 0, n)
+		var next func() bool
+		next = func() bool {
+			if len(order) == n {
+				return yield(slices.Clone(order))
+			}
+			for i := range n {
+				if slices.Contains(order, i) {
+					continue
+				}
+				order = append(order, i)
+				more := next()
+				order = order[:len(order)-1]
+				if !more {
+					return false
+				}
+			}
+			return true
+		}
+		next()
+	}
+}
+
+// TestWhatIsInForceFollowsItsOwnResources: while what comes next waits.
+func TestWhatIsInForceFollowsItsOwnResources(t *testing.T) {
+	now, w := time.Now(), newWorld()
+	hosts := func() int { return len(w.snapshot(&config.Snapshot{}).Clusters[0].Hosts) }
+	for _, r := range []said{aCluster("c", "e1", "", 0), someHosts("e1", 1), aListener("l", 80, "r1", "", 0), someRoutes("r1", "one")} {
+		hear(t, w, r, now)
+	}
+	w.settle(now)
+	hear(t, w, aCluster("c", "e2", "", 0), now)
+	hear(t, w, aListener("l", 81, "r2", "", 0), now)
+	if c, _ := w.settle(now); !c.empty() {
+		t.Errorf("a replacement that waits changes %+v", c)
+	}
+	hear(t, w, someHosts("e1", 1, 2), now)
+	if c, _ := w.settle(now); len(c.clusters) != 1 || c.routing || hosts() != 2 {
+		t.Errorf("hosts of what is in force: %+v, %d of them, want the cluster changed, and 2", c, hosts())
+	}
+	hear(t, w, someRoutes("r1", "other"), now)
+	if c, _ := w.settle(now); !c.routing || len(c.started) != 0 {
+		t.Errorf("routes of what is in force: %+v, want the routing changed", c)
+	}
+	hear(t, w, someHosts("e2", 3, 4, 5), now)
+	hear(t, w, someRoutes("r2", "two"), now)
+	if c, _ := w.settle(now); hosts() != 3 || !slices.Equal(c.started, []string{"l"}) {
+		t.Errorf("the replacements: %+v, %d hosts, want the listener started, and 3", c, hosts())
+	}
+}
+
+// TestInitialFetchTimeout: what is waited for long enough is done without.
+func TestInitialFetchTimeout(t *testing.T) {
+	start, w := time.Now(), newWorld()
+	hear(t, w, aCluster("soon", "none", "", 2*time.Second), start)
+	hear(t, w, aCluster("never", "none", "", 0), start)
+	hear(t, w, aCluster("unready", "none", "no secret", time.Second), start)
+	hear(t, w, aListener("late", 80, "none", "", 5*time.Second), start)
+	for _, step := range []struct {
+		at                  time.Duration
+		clusters, listeners int
+		next                time.Duration // after start; 0: never
+	}{
+		{0, 0, 0, time.Second},
+		{time.Second, 0, 0, 2 * time.Second}, // a secret is waited for as long as it takes
+		{2*time.Second - 1, 0, 0, 2 * time.Second},
+		{2 * time.Second, 1, 0, 5 * time.Second},
+		{5 * time.Second, 1, 1, 0},
+		{time.Hour, 1, 1, 0},
+	} {
+		_, next := w.settle(start.Add(step.at))
+		s := w.snapshot(&config.Snapshot{})
+		if len(s.Clusters) != step.clusters || len(s.Listeners) != step.listeners {
+			t.Errorf("after %v there are %d clusters and %d listeners, want %d and %d", step.at, len(s.Clusters), len(s.Listeners), step.clusters, step.listeners)
+		}
+		if want := start.Add(step.next); step.next == 0 && !next.IsZero() || step.next != 0 && !next.Equal(want) {
+			t.Errorf("after %v it is looked at again after %v, want %v", step.at, next.Sub(start), step.next)
+		}
+	}
+	if routes := w.snapshot(&config.Snapshot{}).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
+		t.Errorf("a listener that went without its routes has %+v, want none", routes)
+	}
+}
+
+// aWorldful is one of many things that can be said, at random.
+func aWorldful(r *rand.Rand, secrets []said) said {
+	name := func(of string, n int) string { return fmt.Sprint(of, r.IntN(n)) }
+	maybe := func(s string) string {
+		if r.IntN(3) == 0 {
+			return s
+		}
+		return ""
+	}
+	var one said
+	switch r.IntN(5) {
+	case 0:
+		one = aCluster(name("c", 3), name("e", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
+	case 1:
+		one = someHosts(name("e", 3), 1+r.IntN(9))
+	case 2:
+		one = aListener(name("l", 3), 80+r.IntN(3), name("r", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
+	case 3:
+		one = someRoutes(name("r", 3), name("text", 5))
+	default:
+		one = secrets[r.IntN(len(secrets))]
+	}
+	if r.IntN(4) == 0 && one.url != resource.SecretType {
+		one.body = nil
+	}
+	return one
+}
+
+// TestTakeBackUndoesExactly: of two worlds one hears more, and takes it back; nothing
+// tells them apart, then or later.
+func TestTakeBackUndoesExactly(t *testing.T) {
+	pki := testpki.New(t)
+	var secrets []said
+	for i := range 3 {
+		secrets = append(secrets, aSecret(fmt.Sprint("s", i), pki.Issue(testpki.Spec{CommonName: "a"})))
+	}
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		now := time.Now()
+		one, other := newWorld(), newWorld()
+		for range 30 {
+			now = now.Add(time.Duration(r.IntN(40)) * time.Minute)
+			one.mark()
+			other.mark()
+			common := aWorldful(r, secrets)
+			hear(t, one, common, now)
+			hear(t, other, common, now)
+			one.settle(now)
+			other.settle(now)
+			if r.IntN(2) == 0 {
+				one.mark()
+				for range 1 + r.IntN(3) {
+					hear(t, one, aWorldful(r, secrets), now)
+					if r.IntN(2) == 0 {
+						one.hold(fmt.Sprint("l", r.IntN(3)))
+					}
+					one.settle(now)
+				}
+				one.takeBack()
+				one.settle(now)
+			}
+			_, oneNext := one.settle(now)
+			_, otherNext := other.settle(now)
+			a, b := one.snapshot(&config.Snapshot{}), other.snapshot(&config.Snapshot{})
+			if !reflect.DeepEqual(a, b) || !oneNext.Equal(otherNext) || !reflect.DeepEqual(one.wanted(), other.wanted()) {
+				t.Fatalf("seed %d: it is not as before:\n%+v\nwant\n%+v", seed, a, b)
+			}
+		}
+	}
+}
