@@ -19,28 +19,30 @@ type Group struct {
 // Join makes c one of g's, and of no other's. false: g has been ended, and nothing has
 // changed. The handler's, before it serves c.
 func (c *Conn) Join(g *Group) bool {
-	if !g.enter() {
-		return false
+	before, ok := g.enter(c)
+	if before != nil {
+		before.leave()
 	}
-	c.leave(g)
-	return true
+	return ok
 }
 
-// leave makes c one of next's, which it has entered; nil: of none's.
-func (c *Conn) leave(next *Group) {
-	if before := c.group.Swap(next); before != nil {
+// leave makes c one of nobody's.
+func (c *Conn) leave() {
+	if before := c.group.Swap(nil); before != nil {
 		before.leave()
 	}
 }
 
-func (g *Group) enter() bool {
+// enter makes c one of g's unless g has been ended, and returns whose it was; nil: of
+// nobody's. Under mu, so that whoever ends g finds all who have entered.
+func (g *Group) enter(c *Conn) (before *Group, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.shut {
-		return false
+		return nil, false
 	}
 	g.size++
-	return true
+	return c.group.Swap(g), true
 }
 
 func (g *Group) leave() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -131,8 +132,28 @@ func TestNobodyJoinsAGroupThatHasEnded(t *testing.T) {
 		t.Error("the group is said to be empty, and has a connection")
 	default:
 	}
-	conn.leave(nil)
+	conn.leave()
 	<-empty
+}
+
+// TestWhoJoinsAGroupIsToldOfItsEnd: however the two meet.
+func TestWhoJoinsAGroupIsToldOfItsEnd(t *testing.T) {
+	l := newListener(ListenOptions{}, nil, nil)
+	for range 5000 {
+		ours, theirs := net.Pipe()
+		conn := NewConn(ours)
+		l.conns = map[*Conn]struct{}{conn: {}}
+		var g Group
+		var both sync.WaitGroup
+		joined := false
+		both.Go(func() { joined = conn.Join(&g) })
+		both.Go(func() { l.RetireGroup(&g) })
+		both.Wait()
+		if joined && !conn.Draining() {
+			t.Fatal("a connection joined the group, and goes on after its end")
+		}
+		_ = theirs.Close()
+	}
 }
 
 // TestConnectionsAreInTheGroupOfTheirHandler: those that were accepted before it was

@@ -321,7 +321,7 @@ func (l *Listener) end(c *Conn) {
 	delete(l.conns, c)
 	delete(l.idle, c)
 	l.mu.Unlock()
-	c.leave(nil)
+	c.leave()
 	l.o.Gate.leave()
 	if l.o.Count != nil {
 		l.o.Count.Closed(c.cause())
