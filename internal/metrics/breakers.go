@@ -56,7 +56,7 @@ type Room struct {
 }
 
 // Follow makes read what is exported; it is called from any goroutine. most 0: there is
-// no limit.
+// no limit; below 0: there may be nothing.
 func (r *Room) Follow(read func(priority int, l Limit) (used, most int64)) { r.read.Store(&read) }
 
 // collectBreakers exports what a cluster's circuit breakers refused, and of the limits
@@ -72,7 +72,7 @@ func (c *placeCollector) collectBreakers(e *emitter, name string, cluster *Clust
 				continue
 			}
 			used, most := (*room)(p, l)
-			if most <= 0 {
+			if most == 0 {
 				continue
 			}
 			open := 0.0

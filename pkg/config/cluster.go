@@ -126,7 +126,8 @@ func (c *Cluster) Limits(p Priority) *Breakers {
 	return &c.Breakers
 }
 
-// Breakers are a cluster's limits; 0 means no limit, the default.
+// Breakers are a cluster's limits; 0 means no limit, the default, and Nothing that nothing
+// is let through, which config.json has no word for.
 type Breakers struct {
 	MaxConnections     int // connections open
 	MaxPendingRequests int // requests that wait for a connection
@@ -134,6 +135,9 @@ type Breakers struct {
 	MaxRetries         int // retries in flight
 	RetryBudget        RetryBudget
 }
+
+// Nothing is the limit that is always reached.
+const Nothing = -1
 
 // RetryBudget bounds the retries of a cluster by the requests that it has, so that
 // retries do not add to the load of hosts that fail. The zero value: not at all.

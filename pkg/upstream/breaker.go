@@ -38,14 +38,18 @@ func (c *Cluster) InFlight() int64 {
 func (b *Breaker) limits() *config.Breakers { return b.cluster.settings().Limits(b.priority) }
 
 // enter counts an exchange more in flight, or returns a Fault of Overflow: there are as
-// many as cfg allows.
+// many as cfg allows, or it allows no connection.
 func (b *Breaker) enter(cfg *config.Cluster) error {
-	limit := cfg.Limits(b.priority).MaxRequests
-	if enter(&b.active, limit) {
+	limits := cfg.Limits(b.priority)
+	if limits.MaxConnections < 0 { // nobody is to wait for what never comes
+		b.refused(ConnectionOverflow)
+		return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections lets nothing through", cfg.Name)
+	}
+	if enter(&b.active, limits.MaxRequests) {
 		return nil
 	}
 	b.refused(RequestOverflow)
-	return protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", cfg.Name, limit)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", cfg.Name, max(limits.MaxRequests, 0))
 }
 
 // wait counts an exchange more that waits for a connection, or returns a Fault of
@@ -56,7 +60,7 @@ func (b *Breaker) enterPending() error {
 		return nil
 	}
 	b.refused(PendingOverflow)
-	return protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", b.cluster.name, limit)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", b.cluster.name, max(limit, 0))
 }
 
 // refused counts an exchange, a retry or a connection that there is no room for.
@@ -73,7 +77,7 @@ func (b *Breaker) reached(e Event) {
 }
 
 // Room returns how much there is of what a limit bounds, and how much there may be; 0:
-// any number.
+// any number; below 0: none.
 func (c *Cluster) Room(p config.Priority, l metrics.Limit) (used, most int64) {
 	s := c.state.Load()
 	if s == nil {
@@ -110,8 +114,8 @@ type BreakerStatus struct {
 func (c *Cluster) describeBreakers() (list []BreakerStatus) {
 	for p := range config.Priorities {
 		for l := range metrics.Limits() {
-			if used, most := c.Room(p, l); most > 0 {
-				list = append(list, BreakerStatus{p.String(), l.String(), used, most, used >= most})
+			if used, most := c.Room(p, l); most != 0 {
+				list = append(list, BreakerStatus{p.String(), l.String(), used, max(most, 0), used >= most})
 			}
 		}
 	}

@@ -172,3 +172,49 @@ func TestWhatHasNoConfigurationHasNoLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestALimitOfNothingIsAlwaysReached is each limit.
+func TestALimitOfNothingIsAlwaysReached(t *testing.T) {
+	for name, limits := range map[string]config.Breakers{
+		"max_requests":         {MaxRequests: config.Nothing},
+		"max_connections":      {MaxConnections: config.Nothing},
+		"max_pending_requests": {MaxPendingRequests: config.Nothing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := cluster("web", "a")
+				cfg.Breakers = limits
+				w := newWorld()
+				s, c := one(t, w, cfg)
+				defer s.Close()
+				if _, why := with(c, config.DefaultPriority); why != protocol.Overflow {
+					t.Errorf("an exchange ends with %v, want an overflow", why)
+				}
+				if got := c.InFlight(); got != 0 {
+					t.Errorf("%d exchanges are in flight", got)
+				}
+				x, why := with(c, config.HighPriority)
+				if why != protocol.None {
+					t.Fatalf("of the other priority: %v", why)
+				}
+				finish(x)
+				d := c.describe()
+				if len(d.Breakers) != 1 || !d.Breakers[0].Open || d.Breakers[0].Most != 0 {
+					t.Errorf("the breakers are described as %+v, want one that is open", d.Breakers)
+				}
+			})
+		})
+	}
+}
+
+func TestNoRetryIsLetThroughIfNothingIs(t *testing.T) {
+	for _, budget := range []config.RetryBudget{{}, {Percent: 100, MinConcurrency: 3}} {
+		cfg := cluster("web", "a")
+		cfg.Breakers = config.Breakers{MaxRetries: config.Nothing, RetryBudget: budget}
+		s, c := one(t, newWorld(), cfg)
+		if c.Breaker(config.DefaultPriority).BeginRetry() {
+			t.Errorf("with the budget %+v a retry was let through", budget)
+		}
+		s.Close()
+	}
+}

@@ -279,9 +279,9 @@ func (c *Cluster) openAccount() {
 	}
 }
 
-// enter adds one to count unless that makes it larger than limit; 0 is no limit.
+// enter adds one to count unless that makes it larger than limit, one of config.Breakers.
 func enter(count *atomic.Int64, limit int) bool {
-	if limit <= 0 {
+	if limit == 0 {
 		count.Add(1)
 		return true
 	}

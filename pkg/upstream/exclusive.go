@@ -196,7 +196,7 @@ func (m *member) released(reusable bool) {
 	switch {
 	case !reusable,
 		s.MaxRequestsPerConn > 0 && m.uses >= s.MaxRequestsPerConn,
-		limit > 0 && b.slots.open.Load() > int64(limit): // it was lowered
+		limit != 0 && b.slots.open.Load() > int64(limit): // it was lowered
 		m.discard()
 	default:
 		m.since = c.env.now()

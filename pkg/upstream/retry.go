@@ -17,7 +17,7 @@ func (b *Breaker) BeginRetry() bool {
 // EndRetry counts a retry less in flight.
 func (b *Breaker) EndRetry() { b.retries.Add(-1) }
 
-// mostRetries returns how many retries may be in flight, 0 for any number, and what
+// mostRetries returns how many retries may be in flight, as config.Breakers has it, and what
 // it is when there is one too many.
 func (b *Breaker) mostRetries() (limit int, refused Event) {
 	s := b.cluster.state.Load()
@@ -30,7 +30,7 @@ func (b *Breaker) mostRetries() (limit int, refused Event) {
 		return limit, RetryOverflow
 	}
 	budget := b.budget(limits)
-	if limit > 0 && limit <= budget {
+	if limit != 0 && limit <= budget {
 		return limit, RetryOverflow
 	}
 	return budget, BudgetOverflow

@@ -441,7 +441,7 @@ func (b *Breaker) scarce() bool {
 		return true
 	}
 	limit := b.limits().MaxConnections
-	return limit > 0 && b.slots.open.Load() > int64(limit)
+	return limit != 0 && b.slots.open.Load() > int64(limit)
 }
 
 // giveWay is pool's.

@@ -122,7 +122,7 @@ type Levels interface {
 	// InFlight returns the number of exchanges, of any priority.
 	InFlight() int64
 	// Room returns how much there is of what a limit bounds, and how much there may be;
-	// 0: any number.
+	// 0: any number; below 0: none.
 	Room(p config.Priority, l metrics.Limit) (used, most int64)
 }
 
