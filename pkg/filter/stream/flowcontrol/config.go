@@ -63,6 +63,9 @@ func (c *Config) Validate() error {
 	if _, err := c.compile(); err != nil {
 		return &document.KeyError{Key: "rules", Err: err}
 	}
+	if s := c.Action.Status; s != 0 && s < 200 {
+		return &document.KeyError{Key: "action", Err: fmt.Errorf("status is %d: that of an answer is at least 200", s)}
+	}
 	if len(c.Rules) > 0 && c.Switch == nil {
 		return &document.KeyError{Key: "rules", Err: fmt.Errorf("there are %d and global_switch is not set: without it nothing is limited; say true, or false", len(c.Rules))}
 	}

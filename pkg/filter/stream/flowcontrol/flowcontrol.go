@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -177,10 +178,7 @@ func (f *flowControl) refuse(x *protocol.Exchange) {
 // take holds x to a rule. It reports false if x was refused: it has an answer then.
 func (f *flowControl) take(x *protocol.Exchange, h *holding, i int) bool {
 	r, count := (*f.rules)[i], &f.counts[i]
-	wait, ok := r.take(h.now)
-	if ok && h.wait < wait && !f.monitor && isTooLate(x, wait) {
-		ok = false // its caller does not wait for its turn
-	}
+	wait, ok := r.take(h.now, f.patience(x, r))
 	if !ok {
 		count.blocked.Add(1)
 		if f.monitor {
@@ -210,9 +208,13 @@ func (f *flowControl) take(x *protocol.Exchange, h *holding, i int) bool {
 	return true
 }
 
-// isTooLate reports whether x's caller will not wait so long.
-func isTooLate(x *protocol.Exchange, wait time.Duration) bool {
-	return wait > 0 && !x.Deadline.IsZero() && time.Now().Add(wait).After(x.Deadline)
+// patience returns how long the caller of x would wait for its turn by r. A turn that
+// would come later is not taken: nobody would use it, and those behind would wait for it.
+func (f *flowControl) patience(x *protocol.Exchange, r *rule) time.Duration {
+	if f.monitor || r.limit.kind != oneByOne || x.Deadline.IsZero() {
+		return math.MaxInt64
+	}
+	return max(time.Until(x.Deadline), 0)
 }
 
 // giveBack gives back what was taken.

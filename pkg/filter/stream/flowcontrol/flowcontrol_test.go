@@ -258,6 +258,26 @@ func TestNobodyWaitsLongerThanHisCaller(t *testing.T) {
 	})
 }
 
+// TestWhoDoesNotWaitTakesNoTurn: callers without patience do not push the queue so far
+// that nobody's turn comes in time any more.
+func TestWhoDoesNotWaitTakesNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := behind(t, oneByOneSettings)
+		passed := 0
+		for range 500 { // for 5s, ten for each turn
+			x := request("/a")
+			x.Deadline = time.Now().Add(20 * time.Millisecond)
+			if r.send(x) {
+				passed++
+			}
+			<-time.After(10 * time.Millisecond) // of the bubble
+		}
+		if passed < 45 {
+			t.Errorf("%d of the 50 turns of 5s were taken, want nearly all", passed)
+		}
+	})
+}
+
 // leaving is a caller that leaves after a time.
 type leaving struct{ after time.Duration }
 
@@ -397,6 +417,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"a queue of what is refused":      {rule(`"threshold": 1, "maxQueueingTimeMs": 1`), "maxQueueingTimeMs"},
 		"rules from elsewhere":            {`{"dynamic_data_resources": [{"resource_type": "nacos"}]}`, "dynamic_data_resources"},
 		"code from elsewhere":             {`{"callback_name": "mine"}`, "callback_name"},
+		"an answer that is none":          {`{"action": {"status": 101}}`, "status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {

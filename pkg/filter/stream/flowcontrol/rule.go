@@ -48,8 +48,9 @@ func newRule(l limit) *rule {
 	return r
 }
 
-// take counts a request more, if there is room for it; it is to go on after wait.
-func (r *rule) take(now time.Duration) (wait time.Duration, ok bool) {
+// take counts a request more, if there is room for it; it is to go on after wait, which
+// is patience at most.
+func (r *rule) take(now, patience time.Duration) (wait time.Duration, ok bool) {
 	threshold := r.limit.threshold
 	if r.limit.warmUp > 0 {
 		threshold = r.warmth.threshold(&r.limit, now)
@@ -58,7 +59,7 @@ func (r *rule) take(now time.Duration) (wait time.Duration, ok bool) {
 	case inWindow:
 		ok = r.window.take(now, r.limit.interval, threshold)
 	case oneByOne:
-		wait, ok = r.turns.take(now, r.limit.interval, threshold, r.limit.queueing)
+		wait, ok = r.turns.take(now, r.limit.interval, threshold, min(r.limit.queueing, patience))
 	case atOnce:
 		if ok = r.under.Add(1) <= int64(threshold); !ok {
 			r.under.Add(-1)

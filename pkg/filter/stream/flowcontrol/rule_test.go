@@ -14,7 +14,7 @@ const second = time.Second
 // to another, and the longest wait.
 func let(r *rule, n int, from, to time.Duration) (passed int, longest time.Duration) {
 	for i := range n {
-		wait, ok := r.take(from + (to-from)*time.Duration(i)/time.Duration(n))
+		wait, ok := r.take(from+(to-from)*time.Duration(i)/time.Duration(n), math.MaxInt64)
 		if ok {
 			passed++
 		}
@@ -53,7 +53,7 @@ func TestNoIntervalHasMoreThanTheThreshold(t *testing.T) {
 		r := newRule(l)
 		var passed []time.Duration
 		for now := time.Duration(0); now < 10*second; now += time.Duration(random.Int64N(int64(l.interval) / 20)) {
-			if _, ok := r.take(now); ok {
+			if _, ok := r.take(now, math.MaxInt64); ok {
 				passed = append(passed, now)
 			}
 		}
@@ -91,18 +91,18 @@ func TestFractionsAndNothing(t *testing.T) {
 func TestTurnsAreApart(t *testing.T) {
 	r := newRule(limit{kind: oneByOne, threshold: 10, interval: second, queueing: 350 * time.Millisecond})
 	for i, want := range []int64{0, 100, 200, 300, -1, -1} { // ms
-		wait, ok := r.take(0)
+		wait, ok := r.take(0, math.MaxInt64)
 		if ok != (want >= 0) || ok && wait.Milliseconds() != want {
 			t.Errorf("request %d waits %v, %t; want %dms", i, wait, ok, want)
 		}
 	}
-	if wait, ok := r.take(150 * time.Millisecond); !ok || wait != 250*time.Millisecond {
+	if wait, ok := r.take(150*time.Millisecond, math.MaxInt64); !ok || wait != 250*time.Millisecond {
 		t.Errorf("when there is room again: %v, %t; want 250ms", wait, ok)
 	}
-	if wait, ok := r.take(time.Minute); !ok || wait != 0 {
+	if wait, ok := r.take(time.Minute, math.MaxInt64); !ok || wait != 0 {
 		t.Errorf("after a rest: %v, %t; want no wait", wait, ok)
 	}
-	if wait, _ := r.take(time.Minute); wait != 100*time.Millisecond {
+	if wait, _ := r.take(time.Minute, math.MaxInt64); wait != 100*time.Millisecond {
 		t.Errorf("behind that one: %v; want 100ms: turns that nobody took are no burst", wait)
 	}
 	r = newRule(limit{kind: oneByOne, threshold: 10, interval: second})
@@ -208,7 +208,7 @@ func FuzzARuleIsNeverBroken(f *testing.F) {
 		r := newRule(l)
 		now := time.Duration(start)
 		for range 50 {
-			wait, _ := r.take(now)
+			wait, _ := r.take(now, math.MaxInt64)
 			if wait < 0 || wait > l.queueing {
 				t.Fatalf("%+v: a wait of %v", l, wait)
 			}
