@@ -201,8 +201,8 @@ type watch struct {
 
 	// Owned by run.
 	delivered []config.Host
-	known     bool // update was called with hosts
-	problem   string
+	known     bool   // update was called with hosts
+	reported  string // the problem that update was told of last; "": it is over
 }
 
 // target is a host as configured: with a name to resolve, or with none when its
@@ -290,11 +290,11 @@ func (w *watch) run(ctx context.Context, d *Discovery) {
 			return
 		case <-w.poke:
 		}
-		hosts, complete, err := w.gather(d)
+		hosts, complete, problem, err := w.gather(d)
 		if !complete {
 			continue
 		}
-		w.report(err)
+		w.report(problem, err)
 		if some := len(hosts) > 0 || err == nil; some && (!w.known || !reflect.DeepEqual(hosts, w.delivered)) {
 			w.known, w.delivered = true, hosts
 			w.update(hosts, nil)
@@ -302,25 +302,23 @@ func (w *watch) run(ctx context.Context, d *Discovery) {
 	}
 }
 
-// report passes an error on, once for as long as it stays the same.
-func (w *watch) report(err error) {
-	problem := ""
-	if err != nil {
-		problem = err.Error()
-	}
-	if problem != w.problem && err != nil {
+// report passes an error on, once for as long as the problem stays the same.
+func (w *watch) report(problem string, err error) {
+	if problem != w.reported && err != nil {
 		w.update(nil, err)
 	}
-	w.problem = problem
+	w.reported = problem
 }
 
 // gather returns the hosts that the targets stand for now. It is not complete
 // while a name was not resolved for the first time. err names what could not be
-// resolved the last time.
-func (w *watch) gather(d *Discovery) (hosts []config.Host, complete bool, err error) {
+// resolved the last time; problem is the same for errors that mean the same, though
+// their texts tell of other ports.
+func (w *watch) gather(d *Discovery) (hosts []config.Host, complete bool, problem string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var problems []error
+	var same strings.Builder
 	seen := make(map[*name]struct{})
 	for _, t := range w.targets {
 		if t.name == nil {
@@ -328,15 +326,16 @@ func (w *watch) gather(d *Discovery) (hosts []config.Host, complete bool, err er
 			continue
 		}
 		if !t.name.tried {
-			return nil, false, nil
+			return nil, false, "", nil
 		}
 		if _, again := seen[t.name]; !again && t.name.err != nil {
 			problems = append(problems, fmt.Errorf("resolving %s: %w", t.name.key.name, t.name.err))
+			fmt.Fprintf(&same, "%s %d ", t.name.key.name, outcomeOf(t.name.err))
 		}
 		seen[t.name] = struct{}{}
 		hosts = t.appendHosts(hosts)
 	}
-	return hosts, true, errors.Join(problems...)
+	return hosts, true, same.String(), errors.Join(problems...)
 }
 
 // appendHosts appends the hosts that a name stands for now. Discovery.mu is held.

@@ -1,0 +1,41 @@
+package dns
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// outage is a Resolver whose server is silent. As with package net, each error names the
+// port that was asked from.
+type outage struct{ asked atomic.Int64 }
+
+func (o *outage) Lookup(_ context.Context, _ Family, name string) ([]netip.Addr, time.Duration, error) {
+	return nil, 0, &net.DNSError{
+		Err:  fmt.Sprintf("read udp 192.0.2.9:%d->192.0.2.53:53: i/o timeout", 40000+o.asked.Add(1)),
+		Name: name, Server: "192.0.2.53:53", IsTimeout: true, IsTemporary: true,
+	}
+}
+
+// TestAnOutageIsReportedOnce however many lookups it lasts.
+func TestAnOutageIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := new(outage)
+		d := New(Options{Resolver: func(*config.DNS) Resolver { return silent }})
+		defer d.Close()
+		var told news
+		defer d.Watch(cluster(time.Second, "a:80"), told.update)()
+		pass(time.Minute)
+		if n := silent.asked.Load(); n < 50 {
+			t.Fatalf("%d lookups in a minute", n)
+		}
+		told.want(t, "error: resolving a: lookup a on 192.0.2.53:53: read udp 192.0.2.9:40001->192.0.2.53:53: i/o timeout")
+	})
+}
