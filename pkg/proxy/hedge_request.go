@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
@@ -56,7 +57,7 @@ func hedgeable(x *protocol.Exchange) bool {
 	return whole
 }
 
-// copied reads x's request, which is hedgeable, to its end. Errors are the content's.
+// copied reads x's request, which is hedgeable, to its end. Errors are contentOf's.
 func copied(x *protocol.Exchange) (*original, error) {
 	r := &x.Request
 	o := &original{
@@ -78,14 +79,39 @@ func copied(x *protocol.Exchange) (*original, error) {
 	if r.Body == nil {
 		return o, nil
 	}
-	var content strings.Builder
-	content.Grow(r.Body.Buffered())
-	if _, err := io.Copy(&content, r.Body); err != nil {
+	var err error
+	if o.content, err = contentOf(x); err != nil {
 		return nil, err
 	}
-	o.content, o.hasContent = content.String(), true
+	o.hasContent = true
 	o.trailers = fieldsCopied(&r.Trailer)
 	return o, nil
+}
+
+// contentOf reads the content of x's request to its end, until x.Deadline at most. Errors
+// are the content's, or a Fault of UpstreamTimeout: callers that are slow get what they
+// would get if the content were sent as it comes.
+func contentOf(x *protocol.Exchange) (string, error) {
+	body := x.Request.Body
+	var content strings.Builder
+	content.Grow(body.Buffered())
+	late := make(chan struct{})
+	if !x.Deadline.IsZero() {
+		timer := time.AfterFunc(time.Until(x.Deadline), func() {
+			defer close(late)
+			_ = body.Close() // Read tells
+		})
+		defer func() {
+			if !timer.Stop() {
+				<-late // the body is soon another exchange's
+			}
+		}()
+	}
+	_, err := io.Copy(&content, body)
+	if err != nil && !x.Deadline.IsZero() && !time.Now().Before(x.Deadline) {
+		err = protocol.Faultf(protocol.UpstreamTimeout, "waiting for the content of the request: %w", err)
+	}
+	return content.String(), err
 }
 
 func fieldsCopied(h *protocol.Header) []protocol.Field {

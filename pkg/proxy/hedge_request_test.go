@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -209,5 +210,42 @@ func TestAPanicOfATryIsItsOwn(t *testing.T) {
 		}
 		x.ResetResponse()
 		beside.Wait()
+	})
+}
+
+// stalled is content of which a part comes, and no more until somebody closes it.
+type stalled struct {
+	part   *strings.Reader
+	closed chan struct{}
+}
+
+func (b *stalled) Buffered() int { return b.part.Len() }
+func (b *stalled) Close() error  { close(b.closed); return nil }
+func (b *stalled) Read(p []byte) (int, error) {
+	if b.part.Len() > 0 {
+		return b.part.Read(p)
+	}
+	<-b.closed
+	return 0, protocol.NewFault(protocol.DownstreamGone, io.ErrClosedPipe)
+}
+
+// TestContentThatDoesNotComeIsWaitedForUntilTheTimeIsUp: callers that are slow have no
+// more time than the route says, as without a hedge_policy.
+func TestContentThatDoesNotComeIsWaitedForUntilTheTimeIsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{script: []string{"200 at 5ms"}, cluster: spot{"app", 9}}
+		service, beside := s.hedged(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		x := incoming()
+		x.Meta.Start = time.Now()
+		x.Request.Method, x.Request.ContentLength = "PUT", 7
+		x.Request.Body = &stalled{strings.NewReader("cont"), make(chan struct{})}
+		err := service.Serve(t.Context(), x)
+		if got, took := protocol.ReasonOf(err), time.Since(x.Meta.Start); got != protocol.UpstreamTimeout || took != 300*time.Millisecond {
+			t.Errorf("%v after %v, want %v after 300ms", err, took, protocol.UpstreamTimeout)
+		}
+		beside.Wait()
+		if len(s.log) > 0 {
+			t.Errorf("hosts saw %q", s.log)
+		}
 	})
 }

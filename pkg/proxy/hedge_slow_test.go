@@ -1,0 +1,40 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// TestASlowCallersTimeIsBoundedWhereRequestsAreHedged sends a part of a request, and waits.
+func TestASlowCallersTimeIsBoundedWhereRequestsAreHedged(t *testing.T) {
+	r := newRig(t)
+	r.apply(setup{
+		routes: `{"name": "r", "match": {"prefix": "/"}, "route": {"cluster_name": "app", "timeout": "200ms",
+			"retry_policy": {"retry_on": "5xx", "num_retries": 1, "per_try_timeout": "50ms"}, "hedge_policy": {"hedge_on_per_try_timeout": true}}}`,
+		clusters: cluster("app", "127.0.0.1:1", "127.0.0.1:2"),
+	}.snapshot(t))
+	conn, err := net.Dial("tcp", r.address("front"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second)) // it is open
+	if _, err := io.WriteString(conn, "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\ncont"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("status %d, want 504", answer.StatusCode)
+	}
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		t.Error(err)
+	}
+}
