@@ -24,6 +24,8 @@ type Table struct {
 	routes     []Route     // by Route.Index
 	listed     []*Route
 	tree       tree
+
+	virtualHosts []*config.VirtualHost // for Explain
 }
 
 // hostIndex finds the routes of one virtual host. Each of its routes that can be
@@ -138,6 +140,8 @@ func newBuilder(c *config.RouteTable) *builder {
 		hosts:      make([]hostIndex, len(c.VirtualHosts)),
 		routes:     make([]Route, 0, total),
 		listed:     make([]*Route, 0, total),
+
+		virtualHosts: c.VirtualHosts,
 	}
 	var err error
 	b.request, b.response, err = compileMutations(&c.Request, &c.Response, nil, nil)

@@ -1,0 +1,54 @@
+package chainmatch
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// Failures names the criteria of match that c does not meet, each as a sentence; none:
+// c meets all. The chain may still not be c's: another may be more specific, or be so at
+// an earlier criterion.
+func Failures(match *config.ChainMatch, c *Connection) (why []string) {
+	for _, one := range criteria(match, c) {
+		m, err := Compile([]config.ChainMatch{one.asks})
+		if err != nil || m.Match(c) < 0 {
+			why = append(why, fmt.Sprintf("%s, expected %s", one.is, one.asks.String()))
+		}
+	}
+	return why
+}
+
+// asked is one criterion: what a chain asks for, and what a connection has.
+type asked struct {
+	asks config.ChainMatch // of which that criterion alone is set
+	is   string
+}
+
+// criteria takes match apart, in the order in which it is looked at.
+func criteria(match *config.ChainMatch, c *Connection) (all []asked) {
+	add := func(given bool, asks config.ChainMatch, is string, value any) {
+		if given {
+			all = append(all, asked{asks, fmt.Sprintf(is, value)})
+		}
+	}
+	add(match.DestinationPort != 0, config.ChainMatch{DestinationPort: match.DestinationPort}, "it goes to port %d", c.Destination.Port())
+	add(len(match.DestinationRanges) > 0, config.ChainMatch{DestinationRanges: match.DestinationRanges}, "it goes to %s", address(c.Destination.Addr()))
+	add(len(match.ServerNames) > 0, config.ChainMatch{ServerNames: match.ServerNames}, "it asks for the server name %q", c.ServerName)
+	add(match.TransportProtocol != config.AnyTransport, config.ChainMatch{TransportProtocol: match.TransportProtocol}, "its transport protocol is %s", c.Transport)
+	add(len(match.ApplicationProtocols) > 0, config.ChainMatch{ApplicationProtocols: match.ApplicationProtocols}, "its application protocols are %q", c.Protocols)
+	add(len(match.DirectSourceRanges) > 0, config.ChainMatch{DirectSourceRanges: match.DirectSourceRanges}, "its other end is %s", address(c.Peer))
+	add(match.SourceType != config.AnySource, config.ChainMatch{SourceType: match.SourceType}, "it comes from %s", address(c.Source.Addr()))
+	add(len(match.SourceRanges) > 0, config.ChainMatch{SourceRanges: match.SourceRanges}, "it comes from %s", address(c.Source.Addr()))
+	add(len(match.SourcePorts) > 0, config.ChainMatch{SourcePorts: match.SourcePorts}, "it comes from port %d", c.Source.Port())
+	return all
+}
+
+// address is a as text.
+func address(a netip.Addr) string {
+	if !a.IsValid() {
+		return "an address that is not known"
+	}
+	return a.String()
+}

@@ -1,0 +1,52 @@
+package chainmatch
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func TestEachCriterionThatIsNotMetIsNamed(t *testing.T) {
+	c := handshake("a.example", "h2")
+	c.Destination, c.Source = addrPort("10.1.2.3:443"), addrPort("192.168.7.9:40000")
+	c.Peer = c.Source.Addr()
+	type match = config.ChainMatch
+	for _, tt := range []struct {
+		name  string
+		match match
+		want  []string
+	}{
+		{"nothing is asked", match{}, nil},
+		{"all is met", match{DestinationPort: 443, ServerNames: []string{"*.example"}, ApplicationProtocols: []string{"http/1.1", "h2"}}, nil},
+		{"a port", match{DestinationPort: 80}, []string{"it goes to port 443, expected destination_port 80"}},
+		{"several", match{DestinationRanges: prefixes("10.2.0.0/16"), ServerNames: []string{"b.example"}, TransportProtocol: config.RawBuffer}, []string{
+			"it goes to 10.1.2.3, expected prefix_ranges [10.2.0.0/16]",
+			`it asks for the server name "a.example", expected server_names [b.example]`,
+			"its transport protocol is tls, expected transport_protocol raw_buffer",
+		}},
+		{"a protocol", match{ApplicationProtocols: []string{"http/1.1"}}, []string{`its application protocols are ["h2"], expected application_protocols [http/1.1]`}},
+		{"where it comes from", match{
+			DirectSourceRanges: prefixes("10.0.0.0/8"), SourceType: config.LocalSource, SourceRanges: prefixes("10.0.0.0/8"), SourcePorts: []uint16{1},
+		}, []string{
+			"its other end is 192.168.7.9, expected direct_source_prefix_ranges [10.0.0.0/8]",
+			"it comes from 192.168.7.9, expected source_type SAME_IP_OR_LOOPBACK",
+			"it comes from 192.168.7.9, expected source_prefix_ranges [10.0.0.0/8]",
+			"it comes from port 40000, expected source_ports [1]",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Failures(&tt.match, &c); !slices.Equal(got, tt.want) {
+				t.Errorf("Failures = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAnAddressThatIsNotKnownMeetsNoRange(t *testing.T) {
+	got := Failures(&config.ChainMatch{DestinationRanges: prefixes("10.0.0.0/8")}, &Connection{})
+	want := []string{"it goes to an address that is not known, expected prefix_ranges [10.0.0.0/8]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("Failures = %q, want %q", got, want)
+	}
+}

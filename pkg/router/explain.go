@@ -1,0 +1,247 @@
+package router
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Explanation is why an exchange takes the route that it takes, for people.
+type Explanation struct {
+	Authority string // as it was compared with domains
+	// VirtualHost is whose domain fits best; nil: none fits, and there are no Routes.
+	VirtualHost *config.VirtualHost
+	Domain      string            // of VirtualHost, that fits best
+	Others      []OtherHost       // the other virtual hosts, as configured
+	Routes      []*ExplainedRoute // of VirtualHost, as configured
+	// Route is the one that is taken whatever chance says; nil: none.
+	Route *Route
+}
+
+// OtherHost is a virtual host that an exchange does not belong to.
+type OtherHost struct {
+	VirtualHost *config.VirtualHost
+	Domain      string // one that fits, too, but less; "": none fits
+}
+
+// ExplainedRoute is a route and what comes of it for an exchange.
+type ExplainedRoute struct {
+	Route   *Route
+	Outcome Outcome
+	Why     []string // of Rejected: each condition that does not hold, as a sentence
+	Percent float64  // of ByChance
+}
+
+// Outcome is what comes of a route.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Rejected Outcome = iota // a condition does not hold
+	Taken                   // all conditions hold, and none before it is Taken
+	ByChance                // the same, for a share of the requests
+	Later                   // all conditions hold, but a route before it is Taken
+)
+
+// Explain says what Match does with x, and why. It takes time in proportion to the
+// table, and does not look at Random: where chance decides, all that can happen is told.
+func (t *Table) Explain(x *protocol.Exchange) *Explanation {
+	e := &Explanation{Authority: x.Request.Authority}
+	if t.ignorePort {
+		e.Authority, _ = splitPort(e.Authority)
+	}
+	belongs := t.domains.find(e.Authority, x.Request.Scheme)
+	for n, vh := range t.virtualHosts {
+		fits := domainOf(vh, e.Authority, x.Request.Scheme)
+		if int32(n) == belongs { //nolint:gosec // as many as there are
+			e.VirtualHost, e.Domain = vh, fits
+			continue
+		}
+		e.Others = append(e.Others, OtherHost{vh, fits})
+	}
+	if e.VirtualHost == nil {
+		return e
+	}
+	path, _, _ := strings.Cut(x.Request.Path, "?")
+	for _, r := range t.listed {
+		if r.VirtualHost == e.VirtualHost {
+			e.Routes = append(e.Routes, e.explain(r, x, path))
+		}
+	}
+	return e
+}
+
+// explain says what comes of r, behind those that have been explained.
+func (e *Explanation) explain(r *Route, x *protocol.Exchange, path string) *ExplainedRoute {
+	one := &ExplainedRoute{Route: r, Why: r.failures(x, path)}
+	switch {
+	case len(one.Why) > 0:
+	case e.Route != nil:
+		one.Outcome = Later
+	case r.Config.Match.Chance != nil && *r.Config.Match.Chance < 100:
+		one.Outcome, one.Percent = ByChance, *r.Config.Match.Chance
+	default:
+		one.Outcome = Taken
+		e.Route = r
+	}
+	return one
+}
+
+// domainOf returns the domain of vh that fits best, "" if none does.
+func domainOf(vh *config.VirtualHost, authority, scheme string) string {
+	d := newDomains()
+	for i, domain := range vh.Domains {
+		_, _ = d.add(domain, int32(i)) //nolint:gosec // they were added to the table's without error
+	}
+	if at := d.find(authority, scheme); at != nowhere {
+		return vh.Domains[at]
+	}
+	return ""
+}
+
+// failures names the conditions of r that do not hold; that of chance may, unless it is
+// none.
+func (r *Route) failures(x *protocol.Exchange, path string) (why []string) {
+	if text, ok := r.pathFails(path); ok {
+		why = append(why, text)
+	}
+	if r.when == nil {
+		return why
+	}
+	for i := range r.when.fields {
+		if f := &r.when.fields[i]; !f.holds(x) {
+			why = append(why, f.failure(x))
+		}
+	}
+	if m := &r.Config.Match; m.Chance != nil && *m.Chance <= 0 {
+		why = append(why, "it is for 0 % of the requests")
+	}
+	for i := range r.when.query {
+		q := &r.when.query[i]
+		if !q.holds(x) {
+			_, query, _ := strings.Cut(x.Request.Path, "?")
+			value, there := parameter(query, q.name)
+			why = append(why, "query parameter "+is(q.name, value, there)+", expected "+expects(&q.is.ValueMatch))
+		}
+	}
+	if !r.when.holdsVariables(x) {
+		why = append(why, r.when.variableFailure(x))
+	}
+	return why
+}
+
+// pathFails says why the path is not what r asks for; false: it is.
+func (r *Route) pathFails(path string) (why string, fails bool) {
+	m := &r.Config.Match
+	kind, holds := "", true
+	switch m.PathKind {
+	case config.PathAny:
+		return "", false
+	case config.PathExact:
+		holds = path == m.Path
+	case config.PathPrefix:
+		kind, holds = "beginning with ", strings.HasPrefix(path, m.Path)
+	case config.PathSegments:
+		kind = "at or below "
+	case config.PathRegex:
+		kind, holds = "that matches ", r.when.path.MatchString(path)
+	}
+	if r.when != nil && r.when.special != nil {
+		holds = r.when.special.holds(path)
+	}
+	why = fmt.Sprintf("path is %q, expected one %s%q", path, kind, m.Path)
+	if kind == "" {
+		why = fmt.Sprintf("path is %q, expected %q", path, m.Path)
+	}
+	if m.IgnoreCase {
+		why += " in any case"
+	}
+	return why, !holds
+}
+
+// failure says why f does not hold.
+func (f *field) failure(x *protocol.Exchange) string {
+	value, there := f.of.value(x, f.name)
+	if f.of == inHeader && f.test == valued {
+		value, there = joined(&x.Request.Header, f.name)
+	}
+	expected := ""
+	switch f.test {
+	case present:
+		expected = "any value"
+	case equal:
+		expected = fmt.Sprintf("%q", f.value)
+	case matches:
+		expected = fmt.Sprintf("what matches %q", f.expression)
+	case valued:
+		expected = expects(&f.is.ValueMatch)
+	}
+	kind := "field "
+	if f.of != inHeader {
+		kind = "the request's "
+	}
+	return kind + is(f.name, value, there) + ", expected " + expected
+}
+
+// variableFailure says what the variables are that x meets none of the groups by.
+func (c *condition) variableFailure(x *protocol.Exchange) string {
+	alternatives := make([]string, len(c.variables))
+	for i, group := range c.variables {
+		var failed []string
+		for j := range group {
+			v := &group[j]
+			if v.holds(x) {
+				continue
+			}
+			value, _ := v.of.Text(x)
+			expected := fmt.Sprintf("%q", v.value)
+			if v.expression != nil {
+				expected = fmt.Sprintf("what matches %q", v.expression)
+			}
+			failed = append(failed, fmt.Sprintf("variable %s is %q, expected %s", v.of.Name(), value, expected))
+		}
+		alternatives[i] = strings.Join(failed, " and ")
+	}
+	return strings.Join(alternatives, "; or ")
+}
+
+// is says what something called name is.
+func is(name, value string, there bool) string {
+	if !there {
+		return name + " is not there"
+	}
+	return fmt.Sprintf("%s is %q", name, value)
+}
+
+// expects says what m asks for.
+func expects(m *config.ValueMatch) string {
+	text := ""
+	switch m.Kind {
+	case config.ValueExact:
+		text = fmt.Sprintf("%q", m.Text)
+	case config.ValuePrefix:
+		text = fmt.Sprintf("what begins with %q", m.Text)
+	case config.ValueSuffix:
+		text = fmt.Sprintf("what ends with %q", m.Text)
+	case config.ValueContains:
+		text = fmt.Sprintf("what contains %q", m.Text)
+	case config.ValueRegex:
+		text = fmt.Sprintf("what matches %q as a whole", m.Text)
+	case config.ValuePresent:
+		text = "any value"
+	case config.ValueRange:
+		text = fmt.Sprintf("a whole number from %d to below %d", m.From, m.To)
+	}
+	if m.IgnoreCase {
+		text += " in any case"
+	}
+	switch {
+	case m.Invert && m.Kind == config.ValuePresent:
+		return "none"
+	case m.Invert:
+		return "anything but " + text
+	}
+	return text
+}
