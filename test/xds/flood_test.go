@@ -1,0 +1,83 @@
+package xds
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// TestFlood has 200 updates a second arrive for a minute (10 seconds with -short), of
+// endpoints, routes, clusters and a listener in turns, while requests run: none fails, no
+// update is refused, and what was said last is in force.
+func TestFlood(t *testing.T) {
+	lasts := time.Minute
+	if testing.Short() {
+		lasts = 10 * time.Second
+	}
+	for _, form := range forms() {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			p, host := newPlane(t), newHost()
+			origins := []string{origin(t, "first"), origin(t, "second"), origin(t, "third")}
+			startWeft(t, bootstrap(form, p.address, host+":9901"), nil)
+			c, url := client(t), "http://"+host+":10000"
+			p.put(edsCluster("app"), endpointsOf("app", origins...), front("front", host+":10000", "routes"), tableOf("routes", to("/", "app")))
+			p.publish()
+			eventually(t, func() string {
+				if got, err := get(t.Context(), c, url+"/"); err != nil || got[0] == '4' || got[0] == '5' {
+					return fmt.Sprintf("%q, %v", got, err)
+				}
+				return ""
+			})
+			l := playLoad(t, url+"/", url+"/more")
+			n := flood(p, origins, host, lasts)
+			l.end()
+			answers(t, c, url+"/last", fmt.Sprint(n/4))
+			if all := p.refusals(); len(all) > 0 {
+				t.Errorf("%d updates were refused, the first: %v", len(all), all[0])
+			}
+			rate := float64(n) / lasts.Seconds()
+			t.Logf("%d updates, %.0f a second; %d answers", n, rate, p.heard())
+			if rate < 100 {
+				t.Skipf("this machine has no time: only %.0f updates a second were made", rate)
+			}
+		})
+	}
+}
+
+// flood makes updates at their times and returns how many.
+func flood(p *plane, origins []string, host string, lasts time.Duration) int {
+	p.t.Helper()
+	const every = time.Second / 200
+	pace := time.NewTicker(every)
+	defer pace.Stop()
+	end := time.After(lasts)
+	for n := 0; ; n++ {
+		select {
+		case <-pace.C:
+		case <-end:
+			p.put(tableOf("routes", says("/last", fmt.Sprint(n/4)), to("/", "app")))
+			p.publish()
+			return n
+		}
+		switch n % 4 {
+		case 0, 2:
+			p.put(endpointsOf("app", origins[n/2%3], origins[(n/2+1)%3]))
+		case 1:
+			p.put(tableOf("routes", says("/last", fmt.Sprint(n/4)), to("/", "app")))
+		case 3:
+			if n%20 == 3 { // ten times a second
+				l := front("front", host+":10000", "routes")
+				l.ListenerFiltersTimeout = durationpb.New(time.Duration(10+n%7) * time.Second)
+				p.put(l)
+				break
+			}
+			app := edsCluster("app")
+			app.ConnectTimeout = durationpb.New(time.Duration(5+n%5) * time.Second)
+			p.put(app)
+		}
+		p.publish()
+	}
+}

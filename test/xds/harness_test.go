@@ -1,0 +1,61 @@
+package xds
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// harnessBinary is the path of go-control-plane's harness, as the module in harness pins
+// it.
+var harnessBinary = sync.OnceValues(func() (string, error) {
+	return build("harness", "harness", "github.com/envoyproxy/go-control-plane/pkg/test/main")
+})
+
+// TestHarness has go-control-plane's own harness judge: it pushes three versions, each
+// with clusters, endpoints, routes and listeners of other names, and passes if all
+// listeners answer after each. Left out are what Weft refuses by name: scoped routes,
+// VHDS, and resources from elsewhere than ADS (the modes xds and delta).
+func TestHarness(t *testing.T) {
+	harness, err := harnessBinary()
+	if err != nil {
+		t.Skipf("the harness cannot be built, its modules may not be had: %v", err)
+	}
+	for i, c := range []struct{ name, mode, form string }{
+		{"state of the world", "ads", "GRPC"},
+		{"delta", "delta-ads", "DELTA_GRPC"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			port := 22_000 + os.Getpid()%400*20 + i*10 // of this machine: the harness knows no other
+			ln, err := net.Listen("tcp", at(port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			serveAs(t, ln, "Default message")
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, harness, "-xds", c.mode, "-u", "3", "-r", "10", "-delay", "200ms", "-scopedhttp", "0", "-vhdshttp", "0",
+				"-upstream", strconv.Itoa(port), "-port", strconv.Itoa(port+1), "-gateway", strconv.Itoa(port+2), "-als", strconv.Itoa(port+3),
+				"-base", strconv.Itoa(port+4), "-http", "3", "-tcp", "3")
+			log := newJournal()
+			cmd.Stdout, cmd.Stderr = log, log
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			startWeft(t, bootstrap(c.form, at(port+1), newHost()+":9901"), nil)
+			if err := cmd.Wait(); err != nil || !strings.Contains(log.String(), "passed!") {
+				t.Errorf("the harness: %v\n%s", err, log)
+			}
+		})
+	}
+}
+
+func at(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

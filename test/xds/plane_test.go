@@ -1,0 +1,175 @@
+package xds
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+)
+
+// patience is how long anything may take that should take no time, on a machine that is
+// busy.
+const patience = 30 * time.Second
+
+// forms are those of the protocol, as a bootstrap calls them.
+func forms() []string { return []string{"GRPC", "DELTA_GRPC"} }
+
+// everybody is who the resources are for: all nodes have the same.
+type everybody struct{}
+
+// ID is cache.NodeHash's.
+func (everybody) ID(*corev3.Node) string { return "all" }
+
+// answer is what a consumer said to a response.
+type answer struct {
+	kind    string // the type, as "Listener"
+	refusal string // why it does not accept it; "": it does
+}
+
+// plane is go-control-plane's server with its cache.
+type plane struct {
+	t       testing.TB
+	address string
+	*world
+	version int
+
+	cache cache.SnapshotCache
+	stop  func()
+
+	mu      sync.Mutex
+	answers []answer      // guarded by mu
+	more    chan struct{} // guarded by mu; closed and replaced when there are more
+	asked   int           // streams that were opened; guarded by mu
+	node    *corev3.Node  // who asked last; guarded by mu
+}
+
+// newPlane starts a control plane that has nothing to say yet. It ends with the test.
+func newPlane(t testing.TB) *plane {
+	t.Helper()
+	p := &plane{t: t, address: newHost() + ":18000", world: newWorld(), more: make(chan struct{})}
+	p.start()
+	t.Cleanup(func() { p.stop() })
+	return p
+}
+
+// start begins to serve, from an empty cache.
+func (p *plane) start() {
+	p.t.Helper()
+	ln, err := net.Listen("tcp", p.address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.cache = cache.NewSnapshotCache(true, everybody{}, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, p.cache, server.CallbackFuncs{
+		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
+			p.note(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+			return nil
+		},
+		StreamDeltaRequestFunc: func(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
+			p.note(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+			return nil
+		},
+		StreamOpenFunc:      func(context.Context, int64, string) error { p.opened(); return nil },
+		DeltaStreamOpenFunc: func(context.Context, int64, string) error { p.opened(); return nil },
+	}))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Stop
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		s.Stop()
+		serving.Wait()
+	})
+}
+
+func (p *plane) opened() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+}
+
+func (p *plane) streams() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+func (p *plane) note(node *corev3.Node, url, nonce, refusal string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if node != nil {
+		p.node = node
+	}
+	if nonce == "" {
+		return
+	}
+	p.answers = append(p.answers, answer{kindOf(url), refusal})
+	close(p.more)
+	p.more = make(chan struct{})
+}
+
+func kindOf(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
+
+// publish serves what the world is now.
+func (p *plane) publish() {
+	p.t.Helper()
+	p.version++
+	s, err := p.snapshot(p.version)
+	if err == nil {
+		err = s.Consistent()
+	}
+	if err == nil {
+		err = p.cache.SetSnapshot(p.t.Context(), "all", s)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// heard is how many answers have come.
+func (p *plane) heard() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.answers)
+}
+
+// await waits for an answer that is the wanted one, after the first from.
+func (p *plane) await(from int, wanted func(answer) bool) answer {
+	p.t.Helper()
+	limit := time.After(patience)
+	for {
+		p.mu.Lock()
+		all, more := p.answers[from:], p.more
+		p.mu.Unlock()
+		if i := slices.IndexFunc(all, wanted); i >= 0 {
+			return all[i]
+		}
+		select {
+		case <-more:
+		case <-limit:
+			p.t.Fatalf("the answer that is waited for has not come after %v, but %v", patience, all)
+		}
+	}
+}
+
+// refusals are the answers that refuse.
+func (p *plane) refusals() (all []answer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.answers {
+		if a.refusal != "" {
+			all = append(all, a)
+		}
+	}
+	return all
+}

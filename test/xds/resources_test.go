@@ -1,0 +1,161 @@
+package xds
+
+import (
+	"net"
+	"strconv"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// world is the resources that a control plane serves, by name.
+type world struct {
+	clusters, endpoints, listeners, routes map[string]types.Resource
+}
+
+func newWorld() *world {
+	return &world{map[string]types.Resource{}, map[string]types.Resource{}, map[string]types.Resource{}, map[string]types.Resource{}}
+}
+
+// put adds resources, or replaces those of their names.
+func (w *world) put(all ...types.Resource) {
+	for _, r := range all {
+		w.of(r)[cache.GetResourceName(r)] = r
+	}
+}
+
+func (w *world) of(r types.Resource) map[string]types.Resource {
+	switch r.(type) {
+	case *clusterv3.Cluster:
+		return w.clusters
+	case *endpointv3.ClusterLoadAssignment:
+		return w.endpoints
+	case *listenerv3.Listener:
+		return w.listeners
+	case *routev3.RouteConfiguration:
+		return w.routes
+	}
+	panic("xds: a resource of an unknown type: " + cache.GetResourceName(r))
+}
+
+// removeCluster removes a cluster and its endpoints.
+func (w *world) removeCluster(name string) {
+	delete(w.clusters, name)
+	delete(w.endpoints, name)
+}
+
+func (w *world) snapshot(version int) (*cache.Snapshot, error) {
+	list := func(m map[string]types.Resource) (all []types.Resource) {
+		for _, r := range m {
+			all = append(all, r)
+		}
+		return all
+	}
+	return cache.NewSnapshot(strconv.Itoa(version), map[resource.Type][]types.Resource{
+		resource.ClusterType:  list(w.clusters),
+		resource.EndpointType: list(w.endpoints),
+		resource.ListenerType: list(w.listeners),
+		resource.RouteType:    list(w.routes),
+	})
+}
+
+func fromADS() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+}
+
+// edsCluster is a cluster whose endpoints are a resource of the same name.
+func edsCluster(name string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 name,
+		ConnectTimeout:       durationpb.New(5 * time.Second),
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: fromADS()},
+	}
+}
+
+// endpointsOf are the endpoints of a cluster.
+func endpointsOf(cluster string, addresses ...string) *endpointv3.ClusterLoadAssignment {
+	l := &endpointv3.LocalityLbEndpoints{}
+	for _, a := range addresses {
+		l.LbEndpoints = append(l.LbEndpoints, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socket(a)}},
+		})
+	}
+	return &endpointv3.ClusterLoadAssignment{ClusterName: cluster, Endpoints: []*endpointv3.LocalityLbEndpoints{l}}
+}
+
+func socket(address string) *corev3.Address {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		panic(err)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		panic(err)
+	}
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(n)},
+	}}}
+}
+
+// front is a listener that speaks HTTP and has the routes of a resource.
+func front(name, address, routes string, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
+	return &listenerv3.Listener{
+		Name: name, Address: socket(address), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
+			Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(&hcmv3.HttpConnectionManager{
+				StatPrefix:     name,
+				RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: fromADS()}},
+				HttpFilters: append(filters, &hcmv3.HttpFilter{
+					Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
+				}),
+			})},
+		}}}},
+	}
+}
+
+func pack(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// tableOf is a route table of one virtual host for everybody.
+func tableOf(name string, routes ...*routev3.Route) *routev3.RouteConfiguration {
+	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: routes}}}
+}
+
+// to routes a prefix to a cluster.
+func to(prefix, cluster string) *routev3.Route {
+	return &routev3.Route{
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: prefix}},
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
+	}
+}
+
+// says answers a path by itself.
+func says(path, text string) *routev3.Route {
+	return &routev3.Route{
+		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: path}},
+		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{
+			Status: 200, Body: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: text}},
+		}},
+	}
+}

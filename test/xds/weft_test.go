@@ -1,0 +1,286 @@
+package xds
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// bootstrap is a configuration with nothing but the way to a control plane, which also
+// has the secrets that "sds-grpc" is asked for.
+func bootstrap(form, control, admin string) string {
+	controlHost, controlPort, _ := net.SplitHostPort(control)
+	adminHost, adminPort, _ := net.SplitHostPort(admin)
+	cluster := func(name string) string {
+		return fmt.Sprintf(`{"name": %q, "type": "STATIC", "connect_timeout": "2s", "load_assignment": {"cluster_name": %q, "endpoints": [
+      {"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": %q, "port_value": %s}}}}]}]}}`, name, name, controlHost, controlPort)
+	}
+	return fmt.Sprintf(`{
+  "servers": [{"default_log_path": "stderr", "default_log_level": "INFO"}],
+  "admin": {"address": {"socket_address": {"address": %q, "port_value": %s}}},
+  "node": {"id": "test-id", "cluster": "test"},
+  "dynamic_resources": {
+    "ads_config": {"api_type": %q, "transport_api_version": "V3", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]},
+    "cds_config": {"ads": {}, "resource_api_version": "V3"},
+    "lds_config": {"ads": {}, "resource_api_version": "V3"}
+  },
+  "static_resources": {"clusters": [%s, %s]}
+}`, adminHost, adminPort, form, cluster("control"), cluster("sds-grpc"))
+}
+
+// weft is a process under test.
+type weft struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	log   *journal
+	ended chan struct{} // closed when the process has
+}
+
+// startWeft starts weft with a configuration, by command or, if that is nil, as any
+// process. It ends with the test.
+func startWeft(t testing.TB, config string, command func(program string, args ...string) *exec.Cmd) *weft {
+	t.Helper()
+	program, err := weftBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if command == nil {
+		command = exec.Command
+	}
+	w := &weft{t: t, log: newJournal(), ended: make(chan struct{})}
+	w.cmd = command(program, "start", "-c", path)
+	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
+	w.cmd.Dir = t.TempDir() // for what it writes beside itself
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with the process, which the clean-up waits for
+		_ = w.cmd.Wait() // ProcessState tells
+		close(w.ended)
+	}()
+	t.Cleanup(w.end)
+	return w
+}
+
+// end ends the process, and looks whether anything went wrong unseen.
+func (w *weft) end() {
+	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-w.ended:
+		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
+			w.t.Errorf("weft ended with status %d", status)
+		}
+	case <-time.After(patience):
+		w.t.Errorf("weft is there %v after it was asked to end", patience)
+		_ = w.cmd.Process.Kill()
+		<-w.ended
+	}
+	log := w.log.String()
+	for _, defect := range []string{"panic: ", "DATA RACE", "fatal error"} {
+		if strings.Contains(log, defect) {
+			w.t.Errorf("the log has %q", defect)
+		}
+	}
+	if w.t.Failed() {
+		const most = 8 << 10
+		if len(log) > most {
+			log = log[:most/2] + "\n…\n" + log[len(log)-most/2:]
+		}
+		w.t.Logf("log of weft:\n%s", log)
+	}
+}
+
+// journal is what a process writes.
+type journal struct {
+	mu   sync.Mutex
+	data bytes.Buffer
+}
+
+func newJournal() *journal { return &journal{} }
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.data.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.data.String()
+}
+
+// origin is an application that says its name.
+func origin(t testing.TB, name string) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", newHost()+":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveAs(t, ln, name)
+	return ln.Addr().String()
+}
+
+// serveAs answers requests by a name.
+func serveAs(t testing.TB, ln net.Listener, name string) {
+	s := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }), // the caller tells
+		ReadHeaderTimeout: patience,
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Close
+	t.Cleanup(func() { _ = s.Close(); serving.Wait() })
+}
+
+// client is a caller with connections of its own.
+func client(t testing.TB) *http.Client {
+	transport := &http.Transport{MaxIdleConnsPerHost: 16}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{
+		Transport: transport, Timeout: patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// get makes a request and returns the text of the answer, with its status unless that
+// is 200.
+func get(ctx context.Context, c *http.Client, url string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	a, err := c.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = a.Body.Close() }() // it was read to the end
+	body, err := io.ReadAll(a.Body)
+	if a.StatusCode != http.StatusOK {
+		return fmt.Sprintf("%d %s", a.StatusCode, body), err
+	}
+	return string(body), err
+}
+
+// eventually waits until wrong returns "".
+func eventually(t testing.TB, wrong func() string) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(patience)
+	for {
+		what := wrong()
+		if what == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("still so after %v: %s", patience, what)
+		}
+	}
+}
+
+// answers waits until url answers with text.
+func answers(t testing.TB, c *http.Client, url, text string) {
+	t.Helper()
+	eventually(t, func() string {
+		if got, err := get(t.Context(), c, url); err != nil || got != text {
+			return fmt.Sprintf("%s says %q, %v, want %q", url, got, err, text)
+		}
+		return ""
+	})
+}
+
+// load is requests, over and over, that must all succeed.
+type load struct {
+	t       testing.TB
+	cancel  context.CancelFunc
+	playing sync.WaitGroup
+
+	mu       sync.Mutex
+	requests int            // guarded by mu
+	failed   map[string]int // guarded by mu; by reason
+}
+
+// playLoad makes some 200 requests a second until end is called.
+func playLoad(t testing.TB, urls ...string) *load {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{t: t, cancel: cancel, failed: map[string]int{}}
+	c := client(t)
+	for i := range 4 {
+		l.playing.Go(func() {
+			pace := time.NewTicker(20 * time.Millisecond)
+			defer pace.Stop()
+			for n := i; ; n++ {
+				select {
+				case <-pace.C:
+				case <-ctx.Done():
+					return
+				}
+				text, err := get(context.WithoutCancel(ctx), c, urls[n%len(urls)])
+				l.count(text, err)
+			}
+		})
+	}
+	return l
+}
+
+func (l *load) count(text string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.requests++
+	switch {
+	case err != nil:
+		l.failed[err.Error()]++
+	case text == "" || text[0] >= '0' && text[0] <= '9':
+		l.failed[text]++
+	}
+}
+
+// made is how many requests were made.
+func (l *load) made() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.requests
+}
+
+// goOn waits until as many requests more have been made.
+func (l *load) goOn(more int) {
+	l.t.Helper()
+	end := l.made() + more
+	eventually(l.t, func() string {
+		if n := l.made(); n < end {
+			return fmt.Sprintf("%d requests were made, want %d", n, end)
+		}
+		return ""
+	})
+}
+
+// end ends the load and holds that nothing failed.
+func (l *load) end() {
+	l.t.Helper()
+	l.cancel()
+	l.playing.Wait()
+	if l.requests == 0 {
+		l.t.Error("no request was made")
+	}
+	for reason, n := range l.failed {
+		l.t.Errorf("%d of %d requests failed: %s", n, l.requests, reason)
+	}
+	l.t.Logf("%d requests, none may fail", l.requests)
+}
