@@ -187,22 +187,25 @@ func (b *bootstrap) readDynamic(data []byte) error {
 // mostMessage is how large a response may be, in bytes.
 const mostMessage = 256 << 20
 
-// dial returns a connection, which is made when it is first used and again when it is
-// lost. Files of its TLS are watched by store; close ends all of that.
-func (t target) dial(store *credential.Store) (conn *grpc.ClientConn, closeConn func(), err error) {
-	forget := func() {}
-	var secured *credential.Client
-	if t.tls != nil {
-		c, err := streams.Credentials(t.tls, []string{"h2"})
-		if err != nil {
-			return nil, nil, err
-		}
-		if secured, err = store.Client(c); err != nil {
-			return nil, nil, err
-		}
-		forget = secured.Close
+// secure returns what connections are secured with, nil for plaintext. Its files are
+// watched by store until forget is called.
+func (t target) secure(store *credential.Store) (secured *credential.Client, forget func(), err error) {
+	if t.tls == nil {
+		return nil, func() {}, nil
 	}
-	conn, err = grpc.NewClient("passthrough:///"+t.address,
+	c, err := streams.Credentials(t.tls, []string{"h2"})
+	if err != nil {
+		return nil, nil, err
+	}
+	if secured, err = store.Client(c); err != nil {
+		return nil, nil, err
+	}
+	return secured, secured.Close, nil
+}
+
+// dial returns a connection, which is made when it is first used. The caller closes it.
+func (t target) dial(secured *credential.Client) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+t.address,
 		// TLS is made by the dialer: grpc has no say in it.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -211,11 +214,6 @@ func (t target) dial(store *credential.Store) (conn *grpc.ClientConn, closeConn 
 		grpc.WithAuthority(t.authority()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostMessage)),
 	)
-	if err != nil {
-		forget()
-		return nil, nil, err
-	}
-	return conn, func() { _ = conn.Close(); forget() }, nil
 }
 
 // authority is the name that a control plane is asked by.

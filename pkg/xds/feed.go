@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc"
 
 	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
@@ -19,7 +18,8 @@ import (
 // told to the loop of the Source, which alone knows what to say: the feed has no state
 // of the protocol.
 type feed struct {
-	name    string // of the cluster of the control plane
+	name    string                // of the cluster of the control plane
+	secrets resource.SecretSource // that it is; the zero value: it has everything
 	service service
 	form    ads.Form
 	node    *corev3.Node
@@ -32,6 +32,16 @@ type feed struct {
 	queue  []ads.Request // guarded by mu; to be sent
 	more   chan struct{} // of one place: there is something in queue
 	status feedStatus    // guarded by mu
+	cut    func()        // guarded by mu; ends the session, nil before the first
+}
+
+// restart ends the stream, if there is one: there will be another.
+func (f *feed) restart() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cut != nil {
+		f.cut()
+	}
 }
 
 // feedStatus is what is told of a feed.
@@ -52,7 +62,8 @@ type event struct {
 	done     chan struct{}
 }
 
-// Between two attempts a feed waits for a random part of a time that doubles.
+// Between two attempts a feed waits for half to all of a time that doubles, unless the
+// last stream was good for longer than the longest.
 const (
 	firstPause = 500 * time.Millisecond
 	mostPause  = 30 * time.Second
@@ -60,18 +71,19 @@ const (
 
 // run keeps the stream open until ctx ends.
 func (f *feed) run(ctx context.Context) error {
-	conn, closeConn, err := f.target.dial(f.store)
+	secured, forget, err := f.target.secure(f.store)
 	if err != nil {
 		return fmt.Errorf("control plane %s: %w", f.name, err)
 	}
-	defer closeConn()
+	defer forget()
 	pause := firstPause
 	for ctx.Err() == nil {
-		spoke, err := f.session(ctx, conn)
+		begun := time.Now()
+		spoke, err := f.session(ctx, secured)
 		if ctx.Err() != nil {
 			break
 		}
-		if spoke {
+		if spoke && time.Since(begun) > mostPause {
 			pause = firstPause
 		}
 		f.failed(err)
@@ -86,11 +98,20 @@ func (f *feed) run(ctx context.Context) error {
 	return nil
 }
 
-// session opens one stream and serves it until it ends. spoke reports whether the
-// control plane said anything.
-func (f *feed) session(ctx context.Context, conn *grpc.ClientConn) (spoke bool, err error) {
+// session opens one stream, on a connection of its own, and serves it until it ends.
+// spoke reports whether the control plane said anything.
+func (f *feed) session(ctx context.Context, secured *credential.Client) (spoke bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// A new connection knows no failures: grpc's own pauses do not come on top.
+	conn, err := f.target.dial(secured)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close() }()
+	f.mu.Lock()
+	f.cut = cancel
+	f.mu.Unlock()
 	s, err := openStream(ctx, conn, f.service, f.form, f.node)
 	if err != nil {
 		return false, err
@@ -107,7 +128,7 @@ func (f *feed) session(ctx context.Context, conn *grpc.ClientConn) (spoke bool, 
 		cancel()
 	})
 	for {
-		r, failed := s.receive(func(_ string, body []byte) (string, error) { return resource.Name(body) })
+		r, failed := s.receive(resource.Name)
 		if failed != nil {
 			err = failed
 			break

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,10 +48,12 @@ type Source struct {
 	boot   *bootstrap // immutable
 	store  *credential.Store
 	events chan event
-	feeds  []*feed // immutable
+	launch func(*feed) // has a feed run; nil: nothing runs yet. The loop's
+
+	feeds []*feed // guarded by work; the first has everything, the others have secrets
 
 	// work is held by who changes what is in force: the loop, or Rebase. It guards the
-	// world, base, and the ads.Clients of feeds.
+	// world, base, feeds and their ads.Clients.
 	work  sync.Mutex
 	world *world
 	base  *config.Snapshot // what the file says, with the static clusters of boot; nil: nothing yet
@@ -85,7 +88,7 @@ func New(o Options) (*Source, error) {
 		{URL: resource.RouteType},
 		{URL: resource.SecretType},
 	}
-	f := s.newFeed(boot.control, aggregated(), boot.form, types...)
+	f := s.newFeed(&feed{name: boot.control, service: aggregated(), form: boot.form}, types...)
 	if boot.dynamic.clusters {
 		f.client.WantAll(resource.ClusterType)
 	}
@@ -95,19 +98,30 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-func (s *Source) newFeed(control string, of service, form ads.Form, types ...ads.Type) *feed {
-	f := &feed{
-		name:    control,
-		service: of,
-		form:    form,
-		node:    s.boot.node,
-		target:  s.boot.targets[control],
-		store:   s.store,
-		client:  ads.New(form, types...),
-		events:  s.events,
-		more:    make(chan struct{}, 1),
-	}
+// newFeed completes f, which says whom it asks and how, and adds it to the feeds.
+func (s *Source) newFeed(f *feed, types ...ads.Type) *feed {
+	f.node, f.target = s.boot.node, s.boot.targets[f.name]
+	f.store, f.events, f.more = s.store, s.events, make(chan struct{}, 1)
+	f.client = ads.New(f.form, types...)
 	s.feeds = append(s.feeds, f)
+	return f
+}
+
+// secretFeed returns the feed of one who has secrets, which is begun if there is none.
+func (s *Source) secretFeed(from resource.SecretSource) *feed {
+	for _, f := range s.feeds {
+		if f.secrets == from {
+			return f
+		}
+	}
+	f := &feed{name: from.Cluster, service: secrets(), secrets: from, form: ads.StateOfTheWorld}
+	if from.Delta {
+		f.form = ads.Delta
+	}
+	s.newFeed(f, ads.Type{URL: resource.SecretType})
+	if s.launch != nil {
+		s.launch(f)
+	}
 	return f
 }
 
@@ -136,15 +150,27 @@ func (s *Source) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var feeds sync.WaitGroup
-	failures := make(chan error, len(s.feeds))
-	for _, f := range s.feeds {
+	failures := make(chan error, 1)
+	// A feed is launched by the loop while it deals with an event of another one, which
+	// has not ended therefore: feeds.Wait does not return before.
+	s.launch = func(f *feed) {
 		feeds.Go(func() {
-			if err := f.run(ctx); err != nil {
+			err := f.run(ctx)
+			switch {
+			case err == nil:
+			case f.secrets == resource.SecretSource{}:
 				failures <- err
 				cancel()
+			default:
+				s.o.Log.Error("a source of secrets cannot be asked: what needs them is not put in force", logError, err)
 			}
 		})
 	}
+	s.work.Lock()
+	for _, f := range s.feeds {
+		s.launch(f)
+	}
+	s.work.Unlock()
 	feeds.Go(func() { s.store.Run(ctx) })
 	ended := make(chan struct{})
 	go func() {
@@ -180,9 +206,23 @@ func (s *Source) loop(ctx context.Context, ended <-chan struct{}) {
 func (s *Source) wake(ctx context.Context) {
 	s.work.Lock()
 	defer s.work.Unlock()
-	if err := s.settle(ctx); err != nil {
-		s.o.Log.Error("what has waited long enough cannot be put in force", logError, err)
+	s.world.mark()
+	c, err := s.settle(ctx)
+	if err == nil {
+		return
 	}
+	s.world.takeBack()
+	s.world.mark()
+	for _, name := range c.started {
+		s.world.hold(name)
+	}
+	now := time.Now()
+	for _, one := range c.clusters {
+		s.world.postpone(one.Name, now)
+	}
+	s.o.Log.Error("what has waited long enough cannot be put in force", logError, err)
+	s.restore(ctx)
+	s.start(ctx, c.started)
 }
 
 func (s *Source) handle(ctx context.Context, e event) {
@@ -211,69 +251,127 @@ func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 		return
 	}
 	now := time.Now()
-	wrong := s.put(ctx, u, now)
+	wrong := s.put(ctx, f, u, now)
 	for _, w := range wrong {
 		s.o.Log.Warn("a resource was refused", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
 	}
-	s.track(f, u, wrong, now)
+	s.trackKnown(f, u, wrong, now)
 	if answer, ok := f.client.Conclude(u, wrong); ok {
 		f.say(answer)
 	}
 	if u.Type == resource.ClusterType || u.Type == resource.ListenerType {
-		s.ask(f)
+		s.ask()
 	}
 }
 
-// mostAlone is how many resources are tried one by one if they cannot all be put in
-// force.
-const mostAlone = 256
+// trackKnown is track of what has a name of its own.
+func (s *Source) trackKnown(f *feed, u ads.Update, wrong []ads.Wrong, now time.Time) {
+	madeUp := map[string]bool{}
+	known := u
+	known.Changed = nil
+	for _, n := range u.Changed {
+		if n.Fault == "" {
+			known.Changed = append(known.Changed, n)
+		} else {
+			madeUp[n.Name] = true
+		}
+	}
+	named := slices.DeleteFunc(slices.Clone(wrong), func(w ads.Wrong) bool { return madeUp[w.Name] })
+	s.track(f, known, named, now)
+}
+
+// refused notes that a resource that was accepted is not in force after all.
+func (s *Source) refused(typeURL, name, reason string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.tracked[typeURL][name]; r != nil {
+		r.Refused, r.At = reason, at
+	}
+}
 
 // put puts in force what is good in an update, and returns what is not.
-func (s *Source) put(ctx context.Context, u ads.Update, now time.Time) (wrong []ads.Wrong) {
+func (s *Source) put(ctx context.Context, f *feed, u ads.Update, now time.Time) (wrong []ads.Wrong) {
 	s.world.mark()
-	wrong = s.take(u, now)
-	err := s.settle(ctx)
+	wrong = s.take(f, u, now)
+	c, err := s.settle(ctx)
 	if err == nil {
 		return wrong
 	}
 	// The outside world is against one of them: a port is in use, a file is gone.
 	s.world.takeBack()
-	if len(u.Changed) <= 1 || len(u.Changed) > mostAlone {
+	if u.Type != resource.ListenerType && len(c.started) > 0 {
+		// Perhaps against a listener that is complete by this, and not against this.
+		s.world.mark()
+		wrong = s.take(f, u, now)
+		for _, name := range c.started {
+			s.world.hold(name)
+		}
+		if _, err := s.settle(ctx); err == nil {
+			s.start(ctx, c.started)
+			return wrong
+		}
+		s.world.takeBack()
+	}
+	tries := mostTries
+	return s.putParts(ctx, f, u, now, err, &tries)
+}
+
+// mostTries is how often parts of an update that cannot be put in force are tried.
+const mostTries = 256
+
+// putParts is put of an update that cannot be put in force as a whole because of err:
+// halves of it are, and halves of these.
+func (s *Source) putParts(ctx context.Context, f *feed, u ads.Update, now time.Time, err error, tries *int) (wrong []ads.Wrong) {
+	if len(u.Changed) <= 1 || *tries <= 0 {
 		s.restore(ctx)
 		for _, n := range u.Changed {
 			wrong = append(wrong, ads.Wrong{Name: n.Name, Reason: err.Error()})
 		}
 		return wrong
 	}
-	wrong = nil
-	for i, n := range u.Changed {
-		one := ads.Update{Type: u.Type, Changed: u.Changed[i : i+1]}
-		if i == 0 {
-			one.Removed = u.Removed
-		}
+	half := len(u.Changed) / 2
+	for _, part := range []ads.Update{
+		{Type: u.Type, Changed: u.Changed[:half], Removed: u.Removed},
+		{Type: u.Type, Changed: u.Changed[half:]},
+	} {
+		*tries--
 		s.world.mark()
-		bad := s.take(one, now)
-		if err := s.settle(ctx); err != nil {
+		bad := s.take(f, part, now)
+		if _, err := s.settle(ctx); err != nil {
 			s.world.takeBack()
-			s.restore(ctx)
-			bad = []ads.Wrong{{Name: n.Name, Reason: err.Error()}}
+			bad = s.putParts(ctx, f, part, now, err, tries)
 		}
 		wrong = append(wrong, bad...)
 	}
 	return wrong
 }
 
+// start puts held listeners in force, one by one. One that cannot be stays held, until
+// something else is said of it.
+func (s *Source) start(ctx context.Context, names []string) {
+	for _, name := range names {
+		s.world.mark()
+		s.world.release(name)
+		if _, err := s.settle(ctx); err != nil {
+			s.world.takeBack()
+			s.restore(ctx)
+			s.o.Log.Error("a listener cannot be put in force", logResource, name, logReason, err)
+			s.refused(resource.ListenerType, name, err.Error(), time.Now())
+		}
+	}
+}
+
 // restore puts in force what was before.
 func (s *Source) restore(ctx context.Context) {
-	if err := s.settle(ctx); err != nil {
+	if _, err := s.settle(ctx); err != nil {
 		s.o.Log.Error("what was in force cannot be put in force again", logError, err)
 	}
 }
 
 // take gives the world what is good in an update, and returns what is not.
-func (s *Source) take(u ads.Update, now time.Time) (wrong []ads.Wrong) {
+func (s *Source) take(f *feed, u ads.Update, now time.Time) (wrong []ads.Wrong) {
 	for _, n := range u.Changed {
-		if err := s.read(u.Type, n, now); err != nil {
+		if err := s.read(f, u.Type, n, now); err != nil {
 			wrong = append(wrong, ads.Wrong{Name: n.Name, Reason: err.Error()})
 		}
 	}
@@ -293,7 +391,15 @@ func (s *Source) take(u ads.Update, now time.Time) (wrong []ads.Wrong) {
 }
 
 // read reads a resource into the world. What it leaves out of account is noted.
-func (s *Source) read(typeURL string, n ads.Resource, now time.Time) error {
+func (s *Source) read(f *feed, typeURL string, n ads.Resource, now time.Time) error {
+	if n.Fault != "" {
+		return errors.New(n.Fault)
+	}
+	if name, err := resource.Name(n.Body); err != nil {
+		return err
+	} else if name != n.Name {
+		return fmt.Errorf("is called %q in itself", name)
+	}
 	if s.isStatic(typeURL, n.Name) {
 		return errors.New("the file has a static one of that name")
 	}
@@ -301,6 +407,9 @@ func (s *Source) read(typeURL string, n ads.Resource, now time.Time) error {
 	case resource.ClusterType:
 		c, err := resource.ReadCluster(n.Body)
 		if err != nil {
+			return err
+		}
+		if err := s.reachable(c.Secrets()); err != nil {
 			return err
 		}
 		s.world.setCluster(n.Name, c, now)
@@ -315,6 +424,9 @@ func (s *Source) read(typeURL string, n ads.Resource, now time.Time) error {
 		if err != nil {
 			return err
 		}
+		if err := s.reachable(l.Secrets()); err != nil {
+			return err
+		}
 		s.world.setListener(n.Name, l, now)
 	case resource.RouteType:
 		t, err := resource.ReadRoutes(n.Body, s.o.Kinds)
@@ -327,9 +439,19 @@ func (s *Source) read(typeURL string, n ads.Resource, now time.Time) error {
 		if err != nil {
 			return err
 		}
-		s.world.setSecret(resource.SecretRef{Name: n.Name}, secret)
+		s.world.setSecret(resource.SecretRef{Name: n.Name, From: f.secrets}, secret)
 	default:
 		return fmt.Errorf("resources of type %s are not known", typeURL)
+	}
+	return nil
+}
+
+// reachable reports as an error that one of the secrets is nobody's who can be asked.
+func (s *Source) reachable(all []resource.SecretRef) error {
+	for _, r := range all {
+		if _, ok := s.boot.targets[r.From.Cluster]; !ok && r.From.Cluster != "" {
+			return fmt.Errorf("secret %q: envoy_grpc.cluster_name: %q is no cluster of static_resources with an address", r.Name, r.From.Cluster)
+		}
 	}
 	return nil
 }
@@ -358,35 +480,41 @@ func (s *Source) isStatic(typeURL, name string) bool {
 	return false
 }
 
-// settle puts in force what is complete.
-func (s *Source) settle(ctx context.Context) error {
+// settle puts in force what is complete: it returns what that changes, or would have.
+func (s *Source) settle(ctx context.Context) (change, error) {
 	now := time.Now()
-	change, next := s.world.settle(now)
+	c, next := s.world.settle(now)
 	s.again.Stop()
 	if !next.IsZero() {
 		s.again.Reset(next.Sub(now))
 	}
-	if change.empty() {
-		return nil
+	if c.empty() {
+		return c, nil
 	}
 	whole := func() *config.Snapshot { return s.world.snapshot(s.base) }
-	if change.routing || len(change.removed) > 0 {
-		return s.o.Apply(ctx, whole())
+	if c.routing || len(c.removed) > 0 {
+		return c, s.o.Apply(ctx, whole())
 	}
-	return s.o.ApplyClusters(ctx, change.clusters, whole)
+	return c, s.o.ApplyClusters(ctx, c.clusters, whole)
 }
 
-// ask says what is wanted now, and forgets the rest.
-func (s *Source) ask(f *feed) {
+// ask says what is wanted now, to everybody, and forgets the rest.
+func (s *Source) ask() {
 	w := s.world.wanted()
 	s.world.forget(w)
+	f := s.feeds[0]
 	f.say(f.client.Want(resource.EndpointType, w.assignments)...)
 	f.say(f.client.Want(resource.RouteType, w.tables)...)
-	var secrets []string
+	secrets := map[resource.SecretSource][]string{}
 	for _, r := range w.secrets {
-		secrets = append(secrets, r.Name)
+		if r.From != f.secrets {
+			s.secretFeed(r.From)
+		}
+		secrets[r.From] = append(secrets[r.From], r.Name)
 	}
-	f.say(f.client.Want(resource.SecretType, secrets)...)
+	for _, f := range s.feeds {
+		f.say(f.client.Want(resource.SecretType, secrets[f.secrets])...)
+	}
 }
 
 // Keys of log lines.

@@ -84,7 +84,7 @@ func (s *stream) send(r ads.Request) error {
 
 // receive returns the next response. Resources of state of the world have no names on
 // the wire: name finds them in a resource.
-func (s *stream) receive(name func(typeURL string, body []byte) (string, error)) (ads.Response, error) {
+func (s *stream) receive(name func(body []byte) (string, error)) (ads.Response, error) {
 	if s.form == ads.Delta {
 		m := &discoveryv3.DeltaDiscoveryResponse{}
 		if err := s.grpc.RecvMsg(m); err != nil {
@@ -92,12 +92,16 @@ func (s *stream) receive(name func(typeURL string, body []byte) (string, error))
 		}
 		r := ads.Response{Type: m.GetTypeUrl(), Version: m.GetSystemVersionInfo(), Nonce: m.GetNonce(), Removed: m.GetRemovedResources()}
 		for _, one := range m.GetResources() {
-			r.Resources = append(r.Resources, ads.Resource{
+			n := ads.Resource{
 				Name:    one.GetName(),
 				Version: one.GetVersion(),
 				Body:    one.GetResource().GetValue(),
 				Alive:   one.GetResource() == nil,
-			})
+			}
+			if other := one.GetResource().GetTypeUrl(); !n.Alive && other != r.Type {
+				n.Fault = otherType(other)
+			}
+			r.Resources = append(r.Resources, n)
 		}
 		return r, nil
 	}
@@ -107,18 +111,26 @@ func (s *stream) receive(name func(typeURL string, body []byte) (string, error))
 	}
 	r := ads.Response{Type: m.GetTypeUrl(), Version: m.GetVersionInfo(), Nonce: m.GetNonce()}
 	for i, one := range m.GetResources() {
-		body := one.GetValue()
 		if one.MessageName() == "envoy.service.discovery.v3.Resource" {
 			wrapped := &discoveryv3.Resource{}
 			if err := one.UnmarshalTo(wrapped); err == nil {
-				body = wrapped.GetResource().GetValue()
+				one = wrapped.GetResource()
 			}
 		}
-		n, err := name(m.GetTypeUrl(), body)
-		if err != nil {
-			n = fmt.Sprintf("resources[%d]", i) // it will be refused by that name
+		n := ads.Resource{Body: one.GetValue()}
+		var err error
+		if n.Name, err = name(n.Body); err != nil {
+			n.Fault = err.Error()
 		}
-		r.Resources = append(r.Resources, ads.Resource{Name: n, Body: body})
+		if other := one.GetTypeUrl(); other != r.Type {
+			n.Fault = otherType(other)
+		}
+		if n.Fault != "" {
+			n.Name = fmt.Sprintf("resources[%d]", i)
+		}
+		r.Resources = append(r.Resources, n)
 	}
 	return r, nil
 }
+
+func otherType(url string) string { return fmt.Sprintf("is a resource of another type, %q", url) }

@@ -102,7 +102,7 @@ func (w *world) takeBack() {
 
 // cluster returns the state of a name, which is about to change.
 func (w *world) cluster(name string) *clusterState {
-	w.dirtyClusters[name] = w.dirtyClusters[name] // it is there
+	enter(w.dirtyClusters, name)
 	s := w.clusters[name]
 	if s == nil {
 		s = &clusterState{}
@@ -114,7 +114,7 @@ func (w *world) cluster(name string) *clusterState {
 
 // listener is cluster of a listener.
 func (w *world) listener(name string) *listenerState {
-	w.dirtyListeners[name] = w.dirtyListeners[name] // it is there
+	enter(w.dirtyListeners, name)
 	s := w.listeners[name]
 	if s == nil {
 		s = &listenerState{}
@@ -174,6 +174,9 @@ func (w *world) hold(name string) {
 // release undoes hold.
 func (w *world) release(name string) { w.listener(name).held = nil }
 
+// postpone has a cluster wait once more for what it lacks.
+func (w *world) postpone(name string, now time.Time) { w.cluster(name).since = now }
+
 func (w *world) removeListener(name string) {
 	if w.listeners[name] != nil {
 		w.listener(name).last = nil
@@ -229,6 +232,13 @@ func put[K comparable, T any](m map[K]*T, name K, v *T) {
 	}
 }
 
+// enter has name in dirty, as it was if it was there.
+func enter(dirty map[string]bool, name string) {
+	if !dirty[name] {
+		dirty[name] = false
+	}
+}
+
 func touch(dirty, names map[string]bool) {
 	for n := range names {
 		dirty[n] = true
@@ -279,7 +289,7 @@ func (w *world) settle(now time.Time) (c change, next time.Time) {
 func expire(late map[string]time.Time, dirty map[string]bool, now time.Time) {
 	for name, limit := range late {
 		if !now.Before(limit) {
-			dirty[name] = dirty[name] // it is there
+			enter(dirty, name)
 		}
 	}
 }

@@ -36,6 +36,9 @@ type Resource struct {
 	// Alive: there is no Body, the resource that is held stays (a heartbeat of one with
 	// a time to live).
 	Alive bool
+	// Fault is why it cannot be told what this is, so that it is refused; "": it can. Its
+	// Name may be made up.
+	Fault string
 }
 
 // Request is a DiscoveryRequest or DeltaDiscoveryRequest without what is the same in
@@ -225,7 +228,7 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 	u = Update{Type: r.Type, Version: r.Version, nonce: r.Nonce}
 	here := make(map[string]int, len(r.Resources)) // and where in Changed; below 0: it is no change
 	for _, n := range r.Resources {
-		if !p.all && !p.names[n.Name] {
+		if !p.all && !p.names[n.Name] && n.Fault == "" {
 			continue
 		}
 		at, twice := here[n.Name]
@@ -249,6 +252,8 @@ func (p *topic) same(n Resource) bool {
 	switch {
 	case n.Alive:
 		return true
+	case n.Fault != "":
+		return false
 	case !ok || !bytes.Equal(held.Body, n.Body):
 		return false
 	case held.Version != n.Version:
@@ -268,7 +273,8 @@ func (c *Client) gone(p *topic, r Response, here map[string]int) (gone []string)
 				gone = append(gone, n)
 			}
 		}
-	} else if p.Whole {
+	} else if p.Whole && !slices.ContainsFunc(r.Resources, func(n Resource) bool { return n.Fault != "" }) {
+		// What cannot be told may be any of those that seem to be gone.
 		for n := range p.held {
 			if _, ok := here[n]; !ok {
 				gone = append(gone, n)

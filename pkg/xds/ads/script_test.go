@@ -71,7 +71,8 @@ type script struct {
 //	all CDS             everything of a type is wanted
 //	want EDS a b        these are
 //	keep EDS a=1        a is held from before
-//	response CDS v1 n1 a=1 b=2@7 c@8 -d     b has version 7, c is alive, d is removed
+//	response CDS v1 n1 a=1 b=2@7 c@8 -d e!  b has version 7, c is alive, d is removed,
+//	                                        nobody can tell what e is
 //	accept              the update
 //	refuse a: why; b: why
 //	held CDS            what is held
@@ -160,12 +161,18 @@ func (s *script) conclude(wrong []Wrong) []string {
 
 func resource(w string) (r Resource) {
 	w, r.Version, _ = strings.Cut(w, "@")
+	if name, faulty := strings.CutSuffix(w, "!"); faulty {
+		return Resource{Name: name, Fault: "what is it?"}
+	}
 	name, body, ok := strings.Cut(w, "=")
 	r.Name, r.Body, r.Alive = name, []byte(body), !ok
 	return r
 }
 
 func shown(r Resource) string {
+	if r.Fault != "" {
+		return r.Name + "!"
+	}
 	text := r.Name + "=" + string(r.Body)
 	if r.Version != "" {
 		text += "@" + r.Version
