@@ -157,4 +157,5 @@ type Host struct {
 	Metadata map[string]string
 	Priority uint32 // 0 is used first; others as those before them fail
 	Locality Locality
+	Health   HostHealth // what who found the host says; never configured
 }

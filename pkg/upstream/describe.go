@@ -36,7 +36,7 @@ type HostStatus struct {
 	Priority uint32            `json:"priority,omitempty"`
 	Locality string            `json:"locality,omitempty"` // "region/zone/sub_zone"
 	Health   string            `json:"health"`             // "up" or "down"
-	Why      string            `json:"why,omitempty"`      // it is down: "unreachable", "failing checks", "ejected", or several
+	Why      string            `json:"why,omitempty"`      // it is down: "unreachable", "failing checks", "ejected", "reported unfit", "leaving", or several
 	InFlight int64             `json:"in_flight"`
 	Open     int64             `json:"connections"`
 	Idle     int               `json:"idle_connections"`

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
 )
 
 // ailments are the reasons for which a host is not usable, as a set of bits: the
@@ -14,12 +16,14 @@ const (
 	unreachable ailments = 1 << iota // connecting failed; over when it works, or the host answers
 	failing                          // active checks failed; over when they pass
 	ejected                          // it answered badly; over after a while
+	unfit                            // discovery says so (config.HostUnfit), until it says something else
+	leaving                          // the same of config.HostLeaving
 )
 
 // String names the ailments for people: "unreachable, ejected".
 func (a ailments) String() string {
 	text := ""
-	for i, name := range [...]string{"unreachable", "failing checks", "ejected"} {
+	for i, name := range [...]string{"unreachable", "failing checks", "ejected", "reported unfit", "leaving"} {
 		if a&(1<<i) == 0 {
 			continue
 		}
@@ -62,6 +66,34 @@ func (h *Host) answered() {
 	}
 	if turned {
 		h.turned(HostUp)
+	}
+}
+
+// told is the ailment that discovery tells of; 0: none.
+func told(health config.HostHealth) ailments {
+	switch health {
+	case config.HostUnfit:
+		return unfit
+	case config.HostLeaving:
+		return leaving
+	case config.HostFit:
+	}
+	return 0
+}
+
+// tell takes note of what discovery says now. The caller has the host reckoned when it
+// has its place among the others.
+func (h *Host) tell(health config.HostHealth) {
+	now := told(health)
+	turned := now != 0 && h.health.add(now)
+	if turned {
+		h.cluster.count(HostDown)
+	}
+	for _, a := range [...]ailments{unfit, leaving} {
+		if a != now && h.health.has(a) && h.health.end(a) {
+			h.cluster.count(HostUp)
+			h.since.Store(int64(h.cluster.env.now()))
+		}
 	}
 }
 

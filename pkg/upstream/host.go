@@ -47,6 +47,7 @@ func newHost(c *Cluster, entry *config.Host) *Host {
 	h := &Host{cluster: c, address: entry.Address, era: c.era.Load()}
 	h.entry.Store(entry)
 	h.since.Store(int64(c.env.now()))
+	h.health.ails.Store(uint32(told(entry.Health)))
 	return h
 }
 

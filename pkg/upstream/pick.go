@@ -38,7 +38,7 @@ const trials = firstPause
 //     most of them must not be an outage.
 //
 // In a level that is in panic a host is usable unless it is unreachable: that is
-// known at first hand.
+// known at first hand. A host that is leaving is none of these.
 func (g *group) pick(hash uint64, attempts []protocol.Attempt, first int) *Host {
 	p := g.plan.Load()
 	if p == nil {
@@ -97,7 +97,7 @@ func (c *chooser) draw(b *block, panics bool) *Host {
 		if len(c.attempts) > 0 && tried(c.attempts, h) {
 			continue
 		}
-		if h.health.up() || panics && !h.health.has(unreachable) {
+		if h.health.up() || panics && !h.health.has(unreachable|leaving) {
 			if slow && !c.ready(h) {
 				fresh = h
 				continue
@@ -156,7 +156,7 @@ type searching struct {
 func (s *searching) look(hosts []*Host, panics bool) *Host {
 	for _, h := range hosts {
 		s.up = s.up || h.health.up()
-		if h.Config().Weight == 0 || tried(s.attempts[s.first:], h) {
+		if h.Config().Weight == 0 || h.health.has(leaving) || tried(s.attempts[s.first:], h) {
 			continue
 		}
 		usable := h.health.up() || h.health.due(s.now) || panics && !h.health.has(unreachable)

@@ -143,6 +143,7 @@ func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) 
 				h.health.moved()
 			}
 			h.entry.Store(e)
+			h.tell(e.Health)
 			hosts[i] = h
 			delete(known, e.Address)
 			continue
@@ -227,7 +228,8 @@ func sameHost(a, b config.Host) bool {
 		a.NoTLS == b.NoTLS &&
 		maps.Equal(a.Metadata, b.Metadata) &&
 		a.Priority == b.Priority &&
-		a.Locality == b.Locality
+		a.Locality == b.Locality &&
+		a.Health == b.Health
 }
 
 func sameSubsets(a, b *config.Subsets) bool {

@@ -74,7 +74,7 @@ func (p place) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *
 	return a
 }
 
-// readEndpoint returns a host; ok is false for one that is to get nothing.
+// readEndpoint returns a host; ok is false for one that cannot be read.
 func (p place) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, ok bool) {
 	p.only(m, []string{"endpoint", "health_status", "metadata", "load_balancing_weight"}, []string{"endpoint_name"})
 	at := p.field("endpoint")
@@ -93,12 +93,25 @@ func (p place) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, o
 	}
 	h.Metadata = labels(m.GetMetadata().GetFilterMetadata()[subsetLabels])
 	h.Labels = labels(m.GetMetadata().GetFilterMetadata()[socketLabels])
-	switch m.GetHealthStatus() {
-	case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DEGRADED:
-		return h, true
-	default: // UNHEALTHY, TIMEOUT, DRAINING
-		return h, false
+	h.Health = p.field("health_status").readStatus(m.GetHealthStatus())
+	return h, true
+}
+
+// readStatus is what health_status means. A host that is degraded is used as others are:
+// Envoy would keep it for when these are few.
+func (p place) readStatus(s corev3.HealthStatus) config.HostHealth {
+	switch s {
+	case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY:
+	case corev3.HealthStatus_DEGRADED:
+		p.ignore()
+	case corev3.HealthStatus_UNHEALTHY, corev3.HealthStatus_TIMEOUT:
+		return config.HostUnfit
+	case corev3.HealthStatus_DRAINING:
+		return config.HostLeaving
+	default:
+		p.refuse("%v is not supported", s)
 	}
+	return config.HostFit
 }
 
 // readAddress returns an address as the model has it. names says whether it may be a

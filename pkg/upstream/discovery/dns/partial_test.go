@@ -1,0 +1,61 @@
+package dns
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	wire "github.com/miekg/dns"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestWhatIsKnownOfOneFamilyOnly is what a lookup of both brings when the server fails one
+// of the two questions: a host of both must not become one of IPv6 for a moment, and
+// servers that know nothing of AAAA are common.
+func TestWhatIsKnownOfOneFamilyOnly(t *testing.T) {
+	const four, six = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN AAAA 2001:db8::1"
+	fails := func(q *wire.Msg) *wire.Msg { return new(wire.Msg).SetRcode(q, wire.RcodeServerFailure) }
+	for _, tt := range []struct {
+		name   string
+		family Family
+		a      func(q *wire.Msg) *wire.Msg
+		aaaa   func(q *wire.Msg) *wire.Msg
+		want   []string // nil: the lookup fails
+	}{
+		{"both", Auto, answers(four), answers(six), []string{"192.0.2.1"}},
+		{"A fails", Auto, fails, answers(six), nil},
+		{"A fails, IPv4 is preferred", V4Preferred, fails, answers(six), nil},
+		{"AAAA fails", Auto, answers(four), fails, []string{"192.0.2.1"}},
+		{"AAAA fails, IPv4 is preferred", V4Preferred, answers(four), fails, []string{"192.0.2.1"}},
+		{"there is no A", Auto, answers(), answers(six), []string{"2001:db8::1"}},
+		{"there is no A, and AAAA fails", Auto, answers(), fails, nil},
+		{"both fail", Auto, fails, fails, nil},
+		{"all, and AAAA fails", All, answers(four), fails, []string{"192.0.2.1"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			address := datagrams(t, func(q *wire.Msg) [][]byte {
+				if q.Question[0].Qtype == wire.TypeA {
+					return [][]byte{pack(tt.a(q))}
+				}
+				return [][]byte{pack(tt.aaaa(q))}
+			}, nil)
+			found, _, err := System(&config.DNS{Resolvers: []string{address}}).Lookup(context.Background(), tt.family, "a.weft.test.")
+			var got []string
+			for _, a := range found {
+				got = append(got, a.String())
+			}
+			if !slices.Equal(got, tt.want) || (err != nil) != (tt.want == nil) {
+				t.Errorf("Lookup = %q, %v, want %q", got, err, tt.want)
+			}
+			if tt.want == nil && outcomeOf(err) != Failed {
+				t.Errorf("outcome %d of %v, want that it failed", outcomeOf(err), err)
+			}
+		})
+	}
+}
+
+// answers is a server's answer of these records.
+func answers(records ...string) func(q *wire.Msg) *wire.Msg {
+	return func(q *wire.Msg) *wire.Msg { return reply(q, records...) }
+}

@@ -1,0 +1,113 @@
+package upstream
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// reported returns ten hosts, of which so many are said to be unfit and, after them, leaving.
+func reported(policy config.Policy, unfit, leaving int) *config.Cluster {
+	return crowd(10, policy, func(i int, h *config.Host) {
+		switch {
+		case i < unfit:
+			h.Health = config.HostUnfit
+		case i < unfit+leaving:
+			h.Health = config.HostLeaving
+		}
+	})
+}
+
+func TestHostsThatAreSaidToBeDownGetNothing(t *testing.T) {
+	for _, policy := range everyPolicy() {
+		t.Run(string(policy), func(t *testing.T) {
+			s, c := one(t, newWorld(), reported(policy, 2, 2))
+			taken := served(c, 2000)
+			wantShare(t, taken, span(0, 4), 0)
+			wantShare(t, taken, span(4, 10), 1)
+			apply(t, s, reported(policy, 0, 1))
+			taken = served(c, 5000)
+			wantShare(t, taken, span(0, 1), 0)
+			if taken["1"] == 0 {
+				t.Error("a host gets nothing after it is said to be fit again")
+			}
+		})
+	}
+}
+
+// In panic health is not believed, but a host that leaves gets nothing all the same.
+func TestHostsThatAreSaidToBeDownCountForPanic(t *testing.T) {
+	for _, policy := range []config.Policy{config.RoundRobin, config.LeastRequest, config.RingHash, config.Maglev} {
+		t.Run(string(policy), func(t *testing.T) {
+			_, c := one(t, newWorld(), reported(policy, 3, 3))
+			if !c.describe().Panic {
+				t.Fatal("6 of 10 hosts are said to be down, and there is no panic")
+			}
+			taken := served(c, 20_000)
+			wantShare(t, taken, span(3, 6), 0)
+			for _, i := range append(span(0, 3), span(6, 10)...) {
+				if taken[strconv.Itoa(i)] == 0 {
+					t.Errorf("in panic host %d gets nothing", i)
+				}
+			}
+		})
+	}
+}
+
+// Exchanges go to the next priority as hosts of the first are said to be down.
+func TestHostsThatAreSaidToBeDownCountForPriorities(t *testing.T) {
+	cfg := reported(config.RoundRobin, 5, 0)
+	for i := range cfg.Hosts {
+		cfg.Hosts[i].Priority = uint32(i / 5)
+	}
+	_, c := one(t, newWorld(), cfg)
+	taken := served(c, 1000)
+	wantShare(t, taken, span(0, 5), 0)
+	wantShare(t, taken, span(5, 10), 1)
+}
+
+func TestAHostThatLeavesEndsWhatItHas(t *testing.T) {
+	s, c := one(t, newWorld(), reported(config.RoundRobin, 0, 0))
+	x := begin(t, c)
+	host := x.Record.Attempts[0].Host.(*Host)
+	apply(t, s, reported(config.RoundRobin, 0, 10))
+	if x.Response.Body == nil || host.InFlight() != 1 {
+		t.Errorf("the exchange is not under way any more")
+	}
+	fails(t, c, protocol.NoHealthyHost)
+	if d := host.describe(); d.Health != HealthDown || d.Why != "leaving" {
+		t.Errorf("the host is described as %s, %s", d.Health, d.Why)
+	}
+	finish(x)
+	apply(t, s, reported(config.RoundRobin, 0, 0))
+	if got := do(t, c); got == "" {
+		t.Error("no host serves after all are said to be fit")
+	}
+}
+
+// What is found out about a host here, and what is said of it, end apart.
+func TestWhatIsSaidOfAHostIsNotUndoneByItsAnswers(t *testing.T) {
+	s, c := one(t, newWorld(), reported(config.RoundRobin, 1, 0))
+	h := c.state.Load().hosts[0]
+	c.down(0)
+	c.back(0)
+	h.answered()
+	if h.health.up() {
+		t.Error("a host that is said to be down is up once it passes its checks")
+	}
+	apply(t, s, reported(config.RoundRobin, 0, 1))
+	if h.health.up() || h.health.has(unfit) {
+		t.Errorf("a host that leaves is %v", ailments(h.health.ails.Load()))
+	}
+	c.down(0)
+	apply(t, s, reported(config.RoundRobin, 0, 0))
+	if h.health.up() {
+		t.Error("a host that fails its checks is up once it is said to be fit")
+	}
+	c.back(0)
+	if !h.health.up() {
+		t.Error("nothing is wrong with the host any more, and it is not up")
+	}
+}
