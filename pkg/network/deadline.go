@@ -163,8 +163,8 @@ func (c *Conn) Resume() {
 // it. It returns ErrDraining when the connection is to end instead of waiting.
 // Called by the reading goroutine.
 func (c *Conn) SetIdle(idle bool) error {
-	if !idle {
-		c.state.And(^uint32(stateIdle))
+	if !idle { // the peer has said something
+		c.state.And(^uint32(stateIdle | stateFresh))
 		return nil
 	}
 	if c.state.Or(stateIdle)&stateDraining != 0 {

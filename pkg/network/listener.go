@@ -219,10 +219,7 @@ func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 	}
 	if full {
 		l.mu.Unlock()
-		_ = c.nc.Close() // not wanted: nobody to tell
-		if l.o.Count != nil {
-			l.o.Count.Refused()
-		}
+		l.refuse(c)
 		return true
 	}
 	l.conns[c] = struct{}{}
@@ -237,14 +234,19 @@ func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 		go l.serve(ctx, c, h)
 		return true
 	}
-	if l.handed != nil {
-		c.state.Or(stateFresh)
-	}
 	if d := p.IdleTimeout(); d > 0 {
 		c.SetReadDeadline(time.Now().Add(d))
 	}
 	go l.await(ctx, c, h)
 	return true
+}
+
+// refuse counts and closes a connection that nobody is to serve, and tells nobody.
+func (l *Listener) refuse(c *Conn) {
+	if l.o.Count != nil {
+		l.o.Count.Refused()
+	}
+	_ = c.nc.Close()
 }
 
 // handlerFor returns who is to serve c, which is in its group from then on.
@@ -308,9 +310,6 @@ func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 		return
 	}
 	_ = c.SetIdle(false) // never fails
-	if l.handed != nil {
-		c.state.And(^uint32(stateFresh))
-	}
 	l.serve(ctx, c, h)
 }
 

@@ -93,10 +93,7 @@ func (l *Listener) divert(d *diversion, c *Conn) (gone bool) {
 			return true
 		}
 	}
-	_ = c.nc.Close() // everybody stops: nobody to tell
-	if l.o.Count != nil {
-		l.o.Count.Refused()
-	}
+	l.refuse(c) // everybody stops
 	return true
 }
 
@@ -173,6 +170,7 @@ func (l *Listener) take(c *Conn) bool {
 	if l.handed == nil {
 		return false
 	}
+	c.state.Or(stateFresh)
 	select {
 	case <-l.handed.serving:
 		return l.enter(l.handed.ctx, c)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -280,22 +281,50 @@ func echo(_ context.Context, c *Conn) error {
 	return ErrPark
 }
 
+// lookFirst is a handler that is called before there is anything to read, and leaves the
+// waiting to the listener.
+func lookFirst(_ context.Context, c *Conn) error {
+	c.Handler = handlerFunc(echo)
+	return ErrPark
+}
+
+// readFirst is a handler that is called before there is anything to read, and waits
+// itself.
+func readFirst(ctx context.Context, c *Conn) error {
+	if err := c.SetIdle(true); err != nil {
+		return err
+	}
+	err := c.AwaitReadable()
+	_ = c.SetIdle(false)
+	if err != nil {
+		return err
+	}
+	c.Handler = handlerFunc(echo)
+	return echo(ctx, c)
+}
+
 func TestConnectionsThatWereJustHandedOnAreServedByAListenerThatLeaves(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
+		serve Handler
 		leave func(*Listener)
 		fresh bool // the connection that has said nothing is served
 	}{
-		{"it leaves, others go on", (*Listener).Retire, true},
-		{"the process ends", (*Listener).Stop, false},
+		{"it leaves, others go on", patient{echo, time.Minute}, (*Listener).Retire, true},
+		{"one that looks first at what it is about", handlerFunc(lookFirst), (*Listener).Retire, true},
+		{"one that reads first", handlerFunc(readFirst), (*Listener).Retire, true},
+		{"the process ends", patient{echo, time.Minute}, (*Listener).Stop, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v := Virtual(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), patient{echo, time.Minute})
+			v := Virtual(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), tt.serve)
 			run(t, v)
 			hand := func() net.Conn {
 				near, far := pair(t)
 				if !v.take(near) {
 					t.Fatal("the connection was not taken")
+				}
+				for near.state.Load()&stateIdle == 0 { // until it is waited for
+					runtime.Gosched()
 				}
 				return far
 			}
@@ -319,6 +348,7 @@ func TestConnectionsThatWereJustHandedOnAreServedByAListenerThatLeaves(t *testin
 			if _, err := known.Read(make([]byte, 1)); err != io.EOF {
 				t.Errorf("an idle connection that was served before: %v, want its end", err)
 			}
+			v.Connections() // waits until all were told
 			if err := exchange(fresh); (err == nil) != tt.fresh {
 				t.Errorf("the first exchange of a connection: %v", err)
 			}
