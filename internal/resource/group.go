@@ -27,7 +27,7 @@ const (
 type Group struct {
 	system fs.FS
 	v2     bool
-	dirs   []string // the group's own, then those around it that can be seen
+	dirs   []string // the one that counts, its own if that does, then those around it that can be seen
 	usage  string   // v1: where the time of processors is counted
 }
 
@@ -63,11 +63,27 @@ func find(system fs.FS, controller string) (*Group, error) {
 		return nil, fmt.Errorf("%s names no group that counts %s: %w", name, controller, fs.ErrNotExist)
 	}
 	for _, root := range []string{mounted, mounted + "/unified"} {
-		if dirs := ways(system, root, unified, "cgroup.controllers"); len(dirs) > 0 {
+		dirs := ways(system, root, unified, "cgroup.controllers")
+		for len(dirs) > 0 && !counts(system, dirs[0], controller) {
+			dirs = dirs[1:]
+		}
+		if len(dirs) > 0 {
 			return &Group{system: system, v2: true, dirs: dirs}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", mounted, fs.ErrNotExist)
+	return nil, fmt.Errorf("%s: no group that counts %s: %w", mounted, controller, fs.ErrNotExist)
+}
+
+// counts reports whether the group of v2 in dir counts what a controller is for: one
+// that has no such controller is counted in those around it, and the memory of the
+// machine's root is not counted at all.
+func counts(system fs.FS, dir, controller string) bool {
+	file := "memory.current"
+	if controller == cpuController {
+		file = "cpu.stat"
+	}
+	_, err := fs.Stat(system, path.Join(dir, file))
+	return err == nil
 }
 
 // old finds a group of v1, whose controllers have a hierarchy each, or share one.

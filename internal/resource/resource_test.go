@@ -49,6 +49,18 @@ func machines() map[string]fs.FS {
 			"sys/fs/cgroup/pod/app/cpu.max":            "max 100000\n",
 			"sys/fs/cgroup/pod/app/cpu.stat":           "usage_usec 1000000\n",
 		}),
+		"v2, without controllers of its own": tree(map[string]string{
+			"proc/self/cgroup":                           "0::/pod/plain\n",
+			"sys/fs/cgroup/cgroup.controllers":           "cpu memory\n",
+			"sys/fs/cgroup/pod/cgroup.controllers":       "cpu memory\n",
+			"sys/fs/cgroup/pod/memory.max":               "33554432\n",
+			"sys/fs/cgroup/pod/memory.current":           "2097152\n",
+			"sys/fs/cgroup/pod/memory.stat":              "anon 1\n",
+			"sys/fs/cgroup/pod/cpu.max":                  "50000 100000\n",
+			"sys/fs/cgroup/pod/cpu.stat":                 "usage_usec 2000000\n",
+			"sys/fs/cgroup/pod/plain/cgroup.controllers": "",
+			"sys/fs/cgroup/pod/plain/cpu.stat":           "usage_usec 1000000\n",
+		}),
 		"v2, a container that sees its group as the root": tree(map[string]string{
 			"proc/self/cgroup":                 "0::/docker/0123456789abcdef\n",
 			"sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
@@ -100,6 +112,7 @@ func TestGroups(t *testing.T) {
 	}{
 		"v2, limits of its own":                           {32 << 20, 64 << 20, 1.5, 2500 * time.Millisecond},
 		"v2, a tighter limit around it":                   {1 << 20, 32 << 20, 0.5, time.Second},
+		"v2, without controllers of its own":              {2 << 20, 32 << 20, 0.5, time.Second},
 		"v2, a container that sees its group as the root": {0, 128 << 20, 2, 0},
 		"v2, no limits":                                   {4096, none, none, 7 * time.Microsecond},
 		"v1":                                              {32 << 20, 96 << 20, 0.25, 3 * time.Second},
@@ -145,6 +158,9 @@ func TestWithoutGroupsThereIsNone(t *testing.T) {
 		"no controller":      {"proc/self/cgroup": "2:cpuset:/\n"},
 		"nothing is mounted": {"proc/self/cgroup": "0::/a\n"},
 		"v1 that is nowhere": {"proc/self/cgroup": "4:memory:/a\n"},
+		"the root of v2, whose memory is not counted": {
+			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cgroup.controllers": "cpu memory\n", "sys/fs/cgroup/cpu.stat": "usage_usec 1\n",
+		},
 	} {
 		if g, err := MemoryGroup(tree(files)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v, %v, want ErrNotExist", name, g, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/resource"
@@ -33,8 +34,8 @@ func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*moni
 	case config.MonitorConnections:
 		made.read = against(func() (int64, error) { return connections(), nil }, constant(m.Max))
 	case config.MonitorDescriptors:
-		made.read = against(func() (int64, error) { return resource.Descriptors(system) },
-			bounded(m.Max, func() (int64, error) { return resource.DescriptorLimit(system) }))
+		made.read = orNoneLeft(against(func() (int64, error) { return resource.Descriptors(system) },
+			bounded(m.Max, func() (int64, error) { return resource.DescriptorLimit(system) })))
 	case config.MonitorMemory:
 		made.read = against(func() (int64, error) { return resource.Memory(system) },
 			bounded(m.Max, func() (int64, error) { return memoryLimit(system) }))
@@ -117,6 +118,22 @@ func against(used, limit func() (int64, error)) func(time.Time) (float64, float6
 			return float64(n), 0, nil
 		}
 		return float64(n), float64(of), err
+	}
+}
+
+// orNoneLeft is read, of descriptors, where reading takes one itself: if there is none
+// left, all that there were are used.
+func orNoneLeft(read func(time.Time) (used, of float64, err error)) func(time.Time) (float64, float64, error) {
+	last := 1.0 // limit; as long as none is known any will do
+	return func(now time.Time) (float64, float64, error) {
+		used, of, err := read(now)
+		switch {
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+			return last, last, nil
+		case err == nil && of > 0:
+			last = of
+		}
+		return used, of, err
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -21,6 +22,7 @@ import (
 type machine struct {
 	mu    sync.Mutex
 	files map[string]string // guarded by mu
+	err   error             // guarded by mu; of opening anything; nil: none
 }
 
 // Open is fs.FS's.
@@ -28,7 +30,10 @@ func (m *machine) Open(name string) (fs.File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	text, there := m.files[name]
-	if !there {
+	switch {
+	case m.err != nil:
+		return nil, &fs.PathError{Op: "open", Path: name, Err: m.err}
+	case !there:
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
 	return fstest.MapFS{name: {Data: []byte(text)}}.Open(name)
@@ -42,6 +47,13 @@ func (m *machine) set(name, text string) {
 	if text == "" {
 		delete(m.files, name)
 	}
+}
+
+// fail has opening anything fail.
+func (m *machine) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
 }
 
 // press sets the resident memory to a share of what these tests allow.
@@ -320,6 +332,26 @@ func TestAMonitorThatCannotBeReadStaysAsItWas(t *testing.T) {
 		t.Errorf("%d lines say so, want 1", n)
 	}
 	m.press(0.1)
+	r.awaitState("stop_accepting_requests", "inactive")
+}
+
+// TestWithoutADescriptorLeftAllAreUsed: reading how many there are takes one.
+func TestWithoutADescriptorLeftAllAreUsed(t *testing.T) {
+	r, m, s := overloadable(t, "")
+	m.set("proc/self/fd", "12345") // its size is how many there are
+	m.set("proc/self/limits", "Max open files 1024 4096 files\n")
+	s.server = `"overload_manager": {"refresh_interval": "10ms", "resource_monitors": [{"name": "file_descriptors"}], "actions": [
+		{"name": "stop_accepting_requests", "triggers": [{"name": "file_descriptors", "threshold": {"value": 0.9}}]}]}`
+	r.apply(s.snapshot(t))
+	for _, short := range []error{syscall.EMFILE, syscall.ENFILE} {
+		r.awaitState("stop_accepting_requests", "inactive")
+		m.fail(short)
+		r.awaitState("stop_accepting_requests", "saturated")
+		if got := r.server.Overload().Monitors[0]; got.Pressure != 1 || got.Used != 1024 || got.Failing {
+			t.Errorf("%v: %+v, want all of 1024 used", short, got)
+		}
+		m.fail(nil)
+	}
 	r.awaitState("stop_accepting_requests", "inactive")
 }
 
