@@ -263,7 +263,7 @@ func queued(t *testing.T, addresses ...string) (n int64) {
 		}
 		ports = append(ports, fmt.Sprintf(":%04X", port))
 	}
-	table, err := os.ReadFile("/proc/net/tcp")
+	table, err := os.ReadFile("/proc/thread-self/net/tcp")
 	if err != nil {
 		t.Fatal(err)
 	}

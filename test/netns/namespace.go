@@ -36,7 +36,14 @@ func (ns *Namespace) Name() string { return ns.name }
 func (ns *Namespace) Do(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread never ends, and what /proc/self tells is of its network.
+			err := ns.Do(f) // on another one, as this is taken
+			runtime.UnlockOSThread()
+			done <- err
+			return
+		}
 		if err := unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("enter the namespace %s: %w", ns.name, err)
 			return
