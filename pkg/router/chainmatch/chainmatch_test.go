@@ -95,6 +95,8 @@ func TestTheMostSpecificChainOfTheFirstCriterionThatDiffersWins(t *testing.T) {
 		{"loopback of IPv6", []match{{SourceType: config.LocalSource}, {}}, from(func(c *Connection) { c.Source = addrPort("[::1]:1") }), 0},
 		{"the same address", []match{{SourceType: config.LocalSource}, {}}, from(func(c *Connection) { c.Source = addrPort("10.1.2.3:1") }), 0},
 		{"a unix socket", []match{{SourceType: config.LocalSource}, {}}, Connection{}, 0},
+		{"a unix socket of another machine, as its proxy says", []match{{SourceType: config.LocalSource}, {}}, Connection{Peer: netip.MustParseAddr("192.0.2.1")}, 1},
+		{"a unix socket of this machine, as its proxy says", []match{{SourceType: config.LocalSource}, {}}, Connection{Peer: netip.MustParseAddr("127.0.0.1")}, 0},
 		{"a source type before any", []match{{}, {SourceType: config.ExternalSource}}, from(nil), 1},
 		{"the other source type", []match{{SourceType: config.LocalSource}, {}}, from(nil), 1},
 

@@ -26,7 +26,11 @@ type Connection struct {
 
 // isLocal reports whether the connection comes from this machine, as far as its
 // addresses tell: they are the same, or the source is loopback, or no IP address at all.
+// A source without one that a proxy has told of is where the proxy is.
 func (c *Connection) isLocal() bool {
 	source := c.Source.Addr()
+	if !source.IsValid() {
+		source = c.Peer
+	}
 	return !source.IsValid() || source.IsLoopback() || source == c.Destination.Addr()
 }
