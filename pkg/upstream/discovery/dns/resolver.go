@@ -111,24 +111,51 @@ func (s *system) askAll(ctx context.Context, family Family, name string) ([]neti
 	return nil, 0, err
 }
 
+// ask asks one server. Where both families are asked for and IPv4 is to be had before
+// IPv6, one of the two questions may fail: without an answer about IPv4 the lookup has
+// failed, because hosts that have both must not become hosts of IPv6 for a moment; one
+// about IPv6 can be done without.
 func (s *system) ask(ctx context.Context, server string, family Family, name string) ([]netip.Addr, time.Duration, error) {
-	if s.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.timeout)
-		defer cancel()
+	q := query{server: server, family: family, name: name, timeout: s.timeout}
+	both := family == Auto || family == V4Preferred
+	if both && q.timeout <= 0 {
+		q.timeout = lookupTimeout / 2 // there is time to ask again
 	}
-	return lookup(ctx, server, family, name)
+	addresses, ttl, some, err := q.ask(ctx)
+	if err == nil || !both || !some {
+		return addresses, ttl, err
+	}
+	q.family = V4Only
+	if four, ttl, _, failed := q.ask(ctx); failed == nil {
+		return four, ttl, nil
+	}
+	return nil, 0, err
 }
 
-// lookup asks one server, "" for those of the system. net.Resolver does not tell
-// how long an answer holds: that is read from the messages as they pass.
-func lookup(ctx context.Context, server string, family Family, name string) ([]netip.Addr, time.Duration, error) {
+// query is a question to one server.
+type query struct {
+	server  string // "": those of the system
+	family  Family
+	name    string
+	timeout time.Duration // 0: none of its own
+}
+
+// ask returns addresses and how long they hold, which net.Resolver does not tell: that is
+// read from the messages as they pass. some: there was an answer with records in it,
+// though another may have failed.
+func (q *query) ask(ctx context.Context) (found []netip.Addr, ttl time.Duration, some bool, err error) {
+	if q.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, q.timeout)
+		defer cancel()
+	}
 	var seen clock
 	r := net.Resolver{
-		PreferGo: true,
+		PreferGo:     true,
+		StrictErrors: q.family == Auto || q.family == V4Preferred,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if server != "" {
-				address = server
+			if q.server != "" {
+				address = q.server
 			}
 			var d net.Dialer
 			conn, err := d.DialContext(ctx, network, address)
@@ -138,18 +165,19 @@ func lookup(ctx context.Context, server string, family Family, name string) ([]n
 			return observe(ctx, conn, &seen), nil
 		},
 	}
-	addresses, err := r.LookupNetIP(ctx, family.network(), name)
+	found, err = r.LookupNetIP(ctx, q.family.network(), q.name)
+	ttl = time.Duration(seen.least.Load())
 	if err != nil {
 		var e *net.DNSError
-		if server != "" && errors.As(err, &e) {
-			e.Server = server // it knows of the system's only
+		if q.server != "" && errors.As(err, &e) {
+			e.Server = q.server // it knows of the system's only
 		}
-		return nil, 0, err
+		return nil, 0, ttl != 0, err
 	}
-	for i := range addresses {
-		addresses[i] = addresses[i].Unmap()
+	for i := range found {
+		found[i] = found[i].Unmap()
 	}
-	return family.choose(addresses), time.Duration(seen.least.Load()), nil
+	return q.family.choose(found), ttl, true, nil
 }
 
 // network is the family as package net spells it.
