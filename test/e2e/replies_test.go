@@ -34,7 +34,7 @@ func TestRepliesOfOurOwnCarryNothingOfTheRequest(t *testing.T) {
 			says("/direct", 200, "hello"),
 			object{"match": object{"prefix": "/redirect"}, "redirect": object{"response_code": 302, "host_redirect": "elsewhere.example", "path_redirect": "/there"}},
 			to("/dead", "dead"), to("/closes", "closes"), to("/garbage", "garbage"), to("/empty", "empty"),
-			to("/full", "full"), to("/silent", "silent", object{"timeout": "200ms"}),
+			to("/full", "full", object{"timeout": "0s"}), to("/silent", "silent", object{"timeout": "200ms"}),
 			own("/fault", "fault", object{"abort": object{"status": 500, "percentage": 100}}).with(object{"route": object{"cluster_name": "silent"}}),
 			object{"match": object{"prefix": "/variable"}, "route": object{"cluster_variable": "request_header_x-api-key"}},
 		)},
