@@ -22,9 +22,9 @@ type Config struct {
 	Disabled bool         `key:"disabled" doc:"Nobody is asked. What callers send under names that are the service's is removed all the same." default:"false" example:"true"`
 	Check    *Check       `key:"check_settings" doc:"Of a route: what is different for it; the rest is as the listener has it."`
 
-	Allow       bool   `key:"failure_mode_allow" doc:"Requests pass if the service cannot be asked, or its answer not be understood: the filter fails open." default:"false" example:"true"`
-	AllowHeader bool   `key:"failure_mode_allow_header_add" doc:"Tells the application of that, by x-envoy-auth-failure-mode-allowed: true." default:"false" example:"true"`
-	OnError     Status `key:"status_on_error" doc:"The answer if the service fails and requests do not pass."`
+	Allow       *bool   `key:"failure_mode_allow" doc:"Requests pass if the service cannot be asked, or its answer not be understood: the filter fails open. Absent: it fails closed." example:"true"`
+	AllowHeader bool    `key:"failure_mode_allow_header_add" doc:"Tells the application of that, by x-envoy-auth-failure-mode-allowed: true." default:"false" example:"true"`
+	OnError     *Status `key:"status_on_error" doc:"The answer if the service fails and requests do not pass; absent: 403."`
 
 	Body        *Body `key:"with_request_body" doc:"The service is told the content of requests, which is read before it is asked. Absent: it is not."`
 	Certificate bool  `key:"include_peer_certificate" doc:"Tells a service of gRPC the caller's certificate as PEM, percent-encoded." default:"false" example:"true"`
@@ -121,11 +121,52 @@ func (c *Config) Validate() error {
 	case c.HTTP == nil && c.GRPC == nil && !c.Disabled && c.Check == nil:
 		return errors.New("expected http_service or grpc_service; for a route also disabled or check_settings")
 	}
+	if key := c.misplaced(); key != "" {
+		return &document.KeyError{Key: key, Err: fmt.Errorf("%s belongs to http_service or grpc_service: an exception to those of a listener has disabled and check_settings alone", key)}
+	}
 	if s := c.Check; s != nil && s.NoBody && s.Body != nil {
 		return &document.KeyError{Key: "check_settings", Err: errors.New("with_request_body and disable_request_body_buffering are both set")}
 	}
 	_, err := c.compile()
 	return err
+}
+
+// misplaced returns a key that says something about a service where there is none; "":
+// there is no such key. What is asked of a filter that guards must not be without effect.
+func (c *Config) misplaced() string {
+	if c.HTTP != nil || c.GRPC != nil {
+		return ""
+	}
+	switch {
+	case c.Allow != nil:
+		return "failure_mode_allow"
+	case c.AllowHeader:
+		return "failure_mode_allow_header_add"
+	case c.OnError != nil:
+		return "status_on_error"
+	case c.Body != nil:
+		return "with_request_body"
+	case c.Certificate:
+		return "include_peer_certificate"
+	case c.Session:
+		return "include_tls_session"
+	case c.Allowed != nil:
+		return "allowed_headers"
+	case c.Disallowed != nil:
+		return "disallowed_headers"
+	}
+	return ""
+}
+
+// open reports whether requests pass when the service fails.
+func (c *Config) open() bool { return c.Allow != nil && *c.Allow }
+
+// onError is the status of the answer when it fails and they do not.
+func (c *Config) onError() int {
+	if c.OnError == nil {
+		return 403
+	}
+	return c.OnError.Code
 }
 
 // inherit returns what a route's configuration means at a filter that has of: one

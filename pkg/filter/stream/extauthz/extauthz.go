@@ -25,7 +25,7 @@ func Kind() filter.Stream {
 	return filter.Stream{
 		Name:    "ext_authz",
 		Stage:   filter.AfterRoute,
-		Config:  func() any { return &Config{OnError: Status{403}} },
+		Config:  func() any { return new(Config) },
 		Inherit: inherit,
 		New:     build,
 		Metrics: []metrics.Metric{requests()},
@@ -163,10 +163,10 @@ const failureHeader = "X-Envoy-Auth-Failure-Mode-Allowed"
 // fail goes on with x, of which the service said nothing because of err.
 func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error {
 	a.disown(x)
-	if !a.config.Allow {
+	if !a.config.open() {
 		a.failed.Add(1)
 		x.Fail(protocol.NewFault(protocol.Denied, fmt.Errorf("ext_authz: the service failed: %w", err)))
-		x.Response.Status = a.config.OnError.Code
+		x.Response.Status = a.config.onError()
 		return nil
 	}
 	a.passed.Add(1)
