@@ -23,7 +23,7 @@ func (p *process) newControl(file *config.Snapshot) (*control, error) {
 		Bootstrap:     file.Bootstrap,
 		Apply:         p.server.Apply,
 		ApplyClusters: p.server.ApplyClusters,
-		Kinds:         resource.Kinds{Filters: streamFilters()},
+		Kinds:         resource.Kinds{Filters: streamFilters(), Gates: gates()},
 		Log:           p.log,
 	})
 }

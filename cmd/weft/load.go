@@ -71,6 +71,7 @@ func (s source) isQuickstart() bool {
 func kinds() configjson.Kinds {
 	k := configjson.Kinds{
 		NetworkFilters: []string{configjson.ProxyFilter, configjson.TCPProxyFilter, configjson.UDPProxyFilter},
+		Gates:          gates(),
 		StreamFilters:  streamFilters(),
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS, config.ClusterOriginalDst},
 	}

@@ -84,6 +84,7 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 	p.server = proxy.NewServer(proxy.Options{
 		Protocols: protocols(p.h2, p.rpc),
 		Filters:   streamFilters(),
+		Gates:     gates(),
 		TCPProxy:  tcpProxy,
 		UDPProxy:  udpProxy,
 		Upstream: upstream.Options{

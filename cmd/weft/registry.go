@@ -86,6 +86,13 @@ func streamFilters() []filter.Stream {
 	}
 }
 
+// gates are the network filters that decide about connections.
+func gates() []filter.Connection {
+	return []filter.Connection{
+		rbac.Connections(),
+	}
+}
+
 func tcpProxy(cfg config.TCPProxy, carrier *proxy.Carrier, log *slog.Logger) network.Handler {
 	return tcpproxy.New(cfg, carrier, log)
 }

@@ -124,8 +124,9 @@ type FilterChain struct {
 	// "": the match does.
 	Name      string
 	Match     ChainMatch
-	TLS       []*TLS // one is chosen by SNI, then ALPN, else the first; none: plaintext
-	Inspector bool   // with TLS: callers that do not begin with a handshake speak plaintext
+	TLS       []*TLS   // one is chosen by SNI, then ALPN, else the first; none: plaintext
+	Inspector bool     // with TLS: callers that do not begin with a handshake speak plaintext
+	Gates     []Filter // network filters that decide about connections, in order, before they are served
 	Proxy     *Proxy
 	TCPProxy  *TCPProxy
 	UDPProxy  *UDPProxy // alone, and of listeners of the network udp

@@ -22,6 +22,7 @@ const (
 	CauseHandshake                    // TLS could not be agreed on
 	CauseProxyProtocol                // it did not begin with the PROXY protocol header that it must have
 	CauseNoChain                      // none of the listener's filter chains is for it
+	CauseDenied                       // a network filter has refused it
 	CauseUnknownProtocol              // it began with bytes of no protocol that the listener carries
 	CauseProtocolError                // the peer broke its protocol or a limit of ours
 	CauseFlood                        // the peer cost more than it asked for
@@ -49,6 +50,7 @@ var causes = [causeCount]struct{ name, text string }{
 	CauseHandshake:       {"tls_handshake", "Its TLS handshake failed: the metric of handshakes and the log say why."},
 	CauseProxyProtocol:   {"proxy_protocol", "It did not begin with a PROXY protocol header, or with one that is malformed, late, or of a version that is not allowed: the log says which."},
 	CauseNoChain:         {"no_filter_chain", "None of the listener's filter chains is for it, and there is no default one: the log says at the level DEBUG what it asked for."},
+	CauseDenied:          {"denied", "A network filter of its filter chain, as rbac, has refused it: the log says at the level DEBUG why."},
 	CauseUnknownProtocol: {"unknown_protocol", "It began with bytes of no protocol that the listener carries."},
 	CauseProtocolError:   {"protocol_error", "The caller broke its protocol, or a limit of the request's size."},
 	CauseFlood:           {"flood", "The caller sent so much of what costs and asks for nothing that it looks like an attack: weft_http2_floods_total says of what."},

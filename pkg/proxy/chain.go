@@ -90,6 +90,10 @@ func (b *builder) chain(e *entry, c *chain, old *serving, place string) error {
 	if c.handler == nil {
 		return errors.New("no network filter serves connections")
 	}
+	if err := b.gate(e, c, byALPN, place); err != nil {
+		c.drop()
+		return err
+	}
 	if err := b.secure(e, c, byALPN); err != nil {
 		c.drop()
 		return fmt.Errorf("tls_context: %w", err)

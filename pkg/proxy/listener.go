@@ -171,7 +171,7 @@ func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	if a.IdleTimeout != b.IdleTimeout || a.Name != b.Name || !reflect.DeepEqual(a.ProxyProtocol, b.ProxyProtocol) {
 		return false
 	}
-	if ca.Inspector != cb.Inspector || !reflect.DeepEqual(ca.TLS, cb.TLS) {
+	if ca.Inspector != cb.Inspector || !reflect.DeepEqual(ca.TLS, cb.TLS) || !reflect.DeepEqual(ca.Gates, cb.Gates) {
 		return false
 	}
 	pa, pb := ca.Proxy, cb.Proxy

@@ -16,6 +16,7 @@ func TestEveryOptionOfAnEngineCounts(t *testing.T) {
 		"Listener.KeepAlive",                                                            // of connections to come
 		"Listener.Network", "Listener.Address", "Listener.Bind", "FilterChain.UDPProxy", // by another listener
 		"Listener.OriginalDst",                // of connections to come
+		"Listener.KeepRedirected",             // the same
 		"Listener.ReusePort", "Listener.Mark", // not at all, with a warning
 		"Proxy.RouteTable", "Proxy.StreamFilters", // under the engine
 		"Listener.FilterChains", "Listener.DefaultChain", "Listener.InspectTimeout", "FilterChain.Name", "FilterChain.Match", // for connections to come

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
@@ -145,7 +146,7 @@ func allMetrics() []metrics.Metric {
 	for _, f := range builtFilters() {
 		all = append(all, f.Metrics...)
 	}
-	return all
+	return append(all, rbac.Connections().Metrics...)
 }
 
 // TestMetricsOfFiltersAreNamedByThem: so that no two filters meet.

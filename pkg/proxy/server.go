@@ -23,6 +23,7 @@ import (
 type Options struct {
 	Protocols []stream.Protocol
 	Filters   []filter.Stream
+	Gates     []filter.Connection
 	// TCPProxy makes the handler of a tcp_proxy filter.
 	TCPProxy func(cfg config.TCPProxy, carrier *Carrier, log *slog.Logger) network.Handler
 	// UDPProxy makes what serves the socket of a listener with a udp_proxy filter; nil:

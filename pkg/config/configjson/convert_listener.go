@@ -145,7 +145,11 @@ func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *confi
 			manager = r.connectionManager(f)
 			continue
 		}
-		kind, ok := choose(r.report, at, "network filter", f.Type, r.kinds.NetworkFilters, knownNetworkFilters())
+		if gate := r.gate(f.Type); gate != nil {
+			r.readGate(f, gate, out)
+			continue
+		}
+		kind, ok := choose(r.report, at, "network filter", f.Type, r.kinds.NetworkFilters, r.networkFilters())
 		if !ok {
 			continue
 		}
@@ -174,6 +178,7 @@ func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *confi
 		r.checkALPN(j, out.Proxy)
 		r.proxies = append(r.proxies, proxyUse{proxy.Node, out.Proxy})
 	}
+	r.checkGates(j, out)
 	if len(j.Filters) == 0 && j.Node.Get("filters").Kind() == document.Array {
 		r.report.Errorf(j.Node.Get("filters"), "the list is empty: expected the network filter %q or %q", ProxyFilter, TCPProxyFilter)
 	}

@@ -76,12 +76,15 @@ var preparations = []struct{ path, patch string }{
 		"request_headers_to_add": [{"header": {"key": "x-a", "value": "a"}}]}}]}]}]}]}`},
 	{".config (tcp_proxy)", `{"servers": [{"listeners": [{"stream_filters": null, "filter_chains": [{"filters": [
 		{"type": "tcp_proxy", "config": {"=": {"cluster": "one", "routes": [{"cluster": "one"}]}}}]}]}]}]}`},
+	{".config (rbac)", `{"servers": [{"listeners": [{"stream_filters": null, "filter_chains": [{"filters": [
+		{"type": "rbac", "config": {"=": {}}}, {"type": "tcp_proxy", "config": {"cluster": "one"}}]}]}]}]}`},
 	{".config (udp_proxy)", `{"servers": [{"listeners": [{"network": "udp", "access_logs": null, "stream_filters": null, "filter_chains": [{"filters": [
 		{"type": "udp_proxy", "config": {"=": {"cluster": "one"}}}]}]}]}]}`},
 	{"stream_filters[].config (payload_limit)", `{"servers": [{"listeners": [{"stream_filters": [{"config": {"max": 1}}]}]}]}`},
 	{"extend_config.sub_protocol", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"downstream_protocol": "X", "extend_config": {"sub_protocol": "Http1"}}}]}]}]}]}`},
 	{"listeners[].network", `{"servers": [{"listeners": [{"network": "unix"}]}]}`},
 	{"pprof.", `{"pprof": {}}`},
+	{"xds_cache.", `{"dynamic_resources": {"ads_config": {"api_type": "GRPC"}}, "xds_cache": {"path": "/tmp/xds"}}`},
 	{".original_dst_lb_config.", `{"cluster_manager": {"clusters": [{"type": "ORIGINAL_DST", "hosts": null}]}}`},
 	{".original_dst_lb_config.header_name", `{"cluster_manager": {"clusters": [{"original_dst_lb_config": {"use_header": true}}]}}`},
 	{"dns_failure_refresh_rate.", `{"cluster_manager": {"clusters": [{"dns_failure_refresh_rate": {"base_interval": "2s"}}]}}`},
@@ -244,7 +247,7 @@ func mergeValue(base, patch any) any {
 			b = []any{nil}
 		}
 		b[0] = mergeValue(b[0], p[0])
-		return b
+		return append(b, p[1:]...)
 	}
 	return patch
 }

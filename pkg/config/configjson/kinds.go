@@ -13,7 +13,8 @@ import (
 // schema knows. The zero value builds nothing. It is read only.
 type Kinds struct {
 	Protocols      []config.Protocol
-	NetworkFilters []string // of ProxyFilter, TCPProxyFilter and UDPProxyFilter
+	NetworkFilters []string            // of ProxyFilter, TCPProxyFilter and UDPProxyFilter
+	Gates          []filter.Connection // network filters before these
 	StreamFilters  []filter.Stream
 	ClusterTypes   []config.ClusterType
 	Policies       []config.Policy

@@ -54,6 +54,7 @@ func testKinds() Kinds {
 		XDS:            true,
 		Protocols:      []config.Protocol{config.HTTP1, config.Dubbo, config.Bolt, config.BoltV2},
 		NetworkFilters: []string{ProxyFilter, TCPProxyFilter, UDPProxyFilter},
+		Gates:          []filter.Connection{{Name: "rbac", Config: func() any { return &map[string]any{} }}},
 		StreamFilters: []filter.Stream{
 			{Name: "fault", Config: func() any { return &faultSettings{} }},
 			{Name: "mirror", Config: func() any { return &mirrorSettings{} }},

@@ -35,6 +35,10 @@ func variants(k Kinds) document.Variants {
 			{Name: UDPProxyFilter, Prototype: udpProxyJSON{}},
 		},
 	}
+	for i := range k.Gates {
+		g := &k.Gates[i]
+		out["network_filter"] = append(out["network_filter"], document.Variant{Name: g.Name, Prototype: g.Config()})
+	}
 	for i := range k.StreamFilters {
 		f := &k.StreamFilters[i]
 		out["stream_filter"] = append(out["stream_filter"], document.Variant{Name: f.Name, Prototype: f.Config()})

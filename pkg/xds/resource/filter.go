@@ -33,6 +33,16 @@ import (
 // Kinds says what listeners and routes may ask for: what is built.
 type Kinds struct {
 	Filters []filter.Stream
+	Gates   []filter.Connection
+}
+
+func (k Kinds) gate(name string) *filter.Connection {
+	for i := range k.Gates {
+		if k.Gates[i].Name == name {
+			return &k.Gates[i]
+		}
+	}
+	return nil
 }
 
 func (k Kinds) filter(name string) *filter.Stream {
@@ -181,27 +191,27 @@ func (p place) readSettings(t *translation, packed *anypb.Any) any {
 		p.refuse("%v", err)
 		return nil
 	}
-	return p.decode(t, m)
+	return p.decode(p.report.kinds.filter(t.name).Config(), m, t.adapt)
 }
 
-// decode fills the settings of Weft's filter with what m says.
-func (p place) decode(t *translation, m proto.Message) any {
+// decode fills settings of a filter of Weft's with what m says, adapted if adapt is not
+// nil, and returns them; nil if that is wrong.
+func (p place) decode(settings any, m proto.Message, adapt func(map[string]any) error) any {
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err == nil {
-		text, err = adapted(text, t.adapt)
+		text, err = adapted(text, adapt)
 	}
 	if err != nil {
 		p.refuse("%v", err)
 		return nil
 	}
-	return p.fill(p.report.kinds.filter(t.name), text)
+	return p.fill(settings, text)
 }
 
-// fill fills the settings of a filter with what JSON says, and returns them; nil if
-// that is wrong.
-func (p place) fill(k *filter.Stream, text []byte) any {
+// fill fills settings with what JSON says, and returns them; nil if that is wrong.
+func (p place) fill(settings any, text []byte) any {
 	text = bytes.ReplaceAll(text, []byte("${"), []byte("$${")) // there are no variables of the environment
-	settings, r := k.Config(), &document.Report{}
+	r := &document.Report{}
 	document.NewDecoder(r).Decode(document.Parse("", text, document.Options{Format: document.JSON}, r), settings)
 	wrong := false
 	for _, d := range r.Diagnostics() {
@@ -279,12 +289,17 @@ func percentOf(v any) int {
 	return int(min(n, 100))
 }
 
-// adaptJWT leaves out what concerns nothing but what other filters see.
+// adaptJWT leaves out what concerns nothing but what other filters see. A set of keys of
+// which none can be used makes an issuer's tokens invalid, as one that cannot be fetched
+// does, and not the listener.
 func adaptJWT(settings map[string]any) error {
 	providers, _ := settings["providers"].(map[string]any)
 	for _, one := range providers {
 		if provider, ok := one.(map[string]any); ok {
 			delete(provider, "normalize_payload_in_metadata")
+			if local, ok := provider["local_jwks"].(map[string]any); ok {
+				local["accept_without_usable_keys"] = true
+			}
 		}
 	}
 	return nil
@@ -314,7 +329,7 @@ func (p place) readMirrors(m *routev3.RouteAction, o outer, out *config.Route) {
 	if f := one.GetRuntimeFraction(); f != nil {
 		percent = at.field("runtime_fraction").field("default_value").fraction(f.GetDefaultValue())
 	}
-	settings := at.fill(k, fmt.Appendf(nil, `{"cluster": %s, "percent": %d}`, document.AppendString(nil, one.GetCluster()), int(math.Ceil(percent))))
+	settings := at.fill(k.Config(), fmt.Appendf(nil, `{"cluster": %s, "percent": %d}`, document.AppendString(nil, one.GetCluster()), int(math.Ceil(percent))))
 	out.Filters = inherit(out.Filters, map[string]any{mirrorFilter: settings})
 }
 

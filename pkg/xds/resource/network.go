@@ -9,7 +9,10 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -28,6 +31,8 @@ func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterC
 		packed := f.GetTypedConfig()
 		hcm, tcp := &hcmv3.HttpConnectionManager{}, &tcpv3.TcpProxy{}
 		switch {
+		case holds(packed, &rbacv3.RBAC{}):
+			at.field("typed_config").readGate("rbac", packed, out)
 		case harmlessFilter(f.GetName()):
 			at.key(f.GetName()).ignore()
 		case holds(packed, hcm):
@@ -44,6 +49,23 @@ func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterC
 	}
 	if out.Proxy == nil && out.TCPProxy == nil {
 		p.refuse("no filter ends the chain")
+	}
+}
+
+// readGate reads a filter that decides about connections: Weft's of the given name.
+func (p place) readGate(name string, packed *anypb.Any, out *config.FilterChain) {
+	k := p.report.kinds.gate(name)
+	if k == nil {
+		p.unbuilt()
+		return
+	}
+	m, err := packed.UnmarshalNew()
+	if err != nil {
+		p.refuse("%v", err)
+		return
+	}
+	if settings := p.decode(k.Config(), m, nil); settings != nil {
+		out.Gates = append(out.Gates, config.Filter{Name: name, Config: settings})
 	}
 }
 

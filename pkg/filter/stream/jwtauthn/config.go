@@ -15,6 +15,8 @@ import (
 type Config struct {
 	Providers map[string]Provider `key:"providers" doc:"Who issues tokens, by a name of your own." example:"{\"corp\": {\"issuer\": \"https://id.corp.test\", \"local_jwks\": {\"filename\": \"keys.json\"}}}"`
 	Rules     []Rule              `key:"rules" doc:"What requests must carry: the first rule that matches says. A request that none matches needs nothing."`
+
+	BypassPreflight bool `key:"bypass_cors_preflight" doc:"CORS preflights need no token: browsers send none with them." default:"false" example:"true"`
 }
 
 // Provider is an issuer of tokens.
@@ -37,6 +39,7 @@ type Provider struct {
 // Local is a set of keys that is part of the configuration.
 type Local struct {
 	Inline   string `key:"inline_string" doc:"The set itself; it is not printed, for it may hold a secret." secret:"true" example:"\"{\\\"keys\\\": []}\""`
+	Lenient  bool   `key:"accept_without_usable_keys" doc:"A set without a key that is strong enough to verify signatures is no error: then no token of the issuer is valid." default:"false" example:"true"`
 	Filename string `key:"filename" doc:"The file that has it, read when the configuration is." example:"\"keys.json\""`
 }
 
@@ -140,6 +143,9 @@ func (l *Local) keys() (keySet, error) {
 		}
 	}
 	set, err := parseKeys(text)
+	if l.Lenient && errors.Is(err, errUnusable) {
+		return keySet{}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("local_jwks: %w", err)
 	}

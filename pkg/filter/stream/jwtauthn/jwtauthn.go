@@ -40,10 +40,11 @@ func checked() metrics.Metric {
 func build(cfg any, env filter.Env, shared *sets, now func() time.Time) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
 	a := authn{
-		rules:     c.Rules,
-		providers: make(map[string]*provider, len(c.Providers)),
-		allowed:   env.Metrics.Counter(checked(), "allowed"),
-		denied:    env.Metrics.Counter(checked(), "denied"),
+		rules:      c.Rules,
+		providers:  make(map[string]*provider, len(c.Providers)),
+		preflights: c.BypassPreflight,
+		allowed:    env.Metrics.Counter(checked(), "allowed"),
+		denied:     env.Metrics.Counter(checked(), "denied"),
 	}
 	for i := range a.rules {
 		if r := a.rules[i].Requires; r != nil {
@@ -83,6 +84,7 @@ type authn struct {
 	every           []*Requires // those of all rules
 	providers       map[string]*provider
 	own             []string // fields that only the filter may set
+	preflights      bool     // need no token
 	allowed, denied *metrics.Counter
 	next            protocol.Starter
 }
@@ -137,6 +139,9 @@ func (a *authn) refuse(x *protocol.Exchange, err error) error {
 // the application. Where those differ all must be satisfied, so that no spelling of a
 // path leads around a rule. Who asks for nobody knows what must satisfy every rule.
 func (a *authn) rulesFor(x *protocol.Exchange) []*Requires {
+	if a.preflights && isPreflight(x) {
+		return nil
+	}
 	paths, ok := spellings(pathOf(x))
 	if !ok || match.HidesCall(x) {
 		return a.every
@@ -149,6 +154,14 @@ func (a *authn) rulesFor(x *protocol.Exchange) []*Requires {
 		}
 	}
 	return found
+}
+
+// isPreflight reports whether x asks, on behalf of a script, whether another request may
+// be made (Fetch, CORS-preflight request). Applications answer it without what a token
+// would be for.
+func isPreflight(x *protocol.Exchange) bool {
+	h := &x.Request.Header
+	return x.Request.Method == "OPTIONS" && h.Get("origin") != "" && h.Get("access-control-request-method") != ""
 }
 
 // pathOf returns what rules are about: the path that the caller asked for. Calls of RPC

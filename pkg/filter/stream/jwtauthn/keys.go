@@ -62,10 +62,13 @@ func parseKeys(text []byte) (keySet, error) {
 		set = append(set, k)
 	}
 	if len(set) == 0 {
-		return nil, errors.Join(append([]error{errors.New("it has no key that verifies signatures")}, why...)...)
+		return nil, errors.Join(append([]error{errUnusable}, why...)...)
 	}
 	return set, nil
 }
+
+// errUnusable is about a set without a key that can be used.
+var errUnusable = errors.New("it has no key that verifies signatures")
 
 func (j *jwk) parse() (key, error) {
 	if j.Use != "" && j.Use != "sig" {

@@ -194,6 +194,7 @@ func (c *compiler) authenticated(a *Authenticated) node {
 }
 
 func (c *compiler) metadata(m *Metadata) node {
+	c.rules.readsMetadata = true
 	if len(m.Path) == 0 {
 		return c.fail(errors.New("metadata.path is empty"))
 	}

@@ -21,9 +21,9 @@ const (
 type rules struct {
 	action   action
 	policies []policy
-	// readsPath, readsCall, readsFields and readsClient: a condition looks at the path, at
-	// what a call of RPC is for, at any field, at remote_ip.
-	readsPath, readsCall, readsFields, readsClient bool
+	// readsPath, readsCall, readsFields, readsClient and readsMetadata: a condition looks at
+	// the path, at what a call of RPC is for, at any field, at remote_ip, at metadata.
+	readsPath, readsCall, readsFields, readsClient, readsMetadata bool
 }
 
 type policy struct {

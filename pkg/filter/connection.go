@@ -1,0 +1,26 @@
+package filter
+
+import (
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// Gate decides about a connection before anything of it is served: nil lets it in, an
+// error says why it ends, with CauseDenied. It sees the connection once, after its TLS
+// handshake if it has one, and keeps nothing of it. Safe for concurrent use.
+type Gate func(conn *protocol.ConnMeta) error
+
+// Connection describes a kind of network filter that stands before those that serve
+// connections, to the registry.
+type Connection struct {
+	Name string // as config.json spells it
+
+	// Config and Metrics are as Stream has them.
+	Config  func() any
+	Metrics []metrics.Metric
+
+	// New builds the filter from what Config returned, filled. It is called once per
+	// filter chain, when a snapshot is built, and starts nothing. Of env it may use Log,
+	// Metrics and Place.
+	New func(cfg any, env Env) (Gate, error)
+}

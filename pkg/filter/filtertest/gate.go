@@ -1,0 +1,22 @@
+package filtertest
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+)
+
+// Gate returns the filter of connections that s describes, and an account of what it
+// counts.
+func Gate(t testing.TB, kind filter.Connection, s Settings) (filter.Gate, *Counts) {
+	t.Helper()
+	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
+	env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, Calls: new(Calls)}
+	made, err := kind.New(Decode(t, filter.Stream{Config: kind.Config}, s), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made, counts
+}

@@ -1,0 +1,60 @@
+package jwtauthn
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestASetWithoutUsableKeys is refused, or refuses every token.
+func TestASetWithoutUsableKeys(t *testing.T) {
+	const weak = `{"keys": [{"kty": "oct", "kid": "k1", "k": "c2hvcnQ", "alg": "HS256"}]}`
+	settings := func(lenient string) filtertest.Settings {
+		return filtertest.Settings(`{"providers": {"one": {"local_jwks": {"accept_without_usable_keys": ` + lenient + `, "inline_string": ` + strconv.Quote(weak) + `}}},
+			"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "one"}}]}`)
+	}
+	if problems := filtertest.Refused(t, Kind(), settings("false")); !strings.Contains(problems, errUnusable.Error()) {
+		t.Errorf("it is refused for %s", problems)
+	}
+	made, _ := filtertest.Build(t, Kind(), settings("true"))
+	for _, token := range []string{"", "eyJhbGciOiJIUzI1NiIsImtpZCI6ImsxIn0.e30.AAAA", "eyJhbGciOiJub25lIn0.e30."} {
+		if got := visit(t, made, "/", token); got != 401 {
+			t.Errorf("a token %q: %d, want 401", token, got)
+		}
+	}
+}
+
+func TestPreflightsNeedNoTokenIfTheConfigurationSaysSo(t *testing.T) {
+	const origin, asks = "Origin: https://shop.test", "Access-Control-Request-Method: PUT"
+	for _, test := range []struct {
+		name, bypass, method string
+		fields               []string
+		want                 int
+	}{
+		{"a preflight", "true", "OPTIONS", []string{origin, asks}, 200},
+		{"not unless it is said", "false", "OPTIONS", []string{origin, asks}, 401},
+		{"OPTIONS for something else", "true", "OPTIONS", []string{origin}, 401},
+		{"without an origin", "true", "OPTIONS", []string{asks}, 401},
+		{"another method with its fields", "true", "GET", []string{origin, asks}, 401},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"bypass_cors_preflight": `+test.bypass+`, "providers": {"one": `+local("")+`},
+				"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "one"}}]}`))
+			x := new(protocol.Exchange)
+			x.Reset()
+			x.Request.Method, x.Request.Path = test.method, "/"
+			for _, f := range test.fields {
+				name, value, _ := strings.Cut(f, ": ")
+				x.Request.Header.Add(name, value)
+			}
+			app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.Reply(200, "", ""); return nil })
+			if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package rbac
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// ConnectionConfig is the configuration of the network filter: Envoy's RBAC of
+// connections, version 3. Its conditions are those that Config has, but for what a
+// connection has not: fields, a path, and metadata of other filters.
+type ConnectionConfig struct {
+	Rules        *Rules `key:"rules" doc:"What is enforced; absent: nothing."`
+	Shadow       *Rules `key:"shadow_rules" doc:"What is counted only, as if it were enforced."`
+	Prefix       string `key:"rules_stat_prefix" doc:"Label of the metrics of rules." example:"\"shop\""`
+	ShadowPrefix string `key:"shadow_rules_stat_prefix" doc:"Label of the metrics of shadow_rules." example:"\"shop_next\""`
+
+	StatPrefix  string `key:"stat_prefix" doc:"Name of the filter in Envoy's metrics." noeffect:"rules_stat_prefix and shadow_rules_stat_prefix name them" example:"\"tcp.\""`
+	Enforcement string `key:"enforcement_type" doc:"How often Envoy decides about a connection." noeffect:"what is decided on does not change while a connection is open" enum:"ONE_TIME_ON_FIRST_BYTE|CONTINUOUS" example:"\"CONTINUOUS\""`
+	Delay       string `key:"delay_deny" doc:"How long Envoy keeps a connection that it refuses." noeffect:"it is closed at once" example:"\"1s\""`
+
+	Matcher       map[string]any `key:"matcher" doc:"Envoy's matching tree in the place of rules." unbuilt:"matcher" example:"{\"matcher_list\": {}}"`
+	ShadowMatcher map[string]any `key:"shadow_matcher" doc:"Envoy's matching tree in the place of shadow_rules." unbuilt:"shadow_matcher" example:"{\"matcher_list\": {}}"`
+}
+
+// Validate is called once the configuration was read.
+func (c *ConnectionConfig) Validate() error {
+	_, _, err := c.compile()
+	return err
+}
+
+func (c *ConnectionConfig) compile() (enforced, shadow *rules, err error) {
+	if enforced, err = c.Rules.ofConnections("rules"); err != nil {
+		return nil, nil, err
+	}
+	shadow, err = c.Shadow.ofConnections("shadow_rules")
+	return enforced, shadow, err
+}
+
+// errOfRequests: in Envoy such a condition fits no connection, which lets all past rules
+// that deny. Nobody means that.
+var errOfRequests = errors.New("conditions on fields, paths and metadata are about requests: a connection has none")
+
+func (r *Rules) ofConnections(key string) (*rules, error) {
+	out, err := r.compile(key)
+	if err == nil && out != nil && (out.readsPath || out.readsFields || out.readsMetadata) {
+		return nil, fmt.Errorf("%s: %w", key, errOfRequests)
+	}
+	return out, err
+}
+
+// Connections is the network filter's entry for the registry.
+func Connections() filter.Connection {
+	return filter.Connection{
+		Name:   name,
+		Config: func() any { return new(ConnectionConfig) },
+		New:    buildGate,
+		Metrics: []metrics.Metric{
+			connectionsAllowed(), connectionsDenied(), connectionsShadowAllowed(), connectionsShadowDenied(),
+		},
+	}
+}
+
+func connectionsAllowed() metrics.Metric {
+	return filter.Counter(name, "connections_allowed", "Connections that the rules of the network filter rbac let in.")
+}
+
+func connectionsDenied() metrics.Metric {
+	return filter.Counter(name, "connections_denied", "Connections that the network filter rbac refused.")
+}
+
+func connectionsShadowAllowed() metrics.Metric {
+	return filter.Counter(name, "connections_shadow_allowed", "Connections that the shadow rules of the network filter rbac would have let in.")
+}
+
+func connectionsShadowDenied() metrics.Metric {
+	return filter.Counter(name, "connections_shadow_denied", "Connections that the shadow rules of the network filter rbac would have refused.")
+}
+
+func buildGate(cfg any, env filter.Env) (filter.Gate, error) {
+	c := cfg.(*ConnectionConfig) //nolint:forcetypeassert // what Config returned
+	enforced, shadow, err := c.compile()
+	if err != nil {
+		return nil, err
+	}
+	f := &rbac{
+		enforced: verdicts{enforced, env.Metrics.Counter(connectionsAllowed(), c.Prefix), env.Metrics.Counter(connectionsDenied(), c.Prefix)},
+		shadow:   verdicts{shadow, env.Metrics.Counter(connectionsShadowAllowed(), c.ShadowPrefix), env.Metrics.Counter(connectionsShadowDenied(), c.ShadowPrefix)},
+	}
+	return f.admit, nil
+}
+
+// admit is a filter.Gate: it judges a connection as if it were a request without
+// anything of its own.
+func (f *rbac) admit(conn *protocol.ConnMeta) error {
+	s := subject{x: &protocol.Exchange{}}
+	s.x.Meta.Conn = conn
+	_ = f.judge(&f.shadow, &s) // counted is all that it is
+	return f.judge(&f.enforced, &s)
+}

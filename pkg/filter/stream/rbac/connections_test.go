@@ -1,0 +1,115 @@
+package rbac
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestConnectionsAreDecidedAbout(t *testing.T) {
+	of := func(change func(*protocol.ConnMeta)) *protocol.ConnMeta {
+		conn := &protocol.ConnMeta{Local: netip.MustParseAddrPort("192.0.2.9:8080"), Remote: netip.MustParseAddrPort("10.0.0.1:4711")}
+		if change != nil {
+			change(conn)
+		}
+		return conn
+	}
+	shown := func(uri string) *protocol.ConnMeta {
+		return of(func(c *protocol.ConnMeta) {
+			c.Secure, c.TLS = true, &protocol.TLS{ServerName: "shop.example", Peer: &protocol.Certificate{URIs: []string{uri}}}
+		})
+	}
+	plain := of(nil)
+	const admin, guest = "spiffe://cluster.local/ns/default/sa/admin", "spiffe://cluster.local/ns/default/sa/guest"
+	const notAdmin = `{"and_ids": {"ids": [{"not_id": {"or_ids": {"ids": [{"authenticated": {"principal_name": {"exact": "` + admin + `"}}}]}}}]}}`
+	for _, test := range []struct {
+		name     string
+		settings filtertest.Settings
+		in, out  *protocol.ConnMeta
+	}{
+		{"by a certificate", meant("ALLOW", `{"authenticated": {"principal_name": {"exact": "`+admin+`"}}}`), shown(admin), shown(guest)},
+		{"without a certificate", meant("ALLOW", `{"authenticated": {}}`), shown(guest), plain},
+		{"denied unless by a certificate", meant("DENY", notAdmin), shown(admin), plain},
+		{"by the port", permitting("ALLOW", `{"destination_port": 8080}`), plain, of(func(c *protocol.ConnMeta) { c.Local = netip.MustParseAddrPort("192.0.2.9:8081") })},
+		{"by the address that was called", permitting("DENY", `{"destination_ip": {"address_prefix": "192.0.3.0", "prefix_len": 24}}`), plain, of(func(c *protocol.ConnMeta) { c.Local = netip.MustParseAddrPort("192.0.3.9:8080") })},
+		{"by the name that was asked for", permitting("ALLOW", `{"requested_server_name": {"exact": "shop.example"}}`), shown(guest), plain},
+		{"by who calls", meant("ALLOW", `{"source_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) { c.Remote = netip.MustParseAddrPort("11.0.0.1:1") })},
+		{"by the client, who is who calls", meant("ALLOW", `{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) { c.Remote = netip.MustParseAddrPort("11.0.0.1:1") })},
+		{"by the other end, whoever it speaks for", meant("ALLOW", `{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) {
+			peer := netip.MustParseAddrPort("11.0.0.1:1")
+			c.Peer = &peer
+		})},
+		{"not by a unix socket's address", meant("ALLOW", `{"source_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`), plain, &protocol.ConnMeta{}},
+		{"nobody without a policy", `{"rules": {"action": "ALLOW", "policies": {}}}`, nil, plain},
+		{"all without rules", `{}`, plain, nil},
+		{"all by rules that only note", `{"rules": {"action": "LOG", "policies": {}}}`, plain, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			admit, counts := filtertest.Gate(t, Connections(), test.settings)
+			if test.in != nil {
+				if err := admit(test.in); err != nil {
+					t.Errorf("it is refused: %v", err)
+				}
+			}
+			if test.out != nil {
+				if err := admit(test.out); err == nil {
+					t.Error("it is let in")
+				} else if got := counts.Of(connectionsDenied()); got != 1 {
+					t.Errorf("%v denied, want 1", got)
+				}
+			}
+		})
+	}
+}
+
+func TestShadowRulesOfConnectionsOnlyCount(t *testing.T) {
+	admit, counts := filtertest.Gate(t, Connections(), `{"shadow_rules": {"action": "DENY", "policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}}`)
+	if err := admit(&protocol.ConnMeta{}); err != nil {
+		t.Errorf("it is refused: %v", err)
+	}
+	if got := counts.Of(connectionsShadowDenied()); got != 1 {
+		t.Errorf("%v were denied in the shadow, want 1", got)
+	}
+	if got := counts.Of(connectionsDenied()) + counts.Of(connectionsAllowed()); got != 0 {
+		t.Errorf("%v were decided about without rules", got)
+	}
+}
+
+// TestConnectionsHaveNothingOfRequests: a condition that can never hold, under DENY,
+// would be an open door.
+func TestConnectionsHaveNothingOfRequests(t *testing.T) {
+	kind := filter.Stream{Config: Connections().Config}
+	for name, s := range map[string]filtertest.Settings{
+		"a field":       permitting("DENY", `{"header": {"name": "x-tenant", "exact_match": "a"}}`),
+		"a path":        permitting("DENY", `{"not_rule": {"url_path": {"path": {"exact": "/"}}}}`),
+		"metadata":      meant("DENY", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"present_match": true}}}`),
+		"in the shadow": filtertest.Settings(strings.Replace(string(permitting("DENY", `{"header": {"name": "x", "present_match": true}}`)), "rules", "shadow_rules", 1)),
+		"a tree":        `{"matcher": {"matcher_list": {"matchers": ["m"]}}}`,
+		"an expression": `{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"const_expr": {"bool_value": true}}}}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			problems := filtertest.Refused(t, kind, s)
+			if !strings.Contains(problems, errOfRequests.Error()) && !strings.Contains(problems, "not supported yet") {
+				t.Errorf("it is refused for %s", problems)
+			}
+		})
+	}
+}
+
+// TestReadmeTellsOfConnections: the tables of the page are of the stream filter.
+func TestReadmeTellsOfConnections(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range Connections().Metrics {
+		if !strings.Contains(string(page), "`"+m.Name+"`") {
+			t.Errorf("README.md does not tell of %s", m.Name)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// gated is a handler behind gates: a connection passes all of them before next has
+// anything of it. Immutable.
+type gated struct {
+	gates    []filter.Gate
+	listener string
+	next     network.Handler
+}
+
+// gate puts the gates of c before the handlers of its connections: byALPN for the
+// protocols that have a name there, c.handler for the rest. place tells c from all
+// other chains.
+func (b *builder) gate(e *entry, c *chain, byALPN map[string]network.Handler, place string) error {
+	gates, err := b.gates(c.config.Gates, place)
+	if err != nil || len(gates) == 0 {
+		return err
+	}
+	c.handler = &gated{gates, e.config.Name, c.handler}
+	for name, h := range byALPN {
+		byALPN[name] = &gated{gates, e.config.Name, h}
+	}
+	return nil
+}
+
+func (b *builder) gates(list []config.Filter, place string) ([]filter.Gate, error) {
+	var gates []filter.Gate
+	for i, f := range list {
+		kind := b.connectionKind(f.Name)
+		if kind == nil {
+			return nil, fmt.Errorf("network filter %q is not built in", f.Name)
+		}
+		made, err := kind.New(f.Config, filter.Env{
+			Log:     b.server.o.Log.With("filter", f.Name),
+			Metrics: b.server.o.Metrics,
+			Calls:   calls{b.server},
+			Place:   fmt.Sprintf("%s network %d", place, i),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("network filter %q: %w", f.Name, err)
+		}
+		gates = append(gates, made)
+	}
+	return gates, nil
+}
+
+func (b *builder) connectionKind(name string) *filter.Connection {
+	for i := range b.server.o.Gates {
+		if k := &b.server.o.Gates[i]; k.Name == name {
+			return k
+		}
+	}
+	return nil
+}
+
+// ServeConn is network.Handler's. A connection that is refused ends with CauseDenied.
+func (g *gated) ServeConn(ctx context.Context, conn *network.Conn) error {
+	known := stream.ConnMeta(0, g.listener, conn)
+	for _, admit := range g.gates {
+		if err := admit(&known); err != nil {
+			conn.Cause = network.CauseDenied
+			return err
+		}
+	}
+	return serve(ctx, conn, g.next, false)
+}

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// TestPoliciesDecideAboutConnections: before the application, which speaks first, has
+// heard of them, and before a request is read.
+func TestPoliciesDecideAboutConnections(t *testing.T) {
+	t.Parallel()
+	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"
+	b := newBadges(t)
+	cert, key := b.issue("app.test", "")
+	gate := object{"type": "rbac", "config": object{"rules": object{"policies": object{"shop": object{
+		"permissions": list{object{"requested_server_name": object{"exact": "app.test"}}},
+		"principals":  list{object{"authenticated": object{"principal_name": object{"prefix": "spiffe://shop.test/ns/shop/"}}}},
+	}}}}}
+	accepted := make(chan struct{}, 16)
+	app := accept(t, func(c net.Conn) {
+		accepted <- struct{}{}
+		_, _ = io.WriteString(c, "hello")
+	})
+	web := serve(t, sayRequest)
+	carried, served := free(), free()
+	secure := func(name, address string, filter object) object {
+		return object{"name": name, "address": address, "filter_chains": list{object{
+			"filters":     list{gate, filter},
+			"tls_context": object{"status": true, "cert_chain": cert, "private_key": key, "ca_cert": b.authority(), "verify_client": true},
+		}}}
+	}
+	w := run(t, setup{
+		listeners: list{
+			secure("bytes", carried, object{"type": "tcp_proxy", "config": object{"cluster": "app"}}),
+			secure("http", served, object{"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "table"}}),
+		},
+		tables:   list{table("table", to("/", "web"))},
+		clusters: list{cluster("app", nil, app), cluster("web", nil, web.address)},
+	}.config())
+	// said is all that a caller hears after it has asked.
+	said := func(address string, shows *tls.Config) string {
+		conn, err := tls.Dial("tcp", address, shows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\n\r\n")
+		all, _ := io.ReadAll(conn) // a reset is an end, too
+		return string(all)
+	}
+	refused := 0.0
+	for _, c := range []struct {
+		name  string
+		shows *tls.Config
+		let   bool
+	}{
+		{"of the namespace", b.shown("cart", cart, "app.test"), true},
+		{"of another", b.shown("pay", bank, "app.test"), false},
+		{"without a certificate", b.shown("", "", "app.test"), false},
+		{"for another name", b.shown("cart", cart, "127.0.0.1"), false},
+	} {
+		if got := said(carried, c.shows); (got == "hello") != c.let || !c.let && got != "" {
+			t.Errorf("%s, as bytes: heard %q", c.name, got)
+		}
+		if c.let {
+			<-accepted
+		} else {
+			refused++
+		}
+		if got := said(served, c.shows); (len(got) > 0 && got[:12] == "HTTP/1.1 200") != c.let || !c.let && got != "" {
+			t.Errorf("%s, as HTTP: heard %q", c.name, got)
+		}
+	}
+	if len(accepted) > 0 {
+		t.Error("the application has heard of a connection that was refused")
+	}
+	eventually(t, "refused connections are counted", func() bool {
+		return w.metric("weft_listener_connections_closed_total", "listener", "bytes", "cause", "denied") == refused &&
+			w.metric("weft_listener_connections_closed_total", "listener", "http", "cause", "denied") == refused &&
+			w.metric("weft_filter_rbac_connections_denied_total") == 2*refused &&
+			w.metric("weft_filter_rbac_connections_allowed_total") == 2
+	})
+}
