@@ -179,14 +179,15 @@ func (s *Server) drainDatagrams(ctx context.Context, live *datagramListener) {
 // drainAllDatagrams is Drain's part: it returns when no listener of datagrams is left.
 func (s *Server) drainAllDatagrams(ctx context.Context) {
 	d := &s.datagrams
+	var ends sync.WaitGroup
 	d.mu.Lock()
 	all := d.live
 	d.live = nil
 	for _, live := range d.retiring {
 		defer context.AfterFunc(ctx, live.cut)()
+		ends.Go(func() { <-live.ended })
 	}
 	d.mu.Unlock()
-	var ends sync.WaitGroup
 	for _, live := range all {
 		ends.Go(func() { s.drainDatagrams(ctx, live) })
 	}

@@ -1,0 +1,61 @@
+package proxy
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
+)
+
+// endless serves datagrams whose sessions never fall silent.
+type endless struct {
+	filter.Datagrams
+	socket   *network.PacketConn
+	draining chan struct{}
+}
+
+func (e *endless) Serve() error           { return nil }
+func (e *endless) Change(config.UDPProxy) {}
+func (e *endless) Sessions() int          { return 1 }
+
+func (e *endless) Drain(ctx context.Context) int {
+	close(e.draining)
+	<-ctx.Done()
+	_ = e.socket.Close()
+	return 1
+}
+
+// TestTheEndOfTheProcessDoesNotWaitForDatagrams: of listeners that left before, longer
+// than for those of connections.
+func TestTheEndOfTheProcessDoesNotWaitForDatagrams(t *testing.T) {
+	r := newRig(t)
+	draining := make(chan struct{})
+	r.server.o.UDPProxy = func(_ config.UDPProxy, socket *network.PacketConn, _ filter.DatagramHosts, _ *filter.DatagramCounts, _ *slog.Logger) (filter.Datagrams, error) {
+		return &endless{socket: socket, draining: draining}, nil
+	}
+	snapshot := func(listeners ...*config.Listener) *config.Snapshot {
+		return &config.Snapshot{Server: config.Server{GracefulTimeout: time.Hour}, Listeners: listeners}
+	}
+	r.apply(snapshot(&config.Listener{
+		Name: "datagrams", Network: networkUDP, Address: "127.0.0.1:0", Bind: true,
+		FilterChains: []*config.FilterChain{{UDPProxy: &config.UDPProxy{Cluster: "none"}}},
+	}))
+	r.apply(snapshot())
+	<-draining
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		r.server.Drain(ctx)
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for the drain time of the configuration")
+	}
+}
