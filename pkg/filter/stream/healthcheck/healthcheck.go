@@ -147,14 +147,26 @@ func (h *healthCheck) answer(ctx context.Context, x *protocol.Exchange) error {
 
 // Finish is protocol.Finisher's, of what the application answered.
 func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error) error {
-	status := x.Response.Status
+	reason, status := x.Record.Reason, x.Response.Status
 	if err != nil {
-		status = protocol.ReasonOf(err).Traits().HTTP
+		reason = protocol.ReasonOf(err)
+		status = reason.Traits().HTTP
 	}
-	if protocol.ReasonOf(err) != protocol.DownstreamGone {
+	if !isOfCaller(reason) && status >= 200 { // 101 is no status to give to others
 		h.memory.learn(status)
 	}
 	return err
+}
+
+// isOfCaller reports whether an exchange ended so because of who asked, or how: that
+// says nothing about the application to those who ask next.
+func isOfCaller(reason protocol.Reason) bool {
+	switch reason {
+	case protocol.RateLimited, protocol.FaultInjected, protocol.VersionNotSupported, protocol.NotImplemented:
+		return true
+	default:
+		return reason != protocol.None && reason.Traits().HTTP < 500 // DownstreamGone among them
+	}
 }
 
 // asked reports whether x is a request of HTTP that asks for health. RPC requests have

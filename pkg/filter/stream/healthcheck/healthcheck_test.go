@@ -222,6 +222,9 @@ func TestApplicationsAnswerNowAndThen(t *testing.T) {
 		{"a fault is remembered", time.Second, "/healthz", 200, nil, 502, 4, ""},
 		{"a caller that left", 9 * time.Second, "/healthz", 0, protocol.NewFault(protocol.DownstreamGone, nil), 0, 5, ""},
 		{"is not", 0, "/healthz", 200, nil, 200, 6, "from the application"},
+		{"a caller that a filter refuses", 10 * time.Second, "/healthz", 0, protocol.NewFault(protocol.Unauthenticated, nil), 0, 7, ""},
+		{"or holds back", 0, "/healthz", 0, protocol.NewFault(protocol.RateLimited, nil), 0, 8, ""},
+		{"is not remembered either", 0, "/healthz", 200, nil, 200, 9, "from the application"},
 	} {
 		clock = clock.Add(step.after)
 		status, fails = step.says, step.fails
