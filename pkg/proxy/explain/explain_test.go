@@ -1,0 +1,250 @@
+package explain
+
+import (
+	"flag"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// http is a filter chain of one proxy filter.
+func http(table string, match config.ChainMatch, filters ...string) *config.FilterChain {
+	p := &config.Proxy{Downstream: []config.Protocol{config.HTTP1, config.HTTP2}, RouteTable: table}
+	for _, f := range filters {
+		p.StreamFilters = append(p.StreamFilters, config.Filter{Name: f})
+	}
+	return &config.FilterChain{Match: match, Proxy: p}
+}
+
+func listener(name, address string, chains ...*config.FilterChain) *config.Listener {
+	return &config.Listener{Name: name, Network: "tcp", Address: address, Bind: true, FilterChains: chains}
+}
+
+// shop is a configuration with something of everything.
+func shop() *config.Snapshot {
+	carries := &config.FilterChain{TCPProxy: &config.TCPProxy{Cluster: "anywhere", Routes: []config.TCPRoute{
+		{Cluster: "database", DestinationPorts: []config.PortRange{{First: 3306, Last: 3306}}},
+	}}}
+	calls := &config.FilterChain{
+		Gates: []config.Filter{{Name: "rbac"}},
+		Proxy: &config.Proxy{Downstream: []config.Protocol{config.Dubbo}, RouteTable: "calls"},
+	}
+	secure := http("web", config.ChainMatch{ServerNames: []string{"*.shop.test"}, TransportProtocol: config.TransportTLS})
+	secure.Name = "secure"
+	choosing := listener("choosing", "0.0.0.0:443", secure, http("other", config.ChainMatch{ServerNames: []string{"a.shop.test"}}))
+	choosing.FilterChains[1].Match.ApplicationProtocols = []string{"h2"}
+	out := listener("out", "127.0.0.1:15001", carries)
+	out.OriginalDst = config.ByRedirect
+	virtual := listener("virtual", "0.0.0.0:9080", http("web", config.ChainMatch{}))
+	virtual.Bind = false
+	return &config.Snapshot{
+		Listeners: []*config.Listener{
+			listener("web", "127.0.0.1:2045", http("web", config.ChainMatch{}, "cors", "rbac")),
+			choosing, listener("calls", "127.0.0.1:2645", calls), out, virtual,
+		},
+		Routes: []*config.RouteTable{web(), callTable()},
+	}
+}
+
+func web() *config.RouteTable {
+	tenth := 10.0
+	to := func(name string, m config.Match, f config.Forward) *config.Route {
+		return &config.Route{Name: name, Match: m, Forward: &f}
+	}
+	prefix := func(p string) config.Match { return config.Match{PathKind: config.PathPrefix, Path: p} }
+	return &config.RouteTable{Name: "web", VirtualHosts: []*config.VirtualHost{
+		{Name: "shop", Domains: []string{"shop.test", "*.shop.test"}, Routes: []*config.Route{
+			{Name: "old", Match: prefix("/old"), Redirect: &config.Redirect{Code: 302, Path: "/new"}},
+			{Name: "health", Match: config.Match{PathKind: config.PathExact, Path: "/health"}, Direct: &config.DirectResponse{Status: 200}},
+			to("canary", config.Match{PathKind: config.PathPrefix, Path: "/api/", Chance: &tenth}, config.Forward{Cluster: "v2"}),
+			to("jason", config.Match{PathKind: config.PathPrefix, Path: "/api/", Headers: []config.HeaderMatch{{Name: "end-user", Value: "jason"}}},
+				config.Forward{Cluster: "subsets", Metadata: map[string]string{"version": "v2"}}),
+			to("api", prefix("/api/"), config.Forward{
+				Weighted: []config.WeightedCluster{{Cluster: "v1", Weight: 8}, {Cluster: "v2", Weight: 2}, {Cluster: "gone"}}, PrefixRewrite: "/", Timeout: 3e9,
+			}),
+			to("named", prefix("/named"), config.Forward{ClusterVariable: "request_header_to", HostRewrite: "named.test"}),
+		}},
+		{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{to("none", prefix("/"), config.Forward{Cluster: "gone"})}},
+	}}
+}
+
+func callTable() *config.RouteTable {
+	return &config.RouteTable{Name: "calls", VirtualHosts: []*config.VirtualHost{{Name: "any", Domains: []string{"*"}, Routes: []*config.Route{
+		{Name: "grey", Match: config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: "org.Pay"}, {Name: "group", Value: "grey"}}}, Forward: &config.Forward{Cluster: "v2"}},
+		{Name: "tagged", Match: config.Match{Headers: []config.HeaderMatch{{Name: "tag", Value: "^a", Regex: true}}}, Forward: &config.Forward{Cluster: "v2"}},
+		{Name: "pay", Match: config.Match{Headers: []config.HeaderMatch{{Name: "service", Value: "org.Pay"}}}, Forward: &config.Forward{Cluster: "v1"}},
+	}}}}
+}
+
+// now are the clusters of shop as they run.
+func now(name string) *Upstream {
+	c := &config.Cluster{Name: name, Policy: config.RoundRobin}
+	hosts := func(all ...UpstreamHost) *Upstream { return &Upstream{Config: c, Hosts: all} }
+	switch name {
+	case "v1":
+		return hosts(UpstreamHost{Address: "10.0.0.1:80", Weight: 1}, UpstreamHost{Address: "10.0.0.2:80", Weight: 1, Down: "failing checks"},
+			UpstreamHost{Address: "10.0.1.1:80", Weight: 1, Priority: 1, Locality: "eu/b/"})
+	case "v2":
+		return hosts(UpstreamHost{Address: "10.0.0.3:80", Weight: 5, Down: "ejected"}, UpstreamHost{Address: "10.0.1.3:80", Weight: 1, Priority: 1})
+	case "subsets":
+		c.Subsets.Selectors = [][]string{{"version"}}
+		return hosts(UpstreamHost{Address: "10.0.0.4:80", Weight: 1, Metadata: map[string]string{"version": "v1"}},
+			UpstreamHost{Address: "10.0.0.5:80", Weight: 1, Metadata: map[string]string{"version": "v2"}})
+	case "anywhere":
+		c.Policy = config.LBOriginalDst
+		return hosts()
+	case "database":
+		return hosts()
+	}
+	return nil
+}
+
+func TestAnswers(t *testing.T) {
+	for name, query := range map[string]string{
+		"a redirect":                           "url=http://shop.test/old/1?a=b&listener=web",
+		"an answer of its own":                 "url=http://127.0.0.1:2045/health&header=Host:shop.test",
+		"weights and chance":                   "url=http://shop.test:2045/api/x&header=Host:shop.test",
+		"a field and labels":                   "url=http://shop.test/api/x&header=end-user:jason&listener=web",
+		"a cluster by a variable":              "url=http://shop.test/named&header=to:v1&listener=web",
+		"a variable without a value":           "url=http://shop.test/named&listener=web",
+		"no route":                             "url=http://shop.test/&listener=web",
+		"a cluster that is missing":            "url=http://other.test/&listener=web",
+		"a listener that is missing":           "url=http://shop.test/&listener=nowhere",
+		"a filter chain by server name":        "url=https://www.shop.test/old",
+		"the most specific chain has no table": "url=https://a.shop.test/old",
+		"no filter chain":                      "url=http://shop.test/&to=10.0.0.1:443",
+		"a virtual listener":                   "url=http://shop.test:9080/health",
+		"redirected to anywhere":               "url=http://10.9.9.9/",
+		"redirected to nowhere":                "url=http://10.9.9.9:3306/",
+		"a call":                               "call=org.Pay/pay&group=blue&attachment=tag=b",
+		"a call of a group":                    "call=org.Pay/pay&group=grey&version=1.0",
+		"a call to a listener of HTTP":         "call=org.Pay/pay&listener=web",
+		"a protocol that nobody speaks":        "call=org.Pay/pay&protocol=tars",
+	} {
+		t.Run(name, func(t *testing.T) {
+			values, err := url.ParseQuery(query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q, err := Parse(values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := Explain(shop(), now, q).Text()
+			file := filepath.Join("testdata", strings.ReplaceAll(name, " ", "_")+".golden")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // for everybody to read
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file) //nolint:gosec // of the test
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("Explain(%s):\n%s\nwant:\n%s", query, got, want)
+			}
+		})
+	}
+}
+
+func TestAQuestionThatCannotBeReadSaysWhatIsWrong(t *testing.T) {
+	for query, want := range map[string]string{
+		"":                                  "url or call is missing",
+		"url=http://a/&call=a/b":            "one of url and call is expected, not both",
+		"url=ftp://a/":                      `url: "ftp://a/", expected http://host/path or https://host/path`,
+		"url=http://a:99999/":               `url: "99999" is no port`,
+		"url=http://a/&header=x":            `header: "x", expected name:value`,
+		"call=service":                      `call: "service", expected service/method`,
+		"call=s/m&attachment=x":             `attachment: "x", expected name=value`,
+		"url=http://a/&to=a":                `to: "a", expected ip:port`,
+		"url=http://a/&from=a":              `from: "a", expected ip or ip:port`,
+		"url=http://a/&colour=red":          `"colour" is not known, expected url, call, `,
+		"url=http://a/&from=10.0.0.1&sni=A": "",
+	} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if _, err := Parse(values); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("Parse(%s) = %s, want %s", query, got, want)
+		}
+	}
+}
+
+func TestFallbacksOfSubsets(t *testing.T) {
+	u := &Upstream{
+		Config: &config.Cluster{Subsets: config.Subsets{Selectors: [][]string{{"v"}}, Default: map[string]string{"v": "1"}}},
+		Hosts:  []UpstreamHost{{Address: "a", Metadata: map[string]string{"v": "1"}}, {Address: "b", Metadata: map[string]string{"v": "2"}}},
+	}
+	for _, tt := range []struct {
+		name     string
+		fallback config.Fallback
+		labels   map[string]string
+		want     string // candidates
+	}{
+		{"a subset", config.NoFallback, map[string]string{"v": "2"}, "b"},
+		{"none", config.NoFallback, map[string]string{"v": "3"}, ""},
+		{"any", config.AnyEndpoint, map[string]string{"v": "3"}, "ab"},
+		{"the default", config.DefaultSubset, nil, "a"},
+		{"names of no selector", config.AnyEndpoint, map[string]string{"w": "1"}, "ab"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u.Config.Subsets.Fallback = tt.fallback
+			var got []string
+			for _, h := range cluster(func(string) *Upstream { return u }, "c", 100, tt.labels).Hosts {
+				if h.Candidate {
+					got = append(got, h.Address)
+				}
+			}
+			if strings.Join(got, "") != tt.want {
+				t.Errorf("candidates %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestHostsOfAConfigurationThatDoesNotRun(t *testing.T) {
+	u := Configured(&config.Cluster{Hosts: []config.Host{
+		{Address: "a", Weight: 1, Locality: config.Locality{Region: "eu", Zone: "a"}},
+		{Address: "b", Weight: 1, Health: config.HostUnfit},
+	}})
+	c := cluster(func(string) *Upstream { return u }, "c", 100, nil)
+	if len(c.Hosts) != 2 || !c.Hosts[0].Candidate || c.Hosts[0].Locality != "eu/a/" || c.Hosts[1].Candidate {
+		t.Errorf("hosts are %+v", c.Hosts)
+	}
+	u.Panic = true
+	if c := cluster(func(string) *Upstream { return u }, "c", 100, nil); !c.Hosts[1].Candidate {
+		t.Error("a host that is down is no candidate in panic")
+	}
+}
+
+// TestLongListsAreCut, but what is taken is shown.
+func TestLongListsAreCut(t *testing.T) {
+	c := shop()
+	vh := &config.VirtualHost{Name: "long", Domains: []string{"long.test"}}
+	for i := range 50 {
+		r := &config.Route{Name: string(rune('A' + i)), Match: config.Match{PathKind: config.PathExact, Path: "/no"}, Direct: &config.DirectResponse{Status: 404}}
+		if i == 49 {
+			r = &config.Route{Name: "last", Direct: &config.DirectResponse{Status: 200}}
+		}
+		vh.Routes = append(vh.Routes, r)
+	}
+	c.Routes[0].VirtualHosts = append(c.Routes[0].VirtualHosts, vh)
+	q := &Question{Listener: "web", Protocol: config.HTTP1, Method: "GET", Scheme: "http", Authority: "long.test", Path: "/", Source: netip.MustParseAddrPort("10.0.0.1:1")}
+	text := Explain(c, now, q).Text()
+	if !strings.Contains(text, `route "last": all its conditions hold`) || !strings.Contains(text, "and 29 other routes") {
+		t.Errorf("the answer is\n%s", text)
+	}
+}

@@ -1,0 +1,270 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router/chainmatch"
+)
+
+type exchange = protocol.Exchange
+
+// How well a listener suits a question, the best last.
+const (
+	unsuited   = iota
+	catchesAll // it is handed whatever is redirected
+	bound      // it is bound to the port, at every address, or nobody knows the address
+	virtual    // the same of a virtual one, which others hand connections to
+	exactly    // it is for the very address
+)
+
+// listener finds the listener of a question; nil: there is none, and End says why.
+func (a *Answer) listener(c *config.Snapshot, q *Question) *config.Listener {
+	chosen, why := choose(c.Listeners, q)
+	for _, l := range c.Listeners {
+		if l == chosen {
+			a.Listener = &Step{l.Name, why}
+			continue
+		}
+		if q.Listener == "" || chosen == nil {
+			a.OtherListeners = append(a.OtherListeners, Other{l.Name, []string{against(l, q)}})
+		}
+	}
+	if chosen == nil {
+		a.End = why
+	}
+	return chosen
+}
+
+// choose returns the listener and why it is; nil, and why there is none.
+func choose(all []*config.Listener, q *Question) (*config.Listener, string) {
+	if q.Listener != "" {
+		for _, l := range all {
+			if l.Name == q.Listener {
+				return l, "it was asked for"
+			}
+		}
+		return nil, fmt.Sprintf("there is no listener %q", q.Listener)
+	}
+	var best *config.Listener
+	rank, reason := unsuited, ""
+	for _, l := range all {
+		if r, why := suits(l, q); r > rank {
+			best, rank, reason = l, r, why
+		}
+	}
+	if best != nil {
+		return best, reason
+	}
+	var speaking []*config.Listener
+	for _, l := range all {
+		if speaks(l, q.Protocol) {
+			speaking = append(speaking, l)
+		}
+	}
+	switch len(speaking) {
+	case 0:
+		return nil, fmt.Sprintf("no listener speaks %s", q.Protocol)
+	case 1:
+		return speaking[0], fmt.Sprintf("it is the only one that speaks %s", q.Protocol)
+	}
+	return nil, fmt.Sprintf("%d listeners speak %s and none is for %s: say which one is meant", len(speaking), q.Protocol, destination(q))
+}
+
+// suits says how well l suits the destination of q, and why it does.
+func suits(l *config.Listener, q *Question) (rank int, why string) {
+	at, to := addressOf(l), q.Destination
+	switch {
+	case l.Network != "tcp" || to.Port() == 0:
+		return unsuited, ""
+	case at == to && l.Bind:
+		return exactly, "it is bound to " + l.Address
+	case at == to:
+		return exactly, "connections to " + l.Address + " are handed to it"
+	case at.Port() == to.Port() && !l.Bind && at.Addr().IsUnspecified():
+		return virtual, "connections to port " + strconv.Itoa(int(at.Port())) + " are handed to it"
+	case at.Port() == to.Port() && l.Bind && (at.Addr().IsUnspecified() || !to.Addr().IsValid()):
+		return bound, "it is bound to " + l.Address
+	case l.Bind && l.OriginalDst != "" && !l.Ingress:
+		return catchesAll, "no listener is for " + destination(q) + ", and connections are redirected to it"
+	}
+	return unsuited, ""
+}
+
+// against says why l is not taken.
+func against(l *config.Listener, q *Question) string {
+	switch rank, why := suits(l, q); {
+	case q.Listener != "":
+		return "another was asked for, it is at " + l.Address
+	case rank == catchesAll:
+		return "only connections that no other listener is for are redirected to it"
+	case rank == unsuited && q.Destination.Port() != 0:
+		return fmt.Sprintf("it is at %s, and the connection goes to %s", l.Address, destination(q))
+	case rank == unsuited && !speaks(l, q.Protocol):
+		return fmt.Sprintf("it does not speak %s", q.Protocol)
+	case rank == unsuited:
+		return "it is at " + l.Address
+	default:
+		return why + ", but another comes first"
+	}
+}
+
+// destination is where the connection goes, as far as that is known.
+func destination(q *Question) string {
+	switch to := q.Destination; {
+	case to.Port() == 0:
+		return "an address that is not known"
+	case !to.Addr().IsValid():
+		return "port " + strconv.Itoa(int(to.Port()))
+	default:
+		return to.String()
+	}
+}
+
+// addressOf is the address of a listener; not valid if it has none of IP.
+func addressOf(l *config.Listener) netip.AddrPort {
+	text := l.Address
+	if strings.HasPrefix(text, ":") {
+		text = "0.0.0.0" + text
+	}
+	at, _ := netip.ParseAddrPort(text) // a path, or a name
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
+// speaks reports whether a chain of l takes requests of protocol p.
+func speaks(l *config.Listener, p config.Protocol) bool {
+	for fc := range l.Chains() {
+		if fc.Proxy != nil && spokenBy(fc.Proxy, p) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// spokenBy returns the protocol that requests like those of p come in; "": none does.
+func spokenBy(proxy *config.Proxy, p config.Protocol) config.Protocol {
+	for _, d := range proxy.Downstream {
+		switch {
+		case d == p, d == config.Auto && p.CarriedBy(proxy.Upstream):
+			return p
+		case isHTTP(d) && isHTTP(p):
+			return d
+		}
+	}
+	return ""
+}
+
+// chain finds the filter chain of a question; nil: there is none, and End says why.
+func (a *Answer) chain(l *config.Listener, q *Question) *config.FilterChain {
+	c := connection(l, q)
+	matches := make([]config.ChainMatch, len(l.FilterChains))
+	for i, fc := range l.FilterChains {
+		matches[i] = fc.Match
+	}
+	m, err := chainmatch.Compile(matches)
+	if err != nil {
+		a.End = err.Error() // a configuration that was checked has none
+		return nil
+	}
+	var chosen *config.FilterChain
+	why := "it is for all connections"
+	if at := m.Match(&c); at >= 0 {
+		chosen = l.FilterChains[at]
+		if text := chosen.Match.String(); text != "" {
+			why = "the connection meets " + text
+		}
+	} else if chosen = l.DefaultChain; chosen != nil {
+		why = "it is for the connections that no other is for"
+	}
+	for fc := range l.Chains() {
+		if fc == chosen {
+			a.Chain = &Step{nameOf(l, fc), why}
+			continue
+		}
+		other := Other{nameOf(l, fc), chainmatch.Failures(&fc.Match, &c)}
+		switch {
+		case fc == l.DefaultChain:
+			other.Why = []string{"another is for the connection"}
+		case len(other.Why) == 0:
+			other.Why = []string{"its criteria are met, but another is more specific"}
+		}
+		a.OtherChains = append(a.OtherChains, other)
+	}
+	if chosen == nil {
+		a.End = "no filter chain is for the connection: it is closed"
+	}
+	return chosen
+}
+
+// connection is what is known of the connection of q once it is l's.
+func connection(l *config.Listener, q *Question) chainmatch.Connection {
+	at, to := addressOf(l), q.Destination
+	if ip := at.Addr(); !to.Addr().IsValid() && ip.IsValid() && !ip.IsUnspecified() {
+		to = netip.AddrPortFrom(ip, to.Port())
+	}
+	if to.Port() == 0 || l.OriginalDst == "" && l.Bind {
+		to = netip.AddrPortFrom(to.Addr(), at.Port())
+	}
+	c := chainmatch.Connection{Destination: to, Source: q.Source, Peer: q.Source.Addr(), Transport: config.RawBuffer, Protocols: q.ALPN}
+	if q.TLS {
+		c.Transport, c.ServerName = config.TransportTLS, q.ServerName
+	}
+	return c
+}
+
+// nameOf tells fc from the other chains of l.
+func nameOf(l *config.Listener, fc *config.FilterChain) string {
+	if fc == l.DefaultChain {
+		return cmp.Or(fc.Name, "(default)")
+	}
+	return cmp.Or(fc.Name, fc.Match.String(), "(all)")
+}
+
+// spoken returns the protocol that the chain takes the request for, "" if it carries
+// bytes; false: it takes it for none, and End says so.
+func (a *Answer) spoken(fc *config.FilterChain, q *Question) (p config.Protocol, ok bool) {
+	if fc.Proxy != nil {
+		p = spokenBy(fc.Proxy, q.Protocol)
+	}
+	switch {
+	case p != "":
+		return p, true
+	case fc.TCPProxy != nil && (fc.Proxy == nil || fc.Proxy.Fallback):
+		return "", true
+	case fc.Proxy == nil:
+		a.End = "the filter chain carries datagrams"
+		return "", false
+	}
+	a.End = fmt.Sprintf("the filter chain speaks %v, not %s", fc.Proxy.Downstream, q.Protocol)
+	return "", false
+}
+
+// carry says where a chain that carries bytes sends the connection.
+func (a *Answer) carry(t *config.TCPProxy, up Upstreams, q *Question) {
+	name := t.Cluster
+	for i := range t.Routes {
+		r := &t.Routes[i]
+		if within(q.Source, r.SourceAddrs, r.SourcePorts) && within(q.Destination, r.DestinationAddrs, r.DestinationPorts) {
+			name = r.Cluster
+			break
+		}
+	}
+	if name == "" {
+		a.End = "no route of tcp_proxy is for the connection: it is closed"
+		return
+	}
+	a.Carried = []Cluster{cluster(up, name, 100, nil)}
+}
+
+// within reports whether a is in one of the ranges and one of the port ranges, of which
+// an empty list holds everything.
+func within(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
+	return (len(addrs) == 0 || slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })) &&
+		(len(ports) == 0 || slices.ContainsFunc(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last }))
+}

@@ -1,0 +1,129 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/router"
+)
+
+// route finds the route of a request, which ask makes as often as it is needed: routes
+// change requests.
+func (a *Answer) route(c *config.Snapshot, up Upstreams, p *config.Proxy, ask func() *exchange) {
+	a.RouteTable = p.RouteTable
+	var source *config.RouteTable
+	for _, t := range c.Routes {
+		if t.Name == p.RouteTable {
+			source = t
+		}
+	}
+	if source == nil {
+		a.End = fmt.Sprintf("there is no route table %q", p.RouteTable)
+		return
+	}
+	table, err := router.Compile(source)
+	if err != nil {
+		a.End = err.Error() // a configuration that is in force has none
+		return
+	}
+	e := table.Explain(ask())
+	for _, o := range e.Others {
+		why := fmt.Sprintf("none of its domains is for %q", e.Authority)
+		if o.Domain != "" {
+			why = fmt.Sprintf("its domain %q is less specific", o.Domain)
+		}
+		a.OtherVirtualHosts = append(a.OtherVirtualHosts, Other{o.VirtualHost.Name, []string{why}})
+	}
+	if e.VirtualHost == nil {
+		a.End = fmt.Sprintf("no virtual host has a domain for %q: it fails with no_route", e.Authority)
+		return
+	}
+	a.VirtualHost = &Step{e.VirtualHost.Name, fmt.Sprintf("its domain %q is the most specific for %q", e.Domain, e.Authority)}
+	for _, r := range e.Routes {
+		one := Route{Name: r.Route.Config.Name, Outcome: outcome(r.Outcome), Why: r.Why, Percent: r.Percent}
+		if r.Outcome == router.Taken || r.Outcome == router.ByChance {
+			one.Action = action(r.Route, up, ask())
+		}
+		a.Routes = append(a.Routes, one)
+	}
+	if e.Route == nil {
+		a.End = "no route of the virtual host is for the request: it fails with no_route"
+		for _, r := range e.Routes {
+			if r.Outcome == router.ByChance {
+				a.End = "if chance chooses none of these routes, it fails with no_route"
+			}
+		}
+	}
+}
+
+func outcome(o router.Outcome) Outcome {
+	switch o {
+	case router.Taken:
+		return Taken
+	case router.ByChance:
+		return ByChance
+	case router.Later:
+		return Later
+	case router.Rejected:
+	}
+	return Rejected
+}
+
+// action says what r does with x, which it changes.
+func action(r *router.Route, up Upstreams, x *exchange) *Action {
+	f := r.Config.Forward
+	if f == nil {
+		r.Reply(x)
+		return &Action{Status: x.Response.Status, Location: x.Response.Header.Get("Location")}
+	}
+	a := &Action{Timeout: "none"}
+	if global, _ := r.Timeouts(x); global > 0 {
+		a.Timeout = global.String()
+	}
+	a.clusters(r, up, x)
+	r.RewriteRequest(x)
+	a.Authority, a.Path = x.Request.Authority, x.Request.Path
+	if f.AutoHostRewrite {
+		a.Authority = "the name of the host"
+	}
+	return a
+}
+
+// clusters names those that r may send x to.
+func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
+	f := r.Config.Forward
+	if len(f.Weighted) == 0 {
+		name, _ := r.ChooseCluster(x, 0)
+		if name == "" {
+			a.Missing = fmt.Sprintf("the variable %s, which names the cluster, has no value: it fails with no_cluster", f.ClusterVariable)
+			return
+		}
+		a.Clusters = []Cluster{cluster(up, name, 100, f.Metadata)}
+		return
+	}
+	total := uint64(0)
+	for i := range f.Weighted {
+		total += uint64(f.Weighted[i].Weight)
+	}
+	if total == 0 {
+		a.Missing = "all weights are 0: it fails with no_cluster"
+	}
+	for i := range f.Weighted {
+		w := &f.Weighted[i]
+		labels := f.Metadata
+		if len(w.Metadata) > 0 {
+			labels = maps.Clone(w.Metadata)
+			for name, value := range f.Metadata {
+				if _, own := labels[name]; !own {
+					labels[name] = value
+				}
+			}
+		}
+		percent := 0.0
+		if total > 0 {
+			percent = 100 * float64(w.Weight) / float64(total)
+		}
+		a.Clusters = append(a.Clusters, cluster(up, w.Cluster, percent, labels))
+	}
+}

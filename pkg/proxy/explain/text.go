@@ -1,0 +1,161 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// mostLines is how many of a kind Text lists; the rest it counts.
+const mostLines = 20
+
+// Text is the answer in plain words. Of long lists it has the beginning.
+func (a *Answer) Text() string {
+	p := &printer{}
+	p.line(0, "%s", a.Request)
+	p.step("listener", a.Listener, a.OtherListeners)
+	p.step("filter chain", a.Chain, a.OtherChains)
+	if len(a.Unasked) > 0 {
+		p.line(0, "filters on the way, which were not run: %s", strings.Join(a.Unasked, ", "))
+	}
+	if a.RouteTable != "" {
+		p.line(0, "route table %q", a.RouteTable)
+	}
+	p.step("virtual host", a.VirtualHost, a.OtherVirtualHosts)
+	p.routes(a.Routes)
+	for i := range a.Carried {
+		p.line(0, "carried as bytes")
+		p.cluster(&a.Carried[i])
+	}
+	if a.End != "" {
+		p.line(0, "end: %s", a.End)
+	}
+	return p.String()
+}
+
+// printer writes lines.
+type printer struct{ strings.Builder }
+
+func (p *printer) line(indent int, format string, args ...any) {
+	p.WriteString(strings.Repeat("  ", indent) + fmt.Sprintf(format, args...) + "\n")
+}
+
+// step writes what is taken of several, and the others.
+func (p *printer) step(kind string, s *Step, others []Other) {
+	if s != nil {
+		p.line(0, "%s %q: %s", kind, s.Name, s.Why)
+	}
+	for i, o := range others {
+		if i == mostLines {
+			p.line(1, "and %d others", len(others)-i)
+			return
+		}
+		p.line(1, "not %q: %s", o.Name, strings.Join(o.Why, "; "))
+	}
+}
+
+// routes writes those that may be taken, and of the others the first.
+func (p *printer) routes(all []Route) {
+	left := len(all)
+	for i, r := range all {
+		if i >= mostLines && r.Action == nil {
+			continue
+		}
+		left--
+		switch r.Outcome {
+		case Rejected:
+			p.line(1, "not %q: %s", r.Name, strings.Join(r.Why, "; "))
+		case Later:
+			p.line(1, "not %q: it would do, but a route before it is taken", r.Name)
+		case ByChance:
+			p.line(0, "route %q: all its conditions hold, for %s of the requests", r.Name, share(r.Percent))
+		case Taken:
+			p.line(0, "route %q: all its conditions hold", r.Name)
+		}
+		if r.Action != nil {
+			p.action(r.Action)
+		}
+	}
+	if left > 0 {
+		p.line(1, "and %d other routes, which are not taken", left)
+	}
+}
+
+func (p *printer) action(a *Action) {
+	switch {
+	case a.Location != "":
+		p.line(2, "is answered with %d, to %s", a.Status, a.Location)
+		return
+	case a.Status != 0:
+		p.line(2, "is answered with %d", a.Status)
+		return
+	}
+	p.line(2, "goes on as %q %q, timeout %s", a.Authority, a.Path, a.Timeout)
+	if a.Missing != "" {
+		p.line(2, "%s", a.Missing)
+	}
+	for i := range a.Clusters {
+		p.cluster(&a.Clusters[i])
+	}
+}
+
+func (p *printer) cluster(c *Cluster) {
+	text := fmt.Sprintf("cluster %q", c.Name)
+	if c.Percent < 100 {
+		text += ", " + share(c.Percent) + " of the requests"
+	}
+	if c.Missing {
+		p.line(2, "%s: there is none of that name", text)
+		return
+	}
+	text += ", by " + c.Policy
+	if len(c.Labels) > 0 {
+		var labels []string
+		for name, value := range c.Labels {
+			labels = append(labels, name+"="+value)
+		}
+		slices.Sort(labels)
+		text += ", hosts with " + strings.Join(labels, " ")
+	}
+	p.line(2, "%s", text)
+	if len(c.Hosts) == 0 {
+		p.line(3, "%s", noHosts(c))
+	}
+	// Where a request may go is not left out before where it may not.
+	hosts := slices.Clone(c.Hosts)
+	slices.SortStableFunc(hosts, func(a, b Host) int { return len(a.Why) - len(b.Why) })
+	for i := range hosts {
+		if i == mostLines {
+			p.line(3, "and %d other hosts", len(hosts)-i)
+			return
+		}
+		p.host(&hosts[i])
+	}
+}
+
+func noHosts(c *Cluster) string {
+	if c.Policy == string(config.LBOriginalDst) {
+		return "the host is where the caller was going"
+	}
+	return "it has no hosts"
+}
+
+func (p *printer) host(h *Host) {
+	text := h.Address
+	if h.Weight != 1 {
+		text += fmt.Sprintf(", weight %d", h.Weight)
+	}
+	if h.Locality != "" {
+		text += ", in " + h.Locality
+	}
+	if !h.Candidate {
+		p.line(3, "not %s: %s", text, strings.Join(h.Why, "; "))
+		return
+	}
+	p.line(3, "host %s", text)
+}
+
+func share(percent float64) string { return strconv.FormatFloat(percent, 'g', 4, 64) + " %" }

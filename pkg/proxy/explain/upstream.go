@@ -1,0 +1,124 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// Upstream is a cluster as it is now.
+type Upstream struct {
+	Config *config.Cluster
+	// Panic: so few hosts are up that their health is not believed.
+	Panic bool
+	Hosts []UpstreamHost
+}
+
+// UpstreamHost is a host as it is now.
+type UpstreamHost struct {
+	Address  string
+	Down     string // why it is; "": it is up
+	Weight   uint32
+	Priority uint32
+	Locality string
+	Metadata map[string]string
+}
+
+// Configured is a cluster that does not run: its hosts are those of the configuration,
+// and up.
+func Configured(c *config.Cluster) *Upstream {
+	u := &Upstream{Config: c}
+	for i := range c.Hosts {
+		h := &c.Hosts[i]
+		one := UpstreamHost{Address: h.Address, Weight: h.Weight, Priority: h.Priority, Metadata: h.Metadata}
+		if l := h.Locality; l != (config.Locality{}) {
+			one.Locality = l.Region + "/" + l.Zone + "/" + l.SubZone
+		}
+		if h.Health != config.HostFit {
+			one.Down = h.Health.String()
+		}
+		u.Hosts = append(u.Hosts, one)
+	}
+	return u
+}
+
+// cluster says which hosts of the cluster called name a request with these labels may
+// go to. Which of the candidates it is the policy decides, and how work is shared among
+// priorities and localities is left out: the first priority with a host that is up
+// counts.
+func cluster(up Upstreams, name string, percent float64, labels map[string]string) Cluster {
+	c := Cluster{Name: name, Percent: percent}
+	u := up(name)
+	if u == nil {
+		c.Missing = true
+		return c
+	}
+	c.Policy = string(u.Config.Policy)
+	fits := func(*UpstreamHost) string { return "" }
+	if len(u.Config.Subsets.Selectors) > 0 {
+		c.Labels = labels
+		fits = u.subset(labels)
+	}
+	used := u.priority(fits)
+	for i := range u.Hosts {
+		h := &u.Hosts[i]
+		one := Host{Address: h.Address, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality}
+		if why := fits(h); why != "" {
+			one.Why = append(one.Why, why)
+		}
+		if h.Down != "" && !u.Panic {
+			one.Why = append(one.Why, "it is down: "+h.Down)
+		}
+		if h.Priority > used {
+			one.Why = append(one.Why, fmt.Sprintf("priority %d is used as those before it fail", h.Priority))
+		}
+		one.Candidate = len(one.Why) == 0
+		c.Hosts = append(c.Hosts, one)
+	}
+	return c
+}
+
+// priority is the first that has a host that is up and fits; the last if none has.
+func (u *Upstream) priority(fits func(*UpstreamHost) string) uint32 {
+	found, best, last := false, uint32(0), uint32(0)
+	for i := range u.Hosts {
+		h := &u.Hosts[i]
+		last = max(last, h.Priority)
+		if (h.Down == "" || u.Panic) && fits(h) == "" && (!found || h.Priority < best) {
+			found, best = true, h.Priority
+		}
+	}
+	if !found {
+		return last
+	}
+	return best
+}
+
+// subset returns what says why a host is not among those that labels choose; "": it is.
+func (u *Upstream) subset(labels map[string]string) func(*UpstreamHost) string {
+	names := slices.Sorted(maps.Keys(labels))
+	there := len(names) > 0 && slices.ContainsFunc(u.Config.Subsets.Selectors, func(s []string) bool {
+		return slices.Equal(slices.Compact(slices.Sorted(slices.Values(s))), names)
+	}) && slices.ContainsFunc(u.Hosts, func(h UpstreamHost) bool { return lacks(&h, labels) == "" })
+	switch {
+	case there:
+		return func(h *UpstreamHost) string { return lacks(h, labels) }
+	case u.Config.Subsets.Fallback == config.AnyEndpoint:
+		return func(*UpstreamHost) string { return "" }
+	case u.Config.Subsets.Fallback == config.DefaultSubset:
+		return func(h *UpstreamHost) string { return lacks(h, u.Config.Subsets.Default) }
+	}
+	return func(*UpstreamHost) string { return "no subset has the labels of the request, and there is no fallback" }
+}
+
+// lacks says which label a host has not; "": it has all.
+func lacks(h *UpstreamHost, labels map[string]string) string {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if value, ok := h.Metadata[name]; !ok || value != labels[name] {
+			return fmt.Sprintf("it lacks the label %s=%s", name, labels[name])
+		}
+	}
+	return ""
+}
