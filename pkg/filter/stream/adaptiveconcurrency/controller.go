@@ -205,8 +205,8 @@ func (c *controller) measured(now time.Duration) {
 			return
 		}
 		c.samples.drain(p.percent)
-	} else if took, _ := c.samples.drain(p.percent); took > 0 {
-		c.least.Store(int64(took))
+	} else if took, n := c.samples.drain(p.percent); n > 0 {
+		c.least.Store(max(int64(took), 1)) // 0 would mean that it is not known
 	}
 	c.measuring = false
 	c.wanted.Store(0)

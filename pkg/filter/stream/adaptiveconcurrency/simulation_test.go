@@ -239,6 +239,25 @@ func TestFailuresDoNotMakeAServerFast(t *testing.T) {
 	}
 }
 
+// TestTheFastestCountsToo, if it took no time that can be told: nothing is slow then for
+// that alone.
+func TestTheFastestCountsToo(t *testing.T) {
+	p := usual()
+	p.percent = 0 // the shortest time of all
+	c := new(controller)
+	c.begin(&p, 0)
+	for now := time.Duration(0); now < time.Second; now += time.Millisecond {
+		for range 10 {
+			if c.enter(100) {
+				c.leave(now, now, answered)
+			}
+		}
+	}
+	if got := c.least.Load(); got == 0 {
+		t.Error("what requests take when there are few is not known")
+	}
+}
+
 func TestAFixedTimeIsNotMeasured(t *testing.T) {
 	p := usual()
 	p.interval, p.fixed = 0, 50*time.Millisecond
