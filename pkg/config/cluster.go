@@ -61,6 +61,7 @@ type Cluster struct {
 	OriginalDst        OriginalDst
 	Socket             Socket
 	Hosts              []Host
+	Drops              []Drop // what is refused on purpose, one after the other; never configured
 	DNS                DNS
 	Health             *HealthCheck // nil: no active checks
 	Outlier            *Outlier     // nil: no passive ones

@@ -39,6 +39,7 @@ const (
 	ConnectTimeout
 	Overflow
 	RetryOverflow
+	Dropped
 
 	// The upstream was used and failed.
 	UpstreamReset
@@ -124,6 +125,9 @@ var traits = [reasonCount]Traits{
 		Hint: "A limit of the cluster's circuit_breakers is reached, or the one that adaptive_concurrency has found."},
 	RetryOverflow: {Name: "retry_overflow", Flag: "URX", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Text: "retries used up",
 		Hint: "The route's num_retries or the cluster's max_retries is reached."},
+
+	Dropped: {Name: "dropped", Flag: "DO", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "dropped to shed load",
+		Hint: "Who tells of the cluster's hosts says that a share of its requests is to be dropped, drop_overloads; /clusters tells how many were, by category."},
 
 	UpstreamReset: {Name: "upstream_reset", Flag: "UR", HTTP: 502, GRPC: 14, Dubbo: 80, Bolt: 16, Text: "upstream reset the connection",
 		Hint: "The application, or something before it, reset the connection while it was answering."},

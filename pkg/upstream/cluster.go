@@ -27,6 +27,7 @@ type Cluster struct {
 	ledger   ledger[ClusterAccount]
 	era      atomic.Int64 // how often it has left the configuration; its accounts are of one era each
 
+	drops     drops
 	overflows atomic.Uint64 // exchanges and retries that were refused
 	resent    atomic.Uint64
 	observed  atomic.Int64 // when a latency was observed last: ns of the set's clock
@@ -126,7 +127,7 @@ type Via struct {
 // the request was sent is returned as it is: whether to try that again is for
 // Retry to say.
 //
-// Errors are Faults: NoCluster (not configured), Overflow (a breaker),
+// Errors are Faults: NoCluster (not configured), Overflow (a breaker), Dropped,
 // NotImplemented (x cannot be said in what the hosts speak), NoHealthyHost (no host at
 // all), what the last attempt failed with, or UpstreamTimeout and DownstreamGone while
 // it waited for a connection.
@@ -140,6 +141,12 @@ func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
 	s, err := b.admit()
 	if err != nil {
 		return err
+	}
+	if len(s.config.Drops) > 0 && len(x.Record.Attempts) == 0 {
+		if err := c.drop(s.config); err != nil {
+			b.active.Add(-1)
+			return err
+		}
 	}
 	p, err := v.choose(s, x, len(x.Record.Attempts))
 	if err != nil {
@@ -302,7 +309,7 @@ func enter(count *atomic.Int64, limit int) bool {
 // the next host is tried, up to so many attempts in all; any other error is
 // returned as it is.
 //
-// Errors of its own are Faults: NoCluster, NoHealthyHost, and Overflow when
+// Errors of its own are Faults: NoCluster, Dropped, NoHealthyHost, and Overflow when
 // max_connections or max_requests is reached: a connection does not wait; and of a
 // cluster of type ORIGINAL_DST NoDestination and Loop.
 func (c *Cluster) CarryOn(ctx context.Context, at Arrival, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
@@ -312,6 +319,9 @@ func (c *Cluster) CarryOn(ctx context.Context, at Arrival, attempts int, connect
 		return err
 	}
 	defer b.active.Add(-1)
+	if err := c.drop(s.config); err != nil {
+		return err
+	}
 	if !b.slots.take(s.config.Breakers.MaxConnections) {
 		b.refused(ConnectionOverflow)
 		return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.Breakers.MaxConnections)

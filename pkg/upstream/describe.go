@@ -19,6 +19,7 @@ type ClusterStatus struct {
 	Overflows uint64             `json:"overflows_total"`            // refused by a circuit breaker
 	Breakers  []BreakerStatus    `json:"circuit_breakers,omitempty"` // the limits that are set
 	Resent    uint64             `json:"resent_total"`               // sent again because a connection had gone stale
+	Dropped   map[string]uint64  `json:"dropped_total,omitempty"`    // by category, of what discovery says is to be dropped
 	Panic     bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is not believed
 	Subsets   int                `json:"subsets,omitempty"`
 	Names     []NameStatus       `json:"names,omitempty"` // that the hosts are found by
@@ -89,6 +90,7 @@ func (c *Cluster) describe() ClusterStatus {
 		Overflows: c.overflows.Load(),
 		Breakers:  c.describeBreakers(),
 		Resent:    c.resent.Load(),
+		Dropped:   c.Dropped(),
 		Panic:     s.all.panics(),
 		Names:     c.names(s.config),
 		Hosts:     make([]HostStatus, len(hosts)),

@@ -217,6 +217,7 @@ func same(a, b *config.Cluster) bool {
 			a.Health.Equal(b.Health) &&
 			a.Outlier.Equal(b.Outlier) &&
 			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&
+			slices.Equal(a.Drops, b.Drops) &&
 			a.DNS.Equal(&b.DNS)
 }
 

@@ -1,0 +1,75 @@
+package upstream
+
+import (
+	"context"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+func TestAShareIsDropped(t *testing.T) {
+	const exchanges = 20_000
+	for _, tt := range []struct {
+		name  string
+		drops []config.Drop
+		want  map[string]float64 // share of all
+	}{
+		{"nothing", nil, nil},
+		{"a quarter", []config.Drop{{Category: "throttle", Share: config.Millionths / 4}}, map[string]float64{"throttle": 0.25}},
+		{"each of what is left", []config.Drop{{Category: "a", Share: config.Millionths / 2}, {Category: "b", Share: config.Millionths / 2}},
+			map[string]float64{"a": 0.5, "b": 0.25}},
+		{"everything", []config.Drop{{Category: "all", Share: config.Millionths}, {Category: "none", Share: 1}}, map[string]float64{"all": 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := cluster("web", "a")
+			cfg.Drops = tt.drops
+			s, c := one(t, newWorld(), cfg)
+			defer s.Close()
+			refused := 0
+			for range exchanges {
+				x, why := with(c, config.DefaultPriority)
+				switch why {
+				case protocol.Dropped:
+					refused++
+				case protocol.None:
+					finish(x)
+				default:
+					t.Fatal(why)
+				}
+			}
+			all := 0
+			for category, n := range c.Dropped() {
+				all += int(n)
+				if got := float64(n) / exchanges; got < tt.want[category]-0.02 || got > tt.want[category]+0.02 {
+					t.Errorf("%s: %.3f of all were dropped, want %.3f", category, got, tt.want[category])
+				}
+			}
+			if all != refused || len(c.Dropped()) != len(tt.want) {
+				t.Errorf("%d were refused, and %v counted", refused, c.Dropped())
+			}
+			if got := c.InFlight(); got != 0 {
+				t.Errorf("%d exchanges are in flight", got)
+			}
+		})
+	}
+}
+
+func TestWhatIsTriedAgainIsNotDropped(t *testing.T) {
+	cfg := cluster("web", "a", "b")
+	s, c := one(t, newWorld(), cfg)
+	defer s.Close()
+	x := begin(t, c)
+	finish(x)
+	cfg2 := cluster("web", "a", "b")
+	cfg2.Drops = []config.Drop{{Category: "all", Share: config.Millionths}}
+	apply(t, s, cfg2)
+	if err := (&Via{Cluster: c}).Serve(context.Background(), x); err != nil {
+		t.Errorf("a second try ends with %v", err)
+	}
+	finish(x)
+	err := c.CarryOn(t.Context(), Arrival{}, 1, nil)
+	if got := protocol.ReasonOf(err); got != protocol.Dropped {
+		t.Errorf("a connection ends with %v, want that it is dropped", got)
+	}
+}
