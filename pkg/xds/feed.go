@@ -202,6 +202,12 @@ func (f *feed) connected() {
 	f.status = feedStatus{connected: true, since: time.Now()}
 }
 
+func (f *feed) isConnected() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status.connected
+}
+
 func (f *feed) failed(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

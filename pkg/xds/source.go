@@ -59,7 +59,10 @@ type Source struct {
 	base  *config.Snapshot // what the file says, with the static clusters of boot; nil: nothing yet
 	again *time.Timer      // when the world is to be settled though nothing came
 
+	memory memory
+
 	mu      sync.Mutex
+	kept    Kept                            // guarded by mu
 	tracked map[string]map[string]*Resource // guarded by mu; by type and name
 }
 
@@ -89,6 +92,7 @@ func New(o Options) (*Source, error) {
 		{URL: resource.SecretType},
 	}
 	f := s.newFeed(&feed{name: boot.control, service: aggregated(), form: boot.form}, types...)
+	s.keep()
 	if boot.dynamic.clusters {
 		f.client.WantAll(resource.ClusterType)
 	}
@@ -177,7 +181,9 @@ func (s *Source) Run(ctx context.Context) error {
 		feeds.Wait()
 		close(ended)
 	}()
+	end := s.beginMemory()
 	s.loop(ctx, ended)
+	end()
 	select {
 	case err := <-failures:
 		return err
@@ -196,6 +202,10 @@ func (s *Source) loop(ctx context.Context, ended <-chan struct{}) {
 			close(e.done)
 		case <-s.again.C:
 			s.wake(ctx)
+		case <-s.memory.saving.C:
+			s.saveNow()
+		case <-s.memory.silence.C:
+			s.silent(ctx)
 		case <-ended:
 			return
 		}
@@ -261,6 +271,9 @@ func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 	}
 	if u.Type == resource.ClusterType || u.Type == resource.ListenerType {
 		s.ask()
+	}
+	if f == s.feeds[0] {
+		s.heard(u)
 	}
 }
 
@@ -519,6 +532,8 @@ func (s *Source) ask() {
 
 // Keys of log lines.
 const (
+	logPath     = "path"
+	logAge      = "age"
 	logControl  = "control_plane"
 	logError    = "error"
 	logType     = "type"

@@ -435,6 +435,20 @@ func add[K comparable](to map[K]bool, names []K) {
 	}
 }
 
+// hasKey reports whether a resource holds a private key itself.
+func (w *world) hasKey(typeURL, name string) bool {
+	var contexts []*resource.TLS
+	if s := w.listeners[name]; typeURL == resource.ListenerType && s != nil && s.last != nil {
+		contexts = s.last.TLS
+	}
+	if s := w.clusters[name]; typeURL == resource.ClusterType && s != nil && s.last != nil {
+		for _, one := range s.last.Sockets {
+			contexts = append(contexts, one.TLS)
+		}
+	}
+	return slices.ContainsFunc(contexts, func(t *resource.TLS) bool { return t != nil && t.Config.Key.Text != "" })
+}
+
 // forget drops what nobody refers to any more: what is wanted again comes again.
 func (w *world) forget(all wanted) {
 	drop(w.assignments, w.users.assignments, set(all.assignments))

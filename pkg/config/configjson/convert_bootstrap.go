@@ -19,6 +19,7 @@ func (r *reader) readBootstrap(j *rootJSON) {
 	r.snapshot.Bootstrap = config.Bootstrap{
 		Node: rawJSON(j.EnvoyNode), Static: rawJSON(j.StaticResources), Dynamic: rawJSON(j.DynamicResources),
 	}
+	r.readXDSCache(j)
 	if !j.StaticResources.Off() && j.DynamicResources.Off() {
 		r.report.Warnf(j.StaticResources, "static_resources has no effect without dynamic_resources")
 	}
@@ -34,4 +35,17 @@ func rawJSON(n document.Node) []byte {
 		panic("configjson: a document that is no JSON: " + err.Error())
 	}
 	return text
+}
+
+func (r *reader) readXDSCache(j *rootJSON) {
+	c := j.XDSCache
+	switch {
+	case c == nil:
+	case !r.kinds.XDS:
+		r.report.Unbuilt(c.Node, "xds_cache")
+	case j.DynamicResources.Off():
+		r.report.Warnf(c.Node, "xds_cache has no effect without dynamic_resources")
+	default:
+		r.snapshot.Bootstrap.Cache = config.ControlPlaneCache{Path: c.Path, MaxAge: c.MaxAge}
+	}
 }

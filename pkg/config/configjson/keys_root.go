@@ -24,6 +24,7 @@ type rootJSON struct {
 
 	DynamicResources document.Node `key:"dynamic_resources" doc:"Envoy bootstrap: where listeners and clusters come from by xDS." accept:"object" example:"{\"ads_config\": {\"api_type\": \"GRPC\"}}"`
 	StaticResources  document.Node `key:"static_resources" doc:"Envoy bootstrap: listeners and clusters that are there from the start." accept:"object" example:"{\"clusters\": [{\"name\": \"xds\"}]}"`
+	XDSCache         *xdsCacheJSON `key:"xds_cache" doc:"Where what the control plane said is kept, for a start while it is away; absent: nowhere."`
 	EnvoyNode        document.Node `key:"node" doc:"Envoy bootstrap: who asks by xDS." accept:"object" example:"{\"id\": \"sidecar~10.0.0.1\"}"`
 
 	Extends        []extensionJSON `key:"extends" doc:"Extensions with a configuration of their own, such as the Dubbo registry." unbuilt:"extends"`

@@ -1,0 +1,164 @@
+package xds
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+)
+
+// lastGood is what a control plane said last and was accepted.
+type lastGood struct {
+	said      time.Time
+	resources []ads.Update // Changed of each type; nothing else of it
+}
+
+// identity is whose configuration something is.
+type identity struct {
+	Node    string `json:"node"`
+	Cluster string `json:"cluster"` // of the node
+	Control string `json:"control_plane"`
+}
+
+// The file that a lastGood is kept in: storeMagic and a storeHeader as JSON, a line
+// each, and after that DeltaDiscoveryResponses, each after its length as a varint.
+const storeMagic = "weft-xds 1\n"
+
+type storeHeader struct {
+	identity
+
+	Said   time.Time `json:"said"`
+	Length int       `json:"length"` // of what follows, in bytes
+	SHA256 string    `json:"sha256"` // of what follows, in hexadecimal
+}
+
+// appendTo appends the file of g, which is who's.
+func (g *lastGood) appendTo(dst []byte, who identity) ([]byte, error) {
+	var body []byte
+	for _, u := range g.resources {
+		m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: u.Type}
+		for _, n := range u.Changed {
+			m.Resources = append(m.Resources, &discoveryv3.Resource{
+				Name: n.Name, Version: n.Version, Resource: &anypb.Any{TypeUrl: u.Type, Value: n.Body},
+			})
+		}
+		one, err := proto.Marshal(m)
+		if err != nil {
+			return nil, err
+		}
+		body = protowire.AppendBytes(body, one)
+	}
+	sum := sha256.Sum256(body)
+	header, err := json.Marshal(storeHeader{identity: who, Said: g.said.UTC(), Length: len(body), SHA256: hex.EncodeToString(sum[:])})
+	if err != nil {
+		return nil, err
+	}
+	dst = append(dst, storeMagic...)
+	dst = append(append(dst, header...), '\n')
+	return append(dst, body...), nil
+}
+
+// parseLastGood reads a file. One that is not whole, or not who's, is an error.
+func parseLastGood(b []byte, who identity) (*lastGood, error) {
+	rest, ok := bytes.CutPrefix(b, []byte(storeMagic))
+	line, body, whole := bytes.Cut(rest, []byte{'\n'})
+	if !ok || !whole {
+		return nil, errors.New("it is no file of this version of Weft's")
+	}
+	var h storeHeader
+	if err := json.Unmarshal(line, &h); err != nil {
+		return nil, fmt.Errorf("its header: %w", err)
+	}
+	if h.identity != who {
+		return nil, fmt.Errorf("it is of node %q of cluster %q by %q, this is %q of %q by %q", h.Node, h.Cluster, h.Control, who.Node, who.Cluster, who.Control)
+	}
+	if sum := sha256.Sum256(body); len(body) != h.Length || hex.EncodeToString(sum[:]) != h.SHA256 {
+		return nil, fmt.Errorf("it is damaged: %d bytes with another sum, expected %d", len(body), h.Length)
+	}
+	g := &lastGood{said: h.Said}
+	for len(body) > 0 {
+		one, n := protowire.ConsumeBytes(body)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		body = body[n:]
+		m := &discoveryv3.DeltaDiscoveryResponse{}
+		if err := proto.Unmarshal(one, m); err != nil {
+			return nil, err
+		}
+		u := ads.Update{Type: m.GetTypeUrl()}
+		for _, r := range m.GetResources() {
+			u.Changed = append(u.Changed, ads.Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()})
+		}
+		g.resources = append(g.resources, u)
+	}
+	return g, nil
+}
+
+// store is where a lastGood is kept: a file of its own in a directory. One goroutine
+// may save while another loads.
+type store struct {
+	dir string
+	who identity
+}
+
+func (s *store) path() string { return filepath.Join(s.dir, "resources") }
+
+// save puts the file of g in the place of what was there, at once or not at all. The
+// directory is made if there is none; nobody else may read what is in it.
+func (s *store) save(g *lastGood) (err error) {
+	b, err := g.appendTo(nil, s.who)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	next := s.path() + ".new"
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(next, s.path())
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close()) // the name is to outlive a crash, too
+}
+
+// load returns what was saved last; a file that cannot be used is an error that says
+// which and why, and so is one that is older than maxAge at now, if that is not 0. It is
+// fs.ErrNotExist if nothing was saved.
+func (s *store) load(now time.Time, maxAge time.Duration) (*lastGood, error) {
+	b, err := os.ReadFile(s.path())
+	if err != nil {
+		return nil, err
+	}
+	g, err := parseLastGood(b, s.who)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.path(), err)
+	}
+	if age := now.Sub(g.said); maxAge > 0 && age > maxAge {
+		return nil, fmt.Errorf("%s: it was said %v ago, and may be %v old", s.path(), age.Round(time.Second), maxAge)
+	}
+	return g, nil
+}

@@ -1,0 +1,233 @@
+package xds
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// somethingGood is what a control plane may have said.
+func somethingGood(said time.Time) *lastGood {
+	return &lastGood{said: said, resources: []ads.Update{
+		{Type: resource.ClusterType, Changed: []ads.Resource{{Name: "a", Version: "1", Body: []byte("x")}, {Name: "b", Body: []byte{0, 255}}}},
+		{Type: resource.RouteType},
+	}}
+}
+
+func TestStoreReturnsWhatWasSaved(t *testing.T) {
+	said := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	s := &store{dir: filepath.Join(t.TempDir(), "made", "here"), who: identity{"n", "c", "control"}}
+	if _, err := s.load(said, 0); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("before anything was saved: %v, want %v", err, fs.ErrNotExist)
+	}
+	for range 2 { // the second takes the place of the first
+		if err := s.save(somethingGood(said)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g, err := s.load(said.Add(time.Hour), time.Hour)
+	if err != nil || !reflect.DeepEqual(g, somethingGood(said)) {
+		t.Errorf("load() = %+v, %v, want what was saved", g, err)
+	}
+	names, err := filepath.Glob(s.dir + "/*")
+	if err != nil || len(names) != 1 {
+		t.Errorf("the directory has %v, want one file", names)
+	}
+	for path, want := range map[string]fs.FileMode{s.path(): 0o600, s.dir: fs.ModeDir | 0o700} {
+		if i, err := os.Stat(path); err != nil || i.Mode() != want {
+			t.Errorf("%s has the mode %v, %v, want %v", path, i.Mode(), err, want)
+		}
+	}
+	if err := (&store{dir: s.path()}).save(g); err == nil {
+		t.Error("a directory that is a file can be saved to")
+	}
+}
+
+func TestStoreRefusesWhatItCannotTrust(t *testing.T) {
+	who, said := identity{"n", "c", "control"}, time.Now()
+	good, err := somethingGood(said).appendTo(nil, who)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		file   []byte
+		who    identity
+		maxAge time.Duration
+		want   string
+	}{
+		{"nothing", nil, who, 0, "no file of this version"},
+		{"another's file", []byte("hello\nworld\n"), who, 0, "no file of this version"},
+		{"another version", bytes.Replace(good, []byte("weft-xds 1"), []byte("weft-xds 2"), 1), who, 0, "no file of this version"},
+		{"a header that is none", []byte(storeMagic + "{\n"), who, 0, "its header"},
+		{"cut off", good[:len(good)-1], who, 0, "it is damaged"},
+		{"longer", append(bytes.Clone(good), 0), who, 0, "it is damaged"},
+		{"a bit flipped", flipped(good), who, 0, "it is damaged"},
+		{"of another node", good, identity{"m", "c", "control"}, 0, `it is of node "n"`},
+		{"of another control plane", good, identity{"n", "c", "other"}, 0, `by "control", this is`},
+		{"too old", good, who, time.Minute, "it was said 1h0m0s ago, and may be 1m0s old"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &store{dir: t.TempDir(), who: c.who}
+			if err := os.WriteFile(s.path(), c.file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.load(said.Add(time.Hour), c.maxAge); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), s.path()) {
+				t.Errorf("load() = %v, want the path and %q", err, c.want)
+			}
+		})
+	}
+}
+
+func flipped(b []byte) []byte {
+	b = bytes.Clone(b)
+	b[len(b)-3] ^= 1
+	return b
+}
+
+func FuzzParseLastGood(f *testing.F) {
+	who := identity{"n", "c", "control"}
+	good, err := somethingGood(time.Unix(1, 0).UTC()).appendTo(nil, who)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(storeMagic))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g, err := parseLastGood(b, who)
+		if err != nil {
+			return
+		}
+		again, err := g.appendTo(nil, who)
+		if err != nil {
+			t.Skip() // names that are no UTF-8
+		}
+		if back, err := parseLastGood(again, who); err != nil || !reflect.DeepEqual(back, g) {
+			t.Errorf("%+v is read back as %+v, %v", g, back, err)
+		}
+	})
+}
+
+// aSource returns a source of a control plane that nobody connects to, and what it puts
+// in force.
+func aSource(t testing.TB, form, cache string, log *slog.Logger) (*Source, *config.Snapshot) {
+	t.Helper()
+	b := bootstrapText(form)
+	b.Cache = config.ControlPlaneCache{Path: cache, MaxAge: time.Hour}
+	inForce := &config.Snapshot{}
+	s, err := New(Options{
+		Bootstrap: b,
+		Apply: func(_ context.Context, next *config.Snapshot) error {
+			*inForce = *next
+			return nil
+		},
+		ApplyClusters: func(_ context.Context, _ []*config.Cluster, whole func() *config.Snapshot) error {
+			*inForce = *whole()
+			return nil
+		},
+		Log: log,
+	})
+	if err == nil {
+		err = s.Rebase(t.Context(), &config.Snapshot{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, inForce
+}
+
+// say has the control plane of s say all.
+func say(t testing.TB, s *Source, all ...said) {
+	t.Helper()
+	for _, r := range all {
+		s.handle(t.Context(), event{feed: s.feeds[0], response: &ads.Response{
+			Type: r.url, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: r.name, Version: "1", Body: r.body}},
+		}})
+	}
+}
+
+// TestWhatIsKeptIsUsedWithoutItsSecrets: what one process has saved is what another puts
+// in force, but for what needs a secret, and for what holds a key itself.
+func TestWhatIsKeptIsUsedWithoutItsSecrets(t *testing.T) {
+	pki, dir := testpki.New(t), t.TempDir()
+	one, before := aSource(t, "DELTA_GRPC", dir, slog.New(slog.DiscardHandler))
+	end := one.beginMemory()
+	one.handle(t.Context(), event{feed: one.feeds[0], opened: true})
+	say(t, one,
+		aCluster("plain", "e", "", 0), aCluster("secured", "e", "s", 0), someHosts("e", 1, 2),
+		aListener("open", 80, "r", "", 0), aListener("closed", 81, "r", "s", 0), someRoutes("r", "one"),
+		aSecret("s", pki.Issue(testpki.Spec{})))
+	if len(before.Listeners) != 2 || len(before.Clusters) != 3 {
+		t.Fatalf("in force are %d listeners and %d clusters, want 2 and 3", len(before.Listeners), len(before.Clusters))
+	}
+	end()
+	file, err := os.ReadFile(one.Kept().Path)
+	if err != nil || bytes.Contains(file, []byte("PRIVATE KEY")) || one.Kept().Failure != "" {
+		t.Fatalf("kept is %+v, %v, or it has a key in it", one.Kept(), err)
+	}
+
+	var text bytes.Buffer
+	other, after := aSource(t, "DELTA_GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
+	other.silent(t.Context())
+	if len(after.Listeners) != 1 || after.Listeners[0].Name != "open" || len(after.Clusters) != 2 || len(after.Routes) != 1 {
+		t.Errorf("in force again are %+v, want what needs no secret", after)
+	}
+	other.silent(t.Context())
+	if n := strings.Count(text.String(), "in force is what it said before"); n != 2 || !other.Kept().InUse || other.Kept().Said.IsZero() {
+		t.Errorf("%d warnings, %+v, want 2, and to be told so", n, other.Kept())
+	}
+	// The control plane is back: it is asked from what is held, and what it says counts.
+	f := other.feeds[0]
+	other.handle(t.Context(), event{feed: f, opened: true})
+	held := map[string]int{}
+	for _, r := range f.queue {
+		held[r.Type] = len(r.Held)
+	}
+	if want := map[string]int{resource.ClusterType: 2, resource.ListenerType: 2, resource.EndpointType: 1, resource.RouteType: 1, resource.SecretType: 0}; !reflect.DeepEqual(held, want) {
+		t.Errorf("asked with %v resources held, want %v", held, want)
+	}
+	say(t, other, aSecret("s", pki.Issue(testpki.Spec{})))
+	if other.Kept().InUse || len(after.Listeners) != 2 || len(after.Clusters) != 3 {
+		t.Errorf("with its secret: %+v, kept %+v", after, other.Kept())
+	}
+}
+
+// TestWhatIsKeptAndCannotBeUsedIsLeft: the process starts without it, and says why.
+func TestWhatIsKeptAndCannotBeUsedIsLeft(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "resources"), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	s, inForce := aSource(t, "GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
+	s.silent(t.Context())
+	if len(inForce.Listeners) != 0 || s.Kept().InUse || !strings.Contains(s.Kept().Failure, "no file of this version") || !strings.Contains(text.String(), "is not used") {
+		t.Errorf("kept is %+v, log %s", s.Kept(), text.String())
+	}
+}
+
+// TestHalfAConfigurationIsNotSaved: what was saved before is worth more.
+func TestHalfAConfigurationIsNotSaved(t *testing.T) {
+	s, _ := aSource(t, "GRPC", t.TempDir(), slog.New(slog.DiscardHandler))
+	end := s.beginMemory()
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	say(t, s, aCluster("plain", "e", "", 0), someHosts("e", 1))
+	s.saveNow() // there are no listeners yet
+	end()
+	if _, err := os.Stat(s.Kept().Path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a configuration without listeners was saved: %v", err)
+	}
+}
