@@ -137,6 +137,11 @@ func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 		if used > 0.5 {
 			r.Errorf("Weft used %.2f CPUs, and left the machine no time", used)
 		}
+		for _, t := range all { // which is no excuse for what must never be
+			if n := t.failed[wrong]; n > 0 {
+				r.Errorf("%s: %d answers were wrong; the first: %v", t.name, n, t.first[wrong])
+			}
+		}
 		r.Skipf("this machine has no time: p99 of requests that go past Weft is %v", r.machine)
 	}
 	return all
