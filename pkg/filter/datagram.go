@@ -26,7 +26,10 @@ type Datagrams interface {
 type DatagramHosts interface {
 	// Assign chooses a host of the cluster, by hash if the cluster goes by that (0:
 	// by chance), and opens a socket to it. It returns now, the way that the session has,
-	// if that leads to the same host; nil: it has none. Errors are Faults.
+	// if that leads to the same host, unless it heard an error: its socket may go on
+	// telling of what was refused. Nil: it has none. Another way takes the place of now,
+	// which the session ends then, and needs no room in the same cluster. Errors are
+	// Faults.
 	Assign(cluster string, hash uint64, now DatagramWay) (DatagramWay, error)
 }
 

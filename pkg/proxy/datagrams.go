@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
@@ -246,12 +247,17 @@ func (d datagramHosts) Assign(cluster string, hash uint64, now filter.DatagramWa
 	if cell == nil {
 		return nil, protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
 	}
-	a, err := cell.Assign(hash)
+	var instead *upstream.Assignment
+	way, has := now.(*datagramWay)
+	if has {
+		instead = way.Assignment
+	}
+	a, err := cell.Assign(hash, instead)
 	if err != nil {
 		return nil, err
 	}
 	h := a.Host()
-	if way, ok := now.(*datagramWay); ok && way.Host() == h {
+	if has && way.Host() == h && !way.refused.Load() {
 		a.End()
 		return now, nil
 	}
@@ -260,7 +266,7 @@ func (d datagramHosts) Assign(cluster string, hash uint64, now filter.DatagramWa
 		a.End()
 		return nil, protocol.NewFault(protocol.ConnectFailure, err)
 	}
-	return &datagramWay{a, peer}, nil
+	return &datagramWay{Assignment: a, peer: peer}, nil
 }
 
 // errPath: there are no datagrams to a host of a unix socket.
@@ -276,7 +282,16 @@ func dialDatagrams(h *upstream.Host) (*network.Peer, error) {
 // datagramWay is filter.DatagramWay.
 type datagramWay struct {
 	*upstream.Assignment
-	peer *network.Peer
+	peer    *network.Peer
+	refused atomic.Bool // nobody received at the host
+}
+
+// Heard is filter.DatagramWay's.
+func (w *datagramWay) Heard(err error) {
+	if err != nil {
+		w.refused.Store(true)
+	}
+	w.Assignment.Heard(err)
 }
 
 // Peer is filter.DatagramWay's.

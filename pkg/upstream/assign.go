@@ -16,18 +16,14 @@ type Assignment struct {
 }
 
 // Assign chooses a host as for an exchange with this hash, 0 for none. The caller ends
-// the assignment. Errors are Faults: NoCluster, Overflow (max_requests or
-// max_connections), NoHealthyHost.
-func (c *Cluster) Assign(hash uint64) (*Assignment, error) {
+// the assignment. instead is the one that it will take the place of, which the caller
+// ends then: what is of the same cluster needs no room for a second; nil: none. Errors are
+// Faults: NoCluster, Overflow (max_requests or max_connections), NoHealthyHost.
+func (c *Cluster) Assign(hash uint64, instead *Assignment) (*Assignment, error) {
 	b := c.Breaker(config.DefaultPriority)
-	s, err := b.admit()
+	s, err := b.admitSession(instead != nil && instead.host.cluster == c)
 	if err != nil {
 		return nil, err
-	}
-	if !b.slots.take(s.config.Breakers.MaxConnections) {
-		b.active.Add(-1)
-		b.refused(ConnectionOverflow)
-		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.Breakers.MaxConnections)
 	}
 	h := s.all.pick(hash, nil, 0)
 	if h == nil {
@@ -40,6 +36,27 @@ func (c *Cluster) Assign(hash uint64) (*Assignment, error) {
 	h.load.Connect()
 	h.countConnection(ConnectionOpened)
 	return &Assignment{host: h}, nil
+}
+
+// admitSession is admit for what counts as an exchange and as a connection; moves: it does
+// already, and is to count twice for a moment.
+func (b *Breaker) admitSession(moves bool) (*state, error) {
+	c := b.cluster
+	if s := c.state.Load(); moves && s != nil && !s.removed {
+		b.active.Add(1)
+		b.slots.open.Add(1)
+		return s, nil
+	}
+	s, err := b.admit()
+	if err != nil {
+		return nil, err
+	}
+	if limit := s.config.Breakers.MaxConnections; !b.slots.take(limit) {
+		b.active.Add(-1)
+		b.refused(ConnectionOverflow)
+		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, limit)
+	}
+	return s, nil
 }
 
 // Host returns the host.

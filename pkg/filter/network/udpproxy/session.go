@@ -97,11 +97,7 @@ func (s *session) current() filter.DatagramWay {
 		return s.way
 	}
 	s.moved = now
-	keep := s.way
-	if s.refused {
-		keep = nil // its socket may go on telling of what was refused
-	}
-	way, err := s.assign(cfg, keep)
+	way, err := s.assign(cfg, s.way)
 	if err != nil || way == s.way {
 		return s.way // there is no better one
 	}

@@ -1,0 +1,64 @@
+package upstream
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// assigned is a cluster with two hosts and limits for one session.
+func assigned(t *testing.T, limits config.Breakers) (*Set, *Cluster, *Assignment) {
+	t.Helper()
+	cfg := cluster("web", "a", "b")
+	cfg.Breakers = limits
+	s, c := one(t, newWorld(), cfg)
+	a, err := c.Assign(0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c, a
+}
+
+// TestASessionMovesThoughThereIsNoRoomForAnother: for a moment it has two hosts, and that
+// is not what the limits are for.
+func TestASessionMovesThoughThereIsNoRoomForAnother(t *testing.T) {
+	for name, limits := range map[string]config.Breakers{
+		"max_connections": {MaxConnections: 1},
+		"max_requests":    {MaxRequests: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, c, first := assigned(t, limits)
+			if _, err := c.Assign(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
+				t.Errorf("another session: %v, want an overflow", err)
+			}
+			first.Heard(errors.New("refused"))
+			second, err := c.Assign(0, first)
+			if err != nil || second.Host() == first.Host() {
+				t.Fatalf("Assign = %v", err)
+			}
+			first.End()
+			if _, err := c.Assign(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
+				t.Errorf("another session after the move: %v, want an overflow", err)
+			}
+			second.End()
+			second.End()
+			wantCounts(t, s, 0, 0, 0)
+			if b := c.Breaker(config.DefaultPriority); b.active.Load() != 0 || b.slots.open.Load() != 0 {
+				t.Errorf("%d requests and %d connections are left", b.active.Load(), b.slots.open.Load())
+			}
+		})
+	}
+}
+
+// TestASessionOfAnotherClusterHasNoPlaceHere: it moves if there is room.
+func TestASessionOfAnotherClusterHasNoPlaceHere(t *testing.T) {
+	_, c, a := assigned(t, config.Breakers{MaxConnections: 1})
+	defer a.End()
+	_, _, other := assigned(t, config.Breakers{})
+	defer other.End()
+	if _, err := c.Assign(0, other); protocol.ReasonOf(err) != protocol.Overflow {
+		t.Errorf("Assign = %v, want an overflow", err)
+	}
+}
