@@ -5,6 +5,7 @@ package resource
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,7 +96,11 @@ func (p place) readVirtualHost(m *routev3.VirtualHost, filters map[string]any) *
 			p.field("domains").index(i).refuse("%q: a star is supported at the beginning only", d)
 			continue
 		}
-		v.Domains = append(v.Domains, lower(d))
+		// The router does not tell a name from the one with the root's dot; Istio's
+		// sidecars are told both.
+		if d = strings.TrimSuffix(lower(d), "."); !slices.Contains(v.Domains, d) {
+			v.Domains = append(v.Domains, d)
+		}
 	}
 	o := outer{
 		filters: inherit(filters, p.readPerFilter(m.GetTypedPerFilterConfig())),

@@ -1,0 +1,36 @@
+package resource
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// A name with the root's dot and the one without are the same domain: of one virtual
+// host once, of two refused (which TestIstiod in test/xds made necessary).
+func TestDomainsWithARootDot(t *testing.T) {
+	read := func(hosts ...[]string) (*RouteTable, error) {
+		m := &routev3.RouteConfiguration{Name: "t"}
+		for i, domains := range hosts {
+			m.VirtualHosts = append(m.VirtualHosts, &routev3.VirtualHost{Name: string(rune('a' + i)), Domains: domains})
+		}
+		body, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ReadRoutes(body, Kinds{})
+	}
+	got, err := read([]string{"x.test", "X.test.", "y.test."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"x.test", "y.test"}; !slices.Equal(got.Config.VirtualHosts[0].Domains, want) {
+		t.Errorf("the domains are %q, want %q", got.Config.VirtualHosts[0].Domains, want)
+	}
+	if _, err := read([]string{"x.test"}, []string{"x.test."}); err == nil || !strings.Contains(err.Error(), `virtual_hosts[1].domains: "x.test" belongs to "a" already`) {
+		t.Errorf("two virtual hosts of one domain: %v, want that it is refused", err)
+	}
+}
