@@ -322,6 +322,9 @@ func (c ending) Closed(why Cause) { c.ended <- why }
 func TestAConnectionThatIsShedEndsBehindItsExchange(t *testing.T) {
 	c := NewConn(nil)
 	c.Shed()
+	if !c.Draining() || c.Leaving() {
+		t.Errorf("a connection that is shed: draining %t, leaving %t; want true, false", c.Draining(), c.Leaving())
+	}
 	if !c.Draining() {
 		t.Error("it goes on")
 	}

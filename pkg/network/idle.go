@@ -16,6 +16,10 @@ func (c *Conn) Shed() {
 	c.Drain(false)
 }
 
+// Leaving reports whether the exchange being served is to be the last because whoever
+// serves it goes, and not because of Shed or EndIdle. Safe from any goroutine.
+func (c *Conn) Leaving() bool { return c.Draining() && c.state.Load()&stateShed == 0 }
+
 // EndIdle ends the connections that carry nothing and have said nothing for at least
 // d, as far as earlier calls have seen: the first call ends none, and calls should come
 // some times within d. Those on which more is on its way stay. It returns how many it

@@ -273,6 +273,22 @@ func TestConnectionsAreLimitedOverAllListeners(t *testing.T) {
 	})
 }
 
+// TestOverloadIsNoDrain: a healthcheck filter does not take the end of a connection
+// because of overload for that of its listener.
+func TestOverloadIsNoDrain(t *testing.T) {
+	t.Parallel()
+	s, front := simple(serve(t, answers("served")).address)
+	s.listeners[0].(object)["stream_filters"] = list{filterOf("healthcheck", object{"endpoint": "/healthz"})}
+	s.more = overloadManager("downstream_connections", object{"max_active_downstream_connections": 10}, 0.1, "disable_http_keepalive")
+	w := run(t, s.config())
+	open := dial(t, front)
+	eventually(t, "connections are short", func() bool { return w.overloaded("disable_http_keepalive") == "saturated" })
+	response, body := open.send(strings.Replace(get, "GET / ", "GET /healthz ", 1)).response("GET")
+	if response.StatusCode != 200 || !response.Close {
+		t.Errorf("%d %q, closes: %t; want 200, and the connection's end", response.StatusCode, body, response.Close)
+	}
+}
+
 // TestConnectionsBeyondTheRateWait: nobody is refused, and it takes its time.
 func TestConnectionsBeyondTheRateWait(t *testing.T) {
 	t.Parallel()

@@ -45,9 +45,9 @@ func called(x *protocol.Exchange) bool {
 		x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
-// drainer is a connection that knows whether it is about to end, because its
-// listener is: as network.Conn does.
-type drainer interface{ Draining() bool }
+// leaver is a connection that knows whether it is about to end, because its listener
+// is: as network.Conn does.
+type leaver interface{ Leaving() bool }
 
 // Serve is protocol.Service's.
 func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
@@ -65,7 +65,7 @@ func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
 		end(x, statusNotFound)
 	default:
 		answer := serving
-		if isDraining(x) || !h.least.met() {
+		if isLeaving(x) || !h.least.met() {
 			answer = notServing
 		}
 		x.Reply(200, "application/grpc", answer)
@@ -75,13 +75,13 @@ func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// isDraining reports whether the connection that x came on is about to end.
-func isDraining(x *protocol.Exchange) bool {
+// isLeaving reports whether the connection that x came on is about to end.
+func isLeaving(x *protocol.Exchange) bool {
 	if x.Meta.Conn == nil {
 		return false
 	}
-	d, ok := x.Meta.Conn.Link.(drainer)
-	return ok && d.Draining()
+	l, ok := x.Meta.Conn.Link.(leaver)
+	return ok && l.Leaving()
 }
 
 // end answers with a status alone.

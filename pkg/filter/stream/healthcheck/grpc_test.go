@@ -28,10 +28,10 @@ func message(content string) string {
 // link is a connection.
 type link struct {
 	protocol.Link
-	draining bool
+	leaving bool
 }
 
-func (l link) Draining() bool { return l.draining }
+func (l link) Leaving() bool { return l.leaving }
 
 func TestHealthOfGRPCIsAnswered(t *testing.T) {
 	const path = "/grpc.health.v1.Health/Check"
@@ -59,7 +59,7 @@ func TestHealthOfGRPCIsAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			made, counts := filtertest.Build(t, Kind(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
 			x := check(test.path, test.content)
-			x.Meta.Conn = &protocol.ConnMeta{Link: link{draining: test.draining}}
+			x.Meta.Conn = &protocol.ConnMeta{Link: link{leaving: test.draining}}
 			if err := made(application()).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}

@@ -137,7 +137,7 @@ func (h *healthCheck) answer(ctx context.Context, x *protocol.Exchange) error {
 		return h.next.Start(ctx, x)
 	}
 	h.answered.Add(1)
-	if isDraining(x) || !h.least.met() {
+	if isLeaving(x) || !h.least.met() {
 		x.Reply(503, "text/plain; charset=utf-8", "not healthy\n")
 		return nil
 	}

@@ -184,7 +184,7 @@ func TestHealthIsThatOfClusters(t *testing.T) {
 	}
 	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
 	x := request("GET", "/healthz")
-	x.Meta.Conn = &protocol.ConnMeta{Link: link{draining: true}}
+	x.Meta.Conn = &protocol.ConnMeta{Link: link{leaving: true}}
 	if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != 503 {
 		t.Errorf("on a connection that drains: %d, %v; want 503", x.Response.Status, err)
 	}
