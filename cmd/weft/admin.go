@@ -47,6 +47,7 @@ func (p *process) sources() admin.Sources {
 		Listeners: p.adminListeners,
 		Routes:    p.adminRoutes,
 		Overload:  p.adminOverload,
+		Explain:   p.adminExplain,
 		Level:     func() string { return levelName(p.level.Level()) },
 		SetLevel:  p.setLevel,
 		Version: func() admin.Version {

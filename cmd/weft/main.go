@@ -47,10 +47,11 @@ func newCommand() *cobra.Command {
 			"  weft start -c config.json\n" +
 			"  weft check -c config.json         say everything that is wrong with a file\n" +
 			"  weft schema > weft.schema.json    for your editor\n" +
+			"  weft explain http://host/path     where a request would go, and why not elsewhere\n" +
 			"  source <(weft completion bash)",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(startCommand(), checkCommand(), schemaCommand(), versionCommand())
+	root.AddCommand(startCommand(), checkCommand(), schemaCommand(), explainCommand(), versionCommand())
 	return root
 }

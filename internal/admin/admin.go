@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -73,6 +74,10 @@ type Sources struct {
 	// Overload returns what is watched and what is done about it, for encoding/json;
 	// nil: nothing is configured.
 	Overload func() any
+
+	// Explain says where a request would go, for encoding/json. An error is one of the
+	// question.
+	Explain func(question url.Values) (any, error)
 
 	Level    func() string            // of the log
 	SetLevel func(level string) error // an error says which levels there are

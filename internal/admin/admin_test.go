@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,7 +56,13 @@ func (p *process) sources() Sources {
 		Listeners: named("in"),
 		Routes:    named("table"),
 		Overload:  func() any { return p.overload },
-		Level:     func() string { return p.level },
+		Explain: func(question url.Values) (any, error) {
+			if question.Get("url") == "" {
+				return nil, errors.New("url is missing")
+			}
+			return map[string]string{"request": question.Get("url")}, nil
+		},
+		Level: func() string { return p.level },
 		SetLevel: func(level string) error {
 			if level != "debug" {
 				return errors.New("unknown level " + level + ": want debug or info")
@@ -116,6 +123,8 @@ func TestEveryEndpointAnswers(t *testing.T) {
 		{"GET", "/listeners?name=x", 404, `{"error":"there is no listener called x","hint":"without ?name= all are shown"}`},
 		{"GET", "/routes?name=table", 200, `"table"`},
 		{"GET", "/overload", 404, `{"error":"no overload manager is configured"}`},
+		{"GET", "/explain?url=http://a/", 200, `{"request":"http://a/"}`},
+		{"GET", "/explain", 400, `{"error":"url is missing","hint":"/explain?url=http://host/path, or weft explain"}`},
 		{"GET", "/logging", 200, `{"level":"info"}`},
 		{"POST", "/logging?level=debug", 200, `{"level":"debug"}`},
 		{"PUT", "/logging?level=debug", 200, `{"level":"debug"}`},

@@ -58,6 +58,8 @@ func endpoints(o Options) []endpoint {
 			"/routes", s.Routes != nil, named(s.Routes, "route table")},
 		{Endpoint{"GET", "/overload", "What the overload manager watches and does; 404 if none is configured."},
 			"/overload", s.Overload != nil, s.overload},
+		{Endpoint{"GET", "/explain?url=URL", "Where a request would go, and why not elsewhere: see weft explain."},
+			"/explain", s.Explain != nil, s.explain},
 		{Endpoint{"GET", "/logging", "The log's level."},
 			"/logging", s.Level != nil, s.level},
 		{Endpoint{"POST", "/logging?level=LEVEL", "Set the log's level, until a configuration sets it again."},
@@ -113,6 +115,15 @@ func (s *Sources) overload(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	writeProblem(w, http.StatusNotFound, "no overload manager is configured", "")
+}
+
+func (s *Sources) explain(w http.ResponseWriter, r *http.Request) {
+	answer, err := s.Explain(r.URL.Query())
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error(), "/explain?url=http://host/path, or weft explain")
+		return
+	}
+	writeJSON(w, http.StatusOK, answer)
 }
 
 func healthy(w http.ResponseWriter, _ *http.Request) {

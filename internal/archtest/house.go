@@ -72,6 +72,7 @@ func pure() []string {
 		"pkg/protocol",
 		"pkg/config",
 		"pkg/router",
+		"pkg/proxy/explain",
 		"pkg/proxy/overload",
 		"pkg/xds/ads",
 		"pkg/xds/resource",

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/proxy/explain"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// explainFlags are the flags of explain.
+type explainFlags struct {
+	asking
+	source
+
+	method, call, protocol, group, version string
+	listener, to, from, serverName, alpn   string
+	fields, attachments                    []string
+}
+
+func explainCommand() *cobra.Command {
+	f := &explainFlags{}
+	cmd := &cobra.Command{
+		Use:   "explain [URL | --dubbo SERVICE/METHOD] [-c FILE]",
+		Short: "Say where a request would go, and why not elsewhere",
+		Long: "Explain says which listener, filter chain, virtual host, route, cluster and hosts a\n" +
+			"request would take, and why each other one is not taken. It asks the admin port of a\n" +
+			"running Weft, or reads a file with -c, in which all hosts are taken to be up. Nothing\n" +
+			"is sent, and filters are not run.\n\n" +
+			"The listener is the one that the URL's port, or --to, leads to, else the only one that\n" +
+			"speaks the protocol, or the one that --listener names.",
+		Example: "  weft explain http://shop.example/cart --listener egress\n" +
+			"  weft explain -X POST -H 'end-user: jason' http://reviews:9080/reviews/0\n" +
+			"  weft explain --dubbo com.example.Catalog/find --group grey -c config.json\n" +
+			"  weft explain https://shop.example/ --from 10.1.2.3 -o json",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	flags := cmd.Flags()
+	f.asking.flags(flags)
+	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE` to read, instead of asking a running Weft")
+	flags.StringVarP(&f.method, "request", "X", "", "`METHOD` of an HTTP request (default GET)")
+	flags.StringArrayVarP(&f.fields, "header", "H", nil, "`NAME:VALUE` of a field; again for more")
+	flags.StringVar(&f.call, "dubbo", "", "`SERVICE/METHOD` of a call, in place of a URL")
+	flags.StringVar(&f.protocol, "protocol", "", "`PROTOCOL` of the call (default dubbo)")
+	flags.StringVar(&f.group, "group", "", "`GROUP` of the service that is called")
+	flags.StringVar(&f.version, "version", "", "`VERSION` of the service that is called")
+	flags.StringArrayVar(&f.attachments, "attachment", nil, "`NAME=VALUE` of an attachment of the call; again for more")
+	flags.StringVar(&f.listener, "listener", "", "`NAME` of the listener")
+	flags.StringVar(&f.to, "to", "", "`IP:PORT` that the connection goes to")
+	flags.StringVar(&f.from, "from", "", "`IP` or ip:port that the connection comes from")
+	flags.StringVar(&f.serverName, "sni", "", "server `NAME` that a TLS handshake asks for (default: the URL's host)")
+	flags.StringVar(&f.alpn, "alpn", "", "`PROTOCOLS` that the caller offers, separated by commas (default: h2,http/1.1 with TLS)")
+	return cmd
+}
+
+func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	query := f.query(args)
+	question, err := explain.Parse(query)
+	if err != nil {
+		return err
+	}
+	if f.path == "" {
+		answer := &explain.Answer{}
+		if err := f.get(cmd.Context(), "/explain", query, answer); err != nil {
+			return err
+		}
+		return f.print(cmd.OutOrStdout(), answer)
+	}
+	file, diagnostics := f.open()
+	report(cmd.ErrOrStderr(), diagnostics)
+	if file == nil {
+		return &exitError{status: 1}
+	}
+	return f.print(cmd.OutOrStdout(), explain.Explain(file.Snapshot, configured(file.Snapshot), question))
+}
+
+// query is the question as the admin port takes it.
+func (f *explainFlags) query(args []string) url.Values {
+	v := url.Values{explain.KeyField: f.fields, explain.KeyAttachment: f.attachments}
+	if len(args) > 0 {
+		v.Set(explain.KeyURL, args[0])
+	}
+	for key, value := range map[string]string{
+		explain.KeyMethod: f.method, explain.KeyCall: f.call, explain.KeyProtocol: f.protocol, explain.KeyGroup: f.group,
+		explain.KeyVersion: f.version, explain.KeyListener: f.listener, explain.KeyTo: f.to, explain.KeyFrom: f.from,
+		explain.KeyServerName: f.serverName, explain.KeyALPN: f.alpn,
+	} {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	return v
+}
+
+// configured finds the clusters of a configuration that does not run.
+func configured(c *config.Snapshot) explain.Upstreams {
+	return func(name string) *explain.Upstream {
+		for _, one := range c.Clusters {
+			if one.Name == name {
+				return explain.Configured(one)
+			}
+		}
+		return nil
+	}
+}
+
+// adminExplain answers a question by what runs.
+func (p *process) adminExplain(query url.Values) (any, error) {
+	q, err := explain.Parse(query)
+	if err != nil {
+		return nil, err
+	}
+	running := p.server.Running()
+	if running == nil {
+		return nil, errors.New("no configuration is in force yet")
+	}
+	var status []upstream.ClusterStatus
+	return explain.Explain(running, func(name string) *explain.Upstream {
+		if status == nil {
+			status = p.server.Clusters().Describe()
+		}
+		return p.upstreamNow(name, status)
+	}, q), nil
+}
+
+// upstreamNow is a cluster as it runs.
+func (p *process) upstreamNow(name string, status []upstream.ClusterStatus) *explain.Upstream {
+	c := p.server.Clusters().Find(name)
+	if c == nil || c.Config() == nil {
+		return nil
+	}
+	u := &explain.Upstream{Config: c.Config()}
+	for i := range status {
+		if status[i].Name != name {
+			continue
+		}
+		u.Panic = status[i].Panic
+		for j := range status[i].Hosts {
+			h := &status[i].Hosts[j]
+			u.Hosts = append(u.Hosts, explain.UpstreamHost{
+				Address: h.Address, Down: h.Why, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
+			})
+		}
+	}
+	return u
+}
