@@ -55,7 +55,8 @@ type held struct {
 
 	bytes []byte // the beginning
 	given int    // how much of it was given out
-	ended bool   // it is all
+	ended bool   // it is all, and there was nothing behind it
+	whole bool   // it is all that was declared
 }
 
 // step is how much is read at once, in bytes.
@@ -80,6 +81,7 @@ func (h *held) fill(most int, length int64) error {
 			return err
 		}
 	}
+	h.whole = int64(len(h.bytes)) == length
 	return nil
 }
 
@@ -107,7 +109,7 @@ func (h *held) Buffered() int {
 
 // Rewind is protocol.Rewinder's.
 func (h *held) Rewind() bool {
-	if h.ended {
+	if h.ended || h.whole {
 		h.given = 0
 		return true
 	}

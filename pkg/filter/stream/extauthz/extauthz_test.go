@@ -418,6 +418,25 @@ func TestReadme(t *testing.T) {
 }
 
 // TestContentCanBeReadAgain as retries do, whether the service was told all of it or not.
+// TestContentThatIsHeldCanBeReadAgain though whoever sends it has none of it any more.
+func TestContentThatIsHeldCanBeReadAgain(t *testing.T) {
+	for _, declared := range []bool{true, false} {
+		x := post("book", declared)
+		x.Request.Body = struct{ protocol.Body }{x.Request.Body}
+		if _, _, err := tell(x, &Body{Most: 9}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if got, err := io.ReadAll(x.Request.Body); err != nil || string(got) != "book" {
+				t.Errorf("declared %t: %q, %v", declared, got, err)
+			}
+			if !x.Request.Body.(protocol.Rewinder).Rewind() {
+				t.Errorf("declared %t: it cannot be read again", declared)
+			}
+		}
+	}
+}
+
 func TestContentCanBeReadAgain(t *testing.T) {
 	for _, test := range []struct {
 		most     int
