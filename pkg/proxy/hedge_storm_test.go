@@ -1,0 +1,133 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// moody answers with what it was asked, at times late, badly, in part or not at all.
+func moody(t *testing.T) (address string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		content, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // its caller has left
+		}
+		mood := rand.N(10)
+		if mood < 4 {
+			timer := time.NewTimer(rand.N(60 * time.Millisecond))
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-r.Context().Done():
+				return
+			}
+		}
+		switch mood {
+		case 4:
+			panic(http.ErrAbortHandler)
+		case 5:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Trailer", "X-Path")
+		w.Header().Set("X-Path", r.URL.Path)
+		_, _ = fmt.Fprintf(w, "%s %s ", r.URL.Path, content) // its caller may have left
+		if mood == 6 {
+			_ = http.NewResponseController(w).Flush() // the same
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.WriteString(w, strings.Repeat("x", rand.N(100_000))+" "+r.URL.Path)
+		w.Header().Set("X-Path", r.URL.Path)
+	}))
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
+// crowd is many callers of a front, who leave at times.
+type crowd struct {
+	t     *testing.T
+	front string // URL
+	http.Client
+
+	good, bad, left atomic.Int64
+}
+
+// ask sends a request, and checks that a good answer is one to it.
+func (c *crowd) ask(path string) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	defer cancel()
+	if rand.N(5) == 0 {
+		defer time.AfterFunc(rand.N(100*time.Millisecond), cancel).Stop()
+	}
+	content := strings.Repeat("c", rand.N(3000)) + path
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, c.front+path, strings.NewReader(content))
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	answer, err := c.Do(request)
+	if err != nil {
+		c.left.Add(1)
+		if ctx.Err() == nil {
+			c.t.Errorf("%s has no answer: %v", path, err)
+		}
+		return
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	switch text := string(body); {
+	case answer.StatusCode >= 500 || answer.StatusCode == 200 && err != nil:
+		c.bad.Add(1)
+	case answer.StatusCode != 200:
+		c.t.Errorf("%s has status %d", path, answer.StatusCode)
+	case !strings.HasPrefix(text, path+" "+content+" ") || !strings.HasSuffix(text, " "+path) || answer.Header.Get("X-Path") != path:
+		c.t.Errorf("%s was answered %.60q… with the field %q", path, text, answer.Header.Get("X-Path"))
+	default:
+		c.good.Add(1)
+	}
+}
+
+// TestHedgesInAStorm: whatever hosts and callers do, each answer is that of its request,
+// and nothing is left of any try.
+func TestHedgesInAStorm(t *testing.T) {
+	r := newRig(t)
+	hosts := cluster("app", moody(t), moody(t), moody(t), "127.0.0.1:1")
+	r.apply(setup{
+		routes: `{"name": "r", "match": {"prefix": "/"}, "route": {"cluster_name": "app", "timeout": "2s",
+			"retry_policy": {"retry_on": "5xx", "num_retries": 2, "per_try_timeout": "15ms"},
+			"hedge_policy": {"hedge_on_per_try_timeout": true, "initial_requests": 2}}}`,
+		clusters: strings.TrimSuffix(hosts, "}") + `, "circuit_breakers": [{"max_connections": 40, "max_retries": 30}]}`,
+	}.snapshot(t))
+	c := &crowd{t: t, front: "http://" + r.address("front"), Client: http.Client{Transport: new(http.Transport)}}
+	defer c.CloseIdleConnections()
+	var all sync.WaitGroup
+	for g := range 16 {
+		all.Go(func() {
+			for n := range 20 {
+				c.ask(fmt.Sprintf("/%d/%d", g, n))
+			}
+		})
+	}
+	all.Wait()
+	if won := r.value("weft_cluster_hedges_won_total"); c.good.Load() == 0 || won == 0 {
+		t.Errorf("%d good answers, %d bad, %d callers left, %v hedges won", c.good.Load(), c.bad.Load(), c.left.Load(), won)
+	}
+	r.until(func() bool {
+		app := r.server.clusters.Describe()[0]
+		carried := app.InFlight + app.Pending + app.Retries
+		for _, h := range app.Hosts {
+			carried += h.InFlight + h.Open - int64(h.Idle)
+		}
+		return carried == 0
+	}, func() { t.Errorf("something is left: %+v", r.server.clusters.Describe()[0]) })
+}
