@@ -141,7 +141,10 @@ func serveAs(t testing.TB, ln net.Listener, name string) {
 	s := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }), // the caller tells
 		ReadHeaderTimeout: patience,
+		Protocols:         new(http.Protocols),
 	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Close
 	t.Cleanup(func() { _ = s.Close(); serving.Wait() })

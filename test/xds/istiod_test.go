@@ -1,0 +1,269 @@
+package xds
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/test/netns"
+)
+
+// capture is what a real istiod sent a sidecar, which has the tests of pkg/xds/resource.
+const capture = root + "/pkg/xds/resource/testdata/istiod"
+
+// pod is a host with a sidecar, to which its connections are redirected as Istio has it,
+// and one beside it:
+//
+//	caller ──── sidecar (weft, the applications that it calls and the one that it guards)
+type pod struct {
+	t               *testing.T
+	caller, sidecar *netns.Namespace
+	address         netip.Addr // of the sidecar
+	mesh            *mesh
+}
+
+func newPod(t *testing.T) *pod {
+	t.Helper()
+	n := netns.New(t)
+	p := &pod{t: t, caller: n.Namespace("caller"), sidecar: n.Namespace("sidecar"), mesh: newMesh(t)}
+	link := n.Connect(p.caller, p.sidecar)
+	link.Route(p.caller, "0.0.0.0/0")
+	p.address = link.B.IPv4
+	p.sidecar.Run("ip", "addr", "add", elsewhere+"/32", "dev", "lo")
+	for _, to := range []string{"240.240.0.0/16", elsewhere} {
+		p.sidecar.IPtables("-t nat -A PREROUTING -p tcp -d " + to + " -j REDIRECT --to-ports 15001")
+	}
+	p.sidecar.IPtables(fmt.Sprintf("-t nat -A PREROUTING -p tcp -d %s --dport 18301:18307 -j REDIRECT --to-ports 15006", p.address))
+
+	for _, o := range []struct{ at, name string }{
+		{"127.0.0.1:18101", "reviews v1"}, {"127.0.0.1:18102", "reviews v2"},
+		{"127.0.0.1:18111", "reviews v1, 9090"}, {"127.0.0.1:18112", "reviews v2, 9090"},
+		{"127.0.0.1:18201", "ratings"}, {"127.0.0.1:18080", "external"},
+		{p.address.String() + ":18301", "app"},
+	} {
+		serveAs(t, p.listen(o.at), o.name)
+	}
+	serveAs(t, tls.NewListener(p.listen("127.0.0.10:18301"), p.mesh.server("app")), "app by TLS")
+	echo(t, tls.NewListener(p.listen("127.0.0.10:18307"), p.mesh.server("app")))
+	echo(t, p.listen(p.address.String()+":18307"))
+	echo(t, p.listen(elsewhere+":1234"))
+	return p
+}
+
+// elsewhere is an address that the mesh knows nothing of.
+const elsewhere = "10.99.0.5"
+
+func (p *pod) listen(address string) net.Listener {
+	p.t.Helper()
+	ln, err := p.sidecar.Listen("tcp", address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return ln
+}
+
+// echo sends back the first bytes of each connection.
+func echo(t *testing.T, ln net.Listener) {
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() { // ends with ln
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the connection, which has a deadline
+				defer func() { _ = c.Close() }()
+				_ = c.SetDeadline(time.Now().Add(patience))
+				b := make([]byte, 4)
+				if _, err := io.ReadFull(c, b); err == nil {
+					_, _ = c.Write(b) // the caller tells
+				}
+			}()
+		}
+	}()
+}
+
+// TestIstiod has a sidecar run by what a real istiod sent: nothing is refused, and
+// requests go where it says.
+func TestIstiod(t *testing.T) {
+	for _, form := range forms() {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			r := newReplay(t, capture)
+			for _, s := range p.mesh.secrets("app") {
+				r.add(resource.SecretType, pack(s))
+			}
+			r.serve(p.listen("127.0.0.1:18000"))
+			startWeft(t, bootstrap(form, "127.0.0.1:18000", "127.0.0.1:9901"), p.sidecar.Command)
+			kinds := []string{"Cluster", "ClusterLoadAssignment", "Listener", "RouteConfiguration", "Secret"}
+			eventually(t, func() string {
+				if got, refusals := r.heard(); !slices.Equal(got, kinds) && len(refusals) == 0 {
+					return fmt.Sprintf("only %v were accepted", got)
+				}
+				return ""
+			})
+			if _, refusals := r.heard(); len(refusals) > 0 {
+				t.Errorf("refused: %v", refusals)
+			}
+			p.goesOut()
+			p.comesIn()
+		})
+	}
+}
+
+// request is one, and what is answered: a text, with the status unless that is 200.
+type request struct {
+	to, method, path, host string
+	header                 string // "name: value"
+	want                   string
+}
+
+// goesOut has the caller's requests leave by the sidecar.
+func (p *pod) goesOut() {
+	const (
+		web   = "240.240.0.10:9080"
+		other = "240.240.0.10:9090"
+	)
+	c := p.client(nil)
+	for _, r := range []request{
+		{web, "GET", "/", "reviews:9080", "", "reviews v1"},
+		{web, "GET", "/", "reviews.default.svc.cluster.local", "", "reviews v1"},
+		{web, "GET", "/api/x", "reviews:9080", "end-user: other", "reviews v1"},
+		{web, "GET", "/?v=x", "reviews:9080", "", "reviews v1"},
+		{web, "GET", "/health", "reviews:9080", "", "ok"},
+		{web, "GET", "/old/x", "reviews:9080", "", "308 "},
+		{web, "GET", "/", "ratings:9080", "", "ratings"},
+		{web, "GET", "/", "nobody.test", "", "502 "},
+		{other, "GET", "/", "reviews:9090", "", "reviews v1, 9090"},
+		{"240.240.0.13:80", "GET", "/", "external.example.test", "", "external"},
+		{"240.240.0.12:8080", "GET", "/", "app:8080", "", "app by TLS"},
+	} {
+		p.holds(c, r)
+	}
+	by := map[string]int{}
+	const times = 200
+	for range times {
+		text, err := p.ask(c, request{to: web, method: "GET", path: "/w/x", host: "reviews:9080"})
+		if err != nil {
+			text = err.Error()
+		}
+		by[text]++
+	}
+	if n := by["reviews v2"]; n < times/10 || n > times*3/10 || by["reviews v1"] != times-n {
+		p.t.Errorf("%d requests of a route of 80 and 20 %% went to %v", times, by)
+	}
+	p.echoes("240.240.0.12:7070", nil, true) // by mutual TLS
+	p.echoes(elsewhere+":1234", nil, false)  // there: the mesh lets nobody out
+}
+
+// comesIn has the caller's requests come to the application behind the sidecar, where a
+// policy lets nobody but an administrator change what is below /admin, and nobody else
+// send bytes.
+func (p *pod) comesIn() {
+	app := p.address.String() + ":18301"
+	plain, admin, other := p.client(nil), p.client(p.mesh.client("admin")), p.client(p.mesh.client("other"))
+	const refused = "403 "
+	p.holds(plain, request{app, "GET", "/", "app", "", "app"})
+	p.holds(plain, request{app, "POST", "/admin/x", "app", "", refused})
+	p.holds(other, request{app, "GET", "/", "app", "", "app"})
+	p.holds(other, request{app, "POST", "/admin/x", "app", "", refused})
+	p.holds(admin, request{app, "POST", "/admin/x", "app", "", "app"})
+	p.holds(plain, request{app, "GET", "/", "app", "authorization: Bearer nonsense", "401 "})
+	bytes := p.address.String() + ":18307"
+	p.echoes(bytes, nil, false)
+	p.echoes(bytes, p.mesh.client("other"), false)
+	p.echoes(bytes, p.mesh.client("admin"), true)
+}
+
+// client is a caller, by TLS if identity is not nil.
+func (p *pod) client(identity *tls.Config) *http.Client {
+	transport := &http.Transport{DialContext: p.caller.DialContext, DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := p.caller.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return tls.Client(c, identity), nil // which speaks HTTP/1.1, whatever was agreed on
+	}}
+	if identity != nil {
+		transport.TLSClientConfig = identity // a sign for ask
+	}
+	p.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+func (p *pod) ask(c *http.Client, r request) (string, error) {
+	scheme := "http"
+	if c.Transport.(*http.Transport).TLSClientConfig != nil {
+		scheme = "https"
+	}
+	q, err := http.NewRequestWithContext(p.t.Context(), r.method, scheme+"://"+r.to+r.path, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	q.Host = r.host
+	if name, value, ok := strings.Cut(r.header, ": "); ok {
+		q.Header.Set(name, value)
+	}
+	a, err := c.Do(q)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = a.Body.Close() }() // it was read to the end
+	body, err := io.ReadAll(a.Body)
+	if a.StatusCode != http.StatusOK {
+		return fmt.Sprintf("%d %s", a.StatusCode, body), err
+	}
+	return string(body), err
+}
+
+// holds makes a request, more than once while resources are on their way, until it is
+// answered as it is to be. A status with nothing behind it is any answer of that status.
+func (p *pod) holds(c *http.Client, r request) {
+	p.t.Helper()
+	limit := time.After(2 * time.Second)
+	for {
+		got, err := p.ask(c, r)
+		if err == nil && (got == r.want || strings.HasSuffix(r.want, " ") && strings.HasPrefix(got, r.want)) {
+			return
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-limit:
+			p.t.Errorf("%s %s of %s at %s, %q: %q, %v, want %q", r.method, r.path, r.host, r.to, r.header, got, err, r.want)
+			return
+		}
+	}
+}
+
+// echoes holds whether bytes sent to an address come back.
+func (p *pod) echoes(address string, identity *tls.Config, want bool) {
+	p.t.Helper()
+	c, err := p.caller.Dial("tcp", address)
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	if identity != nil {
+		c = tls.Client(c, identity)
+	}
+	back := make([]byte, 4)
+	_, err = io.WriteString(c, "ping")
+	if err == nil {
+		_, err = io.ReadFull(c, back)
+	}
+	if got := err == nil && string(back) == "ping"; got != want {
+		p.t.Errorf("bytes to %s came back as %q, %v; want that they do: %v", address, back, err, want)
+	}
+}
