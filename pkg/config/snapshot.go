@@ -142,6 +142,7 @@ type Proxy struct {
 	HTTP2         HTTP2Options
 	RPC           RPCOptions
 	StreamFilters []Filter
+	Targets       TargetRules
 
 	DetectTimeout time.Duration // until a connection has shown its protocol, if there is a choice; default 10 s
 }

@@ -44,7 +44,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 // service composes the way of an exchange of a filter chain, which place tells from all
 // others, outermost first:
 //
-//	Respond · orders (of an overload manager) · Forwarded (of HTTP) · filters before the router · Router · route
+//	Respond · orders (of an overload manager) · targets · Forwarded (of HTTP) · filters before the router · Router · route
 //
 // and of a route that forwards:
 //
@@ -63,6 +63,9 @@ func (b *builder) service(place string, p *config.Proxy) (protocol.Starter, erro
 		s = f(s)
 	}
 	s = Forwarded(s, p.HTTP1)
+	if p.Targets != (config.TargetRules{}) {
+		s = rewritesTargets(s, p.Targets)
+	}
 	if b.orders != nil {
 		s = obeys(s, b.orders)
 	}

@@ -111,7 +111,30 @@ func (p place) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *config.Pro
 		l.Config.AccessLogs = p.field("access_log").readAccessLogs(m.GetAccessLog())
 	}
 	p.readHTTPOptions(m, out, l)
+	p.readTargets(m, &out.Targets)
 	return out
+}
+
+// readTargets reads how requests' targets are written before anything judges by them.
+func (p place) readTargets(m *hcmv3.HttpConnectionManager, out *config.TargetRules) {
+	out.Normalize, out.MergeSlashes = m.GetNormalizePath().GetValue(), m.GetMergeSlashes()
+	switch m.GetPathWithEscapedSlashesAction() {
+	case hcmv3.HttpConnectionManager_IMPLEMENTATION_SPECIFIC_DEFAULT, hcmv3.HttpConnectionManager_KEEP_UNCHANGED:
+	case hcmv3.HttpConnectionManager_REJECT_REQUEST:
+		out.EscapedSlashes = config.RejectEscapedSlashes
+	case hcmv3.HttpConnectionManager_UNESCAPE_AND_REDIRECT:
+		out.EscapedSlashes = config.RedirectEscapedSlashes
+	case hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD:
+		out.EscapedSlashes = config.ForwardPlainSlashes
+	default:
+		p.field("path_with_escaped_slashes_action").refuse("%v is not supported", m.GetPathWithEscapedSlashesAction())
+	}
+	switch {
+	case m.GetStripAnyHostPort():
+		out.StripPort = config.StripEveryPort
+	case m.GetStripMatchingHostPort():
+		out.StripPort = config.StripOwnPort
+	}
 }
 
 func httpRead() []string {
@@ -119,14 +142,14 @@ func httpRead() []string {
 		"codec_type", "stat_prefix", "rds", "route_config", "http_filters", "common_http_protocol_options", "http_protocol_options", "http2_protocol_options",
 		"max_request_headers_kb", "stream_idle_timeout", "request_headers_timeout", "access_log", "use_remote_address", "skip_xff_append",
 		"via", "forward_client_cert_details", "set_current_client_cert_details", "upgrade_configs", "proxy_100_continue",
-		"normalize_path", "server_name", "server_header_transformation", "tracing", "generate_request_id",
+		"normalize_path", "merge_slashes", "path_with_escaped_slashes_action", "strip_matching_host_port", "strip_any_host_port", "server_name", "server_header_transformation", "tracing", "generate_request_id",
 	}
 }
 
 func httpCritical() []string {
 	return []string{
-		"scoped_routes", "original_ip_detection_extensions", "early_header_mutation_extensions", "merge_slashes",
-		"forward_client_cert_matcher", "strip_matching_host_port", "strip_any_host_port", "xff_num_trusted_hops", "local_reply_config",
+		"scoped_routes", "original_ip_detection_extensions", "early_header_mutation_extensions", "path_normalization_options",
+		"forward_client_cert_matcher", "strip_trailing_host_dot", "scheme_header_transformation", "xff_num_trusted_hops", "local_reply_config",
 	}
 }
 

@@ -1,0 +1,125 @@
+package urlpath
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestNormalize(t *testing.T) {
+	for in, want := range map[string]string{
+		"/":                      "/",
+		"/a/b?c=/../d":           "/a/b?c=/../d",
+		"/a/../b":                "/b",
+		"/a/./b/.":               "/a/b/",
+		"/a/b/..":                "/a/",
+		"/../../a":               "/a",
+		"/..":                    "/",
+		"/.":                     "/",
+		"/a/%2e%2E/b":            "/b",
+		"/a/.%2e/admin?x=%2e":    "/admin?x=%2e",
+		`/a/..\admin`:            "/admin",
+		"/a//../b":               "/a/b",
+		"/%61dmin":               "/admin",
+		"/%7euser/%2D%5f":        "/~user/-_",
+		"/a%2fb":                 "/a%2fb",
+		"/a%5Cb":                 "/a%5Cb",
+		"/a%20b":                 "/a%20b",
+		"/%252e%252e/a":          "/%252e%252e/a",
+		"/.a/..b/c.":             "/.a/..b/c.",
+		"/...":                   "/...",
+		"/org.Shop/buy":          "/org.Shop/buy",
+		"/a?%zz":                 "/a?%zz",
+		"/%C3%BC":                "/%C3%BC",
+		"//a":                    "//a",
+		"/a/%2e%2e%2fadmin":      "/a/..%2fadmin",
+		"/a/b/../../../c/./d/..": "/c/",
+	} {
+		got, err := Normalize(in)
+		if got != want || err != nil {
+			t.Errorf("Normalize(%q) = %q, %v, want %q", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"/%", "/%2", "/%zz", "/100%/a", "/%2%65%2%65/"} {
+		if got, err := Normalize(in); !errors.Is(err, ErrMalformed) {
+			t.Errorf("Normalize(%q) = %q, %v, want %v", in, got, err, ErrMalformed)
+		}
+	}
+}
+
+func TestMergeSlashes(t *testing.T) {
+	for in, want := range map[string]string{
+		"/": "/", "//": "/", "/a//b///c?d=//": "/a/b/c?d=//", "/a/b": "/a/b", "///?//": "/?//",
+	} {
+		if got := MergeSlashes(in); got != want {
+			t.Errorf("MergeSlashes(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestUnescapeSlashes(t *testing.T) {
+	for _, c := range []struct {
+		in, want string
+		found    bool
+	}{
+		{"/a", "/a", false},
+		{"/a%20b?c=%2f", "/a%20b?c=%2f", false},
+		{"/a%2fb%5Cc?d=%2F", `/a/b\c?d=%2F`, true},
+		{"/a%2Fb", "/a/b", true},
+		{"/a%252f", "/a%252f", false},
+		{"/a%2", "/a%2", false},
+	} {
+		if got, found := UnescapeSlashes(c.in); got != c.want || found != c.found {
+			t.Errorf("UnescapeSlashes(%q) = %q, %v, want %q, %v", c.in, got, found, c.want, c.found)
+		}
+	}
+}
+
+func TestWhatIsNormalCostsNothing(t *testing.T) {
+	const in = "/shop/items/4711?color=blue"
+	if n := testing.AllocsPerRun(100, func() {
+		out, _ := Normalize(in)
+		out, _ = UnescapeSlashes(out)
+		if MergeSlashes(out) != in {
+			t.Error("it was changed")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// FuzzNormalize: what is normal stays, and has neither dot segments nor encodings of what
+// needs none.
+func FuzzNormalize(f *testing.F) {
+	for _, seed := range []string{"/", "/a/../b", "/%2e%2e/a", `/\..\a`, "/%2%65", "/a/.?b", "/%252e", "//..//.", "/a/%2e%2e%2f"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		if !strings.HasPrefix(in, "/") {
+			return
+		}
+		once, err := Normalize(in)
+		if err != nil {
+			return
+		}
+		if twice, err := Normalize(once); twice != once || err != nil {
+			t.Errorf("Normalize(%q) = %q, and of that %q, %v", in, once, twice, err)
+		}
+		path, query, _ := strings.Cut(once, "?")
+		if _, sent, _ := strings.Cut(in, "?"); query != sent {
+			t.Errorf("%q has another query than %q", once, in)
+		}
+		for segment := range strings.SplitSeq(path, "/") {
+			if segment == "." || segment == ".." {
+				t.Errorf("Normalize(%q) = %q", in, once)
+			}
+		}
+		if !strings.HasPrefix(path, "/") || strings.Contains(path, `\`) || strings.Contains(strings.ToLower(path), "%2e") {
+			t.Errorf("Normalize(%q) = %q", in, once)
+		}
+		merged := MergeSlashes(once)
+		if MergeSlashes(merged) != merged {
+			t.Errorf("MergeSlashes(%q) = %q", once, merged)
+		}
+	})
+}

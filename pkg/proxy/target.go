@@ -1,0 +1,104 @@
+package proxy
+
+import (
+	"context"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/urlpath"
+)
+
+// rewritesTargets returns a service that writes the targets of HTTP requests as rules
+// say, before next or anything that next judges by sees them. RPC passes untouched.
+func rewritesTargets(next protocol.Service, rules config.TargetRules) protocol.Starter {
+	return &targets{protocol.Halves(next), rules}
+}
+
+// targets is immutable.
+type targets struct {
+	next  protocol.Starter
+	rules config.TargetRules
+}
+
+// Serve is protocol.Service's.
+func (t *targets) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, t, x)
+}
+
+// Start is protocol.Starter's.
+func (t *targets) Start(ctx context.Context, x *protocol.Exchange) error {
+	if x.Request.Method == "" || x.Request.Method == "CONNECT" {
+		return t.next.Start(ctx, x)
+	}
+	if t.rules.StripPort != config.KeepPort {
+		t.stripPort(x)
+	}
+	if strings.HasPrefix(x.Request.Path, "/") {
+		if done, err := t.rewritePath(x); done || err != nil {
+			return err
+		}
+	}
+	return t.next.Start(ctx, x)
+}
+
+// rewritePath reports whether it has answered x. An error is a Fault.
+func (t *targets) rewritePath(x *protocol.Exchange) (done bool, err error) {
+	path, redirects := x.Request.Path, false
+	if t.rules.EscapedSlashes != config.KeepEscapedSlashes {
+		plain, found := urlpath.UnescapeSlashes(path)
+		if found && t.rules.EscapedSlashes == config.RejectEscapedSlashes {
+			return false, protocol.Faultf(protocol.MalformedRequest, "the path has an encoded slash")
+		}
+		path, redirects = plain, found && t.rules.EscapedSlashes == config.RedirectEscapedSlashes
+	}
+	if t.rules.Normalize {
+		if path, err = urlpath.Normalize(path); err != nil {
+			return false, protocol.NewFault(protocol.MalformedRequest, err)
+		}
+	}
+	if t.rules.MergeSlashes {
+		path = urlpath.MergeSlashes(path)
+	}
+	if redirects {
+		// Two slashes at the beginning would name another host (RFC 3986 4.2).
+		path = "/" + strings.TrimLeft(path, `/\`)
+		x.Reply(307, "", "")
+		x.Response.Header.Add("Location", path)
+		return true, nil
+	}
+	x.Request.Path = path
+	return false, nil
+}
+
+// stripPort takes the port out of the host.
+func (t *targets) stripPort(x *protocol.Exchange) {
+	host := x.Request.Authority
+	colon := strings.LastIndexByte(host, ':')
+	if colon < 0 || strings.IndexByte(host[colon:], ']') >= 0 {
+		return // none, or a colon of an IPv6 address
+	}
+	port := host[colon+1:]
+	number, ok := portNumber(port)
+	if !ok {
+		return
+	}
+	if t.rules.StripPort == config.StripOwnPort && (x.Meta.Conn == nil || x.Meta.Conn.Local.Port() != number) {
+		return
+	}
+	x.Request.Authority = host[:colon]
+}
+
+// portNumber reads a port; ok is false if text is none.
+func portNumber(text string) (number uint16, ok bool) {
+	n := 0
+	for _, c := range []byte(text) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		if n = n*10 + int(c-'0'); n > 1<<16-1 {
+			return 0, false
+		}
+	}
+	return uint16(n), text != ""
+}
