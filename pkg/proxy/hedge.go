@@ -175,7 +175,7 @@ func (r *race) launch(p permit) {
 	a := &attempt{race: r, budget: p.budget, beside: r.running > 0}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.x.Reset()
-	a.x.Caller, a.x.Deadline = a, r.x.Deadline
+	a.x.Caller, a.x.Deadline, a.x.Record.Listener = a, r.x.Deadline, r.x.Record.Listener
 	if r.tryTime > 0 {
 		if r.h.policy.OnTryTimeout {
 			r.late = time.After(r.tryTime)
@@ -279,11 +279,8 @@ func (r *race) record(a *attempt) {
 
 // drop gives up the answer that was held.
 func (r *race) drop() {
-	if a := r.held; a != nil {
-		if h, ok := a.x.Record.Host().(dropped); ok {
-			h.Dropped(&a.x)
-		}
-		a.discard()
+	if r.held != nil {
+		r.held.discard()
 		r.held = nil
 	}
 }

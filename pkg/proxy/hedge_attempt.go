@@ -99,8 +99,11 @@ func (a *attempt) leave() {
 	a.cancel()
 }
 
-// discard drops what the try brought.
+// discard drops what the try brought; its host is told of an answer.
 func (a *attempt) discard() {
+	if h, ok := a.x.Record.Host().(dropped); ok && a.err == nil {
+		h.Dropped(&a.x)
+	}
 	a.x.ResetResponse()
 	a.cancel()
 }

@@ -40,6 +40,7 @@ type scene struct {
 	answered int      // guarded by mu
 	tried    int      // guarded by mu
 	told     int      // guarded by mu; answers that hosts were told are dropped
+	unseen   int      // guarded by mu; tries of which nobody will observe the end
 }
 
 // sceneHost is where a try goes.
@@ -96,6 +97,9 @@ func (s *scene) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.mu.Lock()
 	n := s.tried
 	s.tried++
+	if x.Record.Listener == nil {
+		s.unseen++
+	}
 	s.mu.Unlock()
 	name := string(rune('a' + n))
 	h := &sceneHost{spot{name: name}, s}
@@ -297,7 +301,7 @@ func TestHedging(t *testing.T) {
 				}
 				service, beside := s.hedged(t, f, budget)
 				x := incoming()
-				x.Meta.Start, x.Caller = time.Now(), test.caller
+				x.Meta.Start, x.Caller, x.Record.Listener = time.Now(), test.caller, &spot{name: "front"}
 				err := service.Serve(t.Context(), x)
 				got := protocol.ReasonOf(err).String()
 				if err == nil {
@@ -323,6 +327,12 @@ func TestHedging(t *testing.T) {
 				}
 				if budget.out != 0 {
 					t.Errorf("%d of the budget were not given back", budget.out)
+				}
+				if err == nil {
+					s.told++ // when the exchange has ended
+				}
+				if s.told != s.answered || s.unseen > 0 {
+					t.Errorf("of %d answers %d are accounted for, and %d tries are nobody's", s.answered, s.told, s.unseen)
 				}
 				if s.closed != s.answered {
 					t.Errorf("%d answers were closed of %d", s.closed, s.answered)
