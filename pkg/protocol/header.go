@@ -1,6 +1,9 @@
 package protocol
 
-import "iter"
+import (
+	"iter"
+	"strings"
+)
 
 // Field is one header field as on the wire. For HTTP the name compares without
 // regard to ASCII case (RFC 9110 5.1); its case is kept.
@@ -56,6 +59,16 @@ func (h *Header) All() iter.Seq2[string, string] {
 			}
 		}
 	}
+}
+
+// Copied returns the fields in order, for who keeps them: no string is a view of the
+// buffer that a message was read from.
+func (h *Header) Copied() []Field {
+	list := make([]Field, 0, h.Len())
+	for name, value := range h.All() {
+		list = append(list, Field{Name: strings.Clone(name), Value: strings.Clone(value)})
+	}
+	return list
 }
 
 // Get returns the value of the first field called name, "" if there is none.

@@ -71,11 +71,11 @@ func copied(x *protocol.Exchange) (*original, error) {
 	if m := xprotocol.MessageOf(r.Body); m != nil {
 		o.codec, o.frame, o.changed = m.Codec, slices.Clone(m.Frame), r.Header.Changed()
 		if o.changed {
-			o.fields = fieldsCopied(&r.Header)
+			o.fields = r.Header.Copied()
 		}
 		return o, nil
 	}
-	o.fields = fieldsCopied(&r.Header)
+	o.fields = r.Header.Copied()
 	if r.Body == nil {
 		return o, nil
 	}
@@ -84,7 +84,7 @@ func copied(x *protocol.Exchange) (*original, error) {
 		return nil, err
 	}
 	o.hasContent = true
-	o.trailers = fieldsCopied(&r.Trailer)
+	o.trailers = r.Trailer.Copied()
 	return o, nil
 }
 
@@ -112,14 +112,6 @@ func contentOf(x *protocol.Exchange) (string, error) {
 		err = protocol.Faultf(protocol.UpstreamTimeout, "waiting for the content of the request: %w", err)
 	}
 	return content.String(), err
-}
-
-func fieldsCopied(h *protocol.Header) []protocol.Field {
-	list := make([]protocol.Field, 0, h.Len())
-	for name, value := range h.All() {
-		list = append(list, protocol.Field{Name: strings.Clone(name), Value: strings.Clone(value)})
-	}
-	return list
 }
 
 // fill makes the request of x, which is new, one like it. Errors are Faults.

@@ -32,16 +32,8 @@ func taken(x *protocol.Exchange) *message {
 		protocol: strings.Clone(x.Meta.Protocol), version: strings.Clone(x.Meta.Version),
 		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
 		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
-		header: fields(&r.Header),
+		header: r.Header.Copied(),
 	}
-}
-
-func fields(h *protocol.Header) []protocol.Field {
-	list := make([]protocol.Field, 0, h.Len())
-	for name, value := range h.All() {
-		list = append(list, protocol.Field{Name: strings.Clone(name), Value: strings.Clone(value)})
-	}
-	return list
 }
 
 // fill is request's.
@@ -125,7 +117,7 @@ func (t *tee) Read(p []byte) (int, error) {
 	r.content = append(r.content, p[:n]...)
 	if err == io.EOF || int64(len(r.content)) == t.length {
 		t.over, r.hasContent = true, true
-		r.trailer = fields(t.trailer)
+		r.trailer = t.trailer.Copied()
 		t.mirror.launch(r)
 	}
 	return n, err
