@@ -1,0 +1,94 @@
+package docs
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/netns"
+)
+
+// command is a fenced block of the shell, perhaps one that goes on in the background, and
+// perhaps followed by what it prints.
+var command = regexp.MustCompile("(?ms)^```sh( background)?\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
+
+// TestXDSPage runs the commands of docs/xds.md as a newcomer does, in order, in a network
+// namespace, whose ports are all free.
+func TestXDSPage(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/xds.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := netns.New(t).Namespace("newcomer")
+	found := command.FindAllSubmatch(page, -1)
+	if len(found) < 4 {
+		t.Fatalf("the page shows %d commands", len(found))
+	}
+	for _, f := range found {
+		background, text, prints := len(f[1]) > 0, strings.TrimSpace(string(f[2])), string(f[3])
+		cmd := host.Command("sh", "-c", "exec "+text)
+		cmd.Dir = root
+		if background {
+			keep(t, cmd)
+			continue
+		}
+		netns.Need(t, strings.Fields(text)[0])
+		eventually(t, func() error {
+			again := host.Command("sh", "-c", "exec "+text)
+			again.Dir = root
+			out, err := again.Output()
+			if err == nil && prints != "" && string(out) != prints {
+				err = fmt.Errorf("it prints %q, want %q", out, prints)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", text, err)
+			}
+			return nil
+		})
+	}
+}
+
+// keep runs a command, and what that starts, until the test ends.
+func keep(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr.Setpgid = true // "go run" passes no signals on
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // it may have ended
+		_ = cmd.Wait()                                      // by the signal
+		if t.Failed() {
+			t.Logf("%v: %s", cmd.Args, &out)
+		}
+	})
+}
+
+// eventually calls f until it returns nil: programs that were just started have to be
+// compiled first.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	limit := time.After(2 * time.Minute)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatal(err)
+		}
+	}
+}
