@@ -48,6 +48,7 @@ func (p *process) sources() admin.Sources {
 		Routes:    p.adminRoutes,
 		Overload:  p.adminOverload,
 		Explain:   p.adminExplain,
+		XDS:       p.adminXDS,
 		Level:     func() string { return levelName(p.level.Level()) },
 		SetLevel:  p.setLevel,
 		Version: func() admin.Version {

@@ -53,5 +53,6 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(startCommand(), checkCommand(), schemaCommand(), explainCommand(), versionCommand())
+	root.AddCommand(xdsCommands()...)
 	return root
 }

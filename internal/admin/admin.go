@@ -75,6 +75,10 @@ type Sources struct {
 	// nil: nothing is configured.
 	Overload func() any
 
+	// XDS returns how it stands with control planes, for encoding/json; nil: none is
+	// configured.
+	XDS func() any
+
 	// Explain says where a request would go, for encoding/json. An error is one of the
 	// question.
 	Explain func(question url.Values) (any, error)

@@ -27,6 +27,7 @@ type process struct {
 	drained int
 
 	overload any
+	xds      any
 }
 
 func (p *process) sources() Sources {
@@ -56,6 +57,7 @@ func (p *process) sources() Sources {
 		Listeners: named("in"),
 		Routes:    named("table"),
 		Overload:  func() any { return p.overload },
+		XDS:       func() any { return p.xds },
 		Explain: func(question url.Values) (any, error) {
 			if question.Get("url") == "" {
 				return nil, errors.New("url is missing")
@@ -103,6 +105,15 @@ func TestOverloadIsShown(t *testing.T) {
 	}
 }
 
+func TestControlPlanesAreShown(t *testing.T) {
+	p := newProcess()
+	p.xds = map[string]string{"node": "n"}
+	w := ask(newHandler(Options{Sources: p.sources()}), "GET", "/xds")
+	if got := strings.Join(strings.Fields(w.Body.String()), ""); w.Code != 200 || got != `{"node":"n"}` {
+		t.Errorf("status %d, body %s", w.Code, got)
+	}
+}
+
 func TestEveryEndpointAnswers(t *testing.T) {
 	for _, c := range []struct {
 		method, target string
@@ -123,6 +134,7 @@ func TestEveryEndpointAnswers(t *testing.T) {
 		{"GET", "/listeners?name=x", 404, `{"error":"there is no listener called x","hint":"without ?name= all are shown"}`},
 		{"GET", "/routes?name=table", 200, `"table"`},
 		{"GET", "/overload", 404, `{"error":"no overload manager is configured"}`},
+		{"GET", "/xds", 404, `{"error":"no control plane is configured","hint":"see docs/xds.md"}`},
 		{"GET", "/explain?url=http://a/", 200, `{"request":"http://a/"}`},
 		{"GET", "/explain", 400, `{"error":"url is missing","hint":"/explain?url=http://host/path, or weft explain"}`},
 		{"GET", "/logging", 200, `{"level":"info"}`},

@@ -58,6 +58,8 @@ func endpoints(o Options) []endpoint {
 			"/routes", s.Routes != nil, named(s.Routes, "route table")},
 		{Endpoint{"GET", "/overload", "What the overload manager watches and does; 404 if none is configured."},
 			"/overload", s.Overload != nil, s.overload},
+		{Endpoint{"GET", "/xds", "How it stands with the control plane, as weft xds-status tells; 404 if none is configured."},
+			"/xds", s.XDS != nil, s.xds},
 		{Endpoint{"GET", "/explain?url=URL", "Where a request would go, and why not elsewhere: see weft explain."},
 			"/explain", s.Explain != nil, s.explain},
 		{Endpoint{"GET", "/logging", "The log's level."},
@@ -115,6 +117,14 @@ func (s *Sources) overload(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	writeProblem(w, http.StatusNotFound, "no overload manager is configured", "")
+}
+
+func (s *Sources) xds(w http.ResponseWriter, _ *http.Request) {
+	if status := s.XDS(); status != nil {
+		writeJSON(w, http.StatusOK, status)
+		return
+	}
+	writeProblem(w, http.StatusNotFound, "no control plane is configured", "see docs/xds.md")
 }
 
 func (s *Sources) explain(w http.ResponseWriter, r *http.Request) {

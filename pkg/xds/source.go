@@ -63,6 +63,7 @@ type Source struct {
 
 	mu      sync.Mutex
 	kept    Kept                            // guarded by mu
+	replied map[topicOf]*replies            // guarded by mu; nil: to nothing yet
 	tracked map[string]map[string]*Resource // guarded by mu; by type and name
 }
 
@@ -267,6 +268,7 @@ func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 	}
 	s.trackKnown(f, u, wrong, now)
 	if answer, ok := f.client.Conclude(u, wrong); ok {
+		s.reply(f, u, answer.Refusal, now)
 		f.say(answer)
 	}
 	if u.Type == resource.ClusterType || u.Type == resource.ListenerType {

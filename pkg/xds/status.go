@@ -1,10 +1,90 @@
 package xds
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
+
+// Status is what is told of the control planes of a Source.
+type Status struct {
+	Node   string  `json:"node"` // who asks
+	Planes []Plane `json:"control_planes"`
+	// Waiting are the resources that were accepted and are not in force yet.
+	Waiting []Waiting `json:"waiting"`
+	Kept    Kept      `json:"kept"` // on disk
+}
+
+// Plane is a control plane, as far as it was heard of.
+type Plane struct {
+	Name      string    `json:"name"` // of its cluster
+	Form      string    `json:"form"` // FormDelta or FormWorld
+	Serves    string    `json:"serves"`
+	Connected bool      `json:"connected"`
+	Since     time.Time `json:"since,omitzero"` // of Connected being what it is; zero: it was never tried
+	// Failure is why it is away, or was the last time; Attempts are those in vain since.
+	Failure  string       `json:"failure,omitempty"`
+	Attempts int          `json:"attempts,omitempty"`
+	Types    []TypeStatus `json:"types"` // that are wanted of it
+}
+
+// The values of Plane.Form and Plane.Serves.
+const (
+	FormDelta     = "delta"
+	FormWorld     = "state of the world"
+	ServesAll     = "everything"
+	ServesSecrets = "secrets"
+)
+
+// TypeStatus is a type of resources of a control plane.
+type TypeStatus struct {
+	Type    string   `json:"type"`              // its URL
+	Version string   `json:"version,omitempty"` // of the last response that was accepted whole
+	All     bool     `json:"all"`               // all are wanted that there are
+	Wanted  int      `json:"wanted"`            // by name
+	Held    int      `json:"held"`              // accepted
+	Missing []string `json:"missing,omitempty"` // wanted by name, and not held
+
+	Accepted *Reply    `json:"accepted,omitempty"` // the last response that was; nil: none was
+	Refused  *Reply    `json:"refused,omitempty"`  // the last response that was not; nil: none
+	Bad      []BadOne  `json:"refused_resources,omitempty"`
+	Changed  time.Time `json:"changed,omitzero"` // when a resource last was
+}
+
+// Short is the type without its package: "Cluster".
+func (t *TypeStatus) Short() string { return shortType(t.Type) }
+
+func shortType(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
+
+// Reply is what was answered to a response.
+type Reply struct {
+	Version string    `json:"version"` // of the response
+	At      time.Time `json:"at"`
+	Reason  string    `json:"reason,omitempty"` // it was refused, at least a resource of it
+}
+
+// BadOne is a resource whose last version was refused.
+type BadOne struct {
+	Name    string    `json:"name"`
+	Version string    `json:"version,omitempty"` // that is held in its place; "": none is
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"`
+}
+
+// Waiting is a resource that is not in force yet.
+type Waiting struct {
+	Type    string    `json:"type"` // its URL
+	Name    string    `json:"name"`
+	Since   time.Time `json:"since"`
+	For     []string  `json:"for"`
+	InForce bool      `json:"in_force"` // what was said of it before is
+	// Until is when it is put in force without the hosts or routes that it waits for;
+	// zero: never.
+	Until time.Time `json:"until,omitzero"`
+}
 
 // Resource is what is told of one resource.
 type Resource struct {
@@ -12,6 +92,72 @@ type Resource struct {
 	Updated time.Time `json:"updated"`           // when that was
 	Refused string    `json:"refused,omitempty"` // why the last one was not; "": it was
 	At      time.Time `json:"refused_at,omitzero"`
+}
+
+// replies are the last answers to responses of a type.
+type replies struct{ accepted, refused *Reply }
+
+// topicOf tells the types of control planes apart.
+type topicOf struct {
+	feed *feed
+	url  string
+}
+
+// Status returns what is told of the control planes. It waits while a configuration is
+// put in force.
+func (s *Source) Status() Status {
+	s.work.Lock()
+	defer s.work.Unlock()
+	out := Status{Node: s.boot.node.GetId(), Planes: []Plane{}, Waiting: s.world.waiting(), Kept: s.Kept()}
+	for i, f := range s.feeds {
+		p := Plane{Name: f.name, Form: FormWorld, Serves: ServesAll}
+		if f.form == ads.Delta {
+			p.Form = FormDelta
+		}
+		types := []string{resource.ListenerType, resource.RouteType, resource.ClusterType, resource.EndpointType, resource.SecretType}
+		if i > 0 {
+			p.Serves, types = ServesSecrets, types[len(types)-1:]
+		}
+		f.mu.Lock()
+		p.Connected, p.Since, p.Failure, p.Attempts = f.status.connected, f.status.since, f.status.failure, f.status.attempts
+		f.mu.Unlock()
+		for _, url := range types {
+			p.Types = append(p.Types, s.typeStatus(f, url))
+		}
+		out.Planes = append(out.Planes, p)
+	}
+	return out
+}
+
+// typeStatus is what is told of a type of f. s.work is held.
+func (s *Source) typeStatus(f *feed, url string) TypeStatus {
+	all, names := f.client.Wanted(url)
+	held := f.client.Held(url)
+	version, _ := f.client.Version(url)
+	t := TypeStatus{Type: url, Version: version, All: all, Wanted: len(names), Held: len(held)}
+	for _, n := range names {
+		if _, ok := held[n]; !ok {
+			t.Missing = append(t.Missing, n)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.replied[topicOf{f, url}]; r != nil {
+		t.Accepted, t.Refused = r.accepted, r.refused
+	}
+	for name, r := range s.tracked[url] {
+		if _, wanted := slices.BinarySearch(names, name); !all && !wanted {
+			continue // not any more
+		}
+		if r.Refused != "" {
+			t.Bad = append(t.Bad, BadOne{name, r.Version, r.Refused, r.At})
+		}
+		if r.Updated.After(t.Changed) {
+			t.Changed = r.Updated
+		}
+	}
+	slices.SortFunc(t.Bad, func(a, b BadOne) int { return strings.Compare(a.Name, b.Name) })
+	return t
 }
 
 // track notes what became of an update.
@@ -23,20 +169,44 @@ func (s *Source) track(_ *feed, u ads.Update, wrong []ads.Wrong, now time.Time) 
 		of = map[string]*Resource{}
 		s.tracked[u.Type] = of
 	}
+	bad := make(map[string]string, len(wrong))
+	for _, w := range wrong {
+		bad[w.Name] = w.Reason
+	}
 	for _, n := range u.Changed {
 		r := of[n.Name]
 		if r == nil {
 			r = &Resource{}
 			of[n.Name] = r
 		}
+		if reason, refused := bad[n.Name]; refused {
+			r.Refused, r.At = reason, now
+			continue
+		}
 		r.Version, r.Updated, r.Refused, r.At = versionOf(u, n), now, "", time.Time{}
-	}
-	for _, w := range wrong {
-		r := of[w.Name]
-		r.Refused, r.At = w.Reason, now
 	}
 	for _, name := range u.Removed {
 		delete(of, name)
+	}
+}
+
+// reply notes what was answered to a response.
+func (s *Source) reply(f *feed, u ads.Update, refusal string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.replied == nil {
+		s.replied = map[topicOf]*replies{}
+	}
+	r := s.replied[topicOf{f, u.Type}]
+	if r == nil {
+		r = &replies{}
+		s.replied[topicOf{f, u.Type}] = r
+	}
+	one := &Reply{Version: u.Version, At: now, Reason: refusal}
+	if refusal != "" {
+		r.refused = one
+	} else {
+		r.accepted = one
 	}
 }
 

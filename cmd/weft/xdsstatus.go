@@ -1,0 +1,160 @@
+//go:build !noxds
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-proxy/weft/pkg/xds"
+)
+
+// xdsCommands are the commands about control planes.
+func xdsCommands() []*cobra.Command { return []*cobra.Command{xdsStatusCommand()} }
+
+func xdsStatusCommand() *cobra.Command {
+	a := &asking{}
+	cmd := &cobra.Command{
+		Use:   "xds-status",
+		Short: "Say how it stands with the control plane of a running Weft",
+		Long: "Xds-status asks the admin port of a running Weft whether its control plane is there,\n" +
+			"what of each type was accepted and refused last, and what is not in force yet and why.",
+		Example: "  weft xds-status\n  weft xds-status --admin 127.0.0.1:34901 -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.check(); err != nil {
+				return err
+			}
+			s := &xdsStatus{now: time.Now()}
+			if err := a.get(cmd.Context(), "/xds", nil, &s.Status); err != nil {
+				return err
+			}
+			return a.print(cmd.OutOrStdout(), s)
+		},
+	}
+	a.flags(cmd.Flags())
+	return cmd
+}
+
+// xdsStatus is a status as it is printed.
+type xdsStatus struct {
+	xds.Status
+	now time.Time
+}
+
+// mostNamed is how many names a line has; the rest is counted.
+const mostNamed = 10
+
+// Text is the status in plain words.
+func (s *xdsStatus) Text() string {
+	var b strings.Builder
+	for i := range s.Planes {
+		s.plane(&b, &s.Planes[i])
+	}
+	s.waiting(&b)
+	if s.Kept.InUse {
+		fmt.Fprintf(&b, "in force is what was kept on disk, as said %s ago: %s\n", s.ago(s.Kept.Said), s.Kept.Path)
+	}
+	if s.Kept.Failure != "" {
+		fmt.Fprintf(&b, "what is said cannot be kept on disk, or used: %s\n", s.Kept.Failure)
+	}
+	return b.String()
+}
+
+func (s *xdsStatus) plane(b *strings.Builder, p *xds.Plane) {
+	fmt.Fprintf(b, "control plane %s (%s, %s): ", p.Name, p.Form, p.Serves)
+	switch {
+	case p.Connected:
+		fmt.Fprintf(b, "connected for %s\n", s.ago(p.Since))
+	case p.Since.IsZero():
+		b.WriteString("not connected yet\n")
+	default:
+		fmt.Fprintf(b, "away for %s, %d attempts: %s\n", s.ago(p.Since), p.Attempts, p.Failure)
+	}
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "  TYPE\tVERSION\tHELD\tWANTED\tCHANGED\tACCEPTED\tREFUSED") // a builder takes all
+	for i := range p.Types {
+		t := &p.Types[i]
+		wanted := fmt.Sprint(t.Wanted)
+		if t.All {
+			wanted = "all"
+		}
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%d\t%s\t%s\t%s\t%s\n", t.Short(), orDash(t.Version), t.Held, wanted, s.ago(t.Changed), s.replied(t.Accepted), s.replied(t.Refused))
+	}
+	_ = table.Flush() // as above
+	for i := range p.Types {
+		t := &p.Types[i]
+		if len(t.Missing) > 0 {
+			fmt.Fprintf(b, "  %s, wanted and not there: %s\n", t.Short(), named(t.Missing))
+		}
+		for j, bad := range t.Bad {
+			if j == mostNamed {
+				fmt.Fprintf(b, "  %s, %d more are refused\n", t.Short(), len(t.Bad)-j)
+				break
+			}
+			fmt.Fprintf(b, "  %s %s, refused %s ago: %s\n", t.Short(), bad.Name, s.ago(bad.At), bad.Reason)
+		}
+	}
+}
+
+func (s *xdsStatus) waiting(b *strings.Builder) {
+	for i := range s.Waiting {
+		w := &s.Waiting[i]
+		if i == mostNamed {
+			fmt.Fprintf(b, "and %d more wait\n", len(s.Waiting)-i)
+			return
+		}
+		before := "nothing of that name is in force"
+		if w.InForce {
+			before = "what was said before is in force"
+		}
+		fmt.Fprintf(b, "%s %s waits for %s, for %s: %s\n", w.Type[strings.LastIndexByte(w.Type, '.')+1:], w.Name, named(w.For), s.ago(w.Since), before)
+	}
+}
+
+// replied is when, and to which version, the last such reply was.
+func (s *xdsStatus) replied(r *xds.Reply) string {
+	if r == nil {
+		return "-"
+	}
+	return strings.TrimSpace(r.Version + " " + s.ago(r.At) + " ago")
+}
+
+// ago is how long something is past, "-" for the zero time.
+func (s *xdsStatus) ago(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	d := s.now.Sub(at)
+	unit := time.Second
+	if d < time.Second {
+		unit = time.Millisecond
+	}
+	return d.Round(unit).String()
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func named(names []string) string {
+	if len(names) <= mostNamed {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:mostNamed], ", ") + fmt.Sprintf(" and %d more", len(names)-mostNamed)
+}
+
+// adminXDS is the page that the command reads; nil: there is no control plane.
+func (p *process) adminXDS() any {
+	if p.control == nil {
+		return nil
+	}
+	return p.control.Status()
+}

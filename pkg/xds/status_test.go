@@ -1,0 +1,88 @@
+package xds
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// of returns the status of a type of the first control plane.
+func (s *Status) of(t *testing.T, url string) *TypeStatus {
+	t.Helper()
+	for i := range s.Planes[0].Types {
+		if one := &s.Planes[0].Types[i]; one.Type == url {
+			return one
+		}
+	}
+	t.Fatalf("there is nothing of %s", url)
+	return nil
+}
+
+func TestStatusTellsWhatIsHeldRefusedAndWaitedFor(t *testing.T) {
+	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	before := s.Status()
+	if p := before.Planes[0]; before.Node != "test" || p.Name != "control" || p.Form != FormDelta || p.Serves != ServesAll || p.Connected || !p.Since.IsZero() {
+		t.Errorf("before anything happened: %+v", before)
+	}
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	s.feeds[0].connected()
+	say(t, s, aCluster("a", "hosts", "", 0), aCluster("later", "others", "", time.Minute), someHosts("hosts", 80),
+		aListener("in", 2000, "table", "mine", 0), said{resource.ClusterType, "bad", []byte{0xff}})
+
+	got := s.Status()
+	if p := got.Planes[0]; !p.Connected || p.Since.IsZero() {
+		t.Errorf("the control plane is %+v", p)
+	}
+	clusters := got.of(t, resource.ClusterType)
+	if !clusters.All || clusters.Held != 2 || clusters.Accepted == nil || clusters.Refused == nil || clusters.Refused.Reason == "" || clusters.Changed.IsZero() {
+		t.Errorf("clusters: %+v", clusters)
+	}
+	if len(clusters.Bad) != 1 || clusters.Bad[0].Name != "bad" || clusters.Bad[0].Reason == "" || clusters.Bad[0].Version != "" {
+		t.Errorf("refused are %+v", clusters.Bad)
+	}
+	if hosts := got.of(t, resource.EndpointType); hosts.All || hosts.Wanted != 2 || hosts.Held != 1 || !slices.Equal(hosts.Missing, []string{"others"}) {
+		t.Errorf("endpoints: %+v", hosts)
+	}
+	if len(got.Waiting) != 2 {
+		t.Fatalf("waiting are %+v", got.Waiting)
+	}
+	if w := got.Waiting[0]; w.Name != "later" || !slices.Equal(w.For, []string{"endpoints others"}) || w.Until.Sub(w.Since) != time.Minute || w.InForce {
+		t.Errorf("the cluster waits as %+v", w)
+	}
+	if w := got.Waiting[1]; w.Name != "in" || !slices.Equal(w.For, []string{"routes table", "secret mine"}) || !w.Until.IsZero() {
+		t.Errorf("the listener waits as %+v", w)
+	}
+	if _, err := json.Marshal(got); err != nil {
+		t.Error(err)
+	}
+
+	say(t, s, someHosts("others", 81), someRoutes("table", "x"))
+	s.handle(t.Context(), event{feed: s.feeds[0], ended: context.Canceled})
+	s.feeds[0].failed(context.Canceled)
+	got = s.Status()
+	if p := got.Planes[0]; p.Connected || p.Failure != "context canceled" || p.Attempts != 1 {
+		t.Errorf("the control plane is %+v", p)
+	}
+	if len(got.Waiting) != 1 || !slices.Equal(got.Waiting[0].For, []string{"secret mine"}) {
+		t.Errorf("waiting are %+v", got.Waiting)
+	}
+}
+
+// TestWhatIsRefusedKeepsItsVersion: the one that is held.
+func TestWhatIsRefusedKeepsItsVersion(t *testing.T) {
+	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	say(t, s, aCluster("a", "hosts", "", 0), said{resource.ClusterType, "a", []byte{0xff}})
+	if got := s.Status(); len(got.of(t, resource.ClusterType).Bad) != 1 || got.of(t, resource.ClusterType).Bad[0].Version != "1" {
+		t.Errorf("refused are %+v", got.of(t, resource.ClusterType).Bad)
+	}
+	say(t, s, aCluster("a", "other hosts", "", 0))
+	if got := s.Status(); len(got.of(t, resource.ClusterType).Bad) != 0 {
+		t.Errorf("refused are still %+v", got.of(t, resource.ClusterType).Bad)
+	}
+}

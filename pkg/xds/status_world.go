@@ -1,0 +1,67 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// waiting are the clusters and listeners that were said and are not in force, by name.
+func (w *world) waiting() []Waiting {
+	all := []Waiting{}
+	for _, name := range slices.Sorted(maps.Keys(w.clusters)) {
+		if s := w.clusters[name]; s.last != nil && s.last != s.live {
+			one := Waiting{Type: resource.ClusterType, Name: name, Since: s.since, InForce: s.live != nil, For: []string{}}
+			if e := s.last.Endpoints; e != "" && w.assignments[e] == nil {
+				one.For = append(one.For, "endpoints "+e)
+				one.Until = limitOf(s.since, s.last.EndpointTimeout)
+			}
+			one.For = append(one.For, w.lacking(s.last.Secrets())...)
+			all = append(all, one)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.listeners)) {
+		s := w.listeners[name]
+		if s.last == nil || s.last == s.live {
+			continue
+		}
+		one := Waiting{Type: resource.ListenerType, Name: name, Since: s.since, InForce: s.live != nil, For: []string{}}
+		for _, t := range s.last.Routes {
+			if w.tables[t] == nil {
+				one.For = append(one.For, "routes "+t)
+				one.Until = limitOf(s.since, s.last.RoutesTimeout)
+			}
+		}
+		one.For = append(one.For, w.lacking(s.last.Secrets())...)
+		if s.held == s.last {
+			one.For = append(one.For, "what keeps it from being put in force")
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// lacking names the secrets that are not there.
+func (w *world) lacking(refs []resource.SecretRef) (names []string) {
+	for _, r := range refs {
+		if w.secrets[r] != nil {
+			continue
+		}
+		name := "secret " + r.Name
+		if r.From.Cluster != "" {
+			name += " of " + r.From.Cluster
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// limitOf is when something has been waited for long enough; zero: never.
+func limitOf(since time.Time, limit time.Duration) time.Time {
+	if limit == 0 {
+		return time.Time{}
+	}
+	return since.Add(limit)
+}
