@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -42,6 +43,14 @@ type target struct {
 	address string // host:port, or the path of a unix socket
 	unix    bool
 	tls     *config.TLS // nil: plaintext
+	network network
+}
+
+// network is how targets are reached; tests have another than the machine's, which is
+// the zero value.
+type network struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	most int // how large a response may be, in bytes; 0: mostMessage
 }
 
 // readBootstrap reads the parts of Envoy's bootstrap that are given, in its JSON form.
@@ -212,7 +221,7 @@ func (t target) dial(secured *credential.Client) (*grpc.ClientConn, error) {
 			return t.connect(ctx, address, secured)
 		}),
 		grpc.WithAuthority(t.authority()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cmp.Or(t.network.most, mostMessage))),
 	)
 }
 
@@ -228,12 +237,15 @@ func (t target) authority() string {
 }
 
 func (t target) connect(ctx context.Context, address string, secured *credential.Client) (net.Conn, error) {
-	var d net.Dialer // with its keep-alive
-	network := "tcp"
-	if t.unix {
-		network = "unix"
+	dial := t.network.dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext // with its keep-alive
 	}
-	conn, err := d.DialContext(ctx, network, address)
+	family := "tcp"
+	if t.unix {
+		family = "unix"
+	}
+	conn, err := dial(ctx, family, address)
 	if err != nil || secured == nil {
 		return conn, err
 	}

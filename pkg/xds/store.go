@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -44,8 +45,8 @@ type storeHeader struct {
 	SHA256 string    `json:"sha256"` // of what follows, in hexadecimal
 }
 
-// appendTo appends the file of g, which is who's.
-func (g *lastGood) appendTo(dst []byte, who identity) ([]byte, error) {
+// file returns the file of g, which is who's.
+func (g *lastGood) file(who identity) ([]byte, error) {
 	var body []byte
 	for _, u := range g.resources {
 		m := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: u.Type}
@@ -65,9 +66,7 @@ func (g *lastGood) appendTo(dst []byte, who identity) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	dst = append(dst, storeMagic...)
-	dst = append(append(dst, header...), '\n')
-	return append(dst, body...), nil
+	return slices.Concat([]byte(storeMagic), header, []byte{'\n'}, body), nil
 }
 
 // parseLastGood reads a file. One that is not whole, or not who's, is an error.
@@ -119,7 +118,7 @@ func (s *store) path() string { return filepath.Join(s.dir, "resources") }
 // save puts the file of g in the place of what was there, at once or not at all. The
 // directory is made if there is none; nobody else may read what is in it.
 func (s *store) save(g *lastGood) (err error) {
-	b, err := g.appendTo(nil, s.who)
+	b, err := g.file(s.who)
 	if err != nil {
 		return err
 	}

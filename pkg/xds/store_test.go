@@ -58,7 +58,7 @@ func TestStoreReturnsWhatWasSaved(t *testing.T) {
 
 func TestStoreRefusesWhatItCannotTrust(t *testing.T) {
 	who, said := identity{"n", "c", "control"}, time.Now()
-	good, err := somethingGood(said).appendTo(nil, who)
+	good, err := somethingGood(said).file(who)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func flipped(b []byte) []byte {
 
 func FuzzParseLastGood(f *testing.F) {
 	who := identity{"n", "c", "control"}
-	good, err := somethingGood(time.Unix(1, 0).UTC()).appendTo(nil, who)
+	good, err := somethingGood(time.Unix(1, 0).UTC()).file(who)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func FuzzParseLastGood(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := g.appendTo(nil, who)
+		again, err := g.file(who)
 		if err != nil {
 			t.Skip() // names that are no UTF-8
 		}

@@ -396,3 +396,21 @@ func TestTakeBackUndoesExactly(t *testing.T) {
 		}
 	}
 }
+
+// aSecuredListener is a listener whose certificate a cluster of the file has.
+func aSecuredListener(name, secret, cluster string) said {
+	from := &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
+		ApiType: corev3.ApiConfigSource_GRPC,
+		GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+			EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: cluster},
+		}}},
+	}}}
+	m := &listenerv3.Listener{}
+	if err := proto.Unmarshal(aListener(name, 443, "r", "", 0).body, m); err != nil {
+		panic(err)
+	}
+	m.FilterChains[0].TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
+		TypedConfig: packed(&tlsv3.DownstreamTlsContext{CommonTlsContext: withSecret(secret, from)}),
+	}}
+	return said{resource.ListenerType, name, serialized(m)}
+}

@@ -1,0 +1,527 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// server is a control plane that says what its test says.
+type server struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	secretv3.UnimplementedSecretDiscoveryServiceServer
+
+	streams chan *conversation
+}
+
+// conversation is one stream of a server.
+type conversation struct {
+	t        *testing.T
+	stream   grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
+	requests chan *discoveryv3.DiscoveryRequest
+	nonces   int
+}
+
+func (s *server) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return s.converse(stream)
+}
+
+func (s *server) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecretsServer) error {
+	return s.converse(stream)
+}
+
+func (s *server) converse(stream grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
+	c := &conversation{stream: stream, requests: make(chan *discoveryv3.DiscoveryRequest, 100)}
+	s.streams <- c
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		c.requests <- r
+	}
+}
+
+// want returns the next request, and fails unless it is of the type.
+func (c *conversation) want(url string) *discoveryv3.DiscoveryRequest {
+	c.t.Helper()
+	r := <-c.requests
+	if r.GetTypeUrl() != url {
+		c.t.Fatalf("asked for %s, want %s", r.GetTypeUrl(), url)
+	}
+	return r
+}
+
+// say sends resources of a type, and returns what is answered. Requests before that are
+// passed over.
+func (c *conversation) say(url string, all ...*anypb.Any) *discoveryv3.DiscoveryRequest {
+	c.t.Helper()
+	c.nonces++
+	nonce := fmt.Sprint("n", c.nonces)
+	if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: "v" + nonce, Nonce: nonce, Resources: all}); err != nil {
+		c.t.Fatal(err)
+	}
+	for {
+		if r := <-c.requests; r.GetTypeUrl() == url && r.GetResponseNonce() == nonce {
+			return r
+		}
+	}
+}
+
+// accepted is say, and fails unless it is accepted.
+func (c *conversation) accepted(all ...said) {
+	c.t.Helper()
+	var list []*anypb.Any
+	for _, r := range all {
+		list = append(list, &anypb.Any{TypeUrl: r.url, Value: r.body})
+	}
+	if r := c.say(all[0].url, list...); r.GetErrorDetail() != nil {
+		c.t.Fatalf("%s is refused: %s", all[0].name, r.GetErrorDetail().GetMessage())
+	}
+}
+
+// rig is a Source that runs, in a bubble of its own, and what it reaches.
+type rig struct {
+	t       *testing.T
+	source  *Source
+	inForce atomic.Pointer[config.Snapshot]
+	broken  func(next *config.Snapshot) error // what Apply says; nil: it is done
+	stop    map[string]func()                 // by address; ends the server there
+
+	mu      sync.Mutex
+	serving map[string]*bufconn.Listener // guarded by mu; by address, others are away
+	dialled []time.Time                  // guarded by mu
+}
+
+// start runs a Source until the test ends; the bubble sees to it that nothing of it is
+// left then.
+func start(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, serving: map[string]*bufconn.Listener{}, stop: map[string]func(){}}
+	b := bootstrapText("GRPC")
+	b.Static = []byte(strings.Replace(string(b.Static), `{"name": "control"`, `{"name": "agent", "load_assignment": {"cluster_name": "agent", "endpoints": [
+		{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": "/run/agent"}}}}]}]}}, {"name": "control"`, 1))
+	apply := func(next *config.Snapshot) error {
+		if r.broken != nil {
+			if err := r.broken(next); err != nil {
+				return err
+			}
+		}
+		r.inForce.Store(next)
+		return nil
+	}
+	var err error
+	r.source, err = New(Options{
+		Bootstrap: b,
+		Apply:     func(_ context.Context, next *config.Snapshot) error { return apply(next) },
+		ApplyClusters: func(_ context.Context, _ []*config.Cluster, whole func() *config.Snapshot) error {
+			return apply(whole())
+		},
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, one := range r.source.boot.targets {
+		one.network = network{dial: r.dial, most: 1 << 20}
+		r.source.boot.targets[name] = one
+	}
+	r.source.feeds[0].target = r.source.boot.targets["control"]
+	if err := r.source.Rebase(t.Context(), &config.Snapshot{}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The addresses of bootstrapText and start.
+const (
+	controlAddress = "127.0.0.1:1"
+	agentAddress   = "/run/agent"
+)
+
+func (r *rig) run() {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.source.Run(ctx) }()
+	r.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.t.Error(err)
+		}
+		for _, stop := range r.stop {
+			stop()
+		}
+	})
+}
+
+func (r *rig) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	r.mu.Lock()
+	r.dialled = append(r.dialled, time.Now())
+	ln := r.serving[address]
+	r.mu.Unlock()
+	if ln != nil {
+		return ln.DialContext(ctx)
+	}
+	return nil, errors.New("nobody is there")
+}
+
+// serve has a server be at an address.
+func (r *rig) serve(address string) *server {
+	s := &server{streams: make(chan *conversation, 10)}
+	g, ln := grpc.NewServer(), bufconn.Listen(1<<20)
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
+	secretv3.RegisterSecretDiscoveryServiceServer(g, s)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = g.Serve(ln)
+	}()
+	r.at(address, ln)
+	r.stop[address] = func() {
+		g.Stop()
+		<-ended
+		r.at(address, nil)
+	}
+	return s
+}
+
+// at has what listens be at an address; nil: nobody is.
+func (r *rig) at(address string, ln *bufconn.Listener) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.serving[address] = ln
+}
+
+// stream returns the next stream of a server.
+func (r *rig) stream(s *server) *conversation {
+	c := <-s.streams
+	c.t = r.t
+	return c
+}
+
+// listeners are the names of those in force.
+func (r *rig) listeners() (names []string) {
+	synctest.Wait()
+	for _, l := range r.inForce.Load().Listeners {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+// supplied has a stream say a cluster with its hosts, and listeners with their routes.
+func (r *rig) supplied(c *conversation) {
+	r.t.Helper()
+	c.want(resource.ClusterType)
+	c.want(resource.ListenerType)
+	c.accepted(aCluster("c", "e", "", 0))
+	c.want(resource.EndpointType)
+	c.accepted(someHosts("e", 1, 2))
+	c.accepted(aListener("l", 80, "r", "", 0))
+	c.want(resource.RouteType)
+	c.accepted(someRoutes("r", "one"))
+	if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
+		r.t.Fatalf("in force are %v, want l", got)
+	}
+}
+
+// TestAControlPlaneThatIsAwayIsAskedLessAndLess, and what it said stays in force.
+func TestAControlPlaneThatIsAwayIsAskedLessAndLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.supplied(func() *conversation { s := r.serve(controlAddress); r.run(); return r.stream(s) }())
+		before := r.inForce.Load()
+		r.stop[controlAddress]()
+		r.mu.Lock()
+		r.dialled = nil
+		r.mu.Unlock()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		var pauses []time.Duration
+		r.mu.Lock()
+		for i, at := range r.dialled[1:] {
+			pauses = append(pauses, at.Sub(r.dialled[i]))
+		}
+		r.mu.Unlock()
+		if n := len(pauses); n < 100 || n > 300 {
+			t.Errorf("asked %d times in an hour, want every 15 to 30 s", n)
+		}
+		for i, p := range pauses {
+			if i > 7 && (p < mostPause/2 || p > mostPause) || p > mostPause || p < firstPause/2 {
+				t.Errorf("pause %d is %v", i, p)
+			}
+		}
+		if slices.Equal(pauses[20:30], pauses[30:40]) {
+			t.Error("the pauses are not random")
+		}
+		if !slices.Equal(r.listeners(), []string{"l"}) || len(r.inForce.Load().Clusters) != len(before.Clusters) {
+			t.Errorf("in force is %+v, want %+v", r.inForce.Load(), before)
+		}
+		// It is back, and has forgotten who asks.
+		c := r.stream(r.serve(controlAddress))
+		if got := c.want(resource.ClusterType); got.GetNode().GetId() != "test" || got.GetVersionInfo() == "" || got.GetResponseNonce() != "" {
+			t.Errorf("the first request is %v, want who asks, the version that is held, and no nonce", got)
+		}
+		if got := c.want(resource.EndpointType); !slices.Equal(got.GetResourceNames(), []string{"e"}) {
+			t.Errorf("asked for the endpoints %v", got.GetResourceNames())
+		}
+		c.want(resource.ListenerType)
+		c.want(resource.RouteType)
+		c.accepted(someHosts("e", 1, 2, 3))
+		synctest.Wait()
+		if n := len(r.inForce.Load().Clusters[len(r.inForce.Load().Clusters)-1].Hosts); n != 3 {
+			t.Errorf("there are %d hosts, want 3", n)
+		}
+	})
+}
+
+// TestAControlPlaneThatFlapsIsNotAskedAllTheTime: that it says something before it goes
+// does not make it a good one.
+func TestAControlPlaneThatFlapsIsNotAskedAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		s := r.serve(controlAddress)
+		r.run()
+		begun := time.Now()
+		for range 12 {
+			c := r.stream(s)
+			c.want(resource.ClusterType)
+			c.accepted(aCluster("c", "e", "", 0))
+			r.stop[controlAddress]()
+			s = r.serve(controlAddress)
+		}
+		if took := time.Since(begun); took < 2*time.Minute || took > 6*time.Minute {
+			t.Errorf("12 streams that broke took %v, want 30 s each in the end", took)
+		}
+	})
+}
+
+// TestGarbageIsRefusedByNameAndChangesNothing has responses of which a part cannot be
+// accepted, and a good one after each.
+func TestGarbageIsRefusedByNameAndChangesNothing(t *testing.T) {
+	good := map[string]said{resource.ListenerType: aListener("l", 80, "r", "", 0), resource.RouteType: someRoutes("r", "one")}
+	unsupported := &listenerv3.Listener{Name: "u", Address: anAddress(81)}
+	for _, c := range []struct {
+		name string
+		url  string
+		bad  *anypb.Any
+		want []string
+	}{
+		{"no protobuf", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte{0xff, 0xff}}, []string{"resources[0]: "}},
+		{"protobuf of something else", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte("\n\x01x\x12\x03abc")}, []string{"x: "}},
+		{"no name", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType}, []string{"resources[0]: the resource has no name"}},
+		{"another type", resource.ListenerType, &anypb.Any{TypeUrl: resource.ClusterType, Value: aCluster("c", "e", "", 0).body}, []string{"resources[0]: is a resource of another type", resource.ClusterType}},
+		{"an unknown type", resource.RouteType, &anypb.Any{TypeUrl: "type.googleapis.com/unknown"}, []string{"resources[0]: is a resource of another type", "unknown"}},
+		{"a field that is missing", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: serialized(unsupported)}, []string{"u: filter_chains: is empty"}},
+		{"no cluster of secrets", resource.ListenerType, securedBy("s", "nobody"), []string{`l2: secret "s"`, `"nobody" is no cluster of static_resources`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := start(t)
+				s := r.serve(controlAddress)
+				r.run()
+				talk := r.stream(s)
+				r.supplied(talk)
+				answer := talk.say(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].body})
+				for _, text := range c.want {
+					if !strings.Contains(answer.GetErrorDetail().GetMessage(), text) {
+						t.Errorf("refused with %q, want %q in it", answer.GetErrorDetail().GetMessage(), text)
+					}
+				}
+				if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
+					t.Errorf("in force are %v, want l as before", got)
+				}
+				talk.accepted(good[resource.ListenerType], aListener("m", 81, "r", "", 0))
+				if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
+					t.Errorf("after a good one in force are %v, want l and m", got)
+				}
+			})
+		})
+	}
+}
+
+// securedBy is a listener whose certificate a cluster of the file has.
+func securedBy(secret, cluster string) *anypb.Any {
+	return &anypb.Any{TypeUrl: resource.ListenerType, Value: aSecuredListener("l2", secret, cluster).body}
+}
+
+// TestWhatNobodyAskedForIsLeft: a response of an unknown type is not answered, one that
+// is too large ends the stream; neither changes anything.
+func TestWhatNobodyAskedForIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		s := r.serve(controlAddress)
+		r.run()
+		c := r.stream(s)
+		r.supplied(c)
+		if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: "type.googleapis.com/unknown", Nonce: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(c.requests) != 0 {
+			t.Errorf("an unknown type is answered: %v", <-c.requests)
+		}
+		huge := &anypb.Any{TypeUrl: resource.RouteType, Value: make([]byte, 2<<20)}
+		if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: resource.RouteType, Nonce: "y", Resources: []*anypb.Any{huge}}); err != nil {
+			t.Fatal(err)
+		}
+		again := r.stream(s)
+		again.want(resource.ClusterType)
+		if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
+			t.Errorf("in force are %v, want l as before", got)
+		}
+	})
+}
+
+// withoutPort is what Apply says while a port is in use.
+func withoutPort(port string) func(*config.Snapshot) error {
+	return func(next *config.Snapshot) error {
+		for _, l := range next.Listeners {
+			if strings.HasSuffix(l.Address, port) {
+				return fmt.Errorf("listener %s: port %s is in use", l.Name, port)
+			}
+		}
+		return nil
+	}
+}
+
+// TestOnlyTheListenerAtFaultIsRefused, of those that come together.
+func TestOnlyTheListenerAtFaultIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.broken = withoutPort(":99")
+		s := r.serve(controlAddress)
+		r.run()
+		c := r.stream(s)
+		r.supplied(c)
+		var all []*anypb.Any
+		for _, l := range []said{aListener("a", 80, "r", "", 0), aListener("b", 81, "r", "", 0), aListener("bad", 99, "r", "", 0), aListener("z", 82, "r", "", 0)} {
+			all = append(all, &anypb.Any{TypeUrl: l.url, Value: l.body})
+		}
+		if got := c.say(resource.ListenerType, all...).GetErrorDetail().GetMessage(); got != "bad: listener bad: port :99 is in use" {
+			t.Errorf("refused with %q, want bad alone", got)
+		}
+		if got := r.listeners(); !slices.Equal(got, []string{"a", "b", "z"}) {
+			t.Errorf("in force are %v, want a, b and z", got)
+		}
+	})
+}
+
+// TestRoutesAreNotToBlame for a listener that they complete and that cannot be opened:
+// they are accepted, and the other listeners that waited for them are in force.
+func TestRoutesAreNotToBlame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.broken = withoutPort(":99")
+		s := r.serve(controlAddress)
+		r.run()
+		c := r.stream(s)
+		r.supplied(c)
+		c.accepted(aListener("a", 81, "late", "", 0), aListener("bad", 99, "late", "", 0), aListener("l", 80, "r", "", 0))
+		c.accepted(someRoutes("late", "text"))
+		if got := r.listeners(); !slices.Equal(got, []string{"a", "l"}) {
+			t.Errorf("in force are %v, want a and l", got)
+		}
+		r.source.mu.Lock()
+		why := r.source.tracked[resource.ListenerType]["bad"].Refused
+		r.source.mu.Unlock()
+		if !strings.Contains(why, "in use") {
+			t.Errorf("what is told of the listener is %q, want why it is not in force", why)
+		}
+		c.accepted(aListener("a", 81, "late", "", 0), aListener("bad", 98, "late", "", 0), aListener("l", 80, "r", "", 0))
+		if got := r.listeners(); !slices.Equal(got, []string{"a", "bad", "l"}) {
+			t.Errorf("with another port in force are %v, want all", got)
+		}
+	})
+}
+
+// TestInitialFetchTimeoutOnTheClock: what waits is put in force when its time has come,
+// though nothing comes.
+func TestInitialFetchTimeoutOnTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		s := r.serve(controlAddress)
+		r.run()
+		c := r.stream(s)
+		c.want(resource.ClusterType)
+		c.want(resource.ListenerType)
+		c.accepted(aListener("slow", 80, "none", "", 10*time.Second), aListener("slower", 81, "none", "", 20*time.Second))
+		for _, step := range []struct {
+			wait time.Duration
+			want int
+		}{{10*time.Second - 1, 0}, {1, 1}, {10*time.Second - 1, 1}, {1, 2}} {
+			time.Sleep(step.wait)
+			if got := r.listeners(); len(got) != step.want {
+				t.Errorf("in force are %v, want %d", got, step.want)
+			}
+		}
+	})
+}
+
+// TestSecretsComeFromWhoHasThem: a listener names a cluster of the file that serves
+// secrets; the control plane is not asked for them.
+func TestSecretsComeFromWhoHasThem(t *testing.T) {
+	pki := testpki.New(t)
+	first, second := pki.Issue(testpki.Spec{CommonName: "first"}), pki.Issue(testpki.Spec{CommonName: "second"})
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		s, agent := r.serve(controlAddress), r.serve(agentAddress)
+		r.run()
+		c := r.stream(s)
+		r.supplied(c)
+		c.accepted(aListener("l", 80, "r", "", 0), aSecuredListener("secured", "default", "agent"))
+		if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
+			t.Errorf("without its certificate in force are %v, want l alone", got)
+		}
+		secrets := r.stream(agent)
+		if got := secrets.want(resource.SecretType); !slices.Equal(got.GetResourceNames(), []string{"default"}) || got.GetNode().GetId() != "test" {
+			t.Errorf("the agent is asked %v, want the certificate, and who asks", got)
+		}
+		for _, leaf := range []testpki.Leaf{first, second} {
+			secrets.accepted(aSecret("default", leaf))
+			if got := r.listeners(); !slices.Equal(got, []string{"l", "secured"}) {
+				t.Fatalf("in force are %v, want both", got)
+			}
+			for chain := range r.inForce.Load().Listeners[1].Chains() {
+				if chain.TLS[0].Certificate.Text != string(leaf.Cert) {
+					t.Error("the certificate is not the one that was said last")
+				}
+			}
+		}
+		for len(c.requests) > 0 {
+			if got := <-c.requests; got.GetTypeUrl() == resource.SecretType {
+				t.Errorf("the control plane is asked %v", got)
+			}
+		}
+		// The agent goes: what it said stays, and it is asked again.
+		r.stop[agentAddress]()
+		if got := r.listeners(); len(got) != 2 {
+			t.Errorf("in force are %v, want both", got)
+		}
+		r.stream(r.serve(agentAddress)).want(resource.SecretType)
+		// Nobody needs a secret any more.
+		c.accepted(aListener("l", 80, "r", "", 0))
+		if got := r.listeners(); len(got) != 1 {
+			t.Errorf("in force are %v, want l alone", got)
+		}
+	})
+}
