@@ -55,8 +55,8 @@ const (
 	stateRetired                 // like draining, but an idle one waits for one more exchange
 	stateEnding                  // its time to drain is nearly over
 	stateCut                     // it was draining and did not end in time
-	stateFresh                   // it was handed to its listener, and has said nothing yet
-	stateAwaited                 // if it is fresh, its first exchange is waited for
+	stateFresh                   // a listener has it, and it has had no exchange yet
+	stateAwaited                 // if it is fresh, its first exchange is waited for instead of ending it
 )
 
 // Conn is a connection with the three things that a proxy needs and net.Conn

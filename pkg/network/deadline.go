@@ -163,14 +163,25 @@ func (c *Conn) Resume() {
 // it. It returns ErrDraining when the connection is to end instead of waiting.
 // Called by the reading goroutine.
 func (c *Conn) SetIdle(idle bool) error {
-	if !idle { // the peer has said something
-		c.state.And(^uint32(stateIdle | stateFresh))
+	if !idle {
+		c.state.And(^uint32(stateIdle))
 		return nil
+	}
+	if c.Requests > 0 && c.state.Load()&stateFresh != 0 {
+		c.hadFirst()
 	}
 	if c.state.Or(stateIdle)&stateDraining != 0 {
 		return c.drained()
 	}
 	return nil
+}
+
+// hadFirst notes that the connection's first exchange is over, which is its last if it
+// was waited for.
+func (c *Conn) hadFirst() {
+	if c.state.And(^uint32(stateFresh))&stateAwaited != 0 {
+		c.state.Or(stateDraining)
+	}
 }
 
 // drained returns ErrDraining for an idle connection that is to end; but if its
@@ -184,8 +195,8 @@ func (c *Conn) drained() error {
 }
 
 // Drain asks for the connection's end after the exchange that it is in; with
-// idleToo an idle one ends now, unless bytes of an exchange have arrived, else
-// after its next exchange. Safe from any goroutine.
+// idleToo an idle one ends now, unless bytes of an exchange have arrived, or its
+// first is waited for, else after its next exchange. Safe from any goroutine.
 func (c *Conn) Drain(idleToo bool) {
 	const first = stateFresh | stateAwaited
 	if !idleToo || c.state.Load()&first == first {

@@ -81,14 +81,17 @@ func (l *Listener) RetireGroup(g *Group) {
 }
 
 // DrainGroup ends g as Drain ends all: idle connections now, busy ones after the
-// exchange that they are in. What is left when ctx ends is closed; it returns how many
-// that were, once all have ended.
+// exchange that they are in. Those that have had none yet have their first: to callers, a
+// connection that is new is no idle one. What is left when ctx ends is closed; it
+// returns how many that were, once all have ended.
 func (l *Listener) DrainGroup(ctx context.Context, g *Group) (cut int) {
-	return l.drain(ctx, g.end(), func(c *Conn) bool { return c.group.Load() == g })
+	return l.drain(ctx, g.end(), true, func(c *Conn) bool { return c.group.Load() == g })
 }
 
-// drain ends the connections that are meant, of which done says that all have ended.
-func (l *Listener) drain(ctx context.Context, done <-chan struct{}, meant func(*Conn) bool) (cut int) {
+// drain ends the connections that are meant, of which done says that all have ended;
+// await: those that have had no exchange yet end after their first, unless ctx is about
+// to end.
+func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, meant func(*Conn) bool) (cut int) {
 	each := func(f func(*Conn)) {
 		l.each(func(c *Conn) {
 			if meant(c) {
@@ -96,8 +99,21 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, meant func(*
 			}
 		})
 	}
-	each(func(c *Conn) { c.Drain(true) })
-	last := func() { each(func(c *Conn) { c.state.Or(stateEnding) }) }
+	each(func(c *Conn) {
+		if await {
+			c.state.Or(stateAwaited)
+		} else {
+			c.state.And(^uint32(stateAwaited))
+		}
+		c.Drain(true)
+	})
+	last := func() {
+		each(func(c *Conn) {
+			c.state.Or(stateEnding)
+			c.state.And(^uint32(stateAwaited))
+			c.Drain(true)
+		})
+	}
 	if end, ok := ctx.Deadline(); ok {
 		left := time.Until(end)
 		defer time.AfterFunc(left-min(left/4, lastAnswers), last).Stop()

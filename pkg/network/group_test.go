@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,6 +61,7 @@ func (g *grouped) ServeConn(_ context.Context, conn *Conn) error {
 			return err
 		}
 		_ = conn.SetIdle(false)
+		conn.Requests++
 		if _, err := conn.Write(b[:]); err != nil || conn.Draining() {
 			return err
 		}
@@ -100,6 +102,9 @@ func TestAGroupEndsAlone(t *testing.T) {
 	other := g.dial()
 	g.now.Store(nil)
 	none := g.dial()
+	if !g.echoes(first) {
+		t.Error("a connection of the group ended before its time")
+	}
 	if cut := g.ln.DrainGroup(t.Context(), &one); cut != 0 {
 		t.Errorf("%d idle connections were cut", cut)
 	}
@@ -114,6 +119,36 @@ func TestAGroupEndsAlone(t *testing.T) {
 		if !g.echoes(none) {
 			t.Error("a connection of no group ended")
 		}
+	}
+}
+
+// TestANewConnectionOfAGroupThatEndsHasItsFirstExchange: its caller knows of no end. One
+// that says nothing ends shortly before it would be cut.
+func TestANewConnectionOfAGroupThatEndsHasItsFirstExchange(t *testing.T) {
+	g := listenGrouped(t)
+	var group Group
+	g.now.Store(&group)
+	speaks, silent := g.dial(), g.dial()
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	defer cancel()
+	cut := make(chan int)
+	go func() { cut <- g.ln.DrainGroup(ctx, &group) }()
+	ending := func() bool {
+		group.mu.Lock()
+		defer group.mu.Unlock()
+		return group.shut
+	}
+	for !ending() {
+		runtime.Gosched()
+	}
+	if !g.echoes(speaks) || g.echoes(speaks) {
+		t.Error("a new connection does not end after its first exchange")
+	}
+	if n := <-cut; n != 0 {
+		t.Errorf("%d connections were cut", n)
+	}
+	if n, err := silent.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("a connection that says nothing reads %d bytes, %v; want its end", n, err)
 	}
 }
 
@@ -165,6 +200,9 @@ func TestConnectionsAreInTheGroupOfTheirHandler(t *testing.T) {
 	first := g.dial()
 	g.ln.SetHandler(g, &two)
 	second := g.dial()
+	if !g.echoes(first) {
+		t.Error("a connection ended before its time")
+	}
 	g.ln.DrainGroup(t.Context(), &one)
 	if g.echoes(first) {
 		t.Error("a connection of before the change goes on")

@@ -55,9 +55,11 @@ type Listener struct {
 	diversion atomic.Pointer[diversion] // nil: connections are all its own
 
 	mu      sync.Mutex
-	conns   map[*Conn]struct{}  // guarded by mu
-	stopped bool                // guarded by mu
-	idle    map[*Conn]time.Time // guarded by mu; since when EndIdle has seen them idle; nil: nobody asks
+	conns   map[*Conn]struct{} // guarded by mu
+	stopped bool               // guarded by mu
+	// succeeded: it has stopped, and its address goes on to be served.
+	succeeded bool                // guarded by mu
+	idle      map[*Conn]time.Time // guarded by mu; since when EndIdle has seen them idle; nil: nobody asks
 
 	stopping chan struct{} // closed by Stop
 }
@@ -208,6 +210,7 @@ func (l *Listener) start(ctx context.Context, nc net.Conn) {
 // the listener has stopped, and nothing was done.
 func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 	limit := int(l.limit.Load())
+	c.state.Or(stateFresh)
 	l.mu.Lock()
 	full := limit > 0 && len(l.conns) >= limit || !l.o.Gate.enter()
 	if l.stopped {
@@ -377,5 +380,8 @@ func (l *Listener) Drain(ctx context.Context) (cut int) {
 	l.Stop()
 	done := make(chan struct{})
 	go func() { l.ended.Wait(); close(done) }()
-	return l.drain(ctx, done, func(*Conn) bool { return true })
+	l.mu.Lock()
+	await := l.succeeded
+	l.mu.Unlock()
+	return l.drain(ctx, done, await, func(*Conn) bool { return true })
 }

@@ -170,7 +170,6 @@ func (l *Listener) take(c *Conn) bool {
 	if l.handed == nil {
 		return false
 	}
-	c.state.Or(stateFresh)
 	select {
 	case <-l.handed.serving:
 		return l.enter(l.handed.ctx, c)
@@ -186,12 +185,14 @@ func (l *Listener) serveHanded(ctx context.Context) {
 	<-l.stopping
 }
 
-// Retire is Stop for a virtual listener that leaves while who hands it connections goes
-// on: those that have not said anything yet, which were made to an address that is
-// served without a break, Drain lets have their first exchange.
+// Retire is Stop for a listener that leaves while others go on. If it is virtual, its
+// address is served without a break, so that Drain lets connections that were made to it
+// and have had no exchange yet have their first.
 func (l *Listener) Retire() {
 	l.Stop()
 	if l.handed != nil {
-		l.each(func(c *Conn) { c.state.Or(stateAwaited) })
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.succeeded = true
 	}
 }

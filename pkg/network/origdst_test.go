@@ -265,7 +265,7 @@ func TestADestinationThatIsTheSocketsOwnIsNone(t *testing.T) {
 	}
 }
 
-// echo is a handler that sends back what comes, one exchange after the other.
+// echo is a handler of exchanges that sends back what comes.
 func echo(_ context.Context, c *Conn) error {
 	var b *buffer.IoBuffer
 	_, err := c.Fill(&b, 16)
@@ -275,6 +275,7 @@ func echo(_ context.Context, c *Conn) error {
 	if err != nil {
 		return err
 	}
+	c.Requests++
 	if _, err = c.Write(b.Bytes()); err != nil || c.Draining() {
 		return err
 	}

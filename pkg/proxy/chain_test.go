@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -157,6 +158,48 @@ func TestAChainThatLeavesDrains(t *testing.T) {
 			r.apply(linked(t, address, "", change.after...))
 			if !c.ended() {
 				t.Error("an idle connection goes on")
+			}
+			r.await(1, "weft_listener_connections_closed_total", "front", "drained")
+		})
+	}
+}
+
+// TestANewConnectionOfAChainThatLeavesHasItsFirstRequest: its caller cannot know that the
+// chain has left, and takes a new connection for a sound one.
+func TestANewConnectionOfAChainThatLeavesHasItsFirstRequest(t *testing.T) {
+	ca, dir := testpki.New(t), t.TempDir()
+	leaf := ca.Issue(testpki.Spec{DNS: []string{"a.example"}})
+	leaf.Write(t, dir, "a")
+	overTLS := `"tls_context": {"status": true, "cert_chain": "` + filepath.Join(dir, "a.pem") + `", "private_key": "` + filepath.Join(dir, "a.key") + `"}, `
+	rest := link("rest", toOther, "two")
+	for name, tt := range map[string]struct {
+		before, after []string
+		secure        bool
+	}{
+		"beside another":          {[]string{link("mine", toLocal, "one"), rest}, []string{rest}, false},
+		"in the place of another": {[]string{link("mine", toLocal, "one")}, []string{rest}, false},
+		"over TLS":                {[]string{link("mine", overTLS+toLocal, "one"), rest}, []string{rest}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, address := newRig(t), free(t)
+			r.apply(linked(t, address, "", tt.before...))
+			c := dialCaller(t, address)
+			var out io.Writer = c
+			if tt.secure {
+				secure := tls.Client(c.TCPConn, &tls.Config{RootCAs: ca.Pool(), ServerName: "a.example"})
+				if err := secure.Handshake(); err != nil {
+					t.Fatal(err)
+				}
+				c.r.Reset(secure)
+				out = secure
+			}
+			r.await(1, "weft_listener_connections_active", "front")
+			r.apply(linked(t, address, "", tt.after...))
+			if _, err := io.WriteString(out, get("/")); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.read(get("/")); got.body != "one" {
+				t.Errorf("answered with %q, want the last answer of the chain that left", got.body)
 			}
 			r.await(1, "weft_listener_connections_closed_total", "front", "drained")
 		})
