@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-proxy/weft/internal/invariants"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
@@ -372,6 +373,9 @@ func TestShares(t *testing.T) {
 }
 
 func TestConditionsAllocateNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("under the race detector expressions are not reused") // sync.Pool drops some
+	}
 	x := request("X-Tenant: blue", "X-Forwarded-For: 10.0.0.1, 10.0.0.2")
 	h, err := (&HeaderConfig{Name: "x-tenant", String: &TextConfig{SafeRegex: &Regex{Regex: "b.*e"}}}).Compile()
 	if err != nil {
