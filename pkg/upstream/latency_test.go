@@ -17,12 +17,16 @@ func TestLatenciesThatAreObserved(t *testing.T) {
 		name   string
 		policy config.Policy
 		fault  protocol.Reason // what the host ends the exchange with; None: it answers
+		known  time.Duration   // a moment ago
 		want   time.Duration
 	}{
-		{"an answer", config.PeakEWMA, protocol.None, took},
-		{"no answer in time", config.PeakEWMA, protocol.UpstreamTimeout, took},
-		{"a connection that was lost", config.PeakEWMA, protocol.UpstreamReset, 0},
-		{"another policy", config.LeastRequest, protocol.None, 0},
+		{"an answer", config.PeakEWMA, protocol.None, 0, took},
+		{"no answer in time", config.PeakEWMA, protocol.UpstreamTimeout, 0, took},
+		{"a caller that has left, or got the answer of another host", config.PeakEWMA, protocol.DownstreamGone, 0, took},
+		{"a caller that has left later than most are answered", config.PeakEWMA, protocol.DownstreamGone, took / 2, took},
+		{"a caller that has left sooner", config.PeakEWMA, protocol.DownstreamGone, 2 * took, 2 * took},
+		{"a connection that was lost", config.PeakEWMA, protocol.UpstreamReset, 0, 0},
+		{"another policy", config.LeastRequest, protocol.None, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -31,6 +35,10 @@ func TestLatenciesThatAreObserved(t *testing.T) {
 				w.answers = func(_ *wire, x *protocol.Exchange) error {
 					x.Record.UpstreamStart = time.Now()
 					time.Sleep(took)
+					if tt.known > 0 {
+						h := x.Record.Host().(*Host)
+						h.load.Observe(h.cluster.env.now(), tt.known)
+					}
 					if tt.fault != protocol.None {
 						return protocol.Faultf(tt.fault, "so it was asked")
 					}
