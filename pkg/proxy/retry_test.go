@@ -85,7 +85,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		protocol.ConnectFailure: always, protocol.ConnectTimeout: always,
 		protocol.UpstreamReset: ifSafe, protocol.UpstreamClosed: ifSafe, protocol.UpstreamMalformed: ifSafe, protocol.TryTimeout: ifSafe,
 		protocol.UpstreamTimeout: never, // the whole time is over
-		protocol.DownstreamGone:  never, protocol.Draining: never, protocol.Internal: never,
+		protocol.DownstreamGone:  never, protocol.Draining: never, protocol.Dropped: never, protocol.Internal: never,
 	}
 	methods := map[string]bool{ // whether it may reach an application twice (RFC 9110 9.2.2)
 		"":    true, // RPC: the policy says so
