@@ -104,8 +104,8 @@ func (p *PacketConn) Receive(b []byte) (n int, f Flow, err error) {
 	return n, Flow{source, packetInfo(room[:control])}, nil
 }
 
-// Send sends b to the source of f, from where f was sent to. It does not wait for the
-// network.
+// Send sends b to the source of f, from where f was sent to. It waits while the kernel
+// has no room for what is on its way to the network, until Close at most.
 func (p *PacketConn) Send(b []byte, f Flow) error {
 	if !f.Local.IsValid() {
 		_, err := p.conn.WriteToUDPAddrPort(b, f.Source)
