@@ -8,6 +8,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	dubbov3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/dubbo_proxy/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/rbac/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
@@ -29,7 +30,7 @@ func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterC
 			return
 		}
 		packed := f.GetTypedConfig()
-		hcm, tcp := &hcmv3.HttpConnectionManager{}, &tcpv3.TcpProxy{}
+		hcm, dubbo, tcp := &hcmv3.HttpConnectionManager{}, &dubbov3.DubboProxy{}, &tcpv3.TcpProxy{}
 		switch {
 		case holds(packed, &rbacv3.RBAC{}):
 			at.field("typed_config").readGate("rbac", packed, out)
@@ -38,6 +39,10 @@ func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterC
 		case holds(packed, hcm):
 			if at = at.field("typed_config"); at.open(packed, hcm) {
 				out.Proxy = at.readHTTP(hcm, l)
+			}
+		case holds(packed, dubbo):
+			if at = at.field("typed_config"); at.open(packed, dubbo) {
+				out.Proxy = at.readDubbo(dubbo, l)
 			}
 		case holds(packed, tcp):
 			if at = at.field("typed_config"); at.open(packed, tcp) {
