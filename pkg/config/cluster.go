@@ -56,6 +56,7 @@ type Cluster struct {
 	Breakers           Breakers // of exchanges of the default priority
 	HighBreakers       Breakers // of those of the high one
 	TLS                *TLS     // towards the hosts; nil: plaintext
+	MoreTLS            []*TLS   // towards those that say so by Host.TLS; never configured
 	ProxyProtocol      int      // version of the header that connections begin with, 1 or 2, each for one caller; 0: none
 	Mark               int      // of sockets to the hosts, for rules of the kernel (SO_MARK); 0: none
 	OriginalDst        OriginalDst
@@ -155,6 +156,7 @@ type Host struct {
 	Hostname string // for Host rewriting and TLS; "" for none
 	Weight   uint32 // 1 … 128; default 1
 	NoTLS    bool   // plaintext, whatever the cluster says
+	TLS      int    // 0: the cluster's TLS; i above 0: its MoreTLS[i-1]
 	Metadata map[string]string
 	Priority uint32 // 0 is used first; others as those before them fail
 	Locality Locality

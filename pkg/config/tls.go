@@ -20,6 +20,9 @@ type TLS struct {
 	// one; none: any will do. Of a cluster they stand in the place of ServerName.
 	Peers      []PeerName
 	SkipVerify bool // of a cluster: hosts may be anybody
+	// AnyName: of a cluster without Peers, hosts may be anybody whom Authorities have given
+	// a certificate, whatever the name in it. config.json has no word for it.
+	AnyName bool
 
 	Ciphers                []string   // by OpenSSL's or IANA's names; none: the safe ones
 	Curves                 []string   // none: as crypto/tls has it

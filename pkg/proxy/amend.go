@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
 var errDraining = errors.New("the server is draining")
@@ -37,7 +38,7 @@ func (s *Server) ApplyClusters(ctx context.Context, changed []*config.Cluster, w
 func (s *Server) amends(next *config.Cluster) bool {
 	c := s.clusters.Find(next.Name)
 	if c == nil {
-		return next.TLS == nil
+		return next.TLS == nil && len(next.MoreTLS) == 0
 	}
-	return c.TLS().Equal(next.TLS)
+	return upstream.SameTLS(c.Config(), next)
 }

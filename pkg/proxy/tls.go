@@ -118,7 +118,7 @@ type clients struct {
 
 // clientTable is what one configuration needs. It is immutable, but for before.
 type clientTable struct {
-	byCluster map[string]*credential.Client
+	byCluster map[string][]*credential.Client // as Cluster.TLS, which may be nil, and MoreTLS say
 	byContent map[string]*credential.Client
 	counts    map[string]*handshakes // by cluster
 	// before is what was in force until this was, as long as exchanges may need it; then
@@ -136,32 +136,53 @@ func newClients(store *credential.Store, registry *metrics.Registry) *clients {
 func (c *clients) prepare(clusters []*config.Cluster) (*clientTable, error) {
 	old := c.now.Load()
 	t := &clientTable{
-		byCluster: map[string]*credential.Client{}, byContent: map[string]*credential.Client{},
+		byCluster: map[string][]*credential.Client{}, byContent: map[string]*credential.Client{},
 		counts: map[string]*handshakes{},
 	}
 	t.before.Store(old)
 	for _, cluster := range clusters {
-		if cluster.TLS == nil {
+		if cluster.TLS == nil && len(cluster.MoreTLS) == 0 {
 			continue
 		}
-		content := fmt.Sprintf("%#v", *cluster.TLS)
+		all, err := c.clientsOf(cluster, t, old)
+		if err != nil {
+			c.drop(t)
+			return nil, fmt.Errorf("cluster %q: tls_context: %w", cluster.Name, err)
+		}
+		t.byCluster[cluster.Name] = all
+		if t.counts[cluster.Name] = old.counts[cluster.Name]; t.counts[cluster.Name] == nil {
+			t.counts[cluster.Name] = newHandshakes(c.metrics, metrics.ClusterHandshakes, cluster.Name)
+		}
+	}
+	return t, nil
+}
+
+// clientsOf returns the clients of a cluster, those of t or of old where they have them.
+// All of them are in t then, even with an error.
+func (c *clients) clientsOf(cluster *config.Cluster, t, old *clientTable) ([]*credential.Client, error) {
+	all := make([]*credential.Client, 1+len(cluster.MoreTLS))
+	for i := range all {
+		settings := cluster.TLS
+		if i > 0 {
+			settings = cluster.MoreTLS[i-1]
+		}
+		if settings == nil {
+			continue
+		}
+		content := fmt.Sprintf("%#v", *settings)
 		client := t.byContent[content]
 		if client == nil {
 			client = old.byContent[content]
 		}
 		if client == nil {
 			var err error
-			if client, err = c.client(cluster.TLS); err != nil {
-				c.drop(t)
-				return nil, fmt.Errorf("cluster %q: tls_context: %w", cluster.Name, err)
+			if client, err = c.client(settings); err != nil {
+				return nil, err
 			}
 		}
-		t.byContent[content], t.byCluster[cluster.Name] = client, client
-		if t.counts[cluster.Name] = old.counts[cluster.Name]; t.counts[cluster.Name] == nil {
-			t.counts[cluster.Name] = newHandshakes(c.metrics, metrics.ClusterHandshakes, cluster.Name)
-		}
+		t.byContent[content], all[i] = client, client
 	}
-	return t, nil
+	return all, nil
 }
 
 func (c *clients) client(t *config.TLS) (*credential.Client, error) {
@@ -202,12 +223,13 @@ func (c *clients) retire(t *clientTable) {
 	}
 }
 
-// find returns the client of a cluster, nil if that is long gone. It goes by the name:
-// a cluster that does not change keeps the settings of a configuration that is gone.
-func (c *clients) find(cluster string) *credential.Client {
+// find returns the client of a cluster for hosts that say so by config.Host.TLS, nil if
+// that is long gone. It goes by the name: a cluster that does not change keeps the
+// settings of a configuration that is gone.
+func (c *clients) find(cluster string, which int) *credential.Client {
 	for table := c.now.Load(); table != nil; table = table.before.Load() {
-		if client := table.byCluster[cluster]; client != nil {
-			return client
+		if all := table.byCluster[cluster]; which < len(all) && all[which] != nil {
+			return all[which]
 		}
 	}
 	return nil
@@ -223,7 +245,7 @@ func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Ho
 	if settings == nil {
 		return nil
 	}
-	client := c.find(h.Cluster().Name())
+	client := c.find(h.Cluster().Name(), h.Config().TLS)
 	if client == nil {
 		return protocol.Faultf(protocol.ConnectFailure, "the cluster of %s has left the configuration", h.Name())
 	}

@@ -189,12 +189,12 @@ func TestAClusterThatLeftIsReachedUntilItsExchangesHaveEnded(t *testing.T) {
 	left := apply()
 	other := apply(&config.Cluster{Name: "other", TLS: &config.TLS{ServerName: "other"}})
 	c.retire(first)
-	if c.find("app") == nil || c.find("other") == nil {
+	if c.find("app", 0) == nil || c.find("other", 0) == nil {
 		t.Error("a cluster has no client while exchanges may need it")
 	}
 	c.retire(left)
 	c.retire(other)
-	if c.find("app") != nil || c.find("other") == nil {
+	if c.find("app", 0) != nil || c.find("other", 0) == nil {
 		t.Error("after the last of its exchanges the cluster has a client still, or the other one has none")
 	}
 }

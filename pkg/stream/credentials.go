@@ -14,7 +14,7 @@ import (
 func Credentials(t *config.TLS, alpn []string) (*credential.Context, error) {
 	c := &credential.Context{
 		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), Authorities: credential.PEM(t.Authorities),
-		SkipVerify: t.SkipVerify, ALPN: t.ALPN,
+		SkipVerify: t.SkipVerify, AnyName: t.AnyName, ALPN: t.ALPN,
 		MinVersion: version(t.MinVersion), MaxVersion: version(t.MaxVersion),
 	}
 	if t.ServerName != "" {

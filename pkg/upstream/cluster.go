@@ -379,9 +379,6 @@ func (c *Cluster) count(e Event) {
 // Count counts an event that services before the cluster know of.
 func (c *Cluster) Count(e Event) { c.count(e) }
 
-// TLS is what hosts are spoken to over; nil: plaintext.
-func (c *Cluster) TLS() *config.TLS { return c.settings().TLS }
-
 // settings returns the configuration that pools go by: the last that the
 // cluster had. Connections outlive it, the exchanges on them end by it.
 func (c *Cluster) settings() *config.Cluster { return c.state.Load().config }

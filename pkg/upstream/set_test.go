@@ -329,6 +329,9 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 		c.Subsets.Selectors = [][]string{{"zone"}}
 		c.Subsets.Default = map[string]string{"zone": "1"}
 		c.Localities = []config.LocalityWeight{{Weight: 1}}
+		c.MoreTLS = []*config.TLS{{
+			Peers: []config.PeerName{{Exact: "a"}}, Ciphers: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
+		}}
 		c.Drops = []config.Drop{{Share: 1}}
 		c.Health = &config.HealthCheck{HTTP: config.HTTPCheck{Codes: []config.CodeRange{{Start: 200, End: 204}}}}
 		c.Outlier = &config.Outlier{Codes: []int{503}}

@@ -137,7 +137,7 @@ func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) 
 	}
 	for i := range entries {
 		e := &entries[i]
-		if h := known[e.Address]; h != nil && cfg.TLS.Equal(old.config.TLS) && e.NoTLS == h.Config().NoTLS &&
+		if h := known[e.Address]; h != nil && SameTLS(cfg, old.config) && e.NoTLS == h.Config().NoTLS && e.TLS == h.Config().TLS &&
 			cfg.ProxyProtocol == old.config.ProxyProtocol {
 			if e.Target != h.Config().Target {
 				h.health.moved()
@@ -211,7 +211,7 @@ func same(a, b *config.Cluster) bool {
 			a.KeepAlive == b.KeepAlive &&
 			a.Breakers == b.Breakers &&
 			a.HighBreakers == b.HighBreakers &&
-			a.TLS.Equal(b.TLS) &&
+			SameTLS(a, b) &&
 			a.ProxyProtocol == b.ProxyProtocol &&
 			a.Socket == b.Socket &&
 			a.Health.Equal(b.Health) &&
@@ -227,6 +227,7 @@ func sameHost(a, b config.Host) bool {
 		a.Hostname == b.Hostname &&
 		a.Weight == b.Weight &&
 		a.NoTLS == b.NoTLS &&
+		a.TLS == b.TLS &&
 		maps.Equal(a.Metadata, b.Metadata) &&
 		a.Priority == b.Priority &&
 		a.Locality == b.Locality &&

@@ -14,6 +14,11 @@ func TestNoConnectionOutlivesAChangeOfItsTLS(t *testing.T) {
 		c.TLS, c.Hosts[0].NoTLS = tls, no
 		return c
 	}
+	which := func(i int, more ...*config.TLS) *config.Cluster {
+		c := with(&config.TLS{ServerName: "a"}, false)
+		c.MoreTLS, c.Hosts[0].TLS = more, i
+		return c
+	}
 	on, other := &config.TLS{ServerName: "a"}, &config.TLS{ServerName: "b"}
 	for _, test := range []struct {
 		name          string
@@ -25,6 +30,8 @@ func TestNoConnectionOutlivesAChangeOfItsTLS(t *testing.T) {
 		{"it is turned off", with(on, false), with(nil, false), 2},
 		{"it is another", with(on, false), with(other, false), 2},
 		{"the host is excepted", with(on, false), with(on, true), 2},
+		{"the host has another of the cluster's", which(1, on, other), which(2, on, other), 2},
+		{"the host's own changes", which(1, on), which(1, other), 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld()
@@ -36,5 +43,19 @@ func TestNoConnectionOutlivesAChangeOfItsTLS(t *testing.T) {
 				t.Errorf("%d connections were opened, want %d", n, test.dials)
 			}
 		})
+	}
+}
+
+func TestAHostHasTheTLSThatItSays(t *testing.T) {
+	first, second, third := &config.TLS{ServerName: "a"}, &config.TLS{ServerName: "b"}, &config.TLS{ServerName: "c"}
+	cfg := cluster("web", "a", "b", "c", "d")
+	cfg.TLS, cfg.MoreTLS = first, []*config.TLS{second, third}
+	cfg.Hosts[1].TLS, cfg.Hosts[2].TLS, cfg.Hosts[3].NoTLS = 1, 2, true
+	s, c := one(t, newWorld(), cfg)
+	defer s.Close()
+	for i, want := range []*config.TLS{first, second, third, nil} {
+		if got := c.state.Load().hosts[i].TLS(); got != want {
+			t.Errorf("host %d has %v, want %v", i, got, want)
+		}
 	}
 }

@@ -48,10 +48,10 @@ func (c *Client) reload() error {
 	out := c.context.base(m)
 	out.RootCAs = m.authorities
 	out.InsecureSkipVerify = c.context.SkipVerify
-	if peers := c.context.Peers; len(peers) > 0 && !c.context.SkipVerify {
+	if peers := c.context.Peers; (len(peers) > 0 || c.context.AnyName) && !c.context.SkipVerify {
 		out.InsecureSkipVerify = true // of the name only: the chain is verified here
 		out.VerifyConnection = func(state tls.ConnectionState) error {
-			if err := verifyChain(m.authorities, &state); err != nil {
+			if err := verifyChain(m.authorities, &state); err != nil || len(peers) == 0 {
 				return err
 			}
 			return admit(peers, &state)

@@ -42,8 +42,9 @@ type Context struct {
 	// one; none: any will do. For a client they stand in the place of the server's
 	// name, as in Envoy: the chain is verified all the same.
 	Peers []Match
-	// SkipVerify makes a client take any certificate.
-	SkipVerify bool
+	// SkipVerify makes a client take any certificate, AnyName any that Authorities have
+	// signed.
+	SkipVerify, AnyName bool
 
 	// ALPN is what is offered, best first; a client with none is told per connection.
 	ALPN []string

@@ -240,6 +240,8 @@ func TestAClientVerifiesUnlessTold(t *testing.T) {
 		{"of nobody whom the system trusts", good, Context{}, "b.example", Untrusted},
 		{"ended", ca.Issue(testpki.Spec{DNS: []string{"b.example"}, NotAfter: time.Now().Add(-time.Hour)}), Context{Authorities: authorities}, "b.example", Expired},
 		{"an identity stands for the name", good, Context{Authorities: authorities, Peers: spiffe}, "c.example", OtherFailure},
+		{"any name of the authority's", good, Context{Authorities: authorities, AnyName: true}, "c.example", OtherFailure},
+		{"any name, of another authority", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{Authorities: authorities, AnyName: true}, "b.example", Untrusted},
 		{"another identity", ca.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{Authorities: authorities, Peers: spiffe}, "b.example", WrongPeer},
 		{"an identity of another authority", other.Issue(testpki.Spec{URIs: []string{"spiffe://shop/b"}}), Context{Authorities: authorities, Peers: spiffe}, "b.example", Untrusted},
 		{"insecure_skip", other.Issue(testpki.Spec{}), Context{SkipVerify: true}, "b.example", OtherFailure},

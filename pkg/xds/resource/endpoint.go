@@ -18,6 +18,7 @@ type Assignment struct {
 	Localities []config.LocalityWeight
 	// Overprovisioning is as in config.Failover; 0: nothing is said.
 	Overprovisioning float64
+	Drops            []config.Drop
 	Ignored          []string
 }
 
@@ -32,6 +33,9 @@ const (
 	socketLabels = "envoy.transport_socket_match"
 	subsetLabels = "envoy.lb"
 )
+
+// mostPriority is the API's.
+const mostPriority = 128
 
 // ReadEndpoints reads a serialized ClusterLoadAssignment. The error is Refused.
 func ReadEndpoints(body []byte) (*Assignment, error) {
@@ -50,23 +54,35 @@ func (p place) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *
 	p.only(m, []string{"cluster_name", "endpoints", "policy"}, []string{"named_endpoints"})
 	if policy := m.GetPolicy(); policy != nil {
 		at := p.field("policy")
-		at.only(policy, []string{"overprovisioning_factor"}, nil)
+		at.only(policy, []string{"overprovisioning_factor", "drop_overloads"}, nil)
+		if f := policy.GetOverprovisioningFactor(); f != nil && f.GetValue() == 0 {
+			at.field("overprovisioning_factor").refuse("is 0, expected more")
+		}
 		a.Overprovisioning = float64(policy.GetOverprovisioningFactor().GetValue()) / 100
+		a.Drops = at.field("drop_overloads").readDrops(policy.GetDropOverloads())
 	}
 	seen := make(map[string]bool)
 	for i, l := range m.GetEndpoints() {
 		at := p.field("endpoints").index(i)
 		at.only(l, []string{"locality", "lb_endpoints", "load_balancing_weight", "priority"}, []string{"load_balancer_endpoints", "leds_cluster_locality_config"})
+		if l.GetPriority() > mostPriority {
+			at.field("priority").refuse("is %d, expected at most %d", l.GetPriority(), mostPriority)
+		}
 		where := config.Locality{Region: l.GetLocality().GetRegion(), Zone: l.GetLocality().GetZone(), SubZone: l.GetLocality().GetSubZone()}
 		if l.GetLoadBalancingWeight() != nil {
 			a.Localities = append(a.Localities, config.LocalityWeight{Locality: where, Priority: l.GetPriority(), Weight: l.GetLoadBalancingWeight().GetValue()})
 		}
+		weights := uint64(0)
 		for k, e := range l.GetLbEndpoints() {
 			h, ok := at.field("lb_endpoints").index(k).readEndpoint(e, names)
 			if !ok || seen[h.Address] { // the first counts: a host is its address
 				continue
 			}
 			seen[h.Address] = true
+			if weights += uint64(h.Weight); weights > math.MaxUint32 {
+				at.field("lb_endpoints").refuse("the weights are more than %d in all", uint32(math.MaxUint32))
+				break
+			}
 			h.Priority, h.Locality = l.GetPriority(), where
 			a.Hosts = append(a.Hosts, h)
 		}
@@ -74,11 +90,27 @@ func (p place) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *
 	return a
 }
 
+func (p place) readDrops(list []*endpointv3.ClusterLoadAssignment_Policy_DropOverload) (all []config.Drop) {
+	for i, d := range list {
+		at := p.index(i)
+		if d.GetCategory() == "" {
+			at.field("category").refuse("is missing")
+		}
+		if share := at.field("drop_percentage").millionths(d.GetDropPercentage()); share > 0 {
+			all = append(all, config.Drop{Category: d.GetCategory(), Share: share})
+		}
+	}
+	return all
+}
+
 // readEndpoint returns a host; ok is false for one that cannot be read.
 func (p place) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, ok bool) {
 	p.only(m, []string{"endpoint", "health_status", "metadata", "load_balancing_weight"}, []string{"endpoint_name"})
 	at := p.field("endpoint")
-	at.only(m.GetEndpoint(), []string{"address", "hostname"}, nil)
+	at.only(m.GetEndpoint(), []string{"address", "hostname", "health_check_config"}, nil)
+	if check := m.GetEndpoint().GetHealthCheckConfig(); check != nil {
+		at.field("health_check_config").only(check, nil, []string{"port_value", "address"})
+	}
 	h.Address, ok = at.field("address").readAddress(m.GetEndpoint().GetAddress(), names)
 	if !ok {
 		return h, false
@@ -132,6 +164,7 @@ func (p place) readAddress(a *corev3.Address, names bool) (address string, ok bo
 }
 
 func (p place) readSocketAddress(s *corev3.SocketAddress, names bool) (address string, ok bool) {
+	p.only(s, []string{"protocol", "address", "port_value", "named_port"}, []string{"resolver_name", "network_namespace_filepath"})
 	if s.GetProtocol() != corev3.SocketAddress_TCP {
 		p.field("protocol").refuse("%v is not supported", s.GetProtocol())
 		return "", false

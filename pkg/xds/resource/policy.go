@@ -7,12 +7,15 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	commonlbv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
 	leastv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	maglevv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
 	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	ringv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	robinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -21,9 +24,10 @@ import (
 
 // readPolicy reads how a host is chosen. load_balancing_policy stands in the place of
 // all that came before it in the API.
-func (p place) readPolicy(m *clusterv3.Cluster, out *config.Cluster) {
+func (p place) readPolicy(m *clusterv3.Cluster, c *Cluster) {
+	out := c.Config
 	out.ChoiceCount, out.ActiveRequestBias = 2, 1
-	p.field("common_lb_config").readCommonPolicy(m.GetCommonLbConfig(), out)
+	p.field("common_lb_config").readCommonPolicy(m.GetCommonLbConfig(), c)
 	p.field("lb_subset_config").readSubsets(m.GetLbSubsetConfig(), &out.Subsets)
 	if out.Type == config.ClusterOriginalDst {
 		if m.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
@@ -32,16 +36,19 @@ func (p place) readPolicy(m *clusterv3.Cluster, out *config.Cluster) {
 		return
 	}
 	if m.GetLoadBalancingPolicy() != nil {
-		p.field("load_balancing_policy").readTyped(m.GetLoadBalancingPolicy(), out)
+		p.field("load_balancing_policy").readTyped(m.GetLoadBalancingPolicy(), c)
 		return
 	}
 	switch m.GetLbPolicy() {
 	case clusterv3.Cluster_ROUND_ROBIN:
 		out.Policy = config.WeightedRoundRobin
-		p.field("round_robin_lb_config").field("slow_start_config").readSlowStart(m.GetRoundRobinLbConfig().GetSlowStartConfig(), &out.SlowStart)
+		o := m.GetRoundRobinLbConfig()
+		p.field("round_robin_lb_config").note(o, "slow_start_config")
+		p.field("round_robin_lb_config").field("slow_start_config").readSlowStart(o.GetSlowStartConfig(), &out.SlowStart)
 	case clusterv3.Cluster_LEAST_REQUEST:
 		out.Policy = config.LeastRequest
 		o := m.GetLeastRequestLbConfig()
+		p.field("least_request_lb_config").note(o, "choice_count", "active_request_bias", "slow_start_config")
 		out.ChoiceCount = count(o.GetChoiceCount(), 2)
 		out.ActiveRequestBias = bias(o.GetActiveRequestBias())
 		p.field("least_request_lb_config").field("slow_start_config").readSlowStart(o.GetSlowStartConfig(), &out.SlowStart)
@@ -49,11 +56,20 @@ func (p place) readPolicy(m *clusterv3.Cluster, out *config.Cluster) {
 		out.Policy = config.Random
 	case clusterv3.Cluster_RING_HASH:
 		o := m.GetRingHashLbConfig()
+		p.field("ring_hash_lb_config").note(o, "minimum_ring_size", "maximum_ring_size")
 		p.field("ring_hash_lb_config").readRing(o.GetMinimumRingSize(), o.GetMaximumRingSize(), out)
 	case clusterv3.Cluster_MAGLEV:
+		p.field("maglev_lb_config").note(m.GetMaglevLbConfig(), "table_size")
 		p.field("maglev_lb_config").readMaglev(m.GetMaglevLbConfig().GetTableSize(), out)
 	default:
 		p.field("lb_policy").refuse("%v is not supported", m.GetLbPolicy())
+	}
+}
+
+// note is only of a message of which nothing is critical, and which may be nil.
+func (p place) note(m proto.Message, read ...string) {
+	if m.ProtoReflect().IsValid() {
+		p.only(m, read, nil)
 	}
 }
 
@@ -104,51 +120,81 @@ func prime(n uint64) bool {
 }
 
 // readTyped takes the first policy of the list that is built, as the API has it.
-func (p place) readTyped(l *clusterv3.LoadBalancingPolicy, out *config.Cluster) {
+func (p place) readTyped(l *clusterv3.LoadBalancingPolicy, c *Cluster) {
 	for i, one := range l.GetPolicies() {
 		packed := one.GetTypedExtensionConfig().GetTypedConfig()
-		at := p.field("policies").index(i).field("typed_extension_config")
-		least, robin, ring, maglev := &leastv3.LeastRequest{}, &robinv3.RoundRobin{}, &ringv3.RingHash{}, &maglevv3.Maglev{}
-		switch {
-		case holds(packed, least):
-			if at.open(packed, least) {
-				out.Policy = config.LeastRequest
-				out.ChoiceCount = count(least.GetChoiceCount(), 2)
-				out.ActiveRequestBias = bias(least.GetActiveRequestBias())
-				at.field("slow_start_config").readSlowStart(least.GetSlowStartConfig(), &out.SlowStart)
-			}
-		case holds(packed, robin):
-			if at.open(packed, robin) {
-				out.Policy = config.WeightedRoundRobin
-				at.field("slow_start_config").readSlowStart(robin.GetSlowStartConfig(), &out.SlowStart)
-			}
-		case holds(packed, &randomv3.Random{}):
-			out.Policy = config.Random
-		case holds(packed, ring):
-			if at.open(packed, ring) {
-				at.readRing(ring.GetMinimumRingSize(), ring.GetMaximumRingSize(), out)
-			}
-		case holds(packed, maglev):
-			if at.open(packed, maglev) {
-				at.readMaglev(maglev.GetTableSize(), out)
-			}
-		default:
-			continue
+		if p.field("policies").index(i).field("typed_extension_config").readBuilt(packed, c) {
+			return
 		}
-		return
 	}
 	p.refuse("none of the policies is supported")
 }
 
-func (p place) readCommonPolicy(o *clusterv3.Cluster_CommonLbConfig, out *config.Cluster) {
+// readBuilt reads a policy, or reports that it is none that is built.
+func (p place) readBuilt(packed *anypb.Any, c *Cluster) bool {
+	out := c.Config
+	least, robin, random, ring, maglev := &leastv3.LeastRequest{}, &robinv3.RoundRobin{}, &randomv3.Random{}, &ringv3.RingHash{}, &maglevv3.Maglev{}
+	switch {
+	case holds(packed, least):
+		if p.open(packed, least) {
+			p.only(least, []string{"choice_count", "active_request_bias", "slow_start_config", "locality_lb_config"}, nil)
+			out.Policy = config.LeastRequest
+			out.ChoiceCount = count(least.GetChoiceCount(), 2)
+			out.ActiveRequestBias = bias(least.GetActiveRequestBias())
+			p.field("slow_start_config").readSlowStart(least.GetSlowStartConfig(), &out.SlowStart)
+			p.field("locality_lb_config").readLocalities(least.GetLocalityLbConfig(), c)
+		}
+	case holds(packed, robin):
+		if p.open(packed, robin) {
+			out.Policy = config.WeightedRoundRobin
+			p.field("slow_start_config").readSlowStart(robin.GetSlowStartConfig(), &out.SlowStart)
+			p.field("locality_lb_config").readLocalities(robin.GetLocalityLbConfig(), c)
+		}
+	case holds(packed, random):
+		if p.open(packed, random) {
+			out.Policy = config.Random
+			p.field("locality_lb_config").readLocalities(random.GetLocalityLbConfig(), c)
+		}
+	case holds(packed, ring):
+		if p.open(packed, ring) {
+			p.only(ring, []string{"minimum_ring_size", "maximum_ring_size", "locality_weighted_lb_config"}, nil)
+			p.readRing(ring.GetMinimumRingSize(), ring.GetMaximumRingSize(), out)
+			c.weighted = c.weighted || ring.GetLocalityWeightedLbConfig() != nil
+		}
+	case holds(packed, maglev):
+		if p.open(packed, maglev) {
+			p.only(maglev, []string{"table_size", "locality_weighted_lb_config"}, nil)
+			p.readMaglev(maglev.GetTableSize(), out)
+			c.weighted = c.weighted || maglev.GetLocalityWeightedLbConfig() != nil
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+func (p place) readLocalities(l *commonlbv3.LocalityLbConfig, c *Cluster) {
+	switch o := l.GetLocalityConfigSpecifier().(type) {
+	case *commonlbv3.LocalityLbConfig_LocalityWeightedLbConfig_:
+		c.weighted = true
+	case *commonlbv3.LocalityLbConfig_ZoneAwareLbConfig_:
+		p.field("zone_aware_lb_config").only(o.ZoneAwareLbConfig, nil, []string{"fail_traffic_on_panic"})
+	}
+}
+
+func (p place) readCommonPolicy(o *clusterv3.Cluster_CommonLbConfig, c *Cluster) {
 	if o == nil {
 		return
 	}
-	p.only(o, []string{"healthy_panic_threshold", "locality_weighted_lb_config"}, nil)
+	p.only(o, []string{"healthy_panic_threshold", "zone_aware_lb_config", "locality_weighted_lb_config"}, []string{"override_host_status"})
+	c.weighted = o.GetLocalityWeightedLbConfig() != nil
+	if z := o.GetZoneAwareLbConfig(); z != nil { // of a cluster that the proxy itself is of: there is none
+		p.field("zone_aware_lb_config").only(z, nil, []string{"fail_traffic_on_panic"})
+	}
 	if t := o.GetHealthyPanicThreshold(); t != nil {
-		out.Failover.PanicThreshold = t.GetValue()
+		c.Config.Failover.PanicThreshold = p.field("healthy_panic_threshold").percent(t.GetValue())
 		if t.GetValue() == 0 {
-			out.Failover.PanicThreshold = -1 // never
+			c.Config.Failover.PanicThreshold = -1 // never
 		}
 	}
 }
@@ -168,9 +214,9 @@ func (p place) readSlowStart(s slowStart, out *config.SlowStart) {
 	out.Aggression = bias(s.GetAggression())
 	out.MinPercent = 10
 	if s.GetMinWeightPercent() != nil {
-		out.MinPercent = s.GetMinWeightPercent().GetValue()
+		out.MinPercent = p.field("min_weight_percent").percent(s.GetMinWeightPercent().GetValue())
 	}
-	if out.Aggression <= 0 {
+	if !(out.Aggression > 0) {
 		p.field("aggression").refuse("is %v, expected more than 0", out.Aggression)
 	}
 }

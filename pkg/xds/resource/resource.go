@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weft-proxy/weft/pkg/config"
 )
 
 // The types of resources that the package reads, as type URLs.
@@ -86,18 +88,23 @@ func (p place) ignore() { p.report.ignored = append(p.report.ignored, p.path) }
 // the resource refused, for without them it would let more pass than it says, or send
 // it elsewhere; the others are ignored.
 func (p place) only(m proto.Message, read, critical []string) {
+	var unbuilt []string
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		name := string(f.Name())
 		switch {
 		case slices.Contains(read, name):
 		case slices.Contains(critical, name):
-			p.field(name).unbuilt()
+			unbuilt = append(unbuilt, name)
 		default:
 			p.field(name).ignore()
 		}
 		return true
 	})
 	slices.Sort(p.report.ignored) // Range has no order
+	slices.Sort(unbuilt)
+	for _, name := range unbuilt {
+		p.field(name).unbuilt()
+	}
 }
 
 // unmarshal reads body into m.
@@ -139,8 +146,12 @@ func (p place) duration(d *durationpb.Duration, unset time.Duration) time.Durati
 		p.refuse("is below 0")
 		return unset
 	}
-	return d.AsDuration() // of more than 292 years that is 292 years
+	return min(d.AsDuration(), longest)
 }
+
+// longest is as good as for ever, which control planes say by the largest number that
+// there is: times that are added to it, or multiplied, stay what they are.
+const longest = 365 * 24 * time.Hour
 
 // count is the number that a field says, or unset.
 func count(w *wrapperspb.UInt32Value, unset int) int {
@@ -150,20 +161,16 @@ func count(w *wrapperspb.UInt32Value, unset int) int {
 	return int(w.GetValue())
 }
 
-// percentage is count of a share, which is 100 at most.
-func (p place) percentage(w *wrapperspb.UInt32Value, unset int) int {
-	n := count(w, unset)
-	if n > 100 {
-		p.refuse("is %d, expected at most 100", n)
-	}
-	return n
-}
-
-// limit is count of a limit: the largest number, by which control planes say that there
-// is none, is 0.
+// limit is count of one of config.Breakers: the largest number, by which control planes
+// say that there is none, is 0, and 0 is config.Nothing.
 func limit(w *wrapperspb.UInt32Value, unset int) int {
-	if w.GetValue() == 1<<32-1 {
+	switch {
+	case w == nil:
+		return unset
+	case w.GetValue() == 1<<32-1:
 		return 0
+	case w.GetValue() == 0:
+		return config.Nothing
 	}
 	return count(w, unset)
 }

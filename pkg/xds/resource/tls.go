@@ -13,6 +13,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network/credential"
 )
 
 // TLS is one context, perhaps with parts that are resources of their own.
@@ -60,6 +61,7 @@ func (t *TLS) With(all map[SecretRef]*Secret) (out *config.TLS, ok bool) {
 		}
 		whole.Authorities = s.Authorities
 		whole.Peers = append(whole.Peers[:len(whole.Peers):len(whole.Peers)], s.Peers...)
+		whole.AnyName = whole.AnyName && len(whole.Peers) == 0
 	}
 	return &whole, true
 }
@@ -99,6 +101,8 @@ func ReadSecret(body []byte) (*Secret, error) {
 	return s, r.result()
 }
 
+// readSockets reads how connections to hosts are secured; the first that fits a host
+// counts, and the cluster's own fits those that are left.
 func (p place) readSockets(m *clusterv3.Cluster, c *Cluster) {
 	for i, s := range m.GetTransportSocketMatches() {
 		at := p.field("transport_socket_matches").index(i)
@@ -111,15 +115,6 @@ func (p place) readSockets(m *clusterv3.Cluster, c *Cluster) {
 		if t, ok := p.field("transport_socket").readSocket(s); ok {
 			c.Sockets = append(c.Sockets, Socket{TLS: t})
 		}
-	}
-	contexts := 0
-	for _, s := range c.Sockets {
-		if s.TLS != nil {
-			contexts++
-		}
-	}
-	if contexts > 1 {
-		p.field("transport_socket_matches").refuse("has %d TLS contexts: hosts can have one, or plaintext", contexts)
 	}
 }
 
@@ -140,8 +135,10 @@ func (p place) readSocket(s *corev3.TransportSocket) (t *TLS, ok bool) {
 	at.only(m, []string{"common_tls_context", "sni"}, []string{"auto_host_sni", "auto_sni_san_validation"})
 	t = at.field("common_tls_context").readCommon(m.GetCommonTlsContext())
 	t.Config.ServerName = m.GetSni()
-	// Envoy believes anybody unless it is told whom.
+	// Envoy believes anybody unless it is told whose certificates to believe, and then
+	// any name in them unless it is told which.
 	t.Config.SkipVerify = t.Authorities.Name == "" && t.Config.Authorities == (config.PEM{})
+	t.Config.AnyName = !t.Config.SkipVerify && len(t.Config.Peers) == 0
 	return t, true
 }
 
@@ -159,8 +156,13 @@ func (p place) readCallers(s *corev3.TransportSocket) (t *TLS) {
 	case !at.open(packed, m):
 		return nil
 	}
-	at.only(m, []string{"common_tls_context", "require_client_certificate", "disable_stateful_session_resumption", "ocsp_staple_policy"},
-		[]string{"require_sni"})
+	at.only(m, []string{"common_tls_context", "require_client_certificate", "disable_stateful_session_resumption", "ocsp_staple_policy", "require_sni"}, nil)
+	if m.GetRequireSni().GetValue() {
+		at.field("require_sni").unbuilt()
+	}
+	if m.GetOcspStaplePolicy() == tlsv3.DownstreamTlsContext_MUST_STAPLE {
+		at.field("ocsp_staple_policy").unbuilt()
+	}
 	t = at.field("common_tls_context").readCommon(m.GetCommonTlsContext())
 	t.Config.HandshakeTimeout = 10 * time.Second
 	switch {
@@ -198,6 +200,15 @@ func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
 	case len(named) == 1:
 		t.Certificate = p.field("tls_certificate_sds_secret_configs").index(0).readSecretRef(named[0])
 	}
+	p.readTrust(m, t)
+	if len(t.Config.Peers) > 0 && t.Authorities.Name == "" && t.Config.Authorities == (config.PEM{}) {
+		p.refuse("the names of peers are to be checked, and nobody vouches for them: expected a trusted_ca")
+	}
+	return t
+}
+
+// readTrust reads whom to believe.
+func (p place) readTrust(m *tlsv3.CommonTlsContext, t *TLS) {
 	switch v := m.GetValidationContextType().(type) {
 	case nil:
 	case *tlsv3.CommonTlsContext_ValidationContext:
@@ -210,17 +221,39 @@ func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
 		t.Authorities = at.field("validation_context_sds_secret_config").readSecretRef(v.CombinedValidationContext.GetValidationContextSdsSecretConfig())
 	default: // refused
 	}
-	return t
 }
 
 func (p place) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
 	if m == nil {
 		return
 	}
-	p.only(m, []string{"tls_minimum_protocol_version", "tls_maximum_protocol_version", "cipher_suites", "ecdh_curves"}, []string{"compliance_policies"})
+	p.only(m, []string{"tls_minimum_protocol_version", "tls_maximum_protocol_version", "cipher_suites", "ecdh_curves"}, []string{"compliance_policies", "signature_algorithms"})
 	out.MinVersion = p.field("tls_minimum_protocol_version").version(m.GetTlsMinimumProtocolVersion())
 	out.MaxVersion = p.field("tls_maximum_protocol_version").version(m.GetTlsMaximumProtocolVersion())
-	out.Ciphers, out.Curves = m.GetCipherSuites(), m.GetEcdhCurves()
+	if out.MinVersion != "" && out.MaxVersion != "" && m.GetTlsMinimumProtocolVersion() > m.GetTlsMaximumProtocolVersion() {
+		p.refuse("the oldest version, %s, is newer than the newest, %s", out.MinVersion, out.MaxVersion)
+	}
+	out.Ciphers, out.Curves = p.field("cipher_suites").ciphers(m.GetCipherSuites()), m.GetEcdhCurves()
+	for i, name := range out.Curves {
+		if _, ok := credential.Curve(name); !ok {
+			p.field("ecdh_curves").index(i).refuse("%q is not known", name)
+		}
+	}
+}
+
+// ciphers are cipher suites by their names. What BoringSSL prefers alike, in brackets, is
+// preferred in order here.
+func (p place) ciphers(list []string) (names []string) {
+	for i, entry := range list {
+		for name := range strings.SplitSeq(strings.Trim(entry, "[]"), "|") {
+			if _, _, ok := credential.Cipher(name); !ok {
+				p.index(i).refuse("%q is not known", name)
+				continue
+			}
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (p place) version(v tlsv3.TlsParameters_TlsProtocol) config.TLSVersion {
@@ -251,6 +284,9 @@ func (p place) readCertificate(m *tlsv3.TlsCertificate) (certificate, key config
 	if key == (config.PEM{}) {
 		p.field("private_key").refuse("is missing")
 	}
+	if certificate.Text != "" && key.Text != "" {
+		p.usable(&credential.Context{Certificate: credential.PEM(certificate), Key: credential.PEM(key)})
+	}
 	return certificate, key
 }
 
@@ -267,6 +303,9 @@ func (p place) readValidation(m *tlsv3.CertificateValidationContext, out *config
 		p.field("trust_chain_verification").refuse("%v is not supported", m.GetTrustChainVerification())
 	}
 	out.Authorities = p.field("trusted_ca").readData(m.GetTrustedCa())
+	if out.Authorities.Text != "" {
+		p.field("trusted_ca").usable(&credential.Context{Authorities: credential.PEM(out.Authorities)})
+	}
 	for i, s := range m.GetMatchTypedSubjectAltNames() {
 		at := p.field("match_typed_subject_alt_names").index(i)
 		switch s.GetSanType() {
@@ -288,6 +327,14 @@ func (p place) readValidation(m *tlsv3.CertificateValidationContext, out *config
 	}
 }
 
+// usable refuses what c holds if no handshake can use it. The reason tells what is wrong,
+// never what is in it.
+func (p place) usable(c *credential.Context) {
+	if err := c.Check(false, nil); err != nil {
+		p.refuse("%v", err)
+	}
+}
+
 // peerNames are the names of the given kinds that m lets pass.
 func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (all []config.PeerName) {
 	n := config.PeerName{IgnoreCase: m.GetIgnoreCase()}
@@ -302,6 +349,9 @@ func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (
 		n.Contains = t.Contains
 	case *matcherv3.StringMatcher_SafeRegex:
 		n.Regex = t.SafeRegex.GetRegex()
+		if _, err := credential.Expression(n.Regex); err != nil {
+			p.field("safe_regex").refuse("%v", err)
+		}
 	default:
 		p.refuse("%T is not supported", t)
 		return nil
