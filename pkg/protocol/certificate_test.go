@@ -22,10 +22,12 @@ func TestEscapedPEM(t *testing.T) {
 			t.Fatal(err)
 		}
 		rest, n := []byte(text), 0
-		for block := (*pem.Block)(nil); len(rest) > 0; n++ {
-			if block, rest = pem.Decode(rest); block == nil || string(block.Bytes) != string(c.Raw[n]) {
+		for ; len(rest) > 0; n++ {
+			block, more := pem.Decode(rest)
+			if block == nil || string(block.Bytes) != string(c.Raw[n]) {
 				t.Fatalf("certificate %d is %v", n, block)
 			}
+			rest = more
 		}
 		if n != test.want {
 			t.Errorf("%d certificates, want %d", n, test.want)
