@@ -181,6 +181,10 @@ func TestServicesOfHTTPDecide(t *testing.T) {
 			name: "a field twice", x: get(), answer: says(200, "", "x-user: ann", "x-user: bob"), outcome: "passed x-user:ann x-user:bob",
 		},
 		{
+			name: "fields to remove, in two", x: get("X-Tenant: blue", "a: b", "c: d"),
+			answer: says(200, "", "X-Envoy-Auth-Headers-To-Remove: x-tenant", "x-envoy-auth-headers-to-remove: c"), outcome: "passed a:b",
+		},
+		{
 			name: "a refusal", x: get(), answer: says(418, "no", "X-Why: tea", "X-User: ann", "Location: /login", "Content-Length: 7"),
 			outcome: "refused denied 418 <Content-Type:text/plain; charset=utf-8> <X-Why:tea> <Location:/login>",
 		},

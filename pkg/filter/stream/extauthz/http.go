@@ -108,11 +108,7 @@ func (s *httpService) read(r *protocol.Response, rpc bool) (v verdict, err error
 	if _, err = content(r.Body); err != nil { // the connection goes on
 		return verdict{}, err
 	}
-	for name := range strings.SplitSeq(r.Header.Get(removeHeaders), ",") {
-		if name = strings.Trim(name, " \t"); name != "" {
-			v.request = append(v.request, change{how: remove, name: strings.Clone(name)})
-		}
-	}
+	v.request = removals(&r.Header)
 	v.request = append(v.request, s.take(r, s.rules.replace.fit)...)
 	for _, c := range s.take(r, s.rules.add.fit) {
 		v.request = append(v.request, change{add, c.name, c.value})
@@ -124,6 +120,21 @@ func (s *httpService) read(r *protocol.Response, rpc bool) (v verdict, err error
 		}
 	}
 	return v, errors.Join(v.request.fit(rpc), v.response.fit(false))
+}
+
+// removals returns what an answer wants removed of the request.
+func removals(h *protocol.Header) (c changes) {
+	for name, value := range h.All() {
+		if !protocol.EqualFold(name, removeHeaders) {
+			continue
+		}
+		for one := range strings.SplitSeq(value, ",") {
+			if one = strings.Trim(one, " \t"); one != "" {
+				c = append(c, change{how: remove, name: strings.Clone(one)})
+			}
+		}
+	}
+	return c
 }
 
 // take returns the fields of an answer whose names are wanted, as changes that put them
