@@ -133,6 +133,7 @@ func (s *Server) swapDatagrams(p *datagramPlan) {
 			live.uncount()
 			live.count(s.o.Metrics, next.Name)
 		}
+		s.checkBound(live.config, next)
 		live.config = next
 		live.proxy.Change(*next.FilterChains[0].UDPProxy)
 	}

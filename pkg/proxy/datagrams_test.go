@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,5 +58,36 @@ func TestTheEndOfTheProcessDoesNotWaitForDatagrams(t *testing.T) {
 	case <-ended:
 	case <-time.After(10 * time.Second):
 		t.Fatal("it waits for the drain time of the configuration")
+	}
+}
+
+// brief is endless whose sessions all end at once.
+type brief struct{ endless }
+
+func (b *brief) Drain(context.Context) int {
+	_ = b.socket.Close()
+	return 0
+}
+
+// TestWhatASocketOfDatagramsCannotChangeIsSaid: as of a listener of connections.
+func TestWhatASocketOfDatagramsCannotChangeIsSaid(t *testing.T) {
+	r := newRig(t)
+	r.server.o.UDPProxy = func(_ config.UDPProxy, socket *network.PacketConn, _ filter.DatagramHosts, _ *filter.DatagramCounts, _ *slog.Logger) (filter.Datagrams, error) {
+		return &brief{endless{socket: socket}}, nil
+	}
+	listener := func(reusePort bool) *config.Snapshot {
+		return &config.Snapshot{Listeners: []*config.Listener{{
+			Name: "datagrams", Network: networkUDP, Address: "127.0.0.1:0", Bind: true, ReusePort: reusePort,
+			FilterChains: []*config.FilterChain{{UDPProxy: &config.UDPProxy{Cluster: "none"}}},
+		}}}
+	}
+	r.apply(listener(false))
+	r.apply(listener(false))
+	if log := r.log.String(); strings.Contains(log, "bound") {
+		t.Errorf("nothing has changed, and the log has %s", log)
+	}
+	r.apply(listener(true))
+	if log := r.log.String(); strings.Count(log, "change at the next start") != 1 {
+		t.Errorf("the log has %s", log)
 	}
 }

@@ -43,15 +43,20 @@ func (s *Server) bind(ctx context.Context, e *entry) (*liveListener, error) {
 	return &liveListener{ln: ln, count: count, entry: e}, nil
 }
 
+// checkBound warns of what cannot be changed in a socket that is bound.
+func (s *Server) checkBound(old, next *config.Listener) {
+	if next.ReusePort != old.ReusePort || next.Mark != old.Mark {
+		s.o.Log.Warn("reuseport and mark of a listener that is bound change at the next start", "listener", next.Name)
+	}
+}
+
 // change gives a listener that goes on its new entry, and returns what served
 // before. Connections that it has take part: only if an engine's own options changed
 // must they end, each after its next exchange, and they drain if their filter chain has
 // left.
 func (live *liveListener) change(s *Server, next *entry) (before []*composition) {
 	old := live.entry
-	if next.config.ReusePort != old.config.ReusePort || next.config.Mark != old.config.Mark {
-		s.o.Log.Warn("reuseport and mark of a listener that is bound change at the next start", "listener", next.config.Name)
-	}
+	s.checkBound(old.config, next.config)
 	live.ln.SetMaxConnections(next.config.MaxConnections)
 	live.ln.SetKeepAlive(keepAlive(next.config.KeepAlive))
 	live.ln.SetAcceptRate(network.AcceptRate(next.config.AcceptRate))
