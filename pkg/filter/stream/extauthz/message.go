@@ -154,7 +154,6 @@ type option struct {
 	name, value string
 	append      *bool // the older way to say what action says; nil: not said
 	action      int32
-	keepEmpty   bool
 }
 
 // datum is a value of dynamic_metadata, and where it stands in the struct.
@@ -350,11 +349,8 @@ func appendOption(to *[]option, b []byte) error {
 		case 3:
 			o.action = int32(value)
 			return isVarint(kind)
-		case 4:
-			o.keepEmpty = value != 0
-			return isVarint(kind)
 		}
-		return nil
+		return nil // keep_empty_value too: Envoy's filter does not go by it
 	})
 	*to = append(*to, o)
 	return err
