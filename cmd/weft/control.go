@@ -24,6 +24,7 @@ func (p *process) newControl(file *config.Snapshot) (*control, error) {
 		Apply:         p.server.Apply,
 		ApplyClusters: p.server.ApplyClusters,
 		Kinds:         resource.Kinds{Filters: streamFilters(), Gates: gates()},
+		Metrics:       p.metrics,
 		Log:           p.log,
 	})
 }

@@ -172,6 +172,7 @@ func Metrics() []Metric {
 	all = append(all, overloadMetrics()...)
 	all = append(all, rpcMetrics()...)
 	all = append(all, udpMetrics()...)
+	all = append(all, xdsMetrics()...)
 	return append(all, ListenerHandshakes, ClusterHandshakes, CertificateReloads, DNSLookups,
 		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())
 }

@@ -65,8 +65,8 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r.Counter(ClusterHandshakes, "a", ResultOK)
 	r.Counter(CertificateReloads, ResultApplied)
 	r.Counter(DNSLookups, ResultNoName)
-	for _, m := range append(udpMetrics(), overloadMetrics()...) {
-		r.Func(m, func() float64 { return 0 }, []string{"a", "b"}[:len(m.Labels)]...)
+	for _, m := range slices.Concat(udpMetrics(), overloadMetrics(), xdsMetrics()) {
+		r.Func(m, func() float64 { return 0 }, []string{"a", "b", "c"}[:len(m.Labels)]...)
 	}
 	r.Counter(HTTP2Floods, "ping")
 	r.Func(OverloadPressure, func() float64 { return 0 }, "memory")

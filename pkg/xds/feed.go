@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -27,6 +28,8 @@ type feed struct {
 	store   *credential.Store
 	client  *ads.Client // the loop's
 	events  chan<- event
+
+	answered atomic.Int64 // when there was a response last, in ns since 1970; when it was made before that
 
 	mu     sync.Mutex
 	queue  []ads.Request // guarded by mu; to be sent

@@ -19,15 +19,17 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// Options are what a Source needs. All fields are required.
+// Options are what a Source needs. All fields but Metrics are required.
 type Options struct {
 	// Bootstrap is where the control plane is, and who asks.
 	Bootstrap config.Bootstrap
@@ -38,8 +40,9 @@ type Options struct {
 	// returns the configuration with all of them.
 	ApplyClusters func(ctx context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error
 	// Kinds are what resources may ask for.
-	Kinds resource.Kinds
-	Log   *slog.Logger
+	Kinds   resource.Kinds
+	Metrics *metrics.Registry // nil: nothing is counted
+	Log     *slog.Logger
 }
 
 // Source keeps the configuration of a process as its control plane says.
@@ -60,10 +63,13 @@ type Source struct {
 	again *time.Timer      // when the world is to be settled though nothing came
 
 	memory memory
+	meter  meter
 
 	mu      sync.Mutex
 	kept    Kept                            // guarded by mu
 	replied map[topicOf]*replies            // guarded by mu; nil: to nothing yet
+
+	ready atomic.Bool // see Ready
 	tracked map[string]map[string]*Resource // guarded by mu; by type and name
 }
 
@@ -82,6 +88,7 @@ func New(o Options) (*Source, error) {
 		world:   newWorld(),
 		tracked: map[string]map[string]*Resource{},
 	}
+	s.meterAll()
 	if boot.control == "" {
 		return s, nil
 	}
@@ -109,6 +116,7 @@ func (s *Source) newFeed(f *feed, types ...ads.Type) *feed {
 	f.store, f.events, f.more = s.store, s.events, make(chan struct{}, 1)
 	f.client = ads.New(f.form, types...)
 	s.feeds = append(s.feeds, f)
+	s.meterFeed(f)
 	return f
 }
 
@@ -266,6 +274,7 @@ func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 	for _, w := range wrong {
 		s.o.Log.Warn("a resource was refused", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
 	}
+	s.count(f, u, wrong)
 	s.trackKnown(f, u, wrong, now)
 	if answer, ok := f.client.Conclude(u, wrong); ok {
 		s.reply(f, u, answer.Refusal, now)
@@ -277,6 +286,7 @@ func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 	if f == s.feeds[0] {
 		s.heard(u)
 	}
+	s.recount()
 }
 
 // trackKnown is track of what has a name of its own.

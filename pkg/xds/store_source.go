@@ -221,6 +221,7 @@ func (s *Source) recall(ctx context.Context) {
 			}
 		}
 	}
+	s.recount()
 	s.noteKept(func(k *Kept) { k.Said, k.InUse = g.said, true })
 	f.restart() // a stream that has begun does not know of what is held
 }

@@ -1,0 +1,38 @@
+package metrics
+
+// Label keys of metrics of control planes.
+const (
+	LabelControlPlane = "control_plane" // name of the cluster that it is
+	LabelType         = "type"          // cluster, endpoint, listener, route or secret
+)
+
+// Values of LabelResult of XDSResponses.
+const (
+	ResultAccepted = "accepted"
+	ResultRefused  = "refused" // at least one of the resources
+)
+
+// Metrics of control planes, used with Registry.Func and Registry.Counter.
+//
+//nolint:gochecknoglobals // constant descriptions
+var (
+	// XDSConnected says whether a control plane answers.
+	XDSConnected = Metric{"weft_xds_connected", "1 while the control plane answers, else 0.",
+		KindGauge, []string{LabelControlPlane}}
+	// XDSResponses counts responses. Its LabelResult is ResultAccepted or ResultRefused.
+	XDSResponses = Metric{"weft_xds_responses_total", "Responses of the control plane, by type and by whether all of their resources were accepted.",
+		KindCounter, []string{LabelControlPlane, LabelType, LabelResult}}
+	// XDSResponseAge is how long a control plane has had nothing to say.
+	XDSResponseAge = Metric{"weft_xds_response_age_seconds", "Time since the last response of the control plane; since the start if there was none.",
+		KindGauge, []string{LabelControlPlane}}
+	// XDSResources is how many resources there are.
+	XDSResources = Metric{"weft_xds_resources", "Resources that were accepted and are wanted, by type.",
+		KindGauge, []string{LabelType}}
+	// XDSKeptAge is how old what is in force is, if it is from disk.
+	XDSKeptAge = Metric{"weft_xds_kept_age_seconds", "Age of what is in force from xds_cache because the control plane has not answered since the start; 0: it has.",
+		KindGauge, nil}
+)
+
+func xdsMetrics() []Metric {
+	return []Metric{XDSConnected, XDSResponses, XDSResponseAge, XDSResources, XDSKeptAge}
+}

@@ -1,0 +1,69 @@
+package xds
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+func TestWhatAControlPlaneSaysIsCounted(t *testing.T) {
+	registry := metrics.New(metrics.Options{})
+	s, err := New(Options{
+		Bootstrap:     bootstrapText("GRPC"),
+		Apply:         func(context.Context, *config.Snapshot) error { return nil },
+		ApplyClusters: func(context.Context, []*config.Cluster, func() *config.Snapshot) error { return nil },
+		Metrics:       registry,
+		Log:           slog.New(slog.DiscardHandler),
+	})
+	if err == nil {
+		err = s.Rebase(t.Context(), &config.Snapshot{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	s.feeds[0].connected()
+	say(t, s, aCluster("c", "e", "", 0), someHosts("e", 1))
+	s.handle(t.Context(), event{feed: s.feeds[0], response: &ads.Response{Type: resource.ClusterType, Nonce: "n", Resources: []ads.Resource{
+		{Name: "c", Body: aCluster("c", "e", "", 0).body}, {Name: "?", Fault: "what is it?"},
+	}}})
+	got := map[string]float64{}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			if strings.HasPrefix(name, "weft_xds_") {
+				got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	for name, want := range map[string]float64{
+		"weft_xds_connected control":                         1,
+		"weft_xds_responses_total control accepted cluster":  1,
+		"weft_xds_responses_total control refused cluster":   1,
+		"weft_xds_responses_total control accepted endpoint": 1,
+		"weft_xds_resources cluster":                         1,
+		"weft_xds_resources endpoint":                        1,
+		"weft_xds_resources listener":                        0,
+		"weft_xds_kept_age_seconds":                          0,
+	} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s = %v, %v, want %v", name, v, ok, want)
+		}
+	}
+	if age, ok := got["weft_xds_response_age_seconds control"]; !ok || age < 0 || age > 60 {
+		t.Errorf("the last response is %v s old, %v", age, ok)
+	}
+}
