@@ -111,7 +111,8 @@ func (p place) readDubboMatch(m *dubbov3.RouteMatch) (out []config.HeaderMatch) 
 }
 
 func (p place) readDubboForward(m *dubbov3.RouteAction) *config.Forward {
-	out := &config.Forward{Metadata: labels(m.GetMetadataMatch().GetFilterMetadata()[subsetLabels])}
+	// Clusters speak HTTP/1.1 if they say nothing, to callers of HTTP.
+	out := &config.Forward{Upstream: config.Dubbo, Metadata: labels(m.GetMetadataMatch().GetFilterMetadata()[subsetLabels])}
 	switch c := m.GetClusterSpecifier().(type) {
 	case *dubbov3.RouteAction_Cluster:
 		out.Cluster = c.Cluster
