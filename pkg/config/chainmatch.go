@@ -45,6 +45,19 @@ func (m *ChainMatch) String() string {
 	return strings.Join(all, ", ")
 }
 
+// Inspection says how connections are looked at before their filter chain is chosen. The
+// zero value looks at all that chains ask about, and ends those that are too slow.
+type Inspection struct {
+	Forever bool // they have all the time: Listener.InspectTimeout is none
+	// GoOn lets those that are too slow choose by what is known of them: they are
+	// RawBuffer.
+	GoOn bool
+	// NoTLS and NoHTTP are ports that connections were made to which are not waited for
+	// to see whether they begin with a handshake (they are RawBuffer), or with HTTP: where
+	// servers speak first.
+	NoTLS, NoHTTP []PortRange
+}
+
 // TransportProtocol is what connections begin with.
 type TransportProtocol string
 

@@ -104,6 +104,7 @@ type Listener struct {
 	// InspectTimeout is from when a connection was accepted until it has shown what the
 	// matches ask for; 0: 15 s.
 	InspectTimeout time.Duration
+	Inspection     Inspection
 }
 
 // AccessLog is one log of exchanges.

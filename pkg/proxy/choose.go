@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -19,12 +20,12 @@ type chooser struct{ now atomic.Pointer[choice] }
 
 // choice is what there is to choose among. Immutable.
 type choice struct {
-	listener string              // its name
-	matcher  *chainmatch.Matcher // of all but the default chain
-	chains   []*chain            // behind the matcher's may stand the default one
-	matches  int                 // how many the matcher knows
-	timeout  time.Duration       // until a connection has shown what the matcher asks for; 0: slowOpening
-	shaken   *handshakes         // nil: none of the chains speaks TLS
+	matcher *chainmatch.Matcher // of all but the default chain
+	chains  []*chain            // behind the matcher's may stand the default one
+	matches int                 // how many the matcher knows
+	how     config.Inspection
+	timeout time.Duration // until a connection has shown what the matcher asks for; 0: slowOpening
+	shaken  *handshakes   // nil: none of the chains speaks TLS
 }
 
 // slowOpening is how long connections may take to show what they are if the
@@ -38,16 +39,39 @@ var errNoChain = errors.New("no filter chain is for the connection")
 // they begin with, it waits until that is there.
 func (c *chooser) ServeConn(ctx context.Context, conn *network.Conn) error {
 	now, known := c.now.Load(), connection(conn)
-	if now.matcher.Asks(&known) == 0 {
+	if now.asks(&known) == 0 {
 		return c.lead(ctx, conn, false)
 	}
-	timeout := now.timeout
-	if timeout == 0 {
-		timeout = slowOpening
+	if !now.how.Forever {
+		timeout := now.timeout
+		if timeout == 0 {
+			timeout = slowOpening
+		}
+		conn.SetReadDeadline(time.Now().Add(timeout))
+		if now.how.GoOn { // a connection that is parked ends when its time is over
+			return c.lead(ctx, conn, true)
+		}
 	}
-	conn.SetReadDeadline(time.Now().Add(timeout))
 	conn.Handler = (*inspector)(c)
 	return network.ErrPark
+}
+
+// asks returns what must be known of the first bytes of a connection, and makes known
+// what is taken for granted.
+func (c *choice) asks(known *chainmatch.Connection) chainmatch.Asks {
+	asks := c.matcher.Asks(known)
+	if asks&chainmatch.AskTLS != 0 && within(c.how.NoTLS, known.Destination.Port()) {
+		known.Transport = config.RawBuffer
+		asks &^= chainmatch.AskTLS
+	}
+	if asks&chainmatch.AskHTTP != 0 && within(c.how.NoHTTP, known.Destination.Port()) {
+		asks &^= chainmatch.AskHTTP
+	}
+	return asks
+}
+
+func within(ranges []config.PortRange, port uint16) bool {
+	return slices.ContainsFunc(ranges, func(r config.PortRange) bool { return r.First <= port && port <= r.Last })
 }
 
 // inspector is the handler of the connections that the chooser waits for.
@@ -64,7 +88,7 @@ func (i *inspector) ServeConn(ctx context.Context, conn *network.Conn) error {
 func (c *chooser) lead(ctx context.Context, conn *network.Conn, begun bool) error {
 	for {
 		now, known := c.now.Load(), connection(conn)
-		if asks := now.matcher.Asks(&known); asks != 0 {
+		if asks := now.asks(&known); asks != 0 {
 			if !begun {
 				return c.ServeConn(ctx, conn) // the choice has changed just now
 			}

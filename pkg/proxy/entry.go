@@ -33,7 +33,7 @@ type entry struct {
 
 // entry builds what l's connections meet. old is what they meet now, nil if l is new.
 func (b *builder) entry(l *config.Listener, old *entry) (*entry, error) {
-	e := &entry{config: l, known: map[string]*chain{}, choice: &choice{listener: l.Name, timeout: l.InspectTimeout}}
+	e := &entry{config: l, known: map[string]*chain{}, choice: &choice{timeout: l.InspectTimeout, how: l.Inspection}}
 	if old != nil {
 		e.chooser = old.chooser
 		if old.config.Name == l.Name {

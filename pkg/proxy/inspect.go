@@ -39,6 +39,11 @@ func (c *choice) inspect(conn *network.Conn, asks chainmatch.Asks, known *chainm
 			sure, err = l.at(b.Bytes())
 		} else if err == io.EOF && known.Transport == config.RawBuffer {
 			sure, err = true, nil // it has said all that it will say
+		} else if c.how.GoOn && errors.Is(err, os.ErrDeadlineExceeded) {
+			if known.Transport == config.AnyTransport {
+				known.Transport = config.RawBuffer
+			}
+			sure, err = true, nil
 		}
 		switch {
 		case err != nil:
@@ -46,8 +51,13 @@ func (c *choice) inspect(conn *network.Conn, asks chainmatch.Asks, known *chainm
 				b.Release()
 			}
 			return c.ended(conn, err)
+		case sure && b != nil && b.Len() == 0:
+			b.Release()
+			return nil
 		case sure:
-			conn.Unread(b)
+			if b != nil {
+				conn.Unread(b)
+			}
 			return nil
 		}
 	}

@@ -19,7 +19,7 @@ func TestEveryOptionOfAnEngineCounts(t *testing.T) {
 		"Listener.KeepRedirected",             // the same
 		"Listener.ReusePort", "Listener.Mark", // not at all, with a warning
 		"Proxy.RouteTable", "Proxy.StreamFilters", "Proxy.Targets", // under the engine
-		"Listener.FilterChains", "Listener.DefaultChain", "Listener.InspectTimeout", "FilterChain.Name", "FilterChain.Match", // for connections to come
+		"Listener.FilterChains", "Listener.DefaultChain", "Listener.InspectTimeout", "Listener.Inspection", "FilterChain.Name", "FilterChain.Match", // for connections to come
 	}
 	listener := func() (*config.Listener, *config.FilterChain, *config.Proxy) {
 		p := &config.Proxy{Downstream: []config.Protocol{config.Auto}}

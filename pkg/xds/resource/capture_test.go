@@ -20,7 +20,7 @@ func kinds() Kinds {
 }
 
 // capture returns the resources of a response that a real istiod sent.
-func capture(t *testing.T, name string) (bodies [][]byte) {
+func capture(t testing.TB, name string) (bodies [][]byte) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/istiod/" + name)
 	if err != nil {

@@ -114,6 +114,8 @@ func (p place) readListener(m *listenerv3.Listener, l *Listener) {
 		// A timeout of 0 is none.
 		InspectTimeout: p.field("listener_filters_timeout").duration(m.GetListenerFiltersTimeout(), 15*time.Second),
 	}
+	out.Inspection.Forever = m.GetListenerFiltersTimeout() != nil && out.InspectTimeout == 0
+	out.Inspection.GoOn = m.GetContinueOnListenerFiltersTimeout()
 	l.Config = out
 	if out.Name == "" {
 		p.field("name").refuse("is missing")
@@ -149,13 +151,25 @@ func (p place) readListenerFilters(m *listenerv3.Listener, out *config.Listener)
 	for i, f := range m.GetListenerFilters() {
 		at := p.field("listener_filters").index(i)
 		packed := f.GetTypedConfig()
+		var not []config.PortRange // that it looks at
+		if d := f.GetFilterDisabled(); d != nil {
+			not = at.field("filter_disabled").portsOf(d)
+		}
+		switch {
+		case holds(packed, &tlsinspectorv3.TlsInspector{}):
+			out.Inspection.NoTLS = not
+			continue
+		case holds(packed, &httpinspectorv3.HttpInspector{}):
+			out.Inspection.NoHTTP = not
+			continue
+		case f.GetFilterDisabled() != nil:
+			at.field("filter_disabled").refuse("is supported of tls_inspector and http_inspector")
+		}
 		switch {
 		case holds(packed, &originaldstv3.OriginalDst{}):
 			if out.OriginalDst == "" {
 				out.OriginalDst = config.ByRedirect
 			}
-		case holds(packed, &tlsinspectorv3.TlsInspector{}), holds(packed, &httpinspectorv3.HttpInspector{}):
-			// What chains ask for is looked at, whether it is said or not.
 		case holds(packed, &proxyprotocolv3.ProxyProtocol{}):
 			o := &proxyprotocolv3.ProxyProtocol{}
 			if at.field("typed_config").open(packed, o) {
@@ -166,6 +180,33 @@ func (p place) readListenerFilters(m *listenerv3.Listener, out *config.Listener)
 			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
 		}
 	}
+}
+
+// portsOf returns the ports that a listener filter is not for. What chains ask for is
+// looked at, whether there is a filter for it or not, except where there is one that is
+// not for the port.
+func (p place) portsOf(m *listenerv3.ListenerFilterChainMatchPredicate) (out []config.PortRange) {
+	switch r := m.GetRule().(type) {
+	case *listenerv3.ListenerFilterChainMatchPredicate_AnyMatch:
+		if r.AnyMatch {
+			out = append(out, config.PortRange{Last: math.MaxUint16})
+		}
+	case *listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange:
+		// The end is not included.
+		start, end := r.DestinationPortRange.GetStart(), r.DestinationPortRange.GetEnd()
+		if start < 0 || end > math.MaxUint16+1 || start >= end {
+			p.field("destination_port_range").refuse("is from %d to before %d, expected ports", start, end)
+			return nil
+		}
+		out = append(out, config.PortRange{First: uint16(start), Last: uint16(end - 1)}) //nolint:gosec // checked above
+	case *listenerv3.ListenerFilterChainMatchPredicate_OrMatch:
+		for i, one := range r.OrMatch.GetRules() {
+			out = append(out, p.field("or_match").field("rules").index(i).portsOf(one)...)
+		}
+	default:
+		p.refuse("%T is not supported, expected destination_port_range, or_match or any_match", r)
+	}
+	return out
 }
 
 // readChain reads a filter chain and adds its TLS to l.

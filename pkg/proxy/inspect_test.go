@@ -1,0 +1,69 @@
+package proxy
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestHowConnectionsAreLookedAt: what is not looked at, or not for longer, is plaintext of
+// no protocol.
+func TestHowConnectionsAreLookedAt(t *testing.T) {
+	every := []config.PortRange{{Last: 65535}}
+	chains := []string{link("a", `"match": {"server_names": ["a.example"]},`, "one"), link("b", toHTTP, "two"), link("c", toAll, "three")}
+	const asks, hello = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "\x16\x03"
+	for name, tt := range map[string]struct {
+		how     config.Inspection
+		timeout time.Duration
+		sent    string
+		want    string // in the answer; "": none
+	}{
+		"as chains ask":                       {config.Inspection{}, time.Minute, asks, "two"},
+		"not for HTTP":                        {config.Inspection{NoHTTP: every}, time.Minute, asks, "three"},
+		"not for HTTP of other ports":         {config.Inspection{NoHTTP: []config.PortRange{{First: 1, Last: 1}}}, time.Minute, asks, "two"},
+		"not for TLS":                         {config.Inspection{NoTLS: every}, time.Minute, hello, "400"},
+		"not for TLS, for HTTP":               {config.Inspection{NoTLS: every}, time.Minute, asks, "two"},
+		"for nothing":                         {config.Inspection{NoTLS: every, NoHTTP: every}, time.Minute, asks, "three"},
+		"too slow":                            {config.Inspection{}, 20 * time.Millisecond, hello, ""},
+		"too slow, and goes on":               {config.Inspection{GoOn: true}, 20 * time.Millisecond, hello, "400"},
+		"too slow for HTTP, and goes on":      {config.Inspection{GoOn: true}, 20 * time.Millisecond, "GET", "408"},
+		"in time, where it could go on":       {config.Inspection{GoOn: true}, time.Minute, asks, "two"},
+		"with all the time that there is":     {config.Inspection{Forever: true}, time.Nanosecond, asks, "two"},
+		"for ever, which leaves nothing over": {config.Inspection{Forever: true, GoOn: true}, time.Nanosecond, asks, "two"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			s := linked(t, "127.0.0.1:0", "", chains...)
+			s.Listeners[0].InspectTimeout, s.Listeners[0].Inspection = tt.timeout, tt.how
+			for _, c := range s.Listeners[0].FilterChains {
+				c.Proxy.HTTP1.HeadTimeout = 200 * time.Millisecond
+			}
+			r.apply(s)
+			c := dialCaller(t, r.address("front"))
+			c.send(tt.sent)
+			got, err := io.ReadAll(c.r)
+			if err != nil && tt.want != "" {
+				t.Fatal(err)
+			}
+			if tt.want == "" && len(got) > 0 || !strings.Contains(string(got), tt.want) {
+				t.Errorf("answered with %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestAConnectionThatSaysNothingGoesOn: a server that speaks first is heard.
+func TestAConnectionThatSaysNothingGoesOn(t *testing.T) {
+	r := newRig(t)
+	s := linked(t, "127.0.0.1:0", "", link("b", toHTTP, "two"), link("c", toAll, "three"))
+	s.Listeners[0].InspectTimeout, s.Listeners[0].Inspection.GoOn = time.Nanosecond, true
+	r.apply(s)
+	c := dialCaller(t, r.address("front"))
+	if got := c.ask(get("/")); got.body != "three" {
+		t.Errorf("answered with %q, want that of the chain for what has shown nothing", got.body)
+	}
+}

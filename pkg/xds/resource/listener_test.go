@@ -1,0 +1,171 @@
+package resource
+
+import (
+	"strings"
+	"testing"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
+	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// packed is m as an Any.
+func packed(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// bytesListener is a serialized listener with a tcp_proxy, and what text says beside.
+func bytesListener(t *testing.T, text string, filters ...*listenerv3.ListenerFilter) []byte {
+	t.Helper()
+	m := &listenerv3.Listener{}
+	if err := prototext.Unmarshal([]byte(`name: "l" address: {socket_address: {address: "127.0.0.1", port_value: 15006}} `+text), m); err != nil {
+		t.Fatal(err)
+	}
+	m.ListenerFilters = filters
+	m.FilterChains = []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
+		Name:       "envoy.filters.network.tcp_proxy",
+		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(t, &tcpv3.TcpProxy{ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "c"}})},
+	}}}}
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// listenerFilter is a filter that is disabled as text says; "": it is not.
+func listenerFilter(t *testing.T, m proto.Message, disabled string) *listenerv3.ListenerFilter {
+	t.Helper()
+	f := &listenerv3.ListenerFilter{Name: "f", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: packed(t, m)}}
+	if disabled != "" {
+		f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{}
+		if err := prototext.Unmarshal([]byte(disabled), f.FilterDisabled); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+func TestWhereConnectionsWereGoing(t *testing.T) {
+	original := listenerFilter(t, &originaldstv3.OriginalDst{}, "")
+	for _, test := range []struct {
+		name, text string
+		filters    []*listenerv3.ListenerFilter
+		how        config.Redirection
+		keeps      bool
+	}{
+		{"nothing is said", "", nil, "", false},
+		{"the filter tells it", "", []*listenerv3.ListenerFilter{original}, config.ByRedirect, true},
+		{"the field hands it over", "use_original_dst: {value: true}", nil, config.ByRedirect, false},
+		{"both", "use_original_dst: {value: true}", []*listenerv3.ListenerFilter{original}, config.ByRedirect, false},
+		{"by TPROXY", "transparent: {value: true}", []*listenerv3.ListenerFilter{original}, config.ByTProxy, true},
+		{"it is said that it is not handed over", "use_original_dst: {value: false}", []*listenerv3.ListenerFilter{original}, config.ByRedirect, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, err := ReadListener(bytesListener(t, test.text, test.filters...), kinds())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Config.OriginalDst != test.how || l.Config.KeepRedirected != test.keeps {
+				t.Errorf("it is redirected by %q and kept: %t; want %q, %t", l.Config.OriginalDst, l.Config.KeepRedirected, test.how, test.keeps)
+			}
+		})
+	}
+}
+
+func TestHowListenersLookAtConnections(t *testing.T) {
+	tls, http := &tlsinspectorv3.TlsInspector{}, &httpinspectorv3.HttpInspector{}
+	for _, test := range []struct {
+		name, text string
+		filters    []*listenerv3.ListenerFilter
+		want       config.Inspection
+		seconds    float64
+	}{
+		{"nothing is said", "", nil, config.Inspection{}, 15},
+		{"a timeout", "listener_filters_timeout: {seconds: 2}", nil, config.Inspection{}, 2},
+		{"no timeout", "listener_filters_timeout: {} continue_on_listener_filters_timeout: true", nil, config.Inspection{Forever: true, GoOn: true}, 0},
+		{"inspectors of every port", "", []*listenerv3.ListenerFilter{listenerFilter(t, tls, ""), listenerFilter(t, http, "")}, config.Inspection{}, 15},
+		{"ports that are not looked at", "", []*listenerv3.ListenerFilter{
+			listenerFilter(t, tls, "destination_port_range: {start: 15006, end: 15007}"),
+			listenerFilter(t, http, "or_match: {rules: {destination_port_range: {start: 80, end: 90}} rules: {destination_port_range: {start: 65535, end: 65536}}}"),
+		}, config.Inspection{NoTLS: []config.PortRange{{First: 15006, Last: 15006}}, NoHTTP: []config.PortRange{{First: 80, Last: 89}, {First: 65535, Last: 65535}}}, 15},
+		{"nowhere", "", []*listenerv3.ListenerFilter{listenerFilter(t, http, "any_match: true")}, config.Inspection{NoHTTP: []config.PortRange{{Last: 65535}}}, 15},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, err := ReadListener(bytesListener(t, test.text, test.filters...), kinds())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, l.Config.Inspection); diff != "" || l.Config.InspectTimeout.Seconds() != test.seconds {
+				t.Errorf("for %v, - want + got:\n%s", l.Config.InspectTimeout, diff)
+			}
+		})
+	}
+}
+
+func TestWhatIsRefusedOfListenerFilters(t *testing.T) {
+	tls := &tlsinspectorv3.TlsInspector{}
+	for _, test := range []struct {
+		name   string
+		filter *listenerv3.ListenerFilter
+		want   string
+	}{
+		{"one that tells where connections were going", listenerFilter(t, &originaldstv3.OriginalDst{}, "any_match: true"), "listener_filters[0].filter_disabled: is supported of"},
+		{"ports that none are", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 10}"), "destination_port_range: is from 10"},
+		{"ports above all", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 65537}"), "destination_port_range: is from 10"},
+		{"ports below all", listenerFilter(t, tls, "destination_port_range: {start: -1, end: 2}"), "destination_port_range: is from -1"},
+		{"all but", listenerFilter(t, tls, "or_match: {rules: {not_match: {any_match: true}}}"), "or_match.rules[0]: "},
+		{"what is no listener filter", listenerFilter(t, &tcpv3.TcpProxy{}, ""), "is not supported"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := ReadListener(bytesListener(t, "", test.filter), kinds()); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// FuzzReadListener: whatever a control plane sends is read or refused.
+func FuzzReadListener(f *testing.F) {
+	for _, body := range capture(f, "02-LDS.pb") {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		l, err := ReadListener(body, kinds())
+		if err == nil && (l.Config == nil || l.Config.Name == "" || len(l.TLS) != len(l.Config.FilterChains)+len(defaults(l.Config))) {
+			t.Errorf("it was read as %+v", l)
+		}
+	})
+}
+
+func defaults(l *config.Listener) []*config.FilterChain {
+	if l.DefaultChain == nil {
+		return nil
+	}
+	return []*config.FilterChain{l.DefaultChain}
+}
+
+// FuzzReadRoutes: the same of routes.
+func FuzzReadRoutes(f *testing.F) {
+	for _, body := range capture(f, "04-RDS.pb") {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if r, err := ReadRoutes(body, kinds()); err == nil && r.Config == nil {
+			t.Error("it was read as nothing")
+		}
+	})
+}
