@@ -35,12 +35,13 @@ func (a ailments) String() string {
 	return text
 }
 
-// connectFailed takes note that a connection could not be opened.
+// connectFailed takes note that a connection could not be opened. Of destinations nothing
+// is logged, here and in answered: callers choose them, and access logs tell.
 func (h *Host) connectFailed(err error) {
 	c := h.cluster
 	h.countFailed()
 	pause, first, turned := h.health.failed(c.env.now(), c.env.random())
-	if first {
+	if first && !h.lazy {
 		c.env.Log.Warn("upstream host down", logCluster, c.name, logHost, h.address, logPause, pause, logError, err)
 	}
 	if turned {
@@ -61,7 +62,7 @@ func (h *Host) answered() {
 		return
 	}
 	was, turned := h.health.succeeded()
-	if was {
+	if was && !h.lazy {
 		h.cluster.env.Log.Info("upstream host up", logCluster, h.cluster.name, logHost, h.address)
 	}
 	if turned {

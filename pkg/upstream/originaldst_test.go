@@ -1,10 +1,13 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -119,6 +122,26 @@ func TestADestinationThatCannotBeReachedIsTriedOnce(t *testing.T) {
 	w.set(w.refuse, "198.51.100.7:80", false)
 	if got := goes(t, c, meant("198.51.100.7:80")); got != "198.51.100.7:80" {
 		t.Errorf("sent to %s", got)
+	}
+}
+
+// Callers choose destinations: those that cannot be reached are no news for operators, and
+// a caller that tries one address after another must not fill the log.
+func TestDestinationsThatCannotBeReachedAreNotLogged(t *testing.T) {
+	var log bytes.Buffer
+	w := newWorld()
+	s := newTestSet(t, w, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	apply(t, s, anywhere(), cluster("web", "a"))
+	w.set(w.refuse, "198.51.100.7:80", true)
+	w.set(w.refuse, "a", true)
+	if err := s.Get("anywhere").Serve(context.Background(), meant("198.51.100.7:80")); protocol.ReasonOf(err) != protocol.ConnectFailure {
+		t.Errorf("Serve = %v, want a connect failure", err)
+	}
+	w.set(w.refuse, "198.51.100.7:80", false)
+	goes(t, s.Get("anywhere"), meant("198.51.100.7:80"))
+	fails(t, s.Get("web"), protocol.ConnectFailure)
+	if got := log.String(); strings.Contains(got, "198.51") || !strings.Contains(got, "host=a ") {
+		t.Errorf("the log has\n%swant it to tell of the host that is configured", got)
 	}
 }
 
