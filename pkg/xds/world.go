@@ -266,7 +266,7 @@ func (w *world) settle(now time.Time) (c change, next time.Time) {
 			w.lateClusters[name] = limit
 		}
 	}
-	clear(w.dirtyClusters)
+	w.dirtyClusters = emptied(w.dirtyClusters)
 	expire(w.lateListeners, w.dirtyListeners, now)
 	for _, name := range slices.Sorted(maps.Keys(w.dirtyListeners)) {
 		delete(w.lateListeners, name)
@@ -274,7 +274,10 @@ func (w *world) settle(now time.Time) (c change, next time.Time) {
 			w.lateListeners[name] = limit
 		}
 	}
-	clear(w.dirtyListeners)
+	w.dirtyListeners = emptied(w.dirtyListeners)
+	if len(w.lateClusters)+len(w.lateListeners) == 0 {
+		w.lateClusters, w.lateListeners = map[string]time.Time{}, map[string]time.Time{}
+	}
 	for _, late := range []map[string]time.Time{w.lateClusters, w.lateListeners} {
 		for _, limit := range late {
 			if next.IsZero() || limit.Before(next) {
@@ -283,6 +286,17 @@ func (w *world) settle(now time.Time) (c change, next time.Time) {
 		}
 	}
 	return c, next
+}
+
+// emptied returns a map without m's names. A map that once was large stays dear to walk
+// through and to clear, however few are in it: TestCost in test/xds.
+func emptied(m map[string]bool) map[string]bool {
+	const few = 16
+	if len(m) > few {
+		return map[string]bool{}
+	}
+	clear(m)
+	return m
 }
 
 // expire makes those dirty who have waited long enough.
