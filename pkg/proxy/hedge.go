@@ -143,7 +143,7 @@ func (r *race) run(ctx context.Context) error {
 // and the budget allows it.
 func (r *race) beside() bool {
 	hosts, cluster := r.reached()
-	if c, ok := cluster.(interface{ Size() int }); ok && c.Size() <= hosts {
+	if c, ok := cluster.(interface{ Choices() int }); ok && c.Choices() <= hosts {
 		return false
 	}
 	p := permit{budget: r.h.budget(r.x)}

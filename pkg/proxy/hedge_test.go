@@ -24,7 +24,7 @@ type spot struct {
 }
 
 func (p *spot) Name() string { return p.name }
-func (p *spot) Size() int    { return p.size }
+func (p *spot) Choices() int { return p.size }
 
 // scene is hosts that answer each try as it is written: "200 at 30ms", "reset at 5ms",
 // "never". The first try goes to a, the next to b, and so on.

@@ -125,6 +125,20 @@ func TestADestinationThatCannotBeReachedIsTriedOnce(t *testing.T) {
 	}
 }
 
+// A second try of a request has no other host, however many destinations there are.
+func TestEachExchangeHasOneDestination(t *testing.T) {
+	s, c := one(t, newWorld(), anywhere())
+	goes(t, c, meant("198.51.100.7:80"))
+	goes(t, c, meant("198.51.100.8:80"))
+	if got, all := c.Choices(), c.Size(); got != 1 || all != 2 {
+		t.Errorf("an exchange may choose among %d of %d", got, all)
+	}
+	apply(t, s, cluster("web", "a", "b"))
+	if got := s.Get("web").Choices(); got != 2 {
+		t.Errorf("an exchange may choose among %d of 2 hosts", got)
+	}
+}
+
 // Callers choose destinations: those that cannot be reached are no news for operators, and
 // a caller that tries one address after another must not fill the log.
 func TestDestinationsThatCannotBeReachedAreNotLogged(t *testing.T) {

@@ -23,3 +23,12 @@ func (c *Cluster) Usable() (usable int) {
 	}
 	return usable
 }
+
+// Choices returns among how many hosts one exchange may choose: Size, but of a cluster of
+// type ORIGINAL_DST one, because each has its own destination.
+func (c *Cluster) Choices() int {
+	if s := c.state.Load(); s != nil && s.destinations != nil {
+		return 1
+	}
+	return c.Size()
+}
