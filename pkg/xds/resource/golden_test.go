@@ -59,7 +59,7 @@ func TestReaders(t *testing.T) {
 // goldenCase is one case of a file.
 type goldenCase struct{ name, in, want string }
 
-func cases(t *testing.T, text string) (all []goldenCase) {
+func cases(t testing.TB, text string) (all []goldenCase) {
 	t.Helper()
 	for one := range strings.SplitSeq("\n"+strings.TrimSpace(text), "\n# ") {
 		if one == "" {
@@ -87,7 +87,7 @@ type reader struct {
 }
 
 // pems puts certificates and keys where a file says $CERT, $KEY, $OTHERKEY and $CA.
-func pems(t *testing.T) *strings.Replacer {
+func pems(t testing.TB) *strings.Replacer {
 	ca := testpki.New(t)
 	mine, other := ca.Issue(testpki.Spec{}), ca.Issue(testpki.Spec{})
 	var list []string
