@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/metrics"
@@ -49,8 +50,11 @@ func (p *process) sources() admin.Sources {
 		Overload:  p.adminOverload,
 		Explain:   p.adminExplain,
 		XDS:       p.adminXDS,
-		Level:     func() string { return levelName(p.level.Level()) },
-		SetLevel:  p.setLevel,
+		Dump:      p.adminDump,
+
+		ServerInfo: p.adminServerInfo,
+		Level:      func() string { return levelName(p.level.Level()) },
+		SetLevel:   p.setLevel,
 		Version: func() admin.Version {
 			return admin.Version{Version: version, Revision: revision(), Go: runtime.Version()}
 		},
@@ -68,7 +72,7 @@ func (p *process) adminState() admin.State {
 	switch {
 	case p.server.Draining():
 		return admin.Draining
-	case p.server.Running() == nil:
+	case p.server.Running() == nil || !p.isSupplied():
 		return admin.Starting
 	}
 	return admin.Ready
@@ -132,6 +136,39 @@ func (p *process) adminOverload() any {
 		return s
 	}
 	return nil
+}
+
+// serverInfo is what runs, as tools for Envoy read it.
+type serverInfo struct {
+	Version string `json:"version"` // as "revision/version/edition/type/TLS library"
+	State   string `json:"state"`
+	Uptime  string `json:"uptime_current_epoch"` // as "12s"
+	All     string `json:"uptime_all_epochs"`
+	Restart string `json:"hot_restart_version"`
+
+	CommandLine map[string]any  `json:"command_line_options"`
+	Node        json.RawMessage `json:"node"`
+}
+
+func (p *process) adminServerInfo() any {
+	up := fmt.Sprintf("%ds", int64(time.Since(p.started).Seconds()))
+	s := serverInfo{
+		Version: revision() + "/" + version + "/weft/RELEASE/" + runtime.Version(), Uptime: up, All: up, Restart: "disabled",
+		CommandLine: map[string]any{"config_path": p.flags.path, "concurrency": runtime.GOMAXPROCS(0)},
+		Node:        json.RawMessage("{}"),
+	}
+	switch p.adminState() {
+	case admin.Starting:
+		s.State = "PRE_INITIALIZING"
+	case admin.Ready:
+		s.State = "LIVE"
+	case admin.Draining:
+		s.State = "DRAINING"
+	}
+	if c := p.server.Running(); c != nil && len(c.Bootstrap.Node) > 0 {
+		s.Node = c.Bootstrap.Node
+	}
+	return s
 }
 
 func (p *process) setLevel(name string) error {

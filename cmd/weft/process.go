@@ -42,6 +42,7 @@ type process struct {
 	control   *control // nil: the file says all
 
 	state      atomic.Pointer[state]
+	started    time.Time
 	drainAsked chan struct{}
 	ports      []*admin.Server // the operator's
 }
@@ -63,6 +64,7 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 	p := &process{
 		flags:      f,
 		level:      new(slog.LevelVar),
+		started:    time.Now(),
 		drainAsked: make(chan struct{}, 1),
 	}
 	if err := p.openLog(file.Snapshot.Server.Log); err != nil {

@@ -158,3 +158,15 @@ func (p *process) adminXDS() any {
 	}
 	return p.control.Status()
 }
+
+// adminDump is what came from the control plane, as Envoy shows it; nil: there is none.
+func (p *process) adminDump(part string, endpoints bool) ([]any, error) {
+	if p.control == nil {
+		return nil, nil
+	}
+	return p.control.Dump(xds.DumpOptions{Resource: part, Endpoints: endpoints})
+}
+
+// isSupplied reports whether there is no control plane, or its first listeners are in
+// force.
+func (p *process) isSupplied() bool { return p.control == nil || p.control.Ready() }

@@ -79,6 +79,16 @@ type Sources struct {
 	// configured.
 	XDS func() any
 
+	// Dump returns what of the configuration came from a control plane, for encoding/json
+	// as the list "configs" in the shape of Envoy's /config_dump; resource and endpoints
+	// are its parameters resource and include_eds. nil: there is no control plane. An
+	// error is one of the parameters.
+	Dump func(resource string, endpoints bool) ([]any, error)
+
+	// ServerInfo returns what runs, for encoding/json in the shape of Envoy's
+	// /server_info.
+	ServerInfo func() any
+
 	// Explain says where a request would go, for encoding/json. An error is one of the
 	// question.
 	Explain func(question url.Values) (any, error)
@@ -101,6 +111,8 @@ type Config struct {
 	// Config is the configuration with its secrets redacted: what encoding/json
 	// can write, a json.RawMessage for one.
 	Config any `json:"config"`
+	// Configs is what came from a control plane, see Sources.Dump; nil: there is none.
+	Configs []any `json:"configs,omitempty"`
 }
 
 // Rejection is why a configuration was refused.

@@ -58,6 +58,18 @@ func (p *process) sources() Sources {
 		Routes:    named("table"),
 		Overload:  func() any { return p.overload },
 		XDS:       func() any { return p.xds },
+		Dump: func(resource string, endpoints bool) ([]any, error) {
+			switch {
+			case p.xds == nil:
+				return nil, nil
+			case resource == "colours":
+				return nil, errors.New("resource=colours is not known")
+			case endpoints:
+				return []any{"all", "endpoints"}, nil
+			}
+			return []any{resource}, nil
+		},
+		ServerInfo: func() any { return map[string]string{"state": "LIVE"} },
 		Explain: func(question url.Values) (any, error) {
 			if question.Get("url") == "" {
 				return nil, errors.New("url is missing")
@@ -114,6 +126,22 @@ func TestControlPlanesAreShown(t *testing.T) {
 	}
 }
 
+func TestWhatAControlPlaneSaidIsPartOfTheConfiguration(t *testing.T) {
+	p := newProcess()
+	p.xds = "there"
+	for target, want := range map[string]string{
+		"/config_dump?resource=bootstrap": `{"configs":["bootstrap"]}`,
+		"/config_dump?resource=colours":   `{"error":"resource=coloursisnotknown","hint":"without?resource=allisshown"}`,
+		"/config_dump?include_eds":        `"configs":["all","endpoints"]}`,
+		"/config_dump":                    `"configs":[""]}`,
+	} {
+		w := ask(newHandler(Options{Sources: p.sources()}), "GET", target)
+		if got := strings.Join(strings.Fields(w.Body.String()), ""); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: body %s, want %s", target, got, want)
+		}
+	}
+}
+
 func TestEveryEndpointAnswers(t *testing.T) {
 	for _, c := range []struct {
 		method, target string
@@ -134,6 +162,8 @@ func TestEveryEndpointAnswers(t *testing.T) {
 		{"GET", "/listeners?name=x", 404, `{"error":"there is no listener called x","hint":"without ?name= all are shown"}`},
 		{"GET", "/routes?name=table", 200, `"table"`},
 		{"GET", "/overload", 404, `{"error":"no overload manager is configured"}`},
+		{"GET", "/config_dump?resource=bootstrap", 404, `{"error":"no control plane is configured","hint":"without ?resource= all is shown"}`},
+		{"GET", "/server_info", 200, `{"state":"LIVE"}`},
 		{"GET", "/xds", 404, `{"error":"no control plane is configured","hint":"see docs/xds.md"}`},
 		{"GET", "/explain?url=http://a/", 200, `{"request":"http://a/"}`},
 		{"GET", "/explain", 400, `{"error":"url is missing","hint":"/explain?url=http://host/path, or weft explain"}`},

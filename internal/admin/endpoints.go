@@ -48,8 +48,8 @@ func endpoints(o Options) []endpoint {
 			"/stats/prometheus", s.Metrics != nil, metrics},
 		{Endpoint{"GET", "/metrics", "The same as /stats/prometheus."},
 			"/metrics", s.Metrics != nil, metrics},
-		{Endpoint{"GET", "/config_dump", "The running configuration without its secrets, where it came from, and why the newest was refused."},
-			"/config_dump", s.Config != nil, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Config()) }},
+		{Endpoint{"GET", "/config_dump", "The running configuration without its secrets, where it came from, why the newest was refused, and as configs what came from a control plane, as Envoy shows it."},
+			"/config_dump", s.Config != nil, s.configDump},
 		{Endpoint{"GET", "/clusters?name=NAME", "Clusters with their hosts, health and connections; all, or one."},
 			"/clusters", s.Clusters != nil, named(s.Clusters, "cluster")},
 		{Endpoint{"GET", "/listeners?name=NAME", "Listeners with their connections; all, or one."},
@@ -58,6 +58,8 @@ func endpoints(o Options) []endpoint {
 			"/routes", s.Routes != nil, named(s.Routes, "route table")},
 		{Endpoint{"GET", "/overload", "What the overload manager watches and does; 404 if none is configured."},
 			"/overload", s.Overload != nil, s.overload},
+		{Endpoint{"GET", "/server_info", "Version, state and uptime, as Envoy shows them."},
+			"/server_info", s.ServerInfo != nil, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.ServerInfo()) }},
 		{Endpoint{"GET", "/xds", "How it stands with the control plane, as weft xds-status tells; 404 if none is configured."},
 			"/xds", s.XDS != nil, s.xds},
 		{Endpoint{"GET", "/explain?url=URL", "Where a request would go, and why not elsewhere: see weft explain."},
@@ -109,6 +111,32 @@ func (s *Sources) ready(w http.ResponseWriter, _ *http.Request) {
 		status = http.StatusServiceUnavailable
 	}
 	writeJSON(w, status, map[string]State{"state": state})
+}
+
+// configDump is the configuration; with ?resource= a part of what came from a control
+// plane and nothing else.
+func (s *Sources) configDump(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	part := query.Get("resource")
+	var configs []any
+	if s.Dump != nil {
+		var err error
+		if configs, err = s.Dump(part, query.Has("include_eds")); err != nil {
+			writeProblem(w, http.StatusBadRequest, err.Error(), "without ?resource= all is shown")
+			return
+		}
+	}
+	if part != "" {
+		if configs == nil {
+			writeProblem(w, http.StatusNotFound, "no control plane is configured", "without ?resource= all is shown")
+			return
+		}
+		writeJSON(w, http.StatusOK, map[string][]any{"configs": configs})
+		return
+	}
+	c := s.Config()
+	c.Configs = configs
+	writeJSON(w, http.StatusOK, c)
 }
 
 func (s *Sources) overload(w http.ResponseWriter, _ *http.Request) {

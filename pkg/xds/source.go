@@ -66,10 +66,10 @@ type Source struct {
 	meter  meter
 
 	mu      sync.Mutex
-	kept    Kept                            // guarded by mu
-	replied map[topicOf]*replies            // guarded by mu; nil: to nothing yet
+	kept    Kept                 // guarded by mu
+	replied map[topicOf]*replies // guarded by mu; nil: to nothing yet
 
-	ready atomic.Bool // see Ready
+	ready   atomic.Bool                     // see Ready
 	tracked map[string]map[string]*Resource // guarded by mu; by type and name
 }
 

@@ -86,3 +86,35 @@ func TestWhatIsRefusedKeepsItsVersion(t *testing.T) {
 		t.Errorf("refused are still %+v", got.of(t, resource.ClusterType).Bad)
 	}
 }
+
+func TestItIsReadyWhenTheFirstListenersAreInForce(t *testing.T) {
+	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	ready := func(want bool, when string) {
+		t.Helper()
+		if got := s.Ready(); got != want {
+			t.Errorf("%s: Ready() = %t", when, got)
+		}
+	}
+	ready(false, "before the control plane was heard of")
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	say(t, s, aCluster("a", "hosts", "", 0))
+	ready(false, "before listeners were heard of")
+	say(t, s, aListener("in", 2000, "table", "", 0))
+	ready(false, "while a listener waits for its routes")
+	s.work.Lock()
+	ready(false, "while a configuration is put in force")
+	s.work.Unlock()
+	say(t, s, someRoutes("table", "x"))
+	ready(true, "with a listener in force")
+	say(t, s, aListener("more", 2001, "another table", "", 0))
+	ready(true, "for good")
+}
+
+func TestItIsReadyThoughTheFirstListenerIsRefused(t *testing.T) {
+	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	say(t, s, said{resource.ListenerType, "in", []byte{0xff}})
+	if !s.Ready() {
+		t.Error("a listener that is refused is waited for")
+	}
+}

@@ -1,0 +1,140 @@
+package xds
+
+import (
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// dump is what a tool for Envoy reads of s, and the text that it reads.
+func dump(t *testing.T, s *Source, o DumpOptions) (*adminv3.ConfigDump, string) {
+	t.Helper()
+	configs, err := s.Dump(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]any{"configs": configs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &adminv3.ConfigDump{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(text, m); err != nil {
+		t.Fatalf("%v, in %s", err, text)
+	}
+	return m, string(text)
+}
+
+func TestToolsForEnvoyReadTheDump(t *testing.T) {
+	pki := testpki.New(t)
+	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	leaf := pki.Issue(testpki.Spec{})
+	say(t, s, aCluster("a", "hosts", "", 0), aCluster("warming", "others", "", 0), someHosts("hosts", 80),
+		aListener("in", 2000, "table", "mine", 0), someRoutes("table", "x"), aSecret("mine", leaf),
+		aListener("waits", 2001, "no table", "", 0), said{resource.ListenerType, "bad", []byte{0xff}})
+
+	m, text := dump(t, s, DumpOptions{Endpoints: true})
+	got := map[string]*anypb.Any{}
+	for _, one := range m.GetConfigs() {
+		got[strings.TrimPrefix(one.GetTypeUrl(), adminPackage)] = one
+	}
+	clusters := &adminv3.ClustersConfigDump{}
+	if err := got["ClustersConfigDump"].UnmarshalTo(clusters); err != nil {
+		t.Fatal(err)
+	}
+	if len(clusters.GetStaticClusters()) != 1 || len(clusters.GetDynamicActiveClusters()) != 1 || len(clusters.GetDynamicWarmingClusters()) != 1 {
+		t.Fatalf("clusters are %v", clusters)
+	}
+	c := &clusterv3.Cluster{}
+	if one := clusters.GetDynamicActiveClusters()[0]; one.GetCluster().UnmarshalTo(c) != nil || c.GetName() != "a" || one.GetVersionInfo() != "1" || one.GetLastUpdated() == nil {
+		t.Errorf("the cluster is %v", one)
+	}
+	listeners := &adminv3.ListenersConfigDump{}
+	if err := got["ListenersConfigDump"].UnmarshalTo(listeners); err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]bool{}
+	for _, l := range listeners.GetDynamicListeners() {
+		states[l.GetName()+" active"] = l.GetActiveState() != nil
+		states[l.GetName()+" warming"] = l.GetWarmingState() != nil
+		states[l.GetName()+" refused"] = l.GetErrorState().GetDetails() != ""
+	}
+	for _, want := range []string{"in active", "waits warming", "bad refused"} {
+		if !states[want] {
+			t.Errorf("not %s: %v", want, states)
+		}
+	}
+	for _, name := range []string{"BootstrapConfigDump", "RoutesConfigDump", "EndpointsConfigDump", "SecretsConfigDump"} {
+		if got[name] == nil || !strings.Contains(text, name) {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if _, text := dump(t, s, DumpOptions{}); strings.Contains(text, "EndpointsConfigDump") {
+		t.Error("endpoints are there though nobody asked for them")
+	}
+	secrets := &adminv3.SecretsConfigDump{}
+	if err := got["SecretsConfigDump"].UnmarshalTo(secrets); err != nil || len(secrets.GetDynamicActiveSecrets()) != 1 {
+		t.Fatalf("secrets are %v: %v", secrets, err)
+	}
+	secret := &tlsv3.Secret{}
+	if err := secrets.GetDynamicActiveSecrets()[0].GetSecret().UnmarshalTo(secret); err != nil {
+		t.Fatal(err)
+	}
+	cert := secret.GetTlsCertificate()
+	if string(cert.GetPrivateKey().GetInlineBytes()) != redacted || string(cert.GetCertificateChain().GetInlineBytes()) != string(leaf.Cert) {
+		t.Errorf("the secret is %v", secret)
+	}
+}
+
+func TestAPartOfTheDumpIsAskedFor(t *testing.T) {
+	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	say(t, s, aCluster("a", "hosts", "", 0), someHosts("hosts", 80))
+	for field, want := range map[string]string{
+		"dynamic_active_clusters":  "ClustersConfigDump.DynamicCluster",
+		"static_clusters":          "ClustersConfigDump.StaticCluster",
+		"dynamic_endpoint_configs": "EndpointsConfigDump.DynamicEndpointConfig",
+		"bootstrap":                "BootstrapConfigDump",
+	} {
+		m, _ := dump(t, s, DumpOptions{Resource: field})
+		if len(m.GetConfigs()) != 1 || m.GetConfigs()[0].GetTypeUrl() != adminPackage+want {
+			t.Errorf("%s: %v", field, m)
+		}
+	}
+	if _, err := s.Dump(DumpOptions{Resource: "colours"}); err == nil || !strings.Contains(err.Error(), "dynamic_listeners") {
+		t.Errorf("Dump of what there is not = %v", err)
+	}
+}
+
+// TestKeysAreNotShown, wherever they are.
+func TestKeysAreNotShown(t *testing.T) {
+	const secret = "a-secret"
+	common := &tlsv3.CommonTlsContext{TlsCertificates: []*tlsv3.TlsCertificate{{
+		PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: secret}},
+		Password:   inline([]byte(secret)),
+	}}}
+	c := &clusterv3.Cluster{Name: "shown", TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
+		TypedConfig: packed(&tlsv3.UpstreamTlsContext{CommonTlsContext: common}),
+	}}}
+	c.TypedExtensionProtocolOptions = map[string]*anypb.Any{"unknown": {TypeUrl: "type.googleapis.com/un.Known", Value: []byte(secret)}}
+	ticket := &tlsv3.Secret{Type: &tlsv3.Secret_SessionTicketKeys{SessionTicketKeys: &tlsv3.TlsSessionTicketKeys{Keys: []*corev3.DataSource{inline([]byte(secret))}}}}
+	for _, text := range []string{
+		string(readable(resource.ClusterType, serialized(c))), string(typed(c)), string(plain(c)),
+		string(readable(resource.SecretType, serialized(ticket))),
+	} {
+		if strings.Contains(text, secret) || strings.Contains(text, "YS1zZWNyZXQ") || !strings.Contains(text, "redacted") && !strings.Contains(text, "W3JlZGFjdGVkXQ==") {
+			t.Errorf("shown is %s", text)
+		}
+	}
+}

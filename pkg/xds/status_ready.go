@@ -1,0 +1,41 @@
+package xds
+
+import "github.com/weft-proxy/weft/pkg/xds/resource"
+
+// Ready reports whether the first listeners that the control plane has are in force, or
+// cannot be: before, the process does not serve what it is there for. It is true at once
+// if no listeners are subscribed to, and stays true. It does not wait.
+func (s *Source) Ready() bool {
+	switch {
+	case s.ready.Load() || !s.boot.dynamic.listeners:
+		return true
+	case !s.work.TryLock(): // a configuration is put in force just now
+		return false
+	}
+	defer s.work.Unlock()
+	if !s.Kept().InUse && !s.answered(resource.ListenerType) {
+		return false
+	}
+	for name, l := range s.world.listeners {
+		if l.last != nil && l.live == nil && l.held != l.last && !s.isRefused(name) {
+			return false
+		}
+	}
+	s.ready.Store(true)
+	return true
+}
+
+// answered reports whether the control plane has sent resources of a type.
+func (s *Source) answered(url string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replied[topicOf{s.feeds[0], url}] != nil
+}
+
+// isRefused reports whether the last version of a listener was.
+func (s *Source) isRefused(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.tracked[resource.ListenerType][name]
+	return r != nil && r.Refused != ""
+}

@@ -1,0 +1,146 @@
+package xds
+
+import (
+	"encoding/json"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// redacted stands in the place of secrets.
+const redacted = "[redacted]"
+
+// sensitive is the option by which Envoy's API marks fields that hold secrets.
+const sensitive protoreflect.FullName = "udpa.annotations.sensitive"
+
+// readable is a serialized resource as JSON, without its secrets.
+func readable(url string, body []byte) json.RawMessage {
+	a := &anypb.Any{TypeUrl: url, Value: body}
+	redact(a.ProtoReflect())
+	return toJSON(a)
+}
+
+// typed is m as JSON that says what it is, without its secrets. m is changed.
+func typed(m proto.Message) json.RawMessage {
+	redact(m.ProtoReflect())
+	a, err := anypb.New(m)
+	if err != nil {
+		return json.RawMessage("null") // of a message that was read there is none
+	}
+	return toJSON(a)
+}
+
+// plain is m as JSON, without its secrets. m is changed.
+func plain(m proto.Message) json.RawMessage {
+	redact(m.ProtoReflect())
+	return toJSON(m)
+}
+
+func toJSON(m proto.Message) json.RawMessage {
+	text, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: lenient{protoregistry.GlobalTypes}}.Marshal(m)
+	if err != nil {
+		return json.RawMessage("null") // of a message that was read there is none
+	}
+	return text
+}
+
+// lenient knows every message: one that is not built in is taken to be empty.
+type lenient struct{ *protoregistry.Types }
+
+// FindMessageByURL is of protoregistry.MessageTypeResolver.
+func (l lenient) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	if t, err := l.Types.FindMessageByURL(url); err == nil {
+		return t, nil
+	}
+	return (*emptypb.Empty)(nil).ProtoReflect().Type(), nil
+}
+
+// redact replaces the secrets in m, those of messages that it has packed included. A
+// packed message that is not known is emptied: nobody can tell what is in it.
+func redact(m protoreflect.Message) {
+	if a, ok := m.Interface().(*anypb.Any); ok {
+		inner, err := a.UnmarshalNew()
+		if err != nil {
+			a.Value = nil
+			return
+		}
+		redact(inner.ProtoReflect())
+		if body, err := proto.Marshal(inner); err == nil {
+			a.Value = body
+		}
+		return
+	}
+	m.SetUnknown(nil)
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if isSensitive(f) {
+			wipe(m, f, v)
+		} else {
+			eachMessage(f, v, redact)
+		}
+		return true
+	})
+}
+
+func isSensitive(f protoreflect.FieldDescriptor) (yes bool) {
+	f.Options().ProtoReflect().Range(func(o protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		yes = o.FullName() == sensitive && v.Bool()
+		return !yes
+	})
+	return yes
+}
+
+// wipe replaces every text and all bytes in a field.
+func wipe(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) {
+	clean := protoreflect.ValueOfString(redacted)
+	switch f.Kind() {
+	case protoreflect.BytesKind:
+		clean = protoreflect.ValueOfBytes([]byte(redacted))
+	case protoreflect.StringKind:
+	default:
+		eachMessage(f, v, func(inner protoreflect.Message) {
+			if a, ok := inner.Interface().(*anypb.Any); ok {
+				a.Value = nil
+				return
+			}
+			inner.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+				wipe(inner, f, v)
+				return true
+			})
+		})
+		return
+	}
+	switch {
+	case f.IsList():
+		for i := range v.List().Len() {
+			v.List().Set(i, clean)
+		}
+	case f.IsMap():
+		m.Clear(f)
+	default:
+		m.Set(f, clean)
+	}
+}
+
+// eachMessage calls do with the messages that a field holds.
+func eachMessage(f protoreflect.FieldDescriptor, v protoreflect.Value, do func(protoreflect.Message)) {
+	switch {
+	case f.IsMap():
+		if f.MapValue().Message() != nil {
+			v.Map().Range(func(_ protoreflect.MapKey, one protoreflect.Value) bool {
+				do(one.Message())
+				return true
+			})
+		}
+	case f.Message() == nil:
+	case f.IsList():
+		for i := range v.List().Len() {
+			do(v.List().Get(i).Message())
+		}
+	default:
+		do(v.Message())
+	}
+}
