@@ -7,10 +7,10 @@ BENCH    ?=
 FUZZ     ?= ./...
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup test lint unit race e2e chaos cover bench fuzz clean
+.PHONY: help build setup test lint unit race e2e chaos xds-harness cover bench fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  FUZZTIME=30s  time of each target of make fuzz;  FUZZ=./pkg/router  the packages"
 	@echo "  BENCH='...'   arguments of make bench, as BENCH='-rounds 3 -rows 1k-64'"
@@ -38,6 +38,9 @@ e2e: ## end-to-end, conformance and documentation tests only
 
 chaos: ## a minute of load each while hosts, links, names, certificates and CPUs fail, alone
 	$(GO) test ./test/chaos -count=1 -parallel 1 -timeout 20m -v
+
+xds-harness: ## go-control-plane's own harness against Weft; part of e2e, too
+	$(GO) test ./test/xds -run TestHarness -count=1 -v
 
 cover: ## unit tests with coverage into coverage.out and coverage.html
 	$(GO) test -coverprofile=coverage.out -coverpkg=./pkg/...,./internal/... ./cmd/... ./configs/... ./internal/... ./pkg/...

@@ -52,6 +52,7 @@ func newPod(t *testing.T) *pod {
 	} {
 		serveAs(t, p.listen(o.at), o.name)
 	}
+	serveAs(t, tls.NewListener(p.listen("127.0.0.1:18103"), p.mesh.server("reviews")), "reviews v3")
 	serveAs(t, tls.NewListener(p.listen("127.0.0.10:18301"), p.mesh.server("app")), "app by TLS")
 	echo(t, tls.NewListener(p.listen("127.0.0.10:18307"), p.mesh.server("app")))
 	echo(t, p.listen(p.address.String()+":18307"))
@@ -138,7 +139,9 @@ func (p *pod) goesOut() {
 	for _, r := range []request{
 		{web, "GET", "/", "reviews:9080", "", "reviews v1"},
 		{web, "GET", "/", "reviews.default.svc.cluster.local", "", "reviews v1"},
+		{web, "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}, // by mutual TLS
 		{web, "GET", "/api/x", "reviews:9080", "end-user: other", "reviews v1"},
+		{web, "GET", "/?v=12", "reviews:9080", "", "reviews v3"},
 		{web, "GET", "/?v=x", "reviews:9080", "", "reviews v1"},
 		{web, "GET", "/health", "reviews:9080", "", "ok"},
 		{web, "GET", "/old/x", "reviews:9080", "", "308 "},

@@ -12,6 +12,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
 )
@@ -43,6 +44,7 @@ type plane struct {
 	version int
 
 	cache cache.SnapshotCache
+	apart *cache.LinearCache // what endpoints come from instead, one by one; nil: nothing
 	stop  func()
 
 	mu      sync.Mutex
@@ -55,8 +57,14 @@ type plane struct {
 // newPlane starts a control plane that has nothing to say yet. It ends with the test.
 func newPlane(t testing.TB) *plane {
 	t.Helper()
-	p := &plane{t: t, address: newHost() + ":18000", world: newWorld(), more: make(chan struct{})}
+	p := newStopped(t)
 	p.start()
+	return p
+}
+
+// newStopped returns a control plane that is still to be started.
+func newStopped(t testing.TB) *plane {
+	p := &plane{t: t, address: newHost() + ":18000", world: newWorld(), more: make(chan struct{}), stop: func() {}}
 	t.Cleanup(func() { p.stop() })
 	return p
 }
@@ -71,7 +79,7 @@ func (p *plane) start() {
 	p.cache = cache.NewSnapshotCache(true, everybody{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, p.cache, server.CallbackFuncs{
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, p.caches(), server.CallbackFuncs{
 		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
 			p.note(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
 			return nil
@@ -90,6 +98,29 @@ func (p *plane) start() {
 		s.Stop()
 		serving.Wait()
 	})
+}
+
+// caches are what the server serves from.
+func (p *plane) caches() cache.Cache {
+	if p.apart == nil {
+		return p.cache
+	}
+	const endpoints, others = "endpoints", "others"
+	return &cache.MuxCache{
+		Classify: func(r *cache.Request) string {
+			if r.GetTypeUrl() == resource.EndpointType {
+				return endpoints
+			}
+			return others
+		},
+		ClassifyDelta: func(r *cache.DeltaRequest) string {
+			if r.GetTypeUrl() == resource.EndpointType {
+				return endpoints
+			}
+			return others
+		},
+		Caches: map[string]cache.Cache{endpoints: p.apart, others: p.cache},
+	}
 }
 
 func (p *plane) opened() {

@@ -1,0 +1,201 @@
+package xds
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	secretv3 "github.com/envoyproxy/go-control-plane/envoy/service/secret/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	"google.golang.org/grpc"
+)
+
+// agent serves secrets on a unix socket, and nothing else, as the agent of a node does.
+type agent struct {
+	path    string
+	secrets *cache.LinearCache
+}
+
+func newAgent(t testing.TB) *agent {
+	t.Helper()
+	a := &agent{path: filepath.Join(t.TempDir(), "sds"), secrets: cache.NewLinearCache(resource.SecretType)}
+	ln, err := net.Listen("unix", a.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := grpc.NewServer()
+	secretv3.RegisterSecretDiscoveryServiceServer(s, server.NewServer(ctx, a.secrets, nil))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Stop
+	t.Cleanup(func() { cancel(); s.Stop(); serving.Wait() })
+	return a
+}
+
+// serve has the agent serve what the account is known by from now on.
+func (a *agent) serve(t testing.TB, m *mesh, account string) {
+	t.Helper()
+	for _, s := range m.secrets(account) {
+		if err := a.secrets.UpdateResource(s.GetName(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// known adds the agent to a bootstrap.
+func (a *agent) known(bootstrap string) string {
+	const before = `"static_resources": {"clusters": [`
+	return strings.Replace(bootstrap, before, before+fmt.Sprintf(`{"name": "agent", "type": "STATIC", "load_assignment": {"cluster_name": "agent", "endpoints": [
+      {"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": %q}}}}]}]}}, `, a.path), 1)
+}
+
+// secure has a listener show the certificate that the agent has.
+func secure(l *listenerv3.Listener, api corev3.ApiConfigSource_ApiType) *listenerv3.Listener {
+	l.FilterChains[0].TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
+		TypedConfig: pack(&tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
+			TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: "default", SdsConfig: &corev3.ConfigSource{
+				ResourceApiVersion: corev3.ApiVersion_V3,
+				ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
+					ApiType: api, TransportApiVersion: corev3.ApiVersion_V3,
+					GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+						EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: "agent"},
+					}}},
+				}},
+			}}},
+		}}),
+	}}
+	return l
+}
+
+// secureCaller calls over TLS, whoever answers, and counts its connections.
+type secureCaller struct {
+	http.Client
+
+	opened atomic.Int64
+}
+
+func newSecureCaller(t testing.TB, fresh bool) *secureCaller {
+	c := &secureCaller{}
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // names of a mesh are no names of hosts
+		DisableKeepAlives: fresh,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c.opened.Add(1)
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		},
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	c.Transport, c.Timeout = transport, patience
+	return c
+}
+
+// showsAccount reports as a text that another account's certificate is shown at address.
+func showsAccount(address, account string) string {
+	shown := ""
+	conn, err := tls.Dial("tcp", address, &tls.Config{
+		InsecureSkipVerify: true, // as above
+		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
+			cert, err := x509.ParseCertificate(raw[0])
+			if err == nil {
+				shown = cert.URIs[0].Path
+			}
+			return err
+		},
+	})
+	if err != nil {
+		return err.Error()
+	}
+	_ = conn.Close()
+	if !strings.HasSuffix(shown, "/"+account) {
+		return fmt.Sprintf("the certificate is of %s, want %s", shown, account)
+	}
+	return ""
+}
+
+// TestSecretsRotateUnderLoad: certificates come from an agent on a unix socket and change
+// while requests are made. No request fails, no connection of before ends, and new ones
+// are shown the new certificate.
+func TestSecretsRotateUnderLoad(t *testing.T) {
+	for form, api := range map[string]corev3.ApiConfigSource_ApiType{"GRPC": corev3.ApiConfigSource_GRPC, "DELTA_GRPC": corev3.ApiConfigSource_DELTA_GRPC} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			p, host, m, a := newPlane(t), newHost(), newMesh(t), newAgent(t)
+			address := host + ":10443"
+			w := startWeft(t, a.known(bootstrap(form, p.address, host+":9901")), nil)
+			p.put(edsCluster("app"), endpointsOf("app", origin(t, "app")), secure(front("front", address, "routes"), api), tableOf("routes", to("/", "app")))
+			p.publish()
+			p.await(0, func(a answer) bool { return a.kind == "RouteConfiguration" })
+			if conn, err := net.Dial("tcp", address); err == nil {
+				_ = conn.Close()
+				t.Error("the listener is open without its certificate")
+			}
+			a.serve(t, m, "account-0")
+			eventually(t, func() string { return showsAccount(address, "account-0") })
+
+			ctx, stop := context.WithCancel(t.Context())
+			var load sync.WaitGroup
+			var served atomic.Int64
+			var kept []*secureCaller
+			for i := range 4 {
+				c := newSecureCaller(t, i%2 == 0)
+				if i%2 == 1 {
+					kept = append(kept, c)
+				}
+				load.Go(func() {
+					pace := time.NewTicker(5 * time.Millisecond)
+					defer pace.Stop()
+					for ctx.Err() == nil {
+						if text, err := get(t.Context(), &c.Client, "https://"+address+"/"); err != nil || text != "app" {
+							t.Errorf("under load: %q, %v", text, err)
+							return
+						}
+						served.Add(1)
+						<-pace.C
+					}
+				})
+			}
+			for i := range 5 {
+				account := fmt.Sprintf("account-%d", i+1)
+				a.serve(t, m, account)
+				eventually(t, func() string { return showsAccount(address, account) })
+				enough := served.Load() + 25
+				eventually(t, func() string {
+					if n := served.Load(); n < enough {
+						return fmt.Sprintf("%d requests were served, want %d", n, enough)
+					}
+					return ""
+				})
+			}
+			stop()
+			load.Wait()
+			for _, c := range kept {
+				if n := c.opened.Load(); n != 1 {
+					t.Errorf("a caller that keeps its connection opened %d, want 1", n)
+				}
+			}
+			if served.Load() < 100 {
+				t.Errorf("%d requests were served, want more", served.Load())
+			}
+			if all := p.refusals(); len(all) > 0 {
+				t.Errorf("refused: %v", all)
+			}
+			if strings.Contains(w.log.String(), "PRIVATE KEY") {
+				t.Error("the log has a key in it")
+			}
+		})
+	}
+}
