@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -49,11 +50,29 @@ func (c *chooser) ServeConn(ctx context.Context, conn *network.Conn) error {
 		}
 		conn.SetReadDeadline(time.Now().Add(timeout))
 		if now.how.GoOn { // a connection that is parked ends when its time is over
+			if err := awaitFirst(conn); err != nil {
+				return err
+			}
 			return c.lead(ctx, conn, true)
 		}
 	}
 	conn.Handler = (*inspector)(c)
 	return network.ErrPark
+}
+
+// awaitFirst waits until conn has begun, or its time is over. Until then it may end, with
+// an error.
+func awaitFirst(conn *network.Conn) error {
+	err := conn.SetIdle(true)
+	if err == nil {
+		err = conn.AwaitReadable()
+	}
+	_ = conn.SetIdle(false) // never fails
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		conn.Cause = network.CauseOf(err)
+		return err
+	}
+	return nil
 }
 
 // asks returns what must be known of the first bytes of a connection, and makes known
@@ -82,17 +101,18 @@ func (i *inspector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return (*chooser)(i).lead(ctx, conn, true)
 }
 
-// lead hands conn to the chain that is for it. begun says that its first bytes are
-// there; they are read as far as the choice asks for them, and given back. A connection
-// that no chain is for ends with CauseNoChain.
+// lead hands conn to the chain that is for it. begun says that its first bytes are there,
+// or that they need not be waited for; they are read as far as the choice asks for them,
+// and given back. A connection that no chain is for ends with CauseNoChain.
 func (c *chooser) lead(ctx context.Context, conn *network.Conn, begun bool) error {
 	for {
-		now, known := c.now.Load(), connection(conn)
+		now, known, speaks := c.now.Load(), connection(conn), begun
 		if asks := now.asks(&known); asks != 0 {
 			if !begun {
 				return c.ServeConn(ctx, conn) // the choice has changed just now
 			}
-			if err := now.inspect(conn, asks, &known); err != nil {
+			var err error
+			if speaks, err = now.inspect(conn, asks, &known); err != nil {
 				return err
 			}
 		}
@@ -102,7 +122,7 @@ func (c *chooser) lead(ctx context.Context, conn *network.Conn, begun bool) erro
 			return refusal(&known)
 		}
 		if conn.Join(chosen.group) {
-			return serve(ctx, conn, chosen.handler, begun)
+			return serve(ctx, conn, chosen.handler, speaks)
 		}
 		// It has been replaced meanwhile.
 	}
@@ -119,7 +139,7 @@ func (c *choice) choose(known *chainmatch.Connection) *chain {
 	return nil
 }
 
-// serve lets h serve conn for good.
+// serve lets h serve conn for good. begun says that there is something to read.
 func serve(ctx context.Context, conn *network.Conn, h network.Handler, begun bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h

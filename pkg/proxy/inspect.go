@@ -26,10 +26,10 @@ type look struct {
 	known *chainmatch.Connection
 }
 
-// inspect reads conn until what is asked for is known, and gives the bytes back. An
-// error ends the connection: with CauseHandshake if it begins with a handshake that
+// inspect reads conn until what is asked for is known, and gives the bytes back; begun:
+// there are some. An error ends the connection: with CauseHandshake if it begins with a handshake that
 // cannot be read, with CauseRequestTimeout if it is too slow.
-func (c *choice) inspect(conn *network.Conn, asks chainmatch.Asks, known *chainmatch.Connection) error {
+func (c *choice) inspect(conn *network.Conn, asks chainmatch.Asks, known *chainmatch.Connection) (begun bool, err error) {
 	l := look{asks: asks, known: known}
 	var b *buffer.IoBuffer
 	for {
@@ -50,15 +50,16 @@ func (c *choice) inspect(conn *network.Conn, asks chainmatch.Asks, known *chainm
 			if b != nil {
 				b.Release()
 			}
-			return c.ended(conn, err)
-		case sure && b != nil && b.Len() == 0:
+			return false, c.ended(conn, err)
+		case !sure:
+		case b == nil:
+			return false, nil
+		case b.Len() == 0:
 			b.Release()
-			return nil
-		case sure:
-			if b != nil {
-				conn.Unread(b)
-			}
-			return nil
+			return false, nil
+		default:
+			conn.Unread(b)
+			return true, nil
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
@@ -66,4 +67,34 @@ func TestAConnectionThatSaysNothingGoesOn(t *testing.T) {
 	if got := c.ask(get("/")); got.body != "three" {
 		t.Errorf("answered with %q, want that of the chain for what has shown nothing", got.body)
 	}
+}
+
+// TestAConnectionThatSaysNothingGoesOnForItsIdleTime: and no longer, or until it is to
+// end.
+func TestAConnectionThatSaysNothingGoesOnForItsIdleTime(t *testing.T) {
+	chains := []string{link("b", toHTTP, "two"), link("c", toAll, "three")}
+	t.Run("the idle time", func(t *testing.T) {
+		r := newRig(t)
+		s := linked(t, "127.0.0.1:0", `"connection_idle_timeout": "50ms", `, chains...)
+		s.Listeners[0].InspectTimeout, s.Listeners[0].Inspection.GoOn = time.Nanosecond, true
+		r.apply(s)
+		if c := dialCaller(t, r.address("front")); !c.ended() {
+			t.Error("the connection goes on")
+		}
+		r.await(1, "weft_listener_connections_closed_total", "front", "idle_timeout")
+	})
+	t.Run("the end of the process", func(t *testing.T) {
+		r := newRig(t)
+		s := linked(t, "127.0.0.1:0", "", chains...)
+		s.Listeners[0].InspectTimeout, s.Listeners[0].Inspection.GoOn = time.Minute, true
+		r.apply(s)
+		c := dialCaller(t, r.address("front"))
+		r.await(1, "weft_listener_connections_active", "front")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		r.server.Drain(ctx)
+		if ctx.Err() != nil || !c.ended() {
+			t.Error("a connection that has said nothing holds up the end")
+		}
+	})
 }
