@@ -332,9 +332,3 @@ func (p place) readMirrors(m *routev3.RouteAction, o outer, out *config.Route) {
 	settings := at.fill(k.Config(), fmt.Appendf(nil, `{"cluster": %s, "percent": %d}`, document.AppendString(nil, one.GetCluster()), int(math.Ceil(percent))))
 	out.Filters = inherit(out.Filters, map[string]any{mirrorFilter: settings})
 }
-
-// template is an expression that matches what a URI template does.
-func (p place) template(_ any) string {
-	p.unbuilt()
-	return ""
-}

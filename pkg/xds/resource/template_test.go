@@ -1,0 +1,63 @@
+package resource
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	templatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/path/match/uri_template/v3"
+)
+
+func templated(t *testing.T, text string) (expression string, err error) {
+	t.Helper()
+	r := &report{}
+	policy := &corev3.TypedExtensionConfig{TypedConfig: packed(t, &templatev3.UriTemplateMatchConfig{PathTemplate: text})}
+	return place{report: r}.template(policy), r.result()
+}
+
+func TestURITemplates(t *testing.T) {
+	for _, test := range []struct{ template, yes, no string }{
+		{"/a", "/a", "/a/ /ab /A"},
+		{"/a.b", "/a.b", "/axb"},
+		{"/a/*", "/a/1 /a/x.y", "/a /a/ /a/1/2 /b/1"},
+		{"/a/**", "/a/ /a/1 /a/1/2", "/a /b/1"},
+		{"/a/*/b", "/a/1/b", "/a/b /a/1/2/b"},
+		{"/a/{id}", "/a/1", "/a/ /a/1/2"},
+		{"/a/{id}/b/{rest=**}", "/a/1/b/ /a/1/b/2/3", "/a/1/b /a/b/2"},
+		{"/{file=docs/*}.html", "/docs/x.html", "/docs/x.txt /doc/x.html"},
+		{"/**.m3u8", "/a/b.m3u8 /.m3u8", "/a/b.m3u"},
+	} {
+		expression, err := templated(t, test.template)
+		if err != nil {
+			t.Errorf("%s: %v", test.template, err)
+			continue
+		}
+		is := regexp.MustCompile(expression)
+		for path := range strings.FieldsSeq(test.yes) {
+			if !is.MatchString(path) {
+				t.Errorf("%s is not for %s", test.template, path)
+			}
+		}
+		for path := range strings.FieldsSeq(test.no) {
+			if is.MatchString(path) {
+				t.Errorf("%s is for %s", test.template, path)
+			}
+		}
+	}
+	for template, want := range map[string]string{
+		"a":           "does not begin with a slash",
+		"/{":          "a variable that is none",
+		"/{}":         "a variable that is none",
+		"/{a=}":       "a variable that is none",
+		"/a}":         "no part of a template",
+		"/{a={b}}":    "no part of a template",
+		"/***":        "no part of a template",
+		"/**/{a}":     "nothing but text may follow **",
+		"/{a=**}/b/*": "nothing but text may follow **",
+	} {
+		if _, err := templated(t, template); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", template, err, want)
+		}
+	}
+}
