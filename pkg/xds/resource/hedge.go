@@ -34,7 +34,7 @@ func (p place) readHedge(m *routev3.HedgePolicy, out *config.Forward) {
 
 // millionths is a share of all that happens; nil: none.
 func (p place) millionths(f *typev3.FractionalPercent) uint32 {
-	each := uint32(0)
+	var each uint32
 	switch f.GetDenominator() {
 	case typev3.FractionalPercent_HUNDRED:
 		each = config.Millionths / 100
