@@ -29,7 +29,8 @@ type Route struct {
 	Redirect *Redirect
 	Direct   *DirectResponse
 
-	Filters  map[string]any // per_filter_config: filter name -> its checked config
+	// Filters is per_filter_config: filter name -> its checked config, or FilterOff.
+	Filters  map[string]any
 	Metadata map[string]any
 }
 

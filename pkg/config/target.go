@@ -29,3 +29,7 @@ const (
 	StripOwnPort   StripPort = "own" // that the caller connected to
 	StripEveryPort StripPort = "every"
 )
+
+// FilterOff, in the place of the settings that a Route has for a stream filter that runs
+// inside routes, leaves the filter out of the route.
+type FilterOff struct{}

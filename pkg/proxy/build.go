@@ -175,7 +175,11 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	}
 	for _, f := range slices.Backward(filters) {
 		made := f.shared
-		if own, ok := c.Filters[f.kind.Name]; ok {
+		own, ok := c.Filters[f.kind.Name]
+		if _, off := own.(config.FilterOff); off {
+			continue
+		}
+		if ok {
 			env := f.env
 			env.Place += fmt.Sprintf(" %q %q", p.RouteTable, c.Name)
 			if f.kind.Inherit != nil {

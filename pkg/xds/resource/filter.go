@@ -103,7 +103,7 @@ const routerFilter = "type.googleapis.com/envoy.extensions.filters.http.router.v
 
 // readHTTPFilters reads a chain of HTTP filters.
 func (p place) readHTTPFilters(list []*hcmv3.HttpFilter) (all []config.Filter) {
-	ends := false
+	ends, names := false, map[string]string{}
 	for i, f := range list {
 		at := p.index(i)
 		packed := f.GetTypedConfig()
@@ -127,6 +127,10 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter) (all []config.Filter) {
 			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
 			continue
 		}
+		if other, twice := names[t.name]; twice && other != f.GetName() {
+			at.refuse("%s is of the same kind as %s: what routes say of one would be for both", f.GetName(), other)
+		}
+		names[t.name] = f.GetName()
 		if settings := at.field("typed_config").readSettings(t, packed); settings != nil {
 			all = append(all, config.Filter{Name: t.name, Config: settings})
 		}
@@ -163,7 +167,7 @@ func (p place) readPerFilter(m map[string]*anypb.Any) map[string]any {
 				continue
 			}
 			if wrapped.GetDisabled() {
-				at.field("disabled").unbuilt()
+				at.turnOff(name, all)
 				continue
 			}
 			packed, optional = wrapped.GetConfig(), wrapped.GetIsOptional()
@@ -181,6 +185,21 @@ func (p place) readPerFilter(m map[string]*anypb.Any) map[string]any {
 		}
 	}
 	return all
+}
+
+// turnOff leaves a filter, which is called as Envoy calls its kind, out of what all is
+// for. One that runs before routes are chosen cannot be left out.
+func (p place) turnOff(name string, all map[string]any) {
+	kind := strings.TrimPrefix(name, "envoy.filters.http.")
+	if kind == "health_check" {
+		kind = "healthcheck"
+	}
+	k := p.report.kinds.filter(kind)
+	if k == nil || k.Stage == filter.BeforeRoute || !slices.ContainsFunc(translations(), func(t translation) bool { return t.name == kind }) {
+		p.field("disabled").unbuilt()
+		return
+	}
+	all[kind] = config.FilterOff{}
 }
 
 // readSettings returns the settings of a filter as Weft's has them, nil if they are
