@@ -62,6 +62,7 @@ func (live *liveListener) change(s *Server, next *entry) (before []*composition)
 	live.ln.SetAcceptRate(network.AcceptRate(next.config.AcceptRate))
 	live.count.moveTo(next.count)
 	var changed []*chain
+	rotated := false
 	gone := slices.Clone(old.chains)
 	for _, c := range next.chains {
 		was := old.like(next, c)
@@ -72,15 +73,19 @@ func (live *liveListener) change(s *Server, next *entry) (before []*composition)
 			continue
 		}
 		gone = slices.DeleteFunc(gone, func(other *chain) bool { return other == was })
-		if sameEngine(old.config, next.config, was.config, c.config) && was.secured.covers(c.secured) {
+		covers := was.secured.covers(c.secured)
+		switch {
+		case covers && sameEngine(old.config, next.config, was.config, c.config):
 			c.handler, c.group = was.handler, was.group
 			c.secured, was.secured = was.secured, c.secured
-		} else {
+		case covers && sameButRotated(old.config, next.config, was.config, c.config):
+			c.group, rotated = was.group, true // connections to come are shaken hands on otherwise
+		default:
 			changed = append(changed, was)
 		}
 	}
 	next.settle()
-	live.turn(s, old, next, changed)
+	live.turn(s, old, next, changed, len(changed) == 0 && !rotated)
 	for _, c := range gone {
 		before = append(before, c.inForce())
 		s.drainChain(live, c)
@@ -91,11 +96,11 @@ func (live *liveListener) change(s *Server, next *entry) (before []*composition)
 }
 
 // turn leads connections to next from now on, and asks those of the filter chains that
-// have changed for their end.
-func (live *liveListener) turn(s *Server, old, next *entry, changed []*chain) {
+// have changed for their end. same: all filter chains have the handlers of before.
+func (live *liveListener) turn(s *Server, old, next *entry, changed []*chain, same bool) {
 	chooses := next.chooses()
 	sameFront := chooses == old.chooses() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
-	if sameFront && (chooses || len(changed) == 0) {
+	if sameFront && (chooses || same) {
 		next.handler = old.handler
 	} else {
 		next.handler = s.front(next)
@@ -187,6 +192,28 @@ func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 		return true
 	}
 	return pa.HTTP1 == pb.HTTP1 && pa.HTTP2 == pb.HTTP2 && pa.RPC == pb.RPC && sameChoice(pa, pb)
+}
+
+// sameButRotated is sameEngine of chains whose certificates may differ as sameRules has it.
+func sameButRotated(a, b *config.Listener, ca, cb *config.FilterChain) bool {
+	chain := *cb
+	chain.TLS = ca.TLS
+	return slices.EqualFunc(ca.TLS, cb.TLS, sameRules) && sameEngine(a, b, ca, &chain)
+}
+
+// sameRules reports whether a and b differ in nothing but certificates, keys and
+// authorities that they hold themselves: these rotate, as files do, and connections of
+// before were shaken hands on.
+func sameRules(a, b *config.TLS) bool {
+	one, other := *a, *b
+	for _, p := range []struct{ of, and *config.PEM }{
+		{&one.Certificate, &other.Certificate}, {&one.Key, &other.Key}, {&one.Authorities, &other.Authorities},
+	} {
+		if p.of.Text != "" && p.and.Text != "" {
+			p.of.Text = p.and.Text
+		}
+	}
+	return reflect.DeepEqual(one, other)
 }
 
 // sameChoice reports whether a's connections are taken for the same as b's.
