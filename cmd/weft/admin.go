@@ -52,6 +52,8 @@ func (p *process) sources() admin.Sources {
 		XDS:       p.adminXDS,
 		Dump:      p.adminDump,
 
+		EnvoyClusters: p.adminEnvoyClusters,
+
 		ServerInfo: p.adminServerInfo,
 		Level:      func() string { return levelName(p.level.Level()) },
 		SetLevel:   p.setLevel,

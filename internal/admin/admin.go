@@ -71,6 +71,10 @@ type Sources struct {
 	// if name is "".
 	Clusters, Listeners, Routes func(name string) any
 
+	// EnvoyClusters returns the clusters in the shape of Envoy's /clusters?format=json,
+	// for encoding/json.
+	EnvoyClusters func() any
+
 	// Overload returns what is watched and what is done about it, for encoding/json;
 	// nil: nothing is configured.
 	Overload func() any

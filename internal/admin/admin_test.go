@@ -53,7 +53,9 @@ func (p *process) sources() Sources {
 				Config:   json.RawMessage(`{"servers":[]}`),
 			}
 		},
-		Clusters:  named("shop", "pay"),
+		Clusters:      named("shop", "pay"),
+		EnvoyClusters: func() any { return map[string][]string{"cluster_statuses": {}} },
+
 		Listeners: named("in"),
 		Routes:    named("table"),
 		Overload:  func() any { return p.overload },
@@ -156,6 +158,7 @@ func TestEveryEndpointAnswers(t *testing.T) {
 		{"GET", "/config_dump", 200, `{"source":"config.json","hash":"abc","applied":"1970-01-01T00:00:00Z",
 			"rejected":{"at":"1970-01-01T00:01:00Z","reasons":["config.json:1:2: no"]},"config":{"servers":[]}}`},
 		{"GET", "/clusters", 200, `["shop","pay"]`},
+		{"GET", "/clusters?format=json", 200, `{"cluster_statuses":[]}`},
 		{"GET", "/clusters?name=pay", 200, `"pay"`},
 		{"GET", "/clusters?name=no", 404, `{"error":"there is no cluster called no","hint":"without ?name= all are shown"}`},
 		{"GET", "/listeners", 200, `["in"]`},

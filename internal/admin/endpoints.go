@@ -50,8 +50,8 @@ func endpoints(o Options) []endpoint {
 			"/metrics", s.Metrics != nil, metrics},
 		{Endpoint{"GET", "/config_dump", "The running configuration without its secrets, where it came from, why the newest was refused, and as configs what came from a control plane, as Envoy shows it."},
 			"/config_dump", s.Config != nil, s.configDump},
-		{Endpoint{"GET", "/clusters?name=NAME", "Clusters with their hosts, health and connections; all, or one."},
-			"/clusters", s.Clusters != nil, named(s.Clusters, "cluster")},
+		{Endpoint{"GET", "/clusters?name=NAME", "Clusters with their hosts, health and connections; all, or one; with format=json as Envoy shows them."},
+			"/clusters", s.Clusters != nil, s.clusters},
 		{Endpoint{"GET", "/listeners?name=NAME", "Listeners with their connections; all, or one."},
 			"/listeners", s.Listeners != nil, named(s.Listeners, "listener")},
 		{Endpoint{"GET", "/routes?name=TABLE", "Route tables; all, or one."},
@@ -111,6 +111,14 @@ func (s *Sources) ready(w http.ResponseWriter, _ *http.Request) {
 		status = http.StatusServiceUnavailable
 	}
 	writeJSON(w, status, map[string]State{"state": state})
+}
+
+func (s *Sources) clusters(w http.ResponseWriter, r *http.Request) {
+	if s.EnvoyClusters != nil && r.URL.Query().Get("format") == "json" {
+		writeJSON(w, http.StatusOK, s.EnvoyClusters())
+		return
+	}
+	showNamed(w, r, s.Clusters, "cluster")
 }
 
 // configDump is the configuration; with ?resource= a part of what came from a control
