@@ -18,6 +18,7 @@ func TestCost(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("a checked program costs something else")
 	}
+	t.Parallel() // what runs beside it disturbs both measurements
 	const (
 		few, many = 100, 5000
 		updates   = 200
