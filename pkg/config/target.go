@@ -30,6 +30,6 @@ const (
 	StripEveryPort StripPort = "every"
 )
 
-// FilterOff, in the place of the settings that a Route has for a stream filter that runs
-// inside routes, leaves the filter out of the route.
+// FilterOff leaves a stream filter that runs inside routes out of a Route, in the place of
+// settings that this has for it.
 type FilterOff struct{}

@@ -6,11 +6,12 @@
 package urlpath
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 )
 
-// ErrMalformed: a percent sign is not followed by two hexadecimal digits. What it means
+// ErrMalformed says that a percent sign is not followed by two hexadecimal digits. What it means
 // is anybody's guess, and after one round of decoding it may mean something else.
 var ErrMalformed = errors.New("the path has a malformed percent-encoding")
 
@@ -169,10 +170,5 @@ func removeDots(path string) string {
 
 // parent cuts the last segment off.
 func parent(path []byte) []byte {
-	for i := len(path) - 1; i >= 0; i-- {
-		if path[i] == '/' {
-			return path[:i]
-		}
-	}
-	return path[:0]
+	return path[:max(bytes.LastIndexByte(path, '/'), 0)]
 }

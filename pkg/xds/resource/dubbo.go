@@ -1,5 +1,7 @@
 package resource
 
+//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+
 import (
 	"fmt"
 	"strings"

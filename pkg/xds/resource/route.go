@@ -4,6 +4,7 @@ package resource
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -128,12 +129,8 @@ func inherit(outer, inner map[string]any) map[string]any {
 		return inner
 	}
 	all := make(map[string]any, len(outer)+len(inner))
-	for k, v := range outer {
-		all[k] = v
-	}
-	for k, v := range inner {
-		all[k] = v
-	}
+	maps.Copy(all, outer)
+	maps.Copy(all, inner)
 	return all
 }
 

@@ -54,7 +54,7 @@ func (p place) template(m *corev3.TypedExtensionConfig) string {
 		rest = after
 	}
 	expression := b.String()
-	if at := strings.Index(expression, manySegments); at >= 0 && strings.Contains(expression[at+len(manySegments):], "[") {
+	if _, after, found := strings.Cut(expression, manySegments); found && strings.Contains(after, "[") {
 		p.refuse("%q: nothing but text may follow **", text)
 	}
 	return `\A(?:` + expression + `)\z`
