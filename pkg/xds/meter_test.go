@@ -40,12 +40,12 @@ func TestWhatAControlPlaneSaysIsCounted(t *testing.T) {
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			name := f.GetName()
+			words := []string{f.GetName()}
 			for _, l := range m.GetLabel() {
-				name += " " + l.GetValue()
+				words = append(words, l.GetValue())
 			}
-			if strings.HasPrefix(name, "weft_xds_") {
-				got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			if strings.HasPrefix(words[0], "weft_xds_") {
+				got[strings.Join(words, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
 	}
