@@ -19,15 +19,16 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:18000", "where Weft asks")
 	path := flag.String("resources", "test/xds/sample/resources.json", "the file of resources; it is served again when it changes")
 	flag.Parse()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *listen)
 	if err == nil {
-		slog.Info("serving", "address", ln.Addr().String(), "resources", *path)
-		err = control.Serve(ctx, ln, *path, slog.Default())
+		log.Info("serving", "address", ln.Addr().String(), "resources", *path)
+		err = control.Serve(ctx, ln, *path, log)
 	}
 	if err != nil {
-		slog.Error("the control plane has ended", "error", err)
+		log.Error("the control plane has ended", "error", err)
 		os.Exit(1)
 	}
 }
