@@ -25,6 +25,10 @@ func (r *Rules) compile(key string) (*rules, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Policies)) {
 		p := r.Policies[name]
+		if p.Condition != nil || p.CheckedCondition != nil {
+			// Without it a policy that lets in would let in more: not even an empty one is left out.
+			return nil, fmt.Errorf("%s.policies[%q]: conditions in CEL are not supported yet", key, name)
+		}
 		c := compiler{rules: out}
 		what := c.any("permissions", len(p.Permissions), func(i int) node { return c.permission(&p.Permissions[i]) })
 		who := c.any("principals", len(p.Principals), func(i int) node { return c.principal(&p.Principals[i]) })

@@ -424,6 +424,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"a bad name of TLS":         {permitting("ALLOW", `{"requested_server_name": {}}`), "requested_server_name"},
 		"a matcher":                 {`{"matcher": {"matcher_list": {"matchers": [1]}}}`, "matcher"},
 		"CEL":                       {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"id": 1}}}}}`, "condition"},
+		"CEL that says nothing":     {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"const_expr": {}}}}}}`, "CEL"},
 		"an empty way to metadata":  {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [], "value": {"present_match": true}}}`), "metadata.path"},
 		"metadata of no value":      {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {}}}`), "metadata.value"},
 		"metadata that is a number": {permitting("ALLOW", `{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": {"double_match": {"exact": 1}}}}`), "double_match"},
