@@ -214,9 +214,17 @@ func beHost(spec string) int {
 	die := make(chan os.Signal, 1)
 	signal.Notify(die, syscall.SIGUSR1)
 	h := newHost(parts[0], listeners[0], listeners[1], nil)
+	left := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(left)
+	}()
 	fmt.Println("serving")
-	<-die
-	h.reset()
+	select {
+	case <-die:
+		h.reset()
+	case <-left:
+	}
 	return 0
 }
 
@@ -248,7 +256,11 @@ func (p *mortal) start() error {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), hostKey+"="+strings.Join([]string{p.name, p.at.page, p.at.rpc}, ","), "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// It ends with us by the end of its input. A signal of the parent's death would come
+	// with the end of the thread that started it, and threads end (test/netns).
+	if _, err := cmd.StdinPipe(); err != nil {
+		return err
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

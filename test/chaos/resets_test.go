@@ -66,7 +66,7 @@ func TestAnswersBreakOff(t *testing.T) {
 		"http1": 0.3, "http1-plain": 0.3, "http1-post": 0.3, "http1-large": 0.3,
 		// A connection that ends takes with it what else is in flight on it: much, if the
 		// machine had no time for a while.
-		"http2": 0.5, "http2-plain": 0.7, "http2-post": 0.7, "dubbo-once": 0.5, "dubbo-again": 0.25,
+		"http2": 0.6, "http2-plain": 0.85, "http2-post": 0.85, "dubbo-once": 0.7, "dubbo-again": 0.4,
 	} {
 		r.hold(all[name], bounds{kinds: broken, failed: failed, p99: latency, most: 9 * time.Second})
 	}

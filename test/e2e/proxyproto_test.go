@@ -45,7 +45,6 @@ func program(t *testing.T, address, file, text string, command ...string) {
 	log := newOutput()
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

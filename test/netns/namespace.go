@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -98,12 +97,11 @@ func (ns *Namespace) DialContext(ctx context.Context, network, address string) (
 }
 
 // Command returns a command that will run in the namespace, to be started by the
-// caller; its process is the program itself. It is killed when the process of the
-// test ends, and with the namespace.
+// caller; its process is the program itself. It is killed with the namespace, of which
+// the next test sweeps what this one left. (A signal of the parent's death would come when
+// the thread ends that has started it.)
 func (ns *Namespace) Command(program string, args ...string) *exec.Cmd {
-	command := exec.Command("ip", append([]string{"netns", "exec", ns.name, program}, args...)...)
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return command
+	return exec.Command("ip", append([]string{"netns", "exec", ns.name, program}, args...)...)
 }
 
 // Run runs a program in the namespace to its end and returns what it wrote to both
