@@ -60,7 +60,7 @@ func keep(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr.Setpgid = true // "go run" passes no signals on
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // "go run" passes no signals on
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
