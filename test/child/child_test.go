@@ -1,0 +1,47 @@
+package child
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestAProcessReportsWhatItIsTold(t *testing.T) {
+	p := Talk(t, "an echo", exec.Command("cat"))
+	if err := p.Say("hello"); err != nil {
+		t.Fatal(err)
+	}
+	if line := <-p.Lines(); line != "hello" {
+		t.Errorf("it reports %q, want %q", line, "hello")
+	}
+	p.Kill()
+	if _, open := <-p.Lines(); open {
+		t.Error("it reports more after its end")
+	}
+	p.Kill() // again, which does nothing
+}
+
+func TestHowAProcessEnds(t *testing.T) {
+	p := Start(t, "one that fails", exec.Command("sh", "-c", "echo out; echo err >&2; exit 3"))
+	<-p.Ended()
+	if status, log := p.Status(), p.Log(); status != 3 || log != "out\nerr" {
+		t.Errorf("it ends with %d, and has written %q", status, log)
+	}
+	if err := p.Signal(syscall.SIGTERM); err == nil {
+		t.Error("a process that has ended took a signal")
+	}
+}
+
+func TestTheEndOfALogIsKept(t *testing.T) {
+	var l tail
+	for range 10 {
+		if n, err := l.Write([]byte(strings.Repeat("x", mostKept/2) + "\n")); n != mostKept/2+1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	_, _ = l.Write([]byte("the last\n")) // never fails
+	if text := l.String(); len(text) > mostKept || !strings.HasSuffix(text, "x\nthe last") {
+		t.Errorf("%d bytes are kept, which end with %q", len(text), text[len(text)-10:])
+	}
+}

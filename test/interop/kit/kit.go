@@ -1,0 +1,221 @@
+// Package kit builds the peers of test/interop, other people's programs, with the tools of
+// their own languages. What is built stays in a folder that is named after a hash of the
+// sources: tests that need the same build it once.
+package kit
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Kit is peers that are built, or installed, by other people's tools.
+type Kit struct {
+	Name     string   // of the folder of its sources
+	programs []string // that must be installed
+	packages string   // where they are from
+	build    func(from, into string) error
+}
+
+// Java returns the peers in Java: a folder for each module, with its jar and, in lib, all
+// that it needs.
+func Java() Kit {
+	return Kit{"java", []string{"java", "javac", "mvn"}, "Debian: default-jdk-headless, maven", runMaven}
+}
+
+// All returns all kits.
+func All() []Kit {
+	return []Kit{
+		Java(),
+		{"node", []string{"node", "npm"}, "Debian: nodejs, npm", runNPM},
+		{"go", []string{"go"}, "go.dev", runGo},
+		{"grpc", []string{"go"}, "go.dev", runGRPC},
+	}
+}
+
+// MissingError says what the machine lacks: the tests that need it are skipped.
+type MissingError struct{ What string }
+
+// Error says what the machine lacks.
+func (e *MissingError) Error() string { return e.What }
+
+// Get returns the folder of what the kit was built into, below tools, which exists; sources
+// is the folder test/interop. Tests that ask at the same time wait for each other. An error
+// that is a *MissingError is no fault of the sources.
+func (k Kit) Get(sources, tools string) (string, error) {
+	from := filepath.Join(sources, k.Name)
+	sum, err := hashTree(from)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(tools, k.Name+"-"+sum)
+	for _, program := range k.programs {
+		if _, err := exec.LookPath(program); err != nil {
+			return "", &MissingError{fmt.Sprintf("no %s peers: %s is not installed (%s)", k.Name, program, k.packages)}
+		}
+	}
+	unlock, err := lock(filepath.Join(tools, k.Name+".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	part, err := os.MkdirTemp(tools, "part-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(part) }() // it was renamed, or is of no use
+	if err := k.build(from, part); err != nil {
+		return "", err
+	}
+	olds, err := filepath.Glob(filepath.Join(tools, k.Name+"-*"))
+	if err != nil {
+		return "", err
+	}
+	for _, old := range olds {
+		if err := os.RemoveAll(old); err != nil {
+			return "", err
+		}
+	}
+	return dir, os.Rename(part, dir)
+}
+
+// lock waits until nobody else has the file locked.
+func lock(path string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() { _ = file.Close() }, nil // which unlocks it
+}
+
+// runMaven builds the peers into a folder. What Maven cannot fetch is missing;
+// everything else that goes wrong is wrong with the sources.
+func runMaven(from, into string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "mvn", "-B", "-q", "-Dstyle.color=never", "-Dinterop.out="+into, "package")
+	cmd.Dir = from
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	for _, unreachable := range []string{"Could not transfer", "Could not resolve", "could not be resolved", "Could not find artifact", "Cannot access"} {
+		if at := bytes.Index(out, []byte(unreachable)); at >= 0 {
+			line, _, _ := strings.Cut(string(out[at:]), "\n")
+			return &MissingError{"no Java peers: Maven Central gives not what they need: " + line}
+		}
+	}
+	if ctx.Err() != nil {
+		return &MissingError{"no Java peers: Maven did not end in time"}
+	}
+	return fmt.Errorf("mvn package: %w\n%s", err, out)
+}
+
+// hashTree is a hash of the path, from dir on, and the content of every file below dir.
+func hashTree(dir string) (string, error) {
+	sum := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil)[:6]), err
+}
+
+// runNPM installs what the lock file names, none of whose scripts run. What npm
+// cannot fetch is missing.
+func runNPM(from, into string) error {
+	if err := os.CopyFS(into, os.DirFS(from)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	cmd.Dir = into
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return &MissingError{"no node peers: npm did not end in time"}
+	}
+	for line := range strings.Lines(string(out)) {
+		for _, unreachable := range []string{"ENOTFOUND", "EAI_AGAIN", "ECONN", "ETIMEDOUT", "E404", "E403", "E5"} {
+			if strings.Contains(line, unreachable) {
+				return &MissingError{"no node peers: npm gives not what they need: " + strings.TrimSpace(line)}
+			}
+		}
+	}
+	return fmt.Errorf("npm ci: %w\n%s", err, out)
+}
+
+// runGo builds the module with dubbo-go. What the module proxy does not give is
+// missing.
+func runGo(from, into string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(into, "peer"), ".")
+	cmd.Dir = from
+	cmd.WaitDelay = time.Second
+	return buildProblem(ctx, "dubbo-go", cmd)
+}
+
+// runGRPC builds grpc-go's interop client and server as they are, and what asks by
+// its health client. What the module proxy does not give is missing.
+func runGRPC(from, into string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", into+"/",
+		"google.golang.org/grpc/interop/client", "google.golang.org/grpc/interop/server", "./health")
+	cmd.Dir = from
+	cmd.WaitDelay = time.Second
+	return buildProblem(ctx, "gRPC", cmd)
+}
+
+// buildProblem runs "go build" for peers. What the module proxy does not give is
+// missing; everything else that goes wrong is wrong with the sources.
+func buildProblem(ctx context.Context, peers string, cmd *exec.Cmd) error {
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return &MissingError{"no " + peers + " peers: go build did not end in time"}
+	}
+	for line := range strings.Lines(string(out)) {
+		for _, unreachable := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
+			if strings.Contains(line, unreachable) {
+				return &MissingError{"no " + peers + " peers: the module proxy gives not what they need: " + strings.TrimSpace(line)}
+			}
+		}
+	}
+	return fmt.Errorf("go build: %w\n%s", err, out)
+}

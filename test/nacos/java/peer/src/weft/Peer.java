@@ -1,0 +1,48 @@
+package weft;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.TreeSet;
+import org.apache.dubbo.common.URL;
+import org.apache.dubbo.common.extension.ExtensionLoader;
+import org.apache.dubbo.registry.Registry;
+import org.apache.dubbo.registry.RegistryFactory;
+
+/**
+ * Dubbo's own registry of the type nacos. Each line of the standard input is a command
+ * and a URL: "register", "unregister" or "subscribe". Each list of providers that it is
+ * told of is a line of the standard output: "providers", and the URLs in order.
+ */
+public final class Peer {
+
+    private Peer() {}
+
+    public static void main(String[] args) throws Exception {
+        RegistryFactory factory = ExtensionLoader.getExtensionLoader(RegistryFactory.class).getAdaptiveExtension();
+        Registry registry = factory.getRegistry(URL.valueOf(args[0]));
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String[] words = line.split(" ", 2);
+            URL url = URL.valueOf(words[1]);
+            switch (words[0]) {
+                case "register":
+                    registry.register(url);
+                    break;
+                case "unregister":
+                    registry.unregister(url);
+                    break;
+                default:
+                    registry.subscribe(url, urls -> {
+                        StringBuilder all = new StringBuilder("providers");
+                        TreeSet<String> sorted = new TreeSet<>();
+                        urls.forEach(u -> sorted.add(u.toFullString()));
+                        sorted.forEach(u -> all.append(' ').append(u));
+                        System.out.println(all);
+                    });
+            }
+            System.out.println("done");
+        }
+        System.exit(0);
+    }
+}

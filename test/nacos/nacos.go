@@ -1,0 +1,228 @@
+// Package nacos runs real Nacos servers for tests: stand-alone, with the database that is
+// built in. Nacos's own modules come from Maven Central. Since its gRPC ports listen on
+// every address, whatever it is told, tests run in a network of their own:
+//
+//	func TestMain(m *testing.M) { os.Exit(nacos.Main(m, "../../../../..")) }
+//
+// A test that asks for a server where none can be had is skipped, and says so.
+package nacos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/child"
+	"github.com/weft-proxy/weft/test/interop/kit"
+	"github.com/weft-proxy/weft/test/netns"
+)
+
+const (
+	// folderKey and problemKey are where the process that runs the tests finds the server,
+	// or why there is none.
+	folderKey  = "WEFT_NACOS"
+	problemKey = "WEFT_NO_NACOS"
+	// patience is how long a server may take to serve.
+	patience = 120 * time.Second
+	interval = 100 * time.Millisecond
+
+	// User is who may do everything, where users are asked for.
+	User = "nacos"
+	// Password is User's.
+	Password = "nacos"
+)
+
+// Main builds the server and runs the tests, in a network of their own; the caller is
+// TestMain, root the checkout. It returns the status to exit with.
+func Main(m *testing.M, root string) int {
+	flag.Parse()
+	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
+		return m.Run()
+	}
+	if netns.Inside() {
+		if err := netns.LoopbackUp(); err != nil {
+			return fail(err)
+		}
+		return m.Run()
+	}
+	if err := build(root); err != nil {
+		return fail(err)
+	}
+	status, err := netns.Again()
+	if err == nil {
+		return status
+	}
+	if err := os.Setenv(problemKey, fmt.Sprintf("no network of its own for Nacos: %v", err)); err != nil {
+		return fail(err)
+	}
+	return m.Run()
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, "nacos:", err)
+	return 1
+}
+
+// build has the server built, and says by the environment where it is.
+func build(root string) error {
+	tools, err := filepath.Abs(filepath.Join(root, ".tools", "nacos"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(tools, 0o755); err != nil { //nolint:gosec // jars, which are no secret
+		return err
+	}
+	folder, err := kit.Java().Get(filepath.Join(root, "test", "nacos"), tools)
+	var missing *kit.MissingError
+	if errors.As(err, &missing) {
+		return os.Setenv(problemKey, missing.What)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Setenv(folderKey, folder)
+}
+
+// Options of a server. The zero value is a usual one.
+type Options struct {
+	// Auth asks for users; there is User.
+	Auth bool
+}
+
+// Server is a Nacos server. Its methods are for the goroutine of the test.
+type Server struct {
+	t       testing.TB
+	options Options
+	address string
+	folder  string // its data and configuration
+	process *child.Process
+}
+
+// Start runs a server until the end of the test, and returns when it serves. The ports
+// 1,000 below and above its own, and the one after, have to be free as well: a test has
+// one server at a time, or chooses for itself.
+func Start(t testing.TB, options Options) *Server {
+	t.Helper()
+	if why := os.Getenv(problemKey); why != "" {
+		t.Skip(why)
+	}
+	if os.Getenv(folderKey) == "" {
+		t.Skip("the test's TestMain has not called nacos.Main")
+	}
+	s := &Server{t: t, options: options, address: "127.0.0.1:8848", folder: t.TempDir()}
+	s.configure()
+	s.Restart()
+	return s
+}
+
+func (s *Server) configure() {
+	s.t.Helper()
+	host, port, err := net.SplitHostPort(s.address)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	lines := []string{
+		"server.address=" + host,
+		"server.port=" + port,
+		"server.servlet.contextPath=/nacos",
+		"nacos.core.auth.enabled=" + strconv.FormatBool(s.options.Auth),
+		"nacos.core.auth.system.type=nacos",
+		"nacos.core.auth.server.identity.key=weft",
+		"nacos.core.auth.server.identity.value=test",
+		"nacos.core.auth.plugin.nacos.token.secret.key=V2VmdC10ZXN0LXNlY3JldC1rZXktb2YtdGhpcnR5LXR3by1ieXRlcy1hdC1sZWFzdA==",
+		"spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.jdbc.DataSourceAutoConfiguration",
+		"spring.main.banner-mode=off",
+	}
+	conf := filepath.Join(s.folder, "conf")
+	if err := os.MkdirAll(conf, 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(conf, "application.properties"), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Address returns where the server listens, as host:port.
+func (s *Server) Address() string { return s.address }
+
+// Restart runs the server again, and returns when it serves. Configurations are there
+// again; instances are not.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.launch()
+	s.await()
+}
+
+func (s *Server) launch() {
+	s.t.Helper()
+	built := filepath.Join(os.Getenv(folderKey), "server")
+	cmd := exec.Command("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+		"-Dnacos.standalone=true", "-Dnacos.home="+s.folder, "-Dnacos.server.ip=127.0.0.1",
+		"-Dspring.config.additional-location=file:"+filepath.Join(s.folder, "conf")+"/",
+		"-cp", filepath.Join(built, "server.jar")+":"+filepath.Join(built, "lib", "*"), "com.alibaba.nacos.Server")
+	cmd.Dir = s.folder
+	s.process = child.Start(s.t, "Nacos "+s.address, cmd)
+}
+
+func (s *Server) await() {
+	s.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !s.serves() {
+		select {
+		case <-s.process.Ended():
+			s.t.Fatalf("Nacos %s has ended:\n%s", s.address, s.process.Log())
+		default:
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("Nacos %s does not serve after %v:\n%s", s.address, patience, s.process.Log())
+		}
+		time.Sleep(interval)
+	}
+}
+
+// serves reports whether services can be registered.
+func (s *Server) serves() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/nacos/v1/ns/operator/metrics", nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(q)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = answer.Body.Close() }() // it was read
+	body, err := io.ReadAll(answer.Body)
+	return err == nil && bytes.Contains(body, []byte(`"UP"`))
+}
+
+// Kill ends the server without a farewell, and returns when it has ended. Its
+// configurations stay.
+func (s *Server) Kill() { s.process.Kill() }
+
+// Pause stops the process where it is: its connections stay, and nothing is answered.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused server go on.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(signal syscall.Signal) {
+	s.t.Helper()
+	if err := s.process.Signal(signal); err != nil {
+		s.t.Fatal(err)
+	}
+}

@@ -1,0 +1,34 @@
+package zookeeper_test
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/test/zookeeper"
+)
+
+func TestAServerServesAgainAfterItWasKilled(t *testing.T) {
+	s := zookeeper.Start(t, zookeeper.Options{})
+	s.Kill()
+	if mode := s.Mode(); mode != "" {
+		t.Fatalf("killed, it says that it is %s", mode)
+	}
+	s.Forget()
+	s.Restart()
+	if got, want := s.Mode(), "standalone"; got != want {
+		t.Errorf("started again, it says that it is %q, want %q", got, want)
+	}
+}
+
+func TestAnEnsembleElectsAnotherLeader(t *testing.T) {
+	e := zookeeper.StartEnsemble(t, zookeeper.Options{})
+	first := e.Leader()
+	first.Kill()
+	for _, s := range e.Servers {
+		if s != first {
+			s.Await()
+		}
+	}
+	if second := e.Leader(); second == first {
+		t.Error("a server that was killed still leads")
+	}
+}
