@@ -147,3 +147,22 @@ func TestReuseIsReleaseForTheSameOwner(t *testing.T) {
 		t.Errorf("holds %q afterwards", got)
 	}
 }
+
+func TestWhatIsBorrowedStaysItsOwners(t *testing.T) {
+	storage := []byte("0123456789")
+	before := Outstanding()
+	b := Borrow(storage[:5])
+	b.Discard(2)
+	if got := string(b.Bytes()); got != "234" || !b.IsBorrowed() || len(b.Tail()) > 0 {
+		t.Errorf("%q is borrowed, with room for %d bytes", got, len(b.Tail()))
+	}
+	b.Release()
+	if string(storage) != "0123456789" || Outstanding() != before {
+		t.Errorf("the storage has %q, %d buffers are out", storage, Outstanding()-before)
+	}
+	again := Get(len(storage))
+	defer again.Release()
+	if again.IsBorrowed() || again.Cap() < len(storage) {
+		t.Errorf("Get gives a borrowed buffer of %d bytes", again.Cap())
+	}
+}

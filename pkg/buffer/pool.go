@@ -17,7 +17,7 @@ import (
 var classes = [...]int{512, 1 << 10, 1408, 2 << 10, 4 << 10, 16 << 10, 64 << 10}
 
 //nolint:gochecknoglobals // process-wide by nature: storage is shared by all connections
-var pools [len(classes)]sync.Pool
+var pools [borrowed + 1]sync.Pool
 
 // outstanding counts buffers between Get and Release when invariants are on.
 //
@@ -46,6 +46,27 @@ func newBuffer(size int, class int8) *IoBuffer {
 	return &IoBuffer{store: bytebufferpool.ByteBuffer{B: make([]byte, 0, size)}, class: class}
 }
 
+// borrowed is the class of buffers whose storage is another's.
+const borrowed = len(classes)
+
+// Borrow returns a buffer that holds p, whose storage stays its owner's: it must not
+// change until Release, which gives back the buffer alone. Nothing is appended to it.
+func Borrow(p []byte) *IoBuffer {
+	b, ok := pools[borrowed].Get().(*IoBuffer)
+	if !ok {
+		b = newBuffer(0, int8(borrowed))
+	}
+	if checked {
+		b.free = false
+		outstanding.Add(1)
+	}
+	b.store.B = p[:len(p):len(p)]
+	return b
+}
+
+// IsBorrowed reports whether the buffer comes from Borrow.
+func (b *IoBuffer) IsBorrowed() bool { return int(b.class) == borrowed }
+
 // Release gives the buffer back. The caller must not touch it, or a slice or
 // string of it, afterwards: builds with invariants overwrite the storage.
 func (b *IoBuffer) Release() {
@@ -54,8 +75,15 @@ func (b *IoBuffer) Release() {
 			panic("buffer: released twice")
 		}
 		b.free = true
-		b.poison()
+		if !b.IsBorrowed() {
+			b.poison()
+		}
 		outstanding.Add(-1)
+	}
+	if b.IsBorrowed() {
+		b.store.B, b.head = nil, 0
+		pools[borrowed].Put(b)
+		return
 	}
 	b.Reset()
 	if b.class < 0 || cap(b.store.B) != classes[b.class] {

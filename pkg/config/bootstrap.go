@@ -5,10 +5,17 @@ import "time"
 // Bootstrap is what a process is told of its control plane, in the JSON form of
 // Envoy's bootstrap. The zero value is no control plane.
 type Bootstrap struct {
-	Node    []byte // core.v3.Node
-	Static  []byte // static_resources
-	Dynamic []byte // dynamic_resources; empty: there is no control plane
-	Cache   ControlPlaneCache
+	Node      []byte // core.v3.Node
+	Static    []byte // static_resources
+	Dynamic   []byte // dynamic_resources; empty: there is no control plane
+	Runtime   []byte // layered_runtime
+	LoadStats []byte // cluster_manager.load_stats_config; empty: nobody is told of load
+	Cache     ControlPlaneCache
+	Lazy      ControlPlaneLazy
+	// StatusAddress is where tools may ask for what came from there, by
+	// ClientStatusDiscoveryService: ip:port of this machine alone, or the path of a unix
+	// socket; "": nowhere.
+	StatusAddress string
 }
 
 // ControlPlaneCache is where what a control plane said is kept, for a start while it is

@@ -57,8 +57,9 @@ type Cluster struct {
 	HighBreakers       Breakers // of those of the high one
 	TLS                *TLS     // towards the hosts; nil: plaintext
 	MoreTLS            []*TLS   // towards those that say so by Host.TLS; never configured
-	ProxyProtocol      int      // version of the header that connections begin with, 1 or 2, each for one caller; 0: none
-	Mark               int      // of sockets to the hosts, for rules of the kernel (SO_MARK); 0: none
+	RequestName        RequestName
+	ProxyProtocol      int // version of the header that connections begin with, 1 or 2, each for one caller; 0: none
+	Mark               int // of sockets to the hosts, for rules of the kernel (SO_MARK); 0: none
 	OriginalDst        OriginalDst
 	Socket             Socket
 	Hosts              []Host
@@ -66,6 +67,8 @@ type Cluster struct {
 	DNS                DNS
 	Health             *HealthCheck // nil: no active checks
 	Outlier            *Outlier     // nil: no passive ones
+	Mesh               Mesh
+	OnDemand           OnDemand // of Hosts; never configured
 }
 
 // PoolMode is how exchanges share the connections to a host, if the protocol
@@ -161,4 +164,5 @@ type Host struct {
 	Priority uint32 // 0 is used first; others as those before them fail
 	Locality Locality
 	Health   HostHealth // what who found the host says; never configured
+	Workload string     // that answers there, as workload.Parse reads it; "": not known; never configured
 }

@@ -9,12 +9,13 @@ type RouteTable struct {
 	IgnorePort   bool           // the port that a request names counts for nothing
 	Request      HeaderMutation // applied to requests, after the route's and the virtual host's
 	Response     HeaderMutation
+	OnDemand     OnDemand // of all of it; never configured
 }
 
 // VirtualHost is a set of domains and their routes, tried in order.
 type VirtualHost struct {
 	Name     string
-	Domains  []string // "host", "host:port", "host:*", "*.suffix", "*.suffix:port", "*"; lower case
+	Domains  []string // "host", "host:port", "host:*", "*.suffix", "*.suffix:port", "prefix.*", "*"; lower case
 	Routes   []*Route
 	Request  HeaderMutation
 	Response HeaderMutation
@@ -29,7 +30,7 @@ type Route struct {
 	Redirect *Redirect
 	Direct   *DirectResponse
 
-	// Filters is per_filter_config: filter name -> its checked config, or FilterOff.
+	// Filters is per_filter_config: filter name -> its checked config, FilterOff or FilterOn.
 	Filters  map[string]any
 	Metadata map[string]any
 }
@@ -55,6 +56,7 @@ type Match struct {
 	Headers    []HeaderMatch
 	Variables  []VariableMatch
 	Query      []QueryMatch
+	Arguments  []ArgumentMatch // of a call of RPC
 	// Chance is the percentage of requests, chosen at random, that the route is for;
 	// nil: all.
 	Chance *float64
@@ -77,6 +79,13 @@ type HeaderMatch struct {
 type QueryMatch struct {
 	Name string
 	Is   ValueMatch
+}
+
+// ArgumentMatch compares an argument of a call of RPC: a text, a whole number or a
+// boolean. Others are missing.
+type ArgumentMatch struct {
+	Index int // from 0
+	Is    ValueMatch
 }
 
 // ValueMatch says what a value has to be. A value that is missing is nothing, Invert
@@ -137,6 +146,9 @@ type Forward struct {
 	HostRewrite           string
 	AutoHostRewrite       bool   // Authority becomes the chosen host's hostname
 	AutoHostRewriteHeader string // Authority becomes this field's value
+	// HostRewritePath makes Authority of the path as it came, without its query, if the
+	// pattern is found and what comes of it is a host; nil: it does not.
+	HostRewritePath *RegexRewrite
 
 	Request  HeaderMutation
 	Response HeaderMutation

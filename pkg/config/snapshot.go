@@ -17,8 +17,9 @@ type Snapshot struct {
 	Clusters  []*Cluster    // names are unique
 	Admin     *Admin        // nil: no admin port
 	Metrics   Metrics
-	Bootstrap Bootstrap // where more of it comes from
-	Overload  *Overload // nil: nothing is watched
+	Bootstrap Bootstrap     // where more of it comes from
+	Overload  *Overload     // nil: nothing is watched
+	Dubbo     DubboRegistry // of services that the application provides and calls
 }
 
 // Server is what concerns the whole process.
@@ -190,6 +191,8 @@ type HTTP1Options struct {
 	MaxRequestsPerConnection int           // then the connection is closed; 0: no limit (default)
 	Via                      string        // pseudonym added to Via both ways; "" (default): none
 	XForwarded               ForwardedMode // X-Forwarded-For, -Proto, -Host
+	ForwardedProto           ProtoMode     // X-Forwarded-Proto, beyond what XForwarded does
+	ClientHop                int           // the client is the address at this place from the end of X-Forwarded-For as received; 0 (default), or no address there: the connection's other end
 	ClientCert               ClientCert    // X-Forwarded-Client-Cert
 	AllowHalfClose           bool          // a client that ended its direction still gets a slow answer; default false
 	AllowConnect             bool          // routes may match CONNECT; default false: 405
@@ -205,6 +208,16 @@ const (
 	ForwardedAppend ForwardedMode = "append" // trust the caller: append its address
 	ForwardedSet    ForwardedMode = "set"    // trust nobody: replace
 	ForwardedStrip  ForwardedMode = "strip"  // remove
+)
+
+// ProtoMode says what becomes of X-Forwarded-Proto.
+type ProtoMode string
+
+// What becomes of it.
+const (
+	ProtoAsForwarded ProtoMode = ""    // what ForwardedMode says
+	ProtoAdd         ProtoMode = "add" // it is added where it is missing
+	ProtoSet         ProtoMode = "set" // it is set anew: the caller is no trusted proxy
 )
 
 // DefaultHTTP1Options returns the defaults.
@@ -243,5 +256,8 @@ type PortRange struct{ First, Last uint16 }
 // Filter is a stream filter by name with its own checked configuration.
 type Filter struct {
 	Name   string
-	Config any // what the filter's registered Config function returned, filled
+	Config any // what the filter's registered Config function returned, filled; or FilterMissing
+	// Off: of the routes, only those meet the filter that have settings for it, or FilterOn.
+	// One that runs before routes are chosen cannot be off.
+	Off bool
 }

@@ -8,7 +8,10 @@ type Socket struct {
 	// Source4 and Source6 are the IP addresses that connections to hosts of IPv4 and of
 	// IPv6 come from; "": the system chooses.
 	Source4, Source6 string
-	KeepAlive        TCPKeepAlive
+	// Port4 and Port6 are the ports that they come from; 0: any. There can be one connection
+	// to each address of a host then.
+	Port4, Port6 uint16
+	KeepAlive    TCPKeepAlive
 }
 
 // TCPKeepAlive is how a peer of TCP that is silent is asked whether it lives. The zero

@@ -33,3 +33,11 @@ const (
 // FilterOff leaves a stream filter that runs inside routes out of a Route, in the place of
 // settings that this has for it.
 type FilterOff struct{}
+
+// FilterOn has a Filter that is Off run in a Route, with the listener's settings, in the
+// place of settings that this has for it.
+type FilterOn struct{}
+
+// FilterMissing stands in the place of a Filter's settings that nobody has told: what would
+// meet the filter is answered with an error, for what it would have refused is not known.
+type FilterMissing struct{}

@@ -28,12 +28,30 @@ type TLS struct {
 	Curves                 []string   // none: as crypto/tls has it
 	MinVersion, MaxVersion TLSVersion // default TLS 1.2 and the newest
 	ALPN                   []string   // none: what is carried on the connection
+	// ALPNFor, of a cluster, is offered in the place of ALPN on connections that carry what
+	// ALPN calls so: "h2", "http/1.1". Never configured.
+	ALPNFor map[string][]string
+	// AnyALPN: of a listener, callers that offer nothing of ALPN are served as if they had
+	// offered nothing at all. Never configured.
+	AnyALPN bool
 
 	HandshakeTimeout time.Duration // of a listener; default 10 s. A cluster's is connect_timeout
 	// Fallback: of a listener, plaintext is spoken if the files cannot be used when the
 	// configuration is applied.
 	Fallback bool
 }
+
+// RequestName is what the name of the host that a request of HTTP is for has to do with
+// the connection that it is sent on, over TLS: its Authority without the port. Requests for
+// different names never share a connection to a host then.
+type RequestName struct {
+	SNI    bool   // it is asked for, in the place of TLS.ServerName; an address is not
+	Verify bool   // the host's certificate must be for it, whatever else TLS asks for
+	Field  string // whose value is the name in the place of Authority, if a request has it; ""
+}
+
+// Counts reports whether r asks for anything.
+func (r RequestName) Counts() bool { return r.SNI || r.Verify }
 
 // PEM is a file, or its content where Path is ""; the zero value is none.
 type PEM struct{ Path, Text string }

@@ -19,6 +19,9 @@ type Dialer struct {
 	// Source4 and Source6 are where connections to hosts of IPv4 and IPv6 come from;
 	// the zero Addr: the system chooses. They have no effect on unix sockets.
 	Source4, Source6 netip.Addr
+	// Port4 and Port6 are the ports that they come from, whatever the address; 0: the system
+	// chooses. Of TCP only.
+	Port4, Port6 uint16
 
 	// Mark is what rules of the kernel know the socket by (SO_MARK); 0: none. It needs
 	// CAP_NET_ADMIN.
@@ -36,7 +39,7 @@ func (d Dialer) Dial(ctx context.Context, network, address string, deadline time
 		nd.Control = func(_, _ string, raw syscall.RawConn) error {
 			err := mark(raw, d.Mark)
 			if nd.LocalAddr != nil {
-				err = errors.Join(err, latePort(raw))
+				err = errors.Join(err, bindLater(raw, nd.LocalAddr))
 			}
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // mostPieces is how many pieces of an outbox leave in one system call.
-const mostPieces = 8
+const mostPieces = 16
 
 // writePieces writes what the socket takes of the first mostPieces pieces, of which
 // there is one at least, and returns how many bytes that is.

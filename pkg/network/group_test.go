@@ -129,7 +129,7 @@ func TestANewConnectionOfAGroupThatEndsHasItsFirstExchange(t *testing.T) {
 	var group Group
 	g.now.Store(&group)
 	speaks, silent := g.dial(), g.dial()
-	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	cut := make(chan int)
 	go func() { cut <- g.ln.DrainGroup(ctx, &group) }()

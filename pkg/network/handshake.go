@@ -17,7 +17,7 @@ type TLS struct {
 	Peer       *x509.Certificate   // that the peer showed; nil for none
 	Chain      []*x509.Certificate // all that it sent: Peer, and those that lead to its authority
 	Verified   bool                // Peer is of an authority that is trusted
-	Own        *x509.Certificate   // that we showed, as a server, if who configured that told (Shows)
+	Own        *x509.Certificate   // that we showed, as a server, if who configured that told (Shows); as a client, that we show who asks
 }
 
 // TLS returns what the connection's handshake agreed on; nil: there was none.
@@ -40,10 +40,14 @@ func (c *Conn) SecureServer(config *tls.Config, deadline time.Time) error {
 }
 
 // SecureClient is SecureServer for the other side. Close, from any goroutine, ends
-// it early.
+// it early. A config that has a VerifyConnection verifies by that, or also by that.
 func (c *Conn) SecureClient(config *tls.Config, deadline time.Time) error {
 	s := c.beginTLS()
 	s.tls = tls.Client((*wire)(s), config)
+	if len(config.Certificates) > 0 {
+		s.info.Own = config.Certificates[0].Leaf
+	}
+	s.info.Verified = config.VerifyConnection != nil
 	return s.handshake(deadline)
 }
 
@@ -81,7 +85,7 @@ func (s *secure) handshake(deadline time.Time) error {
 	}
 	c.SetReadDeadline(time.Time{})
 	c.SetWriteDeadline(time.Time{})
-	state := s.tls.ConnectionState()
+	state, verified := s.tls.ConnectionState(), s.info.Verified
 	s.info = TLS{
 		Version: state.Version, Cipher: state.CipherSuite,
 		ServerName: state.ServerName, Protocol: state.NegotiatedProtocol, Resumed: state.DidResume,
@@ -89,7 +93,7 @@ func (s *secure) handshake(deadline time.Time) error {
 	}
 	if len(state.PeerCertificates) > 0 {
 		s.info.Peer, s.info.Chain = state.PeerCertificates[0], state.PeerCertificates
-		s.info.Verified = len(state.VerifiedChains) > 0
+		s.info.Verified = verified || len(state.VerifiedChains) > 0
 	}
 	c.secure.Store(s)
 	return nil

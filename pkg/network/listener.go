@@ -79,7 +79,7 @@ func Listen(ctx context.Context, o ListenOptions, h Handler) (*Listener, error) 
 		}
 	}
 	if o.Network == "unix" {
-		if err := removeDeadSocket(o.Address); err != nil {
+		if err := RemoveDeadSocket(o.Address); err != nil {
 			return nil, fmt.Errorf("listener %s: %w", o.Name, err)
 		}
 	}
@@ -101,9 +101,10 @@ func newListener(o ListenOptions, ln net.Listener, h Handler) *Listener {
 	return l
 }
 
-// removeDeadSocket removes a unix socket that nobody listens on any more, as a
-// process that was killed leaves behind.
-func removeDeadSocket(path string) error {
+// RemoveDeadSocket removes a unix socket that nobody listens on any more, as a
+// process that was killed leaves behind. It is an error if somebody does, and if there
+// is something else at path.
+func RemoveDeadSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

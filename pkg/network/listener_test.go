@@ -134,7 +134,7 @@ func TestDrainEndsIdleConnectionsAndCutsLateOnes(t *testing.T) {
 	busy.Write([]byte("x"))
 	<-started
 	<-started
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if cut := l.Drain(ctx); cut != 1 {
 		t.Errorf("Drain cut %d connections, want 1: the busy one", cut)

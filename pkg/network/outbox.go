@@ -38,13 +38,16 @@ type Outbox struct {
 	room    sync.Cond          // on mu: queued fell, writing ended, or err was set
 	pieces  []*buffer.IoBuffer // guarded by mu; waiting, oldest first; the last is being filled
 	queued  int                // guarded by mu; bytes not yet taken by the socket
+	lent    int                // guarded by mu; pieces, here or in out, that Lend added
 	writing bool               // guarded by mu; somebody writes
 	err     error              // guarded by mu; nothing can be written any more
 
 	// Of who writes.
 	try func(fd uintptr) bool // attempt, made once
 	out []*buffer.IoBuffer    // being written, oldest first; they are not queued
-	res error
+	// returned is how many of the pieces that were lent have been written.
+	returned int
+	res      error
 }
 
 // NewOutbox returns the outbox of conn. run starts a goroutine and sees to it
@@ -61,7 +64,7 @@ func NewOutbox(conn *Conn, run func(func())) *Outbox {
 func (o *Outbox) Begin(size int) (dst []byte) {
 	o.mu.Lock()
 	n := len(o.pieces)
-	if n == 0 || o.pieces[n-1].Len()+size > outboxPiece {
+	if n == 0 || o.pieces[n-1].Len()+size > outboxPiece || o.pieces[n-1].IsBorrowed() {
 		o.pieces = append(o.pieces, buffer.Get(size))
 		n++
 	}
@@ -135,9 +138,13 @@ func (o *Outbox) Flush() error {
 		o.mu.Unlock()
 		err := o.tryWrite()
 		o.mu.Lock()
+		o.lent -= o.returned
+		o.returned = 0
 		o.err = errors.Join(o.err, err)
 		if len(o.out) > 0 && o.err == nil {
 			o.untake()
+			o.own()
+			o.room.Broadcast() // Own waits for us, and must not for the peer
 			o.run(o.drain)
 			return nil // writing goes on
 		}
@@ -220,6 +227,9 @@ func (o *Outbox) writeAll() error {
 func (o *Outbox) drop() {
 	for _, piece := range o.pieces {
 		o.queued -= piece.Len()
+		if piece.IsBorrowed() {
+			o.lent--
+		}
 		piece.Release()
 	}
 	clear(o.pieces)
@@ -320,6 +330,9 @@ func (o *Outbox) written(n int) {
 			break
 		}
 		n -= piece.Len()
+		if piece.IsBorrowed() {
+			o.returned++
+		}
 		piece.Release()
 		whole++
 	}

@@ -63,30 +63,35 @@ func (k *keepAlive) apply(nc net.Conn) {
 // source returns the address that a connection to address comes from, nil if the
 // system is to choose.
 func (d *Dialer) source(network, address string) net.Addr {
-	if network != "tcp" || !d.Source4.IsValid() && !d.Source6.IsValid() {
+	if network != "tcp" || !d.Source4.IsValid() && !d.Source6.IsValid() && d.Port4 == 0 && d.Port6 == 0 {
 		return nil
 	}
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil
 	}
-	from := d.Source6
+	from, port, anywhere := d.Source6, d.Port6, netip.IPv6Unspecified()
 	if to.Addr().Unmap().Is4() {
-		from = d.Source4
+		from, port, anywhere = d.Source4, d.Port4, netip.IPv4Unspecified()
 	}
-	if !from.IsValid() {
+	switch {
+	case from.IsValid():
+	case port == 0:
 		return nil
+	default:
+		from = anywhere
 	}
-	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, port))
 }
 
-// latePort lets a socket that is bound to an address, but to no port, get its port
-// when it connects: so that one can be used towards several peers at once, as if the
-// socket was not bound.
-func latePort(raw syscall.RawConn) error {
+// bindLater lets a socket that is to be bound use a port that others use towards other
+// peers, as if it was not bound. Bound to no port, it gets one when it connects.
+func bindLater(raw syscall.RawConn, source net.Addr) error {
+	level, option := unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT
+	if tcp, ok := source.(*net.TCPAddr); ok && tcp.Port != 0 {
+		level, option = unix.SOL_SOCKET, unix.SO_REUSEADDR
+	}
 	var serr error
-	err := raw.Control(func(fd uintptr) {
-		serr = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-	})
+	err := raw.Control(func(fd uintptr) { serr = unix.SetsockoptInt(int(fd), level, option, 1) })
 	return errors.Join(err, serr)
 }

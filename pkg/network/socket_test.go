@@ -2,8 +2,10 @@ package network
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,6 +120,49 @@ func TestDialerSource(t *testing.T) {
 				t.Errorf("the host sees %s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// A port may be used towards several hosts at once, and once towards each.
+func TestDialerSourcePort(t *testing.T) {
+	// One that nobody has: the system gives others than those it gave last.
+	free, address := openPort(t, "127.0.0.1:0")
+	port := free.Addr().(*net.TCPAddr).Port
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []Dialer{
+		{Port4: uint16(port)},
+		{Source4: netip.MustParseAddr("127.0.0.9"), Port4: uint16(port)},
+	} {
+		var peers []string
+		for range 2 {
+			var ln net.Listener
+			ln, address = openPort(t, "127.0.0.1:0")
+			conn, err := d.Dial(context.Background(), "tcp", address, time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			accepted, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer accepted.Close()
+			peers = append(peers, accepted.RemoteAddr().String())
+		}
+		from := "127.0.0.1"
+		if d.Source4.IsValid() {
+			from = d.Source4.String()
+		}
+		want := fmt.Sprintf("%s:%d", from, port)
+		if !slices.Equal(peers, []string{want, want}) {
+			t.Errorf("hosts see %q, want each %s", peers, want)
+		}
+		if conn, err := d.Dial(context.Background(), "tcp", address, time.Time{}); err == nil {
+			_ = conn.Close()
+			t.Error("there is a second connection of the same ends")
+		}
 	}
 }
 

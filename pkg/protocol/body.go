@@ -71,3 +71,12 @@ func (b *TextBody) Rewind() bool { b.read = 0; return true }
 
 // Close has nothing to release.
 func (b *TextBody) Close() error { return nil }
+
+// Arguments is what the body of a call of RPC may be, too: it tells of the call's
+// arguments, which nobody else reads.
+type Arguments interface {
+	// Argument returns an argument, counted from 0, as text if it is a text, a whole
+	// number or a boolean; ok is false of others, and if there is none. It costs the
+	// reading of those before it, and an allocation.
+	Argument(i int) (text string, ok bool)
+}

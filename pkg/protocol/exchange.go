@@ -121,11 +121,26 @@ type Message struct {
 
 // Meta is what is known of a request beside its content.
 type Meta struct {
-	Conn     *ConnMeta // shared by the exchanges of one connection; immutable
+	Conn *ConnMeta // shared by the exchanges of one connection; immutable
+	// Client is the address that the request came from at first, as proxies say that are
+	// trusted; the zero Addr: none has said it, it is Conn's Remote.
+	Client   netip.Addr
 	Protocol string    // the caller's protocol as config.json names it: "Http1"
 	Version  string    // as in an access log: "HTTP/1.1"
 	Start    time.Time // when the first byte of the request was read
 	HeadSize int       // bytes of the request head on the wire
+}
+
+// ClientIP returns the address that the request came from at first, as text: Client, or
+// Conn's Remote. "" if there is none.
+func (m *Meta) ClientIP() string {
+	switch {
+	case m.Client.IsValid():
+		return m.Client.String()
+	case m.Conn == nil:
+		return ""
+	}
+	return m.Conn.RemoteIP
 }
 
 // ConnMeta is what is known of a downstream connection.

@@ -14,7 +14,7 @@ import (
 func Credentials(t *config.TLS, alpn []string) (*credential.Context, error) {
 	c := &credential.Context{
 		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), Authorities: credential.PEM(t.Authorities),
-		SkipVerify: t.SkipVerify, AnyName: t.AnyName, ALPN: t.ALPN,
+		SkipVerify: t.SkipVerify, AnyName: t.AnyName, ALPN: t.ALPN, ALPNFor: t.ALPNFor, AnyALPN: t.AnyALPN,
 		MinVersion: version(t.MinVersion), MaxVersion: version(t.MaxVersion),
 	}
 	if t.ServerName != "" {

@@ -61,7 +61,7 @@ func (r *reader) checkCall(t *table, at document.Node, route *config.Route) {
 	if f.PrefixRewrite != "" && plain && strings.Count(f.PrefixRewrite, "/") != strings.Count(m.Path, "/") {
 		r.report.Errorf(action.Get("prefix_rewrite"), "found %q, expected as many slashes as in %q: the path of a call is /service/method, and has to stay one", f.PrefixRewrite, m.Path)
 	}
-	for _, key := range []string{"host_rewrite", "auto_host_rewrite", "auto_host_rewrite_header"} {
+	for _, key := range []string{"host_rewrite", "auto_host_rewrite", "auto_host_rewrite_header", "host_rewrite_path_regex"} {
 		if host := action.Get(key); !host.Off() {
 			r.report.Warnf(host, "%s has no effect on calls of %s, which have no host: prefix_rewrite changes the service", key, listed(t.protocols))
 		}

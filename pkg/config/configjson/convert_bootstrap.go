@@ -2,6 +2,7 @@ package configjson
 
 import (
 	"encoding/json"
+	"net/netip"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
@@ -10,18 +11,21 @@ import (
 // readBootstrap takes what the file says of a control plane as it stands: package xds
 // reads it.
 func (r *reader) readBootstrap(j *rootJSON) {
-	for _, n := range []document.Node{j.DynamicResources, j.StaticResources, j.EnvoyNode} {
+	for _, n := range []document.Node{j.DynamicResources, j.StaticResources, j.LayeredRuntime, j.EnvoyNode} {
 		if !n.Off() && !r.kinds.XDS {
 			r.report.Unbuilt(n, n.Key())
 			return
 		}
 	}
 	r.snapshot.Bootstrap = config.Bootstrap{
-		Node: rawJSON(j.EnvoyNode), Static: rawJSON(j.StaticResources), Dynamic: rawJSON(j.DynamicResources),
+		Node: rawJSON(j.EnvoyNode), Static: rawJSON(j.StaticResources), Dynamic: rawJSON(j.DynamicResources), Runtime: rawJSON(j.LayeredRuntime),
 	}
 	r.readXDSCache(j)
-	if !j.StaticResources.Off() && j.DynamicResources.Off() {
-		r.report.Warnf(j.StaticResources, "static_resources has no effect without dynamic_resources")
+	r.readXDSLazy(j)
+	r.readXDSStatus(j)
+	r.readLoadStats(j)
+	if n := j.LayeredRuntime; !n.Off() && !j.hasBootstrap() {
+		r.report.Warnf(n, "layered_runtime has no effect without dynamic_resources or static_resources")
 	}
 }
 
@@ -47,5 +51,37 @@ func (r *reader) readXDSCache(j *rootJSON) {
 		r.report.Warnf(c.Node, "xds_cache has no effect without dynamic_resources")
 	default:
 		r.snapshot.Bootstrap.Cache = config.ControlPlaneCache{Path: c.Path, MaxAge: c.MaxAge}
+	}
+}
+
+func (r *reader) readXDSStatus(j *rootJSON) {
+	s := j.XDSStatus
+	switch {
+	case s == nil:
+	case !r.kinds.XDS:
+		r.report.Unbuilt(s.Node, "xds_status")
+	case !j.hasBootstrap():
+		r.report.Warnf(s.Node, "xds_status has no effect without dynamic_resources or static_resources")
+	default:
+		address := numericHost(socketPath(s.Address))
+		if !isPath(address) || address[0] == '@' { // which anybody may connect to
+			if at, err := netip.ParseAddrPort(address); err != nil || at.Port() == 0 || !at.Addr().Unmap().IsLoopback() {
+				r.report.Errorf(s.Node.Get("address").Or(s.Node), "found %q, expected ip:port of a loopback address, or the path of a unix socket", s.Address)
+			}
+		}
+		r.snapshot.Bootstrap.StatusAddress = address
+	}
+}
+
+func (r *reader) readLoadStats(j *rootJSON) {
+	n := j.ClusterManager.LoadStats
+	switch {
+	case n.Off():
+	case !r.kinds.XDS:
+		r.report.Unbuilt(n, "load_stats_config")
+	case !j.hasBootstrap():
+		r.report.Warnf(n, "load_stats_config has no effect without dynamic_resources or static_resources")
+	default:
+		r.snapshot.Bootstrap.LoadStats = rawJSON(n)
 	}
 }

@@ -55,6 +55,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	r.readDNS(j, c)
 	r.readOriginalDst(j, c)
 	r.readSocket(j, c)
+	r.readRequestName(j, c)
 	if j.Name == "" {
 		return // reported, unless it is written as ""
 	}

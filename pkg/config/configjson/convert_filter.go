@@ -89,6 +89,7 @@ type proxyUse struct {
 // exist and suit the protocols that reach them, and warns of settings by route for
 // filters that no listener of the table has.
 func (r *reader) checkTables() {
+	r.makeDubboTable()
 	names := slices.Sorted(maps.Keys(r.tables))
 	for _, use := range r.proxies {
 		t := r.tables[use.model.RouteTable]

@@ -31,6 +31,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 			MaxRequestsPerConnection: e.MaxRequestsPerConnection,
 			Via:                      e.Via,
 			XForwarded:               e.XForwarded,
+			ClientHop:                e.TrustedHops,
 			ClientCert:               r.clientCert(e),
 			AllowHalfClose:           e.AllowHalfClose,
 			AllowConnect:             e.AllowConnect,
@@ -39,6 +40,9 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 		HTTP2:         http2Options(e),
 		RPC:           rpcOptions(e),
 		DetectTimeout: e.DetectTimeout,
+	}
+	if !e.UseRemoteAddress {
+		p.HTTP1.ClientHop++
 	}
 	if e.XForwarded == "keep" {
 		p.HTTP1.XForwarded = config.ForwardedKeep

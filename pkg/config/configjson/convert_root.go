@@ -19,12 +19,19 @@ func (r *reader) root(j *rootJSON) {
 	r.readAdmin(j)
 	r.readMetrics(&j.Metrics)
 	r.readBootstrap(j)
+	r.readEnvoy(&j.envoyJSON)
+	r.readExtensions(j.Extends)
 	r.readOverload(j.Node.Get("overload_manager"), j.Overload)
 	switch at := j.Node.Get("servers"); {
 	case len(j.Servers) == 1:
 		r.readServer(&j.Servers[0], r.chains(j.StreamFilters))
 	case at.Kind() == document.Array:
 		r.report.Errorf(at, "%d servers: a file has exactly one", len(j.Servers))
+	case at.Exists():
+	case j.hasBootstrap():
+		r.withoutServer(j)
+	default:
+		r.report.Errorf(j.Node, "the key \"servers\" is missing: the server, exactly one; or static_resources or dynamic_resources of a file for Envoy")
 	}
 	r.snapshot.Server.PIDFile = j.PIDFile
 }
@@ -83,6 +90,8 @@ func (r *reader) readAdmin(j *rootJSON) {
 	if j.Admin != nil {
 		s := &j.Admin.Address.Socket
 		switch {
+		case j.Admin.Address.Pipe.Path != "":
+			r.snapshot.Admin = &config.Admin{Address: socketPath(j.Admin.Address.Pipe.Path)}
 		case isPath(s.Address):
 			r.snapshot.Admin = &config.Admin{Address: s.Address}
 		case !s.Node.Get("port_value").Exists():

@@ -122,7 +122,7 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 
 // domainProblem says what is wrong with a domain, "" if nothing is.
 func domainProblem(domain string) string {
-	const expected = "expected a host, *.suffix or *, and perhaps :port or :*"
+	const expected = "expected a host, *.suffix or *, and perhaps :port or :*, or prefix.*"
 	host, port := domain, ""
 	if i := strings.LastIndexByte(domain, ':'); i >= 0 && !strings.HasSuffix(domain, "]") && strings.Count(domain[:i], ":") == 0 || strings.Contains(domain, "]:") {
 		host, port = domain[:i], domain[i+1:]
@@ -131,6 +131,9 @@ func domainProblem(domain string) string {
 		}
 	}
 	rest := strings.TrimPrefix(host, "*.")
+	if port == "" && !strings.HasPrefix(host, "*") && !strings.Contains(host, ":") {
+		rest = strings.TrimSuffix(rest, "*")
+	}
 	switch {
 	case host == "*" && port == "":
 		return ""
@@ -316,6 +319,10 @@ func (r *reader) rewrites(j *actionJSON, m *config.Match, f *config.Forward) {
 			f.RegexRewrite = &config.RegexRewrite{Pattern: w.Pattern.Regex, Substitution: w.Substitution}
 		}
 	}
+	if w := j.HostRewritePath; w != nil {
+		r.checkRegex(w.Node.Get("pattern"), "regex", w.Pattern.Regex)
+		f.HostRewritePath = &config.RegexRewrite{Pattern: w.Pattern.Regex, Substitution: w.Substitution}
+	}
 	taken := ""
 	for _, host := range []struct {
 		key string
@@ -324,6 +331,7 @@ func (r *reader) rewrites(j *actionJSON, m *config.Match, f *config.Forward) {
 		{"host_rewrite", j.HostRewrite != ""},
 		{"auto_host_rewrite", j.AutoHostRewrite},
 		{"auto_host_rewrite_header", j.AutoHostRewriteHeader != ""},
+		{"host_rewrite_path_regex", j.HostRewritePath != nil},
 	} {
 		switch {
 		case host.set && taken != "":

@@ -27,14 +27,14 @@ func (r *reader) readSocket(j *clusterJSON, c *config.Cluster) {
 
 // source reads one address that connections come from.
 func (r *reader) source(at document.Node, s *config.Socket) {
-	text := at.Text()
+	text, port := at.Text(), 0
 	switch at.Kind() {
 	case document.Object:
 		var j sourceJSON
 		if !r.decoder.Decode(at, &j) {
 			return
 		}
-		text = j.Address
+		text, port = j.Address, j.Port
 	case document.String:
 	default:
 		r.report.Expect(at, "an IP address")
@@ -45,15 +45,15 @@ func (r *reader) source(at document.Node, s *config.Socket) {
 		r.report.Errorf(at, "found %q, expected an IP address of this machine", text)
 		return
 	}
-	family := &s.Source4
+	family, from := &s.Source4, &s.Port4
 	if ip.Is6() {
-		family = &s.Source6
+		family, from = &s.Source6, &s.Port6
 	}
 	if *family != "" {
 		r.report.Errorf(at, "a second address of its family: there may be one of IPv4 and one of IPv6")
 		return
 	}
-	*family = ip.String()
+	*family, *from = ip.String(), uint16(port) //nolint:gosec // the key has a maximum
 }
 
 // checkSources warns of hosts that no source address is for.

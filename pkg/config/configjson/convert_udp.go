@@ -35,6 +35,9 @@ func (r *reader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster) {
 	if c.ProxyProtocol != 0 {
 		r.report.Errorf(at, "the cluster %q says proxy_protocol: datagrams carry no header of it", c.Name)
 	}
+	if c.Socket.Port4 != 0 || c.Socket.Port6 != 0 {
+		r.report.Errorf(at, "the cluster %q says which port connections come from: datagrams of several callers would have one", c.Name)
+	}
 	if len(j.HashPolicies) > 0 && !c.Policy.Hashes() {
 		r.report.Warnf(j.Node.Get("hash_policies"), "hash_policies has no effect: the cluster %q does not choose by a hash", c.Name)
 	}

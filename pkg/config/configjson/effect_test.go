@@ -84,7 +84,13 @@ var preparations = []struct{ path, patch string }{
 	{"extend_config.sub_protocol", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"downstream_protocol": "X", "extend_config": {"sub_protocol": "Http1"}}}]}]}]}]}`},
 	{"listeners[].network", `{"servers": [{"listeners": [{"network": "unix"}]}]}`},
 	{"pprof.", `{"pprof": {}}`},
+	{"extends[]", `{"extends": [{"type": "dubbo_registry", "config": {"enable": true, "registries": [{"type": "zookeeper", "address": "127.0.0.1:2", "username": "u"}]}}]}`},
+	{"(dubbo_registry).enable", `{"extends": [{"config": {"enable": false}}]}`},
+	{".token_file", `{"extends": [{"config": {"token": null}}]}`},
 	{"xds_cache.", `{"dynamic_resources": {"ads_config": {"api_type": "GRPC"}}, "xds_cache": {"path": "/tmp/xds"}}`},
+	{"xds_lazy.", `{"dynamic_resources": {"ads_config": {"api_type": "GRPC"}}, "xds_lazy": {}}`},
+	{"cluster_manager.load_stats_config", `{"dynamic_resources": {"ads_config": {"api_type": "GRPC"}}}`},
+	{"xds_status.", `{"dynamic_resources": {"ads_config": {"api_type": "GRPC"}}, "xds_status": {"address": "/run/weft/xds"}}`},
 	{".original_dst_lb_config.", `{"cluster_manager": {"clusters": [{"type": "ORIGINAL_DST", "hosts": null}]}}`},
 	{".original_dst_lb_config.header_name", `{"cluster_manager": {"clusters": [{"original_dst_lb_config": {"use_header": true}}]}}`},
 	{"dns_failure_refresh_rate.", `{"cluster_manager": {"clusters": [{"dns_failure_refresh_rate": {"base_interval": "2s"}}]}}`},
@@ -299,6 +305,7 @@ func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnost
 		Files: memory{fstest.MapFS{
 			"routes.d/a.json":   {Data: []byte(`{"name": "a", "domains": ["a.example"], "routers": []}`)},
 			"resolv.conf":       {Data: []byte("nameserver 10.0.0.1\n")},
+			"dubbo.token":       {Data: []byte("t0ken\n")},
 			"clusters.d/a.json": {Data: []byte(`{"name": "a", "hosts": [{"address": "127.0.0.1:5"}]}`)},
 
 			"own.pem": {Data: leaf.Cert}, "own.key": {Data: leaf.Key}, "own-ca.pem": {Data: ca.PEM}, "stranger.key": {Data: ca.Issue(testpki.Spec{}).Key},

@@ -88,6 +88,8 @@ type extendJSON struct {
 	MaxRequestsPerConnection int                  `key:"max_requests_per_connection" doc:"Requests after which a caller's connection is closed. 0: no limit." unit:"requests" min:"0" default:"0" example:"1000"`
 	Via                      string               `key:"via" doc:"Name that is added to the Via field both ways; empty: none." example:"\"weft\""`
 	XForwarded               config.ForwardedMode `key:"x_forwarded" doc:"X-Forwarded-For, -Proto and -Host: keep passes them on, append adds the caller, set replaces them, strip removes them." enum:"keep|append|set|strip" default:"keep" example:"\"append\""`
+	UseRemoteAddress         bool                 `key:"use_remote_address" doc:"The connection's other end is a client, or the last of xff_num_trusted_hops proxies. false: it is one more proxy than these." default:"true" example:"false"`
+	TrustedHops              int                  `key:"xff_num_trusted_hops" doc:"How many proxies are trusted to have added to X-Forwarded-For. The address that the first of them added is the client for access logs, hashing and filters (remote_ip), if it is one; otherwise the connection's other end." min:"0" max:"100" default:"0" example:"1"`
 	AllowHalfClose           bool                 `key:"allow_half_close" doc:"Answer callers that have ended their direction." example:"true"`
 	AllowConnect             bool                 `key:"allow_connect" doc:"Let routes match CONNECT; otherwise it is answered with 405." example:"true"`
 	ServerName               string               `key:"server_name" doc:"Server field of Weft's own replies; empty: none." example:"\"weft\""`

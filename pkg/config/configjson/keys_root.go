@@ -12,7 +12,7 @@ import (
 type rootJSON struct {
 	Node           document.Node      `key:"."`
 	Schema         string             `key:"$schema" doc:"Where the JSON Schema of this file is; for editors." example:"\"weft.schema.json\""`
-	Servers        []serverJSON       `key:"servers" doc:"The server: exactly one." required:"true"`
+	Servers        []serverJSON       `key:"servers" doc:"The server: exactly one. Only a file with static_resources or dynamic_resources may do without: it is one for Envoy, as docs/xds.md has it."`
 	ClusterManager clusterManagerJSON `key:"cluster_manager" doc:"The upstream clusters."`
 	Admin          *adminJSON         `key:"admin" doc:"The operator's port; absent: none."`
 	Metrics        metricsJSON        `key:"metrics" doc:"What is exported, and where."`
@@ -22,12 +22,17 @@ type rootJSON struct {
 	PIDFile        string             `key:"pid" doc:"File that holds the process id while Weft runs; empty: none." example:"\"/run/weft.pid\""`
 	Pprof          pprofJSON          `key:"pprof" doc:"Go's profiler."`
 
-	DynamicResources document.Node `key:"dynamic_resources" doc:"Envoy bootstrap: where listeners and clusters come from by xDS." accept:"object" example:"{\"ads_config\": {\"api_type\": \"GRPC\"}}"`
-	StaticResources  document.Node `key:"static_resources" doc:"Envoy bootstrap: listeners and clusters that are there from the start." accept:"object" example:"{\"clusters\": [{\"name\": \"xds\"}]}"`
-	XDSCache         *xdsCacheJSON `key:"xds_cache" doc:"Where what the control plane said is kept, for a start while it is away; absent: nowhere."`
-	EnvoyNode        document.Node `key:"node" doc:"Envoy bootstrap: who asks by xDS." accept:"object" example:"{\"id\": \"sidecar~10.0.0.1\"}"`
+	DynamicResources document.Node  `key:"dynamic_resources" doc:"Envoy bootstrap: where listeners and clusters come from by xDS." accept:"object" example:"{\"ads_config\": {\"api_type\": \"GRPC\"}}"`
+	StaticResources  document.Node  `key:"static_resources" doc:"Envoy bootstrap: listeners and clusters that are there from the start." accept:"object" example:"{\"clusters\": [{\"name\": \"xds\"}]}"`
+	LayeredRuntime   document.Node  `key:"layered_runtime" doc:"Envoy bootstrap: values of the keys that resources of a control plane name, in layers: of the file (static_layer) or of the control plane (rtds_layer). See docs/xds.md." accept:"object" example:"{\"layers\": [{\"name\": \"file\", \"static_layer\": {\"shop.share\": 20}}]}"`
+	XDSCache         *xdsCacheJSON  `key:"xds_cache" doc:"Where what the control plane said is kept, for a start while it is away; absent: nowhere."`
+	XDSLazy          *xdsLazyJSON   `key:"xds_lazy" doc:"What of a control plane is asked for only when it is used, and dropped when it is not: hosts of clusters of type EDS, and routes by RDS. Absent: all is asked for at once."`
+	XDSStatus        *xdsStatusJSON `key:"xds_status" doc:"Where tools may ask by gRPC for what the control plane said, as envoy.service.status.v3.ClientStatusDiscoveryService; absent: nowhere."`
+	EnvoyNode        document.Node  `key:"node" doc:"Envoy bootstrap: who asks by xDS." accept:"object" example:"{\"id\": \"sidecar~10.0.0.1\"}"`
 
-	Extends        []extensionJSON `key:"extends" doc:"Extensions with a configuration of their own, such as the Dubbo registry." unbuilt:"extends"`
+	Extends []extensionJSON `key:"extends" doc:"Extensions with a configuration of their own: the Dubbo registry."`
+	envoyJSON
+
 	Plugin         document.Node   `key:"plugin" doc:"Plugins that run as processes." accept:"object" unbuilt:"plugin" example:"{\"log_base\": \"/var/log\"}"`
 	ThirdPartCodec document.Node   `key:"third_part_codec" doc:"Codecs that are loaded at run time." accept:"object" unbuilt:"third_part_codec" example:"{\"codecs\": [{\"enable\": true}]}"`
 	WasmPlugins    []document.Node `key:"wasm_global_plugins" doc:"WebAssembly plugins." unbuilt:"wasm_global_plugins" example:"[{\"plugin_name\": \"p\"}]"`
@@ -56,12 +61,21 @@ type adminJSON struct {
 	Node    document.Node `key:"."`
 	Address struct {
 		Socket struct {
-			Node    document.Node `key:"."`
-			Address string        `key:"address" doc:"IP address, or path of a unix socket. Whoever reaches it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
-			Port    uint16        `key:"port_value" doc:"Port." numeral:"true" example:"9901"`
+			Node     document.Node `key:"."`
+			Address  string        `key:"address" doc:"IP address, or path of a unix socket. Whoever reaches it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
+			Port     uint16        `key:"port_value" doc:"Port." numeral:"true" example:"9901"`
+			Protocol string        `key:"protocol" doc:"Envoy bootstrap: the only one." enum:"TCP" noeffect:"there is no other" example:"\"TCP\""`
 		} `key:"socket_address" doc:"The address and its port."`
+		Pipe struct {
+			Path string `key:"path" doc:"Path of a unix socket, in place of socket_address." example:"\"/run/weft/admin\""`
+		} `key:"pipe" doc:"Envoy bootstrap: a unix socket."`
 	} `key:"address" doc:"Where the admin port listens."`
-	LogPath string `key:"access_log_path" doc:"Log of the admin port." noeffect:"true" example:"\"/dev/null\""`
+	LogPath     string          `key:"access_log_path" doc:"Log of the admin port." noeffect:"true" example:"\"/dev/null\""`
+	AccessLog   []document.Node `key:"access_log" doc:"Envoy bootstrap: logs of the admin port." noeffect:"true" example:"[{\"name\": \"envoy.access_loggers.file\"}]"`
+	ProfilePath string          `key:"profile_path" doc:"Envoy bootstrap: file of profiles." noeffect:"pprof.debug serves them" example:"\"/tmp/envoy.prof\""`
+	Sockets     []document.Node `key:"socket_options" doc:"Envoy bootstrap: options of the admin port's socket." noeffect:"true" example:"[{\"level\": 1}]"`
+	NoLimit     bool            `key:"ignore_global_conn_limit" doc:"Envoy bootstrap: the admin port is outside limits of connections." noeffect:"it always is" example:"true"`
+	AllowPaths  []document.Node `key:"allow_paths" doc:"Envoy bootstrap: the pages that there are." unbuilt:"allow_paths" example:"[{\"exact\": \"/stats\"}]"`
 }
 
 type metricsJSON struct {
@@ -94,6 +108,7 @@ type tracingJSON struct {
 	Enable bool          `key:"enable" doc:"Whether spans are made." unbuilt:"tracing" example:"true"`
 	Driver string        `key:"driver" doc:"Name of the tracer; means nothing without enable." example:"\"SkyWalking\""`
 	Tracer string        `key:"tracer" doc:"Older name of driver." example:"\"SOFATracer\""`
+	HTTP   document.Node `key:"http" doc:"Envoy bootstrap: the tracer." accept:"object" noeffect:"no spans are made" example:"{\"name\": \"envoy.tracers.zipkin\"}"`
 	Config document.Node `key:"config" doc:"The tracer's settings; mean nothing without enable." accept:"object" example:"{\"service_name\": \"a\"}"`
 }
 
@@ -101,11 +116,6 @@ type chainJSON struct {
 	Node    document.Node      `key:"."`
 	Name    string             `key:"name" doc:"Name of the chain: a listener's." required:"true" example:"\"ingress\""`
 	Filters []streamFilterJSON `key:"stream_filters" doc:"The filters, in order."`
-}
-
-type extensionJSON struct {
-	Type   string        `key:"type" doc:"Name of the extension." example:"\"dubbo_registry\""`
-	Config document.Node `key:"config" doc:"Its settings." accept:"object" example:"{\"enable\": true}"`
 }
 
 type pprofJSON struct {

@@ -37,7 +37,7 @@ type routerJSON struct {
 type virtualHostJSON struct {
 	Node    document.Node              `key:"."`
 	Name    string                     `key:"name" doc:"Name, for logs and route names." example:"\"shop\""`
-	Domains []string                   `key:"domains" doc:"host, host:port, host:*, *.suffix, *.suffix:port or *; the most exact wins. Of RPC: the service, without a version." required:"true" example:"[\"shop.example\", \"*.shop.example\"]"`
+	Domains []string                   `key:"domains" doc:"host, host:port, host:*, *.suffix, *.suffix:port, prefix.* (on any port) or *; the most exact wins: a host, the longest suffix, the longest prefix, *. Of RPC: the service, without a version." required:"true" example:"[\"shop.example\", \"*.shop.example\"]"`
 	Routes  document.Stream[routeJSON] `key:"routers" doc:"The routes; the first that matches is taken."`
 	TLS     string                     `key:"require_tls" doc:"Redirect plaintext requests." unbuilt:"require_tls" example:"\"ALL\""`
 	mutationJSON
@@ -96,6 +96,7 @@ type actionJSON struct {
 	HostRewrite           string            `key:"host_rewrite" doc:"What Host becomes. HTTP only." example:"\"shop.internal\""`
 	AutoHostRewrite       bool              `key:"auto_host_rewrite" doc:"Host becomes the chosen host's hostname. HTTP only." example:"true"`
 	AutoHostRewriteHeader string            `key:"auto_host_rewrite_header" doc:"Host becomes the value of this field. HTTP only." example:"\"x-host\""`
+	HostRewritePath       *regexRewriteJSON `key:"host_rewrite_path_regex" doc:"Host becomes what this makes of the path as it came, without its query, if the pattern is found and that is a host. HTTP only."`
 	Hash                  []hashJSON        `key:"hash_policy" doc:"What LB_RINGHASH and LB_MAGLEV hash: the first that the request has."`
 	MetadataMatch         metadataMatchJSON `key:"metadata_match" doc:"Labels of the hosts that the request may go to, in a cluster with lb_subset_config."`
 	mutationJSON

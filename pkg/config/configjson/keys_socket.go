@@ -10,14 +10,14 @@ type socketJSON struct {
 
 type bindConfigJSON struct {
 	Node   document.Node `key:"."`
-	Source document.Node `key:"source_address" doc:"IP address of this machine that connections to the hosts come from: \"10.0.0.5\", {\"address\": \"10.0.0.5\"}, or a list of one of IPv4 and one of IPv6. Hosts of the other family: as the system chooses." accept:"string|object|list" example:"\"10.0.0.5\""`
+	Source document.Node `key:"source_address" doc:"IP address of this machine that connections to the hosts come from: \"10.0.0.5\", {\"address\": \"10.0.0.5\", \"port_value\": 0}, or a list of one of IPv4 and one of IPv6. Hosts of the other family: as the system chooses." accept:"string|object|list" example:"\"10.0.0.5\""`
 }
 
 // sourceJSON is the longer form of a source address.
 type sourceJSON struct {
 	Node    document.Node `key:"."`
 	Address string        `key:"address" doc:"The IP address." required:"true" example:"\"10.0.0.5\""`
-	Port    int           `key:"port_value" doc:"The port: 0, any." min:"0" max:"0" default:"0" example:"0"`
+	Port    int           `key:"port_value" doc:"The port; 0: any. With one there can be a single connection to each address of a host: circuit_breakers should say max_connections 1." min:"0" max:"65535" default:"0" example:"0"`
 }
 
 type connectionOptionsJSON struct {

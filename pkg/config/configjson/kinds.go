@@ -19,6 +19,9 @@ type Kinds struct {
 	ClusterTypes   []config.ClusterType
 	Policies       []config.Policy
 	XDS            bool // more of the configuration may come from a control plane
+	// DubboRegistries are the kinds of registries that services may be published to; none:
+	// there is no extension DubboRegistry.
+	DubboRegistries []string
 }
 
 // The network filters that the schema describes.

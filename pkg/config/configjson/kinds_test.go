@@ -51,10 +51,12 @@ func (s *ejectorSettings) Outlier() *config.Outlier {
 // testKinds is what the tests take for built, with filters of their own.
 func testKinds() Kinds {
 	return Kinds{
-		XDS:            true,
-		Protocols:      []config.Protocol{config.HTTP1, config.Dubbo, config.Bolt, config.BoltV2},
-		NetworkFilters: []string{ProxyFilter, TCPProxyFilter, UDPProxyFilter},
-		Gates:          []filter.Connection{{Name: "rbac", Config: func() any { return &map[string]any{} }}},
+		XDS: true,
+
+		DubboRegistries: []string{"memory", "zookeeper"},
+		Protocols:       []config.Protocol{config.HTTP1, config.Dubbo, config.Bolt, config.BoltV2},
+		NetworkFilters:  []string{ProxyFilter, TCPProxyFilter, UDPProxyFilter},
+		Gates:           []filter.Connection{{Name: "rbac", Config: func() any { return &map[string]any{} }}},
 		StreamFilters: []filter.Stream{
 			{Name: "fault", Config: func() any { return &faultSettings{} }},
 			{Name: "mirror", Config: func() any { return &mirrorSettings{} }},

@@ -30,7 +30,7 @@ func exampleKinds() Kinds {
 	k.Protocols = append(k.Protocols, config.HTTP2)
 	k.StreamFilters = nil
 	for _, name := range []string{
-		"adaptive_concurrency", "compressor", "cors", "csrf", "decompressor", "dubbo_stream", "ext_authz", "fault", "flowControlFilter", "gzip", "header_mutation", "header_to_metadata",
+		"adaptive_concurrency", "compressor", "cors", "csrf", "decompressor", "dubbo_stream", "ext_authz", "fault", "flowControlFilter", "gzip", "header_mutation", "header_to_metadata", "istio_stats", "peer_metadata",
 		"healthcheck", "ip_access", "jwt_authn", "local_ratelimit", "mirror", "payload_limit", "rbac",
 	} {
 		k.StreamFilters = append(k.StreamFilters, filter.Stream{Name: name, Config: func() any { return &map[string]any{} }})

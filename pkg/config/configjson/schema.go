@@ -1,6 +1,8 @@
 package configjson
 
 import (
+	"bytes"
+
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
@@ -12,8 +14,14 @@ func Schema() []byte { return Kinds{}.Schema() }
 func (k Kinds) Schema() []byte {
 	v := variants(k)
 	v["network_filter"] = append(v["network_filter"], document.Variant{Name: connectionManager, Prototype: routerJSON{}})
-	return document.Schema("Weft configuration", rootJSON{}, v)
+	text := document.Schema("Weft configuration", rootJSON{}, v)
+	return append([]byte("{\n"+hasServer), bytes.TrimPrefix(text, []byte("{\n"))...)
 }
+
+// hasServer is the member of the schema that says that a file has a server, or is one for
+// Envoy.
+const hasServer = `  "anyOf": [{"required": ["servers"]}, {"required": ["static_resources"]}, {"required": ["dynamic_resources"]}],
+`
 
 // MarkdownReference returns the tables of docs/configuration.md: every key with
 // its meaning, unit, default and an example. Stream filters describe their
@@ -25,7 +33,8 @@ func MarkdownReference() string {
 // variants lists what the members called config can hold.
 func variants(k Kinds) document.Variants {
 	out := document.Variants{
-		"sink": {{Name: prometheusSink, Prototype: prometheusJSON{}}},
+		"extension": {{Name: DubboRegistry, Prototype: dubboRegistryJSON{}}},
+		"sink":      {{Name: prometheusSink, Prototype: prometheusJSON{}}},
 		"listener_filter": {
 			{Name: ProxyProtocolFilter, Prototype: proxyProtocolJSON{}},
 		},

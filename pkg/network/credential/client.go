@@ -81,7 +81,7 @@ func verifyChain(roots *x509.CertPool, state *tls.ConnectionState) error {
 
 // Config returns what a handshake with the host at an address is begun with. name is
 // what the host must prove to be unless the context says another; alpn is offered
-// unless the context has its own list.
+// unless the context has a list of its own, for what alpn begins with or for anything.
 func (c *Client) Config(name, address string, alpn []string) *tls.Config {
 	state := c.now.Load()
 	out := state.config.Clone()
@@ -92,7 +92,43 @@ func (c *Client) Config(name, address string, alpn []string) *tls.Config {
 	if len(c.context.ALPN) == 0 {
 		out.NextProtos = alpn
 	}
+	if len(alpn) > 0 && len(c.context.ALPNFor[alpn[0]]) > 0 {
+		out.NextProtos = c.context.ALPNFor[alpn[0]]
+	}
 	out.ClientSessionCache = hostSessions{state.sessions, address}
+	return out
+}
+
+// Asked is the name that one connection is for, in the place of what its context says or
+// beside it.
+type Asked struct {
+	Name   string // of DNS, or an address
+	SNI    bool   // it is asked for, unless it is an address, in the place of what else would be
+	Verify bool   // the host's certificate must be for it; "" is no certificate's name
+}
+
+// Asking is Config for a connection that is for a name.
+func (c *Client) Asking(a Asked, name, address string, alpn []string) *tls.Config {
+	out := c.Config(name, address, alpn)
+	if a.SNI && a.Name != "" {
+		out.ServerName = a.Name
+	}
+	if !a.Verify {
+		return out
+	}
+	further := out.VerifyConnection
+	out.VerifyConnection = func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return errors.New("the server showed no certificate")
+		}
+		if err := state.PeerCertificates[0].VerifyHostname(a.Name); err != nil {
+			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
+		}
+		if further == nil {
+			return nil
+		}
+		return further(state)
+	}
 	return out
 }
 

@@ -48,6 +48,12 @@ type Context struct {
 
 	// ALPN is what is offered, best first; a client with none is told per connection.
 	ALPN []string
+	// ALPNFor is what a client offers in the place of ALPN on connections that are to carry
+	// what it is told.
+	ALPNFor map[string][]string
+	// AnyALPN: a server answers who offers nothing of ALPN, without a protocol. Else that is
+	// refused (RFC 7301 3.2).
+	AnyALPN bool
 
 	MinVersion, MaxVersion uint16 // 0: TLS 1.2, and the newest
 	Ciphers                []uint16

@@ -28,14 +28,16 @@ type offer struct {
 	stamps   []stamp // of its files, before they were read at first
 	material material
 	config   *tls.Config
-	tickets  [][32]byte // newest first
+	open     *tls.Config // config without ALPN, for who offers nothing of it; nil: nobody is let in so
+	tickets  [][32]byte  // newest first
 }
 
 // choice finds the configuration for a ClientHello. It is immutable.
 type choice struct {
 	all       []*tls.Config
-	exact     map[string][]*tls.Config // by server name
-	wildcards map[string][]*tls.Config // by what follows the star: ".example.com"
+	exact     map[string][]*tls.Config    // by server name
+	wildcards map[string][]*tls.Config    // by what follows the star: ".example.com"
+	open      map[*tls.Config]*tls.Config // as offer has them
 }
 
 // Server returns a server of these contexts, at least one, whose files s watches
@@ -100,7 +102,12 @@ func (o *offer) reload() error {
 		c.VerifyConnection = func(state tls.ConnectionState) error { return admit(peers, &state) }
 	}
 	c.SetSessionTicketKeys(o.tickets)
-	o.material, o.config = m, c
+	o.material, o.config, o.open = m, c, nil
+	if o.context.AnyALPN {
+		o.open = c.Clone()
+		o.open.NextProtos = nil
+		o.open.SetSessionTicketKeys(o.tickets)
+	}
 	return nil
 }
 
@@ -109,6 +116,9 @@ func (o *offer) reload() error {
 func (o *offer) rotate() {
 	o.tickets = append([][32]byte{newKey()}, o.tickets[0])
 	o.config.SetSessionTicketKeys(o.tickets)
+	if o.open != nil {
+		o.open.SetSessionTicketKeys(o.tickets)
+	}
 }
 
 func newKey() (key [32]byte) {
@@ -118,9 +128,12 @@ func newKey() (key [32]byte) {
 
 // choose makes the choice anew, after a context changed.
 func (s *Server) choose() {
-	c := &choice{exact: map[string][]*tls.Config{}, wildcards: map[string][]*tls.Config{}}
+	c := &choice{exact: map[string][]*tls.Config{}, wildcards: map[string][]*tls.Config{}, open: map[*tls.Config]*tls.Config{}}
 	for _, o := range s.contexts {
 		c.all = append(c.all, o.config)
+		if o.open != nil {
+			c.open[o.config] = o.open
+		}
 		for _, name := range o.names() {
 			if rest, wild := strings.CutPrefix(name, "*."); wild {
 				c.wildcards["."+rest] = append(c.wildcards["."+rest], o.config)
@@ -155,6 +168,9 @@ func (c *choice) find(hello *tls.ClientHelloInfo) *tls.Config {
 		if slices.ContainsFunc(hello.SupportedProtos, func(p string) bool { return slices.Contains(config.NextProtos, p) }) {
 			return config
 		}
+	}
+	if open := c.open[named[0]]; open != nil {
+		return open
 	}
 	return named[0]
 }

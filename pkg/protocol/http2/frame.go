@@ -111,29 +111,23 @@ func Next(b []byte, limit uint32) (f Frame, n int, err error) {
 }
 
 // CutData cuts off what has come of a DATA frame that b starts with and that is not
-// whole, as a frame of its own: where frames end means nothing to content. n is the
-// length of its payload, 0 if that is less than least, or b starts with something
-// else, or with padding. Once the frame has been dealt with, PutRest is to be called
-// and n bytes of b are to be consumed. Next has found no error in b before.
-func CutData(b []byte, least int) (f Frame, n int) {
-	if len(b) < FrameHeaderLen+max(least, FrameHeaderLen) || FrameType(b[3]) != FrameData || Flags(b[4]).Has(FlagPadded) {
-		return Frame{}, 0
+// whole, as a frame of its own: where frames end means nothing to content. rest is the
+// header of the frame that the rest of it is. f has no payload if that would be less than
+// least, or b starts with something else, or with padding. Next has found no error in b
+// before.
+func CutData(b []byte, least int) (f Frame, rest [FrameHeaderLen]byte) {
+	if len(b) < FrameHeaderLen+max(least, 1) || FrameType(b[3]) != FrameData || Flags(b[4]).Has(FlagPadded) {
+		return Frame{}, rest
 	}
+	rest = [FrameHeaderLen]byte(b)
+	left := int(binary.BigEndian.Uint32(b)>>8) - (len(b) - FrameHeaderLen)
+	rest[0], rest[1], rest[2] = byte(left>>16), byte(left>>8), byte(left)
 	return Frame{
 		Type:    FrameData,
 		Flags:   Flags(b[4]) &^ FlagEndStream, // it is the rest's
 		Stream:  binary.BigEndian.Uint32(b[5:]) & MaxStreamID,
 		Payload: b[FrameHeaderLen:len(b):len(b)],
-	}, len(b) - FrameHeaderLen
-}
-
-// PutRest makes b[n:] the beginning of the frame from which CutData cut n bytes. It
-// overwrites what was cut.
-func PutRest(b []byte, n int) {
-	left := int(binary.BigEndian.Uint32(b)>>8) - n
-	rest := b[n : n+FrameHeaderLen]
-	copy(rest, b[:FrameHeaderLen])
-	rest[0], rest[1], rest[2] = byte(left>>16), byte(left>>8), byte(left)
+	}, rest
 }
 
 // AppendFrameHeader appends the header of a frame whose payload of length bytes

@@ -277,7 +277,7 @@ func (u *Client) run() {
 	}
 	err := error(nil)
 	for err == nil {
-		if err = u.fill(flush); err == nil {
+		if err = u.fill(flush, b); err == nil {
 			b.now = time.Now()
 			err = u.take(b)
 			if u.read >= mostHeld || u.outbox.Queued() >= network.HighWater {
@@ -433,8 +433,9 @@ func (u *Client) over(err error, b *batch) {
 		u.mu.Lock()
 		u.said(u.state.AppendGoAway(u.scratch[:0], wrong.Code, wrong.Reason), b)
 		u.mu.Unlock()
-		b.flush()
 	}
+	// What is lent is of the buffer that is given up.
+	b.flush()
 	_ = u.conn.Close() // a second time, perhaps
 	u.outbox.Fail(err)
 	u.release()

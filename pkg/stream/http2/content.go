@@ -32,6 +32,8 @@ type content struct {
 	more    sync.Cond          // on mu: something below changed
 	pieces  []*buffer.IoBuffer // guarded by mu; what is unread from first on, oldest first; none of that is empty
 	loan    buffer.IoBuffer    // guarded by mu; the reader's bytes; if there are any it is the last of pieces
+	room    int                // guarded by mu; how much of loan is in front of the content: the frame's header, or 0
+	lender  *batch             // guarded by mu; the reader's, until its loan is lent on
 	first   int                // guarded by mu; pieces before it have been read and are kept
 	keep    bool               // guarded by mu; what is read is kept, so that it can be read again
 	unread  int                // guarded by mu; bytes of them
@@ -81,6 +83,7 @@ func (c *content) drop(piece *buffer.IoBuffer) {
 	if piece == &c.loan {
 		c.loan.SetStorage(nil)
 		c.loan.Reset()
+		c.lender, c.room = nil, 0
 		return
 	}
 	piece.Release()
@@ -88,8 +91,10 @@ func (c *content) drop(piece *buffer.IoBuffer) {
 
 // add appends what has come, and returns the pump to be kicked. unwanted is how many
 // bytes nobody will take. p is copied, unless it is lent: then own is to be called
-// behind the kick, before p is used again. the lane's wire.mu is held.
-func (c *content) add(p []byte) (to *pump, lent bool, unwanted int) {
+// behind the kick, before p is used again. frame is p with the header in front of it if
+// there is nothing else in the frame, else nil; b is the reader's. The lane's wire.mu is
+// held.
+func (c *content) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.err != nil {
@@ -108,7 +113,7 @@ func (c *content) add(p []byte) (to *pump, lent bool, unwanted int) {
 	lent = c.to != nil && c.unread == 0 // else nobody takes it at once
 	c.unread += len(p)
 	if n := len(c.pieces); lent {
-		c.loan.SetStorage(p[:len(p):len(p)])
+		c.lend(p, frame, b)
 		c.pieces = append(c.pieces, &c.loan)
 	} else if n > 0 && len(c.pieces[n-1].Tail()) >= len(p) {
 		_, _ = c.pieces[n-1].Write(p) // never fails
@@ -117,6 +122,30 @@ func (c *content) add(p []byte) (to *pump, lent bool, unwanted int) {
 	}
 	c.more.Broadcast()
 	return c.to, lent, 0
+}
+
+// lend makes p, in its frame if that is there, the loan. c.mu is held.
+func (c *content) lend(p, frame []byte, b *batch) {
+	if frame == nil {
+		frame = p
+	}
+	c.room, c.lender = len(frame)-len(p), b
+	c.loan.SetStorage(frame[:len(frame):len(frame)])
+	c.loan.Discard(c.room)
+}
+
+// leastLent is how large a frame is, in bytes, that is better lent than copied.
+const leastLent = 4 << 10
+
+// lentFrame returns the frame that the reader of b has lent, if all n bytes of its content
+// are unread. Its header may be changed. nil: there is none, or it was lent on before, or
+// b is another's. c.mu is held.
+func (c *content) lentFrame(b *batch, n int) []byte {
+	frame := c.loan.Storage()
+	if b == nil || b != c.lender || c.room == 0 || n < leastLent || c.pieces[c.first] != &c.loan || len(frame) != c.room+n {
+		return nil
+	}
+	return frame
 }
 
 func copyOf(p []byte) *buffer.IoBuffer {
@@ -134,7 +163,7 @@ func (c *content) own() {
 	if last < 0 || c.pieces[last] != &c.loan {
 		return
 	}
-	all := c.loan.Storage() // what was read of it too: it may be kept
+	all := c.loan.Storage()[c.room:] // what was read of it too: it may be kept
 	b := copyOf(all)
 	b.Discard(len(all) - c.loan.Len())
 	c.pieces[last] = b
@@ -302,7 +331,11 @@ func (c *content) Rewind() bool {
 	}
 	if c.keep {
 		for _, p := range c.pieces {
-			p.Unconsume(len(p.Storage()) - p.Len())
+			read := len(p.Storage()) - p.Len()
+			if p == &c.loan {
+				read -= c.room
+			}
+			p.Unconsume(read)
 		}
 		c.unread = int(c.total.Load())
 		c.first = 0

@@ -35,6 +35,7 @@ import (
 
 	"github.com/panjf2000/ants/v2"
 
+	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
@@ -117,6 +118,39 @@ func (e *Engine) start(f func()) { e.running.Go(f) }
 type batch struct {
 	now   time.Time
 	dirty []*network.Outbox
+	lent  []*network.Outbox  // those that were lent parts of the reader's buffers
+	held  []*buffer.IoBuffer // such buffers, which the reader is done with
+}
+
+// mostBuffers is how many buffers a reader holds because parts of them are lent.
+const mostBuffers = 8
+
+// lends sees to it that o gives back what it was lent.
+func (b *batch) lends(o *network.Outbox) {
+	if !slices.Contains(b.lent, o) {
+		b.lent = append(b.lent, o)
+	}
+}
+
+// hold takes a buffer of the reader's, of which parts are lent.
+func (b *batch) hold(in *buffer.IoBuffer) {
+	b.held = append(b.held, in)
+	if len(b.held) >= mostBuffers {
+		b.flush()
+	}
+}
+
+// settle takes back what was lent: outboxes keep what they have not sent.
+func (b *batch) settle() {
+	for _, o := range b.lent {
+		o.Own()
+	}
+	for _, in := range b.held {
+		in.Release()
+	}
+	clear(b.lent)
+	clear(b.held)
+	b.lent, b.held = b.lent[:0], b.held[:0]
 }
 
 // mostHeld is how much a reader reads, in bytes, before it sends what came of it,
@@ -155,4 +189,5 @@ func (b *batch) flush() {
 	}
 	clear(b.dirty)
 	b.dirty = b.dirty[:0]
+	b.settle()
 }

@@ -115,7 +115,7 @@ func TestContentThatIsGivenUpHasNoEnd(t *testing.T) {
 	source := &lane{wire: &wire{creditFrom: 1}}
 	c := &source.in
 	c.start(source, nil, 0)
-	c.add([]byte("content that is never sent"))
+	c.add([]byte("content that is never sent"), nil, nil)
 	c.end()
 	x.Request.Body = c
 	k := r.engine.newCall()

@@ -112,7 +112,7 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 		case w.full(p):
 			return from.due(), false, nil
 		}
-		n, ended, err := w.appendPiece(l, from)
+		n, ended, err := w.appendPiece(b, l, from)
 		if err != nil {
 			return from.due(), false, err
 		}
@@ -129,20 +129,40 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 // appendPiece sends as much of the first piece of c as one frame can hold, with the
 // end of the message if it is the last of it. n is 0 if the windows are closed. Both
 // locks are held.
-func (w *wire) appendPiece(l *lane, c *content) (n int, ended bool, err error) {
+func (w *wire) appendPiece(b *batch, l *lane, c *content) (n int, ended bool, err error) {
 	p := c.pieces[c.first].Bytes()
 	last := c.whole && c.unread == len(p) && c.trailer.Len() == 0
-	dst := w.outbox.Begin(syntax.FrameHeaderLen + min(len(p), syntax.MinFrameSize))
-	dst, n, err = w.state.ReserveData(dst, l.stream, len(p), last)
-	dst = append(dst, p[:n]...)
-	if lost := w.outbox.End(dst); lost != nil && err == nil {
-		err = goneFault(lost)
+	head, n, err := w.state.ReserveData(w.scratch[:0], l.stream, len(p), last)
+	w.scratch = head[:0]
+	if len(head) > 0 && (n == 0 || !w.lend(b, c, head, n)) {
+		dst := append(w.outbox.Begin(len(head)+n), head...)
+		if lost := w.outbox.End(append(dst, p[:n]...)); lost != nil && err == nil {
+			err = goneFault(lost)
+		}
 	}
 	if n > 0 {
 		c.discard(n)
 		l.sent += int64(n)
 	}
 	return n, last && n == len(p) && err == nil, err
+}
+
+// lend puts a frame into the outbox without copying it, if it is as it came but for its
+// header: that is the end of head, which may begin with another frame, and n is the length
+// of its content. Both locks are held.
+func (w *wire) lend(b *batch, c *content, head []byte, n int) bool {
+	frame := c.lentFrame(b, n)
+	if frame == nil {
+		return false
+	}
+	at := len(head) - syntax.FrameHeaderLen
+	copy(frame, head[at:])
+	if !w.outbox.Lend(head[:at], frame) {
+		return false
+	}
+	c.lender = nil // if it is read again, its header has another use
+	b.lends(w.outbox)
+	return true
 }
 
 // full reports whether so much waits to be written that p has to wait: it will be

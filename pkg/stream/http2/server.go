@@ -142,7 +142,7 @@ func (c *session) ServeConn(ctx context.Context, _ *network.Conn) error {
 
 // shrink drops what a connection that waits does not need.
 func (c *session) shrink() {
-	c.ctx, c.batch.dirty, c.fresh = nil, nil, nil
+	c.ctx, c.batch, c.fresh = nil, batch{}, nil
 	c.outbox.Rest()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,7 +223,7 @@ func (c *session) fill() error {
 		}
 		defer c.conn.SetIdle(false) //nolint:errcheck // never fails
 	}
-	err := c.wire.fill(c.onWait)
+	err := c.wire.fill(c.onWait, &c.batch)
 	c.batch.now = time.Now()
 	return err
 }

@@ -162,14 +162,14 @@ func (w *wire) resized() (all []func(b *batch)) {
 }
 
 // fill reads once. wait is called before it waits for something to read.
-func (w *wire) fill(wait func()) error {
+func (w *wire) fill(wait func(), b *batch) error {
 	size := firstRead
 	if w.busy {
 		size = busyRead
 	}
 	if w.in != nil {
 		// The beginning of a frame must not leave room for its end alone.
-		w.in.Reserve(max(size, w.in.Cap()) - w.in.Len())
+		w.reserve(max(size, w.in.Cap())-w.in.Len(), b)
 	}
 	n, err := w.conn.FillThen(&w.in, size, wait)
 	if err != nil {
@@ -196,6 +196,21 @@ func (w *wire) release() {
 // frames deals with every whole frame that there is. The error is a
 // *syntax.ConnectionError.
 func (w *wire) frames(b *batch) error {
+	err := w.eachFrame(b)
+	w.event = syntax.Event{} // a connection that waits holds no buffer
+	switch {
+	case w.in == nil || w.in.Len() > 0:
+	case len(b.lent) > 0:
+		b.hold(w.in)
+		w.in = nil
+	default:
+		w.release()
+	}
+	return err
+}
+
+// eachFrame is frames without what comes behind.
+func (w *wire) eachFrame(b *batch) error {
 	limit := w.state.MaxFrameSize() // immutable
 	for w.in != nil && w.in.Len() > 0 {
 		f, n, err := syntax.Next(w.in.Bytes(), limit)
@@ -203,19 +218,12 @@ func (w *wire) frames(b *batch) error {
 			return err
 		}
 		if n == 0 {
-			if err := w.part(b); err != nil {
-				return err
-			}
-			break
+			return w.part(b)
 		}
 		if err := w.frame(f, b); err != nil {
 			return err
 		}
 		w.in.Discard(n)
-	}
-	w.event = syntax.Event{} // a connection that waits holds no buffer
-	if w.in != nil && w.in.Len() == 0 {
-		w.release()
 	}
 	return nil
 }
@@ -227,16 +235,42 @@ func (w *wire) part(b *batch) error {
 	if len(all) < syntax.FrameHeaderLen {
 		return nil
 	}
-	if f, n := syntax.CutData(all, leastPart); n > 0 {
-		if err := w.frame(f, b); err != nil {
-			return err
-		}
-		syntax.PutRest(all, n)
-		w.in.Discard(n)
-		all = w.in.Bytes()
+	left := frameLen(all) - len(all)
+	f, rest := syntax.CutData(all, leastPart)
+	if len(f.Payload) == 0 {
+		w.reserve(left, b)
+		return nil
 	}
-	w.in.Reserve(frameLen(all) - len(all))
+	if err := w.frame(f, b); err != nil {
+		return err
+	}
+	w.restart(rest[:], left, b)
 	return nil
+}
+
+// reserve makes room for n bytes behind those that are not dealt with.
+func (w *wire) reserve(n int, b *batch) {
+	switch {
+	case len(b.lent) == 0:
+		w.in.Reserve(n)
+	case len(w.in.Tail()) < n: // what is lent is not moved
+		w.restart(w.in.Bytes(), n, b)
+	}
+}
+
+// restart is reserve where only rest is not dealt with, which is a part of the buffer
+// only if that is lent.
+func (w *wire) restart(rest []byte, n int, b *batch) {
+	if len(b.lent) == 0 {
+		w.in.Reset()
+		_, _ = w.in.Write(rest) // never fails
+		w.in.Reserve(n)
+		return
+	}
+	old := w.in
+	w.in = buffer.Get(max(old.Cap(), len(rest)+n))
+	_, _ = w.in.Write(rest) // never fails
+	b.hold(old)
 }
 
 // frameLen is the length of the frame whose header b begins with.
@@ -339,7 +373,7 @@ func (w *wire) data(e *syntax.Event, b *batch) (kick *pump, lent *content) {
 		return nil, nil
 	}
 	l.touch(b.now)
-	kick, isLent, unwanted := l.in.add(e.Data)
+	kick, isLent, unwanted := l.in.add(e.Data, w.dataFrame(e.Data), b)
 	if isLent {
 		lent = &l.in
 	}
@@ -350,6 +384,17 @@ func (w *wire) data(e *syntax.Event, b *batch) (kick *pump, lent *content) {
 		kick = l.in.end()
 	}
 	return kick, lent
+}
+
+// dataFrame returns the frame that the reader deals with, if it has this content and
+// nothing else, as padding.
+func (w *wire) dataFrame(data []byte) []byte {
+	all := w.in.Bytes()
+	end := syntax.FrameHeaderLen + len(data)
+	if len(data) == 0 || end > len(all) || &all[syntax.FrameHeaderLen] != &data[0] {
+		return nil
+	}
+	return all[:end]
 }
 
 // happened deals with what is not content. mu is held. What it returns is called

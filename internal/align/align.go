@@ -1,0 +1,36 @@
+// Package align finds what a list has kept of the list that it was before.
+package align
+
+// Places returns for each element of now the place in before of an equal one, -1 if
+// there is none. What both lists begin and end with costs a comparison each; only what is
+// between costs a map. Of equal elements the first of before between the two ends counts,
+// so that a place may occur more than once.
+func Places[E comparable](before, now []E) []int32 {
+	places := make([]int32, len(now))
+	least := min(len(before), len(now))
+	head := 0
+	for head < least && before[head] == now[head] {
+		places[head] = int32(head) //nolint:gosec // lists are in memory, and shorter
+		head++
+	}
+	tail := 0
+	for tail < least-head && before[len(before)-1-tail] == now[len(now)-1-tail] {
+		tail++
+		places[len(now)-tail] = int32(len(before) - tail) //nolint:gosec // as above
+	}
+	if head+tail == len(now) {
+		return places
+	}
+	known := make(map[E]int32, len(before)-head-tail)
+	for i := len(before) - tail - 1; i >= head; i-- {
+		known[before[i]] = int32(i) //nolint:gosec // as above
+	}
+	for i := head; i < len(now)-tail; i++ {
+		place, ok := known[now[i]]
+		if !ok {
+			place = -1
+		}
+		places[i] = place
+	}
+	return places
+}

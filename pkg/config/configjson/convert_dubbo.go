@@ -1,0 +1,139 @@
+package configjson
+
+import (
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// DubboRegistry is the extension that publishes and subscribes Dubbo services.
+const DubboRegistry = "dubbo_registry"
+
+func knownExtensions() []string { return []string{DubboRegistry} }
+
+func (r *reader) readExtensions(list []extensionJSON) {
+	var built []string
+	if len(r.kinds.DubboRegistries) > 0 {
+		built = knownExtensions()
+	}
+	var before *extensionJSON
+	for i := range list {
+		e := &list[i]
+		at := e.Node.Get("type").Or(e.Node)
+		if e.Type == "" {
+			continue // reported
+		}
+		if _, ok := choose(r.report, at, "extension", e.Type, built, knownExtensions()); !ok {
+			continue
+		}
+		if before != nil {
+			r.report.Errorf(at, "a second %s", DubboRegistry)
+			continue
+		}
+		before = e
+		var j dubboRegistryJSON
+		if r.decoder.Decode(e.Node.Member("config"), &j) {
+			r.snapshot.Dubbo = r.dubboRegistry(&j)
+		}
+	}
+}
+
+func (r *reader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
+	if !j.Enable {
+		return config.DubboRegistry{}
+	}
+	d := config.DubboRegistry{
+		Enable: true, Socket: socketPath(j.APISocket), Token: j.Token, StrictStatus: j.StrictStatus,
+		Host: j.Host, ServerPort: j.ServerPort, Application: j.Application,
+		StateFile: j.StateFile, EmptyAfter: j.EmptyAfter, WithdrawWait: j.WithdrawWait,
+	}
+	if j.APIPort != 0 {
+		d.API = numericHost(net.JoinHostPort(j.APIAddress, strconv.Itoa(int(j.APIPort))))
+	}
+	if _, err := netip.ParseAddr(j.APIAddress); err != nil && j.APIAddress != localhost {
+		r.report.Errorf(j.Node.Get("api_address"), "found %q, expected an IP address", j.APIAddress)
+	}
+	if d.API == "" && d.Socket == "" {
+		r.report.Errorf(j.Node.Get("api_port"), "without a port the API needs api_socket")
+	}
+	if d.Socket != "" && (!isPath(d.Socket) || d.Socket[0] == '@') { // which anybody may connect to
+		r.report.Errorf(j.Node.Get("api_socket"), "found %q, expected a path", j.APISocket)
+	}
+	if strings.ContainsAny(d.Host, " /?&") {
+		r.report.Errorf(j.Node.Get("host"), "found %q, expected an address without port", d.Host)
+	}
+	if j.TokenFile != "" {
+		d.Token = r.token(j)
+	}
+	for i := range j.Registries {
+		if s, ok := r.registry(&j.Registries[i], d.Registries); ok {
+			d.Registries = append(d.Registries, s)
+		}
+	}
+	return d
+}
+
+// token reads the token from its file.
+func (r *reader) token(j *dubboRegistryJSON) string {
+	at := j.Node.Get("token_file")
+	if j.Token != "" {
+		r.report.Errorf(at, "token_file stands in the place of token: only one of them")
+		return ""
+	}
+	text, err := r.files.ReadFile(j.TokenFile)
+	if err != nil && !filepath.IsAbs(j.TokenFile) {
+		if beside, errBeside := r.files.ReadFile(filepath.Join(filepath.Dir(r.file), j.TokenFile)); errBeside == nil {
+			text, err = beside, nil
+		}
+	}
+	token := strings.TrimSpace(string(text))
+	switch {
+	case err != nil:
+		r.report.Errorf(at, "the file %q %s", j.TokenFile, problemOf(err))
+	case token == "":
+		r.report.Errorf(at, "the file %q is empty: anybody could use the API", j.TokenFile)
+	}
+	return token
+}
+
+// registry converts the settings of one registry, which is none of those before.
+func (r *reader) registry(j *registryJSON, before []config.RegistrySettings) (config.RegistrySettings, bool) {
+	if j.Type == "" || j.Address == "" {
+		return config.RegistrySettings{}, false // reported
+	}
+	kind, ok := choose(r.report, j.Node.Get("type"), "registry", j.Type, r.kinds.DubboRegistries, knownRegistries())
+	if !ok {
+		return config.RegistrySettings{}, false
+	}
+	for i := range before {
+		if before[i].Type == kind && before[i].Address == j.Address {
+			r.report.Errorf(j.Node, "a second %s registry at %s", kind, j.Address)
+			return config.RegistrySettings{}, false
+		}
+	}
+	if j.Username == "" && j.Password != "" {
+		r.report.Errorf(j.Node.Get("password"), "a password needs a username")
+	}
+	return config.RegistrySettings{
+		Type: kind, Address: j.Address, Username: j.Username, Password: j.Password,
+		Root: j.Root, SessionTimeout: j.SessionTimeout, RegisterMode: config.RegisterMode(j.RegisterMode), TLS: r.tls(j.TLS, clusterTLS),
+	}, true
+}
+
+func knownRegistries() []string { return []string{"zookeeper", "nacos", "memory"} }
+
+// makeDubboTable makes the table of what applications subscribe to, which is empty until
+// they do, if the file does not have one that their routes follow.
+func (r *reader) makeDubboTable() {
+	const name = config.DubboRouteTable
+	if !r.snapshot.Dubbo.Enable || r.tables[name] != nil {
+		return
+	}
+	t := &table{model: &config.RouteTable{Name: name}, names: map[string]bool{}, used: map[string]bool{}}
+	r.tables[name] = t
+	r.snapshot.Routes = append(r.snapshot.Routes, t.model)
+}

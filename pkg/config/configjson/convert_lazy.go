@@ -1,0 +1,34 @@
+package configjson
+
+import (
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+type xdsLazyJSON struct {
+	Node   document.Node `key:"."`
+	Idle   time.Duration `key:"idle" doc:"How long after its last use something is dropped, more than 0; up to half as much may be added." default:"10m" example:"\"1h\""`
+	Wait   time.Duration `key:"wait" doc:"How long a request waits for what it has had asked for, more than 0 and at most idle; then it is answered with 503." default:"5s" example:"\"2s\""`
+	Routes bool          `key:"routes" doc:"Routes are left there, too; false: only hosts." default:"true" example:"false"`
+}
+
+func (r *reader) readXDSLazy(j *rootJSON) {
+	l := j.XDSLazy
+	switch {
+	case l == nil:
+	case !r.kinds.XDS:
+		r.report.Unbuilt(l.Node, "xds_lazy")
+	case j.DynamicResources.Off():
+		r.report.Warnf(l.Node, "xds_lazy has no effect without dynamic_resources")
+	default:
+		if l.Idle <= 0 {
+			r.report.Errorf(l.Node.Get("idle").Or(l.Node), "found %v, expected more than 0", l.Idle)
+		}
+		if l.Wait <= 0 || l.Wait > l.Idle {
+			r.report.Errorf(l.Node.Get("wait").Or(l.Node), "found %v, expected more than 0, and at most idle (%v)", l.Wait, l.Idle)
+		}
+		r.snapshot.Bootstrap.Lazy = config.ControlPlaneLazy{Idle: l.Idle, Wait: l.Wait, Routes: l.Routes}
+	}
+}

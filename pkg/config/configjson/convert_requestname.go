@@ -1,0 +1,31 @@
+package configjson
+
+import (
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// readRequestName converts what the names that requests are for have to do with
+// connections to a cluster's hosts; its TLS and its pool have been read.
+func (r *reader) readRequestName(j *clusterJSON, c *config.Cluster) {
+	n := config.RequestName{SNI: j.AutoSNI, Verify: j.AutoVerify, Field: strings.ToLower(j.NameHeader)}
+	field := j.Node.Get("override_auto_sni_header")
+	if n.Field != "" && strings.ContainsAny(n.Field, " \t\r\n,:") {
+		r.report.Expect(field, "the name of a field")
+		return
+	}
+	at := j.Node.Get("auto_sni").Or(j.Node.Get("auto_san_validation")).Or(field)
+	switch {
+	case !n.Counts():
+		if n.Field != "" {
+			r.report.Warnf(field, "override_auto_sni_header has no effect without auto_sni or auto_san_validation")
+		}
+		return
+	case c.TLS == nil:
+		r.report.Warnf(at, "there is no tls_context: hosts are asked for no name")
+	case c.Pool.Warm != "":
+		r.report.Errorf(at, "connection_pool.warm opens connections ahead of requests, when there is no name to ask for")
+	}
+	c.RequestName = n
+}

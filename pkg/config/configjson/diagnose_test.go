@@ -1,0 +1,39 @@
+package configjson
+
+import (
+	"testing"
+	"testing/fstest"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// TestWhoReadsAPartOfTheFileTellsItsPlaces: at the innermost value that there is.
+func TestWhoReadsAPartOfTheFileTellsItsPlaces(t *testing.T) {
+	const text = `node: {id: a}
+static_resources:
+  listeners:
+  - name: one
+  - name: two
+    filterChains: [{name: c}]
+`
+	kinds := testKinds()
+	f, diagnostics := Open("a.yaml", kinds, Options{Files: memory{fstest.MapFS{"a.yaml": {Data: []byte(text)}}}})
+	if f == nil {
+		t.Fatal(diagnostics)
+	}
+	for path, want := range map[string]string{
+		"":                                "a.yaml: warning: is wrong",
+		"node.id":                         "a.yaml:1:12: warning: node.id: is wrong",
+		"static_resources.listeners":      "a.yaml:4:3: warning: static_resources.listeners: is wrong",
+		"static_resources.listeners[1]":   "a.yaml:5:5: warning: static_resources.listeners[1]: is wrong",
+		"static_resources.listeners[2].x": "a.yaml:4:3: warning: static_resources.listeners[2].x: is wrong",
+		"static_resources.listeners[1].filter_chains[0].name":     "a.yaml:6:27: warning: static_resources.listeners[1].filter_chains[0].name: is wrong",
+		"static_resources.listeners[0].filter_chains[0].filters":  "a.yaml:4:5: warning: static_resources.listeners[0].filter_chains[0].filters: is wrong",
+		"static_resources.listeners[0].name[x]":                   "a.yaml:4:11: warning: static_resources.listeners[0].name[x]: is wrong",
+		"static_resources.clusters[0].load_assignment.endpoints2": "a.yaml:3:3: warning: static_resources.clusters[0].load_assignment.endpoints2: is wrong",
+	} {
+		if got := f.Diagnose(document.Warning, path, "is wrong").Error(); got != want {
+			t.Errorf("Diagnose(%q) = %q, want %q", path, got, want)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package credential
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+)
+
+// TestWhoOffersNothingOfALPNMayBeServed: sidecars of Istio that carry bytes offer what is
+// no protocol.
+func TestWhoOffersNothingOfALPNMayBeServed(t *testing.T) {
+	ca := testpki.New(t)
+	leaf := ca.Issue(testpki.Spec{})
+	c := &Context{ALPN: []string{"h2", "http/1.1"}}
+	c.Certificate, c.Key = text(leaf)
+	for _, test := range []struct {
+		name    string
+		any     bool
+		offered []string
+		chosen  string
+		refused bool
+	}{
+		{name: "what it speaks", any: true, offered: []string{"istio-http/1.1", "istio", "http/1.1"}, chosen: "http/1.1"},
+		{name: "nothing of it", any: true, offered: []string{"istio-peer-exchange", "istio"}},
+		{name: "nothing of it, where that counts", offered: []string{"istio"}, refused: true},
+		{name: "nothing at all", offered: nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			settings := *c
+			settings.AnyALPN = test.any
+			store := NewStore(slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
+			server, err := store.Server([]*Context{&settings})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.Close()
+			state, _, clientErr, _ := shake(server.Config(), &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", NextProtos: test.offered, MinVersion: tls.VersionTLS12})
+			if (clientErr != nil) != test.refused || state.NegotiatedProtocol != test.chosen {
+				t.Errorf("%q is chosen, %v; want %q, refused: %v", state.NegotiatedProtocol, clientErr, test.chosen, test.refused)
+			}
+		})
+	}
+}
+
+func TestAClientOffersWhatTheConnectionIsToCarry(t *testing.T) {
+	store := NewStore(slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
+	http := []string{"istio-http/1.1", "istio", "http/1.1"}
+	client, err := store.Client(&Context{SkipVerify: true, ALPN: []string{"istio"}, ALPNFor: map[string][]string{"http/1.1": http}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, test := range []struct{ carries, want []string }{
+		{[]string{"http/1.1"}, http}, {[]string{"h2"}, []string{"istio"}}, {nil, []string{"istio"}},
+	} {
+		if got := client.Config("a", "b", test.carries).NextProtos; !slices.Equal(got, test.want) {
+			t.Errorf("to carry %q it offers %q, want %q", test.carries, got, test.want)
+		}
+	}
+}

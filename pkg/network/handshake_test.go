@@ -1,0 +1,39 @@
+package network
+
+import (
+	"crypto/tls"
+	"testing"
+	"time"
+)
+
+// TestWhoVerifiesByItselfKnowsItsPeer: names of a mesh are no names of hosts, so that its
+// sidecars verify certificates themselves.
+func TestWhoVerifiesByItselfKnowsItsPeer(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		verify func(tls.ConnectionState) error
+		want   bool
+	}{
+		{"it has verified", func(tls.ConnectionState) error { return nil }, true},
+		{"nobody has", nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server, client := pki(t)
+			client = client.Clone()
+			client.Certificates = server.Certificates // of which there is one at hand
+			client.InsecureSkipVerify, client.VerifyConnection = true, test.verify
+			c, nc := pair(t)
+			peer := tls.Server(nc, server)
+			shaken := bg(peer.Handshake)
+			if err := c.SecureClient(client, time.Now().Add(5*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-shaken; err != nil {
+				t.Fatal(err)
+			}
+			if got := c.TLS(); got.Verified != test.want || got.Peer == nil || got.Own != client.Certificates[0].Leaf {
+				t.Errorf("verified: %v, want %v; the peer is %v, we show %v", got.Verified, test.want, got.Peer, got.Own)
+			}
+		})
+	}
+}

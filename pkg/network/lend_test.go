@@ -1,0 +1,205 @@
+package network
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestWhatIsLentLeavesInItsOrderAndIsNotKept(t *testing.T) {
+	o, far, _ := outbox(t)
+	storage := []byte("LENT")
+	for range 3 {
+		_ = put(o, "before;")
+		if !o.Lend([]byte("head:"), storage) {
+			t.Fatal("nobody writes, and it was refused")
+		}
+		_ = put(o, ";behind;")
+	}
+	want := strings.Repeat("before;head:LENT;behind;", 3)
+	if o.Queued() != len(want) {
+		t.Errorf("%d bytes are queued, want %d", o.Queued(), len(want))
+	}
+	if err := o.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	o.Own()
+	copy(storage, "gone")
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(far, got); err != nil || string(got) != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestWhatIsLentIsKeptIfNobodyHasSentIt(t *testing.T) {
+	o, far, _ := outbox(t)
+	storage := []byte("LENT")
+	_ = o.Lend(nil, storage)
+	o.Own()
+	copy(storage, "gone")
+	_ = o.Flush()
+	got := make([]byte, len(storage))
+	if _, err := io.ReadFull(far, got); err != nil || string(got) != "LENT" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestAFullSocketKeepsNoLoan lends until the socket is full, and then changes everything
+// that was lent.
+func TestAFullSocketKeepsNoLoan(t *testing.T) {
+	o, far, _ := outbox(t)
+	var want bytes.Buffer
+	refused := false
+	for i := 0; !refused; i++ {
+		storage := bytes.Repeat(fmt.Appendf(nil, "%08d", i), 32<<10) // 256 KiB
+		want.Write(storage)
+		if !o.Lend(nil, storage) {
+			refused = true
+			_ = put(o, string(storage))
+		}
+		if err := o.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		o.Own()
+		clear(storage)
+		if i > 1000 {
+			t.Fatal("the socket took 256 MiB")
+		}
+	}
+	got := make([]byte, want.Len())
+	if _, err := io.ReadFull(far, got); err != nil || !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%v; equal: %v", err, bytes.Equal(got, want.Bytes()))
+	}
+}
+
+func TestManyWhoLendAtOnceGetTheirStorageBack(t *testing.T) {
+	o, far, _ := outbox(t)
+	const senders, each, size = 8, 300, 5000
+	var all sync.WaitGroup
+	for s := range senders {
+		all.Go(func() {
+			storage := make([]byte, size)
+			for i := range each {
+				for j := range storage {
+					storage[j] = byte('a' + s)
+				}
+				if !o.Lend(nil, storage) {
+					_ = put(o, string(storage))
+				}
+				if i%3 > 0 {
+					_ = o.Flush()
+				}
+				o.Own()
+				clear(storage)
+			}
+			_ = o.Flush()
+		})
+	}
+	got := make([]byte, senders*each*size)
+	if _, err := io.ReadFull(far, got); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	for i := 0; i < len(got); i += size {
+		if !bytes.Equal(got[i:i+size], bytes.Repeat(got[i:i+1], size)) || got[i] == 0 {
+			t.Fatalf("what was lent is damaged at %d", i)
+		}
+	}
+}
+
+func TestALostConnectionTakesNoLoan(t *testing.T) {
+	o, far, _ := outbox(t)
+	_ = far.Close()
+	storage := make([]byte, 1<<20)
+	for range 100 { // until the socket says so
+		if !o.Lend(nil, storage) {
+			break
+		}
+		_ = o.Flush()
+		o.Own()
+	}
+	o.Fail(io.ErrClosedPipe)
+	if o.Lend(nil, storage) {
+		t.Error("a loan was taken on a connection that is lost")
+	}
+	if n := o.Queued(); n != 0 {
+		t.Errorf("%d bytes are queued", n)
+	}
+}
+
+// TestWhoLentDoesNotWaitForThePeer has somebody write what was lent, and more, to a peer
+// that reads nothing.
+func TestWhoLentDoesNotWaitForThePeer(t *testing.T) {
+	for range 100 {
+		o, far, _ := outbox(t)
+		_ = far.(*net.TCPConn).SetReadBuffer(outboxPiece)
+		_ = o.conn.nc.(*net.TCPConn).SetWriteBuffer(outboxPiece)
+		_ = o.Lend(nil, make([]byte, 5000))
+		for range 3 * HighWater / outboxPiece {
+			_ = put(o, string(make([]byte, outboxPiece)))
+		}
+		var all sync.WaitGroup
+		all.Go(func() { _ = o.Flush() })
+		owned := make(chan struct{})
+		go func() {
+			defer close(owned)
+			for o.idle() {
+				runtime.Gosched() // Own has to come while Flush writes
+			}
+			o.Own()
+		}()
+		select {
+		case <-owned:
+		case <-time.After(5 * time.Second):
+			t.Fatal("it waits for the peer to take what others have sent")
+		}
+		all.Wait()
+	}
+}
+
+// idle reports whether nobody writes.
+func (o *Outbox) idle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.writing
+}
+
+// TestWhatIsKeptOfLoansIsGathered looks at what a peer that reads nothing makes us hold.
+func TestWhatIsKeptOfLoansIsGathered(t *testing.T) {
+	o, _, _ := outbox(t)
+	frame := make([]byte, 9+16<<10)
+	const frames = 30
+	for range frames {
+		if !o.Lend(nil, frame) {
+			t.Fatal("nobody writes, and it was refused")
+		}
+	}
+	o.Own()
+	held := 0
+	for _, piece := range o.pieces {
+		held += piece.Cap()
+	}
+	if most := frames * len(frame) * 3 / 2; held > most {
+		t.Errorf("%d bytes are held for %d, want %d at most", held, o.queued, most)
+	}
+	_ = o.Flush()
+}
+
+func TestOnlySocketsWithoutTLSTakeLoans(t *testing.T) {
+	encrypted, _ := secured(t, nil)
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	for name, conn := range map[string]*Conn{"over TLS": encrypted, "in memory": NewConn(near)} {
+		o := NewOutbox(conn, func(func()) { t.Error("somebody waits to write") })
+		if o.Lend([]byte("head"), []byte("content")) || o.Queued() > 0 {
+			t.Errorf("%s: a loan was taken, %d bytes are queued", name, o.Queued())
+		}
+	}
+}

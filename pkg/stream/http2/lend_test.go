@@ -1,0 +1,110 @@
+package http2
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+)
+
+// slowly reads what it reads from in pieces of random sizes, and stops now and then.
+type slowly struct {
+	from io.Reader
+	r    *rand.Rand
+}
+
+func (s slowly) Read(p []byte) (int, error) {
+	if s.r.IntN(50) == 0 {
+		<-time.After(time.Millisecond) // windows close meanwhile, and sockets fill
+	}
+	return s.from.Read(p[:min(len(p), 1+s.r.IntN(60_000))])
+}
+
+// TestContentThatIsLentIsNotDamaged has many large contents under way at once, both ways,
+// on one connection to either side: what is lent is written by several goroutines, cut in
+// the middle of frames, and kept where peers are slow. Some callers leave in the middle.
+func TestContentThatIsLentIsNotDamaged(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is so anyway
+		_, _ = io.CopyBuffer(w, slowly{r.Body, rand.New(rand.NewPCG(1, 2))}, make([]byte, 70_000))
+	})
+	r := proxied(t, up, nil, nil)
+	c := judge(t)
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(3, uint64(i)))
+			content := make([]byte, 1<<20+random.IntN(1<<20))
+			_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(content)
+			resp, err := c.Post(fmt.Sprintf("http://%s/%d", r.address, i), "text/plain", io.NopCloser(slowly{bytes.NewReader(content), random}))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			want := content
+			if i%3 == 0 {
+				want = content[:len(content)/2]
+			}
+			got := make([]byte, len(want))
+			n, err := io.ReadFull(slowly{resp.Body, rand.New(rand.NewPCG(4, uint64(i)))}, got)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d: %d bytes of %d come back, %v; equal: %v", i, n, len(want), err, bytes.Equal(got, want))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestAFrameIsLentOnOnce reads a request's content again before its reader has it back: the
+// first outbox still has the frame, whose header must not become that of another stream.
+func TestAFrameIsLentOnOnce(t *testing.T) {
+	source := &lane{wire: &wire{creditFrom: 1}}
+	c, b, to := &source.in, new(batch), new(pump)
+	c.start(source, nil, 0)
+	c.feed(to)
+	frame := syntax.AppendData(nil, 1, make([]byte, leastLent), true)
+	n := len(frame) - syntax.FrameHeaderLen
+	if kick, lent, _ := c.add(frame[syntax.FrameHeaderLen:], frame, b); kick != to || !lent {
+		t.Fatal("the content was not lent")
+	}
+	c.end()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", ln.Addr().String(), time.Now().Add(soon))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var running sync.WaitGroup
+	w := &wire{outbox: network.NewOutbox(conn, running.Go)}
+	head := syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 5)
+	if !w.lend(b, c, head, n) {
+		t.Fatal("the frame was not lent on")
+	}
+	c.discard(n)
+	if !c.Rewind() || c.unread != n {
+		t.Fatalf("%d bytes can be read again, want %d", c.unread, n)
+	}
+	if w.lend(b, c, syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 7), n) {
+		t.Error("it was lent on a second time")
+	}
+	if got := frame[8]; got != 5 {
+		t.Errorf("it is of stream %d now", got)
+	}
+	w.outbox.Fail(io.ErrClosedPipe)
+	b.settle()
+	c.own()
+	c.reset()
+}
