@@ -75,6 +75,9 @@ type Sources struct {
 	// for encoding/json.
 	EnvoyClusters func() any
 
+	// Stats returns numbers under the names of Envoy, in any order.
+	Stats func() []Stat
+
 	// Overload returns what is watched and what is done about it, for encoding/json;
 	// nil: nothing is configured.
 	Overload func() any
@@ -115,6 +118,8 @@ type Config struct {
 	// Config is the configuration with its secrets redacted: what encoding/json
 	// can write, a json.RawMessage for one.
 	Config any `json:"config"`
+	// Dubbo is what the application publishes and subscribes, for encoding/json; nil: nothing.
+	Dubbo any `json:"dubbo,omitempty"`
 	// Configs is what came from a control plane, see Sources.Dump; nil: there is none.
 	Configs []any `json:"configs,omitempty"`
 }

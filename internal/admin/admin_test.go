@@ -71,6 +71,7 @@ func (p *process) sources() Sources {
 			}
 			return []any{resource}, nil
 		},
+		Stats:      func() []Stat { return []Stat{{Name: "server.live", Value: 1}} },
 		ServerInfo: func() any { return map[string]string{"state": "LIVE"} },
 		Explain: func(question url.Values) (any, error) {
 			if question.Get("url") == "" {

@@ -46,6 +46,8 @@ func endpoints(o Options) []endpoint {
 			"/healthz", true, healthy},
 		{Endpoint{"GET", "/stats/prometheus", "Metrics, in Prometheus' text format."},
 			"/stats/prometheus", s.Metrics != nil, metrics},
+		{Endpoint{"GET", "/stats?filter=REGEX", "Numbers under the names that Envoy gives them, a line each; all, or those whose names match. With usedonly, type= and format=json as there."},
+			"/stats", s.Stats != nil, s.stats},
 		{Endpoint{"GET", "/metrics", "The same as /stats/prometheus."},
 			"/metrics", s.Metrics != nil, metrics},
 		{Endpoint{"GET", "/config_dump", "The running configuration without its secrets, where it came from, why the newest was refused, and as configs what came from a control plane, as Envoy shows it."},

@@ -46,6 +46,9 @@ func ways() []way {
 		// A codec whose bodies are Hessian.
 		{"pkg/protocol/xprotocol/dubbo", "pkg/protocol/hessian"},
 		{"pkg/protocol/xprotocol/bolt", "pkg/protocol/hessian"},
+		// An instance is asked what it provides by a call over Dubbo.
+		{"pkg/upstream/discovery/dubbo/application", "pkg/protocol/xprotocol/dubbo"},
+		{"pkg/upstream/discovery/dubbo/application", "pkg/protocol/hessian"},
 	}
 }
 
@@ -74,6 +77,8 @@ func pure() []string {
 		"pkg/router",
 		"pkg/proxy/explain",
 		"pkg/proxy/overload",
+		"pkg/upstream/discovery/dubbo/plan",
+		"pkg/upstream/discovery/dubbo/rules",
 		"pkg/xds/ads",
 		"pkg/xds/resource",
 	}
@@ -96,10 +101,12 @@ type home struct {
 func homes() []home {
 	const onePlace = "a dependency has one home, so that it can be replaced"
 	return []home{
-		{path: "net/http", dirs: []string{"internal/admin", "internal/metrics", "cmd"}, test: true,
-			why: "net/http serves the operator's port and never carries proxied traffic"},
+		{path: "net/http", dirs: []string{"internal/admin", "internal/metrics", "pkg/upstream/discovery/dubbo/api", "pkg/upstream/discovery/dubbo/nacos", "cmd"}, test: true,
+			why: "net/http serves the ports of the operator and of the local application's registrations, asks Nacos, and never carries proxied traffic"},
 		{path: "log", exact: true, test: true,
 			why: "logs are written with an injected log/slog.Logger"},
+		{path: "html/template", test: true, why: "it has the linker keep every exported method: 2.4 MB of them"},
+		{path: "text/template", test: true, why: "it has the linker keep every exported method: 2.4 MB of them"},
 		{path: "expvar", why: "importing it registers a handler; metrics live in internal/metrics"},
 		{path: "C", why: "the build needs no C compiler"},
 
@@ -109,13 +116,14 @@ func homes() []home {
 		{path: "golang.org/x/net", test: true, why: onePlace},
 		{path: "github.com/panjf2000/ants", dirs: []string{"pkg/stream/http2", "pkg/stream/xprotocol"}, why: onePlace},
 		{path: "google.golang.org/grpc", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
-		{path: "google.golang.org/protobuf/encoding/protowire", dirs: []string{"pkg/filter/stream/extauthz", "pkg/xds"}, test: true, why: onePlace},
+		{path: "google.golang.org/protobuf/encoding/protowire", dirs: []string{"pkg/filter/stream/extauthz", "pkg/protocol/workload", "pkg/xds"}, test: true, why: onePlace},
 		{path: "google.golang.org/protobuf", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "google.golang.org/genproto/googleapis/rpc", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "github.com/envoyproxy/go-control-plane", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "github.com/golang-jwt/jwt", dirs: []string{"pkg/filter/stream/jwtauthn"}, test: true, why: onePlace},
 		{path: "github.com/klauspost/compress", dirs: []string{"pkg/filter/coding"}, test: true, why: onePlace},
 		{path: "github.com/go-chi/chi", dirs: []string{"internal/admin", "pkg/upstream/discovery"}, why: onePlace},
+		{path: "github.com/go-zookeeper/zk", dirs: []string{"pkg/upstream/discovery/dubbo/zookeeper"}, test: true, why: onePlace},
 		{path: "github.com/prometheus", dirs: []string{"internal/metrics", "internal/admin"}, test: true, why: onePlace},
 		{path: "github.com/spf13", dirs: []string{"cmd"}, why: onePlace},
 		{path: "github.com/tailscale/hujson", test: true, why: "it is for tests: pkg/config/document reads JSON in one pass of its own"},

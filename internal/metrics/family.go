@@ -27,7 +27,8 @@ type family struct {
 type series struct {
 	values []string
 	read   func() float64
-	count  *Counter // behind read, if Registry.Counter made it
+	count  *Counter   // behind read, if Registry.Counter made it
+	sizes  *Histogram // in the place of read, if Registry.Histogram made it
 }
 
 // Counter returns the counter of m with the label values given, in the order
@@ -139,6 +140,10 @@ func (c *familyCollector) Collect(to chan<- prometheus.Metric) {
 	f.mu.Unlock()
 	e := c.r.emitter(to)
 	for _, one := range all {
+		if h := one.series.sizes; h != nil {
+			e.sizes(one.desc, h, one.series.values...)
+			continue
+		}
 		e.value(one.desc, one.series.read(), one.series.values...)
 	}
 }

@@ -111,12 +111,14 @@ func TestSeriesDisappearWithTheirPlace(t *testing.T) {
 	listener, releaseListener := r.Listener("in")
 	cluster, releaseCluster := r.Cluster("shop")
 	host, releaseHost := r.Host("shop", "10.0.0.1:80")
-	routes := r.Routes("table", 1, func(int) (string, string) { return "all", "all/0" })
+	routes := r.Routes("table")
+	var route Route
+	route.Open(routes, "all", "all/0")
 	s := sample{Status: 200}
 	listener.Add(one(s))
 	cluster.Add(one(s))
 	host.Add(one(s))
-	routes.Add(0, one(s))
+	route.Add("all", "all/0", one(s))
 	for i, n := range counts() {
 		if n == 0 {
 			t.Errorf("no series of place %d while it is configured", i)
@@ -128,7 +130,7 @@ func TestSeriesDisappearWithTheirPlace(t *testing.T) {
 	releaseHost()
 	routes.Release()
 	listener.Add(one(s)) // exchanges that were under way
-	routes.Add(0, one(s))
+	route.Add("all", "all/0", one(s))
 	if got := counts(); got != [4]int{} {
 		t.Errorf("series after release: %v, want none", got)
 	}
@@ -140,24 +142,52 @@ func TestSeriesDisappearWithTheirPlace(t *testing.T) {
 
 func TestAPlaceThatTwoConfigurationsShareKeepsItsNumbers(t *testing.T) {
 	r := testRegistry()
-	names := func(all ...string) func(int) (string, string) {
-		return func(i int) (string, string) { return "vh", all[i] }
+	sample := one(sample{Status: 200})
+	open := func(of *Routes, name string) *Route {
+		route := new(Route)
+		route.Open(of, "vh", name)
+		return route
 	}
-	old := r.Routes("table", 3, names("a", "b", "gone"))
-	other := r.Routes("other", 1, names("a"))
-	for i := range 3 {
-		old.Add(i, one(sample{Status: 200}))
+	old, other := r.Routes("table"), r.Routes("other")
+	a := open(old, "a")
+	for _, name := range []string{"b", "gone"} {
+		open(old, name).Add("vh", name, sample)
 	}
-	fresh := r.Routes("table", 3, names("new", "b", "a"))
+	a.Add("vh", "a", sample)
+	elsewhere := open(other, "a")
+	fresh := r.Routes("table")
+	open(fresh, "b")
+	again := open(fresh, "a")
 	old.Release()
-	old.Add(0, one(sample{Status: 200})) // a late one counts still: the route exists
-	fresh.Add(2, one(sample{Status: 200}))
-	other.Add(0, one(sample{Status: 500}))
+	a.Add("vh", "a", sample) // a late one counts still: the route exists
+	again.Add("vh", "a", sample)
+	elsewhere.Add("vh", "a", sample)
 
 	wantLines(t, exported(t, r, "route_requests_total"),
+		`route_requests_total{protocol="none",route="a",status_class="2xx",table="other",virtual_host="vh"} 1`,
 		`route_requests_total{protocol="none",route="a",status_class="2xx",table="table",virtual_host="vh"} 3`,
-		`route_requests_total{protocol="none",route="a",status_class="5xx",table="other",virtual_host="vh"} 1`,
 		`route_requests_total{protocol="none",route="b",status_class="2xx",table="table",virtual_host="vh"} 1`)
+}
+
+func TestARouteThatLeavesItsTableTakesItsNumbersAlong(t *testing.T) {
+	r := testRegistry()
+	routes := r.Routes("table")
+	counted := one(sample{Status: 200})
+	var was, unused, is Route
+	was.Open(routes, "vh", "a")
+	was.Add("vh", "a", counted)
+	unused.Open(routes, "vh", "b")
+	is.Open(routes, "vh", "a") // the route has changed
+	was.Close()
+	was.Add("vh", "a", counted) // late
+	is.Add("vh", "a", counted)
+	unused.Close()
+	unused.Add("vh", "b", counted) // too late: nobody would take it off the list
+	wantLines(t, exported(t, r, "route_requests_total"),
+		`route_requests_total{protocol="none",route="a",status_class="2xx",table="table",virtual_host="vh"} 3`)
+	is.Close()
+	wantLines(t, exported(t, r, "route_"))
+	routes.Release()
 }
 
 func TestPlacesBeyondTheLimitShareOneSeries(t *testing.T) {
@@ -345,9 +375,11 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 	for w := range workers {
 		wait.Go(func() {
 			for i := range each {
-				table := r.Routes("table", 2, func(i int) (string, string) { return "vh", fmt.Sprint(i) })
+				table, name := r.Routes("table"), fmt.Sprint(i%2)
+				var route Route
+				route.Open(table, "vh", name)
 				h, release := r.Host("shop", "kept")
-				table.Add(i%2, one(sample{Status: 200, Protocol: [...]string{"Http1", "dubbo"}[w%2]}))
+				route.Add("vh", name, one(sample{Status: 200, Protocol: [...]string{"Http1", "dubbo"}[w%2]}))
 				h.Add(one(sample{Status: 200 + 100*(i%4), Protocol: [...]string{"Http1", "dubbo"}[w%2], Reason: uint8(i % 3)}))
 				release()
 				table.Release()
@@ -393,11 +425,12 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 func TestObservingAllocatesNothing(t *testing.T) {
 	r := testRegistry()
 	h, _ := r.Host("shop", "a")
-	table := r.Routes("table", 10, func(i int) (string, string) { return "vh", fmt.Sprint(i) })
+	var route Route
+	route.Open(r.Routes("table"), "vh", "3")
 	observe := func() {
 		s := sample{Status: 200, Reason: 2, Duration: 123456, BytesIn: 1, BytesOut: 2}
 		h.Add(one(s))
-		table.Add(3, one(s))
+		route.Add("vh", "3", one(s))
 	}
 	observe()
 	if n := testing.AllocsPerRun(100, observe); n != 0 {
@@ -411,13 +444,17 @@ func TestIdleRoutesAreCheap(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	table := r.Routes("table", n, func(i int) (string, string) { return "vh", fmt.Sprint(i) })
+	table, routes := r.Routes("table"), make([]Route, n)
+	for i := range routes {
+		routes[i].Open(table, "vh", "a")
+	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > limit {
 		t.Errorf("%d idle routes take %d bytes, want at most %d", n, used, limit)
 	}
 	table.Release()
+	runtime.KeepAlive(routes)
 }
 
 func TestScrapeIsTheTextFormat(t *testing.T) {

@@ -173,6 +173,7 @@ func Metrics() []Metric {
 	all = append(all, rpcMetrics()...)
 	all = append(all, udpMetrics()...)
 	all = append(all, xdsMetrics()...)
+	all = append(all, discoveryMetrics()...)
 	return append(all, ListenerHandshakes, ClusterHandshakes, CertificateReloads, DNSLookups,
 		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())
 }

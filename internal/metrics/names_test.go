@@ -53,7 +53,9 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	c.Add(one(s))
 	h, _ := r.Host("a", "b")
 	h.Add(one(s))
-	r.Routes("a", 1, func(int) (string, string) { return "b", "c" }).Add(0, one(s))
+	var route Route
+	route.Open(r.Routes("a"), "b", "c")
+	route.Add("b", "c", one(s))
 	r.RPC().Method("a", "b").Add(one(sample{Reason: 1}))
 	r.Counter(ConfigReloads, ResultApplied)
 	r.Counter(Panics)
@@ -65,7 +67,7 @@ func TestEveryExportedMetricIsDescribed(t *testing.T) {
 	r.Counter(ClusterHandshakes, "a", ResultOK)
 	r.Counter(CertificateReloads, ResultApplied)
 	r.Counter(DNSLookups, ResultNoName)
-	for _, m := range slices.Concat(udpMetrics(), overloadMetrics(), xdsMetrics()) {
+	for _, m := range slices.Concat(udpMetrics(), overloadMetrics(), xdsMetrics(), discoveryMetrics()) {
 		r.Func(m, func() float64 { return 0 }, []string{"a", "b", "c"}[:len(m.Labels)]...)
 	}
 	r.Counter(HTTP2Floods, "ping")

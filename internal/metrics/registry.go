@@ -13,6 +13,7 @@
 //	Sum                                requests that ended alike    sum.go
 //	RPC                                methods of RPC services      rpc.go
 //	Counter, Func                      what has no place            family.go
+//	Histogram                          the same, of sizes           histogram.go
 //	Handler                            a scrape                     registry.go
 //
 // Handles are counted by reference: what two configurations share keeps its

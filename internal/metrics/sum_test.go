@@ -51,6 +51,8 @@ func TestASumIsWorthItsRequests(t *testing.T) {
 func addEverywhere(r *Registry, s Sum) {
 	h, _ := r.Host("c", "h")
 	h.Add(s)
-	r.Routes("t", 1, func(int) (string, string) { return "v", "r" }).Add(0, s)
+	var route Route
+	route.Open(r.Routes("t"), "v", "r")
+	route.Add("v", "r", s)
 	r.RPC().Method("s", "m").Add(s)
 }

@@ -31,8 +31,15 @@ var (
 	// XDSKeptAge is how old what is in force is, if it is from disk.
 	XDSKeptAge = Metric{"weft_xds_kept_age_seconds", "Age of what is in force from xds_cache because the control plane has not answered since the start; 0: it has.",
 		KindGauge, nil}
+	// XDSAsleep is how many resources nobody has asked for. Its LabelType is cluster or
+	// route.
+	XDSAsleep = Metric{"weft_xds_asleep", "Clusters without their hosts, and route tables, that are left with the control plane until they are used (xds_lazy), by type.",
+		KindGauge, []string{LabelType}}
+	// XDSLoadReports counts the reports of load.
+	XDSLoadReports = Metric{"weft_xds_load_reports_total", "Reports of load that were sent to the control plane of load_stats_config.",
+		KindCounter, []string{LabelControlPlane}}
 )
 
 func xdsMetrics() []Metric {
-	return []Metric{XDSConnected, XDSResponses, XDSResponseAge, XDSResources, XDSKeptAge}
+	return []Metric{XDSConnected, XDSResponses, XDSResponseAge, XDSResources, XDSKeptAge, XDSAsleep, XDSLoadReports}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -57,6 +58,16 @@ type Env struct {
 	Log     *slog.Logger // names the filter already
 	Metrics *metrics.Registry
 	Calls   Calls
+	// Cluster returns what a cluster is configured as, nil if there is none of the name; the
+	// result is not changed. For while exchanges are served, not for New. Safe for
+	// concurrent use.
+	Cluster func(name string) *config.Cluster
+	// Observe has f called once for each exchange of the filter's listener, those that no
+	// route matched among them, after the last byte of its answer: f keeps nothing of it
+	// (docs/ownership.md), waits for nothing, and is safe for concurrent use. It is
+	// called by New, of filters that stand before the route; those behind it would
+	// observe the exchanges of other routes, too.
+	Observe func(f func(x *protocol.Exchange))
 	// Place is where the filter stands: the listener, the position among its filters,
 	// and the route if the configuration is that route's own. It is the same after a
 	// reload, so that what outlives a configuration is found by it. "" in a test.

@@ -23,6 +23,7 @@ const (
 	// Configuration did not say where to.
 	NoRoute
 	NoCluster
+	NotSupplied
 	NoDestination
 	MalformedDestination
 	Loop
@@ -99,6 +100,8 @@ var traits = [reasonCount]Traits{
 		Hint: "No virtual host or route of the listener's route table matches; look at /routes."},
 	NoCluster: {Name: "no_cluster", Flag: "NC", HTTP: 404, GRPC: 12, Dubbo: 60, Bolt: 6, Text: "no such cluster",
 		Hint: "The route names a cluster that is not configured; look at /clusters."},
+	NotSupplied: {Name: "not_supplied", Flag: "NC", HTTP: 503, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "not supplied in time",
+		Hint: "With xds_lazy, the control plane is asked for hosts, and routes, when they are first used: it has not sent them within xds_lazy.wait; weft xds-status tells why."},
 	NoDestination: {Name: "no_destination", Flag: "UH", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "original destination unknown",
 		Hint: "The cluster is of type ORIGINAL_DST, and the connection was not redirected: its caller has connected to the listener itself, or the listener does not say use_original_dst."},
 	MalformedDestination: {Name: "malformed_destination", Flag: "DPE", HTTP: 400, GRPC: 3, Dubbo: 40, Bolt: 9, Text: "malformed original destination",

@@ -10,7 +10,7 @@ type TLS struct {
 	// Peer is the certificate that the peer showed and that was verified; nil for none.
 	Peer *Certificate
 	// OwnURIs are the subject alternative names of that kind in the certificate that we
-	// showed, as a server.
+	// showed, as a server, or show, as a client.
 	OwnURIs []string
 }
 

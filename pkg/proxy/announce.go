@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/proxyproto"
 	"github.com/weft-proxy/weft/pkg/upstream"
@@ -13,10 +14,13 @@ import (
 
 // carried are the ends of a connection that another one carries on; an address that is
 // none is zero, and all of it if the other carries on nobody's.
-type carried struct{ source, destination netip.AddrPort }
+type carried struct {
+	source, destination netip.AddrPort
+	asked               credential.Asked // the zero Asked: what the cluster says
+}
 
 func carriedOn(conn *network.Conn) carried {
-	return carried{addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr())}
+	return carried{source: addrPort(conn.RemoteAddr()), destination: addrPort(conn.LocalAddr())}
 }
 
 func addrPort(a net.Addr) netip.AddrPort {

@@ -3,7 +3,6 @@ package proxy
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 
@@ -18,19 +17,17 @@ import (
 // builder composes the services of one configuration. What it makes starts
 // nothing, so that dropping it undoes it.
 type builder struct {
-	server  *Server
-	orders  *orders // of the overload manager; nil: there is none
-	source  map[string]*config.RouteTable
-	tables  map[string]*router.Table   // compiled, by name
-	numbers map[string]*metrics.Routes // of the routes, by table; the plan owns them
+	server *Server
+	orders *orders // of the overload manager; nil: there is none
+	source map[string]*config.RouteTable
+	tables map[string]*liveTable // that are used, by name; the plan owns them
 }
 
 func newBuilder(s *Server, next *config.Snapshot) *builder {
 	b := &builder{
-		server:  s,
-		source:  make(map[string]*config.RouteTable),
-		tables:  make(map[string]*router.Table),
-		numbers: make(map[string]*metrics.Routes),
+		server: s,
+		source: make(map[string]*config.RouteTable),
+		tables: make(map[string]*liveTable),
 	}
 	if next.Overload != nil {
 		b.orders = &s.overseer.orders
@@ -49,14 +46,16 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 // and of a route that forwards:
 //
 //	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
-func (b *builder) service(place string, p *config.Proxy) (protocol.Starter, error) {
-	before, after, err := b.filters(place, p.StreamFilters)
+//
+// observers are told of each exchange that has ended.
+func (b *builder) service(place string, p *config.Proxy) (whole protocol.Starter, observers []observer, err error) {
+	before, after, observers, err := b.filters(place, p.StreamFilters)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	r, err := b.router(p, after)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var s protocol.Service = r
 	for _, f := range slices.Backward(before) {
@@ -69,42 +68,62 @@ func (b *builder) service(place string, p *config.Proxy) (protocol.Starter, erro
 	if b.orders != nil {
 		s = obeys(s, b.orders)
 	}
-	return Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), nil
+	return Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), observers, nil
 }
 
 // routeFilter is a filter that runs inside routes, each of which may bring its
 // own configuration for it.
 type routeFilter struct {
-	kind   *filter.Stream
+	name   string
+	kind   *filter.Stream // nil: its settings are missing
 	env    filter.Env
 	config any           // the listener's
 	shared filter.Filter // with that
+	off    bool          // where a route does not say otherwise
 }
 
+// observer is told of an exchange that has ended: see filter.Env.
+type observer func(x *protocol.Exchange)
+
 // filters builds the listener's filters in order, by stage.
-func (b *builder) filters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, err error) {
+func (b *builder) filters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []observer, err error) {
 	for i, f := range list {
+		if f.Config == (config.FilterMissing{}) {
+			before, after = missing(f, before, after)
+			continue
+		}
 		kind := b.kind(f.Name)
 		if kind == nil {
-			return nil, nil, fmt.Errorf("stream filter %q is not built in", f.Name)
+			return nil, nil, nil, fmt.Errorf("stream filter %q is not built in", f.Name)
 		}
 		env := filter.Env{
 			Log:     b.server.o.Log.With("filter", f.Name),
 			Metrics: b.server.o.Metrics,
 			Calls:   calls{b.server},
+			Cluster: b.server.cluster,
+			Observe: func(f func(*protocol.Exchange)) { observers = append(observers, f) },
 			Place:   fmt.Sprintf("%s %d", place, i),
 		}
 		made, err := kind.New(f.Config, env)
 		if err != nil {
-			return nil, nil, fmt.Errorf("stream filter %q: %w", f.Name, err)
+			return nil, nil, nil, fmt.Errorf("stream filter %q: %w", f.Name, err)
 		}
 		if kind.Stage == filter.BeforeRoute {
 			before = append(before, made)
 		} else {
-			after = append(after, routeFilter{kind, env, f.Config, made})
+			after = append(after, routeFilter{name: f.Name, kind: kind, env: env, config: f.Config, shared: made, off: f.Off})
 		}
 	}
-	return before, after, nil
+	return before, after, observers, nil
+}
+
+// cluster is filter.Env's.
+func (s *Server) cluster(name string) *config.Cluster {
+	c := s.clusters.Find(name)
+	if c == nil {
+		return nil
+	}
+	return c.Config()
 }
 
 func (b *builder) kind(name string) *filter.Stream {
@@ -116,46 +135,20 @@ func (b *builder) kind(name string) *filter.Stream {
 	return nil
 }
 
+// router composes the Router of p, whose filters run inside its routes.
 func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error) {
-	table, err := b.table(p.RouteTable)
+	t, err := b.table(p.RouteTable)
 	if err != nil {
 		return nil, err
 	}
-	routes := table.Routes()
-	r := &Router{table: table, routes: make([]routed, len(routes))}
-	places := make([]routePlace, len(routes))
-	numbers := b.numbers[table.Name()]
-	for i, route := range routes {
-		s, err := b.route(p, route, filters)
-		if err != nil {
-			return nil, fmt.Errorf("route %q: %w", route.Config.Name, err)
-		}
-		places[i] = routePlace{route: route, routes: numbers}
-		r.routes[i] = routed{service: protocol.Halves(s), place: &places[i]}
-	}
-	return r, nil
-}
-
-// table compiles a route table once, however many listeners use it.
-func (b *builder) table(name string) (*router.Table, error) {
-	if t := b.tables[name]; t != nil {
-		return t, nil
-	}
-	source := b.source[name]
-	if source == nil {
-		return nil, fmt.Errorf("router_config_name: there is no route table %q", name)
-	}
-	t, err := router.Compile(source)
+	r := &Router{proxy: p, filters: filters}
+	first, err := b.routing(r, t.table, t.numbers)
 	if err != nil {
-		return nil, fmt.Errorf("route table %q: %w", name, err)
+		return nil, err
 	}
-	t.Random = rand.Uint64
-	b.tables[name] = t
-	routes := t.Routes()
-	b.numbers[name] = b.server.o.Metrics.Routes(name, len(routes), func(i int) (string, string) {
-		return routes[i].VirtualHost.Name, routes[i].Config.Name
-	})
-	return t, nil
+	first.enforce()
+	t.routers = append(t.routers, r)
+	return r, nil
 }
 
 // route composes what answers the exchanges of one route.
@@ -174,21 +167,9 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 		s = Timeout(s, route)
 	}
 	for _, f := range slices.Backward(filters) {
-		made := f.shared
-		own, ok := c.Filters[f.kind.Name]
-		if _, off := own.(config.FilterOff); off {
-			continue
-		}
-		if ok {
-			env := f.env
-			env.Place += fmt.Sprintf(" %q %q", p.RouteTable, c.Name)
-			if f.kind.Inherit != nil {
-				own = f.kind.Inherit(f.config, own)
-			}
-			var err error
-			if made, err = f.kind.New(own, env); err != nil {
-				return nil, fmt.Errorf("per_filter_config %q: %w", f.kind.Name, err)
-			}
+		made, err := f.of(p, c)
+		if err != nil {
+			return nil, fmt.Errorf("per_filter_config %q: %w", f.name, err)
 		}
 		s = made(s)
 	}

@@ -33,6 +33,7 @@ func (c calls) Hosts(cluster string) (usable, all int) {
 	if found == nil {
 		return 0, 0
 	}
+	found.Use()
 	return found.Usable(), found.Size()
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/stream"
@@ -109,7 +110,7 @@ func (b *builder) proxyChain(l *config.Listener, c *chain, s *serving, unknown n
 	if err != nil {
 		return nil, err
 	}
-	service, err := b.service(place, p)
+	service, observers, err := b.service(place, p)
 	if err != nil {
 		return nil, err
 	}
@@ -117,13 +118,19 @@ func (b *builder) proxyChain(l *config.Listener, c *chain, s *serving, unknown n
 	if err != nil {
 		return nil, err
 	}
+	rec.observers = observers
 	if s == nil {
 		s = new(serving)
 	}
 	if !p.Fallback {
 		unknown = nil
 	}
+	table := b.demanded(p.RouteTable)
+	if table != nil && table.Asleep {
+		service = Respond(table, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log)
+	}
 	c.serving, c.made = s, newComposition(l.Name, service, rec)
+	c.made.table = table
 	c.handler, byALPN = b.handler(l, p, s, engines, unknown)
 	return byALPN, nil
 }

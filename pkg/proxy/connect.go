@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/upstream"
@@ -35,7 +36,13 @@ type connector struct {
 
 // For is upstream.Announcer's.
 func (c connector) For(source, destination netip.AddrPort) upstream.Connector {
-	c.carried = carried{source, destination}
+	c.carried.source, c.carried.destination = source, destination
+	return c
+}
+
+// Asking is upstream.Asker's.
+func (c connector) Asking(by config.RequestName, name string) upstream.Connector {
+	c.carried.asked = credential.Asked{Name: name, SNI: by.SNI, Verify: by.Verify}
 	return c
 }
 
@@ -95,7 +102,7 @@ func (c *clients) dial(ctx context.Context, h *upstream.Host, alpn string, on ca
 		_ = conn.Close() // it is good for nothing
 		return nil, err
 	}
-	if err := c.secure(ctx, conn, h, alpn, deadline); err != nil {
+	if err := c.secure(ctx, conn, h, alpn, on.asked, deadline); err != nil {
 		_ = conn.Close() // it is good for nothing
 		return nil, err
 	}

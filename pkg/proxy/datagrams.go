@@ -171,9 +171,7 @@ func (s *Server) retireDatagrams(live *datagramListener) {
 }
 
 func (s *Server) drainDatagrams(ctx context.Context, live *datagramListener) {
-	if cut := live.proxy.Drain(ctx); cut > 0 {
-		s.o.Log.Warn("sessions of datagrams were cut at the end of the drain time", "listener", live.config.Name, "sessions", cut)
-	}
+	s.tellCut(ctx, "sessions of datagrams", live.config.Name, live.proxy.Drain(ctx))
 	live.uncount()
 	close(live.ended)
 }

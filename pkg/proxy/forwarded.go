@@ -7,15 +7,20 @@ import (
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // Forwarded does what an intermediary owes its neighbours: Via both ways (RFC
 // 9110 7.6.3), Max-Forwards (7.6.2) and the X-Forwarded fields, of which one tells of the
-// caller's certificate (forwarded_cert.go), each as o says.
+// caller's certificate (forwarded_cert.go), each as o says. It finds who the client is.
 // RPC passes untouched. CONNECT is refused with 405 unless o allows it to be routed.
 func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Starter {
-	f := &forwarded{next: protocol.Halves(next), mode: o.XForwarded, cert: o.ClientCert, connect: o.AllowConnect}
+	f := &forwarded{next: protocol.Halves(next), mode: o.XForwarded, proto: o.ForwardedProto, cert: o.ClientCert, connect: o.AllowConnect}
+	if o.ClientHop > 0 {
+		client := match.NewClient(forwardedFor, o.ClientHop-1)
+		f.client = &client
+	}
 	if o.Via != "" {
 		f.via = &via{name: o.Via, v10: "1.0 " + o.Via, v11: "1.1 " + o.Via}
 	}
@@ -26,6 +31,8 @@ type forwarded struct {
 	next    protocol.Starter
 	via     *via // nil: none is added
 	mode    config.ForwardedMode
+	proto   config.ProtoMode
+	client  *match.Client // nil: it is the connection's other end
 	cert    config.ClientCert
 	connect bool
 }
@@ -50,6 +57,9 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 		if f.lastHop(x) {
 			return nil
 		}
+	}
+	if f.client != nil {
+		f.find(x)
 	}
 	f.addresses(x)
 	certify(&x.Request.Header, x.Meta.Conn, &f.cert)
@@ -108,9 +118,24 @@ const (
 	forwardedHost  = "X-Forwarded-Host"
 )
 
+// find keeps the client that trusted proxies name. What is no address names none.
+func (f *forwarded) find(x *protocol.Exchange) {
+	if addr, err := f.client.Address(x); err == nil && addr.Unmap() != match.Peer(x).Unmap() {
+		x.Meta.Client = addr
+	}
+}
+
 // addresses brings the X-Forwarded fields into the form that the mode asks for.
 func (f *forwarded) addresses(x *protocol.Exchange) {
 	h := &x.Request.Header
+	switch f.proto {
+	case config.ProtoAsForwarded:
+	case config.ProtoAdd:
+		addProto(h, x)
+	case config.ProtoSet:
+		h.Del(forwardedProto)
+		addProto(h, x)
+	}
 	switch f.mode {
 	case config.ForwardedKeep:
 		return
@@ -143,16 +168,21 @@ func addCaller(h *protocol.Header, x *protocol.Exchange) {
 		ip = before + ", " + ip
 	}
 	h.Set(forwardedFor, ip)
-	if _, ok := h.Lookup(forwardedProto); !ok {
-		proto := "http"
-		if x.Meta.Conn.Secure {
-			proto = "https"
-		}
-		h.Add(forwardedProto, proto)
-	}
+	addProto(h, x)
 	if _, ok := h.Lookup(forwardedHost); !ok && x.Request.Authority != "" {
 		h.Add(forwardedHost, x.Request.Authority)
 	}
+}
+
+func addProto(h *protocol.Header, x *protocol.Exchange) {
+	if _, ok := h.Lookup(forwardedProto); ok {
+		return
+	}
+	proto := "http"
+	if x.Meta.Conn.Secure {
+		proto = "https"
+	}
+	h.Add(forwardedProto, proto)
 }
 
 // list returns the values of all fields called name as one (RFC 9110 5.3).

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -60,6 +61,65 @@ func TestXForwardedFields(t *testing.T) {
 				t.Errorf("the upstream got (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestTheClientIsWhomTheLastTrustedProxyNames(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		hop    int
+		fields []string
+		want   string // "": the connection's other end
+	}{
+		{"nobody is trusted", 0, []string{"X-Forwarded-For: 203.0.113.9"}, ""},
+		{"the caller is, of an address", 1, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, "203.0.113.9"},
+		{"one before it is, too", 2, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, "203.0.113.8"},
+		{"more than have said something", 3, []string{"X-Forwarded-For: 203.0.113.8, 203.0.113.9"}, ""},
+		{"no field", 1, nil, ""},
+		{"no address", 1, []string{"X-Forwarded-For: 203.0.113.8, unknown"}, ""},
+		{"the caller's own", 1, []string{"X-Forwarded-For: 192.0.2.1"}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x := incoming(test.fields...)
+			x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("192.0.2.1:1234"), RemoteIP: "192.0.2.1"}
+			forwardedTo(t, config.HTTP1Options{ClientHop: test.hop, XForwarded: config.ForwardedAppend}, x)
+			want, ip := netip.Addr{}, "192.0.2.1"
+			if test.want != "" {
+				want, ip = netip.MustParseAddr(test.want), test.want
+			}
+			if x.Meta.Client != want || x.Meta.ClientIP() != ip {
+				t.Errorf("the client is %v, %s; want %v, %s", x.Meta.Client, x.Meta.ClientIP(), want, ip)
+			}
+			x.Reset()
+			if x.Meta.Client.IsValid() {
+				t.Errorf("the next request's client is %v", x.Meta.Client)
+			}
+		})
+	}
+}
+
+func TestXForwardedProtoByItself(t *testing.T) {
+	for _, test := range []struct {
+		mode  config.ForwardedMode
+		proto config.ProtoMode
+		field string // "": none
+		want  string
+	}{
+		{config.ForwardedKeep, config.ProtoAdd, "", "http"},
+		{config.ForwardedKeep, config.ProtoAdd, "https", "https"},
+		{config.ForwardedKeep, config.ProtoSet, "https", "http"},
+		{config.ForwardedAppend, config.ProtoSet, "https", "http"},
+		{config.ForwardedAppend, config.ProtoAdd, "https", "https"},
+	} {
+		x := incoming()
+		if test.field != "" {
+			x = incoming("X-Forwarded-Proto: " + test.field)
+		}
+		x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
+		forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, ForwardedProto: test.proto}, x)
+		if got := list(&x.Request.Header, forwardedProto); got != test.want {
+			t.Errorf("%q, %q: %s of a caller that says %q is %q, want %q", test.mode, test.proto, forwardedProto, test.field, got, test.want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 	"sync"
@@ -117,11 +118,21 @@ func (s *Server) drainChain(live *liveListener, c *chain) {
 	s.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		if cut := live.ln.DrainGroup(ctx, c.group); cut > 0 {
-			s.o.Log.Warn("connections of a filter chain were cut at the end of the drain time", "listener", name, "connections", cut)
-		}
+		s.tellCut(ctx, "connections of a filter chain", name, live.ln.DrainGroup(ctx, c.group))
 		c.end()
 	})
+}
+
+// tellCut logs how many connections, or what else of a listener, were cut by a drain: a
+// warning if that had given them time.
+func (s *Server) tellCut(ctx context.Context, what, listener string, cut int) {
+	switch {
+	case cut == 0:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		s.o.Log.Warn("cut at the end of the drain time", "listener", listener, "what", what, "cut", cut)
+	default:
+		s.o.Log.Info("cut, as an end at once was asked for", "listener", listener, "what", what, "cut", cut)
+	}
 }
 
 // counter counts the connections of a listener for the account of its name, which

@@ -16,6 +16,8 @@ type record struct {
 	rpc      *metrics.RPC
 	release  func()
 	logs     []*AccessLog
+
+	observers []observer // filters
 }
 
 func (b *builder) record(l *config.Listener) (*record, error) {
@@ -51,10 +53,13 @@ func (r *record) add(w *way, s metrics.Sum) {
 	}
 }
 
-// write writes x to the access logs.
+// write writes x to the access logs, and tells filters of it.
 func (r *record) write(x *protocol.Exchange) {
 	for _, log := range r.logs {
 		log.Observe(x)
+	}
+	for _, f := range r.observers {
+		f(x)
 	}
 }
 
@@ -147,15 +152,17 @@ func (p *grpcPlace) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
 
 // routePlace is a route as the record knows it.
 type routePlace struct {
-	route  *router.Route
-	routes *metrics.Routes
+	route   *router.Route
+	account metrics.Route
 }
 
 // Name is protocol.Place's.
 func (p *routePlace) Name() string { return p.route.Config.Name }
 
 // Add is metrics.Account's.
-func (p *routePlace) Add(s metrics.Sum) { p.routes.Add(p.route.Index, s) }
+func (p *routePlace) Add(s metrics.Sum) {
+	p.account.Add(p.route.VirtualHost, p.route.Config.Name, s)
+}
 
 // Meter opens the accounts of clusters and hosts in a metrics registry. It is
 // an upstream.Meter.

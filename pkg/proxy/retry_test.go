@@ -81,7 +81,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		protocol.NoRoute: never, protocol.NoCluster: never,
 		protocol.NoDestination: never, protocol.MalformedDestination: never, protocol.Loop: never,
 		protocol.Denied: never, protocol.Unauthenticated: never, protocol.RateLimited: never, protocol.Overloaded: never, protocol.FaultInjected: never,
-		protocol.NoHealthyHost: never, protocol.Overflow: never, protocol.RetryOverflow: never,
+		protocol.NoHealthyHost: never, protocol.NotSupplied: never, protocol.Overflow: never, protocol.RetryOverflow: never,
 		protocol.ConnectFailure: always, protocol.ConnectTimeout: always,
 		protocol.UpstreamReset: ifSafe, protocol.UpstreamClosed: ifSafe, protocol.UpstreamMalformed: ifSafe, protocol.TryTimeout: ifSafe,
 		protocol.UpstreamTimeout: never, // the whole time is over

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -10,16 +11,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Router finds an exchange's route and lets that route's service answer it. It
-// is immutable: a new configuration makes a new one.
+// Router finds an exchange's route and lets that route's service answer it. A new
+// configuration makes a new one, but where only routes have changed: these the Router
+// takes. What an exchange has found it keeps to its end.
 type Router struct {
-	table  *router.Table
-	routes []routed // by router.Route.Index
+	now atomic.Pointer[routing]
+
+	// What routes are composed with. Immutable.
+	proxy   *config.Proxy
+	filters []routeFilter
 }
 
+// routing is a table and what its routes are served by. Immutable.
+type routing struct {
+	table  *router.Table
+	routes []routed // by their places in the table
+}
+
+// routed serves the exchanges of one route.
 type routed struct {
 	service protocol.Starter
-	place   protocol.Place
+	place   *routePlace
 }
 
 // Serve answers x by the first route that matches.
@@ -29,12 +41,13 @@ func (r *Router) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start is protocol.Starter's.
 func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
-	route := r.table.Match(x)
-	if route == nil {
+	now := r.now.Load()
+	at := now.table.Find(x)
+	if at < 0 {
 		return protocol.Faultf(protocol.NoRoute, "nothing in route table %q matches %s %s%s",
-			r.table.Name(), x.Request.Method, x.Request.Authority, x.Request.Path)
+			now.table.Name(), x.Request.Method, x.Request.Authority, x.Request.Path)
 	}
-	to := &r.routes[route.Index]
+	to := &now.routes[at]
 	x.Record.Route = to.place
 	return to.service.Start(ctx, x)
 }

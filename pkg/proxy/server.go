@@ -43,6 +43,7 @@ type Options struct {
 type Server struct {
 	o        Options // immutable
 	clusters *upstream.Set
+	onDemand *tablesOnDemand
 	handoff  handoff
 	// Of TLS: where certificates come from, and what clusters use of them.
 	credentials *credential.Store
@@ -57,9 +58,9 @@ type Server struct {
 	end      context.CancelFunc // of life
 	failed   chan error         // an accept loop ended
 
-	applying sync.Mutex                 // serializes Apply and Drain
-	numbers  map[string]*metrics.Routes // of the tables in force; guarded by applying
-	ended    chan struct{}              // closed when the exchanges of earlier configurations have ended; guarded by applying
+	applying sync.Mutex            // serializes Apply and Drain
+	routing  map[string]*liveTable // the tables in force; guarded by applying
+	ended    chan struct{}         // closed when the exchanges of earlier configurations have ended; guarded by applying
 
 	mu        sync.Mutex
 	listeners map[string]*liveListener             // by network and address; guarded by mu, changed under applying
@@ -75,6 +76,7 @@ func NewServer(o Options) *Server {
 		listeners: make(map[string]*liveListener),
 		retiring:  make(map[*liveListener]context.CancelFunc),
 	}
+	s.onDemand = newTablesOnDemand()
 	s.overseer.server = s
 	close(s.ended) // there is none
 	s.handoff.publish(nil)
@@ -143,6 +145,7 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 	before := s.swap(ctx, plan)
 	s.swapDatagrams(plan.datagrams)
 	s.running.Store(next)
+	s.onDemand.arrive(next.Routes)
 	s.overseer.enforce(watch)
 	s.retireClusters(clusters, clients, before)
 	return nil
@@ -194,7 +197,7 @@ type plan struct {
 	entries map[string]*entry        // by listener key
 	bound   map[string]*liveListener // those that are new; they do not accept yet
 	config  map[string]*config.Listener
-	numbers map[string]*metrics.Routes // by route table
+	tables  map[string]*liveTable
 
 	datagrams *datagramPlan
 }
@@ -230,7 +233,7 @@ func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error)
 // fill is plan without the undoing.
 func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error {
 	b := newBuilder(s, next)
-	p.numbers = b.numbers
+	p.tables = b.tables
 	for _, l := range next.Listeners {
 		if l.Network == networkUDP {
 			continue // planDatagrams's
@@ -274,13 +277,7 @@ func (p *plan) undo() {
 	for _, e := range p.entries {
 		e.drop()
 	}
-	releaseAll(p.numbers)
-}
-
-func releaseAll(numbers map[string]*metrics.Routes) {
-	for _, n := range numbers {
-		n.Release()
-	}
+	releaseAll(p.tables)
 }
 
 // swap lets the plan take over and returns what served before. Nothing in it can
@@ -314,8 +311,8 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 	for _, live := range gone { // nobody hands them anything any more
 		s.retire(live)
 	}
-	releaseAll(s.numbers)
-	s.numbers = p.numbers
+	releaseAll(s.routing)
+	s.routing = p.tables
 	return before
 }
 
@@ -373,9 +370,7 @@ func (s *Server) drainOne(ctx context.Context, live *liveListener) {
 	defer live.end()
 	// Handlers that wait for something else than their connection.
 	defer context.AfterFunc(ctx, live.end)()
-	if cut := live.ln.Drain(ctx); cut > 0 {
-		s.o.Log.Warn("connections were cut at the end of the drain time", "listener", live.entry.config.Name, "connections", cut)
-	}
+	s.tellCut(ctx, "connections", live.entry.config.Name, live.ln.Drain(ctx))
 	for _, c := range live.entry.chains {
 		c.end()
 	}
@@ -410,8 +405,8 @@ func (s *Server) Drain(ctx context.Context) {
 	s.overseer.enforce(nil)
 	s.tasks.Wait()
 	s.end()
-	releaseAll(s.numbers)
-	s.numbers = nil
+	releaseAll(s.routing)
+	s.routing = nil
 	s.clusters.Close()
 }
 

@@ -21,6 +21,7 @@ type composition struct {
 	listener string // its name
 	service  protocol.Starter
 	record   *record
+	table    *demanded // nil: its route table is not on demand
 
 	held  atomic.Int64 // exchanges, and one while it is in force
 	ended chan struct{}
@@ -62,6 +63,15 @@ func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
 // Start is protocol.Starter's. The composition is held until Observe.
 func (s *serving) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := s.take()
+	if c.table.absent() {
+		defer c.release()
+		return x.Fork(ctx, early{s, c.table})
+	}
+	return s.begin(ctx, x, c)
+}
+
+// begin starts x by c, which is held.
+func (s *serving) begin(ctx context.Context, x *protocol.Exchange, c *composition) error {
 	c.record.listener.Active.Add(1)
 	x.Record.Listener = c
 	c.record.name(x)

@@ -11,7 +11,7 @@ import (
 // dialer is how connections to h are made.
 func dialer(h *upstream.Host) network.Dialer {
 	s := h.Socket()
-	return network.Dialer{Mark: h.Mark(), KeepAlive: keepAlive(s.KeepAlive), Source4: sourceAddr(s.Source4), Source6: sourceAddr(s.Source6)}
+	return network.Dialer{Mark: h.Mark(), KeepAlive: keepAlive(s.KeepAlive), Source4: sourceAddr(s.Source4), Source6: sourceAddr(s.Source6), Port4: s.Port4, Port6: s.Port6}
 }
 
 // sourceAddr is an address of config.Socket, which was checked; "" is the zero Addr.

@@ -239,8 +239,8 @@ func (c *clients) find(cluster string, which int) *credential.Client {
 const slowHandshake = 10 * time.Second
 
 // secure performs the handshake with h on a fresh connection. alpn is what the
-// connection is to carry, "" for anything. Its errors are Faults.
-func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, deadline time.Time) error {
+// connection is to carry, "" for anything. asked is the name that it is for. Its errors are Faults.
+func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.Asked, deadline time.Time) error {
 	settings := h.TLS()
 	if settings == nil {
 		return nil
@@ -257,7 +257,7 @@ func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Ho
 		offer = []string{alpn}
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the handshake
-	err := conn.SecureClient(client.Config(peerName(h), h.Name(), offer), deadline)
+	err := conn.SecureClient(client.Asking(asked, peerName(h), h.Name(), offer), deadline)
 	stop()
 	if agreed := conn.TLS(); err == nil && len(settings.ALPN) == 0 && alpn == stream.ALPN(config.HTTP2) && agreed.Protocol != alpn {
 		err = fmt.Errorf("the host chose %q instead of %q: %w", agreed.Protocol, alpn, errALPN)

@@ -105,6 +105,7 @@ func TestAPathThatAFilterChangedIsNotRewritten(t *testing.T) {
 
 func TestHostRewrite(t *testing.T) {
 	host := config.HeaderMutation{Add: []config.HeaderValue{{Name: "Host", Value: "%request_header_x-host%"}}}
+	first := config.RegexRewrite{Pattern: "^/([^/]+)/.*$", Substitution: `\1`}
 	tests := []struct {
 		name    string
 		forward config.Forward
@@ -119,6 +120,10 @@ func TestHostRewrite(t *testing.T) {
 		{"by the chosen host", config.Forward{AutoHostRewrite: true}, nil, "origin.test"},
 		{"by value before the chosen host", config.Forward{AutoHostRewrite: true, HostRewrite: "b.test"}, nil, "b.test"},
 		{"by value before a field", config.Forward{AutoHostRewriteHeader: "X-Host", HostRewrite: "b.test"}, []string{"x-host", "c.test"}, "b.test"},
+		{"by the path", config.Forward{HostRewritePath: &first}, nil, "e.test:81"},
+		{"by a path that does not fit", config.Forward{HostRewritePath: &config.RegexRewrite{Pattern: "^/none", Substitution: "f.test"}}, nil, "a.test"},
+		{"by a path that is no host", config.Forward{HostRewritePath: &config.RegexRewrite{Pattern: "e.test", Substitution: "f.test"}}, nil, "a.test"},
+		{"by value before the path", config.Forward{HostRewritePath: &first, HostRewrite: "b.test"}, nil, "b.test"},
 		{"by a header mutation", config.Forward{Request: host}, []string{"x-host", "d.test"}, "d.test"},
 		{"by a header mutation that is no host", config.Forward{Request: host}, []string{"x-host", "d test"}, "a.test"},
 		{"by a header mutation whose variable is lacking", config.Forward{Request: host}, nil, "a.test"},
@@ -128,7 +133,7 @@ func TestHostRewrite(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := test.forward
 			f.Cluster = "c"
-			x := request("GET", "a.test", "/", test.fields...)
+			x := request("GET", "a.test", "/e.test:81/path?q=/x/y", test.fields...)
 			r := only(t, &config.Route{Forward: &f}, x)
 			r.RewriteRequest(x)
 			r.RewriteHost(x, "origin.test")
@@ -443,6 +448,8 @@ func TestCompileRefusesActions(t *testing.T) {
 		{"a lone backslash", regex("(a)", `\x`), "a backslash is followed by"},
 		{"a host rewrite", config.Route{Forward: &config.Forward{Cluster: "c", HostRewrite: "a/b"}}, `host_rewrite "a/b" is not a host`},
 		{"a host rewrite by itself", config.Route{Forward: &config.Forward{Cluster: "c", AutoHostRewriteHeader: "Host"}}, "names the host itself"},
+		{"a host of the path by no expression", config.Route{Forward: &config.Forward{Cluster: "c", HostRewritePath: &config.RegexRewrite{Pattern: "("}}}, "host_rewrite_path_regex: "},
+		{"a host of the path by a group that there is not", config.Route{Forward: &config.Forward{Cluster: "c", HostRewritePath: &config.RegexRewrite{Pattern: "a", Substitution: `\1`}}}, "host_rewrite_path_regex: "},
 		{"a redirect's status", config.Route{Redirect: &config.Redirect{Code: 200}}, "response_code 200 is not one of"},
 		{"a redirect's host", config.Route{Redirect: &config.Redirect{Host: "user@a"}}, `host_redirect "user@a" is not a host`},
 		{"a redirect's scheme", config.Route{Redirect: &config.Redirect{Scheme: "1http"}}, "is not a scheme"},

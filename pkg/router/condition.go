@@ -19,10 +19,13 @@ type condition struct {
 	special   *pathTest             // nil: nothing, or the tree has it
 	variables [][]variableCondition // one of these groups, if there are any
 	query     []queryTest
+	arguments []argumentTest
 	chance    *chance // nil: all requests
 }
 
-func (c *condition) holds(x *protocol.Exchange, path string) bool {
+// holds reports whether x, of that path without its query, meets c. random decides what
+// chance has a say in.
+func (c *condition) holds(x *protocol.Exchange, path string, random func() uint64) bool {
 	for i := range c.fields {
 		if !c.fields[i].holds(x) {
 			return false
@@ -36,7 +39,12 @@ func (c *condition) holds(x *protocol.Exchange, path string) bool {
 			return false
 		}
 	}
-	return c.holdsVariables(x) && (c.chance == nil || c.chance.comes())
+	for i := range c.arguments {
+		if !c.arguments[i].holds(x) {
+			return false
+		}
+	}
+	return c.holdsVariables(x) && (c.chance == nil || c.chance.comes(random))
 }
 
 func (c *condition) holdsVariables(x *protocol.Exchange) bool {
@@ -193,14 +201,15 @@ type fieldIndex struct {
 	least  int32            // the first route in it
 }
 
-func (f *fieldIndex) add(value string, r *Route) {
+// add puts the route at a place of h before those that are there.
+func (f *fieldIndex) add(value string, at int32, h *hostIndex) {
 	chain, ok := f.chains[value]
 	if !ok {
 		chain = end
 	}
-	link(&chain, r)
+	h.link(&chain, at)
 	f.chains[value] = chain
-	f.least = int32(r.Index) // they come in descending order
+	f.least = at // they come in descending order
 }
 
 // find returns the chain for x's value.
@@ -264,11 +273,11 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 	return re, err
 }
 
-// condition compiles m, of a route of t, without its exact or prefix path; nil if that
+// condition compiles m without its exact or prefix path; nil if that
 // is all.
-func (e expressions) condition(t *Table, m *config.Match) (*condition, error) {
+func (e expressions) condition(m *config.Match) (*condition, error) {
 	special := newPathTest(m)
-	if len(m.Headers)+len(m.Variables)+len(m.Query) == 0 && m.PathKind != config.PathRegex && special == nil && m.Chance == nil {
+	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && special == nil && m.Chance == nil {
 		return nil, nil
 	}
 	c := &condition{special: special}
@@ -296,9 +305,16 @@ func (e expressions) condition(t *Table, m *config.Match) (*condition, error) {
 		}
 		c.query = append(c.query, queryTest{m.Query[i].Name, is})
 	}
+	for i := range m.Arguments {
+		is, err := e.value(&m.Arguments[i].Is)
+		if err != nil {
+			return nil, fmt.Errorf("condition on argument %d: %w", m.Arguments[i].Index, err)
+		}
+		c.arguments = append(c.arguments, argumentTest{m.Arguments[i].Index, is})
+	}
 	if m.Chance != nil {
 		var err error
-		if c.chance, err = newChance(*m.Chance, t); err != nil {
+		if c.chance, err = newChance(*m.Chance); err != nil {
 			return nil, err
 		}
 	}

@@ -16,22 +16,37 @@ const nowhere = -1
 
 // domains finds the virtual host of an authority.
 type domains struct {
-	exact    map[string]int32     // by host, ":" and port
-	suffixes map[string]*suffixes // by port
-	any      int32                // of "*"
+	exact    map[string]int32      // by host, ":" and port
+	suffixes map[string]*wildcards // by port
+	prefixes wildcards             // for every port
+	any      int32                 // of "*"
 }
 
-// suffixes are the domains "*.x" of one port.
-type suffixes struct {
+// wildcards are the domains of which a star hides the one end: *.x of one port, or x.*.
+// The zero value has none.
+type wildcards struct {
 	lengths []int // that occur, longest first
 	hosts   map[string]int32
+}
+
+// add makes what is not hidden lead to virtual host n and returns where it led before,
+// or nowhere.
+func (w *wildcards) add(text string, n int32) int32 {
+	if w.hosts == nil {
+		w.hosts = make(map[string]int32)
+	}
+	if !slices.Contains(w.lengths, len(text)) {
+		w.lengths = append(w.lengths, len(text))
+		slices.SortFunc(w.lengths, func(a, b int) int { return b - a })
+	}
+	return put(w.hosts, text, n)
 }
 
 // anyPort is the port of domains like "host:*".
 const anyPort = "*"
 
-func newDomains() domains {
-	return domains{exact: make(map[string]int32), suffixes: make(map[string]*suffixes), any: nowhere}
+func newDomains() *domains {
+	return &domains{exact: make(map[string]int32), suffixes: make(map[string]*wildcards), any: nowhere}
 }
 
 // add makes domain lead to virtual host n. If it leads elsewhere already, that
@@ -42,11 +57,14 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 	}
 	name, port := splitPort(domain)
 	var buf [maxAuthority + 64]byte
+	if prefix, ok := strings.CutSuffix(name, "*"); ok && prefix != "" && port == "" && !strings.ContainsAny(prefix, "*:") {
+		return d.prefixes.add(string(appendLower(buf[:0], prefix)), n), nil
+	}
 	name = string(appendHost(buf[:0], name))
 	pattern, wild := strings.CutPrefix(name, "*")
 	switch {
 	case name == "" || strings.Contains(pattern, "*"):
-		return nowhere, fmt.Errorf("domain %q: a host, *.suffix or *, and perhaps :port or :*, is expected", domain)
+		return nowhere, fmt.Errorf("domain %q: a host, *.suffix or *, and perhaps :port or :*, or prefix.*, is expected", domain)
 	case name == "*" && (port == "" || port == anyPort):
 		if d.any != nowhere {
 			return d.any, nil
@@ -58,14 +76,10 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 	}
 	s := d.suffixes[port]
 	if s == nil {
-		s = &suffixes{hosts: make(map[string]int32)}
+		s = &wildcards{}
 		d.suffixes[port] = s
 	}
-	if !slices.Contains(s.lengths, len(pattern)) {
-		s.lengths = append(s.lengths, len(pattern))
-		slices.SortFunc(s.lengths, func(a, b int) int { return b - a })
-	}
-	return put(s.hosts, pattern, n), nil
+	return s.add(pattern, n), nil
 }
 
 // put sets m[key] if there is nothing and returns what there was.
@@ -78,10 +92,11 @@ func put(m map[string]int32, key string, n int32) int32 {
 }
 
 // find returns the number of the virtual host that a request belongs to, or
-// nowhere. Its cost does not depend on how many there are, only on how many
-// different lengths their suffixes have.
+// nowhere: of an exact domain before the longest *.suffix before the longest prefix.*
+// before "*". Its cost does not depend on how many there are, only on how many
+// different lengths their suffixes and prefixes have.
 func (d *domains) find(authority, scheme string) int32 {
-	if len(d.exact) == 0 && len(d.suffixes) == 0 || len(authority) > maxAuthority {
+	if len(d.exact) == 0 && len(d.suffixes) == 0 && len(d.prefixes.hosts) == 0 || len(authority) > maxAuthority {
 		return d.any
 	}
 	name, port := splitPort(authority)
@@ -97,10 +112,10 @@ func (d *domains) find(authority, scheme string) int32 {
 			return n
 		}
 	}
-	if len(d.suffixes) == 0 {
-		return d.any
-	}
 	for _, p := range ports {
+		if len(d.suffixes) == 0 {
+			break
+		}
 		s := d.suffixes[p]
 		if s == nil {
 			continue
@@ -112,6 +127,22 @@ func (d *domains) find(authority, scheme string) int32 {
 			if n, ok := s.hosts[string(key[length-l:length])]; ok {
 				return n
 			}
+		}
+	}
+	if len(d.prefixes.hosts) == 0 {
+		return d.any
+	}
+	if port == "" {
+		key = key[:length]
+	} else {
+		key = append(key, port...)
+	}
+	for _, l := range d.prefixes.lengths {
+		if l >= len(key) {
+			continue
+		}
+		if n, ok := d.prefixes.hosts[string(key[:l])]; ok {
+			return n
 		}
 	}
 	return d.any
@@ -174,8 +205,12 @@ func appendHost(dst []byte, host string) []byte {
 	if len(host) > 1 && host[len(host)-1] == '.' {
 		host = host[:len(host)-1]
 	}
-	for i := range len(host) {
-		c := host[i]
+	return appendLower(dst, host)
+}
+
+func appendLower(dst []byte, text string) []byte {
+	for i := range len(text) {
+		c := text[i]
 		if 'A' <= c && c <= 'Z' {
 			c += 'a' - 'A'
 		}

@@ -2,6 +2,7 @@ package router
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -49,11 +50,12 @@ const (
 // table, and does not look at Random: where chance decides, all that can happen is told.
 func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	e := &Explanation{Authority: x.Request.Authority}
-	if t.ignorePort {
+	if t.config.IgnorePort {
 		e.Authority, _ = splitPort(e.Authority)
 	}
 	belongs := t.domains.find(e.Authority, x.Request.Scheme)
-	for n, vh := range t.virtualHosts {
+	for n := range t.hosts {
+		vh := t.hosts[n].config
 		fits := domainOf(vh, e.Authority, x.Request.Scheme)
 		if int32(n) == belongs { //nolint:gosec // as many as there are
 			e.VirtualHost, e.Domain = vh, fits
@@ -65,10 +67,8 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 		return e
 	}
 	path, _, _ := strings.Cut(x.Request.Path, "?")
-	for _, r := range t.listed {
-		if r.VirtualHost == e.VirtualHost {
-			e.Routes = append(e.Routes, e.explain(r, x, path))
-		}
+	for _, r := range t.of(&t.hosts[belongs]) {
+		e.Routes = append(e.Routes, e.explain(r, x, path))
 	}
 	return e
 }
@@ -124,6 +124,13 @@ func (r *Route) failures(x *protocol.Exchange, path string) (why []string) {
 			_, query, _ := strings.Cut(x.Request.Path, "?")
 			value, there := parameter(query, q.name)
 			why = append(why, "query parameter "+is(q.name, value, there)+", expected "+expects(&q.is.ValueMatch))
+		}
+	}
+	for i := range r.when.arguments {
+		a := &r.when.arguments[i]
+		if !a.holds(x) {
+			value, there := argument(x, a.index)
+			why = append(why, "argument "+is(strconv.Itoa(a.index), value, there)+", expected "+expects(&a.is.ValueMatch))
 		}
 	}
 	if !r.when.holdsVariables(x) {

@@ -62,10 +62,8 @@ func (p *hashPolicy) text(x *protocol.Exchange) (string, bool) {
 	case p.field != "":
 		return hashedField(x, p.field)
 	case p.source:
-		if x.Meta.Conn == nil || x.Meta.Conn.RemoteIP == "" {
-			return "", false
-		}
-		return x.Meta.Conn.RemoteIP, true
+		ip := x.Meta.ClientIP()
+		return ip, ip != ""
 	default:
 		return p.argument.Text(x)
 	}

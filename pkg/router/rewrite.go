@@ -186,14 +186,19 @@ func expandable(substitution string, groups int) (string, error) {
 	}
 }
 
-// hostRewrite sets Authority: to host, or to the value of the field.
+// hostRewrite sets Authority: to host, to the value of the field, or to what becomes of
+// the path.
 type hostRewrite struct {
 	host  string
 	field string
+
+	pattern     *regexp.Regexp // of the path; nil: one of the others counts
+	replacement string         // as regexp.Expand has it
 }
 
-// apply leaves Authority alone if the field is missing or is no authority, and
-// that of an RPC request, which is its interface and no host.
+// apply leaves Authority alone if the field is missing, the pattern is not found, or what
+// comes of either is no authority, and that of an RPC request, which is its interface and
+// no host. It comes before the path's rewrite.
 func (w *hostRewrite) apply(x *protocol.Exchange) {
 	if isRPC(x) {
 		return
@@ -202,14 +207,24 @@ func (w *hostRewrite) apply(x *protocol.Exchange) {
 		x.RewriteAuthority(w.host)
 		return
 	}
+	if w.pattern != nil {
+		path, _, _ := strings.Cut(x.Request.Path, "?")
+		if !w.pattern.MatchString(path) {
+			return
+		}
+		if v := w.pattern.ReplaceAllString(path, w.replacement); validAuthority(v) {
+			x.RewriteAuthority(v)
+		}
+		return
+	}
 	if v := x.Request.Header.Get(w.field); validAuthority(v) {
 		x.RewriteAuthority(v)
 	}
 }
 
-// compileHostRewrite returns what f says of the host; nil for nothing, or for
-// what only RewriteHost can do.
-func compileHostRewrite(f *config.Forward) (*hostRewrite, error) {
+// hostRewrite returns what f says of the host; nil for nothing, or for what only
+// RewriteHost can do.
+func (e expressions) hostRewrite(f *config.Forward) (*hostRewrite, error) {
 	switch {
 	case f.HostRewrite != "":
 		if !validAuthority(f.HostRewrite) {
@@ -221,6 +236,16 @@ func compileHostRewrite(f *config.Forward) (*hostRewrite, error) {
 			return nil, errors.New("auto_host_rewrite_header names the host itself")
 		}
 		return &hostRewrite{field: f.AutoHostRewriteHeader}, nil
+	case f.HostRewritePath != nil && f.HostRewritePath.Pattern != "" && !f.AutoHostRewrite:
+		pattern, err := e.compile(f.HostRewritePath.Pattern)
+		if err != nil {
+			return nil, fmt.Errorf("host_rewrite_path_regex: %w", err)
+		}
+		replacement, err := expandable(f.HostRewritePath.Substitution, pattern.NumSubexp())
+		if err != nil {
+			return nil, fmt.Errorf("host_rewrite_path_regex: %w", err)
+		}
+		return &hostRewrite{pattern: pattern, replacement: replacement}, nil
 	}
 	return nil, nil
 }

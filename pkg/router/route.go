@@ -10,14 +10,11 @@ import (
 // Route is one rule of a Table. Its methods act on the exchange that it was
 // matched for and keep nothing of it; everything in it is immutable.
 type Route struct {
-	// Index counts the table's routes from 0, in the order of configuration.
-	Index       int
 	Config      *config.Route
-	VirtualHost *config.VirtualHost
+	VirtualHost string // its name
 
-	// For Match.
-	next int32      // the next route of the same chain
-	when *condition // nil: the path, or nothing, is all that it asks for
+	when  *condition // nil: the path, or nothing, is all that it asks for
+	outer outer      // what it was compiled within
 
 	// What it does; nil for nothing.
 	request, response *mutation
@@ -26,6 +23,9 @@ type Route struct {
 	cluster           *clusterChoice
 	hash              []hashPolicy
 }
+
+// outer is what a route inherits of its virtual host and table; nil for nothing.
+type outer struct{ request, response *mutation }
 
 // RewriteRequest makes the request what the upstream is to see: header mutations of the
 // weighted cluster that was chosen (Record.Choice), the route, the virtual host and the

@@ -72,6 +72,20 @@ func TestVirtualHostIsTheMostSpecificDomain(t *testing.T) {
 		{"the star stands for labels", []string{"*.test"}, "c.b.a.test", "http", "*.test"},
 		{"a suffix inside a label", []string{"*-eu.test"}, "shop-eu.test", "http", "*-eu.test"},
 
+		{"the longest prefix", []string{"a.*", "a.b.*", "a*"}, "a.b.c", "http", "a.b.*"},
+		{"a suffix before a longer prefix", []string{"a.b.c.*", "*.d"}, "a.b.c.d", "http", "*.d"},
+		{"a host before a prefix", []string{"a.*", "a.test"}, "a.test", "http", "a.test"},
+		{"a prefix before all", []string{"*", "a.*"}, "a.test", "http", "a.*"},
+		{"any port of a host before a prefix", []string{"a.tes*", "a.test:*"}, "a.test:81", "http", "a.test:*"},
+		{"a prefix takes every port", []string{"a.*"}, "a.test:81", "http", "a.*"},
+		{"the star of a prefix may be a port alone", []string{"a*"}, "a:81", "http", "a*"},
+		{"the star of a prefix stands for a byte at least", []string{"a.test*"}, "a.test", "http", "none"},
+		{"a prefix inside a label", []string{"shop-*"}, "Shop-eu.test", "http", "shop-*"},
+		{"case of a prefix", []string{"A.*"}, "a.test", "http", "A.*"},
+		{"a prefix is no host of its own", []string{"a.*"}, "b.a.test", "http", "none"},
+		{"a prefix of an address", []string{"10.0.*"}, "10.0.0.1:81", "http", "10.0.*"},
+		{"a prefix of interfaces of an RPC protocol", []string{"com.x.*"}, "com.x.Y:1.0", "", "com.x.*"},
+
 		{"a domain without a port is not for other ports", []string{"a.test", "*.test"}, "a.test:8080", "http", "none"},
 		{"a domain without a port takes http's own", []string{"a.test"}, "a.test:80", "http", "a.test"},
 		{"a domain without a port does not take https's own for http", []string{"a.test"}, "a.test:443", "http", "none"},
@@ -181,11 +195,7 @@ func TestTheFirstRouteThatMatchesWins(t *testing.T) {
 				routes = append(routes, forward("r", m))
 			}
 			table := mustCompile(t, routes...)
-			got := -1
-			if r := table.Match(test.x); r != nil {
-				got = r.Index
-			}
-			if got != test.want {
+			if got := table.Find(test.x); got != test.want {
 				t.Errorf("Match(%s %s %q) = %d, want %d", test.x.Request.Method, test.x.Request.Authority, test.x.Request.Path, got, test.want)
 			}
 		})
@@ -291,7 +301,7 @@ func TestVariableConditionsFormGroups(t *testing.T) {
 	}
 }
 
-func TestRoutesAreListedByIndex(t *testing.T) {
+func TestRoutesAreListedInOrder(t *testing.T) {
 	table := mustCompileTable(t, &config.RouteTable{Name: "named", VirtualHosts: []*config.VirtualHost{
 		{Name: "a", Domains: []string{"a"}, Routes: []*config.Route{forward("0", config.Match{}), forward("1", config.Match{})}},
 		{Name: "b", Domains: []string{"b"}, Routes: []*config.Route{forward("2", config.Match{})}},
@@ -300,12 +310,16 @@ func TestRoutesAreListedByIndex(t *testing.T) {
 		t.Fatalf("table %q has %d routes, want named with 3", table.Name(), len(table.Routes()))
 	}
 	for i, r := range table.Routes() {
-		if want := string(rune('0' + i)); r.Index != i || r.Config.Name != want || r.VirtualHost.Routes == nil {
-			t.Errorf("Routes()[%d] = %d %s, want %d %s", i, r.Index, r.Config.Name, i, want)
+		if want := string(rune('0' + i)); r.Config.Name != want {
+			t.Errorf("Routes()[%d] = %s, want %s", i, r.Config.Name, want)
 		}
 	}
-	if got := table.Match(request("GET", "b", "/")); got != table.Routes()[2] || got.VirtualHost.Name != "b" {
+	x := request("GET", "b", "/")
+	if got := table.Match(x); got != table.Routes()[2] || got.VirtualHost != "b" {
 		t.Errorf("Match = %v, want the listed route of b", got)
+	}
+	if got := table.Find(x); got != 2 {
+		t.Errorf("Find = %d, want 2", got)
 	}
 }
 
@@ -315,7 +329,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 	c := &config.RouteTable{Name: "t",
 		Request: config.HeaderMutation{Remove: []string{"Transfer-Encoding"}},
 		VirtualHosts: []*config.VirtualHost{
-			{Name: "v", Domains: []string{"a.test", "x*y", "a:b:*", ""}, Routes: []*config.Route{
+			{Name: "v", Domains: []string{"a.test", "x*y", "a:b:*", "*x*", "x.*:80", "x:8*", "a.tes*", ""}, Routes: []*config.Route{
 				bad("regex", config.Match{PathKind: config.PathRegex, Path: "("}),
 				bad("huge", config.Match{PathKind: config.PathRegex, Path: huge}),
 				bad("long", config.Match{PathKind: config.PathRegex, Path: strings.Repeat("a", 5000)}),
@@ -327,7 +341,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 				{Name: "nothing"},
 				{Name: "two things", Direct: &config.DirectResponse{Status: 200}, Redirect: &config.Redirect{}},
 			}},
-			{Name: "w", Domains: []string{"A.test.", "*", strings.Repeat("a", 600)}, Response: config.HeaderMutation{Add: []config.HeaderValue{{Name: "Host", Value: "x"}}}},
+			{Name: "w", Domains: []string{"A.test.", "A.TES*", "*", strings.Repeat("a", 600)}, Response: config.HeaderMutation{Add: []config.HeaderValue{{Name: "Host", Value: "x"}}}},
 			{Name: "none"},
 			{Name: "z", Domains: []string{"*:*"}},
 		}}
@@ -338,6 +352,9 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 	for _, want := range []string{
 		`request headers: "Transfer-Encoding" cannot be changed`,
 		`virtual host "v": domain "x*y": a host, *.suffix or *`,
+		`virtual host "v": domain "*x*": a host, *.suffix or *`,
+		`virtual host "v": domain "x.*:80": a host, *.suffix or *`,
+		`virtual host "v": domain "x:8*": a host, *.suffix or *`,
 		`virtual host "v": domain "": a host`,
 		`virtual host "v": route "regex": path: error parsing regexp: missing closing )`,
 		`virtual host "v": route "huge": path: the expression`,
@@ -350,6 +367,7 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		`virtual host "v": route "nothing": exactly one of`,
 		`virtual host "v": route "two things": exactly one of`,
 		`virtual host "w": domain "A.test." belongs to virtual host "v" already`,
+		`virtual host "w": domain "A.TES*" belongs to virtual host "v" already`,
 		`at most 512 are allowed`,
 		`virtual host "w": response headers: "Host" cannot be added`,
 		`virtual host "none": it has no domains`,

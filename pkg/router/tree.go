@@ -42,20 +42,20 @@ func (t *tree) child(n *node, rest string) *node {
 type pathEntry struct {
 	path  string
 	exact bool
-	route *Route
+	route int32 // its place in the virtual host
 }
 
-// add builds a tree of its own from entries, which it sorts, and returns its
+// add builds a tree of its own from entries of h, which it sorts, and returns its
 // root.
-func (t *tree) add(entries []pathEntry) int32 {
+func (t *tree) add(entries []pathEntry, h *hostIndex) int32 {
 	slices.SortFunc(entries, func(a, b pathEntry) int {
 		if c := strings.Compare(a.path, b.path); c != 0 {
 			return c
 		}
-		return cmp.Compare(b.route.Index, a.route.Index) // descending: see link
+		return cmp.Compare(b.route, a.route) // descending: see link
 	})
 	root := t.grow(1)
-	t.fill(root, entries, 0)
+	t.fill(root, entries, 0, h)
 	return root
 }
 
@@ -71,13 +71,13 @@ func (t *tree) grow(n int) int32 {
 
 // fill makes the subtree of node at, whose path is the first depth bytes that
 // all entries share.
-func (t *tree) fill(at int32, entries []pathEntry, depth int) {
+func (t *tree) fill(at int32, entries []pathEntry, depth int, h *hostIndex) {
 	n := &t.nodes[at]
 	for len(entries) > 0 && len(entries[0].path) == depth {
 		if e := entries[0]; e.exact {
-			link(&n.exact, e.route)
+			h.link(&n.exact, e.route)
 		} else {
-			link(&n.prefix, e.route)
+			h.link(&n.prefix, e.route)
 		}
 		entries = entries[1:]
 	}
@@ -100,7 +100,7 @@ func (t *tree) fill(at int32, entries []pathEntry, depth int) {
 		stop := depth + shared(first[depth:], entries[same-1].path[depth:])
 		t.nodes[c].label = first[depth:stop]
 		t.keys[c] = first[depth]
-		t.fill(c, entries[:same], stop)
+		t.fill(c, entries[:same], stop, h)
 		entries = entries[same:]
 	}
 }

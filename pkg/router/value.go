@@ -100,6 +100,22 @@ func (q *queryTest) holds(x *protocol.Exchange) bool {
 	return q.is.holds(parameter(query, q.name))
 }
 
+// argumentTest is a condition on an argument of a call.
+type argumentTest struct {
+	index int
+	is    *valueTest
+}
+
+func (a *argumentTest) holds(x *protocol.Exchange) bool { return a.is.holds(argument(x, a.index)) }
+
+// argument returns an argument of the call that x is.
+func argument(x *protocol.Exchange, index int) (value string, ok bool) {
+	if body, reads := x.Request.Body.(protocol.Arguments); reads {
+		return body.Argument(index)
+	}
+	return "", false
+}
+
 // parameter returns the first parameter of a name, decoded as far as it can be.
 func parameter(query, name string) (value string, ok bool) {
 	for query != "" {
@@ -126,22 +142,22 @@ func unescaped(s string) string {
 // chance is a share of what happens.
 type chance struct {
 	below uint64 // out of 2^64
-	table *Table // whose Random decides
 }
 
 // newChance returns the chance of a percentage, nil if it is certain.
-func newChance(percent float64, t *Table) (*chance, error) {
+func newChance(percent float64) (*chance, error) {
 	switch {
 	case percent >= 100:
 		return nil, nil //nolint:nilnil // as it says
 	case percent >= 0:
-		return &chance{below: uint64(percent / 100 * math.MaxUint64), table: t}, nil
+		return &chance{below: uint64(percent / 100 * math.MaxUint64)}, nil
 	}
 	return nil, fmt.Errorf("a chance of %v percent", percent)
 }
 
-func (c *chance) comes() bool {
-	return c.table.Random != nil && c.table.Random() < c.below
+// comes reports whether it happens now: never without random.
+func (c *chance) comes(random func() uint64) bool {
+	return random != nil && random() < c.below
 }
 
 // pathTest is a condition on the path that the tree of paths does not answer.

@@ -18,21 +18,27 @@ type Assignment struct {
 // Assign chooses a host as for an exchange with this hash, 0 for none. The caller ends
 // the assignment. instead is the one that it will take the place of, which the caller
 // ends then: what is of the same cluster needs no room for a second; nil: none. Errors are
-// Faults: NoCluster, Overflow (max_requests or max_connections), NoHealthyHost.
+// Faults: NoCluster, Overflow (max_requests or max_connections), NoHealthyHost, and
+// NotSupplied if the hosts are on demand and not there: later they may be.
 func (c *Cluster) Assign(hash uint64, instead *Assignment) (*Assignment, error) {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := b.admitSession(instead != nil && instead.host.cluster == c)
 	if err != nil {
 		return nil, err
 	}
+	absent := c.absent(s)
 	h := s.all.pick(hash, nil, 0)
 	if h == nil {
 		b.freeSlot()
 		b.active.Add(-1)
+		if absent { // nobody can wait
+			c.env.desk.Ask(c.name)
+			return nil, protocol.Faultf(protocol.NotSupplied, "cluster %s: its hosts were not needed before, and have just been asked for", c.name)
+		}
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
 	}
-	h.attempts.Add(1)
 	h.load.Begin()
+	h.attempts.Add(1)
 	h.load.Connect()
 	h.countConnection(ConnectionOpened)
 	return &Assignment{host: h}, nil

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"sync"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -11,18 +10,17 @@ import (
 // own, for hosts that take what comes over one connection to belong together. It
 // ends with the downstream connection.
 type bound struct {
-	base // connections are counted in the pools of own
-
-	mu       sync.Mutex
-	own      map[any]*tie // guarded by mu; by the downstream connection
-	isClosed bool         // guarded by mu
+	base             // connections are counted in the pools of own
+	parts[any, *tie] // by the downstream connection
 }
 
 // tie is what a downstream connection has.
 type tie struct {
 	pool pool
-	stop func() // forgets the downstream connection; nil until it is known
+	stop func() // forgets the downstream connection; nil until it is known. Guarded by the bound's mu
 }
+
+func (t *tie) whole() pool { return t.pool }
 
 // Serve is pool's. For a caller without a connection, ctx is it.
 func (p *bound) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -95,27 +93,6 @@ func (p *bound) drop(conn any) {
 	if t != nil {
 		t.pool.close()
 	}
-}
-
-// all returns the pools of the downstream connections.
-func (p *bound) all() []pool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := make([]pool, 0, len(p.own))
-	for _, t := range p.own {
-		all = append(all, t.pool)
-	}
-	return all
-}
-
-// giveWay is pool's.
-func (p *bound) giveWay() ender {
-	for _, s := range p.all() {
-		if idle := s.giveWay(); idle != nil {
-			return idle
-		}
-	}
-	return nil
 }
 
 // counts is pool's.

@@ -66,6 +66,9 @@ func (b *Breaker) enterPending() error {
 // refused counts an exchange, a retry or a connection that there is no room for.
 func (b *Breaker) refused(e Event) {
 	b.cluster.overflows.Add(1)
+	if e != RetryOverflow && e != BudgetOverflow {
+		b.cluster.refusals.Add(1)
+	}
 	b.reached(e)
 }
 

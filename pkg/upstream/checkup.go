@@ -20,6 +20,10 @@ func (c *Cluster) supervise(cfg *config.Cluster, hosts []*Host) {
 	for _, h := range hosts {
 		h.checkAs(cfg.Health)
 	}
+	if cfg.OnDemand.Asleep {
+		c.detect(nil, nil) // there is nobody to look at
+		return
+	}
 	c.detect(cfg.Outlier, hosts)
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/demand"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -29,8 +30,12 @@ type Cluster struct {
 
 	drops     drops
 	overflows atomic.Uint64 // exchanges and retries that were refused
+	refusals  atomic.Uint64 // of these, the exchanges
 	resent    atomic.Uint64
 	observed  atomic.Int64 // when a latency was observed last: ns of the set's clock
+	onDemand  demand.Item  // its hosts, if they are on demand
+
+	told *clusterCounts // the Loads's: what was reported; nil: nothing
 
 	mu      sync.Mutex // for replacing state, opening and closing the ledger
 	outlier *outlier   // guarded by mu; nil: outliers are not looked for
@@ -41,9 +46,11 @@ type env struct {
 	Options
 	epoch  time.Time
 	checks *health.Group
+	desk   *demand.Desk // where hosts are asked for, by cluster
 	own    ownConnections
-	tasks  sync.WaitGroup  // timers that are armed or running, and goroutines
-	ctx    context.Context //nolint:containedctx // of connects that no exchange owns: it ends with the set
+	loads  atomic.Pointer[Loads] // nil: nobody asks
+	tasks  sync.WaitGroup        // timers that are armed or running, and goroutines
+	ctx    context.Context       //nolint:containedctx // of connects that no exchange owns: it ends with the set
 	end    context.CancelFunc
 
 	mu     sync.Mutex
@@ -129,7 +136,8 @@ type Via struct {
 //
 // Errors are Faults: NoCluster (not configured), Overflow (a breaker), Dropped,
 // NotImplemented (x cannot be said in what the hosts speak), NoHealthyHost (no host at
-// all), what the last attempt failed with, or UpstreamTimeout and DownstreamGone while
+// all), NotSupplied (nobody has said which hosts there are), what the last attempt failed
+// with, or UpstreamTimeout and DownstreamGone while
 // it waited for a connection.
 func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error { return protocol.Run(ctx, v, x) }
 
@@ -141,6 +149,10 @@ func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
 	s, err := b.admit()
 	if err != nil {
 		return err
+	}
+	if c.absent(s) {
+		b.active.Add(-1)
+		return x.Fork(ctx, latecomer{v})
 	}
 	if len(s.config.Drops) > 0 && len(x.Record.Attempts) == 0 {
 		if err := c.drop(s.config); err != nil {
@@ -214,8 +226,8 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	if v.Chosen != nil {
 		v.Chosen(x, h)
 	}
+	h.load.Begin() // before it is counted: what is counted and not in flight has ended
 	h.attempts.Add(1)
-	h.load.Begin()
 	return p, nil
 }
 
@@ -228,6 +240,9 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 	if err == nil {
 		h.observe(x, nil)
 		a.Status = x.Response.Status
+		if a.Status >= serverFailed {
+			h.bad.Add(1)
+		}
 		return false, nil
 	}
 	a.Reason = protocol.ReasonOf(err)
@@ -236,6 +251,9 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 		v.Cluster.count(AttemptCancelled)
 	} else {
 		h.failures.Add(1)
+		if a.Reason == protocol.Overflow {
+			h.unsent.Add(1)
+		}
 	}
 	var kept *notSent
 	if !errors.As(err, &kept) {
@@ -309,12 +327,18 @@ func enter(count *atomic.Int64, limit int) bool {
 // the next host is tried, up to so many attempts in all; any other error is
 // returned as it is.
 //
-// Errors of its own are Faults: NoCluster, Dropped, NoHealthyHost, and Overflow when
-// max_connections or max_requests is reached: a connection does not wait; and of a
+// Errors of its own are Faults: NoCluster, Dropped, NotSupplied, NoHealthyHost, and Overflow
+// when max_connections or max_requests is reached: a connection does not wait; and of a
 // cluster of type ORIGINAL_DST NoDestination and Loop.
 func (c *Cluster) CarryOn(ctx context.Context, at Arrival, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := b.admit()
+	for err == nil && c.absent(s) {
+		b.active.Add(-1)
+		if err = b.awaitHosts(ctx, time.Time{}, nil); err == nil {
+			s, err = b.admit()
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -337,12 +361,14 @@ func (c *Cluster) CarryOn(ctx context.Context, at Arrival, attempts int, connect
 			break
 		}
 		made = append(made, protocol.Attempt{Host: h})
+		h.dialing.Add(1)
 		h.attempts.Add(1)
 		var carry func() error
 		if carry, err = connect(ctx, h, s.connectBy()); err == nil {
 			return h.carry(carry)
 		}
 		h.failures.Add(1)
+		h.dialing.Add(-1)
 		if ctx.Err() != nil {
 			break // that says nothing of the host
 		}
@@ -363,6 +389,7 @@ func (h *Host) carry(carry func() error) error {
 	}
 	defer h.countConnection(ConnectionClosed)
 	h.load.Begin()
+	h.dialing.Add(-1)
 	defer h.load.End()
 	h.load.Connect()
 	defer h.load.Disconnect()

@@ -3,6 +3,7 @@ package upstream
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -22,7 +23,8 @@ type ClusterStatus struct {
 	Dropped   map[string]uint64  `json:"dropped_total,omitempty"`    // by category, of what discovery says is to be dropped
 	Panic     bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is not believed
 	Subsets   int                `json:"subsets,omitempty"`
-	Names     []NameStatus       `json:"names,omitempty"` // that the hosts are found by
+	Names     []NameStatus       `json:"names,omitempty"`  // that the hosts are found by
+	Asleep    bool               `json:"asleep,omitempty"` // the hosts are on demand, and nobody has come for them
 	Hosts     []HostStatus       `json:"hosts"`
 }
 
@@ -65,18 +67,36 @@ const (
 // Describe returns the clusters that are configured, by name. The numbers are
 // read while they change: they need not add up.
 func (s *Set) Describe() []ClusterStatus {
-	s.mu.RLock()
-	list := make([]*Cluster, 0, len(s.configured))
-	for _, c := range s.configured {
-		list = append(list, c)
-	}
-	s.mu.RUnlock()
+	list := s.list()
 	slices.SortFunc(list, func(a, b *Cluster) int { return cmp.Compare(a.name, b.name) })
 	described := make([]ClusterStatus, len(list))
 	for i, c := range list {
 		described[i] = c.describe()
 	}
 	return described
+}
+
+// DescribeOne returns one of the clusters that are configured, as Describe does; false:
+// there is none of this name.
+func (s *Set) DescribeOne(name string) (ClusterStatus, bool) {
+	s.mu.RLock()
+	c := s.configured[name]
+	s.mu.RUnlock()
+	if c == nil {
+		return ClusterStatus{}, false
+	}
+	return c.describe(), true
+}
+
+// list returns the clusters that are configured, in any order.
+func (s *Set) list() []*Cluster {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	all := make([]*Cluster, 0, len(s.configured))
+	for _, c := range s.configured {
+		all = append(all, c)
+	}
+	return all
 }
 
 func (c *Cluster) describe() ClusterStatus {
@@ -93,6 +113,7 @@ func (c *Cluster) describe() ClusterStatus {
 		Dropped:   c.Dropped(),
 		Panic:     s.all.panics(),
 		Names:     c.names(s.config),
+		Asleep:    s.config.OnDemand.Asleep,
 		Hosts:     make([]HostStatus, len(hosts)),
 	}
 	for p := range c.breakers {
@@ -136,7 +157,7 @@ func (h *Host) describe() HostStatus {
 		open, idle := l.pool.counts()
 		d.Open += open
 		d.Idle += idle
-		if p, ok := l.pool.(*shared); ok {
+		if p, ok := l.pool.(interface{ roundTrip() time.Duration }); ok {
 			d.RoundTrip = max(d.RoundTrip, p.roundTrip().Seconds()*1000)
 		}
 	}

@@ -347,21 +347,7 @@ func TestServeDoesNotAllocate(t *testing.T) {
 		cfg.Policy = policy
 		cfg.Breakers = config.Breakers{MaxConnections: 100, MaxPendingRequests: 100, MaxRequests: 100}
 		_, c := one(t, newWorld(), cfg)
-		via := &Via{Cluster: c, Protocol: config.HTTP1}
-		x := get()
-		serve := func() {
-			x.Record.Attempts = x.Record.Attempts[:0]
-			if err := via.Serve(context.Background(), x); err != nil {
-				t.Fatal(err)
-			}
-			x.ResetResponse()
-		}
-		for range 100 {
-			serve()
-		}
-		if n := testing.AllocsPerRun(200, serve); n != 0 {
-			t.Errorf("%s: %v allocations an exchange, want 0", policy, n)
-		}
+		allocatesNothing(t, string(policy), c, get())
 	}
 }
 

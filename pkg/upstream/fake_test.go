@@ -120,13 +120,13 @@ func (w *wire) Serve(_ context.Context, x *protocol.Exchange) error {
 		w.release(false)
 		return protocol.Faultf(protocol.UpstreamClosed, "%s had gone away", w.host)
 	}
+	x.Response.Status = 200
 	if w.world.answers != nil {
 		if err := w.world.answers(w, x); err != nil {
 			w.release(false)
 			return err
 		}
 	}
-	x.Response.Status = 200
 	x.Response.Body = &w.answer
 	return nil
 }
@@ -203,6 +203,25 @@ func one(t testing.TB, w *world, cfg *config.Cluster) (*Set, *Cluster) {
 	s := newTestSet(t, w)
 	apply(t, s, cfg)
 	return s, s.Get(cfg.Name)
+}
+
+// allocatesNothing fails the test if a cluster that is warm allocates for x, which it serves.
+func allocatesNothing(t *testing.T, what string, c *Cluster, x *protocol.Exchange) {
+	t.Helper()
+	via := &Via{Cluster: c, Protocol: config.HTTP1}
+	serve := func() {
+		x.Record.Attempts = x.Record.Attempts[:0]
+		if err := via.Serve(context.Background(), x); err != nil {
+			t.Fatal(err)
+		}
+		x.ResetResponse()
+	}
+	for range 100 {
+		serve()
+	}
+	if n := testing.AllocsPerRun(200, serve); n != 0 {
+		t.Errorf("%s: %v allocations an exchange, want 0", what, n)
+	}
 }
 
 func get() *protocol.Exchange {

@@ -33,10 +33,15 @@ type Host struct {
 	attempts        atomic.Uint64
 	failures        atomic.Uint64 // attempts that brought no answer
 	cancelled       atomic.Uint64 // attempts whose answer nobody waited for
+	unsent          atomic.Uint64 // of failures, those that a limit of the cluster has kept from it
+	bad             atomic.Uint64 // answers that say, or show, that the host has failed
+	dialing         atomic.Int64  // attempts that are not in load yet: connections that carry bytes
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 
 	lanes atomic.Pointer[lane] // one for each protocol in use, linked by lane.next
+
+	told *counts // the Loads's: what was reported; nil: nothing
 
 	mu      sync.Mutex // for changing lanes, opening and closing the ledger
 	retired bool       // guarded by mu: new pools are born closed
@@ -67,8 +72,12 @@ func (h *Host) InFlight() int64 { return h.load.InFlight() }
 // Add accounts for exchanges whose answers, or failures, came from the host.
 func (h *Host) Add(s metrics.Sum) {
 	h.ledger.add(s)
+	e := ending{s.Protocol, protocol.Reason(s.Reason), s.Answer, s.Code}
+	if e.isBad() {
+		h.bad.Add(uint64(s.Len())) //nolint:gosec // a length
+	}
 	if r := h.record.Load(); r != nil {
-		r.observe(ending{s.Protocol, protocol.Reason(s.Reason), s.Answer, s.Code}, s.Len())
+		r.observe(e, s.Len())
 	}
 }
 
@@ -113,7 +122,13 @@ func (h *Host) open(name config.Protocol, mode config.PoolMode, priority config.
 			old = l.pool
 		}
 	}
-	p := newPool(base{host: h, breaker: h.cluster.Breaker(priority), connector: connector, protocol: name, open: new(atomic.Int64)}, mode, h.retired)
+	b := base{host: h, breaker: h.cluster.Breaker(priority), connector: connector, protocol: name, open: new(atomic.Int64)}
+	var p pool
+	if cfg := h.cluster.settings(); names(cfg, name) {
+		p = newByName(b, mode, cfg.RequestName, h.retired)
+	} else {
+		p = newPool(b, mode, h.retired)
+	}
 	h.lanes.Store(&lane{name, priority, mode, p, others})
 	h.mu.Unlock()
 	if old != nil {
@@ -138,6 +153,9 @@ func (h *Host) retire() {
 	h.stopChecks()
 	first := h.lanes.Load()
 	h.mu.Unlock()
+	if l := h.cluster.env.loads.Load(); l != nil {
+		l.leaves(h)
+	}
 	for l := first; l != nil; l = l.next {
 		l.pool.close()
 	}

@@ -214,7 +214,7 @@ func (s *state) members() []*Host {
 // stay if connections to them are what the configuration says. c.mu is held.
 func (c *Cluster) destinationsFor(old *state, cfg *config.Cluster) (d *destinations, gone []*Host) {
 	if old != nil && old.destinations != nil {
-		if cfg.Type == config.ClusterOriginalDst && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {
+		if cfg.Type == config.ClusterOriginalDst && cfg.RequestName == old.config.RequestName && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {
 			return old.destinations, nil
 		}
 		gone = old.destinations.close()

@@ -72,8 +72,15 @@ func (r *record) observe(e ending, n int) {
 // Dropped takes note that the host's answer in x is about to be dropped, so that the
 // request can be sent again: how it would have ended is told by its head.
 func (h *Host) Dropped(x *protocol.Exchange) {
-	if r := h.record.Load(); r != nil && x.Record.Listener != nil {
-		r.observe(ending{x.Meta.Protocol, protocol.None, x.Response.Status, protocol.GRPCStatus(&x.Response)}, 1)
+	if x.Record.Listener == nil {
+		return
+	}
+	e := ending{x.Meta.Protocol, protocol.None, x.Response.Status, protocol.GRPCStatus(&x.Response)}
+	if e.isBad() {
+		h.bad.Add(1)
+	}
+	if r := h.record.Load(); r != nil {
+		r.observe(e, 1)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 //	shared      each carries many
 //	bound       each carries those of one downstream connection; the protocol may be
 //	            one that carries one at a time if connections say for whom they are
+//	byName      those for each name have a pool of one of these kinds
 type pool interface {
 	// Serve and Start send x on a connection to the host. The counts of exchanges in
 	// flight are taken back when the Connection that was given x releases it. With
@@ -53,7 +54,7 @@ type ender interface{ end() }
 func newPool(b base, mode config.PoolMode, closed bool) pool {
 	switch {
 	case mode == config.Bind && (b.connector.Multiplexed() || b.host.ProxyProtocol() != 0):
-		return &bound{base: b, isClosed: closed}
+		return &bound{base: b, parts: parts[any, *tie]{isClosed: closed}}
 	case !b.connector.Multiplexed(), mode == config.PingPong:
 		return &exclusive{base: b, isClosed: closed}
 	default:

@@ -9,6 +9,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/weft-proxy/weft/internal/demand"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream/health"
 )
@@ -33,7 +34,7 @@ func NewSet(o Options) *Set {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Set{
-		env:        env{Options: o, epoch: time.Now(), checks: health.NewGroup()},
+		env:        env{Options: o, epoch: time.Now(), checks: health.NewGroup(), desk: demand.NewDesk()},
 		configured: make(map[string]*Cluster),
 		cells:      make(map[string]weak.Pointer[Cluster]),
 		leaving:    make(map[*Cluster]*Change),

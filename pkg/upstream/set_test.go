@@ -379,7 +379,9 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 		case reflect.Bool:
 			field.SetBool(!field.Bool())
 		case reflect.Map:
-			field.Set(reflect.ValueOf(map[string]string{"zone": "2"}))
+			other := reflect.MakeMap(field.Type())
+			other.SetMapIndex(reflect.ValueOf("zone"), reflect.Zero(field.Type().Elem()))
+			field.Set(other)
 		default:
 			t.Fatalf("%s: this test cannot change a %s", path, field.Kind())
 		}
@@ -479,6 +481,20 @@ func TestDiscoveredHostsStayOverAChangeOfTheRest(t *testing.T) {
 	f.find("web2", "10.0.0.1:80")
 	do(t, s.Get("web"))
 	wantList(t, "dials", w.dialed(), "10.0.0.1:80")
+}
+
+// One provider of many that gives its name must not cost the others while that is
+// looked up.
+func TestHostsStayWhileANameIsAddedToThem(t *testing.T) {
+	w := newWorld()
+	s, f := discovering(t, w)
+	apply(t, s, cluster("web", "10.0.0.1:80"))
+	do(t, s.Get("web"))
+	apply(t, s, named("web", 1))
+	do(t, s.Get("web"))
+	f.find("web1", "10.0.0.2:80")
+	do(t, s.Get("web"))
+	wantList(t, "dials", w.dialed(), "10.0.0.1:80", "10.0.0.2:80")
 }
 
 func TestRollbackStopsDiscovery(t *testing.T) {

@@ -467,22 +467,9 @@ func TestSharedServeDoesNotAllocate(t *testing.T) {
 		cfg.Pool.Mode = mode
 		cfg.Breakers = config.Breakers{MaxConnections: 100, MaxPendingRequests: 100, MaxRequests: 100}
 		_, c := newTrunks().web(t, cfg)
-		via := &Via{Cluster: c, Protocol: config.HTTP1}
 		x := get()
 		x.Meta.Conn = &protocol.ConnMeta{}
-		serve := func() {
-			x.Record.Attempts = x.Record.Attempts[:0]
-			if err := via.Serve(context.Background(), x); err != nil {
-				t.Fatal(err)
-			}
-			x.ResetResponse()
-		}
-		for range 100 {
-			serve()
-		}
-		if n := testing.AllocsPerRun(200, serve); n != 0 {
-			t.Errorf("%s: %v allocations an exchange, want 0", mode, n)
-		}
+		allocatesNothing(t, string(mode), c, x)
 	}
 }
 

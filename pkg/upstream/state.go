@@ -18,6 +18,7 @@ type state struct {
 	all     *group   // what exchanges go to that no subset fits, and all of them if subsets is nil
 	subsets *subsets // nil: none
 	removed bool     // not configured any more; config is the last one
+	demand  bool     // the hosts are on demand
 
 	destinations *destinations // instead of hosts, of a cluster of type ORIGINAL_DST; else nil
 }
@@ -57,6 +58,9 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 	d, left := c.destinationsFor(old, cfg)
 	next.destinations = d
 	c.state.Store(next)
+	if !cfg.OnDemand.Asleep {
+		c.onDemand.Come()
+	}
 	for _, h := range hosts {
 		h.reckon() // what changed while the state was made
 	}
@@ -85,7 +89,7 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 // newState divides hosts into groups and counts who is healthy; asked says that the
 // balancers of the state before were in use.
 func newState(e *env, cfg *config.Cluster, hosts []*Host, asked bool) *state {
-	s := &state{config: cfg, hosts: hosts}
+	s := &state{config: cfg, hosts: hosts, demand: cfg.OnDemand.Applies()}
 	d := newDivision(e, cfg, hosts)
 	if len(cfg.Subsets.Selectors) == 0 {
 		s.all = d.group(everyone(hosts))
@@ -108,6 +112,7 @@ func (c *Cluster) remove() (gone []*Host) {
 		return nil
 	}
 	c.state.Store(&state{config: s.config, all: new(group), removed: true})
+	c.onDemand.Come() // to find out
 	c.era.Add(1)
 	c.ledger.close()
 	c.detect(nil, nil)
@@ -207,6 +212,7 @@ func same(a, b *config.Cluster) bool {
 			a.MaxRequestsPerConn == b.MaxRequestsPerConn &&
 			a.Pool == b.Pool &&
 			a.Mark == b.Mark &&
+			a.Mesh == b.Mesh &&
 			a.OriginalDst == b.OriginalDst &&
 			a.KeepAlive == b.KeepAlive &&
 			a.Breakers == b.Breakers &&
@@ -218,6 +224,7 @@ func same(a, b *config.Cluster) bool {
 			a.Outlier.Equal(b.Outlier) &&
 			slices.EqualFunc(a.Hosts, b.Hosts, sameHost) &&
 			slices.Equal(a.Drops, b.Drops) &&
+			a.OnDemand == b.OnDemand &&
 			a.DNS.Equal(&b.DNS)
 }
 
@@ -231,6 +238,7 @@ func sameHost(a, b config.Host) bool {
 		maps.Equal(a.Metadata, b.Metadata) &&
 		a.Priority == b.Priority &&
 		a.Locality == b.Locality &&
+		a.Workload == b.Workload &&
 		a.Health == b.Health
 }
 

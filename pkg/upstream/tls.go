@@ -19,7 +19,8 @@ func (h *Host) TLS() *config.TLS {
 	return s.config.TLS
 }
 
-// SameTLS reports whether all that hosts of a cluster may be secured by is the same.
+// SameTLS reports whether all that hosts of a cluster may be secured by, and asked for, is
+// the same.
 func SameTLS(a, b *config.Cluster) bool {
-	return a.TLS.Equal(b.TLS) && slices.EqualFunc(a.MoreTLS, b.MoreTLS, (*config.TLS).Equal)
+	return a.RequestName == b.RequestName && a.TLS.Equal(b.TLS) && slices.EqualFunc(a.MoreTLS, b.MoreTLS, (*config.TLS).Equal)
 }

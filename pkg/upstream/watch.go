@@ -87,11 +87,15 @@ func (w *watch) end() {
 	w.stop()
 }
 
-// entries returns the hosts that the cluster has now, if they were found by the
-// same kind of discovery.
+// entries returns the hosts that the cluster has now, if they mean the same to a
+// discovery of that kind: they were found by one, or are the addresses that a cluster of
+// names had before it had names.
 func (c *Cluster) entries(kind config.ClusterType) []config.Host {
 	s := c.state.Load()
-	if s == nil || s.removed || s.config.Type != kind {
+	if s == nil || s.removed {
+		return nil
+	}
+	if before := s.config.Type; before != kind && !(before == config.ClusterStatic && kind == config.ClusterStrictDNS) {
 		return nil
 	}
 	entries := make([]config.Host, len(s.hosts))

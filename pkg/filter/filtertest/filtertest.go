@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -66,7 +67,11 @@ func Build(t testing.TB, kind filter.Stream, s Settings) (filter.Filter, *Counts
 func BuildWith(t testing.TB, kind filter.Stream, s Settings, calls filter.Calls) (filter.Filter, *Counts) {
 	t.Helper()
 	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
-	env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, Calls: calls}
+	env := filter.Env{
+		Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, Calls: calls,
+		Cluster: func(string) *config.Cluster { return nil },
+		Observe: func(f func(*protocol.Exchange)) { counts.observers = append(counts.observers, f) },
+	}
 	made, err := kind.New(Decode(t, kind, s), env)
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +81,16 @@ func BuildWith(t testing.TB, kind filter.Stream, s Settings, calls filter.Calls)
 
 // Counts is what a filter has counted.
 type Counts struct {
-	t        testing.TB
-	registry *metrics.Registry
+	t         testing.TB
+	registry  *metrics.Registry
+	observers []func(*protocol.Exchange)
+}
+
+// Ended tells the filter that x has ended, if it asked for that (filter.Env).
+func (c *Counts) Ended(x *protocol.Exchange) {
+	for _, f := range c.observers {
+		f(x)
+	}
 }
 
 // Of returns the sum of a metric's series.

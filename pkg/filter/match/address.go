@@ -141,9 +141,10 @@ func Direct(x *protocol.Exchange) netip.Addr {
 }
 
 // Client finds the address that a request came from at first, before it passed
-// proxies that are trusted to say so. The zero Client trusts none: it is Peer.
+// proxies that are trusted to say so. The zero Client asks none: it is whom the listener
+// has found (protocol.Meta.Client), else Peer.
 type Client struct {
-	field string // "": the peer
+	field string // "": what the listener says
 	hops  int
 }
 
@@ -161,6 +162,9 @@ var ErrNoAddress = errors.New("no address")
 // Address returns the address; ErrNoAddress if what stands in its place is none.
 // The zero Addr without an error: a unix socket.
 func (c *Client) Address(x *protocol.Exchange) (netip.Addr, error) {
+	if c.field == "" && x.Meta.Client.IsValid() {
+		return x.Meta.Client, nil
+	}
 	if c.field == "" || x.Request.Method == "" {
 		return Peer(x), nil
 	}

@@ -340,6 +340,26 @@ func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
 	}
 }
 
+func TestWhoIsNotAskedForIsWhomTheListenerFound(t *testing.T) {
+	x := request("X-Forwarded-For: 10.0.0.1")
+	x.Meta.Client = netip.MustParseAddr("203.0.113.9")
+	for _, test := range []struct {
+		client Client
+		want   string
+	}{
+		{Client{}, "203.0.113.9"},
+		{NewClient("x-forwarded-for", 0), "10.0.0.1"},
+		{NewClient("x-forwarded-for", 1), "192.0.2.1"},
+	} {
+		if got, err := test.client.Address(x); err != nil || got.String() != test.want {
+			t.Errorf("%v: Address = %v, %v; want %s", test.client, got, err, test.want)
+		}
+	}
+	if got := Peer(x); got.String() != "192.0.2.1" {
+		t.Errorf("Peer = %v, want the connection's", got)
+	}
+}
+
 func TestShares(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -1,6 +1,7 @@
 package variable
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -33,10 +34,10 @@ var definitions = []definition{
 	{name: "listener_name", text: listener, doc: "The same as listener."},
 	{name: "connection_id", write: connectionID, number: true, doc: "The downstream connection's number, unique in the process."},
 	{name: "downstream_local_address", text: downstreamLocal, doc: "Our end of the downstream connection: ip:port, or a path."},
-	{name: "downstream_remote_address", text: downstreamRemote, doc: "The caller's end of the downstream connection: ip:port."},
-	{name: "downstream_remote_ip", text: downstreamIP, doc: "The caller's address without the port."},
+	{name: "downstream_remote_address", text: downstreamRemote, doc: "The caller's end of the downstream connection: ip:port; of a client that xff_num_trusted_hops finds, ip:0."},
+	{name: "downstream_remote_ip", text: downstreamIP, doc: "The same without the port."},
 	{name: "downstream_direct_remote_address", write: downstreamDirect,
-		doc: "The other end of the downstream connection, where downstream_remote_address is of whom that speaks for (PROXY protocol)."},
+		doc: "The other end of the downstream connection, where downstream_remote_address is of whom that speaks for (PROXY protocol, xff_num_trusted_hops)."},
 	{name: "downstream_tls_version", text: whose(callers).tells(tlsVersion), doc: "The version of the caller's TLS: TLSv1.3."},
 	{name: "downstream_tls_cipher", text: whose(callers).tells(tlsCipher), doc: "Its cipher suite, by IANA's name."},
 	{name: "downstream_tls_alpn", text: whose(callers).tells(tlsProtocol), doc: "The protocol that was agreed on with the caller by ALPN."},
@@ -213,6 +214,9 @@ func downstreamLocal(x *protocol.Exchange, _ string) (string, bool) {
 }
 
 func downstreamRemote(x *protocol.Exchange, _ string) (string, bool) {
+	if x.Meta.Client.IsValid() {
+		return netip.AddrPortFrom(x.Meta.Client, 0).String(), true
+	}
 	if x.Meta.Conn == nil {
 		return "", false
 	}
@@ -220,10 +224,7 @@ func downstreamRemote(x *protocol.Exchange, _ string) (string, bool) {
 }
 
 func downstreamIP(x *protocol.Exchange, _ string) (string, bool) {
-	if x.Meta.Conn == nil {
-		return "", false
-	}
-	return some(x.Meta.Conn.RemoteIP)
+	return some(x.Meta.ClientIP())
 }
 
 // The request.

@@ -55,5 +55,20 @@ func (m *Message) Buffered() int { return len(m.Frame) - m.View.Content - m.View
 // Rewind is protocol.Rewinder's.
 func (m *Message) Rewind() bool { m.read = 0; return true }
 
+// Argument is protocol.Arguments's, of codecs that read arguments.
+func (m *Message) Argument(i int) (text string, ok bool) {
+	if c, reads := m.Codec.(ArgumentReader); reads {
+		return c.Argument(m.Frame, i)
+	}
+	return "", false
+}
+
+// ArgumentReader is a Codec that can read arguments of a request, if it is asked to.
+type ArgumentReader interface {
+	// Argument is protocol.Arguments's, of a frame that ReadRequest has read without an
+	// error. It keeps nothing of the frame.
+	Argument(frame []byte, i int) (text string, ok bool)
+}
+
 // Close is protocol.Body's.
 func (m *Message) Close() error { return nil }

@@ -116,14 +116,8 @@ func (r route) Name() string { return string(r) }
 
 // http is a request with fields "name: value".
 func http(fields ...string) *protocol.Exchange {
-	x := new(protocol.Exchange)
-	x.Reset()
-	x.Request.Method, x.Request.Path, x.Request.Authority = "GET", "/items", "shop.test"
+	x := filtertest.Get("/items", fields...)
 	x.Record.Route = route("all")
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		x.Request.Header.Add(name, value)
-	}
 	return x
 }
 

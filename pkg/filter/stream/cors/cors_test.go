@@ -48,13 +48,13 @@ func exchanged(t *testing.T, s filtertest.Settings, request, answer string) stri
 	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Request.Header.Del("origin") // as a filter further in may do
 		x.Reply(200, "", "")
-		fill(&x.Response.Header, answer)
+		filtertest.AddList(&x.Response.Header, answer)
 		return nil
 	})).Serve(t.Context(), x)
 	if err != nil || x.Response.Status != 200 {
 		t.Fatalf("Serve = %v, status %d", err, x.Response.Status)
 	}
-	return text(&x.Response.Header)
+	return filtertest.List(&x.Response.Header)
 }
 
 func requested(request string) *protocol.Exchange {
@@ -62,24 +62,8 @@ func requested(request string) *protocol.Exchange {
 	x.Reset()
 	var fields string
 	x.Request.Method, fields, _ = strings.Cut(request, " ")
-	fill(&x.Request.Header, fields)
+	filtertest.AddList(&x.Request.Header, fields)
 	return x
-}
-
-func fill(h *protocol.Header, fields string) {
-	for field := range strings.SplitSeq(fields, ", ") {
-		if name, value, ok := strings.Cut(field, ": "); ok {
-			h.Add(name, value)
-		}
-	}
-}
-
-func text(h *protocol.Header) string {
-	var fields []string
-	for name, value := range h.All() {
-		fields = append(fields, name+": "+value)
-	}
-	return strings.Join(fields, ", ")
 }
 
 func TestAnswers(t *testing.T) {
@@ -150,7 +134,7 @@ func TestAPageSeesWhyItsRequestFailed(t *testing.T) {
 	}
 	x, err := fails(protocol.NewFault(protocol.NoHealthyHost, nil))
 	if err != nil || x.Response.Status != 502 || x.Record.Reason != protocol.NoHealthyHost || x.Response.Header.Get(allowOrigin) != "https://a.test" {
-		t.Errorf("a fault: %v, %d %s with %q", err, x.Response.Status, x.Record.Reason, text(&x.Response.Header))
+		t.Errorf("a fault: %v, %d %s with %q", err, x.Response.Status, x.Record.Reason, filtertest.List(&x.Response.Header))
 	}
 	var p *protocol.Panic
 	if _, err = fails(protocol.NewFault(protocol.Internal, &protocol.Panic{Value: "x"})); !errors.As(err, &p) {

@@ -38,10 +38,7 @@ func TestReadme(t *testing.T) {
 func sent(method string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Request.Method, x.Request.Authority, x.Request.Path = method, "api.test", "/"
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		x.Request.Header.Add(name, value)
-	}
+	filtertest.AddFields(&x.Request.Header, fields...)
 	return x
 }
 

@@ -37,10 +37,7 @@ func dubboRequest(attachments ...string) *protocol.Exchange {
 	x.Request.Authority, x.Request.Path = "org.example.Shop", "/org.example.Shop/buy"
 	x.Request.Header.Add("service", "org.example.Shop")
 	x.Request.Header.Add("method", "buy")
-	for _, a := range attachments {
-		name, value, _ := strings.Cut(a, ": ")
-		x.Request.Header.Add(name, value)
-	}
+	filtertest.AddFields(&x.Request.Header, attachments...)
 	x.Request.Header.Seal()
 	return x
 }

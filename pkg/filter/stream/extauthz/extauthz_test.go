@@ -54,10 +54,7 @@ func (a *authority) Serve(_ context.Context, x *protocol.Exchange) error {
 func says(code int, body string, fields ...string) func(x *protocol.Exchange) error {
 	return func(x *protocol.Exchange) error {
 		x.Reply(code, "text/html", body)
-		for _, f := range fields {
-			name, value, _ := strings.Cut(f, ": ")
-			x.Response.Header.Add(name, value)
-		}
+		filtertest.AddFields(&x.Response.Header, fields...)
 		return nil
 	}
 }
@@ -85,10 +82,7 @@ func get(fields ...string) *protocol.Exchange {
 	x.Reset()
 	x.Meta.Protocol, x.Meta.Version, x.Meta.Start = "Http1", "HTTP/1.1", time.Unix(1, 0)
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", "http", "shop.test", "/buy?n=1"
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		x.Request.Header.Add(name, value)
-	}
+	filtertest.AddFields(&x.Request.Header, fields...)
 	return x
 }
 

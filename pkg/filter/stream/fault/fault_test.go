@@ -67,10 +67,7 @@ func request(fields ...string) *protocol.Exchange {
 	x.Reset()
 	x.Request.Method, x.Request.Authority, x.Request.Path = "GET", "shop.test", "/secret-path"
 	x.Request.Header.Add("Authorization", "secret-token")
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		x.Request.Header.Add(name, value)
-	}
+	filtertest.AddFields(&x.Request.Header, fields...)
 	return x
 }
 

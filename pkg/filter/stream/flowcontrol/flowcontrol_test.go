@@ -29,7 +29,7 @@ func TestReadme(t *testing.T) {
 		if got := sample.passed(3, "/test"); got != 1 {
 			t.Errorf("of 3 requests of a path %d passed, want 1", got)
 		}
-		x := request("/test")
+		x := filtertest.Get("/test")
 		if sample.send(x); x.Response.Status != 500 || textOf(t, x) != "blocked" {
 			t.Errorf("one that is refused: %d", x.Response.Status)
 		}
@@ -71,13 +71,6 @@ func (r *rig) serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-func request(path string) *protocol.Exchange {
-	x := new(protocol.Exchange)
-	x.Reset()
-	x.Request.Method, x.Request.Path, x.Request.Authority = "GET", path, "shop.test"
-	return x
-}
-
 func textOf(t *testing.T, x *protocol.Exchange) string {
 	t.Helper()
 	text, err := io.ReadAll(x.Response.Body)
@@ -103,7 +96,7 @@ func (r *rig) send(x *protocol.Exchange) bool {
 func (r *rig) passed(n int, path string) (passed int) {
 	r.t.Helper()
 	for range n {
-		if r.send(request(path)) {
+		if r.send(filtertest.Get(path)) {
 			passed++
 		}
 	}
@@ -117,7 +110,7 @@ func (r *rig) held(n int, path string) (passed int) {
 	results := make(chan bool, n)
 	var callers sync.WaitGroup
 	for range n {
-		callers.Go(func() { results <- r.send(request(path)) })
+		callers.Go(func() { results <- r.send(filtertest.Get(path)) })
 	}
 	synctest.Wait()
 	close(r.hold)
@@ -216,7 +209,7 @@ func TestRequestsWaitForTheirTurn(t *testing.T) {
 		var callers sync.WaitGroup
 		for range 20 {
 			callers.Go(func() {
-				if r.send(request("/a")) {
+				if r.send(filtertest.Get("/a")) {
 					results <- time.Since(began)
 				}
 			})
@@ -244,12 +237,12 @@ func TestRequestsWaitForTheirTurn(t *testing.T) {
 func TestNobodyWaitsLongerThanHisCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := behind(t, oneByOneSettings)
-		r.send(request("/a"))
+		r.send(filtertest.Get("/a"))
 		for _, test := range []struct {
 			patience time.Duration
 			want     bool
 		}{{50 * time.Millisecond, false}, {5 * time.Second, true}} {
-			x, began := request("/a"), time.Now()
+			x, began := filtertest.Get("/a"), time.Now()
 			x.Deadline = began.Add(test.patience)
 			if got := r.send(x); got != test.want || !got && time.Since(began) != 0 {
 				t.Errorf("a caller that waits %v: %t after %v, want %t", test.patience, got, time.Since(began), test.want)
@@ -265,7 +258,7 @@ func TestWhoDoesNotWaitTakesNoTurn(t *testing.T) {
 		r := behind(t, oneByOneSettings)
 		passed := 0
 		for range 500 { // for 5s, ten for each turn
-			x := request("/a")
+			x := filtertest.Get("/a")
 			x.Deadline = time.Now().Add(20 * time.Millisecond)
 			if r.send(x) {
 				passed++
@@ -294,10 +287,10 @@ func TestWhoLeavesWaitsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := behind(t, oneByOneSettings)
 		for range 6 {
-			go r.send(request("/a"))
+			go r.send(filtertest.Get("/a"))
 		}
 		synctest.Wait()
-		x, began := request("/a"), time.Now()
+		x, began := filtertest.Get("/a"), time.Now()
 		x.Caller = leaving{50 * time.Millisecond}
 		err := r.s.Serve(t.Context(), x)
 		if got := protocol.ReasonOf(err); got != protocol.DownstreamGone || time.Since(began) != 50*time.Millisecond {
@@ -305,7 +298,7 @@ func TestWhoLeavesWaitsNoMore(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		err = r.s.Serve(ctx, request("/a"))
+		err = r.s.Serve(ctx, filtertest.Get("/a"))
 		if got := protocol.ReasonOf(err); got != protocol.Draining {
 			t.Errorf("Serve = %v, want %v", err, protocol.Draining)
 		}
@@ -343,7 +336,7 @@ func TestRefusalsSayWhatIsConfigured(t *testing.T) {
 		`{"status": 429, "body": "later"}`: {429, "later"},
 	} {
 		r := behind(t, filtertest.Settings(`{"global_switch": true, "action": `+settings+`, "rules": [{"resource": "/a", "threshold": 0}]}`))
-		x := request("/a")
+		x := filtertest.Get("/a")
 		x.Request.Header.Add("secret", "token")
 		r.send(x)
 		got := ""
@@ -434,8 +427,8 @@ func passing(t testing.TB) protocol.Service {
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {
-	filtertest.AllocatesNothing(t, passing(t), request("/items?a=b"))
-	filtertest.AllocatesNothing(t, passing(t), request("/other"))
+	filtertest.AllocatesNothing(t, passing(t), filtertest.Get("/items?a=b"))
+	filtertest.AllocatesNothing(t, passing(t), filtertest.Get("/other"))
 }
 
 func refusing(t testing.TB) protocol.Service {
@@ -444,7 +437,7 @@ func refusing(t testing.TB) protocol.Service {
 }
 
 func TestRefusingAllocatesNothing(t *testing.T) {
-	x := request("/items")
+	x := filtertest.Get("/items")
 	filtertest.AllocatesNothing(t, refusing(t), x)
 	if x.Record.Reason != protocol.RateLimited {
 		t.Errorf("the reason is %v", x.Record.Reason)
@@ -452,7 +445,7 @@ func TestRefusingAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkServe(b *testing.B) {
-	b.Run("two rules", func(b *testing.B) { filtertest.Bench(b, passing(b), request("/items?a=b")) })
-	b.Run("refused", func(b *testing.B) { filtertest.Bench(b, refusing(b), request("/items")) })
-	b.Run("no rule", func(b *testing.B) { filtertest.Bench(b, passing(b), request("/other")) })
+	b.Run("two rules", func(b *testing.B) { filtertest.Bench(b, passing(b), filtertest.Get("/items?a=b")) })
+	b.Run("refused", func(b *testing.B) { filtertest.Bench(b, refusing(b), filtertest.Get("/items")) })
+	b.Run("no rule", func(b *testing.B) { filtertest.Bench(b, passing(b), filtertest.Get("/other")) })
 }

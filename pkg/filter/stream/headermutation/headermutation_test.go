@@ -36,12 +36,12 @@ func TestRoutingFieldsOfACallAreReplaced(t *testing.T) {
 		{"header": {"key": "version", "value": "2.0.0"}}, {"header": {"key": "trace", "value": "8"}}, {"header": {"key": "host", "value": "shop.test"}}]}`)
 	x := new(protocol.Exchange)
 	x.Meta.Protocol, x.Request.Authority = "dubbo", "org.example.Shop"
-	fill(&x.Request.Header, "service: org.example.Shop, method: buy, version: 1.0.0, trace: 7")
+	filtertest.AddList(&x.Request.Header, "service: org.example.Shop, method: buy, version: 1.0.0, trace: 7")
 	if err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })).Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
 	const want = "service: org.example.Shop, method: buy, version: 2.0.0, trace: 7, trace: 8, host: shop.test"
-	if got := text(&x.Request.Header); got != want || x.Request.Authority != "org.example.Shop" {
+	if got := filtertest.List(&x.Request.Header); got != want || x.Request.Authority != "org.example.Shop" {
 		t.Errorf("the provider of %s gets %q, want %q", x.Request.Authority, got, want)
 	}
 }
@@ -54,40 +54,24 @@ func exchanged(t *testing.T, s filtertest.Settings, request, answer string) (got
 	x := new(protocol.Exchange)
 	x.Meta.Conn = &protocol.ConnMeta{RemoteIP: "192.0.2.1"}
 	x.Request.Authority = "shop.test"
-	fill(&x.Request.Header, request)
+	filtertest.AddList(&x.Request.Header, request)
 	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		got = text(&x.Request.Header)
+		got = filtertest.List(&x.Request.Header)
 		x.Record.Cluster = place("reviews")
 		x.Response.Status = 200
-		fill(&x.Response.Header, answer)
+		filtertest.AddList(&x.Response.Header, answer)
 		return nil
 	})).Serve(t.Context(), x)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got, text(&x.Response.Header)
+	return got, filtertest.List(&x.Response.Header)
 }
 
 type place string
 
 func (p place) Name() string             { return string(p) }
 func (place) Observe(*protocol.Exchange) {}
-
-func fill(h *protocol.Header, fields string) {
-	for field := range strings.SplitSeq(fields, ", ") {
-		if name, value, ok := strings.Cut(field, ": "); ok {
-			h.Add(name, value)
-		}
-	}
-}
-
-func text(h *protocol.Header) string {
-	var fields []string
-	for name, value := range h.All() {
-		fields = append(fields, name+": "+value)
-	}
-	return strings.Join(fields, ", ")
-}
 
 func TestFieldsAreChanged(t *testing.T) {
 	for _, test := range []struct {
@@ -164,7 +148,7 @@ func TestConstantFieldsAllocateNothing(t *testing.T) {
 		"response_headers_to_remove": ["server"]}`)
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := new(protocol.Exchange)
-	fill(&x.Request.Header, "a: 0")
+	filtertest.AddList(&x.Request.Header, "a: 0")
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() { _ = s.Serve(ctx, x) }); n != 0 {
 		t.Errorf("Serve allocates %v times, want 0", n)

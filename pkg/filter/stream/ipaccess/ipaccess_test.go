@@ -44,10 +44,7 @@ func from(address string, fields ...string) *protocol.Exchange {
 	if address != "" {
 		x.Meta.Conn.Remote = netip.MustParseAddrPort(address)
 	}
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		x.Request.Header.Add(name, value)
-	}
+	filtertest.AddFields(&x.Request.Header, fields...)
 	return x
 }
 

@@ -236,10 +236,7 @@ func judged(t *testing.T, settings, path string, fields ...string) (got *protoco
 	x = new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Path = "GET", path
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		x.Request.Header.Add(name, value)
-	}
+	filtertest.AddFields(&x.Request.Header, fields...)
 	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		got = &x.Request.Header
 		x.Reply(200, "text/plain", "app")

@@ -56,12 +56,7 @@ type rig struct {
 func behind(t *testing.T, kind filter.Stream, s filtertest.Settings) *rig {
 	t.Helper()
 	made, counts := filtertest.Build(t, kind, s)
-	return &rig{t, made(protocol.ServiceFunc(answers)), counts}
-}
-
-func answers(_ context.Context, x *protocol.Exchange) error {
-	x.Reply(200, "text/plain", "from the application")
-	return nil
+	return &rig{t, made(filtertest.Application()), counts}
 }
 
 // sent sends x once and returns its status.
@@ -91,16 +86,10 @@ func (r *rig) passed(n int, x *protocol.Exchange) (passed int) {
 
 // http is a request from an address with fields "name: value".
 func http(from string, fields ...string) *protocol.Exchange {
-	x := new(protocol.Exchange)
-	x.Reset()
-	x.Request.Method, x.Request.Path, x.Request.Authority = "GET", "/items", "shop.test"
+	x := filtertest.Get("/items", fields...)
 	x.Meta.Conn = new(protocol.ConnMeta)
 	if from != "" {
 		x.Meta.Conn.Remote = netip.AddrPortFrom(netip.MustParseAddr(from), 50000)
-	}
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		x.Request.Header.Add(name, value)
 	}
 	return x
 }
@@ -265,7 +254,7 @@ func TestBucketsAreBounded(t *testing.T) {
 			settings := filtertest.Settings(fmt.Sprintf(`{"max_dynamic_descriptors": %d, "rate_limits": [{"actions": [{"remote_address": {}}]}],
 				"descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`, most))
 			made, counts := filtertest.Build(t, kind, settings)
-			s := made(protocol.ServiceFunc(answers))
+			s := made(filtertest.Application())
 			r := &rig{t, s, counts}
 			addr := netip.MustParseAddr("10.0.0.0")
 			for range 3 * most {
@@ -318,7 +307,7 @@ func build(t *testing.T, kind filter.Stream, s filtertest.Settings, place string
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rig{t: t, s: made(protocol.ServiceFunc(answers))}
+	return &rig{t: t, s: made(filtertest.Application())}
 }
 
 func TestBucketsOutliveAReload(t *testing.T) {

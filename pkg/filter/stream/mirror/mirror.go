@@ -1,5 +1,5 @@
-// Package mirror owns the mirror filter: it sends copies of requests to another
-// cluster, whose answers nobody waits for.
+// Package mirror owns the mirror filter: it sends copies of requests to other
+// clusters, whose answers nobody waits for.
 package mirror
 
 import (
@@ -18,14 +18,23 @@ import (
 // Config is the filter's configuration. A route's request_mirror_policies is one, too.
 type Config struct {
 	Cluster       string        `key:"cluster" doc:"Where the copies go; empty: there are none, unless the route says so." example:"\"shadow\""`
-	Percent       uint32        `key:"percent" doc:"Share of the requests that are copied." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
+	Percent       float64       `key:"percent" doc:"Share of the requests that are copied." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
 	Protocol      string        `key:"upstream_protocol" doc:"Protocol spoken to that cluster; empty: that of the request." enum:"Http1|Http2" example:"\"Http1\""`
 	Amplification int           `key:"amplification" doc:"Copies of each request." min:"1" max:"1000" default:"1" example:"3"`
 	Broadcast     bool          `key:"broadcast" doc:"Sends a copy to each host of the cluster; amplification has no meaning then." default:"false" example:"true"`
 	Timeout       time.Duration `key:"timeout" doc:"How long the answer to a copy may take." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
 	Sampled       bool          `key:"trace_sampled" doc:"Whether the copies are traced." noeffect:"copies are not traced" example:"true"`
 	MaxBody       int           `key:"max_body_size" doc:"Largest content that is kept to be copied; requests with more are not." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
-	MaxInFlight   int64         `key:"max_in_flight" doc:"Requests whose copies may be under way at once; of more, none are made." min:"1" default:"128" example:"1000"`
+	MaxInFlight   int64         `key:"max_in_flight" doc:"Requests whose copies may be under way to a cluster at once; of more, it gets none." min:"1" default:"128" example:"1000"`
+	More          []Further     `key:"more" doc:"Further clusters that get copies."`
+}
+
+// Further is one more cluster that gets copies. Everything that it does not say is the
+// Config's.
+type Further struct {
+	Cluster  string  `key:"cluster" doc:"Where the copies go." required:"true" example:"\"canary\""`
+	Percent  float64 `key:"percent" doc:"Share of the requests that are copied to it." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
+	Protocol string  `key:"upstream_protocol" doc:"Protocol spoken to that cluster; empty: that of the request." enum:"Http1|Http2" example:"\"Http1\""`
 }
 
 // Validate is called once the configuration was read.
@@ -52,35 +61,49 @@ func copies() metrics.Metric {
 }
 
 func left() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_mirror_left_total", Help: "Requests that were chosen and not copied: their content was too_large, there was an overflow of copies under way, or they cannot be copied (unfit).", Kind: metrics.KindCounter, Labels: []string{"reason"}}
+	return metrics.Metric{Name: "weft_filter_mirror_left_total", Help: "Requests that were chosen and not copied: their content was too_large, there was an overflow of copies under way to a cluster, or they cannot be copied (unfit).", Kind: metrics.KindCounter, Labels: []string{"reason"}}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := *cfg.(*Config) //nolint:forcetypeassert // what Config returned
-	if c.Cluster == "" || c.Percent == 0 {
+	targets := targetsOf(&c)
+	if len(targets) == 0 {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	count := func(m metrics.Metric, label string) *metrics.Counter { return env.Metrics.Counter(m, label) }
 	m := mirror{
-		config: c, calls: env.Calls,
-		to:       filter.Target{Cluster: c.Cluster, Protocol: config.Protocol(c.Protocol)},
-		roll:     func() uint32 { return rand.Uint32N(100) },
-		inFlight: new(atomic.Int64),
+		config: c, calls: env.Calls, targets: targets,
+		roll:     func() float64 { return rand.Float64() * 100 },
 		answered: count(copies(), "answered"), failed: count(copies(), "failed"),
 		tooLarge: count(left(), "too_large"), overflow: count(left(), "overflow"), unfit: count(left(), "unfit"),
 	}
 	return m.before, nil
 }
 
+// targetsOf returns the clusters that get copies.
+func targetsOf(c *Config) (all []*target) {
+	for _, f := range append([]Further{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol}}, c.More...) {
+		if f.Cluster != "" && f.Percent > 0 {
+			all = append(all, &target{percent: f.Percent, to: filter.Target{Cluster: f.Cluster, Protocol: config.Protocol(f.Protocol)}})
+		}
+	}
+	return all
+}
+
+// target is a cluster that gets copies.
+type target struct {
+	percent  float64
+	to       filter.Target
+	inFlight atomic.Int64 // requests whose copies are under way; all routes with this configuration share it
+}
+
 // mirror is immutable but for its counters.
 type mirror struct {
-	config Config
-	to     filter.Target
-	calls  filter.Calls
-	next   protocol.Starter
-	roll   func() uint32 // 0 … 99, each as likely
-
-	inFlight *atomic.Int64 // requests whose copies are under way; all routes with this configuration share it
+	config  Config
+	targets []*target // one at least
+	calls   filter.Calls
+	next    protocol.Starter
+	roll    func() float64 // from 0, below 100, each as likely
 
 	answered, failed          *metrics.Counter
 	tooLarge, overflow, unfit *metrics.Counter
@@ -99,21 +122,36 @@ func (m *mirror) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start is protocol.Starter's.
 func (m *mirror) Start(ctx context.Context, x *protocol.Exchange) error {
-	if m.roll() < m.config.Percent {
-		m.copy(x)
+	if chosen := m.choose(); len(chosen) > 0 {
+		m.copy(x, chosen)
 	}
 	return m.next.Start(ctx, x)
 }
 
-// copy has x's request copied: now if all of it is here, else when it has been read.
-func (m *mirror) copy(x *protocol.Exchange) {
+// choose returns who is to get a copy of a request.
+func (m *mirror) choose() (chosen []*target) {
+	for _, t := range m.targets {
+		switch {
+		case m.roll() >= t.percent:
+		case t.inFlight.Load() >= m.config.MaxInFlight: // what would be kept would be dropped
+			m.overflow.Add(1)
+		case len(m.targets) == 1:
+			return m.targets
+		default:
+			chosen = append(chosen, t)
+		}
+	}
+	return chosen
+}
+
+// copy has x's request copied to those who were chosen: now if all of it is here, else
+// when it has been read.
+func (m *mirror) copy(x *protocol.Exchange, to []*target) {
 	r := &x.Request
 	switch {
-	case m.inFlight.Load() >= m.config.MaxInFlight: // what would be kept would be dropped
-		m.overflow.Add(1)
 	case r.Method == "":
 		if frame, ok := framed(x, m.config.MaxBody); ok {
-			m.launch(frame)
+			m.launch(frame, to)
 		} else if frame == nil {
 			m.unfit.Add(1)
 		} else {
@@ -124,30 +162,33 @@ func (m *mirror) copy(x *protocol.Exchange) {
 	case r.ContentLength > int64(m.config.MaxBody):
 		m.tooLarge.Add(1)
 	case r.Body == nil || r.ContentLength == 0:
-		m.launch(taken(x))
+		m.launch(taken(x), to)
 	default:
-		r.Body = &tee{Body: r.Body, mirror: m, request: taken(x), length: r.ContentLength, trailer: &r.Trailer}
+		r.Body = &tee{Body: r.Body, mirror: m, to: to, request: taken(x), length: r.ContentLength, trailer: &r.Trailer}
 	}
 }
 
-// launch has the copies of r sent, unless too many are under way.
-func (m *mirror) launch(r request) {
-	if m.inFlight.Add(1) > m.config.MaxInFlight {
-		m.inFlight.Add(-1)
-		m.overflow.Add(1)
-		return
+// launch has the copies of r sent, but to whom too many are under way. They wait for
+// none that goes to somebody else.
+func (m *mirror) launch(r request, to []*target) {
+	for _, t := range to {
+		if t.inFlight.Add(1) > m.config.MaxInFlight {
+			t.inFlight.Add(-1)
+			m.overflow.Add(1)
+			continue
+		}
+		m.calls.Go(func(ctx context.Context) {
+			defer t.inFlight.Add(-1)
+			m.send(ctx, r, t.to)
+		})
 	}
-	m.calls.Go(func(ctx context.Context) {
-		defer m.inFlight.Add(-1)
-		m.send(ctx, r)
-	})
 }
 
 // send sends the copies, one after the other, until ctx is done.
-func (m *mirror) send(ctx context.Context, r request) {
+func (m *mirror) send(ctx context.Context, r request, to filter.Target) {
 	n := m.config.Amplification
 	if m.config.Broadcast {
-		_, all := m.calls.Hosts(m.config.Cluster)
+		_, all := m.calls.Hosts(to.Cluster)
 		n = max(all, 1) // so that a cluster without hosts counts as a failure
 	}
 	var sent []protocol.Attempt // of a broadcast: a host that has a copy gets no other
@@ -164,7 +205,7 @@ func (m *mirror) send(ctx context.Context, r request) {
 		x.Meta.Start = time.Now()
 		x.Deadline = x.Meta.Start.Add(m.config.Timeout)
 		x.Record.Attempts = sent
-		err := m.calls.Call(ctx, m.to, x, func() error { return drain(x.Response.Body) })
+		err := m.calls.Call(ctx, to, x, func() error { return drain(x.Response.Body) })
 		if err != nil {
 			m.failed.Add(1)
 		} else {

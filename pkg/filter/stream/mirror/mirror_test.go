@@ -162,6 +162,74 @@ func TestRequestsAreCopied(t *testing.T) {
 	}
 }
 
+// TestCopiesGoToSeveralClusters: each gets its share of all requests, whatever becomes of
+// the others' copies.
+func TestCopiesGoToSeveralClusters(t *testing.T) {
+	const whole = "POST shop.test/buy?n=1 X-A:1 [book]"
+	for _, test := range []struct {
+		name, settings string
+		declared       bool
+		want           string // shadow's, "|", canary's
+	}{
+		{"both", `{"cluster": "shadow", "more": [{"cluster": "canary"}]}`, false, whole + "|" + whole},
+		{"both, of a length", `{"cluster": "shadow", "more": [{"cluster": "canary"}]}`, true, whole + "|" + whole},
+		{"one twice", `{"cluster": "canary", "more": [{"cluster": "canary"}]}`, true, "|" + whole + ";" + whole},
+		{"one by more alone", `{"more": [{"cluster": "canary"}]}`, true, "|" + whole},
+		{"one of them of nothing", `{"cluster": "shadow", "percent": 0, "more": [{"cluster": "canary"}, {"cluster": "shadow", "percent": 0}]}`, true, "|" + whole},
+		{"one that fails before the other", `{"cluster": "missing", "more": [{"cluster": "canary"}]}`, true, "|" + whole},
+		{"several copies each", `{"cluster": "shadow", "amplification": 2, "more": [{"cluster": "canary"}]}`, true, whole + ";" + whole + "|" + whole + ";" + whole},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			first, second := new(shadow), new(shadow)
+			calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": first, "canary": second}}
+			made, _ := filtertest.BuildWith(t, Kind(), filtertest.Settings(test.settings), calls)
+			app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				_, err := io.Copy(io.Discard, x.Request.Body)
+				return err
+			})
+			x := post("book", test.declared)
+			if err := made(app).Serve(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+			x.Reset()
+			calls.Wait()
+			if got := strings.Join(first.got, ";") + "|" + strings.Join(second.got, ";"); got != test.want {
+				t.Errorf("the clusters got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestOneClusterThatIsSlowCostsNoOtherItsCopies: only it gets no more of them.
+func TestOneClusterThatIsSlowCostsNoOtherItsCopies(t *testing.T) {
+	let := make(chan struct{})
+	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		<-let
+		x.Reply(200, "", "")
+		return nil
+	})
+	arrived := make(chan struct{})
+	fast := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Reply(200, "", "")
+		arrived <- struct{}{}
+		return nil
+	})
+	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"slow": slow, "fast": fast}}
+	made, counts := filtertest.BuildWith(t, Kind(), `{"cluster": "slow", "max_in_flight": 2, "more": [{"cluster": "fast"}]}`, calls)
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
+	for range 5 {
+		if err := s.Serve(t.Context(), post("", true)); err != nil {
+			t.Fatal(err)
+		}
+		<-arrived
+	}
+	if n := counts.Of(left()); n < 3 {
+		t.Errorf("%v copies were not made, want 3 of the slow cluster's", n)
+	}
+	close(let)
+	calls.Wait()
+}
+
 func TestWhatIsNotCopiedIsCounted(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -311,11 +379,12 @@ func TestContentThatIsReadAgainIsCopiedOnce(t *testing.T) {
 
 func TestBadSettingsAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
-		"a share above all":           {`{"cluster": "a", "percent": 101}`, "percent"},
-		"no copies":                   {`{"cluster": "a", "amplification": 0}`, "amplification"},
-		"both ways to have several":   {`{"cluster": "a", "amplification": 2, "broadcast": true}`, "broadcast"},
-		"a protocol that has no name": {`{"cluster": "a", "upstream_protocol": "Http3"}`, "upstream_protocol"},
-		"no time":                     {`{"cluster": "a", "timeout": "0s"}`, "timeout"},
+		"a share above all":            {`{"cluster": "a", "percent": 101}`, "percent"},
+		"no copies":                    {`{"cluster": "a", "amplification": 0}`, "amplification"},
+		"both ways to have several":    {`{"cluster": "a", "amplification": 2, "broadcast": true}`, "broadcast"},
+		"a protocol that has no name":  {`{"cluster": "a", "upstream_protocol": "Http3"}`, "upstream_protocol"},
+		"a further one without a name": {`{"more": [{"percent": 1}]}`, "cluster"},
+		"no time":                      {`{"cluster": "a", "timeout": "0s"}`, "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {

@@ -10,7 +10,7 @@ import (
 )
 
 // request is what copies are made of: it refers to nothing of the exchange that it
-// was taken from. Immutable once it is complete.
+// was taken from. Immutable once it is complete, and used by several goroutines then.
 type request interface {
 	// fill makes the request of x, which is new, one like it.
 	fill(x *protocol.Exchange) error
@@ -95,6 +95,7 @@ type tee struct {
 	protocol.Body
 
 	mirror  *mirror
+	to      []*target
 	request *message
 	length  int64            // declared; negative: it was not
 	trailer *protocol.Header // complete at the end
@@ -118,7 +119,7 @@ func (t *tee) Read(p []byte) (int, error) {
 	if err == io.EOF || int64(len(r.content)) == t.length {
 		t.over, r.hasContent = true, true
 		r.trailer = t.trailer.Copied()
-		t.mirror.launch(r)
+		t.mirror.launch(r, t.to)
 	}
 	return n, err
 }

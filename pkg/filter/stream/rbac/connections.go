@@ -87,8 +87,8 @@ func buildGate(cfg any, env filter.Env) (filter.Gate, error) {
 		return nil, err
 	}
 	f := &rbac{
-		enforced: verdicts{enforced, env.Metrics.Counter(connectionsAllowed(), c.Prefix), env.Metrics.Counter(connectionsDenied(), c.Prefix)},
-		shadow:   verdicts{shadow, env.Metrics.Counter(connectionsShadowAllowed(), c.ShadowPrefix), env.Metrics.Counter(connectionsShadowDenied(), c.ShadowPrefix)},
+		enforced: enforced.counted(env, connectionsAllowed(), connectionsDenied(), c.Prefix),
+		shadow:   shadow.counted(env, connectionsShadowAllowed(), connectionsShadowDenied(), c.ShadowPrefix),
 	}
 	return f.admit, nil
 }

@@ -11,7 +11,7 @@ type Config struct {
 	Prefix       string `key:"rules_stat_prefix" doc:"Label of the metrics of rules." example:"\"shop\""`
 	ShadowPrefix string `key:"shadow_rules_stat_prefix" doc:"Label of the metrics of shadow_rules." example:"\"shop_next\""`
 
-	TrustedHops *int `key:"xff_num_trusted_hops" doc:"How many addresses at the end of X-Forwarded-For are proxies' own: the one before them is remote_ip. Absent: remote_ip is the connection's other end." min:"0" max:"100" example:"1"`
+	TrustedHops *int `key:"xff_num_trusted_hops" doc:"How many addresses at the end of X-Forwarded-For are proxies' own: the one before them is remote_ip. Absent: remote_ip is the client that the listener finds, the connection's other end unless it has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
 	PathsAsSent bool `key:"ambiguous_paths_as_sent" doc:"Rules compare a path that an application may read differently, or a call of RPC that may be another than it seems, as it was sent; false: those that look at it refuse it." default:"false" example:"true"`
 
 	Matcher       map[string]any `key:"matcher" doc:"Envoy's matching tree in the place of rules." unbuilt:"matcher" example:"{\"matcher_list\": {}}"`

@@ -70,8 +70,8 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if c.TrustedHops != nil {
 		f.client = match.NewClient("x-forwarded-for", *c.TrustedHops)
 	}
-	f.enforced = verdicts{enforced, env.Metrics.Counter(allowed(), c.Prefix), env.Metrics.Counter(denied(), c.Prefix)}
-	f.shadow = verdicts{shadow, env.Metrics.Counter(shadowAllowed(), c.ShadowPrefix), env.Metrics.Counter(shadowDenied(), c.ShadowPrefix)}
+	f.enforced = enforced.counted(env, allowed(), denied(), c.Prefix)
+	f.shadow = shadow.counted(env, shadowAllowed(), shadowDenied(), c.ShadowPrefix)
 	return f.before, nil
 }
 
@@ -87,6 +87,11 @@ type rbac struct {
 type verdicts struct {
 	rules           *rules // nil: none
 	allowed, denied *metrics.Counter
+}
+
+// counted returns the rules, which may be nil, with what counts their decisions.
+func (r *rules) counted(env filter.Env, allowed, denied metrics.Metric, prefix string) verdicts {
+	return verdicts{r, env.Metrics.Counter(allowed, prefix), env.Metrics.Counter(denied, prefix)}
 }
 
 // before returns f in front of next.

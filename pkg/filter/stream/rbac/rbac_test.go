@@ -72,10 +72,7 @@ func rpc(service, method string, attachments ...string) *protocol.Exchange {
 }
 
 func fill(x *protocol.Exchange, fields []string) {
-	for _, f := range fields {
-		name, value, _ := strings.Cut(f, ": ")
-		x.Request.Header.Add(name, value)
-	}
+	filtertest.AddFields(&x.Request.Header, fields...)
 }
 
 // served returns why x was not, and what was counted.

@@ -107,6 +107,7 @@ type call struct {
 	path, version value
 	method        value // of a generic call the real one: its first argument
 	attachments   int   // where in the body they begin
+	isGeneric     bool
 
 	// From the attachments; nil for none.
 	target, iface, group []byte
@@ -129,33 +130,9 @@ var errTypes = errors.New("the types of the arguments are no descriptor (JVM spe
 
 // read consumes the body from its start up to the attachments.
 func (c *call) read(d *hessian.Decoder, body []byte) error {
-	d.Limits = limits
-	d.Reset(body)
-	var dubbo, types value
-	if err := dubbo.readText(d); err != nil {
-		return fmt.Errorf("dubbo version: %w", err)
-	}
-	if err := c.path.readText(d); err != nil {
-		return fmt.Errorf("path: %w", err)
-	}
-	if err := c.version.readText(d); err != nil {
-		return fmt.Errorf("version: %w", err)
-	}
-	if err := c.method.readText(d); err != nil {
-		return fmt.Errorf("method: %w", err)
-	}
-	if err := types.readText(d); err != nil {
-		return fmt.Errorf("types of arguments: %w", err)
-	}
-	arguments, ok := countTypes(types.text)
-	if !ok {
-		return errTypes
-	}
-	if isGeneric(c.method.text, types.text) && d.Kind() == hessian.String {
-		if err := c.method.readText(d); err != nil {
-			return fmt.Errorf("method of a generic call: %w", err)
-		}
-		arguments--
+	arguments, err := c.readHead(d, body)
+	if err != nil {
+		return err
 	}
 	for i := range arguments {
 		if err := d.Skip(); err != nil {
@@ -164,6 +141,41 @@ func (c *call) read(d *hessian.Decoder, body []byte) error {
 	}
 	c.attachments = d.Offset()
 	return nil
+}
+
+// readHead consumes the body from its start up to the arguments, and returns how many
+// there are.
+func (c *call) readHead(d *hessian.Decoder, body []byte) (arguments int, err error) {
+	d.Limits = limits
+	d.Reset(body)
+	var dubbo, types value
+	if err := dubbo.readText(d); err != nil {
+		return 0, fmt.Errorf("dubbo version: %w", err)
+	}
+	if err := c.path.readText(d); err != nil {
+		return 0, fmt.Errorf("path: %w", err)
+	}
+	if err := c.version.readText(d); err != nil {
+		return 0, fmt.Errorf("version: %w", err)
+	}
+	if err := c.method.readText(d); err != nil {
+		return 0, fmt.Errorf("method: %w", err)
+	}
+	if err := types.readText(d); err != nil {
+		return 0, fmt.Errorf("types of arguments: %w", err)
+	}
+	arguments, ok := countTypes(types.text)
+	if !ok {
+		return 0, errTypes
+	}
+	if isGeneric(c.method.text, types.text) && d.Kind() == hessian.String {
+		if err := c.method.readText(d); err != nil {
+			return 0, fmt.Errorf("method of a generic call: %w", err)
+		}
+		arguments--
+		c.isGeneric = true
+	}
+	return arguments, nil
 }
 
 func isGeneric(method, types []byte) bool {

@@ -1,0 +1,57 @@
+package admin
+
+import (
+	"bufio"
+	"cmp"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// Stat is one number under the name that tools for Envoy look for.
+type Stat struct {
+	Name    string `json:"name"`
+	Value   uint64 `json:"value"`
+	Gauge   bool   `json:"-"` // else it is a counter
+	Touched bool   `json:"-"` // it has counted something, or a gauge was set
+}
+
+// stats lists the numbers as Envoy does: in lines "name: value" in the order of their
+// names, or as JSON. ?filter= is a regular expression that names are searched for,
+// ?usedonly leaves out what has counted nothing, ?type=Counters or Gauges the others.
+func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if format := query.Get("format"); format == "prometheus" && s.Metrics != nil {
+		s.Metrics.ServeHTTP(w, r)
+		return
+	}
+	filter, err := regexp.Compile(query.Get("filter"))
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, "filter: "+err.Error(), "filter is a regular expression of RE2")
+		return
+	}
+	kind := query.Get("type")
+	all := slices.DeleteFunc(s.Stats(), func(one Stat) bool {
+		switch {
+		case query.Has("usedonly") && !one.Touched,
+			kind == "Counters" && one.Gauge, kind == "Gauges" && !one.Gauge, kind == "Histograms", kind == "TextReadouts":
+			return true
+		}
+		return !filter.MatchString(one.Name)
+	})
+	slices.SortFunc(all, func(a, b Stat) int { return cmp.Compare(a.Name, b.Name) })
+	switch query.Get("format") {
+	case "json":
+		writeJSON(w, http.StatusOK, map[string][]Stat{"stats": all})
+	case "", "text":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		out := bufio.NewWriter(w)
+		for _, one := range all {
+			_, _ = out.WriteString(one.Name + ": " + strconv.FormatUint(one.Value, 10) + "\n") // the reader may be gone
+		}
+		_ = out.Flush() // the same
+	default:
+		writeProblem(w, http.StatusBadRequest, "there is no such format", "formats are text, json and prometheus")
+	}
+}

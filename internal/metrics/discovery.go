@@ -1,0 +1,58 @@
+package metrics
+
+// LabelPath is the path of a call of the API of Dubbo services.
+const LabelPath = "path"
+
+// Metrics of Dubbo services that are published and subscribed; there are none unless
+// dubbo_registry is enabled.
+//
+//nolint:gochecknoglobals // constant descriptions
+var (
+	// DiscoveryCalls counts calls of the API. Its LabelResult is ResultOK, ResultRefused or
+	// ResultFailed.
+	DiscoveryCalls = Metric{"weft_discovery_api_calls_total", "Calls by which the application published or subscribed: refused ones were wrong, of failed ones a registry was away or refused.",
+		KindCounter, []string{LabelPath, LabelResult}}
+	// DiscoveryRegistries is how many registries are in use.
+	DiscoveryRegistries = Metric{"weft_discovery_registries", "Registries that something is published to or subscribed at.",
+		KindGauge, nil}
+	// DiscoveryConnected is how many of them answer.
+	DiscoveryConnected = Metric{"weft_discovery_registries_connected", "Those of the registries that answer.",
+		KindGauge, nil}
+	// DiscoveryPublished is how many services are to be published.
+	DiscoveryPublished = Metric{"weft_discovery_published", "Services that the application wants to be published.",
+		KindGauge, nil}
+	// DiscoveryRegistered is how many of them are.
+	DiscoveryRegistered = Metric{"weft_discovery_published_registered", "Those of the services published that the registry has.",
+		KindGauge, nil}
+	// DiscoverySubscribed is how many services are followed.
+	DiscoverySubscribed = Metric{"weft_discovery_subscribed", "Services that the application calls.",
+		KindGauge, nil}
+	// DiscoveryUnanswered is how many of them nothing is known of.
+	DiscoveryUnanswered = Metric{"weft_discovery_subscribed_unanswered", "Services that the application calls and of which no registry has said anything yet.",
+		KindGauge, nil}
+	// DiscoveryRestored is how many of them are called as the state file says.
+	DiscoveryRestored = Metric{"weft_discovery_subscribed_restored", "Services that the application calls and whose providers were known before the last start, or session, and have not been confirmed since.",
+		KindGauge, nil}
+	// DiscoveryDoubted is how many of them are said to have lost all providers at once.
+	DiscoveryDoubted = Metric{"weft_discovery_subscribed_doubted", "Services whose providers a registry has forgotten all at once, and which are used until empty_after.",
+		KindGauge, nil}
+	// DiscoveryProviders is how many addresses there are of all of them.
+	DiscoveryProviders = Metric{"weft_discovery_providers", "Addresses of the services that the application calls, each counted for each service.",
+		KindGauge, nil}
+	// DiscoveryAge is how old the oldest list of providers is.
+	DiscoveryAge = Metric{"weft_discovery_list_age_seconds", "Age of the oldest list of providers that is used while its registry is away; 0: none is away.",
+		KindGauge, nil}
+	// DiscoveryChanges counts changes. Its LabelResult is ResultApplied or ResultFailed.
+	DiscoveryChanges = Metric{"weft_discovery_changes_total", "Changes of clusters and routes by registries or the application; what failed is tried again.",
+		KindCounter, []string{LabelResult}}
+	// DiscoveryUnsaved counts what could not be written to the state file.
+	DiscoveryUnsaved = Metric{"weft_discovery_state_file_failures_total", "Times that the state file could not be written.",
+		KindCounter, nil}
+)
+
+func discoveryMetrics() []Metric {
+	return []Metric{
+		DiscoveryCalls, DiscoveryRegistries, DiscoveryConnected, DiscoveryPublished, DiscoveryRegistered, DiscoverySubscribed,
+		DiscoveryUnanswered, DiscoveryRestored, DiscoveryDoubted, DiscoveryProviders, DiscoveryAge, DiscoveryChanges, DiscoveryUnsaved,
+	}
+}

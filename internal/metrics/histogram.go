@@ -1,0 +1,69 @@
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Histogram counts numbers by how large they are. Safe for concurrent use; neither a
+// lock nor an allocation.
+type Histogram struct {
+	bounds []float64       // immutable; increasing
+	cells  []atomic.Uint64 // one more than bounds: beyond the last
+	sum    atomic.Uint64
+}
+
+// Add counts v. It goes through the bounds: few are less than most numbers.
+func (h *Histogram) Add(v uint64) {
+	i := 0
+	for i < len(h.bounds) && float64(v) > h.bounds[i] {
+		i++
+	}
+	h.cells[i].Add(1)
+	h.sum.Add(v)
+}
+
+// Count returns how many numbers have been added.
+func (h *Histogram) Count() (n uint64) {
+	for i := range h.cells {
+		n += h.cells[i].Load()
+	}
+	return n
+}
+
+// Histogram returns the histogram of m with the label values given, as Counter does
+// counters. bounds are the upper bounds of its buckets, increasing, and the same for all
+// series of m; they stay as they are.
+func (r *Registry) Histogram(m Metric, bounds []float64, values ...string) *Histogram {
+	if m.Kind != KindHistogram {
+		panic(fmt.Sprintf("metrics: %s is a %s, not a histogram", m.Name, m.Kind))
+	}
+	r.families.mu.Lock()
+	defer r.families.mu.Unlock()
+	s, found := r.families.find(m, values)
+	if !found {
+		s.sizes = &Histogram{bounds: bounds, cells: make([]atomic.Uint64, len(bounds)+1)}
+	}
+	if !slices.Equal(s.sizes.bounds, bounds) {
+		panic(fmt.Sprintf("metrics: %s has the bounds %v, got %v", m.Name, s.sizes.bounds, bounds))
+	}
+	return s.sizes
+}
+
+// sizes emits h.
+func (e *emitter) sizes(d *desc, h *Histogram, values ...string) {
+	if e.exclusion.excludes(d.metric.Name, d.metric.Labels) {
+		return
+	}
+	buckets := make(map[float64]uint64, len(h.bounds))
+	n := uint64(0)
+	for i, bound := range h.bounds {
+		n += h.cells[i].Load()
+		buckets[bound] = n
+	}
+	n += h.cells[len(h.bounds)].Load()
+	e.to <- prometheus.MustNewConstHistogram(d.prometheus, n, float64(h.sum.Load()), buckets, values...)
+}

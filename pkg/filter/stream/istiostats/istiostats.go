@@ -1,0 +1,124 @@
+// Package istiostats owns the istio_stats filter: it counts requests as the sidecars of
+// an Istio mesh do, by the workloads at both ends, under Istio's names.
+//
+//	Config              what is counted, and who counts     istiostats.go
+//	observe             an exchange that has ended          observe.go
+//	  key               what it has in common with others   observe.go
+//	  table             what such are counted by            ledger.go
+//	    labels          its series, named                   labels.go
+package istiostats
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+// Config is the filter's configuration.
+type Config struct {
+	Reporter   string            `key:"reporter" doc:"Which end of requests this sidecar stands at." enum:"source|destination" required:"true" example:"\"destination\""`
+	Workload   workload.Workload `key:"workload" doc:"What it stands beside."`
+	NoFallback bool              `key:"disable_host_header_fallback" doc:"Requests whose cluster no service is known of are not counted by the host that they ask for." default:"false" example:"true"`
+	Overrides  []Override        `key:"metrics" doc:"What is not counted, or with fewer labels."`
+}
+
+// Override changes a metric, or all.
+type Override struct {
+	Name   string   `key:"name" doc:"The metric, without istio_; empty: all." enum:"|requests_total|request_duration_milliseconds|request_bytes|response_bytes" default:"" example:"\"request_bytes\""`
+	Drop   bool     `key:"drop" doc:"It is not counted." default:"false" example:"true"`
+	Remove []string `key:"tags_to_remove" doc:"Labels whose values are left empty." example:"[\"destination_version\"]"`
+}
+
+// Reporters.
+const (
+	source      = "source"
+	destination = "destination"
+)
+
+// Positions of metrics.
+const (
+	requestsTotal = iota
+	requestDuration
+	requestBytes
+	responseBytes
+
+	metricCount
+)
+
+// described are the metrics.
+func described() [metricCount]metrics.Metric {
+	of := func(name, help string, kind metrics.Kind) metrics.Metric {
+		return metrics.Metric{Name: "istio_" + name, Help: help, Kind: kind, Labels: labelNames()}
+	}
+	return [metricCount]metrics.Metric{
+		requestsTotal:   of("requests_total", "Requests that have ended, as Istio's sidecars count them.", metrics.KindCounter),
+		requestDuration: of("request_duration_milliseconds", "Time from the first byte of a request to the last byte of its answer, in whole milliseconds.", metrics.KindHistogram),
+		requestBytes:    of("request_bytes", "Bytes of requests, with their heads.", metrics.KindHistogram),
+		responseBytes:   of("response_bytes", "Content bytes of answers.", metrics.KindHistogram),
+	}
+}
+
+func overflows() metrics.Metric {
+	return metrics.Metric{
+		Name: "weft_filter_istio_stats_overflow_total", Kind: metrics.KindCounter,
+		Help: "Requests that were counted in the series whose labels are _other: there were too many others.",
+	}
+}
+
+// Kind is the filter's entry for the registry. Its filters share the series.
+func Kind() filter.Stream {
+	shared := new(ledger)
+	all := described()
+	return filter.Stream{
+		Name:   "istio_stats",
+		Stage:  filter.BeforeRoute,
+		Config: func() any { return new(Config) },
+		New: func(cfg any, env filter.Env) (filter.Filter, error) {
+			s, err := newStats(cfg.(*Config), env, shared) //nolint:forcetypeassert // what Config returned
+			if err != nil {
+				return nil, err
+			}
+			env.Observe(s.observe)
+			return func(next protocol.Service) protocol.Service { return next }, nil
+		},
+		Metrics: append(slices.Clone(all[:]), overflows()),
+	}
+}
+
+// stats counts the exchanges of one listener. Immutable, but for its table and what it
+// shares.
+type stats struct {
+	Config
+	env      filter.Env
+	shared   *ledger
+	dropped  [metricCount]bool
+	removed  [metricCount][labelCount]bool
+	table    table
+	overflow *metrics.Counter
+}
+
+func newStats(c *Config, env filter.Env, shared *ledger) (*stats, error) {
+	s := &stats{Config: *c, env: env, shared: shared, overflow: env.Metrics.Counter(overflows())}
+	all := described()
+	for _, o := range c.Overrides {
+		found := false
+		for i, m := range all {
+			if o.Name != "" && m.Name != "istio_"+o.Name {
+				continue
+			}
+			found = true
+			s.dropped[i] = s.dropped[i] || o.Drop
+			for at, name := range labelNames() {
+				s.removed[i][at] = s.removed[i][at] || slices.Contains(o.Remove, name)
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("there is no metric %q", o.Name)
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,353 @@
+package istiostats
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 1 {
+		t.Fatalf("%d examples, want 1", len(examples))
+	}
+	made, counts := filtertest.Build(t, Kind(), examples[0])
+	passed := false
+	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { passed = true; return nil }))
+	x := ended()
+	if err := s.Serve(t.Context(), x); err != nil || !passed {
+		t.Errorf("Serve = %v, passed: %v", err, passed)
+	}
+	counts.Ended(x)
+	if n := counts.Of(described()[requestsTotal]); n != 1 {
+		t.Errorf("%v requests are counted, want 1", n)
+	}
+}
+
+// place is where an exchange has passed.
+type place struct {
+	name    string
+	cluster *config.Cluster
+}
+
+func (p place) Name() string            { return p.name }
+func (p place) Config() *config.Cluster { return p.cluster }
+
+type host struct{ workload string }
+
+func (h host) Name() string         { return "10.0.0.9:80" }
+func (h host) Config() *config.Host { return &config.Host{Workload: h.workload} }
+
+// ended is a request of nobody in particular that was answered.
+func ended() *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Meta.Protocol, x.Meta.HeadSize, x.Meta.Start = "Http1", 80, time.Unix(0, 0)
+	x.Meta.Conn = &protocol.ConnMeta{}
+	x.Request.Method, x.Request.Authority, x.Request.Path = "GET", "shop:8080", "/"
+	x.Response.Status = 200
+	x.Record.Listener = place{name: "inbound"}
+	x.Record.Route = place{name: "default"}
+	x.Record.RequestBytes, x.Record.ResponseBytes = 20, 1000
+	x.Record.End = x.Meta.Start.Add(7 * time.Millisecond)
+	return x
+}
+
+const (
+	workloadOfTest = `"workload": {"name": "here-v1", "namespace": "ours", "cluster": "east", "canonical_name": "here", "canonical_revision": "v1", "app": "happ", "version": "hv"}`
+	inbound        = `{"reporter": "destination", ` + workloadOfTest + `}`
+	outbound       = `{"reporter": "source", ` + workloadOfTest + `}`
+
+	there = "there-v2;theirs;there;v2;west;tapp;tv"
+)
+
+func identities() *protocol.TLS {
+	return &protocol.TLS{
+		Peer:    &protocol.Certificate{URIs: []string{"spiffe://mesh/ns/proven/sa/there"}},
+		OwnURIs: []string{"spiffe://mesh/ns/ours/sa/here"},
+	}
+}
+
+// counted returns the labels of the only series of a metric, and its value: of a
+// histogram the sum.
+func counted(t *testing.T, r *metrics.Registry, name string) (map[string]string, float64) {
+	t.Helper()
+	found, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		if f.GetName() != name {
+			continue
+		}
+		if n := len(f.GetMetric()); n != 1 {
+			t.Errorf("%s has %d series, want 1", name, n)
+		}
+		one := f.GetMetric()[0]
+		labels := map[string]string{}
+		for _, l := range one.GetLabel() {
+			labels[l.GetName()] = l.GetValue()
+		}
+		if h := one.GetHistogram(); h != nil {
+			return labels, h.GetSampleSum()
+		}
+		return labels, one.GetCounter().GetValue()
+	}
+	return nil, 0
+}
+
+// observing returns a filter's observer, and what it counts in.
+func observing(t testing.TB, kind filter.Stream, settings filtertest.Settings) (observe func(*protocol.Exchange), r *metrics.Registry) {
+	t.Helper()
+	r = metrics.New(metrics.Options{})
+	_, err := kind.New(filtertest.Decode(t, kind, settings), filter.Env{
+		Log: slog.New(slog.DiscardHandler), Metrics: r,
+		Cluster: func(name string) *config.Cluster {
+			if name == "configured" {
+				return &config.Cluster{Mesh: config.Mesh{Host: "shop.default.svc", Name: "shop"}}
+			}
+			return nil
+		},
+		Observe: func(f func(*protocol.Exchange)) { observe = f },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return observe, r
+}
+
+// base are the labels of ended at a destination.
+func base() map[string]string {
+	m := map[string]string{
+		"reporter": "destination", "destination_workload": "here-v1", "destination_workload_namespace": "ours", "destination_principal": "unknown",
+		"destination_app": "happ", "destination_version": "hv", "destination_canonical_service": "here", "destination_canonical_revision": "v1", "destination_cluster": "east",
+		"destination_service": "shop:8080", "destination_service_name": "shop:8080", "destination_service_namespace": "ours",
+		"request_protocol": "http", "response_code": "200", "grpc_response_status": "", "response_flags": "-", "connection_security_policy": "none",
+	}
+	for _, end := range []string{"workload", "workload_namespace", "principal", "app", "version", "canonical_service", "cluster"} {
+		m["source_"+end] = "unknown"
+	}
+	m["source_canonical_revision"] = "latest"
+	return m
+}
+
+func TestRequestsAreCountedByBothEnds(t *testing.T) {
+	service := place{name: "inbound|80||", cluster: &config.Cluster{Name: "inbound|80||", Mesh: config.Mesh{Host: "shop.default.svc", Name: "shop"}}}
+	asService := map[string]string{"destination_service": "shop.default.svc", "destination_service_name": "shop"}
+	for _, test := range []struct {
+		name     string
+		settings string // "": inbound
+		change   func(x *protocol.Exchange)
+		want     map[string]string // what is not as in base
+	}{
+		{name: "of a stranger", change: func(*protocol.Exchange) {}},
+		{name: "of a peer", change: func(x *protocol.Exchange) { x.Metadata.Set(workload.Namespace, workload.KeyCaller, there) }, want: map[string]string{
+			"source_workload": "there-v2", "source_workload_namespace": "theirs", "source_app": "tapp", "source_version": "tv",
+			"source_canonical_service": "there", "source_canonical_revision": "v2", "source_cluster": "west",
+		}},
+		{name: "a proven namespace goes before what is said", change: func(x *protocol.Exchange) {
+			x.Metadata.Set(workload.Namespace, workload.KeyCaller, ";theirs;;;")
+			x.Meta.Conn = &protocol.ConnMeta{TLS: identities()}
+		}, want: map[string]string{
+			"source_workload_namespace": "proven", "source_principal": "spiffe://mesh/ns/proven/sa/there",
+			"destination_principal": "spiffe://mesh/ns/ours/sa/here", "connection_security_policy": "mutual_tls",
+		}},
+		{name: "TLS without a name of the caller", change: func(x *protocol.Exchange) {
+			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{OwnURIs: []string{"spiffe://a"}}}
+		}, want: map[string]string{"destination_principal": "spiffe://a"}},
+		{name: "of a service", change: func(x *protocol.Exchange) { x.Record.Cluster = service }, want: asService},
+		{name: "of a service that was not reached", change: func(x *protocol.Exchange) { x.Record.Target = "configured" }, want: asService},
+		{name: "of a service that nobody knows", change: func(x *protocol.Exchange) {
+			x.Record.Cluster = place{cluster: &config.Cluster{Name: "InboundPassthroughCluster"}}
+		}, want: map[string]string{"destination_service_name": "InboundPassthroughCluster"}},
+		{name: "without the host", settings: strings.Replace(inbound, "{", `{"disable_host_header_fallback": true, `, 1), change: func(*protocol.Exchange) {}, want: map[string]string{
+			"destination_service": "here", "destination_service_name": "here",
+		}},
+		{name: "a host that is none", change: func(x *protocol.Exchange) { x.Request.Authority = strings.Repeat("a", longestHost+1) }, want: map[string]string{
+			"destination_service": "here", "destination_service_name": "here",
+		}},
+		{name: "a fault", change: func(x *protocol.Exchange) { x.Record.Reason, x.Response.Status = protocol.ConnectFailure, 502 }, want: map[string]string{
+			"response_code": "502", "response_flags": "UF",
+		}},
+		{name: "a caller that has gone", change: func(x *protocol.Exchange) { x.Record.Reason, x.Response.Status = protocol.DownstreamGone, 499 }, want: map[string]string{
+			"response_code": "0", "response_flags": "DC",
+		}},
+		{name: "gRPC", change: func(x *protocol.Exchange) {
+			x.Meta.Protocol, x.Request.Method = "Http2", "POST"
+			x.Request.Header.Add("content-type", "application/grpc")
+			x.Response.Trailer.Add("grpc-status", "5")
+		}, want: map[string]string{"request_protocol": "grpc", "grpc_response_status": "5"}},
+		{name: "RPC", change: func(x *protocol.Exchange) { x.Meta.Protocol, x.Request.Method = "dubbo", "" }, want: map[string]string{"request_protocol": "dubbo"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			settings := inbound
+			if test.settings != "" {
+				settings = test.settings
+			}
+			observe, r := observing(t, Kind(), filtertest.Settings(settings))
+			x := ended()
+			test.change(x)
+			observe(x)
+			want := base()
+			maps.Copy(want, test.want)
+			same(t, r, want)
+		})
+	}
+}
+
+// same holds what istio_requests_total counts to labels.
+func same(t *testing.T, r *metrics.Registry, want map[string]string) {
+	t.Helper()
+	got, n := counted(t, r, "istio_requests_total")
+	if n != 1 || len(got) != labelCount {
+		t.Errorf("%v requests are counted under %d labels, want 1, %d", n, len(got), labelCount)
+	}
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("%s is %q, want %q", name, got[name], value)
+		}
+	}
+}
+
+func TestRequestsThatLeaveAreCountedByTheirHost(t *testing.T) {
+	observe, r := observing(t, Kind(), outbound)
+	x := ended()
+	x.Record.Route = place{name: "allow_any"}
+	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: host{"first;a;b;c;d"}}, protocol.Attempt{Host: host{"there-v2;theirs;there;v2;west"}, TLS: identities()})
+	observe(x)
+	want := map[string]string{
+		"reporter": "source", "source_workload": "here-v1", "source_principal": "spiffe://mesh/ns/ours/sa/here", "source_canonical_revision": "v1",
+		"destination_workload": "there-v2", "destination_workload_namespace": "proven", "destination_service_namespace": "proven",
+		"destination_principal": "spiffe://mesh/ns/proven/sa/there", "destination_app": "unknown", "destination_canonical_revision": "v2",
+		"destination_service": "shop:8080", "destination_service_name": "PassthroughCluster", "connection_security_policy": "unknown",
+	}
+	same(t, r, want)
+	x.Metadata.Set(workload.Namespace, workload.KeyHost, there) // goes before the endpoint's
+	observe, r = observing(t, Kind(), outbound)
+	observe(x)
+	want["destination_app"] = "tapp"
+	same(t, r, want)
+}
+
+func TestSizesAndTimesAreCounted(t *testing.T) {
+	observe, r := observing(t, Kind(), inbound)
+	observe(ended())
+	for name, want := range map[string]float64{"istio_request_duration_milliseconds": 7, "istio_request_bytes": 100, "istio_response_bytes": 1000} {
+		if _, got := counted(t, r, name); got != want {
+			t.Errorf("%s sums up to %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestOverridesAreHonoured(t *testing.T) {
+	observe, r := observing(t, Kind(), `{"reporter": "destination", "metrics": [
+		{"name": "request_bytes", "drop": true},
+		{"name": "requests_total", "tags_to_remove": ["request_protocol", "no_such_label"]},
+		{"tags_to_remove": ["response_code"]}
+	]}`)
+	observe(ended())
+	if labels, _ := counted(t, r, "istio_request_bytes"); labels != nil {
+		t.Errorf("what was dropped is counted under %v", labels)
+	}
+	if labels, _ := counted(t, r, "istio_requests_total"); labels["request_protocol"] != "" || labels["response_code"] != "" || labels["response_flags"] != "-" {
+		t.Errorf("requests are counted under %v", labels)
+	}
+	if labels, _ := counted(t, r, "istio_response_bytes"); labels["request_protocol"] != "http" || labels["response_code"] != "" {
+		t.Errorf("bytes are counted under %v", labels)
+	}
+	if got := filtertest.Refused(t, Kind(), `{"reporter": "destination", "metrics": [{"name": "nothing"}]}`); !strings.Contains(got, "nothing") {
+		t.Errorf("a metric that there is not is refused as %q", got)
+	}
+}
+
+// TestSeriesAreBounded has callers choose more hosts than there may be series: the rest
+// shares one, also that of another listener.
+func TestSeriesAreBounded(t *testing.T) {
+	kind := Kind()
+	observe, r := observing(t, kind, inbound)
+	for i := range mostSeries + 10 {
+		x := ended()
+		x.Request.Authority = fmt.Sprintf("h%d", i)
+		observe(x)
+	}
+	if n := r.Counter(overflows()).Value(); n != 10 {
+		t.Errorf("%d requests are beyond the limit, want 10", n)
+	}
+	if n := r.Counter(described()[requestsTotal], others()...).Value(); n != 10 {
+		t.Errorf("%d requests are others', want 10", n)
+	}
+	again, other := observing(t, kind, inbound)
+	x := ended()
+	x.Request.Authority = "one more"
+	again(x)
+	if n := other.Counter(overflows()).Value(); n != 1 {
+		t.Errorf("%d requests of another listener are beyond the limit, want 1", n)
+	}
+}
+
+func TestWhatIsKeptIsNoView(t *testing.T) {
+	observe, r := observing(t, Kind(), inbound)
+	buffer := []byte("shop:8080")
+	x := ended()
+	x.Request.Authority = unsafe.String(&buffer[0], len(buffer)) // as an engine makes it
+	observe(x)
+	copy(buffer, "XXXXXXXXX")
+	observe(ended())
+	if _, n := counted(t, r, "istio_requests_total"); n != 2 {
+		t.Errorf("%v requests are counted alike, want 2", n)
+	}
+}
+
+func TestWhatIsNoRequestIsNotCounted(t *testing.T) {
+	observe, r := observing(t, Kind(), inbound)
+	x := ended()
+	x.Record.Listener = nil
+	observe(x)
+	if labels, n := counted(t, r, "istio_requests_total"); labels != nil {
+		t.Errorf("%v are counted under %v", n, labels)
+	}
+}
+
+// peered is ended between two sidecars.
+func peered() *protocol.Exchange {
+	x := ended()
+	for range 8 {
+		x.Request.Header.Add("x-some-field", "value")
+	}
+	x.Metadata.Set(workload.Namespace, workload.KeyCaller, there)
+	x.Meta.Conn = &protocol.ConnMeta{TLS: identities()}
+	x.Record.Cluster = place{cluster: &config.Cluster{Name: "inbound|80||", Mesh: config.Mesh{Host: "shop.default.svc.cluster.local", Name: "shop.default.svc.cluster.local"}}}
+	return x
+}
+
+func TestKnownRequestsAllocateNothing(t *testing.T) {
+	observe, _ := observing(t, Kind(), inbound)
+	x := peered()
+	if n := testing.AllocsPerRun(100, func() { observe(x) }); n != 0 {
+		t.Errorf("observe allocates %v times, want 0", n)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	observe, _ := observing(b, Kind(), inbound)
+	x := peered()
+	b.ReportAllocs()
+	for b.Loop() {
+		observe(x)
+	}
+}

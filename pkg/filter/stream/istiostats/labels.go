@@ -1,0 +1,113 @@
+package istiostats
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+// Positions of labels: first those of each end, then the rest.
+const (
+	ofSource      = 1
+	ofDestination = ofSource + endCount
+
+	labelService          = ofDestination + endCount
+	labelServiceName      = labelService + 1
+	labelServiceNamespace = labelService + 2
+	labelProtocol         = labelService + 3
+	labelCode             = labelService + 4
+	labelStatus           = labelService + 5
+	labelFlags            = labelService + 6
+	labelSecurity         = labelService + 7
+
+	labelCount = labelSecurity + 1
+)
+
+// Positions of the labels of an end.
+const (
+	endWorkload = iota
+	endNamespace
+	endPrincipal
+	endApp
+	endVersion
+	endService
+	endRevision
+	endCluster
+
+	endCount
+)
+
+// labelNames returns what labels are called.
+func labelNames() []string {
+	names := make([]string, labelCount)
+	names[0] = "reporter"
+	for i, end := range [endCount]string{
+		endWorkload: "workload", endNamespace: "workload_namespace", endPrincipal: "principal", endApp: "app", endVersion: "version",
+		endService: "canonical_service", endRevision: "canonical_revision", endCluster: "cluster",
+	} {
+		names[ofSource+i], names[ofDestination+i] = "source_"+end, "destination_"+end
+	}
+	names[labelService], names[labelServiceName], names[labelServiceNamespace] = "destination_service", "destination_service_name", "destination_service_namespace"
+	names[labelProtocol], names[labelCode], names[labelStatus] = "request_protocol", "response_code", "grpc_response_status"
+	names[labelFlags], names[labelSecurity] = "response_flags", "connection_security_policy"
+	return names
+}
+
+// Values of labels.
+const (
+	unknown = "unknown"
+	latest  = "latest" // the revision of what has none
+	other   = "_other" // each label of the series beyond the limit
+)
+
+// labels returns the values that exchanges of k are counted under.
+func (s *stats) labels(k *key) (values [labelCount]string) {
+	peer, known := workload.Parse(k.peer)
+	theirs := [endCount]string{
+		endWorkload: peer.Name, endNamespace: cmp.Or(namespaceOf(k.theirs), peer.Namespace), endPrincipal: k.theirs,
+		endApp: peer.App, endVersion: peer.Version, endService: peer.Service, endCluster: peer.Cluster,
+	}
+	for i := range theirs {
+		theirs[i] = cmp.Or(theirs[i], unknown)
+	}
+	theirs[endRevision] = latest
+	if known {
+		theirs[endRevision] = cmp.Or(peer.Revision, latest)
+	}
+	w := &s.Workload
+	ours := [endCount]string{
+		endWorkload: w.Name, endNamespace: w.Namespace, endPrincipal: cmp.Or(k.ours, unknown),
+		endApp: w.App, endVersion: w.Version, endService: w.Service, endRevision: w.Revision, endCluster: w.Cluster,
+	}
+	values[0] = s.Reporter
+	if s.Reporter == source {
+		copy(values[ofSource:], ours[:])
+		copy(values[ofDestination:], theirs[:])
+		values[labelService], values[labelServiceName] = cmp.Or(k.service, unknown), cmp.Or(k.name, unknown)
+		values[labelServiceNamespace], values[labelSecurity] = theirs[endNamespace], unknown
+	} else {
+		copy(values[ofSource:], theirs[:])
+		copy(values[ofDestination:], ours[:])
+		values[labelService], values[labelServiceName] = cmp.Or(k.service, w.Service), cmp.Or(k.name, w.Service)
+		values[labelServiceNamespace], values[labelSecurity] = w.Namespace, "none"
+		if k.theirs != "" && k.ours != "" {
+			values[labelSecurity] = "mutual_tls"
+		}
+	}
+	values[labelProtocol], values[labelCode], values[labelFlags] = k.protocol, strconv.Itoa(k.status), k.reason.Traits().Flag
+	if k.grpc != protocol.NoCode {
+		values[labelStatus] = strconv.Itoa(k.grpc)
+	}
+	return values
+}
+
+// namespaceOf returns the namespace in a SPIFFE identity of Istio's,
+// spiffe://domain/ns/NAMESPACE/sa/ACCOUNT; "" if it has none.
+func namespaceOf(principal string) string {
+	_, rest, _ := strings.Cut(principal, "/ns/")
+	namespace, _, _ := strings.Cut(rest, "/")
+	return namespace
+}

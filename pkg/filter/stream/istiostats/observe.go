@@ -1,0 +1,143 @@
+package istiostats
+
+import (
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+// key is what exchanges have in common that are counted alike. Its strings may be views
+// until it is kept.
+type key struct {
+	peer         string // the workload at the other end, as workload.Parse reads it; "": not known
+	service      string // that is asked for; "": not known
+	name         string // what it is called; the same
+	theirs, ours string // principals: of the other end, and what this one has shown; "": none
+	protocol     string // request_protocol
+	status, grpc int
+	reason       protocol.Reason
+}
+
+// longestHost is how long a host with its port may be that is a label: callers choose it.
+const longestHost = 262
+
+// kept returns k without views.
+func (k key) kept() key {
+	for _, s := range []*string{&k.peer, &k.service, &k.name, &k.theirs, &k.ours} {
+		*s = strings.Clone(*s)
+	}
+	return k
+}
+
+// observe counts x, which has ended.
+func (s *stats) observe(x *protocol.Exchange) {
+	if x.Record.Listener == nil {
+		return // it was no request
+	}
+	k := s.keyOf(x)
+	e := s.table.find(&k)
+	if e == nil {
+		e = s.table.keep(k.kept(), s.entry)
+	}
+	if e.overflow {
+		s.overflow.Add(1)
+	}
+	if e.requests != nil {
+		e.requests.Add(1)
+	}
+	if e.duration != nil {
+		e.duration.Add(uint64(max(x.Record.End.Sub(x.Meta.Start).Milliseconds(), 0)))
+	}
+	if e.in != nil {
+		e.in.Add(uint64(max(x.Record.RequestBytes, 0)) + uint64(max(x.Meta.HeadSize, 0)))
+	}
+	if e.out != nil {
+		e.out.Add(uint64(max(x.Record.ResponseBytes, 0)))
+	}
+}
+
+// Places that are configured.
+type (
+	clusterPlace interface{ Config() *config.Cluster }
+	hostPlace    interface{ Config() *config.Host }
+)
+
+func (s *stats) keyOf(x *protocol.Exchange) (k key) {
+	k.status, k.grpc, k.reason, k.protocol = x.Response.Status, protocol.NoCode, x.Record.Reason, "http"
+	switch {
+	case x.Request.Method == "":
+		k.protocol = x.Meta.Protocol // of RPC
+	case x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header):
+		k.protocol, k.grpc = "grpc", protocol.GRPCStatus(&x.Response)
+	}
+	if k.reason == protocol.DownstreamGone {
+		k.status = 0 // nobody was answered
+	}
+	if !s.NoFallback && len(x.Request.Authority) <= longestHost {
+		k.service, k.name = x.Request.Authority, x.Request.Authority
+	}
+	s.nameService(x, &k)
+	if s.Reporter == destination {
+		k.peer, _ = x.Metadata.Lookup(workload.Namespace, workload.KeyCaller)
+		if conn := x.Meta.Conn; conn != nil {
+			k.theirs, k.ours = principals(conn.TLS)
+		}
+		return k
+	}
+	k.peer, _ = x.Metadata.Lookup(workload.Namespace, workload.KeyHost)
+	if n := len(x.Record.Attempts); n > 0 {
+		last := &x.Record.Attempts[n-1]
+		k.theirs, k.ours = principals(last.TLS)
+		if h, ok := last.Host.(hostPlace); ok && k.peer == "" {
+			k.peer = h.Config().Workload
+		}
+	}
+	return k
+}
+
+// nameService says which service was asked for, if x's cluster tells.
+func (s *stats) nameService(x *protocol.Exchange, k *key) {
+	if r := x.Record.Route; r != nil {
+		switch r.Name() {
+		case "block_all":
+			k.name = "BlackHoleCluster"
+			return
+		case "allow_any":
+			k.name = "PassthroughCluster"
+			return
+		}
+	}
+	var c *config.Cluster
+	if place, ok := x.Record.Cluster.(clusterPlace); ok {
+		c = place.Config()
+	} else if x.Record.Target != "" {
+		c = s.env.Cluster(x.Record.Target) // it was not reached
+	}
+	if c == nil {
+		return
+	}
+	switch c.Name {
+	case "BlackHoleCluster", "PassthroughCluster", "InboundPassthroughCluster", "InboundPassthroughClusterIpv4", "InboundPassthroughClusterIpv6":
+		k.name = c.Name
+		return
+	}
+	if c.Mesh.Host != "" {
+		k.service, k.name = c.Mesh.Host, c.Mesh.Name
+	}
+}
+
+// principals returns who is at both ends of a connection.
+func principals(t *protocol.TLS) (theirs, ours string) {
+	if t == nil {
+		return "", ""
+	}
+	if t.Peer != nil && len(t.Peer.URIs) > 0 {
+		theirs = t.Peer.URIs[0]
+	}
+	if len(t.OwnURIs) > 0 {
+		ours = t.OwnURIs[0]
+	}
+	return theirs, ours
+}

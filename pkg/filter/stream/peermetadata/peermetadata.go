@@ -1,0 +1,176 @@
+// Package peermetadata owns the peer_metadata filter: sidecars of an Istio mesh tell
+// one another by it which workload they stand beside.
+package peermetadata
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+// Config is the filter's configuration.
+type Config struct {
+	FromCallers bool `key:"downstream_discovery" doc:"Reads from requests who asks, and takes that out of them." default:"false" example:"true"`
+	FromHosts   bool `key:"upstream_discovery" doc:"Reads from answers who answered, and takes that out of them." default:"false" example:"true"`
+	ToCallers   bool `key:"downstream_propagation" doc:"Tells callers who answers, if they said who they are." default:"false" example:"true"`
+	ToHosts     bool `key:"upstream_propagation" doc:"Tells hosts who asks." default:"false" example:"true"`
+	SkipOutside bool `key:"skip_external_clusters" doc:"Does not tell hosts outside the mesh, as far as a control plane says which they are, nor those of PassthroughCluster." default:"false" example:"true"`
+
+	Node     string            `key:"node" doc:"What this sidecar is called." example:"\"sidecar~10.0.0.7~reviews-v1-7d8f-x2z.default~default.svc.cluster.local\""`
+	Workload workload.Workload `key:"workload" doc:"What it stands beside."`
+}
+
+// Validate is called once the configuration was read.
+func (c *Config) Validate() error {
+	if (c.ToCallers || c.ToHosts) && c.Node == "" && c.Workload == (workload.Workload{}) {
+		return errors.New("there is nothing to tell: expected node or workload")
+	}
+	return nil
+}
+
+// Kind is the filter's entry for the registry. Its filters share what they know of peers.
+func Kind() filter.Stream {
+	known := new(peers)
+	return filter.Stream{
+		Name:   "peer_metadata",
+		Stage:  filter.AfterRoute,
+		Config: func() any { return new(Config) },
+		New: func(cfg any, env filter.Env) (filter.Filter, error) {
+			return build(cfg.(*Config), env, known), nil //nolint:forcetypeassert // what Config returned
+		},
+		Metrics: []metrics.Metric{malformed()},
+	}
+}
+
+func malformed() metrics.Metric {
+	return metrics.Metric{
+		Name: "weft_filter_peer_metadata_malformed_total", Kind: metrics.KindCounter,
+		Help: "Requests and answers whose x-envoy-peer-metadata could not be read: who sent them is not known.",
+	}
+}
+
+func build(c *Config, env filter.Env, known *peers) filter.Filter {
+	e := exchange{Config: *c, known: known, cluster: env.Cluster, malformed: env.Metrics.Counter(malformed())}
+	if c.Workload != (workload.Workload{}) {
+		e.own = c.Workload.Metadata()
+	}
+	return func(next protocol.Service) protocol.Service {
+		e := e
+		e.next = protocol.Halves(next)
+		return &e
+	}
+}
+
+// exchange exchanges who is who in the fields of requests and answers. Immutable, but
+// for what it shares.
+type exchange struct {
+	Config
+	own       string // the workload, as its field says it; "": not known
+	next      protocol.Starter
+	known     *peers
+	cluster   func(name string) *config.Cluster
+	malformed *metrics.Counter
+}
+
+// Serve is protocol.Service's.
+func (e *exchange) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.Run(ctx, e, x)
+}
+
+// What a caller has said, as metadata of the exchange: it is told as much.
+const (
+	keyToldID       = "downstream_peer_told_id"
+	keyToldMetadata = "downstream_peer_told_metadata"
+)
+
+// Start is protocol.Starter's. Calls of RPC protocols pass: to those, fields are nothing
+// that sidecars add.
+func (e *exchange) Start(ctx context.Context, x *protocol.Exchange) error {
+	h := &x.Request.Header
+	if x.Request.Method == "" {
+		return e.next.Start(ctx, x)
+	}
+	if e.FromCallers {
+		value, told := h.Lookup(workload.FieldMetadata)
+		if told && e.ToCallers {
+			x.Metadata.Add(workload.Namespace, keyToldMetadata, "")
+		}
+		e.meet(x, workload.KeyCaller, value)
+		if told {
+			h.Del(workload.FieldMetadata)
+		}
+		if h.Del(workload.FieldID) && e.ToCallers {
+			x.Metadata.Add(workload.Namespace, keyToldID, "")
+		}
+	}
+	if e.ToHosts && !e.silent(x.Record.Target) {
+		e.tell(h, true, true)
+	}
+	if e.FromHosts || e.ToCallers {
+		x.Then(e)
+	}
+	return e.next.Start(ctx, x)
+}
+
+// Finish is protocol.Finisher's. Answers of Weft's own to what failed are made further
+// out: they tell nothing.
+func (e *exchange) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	if err != nil {
+		return err
+	}
+	h := &x.Response.Header
+	if e.FromHosts {
+		if value, told := h.Lookup(workload.FieldMetadata); told {
+			e.meet(x, workload.KeyHost, value)
+			h.Del(workload.FieldMetadata)
+		}
+		h.Del(workload.FieldID)
+	}
+	if e.ToCallers {
+		_, id := x.Metadata.Lookup(workload.Namespace, keyToldID)
+		_, metadata := x.Metadata.Lookup(workload.Namespace, keyToldMetadata)
+		e.tell(h, id, metadata)
+	}
+	return nil
+}
+
+// meet notes whose metadata value is; "" is nobody's.
+func (e *exchange) meet(x *protocol.Exchange, key, value string) {
+	if value == "" {
+		return
+	}
+	text, ok := e.known.text(value)
+	if !ok {
+		e.malformed.Add(1)
+		return
+	}
+	x.Metadata.Set(workload.Namespace, key, text)
+}
+
+// tell says who this is.
+func (e *exchange) tell(h *protocol.Header, id, metadata bool) {
+	if id && e.Node != "" {
+		h.Set(workload.FieldID, e.Node)
+	}
+	if metadata && e.own != "" {
+		h.Set(workload.FieldMetadata, e.own)
+	}
+}
+
+// passthrough is what control planes of Istio call the cluster of what they do not know.
+const passthrough = "PassthroughCluster"
+
+// silent reports whether the hosts of a cluster are told nothing.
+func (e *exchange) silent(cluster string) bool {
+	if e.SkipOutside && strings.HasPrefix(cluster, passthrough) {
+		return true
+	}
+	c := e.cluster(cluster)
+	return c != nil && (c.Mesh.Silent || e.SkipOutside && c.Mesh.External)
+}

@@ -1,0 +1,234 @@
+package peermetadata
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+var update = flag.Bool("update", false, "write the tables of README.md")
+
+func TestReadme(t *testing.T) {
+	examples := filtertest.Readme(t, Kind(), *update)
+	if len(examples) != 1 {
+		t.Fatalf("%d examples, want 1", len(examples))
+	}
+	made, _ := filtertest.Build(t, Kind(), examples[0])
+	x := asked(workload.FieldID+": a", workload.FieldMetadata+": "+shop().Metadata())
+	if err := made(answering()).Serve(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := workload.ParseMetadata(x.Response.Header.Get(workload.FieldMetadata)); err != nil || got.Name != "reviews-v1" {
+		t.Errorf("the answer is of %+v, %v", got, err)
+	}
+}
+
+func shop() *workload.Workload {
+	return &workload.Workload{Name: "shop-v2", Namespace: "default", Service: "shop", Revision: "v2", Cluster: "Kubernetes", App: "shop", Version: "v2"}
+}
+
+// asked is a request with fields "name: value".
+func asked(fields ...string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Request.Method, x.Request.Path, x.Record.Target = "GET", "/", "app"
+	filtertest.AddFields(&x.Request.Header, fields...)
+	return x
+}
+
+// answering answers with fields, and those of the request as got-.
+func answering(fields ...string) protocol.Service {
+	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Response.Status = 200
+		for name, value := range x.Request.Header.All() {
+			x.Response.Header.Add("got-"+name, value)
+		}
+		filtertest.AddFields(&x.Response.Header, fields...)
+		return nil
+	})
+}
+
+const outbound = `{"upstream_discovery": true, "upstream_propagation": true, "skip_external_clusters": true, "node": "here", "workload": {"name": "here-v1"}}`
+
+const inbound = `{"downstream_discovery": true, "downstream_propagation": true, "node": "here", "workload": {"name": "here-v1"}}`
+
+func TestSidecarsTellWhoTheyAre(t *testing.T) {
+	own := workload.Workload{Name: "here-v1"}
+	here := own.Metadata()
+	id, metadata := workload.FieldID+": ", workload.FieldMetadata+": "
+	mine := []string{"got-" + id + "here", "got-" + metadata + here}
+	for _, test := range []struct {
+		name, settings string
+		request        []string
+		target         string // "": app
+		answer         []string
+		want           []string // fields of the answer
+		caller, host   string   // who is met
+	}{
+		{name: "who asks tells, and hears", settings: outbound, answer: []string{id + "there", metadata + shop().Metadata(), "a: b"},
+			want: append(slices.Clone(mine), "a: b"), host: shop().Text()},
+		{name: "who asks takes the place of who was before", settings: outbound, request: []string{id + "forged", metadata + "forged"}, want: mine},
+		{name: "outside the mesh nothing is told", settings: outbound, target: "outside"},
+		{name: "nor where nobody knows", settings: outbound, target: "PassthroughCluster"},
+		{name: "nor where that is not wanted", settings: outbound, target: "silent"},
+		{name: "who answers hears, and tells", settings: inbound, request: []string{id + "there", metadata + shop().Metadata(), "a: b"},
+			want: []string{"got-a: b", id + "here", metadata + here}, caller: shop().Text()},
+		{name: "who answers tells what was told", settings: inbound, request: []string{id + "there"}, want: []string{id + "here"}},
+		{name: "a stranger is told nothing", settings: inbound, request: []string{"a: b"}, want: []string{"got-a: b"}},
+		{name: "what cannot be read is taken out", settings: inbound, request: []string{metadata + "*"}, want: []string{metadata + here}},
+		{name: "the rest stays", settings: `{}`, request: []string{id + "there"}, answer: []string{id + "far"}, want: []string{"got-" + id + "there", id + "far"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{}), Cluster: func(name string) *config.Cluster {
+				switch name {
+				case "outside":
+					return &config.Cluster{Mesh: config.Mesh{External: true}}
+				case "silent":
+					return &config.Cluster{Mesh: config.Mesh{Silent: true}}
+				}
+				return nil
+			}}
+			made, err := Kind().New(filtertest.Decode(t, Kind(), filtertest.Settings(test.settings)), env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := asked(test.request...)
+			if test.target != "" {
+				x.Record.Target = test.target
+			}
+			if err := made(answering(test.answer...)).Serve(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for name, value := range x.Response.Header.All() {
+				got = append(got, name+": "+value)
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("the answer has %q, want %q", got, test.want)
+			}
+			caller, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyCaller)
+			host, _ := x.Metadata.Lookup(workload.Namespace, workload.KeyHost)
+			if caller != test.caller || host != test.host {
+				t.Errorf("%q asked %q, want %q, %q", caller, host, test.caller, test.host)
+			}
+		})
+	}
+}
+
+func TestWhatIsMalformedIsCounted(t *testing.T) {
+	made, counts := filtertest.Build(t, Kind(), `{"downstream_discovery": true, "upstream_discovery": true}`)
+	s := made(answering(workload.FieldMetadata + ": *"))
+	if err := s.Serve(t.Context(), asked(workload.FieldMetadata+": "+strings.Repeat("A", workload.MaxMetadata+1))); err != nil {
+		t.Fatal(err)
+	}
+	if n := counts.Of(malformed()); n != 2 {
+		t.Errorf("%v are counted, want 2", n)
+	}
+}
+
+func TestFaultsPass(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), outbound)
+	lost := protocol.NewFault(protocol.NoHealthyHost, nil)
+	x := asked()
+	if err := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return lost })).Serve(t.Context(), x); !errors.Is(err, lost) {
+		t.Errorf("Serve = %v, want %v", err, lost)
+	}
+}
+
+func TestCallsOfRPCPass(t *testing.T) {
+	made, _ := filtertest.Build(t, Kind(), outbound)
+	x := asked()
+	x.Request.Method = ""
+	x.Request.Header.Seal()
+	if err := made(answering()).Serve(t.Context(), x); err != nil || x.Request.Header.Changed() {
+		t.Errorf("Serve = %v, changed: %v", err, x.Request.Header.Changed())
+	}
+}
+
+func TestNothingToTellIsRefused(t *testing.T) {
+	if got := filtertest.Refused(t, Kind(), `{"upstream_propagation": true}`); !strings.Contains(got, "nothing to tell") {
+		t.Errorf("refused as %q", got)
+	}
+}
+
+// TestPeersAreBounded has more peers come than are remembered: what they are is known
+// all the same.
+func TestPeersAreBounded(t *testing.T) {
+	known := new(peers)
+	for i := range 3 * mostPeers {
+		w := workload.Workload{Name: fmt.Sprintf("w%d", i)}
+		for range 2 {
+			if got, ok := known.text(w.Metadata()); !ok || got != w.Text() {
+				t.Fatalf("%s is %q, %v", w.Name, got, ok)
+			}
+		}
+		if n := len(known.texts); n > mostPeers {
+			t.Fatalf("%d peers are remembered", n)
+		}
+	}
+}
+
+func TestKnownPeersAllocateNothing(t *testing.T) {
+	for name, settings := range map[string]filtertest.Settings{"outbound": outbound, "inbound": inbound} {
+		t.Run(name, func(t *testing.T) {
+			made, _ := filtertest.Build(t, Kind(), settings)
+			value := shop().Metadata()
+			s := made(&answers{value})
+			x := asked()
+			ctx := t.Context()
+			var err error
+			if n := testing.AllocsPerRun(100, func() { err = errors.Join(err, again(ctx, s, x, value)) }); n != 0 || err != nil {
+				t.Errorf("Serve allocates %v times, %v; want 0", n, err)
+			}
+		})
+	}
+}
+
+// again serves x as a request that says who asks.
+func again(ctx context.Context, s protocol.Service, x *protocol.Exchange, value string) error {
+	x.Reset()
+	x.Request.Method, x.Record.Target = "GET", "app"
+	x.Request.Header.Add(workload.FieldID, "there")
+	x.Request.Header.Add(workload.FieldMetadata, value)
+	return s.Serve(ctx, x)
+}
+
+// answers answers as a sidecar does.
+type answers struct{ value string }
+
+func (a *answers) Serve(ctx context.Context, x *protocol.Exchange) error { return a.Start(ctx, x) }
+
+func (a *answers) Start(_ context.Context, x *protocol.Exchange) error {
+	x.Response.Status = 200
+	x.Response.Header.Add(workload.FieldID, "there")
+	x.Response.Header.Add(workload.FieldMetadata, a.value)
+	return nil
+}
+
+func BenchmarkPeers(b *testing.B) {
+	for name, settings := range map[string]filtertest.Settings{"outbound": outbound, "inbound": inbound, "nothing": "{}"} {
+		b.Run(name, func(b *testing.B) {
+			made, _ := filtertest.Build(b, Kind(), settings)
+			value := shop().Metadata()
+			s, x, ctx := made(&answers{value}), asked(), b.Context()
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := again(ctx, s, x, value); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,202 @@
+package workload
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// MaxMetadata is how long the value of FieldMetadata may be, in bytes.
+const MaxMetadata = 4096
+
+// Keys of the structure that FieldMetadata has, and of its labels.
+const (
+	keyCluster   = "CLUSTER_ID"
+	keyLabels    = "LABELS"
+	keyInstance  = "NAME"
+	keyNamespace = "NAMESPACE"
+	keyOwner     = "OWNER"
+	keyName      = "WORKLOAD_NAME"
+
+	labelApp      = "app"
+	labelService  = "service.istio.io/canonical-name"
+	labelRevision = "service.istio.io/canonical-revision"
+	labelVersion  = "version"
+)
+
+// Numbers of fields of google.protobuf.Struct, of the entries of its map, and of
+// google.protobuf.Value.
+const (
+	structFields = 1
+	entryKey     = 1
+	entryValue   = 2
+	valueString  = 3
+	valueStruct  = 5
+)
+
+var (
+	errTooLong   = errors.New("workload: metadata is too long")
+	errMalformed = errors.New("workload: metadata is malformed")
+)
+
+// ParseMetadata reads a value of FieldMetadata: a google.protobuf.Struct in base64, with
+// padding or without. Keys that it does not know are skipped, and so are values that no
+// workload can have: those that are no UTF-8, are longer than 256 bytes or have a
+// semicolon in them. Nothing of w is a view of value.
+func ParseMetadata(value string) (w Workload, err error) {
+	if len(value) > MaxMetadata {
+		return w, errTooLong
+	}
+	b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(value, "="))
+	if err != nil {
+		return w, fmt.Errorf("workload: %w", err)
+	}
+	err = eachEntry(b, func(key string, value []byte) error {
+		if key == keyLabels {
+			return eachValue(value, valueStruct, func(labels []byte) error {
+				return eachEntry(labels, func(label string, value []byte) error { return w.set(label, value) })
+			})
+		}
+		if strings.HasPrefix(key, "service.") || key == labelApp || key == labelVersion {
+			return nil // not a label
+		}
+		return w.set(key, value)
+	})
+	if err != nil {
+		return Workload{}, err
+	}
+	return w, nil
+}
+
+// at returns where what is called key belongs; nil: nowhere.
+func (w *Workload) at(key string) *string {
+	switch key {
+	case keyCluster:
+		return &w.Cluster
+	case keyInstance:
+		return &w.Instance
+	case keyNamespace:
+		return &w.Namespace
+	case keyOwner:
+		return &w.Owner
+	case keyName:
+		return &w.Name
+	case labelApp:
+		return &w.App
+	case labelService:
+		return &w.Service
+	case labelRevision:
+		return &w.Revision
+	case labelVersion:
+		return &w.Version
+	}
+	return nil
+}
+
+// set takes a Value, if it is a text that w has a place for.
+func (w *Workload) set(key string, value []byte) error {
+	place := w.at(key)
+	return eachValue(value, valueString, func(text []byte) error {
+		if place != nil {
+			*place = part(string(text))
+		}
+		return nil
+	})
+}
+
+// eachEntry calls f with the entries of a Struct. The value of an entry that has none is
+// empty; what stands twice counts as the last one.
+func eachEntry(b []byte, f func(key string, value []byte) error) error {
+	return eachValue(b, structFields, func(entry []byte) error {
+		var key string
+		var value []byte
+		err := eachField(entry, func(number protowire.Number, content []byte) error {
+			if number == entryKey {
+				key = string(content)
+			}
+			if number == entryValue {
+				value = content
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return f(key, value)
+	})
+}
+
+// eachValue calls f with the content of each field of a message that has the number.
+func eachValue(b []byte, number protowire.Number, f func(content []byte) error) error {
+	return eachField(b, func(n protowire.Number, content []byte) error {
+		if n != number {
+			return nil
+		}
+		return f(content)
+	})
+}
+
+// eachField calls f with each field of a message whose length is told; others are
+// skipped.
+func eachField(b []byte, f func(number protowire.Number, content []byte) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
+		}
+		b = b[n:]
+		if kind != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+				return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
+			}
+			b = b[n:]
+			continue
+		}
+		content, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return fmt.Errorf("%w: %w", errMalformed, protowire.ParseError(n))
+		}
+		if err := f(number, content); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// Metadata returns w as ParseMetadata reads it: the same workload is always the same
+// text. What is not known is left out.
+func (w *Workload) Metadata() string {
+	var labels, all []byte
+	for _, key := range []string{labelApp, labelService, labelRevision, labelVersion} {
+		labels = appendText(labels, key, *w.at(key))
+	}
+	for _, key := range []string{keyCluster, keyLabels, keyInstance, keyNamespace, keyOwner, keyName} {
+		if key == keyLabels {
+			all = appendEntry(all, keyLabels, valueStruct, labels)
+			continue
+		}
+		all = appendText(all, key, *w.at(key))
+	}
+	return base64.StdEncoding.EncodeToString(all)
+}
+
+// appendText appends an entry of a Struct that is a text, unless it is empty.
+func appendText(dst []byte, key, text string) []byte {
+	if text == "" {
+		return dst
+	}
+	return appendEntry(dst, key, valueString, []byte(text))
+}
+
+// appendEntry appends an entry of a Struct, whose Value has content as its field of the
+// given number.
+func appendEntry(dst []byte, key string, number protowire.Number, content []byte) []byte {
+	value := protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), content)
+	entry := protowire.AppendString(protowire.AppendTag(nil, entryKey, protowire.BytesType), key)
+	entry = protowire.AppendBytes(protowire.AppendTag(entry, entryValue, protowire.BytesType), value)
+	return protowire.AppendBytes(protowire.AppendTag(dst, structFields, protowire.BytesType), entry)
+}

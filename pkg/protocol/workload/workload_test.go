@@ -1,0 +1,104 @@
+package workload
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+)
+
+func reviews() Workload {
+	return Workload{
+		Instance: "reviews-v1-7d8f-x2z", Name: "reviews-v1", Namespace: "default", Cluster: "Kubernetes",
+		Service: "reviews", Revision: "v1", App: "reviews", Version: "v1",
+		Owner: "kubernetes://apis/apps/v1/namespaces/default/deployments/reviews-v1",
+	}
+}
+
+// golden is reviews as a serializer of protobuf that sorts its maps writes it.
+const golden = "ChoKCkNMVVNURVJfSUQSDBoKS3ViZXJuZXRlcwqLAQoGTEFCRUxTEoABKn4KEAoDYXBwEgkaB3Jldmlld3MKLAofc2VydmljZS5pc3Rpby5pby9jYW5vbmljYWwtbmFtZRIJGgdyZXZpZXdzCisKI3NlcnZpY2UuaXN0aW8uaW8vY2Fub25pY2FsLXJldmlzaW9uEgQaAnYxCg8KB3ZlcnNpb24SBBoCdjEKHQoETkFNRRIVGhNyZXZpZXdzLXYxLTdkOGYteDJ6ChYKCU5BTUVTUEFDRRIJGgdkZWZhdWx0Ck4KBU9XTkVSEkUaQ2t1YmVybmV0ZXM6Ly9hcGlzL2FwcHMvdjEvbmFtZXNwYWNlcy9kZWZhdWx0L2RlcGxveW1lbnRzL3Jldmlld3MtdjEKHQoNV09SS0xPQURfTkFNRRIMGgpyZXZpZXdzLXYx"
+
+func TestMetadataIsAStructInBase64(t *testing.T) {
+	w := reviews()
+	if got := w.Metadata(); got != golden {
+		t.Errorf("Metadata() = %s, want %s", got, golden)
+	}
+	for _, text := range []string{golden, strings.TrimRight(golden, "=")} {
+		if got, err := ParseMetadata(text); err != nil || got != w {
+			t.Errorf("ParseMetadata = %+v, %v, want %+v", got, err, w)
+		}
+	}
+}
+
+func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
+	w := Workload{Namespace: "default"}
+	if got, err := ParseMetadata(w.Metadata()); err != nil || got != w {
+		t.Errorf("ParseMetadata = %+v, %v, want %+v", got, err, w)
+	}
+	if got, err := ParseMetadata(""); err != nil || got != (Workload{}) {
+		t.Errorf("of nothing: %+v, %v", got, err)
+	}
+}
+
+func TestMetadataThatNoWorkloadHasIsRefusedOrSkipped(t *testing.T) {
+	pack := func(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+	for _, test := range []struct {
+		name, value string
+		want        Workload
+		refused     bool
+	}{
+		{name: "no base64", value: "a*b", refused: true},
+		{name: "cut short", value: pack([]byte{0x0a, 0x20, 0x0a}), refused: true},
+		{name: "a group without an end", value: pack([]byte{0x0b}), refused: true},
+		{name: "too long", value: strings.Repeat("A", MaxMetadata+1), refused: true},
+		{name: "a semicolon", value: pack(appendText(nil, keyName, "a;b"))},
+		{name: "a text too long", value: pack(appendText(nil, keyName, strings.Repeat("a", longest+1)))},
+		{name: "no UTF-8", value: pack(appendText(nil, keyName, "\xff"))},
+		{name: "a label that is none", value: pack(appendText(nil, labelApp, "shop"))},
+		{name: "a key that nobody knows", value: pack(appendText(appendText(nil, "PLATFORM", "x"), keyName, "shop")), want: Workload{Name: "shop"}},
+		{name: "another kind of value", value: pack(appendEntry(nil, keyName, 2, []byte("shop")))},
+		{name: "the last of two", value: pack(appendText(appendText(nil, keyName, "a"), keyName, "b")), want: Workload{Name: "b"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := ParseMetadata(test.value)
+			if (err != nil) != test.refused || got != test.want {
+				t.Errorf("ParseMetadata = %+v, %v, want %+v, refused: %v", got, err, test.want, test.refused)
+			}
+		})
+	}
+}
+
+func TestTextsAreReadBack(t *testing.T) {
+	w := reviews()
+	w.Instance, w.Owner = "", ""
+	if got, ok := Parse(w.Text()); !ok || got != w {
+		t.Errorf("Parse(%q) = %+v, %v", w.Text(), got, ok)
+	}
+	// An endpoint's has less.
+	want := Workload{Name: "reviews-0", Namespace: "default", Service: "reviews", Revision: "v1", Cluster: "Kubernetes"}
+	if got, ok := Parse("reviews-0;default;reviews;v1;Kubernetes"); !ok || got != want {
+		t.Errorf("of an endpoint: %+v, %v", got, ok)
+	}
+	if got, ok := Parse("reviews-0;default;reviews;v1"); ok {
+		t.Errorf("of four parts: %+v", got)
+	}
+}
+
+func FuzzParseMetadata(f *testing.F) {
+	f.Add(golden)
+	f.Add("")
+	f.Add("CgA=")
+	f.Fuzz(func(t *testing.T, value string) {
+		w, err := ParseMetadata(value)
+		if err != nil {
+			return
+		}
+		back, err := ParseMetadata(w.Metadata())
+		if err != nil || back != w {
+			t.Errorf("%+v comes back as %+v, %v", w, back, err)
+		}
+		w.Instance, w.Owner = "", ""
+		if got, ok := Parse(w.Text()); !ok || got != w {
+			t.Errorf("Parse(%q) = %+v, %v, want %+v", w.Text(), got, ok, w)
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package dubbo
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+func TestArgumentsAreRead(t *testing.T) {
+	call := func(types string, arguments ...string) []byte {
+		return frameOf(twoWay, 0, texts("2.0.2", "A", "1.0.0", "m", types), []byte(strings.Join(arguments, "")), mapOf("k", "v"))
+	}
+	long := strings.Repeat("a", 40_000)
+	for _, c := range []struct {
+		name  string
+		frame []byte
+		want  []string // "": there is none that can be read
+	}{
+		{"none", call(""), []string{""}},
+		{"a text", call("Ljava/lang/String;", "\x04blue"), []string{"blue", ""}},
+		{"a text in pieces", call("Ljava/lang/String;", string(texts(long))), []string{long}},
+		{"whole numbers", call("IJS", "\x90", "L\x80\x00\x00\x00\x00\x00\x00\x00", "\xd4\x75\x30"), []string{"0", "-9223372036854775808", "30000"}},
+		{"booleans", call("ZZ", "T", "F"), []string{"true", "false"}},
+		{"what is none of these", call("DLjava/lang/Object;[I", "\x5c", "N", "\x71\x02[I\x90"), []string{"", "", ""}},
+		{"behind others", call("Ljava/util/Map;Ljava/lang/String;", "H\x01k\x01vZ", "\x04blue"), []string{"", "blue"}},
+		{"of a generic call", frameOf(twoWay, 0, []byte(genericHead+"\x01m\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ")), []string{"", "", ""}},
+		{"of a foreign serialization", frameOf(flagRequest|flagTwoWay|6, 0, []byte("whatever")), []string{""}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var m xprotocol.Message
+			m.Set(Codec{}, c.frame)
+			var body protocol.Body = &m
+			before := slices.Clone(c.frame)
+			for i, want := range c.want {
+				if got, ok := body.(protocol.Arguments).Argument(i); got != want || ok != (want != "") {
+					t.Errorf("argument %d is %.20q, %t; want %.20q", i, got, ok, want)
+				}
+			}
+			if _, ok := m.Argument(-1); ok || !slices.Equal(before, c.frame) {
+				t.Error("there is an argument before all others, or the frame was changed")
+			}
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// of returns the filter as a route of p has it: with the listener's settings, with its own,
+// or one that does nothing.
+func (f *routeFilter) of(p *config.Proxy, route *config.Route) (filter.Filter, error) {
+	own, ok := route.Filters[f.name]
+	switch {
+	case own == config.FilterOff{}, !ok && f.off:
+		return func(next protocol.Service) protocol.Service { return next }, nil
+	case !ok, own == config.FilterOn{}, f.kind == nil:
+		return f.shared, nil
+	}
+	env := f.env
+	env.Place += fmt.Sprintf(" %q %q", p.RouteTable, route.Name)
+	if f.kind.Inherit != nil {
+		own = f.kind.Inherit(f.config, own)
+	}
+	return f.kind.New(own, env)
+}
+
+// missing adds what stands in the place of a filter whose settings nobody has told: in
+// every exchange's way, or, if the filter is off, in that of routes which ask for it.
+func missing(f config.Filter, before []filter.Filter, after []routeFilter) ([]filter.Filter, []routeFilter) {
+	stand := func(protocol.Service) protocol.Service { return unsettled(f.Name) }
+	if f.Off {
+		return before, append(after, routeFilter{name: f.Name, shared: stand, off: true})
+	}
+	return append(before, stand), after
+}
+
+// unsettled is the name of a filter without settings.
+type unsettled string
+
+// Serve is protocol.Service's.
+func (u unsettled) Serve(context.Context, *protocol.Exchange) error {
+	return protocol.Faultf(protocol.Internal, "nobody has told the settings of filter %q", string(u))
+}
+
+// Start is protocol.Starter's.
+func (u unsettled) Start(ctx context.Context, x *protocol.Exchange) error { return u.Serve(ctx, x) }

@@ -1,0 +1,112 @@
+package proxy
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// leave makes the table of a configuration one on demand, and empty if it is asleep.
+func leave(c *config.Snapshot, wait time.Duration, asleep bool) *config.Snapshot {
+	t := *c.Routes[0]
+	t.OnDemand = config.OnDemand{Wait: wait, Asleep: asleep}
+	if asleep {
+		t.VirtualHosts = nil
+	}
+	c.Routes = []*config.RouteTable{&t}
+	return c
+}
+
+// TestTheFirstRequestsWaitForATableThatIsAsleep, and the table is asked for once.
+func TestTheFirstRequestsWaitForATableThatIsAsleep(t *testing.T) {
+	r := newRig(t)
+	snapshot := setup{routes: direct("awake")}.snapshot
+	r.apply(leave(snapshot(t), time.Minute, true))
+	address := r.address("front")
+	var asking sync.WaitGroup
+	for range 8 {
+		asking.Go(func() {
+			if got := ask(t, address, get("/")); got.body != "awake" {
+				t.Errorf("answer %d %q, want awake", got.StatusCode, got.body)
+			}
+		})
+	}
+	d := r.server.TableDemand()
+	<-d.Asked()
+	if got := d.Take(); !slices.Equal(got, []string{"table"}) {
+		t.Errorf("asked for %v, want table", got)
+	}
+	r.apply(leave(snapshot(t), time.Minute, false))
+	asking.Wait()
+	if !d.Used("table") || d.Used("table") {
+		t.Error("the table was used, and is not any more: want true and then false")
+	}
+	open := dialCaller(t, address)
+	open.ask(get("/"))
+	if !d.Used("table") {
+		t.Error("Used = false after a request")
+	}
+
+	r.apply(leave(snapshot(t), time.Minute, true))
+	var waits sync.WaitGroup
+	waits.Go(func() {
+		if got := open.ask(get("/")); got.body != "again" {
+			t.Errorf("answer %d %q, want again", got.StatusCode, got.body)
+		}
+	})
+	for asked := false; !asked; { // what was asked for before may be told of once more
+		<-d.Asked()
+		asked = slices.Contains(d.Take(), "table")
+	}
+	r.apply(leave(setup{routes: direct("again")}.snapshot(t), time.Minute, false))
+	waits.Wait()
+}
+
+func TestATableThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
+	r := newRig(t)
+	snapshot := setup{routes: direct("awake"), listener: `"access_logs": [{"log_path": "stderr"}]`}.snapshot
+	r.apply(leave(snapshot(t), 50*time.Millisecond, true))
+	address := r.address("front")
+	for range 2 {
+		if got := ask(t, address, get("/")); got.StatusCode != 503 || !strings.Contains(got.body, "not supplied in time") {
+			t.Errorf("answer %d %q, want 503: not supplied in time", got.StatusCode, got.body)
+		}
+	}
+	r.await(2, "weft_listener_request_failures_total", "front", "not_supplied")
+}
+
+// TestWhoHasGoneDoesNotWaitForATable.
+func TestWhoHasGoneDoesNotWaitForATable(t *testing.T) {
+	r := newRig(t)
+	r.apply(leave(setup{routes: direct("never")}.snapshot(t), time.Hour, true))
+	c := dialCaller(t, r.address("front"))
+	c.send(get("/"))
+	<-r.server.TableDemand().Asked()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.await(1, "weft_listener_requests_total", "front")
+}
+
+// TestAListenerThatIsGivenAnotherTableServesWhoWaitedForTheFirst.
+func TestAListenerThatIsGivenAnotherTableServesWhoWaitedForTheFirst(t *testing.T) {
+	r := newRig(t)
+	r.apply(leave(setup{routes: direct("never")}.snapshot(t), time.Minute, true))
+	address := r.address("front")
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		if got := ask(t, address, get("/")); got.body != "other" {
+			t.Errorf("answer %d %q, want other", got.StatusCode, got.body)
+		}
+	})
+	<-r.server.TableDemand().Asked()
+	r.apply(setup{routes: direct("other")}.snapshot(t))
+	asking.Wait()
+	if n := len(r.server.onDemand.items); n != 0 {
+		t.Errorf("%d tables are kept that are not on demand, want none", n)
+	}
+}

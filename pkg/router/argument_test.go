@@ -1,0 +1,60 @@
+package router
+
+import (
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// callBody has one argument.
+type callBody string
+
+func (callBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (callBody) Buffered() int            { return 0 }
+func (callBody) Close() error             { return nil }
+
+func (c callBody) Argument(i int) (string, bool) { return string(c), i == 0 }
+
+func TestRoutesGoByArguments(t *testing.T) {
+	blue := config.ArgumentMatch{Index: 0, Is: config.ValueMatch{Kind: config.ValueExact, Text: "blue"}}
+	second := config.ArgumentMatch{Index: 1, Is: config.ValueMatch{Kind: config.ValueRange, From: 1, To: 5}}
+	table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{
+		{Name: "second", Match: config.Match{Arguments: []config.ArgumentMatch{blue, second}}, Direct: &config.DirectResponse{Status: 200}},
+		{Name: "blue", Match: config.Match{Arguments: []config.ArgumentMatch{blue}}, Direct: &config.DirectResponse{Status: 200}},
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		body protocol.Body
+		want string // "": none
+		why  []string
+	}{
+		{callBody("blue"), "blue", nil},
+		{callBody("red"), "", []string{`argument 0 is "red", expected "blue"`}},
+		{nil, "", []string{`argument 0 is not there, expected "blue"`}},
+	} {
+		x := new(protocol.Exchange)
+		x.Reset()
+		x.Request.Authority, x.Request.Path, x.Request.Body = "a", "/", test.body
+		got := ""
+		if r := table.Match(x); r != nil {
+			got = r.Config.Name
+		}
+		if got != test.want {
+			t.Errorf("%v goes to %q, want %q", test.body, got, test.want)
+		}
+		if why := table.Explain(x).Routes[1].Why; !slices.Equal(why, test.why) {
+			t.Errorf("%v: explained with %q, want %q", test.body, why, test.why)
+		}
+	}
+	bad := config.ArgumentMatch{Is: config.ValueMatch{Kind: config.ValueRegex, Text: "("}}
+	if _, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: []*config.Route{
+		{Name: "bad", Match: config.Match{Arguments: []config.ArgumentMatch{bad}}, Direct: &config.DirectResponse{Status: 200}},
+	}}}}); err == nil {
+		t.Error("an expression that is none is compiled")
+	}
+}

@@ -1,0 +1,332 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/weft-proxy/weft/internal/align"
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// Compile checks a route table and makes it ready. The error joins (errors.Join)
+// everything that is wrong with it, each with its virtual host and route; the
+// caller adds the table. The table refers to c, which must not change.
+func Compile(c *config.RouteTable) (*Table, error) { return compile(nil, c) }
+
+// Recompile is Compile of what the table has become: virtual hosts and routes of c that
+// are, by their addresses, those of t are not looked at again. Routes has the same Route
+// for a route of which nothing has changed, and the table the same Random. t stays as it
+// is, and may be in use.
+func (t *Table) Recompile(c *config.RouteTable) (*Table, error) { return compile(t, c) }
+
+func compile(before *Table, c *config.RouteTable) (*Table, error) {
+	b := newBuilder(before, c)
+	for n, vh := range c.VirtualHosts {
+		b.virtualHost(n, vh)
+	}
+	if len(b.errs) > 0 {
+		return nil, errors.Join(b.errs...)
+	}
+	return b.table, nil
+}
+
+// builder compiles one table.
+type builder struct {
+	config      *config.RouteTable
+	before      *Table  // nil: there is none
+	places      []int32 // of virtual hosts in before, by name; -1: it had none of that name
+	table       *Table
+	addsDomains bool // those of before cannot be used
+	expressions expressions
+	tree        *tree       // of virtual hosts that are indexed
+	paths       []pathEntry // scratch of one virtual host
+	made        []Route     // room for routes, with capacity
+	links       []link      // room for links
+	errs        []error
+}
+
+func newBuilder(before *Table, c *config.RouteTable) *builder {
+	total := 0
+	for _, vh := range c.VirtualHosts {
+		total += len(vh.Routes)
+	}
+	b := &builder{config: c, before: before, expressions: make(expressions), tree: &tree{}}
+	b.table = &Table{
+		config: c,
+		hosts:  make([]host, len(c.VirtualHosts)),
+		routes: make([]*Route, 0, total),
+	}
+	b.addsDomains = before == nil || !sameDomains(before.config, c)
+	if b.addsDomains {
+		b.table.domains = newDomains()
+	} else {
+		b.table.domains = before.domains
+	}
+	if before == nil {
+		// One piece of memory for each kind, for large tables that never change.
+		b.made, b.links = make([]Route, 0, total), make([]link, total)
+	} else {
+		b.table.Random = before.Random
+		b.places = align.Places(names(before.config), names(c))
+	}
+	if before != nil && sameMutations(&before.config.Request, &before.config.Response, &c.Request, &c.Response) {
+		b.table.request, b.table.response = before.request, before.response
+		return b
+	}
+	var err error
+	b.table.request, b.table.response, err = compileMutations(&c.Request, &c.Response, nil, nil)
+	b.note("", err)
+	return b
+}
+
+func names(c *config.RouteTable) []string {
+	all := make([]string, len(c.VirtualHosts))
+	for i, vh := range c.VirtualHosts {
+		all[i] = vh.Name
+	}
+	return all
+}
+
+// sameDomains reports whether the domains of two tables lead to virtual hosts of the
+// same numbers.
+func sameDomains(a, b *config.RouteTable) bool {
+	return slices.EqualFunc(a.VirtualHosts, b.VirtualHosts, func(a, b *config.VirtualHost) bool {
+		return a == b || slices.Equal(a.Domains, b.Domains)
+	})
+}
+
+func sameMutations(request, response, nextRequest, nextResponse *config.HeaderMutation) bool {
+	return reflect.DeepEqual(request, nextRequest) && reflect.DeepEqual(response, nextResponse)
+}
+
+// note keeps an error, if there is one, and where it lies.
+func (b *builder) note(where string, err error) {
+	switch {
+	case err == nil:
+	case where == "":
+		b.errs = append(b.errs, err)
+	default:
+		b.errs = append(b.errs, fmt.Errorf("%s: %w", where, err))
+	}
+}
+
+// old returns what virtual host n was; nil: there was none.
+func (b *builder) old(n int) *host {
+	if b.before == nil || b.places[n] < 0 {
+		return nil
+	}
+	return &b.before.hosts[b.places[n]]
+}
+
+func (b *builder) virtualHost(n int, vh *config.VirtualHost) {
+	if b.addsDomains {
+		b.domains(n, vh)
+	}
+	h, old := &b.table.hosts[n], b.old(n)
+	first := len(b.table.routes)
+	// The table's mutations are the same ones if they are equal.
+	within := old != nil && b.table.request == b.before.request && b.table.response == b.before.response
+	if within && old.config == vh {
+		*h = *old
+		h.first = first
+		b.table.routes = append(b.table.routes, b.before.of(old)...)
+		return
+	}
+	h.config, h.first = vh, first
+	if within && sameMutations(&old.config.Request, &old.config.Response, &vh.Request, &vh.Response) {
+		h.request, h.response = old.request, old.response
+	} else {
+		var err error
+		h.request, h.response, err = compileMutations(&vh.Request, &vh.Response, b.table.request, b.table.response)
+		b.note(place(vh), err)
+	}
+	b.routes(h, old)
+	routes := b.table.of(h)
+	if old != nil && sameMatches(b.before.of(old), routes) {
+		h.index = old.index
+		return
+	}
+	h.index = b.index(routes)
+}
+
+// place says which virtual host is meant.
+func place(vh *config.VirtualHost) string { return fmt.Sprintf("virtual host %q", vh.Name) }
+
+// of returns the routes of h, which is one of the table's.
+func (t *Table) of(h *host) []*Route { return t.routes[h.first : h.first+len(h.config.Routes)] }
+
+// domains makes the domains of virtual host n lead to it.
+func (b *builder) domains(n int, vh *config.VirtualHost) {
+	if len(vh.Domains) == 0 {
+		b.note(place(vh), errors.New("it has no domains: no request can reach it"))
+	}
+	for _, d := range vh.Domains {
+		other, err := b.table.domains.add(d, int32(n)) //nolint:gosec // as many as there are
+		if err == nil && other != nowhere {
+			err = fmt.Errorf("domain %q belongs to virtual host %q already", d, b.config.VirtualHosts[other].Name)
+		}
+		if err != nil {
+			b.note(place(vh), err)
+		}
+	}
+}
+
+// routes adds the routes of h to the table's: those of old that stay, and what is made of
+// the others.
+func (b *builder) routes(h, old *host) {
+	var places []int32
+	if old != nil {
+		places = align.Places(old.config.Routes, h.config.Routes)
+	}
+	for i, c := range h.config.Routes {
+		if old != nil && places[i] >= 0 {
+			if r := b.before.routes[old.first+int(places[i])]; r.within(h) {
+				b.table.routes = append(b.table.routes, r)
+				continue
+			}
+		}
+		r := b.make()
+		*r = Route{Config: c, VirtualHost: h.config.Name, outer: outer{h.request, h.response}, request: h.request, response: h.response}
+		b.table.routes = append(b.table.routes, r)
+		if err := b.route(r); err != nil {
+			b.note(fmt.Sprintf("%s: route %q", place(h.config), c.Name), err)
+		}
+	}
+}
+
+// within reports whether r is what it would be if it were compiled within h.
+func (r *Route) within(h *host) bool {
+	return r.outer == outer{h.request, h.response} && r.VirtualHost == h.config.Name
+}
+
+// make returns room for a route.
+func (b *builder) make() *Route {
+	if len(b.made) == cap(b.made) {
+		return new(Route)
+	}
+	b.made = b.made[:len(b.made)+1]
+	return &b.made[len(b.made)-1]
+}
+
+// sameMatches reports whether routes are found alike.
+func sameMatches(before, now []*Route) bool {
+	return slices.EqualFunc(before, now, func(a, b *Route) bool {
+		return a == b || reflect.DeepEqual(&a.Config.Match, &b.Config.Match)
+	})
+}
+
+// route compiles what r asks for and what it does.
+func (b *builder) route(r *Route) error {
+	var err error
+	if r.when, err = b.expressions.condition(&r.Config.Match); err != nil {
+		return err
+	}
+	c := r.Config
+	switch {
+	case c.Forward != nil && c.Redirect == nil && c.Direct == nil:
+		return b.forward(r, c)
+	case c.Redirect != nil && c.Forward == nil && c.Direct == nil:
+		return b.redirect(r, c.Redirect)
+	case c.Direct != nil && c.Forward == nil && c.Redirect == nil:
+		return checkDirect(c.Direct)
+	default:
+		return errors.New("exactly one of route, redirect and direct_response is needed")
+	}
+}
+
+func (b *builder) redirect(r *Route, c *config.Redirect) error {
+	if err := checkRedirect(c); err != nil {
+		return err
+	}
+	var err error
+	r.path, err = b.expressions.pathRewrite(&r.Config.Match, &config.Forward{PrefixRewrite: c.PrefixRewrite, RegexRewrite: c.RegexRewrite})
+	if err != nil {
+		return fmt.Errorf("redirect: %w", err)
+	}
+	return nil
+}
+
+func (b *builder) forward(r *Route, c *config.Route) error {
+	f := c.Forward
+	var err error
+	if r.request, r.response, err = compileMutations(&f.Request, &f.Response, r.request, r.response); err != nil {
+		return err
+	}
+	if r.path, err = b.expressions.pathRewrite(&c.Match, f); err != nil {
+		return err
+	}
+	if r.host, err = b.expressions.hostRewrite(f); err != nil {
+		return err
+	}
+	if r.hash, err = compileHash(f.Hash); err != nil {
+		return err
+	}
+	r.cluster, err = compileCluster(f, r.request, r.response)
+	return err
+}
+
+// index puts the routes of a virtual host where Find finds them. It goes from the last
+// to the first, so that a chain is built by putting before its head.
+func (b *builder) index(routes []*Route) hostIndex {
+	h := hostIndex{tree: b.tree, regex: end}
+	if b.before == nil {
+		h.links, b.links = b.links[:len(routes):len(routes)], b.links[len(routes):]
+	} else {
+		h.links = make([]link, len(routes))
+	}
+	for i, r := range routes {
+		h.links[i] = link{next: end, when: r.when}
+	}
+	b.paths = b.paths[:0]
+	fields := make(map[fieldKey]int)
+	for i, r := range slices.Backward(routes[:reachable(routes)]) {
+		at := int32(i) //nolint:gosec // as many as there are
+		m := &r.Config.Match
+		switch kind := m.PathKind; {
+		case kind == config.PathRegex || r.when != nil && r.when.special != nil:
+			h.link(&h.regex, at)
+		case kind == config.PathExact:
+			b.paths = append(b.paths, pathEntry{m.Path, true, at})
+		case kind == config.PathPrefix:
+			b.paths = append(b.paths, pathEntry{m.Path, false, at})
+		default:
+			f := r.when.key()
+			if f == nil {
+				b.paths = append(b.paths, pathEntry{"", false, at})
+				continue
+			}
+			n, ok := fields[f.key()]
+			if !ok {
+				n = len(h.fields)
+				fields[f.key()] = n
+				h.fields = append(h.fields, fieldIndex{field: f, chains: make(map[string]int32)})
+			}
+			h.fields[n].add(f.value, at, &h)
+		}
+	}
+	h.paths = b.tree.add(b.paths, &h)
+	return h
+}
+
+// reachable returns how many of the routes can ever match: those up to the first
+// that takes everything.
+func reachable(routes []*Route) int {
+	for i, r := range routes {
+		m := &r.Config.Match
+		if r.when == nil && (m.PathKind == config.PathAny || m.PathKind == config.PathPrefix && m.Path == "") {
+			return i + 1
+		}
+	}
+	return len(routes)
+}
+
+// link puts the route at a place, which comes before all that is in it, at the head of
+// chain. What follows a route without conditions cannot be reached and is let go.
+func (h *hostIndex) link(chain *int32, at int32) {
+	if l := &h.links[at]; l.when != nil {
+		l.next = *chain
+	}
+	*chain = at
+}

@@ -1,0 +1,217 @@
+package router
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// edited returns a table that differs from c in a few places, of each kind that there
+// is. What has not changed is the same, by its address.
+func (d dice) edited(c *config.RouteTable) *config.RouteTable {
+	next := *c
+	next.VirtualHosts = slices.Clone(c.VirtualHosts)
+	for range 1 + d.IntN(3) {
+		switch d.IntN(10) {
+		case 0:
+			next.Request = d.mutation()
+		case 1:
+			next.IgnorePort = !next.IgnorePort
+		case 2: // another order, by which other domains go before
+			d.Shuffle(len(next.VirtualHosts), func(i, j int) {
+				next.VirtualHosts[i], next.VirtualHosts[j] = next.VirtualHosts[j], next.VirtualHosts[i]
+			})
+		case 3: // some come, of domains that may be taken
+			more := d.table().VirtualHosts
+			for i, vh := range more {
+				vh.Name = fmt.Sprintf("more-%d-%d", d.Uint32(), i)
+			}
+			next.VirtualHosts = slices.Insert(next.VirtualHosts, d.IntN(len(next.VirtualHosts)+1), more...)
+		case 4: // one goes
+			if n := len(next.VirtualHosts); n > 1 {
+				at := d.IntN(n)
+				next.VirtualHosts = slices.Delete(next.VirtualHosts, at, at+1)
+			}
+		default:
+			if n := len(next.VirtualHosts); n > 0 {
+				at := d.IntN(n)
+				next.VirtualHosts[at] = d.editedHost(next.VirtualHosts[at])
+			}
+		}
+	}
+	return &next
+}
+
+func (d dice) mutation() config.HeaderMutation {
+	return config.HeaderMutation{Add: []config.HeaderValue{{Name: "x", Value: pick(d, "1", "2")}}}
+}
+
+func (d dice) editedHost(vh *config.VirtualHost) *config.VirtualHost {
+	next := *vh
+	next.Routes = slices.Clone(vh.Routes)
+	for range 1 + d.IntN(3) {
+		n := len(next.Routes)
+		switch kind := d.IntN(8); {
+		case kind == 0:
+			next.Name += "'"
+		case kind == 1:
+			next.Request, next.Response = d.mutation(), d.mutation()
+		case kind == 2 && len(vh.Domains) > 1:
+			next.Domains = vh.Domains[1:]
+		case kind == 3:
+			d.Shuffle(n, func(i, j int) { next.Routes[i], next.Routes[j] = next.Routes[j], next.Routes[i] })
+		case kind == 4 || n == 0:
+			next.Routes = slices.Insert(next.Routes, d.IntN(n+1), d.route())
+		case kind == 5:
+			at := d.IntN(n)
+			next.Routes = slices.Delete(next.Routes, at, at+1)
+		case kind == 6: // what becomes of requests
+			at := d.IntN(n)
+			r := *next.Routes[at]
+			r.Forward = &config.Forward{Cluster: "c", Request: d.mutation()}
+			next.Routes[at] = &r
+		default:
+			next.Routes[d.IntN(n)] = d.route()
+		}
+	}
+	return &next
+}
+
+func (d dice) route() *config.Route {
+	return &config.Route{Name: pick(d, "a", "b"), Match: d.match(), Forward: &config.Forward{Cluster: "c"}}
+}
+
+// TestRecompiledIsWhatIsCompiledAnew has tables change over and over: each time requests
+// take the same routes as in a table that is compiled anew, and what they become is the
+// same.
+func TestRecompiledIsWhatIsCompiledAnew(t *testing.T) {
+	accepted, refused, kept, all := 0, 0, 0, 0
+	for seed := range uint64(50) {
+		d := dice{rand.New(rand.NewPCG(seed, 2))}
+		c := d.table()
+		for i, vh := range c.VirtualHosts {
+			vh.Name = fmt.Sprintf("host-%d", i)
+		}
+		table, err := Compile(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 12 {
+			next := d.edited(table.Config())
+			again, err := table.Recompile(next)
+			anew, anewErr := Compile(next)
+			if fmt.Sprint(err) != fmt.Sprint(anewErr) {
+				t.Fatalf("Recompile says %v, Compile %v", err, anewErr)
+			}
+			if err != nil {
+				refused++
+				continue // and goes on from what was
+			}
+			accepted++
+			if again.Config() != next || len(again.Routes()) != len(anew.Routes()) {
+				t.Fatalf("the table has %d routes, want %d of the new configuration", len(again.Routes()), len(anew.Routes()))
+			}
+			for i, r := range again.Routes() {
+				if want := anew.Routes()[i]; r.Config != want.Config || r.VirtualHost != want.VirtualHost {
+					t.Fatalf("route %d is %q of %q, want %q of %q", i, r.Config.Name, r.VirtualHost, want.Config.Name, want.VirtualHost)
+				}
+				if slices.Contains(table.Routes(), r) {
+					kept++
+				}
+				all++
+			}
+			for range 30 {
+				compareTables(t, d.Uint64(), again, anew)
+			}
+			table = again
+		}
+	}
+	if accepted < 200 || refused < 20 || kept < all/2 || kept == all {
+		t.Errorf("%d tables were accepted and %d refused, %d of %d routes kept: too one-sided to prove anything", accepted, refused, kept, all)
+	}
+}
+
+// compareTables lets a request go through two tables of the same configuration.
+func compareTables(t *testing.T, seed uint64, a, b *Table) {
+	t.Helper()
+	request := func() *protocol.Exchange { return dice{rand.New(rand.NewPCG(seed, 3))}.exchange() }
+	x, y := request(), request()
+	at := a.Find(x)
+	if want := b.Find(y); at != want {
+		t.Fatalf("Find(%s %q) = %d, want %d", x.Request.Authority, x.Request.Path, at, want)
+	}
+	if at < 0 {
+		return
+	}
+	a.Routes()[at].RewriteRequest(x)
+	b.Routes()[at].RewriteRequest(y)
+	if got, want := x.Request.Header.Copied(), y.Request.Header.Copied(); !slices.Equal(got, want) {
+		t.Fatalf("the fields become %v, want %v", got, want)
+	}
+}
+
+func TestRecompileKeepsWhatHasNotChanged(t *testing.T) {
+	c, _ := sized(config.PathPrefix, 1000, 10)
+	table := mustCompileTable(t, c)
+	table.Random = func() uint64 { return 7 }
+	next := *c
+	next.VirtualHosts = slices.Clone(c.VirtualHosts)
+	vh := *c.VirtualHosts[3]
+	vh.Routes = slices.Clone(vh.Routes)
+	one := *vh.Routes[50]
+	one.Forward = &config.Forward{Cluster: "another"}
+	vh.Routes[50] = &one
+	next.VirtualHosts[3] = &vh
+	again, err := table.Recompile(&next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range again.Routes() {
+		if same, want := r == table.Routes()[i], i != 350; same != want {
+			t.Errorf("route %d is the same: %v, want %v", i, same, want)
+		}
+	}
+	if again.domains != table.domains || again.hosts[3].index.tree != table.tree() {
+		t.Error("domains and paths are the same, and were indexed again")
+	}
+	if again.Random == nil || again.Random() != 7 {
+		t.Error("the table has another Random")
+	}
+}
+
+// tree is the one that the virtual hosts of a table that was compiled anew share.
+func (t *Table) tree() *tree { return t.hosts[0].index.tree }
+
+func BenchmarkRecompile(b *testing.B) {
+	for _, hosts := range []int{1, 200} {
+		for _, kind := range []string{"action", "path"} {
+			b.Run(fmt.Sprintf("routes=20000/hosts=%d/%s", hosts, kind), func(b *testing.B) {
+				c, _ := sized(config.PathPrefix, 20_000, hosts)
+				table := mustCompileTable(b, c)
+				b.ReportAllocs()
+				for i := 0; b.Loop(); i++ {
+					next := *c
+					next.VirtualHosts = slices.Clone(c.VirtualHosts)
+					vh := *c.VirtualHosts[0]
+					vh.Routes = slices.Clone(vh.Routes)
+					one := *vh.Routes[7]
+					one.Forward = &config.Forward{Cluster: "another"}
+					if kind == "path" {
+						one.Match.Path = fmt.Sprintf("/%d", i)
+					}
+					vh.Routes[7] = &one
+					next.VirtualHosts[0] = &vh
+					again, err := table.Recompile(&next)
+					if err != nil {
+						b.Fatal(err)
+					}
+					c, table = &next, again
+				}
+			})
+		}
+	}
+}

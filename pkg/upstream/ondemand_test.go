@@ -1,0 +1,276 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+const hostsWait = 5 * time.Second
+
+// asleep is a cluster whose hosts are on demand and not there.
+func asleep(name string) *config.Cluster {
+	c := cluster(name)
+	c.OnDemand = config.OnDemand{Wait: hostsWait, Asleep: true}
+	return c
+}
+
+// awake is the same with hosts.
+func awake(name string, hosts ...string) *config.Cluster {
+	c := cluster(name, hosts...)
+	c.OnDemand = config.OnDemand{Wait: hostsWait}
+	return c
+}
+
+func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := one(t, newWorld(), asleep("web"))
+		defer s.Close()
+		const exchanges = 20
+		var serving sync.WaitGroup
+		for range exchanges {
+			serving.Go(func() {
+				if host := do(t, c); host != "a" {
+					t.Errorf("%q answered, want a", host)
+				}
+			})
+		}
+		<-s.Demand().Asked()
+		synctest.Wait()
+		if got := s.Demand().Take(); !slices.Equal(got, []string{"web"}) {
+			t.Errorf("asked for %v, want web once", got)
+		}
+		if d := s.Describe()[0]; d.Pending != exchanges || !d.Asleep {
+			t.Errorf("%d exchanges wait, asleep %v, want %d and true", d.Pending, d.Asleep, exchanges)
+		}
+		apply(t, s, awake("web", "a"))
+		serving.Wait()
+		do(t, c)
+		if got := s.Demand().Take(); len(got) != 0 {
+			t.Errorf("asked for %v though the hosts are there", got)
+		}
+		if d := s.Describe()[0]; d.Pending != 0 || d.Asleep {
+			t.Errorf("%d exchanges wait, asleep %v, want none and false", d.Pending, d.Asleep)
+		}
+	})
+}
+
+func TestHostsThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		deadline time.Duration // of the exchange; 0: none
+		leaves   bool          // the connection ends after a second
+		remove   bool          // the cluster is
+		want     protocol.Reason
+		after    time.Duration
+	}{
+		{"the configured time", 0, false, false, protocol.NotSupplied, hostsWait},
+		{"the deadline of the exchange, if that is sooner", 2 * time.Second, false, false, protocol.UpstreamTimeout, 2 * time.Second},
+		{"a caller that leaves", 0, true, false, protocol.DownstreamGone, time.Second},
+		{"a cluster that is removed", 0, false, true, protocol.NoCluster, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, c := one(t, newWorld(), asleep("web"))
+				defer s.Close()
+				ctx := t.Context()
+				if tt.leaves {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, time.Second)
+					defer cancel()
+				}
+				x := get()
+				begun := time.Now()
+				if tt.deadline > 0 {
+					x.Deadline = begun.Add(tt.deadline)
+				}
+				if tt.remove {
+					go func() {
+						synctest.Wait()
+						apply(t, s)
+					}()
+				}
+				err := (&Via{Cluster: c}).Serve(ctx, x)
+				if got := protocol.ReasonOf(err); got != tt.want {
+					t.Errorf("Serve = %v, want %v", err, tt.want)
+				}
+				if took := time.Since(begun); took != tt.after {
+					t.Errorf("it took %v, want %v", took, tt.after)
+				}
+				if n := c.InFlight(); n != 0 {
+					t.Errorf("%d exchanges are in flight, want none", n)
+				}
+			})
+		})
+	}
+}
+
+func TestWhoWaitsForHostsWaitsForAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := asleep("web")
+		cfg.Breakers.MaxPendingRequests = 1
+		s, c := one(t, newWorld(), cfg)
+		defer s.Close()
+		var first sync.WaitGroup
+		first.Go(func() { fails(t, c, protocol.NotSupplied) })
+		synctest.Wait()
+		fails(t, c, protocol.Overflow)
+		first.Wait()
+	})
+}
+
+func TestConnectionsWaitForHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := one(t, newWorld(), asleep("web"))
+		defer s.Close()
+		carry := func(ctx context.Context) error {
+			return c.CarryOn(ctx, Arrival{}, 1, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
+				if h.Name() != "a" {
+					t.Errorf("host %s, want a", h.Name())
+				}
+				return func() error { return nil }, nil
+			})
+		}
+		if err := carry(t.Context()); protocol.ReasonOf(err) != protocol.NotSupplied {
+			t.Errorf("CarryOn = %v, want not supplied", err)
+		}
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			if err := carry(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		apply(t, s, awake("web", "a"))
+		serving.Wait()
+	})
+}
+
+func TestDatagramsAskForHostsAndDoNotWait(t *testing.T) {
+	s, c := one(t, newWorld(), asleep("web"))
+	_, err := c.Assign(0, nil)
+	if protocol.ReasonOf(err) != protocol.NotSupplied {
+		t.Errorf("Assign = %v, want not supplied", err)
+	}
+	if got := s.Demand().Take(); !slices.Equal(got, []string{"web"}) {
+		t.Errorf("asked for %v, want web", got)
+	}
+	apply(t, s, awake("web", "a"))
+	a, err := c.Assign(0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.End()
+}
+
+func TestAClusterIsUsedWhileExchangesComeOrAreInIt(t *testing.T) {
+	s, c := one(t, newWorld(), awake("web", "a"))
+	d := s.Demand()
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nobody has come", func() {}, false},
+		{"one has come and gone", func() { do(t, c) }, true},
+		{"nobody since", func() {}, false},
+		{"somebody wants to know about its hosts", c.Use, true},
+	} {
+		step.do()
+		if got := d.Used("web"); got != step.want {
+			t.Errorf("%s: Used = %v, want %v", step.name, got, step.want)
+		}
+	}
+	x := begin(t, c)
+	for range 2 {
+		if !d.Used("web") {
+			t.Error("Used = false while an exchange is in flight")
+		}
+	}
+	finish(x)
+	if d.Used("other") {
+		t.Error("Used = true of a cluster that there is not")
+	}
+}
+
+// TestAClusterThatFallsAsleepLetsGoOfItsHosts: connections that are idle end at once, the
+// exchange that is on one ends as it should.
+func TestAClusterThatFallsAsleepLetsGoOfItsHosts(t *testing.T) {
+	w := newWorld()
+	cfg := awake("web", "a")
+	cfg.Outlier = &config.Outlier{Interval: time.Hour}
+	s, c := one(t, w, cfg)
+	x, y := begin(t, c), begin(t, c)
+	finish(y)
+	if n := w.open(); n != 2 {
+		t.Fatalf("%d connections are open, want 2", n)
+	}
+	sleeping := asleep("web")
+	sleeping.Outlier = cfg.Outlier
+	apply(t, s, sleeping)
+	if n := w.open(); n != 1 {
+		t.Errorf("%d connections are open, want that of the exchange in flight", n)
+	}
+	finish(x)
+	if n := w.open(); n != 0 {
+		t.Errorf("%d connections are open, want none", n)
+	}
+	if c.outlier != nil {
+		t.Error("outliers are looked for though there are no hosts")
+	}
+	apply(t, s, cfg)
+	do(t, c)
+	if c.outlier == nil {
+		t.Error("outliers are not looked for though there are hosts again")
+	}
+}
+
+// TestHostsOnDemandCostAnExchangeNothing once they are there.
+func TestHostsOnDemandCostAnExchangeNothing(t *testing.T) {
+	_, c := one(t, newWorld(), awake("web", "a"))
+	var failed error
+	if n := testing.AllocsPerRun(100, func() {
+		if c.absent(c.state.Load()) {
+			failed = errors.New("the hosts are absent")
+		}
+	}); n != 0 || failed != nil {
+		t.Errorf("%v allocations, error %v, want neither", n, failed)
+	}
+}
+
+// TestNobodyFindsAClusterWithoutHostsAsItFallsAsleep: who comes in that moment is served by
+// the hosts that there were, or waits for those to come.
+func TestNobodyFindsAClusterWithoutHostsAsItFallsAsleep(t *testing.T) {
+	s, c := one(t, newWorld(), awake("web", "a"))
+	defer s.Close()
+	var serving sync.WaitGroup
+	ended := make(chan struct{})
+	for range 2 {
+		serving.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				if err := (&Via{Cluster: c}).Serve(t.Context(), get()); err != nil {
+					t.Errorf("Serve = %v, want an answer", err)
+					return
+				}
+			}
+		})
+	}
+	for range 5000 {
+		apply(t, s, asleep("web"))
+		apply(t, s, awake("web", "a"))
+	}
+	close(ended)
+	serving.Wait()
+}

@@ -1,0 +1,35 @@
+package upstream
+
+import "sync"
+
+// part is one of the pools that a pool consists of, with what that knows of it.
+type part interface{ whole() pool }
+
+// parts are the pools that a pool consists of, by what the exchanges of each have in
+// common.
+type parts[K comparable, P part] struct {
+	mu       sync.Mutex
+	own      map[K]P // guarded by mu
+	isClosed bool    // guarded by mu
+}
+
+// all returns the pools.
+func (p *parts[K, P]) all() []pool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]pool, 0, len(p.own))
+	for _, one := range p.own {
+		all = append(all, one.whole())
+	}
+	return all
+}
+
+// giveWay is pool's.
+func (p *parts[K, P]) giveWay() ender {
+	for _, one := range p.all() {
+		if idle := one.giveWay(); idle != nil {
+			return idle
+		}
+	}
+	return nil
+}
