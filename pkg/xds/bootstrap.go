@@ -5,23 +5,18 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network/credential"
 	streams "github.com/weft-proxy/weft/pkg/stream"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
-	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
 // bootstrap is what a process is told of its control plane.
@@ -31,8 +26,10 @@ type bootstrap struct {
 	control string            // name of the cluster that the control plane is
 	targets map[string]target // by name of a static cluster
 	dynamic dynamic           // what comes by the stream
+	load    string            // name of the cluster that is told of load; "": nobody is
+	layers  []layer           // of the runtime
 
-	clusters []*config.Cluster // static ones, for traffic
+	fixtures *fixtures // that the file has
 }
 
 // dynamic says which types are subscribed to from the start.
@@ -54,33 +51,31 @@ type network struct {
 }
 
 // readBootstrap reads the parts of Envoy's bootstrap that are given, in its JSON form.
-// An error names the field.
+// An error is Problems.
 func readBootstrap(b config.Bootstrap) (*bootstrap, error) {
-	out := &bootstrap{node: &corev3.Node{}, targets: map[string]target{}}
+	out := &bootstrap{node: &corev3.Node{}}
 	if err := read("node", b.Node, out.node); err != nil {
 		return nil, err
 	}
 	if out.node.GetUserAgentName() == "" {
 		out.node.UserAgentName = "weft"
 	}
-	if err := out.readStatic(b.Static); err != nil {
+	var err error
+	if out.fixtures, err = readFixtures(b.Static); err != nil {
 		return nil, err
 	}
+	out.targets = out.fixtures.targets()
 	if err := out.readDynamic(b.Dynamic); err != nil {
 		return nil, err
 	}
+	if err := out.readLoadStats(b.LoadStats); err != nil {
+		return nil, err
+	}
+	if err := out.readRuntime(b.Runtime); err != nil {
+		field, reason, _ := strings.Cut(err.Error(), ": ")
+		return nil, Problems{{field, reason}}
+	}
 	return out, nil
-}
-
-// read reads JSON into a message; what it does not know is an error. Nothing is no JSON.
-func read(field string, data []byte, m proto.Message) error {
-	if len(data) == 0 {
-		return nil
-	}
-	if err := protojson.Unmarshal(data, m); err != nil {
-		return fmt.Errorf("%s: %w", field, err)
-	}
-	return nil
 }
 
 // members splits a JSON object.
@@ -90,7 +85,7 @@ func members(field string, data []byte, known ...string) (map[string]json.RawMes
 	}
 	all := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
+		return nil, Problems{{field, err.Error()}}
 	}
 	for name := range all {
 		found := false
@@ -98,56 +93,10 @@ func members(field string, data []byte, known ...string) (map[string]json.RawMes
 			found = found || k == name
 		}
 		if !found {
-			return nil, fmt.Errorf("%s.%s is not supported, expected one of %s", field, name, strings.Join(known, ", "))
+			return nil, Problems{{field + "." + name, "is not supported, expected one of " + strings.Join(known, ", ")}}
 		}
 	}
 	return all, nil
-}
-
-func (b *bootstrap) readStatic(data []byte) error {
-	all, err := members("static_resources", data, "clusters", "listeners", "secrets")
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{"listeners", "secrets"} {
-		if len(all[name]) > 0 {
-			return fmt.Errorf("static_resources.%s is not supported: listeners of a file stand in servers", name)
-		}
-	}
-	var clusters []json.RawMessage
-	if len(all["clusters"]) > 0 {
-		if err := json.Unmarshal(all["clusters"], &clusters); err != nil {
-			return fmt.Errorf("static_resources.clusters: %w", err)
-		}
-	}
-	for i, one := range clusters {
-		field := fmt.Sprintf("static_resources.clusters[%d]", i)
-		m := &clusterv3.Cluster{}
-		if err := read(field, one, m); err != nil {
-			return err
-		}
-		body, err := proto.Marshal(m)
-		if err != nil {
-			return fmt.Errorf("%s: %w", field, err)
-		}
-		c, err := resource.ReadCluster(body)
-		if err != nil {
-			return fmt.Errorf("%s: %w", field, err)
-		}
-		made, ok := c.With(nil, nil)
-		if !ok || c.Endpoints != "" {
-			return fmt.Errorf("%s: refers to resources of a control plane", field)
-		}
-		if _, twice := b.targets[made.Name]; twice {
-			return fmt.Errorf("%s: a second cluster %q", field, made.Name)
-		}
-		b.clusters = append(b.clusters, made)
-		if len(made.Hosts) > 0 {
-			h := made.Hosts[0]
-			b.targets[made.Name] = target{address: h.Address, unix: strings.HasPrefix(h.Address, "/") || strings.HasPrefix(h.Address, "@"), tls: made.TLS}
-		}
-	}
-	return nil
 }
 
 func (b *bootstrap) readDynamic(data []byte) error {
@@ -156,7 +105,7 @@ func (b *bootstrap) readDynamic(data []byte) error {
 		return err
 	}
 	if len(all["ads_config"]) == 0 {
-		return errors.New("dynamic_resources.ads_config is missing")
+		return Problems{{"dynamic_resources", "ads_config is missing"}}
 	}
 	api := &corev3.ApiConfigSource{}
 	if err := read("dynamic_resources.ads_config", all["ads_config"], api); err != nil {
@@ -168,14 +117,10 @@ func (b *bootstrap) readDynamic(data []byte) error {
 	case corev3.ApiConfigSource_DELTA_GRPC, corev3.ApiConfigSource_AGGREGATED_DELTA_GRPC:
 		b.form = ads.Delta
 	default:
-		return fmt.Errorf("dynamic_resources.ads_config.api_type: %v is not supported, expected GRPC or DELTA_GRPC", api.GetApiType())
+		return Problems{{"dynamic_resources.ads_config.api_type", fmt.Sprintf("%v is not supported, expected GRPC or DELTA_GRPC", api.GetApiType())}}
 	}
-	if len(api.GetGrpcServices()) != 1 {
-		return fmt.Errorf("dynamic_resources.ads_config.grpc_services: there are %d, expected one", len(api.GetGrpcServices()))
-	}
-	b.control = api.GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName()
-	if _, ok := b.targets[b.control]; !ok {
-		return fmt.Errorf("dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name: %q is no cluster of static_resources with an address", b.control)
+	if b.control, err = b.grpcCluster("dynamic_resources.ads_config", api); err != nil {
+		return err
 	}
 	for name, wanted := range map[string]*bool{"cds_config": &b.dynamic.clusters, "lds_config": &b.dynamic.listeners} {
 		if len(all[name]) == 0 {
@@ -186,11 +131,40 @@ func (b *bootstrap) readDynamic(data []byte) error {
 			return err
 		}
 		if s.GetAds() == nil {
-			return fmt.Errorf("dynamic_resources.%s: expected ads", name)
+			return Problems{{"dynamic_resources." + name, "expected ads"}}
 		}
 		*wanted = true
 	}
 	return nil
+}
+
+// grpcCluster is the name of the cluster that a source of gRPC is.
+func (b *bootstrap) grpcCluster(field string, api *corev3.ApiConfigSource) (string, error) {
+	if len(api.GetGrpcServices()) != 1 {
+		return "", Problems{{field + ".grpc_services", fmt.Sprintf("there are %d, expected one", len(api.GetGrpcServices()))}}
+	}
+	name := api.GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName()
+	if _, ok := b.targets[name]; !ok {
+		return "", Problems{{field + ".grpc_services[0].envoy_grpc.cluster_name", fmt.Sprintf("%q is no cluster of static_resources with an address", name)}}
+	}
+	return name, nil
+}
+
+// readLoadStats reads who is told of load.
+func (b *bootstrap) readLoadStats(data []byte) (err error) {
+	if len(data) == 0 {
+		return nil
+	}
+	const field = "cluster_manager.load_stats_config"
+	api := &corev3.ApiConfigSource{}
+	if err := read(field, data, api); err != nil {
+		return err
+	}
+	if api.GetApiType() != corev3.ApiConfigSource_GRPC {
+		return Problems{{field + ".api_type", fmt.Sprintf("%v is not supported, expected GRPC", api.GetApiType())}}
+	}
+	b.load, err = b.grpcCluster(field, api)
+	return err
 }
 
 // mostMessage is how large a response may be, in bytes.

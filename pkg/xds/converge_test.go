@@ -145,17 +145,13 @@ func (p *plane) say(url string) *ads.Response {
 // came before, what is in force in the end is what is said in the end; and on the way
 // nothing is in force that lacks what it was never given.
 func TestEveryHistoryEndsTheSame(t *testing.T) {
-	pki := testpki.New(t)
-	var secrets []said
-	for i := range 3 {
-		secrets = append(secrets, aSecret(fmt.Sprint("s", i), pki.Issue(testpki.Spec{})))
-	}
-	for name, form := range map[string]ads.Form{"GRPC": ads.StateOfTheWorld, "DELTA_GRPC": ads.Delta} {
+	secrets := someSecrets(t)
+	for name, form := range forms() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(150) {
 				r := rand.New(rand.NewPCG(seed, 2))
 				p := newPlane(form)
-				s, inForce := aSource(t, name, "", slog.New(slog.DiscardHandler))
+				s, inForce := aSourceOf(t, layered(name), slog.New(slog.DiscardHandler))
 				s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 				p.listen(s)
 				for range 150 {
@@ -163,19 +159,48 @@ func TestEveryHistoryEndsTheSame(t *testing.T) {
 					p.sound(t, s, inForce, seed)
 				}
 				// In the end there is all that anything can refer to.
-				for i := range 3 {
-					p.set(someHosts(fmt.Sprint("e", i), 1+r.IntN(5)))
-					p.set(someRoutes(fmt.Sprint("r", i), fmt.Sprint("last", i)))
-					p.set(secrets[i])
-				}
-				for due := p.due(); len(due) > 0; due = p.due() {
-					p.tell(t, s, p.say(due[r.IntN(len(due))]))
-				}
+				p.setAll(r, secrets, []any{"nothing of use", 5}[r.IntN(2)])
+				p.supply(t, s, r)
 				if want := p.afresh(t, name); !reflect.DeepEqual(inForce, want) {
 					t.Fatalf("seed %d: in force is\n%+v\nwant what one that has just come has\n%+v", seed, inForce, want)
 				}
 			}
 		})
+	}
+}
+
+// forms are those that a control plane may speak, as its bootstrap calls them.
+func forms() map[string]ads.Form {
+	return map[string]ads.Form{"GRPC": ads.StateOfTheWorld, "DELTA_GRPC": ads.Delta}
+}
+
+// someSecrets are those that aWorldful may refer to.
+func someSecrets(t *testing.T) (all []said) {
+	pki := testpki.New(t)
+	for i := range 3 {
+		all = append(all, aSecret(fmt.Sprint("s", i), pki.Issue(testpki.Spec{})))
+	}
+	return all
+}
+
+// setAll sets all that clusters and listeners can refer to. The later layer of the runtime
+// says two.
+func (p *plane) setAll(r *rand.Rand, secrets []said, two any) {
+	for i := range 3 {
+		p.set(someHosts(fmt.Sprint("e", i), 1+r.IntN(5)))
+		p.set(sharedRoutes(fmt.Sprint("r", i)))
+		p.set(someSettings(fmt.Sprint("x", i), fmt.Sprint("last", i)))
+		p.set(dubboRoutes(fmt.Sprint("d", i), fmt.Sprint("last", i)))
+		p.set(secrets[i])
+	}
+	p.set(aRuntimeLayer("one", 10+r.IntN(80)))
+	p.set(aRuntimeLayer("two", two))
+}
+
+// supply says all that there is to say, in any order.
+func (p *plane) supply(t *testing.T, s *Source, r *rand.Rand) {
+	for due := p.due(); len(due) > 0; due = p.due() {
+		p.tell(t, s, p.say(due[r.IntN(len(due))]))
 	}
 }
 
@@ -192,7 +217,14 @@ func (p *plane) step(t *testing.T, s *Source, r *rand.Rand, secrets []said) {
 		s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 		p.listen(s)
 	case n < 10 || len(due) == 0:
-		p.set(aWorldful(r, secrets))
+		switch r.IntN(8) {
+		case 0:
+			p.set(aRuntimeLayer([]string{"one", "two"}[r.IntN(2)], r.IntN(3)))
+		case 1:
+			p.set(sharedRoutes(fmt.Sprint("r", r.IntN(3))))
+		default:
+			p.set(aWorldful(r, secrets))
+		}
 	default:
 		response := p.say(due[r.IntN(len(due))])
 		p.tell(t, s, response)
@@ -220,8 +252,17 @@ func (p *plane) sound(t *testing.T, s *Source, inForce *config.Snapshot, seed ui
 		}
 	}
 	for _, l := range inForce.Listeners {
+		for _, slot := range s.world.listeners[l.Name].live.Slots {
+			if !p.ever[resource.ExtensionType+slot.Name] {
+				t.Fatalf("seed %d: listener %s is in force with a filter that nobody has named", seed, l.Name)
+			}
+		}
 		for _, table := range s.world.listeners[l.Name].live.Routes {
-			if !p.ever[resource.RouteType+table] {
+			from := resource.RouteType + table
+			if name, dubbo := resource.DubboRoutes(table); dubbo {
+				from = resource.DubboRouteType + name
+			}
+			if !p.ever[from] {
 				t.Fatalf("seed %d: listener %s is in force with routes that nobody has named", seed, l.Name)
 			}
 		}
@@ -231,7 +272,7 @@ func (p *plane) sound(t *testing.T, s *Source, inForce *config.Snapshot, seed ui
 // afresh is what is in force for one that has just come.
 func (p *plane) afresh(t *testing.T, form string) *config.Snapshot {
 	p.asked = map[string]*subscription{}
-	s, inForce := aSource(t, form, "", slog.New(slog.DiscardHandler))
+	s, inForce := aSourceOf(t, layered(form), slog.New(slog.DiscardHandler))
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 	p.listen(s)
 	for due := p.due(); len(due) > 0; due = p.due() {

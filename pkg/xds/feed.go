@@ -222,3 +222,21 @@ func (f *feed) failed(err error) {
 		f.status.failure = err.Error()
 	}
 }
+
+// secretFeed returns the feed of one who has secrets, which is begun if there is none.
+func (s *Source) secretFeed(from resource.SecretSource) *feed {
+	for _, f := range s.feeds {
+		if f.secrets == from {
+			return f
+		}
+	}
+	f := &feed{name: from.Cluster, service: secrets(), secrets: from, form: ads.StateOfTheWorld}
+	if from.Delta {
+		f.form = ads.Delta
+	}
+	s.newFeed(f, ads.Type{URL: resource.SecretType})
+	if s.launch != nil {
+		s.launch(f)
+	}
+	return f
+}

@@ -18,11 +18,14 @@ type meter struct {
 // typeNames are the types of resources as metrics call them.
 func typeNames() map[string]string {
 	return map[string]string{
-		resource.ClusterType:  "cluster",
-		resource.EndpointType: "endpoint",
-		resource.ListenerType: "listener",
-		resource.RouteType:    "route",
-		resource.SecretType:   "secret",
+		resource.ClusterType:    "cluster",
+		resource.EndpointType:   "endpoint",
+		resource.ListenerType:   "listener",
+		resource.RouteType:      "route",
+		resource.DubboRouteType: "dubbo_route",
+		resource.ExtensionType:  "extension",
+		resource.RuntimeType:    "runtime",
+		resource.SecretType:     "secret",
 	}
 }
 

@@ -16,8 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,11 +23,12 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/upstream"
 	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// Options are what a Source needs. All fields but Metrics are required.
+// Options are what a Source needs. All fields but those that say so are required.
 type Options struct {
 	// Bootstrap is where the control plane is, and who asks.
 	Bootstrap config.Bootstrap
@@ -39,8 +38,19 @@ type Options struct {
 	// ApplyClusters is Apply where nothing but the given clusters is new or changed; whole
 	// returns the configuration with all of them.
 	ApplyClusters func(ctx context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error
+	// ApplyRoutes is Apply where nothing but the given route tables has changed. nil: Apply
+	// is called.
+	ApplyRoutes func(ctx context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error
 	// Kinds are what resources may ask for.
-	Kinds   resource.Kinds
+	Kinds resource.Kinds
+	// Clusters and Tables are where exchanges come for hosts and routes that Bootstrap.Lazy
+	// leaves with the control plane, by the names of clusters and tables; nil: it leaves
+	// nothing.
+	Clusters, Tables OnDemand
+
+	// Loads returns what tells how much clusters were asked, which is the caller's from then
+	// on; nil: load is not reported.
+	Loads   func() *upstream.Loads
 	Metrics *metrics.Registry // nil: nothing is counted
 	Log     *slog.Logger
 }
@@ -51,18 +61,23 @@ type Source struct {
 	boot   *bootstrap // immutable
 	store  *credential.Store
 	events chan event
-	launch func(*feed) // has a feed run; nil: nothing runs yet. The loop's
+	launch func(*feed) // has a feed run; nil: nothing runs yet, or any more. Guarded by work
 
 	feeds []*feed // guarded by work; the first has everything, the others have secrets
 
 	// work is held by who changes what is in force: the loop, or Rebase. It guards the
 	// world, base, feeds and their ads.Clients.
-	work  sync.Mutex
-	world *world
-	base  *config.Snapshot // what the file says, with the static clusters of boot; nil: nothing yet
-	again *time.Timer      // when the world is to be settled though nothing came
+	work   sync.Mutex
+	world  *world
+	base   *config.Snapshot // what the file says of itself; nil: nothing yet
+	static static           // names of base
+	// fixtures are in the world; said is what the file says of them.
+	fixtures *fixtures
+	said     []byte
+	again    *time.Timer // when the world is to be settled though nothing came
 
 	memory memory
+	naps   naps
 	meter  meter
 
 	mu      sync.Mutex
@@ -73,7 +88,7 @@ type Source struct {
 	tracked map[string]map[string]*Resource // guarded by mu; by type and name
 }
 
-// New returns a Source. An error is one of the bootstrap, and names the field.
+// New returns a Source. An error is one of the bootstrap: Problems.
 func New(o Options) (*Source, error) {
 	boot, err := readBootstrap(o.Bootstrap)
 	if err != nil {
@@ -87,26 +102,39 @@ func New(o Options) (*Source, error) {
 		events:  make(chan event),
 		world:   newWorld(),
 		tracked: map[string]map[string]*Resource{},
+		said:    o.Bootstrap.Static,
 	}
+	s.o.Kinds.Node = resource.NodeOf(boot.node)
 	s.meterAll()
+	s.beginNaps()
+	s.keep()
+	s.world.runtime = runtime{layers: boot.layers, begun: time.Now()}.settled()
+	if err := s.beginStatic(); err != nil {
+		return nil, err
+	}
 	if boot.control == "" {
+		s.ask()
 		return s, nil
 	}
 	types := []ads.Type{
+		{URL: resource.RuntimeType},
 		{URL: resource.ClusterType, Whole: true},
 		{URL: resource.EndpointType},
 		{URL: resource.ListenerType, Whole: true},
 		{URL: resource.RouteType},
+		{URL: resource.DubboRouteType},
+		{URL: resource.ExtensionType},
 		{URL: resource.SecretType},
 	}
 	f := s.newFeed(&feed{name: boot.control, service: aggregated(), form: boot.form}, types...)
-	s.keep()
+	f.client.Want(resource.RuntimeType, s.world.runtime.names())
 	if boot.dynamic.clusters {
 		f.client.WantAll(resource.ClusterType)
 	}
 	if boot.dynamic.listeners {
 		f.client.WantAll(resource.ListenerType)
 	}
+	s.ask()
 	return s, nil
 }
 
@@ -120,42 +148,6 @@ func (s *Source) newFeed(f *feed, types ...ads.Type) *feed {
 	return f
 }
 
-// secretFeed returns the feed of one who has secrets, which is begun if there is none.
-func (s *Source) secretFeed(from resource.SecretSource) *feed {
-	for _, f := range s.feeds {
-		if f.secrets == from {
-			return f
-		}
-	}
-	f := &feed{name: from.Cluster, service: secrets(), secrets: from, form: ads.StateOfTheWorld}
-	if from.Delta {
-		f.form = ads.Delta
-	}
-	s.newFeed(f, ads.Type{URL: resource.SecretType})
-	if s.launch != nil {
-		s.launch(f)
-	}
-	return f
-}
-
-// Rebase takes what the file says, without what comes from the control plane, and puts
-// both in force. It is called once before Run, and after that by whoever has read the
-// file again. A bootstrap that has changed counts at the next start only.
-func (s *Source) Rebase(ctx context.Context, file *config.Snapshot) error {
-	s.work.Lock()
-	defer s.work.Unlock()
-	next := *file
-	next.Clusters = append(file.Clusters[:len(file.Clusters):len(file.Clusters)], s.boot.clusters...)
-	if err := s.o.Apply(ctx, s.world.snapshot(&next)); err != nil {
-		return err
-	}
-	if s.base != nil && !reflect.DeepEqual(file.Bootstrap, s.o.Bootstrap) {
-		s.o.Log.Warn("dynamic_resources, static_resources and node count at the next start")
-	}
-	s.base = &next
-	return nil
-}
-
 // Run follows the control plane until ctx ends. It returns when all that it started
 // has ended. The error is one of the bootstrap that shows only now, as a certificate
 // that cannot be read; a control plane that is away is none.
@@ -164,26 +156,18 @@ func (s *Source) Run(ctx context.Context) error {
 	defer cancel()
 	var feeds sync.WaitGroup
 	failures := make(chan error, 1)
-	// A feed is launched by the loop while it deals with an event of another one, which
-	// has not ended therefore: feeds.Wait does not return before.
-	s.launch = func(f *feed) {
-		feeds.Go(func() {
-			err := f.run(ctx)
-			switch {
-			case err == nil:
-			case f.secrets == resource.SecretSource{}:
-				failures <- err
-				cancel()
-			default:
-				s.o.Log.Error("a source of secrets cannot be asked: what needs them is not put in force", logError, err)
-			}
-		})
+	fail := func(err error) {
+		select {
+		case failures <- err:
+		default: // the first one is told
+		}
+		cancel()
 	}
-	s.work.Lock()
-	for _, f := range s.feeds {
-		s.launch(f)
+	if err := s.beginStatus(ctx, &feeds, fail); err != nil {
+		return err
 	}
-	s.work.Unlock()
+	s.beginReports(ctx, &feeds, fail)
+	s.beginFeeds(ctx, &feeds, fail)
 	feeds.Go(func() { s.store.Run(ctx) })
 	ended := make(chan struct{})
 	go func() {
@@ -201,9 +185,39 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
+// beginFeeds has all feeds run until ctx ends, on goroutines of the group, and those that
+// there will be; failed is called there if one of the control plane cannot.
+func (s *Source) beginFeeds(ctx context.Context, group *sync.WaitGroup, failed func(error)) {
+	launch := func(f *feed) {
+		group.Go(func() {
+			err := f.run(ctx)
+			switch {
+			case err == nil:
+			case f.secrets == resource.SecretSource{}:
+				failed(err)
+			default:
+				s.o.Log.Error("a source of secrets cannot be asked: what needs them is not put in force", logError, err)
+			}
+		})
+	}
+	s.work.Lock()
+	defer s.work.Unlock()
+	s.launch = launch
+	for _, f := range s.feeds {
+		launch(f)
+	}
+	group.Go(func() { // until it ends the group is waited for, and others may join it
+		<-ctx.Done()
+		s.work.Lock()
+		defer s.work.Unlock()
+		s.launch = nil
+	})
+}
+
 // loop deals with what happens until all feeds have ended.
 func (s *Source) loop(ctx context.Context, ended <-chan struct{}) {
 	defer s.again.Stop()
+	defer s.naps.sweep.Stop()
 	for {
 		select {
 		case e := <-s.events:
@@ -211,6 +225,12 @@ func (s *Source) loop(ctx context.Context, ended <-chan struct{}) {
 			close(e.done)
 		case <-s.again.C:
 			s.wake(ctx)
+		case <-s.naps.clusters:
+			s.rouse(ctx)
+		case <-s.naps.tables:
+			s.rouse(ctx)
+		case <-s.naps.sweep.C:
+			s.doze(ctx)
 		case <-s.memory.saving.C:
 			s.saveNow()
 		case <-s.memory.silence.C:
@@ -226,12 +246,19 @@ func (s *Source) wake(ctx context.Context) {
 	s.work.Lock()
 	defer s.work.Unlock()
 	s.world.mark()
+	s.settleLate(ctx)
+	s.ask()
+}
+
+// settleLate puts in force what has become complete though nothing came: it has waited for
+// long enough, or it is used now, or not any more. Where that cannot be, all but the
+// listeners to blame are in force. s.work is held, and the world marked.
+func (s *Source) settleLate(ctx context.Context) {
 	c, err := s.settle(ctx)
 	if err == nil {
 		return
 	}
 	s.world.takeBack()
-	s.world.mark()
 	for _, name := range c.started {
 		s.world.hold(name)
 	}
@@ -239,7 +266,7 @@ func (s *Source) wake(ctx context.Context) {
 	for _, one := range c.clusters {
 		s.world.postpone(one.Name, now)
 	}
-	s.o.Log.Error("what has waited long enough cannot be put in force", logError, err)
+	s.o.Log.Error("what has become complete cannot be put in force", logError, err)
 	s.restore(ctx)
 	s.start(ctx, c.started)
 }
@@ -280,38 +307,12 @@ func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 		s.reply(f, u, answer.Refusal, now)
 		f.say(answer)
 	}
-	if u.Type == resource.ClusterType || u.Type == resource.ListenerType {
-		s.ask()
-	}
-	if f == s.feeds[0] {
+	s.untrackGone(f, r)
+	s.ask()
+	if f == s.plane() {
 		s.heard(u)
 	}
 	s.recount()
-}
-
-// trackKnown is track of what has a name of its own.
-func (s *Source) trackKnown(f *feed, u ads.Update, wrong []ads.Wrong, now time.Time) {
-	madeUp := map[string]bool{}
-	known := u
-	known.Changed = nil
-	for _, n := range u.Changed {
-		if n.Fault == "" {
-			known.Changed = append(known.Changed, n)
-		} else {
-			madeUp[n.Name] = true
-		}
-	}
-	named := slices.DeleteFunc(slices.Clone(wrong), func(w ads.Wrong) bool { return madeUp[w.Name] })
-	s.track(f, known, named, now)
-}
-
-// refused notes that a resource that was accepted is not in force after all.
-func (s *Source) refused(typeURL, name, reason string, at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.tracked[typeURL][name]; r != nil {
-		r.Refused, r.At = reason, at
-	}
 }
 
 // put puts in force what is good in an update, and returns what is not.
@@ -345,20 +346,24 @@ func (s *Source) put(ctx context.Context, f *feed, u ads.Update, now time.Time) 
 const mostTries = 256
 
 // putParts is put of an update that cannot be put in force as a whole because of err:
-// halves of it are, and halves of these.
+// what it takes away is, and halves of what it changes, and halves of these.
 func (s *Source) putParts(ctx context.Context, f *feed, u ads.Update, now time.Time, err error, tries *int) (wrong []ads.Wrong) {
-	if len(u.Changed) <= 1 || *tries <= 0 {
+	half := len(u.Changed) / 2
+	parts := []ads.Update{{Type: u.Type, Changed: u.Changed[:half]}, {Type: u.Type, Changed: u.Changed[half:]}}
+	switch {
+	case *tries > 0 && len(u.Changed) > 0 && len(u.Removed) > 0:
+		parts = []ads.Update{{Type: u.Type, Removed: u.Removed}, {Type: u.Type, Changed: u.Changed}}
+	case len(u.Changed) <= 1 || *tries <= 0:
 		s.restore(ctx)
 		for _, n := range u.Changed {
 			wrong = append(wrong, ads.Wrong{Name: n.Name, Reason: err.Error()})
 		}
+		for _, name := range u.Removed {
+			wrong = append(wrong, ads.Wrong{Name: name, Reason: err.Error()})
+		}
 		return wrong
 	}
-	half := len(u.Changed) / 2
-	for _, part := range []ads.Update{
-		{Type: u.Type, Changed: u.Changed[:half], Removed: u.Removed},
-		{Type: u.Type, Changed: u.Changed[half:]},
-	} {
+	for _, part := range parts {
 		*tries--
 		s.world.mark()
 		bad := s.take(f, part, now)
@@ -386,9 +391,12 @@ func (s *Source) start(ctx context.Context, names []string) {
 	}
 }
 
-// restore puts in force what was before.
+// restore puts in force what was before. If that cannot be, it is tried again with what
+// comes next.
 func (s *Source) restore(ctx context.Context) {
+	s.world.mark()
 	if _, err := s.settle(ctx); err != nil {
+		s.world.takeBack()
 		s.o.Log.Error("what was in force cannot be put in force again", logError, err)
 	}
 }
@@ -401,6 +409,9 @@ func (s *Source) take(f *feed, u ads.Update, now time.Time) (wrong []ads.Wrong) 
 		}
 	}
 	for _, name := range u.Removed {
+		if s.isStatic(u.Type, name) {
+			continue // it never came from there
+		}
 		switch u.Type {
 		case resource.ClusterType:
 			s.world.removeCluster(name)
@@ -410,6 +421,14 @@ func (s *Source) take(f *feed, u ads.Update, now time.Time) (wrong []ads.Wrong) 
 			s.world.setAssignment(name, nil)
 		case resource.RouteType:
 			s.world.setTable(name, nil)
+		case resource.DubboRouteType:
+			s.world.setTable(resource.DubboTable(name), nil)
+		case resource.ExtensionType:
+			s.world.setExtension(name, nil)
+		case resource.RuntimeType:
+			if err := s.takeLayer(f, name, &resource.Layer{}); err != nil {
+				wrong = append(wrong, ads.Wrong{Name: name, Reason: err.Error()})
+			}
 		}
 	}
 	return wrong
@@ -425,7 +444,7 @@ func (s *Source) read(f *feed, typeURL string, n ads.Resource, now time.Time) er
 	} else if name != n.Name {
 		return fmt.Errorf("is called %q in itself", name)
 	}
-	if s.isStatic(typeURL, n.Name) {
+	if s.isStatic(typeURL, n.Name) && f.secrets == (resource.SecretSource{}) {
 		return errors.New("the file has a static one of that name")
 	}
 	switch typeURL {
@@ -445,20 +464,31 @@ func (s *Source) read(f *feed, typeURL string, n ads.Resource, now time.Time) er
 		}
 		s.world.setAssignment(n.Name, a)
 	case resource.ListenerType:
-		l, err := resource.ReadListener(n.Body, s.o.Kinds)
-		if err != nil {
-			return err
-		}
-		if err := s.reachable(l.Secrets()); err != nil {
-			return err
-		}
-		s.world.setListener(n.Name, l, now)
+		return s.readListener(n, now)
 	case resource.RouteType:
-		t, err := resource.ReadRoutes(n.Body, s.o.Kinds)
+		t, err := s.world.tables[n.Name].Reread(n.Body, s.kinds(s.world.runtime))
 		if err != nil {
 			return err
 		}
-		s.world.setTable(n.Name, t)
+		s.takeTable(n.Name, t)
+	case resource.DubboRouteType:
+		t, err := resource.ReadDubboRoutes(n.Body, s.kinds(s.world.runtime))
+		if err != nil {
+			return err
+		}
+		s.takeTable(resource.DubboTable(n.Name), t)
+	case resource.RuntimeType:
+		return s.readLayer(f, n)
+	case resource.ExtensionType:
+		e, err := resource.ReadExtension(n.Body, s.kinds(s.world.runtime))
+		if err == nil {
+			err = s.world.judge(n.Name, e)
+		}
+		if err != nil {
+			s.world.spoil(n.Name)
+			return err
+		}
+		s.world.setExtension(n.Name, e)
 	case resource.SecretType:
 		secret, err := resource.ReadSecret(n.Body)
 		if err != nil {
@@ -471,38 +501,32 @@ func (s *Source) read(f *feed, typeURL string, n ads.Resource, now time.Time) er
 	return nil
 }
 
+// readListener is read of a listener.
+func (s *Source) readListener(n ads.Resource, now time.Time) error {
+	l, err := resource.ReadListener(n.Body, s.kinds(s.world.runtime))
+	if err != nil {
+		return err
+	}
+	if err := s.reachable(l.Secrets()); err != nil {
+		return err
+	}
+	for _, table := range l.Routes {
+		if s.isStatic(resource.RouteType, table) {
+			return fmt.Errorf("routes %q: the file has a static route table of that name", table)
+		}
+	}
+	s.world.setListener(n.Name, l, now)
+	return nil
+}
+
 // reachable reports as an error that one of the secrets is nobody's who can be asked.
 func (s *Source) reachable(all []resource.SecretRef) error {
 	for _, r := range all {
 		if _, ok := s.boot.targets[r.From.Cluster]; !ok && r.From.Cluster != "" {
-			return fmt.Errorf("secret %q: envoy_grpc.cluster_name: %q is no cluster of static_resources with an address", r.Name, r.From.Cluster)
+			return noSecretService(r)
 		}
 	}
 	return nil
-}
-
-func (s *Source) isStatic(typeURL, name string) bool {
-	switch typeURL {
-	case resource.ClusterType:
-		for _, c := range s.base.Clusters {
-			if c.Name == name {
-				return true
-			}
-		}
-	case resource.ListenerType:
-		for _, l := range s.base.Listeners {
-			if l.Name == name {
-				return true
-			}
-		}
-	case resource.RouteType:
-		for _, t := range s.base.Routes {
-			if t.Name == name {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // settle puts in force what is complete: it returns what that changes, or would have.
@@ -517,29 +541,39 @@ func (s *Source) settle(ctx context.Context) (change, error) {
 		return c, nil
 	}
 	whole := func() *config.Snapshot { return s.world.snapshot(s.base) }
-	if c.routing || len(c.removed) > 0 {
+	switch routes := len(c.tables) > 0; {
+	case c.routing || len(c.removed) > 0 || routes && (len(c.clusters) > 0 || s.o.ApplyRoutes == nil):
 		return c, s.o.Apply(ctx, whole())
+	case routes:
+		return c, s.o.ApplyRoutes(ctx, c.tables, whole)
 	}
 	return c, s.o.ApplyClusters(ctx, c.clusters, whole)
 }
 
 // ask says what is wanted now, to everybody, and forgets the rest.
 func (s *Source) ask() {
-	w := s.world.wanted()
-	s.world.forget(w)
-	f := s.feeds[0]
-	f.say(f.client.Want(resource.EndpointType, w.assignments)...)
-	f.say(f.client.Want(resource.RouteType, w.tables)...)
-	secrets := map[resource.SecretSource][]string{}
-	for _, r := range w.secrets {
-		if r.From != f.secrets {
-			s.secretFeed(r.From)
-		}
-		secrets[r.From] = append(secrets[r.From], r.Name)
+	w := s.world.turn()
+	s.untrack(&w)
+	if f := s.plane(); f != nil {
+		http, dubbo := tablesOf(w.tables.more)
+		noHTTP, noDubbo := tablesOf(w.tables.less)
+		f.say(f.client.Change(resource.EndpointType, w.assignments.more, w.assignments.less)...)
+		f.say(f.client.Change(resource.RouteType, http, noHTTP)...)
+		f.say(f.client.Change(resource.DubboRouteType, dubbo, noDubbo)...)
+		f.say(f.client.Change(resource.ExtensionType, w.extensions.more, w.extensions.less)...)
+	}
+	more, less := map[resource.SecretSource][]string{}, map[resource.SecretSource][]string{}
+	for _, r := range sorted(w.secrets.more) {
+		s.secretFeed(r.From)
+		more[r.From] = append(more[r.From], r.Name)
+	}
+	for _, r := range w.secrets.less {
+		less[r.From] = append(less[r.From], r.Name)
 	}
 	for _, f := range s.feeds {
-		f.say(f.client.Want(resource.SecretType, secrets[f.secrets])...)
+		f.say(f.client.Change(resource.SecretType, more[f.secrets], less[f.secrets])...)
 	}
+	s.countAsleep(w.listeners)
 }
 
 // Keys of log lines.

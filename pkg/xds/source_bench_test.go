@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	goruntime "runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -50,49 +53,131 @@ func serialized(m proto.Message) []byte {
 	return b
 }
 
-// BenchmarkEndpointChanges is what one change of the endpoints of a cluster costs beside
-// others that stay, until the server is told.
-func BenchmarkEndpointChanges(b *testing.B) {
-	for _, others := range []int{100, 10_000} {
-		b.Run(fmt.Sprintf("others=%d", others), func(b *testing.B) {
-			ctx, applied := context.Background(), 0
-			s, err := New(Options{
-				Bootstrap:     bootstrapText("DELTA_GRPC"),
-				Apply:         func(context.Context, *config.Snapshot) error { return nil },
-				ApplyClusters: func(context.Context, []*config.Cluster, func() *config.Snapshot) error { applied++; return nil },
-				Log:           slog.New(slog.DiscardHandler),
+func edsCluster(i int, timeout time.Duration) []byte {
+	return serialized(&clusterv3.Cluster{
+		Name: "c" + strconv.Itoa(i), ConnectTimeout: durationpb.New(timeout), ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+	})
+}
+
+// beside returns a Source that has so many clusters with their hosts, and how often one of
+// them was put in force since. It asks in a form; the clusters are asleep if it is lazy.
+func beside(tb testing.TB, clusters int, form string, lazy bool) (s *Source, applied *int) {
+	tb.Helper()
+	applied = new(int)
+	o := Options{
+		Bootstrap:     bootstrapText(form),
+		Apply:         func(context.Context, *config.Snapshot) error { return nil },
+		ApplyClusters: func(context.Context, []*config.Cluster, func() *config.Snapshot) error { *applied++; return nil },
+		Log:           slog.New(slog.DiscardHandler),
+	}
+	if lazy {
+		o.Bootstrap.Lazy = config.ControlPlaneLazy{Idle: time.Hour, Wait: time.Second}
+		o.Clusters, o.Tables = newCallers(), newCallers()
+	}
+	s, err := New(o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := s.Rebase(tb.Context(), &config.Snapshot{}); err != nil {
+		tb.Fatal(err)
+	}
+	s.handle(tb.Context(), event{feed: s.feeds[0], opened: true})
+	all := map[string][]ads.Resource{}
+	for i := range clusters {
+		name := "c" + strconv.Itoa(i)
+		all[resource.ClusterType] = append(all[resource.ClusterType], ads.Resource{Name: name, Version: "1", Body: edsCluster(i, time.Second)})
+		all[resource.EndpointType] = append(all[resource.EndpointType], ads.Resource{Name: name, Version: "1", Body: assignment(i, 1)})
+	}
+	hears(tb, s, resource.ClusterType, all[resource.ClusterType]...)
+	hears(tb, s, resource.EndpointType, all[resource.EndpointType]...)
+	s.ask() // what there is new of all of them is dealt with
+	*applied = 0
+	return s, applied
+}
+
+// hears has s deal with a response, and drops its answers.
+func hears(tb testing.TB, s *Source, url string, all ...ads.Resource) {
+	f := s.feeds[0]
+	s.handle(tb.Context(), event{feed: f, response: &ads.Response{Type: url, Nonce: "n", Resources: all}})
+	f.queue = f.queue[:0]
+}
+
+// oneChange is what happens to one cluster beside others that stay.
+type oneChange struct {
+	name, form string
+	lazy       bool
+	again      func(tb testing.TB, s *Source) func(i int) // has it happen for the time i
+}
+
+func oneChanges() []oneChange {
+	both := func(url string, bodies ...[]byte) func(testing.TB, *Source) func(int) {
+		return func(tb testing.TB, s *Source) func(int) {
+			return func(i int) {
+				hears(tb, s, url, ads.Resource{Name: "c7", Version: strconv.Itoa(i), Body: bodies[i%2]})
+			}
+		}
+	}
+	wake := func(tb testing.TB, s *Source) func(int) {
+		callers := s.o.Clusters.(*callers) //nolint:forcetypeassert // beside has made it
+		return func(int) {
+			callers.names = append(callers.names, "c7")
+			s.rouse(tb.Context())
+			s.world.lazy.clusters.all["c7"].used = time.Time{}
+			s.doze(tb.Context())
+			s.feeds[0].queue = s.feeds[0].queue[:0]
+		}
+	}
+	return []oneChange{
+		{"endpoints", "DELTA_GRPC", false, both(resource.EndpointType, assignment(7, 2), assignment(7, 3))},
+		{"endpoints in the state of the world", "GRPC", false, both(resource.EndpointType, assignment(7, 2), assignment(7, 3))},
+		{"the cluster", "DELTA_GRPC", false, both(resource.ClusterType, edsCluster(7, 2*time.Second), edsCluster(7, 3*time.Second))},
+		{"it is woken and falls asleep", "DELTA_GRPC", true, wake},
+	}
+}
+
+// BenchmarkOneChange is what a change of one cluster costs beside others that stay, until
+// the server is told.
+func BenchmarkOneChange(b *testing.B) {
+	for _, c := range oneChanges() {
+		for _, others := range []int{100, 10_000} {
+			b.Run(fmt.Sprintf("%s/others=%d", c.name, others), func(b *testing.B) {
+				s, applied := beside(b, others, c.form, c.lazy)
+				again := c.again(b, s)
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := range b.N {
+					again(i)
+				}
+				if *applied < b.N {
+					b.Fatalf("%d changes were applied, want %d", *applied, b.N)
+				}
 			})
-			if err != nil {
-				b.Fatal(err)
+		}
+	}
+}
+
+// TestOneChangeCostsTheSame: beside ten clusters, and beside two thousand. What goes
+// through all of them takes memory for their names.
+func TestOneChangeCostsTheSame(t *testing.T) {
+	const times = 50
+	for _, c := range oneChanges() {
+		t.Run(c.name, func(t *testing.T) {
+			cost := func(others int) (bytes uint64) {
+				s, applied := beside(t, others, c.form, c.lazy)
+				again := c.again(t, s)
+				var before, after goruntime.MemStats
+				goruntime.ReadMemStats(&before)
+				for i := range times {
+					again(i)
+				}
+				goruntime.ReadMemStats(&after)
+				if *applied < times {
+					t.Fatalf("%d changes were applied, want %d", *applied, times)
+				}
+				return (after.TotalAlloc - before.TotalAlloc) / times
 			}
-			if err := s.Rebase(ctx, &config.Snapshot{}); err != nil {
-				b.Fatal(err)
-			}
-			f := s.feeds[0]
-			s.handle(ctx, event{feed: f, opened: true})
-			clusters := &ads.Response{Type: resource.ClusterType, Nonce: "1"}
-			hosts := &ads.Response{Type: resource.EndpointType, Nonce: "2"}
-			for i := range others {
-				name := "c" + strconv.Itoa(i)
-				clusters.Resources = append(clusters.Resources, ads.Resource{Name: name, Version: "1", Body: serialized(&clusterv3.Cluster{
-					Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-				})})
-				hosts.Resources = append(hosts.Resources, ads.Resource{Name: name, Version: "1", Body: assignment(i, 1)})
-			}
-			s.handle(ctx, event{feed: f, response: clusters})
-			s.handle(ctx, event{feed: f, response: hosts})
-			bodies := [][]byte{assignment(7, 2), assignment(7, 3)}
-			before := applied
-			b.ReportAllocs()
-			b.ResetTimer()
-			for i := range b.N {
-				s.handle(ctx, event{feed: f, response: &ads.Response{Type: resource.EndpointType, Nonce: "n", Resources: []ads.Resource{
-					{Name: "c7", Version: strconv.Itoa(i), Body: bodies[i%2]},
-				}}})
-				f.queue = f.queue[:0]
-			}
-			if applied-before != b.N {
-				b.Fatalf("%d changes were applied, want %d", applied-before, b.N)
+			if few, many := cost(10), cost(2000); many > few+few/4+2048 {
+				t.Errorf("beside two thousand it takes %d bytes, beside ten %d", many, few)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -117,6 +118,12 @@ type rig struct {
 // left then.
 func start(t *testing.T) *rig {
 	t.Helper()
+	return startWith(t, func(*Options) {})
+}
+
+// startWith is start with other options.
+func startWith(t *testing.T, change func(*Options)) *rig {
+	t.Helper()
 	r := &rig{t: t, serving: map[string]*bufconn.Listener{}, stop: map[string]func(){}}
 	b := bootstrapText("GRPC")
 	b.Static = []byte(strings.Replace(string(b.Static), `{"name": "control"`, `{"name": "agent", "load_assignment": {"cluster_name": "agent", "endpoints": [
@@ -130,16 +137,24 @@ func start(t *testing.T) *rig {
 		r.inForce.Store(next)
 		return nil
 	}
-	var err error
-	r.source, err = New(Options{
+	o := Options{
 		Bootstrap: b,
 		Apply:     func(_ context.Context, next *config.Snapshot) error { return apply(next) },
 		ApplyClusters: func(_ context.Context, _ []*config.Cluster, whole func() *config.Snapshot) error {
 			return apply(whole())
 		},
+		ApplyRoutes: func(_ context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error {
+			next := whole()
+			if was := *r.inForce.Load(); !reflect.DeepEqual(withRoutes(&was, changed), next) {
+				t.Errorf("the tables that have changed are %v, and by them alone %v does not become %v", changed, was, next)
+			}
+			return apply(next)
+		},
 		Log: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
+	}
+	change(&o)
+	var err error
+	if r.source, err = New(o); err != nil {
 		t.Fatal(err)
 	}
 	for name, one := range r.source.boot.targets {
@@ -151,6 +166,19 @@ func start(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// withRoutes puts some tables in the places of those of their names.
+func withRoutes(c *config.Snapshot, changed []*config.RouteTable) *config.Snapshot {
+	c.Routes = slices.Clone(c.Routes)
+	for _, t := range changed {
+		for i, old := range c.Routes {
+			if old.Name == t.Name {
+				c.Routes[i] = t
+			}
+		}
+	}
+	return c
 }
 
 // The addresses of bootstrapText and start.
@@ -219,6 +247,13 @@ func (r *rig) stream(s *server) *conversation {
 	return c
 }
 
+// converse runs the Source beside a control plane, and returns their first stream.
+func (r *rig) converse() *conversation {
+	s := r.serve(controlAddress)
+	r.run()
+	return r.stream(s)
+}
+
 // listeners are the names of those in force.
 func (r *rig) listeners() (names []string) {
 	synctest.Wait()
@@ -248,7 +283,7 @@ func (r *rig) supplied(c *conversation) {
 func TestAControlPlaneThatIsAwayIsAskedLessAndLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		r.supplied(func() *conversation { s := r.serve(controlAddress); r.run(); return r.stream(s) }())
+		r.supplied(r.converse())
 		before := r.inForce.Load()
 		r.stop[controlAddress]()
 		r.mu.Lock()
@@ -288,7 +323,9 @@ func TestAControlPlaneThatIsAwayIsAskedLessAndLess(t *testing.T) {
 		c.want(resource.RouteType)
 		c.accepted(someHosts("e", 1, 2, 3))
 		synctest.Wait()
-		if n := len(r.inForce.Load().Clusters[len(r.inForce.Load().Clusters)-1].Hosts); n != 3 {
+		clusters := r.inForce.Load().Clusters
+		at := slices.IndexFunc(clusters, func(one *config.Cluster) bool { return one.Name == "c" })
+		if n := len(clusters[at].Hosts); n != 3 {
 			t.Errorf("there are %d hosts, want 3", n)
 		}
 	})
@@ -338,9 +375,7 @@ func TestGarbageIsRefusedByNameAndChangesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := start(t)
-				s := r.serve(controlAddress)
-				r.run()
-				talk := r.stream(s)
+				talk := r.converse()
 				r.supplied(talk)
 				answer := talk.say(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].body})
 				for _, text := range c.want {
@@ -410,9 +445,7 @@ func TestOnlyTheListenerAtFaultIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		r.broken = withoutPort(":99")
-		s := r.serve(controlAddress)
-		r.run()
-		c := r.stream(s)
+		c := r.converse()
 		r.supplied(c)
 		var all []*anypb.Any
 		for _, l := range []said{aListener("a", 80, "r", "", 0), aListener("b", 81, "r", "", 0), aListener("bad", 99, "r", "", 0), aListener("z", 82, "r", "", 0)} {
@@ -433,9 +466,7 @@ func TestRoutesAreNotToBlame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		r.broken = withoutPort(":99")
-		s := r.serve(controlAddress)
-		r.run()
-		c := r.stream(s)
+		c := r.converse()
 		r.supplied(c)
 		c.accepted(aListener("a", 81, "late", "", 0), aListener("bad", 99, "late", "", 0), aListener("l", 80, "r", "", 0))
 		c.accepted(someRoutes("late", "text"))
@@ -460,9 +491,7 @@ func TestRoutesAreNotToBlame(t *testing.T) {
 func TestInitialFetchTimeoutOnTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
-		s := r.serve(controlAddress)
-		r.run()
-		c := r.stream(s)
+		c := r.converse()
 		c.want(resource.ClusterType)
 		c.want(resource.ListenerType)
 		c.accepted(aListener("slow", 80, "none", "", 10*time.Second), aListener("slower", 81, "none", "", 20*time.Second))

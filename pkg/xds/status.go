@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,8 @@ type Status struct {
 	// Waiting are the resources that were accepted and are not in force yet.
 	Waiting []Waiting `json:"waiting"`
 	Kept    Kept      `json:"kept"` // on disk
+	// Lazy is what is left with the control plane until it is used; nil: nothing is, ever.
+	Lazy *Lazy `json:"lazy,omitempty"`
 }
 
 // Plane is a control plane, as far as it was heard of.
@@ -108,14 +111,14 @@ type topicOf struct {
 func (s *Source) Status() Status {
 	s.work.Lock()
 	defer s.work.Unlock()
-	out := Status{Node: s.boot.node.GetId(), Planes: []Plane{}, Waiting: s.world.waiting(), Kept: s.Kept()}
-	for i, f := range s.feeds {
+	out := Status{Node: s.boot.node.GetId(), Planes: []Plane{}, Waiting: s.world.waiting(), Kept: s.Kept(), Lazy: s.world.lazyStatus()}
+	for _, f := range s.feeds {
 		p := Plane{Name: f.name, Form: FormWorld, Serves: ServesAll}
 		if f.form == ads.Delta {
 			p.Form = FormDelta
 		}
-		types := []string{resource.ListenerType, resource.RouteType, resource.ClusterType, resource.EndpointType, resource.SecretType}
-		if i > 0 {
+		types := []string{resource.ListenerType, resource.RouteType, resource.DubboRouteType, resource.ClusterType, resource.EndpointType, resource.ExtensionType, resource.RuntimeType, resource.SecretType}
+		if f.secrets != (resource.SecretSource{}) {
 			p.Serves, types = ServesSecrets, types[len(types)-1:]
 		}
 		f.mu.Lock()
@@ -186,7 +189,90 @@ func (s *Source) track(_ *feed, u ads.Update, wrong []ads.Wrong, now time.Time) 
 		r.Version, r.Updated, r.Refused, r.At = versionOf(u, n), now, "", time.Time{}
 	}
 	for _, name := range u.Removed {
-		delete(of, name)
+		if reason, refused := bad[name]; !refused {
+			delete(of, name)
+		} else if r := of[name]; r != nil { // and it is still in force
+			r.Refused, r.At = reason, now
+		}
+	}
+}
+
+// untrack drops what is told of resources that nobody wants any more: no control plane
+// says when these go.
+func (s *Source) untrack(w *turns) {
+	http, dubbo := tablesOf(w.tables.less)
+	var secrets []string
+	for _, r := range w.secrets.less {
+		another := func(f *feed) bool { return s.world.isAsked(resource.SecretRef{Name: r.Name, From: f.secrets}) }
+		if !slices.ContainsFunc(s.feeds, another) {
+			secrets = append(secrets, r.Name)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for url, names := range map[string][]string{
+		resource.EndpointType: w.assignments.less, resource.RouteType: http, resource.DubboRouteType: dubbo,
+		resource.ExtensionType: w.extensions.less, resource.SecretType: secrets,
+	} {
+		for _, name := range names {
+			delete(s.tracked[url], name)
+		}
+	}
+}
+
+// trackKnown is track of what has a name of its own.
+func (s *Source) trackKnown(f *feed, u ads.Update, wrong []ads.Wrong, now time.Time) {
+	madeUp := map[string]bool{}
+	known := u
+	known.Changed = nil
+	for _, n := range u.Changed {
+		if n.Fault == "" {
+			known.Changed = append(known.Changed, n)
+		} else {
+			madeUp[n.Name] = true
+		}
+	}
+	named := slices.DeleteFunc(slices.Clone(wrong), func(w ads.Wrong) bool { return madeUp[w.Name] })
+	s.track(f, known, named, now)
+}
+
+// untrackGone drops what is told of resources that a response of f's, which was concluded,
+// has not any more, and that were never accepted: of others track knows.
+func (s *Source) untrackGone(f *feed, r *ads.Response) {
+	if !f.client.WantsAll(r.Type) {
+		return
+	}
+	held := f.client.Held(r.Type)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.tracked[r.Type]
+	if f.form == ads.Delta {
+		for _, name := range r.Removed {
+			if _, is := held[name]; !is {
+				delete(of, name)
+			}
+		}
+		return
+	}
+	there := make(map[string]bool, len(r.Resources))
+	for _, n := range r.Resources {
+		if n.Fault != "" {
+			return // it may be any of those that seem to be gone
+		}
+		there[n.Name] = true
+	}
+	maps.DeleteFunc(of, func(name string, _ *Resource) bool {
+		_, is := held[name]
+		return !is && !there[name]
+	})
+}
+
+// refused notes that a resource that was accepted is not in force after all.
+func (s *Source) refused(typeURL, name, reason string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.tracked[typeURL][name]; r != nil {
+		r.Refused, r.At = reason, at
 	}
 }
 

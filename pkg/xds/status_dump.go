@@ -10,6 +10,8 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
@@ -88,20 +90,24 @@ func (s *Source) Dump(o DumpOptions) ([]any, error) {
 // dumps are the messages of a dump.
 func (s *Source) dumps(endpoints bool) []dumped {
 	h := s.holding()
-	static := []dumpEntry{}
-	for _, one := range s.staticClusters() {
-		static = append(static, dumpEntry{"cluster": typed(one)})
-	}
 	active, warming := h.entries(resource.ClusterType, "cluster")
 	routes, _ := h.entries(resource.RouteType, "route_config")
+	calls, _ := h.entries(resource.DubboRouteType, "route_config")
+	routes = append(routes, calls...)
 	secrets, _ := h.entries(resource.SecretType, "secret")
+	filters, _ := h.entries(resource.ExtensionType, "ecds_filter")
 	all := []dumped{
 		{"ClustersConfigDump", h.versions[resource.ClusterType], []dumpedField{
-			{"static_clusters", "StaticCluster", static}, {"dynamic_active_clusters", "DynamicCluster", active}, {"dynamic_warming_clusters", "DynamicCluster", warming},
+			{"static_clusters", "StaticCluster", h.static(resource.ClusterType, "cluster")}, {"dynamic_active_clusters", "DynamicCluster", active}, {"dynamic_warming_clusters", "DynamicCluster", warming},
 		}},
-		{"ListenersConfigDump", h.versions[resource.ListenerType], []dumpedField{{"dynamic_listeners", "DynamicListener", h.listeners()}}},
+		{"ListenersConfigDump", h.versions[resource.ListenerType], []dumpedField{
+			{"static_listeners", "StaticListener", h.static(resource.ListenerType, "listener")}, {"dynamic_listeners", "DynamicListener", h.listeners()},
+		}},
 		{"RoutesConfigDump", "", []dumpedField{{"dynamic_route_configs", "DynamicRouteConfig", routes}}},
-		{"SecretsConfigDump", "", []dumpedField{{"dynamic_active_secrets", "DynamicSecret", secrets}}},
+		{"SecretsConfigDump", "", []dumpedField{
+			{"static_secrets", "StaticSecret", h.static(resource.SecretType, "secret")}, {"dynamic_active_secrets", "DynamicSecret", secrets},
+		}},
+		{"EcdsConfigDump", "", []dumpedField{{"ecds_filters", "EcdsFilterConfig", filters}}},
 	}
 	if endpoints {
 		hosts, _ := h.entries(resource.EndpointType, "endpoint_config")
@@ -116,19 +122,24 @@ type holding struct {
 	held     map[string]map[string]ads.Resource // by type and name
 	tracked  map[string]map[string]Resource     // the same
 	ignored  map[string]map[string][]string     // the same
-	warming  map[string]map[string]bool         // the same: not in force yet
+	// wanted are the names that are asked for, and whether the control plane has said that
+	// there is none of that name; by type, nil for one that is wanted whole.
+	wanted   map[string]map[string]bool
+	warming  map[string]map[string]bool // the same: not in force yet
+	fixtures *fixtures
 }
 
 func (s *Source) holding() *holding {
 	s.work.Lock()
 	defer s.work.Unlock()
 	h := &holding{
+		fixtures: s.fixtures,
 		versions: map[string]string{}, held: map[string]map[string]ads.Resource{}, tracked: map[string]map[string]Resource{},
-		ignored: s.world.ignored(), warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
+		wanted: map[string]map[string]bool{}, ignored: s.world.ignored(), warming: map[string]map[string]bool{resource.ClusterType: {}, resource.ListenerType: {}},
 	}
-	for i, f := range s.feeds {
+	for _, f := range s.feeds {
 		for _, url := range append(keptTypes(), resource.SecretType) {
-			if i > 0 && url != resource.SecretType {
+			if f.secrets != (resource.SecretSource{}) && url != resource.SecretType {
 				continue
 			}
 			if h.held[url] == nil {
@@ -136,6 +147,7 @@ func (s *Source) holding() *holding {
 			}
 			maps.Copy(h.held[url], f.client.Held(url))
 			h.versions[url], _ = f.client.Version(url)
+			h.want(url, f.client)
 		}
 	}
 	for _, w := range s.world.waiting() {
@@ -153,6 +165,20 @@ func (s *Source) holding() *holding {
 		}
 	}
 	return h
+}
+
+// want notes what a client wants of a type.
+func (h *holding) want(url string, c *ads.Client) {
+	all, names := c.Wanted(url)
+	if all {
+		return
+	}
+	if h.wanted[url] == nil {
+		h.wanted[url] = make(map[string]bool, len(names))
+	}
+	for _, name := range names {
+		h.wanted[url][name] = c.Absent(url, name)
+	}
 }
 
 // entries are the resources of a type, by name: those in force, or at least accepted,
@@ -220,6 +246,7 @@ func (h *holding) failure(e dumpEntry, url, name string) {
 func (w *world) ignored() map[string]map[string][]string {
 	all := map[string]map[string][]string{
 		resource.ClusterType: {}, resource.ListenerType: {}, resource.EndpointType: {}, resource.RouteType: {}, resource.SecretType: {},
+		resource.ExtensionType: {}, resource.DubboRouteType: {},
 	}
 	for name, s := range w.clusters {
 		if s.last != nil {
@@ -235,7 +262,14 @@ func (w *world) ignored() map[string]map[string][]string {
 		all[resource.EndpointType][name] = a.Ignored
 	}
 	for name, t := range w.tables {
-		all[resource.RouteType][name] = t.Ignored
+		if of, dubbo := resource.DubboRoutes(name); dubbo {
+			all[resource.DubboRouteType][of] = t.Ignored
+		} else {
+			all[resource.RouteType][name] = t.Ignored
+		}
+	}
+	for name, e := range w.extensions {
+		all[resource.ExtensionType][name] = e.Ignored
 	}
 	for ref, secret := range w.secrets {
 		all[resource.SecretType][ref.Name] = secret.Ignored
@@ -243,28 +277,58 @@ func (w *world) ignored() map[string]map[string][]string {
 	return all
 }
 
-// staticClusters are those of the bootstrap.
-func (s *Source) staticClusters() (all []*clusterv3.Cluster) {
-	var given struct {
-		Clusters []json.RawMessage `json:"clusters"`
+// of are the resources of a type.
+func (x *fixtures) of(url string) []given {
+	switch url {
+	case resource.ClusterType:
+		return x.clusters
+	case resource.ListenerType:
+		return x.listeners
+	case resource.SecretType:
+		return x.secrets
 	}
-	if json.Unmarshal(s.o.Bootstrap.Static, &given) != nil {
-		return nil // New has read it
-	}
-	for _, text := range given.Clusters {
-		m := &clusterv3.Cluster{}
-		if read("", text, m) == nil {
-			all = append(all, m)
+	return nil
+}
+
+// static are the resources of a type that the file has, in its order.
+func (h *holding) static(url, field string) (all []dumpEntry) {
+	for _, g := range h.fixtures.of(url) {
+		e := dumpEntry{field: readable(url, g.body)}
+		if url == resource.SecretType {
+			e["name"] = g.name
 		}
+		if list := h.ignored[url][g.name]; len(list) > 0 {
+			e["ignored"] = list
+		}
+		all = append(all, e)
 	}
 	return all
 }
 
 // bootstrapDump is the bootstrap, without the metadata by which it may prove who it is.
 func (s *Source) bootstrapDump() any {
-	clusters := []json.RawMessage{}
-	for _, one := range s.staticClusters() {
-		clusters = append(clusters, plain(one))
+	s.work.Lock()
+	given := s.fixtures
+	s.work.Unlock()
+	static := map[string]any{}
+	for url, one := range map[string]struct {
+		name    string
+		message func() proto.Message
+	}{
+		resource.ClusterType:  {"clusters", func() proto.Message { return &clusterv3.Cluster{} }},
+		resource.ListenerType: {"listeners", func() proto.Message { return &listenerv3.Listener{} }},
+		resource.SecretType:   {"secrets", func() proto.Message { return &tlsv3.Secret{} }},
+	} {
+		list := []json.RawMessage{}
+		for _, g := range given.of(url) {
+			m := one.message()
+			if proto.Unmarshal(g.body, m) == nil { // as ever: it was made of one
+				list = append(list, plain(m))
+			}
+		}
+		if len(list) > 0 || url == resource.ClusterType {
+			static[one.name] = list
+		}
 	}
 	dynamic := map[string]json.RawMessage{}
 	if json.Unmarshal(s.o.Bootstrap.Dynamic, &dynamic) == nil && len(dynamic["ads_config"]) > 0 {
@@ -281,7 +345,7 @@ func (s *Source) bootstrapDump() any {
 	return map[string]any{
 		"@type": adminPackage + "BootstrapConfigDump",
 		"bootstrap": map[string]any{
-			"node": plain(proto.Clone(s.boot.node)), "static_resources": map[string]any{"clusters": clusters}, "dynamic_resources": dynamic,
+			"node": plain(proto.Clone(s.boot.node)), "static_resources": static, "dynamic_resources": dynamic,
 		},
 	}
 }

@@ -2,18 +2,18 @@ package xds
 
 import "github.com/weft-proxy/weft/pkg/xds/resource"
 
-// Ready reports whether the first listeners that the control plane has are in force, or
-// cannot be: before, the process does not serve what it is there for. It is true at once
-// if no listeners are subscribed to, and stays true. It does not wait.
+// Ready reports whether the first listeners that the control plane and static_resources
+// have are in force, or cannot be: before, the process does not serve what it is there for.
+// Once true it stays true. It does not wait.
 func (s *Source) Ready() bool {
 	switch {
-	case s.ready.Load() || !s.boot.dynamic.listeners:
+	case s.ready.Load():
 		return true
 	case !s.work.TryLock(): // a configuration is put in force just now
 		return false
 	}
 	defer s.work.Unlock()
-	if !s.Kept().InUse && !s.answered(resource.ListenerType) {
+	if s.boot.dynamic.listeners && !s.Kept().InUse && !s.answered(resource.ListenerType) {
 		return false
 	}
 	for name, l := range s.world.listeners {

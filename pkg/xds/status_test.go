@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/xds/ads"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -87,6 +88,40 @@ func TestWhatIsRefusedKeepsItsVersion(t *testing.T) {
 	}
 }
 
+// TestWhatWasRefusedAndIsGoneIsNotToldOf: nobody could mend it.
+func TestWhatWasRefusedAndIsGoneIsNotToldOf(t *testing.T) {
+	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
+		t.Run(form, func(t *testing.T) {
+			s, _ := aSource(t, form, "", slog.New(slog.DiscardHandler))
+			s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+			bad := func(names ...string) {
+				r := &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}
+				for _, name := range names {
+					r.Resources = append(r.Resources, ads.Resource{Name: name, Version: "1", Body: []byte{0xff}})
+				}
+				for _, name := range []string{"a", "b"} {
+					if !slices.Contains(names, name) && form == "DELTA_GRPC" {
+						r.Removed = append(r.Removed, name)
+					}
+				}
+				s.handle(t.Context(), event{feed: s.feeds[0], response: r})
+			}
+			told := func() (names []string) {
+				now := s.Status()
+				for _, one := range now.of(t, resource.ClusterType).Bad {
+					names = append(names, one.Name)
+				}
+				return names
+			}
+			for _, names := range [][]string{{"a", "b"}, {"b"}, nil} {
+				if bad(names...); !slices.Equal(told(), names) {
+					t.Errorf("told of are %v as refused, want %v", told(), names)
+				}
+			}
+		})
+	}
+}
+
 func TestItIsReadyWhenTheFirstListenersAreInForce(t *testing.T) {
 	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	ready := func(want bool, when string) {
@@ -116,5 +151,20 @@ func TestItIsReadyThoughTheFirstListenerIsRefused(t *testing.T) {
 	say(t, s, said{resource.ListenerType, "in", []byte{0xff}})
 	if !s.Ready() {
 		t.Error("a listener that is refused is waited for")
+	}
+}
+
+func TestWhatNobodyWantsAnyMoreIsNotToldOf(t *testing.T) {
+	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	say(t, s, aCluster("a", "first", "", 0), someHosts("first", 80))
+	if s.tracked[resource.EndpointType]["first"] == nil {
+		t.Fatal("nothing is told of what is wanted")
+	}
+	say(t, s, aCluster("a", "second", "", 0), someHosts("second", 80))
+	// What is in force stays until its replacement is complete.
+	say(t, s, aCluster("a", "third", "", 0))
+	if s.tracked[resource.EndpointType]["first"] != nil || s.tracked[resource.EndpointType]["second"] == nil {
+		t.Errorf("told of are %v, want the second alone", s.tracked[resource.EndpointType])
 	}
 }

@@ -14,10 +14,7 @@ func (w *world) waiting() []Waiting {
 	for _, name := range slices.Sorted(maps.Keys(w.clusters)) {
 		if s := w.clusters[name]; s.last != nil && s.last != s.live {
 			one := Waiting{Type: resource.ClusterType, Name: name, Since: s.since, InForce: s.live != nil, For: []string{}}
-			if e := s.last.Endpoints; e != "" && w.assignments[e] == nil {
-				one.For = append(one.For, "endpoints "+e)
-				one.Until = limitOf(s.since, s.last.EndpointTimeout)
-			}
+			one.wait(w.lacks(name, s))
 			one.For = append(one.For, w.lacking(s.last.Secrets())...)
 			all = append(all, one)
 		}
@@ -28,12 +25,7 @@ func (w *world) waiting() []Waiting {
 			continue
 		}
 		one := Waiting{Type: resource.ListenerType, Name: name, Since: s.since, InForce: s.live != nil, For: []string{}}
-		for _, t := range s.last.Routes {
-			if w.tables[t] == nil {
-				one.For = append(one.For, "routes "+t)
-				one.Until = limitOf(s.since, s.last.RoutesTimeout)
-			}
-		}
+		one.wait(w.lacksOf(s))
 		one.For = append(one.For, w.lacking(s.last.Secrets())...)
 		if s.held == s.last {
 			one.For = append(one.For, "what keeps it from being put in force")
@@ -58,10 +50,10 @@ func (w *world) lacking(refs []resource.SecretRef) (names []string) {
 	return names
 }
 
-// limitOf is when something has been waited for long enough; zero: never.
-func limitOf(since time.Time, limit time.Duration) time.Time {
-	if limit == 0 {
-		return time.Time{}
+// wait has w tell that it waits for all that is lacking.
+func (w *Waiting) wait(all []lack) {
+	for _, l := range all {
+		w.For = append(w.For, l.what+" "+l.name)
 	}
-	return since.Add(limit)
+	_, w.Until = waited(all, time.Time{})
 }

@@ -77,7 +77,7 @@ func (s *Source) keep() {
 // keptTypes are the types of resources that are kept, those before that others of
 // them refer to. Secrets are not among them.
 func keptTypes() []string {
-	return []string{resource.ClusterType, resource.ListenerType, resource.EndpointType, resource.RouteType}
+	return []string{resource.RuntimeType, resource.ClusterType, resource.ListenerType, resource.EndpointType, resource.RouteType, resource.DubboRouteType, resource.ExtensionType}
 }
 
 // saveAll saves what it is given until there is nothing more to come.
@@ -229,6 +229,7 @@ func (s *Source) recall(ctx context.Context) {
 // recallType puts the kept resources of a type in force. One that is not wanted, or
 // that would be refused now, is not held.
 func (s *Source) recallType(ctx context.Context, f *feed, u ads.Update, now time.Time) {
+	s.rouseKept(u, now)
 	all, names := f.client.Wanted(u.Type)
 	if !all {
 		wanted := set(names)

@@ -127,6 +127,12 @@ func aSource(t testing.TB, form, cache string, log *slog.Logger) (*Source, *conf
 	t.Helper()
 	b := bootstrapText(form)
 	b.Cache = config.ControlPlaneCache{Path: cache, MaxAge: time.Hour}
+	return aSourceOf(t, b, log)
+}
+
+// aSourceOf is aSource of a bootstrap.
+func aSourceOf(t testing.TB, b config.Bootstrap, log *slog.Logger) (*Source, *config.Snapshot) {
+	t.Helper()
 	inForce := &config.Snapshot{}
 	s, err := New(Options{
 		Bootstrap: b,
@@ -138,10 +144,15 @@ func aSource(t testing.TB, form, cache string, log *slog.Logger) (*Source, *conf
 			*inForce = *whole()
 			return nil
 		},
-		Log: log,
+		ApplyRoutes: func(_ context.Context, changed []*config.RouteTable, _ func() *config.Snapshot) error {
+			withRoutes(inForce, changed)
+			return nil
+		},
+		Kinds: kinds(),
+		Log:   log,
 	})
 	if err == nil {
-		err = s.Rebase(t.Context(), &config.Snapshot{})
+		err = s.Rebase(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{Static: s.o.Bootstrap.Static}})
 	}
 	if err != nil {
 		t.Fatal(err)

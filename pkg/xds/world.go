@@ -20,15 +20,21 @@ type world struct {
 	assignments map[string]*resource.Assignment
 	tables      map[string]*resource.RouteTable
 	secrets     map[resource.SecretRef]*resource.Secret
+	extensions  map[string]*resource.Extension
+	runtime     runtime
+	fixed       fixed // of what is above
 
 	// Who is looked at again by the next settle; true: something that it refers to has
 	// changed, too.
 	dirtyClusters  map[string]bool
 	dirtyListeners map[string]bool
+	dirtyTables    map[string]bool // that have changed
 	// Who is looked at then, though nothing came.
 	lateClusters  map[string]time.Time
 	lateListeners map[string]time.Time
 	users         users
+	references    references
+	lazy          *lazy // nil: all that is referred to is asked for
 
 	undo []func() // what takes back each change since the last mark
 }
@@ -56,37 +62,47 @@ type users struct {
 	secrets     map[resource.SecretRef]map[string]bool // clusters
 	tables      map[string]map[string]bool             // listeners
 	own         map[resource.SecretRef]map[string]bool // listeners
+	extensions  map[string]map[string]bool             // listeners
 }
 
 // change is what a settle changed.
 type change struct {
-	clusters []*config.Cluster // new and changed, by name
-	removed  []string          // clusters, by name
-	// routing: listeners or routes changed, too.
+	clusters []*config.Cluster    // new and changed, by name
+	removed  []string             // clusters, by name
+	tables   []*config.RouteTable // changed, of listeners that are in force, by name; all if routing
+	// routing: listeners changed, too.
 	routing bool
 	started []string // listeners of which something else is in force now, or something at all, by name
 }
 
-func (c *change) empty() bool { return len(c.clusters)+len(c.removed) == 0 && !c.routing }
+func (c *change) empty() bool {
+	return len(c.clusters)+len(c.removed)+len(c.tables) == 0 && !c.routing
+}
 
 func newWorld() *world {
-	return &world{
+	w := &world{
 		clusters:       map[string]*clusterState{},
 		listeners:      map[string]*listenerState{},
 		assignments:    map[string]*resource.Assignment{},
 		tables:         map[string]*resource.RouteTable{},
 		secrets:        map[resource.SecretRef]*resource.Secret{},
+		extensions:     map[string]*resource.Extension{},
 		dirtyClusters:  map[string]bool{},
 		dirtyListeners: map[string]bool{},
+		dirtyTables:    map[string]bool{},
 		lateClusters:   map[string]time.Time{},
 		lateListeners:  map[string]time.Time{},
+		references:     newReferences(),
 		users: users{
 			assignments: map[string]map[string]bool{},
 			secrets:     map[resource.SecretRef]map[string]bool{},
 			tables:      map[string]map[string]bool{},
 			own:         map[resource.SecretRef]map[string]bool{},
+			extensions:  map[string]map[string]bool{},
 		},
 	}
+	w.references.secrets.spares = w.isFixed
+	return w
 }
 
 // mark makes the state the one that takeBack goes back to.
@@ -103,6 +119,7 @@ func (w *world) takeBack() {
 // cluster returns the state of a name, which is about to change.
 func (w *world) cluster(name string) *clusterState {
 	enter(w.dirtyClusters, name)
+	w.references.clusters.changed[name] = true
 	s := w.clusters[name]
 	if s == nil {
 		s = &clusterState{}
@@ -115,6 +132,7 @@ func (w *world) cluster(name string) *clusterState {
 // listener is cluster of a listener.
 func (w *world) listener(name string) *listenerState {
 	enter(w.dirtyListeners, name)
+	w.references.listeners.changed[name] = true
 	s := w.listeners[name]
 	if s == nil {
 		s = &listenerState{}
@@ -128,7 +146,7 @@ func (w *world) listener(name string) *listenerState {
 func (w *world) keepCluster(name string, s *clusterState) {
 	before := *s
 	w.undo = append(w.undo, func() {
-		w.dirtyClusters[name] = true
+		w.dirtyClusters[name], w.references.clusters.changed[name] = true, true
 		w.clusters[name] = &before
 	})
 }
@@ -137,7 +155,7 @@ func (w *world) keepCluster(name string, s *clusterState) {
 func (w *world) keepListener(name string, s *listenerState) {
 	before := *s
 	w.undo = append(w.undo, func() {
-		w.dirtyListeners[name] = true
+		w.dirtyListeners[name], w.references.listeners.changed[name] = true, true
 		w.listeners[name] = &before
 	})
 }
@@ -146,9 +164,9 @@ func (w *world) setCluster(name string, c *resource.Cluster, now time.Time) {
 	s := w.cluster(name)
 	s.last, s.since = c, now
 	if c.Endpoints != "" {
-		note(w.users.assignments, name, c.Endpoints)
+		note(w.users.assignments, &w.references.assignments, name, c.Endpoints)
 	}
-	note(w.users.secrets, name, c.Secrets()...)
+	note(w.users.secrets, &w.references.secrets, name, c.Secrets()...)
 }
 
 func (w *world) removeCluster(name string) {
@@ -160,12 +178,15 @@ func (w *world) removeCluster(name string) {
 func (w *world) setListener(name string, l *resource.Listener, now time.Time) {
 	s := w.listener(name)
 	s.last, s.since = l, now
-	note(w.users.tables, name, l.Routes...)
-	note(w.users.own, name, l.Secrets()...)
+	note(w.users.tables, &w.references.tables, name, l.Routes...)
+	note(w.users.own, &w.references.secrets, name, l.Secrets()...)
+	for _, slot := range l.Slots {
+		note(w.users.extensions, &w.references.extensions, name, slot.Name)
+	}
 }
 
 // hold keeps what was said of a listener from being put in force until it is released,
-// or something else is said.
+// or something else is said of it, or of what it refers to.
 func (w *world) hold(name string) {
 	s := w.listener(name)
 	s.held = s.last
@@ -173,6 +194,15 @@ func (w *world) hold(name string) {
 
 // release undoes hold.
 func (w *world) release(name string) { w.listener(name).held = nil }
+
+// releaseAll is release of those of the listeners that are held.
+func (w *world) releaseAll(names map[string]bool) {
+	for name := range names {
+		if s := w.listeners[name]; s != nil && s.held != nil {
+			w.release(name)
+		}
+	}
+}
 
 // postpone has a cluster wait once more for what it lacks.
 func (w *world) postpone(name string, now time.Time) { w.cluster(name).since = now }
@@ -207,15 +237,23 @@ func pick[T any](undo bool, before, after T) T {
 
 // setTable takes the routes of a name; nil: there are none of that name.
 func (w *world) setTable(name string, t *resource.RouteTable) {
+	if w.lazy != nil && t != nil {
+		w.come(&w.lazy.tables, name)
+	}
+	w.releaseAll(w.users.tables[name])
 	before := w.tables[name]
 	w.change(func(undo bool) {
 		put(w.tables, name, pick(undo, before, t))
-		touch(w.dirtyListeners, w.users.tables[name])
+		w.dirtyTables[name] = true
+		for user := range w.users.tables[name] {
+			enter(w.dirtyListeners, user) // which may have waited for it
+		}
 	})
 }
 
 // setSecret takes a secret. One that is gone stays: what was built of it is in use.
 func (w *world) setSecret(ref resource.SecretRef, s *resource.Secret) {
+	w.releaseAll(w.users.own[ref])
 	before := w.secrets[ref]
 	w.change(func(undo bool) {
 		put(w.secrets, ref, pick(undo, before, s))
@@ -247,7 +285,8 @@ func touch(dirty, names map[string]bool) {
 
 // note says that name refers to others. What it does not refer to any more is found
 // out when these change.
-func note[K comparable](of map[K]map[string]bool, name string, others ...K) {
+func note[K comparable](of map[K]map[string]bool, counted *tally[K], name string, others ...K) {
+	counted.notice(others)
 	for _, o := range others {
 		if of[o] == nil {
 			of[o] = map[string]bool{}
@@ -259,6 +298,7 @@ func note[K comparable](of map[K]map[string]bool, name string, others ...K) {
 // settle puts in force what is complete, and returns what that changes, and when it is
 // to be called again because something has been waited for long enough; zero: never.
 func (w *world) settle(now time.Time) (c change, next time.Time) {
+	w.expireLazy(now)
 	expire(w.lateClusters, w.dirtyClusters, now)
 	for _, name := range slices.Sorted(maps.Keys(w.dirtyClusters)) {
 		delete(w.lateClusters, name)
@@ -275,10 +315,16 @@ func (w *world) settle(now time.Time) (c change, next time.Time) {
 		}
 	}
 	w.dirtyListeners = emptied(w.dirtyListeners)
+	for _, name := range slices.Sorted(maps.Keys(w.dirtyTables)) {
+		if w.routesBy(name) {
+			c.tables = append(c.tables, w.routes(name))
+		}
+	}
+	w.dirtyTables = emptied(w.dirtyTables)
 	if len(w.lateClusters)+len(w.lateListeners) == 0 {
 		w.lateClusters, w.lateListeners = map[string]time.Time{}, map[string]time.Time{}
 	}
-	for _, late := range []map[string]time.Time{w.lateClusters, w.lateListeners} {
+	for _, late := range append(w.lateLazy(), w.lateClusters, w.lateListeners) {
 		for _, limit := range late {
 			if next.IsZero() || limit.Before(next) {
 				next = limit
@@ -288,12 +334,22 @@ func (w *world) settle(now time.Time) (c change, next time.Time) {
 	return c, next
 }
 
+// routesBy reports whether a listener that is in force goes by a table.
+func (w *world) routesBy(table string) bool {
+	for user := range w.users.tables[table] {
+		if s := w.listeners[user]; s != nil && s.made != nil && slices.Contains(s.live.Routes, table) {
+			return true
+		}
+	}
+	return false
+}
+
 // emptied returns a map without m's names. A map that once was large stays dear to walk
 // through and to clear, however few are in it: TestCost in test/xds.
-func emptied(m map[string]bool) map[string]bool {
+func emptied[K comparable](m map[K]bool) map[K]bool {
 	const few = 16
 	if len(m) > few {
-		return map[string]bool{}
+		return map[K]bool{}
 	}
 	clear(m)
 	return m
@@ -310,23 +366,21 @@ func expire(late map[string]time.Time, dirty map[string]bool, now time.Time) {
 
 // settleCluster returns when the cluster is to be looked at again, zero for when
 // something changes. While it waits, what is in force follows its own resources.
-func (w *world) settleCluster(name string, now time.Time, c *change) (again time.Time) {
+func (w *world) settleCluster(name string, now time.Time, c *change) time.Time {
 	s := w.clusters[name]
 	if s == nil {
 		return time.Time{} // it was removed
 	}
 	if s.last == nil {
 		w.keepCluster(name, s)
+		w.references.clusters.changed[name] = true
 		if s.made != nil {
 			c.removed = append(c.removed, name)
 		}
 		delete(w.clusters, name)
 		return time.Time{}
 	}
-	complete := s.live == s.last || s.last.Endpoints == "" || w.assignments[s.last.Endpoints] != nil
-	if !complete {
-		complete, again = waited(s.since, s.last.EndpointTimeout, now)
-	}
+	complete, again := waited(w.lacks(name, s), now)
 	if complete && w.makeCluster(name, s, s.last, c) {
 		return time.Time{}
 	}
@@ -338,43 +392,35 @@ func (w *world) settleCluster(name string, now time.Time, c *change) (again time
 
 // makeCluster puts one in force; false: it lacks a secret.
 func (w *world) makeCluster(name string, s *clusterState, one *resource.Cluster, c *change) bool {
-	made, ok := one.With(w.assignments[one.Endpoints], w.secrets)
+	made, ok := w.fill(name, one)
 	if ok {
 		w.keepCluster(name, s)
+		if s.live != one { // else it refers to what it did, as whenever hosts come
+			w.references.clusters.changed[name] = true
+		}
 		s.live, s.made = one, made
 		c.clusters = append(c.clusters, made)
 	}
 	return ok
 }
 
-// waited reports whether something is long enough ago; again is when it will be, zero
-// for never: without a limit it never is.
-func waited(since time.Time, limit time.Duration, now time.Time) (enough bool, again time.Time) {
-	switch end := since.Add(limit); {
-	case limit == 0:
-		return false, time.Time{}
-	case now.Before(end):
-		return false, end
-	}
-	return true, time.Time{}
-}
-
 // settleListener is settleCluster of a listener.
-func (w *world) settleListener(name string, now time.Time, c *change) (again time.Time) {
+func (w *world) settleListener(name string, now time.Time, c *change) time.Time {
 	s := w.listeners[name]
 	if s == nil {
 		return time.Time{}
 	}
 	if s.last == nil {
 		w.keepListener(name, s)
+		w.references.listeners.changed[name] = true
 		c.routing = c.routing || s.made != nil
 		delete(w.listeners, name)
 		return time.Time{}
 	}
-	complete := s.live == s.last || w.knows(s.last.Routes)
-	if !complete {
-		complete, again = waited(s.since, s.last.RoutesTimeout, now)
+	if s.live == s.last && s.made != nil && !w.dirtyListeners[name] {
+		return time.Time{} // only its routes are others
 	}
+	complete, again := waited(w.lacksOf(s), now)
 	if complete && s.held != s.last && w.makeListener(name, s, s.last, c) {
 		return time.Time{}
 	}
@@ -386,61 +432,17 @@ func (w *world) settleListener(name string, now time.Time, c *change) (again tim
 
 // makeListener is makeCluster of a listener.
 func (w *world) makeListener(name string, s *listenerState, one *resource.Listener, c *change) bool {
-	made, ok := one.With(w.secrets)
+	made, ok := one.With(w.secrets, w.extensions)
 	if ok {
 		w.keepListener(name, s)
 		if s.live != one {
+			w.references.listeners.changed[name] = true
 			c.started = append(c.started, name)
 		}
 		s.live, s.made = one, made
 		c.routing = true
 	}
 	return ok
-}
-
-// knows reports whether there are routes of all names.
-func (w *world) knows(tables []string) bool {
-	for _, t := range tables {
-		if w.tables[t] == nil {
-			return false
-		}
-	}
-	return true
-}
-
-// wanted are the names of resources that others refer to, in order: of what is in
-// force and of what is to come.
-type wanted struct {
-	assignments, tables []string
-	secrets             []resource.SecretRef
-}
-
-func (w *world) wanted() wanted {
-	assignments, tables, secrets := map[string]bool{}, map[string]bool{}, map[resource.SecretRef]bool{}
-	for _, s := range w.clusters {
-		for _, c := range []*resource.Cluster{s.last, s.live} {
-			if c == nil {
-				continue
-			}
-			if c.Endpoints != "" {
-				assignments[c.Endpoints] = true
-			}
-			add(secrets, c.Secrets())
-		}
-	}
-	for _, s := range w.listeners {
-		for _, l := range []*resource.Listener{s.last, s.live} {
-			if l != nil {
-				add(tables, l.Routes)
-				add(secrets, l.Secrets())
-			}
-		}
-	}
-	return wanted{
-		assignments: slices.Sorted(maps.Keys(assignments)),
-		tables:      slices.Sorted(maps.Keys(tables)),
-		secrets:     slices.SortedFunc(maps.Keys(secrets), resource.SecretRef.Compare),
-	}
 }
 
 func add[K comparable](to map[K]bool, names []K) {
@@ -463,25 +465,10 @@ func (w *world) hasKey(typeURL, name string) bool {
 	return slices.ContainsFunc(contexts, func(t *resource.TLS) bool { return t != nil && t.Config.Key.Text != "" })
 }
 
-// forget drops what nobody refers to any more: what is wanted again comes again.
-func (w *world) forget(all wanted) {
-	drop(w.assignments, w.users.assignments, set(all.assignments))
-	drop(w.tables, w.users.tables, set(all.tables))
-	secrets := set(all.secrets)
-	drop(w.secrets, w.users.secrets, secrets)
-	drop(w.secrets, w.users.own, secrets)
-}
-
 func set[K comparable](names []K) map[K]bool {
 	s := make(map[K]bool, len(names))
 	add(s, names)
 	return s
-}
-
-// drop takes all but wanted out of what is held, and of its users.
-func drop[K comparable, V any](held map[K]V, users map[K]map[string]bool, wanted map[K]bool) {
-	maps.DeleteFunc(held, func(name K, _ V) bool { return !wanted[name] })
-	maps.DeleteFunc(users, func(name K, _ map[string]bool) bool { return !wanted[name] })
 }
 
 // snapshot is base with what is in force.
@@ -507,11 +494,7 @@ func (w *world) snapshot(base *config.Snapshot) *config.Snapshot {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
-		if t := w.tables[name]; t != nil {
-			next.Routes = append(next.Routes, t.Config)
-		} else {
-			next.Routes = append(next.Routes, &config.RouteTable{Name: name}) // nothing matches
-		}
+		next.Routes = append(next.Routes, w.routes(name))
 	}
 	return &next
 }

@@ -138,7 +138,7 @@ func hear(t testing.TB, w *world, r said, now time.Time) {
 		var l *resource.Listener
 		if r.body == nil {
 			w.removeListener(r.name)
-		} else if l, err = resource.ReadListener(r.body, resource.Kinds{}); err == nil {
+		} else if l, err = resource.ReadListener(r.body, kinds()); err == nil {
 			w.setListener(r.name, l, now)
 		}
 	case resource.EndpointType:
@@ -150,9 +150,21 @@ func hear(t testing.TB, w *world, r said, now time.Time) {
 	case resource.RouteType:
 		var table *resource.RouteTable
 		if r.body != nil {
-			table, err = resource.ReadRoutes(r.body, resource.Kinds{})
+			table, err = resource.ReadRoutes(r.body, kinds())
 		}
 		w.setTable(r.name, table)
+	case resource.DubboRouteType:
+		var table *resource.RouteTable
+		if r.body != nil {
+			table, err = resource.ReadDubboRoutes(r.body, kinds())
+		}
+		w.setTable(resource.DubboTable(r.name), table)
+	case resource.ExtensionType:
+		var e *resource.Extension
+		if r.body != nil {
+			e, err = resource.ReadExtension(r.body, kinds())
+		}
+		w.setExtension(r.name, e)
 	case resource.SecretType:
 		s, failed := resource.ReadSecret(r.body)
 		err = failed
@@ -223,7 +235,7 @@ func TestEveryOrderEndsTheSame(t *testing.T) {
 						t.Fatalf("order %v: something was taken away before there was another", order)
 					}
 				}
-				w.forget(w.wanted())
+				w.turn()
 				got := w.snapshot(&config.Snapshot{})
 				if want == nil {
 					want = got
@@ -283,8 +295,8 @@ func TestWhatIsInForceFollowsItsOwnResources(t *testing.T) {
 		t.Errorf("hosts of what is in force: %+v, %d of them, want the cluster changed, and 2", c, hosts())
 	}
 	hear(t, w, someRoutes("r1", "other"), now)
-	if c, _ := w.settle(now); !c.routing || len(c.started) != 0 {
-		t.Errorf("routes of what is in force: %+v, want the routing changed", c)
+	if c, _ := w.settle(now); c.routing || len(c.started)+len(c.clusters) != 0 || len(c.tables) != 1 {
+		t.Errorf("routes of what is in force: %+v, want the one table changed", c)
 	}
 	hear(t, w, someHosts("e2", 3, 4, 5), now)
 	hear(t, w, someRoutes("r2", "two"), now)
@@ -336,7 +348,7 @@ func aWorldful(r *rand.Rand, secrets []said) said {
 		return ""
 	}
 	var one said
-	switch r.IntN(5) {
+	switch r.IntN(8) {
 	case 0:
 		one = aCluster(name("c", 3), name("e", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
 	case 1:
@@ -345,6 +357,14 @@ func aWorldful(r *rand.Rand, secrets []said) said {
 		one = aListener(name("l", 3), 80+r.IntN(3), name("r", 3), maybe(name("s", 3)), time.Duration(r.IntN(2))*time.Hour)
 	case 3:
 		one = someRoutes(name("r", 3), name("text", 5))
+	case 4:
+		one = someSettings(name("x", 3), name("host", 5))
+	case 6:
+		if one = dubboRoutes(name("d", 2), name("c", 3)); r.IntN(2) == 0 {
+			one = aDubboListener(name("l", 3), name("d", 2), time.Duration(r.IntN(2))*time.Hour)
+		}
+	case 5:
+		one = aFilteredListener(name("l", 3), name("r", 3), time.Duration(r.IntN(2))*time.Hour, name("x", 3), name("x", 3))
 	default:
 		one = secrets[r.IntN(len(secrets))]
 	}

@@ -40,23 +40,25 @@ func TestFlood(t *testing.T) {
 			}
 			rate := float64(n) / lasts.Seconds()
 			t.Logf("%d updates, %.0f a second; %d answers", n, rate, p.heard())
-			if rate < 100 {
+			if rate < 190 {
 				t.Skipf("this machine has no time: only %.0f updates a second were made", rate)
 			}
 		})
 	}
 }
 
-// flood makes updates at their times and returns how many.
+// flood makes updates at their times, late ones at once, and returns how many.
 func flood(p *plane, origins []string, host string, lasts time.Duration) int {
 	p.t.Helper()
 	const every = time.Second / 200
-	pace := time.NewTicker(every)
-	defer pace.Stop()
+	began := time.Now()
+	due := time.NewTimer(0)
+	defer due.Stop()
 	end := time.After(lasts)
 	for n := 0; ; n++ {
+		due.Reset(time.Until(began.Add(time.Duration(n) * every)))
 		select {
-		case <-pace.C:
+		case <-due.C:
 		case <-end:
 			p.put(tableOf("routes", says("/last", fmt.Sprint(n/4)), to("/", "app")))
 			p.publish()

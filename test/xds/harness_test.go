@@ -6,17 +6,21 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // harnessBinary is the path of go-control-plane's harness, as the module in harness pins
 // it.
 var harnessBinary = sync.OnceValues(func() (string, error) {
-	return build("harness", "harness", "github.com/envoyproxy/go-control-plane/pkg/test/main")
+	path := filepath.Join(binaries, "harness")
+	return path, subject.Build("harness", "github.com/envoyproxy/go-control-plane/pkg/test/main", path)
 })
 
 // TestHarness has go-control-plane's own harness judge: it pushes three versions, each
@@ -45,7 +49,7 @@ func TestHarness(t *testing.T) {
 			cmd := exec.CommandContext(ctx, harness, "-xds", c.mode, "-u", "3", "-r", "10", "-delay", "200ms", "-scopedhttp", "0", "-vhdshttp", "0",
 				"-upstream", strconv.Itoa(port), "-port", strconv.Itoa(port+1), "-gateway", strconv.Itoa(port+2), "-als", strconv.Itoa(port+3),
 				"-base", strconv.Itoa(port+4), "-http", "3", "-tcp", "3")
-			log := newJournal()
+			log := subject.NewJournal()
 			cmd.Stdout, cmd.Stderr = log, log
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

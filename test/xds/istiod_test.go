@@ -233,7 +233,7 @@ func (p *pod) ask(c *http.Client, r request) (string, error) {
 // answered as it is to be. A status with nothing behind it is any answer of that status.
 func (p *pod) holds(c *http.Client, r request) {
 	p.t.Helper()
-	limit := time.After(2 * time.Second)
+	limit := time.After(patience)
 	for {
 		got, err := p.ask(c, r)
 		if err == nil && (got == r.want || strings.HasSuffix(r.want, " ") && strings.HasPrefix(got, r.want)) {

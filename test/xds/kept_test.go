@@ -9,44 +9,47 @@ import (
 )
 
 // TestKept: what a control plane said is in force again at a start while it is away, and
-// follows it when it is back.
+// follows it when it is back. So is what was awake, if what is not used is left there.
 func TestKept(t *testing.T) {
 	for _, form := range forms() {
-		t.Run(form, func(t *testing.T) {
-			t.Parallel()
-			p, host, dir := newPlane(t), newHost(), filepath.Join(t.TempDir(), "xds")
-			first, second := origin(t, "first"), origin(t, "second")
-			config := strings.Replace(bootstrap(form, p.address, host+":9901"), "{", fmt.Sprintf(`{"xds_cache": {"path": %q, "max_age": "1h"},`, dir), 1)
-			c, url := client(t), "http://"+host+":10000/"
-			p.put(edsCluster("app"), endpointsOf("app", first), front("front", host+":10000", "routes"), tableOf("routes", to("/", "app")))
-			p.publish()
-			w := startWeft(t, config, nil)
-			answers(t, c, url, "first")
-			w.end() // what has not been saved is saved
-			if _, err := os.Stat(filepath.Join(dir, "resources")); err != nil {
-				t.Fatal(err)
-			}
-			p.stop()
+		t.Run(form, func(t *testing.T) { t.Parallel(); testKept(t, form, "") })
+		t.Run(form+", lazy", func(t *testing.T) { t.Parallel(); testKept(t, form, `"xds_lazy": {},`) })
+	}
+}
 
-			w = startWeft(t, config, nil)
-			answers(t, c, url, "first")
-			if !strings.Contains(w.log.String(), "in force is what it said before") {
-				t.Error("the log does not say that the control plane is away")
-			}
+// testKept is TestKept in a form, with more keys of the configuration.
+func testKept(t *testing.T, form, keys string) {
+	p, host, dir := newPlane(t), newHost(), filepath.Join(t.TempDir(), "xds")
+	first, second := origin(t, "first"), origin(t, "second")
+	config := strings.Replace(bootstrap(form, p.address, host+":9901"), "{", fmt.Sprintf(`{"xds_cache": {"path": %q, "max_age": "1h"},`+keys, dir), 1)
+	c, url := client(t), "http://"+host+":10000/"
+	p.put(edsCluster("app"), endpointsOf("app", first), front("front", host+":10000", "routes"), tableOf("routes", to("/", "app")))
+	p.publish()
+	w := startWeft(t, config, nil)
+	answers(t, c, url, "first")
+	w.end() // what has not been saved is saved
+	if _, err := os.Stat(filepath.Join(dir, "resources")); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
 
-			p.start()
-			p.put(endpointsOf("app", second))
-			p.publish()
-			answers(t, c, url, "second")
-			eventually(t, func() string {
-				if strings.Contains(w.log.String(), "answers again") {
-					return ""
-				}
-				return "the log does not say that the control plane is back"
-			})
-			if all := p.refusals(); len(all) > 0 {
-				t.Errorf("refused: %v", all)
-			}
-		})
+	w = startWeft(t, config, nil)
+	answers(t, c, url, "first")
+	if !strings.Contains(w.log.String(), "in force is what it said before") {
+		t.Error("the log does not say that the control plane is away")
+	}
+
+	p.start()
+	p.put(endpointsOf("app", second))
+	p.publish()
+	answers(t, c, url, "second")
+	eventually(t, func() string {
+		if strings.Contains(w.log.String(), "answers again") {
+			return ""
+		}
+		return "the log does not say that the control plane is back"
+	})
+	if all := p.refusals(); len(all) > 0 {
+		t.Errorf("refused: %v", all)
 	}
 }

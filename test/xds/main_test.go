@@ -7,22 +7,21 @@
 //	TestRestart    a control plane that is away, and back              restart_test.go
 //	TestRefusal    what is wrong is refused by name                    refusal_test.go
 //	TestCost       an update costs what it changes                     cost_test.go
+//	TestLoad…      reports of load come to what was asked              load_test.go
+//	TestTools…     what tools are told by gRPC                         load_test.go
 //	TestIstiod     a sidecar of Istio's                                istiod_test.go
 //	TestHarness    go-control-plane's own harness                      harness_test.go
 package xds
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // root is the checkout.
@@ -46,45 +45,9 @@ func TestMain(m *testing.M) {
 // weftBinary is the path of weft as users build it; with "go test -race", of the checked
 // one.
 var weftBinary = sync.OnceValues(func() (string, error) {
-	if err := dependOnSources(); err != nil {
-		return "", err
-	}
-	if invariants.Enabled {
-		return build("weft", root, "./cmd/weft", "-race")
-	}
-	return build("weft", root, "./cmd/weft")
+	path := filepath.Join(binaries, "weft")
+	return path, subject.Weft(root, path, subject.Checked()...)
 })
-
-// build builds a package of the module in dir.
-func build(name, dir, pkg string, flags ...string) (string, error) {
-	path := filepath.Join(binaries, name)
-	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, pkg)...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build %s: %w\n%s", pkg, err, out)
-	}
-	return path, nil
-}
-
-// dependOnSources looks at Weft's sources, so that the cache of test results knows that
-// these tests are about them.
-func dependOnSources() error {
-	for _, dir := range []string{"cmd", "pkg", "internal", "go.mod", "go.sum"} {
-		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() {
-				_, err = os.Stat(path)
-			}
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil // an editor's
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 var lastHost atomic.Uint32
 

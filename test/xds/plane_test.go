@@ -46,6 +46,9 @@ type plane struct {
 	cache cache.SnapshotCache
 	apart *cache.LinearCache // what endpoints come from instead, one by one; nil: nothing
 	stop  func()
+	// partial: in state of the world, too, what is asked for is answered, be it less than
+	// there is.
+	partial bool
 
 	mu      sync.Mutex
 	answers []answer      // guarded by mu
@@ -76,7 +79,7 @@ func (p *plane) start() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.cache = cache.NewSnapshotCache(true, everybody{}, nil)
+	p.cache = cache.NewSnapshotCache(!p.partial, everybody{}, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, p.caches(), server.CallbackFuncs{

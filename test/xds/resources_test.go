@@ -12,6 +12,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -22,11 +23,14 @@ import (
 
 // world is the resources that a control plane serves, by name.
 type world struct {
-	clusters, endpoints, listeners, routes map[string]types.Resource
+	clusters, endpoints, listeners, routes, filters, layers map[string]types.Resource
 }
 
 func newWorld() *world {
-	return &world{map[string]types.Resource{}, map[string]types.Resource{}, map[string]types.Resource{}, map[string]types.Resource{}}
+	return &world{
+		clusters: map[string]types.Resource{}, endpoints: map[string]types.Resource{}, listeners: map[string]types.Resource{},
+		routes: map[string]types.Resource{}, filters: map[string]types.Resource{}, layers: map[string]types.Resource{},
+	}
 }
 
 // put adds resources, or replaces those of their names.
@@ -46,6 +50,10 @@ func (w *world) of(r types.Resource) map[string]types.Resource {
 		return w.listeners
 	case *routev3.RouteConfiguration:
 		return w.routes
+	case *corev3.TypedExtensionConfig:
+		return w.filters
+	case *runtimev3.Runtime:
+		return w.layers
 	}
 	panic("xds: a resource of an unknown type: " + cache.GetResourceName(r))
 }
@@ -64,10 +72,12 @@ func (w *world) snapshot(version int) (*cache.Snapshot, error) {
 		return all
 	}
 	return cache.NewSnapshot(strconv.Itoa(version), map[resource.Type][]types.Resource{
-		resource.ClusterType:  list(w.clusters),
-		resource.EndpointType: list(w.endpoints),
-		resource.ListenerType: list(w.listeners),
-		resource.RouteType:    list(w.routes),
+		resource.ClusterType:         list(w.clusters),
+		resource.EndpointType:        list(w.endpoints),
+		resource.ListenerType:        list(w.listeners),
+		resource.RouteType:           list(w.routes),
+		resource.ExtensionConfigType: list(w.filters),
+		resource.RuntimeType:         list(w.layers),
 	})
 }
 

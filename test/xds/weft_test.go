@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,11 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // bootstrap is a configuration with nothing but the way to a control plane, which also
@@ -43,7 +43,7 @@ func bootstrap(form, control, admin string) string {
 type weft struct {
 	t     testing.TB
 	cmd   *exec.Cmd
-	log   *journal
+	log   *subject.Journal
 	ended chan struct{} // closed when the process has
 }
 
@@ -55,14 +55,18 @@ func startWeft(t testing.TB, config string, command func(program string, args ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "config.json")
+	name := "config.json"
+	if config[0] != '{' {
+		name = "envoy.yaml"
+	}
+	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if command == nil {
 		command = exec.Command
 	}
-	w := &weft{t: t, log: newJournal(), ended: make(chan struct{})}
+	w := &weft{t: t, log: subject.NewJournal(), ended: make(chan struct{})}
 	w.cmd = command(program, "start", "-c", path)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	w.cmd.Dir = t.TempDir() // for what it writes beside itself
@@ -90,39 +94,7 @@ func (w *weft) end() {
 		_ = w.cmd.Process.Kill()
 		<-w.ended
 	}
-	log := w.log.String()
-	for _, defect := range []string{"panic: ", "DATA RACE", "fatal error"} {
-		if strings.Contains(log, defect) {
-			w.t.Errorf("the log has %q", defect)
-		}
-	}
-	if w.t.Failed() {
-		const most = 8 << 10
-		if len(log) > most {
-			log = log[:most/2] + "\n…\n" + log[len(log)-most/2:]
-		}
-		w.t.Logf("log of weft:\n%s", log)
-	}
-}
-
-// journal is what a process writes.
-type journal struct {
-	mu   sync.Mutex
-	data bytes.Buffer
-}
-
-func newJournal() *journal { return &journal{} }
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.data.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.data.String()
+	w.log.Judge(w.t)
 }
 
 // origin is an application that says its name.

@@ -44,11 +44,11 @@ type Resource struct {
 // Request is a DiscoveryRequest or DeltaDiscoveryRequest without what is the same in
 // all of them.
 type Request struct {
-	Type    string // its URL
-	First   bool   // of the stream: it says who asks
-	Version string // the last that was accepted; StateOfTheWorld
-	Nonce   string // of the response that this answers, or of the last one; "": none yet
-	Names   []string
+	Type    string   // its URL
+	First   bool     // of the stream: it says who asks
+	Version string   // the last that was accepted; StateOfTheWorld
+	Nonce   string   // of the response that this answers, or of the last one; "": none yet
+	Names   []string // immutable
 	// Subscribe and Unsubscribe are what changes; Held is the version of each resource
 	// that is known already, in the first request of a type. Delta.
 	Subscribe, Unsubscribe []string
@@ -98,11 +98,13 @@ type topic struct {
 	Type
 	all      bool            // everything is wanted
 	names    map[string]bool // or these
+	sorted   []string        // names in order; nil: not made since they changed. Immutable
 	held     map[string]Resource
-	version  string // of the last response that was accepted
-	nonce    string // of the last response of this stream
-	asked    bool   // on this stream
-	accepted bool   // some response was accepted, of whatever stream
+	absent   map[string]bool // of names: the server has said that there is none. Delta
+	version  string          // of the last response that was accepted
+	nonce    string          // of the last response of this stream
+	asked    bool            // on this stream
+	accepted bool            // some response was accepted, of whatever stream
 }
 
 // New returns a client that wants nothing yet. At the start of a stream types are
@@ -110,7 +112,7 @@ type topic struct {
 func New(form Form, types ...Type) *Client {
 	c := &Client{form: form, topics: make(map[string]*topic, len(types))}
 	for _, t := range types {
-		p := &topic{Type: t, names: map[string]bool{}, held: map[string]Resource{}}
+		p := &topic{Type: t, names: map[string]bool{}, held: map[string]Resource{}, absent: map[string]bool{}}
 		c.topics[t.URL] = p
 		c.order = append(c.order, p)
 	}
@@ -152,23 +154,43 @@ func (c *Client) WantAll(url string) []Request {
 // Want says which resources of a type are wanted from now on, instead of those before.
 // What is not wanted any more is forgotten.
 func (c *Client) Want(url string, names []string) []Request {
-	p := c.topics[url]
 	next := make(map[string]bool, len(names))
-	var more, less []string
 	for _, n := range names {
-		if !p.names[n] && !next[n] {
-			more = append(more, n)
-		}
 		next[n] = true
 	}
-	for n := range p.names {
+	var less []string
+	for n := range c.topics[url].names {
 		if !next[n] {
 			less = append(less, n)
-			delete(p.held, n)
 		}
 	}
-	p.names = next
-	if len(more)+len(less) == 0 || !c.open || p.all {
+	return c.Change(url, names, less)
+}
+
+// Change says which resources of a type are wanted beside those before, and which of those
+// are not any more, and forgotten therefore. Its cost, in Delta, is theirs.
+func (c *Client) Change(url string, wanted, unwanted []string) []Request {
+	p := c.topics[url]
+	var more, less []string
+	for _, n := range wanted {
+		if !p.names[n] {
+			p.names[n] = true
+			more = append(more, n)
+		}
+	}
+	for _, n := range unwanted {
+		if p.names[n] {
+			delete(p.names, n)
+			delete(p.held, n)
+			delete(p.absent, n)
+			less = append(less, n)
+		}
+	}
+	if len(more)+len(less) == 0 {
+		return nil
+	}
+	p.sorted = nil
+	if !c.open || p.all {
 		return nil
 	}
 	if c.form == StateOfTheWorld || !p.asked {
@@ -185,7 +207,7 @@ func (c *Client) ask(p *topic) Request {
 	p.asked = true
 	var names []string
 	if !p.all {
-		names = slices.Sorted(maps.Keys(p.names))
+		names = p.inOrder()
 	}
 	if c.form == StateOfTheWorld {
 		return c.say(p, Request{Version: p.version, Nonce: p.nonce, Names: names})
@@ -286,7 +308,7 @@ func (c *Client) gone(p *topic, r Response, here map[string]int) (gone []string)
 }
 
 // Conclude says what became of an update: all of it is in force but what is wrong, of
-// which what was held before stays. It returns the request that tells the server so;
+// which what was held before stays, also where it was to go. It returns the request that tells the server so;
 // ok is false if the stream of the update has ended.
 func (c *Client) Conclude(u Update, wrong []Wrong) (r Request, ok bool) {
 	p := c.topics[u.Type]
@@ -295,12 +317,19 @@ func (c *Client) Conclude(u Update, wrong []Wrong) (r Request, ok bool) {
 		bad[w.Name] = true
 	}
 	for _, n := range u.Changed {
+		delete(p.absent, n.Name)
 		if !bad[n.Name] && (p.all || p.names[n.Name]) {
 			p.held[n.Name] = n
 		}
 	}
 	for _, n := range u.Removed {
+		if bad[n] {
+			continue
+		}
 		delete(p.held, n)
+		if p.names[n] {
+			p.absent[n] = true
+		}
 	}
 	if len(wrong) == 0 {
 		p.version, p.accepted = u.Version, true
@@ -312,7 +341,7 @@ func (c *Client) Conclude(u Update, wrong []Wrong) (r Request, ok bool) {
 	if c.form == StateOfTheWorld {
 		r.Version = p.version
 		if !p.all {
-			r.Names = slices.Sorted(maps.Keys(p.names))
+			r.Names = p.inOrder()
 		}
 	}
 	return c.say(p, r), true
@@ -339,6 +368,10 @@ func refusal(wrong []Wrong) string {
 // name. It is a view: not to be changed, and valid until the next call.
 func (c *Client) Held(url string) map[string]Resource { return c.topics[url].held }
 
+// Absent reports whether a resource is wanted by its name, and the server has said that
+// there is none. In StateOfTheWorld no server says so.
+func (c *Client) Absent(url, name string) bool { return c.topics[url].absent[name] }
+
 // Version returns the version of the last response of a type that was accepted whole;
 // ok is false if none was.
 func (c *Client) Version(url string) (version string, ok bool) {
@@ -346,8 +379,21 @@ func (c *Client) Version(url string) (version string, ok bool) {
 	return p.version, p.accepted
 }
 
-// Wanted returns what is wanted of a type: everything, or names in order.
+// WantsAll reports whether all of a type is wanted, not only what is named.
+func (c *Client) WantsAll(url string) bool { return c.topics[url].all }
+
+// Wanted returns what is wanted of a type: everything, or names in order, which must not be
+// changed.
 func (c *Client) Wanted(url string) (all bool, names []string) {
 	p := c.topics[url]
-	return p.all, slices.Sorted(maps.Keys(p.names))
+	return p.all, p.inOrder()
+}
+
+// inOrder returns the names that are wanted, in order: each answer of StateOfTheWorld has
+// all of them.
+func (p *topic) inOrder() []string {
+	if p.sorted == nil {
+		p.sorted = slices.Sorted(maps.Keys(p.names))
+	}
+	return p.sorted
 }

@@ -52,6 +52,7 @@ func ReadCluster(body []byte) (*Cluster, error) {
 	if m.GetName() == "" {
 		p.field("name").refuse("is missing")
 	}
+	c.Config.Mesh = meshOf(m.GetMetadata())
 	p.readHosts(m, c)
 	p.readPolicy(m, c)
 	p.readConnections(m, c)
@@ -137,11 +138,11 @@ func clusterRead() []string {
 		"name", "type", "eds_cluster_config", "load_assignment", "connect_timeout", "lb_policy", "load_balancing_policy",
 		"ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config", "original_dst_lb_config",
 		"common_lb_config", "lb_subset_config", "circuit_breakers", "max_requests_per_connection",
-		"common_http_protocol_options", "http_protocol_options", "http2_protocol_options", "protocol_selection",
+		"common_http_protocol_options", "http_protocol_options", "http2_protocol_options", "protocol_selection", "upstream_http_protocol_options",
 		"typed_extension_protocol_options", "dns_refresh_rate", "dns_failure_refresh_rate", "dns_jitter", "respect_dns_ttl", "dns_lookup_family",
 		"dns_resolvers", "dns_resolution_config", "typed_dns_resolver_config",
 		"health_checks", "outlier_detection", "transport_socket", "transport_socket_matches", "filters",
-		"cleanup_interval", "upstream_bind_config", "upstream_connection_options", "metadata", "alt_stat_name",
+		"cleanup_interval", "upstream_bind_config", "upstream_connection_options",
 	}
 }
 
@@ -149,8 +150,7 @@ func clusterRead() []string {
 // elsewhere.
 func clusterCritical() []string {
 	return []string{
-		"cluster_type", "transport_socket_matcher", "upstream_config", "upstream_http_protocol_options",
-		"connection_pool_per_downstream_connection",
+		"cluster_type", "transport_socket_matcher", "upstream_config", "connection_pool_per_downstream_connection",
 	}
 }
 

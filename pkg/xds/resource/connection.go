@@ -55,6 +55,9 @@ func (p place) readProtocol(m *clusterv3.Cluster, out *config.Cluster) {
 	out.Protocol = config.HTTP1
 	p.field("common_http_protocol_options").readCommonHTTP(m.GetCommonHttpProtocolOptions(), out)
 	p.readOldProtocol(m, out)
+	if o := m.GetUpstreamHttpProtocolOptions(); o != nil {
+		p.field("upstream_http_protocol_options").readNames(o, out)
+	}
 	for name, packed := range m.GetTypedExtensionProtocolOptions() {
 		at := p.field("typed_extension_protocol_options").key(name)
 		if name != protocolOptions {
@@ -88,7 +91,7 @@ func (p place) readUpstreamHTTP(o *httpv3.HttpProtocolOptions, out *config.Clust
 		[]string{"http_filters", "hash_policy", "header_validation_config"})
 	p.field("common_http_protocol_options").readCommonHTTP(o.GetCommonHttpProtocolOptions(), out)
 	if names := o.GetUpstreamHttpProtocolOptions(); names != nil {
-		p.field("upstream_http_protocol_options").only(names, nil, []string{"auto_sni", "auto_san_validation", "override_auto_sni_header"})
+		p.field("upstream_http_protocol_options").readNames(names, out)
 	}
 	switch u := o.GetUpstreamProtocolOptions().(type) {
 	case *httpv3.HttpProtocolOptions_ExplicitHttpConfig_:
@@ -109,6 +112,18 @@ func (p place) readUpstreamHTTP(o *httpv3.HttpProtocolOptions, out *config.Clust
 		p.field("auto_config").refuse("is not supported, expected explicit_http_config or use_downstream_protocol_config")
 	default:
 		p.refuse("expected explicit_http_config or use_downstream_protocol_config")
+	}
+}
+
+// readNames reads what the names that requests are for have to do with connections.
+func (p place) readNames(o *corev3.UpstreamHttpProtocolOptions, out *config.Cluster) {
+	p.only(o, []string{"auto_sni", "auto_san_validation", "override_auto_sni_header"}, nil)
+	out.RequestName = config.RequestName{SNI: o.GetAutoSni(), Verify: o.GetAutoSanValidation(), Field: lower(o.GetOverrideAutoSniHeader())}
+	switch {
+	case !out.RequestName.Counts():
+		out.RequestName = config.RequestName{}
+	case out.RequestName.Field == ":authority" || out.RequestName.Field == "host":
+		out.RequestName.Field = ""
 	}
 }
 
@@ -186,18 +201,22 @@ func (p place) readSource4or6(s *corev3.SocketAddress, out *config.Socket) {
 		return
 	}
 	p.only(s, []string{"address", "port_value"}, []string{"protocol", "named_port", "resolver_name", "ipv4_compat", "network_namespace_filepath"})
-	if s.GetPortValue() != 0 {
-		p.field("port_value").refuse("is %d: only any port is supported", s.GetPortValue())
+	port := s.GetPortValue()
+	if port > math.MaxUint16 {
+		p.field("port_value").refuse("is %d, expected a port", port)
 	}
-	family := &out.Source4
+	family, from := &out.Source4, &out.Port4
 	if address.Is6() {
-		family = &out.Source6
+		family, from = &out.Source6, &out.Port6
 	}
 	switch {
-	case *family != "":
+	case *family != "" || *from != 0:
 		p.refuse("is a second address of its family: only one is supported")
 	case !address.IsUnspecified(): // else the system chooses
 		*family = address.String()
+		fallthrough
+	default:
+		*from = uint16(port) //nolint:gosec // refused above if it is more
 	}
 }
 

@@ -9,6 +9,32 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// What Envoy calls a prefix is read as one; what would lead requests elsewhere is refused.
+func TestDomainsWithAStarAtTheEnd(t *testing.T) {
+	const place = "virtual_hosts[0].domains[0]: "
+	for domain, want := range map[string]string{
+		"x.*": "", "shop-*": "", "*": "", "*.x": "",
+		"*x*": place + `"*x*": a star is supported at one end only`,
+		"x:*": place + `"x:*": a star is not supported behind a colon`,
+	} {
+		m := &routev3.RouteConfiguration{Name: "t", VirtualHosts: []*routev3.VirtualHost{{Name: "a", Domains: []string{domain}}}}
+		body, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := ReadRoutes(body, Kinds{})
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else if has := table.Config.VirtualHosts[0].Domains; !slices.Equal(has, []string{domain}) {
+			t.Errorf("%q is read as %q", domain, has)
+		}
+		if got != want {
+			t.Errorf("%q: the error is %q, want %q", domain, got, want)
+		}
+	}
+}
+
 // A name with the root's dot and the one without are the same domain: of one virtual
 // host once, of two refused (which TestIstiod in test/xds made necessary).
 func TestDomainsWithARootDot(t *testing.T) {

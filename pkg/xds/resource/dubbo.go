@@ -4,6 +4,9 @@ package resource
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,7 +26,7 @@ const (
 // readDubbo reads a proxy of Dubbo. Its routes, which are not those of HTTP, become a
 // table of its own, which is told to l.
 func (p place) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy {
-	p.only(m, []string{"stat_prefix", "protocol_type", "serialization_type", "route_config", "multiple_route_config", "dubbo_filters"}, []string{"drds"})
+	p.only(m, []string{"route_config", "multiple_route_config", "drds", "dubbo_filters"}, nil)
 	out := &config.Proxy{
 		Downstream:    []config.Protocol{config.Dubbo},
 		Upstream:      config.Dubbo,
@@ -37,21 +40,63 @@ func (p place) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy {
 			p.field("dubbo_filters").index(i).refuse("%s is not supported", f.GetName())
 		}
 	}
-	list, at, name := m.GetRouteConfig(), p.field("route_config"), ""
-	if multiple := m.GetMultipleRouteConfig(); multiple != nil {
-		if len(list) > 0 {
-			at.refuse("stands beside multiple_route_config")
-		}
-		list, at, name = multiple.GetRouteConfig(), p.field("multiple_route_config").field("route_config"), multiple.GetName()
-	}
-	all := &config.VirtualHost{Name: "dubbo", Domains: []string{"*"}}
-	for i, c := range list {
-		at.index(i).readDubboRoutes(c, all)
+	list, at := m.GetRouteConfig(), p.field("route_config")
+	if len(list) > 0 && m.GetRouteSpecifier() != nil {
+		at.refuse("stands beside drds or multiple_route_config")
 	}
 	// As of HTTP: no resource has a name with a line break.
-	out.RouteTable = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.Tables), name)
-	l.Tables = append(l.Tables, &config.RouteTable{Name: out.RouteTable, VirtualHosts: []*config.VirtualHost{all}})
+	out.RouteTable = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.Tables), m.GetMultipleRouteConfig().GetName())
+	switch r := m.GetRouteSpecifier().(type) {
+	case nil:
+		l.Tables = append(l.Tables, at.readDubboTable(out.RouteTable, list))
+	case *dubbov3.DubboProxy_MultipleRouteConfig:
+		at = p.field("multiple_route_config").field("route_config")
+		l.Tables = append(l.Tables, at.readDubboTable(out.RouteTable, r.MultipleRouteConfig.GetRouteConfig()))
+	case *dubbov3.DubboProxy_Drds:
+		at = p.field("drds")
+		if r.Drds.GetRouteConfigName() == "" {
+			at.field("route_config_name").refuse("is missing")
+		}
+		out.RouteTable = DubboTable(r.Drds.GetRouteConfigName())
+		at.awaitRoutes(out.RouteTable, r.Drds.GetConfigSource(), l)
+	default:
+		p.refuse("%T is not supported", r)
+	}
 	return out
+}
+
+// dubboTables begins the names of tables that are resources of DubboRouteType.
+const dubboTables = "dubbo\n"
+
+// DubboTable is what the table is called that a resource of DubboRouteType becomes. No
+// resource of RouteType is called so.
+func DubboTable(resource string) string { return dubboTables + resource }
+
+// DubboRoutes returns the resource of DubboRouteType that becomes a table; ok is false if
+// the table is one of a resource of RouteType.
+func DubboRoutes(table string) (resource string, ok bool) {
+	return strings.CutPrefix(table, dubboTables)
+}
+
+// ReadDubboRoutes reads a serialized MultipleRouteConfiguration, whose table is called
+// what DubboTable says. The error is Refused.
+func ReadDubboRoutes(body []byte, k Kinds) (*RouteTable, error) {
+	m := &dubbov3.MultipleRouteConfiguration{}
+	if err := unmarshal(body, m); err != nil {
+		return nil, err
+	}
+	r := &report{kinds: k}
+	t := &RouteTable{Config: place{report: r}.field("route_config").readDubboTable(DubboTable(m.GetName()), m.GetRouteConfig())}
+	t.Ignored, t.Keys = r.ignored, r.runtimeKeys()
+	return t, r.result()
+}
+
+func (p place) readDubboTable(name string, list []*dubbov3.RouteConfiguration) *config.RouteTable {
+	all := &config.VirtualHost{Name: "dubbo", Domains: []string{"*"}}
+	for i, c := range list {
+		p.index(i).readDubboRoutes(c, all)
+	}
+	return &config.RouteTable{Name: name, VirtualHosts: []*config.VirtualHost{all}}
 }
 
 // readDubboRoutes adds the routes of one interface, or of many by a wildcard, to all:
@@ -71,6 +116,7 @@ func (p place) readDubboRoutes(m *dubbov3.RouteConfiguration, all *config.Virtua
 		route := &config.Route{Name: fmt.Sprintf("%s/%d", m.GetName(), len(all.Routes))}
 		route.Match.Headers = append(route.Match.Headers, of...)
 		route.Match.Headers = append(route.Match.Headers, at.field("match").readDubboMatch(r.GetMatch())...)
+		route.Match.Arguments = at.field("match").field("method").field("params_match").readArguments(r.GetMatch().GetMethod().GetParamsMatch())
 		route.Forward = at.field("route").readDubboForward(r.GetRoute())
 		all.Routes = append(all.Routes, route)
 	}
@@ -103,14 +149,36 @@ func (p place) readDubboMatch(m *dubbov3.RouteMatch) (out []config.HeaderMatch) 
 		p.field("method").field("name").readText(name, is)
 		out = append(out, config.HeaderMatch{Name: dubboMethod, Is: is})
 	}
-	if len(m.GetMethod().GetParamsMatch()) > 0 { // arguments are carried, not read
-		p.field("method").field("params_match").unbuilt()
-	}
 	for i, h := range m.GetHeaders() {
 		out = append(out, p.field("headers").index(i).readHeader(h))
 	}
 	return out
 }
+
+// readArguments reads what the arguments of calls are to be.
+func (p place) readArguments(all map[uint32]*dubbov3.MethodMatch_ParameterMatchSpecifier) (out []config.ArgumentMatch) {
+	for _, i := range slices.Sorted(maps.Keys(all)) {
+		at := p.key(strconv.FormatUint(uint64(i), 10))
+		if i > mostArguments {
+			at.refuse("no method has as many arguments")
+			continue
+		}
+		one := config.ArgumentMatch{Index: int(i)}
+		switch s := all[i].GetParameterMatchSpecifier().(type) {
+		case *dubbov3.MethodMatch_ParameterMatchSpecifier_ExactMatch:
+			one.Is.Kind, one.Is.Text = config.ValueExact, s.ExactMatch
+		case *dubbov3.MethodMatch_ParameterMatchSpecifier_RangeMatch:
+			one.Is.Kind, one.Is.From, one.Is.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
+		default:
+			at.refuse("expected exact_match or range_match")
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// mostArguments is how many a method of Java may have (JVM specification 4.3.3).
+const mostArguments = 255
 
 func (p place) readDubboForward(m *dubbov3.RouteAction) *config.Forward {
 	// Clusters speak HTTP/1.1 if they say nothing, to callers of HTTP.

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -109,18 +110,131 @@ func TestCallsOfDubboAreRouted(t *testing.T) {
 func TestWhatIsRefusedOfDubbo(t *testing.T) {
 	const route = `interface: "org.Shop", routes: {match: {}, route: {cluster: "shop"}}`
 	for text, want := range map[string]string{
-		`drds: {route_config_name: "shop"}`:                                                                                                        "typed_config.drds: is not supported",
-		`dubbo_filters: {name: "envoy.filters.dubbo.other"}, route_config: {` + route + `}`:                                                        "dubbo_filters[0]: envoy.filters.dubbo.other",
-		`route_config: {routes: {match: {}, route: {cluster: "shop"}}}`:                                                                            "interface: is missing",
-		`route_config: {interface: "a*b", routes: {match: {}, route: {cluster: "shop"}}}`:                                                          "one star",
-		`route_config: {interface: "*a*", routes: {match: {}, route: {cluster: "shop"}}}`:                                                          "one star",
-		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 0, value: {exact_match: "x"}}}}, route: {cluster: "shop"}}}`: "params_match: is not supported",
-		`route_config: {interface: "a", routes: {match: {}, route: {}}}`:                                                                           "expected cluster or weighted_clusters",
-		`route_config: {interface: "a", routes: {match: {}, route: {weighted_clusters: {clusters: {name: "b"}}}}}`:                                 "the weights are 0",
-		`route_config: {` + route + `}, multiple_route_config: {route_config: {` + route + `}}`:                                                    "beside multiple_route_config",
+		`drds: {config_source: {ads: {}}}`:                                                                                                           "typed_config.drds.route_config_name: is missing",
+		`drds: {route_config_name: "shop" config_source: {path: "/x"}}`:                                                                              "typed_config.drds.config_source: ",
+		`drds: {route_config_name: "shop"}, route_config: {` + route + `}`:                                                                           "stands beside drds",
+		`dubbo_filters: {name: "envoy.filters.dubbo.other"}, route_config: {` + route + `}`:                                                          "dubbo_filters[0]: envoy.filters.dubbo.other",
+		`route_config: {routes: {match: {}, route: {cluster: "shop"}}}`:                                                                              "interface: is missing",
+		`route_config: {interface: "a*b", routes: {match: {}, route: {cluster: "shop"}}}`:                                                            "one star",
+		`route_config: {interface: "*a*", routes: {match: {}, route: {cluster: "shop"}}}`:                                                            "one star",
+		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 0, value: {}}}}, route: {cluster: "shop"}}}`:                   "method.params_match[0]: expected exact_match or range_match",
+		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 256, value: {exact_match: "x"}}}}, route: {cluster: "shop"}}}`: "params_match[256]: no method has as many arguments",
+		`route_config: {interface: "a", routes: {match: {}, route: {}}}`:                                                                             "expected cluster or weighted_clusters",
+		`route_config: {interface: "a", routes: {match: {}, route: {weighted_clusters: {clusters: {name: "b"}}}}}`:                                   "the weights are 0",
+		`route_config: {` + route + `}, multiple_route_config: {route_config: {` + route + `}}`:                                                      "beside drds or multiple_route_config",
 	} {
 		if _, err := ReadListener(dubboListener(t, text), kinds()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
+}
+
+// TestRoutesOfDubboByThemselves: they go by a name that no routes of HTTP have.
+func TestRoutesOfDubboByThemselves(t *testing.T) {
+	l, err := ReadListener(dubboListener(t, `drds: {route_config_name: "shop" config_source: {ads: {} initial_fetch_timeout: {seconds: 4}}}`), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if proxy := l.Config.FilterChains[0].Proxy; len(l.Tables) != 0 || len(l.Routes) != 1 || l.Routes[0] != proxy.RouteTable || l.RoutesTimeout.Seconds() != 4 {
+		t.Errorf("the listener waits for %q for %v, and its table is %q", l.Routes, l.RoutesTimeout, proxy.RouteTable)
+	}
+	if name, ok := DubboRoutes(l.Routes[0]); name != "shop" || !ok {
+		t.Errorf("the resource is %q, %t", name, ok)
+	}
+	if _, ok := DubboRoutes("shop"); ok {
+		t.Error("routes of HTTP are taken for some of Dubbo")
+	}
+	m := &dubbov3.MultipleRouteConfiguration{}
+	if err := prototext.Unmarshal([]byte(`name: "shop" route_config: {name: "one", interface: "org.Shop", routes: {match: {}, route: {cluster: "c"}}}`), m); err != nil {
+		t.Fatal(err)
+	}
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := ReadDubboRoutes(body, kinds())
+	if err != nil || table.Config.Name != DubboTable("shop") || table.Config.VirtualHosts[0].Routes[0].Forward.Cluster != "c" {
+		t.Errorf("the table is %+v, %v", table, err)
+	}
+	m.RouteConfig[0].Interface = ""
+	if body, err = proto.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadDubboRoutes(body, kinds()); err == nil || err.Error() != "route_config[0].interface: is missing" {
+		t.Errorf("an interface is missing: %v", err)
+	}
+}
+
+// arguments are those of a call, as its body tells of them.
+type arguments []string
+
+func (arguments) Read([]byte) (int, error) { return 0, io.EOF }
+func (arguments) Buffered() int            { return 0 }
+func (arguments) Close() error             { return nil }
+
+func (a arguments) Argument(i int) (string, bool) {
+	if i >= len(a) {
+		return "", false
+	}
+	return a[i], true
+}
+
+func TestCallsOfDubboAreRoutedByTheirArguments(t *testing.T) {
+	l, err := ReadListener(dubboListener(t, `route_config: {
+		name: "shop", interface: "*"
+		routes: {match: {method: {params_match: {key: 1 value: {range_match: {start: -10 end: 10}}} params_match: {key: 0 value: {exact_match: "blue"}}}}, route: {cluster: "both"}}
+		routes: {match: {method: {params_match: {key: 0 value: {exact_match: "blue"}}}}, route: {cluster: "first"}}
+		routes: {match: {}, route: {cluster: "any"}}
+	}`), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := router.Compile(l.Tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call, want := range map[string]string{"blue 9": "both", "blue -10": "both", "blue 10": "first", "blue x": "first", "blue": "first", "red 9": "any", "": "any"} {
+		x := new(protocol.Exchange)
+		x.Reset()
+		x.Meta.Protocol = string(config.Dubbo)
+		x.Request.Authority, x.Request.Path = "org.Shop", "/org.Shop/buy"
+		x.Request.Body = arguments(strings.Fields(call))
+		if got, _ := table.Match(x).ChooseCluster(x, 0); got != want {
+			t.Errorf("a call of %q goes to %q, want %q", call, got, want)
+		}
+		x.Request.Body = nil
+		if got, _ := table.Match(x).ChooseCluster(x, 0); got != "any" {
+			t.Errorf("a call whose arguments nobody can read goes to %q, want any", got)
+		}
+	}
+}
+
+// FuzzReadDubboRoutes: whatever a control plane sends is read or refused, and what is read
+// is compiled or refused.
+func FuzzReadDubboRoutes(f *testing.F) {
+	for _, text := range []string{
+		`name: "n" route_config: {name: "one" interface: "org.Shop" group: "eu" version: "2.0" routes: {match: {} route: {cluster: "eu"}}}`,
+		`name: "n" route_config: {interface: "org.*" routes: {match: {method: {name: {safe_regex: {regex: "f.*"}} params_match: {key: 0 value: {exact_match: "x"}} params_match: {key: 300 value: {range_match: {start: 1 end: 5}}}}} route: {cluster: "c"}}}`,
+		`name: "n" route_config: {interface: "*" routes: {match: {headers: {name: "t" string_match: {exact: "b"}}} route: {weighted_clusters: {clusters: {name: "a" weight: {value: 1}}}}}}`,
+	} {
+		m := &dubbov3.MultipleRouteConfiguration{}
+		if err := prototext.Unmarshal([]byte(text), m); err != nil {
+			f.Fatal(err)
+		}
+		body, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		read, err := ReadDubboRoutes(body, kinds())
+		if err != nil {
+			return
+		}
+		table, err := router.Compile(read.Config)
+		if err == nil && table.Name() != read.Config.Name {
+			t.Errorf("it is compiled as %q, want %q", table.Name(), read.Config.Name)
+		}
+	})
 }

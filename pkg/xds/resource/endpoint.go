@@ -125,6 +125,7 @@ func (p place) readEndpoint(m *endpointv3.LbEndpoint, names bool) (h Endpoint, o
 	}
 	h.Metadata = labels(m.GetMetadata().GetFilterMetadata()[subsetLabels])
 	h.Labels = labels(m.GetMetadata().GetFilterMetadata()[socketLabels])
+	h.Workload = workloadOf(m.GetMetadata())
 	h.Health = p.field("health_status").readStatus(m.GetHealthStatus())
 	return h, true
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -34,6 +33,8 @@ import (
 type Kinds struct {
 	Filters []filter.Stream
 	Gates   []filter.Connection
+	Runtime *Runtime // the values of the keys in them
+	Node    Node
 }
 
 func (k Kinds) gate(name string) *filter.Connection {
@@ -65,25 +66,26 @@ type translation struct {
 }
 
 // translations are those that are built.
-func translations() []translation {
-	return []translation{
-		{name: "cors", messages: []proto.Message{&corsv3.Cors{}, &corsv3.CorsPolicy{}}},
-		{name: "fault", messages: []proto.Message{&faultv3.HTTPFault{}}, adapt: adaptFault},
-		{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adapt: unwrap("rbac")},
-		{name: "jwt_authn", messages: []proto.Message{&jwtv3.JwtAuthentication{}}, adapt: adaptJWT},
-		{name: "csrf", messages: []proto.Message{&csrfv3.CsrfPolicy{}}},
-		{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}},
-		{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}},
-		{name: "header_to_metadata", messages: []proto.Message{&metadatav3.Config{}}},
-		{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}},
-		{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}},
-	}
+//
+//nolint:gochecknoglobals // a constant table; Go has no constant slices
+var translations = []translation{
+	{name: "cors", messages: []proto.Message{&corsv3.Cors{}, &corsv3.CorsPolicy{}}},
+	{name: "fault", messages: []proto.Message{&faultv3.HTTPFault{}}, adapt: adaptFault},
+	{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adapt: unwrap("rbac")},
+	{name: "jwt_authn", messages: []proto.Message{&jwtv3.JwtAuthentication{}}, adapt: adaptJWT},
+	{name: "csrf", messages: []proto.Message{&csrfv3.CsrfPolicy{}}},
+	{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}},
+	{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}},
+	{name: "header_to_metadata", messages: []proto.Message{&metadatav3.Config{}}},
+	{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}},
+	{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}},
 }
 
 func translationOf(a *anypb.Any) *translation {
-	for _, t := range translations() {
+	for i := range translations {
+		t := &translations[i]
 		if slices.ContainsFunc(t.messages, func(m proto.Message) bool { return holds(a, m) }) {
-			return &t
+			return t
 		}
 	}
 	return nil
@@ -101,21 +103,31 @@ func bystanders() []string {
 // routerFilter ends every chain of HTTP filters.
 const routerFilter = "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"
 
-// readHTTPFilters reads a chain of HTTP filters.
-func (p place) readHTTPFilters(list []*hcmv3.HttpFilter) (all []config.Filter) {
-	ends, names := false, map[string]string{}
+// readHTTPFilters reads the HTTP filters of out. Those whose settings are resources of
+// their own are told to l.
+func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *Listener) {
+	ends, names, slots := false, map[string]string{}, len(l.Slots)
 	for i, f := range list {
 		at := p.index(i)
+		if at.readMesh(f, out, l) {
+			continue
+		}
 		packed := f.GetTypedConfig()
 		switch {
-		case f.GetDisabled():
-			at.field("disabled").unbuilt()
-			continue
 		case packed.GetTypeUrl() == routerFilter:
 			ends = true
+			if f.GetDisabled() {
+				at.field("disabled").refuse("routes need it")
+			}
 			continue
 		case slices.Contains(bystanders(), f.GetName()), strings.HasPrefix(f.GetName(), "istio.stats"):
 			at.key(f.GetName()).ignore()
+			continue
+		case f.GetConfigDiscovery() != nil:
+			if one, slot, ok := at.readDiscovery(f, l); ok {
+				slot.proxy, slot.at = out, len(out.StreamFilters)
+				out.StreamFilters = append(out.StreamFilters, one)
+			}
 			continue
 		}
 		t := translationOf(packed)
@@ -131,14 +143,23 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter) (all []config.Filter) {
 			at.refuse("%s is of the same kind as %s: what routes say of one would be for both", f.GetName(), other)
 		}
 		names[t.name] = f.GetName()
+		if f.GetDisabled() {
+			at.switched(t.name)
+		}
 		if settings := at.field("typed_config").readSettings(t, packed); settings != nil {
-			all = append(all, config.Filter{Name: t.name, Config: settings})
+			out.StreamFilters = append(out.StreamFilters, config.Filter{Name: t.name, Config: settings, Off: f.GetDisabled()})
 		}
 	}
 	if !ends {
 		p.refuse("the last filter is not a router")
 	}
-	return p.addMirror(all)
+	for _, s := range l.Slots[slots:] {
+		s.taken = slices.Sorted(maps.Keys(names))
+		if s.otherwise != nil && slices.Contains(s.taken, s.otherwise.kind) {
+			p.key(s.Name).field("config_discovery").field("default_config").refuse("%s", sameKind(s.otherwise.kind))
+		}
+	}
+	out.StreamFilters = p.addMirror(out.StreamFilters)
 }
 
 // mirrorFilter is the stream filter that copies of requests are made by; routes have
@@ -159,18 +180,19 @@ func (p place) readPerFilter(m map[string]*anypb.Any) map[string]any {
 		return nil
 	}
 	all := make(map[string]any, len(m))
-	for name, packed := range m {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		packed := m[name]
 		at := p.field("typed_per_filter_config").key(name)
 		optional := false
 		if wrapped := (&routev3.FilterConfig{}); holds(packed, wrapped) {
 			if !at.open(packed, wrapped) {
 				continue
 			}
-			if wrapped.GetDisabled() {
-				at.turnOff(name, all)
+			packed, optional = wrapped.GetConfig(), wrapped.GetIsOptional()
+			if wrapped.GetDisabled() || packed.GetTypeUrl() == "" {
+				at.turn(name, wrapped, all)
 				continue
 			}
-			packed, optional = wrapped.GetConfig(), wrapped.GetIsOptional()
 		}
 		t := translationOf(packed)
 		switch {
@@ -187,19 +209,33 @@ func (p place) readPerFilter(m map[string]*anypb.Any) map[string]any {
 	return all
 }
 
-// turnOff leaves a filter, which is called as Envoy calls its kind, out of what all is
-// for. One that runs before routes are chosen cannot be left out.
-func (p place) turnOff(name string, all map[string]any) {
-	kind := strings.TrimPrefix(name, "envoy.filters.http.")
+// turn turns a filter off, or on if it is off for other routes, in what all is for. It is
+// of the kind of its settings, or else called as Envoy calls its kind. One that runs before
+// routes are chosen cannot be turned. Who asks for one that nobody can tell is refused, if
+// optional or not: it may be the listener's under another name, and stay off.
+func (p place) turn(name string, m *routev3.FilterConfig, all map[string]any) {
+	kind, usual := strings.CutPrefix(name, "envoy.filters.http.")
 	if kind == "health_check" {
 		kind = "healthcheck"
 	}
-	k := p.report.kinds.filter(kind)
-	if k == nil || k.Stage == filter.BeforeRoute || !slices.ContainsFunc(translations(), func(t translation) bool { return t.name == kind }) {
-		p.field("disabled").unbuilt()
-		return
+	t := translationOf(m.GetConfig())
+	if t != nil {
+		kind = t.name
 	}
-	all[kind] = config.FilterOff{}
+	k := p.report.kinds.filter(kind)
+	switch {
+	case k != nil && k.Stage != filter.BeforeRoute && slices.ContainsFunc(translations, func(t translation) bool { return t.name == kind }):
+		all[kind] = config.FilterOn{}
+		if m.GetDisabled() {
+			all[kind] = config.FilterOff{}
+		}
+	case m.GetIsOptional() && k == nil && (usual || m.GetDisabled()), slices.Contains(bystanders(), name):
+		p.ignore()
+	case m.GetDisabled():
+		p.field("disabled").unbuilt()
+	default:
+		p.refuse("%s is not supported", name)
+	}
 }
 
 // readSettings returns the settings of a filter as Weft's has them, nil if they are
@@ -216,6 +252,7 @@ func (p place) readSettings(t *translation, packed *anypb.Any) any {
 // decode fills settings of a filter of Weft's with what m says, adapted if adapt is not
 // nil, and returns them; nil if that is wrong.
 func (p place) decode(settings any, m proto.Message, adapt func(map[string]any) error) any {
+	p.resolve(m.ProtoReflect())
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err == nil {
 		text, err = adapted(text, adapt)
@@ -324,6 +361,7 @@ func adaptJWT(settings map[string]any) error {
 	return nil
 }
 
+// readMirrors reads whom copies of a route's requests go to: all of the policies.
 func (p place) readMirrors(m *routev3.RouteAction, o outer, out *config.Route) {
 	list := m.GetRequestMirrorPolicies()
 	if len(list) == 0 {
@@ -334,20 +372,21 @@ func (p place) readMirrors(m *routev3.RouteAction, o outer, out *config.Route) {
 	switch {
 	case len(list) == 0:
 		return
-	case len(list) > 1:
-		at.refuse("has %d: only one is supported", len(list))
-		return
 	case k == nil:
 		at.unbuilt()
 		return
 	}
-	one := list[0]
-	at = at.index(0)
-	at.only(one, []string{"cluster", "runtime_fraction", "trace_sampled", "disable_shadow_host_suffix_append"}, []string{"cluster_header"})
-	percent := 100.0
-	if f := one.GetRuntimeFraction(); f != nil {
-		percent = at.field("runtime_fraction").field("default_value").fraction(f.GetDefaultValue())
+	said := make([]string, len(list))
+	for i, one := range list {
+		at := at.index(i)
+		at.only(one, []string{"cluster", "runtime_fraction", "disable_shadow_host_suffix_append"}, []string{"cluster_header", "request_headers_mutations", "host_rewrite_literal"})
+		percent := 100.0
+		if f := one.GetRuntimeFraction(); f != nil {
+			percent = at.field("runtime_fraction").share(f)
+		}
+		said[i] = fmt.Sprintf(`{"cluster": %s, "percent": %v}`, document.AppendString(nil, one.GetCluster()), percent)
 	}
-	settings := at.fill(k.Config(), fmt.Appendf(nil, `{"cluster": %s, "percent": %d}`, document.AppendString(nil, one.GetCluster()), int(math.Ceil(percent))))
+	first := strings.TrimSuffix(said[0], "}")
+	settings := at.fill(k.Config(), fmt.Appendf(nil, `%s, "more": [%s]}`, first, strings.Join(said[1:], ", ")))
 	out.Filters = inherit(out.Filters, map[string]any{mirrorFilter: settings})
 }

@@ -9,9 +9,11 @@ import (
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 )
 
 func TestARouteTurnsFiltersOff(t *testing.T) {
@@ -42,6 +44,70 @@ func TestARouteTurnsFiltersOff(t *testing.T) {
 	}
 }
 
+// TestFiltersThatAreOffAreTurnedOn: by an empty config, as Envoy wants it, with the
+// settings of the table or the virtual host if these have any. Nobody is told that what
+// guards a route is on if it is not.
+func TestFiltersThatAreOffAreTurnedOn(t *testing.T) {
+	const guard, mine = "envoy.filters.http.rbac", "mine"
+	on, onOptional := &routev3.FilterConfig{Config: &anypb.Any{}}, &routev3.FilterConfig{Config: &anypb.Any{}, IsOptional: true}
+	off, own := &routev3.FilterConfig{Disabled: true}, &rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{}}
+	for _, test := range []struct {
+		name               string
+		table, host, route proto.Message // of the filter
+		filter             string
+		want               any // config.FilterOn, config.FilterOff, or nil for settings
+		refused            string
+	}{
+		{name: "by an empty config", filter: guard, route: on, want: config.FilterOn{}},
+		{name: "by none", filter: guard, route: &routev3.FilterConfig{}, want: config.FilterOn{}},
+		{name: "optionally", filter: guard, route: onOptional, want: config.FilterOn{}},
+		{name: "by a name of its own", filter: mine, route: on, refused: "mine is not supported"},
+		{name: "optionally, by a name of its own", filter: mine, route: onOptional, refused: "mine is not supported"},
+		{name: "off, by the virtual host", filter: guard, host: off, want: config.FilterOff{}},
+		{name: "on, and off further out", filter: guard, host: off, route: on, want: config.FilterOn{}},
+		{name: "off, and on further out", filter: guard, host: on, route: off, want: config.FilterOff{}},
+		{name: "with settings of the virtual host", filter: guard, host: own, route: on},
+		{name: "with settings of the table", filter: guard, table: own, host: on},
+		{name: "with settings of the table, off by the virtual host", filter: guard, table: own, host: off, route: on},
+		{name: "off by the virtual host, with settings of the table", filter: guard, table: own, host: off, want: config.FilterOff{}},
+		{name: "off by the route, with settings of the table", filter: guard, table: own, route: off, want: config.FilterOff{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			of := func(m proto.Message) map[string]*anypb.Any {
+				if m == nil {
+					return nil
+				}
+				return map[string]*anypb.Any{test.filter: packed(t, m)}
+			}
+			m := &routev3.RouteConfiguration{Name: "t", TypedPerFilterConfig: of(test.table), VirtualHosts: []*routev3.VirtualHost{{
+				Name: "v", Domains: []string{"*"}, TypedPerFilterConfig: of(test.host), Routes: []*routev3.Route{{
+					Match:                &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+					Action:               &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 200}},
+					TypedPerFilterConfig: of(test.route),
+				}},
+			}}}
+			body, err := proto.Marshal(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			table, err := ReadRoutes(body, kinds())
+			if test.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), test.refused) {
+					t.Errorf("%v, want %q", err, test.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := table.Config.VirtualHosts[0].Routes[0].Filters["rbac"]
+			if _, settings := got.(*rbac.Config); test.want == nil && !settings || test.want != nil && got != test.want {
+				t.Errorf("the route has %#v, want %#v, or settings for nil", got, test.want)
+			}
+		})
+	}
+}
+
 func TestFiltersOfOneKindHaveOneName(t *testing.T) {
 	named := func(names ...string) error {
 		r := &report{kinds: kinds()}
@@ -50,7 +116,7 @@ func TestFiltersOfOneKindHaveOneName(t *testing.T) {
 			list = append(list, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &rbacv3.RBAC{})}})
 		}
 		list = append(list, &hcmv3.HttpFilter{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}})
-		place{report: r}.readHTTPFilters(list)
+		place{report: r}.readHTTPFilters(list, &config.Proxy{}, &Listener{})
 		return r.result()
 	}
 	if err := named("envoy.filters.http.rbac", "envoy.filters.http.rbac"); err != nil {

@@ -56,7 +56,7 @@ func variableOf(command string) (name string, ok bool) {
 	case "RESP":
 		name = "response_header_" + argument
 	default:
-		name = plainCommands()[word]
+		name = plainCommands[word]
 	}
 	if name == "" {
 		return "", false
@@ -66,29 +66,29 @@ func variableOf(command string) (name string, ok bool) {
 }
 
 // plainCommands are the commands without arguments that there are variables for.
-func plainCommands() map[string]string {
-	return map[string]string{
-		"START_TIME": "start_time", "DURATION": "duration", "PROTOCOL": "version",
-		"BYTES_RECEIVED": "bytes_received", "BYTES_SENT": "bytes_sent",
-		"RESPONSE_CODE": "response_code", "RESPONSE_FLAGS": "response_flags", "RESPONSE_CODE_DETAILS": "response_reason",
-		"CONNECTION_TERMINATION_DETAILS":    "response_detail",
-		"UPSTREAM_TRANSPORT_FAILURE_REASON": "upstream_transport_failure_reason",
-		"UPSTREAM_HOST":                     "upstream_host", "UPSTREAM_CLUSTER": "upstream_cluster", "UPSTREAM_CLUSTER_RAW": "upstream_cluster",
-		"UPSTREAM_LOCAL_ADDRESS":                 "upstream_local_address",
-		"DOWNSTREAM_LOCAL_ADDRESS":               "downstream_local_address",
-		"DOWNSTREAM_REMOTE_ADDRESS":              "downstream_remote_address",
-		"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": "downstream_remote_ip",
-		"DOWNSTREAM_DIRECT_REMOTE_ADDRESS":       "downstream_direct_remote_address",
-		"REQUESTED_SERVER_NAME":                  "requested_server_name",
-		"ROUTE_NAME":                             "route_name",
-		"UPSTREAM_REQUEST_ATTEMPT_COUNT":         "attempts",
-		"DOWNSTREAM_TLS_VERSION":                 "downstream_tls_version",
-		"DOWNSTREAM_TLS_CIPHER":                  "downstream_tls_cipher",
-		"DOWNSTREAM_PEER_SUBJECT":                "downstream_peer_subject",
-		"DOWNSTREAM_PEER_ISSUER":                 "downstream_peer_issuer",
-		"DOWNSTREAM_PEER_SERIAL":                 "downstream_peer_serial",
-		"DOWNSTREAM_PEER_FINGERPRINT_256":        "downstream_peer_fingerprint_256",
-		"DOWNSTREAM_PEER_URI_SAN":                "downstream_peer_uri_san",
-		"CONNECTION_ID":                          "connection_id",
-	}
+//
+//nolint:gochecknoglobals // a constant table; Go has no constant maps
+var plainCommands = map[string]string{
+	"START_TIME": "start_time", "DURATION": "duration", "PROTOCOL": "version",
+	"BYTES_RECEIVED": "bytes_received", "BYTES_SENT": "bytes_sent",
+	"RESPONSE_CODE": "response_code", "RESPONSE_FLAGS": "response_flags", "RESPONSE_CODE_DETAILS": "response_reason",
+	"CONNECTION_TERMINATION_DETAILS":    "response_detail",
+	"UPSTREAM_TRANSPORT_FAILURE_REASON": "upstream_transport_failure_reason",
+	"UPSTREAM_HOST":                     "upstream_host", "UPSTREAM_CLUSTER": "upstream_cluster", "UPSTREAM_CLUSTER_RAW": "upstream_cluster",
+	"UPSTREAM_LOCAL_ADDRESS":                 "upstream_local_address",
+	"DOWNSTREAM_LOCAL_ADDRESS":               "downstream_local_address",
+	"DOWNSTREAM_REMOTE_ADDRESS":              "downstream_remote_address",
+	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": "downstream_remote_ip",
+	"DOWNSTREAM_DIRECT_REMOTE_ADDRESS":       "downstream_direct_remote_address",
+	"REQUESTED_SERVER_NAME":                  "requested_server_name",
+	"ROUTE_NAME":                             "route_name",
+	"UPSTREAM_REQUEST_ATTEMPT_COUNT":         "attempts",
+	"DOWNSTREAM_TLS_VERSION":                 "downstream_tls_version",
+	"DOWNSTREAM_TLS_CIPHER":                  "downstream_tls_cipher",
+	"DOWNSTREAM_PEER_SUBJECT":                "downstream_peer_subject",
+	"DOWNSTREAM_PEER_ISSUER":                 "downstream_peer_issuer",
+	"DOWNSTREAM_PEER_SERIAL":                 "downstream_peer_serial",
+	"DOWNSTREAM_PEER_FINGERPRINT_256":        "downstream_peer_fingerprint_256",
+	"DOWNSTREAM_PEER_URI_SAN":                "downstream_peer_uri_san",
+	"CONNECTION_ID":                          "connection_id",
 }

@@ -13,10 +13,13 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	filev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	streamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
+
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -31,11 +34,14 @@ type Listener struct {
 	// Tables are the route tables that the listener has itself, under names that no
 	// resource has.
 	Tables []*config.RouteTable
-	// Routes are the names of resources of RouteType that it waits for, each once, for
-	// RoutesTimeout at most; 0: for ever.
+	// Routes are the names of resources of RouteType that it waits for, and DubboTable of
+	// those of DubboRouteType, each once, for RoutesTimeout at most; 0: for ever.
 	Routes        []string
 	RoutesTimeout time.Duration
-	Ignored       []string // fields that have no effect, in order
+	// Slots are the filters that resources of ExtensionType are the settings of.
+	Slots   []*Slot
+	Ignored []string // fields that have no effect, in order
+	Keys    []string // of the runtime that it was read with, in order
 }
 
 // Secrets returns the secrets that the listener's chains need.
@@ -46,17 +52,19 @@ func (l *Listener) Secrets() (all []SecretRef) {
 	return all
 }
 
-// With returns the listener with what secrets say. ok is false if one is missing.
-func (l *Listener) With(secrets map[SecretRef]*Secret) (out *config.Listener, ok bool) {
+// With returns the listener with what secrets and extensions say. ok is false if a secret
+// is missing.
+func (l *Listener) With(secrets map[SecretRef]*Secret, extensions map[string]*Extension) (out *config.Listener, ok bool) {
+	filled := l.fill(extensions)
 	if len(l.Secrets()) == 0 {
-		return l.Config, true
+		return filled, true
 	}
-	whole := *l.Config
-	whole.FilterChains = make([]*config.FilterChain, len(l.Config.FilterChains))
+	whole := *filled
+	whole.FilterChains = make([]*config.FilterChain, len(filled.FilterChains))
 	for i, t := range l.TLS {
-		from := l.Config.DefaultChain
+		from := filled.DefaultChain
 		if i < len(whole.FilterChains) {
-			from = l.Config.FilterChains[i]
+			from = filled.FilterChains[i]
 		}
 		chain := *from
 		if t != nil {
@@ -86,7 +94,7 @@ func ReadListener(body []byte, k Kinds) (*Listener, error) {
 	l := &Listener{}
 	p.only(m, listenerRead(), listenerCritical())
 	p.readListener(m, l)
-	l.Ignored = r.ignored
+	l.Ignored, l.Keys = r.ignored, r.runtimeKeys()
 	return l, r.result()
 }
 
@@ -94,7 +102,7 @@ func listenerRead() []string {
 	return []string{
 		"name", "address", "filter_chains", "default_filter_chain", "use_original_dst", "listener_filters", "listener_filters_timeout",
 		"continue_on_listener_filters_timeout", "transparent", "traffic_direction", "enable_reuse_port", "reuse_port", "access_log",
-		"bind_to_port", "deprecated_v1", "metadata", "stat_prefix",
+		"bind_to_port", "deprecated_v1",
 	}
 }
 
@@ -211,7 +219,7 @@ func (p place) portsOf(m *listenerv3.ListenerFilterChainMatchPredicate) (out []c
 
 // readChain reads a filter chain and adds its TLS to l.
 func (p place) readChain(m *listenerv3.FilterChain, l *Listener) *config.FilterChain {
-	p.only(m, []string{"filter_chain_match", "filters", "transport_socket", "transport_socket_connect_timeout", "name", "metadata"}, []string{"use_proxy_proto"})
+	p.only(m, []string{"filter_chain_match", "filters", "transport_socket", "transport_socket_connect_timeout", "name"}, []string{"use_proxy_proto"})
 	out := &config.FilterChain{Name: m.GetName(), Match: p.field("filter_chain_match").readChainMatch(m.GetFilterChainMatch())}
 	t := p.field("transport_socket").readCallers(m.GetTransportSocket())
 	if d := m.GetTransportSocketConnectTimeout(); t != nil && d != nil {
@@ -295,12 +303,11 @@ func (p place) ranges(list []*corev3.CidrRange) (out []netip.Prefix) {
 func (p place) readAccessLogs(list []*accesslogv3.AccessLog) (out []config.AccessLog) {
 	for i, l := range list {
 		at := p.index(i)
-		file := &filev3.FileAccessLog{}
-		if !holds(l.GetTypedConfig(), file) {
-			at.key(l.GetName()).ignore()
-			continue
-		}
-		if !at.field("typed_config").open(l.GetTypedConfig(), file) {
+		file, ok := at.field("typed_config").openLog(l.GetTypedConfig())
+		if file == nil {
+			if ok {
+				at.key(l.GetName()).ignore()
+			}
 			continue
 		}
 		if l.GetFilter() != nil {
@@ -319,6 +326,36 @@ func (p place) readAccessLogs(list []*accesslogv3.AccessLog) (out []config.Acces
 		out = append(out, log)
 	}
 	return out
+}
+
+// openLog returns a log that is written to a file, stdout and stderr included; nil: it is
+// of another kind, or, without ok, it cannot be read.
+func (p place) openLog(packed *anypb.Any) (log *filev3.FileAccessLog, ok bool) {
+	file, stdout, stderr := &filev3.FileAccessLog{}, &streamv3.StdoutAccessLog{}, &streamv3.StderrAccessLog{}
+	standard := func(path string, format *corev3.SubstitutionFormatString) *filev3.FileAccessLog {
+		out := &filev3.FileAccessLog{Path: path}
+		if format != nil {
+			out.AccessLogFormat = &filev3.FileAccessLog_LogFormat{LogFormat: format}
+		}
+		return out
+	}
+	switch {
+	case holds(packed, file):
+		if p.open(packed, file) {
+			return file, true
+		}
+	case holds(packed, stdout):
+		if p.open(packed, stdout) {
+			return standard("/dev/stdout", stdout.GetLogFormat()), true
+		}
+	case holds(packed, stderr):
+		if p.open(packed, stderr) {
+			return standard("/dev/stderr", stderr.GetLogFormat()), true
+		}
+	default:
+		return nil, true
+	}
+	return nil, false
 }
 
 func (p place) readLogFormat(file *filev3.FileAccessLog, out *config.AccessLog) {

@@ -4,7 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	streamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
@@ -168,4 +171,28 @@ func FuzzReadRoutes(f *testing.F) {
 			t.Error("it was read as nothing")
 		}
 	})
+}
+
+// TestAccessLogsOfStandardStreamsAreWritten, in the form that they say.
+func TestAccessLogsOfStandardStreamsAreWritten(t *testing.T) {
+	format := &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
+		TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "%REQ(:METHOD)%\n"}},
+	}}
+	m := &listenerv3.Listener{}
+	if err := proto.Unmarshal(bytesListener(t, ""), m); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []proto.Message{
+		&streamv3.StdoutAccessLog{}, &streamv3.StderrAccessLog{AccessLogFormat: &streamv3.StderrAccessLog_LogFormat{LogFormat: format}},
+	} {
+		m.AccessLog = append(m.AccessLog, &accesslogv3.AccessLog{Name: "log", ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: packed(t, one)}})
+	}
+	l, err := ReadListener(marshaled(t, m), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []config.AccessLog{{Path: "stdout"}, {Path: "stderr", Format: "%request_method%"}}
+	if diff := cmp.Diff(want, l.Config.AccessLogs); diff != "" || len(l.Ignored) > 0 {
+		t.Errorf("access logs (-want +got):\n%s\nignored: %v", diff, l.Ignored)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -75,7 +76,7 @@ func (p place) readGate(name string, packed *anypb.Any, out *config.FilterChain)
 }
 
 func (p place) readTCP(m *tcpv3.TcpProxy, l *Listener) *config.TCPProxy {
-	p.only(m, []string{"stat_prefix", "cluster", "idle_timeout", "access_log", "max_connect_attempts"},
+	p.only(m, []string{"cluster", "idle_timeout", "access_log", "max_connect_attempts"},
 		[]string{"weighted_clusters", "on_demand", "metadata_match", "tunneling_config"})
 	if len(m.GetAccessLog()) > 0 && len(l.Config.AccessLogs) == 0 {
 		l.Config.AccessLogs = p.field("access_log").readAccessLogs(m.GetAccessLog())
@@ -111,11 +112,12 @@ func (p place) readHTTP(m *hcmv3.HttpConnectionManager, l *Listener) *config.Pro
 		p.field("codec_type").refuse("%v is not supported", m.GetCodecType())
 	}
 	p.readRoutes(m, out, l)
-	out.StreamFilters = p.field("http_filters").readHTTPFilters(m.GetHttpFilters())
+	p.field("http_filters").readHTTPFilters(m.GetHttpFilters(), out, l)
 	if len(m.GetAccessLog()) > 0 && len(l.Config.AccessLogs) == 0 {
 		l.Config.AccessLogs = p.field("access_log").readAccessLogs(m.GetAccessLog())
 	}
 	p.readHTTPOptions(m, out, l)
+	p.field("upgrade_configs").readUpgrades(m.GetUpgradeConfigs())
 	p.readTargets(m, &out.Targets)
 	return out
 }
@@ -144,17 +146,17 @@ func (p place) readTargets(m *hcmv3.HttpConnectionManager, out *config.TargetRul
 
 func httpRead() []string {
 	return []string{
-		"codec_type", "stat_prefix", "rds", "route_config", "http_filters", "common_http_protocol_options", "http_protocol_options", "http2_protocol_options",
-		"max_request_headers_kb", "stream_idle_timeout", "request_headers_timeout", "access_log", "use_remote_address", "skip_xff_append",
-		"via", "forward_client_cert_details", "set_current_client_cert_details", "upgrade_configs", "proxy_100_continue",
-		"normalize_path", "merge_slashes", "path_with_escaped_slashes_action", "strip_matching_host_port", "strip_any_host_port", "server_name", "server_header_transformation", "tracing", "generate_request_id",
+		"codec_type", "rds", "route_config", "http_filters", "common_http_protocol_options", "http_protocol_options", "http2_protocol_options",
+		"max_request_headers_kb", "stream_idle_timeout", "request_headers_timeout", "access_log", "use_remote_address", "skip_xff_append", "xff_num_trusted_hops",
+		"via", "forward_client_cert_details", "set_current_client_cert_details", "upgrade_configs",
+		"normalize_path", "merge_slashes", "path_with_escaped_slashes_action", "strip_matching_host_port", "strip_any_host_port",
 	}
 }
 
 func httpCritical() []string {
 	return []string{
 		"scoped_routes", "original_ip_detection_extensions", "early_header_mutation_extensions", "path_normalization_options",
-		"forward_client_cert_matcher", "strip_trailing_host_dot", "scheme_header_transformation", "xff_num_trusted_hops", "local_reply_config",
+		"forward_client_cert_matcher", "strip_trailing_host_dot", "forward_proto_config", "scheme_header_transformation", "local_reply_config",
 	}
 }
 
@@ -163,13 +165,11 @@ func (p place) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *
 	switch r := m.GetRouteSpecifier().(type) {
 	case *hcmv3.HttpConnectionManager_Rds:
 		at := p.field("rds")
-		at.field("config_source").readSource(r.Rds.GetConfigSource())
 		out.RouteTable = r.Rds.GetRouteConfigName()
 		if out.RouteTable == "" {
 			at.field("route_config_name").refuse("is missing")
 		}
-		l.Routes = append(l.Routes, out.RouteTable)
-		l.RoutesTimeout = at.field("config_source").field("initial_fetch_timeout").duration(r.Rds.GetConfigSource().GetInitialFetchTimeout(), defaultFetchTimeout)
+		at.awaitRoutes(out.RouteTable, r.Rds.GetConfigSource(), l)
 	case *hcmv3.HttpConnectionManager_RouteConfig:
 		t := p.field("route_config").readTable(r.RouteConfig)
 		// Many have the same name: no resource has one with a line break.
@@ -179,6 +179,29 @@ func (p place) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *
 	default:
 		p.refuse("%T is not supported, expected rds or route_config", r)
 	}
+}
+
+// readUpgrades reads what requests may ask to switch to: WebSocket, whether it is named or
+// not, so that it cannot be forbidden.
+func (p place) readUpgrades(list []*hcmv3.HttpConnectionManager_UpgradeConfig) {
+	for i, u := range list {
+		at := p.index(i)
+		at.only(u, []string{"upgrade_type", "enabled"}, []string{"filters"})
+		switch {
+		case !strings.EqualFold(u.GetUpgradeType(), "websocket"):
+			at.key(u.GetUpgradeType()).ignore() // nothing else is switched to
+		case !flag(u.GetEnabled(), true):
+			at.field("enabled").refuse("false is not supported")
+		}
+	}
+}
+
+// awaitRoutes has l wait for a table from a source.
+func (p place) awaitRoutes(table string, from *corev3.ConfigSource, l *Listener) {
+	at := p.field("config_source")
+	at.readSource(from)
+	l.Routes = append(l.Routes, table)
+	l.RoutesTimeout = at.field("initial_fetch_timeout").duration(from.GetInitialFetchTimeout(), defaultFetchTimeout)
 }
 
 func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *Listener) {
@@ -200,6 +223,9 @@ func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy
 	} else {
 		l.Config.IdleTimeout = time.Hour
 	}
+	if o := m.GetHttpProtocolOptions(); o != nil {
+		p.field("http_protocol_options").only(o, nil, nil)
+	}
 	if o := m.GetHttp2ProtocolOptions(); o != nil {
 		at := p.field("http2_protocol_options")
 		at.only(o, []string{"max_concurrent_streams", "initial_stream_window_size", "initial_connection_window_size"}, nil)
@@ -207,10 +233,31 @@ func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy
 		out.HTTP2.StreamWindow = count(o.GetInitialStreamWindowSize(), out.HTTP2.StreamWindow)
 		out.HTTP2.ConnectionWindow = count(o.GetInitialConnectionWindowSize(), out.HTTP2.ConnectionWindow)
 	}
-	if m.GetUseRemoteAddress().GetValue() && !m.GetSkipXffAppend() {
+	p.readForwarded(m, h)
+	h.ClientCert = p.readClientCert(m)
+}
+
+// readForwarded reads whom X-Forwarded-For is believed, and what becomes of it. Who does
+// not use the connection's address has a trusted proxy before it in any case.
+func (p place) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTTP1Options) {
+	const most = 100 // more are of no chain of proxies: the field would not hold them
+	hops := m.GetXffNumTrustedHops()
+	if hops > most {
+		p.field("xff_num_trusted_hops").refuse("is %d, expected at most %d", hops, most)
+		return
+	}
+	h.ClientHop = int(hops)
+	if !m.GetUseRemoteAddress().GetValue() {
+		h.ClientHop++
+		return
+	}
+	h.ForwardedProto = config.ProtoSet
+	if hops > 0 {
+		h.ForwardedProto = config.ProtoAdd
+	}
+	if !m.GetSkipXffAppend() {
 		h.XForwarded = config.ForwardedAppend
 	}
-	h.ClientCert = p.readClientCert(m)
 }
 
 func (p place) readClientCert(m *hcmv3.HttpConnectionManager) (out config.ClientCert) {

@@ -25,8 +25,10 @@ const (
 	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 	ListenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	RouteType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-	SecretType   = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+	// DubboRouteType is of the routes of Dubbo.
+	DubboRouteType = "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.MultipleRouteConfiguration"
+	RouteType      = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	SecretType     = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 )
 
 // Refused is why a resource cannot be accepted: everything that is wrong with it.
@@ -40,6 +42,7 @@ type report struct {
 	kinds   Kinds
 	wrong   Refused
 	ignored []string
+	keys    []string // of the runtime
 }
 
 // result is the error that the resource is refused with, nil if it is not.
@@ -89,6 +92,7 @@ func (p place) ignore() { p.report.ignored = append(p.report.ignored, p.path) }
 // it elsewhere; the others are ignored.
 func (p place) only(m proto.Message, read, critical []string) {
 	var unbuilt []string
+	ignored := len(p.report.ignored)
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		name := string(f.Name())
 		switch {
@@ -100,7 +104,7 @@ func (p place) only(m proto.Message, read, critical []string) {
 		}
 		return true
 	})
-	slices.Sort(p.report.ignored) // Range has no order
+	slices.Sort(p.report.ignored[ignored:]) // Range has no order
 	slices.Sort(unbuilt)
 	for _, name := range unbuilt {
 		p.field(name).unbuilt()

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,54 +21,37 @@ import (
 type RouteTable struct {
 	Config  *config.RouteTable // immutable
 	Ignored []string           // fields that have no effect, in order
-}
+	Keys    []string           // of the runtime that they were read with, in order
 
-// ReadRoutes reads a serialized RouteConfiguration. The error is Refused.
-func ReadRoutes(body []byte, k Kinds) (*RouteTable, error) {
-	m := &routev3.RouteConfiguration{}
-	if err := unmarshal(body, m); err != nil {
-		return nil, err
-	}
-	r := &report{kinds: k}
-	t := &RouteTable{Config: place{report: r}.readTable(m)}
-	t.Ignored = r.ignored
-	return t, r.result()
+	memory memory
 }
 
 func (p place) readTable(m *routev3.RouteConfiguration) *config.RouteTable {
-	p.only(m, []string{
-		"name", "virtual_hosts", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
-		"response_headers_to_remove", "ignore_port_in_host_matching", "typed_per_filter_config", "validate_clusters",
-		"max_direct_response_body_size_bytes", "metadata",
-	}, []string{"vhds", "internal_only_headers", "cluster_specifier_plugins", "vhost_header", "request_mirror_policies", "ignore_path_parameters_in_path_matching"})
-	t := &config.RouteTable{
-		Name:       m.GetName(),
-		IgnorePort: m.GetIgnorePortInHostMatching(),
-		Request:    p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
-		Response:   p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
-	}
-	filters := p.readPerFilter(m.GetTypedPerFilterConfig())
+	t, o := p.readTableHead(m)
 	for i, v := range m.GetVirtualHosts() {
-		t.VirtualHosts = append(t.VirtualHosts, p.field("virtual_hosts").index(i).readVirtualHost(v, filters))
+		t.VirtualHosts = append(t.VirtualHosts, p.field("virtual_hosts").index(i).readVirtualHost(v, o))
 	}
 	p.checkDomains(t)
 	return t
 }
 
-// checkDomains refuses a domain that two virtual hosts have.
-func (p place) checkDomains(t *config.RouteTable) {
-	owner := make(map[string]string)
-	for i, v := range t.VirtualHosts {
-		for _, d := range v.Domains {
-			if other, taken := owner[d]; taken {
-				p.field("virtual_hosts").index(i).field("domains").refuse("%q belongs to %q already", d, other)
-			}
-			owner[d] = v.Name
-		}
+// readTableHead reads a table without its virtual hosts, and what these inherit.
+func (p place) readTableHead(m *routev3.RouteConfiguration) (t *config.RouteTable, o outer) {
+	p.only(m, []string{
+		"name", "virtual_hosts", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
+		"response_headers_to_remove", "ignore_port_in_host_matching", "typed_per_filter_config", "validate_clusters",
+		"max_direct_response_body_size_bytes", "metadata", "request_mirror_policies",
+	}, []string{"vhds", "internal_only_headers", "cluster_specifier_plugins", "vhost_header", "ignore_path_parameters_in_path_matching", "most_specific_header_mutations_wins"})
+	t = &config.RouteTable{
+		Name:       m.GetName(),
+		IgnorePort: m.GetIgnorePortInHostMatching(),
+		Request:    p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
+		Response:   p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
 	}
+	return t, outer{filters: p.readPerFilter(m.GetTypedPerFilterConfig()), mirrors: m.GetRequestMirrorPolicies()}
 }
 
-// outer is what a virtual host says for routes that do not say it themselves.
+// outer is what a table, or a virtual host, says for routes that do not say it themselves.
 type outer struct {
 	filters map[string]any
 	retry   *routev3.RetryPolicy
@@ -76,12 +59,22 @@ type outer struct {
 	mirrors []*routev3.RouteAction_RequestMirrorPolicy
 }
 
-func (p place) readVirtualHost(m *routev3.VirtualHost, filters map[string]any) *config.VirtualHost {
+func (p place) readVirtualHost(m *routev3.VirtualHost, table outer) *config.VirtualHost {
+	v, o := p.readHostHead(m, table)
+	for i, r := range m.GetRoutes() {
+		v.Routes = append(v.Routes, p.field("routes").index(i).readRoute(r, o))
+	}
+	nameRoutes(v, nil, func(i int) string { return v.Routes[i].Name })
+	return v
+}
+
+// readHostHead reads a virtual host without its routes, and what these inherit.
+func (p place) readHostHead(m *routev3.VirtualHost, table outer) (v *config.VirtualHost, o outer) {
 	p.only(m, []string{
 		"name", "domains", "routes", "request_headers_to_add", "request_headers_to_remove", "response_headers_to_add",
 		"response_headers_to_remove", "typed_per_filter_config", "retry_policy", "hedge_policy", "request_mirror_policies", "require_tls", "metadata",
 	}, []string{"matcher", "rate_limits", "cors", "retry_policy_typed_config"})
-	v := &config.VirtualHost{
+	v = &config.VirtualHost{
 		Name:     m.GetName(),
 		Request:  p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
 		Response: p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
@@ -89,48 +82,80 @@ func (p place) readVirtualHost(m *routev3.VirtualHost, filters map[string]any) *
 	if m.GetRequireTls() != routev3.VirtualHost_NONE {
 		p.field("require_tls").unbuilt()
 	}
-	if len(m.GetDomains()) == 0 {
-		p.field("domains").refuse("is empty")
-	}
-	for i, d := range m.GetDomains() {
-		if strings.HasSuffix(d, "*") && d != "*" {
-			p.field("domains").index(i).refuse("%q: a star is supported at the beginning only", d)
-			continue
-		}
-		// The router does not tell a name from the one with the root's dot; Istio's
-		// sidecars are told both.
-		if d = strings.TrimSuffix(lower(d), "."); !slices.Contains(v.Domains, d) {
-			v.Domains = append(v.Domains, d)
-		}
-	}
-	o := outer{
-		filters: inherit(filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
+	v.Domains = p.field("domains").readDomains(m.GetDomains())
+	o = outer{
+		filters: inherit(table.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
 		retry:   m.GetRetryPolicy(), hedge: m.GetHedgePolicy(), mirrors: m.GetRequestMirrorPolicies(),
 	}
-	names := map[string]int{}
-	for i, r := range m.GetRoutes() {
-		route := p.field("routes").index(i).readRoute(r, o)
-		if route.Name == "" {
-			route.Name = fmt.Sprintf("%s/%d", v.Name, i)
-		} else {
-			route.Name = v.Name + "/" + route.Name
-		}
-		if names[route.Name]++; names[route.Name] > 1 {
-			route.Name = fmt.Sprintf("%s#%d", route.Name, names[route.Name])
-		}
-		v.Routes = append(v.Routes, route)
+	if len(o.mirrors) == 0 {
+		o.mirrors = table.mirrors
 	}
-	return v
+	return v, o
 }
 
-// inherit returns the settings of filters: those of inner, else those of outer.
+// nameRoutes gives the routes of v names that are unique in it, where said returns what a
+// route is called in the resource. Those of places are another table's, too: if one gets
+// another name it is copied. nil: none is.
+func nameRoutes(v *config.VirtualHost, places []int32, said func(i int) string) {
+	names := make(map[string]int, len(v.Routes))
+	for i, route := range v.Routes {
+		name := said(i)
+		if name == "" {
+			name = v.Name + "/" + strconv.Itoa(i)
+		} else {
+			name = v.Name + "/" + name
+		}
+		if names[name]++; names[name] > 1 {
+			name = fmt.Sprintf("%s#%d", name, names[name])
+		}
+		if route.Name == name {
+			continue
+		}
+		if places != nil && places[i] >= 0 {
+			named := *route
+			route = &named
+			v.Routes[i] = route
+		}
+		route.Name = name
+	}
+}
+
+// inherit returns the settings of filters: those of inner, else those of outer. A filter
+// that inner turns on has those of outer, whether that turns it off or not.
 func inherit(outer, inner map[string]any) map[string]any {
 	if len(outer) == 0 {
 		return inner
 	}
 	all := make(map[string]any, len(outer)+len(inner))
 	maps.Copy(all, outer)
-	maps.Copy(all, inner)
+	for kind, own := range inner {
+		settings := outer[kind]
+		if was, off := settings.(turnedOff); off {
+			settings = was.settings
+		}
+		switch {
+		case settings == nil, settings == config.FilterOff{}, settings == config.FilterOn{}:
+		case own == config.FilterOn{}:
+			own = settings
+		case own == config.FilterOff{}:
+			own = turnedOff{settings}
+		}
+		all[kind] = own
+	}
+	return all
+}
+
+// turnedOff is config.FilterOff of a filter that has settings further out. No route has it.
+type turnedOff struct{ settings any }
+
+// filtersOf are the settings of filters of a route that says inner.
+func filtersOf(outer, inner map[string]any) map[string]any {
+	all := inherit(outer, inner)
+	for kind, own := range all {
+		if _, off := own.(turnedOff); off { // which inherit has made: all is a map of its own
+			all[kind] = config.FilterOff{}
+		}
+	}
 	return all
 }
 
@@ -142,7 +167,7 @@ func (p place) readRoute(m *routev3.Route, o outer) *config.Route {
 	out := &config.Route{
 		Name:    m.GetName(),
 		Match:   p.field("match").readMatch(m.GetMatch()),
-		Filters: inherit(o.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
+		Filters: filtersOf(o.filters, p.readPerFilter(m.GetTypedPerFilterConfig())),
 	}
 	request := p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove())
 	response := p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove())
@@ -201,7 +226,7 @@ func (p place) readMatch(m *routev3.RouteMatch) (out config.Match) {
 		out.Query = append(out.Query, p.field("query_parameters").index(i).readQuery(q))
 	}
 	if f := m.GetRuntimeFraction(); f != nil {
-		percent := p.field("runtime_fraction").field("default_value").fraction(f.GetDefaultValue())
+		percent := p.field("runtime_fraction").share(f)
 		out.Chance = &percent
 	}
 	return out
@@ -209,11 +234,7 @@ func (p place) readMatch(m *routev3.RouteMatch) (out config.Match) {
 
 // whole is an expression that matches all of a text or nothing.
 func (p place) whole(expression string) string {
-	if _, err := regexp.Compile(expression); err != nil {
-		p.refuse("%v", err)
-		return ""
-	}
-	return `\A(?:` + expression + `)\z`
+	return `\A(?:` + p.expression(expression) + `)\z`
 }
 
 func (p place) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
@@ -245,9 +266,11 @@ func (p place) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
 	return out
 }
 
+// expression is text if that is an expression; else that is refused.
 func (p place) expression(text string) string {
 	if _, err := regexp.Compile(text); err != nil {
 		p.refuse("%v", err)
+		return ""
 	}
 	return text
 }
@@ -328,28 +351,32 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 func forwardRead() []string {
 	return []string{
 		"cluster", "cluster_header", "weighted_clusters", "metadata_match", "prefix_rewrite", "regex_rewrite",
-		"host_rewrite_literal", "auto_host_rewrite", "host_rewrite_header", "timeout", "retry_policy", "request_mirror_policies",
+		"host_rewrite_literal", "auto_host_rewrite", "host_rewrite_header", "host_rewrite_path_regex", "timeout", "retry_policy", "request_mirror_policies",
 		"priority", "hash_policy", "max_stream_duration", "max_grpc_timeout", "hedge_policy", "cluster_not_found_response_code",
 	}
 }
 
 func forwardCritical() []string {
 	return []string{
-		"cluster_specifier_plugin", "inline_cluster_specifier_plugin", "path_rewrite_policy", "path_rewrite", "host_rewrite_path_regex",
-		"host_rewrite", "rate_limits", "cors", "internal_redirect_policy", "upgrade_configs", "retry_policy_typed_config",
+		"cluster_specifier_plugin", "inline_cluster_specifier_plugin", "path_rewrite_policy", "path_rewrite", "host_rewrite", "rate_limits", "cors", "internal_redirect_policy", "upgrade_configs", "retry_policy_typed_config",
 	}
 }
 
 func (p place) readWeighted(m *routev3.WeightedCluster, out *config.Forward) {
+	p.only(m, []string{"clusters", "runtime_key_prefix"}, []string{"header_name", "use_hash_policy"})
 	total := uint64(0)
 	for i, c := range m.GetClusters() {
 		at := p.field("clusters").index(i)
 		at.only(c, []string{"name", "weight", "metadata_match", "response_headers_to_add", "response_headers_to_remove", "request_headers_to_add", "request_headers_to_remove"},
 			[]string{"cluster_header", "typed_per_filter_config", "host_rewrite_literal"})
-		total += uint64(c.GetWeight().GetValue())
+		weight := c.GetWeight().GetValue()
+		if prefix := m.GetRuntimeKeyPrefix(); prefix != "" {
+			weight = at.wholeNumber(prefix+"."+c.GetName(), weight)
+		}
+		total += uint64(weight)
 		out.Weighted = append(out.Weighted, config.WeightedCluster{
 			Cluster:  c.GetName(),
-			Weight:   c.GetWeight().GetValue(),
+			Weight:   weight,
 			Metadata: labels(c.GetMetadataMatch().GetFilterMetadata()[subsetLabels]),
 			Request:  at.mutation("request_headers", c.GetRequestHeadersToAdd(), c.GetRequestHeadersToRemove()),
 			Response: at.mutation("response_headers", c.GetResponseHeadersToAdd(), c.GetResponseHeadersToRemove()),
@@ -369,6 +396,8 @@ func (p place) readRewrites(m *routev3.RouteAction, match *config.Match, out *co
 		out.AutoHostRewrite = h.AutoHostRewrite.GetValue()
 	case *routev3.RouteAction_HostRewriteHeader:
 		out.AutoHostRewriteHeader = h.HostRewriteHeader
+	case *routev3.RouteAction_HostRewritePathRegex:
+		out.HostRewritePath = p.field("host_rewrite_path_regex").readRegexRewrite(h.HostRewritePathRegex)
 	default: // refused
 	}
 	out.PrefixRewrite = m.GetPrefixRewrite()
@@ -463,7 +492,7 @@ func (p place) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 	p.only(m, []string{
 		"retry_on", "num_retries", "per_try_timeout", "retriable_status_codes", "retriable_headers", "retry_back_off",
 		"retry_host_predicate", "host_selection_retry_max_attempts",
-	}, nil)
+	}, []string{"retriable_request_headers", "retry_priority"})
 	out := &config.RetryPolicy{
 		NumRetries: count(m.GetNumRetries(), 1),
 		TryTimeout: p.field("per_try_timeout").duration(m.GetPerTryTimeout(), 0),

@@ -3,6 +3,7 @@ package resource
 //lint:file-ignore SA1019 control planes still say what the API calls deprecated
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -164,7 +165,7 @@ func (p place) readCallers(s *corev3.TransportSocket) (t *TLS) {
 		at.field("ocsp_staple_policy").unbuilt()
 	}
 	t = at.field("common_tls_context").readCommon(m.GetCommonTlsContext())
-	t.Config.HandshakeTimeout = 10 * time.Second
+	t.Config.HandshakeTimeout, t.Config.AnyALPN = 10*time.Second, true
 	switch {
 	case m.GetRequireClientCertificate().GetValue():
 		t.Config.ClientCertificate = config.RequireClientCertificate
@@ -190,7 +191,7 @@ func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
 		"tls_certificate_certificate_provider_instance", "validation_context_certificate_provider",
 		"validation_context_certificate_provider_instance", "custom_handshaker",
 	})
-	t.Config.ALPN = m.GetAlpnProtocols()
+	p.field("alpn_protocols").readALPN(m.GetAlpnProtocols(), t.Config)
 	p.field("tls_params").readParameters(m.GetTlsParams(), t.Config)
 	switch inline, named := m.GetTlsCertificates(), m.GetTlsCertificateSdsSecretConfigs(); {
 	case len(inline)+len(named) > 1:
@@ -205,6 +206,26 @@ func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
 		p.refuse("the names of peers are to be checked, and nobody vouches for them: expected a trusted_ca")
 	}
 	return t
+}
+
+// exchangeProtocol is what sidecars of Istio call, in ALPN, connections of bytes on which
+// they first exchange who they are. Weft would take that for what is carried.
+const exchangeProtocol = "istio-peer-exchange"
+
+// readALPN reads which protocols are agreed on. In a mesh of Istio's who calls tells that it
+// is a sidecar, and what it speaks, so that the other's filter chains can go by that. Its
+// listeners say so by istio.alpn; here it is the cluster's, which has "istio" then.
+func (p place) readALPN(list []string, out *config.TLS) {
+	out.ALPN = slices.DeleteFunc(slices.Clone(list), func(name string) bool { return name == exchangeProtocol })
+	if len(out.ALPN) < len(list) {
+		p.key(exchangeProtocol).ignore()
+	}
+	if slices.Contains(out.ALPN, "istio") {
+		out.ALPNFor = map[string][]string{
+			"http/1.1": {"istio-http/1.1", "istio", "http/1.1"},
+			"h2":       {"istio-h2", "istio", "h2"},
+		}
+	}
 }
 
 // readTrust reads whom to believe.

@@ -36,9 +36,17 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-type sizes struct{ clusters, endpoints, routes, updates int }
+type sizes struct {
+	clusters, endpoints, routes, hosts, updates int
+	// every is the time between two changes.
+	every time.Duration
+	// lazy: what is not used is left with the control plane.
+	lazy bool
+}
 
 func main() {
 	bin := flag.String("bin", "bin/weft", "the program")
@@ -47,7 +55,10 @@ func main() {
 	flag.IntVar(&s.clusters, "clusters", 10_000, "clusters")
 	flag.IntVar(&s.endpoints, "endpoints", 10, "endpoints of each")
 	flag.IntVar(&s.routes, "routes", 20_000, "routes of the table")
+	flag.IntVar(&s.hosts, "hosts", 200, "virtual hosts of the table")
+	flag.DurationVar(&s.every, "every", 20*time.Millisecond, "the time between two changes")
 	flag.IntVar(&s.updates, "updates", 100, "changes of an endpoint that are timed; a tenth of that of a route")
+	flag.BoolVar(&s.lazy, "lazy", false, "with xds_lazy; instead of changes, first requests to as many clusters are timed")
 	flag.Parse()
 	if err := measure(*bin, *delta, s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,25 +66,17 @@ func main() {
 	}
 }
 
-// everybody is who the resources are for.
-type everybody struct{}
-
-// ID is cache.NodeHash's.
-func (everybody) ID(*corev3.Node) string { return "all" }
-
 func measure(bin string, delta bool, s sizes) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	m := model{sizes: s, cache: cache.NewSnapshotCache(true, everybody{}, nil), acks: make(chan ack, 1024)}
-	if err := m.publish(ctx, nil, nil); err != nil {
-		return err
-	}
+	m := model{sizes: s, events: make(chan event, 1024)}
+	m.publish()
 	address, stop, err := m.serve(ctx)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	w, err := start(ctx, bin, address, delta)
+	w, err := start(ctx, bin, address, delta, s.lazy)
 	if err != nil {
 		return err
 	}
@@ -84,18 +87,19 @@ func measure(bin string, delta bool, s sizes) error {
 	}
 	fmt.Printf("ready after %.2f s with %d clusters of %d endpoints and %d routes; %.2f s of CPU, %d MB resident\n",
 		time.Since(began).Seconds(), s.clusters, s.endpoints, s.routes, w.cpu().Seconds(), w.resident()>>20)
-	time.Sleep(3 * time.Second)
+	time.Sleep(10 * time.Second) // until it has given back the memory that only the beginning has needed
 	idle := w.cpu()
 	time.Sleep(3 * time.Second)
 	fmt.Printf("idle: %.1f ms of CPU in 3 s, %d MB resident\n", ms(w.cpu()-idle), w.resident()>>20)
-	if err := m.change(ctx, w, "endpoint", s.updates, resource.EndpointType, func(i int) ([]types.Resource, []types.Resource) {
-		return []types.Resource{m.assignment(i%s.clusters, i+1)}, nil
+	if s.lazy {
+		return m.wake(ctx, w)
+	}
+	if err := m.change(ctx, w, "endpoint", s.updates, resource.EndpointType, func(i int) types.Resource {
+		return m.assignment(i%s.clusters, i+1)
 	}); err != nil {
 		return err
 	}
-	return m.change(ctx, w, "route", max(1, s.updates/10), resource.RouteType, func(i int) ([]types.Resource, []types.Resource) {
-		return nil, []types.Resource{m.table(i + 1)}
-	})
+	return m.change(ctx, w, "route", max(1, s.updates/10), resource.RouteType, func(i int) types.Resource { return m.table(i + 1) })
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -103,43 +107,46 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // model is what the control plane serves.
 type model struct {
 	sizes
-	cache   cache.SnapshotCache
-	acks    chan ack
-	version int
-	all     map[resource.Type][]types.Resource
+	caches map[string]*cache.LinearCache // by type
+	events chan event
 }
 
-type ack struct {
-	kind string
-	at   time.Time
-	why  string
+// event is that Weft was told of a type, or has answered.
+type event struct {
+	kind   string
+	at     time.Time
+	answer bool
+	why    string // of a refusal
 }
 
-// publish serves everything, with some resources in the place of those of their names.
-func (m *model) publish(ctx context.Context, endpoints, routes []types.Resource) error {
-	if m.all == nil {
-		m.all = map[resource.Type][]types.Resource{resource.ListenerType: {m.listener()}, resource.RouteType: {m.table(0)}}
-		for i := range m.clusters {
-			m.all[resource.ClusterType] = append(m.all[resource.ClusterType], m.cluster(i))
-			m.all[resource.EndpointType] = append(m.all[resource.EndpointType], m.assignment(i, 0))
-		}
+// publish serves everything. A cache of its own for each type makes a change cost the
+// control plane little, too.
+func (m *model) publish() {
+	all := map[string]map[string]types.Resource{
+		resource.ListenerType: {"scale": m.listener()}, resource.RouteType: {"table": m.table(0)},
+		resource.ClusterType: {}, resource.EndpointType: {}, resource.SecretType: {}, resource.ExtensionConfigType: {},
 	}
-	for _, r := range endpoints {
-		i, err := strconv.Atoi(strings.TrimPrefix(cache.GetResourceName(r), "c"))
-		if err != nil {
-			return err
-		}
-		m.all[resource.EndpointType][i] = r
+	for i := range m.clusters {
+		name := "c" + strconv.Itoa(i)
+		all[resource.ClusterType][name], all[resource.EndpointType][name] = m.cluster(i), m.assignment(i, 0)
 	}
-	if routes != nil {
-		m.all[resource.RouteType] = routes
+	m.caches = map[string]*cache.LinearCache{}
+	for kind, resources := range all {
+		m.caches[kind] = cache.NewLinearCache(kind, cache.WithInitialResources(resources))
 	}
-	m.version++
-	snapshot, err := cache.NewSnapshot(strconv.Itoa(m.version), m.all)
-	if err != nil {
-		return err
+}
+
+// mux is the cache of everything.
+func (m *model) mux() cache.Cache {
+	mux := &cache.MuxCache{
+		Classify:      func(r *cache.Request) string { return r.GetTypeUrl() },
+		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
+		Caches:        map[string]cache.Cache{},
 	}
-	return m.cache.SetSnapshot(ctx, "all", snapshot)
+	for kind, one := range m.caches {
+		mux.Caches[kind] = one
+	}
+	return mux
 }
 
 func (m *model) cluster(i int) *clusterv3.Cluster {
@@ -165,7 +172,7 @@ func (m *model) assignment(i, revision int) *endpointv3.ClusterLoadAssignment {
 	for e := range m.endpoints {
 		l.LbEndpoints = append(l.LbEndpoints, &endpointv3.LbEndpoint{
 			HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: tcp(fmt.Sprintf("127.%d.%d.%d", 1+i>>16, i>>8&255, i&255), 10_000+e)}},
-			LoadBalancingWeight: wrapperspb.UInt32(uint32(1 + revision%100)),
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(1 + revision)),
 		})
 	}
 	return &endpointv3.ClusterLoadAssignment{ClusterName: "c" + strconv.Itoa(i), Endpoints: []*endpointv3.LocalityLbEndpoints{l}}
@@ -202,22 +209,30 @@ func pack(m proto.Message) *anypb.Any {
 	return a
 }
 
-// table has the routes, in virtual hosts of a hundred; its revision is a status.
+// each is how many routes a virtual host has.
+func (m *model) each() int { return max(1, m.routes/max(1, m.hosts)) }
+
+// table has the routes; its revision is where one of them leads.
 func (m *model) table(revision int) *routev3.RouteConfiguration {
 	t := &routev3.RouteConfiguration{Name: "table"}
-	for n := 0; n < m.routes; n += 100 {
+	each := m.each()
+	for n := 0; n < m.routes; n += each {
 		v := &routev3.VirtualHost{Name: "v" + strconv.Itoa(n), Domains: []string{"h" + strconv.Itoa(n) + ".test"}}
-		for r := n; r < min(n+100, m.routes); r++ {
+		for r := n; r < min(n+each, m.routes); r++ {
+			to := r
+			if r == m.routes/2 {
+				to += revision
+			}
 			v.Routes = append(v.Routes, &routev3.Route{
 				Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/" + strconv.Itoa(r) + "/"}},
-				Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c" + strconv.Itoa(r%m.clusters)}}},
+				Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c" + strconv.Itoa(to%m.clusters)}}},
 			})
 		}
 		t.VirtualHosts = append(t.VirtualHosts, v)
 	}
 	t.VirtualHosts = append(t.VirtualHosts, &routev3.VirtualHost{Name: "ready", Domains: []string{"*"}, Routes: []*routev3.Route{{
 		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: "/ready"}},
-		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: uint32(200 + revision%90)}},
+		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 200}},
 	}}})
 	return t
 }
@@ -228,49 +243,63 @@ func (m *model) serve(ctx context.Context) (address string, stop func(), err err
 	if err != nil {
 		return "", nil, err
 	}
-	note := func(kind, nonce, refusal string) {
-		if nonce == "" {
-			return
-		}
+	note := func(e event) {
+		e.at = time.Now()
 		select {
-		case m.acks <- ack{kind, time.Now(), refusal}:
+		case m.events <- e:
 		default:
 		}
 	}
+	answered := func(kind, nonce, refusal string) {
+		if nonce != "" {
+			note(event{kind: kind, answer: true, why: refusal})
+		}
+	}
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(64<<20), grpc.MaxSendMsgSize(256<<20))
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, m.cache, server.CallbackFuncs{
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, server.NewServer(ctx, m.mux(), server.CallbackFuncs{
 		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
-			note(r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+			answered(r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
 			return nil
 		},
 		StreamDeltaRequestFunc: func(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
-			note(r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+			answered(r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
 			return nil
+		},
+		StreamResponseFunc: func(_ context.Context, _ int64, _ *discoveryv3.DiscoveryRequest, r *discoveryv3.DiscoveryResponse) {
+			note(event{kind: r.GetTypeUrl()})
+		},
+		StreamDeltaResponseFunc: func(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
+			note(event{kind: r.GetTypeUrl()})
 		},
 	}))
 	go s.Serve(ln) //nolint:errcheck // it ends with the program
 	return ln.Addr().String(), s.Stop, nil
 }
 
-// change publishes changes one after the other and tells what each costs.
-func (m *model) change(ctx context.Context, w *weft, what string, times int, kind string, next func(i int) (endpoints, routes []types.Resource)) error {
+// change publishes changes at a pace and tells what each costs, from when it is sent.
+func (m *model) change(ctx context.Context, w *weft, what string, times int, kind string, next func(i int) types.Resource) error {
 	var waited, longest time.Duration
+	pace := time.NewTicker(m.every)
+	defer pace.Stop()
 	before := w.cpu()
 	for i := range times {
-		for len(m.acks) > 0 {
-			<-m.acks
+		<-pace.C
+		for len(m.events) > 0 {
+			<-m.events
 		}
-		endpoints, routes := next(i)
-		published := time.Now()
-		if err := m.publish(ctx, endpoints, routes); err != nil {
+		one := next(i)
+		if err := m.caches[kind].UpdateResource(cache.GetResourceName(one), one); err != nil {
 			return err
 		}
-		published = latest(published, time.Now()) // what publishing costs is the control plane's
-		at, err := m.acknowledged(ctx, kind)
+		sent, err := m.await(ctx, kind, false)
 		if err != nil {
 			return err
 		}
-		took := max(0, at.Sub(published))
+		acknowledged, err := m.await(ctx, kind, true)
+		if err != nil {
+			return err
+		}
+		took := acknowledged.Sub(sent)
 		waited += took
 		longest = max(longest, took)
 	}
@@ -279,22 +308,17 @@ func (m *model) change(ctx context.Context, w *weft, what string, times int, kin
 	return nil
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func (m *model) acknowledged(ctx context.Context, kind string) (time.Time, error) {
+// await returns when Weft was told of a type, or answered.
+func (m *model) await(ctx context.Context, kind string, answer bool) (time.Time, error) {
 	for {
 		select {
-		case a := <-m.acks:
-			if a.kind == kind {
-				if a.why != "" {
-					return a.at, errors.New("refused: " + a.why)
-				}
-				return a.at, nil
+		case e := <-m.events:
+			switch {
+			case e.kind != kind || e.answer != answer:
+			case e.why != "":
+				return e.at, errors.New("refused: " + e.why)
+			default:
+				return e.at, nil
 			}
 		case <-ctx.Done():
 			return time.Time{}, ctx.Err()
@@ -308,7 +332,7 @@ type weft struct {
 	dir string
 }
 
-func start(ctx context.Context, bin, control string, delta bool) (*weft, error) {
+func start(ctx context.Context, bin, control string, delta, lazy bool) (*weft, error) {
 	dir, err := os.MkdirTemp("", "weft-scale")
 	if err != nil {
 		return nil, err
@@ -321,11 +345,16 @@ func start(ctx context.Context, bin, control string, delta bool) (*weft, error) 
 	if delta {
 		form = "DELTA_GRPC"
 	}
+	level, napping := "WARN", ""
+	if lazy {
+		level, napping = "ERROR", `"xds_lazy": {},` // hosts that refuse connections are not worth a line
+	}
 	file := filepath.Join(dir, "xds.json")
-	text := fmt.Sprintf(`{"servers": [{"default_log_level": "WARN"}], "node": {"id": "scale", "cluster": "scale"},
+	text := fmt.Sprintf(`{"servers": [{"default_log_level": %q}], "node": {"id": "scale", "cluster": "scale"},
 "dynamic_resources": {"ads_config": {"api_type": %q, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "cds_config": {"ads": {}}, "lds_config": {"ads": {}}},
+%s
 "static_resources": {"clusters": [{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
-{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": %q, "port_value": %s}}}}]}]}}]}}`, form, host, port)
+{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": %q, "port_value": %s}}}}]}]}}]}}`, level, form, napping, host, port)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -358,20 +387,13 @@ func (w *weft) answers(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// cpu is the processor time that its threads have used.
+// cpu is the processor time that it has used.
 func (w *weft) cpu() time.Duration {
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", w.cmd.Process.Pid))
+	used, err := process.CPUTime([]int{w.cmd.Process.Pid})
 	if err != nil {
-		return 0
+		return 0 // it has ended
 	}
-	var sum time.Duration
-	for _, t := range threads {
-		if b, err := os.ReadFile(t); err == nil {
-			n, _ := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
-			sum += time.Duration(n)
-		}
-	}
-	return sum
+	return used
 }
 
 // resident is the memory that it has, in bytes.

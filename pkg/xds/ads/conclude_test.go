@@ -1,0 +1,37 @@
+package ads
+
+import "testing"
+
+// TestWhatCannotBeTakenAwayIsHeld, and the server is told so: in state of the world what it
+// says next takes it away again.
+func TestWhatCannotBeTakenAwayIsHeld(t *testing.T) {
+	const url = "type"
+	c := New(StateOfTheWorld, Type{URL: url, Whole: true})
+	c.WantAll(url)
+	c.Start()
+	receive := func(nonce string, resources ...Resource) Update {
+		t.Helper()
+		u, ok := c.Receive(Response{Type: url, Version: nonce, Nonce: nonce, Resources: resources})
+		if !ok {
+			t.Fatal("nobody has asked for it")
+		}
+		return u
+	}
+	c.Conclude(receive("1", Resource{Name: "a", Body: []byte("a")}), nil)
+	for _, nonce := range []string{"2", "3"} {
+		u := receive(nonce)
+		if len(u.Removed) != 1 || u.Removed[0] != "a" {
+			t.Fatalf("%v is taken away, want a", u.Removed)
+		}
+		if r, ok := c.Conclude(u, []Wrong{{Name: "a", Reason: "it is needed"}}); !ok || r.Refusal != "a: it is needed" || r.Version != "1" {
+			t.Errorf("the server is told %+v", r)
+		}
+		if _, held := c.Held(url)["a"]; !held {
+			t.Error("it is not held any more")
+		}
+	}
+	c.Conclude(receive("4"), nil)
+	if n := len(c.Held(url)); n != 0 {
+		t.Errorf("%d are held, want none", n)
+	}
+}

@@ -1,0 +1,205 @@
+package xds
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// Problem is one thing that a bootstrap says and that cannot be, or that has no effect.
+type Problem struct {
+	Field  string // "static_resources.listeners[0].filter_chains[0]"
+	Reason string // one clause; "": the field has no effect
+}
+
+// Problems are all that is wrong with a part of a bootstrap.
+type Problems []Problem
+
+// Error names field and reason of each.
+func (p Problems) Error() string {
+	texts := make([]string, len(p))
+	for i, one := range p {
+		texts[i] = one.Field + ": " + one.Reason
+	}
+	return strings.Join(texts, "; ")
+}
+
+// orNil is p as an error.
+func (p Problems) orNil() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
+
+// problemsOf tells what is wrong with a field: what a resource is refused for stands at
+// the fields in it.
+func problemsOf(field string, err error) (all Problems) {
+	var refused resource.Refused
+	var inner Problems
+	switch {
+	case errors.As(err, &inner):
+		return inner
+	case !errors.As(err, &refused):
+		return Problems{{field, err.Error()}}
+	}
+	for _, text := range refused {
+		one := Problem{field, text}
+		if path, reason, ok := strings.Cut(text, ": "); ok && !strings.Contains(path, " ") {
+			one = Problem{field + "." + path, reason}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// read reads JSON into a message; what it does not know is an error of type Problems.
+// Nothing is no JSON.
+func read(field string, data []byte, m proto.Message) error {
+	if len(data) == 0 {
+		return nil
+	}
+	data, err := withoutForeign(data)
+	if err != nil {
+		return Problems{{field, err.Error()}}
+	}
+	if err := (protojson.UnmarshalOptions{Resolver: foreign{protoregistry.GlobalTypes}}).Unmarshal(data, m); err != nil {
+		path, reason := locate(data, err)
+		return Problems{{field + path, reason}}
+	}
+	return nil
+}
+
+// foreign knows every message: one that is not built in has no fields. Whoever reads the
+// resource finds its type, and refuses or ignores it as one that a control plane sent.
+type foreign struct{ *protoregistry.Types }
+
+// FindMessageByURL is of protoregistry.MessageTypeResolver.
+func (f foreign) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	if t, err := f.Types.FindMessageByURL(url); err == nil {
+		return t, nil
+	}
+	return (*corev3.AggregatedConfigSource)(nil).ProtoReflect().Type(), nil // it has no fields
+}
+
+// withoutForeign returns JSON without the members of messages that are not built in.
+func withoutForeign(data []byte) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber() // which are not to be rounded
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	if !empty(v) {
+		return data, nil
+	}
+	return json.Marshal(v)
+}
+
+// empty takes the members of messages that are not built in out of v, and reports whether
+// there were such messages.
+func empty(v any) (found bool) {
+	switch v := v.(type) {
+	case []any:
+		for _, one := range v {
+			found = empty(one) || found
+		}
+	case map[string]any:
+		if url, ok := v["@type"].(string); ok {
+			if _, err := protoregistry.GlobalTypes.FindMessageByURL(url); err != nil {
+				clear(v)
+				v["@type"] = url
+				return true
+			}
+		}
+		for _, one := range v {
+			found = empty(one) || found
+		}
+	}
+	return found
+}
+
+// locate finds the value that an error of protojson is about, by the place that it says:
+// its path below that of data, and the error without the place.
+func locate(data []byte, err error) (path, reason string) {
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
+	text = strings.TrimSpace(text)
+	rest, ok := strings.CutPrefix(text, "(line ")
+	if !ok {
+		return "", text
+	}
+	place, rest, _ := strings.Cut(rest, "): ")
+	line, column, _ := strings.Cut(place, ":")
+	row, err1 := strconv.Atoi(line)
+	col, err2 := strconv.Atoi(column)
+	if err := errors.Join(err1, err2); err != nil || row < 1 || col < 1 {
+		return "", text
+	}
+	at := 0
+	for range row - 1 {
+		at += bytes.IndexByte(data[at:], '\n') + 1
+	}
+	return pathAt(data, int64(at+col-1)), rest
+}
+
+// pathAt is the path of the value that stands at an offset of JSON, or of its key.
+func pathAt(data []byte, at int64) string {
+	type level struct {
+		list  bool
+		index int
+		key   string
+		value bool // of an object: the value of key comes next
+	}
+	var stack []level
+	path := func() string {
+		var b strings.Builder
+		for _, l := range stack {
+			if l.list {
+				fmt.Fprintf(&b, "[%d]", l.index)
+			} else if l.key != "" {
+				b.WriteString("." + l.key)
+			}
+		}
+		return b.String()
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return path()
+		}
+		delim, _ := token.(json.Delim)
+		if delim == ']' || delim == '}' {
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		if n := len(stack) - 1; n >= 0 {
+			switch top := &stack[n]; {
+			case top.list:
+				top.index++
+			case top.value:
+				top.value = false
+			default:
+				top.key, _ = token.(string)
+				top.value = true
+			}
+		}
+		if d.InputOffset() > at {
+			return path()
+		}
+		if delim == '[' || delim == '{' {
+			stack = append(stack, level{list: delim == '[', index: -1})
+		}
+	}
+}

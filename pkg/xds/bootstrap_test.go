@@ -1,0 +1,420 @@
+package xds
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// Parts of files for Envoy.
+const (
+	aManager = `{"name": "http", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+		"stat_prefix": "s", "http_filters": [{"name": "router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}], %s}}`
+	inlineRoutes = `"route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, %s}]}]}`
+	anAnswer     = `"direct_response": {"status": 200, "body": {"inline_string": "x"}}`
+	byADSRoutes  = `"rds": {"route_config_name": "r", "config_source": {"ads": {}, "initial_fetch_timeout": "0s"}}`
+	controlPlane = `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [
+		{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 1}}}}]}]}}`
+	fromSecret = `"transport_socket": {"name": "tls", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+		"common_tls_context": {"tls_certificate_sds_secret_configs": [{"name": "mine"}]}}}`
+)
+
+// staticListener is a listener with a filter, and what chain says beside.
+func staticListener(name string, port int, filter, chain string) string {
+	return fmt.Sprintf(`{%s"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}, "filter_chains": [{"filters": [%s]%s}]}`, name, port, filter, chain)
+}
+
+func httpListener(name string, port int, routes string) string {
+	return staticListener(fmt.Sprintf(`"name": %q, `, name), port, fmt.Sprintf(aManager, routes), "")
+}
+
+func answering(name string, port int) string {
+	return httpListener(name, port, fmt.Sprintf(inlineRoutes, anAnswer))
+}
+
+// staticText is a static_resources of clusters, listeners and secrets.
+func staticText(clusters, listeners, secrets []string) []byte {
+	return fmt.Appendf(nil, `{"clusters": [%s], "listeners": [%s], "secrets": [%s]}`,
+		strings.Join(clusters, ", "), strings.Join(listeners, ", "), strings.Join(secrets, ", "))
+}
+
+func staticSecret(t *testing.T, name string) string {
+	t.Helper()
+	m := &tlsv3.Secret{}
+	if err := proto.Unmarshal(aSecret(name, testpki.New(t).Issue(testpki.Spec{})).body, m); err != nil {
+		t.Fatal(err)
+	}
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestStaticResourcesStandAlone: without a control plane, they are all that there is.
+func TestStaticResourcesStandAlone(t *testing.T) {
+	file := config.Bootstrap{Static: staticText(
+		[]string{controlPlane},
+		[]string{
+			answering("inline", 80),
+			staticListener("", 81, `{"name": "tcp", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy", "stat_prefix": "s", "cluster": "control"}}`, ""),
+			staticListener(`"name": "dubbo", `, 82, `{"name": "dubbo", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.dubbo_proxy.v3.DubboProxy",
+				"stat_prefix": "s", "route_config": [{"name": "d", "interface": "*", "routes": [{"match": {"method": {"name": {"exact": "m"}}}, "route": {"cluster": "control"}}]}]}}`, ""),
+			staticListener(`"name": "secured", `, 83, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+fromSecret),
+		},
+		[]string{staticSecret(t, "mine")},
+	)}
+	s, inForce := aSourceOf(t, file, slog.New(slog.DiscardHandler))
+	var names []string
+	for _, l := range inForce.Listeners {
+		names = append(names, l.Name)
+	}
+	if want := []string{"127.0.0.1:81", "dubbo", "inline", "secured"}; !slices.Equal(names, want) || len(inForce.Clusters) != 1 {
+		t.Errorf("in force are listeners %v, want %v, and %d clusters", names, want, len(inForce.Clusters))
+	}
+	if secured := inForce.Listeners[3].FilterChains[0].TLS; len(secured) != 1 || secured[0].Certificate.Text == "" {
+		t.Errorf("the secured listener has %+v", secured)
+	}
+	if st := s.Status(); len(st.Planes) != 0 || len(st.Waiting) != 0 || !s.Ready() {
+		t.Errorf("the status is %+v, ready %t", st, s.Ready())
+	}
+	synctest.Test(t, func(t *testing.T) { // it runs, and ends
+		s, _ := aSourceOf(t, file, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// TestSecretsMayComeFromAnAgentAlone: there is a service of secrets, and no control plane.
+func TestSecretsMayComeFromAnAgentAlone(t *testing.T) {
+	agent := strings.Replace(fromSecret, `"name": "mine"`, `"name": "mine", "sds_config": {"api_config_source": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}}`, 1)
+	s, inForce := aSourceOf(t, config.Bootstrap{Static: staticText([]string{controlPlane}, []string{
+		staticListener(`"name": "secured", `, 83, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+agent),
+	}, nil)}, slog.New(slog.DiscardHandler))
+	if len(s.feeds) != 1 || len(inForce.Listeners) != 0 || s.Ready() {
+		t.Fatalf("%d are asked, %d listeners are in force, ready %t; want one, none, and not", len(s.feeds), len(inForce.Listeners), s.Ready())
+	}
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	say(t, s, aSecret("mine", testpki.New(t).Issue(testpki.Spec{})))
+	if len(inForce.Listeners) != 1 || !s.Ready() {
+		t.Errorf("%d listeners are in force, ready %t", len(inForce.Listeners), s.Ready())
+	}
+	if p := s.Status().Planes; len(p) != 1 || p[0].Serves != ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Held != 1 {
+		t.Errorf("the status is %+v", p)
+	}
+	if list, err := s.Dump(DumpOptions{Resource: "dynamic_active_secrets"}); err != nil || !strings.Contains(asText(t, list), `"name":"mine"`) {
+		t.Errorf("the dump has %v, %v", list, err)
+	}
+}
+
+// TestWhatIsWrongWithABootstrapIsToldOfEachField, in New and in Static.
+func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
+	tests := map[string]struct {
+		static, dynamic string
+		want            []string
+	}{
+		"a field that there is not": {`{"clusters": [{"name": "a", "load_assignment": {"cluster_name": "a", "endpoints": [{}, {"no": 1}]}}]}`, "",
+			[]string{`static_resources.clusters[0].load_assignment.endpoints[1].no: unknown field "no"`}},
+		"a value of the wrong kind": {`{"listeners": [{"name": "a"}, {"name": "b", "address": {"socket_address": {"port_value": "http"}}}]}`, "",
+			[]string{`static_resources.listeners[1].address.socket_address.port_value: invalid value for uint32 field portValue: "http"`}},
+		"a member that there is not":   {`{"endpoints": []}`, "", []string{"static_resources.endpoints: is not supported, expected one of clusters, listeners, secrets"}},
+		"no list":                      {`{"listeners": {}}`, "", []string{"static_resources.listeners: json: "}},
+		"two of a name":                {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: a second one of the name "a"`}},
+		"two listeners without a name": {`{"listeners": [` + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + "," + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + `]}`, "", []string{`static_resources.listeners[1]: a second one of the name "127.0.0.1:80"`}},
+		"a field that is not supported": {`{"listeners": [{"name": "a", "address": {"pipe": {"path": "/a"}}, "udp_listener_config": {}, "filter_chains": [{}]}]}`, "",
+			[]string{"static_resources.listeners[0].udp_listener_config: is not supported", "static_resources.listeners[0].filter_chains[0].filters: no filter ends the chain"}},
+		"a filter that is not known": {`{"listeners": [` + staticListener(`"name": "a", `, 80, `{"name": "n", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "s"}}`, "") + `]}`, "",
+			[]string{"static_resources.listeners[0].filter_chains[0].filters[0]: n (type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy) is not supported", "static_resources.listeners[0].filter_chains[0].filters: no filter ends the chain"}},
+		"routes of a control plane that there is not": {`{"listeners": [` + httpListener("a", 80, byADSRoutes) + `]}`, "",
+			[]string{"static_resources.listeners[0]: refers to resources of a control plane, and dynamic_resources.ads_config names none"}},
+		"hosts of a control plane that there is not": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}]}`, "",
+			[]string{"static_resources.clusters[0]: refers to resources of a control plane, and dynamic_resources.ads_config names none"}},
+		"a secret that there is not": {`{"listeners": [` + staticListener(`"name": "a", `, 80, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+fromSecret) + `]}`, "",
+			[]string{`static_resources.listeners[0]: secret "mine": static_resources.secrets has none of that name, and there is no control plane`}},
+		"all that is wrong": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"path": "/a"}}}], "listeners": [{"no": 1}], "secrets": [{"name": "s", "generic_secret": {}}]}`, "",
+			[]string{"static_resources.secrets[0]", "static_resources.clusters[0]", "static_resources.listeners[0].no"}},
+		"a control plane that is not there": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "b"}}]}}`,
+			[]string{`dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name: "b" is no cluster of static_resources with an address`}},
+		"resources from elsewhere": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
+			[]string{"dynamic_resources.lds_config: expected ads"}},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := config.Bootstrap{Static: []byte(c.static), Dynamic: []byte(c.dynamic)}
+			_, err := New(Options{Bootstrap: b, Kinds: kinds(), Log: slog.New(slog.DiscardHandler)})
+			_, _, other := Static(&config.Snapshot{Bootstrap: b}, kinds())
+			var problems Problems
+			if !errors.As(err, &problems) || other == nil || other.Error() != err.Error() {
+				t.Fatalf("New: %v; Static: %v; want the same problems", err, other)
+			}
+			if len(problems) != len(c.want) {
+				t.Errorf("there are %d problems, want %d: %v", len(problems), len(c.want), problems)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error is %v, want %s", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestStaticTellsWhatHasNoEffect, and what a file says with what needs no control plane.
+func TestStaticTellsWhatHasNoEffect(t *testing.T) {
+	foreign := `{"name": "log", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.access_loggers.wasm.v3.WasmAccessLog", "config": {"x": 1}}}`
+	b := bootstrapText("GRPC")
+	b.Static = staticText([]string{controlPlane}, []string{
+		httpListener("now", 80, fmt.Sprintf(inlineRoutes, anAnswer)+`, "access_log": [`+foreign+`]`), httpListener("later", 81, byADSRoutes),
+	}, nil)
+	b.Runtime = []byte(`{"layers": [{"name": "a", "static_layer": {"overload": {"global_downstream_max_connections": 5}}}]}`)
+	whole, ignored, err := Static(&config.Snapshot{Bootstrap: b, Clusters: []*config.Cluster{{Name: "own"}}}, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(whole.Listeners) != 1 || whole.Listeners[0].Name != "now" || len(whole.Routes) != 1 || len(whole.Clusters) != 2 {
+		t.Errorf("the file says %d listeners, %d tables and %d clusters", len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
+	}
+	const filter = "static_resources.listeners[%d].filter_chains[0].filters[0].typed_config."
+	want := Problems{
+		{Field: fmt.Sprintf(filter, 0) + "stat_prefix"}, {Field: fmt.Sprintf(filter, 0) + "access_log[0][log]"}, {Field: fmt.Sprintf(filter, 1) + "stat_prefix"},
+		{Field: "layered_runtime.layers[0].static_layer.overload.global_downstream_max_connections"},
+	}
+	if diff := cmp.Diff(want, ignored); diff != "" {
+		t.Errorf("ignored (-want +got):\n%s", diff)
+	}
+	if _, _, err := Static(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, kinds()); err == nil || !strings.Contains(err.Error(), `listener "now": static_resources has one of that name, too`) {
+		t.Errorf("a listener of servers with the name of a static one: %v", err)
+	}
+}
+
+// TestStaticResourcesAreTheFilesAlone: a control plane has what they refer to, and neither
+// takes them away nor says something else of them.
+func TestStaticResourcesAreTheFilesAlone(t *testing.T) {
+	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
+		t.Run(form, func(t *testing.T) {
+			b := bootstrapText(form)
+			b.Static = staticText([]string{
+				controlPlane, `{"name": "fed", "type": "EDS", "eds_cluster_config": {"service_name": "e", "eds_config": {"ads": {}, "initial_fetch_timeout": "0s"}}}`,
+			}, []string{
+				answering("own", 80), httpListener("fed", 81, byADSRoutes),
+				staticListener(`"name": "secured", `, 83, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+fromSecret),
+			}, []string{staticSecret(t, "mine")})
+			s, inForce := aSourceOf(t, b, slog.New(slog.DiscardHandler))
+			f := s.feeds[0]
+			for url, want := range map[string][]string{resource.RouteType: {"r"}, resource.EndpointType: {"e"}, resource.SecretType: nil} {
+				if _, names := f.client.Wanted(url); !slices.Equal(names, want) {
+					t.Errorf("asked for %s %v, want %v", url, names, want)
+				}
+			}
+			if len(inForce.Listeners) != 2 || s.Ready() {
+				t.Errorf("%d listeners are in force, want those that wait for nothing; ready %t", len(inForce.Listeners), s.Ready())
+			}
+			s.handle(t.Context(), event{feed: f, opened: true})
+			say(t, s, someHosts("e", 1), someRoutes("r", "x"), aCluster("c", "e", "", 0), aListener("l", 90, "r", "mine", 0))
+			if len(inForce.Listeners) != 4 || len(inForce.Clusters) != 3 || !s.Ready() {
+				t.Errorf("in force are %d listeners and %d clusters, want 4 and 3; ready %t", len(inForce.Listeners), len(inForce.Clusters), s.Ready())
+			}
+			refused := func(url, name string) string {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if r := s.tracked[url][name]; r != nil {
+					return r.Refused
+				}
+				return ""
+			}
+			say(t, s, aListener("own", 99, "r", "", 0), aCluster("fed", "others", "", 0))
+			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
+				if got := refused(url, name); !strings.Contains(got, "the file has a static one of that name") {
+					t.Errorf("%s %s is refused with %q", url, name, got)
+				}
+			}
+			none := &ads.Response{Nonce: "n", Version: "2"}
+			for _, url := range []string{resource.ListenerType, resource.ClusterType} {
+				gone := *none
+				gone.Type = url
+				if form == "DELTA_GRPC" {
+					gone.Removed = []string{"l", "c", "own", "fed", "secured", "control"}
+				}
+				s.handle(t.Context(), event{feed: f, response: &gone})
+			}
+			if len(inForce.Listeners) != 3 || len(inForce.Clusters) != 2 {
+				t.Errorf("left are %d listeners and %d clusters, want those of the file, 3 and 2", len(inForce.Listeners), len(inForce.Clusters))
+			}
+			say(t, s, aListener("again", 90, "r", "mine", 0))
+			if len(inForce.Listeners) != 4 {
+				t.Error("a static secret was forgotten when the last that came with it had gone")
+			}
+		})
+	}
+}
+
+// TestAChangeOfStaticResourcesCountsAtOnce, unless it cannot be put in force.
+func TestAChangeOfStaticResourcesCountsAtOnce(t *testing.T) {
+	b := config.Bootstrap{Static: staticText([]string{controlPlane}, []string{answering("a", 80), answering("b", 81)}, nil)}
+	s, inForce := aSourceOf(t, b, slog.New(slog.DiscardHandler))
+	before := map[string]*config.Listener{}
+	for _, l := range inForce.Listeners {
+		before[l.Name] = l
+	}
+	change := func(listeners ...string) error {
+		return s.Rebase(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{Static: staticText([]string{controlPlane}, listeners, nil)}})
+	}
+	if err := change(answering("a", 80), answering("b", 82), answering("c", 83)); err != nil {
+		t.Fatal(err)
+	}
+	names := func() (all []string) {
+		for _, l := range inForce.Listeners {
+			all = append(all, l.Name+" "+l.Address)
+		}
+		return all
+	}
+	if want := []string{"a 127.0.0.1:80", "b 127.0.0.1:82", "c 127.0.0.1:83"}; !slices.Equal(names(), want) {
+		t.Errorf("in force are %v, want %v", names(), want)
+	}
+	if inForce.Listeners[0] != before["a"] {
+		t.Error("a listener that is the same was made anew")
+	}
+	want := names()
+	if err := change(answering("a", 84), httpListener("b", 82, byADSRoutes)); err == nil || !slices.Equal(names(), want) {
+		t.Errorf("a file with a mistake: %v, and in force are %v", err, names())
+	}
+	apply := s.o.Apply
+	s.o.Apply = func(ctx context.Context, next *config.Snapshot) error {
+		if len(next.Listeners) == 1 {
+			return errors.New("the port is taken")
+		}
+		return apply(ctx, next)
+	}
+	if err := change(answering("a", 85)); err == nil || !slices.Equal(names(), want) {
+		t.Errorf("a file that cannot be put in force: %v, and in force are %v, want %v", err, names(), want)
+	}
+	s.o.Apply = apply
+	if err := change(); err != nil || len(names()) != 0 {
+		t.Errorf("a file without listeners: %v, and in force are %v", err, names())
+	}
+}
+
+// TestAChangedFileCannotTakeWhatTheControlPlaneHas, and is told what counts later only.
+func TestAChangedFileCannotTakeWhatTheControlPlaneHas(t *testing.T) {
+	var log bytes.Buffer
+	b := bootstrapText("DELTA_GRPC")
+	b.Static = staticText([]string{controlPlane}, []string{answering("own", 80)}, nil)
+	s, inForce := aSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	say(t, s, aCluster("c", "e", "", 0), aListener("l", 90, "r", "", 0), someHosts("e", 1), someRoutes("r", "x"))
+	change := func(clusters, listeners []string) error {
+		next := b
+		next.Static = staticText(clusters, listeners, nil)
+		return s.Rebase(t.Context(), &config.Snapshot{Bootstrap: next})
+	}
+	for want, err := range map[string]error{
+		`static_resources.listeners[1]: the control plane has one of the name "l"`: change([]string{controlPlane}, []string{answering("own", 81), answering("l", 90)}),
+		`static_resources.clusters[1]: the control plane has one of the name "c"`:  change([]string{controlPlane, `{"name": "c"}`}, nil),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Rebase: %v, want %s", err, want)
+		}
+	}
+	if len(inForce.Listeners) != 2 || len(inForce.Clusters) != 2 || inForce.Listeners[1].Address != "127.0.0.1:80" {
+		t.Errorf("in force are %+v, want what was", inForce)
+	}
+	if strings.Contains(log.String(), "next start") {
+		t.Errorf("the log says %s", &log)
+	}
+	if err := change([]string{strings.Replace(controlPlane, `"port_value": 1`, `"port_value": 2`, 1)}, []string{answering("own", 80)}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "where control planes are count at the next start") {
+		t.Errorf("the log says nothing of a control plane that is somewhere else: %s", &log)
+	}
+}
+
+// TestAListenerThatWaitsForTheControlPlaneIsServedInTime: as long as it says.
+func TestAListenerThatWaitsForTheControlPlaneIsServedInTime(t *testing.T) {
+	b := bootstrapText("GRPC")
+	b.Dynamic = []byte(strings.Replace(string(b.Dynamic), `, "lds_config": {"ads": {}}`, "", 1))
+	b.Static = staticText([]string{controlPlane}, []string{httpListener("fed", 81, strings.Replace(byADSRoutes, `"0s"`, `"3s"`, 1))}, nil)
+	s, inForce := aSourceOf(t, b, slog.New(slog.DiscardHandler))
+	if len(inForce.Listeners) != 0 || s.Ready() {
+		t.Fatal("it does not wait")
+	}
+	s.world.mark()
+	if _, next := s.world.settle(time.Now().Add(4 * time.Second)); !next.IsZero() || !s.Ready() {
+		t.Errorf("it waits until %v, ready %t", next, s.Ready())
+	}
+}
+
+// TestToolsAreToldOfStaticResources, in the dump and by CSDS, without keys.
+func TestToolsAreToldOfStaticResources(t *testing.T) {
+	s, _ := aSourceOf(t, config.Bootstrap{Static: staticText([]string{controlPlane}, []string{answering("a", 80)}, []string{staticSecret(t, "mine")})}, slog.New(slog.DiscardHandler))
+	for part, want := range map[string]string{
+		"static_listeners": `"name":"a"`, "static_clusters": `"name":"control"`, "static_secrets": `"name":"mine"`, "bootstrap": `"listeners"`,
+	} {
+		list, err := s.Dump(DumpOptions{Resource: part})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := asText(t, list)
+		if !strings.Contains(text, want) || strings.Contains(text, "PRIVATE KEY") {
+			t.Errorf("%s: %s, want %s, and no key", part, text, want)
+		}
+	}
+	static := 0
+	for _, r := range s.clientConfig(true).GetGenericXdsConfigs() {
+		if r.GetIsStaticResource() && r.GetXdsConfig() != nil {
+			static++
+		}
+	}
+	if static != 3 {
+		t.Errorf("CSDS tells of %d static resources, want 3", static)
+	}
+}
+
+// asText is JSON without its spaces.
+func asText(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// FuzzStatic: whatever static_resources say, they are read or refused.
+func FuzzStatic(f *testing.F) {
+	f.Add(staticText([]string{controlPlane}, []string{answering("a", 80)}, nil))
+	f.Add(staticText([]string{controlPlane}, []string{httpListener("b", 81, byADSRoutes)}, nil))
+	f.Add([]byte(`{"listeners": [{"name": "a", "no": 1}], "clusters": {}, "secrets": [{"name": "s"}]}`))
+	f.Add([]byte(`{"clusters": [{"typed_extension_protocol_options": {"a": {"@type": "x/y", "z": [1]}}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		whole, _, err := Static(&config.Snapshot{Bootstrap: config.Bootstrap{Static: text}}, kinds())
+		var problems Problems
+		if (whole == nil) == (err == nil) || err != nil && !errors.As(err, &problems) {
+			t.Errorf("Static = %v, %v", whole, err)
+		}
+	})
+}

@@ -1,0 +1,205 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	sockets "github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// What the control plane said, and what became of it, for tools that ask by
+// envoy.service.status.v3.ClientStatusDiscoveryService. It is the same that Dump tells,
+// and redacted as that is, with what was asked for and has not come.
+
+// Bounds of what a tool may ask.
+const (
+	mostQuestion  = 1 << 20 // bytes
+	mostQuestions = 16      // at once, on a connection
+	hurry         = 5 * time.Second
+)
+
+// csds is a statusv3.ClientStatusDiscoveryServiceServer.
+type csds struct {
+	statusv3.UnimplementedClientStatusDiscoveryServiceServer
+
+	source *Source
+}
+
+// listenStatus binds address, ip:port or the path of a unix socket that is for
+// its owner alone.
+func listenStatus(ctx context.Context, address string) (net.Listener, error) {
+	var c net.ListenConfig
+	if _, err := netip.ParseAddrPort(address); err == nil {
+		return c.Listen(ctx, "tcp", address)
+	}
+	if err := sockets.RemoveDeadSocket(address); err != nil {
+		return nil, err
+	}
+	ln, err := c.Listen(ctx, "unix", address)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(address, 0o600); err != nil {
+		_ = ln.Close() // nobody has connected yet
+		return nil, err
+	}
+	return ln, nil
+}
+
+// beginStatus has tools answered until ctx ends, on a goroutine of the group; failed is
+// called there if the socket fails. The error is one of the address.
+func (s *Source) beginStatus(ctx context.Context, group *sync.WaitGroup, failed func(error)) error {
+	address := s.o.Bootstrap.StatusAddress
+	if address == "" {
+		return nil
+	}
+	ln, err := listenStatus(ctx, address)
+	if err != nil {
+		return fmt.Errorf("xds_status: %w", err)
+	}
+	group.Go(func() {
+		if err := s.serveStatus(ctx, ln); err != nil {
+			failed(err)
+		}
+	})
+	return nil
+}
+
+// serveStatus answers tools on ln until ctx ends. It returns when nothing of it runs any
+// more; the error is one of the socket.
+func (s *Source) serveStatus(ctx context.Context, ln net.Listener) error {
+	g := grpc.NewServer(
+		grpc.MaxRecvMsgSize(mostQuestion), grpc.MaxConcurrentStreams(mostQuestions),
+		grpc.ConnectionTimeout(hurry), grpc.WaitForHandlers(true),
+	)
+	statusv3.RegisterClientStatusDiscoveryServiceServer(g, &csds{source: s})
+	reflection.Register(g)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(ln) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("xds_status: %w", err)
+	case <-ctx.Done():
+	}
+	g.Stop()
+	<-ended // that it was stopped
+	return nil
+}
+
+// FetchClientStatus is statusv3.ClientStatusDiscoveryServiceServer's: it answers with
+// what there is now. An error is one of r.
+func (c *csds) FetchClientStatus(_ context.Context, r *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	ok, err := isMeant(r.GetNodeMatchers(), c.source.boot.node)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	if !ok {
+		return &statusv3.ClientStatusResponse{}, nil
+	}
+	return &statusv3.ClientStatusResponse{Config: []*statusv3.ClientConfig{c.source.clientConfig(!r.GetExcludeResourceContents())}}, nil
+}
+
+// StreamClientStatus is statusv3.ClientStatusDiscoveryServiceServer's: it answers each
+// request as FetchClientStatus does.
+func (c *csds) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		a, err := c.FetchClientStatus(stream.Context(), r)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(a); err != nil {
+			return err
+		}
+	}
+}
+
+// clientConfig is what there is: the clusters of the bootstrap, and each resource that
+// came or was asked for by name. It waits while a configuration is put in force.
+func (s *Source) clientConfig(contents bool) *statusv3.ClientConfig {
+	h := s.holding()
+	node, _ := proto.Clone(s.boot.node).(*corev3.Node)
+	redact(node.ProtoReflect())
+	out := &statusv3.ClientConfig{Node: node}
+	for _, url := range []string{resource.ClusterType, resource.ListenerType, resource.SecretType} {
+		for _, g := range h.fixtures.of(url) {
+			r := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: g.name, IsStaticResource: true}
+			if contents {
+				r.XdsConfig = &anypb.Any{TypeUrl: url, Value: g.body}
+				redact(r.XdsConfig.ProtoReflect())
+			}
+			out.GenericXdsConfigs = append(out.GenericXdsConfigs, r)
+		}
+	}
+	for _, url := range append(keptTypes(), resource.SecretType) {
+		for _, name := range h.names(url) {
+			out.GenericXdsConfigs = append(out.GenericXdsConfigs, h.generic(url, name, contents))
+		}
+	}
+	return out
+}
+
+// names are the resources of a type that came or were asked for, and are still wanted.
+func (h *holding) names(url string) []string {
+	all := maps.Clone(h.wanted[url])
+	if all == nil { // of a type that is wanted whole
+		all = map[string]bool{}
+		for name := range h.tracked[url] {
+			all[name] = false
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// generic is a resource, and how it stands with it.
+func (h *holding) generic(url, name string, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
+	r := h.tracked[url][name]
+	out := &statusv3.ClientConfig_GenericXdsConfig{TypeUrl: url, Name: name, VersionInfo: r.Version}
+	held, is := h.held[url][name]
+	switch {
+	case r.Refused != "":
+		out.ClientStatus = adminv3.ClientResourceStatus_NACKED
+		out.ErrorState = &adminv3.UpdateFailureState{Details: r.Refused, LastUpdateAttempt: timestamppb.New(r.At)}
+	case is:
+		out.ClientStatus = adminv3.ClientResourceStatus_ACKED
+	case h.wanted[url][name]:
+		out.ClientStatus = adminv3.ClientResourceStatus_DOES_NOT_EXIST
+	default:
+		out.ClientStatus = adminv3.ClientResourceStatus_REQUESTED
+	}
+	if !r.Updated.IsZero() {
+		out.LastUpdated = timestamppb.New(r.Updated)
+	}
+	if is && contents {
+		out.XdsConfig = &anypb.Any{TypeUrl: url, Value: held.Body}
+		redact(out.XdsConfig.ProtoReflect())
+	}
+	return out
+}

@@ -1,0 +1,229 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/network/credential"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// Load is reported by envoy.service.load_stats.v3.LoadReportingService: after the first
+// request, which says who reports, the server says what of, and how often; it may say
+// something else at any time.
+
+// reporter keeps a stream of load reports open, over and over. It is one goroutine's.
+type reporter struct {
+	name     string // of the cluster that the server is
+	target   target
+	store    *credential.Store
+	node     *corev3.Node
+	loads    *upstream.Loads
+	services func() map[string]string // of clusters, as endpoints are asked for; of clusters that have another name there
+	sent     func()                   // is called for each report
+	log      *slog.Logger
+
+	endpoints bool          // hosts are reported one by one
+	interval  time.Duration // between reports; 0: nobody has asked
+}
+
+const (
+	// featureAllClusters is the feature of a client that understands send_all_clusters.
+	featureAllClusters = "envoy.lrs.supports_send_all_clusters"
+	// leastInterval is how often load is reported at most.
+	leastInterval = 100 * time.Millisecond
+	// settling is how long what has ended may take to be counted as what it was.
+	settling = 20 * time.Millisecond
+)
+
+// beginReports has load reported until ctx ends, on a goroutine of the group; failed is
+// called there if that cannot be.
+func (s *Source) beginReports(ctx context.Context, group *sync.WaitGroup, failed func(error)) {
+	r := s.newReporter()
+	if r == nil {
+		return
+	}
+	group.Go(func() {
+		if err := r.run(ctx); err != nil {
+			failed(err)
+		}
+	})
+}
+
+// newReporter returns who reports load as the bootstrap says; nil: nobody is to.
+func (s *Source) newReporter() *reporter {
+	if s.boot.load == "" || s.o.Loads == nil {
+		return nil
+	}
+	node, _ := proto.Clone(s.boot.node).(*corev3.Node)
+	node.ClientFeatures = append(node.ClientFeatures, featureAllClusters)
+	r := &reporter{
+		name: s.boot.load, target: s.boot.targets[s.boot.load], store: s.store, node: node,
+		loads: s.o.Loads(), services: s.services, sent: func() {}, log: s.o.Log,
+	}
+	if s.o.Metrics != nil {
+		r.sent = func() { s.o.Metrics.Counter(metrics.XDSLoadReports, r.name).Add(1) }
+	}
+	return r
+}
+
+// services are the names that the endpoints of clusters are asked for by, where that is
+// another than the cluster's own.
+func (s *Source) services() map[string]string {
+	s.work.Lock()
+	defer s.work.Unlock()
+	all := map[string]string{}
+	for name, c := range s.world.clusters {
+		if c.live != nil && c.live.Endpoints != "" && c.live.Endpoints != name {
+			all[name] = c.live.Endpoints
+		}
+	}
+	return all
+}
+
+// run reports until ctx ends. An error is one of the target's TLS.
+func (r *reporter) run(ctx context.Context) error {
+	defer r.loads.Close()
+	secured, forget, err := r.target.secure(r.store)
+	if err != nil {
+		return fmt.Errorf("load reports to %s: %w", r.name, err)
+	}
+	defer forget()
+	pause := firstPause
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := r.session(ctx, secured)
+		if ctx.Err() != nil {
+			break
+		}
+		r.log.Warn("load cannot be reported just now: it is counted until it can", logControl, r.name, logError, err)
+		if time.Since(begun) > mostPause {
+			pause = firstPause
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)): //nolint:gosec // a jitter
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, mostPause)
+	}
+	return nil
+}
+
+// session opens one stream, on a connection of its own, and reports on it until it ends.
+func (r *reporter) session(ctx context.Context, secured *credential.Client) error {
+	ctx, cancel := context.WithCancel(ctx)
+	conn, err := r.target.dial(secured)
+	if err != nil {
+		cancel()
+		return err
+	}
+	var receiving sync.WaitGroup
+	defer func() {
+		cancel()
+		receiving.Wait()
+		_ = conn.Close() // nothing is under way
+	}()
+	stream, err := lrsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&lrsv3.LoadStatsRequest{Node: r.node}); err != nil {
+		return err
+	}
+	answers, ended := make(chan *lrsv3.LoadStatsResponse), make(chan error, 1)
+	receiving.Go(func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case answers <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return r.converse(ctx, stream, answers, ended)
+}
+
+// converse reports as often as the server asks for, until the stream ends.
+func (r *reporter) converse(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
+	due := time.NewTimer(time.Hour)
+	defer due.Stop()
+	due.Stop()
+	r.interval = 0
+	for {
+		select {
+		case a := <-answers:
+			before := r.interval
+			if err := r.follow(a); err != nil {
+				return err
+			}
+			if r.interval != before { // one who repeats it is not to put reports off
+				due.Reset(r.interval)
+			}
+		case <-due.C:
+			if err := r.report(ctx, stream); err != nil {
+				return reasonOf(err, answers, ended)
+			}
+			due.Reset(r.interval)
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// follow takes what the server says.
+func (r *reporter) follow(a *lrsv3.LoadStatsResponse) error {
+	every := a.GetLoadReportingInterval()
+	if every.CheckValid() != nil || every.AsDuration() <= 0 {
+		return fmt.Errorf("load_reporting_interval: %v is no time between reports", every)
+	}
+	r.log.Info("load is reported", logControl, r.name, "interval", every.AsDuration().String(), "all_clusters", a.GetSendAllClusters(), "clusters", len(a.GetClusters()))
+	r.interval, r.endpoints = max(every.AsDuration(), leastInterval), a.GetReportEndpointGranularity()
+	r.loads.Follow(a.GetSendAllClusters(), a.GetClusters()...)
+	return nil
+}
+
+// report sends what has been asked since the last report that was sent.
+func (r *reporter) report(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient) error {
+	load := r.loads.Take(func() {
+		select {
+		case <-time.After(settling):
+		case <-ctx.Done():
+		}
+	})
+	if err := stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: clusterStats(load.Clusters, r.services(), r.endpoints)}); err != nil {
+		return err // and the next stream has it
+	}
+	load.Told()
+	r.sent()
+	return nil
+}
+
+// reasonOf is why a stream has ended on which nothing could be sent because of err.
+func reasonOf(err error, answers <-chan *lrsv3.LoadStatsResponse, ended <-chan error) error {
+	for errors.Is(err, io.EOF) { // which says: ask the other side
+		select {
+		case err = <-ended:
+			return err
+		case <-answers: // it comes too late
+		}
+	}
+	return err
+}

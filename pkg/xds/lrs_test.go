@@ -1,0 +1,298 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// loadServer is a LoadReportingService that its test plays.
+type loadServer struct {
+	lrsv3.UnimplementedLoadReportingServiceServer
+
+	streams chan *loadStream
+}
+
+// loadStream is a stream of it.
+type loadStream struct {
+	lrsv3.LoadReportingService_StreamLoadStatsServer
+
+	t        *testing.T
+	requests chan *lrsv3.LoadStatsRequest
+	end      chan error
+}
+
+func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+	one := &loadStream{LoadReportingService_StreamLoadStatsServer: stream, requests: make(chan *lrsv3.LoadStatsRequest, 100), end: make(chan error, 1)}
+	s.streams <- one
+	go func() { // it ends with the stream
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				close(one.requests)
+				return
+			}
+			one.requests <- r
+		}
+	}()
+	select {
+	case err := <-one.end:
+		return err
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	}
+}
+
+// next is the next stream, of which the first request has been read.
+func (s *loadServer) next(t *testing.T) *loadStream {
+	t.Helper()
+	one := <-s.streams
+	one.t = t
+	first := <-one.requests
+	if first.GetNode().GetId() != "test" || len(first.GetClusterStats()) != 0 {
+		t.Errorf("the first request is %v", first)
+	}
+	if got := first.GetNode().GetClientFeatures(); len(got) != 1 || got[0] != featureAllClusters {
+		t.Errorf("the features are %q", got)
+	}
+	return one
+}
+
+// ask asks for all clusters, so often.
+func (s *loadStream) ask(every time.Duration, endpoints bool) {
+	s.t.Helper()
+	err := s.Send(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(every), ReportEndpointGranularity: endpoints})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// want is the next report, of one cluster of one locality with its loads, over so long.
+func (s *loadStream) want(over time.Duration, issued, succeeded, failed uint64) *endpointv3.ClusterStats {
+	s.t.Helper()
+	r := <-s.requests
+	if r.GetNode() != nil || len(r.GetClusterStats()) != 1 {
+		s.t.Fatalf("the report is %v", r)
+	}
+	c := r.GetClusterStats()[0]
+	sum := &endpointv3.UpstreamLocalityStats{}
+	if len(c.GetUpstreamLocalityStats()) > 0 {
+		sum = c.GetUpstreamLocalityStats()[0]
+	}
+	if sum.GetTotalIssuedRequests() != issued || sum.GetTotalSuccessfulRequests() != succeeded || sum.GetTotalErrorRequests() != failed || c.GetLoadReportInterval().AsDuration() != over {
+		s.t.Errorf("the report is %v, want %d requests of which %d succeeded and %d failed, over %v", c, issued, succeeded, failed, over)
+	}
+	return c
+}
+
+// reportRig is a reporter, in a bubble, and whom it reports to.
+type reportRig struct {
+	server  *loadServer
+	away    atomic.Bool // nobody is at its address
+	dialled atomic.Int64
+	cluster *upstream.Cluster
+}
+
+func newReportRig(t *testing.T) *reportRig {
+	r := &reportRig{server: &loadServer{streams: make(chan *loadStream, 10)}}
+	g, ln := grpc.NewServer(), bufconn.Listen(1<<20)
+	lrsv3.RegisterLoadReportingServiceServer(g, r.server)
+	served := make(chan error)
+	go func() { served <- g.Serve(ln) }()
+
+	set := upstream.NewSet(upstream.Options{Policies: map[config.Policy]balance.New{config.RoundRobin: balance.RoundRobin}})
+	change, err := set.Prepare([]*config.Cluster{{Name: "web", Policy: config.RoundRobin, Hosts: []config.Host{{Address: "127.0.0.1:80", Weight: 1}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change.Commit()
+	change.Retire()
+	r.cluster = set.Get("web")
+
+	one := &reporter{
+		name: "control", node: &corev3.Node{Id: "test", ClientFeatures: []string{featureAllClusters}}, loads: set.Loads(),
+		services: func() map[string]string { return map[string]string{"web": "web.service"} }, sent: func() {}, log: slog.New(slog.DiscardHandler),
+		target: target{address: controlAddress, network: network{dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			r.dialled.Add(1)
+			if r.away.Load() {
+				return nil, errors.New("nobody is there")
+			}
+			return ln.DialContext(ctx)
+		}}},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- one.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		g.Stop()
+		<-served
+		set.Close()
+	})
+	return r
+}
+
+// carry has so many connections carried that end at once, well or not.
+func (r *reportRig) carry(t *testing.T, well, badly int) {
+	t.Helper()
+	for range well {
+		if err := r.cluster.CarryOn(t.Context(), upstream.Arrival{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
+			return func() error { return nil }, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range badly {
+		if err := r.cluster.CarryOn(t.Context(), upstream.Arrival{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
+			return nil, errors.New("it cannot be reached")
+		}); err == nil {
+			t.Fatal("it can be reached")
+		}
+	}
+}
+
+func TestLoadIsReportedAsOftenAsTheServerAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReportRig(t)
+		s := r.server.next(t)
+		r.carry(t, 7, 0) // before anybody asked
+		s.ask(10*time.Second, true)
+		synctest.Wait()
+		asked := time.Now()
+		r.carry(t, 3, 1)
+		c := s.want(10*time.Second, 4, 3, 1)
+		if took := time.Since(asked); took != 10*time.Second+settling {
+			t.Errorf("the report came after %v", took)
+		}
+		hosts := c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
+		if len(hosts) != 1 || hosts[0].GetAddress().GetSocketAddress().GetPortValue() != 80 || hosts[0].GetTotalIssuedRequests() != 4 || c.GetClusterServiceName() != "web.service" {
+			t.Errorf("the report is %v", c)
+		}
+		s.ask(10*time.Second, false) // nothing else: what is due stays due
+		r.carry(t, 2, 0)
+		if c := s.want(10*time.Second+settling, 2, 2, 0); c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats() != nil {
+			t.Errorf("hosts are told one by one: %v", c)
+		}
+		s.ask(time.Second, false)
+		if c := s.want(time.Second+settling, 0, 0, 0); len(c.GetUpstreamLocalityStats()) != 0 {
+			t.Errorf("the report of nothing is %v", c)
+		}
+		s.ask(time.Nanosecond, false)
+		s.want(leastInterval+settling, 0, 0, 0)
+	})
+}
+
+func TestLoadIsReportedWhenTheServerIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReportRig(t)
+		s := r.server.next(t)
+		s.ask(time.Second, false)
+		synctest.Wait()
+		r.carry(t, 1, 0)
+		s.want(time.Second, 1, 1, 0)
+		reported := time.Now().Add(-settling)
+		r.carry(t, 2, 1)
+		r.away.Store(true)
+		s.end <- errors.New("it ends")
+		before := r.dialled.Load()
+		<-time.After(10 * time.Minute)
+		if tries := r.dialled.Load() - before; tries < 20 || tries > 60 {
+			t.Errorf("it was tried %d times in ten minutes", tries)
+		}
+		r.carry(t, 4, 0)
+		r.away.Store(false)
+		s = r.server.next(t)
+		s.ask(time.Second, false)
+		synctest.Wait()
+		s.want(time.Since(reported)+time.Second, 7, 6, 1)
+		s.want(time.Second+settling, 0, 0, 0)
+	})
+}
+
+func TestAnIntervalThatIsNoneEndsTheStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReportRig(t)
+		for _, every := range []time.Duration{0, -time.Second} {
+			s := r.server.next(t)
+			s.ask(every, false)
+			if got, ok := <-s.requests; ok {
+				t.Errorf("an interval of %v is answered by %v", every, got)
+			}
+		}
+	})
+}
+
+func TestLoadIsAddedUpByLocalityAndPriority(t *testing.T) {
+	east, west := config.Locality{Region: "r", Zone: "east"}, config.Locality{Region: "r", Zone: "west"}
+	all := []upstream.ClusterLoad{{
+		Name: "web", Over: 1500 * time.Millisecond, Refused: 3, Dropped: map[string]uint64{"b": 1, "a": 2},
+		Hosts: []upstream.HostLoad{
+			{Address: "10.0.0.1:80", Locality: west, Issued: 1, Succeeded: 1},
+			{Address: "[::1]:81", Locality: east, Issued: 2, Succeeded: 1, Failed: 1},
+			{Address: "/run/app", Locality: east, Issued: 4, Succeeded: 1, InFlight: 3},
+			{Address: "10.0.0.2:80", Locality: east, Priority: 1, Issued: 8, Succeeded: 8},
+		},
+	}}
+	locality := func(zone string) *corev3.Locality { return &corev3.Locality{Region: "r", Zone: zone} }
+	sum := func(zone string, priority uint32, issued, succeeded, failed, inProgress uint64) *endpointv3.UpstreamLocalityStats {
+		return &endpointv3.UpstreamLocalityStats{
+			Locality: locality(zone), Priority: priority, TotalIssuedRequests: issued, TotalSuccessfulRequests: succeeded,
+			TotalErrorRequests: failed, TotalRequestsInProgress: inProgress,
+		}
+	}
+	want := []*endpointv3.ClusterStats{{
+		ClusterName: "web", ClusterServiceName: "web.service", TotalDroppedRequests: 6, LoadReportInterval: durationpb.New(1500 * time.Millisecond),
+		DroppedRequests: []*endpointv3.ClusterStats_DroppedRequests{{Category: "a", DroppedCount: 2}, {Category: "b", DroppedCount: 1}},
+		UpstreamLocalityStats: []*endpointv3.UpstreamLocalityStats{
+			sum("east", 0, 6, 2, 1, 3), sum("west", 0, 1, 1, 0, 0), sum("east", 1, 8, 8, 0, 0),
+		},
+	}}
+	got := clusterStats(all, map[string]string{"web": "web.service"}, false)
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("clusterStats is not as wanted (-want +got):\n%s", diff)
+	}
+	hosts := clusterStats(all, nil, true)[0].GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats()
+	if len(hosts) != 2 || hosts[0].GetAddress().GetSocketAddress().GetAddress() != "::1" || hosts[1].GetAddress().GetPipe().GetPath() != "/run/app" || hosts[1].GetTotalRequestsInProgress() != 3 {
+		t.Errorf("hosts are %v", hosts)
+	}
+}
+
+func TestWhoIsToldOfLoadIsAStaticCluster(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}`: "",
+		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "other"}}]}`:   `cluster_manager.load_stats_config.grpc_services[0].envoy_grpc.cluster_name: "other" is no cluster of static_resources with an address`,
+		`{"api_type": "DELTA_GRPC"}`: "cluster_manager.load_stats_config.api_type: DELTA_GRPC is not supported, expected GRPC",
+		`{"api_type": "GRPC"}`:       "cluster_manager.load_stats_config.grpc_services: there are 0, expected one",
+	} {
+		b := bootstrapText("GRPC")
+		b.LoadStats = []byte(text)
+		boot, err := readBootstrap(b)
+		switch {
+		case want == "" && (err != nil || boot.load != "control"):
+			t.Errorf("%s: %v", text, err)
+		case want != "" && (err == nil || err.Error() != want):
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

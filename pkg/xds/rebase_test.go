@@ -1,0 +1,161 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// inForceClusters are the names of clusters in force, but those of the bootstrap.
+func (r *rig) inForceClusters() string {
+	synctest.Wait()
+	var names []string
+	for _, c := range r.inForce.Load().Clusters {
+		if c.Name != "control" && c.Name != "agent" {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// TestWhatIsBelowTheControlPlaneChangesByItself, and is there when the control plane says
+// something more.
+func TestWhatIsBelowTheControlPlaneChangesByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		c := r.converse()
+		r.supplied(c)
+		if err := r.source.Rebase(t.Context(), &config.Snapshot{Routes: []*config.RouteTable{{Name: "t"}}}); err != nil {
+			t.Fatal(err)
+		}
+		tables := []*config.RouteTable{{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "v"}}}}
+		file := &config.Snapshot{Clusters: []*config.Cluster{{Name: "a"}, {Name: "b"}}, Routes: tables}
+		if err := r.source.RebaseSome(t.Context(), file, file.Clusters, tables); err != nil {
+			t.Fatal(err)
+		}
+		want := func(when string) {
+			t.Helper()
+			if got := r.inForceClusters(); got != "a b c" {
+				t.Errorf("%s in force are the clusters %s, want a b c", when, got)
+			}
+			if !slices.Contains(r.inForce.Load().Routes, tables[0]) {
+				t.Errorf("%s the table is not in force", when)
+			}
+		}
+		want("at once")
+		c.accepted(aListener("more", 81, "r", "", 0))
+		want("after a listener")
+
+		r.broken = func(*config.Snapshot) error { return errors.New("no") }
+		other := []*config.RouteTable{{Name: "t"}}
+		worse := &config.Snapshot{Clusters: []*config.Cluster{{Name: "d"}}, Routes: other}
+		if err := r.source.RebaseSome(t.Context(), worse, worse.Clusters, other); err == nil {
+			t.Error("clusters that cannot be applied are taken")
+		}
+		if err := r.source.RebaseSome(t.Context(), &config.Snapshot{Clusters: file.Clusters, Routes: other}, nil, other); err == nil {
+			t.Error("a table that cannot be applied is taken")
+		}
+		r.broken = nil
+		clash := &config.Snapshot{Clusters: []*config.Cluster{{Name: "a"}, {Name: "c"}}, Routes: tables}
+		if err := r.source.RebaseSome(t.Context(), clash, clash.Clusters, nil); err == nil || !strings.Contains(err.Error(), `"c"`) {
+			t.Errorf("a name of the control plane's is taken: %v", err)
+		}
+		c.accepted(aListener("l", 82, "r", "", 0))
+		want("after refusals")
+	})
+}
+
+// TestAFileIsReadAgainWhileASourceBegins: whoever has the secrets that it newly refers to is
+// asked by one stream, and not asked any more by a file that is read after the end.
+func TestAFileIsReadAgainWhileASourceBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.serve(controlAddress)
+		agent := r.serve(agentAddress)
+		l := &listenerv3.Listener{}
+		if err := proto.Unmarshal(aSecuredListener("secured", "a", "agent").body, l); err != nil {
+			t.Fatal(err)
+		}
+		file := &config.Snapshot{Bootstrap: r.source.o.Bootstrap}
+		file.Bootstrap.Static = []byte(strings.Replace(string(file.Bootstrap.Static), `{`, `{"listeners": [`+protojson.Format(l)+`], `, 1))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.source.Run(ctx) }()
+		if err := r.source.Rebase(ctx, file); err != nil {
+			t.Fatal(err)
+		}
+		c := r.stream(agent)
+		if got := c.want(resource.SecretType).GetResourceNames(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("asked for the secrets %q, want a", got)
+		}
+		synctest.Wait()
+		if n := len(agent.streams); n != 0 {
+			t.Errorf("%d more streams ask, want none", n)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, stop := range r.stop {
+			stop()
+		}
+		if r.source.launch != nil {
+			t.Error("a file that is read again could begin a stream that nobody waits for")
+		}
+	})
+}
+
+// TestWhatTheFileGivesBackIsAskedForAgain: the control plane has said it, was refused for the
+// name's sake, and does not say it by itself once more.
+func TestWhatTheFileGivesBackIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		plane := r.serve(controlAddress)
+		r.run()
+		c := r.stream(plane)
+		r.supplied(c)
+		file := &config.Snapshot{Bootstrap: r.source.o.Bootstrap}
+		taking := *file
+		taking.Bootstrap.Static = []byte(strings.Replace(string(file.Bootstrap.Static), `[`, `[{"name": "x"}, `, 1))
+		taking.Listeners = []*config.Listener{{Name: "m"}}
+		if err := r.source.Rebase(t.Context(), &taking); err != nil {
+			t.Fatal(err)
+		}
+		x, m := aCluster("x", "e", "", 0), aListener("m", 81, "r", "", 0)
+		for _, all := range [][]said{{aCluster("c", "e", "", 0), x}, {aListener("l", 80, "r", "", 0), m}} {
+			if answer := c.say(all[0].url, &anypb.Any{TypeUrl: all[0].url, Value: all[0].body}, &anypb.Any{TypeUrl: all[1].url, Value: all[1].body}); answer.GetErrorDetail() == nil {
+				t.Errorf("%s of the control plane is taken, though the file has one", all[1].name)
+			}
+		}
+		more := taking
+		more.Clusters = []*config.Cluster{{Name: "more"}}
+		if err := r.source.Rebase(t.Context(), &more); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := len(plane.streams); n != 0 {
+			t.Errorf("%d streams have begun for a change that gives nothing back", n)
+		}
+		if err := r.source.Rebase(t.Context(), file); err != nil {
+			t.Fatal(err)
+		}
+		again := r.stream(plane)
+		again.accepted(aCluster("c", "e", "", 0), x)
+		again.accepted(aListener("l", 80, "r", "", 0), m)
+		if got := r.inForceClusters(); got != "c x" || !slices.Equal(r.listeners(), []string{"l", "m"}) {
+			t.Errorf("in force are the clusters %s and listeners %v, want c x and l m", got, r.listeners())
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package resource
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// readDomains reads the domains of a virtual host.
+func (p place) readDomains(list []string) (domains []string) {
+	if len(list) == 0 {
+		p.refuse("is empty")
+	}
+	for i, d := range list {
+		if problem := domainProblem(d); problem != "" {
+			p.index(i).refuse("%q: %s", d, problem)
+			continue
+		}
+		// The router does not tell a name from the one with the root's dot; Istio's
+		// sidecars are told both.
+		if d = strings.TrimSuffix(lower(d), "."); !slices.Contains(domains, d) {
+			domains = append(domains, d)
+		}
+	}
+	return domains
+}
+
+// domainProblem says why a domain is not supported, "" if it is.
+func domainProblem(domain string) string {
+	switch rest, ends := strings.CutSuffix(domain, "*"); {
+	case !ends || rest == "":
+		return ""
+	case strings.HasPrefix(rest, "*"):
+		return "a star is supported at one end only"
+	case strings.Contains(rest, ":"):
+		return "a star is not supported behind a colon"
+	}
+	return ""
+}
+
+// checkDomains refuses a domain that two virtual hosts have.
+func (p place) checkDomains(t *config.RouteTable) {
+	owner := make(map[string]string)
+	for i, v := range t.VirtualHosts {
+		for _, d := range v.Domains {
+			if other, taken := owner[d]; taken {
+				p.field("virtual_hosts").index(i).field("domains").refuse("%q belongs to %q already", d, other)
+			}
+			owner[d] = v.Name
+		}
+	}
+}

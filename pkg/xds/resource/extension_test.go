@@ -1,0 +1,212 @@
+package resource
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+const (
+	corsURL = "type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors"
+	rbacURL = "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC"
+	luaURL  = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua"
+)
+
+// httpListener is a serialized listener with filters, each described as text, before its
+// router.
+func httpListener(t *testing.T, filters ...string) []byte {
+	t.Helper()
+	hcm := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "routes"}}}
+	for _, text := range filters {
+		f := &hcmv3.HttpFilter{}
+		if err := prototext.Unmarshal([]byte(text), f); err != nil {
+			t.Fatal(err)
+		}
+		hcm.HttpFilters = append(hcm.HttpFilters, f)
+	}
+	hcm.HttpFilters = append(hcm.HttpFilters, &hcmv3.HttpFilter{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}})
+	chain := func(port uint32) *listenerv3.FilterChain {
+		return &listenerv3.FilterChain{
+			FilterChainMatch: &listenerv3.FilterChainMatch{SourcePorts: []uint32{port}},
+			Filters:          []*listenerv3.Filter{{Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(t, hcm)}}},
+		}
+	}
+	m := &listenerv3.Listener{
+		Name: "l", Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/l"}}},
+		FilterChains: []*listenerv3.FilterChain{chain(1), chain(2)}, DefaultFilterChain: chain(3),
+	}
+	m.DefaultFilterChain.FilterChainMatch = nil
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// discovered is a filter whose settings come by themselves.
+func discovered(name, types, rest string) string {
+	return `name: "` + name + `" config_discovery: {config_source: {ads: {} initial_fetch_timeout: {seconds: 3}} type_urls: ["` + strings.ReplaceAll(types, " ", `", "`) + `"] ` + rest + `}`
+}
+
+// settings are those of a filter, as a resource of their own.
+func settings(t *testing.T, m proto.Message) *Extension {
+	t.Helper()
+	body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "mine", TypedConfig: packed(t, m)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := ReadExtension(body, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestFiltersHaveSettingsOfTheirOwn(t *testing.T) {
+	cors, rbac := settings(t, &corsv3.Cors{}), settings(t, &rbacv3.RBAC{})
+	const otherwise = `default_config: {[` + rbacURL + `] {}}`
+	for _, test := range []struct {
+		name    string
+		filters []string
+		told    map[string]*Extension
+		want    string // of the chain's filters: MISSING for one that is, (off)
+	}{
+		{"none are there", []string{discovered("mine", corsURL, "")}, nil, "MISSING"},
+		{"they are there", []string{discovered("mine", corsURL, "")}, map[string]*Extension{"mine": cors, "other": rbac}, "cors"},
+		{"of another type", []string{discovered("mine", corsURL, "")}, map[string]*Extension{"mine": rbac}, "MISSING"},
+		{"of one of two types", []string{discovered("mine", corsURL+" "+rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac"},
+		{"nothing of use", []string{discovered("mine", corsURL+" "+rbacURL, otherwise)}, map[string]*Extension{"mine": {}}, "rbac"},
+		{"the default ones", []string{discovered("mine", corsURL+" "+rbacURL, otherwise)}, nil, "rbac"},
+		{"not the default ones", []string{discovered("mine", corsURL+" "+rbacURL, otherwise)}, map[string]*Extension{"mine": cors}, "cors"},
+		{"of a type that is not built in", []string{discovered("mine", luaURL+" "+corsURL, "")}, map[string]*Extension{"mine": {typeURL: luaURL}}, "MISSING"},
+		{"two filters", []string{discovered("one", corsURL, ""), discovered("two", rbacURL, "")}, map[string]*Extension{"one": cors, "two": rbac}, "cors rbac"},
+		{"two of a kind", []string{discovered("one", corsURL, ""), discovered("two", corsURL, "")}, map[string]*Extension{"one": cors, "two": cors}, "cors MISSING"},
+		{"one of a kind that the listener has", []string{`name: "r" typed_config: {[` + rbacURL + `] {}}`, discovered("mine", rbacURL, "")}, map[string]*Extension{"mine": rbac}, "rbac MISSING"},
+		{"off", []string{discovered("mine", corsURL, "") + ` disabled: true`}, map[string]*Extension{"mine": cors}, "cors(off)"},
+		{"off, and none are there", []string{discovered("mine", corsURL, "") + ` disabled: true`}, nil, "cors:MISSING(off)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, err := ReadListener(httpListener(t, test.filters...), kinds())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := l.Slots[0]; s.Timeout != 3*time.Second || s.Eager || len(l.Slots) != 3*(len(test.filters)-strings.Count(test.filters[0], "typed_config")) {
+				t.Errorf("there are %d slots, the first %+v", len(l.Slots), s)
+			}
+			made, ok := l.With(nil, test.told)
+			if !ok {
+				t.Fatal("a secret is missing")
+			}
+			for c := range made.Chains() {
+				if got := shown(c.Proxy.StreamFilters); got != test.want+" mirror" {
+					t.Errorf("the filters are %q, want %q and mirror", got, test.want)
+				}
+			}
+		})
+	}
+}
+
+func TestSettingsThatAreGoneAreGone(t *testing.T) {
+	l, err := ReadListener(httpListener(t, discovered("mine", corsURL, "")), kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for told, want := range map[*Extension]string{settings(t, &corsv3.Cors{}): "cors mirror", nil: "MISSING mirror"} {
+		made, _ := l.With(nil, map[string]*Extension{"mine": told})
+		if got := shown(made.DefaultChain.Proxy.StreamFilters); got != want {
+			t.Errorf("the filters are %q, want %q", got, want)
+		}
+	}
+	if got := shown(l.Config.DefaultChain.Proxy.StreamFilters); got != "MISSING mirror" {
+		t.Errorf("the listener itself was changed: %q", got)
+	}
+}
+
+// shown are filters, in order.
+func shown(all []config.Filter) string {
+	var out []string
+	for _, f := range all {
+		text := f.Name
+		if f.Config == (config.FilterMissing{}) {
+			text = "MISSING"
+			if f.Off {
+				text = f.Name + ":MISSING"
+			}
+		}
+		if f.Off {
+			text += "(off)"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestDefaultSettingsNeedNotWait(t *testing.T) {
+	for rest, eager := range map[string]bool{
+		``: false,
+		`apply_default_config_without_warming: true`:                                        false,
+		`apply_default_config_without_warming: true default_config: {[` + corsURL + `] {}}`: true,
+		`default_config: {[` + corsURL + `] {}}`:                                            false,
+	} {
+		l, err := ReadListener(httpListener(t, discovered("mine", corsURL, rest)), kinds())
+		if err != nil || l.Slots[0].Eager != eager {
+			t.Errorf("%s: %v, %v, want eager %t", rest, l.Slots, err, eager)
+		}
+	}
+}
+
+func TestWhatIsRefusedOfDiscoveredFilters(t *testing.T) {
+	for text, want := range map[string]string{
+		`name: "x" config_discovery: {config_source: {ads: {}}}`:                                 "http_filters[0].config_discovery.type_urls: is empty",
+		`name: "x" config_discovery: {config_source: {path: "/x"} type_urls: "` + corsURL + `"}`: "config_discovery.config_source: ",
+		discovered("x", luaURL, ""):                                               "type_urls: none of " + luaURL,
+		discovered("", corsURL, ""):                                               "http_filters[0].name: is missing",
+		discovered("x", corsURL, `default_config: {[`+rbacURL+`] {}}`):            "default_config: is a " + rbacURL,
+		discovered("x", corsURL, `default_config: {type_url: "`+luaURL+`"}`):      "default_config: " + luaURL + " is not supported",
+		discovered("x", corsURL+" "+rbacURL, "") + ` disabled: true`:              "expected one of a filter that is disabled",
+		`name: "router" disabled: true typed_config: {[` + routerFilter + `] {}}`: "http_filters[0].disabled: routes need it",
+	} {
+		if _, err := ReadListener(httpListener(t, text), kinds()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	twice := httpListener(t, `name: "r" typed_config: {[`+rbacURL+`] {}}`, discovered("mine", corsURL+" "+rbacURL, `default_config: {[`+rbacURL+`] {}}`))
+	if _, err := ReadListener(twice, kinds()); err == nil || !strings.Contains(err.Error(), `http_filters[mine].config_discovery.default_config: is of the same kind, rbac, as another filter`) {
+		t.Errorf("default settings of a kind that the listener has: %v", err)
+	}
+	body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: &anypb.Any{TypeUrl: luaURL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadExtension(body, kinds()); err == nil || err.Error() != "typed_config: "+luaURL+" is not supported" {
+		t.Errorf("settings of what is not built in: %v", err)
+	}
+}
+
+// FuzzReadExtension: whatever a control plane sends is read or refused.
+func FuzzReadExtension(f *testing.F) {
+	for _, url := range []string{corsURL, rbacURL, luaURL} {
+		body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: &anypb.Any{TypeUrl: url}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if e, err := ReadExtension(body, kinds()); err == nil && (e.kind == "" || e.config == nil) {
+			t.Errorf("it was read as %+v", e)
+		}
+	})
+}

@@ -1,0 +1,335 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	dubbov3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/dubbo_proxy/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// fieldsPage tells of every field of the API's messages what becomes of it.
+const fieldsPage = "../../../docs/xds-fields.md"
+
+// judged is a message of the API: where it stands in a resource, and how that is read.
+type judged struct {
+	message proto.Message // with what it cannot be without
+	place   string        // in the resource
+	read    func(m proto.Message) (ignored []string, err error)
+}
+
+// judgedMessages are the messages of the page, in its order.
+func judgedMessages(t *testing.T) []judged {
+	t.Helper()
+	listener := func(m *listenerv3.Listener) ([]string, error) {
+		l, err := ReadListener(marshaled(t, m), kinds())
+		return l.Ignored, err
+	}
+	chain := func(f proto.Message) *listenerv3.FilterChain {
+		return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{Name: "f", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(t, f)}}}}
+	}
+	whole := func(chains ...*listenerv3.FilterChain) *listenerv3.Listener {
+		return &listenerv3.Listener{Name: "l", Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/l"}}}, FilterChains: chains}
+	}
+	hcm := func(change func(m *hcmv3.HttpConnectionManager)) *listenerv3.FilterChain {
+		m := &hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "r"}}}
+		change(m)
+		return chain(m)
+	}
+	const filter = "filter_chains[0].filters[0].typed_config"
+	all := []judged{
+		{whole(chain(&tcpv3.TcpProxy{})), "", func(m proto.Message) ([]string, error) { return listener(m.(*listenerv3.Listener)) }},
+		{chain(&tcpv3.TcpProxy{}), "filter_chains[0]", func(m proto.Message) ([]string, error) { return listener(whole(m.(*listenerv3.FilterChain))) }},
+		{&listenerv3.FilterChainMatch{}, "filter_chains[0].filter_chain_match", func(m proto.Message) ([]string, error) {
+			c := chain(&tcpv3.TcpProxy{})
+			c.FilterChainMatch = m.(*listenerv3.FilterChainMatch)
+			return listener(whole(c))
+		}},
+		{&hcmv3.HttpConnectionManager{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
+		{&corev3.HttpProtocolOptions{}, filter + ".common_http_protocol_options", func(m proto.Message) ([]string, error) {
+			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) { h.CommonHttpProtocolOptions = m.(*corev3.HttpProtocolOptions) })))
+		}},
+		{&corev3.Http1ProtocolOptions{}, filter + ".http_protocol_options", func(m proto.Message) ([]string, error) {
+			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) { h.HttpProtocolOptions = m.(*corev3.Http1ProtocolOptions) })))
+		}},
+		{&corev3.Http2ProtocolOptions{}, filter + ".http2_protocol_options", func(m proto.Message) ([]string, error) {
+			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) { h.Http2ProtocolOptions = m.(*corev3.Http2ProtocolOptions) })))
+		}},
+		{&hcmv3.HttpConnectionManager_UpgradeConfig{UpgradeType: "websocket"}, filter + ".upgrade_configs[0]", func(m proto.Message) ([]string, error) {
+			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) {
+				h.UpgradeConfigs = []*hcmv3.HttpConnectionManager_UpgradeConfig{m.(*hcmv3.HttpConnectionManager_UpgradeConfig)}
+			})))
+		}},
+		{&hcmv3.HttpFilter{Name: "f"}, filter + ".http_filters[0]", func(m proto.Message) ([]string, error) {
+			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) { h.HttpFilters = []*hcmv3.HttpFilter{m.(*hcmv3.HttpFilter)} })))
+		}},
+		{&corev3.ExtensionConfigSource{}, filter + ".http_filters[0].config_discovery", func(m proto.Message) ([]string, error) {
+			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) {
+				h.HttpFilters = []*hcmv3.HttpFilter{{Name: "f", ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: m.(*corev3.ExtensionConfigSource)}}}
+			})))
+		}},
+		{&tcpv3.TcpProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
+		{&dubbov3.DubboProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
+	}
+	return slices.Concat(all, judgedRoutes(t), judgedHosts(t))
+}
+
+func judgedRoutes(t *testing.T) []judged {
+	t.Helper()
+	table := func(m *routev3.RouteConfiguration) ([]string, error) {
+		r, err := ReadRoutes(marshaled(t, m), kinds())
+		return r.Ignored, err
+	}
+	host := func(v *routev3.VirtualHost) ([]string, error) {
+		return table(&routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{v}})
+	}
+	route := func(r *routev3.Route) ([]string, error) {
+		return host(&routev3.VirtualHost{Name: "v", Domains: []string{"*"}, Routes: []*routev3.Route{r}})
+	}
+	forward := func(a *routev3.RouteAction) ([]string, error) {
+		return route(&routev3.Route{Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}, Action: &routev3.Route_Route{Route: a}})
+	}
+	to := &routev3.RouteAction_Cluster{Cluster: "c"}
+	const action = "virtual_hosts[0].routes[0].route"
+	return []judged{
+		{&routev3.RouteConfiguration{Name: "r"}, "", func(m proto.Message) ([]string, error) { return table(m.(*routev3.RouteConfiguration)) }},
+		{&routev3.VirtualHost{Name: "v", Domains: []string{"*"}}, "virtual_hosts[0]", func(m proto.Message) ([]string, error) { return host(m.(*routev3.VirtualHost)) }},
+		{&routev3.Route{}, "virtual_hosts[0].routes[0]", func(m proto.Message) ([]string, error) { return route(m.(*routev3.Route)) }},
+		{&routev3.RouteMatch{}, "virtual_hosts[0].routes[0].match", func(m proto.Message) ([]string, error) {
+			return route(&routev3.Route{Match: m.(*routev3.RouteMatch), Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: to}}})
+		}},
+		{&routev3.RouteAction{ClusterSpecifier: to}, action, func(m proto.Message) ([]string, error) { return forward(m.(*routev3.RouteAction)) }},
+		{&routev3.WeightedCluster{}, action + ".weighted_clusters", func(m proto.Message) ([]string, error) {
+			return forward(&routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: m.(*routev3.WeightedCluster)}})
+		}},
+		{&routev3.WeightedCluster_ClusterWeight{Name: "c"}, action + ".weighted_clusters.clusters[0]", func(m proto.Message) ([]string, error) {
+			return forward(&routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{
+				WeightedClusters: &routev3.WeightedCluster{Clusters: []*routev3.WeightedCluster_ClusterWeight{m.(*routev3.WeightedCluster_ClusterWeight)}},
+			}})
+		}},
+		{&routev3.RetryPolicy{}, action + ".retry_policy", func(m proto.Message) ([]string, error) {
+			return forward(&routev3.RouteAction{ClusterSpecifier: to, RetryPolicy: m.(*routev3.RetryPolicy)})
+		}},
+		{&routev3.HedgePolicy{}, action + ".hedge_policy", func(m proto.Message) ([]string, error) {
+			return forward(&routev3.RouteAction{ClusterSpecifier: to, HedgePolicy: m.(*routev3.HedgePolicy)})
+		}},
+		{&routev3.RouteAction_RequestMirrorPolicy{Cluster: "m"}, action + ".request_mirror_policies[0]", func(m proto.Message) ([]string, error) {
+			return forward(&routev3.RouteAction{ClusterSpecifier: to, RequestMirrorPolicies: []*routev3.RouteAction_RequestMirrorPolicy{m.(*routev3.RouteAction_RequestMirrorPolicy)}})
+		}},
+		{&routev3.DirectResponseAction{Status: 200}, "virtual_hosts[0].routes[0].direct_response", func(m proto.Message) ([]string, error) {
+			return route(&routev3.Route{Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}, Action: &routev3.Route_DirectResponse{
+				DirectResponse: m.(*routev3.DirectResponseAction),
+			}})
+		}},
+	}
+}
+
+func judgedHosts(t *testing.T) []judged {
+	t.Helper()
+	cluster := func(m *clusterv3.Cluster) ([]string, error) {
+		c, err := ReadCluster(marshaled(t, m))
+		return c.Ignored, err
+	}
+	hosts := func(m *endpointv3.ClusterLoadAssignment) ([]string, error) {
+		a, err := ReadEndpoints(marshaled(t, m))
+		return a.Ignored, err
+	}
+	return []judged{
+		{&clusterv3.Cluster{Name: "c"}, "", func(m proto.Message) ([]string, error) { return cluster(m.(*clusterv3.Cluster)) }},
+		{&clusterv3.OutlierDetection{}, "outlier_detection", func(m proto.Message) ([]string, error) {
+			return cluster(&clusterv3.Cluster{Name: "c", OutlierDetection: m.(*clusterv3.OutlierDetection)})
+		}},
+		{&clusterv3.CircuitBreakers_Thresholds{}, "circuit_breakers.thresholds[0]", func(m proto.Message) ([]string, error) {
+			return cluster(&clusterv3.Cluster{Name: "c", CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{m.(*clusterv3.CircuitBreakers_Thresholds)}}})
+		}},
+		{&corev3.HealthCheck{}, "health_checks[0]", func(m proto.Message) ([]string, error) {
+			return cluster(&clusterv3.Cluster{Name: "c", HealthChecks: []*corev3.HealthCheck{m.(*corev3.HealthCheck)}})
+		}},
+		{&corev3.BindConfig{}, "upstream_bind_config", func(m proto.Message) ([]string, error) {
+			return cluster(&clusterv3.Cluster{Name: "c", UpstreamBindConfig: m.(*corev3.BindConfig)})
+		}},
+		{&corev3.UpstreamHttpProtocolOptions{}, "typed_extension_protocol_options[" + protocolOptions + "].upstream_http_protocol_options", func(m proto.Message) ([]string, error) {
+			o := &httpv3.HttpProtocolOptions{
+				UpstreamHttpProtocolOptions: m.(*corev3.UpstreamHttpProtocolOptions),
+				UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+					ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{},
+				}},
+			}
+			return cluster(&clusterv3.Cluster{Name: "c", TypedExtensionProtocolOptions: map[string]*anypb.Any{protocolOptions: packed(t, o)}})
+		}},
+		{&tlsv3.UpstreamTlsContext{}, "transport_socket.typed_config", func(m proto.Message) ([]string, error) {
+			return cluster(&clusterv3.Cluster{Name: "c", TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: packed(t, m)}}})
+		}},
+		{&tlsv3.CommonTlsContext{}, "transport_socket.typed_config.common_tls_context", func(m proto.Message) ([]string, error) {
+			return cluster(&clusterv3.Cluster{Name: "c", TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
+				TypedConfig: packed(t, &tlsv3.UpstreamTlsContext{CommonTlsContext: m.(*tlsv3.CommonTlsContext)}),
+			}}})
+		}},
+		{&endpointv3.ClusterLoadAssignment{ClusterName: "c"}, "", func(m proto.Message) ([]string, error) { return hosts(m.(*endpointv3.ClusterLoadAssignment)) }},
+		{&endpointv3.LocalityLbEndpoints{}, "endpoints[0]", func(m proto.Message) ([]string, error) {
+			return hosts(&endpointv3.ClusterLoadAssignment{ClusterName: "c", Endpoints: []*endpointv3.LocalityLbEndpoints{m.(*endpointv3.LocalityLbEndpoints)}})
+		}},
+	}
+}
+
+func marshaled(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// fillField gives a field some value that is not its default.
+func fillField(m protoreflect.Message, f protoreflect.FieldDescriptor) {
+	some := func(f protoreflect.FieldDescriptor, fresh func() protoreflect.Value) protoreflect.Value {
+		switch f.Kind() {
+		case protoreflect.BoolKind:
+			return protoreflect.ValueOfBool(true)
+		case protoreflect.StringKind:
+			return protoreflect.ValueOfString("x")
+		case protoreflect.BytesKind:
+			return protoreflect.ValueOfBytes([]byte("x"))
+		case protoreflect.EnumKind:
+			return protoreflect.ValueOfEnum(f.Enum().Values().Get(f.Enum().Values().Len() - 1).Number())
+		case protoreflect.Uint32Kind:
+			return protoreflect.ValueOfUint32(1)
+		case protoreflect.Int32Kind:
+			return protoreflect.ValueOfInt32(1)
+		case protoreflect.Uint64Kind:
+			return protoreflect.ValueOfUint64(1)
+		case protoreflect.DoubleKind:
+			return protoreflect.ValueOfFloat64(1)
+		default:
+			return fresh()
+		}
+	}
+	switch {
+	case f.IsList():
+		list := m.Mutable(f).List()
+		list.Append(some(f, list.NewElement))
+	case f.IsMap():
+		all := m.Mutable(f).Map()
+		all.Set(some(f.MapKey(), nil).MapKey(), some(f.MapValue(), all.NewValue))
+	default:
+		m.Set(f, some(f, func() protoreflect.Value { return m.NewField(f) }))
+	}
+}
+
+// untold are fields that every route of some control plane has, so that nobody is told of
+// each that it is ignored.
+func untold() []string {
+	return []string{
+		"envoy.config.route.v3.RouteConfiguration.validate_clusters", "envoy.config.route.v3.RouteConfiguration.metadata",
+		"envoy.config.route.v3.RouteConfiguration.max_direct_response_body_size_bytes", "envoy.config.route.v3.VirtualHost.metadata",
+		"envoy.config.route.v3.Route.metadata", "envoy.config.route.v3.Route.decorator", "envoy.config.route.v3.RouteAction.max_grpc_timeout",
+		"envoy.config.route.v3.RouteAction.cluster_not_found_response_code",
+	}
+}
+
+// judge returns what becomes of a field: "read", unless it is said to be ignored, or is
+// refused whatever it says.
+func (j judged) judge(f protoreflect.FieldDescriptor) string {
+	m := proto.Clone(j.message)
+	fillField(m.ProtoReflect(), f)
+	ignored, err := j.read(m)
+	at := strings.TrimPrefix(j.place+"."+string(f.Name()), ".")
+	var refused Refused
+	errors.As(err, &refused)
+	switch {
+	case slices.Contains(refused, at+": is not supported"):
+		return "**refused**"
+	case slices.Contains(ignored, at):
+		return "ignored"
+	case slices.Contains(untold(), string(f.FullName())):
+		return "ignored in silence"
+	}
+	return "read"
+}
+
+// TestEveryFieldIsJudged: the page tells of all fields that there are. One that is new in
+// the API makes a difference here, and somebody has to say what becomes of it: what nobody
+// thought of is ignored, which is wrong of a field without which more would pass.
+func TestEveryFieldIsJudged(t *testing.T) {
+	var out strings.Builder
+	out.WriteString(`# Fields of xDS
+
+What becomes of each field of the messages that a control plane sends most, by
+[the rule](xds.md#what-is-understood): what is **refused** is refused whatever it says;
+of what is read some values may be, as the NACK says then; what is ignored is told by
+` + "`/config_dump`" + `. ` + "`go test ./pkg/xds/resource -run EveryFieldIsJudged -update`" + ` writes this page.
+`)
+	for _, j := range judgedMessages(t) {
+		d := j.message.ProtoReflect().Descriptor()
+		by := map[string][]string{}
+		for i := range d.Fields().Len() {
+			f := d.Fields().Get(i)
+			what := j.judge(f)
+			by[what] = append(by[what], "`"+string(f.Name())+"`")
+		}
+		fmt.Fprintf(&out, "\n## %s\n\n| fields | are |\n|---|---|\n", strings.TrimPrefix(string(d.FullName()), "envoy."))
+		for _, what := range []string{"read", "ignored", "ignored in silence", "**refused**"} {
+			if names := by[what]; len(names) > 0 {
+				slices.Sort(names)
+				fmt.Fprintf(&out, "| %s | %s |\n", strings.Join(names, ", "), what)
+			}
+		}
+	}
+	if *update {
+		if err := os.WriteFile(fieldsPage, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	page, err := os.ReadFile(fieldsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != out.String() {
+		t.Errorf("%s does not tell what the readers do; they say:\n%s", fieldsPage, out.String())
+	}
+}
+
+func TestWhatMayBeSwitchedTo(t *testing.T) {
+	for text, want := range map[string]string{
+		`upgrade_type: "websocket"`:                         "",
+		`upgrade_type: "WebSocket" enabled: {value: true}`:  "",
+		`upgrade_type: "websocket" enabled: {value: false}`: "refused [0].enabled: false is not supported",
+		`upgrade_type: "CONNECT"`:                           "ignored [0][CONNECT]",
+		`upgrade_type: "websocket" filters: {name: "f"}`:    "refused [0].filters: is not supported",
+	} {
+		u := &hcmv3.HttpConnectionManager_UpgradeConfig{}
+		if err := prototext.Unmarshal([]byte(text), u); err != nil {
+			t.Fatal(err)
+		}
+		r := &report{}
+		place{report: r}.readUpgrades([]*hcmv3.HttpConnectionManager_UpgradeConfig{u})
+		got := strings.Join(r.ignored, " ")
+		if got != "" {
+			got = "ignored " + got
+		}
+		if err := r.result(); err != nil {
+			got += "refused " + err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}

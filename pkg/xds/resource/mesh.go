@@ -1,0 +1,262 @@
+package resource
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+// Node is who the process is in a mesh of Istio's, as its bootstrap says. The zero value
+// is in none.
+type Node struct {
+	ID       string
+	Workload workload.Workload // behind this sidecar
+}
+
+// NodeOf returns what a node says that Istio has injected a sidecar with.
+func NodeOf(m *corev3.Node) Node {
+	text := func(s *structpb.Struct, key string) string { return s.GetFields()[key].GetStringValue() }
+	all := m.GetMetadata()
+	labels := all.GetFields()["LABELS"].GetStructValue()
+	return Node{ID: m.GetId(), Workload: workload.Workload{
+		Instance: text(all, "NAME"), Name: text(all, "WORKLOAD_NAME"), Namespace: text(all, "NAMESPACE"),
+		Cluster: text(all, "CLUSTER_ID"), Owner: text(all, "OWNER"),
+		Service:  text(labels, "service.istio.io/canonical-name"),
+		Revision: text(labels, "service.istio.io/canonical-revision"),
+		App:      text(labels, "app"), Version: text(labels, "version"),
+	}}
+}
+
+// settings returns n as the filters of a mesh have it among their settings.
+func (n *Node) settings() map[string]any {
+	w := &n.Workload
+	return map[string]any{
+		"instance": w.Instance, "name": w.Name, "namespace": w.Namespace, "cluster": w.Cluster, "owner": w.Owner,
+		"canonical_name": w.Service, "canonical_revision": w.Revision, "app": w.App, "version": w.Version,
+	}
+}
+
+// Types of the settings of filters of Istio's, and what Weft calls its own of the kind.
+const (
+	peerMetadataType   = "io.istio.http.peer_metadata.Config"
+	statsType          = "stats.PluginConfig"
+	peerMetadataFilter = "peer_metadata"
+	statsFilter        = "istio_stats"
+)
+
+// readMesh reads an HTTP filter of Istio's that Weft has one of its own for, and reports
+// whether f is one. Those only look: what cannot be read of them is ignored.
+func (p place) readMesh(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) bool {
+	if f.GetDisabled() {
+		return false
+	}
+	of, said, err := openStruct(f.GetTypedConfig())
+	var name string
+	var settings map[string]any
+	at := p.field("typed_config")
+	switch {
+	case err != nil:
+		return false
+	case of == peerMetadataType:
+		name, settings = peerMetadataFilter, p.report.kinds.Node.exchange(said)
+	case of == statsType:
+		name, settings = statsFilter, at.readStats(said, l.Config.Ingress)
+	}
+	k := p.report.kinds.filter(name)
+	if k == nil || settings == nil {
+		return false
+	}
+	if slices.ContainsFunc(out.StreamFilters, func(f config.Filter) bool { return f.Name == name }) {
+		p.key(f.GetName()).ignore() // one does
+		return true
+	}
+	text, err := json.Marshal(settings)
+	if err != nil {
+		panic(fmt.Sprintf("resource: settings of %s: %v", name, err)) // they are texts and flags
+	}
+	if filled := at.fill(k.Config(), text); filled != nil {
+		out.StreamFilters = append(out.StreamFilters, config.Filter{Name: name, Config: filled})
+	}
+	return true
+}
+
+// openStruct returns what settings say that are a structure, or that are packed as only
+// Istio knows, and of which type they are, without what stands before the slash.
+func openStruct(packed *anypb.Any) (of string, said map[string]any, err error) {
+	_, of, _ = strings.Cut(packed.GetTypeUrl(), "/")
+	switch of {
+	case "udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct": // type_url = 1, value = 2
+		value := &structpb.Struct{}
+		err = eachField(packed.GetValue(), func(number protowire.Number, content []byte, _ uint64) error {
+			if number == 1 {
+				_, of, _ = strings.Cut(string(content), "/")
+				return nil
+			}
+			return proto.Unmarshal(content, value)
+		})
+		return of, value.AsMap(), err
+	case statsType:
+		said, err = openStats(packed.GetValue())
+	}
+	return of, said, err
+}
+
+// eachField calls f with the fields of a message: what has a length as content, varints as
+// n.
+func eachField(b []byte, f func(number protowire.Number, content []byte, n uint64) error) error {
+	for len(b) > 0 {
+		number, kind, size := protowire.ConsumeTag(b)
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		b = b[size:]
+		var content []byte
+		var value uint64
+		switch size = protowire.ConsumeFieldValue(number, kind, b); {
+		case size < 0:
+			return protowire.ParseError(size)
+		case kind == protowire.BytesType:
+			content, _ = protowire.ConsumeBytes(b)
+		case kind == protowire.VarintType:
+			value, _ = protowire.ConsumeVarint(b)
+		}
+		if err := f(number, content, value); err != nil {
+			return err
+		}
+		b = b[size:]
+	}
+	return nil
+}
+
+// openStats reads a stats.PluginConfig: disable_host_header_fallback = 6, metrics = 8,
+// definitions = 9, reporter = 10; of a metric dimensions = 1, name = 2, tags_to_remove = 3,
+// drop = 5.
+func openStats(b []byte) (map[string]any, error) {
+	said, list := map[string]any{}, []any{}
+	err := eachField(b, func(number protowire.Number, content []byte, n uint64) error {
+		switch int(number) {
+		case 6:
+			said["disable_host_header_fallback"] = n != 0
+		case 8:
+			metric, remove := map[string]any{}, []any{}
+			err := eachField(content, func(number protowire.Number, content []byte, n uint64) error {
+				switch int(number) {
+				case 1:
+					metric["dimensions"] = map[string]any{}
+				case 2:
+					metric["name"] = string(content)
+				case 3:
+					remove = append(remove, string(content))
+				case 5:
+					metric["drop"] = n != 0
+				}
+				return nil
+			})
+			metric["tags_to_remove"] = remove
+			list = append(list, metric)
+			return err
+		case 9:
+			said["definitions"] = []any{}
+		case 10:
+			said["reporter"] = n
+		}
+		return nil
+	})
+	said["metrics"] = list
+	return said, err
+}
+
+// exchange returns the settings of who tells others that it is n, and hears who they are;
+// nil: neither.
+func (n *Node) exchange(said map[string]any) map[string]any {
+	out, anything := map[string]any{"node": n.ID, "workload": n.settings()}, false
+	for _, key := range []string{"downstream_discovery", "upstream_discovery", "downstream_propagation", "upstream_propagation"} {
+		methods, _ := said[key].([]any)
+		for _, m := range methods {
+			method, _ := m.(map[string]any)
+			fields, ok := method["istio_headers"].(map[string]any)
+			if !ok || strings.HasSuffix(key, "propagation") && *n == (Node{}) {
+				continue // another way, which sidecars have not, or nobody
+			}
+			out[key], anything = true, true
+			if fields["skip_external_clusters"] == true {
+				out["skip_external_clusters"] = true
+			}
+		}
+	}
+	if !anything {
+		return nil
+	}
+	return out
+}
+
+// readStats returns the settings of who counts as Istio does.
+func (p place) readStats(said map[string]any, inbound bool) map[string]any {
+	out := map[string]any{"reporter": "source", "workload": p.report.kinds.Node.settings()}
+	if inbound {
+		out["reporter"] = "destination"
+	}
+	if said["disable_host_header_fallback"] == true {
+		out["disable_host_header_fallback"] = true
+	}
+	for _, key := range []string{"definitions", "reporter"} {
+		if said[key] != nil {
+			p.field(key).ignore()
+		}
+	}
+	list, _ := said["metrics"].([]any)
+	overrides := []any{}
+	for i, one := range list {
+		m, _ := one.(map[string]any)
+		if m["dimensions"] != nil {
+			p.field("metrics").index(i).field("dimensions").ignore()
+		}
+		name, _ := m["name"].(string)
+		if !slices.Contains([]string{"", "requests_total", "request_duration_milliseconds", "request_bytes", "response_bytes"}, name) {
+			continue // of what is not counted
+		}
+		remove, _ := m["tags_to_remove"].([]any)
+		overrides = append(overrides, map[string]any{"name": name, "drop": m["drop"] == true, "tags_to_remove": append([]any{}, remove...)})
+	}
+	out["metrics"] = overrides
+	return out
+}
+
+// meshMetadata is where Istio says what clusters and endpoints are.
+const meshMetadata = "istio"
+
+// meshOf returns what a cluster is in a mesh.
+func meshOf(m *corev3.Metadata) (out config.Mesh) {
+	said := m.GetFilterMetadata()[meshMetadata].GetFields()
+	out.External, out.Silent = said["external"].GetBoolValue(), said["disable_mx"].GetBoolValue()
+	services := said["services"].GetListValue().GetValues()
+	if len(services) == 0 {
+		return out
+	}
+	first := services[0].GetStructValue().GetFields()
+	out.Host = first["host"].GetStringValue()
+	short, _, _ := strings.Cut(out.Host, ".")
+	out.Name = cmp.Or(first["name"].GetStringValue(), short)
+	return out
+}
+
+// workloadOf returns which workload answers at an endpoint.
+func workloadOf(m *corev3.Metadata) string {
+	text := m.GetFilterMetadata()[meshMetadata].GetFields()["workload"].GetStringValue()
+	if _, ok := workload.Parse(text); !ok {
+		return ""
+	}
+	return text
+}

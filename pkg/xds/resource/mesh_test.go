@@ -1,0 +1,215 @@
+package resource
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter/stream/istiostats"
+	"github.com/weft-proxy/weft/pkg/filter/stream/peermetadata"
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+// meshKinds are kinds in a mesh.
+func meshKinds() Kinds {
+	k := kinds()
+	k.Filters = append(k.Filters, istiostats.Kind(), peermetadata.Kind())
+	k.Node = Node{ID: "sidecar~a", Workload: workload.Workload{Name: "web", Namespace: "default"}}
+	return k
+}
+
+func TestANodeSaysWhoItIs(t *testing.T) {
+	n := &corev3.Node{}
+	if err := protojson.Unmarshal([]byte(`{"id": "sidecar~10.0.0.1~web-1.default~default.svc.cluster.local", "metadata": {
+		"NAME": "web-1", "NAMESPACE": "default", "WORKLOAD_NAME": "web", "CLUSTER_ID": "Kubernetes", "OWNER": "kubernetes://x", "ANNOTATIONS": {"app": "none"},
+		"LABELS": {"app": "wapp", "version": "v1", "service.istio.io/canonical-name": "wservice", "service.istio.io/canonical-revision": "r1"}}}`), n); err != nil {
+		t.Fatal(err)
+	}
+	want := Node{ID: n.GetId(), Workload: workload.Workload{
+		Instance: "web-1", Name: "web", Namespace: "default", Cluster: "Kubernetes", Service: "wservice", Revision: "r1", App: "wapp", Version: "v1", Owner: "kubernetes://x",
+	}}
+	if got := NodeOf(n); got != want {
+		t.Errorf("NodeOf = %+v, want %+v", got, want)
+	}
+	if got := NodeOf(nil); got != (Node{}) {
+		t.Errorf("of nobody: %+v", got)
+	}
+}
+
+// typedStruct packs settings as Istio does.
+func typedStruct(t *testing.T, outer, of, json string) *anypb.Any {
+	t.Helper()
+	s := &structpb.Struct{}
+	if err := protojson.Unmarshal([]byte(json), s); err != nil {
+		t.Fatal(err)
+	}
+	value, err := proto.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "type.googleapis.com/"+of)
+	b = protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), value)
+	return &anypb.Any{TypeUrl: "type.googleapis.com/" + outer, Value: b}
+}
+
+// statsMessage is a stats.PluginConfig: no fallback, request_bytes dropped, a label of all
+// removed and one added.
+func statsMessage() *anypb.Any {
+	text := func(b []byte, number protowire.Number, s string) []byte {
+		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), s)
+	}
+	truth := func(b []byte, number protowire.Number) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), 1)
+	}
+	b := truth(nil, 6)
+	b = text(b, 8, string(truth(text(nil, 2, "request_bytes"), 5)))
+	b = text(b, 8, string(text(text(nil, 3, "source_app"), 1, "")))
+	b = text(b, 8, string(text(nil, 2, "tcp_sent_bytes_total")))
+	return &anypb.Any{TypeUrl: "type.googleapis.com/stats.PluginConfig", Value: b}
+}
+
+func TestFiltersOfIstioAreWeftsOwn(t *testing.T) {
+	node := meshKinds().Node
+	const metadata, stats = "io.istio.http.peer_metadata.Config", "stats.PluginConfig"
+	const udpa, xds = "udpa.type.v1.TypedStruct", "xds.type.v3.TypedStruct"
+	for _, test := range []struct {
+		name    string
+		packed  *anypb.Any
+		inbound bool
+		want    any // nil: it is ignored
+		ignored []string
+	}{
+		{name: "who asks", packed: typedStruct(t, udpa, metadata, `{"upstream_discovery": [{"istio_headers": {}}, {"workload_discovery": {}}], "upstream_propagation": [{"istio_headers": {"skip_external_clusters": true}}]}`),
+			want: &peermetadata.Config{FromHosts: true, ToHosts: true, SkipOutside: true, Node: node.ID, Workload: node.Workload}},
+		{name: "who answers", packed: typedStruct(t, xds, metadata, `{"downstream_discovery": [{"istio_headers": {}}], "downstream_propagation": [{"istio_headers": {}}]}`),
+			want: &peermetadata.Config{FromCallers: true, ToCallers: true, Node: node.ID, Workload: node.Workload}},
+		{name: "by another way", packed: typedStruct(t, udpa, metadata, `{"downstream_discovery": [{"workload_discovery": {}}]}`), ignored: []string{"[istio.stats]"}},
+		{name: "counting what leaves", packed: typedStruct(t, udpa, stats, `{"metrics": [{"dimensions": {"a": "b"}, "tags_to_remove": ["source_app"]}], "definitions": [{"name": "x"}]}`),
+			want:    &istiostats.Config{Reporter: "source", Workload: node.Workload, Overrides: []istiostats.Override{{Remove: []string{"source_app"}}}},
+			ignored: []string{"typed_config.definitions", "typed_config.metrics[0].dimensions"}},
+		{name: "counting what arrives", packed: statsMessage(), inbound: true,
+			want: &istiostats.Config{Reporter: "destination", NoFallback: true, Workload: node.Workload, Overrides: []istiostats.Override{
+				{Name: "request_bytes", Drop: true, Remove: []string{}}, {Remove: []string{"source_app"}},
+			}},
+			ignored: []string{"typed_config.metrics[1].dimensions"}},
+		{name: "what is no structure", packed: &anypb.Any{TypeUrl: "type.googleapis.com/" + udpa, Value: []byte{0xff}}, ignored: []string{"[istio.stats]"}},
+		{name: "something else", packed: typedStruct(t, udpa, "envoy.extensions.filters.http.wasm.v3.Wasm", `{}`), ignored: []string{"[istio.stats]"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &report{kinds: meshKinds()}
+			list := []*hcmv3.HttpFilter{
+				{Name: "istio.stats", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: test.packed}},
+				{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: routerFilter}}},
+			}
+			out := &config.Proxy{}
+			place{report: r}.readHTTPFilters(list, out, &Listener{Config: &config.Listener{Ingress: test.inbound}})
+			if err := r.result(); err != nil {
+				t.Fatal(err)
+			}
+			var got any
+			for _, f := range out.StreamFilters {
+				if f.Name != mirrorFilter {
+					got = f.Config
+				}
+			}
+			if !reflect.DeepEqual(got, test.want) {
+				t.Errorf("the filter is %+v, want %+v", got, test.want)
+			}
+			for i := range r.ignored {
+				r.ignored[i] = strings.TrimPrefix(r.ignored[i], "[0].")
+				r.ignored[i] = strings.TrimPrefix(r.ignored[i], "[0]")
+			}
+			slices.Sort(r.ignored)
+			if !slices.Equal(r.ignored, test.ignored) {
+				t.Errorf("%q is ignored, want %q", r.ignored, test.ignored)
+			}
+		})
+	}
+}
+
+// TestIstiodsSidecarsExchangeMetadata: each chain of HTTP of the capture has the filter, in
+// the direction of its listener.
+func TestIstiodsSidecarsExchangeMetadata(t *testing.T) {
+	found := map[bool]int{}
+	for _, body := range capture(t, "02-LDS.pb") {
+		l, err := ReadListener(body, meshKinds())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for c := range l.Config.Chains() {
+			if c.Proxy == nil {
+				continue
+			}
+			for _, f := range c.Proxy.StreamFilters {
+				settings, ok := f.Config.(*peermetadata.Config)
+				if !ok {
+					continue
+				}
+				found[l.Config.Ingress]++
+				if in := l.Config.Ingress; settings.FromCallers != in || settings.ToCallers != in || settings.ToHosts == in || settings.FromHosts == in || settings.Node == "" {
+					t.Errorf("%s: %+v", l.Config.Name, settings)
+				}
+			}
+		}
+	}
+	if found[true] == 0 || found[false] == 0 {
+		t.Errorf("found %v", found)
+	}
+}
+
+func TestIstiodSaysWhoClustersAndEndpointsAre(t *testing.T) {
+	meshes := map[string]config.Mesh{}
+	for _, body := range capture(t, "01-CDS.pb") {
+		c, err := ReadCluster(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		meshes[c.Config.Name] = c.Config.Mesh
+	}
+	const reviews = "reviews.default.svc.cluster.local"
+	for name, want := range map[string]config.Mesh{
+		"outbound|9080|v1|" + reviews:        {Host: reviews, Name: reviews},
+		"outbound|80||external.example.test": {Host: "external.example.test", Name: "external.example.test", External: true},
+		"BlackHoleCluster":                   {},
+	} {
+		if got := meshes[name]; got != want {
+			t.Errorf("%s is %+v, want %+v", name, got, want)
+		}
+	}
+	for _, body := range capture(t, "03-EDS.pb") {
+		a, err := ReadEndpoints(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range a.Hosts {
+			if w, ok := workload.Parse(h.Workload); !ok || w.Namespace != "default" || w.Cluster != "Kubernetes" {
+				t.Errorf("%s is %q", h.Address, h.Workload)
+			}
+		}
+	}
+	if got := workloadOf(&corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		meshMetadata: {Fields: map[string]*structpb.Value{"workload": structpb.NewStringValue("a;b")}},
+	}}); got != "" {
+		t.Errorf("what is no workload is %q", got)
+	}
+}
+
+func TestAClusterHasTheShortNameOfItsService(t *testing.T) {
+	m := &corev3.Metadata{}
+	if err := protojson.Unmarshal([]byte(`{"filter_metadata": {"istio": {"disable_mx": true, "services": [{"host": "a.b.c"}]}}}`), m); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := meshOf(m), (config.Mesh{Host: "a.b.c", Name: "a", Silent: true}); got != want {
+		t.Errorf("meshOf = %+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,71 @@
+package resource
+
+import (
+	"testing"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
+)
+
+func TestWhatTheHostBecomes(t *testing.T) {
+	for text, want := range map[string]config.Forward{
+		`host_rewrite_literal: "b.test"`:    {HostRewrite: "b.test"},
+		`auto_host_rewrite: {value: true}`:  {AutoHostRewrite: true},
+		`auto_host_rewrite: {value: false}`: {},
+		`host_rewrite_header: "x-host"`:     {AutoHostRewriteHeader: "x-host"},
+		`host_rewrite_path_regex: {pattern: {regex: "^/([^/]+)/.*$"} substitution: "\\1"}`: {
+			HostRewritePath: &config.RegexRewrite{Pattern: "^/([^/]+)/.*$", Substitution: `\1`},
+		},
+	} {
+		table, err := ReadRoutes(routesOf(t, `match: {prefix: "/"} route: {cluster: "c" timeout: {} `+text+`}`), Kinds{})
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		want.Cluster = "c"
+		if diff := cmp.Diff(&want, table.Config.VirtualHosts[0].Routes[0].Forward); diff != "" {
+			t.Errorf("%s is read as - want + got:\n%s", text, diff)
+		}
+	}
+}
+
+// TestCopiesGoWhereTheInnermostSays: policies of a route stand in the place of those of
+// its virtual host, and these in the place of the table's.
+func TestCopiesGoWhereTheInnermostSays(t *testing.T) {
+	m := &routev3.RouteConfiguration{}
+	if err := prototext.Unmarshal([]byte(`name: "t" request_mirror_policies: {cluster: "of table"}
+		virtual_hosts: {name: "a" domains: "a" request_mirror_policies: {cluster: "of host"}
+			routes: {match: {prefix: "/own"} route: {cluster: "c" request_mirror_policies: {cluster: "of route"}}}
+			routes: {match: {prefix: "/"} route: {cluster: "c"}}}
+		virtual_hosts: {name: "b" domains: "b"
+			routes: {match: {prefix: "/none"} direct_response: {status: 200}}
+			routes: {match: {prefix: "/"} route: {cluster: "c"}}}`), m); err != nil {
+		t.Fatal(err)
+	}
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := ReadRoutes(body, kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range table.Config.VirtualHosts {
+		for _, r := range v.Routes {
+			to := "nobody"
+			if c, ok := r.Filters[mirrorFilter].(*mirror.Config); ok {
+				to = c.Cluster
+			}
+			got = append(got, to)
+		}
+	}
+	if diff := cmp.Diff([]string{"of route", "of host", "nobody", "of table"}, got); diff != "" {
+		t.Errorf("copies go to - want + got:\n%s", diff)
+	}
+}

@@ -1,0 +1,231 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
+	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
+)
+
+// aLayer is a layer of the runtime as a control plane says it.
+func aLayer(t testing.TB, text string) []byte {
+	t.Helper()
+	s := &structpb.Struct{}
+	if err := protojson.Unmarshal([]byte(text), s); err != nil {
+		t.Fatal(err)
+	}
+	body, err := proto.Marshal(&runtimev3.Runtime{Name: "layer", Layer: s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// runtimeOf is a runtime of layers as JSON.
+func runtimeOf(t *testing.T, layers ...string) *Runtime {
+	t.Helper()
+	var all []*Layer
+	for _, text := range layers {
+		l, err := ReadRuntime(aLayer(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	return NewRuntime(all...)
+}
+
+// TestKeysOfTheRuntime: what a key says counts, and what a resource says where there is no
+// key, or nothing of use under it.
+func TestKeysOfTheRuntime(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		layers []string
+		want   float64
+	}{
+		{"nothing", nil, 50},
+		{"another key", []string{`{"a.c": 20}`}, 50},
+		{"a percentage", []string{`{"a.b": 20}`}, 20},
+		{"nested", []string{`{"a": {"b": 20}}`}, 20},
+		{"nothing at all", []string{`{"a.b": 0}`}, 0},
+		{"more than all", []string{`{"a.b": 200}`}, 100},
+		{"a fraction", []string{`{"a": {"b": {"numerator": 5, "denominator": "TEN_THOUSAND"}}}`}, 0.05},
+		{"a fraction by number", []string{`{"a.b": {"numerator": 5, "denominator": 2}}`}, 0.0005},
+		{"a fraction of hundred", []string{`{"a.b": {"numerator": 5}}`}, 5},
+		{"text", []string{`{"a.b": "7"}`}, 7},
+		{"part of a percent", []string{`{"a.b": 0.5}`}, 50},
+		{"less than nothing", []string{`{"a.b": -1}`}, 50},
+		{"a boolean", []string{`{"a.b": true}`}, 50},
+		{"words", []string{`{"a.b": "some"}`}, 50},
+		{"a later layer counts", []string{`{"a.b": 20}`, `{"a": {"b": 30}}`}, 30},
+		{"a later layer says nothing", []string{`{"a.b": 20}`, `{"a.c": 30}`}, 20},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			k := kinds()
+			k.Runtime = runtimeOf(t, test.layers...)
+			table, err := ReadRoutes(routesOf(t, `match: {prefix: "/" runtime_fraction: {runtime_key: "a.b" default_value: {numerator: 50}}} route: {cluster: "c"}`), k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := *table.Config.VirtualHosts[0].Routes[0].Match.Chance; got != test.want || !slices.Equal(table.Keys, []string{"a.b"}) {
+				t.Errorf("the share is %v, want %v; the keys are %q", got, test.want, table.Keys)
+			}
+		})
+	}
+}
+
+// routesOf is a table of routes, each described as text.
+func routesOf(t *testing.T, routes ...string) []byte {
+	t.Helper()
+	v := &routev3.VirtualHost{Name: "all", Domains: []string{"*"}}
+	for _, text := range routes {
+		r := &routev3.Route{}
+		if err := prototext.Unmarshal([]byte(text), r); err != nil {
+			t.Fatal(err)
+		}
+		v.Routes = append(v.Routes, r)
+	}
+	body, err := proto.Marshal(&routev3.RouteConfiguration{Name: "table", VirtualHosts: []*routev3.VirtualHost{v}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func TestWhatGoesByTheRuntime(t *testing.T) {
+	k := kinds()
+	k.Runtime = runtimeOf(t, `{"mirrored": 25, "weights": {"a": 9}, "cors": {"on": 30, "shadow": {"numerator": 1, "denominator": "MILLION"}},
+		"fault.http": {"delay": {"fixed_delay_percent": 12, "fixed_duration_ms": 1500}}, "mine": {"share": 13, "status": 429}}`)
+	table, err := ReadRoutes(routesOf(t,
+		`match: {prefix: "/"} route: {cluster: "c" request_mirror_policies: {cluster: "m" runtime_fraction: {runtime_key: "mirrored" default_value: {numerator: 50}}}
+			request_mirror_policies: {cluster: "n" runtime_fraction: {runtime_key: "unset" default_value: {numerator: 25 denominator: MILLION}}} request_mirror_policies: {cluster: "o"}}`,
+		`match: {prefix: "/"} route: {weighted_clusters: {runtime_key_prefix: "weights" clusters: {name: "a" weight: {value: 1}} clusters: {name: "b" weight: {value: 1}}}}`,
+		`match: {prefix: "/"} route: {cluster: "c"} typed_per_filter_config: {key: "envoy.filters.http.cors" value: {[type.googleapis.com/envoy.extensions.filters.http.cors.v3.CorsPolicy] {
+			filter_enabled: {runtime_key: "cors.on" default_value: {numerator: 100}} shadow_enabled: {runtime_key: "cors.shadow" default_value: {}}}}}`,
+		`match: {prefix: "/"} route: {cluster: "c"} typed_per_filter_config: {key: "envoy.filters.http.fault" value: {[type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault] {
+			delay: {fixed_delay: {seconds: 1} percentage: {numerator: 1}} abort: {http_status: 503 percentage: {numerator: 1}}
+			abort_percent_runtime: "mine.share" abort_http_status_runtime: "mine.status"}}}`,
+	), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes := table.Config.VirtualHosts[0].Routes
+	if m := routes[0].Filters["mirror"].(*mirror.Config); m.Percent != 25 {
+		t.Errorf("%v %% are mirrored, want 25", m.Percent)
+	} else if got := fmt.Sprint(m.More); got != "[{n 0.0025 } {o 100 }]" {
+		t.Errorf("mirrored are, too, %s", got)
+	}
+	if w := routes[1].Forward.Weighted; w[0].Weight != 9 || w[1].Weight != 1 {
+		t.Errorf("the weights are %d and %d, want 9 and 1", w[0].Weight, w[1].Weight)
+	}
+	c := routes[2].Filters["cors"].(*cors.Config)
+	if got := fmt.Sprint(c.Enabled.Default, c.Shadow.Default); got != "{300000 MILLION} {1 MILLION}" {
+		t.Errorf("the shares of cors are %s", got)
+	}
+	f := routes[3].Filters["fault"].(*fault.Config)
+	if got := fmt.Sprint(f.Delay, f.Abort); got != "{1.5s 12} {429 13}" {
+		t.Errorf("the faults are %s", got)
+	}
+	if want := []string{
+		"cors.on", "cors.shadow", "fault.http.delay.fixed_delay_percent", "fault.http.delay.fixed_duration_ms", "mine.share", "mine.status", "mirrored", "unset", "weights.a", "weights.b",
+	}; !slices.Equal(table.Keys, want) || len(table.Ignored) != 0 {
+		t.Errorf("the keys are %q, want %q; ignored is %q", table.Keys, want, table.Ignored)
+	}
+}
+
+func TestFlagsGoByTheRuntime(t *testing.T) {
+	for text, want := range map[string]bool{`{}`: false, `{"k": true}`: true, `{"k": "TRUE"}`: true, `{"k": 1}`: false} {
+		m := &corev3.RuntimeFeatureFlag{RuntimeKey: "k"}
+		place{report: &report{kinds: Kinds{Runtime: runtimeOf(t, text)}}}.resolve(m.ProtoReflect())
+		if m.GetDefaultValue().GetValue() != want || m.GetRuntimeKey() != "" {
+			t.Errorf("%s: %v, want %t", text, m, want)
+		}
+	}
+	number := &corev3.RuntimeDouble{RuntimeKey: "k", DefaultValue: 1}
+	place{report: &report{kinds: Kinds{Runtime: runtimeOf(t, `{"k": 2.5}`)}}}.resolve(number.ProtoReflect())
+	whole := &corev3.RuntimeUInt32{RuntimeKey: "k", DefaultValue: 1}
+	place{report: &report{kinds: Kinds{Runtime: runtimeOf(t, `{"k": 2}`)}}}.resolve(whole.ProtoReflect())
+	if number.GetDefaultValue() != 2.5 || whole.GetDefaultValue() != 2 {
+		t.Errorf("the numbers are %v and %v, want 2.5 and 2", number, whole)
+	}
+}
+
+func TestARuntimeDiffersByKeys(t *testing.T) {
+	one, other := runtimeOf(t, `{"a": 1, "b": 2}`), runtimeOf(t, `{"a": 1, "b": 3, "c": 0}`)
+	for keys, want := range map[string]bool{"a": false, "b": true, "a b": true, "c": true, "d": false, "": false} {
+		if got := one.Differs(other, strings.Fields(keys)); got != want {
+			t.Errorf("by %q: %t, want %t", keys, got, want)
+		}
+	}
+}
+
+func TestWhatIsRefusedOfTheRuntime(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"a": null}`:                                   "layer.a: expected a number",
+		`{"a": {"b": [1]}}`:                             "layer.a.b: expected a number",
+		`{"a": {"numerator": -1}}`:                      "layer.a.numerator: is -1",
+		`{"a": {"numerator": "50"}}`:                    "layer.a.numerator: is 50, expected a whole number",
+		`{"a": {"numerator": 0.5}}`:                     "layer.a.numerator: is 0.5, expected a whole number",
+		`{"a": {"numerator": 1, "denominator": "TEN"}}`: `layer.a.denominator: "TEN" is not known`,
+		`{"a": {"numerator": 1, "denominator": 7}}`:     "layer.a.denominator: 7 is not supported",
+	} {
+		if _, err := ReadRuntime(aLayer(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	k := kinds()
+	k.Runtime = runtimeOf(t, `{"w.a": 0}`)
+	if _, err := ReadRoutes(routesOf(t, `match: {prefix: "/"} route: {weighted_clusters: {runtime_key_prefix: "w" clusters: {name: "a" weight: {value: 1}}}}`), k); err == nil {
+		t.Error("no weight is left, and nobody says so")
+	}
+}
+
+// FuzzReadRuntime: whatever a control plane sends is read or refused.
+func TestLimitsOfConnectionsAreTold(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"overload": {"global_downstream_max_connections": 50000}}`:                           "l.overload.global_downstream_max_connections",
+		`{"overload.global_downstream_max_connections": "50000"}`:                              "l.overload.global_downstream_max_connections",
+		`{"envoy": {"resource_limits": {"listener": {"front": {"connection_limit": 10000}}}}}`: "l.envoy.resource_limits.listener.front.connection_limit",
+		`{"overload.global_downstream_max_connections": 2147483647}`:                           "",
+		`{"envoy.resource_limits.cluster.c.connection_limit": 1, "shop.connection_limit": 1}`:  "",
+	} {
+		s := &structpb.Struct{}
+		if err := protojson.Unmarshal([]byte(text), s); err != nil {
+			t.Fatal(err)
+		}
+		l, err := ReadLayer("l", s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(l.Ignored(), " "); got != want {
+			t.Errorf("%s: told of %q, want %q", text, got, want)
+		}
+	}
+}
+
+func FuzzReadRuntime(f *testing.F) {
+	f.Add(aLayer(f, `{"a": {"b": {"numerator": 5, "denominator": "TEN_THOUSAND"}}, "c": "true", "d": 1}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		l, err := ReadRuntime(body)
+		if err != nil {
+			return
+		}
+		for key, s := range NewRuntime(l).values {
+			if s.share && !(s.percent >= 0 && s.percent <= 100) {
+				t.Errorf("%q is a share of %v %%", key, s.percent)
+			}
+		}
+	})
+}

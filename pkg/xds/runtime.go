@@ -1,0 +1,264 @@
+package xds
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// layer is a layer of the runtime: static, or a resource.
+type layer struct {
+	resource string          // its name; "": it is static
+	limit    time.Duration   // how long listeners wait for it, from the start; 0: for ever
+	said     *resource.Layer // nil: nothing was yet
+}
+
+// runtime is the layers, of which a later one counts for more, and what they say.
+type runtime struct {
+	layers []layer
+	begun  time.Time
+	now    *resource.Runtime
+}
+
+// defaultFetch is how long a layer is waited for if nothing is said.
+const defaultFetch = 15 * time.Second
+
+// readRuntime reads layered_runtime of a bootstrap.
+func (b *bootstrap) readRuntime(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	var given struct {
+		Layers []struct {
+			Name   string          `json:"name"`
+			Static json.RawMessage `json:"static_layer"`
+			RTDS   *struct {
+				Name   string          `json:"name"`
+				Config json.RawMessage `json:"rtds_config"`
+			} `json:"rtds_layer"`
+			Admin *struct{} `json:"admin_layer"`
+		} `json:"layers"`
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&given); err != nil {
+		return fmt.Errorf("layered_runtime: %w", err)
+	}
+	names := map[string]bool{}
+	for i, g := range given.Layers {
+		field := fmt.Sprintf("layered_runtime.layers[%d]", i)
+		if g.Name == "" || names[g.Name] {
+			return fmt.Errorf("%s.name: found %q, expected a name of its own", field, g.Name)
+		}
+		names[g.Name] = true
+		switch {
+		case len(g.Static) > 0 && g.RTDS == nil && g.Admin == nil:
+			s := &structpb.Struct{}
+			if err := read(field+".static_layer", g.Static, s); err != nil {
+				return err
+			}
+			said, err := resource.ReadLayer(field+".static_layer", s)
+			if err != nil {
+				return err
+			}
+			b.layers = append(b.layers, layer{said: said})
+		case g.RTDS != nil && len(g.Static) == 0 && g.Admin == nil:
+			one, err := readRTDS(field+".rtds_layer", g.RTDS.Name, g.RTDS.Config)
+			if err != nil {
+				return err
+			}
+			b.layers = append(b.layers, one)
+		case g.Admin != nil && len(g.Static) == 0 && g.RTDS == nil:
+			// Nobody can write to it: it stays empty.
+		default:
+			return fmt.Errorf("%s: expected one of static_layer, rtds_layer, admin_layer", field)
+		}
+	}
+	return nil
+}
+
+// readRTDS reads a layer that is a resource.
+func readRTDS(field, name string, config []byte) (layer, error) {
+	from := &corev3.ConfigSource{}
+	if err := read(field+".rtds_config", config, from); err != nil {
+		return layer{}, err
+	}
+	switch {
+	case name == "":
+		return layer{}, fmt.Errorf("%s.name is missing", field)
+	case from.GetAds() == nil:
+		return layer{}, fmt.Errorf("%s.rtds_config: expected ads", field)
+	}
+	one := layer{resource: name, limit: defaultFetch}
+	if d := from.GetInitialFetchTimeout(); d != nil {
+		if !d.IsValid() || d.AsDuration() < 0 {
+			return layer{}, fmt.Errorf("%s.rtds_config.initial_fetch_timeout: found %v, expected a time", field, d)
+		}
+		one.limit = d.AsDuration()
+	}
+	return one, nil
+}
+
+// names are those of the layers that are resources.
+func (r *runtime) names() (all []string) {
+	for _, l := range r.layers {
+		if l.resource != "" {
+			all = append(all, l.resource)
+		}
+	}
+	return all
+}
+
+// with returns r with what is said of layers of a name.
+func (r runtime) with(name string, said *resource.Layer) runtime {
+	r.layers = slices.Clone(r.layers)
+	for i, l := range r.layers {
+		if l.resource == name && name != "" {
+			r.layers[i].said = said
+		}
+	}
+	return r.settled()
+}
+
+// settled returns r with what its layers say.
+func (r runtime) settled() runtime {
+	var said []*resource.Layer
+	for _, l := range r.layers {
+		if l.said != nil {
+			said = append(said, l.said)
+		}
+	}
+	r.now = resource.NewRuntime(said...)
+	return r
+}
+
+// setRuntime takes another runtime. Listeners that wait are looked at again.
+func (w *world) setRuntime(r runtime) {
+	before := w.runtime
+	w.change(func(undo bool) {
+		w.runtime = r
+		if undo {
+			w.runtime = before
+		}
+		for name, s := range w.listeners {
+			if s.last != s.live {
+				enter(w.dirtyListeners, name)
+			}
+		}
+	})
+}
+
+// reread takes a listener that says the same by another runtime.
+func (w *world) reread(name string, l *resource.Listener) {
+	s := w.listener(name)
+	w.dirtyListeners[name] = true
+	if s.live == s.last {
+		s.live = l
+	}
+	s.last, s.held = l, nil
+}
+
+// kinds are what resources may ask for, by the runtime r.
+func (s *Source) kinds(r runtime) resource.Kinds {
+	k := s.o.Kinds
+	k.Runtime = r.now
+	return k
+}
+
+// readLayer is read of a layer of the runtime. One that is refused is not waited for.
+func (s *Source) readLayer(f *feed, n ads.Resource) error {
+	said, err := resource.ReadRuntime(n.Body)
+	if err == nil {
+		err = s.takeLayer(f, n.Name, said)
+	}
+	if err != nil {
+		s.spoilLayer(f, n.Name)
+	}
+	return err
+}
+
+// takeLayer takes what was said of a layer of the runtime, and reads again what goes by
+// keys that have other values now. An error is why something could not be read: then
+// nothing is changed.
+func (s *Source) takeLayer(f *feed, name string, said *resource.Layer) error {
+	before := s.world.runtime
+	after := before.with(name, said)
+	kinds := s.kinds(after)
+	changed := func(keys []string) bool { return after.now.Differs(before.now, keys) }
+	take := []func(){func() { s.world.setRuntime(after) }}
+	for name, held := range f.client.Held(resource.RouteType) {
+		if t := s.world.tables[name]; t != nil && changed(t.Keys) {
+			next, err := resource.ReadRoutes(held.Body, kinds)
+			if err != nil {
+				return fmt.Errorf("with routes %s: %w", name, err)
+			}
+			take = append(take, func() { s.takeTable(name, next) })
+		}
+	}
+	for name, held := range f.client.Held(resource.DubboRouteType) {
+		if t := s.world.tables[resource.DubboTable(name)]; t != nil && changed(t.Keys) {
+			next, err := resource.ReadDubboRoutes(held.Body, kinds)
+			if err != nil {
+				return fmt.Errorf("with routes %s: %w", name, err)
+			}
+			take = append(take, func() { s.takeTable(resource.DubboTable(name), next) })
+		}
+	}
+	for name, held := range f.client.Held(resource.ExtensionType) {
+		if e := s.world.extensions[name]; e != nil && changed(e.Keys) {
+			next, err := resource.ReadExtension(held.Body, kinds)
+			if err != nil {
+				return fmt.Errorf("with filter %s: %w", name, err)
+			}
+			take = append(take, func() { s.world.setExtension(name, next) })
+		}
+	}
+	for name, held := range f.client.Held(resource.ListenerType) {
+		if one := s.world.listeners[name]; one != nil && one.last != nil && changed(one.last.Keys) {
+			next, err := resource.ReadListener(held.Body, kinds)
+			if err != nil {
+				return fmt.Errorf("with listener %s: %w", name, err)
+			}
+			take = append(take, func() { s.world.reread(name, next) })
+		}
+	}
+	for _, g := range s.fixtures.listeners {
+		if one := s.world.listeners[g.name]; one != nil && one.last != nil && changed(one.last.Keys) {
+			next, err := resource.ReadListener(g.body, kinds)
+			if err != nil {
+				return fmt.Errorf("with listener %s of static_resources: %w", g.name, err)
+			}
+			take = append(take, func() { s.world.reread(g.name, next) })
+		}
+	}
+	for _, do := range take {
+		do()
+	}
+	return nil
+}
+
+// spoilLayer ends the wait for a layer that came and was refused, unless there is another:
+// until it is mended it is empty.
+func (s *Source) spoilLayer(f *feed, name string) {
+	waits := slices.ContainsFunc(s.world.runtime.layers, func(l layer) bool { return l.resource == name && l.said == nil })
+	if !waits {
+		return
+	}
+	if err := s.takeLayer(f, name, &resource.Layer{}); err != nil {
+		s.o.Log.Error("a layer of the runtime is waited for, though it was refused", logResource, name, logError, err)
+	}
+}
+
+// takeTable takes routes, which may be left with the control plane.
+func (s *Source) takeTable(name string, t *resource.RouteTable) {
+	t.Config.OnDemand = s.world.tableDemand()
+	s.world.setTable(name, t)
+}

@@ -1,0 +1,161 @@
+package xds
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+	"github.com/weft-proxy/weft/test/netns"
+)
+
+// statsFilter is how istiod asks for metrics once a Telemetry does: a stats.PluginConfig,
+// here one that removes a label.
+func statsFilter() *hcmv3.HttpFilter {
+	const metrics, tagsToRemove = 8, 3
+	override := protowire.AppendString(protowire.AppendTag(nil, tagsToRemove, protowire.BytesType), "source_version")
+	return &hcmv3.HttpFilter{Name: "istio.stats", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: &anypb.Any{
+		TypeUrl: "type.googleapis.com/stats.PluginConfig",
+		Value:   protowire.AppendBytes(protowire.AppendTag(nil, metrics, protowire.BytesType), override),
+	}}}
+}
+
+// counting has each HTTP connection manager of the capture count, which the mesh that was
+// captured did not ask for.
+func (r *replay) counting() {
+	r.t.Helper()
+	for _, packed := range r.all[resource.ListenerType] {
+		l := &listenerv3.Listener{}
+		if err := packed.UnmarshalTo(l); err != nil {
+			r.t.Fatal(err)
+		}
+		chains := l.GetFilterChains()
+		if c := l.GetDefaultFilterChain(); c != nil {
+			chains = append(slices.Clone(chains), c)
+		}
+		for _, c := range chains {
+			for _, f := range c.GetFilters() {
+				m := &hcmv3.HttpConnectionManager{}
+				if !f.GetTypedConfig().MessageIs(m) {
+					continue
+				}
+				if err := f.GetTypedConfig().UnmarshalTo(m); err != nil {
+					r.t.Fatal(err)
+				}
+				m.HttpFilters = slices.Insert(m.HttpFilters, len(m.GetHttpFilters())-1, statsFilter())
+				f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: pack(m)}
+			}
+		}
+		body, err := proto.Marshal(l)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		packed.Value = body
+	}
+}
+
+// whoIsApp is what Istio's bootstrap says of the sidecar's own workload.
+const whoIsApp = `"node": {"id": "sidecar~10.0.0.2~app-1.default~default.svc.cluster.local", "cluster": "app.default", "metadata": {
+  "NAME": "app-1", "NAMESPACE": "default", "WORKLOAD_NAME": "app-v2", "CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.29.0",
+  "LABELS": {"app": "app", "version": "v2", "service.istio.io/canonical-name": "app", "service.istio.io/canonical-revision": "v2"}}}`
+
+// sidecarOfCaller is the caller's, by a file: what it gets at 127.0.0.1:2051 it sends to
+// the application, whose sidecar stands before that.
+const sidecarOfCaller = `{
+  "servers": [{
+    "default_log_path": "stderr",
+    "listeners": [{
+      "name": "outbound", "address": "127.0.0.1:2051",
+      "filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "all"}}]}],
+      "stream_filters": [
+        {"type": "peer_metadata", "config": {"upstream_discovery": true, "upstream_propagation": true, "node": "sidecar~web", "workload": %[2]s}},
+        {"type": "istio_stats", "config": {"reporter": "source", "workload": %[2]s}}
+      ]
+    }],
+    "routers": [{"router_config_name": "all", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [{"match": {"prefix": "/"}, "route": {"cluster_name": "app"}}]}]}]
+  }],
+  "cluster_manager": {"clusters": [{"name": "app", "hosts": [{"address": "%[1]s:18301"}]}]},
+  "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 9901}}}
+}`
+
+const whoIsWeb = `{"name": "web-v1", "namespace": "default", "cluster": "Kubernetes", "canonical_name": "web", "canonical_revision": "v1", "app": "web", "version": "v1"}`
+
+// TestIstioSeesBothEnds has a request pass two Wefts, of which a real istiod's resources
+// run the second: each says with Istio's metrics who asked whom.
+func TestIstioSeesBothEnds(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	r := newReplay(t, capture)
+	r.counting()
+	for _, s := range p.mesh.secrets("app") {
+		r.add(resource.SecretType, pack(s))
+	}
+	r.serve(p.listen("127.0.0.1:18000"))
+	boot := bootstrap("DELTA_GRPC", "127.0.0.1:18000", "127.0.0.1:9901")
+	startWeft(t, strings.Replace(boot, `"node": {"id": "test-id", "cluster": "test"}`, whoIsApp, 1), p.sidecar.Command)
+	c := p.client(nil)
+	p.holds(c, request{p.address.String() + ":18301", "GET", "/", "app", "", "app"}) // the sidecar listens
+	startWeft(t, fmt.Sprintf(sidecarOfCaller, p.address, whoIsWeb), p.caller.Command)
+	p.holds(c, request{"127.0.0.1:2051", "GET", "/", "app", "", "app"})
+	p.holds(c, request{"240.240.0.10:9080", "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}) // by mutual TLS
+	if _, refusals := r.heard(); len(refusals) > 0 {
+		t.Errorf("refused: %v", refusals)
+	}
+
+	asked := []string{`source_workload="web-v1"`, `source_workload_namespace="default"`, `source_app="web"`, `source_canonical_service="web"`, `source_canonical_revision="v1"`}
+	answered := []string{`destination_workload="app-v2"`, `destination_app="app"`, `destination_version="v2"`, `destination_canonical_service="app"`, `destination_canonical_revision="v2"`, `destination_cluster="Kubernetes"`}
+	outcome := []string{`request_protocol="http"`, `response_code="200"`, `response_flags="-"`}
+	const app, reviews = "app.default.svc.cluster.local", "reviews.default.svc.cluster.local"
+	for _, side := range []struct {
+		name string
+		at   *netns.Namespace
+		want []string
+	}{
+		{"where it left", p.caller, slices.Concat(asked, answered, outcome, []string{`reporter="source"`, `source_version="v1"`, `connection_security_policy="unknown"`})},
+		{"where it arrived", p.sidecar, slices.Concat(asked, answered, outcome, []string{
+			`reporter="destination"`, `source_version=""`, `connection_security_policy="none"`, `destination_service="` + app + `"`, `destination_service_name="` + app + `"`,
+		})},
+		{"from the application to a service of the mesh", p.sidecar, slices.Concat(outcome, []string{
+			`reporter="source"`, `source_workload="app-v2"`, `destination_service="` + reviews + `"`,
+			`destination_workload="reviews-2"`, `destination_workload_namespace="default"`, `destination_canonical_service="reviews"`, `destination_canonical_revision="v3"`,
+			`destination_principal="spiffe://cluster.local/ns/default/sa/reviews"`, `source_principal="spiffe://cluster.local/ns/default/sa/app"`,
+		})},
+	} {
+		eventually(t, func() string { return p.counted(side.at, side.name, side.want) })
+	}
+}
+
+// counted returns what is wrong with the requests that Weft in a namespace counts, of
+// which one series must have all labels.
+func (p *pod) counted(at *netns.Namespace, name string, labels []string) string {
+	c := &http.Client{Transport: &http.Transport{DialContext: at.DialContext, DisableKeepAlives: true}, Timeout: patience}
+	a, err := c.Get("http://127.0.0.1:9901/stats/prometheus")
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = a.Body.Close() }() // it was read to the end
+	page, err := io.ReadAll(a.Body)
+	if err != nil {
+		return err.Error()
+	}
+	var seen []string
+	for line := range strings.Lines(string(page)) {
+		if !strings.HasPrefix(line, "istio_requests_total{") {
+			continue
+		}
+		if !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(line, l) }) {
+			return ""
+		}
+		seen = append(seen, line)
+	}
+	return fmt.Sprintf("%s: no series has %q:\n%s", name, labels, strings.Join(seen, ""))
+}

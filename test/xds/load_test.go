@@ -1,0 +1,264 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	setmetadatav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/set_metadata/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// sums are what has been reported of a zone.
+type sums struct{ issued, succeeded, failed uint64 }
+
+// loadServer adds up what it is told of load.
+type loadServer struct {
+	lrsv3.UnimplementedLoadReportingServiceServer
+
+	t       testing.TB
+	address string
+
+	mu      sync.Mutex
+	zones   map[string]sums // guarded by mu; of the cluster "app"
+	reports int             // guarded by mu
+	leaves  bool            // guarded by mu; the next report ends the stream
+	left    chan struct{}   // is closed by that
+}
+
+// start serves until stop is called.
+func (s *loadServer) start() (stop func()) {
+	s.t.Helper()
+	ln, err := net.Listen("tcp", s.address)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	lrsv3.RegisterLoadReportingServiceServer(g, s)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = g.Serve(ln) }) // it ends by Stop
+	stop = sync.OnceFunc(func() { g.Stop(); serving.Wait() })
+	s.t.Cleanup(stop)
+	return stop
+}
+
+// StreamLoadStats is lrsv3.LoadReportingServiceServer's.
+func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+	if first, err := stream.Recv(); err != nil || first.GetNode().GetId() != "test-id" {
+		return fmt.Errorf("the first request is %v: %w", first, err)
+	}
+	err := stream.Send(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(200 * time.Millisecond), ReportEndpointGranularity: true})
+	for err == nil {
+		var r *lrsv3.LoadStatsRequest
+		if r, err = stream.Recv(); err == nil && s.add(r) {
+			return errors.New("it leaves")
+		}
+	}
+	return err
+}
+
+// add adds a report, and reports whether it is the last of its stream.
+func (s *loadServer) add(r *lrsv3.LoadStatsRequest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reports++
+	for _, c := range r.GetClusterStats() {
+		if c.GetClusterName() != "app" {
+			continue
+		}
+		for _, l := range c.GetUpstreamLocalityStats() {
+			z := s.zones[l.GetLocality().GetZone()]
+			z.issued += l.GetTotalIssuedRequests()
+			z.succeeded += l.GetTotalSuccessfulRequests()
+			z.failed += l.GetTotalErrorRequests()
+			s.zones[l.GetLocality().GetZone()] = z
+			if len(l.GetUpstreamEndpointStats()) == 0 {
+				s.t.Errorf("no host is told of: %v", l)
+			}
+		}
+	}
+	if !s.leaves {
+		return false
+	}
+	s.leaves = false
+	close(s.left)
+	return true
+}
+
+// leave ends the stream with the next report, and returns after that.
+func (s *loadServer) leave() {
+	s.mu.Lock()
+	s.leaves, s.left = true, make(chan struct{})
+	left := s.left
+	s.mu.Unlock()
+	<-left
+}
+
+func (s *loadServer) seen() (zones map[string]sums, reports int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.zones), s.reports
+}
+
+// brokenOrigin is an application that answers 500.
+func brokenOrigin(t testing.TB) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", newHost()+":8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }),
+		ReadHeaderTimeout: patience,
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Close
+	t.Cleanup(func() { _ = s.Close(); serving.Wait() })
+	return ln.Addr().String()
+}
+
+// withLoad is a configuration that also says who is told of load, and where tools may ask.
+func withLoad(config, load, status string) string {
+	host, port, _ := net.SplitHostPort(load)
+	config = strings.Replace(config, `"static_resources": {"clusters": [`, fmt.Sprintf(`"static_resources": {"clusters": [
+    {"name": "load", "type": "STATIC", "connect_timeout": "2s", "load_assignment": {"cluster_name": "load", "endpoints": [
+      {"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": %q, "port_value": %s}}}}]}]}},`, host, port), 1)
+	return strings.Replace(config, `"node":`, fmt.Sprintf(`"cluster_manager": {"load_stats_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "load"}}]}},
+  "xds_status": {"address": %q},
+  "node":`, status), 1)
+}
+
+// TestLoadReportsComeToWhatWasAsked has requests made while who is told of load leaves, is
+// away and comes back, and while hosts change: the sums are those of the requests.
+func TestLoadReportsComeToWhatWasAsked(t *testing.T) {
+	t.Parallel()
+	p, host := newPlane(t), newHost()
+	s := &loadServer{t: t, address: newHost() + ":18001", zones: map[string]sums{}}
+	stop := s.start()
+	startWeft(t, withLoad(bootstrap("DELTA_GRPC", p.address, host+":9901"), s.address, filepath.Join(t.TempDir(), "status")), nil)
+	good, other, broken := origin(t, "good"), origin(t, "other"), brokenOrigin(t)
+	hosts := func(good string) {
+		all := endpointsOf("app", good)
+		all.Endpoints[0].Locality = &corev3.Locality{Zone: "good"}
+		bad := endpointsOf("app", broken).GetEndpoints()[0]
+		bad.Locality = &corev3.Locality{Zone: "bad"}
+		all.Endpoints = append(all.Endpoints, bad)
+		p.put(all)
+		p.publish()
+	}
+	p.put(edsCluster("app"), front("front", host+":10000", "routes"), tableOf("routes", says("/ready", "ready"), to("/", "app")))
+	hosts(good)
+	c, url := client(t), "http://"+host+":10000"
+	answers(t, c, url+"/ready", "ready")
+	eventually(t, func() string {
+		if _, n := s.seen(); n < 2 {
+			return "no load has been reported"
+		}
+		return ""
+	})
+
+	want := map[string]sums{}
+	ask := func(n int) {
+		for range n {
+			text, err := get(t.Context(), c, url+"/")
+			zone, failed := "good", uint64(0)
+			if strings.HasPrefix(text, "500") {
+				zone, failed = "bad", 1
+			} else if err != nil || text != "good" && text != "other" {
+				t.Fatalf("%s says %q, %v", url, text, err)
+			}
+			z := want[zone]
+			z.issued, z.succeeded, z.failed = z.issued+1, z.succeeded+1-failed, z.failed+failed
+			want[zone] = z
+		}
+	}
+	ask(100)
+	s.leave()
+	stop()
+	ask(100)
+	heard := p.heard()
+	hosts(other)
+	p.await(heard, func(a answer) bool { return a.kind == "ClusterLoadAssignment" })
+	ask(100)
+	s.start()
+	ask(100)
+	s.leave() // and it is there again at once
+	ask(100)
+	eventually(t, func() string {
+		if got, _ := s.seen(); fmt.Sprint(got) != fmt.Sprint(want) {
+			return fmt.Sprintf("reported are %v, asked was %v", got, want)
+		}
+		return ""
+	})
+	_, before := s.seen()
+	eventually(t, func() string {
+		if _, n := s.seen(); n < before+3 {
+			return "no more reports come"
+		}
+		return ""
+	})
+	if got, _ := s.seen(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("later, reported are %v, asked was %v", got, want)
+	}
+}
+
+// TestToolsAskWhatWasSaid has a tool ask by gRPC, over a unix socket.
+func TestToolsAskWhatWasSaid(t *testing.T) {
+	for _, form := range forms() {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			p, host := newPlane(t), newHost()
+			path := filepath.Join(t.TempDir(), "status")
+			startWeft(t, withLoad(bootstrap(form, p.address, host+":9901"), newHost()+":1", path), nil) // nobody is told of load
+			p.put(edsCluster("app"), endpointsOf("app", origin(t, "app")), tableOf("routes", to("/", "app")), front("front", host+":10000", "routes"),
+				front("bad", host+":10001", "routes", &hcmv3.HttpFilter{
+					Name: "unknown-filter", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&setmetadatav3.Config{})},
+				}))
+			p.publish()
+			answers(t, client(t), "http://"+host+":10000/", "app")
+
+			conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			a, err := statusv3.NewClientStatusDiscoveryServiceClient(conn).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
+			if err != nil || len(a.GetConfig()) != 1 || a.GetConfig()[0].GetNode().GetId() != "test-id" {
+				t.Fatalf("FetchClientStatus = %v, %v", a, err)
+			}
+			got := map[string]adminv3.ClientResourceStatus{}
+			for _, r := range a.GetConfig()[0].GetGenericXdsConfigs() {
+				got[kindOf(r.GetTypeUrl())+" "+r.GetName()] = r.GetClientStatus()
+				if r.GetName() == "bad" && !strings.Contains(r.GetErrorState().GetDetails(), "unknown-filter") {
+					t.Errorf("the error is %v", r.GetErrorState())
+				}
+			}
+			for name, want := range map[string]adminv3.ClientResourceStatus{
+				"Cluster app": adminv3.ClientResourceStatus_ACKED, "ClusterLoadAssignment app": adminv3.ClientResourceStatus_ACKED,
+				"RouteConfiguration routes": adminv3.ClientResourceStatus_ACKED, "Listener front": adminv3.ClientResourceStatus_ACKED,
+				"Listener bad": adminv3.ClientResourceStatus_NACKED,
+			} {
+				if got[name] != want {
+					t.Errorf("%s is %v, want %v", name, got[name], want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package xds
+
+import (
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// TestFiltersAndSharesByThemselves has the settings of a filter (ECDS) and the share of a
+// route (RTDS) come and change by themselves, beside a load.
+func TestFiltersAndSharesByThemselves(t *testing.T) {
+	for _, form := range forms() {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			p, host := newStopped(t), newHost()
+			p.partial = true
+			p.start()
+			startWeft(t, strings.Replace(bootstrap(form, p.address, host+":9901"), "{",
+				`{"layered_runtime": {"layers": [{"name": "plane", "rtds_layer": {"name": "shares", "rtds_config": {"ads": {}}}}]},`, 1), nil)
+			c, url := client(t), "http://"+host+":10000/"
+			canary := says("/", "new")
+			canary.Match.RuntimeFraction = &corev3.RuntimeFractionalPercent{RuntimeKey: "shop.canary", DefaultValue: &typev3.FractionalPercent{}}
+			p.put(front("front", host+":10000", "routes", discoveredFilter("policy", &rbacv3.RBAC{})), tableOf("routes", canary, says("/", "old")))
+			p.put(policy(true), shareOf(100))
+			p.publish()
+			answers(t, c, url, "new")
+			l := playLoad(t, url)
+			for _, step := range []struct {
+				share float64
+				want  string
+			}{{0, "old"}, {100, "new"}, {0, "old"}} {
+				p.put(shareOf(step.share))
+				p.publish()
+				answers(t, c, url, step.want)
+				l.goOn(10)
+			}
+			heard := p.heard()
+			p.put(settingsOf(&corsv3.Cors{}))
+			p.publish()
+			p.await(heard, func(a answer) bool {
+				return a.kind == "TypedExtensionConfig" && strings.Contains(a.refusal, "expected one of type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC")
+			})
+			answers(t, c, url, "old")
+			l.end()
+			p.put(policy(false))
+			p.publish()
+			eventually(t, func() string {
+				if got, err := get(t.Context(), c, url); err != nil || !strings.HasPrefix(got, "403 ") {
+					return got
+				}
+				return ""
+			})
+			p.put(policy(true))
+			p.publish()
+			answers(t, c, url, "old")
+		})
+	}
+}
+
+// discoveredFilter is a filter whose settings, of the type of like, are a resource.
+func discoveredFilter(name string, like proto.Message) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: &corev3.ExtensionConfigSource{
+		ConfigSource: fromADS(), TypeUrls: []string{pack(like).GetTypeUrl()},
+	}}}
+}
+
+// settingsOf are those of the filter called policy.
+func settingsOf(m proto.Message) *corev3.TypedExtensionConfig {
+	return &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: pack(m)}
+}
+
+// policy lets everybody pass, or nobody.
+func policy(everybody bool) *corev3.TypedExtensionConfig {
+	rules := &rbacconfigv3.RBAC{}
+	if everybody {
+		rules.Policies = map[string]*rbacconfigv3.Policy{"all": {
+			Permissions: []*rbacconfigv3.Permission{{Rule: &rbacconfigv3.Permission_Any{Any: true}}},
+			Principals:  []*rbacconfigv3.Principal{{Identifier: &rbacconfigv3.Principal_Any{Any: true}}},
+		}}
+	}
+	return settingsOf(&rbacv3.RBAC{Rules: rules})
+}
+
+// shareOf is a layer of the runtime with a share in percent.
+func shareOf(percent float64) *runtimev3.Runtime {
+	return &runtimev3.Runtime{Name: "shares", Layer: &structpb.Struct{Fields: map[string]*structpb.Value{"shop": structpb.NewStructValue(&structpb.Struct{
+		Fields: map[string]*structpb.Value{"canary": structpb.NewNumberValue(percent)},
+	})}}}
+}

@@ -1,0 +1,122 @@
+package xds
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// envoyFile is a bootstrap as Envoy's users write it: a control plane whose cluster is a
+// name, and listeners of its own, one of which has routes of the control plane's.
+func envoyFile(t *testing.T, form, control, admin, own, fed string) string {
+	t.Helper()
+	address := func(address string) string {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("{socket_address: {address: %s, port_value: %s}}", host, port)
+	}
+	text, err := protojson.Marshal(front("fed", fed, "routes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`# as envoy.yaml
+node:
+  id: test-id
+  cluster: test
+admin:
+  access_log_path: /dev/null
+  address: %s
+dynamic_resources:
+  ads_config:
+    api_type: %s
+    transport_api_version: V3
+    grpc_services:
+    - envoy_grpc: {cluster_name: xds_cluster}
+  cds_config: {resource_api_version: V3, ads: {}}
+  lds_config: {resource_api_version: V3, ads: {}}
+static_resources:
+  listeners:
+  - name: own
+    address: %s
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: own
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ["*"]
+              routes:
+              - match: {path: /healthz}
+                direct_response: {status: 200, body: {inline_string: "own"}}
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
+  - %s
+  clusters:
+  - name: xds_cluster
+    type: STRICT_DNS
+    connect_timeout: 1s
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {http2_protocol_options: {connection_keepalive: {interval: 30s, timeout: 5s}}}
+    load_assignment:
+      cluster_name: xds_cluster
+      endpoints:
+      - lb_endpoints:
+        - endpoint: {address: %s}
+`, address(admin), form, address(own), text, address(control))
+}
+
+// TestEnvoysBootstrap: listeners of the file are served beside those of the control plane,
+// which can neither take them away nor replace them, and may have routes from there.
+func TestEnvoysBootstrap(t *testing.T) {
+	for _, form := range forms() {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			p, host := newPlane(t), newHost()
+			own, fed, dynamic := host+":10000", host+":10001", host+":10002"
+			startWeft(t, envoyFile(t, form, p.address, host+":9901", own, fed), nil)
+			c := client(t)
+			answers(t, c, "http://"+own+"/healthz", "own")
+
+			app := origin(t, "app")
+			p.put(edsCluster("app"), endpointsOf("app", app), front("dynamic", dynamic, "routes"), tableOf("routes", to("/", "app")))
+			p.publish()
+			answers(t, c, "http://"+dynamic+"/", "app")
+			answers(t, c, "http://"+fed+"/", "app")
+			p.put(tableOf("routes", says("/", "another"), to("/app", "app")))
+			p.publish()
+			answers(t, c, "http://"+fed+"/", "another")
+
+			l := playLoad(t, "http://"+own+"/healthz")
+			p.removeCluster("app")
+			p.listeners, p.routes = map[string]types.Resource{}, map[string]types.Resource{}
+			p.publish()
+			eventually(t, func() string {
+				if got, err := get(t.Context(), client(t), "http://"+dynamic+"/"); err == nil {
+					return "a listener that is gone answers " + got
+				}
+				return ""
+			})
+			l.goOn(20)
+			l.end()
+			if all := p.refusals(); len(all) > 0 {
+				t.Errorf("refused: %v", all)
+			}
+			from := p.heard()
+			p.put(front("own", dynamic, "routes"), tableOf("routes", says("/healthz", "not own")))
+			p.publish()
+			p.await(from, func(a answer) bool { return a.kind == "Listener" && a.refusal != "" })
+			answers(t, c, "http://"+own+"/healthz", "own")
+		})
+	}
+}
