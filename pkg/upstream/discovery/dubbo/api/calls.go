@@ -1,0 +1,103 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+)
+
+// call is one of the things that can be asked for.
+type call struct {
+	path    string
+	done    string // what a call that succeeded is answered with
+	failing string // before what went wrong with one that did not
+	do      Call
+	o       *Options
+}
+
+// calls are all of them. The texts are those that existing clients know.
+func (o *Options) calls() []call {
+	return []call{
+		{"/pub", "publish success", "publish fail, err: ", o.Publish, o},
+		{"/unpub", "unpub success", "unpub fail, err: ", o.Unpublish, o},
+		{"/sub", "subscribe success", "subscribe fail, err: ", o.Subscribe, o},
+		{"/unsub", "unsubscribe success", "unsubscribe fail, err: ", o.Unsubscribe, o},
+	}
+}
+
+func (c *call) serve(w http.ResponseWriter, r *http.Request) {
+	request, err := readRequest(r)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+		defer cancel()
+		err = c.do(ctx, request)
+	}
+	if err == nil {
+		c.o.Count(c.path, Done)
+		reply(w, http.StatusOK, success, c.done)
+		return
+	}
+	status, outcome := statusOf(err)
+	c.o.Count(c.path, outcome)
+	if !c.o.StrictStatus {
+		status = http.StatusOK
+	}
+	reply(w, status, failure, c.text(err))
+}
+
+// text is what is said of an error: a wrong body is told apart from what failed.
+func (c *call) text(err error) string {
+	var field *dubbo.FieldError
+	var form *formError
+	if errors.As(err, &field) || errors.As(err, &form) {
+		return err.Error()
+	}
+	return c.failing + err.Error()
+}
+
+// statusOf returns the status that an error means, and whose fault it is.
+func statusOf(err error) (int, Outcome) {
+	var field *dubbo.FieldError
+	var form *formError
+	switch {
+	case errors.As(err, &form):
+		return form.status, Refused
+	case errors.As(err, &field):
+		return http.StatusBadRequest, Refused
+	case errors.Is(err, dubbo.ErrUnknown):
+		return http.StatusNotFound, Refused
+	case errors.Is(err, dubbo.ErrKept):
+		return http.StatusServiceUnavailable, Failed
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout, Failed
+	}
+	return http.StatusBadGateway, Failed
+}
+
+// The values of err_no.
+const (
+	success = 0
+	failure = 1
+)
+
+// answer is what every call is answered with.
+type answer struct {
+	Number int    `json:"err_no"`
+	Text   string `json:"err_msg"`
+}
+
+func reply(w http.ResponseWriter, status, number int, text string) {
+	writeJSON(w, status, answer{number, text})
+}
+
+// writeJSON answers with v, which can be encoded. Whoever is gone does not read it.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v)
+}

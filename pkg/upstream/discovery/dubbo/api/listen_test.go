@@ -1,0 +1,94 @@
+package api
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+)
+
+// endless is a listener to which connections never cease to come.
+type endless struct{ closed bool }
+
+func (e *endless) Accept() (net.Conn, error) {
+	if e.closed {
+		return nil, net.ErrClosed
+	}
+	conn, _ := net.Pipe()
+	return conn, nil
+}
+
+func (e *endless) Addr() net.Addr { return &net.TCPAddr{} }
+func (e *endless) Close() error   { e.closed = true; return nil }
+
+// TestConnectionsAreBounded: beyond so many they wait until another one has ended, or the
+// port has.
+func TestConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := bounded(&endless{})
+		var conns []net.Conn
+		for range maxConnections {
+			conn, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns = append(conns, conn)
+		}
+		type accepted struct {
+			conn net.Conn
+			err  error
+		}
+		next := make(chan accepted, 1)
+		accept := func() {
+			conn, err := ln.Accept()
+			next <- accepted{conn, err}
+		}
+		go accept()
+		synctest.Wait()
+		select {
+		case <-next:
+			t.Fatalf("there are more than %d connections", maxConnections)
+		default:
+		}
+		_ = conns[0].Close()
+		_ = conns[0].Close() // once more makes no more room
+		if got := <-next; got.err != nil {
+			t.Fatal(got.err)
+		}
+		go accept()
+		synctest.Wait()
+		if err := ln.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-next; !errors.Is(got.err, net.ErrClosed) {
+			t.Errorf("Accept returns %v after Close", got.err)
+		}
+	})
+}
+
+// TestASocketThatIsBusyIsNotTaken: who listens there has more callers than may wait.
+func TestASocketThatIsBusyIsNotTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.sock")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	waiting, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	if err := removeDeadSocket(t.Context(), path); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("got %v, want that it is in use", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}

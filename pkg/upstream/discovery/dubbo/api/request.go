@@ -1,0 +1,300 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+)
+
+// formError is a body that cannot be read, whatever it would say.
+type formError struct {
+	status  int
+	problem string
+}
+
+func (e *formError) Error() string { return e.problem }
+
+// readRequest reads what a call says: JSON, or a form. An error is a *formError, or a
+// *dubbo.FieldError.
+//
+// A body that begins with a brace is JSON whatever its Content-Type says, as of those
+// who leave it to curl. Keys are known in any case, and others do no harm: clients of
+// other sidecars send more. Numbers do where a string is expected.
+func readRequest(r *http.Request) (dubbo.Request, error) {
+	body, err := io.ReadAll(r.Body)
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return dubbo.Request{}, &formError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit)}
+	case err != nil:
+		return dubbo.Request{}, &formError{http.StatusBadRequest, "the body: " + err.Error()}
+	}
+	text := bytes.TrimSpace(body)
+	declared := r.Header.Get("Content-Type")
+	kind, _, err := mime.ParseMediaType(declared)
+	isForm := declared == "" || err == nil && kind == "application/x-www-form-urlencoded"
+	isJSON := err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
+	var tree any
+	switch {
+	case bytes.HasPrefix(text, []byte("{")), isJSON:
+		tree, err = parseJSON(text)
+	case isForm:
+		tree, err = parseForm(string(text), r.URL.RawQuery)
+	default:
+		err = &formError{http.StatusUnsupportedMediaType, "Content-Type: found " + quoted(declared) + ", expected application/json or application/x-www-form-urlencoded"}
+	}
+	if err != nil {
+		return dubbo.Request{}, err
+	}
+	f := &fields{}
+	request := f.request(value{node: tree})
+	return request, f.err()
+}
+
+// parseJSON reads a whole document. Numbers stay as they are written.
+func parseJSON(text []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var tree any
+	err := d.Decode(&tree)
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("something follows the object")
+		}
+	}
+	var syntax *json.SyntaxError
+	switch {
+	case err == nil:
+		return tree, nil
+	case errors.Is(err, io.EOF):
+		return nil, &formError{http.StatusBadRequest, "the body is empty"}
+	case errors.As(err, &syntax):
+		return nil, &formError{http.StatusBadRequest, fmt.Sprintf("the body is no JSON: byte %d: %v", syntax.Offset, err)}
+	}
+	return nil, &formError{http.StatusBadRequest, "the body is no JSON: " + err.Error()}
+}
+
+// parseForm makes of a form, and the URL's query, the tree that the same would be in
+// JSON. Names may say where they belong, as "service.interface"; "interface" alone does.
+func parseForm(parts ...string) (any, error) {
+	in := map[string]map[string]any{inRegistry: {}, inService: {}, inParameters: {}}
+	for _, part := range parts {
+		form, err := url.ParseQuery(part)
+		if err != nil {
+			return nil, &formError{http.StatusBadRequest, "the body is no form: " + err.Error()}
+		}
+		for name, values := range form {
+			switch where, key := placeOf(strings.TrimSuffix(name, "[]")); {
+			case in[where] == nil: // of no meaning here
+			case where == inService && key == "methods":
+				in[where][key] = methodsOf(values)
+			default:
+				in[where][key] = values[0]
+			}
+		}
+	}
+	in[inService][inParameters] = in[inParameters]
+	return map[string]any{inRegistry: in[inRegistry], inService: in[inService]}, nil
+}
+
+// The objects of a request.
+const (
+	inRegistry   = "registry"
+	inService    = "service"
+	inParameters = "parameters" // of a service
+	inParams     = "params"     // the same, as clients of other sidecars call it
+)
+
+// placeOf returns in which object what a form calls name belongs, and under which key.
+// Only names of parameters are taken as they are written.
+func placeOf(name string) (where, key string) {
+	first, rest, dotted := strings.Cut(name, ".")
+	if dotted && strings.EqualFold(first, inService) {
+		first, rest, dotted = strings.Cut(rest, ".")
+	}
+	first = strings.ToLower(first)
+	switch {
+	case dotted && (first == inParameters || first == inParams):
+		return inParameters, rest
+	case dotted:
+		return first, strings.ToLower(rest)
+	case slices.Contains([]string{"type", "addr", "username", "password"}, first):
+		return inRegistry, first
+	}
+	return inService, first
+}
+
+// methodsOf reads methods that were given one by one, or separated by commas.
+func methodsOf(values []string) []any {
+	var all []any
+	for _, v := range values {
+		for one := range strings.SplitSeq(v, ",") {
+			if one = strings.TrimSpace(one); one != "" {
+				all = append(all, one)
+			}
+		}
+	}
+	return all
+}
+
+// value is a place in a tree.
+type value struct {
+	path string
+	node any // nil: nothing is there
+}
+
+// fields reads a tree and keeps the first mistake.
+type fields struct{ wrong *dubbo.FieldError }
+
+func (f *fields) err() error {
+	if f.wrong == nil {
+		return nil
+	}
+	return f.wrong
+}
+
+func (f *fields) expected(v value, what string) {
+	if f.wrong == nil {
+		f.wrong = &dubbo.FieldError{Field: v.path, Problem: "found " + kindOf(v.node) + ", expected " + what}
+	}
+}
+
+func (f *fields) request(root value) dubbo.Request {
+	if _, ok := root.node.(map[string]any); !ok {
+		root.path = "the body"
+	}
+	top := f.object(root)
+	in := f.object(top(inRegistry))
+	r := dubbo.Registry{
+		Type:    strings.ToLower(f.text(in("type"))),
+		Address: f.text(in("addr")), Username: f.text(in("username")), Password: f.text(in("password")),
+	}
+	in = f.object(top(inService))
+	parameters := in(inParameters)
+	if parameters.node == nil {
+		parameters = in(inParams)
+	}
+	s := dubbo.Service{
+		Interface: f.text(in("interface")), Methods: f.texts(in("methods")),
+		Group: f.text(in("group")), Version: f.text(in("version")), Name: f.text(in("name")), Port: f.text(in("port")),
+		Parameters: f.table(parameters),
+	}
+	return dubbo.Request{Registry: r, Service: s}
+}
+
+// object returns how to find the members of an object, in any case; what is not there
+// has none.
+func (f *fields) object(v value) func(key string) value {
+	members, ok := v.node.(map[string]any)
+	if !ok && v.node != nil {
+		f.expected(v, "an object")
+	}
+	return func(key string) value {
+		path := key
+		if v.path != "" {
+			path = v.path + "." + key
+		}
+		if node, ok := members[key]; ok {
+			return value{path, node}
+		}
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			if strings.EqualFold(name, key) {
+				return value{path, members[name]}
+			}
+		}
+		return value{path, nil}
+	}
+}
+
+func (f *fields) text(v value) string {
+	switch node := v.node.(type) {
+	case nil:
+	case string:
+		return strings.TrimSpace(node)
+	case json.Number:
+		return node.String()
+	default:
+		f.expected(v, "a string")
+	}
+	return ""
+}
+
+func (f *fields) texts(v value) []string {
+	switch node := v.node.(type) {
+	case nil:
+	case []any:
+		var all []string
+		for i, one := range node {
+			at := value{v.path + "[" + strconv.Itoa(i) + "]", one}
+			if one == nil {
+				f.expected(at, "a string")
+			}
+			all = append(all, f.text(at))
+		}
+		return all
+	case string:
+		return f.texts(value{v.path, methodsOf([]string{node})})
+	default:
+		f.expected(v, "a list of strings")
+	}
+	return nil
+}
+
+func (f *fields) table(v value) map[string]string {
+	members, ok := v.node.(map[string]any)
+	if !ok {
+		if v.node != nil {
+			f.expected(v, "an object")
+		}
+		return nil
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(members))
+	for key, node := range members {
+		if is, ok := node.(bool); ok {
+			out[key] = strconv.FormatBool(is)
+			continue
+		}
+		out[key] = f.text(value{v.path + "." + key, node})
+	}
+	return out
+}
+
+// kindOf names what is in a tree.
+func kindOf(node any) string {
+	switch node := node.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return strconv.FormatBool(node)
+	case json.Number:
+		return "the number " + node.String()
+	case string:
+		return "the string " + quoted(node)
+	case []any:
+		return "a list"
+	}
+	return "an object"
+}
+
+// quoted is a text of somebody else's as it may be shown.
+func quoted(text string) string {
+	const most = 100
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return strconv.Quote(text)
+}

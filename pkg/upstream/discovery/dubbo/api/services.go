@@ -1,0 +1,32 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+)
+
+// services answers with everything that is known.
+func (o *Options) services(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, o.Services())
+}
+
+// service answers with what is known of one service, by its key: group/interface:version.
+func (o *Options) service(w http.ResponseWriter, r *http.Request) {
+	key := chi.URLParam(r, "*")
+	if plain, err := url.PathUnescape(key); err == nil {
+		key = plain
+	}
+	all := o.Services()
+	all.Published = slices.DeleteFunc(slices.Clone(all.Published), func(p dubbo.Published) bool { return p.Key != key })
+	all.Subscribed = slices.DeleteFunc(slices.Clone(all.Subscribed), func(s dubbo.Subscribed) bool { return s.Key != key })
+	if len(all.Published)+len(all.Subscribed) == 0 {
+		reply(w, http.StatusNotFound, failure, "nothing of "+quoted(key)+" is published or subscribed: GET /services lists what is")
+		return
+	}
+	writeJSON(w, http.StatusOK, all)
+}

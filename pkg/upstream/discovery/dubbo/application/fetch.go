@@ -1,0 +1,56 @@
+package application
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// Stored is where applications publish metadata; a registry.Registry is such.
+type Stored interface {
+	Metadata(ctx context.Context, application, revision string) ([]byte, error)
+}
+
+var errNoWay = errors.New("the instance does not say where its metadata can be had over Dubbo")
+
+// Fetch returns what an instance provides: from a registry, or, if the application keeps
+// its metadata to itself, from the instance. It takes as long as ctx allows.
+func Fetch(ctx context.Context, from Stored, i registry.Instance) (*Services, error) {
+	revision := Revision(i)
+	services, err := fetch(ctx, from, i, revision)
+	if err != nil {
+		return nil, fmt.Errorf("metadata of %s, revision %s: %w", i.Application, revision, err)
+	}
+	return services, nil
+}
+
+func fetch(ctx context.Context, from Stored, i registry.Instance, revision string) (*Services, error) {
+	if i.Metadata[keyStorage] == storedRemotely {
+		text, err := from.Metadata(ctx, i.Application, revision)
+		if err != nil {
+			return nil, err
+		}
+		return Parse(text)
+	}
+	port, version := metadataPort(i)
+	if port == 0 {
+		return nil, errNoWay
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(i.Host, strconv.Itoa(int(port))))
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the call
+	defer stop()
+	defer func() { _ = conn.Close() }() // it was for one call
+	body, err := call(conn, i.Application, version, revision)
+	if err != nil {
+		return nil, errors.Join(err, context.Cause(ctx))
+	}
+	return parseAnswer(body)
+}

@@ -1,0 +1,132 @@
+package application
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+const dubboProtocol = "dubbo"
+
+// Bounds of what a revision may have.
+const (
+	MaxMetadata  = 4 << 20 // bytes
+	mostServices = 1 << 14
+)
+
+// Services are what a revision of an application provides. They are not changed.
+type Services struct {
+	application string
+	byInterface map[string][]service
+}
+
+// service is org.apache.dubbo.metadata.MetadataInfo.ServiceInfo.
+type service struct {
+	Name     string            `json:"name"`
+	Group    string            `json:"group"`
+	Version  string            `json:"version"`
+	Protocol string            `json:"protocol"`
+	Port     int               `json:"port"`
+	Path     string            `json:"path"`
+	Params   map[string]string `json:"params"`
+}
+
+var errNoServices = errors.New("these are no metadata")
+
+// Parse reads metadata as registries have them (org.apache.dubbo.metadata.MetadataInfo).
+func Parse(text []byte) (*Services, error) {
+	if len(text) > MaxMetadata {
+		return nil, fmt.Errorf("metadata of %d bytes: there may be %d", len(text), MaxMetadata)
+	}
+	var raw struct {
+		App      string             `json:"app"`
+		Services map[string]service `json:"services"`
+	}
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoServices, err)
+	}
+	return newServices(raw.App, raw.Services)
+}
+
+func newServices(application string, all map[string]service) (*Services, error) {
+	if len(all) > mostServices {
+		return nil, fmt.Errorf("metadata of %d services: there may be %d", len(all), mostServices)
+	}
+	s := &Services{application: application, byInterface: map[string][]service{}}
+	for _, one := range all {
+		if one.Name == "" {
+			return nil, fmt.Errorf("%w: a service has no name", errNoServices)
+		}
+		s.byInterface[one.Name] = append(s.byInterface[one.Name], one)
+	}
+	return s, nil
+}
+
+// Len returns how many interfaces there are.
+func (s *Services) Len() int { return len(s.byInterface) }
+
+// URLs returns the providers of a service that an instance is, at the ports that it says.
+// Its weight is that of the service, times its own; one that is not to be called is
+// disabled.
+func (s *Services) URLs(i registry.Instance, wanted registry.Service) (all []registry.URL) {
+	for _, one := range s.byInterface[wanted.Interface] {
+		u := one.url(i)
+		if wanted.Accepts(u) {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+func (s *service) url(i registry.Instance) registry.URL {
+	port := portOf(i, s.Protocol)
+	if port == 0 {
+		port = toPort(s.Port)
+	}
+	if port == 0 {
+		port = i.Port
+	}
+	all := maps.Clone(s.Params)
+	if all == nil {
+		all = map[string]string{}
+	}
+	set := func(key, value string) {
+		if value != "" {
+			all[key] = value
+		}
+	}
+	set(registry.ParameterInterface, s.Name)
+	set(registry.ParameterGroup, s.Group)
+	set(registry.ParameterVersion, s.Version)
+	set("application", i.Application)
+	delete(all, registry.ParameterCategory)
+	for _, key := range [...]string{"timestamp", "dubbo.tag"} { // of the process
+		if all[key] == "" {
+			set(key, i.Metadata[key])
+		}
+	}
+	if !i.Enabled || !i.Healthy {
+		all["disabled"] = "true"
+	}
+	if i.Weight != 1 {
+		all["weight"] = strconv.Itoa(scaled(all["weight"], i.Weight))
+	}
+	return registry.URL{Protocol: s.Protocol, Host: i.Host, Port: port, Path: s.Path, Parameters: registry.ParametersOf(all)}
+}
+
+// scaled returns a weight of Dubbo's times that of an instance.
+func scaled(text string, by float64) int {
+	const usual, most = 100, 1 << 20
+	weight, err := strconv.Atoi(text)
+	if err != nil {
+		weight = usual
+	}
+	if by <= 0 || weight <= 0 {
+		return 0
+	}
+	return int(max(1, min(float64(weight)*by, most)))
+}

@@ -1,0 +1,133 @@
+package application
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// Offer is a service that an application provides, as consumers need to know it. It is not
+// changed. Parameters are the same at all instances: nothing of a host or of a start is in
+// them.
+type Offer struct {
+	Service    registry.Service
+	Protocol   string
+	Path       string
+	Parameters map[string]string
+
+	once sync.Once
+	port uint16 // that of text; immutable after once, as the next
+	text []byte // as metadata have it
+}
+
+// Process is who provides: the instance of an application.
+type Process struct {
+	Application string
+	Host        string
+	Port        uint16 // of all services
+	Since       time.Time
+}
+
+// metadataInfo is org.apache.dubbo.metadata.MetadataInfo.
+type metadataInfo struct {
+	Application string          `json:"app"`
+	Revision    string          `json:"revision"`
+	Services    json.RawMessage `json:"services"` // by key
+}
+
+// key is what Dubbo tells services of an application apart by:
+// group/interface:version:protocol.
+func (o *Offer) key() string { return o.Service.String() + ":" + o.Protocol }
+
+// encoded returns the service at a port as metadata have it. It is written once: an
+// application has many services, and of those one changes at a time.
+func (o *Offer) encoded(port uint16) []byte {
+	write := func() []byte {
+		return encode(provided{
+			Name: o.Service.Interface, Group: o.Service.Group, Version: o.Service.Version,
+			Protocol: o.Protocol, Port: port, Path: o.Path, Params: o.Parameters,
+		})
+	}
+	o.once.Do(func() { o.port, o.text = port, write() })
+	if o.port != port {
+		return write()
+	}
+	return o.text
+}
+
+// provided is MetadataInfo.ServiceInfo as Dubbo writes it: what is empty is left out.
+type provided struct {
+	Name     string            `json:"name"`
+	Group    string            `json:"group,omitempty"`
+	Version  string            `json:"version,omitempty"`
+	Protocol string            `json:"protocol"`
+	Port     uint16            `json:"port"`
+	Path     string            `json:"path"`
+	Params   map[string]string `json:"params"`
+}
+
+// endpoint is where an instance speaks a protocol.
+type endpoint struct {
+	Port     uint16 `json:"port"`
+	Protocol string `json:"protocol"`
+}
+
+const keyTimestamp = "timestamp"
+
+// Announce returns what is said of a process and of what it provides, one service at
+// least. The metadata are in the registry (storage-type remote), so that nobody asks the
+// process for them. Consumers tell revisions apart by nothing but their equality; this one
+// is of everything that the metadata say, and of nothing else, so that processes that
+// provide the same share it.
+func Announce(p Process, offers []*Offer) *registry.Announcement {
+	ordered := slices.SortedFunc(slices.Values(offers), func(a, b *Offer) int { return cmp.Compare(a.key(), b.key()) })
+	services := []byte{'{'}
+	var interfaces []string
+	var endpoints []endpoint
+	for i, o := range ordered {
+		if i > 0 {
+			services = append(services, ',')
+		}
+		services = append(append(services, encode(o.key())...), ':')
+		services = append(services, o.encoded(p.Port)...)
+		interfaces = append(interfaces, o.Service.Interface)
+		endpoints = append(endpoints, endpoint{p.Port, o.Protocol})
+	}
+	services = append(services, '}')
+	slices.Sort(interfaces)
+	slices.SortFunc(endpoints, func(a, b endpoint) int { return cmp.Compare(a.Protocol, b.Protocol) })
+	sum := sha256.Sum256(append(encode(p.Application), services...))
+	info := metadataInfo{Application: p.Application, Revision: hex.EncodeToString(sum[:16]), Services: services}
+	return &registry.Announcement{
+		Instance: registry.Instance{
+			Application: p.Application, Host: p.Host, Port: p.Port, Weight: 1, Healthy: true, Enabled: true,
+			Metadata: map[string]string{
+				keyRevision:  info.Revision,
+				keyStorage:   storedRemotely,
+				keyEndpoints: string(encode(slices.Compact(endpoints))),
+				keyTimestamp: strconv.FormatInt(p.Since.UnixMilli(), 10),
+			},
+		},
+		Revision:   info.Revision,
+		Provided:   encode(info),
+		Interfaces: slices.Compact(interfaces),
+	}
+}
+
+// encode writes a value as JSON, with the keys of maps in order: equal values are written
+// alike.
+func encode(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("application: %T is no JSON: %v", value, err))
+	}
+	return text
+}

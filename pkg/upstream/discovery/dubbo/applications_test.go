@@ -1,0 +1,187 @@
+package dubbo_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// instances returns instances of applications, as "10.0.0.1 application/revision".
+func instances(texts ...string) (all []registry.Instance) {
+	for _, text := range texts {
+		host, key, _ := strings.Cut(text, " ")
+		application, revision, _ := strings.Cut(key, "/")
+		all = append(all, registry.Instance{
+			Application: application, Host: host, Port: 20880, Weight: 1, Healthy: true, Enabled: true,
+			Metadata: map[string]string{"dubbo.metadata.revision": revision, "dubbo.metadata.storage-type": "remote"},
+		})
+	}
+	return all
+}
+
+// sayInstances makes instances known to all who watch, beside providers at hosts.
+func (f *fake) sayInstances(hosts []string, all ...string) {
+	f.mu.Lock()
+	var watchers []*fakeWatcher
+	for w := range f.watchers {
+		watchers = append(watchers, w)
+	}
+	f.mu.Unlock()
+	for _, w := range watchers {
+		w.notify(registry.View{Providers: providers(w.service, hosts), Instances: instances(all...)})
+	}
+	synctest.Wait()
+}
+
+// publish makes the metadata of a revision known, which provides interfaces with a weight.
+func (f *fake) publish(key string, weight int, interfaces ...string) {
+	var services []string
+	for _, name := range interfaces {
+		services = append(services, fmt.Sprintf(`"%[1]s:dubbo": {"name": %[1]q, "protocol": "dubbo", "path": %[1]q, "params": {"weight": "%[2]d"}}`, name, weight))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.metadata == nil {
+		f.metadata = map[string]string{}
+	}
+	f.metadata[key] = fmt.Sprintf(`{"app": "a", "services": {%s}}`, strings.Join(services, ","))
+}
+
+func TestInstancesOfApplicationsAreProvidersOfWhatTheirRevisionHas(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.publish("a/1", 10, "x", "y")
+		r.fake.publish("b/1", 10, "y")
+		r.fake.say("x")
+		r.fake.say("y")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		must(t, r.hub.Subscribe(r.Context(), request("y")))
+		r.fake.sayInstances(nil, "10.0.0.1 a/1", "10.0.0.2 a/1", "10.0.0.3 b/1", "10.0.0.4 a/0")
+		r.want("x=10.0.0.1,10.0.0.2; y=10.0.0.1,10.0.0.2,10.0.0.3")
+		if got := len(r.fake.asked); got != 2 {
+			t.Errorf("metadata were asked for %d times: %v", got, r.fake.asked)
+		}
+		r.fake.sayInstances(nil, "10.0.0.2 a/1", "10.0.0.3 b/1")
+		r.want("x=10.0.0.2; y=10.0.0.2,10.0.0.3")
+		if got := len(r.fake.asked); got != 2 {
+			t.Errorf("what is known was asked for again: %v", r.fake.asked)
+		}
+	})
+}
+
+func TestOfOneAddressTheWordOfTheApplicationCounts(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.publish("a/1", 10, "x")
+		r.fake.say("x")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		r.fake.sayInstances([]string{"10.0.0.1?weight=99", "10.0.0.2?weight=99"}, "10.0.0.1 a/1")
+		r.want("x=10.0.0.1,10.0.0.2")
+		var weights []int
+		for _, p := range r.hub.Services().Subscribed[0].Providers {
+			weights = append(weights, p.Weight)
+		}
+		if !slices.Equal(weights, []int{10, 99}) {
+			t.Errorf("the weights are %v", weights)
+		}
+	})
+}
+
+func TestTheWordOfTheApplicationIsOfItsVersionAlone(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.say("x")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		r.fake.mu.Lock()
+		r.fake.metadata = map[string]string{"a/1": `{"app": "a", "services": {"x:2:dubbo": {"name": "x", "version": "2", "protocol": "dubbo", "path": "x"}}}`}
+		r.fake.mu.Unlock()
+		r.fake.sayInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
+		r.want("x=10.0.0.1")
+		if p := r.hub.Services().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" {
+			t.Errorf("who asks for no version gets %+v", p)
+		}
+	})
+}
+
+func TestARevisionThatIsNotKnownYetTakesNobodyAway(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.publish("a/1", 10, "x")
+		r.fake.say("x")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		r.fake.sayInstances(nil, "10.0.0.1 a/1")
+		r.want("x=10.0.0.1")
+
+		r.fake.sayInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // of which there are no metadata
+		r.want("x=10.0.0.1")
+		if text := r.hub.Services().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
+			t.Errorf("it is said %q", text)
+		}
+		r.fake.publish("a/2", 10, "x")
+		<-time.After(2 * time.Second) // of the bubble: until the next attempt
+		synctest.Wait()
+		r.want("x=10.0.0.1,10.0.0.2")
+		if text := r.hub.Services().Subscribed[0].Sources[0].Error; text != "" {
+			t.Errorf("it is still said %q", text)
+		}
+	})
+}
+
+func TestRevisionsThatNobodyFollowsAreNotAskedForAgain(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.say("x")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		r.fake.sayInstances(nil, "10.0.0.1 a/1")
+		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
+		<-time.After(time.Hour) // of the bubble
+		if n := len(r.fake.asked); n != 1 {
+			t.Errorf("it was asked for %d times", n)
+		}
+	})
+}
+
+// TestManyRevisionsAreThereAtOnce is of a mesh where more of them are needed than are
+// kept in stock: what is known of the others is not gone through for each.
+func TestManyRevisionsAreThereAtOnce(t *testing.T) {
+	const many = 2500
+	inBubble(t, usual(), func(r *rig) {
+		var all []string
+		for i := range many {
+			r.fake.publish(fmt.Sprintf("a%d/1", i), 10, "x")
+			all = append(all, fmt.Sprintf("10.0.%d.%d a%d/1", i/250, i%250, i))
+		}
+		r.fake.say("x")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		r.fake.sayInstances(nil, all...)
+		if got := r.hub.Totals().Providers; got != many {
+			t.Errorf("%d providers are in force, want %d", got, many)
+		}
+	})
+}
+
+// TestRevisionsThatAreNotToBeHadHoldUpAListOnce is of many instances that are dead, or of
+// whoever writes such to a registry.
+func TestRevisionsThatAreNotToBeHadHoldUpAListOnce(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.publish("a/1", 10, "x")
+		all := []string{"10.0.0.1 a/1"}
+		const dead = 300
+		for i := range dead {
+			key := fmt.Sprintf("dead%d/1", i)
+			r.fake.metadata[key] = noAnswer
+			all = append(all, fmt.Sprintf("10.0.%d.%d %s", 1+i/250, i%250, key))
+		}
+		r.fake.say("x", "10.9.9.9")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		slices.Reverse(all) // the one that lives comes last
+		r.fake.sayInstances([]string{"10.9.9.8"}, all...)
+		pass(6 * time.Second)
+		if got := r.inForce(); !strings.Contains(got, "10.9.9.8") {
+			t.Errorf("in force: %q, want who needs no metadata", got)
+		}
+		// The turn of each comes, however often the others are tried again.
+		pass((dead/32 + 1) * 5 * time.Second)
+		r.want("x=10.0.0.1,10.9.9.8")
+	})
+}

@@ -1,0 +1,213 @@
+package dubbo_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// TestWhatIsBelieved tells a registry's words, one line each, and what is in force then:
+//
+//	says HOST …     the list
+//	session         the session was replaced
+//	passes TIME
+//	away, back
+func TestWhatIsBelieved(t *testing.T) {
+	tests := []struct {
+		name   string
+		script string // "step => hosts in force; …"
+	}{
+		{"providers come and go", "says 1 2 3 => 1 2 3; says 1 3 => 1 3; says 4 => 4"},
+		{"nobody is not believed at once", "says 1 2 => 1 2; says => 1 2; passes 9m => 1 2; passes 1m => "},
+		{"nor when they leave one after the other", "says 1 2 3 => 1 2 3; says 1 2 => 1 2; passes 10s => 1 2; says 1 => 1; passes 1m => 1; says => 1 2 3; passes 10m => "},
+		{"the last is not, either", "says 1 2 => 1 2; says 1 => 1; passes 3m => 1; says => 1; passes 10m => "},
+		{"who left and came back is kept once", "says 1 2 => 1 2; says 1 => 1; says 1 2 => 1 2; says => 1 2; says 2 => 1 2; passes 10m => 2"},
+		{"nobody to begin with", "says => ; says 1 => 1"},
+		{"those who come back one after the other", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; says 2 3 => 1 2 3; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
+		{"those who do not come back", "says 1 2 3 => 1 2 3; says => 1 2 3; says 2 => 1 2 3; passes 10m => 2"},
+		{"others in their place", "says 1 2 => 1 2; says => 1 2; says 3 4 => 1 2 3 4; passes 10m => 3 4"},
+		{"who leaves in between is gone", "says 1 2 => 1 2; says => 1 2; says 1 2 3 => 1 2 3; says 1 2 => 1 2"},
+		{"nobody, twice", "says 1 2 => 1 2; says => 1 2; passes 5m => 1 2; says 1 => 1 2; says => 1 2; passes 5m => 1; passes 5m => "},
+		{"most are gone in another session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 => 1 2 3; says 1 2 => 1 2 3; passes 10m => 1 2"},
+		{"some are gone in another session", "says 1 2 3 => 1 2 3; session => 1 2 3; says 1 2 => 1 2"},
+		{"most are gone in the same session", "says 1 2 3 => 1 2 3; says 1 => 1"},
+		{"a registry that is away changes nothing", "says 1 2 => 1 2; away => 1 2; passes 24h => 1 2; back => 1 2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, usual(), func(r *rig) {
+				first := true
+				for line := range strings.SplitSeq(tt.script, ";") {
+					step, want, _ := strings.Cut(line, "=>")
+					r.step(strings.TrimSpace(step))
+					if first {
+						must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+						first = false
+					}
+					synctest.Wait()
+					got := strings.ReplaceAll(strings.TrimPrefix(r.inForce(), "x="), "10.0.0.", "")
+					if want = strings.ReplaceAll(strings.TrimSpace(want), " ", ","); got != want {
+						t.Fatalf("after %q: %q is in force, want %q", strings.TrimSpace(step), got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// step does what a line of a script says.
+func (r *rig) step(line string) {
+	r.Helper()
+	word, rest, _ := strings.Cut(line, " ")
+	switch word {
+	case "says":
+		hosts := []string{}
+		for n := range strings.FieldsSeq(rest) {
+			hosts = append(hosts, "10.0.0."+n)
+		}
+		r.fake.say("x", hosts...)
+	case "session":
+		r.fake.mu.Lock()
+		r.fake.sessions++
+		r.fake.mu.Unlock()
+	case "passes":
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			r.Fatal(err)
+		}
+		pass(d)
+	case "away", "back":
+		r.fake.set(word == "away", nil)
+	default:
+		r.Fatalf("unknown step %q", line)
+	}
+}
+
+func TestWhatIsDoubtedIsShown(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.say("x", "10.0.0.1")
+		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		pass(time.Minute)
+		emptied := time.Now()
+		r.fake.say("x")
+		synctest.Wait()
+		source := r.hub.Services().Subscribed[0].Sources[0]
+		if !source.Emptied.Equal(emptied) || !source.Known {
+			t.Errorf("the source is %+v, want it emptied at %v", source, emptied)
+		}
+		if totals := r.hub.Totals(); totals.Doubted != 1 || totals.Providers != 1 {
+			t.Errorf("the totals are %+v, want one service in doubt, with one provider", totals)
+		}
+		if p := r.hub.Services().Subscribed[0].Providers[0]; !p.Kept {
+			t.Errorf("the provider is %+v, want it kept", p)
+		}
+		pass(10 * time.Minute)
+		if source = r.hub.Services().Subscribed[0].Sources[0]; !source.Emptied.IsZero() {
+			t.Errorf("the source is %+v, want no doubt any more", source)
+		}
+	})
+}
+
+func TestAnEmptyListIsBelievedOfARegistryThatCanTell(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.say("x", "10.0.0.1")
+		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		for w := range r.fake.watchers {
+			w.notify(registry.View{Orderly: true})
+		}
+		synctest.Wait()
+		r.want("x=")
+	})
+}
+
+func TestEmptyListsAreBelievedAtOnceIfThatIsConfigured(t *testing.T) {
+	c := usual()
+	c.EmptyAfter = -1
+	inBubble(t, c, func(r *rig) {
+		r.fake.say("x", "10.0.0.1")
+		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		r.fake.say("x")
+		synctest.Wait()
+		r.want("x=")
+	})
+}
+
+func TestAListThatCameAndWentWhileNobodyLookedIsNoticed(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.say("x", "10.0.0.1", "10.0.0.2")
+		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		hold := make(chan struct{})
+		r.refuse = func(dubbo.Change) error { // until then the hub cannot apply what is said of y
+			<-hold
+			return nil
+		}
+		r.fake.say("y", "10.0.0.9")
+		subscribed := make(chan error)
+		go func() { subscribed <- r.hub.Subscribe(r.Context(), request("y")) }()
+		pass(time.Second)
+		r.fake.say("x")
+		r.fake.say("x", "10.0.0.2")
+		close(hold)
+		must(r.T, <-subscribed)
+		synctest.Wait()
+		r.want("x=10.0.0.1,10.0.0.2; y=10.0.0.9")
+	})
+}
+
+func TestProvidersWarmUp(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.say("x", fmt.Sprintf("10.0.0.1?timestamp=%d", time.Now().UnixMilli()), "10.0.0.2")
+		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		weight := func() uint32 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.clusters["x"].Hosts[0].Weight
+		}
+		if w := weight(); w != 1 {
+			t.Errorf("a provider that has just begun has the weight %d, want 1", w)
+		}
+		pass(5*time.Minute + time.Second)
+		if w := weight(); w != 50 {
+			t.Errorf("after half of the time it has the weight %d, want 50", w)
+		}
+		pass(5 * time.Minute)
+		if w := weight(); w != 100 || r.applies > 21 {
+			t.Errorf("in the end it has the weight %d after %d changes, want 100 after about 20", w, r.applies)
+		}
+	})
+}
+
+// TestWhatIsHeardWhileAChangeIsPlanned: a list that comes just then is of the session that
+// the one before was of, whichever registry the change began with.
+func TestWhatIsHeardWhileAChangeIsPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, usual())
+		other := newFake()
+		hub, err := dubbo.New(dubbo.Options{
+			Registries: map[string]registry.New{"fake": r.fake.open, "other": other.open},
+			Config:     usual(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
+		})
+		must(t, err)
+		r.hub = hub
+		r.run()
+		defer r.end()
+		y := request("y")
+		y.Registry.Type = "other"
+		r.fake.say("x", "10.0.0.1")
+		other.say("y", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+		must(t, r.hub.Subscribe(t.Context(), request("x")))
+		must(t, r.hub.Subscribe(t.Context(), y))
+		r.fake.mu.Lock()
+		r.fake.asking = func() { other.say("y", "10.0.0.1") }
+		r.fake.mu.Unlock()
+		r.fake.say("x", "10.0.0.2")
+		pass(time.Second)
+		r.want("x=10.0.0.2; y=10.0.0.1")
+	})
+}

@@ -1,0 +1,66 @@
+package dubbo_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// announced is what a fake was told of instances.
+type announced struct {
+	there map[string]*registry.Announcement // by application and address
+	calls []string
+	takes time.Duration // of each announcement
+}
+
+// Announce waits while the registry is away, as Register does.
+func (f *fake) Announce(ctx context.Context, a *registry.Announcement) error {
+	<-time.After(f.announced.takes)
+	return f.take(ctx, func() {
+		if f.announced.there == nil {
+			f.announced.there = map[string]*registry.Announcement{}
+		}
+		f.announced.there[a.Instance.Application+" "+a.Instance.Name()] = a
+		f.announced.calls = append(f.announced.calls, "+"+a.Instance.Application+" "+strings.Join(servicesOf(a), ","))
+	})
+}
+
+func (f *fake) Retract(_ context.Context, i registry.Instance) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.announced.there, i.Application+" "+i.Name())
+	f.announced.calls = append(f.announced.calls, "-"+i.Application)
+	return nil
+}
+
+// instances returns what is announced: "application host:port service,service".
+func (f *fake) instances() (all []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, a := range f.announced.there {
+		all = append(all, name+" "+strings.Join(servicesOf(a), ","))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// servicesOf returns what an instance provides.
+func servicesOf(a *registry.Announcement) []string {
+	var info struct {
+		Services map[string]struct{} `json:"services"`
+	}
+	if err := json.Unmarshal(a.Provided, &info); err != nil {
+		panic(err)
+	}
+	var names []string
+	for name := range maps.Keys(info.Services) {
+		names = append(names, strings.TrimSuffix(name, ":dubbo"))
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,386 @@
+package dubbo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// fake is a registry that does what a test says. Its sessions are numbered.
+type fake struct {
+	mu       sync.Mutex
+	away     bool // nothing is answered
+	refusal  error
+	broken   error // no session can be opened
+	sessions int
+	opened   int
+	closed   int
+	lists    map[string][]string // providers by interface; not there: nothing is said
+	there    map[string]bool     // URLs that are registered
+	watchers map[*fakeWatcher]bool
+	turned   chan struct{} // closed when away or refusal changes
+	changed  func()
+	calls    []string
+	metadata map[string]string // by application and revision, as "a/1"
+	asked    []string          // the same, of those that were asked for
+	asking   func()            // is called once by State; nil: nothing is
+
+	announced announced
+}
+
+type fakeWatcher struct {
+	service registry.Service
+	notify  func(registry.View)
+}
+
+func newFake() *fake {
+	return &fake{sessions: 1, lists: map[string][]string{}, there: map[string]bool{}, watchers: map[*fakeWatcher]bool{}, turned: make(chan struct{})}
+}
+
+func (f *fake) open(o registry.Options) (registry.Registry, error) {
+	if o.Address == "bad" {
+		return nil, errors.New("it is no address")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken != nil {
+		return nil, f.broken
+	}
+	f.opened++
+	f.changed = o.Changed
+	return f, nil
+}
+
+// set changes how the registry answers.
+func (f *fake) set(away bool, refusal error) {
+	f.mu.Lock()
+	f.away, f.refusal = away, refusal
+	close(f.turned)
+	f.turned = make(chan struct{})
+	f.mu.Unlock()
+	f.tell("")
+	if f.changed != nil {
+		f.changed()
+	}
+}
+
+func (f *fake) Register(ctx context.Context, u registry.URL) error {
+	return f.take(ctx, func() {
+		f.there[u.String()] = true
+		f.calls = append(f.calls, "+"+brief(u))
+	})
+}
+
+// take waits while the registry is away, and does what it is asked for unless it refuses
+// that. do is called with mu held.
+func (f *fake) take(ctx context.Context, do func()) error {
+	for {
+		f.mu.Lock()
+		away, refusal, turned := f.away, f.refusal, f.turned
+		if !away {
+			if refusal == nil {
+				do()
+			}
+			f.mu.Unlock()
+			return refusal
+		}
+		f.mu.Unlock()
+		select {
+		case <-turned:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func brief(u registry.URL) string {
+	text := u.Protocol + " " + u.Service().String()
+	if m := u.Get("methods"); m != "" {
+		text += "#" + m
+	}
+	return text
+}
+
+func (f *fake) Unregister(_ context.Context, u registry.URL) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.there, u.String())
+	f.calls = append(f.calls, "-"+brief(u))
+	return nil
+}
+
+func (f *fake) Subscribe(s registry.Service, notify func(registry.View)) (stop func()) {
+	w := &fakeWatcher{s, notify}
+	f.mu.Lock()
+	f.watchers[w] = true
+	f.mu.Unlock()
+	f.tell(s.Interface)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.watchers, w)
+	}
+}
+
+// say makes a list known; the providers are hosts, with parameters perhaps.
+func (f *fake) say(iface string, providers ...string) {
+	f.mu.Lock()
+	f.lists[iface] = providers
+	f.mu.Unlock()
+	f.tell(iface)
+}
+
+// tell tells those who watch an interface; "": all.
+func (f *fake) tell(iface string) {
+	type call struct {
+		notify func(registry.View)
+		view   registry.View
+	}
+	var calls []call
+	f.mu.Lock()
+	for w := range f.watchers {
+		list, known := f.lists[w.service.Interface]
+		if !f.away && known && (iface == "" || iface == w.service.Interface) {
+			calls = append(calls, call{w.notify, registry.View{Providers: providers(w.service, list)}})
+		}
+	}
+	f.mu.Unlock()
+	for _, c := range calls {
+		c.notify(c.view)
+	}
+}
+
+// providers are URLs of a service at hosts, as "10.0.0.1?weight=3".
+func providers(s registry.Service, hosts []string) (urls []registry.URL) {
+	for _, host := range hosts {
+		host, query, _ := strings.Cut(host, "?")
+		u, err := registry.Parse(fmt.Sprintf("dubbo://%s:20880/%s?%s", host, s.Interface, query))
+		if err != nil {
+			panic(err)
+		}
+		urls = append(urls, u.With(map[string]string{"interface": s.Interface, "group": s.Group, "version": s.Version}))
+	}
+	return urls
+}
+
+func (f *fake) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
+	f.mu.Lock()
+	key := application + "/" + revision
+	f.asked = append(f.asked, key)
+	text, there := f.metadata[key]
+	f.mu.Unlock()
+	switch {
+	case text == noAnswer:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case there:
+		return []byte(text), nil
+	}
+	return nil, registry.ErrNoMetadata
+}
+
+// noAnswer is the metadata of a revision that are awaited in vain.
+const noAnswer = "none"
+
+func (f *fake) State() registry.State {
+	f.mu.Lock()
+	asking := f.asking
+	f.asking = nil
+	f.mu.Unlock()
+	if asking != nil {
+		asking()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return registry.State{Connected: !f.away, Sessions: f.sessions, Session: fmt.Sprint(f.sessions)}
+}
+
+func (f *fake) Close(context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed++
+	clear(f.there)
+	clear(f.announced.there)
+}
+
+// registered returns what is registered, without the consumers.
+func (f *fake) registered() (all []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for text := range f.there {
+		if u, err := registry.Parse(text); err == nil && u.Protocol == "dubbo" {
+			all = append(all, brief(u))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// rig is a Hub over a fake, and what it has put in force.
+type rig struct {
+	*testing.T
+	fake *fake
+	hub  *dubbo.Hub
+	log  *slog.Logger // of the next Hub; nil: none
+	end  func()       // ends Run
+
+	mu       sync.Mutex
+	refuse   func(dubbo.Change) error
+	clusters map[string]*config.Cluster
+	routes   *config.RouteTable
+	applies  int
+}
+
+// newRig returns a rig whose Hub is not running yet.
+func newRig(t *testing.T, c config.DubboRegistry) *rig {
+	r := &rig{T: t, fake: newFake(), clusters: map[string]*config.Cluster{}}
+	r.hub = r.newHub(c)
+	return r
+}
+
+func usual() config.DubboRegistry {
+	return config.DubboRegistry{Enable: true, Host: "10.1.1.1", ServerPort: 20080}
+}
+
+func (r *rig) newHub(c config.DubboRegistry) *dubbo.Hub {
+	log := r.log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	hub, err := dubbo.New(dubbo.Options{
+		Registries: map[string]registry.New{"fake": r.fake.open, "memory": r.fake.open},
+		Config:     c,
+		Apply:      r.apply,
+		Log:        log,
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return hub
+}
+
+func (r *rig) apply(_ context.Context, c dubbo.Change) error {
+	r.mu.Lock()
+	r.applies++
+	refuse := r.refuse
+	r.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(c); err != nil { // perhaps after some time
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, cluster := range c.Clusters {
+		r.clusters[cluster.Name] = cluster
+	}
+	for _, name := range c.Removed {
+		delete(r.clusters, name)
+	}
+	if c.Routes != nil {
+		r.routes = c.Routes
+	}
+	return nil
+}
+
+// run runs the Hub until the test, or end, ends it.
+func (r *rig) run() *rig {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := r.hub.Run(ctx); err != nil {
+			r.Error(err)
+		}
+	}()
+	r.end = sync.OnceFunc(func() {
+		cancel()
+		<-ended
+	})
+	synctest.Wait()
+	return r
+}
+
+// inForce returns the hosts of each cluster that is in force, and whether it has a route.
+func (r *rig) inForce() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	routed := map[string]bool{}
+	if r.routes != nil {
+		for _, route := range r.routes.VirtualHosts[0].Routes {
+			routed[route.Forward.Cluster] = true
+		}
+	}
+	var parts []string
+	for name, c := range r.clusters {
+		hosts := make([]string, len(c.Hosts))
+		for i, h := range c.Hosts {
+			hosts[i] = strings.TrimSuffix(h.Address, ":20880")
+		}
+		text := name + "=" + strings.Join(hosts, ",")
+		if !routed[name] {
+			text += " without a route"
+		}
+		delete(routed, name)
+		parts = append(parts, text)
+	}
+	for name := range routed {
+		parts = append(parts, name+" has a route and is no cluster")
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, "; ")
+}
+
+func (r *rig) want(want string) {
+	r.Helper()
+	if got := r.inForce(); got != want {
+		r.Errorf("in force: %q, want %q", got, want)
+	}
+}
+
+// request is a request for an interface, as "x", "g/x" or "g/x:1".
+func request(service string) dubbo.Request {
+	q := dubbo.Request{Registry: dubbo.Registry{Type: "fake", Address: "h:1"}}
+	group, rest, ok := strings.Cut(service, "/")
+	if !ok {
+		group, rest = "", service
+	}
+	q.Service.Group = group
+	q.Service.Interface, q.Service.Version, _ = strings.Cut(rest, ":")
+	q.Service.Methods = []string{"get"}
+	return q
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inBubble runs a test with a rig in fake time.
+func inBubble(t *testing.T, c config.DubboRegistry, test func(r *rig)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, c).run()
+		defer r.end()
+		test(r)
+	})
+}
+
+// pass lets time pass.
+func pass(d time.Duration) {
+	timer := time.NewTimer(d)
+	<-timer.C
+	synctest.Wait()
+}

@@ -1,0 +1,175 @@
+package memory_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/memory"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
+)
+
+func TestConformanceWithinAProcess(t *testing.T) {
+	space := memory.NewSpace()
+	registrytest.Run(t, registrytest.Fixture{
+		Open:    space.Open,
+		Options: func(t *testing.T) registry.Options { return registry.Options{Address: t.Name()} },
+		Orderly: true,
+	})
+}
+
+// TestConformanceOfAFolder opens each session in a Space of its own, as another process
+// does.
+func TestConformanceOfAFolder(t *testing.T) {
+	registrytest.Run(t, registrytest.Fixture{
+		Open: func(o registry.Options) (registry.Registry, error) { return memory.NewSpace().Open(o) },
+		Options: func(t *testing.T) registry.Options {
+			return registry.Options{Address: "file:" + filepath.Join(t.TempDir(), "services"), Log: slog.New(slog.DiscardHandler)}
+		},
+		Orderly: true,
+	})
+}
+
+func TestAddressesThatAreNone(t *testing.T) {
+	for _, address := range []string{"file:", "file:relative"} {
+		if _, err := memory.NewSpace().Open(registry.Options{Address: address}); err == nil || !strings.Contains(err.Error(), "slash") {
+			t.Errorf("%q: got %v, want an error that says how a path begins", address, err)
+		}
+	}
+}
+
+// folder is a shared folder, and what is known of a service in it.
+type folder struct {
+	path  string
+	views chan registry.View
+}
+
+func newFolder(t *testing.T) *folder {
+	f := &folder{path: filepath.Join(t.TempDir(), "services"), views: make(chan registry.View, 16)}
+	stop := f.open(t).Subscribe(registry.Service{Interface: "x"}, func(v registry.View) { f.views <- v })
+	t.Cleanup(stop)
+	f.next(t, "")
+	return f
+}
+
+func (f *folder) open(t *testing.T) registry.Registry {
+	t.Helper()
+	r, err := memory.NewSpace().Open(registry.Options{Address: "file:" + f.path, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(context.Background()) })
+	return r
+}
+
+// next waits for the next view, and compares its providers.
+func (f *folder) next(t *testing.T, want string) registry.View {
+	t.Helper()
+	select {
+	case v := <-f.views:
+		var hosts []string
+		for _, u := range v.Providers {
+			hosts = append(hosts, u.Host)
+		}
+		if got := strings.Join(hosts, " "); got != want {
+			t.Fatalf("the providers are %q, want %q", got, want)
+		}
+		return v
+	case <-time.After(10 * time.Second):
+		t.Fatalf("nothing new, want the providers %q", want)
+	}
+	panic("not reached")
+}
+
+// leaveBehind makes the files of a process that was killed: urls that nobody holds a lock
+// for.
+func (f *folder) leaveBehind(t *testing.T, id, host string) {
+	t.Helper()
+	u, err := registry.Parse("dubbo://" + host + ":1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "weft dubbo 1\n" + u.Encoded() + "\n"
+	if err := os.WriteFile(filepath.Join(f.path, id+".urls"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAProcessThatWasKilledProvidesNothing(t *testing.T) {
+	f := newFolder(t)
+	f.leaveBehind(t, "1-dead", "10.0.0.1")
+	if v := f.next(t, ""); v.Orderly {
+		t.Error("the view is said to be orderly: the provider did not take itself back")
+	}
+	u, err := registry.Parse("dubbo://10.0.0.1:1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := f.open(t)
+	if err := r.Register(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	if v := f.next(t, "10.0.0.1"); !v.Orderly {
+		t.Error("the provider is there again, and the view still not orderly")
+	}
+	if err := r.Unregister(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	f.next(t, "")
+}
+
+func TestAFolderThatWasTakenAwayIsWrittenAgain(t *testing.T) {
+	f := newFolder(t)
+	u, err := registry.Parse("dubbo://10.0.0.1:1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.open(t).Register(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	f.next(t, "10.0.0.1")
+	if err := os.RemoveAll(f.path); err != nil {
+		t.Fatal(err)
+	}
+	// Whether somebody notices before it has been written again is chance: there may be a
+	// view without the provider, which is not orderly then.
+	deadline := time.After(10 * time.Second)
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if _, err := os.Stat(f.path); err == nil {
+			if files, err := filepath.Glob(filepath.Join(f.path, "*.urls")); err == nil && len(files) == 2 {
+				break
+			}
+		}
+		select {
+		case v := <-f.views:
+			if len(v.Providers) == 0 && v.Orderly {
+				t.Fatal("a list that was lost is said to be orderly")
+			}
+		case <-deadline:
+			t.Fatal("the folder has not been written again")
+		case <-look.C:
+		}
+	}
+}
+
+func TestAFileThatIsNoneIsPassedOver(t *testing.T) {
+	f := newFolder(t)
+	if err := os.WriteFile(filepath.Join(f.path, "2-x.urls"), []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u, err := registry.Parse("dubbo://10.0.0.2:1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.open(t).Register(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	f.next(t, "10.0.0.2")
+}

@@ -1,0 +1,309 @@
+package dubbo_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+)
+
+// model is what is wanted, and what the registry says, as a test remembers it.
+type model struct {
+	*rig
+	config    config.DubboRegistry
+	chance    *rand.Rand
+	published map[string]bool
+	followed  map[string]time.Time // since when without a break
+	said      map[string][]string  // hosts of an interface, as they were told last
+	some      map[string]time.Time // when a service was last told of somebody
+	away      bool
+	history   []string
+}
+
+// TestWhateverHappens lets chance call the API, change lists, take away the registry,
+// replace its session, refuse changes and restart. At no time is a service emptied whose
+// registry named somebody within EmptyAfter. When all is calm again, everything is as it is
+// wanted.
+func TestWhateverHappens(t *testing.T) {
+	seeds := uint64(24)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			c := usual()
+			c.StateFile = filepath.Join(t.TempDir(), "state.json")
+			synctest.Test(t, func(t *testing.T) {
+				m := &model{
+					rig: newRig(t, c), config: c, chance: rand.New(rand.NewPCG(seed, 0)),
+					published: map[string]bool{}, followed: map[string]time.Time{}, said: map[string][]string{}, some: map[string]time.Time{},
+				}
+				m.run()
+				defer func() { m.end() }()
+				for range 120 {
+					m.happen()
+					synctest.Wait()
+					m.notEmptied()
+				}
+				m.calm()
+				m.asWanted()
+				if t.Failed() {
+					t.Log("what happened:\n" + strings.Join(m.history, "\n"))
+				}
+			})
+		})
+	}
+}
+
+func (m *model) note(format string, args ...any) {
+	m.history = append(m.history, fmt.Sprintf("%s  ", time.Now().Format("15:04:05"))+fmt.Sprintf(format, args...))
+}
+
+// services are those that chance chooses among: two of an interface each.
+func services() []string { return []string{"x", "x:1", "y", "g/y", "z", "z:2"} }
+
+func interfaceOf(service string) string {
+	_, name, ok := strings.Cut(service, "/")
+	if !ok {
+		name = service
+	}
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+func (m *model) happen() {
+	all := services()
+	service := all[m.chance.IntN(len(all))]
+	switch m.chance.IntN(14) {
+	case 0, 1:
+		m.note("publish %s", service)
+		m.published[service] = true
+		m.result(m.hub.Publish(m.Context(), m.request(service)))
+	case 2:
+		m.note("unpublish %s", service)
+		m.result(m.hub.Unpublish(m.Context(), m.request(service)))
+		delete(m.published, service)
+	case 3, 4:
+		m.note("subscribe %s", service)
+		m.follow(service)
+		m.result(m.hub.Subscribe(m.Context(), m.request(service)))
+	case 5:
+		m.note("unsubscribe %s", service)
+		m.result(m.hub.Unsubscribe(m.Context(), m.request(service)))
+		delete(m.followed, service)
+	case 6, 7, 8:
+		m.say(interfaceOf(service), m.chance.IntN(5))
+	case 9:
+		m.say(interfaceOf(service), 0)
+	case 10:
+		m.away = !m.away
+		m.note("away: %v", m.away)
+		m.fake.mu.Lock()
+		m.fake.sessions++
+		m.fake.mu.Unlock()
+		m.fake.set(m.away, nil)
+		m.told()
+	case 11:
+		d := time.Duration(m.chance.IntN(400)) * time.Second
+		m.note("%v pass", d)
+		pass(d)
+	case 12:
+		m.refuseSome()
+	case 13:
+		m.restartOrBurst()
+	}
+}
+
+func (m *model) follow(service string) {
+	if _, ok := m.followed[service]; !ok {
+		m.followed[service] = time.Now()
+		delete(m.some, service)
+	}
+	m.told()
+}
+
+// result checks that an error is one of those that may be.
+func (m *model) result(err error) {
+	if err != nil && !errors.Is(err, dubbo.ErrKept) && !errors.Is(err, dubbo.ErrUnknown) && !errors.Is(err, errRefused) {
+		m.Errorf("an error of another kind: %v", err)
+	}
+}
+
+func (m *model) request(service string) dubbo.Request {
+	q := request(service)
+	if m.chance.IntN(4) == 0 {
+		q.Service.Methods = []string{"get", fmt.Sprint("m", m.chance.IntN(3))}
+	}
+	if m.chance.IntN(8) == 0 {
+		q.Service.Parameters = map[string]string{"timeout": fmt.Sprint(100 + m.chance.IntN(3))}
+	}
+	return q
+}
+
+func (m *model) say(iface string, n int) {
+	hosts := []string{}
+	for i := range 6 {
+		if len(hosts) < n && m.chance.IntN(2) == 0 {
+			hosts = append(hosts, fmt.Sprintf("10.0.0.%d", i+1))
+		}
+	}
+	m.note("%s is at %v", iface, hosts)
+	m.said[iface] = hosts
+	m.fake.say(iface, hosts...)
+	m.told()
+}
+
+// told notes who is told of somebody now.
+func (m *model) told() {
+	for service := range m.followed {
+		if len(m.said[interfaceOf(service)]) > 0 && !m.away {
+			m.some[service] = time.Now()
+		}
+	}
+}
+
+var errRefused = errors.New("refused by chance")
+
+// tried is how long it takes until what was refused has been tried again.
+const tried = time.Minute
+
+func (m *model) refuseSome() {
+	refuses := m.chance.IntN(3) > 0
+	m.note("a third of the changes is refused: %v", refuses)
+	n := 0
+	third := func(dubbo.Change) error {
+		if n++; n%3 == 0 {
+			return errRefused
+		}
+		return nil
+	}
+	m.mu.Lock()
+	before := m.refuse != nil
+	if m.refuse = nil; refuses {
+		m.refuse = third
+	}
+	m.mu.Unlock()
+	if before && !refuses {
+		pass(tried) // until then a service may lack what was refused last
+	}
+}
+
+func (m *model) restartOrBurst() {
+	if m.chance.IntN(2) == 0 {
+		m.note("restart")
+		m.restart(m.config)
+		m.run()
+		m.told()
+		return
+	}
+	m.note("everything is subscribed to at once")
+	var all sync.WaitGroup
+	for _, service := range services() {
+		m.follow(service)
+		q := m.request(service)
+		all.Go(func() { m.result(m.hub.Subscribe(m.Context(), q)) })
+	}
+	all.Wait()
+}
+
+// notEmptied checks that nobody is without hosts who had some of late.
+func (m *model) notEmptied() {
+	m.told()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for service, at := range m.some {
+		if _, ok := m.followed[service]; !ok || m.refuse != nil {
+			continue
+		}
+		c := m.clusters[service]
+		if c != nil && len(c.Hosts) == 0 && time.Since(at) < config.DefaultEmptyAfter-time.Second {
+			m.Errorf("%s has no hosts, and had some %v ago", service, time.Since(at))
+		}
+	}
+}
+
+// calm ends all trouble, and lets enough time pass for everything to be done.
+func (m *model) calm() {
+	m.note("calm")
+	m.mu.Lock()
+	m.refuse = nil
+	m.mu.Unlock()
+	m.away = false
+	m.fake.set(false, nil)
+	for _, iface := range []string{"x", "y", "z"} {
+		m.say(iface, 3)
+	}
+	pass(11 * time.Minute)
+}
+
+// asWanted compares everything with the model.
+func (m *model) asWanted() {
+	m.mu.Lock()
+	got := map[string]string{}
+	for name, c := range m.clusters {
+		hosts := []string{}
+		for _, h := range c.Hosts {
+			hosts = append(hosts, strings.TrimSuffix(h.Address, ":20880"))
+		}
+		got[name] = strings.Join(hosts, " ")
+	}
+	m.mu.Unlock()
+	want := map[string]string{}
+	for service := range m.followed {
+		want[service] = strings.Join(m.said[interfaceOf(service)], " ")
+	}
+	if !maps.Equal(got, want) {
+		m.Errorf("in force: %v, want %v", got, want)
+	}
+	m.routesAsWanted()
+	if registered := m.fake.registered(); len(registered) != len(m.published) {
+		m.Errorf("registered: %q, want %v", registered, slices.Sorted(maps.Keys(m.published)))
+	}
+	s := m.hub.Services()
+	for _, p := range s.Published {
+		if !m.published[p.Key] || !p.Registered || p.Error != "" {
+			m.Errorf("published: %+v", p)
+		}
+	}
+	for _, one := range s.Subscribed {
+		if source := one.Sources[0]; !source.Registered || !source.Known || source.Restored || source.Error != "" {
+			m.Errorf("subscribed: %+v", one)
+		}
+	}
+	if len(s.Published) != len(m.published) || len(s.Subscribed) != len(m.followed) || s.LastError != "" {
+		m.Errorf("%d published, %d subscribed, the last error %q; want %d, %d and none", len(s.Published), len(s.Subscribed), s.LastError, len(m.published), len(m.followed))
+	}
+	m.fake.mu.Lock()
+	defer m.fake.mu.Unlock()
+	if len(m.fake.watchers) != len(m.followed) {
+		m.Errorf("%d are watched, want %d", len(m.fake.watchers), len(m.followed))
+	}
+}
+
+// routesAsWanted checks that each cluster has routes, and nothing else has.
+func (m *model) routesAsWanted() {
+	if text := m.inForce(); strings.Contains(text, "route") {
+		m.Errorf("in force: %s", text)
+	}
+	clusters, routes := m.hub.Overlay()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(clusters) != len(m.clusters) || m.routes != nil && len(routes.VirtualHosts[0].Routes) != len(m.routes.VirtualHosts[0].Routes) {
+		m.Errorf("the overlay has %d clusters, %d are in force", len(clusters), len(m.clusters))
+	}
+	for _, c := range clusters {
+		if m.clusters[c.Name] != c {
+			m.Errorf("the overlay has another cluster %s than is in force", c.Name)
+		}
+	}
+}

@@ -1,0 +1,329 @@
+package nacos
+
+import (
+	"context"
+	"crypto/md5" //nolint:gosec // Nacos's own mark of what a document says
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// An announcement is a wish about an instance of ours, as a registration is (register.go).
+// That the instance is there comes last:
+//
+//	configuration <application> in the group <revision>   what is provided
+//	configuration <interface> in the group mapping        has the application
+//	service <application>                                 the instance
+//
+// A server from 2.2 on takes a mapping only if nobody has written it since it was read.
+// Others do not look: whoever writes at the same time may be overwritten, so that what was
+// written is compared with the heartbeats, soon and again and again.
+
+const (
+	// keepRevision is how long metadata stay that are of no instance of ours any more:
+	// consumers may be about to read them.
+	keepRevision = time.Minute
+	// mostPast is of how many revisions they stay at most.
+	mostPast = 8
+	// mostTries is how often a mapping is tried to be changed that others change as well.
+	mostTries = 5
+	// compareSoon and compareEvery are how long until what was written is compared.
+	compareSoon  = 2 * time.Second
+	compareEvery = time.Minute
+	// mostProvided bounds what a revision provides, in bytes: what a server takes at once.
+	mostProvided = 2 << 20
+)
+
+// errOvertaken is an answerError: the server is there.
+var errOvertaken = &answerError{errors.New("others change it all the time")}
+
+// announced is what is announced of an instance. It is replaced when that changes.
+type announced struct {
+	*registry.Announcement
+
+	papers *papers
+}
+
+// papers are the configurations of an instance. Whoever attends to its entry owns them.
+type papers struct {
+	sums     map[document]string // as the server marks what was written, or found to do
+	compared time.Time           // when they were last; zero: never
+	pause    time.Duration       // until they are again
+}
+
+// metadata returns what the instance is registered with.
+func (a *announced) metadata() map[string]string { return maps.Clone(a.Instance.Metadata) }
+
+// Announce makes an instance known: see registry.Announcer. One that cannot be in Nacos is
+// refused, and no wish.
+func (r *Registry) Announce(ctx context.Context, a *registry.Announcement) error {
+	if err := checkAnnouncement(a); err != nil {
+		return err
+	}
+	text, err := json.Marshal(a.Instance.Metadata)
+	if err != nil {
+		return err
+	}
+	key := keyOf(&a.Instance)
+	r.mu.Lock()
+	e := r.entries[key]
+	if e == nil {
+		e = &entry{key: key, service: a.Instance.Application, host: a.Instance.Host, port: a.Instance.Port}
+		r.entries[key] = e
+	}
+	if e.said == nil {
+		e.said = &announced{a, &papers{sums: map[document]string{}, pause: compareSoon}}
+	} else if e.text != string(text) {
+		if e.text != "" && e.said.Revision != a.Revision {
+			r.leaveRevision(e.said.Announcement)
+		}
+		e.said = &announced{a, e.said.papers}
+	}
+	answer := e.wish(string(text))
+	r.mu.Unlock()
+	return r.await(ctx, answer, a.Instance.Application)
+}
+
+// Retract takes back what Announce said: see registry.Announcer.
+func (r *Registry) Retract(ctx context.Context, i registry.Instance) error {
+	r.mu.Lock()
+	e := r.entries[keyOf(&i)]
+	if e == nil {
+		r.mu.Unlock()
+		return nil
+	}
+	if e.text != "" {
+		r.leaveRevision(e.said.Announcement)
+	}
+	answer := e.wish("")
+	r.mu.Unlock()
+	return r.await(ctx, answer, i.Application)
+}
+
+// keyOf returns the key of an instance's entry: no service of a URL has a slash.
+func keyOf(i *registry.Instance) string { return "/" + i.Application + " " + i.Address() }
+
+func checkAnnouncement(a *registry.Announcement) error {
+	if err := a.Check(); err != nil {
+		return err
+	}
+	for _, name := range append([]string{a.Instance.Application, a.Revision}, a.Interfaces...) {
+		if name == "" || !isName(name) {
+			return fmt.Errorf("%q of %s cannot be a name in Nacos: letters, digits and _-.: are allowed", name, a.Instance.Application)
+		}
+	}
+	if n := len(a.Provided); n > mostProvided {
+		return fmt.Errorf("what %s provides has %d bytes: there may be %d", a.Instance.Application, n, mostProvided)
+	}
+	return nil
+}
+
+// provide sees to it that the configurations of an instance are there.
+func (r *Registry) provide(ctx context.Context, a *announced) error {
+	p := a.papers
+	now := time.Now()
+	switch {
+	case p.compared.IsZero():
+		p.compared = now
+	case now.Sub(p.compared) >= p.pause:
+		p.compared, p.pause = now, min(max(2*p.pause, compareSoon), compareEvery)
+		if err := r.compare(ctx, p); err != nil {
+			return err
+		}
+	}
+	metadata := document{a.Instance.Application, a.Revision}
+	maps.DeleteFunc(p.sums, func(d document, _ string) bool { // those that were left may be removed at any time
+		return d.group != mappingGroup && d != metadata
+	})
+	missing := []document{}
+	for _, name := range a.Interfaces {
+		if d := mappingOf(name); p.sums[d] == "" {
+			missing = append(missing, d)
+		}
+	}
+	if p.sums[metadata] == "" {
+		if _, err := r.write(ctx, metadata, string(a.Provided), ""); err != nil {
+			return fmt.Errorf("the metadata of revision %s: %w", a.Revision, err)
+		}
+		p.sums[metadata] = sumOf(string(a.Provided))
+	}
+	return r.enlistAll(ctx, p, missing, a.Instance.Application)
+}
+
+// compare forgets that those configurations are as they are to be that are not.
+func (r *Registry) compare(ctx context.Context, p *papers) error {
+	for some := range slices.Chunk(slices.Collect(maps.Keys(p.sums)), documentsPerAsk) {
+		var asked []byte
+		for _, d := range some {
+			asked = appendAsked(asked, d, p.sums[d], r.place.namespace)
+		}
+		changed, err := r.changed(ctx, asked)
+		if err != nil {
+			return err
+		}
+		for _, d := range changed {
+			delete(p.sums, d)
+		}
+	}
+	return nil
+}
+
+// enlistAll sees to it that mappings have an application, several at a time.
+func (r *Registry) enlistAll(ctx context.Context, p *papers, mappings []document, application string) error {
+	var mu sync.Mutex
+	var first error
+	err := each(ctx, mappings, func(ctx context.Context, d document) error {
+		sum, err := r.enlist(ctx, d, application)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			p.sums[d] = sum
+			return nil
+		}
+		err = fmt.Errorf("the mapping of %s: %w", d.id, err)
+		if first == nil {
+			first = err
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return first
+}
+
+// enlist sees to it that a mapping has an application, and returns the sum of it.
+func (r *Registry) enlist(ctx context.Context, mapping document, application string) (sum string, err error) {
+	for range mostTries {
+		text, there, err := r.document(ctx, mapping)
+		if err != nil {
+			return "", err
+		}
+		with, changed := registry.WithApplication(string(text), application)
+		if !changed {
+			return sumOf(with), nil
+		}
+		before := "0" // there is none, in Dubbo's words
+		if there && len(text) > 0 {
+			before = sumOf(string(text))
+		}
+		taken, err := r.write(ctx, mapping, with, before)
+		if err != nil {
+			return "", err
+		}
+		if taken {
+			return sumOf(with), nil
+		}
+	}
+	return "", errOvertaken
+}
+
+// write writes a configuration; before is the sum of what it replaces, "" of anything. It
+// returns whether the server has taken it: not if it is another one already.
+func (r *Registry) write(ctx context.Context, d document, text, before string) (taken bool, err error) {
+	form := r.documentForm(d)
+	form.Set("content", text)
+	q := request{method: http.MethodPost, path: configPath, form: form}
+	if before != "" {
+		q.header = http.Header{"Casmd5": {before}}
+	}
+	body, err := r.client.call(ctx, q)
+	if err != nil {
+		var refused *refusal
+		if before != "" && errors.As(err, &refused) && refused.status == http.StatusInternalServerError {
+			return false, nil // Nacos from 2.2 on says so
+		}
+		return false, err
+	}
+	return string(body) != "false", nil
+}
+
+// sumOf returns how Nacos marks a text.
+func sumOf(text string) string {
+	sum := md5.Sum([]byte(text)) //nolint:gosec // as above
+	return hex.EncodeToString(sum[:])
+}
+
+// leaveRevision has the metadata of what was announced removed after a while, those of the
+// revision left first at once if there are many. mu is held.
+func (r *Registry) leaveRevision(a *registry.Announcement) {
+	r.pasts++
+	key := "past " + strconv.FormatUint(r.pasts, 10)
+	r.entries[key] = &entry{key: key, past: &document{a.Instance.Application, a.Revision}, at: time.Now().Add(keepRevision)}
+	now, count, first := time.Now(), 0, r.entries[key]
+	for _, e := range r.entries {
+		if e.past == nil || !e.at.After(now) { // no revision, or one whose turn has come
+			continue
+		}
+		if count++; e.at.Before(first.at) {
+			first = e
+		}
+	}
+	if count > mostPast {
+		first.at = now
+	}
+}
+
+// forget removes the metadata of a revision that no instance has, and the entry. What
+// cannot be removed stays: it does no harm.
+func (r *Registry) forget(ctx context.Context, e *entry) {
+	needed, err := r.isOfAnybody(ctx, *e.past)
+	if err == nil && !needed {
+		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.documentForm(*e.past)})
+	}
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("metadata that nobody needs stay in Nacos", "application", e.past.id, "revision", e.past.group, "error", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.entries, e.key)
+}
+
+// isOfAnybody reports whether an instance has a revision.
+func (r *Registry) isOfAnybody(ctx context.Context, past document) (bool, error) {
+	r.mu.Lock()
+	for _, e := range r.entries {
+		if e.said != nil && e.text != "" && e.said.Instance.Application == past.id && e.said.Revision == past.group {
+			r.mu.Unlock()
+			return true, nil
+		}
+	}
+	r.mu.Unlock()
+	form := r.naming()
+	form.Set("serviceName", past.id)
+	form.Set("healthyOnly", "false")
+	body, err := r.client.call(ctx, request{method: http.MethodGet, path: instancePath + "/list", form: form})
+	if err != nil {
+		return false, err
+	}
+	raw, err := rawHosts(body)
+	if err != nil {
+		return false, err
+	}
+	all, err := parseHosts(raw)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(all, func(i instance) bool { return slices.Contains(slices.Collect(maps.Values(i.Metadata)), past.group) }), nil
+}
+
+const configPath = "/v1/cs/configs"
+
+// documentForm returns what names a configuration.
+func (r *Registry) documentForm(d document) url.Values {
+	form := url.Values{"dataId": {d.id}, "group": {d.group}}
+	if r.place.namespace != "" {
+		form.Set("tenant", r.place.namespace)
+	}
+	return form
+}

@@ -1,0 +1,56 @@
+//go:build !race
+
+// Real servers take a minute to start and have no part in races: the race detector looks on
+// while the fake one serves (loss_test.go).
+
+package nacos_test
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/nacos"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
+	server "github.com/weft-proxy/weft/test/nacos"
+)
+
+func TestMain(m *testing.M) { os.Exit(server.Main(m, "../../../../..")) }
+
+// TestWithAServer plays with one server, which takes ten seconds to start; each play has a
+// group of its own, or services.
+func TestWithAServer(t *testing.T) {
+	s := server.Start(t, server.Options{})
+	for name, play := range map[string]func(*testing.T, *server.Server){
+		"promises":                           func(t *testing.T, s *server.Server) { promises(t, s, registry.Options{}) },
+		"Dubbo's own registries understand":  dubbosOwn,
+		"a process that dies":                processThatDies,
+		"rules, instances and metadata":      configurations,
+		"1,000 services beside 1,000 others": manyServices,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			play(t, s)
+		})
+	}
+}
+
+func TestPromisesWithUsers(t *testing.T) {
+	promises(t, server.Start(t, server.Options{Auth: true}), registry.Options{Username: server.User, Password: server.Password})
+}
+
+// promises plays what all registries promise.
+func promises(t *testing.T, s *server.Server, options registry.Options) {
+	options.Address = s.Address()
+	var tests atomic.Int64
+	registrytest.Run(t, registrytest.Fixture{
+		Open: nacos.New,
+		Options: func(*testing.T) registry.Options {
+			own := options
+			own.Root = fmt.Sprintf("test-%d", tests.Add(1)) // a namespace: groups share the mapping
+			return own
+		},
+	})
+}

@@ -1,0 +1,237 @@
+package nacos
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// What the metadata of an instance have beside the parameters of the URL.
+const (
+	metaProtocol = "protocol"
+	metaPath     = "path"
+	// preserved begins the names of what Nacos itself goes by.
+	preserved       = "preserved."
+	preservedBeat   = preserved + "heart.beat.interval" // ms, as the next two
+	preservedSilent = preserved + "heart.beat.timeout"
+	preservedForget = preserved + "ip.delete.timeout"
+
+	parameterWeight  = "weight"
+	parameterEnabled = "enabled"
+	usualWeight      = 100
+)
+
+// metadataOf returns what a URL is registered with, as JSON. A session of 0 is as long as
+// Nacos has it.
+func metadataOf(u registry.URL, session time.Duration) string {
+	all := u.Parameters.Map()
+	all[metaProtocol], all[metaPath] = u.Protocol, u.Path
+	if all[registry.ParameterCategory] == "" {
+		all[registry.ParameterCategory] = u.Category()
+	}
+	return preserving(all, session)
+}
+
+// preserving returns what an instance is registered with, as JSON. It changes all.
+func preserving(all map[string]string, session time.Duration) string {
+	if session != 0 {
+		ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+		all[preservedBeat], all[preservedSilent], all[preservedForget] = ms(session/beatsIn), ms(session), ms(2*session)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(fmt.Sprintf("a map of strings is no JSON: %v", err))
+	}
+	return string(text)
+}
+
+// instance is an entry of a service, as Nacos writes it.
+type instance struct {
+	ID       string            `json:"instanceId"`
+	IP       string            `json:"ip"`
+	Port     int64             `json:"port"`
+	Weight   *float64          `json:"weight"`
+	Healthy  *bool             `json:"healthy"`
+	Valid    *bool             `json:"valid"` // Healthy, before Nacos 0.9
+	Enabled  *bool             `json:"enabled"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// rawHosts returns the instances of an answer to "instance/list", unread.
+func rawHosts(body []byte) (json.RawMessage, error) {
+	var answer struct {
+		Hosts json.RawMessage `json:"hosts"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("a list of instances: %w", err)
+	}
+	if len(answer.Hosts) == 0 || answer.Hosts[0] != '[' {
+		return nil, errors.New("a list of instances has no hosts")
+	}
+	return answer.Hosts, nil
+}
+
+// parseHosts reads instances. Those that are none are left out, and err says what is wrong
+// with the first of them; without err, and without any, there are none.
+func parseHosts(hosts json.RawMessage) (all []instance, err error) {
+	var each []json.RawMessage
+	if err := json.Unmarshal(hosts, &each); err != nil {
+		return nil, fmt.Errorf("hosts: %w", err)
+	}
+	for _, raw := range each {
+		var i instance
+		wrong := json.Unmarshal(raw, &i)
+		switch {
+		case wrong != nil:
+		case i.IP == "":
+			wrong = errors.New("it has no ip")
+		case i.Port < 0 || i.Port > math.MaxUint16:
+			wrong = fmt.Errorf("%s: there is no port %d", i.IP, i.Port)
+		case i.Weight != nil && *i.Weight < 0:
+			wrong = fmt.Errorf("%s: the weight is %v", i.IP, *i.Weight)
+		}
+		if wrong == nil {
+			all = append(all, i)
+		} else if err == nil {
+			err = fmt.Errorf("an instance: %w", wrong)
+		}
+	}
+	return all, err
+}
+
+func is(b *bool) bool { return b == nil || *b }
+
+// living reports whether Nacos hears of it.
+func (i *instance) living() bool { return is(i.Healthy) && is(i.Valid) }
+
+// weight returns the weight that Nacos has of it; 1 is usual.
+func (i *instance) weight() float64 {
+	if i.Weight == nil {
+		return 1
+	}
+	return *i.Weight
+}
+
+// url returns the URL that was registered. What was changed in Nacos since, whether it
+// is enabled and its weight, is in its parameters. false: it is none of Dubbo's.
+func (i *instance) url() (registry.URL, bool) {
+	u := registry.URL{Protocol: i.Metadata[metaProtocol], Host: i.IP, Port: uint16(i.Port), Path: i.Metadata[metaPath]} //nolint:gosec // checked
+	if u.Protocol == "" {
+		return registry.URL{}, false
+	}
+	all := make(map[string]string, len(i.Metadata))
+	for key, value := range i.Metadata {
+		if key != metaProtocol && key != metaPath && !strings.HasPrefix(key, preserved) {
+			all[key] = value
+		}
+	}
+	if all[registry.ParameterCategory] == registry.Providers {
+		delete(all, registry.ParameterCategory) // Dubbo adds it
+	}
+	if !is(i.Enabled) {
+		all[parameterEnabled] = "false"
+	}
+	if w := i.weight(); w != 1 {
+		own, err := strconv.ParseFloat(all[parameterWeight], 64)
+		if err != nil {
+			own = usualWeight
+		}
+		all[parameterWeight] = strconv.FormatInt(int64(math.Round(min(own*w, math.MaxInt32))), 10)
+	}
+	u.Parameters = registry.ParametersOf(all)
+	return u, true
+}
+
+// member returns the instance of an application.
+func (i *instance) member(application string) registry.Instance {
+	return registry.Instance{
+		Application: application, ID: i.ID, Host: i.IP, Port: uint16(i.Port), //nolint:gosec // checked
+		Weight: i.weight(), Healthy: i.living(), Enabled: is(i.Enabled), Metadata: i.Metadata,
+	}
+}
+
+// parseNames reads an answer to "service/list": a page of names, and how many there are.
+func parseNames(body []byte) (names []string, count int, err error) {
+	var answer struct {
+		Count *int     `json:"count"`
+		Names []string `json:"doms"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, 0, fmt.Errorf("a list of services: %w", err)
+	}
+	if answer.Count == nil {
+		return nil, 0, errors.New("a list of services has no count")
+	}
+	return answer.Names, *answer.Count, nil
+}
+
+// parseBeat reads an answer to a heartbeat: whether the instance is known.
+func parseBeat(body []byte) (known bool, err error) {
+	const noSuchInstance = 20404
+	var answer struct {
+		Code int `json:"code"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return false, fmt.Errorf("an answer to a heartbeat: %w", err)
+	}
+	return answer.Code != noSuchInstance, nil
+}
+
+// parseToken reads an answer to a login: the token, and how long it counts.
+func parseToken(body []byte) (token string, lasts time.Duration, err error) {
+	var answer struct {
+		Token string `json:"accessToken"`
+		TTL   int64  `json:"tokenTtl"` // s
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return "", 0, errors.New("an answer to a login is no JSON") // err may have the token
+	}
+	if answer.Token == "" || strings.ContainsFunc(answer.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", 0, errors.New("an answer to a login has no token")
+	}
+	const most = int64(24 * time.Hour / time.Second)
+	return answer.Token, time.Duration(min(max(answer.TTL, 1), most)) * time.Second, nil
+}
+
+// The separators of what is asked of, and said of, many configurations.
+const (
+	wordEnd = "\x02"
+	lineEnd = "\x01"
+)
+
+// appendAsked appends the question whether a document is another than the one of a sum;
+// "": than none.
+func appendAsked(dst []byte, d document, sum, namespace string) []byte {
+	words := []string{d.id, d.group, sum}
+	if namespace != "" {
+		words = append(words, namespace)
+	}
+	return append(dst, strings.Join(words, wordEnd)+lineEnd...)
+}
+
+// parseChanged reads which documents are others.
+func parseChanged(body []byte) ([]document, error) {
+	text, err := url.QueryUnescape(strings.TrimSpace(string(body)))
+	if err != nil {
+		return nil, fmt.Errorf("a list of configurations: %w", err)
+	}
+	var changed []document
+	for line := range strings.SplitSeq(text, lineEnd) {
+		if line == "" {
+			continue
+		}
+		words := strings.Split(line, wordEnd)
+		if len(words) < 2 {
+			return nil, fmt.Errorf("a list of configurations has %.100q", line)
+		}
+		changed = append(changed, document{words[0], words[1]})
+	}
+	return changed, nil
+}

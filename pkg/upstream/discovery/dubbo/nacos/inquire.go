@@ -1,0 +1,56 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// Metadata returns what an application published of a revision: see registry.Registry.
+// Nacos has it as a configuration with the application's name, in a group that is named
+// by the revision. While the registry is away it waits, as long as ctx allows.
+func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
+	text, err := r.inquire(ctx, document{application, revision})
+	if err != nil {
+		return nil, fmt.Errorf("metadata of %s, revision %s: %w", application, revision, err)
+	}
+	return text, nil
+}
+
+func (r *Registry) inquire(ctx context.Context, d document) ([]byte, error) {
+	if d.id == "" || d.group == "" || !isName(d.id) || !isName(d.group) {
+		return nil, fmt.Errorf("%q and %q are no names in Nacos", d.id, d.group)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(r.work, func() { stop(ErrClosed) })()
+	for failures := 1; ; failures++ {
+		text, there, err := r.document(ctx, d)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		r.contact(err)
+		switch {
+		case err == nil && (!there || len(text) == 0):
+			return nil, registry.ErrNoMetadata
+		case err == nil || !isAway(err):
+			return text, err
+		}
+		clock := time.NewTimer(backoff(failures))
+		select {
+		case <-clock.C:
+		case <-ctx.Done():
+		}
+		clock.Stop()
+	}
+}
+
+// isNone reports whether an error says that there is no such thing.
+func isNone(err error) bool {
+	var r *refusal
+	return errors.As(err, &r) && r.status == http.StatusNotFound
+}

@@ -1,0 +1,18 @@
+package nacos_test
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/nacos"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
+)
+
+// open opens a session until the end of the test.
+func open(t testing.TB, options registry.Options) *registrytest.Session {
+	t.Helper()
+	return registrytest.Open(t, nacos.New, options)
+}
+
+// away is a condition: the server does not answer.
+func away(s registry.State) bool { return !s.Connected && s.LastError != "" }

@@ -1,0 +1,488 @@
+package nacos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+const (
+	namesPerPage = 1000
+	mostPages    = 200
+	// documentsPerAsk is of how many configurations is asked at once whether they are
+	// others now.
+	documentsPerAsk = 1000
+	// mostSteps bounds how often a look finds that more has to be read: mapping,
+	// applications, rules of applications.
+	mostSteps = 5
+)
+
+// watcher knows what the server said. One goroutine owns it; workers fill what they are
+// given.
+type watcher struct {
+	r         *Registry
+	names     map[string]bool     // of services that are there
+	byKind    map[string][]string // names by interface
+	lists     map[string]*list    // by name: what is read
+	documents map[document]*paper // what is read
+	versions  uint64              // of lists and papers, so far
+}
+
+// list is a service as the server has it.
+type list struct {
+	name      string
+	version   uint64 // another when something is new; 0: not read yet
+	raw       []byte
+	urls      []registry.URL
+	instances []instance
+}
+
+// paper is a configuration.
+type paper struct {
+	document
+	version uint64 // another when something is new; 0: not read yet
+	there   bool
+	text    string
+	sum     string // as Nacos makes it; "": it is not there
+}
+
+func newWatcher(r *Registry) *watcher {
+	return &watcher{r: r, lists: map[string]*list{}, documents: map[document]*paper{}}
+}
+
+// run looks again and again, until ctx ends.
+func (w *watcher) run(ctx context.Context) {
+	clock := time.NewTimer(0)
+	defer clock.Stop()
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.r.look:
+		case <-clock.C:
+			all = true
+		}
+		subscriptions := w.r.subscribed()
+		err := w.observe(ctx, subscriptions, all)
+		if ctx.Err() != nil {
+			return
+		}
+		w.r.contact(err)
+		if err != nil && !isAway(err) {
+			w.r.complain("what is registered cannot be read", err)
+		} else if err == nil {
+			w.r.complain("what is registered cannot be read", nil)
+			w.tell(subscriptions)
+		}
+		if all {
+			clock.Reset(pollEvery + time.Duration(len(w.lists))*pollPace)
+		}
+	}
+}
+
+func (r *Registry) subscribed() []*subscription {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.subscriptions))
+}
+
+// observe reads all that counts for subscriptions, of what was read before only if all is
+// asked for. An error says that the registry is away, or that the list of its services
+// cannot be read.
+func (w *watcher) observe(ctx context.Context, subscriptions []*subscription, all bool) error {
+	if len(subscriptions) == 0 {
+		clear(w.lists)
+		clear(w.documents)
+		_, _, err := w.page(ctx, 1, 1) // whether the server is there
+		return err
+	}
+	if err := w.catalogue(ctx); err != nil {
+		return err
+	}
+	if all {
+		if err := w.again(ctx); err != nil {
+			return err
+		}
+	}
+	for range mostSteps {
+		lists, documents := w.needed(subscriptions)
+		if len(lists) == 0 && len(documents) == 0 {
+			return nil
+		}
+		if err := w.readDocuments(ctx, documents); err != nil {
+			return err
+		}
+		if err := w.readLists(ctx, lists); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// page asks for one page of the names of services.
+func (w *watcher) page(ctx context.Context, number, size int) (names []string, count int, err error) {
+	form := w.r.naming()
+	form.Set("pageNo", strconv.Itoa(number))
+	form.Set("pageSize", strconv.Itoa(size))
+	body, err := w.r.client.call(ctx, request{method: http.MethodGet, path: "/v1/ns/service/list", form: form})
+	if err != nil {
+		return nil, 0, err
+	}
+	if names, count, err = parseNames(body); err != nil {
+		return nil, 0, &answerError{err}
+	}
+	return names, count, nil
+}
+
+// catalogue reads the names of all services of the group.
+func (w *watcher) catalogue(ctx context.Context) error {
+	all := map[string]bool{}
+	for number := 1; number <= mostPages; number++ {
+		names, count, err := w.page(ctx, number, namesPerPage)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if _, after, grouped := strings.Cut(name, "@@"); grouped {
+				name = after
+			}
+			all[name] = true
+		}
+		if len(names) == 0 || number*namesPerPage >= count {
+			break
+		}
+	}
+	w.names, w.byKind = all, map[string][]string{}
+	for name := range all {
+		if _, iface, ok := splitName(name); ok {
+			w.byKind[iface] = append(w.byKind[iface], name)
+		}
+	}
+	for _, names := range w.byKind {
+		slices.Sort(names)
+	}
+	return nil
+}
+
+// again reads what was read before and may be another now.
+func (w *watcher) again(ctx context.Context) error {
+	if err := w.readDocuments(ctx, slices.Collect(maps.Values(w.documents))); err != nil {
+		return err
+	}
+	var lists []*list
+	for name, l := range w.lists {
+		if w.names[name] {
+			lists = append(lists, l)
+		}
+	}
+	return w.readLists(ctx, lists)
+}
+
+// needed forgets what counts for nobody any more, and returns what counts and was never
+// read.
+func (w *watcher) needed(subscriptions []*subscription) (lists []*list, documents []*paper) {
+	names, ids := map[string]bool{}, map[document]bool{}
+	callers := w.r.callers()
+	for _, sub := range subscriptions {
+		for _, name := range w.listsOf(sub.service) {
+			if names[name] = true; w.lists[name] == nil {
+				w.lists[name] = &list{name: name}
+				lists = append(lists, w.lists[name])
+			}
+		}
+		need := func(d document) {
+			if ids[d] = true; w.documents[d] == nil {
+				w.documents[d] = &paper{document: d}
+				documents = append(documents, w.documents[d])
+			}
+		}
+		if isName(sub.service.Interface) {
+			need(mappingOf(sub.service.Interface))
+		}
+		for _, rule := range rulesFor(sub.service, w.concerned(sub.service, callers)) {
+			need(rule.document)
+		}
+	}
+	maps.DeleteFunc(w.lists, func(name string, _ *list) bool { return !names[name] })
+	maps.DeleteFunc(w.documents, func(d document, _ *paper) bool { return !ids[d] })
+	return lists, documents
+}
+
+// callers returns the applications that are registered from here as consumers, by
+// interface.
+func (r *Registry) callers() map[string][]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[string][]string{}
+	for _, e := range r.entries {
+		if name := e.url.Get("application"); name != "" && e.text != "" && e.url.Category() == registry.Consumers {
+			iface := e.url.Service().Interface
+			all[iface] = append(all[iface], name)
+		}
+	}
+	return all
+}
+
+// listsOf returns the services of Nacos that count for a service of Dubbo.
+func (w *watcher) listsOf(s registry.Service) []string {
+	var names []string
+	for _, name := range w.byKind[s.Interface] {
+		if mayHold(name, s) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range w.applications(s) {
+		if w.names[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// applications returns who provides the interface as Dubbo 3 says it.
+func (w *watcher) applications(s registry.Service) []string {
+	if d := w.documents[mappingOf(s.Interface)]; d != nil && d.there {
+		return readMapping(d.text)
+	}
+	return nil
+}
+
+// concerned returns the applications whose rules count for a service: those that provide
+// it, and those that call it from here.
+func (w *watcher) concerned(s registry.Service, callers map[string][]string) []string {
+	names := slices.Concat(w.applications(s), callers[s.Interface])
+	for _, name := range w.byKind[s.Interface] {
+		if l := w.lists[name]; l != nil {
+			for _, u := range l.urls {
+				names = append(names, u.Get("application"))
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// readLists reads services. One that cannot be read stays as it was.
+func (w *watcher) readLists(ctx context.Context, lists []*list) error {
+	var mu sync.Mutex
+	return each(ctx, lists, func(ctx context.Context, l *list) error {
+		form := w.r.naming()
+		form.Set("serviceName", l.name)
+		form.Set("healthyOnly", "false")
+		body, err := w.r.client.call(ctx, request{method: http.MethodGet, path: instancePath + "/list", form: form})
+		var raw json.RawMessage
+		if err == nil {
+			if raw, err = rawHosts(body); err != nil {
+				err = &answerError{err}
+			}
+		}
+		matter := "the service " + l.name + " cannot be read"
+		if err != nil {
+			if !isAway(err) && ctx.Err() == nil {
+				w.r.complain(matter, err)
+			}
+			return err
+		}
+		if l.version != 0 && slices.Equal(l.raw, raw) {
+			return nil
+		}
+		all, err := parseHosts(raw)
+		w.r.complain("an entry of the service "+l.name+" is left out", err)
+		if err != nil && all == nil && l.version != 0 {
+			return nil // all of it is garbage
+		}
+		w.r.complain(matter, nil)
+		mu.Lock()
+		l.version = w.next()
+		mu.Unlock()
+		l.raw, l.instances, l.urls = slices.Clone(raw), all, nil
+		if _, _, ok := splitName(l.name); !ok {
+			return nil // of an application
+		}
+		for i := range all {
+			if u, ok := all[i].url(); ok && all[i].living() {
+				l.urls = append(l.urls, u)
+			}
+		}
+		return nil
+	})
+}
+
+// readDocuments reads those of documents that are others than they are known.
+func (w *watcher) readDocuments(ctx context.Context, documents []*paper) error {
+	for some := range slices.Chunk(documents, documentsPerAsk) {
+		var asked []byte
+		papers := map[document]*paper{}
+		for _, p := range some {
+			asked = appendAsked(asked, p.document, p.sum, w.r.place.namespace)
+			papers[p.document] = p
+		}
+		changed, err := w.r.changed(ctx, asked)
+		if err != nil {
+			return err
+		}
+		var others []*paper
+		for _, d := range changed {
+			if p := papers[d]; p != nil {
+				others = append(others, p)
+				delete(papers, d)
+			}
+		}
+		for _, p := range papers {
+			if p.version == 0 {
+				p.version = w.next() // it is not there, as was supposed
+			}
+		}
+		if err := w.fetch(ctx, others); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changed returns which of the configurations that are asked about (appendAsked) are others.
+func (r *Registry) changed(ctx context.Context, asked []byte) ([]document, error) {
+	body, err := r.client.call(ctx, request{
+		method: http.MethodPost, path: configPath + "/listener",
+		form: url.Values{"Listening-Configs": {string(asked)}},
+		// Which of them are others, now: it is not waited for one to be.
+		header: http.Header{"Long-Pulling-Timeout": {"10000"}, "Long-Pulling-Timeout-No-Hangup": {"true"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	changed, err := parseChanged(body)
+	if err != nil {
+		return nil, &answerError{err}
+	}
+	return changed, nil
+}
+
+func (w *watcher) next() uint64 {
+	w.versions++
+	return w.versions
+}
+
+// fetch reads documents. One that cannot be read stays as it was.
+func (w *watcher) fetch(ctx context.Context, papers []*paper) error {
+	var mu sync.Mutex
+	return each(ctx, papers, func(ctx context.Context, p *paper) error {
+		text, there, err := w.r.document(ctx, p.document)
+		if err != nil {
+			if !isAway(err) && ctx.Err() == nil {
+				w.r.complain("the configuration "+p.id+" cannot be read", err)
+			}
+			return err
+		}
+		mu.Lock()
+		p.version = w.next()
+		mu.Unlock()
+		p.there, p.text, p.sum = there, string(text), ""
+		if there {
+			p.sum = sumOf(p.text)
+		}
+		return nil
+	})
+}
+
+// document reads a configuration.
+func (r *Registry) document(ctx context.Context, d document) (text []byte, there bool, err error) {
+	text, err = r.client.call(ctx, request{method: http.MethodGet, path: configPath, form: r.documentForm(d)})
+	if isNone(err) {
+		return nil, false, nil
+	}
+	return text, err == nil, err
+}
+
+// tell tells subscribers what they do not know yet, of whose services all that counts is
+// known.
+func (w *watcher) tell(subscriptions []*subscription) {
+	callers := w.r.callers()
+	for _, sub := range subscriptions {
+		rules := rulesFor(sub.service, w.concerned(sub.service, callers))
+		marks, complete := w.marks(sub.service, rules)
+		if !complete || marks == sub.marks {
+			continue
+		}
+		sub.marks = marks
+		sub.Offer(w.view(sub.service, rules))
+	}
+}
+
+// marks returns a text that differs when what is known of a service does; false: not all
+// that counts is known.
+func (w *watcher) marks(s registry.Service, rules []rule) (marks string, complete bool) {
+	var b strings.Builder
+	b.WriteByte('.') // not "": there was a view
+	for _, name := range w.listsOf(s) {
+		l := w.lists[name]
+		if l == nil || l.version == 0 {
+			return "", false
+		}
+		fmt.Fprintf(&b, " %d", l.version)
+	}
+	if d := w.documents[mappingOf(s.Interface)]; isName(s.Interface) && (d == nil || d.version == 0) {
+		return "", false
+	}
+	for _, r := range rules {
+		d := w.documents[r.document]
+		if d == nil || d.version == 0 {
+			return "", false
+		}
+		if d.there {
+			fmt.Fprintf(&b, " %d", d.version)
+		}
+	}
+	return b.String(), true
+}
+
+// view returns all that is known of a service.
+func (w *watcher) view(s registry.Service, rules []rule) (v registry.View) {
+	seen := map[string]bool{}
+	for _, name := range w.listsOf(s) {
+		category, _, ok := splitName(name)
+		if !ok {
+			for i := range w.lists[name].instances {
+				v.Instances = append(v.Instances, w.lists[name].instances[i].member(name))
+			}
+			continue
+		}
+		for _, u := range w.lists[name].urls {
+			text := u.String()
+			if !s.Accepts(u) || seen[text] {
+				continue
+			}
+			seen[text] = true
+			switch category {
+			case registry.Providers:
+				v.Providers = append(v.Providers, u)
+			case registry.Configurators:
+				v.Configurators = append(v.Configurators, u)
+			case registry.Routers:
+				v.Routers = append(v.Routers, u)
+			}
+		}
+	}
+	for _, r := range rules {
+		d := w.documents[r.document]
+		switch {
+		case !d.there:
+		case r.category == registry.Configurators:
+			v.Configurators = append(v.Configurators, r.url(d.text))
+		default:
+			v.Routers = append(v.Routers, r.url(d.text))
+		}
+	}
+	return v
+}

@@ -1,0 +1,203 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// matched returns the route of a call of x with fields; nil: it has none.
+func matched(t *testing.T, o *plan.Outcome, fields ...string) *router.Route {
+	t.Helper()
+	table, err := router.Compile(plan.Table([][]*config.Route{o.Routes}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &protocol.Exchange{}
+	x.Meta.Protocol = string(config.Dubbo)
+	x.Request.Header.Add("service", "x")
+	for _, field := range fields {
+		name, value, _ := strings.Cut(field, "=")
+		x.Request.Header.Add(name, value)
+	}
+	return table.Match(x)
+}
+
+// labelled returns the last part of the addresses of the hosts that have labels, as subsets
+// are made: "1 2".
+func labelled(o *plan.Outcome, labels map[string]string) string {
+	var parts []string
+	for _, h := range o.Cluster.Hosts {
+		has := true
+		for key, value := range labels {
+			of, ok := h.Metadata[key]
+			has = has && ok && of == value
+		}
+		if has {
+			parts = append(parts, strings.TrimSuffix(strings.TrimPrefix(h.Address, "10.0.0."), ":1"))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// reached returns the last part of the addresses that a call may go to: "1 2".
+func reached(t *testing.T, o *plan.Outcome, fields ...string) string {
+	t.Helper()
+	r := matched(t, o, fields...)
+	if r == nil {
+		t.Fatal("there is no route")
+	}
+	if len(r.Config.Forward.Metadata) > 0 && o.Cluster.Subsets.Fallback != config.NoFallback {
+		t.Errorf("calls that nobody is left for go to %v", o.Cluster.Subsets.Fallback)
+	}
+	return labelled(o, r.Config.Forward.Metadata)
+}
+
+func condition(rule string, more ...string) registry.URL {
+	parameters := map[string]string{"rule": rule}
+	for _, parameter := range more {
+		key, value, _ := strings.Cut(parameter, "=")
+		parameters[key] = value
+	}
+	return registry.URL{Protocol: "condition", Host: "0.0.0.0", Path: "x", Parameters: registry.ParametersOf(parameters)}
+}
+
+func document(protocol, scope, key, yaml string) registry.URL {
+	return registry.URL{Protocol: protocol, Host: "0.0.0.0", Path: key, Parameters: registry.ParametersOf(map[string]string{"scope": scope, "yaml": yaml})}
+}
+
+func TestWhereCallsGoByRules(t *testing.T) {
+	plain := []string{"dubbo://10.0.0.1:1/x?application=a", "dubbo://10.0.0.2:1/x?application=a", "dubbo://10.0.0.3:1/x?application=b"}
+	tagged := []string{"dubbo://10.0.0.1:1/x?application=a", "dubbo://10.0.0.2:1/x?application=a&dubbo.tag=gray", "dubbo://10.0.0.3:1/x?application=a"}
+	tags := document("tag", "application", "a", "tags: [{name: blue, addresses: ['10.0.0.3:1']}, {name: gone, addresses: ['10.0.0.9:1']}]")
+	tests := []struct {
+		name       string
+		providers  []string
+		rules      []registry.URL
+		parameters map[string]string
+		calls      map[string]string // fields of a call: where it may go
+	}{
+		{"no rules", plain, nil, nil, map[string]string{"method=get": "1 2 3", "dubbo.tag=gray": "1 2 3"}},
+		{"for all", plain, []registry.URL{condition("=> host=10.0.0.1")}, nil, map[string]string{"method=get": "1"}},
+		{"for a consumer", plain, []registry.URL{condition("host=10.9.9.9 => host!=10.0.0.1")}, nil, map[string]string{"method=get": "2 3"}},
+		{"nobody", plain, []registry.URL{condition("application=shop =>")}, nil, map[string]string{"method=get": ""}},
+		{"by method", plain, []registry.URL{condition("method=get*,find => host=10.0.0.1")}, nil,
+			map[string]string{"method=getAll": "1", "method=find": "1", "method=findAll": "1 2 3"}},
+		{"but methods", plain, []registry.URL{condition("method!=get* => host=10.0.0.1")}, nil,
+			map[string]string{"method=getAll": "1 2 3", "method=set": "1"}},
+		{"two rules by method", plain, []registry.URL{condition("method=get* => host!=10.0.0.1"), condition("method=*All => host!=10.0.0.3")}, nil,
+			map[string]string{"method=get": "2 3", "method=setAll": "1 2", "method=getAll": "2", "method=set": "1 2 3"}},
+		{"a method with a timeout of its own", plain, []registry.URL{condition("method=get* => host=10.0.0.1")}, map[string]string{"getAll.timeout": "5", "set.timeout": "6"},
+			map[string]string{"method=getAll": "1", "method=get": "1", "method=set": "1 2 3"}},
+		{"nobody may call a method", plain, []registry.URL{condition("method=set =>")}, nil, map[string]string{"method=set": "", "method=get": "1 2 3"}},
+		{"by attachment", plain, []registry.URL{condition("attachments[user]=a & method=get => host=10.0.0.2")}, nil,
+			map[string]string{"method=get user=a": "2", "method=get user=b": "1 2 3", "method=set user=a": "1 2 3", "method=get": "1 2 3"}},
+		{"but an attachment", plain, []registry.URL{condition("attachments[user]!=a => host=10.0.0.2")}, nil,
+			map[string]string{"user=a": "1 2 3", "user=b": "2", "method=get": "1 2 3"}}, // as in Dubbo 3: one that is not there is not another
+		{"by a range", plain, []registry.URL{condition("attachments[age]=18~ => host=10.0.0.2")}, nil,
+			map[string]string{"age=18": "2", "age=17": "1 2 3", "age=old": "1 2 3", "method=get": "1 2 3"}},
+		{"but a range", plain, []registry.URL{condition("attachments[age]!=~17,99,8* => host=10.0.0.2")}, nil,
+			map[string]string{"age=18": "2", "age=17": "1 2 3", "age=99": "1 2 3", "age=80": "1 2 3", "method=get": "1 2 3"}},
+		{"an application", plain, []registry.URL{document("condition", "application", "a", "conditions: ['=> host=10.0.0.1']")}, nil, map[string]string{"method=get": "1 3"}},
+
+		{"tags of providers", tagged, nil, nil, map[string]string{
+			"method=get": "1 3", "dubbo.tag=gray": "2", "dubbo.tag=other": "1 3", "dubbo.tag=other dubbo.force.tag=true": "", "dubbo.tag=gray dubbo.force.tag=true": "2",
+		}},
+		{"tags of a rule", tagged, []registry.URL{tags}, nil, map[string]string{
+			"method=get": "1", "dubbo.tag=blue": "3", "dubbo.tag=gray": "2", "dubbo.tag=gone": "1", "dubbo.tag=gone dubbo.force.tag=True": "",
+		}},
+		{"a tag of the consumer's", tagged, nil, map[string]string{"dubbo.tag": "gray"}, map[string]string{"method=get": "2", "dubbo.tag=other": "1 3"}},
+		{"a forced tag of the consumer's", tagged, nil, map[string]string{"dubbo.tag": "blue", "dubbo.force.tag": "true"}, map[string]string{"method=get": "", "dubbo.tag=gray": "2"}},
+		{"tags, then conditions", tagged, []registry.URL{condition("method=get => host=10.0.0.3", "force=true")}, nil, map[string]string{
+			"method=get": "3", "method=set": "1 3", "method=get dubbo.tag=gray": "", "method=set dubbo.tag=gray": "2",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := lists(t, tt.providers...)
+			l[0].View.Routers = tt.rules
+			consumer := urls(t, "consumer://10.9.9.9/x?application=shop")[0]
+			o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}, Consumer: consumer, Parameters: tt.parameters}, l, noon())
+			for call, want := range tt.calls {
+				if got := reached(t, o, strings.Fields(call)...); got != want {
+					t.Errorf("%s goes to %q, want %q", call, got, want)
+				}
+			}
+			if len(o.Warnings) > 0 {
+				t.Errorf("warnings %q", o.Warnings)
+			}
+			names := map[string]bool{}
+			for _, r := range o.Routes {
+				if names[r.Name] {
+					t.Errorf("two routes are called %s", r.Name)
+				}
+				names[r.Name] = true
+			}
+		})
+	}
+}
+
+func TestAForcedTagGoesNowhereAfterTheLastThatHadItIsGone(t *testing.T) {
+	w := plan.Wish{Service: registry.Service{Interface: "x"}}
+	o := plan.Make(w, lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray"), noon())
+	w.Tagged = o.Tagged
+	o = plan.Make(w, lists(t, "dubbo://10.0.0.1:1/x"), noon())
+	if got := reached(t, o, "dubbo.tag=gray", "dubbo.force.tag=true"); got != "" {
+		t.Errorf("it goes to %q", got)
+	}
+	if got := reached(t, o, "dubbo.tag=gray"); got != "1" {
+		t.Errorf("what is not forced goes to %q", got)
+	}
+}
+
+func TestManyRulesMakeNoMoreRoutesThanThereMayBe(t *testing.T) {
+	l := lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray")
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
+		l[0].View.Routers = append(l[0].View.Routers, condition("method="+name+" => host=10.0.0.1"))
+	}
+	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+	if n := len(o.Routes); n > 2*128 {
+		t.Errorf("there are %d routes", n)
+	}
+	if !slices.ContainsFunc(o.Warnings, func(text string) bool { return strings.Contains(text, "9 conditions depend on the request") }) {
+		t.Errorf("warnings %q", o.Warnings)
+	}
+}
+
+func TestGroupsMethodsAndRulesTogetherMakeNoMoreRoutesThanThereMayBe(t *testing.T) {
+	var providers []string
+	for i := range 40 {
+		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?group=g%[1]d&version=%[1]d&m%[1]d.timeout=%[1]d&dubbo.tag=t%[1]d", i+1))
+	}
+	l := lists(t, providers...)
+	l[0].View.Routers = []registry.URL{condition("method=a => host=10.0.0.1")}
+	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}, l, noon())
+	if n := len(o.Routes); n > 4096 || n < 64 {
+		t.Errorf("there are %d routes", n)
+	}
+	if len(o.Warnings) < 2 {
+		t.Errorf("warnings %q", o.Warnings)
+	}
+}
+
+func TestOverridesChangeHowCallsAreMade(t *testing.T) {
+	l := lists(t, "dubbo://10.0.0.1:1/x?timeout=3000", "dubbo://10.0.0.2:1/x?timeout=3000", "dubbo://10.0.0.3:1/x?timeout=3000")
+	l[0].View.Configurators = urls(t,
+		"override://10.0.0.1:1/x?weight=20", "override://10.0.0.2:1/x?disabled=true",
+		"override://0.0.0.0/x?timeout=50&retries=3&loadbalance=roundrobin&cluster=failover")
+	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"timeout": "9", "cluster": "failfast"}}, l, noon())
+	if got, want := described(o), "10.0.0.1:1*20; 10.0.0.3:1*100; 10.0.0.2:1: it is disabled"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if o.Timeout != 200*time.Millisecond || o.Retries != 3 || o.LoadBalance != "roundrobin" || o.Cluster.Policy != config.WeightedRoundRobin {
+		t.Errorf("timeout %v, %d retries, %s: %+v", o.Timeout, o.Retries, o.LoadBalance, o.Warnings)
+	}
+}

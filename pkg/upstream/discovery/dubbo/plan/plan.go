@@ -1,0 +1,174 @@
+// Package plan decides what becomes of a service that is called from here: of what was
+// asked for and what registries say, the cluster, its hosts, and the routes to it. It is
+// a function of its arguments.
+//
+//	Make     a service -> its cluster and routes            plan.go
+//	         which addresses get how much, as rules say     providers.go
+//	         which calls go to which of them, as rules say   choices.go
+//	         timeouts, retries, balancing                   settings.go
+//	         what requests are meant                        routes.go
+//	Compare  the order of services in the route table       routes.go
+package plan
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// Wish is what was asked for here.
+type Wish struct {
+	Service registry.Service
+	// Parameters are the consumer's. Where both have one, they count for more than those
+	// of a provider, as in Dubbo; a method's count for more than a service's.
+	Parameters map[string]string
+	// Consumer is who calls, as registries have him: rules may mean him.
+	Consumer registry.URL
+	// Tagged: the service has had providers with tags. Calls that ask for a tag by force
+	// go nowhere then when nobody has it.
+	Tagged bool
+}
+
+// List is what a registry says of the service.
+type List struct {
+	Registry string
+	View     registry.View
+}
+
+// Outcome is what becomes of a service. It is not changed.
+type Outcome struct {
+	Cluster   *config.Cluster
+	Routes    []*config.Route
+	Providers []Provider // every address that was named, by address
+
+	LoadBalance string        // in Dubbo's word
+	Timeout     time.Duration // for a call, retries included; 0: none
+	Retries     int
+
+	Tagged bool // for the next Wish
+
+	// Warnings are about what was said and has another effect than in Dubbo, or none.
+	Warnings []string
+	// Next is when the outcome becomes another one though nothing new is said; zero: it
+	// does not.
+	Next time.Time
+}
+
+// Provider is an address that provides the service.
+type Provider struct {
+	URL      registry.URL
+	Registry string // the first that named it
+	Weight   int    // as Dubbo counts, of a provider that has run for long; 100 is usual
+	Unused   string // why it gets no calls; "": it gets some
+
+	Choices  []int             // the sets of providers that rules make and that it is in; none: there are no sets
+	Consumer map[string]string // the parameters with which it is called
+}
+
+// What clusters have that nobody says otherwise of.
+const (
+	connectTimeout = 3 * time.Second // as Dubbo has it
+	idleTimeout    = time.Minute
+	maxRequests    = 1024 // of a connection that carries one at a time
+	maxFrameSize   = 8 << 20
+	pingInterval   = 15 * time.Second
+	pingTimeout    = 90 * time.Second
+)
+
+// Make returns what becomes of a service at the time now, of which the registries say
+// what is in lists. An address that several of them name counts once, as the first says.
+func Make(w Wish, lists []List, now time.Time) *Outcome {
+	n := &notes{}
+	p := gather(w, lists, n)
+	choices := p.choose(w, lists, n)
+	p.weigh(now, n)
+	used := p.used()
+	s := readSettings(w, p.all, n)
+	o := &Outcome{
+		Cluster:     newCluster(w.Service.String(), s.policy),
+		Providers:   p.all,
+		LoadBalance: s.loadBalance,
+		Timeout:     s.forService.whole(),
+		Retries:     max(0, s.forService.retries),
+		Next:        p.next,
+		Tagged:      p.tagged,
+	}
+	if slices.ContainsFunc(p.all, func(one Provider) bool { return one.Unused == "" && !isAddress(one.URL.Host) }) {
+		o.Cluster.Type = config.ClusterStrictDNS
+	}
+	o.Routes = routes(w.Service, s, used, choices, n)
+	o.Cluster.Hosts = p.hosts(o.Routes)
+	o.Cluster.Subsets = subsets(o.Routes)
+	o.Warnings = n.sorted()
+	return o
+}
+
+// newCluster returns a cluster without hosts. What ejects a host of it is that it cannot
+// be reached: a provider that has died gets nothing before its registry knows.
+func newCluster(name string, policy config.Policy) *config.Cluster {
+	return &config.Cluster{
+		Name:               name,
+		Type:               config.ClusterStatic,
+		Policy:             policy,
+		Protocol:           config.Dubbo,
+		ChoiceCount:        2,
+		ActiveRequestBias:  1,
+		ConnectTimeout:     connectTimeout,
+		IdleTimeout:        idleTimeout,
+		MaxRequestsPerConn: maxRequests,
+		Pool:               config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: maxFrameSize},
+		KeepAlive:          config.KeepAlive{Interval: pingInterval, Timeout: pingTimeout},
+		Outlier: &config.Outlier{
+			Interval:         10 * time.Second,
+			BaseTime:         10 * time.Second,
+			MaxTime:          5 * time.Minute,
+			MaxPercent:       50,
+			AlwaysOne:        true,
+			SplitLocal:       true,
+			CheckReturns:     true,
+			ConsecutiveLocal: config.Consecutive{Failures: 5, Enforce: 100},
+		},
+	}
+}
+
+// notes are warnings, each once.
+type notes struct{ texts []string }
+
+// mostNotes bounds them: each of many providers may have a mistake of its own.
+const mostNotes = 16
+
+func (n *notes) add(text string) {
+	const most = 300 // of bytes: it may quote whatever a registry has
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	if len(n.texts) < mostNotes && !slices.Contains(n.texts, text) {
+		n.texts = append(n.texts, text)
+	}
+}
+
+func (n *notes) sorted() []string {
+	slices.Sort(n.texts)
+	return n.texts
+}
+
+// mostCommon returns the value that is there most often, the first in order of those; ""
+// if there is none.
+func mostCommon(values []string) (best string) {
+	slices.Sort(values)
+	most := 0
+	for len(values) > 0 {
+		same := 1
+		for same < len(values) && values[same] == values[0] {
+			same++
+		}
+		if same > most {
+			best, most = values[0], same
+		}
+		values = values[same:]
+	}
+	return best
+}

@@ -1,0 +1,212 @@
+package dubbo
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/application"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// What is published at the level of applications (Dubbo 3) is one instance for all services
+// of an application at an address, with metadata that have all of them:
+//
+//	Publish, Unpublish ──▶ announce ──▶ members ──▶ the entry of the presence
+//	                                                  │ its matter: announcement
+//	                                                  ▼
+//	                                      registry.Announce, or Retract of the last
+
+// parameterRegisterMode is Dubbo's name of how a provider is registered.
+const parameterRegisterMode = "register-mode"
+
+// presenceKey is what tells presences apart.
+type presenceKey struct {
+	kind, address string // of the registry
+	application   string
+	port          uint16
+}
+
+// presence is the instance that this process is of an application at an address. All but
+// key is guarded by Hub.mu.
+type presence struct {
+	key     presenceKey // immutable
+	entry   *entry
+	members map[identity]*publication // what the instance provides
+	changes int                       // of members
+	told    int                       // of these, how many the registry has
+}
+
+// goal is what is waited for of an entry. met is called with Hub.mu held.
+type goal struct {
+	entry *entry
+	met   func() bool
+}
+
+// goal returns that of the presence as it is: others may change it meanwhile.
+func (p *presence) goal() goal {
+	e, change := p.entry, p.changes
+	return goal{e, func() bool { return e.settled() || p.told >= change }}
+}
+
+// announcement is a presence as it was at a time.
+type announcement struct {
+	h        *Hub
+	presence *presence
+	number   int // of the change
+	process  application.Process
+	offers   []*application.Offer
+}
+
+// String returns a text that no other has.
+func (a *announcement) String() string {
+	return fmt.Sprintf("instance://%s:%d/%s?change=%d", a.process.Host, a.process.Port, a.process.Application, a.number)
+}
+
+func (a *announcement) register(ctx context.Context, r registry.Registry) error {
+	if err := r.Announce(ctx, application.Announce(a.process, a.offers)); err != nil {
+		return err
+	}
+	a.h.mu.Lock()
+	defer a.h.mu.Unlock()
+	a.presence.told = max(a.presence.told, a.number)
+	return nil
+}
+
+// unregister does nothing to what was replaced: the instance is the same.
+func (a *announcement) unregister(ctx context.Context, r registry.Registry) error {
+	a.h.mu.Lock()
+	replaced := a.presence.entry.session.registry == r && a.presence.entry.want != nil
+	a.h.mu.Unlock()
+	if replaced {
+		return nil
+	}
+	p := a.process
+	return r.Retract(ctx, registry.Instance{Application: p.Application, Host: p.Host, Port: p.Port})
+}
+
+// entries are what is to be in the registry of a publication. mu is held.
+func (p *publication) entries() []*entry {
+	all := []*entry{p.entry}
+	if p.presence != nil {
+		all = append(all, p.presence.entry)
+	}
+	return all
+}
+
+// goals are what is waited for of a publication. mu is held.
+func (p *publication) goals() []goal {
+	all := []goal{{p.entry, p.entry.settled}}
+	if p.presence != nil {
+		all = append(all, p.presence.goal())
+	}
+	return all
+}
+
+// say has the registry know a publication as its wish says. mu is held, as in all functions
+// that follow.
+func (h *Hub) say(p *publication) {
+	mode := p.wish.mode
+	h.announce(p, mode != config.RegisterInterface)
+	if mode == config.RegisterInstance {
+		h.set(p.entry, nil)
+		return
+	}
+	u := h.provider(p.wish, p.since)
+	h.set(p.entry, &u)
+}
+
+// announce has a publication be a part of the presence that it belongs to, or of none.
+func (h *Hub) announce(p *publication, wanted bool) {
+	u := h.provider(p.wish, p.since)
+	key := presenceKey{p.wish.id.kind, p.wish.id.address, u.Get(parameterApplication), u.Port}
+	if p.presence != nil && (!wanted || p.presence.key != key) {
+		h.depart(p)
+	}
+	if !wanted {
+		return
+	}
+	pr := h.presences[key]
+	if pr == nil {
+		pr = &presence{key: key, members: map[identity]*publication{}}
+		h.presences[key] = pr
+	}
+	s, offer := h.session(p.wish.session), offerOf(p.wish, u)
+	if pr.entry != nil && pr.entry.session == s && pr.entry.want != nil && pr.members[p.wish.id] == p && maps.Equal(p.offer.Parameters, offer.Parameters) {
+		return // it is said already
+	}
+	if pr.entry == nil || pr.entry.session != s {
+		e := h.newEntry(s)
+		e.presence = pr
+		if pr.entry != nil && !pr.entry.ended { // else it ends by itself
+			e.before = pr.entry // which has other credentials
+		}
+		pr.entry = e
+	}
+	pr.entry.ended = false
+	p.presence, p.offer = pr, offer
+	pr.members[p.wish.id] = p
+	h.renew(pr)
+}
+
+// depart takes a publication out of its presence, which ends with the last, and returns
+// what that comes to.
+func (h *Hub) depart(p *publication) goal {
+	pr := p.presence
+	p.presence = nil
+	delete(pr.members, p.wish.id)
+	if len(pr.members) == 0 {
+		h.end(pr.entry)
+		return goal{pr.entry, pr.entry.settled}
+	}
+	h.renew(pr)
+	return pr.goal()
+}
+
+// vanish forgets a presence whose entry has ended.
+func (h *Hub) vanish(e *entry) {
+	if pr := e.presence; pr != nil && pr.entry == e && h.presences[pr.key] == pr {
+		delete(h.presences, pr.key)
+	}
+}
+
+// renew has the registry know what the members have become, unless all is withdrawn.
+func (h *Hub) renew(pr *presence) {
+	if h.withdrawn {
+		return
+	}
+	pr.changes++
+	a := &announcement{h: h, presence: pr, number: pr.changes, offers: make([]*application.Offer, 0, len(pr.members))}
+	var since time.Time
+	for _, p := range pr.members {
+		a.offers = append(a.offers, p.offer)
+		since = earlier(since, p.since)
+	}
+	a.process = application.Process{Application: pr.key.application, Host: h.host, Port: pr.key.port, Since: since}
+	h.setMatter(pr.entry, a)
+}
+
+// offerOf returns a service as metadata have it: what its URL says, but for what is of the
+// host and of the time.
+func offerOf(w *wish, u registry.URL) *application.Offer {
+	o := &application.Offer{Service: w.id.service, Protocol: u.Protocol, Path: u.Path, Parameters: map[string]string{}}
+	keep := func(name string) {
+		if value := u.Get(name); value != "" {
+			o.Parameters[name] = value
+		}
+	}
+	for _, name := range [...]string{
+		registry.ParameterInterface, registry.ParameterGroup, registry.ParameterVersion, parameterMethods,
+		parameterApplication, parameterDubbo, parameterSide, "dynamic", "generic",
+	} {
+		keep(name)
+	}
+	for name := range w.Service.Parameters {
+		if name != parameterRegisterMode {
+			keep(name)
+		}
+	}
+	return o
+}

@@ -1,0 +1,76 @@
+package dubbo_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// slowToRetract is a registry that takes an instance back only when it is let to.
+type slowToRetract struct {
+	*fake
+
+	let <-chan struct{}
+}
+
+func (s *slowToRetract) Retract(ctx context.Context, i registry.Instance) error {
+	<-s.let
+	return s.fake.Retract(ctx, i)
+}
+
+// TestAnInstanceThatComesBackWithOtherCredentialsEndsTheOthersOnce: what it had is just
+// being taken back, over a session that others use.
+func TestAnInstanceThatComesBackWithOtherCredentialsEndsTheOthersOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, usual())
+		let := make(chan struct{})
+		hub, err := dubbo.New(dubbo.Options{
+			Registries: map[string]registry.New{"fake": func(o registry.Options) (registry.Registry, error) {
+				_, err := r.fake.open(o)
+				return &slowToRetract{r.fake, let}, err
+			}},
+			Config: usual(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
+		})
+		must(t, err)
+		r.hub = hub
+		r.run()
+		defer r.end()
+		must(t, hub.Publish(t.Context(), inMode("instance", "x")))
+		must(t, hub.Publish(t.Context(), request("y")))
+		must(t, hub.Publish(t.Context(), request("z")))
+
+		var gone error
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			gone = hub.Unpublish(t.Context(), request("x"))
+		}()
+		synctest.Wait()
+		again := inMode("instance", "x")
+		again.Registry.Username, again.Registry.Password = "u", "p"
+		r.fake.set(false, errors.New("not now"))
+		if err := hub.Publish(t.Context(), again); !errors.Is(err, dubbo.ErrKept) {
+			t.Errorf("Publish: %v", err)
+		}
+		close(let)
+		<-ended
+		must(t, gone)
+		r.fake.set(false, nil)
+		pass(time.Minute)
+		r.announces("weft 10.1.1.1:20080 x")
+
+		must(t, hub.Unpublish(t.Context(), request("y")))
+		synctest.Wait()
+		r.fake.mu.Lock()
+		defer r.fake.mu.Unlock()
+		if r.fake.closed != 0 {
+			t.Error("the session that z is published in was closed")
+		}
+	})
+}

@@ -1,0 +1,310 @@
+package dubbo_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+)
+
+// inMode returns a request for a service to be published in a mode, with more parameters as
+// "key=value".
+func inMode(mode, service string, parameters ...string) dubbo.Request {
+	q := request(service)
+	q.Service.Parameters = map[string]string{}
+	if mode != "" {
+		q.Service.Parameters["register-mode"] = mode
+	}
+	for _, p := range parameters {
+		key, value, _ := strings.Cut(p, "=")
+		q.Service.Parameters[key] = value
+	}
+	return q
+}
+
+// announces holds that these are the instances.
+func (r *rig) announces(want ...string) {
+	r.Helper()
+	synctest.Wait()
+	if got := r.fake.instances(); !slices.Equal(got, want) {
+		r.Errorf("the instances are %q, want %q", got, want)
+	}
+}
+
+// registers holds that these are the URLs of providers.
+func (r *rig) registers(want ...string) {
+	r.Helper()
+	synctest.Wait()
+	if got := r.fake.registered(); !slices.Equal(got, want) {
+		r.Errorf("the URLs are %q, want %q", got, want)
+	}
+}
+
+func TestServicesOfAnApplicationAreOneInstance(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "g/y:1")))
+		r.announces("weft 10.1.1.1:20080 g/y:1,x")
+		r.registers()
+		other := inMode("instance", "z")
+		other.Service.Name = "other"
+		must(r.T, r.hub.Publish(r.Context(), other))
+		r.announces("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1,x")
+
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x"))) // which is said already
+		must(r.T, r.hub.Unpublish(r.Context(), request("x")))
+		r.announces("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1")
+		must(r.T, r.hub.Unpublish(r.Context(), request("g/y:1")))
+		r.announces("other 10.1.1.1:20080 z")
+		want := []string{"+weft x", "+weft g/y:1,x", "+other z", "+weft g/y:1", "-weft"}
+		if got := r.fake.announced.calls; !slices.Equal(got, want) {
+			t.Errorf("the registry was told %q, want %q", got, want)
+		}
+		must(r.T, r.hub.Unpublish(r.Context(), request("z")))
+		synctest.Wait()
+		r.fake.mu.Lock()
+		defer r.fake.mu.Unlock()
+		if r.fake.closed != 1 {
+			t.Errorf("a session that nobody uses was closed %d times", r.fake.closed)
+		}
+	})
+}
+
+func TestTheRegistryOfTheConfigurationSaysHowServicesAreRegistered(t *testing.T) {
+	for _, tt := range []struct {
+		configured config.RegisterMode
+		said       string
+		url, other bool
+	}{
+		{"", "", true, false},
+		{config.RegisterInstance, "", false, true},
+		{config.RegisterAll, "", true, true},
+		{config.RegisterAll, "interface", true, false},
+		{"", "all", true, true},
+	} {
+		t.Run(fmt.Sprintf("%q, and a call says %q", tt.configured, tt.said), func(t *testing.T) {
+			c := usual()
+			c.Registries = []config.RegistrySettings{{Type: "fake", Address: "h:1", RegisterMode: tt.configured}}
+			inBubble(t, c, func(r *rig) {
+				must(r.T, r.hub.Publish(r.Context(), inMode(tt.said, "x")))
+				if got := len(r.fake.registered()) == 1; got != tt.url {
+					t.Errorf("a URL is there: %t, want %t", got, tt.url)
+				}
+				if got := len(r.fake.instances()) == 1; got != tt.other {
+					t.Errorf("an instance is there: %t, want %t", got, tt.other)
+				}
+				for text := range r.fake.there {
+					if strings.Contains(text, "register-mode") {
+						t.Errorf("it is part of %s", text)
+					}
+				}
+				if got := r.hub.Services().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
+					t.Errorf("it is said to be %+v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestAModeThatIsNoneIsRefused(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		var field *dubbo.FieldError
+		if err := r.hub.Publish(r.Context(), inMode("application", "x")); !errors.As(err, &field) || field.Field != "service.parameters.register-mode" {
+			t.Errorf("Publish: %v", err)
+		}
+		if err := r.hub.Subscribe(r.Context(), inMode("instance", "x")); !errors.As(err, &field) {
+			t.Errorf("Subscribe: %v", err)
+		}
+	})
+}
+
+func TestAnotherModeCountsFromThenOn(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+		must(r.T, r.hub.Publish(r.Context(), inMode("interface", "x")))
+		r.announces()
+		r.registers("dubbo x#get")
+		must(r.T, r.hub.Publish(r.Context(), inMode("all", "x")))
+		r.announces("weft 10.1.1.1:20080 x")
+		r.registers("dubbo x#get")
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+		r.announces("weft 10.1.1.1:20080 x")
+		r.registers()
+	})
+}
+
+func TestParametersAreInTheMetadataAndNothingOfTheHost(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x", "weight=50")))
+		first := r.fake.announced.there["weft 10.1.1.1:20080"]
+		const want = `"params":{"application":"weft","dubbo":"2.0.2","dynamic":"true","generic":"false","interface":"x","methods":"get","side":"provider","weight":"50"}`
+		if text := string(first.Provided); !strings.Contains(text, want) {
+			t.Errorf("the metadata are %s, want %s", text, want)
+		}
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x", "weight=60")))
+		second := r.fake.announced.there["weft 10.1.1.1:20080"]
+		if first.Revision == second.Revision || first.Instance.Metadata["timestamp"] != second.Instance.Metadata["timestamp"] {
+			t.Errorf("after another weight the instance is %v, was %v", second.Instance.Metadata, first.Instance.Metadata)
+		}
+	})
+}
+
+func TestAnInstanceIsAnnouncedOnceTheRegistryIsThere(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.set(true, nil)
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() {
+				if err := r.hub.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d", i))); !errors.Is(err, dubbo.ErrKept) {
+					t.Errorf("Publish: %v, want %v", err, dubbo.ErrKept)
+				}
+			})
+		}
+		all.Wait()
+		if err := r.hub.Unpublish(r.Context(), request("s0")); err == nil {
+			t.Error("it is said to be gone, which nobody can know")
+		}
+		pass(time.Hour)
+		r.fake.set(false, nil)
+		pass(time.Minute)
+		r.announces("weft 10.1.1.1:20080 s1,s2,s3,s4,s5,s6,s7,s8,s9")
+		r.fake.set(false, errors.New("not you"))
+		must(r.T, waited(r, func() error { return r.hub.Unpublish(r.Context(), request("s1")) }, "not you"))
+		if got := r.hub.Services().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
+			t.Errorf("it is said to be %+v", got)
+		}
+		r.fake.set(false, nil)
+		pass(time.Minute)
+		r.announces("weft 10.1.1.1:20080 s2,s3,s4,s5,s6,s7,s8,s9")
+	})
+}
+
+// waited returns nil if a call fails with a text.
+func waited(r *rig, call func() error, text string) error {
+	r.Helper()
+	if err := call(); err == nil || !strings.Contains(err.Error(), text) {
+		return fmt.Errorf("got %w, want %s", err, text)
+	}
+	return nil
+}
+
+func TestAnInstanceThatComesBackAtOnceIsThere(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		must(r.T, r.hub.Publish(r.Context(), request("stays"))) // and the session with it
+		for range 20 {
+			must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+			r.fake.set(true, nil)
+			var all sync.WaitGroup
+			// Whichever is first, neither can be done now.
+			for _, ask := range []func() error{
+				func() error { return r.hub.Publish(r.Context(), inMode("instance", "x", "weight=1")) },
+				func() error { return r.hub.Unpublish(r.Context(), request("x")) },
+			} {
+				all.Go(func() { _ = ask() })
+			}
+			all.Wait()
+			r.fake.set(false, nil)
+			must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+			must(r.T, r.hub.Unpublish(r.Context(), request("x")))
+			must(r.T, r.hub.Publish(r.Context(), inMode("instance", "y")))
+			r.announces("weft 10.1.1.1:20080 y")
+			must(r.T, r.hub.Unpublish(r.Context(), request("y")))
+			r.announces()
+		}
+	})
+}
+
+// TestManyWhoPublishAtOnceDoNotHoldUpOneAnother: what one has said is there for him when it
+// is announced, whatever others have said since.
+func TestManyWhoPublishAtOnceDoNotHoldUpOneAnother(t *testing.T) {
+	const many, each = 64, 5
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.announced.takes = 100 * time.Millisecond
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range many {
+			all.Go(func() {
+				for j := range each {
+					if err := r.hub.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d.%d", i, j))); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		// Each has to wait for the announcement under way, and for the one that has his.
+		if took, most := time.Since(began), 2*each*r.fake.announced.takes; took > most {
+			t.Errorf("it took %v and %d announcements, want %v at most", took, len(r.fake.announced.calls), most)
+		}
+	})
+}
+
+func TestOtherCredentialsTakeNoInstanceAway(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		q := inMode("instance", "x")
+		must(r.T, r.hub.Publish(r.Context(), q))
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "y")))
+		q.Registry.Username, q.Registry.Password = "u", "p"
+		must(r.T, r.hub.Publish(r.Context(), q))
+		if got := r.fake.announced.calls[2]; got != "+weft x,y" {
+			t.Errorf("the other session begins with %q", got)
+		}
+		must(r.T, r.hub.Unpublish(r.Context(), request("y")))
+		must(r.T, r.hub.Unpublish(r.Context(), request("x")))
+		r.announces()
+	})
+}
+
+func TestInstancesLeaveBeforeTheDrain(t *testing.T) {
+	c := usual()
+	c.WithdrawWait = 5 * time.Second
+	inBubble(t, c, func(r *rig) {
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+		must(r.T, r.hub.Publish(r.Context(), inMode("all", "y")))
+		began := time.Now()
+		go func() {
+			<-time.After(time.Second) // of the bubble
+			if got := r.fake.instances(); len(got) > 0 {
+				t.Errorf("while callers notice there are %v", got)
+			}
+		}()
+		r.hub.Withdraw(r.Context())
+		if waited := time.Since(began); waited != c.WithdrawWait {
+			t.Errorf("it took %v", waited)
+		}
+		r.announces()
+		r.registers()
+		if err := r.hub.Publish(r.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrKept) {
+			t.Errorf("after it, Publish: %v", err)
+		}
+		r.announces()
+	})
+}
+
+func TestAnInstanceIsTheSameAfterARestart(t *testing.T) {
+	c := remembering(t)
+	inBubble(t, c, func(r *rig) {
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
+		pass(time.Minute)
+		must(r.T, r.hub.Publish(r.Context(), inMode("all", "y")))
+		before := r.fake.announced.there["weft 10.1.1.1:20080"]
+		pass(time.Minute)
+		r.restart(c)
+		r.run()
+		defer r.end()
+		pass(time.Minute)
+		r.announces("weft 10.1.1.1:20080 x,y")
+		r.registers("dubbo y#get")
+		after := r.fake.announced.there["weft 10.1.1.1:20080"]
+		if before == after || after.Revision != before.Revision || after.Instance.Metadata["timestamp"] != before.Instance.Metadata["timestamp"] {
+			t.Errorf("the instance is %v, was %v", after.Instance.Metadata, before.Instance.Metadata)
+		}
+	})
+}

@@ -1,0 +1,47 @@
+package registry
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestServersOfAnAddress(t *testing.T) {
+	for text, want := range map[string][]string{
+		"a":             {"a:1"},
+		"a:2, b:3,c":    {"a:2", "b:3", "c:1"},
+		"[::1]":         {"[::1]:1"},
+		"[::1]:2,a.b:3": {"[::1]:2", "a.b:3"},
+	} {
+		if got, err := ParseServers(text, "1"); err != nil || !slices.Equal(got, want) {
+			t.Errorf("ParseServers(%q) = %q, %v; want %q", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"":     "no host:port",
+		"a,":   "no host:port",
+		":2":   "no host:port",
+		"a:":   "no host:port",
+		"::1":  "too many colons",
+		"a:b:": "too many colons",
+	} {
+		if got, err := ParseServers(text, "1"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseServers(%q) = %q, %v; want an error with %q", text, got, err, want)
+		}
+	}
+}
+
+func TestAChangeOfStateIsToldOnce(t *testing.T) {
+	told := 0
+	s := NewStanding(State{}, func() { told++ })
+	s.Change(func(state *State) { state.Connected, state.Session = true, "1" })
+	s.Change(func(state *State) { state.Session = "1" }) // the same
+	if got := s.State(); told != 1 || !got.Connected || got.Session != "1" {
+		t.Errorf("told %d times of %+v, want once of a session", told, got)
+	}
+	s.End()
+	s.End()
+	if got := s.State(); told != 2 || got.Connected || got.Session != "" || got.Since.IsZero() {
+		t.Errorf("told %d times of %+v, want once more, of its end", told, got)
+	}
+}

@@ -1,0 +1,59 @@
+package registrytest
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// CrowdAddress is where the providers of a Crowd are.
+const CrowdAddress = "10.0.0.1:20880"
+
+// CrowdService returns the i-th interface of a Crowd.
+func CrowdService(i int) string { return fmt.Sprintf("com.example.service.Number%d", i) }
+
+// Crowd has a session follow as many services as followed says, and publish a provider of
+// the first of them, all at once. It returns the followers, in order, when each has been
+// told.
+func (s *Session) Crowd(published, followed int) []*Follower {
+	s.t.Helper()
+	begin := time.Now()
+	followers := make([]*Follower, followed)
+	for i := range followers {
+		followers[i] = s.Follow(registry.Service{Interface: CrowdService(i)})
+	}
+	var all sync.WaitGroup
+	for i := range published {
+		u := Provider(s.t, CrowdService(i), CrowdAddress)
+		all.Go(func() {
+			if err := s.Register(s.t.Context(), u); err != nil {
+				s.t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	s.t.Logf("%d registrations after %v", published, time.Since(begin))
+	for i, f := range followers {
+		if i < published {
+			f.Await("the provider", At(CrowdAddress))
+		} else {
+			f.Await("nothing", Empty)
+		}
+	}
+	s.catchUp()
+	s.t.Logf("and %d subscriptions after %v", followed, time.Since(begin))
+	return followers
+}
+
+// CrowdGrows publishes one provider more, of one of the services, and returns when its
+// follower is told.
+func (s *Session) CrowdGrows(followers []*Follower) {
+	s.t.Helper()
+	const one, more = 7, "10.0.0.9:1"
+	begin := time.Now()
+	s.Publish(Provider(s.t, CrowdService(one), more))
+	followers[one].Await("both", At(CrowdAddress, more))
+	s.t.Logf("one change is registered and told after %v", time.Since(begin))
+}

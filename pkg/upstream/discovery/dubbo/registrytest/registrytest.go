@@ -1,0 +1,429 @@
+// Package registrytest is the kit of tests that every registry of Dubbo services passes:
+// what registry.Registry promises, asked of the real thing.
+package registrytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// Fixture is a registry to be tested.
+type Fixture struct {
+	Open registry.New
+	// Options are of sessions that see one another, and nothing of other tests.
+	Options func(t *testing.T) registry.Options
+	// Orderly: views tell whether those who are missing have taken themselves back.
+	Orderly bool
+}
+
+// Run tests the registry, each promise in a test of its own, at the same time as others.
+func Run(t *testing.T, f Fixture) {
+	for _, one := range slices.Concat(promises(), announcements()) {
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel()
+			b := &bench{Fixture: f, T: t}
+			b.options = f.Options(t)
+			one.test(b)
+		})
+	}
+}
+
+type promise struct {
+	name string
+	test func(*bench)
+}
+
+func promises() []promise {
+	return []promise{
+		{"what is registered is found as it was written", found},
+		{"who subscribes first sees who registers later", foundLater},
+		{"a service that nobody provides is answered, too", foundNobody},
+		{"registering twice is registering once", twice},
+		{"what is taken back is gone", takenBack},
+		{"taking back what is not there is no error", takenBackNothing},
+		{"what replaces another is there all the time", replaced},
+		{"the end of a session takes back everything", closed},
+		{"groups and versions are services of their own", apart},
+		{"consumers are no providers", consumers},
+		{"rules are told with the providers", rules},
+		{"nothing is told after stop", stopped},
+		{"one of two who watch the same can stop", oneStops},
+		{"many at once", many},
+		{"a revision that nothing was published of", noMetadata},
+		{"a session that is in use is connected", connected},
+		{"what is wanted of a session that is closed fails", afterClose},
+	}
+}
+
+// bench is what a promise is tested with.
+type bench struct {
+	*testing.T
+	Fixture
+	options registry.Options
+}
+
+// open opens a session, which is closed when the test ends.
+func (b *bench) open() *Session {
+	b.Helper()
+	return Open(b, b.Open, b.options)
+}
+
+func (b *bench) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), Patience)
+}
+
+func (b *bench) url(text string) registry.URL {
+	b.Helper()
+	return Parse(b, text)
+}
+
+func (b *bench) register(r *Session, text string) {
+	b.Helper()
+	r.Publish(b.url(text))
+}
+
+func (b *bench) unregister(r *Session, text string) {
+	b.Helper()
+	r.Withdraw(b.url(text))
+}
+
+// follower is one who watches a service.
+type follower struct {
+	b    *bench
+	stop func()
+
+	mu      sync.Mutex
+	within  bool          // guarded by mu; notify runs
+	views   int           // guarded by mu
+	last    registry.View // guarded by mu
+	least   int           // guarded by mu; providers of a view, since reset; -1: no view yet
+	changed chan struct{} // guarded by mu; closed by the next view
+}
+
+func (b *bench) follow(r *Session, s registry.Service) *follower {
+	f := &follower{b: b, least: -1, changed: make(chan struct{})}
+	f.stop = r.Subscribe(s, f.notify)
+	b.Cleanup(f.stop)
+	return f
+}
+
+func (f *follower) notify(v registry.View) {
+	f.mu.Lock()
+	if f.within {
+		f.b.Error("notify is called while it runs")
+	}
+	f.within = true
+	f.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.within = false
+	f.views++
+	f.last = v
+	if f.least < 0 || len(v.Providers) < f.least {
+		f.least = len(v.Providers)
+	}
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// until waits for a view that is as wanted.
+func (f *follower) until(what string, wanted func(registry.View) bool) registry.View {
+	f.b.Helper()
+	patience := time.NewTimer(Patience)
+	defer patience.Stop()
+	for {
+		f.mu.Lock()
+		v, changed, known := f.last, f.changed, f.views > 0
+		f.mu.Unlock()
+		if known && wanted(v) {
+			return v
+		}
+		select {
+		case <-changed:
+		case <-patience.C:
+			f.b.Fatalf("%s: not within %v; known: %v, the last view: %v", what, Patience, known, v)
+		}
+	}
+}
+
+// providers waits until exactly these are there.
+func (f *follower) providers(want ...string) registry.View {
+	f.b.Helper()
+	for i, text := range want {
+		want[i] = f.b.url(text).String()
+	}
+	slices.Sort(want)
+	return f.until("providers "+strings.Join(want, ", "), func(v registry.View) bool {
+		return slices.Equal(texts(v.Providers), want)
+	})
+}
+
+func texts(urls []registry.URL) []string {
+	all := make([]string, 0, len(urls))
+	for _, u := range urls {
+		all = append(all, u.String())
+	}
+	slices.Sort(all)
+	return all
+}
+
+const (
+	iface = "com.example.Greeter"
+	first = "dubbo://10.0.0.1:20880/" + iface + "?application=a&interface=" + iface + "&methods=hello"
+	other = "dubbo://10.0.0.2:20880/" + iface + "?application=a&interface=" + iface + "&methods=hello"
+)
+
+func greeter() registry.Service { return registry.Service{Interface: iface} }
+
+func found(b *bench) {
+	odd := "dubbo://[2001:db8::1]:1/" + iface + "?interface=" + iface + "&note=" + "1%262+3%25 ü/:?=>"
+	r := b.open()
+	b.register(r, first)
+	b.register(r, odd)
+	b.follow(b.open(), greeter()).providers(first, odd)
+}
+
+func foundLater(b *bench) {
+	f := b.follow(b.open(), greeter())
+	f.providers()
+	r := b.open()
+	b.register(r, first)
+	f.providers(first)
+	b.register(r, other)
+	f.providers(first, other)
+}
+
+func foundNobody(b *bench) {
+	b.follow(b.open(), registry.Service{Interface: "com.example.Nobody", Group: "g", Version: "1"}).providers()
+}
+
+func twice(b *bench) {
+	r := b.open()
+	b.register(r, first)
+	b.register(r, first)
+	f := b.follow(b.open(), greeter())
+	f.providers(first)
+	b.unregister(r, first)
+	f.providers()
+}
+
+func takenBack(b *bench) {
+	r := b.open()
+	f := b.follow(b.open(), greeter())
+	b.register(r, first)
+	b.register(r, other)
+	f.providers(first, other)
+	b.unregister(r, first)
+	f.providers(other)
+	b.unregister(r, other)
+	if v := f.providers(); b.Orderly && !v.Orderly {
+		b.Error("the list that was emptied in order is not said to be")
+	}
+	b.register(r, first)
+	f.providers(first)
+}
+
+func takenBackNothing(b *bench) { b.unregister(b.open(), first) }
+
+func replaced(b *bench) {
+	r := b.open()
+	f := b.follow(b.open(), greeter())
+	b.register(r, first)
+	f.providers(first)
+	f.mu.Lock()
+	f.least = -1
+	f.mu.Unlock()
+	second := first + "&weight=7"
+	b.register(r, second)
+	b.unregister(r, first)
+	f.providers(second)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.least == 0 {
+		b.Error("in between there was nobody")
+	}
+}
+
+func closed(b *bench) {
+	r := b.open()
+	f := b.follow(b.open(), greeter())
+	b.register(r, first)
+	b.register(r, other)
+	f.providers(first, other)
+	r.End()
+	f.providers()
+}
+
+func apart(b *bench) {
+	r := b.open()
+	in := func(group, version string) string {
+		text := first
+		if group != "" {
+			text += "&group=" + group
+		}
+		if version != "" {
+			text += "&version=" + version
+		}
+		return text
+	}
+	all := []string{in("", ""), in("g", ""), in("g", "1"), in("h", "1")}
+	for i, text := range all {
+		all[i] = strings.Replace(text, "10.0.0.1", fmt.Sprintf("10.0.1.%d", i+1), 1)
+		b.register(r, all[i])
+	}
+	watching := b.open()
+	tests := []struct {
+		group, version string
+		want           []string
+	}{
+		{"", "", all}, // calls say which
+		{"g", "", all[1:3]},
+		{"", "1", all[2:]},
+		{"g", "1", all[2:3]},
+		{"*", "1", all[2:]},
+		{"g,h", "1", all[2:]},
+		{"*", "*", all},
+		{"h", "2", nil},
+	}
+	for _, tt := range tests {
+		s := registry.Service{Interface: iface, Group: tt.group, Version: tt.version}
+		want := slices.Sorted(slices.Values(tt.want))
+		b.follow(watching, s).until("the providers of "+s.String(), func(v registry.View) bool {
+			var got []string
+			for _, u := range v.Providers {
+				if s.Accepts(u) {
+					got = append(got, u.String())
+				}
+			}
+			for i := range want {
+				want[i] = b.url(want[i]).String()
+			}
+			slices.Sort(got)
+			return slices.Equal(got, want)
+		})
+	}
+}
+
+func consumers(b *bench) {
+	r := b.open()
+	f := b.follow(b.open(), greeter())
+	b.register(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
+	b.register(r, first)
+	f.providers(first)
+	b.unregister(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
+}
+
+func rules(b *bench) {
+	override := "override://0.0.0.0/" + iface + "?category=configurators&dynamic=false&enabled=true&interface=" + iface + "&timeout=5"
+	condition := "condition://0.0.0.0/" + iface + "?category=routers&dynamic=false&interface=" + iface + "&rule=host = 10.0.0.9 => host = 10.0.0.1"
+	r := b.open()
+	f := b.follow(b.open(), greeter())
+	b.register(r, first)
+	b.register(r, override)
+	b.register(r, condition)
+	f.until("all three", func(v registry.View) bool {
+		return slices.Equal(texts(v.Providers), []string{b.url(first).String()}) &&
+			slices.Equal(texts(v.Configurators), []string{b.url(override).String()}) &&
+			slices.Equal(texts(v.Routers), []string{b.url(condition).String()})
+	})
+	b.unregister(r, override)
+	b.unregister(r, condition)
+	f.until("the provider alone", func(v registry.View) bool {
+		return len(v.Providers) == 1 && len(v.Configurators) == 0 && len(v.Routers) == 0
+	})
+}
+
+func stopped(b *bench) {
+	watching, r := b.open(), b.open()
+	f := b.follow(watching, greeter())
+	witness := b.follow(watching, greeter())
+	f.providers()
+	f.stop()
+	f.mu.Lock()
+	before := f.views
+	f.mu.Unlock()
+	b.register(r, first)
+	witness.providers(first)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.views != before {
+		b.Errorf("%d views after stop", f.views-before)
+	}
+}
+
+func oneStops(b *bench) {
+	watching, r := b.open(), b.open()
+	one, two := b.follow(watching, greeter()), b.follow(watching, greeter())
+	b.register(r, first)
+	one.providers(first)
+	two.providers(first)
+	one.stop()
+	b.register(r, other)
+	two.providers(first, other)
+	// What is watched again is told from the beginning.
+	b.follow(watching, greeter()).providers(first, other)
+}
+
+func many(b *bench) {
+	const services = 100
+	r, watching := b.open(), b.open()
+	name := func(i int) string { return fmt.Sprintf("com.example.S%d", i) }
+	text := func(i int) string {
+		return fmt.Sprintf("dubbo://10.0.0.1:%d/%s?interface=%s", 20000+i, name(i), name(i))
+	}
+	ctx, cancel := b.context()
+	defer cancel()
+	errs := make([]error, services)
+	followers := make([]*follower, services)
+	var all sync.WaitGroup
+	for i := range services {
+		u := b.url(text(i))
+		all.Go(func() { errs[i] = r.Register(ctx, u) })
+		followers[i] = b.follow(watching, registry.Service{Interface: name(i)})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		b.Fatal(err)
+	}
+	for i, f := range followers {
+		f.providers(text(i))
+	}
+}
+
+func noMetadata(b *bench) {
+	ctx, cancel := b.context()
+	defer cancel()
+	if text, err := b.open().Metadata(ctx, "nobody", "0123456789abcdef"); !errors.Is(err, registry.ErrNoMetadata) {
+		b.Errorf("got %q, %v; want ErrNoMetadata", text, err)
+	}
+}
+
+func connected(b *bench) {
+	before := time.Now()
+	r := b.open()
+	b.register(r, first)
+	s := r.State()
+	if !s.Connected || s.Sessions != 1 || s.Since.Before(before) || s.Since.After(time.Now()) {
+		b.Errorf("the state is %+v, want one session, connected since the test began", s)
+	}
+}
+
+func afterClose(b *bench) {
+	r := b.open()
+	b.register(r, first)
+	r.End()
+	ctx, cancel := b.context()
+	defer cancel()
+	if err := r.Register(ctx, b.url(other)); err == nil {
+		b.Error("Register after Close is no error")
+	}
+	r.End() // again, which does nothing
+}

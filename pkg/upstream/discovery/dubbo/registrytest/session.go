@@ -1,0 +1,231 @@
+package registrytest
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// Patience is how long anything may take here, on a machine that has others to serve.
+const Patience = 60 * time.Second
+
+// Session is a registry as a test uses it, whose methods fail the test where a registry
+// returns an error. They are for the goroutine of the test.
+type Session struct {
+	registry.Registry
+	t testing.TB
+
+	mu     sync.Mutex
+	states []registry.State // guarded by mu; that were not looked at yet
+	last   registry.State   // guarded by mu; of those that were looked at
+	more   chan struct{}    // has one after states grew; capacity 1
+}
+
+// Open opens a session until the end of the test. It sets the option Changed and, if there
+// is none, Log.
+func Open(t testing.TB, open registry.New, options registry.Options) *Session {
+	t.Helper()
+	s := &Session{t: t, more: make(chan struct{}, 1)}
+	if options.Log == nil {
+		options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	options.Changed = s.note
+	s.mu.Lock()
+	r, err := open(options)
+	s.Registry = r
+	s.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.catchUp()
+	t.Cleanup(s.End)
+	return s
+}
+
+// note remembers what the state is: one that lasts a moment is seen, too.
+func (s *Session) note() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states = append(s.states, s.State())
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// reached goes on to the first state that is so, which may be the one looked at last.
+func (s *Session) reached(is func(registry.State) bool) (registry.State, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for !is(s.last) {
+		if len(s.states) == 0 {
+			return registry.State{}, false
+		}
+		s.last, s.states = s.states[0], s.states[1:]
+	}
+	return s.last, true
+}
+
+// catchUp has Await begin with the state that is.
+func (s *Session) catchUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.states, s.last = nil, s.State()
+}
+
+// Await waits for a state, and returns it. It goes from the state at the end of the method
+// before it through those that came since, each of which is looked at once.
+func (s *Session) Await(what string, is func(registry.State) bool) registry.State {
+	s.t.Helper()
+	limit := time.NewTimer(Patience)
+	defer limit.Stop()
+	for {
+		if state, ok := s.reached(is); ok {
+			return state
+		}
+		select {
+		case <-s.more:
+		case <-limit.C:
+			s.t.Fatalf("not %s: %+v", what, s.State())
+		}
+	}
+}
+
+// Connected is a condition for Await.
+func Connected(s registry.State) bool { return s.Connected }
+
+// Publish registers a URL.
+func (s *Session) Publish(u registry.URL) {
+	s.t.Helper()
+	ctx, cancel := s.soon()
+	defer cancel()
+	if err := s.Register(ctx, u); err != nil {
+		s.t.Fatalf("Register(%s): %v", u, err)
+	}
+	s.catchUp()
+}
+
+// Withdraw takes back a URL.
+func (s *Session) Withdraw(u registry.URL) {
+	s.t.Helper()
+	ctx, cancel := s.soon()
+	defer cancel()
+	if err := s.Unregister(ctx, u); err != nil {
+		s.t.Fatalf("Unregister(%s): %v", u, err)
+	}
+	s.catchUp()
+}
+
+// End closes the session.
+func (s *Session) End() {
+	ctx, cancel := s.soon()
+	defer cancel()
+	s.Close(ctx)
+}
+
+func (s *Session) soon() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), Patience)
+}
+
+// Follower is told of a service. Its methods are for the goroutine of the test.
+type Follower struct {
+	// Stop ends the subscription. It may be called more than once.
+	Stop func()
+
+	t     testing.TB
+	views chan registry.View
+	last  *registry.View // of those that were looked at; nil: none
+}
+
+// Follow subscribes until the end of the test, or Stop.
+func (s *Session) Follow(service registry.Service) *Follower {
+	f := &Follower{t: s.t, views: make(chan registry.View, 10_000)}
+	f.Stop = sync.OnceFunc(s.Subscribe(service, func(v registry.View) { f.views <- v }))
+	s.t.Cleanup(f.Stop)
+	return f
+}
+
+// Await waits for a view, which was not looked at yet, and returns it.
+func (f *Follower) Await(what string, is func(registry.View) bool) registry.View {
+	f.t.Helper()
+	limit := time.NewTimer(Patience)
+	defer limit.Stop()
+	for {
+		select {
+		case v := <-f.views:
+			f.last = &v
+			if is(v) {
+				return v
+			}
+		case <-limit.C:
+			f.t.Fatalf("no view with %s; the last: %v", what, f.last)
+		}
+	}
+}
+
+// Holds waits until the latest view is so, which may have been looked at: a registry says
+// nothing if what it lost was there again when it came to look.
+func (f *Follower) Holds(what string, is func(registry.View) bool) {
+	f.t.Helper()
+	for len(f.views) > 0 {
+		v := <-f.views
+		f.last = &v
+	}
+	if f.last == nil || !is(*f.last) {
+		f.Await(what, is)
+	}
+}
+
+// Silent fails the test for each view that is so, of those that were not looked at yet.
+func (f *Follower) Silent(what string, is func(registry.View) bool) {
+	f.t.Helper()
+	for len(f.views) > 0 {
+		v := <-f.views
+		f.last = &v
+		if is(v) {
+			f.t.Errorf("a view %s: %v", what, v)
+		}
+	}
+}
+
+// Any is a condition: there is a view.
+func Any(registry.View) bool { return true }
+
+// Empty is a condition: nobody provides the service.
+func Empty(v registry.View) bool { return len(v.Providers) == 0 }
+
+// At returns a condition: the providers are at these addresses.
+func At(addresses ...string) func(registry.View) bool {
+	want := slices.Sorted(slices.Values(addresses))
+	return func(v registry.View) bool {
+		var found []string
+		for _, u := range v.Providers {
+			found = append(found, u.Address())
+		}
+		slices.Sort(found)
+		return slices.Equal(found, want)
+	}
+}
+
+// Parse returns the URL of a text.
+func Parse(t testing.TB, text string) registry.URL {
+	t.Helper()
+	u, err := registry.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// Provider returns what the provider of an interface registers, with parameters beside
+// those that all have, each as "key=value".
+func Provider(t testing.TB, name, address string, parameters ...string) registry.URL {
+	t.Helper()
+	return Parse(t, "dubbo://"+address+"/"+name+"?"+strings.Join(append(parameters, "interface="+name, "side=provider"), "&"))
+}

@@ -1,0 +1,311 @@
+package dubbo
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// Key returns what tells the service from others: group/interface:version. It is the name
+// of the cluster of one that is called.
+func (s *Service) Key() string {
+	return registry.Service{Interface: s.Interface, Group: s.Group, Version: registry.PlainVersion(s.Version)}.String()
+}
+
+// memoryType is the type of registry that needs no address.
+const memoryType = "memory"
+
+// folderPrefix begins an address of that type that is a folder.
+const folderPrefix = "file:"
+
+// Lengths that fields may have, in bytes.
+const (
+	longestField   = 1 << 10
+	longestAddress = 4 << 10
+)
+
+// identity is what tells a publication, or a subscription, from others.
+type identity struct {
+	kind, address string // of the registry
+	service       registry.Service
+}
+
+// sessionKey is what tells sessions apart.
+type sessionKey struct{ kind, address, username, password string }
+
+func (k sessionKey) String() string { return k.kind + "://" + k.address }
+
+// wish is a request that was checked.
+type wish struct {
+	Request // which registry it is is filled in
+
+	id      identity
+	session sessionKey
+	mode    config.RegisterMode // of a provider
+}
+
+// use is what a request is for.
+type use uint8
+
+const (
+	providing use = iota
+	calling
+	ending // of either
+)
+
+// read checks a request. The error is a *FieldError.
+func (h *Hub) read(r Request, as use) (*wish, error) {
+	for _, check := range []func(*Request, use) error{h.readRegistry, readService, readParameters, readMode, h.readPort} {
+		if err := check(&r, as); err != nil {
+			return nil, err
+		}
+	}
+	w := &wish{Request: r}
+	w.id = identity{r.Registry.Type, r.Registry.Address, registry.Service{
+		Interface: r.Service.Interface, Group: r.Service.Group, Version: r.Service.Version,
+	}}
+	w.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
+	s := h.settings(w.session.kind, w.session.address)
+	if s != nil && w.session.username == "" && w.session.password == "" {
+		w.session.username, w.session.password = s.Username, s.Password // not kept in the state file
+	}
+	w.mode = config.RegisterMode(r.Service.Parameters[parameterRegisterMode])
+	if w.mode == "" && s != nil {
+		w.mode = s.RegisterMode
+	}
+	w.mode = cmp.Or(w.mode, config.RegisterInterface)
+	if u := h.provider(w, time.Now()); len(u.String()) > registry.MaxURL {
+		return nil, &FieldError{"service", fmt.Sprintf("its URL has %d bytes: there may be %d", len(u.String()), registry.MaxURL)}
+	}
+	return w, nil
+}
+
+// readRegistry completes which registry is meant.
+func (h *Hub) readRegistry(r *Request, _ use) error {
+	g := &r.Registry
+	g.Type, g.Address = strings.ToLower(strings.TrimSpace(g.Type)), strings.TrimSpace(g.Address)
+	if g.Address == "" {
+		for _, s := range h.o.Config.Registries {
+			if g.Type == "" || g.Type == s.Type {
+				g.Type, g.Address = s.Type, s.Address
+				break
+			}
+		}
+	}
+	if g.Type == "" && g.Address == "" {
+		g.Type = memoryType
+	}
+	switch {
+	case g.Type == "":
+		return &FieldError{"registry.type", "is missing: " + h.types()}
+	case h.o.Registries[g.Type] == nil:
+		return &FieldError{"registry.type", fmt.Sprintf("%q is not one of %s", clip(g.Type), h.types())}
+	case g.Address == "" && g.Type != memoryType:
+		return &FieldError{"registry.addr", "is missing"}
+	case len(g.Address) > longestAddress || strings.ContainsFunc(g.Address, notInText) || strings.ContainsFunc(g.Address, unicode.IsSpace):
+		return &FieldError{"registry.addr", fmt.Sprintf("%q is none", clip(g.Address))}
+	case g.Type == memoryType && strings.HasPrefix(g.Address, folderPrefix) && h.settings(g.Type, g.Address) == nil:
+		return &FieldError{"registry.addr", "a folder has to be one of the registries in the configuration: callers choose none to be written to"}
+	case len(g.Username) > longestField || strings.ContainsFunc(g.Username, notInText):
+		return &FieldError{"registry.username", "is too long, or has control characters"}
+	case len(g.Password) > longestField || strings.ContainsFunc(g.Password, notInText):
+		return &FieldError{"registry.password", "is too long, or has control characters"}
+	}
+	return nil
+}
+
+// types returns the types of registry that there are, in words.
+func (h *Hub) types() string {
+	return strings.Join(slices.Sorted(maps.Keys(h.o.Registries)), ", ")
+}
+
+// readService checks what tells services apart.
+func readService(r *Request, as use) error {
+	s := &r.Service
+	s.Version = registry.PlainVersion(s.Version)
+	if s.Interface == "" {
+		return &FieldError{"service.interface", "is missing"}
+	}
+	if s.Interface == "." || s.Interface == ".." { // which paths would take for something else
+		return &FieldError{"service.interface", fmt.Sprintf("%q is no name", s.Interface)}
+	}
+	several := as != providing // a consumer may ask for several groups, or any version
+	for _, f := range []struct {
+		name, value string
+		refused     string
+	}{
+		{"service.interface", s.Interface, "/:?&=#%,*@"},
+		{"service.group", s.Group, forbidden("/:?&=#%@", several)},
+		{"service.version", s.Version, forbidden("/:?&=#%@", several)},
+		{"service.name", s.Name, "/?&=#%,*@"},
+	} {
+		if problem := inName(f.value, f.refused); problem != "" {
+			return &FieldError{f.name, problem}
+		}
+	}
+	if strings.Contains(s.Group, ",") && slices.Contains(strings.Split(s.Group, ","), "") {
+		return &FieldError{"service.group", fmt.Sprintf("%q has an empty name in it", clip(s.Group))}
+	}
+	if len(s.Methods) == 0 && as == providing {
+		return &FieldError{"service.methods", "is missing"}
+	}
+	for i, method := range s.Methods {
+		field := fmt.Sprintf("service.methods[%d]", i)
+		if method == "" {
+			return &FieldError{field, "is empty"}
+		}
+		if problem := inName(method, "/:?&=#%,@."); problem != "" {
+			return &FieldError{field, problem}
+		}
+	}
+	return nil
+}
+
+func forbidden(always string, several bool) string {
+	if several {
+		return always
+	}
+	return always + ",*"
+}
+
+// inName returns what is wrong with a name; "": nothing.
+func inName(value, refused string) string {
+	if len(value) > longestField {
+		return fmt.Sprintf("has %d bytes: there may be %d", len(value), longestField)
+	}
+	for _, c := range value {
+		if notInText(c) || unicode.IsSpace(c) || strings.ContainsRune(refused, c) {
+			return fmt.Sprintf("%q has a %q in it", clip(value), c)
+		}
+	}
+	return ""
+}
+
+func notInText(c rune) bool { return unicode.IsControl(c) || c == unicode.ReplacementChar }
+
+func clip(text string) string {
+	const most = 100
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}
+
+// readPort checks what a provider is published with.
+func (h *Hub) readPort(r *Request, as use) error {
+	if text := r.Service.Port; text != "" {
+		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
+			return &FieldError{"service.port", fmt.Sprintf("%q is no port", clip(text))}
+		}
+	} else if as == providing && h.o.Config.ServerPort == 0 {
+		return &FieldError{"service.port", "is missing, and no server_port is configured"}
+	}
+	return nil
+}
+
+// The parameters of URLs that are not a matter of Service.Parameters.
+const (
+	parameterApplication = "application"
+	parameterMethods     = "methods"
+	parameterSide        = "side"
+	parameterTimestamp   = "timestamp"
+	parameterProcess     = "pid"
+	parameterDubbo       = "dubbo"
+)
+
+// readMode checks how a provider is to be registered.
+func readMode(r *Request, as use) error {
+	mode, said := r.Service.Parameters[parameterRegisterMode]
+	field := "service.parameters." + parameterRegisterMode
+	switch config.RegisterMode(mode) {
+	case config.RegisterInterface, config.RegisterInstance, config.RegisterAll:
+		if as == calling {
+			return &FieldError{field, "is of what is published"}
+		}
+		return nil
+	}
+	if !said {
+		return nil
+	}
+	return &FieldError{field, fmt.Sprintf("%q is not one of %s, %s, %s", clip(mode), config.RegisterInterface, config.RegisterInstance, config.RegisterAll)}
+}
+
+// readParameters checks what is added to the URL.
+func readParameters(r *Request, _ use) error {
+	for key, value := range r.Service.Parameters {
+		field := "service.parameters." + clip(key)
+		switch key {
+		case registry.ParameterInterface, registry.ParameterGroup, registry.ParameterVersion, parameterMethods:
+			return &FieldError{field, "is said in service." + key}
+		case parameterApplication:
+			return &FieldError{field, "is said in service.name"}
+		case registry.ParameterCategory, parameterSide, parameterTimestamp, parameterProcess, parameterDubbo:
+			return &FieldError{field, "cannot be set"}
+		case "":
+			return &FieldError{"service.parameters", "one has no name"}
+		}
+		if problem := inName(key, "?&=#%"); problem != "" {
+			return &FieldError{field, "its name " + problem}
+		}
+		if strings.ContainsFunc(value, notInText) {
+			return &FieldError{field, "has control characters"}
+		}
+	}
+	return nil
+}
+
+// protocolVersion is which version of Dubbo's protocol is spoken: that of all since 2.6.
+const protocolVersion = "2.0.2"
+
+// provider returns the URL of a service that is provided here since a time. It has no pid:
+// after a restart it is the same again, so that a registry has one of it, though the
+// session of the process that was killed has not ended yet, and callers see no change.
+func (h *Hub) provider(w *wish, since time.Time) registry.URL {
+	port := h.o.Config.ServerPort
+	if n, err := strconv.ParseUint(w.Service.Port, 10, 16); err == nil && port == 0 {
+		port = uint16(n)
+	}
+	return h.url(w, since, registry.URL{Protocol: "dubbo", Host: h.host, Port: port}, map[string]string{
+		"anyhost":     "true",
+		"dynamic":     "true",
+		"generic":     "false",
+		parameterSide: "provider",
+	}).With(map[string]string{parameterRegisterMode: ""})
+}
+
+// consumer returns the URL of one who calls a service.
+func (h *Hub) consumer(w *wish, since time.Time) registry.URL {
+	return h.url(w, since, registry.URL{Protocol: "consumer", Host: h.host}, map[string]string{
+		registry.ParameterCategory: registry.Consumers,
+		"check":                    "false",
+		parameterSide:              "consumer",
+		parameterProcess:           strconv.Itoa(os.Getpid()), // there is no port to tell it from others
+	})
+}
+
+func (h *Hub) url(w *wish, since time.Time, u registry.URL, more map[string]string) registry.URL {
+	s := &w.Service
+	application := s.Name
+	if application == "" {
+		application = h.o.Config.Application
+	}
+	u.Path = s.Interface
+	return u.With(more).With(map[string]string{
+		parameterDubbo:              protocolVersion,
+		parameterTimestamp:          strconv.FormatInt(since.UnixMilli(), 10),
+		parameterApplication:        application,
+		registry.ParameterInterface: s.Interface,
+		registry.ParameterGroup:     s.Group,
+		registry.ParameterVersion:   s.Version,
+		parameterMethods:            strings.Join(s.Methods, ","),
+	}).With(s.Parameters)
+}

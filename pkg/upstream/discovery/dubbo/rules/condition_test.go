@@ -1,0 +1,243 @@
+package rules_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/rules"
+)
+
+func providers(t testing.TB) (all []registry.URL) {
+	for _, text := range []string{
+		"dubbo://10.0.0.1:20880/com.foo.Bar?application=stock&region=hangzhou",
+		"dubbo://10.0.0.2:20880/com.foo.Bar?application=stock&region=beijing",
+		"dubbo://10.0.1.3:20881/com.foo.Bar?application=store&region=hangzhou&dubbo.tag=gray",
+	} {
+		all = append(all, parse(t, text))
+	}
+	return all
+}
+
+// condition returns a rule of Dubbo 2.6, with more parameters.
+func condition(protocol, rule string, more ...string) registry.URL {
+	parameters := map[string]string{"rule": rule}
+	for _, parameter := range more {
+		key, value, _ := strings.Cut(parameter, "=")
+		parameters[key] = value
+	}
+	return registry.URL{Protocol: protocol, Host: "0.0.0.0", Path: "com.foo.Bar", Parameters: registry.ParametersOf(parameters)}
+}
+
+// left returns the numbers of the providers that are left for a call, from 1.
+func left(r *rules.Routers, all []registry.URL, request map[string]string) string {
+	chain := r.Chain(consumer())
+	indexes := make([]int, len(all))
+	for i := range indexes {
+		indexes[i] = i
+	}
+	requests := chain.Requests()
+	kept := chain.Keep(all, indexes, func(i int) bool {
+		for _, p := range requests[i] {
+			name := [...]string{"method", "attachment " + p.Name, fmt.Sprint("argument ", p.Index)}[p.Kind]
+			if !p.Holds(request[name]) {
+				return false
+			}
+		}
+		return true
+	})
+	var parts []string
+	for _, i := range kept {
+		parts = append(parts, fmt.Sprint(i+1))
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestWhoIsLeftByConditions(t *testing.T) {
+	get := map[string]string{"method": "getName", "attachment user": "ann", "argument 0": "7"}
+	tests := []struct {
+		name, rule string
+		more       []string
+		want       string
+	}{
+		{"a consumer to a provider", "host = 10.9.9.9 => host = 10.0.0.2", nil, "2"},
+		{"another consumer", "host = 10.9.9.8 => host = 10.0.0.2", nil, "1 2 3"},
+		{"consumers of a network", "host = 10.9.* => host = 10.0.0.*", nil, "1 2"},
+		{"keep consumers out", "host != 10.20.153.10,10.20.153.11 =>", nil, ""},
+		{"a list of who may", "host != 10.9.9.9 =>", nil, "1 2 3"},
+		{"without =>, it is of providers", "host = 10.0.0.1", nil, "1"},
+		{"but one", "=> host != 10.0.0.1", nil, "2 3"},
+		{"but some", "=> host != 10.0.0.1,10.0.0.2", nil, "3"},
+		{"some, but not all of them", "=> host = 10.0.* & host != 10.0.0.2", nil, "1 3"},
+		{"an address", "=> address = 10.0.1.3:20881", nil, "3"},
+		{"a port", "=> port = 20880", nil, "1 2"},
+		{"true and false", "true => false", nil, ""},
+		{"the same as the consumer's", "=> region = $region", nil, "1 3"},
+		{"the consumer's host", "=> host = $host", []string{"force=true"}, ""},
+		{"nobody is such, so all", "=> host = 10.1.1.1", nil, "1 2 3"},
+		{"nobody is such, by force", "=> host = 10.1.1.1", []string{"force=true"}, ""},
+		{"a consumer's application", "application = shop => region = beijing", nil, "2"},
+		{"what nobody has", "moon = full => false", nil, "1 2 3"},
+		{"what nobody has is not another, either", "moon != full => host = 10.0.0.1", nil, "1 2 3"},
+		{"some providers do not have it", "=> dubbo.tag != blue", []string{"force=true"}, "3"},
+		{"any value", "=> dubbo.tag = *", []string{"force=true"}, "3"},
+		{"a range of ports", "=> port = 20881~", nil, "3"},
+		{"a range of ports, both ends", "=> port = 20000~20880", nil, "1 2"},
+		{"a range or a value", "=> port = ~20, 20881", nil, "3"},
+		{"not a range", "=> port != ~20880", nil, "3"},
+		{"a range of what is no number", "=> region = 0~9", []string{"force=true"}, ""},
+		{"as 2.6 has it in Java", "consumer.host = 10.9.9.9 => provider.host = 10.0.0.1", nil, "1"},
+		{"switched off", "=> host = 10.0.0.1", []string{"enabled=false"}, "1 2 3"},
+		{"methods", "method = find*,list*,get*,is* => host = 10.0.0.1", nil, "1"},
+		{"other methods", "method = find*,list* => host = 10.0.0.1", nil, "1 2 3"},
+		{"but methods", "method != find*,list* => host = 10.0.0.1", nil, "1"},
+		{"a method of a consumer", "method = getName & host = 10.9.9.9 => host = 10.0.0.1", nil, "1"},
+		{"an attachment", "attachments[user] = ann => host = 10.0.0.1", nil, "1"},
+		{"another attachment", "attachments[role] = admin => host = 10.0.0.1", nil, "1 2 3"},
+		{"an argument", "arguments[0] = 7 => host = 10.0.0.1", nil, "1"},
+		{"another argument", "arguments[1] = 7 => host = 10.0.0.1", nil, "1 2 3"},
+		{"an argument that is not there is another", "arguments[1] != 7 => host = 10.0.0.1", nil, "1"},
+		{"an attachment that is not there is not", "attachments[role] != admin => host = 10.0.0.1", nil, "1 2 3"},
+		{"an argument in a range", "arguments[0] = 1~7 => host = 10.0.0.1", nil, "1"},
+		{"an argument beyond a range", "arguments[0] = 8~ => host = 10.0.0.1", nil, "1 2 3"},
+		{"an argument not in a range", "arguments[0] != 1~5,9 => host = 10.0.0.1", nil, "1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, protocol := range []string{"condition", "route"} {
+				r := rules.ReadRouters([]registry.URL{condition(protocol, tt.rule, tt.more...)}, func(text string) { t.Error(text) })
+				if got := left(r, providers(t), get); got != tt.want {
+					t.Errorf("%s: %q leaves %q, want %q", protocol, tt.rule, got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestWhoIsLeftByDocumentsOfConditions(t *testing.T) {
+	tests := []struct{ name, document, want string }{
+		{"one", "service com.foo.Bar::\nconfigVersion: v2.7\nforce: true\nruntime: true\nconditions: ['=> region = hangzhou']", "1 3"},
+		{"one after the other", "service com.foo.Bar::\nconditions:\n- '=> region = hangzhou'\n- '=> port = 20880'", "1"},
+		{"by force", "service com.foo.Bar::\nforce: true\nconditions: ['=> region = paris']", ""},
+		{"by force, as a text", "service com.foo.Bar::\nforce: 'true'\nconditions: ['=> region = paris']", ""},
+		{"off", "service com.foo.Bar::\nenabled: false\nconditions: ['=> region = hangzhou']", "1 2 3"},
+		{"not valid", "service com.foo.Bar::\nvalid: false\nconditions: ['=> region = hangzhou']", "1 2 3"},
+		{"of the application that calls", "application shop\nconditions: ['=> region = hangzhou']", "1 3"},
+		{"of an application that provides", "application stock\nconditions: ['=> region = hangzhou']", "1 3"},
+		{"of an application that provides, nobody", "application store\nconditions: ['=>']", "1 2"},
+		{"of another application", "application other\nconditions: ['=>']", "1 2 3"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := rules.ReadRouters([]registry.URL{read(t, "condition", tt.document)}, func(text string) { t.Error(text) })
+			if got := left(r, providers(t), nil); got != tt.want {
+				t.Errorf("%q is left, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestConditionsApplyByPriority(t *testing.T) {
+	r := rules.ReadRouters([]registry.URL{
+		condition("condition", "=> host = 10.0.0.2", "priority=2"), condition("condition", "=> host = 10.0.0.1", "priority=1"),
+	}, func(text string) { t.Error(text) })
+	if got := left(r, providers(t), nil); got != "1" { // nobody is left by the second, which is not forced
+		t.Errorf("%q is left, want 1", got)
+	}
+}
+
+func TestRoutersThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
+	tests := []struct {
+		name string
+		rule registry.URL
+		want string
+	}{
+		{"empty", condition("condition", ""), "it is empty"},
+		{"a value without a key", condition("condition", "= 1 => host = 1"), `"=" stands before "1"`},
+		{"a list without a value", condition("condition", "host,10 => host = 1"), `"," stands before "10"`},
+		{"two separators", condition("condition", "host == 10 => host = 1"), `"==" stands before "10"`},
+		{"nothing follows", condition("condition", "host = => host = 1"), "nothing follows"},
+		{"nothing is said", condition("condition", "host => host = 1"), `nothing is said of "host"`},
+		{"no number", condition("condition", "arguments[a]=1 => host = 1"), "is no argument"},
+		{"no range", condition("condition", "=> port = 1~b"), `"1~b" is no range`},
+		{"a range and a value", condition("condition", "arguments[0]=1~2,7 => host = 1"), "is not built beside other values"},
+		{"a script", condition("route", "", "router=script"), `"script" are not built`},
+		{"a document of 3.3", read(t, "condition", "service x\nconfigVersion: v3.1\nconditions: [{from: {match: a=1}}]"), "not a text"},
+		{"a document that is none", read(t, "condition", "service x\nconditions: ["), "it cannot be read"},
+		{"tags without a name", read(t, "tag", "application x\ntags: [{addresses: [a]}]"), "it has no name"},
+		{"tags by what is not known", read(t, "tag", "application x\ntags: [{name: a, match: [{key: b, value: {like: c}}]}]"), "the match like is not known"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			said := ""
+			r := rules.ReadRouters([]registry.URL{tt.rule}, func(text string) { said += text })
+			if !r.Chain(consumer()).IsEmpty() || !strings.Contains(said, tt.want) {
+				t.Errorf("it counts, or it is said %q; want %q", said, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhoIsLeftByTags(t *testing.T) {
+	const rule = "application stock\nforce: %v\ntags:\n- name: blue\n  addresses: ['10.0.0.1:20880']\n- name: gone\n  addresses: ['10.9.9.9:1']\n- name: near\n  match: [{key: region, value: {exact: beijing}}]\n"
+	tests := []struct {
+		name, rule, tag string
+		force           bool
+		want            string
+	}{
+		{"none, by themselves", "", "", false, "[0 1]"},
+		{"one of theirs", "", "gray", false, "[2]"},
+		{"one that nobody has", "", "blue", false, "[0 1]"},
+		{"one that nobody has, by force", "", "blue", true, "[]"},
+		{"one of a rule", fmt.Sprintf(rule, false), "blue", false, "[0]"},
+		{"one of a rule, by a parameter", fmt.Sprintf(rule, false), "near", false, "[1]"},
+		{"one of a rule that has nobody", fmt.Sprintf(rule, false), "gone", false, "[]"}, // all have a tag
+		{"one of a rule that forces", fmt.Sprintf(rule, true), "gone", false, "[]"},
+		{"none, with a rule", "application stock\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[1]"},
+		{"the rule is off", "application stock\nenabled: false\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
+		{"the rule of another application", "application other\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
+		{"a network", "application stock\ntags: [{name: blue, addresses: [10.0.0.0/24]}]", "blue", false, "[0 1]"},
+		{"a range", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2-9:20880']}]", "blue", false, "[1]"},
+		{"addresses count, and not what is matched beside", "application stock\ntags: [{name: blue, addresses: ['10.0.0.1:20880'], match: [{key: region, value: {exact: beijing}}]}]", "blue", false, "[0]"},
+		{"a tag without addresses is the providers' own", "application store\nforce: true\ntags: [{name: gray, addresses: []}]", "gray", false, "[2]"},
+		{"a tag that matches nobody is the providers' own", "application store\nforce: true\ntags: [{name: gray, match: [{key: region, value: {exact: paris}}]}]", "gray", false, "[2]"},
+		{"a tag that nobody has and no rule sets", "application stock\nforce: true\ntags: [{name: blue, addresses: []}]", "blue", false, "[0 1]"},
+		{"the rule is not valid", "application stock\nvalid: false\ntags: [{name: blue, addresses: ['10.0.0.1:20880']}]", "", false, "[0 1]"},
+		{"any port", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2:*']}]", "blue", false, "[1]"},
+		{"every host at a port", "application stock\ntags: [{name: blue, addresses: ['*:20880']}]", "blue", false, "[0 1]"},
+		{"some hosts at another port", "application stock\ntags: [{name: blue, addresses: ['10.0.0.*:1']}]", "blue", true, "[]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var urls []registry.URL
+			if tt.rule != "" {
+				urls = append(urls, read(t, "tag", tt.rule))
+			}
+			r := rules.ReadRouters(urls, func(text string) { t.Error(text) })
+			if got := fmt.Sprint(r.Tagged(providers(t), tt.tag, tt.force)); got != tt.want {
+				t.Errorf("%s are left, want %s", got, tt.want)
+			}
+		})
+	}
+	r := rules.ReadRouters([]registry.URL{read(t, "tag", fmt.Sprintf(rule, false))}, nil)
+	if got := fmt.Sprint(r.Tags(providers(t))); got != "[blue gone gray near]" {
+		t.Errorf("the tags are %s", got)
+	}
+}
+
+func FuzzRouters(f *testing.F) {
+	f.Add("host = 10.9.9.9 & method=get* => host != 10.0.0.1,$host", "conditions: ['method=a => host=b']", "tags: [{name: blue, addresses: ['10.0.0.1-3:20880', '::1-f']}]")
+	f.Fuzz(func(t *testing.T, rule, conditions, tags string) {
+		r := rules.ReadRouters([]registry.URL{
+			condition("condition", rule), document("condition", "application", "stock", conditions), document("tag", "application", "stock", tags),
+		}, func(string) {})
+		all := providers(t)
+		left(r, all, map[string]string{"method": "get"})
+		for _, name := range r.Tags(all) {
+			if forced, all := r.Tagged(all, name, true), r.Tagged(all, name, false); len(forced) > 0 && fmt.Sprint(forced) != fmt.Sprint(all) {
+				t.Errorf("by force %v, else %v", forced, all)
+			}
+		}
+	})
+}

@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// readDocument reads a document of the configuration centre, whose root is an object.
+func readDocument(u registry.URL) (document.Node, error) {
+	report := &document.Report{}
+	root := document.Parse("rule.yaml", []byte(u.Get(keyYAML)), document.Options{Format: document.YAML}, report)
+	switch {
+	case report.Errors() > 0:
+		return document.Node{}, fmt.Errorf("it cannot be read: %w", report.Diagnostics()[0])
+	case root.Kind() != document.Object:
+		return document.Node{}, fmt.Errorf("it is %s, not an object", root.Found())
+	}
+	return root, nil
+}
+
+// texts returns the elements of a list, or a text alone, as texts.
+func texts(n document.Node) (all []string) {
+	if n.Kind() != document.Array {
+		if n.Exists() {
+			all = append(all, strings.TrimSpace(n.Text()))
+		}
+		return all
+	}
+	for one := range n.All() {
+		all = append(all, strings.TrimSpace(one.Text()))
+	}
+	return all
+}
+
+// flag returns a boolean, written as such or as a text.
+func flag(n document.Node, usual bool) bool {
+	if !n.Exists() {
+		return usual
+	}
+	return strings.EqualFold(n.Text(), "true")
+}
+
+// isDocumentOff reports whether a document of routers says that it does not count.
+func isDocumentOff(root document.Node) bool {
+	return !flag(root.Get("enabled"), true) || !flag(root.Get("valid"), true)
+}
+
+// parameterMatch is a condition on a parameter of a URL.
+type parameterMatch struct {
+	key string
+	is  textMatch
+}
+
+// readParameterMatches reads [{key: k, value: {exact: v}}].
+func readParameterMatches(n document.Node) (all []parameterMatch, problem string) {
+	if n.Exists() && n.Kind() != document.Array {
+		return nil, n.Path() + " is " + n.Found() + ", not a list"
+	}
+	for one := range n.All() {
+		is, problem := readTextMatch(one.Get("value"))
+		if problem != "" {
+			return nil, problem
+		}
+		all = append(all, parameterMatch{one.Get("key").Text(), is})
+	}
+	return all, ""
+}
+
+func (m parameterMatch) holds(u registry.URL) bool {
+	text, _ := value(u, m.key)
+	return m.is.holds(text)
+}

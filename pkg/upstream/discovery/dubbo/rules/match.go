@@ -1,0 +1,162 @@
+package rules
+
+import (
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// glob reports whether value is what pattern says, in which one "*", the last, stands
+// for anything.
+func glob(pattern, value string) bool {
+	if pattern == anything || pattern == value {
+		return true
+	}
+	if pattern == "" || value == "" {
+		return false
+	}
+	i := strings.LastIndexByte(pattern, '*')
+	if i < 0 {
+		return false
+	}
+	head, tail := pattern[:i], pattern[i+1:]
+	return len(value) >= len(head)+len(tail) && strings.HasPrefix(value, head) && strings.HasSuffix(value, tail)
+}
+
+// isAddressed reports whether host:port is meant by one of the expressions: an address
+// with a port ("*": any) or without ("0.0.0.0" and "*": any), a network ("10.0.0.0/8"), or an
+// address whose last parts are "*" or ranges ("10.0.1.5-9").
+func isAddressed(expressions []string, host string, port uint16) bool {
+	for _, e := range expressions {
+		if hostIs(e, host) {
+			return true
+		}
+		at := strings.LastIndexByte(e, ':')
+		if at < 0 || e[at+1:] != anything && e[at+1:] != strconv.Itoa(int(port)) {
+			continue
+		}
+		if hostIs(strings.Trim(e[:at], "[]"), host) {
+			return true
+		}
+	}
+	return false
+}
+
+func hostIs(expression, host string) bool {
+	if expression == anyHost || expression == anything || expression == host {
+		return true
+	}
+	if network, ok := isNetwork(expression); ok {
+		a, err := netip.ParseAddr(host)
+		return err == nil && network.Contains(a)
+	}
+	if !strings.ContainsAny(expression, "*-") {
+		return false
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		return false
+	}
+	separator := "."
+	if strings.Contains(expression, ":") {
+		separator = ":"
+	}
+	parts, of := strings.Split(expression, separator), strings.Split(host, separator)
+	if len(parts) != len(of) {
+		return false
+	}
+	for i, part := range parts {
+		if !partIs(part, of[i], separator) {
+			return false
+		}
+	}
+	return true
+}
+
+// partIs compares a part of an address, which is decimal in IPv4 and hexadecimal in IPv6.
+func partIs(expression, part, separator string) bool {
+	if expression == anything || expression == part {
+		return true
+	}
+	base := 10
+	if separator == ":" {
+		base = 16
+	}
+	from, to, ok := strings.Cut(expression, "-")
+	if !ok {
+		return false
+	}
+	low, err1 := strconv.ParseUint(from, base, 16)
+	high, err2 := strconv.ParseUint(to, base, 16)
+	n, err3 := strconv.ParseUint(part, base, 16)
+	return err1 == nil && err2 == nil && err3 == nil && low <= n && n <= high
+}
+
+// textMatch is a condition on a text: all that it says, of which one thing at least.
+type textMatch struct {
+	kind, text string
+	expression *regexp.Regexp // of the kind regex
+}
+
+// The kinds of textMatch, by their names in documents.
+const (
+	matchExact       = "exact"
+	matchPrefix      = "prefix"
+	matchRegex       = "regex"
+	matchNotEmpty    = "noempty"
+	matchEmpty       = "empty"
+	matchWildcard    = "wildcard"
+	matchCIDR        = "cidr"
+	matchCIDRInDubbo = "cird" // as it is spelt there
+)
+
+// readTextMatch reads {exact: a} and its like. A condition that is not known is an error:
+// a rule without it would be for more.
+func readTextMatch(n document.Node) (m textMatch, problem string) {
+	if n.Kind() != document.Object || n.Len() != 1 {
+		return m, "a match is " + n.Found() + ", not one condition"
+	}
+	for one := range n.All() {
+		m = textMatch{kind: strings.ToLower(one.Key()), text: one.Text()}
+	}
+	if m.kind == matchCIDRInDubbo {
+		m.kind = matchCIDR
+	}
+	switch m.kind {
+	case matchExact, matchPrefix, matchNotEmpty, matchEmpty, matchWildcard:
+	case matchCIDR:
+		if _, ok := isNetwork(m.text); !ok {
+			return m, m.text + " is no network"
+		}
+	case matchRegex:
+		var err error
+		if m.expression, err = regexp.Compile("^(?:" + m.text + ")$"); err != nil {
+			return m, err.Error()
+		}
+	default:
+		return m, "the match " + clip(m.kind) + " is not known"
+	}
+	return m, ""
+}
+
+func (m textMatch) holds(value string) bool {
+	switch m.kind {
+	case matchExact:
+		return value == m.text
+	case matchPrefix:
+		return strings.HasPrefix(value, m.text)
+	case matchNotEmpty:
+		return value != ""
+	case matchEmpty:
+		return value == ""
+	case matchWildcard:
+		return glob(m.text, value) || hostIs(m.text, value)
+	case matchCIDR:
+		return hostIs(m.text, value)
+	case matchRegex:
+		return m.expression.MatchString(value)
+	}
+	return false
+}

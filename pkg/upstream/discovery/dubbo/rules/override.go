@@ -1,0 +1,361 @@
+package rules
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// Overrides are the rules that change parameters, in the order in which they apply: those
+// of 2.6, then those of applications, then those of services; each time by the host and
+// then by the priority, so that what says more about whom it means has the last word.
+// They are not changed.
+type Overrides []override
+
+type override struct {
+	stage    stage
+	priority int
+	host     string // whom it means: a consumer, or a provider; 0.0.0.0: all
+	port     uint16 // of a provider; 0: any
+	// side is whose parameters it is about. A rule of 2.6 that says none is about either.
+	side        string
+	application string           // of the side; "" and "*": any
+	service     string           // group/interface:version; "" and "*": any
+	of          registry.Service // of a URL: whose providers, if it has a group or version
+	providers   []string
+	conditions  map[string]string // of "~key"
+	match       *match            // of v3.0; nil: nothing more
+	absent      bool              // only what is not there is set
+	set         map[string]string
+}
+
+type stage uint8
+
+const (
+	ofURLs stage = iota
+	ofApplication
+	ofService
+)
+
+// match is what a document of v3.0 says of whom it means.
+type match struct {
+	address, provider     []textMatch // none, or one
+	services, application []textMatch // one of them holds; none: any
+	parameters            []parameterMatch
+}
+
+// keptKeys are what a rule may not change: they say which service it is, and whom and
+// when the rule means.
+func keptKeys() []string {
+	return []string{
+		"category", "check", "dynamic", keyEnabled, "group", "version", keyApplication, keySide,
+		"configVersion", "compatible_config", "interfaces", "interface", "providerAddresses", keyPriority, keyForce, "anyhost",
+	}
+}
+
+// ReadOverrides reads the configurators that a registry names.
+func ReadOverrides(urls []registry.URL, warn Warn) Overrides {
+	var all Overrides
+	for _, u := range urls {
+		switch {
+		case u.Protocol == "empty":
+			return nil
+		case len(all) >= MostRules:
+			warn.about(u, "there are too many rules")
+			continue
+		case u.Get(keyYAML) != "":
+			all = append(all, readOverrideDocument(u, warn)...)
+		case u.Protocol != "override" && u.Protocol != "absent":
+			warn.about(u, "its kind is not known")
+		case !isOff(u):
+			all = append(all, readOverrideURL(u)...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b override) int {
+		return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.host, b.host), cmp.Compare(a.priority, b.priority))
+	})
+	return all
+}
+
+// readOverrideURL reads a rule of Dubbo 2.6.
+func readOverrideURL(u registry.URL) []override {
+	o := override{
+		priority: priority(u), host: u.Host, port: u.Port, side: u.Get(keySide),
+		application: cmp.Or(u.Get(keyApplication), u.Username),
+		of:          u.Service(),
+		absent:      u.Protocol == "absent",
+		conditions:  map[string]string{}, set: map[string]string{},
+	}
+	if text := u.Get("providerAddresses"); text != "" {
+		o.providers = strings.Split(text, ",")
+	}
+	for key, value := range u.Parameters.All() {
+		switch plain, isCondition := strings.CutPrefix(key, "~"); {
+		case isCondition:
+			o.conditions[plain] = value
+		case !slices.Contains(keptKeys(), key):
+			o.set[key] = value
+		}
+	}
+	if len(o.set) == 0 {
+		return nil
+	}
+	return []override{o}
+}
+
+// readOverrideDocument reads a document, which may be many rules.
+func readOverrideDocument(u registry.URL, warn Warn) (all []override) {
+	root, err := readDocument(u)
+	if err != nil {
+		warn.about(u, err.Error())
+		return nil
+	}
+	enabled := flag(root.Get("enabled"), true)
+	for item := range root.Get("configs").All() {
+		counts := enabled
+		if kind := item.Get("type").Text(); kind != "" && kind != "general" {
+			counts = flag(item.Get("enabled"), false) // it has a switch of its own, which is off
+		}
+		if !counts {
+			continue
+		}
+		more, problem := readOverrideItem(u, item)
+		if problem != "" {
+			warn.about(u, item.Path()+": "+problem)
+			continue
+		}
+		if all = append(all, more...); len(all) > MostRules {
+			warn.about(u, "it is too many rules")
+			return all[:MostRules]
+		}
+	}
+	return all
+}
+
+func readOverrideItem(u registry.URL, item document.Node) (all []override, problem string) {
+	o := override{stage: ofService, side: item.Get("side").Text(), set: map[string]string{}, providers: texts(item.Get("providerAddresses"))}
+	if o.side != consumerSide && o.side != providerSide {
+		return nil, "side is " + item.Get("side").Found() + ", not consumer or provider"
+	}
+	for one := range item.Get("parameters").All() {
+		if !slices.Contains(keptKeys(), one.Key()) {
+			o.set[one.Key()] = one.Text()
+		}
+	}
+	if len(o.set) == 0 {
+		return nil, "it has no parameters that can be changed"
+	}
+	if o.match, problem = readMatch(item.Get("match")); problem != "" {
+		return nil, problem
+	}
+	services, applications := []string{anything}, texts(item.Get("applications"))
+	if u.Get(keyScope) == scopeApplication {
+		o.stage = ofApplication
+		applications = []string{u.Path}
+		if named := texts(item.Get("services")); len(named) > 0 {
+			services = named
+		}
+	}
+	if len(applications) == 0 {
+		applications = []string{anything}
+	}
+	addresses := texts(item.Get("addresses"))
+	if len(addresses) == 0 {
+		addresses = []string{anyHost}
+	}
+	if len(addresses)*len(services)*len(applications) > MostRules {
+		return nil, "it is too many rules"
+	}
+	for _, address := range addresses {
+		at, err := registry.Parse("override://" + address)
+		if err != nil {
+			return nil, err.Error()
+		}
+		o.host, o.port = at.Host, at.Port
+		for _, o.service = range services {
+			for _, o.application = range applications {
+				all = append(all, o)
+			}
+		}
+	}
+	return all, ""
+}
+
+func readMatch(n document.Node) (m *match, problem string) {
+	if !n.Exists() {
+		return nil, ""
+	}
+	if n.Kind() != document.Object {
+		return nil, "match is " + n.Found() + ", not an object"
+	}
+	m = &match{}
+	for one := range n.All() {
+		switch strings.ToLower(one.Key()) {
+		case "address":
+			m.address, problem = readTextMatches(one)
+		case "provideraddress":
+			m.provider, problem = readTextMatches(one)
+		case "service":
+			m.services, problem = readTextMatches(one)
+		case "app", "application":
+			m.application, problem = readTextMatches(one)
+		case "param":
+			m.parameters, problem = readParameterMatches(one)
+		default:
+			problem = "the match " + clip(one.Key()) + " is not known"
+		}
+		if problem != "" {
+			return nil, problem
+		}
+	}
+	return m, ""
+}
+
+// readTextMatches reads one condition, or {oneof: […]}.
+func readTextMatches(n document.Node) (all []textMatch, problem string) {
+	list := n.Get("oneof")
+	if !list.Exists() {
+		one, problem := readTextMatch(n)
+		return []textMatch{one}, problem
+	}
+	for item := range list.All() {
+		one, problem := readTextMatch(item)
+		if problem != "" {
+			return nil, problem
+		}
+		all = append(all, one)
+	}
+	if len(all) == 0 {
+		return nil, "oneof is empty"
+	}
+	return all, ""
+}
+
+// Apply returns a provider as rules have it, and the parameters with which a consumer
+// calls it. The consumer's URL says who he is, parameters are what he asked for. What is
+// not changed is returned as it is.
+func (all Overrides) Apply(provider, consumer registry.URL, parameters map[string]string) (registry.URL, map[string]string) {
+	asked := false
+	for i := range all {
+		o := &all[i]
+		asConsumer := o.means(provider, consumer, consumerSide)
+		if !asConsumer && !o.means(provider, consumer, providerSide) {
+			continue
+		}
+		if asConsumer && !asked {
+			parameters, asked = copied(parameters), true
+		}
+		changed := provider.Parameters.Map()
+		for key, value := range o.set {
+			if o.absent && (provider.Get(key) != "" || asConsumer && parameters[key] != "") {
+				continue
+			}
+			changed[key] = value
+			if asConsumer {
+				parameters[key] = value // what a rule says comes before the consumer's own word
+			}
+		}
+		provider.Parameters = registry.ParametersOf(changed)
+	}
+	return provider, parameters
+}
+
+func copied(parameters map[string]string) map[string]string {
+	c := make(map[string]string, len(parameters)+1)
+	maps.Copy(c, parameters)
+	return c
+}
+
+// means reports whether a rule is about one side of a call from consumer to provider.
+func (o *override) means(provider, consumer registry.URL, side string) bool {
+	u, host := provider, provider.Host
+	get := func(key string) string { text, _ := value(provider, key); return text }
+	if side == consumerSide {
+		u, host = consumer, consumer.Host
+		get = func(key string) string {
+			if text := consumer.Get(key); text != "" {
+				return text
+			}
+			text, _ := value(provider, key)
+			return text
+		}
+	}
+	switch {
+	case o.side != "" && o.side != side:
+		return false
+	case !o.isHost(provider, host, side):
+		return false
+	case !isAny(o.application) && o.application != u.Get(keyApplication):
+		return false
+	case !isAny(o.service) && o.service != serviceKey(provider):
+		return false
+	case !o.isOf(provider):
+		return false
+	case len(o.providers) > 0 && !isAddressed(o.providers, provider.Host, provider.Port):
+		return false
+	case o.match != nil && !o.match.holds(provider, u, host):
+		return false
+	}
+	for key, want := range o.conditions {
+		if want != anything && get(key) != want {
+			return false
+		}
+	}
+	return true
+}
+
+// isOf reports whether a provider has the group and version of a rule, where that has some: a
+// consumer may take several.
+func (o *override) isOf(provider registry.URL) bool {
+	if o.of.Group == "" && o.of.Version == "" {
+		return true
+	}
+	of := o.of
+	of.Interface = provider.Service().Interface // that of the rule may be any
+	return of.Accepts(provider)
+}
+
+// isHost reports whether the host of a rule is that of a side. One of 2.6 with a port
+// means a provider, on either side; without one, a consumer or everybody.
+func (o *override) isHost(provider registry.URL, host, side string) bool {
+	everybody := o.host == anyHost || o.host == ""
+	if o.port != 0 && (o.stage == ofURLs || side == providerSide) {
+		return o.port == provider.Port && (everybody || o.host == provider.Host)
+	}
+	if o.stage == ofURLs && side == providerSide {
+		return everybody
+	}
+	return everybody || o.host == host
+}
+
+func isAny(name string) bool { return name == "" || name == anything }
+
+func serviceKey(u registry.URL) string {
+	s := u.Service()
+	s.Version = registry.PlainVersion(s.Version)
+	return s.String()
+}
+
+func (m *match) holds(provider, side registry.URL, host string) bool {
+	if !oneHolds(m.address, host) || !oneHolds(m.provider, provider.Address()) && !oneHolds(m.provider, provider.Host) {
+		return false
+	}
+	if !oneHolds(m.services, serviceKey(provider)) || !oneHolds(m.application, side.Get(keyApplication)) {
+		return false
+	}
+	for _, p := range m.parameters {
+		if !p.holds(provider) {
+			return false
+		}
+	}
+	return true
+}
+
+// oneHolds reports whether one of the conditions holds, or there is none.
+func oneHolds(all []textMatch, value string) bool {
+	return len(all) == 0 || slices.ContainsFunc(all, func(m textMatch) bool { return m.holds(value) })
+}

@@ -1,0 +1,156 @@
+package dubbo
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// session is a session with a registry, shared by all that is done there. It is closed
+// when nobody uses it.
+type session struct {
+	key sessionKey // immutable
+
+	// All guarded by Hub.mu.
+	registry  registry.Registry // nil: not open
+	err       error             // why it could not be opened
+	uses      int               // entries and subscriptions
+	connected bool              // as was logged last
+}
+
+// settings returns what the configuration says of a registry; nil: nothing.
+func (h *Hub) settings(kind, address string) *config.RegistrySettings {
+	for i := range h.o.Config.Registries {
+		if s := &h.o.Config.Registries[i]; s.Type == kind && s.Address == address {
+			return s
+		}
+	}
+	return nil
+}
+
+// session returns the session of a key, which is opened if the Hub runs. It is called with
+// mu held, as the other functions here.
+func (h *Hub) session(key sessionKey) *session {
+	s := h.sessions[key]
+	if s == nil {
+		s = &session{key: key}
+		h.sessions[key] = s
+	}
+	if s.registry == nil && h.running {
+		if h.open(s); s.registry != nil {
+			h.resume(s)
+		}
+	}
+	return s
+}
+
+// resume begins what waited for a session that could not be opened before.
+func (h *Hub) resume(s *session) {
+	for _, p := range h.published {
+		if p.entry.session == s {
+			h.work(p.entry)
+		}
+	}
+	for _, p := range h.presences {
+		if p.entry.session == s {
+			h.work(p.entry)
+		}
+	}
+	for _, f := range h.followed {
+		if f.session == s {
+			h.work(f.consumer)
+			h.starts = append(h.starts, f)
+		}
+	}
+	h.poke()
+}
+
+// open opens a session; its err says what is wrong with the key.
+func (h *Hub) open(s *session) {
+	open := h.o.Registries[s.key.kind]
+	if open == nil {
+		s.err = fmt.Errorf("the type %q is not one of %s", s.key.kind, h.types())
+		return
+	}
+	o := registry.Options{
+		Address:  s.key.address,
+		Username: s.key.username,
+		Password: s.key.password,
+		Changed:  h.sessionChanged,
+		Log:      h.o.Log.With(logRegistry, s.key.String()),
+	}
+	if settings := h.settings(s.key.kind, s.key.address); settings != nil {
+		o.Root, o.SessionTimeout = settings.Root, settings.SessionTimeout
+		if settings.TLS != nil {
+			if h.o.TLS == nil {
+				s.err = errNoTLS
+				return
+			}
+			if o.TLS, s.err = h.o.TLS(settings.TLS); s.err != nil {
+				return
+			}
+		}
+	}
+	s.registry, s.err = open(o)
+}
+
+// leave gives back a use of a session.
+func (h *Hub) leave(s *session) {
+	if s.uses--; s.uses > 0 {
+		return
+	}
+	if h.sessions[s.key] == s {
+		delete(h.sessions, s.key)
+	}
+	if r := s.registry; r != nil && h.running { // else finish closes it
+		h.tasks.Go(func() { closeRegistry(r) })
+	}
+}
+
+// closeRegistry ends a session, and waits for that a little.
+func closeRegistry(r registry.Registry) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeIn)
+	defer cancel()
+	r.Close(ctx)
+}
+
+// logSessions tells of registries that were lost, or are back.
+func (h *Hub) logSessions() {
+	h.mu.Lock()
+	open := make([]*session, 0, len(h.sessions))
+	for _, s := range h.sessions {
+		if s.registry != nil {
+			open = append(open, s)
+		}
+	}
+	h.mu.Unlock()
+	for _, s := range open {
+		state := s.registry.State()
+		h.mu.Lock()
+		turned := s.connected != state.Connected
+		s.connected = state.Connected
+		h.mu.Unlock()
+		switch {
+		case turned && state.Connected:
+			h.o.Log.Info("registry connected", logRegistry, s.key.String(), logSession, state.Session)
+		case turned:
+			h.o.Log.Warn("registry lost: what is known of it stays", logRegistry, s.key.String(), logError, state.LastError)
+		}
+	}
+}
+
+// The keys of log records.
+const (
+	logRegistry = "registry"
+	logSession  = "session"
+	logService  = "service"
+	logServices = "services"
+	logFile     = "file"
+	logAside    = "moved_to"
+	logError    = "error"
+	logURL      = "url"
+
+	logApplication = "application"
+)

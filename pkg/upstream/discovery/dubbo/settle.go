@@ -1,0 +1,341 @@
+package dubbo
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// service is a service that is called from here, whatever registries it is at. All of it
+// is guarded by Hub.mu.
+type service struct {
+	key     registry.Service // immutable
+	sources []*subscription  // in the order of their registries; none: it is to be removed
+	outcome *plan.Outcome    // nil: not planned yet
+
+	place  placed // what is in force, or is just being applied
+	forced bool   // place was restored: it is to be applied, new or not
+
+	asked  uint64        // changes by calls of the API
+	done   uint64        // of these, in force
+	failed uint64        // of these, tried without success
+	err    error         // of the last attempt to apply; nil: it went well
+	pause  time.Duration // until the next attempt, after a failure
+}
+
+// placed is what is in force of a service; the zero value: nothing.
+type placed struct {
+	cluster *config.Cluster
+	routes  []*config.Route
+}
+
+// mark has a service planned, for a call of the API. mu is held.
+func (h *Hub) mark(s *service) {
+	s.asked++
+	h.dirty[s] = struct{}{}
+	h.poke()
+}
+
+// attempt is one service in a change.
+type attempt struct {
+	service *service
+	asked   uint64
+	next    placed
+}
+
+const (
+	idle   = time.Hour             // how long the loop waits when nothing is due
+	quick  = 10 * time.Millisecond // changes that take no longer follow one another at once
+	breath = 20 * time.Millisecond // the longest wait after others
+)
+
+// settle plans what has changed, or is due, and applies it. It returns how long nothing
+// will be due.
+func (h *Hub) settle(ctx context.Context) time.Duration {
+	now := time.Now()
+	h.mu.Lock()
+	wait := h.pace.Sub(now)
+	h.mu.Unlock()
+	if wait > 0 {
+		return wait
+	}
+	numbers := h.sessionNumbers()
+	h.mu.Lock()
+	batch := h.plan(now, numbers)
+	h.mu.Unlock()
+	if len(batch) > 0 {
+		budget := mostAttempts
+		h.enforce(ctx, batch, &budget)
+		h.mu.Lock()
+		close(h.progress)
+		h.progress = make(chan struct{})
+		// What comes while a change takes long, and a while longer, goes into the next.
+		if end := time.Now(); end.Sub(now) > quick {
+			h.pace = end.Add(min(end.Sub(now), breath))
+		}
+		h.mu.Unlock()
+	}
+	return h.due()
+}
+
+// sessionNumbers returns the number of the session that each registry is in: of all, for
+// what is heard of one meanwhile is planned as well. It calls registries: mu is not held.
+func (h *Hub) sessionNumbers() map[*session]int {
+	h.mu.Lock()
+	numbers := make(map[*session]int, len(h.sessions))
+	for _, s := range h.sessions {
+		if s.registry != nil {
+			numbers[s] = 0
+		}
+	}
+	h.mu.Unlock()
+	for s := range numbers {
+		numbers[s] = s.registry.State().Sessions
+	}
+	return numbers
+}
+
+// due returns how long it is until a service is to be looked at.
+func (h *Hub) due() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if len(h.dirty) > 0 {
+		return max(0, h.pace.Sub(now))
+	}
+	wait := idle
+	for _, at := range h.timed {
+		wait = min(wait, at.Sub(now))
+	}
+	return max(0, wait)
+}
+
+// plan decides what becomes of the services that have changed, or are due. mu is held.
+func (h *Hub) plan(now time.Time, numbers map[*session]int) []attempt {
+	for s, at := range h.timed {
+		if !at.After(now) {
+			h.dirty[s] = struct{}{}
+		}
+	}
+	batch := make([]attempt, 0, len(h.dirty))
+	for s := range h.dirty {
+		if until := s.patience(); until.After(now) {
+			h.timed[s] = until // mark, hear or that time bring it here again
+			continue
+		}
+		batch = append(batch, h.planOne(s, now, numbers))
+	}
+	clear(h.dirty)
+	slices.SortFunc(batch, func(a, b attempt) int { return plan.Compare(a.service.key, b.service.key) })
+	return batch
+}
+
+// patience returns until when a service waits to be put in force: while it is not, and no
+// registry has said anything.
+func (s *service) patience() (until time.Time) {
+	if s.place.cluster != nil {
+		return time.Time{}
+	}
+	for _, source := range s.sources {
+		if source.known() || source.latest != nil {
+			return time.Time{}
+		}
+		if source.deadline.After(until) {
+			until = source.deadline
+		}
+	}
+	return until
+}
+
+// planOne decides what becomes of a service. mu is held.
+func (h *Hub) planOne(s *service, now time.Time, numbers map[*session]int) attempt {
+	a := attempt{service: s, asked: s.asked}
+	delete(h.timed, s)
+	if len(s.sources) == 0 {
+		s.outcome = nil
+		return a
+	}
+	var next time.Time
+	wish := plan.Wish{Service: s.key, Tagged: s.outcome != nil && s.outcome.Tagged}
+	lists := make([]plan.List, 0, len(s.sources))
+	for _, source := range s.sources {
+		if source.latest != nil {
+			h.save(later)
+		}
+		source.judge(now, numbers[source.session], h.o.Config.EmptyAfter)
+		next = earlier(next, source.due())
+		if wish.Parameters == nil {
+			wish.Parameters = source.wish.Service.Parameters
+		}
+		if wish.Consumer.Protocol == "" {
+			wish.Consumer = h.consumer(source.wish, source.since)
+		}
+		lists = append(lists, plan.List{Registry: source.session.key.String(), View: source.believed()})
+	}
+	s.outcome = plan.Make(wish, lists, now)
+	if next = earlier(next, s.outcome.Next); !next.IsZero() {
+		h.timed[s] = now.Add(next.Sub(now)) // however the clock of the wall is set meanwhile
+	}
+	a.next = placed{s.outcome.Cluster, s.outcome.Routes}
+	// What is as before stays what it is: others compare pointers first.
+	if reflect.DeepEqual(a.next.cluster, s.place.cluster) {
+		a.next.cluster = s.place.cluster
+	}
+	if reflect.DeepEqual(a.next.routes, s.place.routes) {
+		a.next.routes = s.place.routes
+	}
+	return a
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// mostAttempts bounds how often a change is taken apart to find what is wrong in it.
+const mostAttempts = 64
+
+// enforce applies a batch. Where that fails each half is tried, so that what is wrong with
+// one service holds back no other.
+func (h *Hub) enforce(ctx context.Context, batch []attempt, budget *int) {
+	*budget--
+	err := h.apply(ctx, batch)
+	switch {
+	case err == nil:
+		h.done(batch)
+	case len(batch) == 1 || *budget <= 0 || ctx.Err() != nil:
+		h.fail(batch, err)
+	default:
+		half := len(batch) / 2
+		h.enforce(ctx, batch[:half], budget)
+		h.enforce(ctx, batch[half:], budget)
+	}
+}
+
+// apply puts a batch in force, or nothing of it.
+func (h *Hub) apply(ctx context.Context, batch []attempt) error {
+	h.mu.Lock()
+	before := make([]placed, len(batch))
+	var c Change
+	routes := false
+	for i := range batch {
+		a := &batch[i]
+		before[i] = a.service.place
+		cluster, old := a.next.cluster, before[i].cluster
+		switch {
+		case cluster == nil && old != nil:
+			c.Removed = append(c.Removed, old.Name)
+		case cluster != old || cluster != nil && a.service.forced:
+			c.Clusters = append(c.Clusters, cluster)
+		}
+		routes = routes || a.service.forced || !sameRoutes(a.next.routes, before[i].routes)
+		a.service.place = a.next
+	}
+	if routes {
+		c.Routes = h.table()
+	}
+	h.mu.Unlock()
+	if c.Clusters == nil && c.Removed == nil && c.Routes == nil {
+		return nil
+	}
+	slices.SortFunc(c.Clusters, func(a, b *config.Cluster) int { return cmp.Compare(a.Name, b.Name) })
+	slices.Sort(c.Removed)
+	err := h.o.Apply(ctx, c)
+	if err == nil {
+		h.applied.Add(1)
+		return nil
+	}
+	h.failed.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range batch {
+		batch[i].service.place = before[i]
+	}
+	return err
+}
+
+// sameRoutes reports whether a and b are one list; see planOne.
+func sameRoutes(a, b []*config.Route) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// table returns the route table of all that is in force. mu is held.
+func (h *Hub) table() *config.RouteTable {
+	ordered := make([]*service, 0, len(h.services))
+	for _, s := range h.services {
+		if s.place.routes != nil {
+			ordered = append(ordered, s)
+		}
+	}
+	slices.SortFunc(ordered, func(a, b *service) int { return plan.Compare(a.key, b.key) })
+	routes := make([][]*config.Route, len(ordered))
+	for i, s := range ordered {
+		routes[i] = s.place.routes
+	}
+	return plan.Table(routes)
+}
+
+// done notes that a batch is in force.
+func (h *Hub) done(batch []attempt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, a := range batch {
+		s := a.service
+		s.done, s.err, s.pause, s.forced = a.asked, nil, 0, false
+		if len(s.sources) == 0 && s.place.cluster == nil {
+			delete(h.services, s.key)
+		}
+	}
+}
+
+// fail notes why a batch is not in force, and has it tried again after a while.
+func (h *Hub) fail(batch []attempt, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	names := batch[0].service.key.String()
+	if more := len(batch) - 1; more > 0 {
+		names = fmt.Sprintf("%s and %d more", names, more)
+	}
+	if h.life.Err() == nil { // else it is of no interest any more
+		h.o.Log.Error("services could not be put in force, which is tried again", logServices, names, logError, err)
+	}
+	for _, a := range batch {
+		s := a.service
+		s.failed, s.err = a.asked, err
+		s.pause = min(max(2*s.pause, firstPause), longestPause)
+		h.timed[s] = earlier(h.timed[s], time.Now().Add(s.pause))
+	}
+}
+
+// Displace has what the state file knew put in force by Run, service by service, as if
+// nothing were: for who cannot begin with what Overlay says. It is called before Run.
+func (h *Hub) Displace() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.services {
+		s.place, s.forced = placed{}, false
+	}
+}
+
+// Overlay returns the clusters and the table that are to be in force: the sum of all
+// changes so far, and the one that is just being applied. The table is never nil.
+func (h *Hub) Overlay() (clusters []*config.Cluster, routes *config.RouteTable) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.services {
+		if s.place.cluster != nil {
+			clusters = append(clusters, s.place.cluster)
+		}
+	}
+	slices.SortFunc(clusters, func(a, b *config.Cluster) int { return cmp.Compare(a.Name, b.Name) })
+	return clusters, h.table()
+}

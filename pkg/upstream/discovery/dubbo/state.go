@@ -1,0 +1,398 @@
+package dubbo
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// stateVersion is of the state file's form. A file of another one is none.
+const stateVersion = 1
+
+// mostState bounds a state file.
+const mostState = 1 << 30
+
+// stateFile is what is written: the content as it is, and what it is checked by.
+type stateFile struct {
+	Version  int             `json:"weft_dubbo_services"`
+	Checksum string          `json:"sha256"`
+	Content  json.RawMessage `json:"content"`
+}
+
+// state is what is kept for the next start.
+type state struct {
+	Saved      time.Time         `json:"saved"`
+	Published  []stateEntry      `json:"published,omitempty"`
+	Subscribed []stateSubscribed `json:"subscribed,omitempty"`
+}
+
+type stateEntry struct {
+	Request Request   `json:"request"`
+	Since   time.Time `json:"since"`
+}
+
+type stateSubscribed struct {
+	stateEntry
+
+	Listed        time.Time  `json:"listed,omitzero"` // zero: nothing was known
+	Providers     []stateURL `json:"providers,omitempty"`
+	Configurators []stateURL `json:"configurators,omitempty"`
+	Routers       []stateURL `json:"routers,omitempty"`
+}
+
+// stateURL is written as text, one at a time: that of all would be as large as the file.
+type stateURL struct {
+	registry.URL
+
+	problem error // why what was read is none; nil: it is one
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (u stateURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (u *stateURL) UnmarshalText(text []byte) error {
+	u.URL, u.problem = registry.Parse(string(text))
+	return nil
+}
+
+// encode returns the parts of a state file.
+func (s *state) encode() (parts [][]byte, err error) {
+	content, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(content)
+	// It is put together here because Marshal would go through all of content again.
+	head := fmt.Sprintf(`{"weft_dubbo_services":%d,"sha256":"%s","content":`, stateVersion, hex.EncodeToString(sum[:]))
+	return [][]byte{[]byte(head), content, []byte("}")}, nil
+}
+
+// parseState reads the content of a state file. An error says why it is none.
+func parseState(text []byte) (*state, error) {
+	var f stateFile
+	if err := json.Unmarshal(text, &f); err != nil {
+		return nil, err
+	}
+	if f.Version != stateVersion {
+		return nil, fmt.Errorf("it is of version %d, not %d", f.Version, stateVersion)
+	}
+	if sum := sha256.Sum256(f.Content); hex.EncodeToString(sum[:]) != f.Checksum {
+		return nil, errors.New("its checksum is wrong")
+	}
+	s := &state{}
+	if err := json.Unmarshal(f.Content, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// readState reads a state file. The error is fs.ErrNotExist if there is none.
+func readState(path string) (*state, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > mostState {
+		return nil, fmt.Errorf("it has %d bytes: there may be %d", info.Size(), mostState)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseState(text)
+}
+
+// newInfix is in the names of files that are to become a state file.
+const newInfix = ".new-"
+
+// sweepState removes what processes left behind that were killed while they wrote a state
+// file: there are passwords in it. What is newer than a minute may be another's that still
+// runs.
+func sweepState(path string) error {
+	files, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if !strings.HasPrefix(f.Name(), filepath.Base(path)+newInfix) {
+			continue
+		}
+		if info, gone := f.Info(); gone == nil && time.Since(info.ModTime()) > time.Minute {
+			err = errors.Join(err, os.Remove(filepath.Join(filepath.Dir(path), f.Name())))
+		}
+	}
+	return err
+}
+
+// writeState puts a state file in the place of what was there, at once or not at all.
+// Nobody else may read it: there are passwords in it.
+func writeState(path string, parts [][]byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	next, err := os.CreateTemp(dir, filepath.Base(path)+newInfix+"*") // with mode 0600
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if err == nil {
+			_, err = next.Write(part)
+		}
+	}
+	if err = errors.Join(err, next.Sync(), next.Close()); err == nil {
+		err = os.Rename(next.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next.Name()))
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close()) // the name is to outlive a crash, too
+}
+
+// When the state file is written after a change.
+const (
+	soon  = 10 * time.Millisecond // of what was asked for
+	later = 30 * time.Second      // of what registries say
+	apart = time.Second           // at least, from the end of one time to the beginning of the next
+	share = 10                    // writing takes one part in so many of the time, at most
+)
+
+// saving is when the state file is written next.
+type saving struct {
+	wake  chan struct{} // at has become earlier
+	at    time.Time     // guarded by Hub.mu; zero: not at all
+	after time.Time     // guarded by Hub.mu; not before, for it was written not long ago
+}
+
+// save has the state file written after a while. mu is held.
+func (h *Hub) save(after time.Duration) {
+	if h.o.Config.StateFile == "" {
+		return
+	}
+	at := theLater(time.Now().Add(after), h.saving.after)
+	if !h.saving.at.IsZero() && !at.Before(h.saving.at) {
+		return
+	}
+	h.saving.at = at
+	select {
+	case h.saving.wake <- struct{}{}:
+	default:
+	}
+}
+
+// saver writes the state file when it is time, until ctx ends.
+func (h *Hub) saver(ctx context.Context) {
+	if h.o.Config.StateFile == "" {
+		return
+	}
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for {
+		h.mu.Lock()
+		at := h.saving.at
+		h.mu.Unlock()
+		wait := idle
+		if !at.IsZero() {
+			wait = time.Until(at)
+		}
+		timer.Reset(max(0, wait))
+		select {
+		case <-h.saving.wake:
+			continue
+		case <-timer.C:
+			if !at.IsZero() {
+				h.saveNow()
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// saveNow writes the state file.
+func (h *Hub) saveNow() {
+	began := time.Now()
+	h.mu.Lock()
+	h.saving.at = time.Time{}
+	urls := h.snapshot()
+	h.mu.Unlock()
+	s := urls.state()
+	s.Saved = time.Now()
+	parts, err := s.encode()
+	if err == nil {
+		err = writeState(h.o.Config.StateFile, parts)
+	}
+	if err != nil {
+		h.unsaved.Add(1)
+		h.o.Log.Error("what was published and subscribed could not be written, which is tried again", logFile, h.o.Config.StateFile, logError, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	end := time.Now()
+	h.saving.after = end.Add(max(apart, (share-1)*end.Sub(began)))
+	if !h.saving.at.IsZero() { // asked for meanwhile
+		h.saving.at = theLater(h.saving.at, h.saving.after)
+	}
+	if err != nil {
+		h.save(later)
+	}
+}
+
+func theLater(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// snapshot is what the state is made of; views are not changed.
+type snapshot struct {
+	published []stateEntry
+	followed  []stateSubscribed
+	views     []registry.View // of each in followed
+}
+
+// snapshot is called with mu held.
+func (h *Hub) snapshot() *snapshot {
+	s := &snapshot{}
+	for _, p := range h.published {
+		s.published = append(s.published, stateEntry{p.wish.Request, p.since})
+	}
+	for _, f := range h.followed {
+		s.followed = append(s.followed, stateSubscribed{stateEntry: stateEntry{f.wish.Request, f.since}, Listed: f.listed})
+		s.views = append(s.views, f.believed())
+	}
+	return s
+}
+
+// state writes what is in a snapshot, in the order of times.
+func (s *snapshot) state() *state {
+	out := &state{Published: s.published, Subscribed: s.followed}
+	for i := range out.Subscribed {
+		f, v := &out.Subscribed[i], s.views[i]
+		f.Providers, f.Configurators, f.Routers = stateURLs(v.Providers), stateURLs(v.Configurators), stateURLs(v.Routers)
+	}
+	slices.SortFunc(out.Published, func(a, b stateEntry) int { return a.Since.Compare(b.Since) })
+	slices.SortFunc(out.Subscribed, func(a, b stateSubscribed) int { return a.Since.Compare(b.Since) })
+	return out
+}
+
+func stateURLs(urls []registry.URL) []stateURL {
+	all := make([]stateURL, 0, len(urls))
+	for _, u := range urls {
+		all = append(all, stateURL{URL: u})
+	}
+	return all
+}
+
+// restore asks again for what the state file has. It is called by New, with mu held.
+func (h *Hub) restore() {
+	path := h.o.Config.StateFile
+	if path == "" {
+		return
+	}
+	if err := sweepState(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		h.o.Log.Warn("what is left of a state file cannot be removed", logFile, path, logError, err)
+	}
+	s, err := readState(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return
+	case err != nil:
+		h.putAside(path, err)
+		return
+	}
+	for _, p := range s.Published {
+		h.restorePublished(p)
+	}
+	for _, f := range s.Subscribed {
+		h.restoreSubscribed(f, s.Saved)
+	}
+	h.placeRestored()
+}
+
+// putAside moves a state file that cannot be used out of the way, so that it can be looked
+// at and is not written over.
+func (h *Hub) putAside(path string, why error) {
+	aside := path + ".unusable-" + strings.ReplaceAll(time.Now().UTC().Format("20060102T150405.000"), ".", "")
+	err := os.Rename(path, aside)
+	h.o.Log.Error("what was published and subscribed before cannot be read: nothing is, until it is asked for again",
+		logFile, path, logError, errors.Join(why, err), logAside, aside)
+}
+
+func (h *Hub) restorePublished(p stateEntry) {
+	w, err := h.read(p.Request, providing)
+	if err != nil {
+		h.o.Log.Error("a service that was published cannot be any longer", logService, p.Request.Service.Interface, logError, err)
+		return
+	}
+	if h.published[w.id] != nil {
+		return
+	}
+	h.last = latest(h.last, p.Since)
+	restored := &publication{wish: w, since: p.Since, entry: h.newEntry(h.session(w.session))}
+	h.published[w.id] = restored
+	h.say(restored)
+}
+
+func (h *Hub) restoreSubscribed(f stateSubscribed, saved time.Time) {
+	w, err := h.read(f.Request, calling)
+	if err != nil {
+		h.o.Log.Error("a service that was subscribed to cannot be any longer", logService, f.Request.Service.Interface, logError, err)
+		return
+	}
+	if h.followed[w.id] != nil {
+		return
+	}
+	s := h.subscribe(w)
+	if !f.Listed.IsZero() {
+		s.said = registry.View{Providers: h.urls(f.Providers), Configurators: h.urls(f.Configurators), Routers: h.urls(f.Routers)}
+		s.listed, s.restored, s.held = f.Listed, true, saved
+	}
+	s.deadline = time.Now() // nobody waits for it
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) && b.Before(time.Now()) {
+		return b
+	}
+	return a
+}
+
+func (h *Hub) urls(all []stateURL) (urls []registry.URL) {
+	urls = slices.Grow(urls, len(all))
+	for _, u := range all {
+		if u.problem != nil {
+			h.o.Log.Warn("a URL of the state file is none", logError, u.problem)
+			continue
+		}
+		urls = append(urls, u.URL)
+	}
+	return urls
+}
+
+// placeRestored plans the services that were restored, so that Overlay has them.
+func (h *Hub) placeRestored() {
+	now := time.Now()
+	for _, s := range h.services {
+		a := h.planOne(s, now, nil)
+		s.place, s.forced = a.next, true
+	}
+	h.dirty = map[*service]struct{}{}
+}

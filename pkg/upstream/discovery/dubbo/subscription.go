@@ -1,0 +1,275 @@
+package dubbo
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// subscription is a service at one registry that is called from here. What the registry
+// says is not believed when it looks like a loss:
+//
+//	nobody is left                         those who were there are kept, and those who
+//	                                       left not long before: sessions of many expire
+//	                                       one after the other
+//	more than half are gone, in the first
+//	  list of another session              those who are gone are kept
+//
+// They are kept beside those who are named until they are named again, or EmptyAfter has
+// passed. A provider that really is gone costs little: it cannot be reached, and is
+// ejected. One that lives and is not called costs the service.
+type subscription struct {
+	wish     *wish
+	since    time.Time
+	service  *service // immutable
+	session  *session // immutable
+	consumer *entry   // immutable
+
+	// All guarded by Hub.mu.
+	over       bool           // it was taken back
+	stop       func()         // nil: not begun
+	deadline   time.Time      // until then its service waits for the first list
+	heard      *registry.View // what was heard last, if it has instances
+	unresolved error          // why some of them are no providers
+	latest     *registry.View // not judged yet; nil: nothing new
+	nobody     bool           // since the last judgement there was a list of nobody
+	said       registry.View  // what the registry says
+	kept       []keptProvider // who are used beside
+	left       []departed     // who the registry has ceased to name of late
+	listed     time.Time      // when the registry said it; zero: nothing is known
+	restored   bool           // said is not of this session
+	held       time.Time      // of restored: until when said was known to hold
+	emptied    time.Time      // since when the registry has named nobody; zero: it names somebody
+	session0   int            // the number of the session that said was judged in; 0: of no session here
+}
+
+// keptProvider is used although the registry does not name it.
+type keptProvider struct {
+	url   registry.URL
+	until time.Time
+}
+
+// departed is a provider that the registry does not name any more.
+type departed struct {
+	url registry.URL
+	at  time.Time
+}
+
+// ofLate is how long ago providers may have left that count as lost when nobody is left: as
+// long as the sessions of all take to expire that lost a registry at the same time.
+const ofLate = 2 * time.Minute
+
+// known reports whether there is a list.
+func (s *subscription) known() bool { return !s.listed.IsZero() }
+
+// hear takes in what a registry says. It is registry.Registry's notify.
+func (h *Hub) hear(s *subscription, v registry.View) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.over {
+		return
+	}
+	v.Providers = accepted(s.wish.id.service, v.Providers)
+	s.heard, s.unresolved = nil, nil
+	if len(v.Instances) > 0 {
+		s.heard = &v
+		h.resolve(s)
+		return
+	}
+	h.believe(s, v)
+}
+
+// believe takes in a list without instances. mu is held.
+func (h *Hub) believe(s *subscription, v registry.View) {
+	s.latest = &v
+	s.nobody = s.nobody && !v.Orderly || isEmpty(&v) && !v.Orderly
+	h.dirty[s.service] = struct{}{}
+	h.poke()
+}
+
+// accepted returns the providers that a consumer of a service takes; it does not change
+// all.
+func accepted(s registry.Service, all []registry.URL) []registry.URL {
+	refused := func(u registry.URL) bool { return !s.Accepts(u) }
+	if !slices.ContainsFunc(all, refused) {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), refused)
+}
+
+// subscribe begins or changes a subscription. It is called with mu held.
+func (h *Hub) subscribe(w *wish) *subscription {
+	old := h.followed[w.id]
+	if old == nil || !reflect.DeepEqual(old.wish.Request, w.Request) {
+		h.save(soon)
+	}
+	if old != nil && old.wish.session == w.session {
+		old.wish = w
+		u := h.consumer(w, old.since)
+		h.set(old.consumer, &u)
+		return old
+	}
+	s := h.newSubscription(w)
+	if old != nil { // with other credentials: what is known stays
+		s.said, s.kept, s.left, s.listed, s.restored, s.held, s.emptied = old.said, old.kept, old.left, old.listed, true, time.Now(), old.emptied
+		h.unsubscribe(old)
+	}
+	h.followed[w.id] = s
+	s.service.sources = append(s.service.sources, s)
+	slices.SortFunc(s.service.sources, func(a, b *subscription) int {
+		return cmp.Or(cmp.Compare(a.wish.id.kind, b.wish.id.kind), cmp.Compare(a.wish.id.address, b.wish.id.address))
+	})
+	return s
+}
+
+// newSubscription returns a subscription that is about to begin.
+func (h *Hub) newSubscription(w *wish) *subscription {
+	sv := h.services[w.id.service]
+	if sv == nil {
+		sv = &service{key: w.id.service}
+		h.services[w.id.service] = sv
+	}
+	session := h.session(w.session)
+	session.uses++
+	s := &subscription{wish: w, since: h.stamp(), service: sv, session: session, deadline: time.Now().Add(answerWait)}
+	s.consumer = h.newEntry(session)
+	u := h.consumer(w, s.since)
+	h.set(s.consumer, &u)
+	h.starts = append(h.starts, s)
+	h.poke()
+	return s
+}
+
+// unsubscribe ends a subscription. It is called with mu held.
+func (h *Hub) unsubscribe(s *subscription) {
+	s.over = true
+	delete(h.followed, s.wish.id)
+	s.service.sources = slices.DeleteFunc(s.service.sources, func(o *subscription) bool { return o == s })
+	stop := s.stop // nil: follow sees that it is over
+	h.stops = append(h.stops, func() {
+		if stop != nil {
+			stop()
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.end(s.consumer)
+		h.leave(s.session)
+	})
+	h.poke()
+}
+
+// judge decides what of the newest list is believed, at the time now, in the session of
+// that number.
+func (s *subscription) judge(now time.Time, session int, emptyAfter time.Duration) {
+	if v := s.latest; v != nil {
+		s.latest = nil
+		s.take(*v, now, session, emptyAfter)
+	}
+	s.kept = slices.DeleteFunc(s.kept, func(k keptProvider) bool { return !now.Before(k.until) })
+}
+
+// take makes v what the registry says.
+func (s *subscription) take(v registry.View, now time.Time, session int, emptyAfter time.Duration) {
+	there := map[string]bool{}
+	for _, u := range v.Providers {
+		there[u.Address()] = true
+	}
+	// Whoever was named and is no longer.
+	var gone []registry.URL
+	before := map[string]bool{}
+	for _, u := range s.said.Providers {
+		before[u.Address()] = true
+		if !there[u.Address()] {
+			gone = append(gone, u)
+		}
+	}
+	another := s.session0 != session
+	if s.restored && now.Sub(s.held) >= emptyAfter {
+		another = false // so long ago that it is no sign of a loss
+	}
+	doubted := s.nobody || another && 2*len(gone) > len(before)
+	s.kept = slices.DeleteFunc(s.kept, func(k keptProvider) bool { return there[k.url.Address()] || v.Orderly })
+	s.left = slices.DeleteFunc(s.left, func(d departed) bool {
+		return there[d.url.Address()] || v.Orderly || now.Sub(d.at) > ofLate
+	})
+	for _, u := range gone {
+		s.left = append(s.left, departed{u, now})
+	}
+	if s.nobody {
+		gone = s.lost()
+	}
+	s.nobody = false
+	if doubted && !v.Orderly && emptyAfter > 0 {
+		for _, u := range gone {
+			s.kept = append(s.kept, keptProvider{u, now.Add(emptyAfter)})
+		}
+		if isEmpty(&v) {
+			v = withRules(v, s.said)
+		}
+	}
+	switch {
+	case !isEmpty(&v):
+		s.emptied = time.Time{}
+	case s.emptied.IsZero():
+		s.emptied = now
+	}
+	s.said, s.listed, s.restored, s.session0 = v, now, false, session
+}
+
+// lost returns those who left of late and are not kept yet.
+func (s *subscription) lost() (urls []registry.URL) {
+	kept := make(map[string]bool, len(s.kept))
+	for _, k := range s.kept {
+		kept[k.url.Address()] = true
+	}
+	for _, d := range s.left {
+		if !kept[d.url.Address()] {
+			urls = append(urls, d.url)
+		}
+	}
+	return urls
+}
+
+// isEmpty reports whether nobody is named.
+func isEmpty(v *registry.View) bool { return len(v.Providers) == 0 && len(v.Instances) == 0 }
+
+// withRules returns v with the rules of before, where it has none: they were lost with
+// the providers.
+func withRules(v, before registry.View) registry.View {
+	if len(v.Configurators) == 0 {
+		v.Configurators = before.Configurators
+	}
+	if len(v.Routers) == 0 {
+		v.Routers = before.Routers
+	}
+	return v
+}
+
+// believed returns the list that is used.
+func (s *subscription) believed() registry.View {
+	v := s.said
+	if len(s.kept) > 0 {
+		v.Providers = slices.Clone(v.Providers)
+		for _, k := range s.kept {
+			v.Providers = append(v.Providers, k.url)
+		}
+	}
+	return v
+}
+
+// doubted reports whether the registry names nobody, and others are used.
+func (s *subscription) doubted() bool { return len(s.kept) > 0 && len(s.said.Providers) == 0 }
+
+// due returns when judging again changes something though nothing new is said; zero: it
+// does not.
+func (s *subscription) due() (at time.Time) {
+	for _, k := range s.kept {
+		if at.IsZero() || k.until.Before(at) {
+			at = k.until
+		}
+	}
+	return at
+}

@@ -1,0 +1,268 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/application"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/zookeeper"
+	server "github.com/weft-proxy/weft/test/zookeeper"
+)
+
+// announcement returns what an instance of shop says that provides interfaces.
+func announcement(host string, interfaces ...string) *registry.Announcement {
+	var offers []*application.Offer
+	for _, name := range interfaces {
+		offers = append(offers, &application.Offer{Service: registry.Service{Interface: name}, Protocol: "dubbo", Path: name})
+	}
+	return application.Announce(application.Process{Application: "shop", Host: host, Port: 20880, Since: time.UnixMilli(1690000000000)}, offers)
+}
+
+func (p *peer) announcer() registry.Announcer {
+	a, ok := p.Registry.(registry.Announcer)
+	if !ok {
+		panic("it announces nothing")
+	}
+	return a
+}
+
+func (p *peer) announce(t *testing.T, a *registry.Announcement) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Patience)
+	defer cancel()
+	if err := p.announcer().Announce(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// text returns what a node holds; "": it is not there.
+func (w witness) text(path string) string {
+	w.t.Helper()
+	text, _, err := w.Get(path)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		w.t.Fatalf("%s: %v", path, err)
+	}
+	return string(text)
+}
+
+// await waits until a node holds a text that is so.
+func (w witness) await(path, what string, is func(text string) bool) {
+	w.t.Helper()
+	limit := time.After(registrytest.Patience)
+	for {
+		_, _, came, err := w.ExistsW(path)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		text := w.text(path)
+		if is(text) {
+			return
+		}
+		select {
+		case <-came:
+		case <-limit:
+			w.t.Fatalf("%s does not become %s: %q", path, what, text)
+		}
+	}
+}
+
+// TestAnnouncements plays with one server, in a chroot for each play.
+func TestAnnouncements(t *testing.T) {
+	address := server.Start(t, server.Options{Tick: time.Second}).Address()
+	judge := watch(t, address)
+	judge.put("/announced", "")
+	for i, tt := range []struct {
+		name string
+		play func(scene)
+	}{
+		{"an instance is where Dubbo looks for it, as Curator writes it", announced},
+		{"who has been faster keeps his place in a mapping", enlisted},
+		{"another revision replaces the instance", renewed},
+		{"metadata that nobody needs any more are removed", forgotten},
+		{"metadata of the last revisions stay for a while", bounded},
+		{"what others take away comes back", repaired},
+		{"an instance of another session is taken over", takenOverToo},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			chroot := fmt.Sprintf("/announced/%d", i)
+			tt.play(scene{T: t, server: address, chroot: chroot, judge: judge})
+		})
+	}
+}
+
+func (s scene) instance(host string) string { return s.chroot + "/services/shop/" + host + ":20880" }
+
+func (s scene) provided(a *registry.Announcement) string {
+	return s.chroot + "/dubbo/metadata/shop/" + a.Revision
+}
+
+func announced(s scene) {
+	a := announcement("10.0.0.1", user)
+	p := s.open()
+	p.announce(s.T, a)
+	p.announce(s.T, a) // which is once
+	want := strings.TrimSuffix(instance("10.0.0.1", 20880, a.Revision), "}") + `,"enabled":true}`
+	want = strings.Replace(want, "1690000000001", "1690000000000", 1)
+	if got := s.judge.text(s.instance("10.0.0.1")); got != want {
+		s.Errorf("the instance is\n%s, want\n%s", got, want)
+	}
+	_, stat, err := s.judge.Exists(s.instance("10.0.0.1"))
+	if err != nil || stat.EphemeralOwner == 0 {
+		s.Errorf("the instance outlives its session: %+v, %v", stat, err)
+	}
+	if got := s.judge.text(s.provided(a)); got != string(a.Provided) {
+		s.Errorf("the metadata are %s, want %s", got, a.Provided)
+	}
+	if got := s.judge.text(s.chroot + "/dubbo/mapping/" + user); got != "shop" {
+		s.Errorf("the mapping is %q", got)
+	}
+	if err := p.announcer().Retract(s.Context(), a.Instance); err != nil {
+		s.Fatal(err)
+	}
+	if got := s.judge.text(s.instance("10.0.0.1")); got != "" {
+		s.Errorf("the instance is still %s", got)
+	}
+	if err := p.announcer().Retract(s.Context(), a.Instance); err != nil {
+		s.Errorf("taking it back again: %v", err)
+	}
+	bad := announcement("10.0.0.1", "a/b")
+	if err := p.announcer().Announce(s.Context(), bad); err == nil {
+		s.Error("an interface that cannot be a node is taken")
+	}
+}
+
+func enlisted(s scene) {
+	const many = 10
+	var all sync.WaitGroup
+	errs := make([]error, many)
+	for i := range many {
+		p := s.open()
+		a := announcement(fmt.Sprintf("10.0.0.%d", i), user)
+		a.Instance.Application = fmt.Sprintf("shop%d", i)
+		all.Go(func() { errs[i] = p.announcer().Announce(s.Context(), a) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		s.Fatal(err)
+	}
+	names := registry.Applications(s.judge.text(s.chroot + "/dubbo/mapping/" + user))
+	slices.Sort(names)
+	if len(slices.Compact(names)) != many {
+		s.Errorf("the mapping has lost some: %v", names)
+	}
+}
+
+func renewed(s scene) {
+	p := s.open()
+	f := p.Follow(registry.Service{Interface: user})
+	p.announce(s.T, announcement("10.0.0.1", user))
+	f.Await("the instance", func(v registry.View) bool { return len(v.Instances) == 1 })
+	next := announcement("10.0.0.1", user, "com.example.Order")
+	p.announce(s.T, next)
+	f.Silent("without the instance", func(v registry.View) bool { return len(v.Instances) == 0 })
+	p.announce(s.T, next)
+	if got := s.judge.text(s.instance("10.0.0.1")); !strings.Contains(got, next.Revision) {
+		s.Errorf("the instance is %s, want revision %s", got, next.Revision)
+	}
+	if got := s.judge.text(s.chroot + "/dubbo/mapping/com.example.Order"); got != "shop" {
+		s.Errorf("the mapping of the new service is %q", got)
+	}
+}
+
+func forgotten(s scene) {
+	one, other := s.open(), s.open()
+	first, second := announcement("10.0.0.1", user), announcement("10.0.0.1", "com.example.Order")
+	one.announce(s.T, first)
+	other.announce(s.T, announcement("10.0.0.2", user)) // of the same revision
+	one.announce(s.T, second)
+	zookeeper.ForgetRevisions(one.Registry)
+	one.announce(s.T, announcement("10.0.0.1", user, "com.example.Order"))
+	zookeeper.ForgetRevisions(one.Registry)
+	s.judge.await(s.provided(second), "gone", func(text string) bool { return text == "" })
+	if s.judge.text(s.provided(first)) == "" {
+		s.Error("the metadata of another instance are gone")
+	}
+	if err := other.announcer().Retract(s.Context(), announcement("10.0.0.2").Instance); err != nil {
+		s.Fatal(err)
+	}
+	zookeeper.ForgetRevisions(other.Registry)
+	s.judge.await(s.provided(first), "gone", func(text string) bool { return text == "" })
+}
+
+func bounded(s scene) {
+	p := s.open()
+	var all []*registry.Announcement
+	for i := range 20 {
+		a := announcement("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
+		all = append(all, a)
+		p.announce(s.T, a)
+	}
+	s.judge.children(s.chroot+"/dubbo/metadata/shop", 1+8)
+	if s.judge.text(s.provided(all[19])) == "" || s.judge.text(s.provided(all[18])) == "" {
+		s.Error("the metadata of the last revisions are gone")
+	}
+}
+
+func repaired(s scene) {
+	p := s.open()
+	a := announcement("10.0.0.1", user)
+	p.announce(s.T, a)
+	mapping := s.chroot + "/dubbo/mapping/" + user
+	for _, path := range []string{s.instance("10.0.0.1"), s.provided(a), mapping} {
+		if err := s.judge.Delete(path, -1); err != nil {
+			s.Fatal(err)
+		}
+	}
+	s.put("/dubbo/mapping/"+user, "other")
+	zookeeper.Sweep(p.Registry)
+	s.judge.await(s.instance("10.0.0.1"), "there", func(text string) bool { return text != "" })
+	s.judge.await(s.provided(a), "there", func(text string) bool { return text == string(a.Provided) })
+	s.judge.await(mapping, "complete", func(text string) bool { return text == "other,shop" })
+}
+
+func takenOverToo(s scene) {
+	before, after := s.open(), s.open()
+	f := after.Follow(registry.Service{Interface: user})
+	a := announcement("10.0.0.1", user)
+	before.announce(s.T, a)
+	f.Await("the instance", func(v registry.View) bool { return len(v.Instances) == 1 })
+	after.announce(s.T, a)
+	before.End()
+	after.announce(s.T, a)
+	if s.judge.text(s.instance("10.0.0.1")) == "" {
+		s.Error("the instance has gone with the session before")
+	}
+	f.Silent("without the instance", func(v registry.View) bool { return len(v.Instances) == 0 })
+}
+
+func TestAnInstanceIsAnnouncedAgainInAnotherSession(t *testing.T) {
+	t.Parallel()
+	w := tap(t, server.Start(t, brisk()).Address())
+	judge := watch(t, w.server)
+	p := open(t, registry.Options{Address: w.address(), SessionTimeout: brief})
+	a := announcement("10.0.0.1", user)
+	p.announce(t, a)
+	node := "/services/shop/10.0.0.1:20880"
+	_, before, err := judge.Exists(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := p.State().Session
+	w.expire()
+	p.Await("in another session", func(s registry.State) bool { return s.Connected && s.Session != session })
+	p.announce(t, a) // returns when it is there again
+	_, after, err := judge.Exists(node)
+	if err != nil || after.EphemeralOwner == 0 || after.EphemeralOwner == before.EphemeralOwner {
+		t.Errorf("the instance is of session %#x, and was of %#x: %v", after.EphemeralOwner, before.EphemeralOwner, err)
+	}
+}

@@ -1,0 +1,79 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// inquiry is a question that is asked once there is a session. The loop owns it.
+type inquiry struct {
+	path   string
+	asking bool
+	lost   int
+	answer chan reply // of capacity 1
+}
+
+type reply struct {
+	text []byte
+	err  error
+}
+
+// Metadata returns what an application published of a revision: see registry.Registry.
+// While the registry is away it waits, as long as ctx allows.
+func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
+	for _, name := range []string{application, revision} {
+		if err := checkElement(name); err != nil {
+			return nil, fmt.Errorf("metadata of %q, revision %q: %w", application, revision, err)
+		}
+	}
+	q := &inquiry{path: r.layout.metadata(application, revision), answer: make(chan reply, 1)}
+	r.mailbox.post(func() {
+		r.inquiries[q] = struct{}{}
+		r.ask(q)
+	})
+	defer r.mailbox.post(func() { delete(r.inquiries, q) })
+	var got reply
+	select {
+	case got = <-q.answer:
+	case <-ctx.Done():
+		got.err = context.Cause(ctx)
+	case <-r.ended:
+		got.err = ErrClosed
+	}
+	switch {
+	case errors.Is(got.err, zk.ErrNoNode), got.err == nil && len(got.text) == 0:
+		got.err = registry.ErrNoMetadata
+	}
+	if got.err != nil {
+		return nil, fmt.Errorf("metadata of %s, revision %s: %w", application, revision, got.err)
+	}
+	return got.text, nil
+}
+
+// ask asks a question, again if the connection is lost over it.
+func (r *Registry) ask(q *inquiry) {
+	if _, there := r.inquiries[q]; !there || q.asking || !r.session.ready {
+		return
+	}
+	q.asking = true
+	r.enqueue(func() work {
+		return func(conn *zk.Conn) func() {
+			text, _, err := conn.Get(q.path)
+			return func() {
+				q.asking = false
+				if isLost(err) && q.lost < patienceLost {
+					q.lost++
+					r.after(backoff(q.lost), func() { r.ask(q) })
+					return
+				}
+				delete(r.inquiries, q)
+				q.answer <- reply{text, err}
+			}
+		}
+	})
+}

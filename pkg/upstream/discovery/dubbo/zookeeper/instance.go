@@ -1,0 +1,63 @@
+package zookeeper
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// curatorInstance is what Curator's service discovery writes of an instance, with the
+// payload of Dubbo 3, or of Spring Cloud, which is the same.
+type curatorInstance struct {
+	Name    string `json:"name"`
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	Port    *int64 `json:"port"`
+	Enabled *bool  `json:"enabled"` // Curator 4 and later
+	Payload struct {
+		Metadata map[string]string `json:"metadata"`
+	} `json:"payload"`
+}
+
+// parseInstance reads data as an instance. Data that are none are skipped.
+func (c *content) parseInstance() {
+	instance, err := readInstance(c.data)
+	if err != nil {
+		c.skip(err)
+		return
+	}
+	c.instance = instance
+}
+
+func readInstance(text string) (*registry.Instance, error) {
+	var raw curatorInstance
+	if err := json.Unmarshal([]byte(text), &raw); err != nil {
+		return nil, fmt.Errorf("an instance: %w", err)
+	}
+	if raw.Address == "" {
+		return nil, fmt.Errorf("the instance %q has no address", raw.ID)
+	}
+	instance := registry.Instance{
+		Application: raw.Name,
+		ID:          raw.ID,
+		Host:        raw.Address,
+		Weight:      1,
+		Healthy:     true, // its node lives as long as its session
+		Enabled:     raw.Enabled == nil || *raw.Enabled,
+		Metadata:    raw.Payload.Metadata,
+	}
+	if raw.Port != nil {
+		if *raw.Port < 0 || *raw.Port > 0xffff {
+			return nil, fmt.Errorf("the instance %q has the port %d", raw.ID, *raw.Port)
+		}
+		instance.Port = uint16(*raw.Port)
+	}
+	return &instance, nil
+}
+
+// readMapping reads which applications provide an interface. What cannot be the name of a
+// node is none.
+func readMapping(text string) []string {
+	return registry.FirstApplications(text, func(name string) bool { return checkElement(name) == nil })
+}

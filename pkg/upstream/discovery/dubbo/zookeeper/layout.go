@@ -1,0 +1,132 @@
+package zookeeper
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+const (
+	defaultRoot     = "/dubbo"
+	defaultPort     = "2181"
+	defaultServices = "/services"
+	// configGroup is the group of Dubbo's configuration centre that rules are in.
+	configGroup = "dubbo"
+)
+
+// parseAddress reads "host:port,host:port/chroot". A port that is left out is 2181; the
+// chroot is "" or begins with a slash and does not end with one.
+func parseAddress(text string) (servers []string, chroot string, err error) {
+	list, rest, rooted := strings.Cut(text, "/")
+	if servers, err = registry.ParseServers(list, defaultPort); err != nil {
+		return nil, "", fmt.Errorf("the address %q: %w", text, err)
+	}
+	if rooted {
+		if chroot, err = folderOf(rest); err != nil {
+			return nil, "", fmt.Errorf("the address %q: %w", text, err)
+		}
+	}
+	return servers, chroot, nil
+}
+
+// folderOf returns a folder as "/a/b", however it was written; "" for that of all.
+func folderOf(text string) (string, error) {
+	text = strings.Trim(text, "/")
+	if text == "" {
+		return "", nil
+	}
+	for element := range strings.SplitSeq(text, "/") {
+		if err := checkElement(element); err != nil {
+			return "", fmt.Errorf("%q is no folder: %w", text, err)
+		}
+	}
+	return "/" + text, nil
+}
+
+// checkElement says what is wrong with a name between slashes.
+func checkElement(name string) error {
+	switch {
+	case name == "":
+		return errors.New("a name is empty")
+	case name == ".", name == "..":
+		return fmt.Errorf("%q is no name", name)
+	case strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r < ' ' || r >= 0x7f && r <= 0x9f }):
+		return fmt.Errorf("the name %q has a slash or a control character", name)
+	}
+	return nil
+}
+
+// layout says where in the tree things are. Its paths begin with the chroot.
+type layout struct {
+	root     string // of interfaces, rules, mapping and metadata
+	services string // of instances
+}
+
+// newLayout returns the layout below a chroot. Dubbo 3 puts instances into /services, or
+// into the root if that has been changed.
+func newLayout(chroot, root string) (layout, error) {
+	if root == "" {
+		root = defaultRoot
+	}
+	folder, err := folderOf(root)
+	if err != nil {
+		return layout{}, fmt.Errorf("the root: %w", err)
+	}
+	l := layout{root: chroot + folder, services: chroot + folder}
+	if folder == defaultRoot {
+		l.services = chroot + defaultServices
+	}
+	return l, nil
+}
+
+// escape writes a name as java.net.URLEncoder does.
+func escape(name string) string {
+	return strings.NewReplacer("%2A", "*", "~", "%7E").Replace(url.QueryEscape(name))
+}
+
+// category returns the folder of what is said of an interface.
+func (l layout) category(name, category string) string {
+	return l.root + "/" + escape(name) + "/" + escape(category)
+}
+
+// node returns the node that makes a URL known.
+func (l layout) node(u registry.URL) (string, error) {
+	name, category := u.Service().Interface, u.Category()
+	if err := checkElement(escape(name)); err != nil {
+		return "", fmt.Errorf("the interface of %s: %w", u, err)
+	}
+	if err := checkElement(escape(category)); err != nil {
+		return "", fmt.Errorf("the category of %s: %w", u, err)
+	}
+	text := u.String()
+	if len(text) > registry.MaxURL {
+		return "", fmt.Errorf("a URL of %s has %d bytes: there may be %d", name, len(text), registry.MaxURL)
+	}
+	return l.category(name, category) + "/" + u.Encoded(), nil
+}
+
+// mapping returns the node that says which applications provide an interface.
+func (l layout) mapping(name string) string { return l.root + "/mapping/" + name }
+
+// rules returns the folder of Dubbo's configuration centre.
+func (l layout) rules() string { return l.root + "/config/" + configGroup }
+
+// application returns the folder of an application's instances.
+func (l layout) application(name string) string { return l.services + "/" + name }
+
+// instance returns the node of an instance.
+func (l layout) instance(i *registry.Instance) string {
+	return l.application(i.Application) + "/" + i.Name()
+}
+
+// metadata returns the node of what an application published of a revision.
+func (l layout) metadata(application, revision string) string {
+	return l.root + "/metadata/" + application + "/" + revision
+}
+
+// parent returns the folder of a node.
+func parent(node string) string { return path.Dir(node) }

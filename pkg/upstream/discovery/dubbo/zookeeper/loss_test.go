@@ -1,0 +1,280 @@
+package zookeeper_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
+	server "github.com/weft-proxy/weft/test/zookeeper"
+)
+
+const (
+	// brief is how long the sessions last that a test has end.
+	brief = 2 * time.Second
+	// steady is how long they last that a test wants to live through a loss, on a machine
+	// that stands still for seconds.
+	steady = 15 * time.Second
+)
+
+func brisk() server.Options { return server.Options{Tick: 200 * time.Millisecond} }
+
+// couple is two sessions with providers of one service: a is beside the server, and b may
+// be cut off. Both follow the service.
+type couple struct {
+	a, b             *peer
+	seenByA, seenByB *registrytest.Follower
+}
+
+const (
+	ofA = "10.0.0.1:1"
+	ofB = "10.0.0.2:1"
+)
+
+func pair(t *testing.T, session time.Duration, toA, toB string) *couple {
+	t.Helper()
+	c := &couple{
+		a: open(t, registry.Options{Address: toA, SessionTimeout: session}),
+		b: open(t, registry.Options{Address: toB, SessionTimeout: session}),
+	}
+	s := registry.Service{Interface: user}
+	c.seenByA, c.seenByB = c.a.Follow(s), c.b.Follow(s)
+	c.a.Publish(registrytest.Provider(t, user, ofA))
+	c.b.Publish(registrytest.Provider(t, user, ofB))
+	c.seenByA.Await("both", registrytest.At(ofA, ofB))
+	c.seenByB.Await("both", registrytest.At(ofA, ofB))
+	return c
+}
+
+// away is a condition: there is no connection.
+func away(s registry.State) bool { return !s.Connected }
+
+func TestASessionThatExpiresIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := tap(t, server.Start(t, server.Options{Tick: time.Second}).Address())
+	c := pair(t, steady, w.server, w.address())
+	before := c.b.State()
+	w.expire()
+	after := c.b.Await("in another session", func(s registry.State) bool { return s.Connected && s.Session != before.Session })
+	if after.Sessions != before.Sessions+1 {
+		t.Errorf("it counts %d sessions, want %d", after.Sessions, before.Sessions+1)
+	}
+	watch(t, w.server).children("/dubbo/"+user+"/providers", 2)
+	c.seenByA.Holds("both", registrytest.At(ofA, ofB))
+	c.seenByB.Silent("without the provider of the other", func(v registry.View) bool {
+		return !strings.Contains(v.Providers[0].Address(), ofA)
+	})
+	c.a.Withdraw(registrytest.Provider(t, user, ofA))
+	c.seenByB.Await("its own, with watches of the new session", registrytest.At(ofB))
+}
+
+func TestAConnectionThatIsCutCostsNothing(t *testing.T) {
+	t.Parallel()
+	w := tap(t, server.Start(t, server.Options{Tick: time.Second}).Address())
+	c := pair(t, steady, w.server, w.address())
+	before := c.b.State().Session
+	for range 5 {
+		w.cut()
+		c.b.Await("away", away)
+		c.b.Await("connected", registrytest.Connected)
+	}
+	w.shut(true)
+	c.b.Await("away", away)
+	const added = "10.0.0.3:1"
+	c.a.Publish(registrytest.Provider(t, user, added))
+	c.seenByA.Await("three", registrytest.At(ofA, ofB, added))
+	c.seenByB.Silent("while it was cut off", registrytest.Any)
+	w.shut(false)
+	c.seenByB.Await("what came meanwhile", registrytest.At(ofA, ofB, added))
+	if got := c.b.State().Session; got != before {
+		t.Errorf("the session is %s, was %s", got, before)
+	}
+	c.seenByA.Silent("without the one that was cut off", func(v registry.View) bool { return len(v.Providers) < 2 })
+}
+
+func TestWishesOfWhenTheServerWasAwayComeTrue(t *testing.T) {
+	t.Parallel()
+	w := tap(t, server.Start(t, server.Options{Tick: time.Second}).Address())
+	c := pair(t, steady, w.server, w.address())
+	w.shut(true)
+	c.b.Await("away", away)
+	done := make(chan error, 2)
+	const added = "10.0.0.3:1"
+	go func() { done <- c.b.Register(t.Context(), registrytest.Provider(t, user, added)) }()
+	go func() { done <- c.b.Unregister(t.Context(), registrytest.Provider(t, user, ofB)) }()
+	late := c.b.Follow(registry.Service{Interface: "com.example.Other"})
+	late.Silent("while it was cut off", registrytest.Any)
+	w.shut(false)
+	for range cap(done) {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	c.seenByA.Await("the one, not the other", registrytest.At(ofA, added))
+	late.Await("nothing", registrytest.Empty)
+}
+
+func TestAServerThatWasRestarted(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		forget bool
+	}{
+		{"with its data", false},
+		{"without its data", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := server.Start(t, brisk())
+			c := pair(t, brief, s.Address(), s.Address())
+			s.Kill()
+			c.a.Await("away", away)
+			c.b.Await("away", away)
+			if tt.forget {
+				s.Forget()
+			}
+			c.seenByB.Silent("while there was no server", registrytest.Any)
+			s.Restart()
+			c.a.Await("connected", registrytest.Connected)
+			c.b.Await("connected", registrytest.Connected)
+			watch(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
+			const added = "10.0.0.3:1"
+			c.a.Publish(registrytest.Provider(t, user, added))
+			c.seenByB.Await("all, and what came since", registrytest.At(ofA, ofB, added))
+		})
+	}
+}
+
+func TestAServerThatStandsStillLongerThanTheSession(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, brisk())
+	c := pair(t, brief, s.Address(), s.Address())
+	before := c.a.State().Sessions
+	s.Pause()
+	t.Cleanup(s.Resume)
+	c.a.Await("away", away)
+	c.b.Await("away", away)
+	<-time.After(brief)
+	c.seenByB.Silent("while the server stood still", registrytest.Any)
+	s.Resume()
+	after := c.a.Await("connected", registrytest.Connected)
+	if after.Sessions == before {
+		t.Errorf("it is the session of before, which has ended: %+v", after)
+	}
+	c.b.Await("connected", registrytest.Connected)
+	watch(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
+	const added = "10.0.0.3:1"
+	c.a.Publish(registrytest.Provider(t, user, added))
+	c.seenByB.Await("all, and what came since", registrytest.At(ofA, ofB, added))
+}
+
+// TestWhatIsOfASessionThatWasGivenUpIsTakenBack: the server may keep it for much longer.
+func TestWhatIsOfASessionThatWasGivenUpIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := tap(t, server.Start(t, server.Options{Tick: time.Minute}).Address()) // it keeps sessions for two minutes
+	c := pair(t, brief, w.server, w.address())
+	before := c.b.State().Sessions
+	w.shut(true)
+	c.b.Await("away", away)
+	done := make(chan error, 1)
+	go func() { done <- c.b.Unregister(t.Context(), registrytest.Provider(t, user, ofB)) }()
+	<-time.After(2 * brief)
+	c.seenByA.Silent("while the other was cut off", registrytest.Any)
+	w.shut(false)
+	if after := c.b.Await("connected", registrytest.Connected); after.Sessions == before {
+		t.Errorf("it is the session of before, which was given up: %+v", after)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	c.seenByA.Await("one", registrytest.At(ofA))
+}
+
+func TestOneOfThreeServersIsKilled(t *testing.T) {
+	t.Parallel()
+	e := server.StartEnsemble(t, server.Options{Tick: time.Second})
+	c := pair(t, steady, e.Address(), e.Address())
+	before := c.a.State().Session
+	e.Leader().Kill()
+	const added = "10.0.0.3:1"
+	c.a.Publish(registrytest.Provider(t, user, added))
+	c.seenByB.Await("all", registrytest.At(ofA, ofB, added))
+	c.seenByB.Silent("of less", func(v registry.View) bool { return len(v.Providers) < 2 })
+	if got := c.a.State().Session; got != before {
+		t.Logf("the session is %s, was %s: the election took longer than it lasts", got, before)
+	}
+}
+
+func TestAFrozenServerIsLeftForAnother(t *testing.T) {
+	t.Parallel()
+	e := server.StartEnsemble(t, server.Options{Tick: time.Second})
+	for _, s := range e.Servers {
+		if s.Mode() == "follower" {
+			s.Pause()
+			t.Cleanup(s.Resume)
+			break
+		}
+	}
+	// Servers are tried in an order of chance: it may be the first one.
+	begin := time.Now()
+	c := pair(t, brief, e.Address(), e.Address())
+	t.Logf("two sessions after %v", time.Since(begin))
+	c.a.Withdraw(registrytest.Provider(t, user, ofA))
+	c.seenByB.Await("the other", registrytest.At(ofB))
+}
+
+// TestARequestThatTheServerRefusesToRead: it closes the connection, and would again.
+func TestARequestThatTheServerRefusesToRead(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Options{Tick: time.Second, MaxBuffer: 4 << 10})
+	c := pair(t, brief, s.Address(), s.Address())
+	large := registrytest.Provider(t, user, "10.0.0.3:1", "padding="+strings.Repeat("x", 8<<10))
+	if err := c.a.Register(t.Context(), large); err == nil || !strings.Contains(err.Error(), "lost 3 times over it") {
+		t.Errorf("got %v, want it to say that connections are lost over it", err)
+	}
+	if err := c.a.Unregister(t.Context(), large); err == nil {
+		t.Error("taking it back says nothing, though the server cannot have been asked")
+	}
+	const added = "10.0.0.4:1"
+	c.a.Publish(registrytest.Provider(t, user, added))
+	c.seenByB.Await("what is small", registrytest.At(ofA, ofB, added))
+}
+
+func TestDataLargerThanUsual(t *testing.T) {
+	t.Parallel()
+	s := server.Start(t, server.Options{MaxBuffer: 8 << 20})
+	p := open(t, registry.Options{Address: s.Address()})
+	const size = 1 << 20 // with its head it is more than Java's clients read
+	judge := watch(t, s.Address())
+	judge.put("/dubbo/metadata/shop/abc", strings.Repeat("x", size))
+	got, err := p.Metadata(t.Context(), "shop", "abc")
+	if err != nil || len(got) != size {
+		t.Errorf("got %d bytes, %v; want %d", len(got), err, size)
+	}
+}
+
+func TestWhatIsNoZooKeeperIsToldSo(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) // it may have left
+			_ = conn.Close()
+		}
+	}()
+	p := open(t, registry.Options{Address: l.Addr().String()})
+	p.Await("told", func(s registry.State) bool { return strings.Contains(s.LastError, "not ZooKeeper") })
+	_ = l.Close() // accepting ends
+	<-ended
+}

@@ -1,0 +1,187 @@
+package zookeeper_test
+
+import (
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
+)
+
+// wire is a way to a server that listens in: it knows the sessions that were begun on
+// it, and can end them, or its connections.
+type wire struct {
+	t        testing.TB
+	server   string
+	listener net.Listener
+	all      sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    []net.Conn  // guarded by mu
+	closed   bool        // guarded by mu; nobody gets through
+	tls      *tls.Config // guarded by mu; nil: plaintext
+	greeting []byte      // guarded by mu; the last: protocol, timeout, session, password
+}
+
+// tap listens in on a server until the end of the test.
+func tap(t testing.TB, server string) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{t: t, server: server, listener: l}
+	w.all.Go(w.serve)
+	t.Cleanup(func() {
+		_ = l.Close() // serve ends
+		w.cut()
+		w.all.Wait()
+	})
+	return w
+}
+
+// secure has clients speak TLS with it from now on.
+func (w *wire) secure(settings *tls.Config) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tls = settings
+}
+
+// front returns a client's connection as it is to be read.
+func (w *wire) front(client net.Conn) net.Conn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tls == nil {
+		return client
+	}
+	return tls.Server(client, w.tls)
+}
+
+func (w *wire) address() string { return w.listener.Addr().String() }
+
+func (w *wire) serve() {
+	for {
+		client, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		client = w.front(client)
+		server, err := net.Dial("tcp", w.server)
+		if err != nil || !w.admit(client, server) {
+			_ = client.Close() // as if it had reached the server
+			continue
+		}
+		w.all.Go(func() {
+			_, _ = io.Copy(server, client) // how it ends is no matter
+			_ = server.Close()
+		})
+		w.all.Go(func() {
+			w.listen(client, server)
+			_ = client.Close()
+		})
+	}
+}
+
+// admit reports whether two connections may be one.
+func (w *wire) admit(client, server net.Conn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		_ = server.Close() // nothing was said
+		return false
+	}
+	w.conns = append(w.conns, client, server)
+	return true
+}
+
+// shut ends all connections, and those that come, until they are let through again.
+func (w *wire) shut(closed bool) {
+	w.mu.Lock()
+	w.closed = closed
+	w.mu.Unlock()
+	if closed {
+		w.cut()
+	}
+}
+
+// listen passes on what the server says, and keeps the greeting.
+func (w *wire) listen(client io.Writer, server io.Reader) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(server, head); err != nil {
+		return
+	}
+	body := make([]byte, binary.BigEndian.Uint32(head))
+	if _, err := io.ReadFull(server, body); err != nil {
+		return
+	}
+	w.mu.Lock()
+	w.greeting = body
+	w.mu.Unlock()
+	if _, err := client.Write(slices.Concat(head, body)); err != nil {
+		return
+	}
+	_, _ = io.Copy(client, server)
+}
+
+// cut ends all connections.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, conn := range w.conns {
+		_ = conn.Close() // it may have ended
+	}
+	w.conns = nil
+}
+
+// expire ends the session that was begun last, as a second client that has its number
+// and its password.
+func (w *wire) expire() {
+	w.t.Helper()
+	w.shut(true) // or the session's owner would take it back
+	defer w.shut(false)
+	w.mu.Lock()
+	greeting := w.greeting
+	w.mu.Unlock()
+	// protocol, the last change seen, timeout, session, password
+	hello := slices.Concat(greeting[:4], make([]byte, 8), greeting[4:36])
+	farewell := []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // request 1: close
+	var err error
+	for end := time.Now().Add(registrytest.Patience); time.Now().Before(end); {
+		var answers [][]byte
+		if answers, err = w.call(hello); err == nil && binary.BigEndian.Uint64(answers[0][8:16]) == 0 {
+			return // there is no such session
+		}
+		// What its owner asked for last may come between.
+		_, err = w.call(hello, farewell)
+	}
+	w.t.Fatalf("the session does not end: %v", err)
+}
+
+// call sends messages to the server and returns its answers.
+func (w *wire) call(messages ...[]byte) (answers [][]byte, err error) {
+	conn, err := net.Dial("tcp", w.server)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // all was said
+	for _, message := range messages {
+		if _, err := conn.Write(slices.Concat(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message)); err != nil {
+			return nil, err
+		}
+		head := make([]byte, 4)
+		if _, err := io.ReadFull(conn, head); err != nil {
+			return nil, err
+		}
+		answer := make([]byte, binary.BigEndian.Uint32(head))
+		if _, err := io.ReadFull(conn, answer); err != nil {
+			return nil, err
+		}
+		answers = append(answers, answer)
+	}
+	return answers, nil
+}

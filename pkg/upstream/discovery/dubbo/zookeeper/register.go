@@ -1,0 +1,332 @@
+package zookeeper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// patienceLost is how many connections may be lost over a request before its caller is
+// told: the server may be closing them because of it.
+const patienceLost = 3
+
+// errSuperseded is returned to who asked for the opposite of what was asked for later.
+var errSuperseded = errors.New("superseded: it was asked for the opposite since")
+
+// entry is a wish about a node of ours: that it is there, or that it is not. The loop
+// owns it.
+type entry struct {
+	path    string
+	url     registry.URL
+	said    *announced // of an instance; nil: the node is of the URL
+	wanted  bool
+	settled bool // the server has it so, in this session
+	working bool
+	waiting bool // for a timer, to be tried again
+	// failures in a row, and whether the last was told.
+	failures int
+	told     bool
+	waiters  []chan error // of capacity 1
+}
+
+// Register makes a URL known: see registry.Registry. A URL that cannot be a node is
+// refused, and no wish.
+func (r *Registry) Register(ctx context.Context, u registry.URL) error {
+	return r.wish(ctx, u, true)
+}
+
+// Unregister takes back what Register said: see registry.Registry. While the registry is
+// away the wish to have it removed is kept, so that it does not last as long as the
+// session.
+func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
+	return r.wish(ctx, u, false)
+}
+
+func (r *Registry) wish(ctx context.Context, u registry.URL, wanted bool) error {
+	path, err := r.layout.node(u)
+	if err != nil {
+		return err
+	}
+	return r.await(ctx, u.Service().String(), func(answer chan error) { r.want(path, u, wanted, answer) })
+}
+
+// await has the loop note a wish, and returns what became of it.
+func (r *Registry) await(ctx context.Context, what string, note func(answer chan error)) (err error) {
+	answer := make(chan error, 1)
+	r.mailbox.post(func() { note(answer) })
+	select {
+	case err = <-answer:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+		if state := r.State(); !state.Connected && state.LastError != "" {
+			err = fmt.Errorf("%w: %s", err, state.LastError)
+		}
+	case <-r.ended:
+		err = ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("%s at ZooKeeper %s: %w", what, r.options.Address, err)
+	}
+	return nil
+}
+
+// want notes a wish and begins with it.
+func (r *Registry) want(path string, u registry.URL, wanted bool, answer chan error) {
+	e := r.entries[path]
+	switch {
+	case e == nil && !wanted:
+		answer <- nil
+		return
+	case e == nil:
+		e = &entry{path: path, url: u, wanted: true}
+		r.add(e)
+	case e.wanted != wanted:
+		e.turn(wanted)
+	}
+	r.pursue(e, answer)
+}
+
+// turn makes another wish of an entry.
+func (e *entry) turn(wanted bool) {
+	e.answer(errSuperseded)
+	e.wanted, e.settled, e.waiting, e.failures = wanted, false, false, 0
+}
+
+// pursue has a wish made true if it is not, and answers when it is.
+func (r *Registry) pursue(e *entry, answer chan error) {
+	if e.settled {
+		answer <- nil
+		return
+	}
+	e.waiters = append(e.waiters, answer)
+	r.attend(e)
+}
+
+// doubt has an entry compared with what is there.
+func (e *entry) doubt() {
+	e.settled = false
+	if e.said != nil {
+		e.said.doubted = true
+	}
+}
+
+// target is what an entry is to be.
+type target struct {
+	wanted       bool
+	announcement *registry.Announcement // of an instance
+}
+
+func (e *entry) target() target {
+	t := target{wanted: e.wanted}
+	if e.said != nil {
+		t.announcement = e.said.Announcement
+	}
+	return t
+}
+
+// add remembers a wish. The rules of a consumer's application count from now on.
+func (r *Registry) add(e *entry) {
+	r.entries[e.path] = e
+	if e.url.Category() != registry.Consumers {
+		return
+	}
+	name := e.url.Service().Interface
+	if r.consumers[name] == nil {
+		r.consumers[name] = map[*entry]struct{}{}
+	}
+	r.consumers[name][e] = struct{}{}
+	r.stain(name)
+}
+
+// drop forgets a wish.
+func (r *Registry) drop(e *entry) {
+	delete(r.entries, e.path)
+	if e.url.Category() != registry.Consumers {
+		return
+	}
+	name := e.url.Service().Interface
+	delete(r.consumers[name], e)
+	if len(r.consumers[name]) == 0 {
+		delete(r.consumers, name)
+	}
+	r.stain(name)
+}
+
+// answer tells all who wait.
+func (e *entry) answer(err error) {
+	for _, waiter := range e.waiters {
+		waiter <- err
+	}
+	e.waiters = nil
+}
+
+// attend has a wish made true if it is not.
+func (r *Registry) attend(e *entry) {
+	if e.settled || e.working || e.waiting || !r.session.ready || r.entries[e.path] != e {
+		return
+	}
+	e.working = true
+	r.enqueue(func() work {
+		epoch, aim, own := r.session.epoch, e.target(), owned{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
+		ensure := owned.ensure
+		if e.said != nil {
+			ensure = e.said.work(r.layout)
+		}
+		return func(conn *zk.Conn) func() {
+			own.conn = conn
+			var err error
+			if aim.wanted {
+				err = ensure(own)
+			} else {
+				err = own.remove()
+			}
+			return func() { r.settle(e, epoch, aim, err) }
+		}
+	})
+}
+
+// settle takes what became of a wish in an epoch.
+func (r *Registry) settle(e *entry, epoch int, aim target, err error) {
+	e.working = false
+	switch {
+	case epoch != r.session.epoch || aim != e.target():
+	case err == nil:
+		e.settled, e.failures, e.told = true, 0, false
+		e.answer(nil)
+		if !e.wanted {
+			r.drop(e)
+		}
+		return
+	default:
+		r.fail(e, err)
+		return
+	}
+	r.attend(e)
+}
+
+// fail notes that a wish did not come true, and tries again later.
+func (r *Registry) fail(e *entry, err error) {
+	e.failures++
+	switch lost := isLost(err); {
+	case lost && e.failures < patienceLost:
+	case lost:
+		e.answer(fmt.Errorf("the connection was lost %d times over it: %w", e.failures, err))
+		if !e.wanted {
+			r.drop(e) // the session takes it along, if it is there
+			return
+		}
+	default:
+		if !e.told {
+			e.told = true
+			r.log.Warn("ZooKeeper refuses a registration", "service", e.url.Service().String(), "wanted", e.wanted, "error", err)
+		}
+		r.standing.Change(func(s *registry.State) { s.LastError = e.url.Service().String() + ": " + err.Error() })
+		e.answer(err)
+	}
+	e.waiting = true
+	r.after(backoff(e.failures), func() {
+		e.waiting = false
+		r.attend(e)
+	})
+}
+
+// owned is a node that is to be of our session. Its methods run on a worker.
+type owned struct {
+	conn    *zk.Conn
+	session int64
+	earlier []int64 // sessions of ours; not changed
+	path    string
+	acl     []zk.ACL
+	data    []byte // nil: of no interest
+}
+
+// ensure sees to it that the node is there, and ours. One that is of another session,
+// most likely of an earlier one of ours that the server has not ended yet, would vanish
+// with it: it is replaced in one transaction, so that no consumer sees it gone.
+func (o owned) ensure() error {
+	const most = 5
+	for range most {
+		exists, stat, err := o.conn.Exists(o.path)
+		switch {
+		case err != nil:
+			return err
+		case exists && stat.EphemeralOwner == o.session && o.data == nil:
+			return nil
+		case exists && stat.EphemeralOwner == o.session:
+			err = o.write()
+		case exists:
+			err = o.replace(stat.Version)
+		default:
+			err = o.create()
+		}
+		// Somebody else was faster, or our own request before the connection was lost.
+		if !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
+			return err
+		}
+	}
+	return errors.New("others create and delete it all the time")
+}
+
+func (o owned) create() error {
+	_, err := o.conn.Create(o.path, o.data, zk.FlagEphemeral, o.acl)
+	if !errors.Is(err, zk.ErrNoNode) {
+		return err
+	}
+	if err := o.folder(parent(o.path)); err != nil {
+		return err
+	}
+	_, err = o.conn.Create(o.path, o.data, zk.FlagEphemeral, o.acl)
+	return err
+}
+
+// write gives a node that is there its data, if it has others.
+func (o owned) write() error {
+	text, stat, err := o.conn.Get(o.path)
+	if err != nil || bytes.Equal(text, o.data) {
+		return err
+	}
+	_, err = o.conn.Set(o.path, o.data, stat.Version)
+	return err
+}
+
+// folder creates a persistent node and what is missing above it: from below, for who may
+// create in a folder may not in those above it.
+func (o owned) folder(path string) error {
+	_, err := o.conn.Create(path, nil, 0, o.acl)
+	if errors.Is(err, zk.ErrNoNode) && parent(path) != "/" {
+		if err := o.folder(parent(path)); err != nil {
+			return err
+		}
+		_, err = o.conn.Create(path, nil, 0, o.acl)
+	}
+	if errors.Is(err, zk.ErrNodeExists) {
+		return nil
+	}
+	return err
+}
+
+func (o owned) replace(version int32) error {
+	_, err := o.conn.Multi(
+		&zk.DeleteRequest{Path: o.path, Version: version},
+		&zk.CreateRequest{Path: o.path, Data: o.data, Acl: o.acl, Flags: zk.FlagEphemeral})
+	return err
+}
+
+// remove sees to it that the node is not there, unless it is somebody else's. It may be of
+// a session that was given up, and that the server has not ended yet.
+func (o owned) remove() error {
+	exists, stat, err := o.conn.Exists(o.path)
+	if err != nil || !exists || stat.EphemeralOwner != o.session && !slices.Contains(o.earlier, stat.EphemeralOwner) {
+		return err
+	}
+	if err := o.conn.Delete(o.path, stat.Version); !errors.Is(err, zk.ErrNoNode) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+const (
+	// Of the library's buffers: what is sent (a URL, encoded, three times its length),
+	// and the greatest answer that is read (80,000 children of 800 bytes).
+	mostSent = 512 << 10
+	mostRead = 64 << 20
+
+	// farewell is how long a server may take to end a session.
+	farewell = time.Second
+
+	// A connection, and its greeting, may take a third of the session.
+	patienceLeast = time.Second
+	patienceMost  = 10 * time.Second
+)
+
+// session is how it stands with the server. The loop owns it.
+type session struct {
+	client *client
+	id     int64 // 0: none
+	// earlier are the sessions before that the server may not have ended yet, the latest
+	// last. It is replaced, never changed.
+	earlier []int64
+	fresh   bool // it has begun, and nothing has been done in it
+	ready   bool // requests may be made
+	// epoch counts the sessions: what was found out in an earlier one holds no more.
+	epoch      int
+	complained bool // that there is no server, since there was one
+}
+
+// client is a client of the library with what it needs. It goes through sessions; one
+// that had none for as long as a session lasts is replaced: the library insists that the
+// server remembers the last change it saw, which one that was restored does not.
+type client struct {
+	conn  *zk.Conn
+	route *route
+	stop  context.CancelFunc // of dialling
+	gone  chan struct{}      // closed: the library's goroutines have ended
+	known bool               // the server was told who asks; owned by the loop
+}
+
+// printer gives the library's messages to the log, for who looks closely.
+type printer struct{ log *slog.Logger }
+
+func (p printer) Printf(format string, values ...any) {
+	p.log.Debug("ZooKeeper's library", "message", fmt.Sprintf(format, values...))
+}
+
+// open makes a client, which connects.
+func (r *Registry) open() {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &client{stop: stop, gone: make(chan struct{})}
+	c.route = &route{
+		tls:      r.options.TLS,
+		patience: min(max(r.options.SessionTimeout/3, patienceLeast), patienceMost),
+		failed:   func(err error) { r.mailbox.post(func() { r.complain(err) }) },
+	}
+	conn, events, err := zk.Connect(r.servers, r.options.SessionTimeout,
+		zk.WithDialer(c.route.dialer(ctx)), zk.WithHostProvider(c.route),
+		zk.WithLogger(printer{r.log}), zk.WithLogInfo(false),
+		zk.WithMaxBufferSize(mostRead), zk.WithMaxConnBufferSize(mostSent),
+		zk.WithEventCallback(func(e zk.Event) { r.mailbox.post(func() { r.event(c, e) }) }))
+	if err != nil {
+		panic(fmt.Sprintf("zookeeper: servers %v, which New has checked: %v", r.servers, err))
+	}
+	c.conn = conn
+	go func() {
+		defer close(c.gone)
+		for range events { // the callback has them all
+			continue
+		}
+	}()
+	r.session.client = c
+}
+
+// end ends the session, if there is one, and returns when the client has ended. It does
+// not wait for the server once hurry is closed.
+func (c *client) end(hurry <-chan struct{}) {
+	c.route.closed.Store(true)
+	c.stop()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		c.conn.Close()
+	}()
+	patience := time.NewTimer(farewell)
+	defer patience.Stop()
+	select {
+	case <-told:
+	case <-hurry:
+	case <-patience.C:
+	}
+	c.route.cut()
+	<-told
+	<-c.gone
+}
+
+// replace begins with a new client. Nodes of the session before stay until the server
+// ends it, or are taken over.
+func (r *Registry) replace() {
+	old := r.session.client
+	r.session.end()
+	r.open()
+	r.farewells.Go(func() { old.end(r.closing) })
+}
+
+// complain notes why there is no connection.
+func (r *Registry) complain(err error) {
+	r.standing.Change(func(s *registry.State) { s.LastError = err.Error() })
+	level := slog.LevelDebug
+	if !r.session.complained && !r.session.ready {
+		r.session.complained = true
+		level = slog.LevelWarn
+	}
+	r.log.Log(context.Background(), level, "a ZooKeeper server cannot be reached", "error", err)
+}
+
+// event takes an event of the library's.
+func (r *Registry) event(c *client, e zk.Event) {
+	switch {
+	case c != r.session.client:
+	case e.Type == zk.EventSession && e.State == zk.StateHasSession:
+		r.enter()
+	case e.Type == zk.EventSession && e.State == zk.StateDisconnected:
+		r.leave(e.Server)
+	case e.Type == zk.EventSession && e.State == zk.StateExpired:
+		r.session.end()
+		r.log.Warn("the session with ZooKeeper has expired", "server", e.Server)
+	case e.Type == zk.EventNodeCreated, e.Type == zk.EventNodeDeleted,
+		e.Type == zk.EventNodeDataChanged, e.Type == zk.EventNodeChildrenChanged:
+		r.touch(e.Path)
+	}
+}
+
+// enter takes a session, a new one or the one it was. The first thing said is who asks;
+// the library says it again by itself when it connects again.
+func (r *Registry) enter() {
+	c := r.session.client
+	if id := c.conn.SessionID(); id != 0 && id != r.session.id {
+		r.session.end()
+		r.session.id, r.session.fresh = id, true
+		r.session.epoch++
+	}
+	if r.options.Username == "" || c.known {
+		r.begin()
+		return
+	}
+	credentials := []byte(r.options.Username + ":" + r.options.Password)
+	r.farewells.Go(func() {
+		err := c.conn.AddAuth("digest", credentials)
+		r.mailbox.post(func() {
+			switch {
+			case c != r.session.client:
+			case err == nil:
+				c.known = true
+				if c.conn.State() == zk.StateHasSession {
+					r.begin()
+				}
+			case !isLost(err):
+				r.complain(fmt.Errorf("the username: %w", err))
+				c.route.cut() // and again
+			}
+		})
+	})
+}
+
+// begin starts requests: all of them in a session that is new, and what is not done in
+// one that was resumed.
+func (r *Registry) begin() {
+	s := &r.session
+	fresh := s.fresh
+	s.ready, s.fresh, s.complained = true, false, false
+	name := fmt.Sprintf("%#x", uint64(s.id))
+	r.log.Info("connected with ZooKeeper", "server", s.client.conn.Server(), "session", name, "new", fresh)
+	r.standing.Change(func(state *registry.State) {
+		state.Connected, state.Since, state.Session = true, time.Now(), name
+		if fresh {
+			state.Sessions++
+		}
+	})
+	if fresh {
+		r.disarm()
+	} else {
+		// The library sets its watches again (link). All is read as well, and compared a
+		// moment later: then nothing depends on that.
+		r.after(jitter(sweepAfter), r.sweep)
+	}
+	for _, n := range r.nodes {
+		n.dirty = true
+		r.attendNode(n)
+	}
+	for _, e := range r.entries {
+		if fresh {
+			e.doubt()
+		}
+		r.attend(e)
+	}
+	for q := range r.inquiries {
+		r.ask(q)
+	}
+}
+
+// mostEarlier bounds the sessions that are remembered: the server ends them soon.
+const mostEarlier = 8
+
+// end remembers the session as one that was.
+func (s *session) end() {
+	if s.id == 0 {
+		return
+	}
+	s.earlier = append(slices.Clone(s.earlier[max(0, len(s.earlier)-mostEarlier+1):]), s.id)
+	s.id = 0
+}
+
+// leave stops requests until there is a connection again.
+func (r *Registry) leave(server string) {
+	s := &r.session
+	if !s.ready {
+		return
+	}
+	s.ready = false
+	r.log.Warn("the connection with ZooKeeper is lost", "server", server)
+	r.standing.Change(func(state *registry.State) {
+		state.Connected, state.Since = false, time.Now()
+		state.LastError = "the connection with " + server + " was lost"
+	})
+	c, epoch := s.client, s.epoch
+	r.after(r.options.SessionTimeout, func() {
+		if s.client == c && s.epoch == epoch && !s.ready {
+			r.replace()
+		}
+	})
+}
+
+// isLost reports whether an error says that nothing is known of a request: it may have
+// been done.
+func isLost(err error) bool {
+	for _, lost := range []error{zk.ErrConnectionClosed, zk.ErrSessionExpired, zk.ErrClosing, zk.ErrNoServer, zk.ErrSessionMoved} {
+		if errors.Is(err, lost) {
+			return true
+		}
+	}
+	// The library returns what writing returned.
+	var network interface{ Timeout() bool }
+	return errors.As(err, &network)
+}
+
+// backoff is how long to wait after so many failures in a row, one at least.
+func backoff(failures int) time.Duration {
+	const first, most = 100 * time.Millisecond, 2 * time.Minute
+	return jitter(min(first<<min(2*(failures-1), 20), most))
+}

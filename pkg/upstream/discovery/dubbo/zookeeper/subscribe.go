@@ -1,0 +1,215 @@
+package zookeeper
+
+import (
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// service is an interface that is subscribed to, in whatever groups and versions: they
+// share its folders. The loop owns it.
+type service struct {
+	name          string
+	subscriptions map[*subscription]struct{}
+
+	providers, configurators, routers *node
+	mapping                           *node            // nil: no node could have that name
+	rules                             *node            // the folder of all rules
+	more                              map[string]*node // by path: applications, instances, rules of this one
+}
+
+// Subscribe follows a service: see registry.Registry. stop must not be called by notify.
+func (r *Registry) Subscribe(s registry.Service, notify func(registry.View)) (stop func()) {
+	sub := &subscription{Delivery: registry.NewDelivery(notify), service: s}
+	r.keep(sub)
+	r.mailbox.post(func() { r.follow(sub) })
+	return func() {
+		sub.End()
+		r.forget(sub)
+		r.mailbox.post(func() { r.unfollow(sub) })
+	}
+}
+
+func (r *Registry) follow(sub *subscription) {
+	name := sub.service.Interface
+	s := r.services[name]
+	if s == nil {
+		if err := checkElement(escape(name)); err != nil {
+			r.log.Warn("a service cannot be in ZooKeeper", "service", sub.service.String(), "error", err)
+			return
+		}
+		s = &service{name: name, subscriptions: map[*subscription]struct{}{}, more: map[string]*node{}}
+		r.services[name] = s
+		s.providers = r.use(r.layout.category(name, registry.Providers), urls, s)
+		s.configurators = r.use(r.layout.category(name, registry.Configurators), urls, s)
+		s.routers = r.use(r.layout.category(name, registry.Routers), urls, s)
+		s.rules = r.use(r.layout.rules(), children, s)
+		if checkElement(name) == nil {
+			s.mapping = r.use(r.layout.mapping(name), data, s)
+		}
+	}
+	s.subscriptions[sub] = struct{}{}
+	r.stale[s] = struct{}{}
+}
+
+func (r *Registry) unfollow(sub *subscription) {
+	s := r.services[sub.service.Interface]
+	if s == nil {
+		return
+	}
+	delete(s.subscriptions, sub)
+	if len(s.subscriptions) > 0 {
+		r.stale[s] = struct{}{} // fewer rules may count
+		return
+	}
+	delete(r.services, s.name)
+	delete(r.stale, s)
+	for _, n := range s.own() {
+		r.release(n, s)
+	}
+	for _, n := range s.more {
+		r.release(n, s)
+	}
+}
+
+// own returns the nodes that every service has.
+func (s *service) own() []*node {
+	nodes := []*node{s.providers, s.configurators, s.routers, s.rules}
+	if s.mapping != nil {
+		nodes = append(nodes, s.mapping)
+	}
+	return nodes
+}
+
+// stain has the views of an interface made again.
+func (r *Registry) stain(name string) {
+	if s := r.services[name]; s != nil {
+		r.stale[s] = struct{}{}
+	}
+}
+
+// refresh finds out which further nodes count for a service, and tells its subscribers
+// once all that counts is known.
+func (r *Registry) refresh(s *service) {
+	for _, n := range s.own() {
+		if n.known == nil && !(n == s.mapping && n.denied != nil) {
+			return
+		}
+	}
+	wanted := map[string]kind{}
+	for _, name := range s.applications() {
+		path := r.layout.application(name)
+		wanted[path] = children
+		if folder := s.more[path]; folder != nil && folder.known != nil {
+			for _, id := range folder.known.names {
+				wanted[path+"/"+id] = instances
+			}
+		}
+	}
+	for _, rule := range r.rulesOf(s) {
+		wanted[rule.path] = data
+	}
+	for path, n := range s.more {
+		if _, stays := wanted[path]; !stays {
+			delete(s.more, path)
+			r.release(n, s)
+		}
+	}
+	for path, k := range wanted {
+		if s.more[path] == nil {
+			s.more[path] = r.use(path, k, s)
+		}
+	}
+	for _, n := range s.more {
+		// Whoever may not read instances can do without; rules have to be known.
+		if n.known == nil && (n.denied == nil || n.kind == data) {
+			return
+		}
+	}
+	for _, folder := range s.more {
+		if folder.kind != children || folder.known == nil {
+			continue
+		}
+		for _, id := range folder.known.names {
+			if s.more[folder.path+"/"+id] == nil {
+				r.stale[s] = struct{}{} // the folder was known to another service before
+				return
+			}
+		}
+	}
+	for sub := range s.subscriptions {
+		if v, marks := r.view(s, sub.service); sub.marks == nil || !slices.Equal(sub.marks, marks) {
+			sub.marks = marks
+			sub.Offer(v)
+		}
+	}
+}
+
+// applications returns who provides the service as Dubbo 3 says it.
+func (s *service) applications() []string {
+	if s.mapping == nil || s.mapping.known == nil {
+		return nil
+	}
+	return readMapping(s.mapping.known.data)
+}
+
+// view returns all that is known of a service, and marks that differ when it does.
+func (r *Registry) view(s *service, asked registry.Service) (v registry.View, marks []string) {
+	marks = []string{} // not nil: there was a view
+	accept := func(n *node) (accepted []registry.URL) {
+		for i, u := range n.known.urls {
+			if accepts(asked, u) {
+				accepted, marks = append(accepted, u), append(marks, n.known.names[i])
+			}
+		}
+		marks = append(marks, "")
+		return slices.Clone(accepted) // it is kept for long, and has no more room than it needs
+	}
+	v.Providers = accept(s.providers)
+	v.Configurators = accept(s.configurators)
+	v.Routers = accept(s.routers)
+	for _, rule := range r.rulesOf(s) {
+		n := s.more[rule.path]
+		if !rule.concerns(asked) || n == nil || n.known == nil || !n.known.exists {
+			continue
+		}
+		u := rule.url(n.known.data)
+		if u.Category() == registry.Configurators {
+			v.Configurators = append(v.Configurators, u)
+		} else {
+			v.Routers = append(v.Routers, u)
+		}
+		marks = append(marks, n.path, n.known.data)
+	}
+	for _, name := range s.applications() {
+		folder := s.more[r.layout.application(name)]
+		if folder == nil || folder.known == nil {
+			continue
+		}
+		for _, id := range folder.known.names {
+			n := s.more[folder.path+"/"+id]
+			if n == nil || n.known == nil || n.known.instance == nil {
+				continue
+			}
+			v.Instances = append(v.Instances, *n.known.instance)
+			marks = append(marks, n.path, n.known.data)
+		}
+	}
+	return v, marks
+}
+
+// accepts is asked.Accepts for what may be said of every interface as well.
+func accepts(asked registry.Service, u registry.URL) bool {
+	if u.Category() != registry.Providers && u.Service().Interface == "*" {
+		asked.Interface = "*"
+	}
+	return asked.Accepts(u)
+}
+
+// subscription is one who is told of a service.
+type subscription struct {
+	*registry.Delivery
+
+	service registry.Service
+	marks   []string // of the last view; nil: none; owned by the loop
+}

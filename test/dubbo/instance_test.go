@@ -1,0 +1,109 @@
+package dubbo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/test/zookeeper"
+)
+
+// instances returns the nodes of an application's instances with the session of each.
+func (s session) instances(application string) map[string]int64 {
+	s.t.Helper()
+	folder := "/services/" + application
+	ids, _, err := s.conn.Children(folder)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		s.t.Fatalf("%s: %v", folder, err)
+	}
+	all := map[string]int64{}
+	for _, id := range ids {
+		if exists, stat, err := s.conn.Exists(folder + "/" + id); err == nil && exists {
+			all[id] = stat.EphemeralOwner
+		}
+	}
+	return all
+}
+
+// TestConsumersOfApplicationsFindWhatWeftPublishes: the provider has a sidecar, which
+// registers it as an instance alone; the consumer is Dubbo 3, asks ZooKeeper itself, and
+// looks for instances alone.
+func TestConsumersOfApplicationsFindWhatWeftPublishes(t *testing.T) {
+	begin(t)
+	server := zookeeper.Start(t, zookeeper.Options{})
+	judge := dial(t, server)
+	app := freePort(t)
+	startProvider(t, "dubbo3", "p", app)
+	far := startSidecar(t, setting{registry: server.Address(), app: app})
+	far.askAll("/pub", object{"name": "far", "parameters": object{"register-mode": "instance"}})
+	if urls, _, err := judge.conn.Children("/dubbo/" + echo + "/providers"); err == nil && len(urls) > 0 {
+		t.Fatalf("it is registered by URLs, too: %v", urls)
+	}
+	// Dubbo reads these from the environment.
+	t.Setenv("DUBBO_APPLICATION_SERVICE-DISCOVERY_MIGRATION", "FORCE_APPLICATION")
+	t.Setenv("DUBBO_METADATA-REPORT_ADDRESS", "zookeeper://"+server.Address())
+	consumer := startConsumer(t, "dubbo3")
+	registry := plainly(server, "")
+	named(t, consumer.play("groups 0 "+registry))
+
+	// The session expires while the sidecar stands still.
+	id := fmt.Sprintf("%s:%d", host, far.ingress)
+	before := judge.instances("far")[id]
+	if before == 0 {
+		t.Fatalf("the instances are %v, want %s", judge.instances("far"), id)
+	}
+	far.weft.signal(syscall.SIGSTOP)
+	eventually(t, func() string {
+		if all := judge.instances("far"); len(all) > 0 {
+			return fmt.Sprintf("the session does not expire: %v", all)
+		}
+		return ""
+	})
+	far.weft.signal(syscall.SIGCONT)
+	eventually(t, func() string {
+		if owner := judge.instances("far")[id]; owner == 0 || owner == before {
+			return fmt.Sprintf("the instance is of session %#x, and was of %#x", owner, before)
+		}
+		return ""
+	})
+	awaitAnswer(t, consumer, registry)
+
+	// One service less, and one more: another revision, and the same instance.
+	other := object{"interface": "weft.interop.dubbo.Unknown", "methods": []string{"unheardOf"}, "name": "far",
+		"parameters": object{"register-mode": "instance"}}
+	far.ask("/pub", other)
+	far.ask("/unpub", other)
+	awaitAnswer(t, consumer, registry)
+
+	// Weft itself finds it as well, and once, if it is registered in both ways.
+	near := startSidecar(t, setting{registry: server.Address()})
+	near.askAll("/sub")
+	near.awaitProviders(far.ingress)
+	far.askAll("/pub", object{"name": "far", "parameters": object{"register-mode": "all"}})
+	if urls, _, err := judge.conn.Children("/dubbo/" + echo + "/providers"); err != nil || len(urls) != len(exports()) {
+		t.Errorf("by URLs there are %v, %v", urls, err)
+	}
+	near.awaitProviders(far.ingress)
+
+	far.weft.signal(syscall.SIGTERM)
+	far.weft.awaitExit()
+	if all := judge.instances("far"); len(all) > 0 {
+		t.Errorf("it is still registered: %v", all)
+	}
+}
+
+// awaitAnswer waits until a call of the first export is answered.
+func awaitAnswer(t *testing.T, consumer *process, registry string) {
+	t.Helper()
+	eventually(t, func() string {
+		text := consumer.play("shares 0 " + registry + " calls=1")[0].text
+		if !strings.Contains(text, `"p":1`) {
+			return "a call comes to " + text
+		}
+		return ""
+	})
+}

@@ -1,0 +1,172 @@
+package dubbo
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/weft-proxy/weft/test/zookeeper"
+)
+
+// plainly is the address of a registry as Dubbo itself reads it.
+func plainly(server *zookeeper.Server, more string) string {
+	return "registry=zookeeper://" + server.Address() + more
+}
+
+// TestPlainConsumersFindWhatWeftPublishes: the provider has a sidecar, the consumer asks
+// ZooKeeper itself.
+func TestPlainConsumersFindWhatWeftPublishes(t *testing.T) {
+	begin(t)
+	server := zookeeper.Start(t, zookeeper.Options{})
+	app := freePort(t)
+	startProvider(t, "dubbo27", "p", app)
+	far := startSidecar(t, setting{registry: server.Address(), app: app})
+	far.askAll("/pub")
+	for _, calling := range modules() {
+		t.Run(calling, func(t *testing.T) {
+			consumer := startConsumer(t, calling)
+			named(t, consumer.play("groups 0 "+plainly(server, "")))
+			same(t, "value", consumer.play(fmt.Sprintf("value %d", app)), consumer.play("value 0 "+plainly(server, "")))
+		})
+	}
+}
+
+// TestWeftFindsPlainProviders: the provider registers itself at ZooKeeper, as it does when
+// nobody says how, and the consumer has a sidecar.
+func TestWeftFindsPlainProviders(t *testing.T) {
+	begin(t)
+	for _, providing := range modules() {
+		t.Run(providing, func(t *testing.T) {
+			server := zookeeper.Start(t, zookeeper.Options{})
+			near := startSidecar(t, setting{registry: server.Address()})
+			near.askAll("/sub") // before there is anybody
+			app := freePort(t)
+			p := startProvider(t, providing, "p", app, plainly(server, ""))
+			near.awaitProviders(app)
+			for _, calling := range modules() {
+				consumer := startConsumer(t, calling)
+				named(t, consumer.play(fmt.Sprintf("groups %d", near.egress)))
+				consumer.Kill()
+			}
+			// One more comes, and the first leaves.
+			other := freePort(t)
+			startProvider(t, providing, "q", other, plainly(server, ""))
+			near.awaitProviders(app, other)
+			p.Kill()
+			near.awaitProviders(other)
+		})
+	}
+}
+
+// TestWeights: providers get calls as their weights say, and as overrides say that are
+// written while calls are made.
+func TestWeights(t *testing.T) {
+	begin(t)
+	server := zookeeper.Start(t, zookeeper.Options{})
+	near := startSidecar(t, setting{registry: server.Address()})
+	light, heavy := freePort(t), freePort(t)
+	// A provider that has just started has its weight at once: it needs no warm-up.
+	startProvider(t, "dubbo27", "light", light, plainly(server, ""), "weight=100", "warmup=1")
+	startProvider(t, "dubbo3", "heavy", heavy, plainly(server, ""), "weight=300", "warmup=1")
+	near.askAll("/sub", object{"parameters": object{"loadbalance": "random"}})
+	near.awaitProviders(light, heavy)
+	consumer := startConsumer(t, "dubbo27")
+	const calls = 800
+	shares := func() map[string]float64 {
+		t.Helper()
+		made := consumer.play(fmt.Sprintf("shares %d calls=%d", near.egress, calls))
+		answers, ok := made[0].Value.(map[string]any)
+		if !ok {
+			t.Fatalf("calls come to %s", made[0].text)
+		}
+		counts := map[string]float64{}
+		for name, n := range answers {
+			counts[name], _ = n.(float64)
+		}
+		return counts
+	}
+	hold := func(when string, want float64) {
+		t.Helper()
+		got := shares()
+		// Five times the deviation of so many throws: one run in a million errs.
+		slack := 5 * math.Sqrt(calls*want*(1-want))
+		if math.Abs(got["light"]-calls*want) > slack || got["light"]+got["heavy"] != calls {
+			t.Errorf("%s, %v of %d calls go to the lighter, want %v ± %v", when, got, calls, calls*want, slack)
+		}
+	}
+	hold("as they are registered", 0.25)
+
+	rules := dial(t, server)
+	rule := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&weight=900", host, light, echo)
+	node := "/dubbo/" + echo + "/configurators/" + url.QueryEscape(rule)
+	rules.create(node)
+	near.awaitWeight(light, 900)
+	hold("after an override", 0.75)
+	if err := rules.conn.Delete(node, -1); err != nil {
+		t.Fatal(err)
+	}
+	near.awaitWeight(light, 100)
+
+	off := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&disabled=true", host, heavy, echo)
+	rules.create("/dubbo/" + echo + "/configurators/" + url.QueryEscape(off))
+	near.awaitProviders(light)
+	hold("with one disabled", 1)
+}
+
+// awaitWeight waits until the provider at the port of host has a weight.
+func (w *sidecar) awaitWeight(port, weight int) {
+	w.t.Helper()
+	eventually(w.t, func() string {
+		s, err := w.subscribed(echo)
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range s.Providers {
+			if p.Address == fmt.Sprintf("%s:%d", host, port) && p.Weight == weight {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%+v, want the weight %d of %d", s.Providers, weight, port)
+	})
+}
+
+// session is one of ZooKeeper's that belongs to the test.
+type session struct {
+	t    *testing.T
+	conn *zk.Conn
+}
+
+// dial opens a session until the end of the test.
+func dial(t *testing.T, server *zookeeper.Server) session {
+	t.Helper()
+	conn, _, err := zk.Connect([]string{server.Address()}, 10*time.Second, zk.WithLogger(silent{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return session{t, conn}
+}
+
+// silent is where the session writes its log: its servers are killed all the time.
+type silent struct{}
+
+// Printf forgets.
+func (silent) Printf(string, ...any) {}
+
+// create makes a node that stays, and those above it.
+func (s session) create(path string) {
+	s.t.Helper()
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		if _, err := s.conn.Create(path[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !strings.Contains(err.Error(), "exists") {
+			s.t.Fatalf("%s: %v", path[:i], err)
+		}
+	}
+}

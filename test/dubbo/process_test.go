@@ -1,0 +1,201 @@
+package dubbo
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/child"
+)
+
+const (
+	// patience is how long a step may take that should take a moment: a JVM starts cold on
+	// a machine that is busy.
+	patience = 90 * time.Second
+	interval = 50 * time.Millisecond
+)
+
+// process is a program that takes commands and reports. Its methods are for the goroutine of
+// the test.
+type process struct {
+	*child.Process
+	t *testing.T
+}
+
+// start runs a program until the end of the test.
+func start(t *testing.T, name, program string, args ...string) *process {
+	t.Helper()
+	return &process{child.Talk(t, name, exec.Command(program, args...)), t}
+}
+
+func (p *process) signal(signal os.Signal) {
+	p.t.Helper()
+	if err := p.Signal(signal); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// awaitExit waits until the process has ended, which it must do well.
+func (p *process) awaitExit() {
+	p.t.Helper()
+	select {
+	case <-p.Ended():
+		if status := p.Status(); status != 0 {
+			p.t.Errorf("%s ends with status %d", p.Name(), status)
+		}
+	case <-time.After(patience):
+		p.t.Fatalf("%s does not end", p.Name())
+	}
+}
+
+// awaitLine waits for a line of standard output that contains a text.
+func (p *process) awaitLine(text string) {
+	p.t.Helper()
+	for !strings.Contains(p.line(), text) {
+		continue
+	}
+}
+
+// line is the next line of standard output.
+func (p *process) line() string {
+	p.t.Helper()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case line, open := <-p.Lines():
+		if !open {
+			p.t.Fatalf("%s has ended:\n%s", p.Name(), p.Log())
+		}
+		return line
+	case <-timeout.C:
+		p.t.Fatalf("%s says nothing for %v:\n%s", p.Name(), patience, p.Log())
+	}
+	return ""
+}
+
+func (p *process) say(command string) {
+	p.t.Helper()
+	if err := p.Say(command); err != nil {
+		p.t.Fatalf("%s: %v", p.Name(), err)
+	}
+}
+
+// call is what a consumer reports of one call.
+type call struct {
+	text    string // all of it but how long it took
+	Name    string `json:"call"`
+	Value   any    `json:"value"`
+	End     string `json:"end"`
+	Problem any    `json:"problem"`
+}
+
+var elapsed = regexp.MustCompile(`,"elapsed_ms":\d+`)
+
+// play has a consumer play a scenario to its end.
+func (p *process) play(command string) []call {
+	p.t.Helper()
+	p.say(command)
+	return p.calls()
+}
+
+// calls reads reports to the end of the scenario.
+func (p *process) calls() []call {
+	p.t.Helper()
+	var calls []call
+	for {
+		line := p.line()
+		c := call{text: elapsed.ReplaceAllString(line, "")}
+		if err := json.Unmarshal([]byte(line), &c); err != nil {
+			p.t.Fatalf("%s reports %q: %v", p.Name(), line, err)
+		}
+		if c.Problem != nil {
+			p.t.Fatalf("%s cannot play %s: %v\n%s", p.Name(), c.End, c.Problem, p.Log())
+		}
+		if c.End != "" {
+			return calls
+		}
+		calls = append(calls, c)
+	}
+}
+
+// startJava runs a main class of the Dubbo peers, and returns when it is ready.
+func startJava(t *testing.T, module, class string, args ...string) *process {
+	t.Helper()
+	dir := filepath.Join(os.Getenv(javaKey), module)
+	flags := []string{
+		// Small and quickly started: a machine of two cores runs several.
+		"-Xmx160m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
+		"-Djava.net.preferIPv4Stack=true",
+		"-Djava.io.tmpdir=" + t.TempDir(), "-Duser.home=" + t.TempDir(),
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED",
+		"--add-opens=java.base/java.math=ALL-UNNAMED", "--add-opens=java.base/java.time=ALL-UNNAMED",
+		"-cp", filepath.Join(dir, module+".jar") + ":" + filepath.Join(dir, "lib", "*"),
+		"weft.interop.dubbo." + class,
+	}
+	return start(t, module+"'s "+class, "java", append(flags, args...)...)
+}
+
+// startConsumer runs a consumer of one of the modules, which calls when it is told to.
+func startConsumer(t *testing.T, module string) *process {
+	t.Helper()
+	p := startJava(t, module, "EchoConsumer")
+	p.awaitLine("ready")
+	return p
+}
+
+// startProvider runs a provider of one of the modules that calls itself name, and returns
+// when it serves on the port. Without the option registry nobody knows of it.
+func startProvider(t *testing.T, module, name string, port int, options ...string) *process {
+	t.Helper()
+	p := startJava(t, module, "EchoProvider", append([]string{strconv.Itoa(port), name}, options...)...)
+	p.awaitLine("ready")
+	return p
+}
+
+var nextPort atomic.Uint32
+
+// freePort is a port on which nothing listens, and that no connection gets.
+func freePort(t *testing.T) int {
+	t.Helper()
+	const first, count = 23_000, 2_000 // beside those of the guide and of other tests
+	for range count {
+		port := int(first + nextPort.Add(1)%count)
+		l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		_ = l.Close() // nothing was accepted
+		return port
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+// eventually waits until wrong returns "".
+func eventually(t *testing.T, wrong func() string) {
+	t.Helper()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); ; <-tick.C {
+		what := wrong()
+		if what == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still so after %v: %s", patience, what)
+		}
+	}
+}
+
+// errStatus is of an API that answers with another status than 200.
+var errStatus = errors.New("unexpected status")

@@ -1,0 +1,104 @@
+package dubbo
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/test/zookeeper"
+)
+
+// write makes a document in a node that stays, or replaces it.
+func (s session) write(path, document string) {
+	s.t.Helper()
+	s.create(path)
+	if _, err := s.conn.Set(path, []byte(document), -1); err != nil {
+		s.t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// opened is the metric of connections that were opened to the providers of echo.
+func (w *sidecar) opened() string {
+	w.t.Helper()
+	text, err := fetch(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", w.admin), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, fmt.Sprintf("weft_cluster_connections_opened_total{cluster=%q}", echo)) {
+			return line
+		}
+	}
+	w.t.Fatal("there is no metric of connections")
+	return ""
+}
+
+// TestRulesOfTheConfigurationCentre: what is written into ZooKeeper while calls are made
+// decides where they go and how, and is forgotten when it is deleted.
+func TestRulesOfTheConfigurationCentre(t *testing.T) {
+	begin(t)
+	server := zookeeper.Start(t, zookeeper.Options{})
+	near := startSidecar(t, setting{registry: server.Address()})
+	one, two, gray := freePort(t), freePort(t), freePort(t)
+	startProvider(t, "dubbo27", "one", one, plainly(server, ""), "warmup=1")
+	startProvider(t, "dubbo3", "two", two, plainly(server, ""), "warmup=1")
+	startProvider(t, "dubbo3", "gray", gray, plainly(server, ""), "warmup=1", "dubbo.tag=gray")
+	near.askAll("/sub")
+	near.awaitProviders(one, two, gray)
+	consumer := startConsumer(t, "dubbo27")
+	called := func(want string) {
+		t.Helper()
+		eventually(t, func() string {
+			got := fmt.Sprint(consumer.play(fmt.Sprintf("shares %d calls=40", near.egress))[0].Value)
+			if got != want {
+				return fmt.Sprintf("calls go to %s, want %s", got, want)
+			}
+			return ""
+		})
+	}
+	rules := dial(t, server)
+	folder := "/dubbo/config/dubbo/"
+	conditions := folder + echo + "::.condition-router"
+	rules.write(conditions, fmt.Sprintf("configVersion: v2.7\nscope: service\nforce: true\nconditions:\n- 'method=name => port=%d'\n", two))
+	called("map[two:40]")
+	rules.write(conditions, fmt.Sprintf("conditions: ['method!=name => port=%d', 'method=na* => port=%d']", two, one))
+	called("map[one:40]")
+	rules.write(conditions, fmt.Sprintf("force: true\nconditions: ['=> port=%d']", two))
+	near.awaitProviders(two)
+	called("map[two:40]")
+	if err := rules.conn.Delete(conditions, -1); err != nil {
+		t.Fatal(err)
+	}
+	near.awaitProviders(one, two, gray)
+
+	// The tag gray is the consumer's now, of another kind of rule.
+	near.ask("/sub", object{"interface": echo, "methods": []string{"name"}, "parameters": object{"dubbo.tag": "gray"}})
+	called("map[gray:40]")
+	near.ask("/sub", object{"interface": echo, "methods": []string{"name"}})
+	near.awaitProviders(one, two, gray)
+
+	consumer.play(fmt.Sprintf("shares %d calls=40", near.egress)) // to either
+	before := near.opened()
+	overrides := folder + echo + "::.configurators"
+	rules.write(overrides, "configVersion: v3.0\nenabled: true\nconfigs:\n- side: consumer\n  parameters: {timeout: 1234, retries: 0, loadbalance: roundrobin}\n")
+	await := func(want string) {
+		t.Helper()
+		eventually(t, func() string {
+			s, err := near.subscribed(echo)
+			if got := s.LoadBalance + " " + s.Timeout; err != nil || got != want {
+				return fmt.Sprintf("%s, want %s: %v", got, want, err)
+			}
+			return ""
+		})
+	}
+	await("roundrobin 1.234s")
+	called("map[one:20 two:20]")
+	if after := near.opened(); after != before {
+		t.Errorf("connections to providers: %q, before the override %q", after, before)
+	}
+	if err := rules.conn.Delete(overrides, -1); err != nil {
+		t.Fatal(err)
+	}
+	await("random 1m0s")
+}

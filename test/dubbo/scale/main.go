@@ -1,0 +1,170 @@
+// Command scale measures many Dubbo services at a real ZooKeeper: how soon Weft has
+// published and subscribed them, what it holds, and what one change and one call of its API
+// take.
+//
+//	go run ./test/dubbo/scale -bin bin/weft -published 1000 -subscribed 2000 -providers 20
+//
+// It runs ZooKeeper of Debian's package by itself, in a folder of its own on loopback.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// sizes are what is asked for.
+type sizes struct {
+	published, subscribed, providers int // providers of each service that is subscribed
+	changes                          int // that are timed
+	calls                            int // of the API that are timed, of each kind
+}
+
+func main() {
+	bin := flag.String("bin", "bin/weft", "the program")
+	profiles := flag.String("profiles", "", "a folder to be given profiles of it: of the processor in the first 4 s of either start, of the changes and of the calls, and of the heap at rest")
+	var s sizes
+	flag.IntVar(&s.published, "published", 1000, "services that are published")
+	flag.IntVar(&s.subscribed, "subscribed", 2000, "services that are subscribed")
+	flag.IntVar(&s.providers, "providers", 20, "providers of each")
+	flag.IntVar(&s.changes, "changes", 200, "changes of a provider that are timed")
+	flag.IntVar(&s.calls, "calls", 200, "calls of the API that are timed, of each kind")
+	flag.Parse()
+	if err := missing(); err != nil {
+		fmt.Fprintln(os.Stderr, "SKIPPED many Dubbo services: no ZooKeeper to be had:", err)
+		return
+	}
+	if err := measure(*bin, *profiles, s); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func measure(bin, profiles string, s sizes) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	server, err := startServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.end()) }()
+	r, err := server.fill(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer r.conn.Close()
+	w, err := newWeft(bin, server.address, profiles)
+	if err != nil {
+		return err
+	}
+	defer w.end()
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	empty := w.resident()
+
+	began := time.Now()
+	profiled := w.profile(ctx, "start.cpu", "profile?seconds=4")
+	if err := w.askAll(ctx, s); err != nil {
+		return err
+	}
+	if err := w.settled(ctx, s); err != nil {
+		return err
+	}
+	fmt.Printf("ready %.2f s after the first of %d calls, 64 at a time: %d services published, %d subscribed with %d providers each; %.2f s of CPU\n",
+		time.Since(began).Seconds(), s.published+s.subscribed, s.published, s.subscribed, s.providers, w.cpu().Seconds())
+	w.rest(ctx, empty)
+	<-profiled
+	<-w.profile(ctx, "start.heap", "heap?gc=1")
+	profiled = w.profile(ctx, "change.cpu", "profile?seconds=4")
+	if err := r.change(ctx, w, s); err != nil {
+		return err
+	}
+	<-profiled
+	profiled = w.profile(ctx, "calls.cpu", "profile?seconds=4")
+	if err := compare(ctx, r, w, s); err != nil {
+		return err
+	}
+	<-profiled
+
+	w.end()
+	began = time.Now()
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	profiled = w.profile(ctx, "again.cpu", "profile?seconds=4")
+	if err := w.settled(ctx, s); err != nil {
+		return err
+	}
+	fmt.Printf("started again with what it had kept: ready %.2f s after the start, %.2f s of CPU\n", time.Since(began).Seconds(), w.cpu().Seconds())
+	w.rest(ctx, empty)
+	<-profiled
+	<-w.profile(ctx, "again.heap", "heap?gc=1")
+	return nil
+}
+
+// compare times calls of the API, and beside them what the registry itself takes for what a
+// call asks of it.
+func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
+	var pub, sub, create, read times
+	for i := range s.calls {
+		name := fmt.Sprintf("com.example.more.Number%d", i)
+		for _, step := range []struct {
+			of *times
+			do func() error
+		}{
+			{&create, func() error { return r.create(name, "10.9.9.9:20880") }},
+			{&pub, func() error { return w.ask(ctx, "/pub", name) }},
+			{&read, func() error { return r.read(name) }},
+			{&sub, func() error { return w.ask(ctx, "/sub", name) }},
+		} {
+			began := time.Now()
+			if err := step.do(); err != nil {
+				return err
+			}
+			*step.of = append(*step.of, time.Since(began))
+		}
+	}
+	fmt.Printf("POST /pub of one service more takes %v; two nodes of ZooKeeper alone take %v\n", pub, create)
+	fmt.Printf("POST /sub of one service more takes %v; what it reads of ZooKeeper alone takes %v\n", sub, read)
+	return nil
+}
+
+// times are durations of the same thing.
+type times []time.Duration
+
+// String is their median and their 99th percentile.
+func (t times) String() string {
+	sorted := slices.Sorted(slices.Values(t))
+	at := func(q float64) time.Duration {
+		return sorted[int(q*float64(len(sorted)-1))].Round(10 * time.Microsecond)
+	}
+	return fmt.Sprintf("%v (p99 %v)", at(0.5), at(0.99))
+}
+
+// atOnce does n things, 64 at a time, and returns what went wrong with any.
+func atOnce(n int, do func(i int) error) error {
+	next, failed := make(chan int), make(chan error, n)
+	var all sync.WaitGroup
+	for range min(64, max(1, n)) {
+		all.Go(func() {
+			for i := range next {
+				if err := do(i); err != nil {
+					failed <- err
+				}
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	close(failed)
+	return <-failed
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// weft is the process that is measured.
+type weft struct {
+	bin, dir   string
+	profiles   string // the folder; "": none are taken
+	api, admin string // addresses
+	cmd        *exec.Cmd
+	client     *http.Client
+}
+
+// errRefused is of an answer that says that something was not done.
+var errRefused = errors.New("not done")
+
+// newWeft writes the configuration of one that uses the registry.
+func newWeft(bin, registry, profiles string) (*weft, error) {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "weft-scale")
+	if err != nil {
+		return nil, err
+	}
+	w := &weft{bin: bin, dir: dir, profiles: profiles, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	var listen string
+	for _, a := range []*string{&listen, &w.api, &w.admin} {
+		if *a, err = freeAddress(ctx); err != nil {
+			return nil, err
+		}
+	}
+	_, api, err := net.SplitHostPort(w.api)
+	if err != nil {
+		return nil, err
+	}
+	_, admin, err := net.SplitHostPort(w.admin)
+	if err != nil {
+		return nil, err
+	}
+	text := fmt.Sprintf(`{"servers": [{"default_log_level": "WARN", "listeners": [{"name": "consumer", "address": %q,
+"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "dubbo", "router_config_name": "dubbo"}}]}]}]}],
+"extends": [{"type": "dubbo_registry", "config": {"enable": true, "host": "10.8.8.8", "server_port": 20080, "api_port": %s, "withdraw_wait": "100ms",
+"state_file": %q, "registries": [{"type": "zookeeper", "address": %q}]}}],
+"pprof": {"debug": true}, "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %s}}}}`, listen, api, filepath.Join(dir, "state.json"), registry, admin)
+	return w, os.WriteFile(filepath.Join(dir, "weft.json"), []byte(text), 0o600)
+}
+
+// start runs it, and returns when it takes calls.
+func (w *weft) start(ctx context.Context) error {
+	w.cmd = exec.CommandContext(ctx, w.bin, "start", "-c", filepath.Join(w.dir, "weft.json"))
+	w.cmd.Stderr = os.Stderr
+	if err := w.cmd.Start(); err != nil {
+		return err
+	}
+	for {
+		_, err := w.get(ctx, w.admin, "/ready")
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// end stops it, if it runs, and waits until it has ended; what it has kept stays.
+func (w *weft) end() {
+	if w.cmd.Process == nil {
+		return // it has not begun
+	}
+	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = w.cmd.Wait()                          // how it ended is seen on its standard error
+}
+
+// get returns a page.
+func (w *weft) get(ctx context.Context, at, path string) (string, error) {
+	return w.do(ctx, http.MethodGet, at, path, "")
+}
+
+func (w *weft) do(ctx context.Context, method, at, path, body string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+at+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	a, err := w.client.Do(r)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(a.Body)
+	err = errors.Join(err, a.Body.Close())
+	if err == nil && a.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%w: GET %s: %s %s", errRefused, path, a.Status, text)
+	}
+	return string(text), err
+}
+
+// ask makes a call of the API about a service.
+func (w *weft) ask(ctx context.Context, path, name string) error {
+	text, err := w.do(ctx, http.MethodPost, w.api, path, `{"service": {"interface": "`+name+`", "version": "1.0.0", "methods": ["create", "find", "remove", "update"]}}`)
+	if err == nil && !strings.Contains(text, `"err_no":0`) {
+		err = fmt.Errorf("%w: POST %s of %s: %s", errRefused, path, name, text)
+	}
+	return err
+}
+
+// askAll publishes and subscribes everything.
+func (w *weft) askAll(ctx context.Context, s sizes) error {
+	return atOnce(s.published+s.subscribed, func(i int) error {
+		if i < s.published {
+			return w.ask(ctx, "/pub", fmt.Sprintf("com.example.published.Number%d", i))
+		}
+		return w.ask(ctx, "/sub", service(i-s.published))
+	})
+}
+
+// settled returns when everything is published, and the registry has told the providers of
+// everything, and all of them are in force.
+func (w *weft) settled(ctx context.Context, s sizes) error {
+	for {
+		text, err := w.get(ctx, w.admin, "/metrics")
+		if err != nil {
+			return err
+		}
+		registered, subscribed := gauge(text, "published_registered"), gauge(text, "subscribed")
+		unconfirmed := gauge(text, "subscribed_unanswered") + gauge(text, "subscribed_restored")
+		if registered >= s.published && subscribed >= s.subscribed && unconfirmed == 0 && gauge(text, "providers") >= s.subscribed*s.providers {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// gauge is one of the discovery's in the page of metrics.
+func gauge(page, name string) int {
+	_, rest, _ := strings.Cut(page, "\nweft_discovery_"+name+" ")
+	text, _, _ := strings.Cut(rest, "\n")
+	n, _ := strconv.Atoi(text) // 0: it is not there
+	return n
+}
+
+// profile writes a page of the profiler to a file of this name; it has ended when done is
+// closed.
+func (w *weft) profile(ctx context.Context, name, page string) (done <-chan struct{}) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if w.profiles == "" {
+			return
+		}
+		text, err := w.get(ctx, w.admin, "/debug/pprof/"+page)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(w.profiles, name), []byte(text), 0o600)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, name+":", err)
+		}
+	}()
+	return ended
+}
+
+// rest prints what it holds when it has nothing to do.
+func (w *weft) rest(ctx context.Context, empty int64) {
+	const calm = 20 * time.Second // until memory that only the beginning has needed is given back
+	peak := w.status("VmHWM:")
+	select {
+	case <-time.After(calm):
+	case <-ctx.Done():
+	}
+	fmt.Printf("%d MB resident %v later, %d MB at most, %d MB when nothing was published\n", w.resident()>>20, calm, peak>>20, empty>>20)
+}
+
+// cpu is the processor time that it has used.
+func (w *weft) cpu() time.Duration {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", w.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	var sum time.Duration
+	for _, t := range threads {
+		if b, err := os.ReadFile(t); err == nil {
+			n, _ := strconv.ParseInt(strings.Fields(string(b))[0], 10, 64)
+			sum += time.Duration(n)
+		}
+	}
+	return sum
+}
+
+// resident is the memory that it has, in bytes.
+func (w *weft) resident() int64 { return w.status("VmRSS:") }
+
+// status is a number of bytes that the kernel tells of the process.
+func (w *weft) status(key string) int64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == key {
+			kilobytes, _ := strconv.ParseInt(fields[1], 10, 64)
+			return kilobytes << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,211 @@
+package dubbo
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// echo is the interface that all providers of these tests have.
+const echo = "weft.interop.dubbo.Echo"
+
+// object is JSON.
+type object map[string]any
+
+// exports are what every provider provides, as group and version.
+func exports() [][2]string {
+	return [][2]string{{"", ""}, {"blue", "1.0"}, {"green", "1.0"}, {"green", "2.0"}}
+}
+
+// setting is how a sidecar is set up.
+type setting struct {
+	registry string        // address of a ZooKeeper
+	app      int           // port of the provider beside it; 0: none
+	session  time.Duration // of the registry; 0: 2 s
+}
+
+// sidecar is a Weft with the API of Dubbo services.
+type sidecar struct {
+	t       *testing.T
+	weft    *process
+	setting setting
+	path    string // of its configuration
+
+	ingress, egress, api, admin int // ports
+}
+
+// startSidecar runs Weft until the end of the test, and returns when it serves.
+func startSidecar(t *testing.T, s setting) *sidecar {
+	t.Helper()
+	w := &sidecar{t: t, setting: s, path: filepath.Join(t.TempDir(), "weft.json"),
+		ingress: freePort(t), egress: freePort(t), api: freePort(t), admin: freePort(t)}
+	text, err := json.MarshalIndent(w.config(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(w.path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	return w
+}
+
+// restart runs Weft again, with the state file that it has.
+func (w *sidecar) restart() {
+	w.t.Helper()
+	w.weft = start(w.t, "weft", os.Getenv(weftKey), "start", "-c", w.path)
+	w.weft.awaitLine("is ready")
+}
+
+func (w *sidecar) config() object {
+	if w.setting.session == 0 {
+		w.setting.session = 2 * time.Second
+	}
+	listener := func(name, kind, address string, port int, table string) object {
+		return object{"name": name, "type": kind, "address": fmt.Sprintf("%s:%d", address, port), "filter_chains": []object{{
+			"filters": []object{{"type": "proxy", "config": object{"downstream_protocol": "dubbo", "router_config_name": table}}}}}}
+	}
+	return object{
+		"servers": []object{{
+			"default_log_path": "stderr", "graceful_timeout": "20s",
+			"listeners": []object{listener("ingress", "ingress", host, w.ingress, "local"), listener("egress", "egress", "127.0.0.1", w.egress, "dubbo")},
+			"routers": []object{{"router_config_name": "local", "virtual_hosts": []object{{"name": "all", "domains": []string{"*"},
+				"routers": []object{{"match": object{"headers": []object{{"name": "service", "value": ".*", "regex": true}}},
+					"route": object{"cluster_name": "app", "timeout": "0s"}}}}}}},
+		}},
+		"cluster_manager": object{"clusters": []object{{"name": "app", "hosts": []object{{"address": fmt.Sprintf("127.0.0.1:%d", max(w.setting.app, 1))}}}}},
+		"extends": []object{{"type": "dubbo_registry", "config": object{
+			"enable": true, "host": host, "server_port": w.ingress, "api_port": w.api, "withdraw_wait": "2s",
+			"state_file": filepath.Join(filepath.Dir(w.path), "state.json"),
+			"registries": []object{{"type": "zookeeper", "address": w.setting.registry, "session_timeout": w.setting.session.String()}},
+		}}},
+		"admin": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": w.admin}}},
+	}
+}
+
+// ask makes a call of the API about a service, which must succeed.
+func (w *sidecar) ask(path string, service object) {
+	w.t.Helper()
+	body, err := json.Marshal(object{"service": service})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text, err := fetch(http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d%s", w.api, path), body)
+	if err != nil || !strings.Contains(text, `"err_no":0`) {
+		w.t.Fatalf("POST %s %s: %s %v", path, body, text, err)
+	}
+}
+
+// askAll asks about all exports, with more keys if there are any.
+func (w *sidecar) askAll(path string, more ...object) {
+	w.t.Helper()
+	for _, export := range exports() {
+		service := object{"interface": echo, "methods": []string{"name", "nameAfter", "say"}, "group": export[0], "version": export[1]}
+		for _, m := range more {
+			maps.Copy(service, m)
+		}
+		w.ask(path, service)
+	}
+}
+
+// service is what the API says of one service that is called.
+type service struct {
+	LoadBalance string     `json:"load_balance"`
+	Timeout     string     `json:"timeout"`
+	Providers   []provider `json:"providers"`
+	Sources     []struct {
+		Age   string `json:"age"`
+		Error string `json:"error"`
+	} `json:"sources"`
+}
+
+type provider struct {
+	Address string `json:"address"`
+	Weight  int    `json:"weight"`
+	Unused  string `json:"unused"`
+}
+
+// used are the addresses that get calls, in order.
+func (s service) used() []string {
+	var all []string
+	for _, p := range s.Providers {
+		if p.Unused == "" {
+			all = append(all, p.Address)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// subscribed is what Weft knows of a service that is called, by its key.
+func (w *sidecar) subscribed(key string) (service, error) {
+	text, err := fetch(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/services", w.api), nil)
+	if err != nil {
+		return service{}, err
+	}
+	var all struct {
+		Subscribed []struct {
+			Key string `json:"key"`
+			service
+		} `json:"subscribed"`
+	}
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return service{}, err
+	}
+	for _, s := range all.Subscribed {
+		if s.Key == key {
+			return s.service, nil
+		}
+	}
+	return service{}, fmt.Errorf("%s is not subscribed: %s", key, text)
+}
+
+// awaitProviders waits until calls of the export without group and version go to these
+// ports of host, and to no other.
+func (w *sidecar) awaitProviders(ports ...int) {
+	w.t.Helper()
+	var want []string
+	for _, port := range ports {
+		want = append(want, fmt.Sprintf("%s:%d", host, port))
+	}
+	slices.Sort(want)
+	eventually(w.t, func() string {
+		s, err := w.subscribed(echo)
+		if err != nil {
+			return err.Error()
+		}
+		if got := s.used(); !slices.Equal(got, want) {
+			return fmt.Sprintf("calls go to %v, want %v", got, want)
+		}
+		return ""
+	})
+}
+
+// fetch makes a request of HTTP and returns the body of a good answer.
+func fetch(method, url string, body []byte) (string, error) {
+	request, err := http.NewRequest(method, url, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }() // it is read to the end
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%w: %s", errStatus, response.Status)
+	}
+	return string(text), err
+}
