@@ -53,6 +53,7 @@ func (p *process) sources() admin.Sources {
 		Dump:      p.adminDump,
 
 		EnvoyClusters: p.adminEnvoyClusters,
+		Stats:         p.adminStats,
 
 		ServerInfo: p.adminServerInfo,
 		Level:      func() string { return levelName(p.level.Level()) },
@@ -72,7 +73,7 @@ func (p *process) sources() admin.Sources {
 
 func (p *process) adminState() admin.State {
 	switch {
-	case p.server.Draining():
+	case p.leaving.Load(), p.server.Draining():
 		return admin.Draining
 	case p.server.Running() == nil || !p.isSupplied():
 		return admin.Starting
@@ -89,6 +90,7 @@ func (p *process) adminConfig() admin.Config {
 		Hash:    hex.EncodeToString(sum[:8]),
 		Applied: s.applied,
 		Config:  json.RawMessage(text),
+		Dubbo:   p.adminServices(),
 	}
 	if r := s.rejected; r != nil {
 		c.Rejected = &admin.Rejection{At: r.at, Reasons: r.reasons}
@@ -97,14 +99,11 @@ func (p *process) adminConfig() admin.Config {
 }
 
 func (p *process) adminClusters(name string) any {
-	all := p.server.Clusters().Describe()
 	if name == "" {
-		return all
+		return p.server.Clusters().Describe()
 	}
-	for i := range all {
-		if all[i].Name == name {
-			return all[i]
-		}
+	if one, ok := p.server.Clusters().DescribeOne(name); ok {
+		return one
 	}
 	return nil
 }

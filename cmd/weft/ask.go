@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,10 +16,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// asking is how commands reach the admin port of a running Weft.
+// asking is how commands reach the admin port of a running Weft, or another that says
+// what runs.
 type asking struct {
 	admin string // ip:port, or the path of a unix socket
 	form  string // of what is printed: formText or formJSON
+
+	what, flag string // what is asked, and where its address comes from; "": the admin port, --admin
+	token      string // to be shown; "": none
 }
 
 // The forms of what commands print.
@@ -53,6 +58,10 @@ const (
 func (a *asking) get(ctx context.Context, page string, query url.Values, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	what, flag := a.what, a.flag
+	if what == "" {
+		what, flag = "the admin port", "--admin"
+	}
 	host, network := a.admin, "tcp"
 	if strings.Contains(a.admin, "/") || strings.HasPrefix(a.admin, "@") {
 		host, network = "localhost", "unix"
@@ -60,7 +69,10 @@ func (a *asking) get(ctx context.Context, page string, query url.Values, v any) 
 	u := url.URL{Scheme: "http", Host: host, Path: page, RawQuery: query.Encode()}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return fmt.Errorf("--admin: %w", err)
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	if a.token != "" {
+		request.Header.Set("Authorization", "Bearer "+a.token)
 	}
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -69,21 +81,22 @@ func (a *asking) get(ctx context.Context, page string, query url.Values, v any) 
 	defer transport.CloseIdleConnections()
 	answer, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return fmt.Errorf("the admin port does not answer (--admin says where it is): %w", err)
+		return fmt.Errorf("%s does not answer (%s says where it is): %w", what, flag, err)
 	}
 	defer func() { _ = answer.Body.Close() }() // all of it that counts was read
 	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))
 	if err != nil {
-		return fmt.Errorf("admin port: %w", err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	if answer.StatusCode == http.StatusOK {
 		return json.Unmarshal(text, v)
 	}
-	var problem struct{ Error string }
-	if json.Unmarshal(text, &problem) != nil || problem.Error == "" {
-		problem.Error = answer.Status
+	var problem struct {
+		Error   string `json:"error"`
+		Message string `json:"err_msg"`
 	}
-	return errors.New(problem.Error)
+	_ = json.Unmarshal(text, &problem) // of something else nothing is known but the status
+	return errors.New(cmp.Or(problem.Error, problem.Message, answer.Status))
 }
 
 // printed is something that is printed in either form.

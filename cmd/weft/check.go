@@ -16,18 +16,19 @@ func checkCommand() *cobra.Command {
 		Use:   "check -c FILE",
 		Short: "Check a configuration without running it",
 		Long: "Check reads the file as start would, filters included, and prints everything that\n" +
-			"is wrong with it, with its place. Nothing is bound or connected. The exit status is\n" +
+			"is wrong with it, with its place. Nothing is bound or connected; what a control plane\n" +
+			"would say is not asked for. The exit status is\n" +
 			"0 for a file that start would run and 1 for one that it would refuse.",
 		Example: "  weft check -c config.json\n  weft check --lenient -c config.yaml",
 		Args:    noFile,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			file, diagnostics := source{path: path, lenient: lenient}.open()
+			_, whole, diagnostics := source{path: path, lenient: lenient}.openWhole()
 			report(cmd.ErrOrStderr(), diagnostics)
-			if file == nil {
+			if whole == nil {
 				return &exitError{status: 1}
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: %d listeners, %d route tables, %d clusters\n",
-				path, len(file.Snapshot.Listeners), len(file.Snapshot.Routes), len(file.Snapshot.Clusters))
+				path, len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
 			return err
 		},
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
-	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
 // explainFlags are the flags of explain.
@@ -73,12 +72,12 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 		}
 		return f.print(cmd.OutOrStdout(), answer)
 	}
-	file, diagnostics := f.open()
+	_, whole, diagnostics := f.openWhole()
 	report(cmd.ErrOrStderr(), diagnostics)
-	if file == nil {
+	if whole == nil {
 		return &exitError{status: 1}
 	}
-	return f.print(cmd.OutOrStdout(), explain.Explain(file.Snapshot, configured(file.Snapshot), question))
+	return f.print(cmd.OutOrStdout(), explain.Explain(whole, configured(whole), question))
 }
 
 // query is the question as the admin port takes it.
@@ -121,33 +120,23 @@ func (p *process) adminExplain(query url.Values) (any, error) {
 	if running == nil {
 		return nil, errors.New("no configuration is in force yet")
 	}
-	var status []upstream.ClusterStatus
-	return explain.Explain(running, func(name string) *explain.Upstream {
-		if status == nil {
-			status = p.server.Clusters().Describe()
-		}
-		return p.upstreamNow(name, status)
-	}, q), nil
+	return explain.Explain(running, p.upstreamNow, q), nil
 }
 
 // upstreamNow is a cluster as it runs.
-func (p *process) upstreamNow(name string, status []upstream.ClusterStatus) *explain.Upstream {
+func (p *process) upstreamNow(name string) *explain.Upstream {
 	c := p.server.Clusters().Find(name)
 	if c == nil || c.Config() == nil {
 		return nil
 	}
 	u := &explain.Upstream{Config: c.Config()}
-	for i := range status {
-		if status[i].Name != name {
-			continue
-		}
-		u.Panic = status[i].Panic
-		for j := range status[i].Hosts {
-			h := &status[i].Hosts[j]
-			u.Hosts = append(u.Hosts, explain.UpstreamHost{
-				Address: h.Address, Down: h.Why, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
-			})
-		}
+	status, _ := p.server.Clusters().DescribeOne(name)
+	u.Panic = status.Panic
+	for i := range status.Hosts {
+		h := &status.Hosts[i]
+		u.Hosts = append(u.Hosts, explain.UpstreamHost{
+			Address: h.Address, Down: h.Why, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
+		})
 	}
 	return u
 }

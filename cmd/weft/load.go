@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,11 +36,27 @@ func noFile(_ *cobra.Command, args []string) error {
 // open reads the configuration. The file is nil if there are errors among the
 // diagnostics.
 func (s source) open() (*configjson.File, document.Diagnostics) {
+	file, _, diagnostics := s.openWhole()
+	return file, diagnostics
+}
+
+// openWhole is open, and returns also what the file says with what it has in the form of
+// Envoy's bootstrap.
+func (s source) openWhole() (*configjson.File, *config.Snapshot, document.Diagnostics) {
 	o := configjson.Options{Lenient: s.lenient}
 	if s.path == "" {
 		o.Files = embedded{}
 	}
-	return configjson.Open(s.name(), kinds(), o)
+	file, diagnostics := configjson.Open(s.name(), kinds(), o)
+	if file == nil {
+		return nil, nil, diagnostics
+	}
+	whole, more := examine(file)
+	diagnostics = append(diagnostics, more...)
+	if whole == nil {
+		return nil, nil, diagnostics
+	}
+	return file, whole, diagnostics
 }
 
 // name is what the source is called in diagnostics and on the admin port.
@@ -76,6 +94,7 @@ func kinds() configjson.Kinds {
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic, config.ClusterStrictDNS, config.ClusterLogicalDNS, config.ClusterOriginalDst},
 	}
 	k.XDS = hasXDS
+	k.DubboRegistries = slices.Sorted(maps.Keys(registries()))
 	for _, p := range protocols(nil, nil) {
 		k.Protocols = append(k.Protocols, p.Name)
 	}

@@ -52,7 +52,7 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(startCommand(), checkCommand(), schemaCommand(), explainCommand(), versionCommand())
+	root.AddCommand(startCommand(), checkCommand(), schemaCommand(), explainCommand(), servicesCommand(), versionCommand())
 	root.AddCommand(xdsCommands()...)
 	return root
 }

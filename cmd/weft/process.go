@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,11 +40,14 @@ type process struct {
 	rpc       *xprotocol.Engine
 	resolver  *dns.Discovery
 	server    *proxy.Server
-	control   *control // nil: the file says all
+	control   *control  // nil: the file says all
+	services  *services // nil: no Dubbo services are published or subscribed
 
+	applying   sync.Mutex // held by who changes what the control plane's is laid over
 	state      atomic.Pointer[state]
 	started    time.Time
 	drainAsked chan struct{}
+	leaving    atomic.Bool     // a drain has begun
 	ports      []*admin.Server // the operator's
 }
 
@@ -103,6 +107,9 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 	if p.control, err = p.newControl(file.Snapshot); err != nil {
 		return nil, err
 	}
+	if p.services, err = p.newServices(file.Snapshot); err != nil {
+		return nil, err
+	}
 	p.exportState()
 	return p, nil
 }
@@ -121,13 +128,33 @@ func newRegistry() *metrics.Registry {
 // begin applies the first configuration and opens the operator's ports, which
 // answer once run is called.
 func (p *process) begin(ctx context.Context, file *configjson.File) error {
-	if err := p.apply(ctx, file); err != nil {
+	if err := p.applyFirst(ctx, file); err != nil {
 		return err
 	}
 	if err := p.openAdmin(ctx, file.Snapshot); err != nil {
 		return err
 	}
+	if p.services != nil {
+		if err := p.services.open(ctx); err != nil {
+			return err
+		}
+	}
 	return writePID(file.Snapshot.Server.PIDFile)
+}
+
+// applyFirst is apply for the first configuration: with the services of the last run, or
+// without them, if they are what is wrong.
+func (p *process) applyFirst(ctx context.Context, file *configjson.File) error {
+	err := p.apply(ctx, file)
+	if err == nil || p.services == nil {
+		return err
+	}
+	p.services.displace()
+	if err := p.apply(ctx, file); err != nil {
+		return err
+	}
+	p.log.Error("the file does not agree with what the application subscribed to before, which is tried one by one", "error", err)
+	return nil
 }
 
 // run serves until a signal, the operator, a failure or ctx ends it.
@@ -148,6 +175,9 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 	if p.control != nil {
 		tasks = append(tasks, run.Task{Name: "control plane", Run: p.control.Run})
 	}
+	if p.services != nil {
+		tasks = append(tasks, p.services.tasks()...)
+	}
 	for _, port := range p.ports {
 		tasks = append(tasks, run.Task{Name: "operator's port", Run: port.Run})
 	}
@@ -156,11 +186,27 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 
 // apply makes a configuration the running one.
 func (p *process) apply(ctx context.Context, file *configjson.File) error {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	base, undo := file.Snapshot, func() {}
+	if p.services == nil && file.Snapshot.Dubbo.Enable {
+		p.log.Warn(countsLater)
+	}
+	if err := joinBootstrap(p.control, file.Snapshot, p.log); err != nil {
+		return err
+	}
+	if p.services != nil {
+		var err error
+		if base, undo, err = p.services.over(file.Snapshot); err != nil {
+			return err
+		}
+	}
 	apply := p.server.Apply
 	if p.control != nil {
 		apply = p.control.Rebase
 	}
-	if err := apply(ctx, file.Snapshot); err != nil {
+	if err := apply(ctx, base); err != nil {
+		undo()
 		return err
 	}
 	m := file.Snapshot.Metrics
@@ -208,6 +254,9 @@ func (p *process) end() {
 	p.h2.Close()
 	p.rpc.Close()
 	p.resolver.Close()
+	if p.services != nil {
+		p.services.close()
+	}
 	for _, port := range p.ports {
 		_ = port.Close() // it is closed already if it ran
 	}

@@ -21,10 +21,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
 	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
 	"github.com/weft-proxy/weft/pkg/filter/stream/ipaccess"
+	"github.com/weft-proxy/weft/pkg/filter/stream/istiostats"
 	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
 	"github.com/weft-proxy/weft/pkg/filter/stream/localratelimit"
 	"github.com/weft-proxy/weft/pkg/filter/stream/mirror"
 	"github.com/weft-proxy/weft/pkg/filter/stream/payloadlimit"
+	"github.com/weft-proxy/weft/pkg/filter/stream/peermetadata"
 	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 	"github.com/weft-proxy/weft/pkg/network"
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
@@ -36,6 +38,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream/http2"
 	"github.com/weft-proxy/weft/pkg/stream/xprotocol"
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	localregistry "github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/memory"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/nacos"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/zookeeper"
 )
 
 // What exists. A new protocol, filter or policy is a folder and a line here.
@@ -78,10 +84,12 @@ func streamFilters() []filter.Stream {
 		headertometadata.Kind(),
 		healthcheck.Kind(),
 		ipaccess.Kind(),
+		istiostats.Kind(),
 		localratelimit.Kind(),
 		jwtauthn.Kind(),
 		mirror.Kind(),
 		payloadlimit.Kind(),
+		peermetadata.Kind(),
 		rbac.Kind(),
 	}
 }
@@ -95,6 +103,15 @@ func gates() []filter.Connection {
 
 func tcpProxy(cfg config.TCPProxy, carrier *proxy.Carrier, log *slog.Logger) network.Handler {
 	return tcpproxy.New(cfg, carrier, log)
+}
+
+// registries are the kinds of registries that Dubbo services are published to.
+func registries() map[string]registry.New {
+	return map[string]registry.New{
+		"memory":    localregistry.NewSpace().Open,
+		"nacos":     nacos.New,
+		"zookeeper": zookeeper.New,
+	}
 }
 
 func policies() map[config.Policy]balance.New {

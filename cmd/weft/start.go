@@ -101,7 +101,7 @@ func start(ctx context.Context, f startFlags) error {
 	if err := p.begin(ctx, file); err != nil {
 		return err
 	}
-	if _, err := os.Stdout.WriteString(greeting(f.source, file.Snapshot)); err != nil {
+	if _, err := os.Stdout.WriteString(greeting(f.source, p.server.Running())); err != nil {
 		p.log.Warn("nobody reads the greeting", "error", err)
 	}
 	return p.run(ctx, signals)
@@ -151,9 +151,13 @@ func (p *process) obey(ctx context.Context, signals <-chan os.Signal) error {
 func (p *process) drain(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.drainTime())
 	defer cancel()
+	p.leaving.Store(true)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		if p.services != nil {
+			p.services.withdraw(ctx) // or callers would go on coming
+		}
 		p.server.Drain(ctx)
 	}()
 	for {

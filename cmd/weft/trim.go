@@ -14,8 +14,10 @@ const (
 	// looked for: soon as long as there is none, seldom while there always is.
 	trimSoon = 5 * time.Second
 	trimLate = 2 * time.Minute
-	// trimFrom is from how many bytes of it on it is worth a collection.
-	trimFrom = 4 << 20
+	// trimFrom is from how many bytes of it on it is worth a collection, and trimShare
+	// from which part of what is in use on: that is what a collection costs.
+	trimFrom  = 4 << 20
+	trimShare = 4
 )
 
 // trim gives memory back that a burst of traffic has left behind. On a proxy
@@ -27,7 +29,7 @@ func trim(ctx context.Context, log *slog.Logger) {
 	wait := trimSoon
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	var cycles uint64
+	var cycles, left uint64
 	started := false
 	for {
 		select {
@@ -36,15 +38,19 @@ func trim(ctx context.Context, log *slog.Logger) {
 		case <-timer.C:
 		}
 		m := readMemory()
-		needless := m.cycles == cycles && m.unneeded > trimFrom
-		if needless {
+		least, trimmed := max(trimFrom, m.live/trimShare), false
+		switch {
+		case m.cycles != cycles || m.unneeded <= least:
+			wait = trimSoon
+		case wait == trimLate && m.unneeded <= left+least:
+			// It has stayed however often it was looked for.
+		default:
 			runtime.GC() // pools give up what was not used between two collections
 			debug.FreeOSMemory()
-			wait = min(2*wait, trimLate)
-		} else {
-			wait = trimSoon
+			wait, trimmed = min(2*wait, trimLate), true
+			left = readMemory().unneeded
 		}
-		if needless || !started {
+		if trimmed || !started {
 			started = true
 			n, err := unmapProgram()
 			log.Debug("pages of the program were unmapped", "bytes", n, "error", err)
@@ -57,7 +63,8 @@ func trim(ctx context.Context, log *slog.Logger) {
 // memory is what trim goes by.
 type memory struct {
 	cycles   uint64 // collections so far
-	unneeded uint64 // bytes beyond what the last collection found in use
+	live     uint64 // bytes that the last collection found in use
+	unneeded uint64 // bytes beyond these
 }
 
 func readMemory() memory {
@@ -70,5 +77,5 @@ func readMemory() memory {
 	}
 	metrics.Read(samples)
 	value := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return memory{cycles: value(0), unneeded: value(2) + value(3) + value(4) - min(value(1), value(2))}
+	return memory{cycles: value(0), live: value(1), unneeded: value(2) + value(3) + value(4) - min(value(1), value(2))}
 }

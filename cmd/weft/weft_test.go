@@ -378,6 +378,13 @@ func TestAReloadOfABadFileChangesNothing(t *testing.T) {
 	if c := p.adminConfig(); c.Rejected == nil || len(c.Rejected.Reasons) == 0 || !strings.Contains(c.Rejected.Reasons[0], "config.json:1:") || route() != "first" {
 		t.Errorf("after a bad file: rejected %+v, the route %s", c.Rejected, route())
 	}
+	if hasXDS {
+		write(`{"static_resources": {"clusters": [{"name": "shop"}]}}`)
+		p.reload(context.Background())
+		if c := p.adminConfig(); c.Rejected == nil || len(p.server.Running().Listeners) != 1 {
+			t.Errorf("after a file for Envoy alone, of which nothing counts before the next start: rejected %+v, and there are %d listeners", c.Rejected, len(p.server.Running().Listeners))
+		}
+	}
 	write(fmt.Sprintf(good, "second"))
 	p.reload(context.Background())
 	if c := p.adminConfig(); c.Rejected != nil || route() != "second" {

@@ -56,6 +56,7 @@ func (s *xdsStatus) Text() string {
 		s.plane(&b, &s.Planes[i])
 	}
 	s.waiting(&b)
+	s.asleep(&b)
 	if s.Kept.InUse {
 		fmt.Fprintf(&b, "in force is what was kept on disk, as said %s ago: %s\n", s.ago(s.Kept.Said), s.Kept.Path)
 	}
@@ -116,6 +117,23 @@ func (s *xdsStatus) waiting(b *strings.Builder) {
 	}
 }
 
+// asleep says what is left with the control plane until it is used.
+func (s *xdsStatus) asleep(b *strings.Builder) {
+	l := s.Lazy
+	if l == nil {
+		return
+	}
+	line := func(kind string, awake int, asleep []string) {
+		fmt.Fprintf(b, "%s on demand: %d awake, %d asleep", kind, awake, len(asleep))
+		if len(asleep) > 0 {
+			b.WriteString(": " + named(asleep))
+		}
+		b.WriteString("\n")
+	}
+	line("clusters", l.AwakeClusters, l.AsleepClusters)
+	line("routes", l.AwakeTables, l.AsleepTables)
+}
+
 // replied is when, and to which version, the last such reply was.
 func (s *xdsStatus) replied(r *xds.Reply) string {
 	if r == nil {
@@ -156,7 +174,11 @@ func (p *process) adminXDS() any {
 	if p.control == nil {
 		return nil
 	}
-	return p.control.Status()
+	s := p.control.Status()
+	if len(s.Planes) == 0 {
+		return nil // there are static resources alone
+	}
+	return s
 }
 
 // adminDump is what came from the control plane, as Envoy shows it; nil: there is none.

@@ -30,6 +30,7 @@ func TestXDSStatusInPlainWords(t *testing.T) {
 		},
 		Waiting: []xds.Waiting{{Type: resource.ListenerType, Name: "in", Since: ago(2), For: []string{"routes 9080", "secret default"}}},
 		Kept:    xds.Kept{InUse: true, Said: ago(3600), Path: "/var/weft/xds"},
+		Lazy:    &xds.Lazy{AwakeClusters: 2, AsleepClusters: []string{"a", "b"}, AwakeTables: 1},
 	}}
 	const want = `control plane istiod (delta, everything): connected for 1m30s
   TYPE                VERSION  HELD  WANTED  CHANGED  ACCEPTED  REFUSED
@@ -42,6 +43,8 @@ control plane sds (state of the world, secrets): away for 3s, 4 attempts: connec
 control plane other (state of the world, secrets): not connected yet
   TYPE  VERSION  HELD  WANTED  CHANGED  ACCEPTED  REFUSED
 Listener in waits for routes 9080, secret default, for 2s: nothing of that name is in force
+clusters on demand: 2 awake, 2 asleep: a, b
+routes on demand: 1 awake, 0 asleep
 in force is what was kept on disk, as said 1h0m0s ago: /var/weft/xds
 `
 	if got := s.Text(); got != want {

@@ -162,7 +162,7 @@ func TestAccessLogOfMOSN(t *testing.T) {
 	s, front := simple(app.address)
 	s.listeners = list{listen("front", front, object{"access_logs": list{object{}}})}
 	w := run(t, s.config())
-	from := w.stdout.len()
+	from := w.stdout.Len()
 	ask(t, client(t), "POST", "http://"+front+"/", "abc")
 	line := w.stdout.await(t, from, "\n")
 	want := `^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3} \S+ \S+ 5 3 Http1 200 \S+ - 200 127\.0\.0\.1:\d+ ` + regexp.QuoteMeta(front) + ` 127\.0\.0\.1:\d+ ` + regexp.QuoteMeta(app.address) + `$`

@@ -20,7 +20,7 @@ import (
 )
 
 // roomForContent is how much memory a process may take beyond what it had when
-// idle, whatever passes through it. The race detector takes its own.
+// idle, whatever passes through it.
 const roomForContent = 32 << 20
 
 // framings are the ways in which HTTP/1.1 tells where content ends.
@@ -55,7 +55,7 @@ func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: i
 	s, front := simple(app.address)
 	w := run(t, s.config())
 	ask(t, client(t), "POST", "http://"+front+"/", "warm")
-	before := w.baseline()
+	grewLittle := w.watchMemory()
 	want := streamSum(1, size)
 	for _, framing := range framings {
 		url := "http://" + front + "/" + framing
@@ -93,11 +93,7 @@ func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: i
 			}
 		})
 	}
-	_, peak := w.resident()
-	t.Logf("memory was %d KB before, %d KB at its peak", before>>10, peak>>10)
-	if peak-before > roomForContent && !invariants.Enabled {
-		t.Errorf("memory grew from %d KB to %d KB", before>>10, peak>>10)
-	}
+	grewLittle(roomForContent)
 }
 
 // logRate begins a transfer; what it returns ends it and says how it went.
@@ -105,8 +101,7 @@ func logRate(t *testing.T, w *weft, size int64) func() {
 	began := time.Now()
 	return func() {
 		took := time.Since(began)
-		_, peak := w.resident()
-		t.Logf("%d MB in %v, the peak of memory is %d KB", size>>20, took.Round(time.Millisecond), peak>>10)
+		t.Logf("%d MB in %v, the peak of memory is %d KB", size>>20, took.Round(time.Millisecond), w.memory().peak>>10)
 	}
 }
 
@@ -128,7 +123,7 @@ func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
 			})
 			s, front := simple(app)
 			w := run(t, s.config())
-			before := w.baseline()
+			grewLittle := w.watchMemory()
 			caller := dial(t, front).send(get)
 			sender.isHeldBack(t, front, app)
 			response, err := http.ReadResponse(caller.r, nil)
@@ -139,9 +134,7 @@ func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
 			if sum, n, err := sumOf(response.Body); err != nil || n != sender.size || sum != streamSum(1, sender.size) {
 				t.Errorf("the caller got %d bytes, intact %v, %v", n, sum == streamSum(1, sender.size), err)
 			}
-			if _, peak := w.resident(); peak-before > roomForContent && !invariants.Enabled {
-				t.Errorf("memory grew from %d KB to %d KB", before>>10, peak>>10)
-			}
+			grewLittle(roomForContent)
 		})
 		t.Run("up/"+framing, func(t *testing.T) {
 			t.Parallel()
@@ -157,7 +150,7 @@ func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
 			})
 			s, front := simple(app)
 			w := run(t, s.config())
-			before := w.baseline()
+			grewLittle := w.watchMemory()
 			var sending sync.WaitGroup
 			t.Cleanup(sending.Wait) // after the connection is closed
 			caller := dial(t, front)
@@ -168,9 +161,7 @@ func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
 			if _, got := caller.response(http.MethodPost); got != hex.EncodeToString(sum[:]) {
 				t.Errorf("the application saw %q, want %x", got, sum)
 			}
-			if _, peak := w.resident(); peak-before > roomForContent && !invariants.Enabled {
-				t.Errorf("memory grew from %d KB to %d KB", before>>10, peak>>10)
-			}
+			grewLittle(roomForContent)
 		})
 	}
 }

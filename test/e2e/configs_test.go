@@ -32,7 +32,7 @@ func (e *example) at(port string) string {
 }
 
 // portOf finds the ports of a file.
-var portOf = regexp.MustCompile(`(?:127\.0\.0\.1:|example:|_port": "|"port(?:_value)?": )(\d+)\b`)
+var portOf = regexp.MustCompile(`(?:127\.0\.0\.1:|example:|_port": "|"(?:api_)?port(?:_value)?": |port_value: )(\d+)\b`)
 
 func openExample(t *testing.T, name string) *example {
 	t.Helper()
@@ -77,10 +77,14 @@ func examples() map[string]func(*testing.T) {
 		"bolt_client.json":       boltPair,
 		"bolt_server.json":       boltServerExample,
 		"compression.json":       compressionExample,
+		"istio.json":             istioExample,
 		"dns.json":               dnsExample,
 		"dubbo_client.json":      dubboPair,
+		"dubbo_consumer.json":    meetingExample,
 		"dubbo_http_routes.json": dubboRoutesExample,
+		"dubbo_provider.json":    providerExample,
 		"dubbo_server.json":      dubboServerExample,
+		"envoy_bootstrap.yaml":   envoyBootstrapExample,
 		"ext_authz.json":         extAuthzExample,
 		"filter_chains.json":     filterChainsExample,
 		"filters.json":           filtersExample,

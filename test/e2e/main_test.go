@@ -6,12 +6,12 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // root is the checkout.
@@ -52,11 +52,5 @@ var checkedBinary = sync.OnceValues(func() (string, error) { return build("weft-
 
 func build(name string, flags ...string) (string, error) {
 	path := filepath.Join(binaries, name)
-	args := append([]string{"build", "-o", path}, flags...)
-	cmd := exec.Command("go", append(args, "./cmd/weft")...)
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, subject.Weft(root, path, flags...)
 }

@@ -19,6 +19,7 @@ func (p *pair) filters() []feature {
 		p.extAuthz("http", byHTTP, p.authz[0]), p.extAuthz("grpc", byGRPC, p.authz[1]),
 		p.adaptiveConcurrency(),
 		p.flowControl(),
+		p.peerMetadata(), p.istioStats(),
 	}
 }
 

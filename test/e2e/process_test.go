@@ -17,6 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // patience is how long anything may take that should take no time. The machine
@@ -29,8 +32,8 @@ type weft struct {
 	cmd    *exec.Cmd
 	path   string // of its configuration; "" for the built-in one
 	admin  string // address of its admin port, if the test's configuration has one
-	stdout *output
-	stderr *output
+	stdout output
+	stderr output
 	ended  chan struct{} // closed when the process has
 	client *http.Client  // of the admin port; nil: adminClient
 }
@@ -85,8 +88,8 @@ func launch(t *testing.T, o launchOptions) *weft {
 	}
 	go func() {
 		_ = w.cmd.Wait() // ProcessState tells
-		w.stdout.close()
-		w.stderr.close()
+		w.stdout.Close()
+		w.stderr.Close()
 		close(w.ended)
 	}()
 	t.Cleanup(w.end)
@@ -97,20 +100,7 @@ func launch(t *testing.T, o launchOptions) *weft {
 func (w *weft) end() {
 	_ = w.cmd.Process.Kill() // it may have ended
 	<-w.ended
-	log := "\n" + w.stderr.String()
-	// A cluster in panic is none: its hosts are what is wrong.
-	for _, defect := range []string{"\npanic: ", "\"panic: ", "panic while", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {
-		if at := strings.Index(log, defect); at >= 0 {
-			w.t.Errorf("the log has %q:\n%s", defect, log[at:min(len(log), at+6<<10)])
-		}
-	}
-	if w.t.Failed() {
-		const most = 8 << 10
-		if len(log) > most {
-			log = log[:most/2] + "\n…\n" + log[len(log)-most/2:]
-		}
-		w.t.Logf("log of weft:\n%s", log)
-	}
+	w.stderr.Judge(w.t)
 }
 
 func (w *weft) awaitReady() {
@@ -145,7 +135,7 @@ func (w *weft) signal(s os.Signal) {
 // reload makes c the running configuration.
 func (w *weft) reload(c object) {
 	w.t.Helper()
-	from := w.stderr.len()
+	from := w.stderr.Len()
 	w.write(c)
 	w.signal(syscall.SIGHUP)
 	line := w.stderr.await(w.t, from, "configuration ")
@@ -187,8 +177,24 @@ func (w *weft) get(path string) string {
 // adminClient leaves no connection behind that a count could find.
 var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 
-// metric is the sum of a metric's series whose text has all of labels.
+// metric is the sum of a metric's series whose text has all of labels, once two readings
+// agree: what somebody has seen is counted a moment later. One that does not rest is as the
+// last reading has it.
 func (w *weft) metric(name string, labels ...string) float64 {
+	w.t.Helper()
+	const readings, moment = 10, 10 * time.Millisecond
+	now := w.metricNow(name, labels)
+	for range readings {
+		before := now
+		<-time.After(moment)
+		if now = w.metricNow(name, labels); now == before {
+			break
+		}
+	}
+	return now
+}
+
+func (w *weft) metricNow(name string, labels []string) float64 {
 	w.t.Helper()
 	sum := 0.0
 series:
@@ -251,99 +257,85 @@ func (w *weft) descriptors() []string {
 	return all
 }
 
-// baseline is the process's memory in bytes, from which on resident tells of a peak:
-// what a program is started with it does not keep.
-func (w *weft) baseline() (now int) {
-	w.t.Helper()
-	const peakAnew = "5" // proc(5), clear_refs
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", w.cmd.Process.Pid), []byte(peakAnew), 0); err != nil {
-		w.t.Fatal(err)
-	}
-	now, _ = w.resident()
-	return now
-}
+// memory is what a process has, in bytes. How many pages of the program and of its
+// libraries are resident is the kernel's matter: bounds are on what is its own.
+type memory struct{ resident, peak, own int }
 
-// resident is the process's memory in bytes: now, and the most it was since baseline, or
-// ever.
-func (w *weft) resident() (now, peak int) {
+func (w *weft) memory() memory {
 	w.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
+	m, err := memoryOf(w.cmd.Process.Pid)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	field := func(name string) int {
+	return m
+}
+
+func memoryOf(pid int) (m memory, err error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return memory{}, err
+	}
+	for name, field := range map[string]*int{"VmRSS": &m.resident, "VmHWM": &m.peak, "RssAnon": &m.own} {
 		found := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
 		if found == nil {
-			w.t.Fatalf("no %s in /proc/PID/status", name)
+			return memory{}, fmt.Errorf("no %s in /proc/PID/status", name)
 		}
 		n, _ := strconv.Atoi(string(found[1]))
-		return n << 10
+		*field = n << 10
 	}
-	return field("VmRSS"), field("VmHWM")
+	return m, nil
+}
+
+// watchMemory looks at the process's memory from now on. What it returns ends that, and
+// fails the test if the memory of its own was more than room beyond what it is now. The race
+// detector takes as much as it likes.
+func (w *weft) watchMemory() (grewLittle func(room int)) {
+	w.t.Helper()
+	before, pid := w.memory().own, w.cmd.Process.Pid
+	most, stop, ended := before, make(chan struct{}), make(chan struct{})
+	end := sync.OnceFunc(func() {
+		close(stop)
+		<-ended
+	})
+	w.t.Cleanup(end)
+	go func() {
+		defer close(ended)
+		look := time.NewTicker(5 * time.Millisecond)
+		defer look.Stop()
+		for {
+			if m, err := memoryOf(pid); err == nil { // else it has ended
+				most = max(most, m.own)
+			}
+			select {
+			case <-look.C:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func(room int) {
+		w.t.Helper()
+		end()
+		w.t.Logf("%d kB of memory before, %d kB at most", before>>10, most>>10)
+		if most-before > room && !invariants.Enabled {
+			w.t.Errorf("memory grew from %d kB to %d kB", before>>10, most>>10)
+		}
+	}
 }
 
 // output is what a process writes.
-type output struct {
-	mu      sync.Mutex
-	data    []byte
-	changed chan struct{} // closed and replaced at each write
-	closed  bool
-}
+type output struct{ *subject.Journal }
 
-func newOutput() *output { return &output{changed: make(chan struct{})} }
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.data = append(o.data, p...)
-	close(o.changed)
-	o.changed = make(chan struct{})
-	return len(p), nil
-}
-
-func (o *output) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.closed = true
-	close(o.changed)
-	o.changed = make(chan struct{})
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return string(o.data)
-}
-
-func (o *output) len() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.data)
-}
+func newOutput() output { return output{subject.NewJournal()} }
 
 // await waits for a line that has want, after the first from bytes.
-func (o *output) await(t *testing.T, from int, want string) string {
+func (o output) await(t *testing.T, from int, want string) string {
 	t.Helper()
-	timeout := time.After(patience)
-	for {
-		o.mu.Lock()
-		data, changed, closed := o.data[from:], o.changed, o.closed
-		o.mu.Unlock()
-		if at := bytes.Index(data, []byte(want)); at >= 0 {
-			if n := bytes.IndexByte(data[at:], '\n'); n >= 0 {
-				begin := bytes.LastIndexByte(data[:at], '\n') + 1
-				return string(data[begin : at+n])
-			}
-		}
-		if closed {
-			t.Fatalf("the process ended without writing %q", want)
-		}
-		select {
-		case <-changed:
-		case <-timeout:
-			t.Fatalf("no line with %q in\n%s", want, data)
-		}
+	line, err := o.Await(from, want, patience)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return line
 }
 
 // command runs weft to its end.

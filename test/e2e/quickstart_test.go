@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"os/exec"
@@ -20,6 +21,10 @@ func TestQuickStart(t *testing.T) {
 	}
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("the page's commands need curl")
+	}
+	page, _, found := bytes.Cut(page, []byte(dubboStart))
+	if !found {
+		t.Fatal("README.md has lost its start with Dubbo")
 	}
 	start := regexp.MustCompile(`(?m)^go run \./cmd/weft (start.*)$`).FindSubmatch(page)
 	check := regexp.MustCompile(`(?m)^go run \./cmd/weft (check.*)$`).FindSubmatch(page)
@@ -94,4 +99,44 @@ func awaitFree(t *testing.T, addresses ...string) {
 			}
 		}
 	}
+}
+
+// dubboStart begins what README.md says of Dubbo.
+const dubboStart = "**Dubbo, without a registry client.**"
+
+// TestDubboQuickStart does what README.md says of Dubbo.
+func TestDubboQuickStart(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("the page's commands need curl")
+	}
+	_, page, _ = bytes.Cut(page, []byte(dubboStart))
+	page, _, _ = bytes.Cut(page, []byte("Run everything"))
+	starts := regexp.MustCompile(`(?m)^go run \./cmd/weft (start.*)$`).FindAllSubmatch(page, -1)
+	explain := regexp.MustCompile(`(?m)^go run \./cmd/weft (explain.*)$`).FindSubmatch(page)
+	curls := regexp.MustCompile(`(?m)^curl .*$`).FindAll(page, -1)
+	if len(starts) != 2 || explain == nil || len(curls) != 2 {
+		t.Fatalf("README.md shows %d start and %d curl commands, and explain: %q", len(starts), len(curls), explain)
+	}
+	awaitFree(t, "127.0.0.1:20080", "127.0.0.1:20881", "127.0.0.1:22222", "127.0.0.1:22223", "127.0.0.1:34940", "127.0.0.1:34941")
+	dir := t.TempDir()
+	for _, start := range starts {
+		w := launch(t, launchOptions{args: strings.Fields(string(start[1])), dir: root, env: []string{
+			"REGISTRY_ADDRESS=file:" + filepath.Join(dir, "registry"), "STATE_DIR=" + dir,
+		}})
+		w.awaitReady()
+	}
+	for _, command := range curls {
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", string(command)).Output()
+		if err != nil || !strings.Contains(string(out), `{"err_no":0,`) {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+	}
+	eventually(t, "the consumer's sidecar knows the provider's", func() bool {
+		said, _, _ := command(t, strings.Fields(string(explain[1]))...)
+		return strings.Contains(said, "host 127.0.0.1:20080")
+	})
 }

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+)
+
+// overlay lays the clusters and the route table of Dubbo services over what the file
+// says. It belongs to who holds process.applying.
+type overlay struct {
+	file     *config.Snapshot
+	named    map[string]bool // clusters of the file
+	clusters map[string]*config.Cluster
+	routes   *config.RouteTable // of the services; nil: none yet
+	merged   *config.RouteTable // what routes and the file's table make; nil: to be made
+}
+
+// rebase takes another file. What it refuses leaves the overlay as it was.
+func (o *overlay) rebase(file *config.Snapshot) error {
+	before := *o
+	o.file, o.merged = file, nil
+	o.named = make(map[string]bool, len(file.Clusters))
+	for _, c := range file.Clusters {
+		o.named[c.Name] = true
+	}
+	err := o.merge()
+	for name := range o.clusters {
+		if err == nil && o.named[name] {
+			err = clusterClash(name)
+		}
+	}
+	if err != nil {
+		*o = before
+	}
+	return err
+}
+
+// change takes a change of the services. undo takes it back; after an error nothing is
+// to be taken back.
+func (o *overlay) change(c dubbo.Change) (undo func(), err error) {
+	for _, one := range c.Clusters {
+		if o.named[one.Name] {
+			return nil, clusterClash(one.Name)
+		}
+	}
+	before := map[string]*config.Cluster{}
+	routes, merged := o.routes, o.merged
+	undo = func() {
+		for name, old := range before {
+			if old == nil {
+				delete(o.clusters, name)
+			} else {
+				o.clusters[name] = old
+			}
+		}
+		o.routes, o.merged = routes, merged
+	}
+	for _, name := range c.Removed {
+		before[name] = o.clusters[name]
+		delete(o.clusters, name)
+	}
+	for _, one := range c.Clusters {
+		if _, ok := before[one.Name]; !ok {
+			before[one.Name] = o.clusters[one.Name]
+		}
+		o.clusters[one.Name] = one
+	}
+	if c.Routes == nil {
+		return undo, nil
+	}
+	o.routes, o.merged = c.Routes, nil
+	if err := o.merge(); err != nil {
+		undo()
+		return nil, err
+	}
+	return undo, nil
+}
+
+func clusterClash(name string) error {
+	return fmt.Errorf("the file has a cluster %q, which is the name of a service that the application calls: it needs another name", name)
+}
+
+// snapshot is the file with all of the services.
+func (o *overlay) snapshot() *config.Snapshot {
+	next := *o.file
+	next.Clusters = slices.Clone(o.file.Clusters)
+	for _, name := range slices.Sorted(maps.Keys(o.clusters)) {
+		next.Clusters = append(next.Clusters, o.clusters[name])
+	}
+	next.Routes = slices.Clone(o.file.Routes)
+	if at := tableAt(next.Routes); at >= 0 {
+		next.Routes[at] = o.merged
+	} else {
+		next.Routes = append(next.Routes, o.merged)
+	}
+	return &next
+}
+
+// tableAt finds the table of services among those of a file; below 0: it is not there.
+func tableAt(tables []*config.RouteTable) int {
+	return slices.IndexFunc(tables, func(t *config.RouteTable) bool { return t.Name == config.DubboRouteTable })
+}
+
+// merge makes the table: the routes of the file come first.
+func (o *overlay) merge() error {
+	out := config.RouteTable{Name: config.DubboRouteTable}
+	if at := tableAt(o.file.Routes); at >= 0 {
+		out = *o.file.Routes[at]
+		out.VirtualHosts = slices.Clone(out.VirtualHosts)
+	}
+	if o.routes != nil {
+		for _, v := range o.routes.VirtualHosts {
+			if err := follow(&out, v); err != nil {
+				return err
+			}
+		}
+	}
+	o.merged = &out
+	return nil
+}
+
+// follow adds the routes of a virtual host to the one of the table for the same domain.
+func follow(t *config.RouteTable, v *config.VirtualHost) error {
+	named := map[string]bool{}
+	hosts := map[string]bool{}
+	at := -1
+	for i, one := range t.VirtualHosts {
+		hosts[one.Name] = true
+		for _, r := range one.Routes {
+			named[r.Name] = true
+		}
+		if slices.ContainsFunc(one.Domains, func(d string) bool { return slices.Contains(v.Domains, d) }) {
+			at = i
+		}
+	}
+	for _, r := range v.Routes {
+		if named[r.Name] {
+			return fmt.Errorf("the file's table %q has a route %q, which is the name of one of a service that the application calls: it needs another name", t.Name, r.Name)
+		}
+	}
+	if at >= 0 {
+		both := *t.VirtualHosts[at]
+		both.Routes = slices.Concat(both.Routes, v.Routes)
+		t.VirtualHosts[at] = &both
+		return nil
+	}
+	own := *v
+	for n := 2; hosts[own.Name]; n++ {
+		own.Name = fmt.Sprintf("%s#%d", v.Name, n)
+	}
+	t.VirtualHosts = append(t.VirtualHosts, &own)
+	return nil
+}

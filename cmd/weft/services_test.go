@@ -1,0 +1,143 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+)
+
+func TestServicesInPlainWords(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	tests := []struct {
+		name string
+		said dubbo.Services
+		want string
+	}{
+		{"nothing", dubbo.Services{}, "no registry is in use\nnothing is published\nnothing is subscribed\n"},
+		{
+			"everything", dubbo.Services{
+				Host: "10.0.0.7", Port: 20080, LastError: "a port is in use",
+				Registries: []dubbo.RegistryStatus{
+					{Type: "zookeeper", Address: "a:1", Username: "u", Connected: true, Since: ago(2 * time.Minute), Sessions: 3},
+					{Type: "memory", Since: ago(80 * time.Millisecond), LastError: "gone"},
+				},
+				Published: []dubbo.Published{
+					{Key: "g/A:1.0", Registry: "zookeeper://a:1", Mode: "all", Registered: true, Since: ago(time.Hour)},
+					{Key: "B", Registry: "memory", Error: "no"},
+				},
+				Subscribed: []dubbo.Subscribed{
+					{
+						Key: "C", Warnings: []string{"loadbalance: \"best\" is not known"},
+						Sources: []dubbo.Subscription{
+							{Registry: "zookeeper://a:1", Known: true, Listed: ago(time.Second)},
+							{Registry: "memory", Known: true, Listed: ago(time.Minute), Emptied: ago(30 * time.Second), Error: "away"},
+						},
+						Providers: []dubbo.Provider{{Address: "a"}, {Address: "b"}, {Address: "c", Unused: "disabled"}, {Address: "d"}, {Address: "e"}},
+					},
+					{Key: "D", Sources: []dubbo.Subscription{{Registry: "memory"}}},
+					{Key: "E", Sources: []dubbo.Subscription{{Registry: "memory", Known: true, Restored: true}}, Providers: []dubbo.Provider{{Address: "a"}}},
+				},
+			},
+			`what was said last is not in force: a port is in use
+registries
+  TYPE       ADDRESS  USER  STATE      SINCE  SESSIONS  LAST ERROR
+  zookeeper  a:1      u     connected  2m0s   3         -
+  memory     -        -     away       80ms   0         gone
+published, at 10.0.0.7:20080
+  SERVICE  REGISTRY         MODE       STATE       AGE     ERROR
+  g/A:1.0  zookeeper://a:1  all        registered  1h0m0s  -
+  B        memory           interface  waits       -       no
+subscribed
+  SERVICE  REGISTRY         LIST                         AGE   PROVIDERS              ERROR
+  C        zookeeper://a:1  known                        1s    4 and 1 unused: a, b, d, …  -
+  C        memory           empty for 30s, not believed  1m0s  "                      away
+  D        memory           awaited                      -     0                      -
+  E        memory           of the last run              -     1: a                   -
+  C: loadbalance: "best" is not known
+`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := (&servicesNow{Services: tt.said, now: now}).Text()
+			// Columns are as wide as they need to be: what counts is what is in them.
+			if diff := cmp.Diff(squeezed(tt.want), squeezed(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWhatARegistrySaysCannotCommandATerminal: names, errors and rules are what somebody
+// wrote into a registry.
+func TestWhatARegistrySaysCannotCommandATerminal(t *testing.T) {
+	const evil = "\x1b]0;x\a\x9b2J\u202e\nnothing is published\tregistered\xff"
+	said := dubbo.Services{
+		Host: evil, LastError: evil,
+		Registries: []dubbo.RegistryStatus{{Type: evil, Address: evil, Username: evil, LastError: evil}},
+		Published:  []dubbo.Published{{Key: evil, Registry: evil, Error: evil}},
+		Subscribed: []dubbo.Subscribed{{
+			Key: evil, Warnings: []string{evil},
+			Sources: []dubbo.Subscription{{Registry: evil, Error: evil}}, Providers: []dubbo.Provider{{Address: evil}},
+		}},
+	}
+	for line := range strings.Lines((&servicesNow{Services: said, now: time.Now()}).Text()) {
+		if at := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(c rune) bool { return !unicode.IsPrint(c) && c != unicode.ReplacementChar }); at >= 0 {
+			t.Errorf("%q has %q in it", line, line[at:])
+		}
+		if strings.HasPrefix(line, "nothing") {
+			t.Errorf("a registry wrote the line %q", line)
+		}
+	}
+}
+
+// squeezed makes one space of several.
+func squeezed(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return lines
+}
+
+// TestServicesAskAsTheFileSays: where the API is, and with its token.
+func TestServicesAskAsTheFileSays(t *testing.T) {
+	asked := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.URL.Path + " " + r.Header.Get("Authorization")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write([]byte(`{"err_no":1,"err_msg":"the token is wrong"}`))
+	}))
+	defer server.Close()
+	port := server.URL[strings.LastIndexByte(server.URL, ':')+1:]
+	path := filepath.Join(t.TempDir(), "config.json")
+	write := func(enable string) {
+		text := `{"servers": [{"listeners": []}], "extends": [{"type": "dubbo_registry", "config": {"enable": ` + enable + `, "api_port": ` + port + `, "token": "t0ken"}}]}`
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("true")
+	cmd := servicesCommand()
+	cmd.SetArgs([]string{"-c", path})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != "the token is wrong" {
+		t.Errorf("the command fails with %v, want what the API said", err)
+	}
+	if got := <-asked; got != "/services Bearer t0ken" {
+		t.Errorf("the command asked for %q", got)
+	}
+	write("false")
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no dubbo_registry") {
+		t.Errorf("of a file without the extension the command says %v", err)
+	}
+}

@@ -1,0 +1,55 @@
+//go:build !noxds
+
+package main
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/xds"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// examine reads what a file says in the form of Envoy's bootstrap: whole is the file with
+// what its static_resources have, as far as that needs no control plane; nil after an
+// error among the diagnostics.
+func examine(file *configjson.File) (whole *config.Snapshot, diagnostics document.Diagnostics) {
+	if !hasBootstrap(file.Snapshot) {
+		return file.Snapshot, nil
+	}
+	whole, ignored, err := xds.Static(file.Snapshot, resource.Kinds{Filters: streamFilters(), Gates: gates()})
+	var wrong xds.Problems
+	switch {
+	case errors.As(err, &wrong):
+		for _, p := range wrong {
+			diagnostics = append(diagnostics, file.Diagnose(document.Error, p.Field, p.Reason))
+		}
+	case err != nil:
+		diagnostics = append(diagnostics, file.Diagnose(document.Error, "", err.Error()))
+	}
+	for _, p := range ignored {
+		diagnostics = append(diagnostics, file.Diagnose(document.Warning, p.Field, "has no effect"))
+	}
+	return whole, diagnostics
+}
+
+// hasBootstrap reports whether a file has anything for a control to do.
+func hasBootstrap(file *config.Snapshot) bool {
+	return len(file.Bootstrap.Dynamic)+len(file.Bootstrap.Static) > 0
+}
+
+// joinBootstrap says that a bootstrap, which the file did not have when the process began,
+// counts at the next start. The error is that nothing would be served until then.
+func joinBootstrap(c *control, file *config.Snapshot, log *slog.Logger) error {
+	switch {
+	case c != nil || !hasBootstrap(file):
+		return nil
+	case len(file.Listeners) == 0:
+		return errors.New("static_resources and dynamic_resources of a file that had none count at the next start, and it has no listeners beside")
+	}
+	log.Warn("static_resources and dynamic_resources of a file that had none count at the next start")
+	return nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/admin"
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/upstream"
+)
+
+// The numbers of Weft under the names of Envoy (its documentation, "Statistics"), for
+// tools that look for these, as the readiness probe of Istio's agent does.
+
+// place is where numbers of one kind stand in Envoy: "listener.NAME.downstream_cx_total".
+type place struct {
+	prefix string // "listener."
+	label  string // whose value is NAME
+	name   string // ".downstream_cx_total"; with a "*" for the value of the label by
+	by     string // "": the name has none
+	gauge  bool
+}
+
+// places returns where numbers stand in Envoy. One number may stand in several places, and
+// several in one, which are added up.
+func places() map[string][]place {
+	listener := func(name string, gauge bool) place {
+		return place{prefix: "listener.", label: metrics.LabelListener, name: "." + name, gauge: gauge}
+	}
+	http := func(name string, gauge bool) place {
+		return place{prefix: "http.", label: metrics.LabelListener, name: "." + name, gauge: gauge}
+	}
+	cluster := func(name string, gauge bool) place {
+		return place{prefix: "cluster.", label: metrics.LabelCluster, name: "." + name, gauge: gauge}
+	}
+	by := func(p place, label string) place {
+		p.by = label
+		return p
+	}
+	return map[string][]place{
+		"weft_listener_connections_accepted_total": {listener("downstream_cx_total", false), http("downstream_cx_total", false)},
+		"weft_listener_connections_active":         {listener("downstream_cx_active", true), http("downstream_cx_active", true)},
+		"weft_listener_connections_closed_total":   {listener("downstream_cx_destroy", false), http("downstream_cx_destroy", false)},
+		"weft_listener_connections_refused_total":  {listener("downstream_cx_overflow", false)},
+		"weft_listener_requests_active":            {http("downstream_rq_active", true)},
+		"weft_listener_requests_total": {
+			http("downstream_rq_total", false), http("downstream_rq_completed", false),
+			by(http("downstream_rq_*", false), metrics.LabelStatusClass),
+		},
+		"weft_cluster_requests_total": {
+			cluster("upstream_rq_total", false), cluster("upstream_rq_completed", false),
+			by(cluster("upstream_rq_*", false), metrics.LabelStatusClass),
+		},
+		"weft_cluster_requests_active":             {cluster("upstream_rq_active", true)},
+		"weft_cluster_connections_opened_total":    {cluster("upstream_cx_total", false)},
+		"weft_cluster_connections_closed_total":    {cluster("upstream_cx_destroy", false)},
+		"weft_cluster_connections_active":          {cluster("upstream_cx_active", true)},
+		"weft_cluster_connect_failures_total":      {cluster("upstream_cx_connect_fail", false)},
+		"weft_cluster_retries_total":               {cluster("upstream_rq_retry", false)},
+		"weft_cluster_health_check_failures_total": {cluster("health_check.failure", false)},
+		"weft_cluster_ejections_total":             {cluster("outlier_detection.ejections_enforced_total", false)},
+		"weft_cluster_ejections_overflow_total":    {cluster("outlier_detection.ejections_overflow", false)},
+		"weft_xds_connected":                       {{prefix: "control_plane.connected_state", gauge: true}},
+	}
+}
+
+// stats collects numbers under their names.
+type stats map[string]*admin.Stat
+
+func (s stats) add(name string, value float64, gauge bool) {
+	one := s[name]
+	if one == nil {
+		one = &admin.Stat{Name: name, Gauge: gauge, Touched: gauge}
+		s[name] = one
+	}
+	one.Value += uint64(max(value, 0))
+	one.Touched = one.Touched || value > 0
+}
+
+// addSample adds what stands in places.
+func (s stats) addSample(m metrics.Sample, all []place) {
+	for _, p := range all {
+		name := p.prefix
+		if p.label != "" {
+			name += nameInStats(m.Labels[p.label]) + p.name
+		}
+		if p.by != "" {
+			class := m.Labels[p.by]
+			if len(class) != len("2xx") {
+				continue // no answer, or none with such a status
+			}
+			name = strings.Replace(name, "*", class, 1)
+		}
+		s.add(name, m.Value, p.gauge)
+	}
+}
+
+// addUpdates adds how many updates of clusters and listeners came from the control plane.
+func (s stats) addUpdates(m metrics.Sample) {
+	prefix, ok := map[string]string{"cluster": "cluster_manager.cds.", "listener": "listener_manager.lds."}[m.Labels[metrics.LabelType]]
+	if !ok {
+		return
+	}
+	accepted, refused := m.Value, 0.0
+	if m.Labels[metrics.LabelResult] == metrics.ResultRefused {
+		accepted, refused = 0, m.Value
+	}
+	s.add(prefix+"update_attempt", m.Value, false)
+	s.add(prefix+"update_success", accepted, false)
+	s.add(prefix+"update_rejected", refused, false)
+}
+
+// addOverflow adds how often a limit of a circuit breaker was reached.
+func (s stats) addOverflow(m metrics.Sample) {
+	name, ok := map[string]string{
+		metrics.LimitConnections.String(): ".upstream_cx_overflow",
+		metrics.LimitPending.String():     ".upstream_rq_pending_overflow",
+		metrics.LimitRetries.String():     ".upstream_rq_retry_overflow",
+	}[m.Labels[metrics.LabelLimit]]
+	if ok {
+		s.add("cluster."+nameInStats(m.Labels[metrics.LabelCluster])+name, m.Value, false)
+	}
+}
+
+// nameInStats is the name of a listener or cluster as Envoy writes it in statistics.
+func nameInStats(name string) string { return strings.ReplaceAll(name, ":", "_") }
+
+// addHosts adds how many hosts a cluster has.
+func (s stats) addHosts(c *upstream.ClusterStatus) {
+	healthy := 0
+	for i := range c.Hosts {
+		if c.Hosts[i].Health == upstream.HealthUp {
+			healthy++
+		}
+	}
+	prefix := "cluster." + nameInStats(c.Name) + "."
+	s.add(prefix+"membership_total", float64(len(c.Hosts)), true)
+	s.add(prefix+"membership_healthy", float64(healthy), true)
+	s.add(prefix+"upstream_rq_pending_active", float64(c.Pending), true)
+}
+
+// adminStats is the page.
+func (p *process) adminStats() []admin.Stat {
+	all := stats{}
+	known := places()
+	samples, err := p.metrics.Samples()
+	if err != nil {
+		p.log.Warn("some metrics cannot be read", "error", err)
+	}
+	for m := range samples {
+		switch m.Name {
+		case metrics.XDSResponses.Name:
+			all.addUpdates(m)
+		case "weft_cluster_overflow_total":
+			all.addOverflow(m)
+		default:
+			all.addSample(m, known[m.Name])
+		}
+	}
+	clusters := p.server.Clusters().Describe()
+	for i := range clusters {
+		all.addHosts(&clusters[i])
+	}
+	all.add("cluster_manager.active_clusters", float64(len(clusters)), true)
+	all.add("listener_manager.total_listeners_active", float64(len(p.server.Describe())), true)
+	p.addServer(all)
+	out := make([]admin.Stat, 0, len(all))
+	for _, one := range all {
+		out = append(out, *one)
+	}
+	return out
+}
+
+// addServer adds what is of the process as a whole.
+func (p *process) addServer(all stats) {
+	const live, draining, preInitializing = 0, 1, 2 // envoy.admin.v3.ServerInfo.State
+	state, isLive, started := preInitializing, 0.0, 0.0
+	switch p.adminState() {
+	case admin.Starting:
+	case admin.Ready:
+		state, isLive, started = live, 1, 1
+	case admin.Draining:
+		state, started = draining, 1
+	}
+	all.add("server.state", float64(state), true)
+	all.add("server.live", isLive, true)
+	all.add("listener_manager.workers_started", started, true)
+	all.add("server.uptime", time.Since(p.started).Seconds(), true)
+	all.add("server.concurrency", float64(runtime.GOMAXPROCS(0)), true)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	all.add("server.memory_allocated", float64(m.HeapAlloc), true)
+	all.add("server.memory_heap_size", float64(m.HeapSys), true)
+}

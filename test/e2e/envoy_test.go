@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// envoyBootstrapExample: a file for Envoy runs as it is, and is read again.
+func envoyBootstrapExample(t *testing.T) {
+	e := openExample(t, "envoy_bootstrap.yaml")
+	serveAt(t, e.at("8080"), sayRequest)
+	path := filepath.Join(t.TempDir(), "envoy.yaml")
+	write := func() {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(e.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	w := launch(t, launchOptions{args: []string{"start", "-c", path}})
+	w.awaitReady()
+	w.admin = e.at("9901")
+	url := "http://" + e.at("10000")
+	if got := ask(t, client(t), "GET", url+"/hello", ""); got.status != 200 || got.body != "Hello from a file for Envoy.\n" {
+		t.Errorf("/hello: %d %q", got.status, got.body)
+	}
+	if got := ask(t, client(t), "GET", url+"/app/x", ""); got.status != 200 || !strings.HasPrefix(got.body, "GET /x ") {
+		t.Errorf("/app/x: %d %q, want what the application got by its name", got.status, got.body)
+	}
+	w.stdout.await(t, 0, "GET /app/x 200") // the access log
+	if got := w.get("/config_dump?resource=static_listeners"); !strings.Contains(got, "StaticListener") || !strings.Contains(got, "local_route") {
+		t.Errorf("/config_dump has not the listener: %s", got)
+	}
+	if out, _, status := command(t, "check", "-c", path); status != 0 || !strings.Contains(out, "ok: 1 listeners, 1 route tables, 1 clusters") {
+		t.Errorf("check ends with %d: %s", status, out)
+	}
+	if out, _, status := command(t, "explain", "-c", path, url+"/app/"); status != 0 || !strings.Contains(out, `cluster "app"`) {
+		t.Errorf("explain ends with %d: %s", status, out)
+	}
+
+	e.replace("Hello from a file for Envoy", "Hello again")
+	write()
+	w.signal(sighup)
+	w.stderr.await(t, 0, "configuration applied")
+	if got := ask(t, client(t), "GET", url+"/hello", ""); got.body != "Hello again.\n" {
+		t.Errorf("/hello after the change: %d %q", got.status, got.body)
+	}
+	e.replace("prefix_rewrite: /,", "cluster_specifier_plugin: p,")
+	write()
+	w.signal(sighup)
+	w.stderr.await(t, 0, "configuration refused, the running one stays")
+	w.stderr.await(t, 0, "envoy.yaml:") // the place
+	if got := ask(t, client(t), "GET", url+"/app/x", ""); got.status != 200 {
+		t.Errorf("/app/x after a file that was refused: %d", got.status)
+	}
+}

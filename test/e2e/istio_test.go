@@ -1,0 +1,35 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+// istioExample has a request pass two sidecars: each counts it by both ends, and neither
+// the caller nor the application sees what they told one another.
+func istioExample(t *testing.T) {
+	app := serve(t, sayRequest)
+	e := openExample(t, "istio.json")
+	e.replace(`"address": "`+e.at("8080")+`"`, `"address": "`+app.address+`"`)
+	w := e.run("istio.json")
+	w.admin = e.at("34937")
+	got := ask(t, client(t), "GET", "http://"+e.at("2051")+"/a", "")
+	if got.status != 200 || strings.Contains(strings.ToLower(got.body), workload.FieldMetadata) || got.header.Get(workload.FieldMetadata) != "" {
+		t.Errorf("the answer is %d, %v\n%s", got.status, got.header, got.body)
+	}
+	both := []string{
+		`source_workload="web"`, `source_app="web"`, `source_canonical_revision="v1"`, `source_cluster="Kubernetes"`,
+		`destination_workload="shop-v2"`, `destination_workload_namespace="default"`, `destination_version="v2"`,
+		`request_protocol="http"`, `response_code="200"`, `response_flags="-"`,
+	}
+	for _, reporter := range []string{`reporter="source"`, `reporter="destination"`} {
+		eventually(t, "a request is counted, "+reporter, func() bool {
+			return w.metric("istio_requests_total", append(both, reporter)...) == 1
+		})
+		if n := w.metric("istio_request_duration_milliseconds_count", append(both, reporter)...); n != 1 {
+			t.Errorf("%s: the time of %v requests is counted, want 1", reporter, n)
+		}
+	}
+}

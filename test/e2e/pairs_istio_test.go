@@ -1,0 +1,32 @@
+package e2e
+
+import "github.com/weft-proxy/weft/pkg/protocol/workload"
+
+// peerMetadata is a sidecar of who answers.
+func (p *pair) peerMetadata() feature {
+	caller := workload.Workload{Name: "web", Namespace: "default"}
+	here := workload.Workload{Name: "shop"}
+	id, metadata := "X-Envoy-Peer-Metadata-Id", "X-Envoy-Peer-Metadata"
+	return feature{
+		name: "peer_metadata",
+		filters: list{filterOf("peer_metadata", object{
+			"downstream_discovery": true, "downstream_propagation": true, "node": "here", "workload": object{"name": "shop"},
+		})},
+		trials: []trial{
+			{name: "a sidecar hears, and is told", path: "/", fields: []string{id + ": there", metadata + ": " + caller.Metadata()}, status: 200, code: "0",
+				want: map[string]string{"X-App": "app", "Got-" + id: "", "Got-" + metadata: "", id: "here", metadata: here.Metadata()}},
+			{name: "nobody else is", path: "/", status: 200, code: "0", want: map[string]string{"X-App": "app", id: "", metadata: ""}},
+		},
+	}
+}
+
+// istioStats only looks.
+func (p *pair) istioStats() feature {
+	return feature{
+		name:    "istio_stats",
+		filters: list{filterOf("istio_stats", object{"reporter": "destination"})},
+		trials: []trial{
+			{name: "what is counted passes", method: "POST", path: "/shop/buy?a", content: "kept", status: 200, code: "0", want: map[string]string{"X-App": "app"}},
+		},
+	}
+}
