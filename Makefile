@@ -47,8 +47,12 @@ cover: ## unit tests with coverage into coverage.out and coverage.html
 	$(GO) tool cover -html=coverage.out -o coverage.html
 	$(GO) tool cover -func=coverage.out | tail -n 1
 
-bench: ## Weft beside nginx and haproxy, interleaved; figures for docs/performance.md
+bench: build ## Weft beside nginx and haproxy, interleaved; figures for docs/performance.md
 	$(GO) run ./test/bench $(BENCH)
+ifeq ($(BENCH),)
+	$(GO) run ./test/xds/scale -bin bin/weft -updates 1000 -every 10ms
+	$(GO) run ./test/dubbo/scale -bin bin/weft
+endif
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@test/scripts/fuzz "$(FUZZTIME)" "$(FUZZ)"

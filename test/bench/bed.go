@@ -31,6 +31,7 @@ type bed struct {
 	programs []peer.Program // in the order of the flags; without direct
 	report   *report
 	patience time.Duration // left of options.patience
+	planes   *planes
 
 	originIn io.Closer // its end is the origin's
 	origin   *exec.Cmd
@@ -38,7 +39,7 @@ type bed struct {
 
 // newBed finds and builds the programs and starts the origin.
 func newBed(ctx context.Context, o options) (b *bed, err error) {
-	b = &bed{options: o, patience: o.patience, report: newReport(ctx, o)}
+	b = &bed{options: o, patience: o.patience, report: newReport(ctx, o), planes: newPlanes()}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -136,6 +137,7 @@ func bareLoop() []string {
 // close ends the origin and removes the files. The programs have been ended by
 // those that started them.
 func (b *bed) close() {
+	b.planes.close()
 	if b.origin != nil {
 		_ = b.originIn.Close()
 		// It was told to end; how it takes it changes nothing.

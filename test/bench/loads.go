@@ -177,6 +177,9 @@ func progress(r load.Result, rate float64) string {
 // startAll starts every program that carries what the row is of. On an error it
 // returns those that run.
 func (b *bed) startAll(ctx context.Context, r row) ([]subject, error) {
+	if r.controlled {
+		return b.startPairs(ctx, r)
+	}
 	var subjects []subject
 	for _, name := range b.options.proxies {
 		if (name == direct || name == "relay") && !r.http.Same() {

@@ -151,11 +151,16 @@ func (o *options) setProxies(list string) error {
 	return nil
 }
 
+// isWeft tells whether a program is a build of Weft.
+func (o *options) isWeft(name string) bool {
+	return name == "weft" || slices.ContainsFunc(o.bins, func(b build) bool { return b.name == name })
+}
+
 // wefts returns those of the programs that are builds of Weft.
 func (o *options) wefts() []string {
 	var names []string
 	for _, name := range o.proxies {
-		if name == "weft" || slices.ContainsFunc(o.bins, func(b build) bool { return b.name == name }) {
+		if o.isWeft(name) {
 			names = append(names, name)
 		}
 	}

@@ -21,6 +21,7 @@ type row struct {
 	depth       int  // of RPC and HTTP/2: requests in flight on each connection
 	half        bool // latency is measured at half load as well
 	extra       bool // measured only if it is asked for
+	controlled  bool // of builds of Weft alone: by a file, and by a control plane
 	targets     []target
 }
 
@@ -84,13 +85,16 @@ func rows() []row {
 	post := load("post-64", "POST 1 KB, answer 1 KB, 64 connections", post(1<<10), 1<<10, 64)
 	post.extra = true
 	all := []row{one, some, many, more, big, post}
-	return slices.Concat(all, tlsRows(), http2Rows(), rpcRows())
+	return slices.Concat(all, []row{controlRow()}, tlsRows(), http2Rows(), rpcRows())
 }
 
 // family is what is spoken: rows of one are measured together. It is empty for
 // HTTP/1.1.
 func (r row) family() string {
-	if r.protocol != nil {
+	switch {
+	case r.controlled:
+		return "HTTP/1.1, by a control plane"
+	case r.protocol != nil:
 		return r.protocol.Name()
 	}
 	return r.http.String()

@@ -19,6 +19,10 @@ const (
 func (r *report) judge() {
 	for _, weft := range r.wefts {
 		for _, l := range r.Loads {
+			if len(l.samples(weft+controlled, cpuPerRequest)) > 0 {
+				r.Verdicts = append(r.Verdicts, l.judge(weft+controlled, target{cpuPerRequest, weft, 1.02}))
+				continue
+			}
 			for _, t := range l.compared(weft, r.wefts) {
 				r.Verdicts = append(r.Verdicts, l.judge(weft, t))
 			}

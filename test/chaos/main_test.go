@@ -12,14 +12,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // root is the checkout.
@@ -46,14 +45,8 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what stays is in the temporary directory
 	program = filepath.Join(dir, "weft")
-	args := []string{"build", "-o", program}
-	if invariants.Enabled {
-		args = append(args, "-race") // and poisoned buffers, and counts of what is outstanding
-	}
-	build := exec.Command("go", append(args, "./cmd/weft")...)
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+	if err := subject.Weft(root, program, subject.Checked()...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

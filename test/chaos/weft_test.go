@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,12 +14,12 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // patience is how long anything may take that should take no time.
@@ -105,7 +104,7 @@ type weft struct {
 	path  string // of its configuration
 	port  string // of its admin port
 	admin *http.Client
-	log   *journal
+	log   journal
 	ended chan struct{} // closed when the process has
 
 	before remains // after the warm-up
@@ -118,7 +117,7 @@ func (r *trial) newWeft(s setup, command func(name string, args ...string) *exec
 	if command == nil {
 		command, dial = exec.Command, plainDial
 	}
-	w := &weft{r: r, port: freePort(), path: filepath.Join(r.TempDir(), "config.json"), log: newJournal(), ended: make(chan struct{})}
+	w := &weft{r: r, port: freePort(), path: filepath.Join(r.TempDir(), "config.json"), log: journal{subject.NewJournal()}, ended: make(chan struct{})}
 	w.admin = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}, Timeout: patience}
 	w.write(s)
 	w.cmd = command(program, "start", "-c", w.path)
@@ -167,7 +166,7 @@ func (w *weft) write(s setup) {
 // reload makes s the running configuration. Any goroutine may call it.
 func (w *weft) reload(s setup) {
 	w.r.Helper()
-	from := w.log.len()
+	from := w.log.Len()
 	w.write(s)
 	w.signal(syscall.SIGHUP)
 	if line := w.log.await(w.r, from, "configuration "); !strings.Contains(line, "configuration applied") {
@@ -200,19 +199,7 @@ func (w *weft) awaitExit(within time.Duration) {
 func (w *weft) end() {
 	_ = w.cmd.Process.Kill() // it may have ended
 	<-w.ended
-	log := "\n" + w.log.String()
-	for _, defect := range []string{"\npanic: ", "\"panic: ", "panic while", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {
-		if at := strings.Index(log, defect); at >= 0 {
-			w.r.Errorf("the log has %q:\n%s", defect, log[at:min(len(log), at+6<<10)])
-		}
-	}
-	if w.r.Failed() {
-		const most = 8 << 10
-		if len(log) > most {
-			log = log[:most/2] + "\n…\n" + log[len(log)-most/2:]
-		}
-		w.r.Logf("log of weft:\n%s", log)
-	}
+	w.log.Judge(w.r)
 }
 
 // get is a GET of the admin port.
@@ -270,7 +257,7 @@ type remains struct {
 	goroutines int // but for fibers
 	fibers     int // stacks that are kept for RPC requests to come
 	sockets    int
-	resident   int // bytes
+	own        int // bytes of memory that are no pages of files
 }
 
 func (w *weft) remains() remains {
@@ -305,9 +292,9 @@ func (w *weft) remains() remains {
 	if err != nil {
 		w.r.Fatal(err)
 	}
-	if found := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(status); found != nil {
-		now.resident, _ = strconv.Atoi(string(found[1]))
-		now.resident <<= 10
+	if found := regexp.MustCompile(`RssAnon:\s+(\d+) kB`).FindSubmatch(status); found != nil {
+		now.own, _ = strconv.Atoi(string(found[1]))
+		now.own <<= 10
 	}
 	return now
 }
@@ -383,9 +370,9 @@ func (w *weft) noLeak() {
 		return ""
 	})
 	w.r.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d MB", w.before.goroutines, now.goroutines,
-		w.before.sockets, now.sockets, w.before.resident>>20, now.resident>>20)
-	if now.resident > w.before.resident+memory && !invariants.Enabled { // the detector keeps much
-		w.r.Errorf("the process has %d MB, and had %d", now.resident>>20, w.before.resident>>20)
+		w.before.sockets, now.sockets, w.before.own>>20, now.own>>20)
+	if now.own > w.before.own+memory && !invariants.Enabled { // the detector keeps much
+		w.r.Errorf("the process has %d MB, and had %d", now.own>>20, w.before.own>>20)
 	}
 	if n := w.metric("weft_panics_total"); n != 0 {
 		w.r.Errorf("%v panics were contained", n)
@@ -413,54 +400,15 @@ func (w *weft) eventually(wrong func() string) {
 }
 
 // journal is what a process writes.
-type journal struct {
-	mu      sync.Mutex
-	data    []byte
-	changed chan struct{} // closed and replaced at each write
-}
-
-func newJournal() *journal { return &journal{changed: make(chan struct{})} }
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.data = append(j.data, p...)
-	close(j.changed)
-	j.changed = make(chan struct{})
-	return len(p), nil
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return string(j.data)
-}
-
-func (j *journal) len() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return len(j.data)
-}
+type journal struct{ *subject.Journal }
 
 // await waits for a line that has want, after the first from bytes. If none comes it
 // reports that and returns "".
-func (j *journal) await(r *trial, from int, want string) string {
+func (j journal) await(r *trial, from int, want string) string {
 	r.Helper()
-	timeout := time.After(patience)
-	for {
-		j.mu.Lock()
-		data, changed := j.data[from:], j.changed
-		j.mu.Unlock()
-		if at := bytes.Index(data, []byte(want)); at >= 0 {
-			if n := bytes.IndexByte(data[at:], '\n'); n >= 0 {
-				return string(data[bytes.LastIndexByte(data[:at], '\n')+1 : at+n])
-			}
-		}
-		select {
-		case <-changed:
-		case <-timeout:
-			r.Errorf("no line with %q in\n%s", want, data)
-			return ""
-		}
+	line, err := j.Await(from, want, patience)
+	if err != nil {
+		r.Error(err)
 	}
+	return line
 }

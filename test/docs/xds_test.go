@@ -19,10 +19,13 @@ import (
 // perhaps followed by what it prints.
 var command = regexp.MustCompile("(?ms)^```sh( background)?\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
 
-// TestXDSPage runs the commands of docs/xds.md as a newcomer does, in order, in a network
+// TestXDSPage does what docs/xds.md says.
+func TestXDSPage(t *testing.T) { followPage(t, "docs/xds.md") }
+
+// followPage runs the commands of a page as a newcomer does, in order, in a network
 // namespace, whose ports are all free.
-func TestXDSPage(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs/xds.md"))
+func followPage(t *testing.T, name string) {
+	page, err := os.ReadFile(filepath.Join(root, name))
 	if err != nil {
 		t.Fatal(err)
 	}

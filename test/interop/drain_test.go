@@ -83,7 +83,7 @@ func (r *restart) drain(t *testing.T, two two, caller *peer, load string) {
 	}
 	r.awaitMany(t)
 	if len(connections(t, caller, two.ports[0])) == 0 {
-		t.Errorf("%s has no connection to the Weft that is to end", caller.name)
+		t.Errorf("%s has no connection to the Weft that is to end", caller.Name())
 	}
 	asked := time.Now()
 	two.wefts[0].end(t, drainTime)
@@ -103,19 +103,17 @@ func (r *restart) drain(t *testing.T, two two, caller *peer, load string) {
 // complaint.
 func (p *peer) end(t *testing.T, within time.Duration) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
-	for open := true; open; {
-		select {
-		case _, open = <-p.lines:
-		case <-timeout.C:
-			t.Fatalf("%s has not ended in %v", p.name, within)
+	select {
+	case <-p.Ended():
+		if status := p.Status(); status != 0 {
+			t.Errorf("%s ends with status %d", p.Name(), status)
 		}
-	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("%s: %v", p.name, err)
+	case <-timeout.C:
+		t.Fatalf("%s has not ended in %v", p.Name(), within)
 	}
 }

@@ -292,15 +292,3 @@ func awaitPort(t *testing.T, port int) {
 		}
 	}
 }
-
-// runGRPC builds grpc-go's interop client and server as they are, and what asks by
-// its health client. What the module proxy does not give is missing.
-func runGRPC(into string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", into+"/",
-		"google.golang.org/grpc/interop/client", "google.golang.org/grpc/interop/server", "./health")
-	cmd.Dir = "grpc"
-	cmd.WaitDelay = time.Second
-	return buildProblem(ctx, "gRPC", cmd)
-}

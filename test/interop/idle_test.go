@@ -123,7 +123,7 @@ func connections(t *testing.T, p *peer, port int) []string {
 // sockets is the inodes of a process's sockets.
 func sockets(t *testing.T, p *peer) map[string]bool {
 	t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.cmd.Process.Pid))
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.ID()))
 	if err != nil {
 		t.Fatal(err)
 	}

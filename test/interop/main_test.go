@@ -3,7 +3,7 @@
 // equal: consumers and providers of Apache Dubbo, SOFA and gRPC. README.md lists them, and
 // what is proven.
 //
-//	TestMain     builds the peers (cached in .tools/interop), enters a network of its own   build_test.go, network_test.go
+//	TestMain     builds the peers (cached in .tools/interop), enters a network of its own   build_test.go, kit, ../netns
 //	Test…        starts peers and Wefts, plays scenarios                                    peer_test.go, route_test.go
 //	play         compares: direct with testdata, through with direct                        play_test.go
 //	report       what was played, as a table                                                report_test.go
@@ -18,6 +18,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/weft-proxy/weft/test/netns"
 )
 
 // root is the checkout.
@@ -33,16 +35,18 @@ func TestMain(m *testing.M) {
 	if isListing() {
 		os.Exit(m.Run())
 	}
-	if os.Getenv(insideKey) == "" {
+	if !netns.Inside() {
 		if err := prepare(); err != nil {
 			fail(err)
 		}
-		status, err := runInOwnNetwork()
+		// Dubbo's server listens on every address, whatever it is told. Most of the time the
+		// peers wait; they may do it together.
+		status, err := netns.Again("-test.parallel=8")
 		if err == nil {
 			os.Exit(status)
 		}
 		fmt.Fprintf(os.Stderr, "interop: no network namespace (%v): the peers listen on this machine's addresses\n", err)
-	} else if err := loopbackUp(); err != nil {
+	} else if err := netns.LoopbackUp(); err != nil {
 		fail(err)
 	}
 	status := m.Run()

@@ -1,11 +1,7 @@
 package interop
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os/exec"
@@ -13,11 +9,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/test/child"
 )
 
 // patience is how long a step may take that should take a moment: a JVM starts
@@ -26,67 +22,20 @@ const patience = 60 * time.Second
 
 // peer is a process that speaks for itself: commands to its standard input,
 // reports from its standard output. It ends when its standard input does.
-type peer struct {
-	name   string
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	lines  chan string // of standard output; closed when that ends
-	stderr *tail
-}
+type peer struct{ *child.Process }
 
 // start runs a program until the end of the test. It is ready when it says so:
 // "ready …" is its first line.
 func start(t *testing.T, name string, program string, args ...string) *peer {
 	t.Helper()
-	p := &peer{name: name, cmd: exec.Command(program, args...), lines: make(chan string, 4096), stderr: &tail{}}
-	p.cmd.Stderr = p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stdin, err := p.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.stdin = stdin
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go p.read(stdout)
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("the last that %s wrote:\n%s", name, p.stderr)
-		}
-	})
-	return p
-}
-
-// read ends when the process does, or closes its standard output.
-func (p *peer) read(stdout io.Reader) {
-	defer close(p.lines)
-	lines := bufio.NewScanner(stdout)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		p.lines <- lines.Text()
-	}
-}
-
-// kill ends the process without a farewell, and returns when it has ended.
-func (p *peer) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
-	for range p.lines {
-		continue // Wait closes the pipe: first, all of it is read
-	}
-	_ = p.cmd.Wait() // it was killed
+	return &peer{child.Talk(t, name, exec.Command(program, args...))}
 }
 
 // awaitReady waits until the process serves.
 func (p *peer) awaitReady(t *testing.T) {
 	t.Helper()
 	if line := p.line(t, patience); !strings.Contains(line, "ready") {
-		t.Fatalf("%s begins with %q", p.name, line)
+		t.Fatalf("%s begins with %q", p.Name(), line)
 	}
 }
 
@@ -96,13 +45,13 @@ func (p *peer) line(t *testing.T, within time.Duration) string {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	select {
-	case line, open := <-p.lines:
+	case line, open := <-p.Lines():
 		if !open {
-			t.Fatalf("%s has ended:\n%s", p.name, p.stderr)
+			t.Fatalf("%s has ended:\n%s", p.Name(), p.Log())
 		}
 		return line
 	case <-timeout.C:
-		t.Fatalf("%s says nothing for %v", p.name, within)
+		t.Fatalf("%s says nothing for %v", p.Name(), within)
 	}
 	return ""
 }
@@ -110,8 +59,8 @@ func (p *peer) line(t *testing.T, within time.Duration) string {
 // say sends a command.
 func (p *peer) say(t *testing.T, command string) {
 	t.Helper()
-	if _, err := fmt.Fprintln(p.stdin, command); err != nil {
-		t.Fatalf("%s: %v", p.name, err)
+	if err := p.Say(command); err != nil {
+		t.Fatalf("%s: %v", p.Name(), err)
 	}
 }
 
@@ -135,10 +84,10 @@ func (p *peer) next(t *testing.T, within time.Duration) call {
 	line := p.line(t, within)
 	var c call
 	if err := json.Unmarshal([]byte(line), &c); err != nil {
-		t.Fatalf("%s reports %q: %v", p.name, line, err)
+		t.Fatalf("%s reports %q: %v", p.Name(), line, err)
 	}
 	if c.Problem != "" {
-		t.Fatalf("%s cannot play %s: %s\n%s", p.name, c.End, c.Problem, p.stderr)
+		t.Fatalf("%s cannot play %s: %s\n%s", p.Name(), c.End, c.Problem, p.Log())
 	}
 	c.text = elapsed.ReplaceAllString(line, "")
 	c.Elapsed = time.Duration(c.ElapsedMS) * time.Millisecond
@@ -180,13 +129,14 @@ func startJava(t *testing.T, name, module, class string, args ...string) *peer {
 }
 
 // nextPort walks through the ports below those that the kernel gives to outgoing
-// connections, and beside those of the other tests, from a place of its own in each run.
+// connections, and beside those of the other tests, of examples, and of what Dubbo opens by
+// itself (20880 and the next), from a place of its own in each run.
 var nextPort atomic.Uint32
 
 // freePort is a port on which nothing listens, and that no connection gets.
 func freePort(t *testing.T) int {
 	t.Helper()
-	const first, count = 20_000, 6_000
+	const first, count = 25_000, 2_000
 	nextPort.CompareAndSwap(0, 1+rand.Uint32N(count))
 	for range count {
 		port := int(first + nextPort.Add(1)%count)
@@ -208,32 +158,4 @@ func portList(ports []int) string {
 		all = append(all, strconv.Itoa(p))
 	}
 	return strings.Join(all, ",")
-}
-
-// tail is the end of what a process writes. Its text is the last lines of that.
-type tail struct {
-	mu   sync.Mutex
-	data []byte // guarded by mu
-}
-
-const (
-	tailSize  = 8 << 10
-	tailLines = 15 // that are shown: a failed test has several peers
-)
-
-func (l *tail) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.data = append(l.data, p...)
-	if len(l.data) > 2*tailSize {
-		l.data = bytes.Clone(l.data[len(l.data)-tailSize:])
-	}
-	return len(p), nil
-}
-
-func (l *tail) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lines := strings.SplitAfter(strings.TrimRight(string(l.data[max(0, len(l.data)-tailSize):]), "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-tailLines):], "")
 }

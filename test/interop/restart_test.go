@@ -148,7 +148,7 @@ func (r *restart) play(t *testing.T, port int, name string, providers ...string)
 	r.awaitMany(t)
 	before := connections(t, r.consumer, port)
 	o.killed = time.Now()
-	r.provider.kill()
+	r.provider.Kill()
 	o.dead = time.Now()
 	if len(providers) > 1 {
 		r.awaitMany(t) // from who is left

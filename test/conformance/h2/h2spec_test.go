@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // How many cases h2spec has with the strict ones, and how long a run may take in
@@ -26,7 +28,8 @@ const (
 
 // h2specBinary is the path of the judge, as the module in judge pins it.
 var h2specBinary = sync.OnceValues(func() (string, error) {
-	return build("h2spec", "judge", "github.com/summerwind/h2spec/cmd/h2spec")
+	path := filepath.Join(binaries, "h2spec")
+	return path, subject.Build("judge", "github.com/summerwind/h2spec/cmd/h2spec", path)
 })
 
 // exceptions lists the cases that Weft fails knowingly, as "section: title", each

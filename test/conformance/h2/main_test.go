@@ -12,15 +12,15 @@
 package h2
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // root is the checkout.
@@ -50,42 +50,9 @@ func TestMain(m *testing.M) {
 
 // weftBinary is the path of weft as users build it.
 var weftBinary = sync.OnceValues(func() (string, error) {
-	if err := dependOnSources(); err != nil {
-		return "", err
-	}
-	return build("weft", root, "./cmd/weft")
+	path := filepath.Join(binaries, "weft")
+	return path, subject.Weft(root, path)
 })
-
-// build builds a package of the module in dir.
-func build(name, dir, pkg string) (string, error) {
-	path := filepath.Join(binaries, name)
-	cmd := exec.Command("go", "build", "-o", path, pkg)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build %s: %w\n%s", pkg, err, out)
-	}
-	return path, nil
-}
-
-// dependOnSources looks at Weft's sources, so that the cache of test results
-// knows that these tests are about them.
-func dependOnSources() error {
-	for _, dir := range []string{"cmd", "pkg", "internal", "go.mod", "go.sum"} {
-		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() {
-				_, err = os.Stat(path)
-			}
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil // an editor's file that has gone
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // unreachable finds the line of a failed build that says that the network gives
 // not what it needs; "" if the sources are to blame.

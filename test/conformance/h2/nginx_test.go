@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // startNginx runs nginx with HTTP/2 on a port until the end of the test, and
@@ -47,7 +49,7 @@ http {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	log := newOutput()
+	log := subject.NewJournal()
 	cmd := exec.Command(program, "-p", dir, "-e", "stderr", "-c", path)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}

@@ -1,7 +1,6 @@
 package h2
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,10 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/test/subject"
 )
 
 // patience is how long anything may take that should take no time. The machine
@@ -38,7 +38,7 @@ type listener struct {
 type weft struct {
 	addresses []string // of the listeners, in their order
 	cmd       *exec.Cmd
-	log       *output
+	log       *subject.Journal
 	ended     chan struct{} // closed when the process has
 }
 
@@ -51,7 +51,7 @@ func startWeft(t *testing.T, listeners ...listener) *weft {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &weft{log: newOutput(), ended: make(chan struct{})}
+	w := &weft{log: subject.NewJournal(), ended: make(chan struct{})}
 	for range listeners {
 		w.addresses = append(w.addresses, free(t))
 	}
@@ -73,10 +73,12 @@ func startWeft(t *testing.T, listeners ...listener) *weft {
 	go func() {
 		defer close(w.ended)
 		_ = w.cmd.Wait() // ProcessState tells
-		w.log.close()
+		w.log.Close()
 	}()
 	t.Cleanup(func() { w.end(t) })
-	w.log.await(t, "is ready")
+	if _, err := w.log.Await(0, "is ready", patience); err != nil {
+		t.Fatal(err)
+	}
 	return w
 }
 
@@ -84,15 +86,7 @@ func startWeft(t *testing.T, listeners ...listener) *weft {
 func (w *weft) end(t *testing.T) {
 	_ = w.cmd.Process.Kill() // it may have ended
 	<-w.ended
-	log := w.log.String()
-	for _, defect := range []string{"panic", "DATA RACE", "fatal error"} {
-		if at := strings.Index(log, defect); at >= 0 {
-			t.Errorf("the log of weft has %q:\n%s", defect, log[at:min(len(log), at+6<<10)])
-		}
-	}
-	if t.Failed() {
-		t.Logf("the last that weft wrote:\n%s", log[max(0, len(log)-8<<10):])
-	}
+	w.log.Judge(t)
 }
 
 // terminate asks Weft to end in good order.
@@ -222,64 +216,4 @@ func port(t *testing.T, address string) string {
 		t.Fatal(err)
 	}
 	return port
-}
-
-// output is what a process writes.
-type output struct {
-	mu      sync.Mutex
-	data    []byte        // guarded by mu
-	closed  bool          // guarded by mu
-	changed chan struct{} // guarded by mu; closed and replaced at each change
-}
-
-func newOutput() *output { return &output{changed: make(chan struct{})} }
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.data = append(o.data, p...)
-	o.tell()
-	return len(p), nil
-}
-
-func (o *output) close() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.closed = true
-	o.tell()
-}
-
-// tell is called with mu held.
-func (o *output) tell() {
-	close(o.changed)
-	o.changed = make(chan struct{})
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return string(o.data)
-}
-
-// await waits until the process has written want.
-func (o *output) await(t *testing.T, want string) {
-	t.Helper()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	for {
-		o.mu.Lock()
-		found, closed, changed, data := bytes.Contains(o.data, []byte(want)), o.closed, o.changed, string(o.data)
-		o.mu.Unlock()
-		if found {
-			return
-		}
-		if closed {
-			t.Fatalf("the process ended without writing %q:\n%s", want, data)
-		}
-		select {
-		case <-changed:
-		case <-timeout.C:
-			t.Fatalf("the process has not written %q:\n%s", want, data)
-		}
-	}
 }

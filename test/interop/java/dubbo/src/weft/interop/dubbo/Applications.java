@@ -2,6 +2,7 @@ package weft.interop.dubbo;
 
 import java.util.Map;
 import org.apache.dubbo.config.ApplicationConfig;
+import org.apache.dubbo.config.RegistryConfig;
 
 /** What both sides are configured with. */
 final class Applications {
@@ -16,5 +17,12 @@ final class Applications {
     application.setQosEnable(false);
     application.setParameters(Map.of("dump.enable", "false"));
     return application;
+  }
+
+  /** A registry, as zookeeper://127.0.0.1:2181, whose servers may take their time. */
+  static RegistryConfig registry(String address) {
+    RegistryConfig registry = new RegistryConfig(address);
+    registry.setTimeout(30_000);
+    return registry;
   }
 }

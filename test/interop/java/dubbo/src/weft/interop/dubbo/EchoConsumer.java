@@ -53,11 +53,12 @@ public final class EchoConsumer {
     all.put("serialization", c::serialization);
     all.put("idle", c::idle);
     all.put("load", c::load);
+    all.put("shares", c::shares);
     Consumer.main(all);
   }
 
   private void value(Run run) {
-    Echo echo = references.echo(Export.at(run.port()));
+    Echo echo = references.echo(Export.of(run));
     run.call("short", () -> echo.say("hello"));
     run.call("empty", () -> echo.say(""));
     run.call("beyond the first plane", () -> echo.say("\u00e4\u20ac\ud83d\ude00"));
@@ -188,7 +189,7 @@ public final class EchoConsumer {
   }
 
   private void groups(Run run) {
-    Export any = Export.at(run.port());
+    Export any = Export.of(run);
     run.call("without", () -> references.echo(any).name());
     for (String[] one :
         List.of(
@@ -272,8 +273,23 @@ public final class EchoConsumer {
 
   private void load(Run run) throws Exception {
     String ports = run.option("ports", Integer.toString(run.port()));
-    Echo echo = references.echo(Export.at(run.port()).anyOf(ports));
+    Echo echo = references.echo(Export.of(run).anyOf(ports));
     Load.play(run, () -> echo.nameAfter(run.option("millis", 5)));
+  }
+
+  /** How many of so many calls each provider answers. */
+  private void shares(Run run) throws Exception {
+    Export export = Export.of(run).inGroup(run.option("group", null), run.option("version", null));
+    Echo echo = references.echo(export);
+    Map<String, Integer> answers = new TreeMap<>();
+    run.call(
+        "calls",
+        () -> {
+          for (int i = 0; i < run.option("calls", 400); i++) {
+            answers.merge(echo.name(), 1, Integer::sum);
+          }
+          return answers;
+        });
   }
 
   private static Person person() {

@@ -1,5 +1,8 @@
 package weft.interop.dubbo;
 
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.dubbo.config.ApplicationConfig;
 import org.apache.dubbo.config.ProtocolConfig;
@@ -11,15 +14,26 @@ import weft.interop.peer.Provider;
  * Exports {@link Echo} on the port of the first argument: plainly, in two groups and two versions,
  * and in a group for each further serialization that is named after the provider's name.
  *
- * <p>Usage: EchoProvider PORT NAME [SERIALIZATION]...
+ * <p>Usage: EchoProvider PORT NAME [SERIALIZATION | OPTION=VALUE]...
+ *
+ * <p>With the option registry, as zookeeper://127.0.0.1:2181?register-mode=instance, what is
+ * exported is registered there. The option application names the application. Other options, as
+ * weight, are parameters of the services.
  */
 public final class EchoProvider {
-  private final ApplicationConfig application = Applications.of("echo-provider");
+  private final ApplicationConfig application;
+  private final RegistryConfig registry;
   private final ProtocolConfig protocol = new ProtocolConfig("dubbo");
+  private final Map<String, String> parameters;
   private final String name;
 
-  private EchoProvider(String name, int port) {
+  private EchoProvider(String name, int port, Map<String, String> options) {
     this.name = name;
+    parameters = new HashMap<>(options);
+    String at = parameters.remove("registry");
+    registry = at == null ? new RegistryConfig(RegistryConfig.NO_AVAILABLE) : Applications.registry(at);
+    String called = parameters.remove("application");
+    application = Applications.of(called == null ? "echo-provider" : called);
     protocol.setHost("127.0.0.1");
     protocol.setPort(port);
     protocol.setThreadpool("cached");
@@ -32,13 +46,23 @@ public final class EchoProvider {
   }
 
   private static void export(int port, String[] args) {
-    EchoProvider provider = new EchoProvider(args[1], port);
+    Map<String, String> options = new HashMap<>();
+    List<String> serializations = new ArrayList<>();
+    for (int i = 2; i < args.length; i++) {
+      String[] pair = args[i].split("=", 2);
+      if (pair.length == 2) {
+        options.put(pair[0], pair[1]);
+      } else {
+        serializations.add(args[i]);
+      }
+    }
+    EchoProvider provider = new EchoProvider(args[1], port, options);
     provider.export(null, null, null);
     provider.export("blue", "1.0", null);
     provider.export("green", "1.0", null);
     provider.export("green", "2.0", null);
-    for (int i = 2; i < args.length; i++) {
-      provider.export("written-in-" + args[i], null, args[i]);
+    for (String serialization : serializations) {
+      provider.export("written-in-" + serialization, null, serialization);
     }
   }
 
@@ -46,14 +70,18 @@ public final class EchoProvider {
     String suffix = (group == null ? "" : " " + group) + (version == null ? "" : " " + version);
     ServiceConfig<Echo> service = new ServiceConfig<>();
     service.setApplication(application);
-    service.setRegistry(new RegistryConfig(RegistryConfig.NO_AVAILABLE));
+    service.setRegistry(registry);
     service.setProtocol(protocol);
     service.setInterface(Echo.class);
     service.setRef(new EchoService(name + suffix));
     service.setGroup(group);
     service.setVersion(version);
+    Map<String, String> all = new HashMap<>(parameters);
     if (serialization != null) {
-      service.setParameters(Map.of("serialization", serialization));
+      all.put("serialization", serialization);
+    }
+    if (!all.isEmpty()) {
+      service.setParameters(all);
     }
     service.export();
   }

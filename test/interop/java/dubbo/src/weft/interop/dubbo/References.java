@@ -11,6 +11,7 @@ import org.apache.dubbo.config.ApplicationConfig;
 import org.apache.dubbo.config.MethodConfig;
 import org.apache.dubbo.config.ReferenceConfig;
 import org.apache.dubbo.rpc.service.GenericService;
+import weft.interop.peer.Run;
 
 /** The consumer's proxies of services, each made once. All of a port share one connection. */
 final class References {
@@ -18,26 +19,38 @@ final class References {
   private final Map<String, Object> made = new ConcurrentHashMap<>();
 
   /** Which export is meant, and how it is called. */
-  record Export(String ports, String group, String version, String serialization, int timeoutMs) {
+  record Export(
+      String ports,
+      String registry,
+      String group,
+      String version,
+      String serialization,
+      int timeoutMs) {
     static Export at(int port) {
-      return new Export(Integer.toString(port), null, null, null, 10_000);
+      return new Export(Integer.toString(port), null, null, null, null, 10_000);
+    }
+
+    /** Where the scenario says: its option registry is the address of one, in place of a port. */
+    static Export of(Run run) {
+      String registry = run.option("registry", null);
+      return new Export(Integer.toString(run.port()), registry, null, null, null, 10_000);
     }
 
     Export inGroup(String group, String version) {
-      return new Export(ports, group, version, serialization, timeoutMs);
+      return new Export(ports, registry, group, version, serialization, timeoutMs);
     }
 
     Export writtenIn(String serialization) {
-      return new Export(ports, group, version, serialization, timeoutMs);
+      return new Export(ports, registry, group, version, serialization, timeoutMs);
     }
 
     Export within(int timeoutMs) {
-      return new Export(ports, group, version, serialization, timeoutMs);
+      return new Export(ports, registry, group, version, serialization, timeoutMs);
     }
 
     /** At any of several ports, separated by commas. */
     Export anyOf(String ports) {
-      return new Export(ports, group, version, serialization, timeoutMs);
+      return new Export(ports, registry, group, version, serialization, timeoutMs);
     }
   }
 
@@ -110,6 +123,10 @@ final class References {
     parameters.put("serialization", serialization);
     parameters.put("prefer.serialization", serialization);
     reference.setParameters(parameters);
+    if (export.registry != null) {
+      reference.setRegistry(Applications.registry(export.registry));
+      return reference;
+    }
     StringBuilder urls = new StringBuilder();
     for (String port : export.ports.split(",")) {
       urls.append(urls.isEmpty() ? "" : ";").append("dubbo://127.0.0.1:" + port + "/" + path);

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/weft-proxy/weft/test/bench/peer"
+	"github.com/weft-proxy/weft/test/xds/control"
+)
+
+// controlled is behind the name of a build of Weft that a control plane configures.
+const controlled = "+xds"
+
+// controlRow measures what it costs a request that its configuration came from a control
+// plane: nothing.
+func controlRow() row {
+	return row{
+		name: "xds-1k-64", title: "GET 1 KB, 64 connections, configured by a file and by a control plane",
+		request: get(1 << 10), body: 1 << 10, connections: 64, controlled: true,
+	}
+}
+
+// planes are control planes for those who want one. Close them.
+type planes struct {
+	ctx    context.Context //nolint:containedctx // of the planes, which end with it
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+}
+
+func newPlanes() *planes {
+	p := &planes{}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// serve is a peer.Control.
+func (p *planes) serve(file string) (netip.AddrPort, error) {
+	ln, err := (&net.ListenConfig{}).Listen(p.ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	p.all.Go(func() {
+		// An error shows as a Weft that does not start.
+		_ = control.Serve(p.ctx, ln, file, slog.New(slog.DiscardHandler))
+	})
+	return netip.ParseAddrPort(ln.Addr().String())
+}
+
+func (p *planes) close() {
+	p.cancel()
+	p.all.Wait()
+}
+
+// startPairs starts every build of Weft twice, by a file and by a control plane. On an
+// error it returns those that run.
+func (b *bed) startPairs(ctx context.Context, r row) ([]subject, error) {
+	var subjects []subject
+	for _, p := range b.programs {
+		if !b.options.isWeft(p.Name) {
+			continue
+		}
+		for _, one := range []peer.Program{p, peer.WeftXDS(p.Name+controlled, p.Path, b.planes.serve)} {
+			running, err := b.start(ctx, one, r)
+			if err != nil {
+				return subjects, err
+			}
+			subjects = append(subjects, subject{name: one.Name, address: running.Listen, pids: running.PIDs, running: running})
+		}
+	}
+	return subjects, nil
+}
