@@ -4,7 +4,10 @@
 // says again what failed, and the first that each failed test said of it: whoever
 // reads the end of a log alone knows why.
 //
-//	testsum [-steps FILE] -phase 'unit: -race ./pkg/...' -phase 'e2e: ./test/e2e/...'
+//	testsum [-steps FILE] [-again N] -phase 'unit: -race ./pkg/...' -phase 'e2e: ./test/e2e/...'
+//
+// Values of go test's flags are written with "=". Of a phase in which N tests failed or
+// fewer, each runs again (again.go).
 //
 // The file of steps is what a script did before: a line each, "ok NAME",
 // "FAILED NAME" or "SKIPPED NAME: reason". They are shown again at the end, so
@@ -45,6 +48,7 @@ type outcome struct {
 	packages int
 	skips    []skip
 	failures []failure
+	unsteady []unsteady
 	took     time.Duration
 	err      error // of the go command, beside failed tests
 }
@@ -76,6 +80,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		phases = append(phases, phase{name, strings.Fields(rest)})
 		return nil
 	})
+	most := flags.Int("again", 0, "run failed tests again, of a phase that has this `many` or fewer")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -89,7 +94,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	outcomes := make([]outcome, 0, len(phases))
 	for _, p := range phases {
-		outcomes = append(outcomes, runPhase(ctx, p, out))
+		o := runPhase(ctx, p, out)
+		runAgain(ctx, &o, *most, out)
+		outcomes = append(outcomes, o)
 	}
 	return summarize(steps, outcomes, out)
 }
@@ -104,7 +111,7 @@ func runPhase(ctx context.Context, p phase, out io.Writer) outcome {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && t.counts.failed > 0 {
 		err = nil // the failed tests tell why
 	}
-	return outcome{p, t.counts, t.packages, t.skips, t.failures, time.Since(begin), err}
+	return outcome{phase: p, counts: t.counts, packages: t.packages, skips: t.skips, failures: t.failures, took: time.Since(begin), err: err}
 }
 
 // stream feeds the events of go test to t.
@@ -152,7 +159,8 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 			say("%-12s go test: %v", o.phase.name, o.err)
 		}
 		for _, f := range o.failures {
-			failures = append(failures, failure{o.phase.name + ": " + f.name, f.lines})
+			f.name = o.phase.name + ": " + f.name
+			failures = append(failures, f)
 		}
 	}
 	stepsFailed := 0
@@ -180,6 +188,9 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 		if strings.HasPrefix(step, "SKIPPED ") {
 			say("%s", step)
 		}
+	}
+	for _, o := range outcomes {
+		writeUnsteady(out, o.unsteady)
 	}
 	if len(broken) == 0 && total == (counts{}) {
 		broken = append(broken, "no test ran")

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -70,6 +71,36 @@ import (
 )
 
 func TestExits(t *testing.T) { os.Exit(3) }
+-- unsteady/unsteady_test.go --
+package unsteady
+
+import (
+	"errors"
+	"os"
+	"testing"
+)
+
+func TestSteady(t *testing.T) {}
+func TestUnsteady(t *testing.T) {
+	t.Run("a", func(t *testing.T) {})
+	t.Run("b [c]/d", func(t *testing.T) {
+		if err := os.Mkdir(os.Getenv("MARK"), 0o700); !errors.Is(err, os.ErrExist) {
+			t.Error("no time")
+		}
+	})
+}
+-- races/races_test.go --
+package races
+
+import "testing"
+
+func TestRaces(t *testing.T) {
+	n := 0
+	done := make(chan struct{})
+	go func() { n++; close(done) }()
+	n++
+	<-done
+}
 -- none/none.go --
 package none
 `
@@ -117,7 +148,7 @@ func TestRunOfEveryEnding(t *testing.T) {
 			err:  "failed: unit",
 		},
 		"phases add up": {
-			args: []string{"-phase", "first: ./good", "-phase", "second: -run Passes ./good"},
+			args: []string{"-phase", "first: ./good", "-phase", "second: -run=Passes ./good"},
 			want: []string{"first        4 passed", "second       1 passed"},
 			last: "5 passed, 0 failed, 1 skipped",
 		},
@@ -134,9 +165,34 @@ func TestRunOfEveryEnding(t *testing.T) {
 			err:  "failed: unit",
 		},
 		"nothing runs": {
-			args: []string{"-phase", "unit: -run NoSuchTest ./good"},
+			args: []string{"-phase", "unit: -run=NoSuchTest ./good"},
 			last: "0 passed, 0 failed, 0 skipped",
 			err:  "failed: no test ran",
+		},
+		"a test passes when it runs again": {
+			args: []string{"-again", "1", "-phase", "unit: ./good ./unsteady"},
+			want: []string{"FAIL  example.com/small/unsteady", "== unit, again: go test -count=1 -run=^TestUnsteady$/^b_\\[c\\]$/^d$ example.com/small/unsteady", "ok    example.com/small/unsteady",
+				"UNSTEADY unit: example.com/small/unsteady TestUnsteady/b_[c]/d: passed when it ran again, alone; before:\n      unsteady_test.go:14: no time\n"},
+			last: "7 passed, 0 failed, 1 skipped",
+		},
+		"a test fails again": {
+			args:  []string{"-again", "3", "-phase", "unit: ./bad"},
+			want:  []string{"== unit, again: ", "FAIL", "== what failed\n----  unit: example.com/small/bad TestFails\n      bad_test.go:5: one is not two\n", "FAILED: unit"},
+			never: []string{"UNSTEADY"},
+			last:  "2 passed, 3 failed, 0 skipped",
+			err:   "failed: unit",
+		},
+		"too many failed to run them again": {
+			args:  []string{"-again", "2", "-phase", "unit: ./bad"},
+			never: []string{"again: "},
+			last:  "2 passed, 3 failed, 0 skipped",
+			err:   "failed: unit",
+		},
+		"what panics does not run again": {
+			args:  []string{"-again", "2", "-phase", "unit: ./panics"},
+			never: []string{"again: "},
+			last:  "1 passed, 1 failed, 0 skipped",
+			err:   "failed: unit",
 		},
 		"an earlier step failed": {
 			args: []string{"-steps", "steps", "-phase", "unit: ./good"},
@@ -152,6 +208,7 @@ func TestRunOfEveryEnding(t *testing.T) {
 	t.Setenv("GOFLAGS", "")
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
 			var out bytes.Buffer
 			err := run(t.Context(), test.args, &out)
 			if text := message(err); text != test.err {
@@ -175,6 +232,20 @@ func TestRunOfEveryEnding(t *testing.T) {
 				t.Errorf("last line %q, want %q\n%s", last, test.last, out.String())
 			}
 		})
+	}
+}
+
+// TestRacesDoNotRunAgain needs the race detector, and so a C compiler.
+func TestRacesDoNotRunAgain(t *testing.T) {
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip("no C compiler for the race detector")
+	}
+	t.Chdir(unpack(t, module))
+	t.Setenv("GOFLAGS", "")
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"-again", "1", "-phase", "race: -race ./races"}, &out)
+	if text := message(err); text != "failed: race" || strings.Contains(out.String(), "again: ") {
+		t.Errorf("run = %q:\n%s", text, out.String())
 	}
 }
 

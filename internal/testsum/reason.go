@@ -21,8 +21,9 @@ const (
 // failure is a test, a package or a step that failed, and the first that it said
 // of it.
 type failure struct {
-	name  string // as "unit: example.com/pkg TestX"
-	lines []string
+	name      string // as "unit: example.com/pkg TestX"
+	lines     []string
+	pkg, test string // what may run again; "": nothing
 }
 
 // catastrophe is how the runtime begins to tell why it ends a test's process.

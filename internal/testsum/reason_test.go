@@ -68,7 +68,7 @@ func TestFailuresFitOnAScreen(t *testing.T) {
 	for _, failures := range []int{0, 1, 3, 5, 24} {
 		var all []failure
 		for i := range failures {
-			all = append(all, failure{fmt.Sprintf("unit: example.com/a Test%d", i), slices.Repeat([]string{"    a_test.go:1: a"}, reasonLines)})
+			all = append(all, failure{name: fmt.Sprintf("unit: example.com/a Test%d", i), lines: slices.Repeat([]string{"    a_test.go:1: a"}, reasonLines)})
 		}
 		var out bytes.Buffer
 		writeFailures(&out, all)

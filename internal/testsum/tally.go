@@ -117,14 +117,14 @@ func (t *tally) fail(e event, p *running) {
 		if open := p.tests[name]; !open.parent {
 			p.counts.failed++
 			t.report(e.Package, name+" (cut off)", open.output)
-			t.note(e.Package+" "+name+" (cut off)", open.output)
+			t.note(failure{name: e.Package + " " + name + " (cut off)"}, open.output)
 		}
 	}
 	if output := t.builds[e.FailedBuild]; p.counts.failed == 0 {
 		p.counts.failed++
 		output = append(output, p.output...)
 		t.report(e.Package, "", output)
-		t.note(e.Package, output)
+		t.note(failure{name: e.Package}, output)
 	}
 	t.counts.add(p.counts)
 	t.printf("FAIL  %-52s %6.1f s  %s\n", e.Package, e.Elapsed, p.counts)
@@ -161,7 +161,11 @@ func (t *tally) ofTest(e event) {
 		}
 		if !current.failureBelow {
 			p.counts.failed++
-			t.note(e.Package+" "+e.Test, current.output)
+			f := failure{name: e.Package + " " + e.Test}
+			if mayPass(current.output) {
+				f.pkg, f.test = e.Package, e.Test
+			}
+			t.note(f, current.output)
 		}
 		t.report(e.Package, e.Test, current.output)
 		delete(p.tests, e.Test)
@@ -197,8 +201,9 @@ func (p *running) above(name string) *test {
 }
 
 // note keeps what is said of a failure again at the end.
-func (t *tally) note(name string, output []string) {
-	t.failures = append(t.failures, failure{name, reasonsOf(output)})
+func (t *tally) note(f failure, output []string) {
+	f.lines = reasonsOf(output)
+	t.failures = append(t.failures, f)
 }
 
 func (t *tally) report(pkg, name string, output []string) {

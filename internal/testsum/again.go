@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A test that speaks with real servers and clocks may fail because the machine had no time
+// for it. One that failed runs again, alone: if it passes it counts as passed and is said
+// to be unsteady, at the end, where it cannot be overlooked. Not if many fail, for then
+// something is broken, and not what is never a matter of time: races, panics, builds.
+
+// unsteady is a test that failed, and passed when it ran again.
+type unsteady struct {
+	failure
+
+	phase string
+}
+
+// runAgain runs those of a phase's failed tests again that may be, if they are at most as
+// many, and corrects its outcome.
+func runAgain(ctx context.Context, o *outcome, most int, out io.Writer) {
+	if len(o.failures) > most || o.err != nil {
+		return
+	}
+	var left []failure
+	for _, f := range o.failures {
+		if !f.passes(ctx, o.phase, out) {
+			left = append(left, f)
+			continue
+		}
+		o.counts.failed--
+		o.counts.passed++
+		o.unsteady = append(o.unsteady, unsteady{f, o.phase.name})
+	}
+	o.failures = left
+}
+
+// passes reports whether a test that failed passes when it runs again, alone.
+func (f *failure) passes(ctx context.Context, p phase, out io.Writer) bool {
+	if f.test == "" {
+		return false
+	}
+	flags := slices.DeleteFunc(slices.Clone(p.args), func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	again := runPhase(ctx, phase{p.name + ", again", append(flags, "-count=1", "-run="+onlyTest(f.test), f.pkg)}, out)
+	return again.err == nil && again.counts.failed == 0 && again.counts.passed > 0
+}
+
+// onlyTest returns the pattern of go test -run that a test and no other matches.
+func onlyTest(name string) string {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
+}
+
+// mayPass reports whether what a failed test wrote leaves it open that it passes another
+// time.
+func mayPass(output []string) bool {
+	return !slices.ContainsFunc(output, func(text string) bool {
+		return catastrophe.MatchString(text) || strings.Contains(text, "race detected during execution of test")
+	})
+}
+
+// writeUnsteady writes which tests failed and passed, and why they failed.
+func writeUnsteady(out io.Writer, tests []unsteady) {
+	for _, u := range tests {
+		_, _ = fmt.Fprintf(out, "UNSTEADY %s: %s: passed when it ran again, alone; before:\n", u.phase, u.name)
+		for _, line := range u.lines {
+			_, _ = fmt.Fprintf(out, "      %s\n", strings.TrimSpace(line))
+		}
+	}
+}
