@@ -344,18 +344,24 @@ func TestConnectionsThatWereJustHandedOnAreServedByAListenerThatLeaves(t *testin
 			if v.take(NewConn(known)) {
 				t.Error("a listener that has stopped has taken a connection")
 			}
-			drained := make(chan int)
-			go func() { drained <- v.Drain(context.Background()) }()
+			drained := make(chan struct{})
+			go func() {
+				defer close(drained)
+				if cut := v.Drain(context.Background()); cut != 0 {
+					t.Errorf("%d connections were cut", cut)
+				}
+			}()
 			if _, err := known.Read(make([]byte, 1)); err != io.EOF {
 				t.Errorf("an idle connection that was served before: %v, want its end", err)
 			}
 			v.Connections() // waits until all were told
+			if !tt.fresh {
+				<-drained // what arrives before it wakes is served
+			}
 			if err := exchange(fresh); (err == nil) != tt.fresh {
 				t.Errorf("the first exchange of a connection: %v", err)
 			}
-			if cut := <-drained; cut != 0 {
-				t.Errorf("%d connections were cut", cut)
-			}
+			<-drained
 		})
 	}
 }
