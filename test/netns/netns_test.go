@@ -186,9 +186,21 @@ func TestAnImpairedLinkDelaysAndRecovers(t *testing.T) {
 			if err := l.Impair(b, Impairment{}); err != nil {
 				t.Fatal(err)
 			}
-			if took, err := ping(a, l.B.IPv4, port); err != nil || took > delay {
-				t.Errorf("in order again it took %v, %v, want less than %v", took, err, delay)
+			// A machine that is busy delays by itself, but not each time.
+			var fastest time.Duration
+			for range 20 {
+				took, err := ping(a, l.B.IPv4, port)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if fastest == 0 || took < fastest {
+					fastest = took
+				}
+				if fastest < delay {
+					return
+				}
 			}
+			t.Errorf("in order again it took %v at least, want less than %v", fastest, delay)
 		})
 	}
 }
