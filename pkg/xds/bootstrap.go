@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -23,11 +22,12 @@ import (
 type bootstrap struct {
 	node    *corev3.Node
 	form    ads.Form
-	control string            // name of the cluster that the control plane is
-	targets map[string]target // by name of a static cluster
-	dynamic dynamic           // what comes by the stream
-	load    string            // name of the cluster that is told of load; "": nobody is
-	layers  []layer           // of the runtime
+	control string                     // name of the cluster that the control plane is
+	targets map[string]target          // by name of a static cluster
+	dynamic dynamic                    // what comes by the stream
+	said    map[string]json.RawMessage // dynamic_resources
+	load    string                     // name of the cluster that is told of load; "": nobody is
+	layers  []layer                    // of the runtime
 
 	fixtures *fixtures // that the file has
 }
@@ -72,31 +72,9 @@ func readBootstrap(b config.Bootstrap) (*bootstrap, error) {
 		return nil, err
 	}
 	if err := out.readRuntime(b.Runtime); err != nil {
-		field, reason, _ := strings.Cut(err.Error(), ": ")
-		return nil, Problems{{field, reason}}
+		return nil, err
 	}
 	return out, nil
-}
-
-// members splits a JSON object.
-func members(field string, data []byte, known ...string) (map[string]json.RawMessage, error) {
-	if len(data) == 0 {
-		return nil, nil
-	}
-	all := map[string]json.RawMessage{}
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, Problems{{field, err.Error()}}
-	}
-	for name := range all {
-		found := false
-		for _, k := range known {
-			found = found || k == name
-		}
-		if !found {
-			return nil, Problems{{field + "." + name, "is not supported, expected one of " + strings.Join(known, ", ")}}
-		}
-	}
-	return all, nil
 }
 
 func (b *bootstrap) readDynamic(data []byte) error {
@@ -104,6 +82,7 @@ func (b *bootstrap) readDynamic(data []byte) error {
 	if err != nil || all == nil {
 		return err
 	}
+	b.said = all
 	if len(all["ads_config"]) == 0 {
 		return Problems{{"dynamic_resources", "ads_config is missing"}}
 	}

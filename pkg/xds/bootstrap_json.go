@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,6 +62,68 @@ func problemsOf(field string, err error) (all Problems) {
 			one = Problem{field + "." + path, reason}
 		}
 		all = append(all, one)
+	}
+	return all
+}
+
+// members splits a JSON object by the names of its members, which may be spelt in the
+// other way that JSON has for fields of messages: ads_config is adsConfig. What is null is
+// not there. The error is Problems.
+func members(field string, data []byte, known ...string) (map[string]json.RawMessage, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	given := map[string]json.RawMessage{}
+	if json.Unmarshal(data, &given) != nil {
+		return nil, Problems{{field, "expected an object"}}
+	}
+	all := make(map[string]json.RawMessage, len(given))
+	spelt := make(map[string]string, len(given))
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		at := slices.IndexFunc(known, func(k string) bool { return name == k || name == lowerCamel(k) })
+		if at < 0 {
+			return nil, Problems{{field + "." + name, "is not supported, expected one of " + strings.Join(known, ", ")}}
+		}
+		k := known[at]
+		if other, twice := spelt[k]; twice {
+			return nil, Problems{{field + "." + name, fmt.Sprintf("is another spelling of %s, which is there, too", other)}}
+		}
+		spelt[k] = name
+		if text := given[name]; !bytes.Equal(text, []byte("null")) {
+			all[k] = text
+		}
+	}
+	return all, nil
+}
+
+// elements splits a JSON list. The error is Problems.
+func elements(field string, data []byte) (all []json.RawMessage, err error) {
+	if len(data) > 0 && json.Unmarshal(data, &all) != nil {
+		return nil, Problems{{field, "expected a list"}}
+	}
+	return all, nil
+}
+
+// lowerCamel is how JSON spells the name of a message's field, unless it is as it is.
+func lowerCamel(name string) string {
+	words := strings.Split(name, "_")
+	for i, w := range words[1:] {
+		if w != "" {
+			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
+
+// placed is problemsOf what was read by the name of its field, which its texts have.
+func placed(err error) (all Problems) {
+	var refused resource.Refused
+	if !errors.As(err, &refused) {
+		refused = resource.Refused{err.Error()}
+	}
+	for _, text := range refused {
+		field, reason, _ := strings.Cut(text, ": ")
+		all = append(all, Problem{field, reason})
 	}
 	return all
 }

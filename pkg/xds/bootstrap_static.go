@@ -74,9 +74,9 @@ func readGiven[M interface {
 	proto.Message
 	GetName() string
 }](kind string, all map[string]json.RawMessage, message func() M) (list []given, err error) {
-	var texts []json.RawMessage
-	if err := json.Unmarshal(all[kind], &texts); len(all[kind]) > 0 && err != nil {
-		return nil, Problems{{"static_resources." + kind, err.Error()}}
+	texts, err := elements("static_resources."+kind, all[kind])
+	if err != nil {
+		return nil, err
 	}
 	var wrong Problems
 	names := map[string]bool{}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -142,7 +143,7 @@ func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
 		"a value of the wrong kind": {`{"listeners": [{"name": "a"}, {"name": "b", "address": {"socket_address": {"port_value": "http"}}}]}`, "",
 			[]string{`static_resources.listeners[1].address.socket_address.port_value: invalid value for uint32 field portValue: "http"`}},
 		"a member that there is not":   {`{"endpoints": []}`, "", []string{"static_resources.endpoints: is not supported, expected one of clusters, listeners, secrets"}},
-		"no list":                      {`{"listeners": {}}`, "", []string{"static_resources.listeners: json: "}},
+		"no list":                      {`{"listeners": {}}`, "", []string{"static_resources.listeners: expected a list"}},
 		"two of a name":                {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: a second one of the name "a"`}},
 		"two listeners without a name": {`{"listeners": [` + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + "," + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + `]}`, "", []string{`static_resources.listeners[1]: a second one of the name "127.0.0.1:80"`}},
 		"a field that is not supported": {`{"listeners": [{"name": "a", "address": {"pipe": {"path": "/a"}}, "udp_listener_config": {}, "filter_chains": [{}]}]}`, "",
@@ -159,6 +160,11 @@ func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
 			[]string{"static_resources.secrets[0]", "static_resources.clusters[0]", "static_resources.listeners[0].no"}},
 		"a control plane that is not there": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "b"}}]}}`,
 			[]string{`dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name: "b" is no cluster of static_resources with an address`}},
+		"both spellings of a key": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {}, "adsConfig": {}}`,
+			[]string{"dynamic_resources.ads_config: is another spelling of adsConfig, which is there, too"}},
+		"both spellings below": {`{"clusters": [` + controlPlane + `]}`, `{"adsConfig": {"apiType": "GRPC", "api_type": "GRPC"}}`,
+			[]string{`dynamic_resources.ads_config.api_type: duplicate field "api_type"`}},
+		"no object": {`[]`, "", []string{"static_resources: expected an object"}},
 		"resources from elsewhere": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
 			[]string{"dynamic_resources.lds_config: expected ads"}},
 	}
@@ -180,6 +186,35 @@ func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestKeysMayBeSpeltAsMessagesHaveThemInJSON, wherever they are read here.
+func TestKeysMayBeSpeltAsMessagesHaveThemInJSON(t *testing.T) {
+	b := layered("GRPC")
+	want, err := readBootstrap(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Dynamic = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}}]}, "cdsConfig": {"ads": {}}, "ldsConfig": {"ads": {}}}`)
+	b.Runtime = []byte(`{"layers": [{"name": "file", "staticLayer": {"share": 10}}, {"name": "one", "rtdsLayer": {"name": "one", "rtdsConfig": {"ads": {}, "initialFetchTimeout": "1s"}}},
+		{"name": "two", "rtdsLayer": {"name": "two", "rtdsConfig": {"ads": {}}}}, {"name": "admin", "staticLayer": null, "adminLayer": {}}]}`)
+	got, err := readBootstrap(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.control != want.control || got.form != want.form || got.dynamic != want.dynamic || !reflect.DeepEqual(got.layers, want.layers) || len(got.layers) != 3 {
+		t.Errorf("it is %+v, want %+v", got, want)
+	}
+	b.Runtime = []byte(`{"layers": [{"name": "file", "staticLayer": {}, "static_layer": {}}]}`)
+	if _, err := readBootstrap(b); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer, which is there, too" {
+		t.Errorf("both spellings: %v", err)
+	}
+	b = bootstrapText("GRPC")
+	b.Dynamic = []byte(`{"adsConfig": {"apiType": "GRPC", "grpcServices": [{"envoyGrpc": {"clusterName": "control"}, "initialMetadata": [{"key": "authorization", "value": "s3cret"}]}]}}`)
+	s, _ := aSourceOf(t, b, slog.New(slog.DiscardHandler))
+	if dump := asText(t, s.bootstrapDump()); strings.Contains(dump, "s3cret") || !strings.Contains(dump, "ads_config") {
+		t.Errorf("the dump has %s", dump)
 	}
 }
 

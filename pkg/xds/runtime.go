@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -31,76 +30,98 @@ type runtime struct {
 // defaultFetch is how long a layer is waited for if nothing is said.
 const defaultFetch = 15 * time.Second
 
-// readRuntime reads layered_runtime of a bootstrap.
+// readRuntime reads layered_runtime of a bootstrap. The error is Problems.
 func (b *bootstrap) readRuntime(data []byte) error {
-	if len(data) == 0 {
-		return nil
+	given, err := members("layered_runtime", data, "layers")
+	if err != nil {
+		return err
 	}
-	var given struct {
-		Layers []struct {
-			Name   string          `json:"name"`
-			Static json.RawMessage `json:"static_layer"`
-			RTDS   *struct {
-				Name   string          `json:"name"`
-				Config json.RawMessage `json:"rtds_config"`
-			} `json:"rtds_layer"`
-			Admin *struct{} `json:"admin_layer"`
-		} `json:"layers"`
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&given); err != nil {
-		return fmt.Errorf("layered_runtime: %w", err)
+	list, err := elements("layered_runtime.layers", given["layers"])
+	if err != nil {
+		return err
 	}
 	names := map[string]bool{}
-	for i, g := range given.Layers {
+	for i, text := range list {
 		field := fmt.Sprintf("layered_runtime.layers[%d]", i)
-		if g.Name == "" || names[g.Name] {
-			return fmt.Errorf("%s.name: found %q, expected a name of its own", field, g.Name)
+		all, err := members(field, text, "name", "static_layer", "rtds_layer", "admin_layer")
+		if err != nil {
+			return err
 		}
-		names[g.Name] = true
-		switch {
-		case len(g.Static) > 0 && g.RTDS == nil && g.Admin == nil:
-			s := &structpb.Struct{}
-			if err := read(field+".static_layer", g.Static, s); err != nil {
-				return err
-			}
-			said, err := resource.ReadLayer(field+".static_layer", s)
-			if err != nil {
-				return err
-			}
-			b.layers = append(b.layers, layer{said: said})
-		case g.RTDS != nil && len(g.Static) == 0 && g.Admin == nil:
-			one, err := readRTDS(field+".rtds_layer", g.RTDS.Name, g.RTDS.Config)
-			if err != nil {
-				return err
-			}
-			b.layers = append(b.layers, one)
-		case g.Admin != nil && len(g.Static) == 0 && g.RTDS == nil:
-			// Nobody can write to it: it stays empty.
-		default:
-			return fmt.Errorf("%s: expected one of static_layer, rtds_layer, admin_layer", field)
+		name, err := readText(field+".name", all["name"])
+		if err != nil {
+			return err
 		}
+		if name == "" || names[name] {
+			return Problems{{field + ".name", fmt.Sprintf("found %q, expected a name of its own", name)}}
+		}
+		names[name] = true
+		delete(all, "name")
+		if len(all) != 1 {
+			return Problems{{field, "expected one of static_layer, rtds_layer, admin_layer"}}
+		}
+		one, err := readRuntimeLayer(field, all)
+		if err != nil {
+			return err
+		}
+		b.layers = append(b.layers, one...)
 	}
 	return nil
 }
 
+// readRuntimeLayer reads what a layer is beside its name; none is a layer that stays empty.
+func readRuntimeLayer(field string, all map[string]json.RawMessage) ([]layer, error) {
+	if text, ok := all["static_layer"]; ok {
+		field += ".static_layer"
+		s := &structpb.Struct{}
+		if err := read(field, text, s); err != nil {
+			return nil, err
+		}
+		said, err := resource.ReadLayer(field, s)
+		if err != nil {
+			return nil, placed(err)
+		}
+		return []layer{{said: said}}, nil
+	}
+	if text, ok := all["rtds_layer"]; ok {
+		one, err := readRTDS(field+".rtds_layer", text)
+		return []layer{one}, err
+	}
+	_, err := members(field+".admin_layer", all["admin_layer"]) // nobody can write to it
+	return nil, err
+}
+
+// readText reads a JSON string; none is "".
+func readText(field string, data []byte) (text string, err error) {
+	if len(data) > 0 && json.Unmarshal(data, &text) != nil {
+		return "", Problems{{field, "expected a string"}}
+	}
+	return text, nil
+}
+
 // readRTDS reads a layer that is a resource.
-func readRTDS(field, name string, config []byte) (layer, error) {
+func readRTDS(field string, data []byte) (layer, error) {
+	all, err := members(field, data, "name", "rtds_config")
+	if err != nil {
+		return layer{}, err
+	}
+	name, err := readText(field+".name", all["name"])
+	if err != nil {
+		return layer{}, err
+	}
 	from := &corev3.ConfigSource{}
-	if err := read(field+".rtds_config", config, from); err != nil {
+	if err := read(field+".rtds_config", all["rtds_config"], from); err != nil {
 		return layer{}, err
 	}
 	switch {
 	case name == "":
-		return layer{}, fmt.Errorf("%s.name is missing", field)
+		return layer{}, Problems{{field + ".name", "is missing"}}
 	case from.GetAds() == nil:
-		return layer{}, fmt.Errorf("%s.rtds_config: expected ads", field)
+		return layer{}, Problems{{field + ".rtds_config", "expected ads"}}
 	}
 	one := layer{resource: name, limit: defaultFetch}
 	if d := from.GetInitialFetchTimeout(); d != nil {
 		if !d.IsValid() || d.AsDuration() < 0 {
-			return layer{}, fmt.Errorf("%s.rtds_config.initial_fetch_timeout: found %v, expected a time", field, d)
+			return layer{}, Problems{{field + ".rtds_config.initial_fetch_timeout", fmt.Sprintf("found %v, expected a time", d)}}
 		}
 		one.limit = d.AsDuration()
 	}

@@ -186,10 +186,10 @@ func TestWhatIsRefusedOfLayers(t *testing.T) {
 		`{"layers": [{"name": "a", "admin_layer": {}, "static_layer": {}}]}`:                                                   "layers[0]: expected one of",
 		`{"layers": [{"static_layer": {}}]}`:                                                                                   "layers[0].name: found \"\"",
 		`{"layers": [{"name": "a", "admin_layer": {}}, {"name": "a", "admin_layer": {}}]}`:                                     "layers[1].name: found \"a\"",
-		`{"layers": [{"name": "a", "disk_layer": {}}]}`:                                                                        `unknown field "disk_layer"`,
+		`{"layers": [{"name": "a", "disk_layer": {}}]}`:                                                                        "layered_runtime.layers[0].disk_layer: is not supported, expected one of name, static_layer, rtds_layer, admin_layer",
 		`{"layers": [{"name": "a", "static_layer": {"b": null}}]}`:                                                             "layers[0].static_layer.b: expected a number",
 		`{"layers": [{"name": "a", "static_layer": []}]}`:                                                                      "layers[0].static_layer: ",
-		`{"layers": [{"name": "a", "rtds_layer": {"rtds_config": {"ads": {}}}}]}`:                                              "rtds_layer.name is missing",
+		`{"layers": [{"name": "a", "rtds_layer": {"rtds_config": {"ads": {}}}}]}`:                                              "rtds_layer.name: is missing",
 		`{"layers": [{"name": "a", "rtds_layer": {"name": "b", "rtds_config": {"path": "/x"}}}]}`:                              "rtds_config: expected ads",
 		`{"layers": [{"name": "a", "rtds_layer": {"name": "b", "rtds_config": {"ads": {}, "initial_fetch_timeout": "-1s"}}}]}`: "initial_fetch_timeout: found",
 	} {

@@ -331,7 +331,8 @@ func (s *Source) bootstrapDump() any {
 		}
 	}
 	dynamic := map[string]json.RawMessage{}
-	if json.Unmarshal(s.o.Bootstrap.Dynamic, &dynamic) == nil && len(dynamic["ads_config"]) > 0 {
+	maps.Copy(dynamic, s.boot.said)
+	if len(dynamic["ads_config"]) > 0 {
 		api := &corev3.ApiConfigSource{}
 		if read("", dynamic["ads_config"], api) == nil {
 			for _, g := range api.GetGrpcServices() {

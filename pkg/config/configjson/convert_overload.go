@@ -86,7 +86,7 @@ func (r *reader) readMonitor(o *config.Overload, j *monitorJSON) {
 	case config.MonitorCPU:
 		setting, m.CPU = "mode", j.Config.Mode
 	}
-	if m.Max == 0 && (kind == config.MonitorHeap || kind == config.MonitorConnections) && !j.Config.Node.Get(setting).Exists() {
+	if m.Max == 0 && (kind == config.MonitorHeap || kind == config.MonitorConnections) && !j.Config.Node.Get(setting, lowerCamel(setting)).Exists() {
 		r.report.Errorf(j.Config.Node.Or(j.Node), "the resource monitor %q needs typed_config.%s", kind, setting)
 	}
 	r.unused(j.Config.Node, setting, "the resource monitor", string(kind))
@@ -96,7 +96,7 @@ func (r *reader) readMonitor(o *config.Overload, j *monitorJSON) {
 // unused warns of settings beside those that somebody has a use for.
 func (r *reader) unused(settings document.Node, used, what, name string) {
 	for member := range settings.All() {
-		if key := member.Key(); key != used && key != "@type" && !member.Off() {
+		if key := member.Key(); key != used && key != lowerCamel(used) && key != "@type" && !member.Off() {
 			r.report.Warnf(member, "%s has no effect on %s %q", key, what, name)
 		}
 	}

@@ -21,7 +21,7 @@ func (r *reader) root(j *rootJSON) {
 	r.readBootstrap(j)
 	r.readEnvoy(&j.envoyJSON)
 	r.readExtensions(j.Extends)
-	r.readOverload(j.Node.Get("overload_manager"), j.Overload)
+	r.readOverload(j.Node.Get("overload_manager", "overloadManager"), j.Overload)
 	switch at := j.Node.Get("servers"); {
 	case len(j.Servers) == 1:
 		r.readServer(&j.Servers[0], r.chains(j.StreamFilters))
@@ -87,14 +87,20 @@ func (r *reader) roller(j *serverJSON) config.Roller {
 }
 
 func (r *reader) readAdmin(j *rootJSON) {
+	if j.Admin != nil && j.hasBootstrap() && j.Admin.Node.Get("address").Off() {
+		r.report.Warnf(j.Admin.Node, "admin has no effect without an address: there is no admin port")
+		j.Admin = nil
+	}
 	if j.Admin != nil {
 		s := &j.Admin.Address.Socket
-		switch {
+		switch pipe := j.Admin.Node.Get("address").Get("pipe"); {
+		case pipe.Exists() && s.Node.Exists():
+			r.report.Errorf(pipe, "expected one of socket_address and pipe: there is one admin port")
 		case j.Admin.Address.Pipe.Path != "":
 			r.snapshot.Admin = &config.Admin{Address: socketPath(j.Admin.Address.Pipe.Path)}
 		case isPath(s.Address):
 			r.snapshot.Admin = &config.Admin{Address: s.Address}
-		case !s.Node.Get("port_value").Exists():
+		case !s.Node.Get("port_value", "portValue").Exists():
 			r.report.Errorf(s.Node.Or(j.Admin.Node), "the admin port needs address.socket_address.port_value")
 		default:
 			at := s.Node.Get("address").Or(s.Node)

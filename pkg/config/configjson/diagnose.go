@@ -35,13 +35,7 @@ func below(at document.Node, step string) document.Node {
 	index, ok := strings.CutPrefix(step, "[")
 	if !ok {
 		// Who reads it may call a member by another form of its name.
-		words := strings.Split(step, "_")
-		for i, w := range words[1:] {
-			if w != "" {
-				words[i+1] = strings.ToUpper(w[:1]) + w[1:]
-			}
-		}
-		return at.Get(step, strings.Join(words, ""))
+		return at.Get(step).Or(at.Get(lowerCamel(step)))
 	}
 	wanted, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
 	if err != nil || at.Kind() != document.Array {

@@ -84,6 +84,7 @@ var preparations = []struct{ path, patch string }{
 	{"extend_config.sub_protocol", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"downstream_protocol": "X", "extend_config": {"sub_protocol": "Http1"}}}]}]}]}]}`},
 	{"listeners[].network", `{"servers": [{"listeners": [{"network": "unix"}]}]}`},
 	{"pprof.", `{"pprof": {}}`},
+	{"admin.address.pipe.", `{"admin": {"address": {"=": {"pipe": {"path": "/run/admin"}}}}}`},
 	{"extends[]", `{"extends": [{"type": "dubbo_registry", "config": {"enable": true, "registries": [{"type": "zookeeper", "address": "127.0.0.1:2", "username": "u"}]}}]}`},
 	{"(dubbo_registry).enable", `{"extends": [{"config": {"enable": false}}]}`},
 	{".token_file", `{"extends": [{"config": {"token": null}}]}`},

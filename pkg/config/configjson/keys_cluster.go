@@ -11,11 +11,11 @@ type clusterManagerJSON struct {
 	Clusters  document.Stream[clusterJSON] `key:"clusters" doc:"The clusters."`
 	Directory string                       `key:"clusters_configs" doc:"Directory with a file for each cluster, in the place of clusters." example:"\"clusters.d\""`
 	TLS       *tlsJSON                     `key:"tls_context" doc:"TLS towards the clusters that say cluster_manager_tls."`
-	LoadStats document.Node                `key:"load_stats_config" doc:"Envoy bootstrap: who is told how much each cluster was asked, by LRS: a cluster of static_resources." accept:"object" example:"{\"api_type\": \"GRPC\", \"grpc_services\": [{\"envoy_grpc\": {\"cluster_name\": \"xds\"}}]}"`
-	LocalName document.Node                `key:"local_cluster_name" doc:"Envoy bootstrap: the cluster that this process is of, for routing by zone." accept:"string" noeffect:"there is no routing by zone" example:"\"app\""`
-	EjectLog  document.Node                `key:"outlier_detection" doc:"Envoy bootstrap: log of ejected hosts." accept:"object" noeffect:"the operator's log has them" example:"{\"event_log_path\": \"/dev/stdout\"}"`
-	Bind      document.Node                `key:"upstream_bind_config" doc:"Envoy bootstrap: where connections to the hosts of all clusters come from; each cluster has its own." accept:"object" unbuilt:"cluster_manager.upstream_bind_config" example:"{\"source_address\": {\"address\": \"127.0.0.1\"}}"`
-	Deferred  bool                         `key:"enable_deferred_cluster_creation" doc:"Envoy bootstrap: clusters are made when they are used." noeffect:"xds_lazy does more" example:"true"`
+	LoadStats document.Node                `key:"load_stats_config,loadStatsConfig" doc:"Envoy bootstrap: who is told how much each cluster was asked, by LRS: a cluster of static_resources." accept:"object" example:"{\"api_type\": \"GRPC\", \"grpc_services\": [{\"envoy_grpc\": {\"cluster_name\": \"xds\"}}]}"`
+	LocalName document.Node                `key:"local_cluster_name,localClusterName" doc:"Envoy bootstrap: the cluster that this process is of, for routing by zone." accept:"string" noeffect:"there is no routing by zone" example:"\"app\""`
+	EjectLog  document.Node                `key:"outlier_detection,outlierDetection" doc:"Envoy bootstrap: log of ejected hosts." accept:"object" noeffect:"the operator's log has them" example:"{\"event_log_path\": \"/dev/stdout\"}"`
+	Bind      document.Node                `key:"upstream_bind_config,upstreamBindConfig" doc:"Envoy bootstrap: where connections to the hosts of all clusters come from; each cluster has its own." accept:"object" unbuilt:"cluster_manager.upstream_bind_config" example:"{\"source_address\": {\"address\": \"127.0.0.1\"}}"`
+	Deferred  bool                         `key:"enable_deferred_cluster_creation,enableDeferredClusterCreation" doc:"Envoy bootstrap: clusters are made when they are used." noeffect:"xds_lazy does more" example:"true"`
 }
 
 type clusterJSON struct {

@@ -13,18 +13,18 @@ type rootJSON struct {
 	Node           document.Node      `key:"."`
 	Schema         string             `key:"$schema" doc:"Where the JSON Schema of this file is; for editors." example:"\"weft.schema.json\""`
 	Servers        []serverJSON       `key:"servers" doc:"The server: exactly one. Only a file with static_resources or dynamic_resources may do without: it is one for Envoy, as docs/xds.md has it."`
-	ClusterManager clusterManagerJSON `key:"cluster_manager" doc:"The upstream clusters."`
+	ClusterManager clusterManagerJSON `key:"cluster_manager,clusterManager" doc:"The upstream clusters."`
 	Admin          *adminJSON         `key:"admin" doc:"The operator's port; absent: none."`
 	Metrics        metricsJSON        `key:"metrics" doc:"What is exported, and where."`
 	Tracing        tracingJSON        `key:"tracing" doc:"Spans of requests."`
 	StreamFilters  []chainJSON        `key:"stream_filters" doc:"Named chains of stream filters: the one with a listener's name is that listener's, if it lists none itself."`
-	Overload       *overloadJSON      `key:"overload_manager" doc:"What Weft does when it runs short of memory, descriptors, processors or connections; absent: nothing. See docs/overload.md."`
+	Overload       *overloadJSON      `key:"overload_manager,overloadManager" doc:"What Weft does when it runs short of memory, descriptors, processors or connections; absent: nothing. See docs/overload.md."`
 	PIDFile        string             `key:"pid" doc:"File that holds the process id while Weft runs; empty: none." example:"\"/run/weft.pid\""`
 	Pprof          pprofJSON          `key:"pprof" doc:"Go's profiler."`
 
-	DynamicResources document.Node  `key:"dynamic_resources" doc:"Envoy bootstrap: where listeners and clusters come from by xDS." accept:"object" example:"{\"ads_config\": {\"api_type\": \"GRPC\"}}"`
-	StaticResources  document.Node  `key:"static_resources" doc:"Envoy bootstrap: listeners and clusters that are there from the start." accept:"object" example:"{\"clusters\": [{\"name\": \"xds\"}]}"`
-	LayeredRuntime   document.Node  `key:"layered_runtime" doc:"Envoy bootstrap: values of the keys that resources of a control plane name, in layers: of the file (static_layer) or of the control plane (rtds_layer). See docs/xds.md." accept:"object" example:"{\"layers\": [{\"name\": \"file\", \"static_layer\": {\"shop.share\": 20}}]}"`
+	DynamicResources document.Node  `key:"dynamic_resources,dynamicResources" doc:"Envoy bootstrap: where listeners and clusters come from by xDS." accept:"object" example:"{\"ads_config\": {\"api_type\": \"GRPC\"}}"`
+	StaticResources  document.Node  `key:"static_resources,staticResources" doc:"Envoy bootstrap: listeners and clusters that are there from the start." accept:"object" example:"{\"clusters\": [{\"name\": \"xds\"}]}"`
+	LayeredRuntime   document.Node  `key:"layered_runtime,layeredRuntime" doc:"Envoy bootstrap: values of the keys that resources of a control plane name, in layers: of the file (static_layer) or of the control plane (rtds_layer). See docs/xds.md." accept:"object" example:"{\"layers\": [{\"name\": \"file\", \"static_layer\": {\"shop.share\": 20}}]}"`
 	XDSCache         *xdsCacheJSON  `key:"xds_cache" doc:"Where what the control plane said is kept, for a start while it is away; absent: nowhere."`
 	XDSLazy          *xdsLazyJSON   `key:"xds_lazy" doc:"What of a control plane is asked for only when it is used, and dropped when it is not: hosts of clusters of type EDS, and routes by RDS. Absent: all is asked for at once."`
 	XDSStatus        *xdsStatusJSON `key:"xds_status" doc:"Where tools may ask by gRPC for what the control plane said, as envoy.service.status.v3.ClientStatusDiscoveryService; absent: nowhere."`
@@ -61,21 +61,27 @@ type adminJSON struct {
 	Node    document.Node `key:"."`
 	Address struct {
 		Socket struct {
-			Node     document.Node `key:"."`
-			Address  string        `key:"address" doc:"IP address, or path of a unix socket. Whoever reaches it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
-			Port     uint16        `key:"port_value" doc:"Port." numeral:"true" example:"9901"`
-			Protocol string        `key:"protocol" doc:"Envoy bootstrap: the only one." enum:"TCP" noeffect:"there is no other" example:"\"TCP\""`
-		} `key:"socket_address" doc:"The address and its port."`
+			Node      document.Node `key:"."`
+			Address   string        `key:"address" doc:"IP address, or path of a unix socket. Whoever reaches it can drain Weft and read its configuration." default:"127.0.0.1" example:"\"127.0.0.9\""`
+			Port      uint16        `key:"port_value,portValue" doc:"Port." numeral:"true" example:"9901"`
+			Protocol  string        `key:"protocol" doc:"Envoy bootstrap: the only one." enum:"TCP" noeffect:"there is no other" example:"\"TCP\""`
+			IPv4      bool          `key:"ipv4_compat,ipv4Compat" doc:"Envoy bootstrap: \"::\" is for callers of IPv4, too." noeffect:"it always is" example:"true"`
+			NamedPort string        `key:"named_port,namedPort" doc:"Envoy bootstrap: the port as a name." unbuilt:"named_port" example:"\"admin\""`
+			Resolver  string        `key:"resolver_name,resolverName" doc:"Envoy bootstrap: what resolves the address." unbuilt:"resolver_name" example:"\"dns\""`
+			Namespace string        `key:"network_namespace_filepath,networkNamespaceFilepath" doc:"Envoy bootstrap: network namespace of the port." unbuilt:"network_namespace_filepath" example:"\"/run/netns/admin\""`
+		} `key:"socket_address,socketAddress" doc:"The address and its port."`
 		Pipe struct {
-			Path string `key:"path" doc:"Path of a unix socket, in place of socket_address." example:"\"/run/weft/admin\""`
+			Path string        `key:"path" doc:"Path of a unix socket, in place of socket_address." example:"\"/run/weft/admin\""`
+			Mode document.Node `key:"mode" doc:"Envoy bootstrap: who may use the socket." accept:"number" noeffect:"its owner alone may use it" example:"384"`
 		} `key:"pipe" doc:"Envoy bootstrap: a unix socket."`
+		Internal document.Node `key:"envoy_internal_address,envoyInternalAddress" doc:"Envoy bootstrap: an address inside the process." accept:"object" unbuilt:"envoy_internal_address" example:"{\"server_listener_name\": \"admin\"}"`
 	} `key:"address" doc:"Where the admin port listens."`
-	LogPath     string          `key:"access_log_path" doc:"Log of the admin port." noeffect:"true" example:"\"/dev/null\""`
-	AccessLog   []document.Node `key:"access_log" doc:"Envoy bootstrap: logs of the admin port." noeffect:"true" example:"[{\"name\": \"envoy.access_loggers.file\"}]"`
-	ProfilePath string          `key:"profile_path" doc:"Envoy bootstrap: file of profiles." noeffect:"pprof.debug serves them" example:"\"/tmp/envoy.prof\""`
-	Sockets     []document.Node `key:"socket_options" doc:"Envoy bootstrap: options of the admin port's socket." noeffect:"true" example:"[{\"level\": 1}]"`
-	NoLimit     bool            `key:"ignore_global_conn_limit" doc:"Envoy bootstrap: the admin port is outside limits of connections." noeffect:"it always is" example:"true"`
-	AllowPaths  []document.Node `key:"allow_paths" doc:"Envoy bootstrap: the pages that there are." unbuilt:"allow_paths" example:"[{\"exact\": \"/stats\"}]"`
+	LogPath     string          `key:"access_log_path,accessLogPath" doc:"Log of the admin port." noeffect:"true" example:"\"/dev/null\""`
+	AccessLog   []document.Node `key:"access_log,accessLog" doc:"Envoy bootstrap: logs of the admin port." noeffect:"true" example:"[{\"name\": \"envoy.access_loggers.file\"}]"`
+	ProfilePath string          `key:"profile_path,profilePath" doc:"Envoy bootstrap: file of profiles." noeffect:"pprof.debug serves them" example:"\"/tmp/envoy.prof\""`
+	Sockets     []document.Node `key:"socket_options,socketOptions" doc:"Envoy bootstrap: options of the admin port's socket." noeffect:"true" example:"[{\"level\": 1}]"`
+	NoLimit     bool            `key:"ignore_global_conn_limit,ignoreGlobalConnLimit" doc:"Envoy bootstrap: the admin port is outside limits of connections." noeffect:"it always is" example:"true"`
+	AllowPaths  []document.Node `key:"allow_paths,allowPaths" doc:"Envoy bootstrap: the pages that there are." unbuilt:"allow_paths" example:"[{\"exact\": \"/stats\"}]"`
 }
 
 type metricsJSON struct {

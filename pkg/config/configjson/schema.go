@@ -20,7 +20,8 @@ func (k Kinds) Schema() []byte {
 
 // hasServer is the member of the schema that says that a file has a server, or is one for
 // Envoy.
-const hasServer = `  "anyOf": [{"required": ["servers"]}, {"required": ["static_resources"]}, {"required": ["dynamic_resources"]}],
+const hasServer = `  "anyOf": [{"required": ["servers"]}, {"required": ["static_resources"]}, {"required": ["dynamic_resources"]},
+    {"required": ["staticResources"]}, {"required": ["dynamicResources"]}],
 `
 
 // MarkdownReference returns the tables of docs/configuration.md: every key with

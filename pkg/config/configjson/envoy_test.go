@@ -1,0 +1,52 @@
+package configjson
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// TestEveryKeyOfABootstrapIsKnown, at each level that the schema reads itself, in both of
+// the spellings that JSON has for it: a field that is new in the API has an effect, a
+// warning or a refusal that names it.
+func TestEveryKeyOfABootstrapIsKnown(t *testing.T) {
+	message := (&bootstrapv3.Bootstrap{}).ProtoReflect().Descriptor()
+	if count := checkKeys(t, "", message, reflect.TypeFor[rootJSON]()); count < 80 {
+		t.Errorf("%d fields were looked at, a bootstrap has more", count)
+	}
+}
+
+// checkKeys holds the keys of a struct against the fields of a message, and returns how
+// many there are. What is taken as it stands, package xds reads.
+func checkKeys(t *testing.T, path string, message protoreflect.MessageDescriptor, keys reflect.Type) (count int) {
+	t.Helper()
+	all := document.Keys(reflect.New(keys).Interface())
+	for i := range message.Fields().Len() {
+		f := message.Fields().Get(i)
+		count++
+		name := string(f.Name())
+		at := slices.IndexFunc(all, func(k document.Key) bool { return k.Name == name || slices.Contains(k.Aliases, name) })
+		if at < 0 {
+			t.Errorf("%s%s of %s is no key", path, name, message.FullName())
+			continue
+		}
+		k := &all[at]
+		if json := f.JSONName(); k.Name != json && !slices.Contains(k.Aliases, json) {
+			t.Errorf("%s%s is not taken as %s", path, name, json)
+		}
+		inner := k.Type
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
+			inner = inner.Elem()
+		}
+		known := inner.Kind() == reflect.Struct && inner != reflect.TypeFor[document.Node]()
+		if known && f.Message() != nil && f.Message().FullName() != "google.protobuf.Any" {
+			count += checkKeys(t, path+name+".", f.Message(), inner)
+		}
+	}
+	return count
+}
