@@ -93,21 +93,12 @@ func withoutDoubles(found, others []registry.URL) []registry.URL {
 	if len(found) == 0 {
 		return others
 	}
-	type place struct {
-		address string
-		service registry.Service
-	}
-	placeOf := func(u registry.URL) place {
-		s := u.Service()
-		s.Version = registry.PlainVersion(s.Version)
-		return place{u.Address(), s}
-	}
-	there := make(map[place]bool, len(found))
+	there := make(map[provision]bool, len(found))
 	for _, u := range found {
-		there[placeOf(u)] = true
+		there[provisionOf(u)] = true
 	}
 	for _, u := range others {
-		if !there[placeOf(u)] {
+		if !there[provisionOf(u)] {
 			found = append(found, u)
 		}
 	}

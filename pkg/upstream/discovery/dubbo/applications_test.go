@@ -98,9 +98,9 @@ func TestTheWordOfTheApplicationIsOfItsVersionAlone(t *testing.T) {
 		r.fake.metadata = map[string]string{"a/1": `{"app": "a", "services": {"x:2:dubbo": {"name": "x", "version": "2", "protocol": "dubbo", "path": "x"}}}`}
 		r.fake.mu.Unlock()
 		r.fake.sayInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
-		r.want("x=10.0.0.1")
-		if p := r.hub.Services().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" {
-			t.Errorf("who asks for no version gets %+v", p)
+		r.want("x=10.0.0.1; x?version=2=10.0.0.1")
+		if p := r.hub.Services().Subscribed[0].Providers; len(p) != 2 || p[0].Version != "" || p[1].Version != "2" {
+			t.Errorf("the providers are %+v", p)
 		}
 	})
 }

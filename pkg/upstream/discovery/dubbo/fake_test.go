@@ -161,7 +161,8 @@ func (f *fake) tell(iface string) {
 	}
 }
 
-// providers are URLs of a service at hosts, as "10.0.0.1?weight=3".
+// providers are URLs of a service at hosts, as "10.0.0.1?weight=3"; they say the group and
+// the version if nobody asks for one.
 func providers(s registry.Service, hosts []string) (urls []registry.URL) {
 	for _, host := range hosts {
 		host, query, _ := strings.Cut(host, "?")
@@ -169,7 +170,14 @@ func providers(s registry.Service, hosts []string) (urls []registry.URL) {
 		if err != nil {
 			panic(err)
 		}
-		urls = append(urls, u.With(map[string]string{"interface": s.Interface, "group": s.Group, "version": s.Version}))
+		all := map[string]string{"interface": s.Interface}
+		if s.Group != "" {
+			all["group"] = s.Group
+		}
+		if s.Version != "" {
+			all["version"] = s.Version
+		}
+		urls = append(urls, u.With(all))
 	}
 	return urls
 }

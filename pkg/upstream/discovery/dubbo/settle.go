@@ -32,8 +32,30 @@ type service struct {
 
 // placed is what is in force of a service; the zero value: nothing.
 type placed struct {
-	cluster *config.Cluster
-	routes  []*config.Route
+	clusters []*config.Cluster // the service's own, then those apart; see plan.Outcome
+	routes   []*config.Route
+}
+
+// cluster returns the cluster of that name; nil: there is none.
+func (p *placed) cluster(name string) *config.Cluster {
+	for _, c := range p.clusters {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// keep has what is as in before be the same: others compare pointers first.
+func (p *placed) keep(before placed) {
+	for i, c := range p.clusters {
+		if old := before.cluster(c.Name); old != nil && reflect.DeepEqual(c, old) {
+			p.clusters[i] = old
+		}
+	}
+	if reflect.DeepEqual(p.routes, before.routes) {
+		p.routes = before.routes
+	}
 }
 
 // mark has a service planned, for a call of the API. mu is held.
@@ -140,7 +162,7 @@ func (h *Hub) plan(now time.Time, numbers map[*session]int) []attempt {
 // patience returns until when a service waits to be put in force: while it is not, and no
 // registry has said anything.
 func (s *service) patience() (until time.Time) {
-	if s.place.cluster != nil {
+	if s.place.clusters != nil {
 		return time.Time{}
 	}
 	for _, source := range s.sources {
@@ -183,14 +205,8 @@ func (h *Hub) planOne(s *service, now time.Time, numbers map[*session]int) attem
 	if next = earlier(next, s.outcome.Next); !next.IsZero() {
 		h.timed[s] = now.Add(next.Sub(now)) // however the clock of the wall is set meanwhile
 	}
-	a.next = placed{s.outcome.Cluster, s.outcome.Routes}
-	// What is as before stays what it is: others compare pointers first.
-	if reflect.DeepEqual(a.next.cluster, s.place.cluster) {
-		a.next.cluster = s.place.cluster
-	}
-	if reflect.DeepEqual(a.next.routes, s.place.routes) {
-		a.next.routes = s.place.routes
-	}
+	a.next = placed{append([]*config.Cluster{s.outcome.Cluster}, s.outcome.Apart...), s.outcome.Routes}
+	a.next.keep(s.place)
 	return a
 }
 
@@ -230,12 +246,15 @@ func (h *Hub) apply(ctx context.Context, batch []attempt) error {
 	for i := range batch {
 		a := &batch[i]
 		before[i] = a.service.place
-		cluster, old := a.next.cluster, before[i].cluster
-		switch {
-		case cluster == nil && old != nil:
-			c.Removed = append(c.Removed, old.Name)
-		case cluster != old || cluster != nil && a.service.forced:
-			c.Clusters = append(c.Clusters, cluster)
+		for _, old := range before[i].clusters {
+			if a.next.cluster(old.Name) == nil {
+				c.Removed = append(c.Removed, old.Name)
+			}
+		}
+		for _, cluster := range a.next.clusters {
+			if a.service.forced || cluster != before[i].cluster(cluster.Name) {
+				c.Clusters = append(c.Clusters, cluster)
+			}
 		}
 		routes = routes || a.service.forced || !sameRoutes(a.next.routes, before[i].routes)
 		a.service.place = a.next
@@ -291,7 +310,7 @@ func (h *Hub) done(batch []attempt) {
 	for _, a := range batch {
 		s := a.service
 		s.done, s.err, s.pause, s.forced = a.asked, nil, 0, false
-		if len(s.sources) == 0 && s.place.cluster == nil {
+		if len(s.sources) == 0 && s.place.clusters == nil {
 			delete(h.services, s.key)
 		}
 	}
@@ -332,9 +351,7 @@ func (h *Hub) Overlay() (clusters []*config.Cluster, routes *config.RouteTable) 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.services {
-		if s.place.cluster != nil {
-			clusters = append(clusters, s.place.cluster)
-		}
+		clusters = append(clusters, s.place.clusters...)
 	}
 	slices.SortFunc(clusters, func(a, b *config.Cluster) int { return cmp.Compare(a.Name, b.Name) })
 	return clusters, h.table()

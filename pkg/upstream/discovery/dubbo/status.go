@@ -134,11 +134,11 @@ func (s *service) describe(now time.Time, states map[*session]registry.State) Su
 		Sources:   make([]Subscription, 0, len(s.sources)),
 		Providers: []Provider{},
 	}
-	kept := map[string]bool{}
+	kept := map[provision]bool{}
 	for _, source := range s.sources {
 		d.Sources = append(d.Sources, source.describe(now, states))
 		for _, k := range source.kept {
-			kept[k.url.Address()] = true
+			kept[provisionOf(k.url)] = true
 		}
 	}
 	o := s.outcome
@@ -151,7 +151,7 @@ func (s *service) describe(now time.Time, states map[*session]registry.State) Su
 		of := p.URL.Service()
 		d.Providers = append(d.Providers, Provider{
 			Address: p.URL.Address(), Protocol: p.URL.Protocol, Weight: p.Weight, Application: p.URL.Get(parameterApplication),
-			Group: of.Group, Version: of.Version, Registry: p.Registry, Unused: p.Unused, Kept: kept[p.URL.Address()],
+			Group: of.Group, Version: of.Version, Registry: p.Registry, Unused: p.Unused, Kept: kept[provisionOf(p.URL)],
 		})
 	}
 	return d
@@ -214,8 +214,8 @@ func (h *Hub) Totals() Totals {
 
 // count adds a service. Hub.mu is held.
 func (t *Totals) count(s *service, now time.Time, states map[*session]registry.State) {
-	if s.place.cluster != nil {
-		t.Providers += len(s.place.cluster.Hosts)
+	if s.place.clusters != nil {
+		t.Providers += len(s.place.clusters[0].Hosts)
 	}
 	known, restored, doubted := false, false, false
 	for _, source := range s.sources {

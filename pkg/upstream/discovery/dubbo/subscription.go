@@ -46,6 +46,20 @@ type subscription struct {
 	session0   int            // the number of the session that said was judged in; 0: of no session here
 }
 
+// provision is a service at an address, where there may be others: of another group, or
+// version.
+type provision struct {
+	host    string
+	port    uint16
+	service registry.Service
+}
+
+func provisionOf(u registry.URL) provision {
+	s := u.Service()
+	s.Version = registry.PlainVersion(s.Version)
+	return provision{u.Host, u.Port, s}
+}
+
 // keptProvider is used although the registry does not name it.
 type keptProvider struct {
 	url   registry.URL
@@ -173,16 +187,16 @@ func (s *subscription) judge(now time.Time, session int, emptyAfter time.Duratio
 
 // take makes v what the registry says.
 func (s *subscription) take(v registry.View, now time.Time, session int, emptyAfter time.Duration) {
-	there := map[string]bool{}
+	there := map[provision]bool{}
 	for _, u := range v.Providers {
-		there[u.Address()] = true
+		there[provisionOf(u)] = true
 	}
 	// Whoever was named and is no longer.
 	var gone []registry.URL
-	before := map[string]bool{}
+	before := map[provision]bool{}
 	for _, u := range s.said.Providers {
-		before[u.Address()] = true
-		if !there[u.Address()] {
+		before[provisionOf(u)] = true
+		if !there[provisionOf(u)] {
 			gone = append(gone, u)
 		}
 	}
@@ -191,9 +205,9 @@ func (s *subscription) take(v registry.View, now time.Time, session int, emptyAf
 		another = false // so long ago that it is no sign of a loss
 	}
 	doubted := s.nobody || another && 2*len(gone) > len(before)
-	s.kept = slices.DeleteFunc(s.kept, func(k keptProvider) bool { return there[k.url.Address()] || v.Orderly })
+	s.kept = slices.DeleteFunc(s.kept, func(k keptProvider) bool { return there[provisionOf(k.url)] || v.Orderly })
 	s.left = slices.DeleteFunc(s.left, func(d departed) bool {
-		return there[d.url.Address()] || v.Orderly || now.Sub(d.at) > ofLate
+		return there[provisionOf(d.url)] || v.Orderly || now.Sub(d.at) > ofLate
 	})
 	for _, u := range gone {
 		s.left = append(s.left, departed{u, now})
@@ -221,12 +235,12 @@ func (s *subscription) take(v registry.View, now time.Time, session int, emptyAf
 
 // lost returns those who left of late and are not kept yet.
 func (s *subscription) lost() (urls []registry.URL) {
-	kept := make(map[string]bool, len(s.kept))
+	kept := make(map[provision]bool, len(s.kept))
 	for _, k := range s.kept {
-		kept[k.url.Address()] = true
+		kept[provisionOf(k.url)] = true
 	}
 	for _, d := range s.left {
-		if !kept[d.url.Address()] {
+		if !kept[provisionOf(d.url)] {
 			urls = append(urls, d.url)
 		}
 	}

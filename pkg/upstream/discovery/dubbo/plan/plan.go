@@ -2,11 +2,12 @@
 // asked for and what registries say, the cluster, its hosts, and the routes to it. It is
 // a function of its arguments.
 //
-//	Make     a service -> its cluster and routes            plan.go
+//	Make     a service -> its clusters and routes           plan.go
 //	         which addresses get how much, as rules say     providers.go
 //	         which calls go to which of them, as rules say   choices.go
 //	         timeouts, retries, balancing                   settings.go
-//	         what requests are meant                        routes.go
+//	         what requests are meant, and who gets them     ways.go
+//	         the routes of all that                         routes.go
 //	Compare  the order of services in the route table       routes.go
 package plan
 
@@ -40,9 +41,12 @@ type List struct {
 
 // Outcome is what becomes of a service. It is not changed.
 type Outcome struct {
-	Cluster   *config.Cluster
+	Cluster *config.Cluster
+	// Apart are the clusters for calls of one group or version that hosts provide among
+	// others: a host of Cluster counts as one of those.
+	Apart     []*config.Cluster
 	Routes    []*config.Route
-	Providers []Provider // every address that was named, by address
+	Providers []Provider // everything that was named, by address
 
 	LoadBalance string        // in Dubbo's word
 	Timeout     time.Duration // for a call, retries included; 0: none
@@ -57,7 +61,7 @@ type Outcome struct {
 	Next time.Time
 }
 
-// Provider is an address that provides the service.
+// Provider is an address that provides the service, in one group and version.
 type Provider struct {
 	URL      registry.URL
 	Registry string // the first that named it
@@ -79,29 +83,38 @@ const (
 )
 
 // Make returns what becomes of a service at the time now, of which the registries say
-// what is in lists. An address that several of them name counts once, as the first says.
+// what is in lists. What several of them name of an address counts once for each group and
+// version, as the first says.
 func Make(w Wish, lists []List, now time.Time) *Outcome {
 	n := &notes{}
 	p := gather(w, lists, n)
 	choices := p.choose(w, lists, n)
 	p.weigh(now, n)
 	used := p.used()
-	s := readSettings(w, p.all, n)
+	with := readSettings(w, p.members(used), n)
+	lanes := p.lanes(w, used, with, len(choices), n)
 	o := &Outcome{
-		Cluster:     newCluster(w.Service.String(), s.policy),
+		Routes:      routes(w.Service, lanes, choices, n),
 		Providers:   p.all,
-		LoadBalance: s.loadBalance,
-		Timeout:     s.forService.whole(),
-		Retries:     max(0, s.forService.retries),
+		LoadBalance: with.loadBalance,
+		Timeout:     with.forService.whole(),
+		Retries:     max(0, with.forService.retries),
 		Next:        p.next,
 		Tagged:      p.tagged,
 	}
-	if slices.ContainsFunc(p.all, func(one Provider) bool { return one.Unused == "" && !isAddress(one.URL.Host) }) {
-		o.Cluster.Type = config.ClusterStrictDNS
+	byCluster := map[string][]*config.Route{}
+	for _, r := range o.Routes {
+		byCluster[r.Forward.Cluster] = append(byCluster[r.Forward.Cluster], r)
 	}
-	o.Routes = routes(w.Service, s, used, choices, n)
-	o.Cluster.Hosts = p.hosts(o.Routes)
-	o.Cluster.Subsets = subsets(o.Routes)
+	name := w.Service.String()
+	o.Cluster = p.cluster(name, with.policy, used, byCluster[name])
+	delete(byCluster, name)
+	for _, one := range lanes {
+		if routes := byCluster[one.cluster]; routes != nil {
+			o.Apart = append(o.Apart, p.cluster(one.cluster, one.settings.policy, one.members, routes))
+			delete(byCluster, one.cluster) // others with other conditions lead there, too
+		}
+	}
 	o.Warnings = n.sorted()
 	return o
 }

@@ -43,7 +43,8 @@ const (
 // that has a clock that is wrong, and counts as one that has run for long.
 const mostAhead = time.Minute
 
-// providers are the addresses of a service.
+// providers are who provides a service, by address; of one address those first that are
+// nearest to what was asked for.
 type providers struct {
 	all  []Provider
 	now  []int // of each in all, its weight now
@@ -52,7 +53,7 @@ type providers struct {
 	tagged bool // some have tags, or had
 }
 
-// gather returns what lists name, in the order of the addresses.
+// gather returns what lists name.
 func gather(w Wish, lists []List, n *notes) *providers {
 	p := &providers{}
 	for _, list := range lists {
@@ -65,16 +66,87 @@ func gather(w Wish, lists []List, n *notes) *providers {
 			}
 		}
 	}
-	// Of one address that is named twice the URL that can be used counts, then the one
-	// that is what was asked for to the letter, then the one that was named first.
+	// Of what is named twice the URL that can be used counts, then the one that is what was
+	// asked for to the letter, then the one that was named first.
 	for i := range p.all {
 		p.all[i].Unused = unusable(p.all[i].URL)
 	}
 	slices.SortStableFunc(p.all, func(a, b Provider) int {
-		return cmp.Or(cmp.Compare(a.URL.Host, b.URL.Host), cmp.Compare(a.URL.Port, b.URL.Port), cmp.Compare(rank(w.Service, a), rank(w.Service, b)))
+		if order := byAddress(a, b); order != 0 {
+			return order // almost always
+		}
+		return cmp.Or(cmp.Compare(rank(w.Service, a), rank(w.Service, b)), compareKinds(kindOf(a.URL), kindOf(b.URL)))
 	})
-	p.all = slices.CompactFunc(p.all, func(a, b Provider) bool { return a.URL.Host == b.URL.Host && a.URL.Port == b.URL.Port })
+	p.dropDoubles()
 	return p
+}
+
+// dropDoubles leaves the first of each kind at an address.
+func (p *providers) dropDoubles() {
+	left := p.all[:0]
+	for from := 0; from < len(p.all); {
+		to := p.endOf(from)
+		if to == from+1 {
+			left = append(left, p.all[from])
+		} else {
+			left = appendKinds(left, p.all[from:to])
+		}
+		from = to
+	}
+	clear(p.all[len(left):])
+	p.all = left
+}
+
+// appendKinds appends the first of each kind.
+func appendKinds(to, all []Provider) []Provider {
+	seen := make(map[kind]bool, len(all))
+	for _, one := range all {
+		if k := kindOf(one.URL); !seen[k] {
+			seen[k] = true
+			to = append(to, one)
+		}
+	}
+	return to
+}
+
+// endOf returns where those end that are at the address of the one at from.
+func (p *providers) endOf(from int) (to int) {
+	for to = from + 1; to < len(p.all) && byAddress(p.all[from], p.all[to]) == 0; to++ {
+	}
+	return to
+}
+
+// kind is the group and the version of a provider: at one address there may be several.
+type kind struct{ group, version string }
+
+func kindOf(u registry.URL) kind {
+	return kind{nameOf(u, registry.ParameterGroup), nameOf(u, registry.ParameterVersion)}
+}
+
+// get returns the group, or the version.
+func (k kind) get(field string) string {
+	if field == fieldVersion {
+		return k.version
+	}
+	return k.group
+}
+
+// has reports whether a provider of the kind has all of the labels.
+func (k kind) has(labels map[string]string) bool {
+	for field, value := range labels {
+		if k.get(field) != value {
+			return false
+		}
+	}
+	return true
+}
+
+func compareKinds(a, b kind) int {
+	return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.version, b.version))
+}
+
+func byAddress(a, b Provider) int {
+	return cmp.Or(cmp.Compare(a.URL.Host, b.URL.Host), cmp.Compare(a.URL.Port, b.URL.Port))
 }
 
 func rank(s registry.Service, p Provider) (n int) {
@@ -204,20 +276,38 @@ func warmth(p *Provider, now time.Time) (part int, next time.Time) {
 	return part, next
 }
 
-// used returns the URLs of the providers that get calls.
-func (p *providers) used() []registry.URL {
-	var urls []registry.URL
+// used returns who gets calls, as indexes of all.
+func (p *providers) used() (members []int) {
 	for i := range p.all {
 		if p.all[i].Unused == "" {
-			urls = append(urls, p.all[i].URL)
+			members = append(members, i)
 		}
 	}
-	return urls
+	return members
 }
 
-// hosts returns the providers that get calls as hosts of a cluster, where each has the
-// labels that routes ask for.
-func (p *providers) hosts(routes []*config.Route) []config.Host {
+// members returns providers by their indexes.
+func (p *providers) members(indexes []int) (all []*Provider) {
+	for _, i := range indexes {
+		all = append(all, &p.all[i])
+	}
+	return all
+}
+
+// cluster returns a cluster of members, which has the subsets that routes to it ask for.
+func (p *providers) cluster(name string, policy config.Policy, members []int, routes []*config.Route) *config.Cluster {
+	c := newCluster(name, policy)
+	if slices.ContainsFunc(members, func(i int) bool { return !isAddress(p.all[i].URL.Host) }) {
+		c.Type = config.ClusterStrictDNS
+	}
+	c.Hosts = p.hosts(members, routes)
+	c.Subsets = subsets(routes)
+	return c
+}
+
+// hosts returns members as hosts of a cluster, where each has the labels that routes ask
+// for. Of those at one address the first is the host; rules mean it if they mean any.
+func (p *providers) hosts(members []int, routes []*config.Route) []config.Host {
 	var always []string // labels that those without one have, too
 	for _, r := range routes {
 		for key, value := range r.Forward.Metadata {
@@ -227,22 +317,26 @@ func (p *providers) hosts(routes []*config.Route) []config.Host {
 		}
 	}
 	largest := mostWeight
-	for _, weight := range p.now {
-		largest = max(largest, weight)
+	for _, i := range members {
+		largest = max(largest, p.now[i])
 	}
-	hosts := make([]config.Host, 0, len(p.all))
+	hosts := make([]config.Host, 0, len(members))
 	var labels map[string]string
-	for i := range p.all {
-		one := &p.all[i]
-		if one.Unused != "" {
-			continue
+	for at := 0; at < len(members); {
+		first := members[at]
+		one := &p.all[first]
+		own := labelsOf(one, always)
+		for at++; at < len(members) && byAddress(*one, p.all[members[at]]) == 0; at++ {
+			for _, set := range p.all[members[at]].Choices {
+				own[label(set)] = chosen
+			}
 		}
-		if own := labelsOf(one, always); !maps.Equal(own, labels) {
+		if !maps.Equal(own, labels) {
 			labels = own // else they are shared with the host before
 		}
 		hosts = append(hosts, config.Host{
 			Address:  one.URL.Address(),
-			Weight:   uint32(max(1, p.now[i]*mostWeight/largest)),
+			Weight:   uint32(max(1, p.now[first]*mostWeight/largest)),
 			Metadata: labels,
 		})
 	}

@@ -75,16 +75,11 @@ func (c calls) retry() *config.RetryPolicy {
 	}
 }
 
-// readSettings returns the settings that a consumer and the providers that it uses say.
+// readSettings returns the settings that a consumer and providers that get calls say.
 // Where providers differ, the longest timeout and the fewest retries count, and the
 // balancing of most of them.
-func readSettings(w Wish, providers []Provider, n *notes) settings {
-	r := &settingsReader{notes: n}
-	for i := range providers {
-		if providers[i].Unused == "" {
-			r.providers = append(r.providers, &providers[i])
-		}
-	}
+func readSettings(w Wish, providers []*Provider, n *notes) settings {
+	r := &settingsReader{providers: providers, notes: n}
 	if len(r.providers) == 0 {
 		r.providers = []*Provider{{Consumer: w.Parameters}} // so that what the consumer says counts
 	}

@@ -1,0 +1,169 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// served says where a call goes, as "1*100 2*50 in 1s": the last part of each address, its
+// weight, and how long the call may take; "nowhere": it has no route. An address is in a
+// cluster once.
+func served(t *testing.T, o *plan.Outcome, fields ...string) string {
+	t.Helper()
+	r := matched(t, o, fields...)
+	if r == nil {
+		return "nowhere"
+	}
+	f := r.Config.Forward
+	all := append([]*config.Cluster{o.Cluster}, o.Apart...)
+	at := slices.IndexFunc(all, func(c *config.Cluster) bool { return c.Name == f.Cluster })
+	if at < 0 {
+		t.Fatalf("there is no cluster %q", f.Cluster)
+	}
+	var parts []string
+	seen := map[string]bool{}
+	for _, h := range all[at].Hosts {
+		if seen[h.Address] {
+			t.Errorf("the cluster %q has the host %s twice", f.Cluster, h.Address)
+		}
+		seen[h.Address] = true
+		has := true
+		for key, value := range f.Metadata {
+			of, ok := h.Metadata[key]
+			has = has && ok && of == value
+		}
+		if has {
+			parts = append(parts, fmt.Sprintf("%s*%d", strings.TrimSuffix(strings.TrimPrefix(h.Address, "10.0.0."), ":1"), h.Weight))
+		}
+	}
+	return fmt.Sprintf("%s in %v", strings.Join(parts, " "), f.Timeout)
+}
+
+func TestWhatAHostProvidesBesideOthersIsCalled(t *testing.T) {
+	both := []string{
+		"dubbo://10.0.0.1:1/x?version=1.0.0&weight=10&timeout=1000", "dubbo://10.0.0.1:1/x?version=2.0.0&weight=20&timeout=2000",
+		"dubbo://10.0.0.2:1/x?version=2.0.0&weight=40&timeout=3000",
+	}
+	groups := []string{"dubbo://10.0.0.1:1/x?group=g&weight=10", "dubbo://10.0.0.1:1/x?group=h&weight=20", "dubbo://10.0.0.2:1/x?group=h&version=1"}
+	open, all := registry.Service{Interface: "x"}, registry.Service{Interface: "x", Group: "*", Version: "*"}
+	tests := []struct {
+		name      string
+		service   registry.Service
+		providers []string
+		call      string // group/version
+		want      string
+	}{
+		{"the first version", open, both, "/1.0.0", "1*10 in 1s"},
+		{"the second version", open, both, "/2.0.0", "1*20 2*40 in 3s"},
+		{"no version, which all have", open, both, "/", "1*10 2*40 in 3s"},
+		{"a version that nobody has", open, both, "/3.0.0", "nowhere"},
+		{"of all, the first version", all, both, "/1.0.0", "1*10 in 1s"},
+		{"of all, the second version", all, both, "/2.0.0", "1*20 2*40 in 3s"},
+		{"of all, any version", all, both, "/*", "1*10 2*40 in 3s"},
+		{"no version beside one", open, append(both, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/", "2*50 in 5s"},
+		{"no version beside one, as Java writes it", open, append(both, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/0.0.0", "2*50 in 5s"},
+		{"a version beside none", open, append(both, "dubbo://10.0.0.2:1/x?weight=50&timeout=5000"), "/2.0.0", "1*20 2*40 in 3s"},
+		{"a group", open, groups, "g/", "1*10 in 1m0s"},
+		{"another group", open, groups, "h/", "1*20 in 1m0s"},
+		{"a group and a version", open, groups, "h/1", "2*100 in 1m0s"},
+		{"one of two groups", registry.Service{Interface: "x", Group: "g,h"}, groups, "h/", "1*20 in 1m0s"},
+		{"either of two groups", registry.Service{Interface: "x", Group: "g,h"}, groups, "g,h/1", "2*100 in 1m0s"},
+		{"of any version, the group", registry.Service{Interface: "x", Group: "h", Version: "*"}, groups, "h/*", "1*20 2*100 in 1m0s"},
+		{"one that is disabled beside another", open, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/2", "1*100 in 1m0s"},
+		{"disabled beside another", open, []string{"dubbo://10.0.0.1:1/x?version=1&disabled=true", "dubbo://10.0.0.1:1/x?version=2"}, "/1", "nowhere"},
+		{"one of no weight beside another", open, []string{"dubbo://10.0.0.1:1/x?version=1&weight=0", "dubbo://10.0.0.1:1/x?version=2"}, "/", "1*100 in 1m0s"},
+		{"versions at addresses of their own have timeouts of their own", open, []string{"dubbo://10.0.0.1:1/x?version=1&timeout=1000", "dubbo://10.0.0.2:1/x?version=2&timeout=2000"}, "/1", "1*100 in 1s"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := plan.Make(plan.Wish{Service: tt.service}, lists(t, tt.providers...), noon())
+			group, version, _ := strings.Cut(tt.call, "/")
+			if got := served(t, o, "method=get", "group="+group, "version="+version); got != tt.want {
+				t.Errorf("it goes to %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestHostsThatProvideOneEachNeedNoClustersApart(t *testing.T) {
+	w := plan.Wish{Service: registry.Service{Interface: "x"}}
+	alone := []string{"dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2", "dubbo://10.0.0.2:1/x?version=2&pid=2", "dubbo://10.0.0.3:1/x?group=g&version=1", "dubbo://10.0.0.3:1/x?group=g&version=2"}
+	if o := plan.Make(w, lists(t, alone[:3]...), noon()); len(o.Apart) != 0 {
+		t.Errorf("there are clusters apart: %v", namesOf(o.Apart))
+	}
+	// The host of the group counts as the one of its first version.
+	want := []string{"x?group=g&version=2"}
+	if o := plan.Make(w, lists(t, alone...), noon()); !slices.Equal(namesOf(o.Apart), want) {
+		t.Errorf("the clusters apart are %v, want %v", namesOf(o.Apart), want)
+	}
+}
+
+func namesOf(clusters []*config.Cluster) (names []string) {
+	for _, c := range clusters {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// TestAMethodOfAVersionHasItsSettings is of a method that only a wider lane says something of.
+func TestAMethodOfAVersionHasItsSettings(t *testing.T) {
+	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x", Version: "*"}}, lists(t,
+		"dubbo://10.0.0.1:1/x?version=1&timeout=1000&get.timeout=100",
+		"dubbo://10.0.0.1:1/x?version=2&timeout=2000",
+		"dubbo://10.0.0.2:1/x?version=3&timeout=3000",
+	), noon())
+	for version, want := range map[string]string{"1": "1*100 in 100ms", "2": "1*100 in 2s", "3": "2*100 in 3s", "*": "1*100 2*100 in 3s"} {
+		if got := served(t, o, "method=get", "version="+version); got != want {
+			t.Errorf("version %s: it goes to %s, want %s", version, got, want)
+		}
+	}
+}
+
+// TestRulesMeanOneOfSeveralThatAHostProvides: a provider is chosen by what it is, not by what else
+// is at its address.
+func TestRulesMeanOneOfSeveralThatAHostProvides(t *testing.T) {
+	l := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2")
+	l[0].View.Routers = []registry.URL{condition("method=get => host=10.0.0.1&version=2", "force=true")}
+	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+	for call, want := range map[string]string{
+		"get 1": "", "get 2": "1", "get ": "1",
+		"put 1": "1 2", "put 2": "1 2", "put ": "1 2",
+	} {
+		method, version, _ := strings.Cut(call, " ")
+		got := served(t, o, "method="+method, "version="+version)
+		got, _, _ = strings.Cut(strings.ReplaceAll(got, "*100", ""), " in")
+		if got != want {
+			t.Errorf("%q goes to %q, want %q", call, got, want)
+		}
+	}
+}
+
+func TestAnOverrideOfAVersionIsOfThatAlone(t *testing.T) {
+	l := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2")
+	l[0].View.Configurators = urls(t, "override://0.0.0.0/x?category=configurators&version=2&weight=7&timeout=70")
+	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+	if got, want := served(t, o, "method=get", "version=1"), "1*100 in 1m0s"; got != want {
+		t.Errorf("the first goes to %s, want %s", got, want)
+	}
+	if got, want := served(t, o, "method=get", "version=2"), "1*7 in 70ms"; got != want {
+		t.Errorf("the second goes to %s, want %s", got, want)
+	}
+}
+
+func TestNewVersionsBesideOthersGrowWarm(t *testing.T) {
+	born := fmt.Sprint(noon().Add(-5 * time.Minute).UnixMilli())
+	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2&timestamp="+born), noon())
+	if got, want := served(t, o, "method=get", "version=2"), "1*50 in 1m0s"; got != want {
+		t.Errorf("it goes to %s, want %s", got, want)
+	}
+	if o.Next.IsZero() {
+		t.Error("it does not change")
+	}
+}

@@ -1,0 +1,103 @@
+package dubbo_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
+)
+
+func TestVersionsAtOneAddressAreInForceSideBySide(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.say("x", "10.0.0.1?version=1&weight=10", "10.0.0.1?version=2&weight=20", "10.0.0.2?version=2")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		r.want("x=10.0.0.1,10.0.0.2; x?version=2=10.0.0.1,10.0.0.2")
+		if n := r.hub.Totals().Providers; n != 2 {
+			t.Errorf("%d addresses are counted, want 2", n)
+		}
+		var listed []string
+		for _, p := range r.hub.Services().Subscribed[0].Providers {
+			listed = append(listed, fmt.Sprintf("%s %s*%d", p.Address, p.Version, p.Weight))
+		}
+		if got, want := strings.Join(listed, ", "), "10.0.0.1:20880 1*10, 10.0.0.1:20880 2*20, 10.0.0.2:20880 2*100"; got != want {
+			t.Errorf("listed are %s, want %s", got, want)
+		}
+		r.mu.Lock()
+		before := r.clusters["x"]
+		r.mu.Unlock()
+		r.fake.say("x", "10.0.0.1?version=1&weight=10", "10.0.0.1?version=2&weight=30", "10.0.0.2?version=2")
+		pass(time.Second)
+		r.mu.Lock()
+		if c := r.clusters["x?version=2"]; c == nil || c.Hosts[0].Weight != 30 || r.clusters["x"] != before {
+			t.Errorf("a new weight of one version makes %+v, or changes the others", c)
+		}
+		r.mu.Unlock()
+		r.fake.say("x", "10.0.0.1?version=1", "10.0.0.2?version=2")
+		pass(time.Second)
+		r.want("x=10.0.0.1,10.0.0.2")
+		r.fake.say("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
+		pass(time.Second)
+		r.want("x=10.0.0.1; x?version=2=10.0.0.1")
+		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
+		r.want("")
+	})
+}
+
+// TestVersionsAtOneAddressComeBackOneAfterTheOther: that one is there says nothing of the other.
+func TestVersionsAtOneAddressComeBackOneAfterTheOther(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		const first, second = "10.0.0.1?version=1", "10.0.0.1?version=2"
+		r.fake.say("x", first, second)
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		for _, said := range [][]string{{}, {first}, {first, second}, {}, {second}} {
+			r.fake.say("x", said...)
+			pass(time.Second)
+			r.want("x=10.0.0.1; x?version=2=10.0.0.1")
+		}
+		for _, p := range r.hub.Services().Subscribed[0].Providers {
+			if p.Kept != (p.Version == "1") {
+				t.Errorf("version %s is kept: %t", p.Version, p.Kept)
+			}
+		}
+		pass(10 * time.Minute)
+		r.want("x=10.0.0.1")
+	})
+}
+
+func TestVersionsAtOneAddressOutliveARestart(t *testing.T) {
+	c := remembering(t)
+	inBubble(t, c, func(r *rig) {
+		r.fake.say("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
+		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
+		r.restart(c)
+		if clusters, _ := r.hub.Overlay(); len(clusters) != 2 || clusters[0].Name != "x" || clusters[1].Name != "x?version=2" {
+			t.Errorf("before anything runs there are %d clusters", len(clusters))
+		}
+		r.run()
+		defer r.end()
+		r.want("x=10.0.0.1; x?version=2=10.0.0.1")
+	})
+}
+
+func TestWhatCannotBeAppliedLeavesAllClustersOfAServiceAsTheyWere(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.say("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		r.mu.Lock()
+		r.refuse = func(dubbo.Change) error { return errors.New("no") }
+		r.mu.Unlock()
+		r.fake.say("x", "10.0.0.1?version=1", "10.0.0.1?version=3")
+		pass(time.Second / 2)
+		if clusters, _ := r.hub.Overlay(); len(clusters) != 2 || clusters[1].Name != "x?version=2" {
+			t.Errorf("there are %d clusters", len(clusters))
+		}
+		r.mu.Lock()
+		r.refuse = nil
+		r.mu.Unlock()
+		pass(time.Minute)
+		r.want("x=10.0.0.1; x?version=3=10.0.0.1")
+	})
+}
