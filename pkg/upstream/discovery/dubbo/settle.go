@@ -20,6 +20,8 @@ type service struct {
 	sources []*subscription  // in the order of their registries; none: it is to be removed
 	outcome *plan.Outcome    // nil: not planned yet
 
+	unrouted string // what was logged of the outcome last; "": nothing
+
 	place  placed // what is in force, or is just being applied
 	forced bool   // place was restored: it is to be applied, new or not
 
@@ -205,9 +207,20 @@ func (h *Hub) planOne(s *service, now time.Time, numbers map[*session]int) attem
 	if next = earlier(next, s.outcome.Next); !next.IsZero() {
 		h.timed[s] = now.Add(next.Sub(now)) // however the clock of the wall is set meanwhile
 	}
+	h.logUnrouted(s)
 	a.next = placed{append([]*config.Cluster{s.outcome.Cluster}, s.outcome.Apart...), s.outcome.Routes}
 	a.next.keep(s.place)
 	return a
+}
+
+// logUnrouted tells what has no routes though it is provided, once until it is something
+// else. mu is held.
+func (h *Hub) logUnrouted(s *service) {
+	if text := s.outcome.Unrouted; text != s.unrouted {
+		if s.unrouted = text; text != "" {
+			h.o.Log.Warn("some of what is provided has no routes of its own", logService, s.key.String(), logError, text)
+		}
+	}
 }
 
 func earlier(a, b time.Time) time.Time {

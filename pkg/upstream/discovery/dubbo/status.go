@@ -171,6 +171,9 @@ func (s *subscription) describe(now time.Time, states map[*session]registry.Stat
 	if d.Error == "" && s.unresolved != nil {
 		d.Error = s.unresolved.Error()
 	}
+	if o := s.service.outcome; d.Error == "" && o != nil {
+		d.Error = o.Unrouted
+	}
 	if s.doubted() {
 		d.Emptied = s.emptied
 	}

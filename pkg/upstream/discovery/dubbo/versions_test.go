@@ -1,8 +1,10 @@
 package dubbo_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -99,5 +101,36 @@ func TestWhatCannotBeAppliedLeavesAllClustersOfAServiceAsTheyWere(t *testing.T) 
 		r.mu.Unlock()
 		pass(time.Minute)
 		r.want("x=10.0.0.1; x?version=3=10.0.0.1")
+	})
+}
+
+func TestVersionsWithoutRoutesAreToldOnce(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		var log bytes.Buffer
+		r.end()
+		r.log = slog.New(slog.NewTextHandler(&log, nil))
+		r.hub = r.newHub(usual())
+		r.run()
+		defer r.end()
+		var many []string
+		for i := range 34 {
+			many = append(many, fmt.Sprintf("10.0.0.1?version=1.%02d", i))
+		}
+		r.fake.say("x", many...)
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		const want = "calls of 1.32, 1.33 find no route"
+		if got := r.hub.Services().Subscribed[0].Sources[0].Error; !strings.Contains(got, want) {
+			t.Errorf("the error is %q, want one with %q", got, want)
+		}
+		r.fake.say("x", append(many, "10.0.0.2?version=1.00")...)
+		pass(time.Second)
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("the log says it %d times:\n%s", n, &log)
+		}
+		r.fake.say("x", many[:32]...)
+		pass(time.Second)
+		if got := r.hub.Services().Subscribed[0].Sources[0].Error; got != "" {
+			t.Errorf("the error is %q when all have routes", got)
+		}
 	})
 }

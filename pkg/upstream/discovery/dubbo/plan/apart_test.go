@@ -167,3 +167,42 @@ func TestNewVersionsBesideOthersGrowWarm(t *testing.T) {
 		t.Error("it does not change")
 	}
 }
+
+func TestTooManyVersionsAreTold(t *testing.T) {
+	var many []string
+	for i := range 33 {
+		many = append(many, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.Y?group=g&version=1.%02d", i, i))
+	}
+	inGroup := lists(t, many...)
+	many = nil
+	for i := range 42 {
+		many = append(many, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.X?version=1.%02d", i, i))
+	}
+	want := "g/com.example.Y is provided in 33 versions, and 32 can have routes of their own: calls of 1.32 find no route"
+	if o := plan.Make(plan.Wish{Service: registry.Service{Interface: "com.example.Y"}}, inGroup, noon()); !strings.Contains(o.Unrouted, "; "+want) {
+		t.Errorf("in a group: got %q, want %q beside those of no group", o.Unrouted, want)
+	}
+	tests := []struct {
+		name    string
+		service registry.Service
+		count   int
+		want    string
+	}{
+		{"as many as may be", registry.Service{Interface: "com.example.X"}, 32, ""},
+		{"one more", registry.Service{Interface: "com.example.X"}, 33,
+			"com.example.X is provided in 33 versions, and 32 can have routes of their own: calls of 1.32 find no route"},
+		{"many more", registry.Service{Interface: "com.example.X"}, 42,
+			"com.example.X is provided in 42 versions, and 32 can have routes of their own: calls of 1.32, 1.33, 1.34, 1.35, 1.36, 1.37, 1.38, 1.39 and 2 more find no route"},
+		{"for who takes any", registry.Service{Interface: "com.example.X", Version: "*"}, 33,
+			"com.example.X:* is provided in 33 versions, and 32 can have routes of their own: calls of 1.32 go to any"},
+		{"for who wants one", registry.Service{Interface: "com.example.X", Version: "1.07"}, 42, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := plan.Make(plan.Wish{Service: tt.service}, lists(t, many[:tt.count]...), noon())
+			if o.Unrouted != tt.want {
+				t.Errorf("got  %q\nwant %q", o.Unrouted, tt.want)
+			}
+		})
+	}
+}

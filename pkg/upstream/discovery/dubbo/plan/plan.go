@@ -56,6 +56,9 @@ type Outcome struct {
 
 	// Warnings are about what was said and has another effect than in Dubbo, or none.
 	Warnings []string
+	// Unrouted says which groups and versions have no routes of their own though they are
+	// provided, as there are too many; "": none.
+	Unrouted string
 	// Next is when the outcome becomes another one though nothing new is said; zero: it
 	// does not.
 	Next time.Time
@@ -92,7 +95,8 @@ func Make(w Wish, lists []List, now time.Time) *Outcome {
 	p.weigh(now, n)
 	used := p.used()
 	with := readSettings(w, p.members(used), n)
-	lanes := p.lanes(w, used, with, len(choices), n)
+	lacks := &notes{}
+	lanes := p.lanes(w, used, with, len(choices), n, lacks)
 	o := &Outcome{
 		Routes:      routes(w.Service, lanes, choices, n),
 		Providers:   p.all,
@@ -116,6 +120,7 @@ func Make(w Wish, lists []List, now time.Time) *Outcome {
 		}
 	}
 	o.Warnings = n.sorted()
+	o.Unrouted = strings.Join(lacks.sorted(), "; ")
 	return o
 }
 

@@ -28,17 +28,17 @@ type lane struct {
 }
 
 // lanes returns the lanes to the providers that get calls, the narrower before the wider.
-// with are the settings of all of them.
-func (p *providers) lanes(w Wish, used []int, with settings, choices int, n *notes) (all []lane) {
+// with are the settings of all of them; lacks are noted of what has no lane.
+func (p *providers) lanes(w Wish, used []int, with settings, choices int, n, lacks *notes) (all []lane) {
 	of := map[kind][]int{}
 	for _, i := range used {
 		k := kindOf(p.all[i].URL)
 		of[k] = append(of[k], i)
 	}
-	found := ways(w.Service, slices.Collect(maps.Keys(of)))
+	found := ways(w.Service, slices.Collect(maps.Keys(of)), lacks)
 	if choices > 1 && choices*len(found) > mostRoutes {
 		n.add(fmt.Sprintf("%d choices by rules are too many to tell apart %d groups and versions", choices, len(found)))
-		found = ways(w.Service, nil)
+		found = ways(w.Service, nil, lacks)
 	}
 	name := w.Service.String()
 	for _, one := range found {
@@ -101,10 +101,14 @@ func nameApart(service string, labels map[string]string) string {
 
 // ways returns how a call of a service may look that is provided in kinds, the narrower
 // before the wider.
-func ways(s registry.Service, kinds []kind) (all []way) {
-	for _, group := range groups(s.Group, namesOf(kinds, fieldGroup)) {
+func ways(s registry.Service, kinds []kind, lacks *notes) (all []way) {
+	for _, group := range groups(s.Group, namesOf(s, kinds, fieldGroup, lacks)) {
 		some := slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return !k.has(group.labels) })
-		for _, version := range versions(s.Version, namesOf(some, fieldVersion)) {
+		in := s
+		if name := group.labels[fieldGroup]; name != "" {
+			in.Group = name
+		}
+		for _, version := range versions(s.Version, namesOf(in, some, fieldVersion, lacks)) {
 			w := way{conditions: []config.HeaderMatch{{Name: fieldService, Value: s.Interface}}}
 			w.conditions = slices.Concat(w.conditions, version.conditions, group.conditions)
 			if len(group.labels)+len(version.labels) > 0 {
@@ -128,7 +132,7 @@ type names struct {
 }
 
 // namesOf returns what kinds say of a field: of too many names the first.
-func namesOf(kinds []kind, field string) (n names) {
+func namesOf(s registry.Service, kinds []kind, field string, lacks *notes) (n names) {
 	found := map[string]struct{}{}
 	for _, k := range kinds {
 		if name := k.get(field); name != "" {
@@ -138,8 +142,33 @@ func namesOf(kinds []kind, field string) (n names) {
 		}
 	}
 	n.all = slices.Sorted(maps.Keys(found))
-	n.all = n.all[:min(len(n.all), mostNamed)]
+	if len(n.all) > mostNamed {
+		lack(s, field, n.all, lacks)
+		n.all = n.all[:mostNamed]
+	}
 	return n
+}
+
+// lack notes that names of a field have no routes of their own, if they would have any.
+func lack(s registry.Service, field string, all []string, lacks *notes) {
+	asked, effect := s.Group, "find no route"
+	if field == fieldVersion {
+		asked = registry.PlainVersion(s.Version)
+	}
+	switch asked {
+	case "":
+	case anything:
+		effect = "go to any"
+	default:
+		return
+	}
+	const most = 8 // that are named
+	rest := all[mostNamed:]
+	named := strings.Join(rest[:min(most, len(rest))], ", ")
+	if more := len(rest) - most; more > 0 {
+		named += fmt.Sprintf(" and %d more", more)
+	}
+	lacks.add(fmt.Sprintf("%s is provided in %d %ss, and %d can have routes of their own: calls of %s %s", s, len(all), field, mostNamed, named, effect))
 }
 
 // nameOf returns the group of a provider, or its version.
