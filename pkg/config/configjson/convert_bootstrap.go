@@ -12,7 +12,7 @@ import (
 // reads it.
 func (r *reader) readBootstrap(j *rootJSON) {
 	for _, n := range []document.Node{j.DynamicResources, j.StaticResources, j.LayeredRuntime, j.EnvoyNode} {
-		if !n.Off() && !r.kinds.XDS {
+		if says(n) && !r.kinds.XDS {
 			r.report.Unbuilt(n, n.Key())
 			return
 		}
@@ -24,14 +24,18 @@ func (r *reader) readBootstrap(j *rootJSON) {
 	r.readXDSLazy(j)
 	r.readXDSStatus(j)
 	r.readLoadStats(j)
-	if n := j.LayeredRuntime; !n.Off() && !j.hasBootstrap() {
+	if n := j.LayeredRuntime; says(n) && !j.hasBootstrap() {
 		r.report.Warnf(n, "layered_runtime has no effect without dynamic_resources or static_resources")
 	}
 }
 
-// rawJSON is a value as JSON, nil if there is none.
+// says reports whether an object has members: in a message, a member that is empty means
+// something, as ads: {} does.
+func says(n document.Node) bool { return n.Len() > 0 }
+
+// rawJSON is an object as JSON, nil if it says nothing.
 func rawJSON(n document.Node) []byte {
-	if n.Off() {
+	if !says(n) {
 		return nil
 	}
 	text, err := json.Marshal(n.Value())
@@ -47,7 +51,7 @@ func (r *reader) readXDSCache(j *rootJSON) {
 	case c == nil:
 	case !r.kinds.XDS:
 		r.report.Unbuilt(c.Node, "xds_cache")
-	case j.DynamicResources.Off():
+	case !says(j.DynamicResources):
 		r.report.Warnf(c.Node, "xds_cache has no effect without dynamic_resources")
 	default:
 		r.snapshot.Bootstrap.Cache = config.ControlPlaneCache{Path: c.Path, MaxAge: c.MaxAge}
@@ -76,7 +80,7 @@ func (r *reader) readXDSStatus(j *rootJSON) {
 func (r *reader) readLoadStats(j *rootJSON) {
 	n := j.ClusterManager.LoadStats
 	switch {
-	case n.Off():
+	case !says(n):
 	case !r.kinds.XDS:
 		r.report.Unbuilt(n, "load_stats_config")
 	case !j.hasBootstrap():

@@ -66,7 +66,7 @@ func lowerCamel(key string) string {
 
 // hasBootstrap reports whether the file is one of Envoy's kind, which has no server.
 func (j *rootJSON) hasBootstrap() bool {
-	return !j.StaticResources.Off() || !j.DynamicResources.Off()
+	return says(j.StaticResources) || says(j.DynamicResources)
 }
 
 // withoutServer is readServer of a file of Envoy's kind: the server is as if it said

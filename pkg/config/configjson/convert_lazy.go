@@ -20,7 +20,7 @@ func (r *reader) readXDSLazy(j *rootJSON) {
 	case l == nil:
 	case !r.kinds.XDS:
 		r.report.Unbuilt(l.Node, "xds_lazy")
-	case j.DynamicResources.Off():
+	case !says(j.DynamicResources):
 		r.report.Warnf(l.Node, "xds_lazy has no effect without dynamic_resources")
 	default:
 		if l.Idle <= 0 {
