@@ -33,6 +33,7 @@ func (r *reader) filterConfig(at document.Node, name string, settings document.N
 		return nil, false
 	}
 	cfg := f.Config()
+	r.checkNamed(name, settings)
 	return cfg, r.decoder.Decode(settings, cfg)
 }
 
@@ -67,6 +68,7 @@ func (r *reader) routeFilters(j *routeJSON) map[string]any {
 		default:
 			cfg := f.Config()
 			r.decoder.Decode(member, cfg)
+			r.checkNamed(name, member)
 			out[name] = cfg
 		}
 	}

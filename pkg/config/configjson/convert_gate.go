@@ -34,6 +34,7 @@ func (r *reader) readGate(f *networkFilterJSON, kind *filter.Connection, out *co
 	}
 	settings := kind.Config()
 	r.decoder.Decode(f.Node.Member("config"), settings)
+	r.checkNamed(kind.Name, f.Node.Get("config"))
 	out.Gates = append(out.Gates, config.Filter{Name: kind.Name, Config: settings})
 }
 

@@ -24,6 +24,7 @@ func (r *reader) mirror(t *table, j *routeJSON, out *config.Route) {
 	}
 	settings := f.Config()
 	r.decoder.Decode(at, settings)
+	r.checkNamed(mirrorFilter, at)
 	if out.Filters == nil {
 		out.Filters = make(map[string]any, 1)
 	}

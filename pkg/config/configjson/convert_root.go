@@ -21,6 +21,7 @@ func (r *reader) root(j *rootJSON) {
 	r.readBootstrap(j)
 	r.readEnvoy(&j.envoyJSON)
 	r.readExtensions(j.Extends)
+	r.readOthers(j)
 	r.readOverload(j.Node.Get("overload_manager", "overloadManager"), j.Overload)
 	switch at := j.Node.Get("servers"); {
 	case len(j.Servers) == 1:

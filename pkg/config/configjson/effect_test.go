@@ -41,7 +41,7 @@ const everything = `{
   }],
   "cluster_manager": {"clusters": [
     {"name": "spare", "type": "SIMPLE", "circuit_breakers": [{}], "hosts": [{"address": "127.0.0.1:2", "metadata": {"filter_metadata": {}}}]},
-    {"name": "one", "hosts": []}, {"name": "shop", "hosts": []}, {"name": "shop-v2", "hosts": []}, {"name": "db", "hosts": []}
+    {"name": "one", "hosts": []}, {"name": "shop", "hosts": []}, {"name": "shop-v2", "hosts": []}, {"name": "db", "hosts": []}, {"name": "shadow", "hosts": []}
   ]},
   "admin": {"address": {"socket_address": {"port_value": 3}}},
   "metrics": {"sinks": [{"type": "prometheus", "config": {"port": 4}}], "stats_matcher": {}}

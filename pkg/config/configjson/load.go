@@ -125,9 +125,12 @@ type reader struct {
 	snapshot  config.Snapshot
 	filters   map[string]*filter.Stream
 	clusters  map[string]*config.Cluster
+	fixed     map[string]bool // clusters of static_resources, by name
 	tables    map[string]*table
 	proxies   []proxyUse
 	addresses map[string]bool // of the cluster that is being read
+
+	clustersCome bool // a control plane, or a registry, may have more of them
 
 	managerTLS *config.TLS // cluster_manager's tls_context; nil: none that is on
 }
@@ -137,8 +140,8 @@ func newReader(file string, k Kinds, o Options) *reader {
 		file: file, kinds: k, env: o.Env, files: o.Files,
 		report:   &document.Report{},
 		filters:  make(map[string]*filter.Stream, len(k.StreamFilters)),
-		clusters: map[string]*config.Cluster{},
-		tables:   map[string]*table{}, addresses: map[string]bool{},
+		clusters: map[string]*config.Cluster{}, fixed: map[string]bool{},
+		tables: map[string]*table{}, addresses: map[string]bool{},
 	}
 	if r.env == nil {
 		r.env = os.LookupEnv

@@ -17,7 +17,7 @@ const mirrorFile = `{"servers": [{
     "downstream_protocol": "Http1", "router_config_name": "t"}}]}], "stream_filters": [FILTERS]}],
   "routers": [{"router_config_name": "t", "virtual_hosts": [{"name": "v", "domains": ["*"], "routers": [
     {"match": {"prefix": "/"}, "route": {"cluster_name": "a"}, ROUTE}]}]}]}],
-  "cluster_manager": {"clusters": [{"name": "a", "hosts": [{"address": "127.0.0.1:2"}]}]}}`
+  "cluster_manager": {"clusters": [{"name": "a", "hosts": [{"address": "127.0.0.1:2"}]}, {"name": "shadow", "hosts": []}, {"name": "b", "hosts": []}]}}`
 
 func TestMirrorPoliciesAreSettingsOfTheFilter(t *testing.T) {
 	for _, test := range []struct{ name, filters, route, cluster, says string }{

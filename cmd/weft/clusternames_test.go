@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// otherClusterKeys are the settings of filters that are about clusters and name none that
+// there has to be, and why.
+func otherClusterKeys() map[string]string {
+	const own = "the cluster that this process is in, as other proxies are told"
+	return map[string]string{
+		"ext_authz: grpc_service.envoy_grpc.authority":    "a host",
+		"istio_stats: workload.cluster":                   own,
+		"jwt_authn: providers.*.remote_jwks.http_uri.uri": "an address",
+		"mirror: more.*.upstream_protocol":                "a protocol",
+		"mirror: upstream_protocol":                       "a protocol",
+		"peer_metadata: skip_external_clusters":           "a switch",
+		"peer_metadata: workload.cluster":                 own,
+	}
+}
+
+// TestFiltersNameClustersThatThereAre: each setting that names another is told of
+// with its place: an error if it is asked, a warning if it is looked at.
+func TestFiltersNameClustersThatThereAre(t *testing.T) {
+	const text = `
+servers:
+- listeners:
+  - name: in
+    address: 127.0.0.1:1
+    filter_chains: [{filters: [{type: proxy, config: {downstream_protocol: Http1, router_config_name: t}}]}]
+    stream_filters:
+    - {type: ext_authz, config: {http_service: {server_uri: {uri: "http://a.test", cluster: shop1}}}}
+    - {type: ext_authz, config: {grpc_service: {cluster: shop2}}}
+    - {type: ext_authz, config: {grpc_service: {envoy_grpc: {cluster_name: shop3}}}}
+    - {type: fault, config: {upstream_cluster: shop4, abort: {status: 503, percentage: 100}}}
+    - {type: healthcheck, config: {endpoint: /healthz, cluster_min_healthy_percentages: {shop: 50, shop5: 50}}}
+    - {type: jwt_authn, config: {providers: {a: {remote_jwks: {http_uri: {uri: "http://a.test/keys", cluster: shop6}}}, b: {remote_jwks: {http_uri: {uri: "http://a.test/keys", cluster: shop}}}}}}
+    - {type: mirror, config: {cluster: shop7, more: [{cluster: shop}, {cluster: shop8}]}}
+  routers: [{router_config_name: t, virtual_hosts: []}]
+cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
+`
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, diagnostics := source{path: path}.open()
+	if file != nil {
+		t.Error("the file is accepted")
+	}
+	var want strings.Builder
+	count := 0
+	for name, paths := range configjson.ClusterKeys() {
+		count += len(paths)
+		if !strings.Contains(text, name) {
+			t.Errorf("%s is not looked at", name)
+		}
+	}
+	for n, at := range []string{
+		"8:93: %s[0].config.http_service.server_uri.cluster", "9:58: %s[1].config.grpc_service.cluster",
+		"10:76: %s[2].config.grpc_service.envoy_grpc.cluster_name", "11:48: warning: %s[3].config.upstream_cluster",
+		"12:107: warning: %s[4].config.cluster_min_healthy_percentages.shop5", "13:111: %s[5].config.providers.a.remote_jwks.http_uri.cluster",
+		"14:40: %s[6].config.cluster", "14:81: %s[6].config.more[1].cluster",
+	} {
+		fmt.Fprintf(&want, "%s:"+at+": unknown cluster \"shop%d\"; did you mean \"shop\"?\n", path, "servers[0].listeners[0].stream_filters", n+1)
+	}
+	if got := diagnostics.Error() + "\n"; got != want.String() || strings.Count(got, "\n") != count {
+		t.Errorf("it says\n%s, want %d lines\n%s", got, count, want.String())
+	}
+}
+
+// TestEveryKeyThatNamesAClusterIsListed: who adds a filter, or a setting, says whether it
+// names a cluster, so that one that there is not is told of.
+func TestEveryKeyThatNamesAClusterIsListed(t *testing.T) {
+	settings := map[string]any{}
+	for _, f := range streamFilters() {
+		settings[f.Name] = f.Config()
+	}
+	for _, g := range gates() {
+		settings[g.Name+" of connections"] = g.Config()
+	}
+	found := map[string]bool{}
+	for name, prototype := range settings {
+		for path := range clusterPaths(reflect.TypeOf(prototype), nil) {
+			found[name+": "+path] = true
+		}
+	}
+	judged := otherClusterKeys()
+	for name, paths := range configjson.ClusterKeys() {
+		for _, k := range paths {
+			judged[name+": "+k.Path] = "it is checked"
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(found)) {
+		if judged[path] == "" {
+			t.Errorf("%s: if it names a cluster it belongs into configjson.ClusterKeys, else here", path)
+		}
+	}
+	for path := range judged {
+		if !found[path] {
+			t.Errorf("%s is no setting of a filter", path)
+		}
+	}
+}
+
+// clusterPaths are the paths of the keys of a type that are about clusters, by their names
+// or, of texts, by what is said of them.
+func clusterPaths(in reflect.Type, outer []reflect.Type) map[string]bool {
+	all := map[string]bool{}
+	if in.Kind() == reflect.Pointer {
+		in = in.Elem()
+	}
+	if in.Kind() != reflect.Struct || slices.Contains(outer, in) || in == reflect.TypeFor[document.Node]() {
+		return all
+	}
+	for _, k := range document.Keys(reflect.New(in).Interface()) {
+		if k.Unbuilt != "" || k.NoEffect != "" {
+			continue
+		}
+		path, inner, named := k.Name, k.Type, strings.Contains(k.Name, "cluster")
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
+			switch inner.Kind() {
+			case reflect.Slice:
+				path += ".*"
+			case reflect.Map:
+				path += ".*"
+				if named {
+					path += "="
+				}
+			default:
+			}
+			inner = inner.Elem()
+		}
+		if named || inner.Kind() == reflect.String && strings.Contains(strings.ToLower(k.Doc), "cluster") {
+			all[path] = true
+		}
+		for below := range clusterPaths(inner, append(outer, in)) {
+			all[path+"."+below] = true
+		}
+	}
+	return all
+}

@@ -1,0 +1,83 @@
+package configjson
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// clusterKeys returns the keys of the schema, but for those of stream filters, that have a
+// cluster in their name: true if they name one. What stands at a key of a member, as the
+// name of a choice, is told by the path of that.
+func clusterKeys() map[string]bool {
+	const filters, route = "servers[].listeners[].filter_chains[].filters[].", "servers[].routers[].virtual_hosts[].routers[].route."
+	return map[string]bool{
+		filters + "config (tcp_proxy).cluster":          true,
+		filters + "config (tcp_proxy).routes[].cluster": true,
+		filters + "config (udp_proxy).cluster":          true,
+		route + "cluster_name":                          true,
+		route + "weighted_clusters[].cluster.name":      true,
+
+		"cluster_manager":                                  false,
+		"cluster_manager.clusters":                         false,
+		"cluster_manager.clusters_configs":                 false,
+		"cluster_manager.clusters[].cluster_manager_tls":   false,
+		"cluster_manager.enable_deferred_cluster_creation": false,
+		"cluster_manager.local_cluster_name":               false, // has no effect
+		filters + "config (proxy).validate_clusters":       false,
+		"servers[].routers[].validate_clusters":            false,
+		route + "cluster_header":                           false,
+		route + "cluster_variable":                         false,
+		route + "weighted_clusters":                        false,
+	}
+}
+
+// TestEveryKeyWithAClusterIsJudged: who adds one to the schema says here whether it names a
+// cluster, and a file that is refused shows that it is checked. Settings of stream filters:
+// TestEveryKeyThatNamesAClusterIsListed in cmd/weft.
+func TestEveryKeyWithAClusterIsJudged(t *testing.T) {
+	shown := shownUnknown(t)
+	judged := clusterKeys()
+	for _, section := range document.Sections("", rootJSON{}, variants(Kinds{})) {
+		for _, k := range section.Keys {
+			path := join(section.Path, k.Name)
+			if !strings.Contains(k.Name, "cluster") && !strings.HasSuffix(section.Path, ".cluster") {
+				continue
+			}
+			names, known := judged[path]
+			delete(judged, path)
+			switch bare := regexp.MustCompile(` \(\w+\)`).ReplaceAllString(path, ""); {
+			case strings.HasSuffix(path, "[].cluster.weight"), strings.HasSuffix(path, "[].cluster.metadata_match"), strings.HasSuffix(path, "weighted_clusters[].cluster"):
+			case !known:
+				t.Errorf("%s: does it name a cluster?", path)
+			case names && !shown[bare]:
+				t.Errorf("%s: no file of testdata/refused names one that there is not", path)
+			}
+		}
+	}
+	for path := range judged {
+		t.Errorf("%s is no key", path)
+	}
+}
+
+// shownUnknown are the keys that archives of refused files name unknown clusters at.
+func shownUnknown(t *testing.T) map[string]bool {
+	t.Helper()
+	keys := map[string]bool{}
+	said := regexp.MustCompile(`(?m)^\S+: (\S+): unknown cluster "`)
+	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/refused/*.txtar"))) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range said.FindAllStringSubmatch(string(data), -1) {
+			keys[regexp.MustCompile(`\[\d+\]`).ReplaceAllString(m[1], "[]")] = true
+		}
+	}
+	return keys
+}
