@@ -16,15 +16,29 @@ type Stream interface {
 	CloseWrite() error
 }
 
+// Traffic is how many bytes have been carried between two connections, which may be read
+// while more are. The zero value is none. It serves one Pump.
+type Traffic struct {
+	Out, In atomic.Int64 // from the one that came to its peer, and back
+
+	last atomic.Int64 // when a byte last moved, since Pump began
+}
+
 // Pump carries bytes between conn and peer until both directions have ended,
 // either failed, or neither moved a byte for idle (0: for ever). The end of one
 // direction is passed on and leaves the other open. It returns the bytes carried
 // from conn to peer (out) and from peer to conn (in). It closes both on failure,
 // over TLS without saying that it is the end, and neither otherwise.
 func Pump(conn *Conn, peer Stream, idle time.Duration) (out, in int64) {
-	var last atomic.Int64 // when a byte last moved, on the monotonic clock
+	var t Traffic
+	t.Pump(conn, peer, idle)
+	return t.Out.Load(), t.In.Load()
+}
+
+// Pump is the function Pump for a traffic that is watched.
+func (t *Traffic) Pump(conn *Conn, peer Stream, idle time.Duration) {
 	began := time.Now()
-	ends := make(chan int64, 1)
+	ended := make(chan struct{})
 	fail := func() {
 		_ = conn.sever() // makes the other direction end too
 		if c, ok := peer.(*Conn); ok {
@@ -34,55 +48,50 @@ func Pump(conn *Conn, peer Stream, idle time.Duration) (out, in int64) {
 		_ = peer.Close()
 	}
 	go func() {
-		n, err := carry(conn, peer, began, idle, &last)
-		if err != nil {
-			fail()
-		} else if peer.CloseWrite() != nil {
+		defer close(ended)
+		if carry(conn, peer, began, idle, &t.last, &t.Out) != nil || peer.CloseWrite() != nil {
 			fail()
 		}
-		ends <- n
 	}()
-	in, err := carry(peer, conn, began, idle, &last)
-	if err != nil || conn.CloseWrite() != nil {
+	if carry(peer, conn, began, idle, &t.last, &t.In) != nil || conn.CloseWrite() != nil {
 		fail()
 	}
-	return <-ends, in
+	<-ended
 }
 
 // deadliner is a stream whose reads can be bounded.
 type deadliner interface{ SetReadDeadline(t time.Time) }
 
-// carry copies from src to dst until src ends: then its error is nil.
-func carry(src io.Reader, dst io.Writer, began time.Time, idle time.Duration, last *atomic.Int64) (int64, error) {
+// carry copies from src to dst until src ends: then its error is nil. What dst has taken
+// is added to count.
+func carry(src io.Reader, dst io.Writer, began time.Time, idle time.Duration, last, count *atomic.Int64) error {
 	timed, _ := src.(deadliner)
-	total := int64(0)
 	for {
 		if timed != nil && idle > 0 {
 			timed.SetReadDeadline(began.Add(time.Duration(last.Load()) + idle))
 		}
-		n, err := carryOnce(src, dst)
-		total += n
+		n, err := carryOnce(src, dst, count)
 		if n > 0 {
 			last.Store(int64(time.Since(began)))
 		}
 		switch {
 		case errors.Is(err, io.EOF):
-			return total, nil
+			return nil
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && time.Since(began) < time.Duration(last.Load())+idle:
 			// the other direction has moved meanwhile
 		default:
-			return total, err
+			return err
 		}
 	}
 }
 
 // carryOnce moves some bytes: within the kernel between two sockets, else what
 // one read gives. A socket holds no buffer while it waits.
-func carryOnce(src io.Reader, dst io.Writer) (int64, error) {
+func carryOnce(src io.Reader, dst io.Writer, count *atomic.Int64) (int64, error) {
 	if from, ok := src.(*Conn); ok {
 		if to, ok := dst.(*Conn); ok {
-			n, ok, readErr, writeErr := to.SpliceFrom(from, spliceTurn)
+			n, ok, readErr, writeErr := to.spliceFrom(from, spliceTurn, count)
 			if ok {
 				return n, errors.Join(readErr, writeErr)
 			}
@@ -107,6 +116,7 @@ func carryOnce(src io.Reader, dst io.Writer) (int64, error) {
 		}
 	}
 	n, err := dst.Write(b.Bytes())
+	count.Add(int64(n))
 	return int64(n), err
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,6 +114,45 @@ func TestPumpCopiesWhereTheKernelCannot(t *testing.T) {
 	origin.(*net.TCPConn).CloseWrite()
 	if got := <-counts; got != [2]int64{5, 4} {
 		t.Errorf("Pump = %v, want 5 out and 4 in", got)
+	}
+}
+
+// TestTrafficIsCountedWhileItIsCarried: long before a turn of splicing, or the idle time, is
+// over.
+func TestTrafficIsCountedWhileItIsCarried(t *testing.T) {
+	for name, stream := range map[string]func(c *Conn) Stream{
+		"within the kernel": func(c *Conn) Stream { return c },
+		"by copying":        func(c *Conn) Stream { return plain{c.NetConn().(*net.TCPConn)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, caller := pair(t)
+			far, origin := pair(t)
+			var traffic Traffic
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				traffic.Pump(near, stream(far), time.Hour)
+			}()
+			for range 2 {
+				io.WriteString(caller, "question")
+				if _, err := io.ReadFull(origin, make([]byte, 8)); err != nil {
+					t.Fatal(err)
+				}
+				io.WriteString(origin, "an answer")
+				if _, err := io.ReadFull(caller, make([]byte, 9)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for traffic.In.Load() < 18 || traffic.Out.Load() < 16 { // counted once they were written
+				runtime.Gosched()
+			}
+			caller.Close()
+			origin.Close()
+			<-ended
+			if out, in := traffic.Out.Load(), traffic.In.Load(); out != 16 || in != 18 {
+				t.Errorf("%d bytes out and %d in, want 16 and 18", out, in)
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +50,11 @@ func closePipe(fds [2]int) {
 // arrived whole; after a write error the connection is lost. Reading goroutine of
 // src, writing goroutine of c.
 func (c *Conn) SpliceFrom(src *Conn, left int64) (moved int64, ok bool, readErr, writeErr error) {
+	return c.spliceFrom(src, left, new(atomic.Int64))
+}
+
+// spliceFrom is SpliceFrom that adds what has moved to count as it moves.
+func (c *Conn) spliceFrom(src *Conn, left int64, count *atomic.Int64) (moved int64, ok bool, readErr, writeErr error) {
 	if c.raw == nil || src.raw == nil || src.reader.unread != nil || c.secure.Load() != nil || src.secure.Load() != nil {
 		return 0, false, nil, nil
 	}
@@ -62,6 +68,7 @@ func (c *Conn) SpliceFrom(src *Conn, left int64) (moved int64, ok bool, readErr,
 		}
 		m, err := c.spliceOut(p, n)
 		moved += m
+		count.Add(m)
 		if err != nil { // the pipe is not empty: its cleanup closes it
 			return moved, true, nil, err
 		}
