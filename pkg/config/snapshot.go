@@ -128,7 +128,7 @@ type FilterChain struct {
 	Match     ChainMatch
 	TLS       []*TLS   // one is chosen by SNI, then ALPN, else the first; none: plaintext
 	Inspector bool     // with TLS: callers that do not begin with a handshake speak plaintext
-	Gates     []Filter // network filters that decide about connections, in order, before they are served
+	Gates     []Filter // network filters that decide about connections before they are served, or watch what is carried, in order
 	Proxy     *Proxy
 	TCPProxy  *TCPProxy
 	UDPProxy  *UDPProxy // alone, and of listeners of the network udp

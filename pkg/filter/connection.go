@@ -11,7 +11,7 @@ import (
 type Gate func(conn *protocol.ConnMeta) error
 
 // Connection describes a kind of network filter that stands before those that serve
-// connections, to the registry.
+// connections, to the registry: it has New or Watch.
 type Connection struct {
 	Name string // as config.json spells it
 
@@ -23,4 +23,8 @@ type Connection struct {
 	// filter chain, when a snapshot is built, and starts nothing. Of env it may use Log,
 	// Metrics and Place.
 	New func(cfg any, env Env) (Gate, error)
+
+	// Watch is New of a filter that decides nothing, and watches the connections that a
+	// tcp_proxy behind it carries.
+	Watch func(cfg any, env Env) (Watcher, error)
 }

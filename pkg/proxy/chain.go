@@ -78,7 +78,11 @@ func (b *builder) chain(e *entry, c *chain, old *serving, place string) error {
 	fc := c.config
 	var carries network.Handler
 	if fc.TCPProxy != nil {
-		carries = b.server.o.TCPProxy(*fc.TCPProxy, &Carrier{clusters: b.server.clusters, clients: b.server.clients}, b.server.o.Log)
+		watchers, err := b.watchers(fc.Gates, place)
+		if err != nil {
+			return err
+		}
+		carries = b.server.o.TCPProxy(*fc.TCPProxy, &Carrier{b.server.clusters, b.server.clients, watchers}, b.server.o.Log)
 		c.handler = carries
 	}
 	var byALPN map[string]network.Handler

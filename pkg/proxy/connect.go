@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/network/credential"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -131,17 +132,19 @@ func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.C
 type Carrier struct {
 	clusters *upstream.Set
 	clients  *clients
+	watchers []filter.Watcher
 }
 
 // Carry connects to a host of the cluster for a caller, trying so many at most, calls
-// use and closes the connection. Errors of its own are Faults.
-func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn) error) error {
-	cell := c.clusters.Find(cluster)
-	if cell == nil {
+// use, which counts in traffic, and closes the connection. Errors of its own are Faults.
+func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.Traffic) error) (err error) {
+	s := &session{cell: c.clusters.Find(cluster), caller: caller, watchers: c.watchers}
+	defer func() { s.end(err) }()
+	if s.cell == nil {
 		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
 	}
 	at := arrivalOf(caller)
-	err := cell.CarryOn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
+	err = s.cell.CarryOn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
 		conn, err := c.clients.dial(ctx, h, "", carriedOn(caller), deadline)
 		if err != nil {
 			return nil, err
@@ -152,7 +155,8 @@ func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster strin
 		}
 		return func() error {
 			defer conn.Close() //nolint:errcheck // everything was sent, or cannot be
-			return use(conn)
+			s.begin(h, conn)
+			return use(conn, &s.Traffic)
 		}, nil
 	})
 	if cause := causeOf(err); cause != network.CauseDone {

@@ -33,25 +33,48 @@ func (b *builder) gate(e *entry, c *chain, byALPN map[string]network.Handler, pl
 	return nil
 }
 
-func (b *builder) gates(list []config.Filter, place string) ([]filter.Gate, error) {
-	var gates []filter.Gate
+func (b *builder) gates(list []config.Filter, place string) (gates []filter.Gate, err error) {
+	err = b.eachConnectionFilter(list, place, func(kind *filter.Connection, cfg any, env filter.Env) error {
+		if kind.New == nil {
+			return nil // it watches
+		}
+		made, err := kind.New(cfg, env)
+		gates = append(gates, made)
+		return err
+	})
+	return gates, err
+}
+
+// watchers builds those of a chain's network filters that watch what it carries.
+func (b *builder) watchers(list []config.Filter, place string) (watchers []filter.Watcher, err error) {
+	err = b.eachConnectionFilter(list, place, func(kind *filter.Connection, cfg any, env filter.Env) error {
+		if kind.Watch == nil {
+			return nil // it decides
+		}
+		made, err := kind.Watch(cfg, env)
+		watchers = append(watchers, made)
+		return err
+	})
+	return watchers, err
+}
+
+func (b *builder) eachConnectionFilter(list []config.Filter, place string, build func(kind *filter.Connection, cfg any, env filter.Env) error) error {
 	for i, f := range list {
 		kind := b.connectionKind(f.Name)
 		if kind == nil {
-			return nil, fmt.Errorf("network filter %q is not built in", f.Name)
+			return fmt.Errorf("network filter %q is not built in", f.Name)
 		}
-		made, err := kind.New(f.Config, filter.Env{
+		err := build(kind, f.Config, filter.Env{
 			Log:     b.server.o.Log.With("filter", f.Name),
 			Metrics: b.server.o.Metrics,
 			Calls:   calls{b.server},
 			Place:   fmt.Sprintf("%s network %d", place, i),
 		})
 		if err != nil {
-			return nil, fmt.Errorf("network filter %q: %w", f.Name, err)
+			return fmt.Errorf("network filter %q: %w", f.Name, err)
 		}
-		gates = append(gates, made)
 	}
-	return gates, nil
+	return nil
 }
 
 func (b *builder) connectionKind(name string) *filter.Connection {

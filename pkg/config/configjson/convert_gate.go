@@ -39,13 +39,19 @@ func (r *reader) readGate(f *networkFilterJSON, kind *filter.Connection, out *co
 }
 
 // checkGates refuses gates before nothing, and before datagrams, which are no
-// connections.
+// connections, and those that watch what is carried where nothing is.
 func (r *reader) checkGates(j *filterChainJSON, out *config.FilterChain) {
 	switch {
 	case len(out.Gates) == 0:
 	case out.UDPProxy != nil:
-		r.report.Errorf(j.Node.Get("filters"), "the network filter %q decides about connections, and datagrams are none", out.Gates[0].Name)
+		r.report.Errorf(j.Node.Get("filters"), "the network filter %q is for connections, and datagrams are none", out.Gates[0].Name)
 	case out.Proxy == nil && out.TCPProxy == nil:
 		r.report.Errorf(j.Node.Get("filters"), "%q serves no connection: expected a %q or %q behind it", out.Gates[0].Name, ProxyFilter, TCPProxyFilter)
+	case out.TCPProxy == nil:
+		for _, g := range out.Gates {
+			if r.gate(g.Name).Watch != nil {
+				r.report.Errorf(j.Node.Get("filters"), "the network filter %q watches what a %q carries, and there is none behind it", g.Name, TCPProxyFilter)
+			}
+		}
 	}
 }

@@ -56,7 +56,10 @@ func testKinds() Kinds {
 		DubboRegistries: []string{"memory", "zookeeper"},
 		Protocols:       []config.Protocol{config.HTTP1, config.Dubbo, config.Bolt, config.BoltV2},
 		NetworkFilters:  []string{ProxyFilter, TCPProxyFilter, UDPProxyFilter},
-		Gates:           []filter.Connection{{Name: "rbac", Config: func() any { return &map[string]any{} }}},
+		Gates: []filter.Connection{
+			{Name: "rbac", Config: func() any { return &map[string]any{} }},
+			{Name: "istio_stats", Config: func() any { return &map[string]any{} }, Watch: func(any, filter.Env) (filter.Watcher, error) { return nil, nil }},
+		},
 		StreamFilters: []filter.Stream{
 			{Name: "fault", Config: func() any { return &faultSettings{} }},
 			{Name: "mirror", Config: func() any { return &mirrorSettings{} }},

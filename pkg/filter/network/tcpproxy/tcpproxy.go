@@ -14,10 +14,10 @@ import (
 )
 
 // Carrier connects to a host of a cluster, on behalf of a caller, and calls use with
-// the connection; it closes the connection afterwards. It tries so many hosts at most.
-// An error is its own or use's.
+// the connection, and with what is to count the bytes; it closes the connection afterwards.
+// It tries so many hosts at most. An error is its own or use's.
 type Carrier interface {
-	Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(upstream *network.Conn) error) error
+	Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(upstream *network.Conn, traffic *network.Traffic) error) error
 }
 
 // Proxy is the handler of one filter chain. Immutable: safe for concurrent use.
@@ -64,8 +64,8 @@ func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 		return nil
 	}
 	attempts := max(p.config.MaxConnectAttempts, 1)
-	return p.carrier.Carry(ctx, conn, cluster, attempts, func(upstream *network.Conn) error {
-		network.Pump(conn, upstream, p.config.IdleTimeout)
+	return p.carrier.Carry(ctx, conn, cluster, attempts, func(upstream *network.Conn, traffic *network.Traffic) error {
+		traffic.Pump(conn, upstream, p.config.IdleTimeout)
 		return nil
 	})
 }

@@ -32,14 +32,14 @@ type carrier struct {
 	attempts int
 }
 
-func (c *carrier) Carry(_ context.Context, _ *network.Conn, cluster string, attempts int, use func(*network.Conn) error) error {
+func (c *carrier) Carry(_ context.Context, _ *network.Conn, cluster string, attempts int, use func(*network.Conn, *network.Traffic) error) error {
 	c.cluster, c.attempts = cluster, attempts
 	if c.err != nil || c.dial == nil {
 		return c.err
 	}
 	conn := network.NewConn(c.dial())
 	defer conn.Close()
-	return use(conn)
+	return use(conn, new(network.Traffic))
 }
 
 func proxy(cfg config.TCPProxy, c Carrier) *Proxy {
