@@ -20,6 +20,7 @@ func otherClusterKeys() map[string]string {
 	const own = "the cluster that this process is in, as other proxies are told"
 	return map[string]string{
 		"ext_authz: grpc_service.envoy_grpc.authority":    "a host",
+		"istio_stats of connections: workload.cluster":    own,
 		"istio_stats: workload.cluster":                   own,
 		"jwt_authn: providers.*.remote_jwks.http_uri.uri": "an address",
 		"mirror: more.*.upstream_protocol":                "a protocol",

@@ -94,9 +94,10 @@ func streamFilters() []filter.Stream {
 	}
 }
 
-// gates are the network filters that decide about connections.
+// gates are the network filters that decide about connections, or watch them.
 func gates() []filter.Connection {
 	return []filter.Connection{
+		istiostats.Connections(),
 		rbac.Connections(),
 	}
 }

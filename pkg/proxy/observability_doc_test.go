@@ -16,7 +16,6 @@ import (
 	"github.com/weft-proxy/weft/internal/admin"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
-	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
@@ -146,7 +145,10 @@ func allMetrics() []metrics.Metric {
 	for _, f := range builtFilters() {
 		all = append(all, f.Metrics...)
 	}
-	return append(all, rbac.Connections().Metrics...)
+	for _, f := range builtGates() {
+		all = append(all, f.Metrics...)
+	}
+	return all
 }
 
 // TestMetricsOfFiltersAreNamedByThem: so that no two filters meet. Those of Istio are

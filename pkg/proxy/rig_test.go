@@ -66,6 +66,11 @@ func builtFilters() []filter.Stream {
 	}
 }
 
+// builtGates are those of cmd/weft/registry.go.
+func builtGates() []filter.Connection {
+	return []filter.Connection{istiostats.Connections(), rbac.Connections()}
+}
+
 // newRig returns a server that runs nothing yet and is drained at the end of
 // the test. more are filters beside those that exist.
 func newRig(t testing.TB, more ...filter.Stream) *rig {
@@ -82,6 +87,7 @@ func newRig(t testing.TB, more ...filter.Stream) *rig {
 	r.server = NewServer(Options{
 		Protocols: []stream.Protocol{http1.Protocol()},
 		Filters:   append(builtFilters(), more...),
+		Gates:     builtGates(),
 		TCPProxy: func(cfg config.TCPProxy, carrier *Carrier, log *slog.Logger) network.Handler {
 			return tcpproxy.New(cfg, carrier, log)
 		},
@@ -198,6 +204,7 @@ func kinds(more ...filter.Stream) configjson.Kinds {
 	return configjson.Kinds{
 		Protocols:      []config.Protocol{config.HTTP1},
 		NetworkFilters: []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
+		Gates:          builtGates(),
 		StreamFilters:  append(builtFilters(), more...),
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
 		Policies:       []config.Policy{config.RoundRobin},

@@ -10,6 +10,7 @@ import (
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -18,19 +19,19 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// statsFilter is how istiod asks for metrics once a Telemetry does: a stats.PluginConfig,
-// here one that removes a label.
-func statsFilter() *hcmv3.HttpFilter {
+// stats is how istiod asks for metrics once a Telemetry does: a stats.PluginConfig, here one
+// that removes a label.
+func stats() *anypb.Any {
 	const metrics, tagsToRemove = 8, 3
 	override := protowire.AppendString(protowire.AppendTag(nil, tagsToRemove, protowire.BytesType), "source_version")
-	return &hcmv3.HttpFilter{Name: "istio.stats", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: &anypb.Any{
+	return &anypb.Any{
 		TypeUrl: "type.googleapis.com/stats.PluginConfig",
 		Value:   protowire.AppendBytes(protowire.AppendTag(nil, metrics, protowire.BytesType), override),
-	}}}
+	}
 }
 
-// counting has each HTTP connection manager of the capture count, which the mesh that was
-// captured did not ask for.
+// counting has each HTTP connection manager, and each chain that carries bytes, of the
+// capture count, which the mesh that was captured did not ask for.
 func (r *replay) counting() {
 	r.t.Helper()
 	for _, packed := range r.all[resource.ListenerType] {
@@ -43,6 +44,10 @@ func (r *replay) counting() {
 			chains = append(slices.Clone(chains), c)
 		}
 		for _, c := range chains {
+			last := len(c.GetFilters()) - 1
+			if last >= 0 && c.GetFilters()[last].GetTypedConfig().MessageIs(&tcpv3.TcpProxy{}) {
+				c.Filters = slices.Insert(c.Filters, last, &listenerv3.Filter{Name: "istio.stats", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: stats()}})
+			}
 			for _, f := range c.GetFilters() {
 				m := &hcmv3.HttpConnectionManager{}
 				if !f.GetTypedConfig().MessageIs(m) {
@@ -51,7 +56,7 @@ func (r *replay) counting() {
 				if err := f.GetTypedConfig().UnmarshalTo(m); err != nil {
 					r.t.Fatal(err)
 				}
-				m.HttpFilters = slices.Insert(m.HttpFilters, len(m.GetHttpFilters())-1, statsFilter())
+				m.HttpFilters = slices.Insert(m.HttpFilters, len(m.GetHttpFilters())-1, &hcmv3.HttpFilter{Name: "istio.stats", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: stats()}})
 				f.ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: pack(m)}
 			}
 		}
@@ -89,10 +94,9 @@ const sidecarOfCaller = `{
 
 const whoIsWeb = `{"name": "web-v1", "namespace": "default", "cluster": "Kubernetes", "canonical_name": "web", "canonical_revision": "v1", "app": "web", "version": "v1"}`
 
-// TestIstioSeesBothEnds has a request pass two Wefts, of which a real istiod's resources
-// run the second: each says with Istio's metrics who asked whom.
-func TestIstioSeesBothEnds(t *testing.T) {
-	t.Parallel()
+// newCountedPod returns a pod whose sidecar is run by what a real istiod sent, and counts as
+// Istio has it, and a client in it. Nothing that was sent may be refused.
+func newCountedPod(t *testing.T) (*pod, *http.Client) {
 	p := newPod(t)
 	r := newReplay(t, capture)
 	r.counting()
@@ -104,12 +108,22 @@ func TestIstioSeesBothEnds(t *testing.T) {
 	startWeft(t, strings.Replace(boot, `"node": {"id": "test-id", "cluster": "test"}`, whoIsApp, 1), p.sidecar.Command)
 	c := p.client(nil)
 	p.holds(c, request{p.address.String() + ":18301", "GET", "/", "app", "", "app"}) // the sidecar listens
+	t.Cleanup(func() {
+		if _, refusals := r.heard(); len(refusals) > 0 {
+			t.Errorf("refused: %v", refusals)
+		}
+	})
+	return p, c
+}
+
+// TestIstioSeesBothEnds has a request pass two Wefts, of which a real istiod's resources
+// run the second: each says with Istio's metrics who asked whom.
+func TestIstioSeesBothEnds(t *testing.T) {
+	t.Parallel()
+	p, c := newCountedPod(t)
 	startWeft(t, fmt.Sprintf(sidecarOfCaller, p.address, whoIsWeb), p.caller.Command)
 	p.holds(c, request{"127.0.0.1:2051", "GET", "/", "app", "", "app"})
 	p.holds(c, request{"240.240.0.10:9080", "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}) // by mutual TLS
-	if _, refusals := r.heard(); len(refusals) > 0 {
-		t.Errorf("refused: %v", refusals)
-	}
 
 	asked := []string{`source_workload="web-v1"`, `source_workload_namespace="default"`, `source_app="web"`, `source_canonical_service="web"`, `source_canonical_revision="v1"`}
 	answered := []string{`destination_workload="app-v2"`, `destination_app="app"`, `destination_version="v2"`, `destination_canonical_service="app"`, `destination_canonical_revision="v2"`, `destination_cluster="Kubernetes"`}
@@ -130,13 +144,40 @@ func TestIstioSeesBothEnds(t *testing.T) {
 			`destination_principal="spiffe://cluster.local/ns/default/sa/reviews"`, `source_principal="spiffe://cluster.local/ns/default/sa/app"`,
 		})},
 	} {
-		eventually(t, func() string { return p.counted(side.at, side.name, side.want) })
+		eventually(t, func() string { return p.counted(side.at, side.name, "istio_requests_total", side.want) })
 	}
 }
 
-// counted returns what is wrong with the requests that Weft in a namespace counts, of
-// which one series must have all labels.
-func (p *pod) counted(at *netns.Namespace, name string, labels []string) string {
+// TestIstioSeesBothEndsOfConnections: of such that nobody knows the protocol of, one to a
+// service of the mesh, and one to the application, both by mutual TLS.
+func TestIstioSeesBothEndsOfConnections(t *testing.T) {
+	t.Parallel()
+	p, _ := newCountedPod(t)
+	p.echoes("240.240.0.12:7070", nil, true)
+	p.echoes(p.address.String()+":18307", p.mesh.client("admin"), true)
+	const app = "app.default.svc.cluster.local"
+	for name, want := range map[string][]string{
+		"from the application to a service of the mesh": {
+			`reporter="source"`, `source_workload="app-v2"`, `source_version=""`, `destination_service="` + app + `"`, `destination_workload_namespace="default"`, `connection_security_policy="unknown"`,
+			`source_principal="spiffe://cluster.local/ns/default/sa/app"`, `destination_principal="spiffe://cluster.local/ns/default/sa/app"`,
+		},
+		"from another workload to the application": {
+			`reporter="destination"`, `destination_workload="app-v2"`, `destination_service="` + app + `"`, `source_workload="unknown"`, `connection_security_policy="mutual_tls"`,
+			`source_principal="spiffe://cluster.local/ns/default/sa/admin"`, `destination_principal="spiffe://cluster.local/ns/default/sa/app"`,
+		},
+	} {
+		want = append(want, `request_protocol="tcp"`, `response_flags="-"`)
+		for metric, value := range map[string]string{"connections_opened": "1", "connections_closed": "1", "sent_bytes": "4", "received_bytes": "4"} {
+			eventually(t, func() string {
+				return p.counted(p.sidecar, name, "istio_tcp_"+metric+"_total", append(slices.Clone(want), "} "+value+"\n"))
+			})
+		}
+	}
+}
+
+// counted returns what is wrong with a metric of Weft's in a namespace, of which the line of
+// one series must have all parts.
+func (p *pod) counted(at *netns.Namespace, name, metric string, parts []string) string {
 	c := &http.Client{Transport: &http.Transport{DialContext: at.DialContext, DisableKeepAlives: true}, Timeout: patience}
 	a, err := c.Get("http://127.0.0.1:9901/stats/prometheus")
 	if err != nil {
@@ -149,13 +190,13 @@ func (p *pod) counted(at *netns.Namespace, name string, labels []string) string 
 	}
 	var seen []string
 	for line := range strings.Lines(string(page)) {
-		if !strings.HasPrefix(line, "istio_requests_total{") {
+		if !strings.HasPrefix(line, metric+"{") {
 			continue
 		}
-		if !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(line, l) }) {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
 			return ""
 		}
 		seen = append(seen, line)
 	}
-	return fmt.Sprintf("%s: no series has %q:\n%s", name, labels, strings.Join(seen, ""))
+	return fmt.Sprintf("%s: no series has %q:\n%s", name, parts, strings.Join(seen, ""))
 }

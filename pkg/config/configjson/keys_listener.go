@@ -47,7 +47,7 @@ type listenerFilterJSON struct {
 
 type networkFilterJSON struct {
 	Node   document.Node `key:"."`
-	Type   string        `key:"type" doc:"Name of the filter: rbac, which decides about connections, before proxy, tcp_proxy or, of the network udp, udp_proxy; connection_manager in older files." required:"true" example:"\"proxy\""`
+	Type   string        `key:"type" doc:"Name of the filter: rbac, which decides about connections, and istio_stats, which counts them, before proxy, tcp_proxy or, of the network udp, udp_proxy; connection_manager in older files." required:"true" example:"\"proxy\""`
 	Config document.Node `key:"config" doc:"The filter's settings." accept:"object" variant:"network_filter"`
 }
 

@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -72,7 +74,7 @@ func (p place) readMesh(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) boo
 	case of == peerMetadataType:
 		name, settings = peerMetadataFilter, p.report.kinds.Node.exchange(said)
 	case of == statsType:
-		name, settings = statsFilter, at.readStats(said, l.Config.Ingress)
+		name, settings = statsFilter, at.readRequestStats(said, l.Config.Ingress)
 	}
 	k := p.report.kinds.filter(name)
 	if k == nil || settings == nil {
@@ -82,14 +84,37 @@ func (p place) readMesh(f *hcmv3.HttpFilter, out *config.Proxy, l *Listener) boo
 		p.key(f.GetName()).ignore() // one does
 		return true
 	}
-	text, err := json.Marshal(settings)
-	if err != nil {
-		panic(fmt.Sprintf("resource: settings of %s: %v", name, err)) // they are texts and flags
-	}
-	if filled := at.fill(k.Config(), text); filled != nil {
+	if filled := at.fillMesh(k.Config(), settings); filled != nil {
 		out.StreamFilters = append(out.StreamFilters, config.Filter{Name: name, Config: filled})
 	}
 	return true
+}
+
+// readMeshWatcher is readMesh for a network filter of a chain that carries bytes.
+func (p place) readMeshWatcher(f *listenerv3.Filter, out *config.FilterChain, l *Listener) bool {
+	of, said, err := openStruct(f.GetTypedConfig())
+	k := p.report.kinds.gate(statsFilter)
+	if err != nil || of != statsType || k == nil {
+		return false
+	}
+	if slices.ContainsFunc(out.Gates, func(f config.Filter) bool { return f.Name == statsFilter }) {
+		p.key(f.GetName()).ignore() // one does
+		return true
+	}
+	at := p.field("typed_config")
+	if filled := at.fillMesh(k.Config(), at.readConnectionStats(said, l.Config.Ingress)); filled != nil {
+		out.Gates = append(out.Gates, config.Filter{Name: statsFilter, Config: filled})
+	}
+	return true
+}
+
+// fillMesh fills settings of a filter's, and returns nil if they are refused.
+func (p place) fillMesh(into any, settings map[string]any) any {
+	text, err := json.Marshal(settings)
+	if err != nil {
+		panic(fmt.Sprintf("resource: settings %v: %v", settings, err)) // they are texts and flags
+	}
+	return p.fill(into, text)
 }
 
 // openStruct returns what settings say that are a structure, or that are packed as only
@@ -140,15 +165,21 @@ func eachField(b []byte, f func(number protowire.Number, content []byte, n uint6
 	return nil
 }
 
-// openStats reads a stats.PluginConfig: disable_host_header_fallback = 6, metrics = 8,
-// definitions = 9, reporter = 10; of a metric dimensions = 1, name = 2, tags_to_remove = 3,
-// drop = 5.
+// openStats reads a stats.PluginConfig: disable_host_header_fallback = 6,
+// tcp_reporting_duration = 7, metrics = 8, definitions = 9, reporter = 10; of a metric
+// dimensions = 1, name = 2, tags_to_remove = 3, drop = 5.
 func openStats(b []byte) (map[string]any, error) {
 	said, list := map[string]any{}, []any{}
 	err := eachField(b, func(number protowire.Number, content []byte, n uint64) error {
 		switch int(number) {
 		case 6:
 			said["disable_host_header_fallback"] = n != 0
+		case 7:
+			every := &durationpb.Duration{}
+			if err := proto.Unmarshal(content, every); err != nil {
+				return err
+			}
+			said[reportingKey] = every.AsDuration().String()
 		case 8:
 			metric, remove := map[string]any{}, []any{}
 			err := eachField(content, func(number protowire.Number, content []byte, n uint64) error {
@@ -202,14 +233,32 @@ func (n *Node) exchange(said map[string]any) map[string]any {
 	return out
 }
 
-// readStats returns the settings of who counts as Istio does.
-func (p place) readStats(said map[string]any, inbound bool) map[string]any {
+// reportingKey is how often bytes are counted while a connection goes on.
+const reportingKey = "tcp_reporting_duration"
+
+// readRequestStats returns the settings of who counts requests as Istio does.
+func (p place) readRequestStats(said map[string]any, inbound bool) map[string]any {
+	out := p.readStats(said, inbound, "requests_total", "request_duration_milliseconds", "request_bytes", "response_bytes")
+	if said["disable_host_header_fallback"] == true {
+		out["disable_host_header_fallback"] = true
+	}
+	return out
+}
+
+// readConnectionStats returns the settings of who counts connections as Istio does.
+func (p place) readConnectionStats(said map[string]any, inbound bool) map[string]any {
+	out := p.readStats(said, inbound, "tcp_connections_opened_total", "tcp_connections_closed_total", "tcp_sent_bytes_total", "tcp_received_bytes_total")
+	if every, ok := said[reportingKey]; ok {
+		out[reportingKey] = every
+	}
+	return out
+}
+
+// readStats returns the settings that both have; counted are the metrics.
+func (p place) readStats(said map[string]any, inbound bool, counted ...string) map[string]any {
 	out := map[string]any{"reporter": "source", "workload": p.report.kinds.Node.settings()}
 	if inbound {
 		out["reporter"] = "destination"
-	}
-	if said["disable_host_header_fallback"] == true {
-		out["disable_host_header_fallback"] = true
 	}
 	for _, key := range []string{"definitions", "reporter"} {
 		if said[key] != nil {
@@ -224,8 +273,8 @@ func (p place) readStats(said map[string]any, inbound bool) map[string]any {
 			p.field("metrics").index(i).field("dimensions").ignore()
 		}
 		name, _ := m["name"].(string)
-		if !slices.Contains([]string{"", "requests_total", "request_duration_milliseconds", "request_bytes", "response_bytes"}, name) {
-			continue // of what is not counted
+		if name != "" && !slices.Contains(counted, name) {
+			continue // of what is not counted here
 		}
 		remove, _ := m["tags_to_remove"].([]any)
 		overrides = append(overrides, map[string]any{"name": name, "drop": m["drop"] == true, "tags_to_remove": append([]any{}, remove...)})

@@ -5,9 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -24,6 +28,7 @@ import (
 func meshKinds() Kinds {
 	k := kinds()
 	k.Filters = append(k.Filters, istiostats.Kind(), peermetadata.Kind())
+	k.Gates = append(k.Gates, istiostats.Connections())
 	k.Node = Node{ID: "sidecar~a", Workload: workload.Workload{Name: "web", Namespace: "default"}}
 	return k
 }
@@ -62,8 +67,8 @@ func typedStruct(t *testing.T, outer, of, json string) *anypb.Any {
 	return &anypb.Any{TypeUrl: "type.googleapis.com/" + outer, Value: b}
 }
 
-// statsMessage is a stats.PluginConfig: no fallback, request_bytes dropped, a label of all
-// removed and one added.
+// statsMessage is a stats.PluginConfig: no fallback, bytes every 1.5 s, request_bytes and
+// tcp_sent_bytes_total dropped, a label of all removed and one added.
 func statsMessage() *anypb.Any {
 	text := func(b []byte, number protowire.Number, s string) []byte {
 		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), s)
@@ -72,9 +77,10 @@ func statsMessage() *anypb.Any {
 		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), 1)
 	}
 	b := truth(nil, 6)
+	b = text(b, 7, "\x08\x01\x10\x80\xca\xb5\xee\x01") // a Duration
 	b = text(b, 8, string(truth(text(nil, 2, "request_bytes"), 5)))
 	b = text(b, 8, string(text(text(nil, 3, "source_app"), 1, "")))
-	b = text(b, 8, string(text(nil, 2, "tcp_sent_bytes_total")))
+	b = text(b, 8, string(truth(text(nil, 2, "tcp_sent_bytes_total"), 5)))
 	return &anypb.Any{TypeUrl: "type.googleapis.com/stats.PluginConfig", Value: b}
 }
 
@@ -132,6 +138,64 @@ func TestFiltersOfIstioAreWeftsOwn(t *testing.T) {
 			slices.Sort(r.ignored)
 			if !slices.Equal(r.ignored, test.ignored) {
 				t.Errorf("%q is ignored, want %q", r.ignored, test.ignored)
+			}
+		})
+	}
+}
+
+func TestConnectionsAreCountedAsIstioSays(t *testing.T) {
+	node := meshKinds().Node
+	const udpa, stats = "udpa.type.v1.TypedStruct", "stats.PluginConfig"
+	bytes := packed(t, &tcpv3.TcpProxy{StatPrefix: "x", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "app"}})
+	requests := packed(t, &hcmv3.HttpConnectionManager{
+		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{Name: "r"}},
+		HttpFilters:    []*hcmv3.HttpFilter{{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: &anypb.Any{TypeUrl: routerFilter}}}},
+	})
+	empty := &anypb.Any{TypeUrl: "type.googleapis.com/" + stats}
+	for _, test := range []struct {
+		name    string
+		filters []*anypb.Any // those of istio.stats, and the last
+		inbound bool
+		want    any // nil: it is ignored
+		ignored []string
+	}{
+		{name: "what leaves", filters: []*anypb.Any{empty, bytes},
+			want: &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, Every: 5 * time.Second, Overrides: []istiostats.ConnectionOverride{}}},
+		{name: "what arrives", filters: []*anypb.Any{statsMessage(), bytes}, inbound: true,
+			want: &istiostats.ConnectionConfig{Reporter: "destination", Workload: node.Workload, Every: 1500 * time.Millisecond, Overrides: []istiostats.ConnectionOverride{
+				{Remove: []string{"source_app"}}, {Name: "tcp_sent_bytes_total", Drop: true, Remove: []string{}},
+			}},
+			ignored: []string{"[0].typed_config.metrics[1].dimensions"}},
+		{name: "as a structure", filters: []*anypb.Any{typedStruct(t, udpa, stats, `{"tcp_reporting_duration": "0.5s", "definitions": [{"name": "x"}]}`), bytes},
+			want:    &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, Every: time.Second / 2, Overrides: []istiostats.ConnectionOverride{}},
+			ignored: []string{"[0].typed_config.definitions"}},
+		{name: "once is enough", filters: []*anypb.Any{empty, empty, bytes},
+			want:    &istiostats.ConnectionConfig{Reporter: "source", Workload: node.Workload, Every: 5 * time.Second, Overrides: []istiostats.ConnectionOverride{}},
+			ignored: []string{"[1][istio.stats]"}},
+		{name: "before requests", filters: []*anypb.Any{empty, requests}, ignored: []string{"[0][istio.stats]"}},
+		{name: "something else", filters: []*anypb.Any{typedStruct(t, udpa, "envoy.extensions.filters.http.wasm.v3.Wasm", `{}`), bytes}, ignored: []string{"[0][istio.stats]"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &report{kinds: meshKinds()}
+			var list []*listenerv3.Filter
+			for _, packed := range test.filters {
+				list = append(list, &listenerv3.Filter{Name: "istio.stats", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed}})
+			}
+			list[len(list)-1].Name = "last"
+			out := &config.FilterChain{}
+			place{report: r}.readNetworkFilters(list, out, &Listener{Config: &config.Listener{Ingress: test.inbound}})
+			if err := r.result(); err != nil {
+				t.Fatal(err)
+			}
+			var got any
+			for _, f := range out.Gates {
+				got = f.Config
+			}
+			if !reflect.DeepEqual(got, test.want) || len(out.Gates) > 1 {
+				t.Errorf("the filters are %+v, the last %+v, want %+v", out.Gates, got, test.want)
+			}
+			if ignored := slices.DeleteFunc(r.ignored, func(s string) bool { return strings.Contains(s, "stat_prefix") }); !slices.Equal(ignored, test.ignored) {
+				t.Errorf("%q is ignored, want %q", ignored, test.ignored)
 			}
 		})
 	}

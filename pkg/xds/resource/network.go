@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ func keys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 // readNetworkFilters reads what connections of a chain meet. Routes that are resources
 // of their own, and those that are not, are told to l.
 func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterChain, l *Listener) {
+	carries := slices.ContainsFunc(list, func(f *listenerv3.Filter) bool { return holds(f.GetTypedConfig(), &tcpv3.TcpProxy{}) })
 	for i, f := range list {
 		at := p.index(i)
 		if out.Proxy != nil || out.TCPProxy != nil {
@@ -35,6 +37,7 @@ func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterC
 		switch {
 		case holds(packed, &rbacv3.RBAC{}):
 			at.field("typed_config").readGate("rbac", packed, out)
+		case carries && at.readMeshWatcher(f, out, l):
 		case harmlessFilter(f.GetName()):
 			at.key(f.GetName()).ignore()
 		case holds(packed, hcm):

@@ -1,11 +1,14 @@
-// Package istiostats owns the istio_stats filter: it counts requests as the sidecars of
-// an Istio mesh do, by the workloads at both ends, under Istio's names.
+// Package istiostats owns the filters called istio_stats: they count requests, and
+// connections whose bytes are carried, as the sidecars of an Istio mesh do, by the workloads
+// at both ends, under Istio's names.
 //
 //	Config              what is counted, and who counts     istiostats.go
 //	observe             an exchange that has ended          observe.go
 //	  key               what it has in common with others   observe.go
 //	  table             what such are counted by            ledger.go
 //	    labels          its series, named                   labels.go
+//	ConnectionConfig    the same, of connections            connections.go
+//	watch               a session: begun, under way, ended  session.go
 package istiostats
 
 import (
@@ -39,18 +42,19 @@ const (
 	destination = "destination"
 )
 
-// Positions of metrics.
+// metricCount is how many metrics each of the filters has.
+const metricCount = 4
+
+// Positions of the metrics of requests.
 const (
 	requestsTotal = iota
 	requestDuration
 	requestBytes
 	responseBytes
-
-	metricCount
 )
 
-// described are the metrics.
-func described() [metricCount]metrics.Metric {
+// ofRequests are the metrics of requests.
+func ofRequests() [metricCount]metrics.Metric {
 	of := func(name, help string, kind metrics.Kind) metrics.Metric {
 		return metrics.Metric{Name: "istio_" + name, Help: help, Kind: kind, Labels: labelNames()}
 	}
@@ -65,20 +69,20 @@ func described() [metricCount]metrics.Metric {
 func overflows() metrics.Metric {
 	return metrics.Metric{
 		Name: "weft_filter_istio_stats_overflow_total", Kind: metrics.KindCounter,
-		Help: "Requests that were counted in the series whose labels are _other: there were too many others.",
+		Help: "Requests, and connections whose bytes are carried, that were counted in the series whose labels are _other: there were too many others.",
 	}
 }
 
 // Kind is the filter's entry for the registry. Its filters share the series.
 func Kind() filter.Stream {
 	shared := new(ledger)
-	all := described()
+	all := ofRequests()
 	return filter.Stream{
 		Name:   "istio_stats",
 		Stage:  filter.BeforeRoute,
 		Config: func() any { return new(Config) },
 		New: func(cfg any, env filter.Env) (filter.Filter, error) {
-			s, err := newStats(cfg.(*Config), env, shared) //nolint:forcetypeassert // what Config returned
+			s, err := newStats(cfg.(*Config), all, env, shared) //nolint:forcetypeassert // what Config returned
 			if err != nil {
 				return nil, err
 			}
@@ -89,10 +93,11 @@ func Kind() filter.Stream {
 	}
 }
 
-// stats counts the exchanges of one listener. Immutable, but for its table and what it
-// shares.
+// stats counts the exchanges of one listener, or the sessions of one filter chain. Immutable,
+// but for its table and what it shares.
 type stats struct {
 	Config
+	metrics  [metricCount]metrics.Metric
 	env      filter.Env
 	shared   *ledger
 	dropped  [metricCount]bool
@@ -101,9 +106,9 @@ type stats struct {
 	overflow *metrics.Counter
 }
 
-func newStats(c *Config, env filter.Env, shared *ledger) (*stats, error) {
-	s := &stats{Config: *c, env: env, shared: shared, overflow: env.Metrics.Counter(overflows())}
-	all := described()
+// newStats returns who counts in all as c says.
+func newStats(c *Config, all [metricCount]metrics.Metric, env filter.Env, shared *ledger) (*stats, error) {
+	s := &stats{Config: *c, metrics: all, env: env, shared: shared, overflow: env.Metrics.Counter(overflows())}
 	for _, o := range c.Overrides {
 		found := false
 		for i, m := range all {
@@ -112,7 +117,7 @@ func newStats(c *Config, env filter.Env, shared *ledger) (*stats, error) {
 			}
 			found = true
 			s.dropped[i] = s.dropped[i] || o.Drop
-			for at, name := range labelNames() {
+			for at, name := range m.Labels {
 				s.removed[i][at] = s.removed[i][at] || slices.Contains(o.Remove, name)
 			}
 		}

@@ -34,7 +34,7 @@ func TestReadme(t *testing.T) {
 		t.Errorf("Serve = %v, passed: %v", err, passed)
 	}
 	counts.Ended(x)
-	if n := counts.Of(described()[requestsTotal]); n != 1 {
+	if n := counts.Of(ofRequests()[requestsTotal]); n != 1 {
 		t.Errorf("%v requests are counted, want 1", n)
 	}
 }
@@ -288,7 +288,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	if n := r.Counter(overflows()).Value(); n != 10 {
 		t.Errorf("%d requests are beyond the limit, want 10", n)
 	}
-	if n := r.Counter(described()[requestsTotal], others()...).Value(); n != 10 {
+	if n := r.Counter(ofRequests()[requestsTotal], others(labelCount)...).Value(); n != 10 {
 		t.Errorf("%d requests are others', want 10", n)
 	}
 	again, other := observing(t, kind, inbound)

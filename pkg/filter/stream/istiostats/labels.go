@@ -9,7 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// Positions of labels: first those of each end, then the rest.
+// Positions of labels: first those of each end, then the rest, of which the last are those
+// that only requests have.
 const (
 	ofSource      = 1
 	ofDestination = ofSource + endCount
@@ -18,12 +19,13 @@ const (
 	labelServiceName      = labelService + 1
 	labelServiceNamespace = labelService + 2
 	labelProtocol         = labelService + 3
-	labelCode             = labelService + 4
-	labelStatus           = labelService + 5
-	labelFlags            = labelService + 6
-	labelSecurity         = labelService + 7
+	labelFlags            = labelService + 4
+	labelSecurity         = labelService + 5
+	labelCode             = labelService + 6
+	labelStatus           = labelService + 7
 
-	labelCount = labelSecurity + 1
+	sessionLabels = labelSecurity + 1
+	labelCount    = labelStatus + 1
 )
 
 // Positions of the labels of an end.
@@ -63,7 +65,7 @@ const (
 	other   = "_other" // each label of the series beyond the limit
 )
 
-// labels returns the values that exchanges of k are counted under.
+// labels returns the values that exchanges, or sessions, of k are counted under.
 func (s *stats) labels(k *key) (values [labelCount]string) {
 	peer, known := workload.Parse(k.peer)
 	theirs := [endCount]string{

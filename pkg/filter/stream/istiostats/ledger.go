@@ -44,41 +44,57 @@ func (l *ledger) admit(metric int, values []string) bool {
 	return true
 }
 
-// entry is what exchanges are counted by that have a key in common; nil: not at all.
+// entry is what exchanges, or sessions, are counted by that have a key in common: by the
+// position of the metric; nil: not at all.
 type entry struct {
-	requests          *metrics.Counter
-	duration, in, out *metrics.Histogram
-	overflow          bool // it is that of others
+	by       [metricCount]adder
+	overflow bool // it is that of others
 }
 
-// entry returns what exchanges of k are counted by.
+// adder is a counter, or a histogram.
+type adder interface{ Add(n uint64) }
+
+// add counts n, or a histogram's one of the size n, at the position of a metric.
+func (e *entry) add(metric int, n int64) {
+	if to := e.by[metric]; to != nil {
+		to.Add(uint64(max(n, 0)))
+	}
+}
+
+// entryOf returns what one more exchange, or session, of k is counted by.
+func (s *stats) entryOf(k *key) *entry {
+	e := s.table.find(k)
+	if e == nil {
+		e = s.table.keep(k.kept(), s.entry)
+	}
+	if e.overflow {
+		s.overflow.Add(1)
+	}
+	return e
+}
+
+// entry makes what exchanges, or sessions, of k are counted by.
 func (s *stats) entry(k *key) *entry {
 	e := &entry{}
 	values := s.labels(k)
-	all := described()
-	for i, m := range all {
+	for i, m := range s.metrics {
 		if s.dropped[i] {
 			continue
 		}
-		named := values[:]
-		for at, gone := range s.removed[i] {
-			if gone {
+		named := values[:len(m.Labels)]
+		for at := range named {
+			if s.removed[i][at] {
 				named = without(named, at)
 			}
 		}
 		if !s.shared.admit(i, named) {
 			e.overflow = true
-			named = others()
+			named = others(len(named))
 		}
-		switch i {
-		case requestsTotal:
-			e.requests = s.env.Metrics.Counter(m, named...)
-		case requestDuration:
-			e.duration = s.env.Metrics.Histogram(m, bounds, named...)
-		case requestBytes:
-			e.in = s.env.Metrics.Histogram(m, bounds, named...)
-		case responseBytes:
-			e.out = s.env.Metrics.Histogram(m, bounds, named...)
+		if m.Kind == metrics.KindCounter {
+			e.by[i] = s.env.Metrics.Counter(m, named...)
+		} else {
+			e.by[i] = s.env.Metrics.Histogram(m, bounds, named...)
 		}
 	}
 	return e
@@ -91,8 +107,8 @@ func without(values []string, at int) []string {
 	return out
 }
 
-func others() []string {
-	out := make([]string, labelCount)
+func others(labels int) []string {
+	out := make([]string, labels)
 	for i := range out {
 		out[i] = other
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// key is what exchanges have in common that are counted alike. Its strings may be views
+// key is what exchanges, or sessions, have in common that are counted alike. Its strings may be views
 // until it is kept.
 type key struct {
 	peer         string // the workload at the other end, as workload.Parse reads it; "": not known
@@ -37,25 +37,11 @@ func (s *stats) observe(x *protocol.Exchange) {
 		return // it was no request
 	}
 	k := s.keyOf(x)
-	e := s.table.find(&k)
-	if e == nil {
-		e = s.table.keep(k.kept(), s.entry)
-	}
-	if e.overflow {
-		s.overflow.Add(1)
-	}
-	if e.requests != nil {
-		e.requests.Add(1)
-	}
-	if e.duration != nil {
-		e.duration.Add(uint64(max(x.Record.End.Sub(x.Meta.Start).Milliseconds(), 0)))
-	}
-	if e.in != nil {
-		e.in.Add(uint64(max(x.Record.RequestBytes, 0)) + uint64(max(x.Meta.HeadSize, 0)))
-	}
-	if e.out != nil {
-		e.out.Add(uint64(max(x.Record.ResponseBytes, 0)))
-	}
+	e := s.entryOf(&k)
+	e.add(requestsTotal, 1)
+	e.add(requestDuration, x.Record.End.Sub(x.Meta.Start).Milliseconds())
+	e.add(requestBytes, max(x.Record.RequestBytes, 0)+int64(max(x.Meta.HeadSize, 0)))
+	e.add(responseBytes, x.Record.ResponseBytes)
 }
 
 // Places that are configured.
@@ -109,12 +95,15 @@ func (s *stats) nameService(x *protocol.Exchange, k *key) {
 			return
 		}
 	}
-	var c *config.Cluster
 	if place, ok := x.Record.Cluster.(clusterPlace); ok {
-		c = place.Config()
+		k.nameCluster(place.Config())
 	} else if x.Record.Target != "" {
-		c = s.env.Cluster(x.Record.Target) // it was not reached
+		k.nameCluster(s.env.Cluster(x.Record.Target)) // it was not reached
 	}
+}
+
+// nameCluster says which service was asked for, if c tells; nil does not.
+func (k *key) nameCluster(c *config.Cluster) {
 	if c == nil {
 		return
 	}

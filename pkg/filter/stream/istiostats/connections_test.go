@@ -1,0 +1,199 @@
+package istiostats
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// watching returns a network filter's watcher, and what it counts in.
+func watching(t testing.TB, kind filter.Connection, settings filtertest.Settings) (watch filter.Watcher, r *metrics.Registry) {
+	t.Helper()
+	r = metrics.New(metrics.Options{})
+	watch, err := kind.Watch(filtertest.Decode(t, filter.Stream{Config: kind.Config}, settings), filter.Env{Metrics: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return watch, r
+}
+
+// TestReadmeTellsOfConnections: the tables of the page are of the stream filter.
+func TestReadmeTellsOfConnections(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range Connections().Metrics {
+		if !strings.Contains(string(page), "`"+m.Name+"`") {
+			t.Errorf("README.md does not tell of %s", m.Name)
+		}
+	}
+}
+
+func TestConnectionsAreCountedByBothEnds(t *testing.T) {
+	service := &config.Cluster{Name: "outbound|7070||app", Mesh: config.Mesh{Host: "app.default.svc", Name: "app"}}
+	// What a destination says of a stranger's connection to nobody knows what.
+	arrived := map[string]string{"response_flags": "-", "request_protocol": "tcp", "connection_security_policy": "none"}
+	for name, value := range base() {
+		if strings.HasPrefix(name, "source_") || strings.HasPrefix(name, "destination_") || name == "reporter" {
+			arrived[name] = value
+		}
+	}
+	arrived["destination_service"], arrived["destination_service_name"] = "here", "here"
+	left := maps.Clone(arrived)
+	for name, value := range arrived {
+		if end, ok := strings.CutPrefix(name, "destination_"); ok && !strings.HasPrefix(end, "service") {
+			left["source_"+end], left[name] = value, arrived["source_"+end]
+		}
+	}
+	maps.Copy(left, map[string]string{
+		"reporter": "source", "connection_security_policy": "unknown",
+		"destination_service": "unknown", "destination_service_name": "unknown", "destination_service_namespace": "unknown",
+	})
+	for _, test := range []struct {
+		name     string
+		settings filtertest.Settings
+		session  *filter.Session // nil: nothing is known of it
+		base     map[string]string
+		want     map[string]string // what is not as in base
+	}{
+		{name: "of a stranger", settings: inbound, base: arrived},
+		{name: "by mutual TLS", settings: inbound, base: arrived, session: &filter.Session{Caller: identities(), Host: &config.Host{Workload: "not;the;caller;;"}}, want: map[string]string{
+			"source_principal": "spiffe://mesh/ns/proven/sa/there", "source_workload_namespace": "proven",
+			"destination_principal": "spiffe://mesh/ns/ours/sa/here", "connection_security_policy": "mutual_tls",
+		}},
+		{name: "by TLS without a name of the caller", settings: inbound, base: arrived, session: &filter.Session{Caller: &protocol.TLS{OwnURIs: []string{"spiffe://a"}}},
+			want: map[string]string{"destination_principal": "spiffe://a"}},
+		{name: "of a service", settings: inbound, base: arrived, session: &filter.Session{Cluster: service},
+			want: map[string]string{"destination_service": "app.default.svc", "destination_service_name": "app"}},
+		{name: "of a service that nobody knows", settings: inbound, base: arrived, session: &filter.Session{Cluster: &config.Cluster{Name: "InboundPassthroughCluster"}},
+			want: map[string]string{"destination_service_name": "InboundPassthroughCluster"}},
+		{name: "to nobody knows what", settings: outbound, base: left},
+		{name: "to out of the mesh", settings: outbound, base: left, session: &filter.Session{Cluster: &config.Cluster{Name: "PassthroughCluster"}},
+			want: map[string]string{"destination_service_name": "PassthroughCluster"}},
+		{name: "to a workload", settings: outbound, base: left,
+			session: &filter.Session{Cluster: service, Host: &config.Host{Workload: "there-v2;theirs;there;v2;west"}, Called: identities(), Caller: &protocol.TLS{OwnURIs: []string{"spiffe://not/me"}}},
+			want: map[string]string{
+				"destination_service": "app.default.svc", "destination_service_name": "app", "destination_service_namespace": "proven",
+				"destination_workload": "there-v2", "destination_workload_namespace": "proven", "destination_canonical_service": "there", "destination_canonical_revision": "v2",
+				"destination_cluster": "west", "destination_principal": "spiffe://mesh/ns/proven/sa/there", "source_principal": "spiffe://mesh/ns/ours/sa/here",
+			}},
+		{name: "to nobody", settings: outbound, base: left, session: &filter.Session{Reason: protocol.ConnectFailure}, want: map[string]string{"response_flags": "UF"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			watch, r := watching(t, Connections(), test.settings)
+			of := cmp.Or(test.session, new(filter.Session))
+			of.Traffic.In.Store(9)
+			of.Traffic.Out.Store(8)
+			watch(of)()
+			want := maps.Clone(test.base)
+			maps.Copy(want, test.want)
+			for name, value := range map[string]float64{"connections_opened": 1, "connections_closed": 1, "sent_bytes": 9, "received_bytes": 8} {
+				if got, n := counted(t, r, "istio_tcp_"+name+"_total"); n != value || !maps.Equal(got, want) {
+					t.Errorf("%s is %v under\n%v, want %v under\n%v", name, n, got, value, want)
+				}
+			}
+		})
+	}
+}
+
+func TestBytesAreCountedWhileTheyAreCarried(t *testing.T) {
+	for settings, every := range map[filtertest.Settings]time.Duration{
+		`{"reporter": "source"}`:                                  5 * time.Second,
+		`{"reporter": "source", "tcp_reporting_duration": "15s"}`: 15 * time.Second,
+		`{"reporter": "source", "tcp_reporting_duration": "0s"}`:  0,
+	} {
+		t.Run(string(settings), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				watch, r := watching(t, Connections(), settings)
+				holds := func(when string, opened, closed, sent, received float64) {
+					t.Helper()
+					for name, want := range map[string]float64{"connections_opened": opened, "connections_closed": closed, "sent_bytes": sent, "received_bytes": received} {
+						if _, n := counted(t, r, "istio_tcp_"+name+"_total"); n != want {
+							t.Errorf("%s: %s is %v, want %v", when, name, n, want)
+						}
+					}
+				}
+				of := &filter.Session{}
+				ended := watch(of)
+				holds("at the beginning", 1, 0, 0, 0)
+				of.Traffic.In.Add(100)
+				of.Traffic.Out.Add(10)
+				if every > 0 {
+					<-time.After(every - 1)
+					holds("before it is time", 1, 0, 0, 0)
+					<-time.After(2)
+					holds("once it is time", 1, 0, 100, 10)
+					of.Traffic.In.Add(100)
+					<-time.After(every)
+					holds("the next time", 1, 0, 200, 10)
+				} else {
+					<-time.After(time.Hour)
+					holds("after an hour", 1, 0, 0, 0)
+					of.Traffic.In.Add(100)
+				}
+				of.Traffic.Out.Add(1)
+				ended()
+				holds("at the end", 1, 1, 200, 11)
+				<-time.After(time.Hour)
+				holds("long after", 1, 1, 200, 11)
+			})
+		})
+	}
+}
+
+func TestOverridesOfConnectionsAreHonoured(t *testing.T) {
+	watch, r := watching(t, Connections(), `{"reporter": "destination", "metrics": [
+		{"name": "tcp_connections_closed_total", "drop": true}, {"name": "tcp_sent_bytes_total", "tags_to_remove": ["reporter"]}
+	]}`)
+	watch(&filter.Session{})()
+	if labels, _ := counted(t, r, "istio_tcp_connections_closed_total"); labels != nil {
+		t.Errorf("what was dropped is counted under %v", labels)
+	}
+	if labels, _ := counted(t, r, "istio_tcp_sent_bytes_total"); labels["reporter"] != "" || labels["request_protocol"] != "tcp" {
+		t.Errorf("bytes are counted under %v", labels)
+	}
+	for _, wrong := range []filtertest.Settings{`{"reporter": "source", "metrics": [{"name": "requests_total"}]}`, `{}`} {
+		filtertest.Refused(t, filter.Stream{Config: Connections().Config}, wrong)
+	}
+}
+
+func TestSeriesOfConnectionsAreBounded(t *testing.T) {
+	watch, r := watching(t, Connections(), inbound)
+	for i := range mostSeries + 10 {
+		watch(&filter.Session{Caller: &protocol.TLS{Peer: &protocol.Certificate{URIs: []string{fmt.Sprintf("spiffe://mesh/%d", i)}}}})()
+	}
+	if n := r.Counter(overflows()).Value(); n != 10 {
+		t.Errorf("%d connections are beyond the limit, want 10", n)
+	}
+	if n := r.Counter(ofConnections()[connectionsClosed], others(sessionLabels)...).Value(); n != 10 {
+		t.Errorf("%d connections are others', want 10", n)
+	}
+}
+
+// TestConnectionsThatGoOnCostNothing: what is allocated is the session and its end; counting
+// again is nothing.
+func TestConnectionsThatGoOnCostNothing(t *testing.T) {
+	watch, _ := watching(t, Connections(), `{"reporter": "destination", "tcp_reporting_duration": "0s"}`)
+	of := &filter.Session{Caller: identities()}
+	watch(of)()
+	if n := testing.AllocsPerRun(100, func() { watch(of)() }); n > 2 {
+		t.Errorf("a session allocates %v times, want 2 at most", n)
+	}
+	n := &session{by: &entry{}, traffic: &of.Traffic, next: time.NewTimer(time.Hour)}
+	defer n.end()
+	if allocs := testing.AllocsPerRun(100, func() { n.again(time.Hour) }); allocs != 0 {
+		t.Errorf("counting again allocates %v times, want 0", allocs)
+	}
+}

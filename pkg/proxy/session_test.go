@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// echoes answers each connection with what it sends.
+func echoes(t *testing.T) (address string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // ends with the connection, which has a deadline
+				defer func() { _ = c.Close() }()
+				_ = c.SetDeadline(time.Now().Add(time.Minute))
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = ln.Close()
+		<-ended
+	})
+	return ln.Addr().String()
+}
+
+// carrying is a configuration whose listener carries bytes behind a filter that counts
+// connections as Istio does.
+func carrying(every, clusters string) string {
+	return `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0", "filter_chains": [{"filters": [
+		{"type": "istio_stats", "config": {"reporter": "source", "tcp_reporting_duration": "` + every + `", "workload": {"name": "web-v1"}}},
+		{"type": "tcp_proxy", "config": {"cluster": "app"}}
+	]}]}]}], "cluster_manager": {"clusters": [` + clusters + `]}}`
+}
+
+const (
+	opened   = "istio_tcp_connections_opened_total"
+	closed   = "istio_tcp_connections_closed_total"
+	sent     = "istio_tcp_sent_bytes_total"
+	received = "istio_tcp_received_bytes_total"
+)
+
+func TestIstioCountsWhatIsCarried(t *testing.T) {
+	r := newRig(t)
+	r.apply(parse(t, carrying("1ms", cluster("app", echoes(t)))))
+	c := dialCaller(t, r.address("front"))
+	c.send("question")
+	if _, err := io.ReadFull(c, make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	r.await(8, sent) // while the connection is open
+	r.await(8, received)
+	r.await(1, opened, "web-v1", "tcp", "-", "source")
+	if n := r.value(closed); n != 0 {
+		t.Errorf("%v connections are closed, want none yet", n)
+	}
+	c.send("!")
+	_ = c.CloseWrite()
+	if rest, err := io.ReadAll(c); string(rest) != "!" || err != nil {
+		t.Errorf("read %q, %v at the end", rest, err)
+	}
+	r.await(1, closed)
+	for _, name := range []string{sent, received} {
+		if n := r.value(name, "web-v1", "tcp", "-", "source"); n != 9 {
+			t.Errorf("%s is %v at the end, want 9", name, n)
+		}
+	}
+}
+
+func TestIstioCountsWhatCouldNotBeCarried(t *testing.T) {
+	for flag, clusters := range map[string]string{"UF": cluster("app", "127.0.0.1:1"), "UH": cluster("app")} {
+		t.Run(flag, func(t *testing.T) {
+			r := newRig(t)
+			r.apply(parse(t, carrying("5s", clusters)))
+			if !dialCaller(t, r.address("front")).ended() {
+				t.Error("the connection was carried")
+			}
+			for _, name := range []string{opened, closed} {
+				r.await(1, name, flag)
+			}
+			if n := r.value(sent) + r.value(received); n != 0 {
+				t.Errorf("%v bytes are counted", n)
+			}
+		})
+	}
+}
