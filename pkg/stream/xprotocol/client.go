@@ -73,6 +73,7 @@ func (u *Client) Usable(time.Duration) bool { return !u.closing.Load() }
 // Close waits for it.
 func (u *Client) Close() error {
 	u.closing.Store(true)
+	_ = u.outbox.Flush() // what nobody answers may wait there: TestALastRequestThatNobodyAnswersIsSent
 	return u.conn.Close()
 }
 

@@ -1,0 +1,36 @@
+package xprotocol
+
+import (
+	"testing"
+
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// TestALastRequestThatNobodyAnswersIsSent: the pool closes a connection that is spent as
+// soon as its last request has left it.
+func TestALastRequestThatNobodyAnswersIsSent(t *testing.T) {
+	inBothWays(t, testALastRequestThatNobodyAnswersIsSent)
+}
+
+func testALastRequestThatNobodyAnswersIsSent(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
+	got := make(chan codec.Frame, 3)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		for {
+			head, frame := p.read()
+			if frame == nil {
+				close(got)
+				return
+			}
+			got <- head
+		}
+	}), func(o *stream.ClientOptions) {
+		o.Released = func(bool) { _ = to.client.Load().Close() }
+	}))
+	p := r.dial()
+	p.write(appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00x"))
+	if head, ok := <-got; !ok || head.Kind != codec.OneWay {
+		t.Errorf("the host got %v, %v, want the request", head, ok)
+	}
+}
