@@ -159,7 +159,7 @@ func (c *session) IdleTimeout() time.Duration { return c.s.o.IdleTimeout }
 // run reads until the connection is to end, or to be parked.
 func (c *session) run() error {
 	for {
-		if c.conn.Draining() {
+		if c.conn.Draining() || c.spent() {
 			c.leave()
 		}
 		if c.read >= mostHeld || c.outbox.Queued() >= network.HighWater {
@@ -337,6 +337,12 @@ func (c *session) inFlight() int {
 	return c.count
 }
 
+// spent reports whether the connection has carried all the exchanges that it may.
+func (c *session) spent() bool {
+	most := c.s.o.HTTP1.MaxRequestsPerConnection
+	return most > 0 && c.conn.Requests >= most
+}
+
 // leave tells the caller that the connection ends soon (RFC 9113 6.8): what it has
 // sent until it knows is still served.
 func (c *session) leave() {
@@ -376,12 +382,12 @@ func (c *session) ended(err error) error {
 	var wrong *syntax.ConnectionError
 	switch {
 	case errors.Is(err, errFarewell):
-		*cause = network.CauseDrained
+		*cause = c.whyLeft()
 		return nil
 	case err == io.EOF && !c.partial():
 		*cause = network.CausePeer
 		if !c.left.IsZero() {
-			*cause = network.CauseDrained
+			*cause = c.whyLeft()
 		}
 		return nil
 	case errors.As(err, &wrong) && wrong.Flood != syntax.NoFlood:
@@ -397,6 +403,14 @@ func (c *session) ended(err error) error {
 		*cause = network.CausePeer
 	}
 	return err
+}
+
+// whyLeft is why the caller was told to go.
+func (c *session) whyLeft() network.Cause {
+	if c.spent() && !c.conn.Draining() {
+		return network.CauseSpent
+	}
+	return network.CauseDrained
 }
 
 // close ends what is under way, for the connection ends, and waits for that. What

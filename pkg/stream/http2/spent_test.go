@@ -1,0 +1,161 @@
+package http2
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// sayConnection answers with the number of the connection.
+func sayConnection() protocol.Service {
+	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Reply(200, "text/plain", fmt.Sprint(x.Meta.Conn.ID))
+		return nil
+	})
+}
+
+func carryingAtMost(n int) func(o *stream.ServerOptions) {
+	return func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = n }
+}
+
+// TestACallersConnectionCarriesAsManyRequestsAsItMay: the caller is told to go with the
+// last, and what it sends until it knows is served.
+func TestACallersConnectionCarriesAsManyRequestsAsItMay(t *testing.T) {
+	h := newHeld()
+	r := newRig(t, h, carryingAtMost(3))
+	p := r.dial()
+	for _, id := range []uint32{1, 3} {
+		p.request(id, true)
+		<-h.begun
+	}
+	p.ok(p.fr.WritePing(false, [8]byte{1}))
+	if f, ok := p.next().(*http2.PingFrame); !ok || !f.IsAck() {
+		t.Fatalf("before the third request: %v, want nothing but the answer to PING", f)
+	}
+	p.request(5, true)
+	<-h.begun
+	first, ok := p.next().(*http2.GoAwayFrame)
+	if !ok || first.LastStreamID != 1<<31-1 || first.ErrCode != http2.ErrCodeNo {
+		t.Fatalf("got %v, want a GOAWAY that takes every stream", first)
+	}
+	ping, ok := p.next().(*http2.PingFrame)
+	if !ok {
+		t.Fatal("no PING behind the first GOAWAY")
+	}
+	p.request(7, true) // on its way before the caller knew
+	<-h.begun
+	p.ok(p.fr.WritePing(true, ping.Data))
+	second, ok := p.next().(*http2.GoAwayFrame)
+	if !ok || second.LastStreamID != 7 || second.ErrCode != http2.ErrCodeNo {
+		t.Fatalf("got %v, want a GOAWAY with last stream 7", second)
+	}
+	close(h.let)
+	answered := 0
+	for f := p.next(); f != nil; f = p.next() { // until its end
+		if f, ok := f.(*http2.MetaHeadersFrame); ok && f.PseudoValue("status") == "200" {
+			answered++
+		}
+	}
+	if answered != 4 {
+		t.Errorf("%d requests were answered, want 4", answered)
+	}
+}
+
+// Callers that nobody here wrote lose no request, one after the other or many at once.
+func TestCallersGoOnOnAnotherConnection(t *testing.T) {
+	r := newRig(t, sayConnection(), carryingAtMost(3))
+	c := judge(t)
+	carried := make(map[string]int)
+	for range 12 {
+		status, conn := get(t, c, "http://"+r.address)
+		if status != 200 {
+			t.Errorf("status %d", status)
+		}
+		carried[conn]++
+	}
+	// A request may cross the GOAWAY.
+	for conn, n := range carried {
+		if n > 4 {
+			t.Errorf("connection %s has carried %d requests, and may 3", conn, n)
+		}
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				resp, err := c.Get("http://" + r.address)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK {
+					t.Errorf("status %d", resp.StatusCode)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAnUpgradedConnectionIsSpent(t *testing.T) {
+	r := newRig(t, sayConnection(), nil)
+	p := r.switched(asked("GET", "", settings()), carryingAtMost(1), sayConnection(), true)
+	p.request(3, true)
+	for f := p.next(); ; f = p.next() {
+		if f == nil {
+			t.Fatal("it ended without a GOAWAY")
+		}
+		if g, ok := f.(*http2.GoAwayFrame); ok && g.LastStreamID == 1<<31-1 {
+			return
+		}
+	}
+}
+
+// causes is told why connections have ended.
+type causes chan network.Cause
+
+func (causes) Accepted()                  {}
+func (causes) Refused()                   {}
+func (causes) AcceptError()               {}
+func (c causes) Closed(why network.Cause) { c <- why }
+
+func TestWhyASpentConnectionHasEnded(t *testing.T) {
+	r := newRig(t, sayConnection(), nil)
+	o := stream.ServerOptions{Service: sayConnection(), HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options()}
+	carryingAtMost(2)(&o)
+	ended := make(causes, 1)
+	ctx := t.Context()
+	ln, err := network.Listen(ctx, network.ListenOptions{Name: "spent", Network: "tcp", Address: "127.0.0.1:0", Count: ended}, newServer(r.engine, o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = ln.Serve(ctx) }) // ends with Drain
+	defer serving.Wait()
+	defer ln.Drain(ctx)
+	r.address = ln.Addr().String()
+	p := r.dial()
+	p.request(1, true)
+	p.head(1)
+	p.request(3, true)
+	p.head(3)
+	select {
+	case why := <-ended:
+		if why != network.CauseSpent {
+			t.Errorf("it ended as %v, want %v", why, network.CauseSpent)
+		}
+	case <-time.After(soon):
+		t.Error("it has not ended")
+	}
+}
