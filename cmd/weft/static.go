@@ -3,8 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
@@ -31,8 +33,11 @@ func examine(file *configjson.File) (whole *config.Snapshot, diagnostics documen
 		diagnostics = append(diagnostics, file.Diagnose(document.Error, "", err.Error()))
 	}
 	for _, p := range ignored {
-		diagnostics = append(diagnostics, file.Diagnose(document.Warning, p.Field, "has no effect"))
+		diagnostics = append(diagnostics, file.Diagnose(document.Warning, p.Field, cmp.Or(p.Reason, "has no effect")))
 	}
+	slices.SortStableFunc(diagnostics, func(a, b document.Diagnostic) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	return whole, diagnostics
 }
 

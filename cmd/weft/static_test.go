@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,6 +55,27 @@ func TestFilesForEnvoyAreRead(t *testing.T) {
 	}
 }
 
+// TestClustersOfAFileForEnvoyAreWarnedOf where Envoy goes on without them, in the order of
+// the file.
+func TestClustersOfAFileForEnvoyAreWarnedOf(t *testing.T) {
+	good, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "envoy.yaml")
+	if err := os.WriteFile(path, bytes.ReplaceAll(good, []byte("cluster: g}"), []byte("cluster: h}")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, _, diagnostics := source{path: path}.openWhole()
+	if file == nil {
+		t.Fatal(diagnostics)
+	}
+	last := diagnostics[len(diagnostics)-1].Error()
+	if !strings.HasSuffix(last, `filters[0].typed_config.cluster: unknown cluster "h"; did you mean "g"?`) || !strings.Contains(last, ":42:") || !strings.Contains(last, "warning") {
+		t.Errorf("the last of %v, want a warning of the cluster h", diagnostics)
+	}
+}
+
 // TestWhatIsWrongInAFileForEnvoyHasItsPlace, and there is nothing to run.
 func TestWhatIsWrongInAFileForEnvoyHasItsPlace(t *testing.T) {
 	good, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
@@ -64,6 +86,7 @@ func TestWhatIsWrongInAFileForEnvoyHasItsPlace(t *testing.T) {
 		{"stat_prefix: ingress_http", "stat_prefiks: ingress_http"}:             `:15:25: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.stat_prefiks: unknown field "stat_prefiks"`,
 		{"use_remote_address: true", "local_reply_config: {}"}:                  ":16:31: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.local_reply_config: is not supported",
 		{"name: server_cert}", "name: other_cert}"}:                             `:4:5: static_resources.listeners[0]: secret "other_cert": static_resources.secrets has none of that name, and there is no control plane`,
+		{"cluster: service_envoyproxy_io,", "cluster: service_envoyproxi_io,"}:  `:25:75: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.route_config.virtual_hosts[0].routes[0].route.cluster: unknown cluster "service_envoyproxi_io"; did you mean "service_envoyproxy_io"?`,
 		{"type: LOGICAL_DNS", "cluster_type: {name: envoy.clusters.aggregate}"}: ": static_resources.clusters[0].cluster_type: is not supported",
 	} {
 		text := strings.Replace(string(good), change[0], change[1], 1)

@@ -231,6 +231,8 @@ func pathAt(data []byte, at int64) string {
 		for _, l := range stack {
 			if l.list {
 				fmt.Fprintf(&b, "[%d]", l.index)
+			} else if strings.Contains(l.key, ".") {
+				b.WriteString("[" + l.key + "]")
 			} else if l.key != "" {
 				b.WriteString("." + l.key)
 			}

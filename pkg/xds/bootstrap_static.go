@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -238,6 +239,28 @@ func noSecretService(r resource.SecretRef) error {
 	return fmt.Errorf("secret %q: envoy_grpc.cluster_name: %q is no cluster of static_resources with an address", r.Name, r.From.Cluster)
 }
 
+// shared is the field of the first resource that has a name of the file's, "" if none has.
+func (x *fixtures) shared(file *config.Snapshot) string {
+	named := func(all []given, name string) string {
+		at := slices.IndexFunc(all, func(g given) bool { return g.name == name })
+		if at < 0 {
+			return ""
+		}
+		return all[at].field
+	}
+	for _, c := range file.Clusters {
+		if field := named(x.clusters, c.Name); field != "" {
+			return field
+		}
+	}
+	for _, l := range file.Listeners {
+		if field := named(x.listeners, l.Name); field != "" {
+			return field
+		}
+	}
+	return ""
+}
+
 // compiles returns why tables cannot be put in force.
 func compiles(tables []*config.RouteTable) error {
 	for _, t := range tables {
@@ -249,10 +272,10 @@ func compiles(tables []*config.RouteTable) error {
 }
 
 // Static returns what a file says with what its static_resources have, as far as that
-// needs no control plane, and what of these has no effect. Nothing is bound, read from
-// disk or asked for. An error is one of the bootstrap and, with errors.As, Problems if it
-// has more than one field; it is the one that New would return, or the first call of
-// Rebase.
+// needs no control plane, and what of these has no effect, or is to be warned of. Nothing
+// is bound, read from disk or asked for. An error is one of the bootstrap and, with
+// errors.As, Problems if it has more than one field: the one that New would return, or the
+// first call of Rebase, or that routes lead to clusters that there are not.
 func Static(file *config.Snapshot, k resource.Kinds) (whole *config.Snapshot, ignored Problems, err error) {
 	boot, err := readBootstrap(file.Bootstrap)
 	if err != nil {
@@ -267,7 +290,12 @@ func Static(file *config.Snapshot, k resource.Kinds) (whole *config.Snapshot, ig
 		return nil, nil, err
 	}
 	if err := w.clash(file); err != nil {
-		return nil, nil, err
+		return nil, nil, problemsOf(boot.fixtures.shared(file), err)
+	}
+	if !boot.dynamic.clusters && !file.Dubbo.Enable { // else there may be others
+		if ignored, err = boot.fixtures.checkClusters(file); err != nil {
+			return nil, nil, err
+		}
 	}
 	w.settle(now)
 	all := w.ignored()

@@ -140,6 +140,8 @@ func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
 	}{
 		"a field that there is not": {`{"clusters": [{"name": "a", "load_assignment": {"cluster_name": "a", "endpoints": [{}, {"no": 1}]}}]}`, "",
 			[]string{`static_resources.clusters[0].load_assignment.endpoints[1].no: unknown field "no"`}},
+		"a field below a name with points": {`{"clusters": [{"name": "a", "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "no": 1}}}]}`, "",
+			[]string{`static_resources.clusters[0].typed_extension_protocol_options[envoy.extensions.upstreams.http.v3.HttpProtocolOptions].no: unknown field "no"`}},
 		"a value of the wrong kind": {`{"listeners": [{"name": "a"}, {"name": "b", "address": {"socket_address": {"port_value": "http"}}}]}`, "",
 			[]string{`static_resources.listeners[1].address.socket_address.port_value: invalid value for uint32 field portValue: "http"`}},
 		"a member that there is not":   {`{"endpoints": []}`, "", []string{"static_resources.endpoints: is not supported, expected one of clusters, listeners, secrets"}},
@@ -241,7 +243,7 @@ func TestStaticTellsWhatHasNoEffect(t *testing.T) {
 	if diff := cmp.Diff(want, ignored); diff != "" {
 		t.Errorf("ignored (-want +got):\n%s", diff)
 	}
-	if _, _, err := Static(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, kinds()); err == nil || !strings.Contains(err.Error(), `listener "now": static_resources has one of that name, too`) {
+	if _, _, err := Static(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, kinds()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources has one of that name, too` {
 		t.Errorf("a listener of servers with the name of a static one: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package configjson
 
 import (
+	"iter"
 	"strconv"
 	"strings"
 
@@ -18,7 +19,7 @@ func (f *File) Diagnose(severity document.Severity, path, problem string) docume
 		return d
 	}
 	at := main.root
-	for name := range strings.SplitSeq(strings.ReplaceAll(path, "[", ".["), ".") {
+	for name := range stepsOf(path) {
 		next := below(at, name)
 		if !next.Exists() {
 			break
@@ -30,14 +31,38 @@ func (f *File) Diagnose(severity document.Severity, path, problem string) docume
 	return d
 }
 
-// below is a step of a path from a value: a member, or "[0]" of a list.
+// stepsOf yields the steps of a path: "a.b[0][x.y]" is a, b, [0], [x.y].
+func stepsOf(path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for path != "" {
+			end := strings.IndexAny(path[1:], ".[") + 1
+			if path[0] == '[' {
+				end = strings.IndexByte(path, ']') + 1
+			}
+			if end <= 0 {
+				end = len(path)
+			}
+			if !yield(path[:end]) {
+				return
+			}
+			path = strings.TrimPrefix(path[end:], ".")
+		}
+	}
+}
+
+// below is a step of a path from a value: a member, which may stand in brackets, or "[0]"
+// of a list.
 func below(at document.Node, step string) document.Node {
 	index, ok := strings.CutPrefix(step, "[")
 	if !ok {
 		// Who reads it may call a member by another form of its name.
 		return at.Get(step).Or(at.Get(lowerCamel(step)))
 	}
-	wanted, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
+	index = strings.TrimSuffix(index, "]")
+	if at.Kind() == document.Object {
+		return at.Get(index)
+	}
+	wanted, err := strconv.Atoi(index)
 	if err != nil || at.Kind() != document.Array {
 		return document.Node{}
 	}

@@ -1,0 +1,137 @@
+package xds
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// clusterFields are the fields of messages that name clusters; of a map its keys do.
+// TestEveryFieldThatNamesAClusterIsListed holds it against what messages there are.
+func clusterFields() []protoreflect.FullName {
+	return []protoreflect.FullName{
+		"envoy.config.core.v3.GrpcService.EnvoyGrpc.cluster_name",
+		"envoy.config.core.v3.HttpUri.cluster",
+		"envoy.config.route.v3.RouteAction.cluster",
+		"envoy.config.route.v3.RouteAction.RequestMirrorPolicy.cluster",
+		"envoy.config.route.v3.WeightedCluster.ClusterWeight.name",
+		"envoy.extensions.filters.http.fault.v3.HTTPFault.upstream_cluster",
+		"envoy.extensions.filters.http.health_check.v3.HealthCheck.cluster_min_healthy_percentages",
+		"envoy.extensions.filters.network.dubbo_proxy.v3.RouteAction.cluster",
+		"envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.cluster",
+		"envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy.WeightedCluster.ClusterWeight.name",
+	}
+}
+
+// unnamed looks for clusters that resources name and that there are not.
+type unnamed struct {
+	known  []string
+	wrong  Problems // routes that Envoy refuses, too
+	warned Problems // what else names one
+}
+
+// checkClusters looks for clusters that the listeners and clusters of x name and that are
+// none of x or the file. The error is Problems: routes of a table that stands in its
+// listener go nowhere, unless it says by validate_clusters that they may, as in Envoy.
+func (x *fixtures) checkClusters(file *config.Snapshot) (warned Problems, err error) {
+	u := &unnamed{}
+	for _, c := range file.Clusters {
+		u.known = append(u.known, c.Name)
+	}
+	for _, g := range x.clusters {
+		u.known = append(u.known, g.name)
+	}
+	slices.Sort(u.known)
+	u.lookAtEach(x.listeners, &listenerv3.Listener{})
+	u.lookAtEach(x.clusters, &clusterv3.Cluster{})
+	return u.warned, u.wrong.orNil()
+}
+
+// lookAtEach looks at resources of m's type.
+func (u *unnamed) lookAtEach(all []given, m proto.Message) {
+	for _, g := range all {
+		if proto.Unmarshal(g.body, m) == nil { // as ever: it was made of one
+			u.look(g.field, m.ProtoReflect(), false)
+		}
+	}
+}
+
+// look looks at a message that stands at path; strict: of routes that have to lead
+// somewhere.
+func (u *unnamed) look(path string, m protoreflect.Message, strict bool) {
+	switch one := m.Interface().(type) {
+	case *anypb.Any:
+		if inner, err := one.UnmarshalNew(); err == nil { // else it was refused, or has no effect
+			u.look(path, inner.ProtoReflect(), strict)
+		}
+		return
+	case *corev3.ConfigSource: // refers judges it
+		return
+	case *routev3.RouteConfiguration:
+		strict = one.GetValidateClusters() == nil || one.GetValidateClusters().GetValue()
+	}
+	for i := range m.Descriptor().Fields().Len() {
+		if f := m.Descriptor().Fields().Get(i); m.Has(f) {
+			u.lookAt(path+"."+string(f.Name()), f, m.Get(f), strict)
+		}
+	}
+}
+
+// lookAt is look of a field.
+func (u *unnamed) lookAt(path string, f protoreflect.FieldDescriptor, v protoreflect.Value, strict bool) {
+	names := slices.Contains(clusterFields(), f.FullName())
+	switch {
+	case f.IsMap():
+		var keys []string
+		v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+			keys = append(keys, k.String())
+			return true
+		})
+		slices.Sort(keys)
+		for _, k := range keys {
+			at := path + "[" + k + "]"
+			if names {
+				u.check(at, k, strict)
+			}
+			if f.MapValue().Message() != nil && f.MapKey().Kind() == protoreflect.StringKind {
+				u.look(at, v.Map().Get(protoreflect.ValueOfString(k).MapKey()).Message(), strict)
+			}
+		}
+	case f.IsList() && f.Message() != nil:
+		for i := range v.List().Len() {
+			u.look(path+"["+strconv.Itoa(i)+"]", v.List().Get(i).Message(), strict)
+		}
+	case f.IsList():
+	case f.Message() != nil:
+		u.look(path, v.Message(), strict)
+	case names:
+		u.check(path, v.String(), strict && f.Parent().ParentFile().Package() == "envoy.config.route.v3")
+	}
+}
+
+// check notes a name that is no cluster's; "" is none.
+func (u *unnamed) check(path, name string, strict bool) {
+	if _, ok := slices.BinarySearch(u.known, name); ok || name == "" {
+		return
+	}
+	one := Problem{path, fmt.Sprintf("unknown cluster %q", name)}
+	if near := document.Near(name, u.known); near != "" {
+		one.Reason += fmt.Sprintf("; did you mean %q?", near)
+	}
+	if strict {
+		u.wrong = append(u.wrong, one)
+	} else {
+		u.warned = append(u.warned, one)
+	}
+}
