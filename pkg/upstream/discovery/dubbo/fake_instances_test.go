@@ -3,6 +3,7 @@ package dubbo_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -16,18 +17,23 @@ type announced struct {
 	there map[string]*registry.Announcement // by application and address
 	calls []string
 	takes time.Duration // of each announcement
+	odd   string        // an interface that no announcement can have as a name; "": none
 }
 
 // Announce waits while the registry is away, as Register does.
 func (f *fake) Announce(ctx context.Context, a *registry.Announcement) error {
 	<-time.After(f.announced.takes)
-	return f.take(ctx, func() {
+	err := f.take(ctx, func() {
 		if f.announced.there == nil {
 			f.announced.there = map[string]*registry.Announcement{}
 		}
 		f.announced.there[a.Instance.Application+" "+a.Instance.Name()] = a
 		f.announced.calls = append(f.announced.calls, "+"+a.Instance.Application+" "+strings.Join(servicesOf(a), ","))
 	})
+	if err == nil && slices.Contains(a.Interfaces, f.announced.odd) {
+		return &registry.UnlistedError{Application: a.Instance.Application, Interfaces: []string{f.announced.odd}, Err: errors.New("it is odd")}
+	}
+	return err
 }
 
 func (f *fake) Retract(_ context.Context, i registry.Instance) error {

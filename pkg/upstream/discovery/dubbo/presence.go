@@ -2,8 +2,10 @@ package dubbo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -37,6 +39,8 @@ type presence struct {
 	members map[identity]*publication // what the instance provides
 	changes int                       // of members
 	told    int                       // of these, how many the registry has
+
+	unlisted *registry.UnlistedError // which members are not found; nil: all are
 }
 
 // goal is what is waited for of an entry. met is called with Hub.mu held.
@@ -66,13 +70,33 @@ func (a *announcement) String() string {
 }
 
 func (a *announcement) register(ctx context.Context, r registry.Registry) error {
-	if err := r.Announce(ctx, application.Announce(a.process, a.offers)); err != nil {
+	err := r.Announce(ctx, application.Announce(a.process, a.offers))
+	var unlisted *registry.UnlistedError
+	if err != nil && !errors.As(err, &unlisted) {
 		return err
 	}
 	a.h.mu.Lock()
 	defer a.h.mu.Unlock()
 	a.presence.told = max(a.presence.told, a.number)
+	a.h.noteUnlisted(a.presence, unlisted)
 	return nil
+}
+
+// noteUnlisted notes, and logs once, which members are not found. mu is held.
+func (h *Hub) noteUnlisted(pr *presence, now *registry.UnlistedError) {
+	before := pr.unlisted
+	pr.unlisted = now
+	if now != nil && (before == nil || before.Error() != now.Error()) {
+		h.o.Log.Warn("consumers do not find all that an application provides", logRegistry, pr.entry.session.key.String(), logError, now)
+	}
+}
+
+// unlisted returns why consumers do not find a publication; "": they do. mu is held.
+func (p *publication) unlisted() string {
+	if p.presence == nil || p.presence.unlisted == nil || !slices.Contains(p.presence.unlisted.Interfaces, p.wish.Service.Interface) {
+		return ""
+	}
+	return fmt.Sprintf("the application is registered, and not found by this interface: %v", p.presence.unlisted.Err)
 }
 
 // unregister does nothing to what was replaced: the instance is the same.

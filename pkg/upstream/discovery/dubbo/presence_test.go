@@ -3,6 +3,7 @@ package dubbo_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +46,39 @@ func (r *rig) registers(want ...string) {
 	if got := r.fake.registered(); !slices.Equal(got, want) {
 		r.Errorf("the URLs are %q, want %q", got, want)
 	}
+}
+
+// TestAnInterfaceThatIsNoNameTakesTheApplicationNotAway: it is told of, once.
+func TestAnInterfaceThatIsNoNameTakesTheApplicationNotAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		r := newRig(t, usual())
+		r.log = slog.New(slog.NewTextHandler(&log, nil))
+		r.fake.announced.odd = "odd"
+		r.hub = r.newHub(usual())
+		r.run()
+		defer r.end()
+		for _, name := range []string{"x", "odd", "y"} {
+			must(t, r.hub.Publish(t.Context(), inMode("instance", name)))
+		}
+		r.announces("weft 10.1.1.1:20080 odd,x,y")
+		for _, p := range r.hub.Services().Published {
+			if told := strings.Contains(p.Error, "it is odd"); !p.Registered || told != (p.Key == "odd") {
+				t.Errorf("%s is registered: %t, its error is %q", p.Key, p.Registered, p.Error)
+			}
+		}
+		pass(time.Hour)
+		if n := strings.Count(log.String(), "not found by odd"); n != 1 {
+			t.Errorf("the log says it %d times:\n%s", n, &log)
+		}
+		must(t, r.hub.Unpublish(t.Context(), inMode("instance", "odd")))
+		r.announces("weft 10.1.1.1:20080 x,y")
+		for _, p := range r.hub.Services().Published {
+			if p.Error != "" {
+				t.Errorf("the error of %s is %q", p.Key, p.Error)
+			}
+		}
+	})
 }
 
 func TestServicesOfAnApplicationAreOneInstance(t *testing.T) {

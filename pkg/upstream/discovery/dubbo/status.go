@@ -91,6 +91,7 @@ func (h *Hub) describePublished(p *publication, states map[*session]registry.Sta
 	for _, e := range p.entries() {
 		d.Error = cmp.Or(d.Error, e.problem())
 	}
+	d.Error = cmp.Or(d.Error, p.unlisted())
 	if d.Error == "" && h.withdrawn {
 		d.Error = errEnding.Error()
 	}

@@ -44,6 +44,9 @@ const (
 	mostProvided = 2 << 20
 )
 
+// errNoName is of what cannot be in Nacos.
+var errNoName = errors.New("names in Nacos are of letters, digits and _-.: alone")
+
 // errOvertaken is an answerError: the server is there.
 var errOvertaken = &answerError{errors.New("others change it all the time")}
 
@@ -65,7 +68,8 @@ type papers struct {
 func (a *announced) metadata() map[string]string { return maps.Clone(a.Instance.Metadata) }
 
 // Announce makes an instance known: see registry.Announcer. One that cannot be in Nacos is
-// refused, and no wish.
+// refused, and no wish. An interface that cannot be a name there has no mapping, which is
+// told by an UnlistedError.
 func (r *Registry) Announce(ctx context.Context, a *registry.Announcement) error {
 	if err := checkAnnouncement(a); err != nil {
 		return err
@@ -78,7 +82,7 @@ func (r *Registry) Announce(ctx context.Context, a *registry.Announcement) error
 	r.mu.Lock()
 	e := r.entries[key]
 	if e == nil {
-		e = &entry{key: key, service: a.Instance.Application, host: a.Instance.Host, port: a.Instance.Port}
+		e = &entry{key: key, service: listName(a.Instance.Application), host: a.Instance.Host, port: a.Instance.Port}
 		r.entries[key] = e
 	}
 	if e.said == nil {
@@ -91,7 +95,24 @@ func (r *Registry) Announce(ctx context.Context, a *registry.Announcement) error
 	}
 	answer := e.wish(string(text))
 	r.mu.Unlock()
-	return r.await(ctx, answer, a.Instance.Application)
+	if err := r.await(ctx, answer, a.Instance.Application); err != nil {
+		return err
+	}
+	return unlisted(a)
+}
+
+// unlisted says which interfaces have no mapping: an UnlistedError; nil: all have one.
+func unlisted(a *registry.Announcement) error {
+	var names []string
+	for _, name := range a.Interfaces {
+		if _, ok := mappingOf(name); !ok {
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return &registry.UnlistedError{Application: a.Instance.Application, Interfaces: names, Err: errNoName}
 }
 
 // Retract takes back what Announce said: see registry.Announcer.
@@ -117,10 +138,8 @@ func checkAnnouncement(a *registry.Announcement) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
-	for _, name := range append([]string{a.Instance.Application, a.Revision}, a.Interfaces...) {
-		if name == "" || !isName(name) {
-			return fmt.Errorf("%q of %s cannot be a name in Nacos: letters, digits and _-.: are allowed", name, a.Instance.Application)
-		}
+	if d := revisionOf(a).metadata(); !d.isValid() {
+		return fmt.Errorf("revision %q of %q: %w", a.Revision, a.Instance.Application, errNoName)
 	}
 	if n := len(a.Provided); n > mostProvided {
 		return fmt.Errorf("what %s provides has %d bytes: there may be %d", a.Instance.Application, n, mostProvided)
@@ -141,13 +160,13 @@ func (r *Registry) provide(ctx context.Context, a *announced) error {
 			return err
 		}
 	}
-	metadata := document{a.Instance.Application, a.Revision}
+	metadata := revisionOf(a.Announcement).metadata()
 	maps.DeleteFunc(p.sums, func(d document, _ string) bool { // those that were left may be removed at any time
 		return d.group != mappingGroup && d != metadata
 	})
 	missing := []document{}
 	for _, name := range a.Interfaces {
-		if d := mappingOf(name); p.sums[d] == "" {
+		if d, ok := mappingOf(name); ok && p.sums[d] == "" {
 			missing = append(missing, d)
 		}
 	}
@@ -259,7 +278,8 @@ func sumOf(text string) string {
 func (r *Registry) leaveRevision(a *registry.Announcement) {
 	r.pasts++
 	key := "past " + strconv.FormatUint(r.pasts, 10)
-	r.entries[key] = &entry{key: key, past: &document{a.Instance.Application, a.Revision}, at: time.Now().Add(keepRevision)}
+	past := revisionOf(a)
+	r.entries[key] = &entry{key: key, past: &past, at: time.Now().Add(keepRevision)}
 	now, count, first := time.Now(), 0, r.entries[key]
 	for _, e := range r.entries {
 		if e.past == nil || !e.at.After(now) { // no revision, or one whose turn has come
@@ -279,10 +299,10 @@ func (r *Registry) leaveRevision(a *registry.Announcement) {
 func (r *Registry) forget(ctx context.Context, e *entry) {
 	needed, err := r.isOfAnybody(ctx, *e.past)
 	if err == nil && !needed {
-		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.documentForm(*e.past)})
+		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.documentForm(e.past.metadata())})
 	}
 	if err != nil && ctx.Err() == nil {
-		r.log.Warn("metadata that nobody needs stay in Nacos", "application", e.past.id, "revision", e.past.group, "error", err)
+		r.log.Warn("metadata that nobody needs stay in Nacos", "application", e.past.application, "revision", e.past.name, "error", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,17 +310,17 @@ func (r *Registry) forget(ctx context.Context, e *entry) {
 }
 
 // isOfAnybody reports whether an instance has a revision.
-func (r *Registry) isOfAnybody(ctx context.Context, past document) (bool, error) {
+func (r *Registry) isOfAnybody(ctx context.Context, past revision) (bool, error) {
 	r.mu.Lock()
 	for _, e := range r.entries {
-		if e.said != nil && e.text != "" && e.said.Instance.Application == past.id && e.said.Revision == past.group {
+		if e.said != nil && e.text != "" && revisionOf(e.said.Announcement) == past {
 			r.mu.Unlock()
 			return true, nil
 		}
 	}
 	r.mu.Unlock()
 	form := r.naming()
-	form.Set("serviceName", past.id)
+	form.Set("serviceName", listName(past.application))
 	form.Set("healthyOnly", "false")
 	body, err := r.client.call(ctx, request{method: http.MethodGet, path: instancePath + "/list", form: form})
 	if err != nil {
@@ -314,7 +334,7 @@ func (r *Registry) isOfAnybody(ctx context.Context, past document) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(all, func(i instance) bool { return slices.Contains(slices.Collect(maps.Values(i.Metadata)), past.group) }), nil
+	return slices.ContainsFunc(all, func(i instance) bool { return slices.Contains(slices.Collect(maps.Values(i.Metadata)), past.name) }), nil
 }
 
 const configPath = "/v1/cs/configs"

@@ -3,13 +3,16 @@ package nacos_test
 import (
 	"crypto/md5" //nolint:gosec // Nacos's own mark
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/application"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/nacos"
@@ -20,6 +23,10 @@ import (
 // serveConfig is the configuration centre. mu is held.
 func (f *fake) serveConfig(w http.ResponseWriter, r *http.Request) {
 	key := r.FormValue("group") + " " + r.FormValue("dataId")
+	if strings.ContainsFunc(key, func(c rune) bool { return c > unicode.MaxASCII || strings.ContainsRune("$/", c) }) {
+		http.Error(w, "invalid dataId", http.StatusBadRequest)
+		return
+	}
 	text, there := f.configs[key]
 	switch r.Method + " " + strings.TrimPrefix(r.URL.Path, "/nacos/v1/cs/") {
 	case "GET configs":
@@ -197,10 +204,71 @@ func TestMetadataOfTheLastRevisionsStay(t *testing.T) {
 	}
 }
 
-func TestNamesThatNacosDoesNotTakeAreRefused(t *testing.T) {
+// TestAnInterfaceThatNacosDoesNotTakeKeepsNoneOfTheOthersAway: it is told of.
+func TestAnInterfaceThatNacosDoesNotTakeKeepsNoneOfTheOthersAway(t *testing.T) {
 	t.Parallel()
-	a := shop("10.0.0.1", "com.example.Ä")
-	if err := brisk(t, newFake(t)).Announce(t.Context(), a); err == nil || !strings.Contains(err.Error(), "cannot be a name") {
+	f := newFake(t)
+	s := brisk(t, f)
+	const odd = "com.example.Ä"
+	a := shop("10.0.0.1", cart, odd)
+	for range 2 { // the second finds everything there
+		var unlisted *registry.UnlistedError
+		if err := s.Registry.Announce(t.Context(), a); !errors.As(err, &unlisted) || !slices.Equal(unlisted.Interfaces, []string{odd}) {
+			t.Fatalf("got %v, want that %s is not listed", err, odd)
+		}
+	}
+	if got := f.config("mapping", cart); got != "shop" {
+		t.Errorf("the mapping of the other is %q", got)
+	}
+	if got := f.config(a.Revision, "shop"); got != string(a.Provided) || !strings.Contains(got, odd) {
+		t.Errorf("the metadata are %q", got)
+	}
+	f.change(func() {
+		if f.services["shop"]["10.0.0.1:20880"] == nil {
+			t.Error("the instance is not there")
+		}
+	})
+	if err := s.Announce(t.Context(), shop("10.0.0.1", cart)); err != nil {
+		t.Errorf("without it: %v", err)
+	}
+}
+
+func TestApplicationsThatNacosDoesNotTakeAreRefused(t *testing.T) {
+	t.Parallel()
+	a := shop("10.0.0.1", cart)
+	a.Instance.Application = "schön"
+	if err := brisk(t, newFake(t)).Announce(t.Context(), a); err == nil || !strings.Contains(err.Error(), "names in Nacos") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestInnerClassesAreWhereDubboHasThem: it writes no dollar sign.
+func TestInnerClassesAreWhereDubboHasThem(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	const inner, written = "com.example.Outer$User", "com.example.Outer___User"
+	f.change(func() { f.configs["dubbo "+written+"::.configurators"] = "configs: []" })
+	s := brisk(t, f)
+	if err := s.Announce(t.Context(), shop("10.0.0.1", inner)); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.config("mapping", written); got != "shop" {
+		t.Errorf("the mapping is %q", got)
+	}
+	s.Publish(registrytest.Provider(t, inner, "10.0.0.2:20880"))
+	f.change(func() {
+		if len(f.services["providers:"+written+"::"]) != 1 {
+			t.Errorf("the services are %v", slices.Collect(maps.Keys(f.services)))
+		}
+		// Who does not know of the rule.
+		f.put("providers:"+inner+"::", "10.0.0.3", "20880", map[string]string{"protocol": "dubbo", "path": inner, "interface": inner})
+		f.put("providers:"+written+"::", "10.0.0.4", "20880", map[string]string{"protocol": "dubbo", "path": written, "interface": written})
+	})
+	v := brisk(t, f).Follow(registry.Service{Interface: inner}).Await("all", func(v registry.View) bool { return len(v.Providers) == 2 && len(v.Instances) == 1 })
+	if !registrytest.At("10.0.0.2:20880", "10.0.0.3:20880")(v) || v.Instances[0].Application != "shop" {
+		t.Errorf("the providers are %v, the instances %v", v.Providers, v.Instances)
+	}
+	if len(v.Configurators) != 1 || v.Configurators[0].Path != inner+"::" {
+		t.Errorf("the rules are %v", v.Configurators)
 	}
 }

@@ -55,6 +55,7 @@ func TestNamesOfServices(t *testing.T) {
 		{"dubbo://h:1/a.B?group=g", "providers:a.B::g"},
 		{"dubbo://h:1/a.B?version=1&group=g", "providers:a.B:1:g"},
 		{"consumer://h/a.B?version=1", "consumers:a.B:1:"},
+		{"dubbo://h:1/a.B$C?group=$", "providers:a.B___C::___"},
 		{"dubbo://h:1/a.B?group=g:h", ""},
 		{"dubbo://h:1/", ""},
 	} {
@@ -69,7 +70,7 @@ func TestNamesOfServices(t *testing.T) {
 }
 
 func TestWhichNamesMayHoldAService(t *testing.T) {
-	names := []string{"providers:a.B::", "providers:a.B:1:g", "providers:a.B:1:h", "providers:a.B:0.0.0:", "providers:a.B", "providers:a.B:1", "routers:a.B:1:", "routers:a.B::"}
+	names := []string{"providers:a.B::", "providers:a.B:1:g", "providers:a.B:1:h", "providers:a.B:0.0.0:", "providers:a.B", "providers:a.B:1", "routers:a.B:1:", "routers:a.B::", "providers:a.B$C::", "providers:a.B___C::"}
 	for _, tt := range []struct {
 		asked registry.Service
 		want  []string
@@ -79,6 +80,7 @@ func TestWhichNamesMayHoldAService(t *testing.T) {
 		}},
 		{registry.Service{Interface: "a.B", Group: "*", Version: "1"}, []string{"providers:a.B:1:g", "providers:a.B:1:h", "providers:a.B", "providers:a.B:1", "routers:a.B:1:"}},
 		{registry.Service{Interface: "a.B", Group: "g", Version: "1"}, []string{"providers:a.B:1:g", "providers:a.B", "providers:a.B:1"}},
+		{registry.Service{Interface: "a.B$C"}, []string{"providers:a.B", "providers:a.B:1", "providers:a.B$C::", "providers:a.B___C::"}},
 	} {
 		got := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayHold(name, tt.asked) })
 		if !slices.Equal(got, tt.want) {

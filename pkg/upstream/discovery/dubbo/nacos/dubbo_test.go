@@ -20,34 +20,41 @@ import (
 func dubbosOwn(t *testing.T, s *server.Server) {
 	for _, kind := range []string{"dubbo27", "dubbo3"} {
 		t.Run(kind, func(t *testing.T) {
-			const iface = "com.example.User"
 			theirs := s.StartPeer(t, kind, kind)
 			ours := open(t, registry.Options{Address: s.Address(), Root: "public/" + kind})
-			follow := ours.Follow(registry.Service{Interface: iface, Version: "1.0.0", Group: "g"})
-			follow.Await("nobody", registrytest.Empty)
-
-			const text = "dubbo://10.0.0.1:20880/" + iface + "?anyhost=true&application=a&group=g&interface=" + iface +
-				"&methods=get,set&side=provider&timestamp=1&version=1.0.0&weight=7"
-			theirs.Tell("register", text)
-			v := follow.Await("their provider", registrytest.At("10.0.0.1:20880"))
-			if got := v.Providers[0].String(); got != text {
-				t.Errorf("%s is read as\n%s", text, got)
+			for _, iface := range []string{"com.example.User", "com.example.Outer$User"} {
+				understandEachOther(t, theirs, ours, iface)
 			}
-
-			mine := registrytest.Provider(t, iface, "10.0.0.2:20881", "group=g", "version=1.0.0", "application=b", "methods=get")
-			ours.Publish(mine)
-			theirs.Tell("subscribe", "consumer://10.0.0.3/"+iface+"?category=providers,configurators,routers&group=g&interface="+iface+"&side=consumer&version=1.0.0")
-			theirs.Await("both providers", func(urls []string) bool {
-				return len(urls) == 2 && slices.ContainsFunc(urls, func(u string) bool {
-					return strings.HasPrefix(u, "dubbo://10.0.0.2:20881/"+iface+"?") && strings.Contains(u, "version=1.0.0")
-				})
-			})
-			if err := ours.Unregister(t.Context(), mine); err != nil {
-				t.Fatal(err)
-			}
-			theirs.Await("their own provider", func(urls []string) bool { return len(urls) == 1 && strings.Contains(urls[0], "10.0.0.1") })
-			theirs.Tell("unregister", text)
-			follow.Await("nobody", registrytest.Empty)
 		})
 	}
+}
+
+func understandEachOther(t *testing.T, theirs *server.Peer, ours *registrytest.Session, iface string) {
+	follow := ours.Follow(registry.Service{Interface: iface, Version: "1.0.0", Group: "g"})
+	follow.Await("nobody", registrytest.Empty)
+
+	text := "dubbo://10.0.0.1:20880/" + iface + "?anyhost=true&application=a&group=g&interface=" + iface +
+		"&methods=get,set&side=provider&timestamp=1&version=1.0.0&weight=7"
+	theirs.Tell("register", text)
+	v := follow.Await("their provider", registrytest.At("10.0.0.1:20880"))
+	if got := v.Providers[0].String(); got != text {
+		t.Errorf("%s is read as\n%s", text, got)
+	}
+
+	mine := registrytest.Provider(t, iface, "10.0.0.2:20881", "group=g", "version=1.0.0", "application=b", "methods=get")
+	ours.Publish(mine)
+	theirs.Tell("subscribe", "consumer://10.0.0.3/"+iface+"?category=providers,configurators,routers&group=g&interface="+iface+"&side=consumer&version=1.0.0")
+	theirs.Await("both providers", func(urls []string) bool {
+		return len(urls) == 2 && slices.ContainsFunc(urls, func(u string) bool {
+			return strings.HasPrefix(u, "dubbo://10.0.0.2:20881/"+iface+"?") && strings.Contains(u, "version=1.0.0")
+		})
+	})
+	if err := ours.Unregister(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Await("their own provider", func(urls []string) bool {
+		return len(urls) == 1 && strings.Contains(urls[0], "10.0.0.1:20880/"+iface+"?")
+	})
+	theirs.Tell("unregister", text)
+	follow.Await("nobody", registrytest.Empty)
 }

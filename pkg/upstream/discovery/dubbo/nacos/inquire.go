@@ -13,16 +13,16 @@ import (
 // Metadata returns what an application published of a revision: see registry.Registry.
 // Nacos has it as a configuration with the application's name, in a group that is named
 // by the revision. While the registry is away it waits, as long as ctx allows.
-func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
-	text, err := r.inquire(ctx, document{application, revision})
+func (r *Registry) Metadata(ctx context.Context, application, name string) ([]byte, error) {
+	text, err := r.inquire(ctx, revision{application, name}.metadata())
 	if err != nil {
-		return nil, fmt.Errorf("metadata of %s, revision %s: %w", application, revision, err)
+		return nil, fmt.Errorf("metadata of %s, revision %s: %w", application, name, err)
 	}
 	return text, nil
 }
 
 func (r *Registry) inquire(ctx context.Context, d document) ([]byte, error) {
-	if d.id == "" || d.group == "" || !isName(d.id) || !isName(d.group) {
+	if !d.isValid() {
 		return nil, fmt.Errorf("%q and %q are no names in Nacos", d.id, d.group)
 	}
 	ctx, stop := context.WithCancelCause(ctx)

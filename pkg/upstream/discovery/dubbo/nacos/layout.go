@@ -89,6 +89,14 @@ func parseAddress(text string, secure bool) ([]string, error) {
 // empty were left out.
 const separator = ":"
 
+// listName returns a name as Dubbo writes it in names of services, for inner classes:
+// a.B$C is a.B___C.
+func listName(name string) string { return strings.ReplaceAll(name, "$", "___") }
+
+// configName returns a name as Dubbo writes it in names of configurations, and groups of
+// them.
+func configName(name string) string { return strings.ReplaceAll(listName(name), "/", "-") }
+
 // serviceName returns the name that a URL is registered by.
 func serviceName(u registry.URL) (string, error) {
 	s := u.Service()
@@ -103,7 +111,7 @@ func serviceName(u registry.URL) (string, error) {
 	if n := len(u.String()); n > registry.MaxURL {
 		return "", fmt.Errorf("a URL of %s has %d bytes: there may be %d", s, n, registry.MaxURL)
 	}
-	return strings.Join([]string{u.Category(), s.Interface, s.Version, s.Group}, separator), nil
+	return listName(strings.Join([]string{u.Category(), s.Interface, s.Version, s.Group}, separator)), nil
 }
 
 // splitName returns what category and interface a service of Nacos is of; false: it is
@@ -123,20 +131,41 @@ func splitName(name string) (category, iface string, ok bool) {
 // mayHold reports whether URLs that asked accepts can be in a service of that name, of
 // the interface that it asks for.
 func mayHold(name string, asked registry.Service) bool {
-	parts := strings.Split(name, separator)
+	parts := strings.Split(listName(name), separator)
 	if len(parts) != 4 {
 		return true // as it was written once: the URLs say what they are of
 	}
+	asked = registry.Service{Interface: listName(asked.Interface), Group: listName(asked.Group), Version: listName(asked.Version)}
 	return asked.Accepts(registry.URL{Path: parts[1], Parameters: registry.ParametersOf(map[string]string{
 		registry.ParameterCategory: parts[0], registry.ParameterInterface: parts[1], registry.ParameterVersion: parts[2], registry.ParameterGroup: parts[3],
 	})})
 }
 
-// document is the name of a configuration.
+// document is the name of a configuration, as Nacos has it.
 type document struct{ id, group string }
 
-// mappingOf returns the document that says which applications provide an interface.
-func mappingOf(iface string) document { return document{iface, mappingGroup} }
+// mappingOf returns the document that says which applications provide an interface; false:
+// it cannot be in Nacos.
+func mappingOf(iface string) (d document, ok bool) {
+	d = document{configName(iface), mappingGroup}
+	return d, d.isValid()
+}
+
+// revision is one of an application.
+type revision struct{ application, name string }
+
+func revisionOf(a *registry.Announcement) revision {
+	return revision{a.Instance.Application, a.Revision}
+}
+
+// metadata returns the document that says what it provides.
+func (r revision) metadata() document {
+	return document{configName(r.application), configName(r.name)}
+}
+
+func (d document) isValid() bool {
+	return d.id != "" && d.group != "" && isName(d.id) && isName(d.group)
+}
 
 // readMapping reads which applications provide an interface.
 func readMapping(text string) []string {
@@ -170,13 +199,14 @@ type rule struct {
 func rulesFor(s registry.Service, applications []string) []rule {
 	var rules []rule
 	add := func(key, scope string) {
-		if key == "" || !isName(key) {
+		id := configName(key)
+		if id == "" || !isName(id) {
 			return // Nacos has none of that name
 		}
 		rules = append(rules,
-			rule{document{key + ".configurators", ruleGroup}, key, scope, "override", registry.Configurators},
-			rule{document{key + ".condition-router", ruleGroup}, key, scope, "condition", registry.Routers},
-			rule{document{key + ".tag-router", ruleGroup}, key, scope, "tag", registry.Routers},
+			rule{document{id + ".configurators", ruleGroup}, key, scope, "override", registry.Configurators},
+			rule{document{id + ".condition-router", ruleGroup}, key, scope, "condition", registry.Routers},
+			rule{document{id + ".tag-router", ruleGroup}, key, scope, "tag", registry.Routers},
 		)
 	}
 	add(s.Interface+separator+s.Version+separator+s.Group, scopeService)

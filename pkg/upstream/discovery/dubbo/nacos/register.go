@@ -32,7 +32,7 @@ type entry struct {
 	service string // in Nacos
 	host    string
 	port    uint16
-	past    *document // metadata that are to be removed, and nothing else; nil: an instance
+	past    *revision // whose metadata are to be removed, and nothing else; nil: an instance
 
 	said     *announced   // of the instance of an application; nil: it is of the URL
 	url      registry.URL // what is wanted

@@ -32,7 +32,7 @@ const (
 type watcher struct {
 	r         *Registry
 	names     map[string]bool     // of services that are there
-	byKind    map[string][]string // names by interface
+	byKind    map[string][]string // names by interface, as listName writes it
 	lists     map[string]*list    // by name: what is read
 	documents map[document]*paper // what is read
 	versions  uint64              // of lists and papers, so far
@@ -166,6 +166,7 @@ func (w *watcher) catalogue(ctx context.Context) error {
 	w.names, w.byKind = all, map[string][]string{}
 	for name := range all {
 		if _, iface, ok := splitName(name); ok {
+			iface = listName(iface)
 			w.byKind[iface] = append(w.byKind[iface], name)
 		}
 	}
@@ -207,8 +208,8 @@ func (w *watcher) needed(subscriptions []*subscription) (lists []*list, document
 				documents = append(documents, w.documents[d])
 			}
 		}
-		if isName(sub.service.Interface) {
-			need(mappingOf(sub.service.Interface))
+		if d, ok := mappingOf(sub.service.Interface); ok {
+			need(d)
 		}
 		for _, rule := range rulesFor(sub.service, w.concerned(sub.service, callers)) {
 			need(rule.document)
@@ -237,13 +238,13 @@ func (r *Registry) callers() map[string][]string {
 // listsOf returns the services of Nacos that count for a service of Dubbo.
 func (w *watcher) listsOf(s registry.Service) []string {
 	var names []string
-	for _, name := range w.byKind[s.Interface] {
+	for _, name := range w.byKind[listName(s.Interface)] {
 		if mayHold(name, s) {
 			names = append(names, name)
 		}
 	}
 	for _, name := range w.applications(s) {
-		if w.names[name] {
+		if name = listName(name); w.names[name] {
 			names = append(names, name)
 		}
 	}
@@ -252,7 +253,8 @@ func (w *watcher) listsOf(s registry.Service) []string {
 
 // applications returns who provides the interface as Dubbo 3 says it.
 func (w *watcher) applications(s registry.Service) []string {
-	if d := w.documents[mappingOf(s.Interface)]; d != nil && d.there {
+	name, _ := mappingOf(s.Interface)
+	if d := w.documents[name]; d != nil && d.there {
 		return readMapping(d.text)
 	}
 	return nil
@@ -262,7 +264,7 @@ func (w *watcher) applications(s registry.Service) []string {
 // it, and those that call it from here.
 func (w *watcher) concerned(s registry.Service, callers map[string][]string) []string {
 	names := slices.Concat(w.applications(s), callers[s.Interface])
-	for _, name := range w.byKind[s.Interface] {
+	for _, name := range w.byKind[listName(s.Interface)] {
 		if l := w.lists[name]; l != nil {
 			for _, u := range l.urls {
 				names = append(names, u.Get("application"))
@@ -432,8 +434,10 @@ func (w *watcher) marks(s registry.Service, rules []rule) (marks string, complet
 		}
 		fmt.Fprintf(&b, " %d", l.version)
 	}
-	if d := w.documents[mappingOf(s.Interface)]; isName(s.Interface) && (d == nil || d.version == 0) {
-		return "", false
+	if name, ok := mappingOf(s.Interface); ok {
+		if d := w.documents[name]; d == nil || d.version == 0 {
+			return "", false
+		}
 	}
 	for _, r := range rules {
 		d := w.documents[r.document]

@@ -39,7 +39,8 @@ type Announcer interface {
 	// of the application at that address is replaced; what its revision provided stays for
 	// a while, and is removed if no instance has that revision then. An error says why the
 	// registry has it not yet: ctx ended, or the registry refused. The wish stays, and is
-	// tried again, until Retract.
+	// tried again, until Retract. An UnlistedError says that the registry has all that it
+	// can have.
 	Announce(ctx context.Context, a *Announcement) error
 	// Retract takes back what was announced of an application at an address, whatever else
 	// i says. The wish is gone at once; an error says why the registry may still have the
@@ -47,6 +48,27 @@ type Announcer interface {
 	// interfaces stays known: others may be instances of it.
 	Retract(ctx context.Context, i Instance) error
 }
+
+// UnlistedError is of an instance that a registry has, and of interfaces that it cannot have
+// as names: consumers do not find the application by them.
+type UnlistedError struct {
+	Application string
+	Interfaces  []string
+	Err         error // why
+}
+
+// Error says which interfaces, of many the first.
+func (e *UnlistedError) Error() string {
+	const most = 8
+	names := strings.Join(e.Interfaces[:min(most, len(e.Interfaces))], ", ")
+	if more := len(e.Interfaces) - most; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%s is not found by %s: %v", e.Application, names, e.Err)
+}
+
+// Unwrap returns why.
+func (e *UnlistedError) Unwrap() error { return e.Err }
 
 // separator is between the applications that provide an interface.
 const separator = ","
