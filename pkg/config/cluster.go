@@ -50,7 +50,7 @@ type Cluster struct {
 
 	ConnectTimeout     time.Duration // default 10 s
 	IdleTimeout        time.Duration // of a pooled connection; default 60 s
-	MaxRequestsPerConn int           // of a connection that carries one at a time: then it is closed; 0: no limit; default 1024
+	MaxRequestsPerConn int           // of a connection that carries one at a time: then it is closed; 0: no limit; default 1024; Pool has that of others
 	Pool               Pool
 	KeepAlive          KeepAlive
 	Breakers           Breakers // of exchanges of the default priority
@@ -90,6 +90,9 @@ type Pool struct {
 	// of requests; "": none.
 	Warm         Protocol
 	MaxFrameSize int // bytes; the largest answer of a framed RPC protocol; default 8 MiB
+	// MaxRequests is how many requests may begin on a connection that many share: then it
+	// takes no more and ends with the last of them; 0: any number (default).
+	MaxRequests int
 }
 
 // KeepAlive is how a host is asked whether it lives, in protocols that have

@@ -194,8 +194,10 @@ func (m *member) released(reusable bool) {
 	s := c.settings()
 	limit := s.Limits(b.priority).MaxConnections
 	switch {
+	case s.MaxRequestsPerConn > 0 && m.uses >= s.MaxRequestsPerConn:
+		h.countConnection(ConnectionSpent)
+		m.discard()
 	case !reusable,
-		s.MaxRequestsPerConn > 0 && m.uses >= s.MaxRequestsPerConn,
 		limit != 0 && b.slots.open.Load() > int64(limit): // it was lowered
 		m.discard()
 	default:

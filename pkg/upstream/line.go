@@ -13,11 +13,15 @@ type line struct {
 	conn    Connection
 	start   protocol.Starter // conn, or what makes two halves of it
 	limited Limited          // conn; nil: its host has no limit of exchanges
+	most    int64            // how many exchanges may begin on it; 0: any number
 
 	// load is how many exchanges it carries, less gone once it has left: then it takes
 	// no more, and who makes it carry nothing discards it.
 	load atomic.Int64
 	used atomic.Bool // an exchange left it since the last sweep
+	// begun is how many exchanges have begun on it, and those that found that no more may;
+	// not counted if most is 0.
+	begun atomic.Int64
 
 	givenUp bool          // guarded by pool.mu, until it is discarded; for another host
 	rested  time.Duration // guarded by pool.mu; how long it was not used
@@ -26,7 +30,8 @@ type line struct {
 // gone is more than a connection can carry.
 const gone = 1 << 40
 
-// enter counts one exchange more, unless l has left.
+// enter counts one exchange more, unless l has left or is spent. Who makes it spent by
+// that has it leave.
 func (l *line) enter() bool {
 	for {
 		n := l.load.Load()
@@ -34,10 +39,25 @@ func (l *line) enter() bool {
 			return false
 		}
 		if l.load.CompareAndSwap(n, n+1) {
-			return true
+			return l.begin()
 		}
 	}
 }
+
+// begin counts an exchange that has entered as one that begins, or takes it out again if
+// no more may: so those that l carries are all that it is spent for.
+func (l *line) begin() bool {
+	if l.most == 0 || l.begun.Add(1) <= l.most {
+		return true
+	}
+	if l.exit() { // never with pool.mu held: l leaves with that only
+		l.discard()
+	}
+	return false
+}
+
+// spent reports whether as many exchanges have begun on l as may.
+func (l *line) spent() bool { return l.most > 0 && l.begun.Load() >= l.most }
 
 // limit is how many exchanges the host takes on l, at least 1; 0: as many as come.
 func (l *line) limit() int64 {

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,8 +18,9 @@ import (
 // not to the exchange that wanted it: whoever comes meanwhile waits for the same
 // one, each as long as it may, and nobody's impatience ends it for the others.
 //
-// max_requests_per_conn is not for these connections: one that runs out of ids is
-// not usable any more.
+// A connection on which as many exchanges have begun as Pool.MaxRequests allows is
+// spent: it takes no more, ends with the last of them, and another is opened in its
+// place at once.
 type shared struct {
 	base
 	single bool // immutable; one connection, whatever the configuration says
@@ -31,29 +31,18 @@ type shared struct {
 	turn  atomic.Uint32 // where the search for the least busy begins
 
 	mu       sync.Mutex
-	opening  *opening // guarded by mu; nil: none is being opened
+	opening  *opening // guarded by mu; the one begun last; nil: it is open, or could not be
 	isClosed bool     // guarded by mu
 	// growAt is when, by the set's clock, one connection more may be opened beside
 	// those there are; guarded by mu.
 	growAt time.Duration
+	// isOpening: opening is not nil. Changed with mu held, read without.
+	isOpening atomic.Bool
 }
 
 // growPause is how long a pool with connections does without another that could
 // not be opened.
 const growPause = time.Second
-
-// opening is a connection that is being opened.
-type opening struct {
-	done  chan struct{} // closed when line or err is set
-	seats atomic.Int64  // once done is closed: exchanges that are counted on line, and have not come yet
-
-	waiting int   // guarded by the pool's mu; exchanges that wait for the line
-	line    *line // guarded by the pool's mu until done
-	err     error // guarded by the pool's mu until done
-}
-
-// errFull is why a host has no connection.
-var errFull = errors.New("all that max_connections allows are busy at other hosts")
 
 // tries is how often an exchange is given another connection because the one it
 // had been given had ended before it was sent.
@@ -125,8 +114,11 @@ func (p *shared) take(ctx context.Context, x *protocol.Exchange) (*line, error) 
 		case l != nil && !l.full():
 			p.mu.Unlock() // one has come meanwhile
 			continue
-		case l != nil && p.opening == nil && !p.openAnother():
-			ok := l.enter() // to wait there: it does not leave while p.mu is held
+		case l != nil && p.coming() == nil && (p.single || !p.openAnother()):
+			ok := l.enter() // to wait there
+			if ok && l.spent() {
+				p.leave(l) // it carries x: nobody discards it yet
+			}
 			p.mu.Unlock()
 			if ok {
 				return l, nil
@@ -156,7 +148,7 @@ func (p *shared) ready() *line {
 		if l == nil {
 			return nil
 		}
-		if !l.conn.Usable(0) {
+		if !l.conn.Usable(0) || l.spent() {
 			p.retire(l)
 			continue
 		}
@@ -166,9 +158,13 @@ func (p *shared) ready() *line {
 		if l.load.Load() > 0 && p.mayGrow() {
 			p.grow()
 		}
-		if l.enter() {
-			return l
+		if !l.enter() {
+			continue
 		}
+		if l.spent() {
+			p.retire(l) // it carries the exchange: nobody discards it yet
+		}
+		return l
 	}
 }
 
@@ -203,9 +199,23 @@ func (p *shared) leave(l *line) bool {
 		if n < 0 {
 			return false // it has left, and somebody else discards it
 		}
-		if l.load.CompareAndSwap(n, n-gone) {
-			return n == 0
+		if !l.load.CompareAndSwap(n, n-gone) {
+			continue
 		}
+		if l.spent() {
+			p.host.countConnection(ConnectionSpent)
+			p.follow()
+		}
+		return n == 0
+	}
+}
+
+// follow opens a connection in the place of one that is spent, ahead of the exchanges
+// that would have to wait for it. Like keepWarm it takes none from another host. p.mu is
+// held.
+func (p *shared) follow() {
+	if p.coming() == nil && len(p.all()) < p.most() {
+		_ = p.openAnother() // or whoever comes does
 	}
 }
 
@@ -227,48 +237,6 @@ func (p *shared) retire(l *line) {
 	if over {
 		l.discard()
 	}
-}
-
-// await waits for the connection that is being opened, and returns it if x is
-// counted on it; nil without an error: it takes less than wait for it, or could not
-// be opened beside others. p.mu is held, and released.
-func (p *shared) await(ctx context.Context, x *protocol.Exchange) (*line, error) {
-	if err := p.breaker.enterPending(); err != nil {
-		p.mu.Unlock()
-		return nil, err
-	}
-	defer p.breaker.pending.Add(-1)
-	if p.opening == nil {
-		p.begin(false)
-	}
-	o := p.opening
-	o.waiting++
-	p.mu.Unlock()
-
-	x.Detach()
-	_, why := await(ctx, x.Until(), x.Caller, o.done)
-	if why != protocol.None && p.desert(o) {
-		return nil, protocol.Faultf(why, "while a connection to %s was being opened", p.host.address)
-	}
-	switch { // it is open, if at the last moment
-	case o.err != nil && len(p.all()) > 0:
-		return nil, nil
-	case o.err == nil && o.seats.Add(-1) < 0:
-		return nil, nil
-	}
-	return o.line, o.err
-}
-
-// desert takes back that an exchange waits for o, and reports false if it need
-// not wait any more.
-func (p *shared) desert(o *opening) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if o.line != nil || o.err != nil {
-		return false
-	}
-	o.waiting--
-	return true
 }
 
 // isWarm reports whether there is to be a connection ahead of exchanges.
@@ -297,16 +265,22 @@ func (p *shared) keepWarm() {
 }
 
 // mayGrow reports whether grow might open one connection more.
-func (p *shared) mayGrow() bool { return !p.single && len(p.all()) < p.most() }
+func (p *shared) mayGrow() bool { return len(p.all()) < p.most() && !p.isOpening.Load() }
 
-// most is how many connections there may be that no limit of the host's asks for.
-func (p *shared) most() int { return max(p.host.cluster.settings().Pool.Connections, 1) }
+// most is how many connections there may be that no limit of the host's asks for, and
+// that take exchanges.
+func (p *shared) most() int {
+	if p.single {
+		return 1
+	}
+	return max(p.host.cluster.settings().Pool.Connections, 1)
+}
 
 // grow opens one connection more, if the cluster may have it.
 func (p *shared) grow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.opening == nil && p.mayGrow() {
+	if p.mayGrow() {
 		_ = p.openAnother() // or none
 	}
 }
@@ -315,7 +289,7 @@ func (p *shared) grow() {
 // now. p.mu is held.
 func (p *shared) openAnother() bool {
 	b := p.breaker
-	if p.single || p.isClosed || !p.host.health.up() || p.host.cluster.env.now() < p.growAt {
+	if p.isClosed || !p.host.health.up() || p.host.cluster.env.now() < p.growAt {
 		return false
 	}
 	if b.slots.waiting.Load() > 0 || !b.slots.take(b.limits().MaxConnections) {
@@ -323,91 +297,6 @@ func (p *shared) openAnother() bool {
 	}
 	p.begin(true)
 	return true
-}
-
-// begin opens a connection; slot says that one is taken. p.mu is held.
-func (p *shared) begin(slot bool) {
-	o := &opening{done: make(chan struct{})}
-	p.opening = o
-	p.host.cluster.env.start(func() { p.finish(o, slot) })
-}
-
-// finish opens the connection that o is to have.
-func (p *shared) finish(o *opening, slot bool) {
-	l := &line{pool: p}
-	err := p.dial(l, slot)
-	p.mu.Lock()
-	p.opening = nil
-	if err != nil {
-		o.err = err
-		p.mu.Unlock()
-		close(o.done)
-		return
-	}
-	o.line = l
-	seats := int64(o.waiting)
-	if limit := l.limit(); limit > 0 {
-		seats = min(seats, limit)
-	}
-	o.seats.Store(seats)
-	l.load.Store(seats)
-	l.used.Store(true)
-	over := false
-	if p.isClosed || o.waiting == 0 && p.breaker.scarce() {
-		over = p.leave(l)
-	} else {
-		more := append(slices.Clone(p.all()), l)
-		p.lines.Store(&more)
-		p.arm(p)
-	}
-	p.mu.Unlock()
-	close(o.done)
-	if over {
-		l.discard()
-	}
-}
-
-// dial opens l's connection within connect_timeout, and while max_connections is
-// reached waits as long for a slot.
-func (p *shared) dial(l *line, slot bool) (err error) {
-	c := p.host.cluster
-	s := c.state.Load()
-	b, limit := p.breaker, s.config.Limits(p.breaker.priority).MaxConnections
-	if !slot && (b.slots.waiting.Load() > 0 || !b.slots.take(limit)) {
-		b.reached(ConnectionOverflow)
-		_, err = b.wait(c.env.ctx, s.connectBy(), nil, &p.base, nil)
-		switch {
-		case err != nil && c.env.ctx.Err() != nil:
-			return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", p.host.address)
-		case err != nil: // another host may have a connection
-			return protocol.Faultf(protocol.Overflow, "%s has no connection: %w (%d)", p.host.address, errFull, limit)
-		}
-	}
-	l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released)
-	if err == nil {
-		l.start = protocol.Halves(l.conn)
-		l.limited, _ = l.conn.(Limited)
-		return nil
-	}
-	b.freeSlot()
-	if c.env.ctx.Err() == nil {
-		p.failed(err)
-	}
-	return err
-}
-
-// failed takes note that a connection could not be opened. A host that has
-// another is not down for that: it may have as many as it wants.
-func (p *shared) failed(err error) {
-	p.mu.Lock()
-	p.growAt = p.host.cluster.env.now() + growPause
-	more := len(p.all()) > 0
-	p.mu.Unlock()
-	if more {
-		p.host.countFailed()
-	} else {
-		p.host.connectFailed(err)
-	}
 }
 
 // giveUp makes one of several connections that always carry something end with its
@@ -492,7 +381,7 @@ func (p *shared) swept() {
 		}
 		old := timeout > 0 && l.rested >= timeout && !(len(p.all()) == 1 && p.isWarm())
 		surplus := len(p.all()) > most && (l.limited == nil || l.load.Load() == 0)
-		if !old && !surplus && l.conn.Usable(l.rested) {
+		if !old && !surplus && l.most == p.mostBegun() && l.conn.Usable(l.rested) {
 			continue
 		}
 		if p.leave(l) {

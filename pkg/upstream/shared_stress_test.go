@@ -44,15 +44,17 @@ func TestStormLeavesNothingBehind(t *testing.T) {
 		for name, limit := range map[string]struct {
 			connections int
 			room        int64 // of each, for exchanges
+			most        int   // exchanges on each; 0: any number
 		}{
 			"any number of connections":      {},
 			"5 connections":                  {connections: 5},
 			"5 connections with room for 10": {connections: 5, room: 10},
+			"5 connections with 7 on each":   {connections: 5, most: 7},
 		} {
 			t.Run(string(mode)+", "+name, func(t *testing.T) {
 				cfg := sharing(3, "a", "b", "c")
 				cfg.Pool.Mode = mode
-				cfg.Breakers.MaxConnections = limit.connections
+				cfg.Breakers.MaxConnections, cfg.Pool.MaxRequests = limit.connections, limit.most
 				cfg.ConnectTimeout = time.Hour // no excuse for a lost wake-up
 				cfg.IdleTimeout = 40 * time.Millisecond
 				n := newTrunks()

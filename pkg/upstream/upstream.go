@@ -133,6 +133,7 @@ type Event uint8
 const (
 	ConnectionOpened Event = iota
 	ConnectionClosed
+	ConnectionSpent    // as many exchanges have begun on it as may
 	ConnectFailed      // refused, unreachable or timed out
 	ConnectionOverflow // max_connections was reached: the exchange had to wait
 	PendingOverflow    // refused: max_pending_requests

@@ -48,6 +48,9 @@ func (r *reader) readCluster(j *clusterJSON) {
 	c.Protocol = r.clusterProtocol(j)
 	r.breakers(j, c)
 	c.TLS = r.clusterContext(j)
+	if j.Node.Get("max_request_per_conn").Exists() { // its default is not for connections that are shared
+		c.Pool.MaxRequests = j.MaxRequestPerConn
+	}
 	r.checkPool(j, c)
 	r.readHosts(j, c)
 	r.readBalancing(j, c)
@@ -70,15 +73,11 @@ func (r *reader) readCluster(j *clusterJSON) {
 // checkPool warns of settings of connections that count for nothing.
 func (r *reader) checkPool(j *clusterJSON, c *config.Cluster) {
 	pool := j.Node.Get("connection_pool")
-	mode := pool.Get("mode")
 	if at := pool.Get("connections"); at.Exists() && c.Pool.Mode != config.Multiplex {
 		r.report.Warnf(at, "connections has no effect with the mode %q, which opens as many as it needs: circuit_breakers has max_connections", c.Pool.Mode)
 	}
 	if at := pool.Get("warm"); at.Exists() && c.Pool.Mode != config.Multiplex {
 		r.report.Errorf(at, "connections are kept warm with the mode %q only", config.Multiplex)
-	}
-	if at := j.Node.Get("max_request_per_conn"); at.Exists() && mode.Exists() && c.Pool.Mode != config.PingPong {
-		r.report.Warnf(at, "max_request_per_conn has no effect on RPC with the mode %q, whose connections stay", c.Pool.Mode)
 	}
 	keepAlive := j.Node.Get("keepalive")
 	if k := c.KeepAlive; k.Timeout < k.Interval {

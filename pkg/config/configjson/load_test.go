@@ -118,7 +118,7 @@ func TestOlderFormMeansTodays(t *testing.T) {
 			"routers": [{"router_config_name": "client_router", "virtual_hosts": [{"name": "client_host", "domains": ["*"], "routers": [
 				{"match": {"prefix": "/", "headers": [{"name": "service", "value": ".*", "regex": true}]}, "route": {"cluster_name": "client_cluster"}}]}]}]
 		}],
-		"cluster_manager": {"clusters": [{"name": "client_cluster", "lb_type": "LB_RANDOM", "hosts": [{"address": "127.0.0.1:2346"}]}]}
+		"cluster_manager": {"clusters": [{"name": "client_cluster", "lb_type": "LB_RANDOM", "max_request_per_conn": 1024, "hosts": [{"address": "127.0.0.1:2346"}]}]}
 	}`), exampleKinds(), Options{})
 	if today == nil {
 		t.Fatal(diags)

@@ -1,0 +1,178 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// opening is a connection that is being opened.
+type opening struct {
+	done  chan struct{} // closed when line or err is set
+	seats atomic.Int64  // once done is closed: exchanges that are counted on line, and have not come yet
+	most  int64         // immutable; how many exchanges may begin on line; 0: any number
+
+	waiting int   // guarded by the pool's mu; exchanges that wait for the line
+	line    *line // guarded by the pool's mu until done
+	err     error // guarded by the pool's mu until done
+}
+
+// errFull is why a host has no connection.
+var errFull = errors.New("all that max_connections allows are busy at other hosts")
+
+// await waits for the connection that is being opened, and returns it if x is
+// counted on it; nil without an error: it takes less than wait for it, or could not
+// be opened beside others. p.mu is held, and released.
+func (p *shared) await(ctx context.Context, x *protocol.Exchange) (*line, error) {
+	if err := p.breaker.enterPending(); err != nil {
+		p.mu.Unlock()
+		return nil, err
+	}
+	defer p.breaker.pending.Add(-1)
+	o := p.coming()
+	if o == nil {
+		o = p.begin(false)
+	}
+	o.waiting++
+	p.mu.Unlock()
+
+	x.Detach()
+	_, why := await(ctx, x.Until(), x.Caller, o.done)
+	if why != protocol.None && p.desert(o) {
+		return nil, protocol.Faultf(why, "while a connection to %s was being opened", p.host.address)
+	}
+	switch { // it is open, if at the last moment
+	case o.err != nil && len(p.all()) > 0:
+		return nil, nil
+	case o.err == nil && o.seats.Add(-1) < 0:
+		return nil, nil
+	}
+	return o.line, o.err
+}
+
+// desert takes back that an exchange waits for o, and reports false if it need
+// not wait any more.
+func (p *shared) desert(o *opening) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.line != nil || o.err != nil {
+		return false
+	}
+	o.waiting--
+	return true
+}
+
+// coming returns the connection that is being opened if it may carry one exchange more
+// than wait for it, else nil. p.mu is held.
+func (p *shared) coming() *opening {
+	o := p.opening
+	if o == nil || o.most > 0 && int64(o.waiting) >= o.most {
+		return nil
+	}
+	return o
+}
+
+// begin opens a connection; slot says that one is taken. p.mu is held.
+func (p *shared) begin(slot bool) *opening {
+	o := &opening{done: make(chan struct{}), most: p.mostBegun()}
+	p.opens(o)
+	p.host.cluster.env.start(func() { p.finish(o, slot) })
+	return o
+}
+
+// opens changes what is being opened. p.mu is held.
+func (p *shared) opens(o *opening) {
+	p.opening = o
+	p.isOpening.Store(o != nil)
+}
+
+// mostBegun is how many exchanges may begin on a connection that is opened now; 0: any
+// number.
+func (p *shared) mostBegun() int64 { return int64(p.host.cluster.settings().Pool.MaxRequests) }
+
+// finish opens the connection that o is to have.
+func (p *shared) finish(o *opening, slot bool) {
+	l := &line{pool: p, most: o.most}
+	err := p.dial(l, slot)
+	p.mu.Lock()
+	if p.opening == o {
+		p.opens(nil)
+	}
+	if err != nil {
+		o.err = err
+		p.mu.Unlock()
+		close(o.done)
+		return
+	}
+	o.line = l
+	seats := int64(o.waiting)
+	if limit := l.limit(); limit > 0 {
+		seats = min(seats, limit)
+	}
+	if l.most > 0 {
+		seats = min(seats, l.most)
+	}
+	o.seats.Store(seats)
+	l.load.Store(seats)
+	l.begun.Store(seats)
+	l.used.Store(true)
+	over := false
+	if p.isClosed || l.spent() || o.waiting == 0 && p.breaker.scarce() {
+		over = p.leave(l)
+	} else {
+		more := append(slices.Clone(p.all()), l)
+		p.lines.Store(&more)
+		p.arm(p)
+	}
+	p.mu.Unlock()
+	close(o.done)
+	if over {
+		l.discard()
+	}
+}
+
+// dial opens l's connection within connect_timeout, and while max_connections is
+// reached waits as long for a slot.
+func (p *shared) dial(l *line, slot bool) (err error) {
+	c := p.host.cluster
+	s := c.state.Load()
+	b, limit := p.breaker, s.config.Limits(p.breaker.priority).MaxConnections
+	if !slot && (b.slots.waiting.Load() > 0 || !b.slots.take(limit)) {
+		b.reached(ConnectionOverflow)
+		_, err = b.wait(c.env.ctx, s.connectBy(), nil, &p.base, nil)
+		switch {
+		case err != nil && c.env.ctx.Err() != nil:
+			return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", p.host.address)
+		case err != nil: // another host may have a connection
+			return protocol.Faultf(protocol.Overflow, "%s has no connection: %w (%d)", p.host.address, errFull, limit)
+		}
+	}
+	l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released)
+	if err == nil {
+		l.start = protocol.Halves(l.conn)
+		l.limited, _ = l.conn.(Limited)
+		return nil
+	}
+	b.freeSlot()
+	if c.env.ctx.Err() == nil {
+		p.failed(err)
+	}
+	return err
+}
+
+// failed takes note that a connection could not be opened. A host that has
+// another is not down for that: it may have as many as it wants.
+func (p *shared) failed(err error) {
+	p.mu.Lock()
+	p.growAt = p.host.cluster.env.now() + growPause
+	more := len(p.all()) > 0
+	p.mu.Unlock()
+	if more {
+		p.host.countFailed()
+	} else {
+		p.host.connectFailed(err)
+	}
+}

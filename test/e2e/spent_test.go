@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+)
+
+// counting is an application of HTTP/2 that counts requests by connection.
+type counting struct {
+	address string
+
+	mu      sync.Mutex
+	carried map[string]int // by the connection's other end
+	order   []string       // of the connections' first requests
+}
+
+func count(t *testing.T) *counting {
+	t.Helper()
+	n := &counting{carried: map[string]int{}}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { n.carries(r.RemoteAddr) }))
+	s.Config.Protocols = speaking("Http2")
+	s.Start()
+	t.Cleanup(s.Close)
+	n.address = s.Listener.Addr().String()
+	return n
+}
+
+func (n *counting) carries(connection string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.carried[connection] == 0 {
+		n.order = append(n.order, connection)
+	}
+	n.carried[connection]++
+}
+
+// holds checks how many requests each connection has carried, in the order of their first.
+func (n *counting) holds(t *testing.T, want ...int) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.order) != len(want) {
+		t.Errorf("requests came on %d connections, want %d", len(n.order), len(want))
+	}
+	for i := range min(len(n.order), len(want)) {
+		if got := n.carried[n.order[i]]; got != want[i] {
+			t.Errorf("connection %d has carried %d requests, want %d", i, got, want[i])
+		}
+	}
+}
+
+// holdsMost checks that no connection has carried more than most requests, and all of them
+// so many.
+func (n *counting) holdsMost(t *testing.T, most, all int) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, got := range n.carried {
+		if all -= got; got > most {
+			t.Errorf("a connection has carried %d requests, and may %d", got, most)
+		}
+	}
+	if all != 0 {
+		t.Errorf("%d requests are missing", all)
+	}
+}
+
+func TestSharedConnectionsOfHTTP2CarryAsManyRequestsAsTheyMay(t *testing.T) {
+	t.Parallel()
+	app := count(t)
+	w, url := toHTTP2(t, cluster("app", object{"max_request_per_conn": 7}, app.address))
+	c := client(t)
+	for i := range 23 {
+		if got := ask(t, c, "GET", url, ""); got.status != 200 {
+			t.Errorf("request %d was answered with %d %q", i, got.status, got.body)
+		}
+	}
+	app.holds(t, 7, 7, 7, 2)
+	eventually(t, "spent connections are closed", func() bool { return w.metric("weft_cluster_connections_active") == 1 })
+}
+
+// Eight callers at once, of HTTP/1.1 and HTTP/2, lose nothing.
+func TestManyRequestsOnConnectionsThatAreSpent(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]object{
+		"one connection":    {},
+		"three connections": {"connection_pool": object{"connections": 3}},
+		"warm":              {"connection_pool": object{"warm": "Http2"}},
+		"max_connections":   {"circuit_breakers": list{object{"max_connections": 2}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			app := count(t)
+			front := free()
+			run(t, setup{
+				listeners: list{chained("front", front, object{"type": "proxy", "config": object{
+					"downstream_protocol": "Auto", "router_config_name": "front",
+				}})},
+				tables:   list{table("front", to("/", "app", object{"upstream_protocol": "Http2"}))},
+				clusters: list{cluster("app", object{"max_request_per_conn": 7}.with(more), app.address)},
+			}.config())
+			var all sync.WaitGroup
+			for _, version := range []string{"Http1", "Http2"} {
+				c := client(t)
+				c.Transport.(*http.Transport).Protocols = speaking(version)
+				for range 4 {
+					all.Go(func() {
+						for range 100 {
+							got, err := try(context.Background(), c, "GET", "http://"+front, "")
+							if err != nil || got.status != 200 {
+								t.Errorf("answered with %d %q, %v", got.status, got.body, err)
+							}
+						}
+					})
+				}
+			}
+			all.Wait()
+			app.holdsMost(t, 7, 800)
+		})
+	}
+}
+
+// TestSharedConnectionsOfRPCCarryAsManyRequestsAsTheyMay: also where the last is one that
+// nobody answers.
+func TestSharedConnectionsOfRPCCarryAsManyRequestsAsTheyMay(t *testing.T) {
+	t.Parallel()
+	eachRPC(t, func(t *testing.T, r *rpc) {
+		app := &counting{carried: map[string]int{}}
+		told := make(chan struct{}, 1)
+		app.address = accept(t, func(c net.Conn) {
+			for rest := []byte(nil); ; {
+				f, err := r.next(c, &rest)
+				if err != nil {
+					return // the caller has gone
+				}
+				app.carries(c.RemoteAddr().String())
+				if f.Kind != xprotocol.Request {
+					told <- struct{}{}
+					continue
+				}
+				if _, err := c.Write(r.AppendAnswer(nil, f.ID, make([]byte, 1))); err != nil {
+					return
+				}
+			}
+		})
+		address, _ := r.proxy(t, nil, list{cluster("app", object{"max_request_per_conn": 4}, app.address)}, when("app"))
+		c := r.dial(t, address)
+		for id := range uint64(3) {
+			c.holds(id)
+		}
+		c.send(r.patched(t, r.request(3), r.kindAt, r.oneWay))
+		select {
+		case <-told:
+		case <-time.After(patience):
+			t.Fatal("the request that nobody answers has not come")
+		}
+		for id := range uint64(6) {
+			c.holds(id + 4)
+		}
+		app.holds(t, 4, 4, 2)
+	})
+}
