@@ -226,6 +226,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	l.Active.Add(-1)
 	c.Opened.Add(4)
 	c.Closed.Add(3)
+	c.Spent.Add(2)
 	c.ConnectFailures.Add(1)
 	c.Retries.Add(5)
 	c.Resent.Add(6)
@@ -267,6 +268,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 		`cluster_connections_active{cluster="shop"} 1`,
 		`cluster_connections_closed_total{cluster="shop"} 3`,
 		`cluster_connections_opened_total{cluster="shop"} 4`,
+		`cluster_connections_spent_total{cluster="shop"} 2`,
 		`cluster_ejections_overflow_total{cluster="shop"} 0`,
 		`cluster_ejections_total{cluster="shop"} 4`,
 		`cluster_health_check_failures_total{cluster="shop"} 9`,

@@ -55,6 +55,7 @@ const (
 
 	nameClusterOpened      = "weft_cluster_connections_opened_total"
 	nameClusterClosed      = "weft_cluster_connections_closed_total"
+	nameClusterSpent       = "weft_cluster_connections_spent_total"
 	nameClusterConnections = "weft_cluster_connections_active"
 	nameClusterUnconnected = "weft_cluster_connect_failures_total"
 	nameClusterRetries     = "weft_cluster_retries_total"
@@ -226,6 +227,7 @@ func clusterPlaces() places {
 			clusterActive:      {nameClusterActive, "Requests to the cluster that are under way.", KindGauge, keys},
 			clusterOpened:      {nameClusterOpened, "Connections opened to hosts of the cluster.", KindCounter, keys},
 			clusterClosed:      {nameClusterClosed, "Connections to hosts of the cluster that have ended.", KindCounter, keys},
+			clusterSpent:       {nameClusterSpent, "Connections to hosts of the cluster that took no more requests after max_request_per_conn of them.", KindCounter, keys},
 			clusterConnections: {nameClusterConnections, "Connections to hosts of the cluster that are open.", KindGauge, keys},
 			clusterUnconnected: {nameClusterUnconnected, "Attempts to connect to a host of the cluster that were refused, failed or timed out.", KindCounter, keys},
 			clusterRetries:     {nameClusterRetries, "Attempts beyond a request's first.", KindCounter, keys},
@@ -251,6 +253,7 @@ const (
 	clusterActive = iota
 	clusterOpened
 	clusterClosed
+	clusterSpent
 	clusterConnections
 	clusterUnconnected
 	clusterRetries

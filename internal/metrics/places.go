@@ -71,6 +71,7 @@ type Cluster struct {
 	Active Level // requests under way
 
 	Opened, Closed  Counter // connections
+	Spent           Counter // connections on which as many requests began as may
 	ConnectFailures Counter
 	Retries         Counter                                 // attempts beyond a request's first
 	Resent          Counter                                 // a pooled connection had gone stale
@@ -274,6 +275,7 @@ func (c *placeCollector) collectCluster(e *emitter, name string, cluster *Cluste
 	e.value(c.cluster[clusterActive], float64(cluster.Active.Value()), name)
 	e.counter(c.cluster[clusterOpened], opened, name)
 	e.counter(c.cluster[clusterClosed], closed, name)
+	e.counter(c.cluster[clusterSpent], cluster.Spent.Value(), name)
 	e.value(c.cluster[clusterConnections], float64(max(opened, closed)-closed), name)
 	e.counter(c.cluster[clusterUnconnected], cluster.ConnectFailures.Value(), name)
 	e.counter(c.cluster[clusterRetries], cluster.Retries.Value(), name)

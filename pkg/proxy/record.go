@@ -214,6 +214,8 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.Opened.Add(1)
 	case upstream.ConnectionClosed:
 		c.Closed.Add(1)
+	case upstream.ConnectionSpent:
+		c.Spent.Add(1)
 	case upstream.ConnectFailed:
 		c.ConnectFailures.Add(1)
 	case upstream.Resent:

@@ -83,6 +83,9 @@ func TestSharedConnectionsOfHTTP2CarryAsManyRequestsAsTheyMay(t *testing.T) {
 		}
 	}
 	app.holds(t, 7, 7, 7, 2)
+	if got := w.metric("weft_cluster_connections_spent_total"); got != 3 {
+		t.Errorf("%v spent connections are counted, want 3", got)
+	}
 	eventually(t, "spent connections are closed", func() bool { return w.metric("weft_cluster_connections_active") == 1 })
 }
 
