@@ -194,23 +194,5 @@ func (s *services) count(path string, o api.Outcome) {
 
 // export exports the hub's numbers.
 func (s *services) export() {
-	number := func(m metrics.Metric, read func(t *dubbo.Totals) float64, labels ...string) {
-		s.p.metrics.Func(m, func() float64 {
-			t := s.hub.Totals()
-			return read(&t)
-		}, labels...)
-	}
-	number(metrics.DiscoveryRegistries, func(t *dubbo.Totals) float64 { return float64(t.Registries) })
-	number(metrics.DiscoveryConnected, func(t *dubbo.Totals) float64 { return float64(t.Connected) })
-	number(metrics.DiscoveryPublished, func(t *dubbo.Totals) float64 { return float64(t.Published) })
-	number(metrics.DiscoveryRegistered, func(t *dubbo.Totals) float64 { return float64(t.Registered) })
-	number(metrics.DiscoverySubscribed, func(t *dubbo.Totals) float64 { return float64(t.Subscribed) })
-	number(metrics.DiscoveryUnanswered, func(t *dubbo.Totals) float64 { return float64(t.Unanswered) })
-	number(metrics.DiscoveryRestored, func(t *dubbo.Totals) float64 { return float64(t.Restored) })
-	number(metrics.DiscoveryDoubted, func(t *dubbo.Totals) float64 { return float64(t.Doubted) })
-	number(metrics.DiscoveryProviders, func(t *dubbo.Totals) float64 { return float64(t.Providers) })
-	number(metrics.DiscoveryAge, func(t *dubbo.Totals) float64 { return t.OldestList.Seconds() })
-	number(metrics.DiscoveryChanges, func(t *dubbo.Totals) float64 { return float64(t.Applied) }, metrics.ResultApplied)
-	number(metrics.DiscoveryChanges, func(t *dubbo.Totals) float64 { return float64(t.NotApplied) }, metrics.ResultFailed)
-	number(metrics.DiscoveryUnsaved, func(t *dubbo.Totals) float64 { return float64(t.StateFileFails) })
+	s.p.metrics.Discovery(func() metrics.Discovery { return metrics.Discovery(s.hub.Totals()) })
 }

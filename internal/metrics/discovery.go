@@ -1,5 +1,11 @@
 package metrics
 
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
 // LabelPath is the path of a call of the API of Dubbo services.
 const LabelPath = "path"
 
@@ -55,4 +61,59 @@ func discoveryMetrics() []Metric {
 		DiscoveryCalls, DiscoveryRegistries, DiscoveryConnected, DiscoveryPublished, DiscoveryRegistered, DiscoverySubscribed,
 		DiscoveryUnanswered, DiscoveryRestored, DiscoveryDoubted, DiscoveryProviders, DiscoveryAge, DiscoveryChanges, DiscoveryUnsaved,
 	}
+}
+
+// Discovery is how it stands with Dubbo services at one time: the values of the metrics
+// above.
+type Discovery struct {
+	Registries, Connected int
+	Published, Registered int
+	Subscribed, Providers int
+	Unanswered            int
+	Restored              int
+	Doubted               int
+	OldestList            time.Duration
+	Applied               uint64
+	NotApplied            uint64
+	StateFileFails        uint64
+}
+
+// Discovery exports what read returns. It goes through all services: it is called once for
+// a scrape, and from several goroutines at once. A registry has one.
+func (r *Registry) Discovery(read func() Discovery) {
+	c := &discoveryCollector{r: r, read: read, descs: map[string]*desc{}}
+	for _, d := range newDescs(discoveryMetrics()) {
+		c.descs[d.metric.Name] = d
+	}
+	r.prometheus.MustRegister(c)
+}
+
+// discoveryCollector exports a Discovery: prometheus.Collector.
+type discoveryCollector struct {
+	r     *Registry
+	read  func() Discovery
+	descs map[string]*desc // by name
+}
+
+// Describe sends nothing: one of the metrics is counted elsewhere.
+func (c *discoveryCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends all series but those of DiscoveryCalls.
+func (c *discoveryCollector) Collect(to chan<- prometheus.Metric) {
+	e := c.r.emitter(to)
+	value := func(m Metric, n float64, labels ...string) { e.value(c.descs[m.Name], n, labels...) }
+	d := c.read()
+	value(DiscoveryRegistries, float64(d.Registries))
+	value(DiscoveryConnected, float64(d.Connected))
+	value(DiscoveryPublished, float64(d.Published))
+	value(DiscoveryRegistered, float64(d.Registered))
+	value(DiscoverySubscribed, float64(d.Subscribed))
+	value(DiscoveryUnanswered, float64(d.Unanswered))
+	value(DiscoveryRestored, float64(d.Restored))
+	value(DiscoveryDoubted, float64(d.Doubted))
+	value(DiscoveryProviders, float64(d.Providers))
+	value(DiscoveryAge, d.OldestList.Seconds())
+	value(DiscoveryChanges, float64(d.Applied), ResultApplied)
+	value(DiscoveryChanges, float64(d.NotApplied), ResultFailed)
+	value(DiscoveryUnsaved, float64(d.StateFileFails))
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/memory"
@@ -149,6 +150,21 @@ func BenchmarkReady(b *testing.B) {
 		}
 		s.end()
 		b.StartTimer()
+	}
+}
+
+// BenchmarkScrape is a scrape of the numbers of 3,000 services.
+func BenchmarkScrape(b *testing.B) {
+	s := newScale(b)
+	s.start()
+	defer s.end()
+	r := metrics.New(metrics.Options{})
+	r.Discovery(func() metrics.Discovery { return metrics.Discovery(s.hub.Totals()) })
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Gather(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

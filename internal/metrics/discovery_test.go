@@ -1,0 +1,39 @@
+package metrics
+
+import (
+	"testing"
+	"time"
+)
+
+func TestDiscoveryIsReadOnceForAScrape(t *testing.T) {
+	r := testRegistry()
+	reads := 0
+	r.Discovery(func() Discovery {
+		reads++
+		return Discovery{
+			Registries: 1, Connected: 2, Published: 3, Registered: 4, Subscribed: 5, Providers: 6, Unanswered: 7, Restored: 8, Doubted: 9,
+			OldestList: 1500 * time.Millisecond, Applied: 10, NotApplied: 11, StateFileFails: 12,
+		}
+	})
+	r.Counter(DiscoveryCalls, "/pub", ResultOK).Add(13)
+	got := exported(t, r, "discovery_")
+	wantLines(t, got,
+		`discovery_api_calls_total{path="/pub",result="ok"} 13`,
+		`discovery_changes_total{result="applied"} 10`,
+		`discovery_changes_total{result="failed"} 11`,
+		`discovery_list_age_seconds 1.5`,
+		`discovery_providers 6`,
+		`discovery_published 3`,
+		`discovery_published_registered 4`,
+		`discovery_registries 1`,
+		`discovery_registries_connected 2`,
+		`discovery_state_file_failures_total 12`,
+		`discovery_subscribed 5`,
+		`discovery_subscribed_doubted 9`,
+		`discovery_subscribed_restored 8`,
+		`discovery_subscribed_unanswered 7`,
+	)
+	if reads != 1 {
+		t.Errorf("it is read %d times", reads)
+	}
+}
