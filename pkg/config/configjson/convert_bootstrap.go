@@ -17,6 +17,9 @@ func (r *reader) readBootstrap(j *rootJSON) {
 			return
 		}
 	}
+	hide(j.DynamicResources)
+	hide(j.StaticResources)
+	hide(j.ClusterManager.LoadStats)
 	r.snapshot.Bootstrap = config.Bootstrap{
 		Node: rawJSON(j.EnvoyNode), Static: rawJSON(j.StaticResources), Dynamic: rawJSON(j.DynamicResources), Runtime: rawJSON(j.LayeredRuntime),
 	}

@@ -1,0 +1,44 @@
+package configjson
+
+import (
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// hiddenJSON are the members of Envoy's messages that hold secrets, wherever they stand.
+type hiddenJSON struct {
+	PrivateKey     document.Node `key:"private_key,privateKey" doc:"Of a certificate." secret:"true"`
+	Password       document.Node `key:"password" doc:"Of a private key." secret:"true"`
+	Keystore       document.Node `key:"pkcs12" doc:"A certificate and its private key." secret:"true"`
+	TicketKeys     document.Node `key:"session_ticket_keys,sessionTicketKeys" doc:"Keys of sessions of TLS." secret:"true"`
+	Secret         document.Node `key:"generic_secret,genericSecret" doc:"Anything." secret:"true"`
+	LocalKeys      document.Node `key:"local_jwks,localJwks" doc:"Keys of tokens, which may be shared ones." secret:"true"`
+	Metadata       document.Node `key:"initial_metadata,initialMetadata" doc:"Fields of calls, which may prove who asks." secret:"true"`
+	CallCredential document.Node `key:"call_credentials,callCredentials" doc:"The same." secret:"true"`
+}
+
+// hide marks the secrets in what is taken as it stands, so that they are not printed.
+func hide(n document.Node) { (&hider{keys: document.Keys(hiddenJSON{})}).hide(n) }
+
+// hider hides by the keys of hiddenJSON.
+type hider struct{ keys []document.Key }
+
+func (h *hider) hide(n document.Node) {
+	secrets := false
+	for member := range n.All() {
+		h.hide(member)
+		secrets = secrets || h.holds(member.Key())
+	}
+	if secrets {
+		d := document.NewDecoder(&document.Report{}) // which nobody reads: there are other members
+		d.Decode(n, &hiddenJSON{})
+	}
+}
+
+// holds reports whether a member of the name holds a secret.
+func (h *hider) holds(name string) bool {
+	return slices.ContainsFunc(h.keys, func(k document.Key) bool {
+		return k.Name == name || slices.Contains(k.Aliases, name)
+	})
+}

@@ -1,0 +1,38 @@
+package configjson
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// TestSecretsOfABootstrapAreNotPrinted: the file is shown as package xds reads it, and
+// what its messages hold as secrets is left out, in both spellings of their keys.
+func TestSecretsOfABootstrapAreNotPrinted(t *testing.T) {
+	const text = `
+dynamic_resources:
+  ads_config: {api_type: GRPC, grpc_services: [{envoy_grpc: {cluster_name: shown-1}, initial_metadata: [{key: authorization, value: s3cret-1}]}]}
+cluster_manager:
+  load_stats_config: {api_type: GRPC, grpcServices: [{initialMetadata: [{key: authorization, value: s3cret-2}]}]}
+static_resources:
+  secrets:
+  - name: shown-2
+    tls_certificate: {certificate_chain: {inline_string: shown-3}, private_key: {inline_bytes: s3cret-3}, password: {inline_string: s3cret-4}}
+  - {name: b, tlsCertificate: {privateKey: {inlineBytes: s3cret-5}}}
+  - {name: c, session_ticket_keys: {keys: [{inline_bytes: s3cret-6}]}}
+  - {name: d, generic_secret: {secret: {inline_string: s3cret-7}}}
+  listeners:
+  - {name: shown-4, filter_chains: [{filters: [{typed_config: {providers: {p: {local_jwks: {inline_string: s3cret-8}}}}}]}]}
+`
+	f, diagnostics := Open("a.yaml", testKinds(), Options{Files: memory{fstest.MapFS{"a.yaml": {Data: []byte(text)}}}})
+	if f == nil {
+		t.Fatal(diagnostics)
+	}
+	shown := string(f.Redacted())
+	if strings.Contains(shown, "s3cret") || strings.Count(shown, "shown-") != 4 {
+		t.Errorf("what is shown is %s", shown)
+	}
+	if b := f.Snapshot.Bootstrap; !strings.Contains(string(b.Dynamic), "s3cret-1") || !strings.Contains(string(b.Static), "s3cret-8") {
+		t.Error("what is read lacks the secrets")
+	}
+}
