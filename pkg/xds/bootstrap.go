@@ -11,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network/credential"
@@ -25,6 +26,8 @@ type bootstrap struct {
 	control string                     // name of the cluster that the control plane is
 	targets map[string]target          // by name of a static cluster
 	dynamic dynamic                    // what comes by the stream
+	asked   map[string]bool            // clusters whose targets are complete
+	ignored Problems                   // fields that have no effect
 	said    map[string]json.RawMessage // dynamic_resources
 	load    string                     // name of the cluster that is told of load; "": nobody is
 	layers  []layer                    // of the runtime
@@ -37,10 +40,12 @@ type dynamic struct{ clusters, listeners bool }
 
 // target is where a control plane is.
 type target struct {
-	address string // host:port, or the path of a unix socket
-	unix    bool
-	tls     *config.TLS // nil: plaintext
-	network network
+	address  string // host:port, or the path of a unix socket
+	unix     bool
+	tls      *config.TLS // nil: plaintext
+	called   string      // what it is asked by; "": its name in TLS, or its address
+	metadata metadata.MD // that calls carry
+	network  network
 }
 
 // network is how targets are reached; tests have another than the machine's, which is
@@ -53,7 +58,7 @@ type network struct {
 // readBootstrap reads the parts of Envoy's bootstrap that are given, in its JSON form.
 // An error is Problems.
 func readBootstrap(b config.Bootstrap) (*bootstrap, error) {
-	out := &bootstrap{node: &corev3.Node{}}
+	out := &bootstrap{node: &corev3.Node{}, asked: map[string]bool{}}
 	if err := read("node", b.Node, out.node); err != nil {
 		return nil, err
 	}
@@ -98,35 +103,22 @@ func (b *bootstrap) readDynamic(data []byte) error {
 	default:
 		return Problems{{"dynamic_resources.ads_config.api_type", fmt.Sprintf("%v is not supported, expected GRPC or DELTA_GRPC", api.GetApiType())}}
 	}
-	if b.control, err = b.grpcCluster("dynamic_resources.ads_config", api); err != nil {
+	if b.control, err = b.readService("dynamic_resources.ads_config", api); err != nil {
 		return err
 	}
-	for name, wanted := range map[string]*bool{"cds_config": &b.dynamic.clusters, "lds_config": &b.dynamic.listeners} {
-		if len(all[name]) == 0 {
+	for _, one := range []struct {
+		name   string
+		wanted *bool
+	}{{"cds_config", &b.dynamic.clusters}, {"lds_config", &b.dynamic.listeners}} {
+		if len(all[one.name]) == 0 {
 			continue
 		}
-		s := &corev3.ConfigSource{}
-		if err := read("dynamic_resources."+name, all[name], s); err != nil {
+		if _, err := b.readADS("dynamic_resources."+one.name, all[one.name]); err != nil {
 			return err
 		}
-		if s.GetAds() == nil {
-			return Problems{{"dynamic_resources." + name, "expected ads"}}
-		}
-		*wanted = true
+		*one.wanted = true
 	}
 	return nil
-}
-
-// grpcCluster is the name of the cluster that a source of gRPC is.
-func (b *bootstrap) grpcCluster(field string, api *corev3.ApiConfigSource) (string, error) {
-	if len(api.GetGrpcServices()) != 1 {
-		return "", Problems{{field + ".grpc_services", fmt.Sprintf("there are %d, expected one", len(api.GetGrpcServices()))}}
-	}
-	name := api.GetGrpcServices()[0].GetEnvoyGrpc().GetClusterName()
-	if _, ok := b.targets[name]; !ok {
-		return "", Problems{{field + ".grpc_services[0].envoy_grpc.cluster_name", fmt.Sprintf("%q is no cluster of static_resources with an address", name)}}
-	}
-	return name, nil
 }
 
 // readLoadStats reads who is told of load.
@@ -142,7 +134,7 @@ func (b *bootstrap) readLoadStats(data []byte) (err error) {
 	if api.GetApiType() != corev3.ApiConfigSource_GRPC {
 		return Problems{{field + ".api_type", fmt.Sprintf("%v is not supported, expected GRPC", api.GetApiType())}}
 	}
-	b.load, err = b.grpcCluster(field, api)
+	b.load, err = b.readService(field, api)
 	return err
 }
 
@@ -174,13 +166,24 @@ func (t target) dial(secured *credential.Client) (*grpc.ClientConn, error) {
 			return t.connect(ctx, address, secured)
 		}),
 		grpc.WithAuthority(t.authority()),
+		grpc.WithStreamInterceptor(t.open),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cmp.Or(t.network.most, mostMessage))),
 	)
+}
+
+// open opens a stream as grpc.StreamClientInterceptor does.
+func (t target) open(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+	if t.metadata != nil {
+		ctx = metadata.NewOutgoingContext(ctx, t.metadata)
+	}
+	return open(ctx, d, conn, method, o...)
 }
 
 // authority is the name that a control plane is asked by.
 func (t target) authority() string {
 	switch {
+	case t.called != "":
+		return t.called
 	case t.tls != nil && t.tls.ServerName != "":
 		return t.tls.ServerName
 	case t.unix:

@@ -100,7 +100,7 @@ func TestClustersThatStaticResourcesName(t *testing.T) {
 // otherClusterFields are about clusters and name none that there has to be.
 func otherClusterFields() []string {
 	return []string{
-		// Judged by refers and by grpcCluster, below a ConfigSource or of the bootstrap itself.
+		// Judged by refers and by readService, below a ConfigSource or of the bootstrap itself.
 		"envoy.config.core.v3.ApiConfigSource.cluster_names",
 		// Not known before a request, or not supported.
 		"envoy.config.route.v3.RouteAction.cluster_header", "envoy.config.route.v3.RouteAction.RequestMirrorPolicy.cluster_header",

@@ -297,6 +297,7 @@ func Static(file *config.Snapshot, k resource.Kinds) (whole *config.Snapshot, ig
 			return nil, nil, err
 		}
 	}
+	ignored = append(ignored, boot.ignored...)
 	w.settle(now)
 	all := w.ignored()
 	for url, list := range map[string][]given{

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weft-proxy/weft/pkg/xds/ads"
@@ -59,7 +58,7 @@ func (b *bootstrap) readRuntime(data []byte) error {
 		if len(all) != 1 {
 			return Problems{{field, "expected one of static_layer, rtds_layer, admin_layer"}}
 		}
-		one, err := readRuntimeLayer(field, all)
+		one, err := b.readRuntimeLayer(field, all)
 		if err != nil {
 			return err
 		}
@@ -69,7 +68,7 @@ func (b *bootstrap) readRuntime(data []byte) error {
 }
 
 // readRuntimeLayer reads what a layer is beside its name; none is a layer that stays empty.
-func readRuntimeLayer(field string, all map[string]json.RawMessage) ([]layer, error) {
+func (b *bootstrap) readRuntimeLayer(field string, all map[string]json.RawMessage) ([]layer, error) {
 	if text, ok := all["static_layer"]; ok {
 		field += ".static_layer"
 		s := &structpb.Struct{}
@@ -83,7 +82,7 @@ func readRuntimeLayer(field string, all map[string]json.RawMessage) ([]layer, er
 		return []layer{{said: said}}, nil
 	}
 	if text, ok := all["rtds_layer"]; ok {
-		one, err := readRTDS(field+".rtds_layer", text)
+		one, err := b.readRTDS(field+".rtds_layer", text)
 		return []layer{one}, err
 	}
 	_, err := members(field+".admin_layer", all["admin_layer"]) // nobody can write to it
@@ -99,7 +98,7 @@ func readText(field string, data []byte) (text string, err error) {
 }
 
 // readRTDS reads a layer that is a resource.
-func readRTDS(field string, data []byte) (layer, error) {
+func (b *bootstrap) readRTDS(field string, data []byte) (layer, error) {
 	all, err := members(field, data, "name", "rtds_config")
 	if err != nil {
 		return layer{}, err
@@ -108,15 +107,12 @@ func readRTDS(field string, data []byte) (layer, error) {
 	if err != nil {
 		return layer{}, err
 	}
-	from := &corev3.ConfigSource{}
-	if err := read(field+".rtds_config", all["rtds_config"], from); err != nil {
-		return layer{}, err
-	}
-	switch {
-	case name == "":
+	if name == "" {
 		return layer{}, Problems{{field + ".name", "is missing"}}
-	case from.GetAds() == nil:
-		return layer{}, Problems{{field + ".rtds_config", "expected ads"}}
+	}
+	from, err := b.readADS(field+".rtds_config", all["rtds_config"], "initial_fetch_timeout")
+	if err != nil {
+		return layer{}, err
 	}
 	one := layer{resource: name, limit: defaultFetch}
 	if d := from.GetInitialFetchTimeout(); d != nil {

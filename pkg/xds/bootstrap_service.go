@@ -1,0 +1,123 @@
+package xds
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// only looks for fields of m that are set and not among read: those of critical are
+// returned as Problems; that the others have no effect is noted.
+func (b *bootstrap) only(field string, m proto.Message, read, critical []string) (wrong Problems) {
+	set := map[string]bool{}
+	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		set[string(f.Name())] = true
+		return true
+	})
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		switch {
+		case slices.Contains(read, name):
+		case slices.Contains(critical, name):
+			wrong = append(wrong, Problem{field + "." + name, "is not supported"})
+		default:
+			b.ignored = append(b.ignored, Problem{Field: field + "." + name})
+		}
+	}
+	return wrong
+}
+
+// onlyV3 refuses another version of the API.
+func onlyV3(field string, v corev3.ApiVersion) (wrong Problems) {
+	if v != corev3.ApiVersion_V3 && v != corev3.ApiVersion_AUTO {
+		wrong = Problems{{field, fmt.Sprintf("%v is not supported, expected V3", v)}}
+	}
+	return wrong
+}
+
+// readADS reads a source that has to be ADS; known are the fields that count beside. The
+// error is Problems.
+func (b *bootstrap) readADS(field string, data []byte, known ...string) (*corev3.ConfigSource, error) {
+	s := &corev3.ConfigSource{}
+	if err := read(field, data, s); err != nil {
+		return nil, err
+	}
+	if s.GetAds() == nil {
+		return nil, Problems{{field, "expected ads"}}
+	}
+	wrong := b.only(field, s, append(known, "ads", "resource_api_version"), []string{"authorities"})
+	wrong = append(wrong, onlyV3(field+".resource_api_version", s.GetResourceApiVersion())...)
+	return s, wrong.orNil()
+}
+
+// readService reads who a source of gRPC is: it returns the name of the cluster, whose
+// target it completes. The error is Problems.
+func (b *bootstrap) readService(field string, api *corev3.ApiConfigSource) (cluster string, err error) {
+	wrong := b.only(field, api,
+		[]string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
+	wrong = append(wrong, onlyV3(field+".transport_api_version", api.GetTransportApiVersion())...)
+	if n := len(api.GetGrpcServices()); n != 1 {
+		return "", append(wrong, Problem{field + ".grpc_services", fmt.Sprintf("there are %d, expected one", n)})
+	}
+	field += ".grpc_services[0]"
+	s := api.GetGrpcServices()[0]
+	wrong = append(wrong, b.only(field, s, []string{"envoy_grpc", "initial_metadata"}, []string{"google_grpc"})...)
+	if wrong != nil {
+		return "", wrong
+	}
+	fields, wrong := readMetadata(field+".initial_metadata", s.GetInitialMetadata())
+	field += ".envoy_grpc"
+	wrong = append(wrong, b.only(field, s.GetEnvoyGrpc(), []string{"cluster_name", "authority", "skip_envoy_headers"}, nil)...)
+	name := s.GetEnvoyGrpc().GetClusterName()
+	t, ok := b.targets[name]
+	if !ok {
+		wrong = append(wrong, Problem{field + ".cluster_name", fmt.Sprintf("%q is no cluster of static_resources with an address", name)})
+	}
+	called := s.GetEnvoyGrpc().GetAuthority()
+	if b.asked[name] && (t.called != called || !maps.EqualFunc(t.metadata, fields, slices.Equal)) {
+		wrong = append(wrong, Problem{field, "authority and initial_metadata are others than those that dynamic_resources say of the cluster"})
+	}
+	if wrong != nil {
+		return "", wrong
+	}
+	t.called, t.metadata = called, fields
+	b.targets[name], b.asked[name] = t, true
+	return name, nil
+}
+
+// readMetadata reads fields that calls carry. They may prove who asks: no message has their
+// values.
+func readMetadata(field string, all []*corev3.HeaderValue) (out metadata.MD, wrong Problems) {
+	for i, h := range all {
+		name, value := strings.ToLower(h.GetKey()), h.GetValue()
+		if value == "" {
+			value = string(h.GetRawValue())
+		}
+		at := fmt.Sprintf("%s[%d]", field, i)
+		switch {
+		case !isMetadata(name):
+			wrong = append(wrong, Problem{at + ".key", fmt.Sprintf("found %q, expected the name of a field of gRPC in plain text", h.GetKey())})
+		case strings.Contains(value, "%"):
+			wrong = append(wrong, Problem{at + ".value", "variables are not supported"})
+		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }):
+			wrong = append(wrong, Problem{at + ".value", "expected printable ASCII"})
+		default:
+			if out == nil {
+				out = metadata.MD{}
+			}
+			out.Append(name, value)
+		}
+	}
+	return out, wrong
+}
+
+// isMetadata reports whether a field, in lower case, may be added to a call as text.
+func isMetadata(name string) bool {
+	return name != "" && !strings.HasPrefix(name, "grpc-") && !strings.HasSuffix(name, "-bin") &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && name != "te" && name != "content-type" && name != "user-agent"
+}

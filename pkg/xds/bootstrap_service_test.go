@@ -1,0 +1,129 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+)
+
+// askedBy is bootstrapText whose service of ADS, and source of clusters, say more.
+func askedBy(source, service, envoy, clusters string) config.Bootstrap {
+	b := bootstrapText("GRPC")
+	b.Dynamic = fmt.Appendf(nil, `{"ads_config": {"api_type": "GRPC"%s, "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}%s}]}, "cds_config": {"ads": {}%s}}`,
+		source, envoy, service, clusters)
+	return b
+}
+
+// TestAControlPlaneIsAskedAsTheBootstrapSays: by which name, and with which fields.
+func TestAControlPlaneIsAskedAsTheBootstrapSays(t *testing.T) {
+	ln := bufconn.Listen(1 << 20)
+	came := make(chan metadata.MD, 1)
+	g := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		md, _ := metadata.FromIncomingContext(s.Context())
+		came <- md
+		return nil
+	}))
+	served := make(chan error)
+	go func() { served <- g.Serve(ln) }()
+	defer func() {
+		g.Stop()
+		<-served
+	}()
+	for _, c := range []struct {
+		name string
+		b    config.Bootstrap
+		want map[string][]string
+	}{
+		{"nothing", bootstrapText("GRPC"), map[string][]string{":authority": {"127.0.0.1:1"}, "authorization": nil}},
+		{"a name and fields", askedBy("", `, "initial_metadata": [{"key": "Authorization", "value": "Bearer x"}, {"key": "x-a", "value": "1"}, {"key": "x-a", "raw_value": "Mg=="}]`, `, "authority": "xds.test"`, ""),
+			map[string][]string{":authority": {"xds.test"}, "authorization": {"Bearer x"}, "x-a": {"1", "2"}}},
+	} {
+		b, err := readBootstrap(c.b)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		to := b.targets[b.control]
+		to.network.dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return ln.DialContext(ctx) }
+		conn, err := to.dial(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openStream(t.Context(), conn, aggregated(), ads.StateOfTheWorld, b.node); err != nil {
+			t.Fatal(err)
+		}
+		md := <-came
+		for name, want := range c.want {
+			if got := md.Get(name); !slices.Equal(got, want) {
+				t.Errorf("%s: %s is %q, want %q", c.name, name, got, want)
+			}
+		}
+		_ = conn.Close()
+	}
+}
+
+// TestEveryFieldOfASourceIsJudged: what has no effect is warned of, and what a source
+// cannot do without is refused.
+func TestEveryFieldOfASourceIsJudged(t *testing.T) {
+	const ads, service, cds = "dynamic_resources.ads_config", "dynamic_resources.ads_config.grpc_services[0]", "dynamic_resources.cds_config"
+	for name, c := range map[string]struct {
+		b       config.Bootstrap
+		wrong   Problems
+		ignored []string
+	}{
+		"as ever": {askedBy(`, "transport_api_version": "V3", "set_node_on_first_message_only": true`, "", `, "skip_envoy_headers": true`, `, "resource_api_version": "V3"`), nil, nil},
+		"without effect": {askedBy(`, "rate_limit_settings": {}, "request_timeout": "1s"`, `, "timeout": "1s", "retry_policy": {}`, `, "max_receive_message_length": 5`, `, "initial_fetch_timeout": "0s"`), nil,
+			[]string{ads + ".rate_limit_settings", ads + ".request_timeout", service + ".retry_policy", service + ".timeout", service + ".envoy_grpc.max_receive_message_length", cds + ".initial_fetch_timeout"}},
+		"another version":              {askedBy(`, "transport_api_version": "V2"`, "", "", ""), Problems{{ads + ".transport_api_version", "V2 is not supported, expected V3"}}, nil},
+		"resources of another version": {askedBy("", "", "", `, "resource_api_version": "V2"`), Problems{{cds + ".resource_api_version", "V2 is not supported, expected V3"}}, nil},
+		"an authority of resources":    {askedBy("", "", "", `, "authorities": [{"name": "a"}]`), Problems{{cds + ".authorities", "is not supported"}}, nil},
+		"who looks at resources":       {askedBy(`, "config_validators": [{"name": "v"}]`, "", "", ""), Problems{{ads + ".config_validators", "is not supported"}}, nil},
+		"fields that are not text": {askedBy("", `, "initial_metadata": [{"key": "x-a", "value": "%REQ(s3cret)%"}, {"key": "grpc-timeout", "value": "1"}, {"key": "x-a", "raw_value": "/w=="}, {"key": "x-bin", "value": "1"}]`, "", ""), Problems{
+			{service + ".initial_metadata[0].value", "variables are not supported"}, {service + ".initial_metadata[1].key", `found "grpc-timeout", expected the name of a field of gRPC in plain text`},
+			{service + ".initial_metadata[2].value", "expected printable ASCII"}, {service + ".initial_metadata[3].key", `found "x-bin", expected the name of a field of gRPC in plain text`},
+		}, nil},
+		"another client": {config.Bootstrap{Static: bootstrapText("GRPC").Static, Dynamic: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
+			Problems{{service + ".google_grpc", "is not supported"}}, nil},
+		"load that is told otherwise": {withLoad(askedBy("", "", `, "authority": "a"`, ""), ""),
+			Problems{{"cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", "authority and initial_metadata are others than those that dynamic_resources say of the cluster"}}, nil},
+		"load that is told alike": {withLoad(askedBy("", "", `, "authority": "a"`, ""), `, "authority": "a"`), nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, ignored, err := Static(&config.Snapshot{Bootstrap: c.b}, kinds())
+			var wrong Problems
+			errors.As(err, &wrong)
+			if diff := cmp.Diff(c.wrong, wrong); diff != "" || (err != nil) != (c.wrong != nil) {
+				t.Errorf("refused is %v (-want +got):\n%s", err, diff)
+			}
+			var fields []string
+			for _, p := range ignored {
+				fields = append(fields, p.Field)
+			}
+			slices.Sort(fields)
+			slices.Sort(c.ignored)
+			if !slices.Equal(fields, c.ignored) {
+				t.Errorf("without effect are %v, want %v", fields, c.ignored)
+			}
+			if err != nil && strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("the error has the value of a field: %v", err)
+			}
+		})
+	}
+}
+
+// withLoad has the control plane told of load.
+func withLoad(b config.Bootstrap, envoy string) config.Bootstrap {
+	b.LoadStats = fmt.Appendf(nil, `{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}}]}`, envoy)
+	return b
+}
