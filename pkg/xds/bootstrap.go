@@ -41,6 +41,7 @@ type dynamic struct{ clusters, listeners bool }
 // target is where a control plane is.
 type target struct {
 	address  string // host:port, or the path of a unix socket
+	others   int    // how many addresses there are beside, which nobody asks
 	unix     bool
 	tls      *config.TLS // nil: plaintext
 	called   string      // what it is asked by; "": its name in TLS, or its address
@@ -88,24 +89,7 @@ func (b *bootstrap) readDynamic(data []byte) error {
 		return err
 	}
 	b.said = all
-	if len(all["ads_config"]) == 0 {
-		return Problems{{"dynamic_resources", "ads_config is missing"}}
-	}
-	api := &corev3.ApiConfigSource{}
-	if err := read("dynamic_resources.ads_config", all["ads_config"], api); err != nil {
-		return err
-	}
-	switch api.GetApiType() {
-	case corev3.ApiConfigSource_GRPC, corev3.ApiConfigSource_AGGREGATED_GRPC:
-		b.form = ads.StateOfTheWorld
-	case corev3.ApiConfigSource_DELTA_GRPC, corev3.ApiConfigSource_AGGREGATED_DELTA_GRPC:
-		b.form = ads.Delta
-	default:
-		return Problems{{"dynamic_resources.ads_config.api_type", fmt.Sprintf("%v is not supported, expected GRPC or DELTA_GRPC", api.GetApiType())}}
-	}
-	if b.control, err = b.readService("dynamic_resources.ads_config", api); err != nil {
-		return err
-	}
+	var wrong Problems
 	for _, one := range []struct {
 		name   string
 		wanted *bool
@@ -114,11 +98,42 @@ func (b *bootstrap) readDynamic(data []byte) error {
 			continue
 		}
 		if _, err := b.readADS("dynamic_resources."+one.name, all[one.name]); err != nil {
-			return err
+			wrong = append(wrong, problemsOf("", err)...)
 		}
 		*one.wanted = true
 	}
-	return nil
+	const field = "dynamic_resources.ads_config"
+	if len(all["ads_config"]) == 0 {
+		if wrong == nil {
+			wrong = Problems{{"dynamic_resources", "ads_config is missing"}}
+		}
+		return wrong
+	}
+	api := &corev3.ApiConfigSource{}
+	if err := read(field, all["ads_config"], api); err != nil {
+		return append(wrong, problemsOf("", err)...)
+	}
+	switch api.GetApiType() {
+	case corev3.ApiConfigSource_GRPC, corev3.ApiConfigSource_AGGREGATED_GRPC:
+		b.form = ads.StateOfTheWorld
+	case corev3.ApiConfigSource_DELTA_GRPC, corev3.ApiConfigSource_AGGREGATED_DELTA_GRPC:
+		b.form = ads.Delta
+	default:
+		return append(wrong, otherForm(field, api, "GRPC or DELTA_GRPC"))
+	}
+	if b.control, err = b.readService(field, api); err != nil {
+		wrong = append(wrong, problemsOf("", err)...)
+	}
+	return wrong.orNil()
+}
+
+// otherForm refuses the api_type of a source.
+func otherForm(field string, api *corev3.ApiConfigSource, expected string) Problem {
+	field += ".api_type"
+	if api.GetApiType() == 0 {
+		return Problem{field, "is missing, expected " + expected}
+	}
+	return Problem{field, fmt.Sprintf("%v is not supported, expected %s", api.GetApiType(), expected)}
 }
 
 // readLoadStats reads who is told of load.
@@ -132,7 +147,7 @@ func (b *bootstrap) readLoadStats(data []byte) (err error) {
 		return err
 	}
 	if api.GetApiType() != corev3.ApiConfigSource_GRPC {
-		return Problems{{field + ".api_type", fmt.Sprintf("%v is not supported, expected GRPC", api.GetApiType())}}
+		return Problems{otherForm(field, api, "GRPC")}
 	}
 	b.load, err = b.readService(field, api)
 	return err

@@ -134,6 +134,9 @@ func read(field string, data []byte, m proto.Message) error {
 	if len(data) == 0 {
 		return nil
 	}
+	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
+		return Problems{{field, "expected an object"}}
+	}
 	data, err := withoutForeign(data)
 	if err != nil {
 		return Problems{{field, err.Error()}}

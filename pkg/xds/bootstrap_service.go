@@ -85,6 +85,9 @@ func (b *bootstrap) readService(field string, api *corev3.ApiConfigSource) (clus
 	if wrong != nil {
 		return "", wrong
 	}
+	if t.others > 0 && !b.asked[name] {
+		b.ignored = append(b.ignored, Problem{field + ".cluster_name", fmt.Sprintf("%q has %d addresses, and the first of them alone is asked", name, 1+t.others)})
+	}
 	t.called, t.metadata = called, fields
 	b.targets[name], b.asked[name] = t, true
 	return name, nil

@@ -122,6 +122,23 @@ func TestEveryFieldOfASourceIsJudged(t *testing.T) {
 	}
 }
 
+// TestWhatNobodyAsksIsWarnedOf: the second address of a control plane, and a secret that
+// nothing can refer to.
+func TestWhatNobodyAsksIsWarnedOf(t *testing.T) {
+	b := bootstrapText("GRPC")
+	const one = `{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}`
+	two := `{"name": "control", "load_assignment": {"cluster_name": "control", "endpoints": [{"lb_endpoints": [` + fmt.Sprintf(one, 1) + ", " + fmt.Sprintf(one, 2) + `]}]}}`
+	b.Static = staticText([]string{two}, nil, []string{staticSecret(t, "")})
+	_, ignored, err := Static(&config.Snapshot{Bootstrap: b}, kinds())
+	want := Problems{
+		{"dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name", `"control" has 2 addresses, and the first of them alone is asked`},
+		{"static_resources.secrets[0]", "has no name: nothing can refer to it"},
+	}
+	if diff := cmp.Diff(want, ignored); diff != "" || err != nil {
+		t.Errorf("warned is %v (-want +got):\n%s", err, diff)
+	}
+}
+
 // withLoad has the control plane told of load.
 func withLoad(b config.Bootstrap, envoy string) config.Bootstrap {
 	b.LoadStats = fmt.Appendf(nil, `{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"%s}}]}`, envoy)

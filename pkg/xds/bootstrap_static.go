@@ -126,7 +126,7 @@ func (x *fixtures) targets() map[string]target {
 			continue
 		}
 		h := made.Hosts[0]
-		all[name] = target{address: h.Address, unix: isPath(h.Address), tls: made.TLS}
+		all[name] = target{address: h.Address, others: len(made.Hosts) - 1, unix: isPath(h.Address), tls: made.TLS}
 	}
 	return all
 }
@@ -298,6 +298,11 @@ func Static(file *config.Snapshot, k resource.Kinds) (whole *config.Snapshot, ig
 		}
 	}
 	ignored = append(ignored, boot.ignored...)
+	for _, g := range boot.fixtures.secrets {
+		if g.name == "" {
+			ignored = append(ignored, Problem{g.field, "has no name: nothing can refer to it"})
+		}
+	}
 	w.settle(now)
 	all := w.ignored()
 	for url, list := range map[string][]given{

@@ -169,6 +169,11 @@ func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
 		"no object": {`[]`, "", []string{"static_resources: expected an object"}},
 		"resources from elsewhere": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}, "lds_config": {"path_config_source": {"path": "/a"}}}`,
 			[]string{"dynamic_resources.lds_config: expected ads"}},
+		"resources of files": {"", `{"cds_config": {"path": "/a"}, "lds_config": {"path": "/b"}}`,
+			[]string{"dynamic_resources.cds_config: expected ads", "dynamic_resources.lds_config: expected ads"}},
+		"no control plane":        {"", `{"cds_config": {"ads": {}}}`, []string{"dynamic_resources: ads_config is missing"}},
+		"a source of no type":     {"", `{"ads_config": {}}`, []string{"dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
+		"a resource that is null": {`{"clusters": [null, 5]}`, "", []string{"static_resources.clusters[0]: expected an object", "static_resources.clusters[1]: expected an object"}},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
