@@ -30,30 +30,35 @@ type line struct {
 // gone is more than a connection can carry.
 const gone = 1 << 40
 
-// enter counts one exchange more, unless l has left or is spent. Who makes it spent by
-// that has it leave.
-func (l *line) enter() bool {
+// enter counts one exchange more, unless l has left or is spent. last: no more may begin
+// on it, and whoever is told so has it leave.
+func (l *line) enter() (ok, last bool) {
 	for {
 		n := l.load.Load()
 		if n < 0 {
-			return false
+			return false, false
 		}
 		if l.load.CompareAndSwap(n, n+1) {
-			return l.begin()
+			break
 		}
 	}
+	if l.most == 0 {
+		return true, false
+	}
+	return l.begin()
 }
 
 // begin counts an exchange that has entered as one that begins, or takes it out again if
 // no more may: so those that l carries are all that it is spent for.
-func (l *line) begin() bool {
-	if l.most == 0 || l.begun.Add(1) <= l.most {
-		return true
+func (l *line) begin() (ok, last bool) {
+	n := l.begun.Add(1)
+	if n <= l.most {
+		return true, n == l.most
 	}
 	if l.exit() { // never with pool.mu held: l leaves with that only
 		l.discard()
 	}
-	return false
+	return false, true
 }
 
 // spent reports whether as many exchanges have begun on l as may.

@@ -115,9 +115,9 @@ func (p *shared) take(ctx context.Context, x *protocol.Exchange) (*line, error) 
 			p.mu.Unlock() // one has come meanwhile
 			continue
 		case l != nil && p.coming() == nil && (p.single || !p.openAnother()):
-			ok := l.enter() // to wait there
-			if ok && l.spent() {
-				p.leave(l) // it carries x: nobody discards it yet
+			ok, last := l.enter() // to wait there
+			if last {
+				p.leave(l) // it carries something: nobody discards it yet
 			}
 			p.mu.Unlock()
 			if ok {
@@ -148,7 +148,7 @@ func (p *shared) ready() *line {
 		if l == nil {
 			return nil
 		}
-		if !l.conn.Usable(0) || l.spent() {
+		if !l.conn.Usable(0) {
 			p.retire(l)
 			continue
 		}
@@ -158,13 +158,13 @@ func (p *shared) ready() *line {
 		if l.load.Load() > 0 && p.mayGrow() {
 			p.grow()
 		}
-		if !l.enter() {
-			continue
+		ok, last := l.enter()
+		if last {
+			p.retire(l)
 		}
-		if l.spent() {
-			p.retire(l) // it carries the exchange: nobody discards it yet
+		if ok {
+			return l
 		}
-		return l
 	}
 }
 
