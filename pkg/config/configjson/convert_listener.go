@@ -32,7 +32,7 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 		if l.Network == networkUDP {
 			place = "udp " + place // its ports are others
 		}
-		if other, taken := addresses[place]; taken && l.Bind && !freePort(l) {
+		if other, taken := addresses[place]; taken && l.Address != "" && l.Bind && !freePort(l) {
 			r.report.Errorf(j.Node.Get("address"), "the listener %q has this address already", other)
 		}
 		if l.Bind {
