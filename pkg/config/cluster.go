@@ -90,9 +90,10 @@ type Pool struct {
 	// of requests; "": none.
 	Warm         Protocol
 	MaxFrameSize int // bytes; the largest answer of a framed RPC protocol; default 8 MiB
-	// MaxRequests is how many requests may begin on a connection that many share: then it
-	// takes no more and ends with the last of them; 0: any number (default).
+	// MaxRequests is how many requests may begin on a connection of HTTP/2 that many share:
+	// then it takes no more and ends with the last of them; 0: any number (default).
 	MaxRequests int
+	MaxCalls    int // MaxRequests of an RPC protocol
 }
 
 // KeepAlive is how a host is asked whether it lives, in protocols that have

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -91,7 +92,13 @@ func (p *shared) opens(o *opening) {
 
 // mostBegun is how many exchanges may begin on a connection that is opened now; 0: any
 // number.
-func (p *shared) mostBegun() int64 { return int64(p.host.cluster.settings().Pool.MaxRequests) }
+func (p *shared) mostBegun() int64 {
+	pool := &p.host.cluster.settings().Pool
+	if p.protocol == config.HTTP2 {
+		return int64(pool.MaxRequests)
+	}
+	return int64(pool.MaxCalls)
+}
 
 // finish opens the connection that o is to have.
 func (p *shared) finish(o *opening, slot bool) {

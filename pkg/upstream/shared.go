@@ -18,7 +18,7 @@ import (
 // not to the exchange that wanted it: whoever comes meanwhile waits for the same
 // one, each as long as it may, and nobody's impatience ends it for the others.
 //
-// A connection on which as many exchanges have begun as Pool.MaxRequests allows is
+// A connection on which as many exchanges have begun as mostBegun allows is
 // spent: it takes no more, ends with the last of them, and another is opened in its
 // place at once.
 type shared struct {

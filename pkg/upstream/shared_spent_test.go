@@ -14,7 +14,7 @@ import (
 // spending returns a cluster on whose shared connections so many exchanges may begin.
 func spending(most, connections int, hosts ...string) *config.Cluster {
 	c := sharing(connections, hosts...)
-	c.Pool.MaxRequests = most
+	c.Pool.MaxRequests, c.Pool.MaxCalls = most, most
 	return c
 }
 
@@ -309,7 +309,7 @@ func TestManyAtOnceOnConnectionsThatAreSpent(t *testing.T) {
 		"three connections":    func(c *config.Cluster) { c.Pool.Connections = 3 },
 		"max_connections":      func(c *config.Cluster) { c.Breakers.MaxConnections = 2 },
 		"warm":                 func(c *config.Cluster) { c.Pool.Warm = config.HTTP1 },
-		"one on a connection":  func(c *config.Cluster) { c.Pool.MaxRequests = 1 },
+		"one on a connection":  func(c *config.Cluster) { c.Pool.MaxRequests, c.Pool.MaxCalls = 1, 1 },
 		"for each caller":      func(c *config.Cluster) { c.Pool.Mode = config.Bind },
 		"three on a few hosts": func(c *config.Cluster) { *c = *spending(3, 1, "a", "b", "c") },
 	} {

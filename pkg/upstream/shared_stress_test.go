@@ -54,7 +54,7 @@ func TestStormLeavesNothingBehind(t *testing.T) {
 			t.Run(string(mode)+", "+name, func(t *testing.T) {
 				cfg := sharing(3, "a", "b", "c")
 				cfg.Pool.Mode = mode
-				cfg.Breakers.MaxConnections, cfg.Pool.MaxRequests = limit.connections, limit.most
+				cfg.Breakers.MaxConnections, cfg.Pool.MaxCalls = limit.connections, limit.most
 				cfg.ConnectTimeout = time.Hour // no excuse for a lost wake-up
 				cfg.IdleTimeout = 40 * time.Millisecond
 				n := newTrunks()

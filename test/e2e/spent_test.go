@@ -204,7 +204,7 @@ func TestSharedConnectionsOfRPCCarryAsManyRequestsAsTheyMay(t *testing.T) {
 				}
 			}
 		})
-		address, _ := r.proxy(t, nil, list{cluster("app", object{"max_request_per_conn": 4}, app.address)}, when("app"))
+		address, _ := r.proxy(t, nil, list{cluster("app", object{"max_request_per_conn": 2, "connection_pool": object{"max_requests": 4}}, app.address)}, when("app"))
 		c := r.dial(t, address)
 		for id := range uint64(3) {
 			c.holds(id)

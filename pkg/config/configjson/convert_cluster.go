@@ -39,6 +39,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 
 		Pool: config.Pool{
 			Mode: config.PoolMode(j.Pool.Mode), Connections: j.Pool.Connections, Warm: config.Protocol(j.Pool.Warm), MaxFrameSize: j.Pool.MaxFrameSize,
+			MaxCalls: j.Pool.MaxRequests,
 		},
 		KeepAlive: config.KeepAlive(j.KeepAlive),
 
@@ -78,6 +79,9 @@ func (r *reader) checkPool(j *clusterJSON, c *config.Cluster) {
 	}
 	if at := pool.Get("warm"); at.Exists() && c.Pool.Mode != config.Multiplex {
 		r.report.Errorf(at, "connections are kept warm with the mode %q only", config.Multiplex)
+	}
+	if at := pool.Get("max_requests"); at.Exists() && c.Pool.Mode == config.PingPong {
+		r.report.Warnf(at, "max_requests has no effect with the mode %q: max_request_per_conn is for connections that carry one at a time", c.Pool.Mode)
 	}
 	keepAlive := j.Node.Get("keepalive")
 	if k := c.KeepAlive; k.Timeout < k.Interval {

@@ -22,7 +22,7 @@ type clusterJSON struct {
 	Node              document.Node  `key:"."`
 	Name              string         `key:"name" doc:"Name, unique; routes refer to it." required:"true" example:"\"orders\""`
 	Type              string         `key:"type" doc:"Where the hosts come from: SIMPLE and STATIC from this file, STRICT_DNS and LOGICAL_DNS from names: each address is a host, or the name is one host whose connections go to the first address of the newest answer; ORIGINAL_DST from callers whose connections were redirected: each goes to where it was going." default:"SIMPLE" example:"\"STRICT_DNS\""`
-	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host takes no more: it ends with the last of them, and another takes its place. Connections that requests share, as those of HTTP/2 and of RPC, stay if nothing is said: the default is for those that carry one at a time, of HTTP/1.1 and of RPC with the mode ping_pong. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
+	MaxRequestPerConn int            `key:"max_request_per_conn" doc:"Requests after which a connection to a host takes no more: it ends with the last of them, and another takes its place. Connections of HTTP/2 stay if nothing is said: the default is for those that carry one at a time, of HTTP/1.1 and of RPC with the mode ping_pong. Of RPC connections that are shared connection_pool says it. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100"`
 	BufferLimit       int            `key:"conn_buffer_limit_bytes" doc:"Most bytes that a connection to a host buffers." unit:"bytes" min:"0" noeffect:"content is streamed, so no more is held than one read" example:"32768"`
 	Protocol          string         `key:"upstream_protocol" doc:"What the hosts speak, where the route does not say; absent or \"Auto\": as the proxy says. A request that cannot be said in it is refused: RPC in anything else, gRPC in HTTP/1.1." example:"\"Http1\""`
 	HTTP2             *struct{}      `key:"http2_protocol_options" doc:"The same as upstream_protocol \"Http2\", as files for Envoy say it: {}."`
@@ -80,6 +80,7 @@ type poolJSON struct {
 	Mode         string `key:"mode" doc:"multiplex: many requests at once on each connection; ping_pong: one at a time; bind: a connection for each connection of a client, which ends with it." enum:"multiplex|ping_pong|bind" default:"multiplex" example:"\"bind\""`
 	Connections  int    `key:"connections" doc:"Most connections to a host, with multiplex; without effect in the other modes. One more is opened while all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
 	Warm         string `key:"warm" doc:"Protocol in which a connection to each host is kept open ahead of requests, with multiplex; absent: connections are opened by requests." enum:"Http2|dubbo|bolt|boltv2" example:"\"Http2\""`
+	MaxRequests  int    `key:"max_requests" doc:"Requests of RPC after which a connection that is shared, with multiplex and bind, takes no more: it ends with the last of them, and another takes its place. 0: no limit." unit:"requests" min:"0" default:"0" example:"100000"`
 	MaxFrameSize int    `key:"max_frame_size" doc:"Largest answer; 0: no limit." unit:"bytes" min:"0" default:"8388608" example:"1048576"`
 }
 

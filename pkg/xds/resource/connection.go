@@ -25,7 +25,7 @@ func (p place) readConnections(m *clusterv3.Cluster, c *Cluster) {
 	out.KeepAlive = config.KeepAlive{Interval: 15 * time.Second, Timeout: 90 * time.Second}
 	out.MaxRequestsPerConn = count(m.GetMaxRequestsPerConnection(), 0)
 	p.readProtocol(m, out)
-	out.Pool.MaxRequests = out.MaxRequestsPerConn
+	out.Pool.MaxRequests, out.Pool.MaxCalls = out.MaxRequestsPerConn, out.MaxRequestsPerConn
 	p.field("circuit_breakers").readBreakers(m.GetCircuitBreakers(), out)
 	p.readBind(m.GetUpstreamBindConfig(), out)
 	p.readKeepAlive(m.GetUpstreamConnectionOptions(), out)
