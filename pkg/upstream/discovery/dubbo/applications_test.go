@@ -99,7 +99,7 @@ func TestTheWordOfTheApplicationIsOfItsVersionAlone(t *testing.T) {
 		r.fake.mu.Unlock()
 		r.fake.sayInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
 		r.want("x=10.0.0.1; x?version=2=10.0.0.1")
-		if p := r.hub.Services().Subscribed[0].Providers; len(p) != 2 || p[0].Version != "" || p[1].Version != "2" {
+		if p := r.hub.Services().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" || len(p[0].Beside) != 1 || p[0].Beside[0].Version != "2" {
 			t.Errorf("the providers are %+v", p)
 		}
 	})

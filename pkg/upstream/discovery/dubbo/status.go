@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/plan"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
@@ -149,13 +150,36 @@ func (s *service) describe(now time.Time, states map[*session]registry.State) Su
 	d.LoadBalance, d.Timeout, d.Retries, d.Warnings = o.LoadBalance, o.Timeout.String(), o.Retries, o.Warnings
 	for i := range o.Providers {
 		p := &o.Providers[i]
-		of := p.URL.Service()
-		d.Providers = append(d.Providers, Provider{
-			Address: p.URL.Address(), Protocol: p.URL.Protocol, Weight: p.Weight, Application: p.URL.Get(parameterApplication),
-			Group: of.Group, Version: of.Version, Registry: p.Registry, Unused: p.Unused, Kept: kept[provisionOf(p.URL)],
-		})
+		one := describeProvider(p)
+		one.Kept = kept[provisionOf(p.URL)]
+		if last := len(d.Providers) - 1; last >= 0 && d.Providers[last].Address == one.Address {
+			d.Providers[last] = d.Providers[last].with(one)
+			continue
+		}
+		d.Providers = append(d.Providers, one)
 	}
 	return d
+}
+
+func describeProvider(p *plan.Provider) Provider {
+	of := p.URL.Service()
+	return Provider{
+		Address: p.URL.Address(), Protocol: p.URL.Protocol, Weight: p.Weight, Application: p.URL.Get(parameterApplication),
+		Group: of.Group, Version: of.Version, Registry: p.Registry, Unused: p.Unused,
+	}
+}
+
+// with returns a provider that provides another group or version as well, which counts for
+// the address if it is the first that gets calls.
+func (p Provider) with(other Provider) Provider {
+	beside := p.Beside
+	p.Beside = nil
+	if p.Unused != "" && other.Unused == "" {
+		other.Beside = append([]Provider{p}, beside...)
+		return other
+	}
+	p.Beside = append(beside, other)
+	return p
 }
 
 // describe is called with mu held.

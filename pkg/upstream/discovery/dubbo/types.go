@@ -151,7 +151,8 @@ type Subscription struct {
 	Error   string    `json:"error,omitempty"`
 }
 
-// Provider is an address that provides a service.
+// Provider is an address that provides a service: the group and version that are nearest
+// to what was asked for, of those that get calls.
 type Provider struct {
 	Address     string `json:"address"`
 	Protocol    string `json:"protocol"`
@@ -162,6 +163,8 @@ type Provider struct {
 	Registry    string `json:"registry"`         // the first that has it
 	Unused      string `json:"unused,omitempty"` // why it gets no calls; "": it gets some
 	Kept        bool   `json:"kept,omitempty"`   // the registry does not name it any more, which may be a loss
+	// Beside are the other groups and versions that it provides at the same address.
+	Beside []Provider `json:"beside,omitempty"`
 }
 
 // Totals are numbers for gauges and counters.

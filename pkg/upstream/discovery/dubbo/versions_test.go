@@ -23,8 +23,11 @@ func TestVersionsAtOneAddressAreInForceSideBySide(t *testing.T) {
 		var listed []string
 		for _, p := range r.hub.Services().Subscribed[0].Providers {
 			listed = append(listed, fmt.Sprintf("%s %s*%d", p.Address, p.Version, p.Weight))
+			for _, other := range p.Beside {
+				listed = append(listed, fmt.Sprintf("beside %s*%d", other.Version, other.Weight))
+			}
 		}
-		if got, want := strings.Join(listed, ", "), "10.0.0.1:20880 1*10, 10.0.0.1:20880 2*20, 10.0.0.2:20880 2*100"; got != want {
+		if got, want := strings.Join(listed, ", "), "10.0.0.1:20880 1*10, beside 2*20, 10.0.0.2:20880 2*100"; got != want {
 			t.Errorf("listed are %s, want %s", got, want)
 		}
 		r.mu.Lock()
@@ -48,6 +51,25 @@ func TestVersionsAtOneAddressAreInForceSideBySide(t *testing.T) {
 	})
 }
 
+// TestTheFirstThatGetsCallsIsListedForItsAddress: an address of which something is used is used.
+func TestTheFirstThatGetsCallsIsListedForItsAddress(t *testing.T) {
+	inBubble(t, usual(), func(r *rig) {
+		r.fake.say("x", "10.0.0.1?version=1&weight=0", "10.0.0.1?version=2&weight=0", "10.0.0.1?version=3&weight=30", "10.0.0.1?version=4")
+		must(t, r.hub.Subscribe(r.Context(), request("x")))
+		p := r.hub.Services().Subscribed[0].Providers
+		if len(p) != 1 || p[0].Version != "3" || p[0].Unused != "" {
+			t.Fatalf("the providers are %+v", p)
+		}
+		var beside []string
+		for _, other := range p[0].Beside {
+			beside = append(beside, fmt.Sprintf("%s %q", other.Version, other.Unused))
+		}
+		if got, want := strings.Join(beside, ", "), `1 "its weight is 0", 2 "its weight is 0", 4 ""`; got != want {
+			t.Errorf("beside are %s, want %s", got, want)
+		}
+	})
+}
+
 // TestVersionsAtOneAddressComeBackOneAfterTheOther: that one is there says nothing of the other.
 func TestVersionsAtOneAddressComeBackOneAfterTheOther(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
@@ -59,10 +81,8 @@ func TestVersionsAtOneAddressComeBackOneAfterTheOther(t *testing.T) {
 			pass(time.Second)
 			r.want("x=10.0.0.1; x?version=2=10.0.0.1")
 		}
-		for _, p := range r.hub.Services().Subscribed[0].Providers {
-			if p.Kept != (p.Version == "1") {
-				t.Errorf("version %s is kept: %t", p.Version, p.Kept)
-			}
+		if p := r.hub.Services().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "1" || !p[0].Kept || len(p[0].Beside) != 1 || p[0].Beside[0].Kept {
+			t.Errorf("the providers are %+v, of which the first version is kept", p)
 		}
 		pass(10 * time.Minute)
 		r.want("x=10.0.0.1")
