@@ -145,6 +145,37 @@ func TestRulesMeanOneOfSeveralThatAHostProvides(t *testing.T) {
 	}
 }
 
+// TestRulesMoveNoCallsToOtherClusters: they count without a new connection.
+func TestRulesMoveNoCallsToOtherClusters(t *testing.T) {
+	var exports []string
+	for host := range 2 {
+		for _, more := range []string{"", "?group=b&version=1", "?group=g&version=1", "?group=g&version=2"} {
+			exports = append(exports, fmt.Sprintf("dubbo://10.0.0.%d:1/x%s", host+1, more))
+		}
+	}
+	l := lists(t, exports...)
+	w := plan.Wish{Service: registry.Service{Interface: "x"}}
+	before := plan.Make(w, l, noon())
+	l[0].View.Routers = []registry.URL{condition("method=get => host=10.0.0.1", "force=true")}
+	after := plan.Make(w, l, noon())
+	for _, call := range []string{"/", "/0.0.0", "b/1", "g/1", "g/2", "g/", "h/1"} {
+		group, version, _ := strings.Cut(call, "/")
+		one, two := matched(t, before, "method=get", "group="+group, "version="+version), matched(t, after, "method=get", "group="+group, "version="+version)
+		if (one == nil) != (two == nil) || one != nil && one.Config.Forward.Cluster != two.Config.Forward.Cluster {
+			t.Errorf("calls of %s go to another cluster with a rule", call)
+		}
+		if got := served(t, after, "method=get", "group="+group, "version="+version); two != nil && !strings.HasPrefix(got, "1*100 in") {
+			t.Errorf("calls of %s go to %s", call, got)
+		}
+	}
+	if got, want := served(t, after, "method=get"), "1*100 in 1m0s"; got != want {
+		t.Errorf("calls without group and version go to %s, want %s", got, want)
+	}
+	if at := matched(t, after, "method=get"); at.Config.Forward.Cluster != "x" {
+		t.Errorf("calls without group and version go to the cluster %s", at.Config.Forward.Cluster)
+	}
+}
+
 func TestAnOverrideOfAVersionIsOfThatAlone(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2")
 	l[0].View.Configurators = urls(t, "override://0.0.0.0/x?category=configurators&version=2&weight=7&timeout=70")

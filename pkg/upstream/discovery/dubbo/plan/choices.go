@@ -32,7 +32,10 @@ const (
 // label is what hosts of a set have. Sets overlap: each has a label of its own.
 func label(set int) string { return fmt.Sprintf("weft.choice.%d", set) }
 
-const chosen = "yes" // the value of label
+// labelOfAny is what hosts have of which anything is in a set.
+func labelOfAny(set int) string { return fmt.Sprintf("weft.choice.any.%d", set) }
+
+const chosen = "yes" // the value of both
 
 // choose finds out which providers calls go to as routers say, and who is not used by any.
 func (p *providers) choose(w Wish, lists []List, n *notes) []choice {

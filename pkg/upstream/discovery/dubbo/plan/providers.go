@@ -306,7 +306,7 @@ func (p *providers) cluster(name string, policy config.Policy, members []int, ro
 }
 
 // hosts returns members as hosts of a cluster, where each has the labels that routes ask
-// for. Of those at one address the first is the host; rules mean it if they mean any.
+// for. Of those at one address the first is the host.
 func (p *providers) hosts(members []int, routes []*config.Route) []config.Host {
 	var always []string // labels that those without one have, too
 	for _, r := range routes {
@@ -320,15 +320,18 @@ func (p *providers) hosts(members []int, routes []*config.Route) []config.Host {
 	for _, i := range members {
 		largest = max(largest, p.now[i])
 	}
+	several := p.crowd(members).several
 	hosts := make([]config.Host, 0, len(members))
 	var labels map[string]string
 	for at := 0; at < len(members); {
 		first := members[at]
 		one := &p.all[first]
 		own := labelsOf(one, always)
-		for at++; at < len(members) && byAddress(*one, p.all[members[at]]) == 0; at++ {
-			for _, set := range p.all[members[at]].Choices {
-				own[label(set)] = chosen
+		for ; at < len(members) && byAddress(*one, p.all[members[at]]) == 0; at++ {
+			if several {
+				for _, set := range p.all[members[at]].Choices {
+					own[labelOfAny(set)] = chosen
+				}
 			}
 		}
 		if !maps.Equal(own, labels) {

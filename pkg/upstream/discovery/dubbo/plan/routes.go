@@ -82,7 +82,7 @@ func routes(s registry.Service, lanes []lane, choices []choice, n *notes) (all [
 					Timeout:  c.whole(),
 					Retry:    c.retry(),
 					Hash:     to.settings.hash,
-					Metadata: one.labels(to.labels),
+					Metadata: one.labels(to),
 				}}
 				r.Match.Headers = slices.Concat(to.conditions, one.conditions, more)
 				r.Match.Arguments = one.arguments
@@ -137,13 +137,13 @@ func roomForMethods(lanes []lane, choices int, n *notes) int {
 	return room
 }
 
-// labels returns those of the hosts that calls go to, in a way that has some already.
-func (c *choice) labels(way map[string]string) map[string]string {
+// labels returns those of the hosts that calls of a lane go to.
+func (c *choice) labels(to lane) map[string]string {
 	if c.set == 0 {
-		return way
+		return to.labels
 	}
-	all := map[string]string{label(c.set): chosen}
-	maps.Copy(all, way)
+	all := map[string]string{to.mark(c.set): chosen}
+	maps.Copy(all, to.labels)
 	return all
 }
 

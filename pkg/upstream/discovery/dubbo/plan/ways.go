@@ -24,6 +24,7 @@ type lane struct {
 
 	cluster  string
 	members  []int // of the providers
+	mark     func(set int) string
 	settings settings
 }
 
@@ -40,9 +41,9 @@ func (p *providers) lanes(w Wish, used []int, with settings, choices int, n, lac
 		n.add(fmt.Sprintf("%d choices by rules are too many to tell apart %d groups and versions", choices, len(found)))
 		found = ways(w.Service, nil, lacks)
 	}
-	name := w.Service.String()
+	name, everybody := w.Service.String(), p.crowd(used).mark()
 	for _, one := range found {
-		to := lane{way: one, cluster: name, members: used, settings: with}
+		to := lane{way: one, cluster: name, members: used, mark: everybody, settings: with}
 		if len(one.labels) > 0 {
 			to.members = nil
 			for k, members := range of {
@@ -52,7 +53,9 @@ func (p *providers) lanes(w Wish, used []int, with settings, choices int, n, lac
 			}
 			slices.Sort(to.members)
 			to.settings = readSettings(w, p.members(to.members), n)
-			if p.isApart(to.members, choices) {
+			crowd := p.crowd(to.members)
+			to.mark = crowd.mark()
+			if crowd.isApart(choices) {
 				to.cluster, to.labels = nameApart(name, one.labels), nil
 			} else { // by what a host is chosen is of the cluster
 				to.settings.policy, to.settings.hash = with.policy, with.hash
@@ -63,31 +66,47 @@ func (p *providers) lanes(w Wish, used []int, with settings, choices int, n, lac
 	return all
 }
 
-// isApart reports whether labels of hosts cannot tell members from others: at the address
-// of one of them is another that gets calls, and is the host, or is meant by rules that do
-// not mean the member.
-func (p *providers) isApart(members []int, choices int) bool {
+// crowd is who else is at the addresses of members.
+type crowd struct {
+	nearer  bool // somewhere one who is no member is the host
+	others  bool // somewhere there is one who is no member
+	several bool // somewhere there are several members
+}
+
+// crowd finds out who of those that get calls is at the addresses of members.
+func (p *providers) crowd(members []int) (c crowd) {
 	for at := 0; at < len(members); {
 		host := members[at]
 		for i := host - 1; i >= 0 && byAddress(p.all[i], p.all[host]) == 0; i-- {
-			if p.all[i].Unused == "" {
-				return true
-			}
+			c.nearer = c.nearer || p.all[i].Unused == ""
 		}
-		end, others := p.endOf(host), 0
+		end, first, all := p.endOf(host), at, 0
 		for _, one := range p.all[host:end] {
 			if one.Unused == "" {
-				others++
+				all++
 			}
 		}
-		for ; at < len(members) && members[at] < end; at++ {
-			others--
+		for at < len(members) && members[at] < end {
+			at++
 		}
-		if others > 0 && choices > 1 {
-			return true
-		}
+		c.several = c.several || at-first > 1
+		c.others = c.others || all > at-first
 	}
-	return false
+	return c
+}
+
+// isApart reports whether labels of hosts cannot tell members from others, where rules make
+// choices: a host has those of one, or of all, at its address.
+func (c crowd) isApart(choices int) bool {
+	return c.nearer || choices > 1 && c.several && c.others
+}
+
+// mark returns the label of the hosts that calls of a choice go to.
+func (c crowd) mark() func(set int) string {
+	if c.several {
+		return labelOfAny
+	}
+	return label
 }
 
 // nameApart returns the name of the cluster for calls of those that have labels.
