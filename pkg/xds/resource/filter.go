@@ -74,11 +74,11 @@ var translations = []translation{
 	{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adapt: unwrap("rbac")},
 	{name: "jwt_authn", messages: []proto.Message{&jwtv3.JwtAuthentication{}}, adapt: adaptJWT},
 	{name: "csrf", messages: []proto.Message{&csrfv3.CsrfPolicy{}}},
-	{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}},
-	{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}},
+	{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}, adapt: adaptExtAuthz},
+	{name: "local_ratelimit", messages: []proto.Message{&limitv3.LocalRateLimit{}}, adapt: adaptLocalRateLimit},
 	{name: "header_to_metadata", messages: []proto.Message{&metadatav3.Config{}}},
-	{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}},
-	{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}},
+	{name: "header_mutation", messages: []proto.Message{&mutationv3.HeaderMutation{}, &mutationv3.HeaderMutationPerRoute{}}, adapt: adaptHeaderMutation},
+	{name: "healthcheck", messages: []proto.Message{&healthv3.HealthCheck{}}, adapt: adaptHealthCheck},
 }
 
 func translationOf(a *anypb.Any) *translation {
@@ -315,6 +315,7 @@ func unwrap(key string) func(map[string]any) error {
 
 // adaptFault makes a share of a percentage, and a status of one of HTTP.
 func adaptFault(settings map[string]any) error {
+	delete(settings, "disable_downstream_cluster_stats") // there are none of that kind
 	if d, ok := settings["delay"].(map[string]any); ok {
 		d["percentage"] = percentOf(d["percentage"])
 	}
@@ -343,6 +344,18 @@ func percentOf(v any) int {
 		return 1
 	}
 	return int(min(n, 100))
+}
+
+// adaptHealthCheck makes shares of percentages.
+func adaptHealthCheck(settings map[string]any) error {
+	shares, _ := settings["cluster_min_healthy_percentages"].(map[string]any)
+	for name, percent := range shares {
+		if p, ok := percent.(map[string]any); ok {
+			share, _ := p["value"].(float64) // absent: 0
+			shares[name] = share
+		}
+	}
+	return nil
 }
 
 // adaptJWT leaves out what concerns nothing but what other filters see. A set of keys of

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/metrics"
@@ -22,6 +23,7 @@ type Config struct {
 	Abort           Abort         `key:"abort" doc:"Answers requests with an error of our own."`
 	UpstreamCluster string        `key:"upstream_cluster" doc:"Only requests that go to this cluster; empty: to any." example:"\"reviews\""`
 	Headers         []HeaderMatch `key:"headers" doc:"Only requests that carry all of these fields."`
+	MaxActive       *int64        `key:"max_active_faults" doc:"How many requests may wait, or be answered, at once: others are spared. Absent: any number." unit:"requests" min:"0" example:"100"`
 }
 
 // Delay is a wait before the request goes on.
@@ -59,7 +61,7 @@ func Kind() filter.Stream {
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return &Config{Abort: Abort{Status: 503}} },
 		New:     build,
-		Metrics: []metrics.Metric{delays(), aborts()},
+		Metrics: []metrics.Metric{delays(), aborts(), overflows()},
 	}
 }
 
@@ -69,6 +71,10 @@ func delays() metrics.Metric {
 
 func aborts() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_fault_aborts_total", Help: "Requests that the fault filter answered with an error.", Kind: metrics.KindCounter}
+}
+
+func overflows() metrics.Metric {
+	return metrics.Metric{Name: "weft_filter_fault_overflow_total", Help: "Requests that the fault filter has spared because max_active_faults had a fault.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -83,6 +89,8 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 		roll:    func() uint32 { return rand.Uint32N(100) },
 		delays:  env.Metrics.Counter(delays()),
 		aborts:  env.Metrics.Counter(aborts()),
+		spared:  env.Metrics.Counter(overflows()),
+		active:  new(atomic.Int64),
 	}
 	return f.before, nil
 }
@@ -95,6 +103,8 @@ type fault struct {
 	roll    func() uint32 // 0 … 99, each as likely
 	delays  *metrics.Counter
 	aborts  *metrics.Counter
+	spared  *metrics.Counter
+	active  *atomic.Int64 // requests that have a fault
 }
 
 // before returns f in front of next.
@@ -113,36 +123,48 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
 		return f.next.Start(ctx, x)
 	}
-	if f.strikes(f.config.Delay.Percent) {
+	if f.strikes(f.config.Delay.Percent) && f.enter() {
 		f.delays.Add(1)
 		return x.Fork(ctx, protocol.ServiceFunc(f.late))
 	}
-	if f.aborted(x) {
+	if f.strikes(f.config.Abort.Percent) && f.enter() {
+		defer f.leave()
+		f.abort(x)
 		return nil
 	}
 	return f.next.Start(ctx, x)
 }
 
+// enter counts a request that is to have a fault, and reports false if there are too many.
+func (f *fault) enter() bool {
+	if n := f.active.Add(1); f.config.MaxActive == nil || n <= *f.config.MaxActive {
+		return true
+	}
+	f.leave()
+	f.spared.Add(1)
+	return false
+}
+
+func (f *fault) leave() { f.active.Add(-1) }
+
 // late goes on after the delay.
 func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
+	defer f.leave()
 	if err := wait(ctx, x, f.config.Delay.Fixed); err != nil {
 		return err
 	}
-	if f.aborted(x) {
+	if f.strikes(f.config.Abort.Percent) {
+		f.abort(x)
 		return nil
 	}
 	return f.next.Serve(ctx, x)
 }
 
-// aborted answers x if it is to be aborted.
-func (f *fault) aborted(x *protocol.Exchange) bool {
-	if !f.strikes(f.config.Abort.Percent) {
-		return false
-	}
+// abort answers x.
+func (f *fault) abort(x *protocol.Exchange) {
 	f.aborts.Add(1)
 	x.Fail(protocol.Faultf(protocol.FaultInjected, "by configuration"))
 	x.Response.Status = f.config.Abort.Status
-	return true
 }
 
 // strikes decides for one request by a share in percent.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -332,6 +333,39 @@ func TestWhatIsDoneIsCounted(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAsManyAsMayAreStruckAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made, counts := filtertest.Build(t, Kind(), `{"max_active_faults": 2, "delay": {"fixed_delay": "1s", "percentage": 100}}`)
+		f := made(application())
+		began := time.Now()
+		var took [5]time.Duration
+		var all sync.WaitGroup
+		for i := range took {
+			all.Go(func() {
+				if err := f.Serve(t.Context(), request()); err != nil {
+					t.Error(err)
+				}
+				took[i] = time.Since(began)
+			})
+		}
+		all.Wait()
+		slices.Sort(took[:])
+		if want := [5]time.Duration{3: time.Second, 4: time.Second}; took != want {
+			t.Errorf("five at once take %v, want %v", took, want)
+		}
+		if err := f.Serve(t.Context(), request()); err != nil || time.Since(began) != 2*time.Second {
+			t.Errorf("one after them takes until %v, %v", time.Since(began), err)
+		}
+		if delayed, spared := counts.Of(delays()), counts.Of(overflows()); delayed != 3 || spared != 3 {
+			t.Errorf("%v were delayed and %v spared, want 3 and 3", delayed, spared)
+		}
+	})
+	x := request()
+	if err := with(t, `{"max_active_faults": 0, "abort": {"percentage": 100}}`, 0).Serve(t.Context(), x); err != nil || x.Response.Status == 503 {
+		t.Errorf("with none at once: %d, %v", x.Response.Status, err)
+	}
 }
 
 func TestBadSettingsAreRefused(t *testing.T) {

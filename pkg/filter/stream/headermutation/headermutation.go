@@ -6,7 +6,6 @@ package headermutation
 import (
 	"context"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/router"
@@ -15,44 +14,68 @@ import (
 // Config is the filter's configuration, spelt as in a route table: removals
 // first, then additions in order.
 type Config struct {
-	RequestAdd     []Addition `key:"request_headers_to_add" doc:"Fields added to requests."`
-	RequestRemove  []string   `key:"request_headers_to_remove" doc:"Names of fields removed from requests." example:"[\"x-debug\"]"`
-	ResponseAdd    []Addition `key:"response_headers_to_add" doc:"Fields added to answers."`
-	ResponseRemove []string   `key:"response_headers_to_remove" doc:"Names of fields removed from answers." example:"[\"server\"]"`
-}
+	RequestAdd     []filter.HeaderAddition `key:"request_headers_to_add" doc:"Fields added to requests."`
+	RequestRemove  []string                `key:"request_headers_to_remove" doc:"Names of fields removed from requests." example:"[\"x-debug\"]"`
+	ResponseAdd    []filter.HeaderAddition `key:"response_headers_to_add" doc:"Fields added to answers."`
+	ResponseRemove []string                `key:"response_headers_to_remove" doc:"Names of fields removed from answers." example:"[\"server\"]"`
 
-// Addition is a field to add.
-type Addition struct {
-	Header Field `key:"header" doc:"The field." required:"true"`
-	Append bool  `key:"append" doc:"true: beside fields of that name; false: in their place." default:"true" example:"false"`
-}
-
-// Field is a name with its value.
-type Field struct {
-	Key   string `key:"key" doc:"Field name." required:"true" example:"\"x-caller\""`
-	Value string `key:"value" doc:"Field value; %variables% are replaced." example:"\"%downstream_remote_address%\""`
+	// Inherit is how Envoy has it.
+	Inherit bool `key:"inherit" doc:"Of a route's settings: those of the listener hold as well, before them; false: they take the place of those." default:"false" example:"true"`
 }
 
 // Validate is called once the configuration was read.
 func (c *Config) Validate() error {
-	_, _, err := c.compile()
+	_, err := c.compile()
 	return err
 }
 
-func (c *Config) compile() (request, response *router.Mutation, err error) {
-	if request, err = router.CompileMutation(mutation(c.RequestAdd, c.RequestRemove)); err != nil {
-		return nil, nil, err
+func (c *Config) compile() (m mutation, err error) {
+	if m.request, err = router.CompileMutation(filter.HeaderMutation(c.RequestAdd, c.RequestRemove)); err != nil {
+		return m, err
 	}
-	if response, err = router.CompileResponseMutation(mutation(c.ResponseAdd, c.ResponseRemove)); err != nil {
-		return nil, nil, err
-	}
-	return request, response, nil
+	m.response, err = router.CompileResponseMutation(filter.HeaderMutation(c.ResponseAdd, c.ResponseRemove))
+	return m, err
 }
+
+// both are the settings of a route at a listener whose own hold as well.
+type both struct{ listener, route *Config }
+
+// inherit is filter.Stream's Inherit.
+func inherit(of, own any) any {
+	listener, ofListener := of.(*Config)
+	route, ofRoute := own.(*Config)
+	if !ofListener || !ofRoute || !route.Inherit {
+		return own
+	}
+	return &both{listener, route}
+}
+
+// compileAll returns what settings change, in order.
+func compileAll(cfg any) (all []mutation, err error) {
+	var configs []*Config
+	switch cfg := cfg.(type) {
+	case *both:
+		configs = []*Config{cfg.listener, cfg.route}
+	case *Config:
+		configs = []*Config{cfg}
+	}
+	for _, c := range configs {
+		m, err := c.compile()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// mutation is what one set of settings changes.
+type mutation struct{ request, response *router.Mutation }
 
 // headerMutation is immutable.
 type headerMutation struct {
-	request, response *router.Mutation
-	next              protocol.Starter
+	all  []mutation
+	next protocol.Starter
 }
 
 // Serve is protocol.Service's.
@@ -62,40 +85,38 @@ func (m *headerMutation) Serve(ctx context.Context, x *protocol.Exchange) error 
 
 // Start is protocol.Starter's.
 func (m *headerMutation) Start(ctx context.Context, x *protocol.Exchange) error {
-	m.request.Apply(x, &x.Request.Header)
+	for i := range m.all {
+		m.all[i].request.Apply(x, &x.Request.Header)
+	}
 	x.Then(m)
 	return m.next.Start(ctx, x)
 }
 
 // Finish is protocol.Finisher's.
 func (m *headerMutation) Finish(_ context.Context, x *protocol.Exchange, err error) error {
-	if err == nil {
-		m.response.Apply(x, &x.Response.Header)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func mutation(add []Addition, remove []string) config.HeaderMutation {
-	m := config.HeaderMutation{Remove: remove}
-	for _, a := range add {
-		m.Add = append(m.Add, config.HeaderValue{Name: a.Header.Key, Value: a.Header.Value, Append: a.Append})
+	for i := range m.all {
+		m.all[i].response.Apply(x, &x.Response.Header)
 	}
-	return m
+	return nil
 }
 
 // Kind is the filter's entry for the registry.
 func Kind() filter.Stream {
 	return filter.Stream{
-		Name:   "header_mutation",
-		Stage:  filter.AfterRoute,
-		Config: func() any { return new(Config) },
+		Name:    "header_mutation",
+		Stage:   filter.AfterRoute,
+		Config:  func() any { return new(Config) },
+		Inherit: inherit,
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
-			request, response, err := cfg.(*Config).compile() //nolint:forcetypeassert // what Config returned
+			all, err := compileAll(cfg)
 			if err != nil {
 				return nil, err
 			}
 			return func(next protocol.Service) protocol.Service {
-				return &headerMutation{request, response, protocol.Halves(next)}
+				return &headerMutation{all, protocol.Halves(next)}
 			}, nil
 		},
 	}

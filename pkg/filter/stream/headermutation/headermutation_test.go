@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/filtertest"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -85,6 +86,14 @@ func TestFieldsAreChanged(t *testing.T) {
 			`headers_to_add": [{"header": {"key": "a", "value": "2"}, "append": true}]`, "a: 1", "a: 1, a: 2"},
 		{"replaced when append is false",
 			`headers_to_add": [{"header": {"key": "a", "value": "3"}, "append": false}]`, "A: 1, b: 1, a: 2", "A: 3, b: 1"},
+		{"as Envoy says it: appended",
+			`headers_to_add": [{"header": {"key": "a", "value": "2"}, "append": false, "append_action": "APPEND_IF_EXISTS_OR_ADD"}]`, "a: 1", "a: 1, a: 2"},
+		{"as Envoy says it: replaced",
+			`headers_to_add": [{"header": {"key": "a", "value": "2"}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}, {"header": {"key": "b", "value": "3"}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]`, "a: 1", "a: 2, b: 3"},
+		{"as Envoy says it: if there is none",
+			`headers_to_add": [{"header": {"key": "a", "value": "2"}, "append_action": "ADD_IF_ABSENT"}, {"header": {"key": "b", "value": "3"}, "append_action": "ADD_IF_ABSENT"}]`, "a: 1", "a: 1, b: 3"},
+		{"as Envoy says it: only in the place of one",
+			`headers_to_add": [{"header": {"key": "a", "value": "2"}, "append_action": "OVERWRITE_IF_EXISTS"}, {"header": {"key": "b", "value": "3"}, "append_action": "OVERWRITE_IF_EXISTS"}]`, "a: 1", "a: 2"},
 		{"removed, all of the name, in any case",
 			`headers_to_remove": ["A"]`, "a: 1, b: 1, A: 2", "b: 1"},
 		{"with variables",
@@ -102,6 +111,32 @@ func TestFieldsAreChanged(t *testing.T) {
 				t.Errorf("of an answer (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestARouteMayKeepWhatTheListenerChanges(t *testing.T) {
+	kind := Kind()
+	listener := filtertest.Decode(t, kind, `{"request_headers_to_add": [{"header": {"key": "a", "value": "listener"}}, {"header": {"key": "b", "value": "listener"}}],
+		"response_headers_to_add": [{"header": {"key": "c", "value": "listener"}}]}`)
+	for settings, want := range map[filtertest.Settings][2]string{
+		`{"request_headers_to_remove": ["a"], "response_headers_to_add": [{"header": {"key": "c", "value": "route"}}]}`:                  {"", "c: route"},
+		`{"inherit": true, "request_headers_to_remove": ["a"], "response_headers_to_add": [{"header": {"key": "c", "value": "route"}}]}`: {"b: listener", "c: listener, c: route"},
+		`{"inherit": true, "request_headers_to_add": [{"header": {"key": "b", "value": "route"}, "append": false}]}`:                     {"a: listener, b: route", "c: listener"},
+	} {
+		made, err := kind.New(kind.Inherit(listener, filtertest.Decode(t, kind, settings)), filter.Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := new(protocol.Exchange)
+		var got string
+		err = made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			got = filtertest.List(&x.Request.Header)
+			x.Response.Status = 200
+			return nil
+		})).Serve(t.Context(), x)
+		if back := filtertest.List(&x.Response.Header); err != nil || got != want[0] || back != want[1] {
+			t.Errorf("%s: %q and %q, %v, want %q", settings, got, back, err, want)
+		}
 	}
 }
 

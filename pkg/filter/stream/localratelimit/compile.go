@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
+	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/router"
 )
@@ -74,12 +74,12 @@ func (c *Config) compile() (*plan, error) {
 		return nil, &document.KeyError{Key: "filter_enforced", Err: err}
 	}
 	if len(c.RequestAdd) > 0 {
-		if p.request, err = router.CompileMutation(additions(c.RequestAdd)); err != nil {
+		if p.request, err = router.CompileMutation(filter.HeaderMutation(c.RequestAdd, nil)); err != nil {
 			return nil, &document.KeyError{Key: "request_headers_to_add_when_not_enforced", Err: err}
 		}
 	}
 	if len(c.ResponseAdd) > 0 {
-		if p.response, err = router.CompileResponseMutation(additions(c.ResponseAdd)); err != nil {
+		if p.response, err = router.CompileResponseMutation(filter.HeaderMutation(c.ResponseAdd, nil)); err != nil {
 			return nil, &document.KeyError{Key: "response_headers_to_add", Err: err}
 		}
 	}
@@ -94,13 +94,6 @@ func (c *Config) compile() (*plan, error) {
 		}
 	}
 	return p, p.addSteps(c)
-}
-
-func additions(list []Addition) (m config.HeaderMutation) {
-	for _, a := range list {
-		m.Add = append(m.Add, config.HeaderValue{Name: a.Header.Key, Value: a.Header.Value, Append: a.Append})
-	}
-	return m
 }
 
 // addSteps compiles the rate limits with their descriptors. Each is of use: a limit

@@ -3,26 +3,27 @@ package localratelimit
 import (
 	"time"
 
+	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/match"
 )
 
 // Config is the filter's configuration: Envoy's local rate limit, version 3.
 type Config struct {
-	Prefix        string             `key:"stat_prefix" doc:"Label of the metrics." example:"\"shop\""`
-	Status        Status             `key:"status" doc:"What HTTP callers are answered."`
-	Bucket        *BucketConfig      `key:"token_bucket" doc:"What all requests share."`
-	Enabled       *match.ShareConfig `key:"filter_enabled" doc:"Share of requests that are counted; absent: all."`
-	Enforced      *match.ShareConfig `key:"filter_enforced" doc:"Share of the requests beyond a limit that are refused; absent: all."`
-	RequestAdd    []Addition         `key:"request_headers_to_add_when_not_enforced" doc:"Fields added to requests that are beyond a limit and go on."`
-	ResponseAdd   []Addition         `key:"response_headers_to_add" doc:"Fields added to answers to requests that are refused."`
-	Limits        []Limit            `key:"rate_limits" doc:"What is counted apart: each makes a descriptor of a request."`
-	Descriptors   []Descriptor       `key:"descriptors" doc:"The buckets of the descriptors."`
-	Always        bool               `key:"always_consume_default_token_bucket" doc:"Requests that have a descriptor take of token_bucket, too; false: only the others do." default:"true" example:"false"`
-	MaxDynamic    int                `key:"max_dynamic_descriptors" doc:"How many buckets there may be of each descriptor with a value that is empty, and of each at all if connections have their own." min:"1" max:"1000000" default:"10000" example:"1000"`
-	TrustedHops   *int               `key:"xff_num_trusted_hops" doc:"How many addresses at the end of X-Forwarded-For are proxies' own: the one before them is remote_address. Absent: remote_address is the client that the listener finds, the connection's other end unless it has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
-	HeadersOption string             `key:"enable_x_ratelimit_headers" doc:"DRAFT_VERSION_03: answers say with x-ratelimit-limit, -remaining and -reset (seconds) what is left. It allocates." enum:"OFF|DRAFT_VERSION_03" default:"OFF" example:"\"DRAFT_VERSION_03\""`
-	PerConnection bool               `key:"local_rate_limit_per_downstream_connection" doc:"Each connection of a caller has buckets of its own, token_bucket among them. There are as many as max_dynamic_descriptors says." default:"false" example:"true"`
-	Exhausted     bool               `key:"rate_limited_as_resource_exhausted" doc:"Callers of gRPC get RESOURCE_EXHAUSTED." noeffect:"they always do" example:"true"`
+	Prefix        string                  `key:"stat_prefix" doc:"Label of the metrics." example:"\"shop\""`
+	Status        Status                  `key:"status" doc:"What HTTP callers are answered."`
+	Bucket        *BucketConfig           `key:"token_bucket" doc:"What all requests share."`
+	Enabled       *match.ShareConfig      `key:"filter_enabled" doc:"Share of requests that are counted; absent: all."`
+	Enforced      *match.ShareConfig      `key:"filter_enforced" doc:"Share of the requests beyond a limit that are refused; absent: all."`
+	RequestAdd    []filter.HeaderAddition `key:"request_headers_to_add_when_not_enforced" doc:"Fields added to requests that are beyond a limit and go on."`
+	ResponseAdd   []filter.HeaderAddition `key:"response_headers_to_add" doc:"Fields added to answers to requests that are refused."`
+	Limits        []Limit                 `key:"rate_limits" doc:"What is counted apart: each makes a descriptor of a request."`
+	Descriptors   []Descriptor            `key:"descriptors" doc:"The buckets of the descriptors."`
+	Always        bool                    `key:"always_consume_default_token_bucket" doc:"Requests that have a descriptor take of token_bucket, too; false: only the others do." default:"true" example:"false"`
+	MaxDynamic    int                     `key:"max_dynamic_descriptors" doc:"How many buckets there may be of each descriptor with a value that is empty, and of each at all if connections have their own." min:"1" max:"1000000" default:"10000" example:"1000"`
+	TrustedHops   *int                    `key:"xff_num_trusted_hops" doc:"How many addresses at the end of X-Forwarded-For are proxies' own: the one before them is remote_address. Absent: remote_address is the client that the listener finds, the connection's other end unless it has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
+	HeadersOption string                  `key:"enable_x_ratelimit_headers" doc:"DRAFT_VERSION_03: answers say with x-ratelimit-limit, -remaining and -reset (seconds) what is left. It allocates." enum:"OFF|DRAFT_VERSION_03" default:"OFF" example:"\"DRAFT_VERSION_03\""`
+	PerConnection bool                    `key:"local_rate_limit_per_downstream_connection" doc:"Each connection of a caller has buckets of its own, token_bucket among them. There are as many as max_dynamic_descriptors says." default:"false" example:"true"`
+	Exhausted     bool                    `key:"rate_limited_as_resource_exhausted" doc:"Callers of gRPC get RESOURCE_EXHAUSTED." noeffect:"they always do" example:"true"`
 
 	PerCluster map[string]any `key:"local_cluster_rate_limit" doc:"A limit that several Wefts share." unbuilt:"local_cluster_rate_limit" example:"{\"a\": 1}"`
 	Stage      uint32         `key:"stage" doc:"The stage of the rate limits of routes." unbuilt:"stage" example:"1"`
@@ -40,18 +41,6 @@ type BucketConfig struct {
 	Max      uint32        `key:"max_tokens" doc:"How many tokens it holds." required:"true" min:"1" example:"100"`
 	Fill     uint32        `key:"tokens_per_fill" doc:"How many tokens come back in fill_interval, one after the other." min:"1" default:"1" example:"10"`
 	Interval time.Duration `key:"fill_interval" doc:"The time that tokens_per_fill tokens take; at least 50ms." required:"true" example:"\"1s\""`
-}
-
-// Addition is a field to add.
-type Addition struct {
-	Header Field `key:"header" doc:"The field." required:"true"`
-	Append bool  `key:"append" doc:"true: beside fields of that name; false: in their place." default:"true" example:"false"`
-}
-
-// Field is a name with its value.
-type Field struct {
-	Key   string `key:"key" doc:"Field name." required:"true" example:"\"x-limited\""`
-	Value string `key:"value" doc:"Field value; %variables% are replaced." example:"\"true\""`
 }
 
 // Limit makes a descriptor of a request: a list of keys with values. If one of its

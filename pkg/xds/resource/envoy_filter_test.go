@@ -1,0 +1,160 @@
+package resource
+
+import (
+	"strings"
+	"testing"
+
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
+	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
+	"github.com/weft-proxy/weft/pkg/filter/stream/extauthz"
+	"github.com/weft-proxy/weft/pkg/filter/stream/fault"
+	"github.com/weft-proxy/weft/pkg/filter/stream/headermutation"
+	"github.com/weft-proxy/weft/pkg/filter/stream/headertometadata"
+	"github.com/weft-proxy/weft/pkg/filter/stream/healthcheck"
+	"github.com/weft-proxy/weft/pkg/filter/stream/jwtauthn"
+	"github.com/weft-proxy/weft/pkg/filter/stream/localratelimit"
+	"github.com/weft-proxy/weft/pkg/filter/stream/rbac"
+)
+
+// TestFiltersAsEnvoysGuideWritesThem: what Envoy's documentation shows of a filter is taken.
+func TestFiltersAsEnvoysGuideWritesThem(t *testing.T) {
+	for _, text := range []string{
+		`{"@type": "cors.v3.Cors"}`,
+		`{"@type": "fault.v3.HTTPFault", "max_active_faults": 100, "abort": {"http_status": 503, "percentage": {"numerator": 0, "denominator": "HUNDRED"}}, "delay": {"fixed_delay": "3s", "percentage": {"numerator": 0, "denominator": "HUNDRED"}}}`,
+		`{"@type": "rbac.v3.RBAC", "rules": {"action": "ALLOW", "policies": {"p": {"permissions": [{"and_rules": {"rules": [{"header": {"name": ":method", "string_match": {"exact": "GET"}}}, {"url_path": {"path": {"prefix": "/products"}}}, {"or_rules": {"rules": [{"destination_port": 80}, {"destination_port": 443}]}}]}}], "principals": [{"any": true}]}}}}`,
+		`{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"issuer": "https://example.com", "audiences": ["a"], "from_headers": [{"name": "x-jwt"}], "from_params": ["token"], "forward": true, "payload_in_metadata": "p", "remote_jwks": {"http_uri": {"uri": "https://example.com/jwks.json", "cluster": "c", "timeout": "1s"}, "cache_duration": "300s"}}}, "rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "p"}}]}`,
+		`{"@type": "csrf.v3.CsrfPolicy", "filter_enabled": {"default_value": {"numerator": 100, "denominator": "HUNDRED"}, "runtime_key": "csrf.enabled"}, "additional_origins": [{"safe_regex": {"regex": "a.*"}}]}`,
+		`{"@type": "ext_authz.v3.ExtAuthz", "grpc_service": {"envoy_grpc": {"cluster_name": "c"}, "timeout": "0.5s"}, "include_peer_certificate": true}`,
+		`{"@type": "ext_authz.v3.ExtAuthz", "http_service": {"server_uri": {"uri": "127.0.0.1:10003", "cluster": "c", "timeout": "0.25s"}, "authorization_request": {"headers_to_add": [{"key": "a", "value": "b"}]}, "authorization_response": {"allowed_upstream_headers": {"patterns": [{"exact": "a"}]}}}, "failure_mode_allow": false, "with_request_body": {"max_request_bytes": 1024, "allow_partial_message": true}}`,
+		`{"@type": "local_ratelimit.v3.LocalRateLimit", "stat_prefix": "s", "token_bucket": {"max_tokens": 10000, "tokens_per_fill": 1000, "fill_interval": "1s"}, "filter_enabled": {"runtime_key": "local_rate_limit_enabled", "default_value": {"numerator": 100, "denominator": "HUNDRED"}}, "filter_enforced": {"runtime_key": "local_rate_limit_enforced", "default_value": {"numerator": 100, "denominator": "HUNDRED"}}, "response_headers_to_add": [{"append_action": "OVERWRITE_IF_EXISTS_OR_ADD", "header": {"key": "x-local-rate-limit", "value": "true"}}], "local_rate_limit_per_downstream_connection": false}`,
+		`{"@type": "header_to_metadata.v3.Config", "request_rules": [{"header": "x-version", "on_header_present": {"metadata_namespace": "envoy.lb", "key": "version", "type": "STRING"}, "on_header_missing": {"metadata_namespace": "envoy.lb", "key": "default", "value": "true", "type": "STRING"}, "remove": false}]}`,
+		`{"@type": "header_mutation.v3.HeaderMutation", "mutations": {"request_mutations": [{"append": {"header": {"key": "a", "value": "b"}, "append_action": "APPEND_IF_EXISTS_OR_ADD"}}, {"remove": "c"}], "response_mutations": [{"remove": "d"}]}}`,
+		`{"@type": "health_check.v3.HealthCheck", "pass_through_mode": false, "headers": [{"name": ":path", "string_match": {"exact": "/healthz"}}], "cluster_min_healthy_percentages": {"c": {"value": 25.5}}}`,
+		`{"@type": "health_check.v3.HealthCheck", "pass_through_mode": true, "cache_time": "2.5s", "headers": [{"name": ":path", "string_match": {"exact": "/healthz"}}]}`,
+	} {
+		if _, err := readFilter(t, text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// readFilter reads a filter with settings, and returns what Weft's has.
+func readFilter(t *testing.T, text string) (any, error) {
+	t.Helper()
+	r := &report{kinds: Kinds{Filters: []filter.Stream{
+		cors.Kind(), csrf.Kind(), extauthz.Kind(), fault.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(), jwtauthn.Kind(), localratelimit.Kind(), rbac.Kind(),
+	}}}
+	out := &config.Proxy{}
+	list := []*hcmv3.HttpFilter{filterOf(t, text), {Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}}}
+	place{report: r}.readHTTPFilters(list, out, &Listener{})
+	if err := r.result(); err != nil {
+		return nil, err
+	}
+	return out.StreamFilters[0].Config, nil
+}
+
+func TestMutationsInOrderAreListsOfWhatIsAddedAndRemoved(t *testing.T) {
+	const mutation = `{"@type": "header_mutation.v3.HeaderMutation", "mutations": `
+	tests := map[string]struct {
+		settings string
+		want     *headermutation.Config
+		err      string
+	}{
+		"both sides": {
+			settings: mutation + `{"request_mutations": [{"remove": "c"}, {"append": {"header": {"key": "a", "value": "%REQ(x-b)%"}, "keep_empty_value": true}}],
+				"response_mutations": [{"append": {"header": {"key": "d", "value": "50%%"}, "append_action": "ADD_IF_ABSENT"}}, {"remove": "e"}]}}`,
+			want: &headermutation.Config{
+				RequestAdd:     []filter.HeaderAddition{{Header: filter.HeaderField{Key: "a", Value: "%request_header_x-b%"}, Append: true}},
+				RequestRemove:  []string{"c"},
+				ResponseAdd:    []filter.HeaderAddition{{Header: filter.HeaderField{Key: "d", Value: "50%%"}, Append: true, Action: "ADD_IF_ABSENT"}},
+				ResponseRemove: []string{"e"},
+				Inherit:        true,
+			},
+		},
+		"of a route": {
+			settings: `{"@type": "header_mutation.v3.HeaderMutationPerRoute", "mutations": {"request_mutations": [{"remove": "c"}]}}`,
+			want:     &headermutation.Config{RequestRemove: []string{"c"}, Inherit: true},
+		},
+		"none": {
+			settings: `{"@type": "header_mutation.v3.HeaderMutation"}`,
+			want:     &headermutation.Config{Inherit: true},
+		},
+		"what was added is removed": {
+			settings: mutation + `{"request_mutations": [{"append": {"header": {"key": "X-A", "value": "b"}}}, {"remove": "x-a"}]}}`,
+			err:      "mutations.request_mutations[1].remove: x-a is appended before it",
+		},
+		"what has no meaning here": {
+			settings: mutation + `{"response_mutations": [{"remove_on_match": {"key_matcher": {"prefix": "x-"}}}]}}`,
+			err:      "mutations.response_mutations[0]: only append and remove are supported",
+		},
+		"of queries": {
+			settings: mutation + `{"query_parameter_mutations": [{"remove": "a"}]}}`,
+			err:      "query_parameter_mutations",
+		},
+		"a command that is none": {
+			settings: mutation + `{"request_mutations": [{"append": {"header": {"key": "a", "value": "%NONE%"}}}]}}`,
+			err:      "mutations.request_mutations[0].append: header.value: %NONE% is not supported",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := readFilter(t, tt.settings)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("%v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(any(tt.want), got); diff != "" {
+				t.Errorf("- want + got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSettingsThatEnvoyWritesOtherwise(t *testing.T) {
+	got, err := readFilter(t, `{"@type": "health_check.v3.HealthCheck", "pass_through_mode": false, "headers": [{"name": "a"}], "cluster_min_healthy_percentages": {"c": {"value": 25.5}, "d": {}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]float64{"c": 25.5, "d": 0}, got.(*healthcheck.Config).MinHealthy); diff != "" {
+		t.Errorf("shares, - want + got:\n%s", diff)
+	}
+	got, err = readFilter(t, `{"@type": "local_ratelimit.v3.LocalRateLimit", "stat_prefix": "s", "token_bucket": {"max_tokens": 1, "fill_interval": "1s"}, "response_headers_to_add": [{"append_action": "OVERWRITE_IF_EXISTS_OR_ADD", "header": {"key": "a", "value": "%PROTOCOL%"}}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []filter.HeaderAddition{{Header: filter.HeaderField{Key: "a", Value: "%version%"}, Append: true, Action: "OVERWRITE_IF_EXISTS_OR_ADD"}}
+	if diff := cmp.Diff(want, got.(*localratelimit.Config).ResponseAdd); diff != "" {
+		t.Errorf("fields, - want + got:\n%s", diff)
+	}
+	got, err = readFilter(t, `{"@type": "ext_authz.v3.ExtAuthz", "http_service": {"server_uri": {"uri": "127.0.0.1:10003", "cluster": "c", "timeout": "0.25s"}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uri := got.(*extauthz.Config).HTTP.Server.URI; uri != "http://127.0.0.1:10003" {
+		t.Errorf("the address is %q", uri)
+	}
+}
+
+// filterOf returns a filter with the settings of a text.
+func filterOf(t *testing.T, text string) *hcmv3.HttpFilter {
+	t.Helper()
+	const types = "type.googleapis.com/envoy.extensions.filters.http."
+	settings := &anypb.Any{}
+	if err := protojson.Unmarshal([]byte(`{"@type": "`+types+text[len(`{"@type": "`):]), settings); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return &hcmv3.HttpFilter{Name: "it", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: settings}}
+}
