@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/filter/stream/cors"
 	"github.com/weft-proxy/weft/pkg/filter/stream/csrf"
 	"github.com/weft-proxy/weft/pkg/filter/stream/extauthz"
@@ -145,6 +146,24 @@ func TestSettingsThatEnvoyWritesOtherwise(t *testing.T) {
 	}
 	if uri := got.(*extauthz.Config).HTTP.Server.URI; uri != "http://127.0.0.1:10003" {
 		t.Errorf("the address is %q", uri)
+	}
+}
+
+func TestFaultsAsControlPlanesWriteThem(t *testing.T) {
+	got, err := readFilter(t, `{"@type": "fault.v3.HTTPFault", "headers": [{"name": "a"}, {"name": "b", "string_match": {"prefix": "c"}}], "abort": {"grpc_status": 14, "percentage": {"numerator": 1000000, "denominator": "MILLION"}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes, beginning, code := true, "c", 14
+	want := &fault.Config{
+		Abort: fault.Abort{Status: 503, GRPC: &code, Percent: 100},
+		Headers: []fault.HeaderMatch{
+			{HeaderConfig: match.HeaderConfig{Name: "a", Present: &yes}},
+			{HeaderConfig: match.HeaderConfig{Name: "b", String: &match.TextConfig{Prefix: &beginning}}},
+		},
+	}
+	if diff := cmp.Diff(any(want), got); diff != "" {
+		t.Errorf("- want + got:\n%s", diff)
 	}
 }
 

@@ -326,6 +326,12 @@ func adaptFault(settings map[string]any) error {
 			delete(a, "http_status")
 		}
 	}
+	headers, _ := settings["headers"].([]any)
+	for _, one := range headers {
+		if h, ok := one.(map[string]any); ok && len(h) == 1 {
+			h["present_match"] = true // a name alone
+		}
+	}
 	return nil
 }
 

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -35,13 +37,14 @@ type Delay struct {
 // Abort is an answer instead of the upstream's.
 type Abort struct {
 	Status  int    `key:"status" doc:"HTTP status of the answer." min:"200" max:"599" default:"503" example:"503"`
+	GRPC    *int   `key:"grpc_status" doc:"In place of status: the status of gRPC that its callers get; others get the HTTP status that Envoy has for it." min:"0" max:"16" example:"14"`
 	Percent uint32 `key:"percentage" doc:"Share of requests that are answered." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
 }
 
-// HeaderMatch compares one field.
+// HeaderMatch compares one field: with Value, or as Envoy has it.
 type HeaderMatch struct {
-	Name  string `key:"name" doc:"Field name." required:"true" example:"\"end-user\""`
-	Value string `key:"value" doc:"What it must be." example:"\"jason\""`
+	match.HeaderConfig
+	Value string `key:"value" doc:"What it must be, if none of the other conditions is set." example:"\"jason\""`
 	Regex bool   `key:"regex" doc:"The value is a regular expression for the whole field value." default:"false" example:"false"`
 }
 
@@ -98,7 +101,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 // fault is immutable but for its counters.
 type fault struct {
 	config  Config
-	matches []match
+	matches []condition
 	next    protocol.Starter
 	roll    func() uint32 // 0 … 99, each as likely
 	delays  *metrics.Counter
@@ -164,7 +167,26 @@ func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
 func (f *fault) abort(x *protocol.Exchange) {
 	f.aborts.Add(1)
 	x.Fail(protocol.Faultf(protocol.FaultInjected, "by configuration"))
-	x.Response.Status = f.config.Abort.Status
+	code := f.config.Abort.GRPC
+	if code == nil {
+		x.Response.Status = f.config.Abort.Status
+		return
+	}
+	x.Response.Status = httpStatus(*code)
+	if !protocol.IsGRPC(&x.Request.Header) {
+		return
+	}
+	x.Reply(200, "", "")
+	x.Response.Header.Add("Content-Type", "application/grpc")
+	x.Response.Header.Add("grpc-status", strconv.Itoa(*code))
+	x.Response.Header.Add("grpc-message", protocol.FaultInjected.Text())
+	x.Response.Version = "HTTP/2.0" // as an application's: the engine writes the reason's status into others
+}
+
+// httpStatus returns the HTTP status that Envoy has for one of gRPC.
+func httpStatus(code int) int {
+	all := [...]int{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
+	return all[code]
 }
 
 // strikes decides for one request by a share in percent.
@@ -175,7 +197,7 @@ func (f *fault) applies(x *protocol.Exchange) bool {
 		return false
 	}
 	for i := range f.matches {
-		if !f.matches[i].holds(&x.Request.Header) {
+		if !f.matches[i].holds(x) {
 			return false
 		}
 	}
@@ -195,31 +217,44 @@ func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	return protocol.NewFault(protocol.Draining, err)
 }
 
-// match is a compiled HeaderMatch.
-type match struct {
+// condition is a compiled HeaderMatch, by name and value or as Envoy has it.
+type condition struct {
 	name, value string
 	regex       *regexp.Regexp
+	envoys      *match.Header
 }
 
-func compile(headers []HeaderMatch) ([]match, error) {
-	matches := make([]match, len(headers))
+func compile(headers []HeaderMatch) ([]condition, error) {
+	all := make([]condition, len(headers))
 	for i, h := range headers {
-		matches[i] = match{name: h.Name, value: h.Value}
-		if h.Regex {
+		all[i] = condition{name: h.Name, value: h.Value}
+		switch said := h.HeaderConfig != (match.HeaderConfig{Name: h.Name}); {
+		case said && (h.Value != "" || h.Regex):
+			return nil, fmt.Errorf("headers[%d]: value and regex are set, and another condition", i)
+		case said:
+			compiled, err := h.Compile()
+			if err != nil {
+				return nil, fmt.Errorf("headers[%d]: %w", i, err)
+			}
+			all[i].envoys = &compiled
+		case h.Regex:
 			re, err := regexp.Compile("^(?:" + h.Value + ")$")
 			if err != nil {
 				return nil, fmt.Errorf("headers[%d].value: %w", i, err)
 			}
-			matches[i].regex = re
+			all[i].regex = re
 		}
 	}
-	return matches, nil
+	return all, nil
 }
 
-func (m *match) holds(h *protocol.Header) bool {
-	value, ok := h.Lookup(m.name)
-	if m.regex != nil {
-		return ok && m.regex.MatchString(value)
+func (c *condition) holds(x *protocol.Exchange) bool {
+	if c.envoys != nil {
+		return c.envoys.Holds(x)
 	}
-	return ok && value == m.value
+	value, ok := x.Request.Header.Lookup(c.name)
+	if c.regex != nil {
+		return ok && c.regex.MatchString(value)
+	}
+	return ok && value == c.value
 }

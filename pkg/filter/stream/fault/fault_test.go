@@ -15,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -286,6 +287,11 @@ func TestOnlyMatchingRequestsAreStruck(t *testing.T) {
 		{"an expression", `{` + abort + `, "headers": [{"name": "user", "value": "j.*|x", "regex": true}]}`, "", []string{"User: jason"}, 418},
 		{"an expression for a part", `{` + abort + `, "headers": [{"name": "user", "value": "aso|jas", "regex": true}]}`, "", []string{"User: jason"}, 200},
 		{"one of two fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1"}, 200},
+		{"a beginning", `{` + abort + `, "headers": [{"name": "user", "string_match": {"prefix": "JAS", "ignore_case": true}}]}`, "", []string{"User: jason"}, 418},
+		{"the method", `{` + abort + `, "headers": [{"name": ":method", "exact_match": "GET"}]}`, "", nil, 418},
+		{"a field that is there", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", []string{"User: jason"}, 418},
+		{"a field that is not there", `{` + abort + `, "headers": [{"name": "user", "present_match": true}]}`, "", nil, 200},
+		{"not that value", `{` + abort + `, "headers": [{"name": "user", "exact_match": "jason", "invert_match": true}]}`, "", []string{"User: jason"}, 200},
 		{"both fields", `{` + abort + `, "headers": [{"name": "a", "value": "1"}, {"name": "b", "value": "2"}]}`, "", []string{"A: 1", "B: 2"}, 418},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -314,6 +320,38 @@ func TestAbortCarriesNothingOfTheRequest(t *testing.T) {
 	body, err := io.ReadAll(x.Response.Body)
 	if err != nil || string(body) != "fault injected\n" {
 		t.Errorf("the answer is %q, %v", body, err)
+	}
+}
+
+// TestAStatusOfGRPC: its callers get it in a head without content, others what Envoy
+// makes of it in HTTP.
+func TestAStatusOfGRPC(t *testing.T) {
+	for _, test := range []struct {
+		name, code, kind string
+		status           int
+		grpc             string
+	}{
+		{"a call", "7", "application/grpc+proto", 200, "7"},
+		{"success", "0", "application/grpc", 200, "0"},
+		{"another request", "7", "application/json", 403, ""},
+		{"without content", "14", "", 503, ""},
+		{"the last one", "16", "", 401, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x := request("content-type: " + test.kind)
+			if err := with(t, filtertest.Settings(`{"abort": {"percentage": 100, "grpc_status": `+test.code+`}}`), 0).Serve(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+			if got := x.Response.Header.Get("grpc-status"); x.Response.Status != test.status || got != test.grpc {
+				t.Errorf("status %d, grpc-status %q, want %d, %q", x.Response.Status, got, test.status, test.grpc)
+			}
+			if test.grpc != "" && (x.Response.Body != nil || x.Response.Header.Get("content-type") != "application/grpc") {
+				t.Errorf("the answer has content, or is of %q", x.Response.Header.Get("content-type"))
+			}
+			if x.Record.Reason != protocol.FaultInjected {
+				t.Errorf("the reason is %v", x.Record.Reason)
+			}
+		})
 	}
 }
 
@@ -386,7 +424,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 }
 
 func TestRequestsThatPassAllocateNothing(t *testing.T) {
-	made, err := Kind().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{Name: "a", Value: "1.", Regex: true}}},
+	made, err := Kind().New(&Config{Abort: Abort{Status: 503, Percent: 100}, Headers: []HeaderMatch{{HeaderConfig: match.HeaderConfig{Name: "a"}, Value: "1.", Regex: true}}},
 		filter.Env{Metrics: metrics.New(metrics.Options{})})
 	if err != nil {
 		t.Fatal(err)
