@@ -28,6 +28,8 @@ type Client struct {
 
 	// closing: it takes no new exchange. Changed with mu held, read without.
 	closing atomic.Bool
+	// told: it was given something that nobody answers.
+	told atomic.Bool
 
 	mu       sync.Mutex
 	calls    table          // guarded by mu; what waits for an answer
@@ -69,12 +71,29 @@ const forever = 100 * 365 * 24 * time.Hour
 // Usable is stream.Client's.
 func (u *Client) Usable(time.Duration) bool { return !u.closing.Load() }
 
-// Close is stream.Client's. The connection's goroutine ends soon after; Engine's
-// Close waits for it.
+// lastWords is how long a connection that is closed goes on sending what nobody answers.
+const lastWords = 5 * time.Second
+
+// Close is stream.Client's. What nobody answers is sent before, for lastWords at most:
+// TestALastRequestThatNobodyAnswersIsSent. The connection's goroutine ends soon after;
+// Engine's Close waits for it.
 func (u *Client) Close() error {
 	u.closing.Store(true)
-	_ = u.outbox.Flush() // what nobody answers may wait there: TestALastRequestThatNobodyAnswersIsSent
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.err == nil && u.told.Load() {
+		u.engine.start(u.part)
+		return nil
+	}
 	return u.conn.Close()
+}
+
+// part closes the connection once the socket has taken what waits.
+func (u *Client) part() {
+	late := time.AfterFunc(lastWords, func() { _ = u.conn.Close() })
+	defer late.Stop()
+	u.outbox.Close()
+	_ = u.conn.Close() // a second time, perhaps
 }
 
 // waiter is who waits for an answer: a request, or a goroutine.
@@ -299,6 +318,7 @@ func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint
 
 // oneWay sends a request that nobody answers.
 func (u *Client) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) error {
+	u.told.Store(true)
 	u.mu.Lock()
 	err := u.err
 	id := uint64(0)

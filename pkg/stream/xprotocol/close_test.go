@@ -1,6 +1,7 @@
 package xprotocol
 
 import (
+	"strings"
 	"testing"
 
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
@@ -32,5 +33,32 @@ func testALastRequestThatNobodyAnswersIsSent(t *testing.T, to *forwardTo) {
 	p.write(appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00x"))
 	if head, ok := <-got; !ok || head.Kind != codec.OneWay {
 		t.Errorf("the host got %v, %v, want the request", head, ok)
+	}
+}
+
+// TestAConnectionToASlowHostSendsWhatNobodyAnswers: the host reads nothing until the
+// connection has been closed.
+func TestAConnectionToASlowHostSendsWhatNobodyAnswers(t *testing.T) {
+	inBothWays(t, testAConnectionToASlowHostSendsWhatNobodyAnswers)
+}
+
+func testAConnectionToASlowHostSendsWhatNobodyAnswers(t *testing.T, to *forwardTo) {
+	r := newRig(t, to.service(), nil)
+	closed, got := make(chan struct{}), make(chan int, 1)
+	to.client.Store(r.client(host(t, func(p *peer) {
+		<-closed
+		_, frame := p.read()
+		got <- len(frame)
+	}), func(o *stream.ClientOptions) {
+		o.Released = func(bool) {
+			_ = to.client.Load().Close()
+			close(closed)
+		}
+	}))
+	sent := appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00"+strings.Repeat("x", 7<<20)) // more than sockets hold
+	p := r.dial()
+	p.write(sent)
+	if n := <-got; n != len(sent) {
+		t.Errorf("the host got %d bytes, want %d", n, len(sent))
 	}
 }
