@@ -162,6 +162,7 @@ func (c *session) run() error {
 		if c.conn.Draining() || c.spent() {
 			c.leave()
 		}
+		c.insist()
 		if c.read >= mostHeld || c.outbox.Queued() >= network.HighWater {
 			c.flush()
 		}
@@ -354,6 +355,14 @@ func (c *session) leave() {
 	c.said(c.state.AppendPing(c.state.AppendShutdown(c.scratch[:0]), drainPing), &c.batch)
 	c.mu.Unlock()
 	c.flush()
+}
+
+// insist is leaveAt for a caller that had DrainGrace to answer the PING, whatever it has
+// sent instead.
+func (c *session) insist() {
+	if !c.left.IsZero() && c.batch.now.Sub(c.left) >= c.s.o.HTTP2.DrainGrace {
+		c.leaveAt()
+	}
 }
 
 // leaveAt tells it which stream is the last.

@@ -108,6 +108,32 @@ func TestCallersGoOnOnAnotherConnection(t *testing.T) {
 	all.Wait()
 }
 
+// A caller that answers no PING and goes on asking is told all the same which stream is
+// the last.
+func TestACallerThatDoesNotListenIsSentAway(t *testing.T) {
+	r := newRig(t, sayConnection(), func(o *stream.ServerOptions) {
+		carryingAtMost(1)(o)
+		o.HTTP2.DrainGrace = 10 * time.Millisecond
+	})
+	p := r.dial()
+	for id := uint32(1); id < 100_000; id += 2 {
+		p.request(id, true)
+		for served := false; !served; {
+			switch f := p.next().(type) {
+			case *http2.GoAwayFrame:
+				if f.LastStreamID < 1<<31-1 {
+					return
+				}
+			case *http2.DataFrame:
+				served = true
+			case nil:
+				t.Fatal("it ended without a GOAWAY that names the last stream")
+			}
+		}
+	}
+	t.Error("a connection that may carry one request has carried 50,000")
+}
+
 func TestAnUpgradedConnectionIsSpent(t *testing.T) {
 	r := newRig(t, sayConnection(), nil)
 	p := r.switched(asked("GET", "", settings()), carryingAtMost(1), sayConnection(), true)
