@@ -9,6 +9,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	caresv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/cares/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -58,6 +59,10 @@ func (p place) readResolvers(m *clusterv3.Cluster, d *config.DNS) {
 
 func (p place) readServers(servers []*corev3.Address, d *config.DNS) {
 	for i, s := range servers {
+		if socket := s.GetSocketAddress(); socket.GetProtocol() == corev3.SocketAddress_UDP {
+			s = proto.CloneOf(s) // TCP is what is said where nothing is: of name servers neither counts
+			s.GetSocketAddress().Protocol = corev3.SocketAddress_TCP
+		}
 		text, ok := p.index(i).readAddress(s, false)
 		if !ok {
 			continue

@@ -16,7 +16,7 @@ func (p place) format(text string) (out string, ok bool) {
 		if !found {
 			return b.String(), true
 		}
-		command, after, closed := strings.Cut(rest, "%")
+		command, after, closed := cutCommand(rest)
 		if !closed {
 			p.refuse("%q has a %% without another", text)
 			return "", false
@@ -35,6 +35,17 @@ func (p place) format(text string) (out string, ok bool) {
 	}
 }
 
+// cutCommand cuts a text behind a percent sign around the one that ends the command. In its
+// brackets there may be others: START_TIME(%s).
+func cutCommand(text string) (command, after string, closed bool) {
+	brackets := 0
+	if i := strings.IndexAny(text, "(%"); i >= 0 && text[i] == '(' {
+		brackets = max(0, strings.IndexByte(text, ')'))
+	}
+	command, after, closed = strings.Cut(text[brackets:], "%")
+	return text[:brackets] + command, after, closed
+}
+
 // variableOf returns the variable of Weft's that means what a command of Envoy's does.
 // The length that a command may be cut to counts for nothing.
 func variableOf(command string) (name string, ok bool) {
@@ -44,7 +55,7 @@ func variableOf(command string) (name string, ok bool) {
 		argument, _, _ = strings.Cut(argument, "?") // the second of two fields is for want of the first
 	}
 	switch argument = lower(argument); word {
-	case "REQ":
+	case "REQ", "REQUEST_HEADER":
 		switch argument {
 		case ":method", ":authority", ":path", ":scheme":
 			argument = map[string]string{":method": "request_method", ":authority": "authority", ":path": "request_uri", ":scheme": "scheme"}[argument]
@@ -53,7 +64,7 @@ func variableOf(command string) (name string, ok bool) {
 			return "request_uri", true
 		}
 		name = "request_header_" + argument
-	case "RESP":
+	case "RESP", "RESPONSE_HEADER":
 		name = "response_header_" + argument
 	default:
 		name = plainCommands[word]
@@ -75,7 +86,10 @@ var plainCommands = map[string]string{
 	"CONNECTION_TERMINATION_DETAILS":    "response_detail",
 	"UPSTREAM_TRANSPORT_FAILURE_REASON": "upstream_transport_failure_reason",
 	"UPSTREAM_HOST":                     "upstream_host", "UPSTREAM_CLUSTER": "upstream_cluster", "UPSTREAM_CLUSTER_RAW": "upstream_cluster",
-	"UPSTREAM_LOCAL_ADDRESS":                 "upstream_local_address",
+	"UPSTREAM_REMOTE_ADDRESS": "upstream_host", "UPSTREAM_LOCAL_ADDRESS": "upstream_local_address",
+	"UPSTREAM_TLS_VERSION": "upstream_tls_version", "UPSTREAM_TLS_CIPHER": "upstream_tls_cipher",
+	"UPSTREAM_PEER_SUBJECT": "upstream_peer_subject", "UPSTREAM_PEER_ISSUER": "upstream_peer_issuer",
+	"UPSTREAM_PEER_URI_SAN": "upstream_peer_uri_san", "UPSTREAM_PEER_DNS_SAN": "upstream_peer_dns_san",
 	"DOWNSTREAM_LOCAL_ADDRESS":               "downstream_local_address",
 	"DOWNSTREAM_REMOTE_ADDRESS":              "downstream_remote_address",
 	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": "downstream_remote_ip",
@@ -90,5 +104,6 @@ var plainCommands = map[string]string{
 	"DOWNSTREAM_PEER_SERIAL":                 "downstream_peer_serial",
 	"DOWNSTREAM_PEER_FINGERPRINT_256":        "downstream_peer_fingerprint_256",
 	"DOWNSTREAM_PEER_URI_SAN":                "downstream_peer_uri_san",
+	"DOWNSTREAM_PEER_DNS_SAN":                "downstream_peer_dns_san",
 	"CONNECTION_ID":                          "connection_id",
 }

@@ -16,6 +16,7 @@ import (
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -184,18 +185,28 @@ func (p place) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *
 	}
 }
 
-// readUpgrades reads what requests may ask to switch to: WebSocket, whether it is named or
-// not, so that it cannot be forbidden.
 func (p place) readUpgrades(list []*hcmv3.HttpConnectionManager_UpgradeConfig) {
 	for i, u := range list {
 		at := p.index(i)
 		at.only(u, []string{"upgrade_type", "enabled"}, []string{"filters"})
-		switch {
-		case !strings.EqualFold(u.GetUpgradeType(), "websocket"):
-			at.key(u.GetUpgradeType()).ignore() // nothing else is switched to
-		case !flag(u.GetEnabled(), true):
-			at.field("enabled").refuse("false is not supported")
-		}
+		at.readUpgrade(u)
+	}
+}
+
+// upgrade is what managers and routes say alike.
+type upgrade interface {
+	GetUpgradeType() string
+	GetEnabled() *wrapperspb.BoolValue
+}
+
+// readUpgrade reads what requests may ask to switch to: WebSocket, whether it is named or
+// not, so that it cannot be forbidden.
+func (p place) readUpgrade(u upgrade) {
+	switch {
+	case !strings.EqualFold(u.GetUpgradeType(), "websocket"):
+		p.key(u.GetUpgradeType()).ignore() // nothing else is switched to
+	case !flag(u.GetEnabled(), true):
+		p.field("enabled").refuse("false is not supported")
 	}
 }
 

@@ -339,6 +339,11 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 		hedge = o.hedge
 	}
 	p.field("hedge_policy").readHedge(hedge, out)
+	for i, u := range m.GetUpgradeConfigs() {
+		at := p.field("upgrade_configs").index(i)
+		at.only(u, []string{"upgrade_type", "enabled", "connect_config"}, nil)
+		at.readUpgrade(u)
+	}
 	out.Priority = p.field("priority").priority(m.GetPriority())
 	if d := m.GetMaxStreamDuration(); d.GetMaxStreamDuration() != nil {
 		if most := p.field("max_stream_duration").duration(d.GetMaxStreamDuration(), 0); most > 0 && (out.Timeout == 0 || most < out.Timeout) {
@@ -352,13 +357,13 @@ func forwardRead() []string {
 	return []string{
 		"cluster", "cluster_header", "weighted_clusters", "metadata_match", "prefix_rewrite", "regex_rewrite",
 		"host_rewrite_literal", "auto_host_rewrite", "host_rewrite_header", "host_rewrite_path_regex", "timeout", "retry_policy", "request_mirror_policies",
-		"priority", "hash_policy", "max_stream_duration", "max_grpc_timeout", "hedge_policy", "cluster_not_found_response_code",
+		"priority", "hash_policy", "max_stream_duration", "max_grpc_timeout", "hedge_policy", "cluster_not_found_response_code", "upgrade_configs",
 	}
 }
 
 func forwardCritical() []string {
 	return []string{
-		"cluster_specifier_plugin", "inline_cluster_specifier_plugin", "path_rewrite_policy", "path_rewrite", "host_rewrite", "rate_limits", "cors", "internal_redirect_policy", "upgrade_configs", "retry_policy_typed_config",
+		"cluster_specifier_plugin", "inline_cluster_specifier_plugin", "path_rewrite_policy", "path_rewrite", "host_rewrite", "rate_limits", "cors", "internal_redirect_policy", "retry_policy_typed_config",
 	}
 }
 
@@ -538,6 +543,10 @@ func (p place) mutation(name string, add []*corev3.HeaderValueOption, remove []s
 	out.Remove = remove
 	for i, h := range add {
 		at := p.field(name + "_to_add").index(i)
+		if strings.Contains(h.GetHeader().GetValue(), "%START_TIME(") { // Contour has one in each table
+			at.ignore()
+			continue
+		}
 		value, ok := at.field("header").field("value").format(h.GetHeader().GetValue())
 		if !ok {
 			continue

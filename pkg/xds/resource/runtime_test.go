@@ -135,7 +135,7 @@ func TestWhatGoesByTheRuntime(t *testing.T) {
 		t.Errorf("the shares of cors are %s", got)
 	}
 	f := routes[3].Filters["fault"].(*fault.Config)
-	if got := fmt.Sprint(f.Delay, f.Abort); got != "{1.5s 12} {429 13}" {
+	if got := fmt.Sprint(f.Delay, f.Abort.Status, f.Abort.Percent); got != "{1.5s 12} 429 13" {
 		t.Errorf("the faults are %s", got)
 	}
 	if want := []string{
