@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 )
@@ -94,5 +95,28 @@ func TestIstioCountsWhatCouldNotBeCarried(t *testing.T) {
 				t.Errorf("%v bytes are counted", n)
 			}
 		})
+	}
+}
+
+// A connection that goes on behind a reload is counted as it began.
+func TestIstioCountsWhatAReloadLeavesBehind(t *testing.T) {
+	r := newRig(t)
+	app := echoes(t)
+	r.apply(parse(t, carrying("1ms", cluster("app", app))))
+	c := dialCaller(t, r.address("front"))
+	c.send("question")
+	r.await(8, sent)
+	r.apply(parse(t, strings.Replace(carrying("1ms", cluster("app", app)), "web-v1", "web-v2", 1)))
+	c.send("!")
+	r.await(9, sent, "web-v1")
+	_ = c.CloseWrite()
+	if all, err := io.ReadAll(c); string(all) != "question!" || err != nil {
+		t.Errorf("read %q, %v", all, err)
+	}
+	r.await(1, closed, "web-v1")
+	for name, want := range map[string]float64{opened: 1, sent: 9, received: 9} {
+		if n := r.value(name); n != want {
+			t.Errorf("%s is %v, want %v", name, n, want)
+		}
 	}
 }

@@ -285,7 +285,7 @@ func TestBytesBehindAnAnswerCostTheConnection(t *testing.T) {
 }
 
 func TestUpgradeTunnelsBothWays(t *testing.T) { // RFC 9110 7.8
-	b := newBench(t, nil)
+	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 }) // tunnels are not asked
 	b.serve(func(c *peer) {
 		head := c.head()
 		if !strings.Contains(head, "Upgrade: websocket\r\n") || !strings.Contains(head, "Connection: upgrade\r\n") {

@@ -134,6 +134,39 @@ func TestACallerThatDoesNotListenIsSentAway(t *testing.T) {
 	t.Error("a connection that may carry one request has carried 50,000")
 }
 
+// A tunnel outlives its connection's being spent.
+func TestATunnelGoesOnOnASpentConnection(t *testing.T) {
+	r := proxied(t, parrot(t), func(o *stream.ServerOptions) {
+		carryingAtMost(1)(o)
+		o.HTTP2.DrainGrace = 10 * time.Millisecond
+	}, nil)
+	p := r.dial()
+	p.request(1, false, ":method", "CONNECT", ":protocol", "websocket")
+	final := false
+	for open := false; !open || !final; {
+		switch f := p.next().(type) {
+		case *http2.MetaHeadersFrame:
+			open = f.PseudoValue("status") == "200"
+		case *http2.GoAwayFrame:
+			final = f.LastStreamID == 1
+		case nil:
+			t.Fatal("it ended")
+		}
+	}
+	for range 20 {
+		p.ok(p.fr.WriteData(1, false, []byte("text")))
+		if f, ok := p.next().(*http2.DataFrame); !ok || string(f.Data()) != "text" {
+			t.Fatalf("got %v, want what was sent", f)
+		}
+	}
+	p.ok(p.fr.WriteData(1, true, nil))
+	for f := p.next(); f != nil; f = p.next() { // until its end
+		if f, ok := f.(*http2.RSTStreamFrame); ok {
+			t.Errorf("the tunnel was reset: %v", f.ErrCode)
+		}
+	}
+}
+
 func TestAnUpgradedConnectionIsSpent(t *testing.T) {
 	r := newRig(t, sayConnection(), nil)
 	p := r.switched(asked("GET", "", settings()), carryingAtMost(1), sayConnection(), true)
