@@ -211,11 +211,15 @@ func (c *compiler) metadata(m *Metadata) node {
 	var err error
 	if v := m.Value.String; v != nil {
 		set++
-		d.text, err = v.Compile()
+		d.texts, err = oneText(v)
+	}
+	if v := m.Value.Or; v != nil {
+		set++
+		d.texts, err = v.compile()
 	}
 	if v := m.Value.Bool; v != nil {
 		set++
-		d.text = match.Exactly(fmt.Sprint(*v))
+		d.texts = []match.Text{match.Exactly(fmt.Sprint(*v))}
 	}
 	if v := m.Value.Present; v != nil {
 		set++
@@ -227,7 +231,14 @@ func (c *compiler) metadata(m *Metadata) node {
 	if v := m.Value.List; v != nil {
 		set++
 		d.test = element
-		d.text, err = v.OneOf.String.Compile()
+		switch of := v.OneOf; {
+		case (of.String == nil) == (of.Or == nil):
+			err = errors.New("list_match.one_of: expected one of string_match and or_match")
+		case of.String != nil:
+			d.texts, err = oneText(of.String)
+		default:
+			d.texts, err = of.Or.compile()
+		}
 	}
 	if err == nil && set != 1 {
 		err = fmt.Errorf("%d conditions are set, want one", set)
@@ -236,4 +247,9 @@ func (c *compiler) metadata(m *Metadata) node {
 		return c.fail(fmt.Errorf("metadata.value: %w", err))
 	}
 	return node{kind: metadata, datum: d}
+}
+
+func oneText(c *match.TextConfig) ([]match.Text, error) {
+	text, err := c.Compile()
+	return []match.Text{text}, err
 }

@@ -163,14 +163,14 @@ func local(x *protocol.Exchange) netip.AddrPort {
 type datum struct {
 	namespace, key string
 	test           datumTest
-	text           match.Text
+	texts          []match.Text // of which one must hold
 	invert         bool
 }
 
 type datumTest uint8
 
 const (
-	single  datumTest = iota // one value, which fits the text
+	single  datumTest = iota // one value, which fits
 	element                  // one of the values does
 	present
 	absent
@@ -180,7 +180,7 @@ func (d *datum) holds(m *protocol.Metadata) bool {
 	count, fitting := 0, 0
 	for value := range m.Values(d.namespace, d.key) {
 		count++
-		if d.text.Holds(value) {
+		if match.Any(d.texts, value) {
 			fitting++
 		}
 	}

@@ -1,6 +1,9 @@
 package rbac
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/weft-proxy/weft/pkg/filter/match"
 )
 
@@ -116,10 +119,10 @@ type Value struct {
 	Bool    *bool             `key:"bool_match" doc:"It is this." example:"true"`
 	Present *bool             `key:"present_match" doc:"It is there; false: it is not." example:"true"`
 	List    *Elements         `key:"list_match" doc:"It is a list."`
+	Or      *Texts            `key:"or_match" doc:"It is a single text that fits one of these."`
 
 	Null   map[string]any `key:"null_match" doc:"It is null." unbuilt:"null_match" example:"{}"`
 	Double map[string]any `key:"double_match" doc:"It is a number in a range." unbuilt:"double_match" example:"{\"exact\": 1}"`
-	Or     map[string]any `key:"or_match" doc:"It fits one of several." unbuilt:"or_match" example:"{\"value_matchers\": []}"`
 }
 
 // Elements is a condition on a list.
@@ -127,7 +130,33 @@ type Elements struct {
 	OneOf Element `key:"one_of" doc:"One of its elements fits this." required:"true"`
 }
 
-// Element is a condition on an element of a list.
+// Element is a condition on an element of a list: exactly one of its members is set.
 type Element struct {
-	String match.TextConfig `key:"string_match" doc:"It is a text that fits this." required:"true"`
+	String *match.TextConfig `key:"string_match" doc:"It is a text that fits this."`
+	Or     *Texts            `key:"or_match" doc:"It is a text that fits one of these."`
+}
+
+// Texts are conditions on a text, of which one must hold.
+type Texts struct {
+	Values []TextValue `key:"value_matchers" doc:"The conditions." required:"true"`
+}
+
+// TextValue is a condition on a text.
+type TextValue struct {
+	String match.TextConfig `key:"string_match" doc:"It fits this." required:"true"`
+}
+
+// compile returns what t holds for.
+func (t *Texts) compile() ([]match.Text, error) {
+	if len(t.Values) == 0 {
+		return nil, errors.New("or_match has no value_matchers")
+	}
+	all := make([]match.Text, len(t.Values))
+	for i := range t.Values {
+		var err error
+		if all[i], err = t.Values[i].String.Compile(); err != nil {
+			return nil, fmt.Errorf("or_match.value_matchers[%d]: %w", i, err)
+		}
+	}
+	return all, nil
 }
