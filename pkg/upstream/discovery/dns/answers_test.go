@@ -20,10 +20,7 @@ import (
 // and the queries over TCP with stream, on the same port.
 func datagrams(t *testing.T, respond func(query *wire.Msg) [][]byte, stream func(query *wire.Msg) *wire.Msg) (address string) {
 	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, ln := bind(t, stream != nil)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -46,19 +43,36 @@ func datagrams(t *testing.T, respond func(query *wire.Msg) [][]byte, stream func
 		_ = conn.Close() // ends the loop
 		<-done
 	})
-	address = conn.LocalAddr().String()
 	if stream != nil {
-		serveStream(t, address, stream)
+		serveStream(t, ln, stream)
 	}
-	return address
+	return conn.LocalAddr().String()
 }
 
-func serveStream(t *testing.T, address string, stream func(query *wire.Msg) *wire.Msg) {
+// bind binds a port of UDP, and of TCP if it is to: one that is free of the one may be
+// taken of the other.
+func bind(t *testing.T, both bool) (conn net.PacketConn, ln net.Listener) {
 	t.Helper()
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
+	for tries := 20; ; tries-- {
+		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !both {
+			return conn, nil
+		}
+		if ln, err = net.Listen("tcp", conn.LocalAddr().String()); err == nil {
+			return conn, ln
+		}
+		_ = conn.Close() // nobody knows it yet
+		if tries == 0 {
+			t.Fatal(err)
+		}
 	}
+}
+
+func serveStream(t *testing.T, ln net.Listener, stream func(query *wire.Msg) *wire.Msg) {
+	t.Helper()
 	s := &wire.Server{Listener: ln, Handler: wire.HandlerFunc(func(w wire.ResponseWriter, q *wire.Msg) {
 		_ = w.WriteMsg(stream(q)) // who asked may be gone
 	})}
