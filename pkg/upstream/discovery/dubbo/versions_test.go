@@ -54,10 +54,11 @@ func TestVersionsAtOneAddressAreInForceSideBySide(t *testing.T) {
 // TestTheFirstThatGetsCallsIsListedForItsAddress: an address of which something is used is used.
 func TestTheFirstThatGetsCallsIsListedForItsAddress(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
-		r.fake.say("x", "10.0.0.1?version=1&weight=0", "10.0.0.1?version=2&weight=0", "10.0.0.1?version=3&weight=30", "10.0.0.1?version=4")
+		r.fake.say("x", "10.0.0.1?version=1&weight=0", "10.0.0.1?version=2&weight=0", "10.0.0.1?version=3&weight=30", "10.0.0.1?version=4",
+			"10.0.0.2?version=1", "10.0.0.2?version=2")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		p := r.hub.Services().Subscribed[0].Providers
-		if len(p) != 1 || p[0].Version != "3" || p[0].Unused != "" {
+		if len(p) != 2 || p[0].Version != "3" || p[0].Unused != "" {
 			t.Fatalf("the providers are %+v", p)
 		}
 		var beside []string

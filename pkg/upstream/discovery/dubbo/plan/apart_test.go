@@ -43,6 +43,9 @@ func served(t *testing.T, o *plan.Outcome, fields ...string) string {
 			parts = append(parts, fmt.Sprintf("%s*%d", strings.TrimSuffix(strings.TrimPrefix(h.Address, "10.0.0."), ":1"), h.Weight))
 		}
 	}
+	if len(parts) == 0 && len(f.Metadata) > 0 && all[at].Subsets.Fallback != config.NoFallback {
+		t.Errorf("calls that nobody is left for go to %v", all[at].Subsets.Fallback)
+	}
 	return fmt.Sprintf("%s in %v", strings.Join(parts, " "), f.Timeout)
 }
 

@@ -19,7 +19,7 @@ type choice struct {
 	conditions []config.HeaderMatch
 	arguments  []config.ArgumentMatch
 	methods    []rules.Pair // more conditions, on the method
-	set        int          // number of the set of providers; 0: all that are used
+	left       [][]int      // of each audience those who get the calls
 }
 
 // Bounds of the choices that rules of a service make: each tag has two, and each rule that
@@ -32,54 +32,66 @@ const (
 // label is what hosts of a set have. Sets overlap: each has a label of its own.
 func label(set int) string { return fmt.Sprintf("weft.choice.%d", set) }
 
-// labelOfAny is what hosts have of which anything is in a set.
-func labelOfAny(set int) string { return fmt.Sprintf("weft.choice.any.%d", set) }
+const chosen = "yes" // the value of it
 
-const chosen = "yes" // the value of both
+// audience is who may get the calls of a lane before rules and weights count. As a Dubbo
+// consumer knows nobody else, rules fall back, and weights count, among them.
+type audience struct {
+	members []int // of the providers
+	urls    []registry.URL
+}
 
-// choose finds out which providers calls go to as routers say, and who is not used by any.
-func (p *providers) choose(w Wish, lists []List, n *notes) []choice {
-	c := &chooser{wish: w}
-	for i := range p.all {
-		if p.all[i].Unused == "" {
-			c.urls = append(c.urls, p.all[i].URL)
-			c.index = append(c.index, i)
-		}
-	}
-	c.routers = rules.ReadRouters(routersOf(lists), n.add)
+// choose finds out which providers calls of each audience go to as routers and weights say,
+// and who is not used by any.
+func (p *providers) choose(w Wish, routers []registry.URL, audiences []audience, n *notes) []choice {
+	c := &chooser{wish: w, providers: p, audiences: audiences, routers: rules.ReadRouters(routers, n.add)}
 	c.chain = c.routers.Chain(w.Consumer)
-	c.tags = c.routers.Tags(c.urls)
+	c.tags = c.routers.Tags(p.usable())
 	p.tagged = w.Tagged || len(c.tags) > 0 || w.Parameters[rules.KeyTag] != ""
-	if !p.tagged && c.chain.IsEmpty() {
-		return []choice{{}}
-	}
 	if len(c.tags) > mostTags {
 		n.add(fmt.Sprintf("there are %d tags: those after %q have no effect", len(c.tags), c.tags[mostTags-1]))
 		c.tags = c.tags[:mostTags]
 	}
 	all := c.all(p.tagged, n)
-	if len(c.sets) == 1 { // whatever is called
-		all = []choice{{}}
+	same := func(other choice) bool { return slices.EqualFunc(other.left, all[0].left, slices.Equal) }
+	if !slices.ContainsFunc(all, func(one choice) bool { return !same(one) }) { // whatever is called
+		return []choice{{left: all[0].left}}
 	}
-	p.mark(c)
 	return all
 }
 
-// mark notes which sets each provider is in. One that is in none is not used; where there
-// is but one set, all are in it.
-func (p *providers) mark(c *chooser) {
-	for set, members := range c.sets {
-		for _, i := range members {
-			one := &p.all[c.index[i]]
-			one.Choices = append(one.Choices, set+1)
+// weighted returns those of who are left after the rules that have a weight; all if nobody has
+// any: as in Dubbo they share.
+func (p *providers) weighted(left []int) []int {
+	light := func(i int) bool { return p.all[i].Weight == 0 }
+	if !slices.ContainsFunc(left, light) {
+		return left
+	}
+	if heavy := slices.DeleteFunc(slices.Clone(left), light); len(heavy) > 0 {
+		return heavy
+	}
+	return left
+}
+
+// mark notes who gets no calls, though an audience has it.
+func (p *providers) mark(audiences []audience, choices []choice) {
+	called := make([]bool, len(p.all))
+	for _, one := range choices {
+		for _, left := range one.left {
+			for _, i := range left {
+				called[i] = true
+			}
 		}
 	}
-	for _, at := range c.index {
-		switch one := &p.all[at]; {
-		case len(one.Choices) == 0:
-			one.Unused = "rules have no calls go to it"
-		case len(c.sets) == 1:
-			one.Choices = nil
+	for _, a := range audiences {
+		for _, i := range a.members {
+			switch one := &p.all[i]; {
+			case called[i] || one.Unused != "":
+			case one.Weight == 0:
+				one.Unused = "its weight is 0"
+			default:
+				one.Unused = "rules have no calls go to it"
+			}
 		}
 	}
 }
@@ -102,29 +114,18 @@ func routersOf(lists []List) (all []registry.URL) {
 }
 
 type chooser struct {
-	wish    Wish
-	routers *rules.Routers
-	chain   rules.Chain
-	tags    []string
-	urls    []registry.URL // those that can be used
-	index   []int          // of each, where it is in providers.all
-	sets    [][]int        // of indexes of urls
-}
-
-// number returns the number of a set of providers.
-func (c *chooser) number(members []int) int {
-	at := slices.IndexFunc(c.sets, func(other []int) bool { return slices.Equal(other, members) })
-	if at < 0 {
-		at = len(c.sets)
-		c.sets = append(c.sets, members)
-	}
-	return at + 1
+	wish      Wish
+	providers *providers
+	audiences []audience
+	routers   *rules.Routers
+	chain     rules.Chain
+	tags      []string
 }
 
 // all returns the choices: of each tag those for the conditions that hold, the more hold
 // the earlier, so that the first that fits is the one of exactly those that do.
 func (c *chooser) all(tagged bool, n *notes) (all []choice) {
-	tags := []byTag{{left: c.everybody()}}
+	tags := []byTag{{left: c.each(everybody)}}
 	if tagged {
 		tags = c.byTags()
 	}
@@ -149,25 +150,47 @@ func (c *chooser) all(tagged bool, n *notes) (all []choice) {
 					one.add(requests[i])
 				}
 			}
-			one.set = c.number(c.chain.Keep(c.urls, tag.left, func(i int) bool { return mask&(1<<i) != 0 }))
+			one.left = make([][]int, len(c.audiences))
+			for i, a := range c.audiences {
+				kept := c.chain.Keep(a.urls, tag.left[i], func(i int) bool { return mask&(1<<i) != 0 })
+				one.left[i] = c.providers.weighted(a.providers(kept))
+			}
 			all = append(all, one)
 		}
 	}
 	return all
 }
 
-func (c *chooser) everybody() []int {
-	left := make([]int, len(c.urls))
+// each returns who is left of each audience.
+func (c *chooser) each(who func(all []registry.URL) []int) [][]int {
+	left := make([][]int, len(c.audiences))
+	for i, a := range c.audiences {
+		left[i] = who(a.urls)
+	}
+	return left
+}
+
+func everybody(all []registry.URL) []int {
+	left := make([]int, len(all))
 	for i := range left {
 		left[i] = i
 	}
 	return left
 }
 
+// providers returns those of an audience that are left.
+func (a *audience) providers(left []int) []int {
+	all := make([]int, len(left))
+	for i, at := range left {
+		all[i] = a.members[at]
+	}
+	return all
+}
+
 // byTag is which providers are left for calls with a tag.
 type byTag struct {
 	conditions []config.HeaderMatch
-	left       []int
+	left       [][]int // of each audience, as indexes of it
 }
 
 // byTags returns the narrower before the wider; the last is for all calls.
@@ -176,28 +199,31 @@ func (c *chooser) byTags() (all []byTag) {
 	always := c.wish.Parameters[rules.KeyForceTag] == "true"
 	forced := config.HeaderMatch{Name: rules.KeyForceTag, Is: &config.ValueMatch{Kind: config.ValueExact, Text: "true", IgnoreCase: true}}
 	some := config.HeaderMatch{Name: rules.KeyTag, Is: &config.ValueMatch{Kind: config.ValueRegex, Text: "(?s).+"}}
-	none := c.routers.Tagged(c.urls, "", false)
-	add := func(left []int, conditions ...config.HeaderMatch) {
+	tagged := func(name string, force bool) [][]int {
+		return c.each(func(all []registry.URL) []int { return c.routers.Tagged(all, name, force) })
+	}
+	none, nobody := tagged("", false), make([][]int, len(c.audiences))
+	add := func(left [][]int, conditions ...config.HeaderMatch) {
 		all = append(all, byTag{conditions, left})
 	}
 	for _, name := range c.tags {
 		is := config.HeaderMatch{Name: rules.KeyTag, Is: &config.ValueMatch{Kind: config.ValueExact, Text: name}}
-		strict, loose := c.routers.Tagged(c.urls, name, true), c.routers.Tagged(c.urls, name, always)
-		if !slices.Equal(strict, loose) {
+		strict, loose := tagged(name, true), tagged(name, always)
+		if !slices.EqualFunc(strict, loose, slices.Equal) {
 			add(strict, is, forced)
 		}
 		add(loose, is)
 	}
 	if always {
-		add(nil, some)
+		add(nobody, some)
 	} else {
-		add(nil, some, forced)
+		add(nobody, some, forced)
 		if own != "" {
 			add(none, some)
 		}
 	}
 	if own != "" {
-		none = c.routers.Tagged(c.urls, own, always)
+		none = tagged(own, always)
 	}
 	add(none)
 	return all

@@ -71,7 +71,7 @@ type Provider struct {
 	Weight   int    // as Dubbo counts, of a provider that has run for long; 100 is usual
 	Unused   string // why it gets no calls; "": it gets some
 
-	Choices  []int             // the sets of providers that rules make and that it is in; none: there are no sets
+	Choices  []int             // the sets of providers that rules and weights make and that it is in
 	Consumer map[string]string // the parameters with which it is called
 }
 
@@ -90,13 +90,14 @@ const (
 // version, as the first says.
 func Make(w Wish, lists []List, now time.Time) *Outcome {
 	n := &notes{}
+	lacks := &notes{}
 	p := gather(w, lists, n)
-	choices := p.choose(w, lists, n)
-	p.weigh(now, n)
+	p.readWeights(n)
+	lanes, choices := p.share(w, routersOf(lists), n, lacks)
+	p.weigh(now)
 	used := p.used()
 	with := readSettings(w, p.members(used), n)
-	lacks := &notes{}
-	lanes := p.lanes(w, used, with, len(choices), n, lacks)
+	p.settle(w, lanes, choices, with, n)
 	o := &Outcome{
 		Routes:      routes(w.Service, lanes, choices, n),
 		Providers:   p.all,
@@ -111,11 +112,11 @@ func Make(w Wish, lists []List, now time.Time) *Outcome {
 		byCluster[r.Forward.Cluster] = append(byCluster[r.Forward.Cluster], r)
 	}
 	name := w.Service.String()
-	o.Cluster = p.cluster(name, with.policy, used, byCluster[name])
+	o.Cluster = p.cluster(name, with.policy, p.usableIndexes(), byCluster[name])
 	delete(byCluster, name)
 	for _, one := range lanes {
 		if routes := byCluster[one.cluster]; routes != nil {
-			o.Apart = append(o.Apart, p.cluster(one.cluster, one.settings.policy, one.members, routes))
+			o.Apart = append(o.Apart, p.cluster(one.cluster, one.settings.policy, one.audience.members, routes))
 			delete(byCluster, one.cluster) // others with other conditions lead there, too
 		}
 	}

@@ -47,7 +47,8 @@ const mostAhead = time.Minute
 // nearest to what was asked for.
 type providers struct {
 	all  []Provider
-	now  []int // of each in all, its weight now
+	out  []bool // of each in all, that it cannot be called whatever rules say
+	now  []int  // of each in all, its weight now
 	next time.Time
 
 	tagged bool // some have tags, or had
@@ -78,6 +79,10 @@ func gather(w Wish, lists []List, n *notes) *providers {
 		return cmp.Or(cmp.Compare(rank(w.Service, a), rank(w.Service, b)), compareKinds(kindOf(a.URL), kindOf(b.URL)))
 	})
 	p.dropDoubles()
+	p.out = make([]bool, len(p.all))
+	for i := range p.all {
+		p.out[i] = p.all[i].Unused != ""
+	}
 	return p
 }
 
@@ -211,10 +216,8 @@ func isName(host string) bool {
 	})
 }
 
-// weigh finds out what each provider gets now, and when that changes.
-func (p *providers) weigh(now time.Time, n *notes) {
-	p.now = make([]int, len(p.all))
-	nobody := true
+// readWeights finds out what each provider gets that has run for long.
+func (p *providers) readWeights(n *notes) {
 	for i := range p.all {
 		one := &p.all[i]
 		one.Weight = usualWeight
@@ -226,6 +229,14 @@ func (p *providers) weigh(now time.Time, n *notes) {
 			}
 			one.Weight = max(int(weight), 0)
 		}
+	}
+}
+
+// weigh finds out what each provider that gets calls gets now, and when that changes.
+func (p *providers) weigh(now time.Time) {
+	p.now = make([]int, len(p.all))
+	for i := range p.all {
+		one := &p.all[i]
 		if one.Unused != "" {
 			continue
 		}
@@ -233,20 +244,7 @@ func (p *providers) weigh(now time.Time, n *notes) {
 		if !next.IsZero() && (p.next.IsZero() || next.Before(p.next)) {
 			p.next = next
 		}
-		if one.Weight > 0 {
-			nobody = false
-			p.now[i] = max(1, one.Weight*part/warmSteps)
-		}
-	}
-	for i := range p.all {
-		one := &p.all[i]
-		switch {
-		case one.Unused != "" || one.Weight > 0:
-		case nobody: // as in Dubbo: who all get nothing, share
-			p.now[i] = 1
-		default:
-			one.Unused = "its weight is 0"
-		}
+		p.now[i] = max(1, one.Weight*part/warmSteps) // without weight: its part of what nobody else gets
 	}
 }
 
@@ -286,6 +284,24 @@ func (p *providers) used() (members []int) {
 	return members
 }
 
+// usableIndexes returns who can be called, whatever rules say.
+func (p *providers) usableIndexes() (all []int) {
+	for i, out := range p.out {
+		if !out {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// usable returns the URLs of those.
+func (p *providers) usable() (urls []registry.URL) {
+	for _, i := range p.usableIndexes() {
+		urls = append(urls, p.all[i].URL)
+	}
+	return urls
+}
+
 // members returns providers by their indexes.
 func (p *providers) members(indexes []int) (all []*Provider) {
 	for _, i := range indexes {
@@ -294,10 +310,11 @@ func (p *providers) members(indexes []int) (all []*Provider) {
 	return all
 }
 
-// cluster returns a cluster of members, which has the subsets that routes to it ask for.
+// cluster returns a cluster of those members that get calls, which has the subsets that routes
+// to it ask for.
 func (p *providers) cluster(name string, policy config.Policy, members []int, routes []*config.Route) *config.Cluster {
 	c := newCluster(name, policy)
-	if slices.ContainsFunc(members, func(i int) bool { return !isAddress(p.all[i].URL.Host) }) {
+	if slices.ContainsFunc(members, func(i int) bool { return p.all[i].Unused == "" && !isAddress(p.all[i].URL.Host) }) {
 		c.Type = config.ClusterStrictDNS
 	}
 	c.Hosts = p.hosts(members, routes)
@@ -305,54 +322,61 @@ func (p *providers) cluster(name string, policy config.Policy, members []int, ro
 	return c
 }
 
-// hosts returns members as hosts of a cluster, where each has the labels that routes ask
-// for. Of those at one address the first is the host.
+// hosts returns those members that get calls as hosts of a cluster, where each has the labels
+// that routes ask for. Of those at one address the first is the host, whether it gets calls or
+// only others do: so rules move none to another cluster. The weight is that of the first that
+// gets calls.
 func (p *providers) hosts(members []int, routes []*config.Route) []config.Host {
-	var always []string // labels that those without one have, too
+	always := map[string]bool{} // labels that routes ask for; true: those without one have it, too
 	for _, r := range routes {
 		for key, value := range r.Forward.Metadata {
-			if value == "" && !slices.Contains(always, key) {
-				always = append(always, key)
-			}
+			always[key] = always[key] || value == ""
 		}
 	}
 	largest := mostWeight
 	for _, i := range members {
 		largest = max(largest, p.now[i])
 	}
-	several := p.crowd(members).several
 	hosts := make([]config.Host, 0, len(members))
 	var labels map[string]string
 	for at := 0; at < len(members); {
 		first := members[at]
-		one := &p.all[first]
-		own := labelsOf(one, always)
-		for ; at < len(members) && byAddress(*one, p.all[members[at]]) == 0; at++ {
-			if several {
-				for _, set := range p.all[members[at]].Choices {
-					own[labelOfAny(set)] = chosen
+		end, counts := p.endOf(first), -1
+		own := labelsOf(&p.all[first], always)
+		for ; at < len(members) && members[at] < end; at++ {
+			i := members[at]
+			one := &p.all[i]
+			if one.Unused != "" {
+				continue
+			}
+			if counts < 0 || p.all[counts].Weight == 0 && one.Weight > 0 {
+				counts = i
+			}
+			for _, set := range one.Choices {
+				if _, asked := always[label(set)]; asked {
+					own[label(set)] = chosen
 				}
 			}
+		}
+		if counts < 0 {
+			continue
 		}
 		if !maps.Equal(own, labels) {
 			labels = own // else they are shared with the host before
 		}
 		hosts = append(hosts, config.Host{
-			Address:  one.URL.Address(),
-			Weight:   uint32(max(1, p.now[first]*mostWeight/largest)),
+			Address:  p.all[first].URL.Address(),
+			Weight:   uint32(max(1, p.now[counts]*mostWeight/largest)),
 			Metadata: labels,
 		})
 	}
 	return hosts
 }
 
-// labelsOf returns what subsets of hosts may be made by; always are those that are there
-// though they are empty.
-func labelsOf(p *Provider, always []string) map[string]string {
+// labelsOf returns what subsets of hosts may be made by; those of always that are true are
+// there though they are empty.
+func labelsOf(p *Provider, always map[string]bool) map[string]string {
 	u, labels := p.URL, map[string]string{}
-	for _, set := range p.Choices {
-		labels[label(set)] = chosen
-	}
 	for _, key := range [...]string{"application", "environment", "group", "region", "version", "zone"} {
 		if value := u.Get(key); value != "" {
 			labels[key] = value
@@ -361,8 +385,10 @@ func labelsOf(p *Provider, always []string) map[string]string {
 	if tag := u.Get("dubbo.tag"); tag != "" {
 		labels["tag"] = tag
 	}
-	for _, key := range always {
-		labels[key] = nameOf(u, key)
+	for key, are := range always {
+		if are {
+			labels[key] = nameOf(u, key)
+		}
 	}
 	return labels
 }

@@ -82,7 +82,7 @@ func routes(s registry.Service, lanes []lane, choices []choice, n *notes) (all [
 					Timeout:  c.whole(),
 					Retry:    c.retry(),
 					Hash:     to.settings.hash,
-					Metadata: one.labels(to),
+					Metadata: to.labelsOf(i),
 				}}
 				r.Match.Headers = slices.Concat(to.conditions, one.conditions, more)
 				r.Match.Arguments = one.arguments
@@ -137,13 +137,14 @@ func roomForMethods(lanes []lane, choices int, n *notes) int {
 	return room
 }
 
-// labels returns those of the hosts that calls of a lane go to.
-func (c *choice) labels(to lane) map[string]string {
-	if c.set == 0 {
-		return to.labels
+// labelsOf returns those of the hosts that calls of a choice go to.
+func (l *lane) labelsOf(choice int) map[string]string {
+	set := l.sets[choice]
+	if set == 0 {
+		return l.labels
 	}
-	all := map[string]string{to.mark(c.set): chosen}
-	maps.Copy(all, to.labels)
+	all := map[string]string{label(set): chosen}
+	maps.Copy(all, l.labels)
 	return all
 }
 

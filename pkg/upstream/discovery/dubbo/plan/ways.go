@@ -22,91 +22,185 @@ type way struct {
 type lane struct {
 	way // whose labels are those of hosts of the cluster
 
+	audience *audience
+	number   int // of the audience
+
+	// Said by settle.
 	cluster  string
-	members  []int // of the providers
-	mark     func(set int) string
+	apart    bool  // the cluster has nobody else
+	sets     []int // of each choice, the set of those who get its calls; 0: all that have the labels
 	settings settings
 }
 
-// lanes returns the lanes to the providers that get calls, the narrower before the wider.
-// with are the settings of all of them; lacks are noted of what has no lane.
-func (p *providers) lanes(w Wish, used []int, with settings, choices int, n, lacks *notes) (all []lane) {
+// share returns the lanes to the providers, the narrower before the wider, and who gets calls of
+// each. lacks are noted of what has no lane.
+func (p *providers) share(w Wish, routers []registry.URL, n, lacks *notes) ([]lane, []choice) {
 	of := map[kind][]int{}
-	for _, i := range used {
-		k := kindOf(p.all[i].URL)
-		of[k] = append(of[k], i)
+	for i := range p.all {
+		if !p.out[i] {
+			k := kindOf(p.all[i].URL)
+			of[k] = append(of[k], i)
+		}
 	}
-	found := ways(w.Service, slices.Collect(maps.Keys(of)), lacks)
-	if choices > 1 && choices*len(found) > mostRoutes {
-		n.add(fmt.Sprintf("%d choices by rules are too many to tell apart %d groups and versions", choices, len(found)))
-		found = ways(w.Service, nil, lacks)
+	lanes, audiences := p.lanes(ways(w.Service, slices.Collect(maps.Keys(of)), lacks), of)
+	choices := p.choose(w, routers, audiences, n)
+	if len(choices) > 1 && len(choices)*len(lanes) > mostRoutes {
+		n.add(fmt.Sprintf("%d choices by rules are too many to tell apart %d groups and versions", len(choices), len(lanes)))
+		lanes, audiences = p.lanes(ways(w.Service, nil, lacks), of)
+		choices = p.choose(w, routers, audiences, n)
 	}
-	name, everybody := w.Service.String(), p.crowd(used).mark()
-	for _, one := range found {
-		to := lane{way: one, cluster: name, members: used, mark: everybody, settings: with}
-		if len(one.labels) > 0 {
-			to.members = nil
+	p.mark(audiences, choices)
+	return lanes, choices
+}
+
+// lanes returns the lanes of ways; of is who provides each kind.
+func (p *providers) lanes(found []way, of map[kind][]int) (all []lane, audiences []audience) {
+	for i, one := range found {
+		to := lane{way: one, number: len(audiences)}
+		if i > 0 && maps.Equal(one.labels, found[i-1].labels) { // of who names no version, in both spellings
+			to.number--
+		} else {
+			var a audience
 			for k, members := range of {
 				if k.has(one.labels) {
-					to.members = append(to.members, members...)
+					a.members = append(a.members, members...)
 				}
 			}
-			slices.Sort(to.members)
-			to.settings = readSettings(w, p.members(to.members), n)
-			crowd := p.crowd(to.members)
-			to.mark = crowd.mark()
-			if crowd.isApart(choices) {
-				to.cluster, to.labels = nameApart(name, one.labels), nil
-			} else { // by what a host is chosen is of the cluster
-				to.settings.policy, to.settings.hash = with.policy, with.hash
+			slices.Sort(a.members)
+			for _, i := range a.members {
+				a.urls = append(a.urls, p.all[i].URL)
 			}
+			audiences = append(audiences, a)
 		}
 		all = append(all, to)
 	}
-	return all
+	for i := range all {
+		all[i].audience = &audiences[all[i].number]
+	}
+	return all, audiences
 }
 
-// crowd is who else is at the addresses of members.
-type crowd struct {
-	nearer  bool // somewhere one who is no member is the host
-	others  bool // somewhere there is one who is no member
-	several bool // somewhere there are several members
+// settle finds out which cluster each lane leads to, and how; with are the settings of
+// everybody who gets calls.
+func (p *providers) settle(w Wish, lanes []lane, choices []choice, with settings, n *notes) {
+	name := w.Service.String()
+	for i := range lanes {
+		to := &lanes[i]
+		to.cluster, to.settings, to.sets = name, with, make([]int, len(choices))
+		if len(to.labels) == 0 {
+			continue
+		}
+		called := slices.DeleteFunc(slices.Clone(to.audience.members), func(i int) bool { return p.all[i].Unused != "" })
+		to.settings = readSettings(w, p.members(called), n)
+		if p.isApart(to.audience.members) {
+			to.cluster, to.labels, to.apart = nameApart(name, to.labels), nil, true
+		} else { // by what a host is chosen is of the cluster
+			to.settings.policy, to.settings.hash = with.policy, with.hash
+		}
+	}
+	p.number(lanes, choices)
 }
 
-// crowd finds out who of those that get calls is at the addresses of members.
-func (p *providers) crowd(members []int) (c crowd) {
+// isApart reports whether members are not told by the labels of hosts: somewhere one who is no
+// member is the host.
+func (p *providers) isApart(members []int) bool {
 	for at := 0; at < len(members); {
 		host := members[at]
 		for i := host - 1; i >= 0 && byAddress(p.all[i], p.all[host]) == 0; i-- {
-			c.nearer = c.nearer || p.all[i].Unused == ""
-		}
-		end, first, all := p.endOf(host), at, 0
-		for _, one := range p.all[host:end] {
-			if one.Unused == "" {
-				all++
+			if !p.out[i] {
+				return true
 			}
 		}
-		for at < len(members) && members[at] < end {
-			at++
+		for end := p.endOf(host); at < len(members) && members[at] < end; at++ {
 		}
-		c.several = c.several || at-first > 1
-		c.others = c.others || all > at-first
 	}
-	return c
+	return false
 }
 
-// isApart reports whether labels of hosts cannot tell members from others, where rules make
-// choices: a host has those of one, or of all, at its address.
-func (c crowd) isApart(choices int) bool {
-	return c.nearer || choices > 1 && c.several && c.others
+// family are the lanes to a cluster that go by labels of the same names: they share no hosts,
+// so that what is left of each by a choice is one set.
+type family struct{ cluster, names string }
+
+func (l *lane) family() family {
+	return family{l.cluster, strings.Join(slices.Sorted(maps.Keys(l.labels)), ",")}
 }
 
-// mark returns the label of the hosts that calls of a choice go to.
-func (c crowd) mark() func(set int) string {
-	if c.several {
-		return labelOfAny
+// strict returns the clusters of which some calls may find nobody: all their routes have labels,
+// for without them the others would go to any host as well.
+func (p *providers) strict(lanes []lane, choices []choice) map[string]bool {
+	clusters := map[string]bool{}
+	for i := range lanes {
+		l := &lanes[i]
+		for _, one := range choices {
+			if left := one.left[l.number]; len(left) == 0 && len(l.labels) > 0 || p.narrows(l, left) {
+				clusters[l.cluster] = true
+				break
+			}
+		}
 	}
-	return label
+	return clusters
+}
+
+// number gives numbers to the sets of those who get calls of a choice, where labels of lanes do
+// not tell them.
+func (p *providers) number(lanes []lane, choices []choice) {
+	var sets [][]int
+	strict := p.strict(lanes, choices)
+	for c, one := range choices {
+		of := map[family][]int{}
+		for i := range lanes {
+			if l := &lanes[i]; len(l.labels) == 0 && strict[l.cluster] || p.narrows(l, one.left[l.number]) {
+				of[l.family()] = append(of[l.family()], one.left[l.number]...)
+				l.sets[c] = -1
+			}
+		}
+		for i := range lanes {
+			l := &lanes[i]
+			if l.sets[c] == 0 {
+				continue
+			}
+			members := of[l.family()]
+			slices.Sort(members)
+			members = slices.Compact(members)
+			of[l.family()] = members
+			at := slices.IndexFunc(sets, func(other []int) bool { return slices.Equal(other, members) })
+			if at < 0 {
+				at = len(sets)
+				sets = append(sets, members)
+				for _, i := range members {
+					p.all[i].Choices = append(p.all[i].Choices, at+1)
+				}
+			}
+			l.sets[c] = at + 1
+		}
+	}
+}
+
+// narrows reports whether the cluster of a lane has hosts with the lane's labels, at whose
+// addresses nobody is left.
+func (p *providers) narrows(l *lane, left []int) bool {
+	members := l.audience.members
+	if len(left) == len(members) {
+		return false
+	}
+	for at := 0; at < len(members); {
+		host := members[at]
+		end, isHost := p.endOf(host), false
+		for ; at < len(members) && members[at] < end; at++ {
+			isHost = isHost || p.all[members[at]].Unused == ""
+		}
+		if !l.apart { // others at the address make it a host as well
+			isHost = slices.ContainsFunc(p.all[host:end], func(one Provider) bool { return one.Unused == "" })
+		}
+		isLeft := false
+		for ; len(left) > 0 && left[0] < end; left = left[1:] {
+			isLeft = true
+		}
+		if isHost && !isLeft {
+			return true
+		}
+	}
+	return false
 }
 
 // nameApart returns the name of the cluster for calls of those that have labels.
@@ -214,6 +308,18 @@ func (n names) unnamed(field string, none ...config.HeaderMatch) (all []way) {
 	return all
 }
 
+// any returns the ways of a caller that takes any: a call that names one, or
+// none as in the conditions, goes to who has that, if somebody has; any other to all.
+func (n names) any(field string, none ...config.HeaderMatch) []way {
+	switch {
+	case len(n.all) == 0:
+		return []way{{}}
+	case !n.none:
+		none = nil
+	}
+	return append(n.unnamed(field, none...), way{})
+}
+
 // to is a call that names a group, or version, and goes to the hosts that have it.
 func to(field, name string) way {
 	return way{[]config.HeaderMatch{{Name: field, Value: name}}, map[string]string{field: name}}
@@ -226,10 +332,7 @@ func groups(group string, known names) (all []way) {
 	case group == "":
 		return known.unnamed(fieldGroup, empty(fieldGroup))
 	case group == anything:
-		for _, one := range known.all {
-			all = append(all, to(fieldGroup, one))
-		}
-		return append(all, way{})
+		return known.any(fieldGroup, empty(fieldGroup))
 	case !strings.Contains(group, ","):
 		return []way{{conditions: []config.HeaderMatch{{Name: fieldGroup, Value: group}}}}
 	}
@@ -241,14 +344,12 @@ func groups(group string, known names) (all []way) {
 }
 
 func versions(version string, known names) (all []way) {
+	noVersion := config.HeaderMatch{Name: fieldVersion, Value: registry.NoVersion}
 	switch version {
 	case anything:
-		for _, one := range known.all {
-			all = append(all, to(fieldVersion, one))
-		}
-		return append(all, way{})
+		return known.any(fieldVersion, noVersion, empty(fieldVersion))
 	case "", registry.NoVersion:
-		return known.unnamed(fieldVersion, config.HeaderMatch{Name: fieldVersion, Value: registry.NoVersion}, empty(fieldVersion))
+		return known.unnamed(fieldVersion, noVersion, empty(fieldVersion))
 	}
 	return []way{{conditions: []config.HeaderMatch{{Name: fieldVersion, Value: version}}}}
 }
