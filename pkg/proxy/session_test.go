@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // echoes answers each connection with what it sends.
@@ -119,4 +123,36 @@ func TestIstioCountsWhatAReloadLeavesBehind(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, n, want)
 		}
 	}
+}
+
+// A handler that panics ends its session, once, and leaves nothing counted.
+func TestWatchersAreToldOfTheEndBehindAPanic(t *testing.T) {
+	r := newRig(t)
+	r.apply(parse(t, carrying("1ms", cluster("app", echoes(t)))))
+	near, far := net.Pipe()
+	defer func() { _ = far.Close() }()
+	caller := network.NewConn(near)
+	defer func() { _ = caller.Close() }()
+	began, ended := 0, 0
+	c := &Carrier{r.server.clusters, r.server.clients, []filter.Watcher{func(s *filter.Session) func() {
+		if began++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.None {
+			t.Errorf("it began with %v, %v, %v", s.Host, s.Cluster, s.Reason)
+		}
+		return func() { ended++ }
+	}}}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		_ = c.Carry(t.Context(), caller, "app", 3, func(*network.Conn, *network.Traffic) error { panic("a defect of a handler") })
+	}()
+	if began != 1 || ended != 1 {
+		t.Errorf("watchers were told of %d beginnings and %d ends, want one each", began, ended)
+	}
+	if n := r.server.clusters.Find("app").InFlight(); n != 0 {
+		t.Errorf("%d are in flight", n)
+	}
+	r.await(0, "weft_cluster_connections_active")
 }
