@@ -196,6 +196,8 @@ func (p place) readPerFilter(m map[string]*anypb.Any) map[string]any {
 		}
 		t := translationOf(packed)
 		switch {
+		case holds(packed, &jwtv3.PerRouteConfig{}):
+			at.readJWTOfRoute(packed, all)
 		case slices.Contains(bystanders(), name), t == nil && optional:
 			at.ignore()
 		case t == nil || p.report.kinds.filter(t.name) == nil:
@@ -364,20 +366,65 @@ func adaptHealthCheck(settings map[string]any) error {
 	return nil
 }
 
-// adaptJWT leaves out what concerns nothing but what other filters see. A set of keys of
-// which none can be used makes an issuer's tokens invalid, as one that cannot be fetched
-// does, and not the listener.
+// adaptJWT leaves out what concerns nothing but what other filters see, and how keys are
+// fetched and tokens remembered. A set of keys of which none can be used makes an issuer's
+// tokens invalid, as one that cannot be fetched does, and not the listener.
 func adaptJWT(settings map[string]any) error {
 	providers, _ := settings["providers"].(map[string]any)
 	for _, one := range providers {
 		if provider, ok := one.(map[string]any); ok {
-			delete(provider, "normalize_payload_in_metadata")
-			if local, ok := provider["local_jwks"].(map[string]any); ok {
-				local["accept_without_usable_keys"] = true
-			}
+			adaptProvider(provider)
 		}
 	}
+	named, _ := settings["requirement_map"].(map[string]any)
+	delete(settings, "requirement_map")
+	rules, _ := settings["rules"].([]any)
+	for i, one := range rules {
+		rule, _ := one.(map[string]any)
+		name, ok := rule["requirement_name"].(string)
+		if !ok {
+			continue
+		}
+		requires, known := named[name]
+		if !known {
+			return fmt.Errorf("rules[%d].requirement_name: %q is not in requirement_map", i, name)
+		}
+		delete(rule, "requirement_name")
+		rule["requires"] = requires
+	}
 	return nil
+}
+
+func adaptProvider(provider map[string]any) {
+	for _, key := range []string{"normalize_payload_in_metadata", "failed_status_in_metadata", "jwt_cache_config"} {
+		delete(provider, key)
+	}
+	if skew, ok := provider["clock_skew_seconds"].(float64); ok {
+		delete(provider, "clock_skew_seconds")
+		provider["clock_skew"] = fmt.Sprintf("%.0fs", skew)
+	}
+	if local, ok := provider["local_jwks"].(map[string]any); ok {
+		local["accept_without_usable_keys"] = true
+	}
+	if remote, ok := provider["remote_jwks"].(map[string]any); ok {
+		delete(remote, "async_fetch")
+		delete(remote, "retry_policy")
+	}
+}
+
+// readJWTOfRoute reads what a route says of jwt_authn, which has no settings of its own there:
+// that it is off.
+func (p place) readJWTOfRoute(packed *anypb.Any, all map[string]any) {
+	m := &jwtv3.PerRouteConfig{}
+	switch {
+	case !p.open(packed, m):
+	case p.report.kinds.filter("jwt_authn") == nil:
+		p.unbuilt()
+	case m.GetDisabled():
+		all["jwt_authn"] = config.FilterOff{}
+	default:
+		p.field("requirement_name").unbuilt()
+	}
 }
 
 // readMirrors reads whom copies of a route's requests go to: all of the policies.

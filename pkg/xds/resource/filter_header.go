@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
 // adaptHeaderMutation makes lists of what is added and removed of mutations in order, and
@@ -95,8 +97,14 @@ func adaptLocalRateLimit(settings map[string]any) error {
 }
 
 // adaptExtAuthz makes an address of HTTP of one without a scheme, as Envoy's guide writes
-// it.
+// it, and a status of its name.
 func adaptExtAuthz(settings map[string]any) error {
+	delete(settings, "stat_prefix")
+	if status, ok := settings["status_on_error"].(map[string]any); ok {
+		if name, ok := status["code"].(string); ok {
+			status["code"] = typev3.StatusCode_value[name]
+		}
+	}
 	service, _ := settings["http_service"].(map[string]any)
 	server, _ := service["server_uri"].(map[string]any)
 	if uri, _ := server["uri"].(string); uri != "" && !strings.Contains(uri, "://") {

@@ -74,7 +74,7 @@ type HTTPService struct {
 type ServerURI struct {
 	URI     string        `key:"uri" doc:"Its address. The service is asked for the host of the request; this one is for people." example:"\"http://authz.test\""`
 	Cluster string        `key:"cluster" doc:"The cluster that is asked." required:"true" example:"\"authz\""`
-	Timeout time.Duration `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"1m" example:"\"250ms\""`
+	Timeout time.Duration `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
 }
 
 // Asking is what a service of HTTP is told beside method, host, path and Authorization.
@@ -103,7 +103,7 @@ type GRPCService struct {
 	Cluster  string         `key:"cluster" doc:"The cluster that is asked; short for envoy_grpc." example:"\"authz\""`
 	Envoy    *EnvoyGRPC     `key:"envoy_grpc" doc:"Who is asked, as Envoy has it."`
 	Google   map[string]any `key:"google_grpc" doc:"Another client of gRPC." unbuilt:"google_grpc"`
-	Timeout  time.Duration  `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"1m" example:"\"250ms\""`
+	Timeout  time.Duration  `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
 	Metadata []Header       `key:"initial_metadata" doc:"Fields that the call carries."`
 }
 

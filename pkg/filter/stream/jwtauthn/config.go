@@ -77,8 +77,9 @@ type Rule struct {
 
 // Match is a condition on the path, without its query. An empty one holds.
 type Match struct {
-	Prefix string `key:"prefix" doc:"What the path begins with." example:"\"/shop/\""`
-	Path   string `key:"path" doc:"The whole path." example:"\"/login\""`
+	Prefix   string `key:"prefix" doc:"What the path begins with." example:"\"/shop/\""`
+	Path     string `key:"path" doc:"The whole path." example:"\"/login\""`
+	Segments string `key:"path_separated_prefix" doc:"Whole segments that the path begins with, without a slash at the end." example:"\"/shop\""`
 }
 
 // Requires is what a request must carry: one of these keys.
@@ -153,8 +154,8 @@ func (l *Local) keys() (keySet, error) {
 }
 
 func (r *Rule) validate(providers map[string]Provider) error {
-	if r.Match.Prefix != "" && r.Match.Path != "" {
-		return errors.New("match: expected one of prefix and path")
+	if err := r.Match.validate(); err != nil {
+		return fmt.Errorf("match: %w", err)
 	}
 	if r.Requires == nil {
 		return nil
@@ -215,10 +216,30 @@ func (r *Requires) named(names []string) []string {
 	return names
 }
 
+func (m *Match) validate() error {
+	ways := 0
+	for _, set := range []string{m.Prefix, m.Path, m.Segments} {
+		if set != "" {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		return errors.New("expected one of path_separated_prefix, prefix and path")
+	case m.Segments != "" && (m.Segments[0] != '/' || strings.HasSuffix(m.Segments, "/") || strings.ContainsAny(m.Segments, "?#")):
+		return fmt.Errorf("path_separated_prefix: %q is not made of segments", m.Segments)
+	}
+	return nil
+}
+
 // holds reports whether a path is one that m means.
 func (m *Match) holds(path string) bool {
 	if m.Path != "" {
 		return path == m.Path
+	}
+	if m.Segments != "" {
+		rest, ok := strings.CutPrefix(path, m.Segments)
+		return ok && (rest == "" || rest[0] == '/')
 	}
 	return strings.HasPrefix(path, m.Prefix)
 }

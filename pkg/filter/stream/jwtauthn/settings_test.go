@@ -58,3 +58,20 @@ func TestPreflightsNeedNoTokenIfTheConfigurationSaysSo(t *testing.T) {
 		})
 	}
 }
+
+func TestARuleForWholeSegments(t *testing.T) {
+	settings := func(segments string) filtertest.Settings {
+		return filtertest.Settings(`{"providers": {"one": ` + local("") + `}, "rules": [{"match": {"path_separated_prefix": "` + segments + `"}, "requires": {"provider_name": "one"}}]}`)
+	}
+	made, _ := filtertest.Build(t, kindAt(atNow), settings("/a"))
+	for path, want := range map[string]int{"/a": 401, "/a?b": 401, "/a/b": 401, "/x/../a": 401, "/%61": 401, "/ab": 200, "/": 200, "/b/a": 200} {
+		if got := visit(t, made, path, ""); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+	for _, segments := range []string{"a", "/a/", "/a?b"} {
+		if problems := filtertest.Refused(t, Kind(), settings(segments)); !strings.Contains(problems, "path_separated_prefix") {
+			t.Errorf("%q is refused with %q", segments, problems)
+		}
+	}
+}
