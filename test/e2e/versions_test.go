@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestVersionsOfOneProcessAreCalled is of a process that provides two versions at one address,
+// beside one that provides one of them, which are called by their interface.
+func TestVersionsOfOneProcessAreCalled(t *testing.T) {
+	t.Parallel()
+	const both, second = "first and second", "second alone"
+	one, other := provide(t, both, nil), provide(t, second, nil)
+	registry := "REGISTRY_ADDRESS=file:" + filepath.Join(t.TempDir(), "registry")
+	m := &meeting{t: t, providing: openExample(t, "dubbo_provider.json"), calling: openExample(t, "dubbo_consumer.json")}
+	m.providing.replace(`"withdraw_wait": "2s"`, `"withdraw_wait": "200ms"`)
+	m.providing.text = withoutLine(m.providing.text, `"server_port":`) // callers go past this sidecar
+	m.provider = m.providing.run("dubbo_provider.json", registry, "STATE_DIR="+t.TempDir())
+	m.caller = m.calling.run("dubbo_consumer.json", registry, "STATE_DIR="+t.TempDir())
+	about := func(p *provider, version string) string {
+		return `{"service": {"interface": "` + theService + `", "methods": ["say"], "version": "` + version + `", "port": "` + portOnly(p.address) + `"}}`
+	}
+	call := func(version string) string {
+		t.Helper()
+		return consume(t, m.calling.at("20881")).call(invocation{service: theService, method: "say", version: version}).text
+	}
+	await := func(version, want string) {
+		t.Helper()
+		eventually(t, "version "+version+" is answered with "+want, func() bool { return strings.Contains(call(version), want) })
+	}
+
+	m.tell(m.calling, "22223", "/sub", `{"service": {"interface": "`+theService+`"}}`)
+	m.tell(m.providing, "22222", "/pub", about(one, "1.0.0"))
+	await("1.0.0", both)
+	m.tell(m.providing, "22222", "/pub", about(one, "2.0.0"))
+	await("2.0.0", both)
+	if got := call("3.0.0"); !strings.Contains(got, noService) {
+		t.Errorf("a call of a version that nobody has is answered %q", got)
+	}
+
+	// What can be seen of the cluster that is for the second version.
+	const apart = theService + "?version=2.0.0"
+	m.caller.admin = m.calling.at("34941")
+	if page := m.caller.get("/clusters"); !strings.Contains(page, apart) {
+		t.Errorf("the page of clusters lacks %s:\n%s", apart, page)
+	}
+	if page := m.caller.get("/metrics"); !strings.Contains(page, `cluster="`+apart+`"`) {
+		t.Errorf("the metrics lack %s", apart)
+	}
+	explained, _, _ := command(t, "explain", "--admin", m.caller.admin, "--dubbo", theService+"/say", "--version", "2.0.0")
+	for _, want := range []string{apart, one.address} {
+		if !strings.Contains(explained, want) {
+			t.Errorf("weft explain lacks %q:\n%s", want, explained)
+		}
+	}
+	if text := m.services(m.calling, "22223"); !strings.Contains(text, one.address) {
+		t.Errorf("weft services lacks %s:\n%s", one.address, text)
+	}
+	if page := ask(t, client(t), "GET", "http://"+m.calling.at("22223")+"/services/"+theService, "").body; !strings.Contains(page, "beside") {
+		t.Errorf("the API lists nothing beside the first version:\n%s", page)
+	}
+	if t.Failed() {
+		return
+	}
+
+	// The second version has another provider, and then no other.
+	m.tell(m.providing, "22222", "/unpub", about(one, "2.0.0"))
+	eventually(t, "the second version is gone", func() bool { return !strings.Contains(call("2.0.0"), both) })
+	m.tell(m.providing, "22222", "/pub", about(other, "2.0.0"))
+	await("2.0.0", second)
+	before := one.calls.Load()
+	for range 16 {
+		if got := call("2.0.0"); !strings.Contains(got, second) {
+			t.Errorf("a call of the second version is answered %q", got)
+		}
+	}
+	if n := one.calls.Load() - before; n != 0 {
+		t.Errorf("%d calls of the second version went to who has the first", n)
+	}
+	await("1.0.0", both)
+}
+
+func withoutLine(text, with string) string {
+	var left []string
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, with) {
+			left = append(left, line)
+		}
+	}
+	return strings.Join(left, "")
+}
