@@ -15,7 +15,10 @@ type opening struct {
 	done  chan struct{} // closed when line or err is set
 	seats atomic.Int64  // once done is closed: exchanges that are counted on line, and have not come yet
 	most  int64         // immutable; how many exchanges may begin on line; 0: any number
+	// giveUp ends its wait for a slot. Immutable.
+	giveUp context.CancelFunc
 
+	queued  bool  // guarded by the pool's mu; it has no slot yet
 	waiting int   // guarded by the pool's mu; exchanges that wait for the line
 	line    *line // guarded by the pool's mu until done
 	err     error // guarded by the pool's mu until done
@@ -55,7 +58,8 @@ func (p *shared) await(ctx context.Context, x *protocol.Exchange) (*line, error)
 }
 
 // desert takes back that an exchange waits for o, and reports false if it need
-// not wait any more.
+// not wait any more. One that nobody waits for does not stand in the way of others in
+// the queue for slots; of a pool the last stays, for who comes.
 func (p *shared) desert(o *opening) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,31 +67,41 @@ func (p *shared) desert(o *opening) bool {
 		return false
 	}
 	o.waiting--
+	if o.queued && o.waiting == 0 && len(p.openings) > 1 {
+		p.closeOpening(o)
+		o.giveUp()
+	}
 	return true
 }
 
-// coming returns the connection that is being opened if it may carry one exchange more
-// than wait for it, else nil. p.mu is held.
+// coming returns a connection that is being opened and may carry one exchange more than
+// wait for it, else nil. p.mu is held.
 func (p *shared) coming() *opening {
-	o := p.opening
-	if o == nil || o.most > 0 && int64(o.waiting) >= o.most {
-		return nil
+	for _, o := range p.openings {
+		if o.most == 0 || int64(o.waiting) < o.most {
+			return o
+		}
 	}
-	return o
+	return nil
 }
 
 // begin opens a connection; slot says that one is taken. p.mu is held.
 func (p *shared) begin(slot bool) *opening {
-	o := &opening{done: make(chan struct{}), most: p.mostBegun()}
-	p.opens(o)
-	p.host.cluster.env.start(func() { p.finish(o, slot) })
+	env := p.host.cluster.env
+	ctx, giveUp := context.WithCancel(env.ctx)
+	o := &opening{done: make(chan struct{}), most: p.mostBegun(), giveUp: giveUp, queued: !slot}
+	p.openings = append(p.openings, o)
+	p.isOpening.Store(true)
+	env.start(func() { p.finish(ctx, o) })
 	return o
 }
 
-// opens changes what is being opened. p.mu is held.
-func (p *shared) opens(o *opening) {
-	p.opening = o
-	p.isOpening.Store(o != nil)
+// closeOpening has nobody wait for o any more who does not yet. p.mu is held.
+func (p *shared) closeOpening(o *opening) {
+	if i := slices.Index(p.openings, o); i >= 0 {
+		p.openings = slices.Delete(p.openings, i, i+1)
+	}
+	p.isOpening.Store(len(p.openings) > 0)
 }
 
 // mostBegun is how many exchanges may begin on a connection that is opened now; 0: any
@@ -100,14 +114,13 @@ func (p *shared) mostBegun() int64 {
 	return int64(pool.MaxCalls)
 }
 
-// finish opens the connection that o is to have.
-func (p *shared) finish(o *opening, slot bool) {
+// finish opens the connection that o is to have; ctx ends its wait for a slot.
+func (p *shared) finish(ctx context.Context, o *opening) {
+	defer o.giveUp() // which has nothing to end then
 	l := &line{pool: p, most: o.most}
-	err := p.dial(l, slot)
+	err := p.dial(ctx, o, l)
 	p.mu.Lock()
-	if p.opening == o {
-		p.opens(nil)
-	}
+	p.closeOpening(o)
 	if err != nil {
 		o.err = err
 		p.mu.Unlock()
@@ -142,20 +155,12 @@ func (p *shared) finish(o *opening, slot bool) {
 }
 
 // dial opens l's connection within connect_timeout, and while max_connections is
-// reached waits as long for a slot.
-func (p *shared) dial(l *line, slot bool) (err error) {
+// reached waits as long for a slot, or until ctx ends.
+func (p *shared) dial(ctx context.Context, o *opening, l *line) (err error) {
 	c := p.host.cluster
-	s := c.state.Load()
-	b, limit := p.breaker, s.config.Limits(p.breaker.priority).MaxConnections
-	if !slot && (b.slots.waiting.Load() > 0 || !b.slots.take(limit)) {
-		b.reached(ConnectionOverflow)
-		_, err = b.wait(c.env.ctx, s.connectBy(), nil, &p.base, nil)
-		switch {
-		case err != nil && c.env.ctx.Err() != nil:
-			return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", p.host.address)
-		case err != nil: // another host may have a connection
-			return protocol.Faultf(protocol.Overflow, "%s has no connection: %w (%d)", p.host.address, errFull, limit)
-		}
+	s, b := c.state.Load(), p.breaker
+	if err := p.awaitSlot(ctx, o, s); err != nil {
+		return err
 	}
 	l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released)
 	if err == nil {
@@ -168,6 +173,32 @@ func (p *shared) dial(l *line, slot bool) (err error) {
 		p.failed(err)
 	}
 	return err
+}
+
+// awaitSlot has o have a slot.
+func (p *shared) awaitSlot(ctx context.Context, o *opening, s *state) (err error) {
+	b, limit := p.breaker, s.config.Limits(p.breaker.priority).MaxConnections
+	p.mu.Lock()
+	queued := o.queued
+	p.mu.Unlock()
+	if !queued {
+		return nil
+	}
+	if b.slots.waiting.Load() > 0 || !b.slots.take(limit) {
+		b.reached(ConnectionOverflow)
+		_, err = b.wait(ctx, s.connectBy(), nil, &p.base, nil)
+	}
+	switch {
+	case err == nil:
+		p.mu.Lock()
+		o.queued = false
+		p.mu.Unlock()
+		return nil
+	case p.host.cluster.env.ctx.Err() != nil:
+		return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", p.host.address)
+	default: // another host may have a connection
+		return protocol.Faultf(protocol.Overflow, "%s has no connection: %w (%d)", p.host.address, errFull, limit)
+	}
 }
 
 // failed takes note that a connection could not be opened. A host that has

@@ -31,12 +31,12 @@ type shared struct {
 	turn  atomic.Uint32 // where the search for the least busy begins
 
 	mu       sync.Mutex
-	opening  *opening // guarded by mu; the one begun last; nil: it is open, or could not be
-	isClosed bool     // guarded by mu
+	openings []*opening // guarded by mu; oldest first
+	isClosed bool       // guarded by mu
 	// growAt is when, by the set's clock, one connection more may be opened beside
 	// those there are; guarded by mu.
 	growAt time.Duration
-	// isOpening: opening is not nil. Changed with mu held, read without.
+	// isOpening: there are openings. Changed with mu held, read without.
 	isOpening atomic.Bool
 }
 
@@ -255,7 +255,7 @@ func (p *shared) warm() {
 // keepWarm is warm for whoever holds p.mu. It takes no connection from another host,
 // and nobody's turn: while max_connections is reached there is none.
 func (p *shared) keepWarm() {
-	if len(p.all()) > 0 || p.opening != nil || p.isClosed || !p.isWarm() {
+	if len(p.all()) > 0 || len(p.openings) > 0 || p.isClosed || !p.isWarm() {
 		return
 	}
 	if b := p.breaker; b.slots.waiting.Load() == 0 && b.slots.take(b.limits().MaxConnections) {

@@ -118,6 +118,28 @@ func TestWhoDoesNotWaitHasNotBegun(t *testing.T) {
 	})
 }
 
+// Connections that nobody waits for any more are not opened before the one that somebody
+// waits for.
+func TestWhoDoesNotWaitStandsInNobodysWay(t *testing.T) {
+	share(t, bounded(spending(1, 1, "a"), 1), func(t *testing.T, n *trunks, _ *Set, c *Cluster) {
+		list := beginEach(t, c, 1)
+		leave := queueMany(c, 50, time.Second)
+		stays := queue(c, 0)
+		for _, left := range leave {
+			if x := <-left; x.Record.Reason != protocol.UpstreamTimeout {
+				t.Errorf("it ended with %v", x.Record.Reason)
+			}
+		}
+		synctest.Wait()
+		if got := c.Breaker(config.DefaultPriority).slots.waiting.Load(); got != 1 {
+			t.Errorf("%d connections are waited for, want 1", got)
+		}
+		finishAll(list)
+		finish(<-stays)
+		wantServed(t, n, 1, 1)
+	})
+}
+
 // While max_connections is reached, exchanges wait until one ends.
 func TestSpentConnectionsStayWithinMaxConnections(t *testing.T) {
 	share(t, bounded(spending(3, 1, "a"), 1), func(t *testing.T, n *trunks, s *Set, c *Cluster) {

@@ -50,6 +50,7 @@ func TestStormLeavesNothingBehind(t *testing.T) {
 			"5 connections":                  {connections: 5},
 			"5 connections with room for 10": {connections: 5, room: 10},
 			"5 connections with 7 on each":   {connections: 5, most: 7},
+			"any number with 1 on each":      {most: 1},
 		} {
 			t.Run(string(mode)+", "+name, func(t *testing.T) {
 				cfg := sharing(3, "a", "b", "c")
@@ -172,17 +173,19 @@ func (s *storm) strike(random *rand.Rand) {
 	s.trunks.set(s.refuse, host, random.IntN(3) == 0)
 }
 
-// changed returns cfg with another host missing, and another mode or limit, or with
-// connections that are kept warm.
+// changed returns cfg with another host missing, and another mode or limit, of connections
+// or of exchanges on each, or with connections that are kept warm.
 func (*storm) changed(cfg *config.Cluster, random *rand.Rand) *config.Cluster {
 	c := *cfg
 	gone := random.IntN(len(cfg.Hosts))
 	c.Hosts = append(append([]config.Host(nil), cfg.Hosts[:gone]...), cfg.Hosts[gone+1:]...)
-	switch random.IntN(3) {
+	switch random.IntN(4) {
 	case 0:
 		c.Pool.Mode = []config.PoolMode{config.Multiplex, config.PingPong, config.Bind}[random.IntN(3)]
 	case 1:
 		c.Breakers.MaxConnections = 2 + random.IntN(10)
+	case 2:
+		c.Pool.MaxCalls = random.IntN(4)
 	default:
 		c.Pool.Warm = config.HTTP1
 	}
