@@ -288,8 +288,16 @@ func TestNamespacesGoWithTheTestAndWithDeadProcesses(t *testing.T) {
 	t.Run("a test", func(t *testing.T) {
 		ns := New(t).Namespace("a")
 		name = ns.Name()
-		command = ns.Command("sleep", "1000")
+		command = ns.Command("sh", "-c", "echo here; exec sleep 1000")
+		said, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// What has not come into the namespace yet is not killed with it.
+		if _, err := said.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 	})
