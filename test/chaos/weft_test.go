@@ -14,11 +14,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/weft-proxy/weft/internal/invariants"
+	"github.com/weft-proxy/weft/test/ports"
 	"github.com/weft-proxy/weft/test/subject"
 )
 
@@ -40,22 +40,16 @@ func (o object) with(more ...object) object {
 	return all
 }
 
-// nextPort walks through ports that the kernel gives to no connection and that
-// tests of other packages leave alone.
-var nextPort atomic.Uint32
+// freePorts are those of this package.
+var freePorts = ports.Chaos()
 
 // freePort is a loopback address that nobody listens on.
 func freePort() string {
-	const first, count = 27_000, 5_000
-	nextPort.CompareAndSwap(0, uint32(os.Getpid())%count)
-	for range count {
-		address := fmt.Sprintf("127.0.0.1:%d", first+nextPort.Add(1)%count)
-		if l, err := net.Listen("tcp", address); err == nil {
-			_ = l.Close() // nothing was accepted
-			return address
-		}
+	port, err := freePorts.Free("127.0.0.1")
+	if err != nil {
+		panic(err)
 	}
-	panic("chaos: no free port")
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // setup is a configuration.

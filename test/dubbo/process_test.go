@@ -3,18 +3,17 @@ package dubbo
 import (
 	"encoding/json"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-proxy/weft/test/child"
+	"github.com/weft-proxy/weft/test/ports"
 )
 
 const (
@@ -162,23 +161,17 @@ func startProvider(t *testing.T, module, name string, port int, options ...strin
 	return p
 }
 
-var nextPort atomic.Uint32
+// freePorts are those of this package.
+var freePorts = ports.Dubbo()
 
 // freePort is a port on which nothing listens, and that no connection gets.
 func freePort(t *testing.T) int {
 	t.Helper()
-	const first, count = 23_000, 2_000 // beside those of the guide and of other tests
-	for range count {
-		port := int(first + nextPort.Add(1)%count)
-		l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		_ = l.Close() // nothing was accepted
-		return port
+	port, err := freePorts.Free("")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return 0
+	return port
 }
 
 // eventually waits until wrong returns "".

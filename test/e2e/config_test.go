@@ -2,13 +2,12 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net"
 	"strconv"
-	"sync/atomic"
 	"testing"
+
+	"github.com/weft-proxy/weft/test/ports"
 )
 
 // object and list are JSON.
@@ -143,25 +142,16 @@ func simple(hosts ...string) (setup, string) {
 	}, front
 }
 
-// nextPort walks through the ports below those that the kernel gives to outgoing
-// connections, and beside those of test/interop, from a place of its own in each run.
-var nextPort atomic.Uint32
+// freePorts are those of this package.
+var freePorts = ports.EndToEnd()
 
 // free is a loopback address that nobody listens on.
 func free() string { return freeOn("127.0.0.1") }
 
 func freeOn(ip string) string {
-	const first, count = 10_000, 10_000
-	nextPort.CompareAndSwap(0, 1+rand.Uint32N(count))
-	for range count {
-		port := first + nextPort.Add(1)%count
-		address := net.JoinHostPort(ip, strconv.Itoa(int(port)))
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		_ = l.Close() // nothing was accepted
-		return address
+	port, err := freePorts.Free(ip)
+	if err != nil {
+		panic(err)
 	}
-	panic(fmt.Sprintf("no free port on %s", ip))
+	return net.JoinHostPort(ip, strconv.Itoa(port))
 }

@@ -2,18 +2,16 @@ package interop
 
 import (
 	"encoding/json"
-	"math/rand/v2"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-proxy/weft/test/child"
+	"github.com/weft-proxy/weft/test/ports"
 )
 
 // patience is how long a step may take that should take a moment: a JVM starts
@@ -128,27 +126,17 @@ func startJava(t *testing.T, name, module, class string, args ...string) *peer {
 	return start(t, name, "java", append(flags, args...)...)
 }
 
-// nextPort walks through the ports below those that the kernel gives to outgoing
-// connections, and beside those of the other tests, of examples, and of what Dubbo opens by
-// itself (20880 and the next), from a place of its own in each run.
-var nextPort atomic.Uint32
+// freePorts are those of this package.
+var freePorts = ports.Interop()
 
 // freePort is a port on which nothing listens, and that no connection gets.
 func freePort(t *testing.T) int {
 	t.Helper()
-	const first, count = 25_000, 2_000
-	nextPort.CompareAndSwap(0, 1+rand.Uint32N(count))
-	for range count {
-		port := int(first + nextPort.Add(1)%count)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		_ = l.Close() // nothing was accepted
-		return port
+	port, err := freePorts.Free("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port")
-	return 0
+	return port
 }
 
 // portList writes ports as options of scenarios have them.

@@ -1,0 +1,46 @@
+package ports
+
+import (
+	"net"
+	"strconv"
+	"testing"
+)
+
+func TestAPortIsFree(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }() // nothing was accepted
+	_, text, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := between(uint32(taken), uint32(taken)+1)
+	if port, err := r.Free("127.0.0.1"); err == nil {
+		t.Errorf("Free = %d, on which somebody listens", port)
+	}
+	r = between(uint32(taken)-1, uint32(taken)+1)
+	for range 2 {
+		if port, err := r.Free("127.0.0.1"); err == nil && port != int(taken)-1 {
+			t.Errorf("Free = %d, want %d", port, taken-1)
+		}
+	}
+}
+
+// The ranges of packages that are tested at once have no port in common.
+func TestRangesAreApart(t *testing.T) {
+	end := uint32(10_000)
+	for _, r := range []*Range{EndToEnd(), Dubbo(), Interop(), Chaos()} {
+		if r.first < end {
+			t.Errorf("the range from %d on begins before %d", r.first, end)
+		}
+		if end = r.first + r.count; end > 32_768 {
+			t.Errorf("the range from %d on ends at %d, among the kernel's", r.first, end)
+		}
+	}
+}
