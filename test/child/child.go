@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // mostLines is how many lines of a process wait for a reader; those beyond are lost.
@@ -116,6 +117,32 @@ func (p *Process) Say(command string) error {
 
 // Signal sends the process a signal. It is an error if it has ended.
 func (p *Process) Signal(signal os.Signal) error { return p.cmd.Process.Signal(signal) }
+
+// MustSignal sends the process a signal and ends the test if that fails.
+func (p *Process) MustSignal(t testing.TB, signal os.Signal) {
+	t.Helper()
+	if err := p.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Await polls ready every interval until it returns true. It ends the test if the process
+// exits first, or if ready is still false after timeout.
+func (p *Process) Await(t testing.TB, timeout, interval time.Duration, ready func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	for !ready() {
+		select {
+		case <-p.ended:
+			t.Fatalf("%s exited:\n%s", p.name, p.Log())
+		default:
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is not ready after %v:\n%s", p.name, timeout, p.Log())
+		}
+		time.Sleep(interval)
+	}
+}
 
 // Kill ends the process without a farewell, and returns when it has ended.
 func (p *Process) Kill() {

@@ -163,7 +163,7 @@ func (s *Server) Address() string { return s.address }
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.launch()
-	s.await()
+	s.process.Await(s.t, patience, interval, s.serves)
 }
 
 func (s *Server) launch() {
@@ -175,22 +175,6 @@ func (s *Server) launch() {
 		"-cp", filepath.Join(built, "server.jar")+":"+filepath.Join(built, "lib", "*"), "com.alibaba.nacos.Server")
 	cmd.Dir = s.folder
 	s.process = child.Start(s.t, "Nacos "+s.address, cmd)
-}
-
-func (s *Server) await() {
-	s.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !s.serves() {
-		select {
-		case <-s.process.Ended():
-			s.t.Fatalf("Nacos %s has ended:\n%s", s.address, s.process.Log())
-		default:
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("Nacos %s does not serve after %v:\n%s", s.address, patience, s.process.Log())
-		}
-		time.Sleep(interval)
-	}
 }
 
 // serves reports whether services can be registered.
@@ -215,14 +199,7 @@ func (s *Server) serves() bool {
 func (s *Server) Kill() { s.process.Kill() }
 
 // Pause stops the process where it is: its connections stay, and nothing is answered.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Pause() { s.process.MustSignal(s.t, syscall.SIGSTOP) }
 
 // Resume lets a paused server go on.
-func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
-
-func (s *Server) signal(signal syscall.Signal) {
-	s.t.Helper()
-	if err := s.process.Signal(signal); err != nil {
-		s.t.Fatal(err)
-	}
-}
+func (s *Server) Resume() { s.process.MustSignal(s.t, syscall.SIGCONT) }

@@ -181,18 +181,7 @@ func (s *Server) launch() {
 // Await returns when the server serves, alone or as one of an ensemble.
 func (s *Server) Await() {
 	s.t.Helper()
-	deadline := time.Now().Add(patience)
-	for s.Mode() == "" {
-		select {
-		case <-s.process.Ended():
-			s.t.Fatalf("ZooKeeper %s has ended:\n%s", s.address, s.process.Log())
-		default:
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("ZooKeeper %s does not serve after %v:\n%s", s.address, patience, s.process.Log())
-		}
-		time.Sleep(interval)
-	}
+	s.process.Await(s.t, patience, interval, func() bool { return s.Mode() != "" })
 }
 
 // Mode returns what the server says it is: standalone, leader or follower; "": it does
@@ -237,17 +226,10 @@ func (s *Server) Forget() {
 }
 
 // Pause stops the process where it is: its connections stay, and nothing is answered.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Pause() { s.process.MustSignal(s.t, syscall.SIGSTOP) }
 
 // Resume lets a paused server go on.
-func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
-
-func (s *Server) signal(signal syscall.Signal) {
-	s.t.Helper()
-	if err := s.process.Signal(signal); err != nil {
-		s.t.Fatal(err)
-	}
-}
+func (s *Server) Resume() { s.process.MustSignal(s.t, syscall.SIGCONT) }
 
 // Ensemble is three servers that elect a leader among them.
 type Ensemble struct{ Servers []*Server }
