@@ -15,7 +15,7 @@ const (
 	FloodMadeReset          // streams that the peer makes us reset (CVE-2025-8671)
 	FloodContinuation       // a header block of many or large CONTINUATION frames
 	FloodSettings           // SETTINGS, each to be acknowledged
-	FloodPing               // PING, each to be answered
+	FloodPing               // PING, each to be answered, and acknowledgements of PING that nobody sent
 	FloodEmptyData          // DATA without content that ends nothing
 	FloodWindowUpdate       // WINDOW_UPDATE that let hardly anything through
 	FloodPriority           // PRIORITY, PRIORITY_UPDATE, GOAWAY and frames of unknown types
@@ -60,7 +60,7 @@ type Budgets struct {
 	MadeReset Budget
 	// Settings: SETTINGS frames. Default 32, 2 a second.
 	Settings Budget
-	// Ping: PING frames that are no answers. Each header block received, and each DATA
+	// Ping: PING frames, except acknowledgements of PING frames that the session sent. Each header block received, and each DATA
 	// frame with content either way, pays for one. Default 100, 10 a second.
 	Ping Budget
 	// EmptyData: DATA frames without content or END_STREAM. Each DATA frame with

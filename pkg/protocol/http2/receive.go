@@ -278,6 +278,10 @@ func (s *Session) handlePing(dst []byte, f Frame, now time.Time) ([]byte, Event,
 		return dst, Event{}, connectionError(ProtocolError, "PING on a stream (RFC 9113 6.7)")
 	}
 	if f.Flags.Has(FlagAck) {
+		if s.pings == 0 {
+			return dst, Event{}, s.spend(FloodPing, now, "too many acknowledgements of PING that were not sent")
+		}
+		s.pings--
 		return dst, Event{Kind: PingAcked, Ping: binary.BigEndian.Uint64(f.Payload)}, nil
 	}
 	if err := s.spend(FloodPing, now, "too many PING"); err != nil {

@@ -104,6 +104,7 @@ type Session struct {
 	gotFirst   bool     // the peer's first SETTINGS arrived
 	acked      bool     // the peer acknowledged ours
 	unacked    int      // SETTINGS sent and not acknowledged
+	pings      int      // PING frames sent and not acknowledged
 	dec        decoder
 	enc        encoder
 	block      block // the header block that is arriving
@@ -357,5 +358,6 @@ func (s *Session) AppendGoAway(dst []byte, code Code, debug string) []byte {
 func (s *Session) AppendPing(dst []byte, data uint64) []byte {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], data)
+	s.pings++
 	return AppendPing(dst, false, b)
 }

@@ -1,0 +1,53 @@
+package http2
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestPingAcksThatNobodyAskedForAreAFlood sends acknowledgements of PING frames that
+// the session never sent: the same budget as that of PING bounds them, on both sides.
+func TestPingAcksThatNobodyAskedForAreAFlood(t *testing.T) {
+	now := time.Unix(0, 0)
+	for _, role := range []Role{Server, Client} {
+		s := NewSession(Config{Role: role})
+		s.gotFirst = true
+		ack, _, err := Next(AppendPing(nil, true, [8]byte{7}), MinFrameSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handled := 0
+		for ; err == nil && handled < 1000; handled++ {
+			var e Event
+			if _, e, err = s.Handle(nil, ack, now); err == nil && e.Kind != Nothing {
+				t.Fatalf("role %d: an unsolicited acknowledgement is the event %v, want nothing", role, e.Kind)
+			}
+		}
+		var wrong *ConnectionError
+		if !errors.As(err, &wrong) || wrong.Flood != FloodPing || wrong.Code != EnhanceYourCalm {
+			t.Fatalf("role %d: after %d unsolicited acknowledgements: %v, want the flood %v", role, handled, err, FloodPing)
+		}
+		if handled != 101 {
+			t.Errorf("role %d: %d unsolicited acknowledgements were taken, want the budget of 100 and the one that exceeds it", role, handled)
+		}
+	}
+}
+
+// TestPingAcksThatWereAskedForAreFree has each PING of the session acknowledged once.
+func TestPingAcksThatWereAskedForAreFree(t *testing.T) {
+	now := time.Unix(0, 0)
+	s := NewSession(Config{Role: Server})
+	s.gotFirst = true
+	for i := range 1000 {
+		ping, _, err := Next(s.AppendPing(nil, uint64(i)), MinFrameSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ping.Flags |= FlagAck
+		_, e, err := s.Handle(nil, ping, now)
+		if err != nil || e.Kind != PingAcked || e.Ping != uint64(i) {
+			t.Fatalf("acknowledgement %d: %v, %+v, want the event %v", i, err, e, PingAcked)
+		}
+	}
+}
