@@ -65,6 +65,14 @@ func (e *encoder) appendStart(dst []byte) []byte {
 	return appendInteger(dst, 0x20, 5, e.max)
 }
 
+// restart empties the table, and the peer's with the next block: entries may have been
+// added by a block that never leaves.
+func (e *encoder) restart() {
+	e.evict(0)
+	e.seen = nil
+	e.lowest, e.changed = 0, true
+}
+
 // appendIndex appends an entry of the static table.
 func appendIndex(dst []byte, i uint32) []byte { return appendInteger(dst, 0x80, 7, i) }
 

@@ -43,6 +43,7 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 	st.local, st.sentFinal = true, true
 	s.nextID += 2
 	s.opened++
+	s.unsent = st
 	start := len(dst)
 	dst = s.startBlock(dst)
 	dst = s.appendTarget(dst, st, req)
@@ -59,7 +60,23 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 	if o.End {
 		st.endLocal()
 	}
-	return s.endBlock(dst, start, st.ID, o.End), st, nil
+	dst = s.endBlock(dst, start, st.ID, o.End)
+	s.unsent = nil
+	return dst, st, nil
+}
+
+// DropBlock makes the session usable after AppendRequest, AppendResponse,
+// AppendInterim or AppendTrailer panicked. The engine sends nothing of what was
+// appended. The compression table starts anew, as the peer's does with the next header
+// block (RFC 7541 4.2), and the stream that AppendRequest was opening is closed. The
+// engine resets the stream of the other methods.
+func (s *Session) DropBlock() {
+	s.enc.restart()
+	s.scratch = nil
+	if st := s.unsent; st != nil {
+		s.unsent = nil
+		s.close(st)
+	}
 }
 
 func (s *Session) mayOpen(req *protocol.Request) error {

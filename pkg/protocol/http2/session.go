@@ -129,6 +129,8 @@ type Session struct {
 	meters    meters
 	cancelled cancelled
 
+	// unsent is the stream that AppendRequest opens; nil otherwise, unless it panicked.
+	unsent  *Stream
 	scratch []byte // of sending: a name in lowercase, a block that is split
 }
 
