@@ -33,14 +33,14 @@ type call struct {
 	wake    chan struct{}
 
 	// Guarded by u.mu.
-	queued   bool      // it waits until a stream may be opened
-	busy     bool      // somebody works on it
-	answered bool      // x.Response has a head, or err is set
-	err      error     // a Fault: why there is no answer
-	unsent   bool      // its stream was opened; the goroutine that waits is to send the content
-	ended    bool      // the request has been sent to its end
-	read     time.Time // when the head of the answer was read
-	interims []interim // to be passed on
+	waits    links[call] // in u.queue: it waits until a stream may be opened
+	busy     bool        // somebody works on it
+	answered bool        // x.Response has a head, or err is set
+	err      error       // a Fault: why there is no answer
+	unsent   bool        // its stream was opened; the goroutine that waits is to send the content
+	ended    bool        // the request has been sent to its end
+	read     time.Time   // when the head of the answer was read
+	interims []interim   // to be passed on
 
 	text    []byte // what x.Response is views of
 	body    answer
@@ -76,7 +76,7 @@ func (k *call) begin(u *Client, x *protocol.Exchange, e *exchange, resumes bool)
 	k.wire, k.u, k.x, k.e, k.resumes = &u.wire, u, x, e, resumes
 	k.writable.L = &u.mu
 	k.cut, k.stalled, k.sent = nil, false, 0
-	k.queued, k.busy, k.answered, k.unsent, k.ended, k.err = false, true, false, false, false, nil
+	k.busy, k.answered, k.unsent, k.ended, k.err = true, false, false, false, nil
 	k.body.closed = false
 	k.in.start(&k.lane, &x.Response.Trailer, 0)
 	k.number.Store(u.engine.numbers.Add(1))
@@ -289,6 +289,7 @@ func (k *call) free() {
 	said := k.release(syntax.Cancel)
 	u.mu.Lock()
 	k.number.Store(0)
+	u.queue.remove(k)
 	then := u.next(b.time())
 	u.mu.Unlock()
 	if said || len(then) > 0 {
@@ -307,7 +308,7 @@ func (k *call) free() {
 // fail is owner's.
 func (k *call) fail(why error) func(*batch) {
 	k.sever(why)
-	k.u.unqueue(k)
+	k.u.queue.remove(k)
 	to := k.in.fail(why)
 	if !k.answered {
 		if k.settle(why) {

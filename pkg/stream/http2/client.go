@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -39,10 +38,10 @@ type Client struct {
 	// trip is how long the answer to the last PING took, in ns; 0: none was answered.
 	trip atomic.Int64
 
-	settled bool    // guarded by mu; the host's settings have come
-	queue   []*call // guarded by mu; those that wait until a stream may be opened
-	ready   []*call // of the reader: those whose answer has come
-	pulse   pulse   // guarded by mu
+	settled bool       // guarded by mu; the host's settings have come
+	queue   fifo[call] // guarded by mu; those that wait until a stream may be opened
+	ready   []*call    // of the reader: those whose answer has come
+	pulse   pulse      // guarded by mu
 	// asked is when the PING was sent that is not answered; zero: there is none. Guarded
 	// by mu.
 	asked time.Time
@@ -58,8 +57,9 @@ func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
 	u := &Client{o: o, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn)}
 	u.limit.Store(unknownLimit)
 	h := &o.HTTP2
-	u.wire = wire{engine: e, conn: conn, side: u, creditFrom: creditFrom(h.StreamWindow, hostWindow, 1), idle: h.StreamIdleTimeout}
-	u.outbox = network.NewOutbox(conn, e.start)
+	u.init(e, conn, u)
+	u.creditFrom, u.idle = creditFrom(h.StreamWindow, hostWindow, 1), h.StreamIdleTimeout
+	u.queue.links = func(k *call) *links[call] { return &k.waits }
 	u.state = syntax.NewSession(syntax.Config{
 		Role:             syntax.Client,
 		FirstStream:      e.FirstStream,
@@ -139,7 +139,7 @@ func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	}
 	u.mu.Lock()
 	u.enter(k, now)
-	queued, opened := k.queued, k.stream != nil
+	queued, opened := k.waits.queued, k.stream != nil
 	u.mu.Unlock()
 	if queued {
 		b.sends(u.outbox) // the host may wait for our settings before it sends its own
@@ -171,9 +171,9 @@ func (u *Client) enter(k *call, now time.Time) {
 		return
 	}
 	u.arm(k.x.Until())
-	if !u.mayOpen(k) || len(u.queue) > 0 {
-		k.queued, k.busy = true, false
-		u.queue = append(u.queue, k)
+	if !u.mayOpen(k) || !u.queue.empty() {
+		k.busy = false
+		u.queue.push(k)
 		return
 	}
 	if err := u.open(k, now); err != nil {
@@ -184,13 +184,12 @@ func (u *Client) enter(k *call, now time.Time) {
 // next opens streams for those that wait for one. mu is held. What it returns is
 // called without.
 func (u *Client) next(now time.Time) (then []func(*batch)) {
-	if len(u.queue) > 0 && u.state.Exhausted() {
+	if !u.queue.empty() && u.state.Exhausted() {
 		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
 	}
-	for len(u.queue) > 0 && u.mayOpen(u.queue[0]) {
-		k := u.queue[0]
-		u.queue = slices.Delete(u.queue, 0, 1)
-		k.queued, k.busy = false, true
+	for !u.queue.empty() && u.mayOpen(u.queue.first) {
+		k := u.queue.pop()
+		k.busy = true
 		err := u.open(k, now)
 		if err != nil {
 			k.settle(err)
@@ -203,16 +202,6 @@ func (u *Client) next(now time.Time) (then []func(*batch)) {
 		k.rouse()
 	}
 	return then
-}
-
-// unqueue takes k out of those that wait for a stream. mu is held.
-func (u *Client) unqueue(k *call) {
-	if k.queued {
-		k.queued = false
-		if i := slices.Index(u.queue, k); i >= 0 {
-			u.queue = slices.Delete(u.queue, i, i+1)
-		}
-	}
 }
 
 // mayOpen reports whether a stream for k may be opened now. Whether the host takes
@@ -348,10 +337,7 @@ func (u *Client) away(e *syntax.Event) func(*batch) {
 
 // failQueue fails those that wait for a stream. mu is held.
 func (u *Client) failQueue(why error) (then []func(*batch)) {
-	queue := u.queue
-	u.queue = nil
-	for _, k := range queue {
-		k.queued = false
+	for k := u.queue.pop(); k != nil; k = u.queue.pop() {
 		then = append(then, k.fail(why))
 	}
 	return then
@@ -387,11 +373,10 @@ func (u *Client) idleReason() protocol.Reason { return protocol.UpstreamTimeout 
 // expired is side's: it ends the wait for a stream of those whose time is up, and
 // asks a silent host whether it lives.
 func (u *Client) expired(b *batch) (then []func(*batch), next time.Time) {
-	for _, k := range slices.Clone(u.queue) {
+	for k := range u.queue.all() {
 		switch at := k.x.Until(); {
 		case at.IsZero():
 		case !at.After(b.now):
-			u.unqueue(k)
 			then = append(then, k.fail(protocol.Faultf(protocol.UpstreamTimeout, "no stream was free in time")))
 		case next.IsZero() || at.Before(next):
 			next = at

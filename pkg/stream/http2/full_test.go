@@ -83,7 +83,7 @@ func TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom(t *testing.T) {
 		}
 	}
 	u.mu.Lock()
-	waiting := len(u.waiters)
+	waiting := u.waiters.len()
 	u.mu.Unlock()
 	if waiting == 0 || waiting > streams {
 		t.Errorf("%d pumps wait for the host, want one to %d", waiting, streams)

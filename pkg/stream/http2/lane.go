@@ -23,6 +23,7 @@ type lane struct {
 	owner    owner          // set with stream
 	cut      error          // a Fault: nothing can be sent any more
 	stalled  bool           // its window is closed, or the connection's, which wire.stalled knows
+	queued   links[lane]    // in wire.stalled
 	writable sync.Cond      // of a goroutine that sends: stalled or cut changed
 	sent     int64          // bytes of content
 	active   time.Time      // when the last byte went either way

@@ -1,10 +1,10 @@
 package http2
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
@@ -23,6 +23,8 @@ type pump struct {
 	to     *lane
 	owner  pumper
 	number uint64
+
+	queued links[pump] // in wire.waiters; guarded by that wire's mu
 }
 
 // pumper is told of the end of a pump.
@@ -49,6 +51,12 @@ func (p *pump) stop() (ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ended = !p.active
+	if p.active {
+		w := p.to.wire
+		w.mu.Lock()
+		w.waiters.remove(p)
+		w.mu.Unlock()
+	}
 	p.clear()
 	return ended
 }
@@ -89,7 +97,13 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 	from, l := p.from, p.to
 	w := l.wire
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer func() {
+		if over || err != nil {
+			w.waiters.remove(p) // it may move something else next, to another wire
+		}
+		w.mu.Unlock()
+	}()
+	defer protocol.Recover(&err)
 	if l.cut != nil {
 		return 0, false, l.cut
 	}
@@ -171,9 +185,7 @@ func (w *wire) full(p *pump) bool {
 	if w.outbox.Queued() < network.HighWater {
 		return false
 	}
-	if !slices.Contains(w.waiters, p) { // each frame of what p moves kicks it
-		w.waiters = append(w.waiters, p)
-	}
+	w.waiters.push(p) // once: each frame of what p moves kicks it
 	if !w.awaiting {
 		w.awaiting = true
 		w.engine.start(w.awaitRoom)
@@ -196,7 +208,7 @@ func (w *wire) fillRoom() (more bool) {
 	for {
 		w.mu.Lock()
 		switch {
-		case len(w.waiters) == 0:
+		case w.waiters.empty():
 			w.awaiting = false
 			w.mu.Unlock()
 			return false
@@ -204,8 +216,7 @@ func (w *wire) fillRoom() (more bool) {
 			w.mu.Unlock()
 			return true
 		}
-		p := w.waiters[0]
-		w.waiters = slices.Delete(w.waiters, 0, 1)
+		p := w.waiters.pop()
 		w.mu.Unlock()
 		p.kick(nil)
 	}

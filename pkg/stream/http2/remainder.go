@@ -26,6 +26,9 @@ func (e *exchange) remain(now time.Time) bool {
 	r.open(e.stream, r, now)
 	r.deadline = now.Add(lingerTime)
 	w.arm(r.deadline)
+	if e.stalled {
+		w.unstall(&e.lane)
+	}
 	e.stream, e.owner, e.deadline = nil, nil, time.Time{}
 	return true
 }

@@ -67,8 +67,8 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 func (s *server) newSession(conn *network.Conn) *session {
 	c := &session{s: s, meta: stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)}
 	o := &s.o.HTTP2
-	c.wire = wire{engine: s.engine, conn: conn, side: c, creditFrom: creditFrom(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), idle: o.StreamIdleTimeout}
-	c.outbox = network.NewOutbox(conn, s.engine.start)
+	c.init(s.engine, conn, c)
+	c.creditFrom, c.idle = creditFrom(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), o.StreamIdleTimeout
 	c.state = syntax.NewSession(syntax.Config{
 		Role:                 syntax.Server,
 		MaxConcurrentStreams: uint32(o.MaxConcurrentStreams),
@@ -146,7 +146,7 @@ func (c *session) shrink() {
 	c.outbox.Rest()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.scratch, c.stalled, c.waiters = nil, nil, nil
+	c.scratch = nil
 	c.state.Rest()
 	if c.alarm.due.IsZero() {
 		c.alarm.timer = nil

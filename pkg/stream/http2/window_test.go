@@ -46,7 +46,7 @@ func (c *session) waiting() (all, connection int) {
 			all++
 		}
 	}
-	return all, len(c.stalled)
+	return all, c.stalled.len()
 }
 
 // TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections: a caller that opens a

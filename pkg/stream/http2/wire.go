@@ -2,7 +2,6 @@ package http2
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,8 +33,8 @@ type wire struct {
 	mu       sync.Mutex
 	state    *syntax.Session // guarded by mu; what it appends is put into the outbox with mu held
 	lost     error           // guarded by mu; a Fault: the connection has ended
-	stalled  []*lane         // guarded by mu; those that found the connection's window closed
-	waiters  []*pump         // guarded by mu; those that found the outbox full, once each
+	stalled  fifo[lane]      // guarded by mu; those that found the connection's window closed
+	waiters  fifo[pump]      // guarded by mu; those that found the outbox full, once each
 	awaiting bool            // guarded by mu; awaitRoom runs
 	scratch  []byte          // guarded by mu; where state appends to
 	alarm    alarm
@@ -66,6 +65,14 @@ type timed interface {
 	// expired is called when the alarm rings, with wire.mu held. What it returns is
 	// called without; next is when it wants to be called again.
 	expired(b *batch) (then []func(*batch), next time.Time)
+}
+
+// init makes w that of conn. The side sets state.
+func (w *wire) init(e *Engine, conn *network.Conn, side side) {
+	w.engine, w.conn, w.side = e, conn, side
+	w.outbox = network.NewOutbox(conn, e.start)
+	w.stalled.links = func(l *lane) *links[lane] { return &l.queued }
+	w.waiters.links = func(p *pump) *links[pump] { return &p.queued }
 }
 
 // append puts frames that state has appended to scratch into the outbox, and
@@ -107,17 +114,15 @@ func goneFault(err error) error { return protocol.NewFault(protocol.DownstreamGo
 // stall notes that l waits for its window, or for the connection's. mu is held.
 func (w *wire) stall(l *lane) {
 	l.stalled = true
-	if w.state.SendWindow() <= 0 && !slices.Contains(w.stalled, l) {
-		w.stalled = append(w.stalled, l)
+	if w.state.SendWindow() <= 0 {
+		w.stalled.push(l)
 	}
 }
 
 // unstall takes it back. mu is held.
 func (w *wire) unstall(l *lane) {
 	l.stalled = false
-	if i := slices.Index(w.stalled, l); i >= 0 {
-		w.stalled = slices.Delete(w.stalled, i, i+1)
-	}
+	w.stalled.remove(l)
 	l.writable.Broadcast()
 }
 
@@ -137,11 +142,11 @@ func (w *wire) grown(l *lane) func(b *batch) {
 func (w *wire) spread(b *batch) {
 	for {
 		w.mu.Lock()
-		if w.state.SendWindow() <= 0 || len(w.stalled) == 0 {
+		if w.state.SendWindow() <= 0 || w.stalled.empty() {
 			w.mu.Unlock()
 			return
 		}
-		l := w.stalled[0]
+		l := w.stalled.first
 		w.unstall(l)
 		w.mu.Unlock()
 		l.out.kick(b)
@@ -418,7 +423,7 @@ func (w *wire) happened(e *syntax.Event, b *batch) func(*batch) {
 		if e.Stream != nil {
 			return w.grown(laneOf(e.Stream))
 		}
-		if len(w.stalled) > 0 {
+		if !w.stalled.empty() {
 			return w.spread
 		}
 	case syntax.SettingsArrived:

@@ -1,0 +1,106 @@
+package http2
+
+import (
+	"slices"
+	"testing"
+)
+
+type queuedNumber struct {
+	n     int
+	links links[queuedNumber]
+}
+
+func newNumbers() *fifo[queuedNumber] {
+	return &fifo[queuedNumber]{links: func(v *queuedNumber) *links[queuedNumber] { return &v.links }}
+}
+
+// len returns how many elements are queued, by counting them.
+func (q *fifo[T]) len() int {
+	n := 0
+	for range q.all() {
+		n++
+	}
+	return n
+}
+
+// TestFifo pushes, removes from everywhere and pops, and compares with a slice.
+func TestFifo(t *testing.T) {
+	q := newNumbers()
+	all := make([]queuedNumber, 10)
+	var want []int
+	for i := range all {
+		all[i].n = i
+		if !q.push(&all[i]) {
+			t.Fatalf("push of %d: it is queued already", i)
+		}
+		want = append(want, i)
+	}
+	if q.push(&all[3]) {
+		t.Error("an element was queued twice")
+	}
+	check := func(what string) {
+		t.Helper()
+		var got []int
+		for v := range q.all() {
+			got = append(got, v.n)
+		}
+		if !slices.Equal(got, want) || q.empty() != (len(want) == 0) {
+			t.Fatalf("%s: %v are queued, want %v", what, got, want)
+		}
+	}
+	check("after push")
+	for _, i := range []int{0, 9, 4} { // the first, the last, one between
+		if !q.remove(&all[i]) || q.remove(&all[i]) {
+			t.Errorf("remove of %d, which is queued once", i)
+		}
+		want = slices.DeleteFunc(want, func(n int) bool { return n == i })
+		check("after remove")
+	}
+	for v := range q.all() {
+		if v.n%2 == 1 {
+			q.remove(v)
+		}
+	}
+	want = slices.DeleteFunc(want, func(n int) bool { return n%2 == 1 })
+	check("after removing while iterating")
+	q.push(&all[9])
+	want = append(want, 9)
+	check("after pushing again")
+	for len(want) > 0 {
+		if v := q.pop(); v == nil || v.n != want[0] {
+			t.Fatalf("pop returned %v, want %d", v, want[0])
+		}
+		want = want[1:]
+		check("after pop")
+	}
+	if q.pop() != nil {
+		t.Error("pop of an empty fifo returned something")
+	}
+}
+
+// BenchmarkFifo empties a long queue from its front, and takes a long queue apart from
+// its middle: the time for each element must not depend on their number.
+func BenchmarkFifo(b *testing.B) {
+	for _, size := range []int{100, 100_000} {
+		all := make([]queuedNumber, size)
+		b.Run(map[int]string{100: "short", 100_000: "long"}[size], func(b *testing.B) {
+			q := newNumbers()
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range all {
+					q.push(&all[i])
+				}
+				for i := range all {
+					if i%2 == 0 {
+						q.remove(&all[size-1-i])
+					} else {
+						q.pop()
+					}
+				}
+				for q.pop() != nil {
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(size), "ns/element")
+		})
+	}
+}

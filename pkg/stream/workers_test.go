@@ -1,0 +1,101 @@
+package stream
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestWorkersAreBounded reserves every place and has each exchange wait: no more
+// goroutines run than may, the others are queued, and the next reservation is refused at
+// once. All run in the end, in the order in which they came.
+func TestWorkersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const running, reserved = 3, 10
+		release := make(chan struct{})
+		var now, most atomic.Int64
+		var mu sync.Mutex
+		var order []int
+		w := NewWorkers(WorkerLimits{Running: running, Reserved: reserved}, func(i int) {
+			most.Store(max(most.Load(), now.Add(1)))
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			<-release
+			now.Add(-1)
+		})
+		for i := range reserved {
+			if !w.Reserve() {
+				t.Fatalf("reservation %d was refused, want %d", i, reserved)
+			}
+			w.Go(i)
+			synctest.Wait()
+		}
+		if w.Reserve() {
+			t.Error("a reservation beyond the limit was granted")
+		}
+		if got := now.Load(); got != running {
+			t.Errorf("%d run at once, want %d", got, running)
+		}
+		for range reserved {
+			release <- struct{}{}
+			w.Release()
+			synctest.Wait()
+		}
+		if got := w.Reserved(); got != 0 {
+			t.Errorf("%d places are reserved at the end", got)
+		}
+		if most.Load() != running {
+			t.Errorf("%d ran at once, want at most %d", most.Load(), running)
+		}
+		for i, got := range order {
+			if got != i {
+				t.Fatalf("they ran in the order %v", order)
+			}
+		}
+		w.Close()
+	})
+}
+
+// TestIdleWorkersEnd has workers end when nobody needs them, and Close wait for those
+// that run.
+func TestIdleWorkersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		block := make(chan struct{})
+		w := NewWorkers(WorkerLimits{Running: 100, Reserved: 100}, func(int) { <-block })
+		for i := range 100 {
+			w.Go(i)
+		}
+		close(block)
+		synctest.Wait()
+		if w.running != 100 {
+			t.Fatalf("%d workers, want 100", w.running)
+		}
+		<-time.After(3 * workerIdle)
+		synctest.Wait()
+		if w.running != 0 || len(w.idle) != 0 {
+			t.Errorf("%d workers are left, %d idle", w.running, len(w.idle))
+		}
+		w.Go(1)
+		w.Close()
+		if w.running != 0 {
+			t.Errorf("%d workers are left after Close", w.running)
+		}
+	})
+}
+
+// BenchmarkWorkers hands an exchange to a worker and waits for it.
+func BenchmarkWorkers(b *testing.B) {
+	done := make(chan struct{}, 1)
+	w := NewWorkers(WorkerLimits{Running: 100, Reserved: 100}, func(int) { done <- struct{}{} })
+	defer w.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		w.Reserve()
+		w.Go(1)
+		<-done
+		w.Release()
+	}
+}
