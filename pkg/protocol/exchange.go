@@ -88,12 +88,27 @@ type Response struct {
 	// Version is what the answer was received in, as Meta.Version is of the
 	// request; "" for Weft's own.
 	Version string
+	// Source says who made the answer. An engine's client sets it when it has read
+	// the head of an answer; every reset sets it back to LocalReply.
+	Source ResponseSource
 	Message
 
 	// Tunnel is set instead of Body when the connection switched protocols
 	// (101, or 2xx to CONNECT). The engine pumps and closes it.
 	Tunnel Tunnel
 }
+
+// ResponseSource says who made an answer.
+type ResponseSource uint8
+
+// The sources of an answer.
+const (
+	// LocalReply is an answer of Weft's own: a fault, a filter's reply, a redirect.
+	// It is the source of a Response that no upstream has answered.
+	LocalReply ResponseSource = iota
+	// UpstreamResponse is an answer of a host's, also where filters changed it.
+	UpstreamResponse
+)
 
 // NoCode is the Code of an answer that has none.
 const NoCode = -1
@@ -261,6 +276,13 @@ func (r *Record) Host() Place {
 	return r.Attempts[len(r.Attempts)-1].Host
 }
 
+// BeginAttempt appends an attempt at host. It clears the times of the attempt before,
+// so that they never pass for those of an attempt that does not reach its host.
+func (r *Record) BeginAttempt(host Place) {
+	r.Attempts = append(r.Attempts, Attempt{Host: host})
+	r.UpstreamStart, r.UpstreamFirst = time.Time{}, time.Time{}
+}
+
 // Tried reports whether an attempt was made at host.
 func (r *Record) Tried(host Place) bool {
 	for i := range r.Attempts {
@@ -340,7 +362,7 @@ func (r *Request) reset() {
 func (r *Response) reset() {
 	r.Message.reset()
 	r.Status, r.Code, r.Version = 0, NoCode, ""
-	r.Tunnel = nil
+	r.Source, r.Tunnel = LocalReply, nil
 }
 
 func (m *Message) reset() {

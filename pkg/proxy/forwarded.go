@@ -72,7 +72,7 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // Finish is protocol.Finisher's.
 func (f *forwarded) Finish(_ context.Context, x *protocol.Exchange, err error) error {
-	if err == nil && x.Response.Version != "" {
+	if err == nil && x.Response.Source == protocol.UpstreamResponse && x.Response.Version != "" {
 		x.Response.Header.Add("Via", f.via.received(x.Response.Version))
 	}
 	return err

@@ -20,7 +20,7 @@ func forwardedTo(t *testing.T, o config.HTTP1Options, x *protocol.Exchange) (got
 		served = true
 		got = strings.TrimPrefix(fieldsOf(&x.Request.Header), "Authorization: secret-token\nCookie: secret-cookie\n")
 		x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{})
-		x.Response.Status, x.Response.Version = 200, "HTTP/1.0"
+		x.Response.Status, x.Response.Version, x.Response.Source = 200, "HTTP/1.0", protocol.UpstreamResponse
 		x.Response.Header.Add("Server", "app")
 		return nil
 	}), o)

@@ -222,7 +222,7 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	if p == nil {
 		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector speaks %q", c.name, name)
 	}
-	x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{Host: h})
+	x.Record.BeginAttempt(h)
 	if v.Chosen != nil {
 		v.Chosen(x, h)
 	}

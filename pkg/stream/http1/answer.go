@@ -61,7 +61,7 @@ func (c *session) answer() (keep bool, err error) {
 }
 
 // isOwn reports whether the answer is a reply of our own.
-func (c *session) isOwn() bool { return c.x.Record.UpstreamFirst.IsZero() }
+func (c *session) isOwn() bool { return c.x.Response.Source == protocol.LocalReply }
 
 // contentKind is how the answer's content is framed (RFC 9112 6.3).
 func (c *session) contentKind() syntax.BodyKind {

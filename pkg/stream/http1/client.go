@@ -204,7 +204,7 @@ func (c *Client) inform() error {
 func (c *Client) accept() error {
 	x := c.x
 	x.Record.UpstreamFirst = time.Now()
-	x.Response.Version = versionText(c.framing.Minor)
+	x.Response.Version, x.Response.Source = versionText(c.framing.Minor), protocol.UpstreamResponse
 	c.in.head = c.in.rest
 	if c.framing.Upgrade {
 		if x.Response.Status == 101 && !askedFor(x) {

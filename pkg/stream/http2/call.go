@@ -240,6 +240,7 @@ func (k *call) receive() error {
 	}
 	if k.err == nil {
 		x.Record.UpstreamFirst = k.read
+		x.Response.Source = protocol.UpstreamResponse
 		if s := x.Response.Status; s == 101 || x.Request.Method == "CONNECT" && x.Request.Upgrade == "" && s/100 == 2 {
 			x.Response.Tunnel = newTunnel(k)
 			return nil

@@ -167,13 +167,15 @@ func (e *exchange) answer() {
 	if e.wantsTunnel() {
 		x.Fail(protocol.Faultf(protocol.NotImplemented, "an answer of %d that does not switch to what the caller asked for", r.Status))
 	}
-	if e.grpc != "" && r.Version == "" && (x.Record.Reason != protocol.None || r.Status != 200) {
+	own := r.Source == protocol.LocalReply
+	_, told := r.Header.Lookup(grpcStatus) // a filter's reply may have its own status
+	if e.grpc != "" && own && !told && (x.Record.Reason != protocol.None || r.Status != 200) {
 		replyGRPC(x, e.grpc)
 	}
 	body := r.Body
 	if x.Request.Method == "HEAD" || r.Status == 204 || r.Status == 304 {
 		body = nil
-	} else if body == nil && (e.grpc == "" || r.Version != "") && r.ContentLength < 0 {
+	} else if body == nil && (e.grpc == "" || !own) && r.ContentLength < 0 {
 		r.ContentLength = 0
 	}
 	if err := e.sendHead(body == nil || isEmpty(body)); err != nil {
@@ -223,8 +225,9 @@ func contentOf(body protocol.Body) *content {
 func (e *exchange) sendHead(end bool) error {
 	w, x := e.wire, &e.x
 	o := syntax.ResponseOptions{End: end, Server: e.c.s.o.HTTP1.ServerName}
+	own := x.Response.Source == protocol.LocalReply
 	at := x.Record.UpstreamFirst
-	if at.IsZero() {
+	if own {
 		at = e.batch.time()
 	} else {
 		o.Server = ""
@@ -235,7 +238,7 @@ func (e *exchange) sendHead(end bool) error {
 	if e.cut != nil {
 		return e.cut
 	}
-	if x.Record.UpstreamFirst.IsZero() {
+	if own {
 		e.deadline = time.Time{}
 	} else {
 		e.deadline = x.Deadline // a caller that takes its time holds an upstream

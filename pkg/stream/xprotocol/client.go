@@ -356,6 +356,7 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 	}
 	c := k.client.codec
 	x.Record.UpstreamFirst = k.read
+	x.Response.Source = protocol.UpstreamResponse
 	k.body.Set(c, k.frame)
 	if err = c.ReadResponse(k.frame, &x.Response, &k.body.View); err == nil {
 		x.Response.Body = &k.body

@@ -180,7 +180,6 @@ func (f *fault) abort(x *protocol.Exchange) {
 	x.Response.Header.Add("Content-Type", "application/grpc")
 	x.Response.Header.Add("grpc-status", strconv.Itoa(*code))
 	x.Response.Header.Add("grpc-message", protocol.FaultInjected.Text())
-	x.Response.Version = "HTTP/2.0" // as an application's: the engine writes the reason's status into others
 }
 
 // httpStatus returns the HTTP status that Envoy has for one of gRPC.

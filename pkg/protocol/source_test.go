@@ -1,0 +1,33 @@
+package protocol
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAReplyIsLocalWhateverAnsweredBefore(t *testing.T) {
+	for name, answer := range map[string]func(x *Exchange){
+		"Reply":         func(x *Exchange) { x.Reply(200, "", "") },
+		"Fail":          func(x *Exchange) { x.Fail(NewFault(UpstreamTimeout, nil)) },
+		"ResetResponse": func(x *Exchange) { x.ResetResponse() },
+		"Reset":         func(x *Exchange) { x.Reset() },
+	} {
+		var x Exchange
+		x.Response.Source = UpstreamResponse
+		answer(&x)
+		if x.Response.Source != LocalReply {
+			t.Errorf("%s leaves the source at %v", name, x.Response.Source)
+		}
+	}
+}
+
+// TestAnAttemptBeginsWithoutTheTimesOfTheOneBefore: an attempt that never reaches its host
+// has no time at which it was sent or answered.
+func TestAnAttemptBeginsWithoutTheTimesOfTheOneBefore(t *testing.T) {
+	var r Record
+	r.UpstreamStart, r.UpstreamFirst = time.Unix(1, 0), time.Unix(2, 0)
+	r.BeginAttempt(nil)
+	if len(r.Attempts) != 1 || !r.UpstreamStart.IsZero() || !r.UpstreamFirst.IsZero() {
+		t.Errorf("got %+v, want one attempt and no times", r)
+	}
+}
