@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -338,10 +340,13 @@ func (l *Listener) isStopped() bool {
 	return l.stopped
 }
 
+// each calls f for every connection that is open. It does so without mu: a connection
+// that f closes calls what AfterEnd was given, which may ask the listener something.
 func (l *Listener) each(f func(*Conn)) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for c := range l.conns {
+	all := slices.Collect(maps.Keys(l.conns))
+	l.mu.Unlock()
+	for _, c := range all {
 		f(c)
 	}
 }

@@ -80,12 +80,15 @@ const lastWords = 5 * time.Second
 func (u *Client) Close() error {
 	u.closing.Store(true)
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.err == nil && u.told.Load() {
-		u.engine.start(u.part)
+	parts := u.err == nil && u.told.Load()
+	if parts {
+		u.engine.start(u.part) // with mu held: run, and so the engine, has not ended
+	}
+	u.mu.Unlock()
+	if parts {
 		return nil
 	}
-	return u.conn.Close()
+	return u.conn.Close() // without mu: it calls what waits for the connection's end
 }
 
 // part closes the connection once the socket has taken what waits.

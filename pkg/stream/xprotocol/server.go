@@ -371,8 +371,6 @@ func (c *session) busy() bool {
 // over, and reports false if the caller has left before. The reader calls it, so
 // that nobody else would notice.
 func (c *session) await(done func() bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.waits.Store(true) // who ends a request now sees it, or we see that it is over
 	defer c.waits.Store(false)
 	if done() {
@@ -385,7 +383,9 @@ func (c *session) await(done func() bool) bool {
 		left = true
 		c.fewer.Broadcast()
 	}
-	defer c.conn.AfterEnd(leave)() // for connections that cannot be watched
+	// For connections that cannot be watched. Without c.mu: on a connection that is
+	// closed already AfterEnd calls leave before it returns.
+	defer c.conn.AfterEnd(leave)()
 	c.conn.SetReadDeadline(time.Time{})
 	c.s.engine.start(func() {
 		defer close(watched)
@@ -393,6 +393,7 @@ func (c *session) await(done func() bool) bool {
 			leave()
 		}
 	})
+	c.mu.Lock()
 	for !left && !done() {
 		c.fewer.Wait()
 	}
@@ -401,6 +402,7 @@ func (c *session) await(done func() bool) bool {
 	<-watched
 	c.conn.Resume()
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	return !left
 }
 

@@ -1,0 +1,58 @@
+package xprotocol
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// TestAConnectionThatWasClosedAtTheLimitEnds: the connection is closed by this side before
+// its reader waits for fewer requests, so AfterEnd calls back at once.
+func TestAConnectionThatWasClosedAtTheLimitEnds(t *testing.T) {
+	begun, finish := make(chan struct{}), make(chan struct{})
+	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		_ = x.Meta.Conn.Link.(*network.Conn).Close()
+		close(begun)
+		x.Detach()
+		<-finish
+		return protocol.NewFault(protocol.Denied, nil)
+	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
+	p := r.dial()
+	p.write(ask(1, "x"))
+	<-begun
+	time.AfterFunc(100*time.Millisecond, func() { close(finish) }) // the reader waits by then, or will not
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	drained := make(chan int, 1)
+	go func() { drained <- r.ln.Drain(ctx) }()
+	select {
+	case cut := <-drained:
+		if cut != 0 {
+			t.Errorf("%d connections were cut at the end of the drain, want none", cut)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the drain does not end: the connection's goroutine is stuck")
+	}
+}
+
+// TestTheEndOfAHostsConnectionMayAskItsClient: what AfterEnd was given runs without the
+// client's lock.
+func TestTheEndOfAHostsConnectionMayAskItsClient(t *testing.T) {
+	r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
+	u := r.client(host(t, func(p *peer) { p.read() }), nil)
+	ended := make(chan struct{})
+	u.conn.AfterEnd(func() {
+		u.remove(1) // takes the lock
+		close(ended)
+	})
+	go u.Close() //nolint:errcheck // whether it returns is what the test asks
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Fatal("Close holds the client's lock while it calls back")
+	}
+}
