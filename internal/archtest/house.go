@@ -149,6 +149,7 @@ func globals() []global {
 		{"pkg/buffer", "pools"},
 		{"pkg/buffer", "outstanding"},
 		{"pkg/network", "pipes"},
+		{"pkg/network", "lastID"},
 	}
 }
 

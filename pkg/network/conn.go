@@ -67,6 +67,7 @@ const (
 // One goroutine reads and one writes at a time. Interrupt, Drain and Close may
 // be called from any.
 type Conn struct {
+	id    uint64 // immutable
 	nc    net.Conn
 	raw   syscall.RawConn // of the socket; nil: it is none
 	state atomic.Uint32
@@ -112,9 +113,14 @@ type ends struct {
 	call   []*func() // guarded by mu
 }
 
+// lastID is the ID of the newest connection.
+//
+//nolint:gochecknoglobals // connections are numbered in the process: handlers and listeners come and go
+var lastID atomic.Uint64
+
 // NewConn returns a Conn over nc, which it owns from now on.
 func NewConn(nc net.Conn) *Conn {
-	c := &Conn{nc: nc}
+	c := &Conn{id: lastID.Add(1), nc: nc}
 	switch s := nc.(type) {
 	case *net.TCPConn:
 		c.raw, _ = s.SyscallConn() // fails only for a nil connection
@@ -146,6 +152,10 @@ func (c *Conn) writes() *writeCalls {
 
 // shrink drops what a connection that waits does not need.
 func (c *Conn) shrink() { c.reader.calls, c.writer.calls = nil, nil }
+
+// ID returns the connection's number: no other connection of the process, downstream or
+// upstream, has or had it, and it stays the same while handlers change.
+func (c *Conn) ID() uint64 { return c.id }
 
 // NetConn returns the connection below.
 func (c *Conn) NetConn() net.Conn { return c.nc }

@@ -38,7 +38,7 @@ type teller struct{ got *told }
 
 func (s teller) ServeConn(_ context.Context, conn *network.Conn) error {
 	all, err := io.ReadAll(conn)
-	meta := stream.ConnMeta(1, "in", conn)
+	meta := stream.ConnMeta("in", conn)
 	s.got.read, s.got.from = string(all), meta.RemoteText+" "+meta.LocalText
 	return err
 }

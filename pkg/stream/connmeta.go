@@ -9,9 +9,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ConnMeta returns what is known of a downstream connection; id is its number.
-func ConnMeta(id uint64, listener string, conn *network.Conn) protocol.ConnMeta {
-	m := protocol.ConnMeta{ID: id, Listener: listener, Link: conn}
+// ConnMeta returns what is known of a downstream connection of a listener. It is the same
+// each time that it is made of a connection.
+func ConnMeta(listener string, conn *network.Conn) protocol.ConnMeta {
+	m := protocol.ConnMeta{ID: conn.ID(), Listener: listener, Link: conn}
 	m.TLS = TLSMeta(conn)
 	m.Secure = m.TLS != nil
 	m.Local, m.LocalText = addressOf(conn.LocalAddr())

@@ -110,7 +110,7 @@ func TestAConnectionIsParkedForWhomALPNChose(t *testing.T) {
 			if len(d.shaken) != 1 || d.shaken[0] != nil {
 				t.Errorf("handshakes %v, want one that succeeded", d.shaken)
 			}
-			if m := ConnMeta(1, "l", conn); !m.Secure || m.TLS == nil || m.TLS.Version != "TLSv1.3" {
+			if m := ConnMeta("l", conn); !m.Secure || m.TLS == nil || m.TLS.Version != "TLSv1.3" {
 				t.Errorf("ConnMeta has %+v", m.TLS)
 			}
 		})

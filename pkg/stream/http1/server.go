@@ -25,7 +25,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -59,7 +58,6 @@ type Server struct {
 	limits   syntax.Limits        // immutable
 	yields   bool                 // immutable; there is one processor, which nobody takes over from
 	sessions sync.Pool            // of *session
-	lastID   atomic.Uint64
 	clock    stream.Clock
 }
 
@@ -137,7 +135,7 @@ func (s *Server) take(conn *network.Conn, in input) *session {
 	}
 	c.conn = conn
 	c.in = in
-	c.meta = stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)
+	c.meta = stream.ConnMeta(s.o.Listener, conn)
 	c.x.Reset()
 	conn.SetWriteTimeout(s.o.HTTP1.WriteTimeout)
 	return c

@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/network"
@@ -42,7 +41,6 @@ type server struct {
 	o       stream.ServerOptions
 	service protocol.Starter
 	yields  bool // there is one processor: see pause
-	lastID  atomic.Uint64
 	clock   stream.Clock
 }
 
@@ -65,7 +63,7 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 
 // newSession returns the session of a connection; it has sent nothing.
 func (s *server) newSession(conn *network.Conn) *session {
-	c := &session{s: s, meta: stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)}
+	c := &session{s: s, meta: stream.ConnMeta(s.o.Listener, conn)}
 	o := &s.o.HTTP2
 	c.init(s.engine, conn, c)
 	c.creditFrom, c.idle = creditFrom(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), o.StreamIdleTimeout

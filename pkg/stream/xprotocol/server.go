@@ -34,7 +34,6 @@ type server struct {
 	o       stream.ServerOptions
 	service protocol.Starter // o.Service
 	yields  bool             // there is one processor: see pause
-	lastID  atomic.Uint64
 }
 
 func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
@@ -48,7 +47,7 @@ func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := &session{s: s, conn: conn, ctx: ctx, meta: stream.ConnMeta(s.lastID.Add(1), s.o.Listener, conn)}
+	c := &session{s: s, conn: conn, ctx: ctx, meta: stream.ConnMeta(s.o.Listener, conn)}
 	c.fewer.L = &c.mu
 	c.onWait = c.pause
 	c.outbox = network.NewOutbox(conn, s.engine.start)

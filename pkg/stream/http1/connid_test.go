@@ -1,0 +1,52 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// TestAConnectionKeepsItsNumberWhenItIsParked: it is the same in all exchanges of a
+// connection, and no connection of another listener has it.
+func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			x.Reply(200, "text/plain", strconv.FormatUint(x.Meta.Conn.ID, 10))
+			return nil
+		})}
+		seen := map[string]int{}
+		for range 2 { // each with a server of its own
+			caller, ended := inMemory(o)
+			for range 2 {
+				go io.WriteString(caller, get) //nolint:errcheck // the answer tells
+				answer, err := http.ReadResponse(bufio.NewReader(caller), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				id, err := io.ReadAll(answer.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen[string(id)]++
+				time.Sleep(2 * parkAfter) // in the test's time
+			}
+			_ = caller.Close()
+			<-ended
+		}
+		for id, n := range seen {
+			if n != 2 || id == "0" {
+				t.Errorf("the exchanges had the connection numbers %v, want two numbers, each twice", seen)
+				break
+			}
+		}
+	})
+}
