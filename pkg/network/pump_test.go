@@ -179,7 +179,7 @@ func TestSpliceWithoutAPipeMovesNothing(t *testing.T) {
 		t.Errorf("SpliceFrom = %d, %v, %v, %v; want nothing moved and no error", n, ok, rerr, werr)
 	}
 	for _, p := range held {
-		pipes.Put(p)
+		pipes.put(p)
 	}
 	if n, ok, rerr, werr = dst.SpliceFrom(src, 1); n != 1 || !ok || rerr != nil || werr != nil {
 		t.Errorf("SpliceFrom with descriptors = %d, %v, %v, %v", n, ok, rerr, werr)
@@ -190,8 +190,8 @@ func TestSpliceWithoutAPipeMovesNothing(t *testing.T) {
 func drainPipes(t *testing.T) (held []*pipe) {
 	t.Helper()
 	for {
-		p, ok := pipes.Get().(*pipe)
-		if !ok {
+		p := pipes.get()
+		if p == nil {
 			return held
 		}
 		held = append(held, p)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,32 +14,75 @@ import (
 // pipeSize is what a pipe holds, in bytes (pipe(7)).
 const pipeSize = 64 << 10
 
-// pipe is the kernel's buffer between two sockets. It is empty between uses.
+// maxIdlePipes is how many pipes are kept for the next connections that splice. Each has
+// two descriptors.
+const maxIdlePipes = 32
+
+// pipe is the kernel's buffer between two sockets. It is empty between uses. A connection
+// has one only while bytes are in it.
 type pipe struct{ r, w int }
 
+// pipes are the pipes that no connection uses: maxIdlePipes at most. Descriptors do not
+// wait for the garbage collector: TestPipesDoNotOutliveTheirConnections.
+//
 //nolint:gochecknoglobals // descriptors are the process's; pipes are shared by all connections
-var pipes sync.Pool
+var pipes idlePipes
+
+// idlePipes is a free list. The zero value is empty. Safe for concurrent use.
+type idlePipes struct {
+	mu   sync.Mutex
+	free []*pipe // guarded by mu; the newest last
+}
+
+// get takes a pipe out; nil if there is none.
+func (i *idlePipes) get() *pipe {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := len(i.free) - 1
+	if n < 0 {
+		return nil
+	}
+	p := i.free[n]
+	i.free = i.free[:n]
+	return p
+}
+
+// put keeps p, which is empty, or closes it if there are enough.
+func (i *idlePipes) put(p *pipe) {
+	i.mu.Lock()
+	keep := len(i.free) < maxIdlePipes
+	if keep {
+		i.free = append(i.free, p)
+	}
+	i.mu.Unlock()
+	if !keep {
+		p.close()
+	}
+}
 
 // errNoPipe: the process is out of descriptors.
 var errNoPipe = errors.New("network: no pipe")
 
 // takePipe returns an empty pipe, nil if none is to be had.
 func takePipe() *pipe {
-	if p, ok := pipes.Get().(*pipe); ok {
+	if p := pipes.get(); p != nil {
 		return p
 	}
+	return newPipe()
+}
+
+func newPipe() *pipe {
 	var fds [2]int
 	if unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
 		return nil
 	}
-	p := &pipe{r: fds[0], w: fds[1]}
-	runtime.AddCleanup(p, closePipe, fds)
-	return p
+	return &pipe{r: fds[0], w: fds[1]}
 }
 
-func closePipe(fds [2]int) {
-	_ = unix.Close(fds[0]) // nobody is left to be told
-	_ = unix.Close(fds[1])
+// close closes both ends; what is in the pipe is lost.
+func (p *pipe) close() {
+	_ = unix.Close(p.r) // nobody is left to be told
+	_ = unix.Close(p.w)
 }
 
 // SpliceFrom moves left bytes from src to c within the kernel (splice(2)), under
@@ -69,10 +111,11 @@ func (c *Conn) spliceFrom(src *Conn, left int64, count *atomic.Int64) (moved int
 		m, err := c.spliceOut(p, n)
 		moved += m
 		count.Add(m)
-		if err != nil { // the pipe is not empty: its cleanup closes it
+		if err != nil {
+			p.close() // it is not empty
 			return moved, true, nil, err
 		}
-		pipes.Put(p)
+		pipes.put(p)
 	}
 	return moved, true, nil, nil
 }
@@ -89,7 +132,7 @@ func (c *Conn) spliceIn(limit int64) (p *pipe, n int64, err error) {
 			}
 			n, result = spliceFD(int(fd), p.w, min(limit, pipeSize))
 			if n == 0 {
-				pipes.Put(p)
+				pipes.put(p)
 			}
 			return !errors.Is(result, syscall.EAGAIN)
 		})
