@@ -48,30 +48,31 @@ func (r *Route) Hash(x *protocol.Exchange, random uint64) (of uint64, made bool)
 			}
 			return max(random, 1), true
 		default:
-			if text, ok := p.text(x); ok {
-				return max(hash.String(text), 1), false
+			if of, ok := p.hash(x); ok {
+				return max(of, 1), false
 			}
 		}
 	}
 	return 0, false
 }
 
-// text returns what is hashed, and whether there is something.
-func (p *hashPolicy) text(x *protocol.Exchange) (string, bool) {
+// hash returns the hash of what p is about, and whether the request has it.
+func (p *hashPolicy) hash(x *protocol.Exchange) (of uint64, ok bool) {
+	text := ""
 	switch {
 	case p.field != "":
-		return hashedField(x, p.field)
+		return hashField(x, p.field)
 	case p.source:
-		ip := x.Meta.ClientIP()
-		return ip, ip != ""
+		text = x.Meta.ClientIP()
+		ok = text != ""
 	default:
-		return p.argument.Text(x)
+		text, ok = p.argument.Text(x)
 	}
+	return hash.String(text), ok
 }
 
-// hashedField returns a field of the request, or one of the parts that HTTP/2 has in
-// the place of fields.
-func hashedField(x *protocol.Exchange, name string) (string, bool) {
+// pseudoField returns one of the parts that HTTP/2 has in the place of fields.
+func pseudoField(x *protocol.Exchange, name string) (string, bool) {
 	switch name {
 	case ":path":
 		return x.Request.Path, true
@@ -82,7 +83,23 @@ func hashedField(x *protocol.Exchange, name string) (string, bool) {
 	case ":scheme":
 		return x.Request.Scheme, true
 	}
-	return x.Request.Header.Lookup(name)
+	return "", false
+}
+
+// hashField returns the hash of a field of the request. That of a repeated field is of
+// all its values, in any order (Envoy sorts them): a proxy on the way may reorder lines.
+func hashField(x *protocol.Exchange, name string) (of uint64, ok bool) {
+	if name[0] == ':' {
+		text, ok := pseudoField(x, name)
+		return hash.String(text), ok
+	}
+	h := &x.Request.Header
+	for i := range h.Len() {
+		if f := h.At(i); protocol.EqualFold(f.Name, name) {
+			of, ok = of+hash.String(f.Value), true
+		}
+	}
+	return of, ok
 }
 
 // cookieDigits is the length of the cookies that SetCookie makes: a hash in

@@ -28,6 +28,8 @@ func TestHashIsOfTheFirstPolicyThatTheRequestHas(t *testing.T) {
 		want     uint64
 	}{
 		{"a field, in any case", []config.HashPolicy{user}, "/", []string{"x-user", "ann"}, hash.String("ann")},
+		{"a repeated field", []config.HashPolicy{user}, "/", []string{"x-user", "ann", "X-User", "bob"}, hash.String("ann") + hash.String("bob")},
+		{"the same in another order", []config.HashPolicy{user}, "/", []string{"x-user", "bob", "X-User", "ann"}, hash.String("ann") + hash.String("bob")},
 		{"a field that is empty", []config.HashPolicy{user}, "/", []string{"x-user", ""}, hash.String("")},
 		{"a field that is lacking", []config.HashPolicy{user}, "/", nil, 0},
 		{"the path", []config.HashPolicy{{Header: ":path"}}, "/a?b", nil, hash.String("/a?b")},
