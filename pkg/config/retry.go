@@ -19,7 +19,7 @@ type RetryPolicy struct {
 // RetryHeader is a field of an answer that asks for another try.
 type RetryHeader struct {
 	Name  string
-	Value string // what the first field of that name must be; "": anything
+	Value string // what one of the fields of that name must be; "": anything
 }
 
 // BackOff is how long retries wait: any time up to a bound that grows from one retry

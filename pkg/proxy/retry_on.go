@@ -50,11 +50,15 @@ func listed(p *config.RetryPolicy, r *protocol.Response) bool {
 	return slices.Contains(p.StatusCodes, r.Status) || slices.Contains(p.RPCCodes, r.Code)
 }
 
-// marked reports whether an answer has one of the fields.
+// marked reports whether an answer has one of the fields. Each value of a repeated field
+// is looked at by itself.
 func marked(fields []config.RetryHeader, h *protocol.Header) bool {
 	for i := range fields {
-		if value, ok := h.Lookup(fields[i].Name); ok && (fields[i].Value == "" || fields[i].Value == value) {
-			return true
+		want := &fields[i]
+		for n := range h.Len() {
+			if f := h.At(n); protocol.EqualFold(f.Name, want.Name) && (want.Value == "" || want.Value == f.Value) {
+				return true
+			}
 		}
 	}
 	return false
