@@ -62,7 +62,9 @@ type Match struct {
 	Chance *float64
 }
 
-// HeaderMatch compares a field; the first, if there are several. Names "method",
+// HeaderMatch compares the fields of a name, each by itself: it holds if one of them
+// meets it. Those in which a call of RPC says where it goes ("service", "method",
+// "version" and "group") it has once, whatever its attachments say. Names "method",
 // "host" (or "authority") and "path" mean the request's own; of RPC requests, the
 // field if there is one. ":method", ":authority", ":path" (with the query) and
 // ":scheme" mean the request's own always.
@@ -70,8 +72,8 @@ type HeaderMatch struct {
 	Name  string
 	Value string // ".*": any value, but the field must be there, Regex or not
 	Regex bool   // Value is an expression
-	// Is stands in the place of Value and Regex: all fields of the name, joined by
-	// commas, are compared. nil: those count.
+	// Is stands in the place of Value and Regex. An inverted one holds if no field of the
+	// name meets it. nil: those count.
 	Is *ValueMatch
 }
 

@@ -33,7 +33,10 @@ type Metadata struct {
 	entries []metadatum
 }
 
-type metadatum struct{ namespace, key, value string }
+type metadatum struct {
+	namespace, key, value string
+	repeated              bool // see AddRepeated
+}
 
 // Set makes value the only value of key.
 func (m *Metadata) Set(namespace, key, value string) {
@@ -43,7 +46,24 @@ func (m *Metadata) Set(namespace, key, value string) {
 
 // Add appends a value beside those that key has: lists have several.
 func (m *Metadata) Add(namespace, key, value string) {
-	m.entries = append(m.entries, metadatum{namespace, key, value})
+	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value})
+}
+
+// AddRepeated appends another value of a key that stands for a repeated header field.
+// The values are not a list: a condition on the key looks at each of them by itself, as
+// one on the field does.
+func (m *Metadata) AddRepeated(namespace, key, value string) {
+	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value, repeated: true})
+}
+
+// Repeats reports whether key has values of AddRepeated.
+func (m *Metadata) Repeats(namespace, key string) bool {
+	for i := range m.entries {
+		if e := &m.entries[i]; e.repeated && e.key == key && e.namespace == namespace {
+			return true
+		}
+	}
+	return false
 }
 
 // Del removes every value of key.
@@ -98,7 +118,7 @@ func (m *Metadata) All(namespace string) iter.Seq2[string, string] {
 func (m *Metadata) Clone() Metadata {
 	c := Metadata{entries: make([]metadatum, len(m.entries))}
 	for i, e := range m.entries {
-		c.entries[i] = metadatum{strings.Clone(e.namespace), strings.Clone(e.key), strings.Clone(e.value)}
+		c.entries[i] = metadatum{strings.Clone(e.namespace), strings.Clone(e.key), strings.Clone(e.value), e.repeated}
 	}
 	return c
 }

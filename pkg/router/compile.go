@@ -303,7 +303,7 @@ func (b *builder) index(routes []*Route) hostIndex {
 				fields[f.key()] = n
 				h.fields = append(h.fields, fieldIndex{field: f, chains: make(map[string]int32)})
 			}
-			h.fields[n].add(f.value, at, &h)
+			h.fields[n].add(f.is.Text, at, &h)
 		}
 	}
 	h.paths = b.tree.add(b.paths, &h)

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
+	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
 // condition is what a route asks for beside an exact or prefix path.
@@ -66,32 +67,34 @@ func (c *condition) key() *field {
 	}
 	for i := range c.fields {
 		f := &c.fields[i]
-		if f.test == equal && (f.of == inHeader || f.of == inMethod) {
+		if f.test == equal && (f.of == inHeader || f.of == inCall || f.of == inMethod) {
 			return f
 		}
 	}
 	return nil
 }
 
-// field is a condition on one value of the request.
+// field is a condition on a value of the request.
 type field struct {
-	of         source
-	test       test
-	name       string // as configured
-	value      string // for equal
-	expression *regexp.Regexp
-	is         *valueTest // for valued
+	of   source
+	test test
+	name string // as configured
+	is   headermatch.Matcher
 }
 
 // source says where a field's value is.
 type source uint8
 
 const (
-	// The first field of the condition's name.
+	// The fields of the condition's name, each by itself.
 	inHeader source = iota
 
+	// Of an RPC request the first field of that name: what the call itself says, which
+	// comes before its attachments. Of HTTP as inHeader.
+	inCall
+
 	// The request's own, but of an RPC request its field of that name, if it
-	// has one.
+	// has one: of inMethod the first.
 	inMethod
 	inHost
 	inPath // without the query
@@ -103,43 +106,46 @@ const (
 	pseudoScheme
 )
 
-// test says how a field's value is compared; those that cost least come first.
+// test orders conditions: those that cost least come first.
 type test uint8
 
 const (
 	present test = iota // any value
 	equal
-	matches // the expression
+	matches // the expression, which need not describe all of the value
 	valued
 )
 
 func (f *field) holds(x *protocol.Exchange) bool {
-	if f.test == valued {
-		if f.of == inHeader {
-			return f.is.holds(joined(&x.Request.Header, f.name))
-		}
-		return f.is.holds(f.of.value(x, f.name))
+	if f.readsFields(x) {
+		return f.is.MatchHeader(&x.Request.Header, f.name)
 	}
-	value, ok := f.of.value(x, f.name)
-	switch {
-	case !ok:
-		return false
-	case f.test == present:
+	return f.is.Match(f.of.value(x, f.name))
+}
+
+// readsFields reports whether f is a condition on fields of x, which may repeat.
+func (f *field) readsFields(x *protocol.Exchange) bool {
+	switch f.of {
+	case inHeader:
 		return true
-	case f.test == matches:
-		return f.expression.MatchString(value)
-	case f.of == inHost || f.of == pseudoAuthority:
-		return protocol.EqualFold(value, f.value) // RFC 9110 4.2.3
+	case inCall:
+		return !isRPC(x)
+	case inHost, inPath:
+		if !isRPC(x) {
+			return false
+		}
+		_, ok := x.Request.Header.Lookup(f.name)
+		return ok
 	default:
-		return value == f.value
+		return false
 	}
 }
 
-// value returns the value, and whether the request has one.
+// value returns the value that does not repeat, and whether the request has one.
 func (s source) value(x *protocol.Exchange, name string) (string, bool) {
 	r := &x.Request
-	if s == inHeader || s < pseudoMethod && isRPC(x) {
-		if v, ok := r.Header.Lookup(name); ok || s == inHeader {
+	if s == inCall || s == inMethod && isRPC(x) {
+		if v, ok := r.Header.Lookup(name); ok || s == inCall {
 			return v, ok
 		}
 	}
@@ -181,6 +187,9 @@ func sourceOf(name string) (source, error) {
 		if lower[0] == ':' {
 			return inHeader, fmt.Errorf("header condition on %q: the names with a colon are :method, :authority, :path and :scheme", name)
 		}
+		if isRouting(name) {
+			return inCall, nil
+		}
 		return inHeader, nil
 	}
 }
@@ -212,14 +221,30 @@ func (f *fieldIndex) add(value string, at int32, h *hostIndex) {
 	f.least = at // they come in descending order
 }
 
-// find returns the chain for x's value.
-func (f *fieldIndex) find(x *protocol.Exchange) int32 {
-	if value, ok := f.field.of.value(x, f.field.name); ok {
-		if chain, ok := f.chains[value]; ok {
-			return chain
+// field returns the first route of f's chains that is met, or best if that comes before
+// it. A repeated field leads to the chain of each of its values.
+func (s *search) field(f *fieldIndex, best int32) int32 {
+	if !f.field.readsFields(s.x) {
+		value, ok := f.field.of.value(s.x, f.field.name)
+		if !ok {
+			return best
+		}
+		return s.value(f, value, best)
+	}
+	h := &s.x.Request.Header
+	for i := range h.Len() {
+		if at := h.At(i); protocol.EqualFold(at.Name, f.field.name) {
+			best = s.value(f, at.Value, best)
 		}
 	}
-	return end
+	return best
+}
+
+func (s *search) value(f *fieldIndex, value string, best int32) int32 {
+	if chain, ok := f.chains[value]; ok {
+		return s.first(chain, best)
+	}
+	return best
 }
 
 // variableCondition is a condition on a variable; what an exchange lacks equals
@@ -336,14 +361,16 @@ func (e expressions) field(m *config.HeaderMatch) (field, error) {
 			return field{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
 		}
 	case m.Value == ".*":
-		f.test = present
+		f.test, f.is = present, headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
 	case m.Regex:
-		f.test = matches
-		if f.expression, err = e.compile(m.Value); err != nil {
+		expression, err := e.compile(m.Value)
+		if err != nil {
 			return field{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
 		}
+		f.test, f.is = matches, headermatch.New(config.ValueMatch{Kind: config.ValueRegex, Text: m.Value}, expression)
 	default:
-		f.test, f.value = equal, m.Value
+		isHost := of == inHost || of == pseudoAuthority // RFC 9110 4.2.3
+		f.test, f.is = equal, headermatch.New(config.ValueMatch{Text: m.Value, IgnoreCase: isHost}, nil)
 	}
 	return f, nil
 }

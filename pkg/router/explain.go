@@ -170,26 +170,40 @@ func (r *Route) pathFails(path string) (why string, fails bool) {
 
 // failure says why f does not hold.
 func (f *field) failure(x *protocol.Exchange) string {
-	value, there := f.of.value(x, f.name)
-	if f.of == inHeader && f.test == valued {
-		value, there = joined(&x.Request.Header, f.name)
-	}
 	expected := ""
 	switch f.test {
 	case present:
 		expected = "any value"
 	case equal:
-		expected = fmt.Sprintf("%q", f.value)
+		expected = fmt.Sprintf("%q", f.is.Text)
 	case matches:
-		expected = fmt.Sprintf("what matches %q", f.expression)
+		expected = fmt.Sprintf("what matches %q", f.is.Text)
 	case valued:
 		expected = expects(&f.is.ValueMatch)
 	}
 	kind := "field "
-	if f.of != inHeader {
+	if f.of != inHeader && f.of != inCall {
 		kind = "the request's "
 	}
-	return kind + is(f.name, value, there) + ", expected " + expected
+	return kind + f.found(x) + ", expected " + expected
+}
+
+// found says what the values of f are.
+func (f *field) found(x *protocol.Exchange) string {
+	if !f.readsFields(x) {
+		value, there := f.of.value(x, f.name)
+		return is(f.name, value, there)
+	}
+	var values []string
+	for name, value := range x.Request.Header.All() {
+		if protocol.EqualFold(name, f.name) {
+			values = append(values, strconv.Quote(value))
+		}
+	}
+	if len(values) == 0 {
+		return is(f.name, "", false)
+	}
+	return f.name + " is " + strings.Join(values, " and ")
 }
 
 // variableFailure says what the variables are that x meets none of the groups by.

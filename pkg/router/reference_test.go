@@ -133,11 +133,10 @@ func refHolds(m *config.Match, x *protocol.Exchange) bool {
 		}
 	}
 	for _, h := range m.Headers {
-		value, ok := refField(h.Name, x)
-		if strings.Contains("host :authority", h.Name) && !h.Regex && strings.EqualFold(value, h.Value) {
-			continue
-		}
-		if !ok || !refEqual(value, h.Value, h.Regex || h.Value == ".*") {
+		if !slices.ContainsFunc(refField(h.Name, x), func(value string) bool {
+			return strings.Contains("host :authority", h.Name) && !h.Regex && strings.EqualFold(value, h.Value) ||
+				refEqual(value, h.Value, h.Regex || h.Value == ".*")
+		}) {
 			return false
 		}
 	}
@@ -163,13 +162,14 @@ func refEqual(value, want string, isRegex bool) bool {
 	return value == want
 }
 
-func refField(name string, x *protocol.Exchange) (string, bool) {
+// refField returns the values that a condition on name looks at.
+func refField(name string, x *protocol.Exchange) []string {
 	rpc := x.Meta.Protocol == "dubbo"
 	own := map[string]string{
 		":method": x.Request.Method, ":path": x.Request.Path, ":scheme": x.Request.Scheme, ":authority": x.Request.Authority,
 	}
 	if v, ok := own[name]; ok {
-		return v, true
+		return []string{v}
 	}
 	pseudo := map[string]string{
 		"method": x.Request.Method, "host": x.Request.Authority, "authority": x.Request.Authority,
@@ -177,11 +177,20 @@ func refField(name string, x *protocol.Exchange) (string, bool) {
 	}
 	own1, isPseudo := pseudo[name]
 	if rpc || !isPseudo {
-		if v, ok := x.Request.Header.Lookup(name); ok {
-			return v, true
+		var values []string
+		for field, value := range x.Request.Header.All() {
+			if strings.EqualFold(field, name) {
+				values = append(values, value)
+			}
+		}
+		if rpc && slices.Contains([]string{"service", "method", "version", "group"}, name) && len(values) > 0 {
+			return values[:1]
+		}
+		if len(values) > 0 || !isPseudo {
+			return values
 		}
 	}
-	return own1, isPseudo
+	return []string{own1}
 }
 
 // dice makes tables and requests of few words, so that they meet often.

@@ -86,7 +86,7 @@ func (t *Table) Find(x *protocol.Exchange) int {
 	for i := range host.index.fields {
 		f := &host.index.fields[i]
 		if f.least < best {
-			best = s.first(f.find(x), best)
+			best = s.field(f, best)
 		}
 	}
 	best = s.first(host.index.regex, best)

@@ -4,109 +4,41 @@ import (
 	"fmt"
 	"math"
 	"net/url"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// valueTest is a compiled config.ValueMatch.
-type valueTest struct {
-	config.ValueMatch
-	expression *regexp.Regexp // of ValueRegex
-}
-
-// holds reports whether a value, which is there if ok, is what is asked for.
-func (v *valueTest) holds(value string, ok bool) bool {
-	switch {
-	case v.Kind == config.ValuePresent:
-		return ok != v.Invert
-	case !ok && !v.MissingIsEmpty:
-		return false
+// value compiles m.
+func (e expressions) value(m *config.ValueMatch) (headermatch.Matcher, error) {
+	if m.Kind != config.ValueRegex {
+		return headermatch.New(*m, nil), nil
 	}
-	return v.fits(value) != v.Invert
-}
-
-func (v *valueTest) fits(value string) bool {
-	switch v.Kind {
-	case config.ValueExact:
-		return len(value) == len(v.Text) && v.equal(value, v.Text)
-	case config.ValuePrefix:
-		return len(value) >= len(v.Text) && v.equal(value[:len(v.Text)], v.Text)
-	case config.ValueSuffix:
-		return len(value) >= len(v.Text) && v.equal(value[len(value)-len(v.Text):], v.Text)
-	case config.ValueContains:
-		return v.within(value)
-	case config.ValueRegex:
-		return v.expression.MatchString(value)
-	case config.ValueRange:
-		n, err := strconv.ParseInt(value, 10, 64)
-		return err == nil && v.From <= n && n < v.To
-	case config.ValuePresent:
-	}
-	return true
-}
-
-func (v *valueTest) equal(a, b string) bool {
-	return a == b || v.IgnoreCase && protocol.EqualFold(a, b)
-}
-
-func (v *valueTest) within(value string) bool {
-	if !v.IgnoreCase {
-		return strings.Contains(value, v.Text)
-	}
-	for i := 0; i+len(v.Text) <= len(value); i++ {
-		if protocol.EqualFold(value[i:i+len(v.Text)], v.Text) {
-			return true
-		}
-	}
-	return false
-}
-
-func (e expressions) value(m *config.ValueMatch) (*valueTest, error) {
-	v := &valueTest{ValueMatch: *m}
-	var err error
-	if m.Kind == config.ValueRegex {
-		v.expression, err = e.compile(`\A(?:` + m.Text + `)\z`)
-	}
-	return v, err
-}
-
-// joined returns the fields of a name as one value (RFC 9110 5.3).
-func joined(h *protocol.Header, name string) (value string, ok bool) {
-	for i := range h.Len() {
-		f := h.At(i)
-		switch {
-		case !protocol.EqualFold(f.Name, name):
-		case !ok:
-			value, ok = f.Value, true
-		default:
-			value += "," + f.Value
-		}
-	}
-	return value, ok
+	// A dot is any character, as in filters: an attachment may have several lines.
+	whole, err := e.compile(`(?s)\A(?:` + m.Text + `)\z`)
+	return headermatch.New(*m, whole), err
 }
 
 // queryTest is a condition on a parameter of the query.
 type queryTest struct {
 	name string
-	is   *valueTest
+	is   headermatch.Matcher
 }
 
 func (q *queryTest) holds(x *protocol.Exchange) bool {
 	_, query, _ := strings.Cut(x.Request.Path, "?")
-	return q.is.holds(parameter(query, q.name))
+	return q.is.Match(parameter(query, q.name))
 }
 
 // argumentTest is a condition on an argument of a call.
 type argumentTest struct {
 	index int
-	is    *valueTest
+	is    headermatch.Matcher
 }
 
-func (a *argumentTest) holds(x *protocol.Exchange) bool { return a.is.holds(argument(x, a.index)) }
+func (a *argumentTest) holds(x *protocol.Exchange) bool { return a.is.Match(argument(x, a.index)) }
 
 // argument returns an argument of the call that x is.
 func argument(x *protocol.Exchange, index int) (value string, ok bool) {
@@ -162,12 +94,12 @@ func (c *chance) comes(random func() uint64) bool {
 
 // pathTest is a condition on the path that the tree of paths does not answer.
 type pathTest struct {
-	is       *valueTest
+	is       headermatch.Matcher
 	segments bool
 }
 
 func (p *pathTest) holds(path string) bool {
-	if !p.is.fits(path) {
+	if !p.is.MatchValue(path) {
 		return false
 	}
 	at := len(p.is.Text)
@@ -187,6 +119,6 @@ func newPathTest(m *config.Match) *pathTest {
 	case m.PathKind != config.PathExact:
 		return nil
 	}
-	is := &valueTest{ValueMatch: config.ValueMatch{Kind: kind, Text: m.Path, IgnoreCase: m.IgnoreCase}}
+	is := headermatch.New(config.ValueMatch{Kind: kind, Text: m.Path, IgnoreCase: m.IgnoreCase}, nil)
 	return &pathTest{is: is, segments: m.PathKind == config.PathSegments}
 }

@@ -38,16 +38,16 @@ func TestValues(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, s := range tt.holds {
-				if !v.holds(s, true) {
+				if !v.Match(s, true) {
 					t.Errorf("holds(%q) = false", s)
 				}
 			}
 			for _, s := range tt.fails {
-				if v.holds(s, true) {
+				if v.Match(s, true) {
 					t.Errorf("holds(%q) = true", s)
 				}
 			}
-			if got := v.holds("", false); got != tt.absent {
+			if got := v.Match("", false); got != tt.absent {
 				t.Errorf("holds(nothing) = %v, want %v", got, tt.absent)
 			}
 		})
@@ -123,17 +123,20 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// All fields of a name count, as one value.
-func TestFieldsOfOneNameAreOneValue(t *testing.T) {
-	table := special(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: "1,2"}}}})
+// Each field of a name is compared by itself.
+func TestFieldsOfOneNameAreNotJoined(t *testing.T) {
 	x := &protocol.Exchange{Request: protocol.Request{Path: "/"}}
 	x.Request.Header.Add("x-a", "1")
-	if table.Match(x) != nil {
-		t.Error("one field of two matches")
-	}
 	x.Request.Header.Add("x-A", "2")
-	if table.Match(x) == nil {
-		t.Error("both fields do not match")
+	for text, want := range map[string]bool{"1": true, "2": true, "1,2": false} {
+		table := special(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: text}}}})
+		if got := table.Match(x) != nil; got != want {
+			t.Errorf("the fields meet %q: %t, want %t", text, got, want)
+		}
+		inverted := special(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: text, Invert: true}}}})
+		if got := inverted.Match(x) != nil; got == want {
+			t.Errorf("the fields meet anything but %q: %t, want %t", text, got, !want)
+		}
 	}
 }
 

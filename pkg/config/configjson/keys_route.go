@@ -60,7 +60,7 @@ type matchJSON struct {
 	Prefix    *string             `key:"prefix" doc:"Beginning of the path. At most one of prefix, path and regex." example:"\"/shop/\""`
 	Path      *string             `key:"path" doc:"The whole path, without the query." example:"\"/shop\""`
 	Regex     *string             `key:"regex" doc:"Expression that the path matches, without the query (RE2)." example:"\"^/v[0-9]+/\""`
-	Headers   []headerMatchJSON   `key:"headers" doc:"Fields of the request; method, host and path mean the request's own."`
+	Headers   []headerMatchJSON   `key:"headers" doc:"Fields of the request; method, host and path mean the request's own. Each value of a repeated field is compared by itself."`
 	Variables []variableMatchJSON `key:"variables" doc:"Variables of the request."`
 	DSL       []document.Node     `key:"dsl_expressions" doc:"Expressions over the request." unbuilt:"dsl_expressions" example:"[{\"expression\": \"true\"}]"`
 }

@@ -3,17 +3,20 @@ package match
 import (
 	"errors"
 	"fmt"
-	"strconv"
+	"regexp"
 	"strings"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
 // HeaderConfig says what a field of a request must be. Without a condition, it must
-// be there. Upper and lower case are the same in the host that a request is for.
+// be there. Upper and lower case are the same in the host that a request is for. Each
+// field of the name is looked at by itself: see package headermatch.
 type HeaderConfig struct {
 	Name          string      `key:"name" doc:"Field name, of RPC calls also an attachment or service, method, version and group; :method, :authority, :path (with the query) and :scheme are the request's own." required:"true" example:"\"x-tenant\""`
-	String        *TextConfig `key:"string_match" doc:"What the value must be; values of several fields count as one, with commas between them."`
+	String        *TextConfig `key:"string_match" doc:"What the value must be; of several fields of the name, one of the values."`
 	Exact         *string     `key:"exact_match" doc:"The value must be this." example:"\"blue\""`
 	Prefix        *string     `key:"prefix_match" doc:"The value must begin with this." example:"\"blue-\""`
 	Suffix        *string     `key:"suffix_match" doc:"The value must end with this." example:"\"-blue\""`
@@ -21,7 +24,7 @@ type HeaderConfig struct {
 	SafeRegex     *Regex      `key:"safe_regex_match" doc:"An expression that describes all of the value."`
 	Range         *Numbers    `key:"range_match" doc:"The value must be an integer in this range."`
 	Present       *bool       `key:"present_match" doc:"The field must be there; false: it must not." example:"true"`
-	Invert        bool        `key:"invert_match" doc:"The condition must not hold. Of a field that is not there neither holds, unless the condition is that it is (not) there." default:"false" example:"true"`
+	Invert        bool        `key:"invert_match" doc:"The condition must not hold: of several fields of the name, none of the values may meet it. Of a field that is not there neither holds, unless the condition is that it is (not) there." default:"false" example:"true"`
 	MissingIsText bool        `key:"treat_missing_header_as_empty" doc:"A field that is not there is as if its value were empty." default:"false" example:"true"`
 }
 
@@ -33,39 +36,26 @@ type Numbers struct {
 
 // Header is a compiled HeaderConfig.
 type Header struct {
-	field   Field
-	test    headerTest
-	text    Text
-	numbers Numbers
-	invert  bool
-	// missing: a field that is not there counts as "".
-	missing bool
+	field Field
+	value headermatch.Matcher
 }
-
-type headerTest uint8
-
-const (
-	isPresent headerTest = iota
-	isAbsent
-	isText
-	isNumber
-)
 
 // Compile checks c and returns its compiled form.
 func (c *HeaderConfig) Compile() (Header, error) {
-	h := Header{invert: c.Invert, missing: c.MissingIsText}
-	var err error
-	if h.field, err = NewField(c.Name); err != nil {
+	field, err := NewField(c.Name)
+	if err != nil {
 		return Header{}, err
 	}
+	is := config.ValueMatch{Kind: config.ValuePresent}
+	var expression *regexp.Regexp
 	set := 0
 	text := func(of TextConfig) {
 		set++
-		var problem error
-		h.test = isText
-		if h.text, problem = of.Compile(); problem != nil {
+		compiled, problem := of.Compile()
+		if problem != nil {
 			err = problem
 		}
+		is, expression = compiled.valueMatch(), compiled.expression
 	}
 	if c.String != nil {
 		text(*c.String)
@@ -87,27 +77,27 @@ func (c *HeaderConfig) Compile() (Header, error) {
 	}
 	if c.Range != nil {
 		set++
-		h.test, h.numbers = isNumber, *c.Range
+		is = config.ValueMatch{Kind: config.ValueRange, From: c.Range.Start, To: c.Range.End}
 		if c.Range.Start >= c.Range.End {
 			err = fmt.Errorf("range_match from %d to before %d has no number", c.Range.Start, c.Range.End)
 		}
 	}
+	absent := false
 	if c.Present != nil {
 		set++
-		if !*c.Present {
-			h.test = isAbsent
-		}
+		absent = !*c.Present
 	}
 	if err == nil && set > 1 {
 		err = fmt.Errorf("%d conditions are set, want one", set)
 	}
-	if h.field.of == authority || h.field.of == host {
-		h.text = h.text.IgnoringCase() // RFC 9110 4.2.3
-	}
 	if err != nil {
 		return Header{}, fmt.Errorf("the header condition on %q: %w", c.Name, err)
 	}
-	return h, nil
+	is.Invert, is.MissingIsEmpty = c.Invert != absent, c.MissingIsText
+	if field.of == authority || field.of == host {
+		is.IgnoreCase = true // RFC 9110 4.2.3
+	}
+	return Header{field, headermatch.New(is, expression)}, nil
 }
 
 // CompileHeaders compiles a list; key is what it is called in errors.
@@ -122,28 +112,15 @@ func CompileHeaders(key string, list []HeaderConfig) ([]Header, error) {
 	return headers, nil
 }
 
-// Holds reports whether the request of x is as h asks. Only a field that occurs
-// several times makes it allocate.
+// Holds reports whether the request of x is as h asks. It allocates nothing.
 func (h *Header) Holds(x *protocol.Exchange) bool {
-	value, ok := h.field.Value(x)
-	switch h.test {
-	case isPresent:
-		return (ok || h.missing) != h.invert
-	case isAbsent:
-		return (!ok && !h.missing) != h.invert
-	case isText, isNumber:
+	if value, ok, repeats := h.field.single(x); !repeats {
+		return h.value.Match(value, ok)
 	}
-	if !ok && !h.missing {
-		return false // Envoy's reading, inverted or not
-	}
-	if h.test == isText {
-		return h.text.Holds(value) != h.invert
-	}
-	n, err := strconv.ParseInt(value, 10, 64)
-	return (err == nil && n >= h.numbers.Start && n < h.numbers.End) != h.invert
+	return h.value.MatchHeader(&x.Request.Header, h.field.name)
 }
 
-// Field finds a value of a request by name.
+// Field finds the values of a request by name.
 type Field struct {
 	name string
 	of   source
@@ -199,41 +176,57 @@ func (h *Header) ReadsCall() bool {
 	return h.field.of == target || h.field.of == authority || h.field.of == routing
 }
 
-// Value returns the field's value, a view of x, and whether there is one. Several
-// fields of the name are one value, with commas between them (RFC 9110 5.3).
-func (f *Field) Value(x *protocol.Exchange) (string, bool) {
+// single returns the value that a request has once, a view of x, and whether it has it.
+// repeats: any number of header fields may have one each.
+func (f *Field) single(x *protocol.Exchange) (value string, ok, repeats bool) {
 	r := &x.Request
 	switch f.of {
 	case method:
-		return r.Method, true
+		return r.Method, true, false
 	case authority:
-		return x.AskedAuthority(), true
+		return x.AskedAuthority(), true, false
 	case target:
-		return x.AskedPath(), true
+		return x.AskedPath(), true, false
 	case scheme:
-		return r.Scheme, true
+		return r.Scheme, true, false
 	case host:
 		if r.Method != "" { // no call of RPC
-			return x.AskedAuthority(), true
+			return x.AskedAuthority(), true, false
 		}
 	case routing:
 		if r.Method == "" {
-			return r.Header.Lookup(f.name)
+			value, ok = r.Header.Lookup(f.name)
+			return value, ok, false
 		}
 	case fields:
 	}
-	return joined(&r.Header, f.name)
+	return "", false, true
 }
 
-func joined(h *protocol.Header, name string) (value string, ok bool) {
-	for i := range h.Len() {
-		switch field := h.At(i); {
-		case !protocol.EqualFold(field.Name, name):
-		case ok:
-			value += "," + field.Value
-		default:
-			value, ok = field.Value, true
+// Value returns the n-th value of the field, from 0, a view of x, and whether there is
+// one. more: there are others after it. Each field of the name has a value; they are
+// never joined.
+func (f *Field) Value(x *protocol.Exchange, n int) (value string, ok, more bool) {
+	value, ok, repeats := f.single(x)
+	if !repeats {
+		if n > 0 {
+			return "", false, false
 		}
+		return value, ok, false
 	}
-	return value, ok
+	h := &x.Request.Header
+	for i := range h.Len() {
+		at := h.At(i)
+		if !protocol.EqualFold(at.Name, f.name) {
+			continue
+		}
+		if ok {
+			return value, true, true
+		}
+		if n == 0 {
+			value, ok = at.Value, true
+		}
+		n--
+	}
+	return value, ok, false
 }

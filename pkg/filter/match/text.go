@@ -10,6 +10,7 @@ import (
 	"regexp/syntax"
 	"strings"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -163,6 +164,23 @@ func (t *Text) Holds(s string) bool {
 	case never:
 	}
 	return false
+}
+
+// valueMatch returns t, which Compile returned, as conditions on header fields have it.
+func (t *Text) valueMatch() config.ValueMatch {
+	m := config.ValueMatch{Text: t.value, IgnoreCase: t.fold}
+	switch t.test {
+	case prefix:
+		m.Kind = config.ValuePrefix
+	case suffix:
+		m.Kind = config.ValueSuffix
+	case contains:
+		m.Kind = config.ValueContains
+	case expression:
+		m.Kind = config.ValueRegex
+	case exact, never:
+	}
+	return m
 }
 
 // IsExactly reports whether t holds for value, and for nothing else.

@@ -203,16 +203,33 @@ func isFailure(code int) bool {
 	return false
 }
 
-// of returns the level of x.
-func (l *levels) of(x *protocol.Exchange) int {
+// of returns the level of x: of several fields, the one with the smallest share, so that
+// a field that is added makes no request more important.
+func (l *levels) of(x *protocol.Exchange) (least int) {
 	if len(l.list) == 1 {
 		return 0
 	}
-	if value, ok := l.field.Value(x); ok {
-		for i := range l.list {
-			if l.list[i].Value == value {
-				return i
-			}
+	for n := 0; ; n++ {
+		value, ok, more := l.field.Value(x, n)
+		if !ok {
+			return l.others
+		}
+		if level := l.find(value); n == 0 && !more {
+			return level
+		} else if n == 0 || l.list[level].Share < l.list[least].Share {
+			least = level
+		}
+		if !more {
+			return least
+		}
+	}
+}
+
+// find returns the level of a value.
+func (l *levels) find(value string) int {
+	for i := range l.list {
+		if l.list[i].Value == value {
+			return i
 		}
 	}
 	return l.others

@@ -163,11 +163,12 @@ const (
 // judge returns the origin that a request is sent from, "" if it does not say, and
 // whether it is one that is allowed.
 func (c *cors) judge(x *protocol.Exchange) (origin string, ok bool) {
-	origin, _ = c.policy.origin.Value(x)
-	if origin == "" {
+	origin, _, more := c.policy.origin.Value(x, 0)
+	if origin == "" && !more {
 		return "", false
 	}
-	ok = c.policy.any || match.Any(c.policy.origins, origin)
+	// A browser sends one origin (RFC 6454 7.3). Of several none is allowed.
+	ok = !more && (c.policy.any || match.Any(c.policy.origins, origin))
 	if ok {
 		c.valid.Add(1)
 	} else {

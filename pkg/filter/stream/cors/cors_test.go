@@ -79,6 +79,7 @@ func TestAnswers(t *testing.T) {
 		{"of another origin", one + `}`, "GET Origin: https://b.test", "", "Vary: Origin"},
 		{"of none", one + `}`, "GET ", "", "Vary: Origin"},
 		{"of two origins", one + `}`, "GET Origin: https://a.test, Origin: https://b.test", "", "Vary: Origin"},
+		{"of two origins that each fit", `{"allow_origin_string_match": [{"safe_regex": {"regex": "https://.*"}}]}`, "GET Origin: https://a.test, Origin: https://b.test", "", "Vary: Origin"},
 		{"of another scheme", one + `}`, "GET Origin: http://a.test", "", "Vary: Origin"},
 		{"that vary already", one + `}`, "GET ", "vary: accept; origin, VARY: Origin", "vary: accept; origin, VARY: Origin"},
 		{"that vary in all", one + `}`, "GET ", "Vary: *", "Vary: *"},

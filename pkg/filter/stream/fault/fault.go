@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -101,7 +100,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 // fault is immutable but for its counters.
 type fault struct {
 	config  Config
-	matches []condition
+	matches []match.Header
 	next    protocol.Starter
 	roll    func() uint32 // 0 … 99, each as likely
 	delays  *metrics.Counter
@@ -196,7 +195,7 @@ func (f *fault) applies(x *protocol.Exchange) bool {
 		return false
 	}
 	for i := range f.matches {
-		if !f.matches[i].holds(x) {
+		if !f.matches[i].Holds(x) {
 			return false
 		}
 	}
@@ -216,44 +215,28 @@ func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	return protocol.NewFault(protocol.Draining, err)
 }
 
-// condition is a compiled HeaderMatch, by name and value or as Envoy has it.
-type condition struct {
-	name, value string
-	regex       *regexp.Regexp
-	envoys      *match.Header
-}
-
-func compile(headers []HeaderMatch) ([]condition, error) {
-	all := make([]condition, len(headers))
+// compile compiles conditions by name and value, or as Envoy has them.
+func compile(headers []HeaderMatch) ([]match.Header, error) {
+	all := make([]match.Header, len(headers))
 	for i, h := range headers {
-		all[i] = condition{name: h.Name, value: h.Value}
-		switch said := h.HeaderConfig != (match.HeaderConfig{Name: h.Name}); {
+		c := h.HeaderConfig
+		switch said := c != (match.HeaderConfig{Name: h.Name}); {
 		case said && (h.Value != "" || h.Regex):
 			return nil, fmt.Errorf("headers[%d]: value and regex are set, and another condition", i)
 		case said:
-			compiled, err := h.Compile()
-			if err != nil {
-				return nil, fmt.Errorf("headers[%d]: %w", i, err)
-			}
-			all[i].envoys = &compiled
 		case h.Regex:
-			re, err := regexp.Compile("^(?:" + h.Value + ")$")
-			if err != nil {
-				return nil, fmt.Errorf("headers[%d].value: %w", i, err)
-			}
-			all[i].regex = re
+			c.SafeRegex = &match.Regex{Regex: h.Value}
+		default:
+			c.Exact = &h.Value
+		}
+		key := ""
+		if h.Regex {
+			key = ".value"
+		}
+		var err error
+		if all[i], err = c.Compile(); err != nil {
+			return nil, fmt.Errorf("headers[%d]%s: %w", i, key, err)
 		}
 	}
 	return all, nil
-}
-
-func (c *condition) holds(x *protocol.Exchange) bool {
-	if c.envoys != nil {
-		return c.envoys.Holds(x)
-	}
-	value, ok := x.Request.Header.Lookup(c.name)
-	if c.regex != nil {
-		return ok && c.regex.MatchString(value)
-	}
-	return ok && value == c.value
 }

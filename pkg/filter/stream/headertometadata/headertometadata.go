@@ -26,7 +26,7 @@ type Config struct {
 
 // Rule is what is made of one field. One of Present and Missing is set, or both.
 type Rule struct {
-	Header  string `key:"header" doc:"The field; values of several fields are one, with commas between them. One of header and cookie is set." example:"\"x-version\""`
+	Header  string `key:"header" doc:"The field; of several fields of the name, each has a value of its own in the metadata. One of header and cookie is set." example:"\"x-version\""`
 	Cookie  string `key:"cookie" doc:"The cookie." example:"\"version\""`
 	Present *Datum `key:"on_header_present" doc:"What is made of it if it is there and not empty."`
 	Missing *Datum `key:"on_header_missing" doc:"What is made if it is not there; its value is set."`
@@ -57,9 +57,10 @@ func (c *Config) Validate() error {
 
 // rule is a compiled Rule.
 type rule struct {
-	value            func(x *protocol.Exchange) (string, bool)
-	present, missing *datum // nil: none
-	remove           string // "": nothing
+	cookie           *variable.Variable
+	field            match.Field // if cookie is nil
+	present, missing *datum      // nil: none
+	remove           string      // "": nothing
 }
 
 // datum is a compiled Datum.
@@ -93,13 +94,11 @@ func (r *Rule) compile() (rule, error) {
 		if !ok {
 			return rule{}, fmt.Errorf("%q is no cookie", r.Cookie)
 		}
-		out.value = v.Text
+		out.cookie = &v
 	default:
-		field, problem := match.NewField(r.Header)
-		if problem != nil {
-			return rule{}, problem
+		if out.field, err = match.NewField(r.Header); err != nil {
+			return rule{}, err
 		}
-		out.value = field.Value
 	}
 	if r.Remove {
 		if r.Header[0] == ':' || strings.EqualFold(r.Header, "host") {
@@ -214,36 +213,59 @@ func (h *headerToMetadata) Serve(ctx context.Context, x *protocol.Exchange) erro
 func (h *headerToMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	for i := range h.rules {
 		r := &h.rules[i]
-		value, ok := r.value(x)
-		switch {
-		case ok && value != "" && r.present != nil:
-			r.present.set(&x.Metadata, value)
-		case !ok && r.missing != nil:
-			r.missing.set(&x.Metadata, "")
-		}
-		if ok && r.remove != "" {
+		if there := r.apply(x); there && r.remove != "" {
 			x.Request.Header.Del(r.remove)
 		}
 	}
 	return h.next.Start(ctx, x)
 }
 
+// apply makes metadata of the values that r is about, and reports whether there are any.
+func (r *rule) apply(x *protocol.Exchange) (there bool) {
+	write := (*protocol.Metadata).Set // in place of what another rule made
+	for n, more := 0, true; more; n++ {
+		var value string
+		var ok bool
+		if value, ok, more = r.value(x, n); !ok {
+			break
+		}
+		there = true
+		if value != "" && r.present != nil && r.present.make(&x.Metadata, value, write) {
+			write = (*protocol.Metadata).AddRepeated
+		}
+	}
+	if !there && r.missing != nil {
+		r.missing.make(&x.Metadata, "", write)
+	}
+	return there
+}
+
+// value returns the n-th value that r is about: see match.Field.
+func (r *rule) value(x *protocol.Exchange, n int) (value string, ok, more bool) {
+	if r.cookie == nil {
+		return r.field.Value(x, n)
+	}
+	value, ok = r.cookie.Text(x)
+	return value, ok, false
+}
+
 // longest is how long values are that are taken, in bytes: Envoy's limit.
 const longest = 8 << 10
 
-// set makes a value of the metadata of what a field holds. What cannot be is left out.
-func (d *datum) set(m *protocol.Metadata, value string) {
+// make writes what a field holds to the metadata, and reports whether it did. What
+// cannot be is left out.
+func (d *datum) make(m *protocol.Metadata, value string, write func(m *protocol.Metadata, namespace, key, value string)) bool {
 	switch {
 	case d.Value != "":
 		m.Set(d.Namespace, d.Key, d.Value)
-		return
+		return true
 	case len(value) > longest:
-		return
+		return false
 	}
 	if d.Encode == "BASE64" {
 		decoded, err := base64.StdEncoding.DecodeString(value)
 		if err != nil {
-			return
+			return false
 		}
 		value = string(decoded)
 	}
@@ -253,12 +275,13 @@ func (d *datum) set(m *protocol.Metadata, value string) {
 	if d.Type == "NUMBER" {
 		var ok bool
 		if value, ok = canonical(value); !ok {
-			return
+			return false
 		}
 	}
 	if value != "" {
-		m.Set(d.Namespace, d.Key, value)
+		write(m, d.Namespace, d.Key, value)
 	}
+	return value != ""
 }
 
 // canonical returns the one spelling of a finite decimal number, "1" for "1.0", and

@@ -36,19 +36,20 @@ type value struct {
 	addr netip.Addr // of an action that makes addresses; zero: unknown
 }
 
-// of returns the value of a request, and whether there is one.
-func (a *action) of(x *protocol.Exchange, client *match.Client) (value, bool) {
+// of returns the n-th value of a request, and whether there is one. Only a repeated field
+// has more than one.
+func (a *action) of(x *protocol.Exchange, client *match.Client, n int) (v value, ok, more bool) {
 	switch a.makes {
 	case ofField:
-		text, ok := a.field.Value(x)
-		return value{text: text}, ok
+		v.text, ok, more = a.field.Value(x, n)
+		return v, ok, more
 	case ofClient:
-		return value{addr: a.network(x, client)}, true
+		return value{addr: a.network(x, client)}, true, false
 	case ofMatch:
-		return value{text: a.text}, a.holds(x) == a.expect
+		return value{text: a.text}, a.holds(x) == a.expect, false
 	case ofNothing:
 	}
-	return value{text: a.text}, true
+	return value{text: a.text}, true, false
 }
 
 // network returns the part of the client's address that counts. Clients who are
@@ -78,19 +79,55 @@ func (a *action) holds(x *protocol.Exchange) bool {
 	return true
 }
 
-// values are what the actions of a step made.
+// description is what the actions of a step make of a request: one of its combinations
+// of values, of which there are several if fields repeat.
+type description struct {
+	values
+	taken [maxActions]int  // which value of each action it is
+	more  [maxActions]bool // the action has others after it
+}
+
 type values [maxActions]value
 
-// describe fills v with what the actions of s make of x; false: one of them makes
-// nothing.
-func (s *step) describe(v *values, x *protocol.Exchange, client *match.Client) bool {
+// describe fills d with the first combination of what the actions of s make of x; false:
+// one of them makes nothing.
+func (s *step) describe(d *description, x *protocol.Exchange, client *match.Client) bool {
 	for i := range s.actions {
 		var ok bool
-		if v[i], ok = s.actions[i].of(x, client); !ok {
+		d.taken[i] = 0
+		if d.values[i], ok, d.more[i] = s.actions[i].of(x, client, 0); !ok {
 			return false
 		}
 	}
 	return true
+}
+
+// next makes d the combination after it; false: there is none.
+func (s *step) next(d *description, x *protocol.Exchange, client *match.Client) bool {
+	for i := range s.actions {
+		again := d.more[i]
+		if d.taken[i]++; !again {
+			d.taken[i] = 0
+		}
+		d.values[i], _, d.more[i] = s.actions[i].of(x, client, d.taken[i])
+		if again {
+			return true
+		}
+	}
+	return false
+}
+
+// repeats reports whether a field that d is made of repeats.
+func (d *description) repeats() bool { return d.more != [maxActions]bool{} }
+
+// choose returns the first choice that v fits, nil if there is none.
+func (s *step) choose(v *values) *choice {
+	for i := range s.choices {
+		if c := &s.choices[i]; c.fits(v) {
+			return c
+		}
+	}
+	return nil
 }
 
 func (c *choice) fits(v *values) bool {

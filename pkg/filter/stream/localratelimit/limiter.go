@@ -42,27 +42,37 @@ func (q *quota) see(b *bucket, r rate, now instant) {
 	}
 }
 
+// maxCombinations is how many combinations of the values of repeated fields a limit looks
+// at. A request with more is beyond it.
+const maxCombinations = 16
+
 // take takes the tokens of a request, and reports whether there was one in every
-// bucket that counts it. It stops at the first that has none.
+// bucket that counts it. It stops at the first that has none. A request whose fields
+// repeat takes from the buckets of each of their values: no caller can leave its own
+// bucket by adding a field.
 func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 	now := l.now()
 	described := false
-	var v values
+	var d description
 	for i := range p.steps {
 		s := &p.steps[i]
-		if !s.describe(&v, x, &p.client) {
+		if !s.describe(&d, x, &p.client) {
 			continue
 		}
-		for j := range s.choices {
-			c := &s.choices[j]
-			if !c.fits(&v) {
-				continue
+		for left := maxCombinations; ; left-- {
+			c := s.choose(&d.values)
+			if c != nil {
+				described = true
+				if !takeFrom(l.bucket(p, c, &d.values, x, now), c.rate, now, p.tells, q) {
+					return false
+				}
 			}
-			described = true
-			if !takeFrom(l.bucket(p, c, &v, x, now), c.rate, now, p.tells, q) {
+			if !d.repeats() && d.taken == [maxActions]int{} || !s.next(&d, x, &p.client) {
+				break
+			}
+			if left == 1 {
 				return false
 			}
-			break
 		}
 	}
 	if p.shared == nil || described && !p.always {

@@ -170,7 +170,7 @@ type datum struct {
 type datumTest uint8
 
 const (
-	single  datumTest = iota // one value, which fits
+	single  datumTest = iota // the value, or one of those of a repeated field, fits; a list does not
 	element                  // one of the values does
 	present
 	absent
@@ -187,7 +187,7 @@ func (d *datum) holds(m *protocol.Metadata) bool {
 	holds := false
 	switch d.test {
 	case single:
-		holds = count == 1 && fitting == 1
+		holds = fitting > 0 && (count == 1 || m.Repeats(d.namespace, d.key))
 	case element:
 		holds = fitting > 0
 	case present:

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// requestOf returns a request as the engine of a protocol makes it, with x-r once for
+// each value.
+func requestOf(p string, values []string) *protocol.Exchange {
+	x := new(protocol.Exchange)
+	x.Reset()
+	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("10.1.2.3:50000"), RemoteIP: "10.1.2.3"}
+	r := &x.Request
+	switch p {
+	case "dubbo", "bolt":
+		x.Meta.Protocol = p
+		r.Authority, r.Path = "org.A", "/org.A/pay"
+		r.Header.Add("service", "org.A")
+		r.Header.Add("method", "pay")
+	default:
+		x.Meta.Protocol = string(config.HTTP2)
+		r.Method, r.Scheme, r.Authority, r.Path = "GET", "http", "shop.test", "/org.A/pay"
+		if p == "http1" {
+			x.Meta.Protocol = string(config.HTTP1)
+		}
+		if p == "grpc" {
+			r.Method = "POST"
+			r.Header.Add("content-type", "application/grpc")
+		}
+	}
+	name := "x-r"
+	for _, value := range values {
+		r.Header.Add(name, value)
+		name = "X-R"
+	}
+	return x
+}
+
+// TestNoPolicyIsEvadedByARepeatedField: what a filter does about a value it does whatever
+// values of the same field stand before or after it.
+func TestNoPolicyIsEvadedByARepeatedField(t *testing.T) {
+	const admin = `{"name": "x-r", "string_match": {"exact": "admin"}}`
+	const other = `{"name": "x-r", "string_match": {"exact": "admin"}, "invert_match": true, "treat_missing_header_as_empty": true}`
+	rules := func(action, principal string) [2]string {
+		return [2]string{"rbac", `{"rules": {"action": "` + action + `", "policies": {"p": {"permissions": [{"any": true}], "principals": [` + principal + `]}}}}`}
+	}
+	limit := func(action, key, value string) [2]string {
+		return [2]string{"local_ratelimit", `{"rate_limits": [{"actions": [` + action + `]}],
+			"descriptors": [{"entries": [{"key": "` + key + `", "value": "` + value + `"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`}
+	}
+	metadata := func(action, principal string) [][2]string {
+		return [][2]string{
+			{"header_to_metadata", `{"request_rules": [{"header": "x-r", "on_header_present": {"metadata_namespace": "n", "key": "role"}}]}`},
+			rules(action, principal),
+		}
+	}
+	const role = `{"metadata": {"filter": "n", "path": [{"key": "role"}], "value": {"string_match": {"exact": "admin"}}}}`
+	for name, test := range map[string]struct {
+		filters [][2]string
+		spent   bool // the first request is let in
+		inHTTP  bool // only that has the filter
+	}{
+		"rbac":                     {filters: [][2]string{rules("DENY", `{"header": `+admin+`}`)}},
+		"rbac, not_id":             {filters: [][2]string{rules("ALLOW", `{"not_id": {"header": `+admin+`}}`)}},
+		"rbac, not_id twice":       {filters: [][2]string{rules("DENY", `{"not_id": {"not_id": {"header": `+admin+`}}}`)}},
+		"rbac, invert_match":       {filters: [][2]string{rules("ALLOW", `{"header": `+other+`}`)}},
+		"rbac, not_id of inverted": {filters: [][2]string{rules("DENY", `{"not_id": {"header": `+other+`}}`)}},
+		"rbac, a prefix":           {filters: [][2]string{rules("DENY", `{"header": {"name": "x-r", "prefix_match": "adm"}}`)}},
+		"rbac, a suffix":           {filters: [][2]string{rules("DENY", `{"header": {"name": "x-r", "suffix_match": "min"}}`)}},
+		"rbac, an expression":      {filters: [][2]string{rules("DENY", `{"header": {"name": "x-r", "safe_regex_match": {"regex": "ad.*n"}}}`)}},
+		"rbac, metadata":           {filters: metadata("DENY", role)},
+		"rbac, no metadata":        {filters: metadata("ALLOW", `{"not_id": `+role+`}`)},
+		"fault":                    {filters: [][2]string{{"fault", `{"abort": {"percentage": 100}, "headers": [` + admin + `]}`}}},
+		"fault, by value":          {filters: [][2]string{{"fault", `{"abort": {"percentage": 100}, "headers": [{"name": "x-r", "value": "admin"}]}`}}},
+		"fault, by expression":     {filters: [][2]string{{"fault", `{"abort": {"percentage": 100}, "headers": [{"name": "x-r", "value": "a.*n", "regex": true}]}`}}},
+		"healthcheck":              {filters: [][2]string{{"healthcheck", `{"endpoint": "/org.A/pay", "headers": [` + admin + `]}`}}, inHTTP: true},
+		"local_ratelimit":          {filters: [][2]string{limit(`{"request_headers": {"header_name": "x-r", "descriptor_key": "role"}}`, "role", "admin")}, spent: true},
+		"local_ratelimit, a bucket of each value": {filters: [][2]string{limit(`{"request_headers": {"header_name": "x-r", "descriptor_key": "role"}}`, "role", "")}, spent: true},
+		"local_ratelimit, by match":               {filters: [][2]string{limit(`{"header_value_match": {"descriptor_key": "k", "descriptor_value": "v", "headers": [`+admin+`]}}`, "k", "v")}, spent: true},
+	} {
+		for _, p := range []string{"http1", "http2", "grpc", "dubbo", "bolt"} {
+			if test.inHTTP && p != "http1" && p != "http2" {
+				continue
+			}
+			for _, values := range [][]string{{"admin"}, {"user", "admin"}, {"admin", "user"}, {"", "admin", "guest"}, {"admin", "admin"}} {
+				t.Run(name+"/"+p, func(t *testing.T) {
+					s := inFront(t, test.filters)
+					if test.spent {
+						if x := requestOf(p, []string{"admin"}); !letsIn(t, s, x) {
+							t.Fatalf("the first request is not let in: %d", x.Response.Status)
+						}
+					}
+					if letsIn(t, s, requestOf(p, values)) {
+						t.Errorf("with the fields %q it is let in", values)
+					}
+				})
+			}
+			t.Run(name+"/"+p+"/joined", func(t *testing.T) {
+				if s := inFront(t, test.filters); !letsIn(t, s, requestOf(p, []string{"user", "guest"})) {
+					t.Error("a request with other values is not let in")
+				}
+			})
+		}
+	}
+}
+
+// letsIn reports whether a service of inFront let x through to the end.
+func letsIn(t *testing.T, s protocol.Starter, x *protocol.Exchange) bool {
+	t.Helper()
+	err := s.Serve(context.Background(), x)
+	return err == nil && x.Response.Status == 0
+}
+
+// TestManyCombinationsOfRepeatedFieldsAreBeyondALimit: what a limit does not look at it
+// does not let in.
+func TestManyCombinationsOfRepeatedFieldsAreBeyondALimit(t *testing.T) {
+	s := inFront(t, [][2]string{{"local_ratelimit", `{
+		"rate_limits": [{"actions": [{"request_headers": {"header_name": "x-r", "descriptor_key": "r"}}, {"request_headers": {"header_name": "x-r", "descriptor_key": "s"}}]}],
+		"descriptors": [{"entries": [{"key": "r"}, {"key": "s"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}]}`}})
+	if !letsIn(t, s, requestOf("http1", []string{"a", "b", "c", "d"})) {
+		t.Error("16 combinations are not let in")
+	}
+	if letsIn(t, s, requestOf("http1", []string{"e", "f", "g", "h", "i"})) {
+		t.Error("25 combinations are let in")
+	}
+}
