@@ -1,9 +1,11 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/weft-proxy/weft/internal/logfile"
@@ -12,11 +14,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// DefaultAccessLogFormat is the line of an access log that does not say what
-// it wants: MOSN's, which writes the status twice.
-const DefaultAccessLogFormat = "%start_time% %request_received_duration% %response_received_duration% %bytes_sent% " +
-	"%bytes_received% %protocol% %response_code% %duration% %response_flag% %response_code% %upstream_local_address% " +
-	"%downstream_local_address% %downstream_remote_address% %upstream_host%"
+// DefaultAccessLogFormat is the line of an access log that has no format. Its columns
+// are separated by spaces; a space within a value is written as \x20, so that every line
+// has as many columns as the format.
+const DefaultAccessLogFormat = "%start_time_rfc3339% %downstream_remote_address% %method% %authority% %request_uri% %version% " +
+	"%response_code% %response_flag% %bytes_received% %bytes_sent% %duration_ms% %upstream_cluster% %upstream_host% %route%"
 
 // AccessLog writes a line for each exchange. Safe for concurrent use.
 //
@@ -34,6 +36,8 @@ type logPart struct {
 	text  string
 	value *variable.Template // nil: none
 	json  bool               // value is a JSON value
+	// column: the value's spaces are written as \x20.
+	column bool
 }
 
 // NewAccessLog compiles c's format and opens its file.
@@ -58,15 +62,37 @@ func logParts(c config.AccessLog) ([]logPart, error) {
 	if len(c.JSON) > 0 {
 		return jsonParts(c.JSON)
 	}
-	format := c.Format
-	if format == "" {
-		format = DefaultAccessLogFormat
+	if c.Format == "" {
+		return columns(DefaultAccessLogFormat)
 	}
-	line, err := variable.Compile(format)
+	line, err := variable.Compile(c.Format)
 	if err != nil {
 		return nil, err
 	}
 	return []logPart{{value: line}, {text: "\n"}}, nil
+}
+
+// columns makes a line of variables that are separated by spaces.
+func columns(format string) ([]logPart, error) {
+	var parts []logPart
+	before := ""
+	for column := range strings.FieldsSeq(format) {
+		value, err := variable.Compile(column)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, logPart{text: before, value: value, column: true})
+		before = " "
+	}
+	return append(parts, logPart{text: "\n"}), nil
+}
+
+// escapeSpaces writes the spaces of line from start on as \x20. Few values have any.
+func escapeSpaces(line []byte, start int) []byte {
+	if bytes.IndexByte(line[start:], ' ') < 0 {
+		return line
+	}
+	return append(line[:start], bytes.ReplaceAll(line[start:], []byte(" "), []byte(`\x20`))...)
 }
 
 // jsonParts makes one object of fields, in their order.
@@ -100,6 +126,9 @@ func (a *AccessLog) Observe(x *protocol.Exchange) {
 		case p.value == nil:
 		case p.json:
 			line = p.value.AppendJSON(line, x)
+		case p.column:
+			start := len(line)
+			line = escapeSpaces(p.value.Append(line, x), start)
 		default:
 			line = p.value.Append(line, x)
 		}

@@ -61,8 +61,11 @@ func exchange() *protocol.Exchange {
 	return x
 }
 
-func TestDefaultLineIsMOSNs(t *testing.T) {
-	got := logged(t, config.AccessLog{}, exchange())
+func TestMOSNsFormatIsWrittenAsMOSNWritesIt(t *testing.T) {
+	const mosn = "%start_time% %request_received_duration% %response_received_duration% %bytes_sent% %bytes_received% %protocol% " +
+		"%response_code% %duration% %response_flag% %response_code% %upstream_local_address% %downstream_local_address% " +
+		"%downstream_remote_address% %upstream_host%"
+	got := logged(t, config.AccessLog{Format: mosn}, exchange())
 	const want = "2026/11/21 04:02:00.123 1ms 2ms 1024 0 Http1 200 3ms - 200 - 127.0.0.1:80 127.0.0.1:5000 10.0.0.1:8080\n"
 	if got != want {
 		t.Errorf("line %q\nwant %q", got, want)

@@ -38,6 +38,7 @@ func TestObservabilityDocHasEverything(t *testing.T) {
 		"causes":    causeTable(),
 		"bounds":    boundList(),
 		"variables": variableTable(),
+		"columns":   columnTable(),
 	} {
 		if want, err = filled(want, name, table); err != nil {
 			t.Fatal(err)
@@ -208,6 +209,20 @@ func boundList() string {
 		all = append(all, bound.String())
 	}
 	return strings.Join(all, ", ") + ".\n"
+}
+
+// columnTable lists the columns of the default line of an access log.
+func columnTable() string {
+	docs := map[string]string{}
+	for name, doc := range variable.Names() {
+		docs[name] = doc
+	}
+	var b strings.Builder
+	b.WriteString("| Column | Variable | Meaning |\n|---:|---|---|\n")
+	for i, column := range strings.Fields(DefaultAccessLogFormat) {
+		fmt.Fprintf(&b, "| %d | `%s` | %s |\n", i+1, column, docs[strings.Trim(column, "%")])
+	}
+	return b.String()
 }
 
 func variableTable() string {

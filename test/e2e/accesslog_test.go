@@ -155,8 +155,8 @@ func TestAccessLogStaysWhole(t *testing.T) {
 	}
 }
 
-// TestAccessLogOfMOSN is the line without a format.
-func TestAccessLogOfMOSN(t *testing.T) {
+// TestAccessLogDefaultLine is the line without a format.
+func TestAccessLogDefaultLine(t *testing.T) {
 	t.Parallel()
 	app := serve(t, answers("hello"))
 	s, front := simple(app.address)
@@ -165,7 +165,8 @@ func TestAccessLogOfMOSN(t *testing.T) {
 	from := w.stdout.Len()
 	ask(t, client(t), "POST", "http://"+front+"/", "abc")
 	line := w.stdout.await(t, from, "\n")
-	want := `^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3} \S+ \S+ 5 3 Http1 200 \S+ - 200 127\.0\.0\.1:\d+ ` + regexp.QuoteMeta(front) + ` 127\.0\.0\.1:\d+ ` + regexp.QuoteMeta(app.address) + `$`
+	want := `^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d) 127\.0\.0\.1:\d+ POST ` + regexp.QuoteMeta(front) + ` / HTTP/1\.1 200 - 3 5 \d+\.\d{3} \S+ ` +
+		regexp.QuoteMeta(app.address) + ` \S+$`
 	if !regexp.MustCompile(want).MatchString(line) {
 		t.Errorf("line %q does not match %s", line, want)
 	}

@@ -35,7 +35,7 @@ type listenerJSON struct {
 type accessLogJSON struct {
 	Node   document.Node `key:"."`
 	Path   string        `key:"log_path" doc:"A file, \"stdout\" or \"stderr\"." default:"stdout" example:"\"/var/log/access.log\""`
-	Format string        `key:"log_format" doc:"One line of the log, with %variables%; empty: the default line." example:"\"%start_time% %response_code%\""`
+	Format string        `key:"log_format" doc:"One line of the log, with %variables%; empty: the default line, whose columns docs/observability.md lists." example:"\"%start_time% %response_code%\""`
 	JSON   document.Node `key:"json_format" doc:"One JSON object a line instead: its members in order, with %variables%." accept:"object" example:"{\"status\": \"%response_code%\"}"`
 }
 

@@ -18,15 +18,24 @@ const startFormat = "2006/01/02 15:04:05.000"
 var definitions = []definition{
 	{name: "start_time", write: startTime,
 		doc: "When the first byte of the request was read: 2006/01/02 15:04:05.000, local time."},
-	{name: "duration", write: duration,
+	{name: "start_time_rfc3339", write: startTimeRFC3339,
+		doc: "The same by RFC 3339, with milliseconds and the zone: 2006-01-02T15:04:05.000+08:00."},
+	{name: "duration", write: text(duration),
 		doc: "From the first byte of the request to the last byte of the answer, as 1.5ms."},
-	{name: "request_finished_duration", write: duration, doc: "The same as duration."},
-	{name: "request_received_duration", write: untilSent,
+	{name: "request_finished_duration", write: text(duration), doc: "The same as duration."},
+	{name: "request_received_duration", write: text(untilSent),
 		doc: "From the first byte of the request until the last attempt was sent to an upstream."},
-	{name: "response_received_duration", write: untilAnswered,
+	{name: "response_received_duration", write: text(untilAnswered),
 		doc: "From the first byte of the request until the head of the upstream's answer was read."},
-	{name: "process_time_duration", write: ownTime,
+	{name: "process_time_duration", write: text(ownTime),
 		doc: "What the proxy itself took: duration without the time spent waiting for the upstream."},
+	{name: "duration_ms", write: milliseconds(duration), number: true, doc: "duration in milliseconds, as a number: 1.500."},
+	{name: "request_received_duration_ms", write: milliseconds(untilSent), number: true,
+		doc: "request_received_duration in milliseconds, as a number."},
+	{name: "response_received_duration_ms", write: milliseconds(untilAnswered), number: true,
+		doc: "response_received_duration in milliseconds, as a number."},
+	{name: "process_time_duration_ms", write: milliseconds(ownTime), number: true,
+		doc: "process_time_duration in milliseconds, as a number."},
 
 	{name: "protocol", text: callerProtocol, doc: "The caller's protocol, as in configuration: Http1, dubbo."},
 	{name: "version", text: version, doc: "The version of the caller's protocol: HTTP/1.1."},
@@ -120,34 +129,85 @@ func startTime(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return x.Meta.Start.AppendFormat(dst, startFormat), true
 }
 
-func duration(dst []byte, x *protocol.Exchange) ([]byte, bool) {
-	return span(dst, x.Meta.Start, x.Record.End)
-}
-
-func untilSent(dst []byte, x *protocol.Exchange) ([]byte, bool) {
-	return span(dst, x.Meta.Start, x.Record.UpstreamStart)
-}
-
-func untilAnswered(dst []byte, x *protocol.Exchange) ([]byte, bool) {
-	return span(dst, x.Meta.Start, x.Record.UpstreamFirst)
-}
-
-func ownTime(dst []byte, x *protocol.Exchange) ([]byte, bool) {
-	r := &x.Record
-	if r.UpstreamStart.IsZero() || r.UpstreamFirst.IsZero() {
-		return duration(dst, x)
-	}
-	waited := r.UpstreamFirst.Sub(r.UpstreamStart)
-	return span(dst, x.Meta.Start.Add(waited), r.End)
-}
-
-// span appends the time from one event to another, nothing if either has not
-// happened.
-func span(dst []byte, from, to time.Time) ([]byte, bool) {
-	if from.IsZero() || to.IsZero() {
+func startTimeRFC3339(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	if x.Meta.Start.IsZero() {
 		return dst, false
 	}
-	return append(dst, to.Sub(from).String()...), true // String is inlined: it allocates nothing here
+	return appendRFC3339(dst, x.Meta.Start), true
+}
+
+// appendRFC3339 appends t with milliseconds. AppendFormat is fast for time.RFC3339, which
+// has no fraction, and slow for formats with one.
+func appendRFC3339(dst []byte, t time.Time) []byte {
+	const seconds = len("2006-01-02T15:04:05")
+	start := len(dst)
+	dst = t.AppendFormat(dst, time.RFC3339)
+	var zone [len("+08:00")]byte
+	n := copy(zone[:], dst[start+seconds:])
+	milli := t.Nanosecond() / 1e6
+	dst = append(dst[:start+seconds], '.', byte('0'+milli/100), byte('0'+milli/10%10), byte('0'+milli%10))
+	return append(dst, zone[:n]...)
+}
+
+// span returns the time between two events of an exchange, and false if either has not
+// happened.
+type span func(x *protocol.Exchange) (time.Duration, bool)
+
+func duration(x *protocol.Exchange) (time.Duration, bool) {
+	return between(x.Meta.Start, x.Record.End)
+}
+
+func untilSent(x *protocol.Exchange) (time.Duration, bool) {
+	return between(x.Meta.Start, x.Record.UpstreamStart)
+}
+
+func untilAnswered(x *protocol.Exchange) (time.Duration, bool) {
+	return between(x.Meta.Start, x.Record.UpstreamFirst)
+}
+
+func ownTime(x *protocol.Exchange) (time.Duration, bool) {
+	r := &x.Record
+	if r.UpstreamStart.IsZero() || r.UpstreamFirst.IsZero() {
+		return duration(x)
+	}
+	waited := r.UpstreamFirst.Sub(r.UpstreamStart)
+	return between(x.Meta.Start.Add(waited), r.End)
+}
+
+func between(from, to time.Time) (time.Duration, bool) {
+	if from.IsZero() || to.IsZero() {
+		return 0, false
+	}
+	return to.Sub(from), true
+}
+
+// text writes a span as Go writes durations: 1.5ms.
+func text(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+		d, ok := s(x)
+		if !ok {
+			return dst, false
+		}
+		return appendDuration(dst, d), true
+	}
+}
+
+// appendDuration allocates nothing: String is inlined here.
+func appendDuration(dst []byte, d time.Duration) []byte { return append(dst, d.String()...) }
+
+// milliseconds writes a span in milliseconds with three decimals: 1.500. A span is
+// negative if the clock was set back and is written as 0 then.
+func milliseconds(s span) func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
+		d, ok := s(x)
+		if !ok {
+			return dst, false
+		}
+		micro := max(d.Microseconds(), 0)
+		dst = strconv.AppendInt(dst, micro/1000, 10)
+		rest := micro % 1000
+		return append(dst, '.', byte('0'+rest/100), byte('0'+rest/10%10), byte('0'+rest%10)), true
+	}
 }
 
 // Numbers.

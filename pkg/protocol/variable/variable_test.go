@@ -140,7 +140,12 @@ func TestTheServiceAndTheMethodOfGRPCAreInThePath(t *testing.T) {
 func TestEveryVariableHasItsValue(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"start_time", "2026/11/21 04:05:06.007"},
+		{"start_time_rfc3339", "2026-11-21T04:05:06.007Z"},
 		{"duration", "5.5ms"},
+		{"duration_ms", "5.500"},
+		{"request_received_duration_ms", "1.000"},
+		{"response_received_duration_ms", "4.000"},
+		{"process_time_duration_ms", "2.500"},
 		{"request_finished_duration", "5.5ms"},
 		{"request_received_duration", "1ms"},
 		{"response_received_duration", "4ms"},
