@@ -20,33 +20,42 @@ import (
 // what runs.
 type asking struct {
 	admin string // ip:port, or the path of a unix socket
-	form  string // of what is printed: formText or formJSON
+	form  outputForm
 
 	what, flag string // what is asked, and where its address comes from; "": the admin port, --admin
 	token      string // to be shown; "": none
 }
 
-// The forms of what commands print.
+// outputForm is the form of what a command prints.
+type outputForm string
+
+// The forms.
 const (
-	formText = "text"
-	formJSON = "json"
+	formText outputForm = "text"
+	formJSON outputForm = "json"
 )
+
+func (f *outputForm) flag(flags *pflag.FlagSet) {
+	flags.StringVarP((*string)(f), "output", "o", string(formText), "`FORM` of what is printed: text or json")
+}
+
+func (f outputForm) check() error {
+	if f != formText && f != formJSON {
+		return fmt.Errorf("--output %s: expected %s or %s", string(f), formText, formJSON)
+	}
+	return nil
+}
 
 // usual is the admin port of the built-in example, and of those in configs.
 const usual = "127.0.0.1:34901"
 
 func (a *asking) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&a.admin, "admin", usual, "`ADDRESS` of the admin port: ip:port, or the path of a unix socket")
-	flags.StringVarP(&a.form, "output", "o", formText, "`FORM` of what is printed: text or json")
+	a.form.flag(flags)
 }
 
 // check says what is wrong with the flags.
-func (a *asking) check() error {
-	if a.form != formText && a.form != formJSON {
-		return fmt.Errorf("--output %s: expected %s or %s", a.form, formText, formJSON)
-	}
-	return nil
-}
+func (a *asking) check() error { return a.form.check() }
 
 // Bounds of what an admin port may take and answer.
 const (

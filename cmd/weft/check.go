@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -9,33 +12,134 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
+// checkFlags are the flags of check.
+type checkFlags struct {
+	source
+	strict bool
+	form   outputForm
+}
+
 func checkCommand() *cobra.Command {
-	var path string
-	var lenient bool
+	var f checkFlags
 	cmd := &cobra.Command{
-		Use:   "check -c FILE",
+		Use:   "check FILE",
 		Short: "Check a configuration without running it",
-		Long: "Check reads the file as start would, filters included, and prints everything that\n" +
-			"is wrong with it, with its place. Nothing is bound or connected; what a control plane\n" +
-			"would say is not asked for. The exit status is\n" +
-			"0 for a file that start would run and 1 for one that it would refuse.",
-		Example: "  weft check -c config.json\n  weft check --lenient -c config.yaml",
-		Args:    noFile,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, whole, diagnostics := source{path: path, lenient: lenient}.openWhole()
-			report(cmd.ErrOrStderr(), diagnostics)
-			if whole == nil {
-				return &exitError{status: 1}
+		Long: "Check reads the file as start does and prints everything that is wrong with it, with\n" +
+			"its place. It makes everything that start makes before it binds an address: filters,\n" +
+			"route tables, certificates, log files. It binds and creates nothing, connects to\n" +
+			"nothing and does not ask a control plane.\n\n" +
+			"It also warns of what start accepts and what is probably a mistake, as a route that\n" +
+			"no request can reach.\n\n" +
+			"The exit status is 0 for a file that start runs, and 1 for one that it refuses, or\n" +
+			"with --strict for one with warnings.",
+		Example: "  weft check config.json\n" +
+			"  weft check --strict -o json config.yaml\n" +
+			"  helm template . | weft check -",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 0 && f.path != "":
+				return fmt.Errorf("%q and -c %s: expected one file", args[0], f.path)
+			case len(args) > 0:
+				f.path = args[0]
+			case f.path == "":
+				return errors.New("no file: expected weft check FILE, or - for standard input")
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: %d listeners, %d route tables, %d clusters\n",
-				path, len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
-			return err
+			return f.run(cmd)
 		},
 	}
-	cmd.Flags().StringVarP(&path, "config", "c", "", "the configuration `FILE` (JSON, JSON with comments, or YAML)")
-	cmd.Flags().BoolVar(&lenient, "lenient", false, "unknown keys are warnings")
-	_ = cmd.MarkFlagRequired("config") // fails only for a flag that does not exist
+	flags := cmd.Flags()
+	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE` (JSON, JSON with comments, or YAML), or - for standard input; the same as the argument")
+	flags.BoolVar(&f.lenient, "lenient", false, "unknown keys are warnings")
+	flags.BoolVar(&f.strict, "strict", false, "warnings fail the check")
+	f.form.flag(flags)
 	return cmd
+}
+
+func (f *checkFlags) run(cmd *cobra.Command) error {
+	if err := f.form.check(); err != nil {
+		return err
+	}
+	f.lint = true
+	r := f.check(cmd.Context())
+	if f.form == formJSON {
+		if err := r.writeJSON(cmd.OutOrStdout()); err != nil {
+			return err
+		}
+	} else if err := r.writeText(cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+		return err
+	}
+	if !r.OK {
+		return &exitError{status: 1}
+	}
+	return nil
+}
+
+// checkResult is what check finds out about a file.
+type checkResult struct {
+	File        string         `json:"file"`
+	OK          bool           `json:"ok"` // start runs it, and there are no warnings with --strict
+	Listeners   int            `json:"listeners"`
+	RouteTables int            `json:"route_tables"`
+	Clusters    int            `json:"clusters"`
+	Problems    []checkProblem `json:"problems"`
+
+	diagnostics document.Diagnostics
+}
+
+// checkProblem is a diagnostic for tools.
+type checkProblem struct {
+	Severity string `json:"severity"` // "error" or "warning"
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`   // from 1; missing: the problem is the file's as a whole
+	Column   int    `json:"column,omitempty"` // from 1, in characters
+	Path     string `json:"path,omitempty"`   // servers[0].listeners[2].address
+	Message  string `json:"message"`
+}
+
+func (f *checkFlags) check(ctx context.Context) checkResult {
+	file, whole, diagnostics := f.openWhole()
+	r := checkResult{File: f.name(), Problems: []checkProblem{}}
+	if whole != nil {
+		r.Listeners, r.RouteTables, r.Clusters = len(whole.Listeners), len(whole.Routes), len(whole.Clusters)
+		if err := verify(ctx, startFlags{source: f.source, drain: -1}, file); err != nil {
+			diagnostics = append(diagnostics, diagnosticsOf(f.name(), err)...)
+		}
+	}
+	r.diagnostics = diagnostics
+	r.OK = whole != nil && !diagnostics.Failed() && (!f.strict || len(diagnostics) == 0)
+	for _, d := range diagnostics {
+		r.Problems = append(r.Problems, checkProblem{d.Severity.String(), d.File, d.Line, d.Column, d.Path, d.Text()})
+	}
+	return r
+}
+
+func (r *checkResult) writeJSON(out io.Writer) error {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+func (r *checkResult) writeText(out, problems io.Writer) error {
+	report(problems, r.diagnostics)
+	if !r.OK {
+		if !r.diagnostics.Failed() {
+			_, _ = fmt.Fprintf(problems, "%s: %s, and --strict was given\n", r.File, count(len(r.diagnostics), "warning"))
+		}
+		return nil
+	}
+	_, err := fmt.Fprintf(out, "%s: ok: %s, %s, %s\n", r.File,
+		count(r.Listeners, "listener"), count(r.RouteTables, "route table"), count(r.Clusters, "cluster"))
+	return err
+}
+
+// count returns a number with its noun: "1 listener", "2 listeners".
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // report prints diagnostics, a line each.

@@ -22,7 +22,7 @@ func (p *process) newControl(file *config.Snapshot) (*control, error) {
 	}
 	return xds.New(xds.Options{
 		Bootstrap:     file.Bootstrap,
-		Apply:         p.server.Apply,
+		Apply:         p.enforce,
 		ApplyClusters: p.server.ApplyClusters,
 		ApplyRoutes:   p.server.ApplyRoutes,
 		Kinds:         resource.Kinds{Filters: streamFilters(), Gates: gates()},

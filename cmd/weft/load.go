@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -18,9 +19,13 @@ import (
 
 // source is where the configuration comes from.
 type source struct {
-	path    string // "": the built-in example
+	path    string // "": the built-in example; stdin: standard input
 	lenient bool
+	lint    bool // warn of what is probably a mistake
 }
+
+// stdin is the path that stands for standard input.
+const stdin = "-"
 
 // builtin is the name of the built-in example in diagnostics.
 const builtin = "quickstart.json"
@@ -43,9 +48,12 @@ func (s source) open() (*configjson.File, document.Diagnostics) {
 // openWhole is open, and returns also what the file says with what it has in the form of
 // Envoy's bootstrap.
 func (s source) openWhole() (*configjson.File, *config.Snapshot, document.Diagnostics) {
-	o := configjson.Options{Lenient: s.lenient}
-	if s.path == "" {
+	o := configjson.Options{Lenient: s.lenient, Lint: s.lint}
+	switch s.path {
+	case "":
 		o.Files = embedded{}
+	case stdin:
+		o.Files = standardInput{}
 	}
 	file, diagnostics := configjson.Open(s.name(), kinds(), o)
 	if file == nil {
@@ -53,7 +61,10 @@ func (s source) openWhole() (*configjson.File, *config.Snapshot, document.Diagno
 	}
 	whole, more := examine(file)
 	diagnostics = append(diagnostics, more...)
-	if whole == nil {
+	if whole != nil {
+		diagnostics = append(diagnostics, conflicts(file, claims(file.Snapshot, whole))...)
+	}
+	if whole == nil || diagnostics.Failed() {
 		return nil, nil, diagnostics
 	}
 	return file, whole, diagnostics
@@ -61,11 +72,22 @@ func (s source) openWhole() (*configjson.File, *config.Snapshot, document.Diagno
 
 // name is what the source is called in diagnostics and on the admin port.
 func (s source) name() string {
-	if s.path == "" {
+	switch s.path {
+	case "":
 		return builtin
+	case stdin:
+		return "standard input"
 	}
 	return s.path
 }
+
+// standardInput reads the configuration from standard input, and directories that it names
+// from the file system.
+type standardInput struct{}
+
+func (standardInput) ReadFile(string) ([]byte, error) { return io.ReadAll(os.Stdin) }
+
+func (standardInput) ReadDir(name string) ([]os.DirEntry, error) { return os.ReadDir(name) }
 
 // embedded is the file system of the built-in example.
 type embedded struct{}
@@ -81,6 +103,9 @@ func (embedded) ReadDir(name string) ([]os.DirEntry, error) {
 func (s source) isQuickstart() bool {
 	if s.path == "" {
 		return true
+	}
+	if s.path == stdin {
+		return false
 	}
 	data, err := os.ReadFile(s.path)
 	return err == nil && bytes.Equal(data, configs.Quickstart)
@@ -108,7 +133,7 @@ func kinds() configjson.Kinds {
 // greeting says what runs and what to try.
 func greeting(s source, c *config.Snapshot) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "weft %s is ready: %d listeners, %d clusters\n", version, len(c.Listeners), len(c.Clusters))
+	fmt.Fprintf(&b, "weft %s is ready: %s, %s\n", version, count(len(c.Listeners), "listener"), count(len(c.Clusters), "cluster"))
 	for _, l := range c.Listeners {
 		side := "egress"
 		if l.Ingress {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"log/slog"
 	"os"
@@ -55,6 +56,10 @@ func (p *process) openLog(c config.Log) error {
 	p.level.Set(levelOf(c.Level))
 	p.closeLog, p.reopenLog = func() {}, func() error { return nil }
 	var out io.Writer
+	if p.checking {
+		p.log = slog.New(slog.DiscardHandler)
+		return logfile.Check(cmp.Or(c.Path, "stderr"))
+	}
 	switch c.Path {
 	case "", "stderr":
 		out = os.Stderr

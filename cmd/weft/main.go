@@ -45,13 +45,16 @@ func newCommand() *cobra.Command {
 			"It reads config.json in MOSN's schema; see docs/configuration.md.",
 		Example: "  weft start                        run the built-in example\n" +
 			"  weft start -c config.json\n" +
-			"  weft check -c config.json         say everything that is wrong with a file\n" +
+			"  weft check config.json            say everything that is wrong with a file\n" +
+			"  weft reload                       have a running Weft read its file again\n" +
 			"  weft schema > weft.schema.json    for your editor\n" +
 			"  weft explain http://host/path     where a request would go, and why not elsewhere\n" +
 			"  source <(weft completion bash)",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version, // adds --version and -v
 	}
+	root.SetVersionTemplate(versionLine() + "\n")
 	root.AddCommand(startCommand(), checkCommand(), schemaCommand(), explainCommand(), servicesCommand(), versionCommand())
 	root.AddCommand(xdsCommands()...)
 	return root

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-proxy/weft/internal/logfile"
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/internal/run"
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/configjson"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -29,6 +30,8 @@ import (
 // admin port.
 type process struct {
 	flags startFlags
+	// checking: nothing is opened, bound or connected; what start would refuse is found.
+	checking bool
 
 	log       *slog.Logger
 	level     *slog.LevelVar
@@ -65,8 +68,14 @@ type rejection struct {
 
 // newProcess makes everything that does not yet run.
 func newProcess(f startFlags, file *configjson.File) (*process, error) {
-	p := &process{
-		flags:      f,
+	return makeProcess(&process{flags: f}, file)
+}
+
+// makeProcess completes a process that has its flags.
+func makeProcess(p *process, file *configjson.File) (*process, error) {
+	*p = process{
+		flags:      p.flags,
+		checking:   p.checking,
 		level:      new(slog.LevelVar),
 		started:    time.Now(),
 		drainAsked: make(chan struct{}, 1),
@@ -76,7 +85,8 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 	}
 	p.metrics = newRegistry()
 	p.logs = logfile.NewSet(logfile.SetOptions{
-		Log: p.log,
+		Log:       p.log,
+		CheckOnly: p.checking,
 		Meter: func(path string, dropped func() float64) func() {
 			return p.metrics.Func(metrics.LogDropped, dropped, path)
 		},
@@ -142,6 +152,15 @@ func (p *process) begin(ctx context.Context, file *configjson.File) error {
 	return writePID(file.Snapshot.Server.PIDFile)
 }
 
+// enforce makes next the configuration that the server runs. While checking it finds only
+// what the server would refuse.
+func (p *process) enforce(ctx context.Context, next *config.Snapshot) error {
+	if p.checking {
+		return p.server.Check(next)
+	}
+	return p.server.Apply(ctx, next)
+}
+
 // applyFirst is apply for the first configuration: with the services of the last run, or
 // without them, if they are what is wrong.
 func (p *process) applyFirst(ctx context.Context, file *configjson.File) error {
@@ -201,11 +220,11 @@ func (p *process) apply(ctx context.Context, file *configjson.File) error {
 			return err
 		}
 	}
-	apply := p.server.Apply
+	enforce := p.enforce
 	if p.control != nil {
-		apply = p.control.Rebase
+		enforce = p.control.Rebase
 	}
-	if err := apply(ctx, base); err != nil {
+	if err := enforce(ctx, base); err != nil {
 		undo()
 		return err
 	}

@@ -20,7 +20,8 @@ import (
 type servicesFlags struct {
 	source
 
-	address, socket, form string
+	address, socket string
+	form            outputForm
 }
 
 func servicesCommand() *cobra.Command {
@@ -39,7 +40,7 @@ func servicesCommand() *cobra.Command {
 	flags.StringVar(&f.address, "api", config.DefaultRegistryAPI, "`ADDRESS` of the API: ip:port")
 	flags.StringVar(&f.socket, "socket", "", "`PATH` of the API's unix socket, in place of an address")
 	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE` that says where the API is, and its token")
-	flags.StringVarP(&f.form, "output", "o", formText, "`FORM` of what is printed: text or json")
+	f.form.flag(flags)
 	cmd.MarkFlagsMutuallyExclusive("api", "socket", "config")
 	return cmd
 }

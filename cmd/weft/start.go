@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -42,11 +44,14 @@ func startCommand() *cobra.Command {
 			if f.path == "" {
 				f.path = os.Getenv("MOSN_CONFIG")
 			}
+			if err := f.check(); err != nil {
+				return err
+			}
 			return start(cmd.Context(), f)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE`; also by MOSN_CONFIG (default: the built-in example)")
+	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE`, or - for standard input; also by MOSN_CONFIG (default: the built-in example)")
 	flags.BoolVar(&f.lenient, "lenient", false, "unknown keys are warnings")
 	flags.StringVarP(&f.logLevel, "log-level", "l", "", "`LEVEL` of the log instead of the configuration's: TRACE DEBUG INFO WARN ERROR CRITICAL OFF")
 	flags.IntVar(&f.drain, "drain-time-s", -1, "`SECONDS` that SIGTERM waits for what is under way, instead of graceful_timeout")
@@ -105,6 +110,18 @@ func start(ctx context.Context, f startFlags) error {
 		p.log.Warn("nobody reads the greeting", "error", err)
 	}
 	return p.run(ctx, signals)
+}
+
+// check says what is wrong with the flags.
+func (f *startFlags) check() error {
+	if f.logLevel == "" || slices.Contains(levels(), config.Level(strings.ToUpper(f.logLevel))) {
+		return nil
+	}
+	var names []string
+	for _, l := range levels() {
+		names = append(names, string(l))
+	}
+	return fmt.Errorf("--log-level %s: expected one of %s", f.logLevel, strings.Join(names, ", "))
 }
 
 // override puts what flags say in place of what the file says.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,16 +13,32 @@ import (
 var version = "0.1.0-dev"
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var form outputForm
+	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
-		Example: "  weft version",
+		Example: "  weft version\n  weft version -o json\n  weft -v",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "weft %s %s %s %s/%s\n", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			if err := form.check(); err != nil {
+				return err
+			}
+			if form == formJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{
+					"version": version, "revision": revision(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+				})
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
 			return err
 		},
 	}
+	form.flag(cmd.Flags())
+	return cmd
+}
+
+// versionLine says what the binary is.
+func versionLine() string {
+	return fmt.Sprintf("weft %s %s %s %s/%s", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // revision is the commit that the binary was built from.

@@ -302,7 +302,7 @@ func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
 		{"a good file", []string{"check", "-c", "../../configs/quickstart.json"}, 0, "../../configs/quickstart.json: ok: 3 listeners, 3 route tables, 2 clusters\n", nil},
 		{"a bad file", []string{"check", "-c", bad}, 1, "", []string{bad + ":3:5: ", "listeners", bad + ":4:25: ", "graceful_timeout"}},
 		{"no file there", []string{"check", "-c", "missing.json"}, 1, "", []string{"missing.json", "no such file"}},
-		{"no file named", []string{"check"}, 1, "", []string{`"config"`}},
+		{"no file named", []string{"check"}, 1, "", []string{"no file", "weft check FILE"}},
 		{"an argument too many", []string{"check", "-c", bad, "more"}, 1, "", []string{"more"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

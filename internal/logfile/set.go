@@ -16,6 +16,9 @@ type SetOptions struct {
 	// Meter is given each file's count of lost lines when it is opened; what it
 	// returns is called when the file is closed. May be nil.
 	Meter func(path string, dropped func() float64) (remove func())
+	// CheckOnly makes Open check that the file could be opened, without opening or
+	// creating it; what is written is discarded.
+	CheckOnly bool
 }
 
 // Set is the log files of a process: who opens the same path shares one Writer.
@@ -49,6 +52,9 @@ func NewSet(o SetOptions) *Set {
 // does not wait. Close is to be called once; the last one writes what waits.
 func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 	path = filepath.Clean(path)
+	if s.o.CheckOnly {
+		return discarded{}, Check(path)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.shared[path]
@@ -68,6 +74,13 @@ func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 	w.holders++
 	return &holder{set: s, path: path, Writer: w.Writer}, nil
 }
+
+// discarded is a log that nobody reads.
+type discarded struct{}
+
+func (discarded) Write(p []byte) (int, error) { return len(p), nil }
+
+func (discarded) Close() error { return nil }
 
 // Reopen writes what waits and opens all files again; what cannot be opened
 // stays in use as it is.

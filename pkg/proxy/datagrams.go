@@ -49,19 +49,12 @@ type datagramPlan struct {
 
 // planDatagrams binds what is new in next, or nothing.
 func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*datagramPlan, error) {
+	listeners, err := s.datagramsOf(next)
+	if err != nil {
+		return nil, err
+	}
 	p := &datagramPlan{config: map[string]*config.Listener{}, bound: map[string]*datagramListener{}}
-	for _, l := range next.Listeners {
-		if l.Network != networkUDP {
-			continue
-		}
-		if p.config[l.Address] != nil {
-			p.undo()
-			return nil, fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
-		}
-		if len(l.FilterChains) != 1 || l.FilterChains[0].UDPProxy == nil || s.o.UDPProxy == nil {
-			p.undo()
-			return nil, fmt.Errorf("listener %q: datagrams need one filter chain with a udp_proxy", l.Name)
-		}
+	for _, l := range listeners {
 		p.config[l.Address] = l
 		if s.datagrams.has(l.Address) {
 			continue
@@ -74,6 +67,24 @@ func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*dat
 		p.bound[l.Address] = live
 	}
 	return p, nil
+}
+
+// datagramsOf returns the listeners of datagrams of next, in its order, after checking them.
+func (s *Server) datagramsOf(next *config.Snapshot) (all []*config.Listener, err error) {
+	taken := map[string]bool{}
+	for _, l := range next.Listeners {
+		switch {
+		case l.Network != networkUDP:
+			continue
+		case taken[l.Address]:
+			return nil, fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
+		case len(l.FilterChains) != 1 || l.FilterChains[0].UDPProxy == nil || s.o.UDPProxy == nil:
+			return nil, fmt.Errorf("listener %q: datagrams need one filter chain with a udp_proxy", l.Name)
+		}
+		taken[l.Address] = true
+		all = append(all, l)
+	}
+	return all, nil
 }
 
 // has reports whether an address is bound by a listener that serves. One that drains

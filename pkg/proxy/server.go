@@ -218,7 +218,11 @@ func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error)
 		bound:   make(map[string]*liveListener),
 		config:  make(map[string]*config.Listener),
 	}
-	if err := s.fill(ctx, p, next); err != nil {
+	if err := s.compose(p, next); err != nil {
+		p.undo()
+		return nil, err
+	}
+	if err := s.bindNew(ctx, p); err != nil {
 		p.undo()
 		return nil, err
 	}
@@ -230,8 +234,8 @@ func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error)
 	return p, nil
 }
 
-// fill is plan without the undoing.
-func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error {
+// compose builds every entry. After an error the caller undoes p.
+func (s *Server) compose(p *plan, next *config.Snapshot) error {
 	b := newBuilder(s, next)
 	p.tables = b.tables
 	for _, l := range next.Listeners {
@@ -252,6 +256,11 @@ func (s *Server) fill(ctx context.Context, p *plan, next *config.Snapshot) error
 		}
 		p.config[key], p.entries[key] = l, e
 	}
+	return nil
+}
+
+// bindNew binds the addresses that are new. After an error the caller undoes p.
+func (s *Server) bindNew(ctx context.Context, p *plan) error {
 	for key, l := range p.config {
 		if live := s.listeners[key]; live != nil {
 			if err := live.prepareRedirect(l); err != nil {

@@ -111,6 +111,16 @@ func (s *Set) PrepareSome(clusters []*config.Cluster) (*Change, error) {
 	return s.prepare(clusters, false)
 }
 
+// Check returns the error that Prepare would return, and changes nothing.
+func (s *Set) Check(clusters []*config.Cluster) error {
+	change, err := s.compare(clusters, true)
+	if err != nil {
+		return err
+	}
+	change.Rollback()
+	return nil
+}
+
 // prepare is Prepare; whole: there are no clusters but these.
 func (s *Set) prepare(clusters []*config.Cluster, whole bool) (*Change, error) {
 	change, err := s.compare(clusters, whole)

@@ -33,7 +33,7 @@ func envoyBootstrapExample(t *testing.T) {
 	if got := w.get("/config_dump?resource=static_listeners"); !strings.Contains(got, "StaticListener") || !strings.Contains(got, "local_route") {
 		t.Errorf("/config_dump has not the listener: %s", got)
 	}
-	if out, _, status := command(t, "check", "-c", path); status != 0 || !strings.Contains(out, "ok: 1 listeners, 1 route tables, 1 clusters") {
+	if out, _, status := command(t, "check", "-c", path); status != 0 || !strings.Contains(out, "ok: 1 listener, 1 route table, 1 cluster") {
 		t.Errorf("check ends with %d: %s", status, out)
 	}
 	if out, _, status := command(t, "explain", "-c", path, url+"/app/"); status != 0 || !strings.Contains(out, `cluster "app"`) {

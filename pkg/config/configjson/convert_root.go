@@ -98,9 +98,9 @@ func (r *reader) readAdmin(j *rootJSON) {
 		case pipe.Exists() && s.Node.Exists():
 			r.report.Errorf(pipe, "expected one of socket_address and pipe: there is one admin port")
 		case j.Admin.Address.Pipe.Path != "":
-			r.snapshot.Admin = &config.Admin{Address: socketPath(j.Admin.Address.Pipe.Path)}
+			r.adminSocket(pipe.Get("path"), socketPath(j.Admin.Address.Pipe.Path))
 		case isPath(s.Address):
-			r.snapshot.Admin = &config.Admin{Address: s.Address}
+			r.adminSocket(s.Node.Get("address"), s.Address)
 		case !s.Node.Get("port_value", "portValue").Exists():
 			r.report.Errorf(s.Node.Or(j.Admin.Node), "the admin port needs address.socket_address.port_value")
 		default:
@@ -124,6 +124,18 @@ func (r *reader) readAdmin(j *rootJSON) {
 	case r.snapshot.Admin != nil:
 		r.snapshot.Admin.Pprof = true
 	}
+}
+
+// adminSocket puts the admin port on a unix socket.
+func (r *reader) adminSocket(at document.Node, path string) {
+	switch {
+	case strings.HasPrefix(path, "@"):
+		r.report.Errorf(at, "found %q, an abstract socket, which every process of the network namespace can connect to: expected a path, whose permissions keep others away", path)
+		return
+	case !strings.Contains(path, "/"):
+		path = "./" + path // or it would be taken for ip:port
+	}
+	r.snapshot.Admin = &config.Admin{Address: path}
 }
 
 func (r *reader) readMetrics(j *metricsJSON) {

@@ -17,6 +17,8 @@ import (
 type Options struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool
+	// Lint adds warnings of what is valid and probably a mistake.
+	Lint bool
 	// Env looks ${NAME} up; nil: os.LookupEnv.
 	Env document.Lookup
 	// Files is where the file and its directories are read; nil: the operating
@@ -130,6 +132,7 @@ type reader struct {
 	proxies   []proxyUse
 	addresses map[string]bool // of the cluster that is being read
 
+	lints        bool
 	clustersCome bool // a control plane, or a registry, may have more of them
 
 	managerTLS *config.TLS // cluster_manager's tls_context; nil: none that is on
@@ -142,6 +145,7 @@ func newReader(file string, k Kinds, o Options) *reader {
 		filters:  make(map[string]*filter.Stream, len(k.StreamFilters)),
 		clusters: map[string]*config.Cluster{}, fixed: map[string]bool{},
 		tables: map[string]*table{}, addresses: map[string]bool{},
+		lints: o.Lint,
 	}
 	if r.env == nil {
 		r.env = os.LookupEnv
@@ -164,6 +168,9 @@ func (r *reader) read(data []byte) *File {
 		var j rootJSON
 		r.decoder.Decode(root, &j)
 		r.root(&j)
+		if r.lints && r.report.Errors() == 0 {
+			r.lint(root)
+		}
 	}
 	if r.report.Errors() > 0 {
 		return nil

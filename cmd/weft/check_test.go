@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// command runs weft with args and returns its exit status and what it printed.
+func command(t *testing.T, args ...string) (status int, out, errs string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	root := newCommand()
+	root.SetArgs(args)
+	root.SetOut(&stdout)
+	root.SetErr(&stderr)
+	switch err := root.ExecuteContext(context.Background()).(type) {
+	case nil:
+	case *exitError:
+		status = err.status
+	default:
+		status = 1
+		fmt.Fprintln(&stderr, "weft:", err)
+	}
+	return status, stdout.String(), stderr.String()
+}
+
+func written(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// configured is a file with one listener that answers by itself; more are members of the
+// root, and of the server.
+func configuredFile(listener, root, server string) string {
+	return fmt.Sprintf(`{%s"servers": [{%s"default_log_level": "OFF", "listeners": [%s],
+		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"],
+			"routers": [{"direct_response": {"status": 200}}]}]}]}]}`, root, server, listener)
+}
+
+func listenerAt(name, address, more string) string {
+	return fmt.Sprintf(`{"name": %q, "address": %q, %s
+		"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}`, name, address, more)
+}
+
+func adminAt(port int) string {
+	return fmt.Sprintf(`"admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}, `, port)
+}
+
+// TestCheckRefusesWhatStartRefuses holds check and start to the same answer.
+func TestCheckRefusesWhatStartRefuses(t *testing.T) {
+	dir := t.TempDir()
+	front := listenerAt("front", "127.0.0.1:1801", "")
+	notFolder := filepath.Join(dir, "file")
+	if err := os.WriteFile(notFolder, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := "/tmp/" + strings.Repeat("s", 110)
+	for name, c := range map[string]struct{ text, want string }{
+		"the admin port is a listener's": {configuredFile(front, adminAt(1801), ""),
+			`the admin port cannot bind 127.0.0.1:1801: listener "front" binds 127.0.0.1:1801`},
+		"the admin port is below a listener of every address": {configuredFile(listenerAt("front", "0.0.0.0:1801", ""), adminAt(1801), ""),
+			`the admin port cannot bind 127.0.0.1:1801: listener "front" binds 0.0.0.0:1801`},
+		"two listeners of one port": {configuredFile(front+","+listenerAt("all", "[::]:1801", ""), "", ""),
+			`listener "all" cannot bind [::]:1801: listener "front" binds 127.0.0.1:1801`},
+		"metrics at the admin port": {configuredFile(front, adminAt(1802)+
+			`"metrics": {"sinks": [{"type": "prometheus", "config": {"port": 1802, "address": "127.0.0.1", "endpoint": "/metrics"}}]}, `, ""),
+			`the Prometheus sink cannot bind 127.0.0.1:1802: the admin port binds 127.0.0.1:1802`},
+		"the admin port is an abstract socket": {configuredFile(front, `"admin": {"address": {"pipe": {"path": "@weft"}}}, `, ""),
+			`an abstract socket`},
+		"the path of a socket is too long": {configuredFile(listenerAt("front", "unix://"+long, ""), "", ""),
+			`the path of a unix socket has at most 107 bytes, this one has 115`},
+		"the access log is a folder": {configuredFile(listenerAt("front", "127.0.0.1:1801", fmt.Sprintf(`"access_logs": [{"log_path": %q}],`, dir)), "", ""),
+			`is a directory`},
+		"the log's folder is a file": {configuredFile(front, "", fmt.Sprintf(`"default_log_path": %q, `, notFolder+"/log")),
+			`not a directory`},
+		"the pid file's folder is a file": {configuredFile(front, fmt.Sprintf(`"pid": %q, `, notFolder+"/pid"), ""),
+			`pid file: `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := written(t, c.text)
+			status, out, errs := command(t, "check", path)
+			if status != 1 || !strings.Contains(errs, c.want) {
+				t.Errorf("check: status %d, %s%s\nwant 1 and %q", status, out, errs, c.want)
+			}
+			f := startFlags{source: source{path: path}, drain: -1}
+			file, _ := f.open()
+			if file == nil {
+				return // refused as it is read, by both
+			}
+			p, err := newProcess(f, file)
+			if err == nil {
+				err = p.begin(t.Context(), file)
+				p.end()
+			}
+			if err == nil {
+				t.Error("start runs it")
+			}
+		})
+	}
+}
+
+func TestCheckAcceptsWhatStartRuns(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"ports that the kernel chooses": configuredFile(listenerAt("a", "127.0.0.1:0", ""), adminAt(0), ""),
+		"shared by reuseport": configuredFile(listenerAt("a", "0.0.0.0:0", `"reuseport": true,`)+","+
+			listenerAt("b", "127.0.0.1:0", `"reuseport": true,`), "", ""),
+		"files that are not there yet": configuredFile(listenerAt("a", "127.0.0.1:0", fmt.Sprintf(`"access_logs": [{"log_path": %q}],`, dir+"/logs/a")),
+			fmt.Sprintf(`"pid": %q, `, dir+"/pid"), fmt.Sprintf(`"default_log_path": %q, `, dir+"/logs/weft")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := written(t, text)
+			before, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status, _, errs := command(t, "check", path); status != 0 {
+				t.Errorf("check: status %d: %s", status, errs)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != len(before) {
+				t.Errorf("check left %v (%v)", left, err)
+			}
+			f := startFlags{source: source{path: path}, drain: -1}
+			file, problems := f.open()
+			if file == nil {
+				t.Fatal(problems)
+			}
+			p, err := newProcess(f, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.end()
+			if err := p.begin(t.Context(), file); err != nil {
+				t.Errorf("start: %v", err)
+			}
+		})
+	}
+}
+
+// TestCheckBindsNothing checks a file whose port is in use.
+func TestCheckBindsNothing(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	path := written(t, configuredFile(listenerAt("front", ln.Addr().String(), ""), "", ""))
+	status, out, errs := command(t, "check", "-c", path)
+	if want := path + ": ok: 1 listener, 1 route table, 0 clusters\n"; status != 0 || out != want {
+		t.Errorf("status %d, %q, %s; want 0 and %q", status, out, errs, want)
+	}
+}
+
+func TestCheckPrintsJSON(t *testing.T) {
+	var got checkResult
+	path := written(t, `{"servers": [{"listeners": [{"name": "front"}]}]}`)
+	status, out, errs := command(t, "check", "-o", "json", path)
+	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 1 || errs != "" {
+		t.Fatalf("status %d, %q, %q (%v)", status, out, errs, err)
+	}
+	if got.OK || len(got.Problems) == 0 || got.Problems[0].Line != 1 || got.Problems[0].Severity != "error" || got.Problems[0].File != path ||
+		!strings.HasPrefix(got.Problems[0].Path, "servers[0].listeners[0]") || got.Problems[0].Message == "" {
+		t.Errorf("it found %+v", got)
+	}
+	path = written(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
+	got = checkResult{}
+	status, out, _ = command(t, "check", "-o", "json", path)
+	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 || !got.OK || got.Listeners != 1 || got.RouteTables != 1 || got.Problems == nil || len(got.Problems) != 0 {
+		t.Errorf("status %d, %s (%v)", status, out, err)
+	}
+	if status, _, errs := command(t, "check", "-o", "xml", path); status != 1 || !strings.Contains(errs, "expected text or json") {
+		t.Errorf("-o xml: status %d, %s", status, errs)
+	}
+}
+
+func TestCheckReadsStandardInput(t *testing.T) {
+	in, err := os.Open(written(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	before := os.Stdin
+	os.Stdin = in
+	defer func() { os.Stdin = before }()
+	if status, out, errs := command(t, "check", "-c", "-"); status != 0 || !strings.HasPrefix(out, "standard input: ok: 1 listener,") {
+		t.Errorf("status %d, %s%s", status, out, errs)
+	}
+}
+
+func TestCheckWantsOneFile(t *testing.T) {
+	for _, args := range [][]string{{"check"}, {"check", "a", "-c", "b"}, {"check", "a", "b"}} {
+		if status, _, errs := command(t, args...); status != 1 || errs == "" {
+			t.Errorf("%v: status %d, %s", args, status, errs)
+		}
+	}
+}
+
+func TestWarningsFailAStrictCheck(t *testing.T) {
+	path := written(t, strings.Replace(configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""),
+		`{"direct_response"`, `{"match": {"prefix": "api"}, "direct_response"`, 1))
+	const want = `servers[0].routers[0].virtual_hosts[0].routers[0].match.prefix: found "api", which no path begins with`
+	status, out, errs := command(t, "check", path)
+	if status != 0 || !strings.Contains(errs, want) || !strings.Contains(out, ": ok: ") {
+		t.Errorf("status %d, %s%s", status, out, errs)
+	}
+	status, out, errs = command(t, "check", "--strict", path)
+	if status != 1 || !strings.Contains(errs, want) || !strings.Contains(errs, ": 1 warning, and --strict was given") || out != "" {
+		t.Errorf("--strict: status %d, %s%s", status, out, errs)
+	}
+	var got checkResult
+	status, out, _ = command(t, "check", "--strict", "-o", "json", path)
+	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 1 || got.OK || len(got.Problems) != 1 || got.Problems[0].Severity != "warning" {
+		t.Errorf("--strict -o json: status %d, %s", status, out)
+	}
+	if _, problems := (source{path: path}).open(); len(problems) != 0 {
+		t.Errorf("start warns, too: %v", problems)
+	}
+}
+
+func TestVersionIsPrintedByFlagsAndAsJSON(t *testing.T) {
+	_, want, _ := command(t, "version")
+	if !strings.HasPrefix(want, "weft "+version+" ") {
+		t.Errorf("weft version: %q", want)
+	}
+	for _, flag := range []string{"-v", "--version"} {
+		if status, got, errs := command(t, flag); status != 0 || got != want {
+			t.Errorf("weft %s: status %d, %q, %s; want %q", flag, status, got, errs, want)
+		}
+	}
+	var got map[string]string
+	status, out, _ := command(t, "version", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 0 || got["version"] != version || got["revision"] == "" || got["go"] == "" || got["os"] == "" || got["arch"] == "" {
+		t.Errorf("status %d, %s (%v)", status, out, err)
+	}
+}
+
+func TestAnUnknownLogLevelIsRefused(t *testing.T) {
+	const want = "weft: --log-level FOO: expected one of TRACE, DEBUG, INFO, WARN, ERROR, CRITICAL, OFF\n"
+	if status, _, errs := command(t, "start", "-l", "FOO"); status != 1 || errs != want {
+		t.Errorf("status %d, %q, want %q", status, errs, want)
+	}
+	for _, level := range []string{"", "debug", "WARN"} {
+		if err := (&startFlags{logLevel: level}).check(); err != nil {
+			t.Errorf("%q: %v", level, err)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/weft-proxy/weft/internal/logfile"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/configjson"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// verify returns what start would refuse of a file that open has read, before start binds
+// an address: it makes the process that start makes, with logs that are only checked, and
+// applies the file to it without binding.
+func verify(ctx context.Context, f startFlags, file *configjson.File) error {
+	p, err := makeProcess(&process{flags: f, checking: true}, file)
+	if err != nil {
+		return err
+	}
+	defer p.end()
+	if err := p.applyFirst(ctx, file); err != nil {
+		return err
+	}
+	if path := file.Snapshot.Server.PIDFile; path != "" {
+		if err := logfile.CheckFile(path); err != nil {
+			return fmt.Errorf("pid file: %w", err)
+		}
+	}
+	return nil
+}
+
+// diagnosticsOf makes a diagnostic of the file as a whole of each line of err.
+func diagnosticsOf(name string, err error) (all document.Diagnostics) {
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		all = append(all, document.Diagnostic{File: name, Problem: line})
+	}
+	return all
+}
+
+// claim is an address that start binds.
+type claim struct {
+	what    string // as it is called in messages
+	path    string // where the file says it; "": it does not
+	network string // "tcp", "udp" or "unix"
+	address string
+	shared  bool // with others that say so (SO_REUSEPORT)
+}
+
+// claims returns the addresses that start binds for a file: whole is the file with its
+// static_resources.
+func claims(file, whole *config.Snapshot) (all []claim) {
+	for i, l := range whole.Listeners {
+		if !l.Bind {
+			continue
+		}
+		c := claim{what: fmt.Sprintf("listener %q", l.Name), network: l.Network, address: l.Address, shared: l.ReusePort}
+		if i < len(file.Listeners) && file.Listeners[i] == l {
+			c.path = fmt.Sprintf("servers[0].listeners[%d].address", i)
+		}
+		all = append(all, c)
+	}
+	add := func(what, path, address string) {
+		network := "tcp"
+		if strings.ContainsAny(address, "/@") {
+			network = "unix"
+		}
+		if address != "" {
+			all = append(all, claim{what: what, path: path, network: network, address: address})
+		}
+	}
+	if whole.Admin != nil {
+		add("the admin port", "admin.address", whole.Admin.Address)
+	}
+	if p := whole.Metrics.Prometheus; p != nil {
+		add("the Prometheus sink", "metrics.sinks", p.Address)
+	}
+	if d := whole.Dubbo; d.Enable {
+		add("the API of Dubbo services", "dubbo_registry", d.API)
+		add("the socket of Dubbo services", "dubbo_registry", d.Socket)
+	}
+	return all
+}
+
+// maxSocketPath is how long the path of a unix socket may be (unix(7)), in bytes.
+const maxSocketPath = 107
+
+// conflicts returns the claims that cannot be met together, or at all.
+func conflicts(file *configjson.File, all []claim) (problems document.Diagnostics) {
+	for i, c := range all {
+		if c.network == "unix" && len(c.address) > maxSocketPath {
+			problems = append(problems, file.Diagnose(document.Error, c.path,
+				fmt.Sprintf("%s: the path of a unix socket has at most %d bytes, this one has %d", c.what, maxSocketPath, len(c.address))))
+		}
+		for _, before := range all[:i] {
+			if !c.meets(before) {
+				continue
+			}
+			problems = append(problems, file.Diagnose(document.Error, c.path,
+				fmt.Sprintf("%s cannot bind %s: %s binds %s", c.what, c.address, before.what, before.address)))
+			break
+		}
+	}
+	return problems
+}
+
+// meets reports whether the kernel refuses to bind both: the same address, or one of every
+// address and another with the same port.
+func (c claim) meets(other claim) bool {
+	if c.network != other.network {
+		return false
+	}
+	if c.address == other.address && (c.network == "unix" || !strings.HasSuffix(c.address, ":0")) {
+		return true
+	}
+	a, errA := netip.ParseAddrPort(everyAddress(c.address))
+	b, errB := netip.ParseAddrPort(everyAddress(other.address))
+	if errA != nil || errB != nil || c.network == "unix" || a.Port() != b.Port() || a.Port() == 0 || c.shared && other.shared {
+		return false
+	}
+	return a.Addr().Unmap() == b.Addr().Unmap() || covers(a.Addr(), b.Addr()) || covers(b.Addr(), a.Addr())
+}
+
+// everyAddress completes ":80", which is every address of IPv4 and IPv6.
+func everyAddress(address string) string {
+	if strings.HasPrefix(address, ":") {
+		return "[::]" + address
+	}
+	return address
+}
+
+// covers reports whether binding a binds b as well: [::] is bound for IPv4, too.
+func covers(a, b netip.Addr) bool {
+	return a.IsUnspecified() && (a.Is6() || b.Unmap().Is4())
+}

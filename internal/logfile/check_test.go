@@ -1,0 +1,71 @@
+package logfile
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestCheckAgreesWithOpenAndCreatesNothing(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		path string
+		ok   bool
+	}{
+		"a file that is there":          {file, true},
+		"a new file":                    {filepath.Join(dir, "new"), true},
+		"a new file in new folders":     {filepath.Join(dir, "a", "b", "new"), true},
+		"a folder":                      {dir, false},
+		"a file in the place of folder": {filepath.Join(file, "new"), false},
+		"the same, deeper":              {filepath.Join(file, "a", "new"), false},
+		"stdout":                        {"stdout", true},
+		"stderr":                        {"stderr", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checked := Check(c.path)
+			if (checked == nil) != c.ok {
+				t.Errorf("Check(%q) = %v", c.path, checked)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+				t.Fatalf("Check left %v (%v)", left, err)
+			}
+			f, err := Open(c.path, Roller{})
+			if (err == nil) != c.ok {
+				t.Errorf("Open(%q) = %v, Check returned %v", c.path, err, checked)
+			}
+			if err == nil {
+				_ = f.Close()
+			}
+			for _, made := range []string{"new", "a"} {
+				if err := os.RemoveAll(filepath.Join(dir, made)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestASetThatOnlyChecksOpensNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := NewSet(SetOptions{CheckOnly: true})
+	w, err := s.Open(filepath.Join(dir, "log"), Roller{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := w.Write([]byte("line\n")); n != 5 || err != nil {
+		t.Errorf("Write = %d, %v", n, err)
+	}
+	if err := w.Close(); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("it left %v (%v)", left, err)
+	}
+	if _, err := s.Open(dir, Roller{}); err == nil {
+		t.Error("a folder was taken for a log file")
+	}
+}

@@ -1,0 +1,156 @@
+package configjson
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
+)
+
+// lint warns of what is valid and probably a mistake. It runs after everything was read.
+func (r *reader) lint(root document.Node) {
+	for _, model := range r.snapshot.Routes {
+		if t := r.tables[model.Name]; t != nil && t.model == model {
+			r.lintTable(t)
+		}
+	}
+	mentions := map[string]int{}
+	for _, d := range r.documents {
+		countTexts(d.root, mentions)
+	}
+	for one := range root.Get("cluster_manager").Get("clusters").All() {
+		r.lintCluster(one, mentions)
+	}
+}
+
+func (r *reader) lintTable(t *table) {
+	at := 0
+	for _, v := range t.model.VirtualHosts {
+		if len(v.Routes) == 0 {
+			r.report.Warnf(t.node, "the virtual host %q has no routes: every request for it is answered with 404", v.Name)
+		}
+		for i, route := range v.Routes {
+			if at < len(t.routes) {
+				r.lintRoute(t.routes[at], v.Routes[:i], route)
+			}
+			at++
+		}
+	}
+}
+
+// mostCompared bounds how many routes each route is compared with: those that are tried
+// first, where routes for everything that were left there do the harm.
+const mostCompared = 1000
+
+// lintRoute warns of one route; before are those of its virtual host that are tried first.
+func (r *reader) lintRoute(node document.Node, before []*config.Route, route *config.Route) {
+	match := node.Get("match")
+	for _, other := range before[:min(len(before), mostCompared)] {
+		if covers(&other.Match, &route.Match) {
+			r.report.Warnf(node, "no request reaches the route %q: the route %q before it matches all of its requests", route.Name, other.Name)
+			break
+		}
+	}
+	m := &route.Match
+	if (m.PathKind == config.PathPrefix || m.PathKind == config.PathExact) && m.Path != "" && m.Path[0] != '/' && m.Path != "*" {
+		r.report.Warnf(match.Get("prefix", "path").Or(node), "found %q, which no path begins with: paths begin with \"/\"", m.Path)
+	}
+	f := route.Forward
+	if f == nil || f.Retry == nil || f.Timeout == 0 || f.Retry.TryTimeout < f.Timeout {
+		return
+	}
+	at := node.Get("route").Get("retry_policy").Get("retry_timeout", "per_try_timeout")
+	r.report.Warnf(at.Or(node), "a try may take %s, and the timeout of the route, which is for all tries, is %s: no try ends by its own", f.Retry.TryTimeout, f.Timeout)
+}
+
+// lintCluster warns of a cluster. mentions are the texts of the file, the cluster's own
+// name included.
+func (r *reader) lintCluster(node document.Node, mentions map[string]int) {
+	c := r.clusters[node.Get("name").Text()]
+	if c == nil {
+		return
+	}
+	if c.Type == config.ClusterStatic && len(c.Hosts) == 0 {
+		r.report.Warnf(node.Get("hosts").Or(node), "the cluster %q has no hosts: every request for it is answered with 502", c.Name)
+	}
+	if mentions[c.Name] < 2 && !r.clustersCome && !r.choosesByVariable() {
+		r.report.Warnf(node.Get("name"), "nothing refers to the cluster %q", c.Name)
+	}
+}
+
+// choosesByVariable reports whether a route takes the name of its cluster from the request.
+func (r *reader) choosesByVariable() bool {
+	for _, t := range r.snapshot.Routes {
+		for _, v := range t.VirtualHosts {
+			for _, route := range v.Routes {
+				if route.Forward != nil && route.Forward.ClusterVariable != "" {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// countTexts counts the texts of a document that are values. A filter may refer to a
+// cluster by any of its keys.
+func countTexts(n document.Node, counts map[string]int) {
+	switch n.Kind() {
+	case document.Array, document.Object:
+		for one := range n.All() {
+			countTexts(one, counts)
+		}
+	case document.String:
+		counts[n.Text()]++
+	default:
+	}
+}
+
+// covers reports whether a matches every request that b matches. It may report false for
+// expressions that it would have to understand.
+func covers(a, b *config.Match) bool {
+	if a.Chance != nil || !coversPath(a, b) {
+		return false
+	}
+	return among(a.Headers, b.Headers) && among(a.Query, b.Query) && among(a.Arguments, b.Arguments) &&
+		(len(a.Variables) == 0 || reflect.DeepEqual(a.Variables, b.Variables))
+}
+
+// among reports whether each condition of a is one of b.
+func among[T any](a, b []T) bool {
+	for i := range a {
+		found := false
+		for j := range b {
+			found = found || reflect.DeepEqual(a[i], b[j])
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+func coversPath(a, b *config.Match) bool {
+	if a.PathKind == config.PathAny || a.PathKind == config.PathPrefix && (a.Path == "" || a.Path == "/") {
+		return true
+	}
+	if a.PathKind == config.PathRegex || b.PathKind == config.PathRegex {
+		return a.PathKind == b.PathKind && a.Path == b.Path
+	}
+	if b.PathKind == config.PathAny || b.IgnoreCase && !a.IgnoreCase {
+		return false
+	}
+	of, and := a.Path, b.Path
+	if a.IgnoreCase {
+		of, and = strings.ToLower(of), strings.ToLower(and)
+	}
+	switch a.PathKind {
+	case config.PathPrefix:
+		return strings.HasPrefix(and, of)
+	case config.PathSegments:
+		return b.PathKind != config.PathPrefix && and == of || strings.HasPrefix(and, strings.TrimSuffix(of, "/")+"/")
+	default: // PathExact
+		return b.PathKind == config.PathExact && and == of
+	}
+}
