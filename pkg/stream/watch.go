@@ -53,6 +53,13 @@ func (w *Watch[On]) Wait(on On) bool {
 	return !w.ended
 }
 
+// On returns what the exchange waits for, or has waited for.
+func (w *Watch[On]) On() On {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.on
+}
+
 // Leave tells that the caller is gone, and returns what the exchange waits for, or
 // has waited for: who ends that wait must be able to tell that it is over.
 func (w *Watch[On]) Leave(run func(func())) On {

@@ -42,24 +42,37 @@ func (w *wire) still() {
 // its own.
 func (w *wire) expire() {
 	b := &batch{now: time.Now()}
-	w.mu.Lock()
-	w.alarm.due = time.Time{}
-	if w.lost != nil {
-		w.mu.Unlock()
+	then, ringing := w.ring(b)
+	if !ringing {
 		return
 	}
-	w.alarm.ringing.Add(1)
 	defer w.alarm.ringing.Done()
+	defer func() {
+		if p := recover(); p != nil {
+			w.engine.panicked("while ending a stream whose time is up", p)
+		}
+	}()
+	for _, f := range then {
+		f(b)
+	}
+	b.flush()
+}
+
+// ring returns what expire is to call, and reports false if the connection has ended.
+func (w *wire) ring(b *batch) (then []func(*batch), ringing bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.alarm.due = time.Time{}
+	if w.lost != nil {
+		return nil, false
+	}
+	w.alarm.ringing.Add(1)
 	then, next := w.overdue(b.now)
 	also, at := w.side.expired(b)
 	then = append(then, also...)
 	w.arm(next)
 	w.arm(at)
-	w.mu.Unlock()
-	for _, f := range then {
-		f(b)
-	}
-	b.flush()
+	return then, true
 }
 
 // overdue fails the streams whose deadline has passed, or on which nothing went for

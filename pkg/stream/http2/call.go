@@ -120,7 +120,7 @@ func (k *call) rouse() {
 func (k *call) goOn(b *batch) {
 	e := k.e
 	e.batch = b
-	e.goOn(b, k.receive())
+	e.goOn(b, contained(k.receive))
 }
 
 // opened goes on with a call that resumes and had waited for its stream.
@@ -139,7 +139,9 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 		return nil // with a fault: the answer is not wanted
 	}
 	r := &k.x.Response
-	k.text = k.u.state.TakeResponse(e.Stream, r, k.text[:0])
+	if err := k.take(e); err != nil {
+		return k.fail(err)
+	}
 	if r.Status < 200 && r.Status != 101 {
 		k.interims = append(k.interims, interim{r.Status, r.Header})
 		r.Status, r.Header, k.text = 0, protocol.Header{}, nil
@@ -157,6 +159,14 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 	if k.settle(nil) {
 		k.u.ready = append(k.u.ready, k)
 	}
+	return nil
+}
+
+// take makes the head that has arrived x.Response. u.mu is held. The error is the Fault
+// that a panic became.
+func (k *call) take(e *syntax.Event) (err error) {
+	defer protocol.Recover(&err)
+	k.text = k.u.state.TakeResponse(e.Stream, &k.x.Response, k.text[:0])
 	return nil
 }
 
@@ -188,7 +198,7 @@ func (k *call) pass() {
 		return
 	}
 	for i := range list {
-		if k.x.Caller.Inform(list[i].status, &list[i].header) != nil {
+		if contained(func() error { return k.x.Caller.Inform(list[i].status, &list[i].header) }) != nil {
 			return // the caller is gone: its engine tells
 		}
 	}
@@ -260,7 +270,12 @@ func (k *call) receive() error {
 }
 
 // rewind reports whether x's request can be sent again from its start.
-func rewind(x *protocol.Exchange) bool {
+func rewind(x *protocol.Exchange) (again bool) {
+	defer func() {
+		if recover() != nil { // of a body that a filter made
+			again = false
+		}
+	}()
 	if x.Request.Body == nil {
 		return true
 	}

@@ -137,10 +137,7 @@ func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	if e != nil && !e.watch.Wait(waiting{u, k, k.number.Load()}) {
 		return nil, k.drop(protocol.Faultf(protocol.DownstreamGone, "the caller has gone"))
 	}
-	u.mu.Lock()
-	u.enter(k, now)
-	queued, opened := k.waits.queued, k.stream != nil
-	u.mu.Unlock()
+	queued, opened := u.admit(k, now)
 	if queued {
 		b.sends(u.outbox) // the host may wait for our settings before it sends its own
 		return k, nil     // whoever opens a stream for it goes on
@@ -155,6 +152,14 @@ func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 		return nil, k.receive()
 	}
 	return k, nil
+}
+
+// admit is enter without mu. It reports whether k waits for a stream, or has one.
+func (u *Client) admit(k *call, now time.Time) (queued, opened bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.enter(k, now)
+	return k.waits.queued, k.stream != nil
 }
 
 // enter opens a stream for k or queues it. If it can have neither, k is answered
@@ -225,8 +230,11 @@ func (u *Client) open(k *call, now time.Time) error {
 	wantsTunnel := x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
 	o := syntax.RequestOptions{End: !wantsTunnel && (x.Request.Body == nil || isEmpty(x.Request.Body))}
 	o.Trailers = k.e != nil && k.e.trailers || protocol.IsGRPC(&x.Request.Header)
-	dst, s, err := u.state.AppendRequest(u.outbox.Begin(firstRead/4), &x.Request, o)
-	_ = u.outbox.End(dst) // the reader finds out
+	var s *syntax.Stream
+	err, _ := u.put(firstRead/4, func(dst []byte) (_ []byte, err error) { // that the connection is lost the reader finds out
+		dst, s, err = u.state.AppendRequest(dst, &x.Request, o)
+		return dst, err
+	})
 	if err != nil {
 		return openFault(err)
 	}
@@ -264,29 +272,37 @@ func (u *Client) run() {
 		b.flush()
 		u.read = 0
 	}
-	err := error(nil)
-	for err == nil {
-		if err = u.fill(flush, b); err == nil {
-			b.now = time.Now()
-			err = u.take(b)
-			if u.read >= mostHeld || u.outbox.Queued() >= network.HighWater {
-				flush()
-			}
-			u.outbox.AwaitBelow(mostUntaken)
+	u.over(u.readAll(flush, b), b)
+}
+
+// readAll reads until the connection ends, and returns why it has.
+func (u *Client) readAll(flush func(), b *batch) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			u.engine.panicked("on the reader of a host's connection: it is closed", p)
+			err = errInternal
 		}
+	}()
+	for {
+		if err := u.fill(flush, b); err != nil {
+			return err
+		}
+		b.now = time.Now()
+		if err := u.take(b); err != nil {
+			return err
+		}
+		if u.read >= mostHeld || u.outbox.Queued() >= network.HighWater {
+			flush()
+		}
+		u.outbox.AwaitBelow(mostUntaken)
 	}
-	u.over(err, b)
 }
 
 // take deals with every whole frame that there is, and then with the answers that
 // came in them.
 func (u *Client) take(b *batch) error {
 	err := u.frames(b)
-	u.mu.Lock()
-	u.pulse = pulse{heard: b.now}
-	then := u.next(b.now)
-	u.mu.Unlock()
-	for _, f := range then {
+	for _, f := range u.hear(b.now) {
 		f(b)
 	}
 	for _, k := range u.ready {
@@ -295,6 +311,15 @@ func (u *Client) take(b *batch) error {
 	clear(u.ready)
 	u.ready = u.ready[:0]
 	return err
+}
+
+// hear notes that the host is alive, and opens streams for those that wait for one. What
+// it returns is called without mu.
+func (u *Client) hear(now time.Time) (then []func(*batch)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.pulse = pulse{heard: now}
+	return u.next(now)
 }
 
 // happened is side's.
@@ -438,7 +463,9 @@ func (u *Client) over(err error, b *batch) {
 func lost(err error) error {
 	var wrong *syntax.ConnectionError
 	switch {
-	case errors.As(err, &wrong):
+	case errors.As(err, &wrong) && wrong.Code == syntax.InternalError:
+		return protocol.NewFault(protocol.Internal, err)
+	case wrong != nil:
 		return protocol.NewFault(protocol.UpstreamMalformed, err)
 	case errors.Is(err, io.EOF):
 		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the answer: %w", err)

@@ -27,7 +27,9 @@
 package http2
 
 import (
+	"errors"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,6 +40,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -109,8 +112,41 @@ func (e *Engine) work(x *exchange) {
 	e.start(x.work)
 }
 
-// start runs a connection's goroutine.
-func (e *Engine) start(f func()) { e.running.Go(f) }
+// start runs a connection's goroutine. A panic of f's is logged: f leaves nothing behind
+// that others wait for.
+func (e *Engine) start(f func()) {
+	e.running.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				e.panicked("on a goroutine of a connection", p)
+			}
+		}()
+		f()
+	})
+}
+
+// panicked logs a panic that was contained. It is called by the deferred function that
+// recovered from it.
+func (e *Engine) panicked(where string, value any) {
+	stack := debug.Stack()
+	if p, ok := value.(*protocol.Panic); ok {
+		value, stack = p.Value, p.Stack
+	}
+	e.log.Error("panic "+where+"; this is a defect, please report it", "panic", value, "stack", string(stack))
+}
+
+// panicIn returns the panic that err was, nil if it was none.
+func panicIn(err error) *protocol.Panic {
+	var p *protocol.Panic
+	errors.As(err, &p)
+	return p
+}
+
+// contained runs f and returns its error, or the Fault that its panic became.
+func contained(f func() error) (err error) {
+	defer protocol.Recover(&err)
+	return f()
+}
 
 // batch is what a reader does until it has to wait: the time at which it read
 // last, and the outboxes to be flushed when everything that there was to read has

@@ -41,14 +41,15 @@ func (e *Engine) newExchange() *exchange {
 	return x
 }
 
-// read makes the head that has just arrived x.Request. e.wire.mu is held.
-func (e *exchange) read(s *session, end bool, b *batch) error {
+// read makes the head that has just arrived x.Request. e.wire.mu is held. An error, or
+// the Fault that a panic became, refuses the request.
+func (e *exchange) read(s *session, end bool, b *batch) (err error) {
+	defer protocol.Recover(&err)
 	x := &e.x
 	x.Reset()
 	x.Meta.Conn = &s.meta
 	x.Meta.Protocol, x.Meta.Version = string(config.HTTP2), "HTTP/2.0"
 	x.Meta.Start = b.now
-	var err error
 	e.text, err = s.state.TakeRequest(&x.Request, e.text[:0])
 	e.trailers = s.state.WantsTrailers()
 	e.grpc = ""
@@ -95,15 +96,25 @@ func (e *exchange) conclude(err error) {
 	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
 		return // and the exchange is somebody else's
 	}
+	if panicked := e.reply(err); panicked != nil {
+		e.failed(panicked)
+	}
+}
+
+// reply answers with x.Response, or with what err means. The error is the Fault that a
+// panic became, of a body or an encoder: then the exchange has not ended.
+func (e *exchange) reply(err error) (panicked error) {
+	defer protocol.Recover(&panicked)
 	x := &e.x
 	if err != nil {
 		x.Fail(err)
 	}
 	if x.Record.Reason == protocol.DownstreamGone {
 		e.finish(syntax.Cancel)
-		return
+		return nil
 	}
 	e.answer()
+	return nil
 }
 
 // Fork is protocol.Forker's.
@@ -142,13 +153,9 @@ func (e *exchange) Inform(status int, header *protocol.Header) error {
 	if status == 101 || e.stream == nil {
 		return nil
 	}
-	dst, err := w.state.AppendInterim(w.outbox.Begin(firstRead/8), e.stream, status, header)
-	if lost := w.outbox.End(dst); lost != nil {
-		return goneFault(lost)
-	}
-	if errors.Is(err, syntax.ErrNotOpen) {
-		return goneFault(err)
-	}
+	err := w.putFault(firstRead/8, func(dst []byte) ([]byte, error) {
+		return w.state.AppendInterim(dst, e.stream, status, header)
+	})
 	_ = w.outbox.Flush() // its reader finds out
 	return err
 }
@@ -244,14 +251,9 @@ func (e *exchange) sendHead(end bool) error {
 		e.deadline = x.Deadline // a caller that takes its time holds an upstream
 	}
 	w.arm(e.deadline)
-	dst, err := w.state.AppendResponse(w.outbox.Begin(firstRead/8), e.stream, &x.Response, o)
-	if lost := w.outbox.End(dst); lost != nil {
-		return goneFault(lost)
-	}
-	if errors.Is(err, syntax.ErrNotOpen) {
-		return goneFault(err)
-	}
-	return err
+	return w.putFault(firstRead/8, func(dst []byte) ([]byte, error) {
+		return w.state.AppendResponse(dst, e.stream, &x.Response, o)
+	})
 }
 
 // sendBody sends content that is not another stream's: at once if all of it is at
@@ -276,7 +278,12 @@ func (e *exchange) sendBody(body protocol.Body) {
 
 // copy sends content, on a goroutine that may wait.
 func (e *exchange) copy(body protocol.Body) {
-	if body.Buffered() == 0 {
+	buffered := 0
+	if err := contained(func() error { buffered = body.Buffered(); return nil }); err != nil {
+		e.failed(err)
+		return
+	}
+	if buffered == 0 {
 		e.flush()
 	}
 	e.settle(e.copyFrom(body, e.x.Response.ContentLength, &e.x.Response.Trailer))
@@ -303,6 +310,9 @@ func (e *exchange) sentAll(b *batch, err error) {
 
 // failed ends an exchange whose answer cannot be sent, or not to its end.
 func (e *exchange) failed(err error) {
+	if p := panicIn(err); p != nil {
+		e.engine.panicked("while answering a request: its stream is reset", p)
+	}
 	r := &e.x.Record
 	if r.Reason == protocol.None {
 		r.Reason, r.Detail = protocol.ReasonOf(err), err.Error()
@@ -326,11 +336,9 @@ func (e *exchange) finish(code syntax.Code) {
 	x.Record.ResponseBytes = e.sent
 	e.wire.mu.Unlock()
 	x.Record.End = b.time()
-	if observe := c.s.o.Observe; observe != nil {
-		observe(x)
-	}
-	_ = e.in.Close()  // what has not been read is not wanted
-	x.ResetResponse() // ends what may still read the request
+	e.observe()
+	_ = e.in.Close() // what has not been read is not wanted
+	e.dropResponse() // ends what may still read the request
 	if (code != syntax.NoError || !e.remain(b.time())) && e.release(code) {
 		b.sends(e.wire.outbox)
 	}
@@ -343,6 +351,35 @@ func (e *exchange) finish(code syntax.Code) {
 	}
 	c.engine.exchanges.Put(e)
 	c.exit()
+}
+
+// observe has the exchange accounted for. A panic costs no more than that.
+func (e *exchange) observe() {
+	defer func() {
+		if p := recover(); p != nil {
+			e.engine.panicked("while accounting for a request", p)
+		}
+	}()
+	if observe := e.c.s.o.Observe; observe != nil {
+		observe(&e.x)
+	}
+}
+
+// dropResponse closes the response's body. If that panics, as a filter's may, the call
+// that was waited for last ends all the same.
+func (e *exchange) dropResponse() {
+	x := &e.x
+	defer func() {
+		if p := recover(); p != nil {
+			e.engine.panicked("while closing a response", p)
+			x.Response.Body, x.Response.Tunnel = nil, nil
+			x.ResetResponse()
+			if on := e.watch.On(); on.client != nil && on.call.number.Load() == on.number {
+				_ = on.call.body.Close() // it has nothing to tell
+			}
+		}
+	}()
+	x.ResetResponse()
 }
 
 // fail is owner's: the caller has reset the stream, or broken a rule on it, or is

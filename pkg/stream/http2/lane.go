@@ -145,6 +145,7 @@ const pieceSize = 16 << 10
 // goroutine that may wait. length is how many bytes it has to have; -1: as many as
 // it has. Errors are Faults: of the body, and of where it goes.
 func (l *lane) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
+	defer protocol.Recover(&readErr) // of a body that a filter made
 	out := buffer.Get(pieceSize)
 	defer out.Release()
 	for left := length; ; {
@@ -187,14 +188,11 @@ func (w *wire) appendData(l *lane, p []byte, end bool) (n int, err error) {
 	if l.cut != nil {
 		return 0, l.cut
 	}
-	dst := w.outbox.Begin(min(len(p), network.HighWater) + syntax.FrameHeaderLen)
-	dst, n, err = w.state.AppendData(dst, l.stream, p, end)
-	if lost := w.outbox.End(dst); lost != nil {
-		return n, goneFault(lost)
-	}
+	err = w.putFault(min(len(p), network.HighWater)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
+		var err error
+		dst, n, err = w.state.AppendData(dst, l.stream, p, end)
+		return dst, err
+	})
 	l.sent += int64(n)
-	if err != nil {
-		return n, goneFault(err)
-	}
-	return n, nil
+	return n, err
 }

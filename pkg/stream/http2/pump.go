@@ -69,12 +69,27 @@ func (p *pump) clear() {
 
 // kick goes on. No lock is held by the caller.
 func (p *pump) kick(b *batch) {
-	p.mu.Lock()
-	if !p.active {
-		p.mu.Unlock()
+	owner, to, number, over, err := p.run(b)
+	if owner == nil {
 		return
 	}
-	from, owner, to, number := p.from, p.owner, p.to.wire, p.number
+	if to.outbox.Queued() > 0 {
+		b.sends(to.outbox)
+	}
+	if over || err != nil {
+		owner.pumped(b, to, number, err)
+	}
+}
+
+// run is kick with mu held; owner is nil if there is nothing to move.
+func (p *pump) run(b *batch) (owner pumper, to *wire, number uint64, over bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.active {
+		return nil, nil, 0, false, nil
+	}
+	from := p.from
+	owner, to, number = p.owner, p.to.wire, p.number
 	taken, over, err := p.move(b)
 	if over || err != nil {
 		from.feed(nil)
@@ -83,13 +98,7 @@ func (p *pump) kick(b *batch) {
 	if taken > 0 {
 		from.lane.consumed(b, taken) // with p.mu held: from is not given up meanwhile
 	}
-	p.mu.Unlock()
-	if to.outbox.Queued() > 0 {
-		b.sends(to.outbox)
-	}
-	if over || err != nil {
-		owner.pumped(b, to, number, err)
-	}
+	return owner, to, number, over, err
 }
 
 // move sends what can be sent. over: and the end, too.

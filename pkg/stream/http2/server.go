@@ -128,14 +128,26 @@ func (c *session) ServeConn(ctx context.Context, _ *network.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.ctx = ctx
-	c.beginAll() // of a connection that came from HTTP/1.1
-	err := c.run()
+	err := c.serve()
 	if errors.Is(err, network.ErrPark) {
 		c.shrink()
 		return err
 	}
 	c.close(err, cancel)
 	return c.ended(err)
+}
+
+// serve is run, whose panic ends the connection as a broken rule would: what is under
+// way on it ends.
+func (c *session) serve() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.engine.panicked("on the reader of a caller's connection: it is closed", p)
+			err = errInternal
+		}
+	}()
+	c.beginAll() // of a connection that came from HTTP/1.1
+	return c.run()
 }
 
 // shrink drops what a connection that waits does not need.
@@ -402,6 +414,8 @@ func (c *session) ended(err error) error {
 		if flooded := c.engine.flooded; flooded != nil {
 			flooded(wrong.Flood)
 		}
+	case wrong != nil && wrong.Code == syntax.InternalError:
+		*cause = network.CauseInternal
 	case wrong != nil:
 		*cause = network.CauseProtocolError
 	case protocol.ReasonOf(err) == protocol.RequestTimeout:

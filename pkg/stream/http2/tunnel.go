@@ -141,7 +141,7 @@ func (e *exchange) tunnel() {
 		}
 		err.Reason = protocol.DownstreamGone
 	}
-	_ = peer.Close() // nothing was sent
+	_ = contained(peer.Close) // nothing was sent
 	e.failed(&err)
 }
 
@@ -170,10 +170,10 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 	e.engine.start(func() {
 		err := carry(&e.in, peer)
 		if err == nil {
-			err = peer.CloseWrite()
+			err = contained(peer.CloseWrite)
 		}
 		if err != nil {
-			_ = peer.Close() // ends the other direction
+			_ = contained(peer.Close) // ends the other direction
 		}
 		up <- err
 	})
@@ -184,11 +184,17 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 	if err != nil {
 		_ = e.in.Close() // ends the other direction
 	}
-	if upErr := <-up; err == nil && upErr != nil {
+	if upErr := <-up; panicIn(upErr) != nil {
+		err = upErr
+	} else if err == nil && upErr != nil {
 		err = protocol.NewFault(protocol.DownstreamGone, upErr)
 	}
 	stop()
-	_ = peer.Close() // everything was sent, or cannot be
+	_ = contained(peer.Close) // everything was sent, or cannot be
+	if panicIn(err) != nil {
+		e.failed(err)
+		return
+	}
 	if err != nil {
 		e.finish(syntax.Cancel)
 		return
@@ -201,7 +207,8 @@ type writerFunc func(p []byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // carry copies from src to dst until src ends: then its error is nil.
-func carry(src io.Reader, dst io.Writer) error {
+func carry(src io.Reader, dst io.Writer) (err error) {
+	defer protocol.Recover(&err) // of a tunnel that a filter made
 	piece := buffer.Get(pieceSize)
 	defer piece.Release()
 	for {

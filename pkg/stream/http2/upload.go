@@ -49,6 +49,9 @@ func (k *call) upload(b *batch) {
 	u.engine.start(func() {
 		readErr, _ := k.copyFrom(body, length, trailer) // whoever cut the stream tells
 		_ = u.outbox.Flush()                            // the reader finds out
+		if p := panicIn(readErr); p != nil {
+			u.engine.panicked("while reading a request's content", p)
+		}
 		close(s.done)
 		k.pumped(nil, &u.wire, number, readErr)
 	})
@@ -94,7 +97,7 @@ func (k *call) end() (started bool) {
 		select {
 		case <-s.done:
 		default:
-			_ = s.body.Close() // wakes a read of the caller
+			_ = contained(s.body.Close) // wakes a read of the caller
 			<-s.done
 		}
 	}

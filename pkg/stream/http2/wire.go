@@ -86,26 +86,48 @@ func (w *wire) append(frames []byte) (some bool) {
 	return true
 }
 
+// put puts the frames that frame appends into the outbox. A panic of frame's, which
+// holds an encoder, is a Fault: nothing of what it appended is sent, and the stream
+// cannot go on, but the connection does. lost says that the connection is lost. mu is
+// held.
+func (w *wire) put(size int, frame func(dst []byte) ([]byte, error)) (err, lost error) {
+	whole := false
+	defer func() {
+		if !whole {
+			w.state.DropBlock()
+		}
+	}()
+	defer protocol.Recover(&err)
+	_, err, lost = w.outbox.Put(size, frame)
+	whole = true
+	return err, lost
+}
+
+// putFault is put for frames of one stream: every error is a Fault.
+func (w *wire) putFault(size int, frame func(dst []byte) ([]byte, error)) error {
+	err, lost := w.put(size, frame)
+	switch {
+	case lost != nil:
+		return goneFault(lost)
+	case errors.Is(err, syntax.ErrNotOpen):
+		return goneFault(err)
+	}
+	return err
+}
+
 // appendEnd sends the end of l's message, with trailers if there are any. mu is
 // held.
 func (w *wire) appendEnd(l *lane, trailer *protocol.Header) error {
 	if l.cut != nil {
 		return l.cut
 	}
-	var err error
-	dst := w.outbox.Begin(firstRead / 8)
-	if trailer != nil && trailer.Len() > 0 {
-		dst, err = w.state.AppendTrailer(dst, l.stream, trailer)
-	} else {
-		dst, _, err = w.state.ReserveData(dst, l.stream, 0, true)
-	}
-	if lost := w.outbox.End(dst); lost != nil {
-		return goneFault(lost)
-	}
-	if err != nil {
-		return goneFault(err)
-	}
-	return nil
+	return w.putFault(firstRead/8, func(dst []byte) ([]byte, error) {
+		if trailer != nil && trailer.Len() > 0 {
+			return w.state.AppendTrailer(dst, l.stream, trailer)
+		}
+		dst, _, err := w.state.ReserveData(dst, l.stream, 0, true)
+		return dst, err
+	})
 }
 
 // goneFault is why nothing can be sent to a peer: it is gone, or does not want it.
@@ -285,35 +307,55 @@ func frameLen(b []byte) int {
 
 // frame deals with one frame.
 func (w *wire) frame(f syntax.Frame, b *batch) error {
-	w.mu.Lock()
-	out, e, err := w.state.Handle(w.scratch[:0], f, b.now)
-	w.event = e
-	var then func(*batch)
-	var kick *pump
-	var lent *content
-	if err != nil {
-		out, then, err = w.wrong(out, err, b)
+	a, err := w.handle(f, b)
+	if a.kick != nil {
+		a.kick.kick(b)
 	}
-	w.said(out, b)
-	switch {
-	case err != nil || then != nil || e.Kind == syntax.Nothing:
-	case e.Kind == syntax.DataArrived:
-		kick, lent = w.data(&w.event, b)
-	default:
-		then = w.happened(&w.event, b)
+	if a.lent != nil {
+		a.lent.own()
 	}
-	w.mu.Unlock()
-	if kick != nil {
-		kick.kick(b)
-	}
-	if lent != nil {
-		lent.own()
-	}
-	if then != nil {
-		then(b)
+	if a.then != nil {
+		a.then(b)
 	}
 	return err
 }
+
+// afterFrame is what is to be called, without mu, because of a frame.
+type afterFrame struct {
+	kick *pump
+	lent *content
+	then func(*batch)
+}
+
+// handle is frame with mu held. A panic in the decoder costs the connection, because
+// nobody knows what of the frame is in the compression table (RFC 9113 4.3).
+func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer func() {
+		if p := recover(); p != nil {
+			w.engine.panicked("while handling a frame: the connection is closed", p)
+			a, err = afterFrame{}, errInternal
+		}
+	}()
+	out, e, err := w.state.Handle(w.scratch[:0], f, b.now)
+	w.event = e
+	if err != nil {
+		out, a.then, err = w.wrong(out, err, b)
+	}
+	w.said(out, b)
+	switch {
+	case err != nil || a.then != nil || e.Kind == syntax.Nothing:
+	case e.Kind == syntax.DataArrived:
+		a.kick, a.lent = w.data(&w.event, b)
+	default:
+		a.then = w.happened(&w.event, b)
+	}
+	return a, err
+}
+
+// errInternal ends a connection after a panic on its reader's goroutine.
+var errInternal = &syntax.ConnectionError{Code: syntax.InternalError, Reason: "internal error"}
 
 // wrong ends the stream on which the peer broke a rule. Other errors it returns. mu
 // is held.
