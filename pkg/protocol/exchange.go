@@ -214,6 +214,21 @@ func (x *Exchange) Detach() {
 	}
 }
 
+// Canceler is a Caller that knows without waiting whether its exchange was canceled.
+type Canceler interface {
+	// Canceled reports whether the caller has gone, or its time is up. Safe from any
+	// goroutine; it costs an atomic load.
+	Canceled() bool
+}
+
+// Canceled reports whether the caller is known to want no answer any more. A service
+// asks before it begins something that costs, such as a connect; one that is about to
+// wait uses Caller.Watch, which tells of what happens later.
+func (x *Exchange) Canceled() bool {
+	c, ok := x.Caller.(Canceler)
+	return ok && c.Canceled()
+}
+
 // Place is a configured thing that exchanges pass: a route, a cluster, a host.
 // Values are comparable.
 type Place interface {

@@ -79,6 +79,9 @@ func (st *Stream) CanSend() bool {
 	return st.sentFinal && (st.state == Open || st.state == HalfClosedRemote)
 }
 
+// Answered reports whether the head of our final answer was sent, or of our request.
+func (st *Stream) Answered() bool { return st.sentFinal }
+
 // Ended reports whether the peer has sent everything, or the stream is closed.
 func (st *Stream) Ended() bool { return st.state == HalfClosedRemote || st.state == Closed }
 

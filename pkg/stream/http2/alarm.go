@@ -92,7 +92,7 @@ func (w *wire) overdue(now time.Time) (then []func(*batch), next time.Time) {
 		switch {
 		case at.IsZero():
 		case !at.After(now):
-			if f := l.owner.fail(protocol.Faultf(why, "the stream's time is up")); f != nil {
+			if f := l.owner.expire(protocol.Faultf(why, "the stream's time is up")); f != nil {
 				then = append(then, f)
 			}
 		case next.IsZero() || at.Before(next):

@@ -12,6 +12,10 @@ import (
 // watched for having gone: watching costs a goroutine, and most answers come sooner.
 const watchAfter = 250 * time.Millisecond
 
+// maxInterims is how many interim (1xx) responses a host may send before the final one:
+// each is passed on, to a caller that may not read.
+const maxInterims = 32
+
 // call is an exchange on an upstream connection.
 //
 // Who works on a call owns it: whoever opens its stream and sends its request first,
@@ -39,6 +43,7 @@ type call struct {
 	err      error       // a Fault: why there is no answer
 	unsent   bool        // its stream was opened; the goroutine that waits is to send the content
 	ended    bool        // the request has been sent to its end
+	informed int         // interim answers that have come
 	read     time.Time   // when the head of the answer was read
 	interims []interim   // to be passed on
 
@@ -77,6 +82,7 @@ func (k *call) begin(u *Client, x *protocol.Exchange, e *exchange, resumes bool)
 	k.writable.L = &u.mu
 	k.cut, k.stalled, k.sent = nil, false, 0
 	k.busy, k.answered, k.unsent, k.ended, k.err = true, false, false, false, nil
+	k.informed = 0
 	k.body.closed = false
 	k.in.start(&k.lane, &x.Response.Trailer, 0)
 	k.number.Store(u.engine.numbers.Add(1))
@@ -143,6 +149,9 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 		return k.fail(err)
 	}
 	if r.Status < 200 && r.Status != 101 {
+		if k.informed++; k.informed > maxInterims {
+			return k.fail(protocol.Faultf(protocol.UpstreamMalformed, "more than %d interim responses", maxInterims))
+		}
 		k.interims = append(k.interims, interim{r.Status, r.Header})
 		r.Status, r.Header, k.text = 0, protocol.Header{}, nil
 		return k.inform()
@@ -337,6 +346,9 @@ func (k *call) fail(why error) func(*batch) {
 	}
 	return to.kick
 }
+
+// expire is owner's.
+func (k *call) expire(why error) func(*batch) { return k.fail(why) }
 
 // abandon ends the call that is waited for, because its caller is gone.
 func (w waiting) abandon() { w.client.abandon(w, nil) }

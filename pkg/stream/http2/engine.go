@@ -35,8 +35,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/panjf2000/ants/v2"
-
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
@@ -49,12 +47,12 @@ import (
 // been closed.
 type Engine struct {
 	log       *slog.Logger
-	workers   *ants.PoolWithFuncGeneric[*exchange] // nil: none could be made
-	running   sync.WaitGroup                       // goroutines of connections, and what workers do
-	exchanges sync.Pool                            // of *exchange
-	calls     sync.Pool                            // of *call
-	numbers   atomic.Uint64                        // of calls
-	flooded   func(syntax.Flood)                   // nil: nobody wants to know
+	workers   *stream.Workers[*exchange]
+	running   sync.WaitGroup     // goroutines of connections
+	exchanges sync.Pool          // of *exchange
+	calls     sync.Pool          // of *call
+	numbers   atomic.Uint64      // of calls
+	flooded   func(syntax.Flood) // nil: nobody wants to know
 
 	// FirstStream is the identifier of the first stream of each connection to a host; 0
 	// means 1, and tests of what happens when they run out begin near the end. Not to be
@@ -66,19 +64,17 @@ type Engine struct {
 // each connection of a caller's that is ended because a budget is used up.
 func New(log *slog.Logger, flooded func(syntax.Flood)) *Engine {
 	e := &Engine{log: log, flooded: flooded}
-	workers, err := ants.NewPoolWithFuncGeneric(maxWorkers, func(x *exchange) {
-		defer e.running.Done()
-		x.work()
-	}, ants.WithNonblocking(true), ants.WithExpiryDuration(10*time.Second))
-	if err == nil { // else each exchange that waits costs a new goroutine
-		e.workers = workers
-	}
+	e.workers = stream.NewWorkers(stream.WorkerLimits{Running: maxWorkers, Reserved: maxForked}, (*exchange).work)
 	return e
 }
 
-// maxWorkers is how many exchanges may wait on goroutines that are used again: their
-// stacks have grown already.
-const maxWorkers = 10_000
+const (
+	// maxWorkers is how many exchanges wait on goroutines at once, at most.
+	maxWorkers = 10_000
+	// maxForked is how many exchanges are served on goroutines, or wait for one, at most.
+	// More are refused as protocol.Overloaded.
+	maxForked = 20_000
+)
 
 // Protocol returns the engine's entry for the registry.
 func (e *Engine) Protocol() stream.Protocol {
@@ -97,19 +93,7 @@ func (e *Engine) Protocol() stream.Protocol {
 // closed.
 func (e *Engine) Close() {
 	e.running.Wait()
-	if e.workers != nil {
-		e.workers.Release()
-	}
-}
-
-// work lets x go on on a worker.
-func (e *Engine) work(x *exchange) {
-	e.running.Add(1)
-	if e.workers != nil && e.workers.Invoke(x) == nil {
-		return
-	}
-	e.running.Done()
-	e.start(x.work)
+	e.workers.Close()
 }
 
 // start runs a connection's goroutine. A panic of f's is logged: f leaves nothing behind

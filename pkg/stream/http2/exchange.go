@@ -3,6 +3,7 @@ package http2
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -24,6 +25,12 @@ type exchange struct {
 	batch *batch // of the goroutine that it is on; nil: one of its own
 	stack bool   // it is on a goroutine of its own, which may wait
 	forked
+	reserved bool // it has a place among the engine's workers
+
+	// canceled: the caller has gone, or its time is up; set before anybody is told. Safe
+	// from any goroutine.
+	canceled atomic.Bool
+	expired  error // guarded by wire.mu; a Fault: it is answered with this because its time is up
 
 	text     []byte // what x.Request is views of
 	trailers bool   // the caller wants trailers (TE)
@@ -74,14 +81,30 @@ func (e *exchange) read(s *session, end bool, b *batch) (err error) {
 }
 
 // begin starts to serve the request, on the goroutine that b belongs to; refused is
-// why not.
+// why not. A request whose caller has canceled it already is not served.
 func (e *exchange) begin(b *batch, refused error) {
 	e.batch = b
+	if e.canceled.Load() {
+		refused = e.whyCanceled()
+	}
 	if refused == nil {
 		refused = e.x.Begin(e.c.ctx, e.c.s.service)
 	}
 	e.conclude(refused)
 }
+
+// whyCanceled returns the Fault of an exchange that was canceled before it was served.
+func (e *exchange) whyCanceled() error {
+	e.wire.mu.Lock()
+	defer e.wire.mu.Unlock()
+	if e.cut != nil {
+		return e.cut
+	}
+	return e.expired
+}
+
+// Canceled is protocol.Canceler's.
+func (e *exchange) Canceled() bool { return e.canceled.Load() }
 
 // goOn goes on after what the exchange was pending in has returned err, on the
 // goroutine that b belongs to.
@@ -109,7 +132,7 @@ func (e *exchange) reply(err error) (panicked error) {
 	if err != nil {
 		x.Fail(err)
 	}
-	if x.Record.Reason == protocol.DownstreamGone {
+	if x.Record.Reason == protocol.DownstreamGone && !e.late() {
 		e.finish(syntax.Cancel)
 		return nil
 	}
@@ -117,29 +140,69 @@ func (e *exchange) reply(err error) (panicked error) {
 	return nil
 }
 
+// late has an exchange that was given up because its time is up answered with that, and
+// reports whether it was: its caller is still there.
+func (e *exchange) late() bool {
+	if !e.canceled.Load() {
+		return false
+	}
+	e.wire.mu.Lock()
+	why := e.expired
+	if e.cut != nil {
+		why = nil
+	}
+	e.wire.mu.Unlock()
+	if why == nil {
+		return false
+	}
+	e.x.Fail(why)
+	return true
+}
+
 // Fork is protocol.Forker's.
 func (e *exchange) Fork(ctx context.Context, s protocol.Service) error {
 	if e.stack {
 		return s.Serve(ctx, &e.x)
 	}
-	e.stack = true
-	e.forked = forked{ctx, s}
-	e.engine.work(e)
+	if err := e.reserve(); err != nil {
+		return err
+	}
+	e.forked = forked{ctx: ctx, service: s}
+	e.engine.workers.Go(e)
 	return protocol.ErrPending
+}
+
+// reserve gives e a place among the engine's workers, or refuses it. e is a worker's
+// afterwards.
+func (e *exchange) reserve() error {
+	if !e.engine.workers.Reserve() {
+		return protocol.Faultf(protocol.Overloaded, "%d exchanges wait on goroutines already", maxForked)
+	}
+	e.stack, e.reserved = true, true
+	return nil
 }
 
 // forked is what an exchange does on a worker.
 type forked struct {
 	ctx     context.Context //nolint:containedctx // of the service
 	service protocol.Service
+	body    protocol.Body // of the response, to be sent; nil: service is to serve
 }
 
-// work is Fork on the worker.
+// work is Fork on the worker. An exchange that was canceled while it waited for one is
+// not served.
 func (e *exchange) work() {
 	f := e.forked
 	e.forked = forked{}
 	e.batch = nil
-	e.conclude(e.x.Resume(e.c.ctx, protocol.Contain(f.ctx, f.service, &e.x)))
+	switch {
+	case f.body != nil:
+		e.copy(f.body)
+	case e.canceled.Load():
+		e.conclude(e.x.Resume(e.c.ctx, e.whyCanceled()))
+	default:
+		e.conclude(e.x.Resume(e.c.ctx, protocol.Contain(f.ctx, f.service, &e.x)))
+	}
 }
 
 // Inform is protocol.Caller's.
@@ -268,12 +331,13 @@ func (e *exchange) sendBody(body protocol.Body) {
 		e.copy(body)
 		return
 	}
-	e.stack = true
+	if err := e.reserve(); err != nil {
+		e.failed(err)
+		return
+	}
 	e.flush()
-	e.engine.start(func() {
-		e.batch = nil
-		e.copy(body)
-	})
+	e.forked = forked{body: body}
+	e.engine.workers.Go(e)
 }
 
 // copy sends content, on a goroutine that may wait.
@@ -345,7 +409,11 @@ func (e *exchange) finish(code syntax.Code) {
 	e.in.reset()
 	x.Reset()
 	e.watch.Clear()
-	e.c, e.batch, e.stack = nil, nil, false
+	if e.reserved {
+		e.engine.workers.Release()
+	}
+	e.c, e.batch, e.stack, e.reserved, e.expired = nil, nil, false, false, nil
+	e.canceled.Store(false)
 	if cap(e.text) > firstRead {
 		e.text = e.small[:0]
 	}
@@ -386,6 +454,27 @@ func (e *exchange) dropResponse() {
 // gone.
 func (e *exchange) fail(why error) func(*batch) {
 	e.sever(why)
+	return e.cancel(why)
+}
+
+// expire is owner's. A caller that has not been answered yet gets an answer (504, or 408
+// if its request is not whole): whoever works on the exchange gives up, as if its caller
+// had gone, and conclude sends it. If that takes as long again, the stream is reset.
+func (e *exchange) expire(why error) func(*batch) {
+	if e.expired != nil || e.stream.Answered() {
+		return e.fail(why)
+	}
+	if whole, _ := e.in.Whole(); whole {
+		why = protocol.Faultf(protocol.UpstreamTimeout, "no answer for so long that the stream's idle timeout has passed")
+	}
+	e.expired = why
+	e.touch(time.Now())
+	return e.cancel(why)
+}
+
+// cancel has whoever works on the exchange give up. wire.mu is held.
+func (e *exchange) cancel(why error) func(*batch) {
+	e.canceled.Store(true)
 	upload := e.in.fail(why)
 	on := e.watch.Leave(e.engine.start)
 	out := &e.out

@@ -36,6 +36,8 @@ type owner interface {
 	// fail is called with wire.mu held when the stream has ended early: why is a
 	// Fault. What it returns is called without, if it is not nil.
 	fail(why error) func(b *batch)
+	// expire is fail for a stream whose time is up, while its peer is still there.
+	expire(why error) func(b *batch)
 }
 
 // open makes l a stream's. wire.mu is held.

@@ -42,6 +42,9 @@ func (r *remainder) end(b *batch) {
 	}
 }
 
+// expire is owner's.
+func (r *remainder) expire(why error) func(*batch) { return r.fail(why) }
+
 // fail is owner's.
 func (r *remainder) fail(error) func(*batch) {
 	return func(b *batch) {

@@ -197,6 +197,7 @@ func (c *session) run() error {
 // the readers of other connections have their turn before, and what they send to
 // the same hosts leaves in the same writes.
 func (c *session) pause() {
+	c.beginAll()
 	if c.s.yields && len(c.batch.dirty) > 0 {
 		runtime.Gosched()
 	}
@@ -280,9 +281,16 @@ func (c *session) take() error {
 		c.in.Discard(n)
 	}
 	err := c.frames(&c.batch)
-	c.beginAll()
+	if err == nil && (!c.filled || c.read >= mostUnbegun) {
+		c.beginAll()
+	}
 	return err
 }
+
+// mostUnbegun is how much is read, in bytes, before the requests in it begin, although
+// there may be more to read. A request whose RST_STREAM lies behind it in what has come
+// already never begins (CVE-2023-44487).
+const mostUnbegun = 64 << 10
 
 // beginAll begins the exchanges that are to be begun.
 func (c *session) beginAll() {
@@ -454,6 +462,7 @@ func (c *session) close(err error, cancel context.CancelFunc) {
 	c.wire.release()
 	cancel()
 	c.end(protocol.Faultf(protocol.DownstreamGone, "the connection has ended"), &c.batch)
+	c.beginAll() // those that have not begun end at once
 	c.mu.Lock()
 	for c.count > 0 {
 		c.fewer.Wait()

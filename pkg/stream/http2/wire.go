@@ -40,10 +40,11 @@ type wire struct {
 	alarm    alarm
 
 	// Of the reader's goroutine.
-	in    *buffer.IoBuffer // nil: nothing is left
-	event syntax.Event     // what the last frame meant
-	busy  bool             // the last read filled its buffer
-	read  int              // bytes, since something was flushed last
+	in     *buffer.IoBuffer // nil: nothing is left
+	event  syntax.Event     // what the last frame meant
+	busy   bool             // the last reads filled their buffers
+	filled bool             // the last read did: there may be more
+	read   int              // bytes, since something was flushed last
 }
 
 // side is what a wire is half of: a session or a Client.
@@ -205,7 +206,8 @@ func (w *wire) fill(wait func(), b *batch) error {
 		}
 		return err
 	}
-	w.busy = len(w.in.Tail()) == 0 || w.busy && n > firstRead
+	w.filled = len(w.in.Tail()) == 0
+	w.busy = w.filled || w.busy && n > firstRead
 	w.read += n
 	return nil
 }
