@@ -331,15 +331,15 @@ func (x *Exchange) Reset() {
 }
 
 // ResetResponse drops the answer so that another can take its place; it closes
-// the body, which releases the upstream.
+// the body, which releases the upstream. The answer is dropped also if Close panics.
 func (x *Exchange) ResetResponse() {
+	defer x.Response.reset()
 	if x.Response.Body != nil {
 		_ = x.Response.Body.Close() // the answer is not wanted: nothing to report it to
 	}
 	if x.Response.Tunnel != nil {
 		_ = x.Response.Tunnel.Close()
 	}
-	x.Response.reset()
 }
 
 // Reply makes an answer of Weft's own: nothing of the request is in it.

@@ -51,10 +51,16 @@ func (b *batch) observe(s *server, x *protocol.Exchange) {
 	b.tallies[0].tally.Observe(x)
 }
 
+// flush accounts. A panic costs no more than that.
+func (t *tallied) flush() {
+	defer t.server.engine.contain("accounting for requests")
+	t.tally.Flush()
+}
+
 // flush accounts, and sends. A connection that is lost is its reader's business.
 func (b *batch) flush() {
-	for _, t := range b.tallies {
-		t.tally.Flush()
+	for i := range b.tallies {
+		b.tallies[i].flush()
 	}
 	if len(b.tallies) > keepTallies {
 		clear(b.tallies[keepTallies:])

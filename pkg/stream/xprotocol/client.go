@@ -379,30 +379,35 @@ func (u *Client) abandon(id uint64, b *batch) {
 func (u *Client) run() {
 	var in input
 	var b batch
-	flush := func() {
-		b.flush()
-		in.read = 0
-	}
-	err := error(nil)
-	for err == nil {
-		if err = in.fill(u.conn, flush); err == nil {
-			b.now = time.Now()
-			u.heard.Store(b.now.UnixNano())
-			err = u.read(&in, &b)
-			if in.read >= mostHeld {
-				flush()
-			}
-		}
-	}
+	err := u.readAll(&in, &b)
+	u.engine.report("reading answers", err)
 	in.release()
 	u.fail(err, &b)
 	u.expiring.Wait()
 }
 
-// read deals with every whole frame that there is. A panic of the codec's costs the
-// connection.
-func (u *Client) read(in *input, b *batch) (err error) {
+// readAll reads until the connection ends, which a panic of the codec's is as well.
+func (u *Client) readAll(in *input, b *batch) (err error) {
 	defer protocol.Recover(&err)
+	flush := func() {
+		b.flush()
+		in.read = 0
+	}
+	for err == nil {
+		if err = in.fill(u.conn, flush); err == nil {
+			b.now = time.Now()
+			u.heard.Store(b.now.UnixNano())
+			err = u.read(in, b)
+			if in.read >= mostHeld {
+				flush()
+			}
+		}
+	}
+	return err
+}
+
+// read deals with every whole frame that there is.
+func (u *Client) read(in *input, b *batch) (err error) {
 	for in.whole() {
 		head, frame, err := in.next(u.codec, u.o.RPC.MaxFrameSize)
 		if err != nil {
@@ -491,10 +496,17 @@ func (u *Client) fail(err error, b *batch) {
 	fault := lost(err)
 	b.now = time.Now()
 	for _, k := range all {
-		k.err = fault
-		k.by.wake(b)
+		u.wake(k, fault, b)
 	}
 	b.flush()
+}
+
+// wake ends the wait of k, which has no answer. A panic does not keep the others from
+// being woken.
+func (u *Client) wake(k *call, err error, b *batch) {
+	defer u.engine.contain("ending a request")
+	k.err = err
+	k.by.wake(b)
 }
 
 // lost says what the end of the connection is to those who wait for an answer.

@@ -45,16 +45,27 @@ func (u *Client) expire() {
 	}
 	u.mu.Unlock()
 	for _, k := range late {
-		k.err = protocol.Faultf(protocol.UpstreamTimeout, "no answer in time")
-		k.by.wake(b)
+		u.wake(k, protocol.Faultf(protocol.UpstreamTimeout, "no answer in time"), b)
 	}
+	err := error(nil)
 	if ping {
-		u.reply(b, func(dst []byte) []byte { return u.codec.AppendPing(dst, id) })
+		err = u.ping(id, b)
+		u.engine.report("asking a host for a sign of life", err)
 	}
 	b.flush()
 	if dead {
-		u.fail(errSilent, b)
+		err = errSilent
 	}
+	if err != nil {
+		u.fail(err, b)
+	}
+}
+
+// ping asks the host whether it lives. The error is a panic of the codec's.
+func (u *Client) ping(id uint64, b *batch) (err error) {
+	defer protocol.Recover(&err)
+	u.reply(b, func(dst []byte) []byte { return u.codec.AppendPing(dst, id) })
+	return nil
 }
 
 // beat reports whether a ping is due, or the host is to be given up. u.mu is

@@ -23,8 +23,10 @@
 package xprotocol
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +35,7 @@ import (
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -108,8 +111,29 @@ func (e *Engine) Close() {
 	e.workers.Release()
 }
 
-// start runs a connection's goroutine.
-func (e *Engine) start(f func()) { e.running.Go(f) }
+// start runs a goroutine of a connection, or of what watches one. A panic ends the
+// goroutine and not the process.
+func (e *Engine) start(f func()) {
+	e.running.Go(func() {
+		defer e.contain("serving a connection")
+		f()
+	})
+}
+
+// contain is deferred by what must not end its goroutine.
+func (e *Engine) contain(doing string) {
+	if p := recover(); p != nil {
+		e.report(doing, &protocol.Panic{Value: p, Stack: debug.Stack()})
+	}
+}
+
+// report logs err if it is a panic that was contained.
+func (e *Engine) report(doing string, err error) {
+	var p *protocol.Panic
+	if errors.As(err, &p) {
+		e.log.Error("panic while "+doing+"; this is a defect, please report it", "panic", p.Value, "stack", string(p.Stack))
+	}
+}
 
 // take returns a request that serves nothing.
 func (e *Engine) take() *request {

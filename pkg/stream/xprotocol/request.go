@@ -2,7 +2,6 @@ package xprotocol
 
 import (
 	"context"
-	"runtime/debug"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
@@ -65,19 +64,39 @@ func (r *request) refuse(b *batch) {
 func (r *request) resume(err error) { r.conclude(r.x.Resume(r.c.ctx, err)) }
 
 // conclude answers, if r is not pending. Afterwards r serves another request,
-// perhaps.
+// perhaps. Whatever panics on the way, the request ends: its connection waits for that.
 func (r *request) conclude(err error) {
 	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
 		return // and r is somebody else's
 	}
+	// A panic on the way, of a body's Read or Close, is a fault that is answered in turn.
+	// The first may come from the body that the second closes, and then there is none.
+	for tries := 0; ; tries++ {
+		if err = r.settle(err); err == nil {
+			break
+		}
+		if tries == 2 {
+			r.engine.report("answering a request", err)
+			_ = r.c.conn.Close() // its caller would wait for ever
+			break
+		}
+	}
+	r.finish()
+}
+
+// settle has the caller answered: with what there is, or with err. The error that it
+// returns is a panic of what it called.
+func (r *request) settle(err error) (failed error) {
+	defer protocol.Recover(&failed)
 	x := &r.x
 	if err != nil {
+		r.engine.report("serving a request", err)
 		x.Fail(err)
 	}
 	if !x.Request.OneWay && x.Record.Reason != protocol.DownstreamGone {
 		r.answer()
 	}
-	r.finish()
+	return nil
 }
 
 // Fork is protocol.Forker's.
@@ -180,8 +199,10 @@ func (r *request) Watch(gone func()) (stop func()) {
 	return r.watch.Start(r.engine.start, gone)
 }
 
-// read makes the frame x.Request.
-func (r *request) read() error {
+// read makes the frame x.Request. A panic of the codec's is an error: where the frame
+// ends is known, so that it costs no more than the request.
+func (r *request) read() (err error) {
+	defer protocol.Recover(&err)
 	x, s := &r.x, r.c.s
 	frame := r.frame.Bytes()
 	traits := s.codec.Traits()
@@ -213,6 +234,7 @@ func (r *request) answer() {
 		if err == nil {
 			return
 		}
+		r.engine.report("answering a request", err)
 		r.x.Fail(err)
 	}
 	reason, text := r.fault()
@@ -227,6 +249,7 @@ func (r *request) answer() {
 		return dst, nil
 	})
 	if err != nil { // a defect of the codec's
+		r.engine.report("answering a request", err)
 		_ = r.c.conn.Close()
 	}
 }
@@ -264,8 +287,7 @@ func (r *request) finish() {
 	x := &r.x
 	x.Record.End = r.now()
 	r.observe()
-	x.ResetResponse() // not before: the answer's fields are views
-	x.Reset()
+	r.drop() // not before: the answer's fields are views
 	r.message.Drop()
 	if r.frame.Cap() > keepFrame {
 		r.frame.Release()
@@ -280,14 +302,16 @@ func (r *request) finish() {
 	r.c.end(r)
 }
 
+// drop resets the exchange. A panic while the answer is closed costs no more than that.
+func (r *request) drop() {
+	defer r.x.Reset()
+	defer r.engine.contain("closing an answer")
+	r.x.ResetResponse()
+}
+
 // observe has the exchange accounted for. A panic costs no more than that.
 func (r *request) observe() {
-	defer func() {
-		if p := recover(); p != nil {
-			r.engine.log.Error("panic while accounting for a request; this is a defect, please report it",
-				"listener", r.c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
+	defer r.engine.contain("accounting for a request")
 	s := r.c.s
 	switch {
 	case s.o.Observe == nil:

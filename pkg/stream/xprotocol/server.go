@@ -52,9 +52,22 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c.onWait = c.pause
 	c.outbox = network.NewOutbox(conn, s.engine.start)
 	conn.SetWriteTimeout(s.o.RPC.WriteTimeout)
-	err := c.run()
+	err := c.contained()
 	c.close(cancel)
 	return err
+}
+
+// contained is run, whose panic ends the connection as any error does: its requests are
+// told, and what waits in its batch leaves.
+func (c *session) contained() (err error) {
+	defer func() {
+		if protocol.ReasonOf(err) == protocol.Internal {
+			c.s.engine.report("reading requests", err)
+			c.conn.Cause = network.CauseInternal
+		}
+	}()
+	defer protocol.Recover(&err)
+	return c.run()
 }
 
 // session is a caller's connection. Its reader's goroutine owns what no comment
@@ -459,6 +472,7 @@ func (c *session) refuse(err error) {
 	x.Fail(err)
 	x.Response.Status = 0
 	x.Record.End = time.Now()
+	defer c.s.engine.contain("accounting for a malformed frame")
 	c.s.o.Observe(&x)
 }
 

@@ -1,0 +1,409 @@
+package xprotocol
+
+import (
+	"bytes"
+	"context"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// fuse makes one callback point panic, once: the point that it is armed for.
+type fuse struct{ at atomic.Pointer[string] }
+
+func (f *fuse) arm(point string) { f.at.Store(&point) }
+
+// burned reports whether the point was reached.
+func (f *fuse) burned() bool { return f.at.Load() == nil }
+
+func (f *fuse) reach(point string) {
+	if at := f.at.Load(); at != nil && *at == point && f.at.CompareAndSwap(at, nil) {
+		panic("a defect at " + point)
+	}
+}
+
+// fused is a codec whose methods are callback points; side is "server" or "client".
+type fused struct {
+	toy
+	*fuse
+	side string
+}
+
+func (c fused) Next(b []byte) (codec.Frame, error) {
+	if bytes.Contains(b, []byte("boom")) || len(b) >= toyHead && codec.Kind(b[1]) == codec.Ping {
+		c.reach(c.side + " Next")
+	}
+	return c.toy.Next(b)
+}
+
+func (c fused) SetID(frame []byte, id uint64) {
+	c.reach(c.side + " SetID")
+	c.toy.SetID(frame, id)
+}
+
+func (c fused) ReadRequest(frame []byte, r *protocol.Request, v *codec.View) error {
+	c.reach(c.side + " ReadRequest")
+	return c.toy.ReadRequest(frame, r, v)
+}
+
+func (c fused) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.View, left time.Duration) ([]byte, error) {
+	c.reach(c.side + " AppendRequest")
+	return c.toy.AppendRequest(dst, frame, r, v, left)
+}
+
+func (c fused) ReadResponse(frame []byte, r *protocol.Response, v *codec.View) error {
+	c.reach(c.side + " ReadResponse")
+	return c.toy.ReadResponse(frame, r, v)
+}
+
+func (c fused) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.View) ([]byte, error) {
+	c.reach(c.side + " AppendResponse")
+	return c.toy.AppendResponse(dst, frame, r, v)
+}
+
+func (c fused) AppendFault(dst, frame []byte, reason protocol.Reason, text string) []byte {
+	c.reach(c.side + " AppendFault")
+	return c.toy.AppendFault(dst, frame, reason, text)
+}
+
+func (c fused) AppendPing(dst []byte, id uint64) []byte {
+	c.reach(c.side + " AppendPing")
+	return c.toy.AppendPing(dst, id)
+}
+
+func (c fused) AppendPong(dst, ping []byte) []byte {
+	c.reach(c.side + " AppendPong")
+	return c.toy.AppendPong(dst, ping)
+}
+
+func (c fused) AppendGoAway(dst []byte, id uint64) []byte {
+	c.reach(c.side + " AppendGoAway")
+	return c.toy.AppendGoAway(dst, id)
+}
+
+// fusedService is a service, its finisher and the body of its replies, with a point in each.
+type fusedService struct {
+	*fuse
+	next  *atomic.Pointer[Client]
+	forks bool // it wants a stack
+}
+
+func (s *fusedService) Serve(ctx context.Context, x *protocol.Exchange) error {
+	s.reach("Serve")
+	defer x.Caller.Watch(func() { s.reach("gone") })()
+	return s.answer(x, s.next.Load().Serve(ctx, x))
+}
+
+func (s *fusedService) Start(ctx context.Context, x *protocol.Exchange) error {
+	if s.forks {
+		return x.Fork(ctx, protocol.ServiceFunc(s.Serve))
+	}
+	s.reach("Start")
+	x.Then(s)
+	return s.next.Load().Start(ctx, x)
+}
+
+func (s *fusedService) Finish(_ context.Context, x *protocol.Exchange, err error) error {
+	s.reach("Finish")
+	return s.answer(x, err)
+}
+
+// answer makes a reply whose body is a point, if a point of a body is armed.
+func (s *fusedService) answer(x *protocol.Exchange, err error) error {
+	if at := s.at.Load(); err == nil && at != nil && strings.HasPrefix(*at, "body ") {
+		x.Reply(500, "", "")
+		x.Response.Body = fusedBody{s.fuse}
+	}
+	return err
+}
+
+type fusedBody struct{ *fuse }
+
+func (b fusedBody) Read(p []byte) (int, error) {
+	b.reach("body Read")
+	return copy(p, "text"), nil
+}
+func (fusedBody) Buffered() int { return 4 }
+func (b fusedBody) Close() error {
+	b.reach("body Close")
+	return nil
+}
+
+// fusedTally is a tally with points.
+type fusedTally struct {
+	*fuse
+	tally
+}
+
+func (t *fusedTally) Observe(x *protocol.Exchange) {
+	t.reach("tally Observe")
+	t.tally.Observe(x)
+}
+
+func (t *fusedTally) Flush() {
+	t.reach("tally Flush")
+	t.tally.Flush()
+}
+
+// fusedRig is a rig whose callbacks are points of one fuse, in front of hosts that echo.
+type fusedRig struct {
+	*rig
+	fuse
+	client atomic.Pointer[Client]
+}
+
+func newFusedRig(t *testing.T, forks bool) *fusedRig {
+	f := new(fusedRig)
+	var r *rig
+	r = newRigOf(t, fused{fuse: &f.fuse, side: "server"}, &fusedService{&f.fuse, &f.client, forks}, func(o *stream.ServerOptions) {
+		o.Observe = func(x *protocol.Exchange) {
+			f.reach("Observe")
+			r.observe(x)
+		}
+		o.NewTally = func() stream.Tally {
+			f.reach("NewTally")
+			return &fusedTally{&f.fuse, tally{rig: r}}
+		}
+	})
+	f.rig = r
+	return f
+}
+
+// connect makes a host's connection the one that requests are sent on.
+func (f *fusedRig) connect(t *testing.T, serve func(p *peer), change func(o *stream.ClientOptions)) {
+	t.Helper()
+	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", host(t, serve), time.Now().Add(5*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := stream.ClientOptions{RPC: f.options, Released: func(bool) { f.reach("Released") }}
+	if change != nil {
+		change(&o)
+	}
+	u := newClient(f.engine, fused{fuse: &f.fuse, side: "client"}, conn, o)
+	t.Cleanup(func() { _ = u.Close() })
+	f.client.Store(u)
+}
+
+// outcomes of the request at whose callback a panic happens.
+const (
+	answered = "answered" // as if nothing had happened
+	failed   = "failed"   // with an internal error
+	closed   = "closed"   // its connection ended
+)
+
+func TestAPanicCostsAnExchangeOrAConnectionAndNeverTheProcess(t *testing.T) {
+	for point, want := range map[string]string{
+		"server Next": closed, "server ReadRequest": failed, "server SetID": failed, "server AppendResponse": failed,
+		"client SetID": failed, "client AppendRequest": failed, "client Next": failed, "client ReadResponse": failed,
+		"Start": failed, "Finish": failed, "Serve": failed,
+		"body Read": failed, "body Close": answered,
+		"NewTally": answered, "tally Observe": answered, "tally Flush": answered,
+		"Released": answered,
+	} {
+		for _, forks := range []bool{false, true} {
+			if point == "Serve" && !forks || (point == "Start" || point == "Finish") && forks {
+				continue // not of this kind of service
+			}
+			name := point
+			if forks {
+				name += ", on a stack"
+			}
+			t.Run(name, func(t *testing.T) { testAPanic(t, point, want, forks) })
+		}
+	}
+}
+
+func testAPanic(t *testing.T, point, want string, forks bool) {
+	f := newFusedRig(t, forks)
+	release := make(chan struct{})
+	f.connect(t, func(p *peer) { // the bystander's answer comes after the others
+		var waiting []codec.Frame
+		for {
+			head, frame := p.read()
+			if frame == nil {
+				return
+			}
+			if strings.HasSuffix(string(frame), "bystander") {
+				waiting = append(waiting, head)
+				go func() {
+					<-release
+					p.conn.Write(reply(head, "bystander")) //nolint:errcheck // the caller looks
+				}()
+				continue
+			}
+			p.conn.Write(reply(head, "boom")) //nolint:errcheck // the caller looks
+		}
+	}, nil)
+	by := f.dial()
+	by.write(ask(7, "bystander"))
+	awaitRequests(t, f.client.Load(), 1)
+	f.arm(point)
+	p := f.dial()
+	p.write(ask(1, "boom"))
+	head, frame := p.read()
+	got := answered
+	switch {
+	case frame == nil:
+		got = closed
+	case head.ID != 1:
+		t.Fatalf("id %d is answered, want 1", head.ID)
+	case protocol.Reason(frame[2]) != protocol.None:
+		got = failed
+	}
+	if point == "body Close" && got == failed {
+		got = answered // the reply of the service says 500
+	}
+	if got != want || !f.burned() {
+		t.Errorf("the request is %s (point reached: %v), want %s; frame %q", got, f.burned(), want, frame)
+	}
+	close(release)
+	if _, frame = by.read(); frame == nil || point != "client Next" && protocol.Reason(frame[2]) != protocol.None {
+		t.Errorf("the exchange beside it is answered with %q, want its answer", frame)
+	}
+	f.arm("none")
+	if point == "client Next" {
+		f.connect(t, echoes, nil)
+	}
+	q := f.dial()
+	q.write(ask(2, "fine"))
+	if _, frame = q.read(); frame == nil || protocol.Reason(frame[2]) != protocol.None {
+		t.Errorf("a request afterwards is answered with %q", frame)
+	}
+	for _, p := range []*peer{by, p, q} {
+		_ = p.conn.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if cut := f.ln.Drain(ctx); cut != 0 {
+		t.Errorf("%d connections did not end by themselves", cut)
+	}
+}
+
+// awaitRequests waits until so many calls wait for an answer on u.
+func awaitRequests(t *testing.T, u *Client, n int) {
+	t.Helper()
+	for late := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		u.mu.Lock()
+		used := u.calls.used
+		u.mu.Unlock()
+		if used == n {
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatalf("%d calls wait, want %d", used, n)
+		}
+	}
+}
+
+// TestAPanicOfASignalCostsAConnection: what is no exchange's, on either side.
+func TestAPanicOfASignalCostsAConnection(t *testing.T) {
+	t.Run("server AppendPong", func(t *testing.T) {
+		f := newFusedRig(t, false)
+		f.connect(t, echoes, nil)
+		f.arm("server AppendPong")
+		p := f.dial()
+		p.write(toy{}.AppendPing(nil, 1))
+		if _, frame := p.read(); frame != nil || !f.burned() {
+			t.Errorf("got %q, want the end of the connection", frame)
+		}
+	})
+	t.Run("server AppendGoAway", func(t *testing.T) {
+		f := newFusedRig(t, false)
+		f.connect(t, echoes, nil)
+		p := f.dial()
+		p.write(ask(1, "fine"))
+		p.read()
+		f.arm("server AppendGoAway")
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if cut := f.ln.Drain(ctx); cut != 0 {
+			t.Errorf("%d connections did not end by themselves", cut)
+		}
+		if _, frame := p.read(); frame != nil {
+			t.Errorf("got %q, want the end of the connection", frame)
+		}
+	})
+	for point, serve := range map[string]func(p *peer){
+		"client AppendPong":  func(p *peer) { p.read(); p.write(toy{}.AppendPing(nil, 1)); p.read() },
+		"client AppendFault": func(p *peer) { p.read(); p.write(ask(5, "call back")); p.read() },
+		"client AppendPing":  func(p *peer) { p.read(); p.read() },
+	} {
+		t.Run(point, func(t *testing.T) {
+			for _, forks := range []bool{false, true} {
+				f := newFusedRig(t, forks)
+				f.connect(t, serve, func(o *stream.ClientOptions) {
+					if point == "client AppendPing" {
+						o.RPC.PingInterval = 50 * time.Millisecond
+					}
+				})
+				f.arm(point)
+				p := f.dial()
+				p.write(ask(1, "x"))
+				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) == protocol.None || !f.burned() {
+					t.Errorf("answered with %q, want a fault: the host's connection is lost", frame)
+				}
+			}
+		})
+	}
+}
+
+// TestAPanicOfWhoWatchesACallerIsContained: it is told on a goroutine of its own.
+func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
+	f := newFusedRig(t, true)
+	f.connect(t, func(p *peer) { p.read(); p.read() }, nil)
+	f.arm("gone")
+	p := f.dial()
+	p.write(ask(1, "x"))
+	awaitRequests(t, f.client.Load(), 1)
+	_ = p.conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if cut := f.ln.Drain(ctx); cut != 0 || !f.burned() {
+		t.Errorf("%d connections did not end by themselves (point reached: %v)", cut, f.burned())
+	}
+}
+
+// TestAPanicWhileAMalformedFrameIsAccountedFor costs no more than the connection, which
+// ends anyway.
+func TestAPanicWhileAMalformedFrameIsAccountedFor(t *testing.T) {
+	f := newFusedRig(t, false)
+	f.arm("Observe")
+	p := f.dial()
+	p.write([]byte("no frame"))
+	if _, frame := p.read(); frame != nil || !f.burned() {
+		t.Errorf("got %q (point reached: %v), want the end of the connection", frame, f.burned())
+	}
+}
+
+// TestAPanicAtADeadlineCostsOneExchange: the timer's goroutine finishes the exchange.
+func TestAPanicAtADeadlineCostsOneExchange(t *testing.T) {
+	for _, point := range []string{"Finish", "tally Observe", "tally Flush", "server AppendFault"} {
+		t.Run(point, func(t *testing.T) {
+			f := newFusedRig(t, false)
+			f.connect(t, func(p *peer) { p.read(); p.read() }, nil)
+			f.arm(point)
+			p := f.dial()
+			b := appendToy(nil, codec.Request, 0, 50*time.Millisecond, "svc echo\x00x")
+			toy{}.SetID(b, 1)
+			p.write(b)
+			_, frame := p.read()
+			if (frame == nil) != (point == "server AppendFault") || !f.burned() {
+				t.Errorf("answered with %q (point reached: %v)", frame, f.burned())
+			}
+			_ = p.conn.Close()
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if cut := f.ln.Drain(ctx); cut != 0 {
+				t.Errorf("%d connections did not end by themselves", cut)
+			}
+		})
+	}
+}
