@@ -297,6 +297,16 @@ func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) 
 	return h.ServeConn(ctx, c)
 }
 
+// part has the handler say goodbye. A panic of its costs the connection, which ends anyway.
+func (l *Listener) part(c *Conn, p Parting) error {
+	err := contain(func() error { p.Part(); return nil })
+	if err != nil {
+		c.Cause = CauseInternal
+		l.o.Log.Error("panic while ending a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
+	}
+	return err
+}
+
 // await waits in the stead of the handler of an idle connection.
 func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 	c.shrink()
@@ -309,8 +319,9 @@ func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 	if err != nil {
 		c.Cause = CauseOf(err)
 		if p, ok := h.(Parting); ok && errors.Is(err, ErrDraining) {
-			p.Part()
-			c.hear()
+			if l.part(c, p) == nil {
+				c.hear()
+			}
 		}
 		l.end(c)
 		return

@@ -2,8 +2,10 @@ package network
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -35,28 +37,59 @@ func Pump(conn *Conn, peer Stream, idle time.Duration) (out, in int64) {
 	return t.Out.Load(), t.In.Load()
 }
 
-// Pump is the function Pump for a traffic that is watched.
+// Pump is the function Pump for a traffic that is watched. A panic of peer's fails its
+// direction and, once both have ended, goes on in the goroutine that called.
 func (t *Traffic) Pump(conn *Conn, peer Stream, idle time.Duration) {
 	began := time.Now()
-	ended := make(chan struct{})
-	fail := func() {
+	var up, down error
+	fail := func() error {
 		_ = conn.sever() // makes the other direction end too
 		if c, ok := peer.(*Conn); ok {
-			_ = c.sever()
-			return
+			return c.sever()
 		}
-		_ = peer.Close()
+		return peer.Close()
 	}
+	turn := func(src io.Reader, dst Stream, count *atomic.Int64) error {
+		err := contain(func() error {
+			if err := carry(src, dst, began, idle, &t.last, count); err != nil {
+				return err
+			}
+			return dst.CloseWrite()
+		})
+		if err == nil {
+			return nil
+		}
+		return errors.Join(err, contain(fail))
+	}
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if carry(conn, peer, began, idle, &t.last, &t.Out) != nil || peer.CloseWrite() != nil {
-			fail()
+		up = turn(conn, peer, &t.Out)
+	}()
+	down = turn(peer, conn, &t.In)
+	<-ended
+	var p *contained
+	if errors.As(errors.Join(up, down), &p) {
+		panic(p.Error())
+	}
+}
+
+// contained is a panic that has become an error.
+type contained struct {
+	value any
+	stack []byte
+}
+
+func (c *contained) Error() string { return fmt.Sprintf("%v\n%s", c.value, c.stack) }
+
+// contain calls f, whose panic is an error.
+func contain(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &contained{p, debug.Stack()}
 		}
 	}()
-	if carry(peer, conn, began, idle, &t.last, &t.In) != nil || conn.CloseWrite() != nil {
-		fail()
-	}
-	<-ended
+	return f()
 }
 
 // deadliner is a stream whose reads can be bounded.

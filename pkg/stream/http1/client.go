@@ -340,14 +340,19 @@ func upstreamFault(err error, doing string) error {
 
 // finish ends the exchange: the connection goes back to its pool, or ends.
 func (c *Client) finish(whole bool) {
+	var panicked any
 	if c.upload != nil {
 		whole = c.upload.stop() && whole
+		panicked = c.upload.panicked
 		c.upload = nil
 	}
 	reusable := whole && c.framing.KeepAlive && len(c.in.unread()) == 0 && !c.gone.Load() && !c.cut
 	c.x = nil
 	c.in.release()
 	c.released(reusable) // from here on c may be another exchange's
+	if panicked != nil {
+		panic(panicked)
+	}
 }
 
 // answerBody is the content of an upstream's answer; closing it gives the

@@ -147,8 +147,22 @@ func (s *Server) give(c *session) {
 	s.sessions.Put(c)
 }
 
-// run serves one exchange after the other. On entry there are unread bytes.
+// run serves one exchange after the other. On entry there are unread bytes. A panic
+// gives back what the exchange holds.
 func (c *session) run(ctx context.Context) error {
+	ended := false
+	defer func() {
+		if !ended { // a panic is on its way, which the listener contains
+			c.drop()
+			c.in.release()
+		}
+	}()
+	err := c.exchanges(ctx)
+	ended = true
+	return err
+}
+
+func (c *session) exchanges(ctx context.Context) error {
 	c.x.Meta.Start = time.Now()
 	for {
 		if !c.exchange(ctx) {
@@ -232,7 +246,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 	keep, err := c.serve(ctx)
 	if err != nil && !c.answered {
 		c.framing.KeepAlive = false
-		x.Fail(err)
+		c.fail(err)
 		_, _ = c.answer() // the first error is the one to record
 	}
 	c.forwarded = !c.isOwn()
@@ -253,8 +267,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 func (c *session) serve(ctx context.Context) (keep bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.s.o.Log.Error("panic while answering a request; this is a defect, please report it",
-				"listener", c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
+			c.report("answering a request", p)
 			keep, err = false, protocol.Faultf(protocol.Internal, "panic: %v", p)
 		}
 	}()
@@ -323,7 +336,7 @@ func (c *session) readHead() error {
 func (c *session) refuse(err error) {
 	x := &c.x
 	c.framing.KeepAlive = false
-	x.Fail(err)
+	c.fail(err)
 	x.Meta.Protocol = string(config.HTTP1)
 	if x.Record.Reason == protocol.DownstreamGone {
 		x.Response.Status = 0
@@ -349,10 +362,47 @@ func (c *session) finish(err error) {
 	c.end = time.Now()
 	x.Record.End = c.end
 	if c.s.o.Observe != nil {
-		c.s.o.Observe(x)
+		c.observe()
 	}
-	x.ResetResponse() // not before: the answer's fields are views
-	x.Reset()
+	c.drop() // not before: the answer's fields are views
+}
+
+// observe has the exchange accounted for. A panic costs no more than that.
+func (c *session) observe() {
+	defer c.contain("accounting for a request")
+	c.s.o.Observe(&c.x)
+}
+
+// drop resets the exchange. A panic while the answer is closed costs no more than that.
+func (c *session) drop() {
+	defer c.x.Reset()
+	defer c.contain("closing an answer")
+	c.x.ResetResponse()
+}
+
+// fail makes the answer that tells the caller of err. The answer that it replaces is
+// closed, which may panic: then it is gone all the same.
+func (c *session) fail(err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.report("closing an answer", p)
+			c.x.Fail(err)
+		}
+	}()
+	c.x.Fail(err)
+}
+
+// contain is deferred by what must not end the connection.
+func (c *session) contain(doing string) {
+	if p := recover(); p != nil {
+		c.report(doing, p)
+	}
+}
+
+// report logs a panic that was contained.
+func (c *session) report(doing string, p any) {
+	c.s.o.Log.Error("panic while "+doing+"; this is a defect, please report it",
+		"listener", c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
 }
 
 // scheme is the caller's, by its connection (RFC 9112 3.3).

@@ -95,6 +95,7 @@ func (c *session) Watch(gone func()) (stop func()) {
 	c.conn.SetReadDeadline(time.Time{}) // the upstream's deadline decides
 	go func() {
 		defer close(done)
+		defer c.contain("telling that the caller is gone")
 		if err := c.conn.AwaitGone(c.s.o.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) && !errors.Is(err, os.ErrDeadlineExceeded) {
 			gone()
 		}

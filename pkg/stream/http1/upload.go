@@ -1,7 +1,9 @@
 package http1
 
 import (
+	"fmt"
 	"io"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +23,8 @@ type upload struct {
 	// whole says that all of the content has been read. The last of it may still
 	// have to be written.
 	whole atomic.Bool
+
+	panicked any // what closing the content panicked with; of the goroutine that reads the answer
 
 	// Valid once done is closed.
 	readErr  error // the request's content failed
@@ -148,12 +152,23 @@ func (u *upload) stop() bool {
 		}
 	}
 	if !u.ended() {
-		_ = u.req.Body.Close() // wakes a read of the caller
-		_ = u.c.conn.Close()   // wakes a write to the upstream, which cannot be reused
+		u.closeBody()        // wakes a read of the caller
+		_ = u.c.conn.Close() // wakes a write to the upstream, which cannot be reused
 		<-u.done
 		return false
 	}
 	return u.readErr == nil && u.writeErr == nil
+}
+
+// closeBody closes the request's content. A panic of a filter's goes on when the
+// connection has been released; the content then ends by its timeout.
+func (u *upload) closeBody() {
+	defer func() {
+		if p := recover(); p != nil {
+			u.panicked = fmt.Sprintf("%v\n%s", p, debug.Stack())
+		}
+	}()
+	_ = u.req.Body.Close()
 }
 
 // fault waits for the end and returns why the request's content failed, or nil.

@@ -1,0 +1,210 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// closeBomb is a body that panics when it is closed, after it has closed what it wraps.
+type closeBomb struct{ protocol.Body }
+
+func (b closeBomb) Close() error {
+	if b.Body != nil {
+		_ = b.Body.Close()
+	}
+	panic("a defect in Close")
+}
+
+// tunnelBomb is a tunnel that panics at one of its methods.
+type tunnelBomb struct {
+	at     string
+	ended  chan struct{}
+	closed atomic.Bool
+}
+
+func newTunnelBomb(at string) *tunnelBomb { return &tunnelBomb{at: at, ended: make(chan struct{})} }
+
+func (b *tunnelBomb) boom(at string) {
+	if b.at == at {
+		panic("a defect in " + at)
+	}
+}
+
+func (b *tunnelBomb) Read([]byte) (int, error) {
+	b.boom("Read")
+	if b.at == "Close" {
+		return 0, io.ErrUnexpectedEOF
+	}
+	<-b.ended
+	return 0, io.EOF
+}
+
+func (b *tunnelBomb) Write(p []byte) (int, error) {
+	b.boom("Write")
+	return len(p), nil
+}
+
+func (b *tunnelBomb) CloseWrite() error {
+	b.boom("CloseWrite")
+	return nil
+}
+
+func (b *tunnelBomb) Close() error {
+	if !b.closed.Swap(true) {
+		close(b.ended)
+	}
+	b.boom("Close")
+	return nil
+}
+
+// h2cBomb panics when it is asked to go on with a connection, or goes on with it.
+type h2cBomb struct{ serves bool }
+
+func (b h2cBomb) Upgrade(*network.Conn, stream.Upgrade) network.Handler {
+	if b.serves {
+		return b
+	}
+	panic("a defect in Upgrade")
+}
+
+func (h2cBomb) ServeConn(context.Context, *network.Conn) error { panic("a defect in ServeConn") }
+
+// TestAPanicAtACallbackCostsAConnectionAtMost: the caller gets what it can get, what the
+// exchange held is given back (newBench looks at buffers), and the listener goes on.
+func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
+	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
+	const closing = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	const upgrade = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
+	tunnel := func(at string) func(x *protocol.Exchange) {
+		return func(x *protocol.Exchange) {
+			x.ResetResponse()
+			x.Response.Status = 101
+			x.Response.Header.Add("Upgrade", "x")
+			x.Response.Tunnel = newTunnelBomb(at)
+		}
+	}
+	for name, test := range map[string]struct {
+		change        func(o *stream.ServerOptions, armed *atomic.Bool)
+		before, after func(x *protocol.Exchange)
+		request       string
+		want          string // what the caller's answer begins with; "": nothing
+	}{
+		"the observer": {func(o *stream.ServerOptions, armed *atomic.Bool) {
+			observe := o.Observe
+			o.Observe = func(x *protocol.Exchange) {
+				observe(x)
+				if armed.Swap(false) {
+					panic("a defect of the observer")
+				}
+			}
+		}, nil, nil, closing, fine[:len("HTTP/1.1 200 OK\r\n")]},
+		"the observer of what is no request": {func(o *stream.ServerOptions, armed *atomic.Bool) {
+			o.Observe = func(*protocol.Exchange) {
+				if armed.Swap(false) {
+					panic("a defect of the observer")
+				}
+			}
+		}, nil, nil, "G@T / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
+		"Close of the answer's content": {nil, nil,
+			func(x *protocol.Exchange) { x.Response.Body = closeBomb{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
+		"Close of an answer that is replaced": {nil, nil, func(x *protocol.Exchange) {
+			x.Response.Body = closeBomb{x.Response.Body}
+			panic("a defect of a filter")
+		}, closing, "HTTP/1.1 500 "},
+		"Close of the request's content": {nil, func(x *protocol.Exchange) {
+			x.Request.Body, x.Request.ContentLength = closeBomb{x.Request.Body}, -1
+		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
+		"Read of a tunnel":       {nil, nil, tunnel("Read"), upgrade, "HTTP/1.1 101 "},
+		"Write of a tunnel":      {nil, nil, tunnel("Write"), upgrade + "early", "HTTP/1.1 101 "},
+		"CloseWrite of a tunnel": {nil, nil, tunnel("CloseWrite"), upgrade, "HTTP/1.1 101 "},
+		"Close of a tunnel":      {nil, nil, tunnel("Close"), upgrade, "HTTP/1.1 101 "},
+		"the switch to HTTP/2": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = h2cBomb{} },
+			nil, nil, "GET /a HTTP/1.1\r\n" + askH2C + "\r\n", ""},
+		"the engine behind the switch": {func(o *stream.ServerOptions, _ *atomic.Bool) { o.H2C = h2cBomb{serves: true} },
+			nil, nil, "GET /a HTTP/1.1\r\n" + askH2C + "\r\n", "HTTP/1.1 101 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var armed atomic.Bool
+			armed.Store(true)
+			released := make(chan bool, 10)
+			origin := newBench(t, nil)
+			origin.serve(func(c *peer) {
+				for head := c.head(); head != ""; head = c.head() {
+					c.send(fine)
+				}
+			})
+			b := newBench(t, func(o *stream.ServerOptions) {
+				next := &single{address: origin.origin.Addr().String(), released: released}
+				faulty := around(next, test.before, test.after)
+				o.Service = protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					if x.Request.Path == "/fine" {
+						return next.Serve(ctx, x)
+					}
+					return faulty.Serve(ctx, x)
+				})
+				if test.change != nil {
+					test.change(o, &armed)
+				}
+			})
+			c := b.dial()
+			c.send(test.request)
+			if strings.HasPrefix(test.request, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade") {
+				_ = c.CloseWrite()
+			}
+			if got := c.rest(); !strings.HasPrefix(got, test.want) || test.want == "" && got != "" {
+				t.Errorf("the caller got %q, want %q", got, test.want)
+			}
+			_ = c.Close()
+			c = b.dial()
+			defer c.Close()
+			c.send("GET /fine HTTP/1.1\r\nHost: h\r\n\r\n")
+			c.expect(fine)
+			releases := 1
+			if name == "the observer" || strings.HasPrefix(name, "Close of") && !strings.HasSuffix(name, "tunnel") {
+				releases++ // of the exchange that panicked
+			}
+			for range releases {
+				select {
+				case <-released:
+				case <-time.After(20 * time.Second):
+					t.Fatal("an upstream's connection is lost to its pool")
+				}
+			}
+		})
+	}
+}
+
+// TestAPanicOfWhoWatchesACallerIsContained: it is told on a goroutine of its own.
+func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
+	told := make(chan struct{})
+	b := newBench(t, func(o *stream.ServerOptions) {
+		o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			stop := x.Caller.Watch(func() {
+				defer close(told)
+				panic("a defect of who watches")
+			})
+			<-told
+			stop()
+			return protocol.NewFault(protocol.DownstreamGone, nil)
+		})
+	})
+	c := b.dial()
+	c.send(get)
+	_ = c.Close()
+	select {
+	case r := <-b.records:
+		if r.Reason != protocol.DownstreamGone {
+			t.Errorf("recorded %v, want that the caller has left", r.Reason)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the exchange does not end")
+	}
+}
