@@ -15,16 +15,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/weft-proxy/weft/internal/unixsocket"
 )
 
 // Limits of the port. Nobody who is slow or greedy there costs the proxy much.
@@ -159,22 +158,9 @@ func listen(ctx context.Context, address string, h http.Handler, log *slog.Logge
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	network := networkOf(address)
-	if network == "unix" {
-		if err := removeDeadSocket(ctx, address); err != nil {
-			return nil, fmt.Errorf("admin: %w", err)
-		}
-	}
-	var config net.ListenConfig
-	ln, err := config.Listen(ctx, network, address)
+	ln, err := bind(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
-	}
-	if network == "unix" {
-		if err := os.Chmod(address, 0o600); err != nil {
-			_ = ln.Close() // nobody has connected yet
-			return nil, fmt.Errorf("admin: %w", err)
-		}
 	}
 	if !isLoopback(ln.Addr()) {
 		log.Warn("the port can be reached from other machines and asks for no credentials", "address", ln.Addr().String())
@@ -217,39 +203,18 @@ func (s *Server) Run(ctx context.Context) error {
 // Close gives up a port that is not going to be run.
 func (s *Server) Close() error { return s.ln.Close() }
 
-// networkOf tells a path from ip:port.
-func networkOf(address string) string {
-	if strings.Contains(address, "/") || strings.HasPrefix(address, "@") {
-		return "unix"
+// bind listens on ip:port, or on a unix socket that is its owner's alone.
+func bind(ctx context.Context, address string) (net.Listener, error) {
+	if strings.Contains(address, "/") || unixsocket.IsAbstract(address) {
+		return unixsocket.ListenOwnerOnly(ctx, address)
 	}
-	return "tcp"
+	var config net.ListenConfig
+	return config.Listen(ctx, "tcp", address)
 }
 
 func isLoopback(a net.Addr) bool {
 	address, err := netip.ParseAddrPort(a.String())
 	return err != nil || address.Addr().Unmap().IsLoopback() // an error: a unix socket
-}
-
-// removeDeadSocket removes a socket that a process left behind which was
-// killed; not one that somebody listens on, nor anything else.
-func removeDeadSocket(ctx context.Context, path string) error {
-	stat, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if stat.Mode()&fs.ModeSocket == 0 {
-		return fmt.Errorf("%s exists and is not a socket", path)
-	}
-	dialer := net.Dialer{Timeout: time.Second}
-	conn, err := dialer.DialContext(ctx, "unix", path)
-	if err == nil {
-		_ = conn.Close() // nothing was said on it
-		return fmt.Errorf("%s: %w", path, syscall.EADDRINUSE)
-	}
-	return os.Remove(path)
 }
 
 // writeJSON answers with v. What cannot be encoded is a defect of a source.

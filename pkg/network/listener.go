@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
-	"os"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -17,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-proxy/weft/internal/unixsocket"
 )
 
 // ListenOptions describe a listening socket.
@@ -81,7 +81,7 @@ func Listen(ctx context.Context, o ListenOptions, h Handler) (*Listener, error) 
 		}
 	}
 	if o.Network == "unix" {
-		if err := RemoveDeadSocket(o.Address); err != nil {
+		if err := unixsocket.RemoveStale(ctx, o.Address); err != nil {
 			return nil, fmt.Errorf("listener %s: %w", o.Name, err)
 		}
 	}
@@ -101,28 +101,6 @@ func newListener(o ListenOptions, ln net.Listener, h Handler) *Listener {
 	l.SetAcceptRate(o.AcceptRate)
 	l.serving.Store(&handling{handler: h})
 	return l
-}
-
-// RemoveDeadSocket removes a unix socket that nobody listens on any more, as a
-// process that was killed leaves behind. It is an error if somebody does, and if there
-// is something else at path.
-func RemoveDeadSocket(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode()&fs.ModeSocket == 0 {
-		return fmt.Errorf("%s exists and is not a socket", path)
-	}
-	conn, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
-		_ = conn.Close() // nothing was said on it
-		return fmt.Errorf("%s: %w", path, syscall.EADDRINUSE)
-	}
-	return os.Remove(path)
 }
 
 // Addr returns the bound address, or what a virtual listener stands for.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -24,7 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	sockets "github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/internal/unixsocket"
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
@@ -49,22 +48,11 @@ type csds struct {
 // listenStatus binds address, ip:port or the path of a unix socket that is for
 // its owner alone.
 func listenStatus(ctx context.Context, address string) (net.Listener, error) {
-	var c net.ListenConfig
 	if _, err := netip.ParseAddrPort(address); err == nil {
+		var c net.ListenConfig
 		return c.Listen(ctx, "tcp", address)
 	}
-	if err := sockets.RemoveDeadSocket(address); err != nil {
-		return nil, err
-	}
-	ln, err := c.Listen(ctx, "unix", address)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(address, 0o600); err != nil {
-		_ = ln.Close() // nobody has connected yet
-		return nil, err
-	}
-	return ln, nil
+	return unixsocket.ListenOwnerOnly(ctx, address)
 }
 
 // beginStatus has tools answered until ctx ends, on a goroutine of the group; failed is

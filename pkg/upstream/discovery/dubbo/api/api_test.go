@@ -364,7 +364,7 @@ func TestSocketsAreOfTheirOwnerAlone(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := api.Listen(t.Context(), api.Options{Address: "127.0.0.1:0", Socket: file}); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := api.Listen(t.Context(), api.Options{Address: "127.0.0.1:0", Socket: file}); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("Listen at a file = %v", err)
 	}
 }

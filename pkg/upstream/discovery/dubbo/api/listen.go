@@ -2,15 +2,11 @@ package api
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
-	"syscall"
-	"time"
+
+	"github.com/weft-proxy/weft/internal/unixsocket"
 )
 
 // listen binds the addresses.
@@ -26,19 +22,7 @@ func (s *Server) listen(ctx context.Context, address, socket string) error {
 	if socket == "" {
 		return nil
 	}
-	if err := removeDeadSocket(ctx, socket); err != nil {
-		return err
-	}
-	// The mode of a socket becomes that of its file, so that there is no moment at which
-	// others may connect.
-	config.Control = func(_, _ string, raw syscall.RawConn) error {
-		var failed error
-		if err := raw.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), 0o600) }); err != nil {
-			return err
-		}
-		return os.NewSyscallError("fchmod", failed)
-	}
-	ln, err := config.Listen(ctx, "unix", socket)
+	ln, err := unixsocket.ListenOwnerOnly(ctx, socket)
 	if err != nil {
 		return err
 	}
@@ -50,29 +34,6 @@ func (s *Server) listen(ctx context.Context, address, socket string) error {
 func isLoopback(a net.Addr) bool {
 	address, err := netip.ParseAddrPort(a.String())
 	return err != nil || address.Addr().Unmap().IsLoopback() // an error: a unix socket
-}
-
-// removeDeadSocket removes a socket that a process left behind which was killed; not one
-// that somebody listens on, however busy he is, nor anything else.
-func removeDeadSocket(ctx context.Context, path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode()&fs.ModeSocket == 0:
-		return fmt.Errorf("%s is there and is no socket", path)
-	}
-	dialer := net.Dialer{Timeout: time.Second}
-	conn, err := dialer.DialContext(ctx, "unix", path)
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED): // unix(7): nobody listens
-		return os.Remove(path)
-	case err == nil:
-		_ = conn.Close() // nothing was said on it
-	}
-	return fmt.Errorf("%s: %w", path, syscall.EADDRINUSE)
 }
 
 // boundedListener has maxConnections at a time at most.

@@ -3,9 +3,6 @@ package api
 import (
 	"errors"
 	"net"
-	"os"
-	"path/filepath"
-	"syscall"
 	"testing"
 	"testing/synctest"
 )
@@ -67,28 +64,4 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Errorf("Accept returns %v after Close", got.err)
 		}
 	})
-}
-
-// TestASocketThatIsBusyIsNotTaken: who listens there has more callers than may wait.
-func TestASocketThatIsBusyIsNotTaken(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "api.sock")
-	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fd)
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
-	waiting, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer waiting.Close()
-	if err := removeDeadSocket(t.Context(), path); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("got %v, want that it is in use", err)
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Error(err)
-	}
 }

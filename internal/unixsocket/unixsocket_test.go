@@ -1,0 +1,133 @@
+package unixsocket
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// listenUnix makes a socket of a kind at path, by hand.
+func listenUnix(t *testing.T, path string, kind, backlog int) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_UNIX, kind, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+		t.Fatal(err)
+	}
+	if backlog >= 0 {
+		if err := syscall.Listen(fd, backlog); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestALiveSocketIsNotTaken: whatever a connect to it ends with, but a refusal.
+func TestALiveSocketIsNotTaken(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, path string) context.Context{
+		"it accepts": func(t *testing.T, path string) context.Context {
+			listenUnix(t, path, syscall.SOCK_STREAM, 10)
+			return t.Context()
+		},
+		"it has more callers than may wait": func(t *testing.T, path string) context.Context {
+			listenUnix(t, path, syscall.SOCK_STREAM, 0)
+			waiting, err := net.Dial("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = waiting.Close() })
+			return t.Context()
+		},
+		"it is of another kind": func(t *testing.T, path string) context.Context {
+			listenUnix(t, path, syscall.SOCK_DGRAM, -1)
+			return t.Context()
+		},
+		"nobody has the time to look": func(t *testing.T, path string) context.Context {
+			listenUnix(t, path, syscall.SOCK_STREAM, 10)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			return ctx
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "s")
+			ctx := prepare(t, path)
+			if err := RemoveStale(ctx, path); !errors.Is(err, syscall.EADDRINUSE) {
+				t.Errorf("got %v, want that it is in use", err)
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("the socket is gone: %v", err)
+			}
+		})
+	}
+}
+
+func TestAStaleSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = ln.Close()
+	if ln, err = ListenOwnerOnly(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if _, err := ListenOwnerOnly(t.Context(), path); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a second listener got %v", err)
+	}
+}
+
+func TestWhatIsNotASocketStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveStale(t.Context(), path); err == nil {
+		t.Error("a file passed for a stale socket")
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOnlyTheOwnerMayConnectFromTheStart: with the loosest umask, the file has its mode as
+// soon as it is there. Nothing changes the mode afterwards: its change time is its birth.
+func TestOnlyTheOwnerMayConnectFromTheStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	old := syscall.Umask(0)
+	defer syscall.Umask(old)
+	ln, err := ListenOwnerOnly(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode != 0o600 {
+		t.Errorf("the mode is %v, want 0600", mode)
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	if stat.Ctim != stat.Mtim {
+		t.Errorf("the file was changed after it was made: %v, %v", stat.Mtim, stat.Ctim)
+	}
+}
+
+func TestAnAbstractNameCannotBeTheOwnersOnly(t *testing.T) {
+	if ln, err := ListenOwnerOnly(t.Context(), "@weft-test"); err == nil {
+		_ = ln.Close()
+		t.Error("an abstract socket passed for one of its owner alone")
+	}
+	if err := RemoveStale(t.Context(), "@weft-test"); err != nil {
+		t.Errorf("RemoveStale of an abstract name: %v", err)
+	}
+}

@@ -1,0 +1,31 @@
+package configjson
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestSocketOfTheAdminPort: what check passes can be listened on, by its owner alone.
+func TestSocketOfTheAdminPort(t *testing.T) {
+	for address, want := range map[string]string{ // what the model has; "": refused
+		`{"pipe": {"path": "/run/admin"}}`:               "/run/admin",
+		`{"pipe": {"path": "admin.sock"}}`:               "./admin.sock",
+		`{"pipe": {"path": "run/admin"}}`:                "run/admin",
+		`{"pipe": {"path": "@weft"}}`:                    "",
+		`{"socket_address": {"address": "/run/admin"}}`:  "/run/admin",
+		`{"socket_address": {"address": "./admin"}}`:     "./admin",
+		`{"socket_address": {"address": "@weft"}}`:       "",
+		`{"pipe": {"path": "unix:///run/weft/admin.s"}}`: "/run/weft/admin.s",
+	} {
+		s, diags := Parse("a.json", []byte(`{"servers": [{}], "admin": {"address": `+address+`}}`), testKinds(), Options{})
+		switch {
+		case want == "":
+			if s != nil || !strings.Contains(fmt.Sprint(diags), "abstract socket") {
+				t.Errorf("%s: got %v, want that an abstract socket is refused", address, diags)
+			}
+		case s == nil || s.Admin == nil || s.Admin.Address != want:
+			t.Errorf("%s: got %+v, %v, want the address %q", address, s, diags, want)
+		}
+	}
+}
