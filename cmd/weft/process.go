@@ -91,11 +91,8 @@ func makeProcess(p *process, file *configjson.File) (*process, error) {
 			return p.metrics.Func(metrics.LogDropped, dropped, path)
 		},
 	})
-	var err error
 	p.h2 = http2.New(p.log, func(f h2.Flood) { p.metrics.Counter(metrics.HTTP2Floods, f.String()).Add(1) })
-	if p.rpc, err = xprotocol.New(p.log); err != nil {
-		return nil, err
-	}
+	p.rpc = xprotocol.New(p.log)
 	p.resolver = dns.New(dns.Options{Count: p.countLookup})
 	p.server = proxy.NewServer(proxy.Options{
 		Protocols: protocols(p.h2, p.rpc),
@@ -114,6 +111,7 @@ func makeProcess(p *process, file *configjson.File) (*process, error) {
 		Metrics: p.metrics,
 		Log:     p.log,
 	})
+	var err error
 	if p.control, err = p.newControl(file.Snapshot); err != nil {
 		return nil, err
 	}

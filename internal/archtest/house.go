@@ -114,7 +114,6 @@ func homes() []home {
 		{path: "golang.org/x/net/http2", exact: true, dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, test: true, why: onePlace},
 		{path: "golang.org/x/net/http2/hpack", dirs: []string{"pkg/protocol/http2", "pkg/stream/http2"}, test: true, why: onePlace},
 		{path: "golang.org/x/net", test: true, why: onePlace},
-		{path: "github.com/panjf2000/ants", dirs: []string{"pkg/stream/http2", "pkg/stream/xprotocol"}, why: onePlace},
 		{path: "google.golang.org/grpc", dirs: []string{"pkg/xds"}, test: true, why: onePlace},
 		{path: "google.golang.org/protobuf/encoding/protowire", dirs: []string{"pkg/filter/stream/extauthz", "pkg/protocol/workload", "pkg/xds"}, test: true, why: onePlace},
 		{path: "google.golang.org/protobuf", dirs: []string{"pkg/xds"}, test: true, why: onePlace},

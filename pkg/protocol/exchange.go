@@ -214,8 +214,8 @@ func (x *Exchange) Detach() {
 	}
 }
 
-// Canceler is a Caller that knows without waiting whether its exchange was canceled.
-type Canceler interface {
+// Cancellable is a Caller that knows without waiting whether its exchange was canceled.
+type Cancellable interface {
 	// Canceled reports whether the caller has gone, or its time is up. Safe from any
 	// goroutine; it costs an atomic load.
 	Canceled() bool
@@ -225,7 +225,7 @@ type Canceler interface {
 // asks before it begins something that costs, such as a connect; one that is about to
 // wait uses Caller.Watch, which tells of what happens later.
 func (x *Exchange) Canceled() bool {
-	c, ok := x.Caller.(Canceler)
+	c, ok := x.Caller.(Cancellable)
 	return ok && c.Canceled()
 }
 

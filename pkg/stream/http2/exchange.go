@@ -103,7 +103,7 @@ func (e *exchange) whyCanceled() error {
 	return e.expired
 }
 
-// Canceled is protocol.Canceler's.
+// Canceled is protocol.Cancellable's.
 func (e *exchange) Canceled() bool { return e.canceled.Load() }
 
 // goOn goes on after what the exchange was pending in has returned err, on the

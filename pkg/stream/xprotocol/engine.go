@@ -24,14 +24,11 @@ package xprotocol
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/panjf2000/ants/v2"
 
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
@@ -47,16 +44,20 @@ const (
 	keepFibers = 4096
 	fewFibers  = 64
 	trimAfter  = time.Second
-	// maxWorkers is how many exchanges may wait for something other than their
-	// upstream's answer. One more holds its connection's reader up.
+	// maxWorkers is how many exchanges wait at once for something other than their
+	// upstream's answer, each on a goroutine.
 	maxWorkers = 10_000
+	// maxForked is how many exchanges have a stack of their own, on which they may wait:
+	// for that, for a goroutine, or for an answer. More are refused as
+	// protocol.Overloaded.
+	maxForked = 50_000
 )
 
 // Engine is what all connections of all framed protocols share. Close it after
 // the last of them has ended.
 type Engine struct {
 	log      *slog.Logger
-	workers  *ants.PoolWithFuncGeneric[*request]
+	workers  *stream.Workers[*request]
 	running  sync.WaitGroup // goroutines of connections
 	requests sync.Pool      // of *request
 
@@ -70,13 +71,10 @@ type Engine struct {
 }
 
 // New returns an engine. Its log is told of defects.
-func New(log *slog.Logger) (*Engine, error) {
-	workers, err := ants.NewPoolWithFuncGeneric(maxWorkers, func(r *request) { r.goOn(nil) },
-		ants.WithNonblocking(true), ants.WithExpiryDuration(10*time.Second))
-	if err != nil {
-		return nil, fmt.Errorf("xprotocol: workers: %w", err)
-	}
-	return &Engine{log: log, workers: workers}, nil
+func New(log *slog.Logger) *Engine {
+	e := &Engine{log: log}
+	e.workers = stream.NewWorkers(stream.WorkerLimits{Running: maxWorkers, Reserved: maxForked}, (*request).goOnAlone)
+	return e
 }
 
 // Protocol returns the registry's entry for a codec.
@@ -108,7 +106,7 @@ func (e *Engine) Close() {
 	for _, f := range spare {
 		f.stop()
 	}
-	e.workers.Release()
+	e.workers.Close()
 }
 
 // start runs a goroutine of a connection, or of what watches one. A panic ends the
@@ -213,12 +211,5 @@ func (e *Engine) trim() {
 	e.mu.Unlock()
 	for _, f := range idle {
 		f.stop()
-	}
-}
-
-// work lets a request's fork go on on a worker; if there is none, here.
-func (e *Engine) work(r *request) {
-	if e.workers.Invoke(r) != nil {
-		r.goOn(nil)
 	}
 }

@@ -107,6 +107,9 @@ func (r *request) Fork(ctx context.Context, s protocol.Service) error {
 	if r.x.Response.Body != nil {
 		r.x.ResetResponse() // as its caller should have: see passes
 	}
+	if !r.engine.workers.Reserve() {
+		return protocol.Faultf(protocol.Overloaded, "%d exchanges wait on stacks of their own already", maxForked)
+	}
 	f := r.engine.takeFiber()
 	f.r, f.ctx, f.service = r, ctx, s
 	r.fork = f
@@ -121,7 +124,7 @@ func (r *request) Fork(ctx context.Context, s protocol.Service) error {
 func (r *request) run(b *batch) bool {
 	switch r.fork.resume(b) {
 	case moves:
-		r.engine.work(r)
+		r.engine.workers.Go(r)
 	case served:
 		return true
 	case parked:
@@ -136,8 +139,12 @@ func (r *request) join() error {
 	f.r, f.ctx, f.service, f.err = nil, nil, nil, nil
 	r.fork = nil
 	r.engine.giveFiber(f)
+	r.engine.workers.Release()
 	return err
 }
+
+// goOnAlone is goOn on a worker.
+func (r *request) goOnAlone() { r.goOn(nil) }
 
 // goOn is run, and then goes on without the fork.
 func (r *request) goOn(b *batch) {

@@ -49,10 +49,7 @@ func newRig(t testing.TB, service protocol.Service, change func(o *stream.Server
 func newRigOf(t testing.TB, c codec.Codec, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
 	t.Helper()
 	before := buffer.Outstanding()
-	engine, err := New(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	engine := New(slog.New(slog.DiscardHandler))
 	r := &rig{t: t, engine: engine, options: config.DefaultRPCOptions(), ended: make(chan struct{})}
 	o := stream.ServerOptions{
 		Listener: "test", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
@@ -63,6 +60,7 @@ func newRigOf(t testing.TB, c codec.Codec, service protocol.Service, change func
 	}
 	server := engine.Protocol(c).NewServer(o)
 	ctx, cancel := context.WithCancel(context.Background())
+	var err error
 	r.ln, err = network.Listen(ctx, network.ListenOptions{Name: "test", Network: "tcp", Address: "127.0.0.1:0"}, server)
 	if err != nil {
 		t.Fatal(err)

@@ -9,10 +9,7 @@ import (
 
 func TestFibersThatNobodyNeedsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, err := New(slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := New(slog.New(slog.DiscardHandler))
 		defer e.Close()
 		// spare has so many fibers serve at once, then none.
 		spare := func(n int) {

@@ -1,0 +1,67 @@
+package xprotocol
+
+import (
+	"context"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// waits is a service that waits for something other than its upstream.
+type waits struct{ begun, let chan struct{} }
+
+func (w waits) Serve(_ context.Context, x *protocol.Exchange) error {
+	x.Detach()
+	w.begun <- struct{}{}
+	<-w.let
+	return protocol.Faultf(protocol.NoRoute, "it has waited")
+}
+
+// TestExchangesBeyondTheWorkersAreRefused has every place for exchanges that wait taken,
+// and more queued than workers run: the reader of their connection is not held up, the
+// next exchange is refused as overloaded at once, and those that were queued are served.
+func TestExchangesBeyondTheWorkersAreRefused(t *testing.T) {
+	const running, reserved = 2, 5
+	w := waits{make(chan struct{}, 100), make(chan struct{})}
+	r := newRig(t, w, nil)
+	r.engine.workers = stream.NewWorkers(stream.WorkerLimits{Running: running, Reserved: reserved}, (*request).goOnAlone)
+	p := r.dial()
+	for id := range uint64(reserved) {
+		p.write(ask(id+1, "first"))
+	}
+	for range running {
+		<-w.begun
+	}
+	p.write(ask(100, "one too many"))
+	head, frame := p.read()
+	if frame == nil || head.ID != 100 || head.Kind != codec.Response {
+		t.Fatalf("the first answer is to %d, want the refusal of 100", head.ID)
+	}
+	close(w.let)
+	answered := map[uint64]bool{}
+	for range reserved {
+		head, frame := p.read()
+		if frame == nil {
+			t.Fatal("an exchange that was queued has no answer")
+		}
+		answered[head.ID] = true
+	}
+	if len(answered) != reserved || answered[100] {
+		t.Errorf("answered: %v, want those that were queued", answered)
+	}
+	p.write(ask(101, "room again"))
+	if head, frame := p.read(); frame == nil || head.ID != 101 {
+		t.Errorf("answered: %d, want 101", head.ID)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reasons := map[protocol.Reason]int{}
+	for _, o := range r.observed {
+		reasons[o.reason]++
+	}
+	if reasons[protocol.Overloaded] != 1 || reasons[protocol.NoRoute] != reserved+1 {
+		t.Errorf("recorded: %v, want one %v and %d %v", reasons, protocol.Overloaded, reserved+1, protocol.NoRoute)
+	}
+}
