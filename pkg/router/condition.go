@@ -117,50 +117,56 @@ const (
 )
 
 func (f *field) holds(x *protocol.Exchange) bool {
-	if f.readsFields(x) {
+	value, ok, repeats := f.single(x)
+	switch {
+	case repeats:
 		return f.is.MatchHeader(&x.Request.Header, f.name)
+	case f.test == equal && !f.is.IgnoreCase: // what most conditions are
+		return ok && value == f.is.Text
+	default:
+		return f.is.Match(value, ok)
 	}
-	return f.is.Match(f.of.value(x, f.name))
 }
 
-// readsFields reports whether f is a condition on fields of x, which may repeat.
-func (f *field) readsFields(x *protocol.Exchange) bool {
+// single returns the value that x has once, and whether it has it. repeats: any number of
+// fields may have one each.
+func (f *field) single(x *protocol.Exchange) (value string, ok, repeats bool) {
+	r := &x.Request
 	switch f.of {
 	case inHeader:
-		return true
+		return "", false, true
 	case inCall:
-		return !isRPC(x)
-	case inHost, inPath:
 		if !isRPC(x) {
-			return false
+			return "", false, true
 		}
-		_, ok := x.Request.Header.Lookup(f.name)
-		return ok
-	default:
-		return false
-	}
-}
-
-// value returns the value that does not repeat, and whether the request has one.
-func (s source) value(x *protocol.Exchange, name string) (string, bool) {
-	r := &x.Request
-	if s == inCall || s == inMethod && isRPC(x) {
-		if v, ok := r.Header.Lookup(name); ok || s == inCall {
-			return v, ok
+		value, ok = r.Header.Lookup(f.name)
+		return value, ok, false
+	case inMethod:
+		if isRPC(x) {
+			if value, ok = r.Header.Lookup(f.name); ok {
+				return value, true, false
+			}
 		}
-	}
-	switch s {
-	case inMethod, pseudoMethod:
-		return r.Method, true
-	case inHost, pseudoAuthority:
-		return r.Authority, true
-	case inPath:
-		before, _, _ := strings.Cut(r.Path, "?")
-		return before, true
+		return r.Method, true, false
+	case inHost, inPath:
+		if isRPC(x) {
+			if _, repeats = r.Header.Lookup(f.name); repeats {
+				return "", false, true
+			}
+		}
+		if f.of == inHost {
+			return r.Authority, true, false
+		}
+		value, _, _ = strings.Cut(r.Path, "?")
+		return value, true, false
+	case pseudoMethod:
+		return r.Method, true, false
+	case pseudoAuthority:
+		return r.Authority, true, false
 	case pseudoPath:
-		return r.Path, true
+		return r.Path, true, false
 	default:
-		return r.Scheme, true
+		return r.Scheme, true, false
 	}
 }
 
@@ -224,8 +230,7 @@ func (f *fieldIndex) add(value string, at int32, h *hostIndex) {
 // field returns the first route of f's chains that is met, or best if that comes before
 // it. A repeated field leads to the chain of each of its values.
 func (s *search) field(f *fieldIndex, best int32) int32 {
-	if !f.field.readsFields(s.x) {
-		value, ok := f.field.of.value(s.x, f.field.name)
+	if value, ok, repeats := f.field.single(s.x); !repeats {
 		if !ok {
 			return best
 		}

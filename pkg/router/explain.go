@@ -190,8 +190,7 @@ func (f *field) failure(x *protocol.Exchange) string {
 
 // found says what the values of f are.
 func (f *field) found(x *protocol.Exchange) string {
-	if !f.readsFields(x) {
-		value, there := f.of.value(x, f.name)
+	if value, there, repeats := f.single(x); !repeats {
 		return is(f.name, value, there)
 	}
 	var values []string
