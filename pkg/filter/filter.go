@@ -20,8 +20,8 @@ type Stage uint8
 
 const (
 	// AfterRoute filters run inside the route that matched, with that route's
-	// per_filter_config in place of their own if it has one. They do not run
-	// when no route matches.
+	// per_filter_config in place of their own if it has one. When no route
+	// matches they run with the listener's configuration.
 	AfterRoute Stage = iota
 	// BeforeRoute filters run before the router and can change what matches.
 	BeforeRoute

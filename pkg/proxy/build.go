@@ -141,7 +141,7 @@ func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error
 	if err != nil {
 		return nil, err
 	}
-	r := &Router{proxy: p, filters: filters}
+	r := &Router{proxy: p, filters: filters, unrouted: unrouted(p.RouteTable, filters)}
 	first, err := b.routing(r, t.table, t.numbers)
 	if err != nil {
 		return nil, err
@@ -149,6 +149,19 @@ func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error
 	first.enforce()
 	t.routers = append(t.routers, r)
 	return r, nil
+}
+
+// unrouted composes what answers the exchanges that no route matches. The filters run with
+// the listener's settings, as Envoy's do: what they refuse, delay or count does not depend
+// on whether the path exists.
+func unrouted(table string, filters []routeFilter) protocol.Starter {
+	var s protocol.Service = noRoute{table}
+	for _, f := range slices.Backward(filters) {
+		if !f.off {
+			s = f.shared(s)
+		}
+	}
+	return protocol.Halves(s)
 }
 
 // route composes what answers the exchanges of one route.

@@ -20,6 +20,9 @@ type Router struct {
 	// What routes are composed with. Immutable.
 	proxy   *config.Proxy
 	filters []routeFilter
+	// unrouted serves exchanges that no route matches: the filters with the listener's
+	// settings, and behind them the fault.
+	unrouted protocol.Starter
 }
 
 // routing is a table and what its routes are served by. Immutable.
@@ -44,13 +47,24 @@ func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
 	now := r.now.Load()
 	at := now.table.Find(x)
 	if at < 0 {
-		return protocol.Faultf(protocol.NoRoute, "nothing in route table %q matches %s %s%s",
-			now.table.Name(), x.Request.Method, x.Request.Authority, x.Request.Path)
+		return r.unrouted.Start(ctx, x)
 	}
 	to := &now.routes[at]
 	x.Record.Route = to.place
 	return to.service.Start(ctx, x)
 }
+
+// noRoute is the end of the way of an exchange that no route of a table matches.
+type noRoute struct{ table string }
+
+// Serve is protocol.Service's.
+func (n noRoute) Serve(_ context.Context, x *protocol.Exchange) error {
+	return protocol.Faultf(protocol.NoRoute, "nothing in route table %q matches %s %s%s",
+		n.table, x.Request.Method, x.Request.Authority, x.Request.Path)
+}
+
+// Start is protocol.Starter's.
+func (n noRoute) Start(ctx context.Context, x *protocol.Exchange) error { return n.Serve(ctx, x) }
 
 // forward makes the request what the upstream is to see, and the answer what
 // the caller is to see.

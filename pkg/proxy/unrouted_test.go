@@ -1,0 +1,78 @@
+package proxy
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestFiltersRunWhereNoRouteMatches: they have the listener's settings then, and the
+// answer is 404 only if all of them let the request through.
+func TestFiltersRunWhereNoRouteMatches(t *testing.T) {
+	const jwt = `{"providers": {"p": {"local_jwks": {"inline_string":
+		"{\"keys\": [{\"kty\": \"oct\", \"alg\": \"HS256\", \"k\": \"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE\"}]}"}}},
+		"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "p"}}]}`
+	const limit = `{"token_bucket": {"max_tokens": 1, "fill_interval": "1h"}}`
+	for _, test := range []struct {
+		filter, settings string
+		off              bool
+		want             []int // statuses of one request after the other
+	}{
+		{"rbac", `{"rules": {"policies": {}}}`, false, []int{403}},
+		{"rbac", `{"rules": {"policies": {}}}`, true, []int{404}},
+		{"jwt_authn", jwt, false, []int{401}},
+		{"fault", `{"abort": {"status": 418, "percentage": 100}}`, false, []int{418}},
+		{"fault", `{"abort": {"status": 418, "percentage": 100}, "upstream_cluster": "c"}`, false, []int{404}},
+		{"local_ratelimit", limit, false, []int{404, 429}},
+		{"csrf", `{}`, false, []int{403}},
+		{"ip_access", `{"default_action": "deny"}`, false, []int{403}},
+		{"compressor", `{}`, false, []int{404}},
+		{"adaptive_concurrency", `{"gradient_controller_config": {}}`, false, []int{404}},
+		{"header_to_metadata", `{"request_rules": [{"header": "x", "on_header_missing": {"key": "k", "value": "v"}}]}`, false, []int{404}},
+	} {
+		t.Run(fmt.Sprintf("%s/off=%t", test.filter, test.off), func(t *testing.T) {
+			r := newRig(t)
+			s := parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
+				"stream_filters": [{"type": "`+test.filter+`", "config": `+test.settings+`}],
+				"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
+				"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "one", "domains": ["a.test"], "routers": [
+					{"match": {"path": "/known"}, "direct_response": {"status": 200}}]}]}]}]}`)
+			s.Listeners[0].FilterChains[0].Proxy.StreamFilters[0].Off = test.off
+			r.apply(s)
+			for _, host := range []string{"a.test", "other.test"} {
+				if len(test.want) > 1 && host != "a.test" {
+					continue // they share what is counted
+				}
+				var got []int
+				for range test.want {
+					got = append(got, dialCaller(t, r.address("front")).ask("POST /nope HTTP/1.1\r\nHost: "+host+"\r\nContent-Length: 0\r\n\r\n").StatusCode)
+				}
+				if !slices.Equal(got, test.want) {
+					t.Errorf("%s: %v, want %v", host, got, test.want)
+				}
+			}
+		})
+	}
+}
+
+// TestAReloadKeepsFiltersWhereNoRouteMatches: a change of routes alone keeps the router.
+func TestAReloadKeepsFiltersWhereNoRouteMatches(t *testing.T) {
+	r := newRig(t)
+	text := func(path string) *config.Snapshot {
+		return parse(t, `{"servers": [{"listeners": [{"name": "front", "address": "127.0.0.1:0",
+			"stream_filters": [{"type": "rbac", "config": {"rules": {"policies": {}}}}],
+			"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1", "router_config_name": "table"}}]}]}],
+			"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [
+				{"match": {"path": "`+path+`"}, "direct_response": {"status": 200}}]}]}]}]}`)
+	}
+	r.apply(text("/a"))
+	next := text("/b")
+	if err := r.server.ApplyRoutes(t.Context(), next.Routes, func() *config.Snapshot { return next }); err != nil {
+		t.Fatal(err)
+	}
+	if got := dialCaller(t, r.address("front")).ask(get("/a")); got.StatusCode != 403 {
+		t.Errorf("a path whose route has gone: %d, want 403", got.StatusCode)
+	}
+}
