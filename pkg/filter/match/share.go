@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 
 	"github.com/weft-proxy/weft/pkg/config/document"
@@ -20,15 +21,27 @@ type FractionConfig struct {
 	Denominator string `key:"denominator" doc:"Of how many." enum:"HUNDRED|TEN_THOUSAND|MILLION" default:"HUNDRED" example:"\"HUNDRED\""`
 }
 
-const million = 1_000_000
+// Million is what a share is out of.
+const Million = 1_000_000
 
-// Share is a share of requests. The zero Share is none of them.
+// Share is a share of requests in millionths, the finest that Envoy has. The zero Share is
+// none of them.
 type Share struct {
 	millionths uint32
 }
 
+// Percent returns a share of 0 to 100 percent, rounded to millionths. A share that is so
+// small that nothing would be left of it is an error.
+func Percent(f float64) (Share, error) {
+	s := Share{uint32(math.Round(f * Million / 100))}
+	if s.None() && f > 0 {
+		return Share{}, fmt.Errorf("%v percent is less than one in a million (0.0001)", f)
+	}
+	return s, nil
+}
+
 // All is every request.
-func All() Share { return Share{million} }
+func All() Share { return Share{Million} }
 
 // Compile checks c and returns it; absent is what a nil c is.
 func (c *ShareConfig) Compile(absent Share) (Share, error) {
@@ -42,8 +55,8 @@ func (c *ShareConfig) Compile(absent Share) (Share, error) {
 	case "TEN_THOUSAND":
 		scale = 100
 	}
-	if c.Default.Numerator > million/scale {
-		return Share{}, fmt.Errorf("default_value.numerator %d is more than all: %d", c.Default.Numerator, million/scale)
+	if c.Default.Numerator > Million/scale {
+		return Share{}, fmt.Errorf("default_value.numerator %d is more than all: %d", c.Default.Numerator, Million/scale)
 	}
 	return Share{c.Default.Numerator * scale}, nil
 }
@@ -65,5 +78,8 @@ func (s Share) None() bool { return s.millionths == 0 }
 
 // Hits decides for one request, by chance.
 func (s Share) Hits() bool {
-	return s.millionths >= million || s.millionths > 0 && rand.Uint32N(million) < s.millionths
+	return s.millionths >= Million || s.millionths > 0 && s.Has(rand.Uint32N(Million))
 }
+
+// Has reports whether a number below Million, each as likely, decides for a request.
+func (s Share) Has(roll uint32) bool { return roll < s.millionths }

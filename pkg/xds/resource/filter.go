@@ -337,9 +337,8 @@ func adaptFault(settings map[string]any) error {
 	return nil
 }
 
-// percentOf is a FractionalPercent in whole percents; one that is more than nothing is
-// at least 1.
-func percentOf(v any) int {
+// percentOf is a FractionalPercent in percent.
+func percentOf(v any) float64 {
 	m, _ := v.(map[string]any)
 	n, _ := m["numerator"].(float64)
 	switch m["denominator"] {
@@ -348,10 +347,7 @@ func percentOf(v any) int {
 	case "MILLION":
 		n /= 10_000
 	}
-	if n > 0 && n < 1 {
-		return 1
-	}
-	return int(min(n, 100))
+	return min(n, 100)
 }
 
 // adaptHealthCheck makes shares of percentages.

@@ -30,14 +30,14 @@ type Config struct {
 // Delay is a wait before the request goes on.
 type Delay struct {
 	Fixed   time.Duration `key:"fixed_delay" doc:"How long requests wait." example:"\"2s\""`
-	Percent uint32        `key:"percentage" doc:"Share of requests that wait." unit:"percent" min:"0" max:"100" default:"0" example:"10"`
+	Percent float64       `key:"percentage" doc:"Share of requests that wait, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"10"`
 }
 
 // Abort is an answer instead of the upstream's.
 type Abort struct {
-	Status  int    `key:"status" doc:"HTTP status of the answer." min:"200" max:"599" default:"503" example:"503"`
-	GRPC    *int   `key:"grpc_status" doc:"In place of status: the status of gRPC that its callers get; others get the HTTP status that Envoy has for it." min:"0" max:"16" example:"14"`
-	Percent uint32 `key:"percentage" doc:"Share of requests that are answered." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
+	Status  int     `key:"status" doc:"HTTP status of the answer." min:"200" max:"599" default:"503" example:"503"`
+	GRPC    *int    `key:"grpc_status" doc:"In place of status: the status of gRPC that its callers get; others get the HTTP status that Envoy has for it." min:"0" max:"16" example:"14"`
+	Percent float64 `key:"percentage" doc:"Share of requests that are answered, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
 }
 
 // HeaderMatch compares one field: with Value, or as Envoy has it.
@@ -52,8 +52,22 @@ func (c *Config) Validate() error {
 	if c.Delay.Percent > 0 && c.Delay.Fixed <= 0 {
 		return errors.New("delay.percentage is set and delay.fixed_delay is not")
 	}
+	if _, _, err := c.shares(); err != nil {
+		return err
+	}
 	_, err := compile(c.Headers)
 	return err
+}
+
+// shares returns the shares of the requests that are delayed and aborted.
+func (c *Config) shares() (delayed, aborted match.Share, err error) {
+	if delayed, err = match.Percent(c.Delay.Percent); err != nil {
+		return delayed, aborted, fmt.Errorf("delay.percentage: %w", err)
+	}
+	if aborted, err = match.Percent(c.Abort.Percent); err != nil {
+		return delayed, aborted, fmt.Errorf("abort.percentage: %w", err)
+	}
+	return delayed, aborted, nil
 }
 
 // Kind is the filter's entry for the registry.
@@ -85,10 +99,16 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if err != nil {
 		return nil, err
 	}
+	delayed, aborted, err := c.shares()
+	if err != nil {
+		return nil, err
+	}
 	f := fault{
 		config:  *c,
+		delayed: delayed,
+		aborted: aborted,
 		matches: matches,
-		roll:    func() uint32 { return rand.Uint32N(100) },
+		roll:    func() uint32 { return rand.Uint32N(match.Million) },
 		delays:  env.Metrics.Counter(delays()),
 		aborts:  env.Metrics.Counter(aborts()),
 		spared:  env.Metrics.Counter(overflows()),
@@ -100,9 +120,11 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 // fault is immutable but for its counters.
 type fault struct {
 	config  Config
+	delayed match.Share
+	aborted match.Share
 	matches []match.Header
 	next    protocol.Starter
-	roll    func() uint32 // 0 … 99, each as likely
+	roll    func() uint32 // below match.Million, each as likely
 	delays  *metrics.Counter
 	aborts  *metrics.Counter
 	spared  *metrics.Counter
@@ -125,11 +147,11 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
 		return f.next.Start(ctx, x)
 	}
-	if f.strikes(f.config.Delay.Percent) && f.enter() {
+	if f.strikes(f.delayed) && f.enter() {
 		f.delays.Add(1)
 		return x.Fork(ctx, protocol.ServiceFunc(f.late))
 	}
-	if f.strikes(f.config.Abort.Percent) && f.enter() {
+	if f.strikes(f.aborted) && f.enter() {
 		defer f.leave()
 		f.abort(x)
 		return nil
@@ -155,7 +177,7 @@ func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
 	if err := wait(ctx, x, f.config.Delay.Fixed); err != nil {
 		return err
 	}
-	if f.strikes(f.config.Abort.Percent) {
+	if f.strikes(f.aborted) {
 		f.abort(x)
 		return nil
 	}
@@ -187,8 +209,8 @@ func httpStatus(code int) int {
 	return all[code]
 }
 
-// strikes decides for one request by a share in percent.
-func (f *fault) strikes(percent uint32) bool { return percent > 0 && f.roll() < percent }
+// strikes decides for one request by a share.
+func (f *fault) strikes(s match.Share) bool { return !s.None() && s.Has(f.roll()) }
 
 func (f *fault) applies(x *protocol.Exchange) bool {
 	if want := f.config.UpstreamCluster; want != "" && x.Record.Target != want {

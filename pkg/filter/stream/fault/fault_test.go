@@ -47,12 +47,12 @@ func TestReadme(t *testing.T) {
 }
 
 // with returns the filter before an application that answers 200. roll is what
-// every roll of the dice gives.
+// every roll of the dice gives, in percent.
 func with(t testing.TB, s filtertest.Settings, roll uint32) *fault {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
 	f := made(application()).(*fault)
-	f.roll = func() uint32 { return roll }
+	f.roll = func() uint32 { return roll * (match.Million / 100) }
 	return f
 }
 
@@ -103,7 +103,7 @@ func TestAShareOfTheRequestsIsStruck(t *testing.T) {
 func TestEachRollIsAsLikely(t *testing.T) {
 	f := with(t, `{"abort": {"percentage": 25}}`, 0)
 	random := rand.New(rand.NewPCG(1, 2))
-	f.roll = func() uint32 { return random.Uint32N(100) }
+	f.roll = func() uint32 { return random.Uint32N(match.Million) }
 	struck := 0
 	for range 10_000 {
 		x := request()
