@@ -30,7 +30,7 @@ type Provider struct {
 	FromHeaders       []FromHeader  `key:"from_headers" doc:"Fields that may have the token. Without this and the next two: Authorization, behind Bearer, and the parameter access_token."`
 	FromParams        []string      `key:"from_params" doc:"Parameters of the query that may have it." example:"[\"token\"]"`
 	FromCookies       []string      `key:"from_cookies" doc:"Cookies that may have it." example:"[\"session\"]"`
-	Forward           bool          `key:"forward" doc:"Leaves the token in the fields of the request; else it is removed from them. In a query or a cookie it stays." default:"false" example:"true"`
+	Forward           bool          `key:"forward" doc:"Leaves the token in the fields and the query of the request; else it is removed from them. In a cookie it stays." default:"false" example:"true"`
 	PayloadHeader     string        `key:"forward_payload_header" doc:"Field that tells the application the token's claims, in base64url." example:"\"x-claims\""`
 	PayloadMetadata   string        `key:"payload_in_metadata" doc:"Makes the token's claims metadata of the request, under this key." example:"\"claims\""`
 	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Fields that tell the application single claims."`

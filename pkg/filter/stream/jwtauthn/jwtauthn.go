@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
+
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/match"
@@ -53,7 +55,7 @@ func build(cfg any, env filter.Env, shared *sets, now func() time.Time) (filter.
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		p := c.Providers[name]
-		made := &provider{config: p, verifier: newVerifier(&p, now), places: placesOf(&p)}
+		made := &provider{config: p, verifier: newVerifier(&p, now), places: placesOf(&p), params: paramsOf(&p)}
 		if p.Remote != nil {
 			made.source = shared.of(*p.Remote, env.Calls, now)
 		} else {
@@ -125,6 +127,10 @@ var errMissing = errors.New("there is no token")
 // refuse answers x, which is not let pass because of err (RFC 6750 3).
 func (a *authn) refuse(x *protocol.Exchange, err error) error {
 	a.denied.Add(1)
+	if isForbidden(err) {
+		x.Fail(protocol.NewFault(protocol.Denied, err)) // another token would not help: 403
+		return nil
+	}
 	x.Fail(protocol.NewFault(protocol.Unauthenticated, err))
 	challenge := `Bearer error="invalid_token"`
 	if errors.Is(err, errMissing) {
@@ -244,7 +250,36 @@ func (j *judgement) any(list []Requires, about []string) error {
 	if len(errs) == 0 {
 		return errMissing
 	}
-	return errors.Join(errs...)
+	return failures(errs)
+}
+
+// failures are why no member of a list that asks for one of several was met.
+type failures []error
+
+// Error is error's.
+func (f failures) Error() string { return errors.Join(f...).Error() }
+
+// Unwrap is what package errors looks for.
+func (f failures) Unwrap() []error { return f }
+
+// isForbidden reports whether err is that a token is good but for another audience. Of
+// several failures that a token has another issuer counts for nothing, as in Envoy: it
+// was not meant for that provider.
+func isForbidden(err error) bool {
+	var list failures
+	if !errors.As(err, &list) {
+		return errors.Is(err, errAudience)
+	}
+	forbidden := false
+	for _, one := range list {
+		switch {
+		case isForbidden(one):
+			forbidden = true
+		case !errors.Is(one, jwt.ErrTokenInvalidIssuer):
+			return false
+		}
+	}
+	return forbidden
 }
 
 func (j *judgement) all(list []Requires, about []string) error {

@@ -17,6 +17,7 @@ type provider struct {
 	verifier *verifier
 	source   source
 	places   []FromHeader // fields that may have a token
+	params   []string     // parameters of the query that may
 }
 
 // placesOf returns the fields that may have a token of p.
@@ -25,6 +26,14 @@ func placesOf(p *Provider) []FromHeader {
 		return []FromHeader{{Name: "Authorization", Prefix: "Bearer "}}
 	}
 	return p.FromHeaders
+}
+
+// paramsOf returns the parameters of the query that may have a token of p.
+func paramsOf(p *Provider) []string {
+	if len(p.FromHeaders)+len(p.FromParams)+len(p.FromCookies) == 0 {
+		return []string{"access_token"} // RFC 6750 2.3
+	}
+	return p.FromParams
 }
 
 // judge looks for the token and verifies it.
@@ -78,15 +87,9 @@ func (p *provider) find(x *protocol.Exchange) (string, error) {
 			}
 		}
 	}
-	params := p.config.FromParams
-	if len(p.places) == 1 && len(p.config.FromHeaders)+len(p.config.FromParams)+len(p.config.FromCookies) == 0 {
-		params = []string{"access_token"} // RFC 6750 2.3
-	}
-	if _, query, ok := strings.Cut(x.Request.Path, "?"); ok && len(params) > 0 {
+	if _, query, ok := strings.Cut(x.Request.Path, "?"); ok && len(p.params) > 0 {
 		for pair := range strings.SplitSeq(query, "&") {
-			name, text, _ := strings.Cut(pair, "=")
-			name, text = plain(name), plain(text)
-			if text != "" && slices.Contains(params, name) {
+			if text := p.parameter(pair); text != "" {
 				found(text)
 			}
 		}
@@ -98,6 +101,40 @@ func (p *provider) find(x *protocol.Exchange) (string, error) {
 		return "", errMissing
 	}
 	return token, nil
+}
+
+// parameter returns the value of a pair of the query that may have a token, "" of others.
+func (p *provider) parameter(pair string) string {
+	name, text, _ := strings.Cut(pair, "=")
+	if !slices.Contains(p.params, plain(name)) {
+		return ""
+	}
+	return plain(text)
+}
+
+// without returns path without the parameters that have the token. Everything else of it
+// stays as it was sent.
+func (p *provider) without(path, token string) string {
+	before, query, ok := strings.Cut(path, "?")
+	if !ok || len(p.params) == 0 {
+		return path
+	}
+	var kept []string
+	found := false
+	for pair := range strings.SplitSeq(query, "&") {
+		if p.parameter(pair) == token {
+			found = true
+		} else {
+			kept = append(kept, pair)
+		}
+	}
+	switch {
+	case !found:
+		return path
+	case len(kept) == 0:
+		return before
+	}
+	return before + "?" + strings.Join(kept, "&")
 }
 
 // plain resolves the escapes of a part of a query, as applications do. One that has
@@ -132,6 +169,8 @@ func (p *provider) tell(x *protocol.Exchange, v verdict) {
 		for _, from := range p.places {
 			remove(h, from.Name, v.token)
 		}
+		x.Request.Path = p.without(x.Request.Path, v.token)
+		x.Record.OriginalPath = p.without(x.Record.OriginalPath, v.token) // logs have it, too
 	}
 }
 

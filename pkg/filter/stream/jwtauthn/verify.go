@@ -23,7 +23,10 @@ func algorithms() []string {
 var errNoKey = errors.New("there is no key for it")
 
 // verifier judges the tokens of one provider by a set of keys. Immutable.
-type verifier struct{ parser *jwt.Parser }
+type verifier struct {
+	parser    *jwt.Parser
+	audiences []string // of which a token must have one; none: anything
+}
 
 func newVerifier(p *Provider, now func() time.Time) *verifier {
 	o := []jwt.ParserOption{
@@ -33,13 +36,10 @@ func newVerifier(p *Provider, now func() time.Time) *verifier {
 	if p.Issuer != "" {
 		o = append(o, jwt.WithIssuer(p.Issuer))
 	}
-	if len(p.Audiences) > 0 {
-		o = append(o, jwt.WithAudience(p.Audiences...))
-	}
 	if p.RequireExpiration {
 		o = append(o, jwt.WithExpirationRequired())
 	}
-	return &verifier{jwt.NewParser(o...)}
+	return &verifier{jwt.NewParser(o...), p.Audiences}
 }
 
 // verify returns what a good token claims. An error wraps errNoKey if another set of
@@ -68,7 +68,29 @@ func (v *verifier) verify(token string, keys keySet) (jwt.MapClaims, error) {
 	if err != nil {
 		return nil, err
 	}
-	return claims, nil
+	return claims, v.judgeAudience(claims)
+}
+
+// errAudience says that a token is good, and was made for somebody else.
+var errAudience = errors.New("it is for another audience")
+
+func (v *verifier) judgeAudience(claims jwt.MapClaims) error {
+	if len(v.audiences) == 0 {
+		return nil
+	}
+	switch claims["aud"].(type) {
+	case nil, string, []any:
+	default:
+		return errors.New("its aud is no text")
+	}
+	said, err := claims.GetAudience()
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(said, func(one string) bool { return slices.Contains(v.audiences, one) }) {
+		return errAudience
+	}
+	return nil
 }
 
 // claim returns a claim as text; a name with points leads into objects. ok is false if

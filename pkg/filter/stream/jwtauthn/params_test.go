@@ -1,0 +1,87 @@
+package jwtauthn
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestTheTokenLeavesTheQuery: what goes on has no parameter with the token, unless forward
+// says so.
+func TestTheTokenLeavesTheQuery(t *testing.T) {
+	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)
+	for _, test := range []struct{ name, more, path, want string }{
+		{"the only parameter", `, "from_params": ["t"]`, "/a?t=T", "/a"},
+		{"the usual one", ``, "/a?access_token=T&b=1", "/a?b=1"},
+		{"between others", `, "from_params": ["t"]`, "/a?x=%20y+z&t=T&&=v&w", "/a?x=%20y+z&&=v&w"},
+		{"twice", `, "from_params": ["t"]`, "/a?t=T&b&t=T", "/a?b"},
+		{"with an escaped name", `, "from_params": ["t"]`, "/a?%74=T", "/a"},
+		{"another parameter", `, "from_params": ["t"]`, "/a?t=T&u=T", "/a?u=T"},
+		{"forwarded", `, "from_params": ["t"], "forward": true`, "/a?t=T&b", "/a?t=T&b"},
+	} {
+		for _, rewritten := range []bool{false, true} {
+			made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local(test.more)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`))
+			x := filtertest.Get(strings.ReplaceAll(test.path, "T", token))
+			if rewritten {
+				x.Record.OriginalPath = "/old" + x.Request.Path
+			}
+			if err := made(filtertest.Application()).Serve(t.Context(), x); err != nil || x.Response.Status != 200 {
+				t.Fatalf("%s: %d, %v: %s", test.name, x.Response.Status, err, x.Record.Detail)
+			}
+			if got := strings.ReplaceAll(x.Request.Path, token, "T"); got != test.want {
+				t.Errorf("%s: %s goes on, want %s", test.name, got, test.want)
+			}
+			if got := strings.ReplaceAll(x.Record.OriginalPath, token, "T"); rewritten && got != "/old"+test.want {
+				t.Errorf("%s: the log has %s", test.name, got)
+			}
+		}
+	}
+}
+
+func TestTheTokenOfACookieStays(t *testing.T) {
+	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)
+	got, x := judged(t, `{"providers": {"one": `+local(`, "from_cookies": ["s"]`)+`}, "rules": [{"requires": {"provider_name": "one"}}]}`, "/", "Cookie: a=b; s="+token)
+	if x.Response.Status != 200 || got.Get("cookie") != "a=b; s="+token {
+		t.Errorf("%d, %q", x.Response.Status, got.Get("cookie"))
+	}
+}
+
+// TestAnotherAudienceIsForbidden holds Envoy's statuses: 403 only for a token that is good
+// otherwise.
+func TestAnotherAudienceIsForbidden(t *testing.T) {
+	const one, both = `{"provider_name": "one"}`, `{"requires_any": {"requirements": [{"provider_name": "one"}, {"provider_name": "two"}]}}`
+	make := func(claims map[string]any) string {
+		return signed(t, jwt.SigningMethodRS256, "rsa", claimed(claims), nil)
+	}
+	good := make(map[string]any{"aud": "bank"})
+	for _, test := range []struct {
+		name, requires, token string
+		want                  int
+	}{
+		{"another", one, good, 403},
+		{"none", one, make(map[string]any{"aud": nil}), 403},
+		{"another, expired", one, make(map[string]any{"aud": "bank", "exp": now.Add(-time.Hour).Unix()}), 401},
+		{"another, of another issuer", one, make(map[string]any{"aud": "bank", "iss": "x"}), 401},
+		{"another, with a bad signature", one, good[:len(good)-8] + "AAAAAAAA", 401},
+		{"an audience that is no text", one, make(map[string]any{"aud": 1}), 401},
+		{"one of several providers", both, good, 403},
+		{"several providers, expired", both, make(map[string]any{"aud": "bank", "exp": now.Add(-time.Hour).Unix()}), 401},
+	} {
+		made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local(`, "audiences": ["shop"]`)+
+			`, "two": `+strings.ReplaceAll(local(""), "id.test", "other.test")+`}, "rules": [{"requires": `+test.requires+`}]}`))
+		x := filtertest.Get("/", "Authorization: Bearer "+test.token)
+		app := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { t.Errorf("%s: let in", test.name); return nil })
+		if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
+			t.Errorf("%s: %d, %v; want %d (%s)", test.name, x.Response.Status, err, test.want, x.Record.Detail)
+		}
+		if challenged := x.Response.Header.Get("WWW-Authenticate") != ""; challenged != (test.want == 401) {
+			t.Errorf("%s: WWW-Authenticate: %t", test.name, challenged)
+		}
+	}
+}
