@@ -82,8 +82,8 @@ func (l *Listener) RetireGroup(g *Group) {
 
 // DrainGroup ends g as Drain ends all: idle connections now, busy ones after the
 // exchange that they are in. Those that have had none yet have their first: to callers, a
-// connection that is new is no idle one. What is left when ctx ends is closed; it
-// returns how many that were, once all have ended.
+// connection that is new is no idle one. What is left when ctx ends is closed. It returns,
+// once all have ended, how many of them were closed while they were not idle.
 func (l *Listener) DrainGroup(ctx context.Context, g *Group) (cut int) {
 	return l.drain(ctx, g.end(), true, func(c *Conn) bool { return c.group.Load() == g })
 }
@@ -98,6 +98,16 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, 
 				f(c)
 			}
 		})
+	}
+	if ctx.Err() != nil { // there is no time to end in
+		each(func(c *Conn) {
+			if c.state.Load()&stateIdle == 0 {
+				cut++
+			}
+			c.cut()
+		})
+		<-done
+		return cut
 	}
 	each(func(c *Conn) {
 		if await {
@@ -123,7 +133,12 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, 
 		return 0
 	case <-ctx.Done():
 	}
-	each(func(c *Conn) { cut++; c.cut() })
+	each(func(c *Conn) {
+		if c.state.Load()&stateIdle == 0 {
+			cut++
+		}
+		c.cut()
+	})
 	<-done
 	return cut
 }

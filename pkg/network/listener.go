@@ -367,8 +367,8 @@ func (l *Listener) Stop() {
 const lastAnswers = 5 * time.Second
 
 // Drain stops accepting, ends idle connections, and waits until the busy ones
-// have ended after the exchange that they are in, or until ctx ends: then it
-// closes what is left and returns how many that were. Shortly before, those that
+// have ended after the exchange that they are in, or until ctx ends: then it closes what
+// is left and returns how many of those were not idle. Shortly before, those that
 // carry many exchanges at once, and whose peers go on sending, are told to read no
 // more, so that what is under way is answered.
 func (l *Listener) Drain(ctx context.Context) (cut int) {

@@ -28,7 +28,10 @@ func (s *Server) ApplyClusters(ctx context.Context, changed []*config.Cluster, w
 	if err != nil {
 		return err
 	}
-	s.warm(ctx, change)
+	if err := s.warm(ctx, change); err != nil {
+		change.Rollback()
+		return err
+	}
 	change.Commit()
 	return nil
 }

@@ -87,7 +87,7 @@ func TestWhatASocketOfDatagramsCannotChangeIsSaid(t *testing.T) {
 		t.Errorf("nothing has changed, and the log has %s", log)
 	}
 	r.apply(listener(true))
-	if log := r.log.String(); strings.Count(log, "change at the next start") != 1 {
+	if log := r.log.String(); strings.Count(log, "takes effect after a restart") != 1 {
 		t.Errorf("the log has %s", log)
 	}
 }

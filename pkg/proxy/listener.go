@@ -47,7 +47,7 @@ func (s *Server) bind(ctx context.Context, e *entry) (*liveListener, error) {
 // checkBound warns of what cannot be changed in a socket that is bound.
 func (s *Server) checkBound(old, next *config.Listener) {
 	if next.ReusePort != old.ReusePort || next.Mark != old.Mark {
-		s.o.Log.Warn("reuseport and mark of a listener that is bound change at the next start", "listener", next.Name)
+		s.o.Log.Warn("the change of reuseport or mark of a bound listener takes effect after a restart", "listener", next.Name)
 	}
 }
 
@@ -123,15 +123,15 @@ func (s *Server) drainChain(live *liveListener, c *chain) {
 	})
 }
 
-// tellCut logs how many connections, or what else of a listener, were cut by a drain: a
-// warning if that had given them time.
+// tellCut warns of connections, or what else of a listener, that were closed with work under
+// way. Those that were idle are closed without a word.
 func (s *Server) tellCut(ctx context.Context, what, listener string, cut int) {
 	switch {
 	case cut == 0:
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		s.o.Log.Warn("cut at the end of the drain time", "listener", listener, "what", what, "cut", cut)
+		s.o.Log.Warn("closed at the end of the drain time with requests in flight", "listener", listener, "what", what, "count", cut)
 	default:
-		s.o.Log.Info("cut, as an end at once was asked for", "listener", listener, "what", what, "cut", cut)
+		s.o.Log.Warn("closed by an immediate shutdown with requests in flight", "listener", listener, "what", what, "count", cut)
 	}
 }
 

@@ -58,6 +58,9 @@ type Server struct {
 	end      context.CancelFunc // of life
 	failed   chan error         // an accept loop ended
 
+	hurry    context.Context //nolint:containedctx // of Apply: it waits for nothing once this has ended
+	hurryNow context.CancelFunc
+
 	applying sync.Mutex            // serializes Apply and Drain
 	routing  map[string]*liveTable // the tables in force; guarded by applying
 	ended    chan struct{}         // closed when the exchanges of earlier configurations have ended; guarded by applying
@@ -65,6 +68,7 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[string]*liveListener             // by network and address; guarded by mu, changed under applying
 	retiring  map[*liveListener]context.CancelFunc // drain; guarded by mu
+	leaving   map[*liveListener]struct{}           // those that Drain waits for; guarded by mu
 }
 
 // NewServer returns a server that runs nothing yet.
@@ -75,12 +79,14 @@ func NewServer(o Options) *Server {
 		ended:     make(chan struct{}),
 		listeners: make(map[string]*liveListener),
 		retiring:  make(map[*liveListener]context.CancelFunc),
+		leaving:   make(map[*liveListener]struct{}),
 	}
 	s.onDemand = newTablesOnDemand()
 	s.overseer.server = s
 	close(s.ended) // there is none
 	s.handoff.publish(nil)
 	s.life, s.end = context.WithCancel(context.Background())
+	s.hurry, s.hurryNow = context.WithCancel(context.Background())
 	up := o.Upstream
 	s.credentials = newCredentials(&s.o)
 	s.clients = newClients(s.credentials, o.Metrics)
@@ -139,7 +145,12 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 		clusters.Rollback()
 		return err
 	}
-	s.warm(ctx, clusters)
+	if err := s.warm(ctx, clusters); err != nil {
+		plan.drop()
+		s.clients.drop(clients)
+		clusters.Rollback()
+		return err
+	}
 	s.clients.commit(clients)
 	clusters.Commit()
 	before := s.swap(ctx, plan)
@@ -169,14 +180,28 @@ func (s *Server) retireClusters(change *upstream.Change, clients *clientTable, b
 // warmTime bounds how long a new configuration waits for names to be resolved.
 const warmTime = 5 * time.Second
 
-// warm waits until the hosts of new clusters are known, if that is soon.
-func (s *Server) warm(ctx context.Context, clusters *upstream.Change) {
-	ctx, cancel := context.WithTimeout(ctx, warmTime)
+// warm waits until the hosts of new clusters are known, if that is soon. The error is that
+// the server ends meanwhile: the change is to be undone.
+func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
+	waiting, cancel := context.WithTimeout(ctx, warmTime)
 	defer cancel()
-	if err := clusters.Warm(ctx); err != nil {
+	defer context.AfterFunc(s.hurry, cancel)()
+	err := clusters.Warm(waiting)
+	switch {
+	case err == nil:
+	case s.hurry.Err() != nil:
+		return errDraining
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
 		s.o.Log.Warn("applying a configuration before all hosts are known", "error", err)
 	}
+	return nil
 }
+
+// Hurry makes an Apply that waits for hosts of new clusters give up, and every later one
+// that would have to wait. It is for a server that is about to drain.
+func (s *Server) Hurry() { s.hurryNow() }
 
 // awaitEnd returns when no exchange is served by what was in force before: what
 // those refer to must be there as long as they are.
@@ -277,6 +302,12 @@ func (s *Server) bindNew(ctx context.Context, p *plan) error {
 		}
 	}
 	return nil
+}
+
+// drop undoes a plan that was complete.
+func (p *plan) drop() {
+	p.undo()
+	p.datagrams.undo()
 }
 
 func (p *plan) undo() {
@@ -397,17 +428,26 @@ func (s *Server) grace() time.Duration {
 // when everything has ended. No Apply follows it; another Drain does nothing.
 func (s *Server) Drain(ctx context.Context) {
 	s.draining.Store(true)
+	s.Hurry()
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	s.mu.Lock()
 	listeners := s.listeners
 	s.listeners = nil
+	for _, live := range listeners {
+		s.leaving[live] = struct{}{}
+	}
 	s.mu.Unlock()
 	defer context.AfterFunc(ctx, s.cutRetiring)()
 	defer context.AfterFunc(ctx, s.end)()
 	var ends sync.WaitGroup
 	for _, live := range listeners {
-		ends.Go(func() { s.drainOne(ctx, live) })
+		ends.Go(func() {
+			s.drainOne(ctx, live)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.leaving, live)
+		})
 	}
 	ends.Go(func() { s.drainAllDatagrams(ctx) })
 	ends.Wait()

@@ -13,6 +13,8 @@ type ListenerStatus struct {
 	Network     string `json:"network"`
 	Address     string `json:"address"` // as bound
 	Connections int    `json:"connections"`
+	Requests    int64  `json:"requests"`           // under way
+	Draining    bool   `json:"draining,omitempty"` // it accepts no more, and ends with its connections
 	Sessions    int    `json:"sessions,omitempty"` // of udp_proxy
 	// Where there is nothing to choose, what the only filter chain does; else the chains.
 	ChainStatus
@@ -27,26 +29,49 @@ type ChainStatus struct {
 	Cluster    string   `json:"cluster,omitempty"` // of tcp_proxy and udp_proxy
 }
 
-// Describe returns the listeners that accept, by name.
+// Describe returns the listeners that accept, and those that Drain waits for, by name.
 func (s *Server) Describe() []ListenerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]ListenerStatus, 0, len(s.listeners))
 	for _, live := range s.listeners {
-		l := live.entry.config
-		status := ListenerStatus{Name: l.Name, Network: l.Network, Address: live.ln.Addr().String(), Connections: live.ln.Connections()}
-		if live.entry.chooses() {
-			for _, c := range live.entry.chains {
-				status.Chains = append(status.Chains, describeChain(c.config, c.identity))
-			}
-		} else {
-			status.ChainStatus = describeChain(l.FilterChains[0], "")
-		}
+		all = append(all, live.describe())
+	}
+	for live := range s.leaving {
+		status := live.describe()
+		status.Draining = true
 		all = append(all, status)
 	}
 	all = s.datagrams.describe(all)
 	slices.SortFunc(all, func(a, b ListenerStatus) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// describe returns the status of a listener. Server.mu is held.
+func (live *liveListener) describe() ListenerStatus {
+	l := live.entry.config
+	status := ListenerStatus{
+		Name: l.Name, Network: l.Network, Address: live.ln.Addr().String(),
+		Connections: live.ln.Connections(), Requests: live.entry.count.Active.Value(),
+	}
+	if live.entry.chooses() {
+		for _, c := range live.entry.chains {
+			status.Chains = append(status.Chains, describeChain(c.config, c.identity))
+		}
+	} else {
+		status.ChainStatus = describeChain(l.FilterChains[0], "")
+	}
+	return status
+}
+
+// Remaining returns how many connections are open and how many requests are under way, of
+// all listeners that Describe returns.
+func (s *Server) Remaining() (connections int, requests int64) {
+	for _, l := range s.Describe() {
+		connections += l.Connections + l.Sessions
+		requests += l.Requests
+	}
+	return connections, requests
 }
 
 func describeChain(fc *config.FilterChain, identity string) ChainStatus {
