@@ -15,12 +15,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// openAdmin opens the operator's ports. They are bound once: a change of their
-// addresses takes a restart.
+// openAdmin opens the operator's ports. They are bound once: a change of their addresses
+// takes effect after a restart, see restartOnly.
 func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 	if c.Admin != nil {
 		s, err := admin.Listen(ctx, admin.Options{
 			Address: c.Admin.Address,
+			Hosts:   c.Admin.Hosts,
 			Pprof:   c.Admin.Pprof,
 			Sources: p.sources(),
 			Log:     p.log,
@@ -67,6 +68,7 @@ func (p *process) sources() admin.Sources {
 			default: // asked already
 			}
 		},
+		Reload:  p.reloadNow,
 		Metrics: p.metrics.Handler(),
 	}
 }

@@ -65,6 +65,12 @@ const (
 
 // get reads a page of the admin port into v.
 func (a *asking) get(ctx context.Context, page string, query url.Values, v any) error {
+	return a.ask(ctx, http.MethodGet, page, query, v)
+}
+
+// ask is get with another method. An answer with status 422 is read into v, too: it says
+// what was refused.
+func (a *asking) ask(ctx context.Context, method, page string, query url.Values, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	what, flag := a.what, a.flag
@@ -76,7 +82,7 @@ func (a *asking) get(ctx context.Context, page string, query url.Values, v any) 
 		host, network = "localhost", "unix"
 	}
 	u := url.URL{Scheme: "http", Host: host, Path: page, RawQuery: query.Encode()}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", flag, err)
 	}
@@ -97,7 +103,7 @@ func (a *asking) get(ctx context.Context, page string, query url.Values, v any) 
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	if answer.StatusCode == http.StatusOK {
+	if answer.StatusCode == http.StatusOK || answer.StatusCode == http.StatusUnprocessableEntity {
 		return json.Unmarshal(text, v)
 	}
 	var problem struct {

@@ -107,9 +107,6 @@ func (s *services) close() {
 	}
 }
 
-// countsLater is logged of a reload of what only a start goes by.
-const countsLater = "dubbo_registry counts at the next start"
-
 // over returns a file with the services, which process.commit puts in its place.
 // process.applying is held.
 func (s *services) over(file *config.Snapshot) (next *config.Snapshot, undo func(), err error) {
@@ -118,7 +115,7 @@ func (s *services) over(file *config.Snapshot) (next *config.Snapshot, undo func
 		return nil, nil, err
 	}
 	if !reflect.DeepEqual(file.Dubbo, s.config) {
-		s.p.log.Warn(countsLater)
+		s.p.later("dubbo_registry")
 	}
 	return s.overlay.snapshot(), func() { s.overlay = before }, nil
 }

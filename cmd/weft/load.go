@@ -130,6 +130,18 @@ func kinds() configjson.Kinds {
 	return k
 }
 
+// reloadHint is the command that reloads this process.
+func (s source) reloadHint(c *config.Snapshot) string {
+	signal := fmt.Sprintf("kill -HUP %d", os.Getpid())
+	switch {
+	case c.Admin == nil:
+		return signal
+	case c.Admin.Address == usual:
+		return "weft reload, or " + signal
+	}
+	return fmt.Sprintf("weft reload --admin %s, or %s", c.Admin.Address, signal)
+}
+
 // greeting says what runs and what to try.
 func greeting(s source, c *config.Snapshot) string {
 	var b strings.Builder
@@ -143,6 +155,9 @@ func greeting(s source, c *config.Snapshot) string {
 	}
 	if c.Admin != nil {
 		fmt.Fprintf(&b, "  %-12s %-8s %s\n", "admin", "", c.Admin.Address)
+	}
+	if s.path != "" && s.path != stdin {
+		fmt.Fprintf(&b, "Reload with: %s\n", s.reloadHint(c))
 	}
 	if s.isQuickstart() {
 		b.WriteString("\nTry:    curl -i http://127.0.0.1:2045/\n" +

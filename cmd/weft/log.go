@@ -2,9 +2,8 @@ package main
 
 import (
 	"cmp"
-	"io"
 	"log/slog"
-	"os"
+	"sync"
 
 	"github.com/weft-proxy/weft/internal/logfile"
 	"github.com/weft-proxy/weft/pkg/config"
@@ -54,31 +53,82 @@ func levelName(l slog.Level) string {
 // openLog opens the operator's log.
 func (p *process) openLog(c config.Log) error {
 	p.level.Set(levelOf(c.Level))
-	p.closeLog, p.reopenLog = func() {}, func() error { return nil }
-	var out io.Writer
+	p.output = &logOutput{}
 	if p.checking {
 		p.log = slog.New(slog.DiscardHandler)
-		return logfile.Check(cmp.Or(c.Path, "stderr"))
+		return logfile.Check(cmp.Or(c.Path, stderrPath))
 	}
-	switch c.Path {
-	case "", "stderr":
-		out = os.Stderr
-	case "stdout":
-		out = os.Stdout
-	default:
-		f, err := logfile.Open(c.Path, logfile.Roller{
-			MaxSizeMB: c.Roller.MaxSizeMB, Every: c.Roller.Every, MaxDays: c.Roller.MaxDays,
-			Keep: c.Roller.Keep, Compress: c.Roller.Compress,
-		})
-		if err != nil {
-			return err
-		}
-		out = f
-		p.closeLog = func() { _ = f.Close() } // nobody is left to be told
-		p.reopenLog = f.Reopen
+	if err := p.output.move(c); err != nil {
+		return err
 	}
-	p.log = slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: p.level, ReplaceAttr: levelNames}))
+	o := &slog.HandlerOptions{Level: p.level, ReplaceAttr: levelNames}
+	var h slog.Handler = slog.NewTextHandler(p.output, o)
+	if c.JSON {
+		h = slog.NewJSONHandler(p.output, o)
+	}
+	p.log = slog.New(h)
 	return nil
+}
+
+// stderrPath is the path of a log that is written to standard error.
+const stderrPath = "stderr"
+
+// logOutput is where the operator's log goes. The zero value discards it. Safe for
+// concurrent use.
+type logOutput struct {
+	mu   sync.Mutex // held while writing, so that a line is not written to a closed file
+	path string     // guarded by mu
+	out  *logfile.File
+}
+
+// Write is io.Writer's.
+func (o *logOutput) Write(line []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.out == nil {
+		return len(line), nil
+	}
+	return o.out.Write(line)
+}
+
+// move makes the log go where c says. After an error it goes where it went before.
+func (o *logOutput) move(c config.Log) error {
+	path := cmp.Or(c.Path, stderrPath)
+	roller := logfile.Roller(c.Roller)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.out != nil && path == o.path {
+		o.out.SetRoller(roller)
+		return nil
+	}
+	next, err := logfile.Open(path, roller)
+	if err != nil {
+		return err
+	}
+	if o.out != nil {
+		_ = o.out.Close() // nobody is left to be told
+	}
+	o.path, o.out = path, next
+	return nil
+}
+
+// reopen opens the file again after somebody has renamed it.
+func (o *logOutput) reopen() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.out == nil {
+		return nil
+	}
+	return o.out.Reopen()
+}
+
+func (o *logOutput) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.out != nil {
+		_ = o.out.Close() // nobody is left to be told
+		o.out = nil
+	}
 }
 
 // levelNames writes the levels beyond slog's own by their names. Other attributes may

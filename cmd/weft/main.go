@@ -55,7 +55,7 @@ func newCommand() *cobra.Command {
 		Version:       version, // adds --version and -v
 	}
 	root.SetVersionTemplate(versionLine() + "\n")
-	root.AddCommand(startCommand(), checkCommand(), schemaCommand(), explainCommand(), servicesCommand(), versionCommand())
+	root.AddCommand(startCommand(), checkCommand(), reloadCommand(), schemaCommand(), explainCommand(), servicesCommand(), versionCommand())
 	root.AddCommand(xdsCommands()...)
 	return root
 }

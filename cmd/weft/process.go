@@ -33,25 +33,30 @@ type process struct {
 	// checking: nothing is opened, bound or connected; what start would refuse is found.
 	checking bool
 
-	log       *slog.Logger
-	level     *slog.LevelVar
-	closeLog  func()
-	reopenLog func() error
-	logs      *logfile.Set
-	metrics   *metrics.Registry
-	h2        *http2.Engine
-	rpc       *xprotocol.Engine
-	resolver  *dns.Discovery
-	server    *proxy.Server
-	control   *control  // nil: the file says all
-	services  *services // nil: no Dubbo services are published or subscribed
+	log      *slog.Logger
+	level    *slog.LevelVar
+	output   *logOutput
+	logs     *logfile.Set
+	metrics  *metrics.Registry
+	h2       *http2.Engine
+	rpc      *xprotocol.Engine
+	resolver *dns.Discovery
+	server   *proxy.Server
+	control  *control  // nil: the file says all
+	services *services // nil: no Dubbo services are published or subscribed
 
 	applying   sync.Mutex // held by who changes what the control plane's is laid over
 	state      atomic.Pointer[state]
 	started    time.Time
 	drainAsked chan struct{}
-	leaving    atomic.Bool     // a drain has begun
-	ports      []*admin.Server // the operator's
+	// reloads are requests to read the file again. One that waits stands for all that come
+	// until it is served.
+	reloads     chan reloadRequest
+	began       *config.Snapshot // the file of the start, as flags changed it
+	pidFile     string           // as written; "": none. Guarded by applying
+	drainReport time.Duration    // between two lines of the log while draining
+	leaving     atomic.Bool      // a drain has begun
+	ports       []*admin.Server  // the operator's
 }
 
 // state is what the admin port tells of configuration.
@@ -74,11 +79,14 @@ func newProcess(f startFlags, file *configjson.File) (*process, error) {
 // makeProcess completes a process that has its flags.
 func makeProcess(p *process, file *configjson.File) (*process, error) {
 	*p = process{
-		flags:      p.flags,
-		checking:   p.checking,
-		level:      new(slog.LevelVar),
-		started:    time.Now(),
-		drainAsked: make(chan struct{}, 1),
+		flags:       p.flags,
+		checking:    p.checking,
+		level:       new(slog.LevelVar),
+		started:     time.Now(),
+		drainAsked:  make(chan struct{}, 1),
+		drainReport: usualDrainReport,
+		reloads:     make(chan reloadRequest, 1),
+		began:       file.Snapshot,
 	}
 	if err := p.openLog(file.Snapshot.Server.Log); err != nil {
 		return nil, err
@@ -147,7 +155,7 @@ func (p *process) begin(ctx context.Context, file *configjson.File) error {
 			return err
 		}
 	}
-	return writePID(file.Snapshot.Server.PIDFile)
+	return p.movePID(file.Snapshot.Server.PIDFile)
 }
 
 // enforce makes next the configuration that the server runs. While checking it finds only
@@ -186,6 +194,7 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 				return nil
 			}
 		}},
+		{Name: "reloads", Run: func(ctx context.Context) error { p.serveReloads(ctx); return nil }},
 		{Name: "memory", Run: func(ctx context.Context) error { trim(ctx, p.log); return nil }},
 		{Name: "certificates", Run: func(ctx context.Context) error { p.server.WatchCertificates(ctx); return nil }},
 	}
@@ -207,7 +216,7 @@ func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	defer p.applying.Unlock()
 	base, undo := file.Snapshot, func() {}
 	if p.services == nil && file.Snapshot.Dubbo.Enable {
-		p.log.Warn(countsLater)
+		p.later("dubbo_registry")
 	}
 	if err := joinBootstrap(p.control, file.Snapshot, p.log); err != nil {
 		return err
@@ -233,33 +242,6 @@ func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	return nil
 }
 
-// reload reads the file again. A bad one is refused with its reasons, and what
-// runs goes on.
-func (p *process) reload(ctx context.Context) {
-	file, diagnostics := p.flags.open()
-	var reasons []string
-	for _, d := range diagnostics {
-		reasons = append(reasons, d.Error())
-	}
-	if file != nil {
-		p.flags.override(file.Snapshot)
-		err := p.apply(ctx, file)
-		if err == nil {
-			p.level.Set(levelOf(file.Snapshot.Server.Log.Level))
-			p.log.Info("configuration applied", "file", p.flags.path, "warnings", len(reasons))
-			return
-		}
-		reasons = append(reasons, err.Error())
-	}
-	for _, r := range reasons {
-		p.log.Error("configuration refused, the running one stays", "reason", r)
-	}
-	now := *p.state.Load()
-	now.rejected = &rejection{at: time.Now(), reasons: reasons}
-	p.state.Store(&now)
-	p.metrics.Counter(metrics.ConfigReloads, metrics.ResultRejected).Add(1)
-}
-
 // drainTime is how long SIGTERM waits; 0: it does not.
 func (p *process) drainTime() time.Duration { return p.server.Running().Server.GracefulTimeout }
 
@@ -277,27 +259,34 @@ func (p *process) end() {
 	for _, port := range p.ports {
 		_ = port.Close() // it is closed already if it ran
 	}
-	if pid := p.server.Running(); pid != nil && pid.Server.PIDFile != "" {
-		_ = os.Remove(pid.Server.PIDFile) // it may have been removed already
+	if p.pidFile != "" {
+		_ = os.Remove(p.pidFile) // it may have been removed already
 	}
-	p.closeLog()
+	p.output.close()
 }
 
 func (p *process) reopenLogs() {
 	if err := p.logs.Reopen(); err != nil {
 		p.log.Error("reopening access logs", "error", err)
 	}
-	if err := p.reopenLog(); err != nil {
+	if err := p.output.reopen(); err != nil {
 		p.log.Error("reopening the log", "error", err)
 	}
 }
 
-func writePID(path string) error {
-	if path == "" {
+// movePID writes the process id to path and removes the file that held it before.
+func (p *process) movePID(path string) error {
+	if path == p.pidFile {
 		return nil
 	}
-	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil { //nolint:gosec // a pid is for everybody to read
-		return fmt.Errorf("pid file: %w", err)
+	if path != "" {
+		if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil { //nolint:gosec // a pid is for everybody to read
+			return fmt.Errorf("pid file: %w", err)
+		}
 	}
+	if p.pidFile != "" {
+		_ = os.Remove(p.pidFile) // it may have been removed already
+	}
+	p.pidFile = path
 	return nil
 }

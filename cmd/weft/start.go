@@ -22,6 +22,7 @@ import (
 type startFlags struct {
 	source
 	logLevel    string
+	logJSON     bool
 	drain       int // seconds; below 0: as the configuration says
 	concurrency int
 }
@@ -33,8 +34,8 @@ func startCommand() *cobra.Command {
 		Short: "Run the proxy",
 		Long: "Start runs the configuration, or without a file the built-in example. The log goes\n" +
 			"to stderr.\n\n" +
-			"SIGHUP reads the file again: a bad one is refused with its reasons and what runs goes\n" +
-			"on. SIGTERM stops accepting and lets what is under way end within the drain time;\n" +
+			"SIGHUP reads the file again, as weft reload does: a bad one is refused with its reasons\n" +
+			"and what runs goes on. SIGTERM stops accepting and lets what is under way end within the drain time;\n" +
 			"SIGINT ends at once; SIGUSR1 reopens log files.",
 		Example: "  weft start\n" +
 			"  weft start -c config.json\n" +
@@ -54,6 +55,7 @@ func startCommand() *cobra.Command {
 	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE`, or - for standard input; also by MOSN_CONFIG (default: the built-in example)")
 	flags.BoolVar(&f.lenient, "lenient", false, "unknown keys are warnings")
 	flags.StringVarP(&f.logLevel, "log-level", "l", "", "`LEVEL` of the log instead of the configuration's: TRACE DEBUG INFO WARN ERROR CRITICAL OFF")
+	flags.BoolVar(&f.logJSON, "log-json", false, "the log is written as JSON, instead of default_log_format")
 	flags.IntVar(&f.drain, "drain-time-s", -1, "`SECONDS` that SIGTERM waits for what is under way, instead of graceful_timeout")
 	flags.IntVar(&f.concurrency, "concurrency", 0, "`NUMBER` of processors to use, instead of processor")
 	acceptLauncherFlags(cmd)
@@ -132,43 +134,53 @@ func (f *startFlags) override(c *config.Snapshot) {
 	if f.drain >= 0 {
 		c.Server.GracefulTimeout = time.Duration(f.drain) * time.Second
 	}
+	if f.logJSON {
+		c.Server.Log.JSON = true
+	}
 	if f.logLevel != "" {
 		c.Server.Log.Level = config.Level(strings.ToUpper(f.logLevel))
 	}
 }
 
 // obey does what signals and the operator ask for, and returns run.ErrDone when that
-// is to end.
+// is to end. A reload runs on a goroutine of its own: a shutdown does not wait for it.
 func (p *process) obey(ctx context.Context, signals <-chan os.Signal) error {
 	for {
 		select {
 		case s := <-signals:
 			switch s {
 			case syscall.SIGHUP:
-				p.reload(ctx)
+				p.askReload()
 			case syscall.SIGUSR1:
 				p.reopenLogs()
 			case syscall.SIGTERM:
-				p.log.Info("draining", "signal", "SIGTERM", "seconds", p.drainTime().Seconds())
-				return p.drain(signals)
+				return p.drain("SIGTERM", signals)
 			default:
+				p.leaving.Store(true)
+				p.server.Hurry()
 				p.log.Info("ending at once", "signal", s.String())
 				return run.ErrDone
 			}
 		case <-p.drainAsked:
-			p.log.Info("draining", "asked", "admin", "seconds", p.drainTime().Seconds())
-			return p.drain(signals)
+			return p.drain("admin", signals)
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
+// usualDrainReport is how often a drain logs what it waits for.
+const usualDrainReport = 5 * time.Second
+
 // drain ends gracefully; another SIGTERM or SIGINT cuts it short.
-func (p *process) drain(signals <-chan os.Signal) error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.drainTime())
+func (p *process) drain(by string, signals <-chan os.Signal) error {
+	begun, limit := time.Now(), p.drainTime()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	p.leaving.Store(true)
+	p.server.Hurry() // a reload that waits for hosts gives up
+	connections, requests := p.server.Remaining()
+	p.log.Info("draining", "by", by, "seconds", limit.Seconds(), "connections", connections, "requests", requests)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -177,15 +189,24 @@ func (p *process) drain(signals <-chan os.Signal) error {
 		}
 		p.server.Drain(ctx)
 	}()
+	report := time.NewTicker(p.drainReport)
+	defer report.Stop()
 	for {
 		select {
 		case <-done:
-			p.log.Info("drained")
+			p.log.Info("drained", "seconds", seconds(time.Since(begun)))
 			return run.ErrDone
+		case <-report.C:
+			connections, requests := p.server.Remaining()
+			p.log.Info("still draining", "connections", connections, "requests", requests, "seconds_left", seconds(limit-time.Since(begun)))
 		case s := <-signals:
 			if s == syscall.SIGINT || s == syscall.SIGTERM {
+				p.log.Info("the drain is cut short", "signal", s.String())
 				cancel()
 			}
 		}
 	}
 }
+
+// seconds rounds for logs.
+func seconds(d time.Duration) float64 { return max(d, 0).Round(time.Millisecond).Seconds() }

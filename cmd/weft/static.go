@@ -53,8 +53,8 @@ func joinBootstrap(c *control, file *config.Snapshot, log *slog.Logger) error {
 	case c != nil || !hasBootstrap(file):
 		return nil
 	case len(file.Listeners) == 0:
-		return errors.New("static_resources and dynamic_resources of a file that had none count at the next start, and it has no listeners beside")
+		return errors.New("static_resources and dynamic_resources take effect after a restart, because the file had none when weft started, and there are no other listeners")
 	}
-	log.Warn("static_resources and dynamic_resources of a file that had none count at the next start")
+	log.Warn("the change of static_resources and dynamic_resources takes effect after a restart, because the file had none when weft started")
 	return nil
 }

@@ -40,8 +40,8 @@ const (
 // Options describe a port. Immutable.
 type Options struct {
 	Address string // ip:port, or the path of a unix socket
-	// Hosts are names, without port, that requests may be for beside addresses
-	// and localhost.
+	// Hosts are names, without port, or "*.suffix", that requests may be for beside
+	// addresses and localhost.
 	Hosts   []string
 	Pprof   bool // serve /debug/pprof/
 	Sources Sources
@@ -104,6 +104,9 @@ type Sources struct {
 
 	Version func() Version
 	Drain   func() // begins to drain and returns
+	// Reload reads the configuration again and returns what came of it. The error is that
+	// ctx ended before.
+	Reload  func(ctx context.Context) (Reload, error)
 	Metrics http.Handler
 }
 
@@ -127,6 +130,16 @@ type Config struct {
 type Rejection struct {
 	At      time.Time `json:"at"`
 	Reasons []string  `json:"reasons"`
+}
+
+// Reload is what came of reading the configuration again.
+type Reload struct {
+	Source  string `json:"source"`
+	Applied bool   `json:"applied"` // false: what ran before goes on
+	// Problems are why it was refused, and warnings.
+	Problems []string `json:"problems,omitempty"`
+	// Restart are keys that have changed since the start and take effect after a restart.
+	Restart []string `json:"restart,omitempty"`
 }
 
 // Version is what runs.

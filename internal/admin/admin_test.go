@@ -26,6 +26,9 @@ type process struct {
 	level   string
 	drained int
 
+	reload       Reload
+	reloadFailed error
+
 	overload any
 	xds      any
 }
@@ -89,6 +92,7 @@ func (p *process) sources() Sources {
 		},
 		Version: func() Version { return Version{"1.0", "abc", "go1.26"} },
 		Drain:   func() { p.drained++; p.state = Draining },
+		Reload:  func(context.Context) (Reload, error) { return p.reload, p.reloadFailed },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "weft_draining 0\n") }),
 	}
 }

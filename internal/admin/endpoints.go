@@ -74,6 +74,8 @@ func endpoints(o Options) []endpoint {
 			"/logging", s.SetLevel != nil, s.setLevel},
 		{Endpoint{"GET", "/version", "What runs."},
 			"/version", s.Version != nil, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Version()) }},
+		{Endpoint{"POST", "/reload", "Read the configuration again and say what came of it: 200, or 422 if it was refused and what ran before goes on. The same as weft reload and SIGHUP."},
+			"/reload", s.Reload != nil, s.reload},
 		{Endpoint{"POST", "/drain", "Stop accepting, let what is under way end, then end the process."},
 			"/drain", s.Drain != nil, s.drain},
 		{Endpoint{"GET", "/debug/pprof/", "Profiles for go tool pprof; only if `pprof.debug` is on."},
@@ -215,6 +217,19 @@ func (s *Sources) setLevel(w http.ResponseWriter, r *http.Request) {
 func (s *Sources) drain(w http.ResponseWriter, _ *http.Request) {
 	s.Drain()
 	writeJSON(w, http.StatusAccepted, map[string]State{"state": Draining})
+}
+
+func (s *Sources) reload(w http.ResponseWriter, r *http.Request) {
+	result, err := s.Reload(r.Context())
+	status := http.StatusOK
+	switch {
+	case err != nil:
+		writeProblem(w, http.StatusServiceUnavailable, err.Error(), "")
+		return
+	case !result.Applied:
+		status = http.StatusUnprocessableEntity
+	}
+	writeJSON(w, status, result)
 }
 
 func profiles(w http.ResponseWriter, r *http.Request) {

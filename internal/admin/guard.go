@@ -33,7 +33,7 @@ func newGuard(hosts []string, next http.Handler) *guard {
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !g.isOurs(r) {
-		writeProblem(w, http.StatusForbidden, "this host name is not served", "use the address, or localhost")
+		writeProblem(w, http.StatusForbidden, "the host name is not allowed", "use the address or localhost, or add the name to admin.allowed_hosts")
 		return
 	}
 	if err := g.origin.Check(r); err != nil || fromElsewhere(r) {
@@ -62,7 +62,16 @@ func (g *guard) isOurs(r *http.Request) bool {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return true
 	}
-	return host == "localhost" || slices.Contains(g.hosts, host)
+	return host == "localhost" || slices.ContainsFunc(g.hosts, func(allowed string) bool { return matches(allowed, host) })
+}
+
+// matches reports whether a host name is the one that is allowed, or below its suffix.
+func matches(allowed, host string) bool {
+	suffix, wild := strings.CutPrefix(allowed, "*")
+	if wild {
+		return len(host) > len(suffix) && strings.HasSuffix(host, suffix)
+	}
+	return host == allowed
 }
 
 // fromElsewhere reports whether a page of another site makes the request, and

@@ -35,6 +35,7 @@ type Server struct {
 type Log struct {
 	Path   string // "stderr" (default), "stdout", or a file
 	Level  Level
+	JSON   bool   // one JSON object a line; false: key=value
 	Roller Roller // of files
 }
 
@@ -64,7 +65,10 @@ type Roller struct {
 // Admin is the operator's port.
 type Admin struct {
 	Address string // ip:port, or a unix path
-	Pprof   bool
+	// Hosts are the names that requests may be for beside addresses and localhost: in
+	// lower case, "name" or "*.suffix".
+	Hosts []string
+	Pprof bool
 }
 
 // Metrics says what is exported.

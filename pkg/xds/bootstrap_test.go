@@ -384,13 +384,13 @@ func TestAChangedFileCannotTakeWhatTheControlPlaneHas(t *testing.T) {
 	if len(inForce.Listeners) != 2 || len(inForce.Clusters) != 2 || inForce.Listeners[1].Address != "127.0.0.1:80" {
 		t.Errorf("in force are %+v, want what was", inForce)
 	}
-	if strings.Contains(log.String(), "next start") {
+	if strings.Contains(log.String(), "after a restart") {
 		t.Errorf("the log says %s", &log)
 	}
 	if err := change([]string{strings.Replace(controlPlane, `"port_value": 1`, `"port_value": 2`, 1)}, []string{answering("own", 80)}); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(log.String(), "where control planes are count at the next start") {
+	if !strings.Contains(log.String(), "the address of a control plane takes effect after a restart") {
 		t.Errorf("the log says nothing of a control plane that is somewhere else: %s", &log)
 	}
 }

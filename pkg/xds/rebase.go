@@ -34,7 +34,7 @@ func (s *Source) Rebase(ctx context.Context, file *config.Snapshot) error {
 		return err
 	}
 	if s.base != nil && (next != nil && s.moved(next) || !sameBeside(file.Bootstrap, s.o.Bootstrap) && !sameBeside(file.Bootstrap, s.base.Bootstrap)) {
-		s.o.Log.Warn("dynamic_resources, node and where control planes are count at the next start")
+		s.o.Log.Warn("the change of dynamic_resources, node or the address of a control plane takes effect after a restart")
 	}
 	s.base = file
 	if next != nil {

@@ -41,7 +41,7 @@ func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
 	roller := r.roller(j)
 	r.snapshot.Server = config.Server{
 		Name:            j.Name,
-		Log:             config.Log{Path: j.LogPath, Level: j.LogLevel, Roller: roller},
+		Log:             config.Log{Path: j.LogPath, Level: j.LogLevel, JSON: j.LogFormat == "json", Roller: roller},
 		GracefulTimeout: j.GracefulTimeout,
 		Processor:       j.Processor,
 	}
@@ -112,6 +112,7 @@ func (r *reader) readAdmin(j *rootJSON) {
 			r.snapshot.Admin = &config.Admin{Address: numericHost(address)}
 		}
 	}
+	r.allowedHosts(j)
 	if !j.Pprof.Debug {
 		return
 	}
@@ -123,6 +124,25 @@ func (r *reader) readAdmin(j *rootJSON) {
 		r.report.Unbuilt(j.Pprof.Node.Get("port_value"), "a port of its own for the profiler, which the admin port serves,")
 	case r.snapshot.Admin != nil:
 		r.snapshot.Admin.Pprof = true
+	}
+}
+
+// allowedHosts reads the names that the admin port answers to.
+func (r *reader) allowedHosts(j *rootJSON) {
+	if j.Admin == nil {
+		return
+	}
+	at := slices.Collect(j.Admin.Node.Get("allowed_hosts").All())
+	for i, text := range j.Admin.AllowedHosts {
+		host := strings.ToLower(text)
+		rest := strings.TrimPrefix(host, "*.")
+		if rest == "" || strings.ContainsAny(rest, "*:/[] ") {
+			r.report.Errorf(at[i], "found %q, expected a host name without port, or *.suffix", text)
+			continue
+		}
+		if r.snapshot.Admin != nil {
+			r.snapshot.Admin.Hosts = append(r.snapshot.Admin.Hosts, host)
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ type serverJSON struct {
 	Name            string         `key:"mosn_server_name" doc:"Name of the server, for logs." example:"\"sidecar\""`
 	LogPath         string         `key:"default_log_path" doc:"Where the operator's log goes: \"stderr\", \"stdout\" or a file." default:"stderr" example:"\"/var/log/weft.log\""`
 	LogLevel        config.Level   `key:"default_log_level" doc:"The least severe level that is logged." enum:"TRACE|DEBUG|INFO|WARN|ERROR|CRITICAL|OFF" default:"INFO" example:"\"WARN\""`
+	LogFormat       string         `key:"default_log_format" doc:"How the operator's log is written: text is key=value, json one object a line. Not reloaded." enum:"text|json" default:"text" example:"\"json\""`
 	LogRoller       string         `key:"global_log_roller" doc:"When log files are rotated: size in MB or time in hours; age in days and keep in files bound what is kept; compress on or off. Empty: never." example:"\"size=100 age=10 keep=10 compress=off\""`
 	GracefulTimeout time.Duration  `key:"graceful_timeout" doc:"How long connections may take to end when Weft stops or a listener goes." default:"30s" example:"\"10s\""`
 	Processor       int            `key:"processor" doc:"Cap on the threads that run Weft; \"auto\" or 0: the CPUs that the process may use." enum:"auto=0" numeral:"true" min:"0" max:"4096" default:"auto" example:"4"`
@@ -76,12 +77,13 @@ type adminJSON struct {
 		} `key:"pipe" doc:"Envoy bootstrap: a unix socket."`
 		Internal document.Node `key:"envoy_internal_address,envoyInternalAddress" doc:"Envoy bootstrap: an address inside the process." accept:"object" unbuilt:"envoy_internal_address" example:"{\"server_listener_name\": \"admin\"}"`
 	} `key:"address" doc:"Where the admin port listens."`
-	LogPath     string          `key:"access_log_path,accessLogPath" doc:"Log of the admin port." noeffect:"true" example:"\"/dev/null\""`
-	AccessLog   []document.Node `key:"access_log,accessLog" doc:"Envoy bootstrap: logs of the admin port." noeffect:"true" example:"[{\"name\": \"envoy.access_loggers.file\"}]"`
-	ProfilePath string          `key:"profile_path,profilePath" doc:"Envoy bootstrap: file of profiles." noeffect:"pprof.debug serves them" example:"\"/tmp/envoy.prof\""`
-	Sockets     []document.Node `key:"socket_options,socketOptions" doc:"Envoy bootstrap: options of the admin port's socket." noeffect:"true" example:"[{\"level\": 1}]"`
-	NoLimit     bool            `key:"ignore_global_conn_limit,ignoreGlobalConnLimit" doc:"Envoy bootstrap: the admin port is outside limits of connections." noeffect:"it always is" example:"true"`
-	AllowPaths  []document.Node `key:"allow_paths,allowPaths" doc:"Envoy bootstrap: the pages that there are." unbuilt:"allow_paths" example:"[{\"exact\": \"/stats\"}]"`
+	AllowedHosts []string        `key:"allowed_hosts" doc:"Host names that requests to the admin port may be for, without port, or *.suffix for all names below one. Addresses and localhost always are; others are refused with 403, or a web page could read the port by DNS rebinding." example:"[\"weft.mesh.example\"]"`
+	LogPath      string          `key:"access_log_path,accessLogPath" doc:"Log of the admin port." noeffect:"true" example:"\"/dev/null\""`
+	AccessLog    []document.Node `key:"access_log,accessLog" doc:"Envoy bootstrap: logs of the admin port." noeffect:"true" example:"[{\"name\": \"envoy.access_loggers.file\"}]"`
+	ProfilePath  string          `key:"profile_path,profilePath" doc:"Envoy bootstrap: file of profiles." noeffect:"pprof.debug serves them" example:"\"/tmp/envoy.prof\""`
+	Sockets      []document.Node `key:"socket_options,socketOptions" doc:"Envoy bootstrap: options of the admin port's socket." noeffect:"true" example:"[{\"level\": 1}]"`
+	NoLimit      bool            `key:"ignore_global_conn_limit,ignoreGlobalConnLimit" doc:"Envoy bootstrap: the admin port is outside limits of connections." noeffect:"it always is" example:"true"`
+	AllowPaths   []document.Node `key:"allow_paths,allowPaths" doc:"Envoy bootstrap: the pages that there are." unbuilt:"allow_paths" example:"[{\"exact\": \"/stats\"}]"`
 }
 
 type metricsJSON struct {

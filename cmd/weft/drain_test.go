@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/proxy"
+)
+
+// awaited calls is until it reports true.
+func awaited(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick, late := time.NewTicker(time.Millisecond), time.NewTimer(10*time.Second)
+	defer tick.Stop()
+	defer late.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-late.C:
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// loggedText waits until a log file has a text, and returns what it has.
+func loggedText(t *testing.T, path, want string) (text string) {
+	t.Helper()
+	awaited(t, fmt.Sprintf("the log says %q", want), func() bool {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = string(b)
+		return strings.Contains(text, want)
+	})
+	return text
+}
+
+// draining is a process with one request under way at an application that answers when
+// release is called.
+type draining struct {
+	*process
+	signals chan os.Signal
+	ended   chan error
+	answer  chan string
+	log     string
+	release func()
+}
+
+func drains(t *testing.T) *draining {
+	t.Helper()
+	entered, leave := make(chan struct{}, 1), make(chan struct{})
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		<-leave
+		io.WriteString(w, "at last")
+	}))
+	t.Cleanup(app.Close)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := ln.Addr().String()
+	_ = ln.Close() // its port is free now, for the listener
+	d := &draining{signals: make(chan os.Signal, 4), ended: make(chan error, 1), answer: make(chan string, 1), log: filepath.Join(t.TempDir(), "log")}
+	released := false
+	d.release = func() {
+		if !released {
+			released = true
+			close(leave)
+		}
+	}
+	t.Cleanup(d.release)
+	d.process, _ = begun(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "graceful_timeout": "1m", "listeners": [%s],
+		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"], "routers": [{"match": {"prefix": "/"}, "route": {"cluster_name": "app"}}]}]}]}],
+		"cluster_manager": {"clusters": [{"name": "app", "hosts": [{"address": %q}]}]}}`, d.log, listenerAt("front", front, ""), app.Listener.Addr()))
+	d.drainReport = 5 * time.Millisecond
+	go func() { d.ended <- d.run(t.Context(), d.signals) }()
+	idle, err := net.Dial("tcp", front) // carries nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = idle.Close() })
+	go func() {
+		response, err := http.Get("http://" + front + "/")
+		if err != nil {
+			d.answer <- err.Error()
+			return
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		d.answer <- string(body)
+	}()
+	select {
+	case <-entered:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the request does not reach the application")
+	}
+	return d
+}
+
+func TestADrainSaysWhatItWaitsFor(t *testing.T) {
+	d := drains(t)
+	d.signals <- syscall.SIGTERM
+	loggedText(t, d.log, `msg="still draining" connections=1 requests=1 seconds_left=`)
+	listeners, ok := d.adminListeners("").([]proxy.ListenerStatus)
+	if !ok || len(listeners) != 1 || listeners[0].Name != "front" || !listeners[0].Draining || listeners[0].Connections != 1 || listeners[0].Requests != 1 {
+		t.Errorf("/listeners shows %+v, want one that drains with its connection", listeners)
+	}
+	d.release()
+	if got := <-d.answer; got != "at last" {
+		t.Errorf("the request got %q", got)
+	}
+	if err := <-d.ended; err != nil {
+		t.Error(err)
+	}
+	text := loggedText(t, d.log, "msg=drained")
+	if !strings.Contains(text, "msg=draining by=SIGTERM seconds=60") || strings.Contains(text, "WARN") || strings.Contains(text, "ERROR") {
+		t.Errorf("the log is\n%s", text)
+	}
+	if left := d.adminListeners("").([]proxy.ListenerStatus); len(left) != 0 {
+		t.Errorf("after the drain /listeners shows %+v", left)
+	}
+}
+
+func TestOnlyRequestsInFlightAreWarnedOfAtTheEnd(t *testing.T) {
+	d := drains(t)
+	d.signals <- syscall.SIGINT
+	if err := <-d.ended; err != nil {
+		t.Error(err)
+	}
+	d.server.Drain(ended(t))
+	text := loggedText(t, d.log, "closed by an immediate shutdown with requests in flight")
+	if !strings.Contains(text, "level=WARN msg=\"closed by an immediate shutdown with requests in flight\" listener=front what=connections count=1\n") {
+		t.Errorf("the log is\n%s", text)
+	}
+}
+
+func TestIdleConnectionsAreClosedWithoutAWord(t *testing.T) {
+	d := drains(t)
+	d.release()
+	if got := <-d.answer; got != "at last" {
+		t.Fatalf("the request got %q", got)
+	}
+	awaited(t, "no request is under way", func() bool {
+		_, requests := d.server.Remaining()
+		return requests == 0
+	})
+	d.signals <- syscall.SIGINT
+	if err := <-d.ended; err != nil {
+		t.Error(err)
+	}
+	d.server.Drain(ended(t))
+	if text := loggedText(t, d.log, "ending at once"); strings.Contains(text, "closed") || strings.Contains(text, "WARN") {
+		t.Errorf("the log is\n%s", text)
+	}
+}
+
+// ended is a context that has ended.
+func ended(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-proxy/weft/internal/admin"
+)
+
+func reloadCommand() *cobra.Command {
+	a := &asking{}
+	cmd := &cobra.Command{
+		Use:   "reload [--admin ADDRESS]",
+		Short: "Have a running Weft read its configuration again",
+		Long: "Reload asks the admin port of a running Weft to read its configuration file again, and\n" +
+			"says what came of it. A file that is refused changes nothing: the exit status is 1 and\n" +
+			"the reasons are printed. Without an admin port, send the process SIGHUP; its log has\n" +
+			"the result then.",
+		Example: "  weft reload\n  weft reload --admin 127.0.0.1:9901\n  weft reload --admin /run/weft/admin -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.check(); err != nil {
+				return err
+			}
+			result := &reloadResult{}
+			if err := a.ask(cmd.Context(), http.MethodPost, "/reload", nil, result); err != nil {
+				return err
+			}
+			if err := a.print(cmd.OutOrStdout(), result); err != nil {
+				return err
+			}
+			if !result.Applied {
+				return &exitError{status: 1}
+			}
+			return nil
+		},
+	}
+	a.flags(cmd.Flags())
+	return cmd
+}
+
+// reloadResult is printed.
+type reloadResult struct{ admin.Reload }
+
+// Text is printed's.
+func (r *reloadResult) Text() string {
+	var b strings.Builder
+	for _, p := range r.Problems {
+		fmt.Fprintln(&b, p)
+	}
+	for _, key := range r.Restart {
+		fmt.Fprintf(&b, "the change of %s takes effect after a restart\n", key)
+	}
+	if r.Applied {
+		fmt.Fprintf(&b, "%s: applied\n", r.Source)
+	} else {
+		fmt.Fprintf(&b, "%s: refused, the running configuration stays\n", r.Source)
+	}
+	return b.String()
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/admin"
+)
+
+// begun is a process that runs a file; rewrite changes the file.
+func begun(t *testing.T, text string) (p *process, rewrite func(text string)) {
+	t.Helper()
+	path := written(t, text)
+	f := startFlags{source: source{path: path}, drain: -1}
+	file, problems := f.open()
+	if file == nil {
+		t.Fatal(problems)
+	}
+	p, err := newProcess(f, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.end)
+	if err := p.begin(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	return p, func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestReloadAppliesOrSaysThatARestartIsNeeded(t *testing.T) {
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first.log"), filepath.Join(dir, "second.log")
+	log := func(path, more string) string {
+		return fmt.Sprintf(`"default_log_path": %q, "default_log_level": "INFO", %s"listeners": [],`, path, more)
+	}
+	file := func(root, server string) string {
+		return fmt.Sprintf(`{%s"servers": [{%s "routers": []}]}`, root, server)
+	}
+	pid := func(name string) string { return fmt.Sprintf(`"pid": %q, `, filepath.Join(dir, name)) }
+	p, rewrite := begun(t, file(pid("a.pid")+adminAt(0), log(first, "")))
+
+	rewrite(file(pid("b.pid")+`"admin": {"address": {"socket_address": {"address": "127.0.0.2", "port_value": 0}}, "allowed_hosts": ["weft.test"]}, "pprof": {"debug": true}, `+
+		`"metrics": {"sinks": [{"type": "prometheus", "config": {"port": 1802, "address": "127.0.0.1", "endpoint": "/metrics"}}]}, `, log(second, `"default_log_format": "json", `)))
+	got := p.reload(t.Context())
+	want := []string{"admin.address", "admin.allowed_hosts", "pprof.debug", "metrics.sinks", "servers[0].default_log_format"}
+	if !got.Applied || !slices.Equal(got.Restart, want) {
+		t.Errorf("it is %+v, want it applied and %q", got, want)
+	}
+	text, err := os.ReadFile(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range want {
+		if !strings.Contains(string(text), "the change of "+key+" takes effect after a restart") {
+			t.Errorf("the log does not say that %s takes effect after a restart:\n%s", key, text)
+		}
+	}
+	if !strings.Contains(string(text), "configuration applied") {
+		t.Errorf("the log did not move to where the file says:\n%s", text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "a.pid")); !os.IsNotExist(err) {
+		t.Errorf("the former pid file is there: %v", err)
+	}
+	if number, err := os.ReadFile(filepath.Join(dir, "b.pid")); err != nil || strings.TrimSpace(string(number)) != strconv.Itoa(os.Getpid()) {
+		t.Errorf("the pid file holds %q (%v)", number, err)
+	}
+	if again := p.reload(t.Context()); !slices.Equal(again.Restart, want) {
+		t.Errorf("a second reload says %q: what waits for a restart is the same", again.Restart)
+	}
+	rewrite(file(pid("b.pid")+adminAt(0), log(second, "")))
+	if back := p.reload(t.Context()); !back.Applied || len(back.Restart) > 0 {
+		t.Errorf("the first values again: %+v", back)
+	}
+}
+
+func TestTheLogIsWrittenAsJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	begun(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "default_log_format": "json", "listeners": [], "routers": []}]}`, path))
+	p, _ := begun(t, fmt.Sprintf(`{"servers": [{"default_log_path": %q, "default_log_format": "json", "listeners": [], "routers": []}]}`, path))
+	p.log.Warn("a message", "key", "value")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	var line map[string]any
+	if err := json.Unmarshal(lines[len(lines)-1], &line); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if line["msg"] != "a message" || line["level"] != "WARN" || line["key"] != "value" || line["time"] == nil {
+		t.Errorf("the line is %v", line)
+	}
+	f := startFlags{logJSON: true, drain: -1}
+	file, problems := source{path: written(t, `{"servers": [{"listeners": [], "routers": []}]}`)}.open()
+	if file == nil {
+		t.Fatal(problems)
+	}
+	if f.override(file.Snapshot); !file.Snapshot.Server.Log.JSON {
+		t.Error("--log-json has no effect")
+	}
+}
+
+func TestStandardInputCannotBeReloaded(t *testing.T) {
+	p, _ := begun(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
+	p.flags.path = stdin
+	if got := p.reload(t.Context()); got.Applied || !strings.Contains(strings.Join(got.Problems, "\n"), "standard input") {
+		t.Errorf("it is %+v", got)
+	}
+}
+
+// TestAShutdownOvertakesAReload that waits for the hosts of a cluster: its name server does
+// not answer.
+func TestAShutdownOvertakesAReload(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	asked := make(chan struct{}, 1)
+	go func() {
+		var b [512]byte
+		if _, _, err := silent.ReadFrom(b[:]); err == nil {
+			asked <- struct{}{}
+		}
+	}()
+	p, rewrite := begun(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", `"graceful_timeout": "1m", `))
+	signals := make(chan os.Signal, 4)
+	ended := make(chan error, 1)
+	go func() { ended <- p.run(t.Context(), signals) }()
+	host, port, _ := net.SplitHostPort(silent.LocalAddr().String())
+	rewrite(strings.Replace(configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", `"graceful_timeout": "1m", `), "{", fmt.Sprintf(
+		`{"cluster_manager": {"clusters": [{"name": "named", "type": "STRICT_DNS", "hosts": [{"address": "slow.test:80"}],
+			"dns_resolvers": {"servers": [%q], "port": %q, "timeout": 4, "attempts": 1}}]}, `, host, port), 1))
+	signals <- syscall.SIGHUP
+	select {
+	case <-asked:
+	case err := <-ended:
+		t.Fatalf("it ended: %v", err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the reload asks for no hosts")
+	}
+	begun := time.Now()
+	signals <- syscall.SIGTERM
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("SIGTERM waits for the reload")
+	}
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("SIGTERM waited %s for the reload", took)
+	}
+	if r := p.state.Load().rejected; r == nil || !slices.Contains(r.reasons, errLeaving.Error()) {
+		t.Errorf("the reload was not given up: %+v", r)
+	}
+}
+
+// TestTheReloadCommandPrintsTheResult of an admin port.
+func TestTheReloadCommandPrintsTheResult(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		body   string
+		exit   int
+		out    string
+	}{
+		"applied": {200, `{"source": "a.json", "applied": true, "problems": ["a.json:1:1: warning: w"], "restart": ["pprof.debug"]}`, 0,
+			"a.json:1:1: warning: w\nthe change of pprof.debug takes effect after a restart\na.json: applied\n"},
+		"refused": {422, `{"source": "a.json", "applied": false, "problems": ["a.json:3:4: wrong"]}`, 1,
+			"a.json:3:4: wrong\na.json: refused, the running configuration stays\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodPost || r.URL.Path != "/reload" {
+					t.Errorf("it asks %s %s", r.Method, r.URL.Path)
+				}
+				w.WriteHeader(c.status)
+				fmt.Fprint(w, c.body)
+			}))
+			defer port.Close()
+			address := port.Listener.Addr().String()
+			status, out, errs := command(t, "reload", "--admin", address)
+			if status != c.exit || out != c.out || errs != "" {
+				t.Errorf("status %d, %q, %q; want %d, %q", status, out, errs, c.exit, c.out)
+			}
+			var got admin.Reload
+			status, out, _ = command(t, "reload", "--admin", address, "-o", "json")
+			if err := json.Unmarshal([]byte(out), &got); err != nil || status != c.exit || got.Source != "a.json" {
+				t.Errorf("-o json: status %d, %s (%v)", status, out, err)
+			}
+		})
+	}
+}
+
+// TestTheAdminPortReloads a process from its admin port.
+func TestTheAdminPortReloads(t *testing.T) {
+	p, rewrite := begun(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), adminAt(0), ""))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.run(ctx, nil) }()
+	defer func() { cancel(); <-ended }()
+	address := p.ports[0].Addr().String()
+	if status, out, errs := command(t, "reload", "--admin", address); status != 0 || !strings.HasSuffix(out, ": applied\n") {
+		t.Errorf("status %d, %s%s", status, out, errs)
+	}
+	rewrite(`{"servers": [{"listeners": [{"name": "front"}]}]}`)
+	if status, out, errs := command(t, "reload", "--admin", address); status != 1 || !strings.Contains(out, "config.json:1:") || !strings.HasSuffix(out, ": refused, the running configuration stays\n") {
+		t.Errorf("a bad file: status %d, %s%s", status, out, errs)
+	}
+}
+
+func TestTheGreetingSaysHowToReload(t *testing.T) {
+	p, _ := begun(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""))
+	want := fmt.Sprintf("Reload with: kill -HUP %d\n", os.Getpid())
+	if got := greeting(p.flags.source, p.server.Running()); !strings.Contains(got, want) || !strings.Contains(got, "is ready: 1 listener, 0 clusters") {
+		t.Errorf("the greeting is %q, want %q in it", got, want)
+	}
+}
