@@ -28,7 +28,8 @@ func explainCommand() *cobra.Command {
 		Long: "Explain says which listener, filter chain, virtual host, route, cluster and hosts a\n" +
 			"request would take, and why each other one is not taken. It asks the admin port of a\n" +
 			"running Weft, or reads a file with -c, in which all hosts are taken to be up. Nothing\n" +
-			"is sent, and filters are not run.\n\n" +
+			"is sent, and filters are not run. The exit status is 1 if the request ends at Weft without\n" +
+			"a route: the line \"end\" says why.\n\n" +
 			"The listener is the one that the URL's port, or --to, leads to, else the only one that\n" +
 			"speaks the protocol, or the one that --listener names.",
 		Example: "  weft explain http://shop.example/cart --listener egress\n" +
@@ -70,14 +71,25 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 		if err := f.get(cmd.Context(), "/explain", query, answer); err != nil {
 			return err
 		}
-		return f.print(cmd.OutOrStdout(), answer)
+		return f.conclude(cmd, answer)
 	}
 	_, whole, diagnostics := f.openWhole()
 	report(cmd.ErrOrStderr(), diagnostics)
 	if whole == nil {
 		return &exitError{status: 1}
 	}
-	return f.print(cmd.OutOrStdout(), explain.Explain(whole, configured(whole), question))
+	return f.conclude(cmd, explain.Explain(whole, configured(whole), question))
+}
+
+// conclude prints an answer. One that ends before an action or a cluster is a failure.
+func (f *explainFlags) conclude(cmd *cobra.Command, answer *explain.Answer) error {
+	if err := f.print(cmd.OutOrStdout(), answer); err != nil {
+		return err
+	}
+	if answer.End != "" {
+		return &exitError{status: 1}
+	}
+	return nil
 }
 
 // query is the question as the admin port takes it.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 )
@@ -42,6 +43,19 @@ func (a *Answer) listener(c *config.Snapshot, q *Question) *config.Listener {
 	return chosen
 }
 
+// noListener says that no listener has a name, and which name is nearest.
+func noListener(all []*config.Listener, name string) string {
+	names := make([]string, len(all))
+	for i, l := range all {
+		names[i] = l.Name
+	}
+	text := fmt.Sprintf("there is no listener %q", name)
+	if near := document.Near(name, names); near != "" {
+		text += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return text
+}
+
 // choose returns the listener and why it is; nil, and why there is none.
 func choose(all []*config.Listener, q *Question) (*config.Listener, string) {
 	if q.Listener != "" {
@@ -50,7 +64,7 @@ func choose(all []*config.Listener, q *Question) (*config.Listener, string) {
 				return l, "it was asked for"
 			}
 		}
-		return nil, fmt.Sprintf("there is no listener %q", q.Listener)
+		return nil, noListener(all, q.Listener)
 	}
 	var best *config.Listener
 	rank, reason := unsuited, ""

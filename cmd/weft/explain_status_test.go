@@ -1,0 +1,28 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestExplainFailsWhereARequestEndsWithoutARoute(t *testing.T) {
+	path := written(t, configuredFile(listenerAt("front", "127.0.0.1:1801", "")+","+listenerAt("admin", "127.0.0.1:1802", ""), "", ""))
+	for name, c := range map[string]struct {
+		args   []string
+		status int
+		out    string
+	}{
+		"a route that answers":         {[]string{"http://127.0.0.1:1801/"}, 0, `listener "front"`},
+		"an unknown listener":          {[]string{"http://127.0.0.1:1801/", "--listener", "fornt"}, 1, `end: there is no listener "fornt"; did you mean "front"?`},
+		"one that is like no other":    {[]string{"http://127.0.0.1:1801/", "--listener", "zzz"}, 1, "end: there is no listener \"zzz\"\n"},
+		"a port of no listener":        {[]string{"http://127.0.0.1:9999/"}, 1, "end: "},
+		"a port of no listener, as -o": {[]string{"http://127.0.0.1:9999/", "-o", "json"}, 1, `"end": "`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, out, errs := command(t, append([]string{"explain", "-c", path}, c.args...)...)
+			if status != c.status || !strings.Contains(out, c.out) || errs != "" {
+				t.Errorf("status %d, %s%s; want %d and %q", status, out, errs, c.status, c.out)
+			}
+		})
+	}
+}
