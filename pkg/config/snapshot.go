@@ -149,6 +149,10 @@ type Proxy struct {
 	RPC           RPCOptions
 	StreamFilters []Filter
 	Targets       TargetRules
+	CallerFields  CallerFields
+	// ForwardedScheme: the scheme of an HTTP/1.1 request is what X-Forwarded-Proto says,
+	// if that is http or https. The reader sets it where that field is trusted.
+	ForwardedScheme bool
 
 	DetectTimeout time.Duration // until a connection has shown its protocol, if there is a choice; default 10 s
 }
@@ -197,6 +201,7 @@ type HTTP1Options struct {
 	XForwarded               ForwardedMode // X-Forwarded-For, -Proto, -Host
 	ForwardedProto           ProtoMode     // X-Forwarded-Proto, beyond what XForwarded does
 	ClientHop                int           // the client is the address at this place from the end of X-Forwarded-For as received; 0 (default), or no address there: the connection's other end
+	ClientPlain              bool          // an entry of X-Forwarded-For with a port, or in brackets, is no address, as in Envoy; default false: it is one
 	ClientCert               ClientCert    // X-Forwarded-Client-Cert
 	AllowHalfClose           bool          // a client that ended its direction still gets a slow answer; default false
 	AllowConnect             bool          // routes may match CONNECT; default false: 405

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"iter"
+	"slices"
 	"strings"
 )
 
@@ -132,6 +133,16 @@ func (h *Header) Del(name string) bool {
 	n := len(h.fields)
 	h.removeFrom(0, name)
 	return len(h.fields) < n
+}
+
+// DelFunc removes every field whose name del reports true for.
+func (h *Header) DelFunc(del func(name string) bool) {
+	if h.later != nil {
+		h.read()
+	}
+	n := len(h.fields)
+	h.fields = slices.DeleteFunc(h.fields, func(f Field) bool { return del(f.Name) })
+	h.changed = h.changed || len(h.fields) < n
 }
 
 func (h *Header) removeFrom(start int, name string) {

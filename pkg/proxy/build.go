@@ -61,7 +61,9 @@ func (b *builder) service(place string, p *config.Proxy) (whole protocol.Starter
 	for _, f := range slices.Backward(before) {
 		s = f(s)
 	}
-	s = Forwarded(s, p.HTTP1)
+	f := newForwarded(s, p.HTTP1)
+	f.fields, f.scheme = newCallerFields(p.CallerFields, &p.HTTP1), p.ForwardedScheme
+	s = f
 	if p.Targets != (config.TargetRules{}) {
 		s = rewritesTargets(s, p.Targets)
 	}
@@ -167,6 +169,9 @@ func unrouted(table string, filters []routeFilter) protocol.Starter {
 // route composes what answers the exchanges of one route.
 func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFilter) (protocol.Service, error) {
 	c := route.Config
+	if p.CallerFields.OverrideTimeouts {
+		route = route.WithTimeoutFields()
+	}
 	var s protocol.Service
 	if c.Forward == nil {
 		s = reply{route}

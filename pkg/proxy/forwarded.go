@@ -16,9 +16,16 @@ import (
 // caller's certificate (forwarded_cert.go), each as o says. It finds who the client is.
 // RPC passes untouched. CONNECT is refused with 405 unless o allows it to be routed.
 func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Starter {
+	return newForwarded(next, o)
+}
+
+func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
 	f := &forwarded{next: protocol.Halves(next), mode: o.XForwarded, proto: o.ForwardedProto, cert: o.ClientCert, connect: o.AllowConnect}
 	if o.ClientHop > 0 {
 		client := match.NewClient(forwardedFor, o.ClientHop-1)
+		if o.ClientPlain {
+			client = client.Plain()
+		}
 		f.client = &client
 	}
 	if o.Via != "" {
@@ -35,6 +42,8 @@ type forwarded struct {
 	client  *match.Client // nil: it is the connection's other end
 	cert    config.ClientCert
 	connect bool
+	fields  callerFields
+	scheme  bool // X-Forwarded-Proto is trusted to name the scheme
 }
 
 // Serve is protocol.Service's.
@@ -45,7 +54,8 @@ func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
 // Start is protocol.Starter's.
 func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch x.Request.Method {
-	case "": // RPC has no such fields
+	case "": // RPC has no such fields, but attachments that override timeouts
+		f.fields.removeOverrides(&x.Request.Header)
 		return f.next.Start(ctx, x)
 	case "CONNECT":
 		if !f.connect {
@@ -61,7 +71,11 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	if f.client != nil {
 		f.find(x)
 	}
+	f.fields.apply(x)
 	f.addresses(x)
+	if f.scheme {
+		forwardedScheme(x)
+	}
 	certify(&x.Request.Header, x.Meta.Conn, &f.cert)
 	if f.via != nil {
 		x.Request.Header.Add("Via", f.via.received(x.Meta.Version))
@@ -183,6 +197,21 @@ func addProto(h *protocol.Header, x *protocol.Exchange) {
 		proto = "https"
 	}
 	h.Add(forwardedProto, proto)
+}
+
+// forwardedScheme makes the scheme of an HTTP/1.1 request what X-Forwarded-Proto says, if
+// that is a scheme of HTTP. A request of HTTP/2 says its scheme itself.
+func forwardedScheme(x *protocol.Exchange) {
+	if x.Meta.Protocol != string(config.HTTP1) {
+		return
+	}
+	proto, _ := x.Request.Header.Lookup(forwardedProto)
+	switch {
+	case protocol.EqualFold(proto, "https"):
+		x.Request.Scheme = "https"
+	case protocol.EqualFold(proto, "http"):
+		x.Request.Scheme = "http"
+	}
 }
 
 // list returns the values of all fields called name as one (RFC 9110 5.3).

@@ -18,7 +18,7 @@ func TestEveryOptionOfAnEngineCounts(t *testing.T) {
 		"Listener.OriginalDst",                // of connections to come
 		"Listener.KeepRedirected",             // the same
 		"Listener.ReusePort", "Listener.Mark", // not at all, with a warning
-		"Proxy.RouteTable", "Proxy.StreamFilters", "Proxy.Targets", // under the engine
+		"Proxy.RouteTable", "Proxy.StreamFilters", "Proxy.Targets", "Proxy.CallerFields", "Proxy.ForwardedScheme", // under the engine
 		"Listener.FilterChains", "Listener.DefaultChain", "Listener.InspectTimeout", "Listener.Inspection", "FilterChain.Name", "FilterChain.Match", // for connections to come
 	}
 	listener := func() (*config.Listener, *config.FilterChain, *config.Proxy) {

@@ -376,7 +376,7 @@ func TestTimesOfTriesAndOfAll(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				route := routeOf(t, test.f)
+				route := routeOf(t, test.f).WithTimeoutFields()
 				next := &tries{results: slow, each: untilDeadline}
 				x := incoming(test.fields...)
 				x.Meta.Start = time.Now()

@@ -401,7 +401,7 @@ func TestTimeouts(t *testing.T) {
 	}
 	for _, test := range tests {
 		x := request("GET", "a.test", "/", test.fields...)
-		global, try := only(t, &config.Route{Forward: test.f}, x).Timeouts(x)
+		global, try := only(t, &config.Route{Forward: test.f}, x).WithTimeoutFields().Timeouts(x)
 		if global != test.global || try != test.try {
 			t.Errorf("%s: Timeouts = %v, %v, want %v, %v", test.name, global, try, test.global, test.try)
 		}

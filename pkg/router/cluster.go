@@ -83,16 +83,26 @@ func compileCluster(f *config.Forward, request, response *mutation) (*clusterCho
 	return nil, errors.New("one of cluster_name, cluster_variable and weighted_clusters is needed")
 }
 
-// Fields that override the route's timeouts, in milliseconds.
+// Fields of requests that override the route's timeouts, in milliseconds, on listeners
+// whose callers are trusted to do that.
 const (
-	globalTimeoutField = "x-mosn-global-timeout"
-	tryTimeoutField    = "x-mosn-try-timeout"
+	GlobalTimeoutField = "x-mosn-global-timeout"
+	TryTimeoutField    = "x-mosn-try-timeout"
 )
 
-// Timeouts returns how long x and each attempt for it may take: as the request's
-// x-mosn-global-timeout and x-mosn-try-timeout fields say, in milliseconds, or
-// else as the route does; 0 for no limit. A field that is not a positive number
-// is ignored. A try that may take as long as the whole has no limit of its own.
+// WithTimeoutFields returns a copy of r whose Timeouts lets requests override the
+// route's timeouts. It is for listeners whose callers are trusted to do that.
+func (r *Route) WithTimeoutFields() *Route {
+	trusting := *r
+	trusting.timeoutFields = true
+	return &trusting
+}
+
+// Timeouts returns how long x and each attempt for it may take; 0 means no limit. The
+// route decides. If r is from WithTimeoutFields, the request's x-mosn-global-timeout and
+// x-mosn-try-timeout fields, in milliseconds, override it; a field that is not a
+// positive number is ignored. A try that may take as long as the whole has no limit of
+// its own.
 func (r *Route) Timeouts(x *protocol.Exchange) (global, try time.Duration) {
 	f := r.Config.Forward
 	if f == nil {
@@ -102,12 +112,14 @@ func (r *Route) Timeouts(x *protocol.Exchange) (global, try time.Duration) {
 	if f.Retry != nil {
 		try = f.Retry.TryTimeout
 	}
-	ofGlobal, ofTry := timeoutFields(&x.Request.Header)
-	if d, ok := milliseconds(ofGlobal); ok {
-		global = d
-	}
-	if d, ok := milliseconds(ofTry); ok {
-		try = d
+	if r.timeoutFields {
+		ofGlobal, ofTry := timeoutFields(&x.Request.Header)
+		if d, ok := milliseconds(ofGlobal); ok {
+			global = d
+		}
+		if d, ok := milliseconds(ofTry); ok {
+			try = d
+		}
 	}
 	if global > 0 && try >= global {
 		try = 0
@@ -121,12 +133,12 @@ func timeoutFields(h *protocol.Header) (global, try string) {
 	for i := range h.Len() {
 		f := h.At(i)
 		switch len(f.Name) {
-		case len(globalTimeoutField):
-			if global == "" && protocol.EqualFold(f.Name, globalTimeoutField) {
+		case len(GlobalTimeoutField):
+			if global == "" && protocol.EqualFold(f.Name, GlobalTimeoutField) {
 				global = f.Value
 			}
-		case len(tryTimeoutField):
-			if try == "" && protocol.EqualFold(f.Name, tryTimeoutField) {
+		case len(TryTimeoutField):
+			if try == "" && protocol.EqualFold(f.Name, TryTimeoutField) {
 				try = f.Value
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// originalPathField tells the upstream the path before a rewrite.
-const originalPathField = "x-mosn-original-path"
+// OriginalPathField is the field that tells the upstream the path before a rewrite.
+const OriginalPathField = "x-mosn-original-path"
 
 // pathRewrite makes another path. Exactly one of three ways is set.
 type pathRewrite struct {
@@ -46,7 +46,7 @@ func (w *pathRewrite) apply(x *protocol.Exchange) {
 		}
 	} else {
 		was, _, _ := strings.Cut(old, "?")
-		x.Request.Header.Set(originalPathField, was)
+		x.Request.Header.Set(OriginalPathField, was)
 	}
 	x.Request.Path = path
 	x.Record.OriginalPath = old

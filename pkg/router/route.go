@@ -16,6 +16,8 @@ type Route struct {
 	when  *condition // nil: the path, or nothing, is all that it asks for
 	outer outer      // what it was compiled within
 
+	timeoutFields bool // see WithTimeoutFields
+
 	// What it does; nil for nothing.
 	request, response *mutation
 	path              *pathRewrite

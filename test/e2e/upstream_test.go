@@ -317,9 +317,10 @@ func TestCallerGoneEndsTheRequestUpstream(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 	app := hold(t)
-	front := free()
+	front, strangers := free(), free()
 	run(t, setup{
-		listeners: list{listen("front", front)},
+		listeners: list{listenWith("front", front, object{"trust_timeout_fields": true}), chained("strangers", strangers, object{
+			"type": "proxy", "config": object{"downstream_protocol": "Http1", "router_config_name": "front"}})},
 		tables: list{table("front",
 			to("/route", "app", object{"timeout": "200ms"}),
 			to("/try", "app", object{"timeout": "1h", "retry_policy": object{"retry_on": true, "num_retries": 2, "retry_timeout": "100ms"}}),
@@ -327,17 +328,19 @@ func TestTimeouts(t *testing.T) {
 		clusters: list{cluster("app", nil, app.address)},
 	}.config())
 	for _, c := range []struct {
-		name, path string
-		fields     []string
-		hits       int64
+		name, front, path string
+		fields            []string
+		hits              int64
 	}{
-		{"of the route", "/route", nil, 1},
-		{"of each try", "/try", nil, 3},
-		{"of the request", "/", []string{"x-mosn-global-timeout: 150"}, 1},
+		{"of the route", front, "/route", nil, 1},
+		{"of each try", front, "/try", nil, 3},
+		{"of a request whose caller is trusted", front, "/", []string{"x-mosn-global-timeout: 150"}, 1},
+		{"not of any other request", strangers, "/route", []string{"x-mosn-global-timeout: 60000"}, 1},
+		{"nor of its tries", strangers, "/try", []string{"X-Mosn-Try-Timeout: 60000"}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := app.hits.Load()
-			got := ask(t, client(t), "GET", "http://"+front+c.path, "", c.fields...)
+			got := ask(t, client(t), "GET", "http://"+c.front+c.path, "", c.fields...)
 			if got.status != 504 || got.took < 100*time.Millisecond || got.took > 5*time.Second {
 				t.Errorf("%d after %v, want 504", got.status, got.took)
 			}

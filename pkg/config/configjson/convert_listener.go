@@ -23,6 +23,7 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 			j.StreamFilters = append(j.StreamFilters, c.Filters...)
 		}
 		r.readChains(j, l)
+		r.checkTimeoutFields(l)
 		r.checkUDP(j, l)
 		if names[l.Name] {
 			r.report.Errorf(j.Node.Get("name").Or(j.Node), "a second listener named %q", l.Name)
@@ -45,6 +46,22 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 		c := chains[name]
 		r.streamFilters(c.Filters)
 		r.report.Warnf(c.Node, "no listener is named %q: the chain is not used", name)
+	}
+}
+
+// checkTimeoutFields refuses trust_timeout_fields where callers are not the local
+// application: anybody could hold an upstream for as long as a day.
+func (r *reader) checkTimeoutFields(l *config.Listener) {
+	if !l.Ingress {
+		return
+	}
+	for c := range l.Chains() {
+		for _, use := range r.proxies {
+			if use.model == c.Proxy && c.Proxy.CallerFields.OverrideTimeouts {
+				r.report.Errorf(use.node.Member("extend_config").Get("trust_timeout_fields"),
+					"the listener %q is of the type ingress: its callers are not trusted to override timeouts", l.Name)
+			}
+		}
 	}
 }
 

@@ -40,6 +40,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 		HTTP2:         http2Options(e),
 		RPC:           rpcOptions(e),
 		DetectTimeout: e.DetectTimeout,
+		CallerFields:  config.CallerFields{OverrideTimeouts: e.TrustTimeoutFields},
 	}
 	if !e.UseRemoteAddress {
 		p.HTTP1.ClientHop++
@@ -47,6 +48,8 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 	if e.XForwarded == "keep" {
 		p.HTTP1.XForwarded = config.ForwardedKeep
 	}
+	// The caller is a proxy that is trusted, and what it says of the scheme is kept.
+	p.ForwardedScheme = p.HTTP1.ClientHop > 0 && (p.HTTP1.XForwarded == config.ForwardedKeep || p.HTTP1.XForwarded == config.ForwardedAppend)
 	for _, value := range []struct{ key, text string }{{"via", e.Via}, {"server_name", e.ServerName}} {
 		if strings.ContainsAny(value.text, "\r\n\x00") {
 			r.report.Errorf(e.Node.Get(value.key), "a line break or NUL in the value of a field")

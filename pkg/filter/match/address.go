@@ -146,6 +146,7 @@ func Direct(x *protocol.Exchange) netip.Addr {
 type Client struct {
 	field string // "": what the listener says
 	hops  int
+	plain bool // see Plain
 }
 
 // NewClient returns the Client who stands in a field, X-Forwarded-For as a rule: a
@@ -153,7 +154,14 @@ type Client struct {
 // hops addresses at the end are those of proxies; the one before them is the client.
 // If there are no so many, or the field is missing, it is the peer; so it is of calls
 // of RPC, whose attachments no proxy adds to: their callers alone write them.
-func NewClient(field string, hops int) Client { return Client{field, hops} }
+func NewClient(field string, hops int) Client { return Client{field: field, hops: hops} }
+
+// Plain returns c reading addresses alone, as Envoy does: an entry with a port, or in
+// brackets, is no address.
+func (c Client) Plain() Client {
+	c.plain = true
+	return c
+}
 
 // ErrNoAddress is why a request has no address: there is something else at its
 // place.
@@ -179,7 +187,7 @@ func (c *Client) Address(x *protocol.Exchange) (netip.Addr, error) {
 			comma := strings.LastIndexByte(rest, ',')
 			last, more = rest[comma+1:], comma >= 0
 			if left == 0 {
-				return parseAddress(strings.Trim(last, " \t"))
+				return parseAddress(strings.Trim(last, " \t"), c.plain)
 			}
 			if more {
 				rest = rest[:comma]
@@ -189,10 +197,13 @@ func (c *Client) Address(x *protocol.Exchange) (netip.Addr, error) {
 	return Peer(x), nil
 }
 
-// parseAddress reads an address, with or without a port.
-func parseAddress(text string) (netip.Addr, error) {
+// parseAddress reads an address, with or without a port unless it must be plain.
+func parseAddress(text string, plain bool) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return addr.Unmap().WithZone(""), nil
+	}
+	if plain {
+		return netip.Addr{}, ErrNoAddress
 	}
 	if ap, err := netip.ParseAddrPort(text); err == nil {
 		return ap.Addr().Unmap().WithZone(""), nil

@@ -43,7 +43,11 @@ func (a *Answer) route(c *config.Snapshot, up Upstreams, p *config.Proxy, ask fu
 	for _, r := range e.Routes {
 		one := Route{Name: r.Route.Config.Name, Outcome: outcome(r.Outcome), Why: r.Why, Percent: r.Percent}
 		if r.Outcome == router.Taken || r.Outcome == router.ByChance {
-			one.Action = action(r.Route, up, ask())
+			chosen := r.Route
+			if p.CallerFields.OverrideTimeouts {
+				chosen = chosen.WithTimeoutFields()
+			}
+			one.Action = action(chosen, up, ask())
 		}
 		a.Routes = append(a.Routes, one)
 	}

@@ -152,6 +152,7 @@ func httpRead() []string {
 	return []string{
 		"codec_type", "rds", "route_config", "http_filters", "common_http_protocol_options", "http_protocol_options", "http2_protocol_options",
 		"max_request_headers_kb", "stream_idle_timeout", "request_headers_timeout", "access_log", "use_remote_address", "skip_xff_append", "xff_num_trusted_hops",
+		"internal_address_config", "generate_request_id", "preserve_external_request_id",
 		"via", "forward_client_cert_details", "set_current_client_cert_details", "upgrade_configs",
 		"normalize_path", "merge_slashes", "path_with_escaped_slashes_action", "strip_matching_host_port", "strip_any_host_port",
 	}
@@ -248,6 +249,9 @@ func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy
 		out.HTTP2.ConnectionWindow = count(o.GetInitialConnectionWindowSize(), out.HTTP2.ConnectionWindow)
 	}
 	p.readForwarded(m, h)
+	h.ClientPlain = true
+	out.ForwardedScheme = true // readForwarded replaces the field where it is not trusted
+	out.CallerFields.Envoy = p.readCallerFields(m)
 	h.ClientCert = p.readClientCert(m)
 }
 
@@ -271,6 +275,16 @@ func (p place) readForwarded(m *hcmv3.HttpConnectionManager, h *config.HTTP1Opti
 	}
 	if !m.GetSkipXffAppend() {
 		h.XForwarded = config.ForwardedAppend
+	}
+}
+
+// readCallerFields reads whose x-envoy-* fields and x-request-id are passed on.
+func (p place) readCallerFields(m *hcmv3.HttpConnectionManager) *config.EnvoyFields {
+	return &config.EnvoyFields{
+		Edge:               m.GetUseRemoteAddress().GetValue(),
+		Internal:           p.field("internal_address_config").field("cidr_ranges").ranges(m.GetInternalAddressConfig().GetCidrRanges()),
+		InternalUnixSocket: m.GetInternalAddressConfig().GetUnixSockets(),
+		ReplaceRequestID:   flag(m.GetGenerateRequestId(), true) && !m.GetPreserveExternalRequestId(),
 	}
 }
 

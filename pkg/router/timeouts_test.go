@@ -1,0 +1,23 @@
+package router
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func TestRequestsDoNotOverrideTimeoutsUnlessTheirCallersAreTrusted(t *testing.T) {
+	f := &config.Forward{Cluster: "c", Timeout: time.Second, Retry: &config.RetryPolicy{TryTimeout: 100 * time.Millisecond}}
+	x := request("GET", "a.test", "/", GlobalTimeoutField, "86400000", TryTimeoutField, "1")
+	r := only(t, &config.Route{Forward: f}, x)
+	if global, try := r.Timeouts(x); global != time.Second || try != 100*time.Millisecond {
+		t.Errorf("Timeouts = %v, %v, want the route's 1s, 100ms", global, try)
+	}
+	if global, try := r.WithTimeoutFields().Timeouts(x); global != 24*time.Hour || try != time.Millisecond {
+		t.Errorf("Timeouts of a trusted caller = %v, %v, want the request's 24h, 1ms", global, try)
+	}
+	if global, _ := r.Timeouts(x); global != time.Second {
+		t.Errorf("Timeouts = %v, want 1s: WithTimeoutFields must not change the route", global)
+	}
+}
