@@ -4,7 +4,7 @@ package config
 // filters, routes and the upstream see the same. The zero value leaves them as they are.
 type TargetRules struct {
 	EscapedSlashes EscapedSlashes // %2F and %5C in the path; before what follows
-	Normalize      bool           // RFC 3986 6.2.2: dot segments, what needs no encoding, and backslashes; malformed encodings: 400
+	Normalize      bool           // RFC 3986 6.2.2: dot segments, what needs no encoding, what needs one, and backslashes; an encoded NUL: 400
 	MergeSlashes   bool           // several in a row are one
 	StripPort      StripPort      // of the host; not of CONNECT
 }

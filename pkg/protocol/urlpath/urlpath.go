@@ -8,20 +8,23 @@ package urlpath
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 )
 
-// ErrMalformed says that a percent sign is not followed by two hexadecimal digits. What it means
-// is anybody's guess, and after one round of decoding it may mean something else.
-var ErrMalformed = errors.New("the path has a malformed percent-encoding")
+// ErrNUL says that a path has an encoded NUL, which ends a text for many programs.
+var ErrNUL = errors.New("the path has an encoded NUL")
 
-// Normalize decodes what needs no encoding (RFC 3986 6.2.2.2), takes backslashes for
-// slashes, as browsers do, and removes dot segments (6.2.2.3); those that lead above the
-// root lead to it. What is normal stays as it is if it is normalized again. An encoding
-// that stays keeps its case.
+// Normalize makes one form of the paths that mean the same, as Envoy's normalize_path does.
+// It decodes what needs no encoding (RFC 3986 6.2.2.2), encodes what may not stand in a
+// path as it is (3.3), takes backslashes for slashes, as browsers do, and removes dot
+// segments (6.2.2.3); those that lead above the root lead to it. What is normal stays as
+// it is if it is normalized again. An encoding that stays keeps its case. A percent sign
+// that begins no encoding stays, unless decoding makes one of it: then it is encoded. The
+// only error is ErrNUL.
 func Normalize(target string) (string, error) {
 	path, query := cut(target)
-	if !strings.ContainsAny(path, `%\`) && !strings.Contains(path, "/.") {
+	if !strings.ContainsAny(path, "%\\"+illegal) && !strings.Contains(path, "/.") {
 		return target, nil
 	}
 	plain, err := decode(path)
@@ -34,11 +37,15 @@ func Normalize(target string) (string, error) {
 	return plain + query, nil
 }
 
-// MergeSlashes makes one slash of several in a row.
+// MergeSlashes makes one slash of several in a row. A path of slashes alone, but for "/",
+// becomes "//", as Envoy's merge_slashes has it.
 func MergeSlashes(target string) string {
 	path, query := cut(target)
 	if !strings.Contains(path, "//") {
 		return target
+	}
+	if strings.Trim(path, "/") == "" {
+		return "//" + query
 	}
 	var b strings.Builder
 	b.Grow(len(target))
@@ -83,30 +90,65 @@ func cut(target string) (path, query string) {
 	return target, ""
 }
 
-// decode decodes unreserved characters and makes slashes of backslashes.
+// illegal are the visible ASCII characters that a path may not hold as they are (RFC 3986
+// 3.3), but for the percent sign and those that end a path, and for brackets, which are
+// common.
+const illegal = "\"<>^`{|}"
+
+// decode decodes unreserved characters, encodes illegal ones, and makes slashes of
+// backslashes.
 func decode(path string) (string, error) {
-	var b strings.Builder
-	b.Grow(len(path))
+	const hex = "0123456789ABCDEF"
+	out := make([]byte, 0, len(path)+8)
+	stray := -1 // place in out of the last percent sign that begins no encoding
 	for i := 0; i < len(path); i++ {
-		switch path[i] {
-		case '\\':
-			b.WriteByte('/')
-		case '%':
+		switch b := path[i]; {
+		case b == '\\':
+			out = append(out, '/')
+		case b != '%' && strings.IndexByte(illegal, b) >= 0:
+			out = append(out, '%', hex[b>>4], hex[b&15])
+		case b != '%':
+			out = append(out, b)
+		default:
 			c, ok := octet(path[i:])
 			switch {
 			case !ok:
-				return "", ErrMalformed
+				stray = len(out)
+				out = append(out, '%')
+				continue
+			case c == 0:
+				return "", ErrNUL
 			case unreserved(c):
-				b.WriteByte(c)
+				out = encodeStray(append(out, c), stray, path[i+3:])
 			default:
-				b.WriteString(path[i : i+3])
+				out = append(out, path[i:i+3]...)
 			}
 			i += 2
-		default:
-			b.WriteByte(path[i])
 		}
 	}
-	return b.String(), nil
+	return string(out), nil
+}
+
+// encodeStray encodes the percent sign at stray if it begins an encoding together with the
+// character that was decoded last, and the first of rest if need be: who decodes the path
+// once more must not find another one. A stray below 0 is none.
+func encodeStray(out []byte, stray int, rest string) []byte {
+	var three [3]byte
+	switch {
+	case stray < 0 || len(out)-stray > len(three):
+		return out
+	case len(out)-stray == len(three):
+		copy(three[:], out[stray:])
+	case rest == "":
+		return out
+	default:
+		copy(three[:], out[stray:])
+		three[2] = rest[0]
+	}
+	if _, ok := octet(string(three[:])); !ok {
+		return out
+	}
+	return slices.Insert(out, stray+1, '2', '5')
 }
 
 // octet returns what "%XX" at the beginning of text stands for.

@@ -34,22 +34,36 @@ func TestNormalize(t *testing.T) {
 		"//a":                    "//a",
 		"/a/%2e%2e%2fadmin":      "/a/..%2fadmin",
 		"/a/b/../../../c/./d/..": "/c/",
+		"/a%01b%7f":              "/a%01b%7f",
+		"/x%2500":                "/x%2500",
+		"/a?%00":                 "/a?%00",
+		"/%":                     "/%",
+		"/%2":                    "/%2",
+		"/%zz%41":                "/%zzA",
+		"/100%/a":                "/100%/a",
+		"/%2%65%2%65/x":          "/%252e%252e/x",
+		"/%%32%65":               "/%252e",
+		"/%%32e":                 "/%252e",
+		"/%2%66":                 "/%252f",
+		"/%%41":                  "/%A",
+		"/%%34%31":               "/%2541",
+		"/a\"<>^`{|}[b]?\"":       "/a%22%3C%3E%5E%60%7B%7C%7D[b]?\"",
 	} {
 		got, err := Normalize(in)
 		if got != want || err != nil {
 			t.Errorf("Normalize(%q) = %q, %v, want %q", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"/%", "/%2", "/%zz", "/100%/a", "/%2%65%2%65/"} {
-		if got, err := Normalize(in); !errors.Is(err, ErrMalformed) {
-			t.Errorf("Normalize(%q) = %q, %v, want %v", in, got, err, ErrMalformed)
+	for _, in := range []string{"/%00", "/a%00b", "/a/..%00/?x"} {
+		if got, err := Normalize(in); !errors.Is(err, ErrNUL) {
+			t.Errorf("Normalize(%q) = %q, %v, want %v", in, got, err, ErrNUL)
 		}
 	}
 }
 
 func TestMergeSlashes(t *testing.T) {
 	for in, want := range map[string]string{
-		"/": "/", "//": "/", "/a//b///c?d=//": "/a/b/c?d=//", "/a/b": "/a/b", "///?//": "/?//",
+		"/": "/", "//": "//", "///": "//", "///a": "/a", "/a//": "/a/", "/a//b///c?d=//": "/a/b/c?d=//", "/a/b": "/a/b", "///?//": "//?//",
 	} {
 		if got := MergeSlashes(in); got != want {
 			t.Errorf("MergeSlashes(%q) = %q, want %q", in, got, want)
