@@ -6,10 +6,15 @@ import "time"
 type RouteTable struct {
 	Name         string
 	VirtualHosts []*VirtualHost
-	IgnorePort   bool           // the port that a request names counts for nothing
-	Request      HeaderMutation // applied to requests, after the route's and the virtual host's
-	Response     HeaderMutation
-	OnDemand     OnDemand // of all of it; never configured
+	IgnorePort   bool // the port that a request names counts for nothing
+	// LiteralDomains: domains and authorities are compared as they are written but for
+	// case, as Envoy does: a domain without a port is not for an authority with one, nor one
+	// without a trailing dot for one with it, and "host:*" is a prefix. Otherwise the
+	// standard port of the scheme and a trailing dot make no difference, as in MOSN.
+	LiteralDomains bool
+	Request        HeaderMutation // applied to requests, after the route's and the virtual host's
+	Response       HeaderMutation
+	OnDemand       OnDemand // of all of it; never configured
 }
 
 // VirtualHost is a set of domains and their routes, tried in order.
@@ -29,6 +34,8 @@ type Route struct {
 	Forward  *Forward
 	Redirect *Redirect
 	Direct   *DirectResponse
+
+	Response HeaderMutation // of the answers of Redirect and Direct; Forward has its own
 
 	// Filters is per_filter_config: filter name -> its checked config, FilterOff or FilterOn.
 	Filters  map[string]any
@@ -77,7 +84,8 @@ type HeaderMatch struct {
 	Is *ValueMatch
 }
 
-// QueryMatch compares a parameter of the query, the first of its name, decoded.
+// QueryMatch compares a parameter of the query, the first of its name. Names and values are
+// compared as they are written, percent-encodings included, as in Envoy.
 type QueryMatch struct {
 	Name string
 	Is   ValueMatch
@@ -132,6 +140,9 @@ type Forward struct {
 	ClusterVariable string            // the variable that names it, and
 	Weighted        []WeightedCluster // a choice by weight is set
 	Upstream        Protocol          // "": as the cluster says, or the proxy
+	// NoClusterStatus answers requests for which there is no cluster: none of that name, or
+	// ClusterVariable has no value; 0: 404, as in MOSN.
+	NoClusterStatus int
 
 	Priority Priority // of the limits of the cluster
 
@@ -181,7 +192,12 @@ type HashPolicy struct {
 
 // RegexRewrite replaces every match of Pattern in the path without its query.
 // Substitution refers to groups as \1.
-type RegexRewrite struct{ Pattern, Substitution string }
+type RegexRewrite struct {
+	Pattern, Substitution string
+	// KeepIfEmpty: a path of which nothing would be left stays as it is, as in Envoy.
+	// Otherwise it becomes "/".
+	KeepIfEmpty bool
+}
 
 // HeaderMutation changes fields: removals first, then additions in order.
 type HeaderMutation struct {

@@ -7,6 +7,7 @@ type TargetRules struct {
 	Normalize      bool           // RFC 3986 6.2.2: dot segments, what needs no encoding, what needs one, and backslashes; an encoded NUL: 400
 	MergeSlashes   bool           // several in a row are one
 	StripPort      StripPort      // of the host; not of CONNECT
+	StripDot       bool           // one trailing dot of the host, before a port, too
 }
 
 // EscapedSlashes is what happens to requests with encoded slashes in their paths.

@@ -92,7 +92,7 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	}
 	x.Record.Target, x.Record.Choice = f.route.ChooseCluster(x, random)
 	f.route.RewriteRequest(x)
-	if f.route.MutatesResponse() {
+	if f.route.MutatesResponse() || f.route.Config.Forward.NoClusterStatus != 0 {
 		x.Then(f)
 	}
 	return f.next.Start(ctx, x)
@@ -100,10 +100,23 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // Finish is protocol.Finisher's.
 func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) error {
-	if err == nil {
-		f.route.MutateResponse(x)
+	if err != nil {
+		return f.answerNoCluster(x, err)
 	}
-	return err
+	f.route.MutateResponse(x)
+	return nil
+}
+
+// answerNoCluster answers with the route's NoClusterStatus if err says that there is no
+// cluster. Other errors it returns.
+func (f *forward) answerNoCluster(x *protocol.Exchange, err error) error {
+	status := f.route.Config.Forward.NoClusterStatus
+	if status == 0 || protocol.ReasonOf(err) != protocol.NoCluster {
+		return err
+	}
+	x.Fail(err)
+	x.Response.Status = status
+	return nil
 }
 
 // cookie gives the caller the cookie that it will be known by, if the cluster that has

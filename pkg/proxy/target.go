@@ -31,6 +31,9 @@ func (t *targets) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Method == "" || x.Request.Method == "CONNECT" {
 		return t.next.Start(ctx, x)
 	}
+	if t.rules.StripDot {
+		stripDot(x)
+	}
 	if t.rules.StripPort != config.KeepPort {
 		t.stripPort(x)
 	}
@@ -69,6 +72,17 @@ func (t *targets) rewritePath(x *protocol.Exchange) (done bool, err error) {
 	}
 	x.Request.Path = path
 	return false, nil
+}
+
+// stripDot takes one trailing dot off the host.
+func stripDot(x *protocol.Exchange) {
+	host, port := x.Request.Authority, ""
+	if dot := strings.LastIndexByte(host, '.'); dot >= 0 && strings.HasPrefix(host[dot+1:], ":") {
+		host, port = host[:dot+1], host[dot+1:]
+	}
+	if name, ok := strings.CutSuffix(host, "."); ok && name != "" {
+		x.Request.Authority = name + port
+	}
 }
 
 // stripPort takes the port out of the host.

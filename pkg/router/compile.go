@@ -60,7 +60,7 @@ func newBuilder(before *Table, c *config.RouteTable) *builder {
 	}
 	b.addsDomains = before == nil || !sameDomains(before.config, c)
 	if b.addsDomains {
-		b.table.domains = newDomains()
+		b.table.domains = newDomains(c.LiteralDomains)
 	} else {
 		b.table.domains = before.domains
 	}
@@ -92,7 +92,7 @@ func names(c *config.RouteTable) []string {
 // sameDomains reports whether the domains of two tables lead to virtual hosts of the
 // same numbers.
 func sameDomains(a, b *config.RouteTable) bool {
-	return slices.EqualFunc(a.VirtualHosts, b.VirtualHosts, func(a, b *config.VirtualHost) bool {
+	return a.LiteralDomains == b.LiteralDomains && slices.EqualFunc(a.VirtualHosts, b.VirtualHosts, func(a, b *config.VirtualHost) bool {
 		return a == b || slices.Equal(a.Domains, b.Domains)
 	})
 }
@@ -228,12 +228,18 @@ func (b *builder) route(r *Route) error {
 	case c.Forward != nil && c.Redirect == nil && c.Direct == nil:
 		return b.forward(r, c)
 	case c.Redirect != nil && c.Forward == nil && c.Direct == nil:
-		return b.redirect(r, c.Redirect)
+		if err := b.redirect(r, c.Redirect); err != nil {
+			return err
+		}
 	case c.Direct != nil && c.Forward == nil && c.Redirect == nil:
-		return checkDirect(c.Direct)
+		if err := checkDirect(c.Direct); err != nil {
+			return err
+		}
 	default:
 		return errors.New("exactly one of route, redirect and direct_response is needed")
 	}
+	_, r.response, err = compileMutations(&config.HeaderMutation{}, &c.Response, nil, r.response)
+	return err
 }
 
 func (b *builder) redirect(r *Route, c *config.Redirect) error {

@@ -20,6 +20,7 @@ type domains struct {
 	suffixes map[string]*wildcards // by port
 	prefixes wildcards             // for every port
 	any      int32                 // of "*"
+	literal  bool                  // see config.RouteTable.LiteralDomains: exact is by authority, and every port is ""
 }
 
 // wildcards are the domains of which a star hides the one end: *.x of one port, or x.*.
@@ -45,8 +46,8 @@ func (w *wildcards) add(text string, n int32) int32 {
 // anyPort is the port of domains like "host:*".
 const anyPort = "*"
 
-func newDomains() *domains {
-	return &domains{exact: make(map[string]int32), suffixes: make(map[string]*wildcards), any: nowhere}
+func newDomains(literal bool) *domains {
+	return &domains{exact: make(map[string]int32), suffixes: make(map[string]*wildcards), any: nowhere, literal: literal}
 }
 
 // add makes domain lead to virtual host n. If it leads elsewhere already, that
@@ -55,8 +56,11 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 	if len(domain) > maxAuthority {
 		return nowhere, fmt.Errorf("domain %q has %d bytes: at most %d are allowed", domain, len(domain), maxAuthority)
 	}
-	name, port := splitPort(domain)
 	var buf [maxAuthority + 64]byte
+	if d.literal {
+		return d.addLiteral(string(appendLower(buf[:0], domain)), n)
+	}
+	name, port := splitPort(domain)
 	if prefix, ok := strings.CutSuffix(name, "*"); ok && prefix != "" && port == "" && !strings.ContainsAny(prefix, "*:") {
 		return d.prefixes.add(string(appendLower(buf[:0], prefix)), n), nil
 	}
@@ -74,12 +78,37 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 	case !wild:
 		return put(d.exact, name+":"+port, n), nil
 	}
+	return d.suffixesOf(port).add(pattern, n), nil
+}
+
+// addLiteral is add of a domain in lower case, whose colons mean nothing.
+func (d *domains) addLiteral(domain string, n int32) (int32, error) {
+	prefix, isPrefix := strings.CutSuffix(domain, "*")
+	suffix, isSuffix := strings.CutPrefix(domain, "*")
+	switch {
+	case domain == "*":
+		if d.any != nowhere {
+			return d.any, nil
+		}
+		d.any = n
+		return nowhere, nil
+	case isPrefix && !strings.Contains(prefix, "*"):
+		return d.prefixes.add(prefix, n), nil
+	case isSuffix && !strings.Contains(suffix, "*"):
+		return d.suffixesOf("").add(suffix, n), nil
+	case domain == "" || strings.Contains(domain, "*"):
+		return nowhere, fmt.Errorf("domain %q: a host, *suffix, prefix* or * is expected", domain)
+	}
+	return put(d.exact, domain, n), nil
+}
+
+func (d *domains) suffixesOf(port string) *wildcards {
 	s := d.suffixes[port]
 	if s == nil {
 		s = &wildcards{}
 		d.suffixes[port] = s
 	}
-	return s.add(pattern, n), nil
+	return s
 }
 
 // put sets m[key] if there is nothing and returns what there was.
@@ -99,8 +128,11 @@ func (d *domains) find(authority, scheme string) int32 {
 	if len(d.exact) == 0 && len(d.suffixes) == 0 && len(d.prefixes.hosts) == 0 || len(authority) > maxAuthority {
 		return d.any
 	}
-	name, port := splitPort(authority)
 	var buf [maxAuthority + 64]byte
+	if d.literal {
+		return d.findLiteral(appendLower(buf[:0], authority))
+	}
+	name, port := splitPort(authority)
 	key := appendHost(buf[:0], name)
 	length := len(key)
 	var tried [3]string
@@ -120,13 +152,8 @@ func (d *domains) find(authority, scheme string) int32 {
 		if s == nil {
 			continue
 		}
-		for _, l := range s.lengths {
-			if l >= length {
-				continue // the star stands for something
-			}
-			if n, ok := s.hosts[string(key[length-l:length])]; ok {
-				return n
-			}
+		if n, ok := s.behind(key[:length]); ok {
+			return n
 		}
 	}
 	if len(d.prefixes.hosts) == 0 {
@@ -137,15 +164,52 @@ func (d *domains) find(authority, scheme string) int32 {
 	} else {
 		key = append(key, port...)
 	}
-	for _, l := range d.prefixes.lengths {
-		if l >= len(key) {
-			continue
-		}
-		if n, ok := d.prefixes.hosts[string(key[:l])]; ok {
+	if n, ok := d.prefixes.before(key); ok {
+		return n
+	}
+	return d.any
+}
+
+// findLiteral is find of an authority in lower case, whose colons mean nothing.
+func (d *domains) findLiteral(key []byte) int32 {
+	if n, ok := d.exact[string(key)]; ok {
+		return n
+	}
+	if s := d.suffixes[""]; s != nil {
+		if n, ok := s.behind(key); ok {
 			return n
 		}
 	}
+	if n, ok := d.prefixes.before(key); ok {
+		return n
+	}
 	return d.any
+}
+
+// behind finds the longest text that ends key; the star stands for something.
+func (w *wildcards) behind(key []byte) (n int32, ok bool) {
+	for _, l := range w.lengths {
+		if l >= len(key) {
+			continue
+		}
+		if n, ok := w.hosts[string(key[len(key)-l:])]; ok {
+			return n, true
+		}
+	}
+	return nowhere, false
+}
+
+// before finds the longest text that begins key; the star stands for something.
+func (w *wildcards) before(key []byte) (n int32, ok bool) {
+	for _, l := range w.lengths {
+		if l >= len(key) {
+			continue
+		}
+		if n, ok := w.hosts[string(key[:l])]; ok {
+			return n, true
+		}
+	}
+	return nowhere, false
 }
 
 // appendPorts appends the ports of the domains that a request for port suits,

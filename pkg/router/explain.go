@@ -56,7 +56,7 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	belongs := t.domains.find(e.Authority, x.Request.Scheme)
 	for n := range t.hosts {
 		vh := t.hosts[n].config
-		fits := domainOf(vh, e.Authority, x.Request.Scheme)
+		fits := domainOf(vh, t.config.LiteralDomains, e.Authority, x.Request.Scheme)
 		if int32(n) == belongs { //nolint:gosec // as many as there are
 			e.VirtualHost, e.Domain = vh, fits
 			continue
@@ -90,8 +90,8 @@ func (e *Explanation) explain(r *Route, x *protocol.Exchange, path string) *Expl
 }
 
 // domainOf returns the domain of vh that fits best, "" if none does.
-func domainOf(vh *config.VirtualHost, authority, scheme string) string {
-	d := newDomains()
+func domainOf(vh *config.VirtualHost, literal bool, authority, scheme string) string {
+	d := newDomains(literal)
 	for i, domain := range vh.Domains {
 		_, _ = d.add(domain, int32(i)) //nolint:gosec // they were added to the table's without error
 	}

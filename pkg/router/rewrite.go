@@ -29,7 +29,8 @@ type pathRewrite struct {
 
 	// regex_rewrite: every match of pattern is replaced; replacement refers to
 	// groups as regexp.Expand does.
-	pattern *regexp.Regexp
+	pattern     *regexp.Regexp
+	keepIfEmpty bool // see config.RegexRewrite
 }
 
 // apply rewrites x's path. Of an RPC request it rewrites what the path shows, the
@@ -64,7 +65,11 @@ func (w *pathRewrite) rewritten(old string) string {
 		if !w.pattern.MatchString(path) {
 			return old
 		}
-		return target(w.pattern.ReplaceAllString(path, w.replacement), query, hasQuery)
+		made := w.pattern.ReplaceAllString(path, w.replacement)
+		if made == "" && w.keepIfEmpty {
+			return old
+		}
+		return target(made, query, hasQuery)
 	case w.found != nil:
 		at := w.found.FindStringIndex(path)
 		if at == nil {
@@ -140,7 +145,7 @@ func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewri
 		if err != nil {
 			return nil, fmt.Errorf("regex_rewrite: %w", err)
 		}
-		return &pathRewrite{pattern: pattern, replacement: replacement}, nil
+		return &pathRewrite{pattern: pattern, replacement: replacement, keepIfEmpty: f.RegexRewrite.KeepIfEmpty}, nil
 	}
 	return nil, nil
 }

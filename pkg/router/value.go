@@ -3,7 +3,6 @@ package router
 import (
 	"fmt"
 	"math"
-	"net/url"
 	"strings"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -48,27 +47,16 @@ func argument(x *protocol.Exchange, index int) (value string, ok bool) {
 	return "", false
 }
 
-// parameter returns the first parameter of a name, decoded as far as it can be.
+// parameter returns the first parameter of a name, as it is written.
 func parameter(query, name string) (value string, ok bool) {
 	for query != "" {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
-		key, value, _ := strings.Cut(pair, "=")
-		if unescaped(key) == name {
-			return unescaped(value), true
+		if key, value, _ := strings.Cut(pair, "="); key == name {
+			return value, true
 		}
 	}
 	return "", false
-}
-
-func unescaped(s string) string {
-	if strings.IndexByte(s, '%') < 0 {
-		return s
-	}
-	if text, err := url.PathUnescape(s); err == nil {
-		return text
-	}
-	return s
 }
 
 // chance is a share of what happens.

@@ -47,7 +47,7 @@ func TestNormalize(t *testing.T) {
 		"/%2%66":                 "/%252f",
 		"/%%41":                  "/%A",
 		"/%%34%31":               "/%2541",
-		"/a\"<>^`{|}[b]?\"":       "/a%22%3C%3E%5E%60%7B%7C%7D[b]?\"",
+		"/a\"<>^`{|}[b]?\"":      "/a%22%3C%3E%5E%60%7B%7C%7D[b]?\"",
 	} {
 		got, err := Normalize(in)
 		if got != want || err != nil {

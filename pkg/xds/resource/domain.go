@@ -17,9 +17,7 @@ func (p place) readDomains(list []string) (domains []string) {
 			p.index(i).refuse("%q: %s", d, problem)
 			continue
 		}
-		// The router does not tell a name from the one with the root's dot; Istio's
-		// sidecars are told both.
-		if d = strings.TrimSuffix(lower(d), "."); !slices.Contains(domains, d) {
+		if d = lower(d); !slices.Contains(domains, d) {
 			domains = append(domains, d)
 		}
 	}
@@ -33,8 +31,6 @@ func domainProblem(domain string) string {
 		return ""
 	case strings.HasPrefix(rest, "*"):
 		return "a star is supported at one end only"
-	case strings.Contains(rest, ":"):
-		return "a star is not supported behind a colon"
 	}
 	return ""
 }

@@ -140,6 +140,7 @@ func (p place) readTargets(m *hcmv3.HttpConnectionManager, out *config.TargetRul
 	default:
 		p.field("path_with_escaped_slashes_action").refuse("%v is not supported", m.GetPathWithEscapedSlashesAction())
 	}
+	out.StripDot = m.GetStripTrailingHostDot()
 	switch {
 	case m.GetStripAnyHostPort():
 		out.StripPort = config.StripEveryPort
@@ -154,14 +155,14 @@ func httpRead() []string {
 		"max_request_headers_kb", "stream_idle_timeout", "request_headers_timeout", "access_log", "use_remote_address", "skip_xff_append", "xff_num_trusted_hops",
 		"internal_address_config", "generate_request_id", "preserve_external_request_id",
 		"via", "forward_client_cert_details", "set_current_client_cert_details", "upgrade_configs",
-		"normalize_path", "merge_slashes", "path_with_escaped_slashes_action", "strip_matching_host_port", "strip_any_host_port",
+		"normalize_path", "merge_slashes", "path_with_escaped_slashes_action", "strip_matching_host_port", "strip_any_host_port", "strip_trailing_host_dot",
 	}
 }
 
 func httpCritical() []string {
 	return []string{
 		"scoped_routes", "original_ip_detection_extensions", "early_header_mutation_extensions", "path_normalization_options",
-		"forward_client_cert_matcher", "strip_trailing_host_dot", "forward_proto_config", "scheme_header_transformation", "local_reply_config",
+		"forward_client_cert_matcher", "forward_proto_config", "scheme_header_transformation", "local_reply_config",
 	}
 }
 

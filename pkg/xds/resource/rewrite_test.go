@@ -27,7 +27,7 @@ func TestWhatTheHostBecomes(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		want.Cluster = "c"
+		want.Cluster, want.NoClusterStatus = "c", 503
 		if diff := cmp.Diff(&want, table.Config.VirtualHosts[0].Routes[0].Forward); diff != "" {
 			t.Errorf("%s is read as - want + got:\n%s", text, diff)
 		}

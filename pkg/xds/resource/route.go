@@ -45,8 +45,11 @@ func (p place) readTableHead(m *routev3.RouteConfiguration) (t *config.RouteTabl
 	t = &config.RouteTable{
 		Name:       m.GetName(),
 		IgnorePort: m.GetIgnorePortInHostMatching(),
-		Request:    p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
-		Response:   p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
+
+		LiteralDomains: true,
+
+		Request:  p.mutation("request_headers", m.GetRequestHeadersToAdd(), m.GetRequestHeadersToRemove()),
+		Response: p.mutation("response_headers", m.GetResponseHeadersToAdd(), m.GetResponseHeadersToRemove()),
 	}
 	return t, outer{filters: p.readPerFilter(m.GetTypedPerFilterConfig()), mirrors: m.GetRequestMirrorPolicies()}
 }
@@ -178,23 +181,23 @@ func (p place) readRoute(m *routev3.Route, o outer) *config.Route {
 		p.field("route").readMirrors(a.Route, o, out)
 	case *routev3.Route_Redirect:
 		out.Redirect = p.field("redirect").readRedirect(a.Redirect)
-		p.noMutation(request, response)
+		out.Response = response
+		p.ignoreMutation(request)
 	case *routev3.Route_DirectResponse:
 		out.Direct = p.field("direct_response").readDirect(a.DirectResponse)
-		p.noMutation(request, response)
+		out.Response = response
+		p.ignoreMutation(request)
 	default:
 		p.refuse("%T is not supported, expected route, redirect or direct_response", a)
 	}
 	return out
 }
 
-// noMutation notes that a route that answers itself changes no fields.
-func (p place) noMutation(request, response config.HeaderMutation) {
+// ignoreMutation notes that a route that answers itself sends no request whose fields
+// could change.
+func (p place) ignoreMutation(request config.HeaderMutation) {
 	if len(request.Add)+len(request.Remove) > 0 {
 		p.field("request_headers_to_add").ignore()
-	}
-	if len(response.Add)+len(response.Remove) > 0 {
-		p.field("response_headers_to_add").ignore()
 	}
 }
 
@@ -322,6 +325,7 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 	default:
 		p.refuse("%T is not supported", c)
 	}
+	out.NoClusterStatus = p.field("cluster_not_found_response_code").readNoCluster(m.GetClusterNotFoundResponseCode())
 	out.Metadata = labels(m.GetMetadataMatch().GetFilterMetadata()[subsetLabels])
 	p.readRewrites(m, match, out)
 	retry, at := m.GetRetryPolicy(), p.field("retry_policy")
@@ -351,6 +355,19 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 		}
 	}
 	return out
+}
+
+func (p place) readNoCluster(code routev3.RouteAction_ClusterNotFoundResponseCode) int {
+	switch code {
+	case routev3.RouteAction_SERVICE_UNAVAILABLE:
+		return 503
+	case routev3.RouteAction_NOT_FOUND:
+		return 404
+	case routev3.RouteAction_INTERNAL_SERVER_ERROR:
+		return 500
+	}
+	p.refuse("%v is not supported", code)
+	return 0
 }
 
 func forwardRead() []string {
@@ -409,7 +426,9 @@ func (p place) readRewrites(m *routev3.RouteAction, match *config.Match, out *co
 	if out.PrefixRewrite != "" && match.PathKind == config.PathRegex {
 		p.field("prefix_rewrite").refuse("a route that matches by an expression has no prefix")
 	}
-	out.RegexRewrite = p.field("regex_rewrite").readRegexRewrite(m.GetRegexRewrite())
+	if out.RegexRewrite = p.field("regex_rewrite").readRegexRewrite(m.GetRegexRewrite()); out.RegexRewrite != nil {
+		out.RegexRewrite.KeepIfEmpty = true
+	}
 }
 
 func (p place) readRegexRewrite(m *matcherv3.RegexMatchAndSubstitute) *config.RegexRewrite {

@@ -1,0 +1,88 @@
+package router
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+func TestDomainsThatAreComparedAsTheyAreWritten(t *testing.T) {
+	host := func(domains ...string) *config.VirtualHost {
+		return &config.VirtualHost{Name: domains[0], Domains: domains, Routes: []*config.Route{{Name: domains[0], Direct: &config.DirectResponse{Status: 200}}}}
+	}
+	c := &config.RouteTable{Name: "t", LiteralDomains: true, VirtualHosts: []*config.VirtualHost{
+		host("a.test"), host("b.test:80"), host("*.w.test"), host("p.test:*"), host("c.test", "c.test."), host("c.test:80"), host("q.*"), host("[::1]"),
+	}}
+	table, err := Compile(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for authority, want := range map[string]string{
+		"a.test": "a.test", "A.Test": "a.test", "a.test:80": "", "a.test:8080": "", "a.test.": "",
+		"b.test": "", "b.test:80": "b.test:80", "b.test:0080": "",
+		"x.w.test": "*.w.test", "w.test": "", "x.w.test:80": "", "x.w.test.": "",
+		"p.test": "", "p.test:": "", "p.test:1": "p.test:*", "P.test:*": "p.test:*",
+		"c.test": "c.test", "c.test.": "c.test", "c.test:80": "c.test:80",
+		"q.x:1": "q.*", "q.": "", "[::1]": "[::1]", "[0::1]": "", "": "",
+	} {
+		x := request("GET", authority, "/")
+		got := ""
+		if r := table.Match(x); r != nil {
+			got = r.VirtualHost
+		}
+		if got != want {
+			t.Errorf("%q belongs to %q, want %q", authority, got, want)
+		}
+		e := table.Explain(x)
+		if (e.VirtualHost == nil) != (want == "") || e.VirtualHost != nil && e.VirtualHost.Name != want {
+			t.Errorf("Explain(%q) = %v, want %q", authority, e.VirtualHost, want)
+		}
+	}
+	next := *c
+	next.LiteralDomains = false
+	if table, err = table.Recompile(&next); err == nil {
+		t.Errorf("recompiled with c.test and c.test. of one host: %v, want an error", table)
+	}
+	if _, err := Compile(&config.RouteTable{Name: "t", LiteralDomains: true, VirtualHosts: []*config.VirtualHost{host("*x*")}}); err == nil {
+		t.Error("the domain *x* was accepted")
+	}
+	plain, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{host("a.test")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if literal, err := plain.Recompile(&config.RouteTable{Name: "t", LiteralDomains: true, VirtualHosts: plain.Config().VirtualHosts}); err != nil || literal.Match(request("GET", "a.test:80", "/")) != nil {
+		t.Errorf("recompiled to compare as written, a.test:80 still belongs to a.test (%v)", err)
+	}
+}
+
+func TestAnswersOfRedirectsAndDirectResponsesHaveTheRoutesFields(t *testing.T) {
+	added := config.HeaderMutation{Add: []config.HeaderValue{{Name: "strict-transport-security", Value: "max-age=1"}}}
+	for name, route := range map[string]*config.Route{
+		"redirect": {Redirect: &config.Redirect{Scheme: "https"}, Response: added},
+		"direct":   {Direct: &config.DirectResponse{Status: 200}, Response: added},
+	} {
+		x := request("GET", "a.test", "/")
+		only(t, route, x).Reply(x)
+		if got := x.Response.Header.Get("strict-transport-security"); got != "max-age=1" {
+			t.Errorf("%s: strict-transport-security is %q", name, got)
+		}
+	}
+}
+
+func TestARegexRewriteThatLeavesNothing(t *testing.T) {
+	for _, test := range []struct {
+		keep             bool
+		pattern, in, out string
+	}{
+		{false, "^/zx.*", "/zx/a?b", "/?b"},
+		{true, "^/zx.*", "/zx/a?b", "/zx/a?b"},
+		{true, "^/zy/", "/zy/?x", "/zy/?x"},
+		{true, "^/zy/", "/zy/a?x", "/a?x"},
+	} {
+		x := request("GET", "a.test", test.in)
+		only(t, &config.Route{Forward: &config.Forward{Cluster: "c", RegexRewrite: &config.RegexRewrite{Pattern: test.pattern, KeepIfEmpty: test.keep}}}, x).RewriteRequest(x)
+		if x.Request.Path != test.out {
+			t.Errorf("%q without %q becomes %q, want %q", test.in, test.pattern, x.Request.Path, test.out)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package resource
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestRoutesAreReadAsEnvoyMeansThem holds what the reader sets where Envoy and MOSN differ.
+func TestRoutesAreReadAsEnvoyMeansThem(t *testing.T) {
+	read := func(route string) *config.RouteTable {
+		t.Helper()
+		table, err := ReadRoutes(routesOf(t, `match: {prefix: "/"} `+route), Kinds{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table.Config
+	}
+	for code, want := range map[string]int{
+		``: 503, `cluster_not_found_response_code: SERVICE_UNAVAILABLE`: 503,
+		`cluster_not_found_response_code: NOT_FOUND`: 404, `cluster_not_found_response_code: INTERNAL_SERVER_ERROR`: 500,
+	} {
+		c := read(`route: {cluster_header: "x" ` + code + `}`)
+		if got := c.VirtualHosts[0].Routes[0].Forward.NoClusterStatus; got != want || !c.LiteralDomains {
+			t.Errorf("%q: requests without a cluster are answered with %d, domains are literal: %v; want %d, true", code, got, c.LiteralDomains, want)
+		}
+	}
+	rewrite := read(`route: {cluster: "c" regex_rewrite: {pattern: {regex: "a"} substitution: ""}}`).VirtualHosts[0].Routes[0].Forward.RegexRewrite
+	if !rewrite.KeepIfEmpty {
+		t.Error("regex_rewrite makes / of a path of which nothing is left, want that it stays")
+	}
+	const added = ` response_headers_to_add: {header: {key: "strict-transport-security" value: "max-age=1"}}`
+	for _, action := range []string{`redirect: {https_redirect: true}`, `direct_response: {status: 200}`} {
+		if got := read(action + added).VirtualHosts[0].Routes[0].Response.Add; len(got) != 1 || got[0].Name != "strict-transport-security" {
+			t.Errorf("%s: the answer gets %v", action, got)
+		}
+	}
+}
