@@ -32,7 +32,7 @@ type bootstrap struct {
 	load    string                     // name of the cluster that is told of load; "": nobody is
 	layers  []layer                    // of the runtime
 
-	fixtures *fixtures // that the file has
+	fixtures *fixtures // that the file has; nil once a Source has taken them
 }
 
 // dynamic says which types are subscribed to from the start.

@@ -66,6 +66,7 @@ func (s *Source) countAsleep(tables bool) {
 func (s *Source) rouse(ctx context.Context) {
 	s.work.Lock()
 	defer s.work.Unlock()
+	defer s.world.commit()
 	now := time.Now()
 	s.world.mark()
 	began := false
@@ -85,6 +86,7 @@ func (s *Source) rouse(ctx context.Context) {
 func (s *Source) doze(ctx context.Context) {
 	s.work.Lock()
 	defer s.work.Unlock()
+	defer s.world.commit()
 	s.naps.sweeping = false
 	now, l := time.Now(), s.world.lazy
 	s.world.mark()

@@ -18,6 +18,7 @@ import (
 func (s *Source) Rebase(ctx context.Context, file *config.Snapshot) error {
 	s.work.Lock()
 	defer s.work.Unlock()
+	defer s.world.commit()
 	taken := s.taken()
 	next, err := s.changeStatic(file.Bootstrap)
 	if err == nil {

@@ -58,7 +58,7 @@ type Options struct {
 // Source keeps the configuration of a process as its control plane says.
 type Source struct {
 	o      Options
-	boot   *bootstrap // immutable
+	boot   *bootstrap // immutable once New returns
 	store  *credential.Store
 	events chan event
 	launch func(*feed) // has a feed run; nil: nothing runs yet, or any more. Guarded by work
@@ -245,6 +245,7 @@ func (s *Source) loop(ctx context.Context, ended <-chan struct{}) {
 func (s *Source) wake(ctx context.Context) {
 	s.work.Lock()
 	defer s.work.Unlock()
+	defer s.world.commit()
 	s.world.mark()
 	s.settleLate(ctx)
 	s.ask()
@@ -274,6 +275,7 @@ func (s *Source) settleLate(ctx context.Context) {
 func (s *Source) handle(ctx context.Context, e event) {
 	s.work.Lock()
 	defer s.work.Unlock()
+	defer s.world.commit()
 	f := e.feed
 	switch {
 	case e.opened:

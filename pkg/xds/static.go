@@ -64,13 +64,14 @@ func (s *Source) plane() *feed {
 // Problems.
 func (s *Source) beginStatic() error {
 	now := time.Now()
-	s.fixtures = s.boot.fixtures
+	s.fixtures, s.boot.fixtures = s.boot.fixtures, nil // which would hold them after the file has others
 	if err := s.fixtures.seed(s.world, nil, s.boot, s.kinds(s.world.runtime), now); err != nil {
 		return err
 	}
 	if _, next := s.world.settle(now); !next.IsZero() { // Rebase puts it in force
 		s.again.Reset(next.Sub(now))
 	}
+	s.world.commit()
 	return nil
 }
 

@@ -190,6 +190,7 @@ func (s *Source) save() {
 func (s *Source) silent(ctx context.Context) {
 	s.work.Lock()
 	defer s.work.Unlock()
+	defer s.world.commit()
 	if !s.memory.tried {
 		s.memory.tried = true
 		s.recall(ctx)

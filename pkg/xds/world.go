@@ -106,14 +106,27 @@ func newWorld() *world {
 }
 
 // mark makes the state the one that takeBack goes back to.
-func (w *world) mark() { w.undo = w.undo[:0] }
+func (w *world) mark() { w.commit() }
+
+// commit makes the changes since mark final: takeBack undoes none of them. It drops the undo
+// list, whose functions refer to the resources of before: until then these cannot be
+// collected. Every operation on the world ends with it.
+func (w *world) commit() {
+	const few = 64
+	if cap(w.undo) > few { // one large update does not keep its list for ever
+		w.undo = nil
+		return
+	}
+	clear(w.undo)
+	w.undo = w.undo[:0]
+}
 
 // takeBack undoes everything since mark. It is to be settled.
 func (w *world) takeBack() {
 	for _, f := range slices.Backward(w.undo) {
 		f()
 	}
-	w.undo = w.undo[:0]
+	w.commit()
 }
 
 // cluster returns the state of a name, which is about to change.
