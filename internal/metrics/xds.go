@@ -35,11 +35,15 @@ var (
 	// route.
 	XDSAsleep = Metric{"weft_xds_asleep", "Clusters without their hosts, and route tables, that are left with the control plane until they are used (xds_lazy), by type.",
 		KindGauge, []string{LabelType}}
+	// XDSUnknownFields counts fields that this build's version of Envoy's API does not have,
+	// of resources that were accepted all the same.
+	XDSUnknownFields = Metric{"weft_xds_unknown_fields_total", "Fields without effect because this build does not know them, in accepted resources, by type; counted at each update of the resource (xds_unknown_fields: warn).",
+		KindCounter, []string{LabelType}}
 	// XDSLoadReports counts the reports of load.
 	XDSLoadReports = Metric{"weft_xds_load_reports_total", "Reports of load that were sent to the control plane of load_stats_config.",
 		KindCounter, []string{LabelControlPlane}}
 )
 
 func xdsMetrics() []Metric {
-	return []Metric{XDSConnected, XDSResponses, XDSResponseAge, XDSResources, XDSKeptAge, XDSAsleep, XDSLoadReports}
+	return []Metric{XDSConnected, XDSResponses, XDSResponseAge, XDSResources, XDSKeptAge, XDSAsleep, XDSUnknownFields, XDSLoadReports}
 }

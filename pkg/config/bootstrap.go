@@ -12,6 +12,7 @@ type Bootstrap struct {
 	LoadStats []byte // cluster_manager.load_stats_config; empty: nobody is told of load
 	Cache     ControlPlaneCache
 	Lazy      ControlPlaneLazy
+	Unknown   UnknownFields
 	// StatusAddress is where tools may ask for what came from there, by
 	// ClientStatusDiscoveryService: ip:port of this machine alone, or the path of a unix
 	// socket; "": nowhere.
@@ -25,3 +26,15 @@ type ControlPlaneCache struct {
 	// MaxAge is how old it may be when it is used; 0: of any age.
 	MaxAge time.Duration
 }
+
+// UnknownFields says what becomes of a resource of a control plane that has a field which the
+// build's version of Envoy's API does not have.
+type UnknownFields uint8
+
+// What becomes of such a resource.
+const (
+	RejectUnknownFields UnknownFields = iota // it is refused
+	// WarnUnknownFields: it is accepted without the field, unless the field is in a message
+	// that decides who may connect or which requests pass.
+	WarnUnknownFields
+)

@@ -54,14 +54,14 @@ func readFixtures(data []byte) (*fixtures, error) {
 	x.secrets, err = readGiven("secrets", all, func() *tlsv3.Secret { return &tlsv3.Secret{} })
 	note("", err)
 	for _, g := range x.secrets {
-		secret, err := resource.ReadSecret(g.body)
+		secret, err := resource.ReadSecret(g.body, resource.Kinds{})
 		note(g.field, err)
 		x.known[resource.SecretRef{Name: g.name}] = secret
 	}
 	x.clusters, err = readGiven("clusters", all, func() *clusterv3.Cluster { return &clusterv3.Cluster{} })
 	note("", err)
 	for _, g := range x.clusters {
-		c, err := resource.ReadCluster(g.body)
+		c, err := resource.ReadCluster(g.body, resource.Kinds{})
 		note(g.field, err)
 		x.read[g.name] = c
 	}

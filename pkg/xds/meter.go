@@ -80,6 +80,22 @@ func (s *Source) count(f *feed, u ads.Update, wrong []ads.Wrong) {
 	s.meter.registry.Counter(metrics.XDSResponses, f.name, typeNames()[u.Type], result).Add(1)
 }
 
+// noteUnknown counts and logs the fields of an accepted resource that this build does not know.
+func (s *Source) noteUnknown(typeURL, name string, ignored []string) {
+	n := resource.CountUnknown(ignored)
+	if n == 0 {
+		return
+	}
+	if s.meter.registry != nil {
+		s.meter.registry.Counter(metrics.XDSUnknownFields, typeNames()[typeURL]).Add(uint64(n))
+	}
+	for _, field := range ignored {
+		if resource.CountUnknown([]string{field}) > 0 {
+			s.o.Log.Warn("a resource is accepted without a field that this build does not know", logType, typeURL, logResource, name, logReason, field)
+		}
+	}
+}
+
 // recount has the numbers of resources be right again. The Source's work is held.
 func (s *Source) recount() {
 	m := &s.meter

@@ -186,13 +186,14 @@ func (w *world) reread(name string, l *resource.Listener) {
 // kinds are what resources may ask for, by the runtime r.
 func (s *Source) kinds(r runtime) resource.Kinds {
 	k := s.o.Kinds
+	k.Unknown = s.o.Bootstrap.Unknown
 	k.Runtime = r.now
 	return k
 }
 
 // readLayer is read of a layer of the runtime. One that is refused is not waited for.
 func (s *Source) readLayer(f *feed, n ads.Resource) error {
-	said, err := resource.ReadRuntime(n.Body)
+	said, err := resource.ReadRuntime(n.Body, s.kinds(s.world.runtime))
 	if err == nil {
 		err = s.takeLayer(f, n.Name, said)
 	}

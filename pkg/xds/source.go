@@ -451,19 +451,21 @@ func (s *Source) read(f *feed, typeURL string, n ads.Resource, now time.Time) er
 	}
 	switch typeURL {
 	case resource.ClusterType:
-		c, err := resource.ReadCluster(n.Body)
+		c, err := resource.ReadCluster(n.Body, s.kinds(s.world.runtime))
 		if err != nil {
 			return err
 		}
 		if err := s.reachable(c.Secrets()); err != nil {
 			return err
 		}
+		s.noteUnknown(typeURL, n.Name, c.Ignored)
 		s.world.setCluster(n.Name, c, now)
 	case resource.EndpointType:
-		a, err := resource.ReadEndpoints(n.Body)
+		a, err := resource.ReadEndpoints(n.Body, s.kinds(s.world.runtime))
 		if err != nil {
 			return err
 		}
+		s.noteUnknown(typeURL, n.Name, a.Ignored)
 		s.world.setAssignment(n.Name, a)
 	case resource.ListenerType:
 		return s.readListener(n, now)
@@ -472,12 +474,14 @@ func (s *Source) read(f *feed, typeURL string, n ads.Resource, now time.Time) er
 		if err != nil {
 			return err
 		}
+		s.noteUnknown(typeURL, n.Name, t.Ignored)
 		s.takeTable(n.Name, t)
 	case resource.DubboRouteType:
 		t, err := resource.ReadDubboRoutes(n.Body, s.kinds(s.world.runtime))
 		if err != nil {
 			return err
 		}
+		s.noteUnknown(typeURL, n.Name, t.Ignored)
 		s.takeTable(resource.DubboTable(n.Name), t)
 	case resource.RuntimeType:
 		return s.readLayer(f, n)
@@ -490,12 +494,14 @@ func (s *Source) read(f *feed, typeURL string, n ads.Resource, now time.Time) er
 			s.world.spoil(n.Name)
 			return err
 		}
+		s.noteUnknown(typeURL, n.Name, e.Ignored)
 		s.world.setExtension(n.Name, e)
 	case resource.SecretType:
-		secret, err := resource.ReadSecret(n.Body)
+		secret, err := resource.ReadSecret(n.Body, s.kinds(s.world.runtime))
 		if err != nil {
 			return err
 		}
+		s.noteUnknown(typeURL, n.Name, secret.Ignored)
 		s.world.setSecret(resource.SecretRef{Name: n.Name, From: f.secrets}, secret)
 	default:
 		return fmt.Errorf("resources of type %s are not known", typeURL)
@@ -517,6 +523,7 @@ func (s *Source) readListener(n ads.Resource, now time.Time) error {
 			return fmt.Errorf("routes %q: the file has a static route table of that name", table)
 		}
 	}
+	s.noteUnknown(resource.ListenerType, n.Name, l.Ignored)
 	s.world.setListener(n.Name, l, now)
 	return nil
 }

@@ -131,7 +131,7 @@ func hear(t testing.TB, w *world, r said, now time.Time) {
 		var c *resource.Cluster
 		if r.body == nil {
 			w.removeCluster(r.name)
-		} else if c, err = resource.ReadCluster(r.body); err == nil {
+		} else if c, err = resource.ReadCluster(r.body, kinds()); err == nil {
 			w.setCluster(r.name, c, now)
 		}
 	case resource.ListenerType:
@@ -144,7 +144,7 @@ func hear(t testing.TB, w *world, r said, now time.Time) {
 	case resource.EndpointType:
 		var a *resource.Assignment
 		if r.body != nil {
-			a, err = resource.ReadEndpoints(r.body)
+			a, err = resource.ReadEndpoints(r.body, kinds())
 		}
 		w.setAssignment(r.name, a)
 	case resource.RouteType:
@@ -166,7 +166,7 @@ func hear(t testing.TB, w *world, r said, now time.Time) {
 		}
 		w.setExtension(r.name, e)
 	case resource.SecretType:
-		s, failed := resource.ReadSecret(r.body)
+		s, failed := resource.ReadSecret(r.body, kinds())
 		err = failed
 		w.setSecret(resource.SecretRef{Name: r.name}, s)
 	}

@@ -25,6 +25,9 @@ func (r *reader) readBootstrap(j *rootJSON) {
 	}
 	r.readXDSCache(j)
 	r.readXDSLazy(j)
+	if j.XDSUnknown == "warn" {
+		r.snapshot.Bootstrap.Unknown = config.WarnUnknownFields
+	}
 	r.readXDSStatus(j)
 	r.readLoadStats(j)
 	if n := j.LayeredRuntime; says(n) && !j.hasBootstrap() {

@@ -27,6 +27,7 @@ type rootJSON struct {
 	LayeredRuntime   document.Node  `key:"layered_runtime,layeredRuntime" doc:"Envoy bootstrap: values of the keys that resources of a control plane name, in layers: of the file (static_layer) or of the control plane (rtds_layer). See docs/xds.md." accept:"object" example:"{\"layers\": [{\"name\": \"file\", \"static_layer\": {\"shop.share\": 20}}]}"`
 	XDSCache         *xdsCacheJSON  `key:"xds_cache" doc:"Where what the control plane said is kept, for a start while it is away; absent: nowhere."`
 	XDSLazy          *xdsLazyJSON   `key:"xds_lazy" doc:"What of a control plane is asked for only when it is used, and dropped when it is not: hosts of clusters of type EDS, and routes by RDS. Absent: all is asked for at once."`
+	XDSUnknown       string         `key:"xds_unknown_fields" doc:"What becomes of a resource of a control plane with a field that this build's version of Envoy's API does not have: \"reject\" refuses it, \"warn\" accepts it without the field, unless that is in a message that decides who may connect or which requests pass. See docs/xds.md." enum:"reject|warn" default:"reject" example:"\"warn\""`
 	XDSStatus        *xdsStatusJSON `key:"xds_status" doc:"Where tools may ask by gRPC for what the control plane said, as envoy.service.status.v3.ClientStatusDiscoveryService; absent: nowhere."`
 	EnvoyNode        document.Node  `key:"node" doc:"Envoy bootstrap: who asks by xDS." accept:"object" example:"{\"id\": \"sidecar~10.0.0.1\"}"`
 

@@ -43,7 +43,7 @@ func capture(t testing.TB, name string) (bodies [][]byte) {
 func TestIstiodIsAccepted(t *testing.T) {
 	for name, read := range map[string]func(body []byte) ([]string, error){
 		"01-CDS.pb": func(b []byte) ([]string, error) {
-			c, err := ReadCluster(b)
+			c, err := ReadCluster(b, Kinds{})
 			if err != nil {
 				return nil, err
 			}
@@ -57,7 +57,7 @@ func TestIstiodIsAccepted(t *testing.T) {
 			return l.Ignored, nil
 		},
 		"03-EDS.pb": func(b []byte) ([]string, error) {
-			a, err := ReadEndpoints(b)
+			a, err := ReadEndpoints(b, Kinds{})
 			if err != nil {
 				return nil, err
 			}

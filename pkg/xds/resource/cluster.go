@@ -40,13 +40,13 @@ type Socket struct {
 const defaultFetchTimeout = 15 * time.Second
 
 // ReadCluster reads a serialized Cluster. The error is Refused.
-func ReadCluster(body []byte) (*Cluster, error) {
+func ReadCluster(body []byte, k Kinds) (*Cluster, error) {
 	m := &clusterv3.Cluster{}
-	if err := unmarshal(body, m); err != nil {
+	r := &report{kinds: k}
+	p := place{report: r}
+	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
 	}
-	r := &report{}
-	p := place{report: r}
 	c := &Cluster{Config: &config.Cluster{Name: m.GetName()}}
 	p.only(m, clusterRead(), clusterCritical())
 	if m.GetName() == "" {
@@ -58,8 +58,9 @@ func ReadCluster(body []byte) (*Cluster, error) {
 	p.readConnections(m, c)
 	p.readHealth(m, c.Config)
 	p.readSockets(m, c)
+	err := r.result()
 	c.Ignored = r.ignored
-	return c, r.result()
+	return c, err
 }
 
 // Secrets returns the secrets that connections to the hosts need.

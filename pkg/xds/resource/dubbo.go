@@ -82,13 +82,15 @@ func DubboRoutes(table string) (resource string, ok bool) {
 // what DubboTable says. The error is Refused.
 func ReadDubboRoutes(body []byte, k Kinds) (*RouteTable, error) {
 	m := &dubbov3.MultipleRouteConfiguration{}
-	if err := unmarshal(body, m); err != nil {
+	r := &report{kinds: k}
+	p := place{report: r}
+	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
 	}
-	r := &report{kinds: k}
-	t := &RouteTable{Config: place{report: r}.field("route_config").readDubboTable(DubboTable(m.GetName()), m.GetRouteConfig())}
+	t := &RouteTable{Config: p.field("route_config").readDubboTable(DubboTable(m.GetName()), m.GetRouteConfig())}
+	err := r.result()
 	t.Ignored, t.Keys = r.ignored, r.runtimeKeys()
-	return t, r.result()
+	return t, err
 }
 
 func (p place) readDubboTable(name string, list []*dubbov3.RouteConfiguration) *config.RouteTable {

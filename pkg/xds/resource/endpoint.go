@@ -38,15 +38,17 @@ const (
 const mostPriority = 128
 
 // ReadEndpoints reads a serialized ClusterLoadAssignment. The error is Refused.
-func ReadEndpoints(body []byte) (*Assignment, error) {
+func ReadEndpoints(body []byte, k Kinds) (*Assignment, error) {
 	m := &endpointv3.ClusterLoadAssignment{}
-	if err := unmarshal(body, m); err != nil {
+	r := &report{kinds: k}
+	p := place{report: r}
+	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
 	}
-	r := &report{}
-	a := place{report: r}.readAssignment(m, false)
+	a := p.readAssignment(m, false)
+	err := r.result()
 	a.Ignored = r.ignored
-	return a, r.result()
+	return a, err
 }
 
 func (p place) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *Assignment {

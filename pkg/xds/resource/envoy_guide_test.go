@@ -141,7 +141,7 @@ func TestClustersAsControlPlanesWriteThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ReadCluster(body); err != nil {
+			if _, err := ReadCluster(body, Kinds{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -165,7 +165,7 @@ func TestEndpointsAsControlPlanesWriteThem(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := ReadEndpoints(body); err != nil {
+			if _, err := ReadEndpoints(body, Kinds{}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -31,13 +31,15 @@ type Extension struct {
 // ReadExtension reads a serialized TypedExtensionConfig. The error is Refused.
 func ReadExtension(body []byte, k Kinds) (*Extension, error) {
 	m := &corev3.TypedExtensionConfig{}
-	if err := unmarshal(body, m); err != nil {
+	r := &report{kinds: k}
+	p := place{report: r}
+	if err := p.unmarshal(body, m); err != nil {
 		return &Extension{}, err
 	}
-	r := &report{kinds: k}
-	e := place{report: r}.field("typed_config").readExtension(m.GetTypedConfig())
+	e := p.field("typed_config").readExtension(m.GetTypedConfig())
+	err := r.result()
 	e.Ignored, e.Keys = r.ignored, r.runtimeKeys()
-	return e, r.result()
+	return e, err
 }
 
 func (p place) readExtension(packed *anypb.Any) *Extension {

@@ -143,11 +143,11 @@ func judgedRoutes(t *testing.T) []judged {
 func judgedHosts(t *testing.T) []judged {
 	t.Helper()
 	cluster := func(m *clusterv3.Cluster) ([]string, error) {
-		c, err := ReadCluster(marshaled(t, m))
+		c, err := ReadCluster(marshaled(t, m), Kinds{})
 		return c.Ignored, err
 	}
 	hosts := func(m *endpointv3.ClusterLoadAssignment) ([]string, error) {
-		a, err := ReadEndpoints(marshaled(t, m))
+		a, err := ReadEndpoints(marshaled(t, m), Kinds{})
 		return a.Ignored, err
 	}
 	return []judged{

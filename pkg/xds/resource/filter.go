@@ -35,6 +35,7 @@ type Kinds struct {
 	Gates   []filter.Connection
 	Runtime *Runtime // the values of the keys in them
 	Node    Node
+	Unknown config.UnknownFields // in what they say
 }
 
 func (k Kinds) gate(name string) *filter.Connection {
@@ -243,9 +244,8 @@ func (p place) turn(name string, m *routev3.FilterConfig, all map[string]any) {
 // readSettings returns the settings of a filter as Weft's has them, nil if they are
 // wrong.
 func (p place) readSettings(t *translation, packed *anypb.Any) any {
-	m, err := packed.UnmarshalNew()
-	if err != nil {
-		p.refuse("%v", err)
+	m, ok := p.openAny(packed)
+	if !ok {
 		return nil
 	}
 	return p.decode(p.report.kinds.filter(t.name).Config(), m, t.adapt)

@@ -16,7 +16,7 @@ func most(body []byte) int { return len(body) + 16 }
 func FuzzReadCluster(f *testing.F) {
 	seed(f, 0, "01-CDS.pb")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		c, err := ReadCluster(body)
+		c, err := ReadCluster(body, Kinds{})
 		if err != nil {
 			bounded(t, body, err)
 			return
@@ -40,7 +40,7 @@ func FuzzReadCluster(f *testing.F) {
 func FuzzReadEndpoints(f *testing.F) {
 	seed(f, 1, "03-EDS.pb")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		a, err := ReadEndpoints(body)
+		a, err := ReadEndpoints(body, Kinds{})
 		if err != nil {
 			bounded(t, body, err)
 			return
@@ -61,7 +61,7 @@ func FuzzReadEndpoints(f *testing.F) {
 func FuzzReadSecret(f *testing.F) {
 	seed(f, 2, "")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		s, err := ReadSecret(body)
+		s, err := ReadSecret(body, Kinds{})
 		if err != nil {
 			bounded(t, body, err)
 			return

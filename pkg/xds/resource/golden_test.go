@@ -100,7 +100,7 @@ func pems(t testing.TB) *strings.Replacer {
 func readers() []reader {
 	return []reader{
 		{name: "cluster", message: func() proto.Message { return &clusterv3.Cluster{} }, read: func(b []byte) (any, []string, error) {
-			c, err := ReadCluster(b)
+			c, err := ReadCluster(b, Kinds{})
 			if err != nil {
 				return nil, c.Ignored, err
 			}
@@ -117,13 +117,13 @@ func readers() []reader {
 			return shown{whole, c.Endpoints, c.EndpointTimeout.String(), c.Sockets}, c.Ignored, nil
 		}},
 		{name: "endpoint", message: func() proto.Message { return &endpointv3.ClusterLoadAssignment{} }, read: func(b []byte) (any, []string, error) {
-			a, err := ReadEndpoints(b)
+			a, err := ReadEndpoints(b, Kinds{})
 			ignored := a.Ignored
 			a.Ignored = nil
 			return a, ignored, err
 		}},
 		{name: "secret", message: func() proto.Message { return &tlsv3.Secret{} }, read: func(b []byte) (any, []string, error) {
-			s, err := ReadSecret(b)
+			s, err := ReadSecret(b, Kinds{})
 			ignored := s.Ignored
 			s.Ignored = nil
 			return s, ignored, err

@@ -86,16 +86,17 @@ func (l *Listener) With(secrets map[SecretRef]*Secret, extensions map[string]*Ex
 // ReadListener reads a serialized Listener. The error is Refused.
 func ReadListener(body []byte, k Kinds) (*Listener, error) {
 	m := &listenerv3.Listener{}
-	if err := unmarshal(body, m); err != nil {
-		return nil, err
-	}
 	r := &report{kinds: k}
 	p := place{report: r}
+	if err := p.unmarshal(body, m); err != nil {
+		return nil, err
+	}
 	l := &Listener{}
 	p.only(m, listenerRead(), listenerCritical())
 	p.readListener(m, l)
+	err := r.result()
 	l.Ignored, l.Keys = r.ignored, r.runtimeKeys()
-	return l, r.result()
+	return l, err
 }
 
 func listenerRead() []string {

@@ -234,7 +234,7 @@ func TestIstiodsSidecarsExchangeMetadata(t *testing.T) {
 func TestIstiodSaysWhoClustersAndEndpointsAre(t *testing.T) {
 	meshes := map[string]config.Mesh{}
 	for _, body := range capture(t, "01-CDS.pb") {
-		c, err := ReadCluster(body)
+		c, err := ReadCluster(body, Kinds{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +251,7 @@ func TestIstiodSaysWhoClustersAndEndpointsAre(t *testing.T) {
 		}
 	}
 	for _, body := range capture(t, "03-EDS.pb") {
-		a, err := ReadEndpoints(body)
+		a, err := ReadEndpoints(body, Kinds{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -69,9 +69,8 @@ func (p place) readGate(name string, packed *anypb.Any, out *config.FilterChain)
 		p.unbuilt()
 		return
 	}
-	m, err := packed.UnmarshalNew()
-	if err != nil {
-		p.refuse("%v", err)
+	m, ok := p.openAny(packed)
+	if !ok {
 		return
 	}
 	if settings := p.decode(k.Config(), m, nil); settings != nil {

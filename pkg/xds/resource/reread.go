@@ -60,16 +60,17 @@ func (t *RouteTable) Reread(body []byte, k Kinds) (*RouteTable, error) {
 	if !ok {
 		parts.head = body // is no message, as unmarshal says
 	}
-	if err := unmarshal(parts.head, m); err != nil {
+	r := &tableReader{report: &report{kinds: k}}
+	p := place{report: r.report}
+	if err := p.unmarshal(parts.head, m); err != nil {
 		return nil, err
 	}
 	if !ok {
 		return nil, errSplit
 	}
-	r := &tableReader{report: &report{kinds: k}}
 	r.compare(t, parts.head)
-	p := place{report: r.report}
 	c, o := p.readTableHead(m)
+	r.report.resolveUnknown(0)
 	next := &RouteTable{Config: c, memory: memory{body: body, runtime: k.Runtime, hosts: make([]hostNotes, len(parts.all))}}
 	places := align.Places(r.parts.all, parts.all)
 	for n, part := range parts.all {
@@ -88,8 +89,9 @@ func (t *RouteTable) Reread(body []byte, k Kinds) (*RouteTable, error) {
 	if r.config == nil || !sameDomains(r.config, c) {
 		p.checkDomains(c)
 	}
+	err := r.report.result()
 	next.Ignored, next.Keys = r.report.ignored, r.report.runtimeKeys()
-	return next, r.report.result()
+	return next, err
 }
 
 // sameDomains reports whether the virtual hosts of two tables have the same domains.
@@ -164,6 +166,7 @@ func (r *tableReader) note(n notes) {
 func (r *tableReader) noted(read func()) notes {
 	ignored, keys := len(r.report.ignored), len(r.report.keys)
 	read()
+	r.report.resolveUnknown(ignored)
 	return notes{slices.Clone(r.report.ignored[ignored:]), slices.Clone(r.report.keys[keys:])}
 }
 
@@ -173,11 +176,14 @@ func (r *tableReader) host(part string, n int, table outer) (*config.VirtualHost
 	at := r.hostAt(n)
 	m, routes, err := openHost(part)
 	if err != nil {
-		return nil, h, err
+		return nil, h, at.placed(err)
 	}
 	var v *config.VirtualHost
 	var o outer
-	h.head = r.noted(func() { v, o = at.readHostHead(m, table) })
+	h.head = r.noted(func() {
+		at.findUnknown(m.ProtoReflect())
+		v, o = at.readHostHead(m, table)
+	})
 	old := r.old(m, n)
 	places := align.Places(old.routes, routes)
 	for i, part := range routes {
@@ -192,11 +198,14 @@ func (r *tableReader) host(part string, n int, table outer) (*config.VirtualHost
 				r.note(found)
 			}
 		} else {
-			one := &routev3.Route{}
-			if err := unmarshal([]byte(part), one); err != nil {
-				return nil, h, err
+			one, at := &routev3.Route{}, at.field("routes").index(i)
+			if err := decoding().Unmarshal([]byte(part), one); err != nil {
+				return nil, h, at.placed(Refused{malformed(err)})
 			}
-			found = r.noted(func() { v.Routes = append(v.Routes, at.field("routes").index(i).readRoute(one, o)) })
+			found = r.noted(func() {
+				at.findUnknown(one.ProtoReflect())
+				v.Routes = append(v.Routes, at.readRoute(one, o))
+			})
 		}
 		if h.routes == nil && len(found.ignored)+len(found.keys) > 0 {
 			h.routes = make([]notes, len(routes))
@@ -217,10 +226,13 @@ func openHost(part string) (m *routev3.VirtualHost, routes []string, err error) 
 		parts.head = body
 	}
 	m = &routev3.VirtualHost{}
-	if err = unmarshal(parts.head, m); err == nil && !ok {
-		err = errSplit
+	if err := decoding().Unmarshal(parts.head, m); err != nil {
+		return nil, nil, Refused{malformed(err)}
 	}
-	return m, parts.all, err
+	if !ok {
+		return nil, nil, errSplit
+	}
+	return m, parts.all, nil
 }
 
 // errSplit is never seen: what cannot be split cannot be unmarshaled either.

@@ -4,6 +4,7 @@
 package resource
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,10 +44,14 @@ type report struct {
 	wrong   Refused
 	ignored []string
 	keys    []string // of the runtime
+	unknown []unknownField
+	finder  finder
 }
 
-// result is the error that the resource is refused with, nil if it is not.
+// result is the error that the resource is refused with, nil if it is not. It completes
+// ignored.
 func (r *report) result() error {
+	r.resolveUnknown(0)
 	if len(r.wrong) == 0 {
 		return nil
 	}
@@ -111,12 +116,30 @@ func (p place) only(m proto.Message, read, critical []string) {
 	}
 }
 
-// unmarshal reads body into m.
-func unmarshal(body []byte, m proto.Message) error {
-	if err := proto.Unmarshal(body, m); err != nil {
-		return Refused{err.Error()}
+// mostDepth is how deep messages may be in messages: what protobuf's decoders for C++ and Java
+// take if nothing else is said. A matcher that is nested deeper could exhaust the stack of what
+// evaluates it.
+const mostDepth = 100
+
+// decoding is how serialized messages are read.
+func decoding() proto.UnmarshalOptions { return proto.UnmarshalOptions{RecursionLimit: mostDepth} }
+
+// unmarshal reads body, which is at p, into m. Fields that m does not have are noted.
+func (p place) unmarshal(body []byte, m proto.Message) error {
+	if err := decoding().Unmarshal(body, m); err != nil {
+		return Refused{malformed(err)}
 	}
+	p.findUnknown(m.ProtoReflect())
 	return nil
+}
+
+// malformed says why a message cannot be decoded.
+func malformed(err error) string {
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
+	if strings.Contains(text, "recursion depth") {
+		return fmt.Sprintf("messages are nested more than %d deep", mostDepth)
+	}
+	return "malformed message: " + strings.TrimSpace(text)
 }
 
 // open reads the message that a is to hold into m, and reports whether it did.
@@ -125,11 +148,40 @@ func (p place) open(a *anypb.Any, m proto.Message) bool {
 		p.refuse("is missing, expected a %s", m.ProtoReflect().Descriptor().FullName())
 		return false
 	}
-	if err := a.UnmarshalTo(m); err != nil {
-		p.refuse("%v", err)
+	if !holds(a, m) {
+		p.refuse("is a %s, expected a %s", a.GetTypeUrl(), m.ProtoReflect().Descriptor().FullName())
 		return false
 	}
+	if err := decoding().Unmarshal(a.GetValue(), m); err != nil {
+		p.refuse("%s", malformed(err))
+		return false
+	}
+	p.findUnknown(m.ProtoReflect())
 	return true
+}
+
+// placed has the reasons of a Refused be those of p.
+func (p place) placed(err error) error {
+	var reasons Refused
+	if !errors.As(err, &reasons) {
+		return err
+	}
+	out := make(Refused, len(reasons))
+	for i, reason := range reasons {
+		out[i] = p.path + ": " + reason
+	}
+	return out
+}
+
+// openAny reads the message that a holds, whichever it is, and reports whether it could.
+func (p place) openAny(a *anypb.Any) (m proto.Message, ok bool) {
+	m, err := anypb.UnmarshalNew(a, decoding())
+	if err != nil {
+		p.refuse("%s", malformed(err))
+		return nil, false
+	}
+	p.findUnknown(m.ProtoReflect())
+	return m, true
 }
 
 // holds reports whether a is a message of the given full name.

@@ -67,22 +67,29 @@ func (r *Runtime) value(key string) setting {
 }
 
 // ReadRuntime reads a serialized Runtime of the API. The error is Refused.
-func ReadRuntime(body []byte) (*Layer, error) {
+func ReadRuntime(body []byte, k Kinds) (*Layer, error) {
 	m := &runtimev3.Runtime{}
-	if err := unmarshal(body, m); err != nil {
+	r := &report{kinds: k}
+	p := place{report: r}
+	if err := p.unmarshal(body, m); err != nil {
 		return &Layer{}, err
 	}
-	return ReadLayer("layer", m.GetLayer())
+	return p.field("layer").layerOf(m.GetLayer())
 }
 
 // ReadLayer reads a layer: keys are the fields, or, of fields that have fields, all their
 // names with dots between them. An error is Refused, and names the fields below name.
 func ReadLayer(name string, s *structpb.Struct) (*Layer, error) {
-	r := &report{}
+	return place{report: &report{}}.field(name).layerOf(s)
+}
+
+// layerOf is ReadLayer of a layer that is at p.
+func (p place) layerOf(s *structpb.Struct) (*Layer, error) {
 	l := &Layer{values: map[string]setting{}}
-	place{report: r}.field(name).readLayer("", s, l)
-	l.ignored = r.ignored
-	return l, r.result()
+	p.readLayer("", s, l)
+	err := p.report.result()
+	l.ignored = p.report.ignored
+	return l, err
 }
 
 func (p place) readLayer(prefix string, s *structpb.Struct, l *Layer) {

@@ -38,7 +38,7 @@ func runtimeOf(t *testing.T, layers ...string) *Runtime {
 	t.Helper()
 	var all []*Layer
 	for _, text := range layers {
-		l, err := ReadRuntime(aLayer(t, text))
+		l, err := ReadRuntime(aLayer(t, text), Kinds{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestWhatIsRefusedOfTheRuntime(t *testing.T) {
 		`{"a": {"numerator": 1, "denominator": "TEN"}}`: `layer.a.denominator: "TEN" is not known`,
 		`{"a": {"numerator": 1, "denominator": 7}}`:     "layer.a.denominator: 7 is not supported",
 	} {
-		if _, err := ReadRuntime(aLayer(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadRuntime(aLayer(t, text), Kinds{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
@@ -218,7 +218,7 @@ func TestLimitsOfConnectionsAreTold(t *testing.T) {
 func FuzzReadRuntime(f *testing.F) {
 	f.Add(aLayer(f, `{"a": {"b": {"numerator": 5, "denominator": "TEN_THOUSAND"}}, "c": "true", "d": 1}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		l, err := ReadRuntime(body)
+		l, err := ReadRuntime(body, Kinds{})
 		if err != nil {
 			return
 		}

@@ -77,13 +77,13 @@ type Secret struct {
 }
 
 // ReadSecret reads a serialized Secret. The error is Refused.
-func ReadSecret(body []byte) (*Secret, error) {
+func ReadSecret(body []byte, k Kinds) (*Secret, error) {
 	m := &tlsv3.Secret{}
-	if err := unmarshal(body, m); err != nil {
+	r := &report{kinds: k}
+	p := place{report: r}
+	if err := p.unmarshal(body, m); err != nil {
 		return nil, err
 	}
-	r := &report{}
-	p := place{report: r}
 	s := &Secret{Name: m.GetName()}
 	switch t := m.GetType().(type) {
 	case *tlsv3.Secret_TlsCertificate:
@@ -98,8 +98,9 @@ func ReadSecret(body []byte) (*Secret, error) {
 	default:
 		p.refuse("%T is not supported, expected tls_certificate or validation_context", t)
 	}
+	err := r.result()
 	s.Ignored = r.ignored
-	return s, r.result()
+	return s, err
 }
 
 // readSockets reads how connections to hosts are secured; the first that fits a host

@@ -1,0 +1,271 @@
+package resource
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// aNewField is a field that no version of the API has.
+const aNewField = 9999
+
+// withUnknown adds a field that nobody knows to m.
+func withUnknown[M proto.Message](m M) M {
+	b := protowire.AppendTag(nil, aNewField, protowire.VarintType)
+	m.ProtoReflect().SetUnknown(protowire.AppendVarint(b, 1))
+	return m
+}
+
+// TestUnknownFieldsAreRefused: whichever message a new field is in, the resource is refused, and
+// the reason has its path and number.
+func TestUnknownFieldsAreRefused(t *testing.T) {
+	for _, j := range judgedMessages(t) {
+		d := j.message.ProtoReflect().Descriptor()
+		_, err := j.read(withUnknown(proto.Clone(j.message)))
+		want := "unknown field 9999 of " + string(d.FullName()) + ": this build does not know it"
+		if j.place != "" {
+			want = j.place + ": " + want
+		}
+		var refused Refused
+		if !errors.As(err, &refused) || !slices.Contains(refused, want) {
+			t.Errorf("%s: the reasons are %q, want %q among them", d.FullName(), refused, want)
+		}
+	}
+}
+
+// aGuarded is a listener whose proxy has a filter of HTTP, and which speaks TLS if context is
+// not nil.
+func aGuarded(t *testing.T, filter proto.Message, context *tlsv3.DownstreamTlsContext, change func(*hcmv3.HttpConnectionManager)) *listenerv3.Listener {
+	t.Helper()
+	h := &hcmv3.HttpConnectionManager{
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "r"}},
+		HttpFilters: []*hcmv3.HttpFilter{
+			{Name: "f", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, filter)}},
+			{Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, &routerv3.Router{})}},
+		},
+	}
+	change(h)
+	c := &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{Name: "http", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: packed(t, h)}}}}
+	if context != nil {
+		c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: packed(t, context)}}
+	}
+	return &listenerv3.Listener{
+		Name: "l", Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/l"}}}, FilterChains: []*listenerv3.FilterChain{c},
+	}
+}
+
+// TestUnknownFieldsByPolicy: with "warn" a resource is accepted, unless the field decides who may
+// pass.
+func TestUnknownFieldsByPolicy(t *testing.T) {
+	allow := func(change func(*rbacconfigv3.Policy)) *rbacv3.RBAC {
+		p := &rbacconfigv3.Policy{
+			Permissions: []*rbacconfigv3.Permission{{Rule: &rbacconfigv3.Permission_Any{Any: true}}},
+			Principals:  []*rbacconfigv3.Principal{{Identifier: &rbacconfigv3.Principal_Any{Any: true}}},
+		}
+		change(p)
+		return &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Policies: map[string]*rbacconfigv3.Policy{"one": p}}}
+	}
+	nothing, plain := func(*rbacconfigv3.Policy) {}, func(*hcmv3.HttpConnectionManager) {}
+	secure := func(change func(*tlsv3.DownstreamTlsContext)) *tlsv3.DownstreamTlsContext {
+		m := &tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: "s"}}}}
+		change(m)
+		return m
+	}
+	const filter = "filter_chains[0].filters[0].typed_config"
+	for name, c := range map[string]struct {
+		listener *listenerv3.Listener
+		reject   string // what both policies say, without the end; "": nothing is wrong
+		warn     bool   // that it is accepted by that policy
+		ignored  string // by that policy
+	}{
+		"of the listener": {withUnknown(aGuarded(t, allow(nothing), nil, plain)), "unknown field 9999 of envoy.config.listener.v3.Listener", true, ": unknown field 9999"},
+		"of the connection manager": {
+			aGuarded(t, allow(nothing), nil, func(h *hcmv3.HttpConnectionManager) { withUnknown(h) }),
+			filter + ": unknown field 9999 of envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager", true, filter + ": unknown field 9999",
+		},
+		"in something without effect": {
+			aGuarded(t, allow(nothing), nil, func(h *hcmv3.HttpConnectionManager) { h.Tracing = withUnknown(&hcmv3.HttpConnectionManager_Tracing{}) }),
+			"", true, filter + ".tracing",
+		},
+		"of a filter": {
+			aGuarded(t, withUnknown(allow(nothing)), nil, plain),
+			filter + ".http_filters[0].typed_config: unknown field 9999 of envoy.extensions.filters.http.rbac.v3.RBAC", false, "",
+		},
+		"deep in a filter": {
+			aGuarded(t, allow(func(p *rbacconfigv3.Policy) { withUnknown(p.GetPrincipals()[0]) }), nil, plain),
+			filter + ".http_filters[0].typed_config.rules.policies[one].principals[0]: unknown field 9999 of envoy.config.rbac.v3.Principal", false, "",
+		},
+		"a value of an enum in a filter": {
+			aGuarded(t, &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Action: 77}}, nil, plain),
+			filter + ".http_filters[0].typed_config.rules.action: found the number 77, expected", false, "",
+		},
+		"of TLS": {
+			aGuarded(t, allow(nothing), secure(func(m *tlsv3.DownstreamTlsContext) { withUnknown(m) }), plain),
+			"filter_chains[0].transport_socket.typed_config: unknown field 9999 of envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext", false, "",
+		},
+		"of the validation of certificates": {
+			aGuarded(t, allow(nothing), secure(func(m *tlsv3.DownstreamTlsContext) {
+				m.CommonTlsContext.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+					DefaultValidationContext: withUnknown(&tlsv3.CertificateValidationContext{}), ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "a"},
+				}}
+			}), plain),
+			"filter_chains[0].transport_socket.typed_config.common_tls_context.combined_validation_context.default_validation_context: unknown field 9999", false, "",
+		},
+		"of the match of a chain": {
+			func() *listenerv3.Listener {
+				l := aGuarded(t, allow(nothing), nil, plain)
+				l.FilterChains[0].FilterChainMatch = withUnknown(&listenerv3.FilterChainMatch{})
+				return l
+			}(),
+			"filter_chains[0].filter_chain_match: unknown field 9999 of envoy.config.listener.v3.FilterChainMatch", false, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := marshaled(t, c.listener)
+			_, err := ReadListener(body, allKinds())
+			if got := errorText(err); !strings.HasPrefix(got, c.reject) || (got == "") != (c.reject == "") {
+				t.Errorf("it is refused because of\n%q, want\n%q", got, c.reject)
+			}
+			k := allKinds()
+			k.Unknown = config.WarnUnknownFields
+			l, err := ReadListener(body, k)
+			if c.warn != (err == nil) {
+				t.Fatalf("with warn it is refused because of %v", err)
+			}
+			if c.warn && !slices.ContainsFunc(l.Ignored, func(field string) bool { return strings.HasPrefix(field, c.ignored) }) {
+				t.Errorf("with warn %q is ignored, want %q", l.Ignored, c.ignored)
+			}
+			if want := btoi(c.warn && c.reject != ""); c.warn && CountUnknown(l.Ignored) != want {
+				t.Errorf("%d fields are counted, want %d", CountUnknown(l.Ignored), want)
+			}
+		})
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// TestUnknownConditionsOfRoutes: a condition that is not known is refused by either policy, at the
+// route, also when only that route has changed.
+func TestUnknownConditionsOfRoutes(t *testing.T) {
+	table := func(second func(*routev3.RouteMatch)) []byte {
+		m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{Name: "v", Domains: []string{"*"}}}}
+		for _, change := range []func(*routev3.RouteMatch){func(*routev3.RouteMatch) {}, second} {
+			match := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+			change(match)
+			m.VirtualHosts[0].Routes = append(m.VirtualHosts[0].Routes, &routev3.Route{
+				Match: match, Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 200}},
+			})
+		}
+		return marshaled(t, m)
+	}
+	for _, policy := range []config.UnknownFields{config.RejectUnknownFields, config.WarnUnknownFields} {
+		k := Kinds{Unknown: policy}
+		before, err := ReadRoutes(table(func(*routev3.RouteMatch) {}), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want, change := range map[string]func(*routev3.RouteMatch){
+			"virtual_hosts[0].routes[1].match: unknown field 9999 of envoy.config.route.v3.RouteMatch: this build does not know it": func(m *routev3.RouteMatch) { withUnknown(m) },
+			"virtual_hosts[0].routes[1].match.headers[0]: unknown field 9999 of envoy.config.route.v3.HeaderMatcher: this build does not know it": func(m *routev3.RouteMatch) {
+				m.Headers = []*routev3.HeaderMatcher{withUnknown(&routev3.HeaderMatcher{Name: "a"})}
+			},
+		} {
+			if _, err := before.Reread(table(change), k); errorText(err) != want {
+				t.Errorf("policy %d: it is refused because of %v, want %s", policy, err, want)
+			}
+		}
+	}
+}
+
+// TestUnknownFieldsOfUnchangedRoutesAreStillReported: what is not read again is told again.
+func TestUnknownFieldsOfUnchangedRoutesAreStillReported(t *testing.T) {
+	k := Kinds{Unknown: config.WarnUnknownFields}
+	m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{withUnknown(&routev3.VirtualHost{Name: "v", Domains: []string{"*"}, Routes: []*routev3.Route{{
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+		Action: &routev3.Route_DirectResponse{DirectResponse: withUnknown(&routev3.DirectResponseAction{Status: 200})},
+	}}})}}
+	first, err := ReadRoutes(marshaled(t, m), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &routev3.VirtualHost{Name: "new", Domains: []string{"new"}}
+	m.VirtualHosts = append([]*routev3.VirtualHost{other}, m.VirtualHosts...)
+	second, err := first.Reread(marshaled(t, m), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"virtual_hosts[1]: unknown field 9999 of envoy.config.route.v3.VirtualHost: this build does not know it",
+		"virtual_hosts[1].routes[0].direct_response: unknown field 9999 of envoy.config.route.v3.DirectResponseAction: this build does not know it",
+	}
+	if !slices.Equal(second.Ignored, want) {
+		t.Errorf("ignored are %q, want %q", second.Ignored, want)
+	}
+}
+
+// TestAFieldOfAnotherTypeIsUnknown: protobuf takes a value of the wrong type for an unknown field.
+func TestAFieldOfAnotherTypeIsUnknown(t *testing.T) {
+	body := marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: nil})
+	body = protowire.AppendTag(body, 4, protowire.VarintType) // connect_timeout
+	body = protowire.AppendVarint(body, 1)
+	_, err := ReadCluster(body, Kinds{})
+	const want = "unknown encoding of field 4 (connect_timeout) of envoy.config.cluster.v3.Cluster: expected a value of type message"
+	if errorText(err) != want {
+		t.Errorf("it is refused because of %v, want %s", err, want)
+	}
+}
+
+// TestUnknownFieldsInScalars: messages that hold one value have fields, too.
+func TestUnknownFieldsInScalars(t *testing.T) {
+	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", MaxRequestsPerConnection: withUnknown(wrapperspb.UInt32(1))}), Kinds{})
+	const want = "max_requests_per_connection: unknown field 9999 of google.protobuf.UInt32Value: this build does not know it"
+	if errorText(err) != want {
+		t.Errorf("it is refused because of %v, want %s", err, want)
+	}
+}
+
+// TestVeryManyUnknownFieldsAreNamedInPart: the reason stays short.
+func TestVeryManyUnknownFieldsAreNamedInPart(t *testing.T) {
+	var b []byte
+	for n := range 100_000 {
+		b = protowire.AppendVarint(protowire.AppendTag(b, protowire.Number(aNewField+n), protowire.VarintType), 1)
+	}
+	m := &clusterv3.Cluster{Name: "c"}
+	m.ProtoReflect().SetUnknown(b)
+	for range 3 {
+		m.HealthChecks = append(m.HealthChecks, withUnknown(&corev3.HealthCheck{}))
+	}
+	_, err := ReadCluster(marshaled(t, m), Kinds{})
+	var refused Refused
+	if !errors.As(err, &refused) || len(refused) < mostUnknown || len(refused) > 2*mostUnknown {
+		t.Errorf("there are %d reasons, want %d and those of health checks", len(refused), mostUnknown)
+	}
+}

@@ -1,0 +1,74 @@
+package xds
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// TestWhatBecomesOfUnknownFields: a resource with a field that nobody knows is refused, and what
+// was in force stays; with xds_unknown_fields: warn it is in force, and the field is counted, told
+// and logged.
+func TestWhatBecomesOfUnknownFields(t *testing.T) {
+	m := &clusterv3.Cluster{Name: "a", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}}
+	old := said{resource.ClusterType, "a", serialized(m)}
+	m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1))
+	next := said{resource.ClusterType, "a", serialized(m)}
+	const reason = "unknown field 9999 of envoy.config.cluster.v3.Cluster"
+	for name, c := range map[string]struct {
+		policy   config.UnknownFields
+		refused  bool
+		counted  float64
+		inDetail string
+	}{
+		"reject": {config.RejectUnknownFields, true, 0, reason},
+		"warn":   {config.WarnUnknownFields, false, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			b := bootstrapText("DELTA_GRPC")
+			b.Unknown = c.policy
+			s, _ := aSourceOf(t, b, slog.New(slog.NewTextHandler(&log, nil)))
+			s.meter.registry = metrics.New(metrics.Options{})
+			s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+			say(t, s, old)
+			before := s.world.clusters["a"].live
+			say(t, s, next)
+			if after := s.world.clusters["a"].live; (after == before) != c.refused {
+				t.Errorf("refused: %t, want %t", after == before, c.refused)
+			}
+			if !strings.Contains(log.String(), reason) {
+				t.Errorf("the log does not have it:\n%s", log.String())
+			}
+			var detail string
+			for _, r := range s.Status().Planes[0].Types {
+				for _, one := range r.Bad {
+					detail += one.Reason
+				}
+			}
+			if !strings.Contains(detail, c.inDetail) || (detail == "") != (c.inDetail == "") {
+				t.Errorf("the NACK says %q, want %q", detail, c.inDetail)
+			}
+			counted := 0.0
+			samples, err := s.meter.registry.Samples()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for sample := range samples {
+				if sample.Name == metrics.XDSUnknownFields.Name {
+					counted += sample.Value
+				}
+			}
+			if counted != c.counted {
+				t.Errorf("%v fields are counted, want %v", counted, c.counted)
+			}
+		})
+	}
+}
