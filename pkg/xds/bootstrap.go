@@ -56,40 +56,40 @@ type network struct {
 	most int // how large a response may be, in bytes; 0: mostMessage
 }
 
-// readBootstrap reads the parts of Envoy's bootstrap that are given, in its JSON form.
-// An error is Problems.
+// readBootstrap reads the parts of Envoy's bootstrap that are given, in its JSON form. An error
+// is Problems: all that is wrong in any part. What could be read is returned beside it.
 func readBootstrap(b config.Bootstrap) (*bootstrap, error) {
 	out := &bootstrap{node: &corev3.Node{}, asked: map[string]bool{}}
-	if err := read("node", b.Node, out.node); err != nil {
-		return nil, err
+	var wrong Problems
+	note := func(err error) {
+		if err != nil {
+			wrong = append(wrong, problemsOf("", err)...)
+		}
 	}
+	note(read("node", b.Node, out.node))
 	if out.node.GetUserAgentName() == "" {
 		out.node.UserAgentName = "weft"
 	}
 	var err error
-	if out.fixtures, err = readFixtures(b.Static); err != nil {
-		return nil, err
-	}
+	out.fixtures, err = readFixtures(b.Static)
+	note(err)
 	out.targets = out.fixtures.targets()
-	if err := out.readDynamic(b.Dynamic); err != nil {
-		return nil, err
-	}
-	if err := out.readLoadStats(b.LoadStats); err != nil {
-		return nil, err
-	}
-	if err := out.readRuntime(b.Runtime); err != nil {
-		return nil, err
-	}
-	return out, nil
+	note(out.readDynamic(b.Dynamic))
+	note(out.readLoadStats(b.LoadStats))
+	note(out.readRuntime(b.Runtime))
+	return out, wrong.orNil()
 }
 
 func (b *bootstrap) readDynamic(data []byte) error {
 	all, err := members("dynamic_resources", data, "ads_config", "cds_config", "lds_config")
-	if err != nil || all == nil {
+	if all == nil {
 		return err
 	}
 	b.said = all
 	var wrong Problems
+	if err != nil {
+		wrong = problemsOf("", err)
+	}
 	for _, one := range []struct {
 		name   string
 		wanted *bool

@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
@@ -68,7 +66,7 @@ func problemsOf(field string, err error) (all Problems) {
 
 // members splits a JSON object by the names of its members, which may be spelt in the
 // other way that JSON has for fields of messages: ads_config is adsConfig. What is null is
-// not there. The error is Problems.
+// not there. The error is Problems; the members that are right are returned beside it.
 func members(field string, data []byte, known ...string) (map[string]json.RawMessage, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -79,21 +77,24 @@ func members(field string, data []byte, known ...string) (map[string]json.RawMes
 	}
 	all := make(map[string]json.RawMessage, len(given))
 	spelt := make(map[string]string, len(given))
+	var wrong Problems
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		at := slices.IndexFunc(known, func(k string) bool { return name == k || name == lowerCamel(k) })
 		if at < 0 {
-			return nil, Problems{{field + "." + name, "is not supported, expected one of " + strings.Join(known, ", ")}}
+			wrong = append(wrong, Problem{field + "." + name, "is not supported, expected one of " + strings.Join(known, ", ") + suggestion(name, known)})
+			continue
 		}
 		k := known[at]
 		if other, twice := spelt[k]; twice {
-			return nil, Problems{{field + "." + name, fmt.Sprintf("is another spelling of %s, which is there, too", other)}}
+			wrong = append(wrong, Problem{field + "." + name, fmt.Sprintf("is another spelling of %s, which is there, too", other)})
+			continue
 		}
 		spelt[k] = name
 		if text := given[name]; !bytes.Equal(text, []byte("null")) {
 			all[k] = text
 		}
 	}
-	return all, nil
+	return all, wrong.orNil()
 }
 
 // elements splits a JSON list. The error is Problems.
@@ -128,26 +129,6 @@ func placed(err error) (all Problems) {
 	return all
 }
 
-// read reads JSON into a message; what it does not know is an error of type Problems.
-// Nothing is no JSON.
-func read(field string, data []byte, m proto.Message) error {
-	if len(data) == 0 {
-		return nil
-	}
-	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
-		return Problems{{field, "expected an object"}}
-	}
-	data, err := withoutForeign(data)
-	if err != nil {
-		return Problems{{field, err.Error()}}
-	}
-	if err := (protojson.UnmarshalOptions{Resolver: foreign{protoregistry.GlobalTypes}}).Unmarshal(data, m); err != nil {
-		path, reason := locate(data, err)
-		return Problems{{field + path, reason}}
-	}
-	return nil
-}
-
 // foreign knows every message: one that is not built in has no fields. Whoever reads the
 // resource finds its type, and refuses or ignores it as one that a control plane sent.
 type foreign struct{ *protoregistry.Types }
@@ -158,20 +139,6 @@ func (f foreign) FindMessageByURL(url string) (protoreflect.MessageType, error) 
 		return t, nil
 	}
 	return (*corev3.AggregatedConfigSource)(nil).ProtoReflect().Type(), nil // it has no fields
-}
-
-// withoutForeign returns JSON without the members of messages that are not built in.
-func withoutForeign(data []byte) ([]byte, error) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber() // which are not to be rounded
-	var v any
-	if err := d.Decode(&v); err != nil {
-		return nil, err
-	}
-	if !empty(v) {
-		return data, nil
-	}
-	return json.Marshal(v)
 }
 
 // empty takes the members of messages that are not built in out of v, and reports whether

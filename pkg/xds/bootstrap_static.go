@@ -27,6 +27,21 @@ type given struct {
 	field string // "static_resources.listeners[0]"
 	name  string
 	body  []byte
+
+	wrong Problems        // as JSON; body is without that
+	text  json.RawMessage // of what is wrong; nil: nothing is
+}
+
+// judged is problemsOf the resource, without those that what is wrong as JSON has led to.
+func (g *given) judged(err error) Problems {
+	if err == nil {
+		return nil
+	}
+	all := problemsOf(g.field, err)
+	if g.wrong == nil {
+		return all
+	}
+	return withoutEchoes(g.wrong, all, isGiven(g.field, g.text))
 }
 
 // fixtures are the resources of static_resources. Immutable.
@@ -42,31 +57,31 @@ type fixtures struct {
 func readFixtures(data []byte) (*fixtures, error) {
 	x := &fixtures{read: map[string]*resource.Cluster{}, known: map[resource.SecretRef]*resource.Secret{}}
 	all, err := members("static_resources", data, "clusters", "listeners", "secrets")
-	if err != nil {
-		return nil, err
-	}
 	var wrong Problems
-	note := func(field string, err error) {
+	if err != nil {
+		wrong = problemsOf("", err)
+	}
+	note := func(err error) {
 		if err != nil {
-			wrong = append(wrong, problemsOf(field, err)...)
+			wrong = append(wrong, problemsOf("", err)...)
 		}
 	}
 	x.secrets, err = readGiven("secrets", all, func() *tlsv3.Secret { return &tlsv3.Secret{} })
-	note("", err)
+	note(err)
 	for _, g := range x.secrets {
 		secret, err := resource.ReadSecret(g.body, resource.Kinds{})
-		note(g.field, err)
+		wrong = append(wrong, g.judged(err)...)
 		x.known[resource.SecretRef{Name: g.name}] = secret
 	}
 	x.clusters, err = readGiven("clusters", all, func() *clusterv3.Cluster { return &clusterv3.Cluster{} })
-	note("", err)
+	note(err)
 	for _, g := range x.clusters {
 		c, err := resource.ReadCluster(g.body, resource.Kinds{})
-		note(g.field, err)
+		wrong = append(wrong, g.judged(err)...)
 		x.read[g.name] = c
 	}
 	x.listeners, err = readGiven("listeners", all, func() *listenerv3.Listener { return &listenerv3.Listener{} })
-	note("", err)
+	note(err)
 	return x, wrong.orNil()
 }
 
@@ -85,8 +100,11 @@ func readGiven[M interface {
 		g := given{field: fmt.Sprintf("static_resources.%s[%d]", kind, i)}
 		m := message()
 		if err := read(g.field, text, m); err != nil {
-			wrong = append(wrong, problemsOf(g.field, err)...)
-			continue
+			g.wrong, g.text = problemsOf(g.field, err), text
+			wrong = append(wrong, g.wrong...)
+			if g.wrong[0].Field == g.field { // it is no object, or none that could be decoded
+				continue
+			}
 		}
 		if l, ok := any(m).(*listenerv3.Listener); ok && l.GetName() == "" {
 			l.Name = addressText(l.GetAddress()) // files for Envoy may leave the name out
@@ -96,7 +114,7 @@ func readGiven[M interface {
 			wrong = append(wrong, Problem{g.field, err.Error()})
 			continue
 		}
-		if names[g.name] {
+		if names[g.name] && (g.name != "" || g.wrong == nil) {
 			wrong = append(wrong, Problem{g.field, fmt.Sprintf("a second one of the name %q", g.name)})
 			continue
 		}
@@ -177,7 +195,7 @@ func (x *fixtures) seed(w *world, before *fixtures, b *bootstrap, k resource.Kin
 			err = cmp.Or(compiles(l.Tables), taken("listener/", g.name, w.listeners[g.name] != nil))
 		}
 		if err != nil {
-			wrong = append(wrong, problemsOf(g.field, err)...)
+			wrong = append(wrong, g.judged(err)...)
 		} else if differs("listener/", g) {
 			w.setListener(g.name, l, now)
 		}
@@ -271,6 +289,20 @@ func compiles(tables []*config.RouteTable) error {
 	return nil
 }
 
+// withListeners adds what is wrong with listeners of static_resources to what else is wrong
+// with a bootstrap: seed, which reads them, is not called of such a one.
+func (b *bootstrap) withListeners(err error, k resource.Kinds) error {
+	wrong := problemsOf("", err)
+	for _, g := range b.fixtures.listeners {
+		l, err := resource.ReadListener(g.body, k)
+		if err == nil {
+			err = compiles(l.Tables)
+		}
+		wrong = append(wrong, g.judged(err)...)
+	}
+	return wrong
+}
+
 // Static returns what a file says with what its static_resources have, as far as that
 // needs no control plane, and what of these has no effect, or is to be warned of. Nothing
 // is bound, read from disk or asked for. An error is one of the bootstrap and, with
@@ -278,13 +310,13 @@ func compiles(tables []*config.RouteTable) error {
 // first call of Rebase, or that routes lead to clusters that there are not.
 func Static(file *config.Snapshot, k resource.Kinds) (whole *config.Snapshot, ignored Problems, err error) {
 	boot, err := readBootstrap(file.Bootstrap)
-	if err != nil {
-		return nil, nil, err
-	}
 	w := newWorld()
 	w.lazy = newLazy(file.Bootstrap.Lazy)
 	w.runtime = runtime{layers: boot.layers}.settled()
 	k.Node, k.Runtime = resource.NodeOf(boot.node), w.runtime.now
+	if err != nil {
+		return nil, nil, boot.withListeners(err, k)
+	}
 	now := time.Now()
 	if err := boot.fixtures.seed(w, nil, boot, k, now); err != nil {
 		return nil, nil, err

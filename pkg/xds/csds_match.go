@@ -73,7 +73,7 @@ func meansText(m *matcherv3.StringMatcher, text string) (bool, error) {
 		r, err := regexp.Compile(`^(?:` + p.SafeRegex.GetRegex() + `)$`)
 		return err == nil && r.MatchString(text), err
 	default:
-		return false, fmt.Errorf("a pattern of type %T is not supported", p)
+		return false, fmt.Errorf("%s: the pattern is not supported", m.ProtoReflect().Descriptor().FullName())
 	}
 }
 
@@ -106,7 +106,7 @@ func meansValue(m *matcherv3.ValueMatcher, v *structpb.Value) (bool, error) {
 			return meansValue(one, v)
 		})
 	default:
-		return false, fmt.Errorf("a pattern of type %T is not supported", p)
+		return false, fmt.Errorf("%s: the pattern is not supported", m.ProtoReflect().Descriptor().FullName())
 	}
 }
 

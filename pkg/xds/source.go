@@ -92,7 +92,9 @@ type Source struct {
 func New(o Options) (*Source, error) {
 	boot, err := readBootstrap(o.Bootstrap)
 	if err != nil {
-		return nil, err
+		k := o.Kinds
+		k.Node, k.Runtime = resource.NodeOf(boot.node), runtime{layers: boot.layers}.settled().now
+		return nil, boot.withListeners(err, k)
 	}
 	s := &Source{
 		o:       o,

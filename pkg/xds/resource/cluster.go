@@ -197,7 +197,7 @@ func (p place) readSource(s *corev3.ConfigSource) {
 	switch s.GetConfigSourceSpecifier().(type) {
 	case *corev3.ConfigSource_Ads, *corev3.ConfigSource_Self, nil:
 	default:
-		p.refuse("%T is not supported, expected ads or self", s.GetConfigSourceSpecifier())
+		p.refuseOther(s, "config_source_specifier", "ads", "self")
 	}
 }
 

@@ -60,7 +60,7 @@ func (p place) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy {
 		out.RouteTable = DubboTable(r.Drds.GetRouteConfigName())
 		at.awaitRoutes(out.RouteTable, r.Drds.GetConfigSource(), l)
 	default:
-		p.refuse("%T is not supported", r)
+		p.refuseOther(m, "route_specifier", "route_config", "multiple_route_config", "drds")
 	}
 	return out
 }
@@ -191,7 +191,7 @@ func (p place) readDubboForward(m *dubbov3.RouteAction) *config.Forward {
 	case *dubbov3.RouteAction_WeightedClusters:
 		p.field("weighted_clusters").readWeighted(c.WeightedClusters, out)
 	default:
-		p.refuse("%T is not supported, expected cluster or weighted_clusters", c)
+		p.refuseOther(m, "cluster_specifier", "cluster", "weighted_clusters")
 	}
 	return out
 }

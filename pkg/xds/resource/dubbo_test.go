@@ -111,7 +111,7 @@ func TestWhatIsRefusedOfDubbo(t *testing.T) {
 	const route = `interface: "org.Shop", routes: {match: {}, route: {cluster: "shop"}}`
 	for text, want := range map[string]string{
 		`drds: {config_source: {ads: {}}}`:                                                                                                           "typed_config.drds.route_config_name: is missing",
-		`drds: {route_config_name: "shop" config_source: {path: "/x"}}`:                                                                              "typed_config.drds.config_source: ",
+		`drds: {route_config_name: "shop" config_source: {path: "/x"}}`:                                                                              "typed_config.drds.config_source.path: ",
 		`drds: {route_config_name: "shop"}, route_config: {` + route + `}`:                                                                           "stands beside drds",
 		`dubbo_filters: {name: "envoy.filters.dubbo.other"}, route_config: {` + route + `}`:                                                          "dubbo_filters[0]: envoy.filters.dubbo.other",
 		`route_config: {routes: {match: {}, route: {cluster: "shop"}}}`:                                                                              "interface: is missing",

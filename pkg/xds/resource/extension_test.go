@@ -170,7 +170,7 @@ func TestDefaultSettingsNeedNotWait(t *testing.T) {
 func TestWhatIsRefusedOfDiscoveredFilters(t *testing.T) {
 	for text, want := range map[string]string{
 		`name: "x" config_discovery: {config_source: {ads: {}}}`:                                 "http_filters[0].config_discovery.type_urls: is empty",
-		`name: "x" config_discovery: {config_source: {path: "/x"} type_urls: "` + corsURL + `"}`: "config_discovery.config_source: ",
+		`name: "x" config_discovery: {config_source: {path: "/x"} type_urls: "` + corsURL + `"}`: "config_discovery.config_source.path: ",
 		discovered("x", luaURL, ""):                                               "type_urls: none of " + luaURL,
 		discovered("", corsURL, ""):                                               "http_filters[0].name: is missing",
 		discovered("x", corsURL, `default_config: {[`+rbacURL+`] {}}`):            "default_config: is a " + rbacURL,

@@ -107,7 +107,7 @@ const routerFilter = "type.googleapis.com/envoy.extensions.filters.http.router.v
 // readHTTPFilters reads the HTTP filters of out. Those whose settings are resources of
 // their own are told to l.
 func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *Listener) {
-	ends, names, slots := false, map[string]string{}, len(l.Slots)
+	ends, names, slots, refused := false, map[string]string{}, len(l.Slots), -1
 	for i, f := range list {
 		at := p.index(i)
 		if at.readMesh(f, out, l) {
@@ -138,6 +138,7 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *L
 				continue
 			}
 			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
+			refused = i
 			continue
 		}
 		if other, twice := names[t.name]; twice && other != f.GetName() {
@@ -151,7 +152,7 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *L
 			out.StreamFilters = append(out.StreamFilters, config.Filter{Name: t.name, Config: settings, Off: f.GetDisabled()})
 		}
 	}
-	if !ends {
+	if !ends && (len(list) == 0 || refused != len(list)-1) { // that may be meant for a router
 		p.refuse("the last filter is not a router")
 	}
 	for _, s := range l.Slots[slots:] {

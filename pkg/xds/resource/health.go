@@ -58,7 +58,7 @@ func (p place) readCheck(h *corev3.HealthCheck) *config.HealthCheck {
 		out.Protocol = config.CheckTCP
 		p.field("tcp_health_check").only(c.TcpHealthCheck, nil, []string{"send", "receive"})
 	default:
-		p.refuse("%T is not supported", c)
+		p.refuseOther(h, "health_checker", "http_health_check", "tcp_health_check", "grpc_health_check")
 	}
 	return out
 }

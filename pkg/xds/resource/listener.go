@@ -213,7 +213,7 @@ func (p place) portsOf(m *listenerv3.ListenerFilterChainMatchPredicate) (out []c
 			out = append(out, p.field("or_match").field("rules").index(i).portsOf(one)...)
 		}
 	default:
-		p.refuse("%T is not supported, expected destination_port_range, or_match or any_match", r)
+		p.refuseOther(m, "rule", "destination_port_range", "or_match", "any_match")
 	}
 	return out
 }

@@ -27,6 +27,7 @@ func keys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 // of their own, and those that are not, are told to l.
 func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterChain, l *Listener) {
 	carries := slices.ContainsFunc(list, func(f *listenerv3.Filter) bool { return holds(f.GetTypedConfig(), &tcpv3.TcpProxy{}) })
+	wrong := len(p.report.wrong)
 	for i, f := range list {
 		at := p.index(i)
 		if out.Proxy != nil || out.TCPProxy != nil {
@@ -57,7 +58,7 @@ func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterC
 			at.refuse("%s (%s) is not supported", f.GetName(), packed.GetTypeUrl())
 		}
 	}
-	if out.Proxy == nil && out.TCPProxy == nil {
+	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.wrong) == wrong { // else one that is refused may
 		p.refuse("no filter ends the chain")
 	}
 }
@@ -182,7 +183,7 @@ func (p place) readRoutes(m *hcmv3.HttpConnectionManager, out *config.Proxy, l *
 		out.RouteTable = t.Name
 		l.Tables = append(l.Tables, t)
 	default:
-		p.refuse("%T is not supported, expected rds or route_config", r)
+		p.refuseOther(m, "route_specifier", "rds", "route_config")
 	}
 }
 

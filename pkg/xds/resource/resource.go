@@ -86,8 +86,42 @@ func (p place) refuse(format string, args ...any) {
 	p.report.wrong = append(p.report.wrong, text)
 }
 
+// refuseOther refuses a message of which a member of a oneof is set that is not read, or none at
+// all; expected are those that are read.
+func (p place) refuseOther(m proto.Message, oneof protoreflect.Name, expected ...string) {
+	r := m.ProtoReflect()
+	f := r.WhichOneof(r.Descriptor().Oneofs().ByName(oneof))
+	switch {
+	case f == nil && len(r.GetUnknown()) > 0 && p.report.kinds.Unknown == config.RejectUnknownFields: // which is refused
+	case f == nil:
+		p.refuse("expected %s", alternatives(expected))
+	case p.field(string(f.Name())).isUnbuilt():
+	default:
+		p.field(string(f.Name())).refuse("is not supported, expected %s", alternatives(expected))
+	}
+}
+
+// alternatives are names as one reads them: "a, b or c".
+func alternatives(names []string) string {
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// isUnbuilt reports whether unbuilt was just called of the field.
+func (p place) isUnbuilt() bool {
+	const few = 32 // only looks at one message
+	all := p.report.wrong
+	return slices.Contains(all[max(0, len(all)-few):], p.path+": "+unsupported)
+}
+
+// unsupported says of a field that it is not read.
+const unsupported = "is not supported"
+
 // unbuilt refuses a field that asks for what is not built.
-func (p place) unbuilt() { p.refuse("is not supported") }
+func (p place) unbuilt() { p.refuse(unsupported) }
 
 // ignore says that the field has no effect.
 func (p place) ignore() { p.report.ignored = append(p.report.ignored, p.path) }

@@ -188,7 +188,7 @@ func (p place) readRoute(m *routev3.Route, o outer) *config.Route {
 		out.Response = response
 		p.ignoreMutation(request)
 	default:
-		p.refuse("%T is not supported, expected route, redirect or direct_response", a)
+		p.refuseOther(m, "action", "route", "redirect", "direct_response")
 	}
 	return out
 }
@@ -217,7 +217,7 @@ func (p place) readMatch(m *routev3.RouteMatch) (out config.Match) {
 	case *routev3.RouteMatch_PathMatchPolicy:
 		out.PathKind, out.Path = config.PathRegex, p.field("path_match_policy").template(s.PathMatchPolicy)
 	default:
-		p.refuse("%T is not supported", s)
+		p.refuseOther(m, "path_specifier", "prefix", "path", "path_separated_prefix", "safe_regex", "path_match_policy")
 	}
 	if m.GetGrpc() != nil {
 		out.Headers = append(out.Headers, config.HeaderMatch{Name: "content-type", Is: &config.ValueMatch{Kind: config.ValueRegex, Text: `application/grpc([+;].*)?`}})
@@ -264,7 +264,7 @@ func (p place) readHeader(m *routev3.HeaderMatcher) config.HeaderMatch {
 	case *routev3.HeaderMatcher_RangeMatch:
 		is.Kind, is.From, is.To = config.ValueRange, s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
 	default:
-		p.refuse("%T is not supported", s)
+		p.refuseOther(m, "header_match_specifier", "string_match", "present_match", "range_match")
 	}
 	return out
 }
@@ -305,7 +305,7 @@ func (p place) readText(m *matcherv3.StringMatcher, is *config.ValueMatch) {
 	case *matcherv3.StringMatcher_SafeRegex:
 		is.Kind, is.Text = config.ValueRegex, p.field("safe_regex").expression(s.SafeRegex.GetRegex())
 	default:
-		p.refuse("%T is not supported", s)
+		p.refuseOther(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
 	}
 }
 
@@ -323,7 +323,7 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 	case *routev3.RouteAction_WeightedClusters:
 		p.field("weighted_clusters").readWeighted(c.WeightedClusters, out)
 	default:
-		p.refuse("%T is not supported", c)
+		p.refuseOther(m, "cluster_specifier", "cluster", "cluster_header", "weighted_clusters")
 	}
 	out.NoClusterStatus = p.field("cluster_not_found_response_code").readNoCluster(m.GetClusterNotFoundResponseCode())
 	out.Metadata = labels(m.GetMetadataMatch().GetFilterMetadata()[subsetLabels])
@@ -507,7 +507,7 @@ func (p place) readHash(m *routev3.RouteAction_HashPolicy) (out config.HashPolic
 	case *routev3.RouteAction_HashPolicy_QueryParameter_:
 		out.Query = s.QueryParameter.GetName()
 	default:
-		p.refuse("%T is not supported", s)
+		p.refuseOther(m, "policy_specifier", "header", "cookie", "connection_properties", "query_parameter")
 	}
 	return out
 }

@@ -50,7 +50,7 @@ func (p place) readSecretSource(m *corev3.ConfigSource) (out SecretSource) {
 	case *corev3.ConfigSource_ApiConfigSource:
 		return p.field("api_config_source").readSecretService(s.ApiConfigSource)
 	default:
-		p.refuse("%T is not supported, expected ads or api_config_source", s)
+		p.refuseOther(m, "config_source_specifier", "ads", "api_config_source")
 	}
 	return out
 }

@@ -96,7 +96,7 @@ func ReadSecret(body []byte, k Kinds) (*Secret, error) {
 			p.field("validation_context").field("trusted_ca").refuse("is missing")
 		}
 	default:
-		p.refuse("%T is not supported, expected tls_certificate or validation_context", t)
+		p.refuseOther(m, "type", "tls_certificate", "validation_context")
 	}
 	err := r.result()
 	s.Ignored = r.ignored
@@ -176,7 +176,7 @@ func (p place) readCallers(s *corev3.TransportSocket) (t *TLS) {
 	case t.Authorities.Name != "" || t.Config.Authorities != (config.PEM{}):
 		t.Config.ClientCertificate = config.VerifyClientCertificate
 	}
-	if t.Certificate.Name == "" && t.Config.Certificate == (config.PEM{}) {
+	if c := m.GetCommonTlsContext(); len(c.GetTlsCertificates())+len(c.GetTlsCertificateSdsSecretConfigs()) == 0 { // else what is wrong with it is told
 		at.field("common_tls_context").refuse("has no certificate")
 	}
 	return t
@@ -300,10 +300,10 @@ func (p place) readCertificate(m *tlsv3.TlsCertificate) (certificate, key config
 		[]string{"pkcs12", "private_key_provider", "password"})
 	certificate = p.field("certificate_chain").readData(m.GetCertificateChain())
 	key = p.field("private_key").readData(m.GetPrivateKey())
-	if certificate == (config.PEM{}) {
+	if saysNothing(m.GetCertificateChain()) {
 		p.field("certificate_chain").refuse("is missing")
 	}
-	if key == (config.PEM{}) {
+	if saysNothing(m.GetPrivateKey()) {
 		p.field("private_key").refuse("is missing")
 	}
 	if certificate.Text != "" && key.Text != "" {
@@ -375,7 +375,7 @@ func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (
 			p.field("safe_regex").refuse("%v", err)
 		}
 	default:
-		p.refuse("%T is not supported", t)
+		p.refuseOther(m, "match_pattern", "exact", "prefix", "suffix", "contains", "safe_regex")
 		return nil
 	}
 	if n.Exact+n.Prefix+n.Suffix+n.Contains+n.Regex == "" {
@@ -389,6 +389,13 @@ func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (
 	return all
 }
 
+// saysNothing reports whether d is absent or has nothing in it. What is in a source of another
+// kind, which readData refuses, is not known.
+func saysNothing(d *corev3.DataSource) bool {
+	_, environment := d.GetSpecifier().(*corev3.DataSource_EnvironmentVariable)
+	return !environment && d.GetFilename() == "" && len(d.GetInlineBytes()) == 0 && d.GetInlineString() == ""
+}
+
 func (p place) readData(d *corev3.DataSource) config.PEM {
 	switch s := d.GetSpecifier().(type) {
 	case nil:
@@ -400,7 +407,7 @@ func (p place) readData(d *corev3.DataSource) config.PEM {
 	case *corev3.DataSource_InlineString:
 		return config.PEM{Text: s.InlineString}
 	default:
-		p.refuse("%T is not supported", s)
+		p.refuseOther(d, "specifier", "filename", "inline_string", "inline_bytes")
 		return config.PEM{}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -245,8 +245,8 @@ func TestAFieldOfAnotherTypeIsUnknown(t *testing.T) {
 
 // TestUnknownFieldsInScalars: messages that hold one value have fields, too.
 func TestUnknownFieldsInScalars(t *testing.T) {
-	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", MaxRequestsPerConnection: withUnknown(wrapperspb.UInt32(1))}), Kinds{})
-	const want = "max_requests_per_connection: unknown field 9999 of google.protobuf.UInt32Value: this build does not know it"
+	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Kinds{})
+	const want = "connect_timeout: unknown field 9999 of google.protobuf.Duration: this build does not know it"
 	if errorText(err) != want {
 		t.Errorf("it is refused because of %v, want %s", err, want)
 	}

@@ -1,0 +1,58 @@
+//go:build !noxds
+
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var updateMistakes = flag.Bool("update-mistakes", false, "write what is said of the files of testdata/mistakes")
+
+// TestMistakesInFilesForEnvoy: every mistake of a file is told at once, each once, with its line
+// and column, in the names of Envoy's documentation. A file NAME.yaml of testdata/mistakes has
+// mistakes; NAME.txt is what is said of them.
+func TestMistakesInFilesForEnvoy(t *testing.T) {
+	files, err := filepath.Glob("testdata/mistakes/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("there are no files", err)
+	}
+	goType := regexp.MustCompile(`\*?\b\w+v3\.\w+_|<nil>|map\[|proto:`)
+	for _, path := range files {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			file, whole, diagnostics := source{path: path}.openWhole()
+			if file != nil || whole != nil {
+				t.Error("the file is taken")
+			}
+			got := strings.ReplaceAll(diagnostics.Errors().Error(), path, filepath.Base(path)) + "\n"
+			seen := map[string]bool{}
+			for _, d := range diagnostics.Errors() {
+				if seen[d.Error()] || d.Line == 0 {
+					t.Errorf("told twice, or without a line: %s", d.Error())
+				}
+				seen[d.Error()] = true
+				if goType.MatchString(d.Text()) {
+					t.Errorf("%s: the text has a type of Go", d.Error())
+				}
+			}
+			golden := strings.TrimSuffix(path, ".yaml") + ".txt"
+			if *updateMistakes {
+				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("it is said\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
