@@ -5,6 +5,15 @@ import (
 	"fmt"
 )
 
+// ErrNotSent is in the chain of a Fault of a request of which nothing was written: its
+// connection had ended before.
+var ErrNotSent = errors.New("nothing of the request was sent")
+
+// ErrNotReceived is in the chain of a Fault of a request that was written, whole or in part,
+// to a connection which its peer had closed before it received all of the request (RFC 9112
+// 9.3.1): it has not acted on it.
+var ErrNotReceived = errors.New("the connection was closed before the peer received the request")
+
 // Fault is an error that costs one exchange; any other error that an engine's
 // loop returns costs the connection.
 type Fault struct {

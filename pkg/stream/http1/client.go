@@ -3,6 +3,7 @@ package http1
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -112,8 +113,8 @@ func (c *Client) send() error {
 	out.SetStorage(head)
 	c.conn.SetWriteDeadline(c.x.Until())
 	if req.Body != nil && !takeWhole(out, req) {
-		if _, err := c.conn.Write(out.Bytes()); err != nil {
-			return upstreamFault(err, "sending the request head")
+		if sent, err := c.conn.Write(out.Bytes()); err != nil {
+			return c.notSent(sent, err, "sending the request head")
 		}
 		c.conn.SetWriteDeadline(time.Time{}) // the deadline may move: who waits for the answer ends the upload
 		c.upload = startUpload(c, chunked)
@@ -140,7 +141,16 @@ func (c *Client) unsent(sent int, err error) error {
 			return nil
 		}
 	}
-	return upstreamFault(err, "sending the request")
+	return c.notSent(sent, err, "sending the request")
+}
+
+// notSent is upstreamFault for a write of which the kernel took so many bytes. If it took
+// none, the connection had ended before; of TLS that is not known.
+func (c *Client) notSent(sent int, err error, doing string) error {
+	if sent == 0 && c.tls == nil && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+		err = fmt.Errorf("%w: %w", protocol.ErrNotSent, err)
+	}
+	return upstreamFault(err, doing)
 }
 
 // takeWhole appends the request's content to out if all of it is at hand and it
@@ -264,6 +274,9 @@ func (c *Client) waited(err error) error {
 	}
 	if err == nil {
 		return nil
+	}
+	if c.upload == nil && len(c.in.unread()) == 0 && c.conn.NotReceived(err) {
+		err = fmt.Errorf("%w: %w", protocol.ErrNotReceived, err)
 	}
 	return c.readFault(err)
 }

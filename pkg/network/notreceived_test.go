@@ -1,0 +1,83 @@
+package network
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// TestNotReceived is what the kernel tells of a request after the connection broke, by what
+// the peer did.
+func TestNotReceived(t *testing.T) {
+	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	for _, tt := range []struct {
+		name  string
+		peer  func(c *net.TCPConn)               // before a second request is written
+		after func(t *testing.T, c *net.TCPConn) // after
+		want  bool
+	}{
+		{name: "closed before", peer: func(c *net.TCPConn) { c.Close() }, want: true},
+		{name: "reset before", peer: func(c *net.TCPConn) { c.SetLinger(0); c.Close() }, want: false}, // nothing is written
+		{name: "closed after it was read", after: func(t *testing.T, c *net.TCPConn) {
+			readRequest(t, c, len(request))
+			c.Close()
+		}},
+		{name: "reset after it was read", after: func(t *testing.T, c *net.TCPConn) {
+			readRequest(t, c, len(request))
+			c.SetLinger(0)
+			c.Close()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			nc, err := net.Dial("tcp", ln.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			peer, err := ln.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer peer.Close()
+			c := NewConn(nc)
+			defer c.Close()
+			if _, err := c.Write([]byte(request)); err != nil {
+				t.Fatal(err)
+			}
+			readRequest(t, peer.(*net.TCPConn), len(request))
+			if _, err := peer.Write([]byte("ok")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, make([]byte, 2)); err != nil {
+				t.Fatal(err)
+			}
+			if tt.peer != nil {
+				tt.peer(peer.(*net.TCPConn))
+			}
+			_, err = c.Write([]byte(request))
+			if err == nil && tt.after != nil {
+				tt.after(t, peer.(*net.TCPConn))
+			}
+			c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			n, err := c.Read(make([]byte, 8))
+			if err == nil {
+				t.Fatalf("read %d bytes of a connection that has broken", n)
+			}
+			if got := c.NotReceived(err); got != tt.want {
+				t.Errorf("NotReceived(%v) = %v, want %v", err, got, tt.want)
+			}
+		})
+	}
+}
+
+func readRequest(t *testing.T, c *net.TCPConn, n int) {
+	t.Helper()
+	if _, err := io.ReadFull(c, make([]byte, n)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,67 @@
+package http1
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestStaleConnectionsAreToldFromBrokenOnes: a request may be sent again only if the peer
+// had closed the connection before it received the request.
+func TestStaleConnectionsAreToldFromBrokenOnes(t *testing.T) {
+	for name, test := range map[string]struct {
+		peer func(t *testing.T, far *peer) // nil: it closes before
+		want bool
+	}{
+		"closed before the request came":      {nil, true},
+		"closed after the request was read":   {func(t *testing.T, far *peer) { readHead(t, far); far.Close() }, false},
+		"reset after the request was read":    {func(t *testing.T, far *peer) { readHead(t, far); far.SetLinger(0); far.Close() }, false},
+		"closed after a part of the response": {func(t *testing.T, far *peer) { readHead(t, far); far.send("HTTP/1.1 20"); far.Close() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, far := tcpPair(t)
+			c, released := newClient(near)
+			done := make(chan struct{})
+			if test.peer == nil {
+				far.Close()
+				close(done)
+			} else {
+				go func() {
+					defer close(done)
+					test.peer(t, far)
+				}()
+			}
+			err := c.Serve(context.Background(), ask("GET", nil))
+			<-done
+			if err == nil {
+				t.Fatal("Serve = nil, want an error")
+			}
+			if got := errors.Is(err, protocol.ErrNotReceived); got != test.want {
+				t.Errorf("Serve = %v, want ErrNotReceived in it: %v", err, test.want)
+			}
+			if reason := protocol.ReasonOf(err); reason != protocol.UpstreamClosed && reason != protocol.UpstreamReset {
+				t.Errorf("Serve = %v, want that the upstream has closed", err)
+			}
+			if <-released {
+				t.Error("the connection was considered reusable")
+			}
+		})
+	}
+}
+
+// readHead reads a request without content.
+func readHead(t *testing.T, far *peer) {
+	b := make([]byte, 1)
+	for last := ""; last != "\r\n\r\n"; {
+		if _, err := io.ReadFull(far, b); err != nil {
+			t.Error(err)
+			return
+		}
+		if last += string(b); len(last) > 4 {
+			last = last[1:]
+		}
+	}
+}
