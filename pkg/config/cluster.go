@@ -94,6 +94,21 @@ type Pool struct {
 	// then it takes no more and ends with the last of them; 0: any number (default).
 	MaxRequests int
 	MaxCalls    int // MaxRequests of an RPC protocol
+	// MaxConnecting is how many connections to a host may be being opened at once, for the
+	// requests of one priority in one protocol; 0: DefaultMaxConnecting.
+	MaxConnecting int
+}
+
+// DefaultMaxConnecting is less than the backlog of a listener has by default (net.core.somaxconn:
+// 128 before Linux 5.4, 4,096 since), so that one proxy does not fill it.
+const DefaultMaxConnecting = 64
+
+// ConnectLimit returns MaxConnecting, or its default.
+func (p *Pool) ConnectLimit() int {
+	if p.MaxConnecting > 0 {
+		return p.MaxConnecting
+	}
+	return DefaultMaxConnecting
 }
 
 // KeepAlive is how a host is asked whether it lives, in protocols that have
@@ -135,14 +150,31 @@ func (c *Cluster) Limits(p Priority) *Breakers {
 	return &c.Breakers
 }
 
-// Breakers are a cluster's limits; 0 means no limit, the default, and Nothing that nothing
-// is let through, which config.json has no word for.
+// Breakers are a cluster's limits for one priority; 0 means no limit, and Nothing that nothing
+// is let through. Readers of configuration set them: DefaultBreakers where nothing is said,
+// and what an explicit 0 means there (config.json: no limit; Envoy: Nothing).
 type Breakers struct {
 	MaxConnections     int // connections open
 	MaxPendingRequests int // requests that wait for a connection
-	MaxRequests        int // requests in flight
+	MaxRequests        int // requests that have a connection
 	MaxRetries         int // retries in flight
 	RetryBudget        RetryBudget
+}
+
+// The limits where nothing is said: Envoy's.
+const (
+	DefaultMaxConnections     = 1024
+	DefaultMaxPendingRequests = 1024
+	DefaultMaxRequests        = 1024
+	DefaultMaxRetries         = 3
+)
+
+// DefaultBreakers returns the limits of a priority for which nothing is said.
+func DefaultBreakers() Breakers {
+	return Breakers{
+		MaxConnections: DefaultMaxConnections, MaxPendingRequests: DefaultMaxPendingRequests,
+		MaxRequests: DefaultMaxRequests, MaxRetries: DefaultMaxRetries,
+	}
 }
 
 // Nothing is the limit that is always reached.

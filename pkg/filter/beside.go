@@ -20,3 +20,9 @@ func (beside) Inform(int, *protocol.Header) error { return nil }
 
 // Watch is protocol.Caller's.
 func (b beside) Watch(gone func()) (stop func()) { return b.caller.Watch(gone) }
+
+// Canceled is protocol.Cancellable's.
+func (b beside) Canceled() bool {
+	c, ok := b.caller.(protocol.Cancellable)
+	return ok && c.Canceled()
+}

@@ -127,6 +127,9 @@ func (a *attempt) Watch(gone func()) (stop func()) {
 	return func() {}
 }
 
+// Canceled is protocol.Cancellable's.
+func (a *attempt) Canceled() bool { return a.watch.Ended() || a.race.x.Canceled() }
+
 // won makes the content of the try's answer content of the caller's.
 func (a *attempt) won(body protocol.Body) protocol.Body {
 	if body == nil {

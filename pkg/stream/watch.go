@@ -72,6 +72,13 @@ func (w *Watch[On]) Leave(run func(func())) On {
 	return w.on
 }
 
+// Ended reports whether the caller is gone.
+func (w *Watch[On]) Ended() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
+}
+
 // Clear makes w that of the next exchange. An engine that may be leaving an exchange
 // which is just over clears once more before there is a next one.
 func (w *Watch[On]) Clear() {

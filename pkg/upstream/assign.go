@@ -26,21 +26,27 @@ func (c *Cluster) Assign(hash uint64, instead *Assignment) (*Assignment, error) 
 	if err != nil {
 		return nil, err
 	}
+	assigned := false
+	defer func() {
+		if !assigned {
+			b.freeSlot()
+			b.active.Add(-1)
+		}
+	}()
 	absent := c.absent(s)
 	h := s.all.pick(hash, nil, 0)
 	if h == nil {
-		b.freeSlot()
-		b.active.Add(-1)
 		if absent { // nobody can wait
 			c.env.desk.Ask(c.name)
 			return nil, protocol.Faultf(protocol.NotSupplied, "cluster %s: its hosts were not needed before, and have just been asked for", c.name)
 		}
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
 	}
+	h.countConnection(ConnectionOpened)
 	h.load.Begin()
 	h.attempts.Add(1)
 	h.load.Connect()
-	h.countConnection(ConnectionOpened)
+	assigned = true
 	return &Assignment{host: h}, nil
 }
 
@@ -55,6 +61,9 @@ func (b *Breaker) admitSession(moves bool) (*state, error) {
 	}
 	s, err := b.admit()
 	if err != nil {
+		return nil, err
+	}
+	if err := b.activate(); err != nil {
 		return nil, err
 	}
 	if limit := s.config.Breakers.MaxConnections; !b.slots.take(limit) {

@@ -16,7 +16,7 @@ type Breaker struct {
 	cluster  *Cluster        // immutable
 	priority config.Priority // immutable
 
-	active  atomic.Int64 // exchanges in flight
+	active  atomic.Int64 // exchanges that have a connection, bytes and sessions included
 	pending atomic.Int64 // exchanges that wait for a connection
 	retries atomic.Int64 // retries in flight
 	slots   slots
@@ -25,42 +25,73 @@ type Breaker struct {
 // Breaker returns what holds exchanges of a priority.
 func (c *Cluster) Breaker(p config.Priority) *Breaker { return &c.breakers[p] }
 
-// InFlight returns the number of exchanges that the cluster has now, of any priority.
+// InFlight returns the number of exchanges that the cluster has now, of any priority:
+// those that have a connection and those that wait for one.
 func (c *Cluster) InFlight() int64 {
 	sum := int64(0)
 	for p := range c.breakers {
-		sum += c.breakers[p].active.Load()
+		sum += c.breakers[p].inFlight()
 	}
 	return sum
 }
 
+func (b *Breaker) inFlight() int64 { return b.active.Load() + b.pending.Load() }
+
 // limits are those in force; those of the last configuration if there is none.
 func (b *Breaker) limits() *config.Breakers { return b.cluster.settings().Limits(b.priority) }
 
-// enter counts an exchange more in flight, or returns a Fault of Overflow: there are as
-// many as cfg allows, or it allows no connection.
-func (b *Breaker) enter(cfg *config.Cluster) error {
-	limits := cfg.Limits(b.priority)
-	if limits.MaxConnections < 0 { // nobody is to wait for what never comes
-		b.refused(ConnectionOverflow)
-		return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections lets nothing through", cfg.Name)
-	}
-	if enter(&b.active, limits.MaxRequests) {
+// connectable returns a Fault of Overflow if cfg allows no connection: an exchange would
+// wait for one that never comes.
+func (b *Breaker) connectable(cfg *config.Cluster) error {
+	if cfg.Limits(b.priority).MaxConnections >= 0 {
 		return nil
 	}
-	b.refused(RequestOverflow)
-	return protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", cfg.Name, max(limits.MaxRequests, 0))
+	b.refused(ConnectionOverflow)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections lets nothing through", cfg.Name)
 }
 
-// wait counts an exchange more that waits for a connection, or returns a Fault of
-// Overflow. One that returns nil is followed by pending.Add(-1).
-func (b *Breaker) enterPending() error {
-	limit := b.limits().MaxPendingRequests
-	if enter(&b.pending, limit) {
+// activate counts one active exchange more, one that gets a connection, or returns a
+// Fault of Overflow if max_requests is reached. After nil the caller, or the released
+// function of the connection, calls active.Add(-1).
+func (b *Breaker) activate() error {
+	limit := b.limits().MaxRequests
+	if enter(&b.active, limit) {
 		return nil
 	}
-	b.refused(PendingOverflow)
-	return protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", b.cluster.name, max(limit, 0))
+	return b.requestOverflow(limit)
+}
+
+func (b *Breaker) requestOverflow(limit int) error {
+	b.refused(RequestOverflow)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", b.cluster.name, max(limit, 0))
+}
+
+// enterPending counts one pending exchange more, or returns a Fault of Overflow. After
+// nil the caller calls pending.Add(-1).
+//
+// An exchange for which a connection would be opened now, and which max_requests would
+// not let use it, overflows at once: the connection would be opened for nothing. One that
+// has to wait for a connection in use may find fewer active exchanges then.
+func (b *Breaker) enterPending() error {
+	limits := b.limits()
+	if most := limits.MaxRequests; most != 0 && b.active.Load() >= int64(most) && !b.connectionsReached(limits) {
+		return b.requestOverflow(most)
+	}
+	return b.addPending(limits)
+}
+
+// addPending counts one pending exchange more, whatever max_requests says.
+func (b *Breaker) addPending(limits *config.Breakers) error {
+	if limit := limits.MaxPendingRequests; !enter(&b.pending, limit) {
+		b.refused(PendingOverflow)
+		return protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", b.cluster.name, max(limit, 0))
+	}
+	return nil
+}
+
+// connectionsReached reports whether another connection has to wait for a slot.
+func (b *Breaker) connectionsReached(limits *config.Breakers) bool {
+	return b.slots.waiting.Load() > 0 || limits.MaxConnections != 0 && b.slots.open.Load() >= int64(limits.MaxConnections)
 }
 
 // refused counts an exchange, a retry or a connection that there is no room for.

@@ -145,24 +145,20 @@ func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error { return pr
 func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := v.Cluster
 	x.Record.Cluster = c
-	b := c.Breaker(v.Priority)
-	s, err := b.admit()
+	s, err := c.Breaker(v.Priority).admit()
 	if err != nil {
 		return err
 	}
 	if c.absent(s) {
-		b.active.Add(-1)
 		return x.Fork(ctx, latecomer{v})
 	}
 	if len(s.config.Drops) > 0 && len(x.Record.Attempts) == 0 {
 		if err := c.drop(s.config); err != nil {
-			b.active.Add(-1)
 			return err
 		}
 	}
 	p, err := v.choose(s, x, len(x.Record.Attempts))
 	if err != nil {
-		b.active.Add(-1)
 		return err
 	}
 	x.Then(v)
@@ -193,7 +189,6 @@ func (o *others) Serve(ctx context.Context, x *protocol.Exchange) error {
 	for {
 		p, none := o.choose(s, x, o.first)
 		if none != nil {
-			o.Cluster.Breaker(o.Priority).active.Add(-1)
 			return err
 		}
 		var more bool
@@ -204,7 +199,9 @@ func (o *others) Serve(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // choose picks a host for x that none of the attempts from first on was made at,
-// and returns the pool of connections to it. x is in flight there, then.
+// and returns the pool of connections to it. The host then counts x as in flight, until
+// a connection releases x or the pool returns a notSent error. If choose panics nothing
+// is counted.
 func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	c := v.Cluster
 	name, err := v.speaks(s.config, x)
@@ -232,7 +229,7 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 }
 
 // tried takes note of how the last attempt went, and reports whether another host
-// is to be tried: only then x is still in flight in the cluster.
+// is to be tried.
 func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 	a := &x.Record.Attempts[len(x.Record.Attempts)-1]
 	h, _ := a.Host.(*Host)
@@ -264,7 +261,6 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 	if goesOn(kept.err) && !expired(x.Until()) {
 		return true, kept.err
 	}
-	v.Cluster.Breaker(v.Priority).active.Add(-1)
 	return false, kept.err
 }
 
@@ -279,8 +275,8 @@ func expired(deadline time.Time) bool {
 	return !deadline.IsZero() && !time.Now().Before(deadline)
 }
 
-// admit counts an exchange more in flight and returns the state to serve it
-// with. With an error nothing was counted.
+// admit returns the state to serve an exchange with. It counts nothing: an exchange is
+// counted once it waits for a connection or has one.
 func (b *Breaker) admit() (*state, error) {
 	c := b.cluster
 	s := c.state.Load()
@@ -290,7 +286,7 @@ func (b *Breaker) admit() (*state, error) {
 	if c.env.Meter != nil && c.ledger.account.Load() == nil {
 		c.openAccount()
 	}
-	if err := b.enter(s.config); err != nil {
+	if err := b.connectable(s.config); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -319,81 +315,6 @@ func enter(count *atomic.Int64, limit int) bool {
 			return true
 		}
 	}
-}
-
-// CarryOn is Serve for the bytes of a connection that came in as at says: it picks a
-// host, counts a connection, calls connect and then what that returned, which carries
-// what there is to carry and returns when it is over. If connect returns a Fault of ConnectFailure or ConnectTimeout
-// the next host is tried, up to so many attempts in all; any other error is
-// returned as it is.
-//
-// Errors of its own are Faults: NoCluster, Dropped, NotSupplied, NoHealthyHost, and Overflow
-// when max_connections or max_requests is reached: a connection does not wait; and of a
-// cluster of type ORIGINAL_DST NoDestination and Loop.
-func (c *Cluster) CarryOn(ctx context.Context, at Arrival, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
-	b := c.Breaker(config.DefaultPriority)
-	s, err := b.admit()
-	for err == nil && c.absent(s) {
-		b.active.Add(-1)
-		if err = b.awaitHosts(ctx, time.Time{}, nil); err == nil {
-			s, err = b.admit()
-		}
-	}
-	if err != nil {
-		return err
-	}
-	defer b.active.Add(-1)
-	if err := c.drop(s.config); err != nil {
-		return err
-	}
-	if !b.slots.take(s.config.Breakers.MaxConnections) {
-		b.refused(ConnectionOverflow)
-		return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections (%d) reached", c.name, s.config.Breakers.MaxConnections)
-	}
-	defer b.freeSlot()
-	var made []protocol.Attempt
-	for range max(attempts, 1) {
-		h, none := s.bearer(at, made)
-		if none != nil {
-			if len(made) == 0 {
-				err = none
-			}
-			break
-		}
-		made = append(made, protocol.Attempt{Host: h})
-		h.dialing.Add(1)
-		h.attempts.Add(1)
-		var carry func() error
-		if carry, err = connect(ctx, h, s.connectBy()); err == nil {
-			return h.carry(carry)
-		}
-		h.failures.Add(1)
-		h.dialing.Add(-1)
-		if ctx.Err() != nil {
-			break // that says nothing of the host
-		}
-		h.judge(nil, err)
-		if !goesOn(err) {
-			break
-		}
-		h.connectFailed(err)
-	}
-	return err
-}
-
-// carry calls what connect returned, counted as one exchange in flight.
-func (h *Host) carry(carry func() error) error {
-	h.connected()
-	if r := h.record.Load(); r != nil {
-		r.passed(1) // all that will be known
-	}
-	defer h.countConnection(ConnectionClosed)
-	h.load.Begin()
-	h.dialing.Add(-1)
-	defer h.load.End()
-	h.load.Connect()
-	defer h.load.Disconnect()
-	return carry()
 }
 
 // count counts an event, if the cluster has an account.

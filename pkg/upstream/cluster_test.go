@@ -338,12 +338,13 @@ func TestConnectTimes(t *testing.T) {
 		want     protocol.Reason
 		took     time.Duration
 		health   string
+		open     int64 // connects that go on: they are the pool's
 	}{
-		{"connect_timeout passes", 3 * time.Second, 0, protocol.ConnectTimeout, 3 * time.Second, HealthDown},
-		{"the exchange's deadline passes later", 3 * time.Second, 9 * time.Second, protocol.ConnectTimeout, 3 * time.Second, HealthDown},
-		{"the exchange's deadline passes first, after a fair chance", 10 * time.Second, 2 * time.Second, protocol.UpstreamTimeout, 2 * time.Second, HealthDown},
-		{"the exchange's deadline passes too soon to blame the host", 10 * time.Second, 50 * time.Millisecond, protocol.UpstreamTimeout, 50 * time.Millisecond, HealthUp},
-		{"no connect_timeout", 0, 4 * time.Second, protocol.UpstreamTimeout, 4 * time.Second, HealthDown},
+		{"connect_timeout passes", 3 * time.Second, 0, protocol.ConnectTimeout, 3 * time.Second, HealthDown, 0},
+		{"the exchange's deadline passes later", 3 * time.Second, 9 * time.Second, protocol.ConnectTimeout, 3 * time.Second, HealthDown, 0},
+		{"the exchange's deadline passes first, after a fair chance", 10 * time.Second, 2 * time.Second, protocol.UpstreamTimeout, 2 * time.Second, HealthDown, 1},
+		{"the exchange's deadline passes too soon to blame the host", 10 * time.Second, 50 * time.Millisecond, protocol.UpstreamTimeout, 50 * time.Millisecond, HealthUp, 1},
+		{"no connect_timeout", 0, 4 * time.Second, protocol.UpstreamTimeout, 4 * time.Second, HealthDown, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -369,7 +370,12 @@ func TestConnectTimes(t *testing.T) {
 				if got := s.Describe()[0].Hosts[0].Health; got != tt.health {
 					t.Errorf("the host is %s, want %s", got, tt.health)
 				}
-				wantCounts(t, s, 0, 0, 0)
+				synctest.Wait()
+				wantCounts(t, s, 0, tt.open, 0)
+				if tt.connect > 0 {
+					pass(tt.connect)
+					wantCounts(t, s, 0, 0, 0)
+				}
 			})
 		})
 	}

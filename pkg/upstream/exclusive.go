@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"container/list"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -12,13 +14,18 @@ import (
 // exclusive is a pool whose connections carry one exchange at a time. The
 // connection that came back last is given out first: it is the least likely to
 // have been closed by its peer, and what is not needed grows old and is swept
-// away.
+// away. While there is none, exchanges wait (claim.go).
 type exclusive struct {
 	base
 
 	mu       sync.Mutex
 	idle     []*member // guarded by mu; by since, oldest first
 	isClosed bool      // guarded by mu
+
+	waiting  list.List // guarded by mu; of *claim, oldest first
+	arrivals uint64    // guarded by mu; claims that were ever made
+	queued   list.List // guarded by mu; of *connecting, before they dial, oldest first
+	dialing  list.List // guarded by mu; of *connecting, while they dial, oldest first
 }
 
 // member is a connection as its pool sees it. It belongs to the exchange that
@@ -38,8 +45,8 @@ func (p *exclusive) Start(ctx context.Context, x *protocol.Exchange) error { ret
 // A connection that was idle may turn out to have been closed by the host just
 // when the request was on its way (RFC 9112 9.3.1). Nothing is wrong with the
 // host then, so this is dealt with here and not by Retry: the request is sent
-// once more, on a new connection, if it was not sent or sending it twice does no
-// harm.
+// once more, on a new connection, if nothing of it was sent, or if the host cannot have
+// received it and receiving it twice does no harm.
 func (p *exclusive) Serve(ctx context.Context, x *protocol.Exchange) error {
 	m, err := p.take(ctx, x)
 	if err != nil {
@@ -50,11 +57,11 @@ func (p *exclusive) Serve(ctx context.Context, x *protocol.Exchange) error {
 		p.host.answered()
 		return nil
 	}
-	if !reused || !unsent(err) && !(stale(err) && resendable(&x.Request)) || expired(x.Until()) {
+	if !reused || !resendable(&x.Request, err) || expired(x.Until()) {
 		return err
 	}
 	p.breaker.again(p.host)
-	m, err = p.make(ctx, x, true)
+	m, err = p.takeNew(ctx, x)
 	if err != nil {
 		return &notSent{err}
 	}
@@ -64,12 +71,11 @@ func (p *exclusive) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return err
 }
 
-// again counts an exchange as in flight once more: its connection had gone stale
-// and has released it.
+// again counts that the request of an exchange is sent again: its connection had gone
+// stale and has released it. The host counts the exchange as in flight once more.
 func (b *Breaker) again(h *Host) {
 	b.cluster.resent.Add(1)
 	b.cluster.count(Resent)
-	b.active.Add(1)
 	h.load.Begin()
 }
 
@@ -77,18 +83,15 @@ func (b *Breaker) again(h *Host) {
 // before the request was sent.
 func unsent(err error) bool { return protocol.ReasonOf(err) == protocol.ConnectFailure }
 
-// stale reports whether err is what a connection fails with that its peer had
-// closed. Serve returns errors only before the head of an answer.
-func stale(err error) bool {
-	reason := protocol.ReasonOf(err)
-	return reason == protocol.UpstreamClosed || reason == protocol.UpstreamReset
-}
-
-// resendable reports whether a request may reach an application twice (RFC 9110
-// 9.2.2) and can be sent again; if so, its body is at its start.
-func resendable(r *protocol.Request) bool {
-	switch r.Method {
-	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
+// resendable reports whether a request that failed with err on a connection that had been
+// idle can be sent again; if so, its body is at its start. Of one that may have been written
+// the host must be known not to have received it, and its method must be idempotent (RFC 9110
+// 9.2.2).
+func resendable(r *protocol.Request, err error) bool {
+	switch {
+	case unsent(err):
+		return true // its content was not read
+	case errors.Is(err, protocol.ErrNotSent), errors.Is(err, protocol.ErrNotReceived) && isIdempotent(r.Method):
 	default:
 		return false
 	}
@@ -99,88 +102,53 @@ func resendable(r *protocol.Request) bool {
 	return ok && body.Rewind()
 }
 
-// take returns a connection for x: an idle one that is usable, or a new one.
-func (p *exclusive) take(ctx context.Context, x *protocol.Exchange) (*member, error) {
+func isIdempotent(method string) bool {
+	switch method {
+	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
+		return true
+	}
+	return false
+}
+
+// take returns a connection that x is counted on: an idle one that is usable, or one that
+// x has waited for. A panic is an error, and nothing is counted then.
+func (p *exclusive) take(ctx context.Context, x *protocol.Exchange) (m *member, err error) {
+	defer protocol.Recover(&err)
 	for {
 		m := p.pop()
 		if m == nil {
-			return p.make(ctx, x, false)
+			return p.await(ctx, x, false)
 		}
-		if m.conn.Usable(p.host.cluster.env.now() - m.since) {
-			return m, nil
+		if !m.usable() {
+			m.discard()
+			continue
 		}
-		m.discard()
-	}
-}
-
-// make opens a connection for x. While max_connections is reached it waits for
-// one to be given back, or to end. fresh asks for one that was not idle.
-func (p *exclusive) make(ctx context.Context, x *protocol.Exchange, fresh bool) (*member, error) {
-	c := p.host.cluster
-	x.Detach()
-	b := p.breaker
-	if err := b.enterPending(); err != nil {
-		return nil, err
-	}
-	defer b.pending.Add(-1)
-	// Who comes while others wait gets in line.
-	if b.slots.waiting.Load() > 0 || !b.slots.take(b.limits().MaxConnections) {
-		b.reached(ConnectionOverflow)
-		from := p
-		if fresh {
-			from = nil
-		}
-		m, err := b.wait(ctx, x.Until(), x.Caller, &p.base, from)
-		switch {
-		case err != nil:
+		if err := p.breaker.activate(); err != nil {
+			m.put()
 			return nil, err
-		case m == nil: // a slot
-		case m.conn.Usable(c.env.now() - m.since):
-			return m, nil
-		default:
-			m.end() // its slot is ours
 		}
-	}
-	m, err := p.dial(ctx, x)
-	if err != nil {
-		b.freeSlot()
-	}
-	return m, err
-}
-
-// fairChance is how long a connect must have had before it counts against the
-// host that the exchange's own deadline ended it: about the time after which a
-// lost SYN is sent again (RFC 6298 2.1).
-const fairChance = time.Second
-
-// dial opens a connection, with a slot taken, within connect_timeout and before
-// x.Until.
-func (p *exclusive) dial(ctx context.Context, x *protocol.Exchange) (*member, error) {
-	c := p.host.cluster
-	began := c.env.now()
-	deadline := c.state.Load().connectBy()
-	until := x.Until()
-	own := !until.IsZero() && (deadline.IsZero() || until.Before(deadline))
-	if own {
-		deadline = until
-	}
-	m := &member{pool: p}
-	conn, err := p.connect(ctx, deadline, m.released)
-	if err == nil {
-		m.conn = conn
 		return m, nil
 	}
-	switch {
-	case ctx.Err() != nil:
-		return nil, protocol.Faultf(protocol.DownstreamGone, "connecting to %s: %w", p.host.address, context.Cause(ctx))
-	case own && protocol.ReasonOf(err) == protocol.ConnectTimeout:
-		if c.env.now()-began >= fairChance {
-			p.host.connectFailed(err)
+}
+
+// takeNew is take for an exchange that does not want a connection that was idle.
+func (p *exclusive) takeNew(ctx context.Context, x *protocol.Exchange) (m *member, err error) {
+	defer protocol.Recover(&err)
+	return p.await(ctx, x, true)
+}
+
+// usable reports whether the connection can take an exchange. If it panics the connection
+// is discarded.
+func (m *member) usable() (ok bool) {
+	checked := false
+	defer func() {
+		if !checked {
+			m.discard()
 		}
-		return nil, protocol.Faultf(protocol.UpstreamTimeout, "connecting to %s: %w", p.host.address, err)
-	}
-	p.host.connectFailed(err)
-	return nil, err
+	}()
+	ok = m.conn.Usable(m.pool.host.cluster.env.now() - m.since)
+	checked = true
+	return ok
 }
 
 // released is called by the connection when an exchange has left it.
@@ -240,7 +208,7 @@ func (p *exclusive) keep(m *member, place int) outcome {
 	switch {
 	case p.isClosed:
 		return refused
-	case p.breaker.slots.waiting.Load() > 0:
+	case p.waiting.Len() > 0 || p.breaker.slots.waiting.Load() > 0:
 		return wanted
 	}
 	if place < 0 || place > len(p.idle) {
@@ -286,8 +254,8 @@ func (p *exclusive) counts() (open int64, idle int) {
 
 // discard ends a connection that nobody uses and frees its slot.
 func (m *member) discard() {
+	defer m.pool.breaker.freeSlot()
 	m.end()
-	m.pool.breaker.freeSlot()
 }
 
 // end ends a connection whose slot has been passed on.
@@ -300,7 +268,9 @@ func (p *exclusive) close() {
 	idle := p.idle
 	p.idle = nil
 	p.still()
+	canceled := p.trim(nil)
 	p.mu.Unlock()
+	p.breaker.cancel(canceled)
 	for _, m := range idle {
 		m.discard()
 	}

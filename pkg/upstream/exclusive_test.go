@@ -153,7 +153,7 @@ func TestStaleConnectionIsReplacedOnce(t *testing.T) {
 	s, c := one(t, w, cluster("web", "a"))
 	do(t, c)
 	w.answers = func(*wire, *protocol.Exchange) error {
-		return protocol.Faultf(protocol.UpstreamReset, "reset")
+		return protocol.Faultf(protocol.UpstreamReset, "reset: %w", protocol.ErrNotReceived)
 	}
 	fails(t, c, protocol.UpstreamReset)
 	if got := len(w.conns); got != 2 {

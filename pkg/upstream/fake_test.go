@@ -42,8 +42,11 @@ func (w *world) Connect(ctx context.Context, h *Host, deadline time.Time, releas
 	case refuse:
 		return nil, protocol.Faultf(protocol.ConnectFailure, "%s refused", h.Name())
 	case hang:
-		ctx, cancel := context.WithDeadline(ctx, deadline)
-		defer cancel()
+		if !deadline.IsZero() {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, deadline)
+			defer cancel()
+		}
 		<-ctx.Done()
 		return nil, protocol.NewFault(protocol.ConnectTimeout, ctx.Err())
 	}
@@ -118,7 +121,7 @@ func (w *wire) Serve(_ context.Context, x *protocol.Exchange) error {
 	w.served.Add(1)
 	if w.stale.Load() || w.dead.Load() {
 		w.release(false)
-		return protocol.Faultf(protocol.UpstreamClosed, "%s had gone away", w.host)
+		return protocol.Faultf(protocol.UpstreamClosed, "%s had gone away: %w", w.host, protocol.ErrNotReceived)
 	}
 	x.Response.Status = 200
 	if w.world.answers != nil {
@@ -321,6 +324,8 @@ type trunks struct {
 	all     []*trunk                 // guarded by mu; every connection ever opened
 	answers func(k *trunk, x *protocol.Exchange) error
 	room    int64 // how many exchanges a host takes on a connection; 0: it says nothing of that
+
+	connecting, mostConnecting int // guarded by mu; connects under way, and the most there were at once
 }
 
 // narrow is a trunk whose host takes only so many exchanges: the others wait on it.
@@ -347,7 +352,14 @@ func (n *trunks) Connect(ctx context.Context, h *Host, deadline time.Time, relea
 	n.mu.Lock()
 	n.dials = append(n.dials, h.Name())
 	gate := n.gates[h.Name()]
+	n.connecting++
+	n.mostConnecting = max(n.mostConnecting, n.connecting)
 	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.connecting--
+	}()
 	if gate != nil {
 		if !deadline.IsZero() {
 			var cancel context.CancelFunc

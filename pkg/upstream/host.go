@@ -36,6 +36,7 @@ type Host struct {
 	unsent          atomic.Uint64 // of failures, those that a limit of the cluster has kept from it
 	bad             atomic.Uint64 // answers that say, or show, that the host has failed
 	dialing         atomic.Int64  // attempts that are not in load yet: connections that carry bytes
+	carriers        dialLimit     // of these attempts
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 
@@ -107,34 +108,37 @@ func (h *Host) open(name config.Protocol, mode config.PoolMode, priority config.
 	if connector == nil {
 		return nil
 	}
+	p, old := h.openLane(connector, name, mode, priority)
+	if old != nil {
+		old.close()
+	}
+	return p
+}
+
+// openLane is open with what connects; old is the pool that was replaced, if there was one.
+func (h *Host) openLane(connector Connector, name config.Protocol, mode config.PoolMode, priority config.Priority) (p, old pool) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.openAccount()
 	var others *lane
-	var old pool
 	for l := h.lanes.Load(); l != nil; l = l.next {
 		switch {
 		case l.protocol != name || l.priority != priority:
 			others = &lane{l.protocol, l.priority, l.mode, l.pool, others}
 		case l.mode == mode: // another exchange was here first
-			h.mu.Unlock()
-			return l.pool
+			return l.pool, nil
 		default:
 			old = l.pool
 		}
 	}
-	b := base{host: h, breaker: h.cluster.Breaker(priority), connector: connector, protocol: name, open: new(atomic.Int64)}
-	var p pool
+	b := base{host: h, breaker: h.cluster.Breaker(priority), connector: connector, protocol: name, open: new(atomic.Int64), dials: new(dialLimit)}
 	if cfg := h.cluster.settings(); names(cfg, name) {
 		p = newByName(b, mode, cfg.RequestName, h.retired)
 	} else {
 		p = newPool(b, mode, h.retired)
 	}
 	h.lanes.Store(&lane{name, priority, mode, p, others})
-	h.mu.Unlock()
-	if old != nil {
-		old.close()
-	}
-	return p
+	return p, old
 }
 
 // openAccount is called with h.mu held.

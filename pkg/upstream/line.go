@@ -93,6 +93,12 @@ func (l *line) released(reusable bool) {
 	if !reusable {
 		p.retire(l) // it still carries the exchange: nobody discards it yet
 	}
+	l.vacate()
+}
+
+// vacate takes an exchange off l that has left it, or that was not sent on it.
+func (l *line) vacate() {
+	p := l.pool
 	if l.exit() {
 		l.discard()
 		return
@@ -109,11 +115,11 @@ func (l *line) released(reusable bool) {
 
 // discard ends a connection that carries nothing and frees its slot.
 func (l *line) discard() {
-	l.end()
+	defer l.pool.breaker.freeSlot()
 	if l.givenUp {
 		l.pool.breaker.slots.leaving.Add(-1)
 	}
-	l.pool.breaker.freeSlot()
+	l.end()
 }
 
 // end is ender's.

@@ -73,7 +73,7 @@ func (p *byName) of(x *protocol.Exchange) pool {
 	}
 	name = strings.Clone(name) // x has it for a while only
 	own := p.base
-	own.open = new(atomic.Int64)
+	own.open = new(atomic.Int64) // dials is the lane's, for all names
 	if a, ok := own.connector.(Asker); ok {
 		own.connector = a.Asking(p.by, name)
 	}

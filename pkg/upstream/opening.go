@@ -18,6 +18,7 @@ type opening struct {
 	// giveUp ends its wait for a slot. Immutable.
 	giveUp context.CancelFunc
 
+	ahead   bool  // immutable; no exchange wanted it: it dials though none waits
 	queued  bool  // guarded by the pool's mu; it has no slot yet
 	waiting int   // guarded by the pool's mu; exchanges that wait for the line
 	line    *line // guarded by the pool's mu until done
@@ -27,34 +28,43 @@ type opening struct {
 // errFull is why a host has no connection.
 var errFull = errors.New("all that max_connections allows are busy at other hosts")
 
-// await waits for the connection that is being opened, and returns it if x is
-// counted on it; nil without an error: it takes less than wait for it, or could not
-// be opened beside others. p.mu is held, and released.
-func (p *shared) await(ctx context.Context, x *protocol.Exchange) (*line, error) {
-	if err := p.breaker.enterPending(); err != nil {
-		p.mu.Unlock()
-		return nil, err
-	}
+// await waits for o, for which x is pending, and returns its connection if x is counted on
+// that; nil without an error: it takes less than wait for it, or could not be opened beside
+// others.
+func (p *shared) await(ctx context.Context, x *protocol.Exchange, o *opening) (l *line, err error) {
 	defer p.breaker.pending.Add(-1)
-	o := p.coming()
-	if o == nil {
-		o = p.begin(false)
-	}
-	o.waiting++
-	p.mu.Unlock()
-
+	waited := false
+	defer func() {
+		if !waited && !p.desert(o) { // a panic is on its way
+			p.forfeit(o)
+		}
+	}()
 	x.Detach()
 	_, why := await(ctx, x.Until(), x.Caller, o.done)
+	waited = true
 	if why != protocol.None && p.desert(o) {
 		return nil, protocol.Faultf(why, "while a connection to %s was being opened", p.host.address)
 	}
 	switch { // it is open, if at the last moment
 	case o.err != nil && len(p.all()) > 0:
 		return nil, nil
-	case o.err == nil && o.seats.Add(-1) < 0:
+	case o.err != nil:
+		return nil, o.err
+	case o.seats.Add(-1) < 0:
 		return nil, nil
 	}
-	return o.line, o.err
+	if err := p.breaker.activate(); err != nil {
+		o.line.vacate()
+		return nil, err
+	}
+	return o.line, nil
+}
+
+// forfeit gives back what an exchange that waited for o has on its connection.
+func (p *shared) forfeit(o *opening) {
+	if o.err == nil && o.seats.Add(-1) >= 0 {
+		o.line.vacate()
+	}
 }
 
 // desert takes back that an exchange waits for o, and reports false if it need
@@ -89,7 +99,7 @@ func (p *shared) coming() *opening {
 func (p *shared) begin(slot bool) *opening {
 	env := p.host.cluster.env
 	ctx, giveUp := context.WithCancel(env.ctx)
-	o := &opening{done: make(chan struct{}), most: p.mostBegun(), giveUp: giveUp, queued: !slot}
+	o := &opening{done: make(chan struct{}), most: p.mostBegun(), giveUp: giveUp, ahead: slot, queued: !slot}
 	p.openings = append(p.openings, o)
 	p.isOpening.Store(true)
 	env.start(func() { p.finish(ctx, o) })
@@ -118,18 +128,26 @@ func (p *shared) mostBegun() int64 {
 func (p *shared) finish(ctx context.Context, o *opening) {
 	defer o.giveUp() // which has nothing to end then
 	l := &line{pool: p, most: o.most}
-	err := p.dial(ctx, o, l)
+	limit, err := p.dial(ctx, o, l)
+	if p.settle(o, l, limit, err) {
+		l.discard()
+	}
+}
+
+// settle ends o, which has opened l for at most limit exchanges (0: any number) or has
+// failed, and reports whether l is to be discarded.
+func (p *shared) settle(o *opening, l *line, limit int64, err error) (over bool) {
+	defer close(o.done)
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.closeOpening(o)
 	if err != nil {
 		o.err = err
-		p.mu.Unlock()
-		close(o.done)
-		return
+		return false
 	}
 	o.line = l
 	seats := int64(o.waiting)
-	if limit := l.limit(); limit > 0 {
+	if limit > 0 {
 		seats = min(seats, limit)
 	}
 	if l.most > 0 {
@@ -139,54 +157,81 @@ func (p *shared) finish(ctx context.Context, o *opening) {
 	l.load.Store(seats)
 	l.begun.Store(seats)
 	l.used.Store(true)
-	over := false
 	if p.isClosed || l.spent() || o.waiting == 0 && p.breaker.scarce() {
-		over = p.leave(l)
-	} else {
-		more := append(slices.Clone(p.all()), l)
-		p.lines.Store(&more)
-		p.arm(p)
+		return p.leave(l)
 	}
-	p.mu.Unlock()
-	close(o.done)
-	if over {
-		l.discard()
-	}
+	more := append(slices.Clone(p.all()), l)
+	p.lines.Store(&more)
+	p.arm(p)
+	return false
 }
 
-// dial opens l's connection within connect_timeout, and while max_connections is
-// reached waits as long for a slot, or until ctx ends.
-func (p *shared) dial(ctx context.Context, o *opening, l *line) (err error) {
+// dial opens l's connection within connect_timeout when it is o's turn, for which it waits
+// as long, or until ctx ends. It returns how many exchanges its host takes on it, 0 for any
+// number. A panic is an error, and gives the slot back.
+func (p *shared) dial(ctx context.Context, o *opening, l *line) (limit int64, err error) {
+	defer protocol.Recover(&err)
 	c := p.host.cluster
 	s, b := c.state.Load(), p.breaker
+	var conn Connection
+	defer func() {
+		if l.conn == nil && conn != nil {
+			p.ended(conn)
+		}
+		if l.conn == nil && !o.isQueued(p) {
+			b.freeSlot()
+		}
+	}()
+	if err := p.dials.acquire(ctx, s.config.Pool.ConnectLimit(), s.connectBy(), p.host); err != nil {
+		return 0, p.closing(err)
+	}
+	defer p.dials.release()
 	if err := p.awaitSlot(ctx, o, s); err != nil {
-		return err
+		return 0, err
 	}
-	l.conn, err = p.connect(c.env.ctx, s.connectBy(), l.released)
-	if err == nil {
-		l.start = protocol.Halves(l.conn)
-		l.limited, _ = l.conn.(Limited)
-		return nil
+	if !p.wanted(o) {
+		return 0, errUnwanted
 	}
-	b.freeSlot()
-	if c.env.ctx.Err() == nil {
-		p.failed(err)
+	conn, err = p.connect(c.env.ctx, s.connectBy(), l.released)
+	if err != nil {
+		if c.env.ctx.Err() == nil {
+			p.failed(err)
+		}
+		return 0, err
 	}
-	return err
+	l.limited, _ = conn.(Limited)
+	limit = l.limit()
+	l.conn, l.start = conn, protocol.Halves(conn)
+	return limit, nil
+}
+
+// wanted reports whether o is to dial: an exchange waits for it, or it began ahead of
+// exchanges. One that is not takes no more exchanges.
+func (p *shared) wanted(o *opening) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.ahead || o.waiting > 0 {
+		return true
+	}
+	p.closeOpening(o)
+	return false
+}
+
+func (o *opening) isQueued(p *shared) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return o.queued
 }
 
 // awaitSlot has o have a slot.
 func (p *shared) awaitSlot(ctx context.Context, o *opening, s *state) (err error) {
 	b, limit := p.breaker, s.config.Limits(p.breaker.priority).MaxConnections
-	p.mu.Lock()
-	queued := o.queued
-	p.mu.Unlock()
-	if !queued {
+	if !o.isQueued(p) {
 		return nil
 	}
 	if b.slots.waiting.Load() > 0 || !b.slots.take(limit) {
 		b.reached(ConnectionOverflow)
-		_, err = b.wait(ctx, s.connectBy(), nil, &p.base, nil)
+		err = b.wait(ctx, s.connectBy(), &waiter{pool: &p.base, grant: make(chan bool, 1)})
 	}
 	switch {
 	case err == nil:
@@ -195,7 +240,7 @@ func (p *shared) awaitSlot(ctx context.Context, o *opening, s *state) (err error
 		p.mu.Unlock()
 		return nil
 	case p.host.cluster.env.ctx.Err() != nil:
-		return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", p.host.address)
+		return p.closing(err)
 	default: // another host may have a connection
 		return protocol.Faultf(protocol.Overflow, "%s has no connection: %w (%d)", p.host.address, errFull, limit)
 	}

@@ -70,34 +70,54 @@ type base struct {
 	protocol  config.Protocol // immutable; what connector speaks
 
 	open  *atomic.Int64 // connections being opened, or opened and not ended
+	dials *dialLimit    // of the lane
 	sweep sweeper       // guarded by the pool's mu
 }
 
 // connect opens a connection, with a slot taken, before the deadline. It takes
 // note of a success; what a failure says about the host is for the caller to
-// judge. Errors are Faults.
-func (b *base) connect(ctx context.Context, deadline time.Time, released func(reusable bool)) (Connection, error) {
+// judge. Errors are Faults. If it panics there is no connection.
+func (b *base) connect(ctx context.Context, deadline time.Time, released func(reusable bool)) (conn Connection, err error) {
 	b.open.Add(1)
-	conn, err := b.connector.Connect(ctx, b.host, deadline, released)
+	connected := false
+	defer func() {
+		switch {
+		case connected:
+		case conn != nil:
+			b.ended(conn)
+		default:
+			b.open.Add(-1)
+		}
+	}()
+	conn, err = b.connector.Connect(ctx, b.host, deadline, released)
 	if err == nil {
-		b.host.connected()
 		b.host.load.Connect()
+		b.host.connected()
+		connected = true
 		return conn, nil
 	}
-	b.open.Add(-1)
 	var fault *protocol.Fault
 	if !errors.As(err, &fault) {
 		err = protocol.NewFault(protocol.ConnectFailure, err)
 	}
+	conn = nil
 	return nil, err
+}
+
+// closing returns err, or why there are no connections any more.
+func (b *base) closing(err error) error {
+	if b.host.cluster.env.ctx.Err() != nil {
+		return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", b.host.address)
+	}
+	return err
 }
 
 // ended closes a connection whose slot is somebody else's concern.
 func (b *base) ended(conn Connection) {
+	defer b.host.countConnection(ConnectionClosed)
+	defer b.host.load.Disconnect()
+	defer b.open.Add(-1)
 	_ = conn.Close() // there is nobody left to tell
-	b.open.Add(-1)
-	b.host.load.Disconnect()
-	b.host.countConnection(ConnectionClosed)
 }
 
 // await waits for ready until the deadline passes (UpstreamTimeout), or the

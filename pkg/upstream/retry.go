@@ -39,5 +39,5 @@ func (b *Breaker) mostRetries() (limit int, refused Event) {
 // budget returns how many retries the retry budget allows now.
 func (b *Breaker) budget(limits *config.Breakers) int {
 	of := &limits.RetryBudget
-	return max(of.MinConcurrency, 1, int(float64(b.active.Load())*of.Percent/100))
+	return max(of.MinConcurrency, 1, int(float64(b.inFlight())*of.Percent/100))
 }

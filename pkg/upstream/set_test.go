@@ -224,7 +224,6 @@ func TestExchangeOnARetiredHost(t *testing.T) {
 	apply(t, s, cluster("web", "b"))
 	x := get()
 	h.load.Begin()
-	c.breakers[0].active.Add(1)
 	if err := h.pool(config.HTTP1, "", 0).Serve(context.Background(), x); err != nil {
 		t.Fatal(err)
 	}

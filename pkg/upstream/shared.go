@@ -50,8 +50,11 @@ const tries = 3
 
 // Start is pool's.
 func (p *shared) Start(ctx context.Context, x *protocol.Exchange) error {
-	l := p.ready()
-	if l == nil {
+	l, err := p.attach()
+	switch {
+	case err != nil:
+		return &notSent{err}
+	case l == nil:
 		return x.Fork(ctx, p)
 	}
 	x.Then(p)
@@ -89,8 +92,8 @@ func (p *shared) try(ctx context.Context, x *protocol.Exchange, most int) error 
 }
 
 // lost takes note of how an exchange went on a connection, and reports whether
-// that had ended before: then the exchange is in flight once more, and may have
-// another.
+// that had ended before: then the exchange is in flight at the host once more, and may
+// have another.
 func (p *shared) lost(x *protocol.Exchange, err error) bool {
 	switch {
 	case err == nil:
@@ -103,33 +106,79 @@ func (p *shared) lost(x *protocol.Exchange, err error) bool {
 	return true
 }
 
-// take returns a connection that x is counted on.
-func (p *shared) take(ctx context.Context, x *protocol.Exchange) (*line, error) {
+// take returns a connection that x is counted on. A panic is an error, and nothing is
+// counted then.
+func (p *shared) take(ctx context.Context, x *protocol.Exchange) (l *line, err error) {
+	defer protocol.Recover(&err)
 	for {
-		if l := p.ready(); l != nil {
+		if l, err := p.attach(); l != nil || err != nil {
+			return l, err
+		}
+		l, o, err := p.join(ctx, x)
+		switch {
+		case err != nil:
+			return nil, err
+		case l != nil:
+			if err := p.breaker.activate(); err != nil {
+				l.vacate()
+				return nil, err
+			}
 			return l, nil
-		}
-		p.mu.Lock()
-		switch l := p.least(); {
-		case l != nil && !l.full():
-			p.mu.Unlock() // one has come meanwhile
-			continue
-		case l != nil && p.coming() == nil && (p.single || !p.openAnother()):
-			ok, last := l.enter() // to wait there
-			if last {
-				p.leave(l) // it carries something: nobody discards it yet
-			}
-			p.mu.Unlock()
-			if ok {
-				return l, nil
-			}
+		case o == nil: // one has come meanwhile
 			continue
 		}
-		l, err := p.await(ctx, x)
-		if l != nil || err != nil {
+		if l, err := p.await(ctx, x, o); l != nil || err != nil {
 			return l, err
 		}
 	}
+}
+
+// join returns a connection on which x is to wait until its host takes more exchanges, or
+// one that is being opened and that x, which is pending then, waits for; neither if there
+// may be a connection with room by now.
+func (p *shared) join(ctx context.Context, x *protocol.Exchange) (*line, *opening, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch l := p.least(); {
+	case l != nil && !l.full():
+		return nil, nil, nil
+	case l != nil && p.coming() == nil && (p.single || !p.openAnother()):
+		ok, last := l.enter()
+		if last {
+			p.leave(l) // it carries something: nobody discards it yet
+		}
+		if !ok {
+			return nil, nil, nil
+		}
+		return l, nil, nil
+	}
+	if err := checkCanceled(ctx, x, p.host); err != nil {
+		return nil, nil, err
+	}
+	if err := p.breaker.enterPending(); err != nil {
+		return nil, nil, err
+	}
+	o := p.coming()
+	if o == nil {
+		o = p.begin(false)
+	}
+	o.waiting++
+	return nil, o, nil
+}
+
+// attach returns a connection that an exchange more is counted on, nil if there is none
+// or all are full. A panic is an error, and nothing is counted then.
+func (p *shared) attach() (l *line, err error) {
+	defer protocol.Recover(&err)
+	l = p.ready()
+	if l == nil {
+		return nil, nil
+	}
+	if err := p.breaker.activate(); err != nil {
+		l.vacate()
+		return nil, err
+	}
+	return l, nil
 }
 
 // all returns the connections that take exchanges: not to be changed.
@@ -140,7 +189,7 @@ func (p *shared) all() []*line {
 	return nil
 }
 
-// ready returns a connection on which an exchange more is counted, nil if there
+// ready returns a connection that carries an exchange more, nil if there
 // is none, or all are full. In steady state it takes no lock.
 func (p *shared) ready() *line {
 	for {

@@ -461,7 +461,6 @@ func TestRetiredHostServesThoseWhoPickedItBefore(t *testing.T) {
 		h := c.state.Load().hosts[0]
 		apply(t, s, sharing(1, "b"))
 		p := h.pool(config.HTTP1, config.Multiplex, 0)
-		c.breakers[0].active.Add(1)
 		h.load.Begin()
 		x := get()
 		if err := p.Serve(context.Background(), x); err != nil {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,12 +12,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// slots are the connections that a priority of a cluster may have open (max_connections) and
-// the exchanges that wait for one of them, oldest first. Without a limit nobody
-// ever waits.
+// slots are the connections that a priority of a cluster may have open (max_connections)
+// and the connects that wait for one of them, oldest first. Without a limit none waits.
 //
-// No wake-up is lost: who gives something back (an idle connection, a slot) looks
-// at waiting after the other side can see it; who comes to wait adds to waiting
+// No wake-up is lost: whoever gives something back (an idle connection, a slot) looks
+// at waiting after the other side can see it; a connect that comes to wait adds to waiting
 // before it looks for the last time.
 type slots struct {
 	open    atomic.Int64 // connections open or being opened
@@ -27,14 +27,13 @@ type slots struct {
 	queue list.List  // of *waiter; guarded by mu
 }
 
-// waiter is who waits for a connection, or a slot for one, of a pool.
+// waiter is a connect of a pool that waits for a slot.
 type waiter struct {
 	pool *base
-	// grant receives once: a connection that another exchange has just left, or
-	// nil for a slot to open one with. It has room for that, so that giving never
-	// blocks.
-	grant chan *member
-	place *list.Element // guarded by slots.mu; nil once granted
+	// grant receives once: true with a slot taken, or false if the pool has no use for a
+	// connection any more. It has room for that, so that giving never blocks.
+	grant chan bool
+	place *list.Element // guarded by slots.mu; nil if it does not wait
 }
 
 // take takes a slot if one is free.
@@ -55,93 +54,109 @@ func (b *Breaker) grantSlots() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for limit := b.limits().MaxConnections; s.queue.Len() > 0 && s.take(limit); {
-		s.give(s.queue.Front(), nil)
+		s.give(s.queue.Front(), true)
 	}
 }
 
 // give ends the wait of the waiter at place. s.mu is held.
-func (s *slots) give(place *list.Element, m *member) {
+func (s *slots) give(place *list.Element, slot bool) {
 	w := s.queue.Remove(place).(*waiter) //nolint:forcetypeassert // it holds nothing else
 	w.place = nil
 	s.waiting.Add(-1)
-	w.grant <- m
+	w.grant <- slot
 }
 
-// lookFor is how many waiters are looked through for one that wants a
-// connection to the same host.
-const lookFor = 64
-
-// handOver gives a connection that nobody uses to a waiter, and reports false if
-// there is none. It prefers the oldest that waits for this host; but if the
-// oldest of all waits for a host without any connection, which therefore none
-// will be given back for, the connection is closed and its slot passed on.
+// handOver gives a connection that nobody uses to the exchange of its pool that has waited
+// longest, or its slot to the oldest waiter, and reports false if there is neither. Its own
+// pool comes first; but if the oldest waiter is of a host without any connection, which
+// therefore none will be given back for, the connection is closed and its slot passed on.
 func (b *Breaker) handOver(m *member) bool {
 	s := &b.slots
 	s.mu.Lock()
-	front := s.queue.Front()
-	if front == nil {
-		s.mu.Unlock()
-		return false
-	}
-	if oldest := front.Value.(*waiter); oldest.pool == &m.pool.base || oldest.pool.open.Load() > 0 { //nolint:forcetypeassert // it holds nothing else
-		for e, n := front, 0; e != nil && n < lookFor; e, n = e.Next(), n+1 {
-			if e.Value.(*waiter).pool == &m.pool.base { //nolint:forcetypeassert // it holds nothing else
-				s.give(e, m)
-				s.mu.Unlock()
-				return true
+	for {
+		front := s.queue.Front()
+		own := false
+		if front != nil {
+			oldest := front.Value.(*waiter).pool //nolint:forcetypeassert // it holds nothing else
+			own = oldest == &m.pool.base
+			if !own && oldest.open.Load() == 0 {
+				s.give(front, true) // m's slot, which is open until m is
+				break
 			}
 		}
+		served, canceled := m.pool.serve(m)
+		for _, d := range canceled {
+			s.cancel(&d.slot)
+		}
+		if served || front == nil {
+			s.mu.Unlock()
+			return served
+		}
+		s.give(front, !own)
+		if !own {
+			break
+		}
+		// No exchange of m's pool waits: its connects wait for nothing.
 	}
-	s.give(front, nil) // m's slot, which is open until m is
 	s.mu.Unlock()
 	m.end()
 	return true
 }
 
-// wait waits for a connection to the host of pool until the deadline, or until the
-// caller, if there is one, is gone. It returns one that was idle, if the pool
-// from is not nil, or nil with a slot taken.
-func (b *Breaker) wait(ctx context.Context, deadline time.Time, caller protocol.Caller, pool *base, from *exclusive) (*member, error) {
-	w := &waiter{pool: pool, grant: make(chan *member, 1)}
-	if m, done := b.enqueue(w, from); done {
-		return m, nil
+// cancel ends the wait of w, if it waits. s.mu is held.
+func (s *slots) cancel(w *waiter) {
+	if w.place != nil {
+		s.give(w.place, false)
 	}
-	m, why := await(ctx, deadline, caller, w.grant)
-	if why == protocol.None {
-		return m, nil
-	}
-	if !b.leave(w) {
-		// It was granted something at the same moment: pass that on.
-		if m := <-w.grant; m != nil {
-			m.put()
-		} else {
-			b.freeSlot()
-		}
-	}
-	if why == protocol.UpstreamTimeout {
-		return nil, protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", b.cluster.name, b.limits().MaxConnections)
-	}
-	return nil, protocol.Faultf(why, "client closed its connection while it waited for one to cluster %s", b.cluster.name)
 }
 
-// enqueue makes w wait, unless there is something for it at the last moment:
-// then done is true, and the connection or slot is w's. An idle connection to
-// another host gives way.
-func (b *Breaker) enqueue(w *waiter, from *exclusive) (m *member, done bool) {
+// cancel ends the wait of connects that were canceled for slots.
+func (b *Breaker) cancel(list []*connecting) {
+	if len(list) == 0 {
+		return
+	}
+	s := &b.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range list {
+		s.cancel(&d.slot)
+	}
+}
+
+// errUnwanted ends a connect that no exchange waits for any more.
+var errUnwanted = errors.New("no request waits for the connection any more")
+
+// wait has w wait for a slot until the deadline (zero: for ever) or the end of ctx. Errors
+// are errUnwanted and Faults.
+func (b *Breaker) wait(ctx context.Context, deadline time.Time, w *waiter) error {
+	if b.enqueue(w) {
+		return nil
+	}
+	slot, why := await(ctx, deadline, nil, w.grant)
+	switch {
+	case why == protocol.None && slot:
+		return nil
+	case why == protocol.None:
+		return errUnwanted
+	case !b.leave(w) && <-w.grant:
+		b.freeSlot() // it was granted at the same moment: pass it on
+	}
+	return protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", b.cluster.name, b.limits().MaxConnections)
+}
+
+// enqueue makes w wait, unless there is a slot at the last moment: then it returns true
+// and the slot is w's. An idle connection to another host gives way.
+func (b *Breaker) enqueue(w *waiter) (taken bool) {
 	s := &b.slots
 	s.mu.Lock()
 	s.waiting.Add(1)
-	done = s.take(b.limits().MaxConnections)
-	if !done && from != nil {
-		m = from.pop()
-		done = m != nil
-	}
+	taken = s.take(b.limits().MaxConnections)
 	var idle ender
-	if !done {
+	if !taken {
 		idle = b.anyIdle()
-		done = idle != nil
+		taken = idle != nil
 	}
-	if done {
+	if taken {
 		s.waiting.Add(-1)
 	} else {
 		w.place = s.queue.PushBack(w)
@@ -150,7 +165,7 @@ func (b *Breaker) enqueue(w *waiter, from *exclusive) (m *member, done bool) {
 	if idle != nil {
 		idle.end()
 	}
-	return m, done
+	return taken
 }
 
 // leave ends w's wait and reports true, or false if it was granted something
@@ -163,6 +178,7 @@ func (b *Breaker) leave(w *waiter) bool {
 		return false
 	}
 	s.queue.Remove(w.place)
+	w.place = nil
 	s.waiting.Add(-1)
 	return true
 }

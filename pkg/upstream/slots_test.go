@@ -116,6 +116,9 @@ func TestConnectingIsPending(t *testing.T) {
 		if got := (<-done).Record.Reason; got != protocol.UpstreamTimeout {
 			t.Errorf("the first ended with %v, want upstream_timeout", got)
 		}
+		synctest.Wait()
+		wantCounts(t, s, 0, 1, 0) // the connect is the pool's
+		pass(cfg.ConnectTimeout)
 		wantCounts(t, s, 0, 0, 0)
 	})
 }
@@ -212,16 +215,22 @@ func TestSlotOfAnEndedConnectionGoesToAWaiter(t *testing.T) {
 func TestSlotOfAFailedConnectGoesToAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		w.hang["a"] = true
-		s, c := one(t, w, limited(1, "a"))
+		w.hang["a"], w.hang["b"] = true, true
+		s, c := one(t, w, limited(1, "a", "b"))
 		defer s.Close()
-		failed := queue(c, time.Second)
-		waited := queue(c, 0)
+		first := queue(c, time.Second)
+		waited := queue(c, 0) // for a slot, at the other host
 		w.set(w.hang, "a", false)
-		if got := (<-failed).Record.Reason; got != protocol.UpstreamTimeout {
+		w.set(w.hang, "b", false)
+		failed := <-first
+		if got := failed.Record.Reason; got != protocol.UpstreamTimeout {
 			t.Errorf("the first ended with %v", got)
 		}
-		finish(<-waited)
+		x := <-waited
+		if x.Record.Reason != protocol.None || x.Record.Host() == failed.Record.Host() {
+			t.Errorf("the other one ended at %s with %v", x.Record.Host().Name(), x.Record.Reason)
+		}
+		finish(x)
 		wantCounts(t, s, 0, 1, 1)
 	})
 }
@@ -286,6 +295,7 @@ func TestLargerLimitServesThoseWhoWait(t *testing.T) {
 		x := begin(t, c)
 		first, second := queue(c, 0), queue(c, 0)
 		apply(t, s, limited(3, "a"))
+		synctest.Wait() // each has a connection
 		finish(<-first)
 		finish(<-second)
 		finish(x)

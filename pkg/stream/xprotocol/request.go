@@ -206,6 +206,9 @@ func (r *request) Watch(gone func()) (stop func()) {
 	return r.watch.Start(r.engine.start, gone)
 }
 
+// Canceled is protocol.Cancellable's.
+func (r *request) Canceled() bool { return r.watch.Ended() }
+
 // read makes the frame x.Request. A panic of the codec's is an error: where the frame
 // ends is known, so that it costs no more than the request.
 func (r *request) read() (err error) {

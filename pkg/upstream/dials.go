@@ -1,0 +1,82 @@
+package upstream
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// dialLimit bounds how many connections are being opened at once, to one host by one
+// lane or by callers whose bytes are carried. Those beyond wait in the order in which they
+// came. The zero value is ready; safe for concurrent use.
+type dialLimit struct {
+	mu     sync.Mutex
+	limit  int // guarded by mu; of the last acquire
+	active int // guarded by mu
+	// queue holds a chan struct{} for each that waits, closed once it may dial; nil: none
+	// has ever waited. Guarded by mu.
+	queue *list.List
+}
+
+// acquire waits until fewer than limit dials are active, for the deadline (zero: for
+// ever) or the end of ctx. After nil the caller calls release once. Errors are Faults:
+// ConnectTimeout, so that another host is tried, or DownstreamGone.
+func (d *dialLimit) acquire(ctx context.Context, limit int, deadline time.Time, h *Host) error {
+	d.mu.Lock()
+	d.limit = limit
+	d.grant() // the limit may have been raised
+	if d.active < limit && d.waiting() == 0 {
+		d.active++
+		d.mu.Unlock()
+		return nil
+	}
+	if d.queue == nil {
+		d.queue = list.New()
+	}
+	ready := make(chan struct{})
+	place := d.queue.PushBack(ready)
+	d.mu.Unlock()
+	_, why := await(ctx, deadline, nil, ready)
+	if why == protocol.None {
+		return nil
+	}
+	d.mu.Lock()
+	select {
+	case <-ready: // granted at the same moment: the next one may have it
+		d.active--
+		d.grant()
+	default:
+		d.queue.Remove(place)
+	}
+	d.mu.Unlock()
+	if why == protocol.UpstreamTimeout {
+		return protocol.Faultf(protocol.ConnectTimeout, "connecting to %s: %d connections were being opened already", h.address, limit)
+	}
+	return protocol.Faultf(why, "connecting to %s: %w", h.address, context.Cause(ctx))
+}
+
+// release ends a dial and lets the oldest that waits begin.
+func (d *dialLimit) release() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.active--
+	d.grant()
+}
+
+// grant lets those that wait begin, as far as the limit allows. d.mu is held.
+func (d *dialLimit) grant() {
+	for d.waiting() > 0 && d.active < d.limit {
+		close(d.queue.Remove(d.queue.Front()).(chan struct{})) //nolint:forcetypeassert // it holds nothing else
+		d.active++
+	}
+}
+
+func (d *dialLimit) waiting() int {
+	if d.queue == nil {
+		return 0
+	}
+	return d.queue.Len()
+}

@@ -1,0 +1,56 @@
+package upstream
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestARequestIsSentAgainOnlyIfTheHostHasNotReadIt: by what is known of the connection that
+// broke, which had been idle.
+func TestARequestIsSentAgainOnlyIfTheHostHasNotReadIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		method string
+		body   protocol.Body
+		err    error
+		again  bool
+	}{
+		"GET, nothing is known":              {"GET", nil, protocol.Faultf(protocol.UpstreamClosed, "EOF"), false},
+		"GET, reset, nothing is known":       {"GET", nil, protocol.Faultf(protocol.UpstreamReset, "reset"), false},
+		"GET, not received":                  {"GET", nil, protocol.NewFault(protocol.UpstreamClosed, protocol.ErrNotReceived), true},
+		"POST, not received":                 {"POST", nil, protocol.NewFault(protocol.UpstreamClosed, protocol.ErrNotReceived), false},
+		"POST, nothing was sent":             {"POST", nil, protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), true},
+		"POST with a body, nothing was sent": {"POST", protocol.NewTextBody("held"), protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), true},
+		"POST that streams":                  {"POST", &once{}, protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), false},
+		"POST, ended before":                 {"POST", &once{}, protocol.NewFault(protocol.ConnectFailure, nil), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			s, c := one(t, w, cluster("web", "a"))
+			do(t, c)
+			w.answers = func(conn *wire, _ *protocol.Exchange) error {
+				if conn == w.conns[0] {
+					return test.err
+				}
+				return nil
+			}
+			x := get()
+			x.Request.Method, x.Request.Body = test.method, test.body
+			err := c.Serve(t.Context(), x)
+			if test.again != (err == nil) {
+				t.Errorf("Serve = %v, want it sent again: %v", err, test.again)
+			}
+			want := uint64(0)
+			if test.again {
+				want = 1
+			}
+			if got := s.Describe()[0].Resent; got != want {
+				t.Errorf("%d requests were counted as sent again, want %d", got, want)
+			}
+			x.ResetResponse()
+			if n := c.InFlight(); n != 0 {
+				t.Errorf("%d exchanges are counted", n)
+			}
+		})
+	}
+}
