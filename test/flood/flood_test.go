@@ -1,0 +1,88 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/test/subject"
+)
+
+// What holds for a proxy that is attacked, whatever its peers do beside it: they are
+// floors against noise, below what any attack cost that succeeded.
+const (
+	leastCPU  = time.Second
+	leastWait = 100 * time.Millisecond
+	mostFDs   = 500       // 50 attackers, as many hosts' connections at most, and those of the process
+	mostBytes = 200 << 20 // resident
+)
+
+// TestARapidResetCostsNoMoreThanElsewhere has 50 connections open and reset 480 streams
+// each at once, below what ends a single connection: Weft may use twice the CPU time of
+// HAProxy, and make the honest caller of another listener wait twice as long.
+func TestARapidResetCostsNoMoreThanElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes ten seconds")
+	}
+	path := filepath.Join(t.TempDir(), "weft")
+	if err := subject.Weft(filepath.Join("..", ".."), path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := newBed(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.close)
+	l := load{connections: 50, every: time.Second, duration: 3 * time.Second}
+	a := attacks()[0]
+	cpu, wait := leastCPU, leastWait
+	for _, p := range peers() {
+		r, err := b.play(p, a, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%-8s %v", p.name, r)
+		if p.name == "haproxy" {
+			cpu, wait = max(cpu, 2*r.cpu), max(wait, 2*r.p99)
+		}
+	}
+	r, err := b.play(weft("weft", path), a, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%-8s %v", "weft", r)
+	if r.bursts < l.connections || r.answers < 10 {
+		t.Fatalf("%d bursts and %d answers: nothing was measured", r.bursts, r.answers)
+	}
+	if r.cpu > cpu {
+		t.Errorf("%v of CPU time, want at most %v", r.cpu, cpu)
+	}
+	if r.p99 > wait {
+		t.Errorf("the honest caller waited %v (p99), want at most %v", r.p99, wait)
+	}
+	if r.failures > 0 {
+		t.Errorf("%d requests of the honest caller failed", r.failures)
+	}
+	if r.files > mostFDs {
+		t.Errorf("%d descriptors were open, want at most %d", r.files, mostFDs)
+	}
+	if r.peak > mostBytes {
+		t.Errorf("%d MB were resident, want at most %d", r.peak>>20, mostBytes>>20)
+	}
+}
+
+// TestEveryAttackIsBytes makes each burst once: the frames of an attack must be what its
+// name says, and fit into one write.
+func TestEveryAttackIsBytes(t *testing.T) {
+	names := map[string]bool{}
+	for _, a := range attacks() {
+		b := a.burst(1)
+		if len(b) < 4000 || len(b) > 1<<20 {
+			t.Errorf("%s: a burst of %d bytes", a.name, len(b))
+		}
+		if names[a.name] {
+			t.Errorf("two attacks are called %s", a.name)
+		}
+		names[a.name] = true
+	}
+}

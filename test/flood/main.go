@@ -1,0 +1,108 @@
+// Command flood attacks proxies with bursts that cost the attacker little, on one
+// listener, while an honest caller asks on another. It prints what each attack cost each
+// proxy: CPU time, memory, descriptors, and how long the honest caller waited.
+//
+//	go run ./test/flood -weft bin/weft -weft bin/weft-before -duration 12s
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+func main() {
+	if err := run(); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "flood:", err) // there is nobody else to tell
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var wefts []string
+	flag.Func("weft", "`path` of a Weft; may be given again", func(path string) error {
+		wefts = append(wefts, path)
+		return nil
+	})
+	only := flag.String("attack", "", "play attacks whose name contains this `text` only")
+	var l load
+	flag.IntVar(&l.connections, "connections", 50, "connections that attack at once")
+	flag.DurationVar(&l.every, "every", 2*time.Second, "time from one burst of a connection to the next")
+	flag.DurationVar(&l.duration, "duration", 12*time.Second, "duration of each attack")
+	flag.Parse()
+
+	var programs []program
+	for _, path := range wefts {
+		programs = append(programs, weft("weft "+path, path))
+	}
+	programs = append(programs, peers()...)
+	dir, err := os.MkdirTemp("", "flood-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // it is a temporary folder
+	b, err := newBed(dir)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	for _, a := range attacks() {
+		if !strings.Contains(a.name, *only) {
+			continue
+		}
+		fmt.Println(a.name)
+		for _, p := range programs {
+			r, err := b.play(p, a, l)
+			switch {
+			case errors.Is(err, errUnsupported):
+				continue
+			case err != nil:
+				return err
+			}
+			fmt.Printf("  %-28s %v\n", p.name, r)
+		}
+	}
+	return nil
+}
+
+// play starts a proxy, attacks it, and ends it.
+func (b *bed) play(p program, a attack, l load) (result, error) {
+	cpus, err := process.CPUs()
+	if err != nil {
+		return result{}, err
+	}
+	launcher := process.NewLauncher()
+	defer launcher.Close()
+	p.name = strings.Map(func(r rune) rune {
+		if r == '/' || r == ' ' {
+			return '-'
+		}
+		return r
+	}, p.name)
+	t, err := b.start(launcher, cpus[len(cpus)-1], p, a)
+	if err != nil {
+		return result{}, err
+	}
+	defer t.stop()
+	return measure(t, a, l)
+}
+
+// peers returns the proxies of others that are installed.
+func peers() (list []program) {
+	for name, configure := range map[string]func(string) program{"haproxy": haproxy, "nginx": nginx} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			path, err = exec.LookPath("/usr/sbin/" + name)
+		}
+		if err == nil {
+			list = append(list, configure(path))
+		}
+	}
+	return list
+}

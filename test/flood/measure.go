@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// result is what an attack cost a proxy, and an honest caller of another listener.
+type result struct {
+	bursts, connections int           // of the attackers
+	cpu                 time.Duration // of the proxy, user and system
+	peak                uint64        // highest resident memory, in bytes
+	files               int           // most descriptors open at once
+	answers             int           // to the honest caller
+	failures            int           // requests of the honest caller that failed
+	p50, p99            time.Duration // of its answers
+}
+
+// String is a row of the table without the proxy's name.
+func (r result) String() string {
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	return fmt.Sprintf("%5.2f CPU s | %4d MB | %5d fds | p50 %6.2f ms | p99 %7.2f ms | %6d answers | %d failed | %d bursts on %d connections",
+		r.cpu.Seconds(), r.peak>>20, r.files, ms(r.p50), ms(r.p99), r.answers, r.failures, r.bursts, r.connections)
+}
+
+// measure plays an attack on a target while an honest caller asks.
+func measure(t *target, a attack, l load) (result, error) {
+	var r result
+	before, err := process.CPUTime(process.Tree(t.pid))
+	if err != nil {
+		return r, err
+	}
+	stop := make(chan struct{})
+	var beside sync.WaitGroup
+	beside.Go(func() { r.files = mostFiles(t.pid, stop) })
+	var waits []time.Duration
+	beside.Go(func() { waits, r.failures = ask(t.honest, stop) })
+	r.bursts, r.connections = a.play(t.attacked, l)
+	close(stop)
+	beside.Wait()
+	after, err := process.CPUTime(process.Tree(t.pid))
+	if err != nil {
+		return r, err
+	}
+	memory, err := process.ReadMemory(process.Tree(t.pid))
+	if err != nil {
+		return r, err
+	}
+	r.cpu, r.peak, r.answers = after-before, memory.Peak, len(waits)
+	if len(waits) > 0 {
+		slices.Sort(waits)
+		r.p50, r.p99 = waits[len(waits)/2], waits[len(waits)*99/100]
+	}
+	return r, nil
+}
+
+// sampleFiles is how often descriptors are counted.
+const sampleFiles = 20 * time.Millisecond
+
+// mostFiles counts the descriptors of a process and its children until stop is closed.
+func mostFiles(pid int, stop <-chan struct{}) (most int) {
+	ticker := time.NewTicker(sampleFiles)
+	defer ticker.Stop()
+	for {
+		sum := 0
+		for _, pid := range process.Tree(pid) {
+			if dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
+				names, _ := dir.Readdirnames(-1) // it may end meanwhile
+				sum += len(names)
+				_ = dir.Close()
+			}
+		}
+		most = max(most, sum)
+		select {
+		case <-ticker.C:
+		case <-stop:
+			return most
+		}
+	}
+}
+
+// askEvery is the pause of the honest caller between two requests.
+const askEvery = 2 * time.Millisecond
+
+// ask has an honest caller ask, one request after the other, and returns how long each
+// answer took, whether it came or not, and how many did not.
+func ask(address string, stop <-chan struct{}) (waits []time.Duration, failures int) {
+	const patience = 10 * time.Second
+	var conn net.Conn
+	var in *bufio.Reader
+	defer func() {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}()
+	one := func() error {
+		if conn == nil {
+			c, err := net.DialTimeout("tcp", address, patience)
+			if err != nil {
+				return err
+			}
+			conn, in = c, bufio.NewReader(c)
+		}
+		_ = conn.SetDeadline(time.Now().Add(patience)) // fails only on a closed connection
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: honest.test\r\n\r\n"); err != nil {
+			return err
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("status %d", resp.StatusCode)
+		}
+		return err
+	}
+	ticker := time.NewTicker(askEvery)
+	defer ticker.Stop()
+	for {
+		began := time.Now()
+		if err := one(); err != nil {
+			failures++
+			if conn != nil {
+				_ = conn.Close()
+				conn = nil
+			}
+		}
+		waits = append(waits, time.Since(began))
+		select {
+		case <-stop:
+			return waits, failures
+		default:
+		}
+		select {
+		case <-ticker.C:
+		case <-stop:
+			return waits, failures
+		}
+	}
+}

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weft-proxy/weft/test/bench/certs"
+	"github.com/weft-proxy/weft/test/bench/frame"
+	"github.com/weft-proxy/weft/test/bench/peer"
+	"github.com/weft-proxy/weft/test/bench/process"
+)
+
+// bed is what targets stand in: hosts that answer, certificates, and a folder.
+type bed struct {
+	dir          string
+	ports        *peer.Ports
+	certificates certs.Dir
+	http         string // address of the host of HTTP/1.1
+	rpc          map[string]string
+
+	listeners []net.Listener
+	server    *http.Server
+	ended     sync.WaitGroup
+}
+
+func newBed(dir string) (*bed, error) {
+	b := &bed{dir: dir, ports: peer.NewPorts(), certificates: certs.Dir(dir), rpc: map[string]string{}}
+	if err := b.certificates.Write(); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	b.http = l.Addr().String()
+	b.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "fine") // who asked may have gone
+	}), ReadHeaderTimeout: time.Minute}
+	b.ended.Go(func() { _ = b.server.Serve(l) }) // ends with close
+	for _, p := range frame.All() {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			b.close()
+			return nil, err
+		}
+		b.listeners = append(b.listeners, l)
+		b.rpc[p.Name()] = l.Addr().String()
+		b.ended.Go(func() { b.serveRPC(l, p) })
+	}
+	return b, nil
+}
+
+// serveRPC answers calls of one protocol.
+func (b *bed) serveRPC(l net.Listener, p *frame.Protocol) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		b.ended.Go(func() {
+			defer conn.Close() //nolint:errcheck // the proxy may have
+			var in []byte
+			piece := make([]byte, 64<<10)
+			for {
+				n, err := conn.Read(piece)
+				if err != nil {
+					return
+				}
+				in = append(in, piece[:n]...)
+				var out []byte
+				for len(in) > 0 {
+					n, f, err := p.Parse(in)
+					if err != nil {
+						return
+					}
+					if n == 0 {
+						break
+					}
+					in = in[n:]
+					out = p.AppendAnswer(out, f.ID, []byte("fine"))
+				}
+				if _, err := conn.Write(out); err != nil {
+					return
+				}
+			}
+		})
+	}
+}
+
+// close ends the hosts. The targets have ended.
+func (b *bed) close() {
+	_ = b.server.Close() // it only ends
+	for _, l := range b.listeners {
+		_ = l.Close()
+	}
+	b.ended.Wait()
+}
+
+// target is a proxy that is attacked on one listener, and asked by an honest caller on
+// another.
+type target struct {
+	attacked, honest string
+	pid              int
+	cmd              *exec.Cmd
+	exited           chan struct{}
+}
+
+// program is a proxy: where it is, and how it is configured. A configuration for an RPC
+// protocol is ErrUnsupported if it cannot carry it.
+type program struct {
+	name      string
+	path      string
+	configure func(b *bed, dir string, a attack, attacked, honest netip.AddrPort) (arguments []string, err error)
+}
+
+var errUnsupported = errors.New("not supported")
+
+// start runs p with a configuration for an attack, on one CPU as the others.
+func (b *bed) start(launcher *process.Launcher, cpu int, p program, a attack) (*target, error) {
+	dir, err := os.MkdirTemp(b.dir, p.name+"-")
+	if err != nil {
+		return nil, err
+	}
+	at, err := b.ports.Take(2)
+	if err != nil {
+		return nil, err
+	}
+	arguments, err := p.configure(b, dir, a, at[0], at[1])
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() //nolint:errcheck // the child has its own
+	t := &target{attacked: at[0].String(), honest: at[1].String(), exited: make(chan struct{})}
+	t.cmd = exec.Command(p.path, arguments...)
+	t.cmd.Stdout, t.cmd.Stderr = log, log
+	if err := launcher.Start(t.cmd, cpu); err != nil {
+		return nil, err
+	}
+	t.pid = t.cmd.Process.Pid
+	go func() {
+		_ = t.cmd.Wait() // it is ended by a signal
+		close(t.exited)
+	}()
+	probe := peer.HTTP("/", 200)
+	for until := time.Now().Add(20 * time.Second); ; {
+		if err = probe(at[1]); err == nil {
+			return t, nil
+		}
+		select {
+		case <-t.exited:
+			err = fmt.Errorf("it has ended: %w", err)
+		case <-time.After(10 * time.Millisecond):
+			if time.Now().Before(until) {
+				continue
+			}
+		}
+		t.stop()
+		text, _ := os.ReadFile(log.Name()) // for the message only
+		return nil, fmt.Errorf("start %s: %w\n%s", p.name, err, text)
+	}
+}
+
+// stop ends it.
+func (t *target) stop() {
+	_ = t.cmd.Process.Signal(syscall.SIGINT) // it may have ended
+	select {
+	case <-t.exited:
+	case <-time.After(3 * time.Second):
+		_ = t.cmd.Process.Kill()
+		<-t.exited
+	}
+}
+
+type object = map[string]any
+
+func weft(name, path string) program {
+	return program{name, path, func(b *bed, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
+		listener := func(name string, at netip.AddrPort, protocol, upstream, routes string, secure bool) object {
+			chain := object{"filters": []object{{"type": "proxy", "config": object{
+				"downstream_protocol": protocol, "upstream_protocol": upstream, "router_config_name": routes}}}}
+			if secure {
+				chain["tls_context"] = object{"status": true, "alpn": "h2", "cert_chain": b.certificates.Certificate(), "private_key": b.certificates.Key()}
+			}
+			return object{"name": name, "address": at.String(), "bind_port": true, "filter_chains": []object{chain}}
+		}
+		routes := func(name, cluster string) object {
+			return object{"router_config_name": name, "virtual_hosts": []object{{"name": name, "domains": []string{"*"},
+				"routers": []object{{"match": object{"prefix": "/"}, "route": object{"cluster_name": cluster}}}}}}
+		}
+		cluster := func(name, address string) object {
+			return object{"name": name, "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": []object{{"address": address}}}
+		}
+		down, up, host := "Http2", "Http1", b.http
+		if a.rpc != "" {
+			down, up, host = a.rpc, a.rpc, b.rpc[a.rpc]
+		}
+		text, err := json.Marshal(object{
+			"servers": []object{{"default_log_level": "ERROR",
+				"listeners": []object{listener("attacked", attacked, down, up, "attacked", a.tls), listener("honest", honest, "Http1", "Http1", "honest", false)},
+				"routers":   []object{routes("attacked", "attacked"), routes("honest", "honest")}}},
+			"cluster_manager": object{"clusters": []object{cluster("attacked", host), cluster("honest", b.http)}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(dir, "config.json")
+		return []string{"start", "-c", path}, os.WriteFile(path, text, 0o600)
+	}}
+}
+
+func haproxy(path string) program {
+	return program{"haproxy", path, func(b *bed, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
+		bind, mode, host := " proto h2", "http", b.http
+		switch {
+		case a.rpc != "":
+			bind, mode, host = "", "tcp", b.rpc[a.rpc]
+		case a.tls:
+			bind = " ssl crt " + b.certificates.Both() + " alpn h2"
+		}
+		file := filepath.Join(dir, "haproxy.cfg")
+		return []string{"-db", "-f", file}, os.WriteFile(file, fmt.Appendf(nil, `global
+	nbthread 1
+	maxconn 4096
+	no strict-limits
+defaults
+	mode http
+	timeout connect 5s
+	timeout client 60s
+	timeout server 60s
+frontend attacked
+	mode %s
+	bind %v backlog 4096%s
+	default_backend attacked
+frontend honest
+	bind %v backlog 4096
+	default_backend honest
+backend attacked
+	mode %s
+	server origin %s
+backend honest
+	server origin %s
+`, mode, attacked, bind, honest, mode, host, b.http), 0o600)
+	}}
+}
+
+func nginx(path string) program {
+	return program{"nginx", path, func(b *bed, dir string, a attack, attacked, honest netip.AddrPort) ([]string, error) {
+		if a.rpc != "" {
+			return nil, errUnsupported
+		}
+		secure := ""
+		if a.tls {
+			secure = fmt.Sprintf(" ssl; ssl_certificate %s; ssl_certificate_key %s", b.certificates.Certificate(), b.certificates.Key())
+		}
+		user := ""
+		if os.Geteuid() == 0 {
+			user = "user root;\n"
+		}
+		listen := attacked.String() + " backlog=4096"
+		file := filepath.Join(dir, "nginx.conf")
+		return []string{"-p", dir, "-e", "stderr", "-c", file}, os.WriteFile(file, fmt.Appendf(nil, `%sworker_processes 1;
+daemon off;
+pid %[2]s/nginx.pid;
+error_log stderr crit;
+events { worker_connections 8192; }
+http {
+	access_log off;
+	client_body_temp_path %[2]s/body;
+	proxy_temp_path %[2]s/proxy;
+	fastcgi_temp_path %[2]s/fastcgi;
+	uwsgi_temp_path %[2]s/uwsgi;
+	scgi_temp_path %[2]s/scgi;
+	upstream origin { server %[3]s; keepalive 64; }
+	proxy_http_version 1.1;
+	proxy_set_header Connection "";
+	server { listen %[4]s http2%[5]s; location / { proxy_pass http://origin; } }
+	server { listen %[6]v backlog=4096; location / { proxy_pass http://origin; } }
+}
+`, user, dir, b.http, listen, secure, honest), 0o600)
+	}}
+}
