@@ -34,8 +34,13 @@ type Cluster struct {
 	Name   string
 	Type   ClusterType
 	Policy Policy
-	// Protocol is what the hosts speak, if the route does not say; "": as the proxy says.
+	// Protocol is what the hosts speak, if the route does not say; "": as the proxy says;
+	// Auto: what the caller speaks, whatever the proxy says.
 	Protocol Protocol
+	// GRPCInHTTP1: calls of gRPC from callers of HTTP/2 are sent to hosts that are spoken to
+	// in HTTP/1.1, as Envoy does: such a host is one that translates them. Otherwise they
+	// are refused.
+	GRPCInHTTP1 bool
 
 	ChoiceCount       int     // hosts compared by least request, least connection and peak EWMA; default 2
 	ActiveRequestBias float64 // exponent of least request with weights; default 1

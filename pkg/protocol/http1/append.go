@@ -18,6 +18,9 @@ type RequestOptions struct {
 	// WebSocketKey is the value of the Sec-WebSocket-Key that is added for a caller
 	// that has none; "" adds none.
 	WebSocketKey string
+	// Trailers: the sender wants trailer fields (RFC 9110 10.1.4). It does not count for a
+	// request with an Upgrade.
+	Trailers bool
 }
 
 // AppendRequest appends a request head with its empty line: the request line
@@ -64,6 +67,10 @@ func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte,
 		dst = append(dst, "Connection: upgrade, close\r\n"...)
 	case req.Upgrade != "":
 		dst = append(dst, "Connection: upgrade\r\n"...)
+	case o.Trailers && o.Close:
+		dst = append(dst, "TE: trailers\r\nConnection: TE, close\r\n"...)
+	case o.Trailers:
+		dst = append(dst, "TE: trailers\r\nConnection: TE\r\n"...)
 	case o.Close:
 		dst = append(dst, "Connection: close\r\n"...)
 	}

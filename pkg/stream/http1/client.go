@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/invariants"
 	"github.com/weft-proxy/weft/pkg/buffer"
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
@@ -106,7 +107,7 @@ func (c *Client) send() error {
 	defer out.Release()
 	chunked := req.Body != nil && req.ContentLength < 0
 	c.key = newKey(c.x)
-	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.key})
+	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.key, Trailers: translatesGRPC(c.x)})
 	if err != nil {
 		return err
 	}
@@ -129,6 +130,12 @@ func (c *Client) send() error {
 		return c.unsent(sent, err)
 	}
 	return c.waited(err)
+}
+
+// translatesGRPC reports whether x is a call of gRPC that came in HTTP/2. Its status
+// comes in trailer fields, which HTTP/1.1 sends only to those who want them.
+func translatesGRPC(x *protocol.Exchange) bool {
+	return x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
 // unsent goes on after a write that failed. What is there to be read answers the

@@ -51,9 +51,9 @@ func (p place) readCommonHTTP(o *corev3.HttpProtocolOptions, out *config.Cluster
 const protocolOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // readProtocol reads what requests of HTTP are sent in: HTTP/1.1 if nothing is said,
-// whatever their callers speak.
+// whatever their callers speak, gRPC included.
 func (p place) readProtocol(m *clusterv3.Cluster, out *config.Cluster) {
-	out.Protocol = config.HTTP1
+	out.Protocol, out.GRPCInHTTP1 = config.HTTP1, true
 	p.field("common_http_protocol_options").readCommonHTTP(m.GetCommonHttpProtocolOptions(), out)
 	p.readOldProtocol(m, out)
 	if o := m.GetUpstreamHttpProtocolOptions(); o != nil {

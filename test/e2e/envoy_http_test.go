@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// envoyManager is a listener of an Envoy file: an HTTP connection manager with more fields,
+// whose routes are of one virtual host for domains.
+func envoyManager(address string, more object, domains list, routes ...object) object {
+	host, port, _ := strings.Cut(address, ":")
+	number, _ := strconv.Atoi(port)
+	manager := object{
+		"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+		"stat_prefix": "front",
+		"route_config": object{"name": "routes", "validate_clusters": false, "virtual_hosts": list{
+			object{"name": "all", "domains": domains, "routes": routes}}},
+		"http_filters": list{object{"name": "router", "typed_config": object{
+			"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}},
+	}.with(more)
+	return object{
+		"name":          address,
+		"address":       object{"socket_address": object{"address": host, "port_value": number}},
+		"filter_chains": list{object{"filters": list{object{"name": "http", "typed_config": manager}}}},
+	}
+}
+
+// envoyCluster is a cluster of an Envoy file with one host.
+func envoyCluster(name, address string, more object) object {
+	host, port, _ := strings.Cut(address, ":")
+	number, _ := strconv.Atoi(port)
+	return object{"name": name, "type": "STATIC", "connect_timeout": "5s", "load_assignment": object{
+		"cluster_name": name, "endpoints": list{object{"lb_endpoints": list{object{"endpoint": object{
+			"address": object{"socket_address": object{"address": host, "port_value": number}}}}}}},
+	}}.with(more)
+}
+
+// speaksHTTP are protocol options of a cluster of an Envoy file.
+func speaksHTTP(options object) object {
+	return object{"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
+		"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"}.with(options)}}
+}
+
+// runEnvoy starts weft with an Envoy file.
+func runEnvoy(t *testing.T, listeners, clusters list) *weft {
+	t.Helper()
+	host, port, _ := strings.Cut(free(), ":")
+	number, _ := strconv.Atoi(port)
+	return run(t, object{
+		"admin":            object{"address": object{"socket_address": object{"address": host, "port_value": number}}},
+		"static_resources": object{"listeners": listeners, "clusters": clusters},
+	})
+}
+
+// forwardsTo is a route of an Envoy file.
+func forwardsTo(prefix, cluster string, more object) object {
+	return object{"match": object{"prefix": prefix}, "route": object{"cluster": cluster}.with(more)}
+}
+
+// TestFieldsOfCallersOfAnEnvoyFile: what an application gets of what its client sent.
+func TestFieldsOfCallersOfAnEnvoyFile(t *testing.T) {
+	t.Parallel()
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		for name, values := range r.Header {
+			w.Header()["Got-"+name] = values
+		}
+	})
+	edge, internal, inside := free(), free(), free()
+	local := object{"internal_address_config": object{"cidr_ranges": list{object{"address_prefix": "127.0.0.0", "prefix_len": 8}}}}
+	route := forwardsTo("/", "app", nil)
+	runEnvoy(t, list{
+		envoyManager(edge, object{"use_remote_address": true}, list{"*"}, route),
+		envoyManager(internal, object{"use_remote_address": true}.with(local), list{"*"}, route),
+		envoyManager(inside, nil, list{"*"}, route),
+	}, list{envoyCluster("app", app.address, nil)})
+	for _, test := range []struct {
+		name, front string
+		want        map[string]string // what the application got; "": nothing
+	}{
+		{"a client at the edge", edge, map[string]string{
+			"X-Envoy-Internal": "", "X-Envoy-External-Address": "127.0.0.1", "X-Envoy-Retry-On": "", "X-Envoy-Force-Trace": "",
+			"X-Envoy-Decorator-Operation": "", "X-Mosn-Global-Timeout": "", "X-Envoy-Upstream-Rq-Timeout-Ms": ""}},
+		{"an internal caller", internal, map[string]string{
+			"X-Envoy-Internal": "true", "X-Envoy-External-Address": "forged", "X-Request-Id": "forged", "X-Envoy-Force-Trace": "forged",
+			"X-Envoy-Decorator-Operation": "forged", "X-Mosn-Global-Timeout": "", "X-Envoy-Retry-On": ""}},
+		{"a caller inside", inside, map[string]string{
+			"X-Envoy-Internal": "", "X-Envoy-External-Address": "forged", "X-Request-Id": "forged", "X-Envoy-Force-Trace": "",
+			"X-Envoy-Decorator-Operation": "forged", "X-Mosn-Global-Timeout": "", "X-Envoy-Retry-On": ""}},
+	} {
+		var sent []string
+		for name := range test.want {
+			sent = append(sent, strings.ToLower(name)+": forged")
+		}
+		got := ask(t, client(t), "GET", "http://"+test.front+"/", "", append(sent, "x-request-id: forged")...)
+		for name, want := range test.want {
+			if is := got.header.Get("Got-" + name); is != want {
+				t.Errorf("%s: the application got %s %q, want %q", test.name, name, is, want)
+			}
+		}
+		if id := got.header.Get("Got-X-Request-Id"); test.front == edge && (id == "forged" || len(id) != 36) {
+			t.Errorf("%s: the application got x-request-id %q, want a new one", test.name, id)
+		}
+	}
+}
+
+// TestRoutesOfAnEnvoyFile: paths, hosts, queries, redirects and missing clusters over the
+// wire, as Envoy 1.40 answers them.
+func TestRoutesOfAnEnvoyFile(t *testing.T) {
+	t.Parallel()
+	app := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
+	hsts := object{"response_headers_to_add": list{object{"header": object{"key": "strict-transport-security", "value": "max-age=1"}}}}
+	front := free()
+	domains := list{"a.test", "b.test:80", "c.test:*"}
+	runEnvoy(t, list{envoyManager(front, object{"normalize_path": true, "merge_slashes": true}, domains,
+		object{"match": object{"prefix": "/redirect"}, "redirect": object{"host_redirect": "other.test"}}.with(hsts),
+		object{"match": object{"prefix": "/direct"}, "direct_response": object{"status": 200}}.with(hsts),
+		object{"match": object{"prefix": "/query", "query_parameters": list{object{"name": "q", "string_match": object{"exact": "b c"}}}}, "direct_response": object{"status": 201}},
+		object{"match": object{"prefix": "/query", "query_parameters": list{object{"name": "q", "string_match": object{"exact": "b%20c"}}}}, "direct_response": object{"status": 202}},
+		object{"match": object{"prefix": "/secure", "headers": list{object{"name": ":scheme", "string_match": object{"exact": "https"}}}}, "direct_response": object{"status": 203}},
+		forwardsTo("/nowhere", "missing", nil),
+		object{"match": object{"prefix": "/header"}, "route": object{"cluster_header": "x-cluster", "cluster_not_found_response_code": "NOT_FOUND"}},
+		forwardsTo("/emptied", "app", object{"regex_rewrite": object{"pattern": object{"regex": "^/emptied.*"}, "substitution": ""}}),
+		forwardsTo("/", "app", nil),
+	)}, list{envoyCluster("app", app.address, nil)})
+	const https = "x-forwarded-proto: https"
+	for _, test := range []struct {
+		path, host, field string
+		status            int
+		body, location    string
+		hsts              bool
+	}{
+		{path: "/a%00b", status: 400, body: "malformed request\n"},
+		{path: "/a%01b", status: 200, body: "/a%01b"},
+		{path: "/a|b", status: 200, body: "/a%7Cb"},
+		{path: "/a//b", status: 200, body: "/a/b"},
+		{path: "///", status: 200, body: "//"},
+		{path: "/x", host: "a.test:80", status: 404, body: "no route matched\n"},
+		{path: "/x", host: "a.test.", status: 404, body: "no route matched\n"},
+		{path: "/x", host: "b.test", status: 404, body: "no route matched\n"},
+		{path: "/x", host: "b.test:80", status: 200, body: "/x"},
+		{path: "/x", host: "c.test:1", status: 200, body: "/x"},
+		{path: "/redirect", status: 301, location: "http://other.test/redirect", hsts: true},
+		{path: "/redirect", field: https, status: 301, location: "https://other.test/redirect", hsts: true},
+		{path: "/direct", status: 200, hsts: true},
+		{path: "/secure", status: 200, body: "/secure"},
+		{path: "/secure", field: https, status: 203},
+		{path: "/query?q=b%20c", status: 202},
+		{path: "/nowhere", status: 503, body: "no such cluster\n"},
+		{path: "/header", status: 404, body: "no such cluster\n"},
+		{path: "/header", field: "x-cluster: app", status: 200, body: "/header"},
+		{path: "/header", field: "x-cluster: missing", status: 404, body: "no such cluster\n"},
+		{path: "/emptied/a?b", status: 200, body: "/emptied/a?b"},
+	} {
+		host := test.host
+		if host == "" {
+			host = "a.test"
+		}
+		head := fmt.Sprintf("GET %s HTTP/1.1\nHost: %s\nConnection: close\n", test.path, host)
+		if test.field != "" {
+			head += test.field + "\n"
+		}
+		got, body := dial(t, front).send(head + "\n").response("GET")
+		if got.StatusCode != test.status || body != test.body || got.Header.Get("Location") != test.location ||
+			(got.Header.Get("Strict-Transport-Security") != "") != test.hsts {
+			t.Errorf("%s of %s with %q: %d %q, Location %q, HSTS %q; want %d %q, %q, %v", test.path, host, test.field, got.StatusCode, body,
+				got.Header.Get("Location"), got.Header.Get("Strict-Transport-Security"), test.status, test.body, test.location, test.hsts)
+		}
+	}
+}
+
+// TestUpstreamsOfAnEnvoyFileFollowTheCaller: Istio's inbound clusters say
+// use_downstream_protocol_config; a cluster of HTTP/1.1 gets calls of gRPC as they are.
+func TestUpstreamsOfAnEnvoyFileFollowTheCaller(t *testing.T) {
+	t.Parallel()
+	app := bilingual(t)
+	plain := serve(t, func(w http.ResponseWriter, r *http.Request) { // translates gRPC: it speaks HTTP/1.1
+		content, _ := io.ReadAll(r.Body)
+		w.Header().Set("Trailer", "grpc-status")
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("X-Version", strconv.Itoa(r.ProtoMajor))
+		w.Header().Set("X-TE", r.Header.Get("TE"))
+		_, _ = w.Write(content)
+		w.Header().Set("grpc-status", "0")
+	})
+	front := free()
+	runEnvoy(t, list{envoyManager(front, nil, list{"*"}, forwardsTo("/follows", "follows", nil), forwardsTo("/", "plain", nil))}, list{
+		envoyCluster("follows", app, speaksHTTP(object{"use_downstream_protocol_config": object{"http_protocol_options": object{}, "http2_protocol_options": object{}}})),
+		envoyCluster("plain", plain.address, nil),
+	})
+	for _, caller := range []string{"Http1", "Http2"} {
+		c := client(t)
+		c.Transport.(*http.Transport).Protocols = speaking(caller)
+		got := ask(t, c, "GET", "http://"+front+"/follows", "")
+		if v := "Http" + got.header.Get("X-Version"); got.status != 200 || v != caller {
+			t.Errorf("from %s: %d in %q, want the caller's", caller, got.status, v)
+		}
+	}
+	c := client(t)
+	c.Transport.(*http.Transport).Protocols = speaking("Http2")
+	request, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+front+"/shop.Shop/Buy", strings.NewReader("a call"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/grpc")
+	request.Header.Set("TE", "trailers")
+	response, err := c.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != 200 || string(content) != "a call" || response.Trailer.Get("Grpc-Status") != "0" ||
+		response.Header.Get("X-Version") != "1" || response.Header.Get("X-TE") != "trailers" {
+		t.Errorf("gRPC to a host of HTTP/1.1: %d %q, header %v, trailer %v", response.StatusCode, content, response.Header, response.Trailer)
+	}
+}
