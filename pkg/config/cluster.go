@@ -49,6 +49,7 @@ type Cluster struct {
 	TableSize         int     // places of maglev, a prime; 0: 65,537, or 655,373 for many hosts
 
 	Subsets    Subsets
+	Rules      HostRules // of what requests say; nil: none; never configured
 	SlowStart  SlowStart
 	Failover   Failover
 	Localities []LocalityWeight // of the localities that get work; empty: localities do not count

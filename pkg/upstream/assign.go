@@ -34,7 +34,7 @@ func (c *Cluster) Assign(hash uint64, instead *Assignment) (*Assignment, error) 
 		}
 	}()
 	absent := c.absent(s)
-	h := s.all.pick(hash, nil, 0)
+	h := s.forConnections().pick(hash, nil, 0)
 	if h == nil {
 		if absent { // nobody can wait
 			c.env.desk.Ask(c.name)

@@ -19,7 +19,8 @@ import (
 // are in no group. The zero value has no hosts.
 type group struct {
 	*division
-	levels []level // by priority, the first to be used first; none is empty
+	levels []level     // by priority, the first to be used first; none is empty
+	rules  *groupRules // immutable; of what exchanges say; nil: none
 
 	plan atomic.Pointer[plan]
 	// nextTrial is when hosts that get nothing may be looked at again: ns of the set's
@@ -188,6 +189,7 @@ func (d *division) seat() {
 	}
 	for i, h := range d.hosts {
 		h.seats.Store(&lists[i])
+		h.extraSeats.Store(nil)
 	}
 }
 
@@ -215,6 +217,9 @@ func (h *Host) reckon() {
 	for i := range *seats {
 		s := &(*seats)[i]
 		s.group.recount(s, h)
+	}
+	for s := h.extraSeats.Load(); s != nil; s = s.next {
+		s.group.recount(&s.seat, h)
 	}
 }
 

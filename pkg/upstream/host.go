@@ -26,9 +26,10 @@ type Host struct {
 	record atomic.Pointer[record] // how it answers, for outlier detection; nil: nobody asks
 	ledger ledger[Account]
 
-	seats atomic.Pointer[[]seat] // in the groups of the cluster; nil: none yet
-	place int                    // guarded by cluster.mu: among the cluster's hosts
-	since atomic.Int64           // when it came, or was usable again: ns of the set's clock
+	seats      atomic.Pointer[[]seat]    // in the groups of the cluster; nil: none yet
+	extraSeats atomic.Pointer[extraSeat] // in the groups that rules made of those; replaced with cluster.mu held
+	place      int                       // guarded by cluster.mu: among the cluster's hosts
+	since      atomic.Int64              // when it came, or was usable again: ns of the set's clock
 
 	attempts        atomic.Uint64
 	failures        atomic.Uint64 // attempts that brought no answer

@@ -160,6 +160,11 @@ func (v *Via) host(s *state, x *protocol.Exchange, first int) (*Host, error) {
 		return h, err
 	}
 	g := s.group(brought{v.Labels, &x.Metadata})
+	if g.rules != nil {
+		if g = v.Cluster.applyRules(s, g, x); len(g.levels) == 0 {
+			return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s: its rules leave no host for the request", s.config.Name)
+		}
+	}
 	h := g.pick(x.Record.Hash, x.Record.Attempts, first)
 	switch {
 	case h != nil:
@@ -176,7 +181,7 @@ func (s *state) bearer(at Arrival, made []protocol.Attempt) (*Host, error) {
 	if s.destinations != nil && len(made) == 0 {
 		return s.original(at, nil)
 	}
-	if h := s.all.pick(0, made, 0); h != nil {
+	if h := s.forConnections().pick(0, made, 0); h != nil {
 		return h, nil
 	}
 	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", s.config.Name)

@@ -327,6 +327,7 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 		c.DNS.Resolvers, c.DNS.Search = []string{"127.0.0.1:53"}, []string{"a.example"}
 		c.Subsets.Selectors = [][]string{{"zone"}}
 		c.Subsets.Default = map[string]string{"zone": "1"}
+		c.Rules = digits{1}
 		c.Localities = []config.LocalityWeight{{Weight: 1}}
 		c.MoreTLS = []*config.TLS{{
 			Peers: []config.PeerName{{Exact: "a"}}, Ciphers: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
@@ -381,6 +382,8 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 			other := reflect.MakeMap(field.Type())
 			other.SetMapIndex(reflect.ValueOf("zone"), reflect.Zero(field.Type().Elem()))
 			field.Set(other)
+		case reflect.Interface:
+			field.Set(reflect.ValueOf(digits{2}))
 		default:
 			t.Fatalf("%s: this test cannot change a %s", path, field.Kind())
 		}

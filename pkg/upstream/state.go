@@ -4,21 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// state is what a cluster serves with: immutable, replaced as a whole. The hosts
+// state is what a cluster serves with: immutable but for its counts, replaced as a whole. The hosts
 // in it are shared with the state before and after.
 type state struct {
 	config  *config.Cluster
 	hosts   []*Host
 	all     *group   // what exchanges go to that no subset fits, and all of them if subsets is nil
 	subsets *subsets // nil: none
-	removed bool     // not configured any more; config is the last one
-	demand  bool     // the hosts are on demand
+
+	// Guarded by Cluster.mu: how many groups the rules have made, and the hosts in them.
+	ruleGroups, ruleSeats int
+
+	removed bool // not configured any more; config is the last one
+	demand  bool // the hosts are on demand
 
 	destinations *destinations // instead of hosts, of a cluster of type ORIGINAL_DST; else nil
 }
@@ -97,6 +102,7 @@ func newState(e *env, cfg *config.Cluster, hosts []*Host, asked bool) *state {
 		s.subsets = newSubsets(d, &cfg.Subsets)
 		s.all = s.subsets.fallback
 	}
+	s.all.rules = newGroupRules(cfg.Rules, nil)
 	s.all.prepare(asked)
 	d.seat()
 	return s
@@ -204,6 +210,7 @@ func same(a, b *config.Cluster) bool {
 			a.MaxRingSize == b.MaxRingSize &&
 			a.TableSize == b.TableSize &&
 			sameSubsets(&a.Subsets, &b.Subsets) &&
+			reflect.DeepEqual(a.Rules, b.Rules) &&
 			a.SlowStart == b.SlowStart &&
 			a.Failover == b.Failover &&
 			slices.Equal(a.Localities, b.Localities) &&

@@ -128,6 +128,7 @@ func newSubsets(d *division, c *config.Subsets) *subsets {
 	}
 	for _, to := range all {
 		to.group = d.group(to.places)
+		to.group.rules = newGroupRules(d.config.Rules, &to.labels)
 		to.places = nil
 	}
 	s.count = len(all)

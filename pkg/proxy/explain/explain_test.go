@@ -203,7 +203,7 @@ func TestFallbacksOfSubsets(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			u.Config.Subsets.Fallback = tt.fallback
 			var got []string
-			for _, h := range cluster(func(string) *Upstream { return u }, "c", 100, tt.labels).Hosts {
+			for _, h := range cluster(func(string) *Upstream { return u }, "c", 100, tt.labels, nil).Hosts {
 				if h.Candidate {
 					got = append(got, h.Address)
 				}
@@ -220,12 +220,12 @@ func TestHostsOfAConfigurationThatDoesNotRun(t *testing.T) {
 		{Address: "a", Weight: 1, Locality: config.Locality{Region: "eu", Zone: "a"}},
 		{Address: "b", Weight: 1, Health: config.HostUnfit},
 	}})
-	c := cluster(func(string) *Upstream { return u }, "c", 100, nil)
+	c := cluster(func(string) *Upstream { return u }, "c", 100, nil, nil)
 	if len(c.Hosts) != 2 || !c.Hosts[0].Candidate || c.Hosts[0].Locality != "eu/a/" || c.Hosts[1].Candidate {
 		t.Errorf("hosts are %+v", c.Hosts)
 	}
 	u.Panic = true
-	if c := cluster(func(string) *Upstream { return u }, "c", 100, nil); !c.Hosts[1].Candidate {
+	if c := cluster(func(string) *Upstream { return u }, "c", 100, nil, nil); !c.Hosts[1].Candidate {
 		t.Error("a host that is down is no candidate in panic")
 	}
 }

@@ -273,7 +273,7 @@ func (a *Answer) carry(t *config.TCPProxy, up Upstreams, q *Question) {
 		a.End = "no route of tcp_proxy is for the connection: it is closed"
 		return
 	}
-	a.Carried = []Cluster{cluster(up, name, 100, nil)}
+	a.Carried = []Cluster{cluster(up, name, 100, nil, nil)}
 }
 
 // within reports whether a is in one of the ranges and one of the port ranges, of which

@@ -103,7 +103,7 @@ func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 			a.Missing = fmt.Sprintf("the variable %s, which names the cluster, has no value: it fails with no_cluster", f.ClusterVariable)
 			return
 		}
-		a.Clusters = []Cluster{cluster(up, name, 100, f.Metadata)}
+		a.Clusters = []Cluster{cluster(up, name, 100, f.Metadata, x)}
 		return
 	}
 	total := uint64(0)
@@ -128,6 +128,6 @@ func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 		if total > 0 {
 			percent = 100 * float64(w.Weight) / float64(total)
 		}
-		a.Clusters = append(a.Clusters, cluster(up, w.Cluster, percent, labels))
+		a.Clusters = append(a.Clusters, cluster(up, w.Cluster, percent, labels, x))
 	}
 }

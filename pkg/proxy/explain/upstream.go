@@ -44,11 +44,11 @@ func Configured(c *config.Cluster) *Upstream {
 	return u
 }
 
-// cluster says which hosts of the cluster called name a request with these labels may
-// go to. Which of the candidates it is the policy decides, and how work is shared among
+// cluster says which hosts of the cluster called name the request x with these labels may
+// go to; x is nil for a connection. Which of the candidates it is the policy decides, and how work is shared among
 // priorities and localities is left out: the first priority with a host that is up
 // counts.
-func cluster(up Upstreams, name string, percent float64, labels map[string]string) Cluster {
+func cluster(up Upstreams, name string, percent float64, labels map[string]string, x *exchange) Cluster {
 	c := Cluster{Name: name, Percent: percent}
 	u := up(name)
 	if u == nil {
@@ -60,6 +60,9 @@ func cluster(up Upstreams, name string, percent float64, labels map[string]strin
 	if len(u.Config.Subsets.Selectors) > 0 {
 		c.Labels = labels
 		fits = u.subset(labels)
+	}
+	if u.Config.Rules != nil {
+		fits = u.ruled(fits, labels, x)
 	}
 	used := u.priority(fits)
 	for i := range u.Hosts {
@@ -121,4 +124,19 @@ func lacks(h *UpstreamHost, labels map[string]string) string {
 		}
 	}
 	return ""
+}
+
+// ruled returns what fits does, and why the rules of the cluster keep x from a host.
+func (u *Upstream) ruled(fits func(*UpstreamHost) string, labels map[string]string, x *exchange) func(*UpstreamHost) string {
+	chain := u.Config.Rules.Chain(labels)
+	left := config.NewHostSet(chain.Len())
+	if x != nil {
+		chain.Select(x, left)
+	}
+	return func(h *UpstreamHost) string {
+		if why := fits(h); why != "" || chain.Has(left, &config.Host{Address: h.Address, Metadata: h.Metadata}) {
+			return why
+		}
+		return "the rules of the cluster keep the request from it"
+	}
 }

@@ -1,0 +1,45 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// byUser are rules: requests whose attachment "user" is the host's address go there.
+type byUser struct{}
+
+func (byUser) Chain(map[string]string) config.HostChain { return byUser{} }
+func (byUser) Len() int                                 { return 2 }
+
+func (byUser) Select(call config.Call, left config.HostSet) {
+	if user, ok := call.Attachment("user"); ok {
+		left.Add(int(user[0] - 'a'))
+	}
+}
+
+func (byUser) Has(left config.HostSet, h *config.Host) bool { return left.Has(int(h.Address[0] - 'a')) }
+
+func TestHostsThatRulesKeepARequestFromAreNoCandidates(t *testing.T) {
+	u := Configured(&config.Cluster{Rules: byUser{}, Hosts: []config.Host{{Address: "a"}, {Address: "b"}}})
+	x := &protocol.Exchange{}
+	x.Request.Header.Add("user", "b")
+	for _, tt := range []struct {
+		x    *protocol.Exchange
+		want string
+	}{{x, "b"}, {nil, ""}} {
+		var got []string
+		for _, h := range cluster(func(string) *Upstream { return u }, "c", 100, nil, tt.x).Hosts {
+			if h.Candidate {
+				got = append(got, h.Address)
+			} else if len(h.Why) != 1 || !strings.Contains(h.Why[0], "rules of the cluster") {
+				t.Errorf("%s is no candidate: %q", h.Address, h.Why)
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("the candidates are %v, want %s", got, tt.want)
+		}
+	}
+}

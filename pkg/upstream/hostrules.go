@@ -1,0 +1,196 @@
+package upstream
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weft-proxy/weft/internal/hash"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// groupRules are the rules of a group and, for each set of hosts that they leave, a group of
+// those. Such a group is made when an exchange first needs it:
+//
+//	exchange ─▶ chain.Select ─▶ set ─▶ find ─▶ group
+//	                                    └─ not there: Cluster.makeRuleGroup
+type groupRules struct {
+	chain config.HostChain
+	sets  sync.Pool // of *config.HostSet, for Select
+
+	groups atomic.Pointer[map[uint64]*ruleGroup] // by hashes of sets; replaced with Cluster.mu held; nil: none
+}
+
+// ruleGroup is the group of one set. Immutable.
+type ruleGroup struct {
+	allowed config.HostSet
+	group   *group
+	next    *ruleGroup // with the same hash
+}
+
+// Bounds of the groups that rules make of the hosts of a cluster. An exchange that exceeds
+// one has all of them dropped: those still in use are made again.
+const (
+	maxRuleGroups = 256
+	maxRuleSeats  = 1 << 18 // hosts in all of them
+)
+
+// newGroupRules returns the rules for exchanges that bring labels; nil: there are none.
+func newGroupRules(rules config.HostRules, labels *Labels) *groupRules {
+	if rules == nil {
+		return nil
+	}
+	var values map[string]string
+	if labels != nil {
+		values = make(map[string]string, len(labels.list))
+		for _, l := range labels.list {
+			values[l.name] = l.value
+		}
+	}
+	r := &groupRules{chain: rules.Chain(values)}
+	r.sets.New = func() any {
+		set := config.NewHostSet(r.chain.Len())
+		return &set
+	}
+	return r
+}
+
+// hashOf returns the hash of a set.
+func hashOf(set config.HostSet) (sum uint64) {
+	for _, word := range set {
+		sum = hash.Mix(sum*3 + word)
+	}
+	return sum
+}
+
+// find returns the group of a set; nil: it has not been made.
+func (r *groupRules) find(allowed config.HostSet) *group {
+	known := r.groups.Load()
+	if known == nil {
+		return nil
+	}
+	for n := (*known)[hashOf(allowed)]; n != nil; n = n.next {
+		if slices.Equal(n.allowed, allowed) {
+			return n.group
+		}
+	}
+	return nil
+}
+
+// applyRules returns the hosts of g that the rules of the cluster leave for x.
+func (c *Cluster) applyRules(s *state, g *group, x *protocol.Exchange) *group {
+	r := g.rules
+	allowed, _ := r.sets.Get().(*config.HostSet)
+	r.chain.Select(x, *allowed)
+	to := r.find(*allowed)
+	if to == nil {
+		to = c.makeRuleGroup(s, g, *allowed)
+	}
+	r.sets.Put(allowed)
+	return to
+}
+
+// makeRuleGroup makes a group of those hosts of g that are in a set. The group follows their
+// health while s is the cluster's state.
+func (c *Cluster) makeRuleGroup(s *state, g *group, allowed config.HostSet) *group {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if to := g.rules.find(allowed); to != nil {
+		return to
+	}
+	to := g.with(func(h *Host) bool { return g.rules.chain.Has(allowed, h.Config()) })
+	var seats []*extraSeat
+	each([]*group{to}, func(_ *group, b *block, h *Host) {
+		up := h.health.up()
+		if up {
+			b.up++
+		}
+		seats = append(seats, &extraSeat{seat: seat{to, b, up}, host: h})
+	})
+	to.replan()
+	if c.state.Load() != s {
+		return to // for this exchange: those that come later go by another state
+	}
+	if s.ruleGroups++; s.ruleGroups > maxRuleGroups || s.ruleSeats+len(seats) > maxRuleSeats {
+		s.dropRuleGroups()
+	}
+	s.ruleSeats += len(seats)
+	g.rules.add(&ruleGroup{allowed: slices.Clone(allowed), group: to})
+	for _, one := range seats {
+		one.next = one.host.extraSeats.Load()
+		one.host.extraSeats.Store(one)
+		one.host.reckon() // what changed since its health was read
+	}
+	return to
+}
+
+// add makes a group known. Cluster.mu is held.
+func (r *groupRules) add(n *ruleGroup) {
+	all := make(map[uint64]*ruleGroup)
+	if known := r.groups.Load(); known != nil {
+		for sum, one := range *known {
+			all[sum] = one
+		}
+	}
+	sum := hashOf(n.allowed)
+	n.next = all[sum]
+	all[sum] = n
+	r.groups.Store(&all)
+}
+
+// dropRuleGroups forgets the groups that rules have made. Exchanges that have found one are
+// not disturbed. Cluster.mu is held.
+func (s *state) dropRuleGroups() {
+	s.ruleGroups, s.ruleSeats = 1, 0
+	forget := func(g *group) {
+		if g.rules != nil {
+			g.rules.groups.Store(nil)
+		}
+	}
+	forget(s.all)
+	if s.subsets != nil {
+		for _, first := range s.subsets.bySum {
+			for one := first; one != nil; one = one.next {
+				forget(one.group)
+			}
+		}
+	}
+	for _, h := range s.hosts {
+		h.extraSeats.Store(nil)
+	}
+}
+
+// with returns a group of those hosts of g that fit.
+func (g *group) with(fits func(*Host) bool) *group {
+	to := &group{division: g.division}
+	for i := range g.levels {
+		var hosts []*Host
+		for _, h := range g.levels[i].hosts {
+			if fits(h) {
+				hosts = append(hosts, h)
+			}
+		}
+		if len(hosts) > 0 {
+			to.levels = append(to.levels, g.level(hosts))
+		}
+	}
+	return to
+}
+
+// extraSeat is a place of a host in a group that rules have made.
+type extraSeat struct {
+	seat
+
+	host *Host
+	next *extraSeat // of the same host
+}
+
+// forConnections returns the hosts that connections may go to of which nothing else is
+// known: none if rules decide by what requests say.
+func (s *state) forConnections() *group {
+	if s.all.rules != nil {
+		return new(group)
+	}
+	return s.all
+}

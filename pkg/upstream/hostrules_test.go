@@ -1,0 +1,255 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// digits are rules: requests go to the hosts whose addresses their attachment "to" lists,
+// separated by blanks. Of the labels they know none and "version=1".
+type digits struct{ hosts int }
+
+func (d digits) Chain(labels map[string]string) config.HostChain {
+	if len(labels) > 0 && labels["version"] != "1" {
+		return digits{}
+	}
+	return d
+}
+
+func (d digits) Len() int { return d.hosts }
+
+func (d digits) Select(call config.Call, left config.HostSet) {
+	clear(left)
+	text, _ := call.Attachment("to")
+	for one := range strings.FieldsSeq(text) {
+		if i, err := strconv.Atoi(one); err == nil && i < d.hosts {
+			left.Add(i)
+		}
+	}
+}
+
+func (digits) Has(left config.HostSet, h *config.Host) bool {
+	i, _ := strconv.Atoi(h.Address)
+	return i < 64*len(left) && left.Has(i)
+}
+
+// chosen returns the hosts that requests to some go to, or the error of one.
+func chosen(c *Cluster, to string, labels map[string]string) string {
+	via, s := &Via{Cluster: c, Labels: NewLabels(labels)}, c.state.Load()
+	x := &protocol.Exchange{}
+	x.Request.Header.Add("to", to)
+	hosts := map[string]bool{}
+	for range 100 {
+		h, err := via.host(s, x, 0)
+		if err != nil {
+			return err.Error()
+		}
+		hosts[h.Name()] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(hosts)), " ")
+}
+
+const noneLeft = "no healthy host: cluster web: its rules leave no host for the request"
+
+func TestRulesChooseTheHostsOfEachRequest(t *testing.T) {
+	cfg := crowd(70, config.RoundRobin, nil)
+	cfg.Rules = digits{70}
+	s, c := one(t, newWorld(), cfg)
+	for to, want := range map[string]string{"3": "3", "1 2 69": "1 2 69", "": noneLeft} {
+		for range 2 { // made, and found
+			if got := chosen(c, to, nil); got != want {
+				t.Errorf("requests to %q go to %q, want %q", to, got, want)
+			}
+		}
+	}
+	other := crowd(3, config.RoundRobin, nil)
+	other.Rules = digits{2}
+	apply(t, s, other)
+	for to, want := range map[string]string{"1 2": "1", "2": noneLeft} {
+		if got := chosen(c, to, nil); got != want {
+			t.Errorf("by other rules requests to %q go to %q, want %q", to, got, want)
+		}
+	}
+	other = crowd(3, config.RoundRobin, nil)
+	apply(t, s, other)
+	if got := chosen(c, "1", nil); got != "0 1 2" {
+		t.Errorf("without rules requests go to %q", got)
+	}
+}
+
+func TestRulesChooseAmongTheHostsOfASubset(t *testing.T) {
+	cfg := labelled(config.Subsets{Selectors: [][]string{{"version"}}, Fallback: config.AnyEndpoint})
+	cfg.Rules = digits{7}
+	_, c := one(t, newWorld(), cfg)
+	for _, tt := range []struct{ version, to, want string }{
+		{"1", "0 1 2 3", "0 1"},
+		{"1", "2", noneLeft},
+		{"2", "2 3", noneLeft}, // the rules do not know these labels
+		{"", "0 2 6", "0 2 6"},
+	} {
+		var labels map[string]string
+		if tt.version != "" {
+			labels = map[string]string{"version": tt.version}
+		}
+		if got := chosen(c, tt.to, labels); got != tt.want {
+			t.Errorf("requests of version %q to %q go to %q, want %q", tt.version, tt.to, got, tt.want)
+		}
+	}
+}
+
+func TestHostsThatRulesLeaveHaveTheirOwnHealth(t *testing.T) {
+	cfg := crowd(9, config.RoundRobin, func(i int, h *config.Host) { h.Priority = uint32(i / 3) })
+	cfg.Rules = digits{9}
+	_, c := one(t, newWorld(), cfg)
+	for _, step := range []struct {
+		down       []int
+		want, also string // of requests to 0 4 5, and to 8
+	}{{nil, "0", "8"}, {[]int{0}, "4 5", "8"}, {[]int{4}, "5", "8"}} {
+		c.down(step.down...)
+		if got, also := chosen(c, "0 4 5", nil), chosen(c, "8", nil); got != step.want || also != step.also {
+			t.Errorf("after %v is down requests go to %q and %q, want %q and %q", step.down, got, also, step.want, step.also)
+		}
+	}
+}
+
+// TestGroupsOfRulesAreBounded: whoever can say anything in a request makes no more groups
+// than there may be, and is served.
+func TestGroupsOfRulesAreBounded(t *testing.T) {
+	const hosts = 12
+	cfg := crowd(hosts, config.RoundRobin, nil)
+	cfg.Rules = digits{hosts}
+	_, c := one(t, newWorld(), cfg)
+	count := func() (groups, seats int) {
+		s := c.state.Load()
+		for _, h := range s.hosts {
+			for one := h.extraSeats.Load(); one != nil; one = one.next {
+				seats++
+			}
+		}
+		if known := s.all.rules.groups.Load(); known != nil {
+			for _, n := range *known {
+				for ; n != nil; n = n.next {
+					groups++
+				}
+			}
+		}
+		return groups, seats
+	}
+	most := 0
+	for set := 1; set < 1<<hosts; set++ {
+		var to []string
+		for i := range hosts {
+			if set>>i&1 != 0 {
+				to = append(to, strconv.Itoa(i))
+			}
+		}
+		slices.Sort(to)
+		x := &protocol.Exchange{}
+		x.Request.Header.Add("to", strings.Join(to, " "))
+		h, err := (&Via{Cluster: c}).host(c.state.Load(), x, 0)
+		if err != nil || !slices.Contains(to, h.Name()) {
+			t.Fatalf("a request to %v: %v, %v", to, h, err)
+		}
+		groups, seats := count()
+		if most = max(most, groups); groups > maxRuleGroups || seats > groups*hosts {
+			t.Fatalf("after %d sets there are %d groups with %d hosts", set, groups, seats)
+		}
+	}
+	if most != maxRuleGroups {
+		t.Errorf("there were %d groups at most, want %d", most, maxRuleGroups)
+	}
+}
+
+func TestConnectionsGoToNoClusterWithRules(t *testing.T) {
+	cfg := crowd(1, config.RoundRobin, nil)
+	cfg.Rules = digits{1}
+	_, c := one(t, newWorld(), cfg)
+	err := c.Carry(context.Background(), 1, func(context.Context, *Host, time.Time) (func() error, error) {
+		return nil, errors.New("it is connected")
+	})
+	if protocol.ReasonOf(err) != protocol.NoHealthyHost {
+		t.Errorf("a connection: %v", err)
+	}
+	if a, err := c.Assign(0, nil); protocol.ReasonOf(err) != protocol.NoHealthyHost {
+		t.Errorf("a session: %v, %v", a, err)
+	}
+}
+
+func TestAHostByRulesIsChosenWithoutAllocation(t *testing.T) {
+	cfg := crowd(100, config.RoundRobin, nil)
+	cfg.Rules = digits{100}
+	_, c := one(t, newWorld(), cfg)
+	via, s := &Via{Cluster: c}, c.state.Load()
+	x := &protocol.Exchange{}
+	x.Request.Header.Add("to", "1 7 99")
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := via.host(s, x, 0); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+func TestRulesAreAskedWhileHostsChange(t *testing.T) {
+	cfg := crowd(8, config.RoundRobin, nil)
+	cfg.Rules = digits{8}
+	s, c := one(t, newWorld(), cfg)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 300 {
+			next := crowd(4+i%5, config.RoundRobin, nil)
+			next.Rules = digits{8}
+			change, err := s.Prepare([]*config.Cluster{next})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			change.Commit()
+			change.Retire()
+			c.down(i % 4)
+		}
+	}()
+	for i := 0; ; i++ {
+		select {
+		case <-done:
+			return
+		default:
+		}
+		x := &protocol.Exchange{}
+		x.Request.Header.Add("to", fmt.Sprintf("%d %d", i%4, i/4%4))
+		if h, err := (&Via{Cluster: c}).host(c.state.Load(), x, 0); err != nil || h.Name() != strconv.Itoa(i%4) && h.Name() != strconv.Itoa(i/4%4) {
+			t.Fatalf("a request to %d and %d: %v, %v", i%4, i/4%4, h, err)
+		}
+	}
+}
+
+func BenchmarkChoosingAHostByRules(b *testing.B) {
+	for _, rules := range []config.HostRules{nil, digits{10}} {
+		b.Run(fmt.Sprint(rules != nil), func(b *testing.B) {
+			cfg := crowd(10, config.Random, nil)
+			cfg.Rules = rules
+			_, c := one(b, newWorld(), cfg)
+			via, s := &Via{Cluster: c}, c.state.Load()
+			x := &protocol.Exchange{}
+			x.Request.Header.Add("to", "1 7")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := via.host(s, x, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
