@@ -4,7 +4,7 @@
 //
 //	Make     a service -> its clusters and routes           plan.go
 //	         which addresses get how much, as rules say     providers.go
-//	         which calls go to which of them, as rules say   choices.go
+//	         which calls go to which of them, as rules say   hostrules.go
 //	         timeouts, retries, balancing                   settings.go
 //	         what requests are meant, and who gets them     ways.go
 //	         the routes of all that                         routes.go
@@ -71,7 +71,6 @@ type Provider struct {
 	Weight   int    // as Dubbo counts, of a provider that has run for long; 100 is usual
 	Unused   string // why it gets no calls; "": it gets some
 
-	Choices  []int             // the sets of providers that rules and weights make and that it is in
 	Consumer map[string]string // the parameters with which it is called
 }
 
@@ -93,13 +92,13 @@ func Make(w Wish, lists []List, now time.Time) *Outcome {
 	lacks := &notes{}
 	p := gather(w, lists, n)
 	p.readWeights(n)
-	lanes, choices := p.share(w, routersOf(lists), n, lacks)
+	lanes := p.share(w, routersOf(lists), n, lacks)
 	p.weigh(now)
 	used := p.used()
 	with := readSettings(w, p.members(used), n)
-	p.settle(w, lanes, choices, with, n)
+	p.settle(w, lanes, with, n)
 	o := &Outcome{
-		Routes:      routes(w.Service, lanes, choices, n),
+		Routes:      routes(w.Service, lanes),
 		Providers:   p.all,
 		LoadBalance: with.loadBalance,
 		Timeout:     with.forService.whole(),
@@ -112,11 +111,11 @@ func Make(w Wish, lists []List, now time.Time) *Outcome {
 		byCluster[r.Forward.Cluster] = append(byCluster[r.Forward.Cluster], r)
 	}
 	name := w.Service.String()
-	o.Cluster = p.cluster(name, with.policy, p.usableIndexes(), byCluster[name])
+	o.Cluster = p.cluster(name, with.policy, p.usableIndexes(), byCluster[name], p.rulesOf(name, lanes))
 	delete(byCluster, name)
 	for _, one := range lanes {
 		if routes := byCluster[one.cluster]; routes != nil {
-			o.Apart = append(o.Apart, p.cluster(one.cluster, one.settings.policy, one.audience.members, routes))
+			o.Apart = append(o.Apart, p.cluster(one.cluster, one.settings.policy, one.audience.members, routes, p.rulesOf(one.cluster, lanes)))
 			delete(byCluster, one.cluster) // others with other conditions lead there, too
 		}
 	}

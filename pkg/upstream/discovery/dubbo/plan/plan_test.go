@@ -21,7 +21,7 @@ import (
 // noon is when tests are made.
 func noon() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
 
-func urls(t *testing.T, texts ...string) (all []registry.URL) {
+func urls(t testing.TB, texts ...string) (all []registry.URL) {
 	t.Helper()
 	for _, text := range texts {
 		u, err := registry.Parse(text)
@@ -33,7 +33,7 @@ func urls(t *testing.T, texts ...string) (all []registry.URL) {
 	return all
 }
 
-func lists(t *testing.T, texts ...string) []plan.List {
+func lists(t testing.TB, texts ...string) []plan.List {
 	t.Helper()
 	return []plan.List{{Registry: "r", View: registry.View{Providers: urls(t, texts...)}}}
 }
@@ -152,7 +152,7 @@ func TestNamesAreResolved(t *testing.T) {
 func TestLabels(t *testing.T) {
 	w := plan.Wish{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}
 	o := plan.Make(w, lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1&application=a&region=r&dubbo.tag=gray&pid=1"), noon())
-	want := map[string]string{"group": "g", "version": "1", "application": "a", "region": "r", "tag": "gray", "weft.choice.1": "yes"}
+	want := map[string]string{"group": "g", "version": "1", "application": "a", "region": "r", "tag": "gray", "weft.address": "10.0.0.1:1"}
 	if diff := cmp.Diff(want, o.Cluster.Hosts[0].Metadata); diff != "" {
 		t.Error(diff)
 	}
@@ -407,7 +407,7 @@ func TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay(t *testing.T) {
 			o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
 			got := ""
 			if forward := forwarded(t, o, tt.group, tt.version); forward != nil {
-				if got = labelled(o, forward.Metadata); got == "" {
+				if got = labelled(o, forward.Metadata, called()); got == "" {
 					got = "nobody"
 				}
 			}

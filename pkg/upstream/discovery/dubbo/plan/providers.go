@@ -311,22 +311,23 @@ func (p *providers) members(indexes []int) (all []*Provider) {
 }
 
 // cluster returns a cluster of those members that get calls, which has the subsets that routes
-// to it ask for.
-func (p *providers) cluster(name string, policy config.Policy, members []int, routes []*config.Route) *config.Cluster {
+// to it ask for. With rules it has the others, too: the rules decide for each call.
+func (p *providers) cluster(name string, policy config.Policy, members []int, routes []*config.Route, rules config.HostRules) *config.Cluster {
 	c := newCluster(name, policy)
-	if slices.ContainsFunc(members, func(i int) bool { return p.all[i].Unused == "" && !isAddress(p.all[i].URL.Host) }) {
+	c.Rules = rules
+	if slices.ContainsFunc(members, func(i int) bool { return (rules != nil || p.all[i].Unused == "") && !isAddress(p.all[i].URL.Host) }) {
 		c.Type = config.ClusterStrictDNS
 	}
-	c.Hosts = p.hosts(members, routes)
+	c.Hosts = p.hosts(members, routes, rules != nil)
 	c.Subsets = subsets(routes)
 	return c
 }
 
-// hosts returns those members that get calls as hosts of a cluster, where each has the labels
-// that routes ask for. Of those at one address the first is the host, whether it gets calls or
-// only others do: so rules move none to another cluster. The weight is that of the first that
-// gets calls.
-func (p *providers) hosts(members []int, routes []*config.Route) []config.Host {
+// hosts returns those members that get calls, or all, as hosts of a cluster, where each has the
+// labels that routes ask for. Of those at one address the first is the host, whether it gets
+// calls or only others do: so rules move none to another cluster. The weight is that of the
+// first that gets calls.
+func (p *providers) hosts(members []int, routes []*config.Route, all bool) []config.Host {
 	always := map[string]bool{} // labels that routes ask for; true: those without one have it, too
 	for _, r := range routes {
 		for key, value := range r.Forward.Metadata {
@@ -342,24 +343,17 @@ func (p *providers) hosts(members []int, routes []*config.Route) []config.Host {
 	for at := 0; at < len(members); {
 		first := members[at]
 		end, counts := p.endOf(first), -1
-		own := labelsOf(&p.all[first], always)
 		for ; at < len(members) && members[at] < end; at++ {
-			i := members[at]
-			one := &p.all[i]
-			if one.Unused != "" {
-				continue
-			}
-			if counts < 0 || p.all[counts].Weight == 0 && one.Weight > 0 {
+			if i := members[at]; (all || p.all[i].Unused == "") && (counts < 0 || p.now[counts] == 0 || p.all[counts].Weight == 0 && p.all[i].Weight > 0) {
 				counts = i
-			}
-			for _, set := range one.Choices {
-				if _, asked := always[label(set)]; asked {
-					own[label(set)] = chosen
-				}
 			}
 		}
 		if counts < 0 {
 			continue
+		}
+		own := labelsOf(&p.all[first], always)
+		if all {
+			own[labelAddress] = p.all[first].URL.Address()
 		}
 		if !maps.Equal(own, labels) {
 			labels = own // else they are shared with the host before

@@ -69,45 +69,33 @@ func Table(services [][]*config.Route) *config.RouteTable {
 	return &config.RouteTable{Name: config.DubboRouteTable, VirtualHosts: []*config.VirtualHost{host}}
 }
 
-// routes returns the routes of a service: of each choice and lane those of methods that
-// differ, then that of all.
-func routes(s registry.Service, lanes []lane, choices []choice, n *notes) (all []*config.Route) {
-	room := roomForMethods(lanes, len(choices), n)
-	for i, one := range choices {
-		for j, to := range lanes {
-			add := func(method string, c calls, more []config.HeaderMatch) {
-				r := &config.Route{Name: nameOfRoute(s, i, j, method), Forward: &config.Forward{
-					Cluster:  to.cluster,
-					Upstream: config.Dubbo,
-					Timeout:  c.whole(),
-					Retry:    c.retry(),
-					Hash:     to.settings.hash,
-					Metadata: to.labelsOf(i),
-				}}
-				r.Match.Headers = slices.Concat(to.conditions, one.conditions, more)
-				r.Match.Arguments = one.arguments
-				all = append(all, r)
-			}
-			methods := slices.Sorted(maps.Keys(to.settings.forMethods))
-			for _, method := range methods[:min(room, len(methods))] {
-				if _, can := one.of(method); can {
-					add(method, to.settings.forMethods[method], []config.HeaderMatch{{Name: fieldMethod, Value: method}})
-				}
-			}
-			conditions, _ := one.of("")
-			add("", to.settings.forService, conditions)
+// routes returns the routes of a service: of each lane those of methods that differ, then
+// that of all.
+func routes(s registry.Service, lanes []lane) (all []*config.Route) {
+	for i, to := range lanes {
+		add := func(method string, c calls, more ...config.HeaderMatch) {
+			r := &config.Route{Name: nameOfRoute(s, i, method), Forward: &config.Forward{
+				Cluster:  to.cluster,
+				Upstream: config.Dubbo,
+				Timeout:  c.whole(),
+				Retry:    c.retry(),
+				Hash:     to.settings.hash,
+				Metadata: to.labels,
+			}}
+			r.Match.Headers = slices.Concat(to.conditions, more)
+			all = append(all, r)
 		}
+		for _, method := range slices.Sorted(maps.Keys(to.settings.forMethods)) {
+			add(method, to.settings.forMethods[method], config.HeaderMatch{Name: fieldMethod, Value: method})
+		}
+		add("", to.settings.forService)
 	}
 	return all
 }
 
-// nameOfRoute returns group/interface:version?choice#method/lane; the first of each is not
-// said.
-func nameOfRoute(s registry.Service, choice, lane int, method string) string {
+// nameOfRoute returns group/interface:version#method/lane; the first lane is not said.
+func nameOfRoute(s registry.Service, lane int, method string) string {
 	name := s.String()
-	if choice > 0 {
-		name = fmt.Sprintf("%s?%d", name, choice+1)
-	}
 	if method != "" {
 		name += "#" + method
 	}
@@ -115,37 +103,6 @@ func nameOfRoute(s registry.Service, choice, lane int, method string) string {
 		name = fmt.Sprintf("%s/%d", name, lane+1)
 	}
 	return name
-}
-
-// mostRoutes bounds the routes of a service that has several choices.
-const mostRoutes = 4096
-
-// roomForMethods returns how many methods of a lane have routes of their own: fewer where
-// rules multiply them.
-func roomForMethods(lanes []lane, choices int, n *notes) int {
-	if choices == 1 {
-		return mostMethods
-	}
-	most := 0
-	for _, to := range lanes {
-		most = max(most, len(to.settings.forMethods))
-	}
-	room := max(0, mostRoutes/(choices*len(lanes))-1)
-	if most > room {
-		n.add(fmt.Sprintf("%d choices by rules leave room for %d methods, not %d, that have settings of their own", choices, room, most))
-	}
-	return room
-}
-
-// labelsOf returns those of the hosts that calls of a choice go to.
-func (l *lane) labelsOf(choice int) map[string]string {
-	set := l.sets[choice]
-	if set == 0 {
-		return l.labels
-	}
-	all := map[string]string{label(set): chosen}
-	maps.Copy(all, l.labels)
-	return all
 }
 
 // subsets returns the subsets of hosts that routes go to.

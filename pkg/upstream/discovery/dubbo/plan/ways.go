@@ -27,14 +27,13 @@ type lane struct {
 
 	// Said by settle.
 	cluster  string
-	apart    bool  // the cluster has nobody else
-	sets     []int // of each choice, the set of those who get its calls; 0: all that have the labels
+	apart    bool // the cluster has nobody else
 	settings settings
 }
 
-// share returns the lanes to the providers, the narrower before the wider, and who gets calls of
-// each. lacks are noted of what has no lane.
-func (p *providers) share(w Wish, routers []registry.URL, n, lacks *notes) ([]lane, []choice) {
+// share returns the lanes to the providers, the narrower before the wider. lacks are noted of
+// what has no lane.
+func (p *providers) share(w Wish, routers []registry.URL, n, lacks *notes) []lane {
 	of := map[kind][]int{}
 	for i := range p.all {
 		if !p.out[i] {
@@ -43,14 +42,8 @@ func (p *providers) share(w Wish, routers []registry.URL, n, lacks *notes) ([]la
 		}
 	}
 	lanes, audiences := p.lanes(ways(w.Service, slices.Collect(maps.Keys(of)), lacks), of)
-	choices := p.choose(w, routers, audiences, n)
-	if len(choices) > 1 && len(choices)*len(lanes) > mostRoutes {
-		n.add(fmt.Sprintf("%d choices by rules are too many to tell apart %d groups and versions", len(choices), len(lanes)))
-		lanes, audiences = p.lanes(ways(w.Service, nil, lacks), of)
-		choices = p.choose(w, routers, audiences, n)
-	}
-	p.mark(audiences, choices)
-	return lanes, choices
+	p.choose(w, routers, audiences, n)
+	return lanes
 }
 
 // lanes returns the lanes of ways; of is who provides each kind.
@@ -82,11 +75,11 @@ func (p *providers) lanes(found []way, of map[kind][]int) (all []lane, audiences
 
 // settle finds out which cluster each lane leads to, and how; with are the settings of
 // everybody who gets calls.
-func (p *providers) settle(w Wish, lanes []lane, choices []choice, with settings, n *notes) {
+func (p *providers) settle(w Wish, lanes []lane, with settings, n *notes) {
 	name := w.Service.String()
 	for i := range lanes {
 		to := &lanes[i]
-		to.cluster, to.settings, to.sets = name, with, make([]int, len(choices))
+		to.cluster, to.settings = name, with
 		if len(to.labels) == 0 {
 			continue
 		}
@@ -98,7 +91,6 @@ func (p *providers) settle(w Wish, lanes []lane, choices []choice, with settings
 			to.settings.policy, to.settings.hash = with.policy, with.hash
 		}
 	}
-	p.number(lanes, choices)
 }
 
 // isApart reports whether members are not told by the labels of hosts: somewhere one who is no
@@ -115,65 +107,6 @@ func (p *providers) isApart(members []int) bool {
 		}
 	}
 	return false
-}
-
-// family are the lanes to a cluster that go by labels of the same names: they share no hosts,
-// so that what is left of each by a choice is one set.
-type family struct{ cluster, names string }
-
-func (l *lane) family() family {
-	return family{l.cluster, strings.Join(slices.Sorted(maps.Keys(l.labels)), ",")}
-}
-
-// strict returns the clusters of which some calls may find nobody: all their routes have labels,
-// for without them the others would go to any host as well.
-func (p *providers) strict(lanes []lane, choices []choice) map[string]bool {
-	clusters := map[string]bool{}
-	for i := range lanes {
-		l := &lanes[i]
-		for _, one := range choices {
-			if left := one.left[l.number]; len(left) == 0 && len(l.labels) > 0 || p.narrows(l, left) {
-				clusters[l.cluster] = true
-				break
-			}
-		}
-	}
-	return clusters
-}
-
-// number gives numbers to the sets of those who get calls of a choice, where labels of lanes do
-// not tell them.
-func (p *providers) number(lanes []lane, choices []choice) {
-	var sets [][]int
-	strict := p.strict(lanes, choices)
-	for c, one := range choices {
-		of := map[family][]int{}
-		for i := range lanes {
-			if l := &lanes[i]; len(l.labels) == 0 && strict[l.cluster] || p.narrows(l, one.left[l.number]) {
-				of[l.family()] = append(of[l.family()], one.left[l.number]...)
-				l.sets[c] = -1
-			}
-		}
-		for i := range lanes {
-			l := &lanes[i]
-			if l.sets[c] == 0 {
-				continue
-			}
-			members := of[l.family()]
-			slices.Sort(members)
-			members = slices.Compact(members)
-			of[l.family()] = members
-			at := slices.IndexFunc(sets, func(other []int) bool { return slices.Equal(other, members) })
-			if at < 0 {
-				at = len(sets)
-				sets = append(sets, members)
-				for _, i := range members {
-					p.all[i].Choices = append(p.all[i].Choices, at+1)
-				}
-			}
-			l.sets[c] = at + 1
-		}
-	}
 }
 
 // narrows reports whether the cluster of a lane has hosts with the lane's labels, at whose

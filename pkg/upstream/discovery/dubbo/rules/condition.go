@@ -17,99 +17,102 @@ import (
 type Routers struct {
 	conditions []condition
 	tags       []tagRule
+	refused    bool // a rule exceeds a bound: no call is let through
 }
 
 // condition is "when => then".
 type condition struct {
-	order       int    // of its kind: documents of services, then of applications, then URLs
-	priority    int    // within
-	application string // whose providers, or consumers, it is about; "": everybody's
-	when        []pair // of the consumer; none: always
-	requests    []Pair // of when, what the request has to be
-	then        []pair // of the provider
-	nobody      bool   // then nobody
-	force       bool   // rather nobody than somebody else
+	order       int       // of its kind: documents of services, then of applications, then URLs
+	priority    int       // within
+	application string    // whose providers, or consumers, it is about; "": everybody's
+	when        []pair    // of the consumer; none: always
+	requests    []request // of when, what the request has to be
+	then        []pair    // of the provider
+	nobody      bool      // then nobody
+	force       bool      // rather nobody than somebody else
 }
 
 // pair is what is said of one key.
 type pair struct {
 	key     string
-	is, not []string
+	is, not []pattern
 }
 
-// Pair is a condition on a request: one of Is, if there are any, and none of Not. In a
-// text one "*", the last, stands for anything.
-type Pair struct {
-	Kind  PairKind
-	Name  string // of an attachment
-	Index int    // of an argument
-	Is    []string
-	Not   []string
+// pattern describes values: a text in which one "*", the last, stands for anything, or a
+// range of numbers, both ends included.
+type pattern struct {
+	text     string
+	star     int // where it is in text; -1: nowhere
+	isRange  bool
+	from, to int64
 }
 
-// Range is whole numbers, both ends included.
-type Range struct{ From, To int64 }
-
-// RangeOf reads a pattern that is a range of numbers, as "1~10", "1~" and "~10".
-func RangeOf(pattern string) (r Range, ok bool) {
-	from, to, ok := strings.Cut(pattern, "~")
-	if !ok || from == "" && to == "" {
-		return r, false
+// newPattern reads a pattern. Ranges are "1~10", "1~" and "~10".
+func newPattern(text string) (p pattern, ok bool) {
+	p = pattern{text: text, star: strings.LastIndexByte(text, '*'), from: math.MinInt32, to: math.MaxInt32}
+	from, to, isRange := strings.Cut(text, "~")
+	if !isRange {
+		return p, true
 	}
-	r = Range{math.MinInt32, math.MaxInt32}
-	var low, high error
-	if from != "" {
-		r.From, low = strconv.ParseInt(from, 10, 32)
+	p.isRange, ok = true, from != "" || to != ""
+	if from != "" && ok {
+		p.from, ok = integer(from)
 	}
-	if to != "" {
-		r.To, high = strconv.ParseInt(to, 10, 32)
+	if to != "" && ok {
+		p.to, ok = integer(to)
 	}
-	return r, low == nil && high == nil
+	return p, ok
 }
 
-// PairKind is what of a request is compared.
-type PairKind uint8
-
-// The kinds.
-const (
-	Method PairKind = iota
-	Attachment
-	Argument
-)
-
-// Holds reports whether the condition holds for a value; "" is a value that is missing.
-func (p Pair) Holds(value string) bool {
-	if value == "" && p.MissingDiffers() {
-		return len(p.Is) == 0
+// describes reports whether a value is as the pattern says. "$name" is the parameter of
+// that name of the consumer; without a consumer it is the text itself.
+func (p *pattern) describes(value string, consumer *registry.URL) bool {
+	switch {
+	case p.isRange:
+		n, ok := integer(value)
+		return ok && p.from <= n && n <= p.to
+	case consumer != nil && strings.HasPrefix(p.text, "$"):
+		return isDollar(p.text[1:], value, consumer)
+	case p.star < 0:
+		return value == p.text
 	}
-	return pair{is: p.Is, not: p.Not}.holds(value, value != "", registry.URL{})
+	head, tail := p.text[:p.star], p.text[p.star+1:]
+	return len(p.text) == 1 || value != "" && len(value) >= len(head)+len(tail) && strings.HasPrefix(value, head) && strings.HasSuffix(value, tail)
 }
 
-// MissingDiffers reports whether a value that is missing is another than any: of arguments.
-// Else no condition on it holds.
-func (p Pair) MissingDiffers() bool { return p.Kind == Argument }
+// integer reads a number as Java's Integer.parseInt does. It allocates nothing.
+func integer(text string) (n int64, ok bool) {
+	const longest = len("-2147483648")
+	if len(text) > longest || strings.Trim(text, "+-0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	return n, err == nil
+}
+
+// isDollar compares with a parameter of the consumer, which is a pattern itself.
+func isDollar(name, text string, consumer *registry.URL) bool {
+	pattern, _ := value(*consumer, name)
+	return glob(pattern, text)
+}
 
 // holds compares as Dubbo 3 does: what must not be counts before what must be, and of what
-// is not there neither holds. In a pattern "$name" is the consumer's parameter of that name,
-// and a tilde makes a range.
-func (p pair) holds(text string, there bool, consumer registry.URL) bool {
+// is not there neither holds.
+func (p *pair) holds(text string, there bool, consumer *registry.URL) bool {
 	if !there {
 		return false
 	}
-	one := func(pattern string) bool {
-		if r, ok := RangeOf(pattern); ok {
-			n, err := strconv.ParseInt(text, 10, 32)
-			return err == nil && r.From <= n && n <= r.To
+	return !anyMatches(p.not, text, consumer) && (len(p.is) == 0 || anyMatches(p.is, text, consumer))
+}
+
+// anyMatches reports whether one of the patterns describes a text.
+func anyMatches(patterns []pattern, text string, consumer *registry.URL) bool {
+	for i := range patterns {
+		if patterns[i].describes(text, consumer) {
+			return true
 		}
-		if name, ok := strings.CutPrefix(pattern, "$"); ok {
-			pattern, _ = value(consumer, name)
-		}
-		return glob(pattern, text)
 	}
-	if slices.ContainsFunc(p.not, one) {
-		return false
-	}
-	return len(p.is) == 0 || slices.ContainsFunc(p.is, one)
+	return false
 }
 
 // ReadRouters reads the routers that a registry names.
@@ -120,8 +123,7 @@ func ReadRouters(urls []registry.URL, warn Warn) *Routers {
 		switch {
 		case u.Protocol == "empty":
 			return &Routers{}
-		case len(r.conditions) >= MostRules || len(r.tags) >= MostRules:
-			warn.about(u, "there are too many rules")
+		case r.refused:
 		case document && u.Protocol == "tag":
 			r.readTagDocument(u, warn)
 		case document:
@@ -130,11 +132,11 @@ func ReadRouters(urls []registry.URL, warn Warn) *Routers {
 		case u.Protocol == "condition", u.Protocol == "route" && (u.Get(keyRouter) == "" || u.Get(keyRouter) == "condition"):
 			c, err := readCondition(u.Get(keyRule))
 			if err != nil {
-				warn.about(u, err.Error())
+				r.reject(u, err, warn)
 				continue
 			}
 			c.order, c.priority, c.force = orderOfURLs, priority(u), u.Get(keyForce) == "true"
-			r.conditions = append(r.conditions, c)
+			r.add(u, warn, c)
 		default:
 			warn.about(u, fmt.Sprintf("routers of the kind %q are not built: it has no effect", cmp.Or(u.Get(keyRouter), u.Protocol)))
 		}
@@ -169,7 +171,7 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 		}
 		c, err := readCondition(one.Text())
 		if err != nil {
-			warn.about(u, one.Path()+": "+err.Error()+": the rule has no effect")
+			r.reject(u, fmt.Errorf("%s: %w: the rule has no effect", one.Path(), err), warn)
 			return
 		}
 		c.force = flag(root.Get("force"), false)
@@ -177,15 +179,40 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 		if u.Get(keyScope) == scopeApplication {
 			c.order, c.application = orderOfApplications, u.Path
 		}
-		if all = append(all, c); len(all) > MostRules {
-			warn.about(u, "it has too many conditions: the rule has no effect")
-			return
-		}
+		all = append(all, c)
 	}
-	r.conditions = append(r.conditions, all...)
+	r.add(u, warn, all...)
 }
 
-var errRule = errors.New("the rule is none")
+// add takes in the conditions of a rule. Rules may deny calls: when there are more than
+// Weft evaluates, no call is let through.
+func (r *Routers) add(u registry.URL, warn Warn, all ...condition) {
+	r.conditions = append(r.conditions, all...)
+	if len(r.conditions) > MostConditions {
+		r.refuse(u, warn, fmt.Sprintf("there are more than %d conditions", MostConditions))
+	}
+}
+
+// refuse has no call let through.
+func (r *Routers) refuse(u registry.URL, warn Warn, why string) {
+	r.refused = true
+	warn.about(u, why+": calls of the service are refused")
+}
+
+// reject leaves out a rule that is not valid, as Dubbo does. One that is only too long is
+// valid in Dubbo: it may deny calls, so that no call is let through.
+func (r *Routers) reject(u registry.URL, err error, warn Warn) {
+	if errors.Is(err, errTooLong) {
+		r.refuse(u, warn, err.Error())
+		return
+	}
+	warn.about(u, err.Error())
+}
+
+var (
+	errRule    = errors.New("the rule is none")
+	errTooLong = errors.New("the rule is too long")
+)
 
 // readCondition reads "when => then".
 func readCondition(text string) (c condition, err error) {
@@ -222,46 +249,40 @@ func readCondition(text string) (c condition, err error) {
 }
 
 // ofRequest returns the pair as a condition on requests, if it is one.
-func (p pair) ofRequest() (r Pair, ok bool, err error) {
-	r = Pair{Is: p.is, Not: p.not}
+func (p pair) ofRequest() (r request, ok bool, err error) {
+	r = request{pair: p}
 	inBrackets := func(name string) (text string, ok bool) {
 		if text, ok = strings.CutPrefix(p.key, name+"["); ok {
 			text, ok = strings.CutSuffix(text, "]")
 		}
 		return text, ok
 	}
-	isRange := func(value string) bool { return strings.Contains(value, "~") }
 	if p.key == "method" || p.key == "methods" {
+		r.attachment = fieldMethod
 		return r, true, nil
 	}
-	if len(p.is) > 1 && slices.ContainsFunc(p.is, isRange) {
-		return r, false, fmt.Errorf("%w: a range of %q is not built beside other values", errRule, clip(p.key))
-	}
 	if name, ok := inBrackets("attachments"); ok {
-		if r.Kind, r.Name = Attachment, name; name == "" {
+		if r.attachment = name; name == "" {
 			return r, false, fmt.Errorf("%w: %q names no attachment", errRule, clip(p.key))
 		}
 		return r, true, nil
 	}
 	if index, ok := inBrackets("arguments"); ok {
-		const most = 255
-		n, err := strconv.Atoi(index)
-		if err != nil || n < 0 || n > most {
+		if r.argument, err = strconv.Atoi(index); err != nil || r.argument < 0 {
 			return r, false, fmt.Errorf("%w: %q is no argument", errRule, clip(p.key))
 		}
-		r.Kind, r.Index = Argument, n
 		return r, true, nil
 	}
 	return r, false, nil
 }
 
 // mostPairs bounds the keys, and the values of each, in a side of a condition.
-const mostPairs = 64
+const mostPairs = 1024
 
 // readPairs reads "a=1,2 & b!=3": each key once, what is said of it together.
 func readPairs(text string) (all []pair, err error) {
-	at := -1           // of the key that is spoken of
-	var into *[]string // where a value goes; nil: none was begun
+	at := -1            // of the key that is spoken of
+	var into *[]pattern // where a value goes; nil: none was begun
 	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
 		const separators = "&!=,"
 		rest := strings.TrimLeft(text, separators)
@@ -276,6 +297,10 @@ func readPairs(text string) (all []pair, err error) {
 		if word == "" {
 			return nil, fmt.Errorf("%w: nothing follows %q", errRule, separator)
 		}
+		is, ok := newPattern(word)
+		if !ok && separator != "&" && separator != "" {
+			return nil, fmt.Errorf("%w: %q is no range", errRule, clip(word))
+		}
 		switch {
 		case separator == "&" || separator == "" && at < 0:
 			if at = slices.IndexFunc(all, func(p pair) bool { return p.key == word }); at < 0 {
@@ -283,119 +308,24 @@ func readPairs(text string) (all []pair, err error) {
 				all = append(all, pair{key: word})
 			}
 			into = nil
+			continue
 		case separator == "=" && at >= 0:
 			into = &all[at].is
-			*into = append(*into, word)
 		case separator == "!=" && at >= 0:
 			into = &all[at].not
-			*into = append(*into, word)
 		case separator == "," && into != nil:
-			*into = append(*into, word)
 		default:
 			return nil, fmt.Errorf("%w: %q stands before %q", errRule, separator, clip(word))
 		}
-		if len(all) > mostPairs || into != nil && len(*into) > mostPairs {
-			return nil, fmt.Errorf("%w: it is too long", errRule)
+		*into = append(*into, is)
+		if len(all) > mostPairs || len(*into) > mostPairs {
+			return nil, fmt.Errorf("%w: a side has more than %d keys, or values of a key", errTooLong, mostPairs)
 		}
 	}
 	for _, p := range all {
 		if len(p.is) == 0 && len(p.not) == 0 {
 			return nil, fmt.Errorf("%w: nothing is said of %q", errRule, clip(p.key))
 		}
-		for _, value := range slices.Concat(p.is, p.not) {
-			if _, ok := RangeOf(value); !ok && strings.Contains(value, "~") {
-				return nil, fmt.Errorf("%w: %q is no range", errRule, clip(value))
-			}
-		}
 	}
 	return all, nil
-}
-
-// Chain is the conditions that count for calls of a consumer, in the order in which they
-// apply.
-type Chain struct {
-	consumer registry.URL
-	all      []condition
-	dynamic  []int // of all, those that depend on the request
-}
-
-// Chain returns the conditions that count for calls of a consumer.
-func (r *Routers) Chain(consumer registry.URL) Chain {
-	chain := Chain{consumer: consumer}
-	for _, c := range r.conditions {
-		counts := true
-		for _, p := range c.when {
-			text, there := value(consumer, p.key)
-			counts = counts && p.holds(text, there, registry.URL{})
-		}
-		if !counts {
-			continue
-		}
-		if len(c.requests) > 0 {
-			chain.dynamic = append(chain.dynamic, len(chain.all))
-		}
-		chain.all = append(chain.all, c)
-	}
-	return chain
-}
-
-// IsEmpty reports whether no condition counts.
-func (c Chain) IsEmpty() bool { return len(c.all) == 0 }
-
-// Requests returns what each condition that depends on the request asks of it: all pairs
-// of one must hold.
-func (c Chain) Requests() (all [][]Pair) {
-	for _, i := range c.dynamic {
-		all = append(all, c.all[i].requests)
-	}
-	return all
-}
-
-// Keep returns which providers are left of those whose indexes are in left, when of the
-// conditions that Requests returned those hold that holds reports.
-func (c Chain) Keep(providers []registry.URL, left []int, holds func(request int) bool) []int {
-	dynamic := 0
-	for i := range c.all {
-		if len(c.all[i].requests) > 0 {
-			dynamic++
-			if !holds(dynamic - 1) {
-				continue
-			}
-		}
-		left = c.all[i].keep(providers, left, c.consumer)
-	}
-	return left
-}
-
-func (c *condition) keep(providers []registry.URL, left []int, consumer registry.URL) []int {
-	mine := func(u registry.URL) bool {
-		return c.application == "" || c.application == consumer.Get(keyApplication) || c.application == u.Get(keyApplication)
-	}
-	var kept, others []int
-	for _, i := range left {
-		switch {
-		case !mine(providers[i]):
-			others = append(others, i)
-		case !c.nobody && c.goesTo(providers[i], consumer):
-			kept = append(kept, i)
-		}
-	}
-	if len(kept) == 0 && !c.nobody && !c.force {
-		return left
-	}
-	if len(others) > 0 {
-		kept = append(kept, others...)
-		slices.Sort(kept)
-	}
-	return kept
-}
-
-func (c *condition) goesTo(u, consumer registry.URL) bool {
-	for _, p := range c.then {
-		text, there := value(u, p.key)
-		if !p.holds(text, there, consumer) {
-			return false
-		}
-	}
-	return true
 }

@@ -2,9 +2,12 @@ package rules_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/rules"
 )
@@ -30,25 +33,40 @@ func condition(protocol, rule string, more ...string) registry.URL {
 	return registry.URL{Protocol: protocol, Host: "0.0.0.0", Path: "com.foo.Bar", Parameters: registry.ParametersOf(parameters)}
 }
 
+// call is what rules see of a call: "method", "attachment user", "argument 0".
+type call map[string]string
+
+func (c call) Attachment(name string) (value string, ok bool) {
+	if name == "method" {
+		value, ok = c[name]
+		return value, ok
+	}
+	value, ok = c["attachment "+name]
+	return value, ok
+}
+
+func (c call) Argument(i int) (value string, ok bool) {
+	value, ok = c[fmt.Sprint("argument ", i)]
+	return value, ok
+}
+
+// chosen returns the indexes of the providers that a chain leaves for a call.
+func chosen(c *rules.Chain, of call) []int {
+	kept := config.NewHostSet(c.Len())
+	c.Select(of, kept)
+	all := []int{}
+	for i := range c.Len() {
+		if kept.Has(i) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
 // left returns the numbers of the providers that are left for a call, from 1.
 func left(r *rules.Routers, all []registry.URL, request map[string]string) string {
-	chain := r.Chain(consumer())
-	indexes := make([]int, len(all))
-	for i := range indexes {
-		indexes[i] = i
-	}
-	requests := chain.Requests()
-	kept := chain.Keep(all, indexes, func(i int) bool {
-		for _, p := range requests[i] {
-			name := [...]string{"method", "attachment " + p.Name, fmt.Sprint("argument ", p.Index)}[p.Kind]
-			if !p.Holds(request[name]) {
-				return false
-			}
-		}
-		return true
-	})
 	var parts []string
-	for _, i := range kept {
+	for _, i := range chosen(r.Chain(consumer(), rules.Tag{}, false, all), request) {
 		parts = append(parts, fmt.Sprint(i+1))
 	}
 	return strings.Join(parts, " ")
@@ -101,6 +119,9 @@ func TestWhoIsLeftByConditions(t *testing.T) {
 		{"an attachment that is not there is not", "attachments[role] != admin => host = 10.0.0.1", nil, "1 2 3"},
 		{"an argument in a range", "arguments[0] = 1~7 => host = 10.0.0.1", nil, "1"},
 		{"an argument beyond a range", "arguments[0] = 8~ => host = 10.0.0.1", nil, "1 2 3"},
+		{"an argument in a range or a value", "arguments[0] = 1~2,7 => host = 10.0.0.1", nil, "1"},
+		{"an attachment with a dollar", "attachments[user] = $host,ann => host = 10.0.0.1", nil, "1"},
+		{"an argument far behind", "arguments[1000] != 7 => host = 10.0.0.1", nil, "1"},
 		{"an argument not in a range", "arguments[0] != 1~5,9 => host = 10.0.0.1", nil, "1"},
 	}
 	for _, tt := range tests {
@@ -161,7 +182,6 @@ func TestRoutersThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
 		{"nothing is said", condition("condition", "host => host = 1"), `nothing is said of "host"`},
 		{"no number", condition("condition", "arguments[a]=1 => host = 1"), "is no argument"},
 		{"no range", condition("condition", "=> port = 1~b"), `"1~b" is no range`},
-		{"a range and a value", condition("condition", "arguments[0]=1~2,7 => host = 1"), "is not built beside other values"},
 		{"a script", condition("route", "", "router=script"), `"script" are not built`},
 		{"a document of 3.3", read(t, "condition", "service x\nconfigVersion: v3.1\nconditions: [{from: {match: a=1}}]"), "not a text"},
 		{"a document that is none", read(t, "condition", "service x\nconditions: ["), "it cannot be read"},
@@ -172,8 +192,8 @@ func TestRoutersThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			said := ""
 			r := rules.ReadRouters([]registry.URL{tt.rule}, func(text string) { said += text })
-			if !r.Chain(consumer()).IsEmpty() || !strings.Contains(said, tt.want) {
-				t.Errorf("it counts, or it is said %q; want %q", said, tt.want)
+			if got := left(r, providers(t), nil); got != "1 2 3" || !strings.Contains(said, tt.want) {
+				t.Errorf("it leaves %s, and it is said %q; want %q", got, said, tt.want)
 			}
 		})
 	}
@@ -215,14 +235,82 @@ func TestWhoIsLeftByTags(t *testing.T) {
 				urls = append(urls, read(t, "tag", tt.rule))
 			}
 			r := rules.ReadRouters(urls, func(text string) { t.Error(text) })
-			if got := fmt.Sprint(r.Tagged(providers(t), tt.tag, tt.force)); got != tt.want {
+			of := call{"attachment dubbo.tag": tt.tag, "attachment dubbo.force.tag": fmt.Sprint(tt.force)}
+			if got := fmt.Sprint(chosen(r.Chain(consumer(), rules.Tag{}, true, providers(t)), of)); got != tt.want {
 				t.Errorf("%s are left, want %s", got, tt.want)
 			}
 		})
 	}
-	r := rules.ReadRouters([]registry.URL{read(t, "tag", fmt.Sprintf(rule, false))}, nil)
-	if got := fmt.Sprint(r.Tags(providers(t))); got != "[blue gone gray near]" {
-		t.Errorf("the tags are %s", got)
+}
+
+func TestTagsCountWhereSomebodyHasOneOrARuleSaysSo(t *testing.T) {
+	const rule = "application %s\ntags: [{name: gone, addresses: ['10.9.9.9:1']}]"
+	all := providers(t)
+	for _, tt := range []struct {
+		application string
+		providers   []registry.URL
+		want        bool
+	}{{"stock", all[:2], true}, {"other", all[:2], false}, {"other", all, true}} {
+		r := rules.ReadRouters([]registry.URL{read(t, "tag", fmt.Sprintf(rule, tt.application))}, nil)
+		if got := r.HaveTags(tt.providers); got != tt.want {
+			t.Errorf("a rule of %s, %d providers: %v, want %v", tt.application, len(tt.providers), got, tt.want)
+		}
+	}
+}
+
+// TestOutcomesAreAllThatCallsComeTo asks for what Select comes to with every combination.
+func TestOutcomesAreAllThatCallsComeTo(t *testing.T) {
+	r := rules.ReadRouters([]registry.URL{
+		condition("condition", "attachments[a] = 1 => host = 10.0.0.1"),
+		condition("condition", "attachments[b] = 1 => region = hangzhou", "force=true"),
+		condition("condition", "attachments[c] = 1 =>"),
+		read(t, "tag", "application stock\nforce: true\ntags: [{name: blue, addresses: ['10.0.0.2:20880']}]"),
+	}, func(text string) { t.Error(text) })
+	chain := r.Chain(consumer(), rules.Tag{}, true, providers(t))
+	want := map[string]bool{}
+	for i := range 8 {
+		for _, tag := range []string{"", "blue", "gray", "other"} {
+			for _, force := range []string{"", "true"} {
+				of := call{"attachment dubbo.tag": tag, "attachment dubbo.force.tag": force}
+				for bit, name := range []string{"a", "b", "c"} {
+					of["attachment "+name] = fmt.Sprint(i >> bit & 1)
+				}
+				want[fmt.Sprint(chosen(chain, of))] = true
+			}
+		}
+	}
+	sets, ok := chain.Outcomes(16)
+	got := map[string]bool{}
+	for _, set := range sets {
+		all := []int{}
+		for i := range chain.Len() {
+			if set.Has(i) {
+				all = append(all, i)
+			}
+		}
+		got[fmt.Sprint(all)] = true
+	}
+	if !ok || !maps.Equal(got, want) || len(sets) != len(got) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if _, ok := chain.Outcomes(2); ok {
+		t.Error("there are more than two")
+	}
+}
+
+func TestAskingAChainAllocatesNothing(t *testing.T) {
+	r := rules.ReadRouters([]registry.URL{
+		condition("condition", "attachments[user] = ann,b*,1~9 & method != set* => host = 10.0.0.1"),
+		read(t, "tag", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2:20880']}]"),
+	}, func(text string) { t.Error(text) })
+	chain := r.Chain(consumer(), rules.Tag{}, true, providers(t))
+	kept := config.NewHostSet(chain.Len())
+	x := &protocol.Exchange{}
+	for name, value := range map[string]string{"method": "getName", "user": "eve", "dubbo.tag": "blue"} {
+		x.Request.Header.Add(name, value)
+	}
+	if n := testing.AllocsPerRun(100, func() { chain.Select(x, kept) }); n != 0 {
+		t.Errorf("%v allocations, want none", n)
 	}
 }
 
@@ -234,8 +322,12 @@ func FuzzRouters(f *testing.F) {
 		}, func(string) {})
 		all := providers(t)
 		left(r, all, map[string]string{"method": "get"})
-		for _, name := range r.Tags(all) {
-			if forced, all := r.Tagged(all, name, true), r.Tagged(all, name, false); len(forced) > 0 && fmt.Sprint(forced) != fmt.Sprint(all) {
+		chain := r.Chain(consumer(), rules.Tag{}, true, all)
+		for _, name := range []string{"", "blue", "gray", tags} {
+			of := call{"method": "get", "attachment dubbo.tag": name, "attachment dubbo.force.tag": "true"}
+			forced := chosen(chain, of)
+			delete(of, "attachment dubbo.force.tag")
+			if all := chosen(chain, of); len(forced) > 0 && fmt.Sprint(forced) != fmt.Sprint(all) {
 				t.Errorf("by force %v, else %v", forced, all)
 			}
 		}

@@ -5,6 +5,7 @@
 //	Overrides   override:// and absent://, and documents of the kind configurators   override.go
 //	Routers     condition:// and route://, and documents of the kind condition-router condition.go
 //	            documents of the kind tag-router                                      tag.go
+//	Chain       the routers for one consumer and some providers, asked for each call  chain.go
 //	            the documents of the configuration centre                             document.go
 //	            how values and addresses are compared                                 match.go
 //
@@ -44,8 +45,15 @@ const (
 	anything = "*"
 )
 
-// MostRules bounds how many rules of a kind count for a service.
+// MostRules bounds how many overrides count for a service.
 const MostRules = 256
+
+// Bounds of the routers of a service. They may deny calls: beyond these bounds every call is
+// refused.
+const (
+	MostConditions = 1 << 14
+	MostTagRules   = 1 << 12 // and the tags of each
+)
 
 // Warn is told, in words, of what has no effect or another one than in Dubbo.
 type Warn func(text string)

@@ -1,9 +1,11 @@
 package rules
 
 import (
-	"maps"
+	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
@@ -50,12 +52,11 @@ func (r *Routers) readTagDocument(u registry.URL, warn Warn) {
 			warn.about(u, one.Path()+": "+problem+": the rule has no effect")
 			return
 		}
-		if rule.tags = append(rule.tags, t); len(rule.tags) > MostRules {
-			warn.about(u, "it has too many tags: the rule has no effect")
-			return
-		}
+		rule.tags = append(rule.tags, t)
 	}
-	r.tags = append(r.tags, rule)
+	if r.tags = append(r.tags, rule); len(r.tags) > MostTagRules || len(rule.tags) > MostTagRules {
+		r.refuse(u, warn, fmt.Sprintf("there are more than %d tag rules, or tags of one", MostTagRules))
+	}
 }
 
 func (t *tag) has(u registry.URL) bool {
@@ -65,86 +66,130 @@ func (t *tag) has(u registry.URL) bool {
 	return len(t.match) > 0 && !slices.ContainsFunc(t.match, func(m parameterMatch) bool { return !m.holds(u) })
 }
 
-// sets reports whether a rule sets a tag for some of the providers.
-func (r *tagRule) sets(name string, providers []registry.URL) bool {
+// tagSets are the providers that calls go to by their tags.
+type tagSets struct {
+	own      Tag
+	holders  map[string]holders // by tag
+	untagged config.HostSet
+}
+
+// holders are the providers that have a tag.
+type holders struct {
+	members []int32
+	force   bool // calls go to nobody else, whatever they say
+}
+
+// Tag is the tag that a consumer's own parameters ask for.
+type Tag struct {
+	Name  string // "": none
+	Force bool   // of every call, whatever its tag
+}
+
+// TagOf reads the tag from a consumer's parameters.
+func TagOf(parameters map[string]string) Tag {
+	return Tag{parameters[KeyTag], parameters[KeyForceTag] == "true"}
+}
+
+// selectInto makes allowed those who get a call by its tag: those that have it, else, unless
+// that is forced, those without any. Calls without a tag go to those without any.
+func (t *tagSets) selectInto(call config.Call, allowed config.HostSet) {
+	name, _ := call.Attachment(KeyTag)
+	force := t.own.Force
+	if name == "" {
+		name = t.own.Name
+	} else if !force {
+		text, _ := call.Attachment(KeyForceTag)
+		force = strings.EqualFold(text, "true")
+	}
+	t.holdersOf(name, force, allowed)
+}
+
+func (t *tagSets) holdersOf(name string, force bool, allowed config.HostSet) {
+	h := t.holders[name]
+	if name == "" || len(h.members) == 0 && !force && !h.force {
+		copy(allowed, t.untagged)
+		return
+	}
+	clear(allowed)
+	for _, i := range h.members {
+		allowed.Add(int(i))
+	}
+}
+
+// HaveTags reports whether some of the providers have tags, by themselves or by rules, or
+// a rule has tags for nobody of their application.
+func (r *Routers) HaveTags(providers []registry.URL) bool {
+	of := r.rulesByApplication()
+	return slices.ContainsFunc(providers, func(u registry.URL) bool {
+		rule := of[u.Get(keyApplication)]
+		return u.Get(KeyTag) != "" || rule != nil && len(rule.tags) > 0
+	})
+}
+
+// rulesByApplication returns the rule of each application: the first, if there are several.
+func (r *Routers) rulesByApplication() map[string]*tagRule {
+	all := make(map[string]*tagRule, len(r.tags))
 	for i := range r.tags {
-		t := &r.tags[i]
-		if t.name != name {
+		if rule := &r.tags[i]; all[rule.application] == nil {
+			all[rule.application] = rule
+		}
+	}
+	return all
+}
+
+// tagSets finds out who has which tag. A tag that a rule sets is whose the rule says; any
+// other is whose providers say it.
+func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
+	t := &tagSets{own: own, holders: map[string]holders{}, untagged: config.NewHostSet(len(providers))}
+	of := r.rulesByApplication()
+	set := map[*tagRule]map[string]bool{} // the tags that rules set for these providers
+	for _, u := range providers {
+		rule := of[u.Get(keyApplication)]
+		if rule == nil {
 			continue
 		}
-		if len(t.addresses) > 0 || slices.ContainsFunc(providers, func(u registry.URL) bool {
-			return u.Get(keyApplication) == r.application && t.has(u)
-		}) {
-			return true
+		if set[rule] == nil {
+			set[rule] = map[string]bool{}
 		}
-	}
-	return false
-}
-
-// ruleOf returns the rule of a provider's application; nil: there is none.
-func (r *Routers) ruleOf(u registry.URL) *tagRule {
-	application := u.Get(keyApplication)
-	for i := range r.tags {
-		if r.tags[i].application == application {
-			return &r.tags[i]
-		}
-	}
-	return nil
-}
-
-// Tags returns the tags that providers have, by themselves or by rules, and those that a
-// rule has for nobody.
-func (r *Routers) Tags(providers []registry.URL) []string {
-	names := map[string]struct{}{}
-	for _, u := range providers {
-		if name := u.Get(KeyTag); name != "" {
-			names[name] = struct{}{}
-		}
-		if rule := r.ruleOf(u); rule != nil {
-			for i := range rule.tags {
-				names[rule.tags[i].name] = struct{}{}
+		for i := range rule.tags {
+			if one := &rule.tags[i]; !set[rule][one.name] && (len(one.addresses) > 0 || one.has(u)) {
+				set[rule][one.name] = true
 			}
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
-// Tagged returns the indexes of the providers that calls with a tag go to: those that have
-// it, else, unless that is forced, those without any. Calls without a tag ("") go to those
-// without any.
-func (r *Routers) Tagged(providers []registry.URL, name string, force bool) (left []int) {
-	if name != "" {
-		set := map[*tagRule]bool{}
-		for i := range r.tags {
-			set[&r.tags[i]] = r.tags[i].sets(name, providers)
-		}
-		for i, u := range providers {
-			rule := r.ruleOf(u)
-			has := u.Get(KeyTag) == name
-			if set[rule] {
-				force = force || rule.force
-				has = slices.ContainsFunc(rule.tags, func(t tag) bool { return t.name == name && t.has(u) })
-			}
-			if has {
-				left = append(left, i)
-			}
-		}
-		if len(left) > 0 || force {
-			return left
 		}
 	}
 	for i, u := range providers {
-		if !r.isTagged(u) {
-			left = append(left, i)
+		name, rule := u.Get(KeyTag), of[u.Get(keyApplication)]
+		tagged := name != ""
+		if tagged && !set[rule][name] {
+			t.add(name, i)
+		}
+		if rule != nil {
+			for j := range rule.tags {
+				if one := &rule.tags[j]; one.has(u) {
+					tagged = true
+					t.add(one.name, i)
+				}
+			}
+		}
+		if !tagged {
+			t.untagged.Add(i)
 		}
 	}
-	return left
+	for rule, names := range set {
+		for name := range names {
+			h := t.holders[name]
+			h.force = h.force || rule.force
+			t.holders[name] = h
+		}
+	}
+	return t
 }
 
-func (r *Routers) isTagged(u registry.URL) bool {
-	if u.Get(KeyTag) != "" {
-		return true
+// add takes in that provider i has a tag; providers come in order.
+func (t *tagSets) add(name string, i int) {
+	h := t.holders[name]
+	if n := len(h.members); n == 0 || h.members[n-1] != int32(i) { //nolint:gosec // there are far fewer than 2^31
+		h.members = append(h.members, int32(i)) //nolint:gosec // the same
+		t.holders[name] = h
 	}
-	rule := r.ruleOf(u)
-	return rule != nil && slices.ContainsFunc(rule.tags, func(t tag) bool { return t.has(u) })
 }

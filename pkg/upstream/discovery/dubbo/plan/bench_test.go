@@ -1,0 +1,94 @@
+package plan_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/router"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/plan"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// answering is a Connector whose connections answer at once.
+type answering struct{}
+
+func (answering) Multiplexed() bool { return false }
+
+func (answering) Connect(_ context.Context, _ *upstream.Host, _ time.Time, released func(bool)) (upstream.Connection, error) {
+	return &answered{released: released}, nil
+}
+
+type answered struct{ released func(bool) }
+
+func (*answered) Usable(time.Duration) bool { return true }
+func (*answered) Close() error              { return nil }
+
+func (a *answered) Serve(_ context.Context, x *protocol.Exchange) error {
+	x.Response.Status = 200
+	a.released(true)
+	return nil
+}
+
+// BenchmarkChoosingAHost finds the route of a call and a host, for services with rules.
+func BenchmarkChoosingAHost(b *testing.B) {
+	tags := document("tag", "application", "a", "tags: [{name: gray, addresses: ['10.0.0.3:1', '10.0.0.4:1']}]")
+	var many []registry.URL
+	for i := range 100 {
+		many = append(many, condition(fmt.Sprintf("attachments[user]=u%d & method=get* =>", i)))
+	}
+	for _, bench := range []struct {
+		name  string
+		rules []registry.URL
+		tag   string
+	}{
+		{"no rules", nil, ""},
+		{"a tag rule, no tag", []registry.URL{tags}, ""},
+		{"a tag rule, a tag", []registry.URL{tags}, "gray"},
+		{"two conditions", []registry.URL{condition("method=get* => host!=10.0.0.1"), condition("attachments[user]=ann => host=10.0.0.2")}, ""},
+		{"100 conditions", many, ""},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			var providers []string
+			for i := range 20 {
+				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?application=a", i+1))
+			}
+			l := lists(b, providers...)
+			l[0].View.Routers = bench.rules
+			o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+			table, err := router.Compile(plan.Table([][]*config.Route{o.Routes}))
+			if err != nil {
+				b.Fatal(err)
+			}
+			set := upstream.NewSet(upstream.Options{
+				Connectors: map[config.Protocol]upstream.Connector{config.Dubbo: answering{}},
+				Policies:   map[config.Policy]balance.New{config.Random: balance.Random},
+			})
+			defer set.Close()
+			change, err := set.Prepare([]*config.Cluster{o.Cluster})
+			if err != nil {
+				b.Fatal(err)
+			}
+			change.Commit()
+			change.Retire()
+			x := called("method=getName", "user=eve", "dubbo.tag="+bench.tag)
+			f := table.Match(x).Config.Forward
+			via := &upstream.Via{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: upstream.NewLabels(f.Metadata)}
+			b.ReportAllocs()
+			for b.Loop() {
+				x.Record.Attempts = x.Record.Attempts[:0]
+				if r := table.Match(x); r == nil {
+					b.Fatal("the call has no route")
+				}
+				if err := via.Serve(context.Background(), x); err != nil && protocol.ReasonOf(err) != protocol.NoHealthyHost {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

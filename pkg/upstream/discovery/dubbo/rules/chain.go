@@ -1,0 +1,215 @@
+package rules
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
+)
+
+// fieldMethod is the field that has the name of the method; see pkg/protocol/xprotocol.
+const fieldMethod = "method"
+
+// Chain decides which of some providers a call of one consumer may go to: first by tags,
+// then by each condition in turn. It is not changed, and safe for concurrent use.
+type Chain struct {
+	all     config.HostSet // what a call begins with if tags do not count
+	size    int
+	tags    *tagSets // nil: tags do not count
+	steps   []step
+	refused bool // no call is let through
+}
+
+// step is a condition, for the providers of a chain. Of those that are allowed so far it removes the
+// ones that are not in stay, unless that leaves none of goes and it is not strict.
+type step struct {
+	requests   []request // what a call has to be; none: the step is for all calls
+	goes, stay config.HostSet
+	strict     bool
+}
+
+// request is a condition on a call.
+type request struct {
+	pair
+
+	attachment string // "": an argument is compared
+	argument   int
+}
+
+// holds reports whether a call meets the condition. An argument that is missing is another
+// than any; on an attachment that is missing no condition holds.
+func (r *request) holds(call config.Call) bool {
+	if r.attachment != "" {
+		text, there := call.Attachment(r.attachment)
+		return r.pair.holds(text, there, nil)
+	}
+	text, there := call.Argument(r.argument)
+	if !there {
+		return len(r.is) == 0
+	}
+	return r.pair.holds(text, true, nil)
+}
+
+// Chain returns the rules for calls of a consumer, whose own tag is given, to providers.
+// Tags count if there are or were some.
+func (r *Routers) Chain(consumer registry.URL, own Tag, tagged bool, providers []registry.URL) *Chain {
+	c := &Chain{size: len(providers), all: config.NewHostSet(len(providers)), refused: r.refused}
+	for i := range providers {
+		c.all.Add(i)
+	}
+	if tagged {
+		c.tags = r.tagSets(own, providers)
+	}
+	for i := range r.conditions {
+		if one := &r.conditions[i]; one.isFor(consumer) {
+			c.steps = append(c.steps, one.step(providers, consumer))
+		}
+	}
+	return c
+}
+
+// isFor reports whether the condition is for the calls of a consumer.
+func (c *condition) isFor(consumer registry.URL) bool {
+	for i := range c.when {
+		text, there := value(consumer, c.when[i].key)
+		if !c.when[i].holds(text, there, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *condition) step(providers []registry.URL, consumer registry.URL) step {
+	s := step{requests: c.requests, strict: c.nobody || c.force, goes: config.NewHostSet(len(providers)), stay: config.NewHostSet(len(providers))}
+	mine := c.application == "" || c.application == consumer.Get(keyApplication)
+	for i, u := range providers {
+		switch {
+		case !mine && c.application != u.Get(keyApplication):
+			s.stay.Add(i)
+		case !c.nobody && c.goesTo(u, &consumer):
+			s.goes.Add(i)
+			s.stay.Add(i)
+		}
+	}
+	return s
+}
+
+func (c *condition) goesTo(u registry.URL, consumer *registry.URL) bool {
+	for i := range c.then {
+		text, there := value(u, c.then[i].key)
+		if !c.then[i].holds(text, there, consumer) {
+			return false
+		}
+	}
+	return true
+}
+
+// Len returns the number of providers.
+func (c *Chain) Len() int { return c.size }
+
+// Select makes allowed the providers that a call may go to.
+func (c *Chain) Select(call config.Call, allowed config.HostSet) {
+	switch {
+	case c.refused:
+		clear(allowed)
+		return
+	case c.tags != nil:
+		c.tags.selectInto(call, allowed)
+	default:
+		copy(allowed, c.all)
+	}
+	for i := range c.steps {
+		if s := &c.steps[i]; s.isFor(call) {
+			s.apply(allowed)
+		}
+	}
+}
+
+func (s *step) isFor(call config.Call) bool {
+	for i := range s.requests {
+		if !s.requests[i].holds(call) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *step) apply(allowed config.HostSet) {
+	if s.strict || allowed.Meets(s.goes) {
+		allowed.Keep(s.stay)
+	}
+}
+
+// Outcomes returns all sets that Select can come to, each once, for the caller to change;
+// false if there are more than most, or may be.
+func (c *Chain) Outcomes(most int) (all []config.HostSet, ok bool) {
+	u := union{seen: map[string]bool{}}
+	c.begin(&u, most)
+	for i := range c.steps {
+		if s := &c.steps[i]; len(u.all) <= most {
+			u = s.outcomes(u.all)
+		}
+	}
+	return u.all, len(u.all) <= most
+}
+
+// begin adds the sets that a call can begin with.
+func (c *Chain) begin(u *union, most int) {
+	switch {
+	case c.refused:
+		u.add(config.NewHostSet(c.size))
+	case c.tags == nil:
+		u.add(slices.Clone(c.all))
+	default:
+		for _, force := range []bool{c.tags.own.Force, true} {
+			for name := range c.tags.holders {
+				if len(u.all) <= most {
+					u.add(c.tags.outcome(name, force, c.size))
+				}
+			}
+		}
+		u.add(c.tags.outcome(c.tags.own.Name, c.tags.own.Force, c.size))
+		if !c.tags.own.Force {
+			u.add(slices.Clone(c.tags.untagged))
+		}
+		u.add(config.NewHostSet(c.size)) // a tag that nobody has, by force
+	}
+}
+
+func (t *tagSets) outcome(name string, force bool, size int) config.HostSet {
+	allowed := config.NewHostSet(size)
+	t.holdersOf(name, force, allowed)
+	return allowed
+}
+
+// outcomes returns what a step makes of sets: of those of calls that it is not for nothing.
+func (s *step) outcomes(of []config.HostSet) union {
+	u := union{seen: make(map[string]bool, len(of))}
+	for _, set := range of {
+		if len(s.requests) > 0 {
+			u.add(set)
+		}
+		allowed := slices.Clone(set)
+		s.apply(allowed)
+		u.add(allowed)
+	}
+	return u
+}
+
+// union is sets, each once.
+type union struct {
+	all  []config.HostSet
+	seen map[string]bool
+}
+
+func (u *union) add(set config.HostSet) {
+	key := make([]byte, 0, 8*len(set))
+	for _, word := range set {
+		key = binary.LittleEndian.AppendUint64(key, word)
+	}
+	if !u.seen[string(key)] {
+		u.seen[string(key)] = true
+		u.all = append(u.all, set)
+	}
+}
