@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
@@ -226,16 +225,6 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 		}
 		return ways
 	}
-	var ways sync.Map // *upstream.Via by *upstream.Cluster: made once
-	return byTarget(func(name string) *upstream.Via {
-		c := b.server.clusters.Find(name)
-		if c == nil {
-			return nil
-		}
-		known, ok := ways.Load(c)
-		if !ok {
-			known, _ = ways.LoadOrStore(c, way(c, f.Metadata))
-		}
-		return known.(*upstream.Via) //nolint:forcetypeassert // nothing else is in it
-	})
+	clusters := &chosenClusters{find: b.server.clusters.Find, make: func(c *upstream.Cluster) *upstream.Via { return way(c, f.Metadata) }}
+	return byTarget(clusters.get)
 }

@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"weak"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/upstream"
+	"github.com/weft-proxy/weft/pkg/upstream/balance"
+)
+
+// chosenIn returns a set of clusters, and what remembers those that a route chose.
+func chosenIn(t *testing.T) (*upstream.Set, *chosenClusters) {
+	t.Helper()
+	set := upstream.NewSet(upstream.Options{Policies: map[config.Policy]balance.New{config.Random: balance.Random}})
+	t.Cleanup(set.Close)
+	return set, &chosenClusters{find: set.Find, make: func(c *upstream.Cluster) *upstream.Via { return &upstream.Via{Cluster: c} }}
+}
+
+// configure makes clusters of these names all that the set has.
+func configure(t *testing.T, set *upstream.Set, names ...string) {
+	t.Helper()
+	var all []*config.Cluster
+	for _, name := range names {
+		all = append(all, &config.Cluster{Name: name, Policy: config.Random, Hosts: []config.Host{{Address: "127.0.0.1:1", Weight: 1}}})
+	}
+	change, err := set.Prepare(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := change.Warm(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	change.Commit()
+	change.Retire()
+}
+
+func entries(c *chosenClusters) (n int) {
+	c.vias.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+func TestAChosenClusterHasOneService(t *testing.T) {
+	set, chosen := chosenIn(t)
+	configure(t, set, "a", "b")
+	if v := chosen.get("a"); v == nil || v.Cluster != set.Find("a") || v != chosen.get("a") || v == chosen.get("b") {
+		t.Errorf("a is served by %v, then by %v; b by %v", v, chosen.get("a"), chosen.get("b"))
+	}
+	configure(t, set, "b")
+	if v := chosen.get("a"); v != nil {
+		t.Errorf("a cluster that is gone is served by %v", v)
+	}
+	if n := testing.AllocsPerRun(100, func() { chosen.get("b") }); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+func TestClustersThatAreGoneAreForgotten(t *testing.T) {
+	set, chosen := chosenIn(t)
+	var gone []weak.Pointer[upstream.Cluster]
+	for i := range 500 {
+		name := fmt.Sprint("c", i)
+		configure(t, set, "stays", name)
+		chosen.get("stays")
+		gone = append(gone, weak.Make(chosen.get(name).Cluster))
+		if n := entries(chosen); n > minChosenClusters {
+			t.Fatalf("after %d clusters %d are remembered, %d are there", i, n, 2)
+		}
+	}
+	configure(t, set, "stays")
+	runtime.GC()
+	alive := 0
+	for _, one := range gone {
+		if one.Value() != nil {
+			alive++
+		}
+	}
+	if alive > minChosenClusters {
+		t.Errorf("%d of %d clusters that are gone are kept", alive, len(gone))
+	}
+}
+
+func TestNoMoreThanSoManyChosenClustersAreRemembered(t *testing.T) {
+	set, chosen := chosenIn(t)
+	var names []string
+	for i := range 2*maxChosenClusters + 10 {
+		names = append(names, fmt.Sprint("c", i))
+	}
+	configure(t, set, names...)
+	for range 2 {
+		for _, name := range names {
+			if v := chosen.get(name); v == nil || v.Cluster != set.Find(name) {
+				t.Fatalf("%s is served by %v", name, v)
+			}
+			if n := entries(chosen); n > maxChosenClusters {
+				t.Fatalf("%d clusters are remembered", n)
+			}
+		}
+	}
+}
