@@ -57,10 +57,7 @@ func configuration(host string) string {
 func weft(t *testing.T, text string) (address string) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	rpc, err := xprotocol.New(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rpc := xprotocol.New(log)
 	kinds := configjson.Kinds{
 		NetworkFilters: []string{configjson.ProxyFilter},
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
