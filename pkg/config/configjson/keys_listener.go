@@ -100,7 +100,7 @@ type extendJSON struct {
 	HTTP2MaxStreams       int           `key:"http2_max_concurrent_streams" doc:"HTTP/2: streams that a caller may have open at once on one connection; more are refused. As many may be reset within 100 ms before they are answered; then others are refused, too." unit:"streams" min:"1" max:"1000000" default:"1024" example:"100"`
 	HTTP2StreamWindow     int           `key:"http2_stream_window" doc:"HTTP/2: content of one stream that a caller may send ahead of who takes it." unit:"bytes" min:"65535" max:"2147483647" default:"262144" example:"1048576"`
 	HTTP2ConnectionWindow int           `key:"http2_connection_window" doc:"HTTP/2: content of all streams of one connection that a caller may send ahead." unit:"bytes" min:"65535" max:"2147483647" default:"16777216" example:"1048576"`
-	HTTP2StreamIdle       time.Duration `key:"http2_stream_idle_timeout" doc:"HTTP/2: how long nothing may go on an open stream, either way; then it is reset. 0s: for ever." default:"5m" example:"\"1h\""`
+	HTTP2StreamIdle       time.Duration `key:"http2_stream_idle_timeout" doc:"HTTP/2: how long nothing may go on an open stream, either way. Then a request without an answer gets 504 (408 if it is not whole), and a stream whose answer has begun is reset. 0s: for ever." default:"5m" example:"\"1h\""`
 
 	SubProtocol    string `key:"sub_protocol" doc:"Older files: the protocols that \"X\" means, separated by commas." example:"\"dubbo\""`
 	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 content." noeffect:"content always streams" example:"true"`

@@ -19,6 +19,8 @@ const (
 	FloodEmptyData          // DATA without content that ends nothing
 	FloodWindowUpdate       // WINDOW_UPDATE that let hardly anything through
 	FloodPriority           // PRIORITY, PRIORITY_UPDATE, GOAWAY and frames of unknown types
+	FloodSource             // what all connections of one source address cost together (Session.TakeCharges)
+	FloodListener           // what all connections of one listener cost together
 
 	floodCount
 )
@@ -34,6 +36,8 @@ var floodNames = [floodCount]string{
 	FloodEmptyData:    "empty_data",
 	FloodWindowUpdate: "window_update",
 	FloodPriority:     "priority",
+	FloodSource:       "source",
+	FloodListener:     "listener",
 }
 
 // String returns the flood's name as it is in metrics.

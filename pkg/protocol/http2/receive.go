@@ -55,6 +55,9 @@ func (s *Session) Handle(dst []byte, f Frame, now time.Time) ([]byte, Event, err
 
 // spend takes one of f's budget; the error is nil or a *ConnectionError.
 func (s *Session) spend(f Flood, now time.Time, reason string) error {
+	if f == FloodReset || f == FloodMadeReset {
+		s.charges++
+	}
 	if !s.meters.spend(f, s.cfg.Budgets.of(f), now) {
 		return flooded(f, reason)
 	}

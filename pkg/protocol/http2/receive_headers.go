@@ -37,6 +37,7 @@ func (s *Session) handleContinuation(dst []byte, f Frame, now time.Time) ([]byte
 	if bl.frames++; bl.frames > s.cfg.Budgets.ContinuationFrames {
 		return dst, Event{}, flooded(FloodContinuation, "too many CONTINUATION frames")
 	}
+	s.charges++
 	if err := s.appendFragment(f.Payload); err != nil {
 		return dst, Event{}, err
 	}
@@ -118,6 +119,7 @@ func (s *Session) handleNew(dst []byte, bl block, now time.Time) ([]byte, Event,
 		return dst, Event{}, streamError(bl.stream, RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 5.1.2)")
 	}
 	if s.cancelled.full(most, now) {
+		s.charges++
 		s.resets.add(bl.stream, byUs) // not Fail: the peer has broken no rule
 		return AppendRSTStream(dst, bl.stream, RefusedStream), Event{}, nil
 	}

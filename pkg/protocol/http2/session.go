@@ -128,6 +128,9 @@ type Session struct {
 
 	meters    meters
 	cancelled cancelled
+	// charges counts streams that were reset at once, on either side's account, or refused,
+	// and CONTINUATION frames. Streams that were answered in full pay for one each.
+	charges int
 
 	// unsent is the stream that AppendRequest opens; nil otherwise, unless it panicked.
 	unsent  *Stream
@@ -216,6 +219,19 @@ func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	s.lastPeer = 1
 	s.unreleased++
 	return st, nil
+}
+
+// TakeCharges returns what the peer cost beside its requests since it was last asked,
+// if that is least or more, else 0: streams that were reset within 50 ms or refused, and
+// CONTINUATION frames, less the streams that were answered in full. The engine adds up
+// the charges of many connections.
+func (s *Session) TakeCharges(least int) int {
+	n := s.charges
+	if n < least {
+		return 0
+	}
+	s.charges = 0
+	return n
 }
 
 // Peer returns what the peer told of itself.

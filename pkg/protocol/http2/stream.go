@@ -79,6 +79,10 @@ func (st *Stream) CanSend() bool {
 	return st.sentFinal && (st.state == Open || st.state == HalfClosedRemote)
 }
 
+// Young reports whether the peer opened the stream within the last 50 ms, so that its
+// end costs more than it has asked for.
+func (st *Stream) Young(now time.Time) bool { return !st.local && now.Sub(st.opened) < atOnce }
+
 // Answered reports whether the head of our final answer was sent, or of our request.
 func (st *Stream) Answered() bool { return st.sentFinal }
 

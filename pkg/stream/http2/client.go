@@ -392,6 +392,9 @@ func (u *Client) broken(e *syntax.StreamError) error {
 	return protocol.NewFault(protocol.UpstreamMalformed, e)
 }
 
+// charge is side's. Hosts are configured, not strangers.
+func (u *Client) charge(int, time.Time) error { return nil }
+
 // idleReason is side's.
 func (u *Client) idleReason() protocol.Reason { return protocol.UpstreamTimeout }
 

@@ -29,11 +29,13 @@ package http2
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
 	"github.com/weft-proxy/weft/pkg/config"
@@ -53,6 +55,9 @@ type Engine struct {
 	calls     sync.Pool          // of *call
 	numbers   atomic.Uint64      // of calls
 	flooded   func(syntax.Flood) // nil: nobody wants to know
+
+	mu      sync.Mutex
+	budgets map[string]weak.Pointer[stream.CostBudget] // guarded by mu; by listener: its servers hold them
 
 	// FirstStream is the identifier of the first stream of each connection to a host; 0
 	// means 1, and tests of what happens when they run out begin near the end. Not to be
@@ -94,6 +99,23 @@ func (e *Engine) Protocol() stream.Protocol {
 func (e *Engine) Close() {
 	e.running.Wait()
 	e.workers.Close()
+}
+
+// budget returns the budget of a listener, which a new configuration's server shares with
+// that of the one before.
+func (e *Engine) budget(listener string) *stream.CostBudget {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b := e.budgets[listener].Value(); b != nil {
+		return b
+	}
+	maps.DeleteFunc(e.budgets, func(_ string, p weak.Pointer[stream.CostBudget]) bool { return p.Value() == nil })
+	if e.budgets == nil {
+		e.budgets = make(map[string]weak.Pointer[stream.CostBudget])
+	}
+	b := stream.NewCostBudget()
+	e.budgets[listener] = weak.Make(b)
+	return b
 }
 
 // start runs a connection's goroutine. A panic of f's is logged: f leaves nothing behind

@@ -42,13 +42,14 @@ type server struct {
 	service protocol.Starter
 	yields  bool // there is one processor: see pause
 	clock   stream.Clock
+	budget  *stream.CostBudget // of the listener
 }
 
 func newServer(e *Engine, o stream.ServerOptions) *server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &server{engine: e, o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
+	return &server{engine: e, o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1, budget: e.budget(o.Listener)}
 }
 
 // IdleTimeout is network.Patient's.
@@ -336,6 +337,32 @@ func (c *session) broken(e *syntax.StreamError) error {
 	return protocol.NewFault(protocol.DownstreamGone, e)
 }
 
+// charge is side's.
+func (c *session) charge(n int, now time.Time) error {
+	switch c.s.budget.Charge(c.meta.Remote.Addr(), n, now) {
+	case stream.SourceExceeded:
+		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by this address", Flood: syntax.FloodSource}
+	case stream.ListenerExceeded:
+		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by callers of this listener", Flood: syntax.FloodListener}
+	case stream.WithinBudget:
+	}
+	return nil
+}
+
+// chargeEnd charges what the connection leaves behind: what it owes, and the streams that
+// it has opened just now and abandons. mu is held.
+func (c *session) chargeEnd(now time.Time) {
+	n := c.state.TakeCharges(1)
+	for s := range c.state.Streams() {
+		if s.Young(now) {
+			n++
+		}
+	}
+	if n > leastCharge {
+		c.s.budget.Charge(c.meta.Remote.Addr(), n, now) // others of the address are ended, if any are
+	}
+}
+
 // idleReason is side's.
 func (c *session) idleReason() protocol.Reason { return protocol.RequestTimeout }
 
@@ -419,6 +446,10 @@ func (c *session) ended(err error) error {
 		return nil
 	case errors.As(err, &wrong) && wrong.Flood != syntax.NoFlood:
 		*cause = network.CauseFlood
+		if skipped, ok := c.s.budget.MayLog(time.Now()); ok {
+			c.s.o.Log.Warn("a caller's connection was ended because it costs too much", "listener", c.s.o.Listener,
+				"remote", c.meta.RemoteText, "flood", wrong.Flood.String(), "not_logged_before", skipped)
+		}
 		if flooded := c.engine.flooded; flooded != nil {
 			flooded(wrong.Flood)
 		}
@@ -446,6 +477,7 @@ func (c *session) whyLeft() network.Cause {
 // was answered already still leaves.
 func (c *session) close(err error, cancel context.CancelFunc) {
 	c.mu.Lock()
+	c.chargeEnd(time.Now())
 	var wrong *syntax.ConnectionError
 	switch {
 	case errors.As(err, &wrong):

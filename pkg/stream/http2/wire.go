@@ -19,6 +19,10 @@ const (
 	// leastPart is how much of a DATA frame has to have come, in bytes, to be dealt
 	// with before the rest: less is not worth a frame of its own.
 	leastPart = 4 << 10
+	// leastCharge is from how many on what a peer cost beside its requests is charged to
+	// its source address and the listener. A peer that owes less is never ended for what
+	// others cost.
+	leastCharge = 16
 )
 
 // wire is one connection, of either side: what its two halves have in common.
@@ -56,6 +60,9 @@ type side interface {
 	// it broke a rule on one. They are Faults.
 	reset(code syntax.Code) error
 	broken(e *syntax.StreamError) error
+	// charge takes what the peer cost beside its requests; the error ends the
+	// connection. wire.mu is held.
+	charge(n int, now time.Time) error
 	timed
 }
 
@@ -346,6 +353,9 @@ func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 		out, a.then, err = w.wrong(out, err, b)
 	}
 	w.said(out, b)
+	if n := w.state.TakeCharges(leastCharge); n > 0 && err == nil {
+		err = w.side.charge(n, b.now)
+	}
 	switch {
 	case err != nil || a.then != nil || e.Kind == syntax.Nothing:
 	case e.Kind == syntax.DataArrived:

@@ -1,0 +1,126 @@
+package stream
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// CostBudget bounds how often callers may do what costs a listener more than it costs
+// them, such as opening streams and resetting them at once: all connections of a source
+// address together, and all of the listener together. What one connection may do is
+// bounded by its engine. Safe for concurrent use.
+//
+// Only connections that misbehave ask it, and only they pay: a connection that charges
+// nothing is never ended because others have used the budget up, neither those of its own
+// address nor those of the listener.
+type CostBudget struct {
+	seed maphash.Seed
+	lull lull // of log lines about connections that are ended
+
+	mu       sync.Mutex
+	listener debt             // guarded by mu
+	sources  *[sets]sourceSet // guarded by mu; nil: nobody was charged yet
+	start    time.Time        // guarded by mu; when the first charge came
+}
+
+// The limits of a CostBudget: so many at once, and so many a second in the long run.
+const (
+	SourceBurst       = 2_000 // of one source address; of IPv6 a /64 prefix
+	SourcePerSecond   = 200
+	ListenerBurst     = 20_000 // of all
+	ListenerPerSecond = 2_000
+)
+
+// sets and ways are the table of source addresses: 4,096 of them, about 200 KiB for each
+// listener that is attacked. Of more, those that owe the least are forgotten.
+const (
+	sets = 1024
+	ways = 4
+)
+
+// Verdict is what a charge comes to.
+type Verdict uint8
+
+// The verdicts.
+const (
+	WithinBudget     Verdict = iota
+	SourceExceeded           // the source address has used up its budget
+	ListenerExceeded         // all callers of the listener have used up theirs
+)
+
+type sourceSet [ways]source
+
+type source struct {
+	address netip.Addr // the zero Addr: nobody
+	debt    debt
+}
+
+// debt is the time, since CostBudget.start, at which everything charged is paid back: a
+// token bucket in one word.
+type debt time.Duration
+
+// charge adds n of burst, of which perSecond are paid back in a second, and reports
+// whether more than burst are owed. What is owed is never much more than that.
+func (d *debt) charge(n, burst, perSecond int, elapsed time.Duration) (exceeded bool) {
+	one := time.Second / time.Duration(perSecond)
+	most := elapsed + time.Duration(burst)*one
+	owed := max(time.Duration(*d), elapsed) + time.Duration(n)*one
+	exceeded = owed > most
+	*d = debt(min(owed, most))
+	return exceeded
+}
+
+// NewCostBudget returns a budget of which nothing is used.
+func NewCostBudget() *CostBudget { return &CostBudget{seed: maphash.MakeSeed()} }
+
+// Charge takes n from the budgets of a source address, which is the zero Addr for
+// callers that have none, and of the listener.
+func (b *CostBudget) Charge(from netip.Addr, n int, now time.Time) Verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.start.IsZero() {
+		b.start = now
+	}
+	elapsed := now.Sub(b.start)
+	verdict := WithinBudget
+	if b.listener.charge(n, ListenerBurst, ListenerPerSecond, elapsed) {
+		verdict = ListenerExceeded
+	}
+	if from.IsValid() && b.source(from).charge(n, SourceBurst, SourcePerSecond, elapsed) {
+		verdict = SourceExceeded
+	}
+	return verdict
+}
+
+// MayLog reports whether a connection that is ended may be logged now, and how many were
+// not logged before: one line a second at most.
+func (b *CostBudget) MayLog(now time.Time) (skipped int64, ok bool) { return b.lull.over(now) }
+
+// source returns what an address owes. It takes the place of the one that owes the
+// least, if it has none. b.mu is held.
+func (b *CostBudget) source(from netip.Addr) *debt {
+	from = from.Unmap().WithZone("")
+	if from.Is6() {
+		prefix, err := from.Prefix(64) // what one host has to itself (RFC 4291 2.5.4)
+		if err == nil {
+			from = prefix.Addr()
+		}
+	}
+	if b.sources == nil {
+		b.sources = new([sets]sourceSet)
+	}
+	set := &b.sources[maphash.Comparable(b.seed, from)%sets]
+	least := &set[0]
+	for i := range set {
+		if set[i].address == from {
+			return &set[i].debt
+		}
+		if set[i].debt < least.debt {
+			least = &set[i]
+		}
+	}
+	*least = source{address: from}
+	return &least.debt
+}

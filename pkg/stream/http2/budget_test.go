@@ -1,0 +1,103 @@
+package http2
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// TestABudgetOfManyConnectionsEndsThoseThatExceedIt has the budget of a source address,
+// and of a listener, used up by others. A connection that resets streams is ended, told
+// why, counted and logged. One that resets a few, as any caller may, is not.
+func TestABudgetOfManyConnectionsEndsThoseThatExceedIt(t *testing.T) {
+	for flood, use := range map[syntax.Flood]func(b *stream.CostBudget){
+		syntax.FloodSource: func(b *stream.CostBudget) {
+			b.Charge(netip.MustParseAddr("127.0.0.1"), stream.SourceBurst, time.Now().Add(time.Hour)) // not paid back meanwhile
+		},
+		syntax.FloodListener: func(b *stream.CostBudget) {
+			b.Charge(netip.Addr{}, stream.ListenerBurst, time.Now().Add(time.Hour))
+		},
+	} {
+		t.Run(flood.String(), func(t *testing.T) {
+			log := new(logged)
+			service := serviceFunc(func(x *protocol.Exchange) error {
+				if x.Request.Path == "/held" { // an answer would pay for a reset
+					gone := make(chan struct{})
+					defer x.Caller.Watch(func() { close(gone) })()
+					<-gone
+					return protocol.Faultf(protocol.DownstreamGone, "the caller has gone")
+				}
+				x.Reply(200, "text/plain", "fine")
+				return nil
+			})
+			r := newRig(t, service, func(o *stream.ServerOptions) {
+				o.Log = slog.New(slog.NewTextHandler(log, nil))
+			})
+			b := r.engine.budget("test")
+			b.Charge(netip.Addr{}, 0, time.Now())
+			use(b)
+
+			honest := r.dial()
+			id := uint32(1)
+			for range leastCharge - 1 {
+				honest.request(id, true, ":path", "/held")
+				honest.ok(honest.fr.WriteRSTStream(id, http2.ErrCodeCancel))
+				id += 2
+			}
+			p := r.dial()
+			for i := range uint32(leastCharge) {
+				p.request(2*i+1, true, ":path", "/held")
+				p.ok(p.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+			}
+			for {
+				f := p.next()
+				if f == nil {
+					t.Fatal("the connection ended without GOAWAY")
+				}
+				if away, ok := f.(*http2.GoAwayFrame); ok {
+					if away.ErrCode != http2.ErrCodeEnhanceYourCalm {
+						t.Errorf("GOAWAY with %v, want %v", away.ErrCode, http2.ErrCodeEnhanceYourCalm)
+					}
+					break
+				}
+			}
+			_ = p.conn.Close()
+			select {
+			case got := <-r.floods:
+				if got != flood {
+					t.Errorf("counted as %v, want %v", got, flood)
+				}
+			case <-time.After(soon):
+				t.Error("it was not counted")
+			}
+			if !log.has("costs too much") || !log.has("flood="+flood.String()) {
+				t.Error("it was not logged")
+			}
+			honest.request(id, true)
+			if got := honest.head(id)[":status"]; got != "200" {
+				t.Errorf("the connection that resets few streams is answered with %s", got)
+			}
+		})
+	}
+}
+
+// TestABudgetOutlivesAServer has two servers of one listener, as before and after a
+// reload, share what callers owe. The one of another listener does not.
+func TestABudgetOutlivesAServer(t *testing.T) {
+	r := newRig(t, new(begun), nil)
+	a, b := newServer(r.engine, stream.ServerOptions{Listener: "a"}), newServer(r.engine, stream.ServerOptions{Listener: "a"})
+	other := newServer(r.engine, stream.ServerOptions{Listener: "b"})
+	if a.budget != b.budget {
+		t.Error("two servers of one listener have budgets of their own")
+	}
+	if a.budget == other.budget {
+		t.Error("two listeners share a budget")
+	}
+}
