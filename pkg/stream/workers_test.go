@@ -70,20 +70,27 @@ func TestIdleWorkersEnd(t *testing.T) {
 		}
 		close(block)
 		synctest.Wait()
-		if w.running != 100 {
-			t.Fatalf("%d workers, want 100", w.running)
+		if n, _ := w.count(); n != 100 {
+			t.Fatalf("%d workers, want 100", n)
 		}
 		<-time.After(3 * workerIdle)
 		synctest.Wait()
-		if w.running != 0 || len(w.idle) != 0 {
-			t.Errorf("%d workers are left, %d idle", w.running, len(w.idle))
+		if n, idle := w.count(); n != 0 || idle != 0 {
+			t.Errorf("%d workers are left, %d idle", n, idle)
 		}
 		w.Go(1)
 		w.Close()
-		if w.running != 0 {
-			t.Errorf("%d workers are left after Close", w.running)
+		if n, _ := w.count(); n != 0 {
+			t.Errorf("%d workers are left after Close", n)
 		}
 	})
+}
+
+// count returns how many workers there are, and how many of them are idle.
+func (w *Workers[T]) count() (running, idle int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.running, len(w.idle)
 }
 
 // BenchmarkWorkers hands an exchange to a worker and waits for it.
