@@ -90,6 +90,11 @@ func (t *Table) Find(x *protocol.Exchange) int {
 		}
 	}
 	best = s.first(host.index.regex, best)
+	if best == end && path == "*" {
+		// OPTIONS for a server as a whole (RFC 9112 3.2.4) goes where its root goes.
+		s.path = "/"
+		best = s.first(host.index.regex, s.tree(host.index.tree, host.index.paths))
+	}
 	if best == end {
 		return nowhere
 	}

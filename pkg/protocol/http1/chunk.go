@@ -218,9 +218,10 @@ func hexValue(c byte) byte {
 // (RFC 9112 7.1.2).
 func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (int, *violation) {
 	window, cut := clip(b, 0, lim.Head, lim.Head)
+	response := c.Reason == protocol.UpstreamMalformed
 	end := 0
 	for count := 0; ; count++ {
-		l, v := fieldLine(window, end)
+		l, v := fieldLine(window, end, response)
 		switch {
 		case v != nil:
 			return 0, v
@@ -239,7 +240,7 @@ func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (
 		return end, nil
 	}
 	for i := 0; ; {
-		l, _ := fieldLine(b, i) // was read above
+		l, _ := fieldLine(b, i, response) // was read above
 		if l.name == "" {
 			return end, nil
 		}

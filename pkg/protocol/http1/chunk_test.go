@@ -148,6 +148,9 @@ func TestChunkReaderRefuses(t *testing.T) {
 			if got.done || !strings.Contains(got.err, tt.rule) {
 				t.Errorf("decoding %q = %+v, want an error of %q", tt.coded, got, tt.rule)
 			}
+			if strings.HasPrefix(tt.name, "space before the colon") {
+				return // a response may have it: TestAResponseMayHaveSpaceBeforeAColon
+			}
 			var c ChunkReader
 			c.Reason = protocol.UpstreamMalformed
 			var err error

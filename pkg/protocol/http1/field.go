@@ -74,7 +74,7 @@ func kindOf(name string) fieldKind {
 // violation: the section is incomplete.
 func readFields(b []byte, i, limit int, h *protocol.Header, m *meaning) (int, *violation) {
 	for count := 1; ; count++ {
-		l, v := fieldLine(b, i)
+		l, v := fieldLine(b, i, m.response)
 		if v != nil || l.next == 0 {
 			return 0, v
 		}
@@ -105,14 +105,21 @@ type line struct {
 
 // fieldLine reads the field line that starts at b[i]. A zero next without a
 // violation: it is incomplete. At the empty line that ends the section name is
-// empty.
-func fieldLine(b []byte, i int) (l line, v *violation) {
-	colon := i + tokenLen(b[i:])
+// empty. lenient: whitespace between name and colon is left out, as a proxy has to do in a
+// response; a request with it is refused (RFC 9112 5.1).
+func fieldLine(b []byte, i int, lenient bool) (l line, v *violation) {
+	named := i + tokenLen(b[i:])
+	colon := named
+	if lenient && named > i {
+		for colon < len(b) && isBlank(b[colon]) {
+			colon++
+		}
+	}
 	if colon == len(b) {
 		return line{}, nil
 	}
 	if b[colon] != ':' || colon == i {
-		return sectionEnd(b, i, colon)
+		return sectionEnd(b, i, named)
 	}
 	start := colon + 1
 	for start < len(b) && isBlank(b[start]) {
@@ -126,7 +133,7 @@ func fieldLine(b []byte, i int) (l line, v *violation) {
 	for end > start && isBlank(b[end-1]) {
 		end--
 	}
-	return line{view(b[i:colon]), view(b[start:end]), cr + 2}, nil
+	return line{view(b[i:named]), view(b[start:end]), cr + 2}, nil
 }
 
 // sectionEnd reads the line that starts at b[i] and, because of b[at], is no

@@ -168,13 +168,13 @@ func (m *meaning) takeConnection(value string, at int) *violation {
 const maxNominated = 32
 
 // dropNominated removes the fields that the Connection fields of head name, and
-// notes in f those that a trailer section may hold as well. It reads the head a
+// notes in f those that a trailer section may hold as well. It reads the fields, which
+// begin at start, a
 // second time, which hardly ever is necessary.
-func dropNominated(head []byte, h *protocol.Header, f *Framing) *violation {
+func dropNominated(head []byte, start int, h *protocol.Header, f *Framing) *violation {
 	count := 0
-	start := strings.IndexByte(view(head[2:]), '\n') + 3 // behind the first line, and a CRLF before it
 	for i := start; ; {
-		l, _ := fieldLine(head, i) // was read before without a violation
+		l, _ := fieldLine(head, i, true) // was read before without a violation
 		if l.name == "" {
 			return nil
 		}

@@ -8,8 +8,8 @@ import (
 )
 
 // ParseRequest reads one request head from the start of b (RFC 9112 2, 3). It
-// returns the size of the head with its empty line, and with a CRLF before the
-// request line if there is one (RFC 9112 2.2; a second one is refused).
+// returns the size of the head with its empty line, and with the CRLFs before the
+// request line if there are any (RFC 9112 2.2; more than 16 are refused).
 //
 // 0 and a nil error: the head is incomplete; call again with more bytes behind
 // the same ones. Each call starts from the beginning: see Scanner for heads that
@@ -42,7 +42,7 @@ func ParseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (n in
 }
 
 func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int, *violation) {
-	start, v := skipEmptyLine(b)
+	start, v := skipEmptyLines(b)
 	if v != nil {
 		return 0, v
 	}
@@ -80,27 +80,35 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 		return 0, v
 	}
 	if m.says(saidNominated) {
-		if v := dropNominated(b[:n], &req.Header, f); v != nil {
+		if v := dropNominated(b[:n], l.next, &req.Header, f); v != nil {
 			return 0, v
 		}
 	}
 	return n, nil
 }
 
-// skipEmptyLine returns where the request line starts: behind one CRLF at most,
-// which some clients send after the request before (RFC 9112 2.2).
-func skipEmptyLine(b []byte) (int, *violation) {
-	switch {
-	case len(b) == 0 || b[0] != '\r' && b[0] != '\n':
-		return 0, nil
-	case b[0] == '\n':
-		return 0, malformed(0, "bare LF (RFC 9112 2.2)")
-	case len(b) == 1:
-		return 1, nil
-	case b[1] != '\n':
-		return 0, malformed(0, "bare CR (RFC 9112 2.2)")
+// maxEmptyLines is how many CRLFs may come before a request line. RFC 9112 2.2 asks for
+// one at least; the bound keeps a peer from being read for ever.
+const maxEmptyLines = 16
+
+// skipEmptyLines returns where the request line starts: behind the CRLFs that some clients
+// send after the request before (RFC 9112 2.2). Half a CRLF counts for a whole one, whose
+// rest is still to come.
+func skipEmptyLines(b []byte) (int, *violation) {
+	for i := 0; ; i += 2 {
+		switch {
+		case len(b) == i || b[i] != '\r' && b[i] != '\n':
+			return i, nil
+		case b[i] == '\n':
+			return 0, malformed(i, "bare LF (RFC 9112 2.2)")
+		case i == 2*maxEmptyLines:
+			return 0, malformed(i, "too many empty lines before the request line (RFC 9112 2.2)")
+		case len(b) == i+1:
+			return i + 1, nil
+		case b[i+1] != '\n':
+			return 0, malformed(i, "bare CR (RFC 9112 2.2)")
+		}
 	}
-	return 2, nil
 }
 
 // clip returns b up to size bytes behind start, and whether that is less than
@@ -185,11 +193,11 @@ func badTarget(b []byte, start, i int) *violation {
 const versionLen = len("HTTP/1.1")
 
 // readVersion reads HTTP-version at b[i] (RFC 9112 2.3). next is where it ends,
-// 0 if it is incomplete. There is no HTTP/1.2, so it is refused like a major
-// version that we do not speak.
+// 0 if it is incomplete. A minor version above 1 is read as 1, the highest that there is
+// (RFC 9110 2.5); another major version is refused.
 func readVersion(b []byte, i int) (minor, next int, v *violation) {
-	if len(b)-i >= versionLen && string(b[i:i+versionLen-1]) == "HTTP/1." && b[i+versionLen-1]-'0' <= 1 {
-		return int(b[i+versionLen-1] - '0'), i + versionLen, nil
+	if len(b)-i >= versionLen && string(b[i:i+versionLen-1]) == "HTTP/1." && isDigit(b[i+versionLen-1]) {
+		return min(int(b[i+versionLen-1]-'0'), 1), i + versionLen, nil
 	}
 	const pattern = "HTTP/0.0" // 0 for any digit
 	for k := range len(pattern) {
@@ -200,7 +208,7 @@ func readVersion(b []byte, i int) (minor, next int, v *violation) {
 			return 0, 0, malformed(i+k, "not an HTTP version (RFC 9112 2.3)")
 		}
 	}
-	return 0, 0, &violation{protocol.VersionNotSupported, i, "HTTP version other than 1.0 and 1.1 (RFC 9110 15.6.6)"}
+	return 0, 0, &violation{protocol.VersionNotSupported, i, "HTTP version other than 1.x (RFC 9110 15.6.6)"}
 }
 
 // lineEnd reads CRLF at b[i]. next is where the line after it starts, 0 if it is

@@ -22,8 +22,8 @@ import "github.com/weft-proxy/weft/pkg/protocol"
 // that does is refused. Other responses without a length last until the
 // connection closes.
 //
-// Errors are Faults of reason UpstreamMalformed; a status below 100 or above 599
-// is one (RFC 9110 15). The connection cannot be used on.
+// Errors are Faults of reason UpstreamMalformed; a status below 100 is one
+// (RFC 9110 15). One above 599 passes, as an error of a class that nobody knows. The connection cannot be used on.
 func ParseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (n int, err error) {
 	n, v := parseResponse(b, lim, method, resp, f)
 	if v != nil {
@@ -64,7 +64,7 @@ func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 		return 0, v
 	}
 	if m.says(saidNominated) {
-		if v := dropNominated(b[:n], &resp.Header, f); v != nil {
+		if v := dropNominated(b[:n], start, &resp.Header, f); v != nil {
 			return 0, v
 		}
 	}
@@ -97,8 +97,8 @@ func readStatusLine(b []byte, m *meaning) (next int, v *violation) {
 		}
 		status = status*10 + int(b[i]-'0')
 	}
-	if status < 100 || status > 599 {
-		return 0, malformed(i-3, "status is not from 100 to 599 (RFC 9110 15)")
+	if status < 100 {
+		return 0, malformed(i-3, "status is not from 100 to 999 (RFC 9110 15)")
 	}
 	m.status = status
 	if i < len(b) && b[i] == ' ' {

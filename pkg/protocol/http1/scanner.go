@@ -9,8 +9,9 @@ package http1
 //
 // It is worth its cost only after a parse has returned 0.
 type Scanner struct {
-	seen int
-	feed int // behind the last LF; 0: there was none
+	seen  int
+	feed  int  // behind the last LF; 0: there was none
+	begun bool // a line that is not empty has ended
 }
 
 // Ready reports whether it is time to parse b, which starts with the bytes of the
@@ -22,14 +23,14 @@ func (s *Scanner) Ready(b []byte, lim Limits) bool {
 			continue
 		}
 		bare := s.seen == 0 || b[s.seen-1] != '\r'
-		empty := s.feed > 0 && s.seen == s.feed+1
-		if bare || empty {
+		empty := s.seen == s.feed+1 // before the head begins it means nothing (RFC 9112 2.2)
+		if bare || empty && (s.begun || s.feed >= 2*maxEmptyLines) {
 			return true
 		}
 		s.feed = s.seen + 1
+		s.begun = s.begun || !empty
 	}
-	const leading = len("\r\n") // an LF up to here ends no line of the head
-	return lim.Head > 0 && len(b) >= lim.Head || lim.Line > 0 && s.feed <= leading && len(b) >= lim.Line+2
+	return lim.Head > 0 && len(b) >= lim.Head || lim.Line > 0 && !s.begun && len(b) >= s.feed+lim.Line+2
 }
 
 // Reset makes s ready for the next head.

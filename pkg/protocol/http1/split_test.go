@@ -97,7 +97,7 @@ func TestScannerIsReadyWhenAHeadIsWhole(t *testing.T) {
 }
 
 func TestScannerFindsBareLF(t *testing.T) {
-	for _, head := range []string{"\n", "GET / HTTP/1.1\n", "GET / HTTP/1.1\r\nA: b\n", "\r\n\r\n"} {
+	for _, head := range []string{"\n", "GET / HTTP/1.1\n", "GET / HTTP/1.1\r\nA: b\n", "\r\n\r\n\n"} {
 		var s Scanner
 		for have := range len(head) {
 			if s.Ready([]byte(head[:have]), wide) {

@@ -13,12 +13,12 @@ const longestMethod = 24
 
 // Match says whether a connection that begins with b speaks HTTP/1: the answer to
 // a longer b is the same, unless it was Unsure. A request begins with its method
-// (RFC 9112 3), with one empty line before it at most (2.2). Methods of RFC 9110
-// and RFC 5789 are known by their name. Others, which must be of capital letters,
-// are taken for methods if a path follows, so that other protocols of words, and
-// the preface of HTTP/2 (RFC 9113 3.4), are not.
+// (RFC 9112 3), perhaps behind empty lines (2.2). Methods of RFC 9110 and RFC 5789 are
+// known by their name. Other tokens, in letters of any case, are taken for methods if a
+// path follows, so that other protocols of words, and the preface of HTTP/2 (RFC 9113
+// 3.4), are not: what is wrong with them the caller is then told by HTTP.
 func Match(b []byte) xprotocol.Verdict {
-	if len(b) > 0 && b[0] == '\r' {
+	for len(b) > 0 && b[0] == '\r' {
 		if len(b) > 1 && b[1] != '\n' {
 			return xprotocol.No
 		}
@@ -45,7 +45,11 @@ func Match(b []byte) xprotocol.Verdict {
 	return xprotocol.No
 }
 
-func isMethodByte(c byte) bool { return 'A' <= c && c <= 'Z' || c == '-' || c == '_' }
+// isMethodByte reports whether c is of a token (RFC 9110 5.6.2) that begins no frame of
+// another protocol: letters, "-" and "_".
+func isMethodByte(c byte) bool {
+	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '-' || c == '_'
+}
 
 func isKnownMethod(name []byte) bool {
 	known := [...]string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}

@@ -1,0 +1,40 @@
+package router
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestTheServerAsAWholeIsRoutedAsItsRoot (RFC 9112 3.2.4): unless a route asks for "*".
+func TestTheServerAsAWholeIsRoutedAsItsRoot(t *testing.T) {
+	route := func(name string, kind config.PathKind, path string) *config.Route {
+		return &config.Route{Name: name, Match: config.Match{PathKind: kind, Path: path}, Forward: &config.Forward{Cluster: "app", PrefixRewrite: "/x"}}
+	}
+	all := route("all", config.PathPrefix, "/")
+	for name, test := range map[string]struct {
+		routes []*config.Route
+		want   string // "": none
+	}{
+		"a catch-all prefix":          {[]*config.Route{route("a", config.PathPrefix, "/a"), all}, "all"},
+		"an expression for all paths": {[]*config.Route{route("regex", config.PathRegex, "/.*")}, "regex"},
+		"a route of its own":          {[]*config.Route{all, route("own", config.PathExact, "*")}, "own"},
+		"other paths only":            {[]*config.Route{route("a", config.PathPrefix, "/a")}, ""},
+	} {
+		table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{Name: "v", Domains: []string{"*"}, Routes: test.routes}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &protocol.Exchange{}
+		x.Request.Method, x.Request.Authority, x.Request.Path = "OPTIONS", "h", "*"
+		got := ""
+		if r := table.Match(x); r != nil {
+			got = r.Config.Name
+			r.RewriteRequest(x)
+		}
+		if got != test.want || x.Request.Path != "*" {
+			t.Errorf("%s: OPTIONS * is routed to %q as %q, want %q as *", name, got, x.Request.Path, test.want)
+		}
+	}
+}
