@@ -206,6 +206,17 @@ type HTTP1Options struct {
 	AllowHalfClose           bool          // a client that ended its direction still gets a slow answer; default false
 	AllowConnect             bool          // routes may match CONNECT; default false: 405
 	ServerName               string        // Server field of replies of our own; "" (default): none
+	Accept                   HTTP1Accept   // which valid requests are served
+}
+
+// HTTP1Accept says which requests are served that RFC 9112 allows. The zero value serves
+// all of them, as MOSN does; Envoy's listeners serve fewer by default.
+type HTTP1Accept struct {
+	RefuseHTTP10      bool   // HTTP/1.0 is answered with 426
+	RefuseNoHost      bool   // HTTP/1.0 without Host, and without DefaultHost, is answered with 400
+	DefaultHost       string // authority of HTTP/1.0 without Host; "": none
+	RefuseAbsolute    bool   // a target in absolute form (RFC 9112 3.2.2) is answered with 404
+	KnownMethodsAlone bool   // a method that Envoy's parser does not know is answered with 400
 }
 
 // ForwardedMode says what happens to the X-Forwarded-* fields.

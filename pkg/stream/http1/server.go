@@ -226,6 +226,12 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 	}
 	x.Meta.Protocol = string(config.HTTP1)
 	x.Meta.Version = versionText(c.framing.Minor)
+	if accept := &c.s.o.HTTP1.Accept; *accept != (config.HTTP1Accept{}) {
+		if status, err := c.acceptable(accept); err != nil {
+			c.refuseAs(status, err)
+			return false
+		}
+	}
 	if x.Request.Scheme == "" { // all but the absolute form
 		x.Request.Scheme = c.scheme()
 	}
@@ -333,10 +339,16 @@ func (c *session) readHead() error {
 }
 
 // refuse answers a request that cannot be served, and ends the connection.
-func (c *session) refuse(err error) {
+func (c *session) refuse(err error) { c.refuseAs(0, err) }
+
+// refuseAs is refuse with another status than that of err's Reason; 0: with that.
+func (c *session) refuseAs(status int, err error) {
 	x := &c.x
 	c.framing.KeepAlive = false
 	c.fail(err)
+	if status != 0 {
+		x.Response.Status = status
+	}
 	x.Meta.Protocol = string(config.HTTP1)
 	if x.Record.Reason == protocol.DownstreamGone {
 		x.Response.Status = 0

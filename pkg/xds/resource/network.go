@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 func keys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
@@ -239,8 +240,20 @@ func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy
 	} else {
 		l.Config.IdleTimeout = time.Hour
 	}
-	if o := m.GetHttpProtocolOptions(); o != nil {
-		p.field("http_protocol_options").only(o, nil, nil)
+	o1 := m.GetHttpProtocolOptions()
+	if o1 != nil {
+		p.field("http_protocol_options").only(o1, []string{"accept_http_10", "allow_absolute_url", "allow_custom_methods", "default_host_for_http_10"}, nil)
+	}
+	absolute := o1.GetAllowAbsoluteUrl()
+	h.Accept = config.HTTP1Accept{
+		RefuseHTTP10:      !o1.GetAcceptHttp_10(),
+		RefuseNoHost:      true,
+		DefaultHost:       o1.GetDefaultHostForHttp_10(),
+		RefuseAbsolute:    absolute != nil && !absolute.GetValue(),
+		KnownMethodsAlone: !o1.GetAllowCustomMethods(),
+	}
+	if host := h.Accept.DefaultHost; host != "" && !protocol.IsAuthority(host) {
+		p.field("http_protocol_options").field("default_host_for_http_10").refuse("is %q, expected a host with an optional port", host)
 	}
 	if o := m.GetHttp2ProtocolOptions(); o != nil {
 		at := p.field("http2_protocol_options")

@@ -1,0 +1,45 @@
+package http1
+
+import (
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// statusUpgradeRequired answers a request in a version that is not served (RFC 9110
+// 15.5.22).
+const statusUpgradeRequired = 426
+
+// acceptable decides about a request that is well formed and that the listener may not
+// serve. status is what it is answered with, 0 for what err's Reason says.
+func (c *session) acceptable(accept *config.HTTP1Accept) (status int, err error) {
+	req := &c.x.Request
+	old := c.framing.Minor == 0
+	switch {
+	case accept.KnownMethodsAlone && !isEnvoyMethod(req.Method):
+		return 0, protocol.Faultf(protocol.MalformedRequest, "method that the listener does not allow")
+	case accept.RefuseHTTP10 && old:
+		return statusUpgradeRequired, protocol.Faultf(protocol.VersionNotSupported, "the listener does not serve HTTP/1.0")
+	case accept.RefuseAbsolute && req.Scheme != "":
+		return 0, protocol.Faultf(protocol.NoRoute, "the listener does not serve targets in absolute form")
+	}
+	if old && req.Authority == "" {
+		req.Authority = accept.DefaultHost
+	}
+	if accept.RefuseNoHost && old && req.Authority == "" {
+		return 0, protocol.Faultf(protocol.MalformedRequest, "no host")
+	}
+	return 0, nil
+}
+
+// isEnvoyMethod reports whether Envoy's parser for HTTP/1 knows a method
+// (allow_custom_methods lets others through).
+func isEnvoyMethod(method string) bool {
+	switch method {
+	case "ACL", "BIND", "CHECKOUT", "CONNECT", "COPY", "DELETE", "GET", "HEAD", "LINK", "LOCK", "MERGE",
+		"MKACTIVITY", "MKCALENDAR", "MKCOL", "MOVE", "MSEARCH", "NOTIFY", "OPTIONS", "PATCH", "POST", "PROPFIND",
+		"PROPPATCH", "PURGE", "PUT", "REBIND", "REPORT", "SEARCH", "SOURCE", "SUBSCRIBE", "TRACE", "UNBIND",
+		"UNLINK", "UNLOCK", "UNSUBSCRIBE":
+		return true
+	}
+	return false
+}

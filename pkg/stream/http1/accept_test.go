@@ -1,0 +1,58 @@
+package http1
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+func TestWhichRequestsAListenerServes(t *testing.T) {
+	type accept = config.HTTP1Accept
+	const old = "GET /a HTTP/1.0\r\n\r\n"
+	for name, test := range map[string]struct {
+		accept  accept
+		request string
+		want    string // the answer's status, and the authority of what was served
+	}{
+		"HTTP/1.0, by default":                {accept{}, old, "200 "},
+		"HTTP/1.0, refused":                   {accept{RefuseHTTP10: true}, old, "426 "},
+		"HTTP/1.1, where 1.0 is refused":      {accept{RefuseHTTP10: true, RefuseNoHost: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"no host, refused":                    {accept{RefuseNoHost: true}, old, "400 "},
+		"an empty host of HTTP/1.0":           {accept{RefuseNoHost: true}, "GET /a HTTP/1.0\r\nHost: \r\n\r\n", "400 "},
+		"no host, with a default":             {accept{RefuseNoHost: true, DefaultHost: "d"}, old, "200 d"},
+		"a host, with a default":              {accept{DefaultHost: "d"}, "GET /a HTTP/1.0\r\nHost: h\r\n\r\n", "200 h"},
+		"an absolute target, by default":      {accept{}, "GET http://h/a HTTP/1.1\r\nHost: x\r\n\r\n", "200 h"},
+		"an absolute target, refused":         {accept{RefuseAbsolute: true}, "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", "404 "},
+		"a path, where those are refused":     {accept{RefuseAbsolute: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"an unknown method, by default":       {accept{}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"an unknown method, refused":          {accept{KnownMethodsAlone: true}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
+		"small letters, refused":              {accept{KnownMethodsAlone: true}, "get /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
+		"a known method, where they are":      {accept{KnownMethodsAlone: true}, "PROPFIND /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
+		"the second of a connection":          {accept{KnownMethodsAlone: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nget / HTTP/1.1\r\nHost: h\r\n\r\n", "400 h"},
+		"content of what is refused, dropped": {accept{RefuseHTTP10: true}, "POST /a HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello", "426 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			served := ""
+			b := newBench(t, func(o *stream.ServerOptions) {
+				o.HTTP1.Accept = test.accept
+				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+					served = strings.Clone(x.Request.Authority)
+					x.Reply(200, "", "")
+					return nil
+				})
+			})
+			c := b.dial()
+			c.send(test.request)
+			_ = c.CloseWrite()
+			answers := strings.Split(c.rest(), "HTTP/1.1 ")
+			status, _, _ := strings.Cut(answers[len(answers)-1], " ")
+			if got := status + " " + served; got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,37 @@
+package resource
+
+import (
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestWhichHTTP1RequestsAnEnvoyListenerServes: Envoy's defaults, and what changes them.
+func TestWhichHTTP1RequestsAnEnvoyListenerServes(t *testing.T) {
+	strict := config.HTTP1Accept{RefuseHTTP10: true, RefuseNoHost: true, KnownMethodsAlone: true}
+	for name, test := range map[string]struct {
+		options *corev3.Http1ProtocolOptions
+		want    config.HTTP1Accept
+	}{
+		"nothing is said":  {nil, strict},
+		"an empty message": {&corev3.Http1ProtocolOptions{}, strict},
+		"all is allowed": {&corev3.Http1ProtocolOptions{
+			AcceptHttp_10: true, DefaultHostForHttp_10: "d", AllowCustomMethods: true, AllowAbsoluteUrl: wrapperspb.Bool(true),
+		}, config.HTTP1Accept{RefuseNoHost: true, DefaultHost: "d"}},
+		"absolute targets are not": {&corev3.Http1ProtocolOptions{AllowAbsoluteUrl: wrapperspb.Bool(false)},
+			config.HTTP1Accept{RefuseHTTP10: true, RefuseNoHost: true, KnownMethodsAlone: true, RefuseAbsolute: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := &config.Proxy{HTTP1: config.DefaultHTTP1Options()}
+			p := place{report: &report{}}
+			p.readHTTPOptions(&hcmv3.HttpConnectionManager{HttpProtocolOptions: test.options}, out, &Listener{Config: &config.Listener{}})
+			if out.HTTP1.Accept != test.want || len(p.report.ignored) != 0 {
+				t.Errorf("got %+v, ignored %v, want %+v", out.HTTP1.Accept, p.report.ignored, test.want)
+			}
+		})
+	}
+}
