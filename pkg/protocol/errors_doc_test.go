@@ -66,7 +66,10 @@ func appendErrorsDoc(dst []byte) []byte {
 Weft answers a request itself, or ends it, for one of the reasons below. The
 reason decides the answer in the caller's own protocol; the flag is what the
 access log shows as ` + "`%response_flag%`" + `, the name is the ` + "`reason`" + ` label of the
-metrics. What exactly happened is in the log only (` + "`%response_detail%`" + `).
+metrics. A flag "-" means that Envoy has none for the reason. Flags that add to it:
+` + "`DI`" + `, the fault filter delayed the request; ` + "`URX`" + `, the last try failed and the retry
+policy allows no more; ` + "`UAEX`" + `, the service that ext_authz asks refused the request or
+failed. They are joined by commas: ` + "`URX,UF`" + `. What exactly happened is in the log only (` + "`%response_detail%`" + `).
 
 **HTTP** callers get the text of the reason as the body: nothing of the request, no
 name of a listener or a cluster, and no address.

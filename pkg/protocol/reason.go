@@ -109,9 +109,9 @@ var traits = [reasonCount]Traits{
 	Loop: {Name: "loop", Flag: "UH", HTTP: 508, GRPC: 9, Dubbo: 80, Bolt: 3, Text: "the connection is Weft's own",
 		Hint: "What Weft sends to an original destination comes back to it: a rule of the kernel redirects Weft's own connections, which should be left out by their user or mark."},
 
-	Denied: {Name: "denied", Flag: "UAEX", HTTP: 403, GRPC: 7, Dubbo: 70, Bolt: 2, Text: "denied",
+	Denied: {Name: "denied", Flag: "-", HTTP: 403, GRPC: 7, Dubbo: 70, Bolt: 2, Text: "denied",
 		Hint: "A filter refused the request."},
-	Unauthenticated: {Name: "unauthenticated", Flag: "UAEX", HTTP: 401, GRPC: 16, Dubbo: 70, Bolt: 2, Text: "not authenticated",
+	Unauthenticated: {Name: "unauthenticated", Flag: "-", HTTP: 401, GRPC: 16, Dubbo: 70, Bolt: 2, Text: "not authenticated",
 		Hint: "A filter wants credentials that the request does not carry."},
 	RateLimited: {Name: "rate_limited", Flag: "RL", HTTP: 509, GRPC: 8, Dubbo: 100, Bolt: 4, Unsent: true, Text: "rate limited",
 		Hint: "A limit of the route or client is reached; the answer may say when to come back."},

@@ -231,6 +231,9 @@ func (r *race) finish(a *attempt) (over bool, err error) {
 func (r *race) mayRetry() bool {
 	policy := &r.h.retry.policy
 	if r.retries >= policy.NumRetries {
+		if policy.NumRetries > 0 {
+			r.x.Record.Flags |= protocol.RetryLimitExceeded
+		}
 		return false
 	}
 	r.next = permit{}

@@ -156,9 +156,12 @@ func tried(x *protocol.Exchange, err error) error {
 func (r *retry) again(x *protocol.Exchange, err error, retries int) (next permit, ok bool) {
 	reason := protocol.ReasonOf(err)
 	switch {
-	case retries >= r.policy.NumRetries,
+	case r.policy.NumRetries == 0,
 		!wanted(&r.policy, reason, x),
 		!reason.Traits().Unsent && !idempotent(x):
+		return next, false
+	case retries >= r.policy.NumRetries:
+		x.Record.Flags |= protocol.RetryLimitExceeded
 		return next, false
 	}
 	if bound := r.policy.BackOff.Bound(retries + 1); bound > 0 {

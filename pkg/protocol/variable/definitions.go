@@ -467,10 +467,10 @@ func placeName(p protocol.Place) (string, bool) {
 // The answer.
 
 func responseFlag(x *protocol.Exchange, _ string) (string, bool) {
-	if x.Record.Reason == protocol.None {
-		return "", false
+	if flags := x.Record.Flags.With(x.Record.Reason); flags != protocol.None.Traits().Flag {
+		return flags, true
 	}
-	return x.Record.Reason.Traits().Flag, true
+	return "", false
 }
 
 func responseReason(x *protocol.Exchange, _ string) (string, bool) {

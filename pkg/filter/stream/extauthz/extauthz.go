@@ -125,6 +125,7 @@ func (a *authz) judge(ctx context.Context, x *protocol.Exchange) error {
 	}
 	if why != nil {
 		a.denied.Add(1)
+		x.Record.Flags |= protocol.ExternallyDenied
 		return protocol.NewFault(protocol.Denied, why)
 	}
 	told, partial, err := tell(x, a.rules.body)
@@ -165,6 +166,7 @@ func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error
 	a.disown(x)
 	if !a.config.open() {
 		a.failed.Add(1)
+		x.Record.Flags |= protocol.ExternallyDenied
 		x.Fail(protocol.NewFault(protocol.Denied, fmt.Errorf("ext_authz: the service failed: %w", err)))
 		x.Response.Status = a.config.onError()
 		return nil
@@ -195,6 +197,7 @@ func refuse(x *protocol.Exchange, v *verdict) {
 	case 429:
 		reason = protocol.RateLimited
 	}
+	x.Record.Flags |= protocol.ExternallyDenied
 	x.Fail(protocol.Faultf(reason, "ext_authz: the service answers %d", v.status))
 	x.Reply(v.status, "text/plain; charset=utf-8", v.body)
 	v.response.apply(&x.Response.Header)

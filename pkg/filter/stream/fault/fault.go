@@ -149,6 +149,7 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	}
 	if f.strikes(f.delayed) && f.enter() {
 		f.delays.Add(1)
+		x.Record.Flags |= protocol.DelayInjected
 		return x.Fork(ctx, protocol.ServiceFunc(f.late))
 	}
 	if f.strikes(f.aborted) && f.enter() {

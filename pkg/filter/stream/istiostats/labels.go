@@ -99,7 +99,7 @@ func (s *stats) labels(k *key) (values [labelCount]string) {
 			values[labelSecurity] = "mutual_tls"
 		}
 	}
-	values[labelProtocol], values[labelCode], values[labelFlags] = k.protocol, strconv.Itoa(k.status), k.reason.Traits().Flag
+	values[labelProtocol], values[labelCode], values[labelFlags] = k.protocol, strconv.Itoa(k.status), k.flags.With(k.reason)
 	if k.grpc != protocol.NoCode {
 		values[labelStatus] = strconv.Itoa(k.grpc)
 	}

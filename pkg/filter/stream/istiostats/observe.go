@@ -18,6 +18,7 @@ type key struct {
 	protocol     string // request_protocol
 	status, grpc int
 	reason       protocol.Reason
+	flags        protocol.Flags
 }
 
 // longestHost is how long a host with its port may be that is a label: callers choose it.
@@ -52,6 +53,7 @@ type (
 
 func (s *stats) keyOf(x *protocol.Exchange) (k key) {
 	k.status, k.grpc, k.reason, k.protocol = x.Response.Status, protocol.NoCode, x.Record.Reason, "http"
+	k.flags = x.Record.Flags
 	switch {
 	case x.Request.Method == "":
 		k.protocol = x.Meta.Protocol // of RPC

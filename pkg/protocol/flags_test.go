@@ -1,0 +1,24 @@
+package protocol
+
+import "testing"
+
+// TestFlagsStandWithTheReason holds Envoy's access log.
+func TestFlagsStandWithTheReason(t *testing.T) {
+	for _, test := range []struct {
+		flags  Flags
+		reason Reason
+		want   string
+	}{
+		{0, None, "-"}, {0, NoRoute, "NR"}, {0, Denied, "-"}, {0, Unauthenticated, "-"},
+		{DelayInjected, None, "DI"}, {DelayInjected, FaultInjected, "DI,FI"}, {DelayInjected, UpstreamTimeout, "DI,UT"},
+		{RetryLimitExceeded, None, "URX"}, {RetryLimitExceeded, ConnectFailure, "URX,UF"},
+		{ExternallyDenied, Denied, "UAEX"}, {DelayInjected | RetryLimitExceeded, UpstreamReset, "DI,URX,UR"},
+	} {
+		if got := test.flags.With(test.reason); got != test.want {
+			t.Errorf("%b with %s: %q, want %q", test.flags, test.reason, got, test.want)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = Flags(0).With(NoRoute) }); n != 0 {
+		t.Errorf("a reason alone costs %v allocations", n)
+	}
+}
