@@ -102,9 +102,7 @@ func (f *checkFlags) check(ctx context.Context) checkResult {
 	r := checkResult{File: f.name(), Problems: []checkProblem{}}
 	if whole != nil {
 		r.Listeners, r.RouteTables, r.Clusters = len(whole.Listeners), len(whole.Routes), len(whole.Clusters)
-		if err := verify(ctx, startFlags{source: f.source, drain: -1}, file); err != nil {
-			diagnostics = append(diagnostics, diagnosticsOf(f.name(), err)...)
-		}
+		diagnostics = append(diagnostics, verify(ctx, startFlags{source: f.source, drain: -1}, file)...)
 	}
 	r.diagnostics = diagnostics
 	r.OK = whole != nil && !diagnostics.Failed() && (!f.strict || len(diagnostics) == 0)

@@ -55,7 +55,7 @@ func (p *process) openLog(c config.Log) error {
 	p.level.Set(levelOf(c.Level))
 	p.output = &logOutput{}
 	if p.checking {
-		p.log = slog.New(slog.DiscardHandler)
+		p.log = slog.New(slog.NewTextHandler(&p.errors, &slog.HandlerOptions{Level: slog.LevelError, ReplaceAttr: onlyWhat}))
 		return logfile.Check(cmp.Or(c.Path, stderrPath))
 	}
 	if err := p.output.move(c); err != nil {
@@ -129,6 +129,14 @@ func (o *logOutput) close() {
 		_ = o.out.Close() // nobody is left to be told
 		o.out = nil
 	}
+}
+
+// onlyWhat leaves time and level out of a line.
+func onlyWhat(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+		return slog.Attr{}
+	}
+	return a
 }
 
 // levelNames writes the levels beyond slog's own by their names. Other attributes may

@@ -14,10 +14,21 @@ import (
 
 // verify returns what start would refuse of a file that open has read, before start binds
 // an address: it makes the process that start makes, with logs that are only checked, and
-// applies the file to it without binding.
-func verify(ctx context.Context, f startFlags, file *configjson.File) error {
-	p, err := makeProcess(&process{flags: f, checking: true}, file)
-	if err != nil {
+// applies the file to it without binding. Warnings are what start would log as errors, and
+// go on.
+func verify(ctx context.Context, f startFlags, file *configjson.File) (problems document.Diagnostics) {
+	p := &process{flags: f, checking: true}
+	if err := p.verify(ctx, file); err != nil {
+		problems = diagnosticsOf(document.Error, f.name(), err.Error())
+	}
+	if logged := strings.TrimSpace(p.errors.String()); logged != "" {
+		problems = append(problems, diagnosticsOf(document.Warning, f.name(), logged)...)
+	}
+	return problems
+}
+
+func (p *process) verify(ctx context.Context, file *configjson.File) error {
+	if _, err := makeProcess(p, file); err != nil {
 		return err
 	}
 	defer p.end()
@@ -32,10 +43,10 @@ func verify(ctx context.Context, f startFlags, file *configjson.File) error {
 	return nil
 }
 
-// diagnosticsOf makes a diagnostic of the file as a whole of each line of err.
-func diagnosticsOf(name string, err error) (all document.Diagnostics) {
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		all = append(all, document.Diagnostic{File: name, Problem: line})
+// diagnosticsOf makes a diagnostic of the file as a whole of each line of text.
+func diagnosticsOf(severity document.Severity, name, text string) (all document.Diagnostics) {
+	for line := range strings.SplitSeq(text, "\n") {
+		all = append(all, document.Diagnostic{Severity: severity, File: name, Problem: line})
 	}
 	return all
 }

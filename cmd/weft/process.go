@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,7 @@ type process struct {
 	flags startFlags
 	// checking: nothing is opened, bound or connected; what start would refuse is found.
 	checking bool
+	errors   bytes.Buffer // the log's errors, a line each, while checking: nothing else runs then
 
 	log      *slog.Logger
 	level    *slog.LevelVar

@@ -131,12 +131,15 @@ func (p *datagramPlan) undo() {
 // swapDatagrams lets the plan take over. Nothing in it can fail.
 func (s *Server) swapDatagrams(p *datagramPlan) {
 	d := &s.datagrams
+	var news []listenerNews
+	defer func() { s.tell(news) }() // without the lock
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for address, live := range d.live {
 		next := p.config[address]
 		if next == nil {
 			delete(d.live, address)
+			news = append(news, listenerNews{"listener removed", live.config.Name, address})
 			s.retireDatagrams(live)
 			continue
 		}
@@ -153,6 +156,7 @@ func (s *Server) swapDatagrams(p *datagramPlan) {
 	}
 	for address, live := range p.bound {
 		d.live[address] = live
+		news = append(news, listenerNews{"listener active", live.config.Name, address})
 		live.count(s.o.Metrics, live.config.Name)
 		s.tasks.Go(func() {
 			if err := live.proxy.Serve(); err != nil {

@@ -123,6 +123,16 @@ func (s *Server) drainChain(live *liveListener, c *chain) {
 	})
 }
 
+// listenerNews is a change of a listener for the log.
+type listenerNews struct{ message, listener, address string }
+
+// tell logs which listeners have begun to accept and which accept no more.
+func (s *Server) tell(news []listenerNews) {
+	for _, n := range news {
+		s.o.Log.Info(n.message, "listener", n.listener, "address", n.address)
+	}
+}
+
 // tellCut warns of connections, or what else of a listener, that were closed with work under
 // way. Those that were idle are closed without a word.
 func (s *Server) tellCut(ctx context.Context, what, listener string, cut int) {

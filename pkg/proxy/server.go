@@ -323,14 +323,17 @@ func (p *plan) undo() {
 // swap lets the plan take over and returns what served before. Nothing in it can
 // fail.
 func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
+	var gone []*liveListener
+	var news []listenerNews
+	defer func() { s.tell(news) }() // without the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var gone []*liveListener
 	for key, live := range s.listeners {
 		if p.config[key] == nil {
 			delete(s.listeners, key)
 			before = append(before, live.entry.compositions()...)
 			gone = append(gone, live)
+			news = append(news, listenerNews{"listener removed", live.entry.config.Name, live.ln.Addr().String()})
 		}
 	}
 	for key, e := range p.entries {
@@ -343,6 +346,7 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 			e.enforce()
 			s.listeners[key] = made
 			s.begin(ctx, made)
+			news = append(news, listenerNews{"listener active", e.config.Name, made.ln.Addr().String()})
 		default: // nothing can reach it
 			e.drop()
 		}

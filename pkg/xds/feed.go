@@ -3,6 +3,7 @@ package xds
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,12 @@ type feed struct {
 	store   *credential.Store
 	client  *ads.Client // the loop's
 	events  chan<- event
+
+	log      *slog.Logger
+	reported struct { // owned by run; the last failure that was logged
+		reason string
+		at     time.Time
+	}
 
 	answered atomic.Int64 // when there was a response last, in ns since 1970; when it was made before that
 
@@ -72,44 +79,108 @@ const (
 	mostPause  = 30 * time.Second
 )
 
-// run keeps the stream open until ctx ends.
-func (f *feed) run(ctx context.Context) error {
-	secured, forget, err := f.target.secure(f.store)
-	if err != nil {
-		return fmt.Errorf("control plane %s: %w", f.name, err)
-	}
-	defer forget()
+// run keeps the stream open until ctx ends. Whatever fails is tried again, as a certificate
+// that cannot be read: what is in force stays meanwhile.
+func (f *feed) run(ctx context.Context) {
+	as := clientIdentity{target: f.target, store: f.store}
+	defer as.close()
 	pause := firstPause
 	for ctx.Err() == nil {
 		begun := time.Now()
-		spoke, err := f.session(ctx, secured)
+		if f.begins() {
+			f.log.Info("connecting to the control plane", logControl, f.name, logAddress, f.target.address)
+		}
+		opened, spoke, err := f.attempt(ctx, &as)
 		if ctx.Err() != nil {
 			break
 		}
 		if spoke && time.Since(begun) > mostPause {
 			pause = firstPause
 		}
+		wait := pause/2 + rand.N(pause/2) //nolint:gosec // a jitter
 		f.failed(err)
-		wait := time.NewTimer(pause/2 + rand.N(pause/2)) //nolint:gosec // a jitter
+		if !opened { // the loop tells of a stream that has ended
+			f.report(err, wait)
+		}
+		retry := time.NewTimer(wait)
 		select {
-		case <-wait.C:
+		case <-retry.C:
 		case <-ctx.Done():
 		}
-		wait.Stop()
+		retry.Stop()
 		pause = min(2*pause, mostPause)
 	}
-	return nil
+}
+
+// attempt is session, after reading the certificates if need be.
+func (f *feed) attempt(ctx context.Context, as *clientIdentity) (opened, spoke bool, err error) {
+	secured, err := as.client()
+	if err != nil {
+		return false, false, err
+	}
+	return f.session(ctx, secured)
+}
+
+// begins reports whether nothing has failed since there was a stream.
+func (f *feed) begins() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status.connected || f.status.attempts == 0
+}
+
+// reportEvery is how often a failure that repeats itself is logged.
+const reportEvery = 10 * time.Second
+
+// report logs why no stream could be opened: at once if the reason is new.
+func (f *feed) report(err error, wait time.Duration) {
+	now, reason := time.Now(), err.Error()
+	if reason == f.reported.reason && now.Sub(f.reported.at) < reportEvery {
+		return
+	}
+	f.reported.reason, f.reported.at = reason, now
+	f.log.Warn("cannot connect to the control plane", logControl, f.name, logAddress, f.target.address, logError, err,
+		"retry_in", wait.Round(time.Millisecond))
+}
+
+// clientIdentity is what a client of a control plane proves who it is with.
+type clientIdentity struct {
+	target target
+	store  *credential.Store
+
+	read    bool
+	secured *credential.Client
+	forget  func()
+}
+
+// client returns the TLS client, nil for plaintext. It reads the certificates at the first
+// call that can.
+func (i *clientIdentity) client() (*credential.Client, error) {
+	if i.read {
+		return i.secured, nil
+	}
+	var err error
+	if i.secured, i.forget, err = i.target.secure(i.store); err != nil {
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	i.read = true
+	return i.secured, nil
+}
+
+func (i *clientIdentity) close() {
+	if i.read {
+		i.forget()
+	}
 }
 
 // session opens one stream, on a connection of its own, and serves it until it ends.
-// spoke reports whether the control plane said anything.
-func (f *feed) session(ctx context.Context, secured *credential.Client) (spoke bool, err error) {
+// opened reports whether there was a stream, spoke whether the control plane said anything.
+func (f *feed) session(ctx context.Context, secured *credential.Client) (opened, spoke bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A new connection knows no failures: grpc's own pauses do not come on top.
 	conn, err := f.target.dial(secured)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	defer func() { _ = conn.Close() }()
 	f.mu.Lock()
@@ -117,13 +188,13 @@ func (f *feed) session(ctx context.Context, secured *credential.Client) (spoke b
 	f.mu.Unlock()
 	s, err := openStream(ctx, conn, f.service, f.form, f.node)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	f.mu.Lock()
 	f.queue = nil
 	f.mu.Unlock()
 	if !f.tell(ctx, event{opened: true}) {
-		return false, ctx.Err()
+		return false, false, ctx.Err()
 	}
 	var sending sync.WaitGroup
 	sending.Go(func() {
@@ -147,7 +218,7 @@ func (f *feed) session(ctx context.Context, secured *credential.Client) (spoke b
 	cancel()
 	sending.Wait()
 	f.tell(context.WithoutCancel(ctx), event{ended: err})
-	return spoke, err
+	return true, spoke, err
 }
 
 // tell has the loop deal with e, and reports false if ctx ended before.

@@ -49,16 +49,12 @@ const (
 
 // beginReports has load reported until ctx ends, on a goroutine of the group; failed is
 // called there if that cannot be.
-func (s *Source) beginReports(ctx context.Context, group *sync.WaitGroup, failed func(error)) {
+func (s *Source) beginReports(ctx context.Context, group *sync.WaitGroup) {
 	r := s.newReporter()
 	if r == nil {
 		return
 	}
-	group.Go(func() {
-		if err := r.run(ctx); err != nil {
-			failed(err)
-		}
-	})
+	group.Go(func() { r.run(ctx) })
 }
 
 // newReporter returns who reports load as the bootstrap says; nil: nobody is to.
@@ -92,18 +88,18 @@ func (s *Source) services() map[string]string {
 	return all
 }
 
-// run reports until ctx ends. An error is one of the target's TLS.
-func (r *reporter) run(ctx context.Context) error {
+// run reports until ctx ends.
+func (r *reporter) run(ctx context.Context) {
 	defer r.loads.Close()
-	secured, forget, err := r.target.secure(r.store)
-	if err != nil {
-		return fmt.Errorf("load reports to %s: %w", r.name, err)
-	}
-	defer forget()
+	as := clientIdentity{target: r.target, store: r.store}
+	defer as.close()
 	pause := firstPause
 	for ctx.Err() == nil {
 		begun := time.Now()
-		err := r.session(ctx, secured)
+		secured, err := as.client()
+		if err == nil {
+			err = r.session(ctx, secured)
+		}
 		if ctx.Err() != nil {
 			break
 		}
@@ -117,7 +113,6 @@ func (r *reporter) run(ctx context.Context) error {
 		}
 		pause = min(2*pause, mostPause)
 	}
-	return nil
 }
 
 // session opens one stream, on a connection of its own, and reports on it until it ends.

@@ -139,13 +139,14 @@ func newReportRig(t *testing.T) *reportRig {
 		}}},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- one.run(ctx) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		one.run(ctx)
+	}()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		<-ended
 		g.Stop()
 		<-served
 		set.Close()

@@ -84,6 +84,12 @@ type Source struct {
 	kept    Kept                 // guarded by mu
 	replied map[topicOf]*replies // guarded by mu; nil: to nothing yet
 
+	// unreadable are clusters of control planes whose certificates could not be read: they
+	// are not in force, so that everything else is. Guarded by work.
+	unreadable map[string]bool
+
+	announced bool // that the first configuration is applied; guarded by work
+
 	ready   atomic.Bool                     // see Ready
 	tracked map[string]map[string]*Resource // guarded by mu; by type and name
 }
@@ -107,6 +113,7 @@ func New(o Options) (*Source, error) {
 		said:    o.Bootstrap.Static,
 	}
 	s.o.Kinds.Node = resource.NodeOf(boot.node)
+	s.holdUnreadable()
 	s.meterAll()
 	s.beginNaps()
 	s.keep()
@@ -143,6 +150,7 @@ func New(o Options) (*Source, error) {
 // newFeed completes f, which says whom it asks and how, and adds it to the feeds.
 func (s *Source) newFeed(f *feed, types ...ads.Type) *feed {
 	f.node, f.target = s.boot.node, s.boot.targets[f.name]
+	f.log = s.o.Log
 	f.store, f.events, f.more = s.store, s.events, make(chan struct{}, 1)
 	f.client = ads.New(f.form, types...)
 	s.feeds = append(s.feeds, f)
@@ -150,9 +158,10 @@ func (s *Source) newFeed(f *feed, types ...ads.Type) *feed {
 	return f
 }
 
-// Run follows the control plane until ctx ends. It returns when all that it started
-// has ended. The error is one of the bootstrap that shows only now, as a certificate
-// that cannot be read; a control plane that is away is none.
+// Run follows the control plane until ctx ends. It returns when all that it started has
+// ended. A control plane that is away, or whose certificates cannot be read, is no error:
+// what is in force stays, and it is tried again. The error is that the address of
+// xds_status cannot be bound.
 func (s *Source) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -168,8 +177,8 @@ func (s *Source) Run(ctx context.Context) error {
 	if err := s.beginStatus(ctx, &feeds, fail); err != nil {
 		return err
 	}
-	s.beginReports(ctx, &feeds, fail)
-	s.beginFeeds(ctx, &feeds, fail)
+	s.beginReports(ctx, &feeds)
+	s.beginFeeds(ctx, &feeds)
 	feeds.Go(func() { s.store.Run(ctx) })
 	ended := make(chan struct{})
 	go func() {
@@ -188,20 +197,9 @@ func (s *Source) Run(ctx context.Context) error {
 }
 
 // beginFeeds has all feeds run until ctx ends, on goroutines of the group, and those that
-// there will be; failed is called there if one of the control plane cannot.
-func (s *Source) beginFeeds(ctx context.Context, group *sync.WaitGroup, failed func(error)) {
-	launch := func(f *feed) {
-		group.Go(func() {
-			err := f.run(ctx)
-			switch {
-			case err == nil:
-			case f.secrets == resource.SecretSource{}:
-				failed(err)
-			default:
-				s.o.Log.Error("a source of secrets cannot be asked: what needs them is not put in force", logError, err)
-			}
-		})
-	}
+// there will be.
+func (s *Source) beginFeeds(ctx context.Context, group *sync.WaitGroup) {
+	launch := func(f *feed) { group.Go(func() { f.run(ctx) }) }
 	s.work.Lock()
 	defer s.work.Unlock()
 	s.launch = launch
@@ -281,7 +279,8 @@ func (s *Source) handle(ctx context.Context, e event) {
 	f := e.feed
 	switch {
 	case e.opened:
-		s.o.Log.Info("asking the control plane", logControl, f.name)
+		s.o.Log.Info("connected to the control plane", logControl, f.name, logAddress, f.target.address)
+		s.admitCluster(ctx, f.name)
 		f.say(f.client.Start()...)
 	case e.response == nil:
 		f.client.End()
@@ -315,6 +314,7 @@ func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 	s.ask()
 	if f == s.plane() {
 		s.heard(u)
+		s.announce()
 	}
 	s.recount()
 }
@@ -592,6 +592,7 @@ const (
 	logPath     = "path"
 	logAge      = "age"
 	logControl  = "control_plane"
+	logAddress  = "address"
 	logError    = "error"
 	logType     = "type"
 	logResource = "resource"

@@ -13,6 +13,11 @@ func (s *Source) Ready() bool {
 		return false
 	}
 	defer s.work.Unlock()
+	return s.isReady()
+}
+
+// isReady is Ready while s.work is held.
+func (s *Source) isReady() bool {
 	if s.boot.dynamic.listeners && !s.Kept().InUse && !s.answered(resource.ListenerType) {
 		return false
 	}
@@ -38,4 +43,25 @@ func (s *Source) isRefused(name string) bool {
 	defer s.mu.Unlock()
 	r := s.tracked[resource.ListenerType][name]
 	return r != nil && r.Refused != ""
+}
+
+// announce logs once that the first configuration of the control plane is applied. s.work
+// is held.
+func (s *Source) announce() {
+	if s.announced || !s.isReady() {
+		return
+	}
+	s.announced = true
+	listeners, clusters := 0, 0
+	for _, l := range s.world.listeners {
+		if l.live != nil {
+			listeners++
+		}
+	}
+	for _, c := range s.world.clusters {
+		if c.live != nil {
+			clusters++
+		}
+	}
+	s.o.Log.Info("first configuration of the control plane applied", "listeners", listeners, "clusters", clusters)
 }

@@ -1,0 +1,116 @@
+package xds
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/internal/testpki"
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// lineLog is a log that several goroutines write.
+type lineLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lineLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// lines returns the lines that have a text.
+func (l *lineLog) lines(text string) (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, text) {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+func (l *lineLog) has(t *testing.T, text string, n int) {
+	t.Helper()
+	if got := l.lines(text); len(got) != n {
+		t.Errorf("%d lines have %q, want %d:\n%s", len(got), text, n, strings.Join(l.lines(""), ""))
+	}
+}
+
+// TestTheLogTellsHowItStandsWithTheControlPlane at the level INFO.
+func TestTheLogTellsHowItStandsWithTheControlPlane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &lineLog{}
+		r := startWith(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
+		r.run()
+		synctest.Wait()
+		log.has(t, `msg="connecting to the control plane" control_plane=control address=127.0.0.1:1`, 1)
+		log.has(t, `msg="cannot connect to the control plane" control_plane=control address=127.0.0.1:1 error=`, 1)
+		if got := log.lines("cannot connect"); !strings.Contains(got[0], "nobody is there") || !strings.Contains(got[0], " retry_in=") {
+			t.Errorf("the line has no reason or no time of the next try: %s", got[0])
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if n := len(log.lines("cannot connect")); n < 8 || n > 30 {
+			t.Errorf("%d lines in five minutes of attempts in vain, want one every 10 to 30 s", n)
+		}
+		log.has(t, "connecting to", 1)
+		log.has(t, "first configuration", 0)
+
+		s := r.serve(controlAddress)
+		r.supplied(r.stream(s))
+		synctest.Wait()
+		log.has(t, `msg="connected to the control plane" control_plane=control address=127.0.0.1:1`, 1)
+		log.has(t, `level=INFO msg="first configuration of the control plane applied" listeners=1 clusters=`, 1)
+		r.stop[controlAddress]()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		log.has(t, "the control plane is away: what it said last stays in force", 1)
+		r.stream(r.serve(controlAddress))
+		synctest.Wait()
+		log.has(t, "connected to the control plane", 2)
+		log.has(t, "first configuration", 1)
+	})
+}
+
+// TestACertificateThatCannotBeReadIsTriedAgain: the process goes on with what it has.
+func TestACertificateThatCannotBeReadIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &lineLog{}
+		r := startWith(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
+		authorities := filepath.Join(t.TempDir(), "ca.pem")
+		r.source.feeds[0].target.tls = &config.TLS{Authorities: config.PEM{Path: authorities}, ServerName: "control"}
+		r.serve(controlAddress)
+		r.run() // reports what Run returns
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := log.lines("cannot connect to the control plane"); len(got) == 0 || !strings.Contains(got[0], "ca.pem: no such file") || !strings.Contains(got[0], "TLS: ") {
+			t.Fatalf("the log does not say which file is missing:\n%s", strings.Join(log.lines(""), ""))
+		}
+		r.mu.Lock()
+		dialled := len(r.dialled)
+		r.mu.Unlock()
+		if dialled > 0 {
+			t.Errorf("it connected %d times without proving who it is", dialled)
+		}
+		if err := os.WriteFile(authorities, testpki.New(t).PEM, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.dialled) == 0 {
+			t.Error("once the file is there, it does not connect")
+		}
+	})
+}
