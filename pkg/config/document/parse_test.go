@@ -99,7 +99,7 @@ func TestProblemsOfSyntaxSayWhereAndWhat(t *testing.T) {
 			`a.json:1:7: a: the environment variable NOPE is not set; "${NOPE:-…}" would give it a default`},
 		"open variable":        {"a.json", `["${HOME"]`, `a.json:1:2: [0]: "${" without "}": write "$${" for a literal "${"`},
 		"strange variable":     {"a.yaml", `a: "${2,3}"`, `a.yaml:1:4: a: "${2,3}" names no environment variable: write "$${" for a literal "${"`},
-		"yaml syntax":          {"a.yaml", "a: [1\nb: 2\n", `a.yaml:1:1: did not find expected ',' or ']'`},
+		"yaml syntax":          {"a.yaml", "a: [1\nb: 2\n", `a.yaml:1:4: the "[" that begins here is not closed: did not find expected ',' or ']'`},
 		"yaml second document": {"a.yaml", "a: 1\n---\nb: 2\n", `a.yaml:2:1: a second document: a file holds one`},
 		"yaml complex key":     {"a.yaml", "? [1]\n: 2\n", `a.yaml:1:3: a key that is no string`},
 		"yaml tag":             {"a.yaml", "a: !thing 2\n", `a.yaml:1:4: the tag !thing is not known here`},

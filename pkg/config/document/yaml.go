@@ -56,23 +56,6 @@ func parseYAML(d *Document, env Lookup, r *Report) Node {
 	return Node{d: d}
 }
 
-// yamlProblem makes a diagnostic of a syntax error, which says its line in
-// words.
-func (d *Document) yamlProblem(err error) Diagnostic {
-	if errors.Is(err, io.EOF) {
-		return Diagnostic{File: d.name, Line: 1, Column: 1, Problem: "the document is empty"}
-	}
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	out := Diagnostic{File: d.name, Line: 1, Column: 1, Problem: text}
-	if rest, ok := strings.CutPrefix(text, "line "); ok {
-		number, problem, _ := strings.Cut(rest, ": ")
-		if line, err := strconv.Atoi(number); err == nil && problem != "" {
-			out.Line, out.Problem = line, problem
-		}
-	}
-	return out
-}
-
 // offset returns where a node begins.
 func (p *yamlParser) offset(y *yaml.Node) uint32 {
 	if y.Line < 1 {
