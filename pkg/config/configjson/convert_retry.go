@@ -24,16 +24,37 @@ func (r *reader) retryPolicy(j *retryJSON) *config.RetryPolicy {
 	case b.Max < b.Base:
 		r.report.Errorf(j.BackOff.Node.Get("max_interval"), "max_interval (%v) is less than base_interval (%v)", b.Max, b.Base)
 	}
-	if j.On.Kind() != document.String || p.On == 0 {
-		return p
-	}
-	for _, list := range []struct {
-		on   config.RetryOn
-		keys []string
-	}{
+	r.checkRetryLists(j, p)
+	return p
+}
+
+// retryLists are the lists of a retry_policy, and the words of retry_on that they need.
+func retryLists() []retryList {
+	return []retryList{
 		{config.RetryStatusCodes, []string{"status_codes", "retriable_status_codes", "rpc_status_codes"}},
 		{config.RetryHeaders, []string{"retriable_headers"}},
-	} {
+	}
+}
+
+type retryList struct {
+	on   config.RetryOn
+	keys []string
+}
+
+// checkRetryLists compares the lists of a policy with the words of retry_on. Without
+// retry_on, a list stands for its word: who wrote it wants that. Otherwise lists without
+// their words have no effect, nor have words that are written without their lists.
+func (r *reader) checkRetryLists(j *retryJSON, p *config.RetryPolicy) {
+	switch {
+	case !j.On.Exists():
+		for _, list := range retryLists() {
+			r.implyRetryOn(j, p, list)
+		}
+		return
+	case j.On.Kind() != document.String || p.On == 0:
+		return
+	}
+	for _, list := range retryLists() {
 		some := false
 		for _, key := range list.keys {
 			at := j.Node.Get(key)
@@ -42,11 +63,30 @@ func (r *reader) retryPolicy(j *retryJSON) *config.RetryPolicy {
 				r.report.Warnf(at, "%s has no effect without %q in retry_on", key, list.on)
 			}
 		}
-		if !some && p.On&list.on != 0 {
+		if !some && hasWord(j.On.Text(), list.on) {
 			r.report.Warnf(j.On, "%q has no effect without a list of them", list.on)
 		}
 	}
-	return p
+}
+
+// implyRetryOn has a policy without retry_on retry what a list of it names.
+func (r *reader) implyRetryOn(j *retryJSON, p *config.RetryPolicy, list retryList) {
+	for _, key := range list.keys {
+		if at := j.Node.Get(key); at.Len() > 0 {
+			p.On |= list.on
+			r.report.Warnf(at, "%s without retry_on is taken for \"retry_on\": %q: write that, true for lost connections and 5xx as well, or false for no retry", key, list.on)
+		}
+	}
+}
+
+// hasWord reports whether the word of an element is one of a list.
+func hasWord(text string, on config.RetryOn) bool {
+	for word := range strings.SplitSeq(text, ",") {
+		if strings.EqualFold(strings.TrimSpace(word), on.String()) {
+			return true
+		}
+	}
+	return false
 }
 
 // retryOn reads a switch, or words separated by commas. A switch that came out of a
