@@ -194,11 +194,17 @@ func (p place) readHosts(m *clusterv3.Cluster, c *Cluster) {
 
 // readSource refuses a source of resources that is not the stream that all come by.
 func (p place) readSource(s *corev3.ConfigSource) {
+	p.onlySource(s)
 	switch s.GetConfigSourceSpecifier().(type) {
 	case *corev3.ConfigSource_Ads, *corev3.ConfigSource_Self, nil:
 	default:
 		p.refuseOther(s, "config_source_specifier", "ads", "self")
 	}
+}
+
+// onlySource refuses what a source says beside where it is and how long it is waited for.
+func (p place) onlySource(s *corev3.ConfigSource) {
+	p.note(s, []string{"authorities"}, "ads", "self", "path", "path_config_source", "api_config_source", "initial_fetch_timeout", "resource_api_version")
 }
 
 func (p place) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) {

@@ -160,6 +160,7 @@ func (p place) readBreakers(b *clusterv3.CircuitBreakers, out *config.Cluster) {
 		limits.MaxRequests = limit(t.GetMaxRequests(), usual)
 		limits.MaxRetries = limit(t.GetMaxRetries(), retries)
 		if budget := t.GetRetryBudget(); budget != nil {
+			at.field("retry_budget").only(budget, []string{"budget_percent", "min_retry_concurrency"}, nil)
 			limits.MaxRetries = 0 // the budget stands in its place
 			limits.RetryBudget = config.RetryBudget{Percent: 20, MinConcurrency: count(budget.GetMinRetryConcurrency(), 3)}
 			if budget.GetBudgetPercent() != nil {

@@ -13,6 +13,11 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
+	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	dubbov3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/dubbo_proxy/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
@@ -84,10 +89,33 @@ func judgedMessages(t *testing.T) []judged {
 				h.HttpFilters = []*hcmv3.HttpFilter{{Name: "f", ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: m.(*corev3.ExtensionConfigSource)}}}
 			})))
 		}},
+		{&tlsv3.DownstreamTlsContext{}, "filter_chains[0].transport_socket.typed_config", func(m proto.Message) ([]string, error) {
+			c := chain(&tcpv3.TcpProxy{})
+			c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: packed(t, m)}}
+			return listener(whole(c))
+		}},
+		{&routerv3.Router{}, filter + ".http_filters[0].typed_config", func(m proto.Message) ([]string, error) {
+			return listener(whole(hcm(func(h *hcmv3.HttpConnectionManager) {
+				h.HttpFilters = []*hcmv3.HttpFilter{{Name: "r", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: packed(t, m)}}}
+			})))
+		}},
+		judgedListenerFilter(t, &tlsinspectorv3.TlsInspector{}), judgedListenerFilter(t, &httpinspectorv3.HttpInspector{}),
+		judgedListenerFilter(t, &originaldstv3.OriginalDst{}), judgedListenerFilter(t, &proxyprotocolv3.ProxyProtocol{}),
 		{&tcpv3.TcpProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
 		{&dubbov3.DubboProxy{}, filter, func(m proto.Message) ([]string, error) { return listener(whole(chain(m))) }},
 	}
 	return slices.Concat(all, judgedRoutes(t), judgedHosts(t))
+}
+
+// judgedListenerFilter is the settings of a filter of listeners.
+func judgedListenerFilter(t *testing.T, m proto.Message) judged {
+	t.Helper()
+	return judged{m, "listener_filters[0].typed_config", func(m proto.Message) ([]string, error) {
+		l, err := ReadListener(marshaled(t, &listenerv3.Listener{Name: "l", ListenerFilters: []*listenerv3.ListenerFilter{
+			{Name: "f", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: packed(t, m)}},
+		}}), kinds())
+		return l.Ignored, err
+	}}
 }
 
 func judgedRoutes(t *testing.T) []judged {
@@ -247,6 +275,9 @@ func untold() []string {
 // judge returns what becomes of a field: "read", unless it is said to be ignored, or is
 // refused whatever it says.
 func (j judged) judge(f protoreflect.FieldDescriptor) string {
+	if what, ok := elsewhere()[f.FullName()]; ok {
+		return what
+	}
 	m := proto.Clone(j.message)
 	fillField(m.ProtoReflect(), f)
 	ignored, err := j.read(m)
@@ -254,7 +285,7 @@ func (j judged) judge(f protoreflect.FieldDescriptor) string {
 	var refused Refused
 	errors.As(err, &refused)
 	switch {
-	case slices.Contains(refused, at+": is not supported"):
+	case slices.ContainsFunc(refused, func(reason string) bool { return strings.HasPrefix(reason, at+": "+unsupported) }):
 		return "**refused**"
 	case slices.Contains(ignored, at):
 		return "ignored"
@@ -264,6 +295,15 @@ func (j judged) judge(f protoreflect.FieldDescriptor) string {
 	return "read"
 }
 
+// insideText stands before the messages that are inside others.
+const insideText = `
+# Messages inside these
+
+They are read as parts of the messages above, at the first place where one has them. A field
+that may have several values, of which one alone can be set, is refused or ignored with the
+message that it is in.
+`
+
 // TestEveryFieldIsJudged: the page tells of all fields that there are. One that is new in
 // the API makes a difference here, and somebody has to say what becomes of it: what nobody
 // thought of is ignored, which is wrong of a field without which more would pass.
@@ -271,12 +311,16 @@ func TestEveryFieldIsJudged(t *testing.T) {
 	var out strings.Builder
 	out.WriteString(`# Fields of xDS
 
-What becomes of each field of the messages that a control plane sends most, by
+What becomes of each field of the messages that Weft reads, by
 [the rule](xds.md#what-is-understood): what is **refused** is refused whatever it says;
 of what is read some values may be, as the NACK says then; what is ignored is told by
 ` + "`/config_dump`" + `. ` + "`go test ./pkg/xds/resource -run EveryFieldIsJudged -update`" + ` writes this page.
 `)
-	for _, j := range judgedMessages(t) {
+	outer := judgedMessages(t)
+	for i, j := range slices.Concat(outer, inside(outer)) {
+		if i == len(outer) {
+			out.WriteString(insideText)
+		}
 		d := j.message.ProtoReflect().Descriptor()
 		by := map[string][]string{}
 		for i := range d.Fields().Len() {
@@ -284,8 +328,11 @@ of what is read some values may be, as the NACK says then; what is ignored is to
 			what := j.judge(f)
 			by[what] = append(by[what], "`"+string(f.Name())+"`")
 		}
+		if d.Fields().Len() == 0 {
+			continue
+		}
 		fmt.Fprintf(&out, "\n## %s\n\n| fields | are |\n|---|---|\n", strings.TrimPrefix(string(d.FullName()), "envoy."))
-		for _, what := range []string{"read", "ignored", "ignored in silence", "**refused**"} {
+		for _, what := range []string{"read", "ignored", "ignored in silence", "**refused** of listeners", "**refused**"} {
 			if names := by[what]; len(names) > 0 {
 				slices.Sort(names)
 				fmt.Fprintf(&out, "| %s | %s |\n", strings.Join(names, ", "), what)

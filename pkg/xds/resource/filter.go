@@ -19,6 +19,7 @@ import (
 	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
 	limitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -117,6 +118,7 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *L
 		switch {
 		case packed.GetTypeUrl() == routerFilter:
 			ends = true
+			at.field("typed_config").readRouter(packed)
 			if f.GetDisabled() {
 				at.field("disabled").refuse("routes need it")
 			}
@@ -162,6 +164,24 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *L
 		}
 	}
 	out.StreamFilters = p.addMirror(out.StreamFilters)
+}
+
+// readRouter reads the settings of the filter that ends a chain. upstream_codec among filters of
+// requests to hosts is what there is without any.
+func (p place) readRouter(packed *anypb.Any) {
+	m := &routerv3.Router{}
+	if !p.open(packed, m) {
+		return
+	}
+	p.only(m, []string{"upstream_http_filters"}, []string{"strict_check_headers", "reject_connect_request_early_data"})
+	for i, f := range m.GetUpstreamHttpFilters() {
+		at := p.field("upstream_http_filters").index(i)
+		if !slices.Contains(bystanders(), f.GetName()) {
+			at.refuse("%s (%s) is not supported", f.GetName(), f.GetTypedConfig().GetTypeUrl())
+		} else if f.GetName() != "envoy.filters.http.upstream_codec" {
+			at.key(f.GetName()).ignore()
+		}
+	}
 }
 
 // mirrorFilter is the stream filter that copies of requests are made by; routes have

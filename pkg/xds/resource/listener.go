@@ -129,8 +129,11 @@ func (p place) readListener(m *listenerv3.Listener, l *Listener) {
 	if out.Name == "" {
 		p.field("name").refuse("is missing")
 	}
-	if m.GetAddress().GetPipe() != nil {
+	if pipe := m.GetAddress().GetPipe(); pipe != nil {
 		out.Network = "unix"
+		if pipe.GetMode() != 0 { // who may connect
+			p.field("address").field("pipe").field("mode").unbuilt()
+		}
 	}
 	out.Address, _ = p.field("address").readAddress(m.GetAddress(), false)
 	if m.GetUseOriginalDst().GetValue() {
@@ -164,18 +167,29 @@ func (p place) readListenerFilters(m *listenerv3.Listener, out *config.Listener)
 		if d := f.GetFilterDisabled(); d != nil {
 			not = at.field("filter_disabled").portsOf(d)
 		}
+		tls, http, original := &tlsinspectorv3.TlsInspector{}, &httpinspectorv3.HttpInspector{}, &originaldstv3.OriginalDst{}
+		settings := at.field("typed_config")
 		switch {
-		case holds(packed, &tlsinspectorv3.TlsInspector{}):
+		case holds(packed, tls):
+			if settings.open(packed, tls) {
+				settings.only(tls, nil, []string{"close_connection_on_client_hello_parsing_errors"})
+			}
 			out.Inspection.NoTLS = not
 			continue
-		case holds(packed, &httpinspectorv3.HttpInspector{}):
+		case holds(packed, http):
+			if settings.open(packed, http) {
+				settings.only(http, nil, nil)
+			}
 			out.Inspection.NoHTTP = not
 			continue
 		case f.GetFilterDisabled() != nil:
 			at.field("filter_disabled").refuse("is supported of tls_inspector and http_inspector")
 		}
 		switch {
-		case holds(packed, &originaldstv3.OriginalDst{}):
+		case holds(packed, original):
+			if settings.open(packed, original) {
+				settings.only(original, nil, nil)
+			}
 			if out.OriginalDst == "" {
 				out.OriginalDst = config.ByRedirect
 			}
@@ -363,6 +377,7 @@ func (p place) readLogFormat(file *filev3.FileAccessLog, out *config.AccessLog) 
 	switch f := file.GetAccessLogFormat().(type) {
 	case nil:
 	case *filev3.FileAccessLog_LogFormat:
+		p.field("log_format").only(f.LogFormat, []string{"text_format_source", "text_format", "json_format"}, nil)
 		switch f := f.LogFormat.GetFormat().(type) {
 		case *corev3.SubstitutionFormatString_TextFormatSource:
 			out.Format = p.field("log_format").logged(f.TextFormatSource.GetInlineString())

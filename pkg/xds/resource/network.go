@@ -303,6 +303,7 @@ func (p place) readCallerFields(m *hcmv3.HttpConnectionManager) *config.EnvoyFie
 }
 
 func (p place) readClientCert(m *hcmv3.HttpConnectionManager) (out config.ClientCert) {
+	p.field("set_current_client_cert_details").note(m.GetSetCurrentClientCertDetails(), []string{"format"}, "subject", "cert", "chain", "dns", "uri")
 	switch m.GetForwardClientCertDetails() {
 	case hcmv3.HttpConnectionManager_SANITIZE:
 		return out

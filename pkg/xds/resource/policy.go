@@ -43,12 +43,12 @@ func (p place) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 	case clusterv3.Cluster_ROUND_ROBIN:
 		out.Policy = config.WeightedRoundRobin
 		o := m.GetRoundRobinLbConfig()
-		p.field("round_robin_lb_config").note(o, "slow_start_config")
+		p.field("round_robin_lb_config").note(o, nil, "slow_start_config")
 		p.field("round_robin_lb_config").field("slow_start_config").readSlowStart(o.GetSlowStartConfig(), &out.SlowStart)
 	case clusterv3.Cluster_LEAST_REQUEST:
 		out.Policy = config.LeastRequest
 		o := m.GetLeastRequestLbConfig()
-		p.field("least_request_lb_config").note(o, "choice_count", "active_request_bias", "slow_start_config")
+		p.field("least_request_lb_config").note(o, nil, "choice_count", "active_request_bias", "slow_start_config")
 		out.ChoiceCount = count(o.GetChoiceCount(), 2)
 		out.ActiveRequestBias = bias(o.GetActiveRequestBias())
 		p.field("least_request_lb_config").field("slow_start_config").readSlowStart(o.GetSlowStartConfig(), &out.SlowStart)
@@ -56,20 +56,20 @@ func (p place) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 		out.Policy = config.Random
 	case clusterv3.Cluster_RING_HASH:
 		o := m.GetRingHashLbConfig()
-		p.field("ring_hash_lb_config").note(o, "minimum_ring_size", "maximum_ring_size")
+		p.field("ring_hash_lb_config").note(o, nil, "minimum_ring_size", "maximum_ring_size")
 		p.field("ring_hash_lb_config").readRing(o.GetMinimumRingSize(), o.GetMaximumRingSize(), out)
 	case clusterv3.Cluster_MAGLEV:
-		p.field("maglev_lb_config").note(m.GetMaglevLbConfig(), "table_size")
+		p.field("maglev_lb_config").note(m.GetMaglevLbConfig(), nil, "table_size")
 		p.field("maglev_lb_config").readMaglev(m.GetMaglevLbConfig().GetTableSize(), out)
 	default:
 		p.field("lb_policy").refuse("%v is not supported", m.GetLbPolicy())
 	}
 }
 
-// note is only of a message of which nothing is critical, and which may be nil.
-func (p place) note(m proto.Message, read ...string) {
+// note is only of a message that may be nil.
+func (p place) note(m proto.Message, critical []string, read ...string) {
 	if m.ProtoReflect().IsValid() {
-		p.only(m, read, nil)
+		p.only(m, read, critical)
 	}
 }
 
@@ -146,12 +146,14 @@ func (p place) readBuilt(packed *anypb.Any, c *Cluster) bool {
 		}
 	case holds(packed, robin):
 		if p.open(packed, robin) {
+			p.only(robin, []string{"slow_start_config", "locality_lb_config"}, nil)
 			out.Policy = config.WeightedRoundRobin
 			p.field("slow_start_config").readSlowStart(robin.GetSlowStartConfig(), &out.SlowStart)
 			p.field("locality_lb_config").readLocalities(robin.GetLocalityLbConfig(), c)
 		}
 	case holds(packed, random):
 		if p.open(packed, random) {
+			p.only(random, []string{"locality_lb_config"}, nil)
 			out.Policy = config.Random
 			p.field("locality_lb_config").readLocalities(random.GetLocalityLbConfig(), c)
 		}

@@ -349,6 +349,7 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 		at.readUpgrade(u)
 	}
 	out.Priority = p.field("priority").priority(m.GetPriority())
+	p.field("max_stream_duration").note(m.GetMaxStreamDuration(), nil, "max_stream_duration")
 	if d := m.GetMaxStreamDuration(); d.GetMaxStreamDuration() != nil {
 		if most := p.field("max_stream_duration").duration(d.GetMaxStreamDuration(), 0); most > 0 && (out.Timeout == 0 || most < out.Timeout) {
 			out.Timeout = most
@@ -439,6 +440,9 @@ func (p place) readRegexRewrite(m *matcherv3.RegexMatchAndSubstitute) *config.Re
 }
 
 func (p place) readRedirect(m *routev3.RedirectAction) *config.Redirect {
+	p.only(m, []string{
+		"https_redirect", "scheme_redirect", "host_redirect", "port_redirect", "path_redirect", "prefix_rewrite", "regex_rewrite", "response_code", "strip_query",
+	}, []string{"path_rewrite"})
 	out := &config.Redirect{Host: m.GetHostRedirect(), StripQuery: m.GetStripQuery()}
 	if m.GetPortRedirect() > 1<<16-1 {
 		p.field("port_redirect").refuse("is %d, expected a port", m.GetPortRedirect())
@@ -500,6 +504,7 @@ func (p place) readHash(m *routev3.RouteAction_HashPolicy) (out config.HashPolic
 		out.Header = s.Header.GetHeaderName()
 		p.field("header").only(s.Header, []string{"header_name"}, []string{"regex_rewrite"})
 	case *routev3.RouteAction_HashPolicy_Cookie_:
+		p.field("cookie").only(s.Cookie, []string{"name", "path", "ttl"}, nil)
 		out.Cookie, out.CookiePath = s.Cookie.GetName(), s.Cookie.GetPath()
 		out.CookieTTL = p.field("cookie").field("ttl").duration(s.Cookie.GetTtl(), 0)
 	case *routev3.RouteAction_HashPolicy_ConnectionProperties_:
@@ -512,11 +517,19 @@ func (p place) readHash(m *routev3.RouteAction_HashPolicy) (out config.HashPolic
 	return out
 }
 
+// previousHosts is what retries do in any case: hosts that were tried are passed over.
+const previousHosts = "envoy.retry_host_predicates.previous_hosts"
+
 func (p place) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 	p.only(m, []string{
 		"retry_on", "num_retries", "per_try_timeout", "retriable_status_codes", "retriable_headers", "retry_back_off",
 		"retry_host_predicate", "host_selection_retry_max_attempts",
 	}, []string{"retriable_request_headers", "retry_priority"})
+	for i, h := range m.GetRetryHostPredicate() {
+		if h.GetName() != previousHosts && !strings.HasSuffix(h.GetTypedConfig().GetTypeUrl(), ".PreviousHostsPredicate") {
+			p.field("retry_host_predicate").index(i).refuse("%s is not supported, expected %s", h.GetName(), previousHosts)
+		}
+	}
 	out := &config.RetryPolicy{
 		NumRetries: count(m.GetNumRetries(), 1),
 		TryTimeout: p.field("per_try_timeout").duration(m.GetPerTryTimeout(), 0),

@@ -45,6 +45,7 @@ func (p place) readSecretRef(m *tlsv3.SdsSecretConfig) SecretRef {
 }
 
 func (p place) readSecretSource(m *corev3.ConfigSource) (out SecretSource) {
+	p.onlySource(m)
 	switch s := m.GetConfigSourceSpecifier().(type) {
 	case nil, *corev3.ConfigSource_Ads, *corev3.ConfigSource_Self:
 	case *corev3.ConfigSource_ApiConfigSource:
@@ -66,6 +67,11 @@ func (p place) readSecretService(m *corev3.ApiConfigSource) (out SecretSource) {
 	services := p.field("grpc_services")
 	if n := len(m.GetGrpcServices()); n != 1 {
 		services.refuse("there are %d, expected one", n)
+		return out
+	}
+	p.only(m, []string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
+	services.index(0).only(m.GetGrpcServices()[0], []string{"envoy_grpc"}, []string{"google_grpc", "initial_metadata"})
+	if m.GetGrpcServices()[0].GetGoogleGrpc() != nil {
 		return out
 	}
 	name := services.index(0).field("envoy_grpc").field("cluster_name")

@@ -158,7 +158,8 @@ func (p place) readCallers(s *corev3.TransportSocket) (t *TLS) {
 	case !at.open(packed, m):
 		return nil
 	}
-	at.only(m, []string{"common_tls_context", "require_client_certificate", "disable_stateful_session_resumption", "ocsp_staple_policy", "require_sni"}, nil)
+	at.only(m, []string{"common_tls_context", "require_client_certificate", "disable_stateful_session_resumption", "ocsp_staple_policy", "require_sni"},
+		[]string{"disable_stateless_session_resumption"})
 	if m.GetRequireSni().GetValue() {
 		at.field("require_sni").unbuilt()
 	}
@@ -186,7 +187,7 @@ func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
 	t := &TLS{Config: &config.TLS{}}
 	p.only(m, []string{
 		"tls_params", "tls_certificates", "tls_certificate_sds_secret_configs", "validation_context",
-		"validation_context_sds_secret_config", "combined_validation_context", "alpn_protocols", "key_log",
+		"validation_context_sds_secret_config", "combined_validation_context", "alpn_protocols",
 	}, []string{
 		"tls_certificate_provider_instance", "custom_tls_certificate_selector", "tls_certificate_certificate_provider",
 		"tls_certificate_certificate_provider_instance", "validation_context_certificate_provider",
@@ -239,6 +240,8 @@ func (p place) readTrust(m *tlsv3.CommonTlsContext, t *TLS) {
 		t.Authorities = p.field("validation_context_sds_secret_config").readSecretRef(v.ValidationContextSdsSecretConfig)
 	case *tlsv3.CommonTlsContext_CombinedValidationContext:
 		at := p.field("combined_validation_context")
+		at.only(v.CombinedValidationContext, []string{"default_validation_context", "validation_context_sds_secret_config"},
+			[]string{"validation_context_certificate_provider", "validation_context_certificate_provider_instance"})
 		at.field("default_validation_context").readValidation(v.CombinedValidationContext.GetDefaultValidationContext(), t.Config)
 		t.Authorities = at.field("validation_context_sds_secret_config").readSecretRef(v.CombinedValidationContext.GetValidationContextSdsSecretConfig())
 	default: // refused
@@ -296,7 +299,7 @@ func (p place) version(v tlsv3.TlsParameters_TlsProtocol) config.TLSVersion {
 }
 
 func (p place) readCertificate(m *tlsv3.TlsCertificate) (certificate, key config.PEM) {
-	p.only(m, []string{"certificate_chain", "private_key", "watched_directory", "ocsp_staple", "signed_certificate_timestamp"},
+	p.only(m, []string{"certificate_chain", "private_key", "watched_directory"},
 		[]string{"pkcs12", "private_key_provider", "password"})
 	certificate = p.field("certificate_chain").readData(m.GetCertificateChain())
 	key = p.field("private_key").readData(m.GetPrivateKey())
@@ -319,7 +322,7 @@ func (p place) readValidation(m *tlsv3.CertificateValidationContext, out *config
 	p.only(m, []string{"trusted_ca", "match_subject_alt_names", "match_typed_subject_alt_names", "watched_directory", "trust_chain_verification", "suppress_client_ca_list"},
 		[]string{
 			"ca_certificate_provider_instance", "system_root_certs", "verify_certificate_spki", "verify_certificate_hash",
-			"require_signed_certificate_timestamp", "crl", "custom_validator_config", "only_verify_leaf_cert_crl", "max_verify_depth",
+			"require_signed_certificate_timestamp", "crl", "custom_validator_config", "only_verify_leaf_cert_crl", "max_verify_depth", "allow_expired_certificate",
 		})
 	if m.GetTrustChainVerification() != tlsv3.CertificateValidationContext_VERIFY_TRUST_CHAIN {
 		p.field("trust_chain_verification").refuse("%v is not supported", m.GetTrustChainVerification())
@@ -330,6 +333,7 @@ func (p place) readValidation(m *tlsv3.CertificateValidationContext, out *config
 	}
 	for i, s := range m.GetMatchTypedSubjectAltNames() {
 		at := p.field("match_typed_subject_alt_names").index(i)
+		at.only(s, []string{"san_type", "matcher"}, []string{"oid"})
 		switch s.GetSanType() {
 		case tlsv3.SubjectAltNameMatcher_DNS:
 			out.Peers = append(out.Peers, at.field("matcher").peerNames(s.GetMatcher(), config.NameDNS)...)
