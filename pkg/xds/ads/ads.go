@@ -256,7 +256,14 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 		at, twice := here[n.Name]
 		switch {
 		case twice && at >= 0:
-			u.Changed[at] = n // the last one counts
+			if first := &u.Changed[at]; !bytes.Equal(first.Body, n.Body) {
+				first.Fault = twoOfAName
+			}
+		case twice && p.same(n):
+		case twice: // the first one is what is held
+			here[n.Name] = len(u.Changed)
+			n.Fault = twoOfAName
+			u.Changed = append(u.Changed, n)
 		case p.same(n):
 			here[n.Name] = -1
 		default:
@@ -267,6 +274,9 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 	u.Removed = c.gone(p, r, here)
 	return u, true
 }
+
+// twoOfAName is wrong with resources of one name that differ: neither is to be preferred.
+const twoOfAName = "the response has two resources of this name"
 
 // same reports whether n is what is held, and notes its version if it is.
 func (p *topic) same(n Resource) bool {
@@ -359,9 +369,18 @@ func refusal(wrong []Wrong) string {
 			text.WriteString("and more")
 			break
 		}
-		text.WriteString(w.Name + ": " + w.Reason)
+		text.WriteString(w.Name + ": " + shortened(w.Reason))
 	}
 	return text.String()
+}
+
+// shortened returns a reason that a server can be told: many limit what they receive.
+func shortened(reason string) string {
+	const most = 4 << 10
+	if len(reason) <= most {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:most], "") + "… and more"
 }
 
 // Held returns the resources of a type that were accepted and are still wanted, by

@@ -46,6 +46,7 @@ type report struct {
 	keys    []string // of the runtime
 	unknown []unknownField
 	finder  finder
+	unnamed int // reasons that are not in wrong
 }
 
 // result is the error that the resource is refused with, nil if it is not. It completes
@@ -54,6 +55,10 @@ func (r *report) result() error {
 	r.resolveUnknown(0)
 	if len(r.wrong) == 0 {
 		return nil
+	}
+	if r.unnamed > 0 {
+		r.wrong = append(r.wrong, fmt.Sprintf("and %d more", r.unnamed))
+		r.unnamed = 0
 	}
 	return r.wrong
 }
@@ -83,7 +88,20 @@ func (p place) refuse(format string, args ...any) {
 	if p.path != "" {
 		text = p.path + ": " + text
 	}
-	p.report.wrong = append(p.report.wrong, text)
+	p.report.note(text)
+}
+
+// mostReasons is how many reasons are named for which one resource is refused: of a resource
+// that is wrong everywhere the others would tell nothing new, and take memory without bound.
+const mostReasons = 1000
+
+// note adds a reason.
+func (r *report) note(reason string) {
+	if len(r.wrong) >= mostReasons {
+		r.unnamed++
+		return
+	}
+	r.wrong = append(r.wrong, reason)
 }
 
 // refuseOther refuses a message of which a member of a oneof is set that is not read, or none at

@@ -58,7 +58,7 @@ func (r *report) resolveUnknown(from int) {
 			if u.path != "" {
 				text = u.path + ": " + text
 			}
-			r.wrong = append(r.wrong, text)
+			r.note(text)
 		default:
 			r.ignored = append(r.ignored, u.path+": "+u.reason)
 		}

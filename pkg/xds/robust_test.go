@@ -1,0 +1,137 @@
+package xds
+
+import (
+	"fmt"
+	"log/slog"
+	goruntime "runtime"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/weft-proxy/weft/pkg/xds/ads"
+	"github.com/weft-proxy/weft/pkg/xds/resource"
+)
+
+// nested are principals in principals.
+func nested(depth int) *rbacv3.RBAC {
+	p := &rbacconfigv3.Principal{Identifier: &rbacconfigv3.Principal_Any{Any: true}}
+	for range depth {
+		p = &rbacconfigv3.Principal{Identifier: &rbacconfigv3.Principal_NotId{NotId: p}}
+	}
+	return &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{Policies: map[string]*rbacconfigv3.Policy{"deep": {
+		Permissions: []*rbacconfigv3.Permission{{Rule: &rbacconfigv3.Permission_Any{Any: true}}},
+		Principals:  []*rbacconfigv3.Principal{p},
+	}}}}
+}
+
+// TestBrokenResourcesAreRefused: whatever a control plane sends, it is told what is wrong, and what
+// was in force stays.
+func TestBrokenResourcesAreRefused(t *testing.T) {
+	route := func(settings *anypb.Any) said {
+		m := &routev3.RouteConfiguration{Name: "r", VirtualHosts: []*routev3.VirtualHost{{
+			Name: "v", Domains: []string{"*"}, TypedPerFilterConfig: map[string]*anypb.Any{"f": settings},
+		}}}
+		return said{resource.RouteType, "r", serialized(m)}
+	}
+	invalid := protowire.AppendString(protowire.AppendTag(serialized(&clusterv3.Cluster{Name: "a"}), 28, protowire.BytesType), "\xff\xfe") // alt_stat_name
+	for name, c := range map[string]struct {
+		say    []said
+		reason string
+	}{
+		"no message":                  {[]said{{resource.ClusterType, "a", append(serialized(&clusterv3.Cluster{Name: "a"}), 0x0f)}}, "cannot parse"},
+		"text that is not UTF-8":      {[]said{{resource.ClusterType, "a", invalid}}, "UTF-8"},
+		"another name":                {[]said{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "b"})}}, `is called "b" in itself`},
+		"a packed message is none":    {[]said{route(&anypb.Any{TypeUrl: packed(&rbacv3.RBAC{}).GetTypeUrl(), Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: malformed message: "},
+		"a packed message of no type": {[]said{route(&anypb.Any{Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: "},
+		"a matcher that is deep":      {[]said{route(packed(nested(5000)))}, "virtual_hosts[0].typed_per_filter_config[f]: messages are nested more than 100 deep"},
+		"two of a name":               {[]said{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a"})}, {resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a", AltStatName: "x"})}}, "the response has two resources of this name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := aSourceOf(t, bootstrapText("GRPC"), slog.New(slog.DiscardHandler))
+			s.o.Kinds = builtKinds()
+			s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+			before := serialized(&clusterv3.Cluster{Name: "a", AltStatName: "before"})
+			say(t, s, said{resource.ClusterType, "a", before}, aListener("l", 80, "r", "", 0), someRoutes("r", "before"))
+			cluster, table := s.world.clusters["a"].live, s.world.tables["r"]
+			if cluster == nil || table == nil {
+				t.Fatal("nothing is in force")
+			}
+			r := &ads.Response{Type: c.say[0].url, Version: "2", Nonce: "m"}
+			for _, one := range c.say {
+				r.Resources = append(r.Resources, ads.Resource{Name: one.name, Version: "2", Body: one.body})
+			}
+			s.handle(t.Context(), event{feed: s.feeds[0], response: r})
+			var reasons []string
+			for _, one := range s.Status().Planes[0].Types {
+				if one.Refused != nil {
+					reasons = append(reasons, one.Refused.Reason)
+				}
+			}
+			if len(reasons) != 1 || !strings.Contains(reasons[0], c.reason) {
+				t.Errorf("it is refused because of %q, want %q", reasons, c.reason)
+			}
+			if s.world.clusters["a"].live != cluster || s.world.tables["r"] != table {
+				t.Error("what was in force has gone")
+			}
+		})
+	}
+}
+
+// TestALargeResourceTakesMemoryInProportion: a large resource, of which everything is wrong, is
+// refused with a short reason, and what it took is free again.
+func TestALargeResourceTakesMemoryInProportion(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes some 100 MB")
+	}
+	const size = 16 << 20
+	m := &clusterv3.Cluster{Name: "a"}
+	check := &corev3.HealthCheck{TlsOptions: &corev3.HealthCheck_TlsOptions{AlpnProtocols: []string{strings.Repeat("x", 100)}}}
+	for range size / 110 {
+		m.HealthChecks = append(m.HealthChecks, check)
+	}
+	body := serialized(m)
+	m = nil
+	var before, after goruntime.MemStats
+	goruntime.GC()
+	goruntime.ReadMemStats(&before)
+	_, err := resource.ReadCluster(body, resource.Kinds{})
+	goruntime.ReadMemStats(&after)
+	if err == nil || len(err.Error()) > 1<<20 {
+		t.Errorf("it is refused with %d bytes", len(fmt.Sprint(err)))
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 20*size {
+		t.Errorf("%d bytes took %d of memory, want at most 20 times as much", len(body), took)
+	}
+	goruntime.GC()
+	goruntime.ReadMemStats(&after)
+	if after.HeapAlloc > before.HeapAlloc+size/4 {
+		t.Errorf("%d bytes are still held", after.HeapAlloc-before.HeapAlloc)
+	}
+	goruntime.KeepAlive(body)
+}
+
+// TestAVeryLongReasonIsCut: a control plane may not take a message of any size.
+func TestAVeryLongReasonIsCut(t *testing.T) {
+	s, _ := aSourceOf(t, bootstrapText("DELTA_GRPC"), slog.New(slog.DiscardHandler))
+	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	m := &clusterv3.Cluster{Name: "a"}
+	for i := range 5000 {
+		m.Filters = append(m.Filters, &clusterv3.Filter{Name: fmt.Sprintf("%s%d", strings.Repeat("x", 100), i)})
+	}
+	c := s.feeds[0].client
+	u, ok := c.Receive(ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: "a", Version: "1", Body: serialized(m)}}})
+	if !ok {
+		t.Fatal("nobody asked for it")
+	}
+	answer, _ := c.Conclude(u, s.put(t.Context(), s.feeds[0], u, s.world.runtime.begun))
+	if n := len(answer.Refusal); n < 1000 || n > 8<<10 {
+		t.Errorf("the NACK says %d bytes", n)
+	}
+}
