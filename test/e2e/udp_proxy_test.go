@@ -113,7 +113,9 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 	idle := func(timeout string) setup {
 		return setup{
 			listeners: list{datagrams("front", front, object{"cluster": "app", "max_sessions": sessions, "idle_timeout": timeout})},
-			clusters:  list{cluster("app", nil, app.address)},
+			clusters: list{cluster("app", object{"circuit_breakers": list{
+				object{"max_connections": 0, "max_requests": 0}, // a session counts as one of each
+			}}, app.address)},
 		}
 	}
 	c := idle("10m")

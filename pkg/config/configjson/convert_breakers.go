@@ -6,8 +6,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// breakers converts circuit_breakers: an element for each priority at most.
+// breakers converts circuit_breakers: an element for each priority at most, and the
+// defaults for a priority without one. An explicit 0 is no limit.
 func (r *reader) breakers(j *clusterJSON, c *config.Cluster) {
+	c.Breakers, c.HighBreakers = config.DefaultBreakers(), config.DefaultBreakers()
 	var seen [config.Priorities]bool
 	for i := range j.Breakers {
 		b := &j.Breakers[i]
@@ -37,6 +39,9 @@ func limits(j *breakersJSON) config.Breakers {
 	}
 	if j.RetryBudget != nil {
 		b.RetryBudget = config.RetryBudget(*j.RetryBudget)
+		if !j.Node.Get("max_retries").Exists() {
+			b.MaxRetries = 0 // the budget stands in place of the default
+		}
 	}
 	return b
 }

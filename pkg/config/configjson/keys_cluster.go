@@ -28,7 +28,7 @@ type clusterJSON struct {
 	HTTP2             *struct{}      `key:"http2_protocol_options" doc:"The same as upstream_protocol \"Http2\", as files for Envoy say it: {}."`
 	ConnectTimeout    time.Duration  `key:"connect_timeout" doc:"For a connection to a host." min:"1ms" default:"10s" example:"\"1s\""`
 	IdleTimeout       time.Duration  `key:"idle_timeout" doc:"How long a connection to a host may stay unused. 0s: for ever." default:"60s" example:"\"30s\""`
-	Breakers          []breakersJSON `key:"circuit_breakers" within:"thresholds" doc:"Limits of requests of each priority: an element for one, or as files for Envoy say it, {\"thresholds\": []} with such elements."`
+	Breakers          []breakersJSON `key:"circuit_breakers" within:"thresholds" doc:"Limits of requests of each priority: an element for one, or as files for Envoy say it, {\"thresholds\": []} with such elements. A priority without an element has the defaults."`
 	Hosts             []hostJSON     `key:"hosts" doc:"The hosts."`
 
 	Pool        poolJSON         `key:"connection_pool" doc:"How requests of HTTP/2 and RPC protocols share the connections to a host."`
@@ -52,10 +52,10 @@ type clusterJSON struct {
 type breakersJSON struct {
 	Node               document.Node `key:"."`
 	Priority           string        `key:"priority" doc:"Of the routes whose requests it is for. Those of the other have limits and connections of their own." enum:"DEFAULT|HIGH" default:"DEFAULT" example:"\"HIGH\""`
-	MaxConnections     int           `key:"max_connections" doc:"Open connections. 0: no limit." unit:"connections" min:"0" default:"0" example:"1024"`
-	MaxPendingRequests int           `key:"max_pending_requests" doc:"Requests that wait for a connection. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
-	MaxRequests        int           `key:"max_requests" doc:"Requests in flight. 0: no limit." unit:"requests" min:"0" default:"0" example:"1024"`
-	MaxRetries         int           `key:"max_retries" doc:"Retries in flight. 0: no limit." unit:"retries" min:"0" default:"0" example:"3"`
+	MaxConnections     int           `key:"max_connections" doc:"Open connections to the hosts; requests that find none wait. 0: no limit. Sessions of udp_proxy count, too." unit:"connections" min:"0" default:"1024" example:"20000"`
+	MaxPendingRequests int           `key:"max_pending_requests" doc:"Requests that wait for a connection; one more is answered with 503. 0: no limit." unit:"requests" min:"0" default:"1024" example:"5000"`
+	MaxRequests        int           `key:"max_requests" doc:"Requests that have a connection, connections of tcp_proxy and sessions of udp_proxy; one more request is answered with 503. 0: no limit." unit:"requests" min:"0" default:"1024" example:"100000"`
+	MaxRetries         int           `key:"max_retries" doc:"Retries in flight. 0: no limit, as with a retry_budget where max_retries is absent." unit:"retries" min:"0" default:"3" example:"10"`
 
 	RetryBudget *retryBudgetJSON `key:"retry_budget" doc:"Bounds retries in flight by the requests in flight, beside max_retries; {}: by the defaults."`
 }
@@ -77,11 +77,12 @@ type hostJSON struct {
 }
 
 type poolJSON struct {
-	Mode         string `key:"mode" doc:"multiplex: many requests at once on each connection; ping_pong: one at a time; bind: a connection for each connection of a client, which ends with it." enum:"multiplex|ping_pong|bind" default:"multiplex" example:"\"bind\""`
-	Connections  int    `key:"connections" doc:"Most connections to a host, with multiplex; without effect in the other modes. One more is opened while all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
-	Warm         string `key:"warm" doc:"Protocol in which a connection to each host is kept open ahead of requests, with multiplex; absent: connections are opened by requests." enum:"Http2|dubbo|bolt|boltv2" example:"\"Http2\""`
-	MaxRequests  int    `key:"max_requests" doc:"Requests of RPC after which a connection that is shared, with multiplex and bind, takes no more: it ends with the last of them, and another takes its place. 0: no limit." unit:"requests" min:"0" default:"0" example:"100000"`
-	MaxFrameSize int    `key:"max_frame_size" doc:"Largest answer; 0: no limit." unit:"bytes" min:"0" default:"8388608" example:"1048576"`
+	Mode          string `key:"mode" doc:"multiplex: many requests at once on each connection; ping_pong: one at a time; bind: a connection for each connection of a client, which ends with it." enum:"multiplex|ping_pong|bind" default:"multiplex" example:"\"bind\""`
+	Connections   int    `key:"connections" doc:"Most connections to a host, with multiplex; without effect in the other modes. One more is opened while all are busy." unit:"connections" min:"1" max:"1024" default:"1" example:"4"`
+	Warm          string `key:"warm" doc:"Protocol in which a connection to each host is kept open ahead of requests, with multiplex; absent: connections are opened by requests." enum:"Http2|dubbo|bolt|boltv2" example:"\"Http2\""`
+	MaxRequests   int    `key:"max_requests" doc:"Requests of RPC after which a connection that is shared, with multiplex and bind, takes no more: it ends with the last of them, and another takes its place. 0: no limit." unit:"requests" min:"0" default:"0" example:"100000"`
+	MaxConnecting int    `key:"max_connecting" doc:"Connections that are being opened to a host at once, for requests of one priority in one protocol; the same for tcp_proxy. Requests beyond wait, in the order in which they came, and count for max_pending_requests." unit:"connections" min:"1" default:"64" example:"256"`
+	MaxFrameSize  int    `key:"max_frame_size" doc:"Largest answer; 0: no limit." unit:"bytes" min:"0" default:"8388608" example:"1048576"`
 }
 
 type keepAliveJSON struct {

@@ -138,9 +138,7 @@ func (p place) readEach(name string, http1 *corev3.Http1ProtocolOptions, http2 *
 }
 
 func (p place) readBreakers(b *clusterv3.CircuitBreakers, out *config.Cluster) {
-	const usual, retries = 1024, 3 // Envoy's, where nothing is said
-	out.Breakers = config.Breakers{MaxConnections: usual, MaxPendingRequests: usual, MaxRequests: usual, MaxRetries: retries}
-	out.HighBreakers = out.Breakers
+	out.Breakers, out.HighBreakers = config.DefaultBreakers(), config.DefaultBreakers()
 	if b != nil {
 		p.only(b, []string{"thresholds"}, []string{"per_host_thresholds"})
 	}
@@ -155,10 +153,10 @@ func (p place) readBreakers(b *clusterv3.CircuitBreakers, out *config.Cluster) {
 		}
 		seen[priority] = true
 		limits := out.Limits(priority)
-		limits.MaxConnections = limit(t.GetMaxConnections(), usual)
-		limits.MaxPendingRequests = limit(t.GetMaxPendingRequests(), usual)
-		limits.MaxRequests = limit(t.GetMaxRequests(), usual)
-		limits.MaxRetries = limit(t.GetMaxRetries(), retries)
+		limits.MaxConnections = limit(t.GetMaxConnections(), config.DefaultMaxConnections)
+		limits.MaxPendingRequests = limit(t.GetMaxPendingRequests(), config.DefaultMaxPendingRequests)
+		limits.MaxRequests = limit(t.GetMaxRequests(), config.DefaultMaxRequests)
+		limits.MaxRetries = limit(t.GetMaxRetries(), config.DefaultMaxRetries)
 		if budget := t.GetRetryBudget(); budget != nil {
 			at.field("retry_budget").only(budget, []string{"budget_percent", "min_retry_concurrency"}, nil)
 			limits.MaxRetries = 0 // the budget stands in its place

@@ -51,7 +51,7 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 	clusters := []cluster{oneHost("origin", c.Origin)}
 	for i := 1; i < s.Clusters; i++ {
 		name := fmt.Sprintf("service-%05d", i)
-		one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN"}
+		one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited}
 		count := 2
 		if i == 1 {
 			count = 3 // for the origin, which is one
@@ -90,8 +90,12 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 	return text, scaleTarget, err
 }
 
+// unlimited are limits for loads of more than 1,024 requests at once: other proxies under
+// test have none.
+var unlimited = []breakers{{}} //nolint:gochecknoglobals // never changed
+
 func oneHost(name string, address netip.AddrPort) cluster {
-	return cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Hosts: []host{{Address: address.String()}}}
+	return cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited, Hosts: []host{{Address: address.String()}}}
 }
 
 // The part of config.json that is written here; docs/configuration.md tells what
@@ -124,6 +128,13 @@ type (
 		Balance  string `json:"lb_type"`
 		Requests int    `json:"max_request_per_conn"` // 0: no limit
 		Hosts    []host `json:"hosts"`
+
+		Breakers []breakers `json:"circuit_breakers"`
+	}
+	breakers struct { // 0: no limit
+		Connections int `json:"max_connections"`
+		Pending     int `json:"max_pending_requests"`
+		Requests    int `json:"max_requests"`
 	}
 	host struct {
 		Address string `json:"address"`

@@ -138,6 +138,8 @@ func newCluster(name string, policy config.Policy) *config.Cluster {
 		IdleTimeout:        idleTimeout,
 		MaxRequestsPerConn: maxRequests,
 		Pool:               config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: maxFrameSize},
+		Breakers:           config.DefaultBreakers(),
+		HighBreakers:       config.DefaultBreakers(),
 		KeepAlive:          config.KeepAlive{Interval: pingInterval, Timeout: pingTimeout},
 		Outlier: &config.Outlier{
 			Interval:         10 * time.Second,
