@@ -19,7 +19,16 @@ const (
 	// HighWater is how much may wait before who can stop asking for more should:
 	// see AwaitRoom.
 	HighWater = 1 << 20
+	// MaxQueued is how much waits before Put refuses more: a peer that takes nothing
+	// costs no more memory than this and one frame, whoever sends to it. Who reads what
+	// leads to frames stops at HighWater by itself; answers to what was read before, and
+	// requests of many callers to one host, go on up to here.
+	MaxQueued = 64 << 20
 )
+
+// ErrOutboxFull is why Put refuses a frame: MaxQueued bytes wait for the peer. The connection
+// goes on.
+var ErrOutboxFull = errors.New("network: the peer takes too little: too much waits to be sent")
 
 // Outbox gathers the frames that many exchanges send on one connection, so that
 // those that wait leave in one write, in the order in which they came. Who puts
@@ -88,12 +97,21 @@ func (o *Outbox) End(dst []byte) error {
 
 // Put appends the frame of about size bytes that frame makes behind dst, and returns
 // how many bytes it has. Whatever becomes of frame, an error or a panic, the outbox
-// goes on, without a part of it. err is frame's; lost says that the connection is.
+// goes on, without a part of it. err is frame's; lost says that the connection is, or is
+// ErrOutboxFull: then frame was not called.
 func (o *Outbox) Put(size int, frame func(dst []byte) ([]byte, error)) (n int, err, lost error) {
 	dst := o.Begin(size)
 	start := len(dst)
 	out := dst
-	defer func() { lost = o.End(out) }()
+	full := o.queued >= MaxQueued // o.mu is held until End
+	defer func() {
+		if lost = o.End(out); lost == nil && full {
+			lost = ErrOutboxFull
+		}
+	}()
+	if full {
+		return 0, nil, nil
+	}
 	made, err := frame(dst)
 	if err != nil {
 		return 0, err, nil

@@ -308,6 +308,8 @@ func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint
 	switch {
 	case err != nil:
 		return err
+	case errors.Is(lost, network.ErrOutboxFull):
+		return protocol.NewFault(protocol.Overflow, lost) // the host reads no requests
 	case lost != nil:
 		return protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", lost)
 	}

@@ -2,6 +2,7 @@ package xprotocol
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
@@ -285,6 +286,10 @@ func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) (err err
 		return err
 	}
 	x.Record.ResponseBytes = int64(n)
+	if errors.Is(lost, network.ErrOutboxFull) {
+		// The caller does not read its answers, of which it will miss one.
+		_ = r.c.conn.Close()
+	}
 	if lost != nil && x.Record.Reason == protocol.None {
 		x.Record.Reason, x.Record.Detail = protocol.DownstreamGone, lost.Error()
 	}

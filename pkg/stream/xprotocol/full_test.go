@@ -1,0 +1,94 @@
+package xprotocol
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// mib is content of 1 MiB.
+var mib = strings.Repeat("x", 1<<20) //nolint:gochecknoglobals // a constant
+
+// enough is how many messages of 1 MiB are more than a queue and the sockets hold.
+const enough = network.MaxQueued>>20 + 40
+
+// TestACallerThatDoesNotReadIsClosed: the answers to what it has sent are bounded, though
+// its requests are fewer than may be under way.
+func TestACallerThatDoesNotReadIsClosed(t *testing.T) {
+	inBothWays(t, func(t *testing.T, to *forwardTo) {
+		r := newRig(t, to.service(), nil)
+		to.client.Store(r.client(host(t, func(p *peer) {
+			for {
+				head, frame := p.read()
+				if frame == nil {
+					return
+				}
+				if _, err := p.conn.Write(reply(head, mib)); err != nil {
+					return
+				}
+			}
+		}), nil))
+		p := r.dial()
+		var all []byte
+		for id := range uint64(enough) {
+			all = append(all, ask(id+1, "")...)
+		}
+		p.write(all)
+		full := func() bool {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return slices.ContainsFunc(r.observed, func(o observation) bool {
+				return o.reason == protocol.DownstreamGone && strings.Contains(o.detail, "too much waits")
+			})
+		}
+		for late := time.Now().Add(20 * time.Second); !full() || r.ln.Connections() > 0; runtime.Gosched() {
+			if time.Now().After(late) {
+				t.Fatalf("a caller that does not read is not closed: %d connections, too much waited: %v", r.ln.Connections(), full())
+			}
+		}
+	})
+}
+
+// TestRequestsToAHostThatDoesNotReadAreRefused: those beyond the bound; the others are
+// answered once it reads.
+func TestRequestsToAHostThatDoesNotReadAreRefused(t *testing.T) {
+	inBothWays(t, func(t *testing.T, to *forwardTo) {
+		r := newRig(t, to.service(), nil)
+		read := make(chan struct{})
+		to.client.Store(r.client(host(t, func(p *peer) {
+			<-read
+			for head, frame := p.read(); frame != nil; head, frame = p.read() {
+				if _, err := p.conn.Write(reply(head, "fine")); err != nil {
+					return
+				}
+			}
+		}), nil))
+		refused := make(chan bool, enough)
+		for range enough {
+			p := r.dial()
+			go func() {
+				_, _ = p.conn.Write(ask(1, mib))
+				_, frame := p.read()
+				refused <- frame == nil || protocol.Reason(frame[2]) == protocol.Overflow
+			}()
+		}
+		if !<-refused {
+			t.Error("a request was answered before its host has read")
+		}
+		close(read)
+		answered := 0
+		for range enough - 1 {
+			if !<-refused {
+				answered++
+			}
+		}
+		if answered < network.MaxQueued>>20 {
+			t.Errorf("%d of %d requests were answered, want those that the queue has room for", answered, enough)
+		}
+	})
+}
