@@ -3,15 +3,16 @@ package protocol
 import "strings"
 
 // IsGRPC reports whether a message with these fields is one of gRPC: its content
-// type is application/grpc, with a subtype ("application/grpc+proto") or parameters
-// or without. application/grpc-web is another protocol.
+// type is application/grpc, with a subtype ("application/grpc+proto") or without.
+// application/grpc-web is another protocol, and so are types with parameters, as for
+// Envoy.
 func IsGRPC(h *Header) bool {
 	const kind = "application/grpc"
 	value := h.Get("content-type")
 	if len(value) < len(kind) || !EqualFold(value[:len(kind)], kind) {
 		return false
 	}
-	return len(value) == len(kind) || strings.IndexByte("+; ", value[len(kind)]) >= 0
+	return len(value) == len(kind) || value[len(kind)] == '+'
 }
 
 // GRPCMethod returns the service and the method that the path of a gRPC request

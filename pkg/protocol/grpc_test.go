@@ -4,13 +4,13 @@ import "testing"
 
 func TestOnlyGRPCIsGRPC(t *testing.T) {
 	for kind, want := range map[string]bool{
-		"application/grpc":            true,
-		"application/grpc+proto":      true,
-		"Application/GRPC; charset=x": true,
-		"application/grpc-web":        false,
-		"application/grpcx":           false,
-		"application/json":            false,
-		"":                            false,
+		"application/grpc":       true,
+		"application/grpc+proto": true,
+		"Application/GRPC":       true, "application/grpc; charset=x": false, "application/grpc ": false,
+		"application/grpc-web": false,
+		"application/grpcx":    false,
+		"application/json":     false,
+		"":                     false,
 	} {
 		var h Header
 		if kind != "" {

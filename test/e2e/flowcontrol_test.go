@@ -37,8 +37,8 @@ func (p *pair) flowControl() feature {
 		},
 		trials: []trial{
 			{name: "as many as a rule lets through", path: "/few?a=b", times: 3, status: 200, code: "0", want: map[string]string{"X-App": "app"}},
-			{name: "one more", path: "/few", status: 509, code: "8", reason: "rate_limited", want: map[string]string{"X-App": ""}},
-			{name: "one more, with content", method: "POST", path: "/few?c", content: "lost", status: 509, code: "8", reason: "rate_limited"},
+			{name: "one more", path: "/few", status: 509, code: "14", reason: "rate_limited", want: map[string]string{"X-App": ""}},
+			{name: "one more, with content", method: "POST", path: "/few?c", content: "lost", status: 509, code: "14", reason: "rate_limited"},
 			{name: "the content of a refusal", path: "/few", status: 509, body: "current request is limited", reason: "rate_limited"},
 			{name: "another path", path: "/fewer", times: 5, status: 200, code: "0"},
 			{name: "one turn", path: "/turns", status: 200, code: "0"},
@@ -52,7 +52,7 @@ func (p *pair) flowControl() feature {
 				}
 			}},
 			{name: "what an expression fits", path: "/all/a", times: 2, status: 200, code: "0"},
-			{name: "what it fits counts together", path: "/all/b", status: 509, code: "8", reason: "rate_limited"},
+			{name: "what it fits counts together", path: "/all/b", status: 509, code: "14", reason: "rate_limited"},
 			{name: "a route that only counts", path: "/monitored", times: 3, status: 200, code: "0"},
 			{name: "a route without", path: "/off", times: 3, status: 200, code: "0"},
 		},

@@ -115,14 +115,14 @@ func grpcExample(t *testing.T) {
 		t.Errorf("writes with one of two hosts unavailable: statuses %v, want 0 and 14", seen)
 	}
 	began := time.Now()
-	if status := callGRPC(t, c, front, "/shop.Items/Slow"); status != "4" || time.Since(began) < 200*time.Millisecond {
-		t.Errorf("Slow is answered with status %q after %v, want 4 after 200ms", status, time.Since(began))
+	if status := callGRPC(t, c, front, "/shop.Items/Slow"); status != "14" || time.Since(began) < 200*time.Millisecond {
+		t.Errorf("Slow is answered with status %q after %v, want 14 after 200ms", status, time.Since(began))
 	}
 	if status := callGRPC(t, c, front, "/shop.Other/List"); status != "12" {
 		t.Errorf("another service is answered with status %q, want 12", status)
 	}
 	w.stdout.await(t, 0, `"service":"shop.Items","method":"List","status":0`)
-	w.stdout.await(t, 0, `"service":"shop.Items","method":"Slow","status":4`)
+	w.stdout.await(t, 0, `"service":"shop.Items","method":"Slow","status":14`)
 	grpcHealthExample(t, c, front)
 
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/shop.Items/Watch", strings.NewReader("\x00\x00\x00\x00\x00"))

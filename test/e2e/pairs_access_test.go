@@ -134,9 +134,9 @@ func (p *pair) localRateLimit() feature {
 		trials: []trial{
 			{name: "within", path: "/", times: 3, status: 200, code: "0", want: map[string]string{"X-App": "app", "X-Limited": ""}},
 			{name: "beyond", path: "/", status: 429, reason: "rate_limited", want: map[string]string{"X-App": "", "X-Limited": "yes"}},
-			{name: "beyond, with content", method: "POST", path: "/", content: "lost", status: 429, code: "8", reason: "rate_limited"},
+			{name: "beyond, with content", method: "POST", path: "/", content: "lost", status: 429, code: "14", reason: "rate_limited"},
 			{name: "the one of a route", path: "/status", status: 200, code: "0"},
-			{name: "another status", path: "/status", status: 503, code: "8", reason: "rate_limited"},
+			{name: "another status", path: "/status", status: 503, code: "14", reason: "rate_limited"},
 			{name: "a route without", path: "/open", times: 4, status: 200, code: "0"},
 		},
 	}

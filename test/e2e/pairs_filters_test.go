@@ -59,7 +59,7 @@ func (p *pair) faultDelay() feature {
 			{name: "a request waits", path: "/", status: 200, code: "0", slow: short},
 			{name: "one with content", method: "POST", path: "/", content: "kept", status: 200, code: "0", body: "kept", slow: short},
 			{name: "an abort comes after it", path: "/abort", status: 504, code: "14", reason: "fault_injected", slow: short},
-			{name: "a timeout comes after it", path: "/late", status: 504, code: "4", reason: "upstream_timeout", slow: short},
+			{name: "a timeout comes after it", path: "/late", status: 504, code: "14", reason: "upstream_timeout", slow: short},
 		},
 	}
 }

@@ -24,6 +24,9 @@ func (c *session) answer() (keep bool, err error) {
 	if x.Response.Tunnel != nil {
 		return false, c.tunnel()
 	}
+	if x.Response.Source == protocol.LocalReply && protocol.IsGRPC(&x.Request.Header) {
+		protocol.ReplyGRPC(x, x.Request.Header.Get("content-type"))
+	}
 	kind := c.contentKind()
 	if c.isOwn() {
 		c.dropChunks()

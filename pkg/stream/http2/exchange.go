@@ -238,9 +238,8 @@ func (e *exchange) answer() {
 		x.Fail(protocol.Faultf(protocol.NotImplemented, "an answer of %d that does not switch to what the caller asked for", r.Status))
 	}
 	own := r.Source == protocol.LocalReply
-	_, told := r.Header.Lookup(grpcStatus) // a filter's reply may have its own status
-	if e.grpc != "" && own && !told && (x.Record.Reason != protocol.None || r.Status != 200) {
-		replyGRPC(x, e.grpc)
+	if e.grpc != "" {
+		protocol.ReplyGRPC(x, e.grpc)
 	}
 	body := r.Body
 	if x.Request.Method == "HEAD" || r.Status == 204 || r.Status == 304 {

@@ -2,7 +2,6 @@ package http2
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -10,12 +9,8 @@ import (
 
 // The fields of gRPC over HTTP/2 that concern an intermediary.
 const (
-	contentType  = "content-type"
-	grpcStatus   = "grpc-status"
-	grpcMessage  = "grpc-message"
-	grpcTimeout  = "grpc-timeout"
-	codeUnknown  = 2
-	codeInternal = 13
+	contentType = "content-type"
+	grpcTimeout = "grpc-timeout"
 )
 
 // timeoutUnits are the units of grpc-timeout from the smallest on.
@@ -95,74 +90,3 @@ func passTimeout(x *protocol.Exchange, now time.Time) bool {
 	x.Request.Header.Set(grpcTimeout, formatTimeout(left))
 	return true
 }
-
-// replyGRPC makes a reply of Weft's own one that a gRPC caller understands: status
-// 200, and what happened in fields of a head without content (trailers-only). Fields
-// that filters and routes gave the reply stay.
-func replyGRPC(x *protocol.Exchange, kind string) {
-	code, text := codeOf(x)
-	r := &x.Response
-	if r.Body != nil {
-		_ = r.Body.Close() // it is not sent
-		r.Body = nil
-	}
-	r.Status, r.ContentLength = 200, -1
-	r.Trailer.Reset()
-	r.Header.Set(contentType, kind)
-	r.Header.Set(grpcStatus, strconv.Itoa(code))
-	if text != "" {
-		r.Header.Set(grpcMessage, encodeMessage(text))
-	}
-}
-
-// codeOf returns the grpc-status of a reply of Weft's own, and what it says.
-func codeOf(x *protocol.Exchange) (code int, text string) {
-	if r := x.Record.Reason; r != protocol.None {
-		return r.Traits().GRPC, r.Text()
-	}
-	return codeOfHTTP(x.Response.Status), "HTTP status " + strconv.Itoa(x.Response.Status)
-}
-
-// codeOfHTTP returns what gRPC makes of the HTTP status of an answer that has no
-// grpc-status (grpc: http-grpc-status-mapping).
-func codeOfHTTP(status int) int {
-	switch status {
-	case 400:
-		return codeInternal
-	case 401:
-		return 16 // UNAUTHENTICATED
-	case 403:
-		return 7 // PERMISSION_DENIED
-	case 404:
-		return 12 // UNIMPLEMENTED
-	case 429, 502, 503, 504:
-		return 14 // UNAVAILABLE
-	}
-	return codeUnknown
-}
-
-// encodeMessage writes a grpc-message: what is not printable ASCII, and '%', as
-// "%XX".
-func encodeMessage(s string) string {
-	const hex = "0123456789ABCDEF"
-	plain := true
-	for i := range len(s) {
-		plain = plain && isPlain(s[i])
-	}
-	if plain {
-		return s
-	}
-	var out strings.Builder
-	for i := range len(s) {
-		if c := s[i]; isPlain(c) {
-			out.WriteByte(c)
-		} else {
-			out.WriteByte('%')
-			out.WriteByte(hex[c>>4])
-			out.WriteByte(hex[c&15])
-		}
-	}
-	return out.String()
-}
-
-func isPlain(c byte) bool { return c >= ' ' && c <= '~' && c != '%' }

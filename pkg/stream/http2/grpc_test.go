@@ -53,8 +53,8 @@ func TestMessagesArePercentEncoded(t *testing.T) {
 		"a\r\nb":           "a%0D%0Ab",
 		"ü~\x7f":           "%C3%BC~%7F",
 	} {
-		if got := encodeMessage(text); got != want {
-			t.Errorf("encodeMessage(%q) = %q, want %q", text, got, want)
+		if got := protocol.EncodeGRPCMessage(text); got != want {
+			t.Errorf("EncodeGRPCMessage(%q) = %q, want %q", text, got, want)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestARouteThatAnswersByItselfHasAGRPCStatus(t *testing.T) {
 		want   string
 	}{
 		{protocol.NoRoute, 404, "12"},
-		{protocol.UpstreamTimeout, 504, "4"},
+		{protocol.UpstreamTimeout, 504, "14"},
 		{protocol.Denied, 403, "7"},
 		{protocol.None, 403, "7"},
 		{protocol.None, 429, "14"},
@@ -77,14 +77,14 @@ func TestARouteThatAnswersByItselfHasAGRPCStatus(t *testing.T) {
 		x.Record.Reason = test.reason
 		x.Reply(test.status, "text/plain", "something")
 		x.Response.Header.Add("Retry-After", "5")
-		replyGRPC(&x, "application/grpc+proto")
+		protocol.ReplyGRPC(&x, "application/grpc+proto")
 		h := &x.Response.Header
-		if got := h.Get(grpcStatus); x.Response.Status != 200 || got != test.want || x.Response.Body != nil {
+		if got := h.Get("grpc-status"); x.Response.Status != 200 || got != test.want || x.Response.Body != nil {
 			t.Errorf("%v, %d: HTTP %d, grpc-status %q, want %q", test.reason, test.status, x.Response.Status, got, test.want)
 		}
-		if h.Get(contentType) != "application/grpc+proto" || h.Get(grpcMessage) == "" || h.Get("retry-after") != "5" {
+		if h.Get(contentType) != "application/grpc+proto" || h.Get("grpc-message") == "" || h.Get("retry-after") != "5" {
 			t.Errorf("%v, %d: content-type %q, grpc-message %q, retry-after %q",
-				test.reason, test.status, h.Get(contentType), h.Get(grpcMessage), h.Get("retry-after"))
+				test.reason, test.status, h.Get(contentType), h.Get("grpc-message"), h.Get("retry-after"))
 		}
 	}
 }

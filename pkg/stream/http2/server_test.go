@@ -208,7 +208,7 @@ func TestAnUploadIsNoFasterThanItsReader(t *testing.T) {
 
 func TestGRPCFaultsAreTrailersOnly(t *testing.T) {
 	for reason, want := range map[protocol.Reason]string{
-		protocol.NoRoute: "12", protocol.Denied: "7", protocol.UpstreamTimeout: "4", protocol.Overflow: "14",
+		protocol.NoRoute: "12", protocol.Denied: "7", protocol.UpstreamTimeout: "14", protocol.Overflow: "14",
 	} {
 		t.Run(reason.String(), func(t *testing.T) {
 			r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {

@@ -31,7 +31,7 @@ func TestLimitsOfClusters(t *testing.T) {
 		if test.said != nil {
 			m.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{test.said}}
 		}
-		c, err := ReadCluster(marshaled(t, m))
+		c, err := ReadCluster(marshaled(t, m), Kinds{})
 		if err != nil {
 			t.Fatal(err)
 		}

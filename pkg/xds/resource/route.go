@@ -220,7 +220,7 @@ func (p place) readMatch(m *routev3.RouteMatch) (out config.Match) {
 		p.refuseOther(m, "path_specifier", "prefix", "path", "path_separated_prefix", "safe_regex", "path_match_policy")
 	}
 	if m.GetGrpc() != nil {
-		out.Headers = append(out.Headers, config.HeaderMatch{Name: "content-type", Is: &config.ValueMatch{Kind: config.ValueRegex, Text: `application/grpc([+;].*)?`}})
+		out.Headers = append(out.Headers, config.HeaderMatch{Name: "content-type", Is: &config.ValueMatch{Kind: config.ValueRegex, Text: `application/grpc(\+.*)?`}})
 	}
 	for i, h := range m.GetHeaders() {
 		out.Headers = append(out.Headers, p.field("headers").index(i).readHeader(h))

@@ -35,7 +35,7 @@ type Delay struct {
 
 // Abort is an answer instead of the upstream's.
 type Abort struct {
-	Status  int     `key:"status" doc:"HTTP status of the answer." min:"200" max:"599" default:"503" example:"503"`
+	Status  int     `key:"status" doc:"HTTP status of the answer; callers of gRPC get the status of gRPC that stands for it." min:"200" max:"599" default:"503" example:"503"`
 	GRPC    *int    `key:"grpc_status" doc:"In place of status: the status of gRPC that its callers get; others get the HTTP status that Envoy has for it." min:"0" max:"16" example:"14"`
 	Percent float64 `key:"percentage" doc:"Share of requests that are answered, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
 }
@@ -189,18 +189,18 @@ func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
 func (f *fault) abort(x *protocol.Exchange) {
 	f.aborts.Add(1)
 	x.Fail(protocol.Faultf(protocol.FaultInjected, "by configuration"))
-	code := f.config.Abort.GRPC
-	if code == nil {
-		x.Response.Status = f.config.Abort.Status
-		return
+	code := protocol.GRPCCodeOf(f.config.Abort.Status)
+	x.Response.Status = f.config.Abort.Status
+	if given := f.config.Abort.GRPC; given != nil {
+		code = *given
+		x.Response.Status = httpStatus(code)
 	}
-	x.Response.Status = httpStatus(*code)
 	if !protocol.IsGRPC(&x.Request.Header) {
 		return
 	}
 	x.Reply(200, "", "")
 	x.Response.Header.Add("Content-Type", "application/grpc")
-	x.Response.Header.Add("grpc-status", strconv.Itoa(*code))
+	x.Response.Header.Add("grpc-status", strconv.Itoa(code))
 	x.Response.Header.Add("grpc-message", protocol.FaultInjected.Text())
 }
 

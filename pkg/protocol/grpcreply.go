@@ -1,0 +1,90 @@
+package protocol
+
+import (
+	"strconv"
+	"strings"
+)
+
+// ReplyGRPC turns an error that Weft answers itself into a trailers-only gRPC response:
+// status 200, the error in grpc-status and grpc-message, no content. Header fields that
+// filters and routes set stay. contentType is the request's. It leaves responses of the
+// upstream, successes, and replies that already have a grpc-status as they are.
+func ReplyGRPC(x *Exchange, contentType string) {
+	r := &x.Response
+	if r.Source != LocalReply || x.Record.Reason == None && r.Status == 200 {
+		return
+	}
+	if _, ok := r.Header.Lookup("grpc-status"); ok {
+		return
+	}
+	code, text := grpcCode(x)
+	if r.Body != nil {
+		_ = r.Body.Close() // it is not sent
+		r.Body = nil
+	}
+	r.Status, r.ContentLength = 200, -1
+	r.Trailer.Reset()
+	r.Header.Set("content-type", contentType)
+	r.Header.Set("grpc-status", strconv.Itoa(code))
+	if text != "" {
+		r.Header.Set("grpc-message", EncodeGRPCMessage(text))
+	}
+}
+
+// grpcCode returns the grpc-status of a reply of Weft's own, and what it says.
+func grpcCode(x *Exchange) (code int, text string) {
+	r := x.Record.Reason
+	if r == UpstreamTimeout || r == TryTimeout {
+		if _, ok := x.Request.Header.Lookup("grpc-timeout"); ok {
+			return 4, r.Text() // DEADLINE_EXCEEDED: the caller set one
+		}
+	}
+	if r != None {
+		return r.Traits().GRPC, r.Text()
+	}
+	return GRPCCodeOf(x.Response.Status), "HTTP status " + strconv.Itoa(x.Response.Status)
+}
+
+// GRPCCodeOf returns what gRPC makes of the HTTP status of an answer that has no
+// grpc-status (grpc: http-grpc-status-mapping).
+func GRPCCodeOf(status int) int {
+	switch status {
+	case 400:
+		return 13 // INTERNAL
+	case 401:
+		return 16 // UNAUTHENTICATED
+	case 403:
+		return 7 // PERMISSION_DENIED
+	case 404:
+		return 12 // UNIMPLEMENTED
+	case 429, 502, 503, 504:
+		return 14 // UNAVAILABLE
+	}
+	return 2 // UNKNOWN
+}
+
+// EncodeGRPCMessage writes a grpc-message: what is not printable ASCII, and '%', as
+// "%XX".
+func EncodeGRPCMessage(s string) string {
+	const hex = "0123456789ABCDEF"
+	plain := true
+	for i := range len(s) {
+		plain = plain && isPlainGRPC(s[i])
+	}
+	if plain {
+		return s
+	}
+	var out strings.Builder
+	for i := range len(s) {
+		if c := s[i]; isPlainGRPC(c) {
+			out.WriteByte(c)
+		} else {
+			out.WriteByte('%')
+			out.WriteByte(hex[c>>4])
+			out.WriteByte(hex[c&15])
+		}
+	}
+	return out.String()
+}
+
+func isPlainGRPC(c byte) bool { return c >= ' ' && c <= '~' && c != '%' }
