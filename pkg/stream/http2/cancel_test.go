@@ -127,8 +127,9 @@ func (f serviceFunc) Serve(_ context.Context, x *protocol.Exchange) error { retu
 // the next is answered with 503 at once, and the connection is read on.
 func TestAnExchangeBeyondTheWorkersIsRefused(t *testing.T) {
 	h := newHeld()
-	r := newRig(t, h, nil)
-	r.engine.workers = stream.NewWorkers(stream.WorkerLimits{Running: 1, Reserved: 2}, (*exchange).work)
+	r := newRigOn(t, h, nil, func(e *Engine) {
+		e.workers = stream.NewWorkers(stream.WorkerLimits{Running: 1, Reserved: 2}, (*exchange).work)
+	})
 	p := r.dial()
 	p.request(1, true)
 	within(t, h.begun, "the first request is served") // receives one

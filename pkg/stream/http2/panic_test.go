@@ -184,14 +184,13 @@ func (l *logged) has(text string) bool {
 func panicRig(t *testing.T, h *hooks, address string) (r *rig, calls *atomic.Int64, log *logged) {
 	t.Helper()
 	calls, log = new(atomic.Int64), new(logged)
-	r = newRig(t, counted{h, calls}, func(o *stream.ServerOptions) {
+	r = newRigOn(t, counted{h, calls}, func(o *stream.ServerOptions) {
 		observe := o.Observe
 		o.Observe = func(x *protocol.Exchange) {
 			defer observe(x)
 			h.observe(x)
 		}
-	})
-	r.engine.log = slog.New(slog.NewTextHandler(log, nil))
+	}, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
 	h.client.Store(r.client(address, func(o *stream.ClientOptions) {
 		o.Released = func(bool) { calls.Add(-1) }
 	}))
@@ -342,15 +341,16 @@ func TestAPanicOfATunnelEndsIt(t *testing.T) {
 // panic in the middle of a frame, under its lock: the connection ends with
 // INTERNAL_ERROR, what is under way on it ends, and others are served.
 func TestAPanicOfTheReaderCostsItsConnection(t *testing.T) {
-	r := newRig(t, reply(200, "fine"), nil)
 	var broken atomic.Bool
 	broken.Store(true)
-	r.engine.exchanges.New = func() any {
-		if broken.Swap(false) {
-			return (*exchange)(nil)
+	r := newRigOn(t, reply(200, "fine"), nil, func(e *Engine) {
+		e.exchanges.New = func() any {
+			if broken.Swap(false) {
+				return (*exchange)(nil)
+			}
+			return nil
 		}
-		return nil
-	}
+	})
 	p := r.dial()
 	p.request(1, true)
 	for f := p.next(); ; f = p.next() {

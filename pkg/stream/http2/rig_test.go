@@ -53,9 +53,16 @@ type observation struct {
 
 func newRig(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
 	t.Helper()
+	return newRigOn(t, service, change, func(*Engine) {})
+}
+
+// newRigOn is newRig with an engine that prepare has changed before it serves.
+func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions), prepare func(e *Engine)) *rig {
+	t.Helper()
 	before := buffer.Outstanding()
 	r := &rig{t: t, seen: make(chan struct{}, 10_000), floods: make(chan syntax.Flood, 100)}
 	r.engine = New(slog.New(slog.DiscardHandler), func(f syntax.Flood) { r.floods <- f })
+	prepare(r.engine)
 	o := stream.ServerOptions{
 		Listener: "test", Service: service, Observe: r.observe, Log: slog.New(slog.DiscardHandler),
 		HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),

@@ -194,7 +194,9 @@ func (c *session) run() error {
 	}
 }
 
-// pause sends what was held back, for there is nothing to read. On a busy processor
+// pause begins the requests that have come and sends what was held back, for there is
+// nothing to read. Services must not close the connection on this goroutine, which is in a
+// read of it. On a busy processor
 // the readers of other connections have their turn before, and what they send to
 // the same hosts leaves in the same writes.
 func (c *session) pause() {
@@ -282,15 +284,15 @@ func (c *session) take() error {
 		c.in.Discard(n)
 	}
 	err := c.frames(&c.batch)
-	if err == nil && (!c.filled || c.read >= mostUnbegun) {
-		c.beginAll()
+	if err == nil && c.read >= mostUnbegun {
+		c.beginAll() // else in pause, unless what comes next ends the connection
 	}
 	return err
 }
 
 // mostUnbegun is how much is read, in bytes, before the requests in it begin, although
-// there may be more to read. A request whose RST_STREAM lies behind it in what has come
-// already never begins (CVE-2023-44487).
+// there may be more to read. A request whose RST_STREAM, or the end of the connection,
+// lies behind it in what has come already never begins (CVE-2023-44487).
 const mostUnbegun = 64 << 10
 
 // beginAll begins the exchanges that are to be begun.

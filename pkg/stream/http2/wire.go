@@ -44,11 +44,10 @@ type wire struct {
 	alarm    alarm
 
 	// Of the reader's goroutine.
-	in     *buffer.IoBuffer // nil: nothing is left
-	event  syntax.Event     // what the last frame meant
-	busy   bool             // the last reads filled their buffers
-	filled bool             // the last read did: there may be more
-	read   int              // bytes, since something was flushed last
+	in    *buffer.IoBuffer // nil: nothing is left
+	event syntax.Event     // what the last frame meant
+	busy  bool             // the last read filled its buffer
+	read  int              // bytes, since something was flushed last
 }
 
 // side is what a wire is half of: a session or a Client.
@@ -213,8 +212,7 @@ func (w *wire) fill(wait func(), b *batch) error {
 		}
 		return err
 	}
-	w.filled = len(w.in.Tail()) == 0
-	w.busy = w.filled || w.busy && n > firstRead
+	w.busy = len(w.in.Tail()) == 0 || w.busy && n > firstRead
 	w.read += n
 	return nil
 }
@@ -353,15 +351,15 @@ func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 		out, a.then, err = w.wrong(out, err, b)
 	}
 	w.said(out, b)
-	if n := w.state.TakeCharges(leastCharge); n > 0 && err == nil {
-		err = w.side.charge(n, b.now)
-	}
 	switch {
 	case err != nil || a.then != nil || e.Kind == syntax.Nothing:
 	case e.Kind == syntax.DataArrived:
 		a.kick, a.lent = w.data(&w.event, b)
 	default:
 		a.then = w.happened(&w.event, b)
+	}
+	if n := w.state.TakeCharges(leastCharge); n > 0 && err == nil {
+		err = w.side.charge(n, b.now) // behind what the frame means: a stream may have ended by it
 	}
 	return a, err
 }
