@@ -48,8 +48,15 @@ func newRig(t testing.TB, service protocol.Service, change func(o *stream.Server
 
 func newRigOf(t testing.TB, c codec.Codec, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
 	t.Helper()
+	return newRigOn(t, c, service, change, func(*Engine) {})
+}
+
+// newRigOn is newRigOf with an engine that prepare has changed before it serves.
+func newRigOn(t testing.TB, c codec.Codec, service protocol.Service, change func(o *stream.ServerOptions), prepare func(e *Engine)) *rig {
+	t.Helper()
 	before := buffer.Outstanding()
 	engine := New(slog.New(slog.DiscardHandler))
+	prepare(engine)
 	r := &rig{t: t, engine: engine, options: config.DefaultRPCOptions(), ended: make(chan struct{})}
 	o := stream.ServerOptions{
 		Listener: "test", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),

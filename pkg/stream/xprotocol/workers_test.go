@@ -25,8 +25,9 @@ func (w waits) Serve(_ context.Context, x *protocol.Exchange) error {
 func TestExchangesBeyondTheWorkersAreRefused(t *testing.T) {
 	const running, reserved = 2, 5
 	w := waits{make(chan struct{}, 100), make(chan struct{})}
-	r := newRig(t, w, nil)
-	r.engine.workers = stream.NewWorkers(stream.WorkerLimits{Running: running, Reserved: reserved}, (*request).goOnAlone)
+	r := newRigOn(t, toy{}, w, nil, func(e *Engine) {
+		e.workers = stream.NewWorkers(stream.WorkerLimits{Running: running, Reserved: reserved}, (*request).goOnAlone)
+	})
 	p := r.dial()
 	for id := range uint64(reserved) {
 		p.write(ask(id+1, "first"))
