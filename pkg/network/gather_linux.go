@@ -18,15 +18,23 @@ func writePieces(fd uintptr, pieces []*buffer.IoBuffer) (int, syscall.Errno) {
 	}
 	var parts [mostPieces]syscall.Iovec
 	n := min(len(pieces), mostPieces)
+	size := 0
 	for i := range n {
 		p := pieces[i].Bytes()
+		size += len(p)
 		parts[i].Base = unsafe.SliceData(p)
 		parts[i].SetLen(len(p))
 	}
 	message := syscall.Msghdr{Iov: &parts[0], Iovlen: uint64(n)}
 	for {
-		written, _, errno := syscall.RawSyscall6(syscall.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)),
-			syscall.MSG_NOSIGNAL|syscall.MSG_DONTWAIT, 0, 0, 0)
+		const flags = syscall.MSG_NOSIGNAL | syscall.MSG_DONTWAIT
+		var written uintptr
+		var errno syscall.Errno
+		if size <= maxHiddenWrite {
+			written, _, errno = syscall.RawSyscall6(syscall.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)), flags, 0, 0, 0)
+		} else {
+			written, _, errno = syscall.Syscall6(syscall.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)), flags, 0, 0, 0)
+		}
 		if errno == syscall.EINTR {
 			continue
 		}
