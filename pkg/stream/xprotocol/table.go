@@ -10,6 +10,7 @@ type table struct {
 	used  int
 	last  uint64 // the last id given
 	max   uint64 // the largest that there is
+	wheel wheel  // of those that have a deadline
 }
 
 const (
@@ -34,6 +35,9 @@ func (t *table) add(k *call) uint64 {
 			*place = k
 			k.id = t.last
 			t.used++
+			if !k.deadline.IsZero() {
+				t.wheel.add(k)
+			}
 			return k.id
 		}
 	}
@@ -71,29 +75,31 @@ func (t *table) remove(id uint64) *call {
 	if k == nil || k.id != id {
 		return nil
 	}
+	if !k.deadline.IsZero() {
+		t.wheel.remove(k)
+	}
+	t.vacate(place)
+	return k
+}
+
+// vacate empties a place.
+func (t *table) vacate(place **call) {
 	*place = nil
 	t.used--
 	if t.used == 0 && len(t.slots) > keepSlots {
 		t.slots = nil // a peak is over
 	}
-	return k
 }
 
-// expired takes out the calls whose deadline has come, and returns the next
-// deadline; zero: there is none.
+// expired takes out the calls whose deadline has come, and returns when it is to be called
+// again; zero: there is no deadline. Its cost goes by how many calls those are, and not by
+// how many there are.
 func (t *table) expired(now time.Time) (late []*call, next time.Time) {
-	for i, k := range t.slots {
-		switch {
-		case k == nil || k.deadline.IsZero():
-		case !k.deadline.After(now):
-			t.slots[i] = nil
-			t.used--
-			late = append(late, k)
-		case next.IsZero() || k.deadline.Before(next):
-			next = k.deadline
-		}
+	late = t.wheel.expired(now)
+	for _, k := range late {
+		t.vacate(&t.slots[k.id&uint64(len(t.slots)-1)])
 	}
-	return late, next
+	return late, t.wheel.next(now)
 }
 
 // clear takes all calls out.
@@ -101,9 +107,10 @@ func (t *table) clear() []*call {
 	all := make([]*call, 0, t.used)
 	for _, k := range t.slots {
 		if k != nil {
+			k.sooner, k.later = nil, nil
 			all = append(all, k)
 		}
 	}
-	t.slots, t.used = nil, 0
+	t.slots, t.used, t.wheel = nil, 0, wheel{}
 	return all
 }

@@ -1,0 +1,135 @@
+package xprotocol
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestExpiredCallsAreTheRightOnes compares the table with a list: whatever the deadlines,
+// and in whatever order calls come, are answered and expire.
+func TestExpiredCallsAreTheRightOnes(t *testing.T) {
+	for seed := range uint64(50) {
+		chance := rand.New(rand.NewPCG(seed, 1))
+		table := table{max: 1 << 60}
+		now := time.Now()
+		var waiting []*call
+		for step := range 3000 {
+			switch chance.IntN(4) {
+			case 0, 1:
+				k := new(call)
+				switch chance.IntN(8) {
+				case 0: // none
+				case 1:
+					k.deadline = now.Add(-time.Duration(chance.Int64N(int64(time.Second))))
+				case 2:
+					k.deadline = now.Add(time.Duration(chance.Int64N(int64(time.Hour))))
+				default:
+					k.deadline = now.Add(time.Duration(chance.Int64N(int64(3 * time.Second))))
+				}
+				table.add(k)
+				waiting = append(waiting, k)
+			case 2:
+				if len(waiting) > 0 {
+					i := chance.IntN(len(waiting))
+					if k := table.remove(waiting[i].id); k != waiting[i] {
+						t.Fatalf("seed %d, step %d: remove gives %v, want %v", seed, step, k, waiting[i])
+					}
+					waiting = slices.Delete(waiting, i, i+1)
+				}
+			case 3:
+				now = now.Add(time.Duration(chance.Int64N(int64(chance.IntN(5)+1) * int64(300*time.Millisecond))))
+				late, next := table.expired(now)
+				want := 0
+				var first time.Time
+				waiting = slices.DeleteFunc(waiting, func(k *call) bool {
+					due := !k.deadline.IsZero() && !k.deadline.After(now)
+					if due {
+						want++
+						if !slices.Contains(late, k) {
+							t.Fatalf("seed %d, step %d: a call is not expired %v after its deadline", seed, step, now.Sub(k.deadline))
+						}
+					} else if !k.deadline.IsZero() && (first.IsZero() || k.deadline.Before(first)) {
+						first = k.deadline
+					}
+					return due
+				})
+				switch {
+				case len(late) != want:
+					t.Fatalf("seed %d, step %d: %d calls expired, want %d", seed, step, len(late), want)
+				case first.IsZero() != next.IsZero():
+					t.Fatalf("seed %d, step %d: next is %v, the first deadline %v", seed, step, next, first)
+				case !next.IsZero() && (next.Before(now.Add(wheelRest)) || next.After(first) && next.After(now.Add(wheelRest))):
+					t.Fatalf("seed %d, step %d: next is %v after now, the first deadline %v", seed, step, next.Sub(now), first.Sub(now))
+				}
+			}
+			if table.used != len(waiting) {
+				t.Fatalf("seed %d, step %d: %d calls are in, want %d", seed, step, table.used, len(waiting))
+			}
+		}
+	}
+}
+
+// TestWhatHasNotExpiredIsNotLookedAt: a call that expires alone costs as much among many as
+// among few. Looks are counted by the calls of the buckets that are walked.
+func TestWhatHasNotExpiredIsNotLookedAt(t *testing.T) {
+	const calls = 10_000
+	table := table{max: 1 << 60}
+	now := time.Now()
+	for i := range calls { // as of a host that hangs: each has a deadline of its own
+		table.add(&call{deadline: now.Add(time.Duration(i) * time.Second / calls)})
+	}
+	looks, rounds, expired := 0, 0, 0
+	for at := now; table.used > 0; rounds++ {
+		for tick := max(table.wheel.seen, table.wheel.tick(at)-wheelSize+1); tick <= table.wheel.tick(at)+1; tick++ {
+			for k := table.wheel.buckets[tick&(wheelSize-1)]; k != nil; k = k.later {
+				looks++
+			}
+		}
+		late, next := table.expired(at)
+		expired += len(late)
+		at = next
+	}
+	if expired != calls || looks > 100*calls || rounds > int(time.Second/wheelRest)+wheelSize {
+		t.Errorf("%d of %d calls expired with %d looks in %d rounds", expired, calls, looks, rounds)
+	}
+}
+
+// BenchmarkHungHost is what it costs that 10,000 calls of a host that hangs expire, each at
+// a time of its own.
+func BenchmarkHungHost(b *testing.B) {
+	const calls = 10_000
+	all := make([]call, calls)
+	for b.Loop() {
+		table := table{max: 1 << 60}
+		now := time.Now()
+		for i := range all {
+			all[i] = call{deadline: now.Add(time.Duration(i) * time.Second / calls)}
+			table.add(&all[i])
+		}
+		for at := now; table.used > 0; {
+			_, next := table.expired(at)
+			at = next
+		}
+	}
+}
+
+// BenchmarkTable is a call that is added and answered, among as many as wait already.
+func BenchmarkTable(b *testing.B) {
+	table := table{max: 1 << 60}
+	now := time.Now()
+	ring := make([]call, 64)
+	for i := range ring {
+		ring[i].deadline = now.Add(time.Second)
+		table.add(&ring[i])
+	}
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		k := &ring[i%len(ring)]
+		table.remove(k.id)
+		table.add(k)
+		i++
+	}
+}
