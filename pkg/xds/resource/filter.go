@@ -467,9 +467,10 @@ func (p place) readMirrors(m *routev3.RouteAction, o outer, out *config.Route) {
 		if f := one.GetRuntimeFraction(); f != nil {
 			percent = at.field("runtime_fraction").share(f)
 		}
-		said[i] = fmt.Sprintf(`{"cluster": %s, "percent": %v}`, document.AppendString(nil, one.GetCluster()), percent)
+		said[i] = fmt.Sprintf(`{"cluster": %s, "percent": %v, "shadow_host_suffix": %t}`,
+			document.AppendString(nil, one.GetCluster()), percent, !one.GetDisableShadowHostSuffixAppend())
 	}
 	first := strings.TrimSuffix(said[0], "}")
-	settings := at.fill(k.Config(), fmt.Appendf(nil, `%s, "more": [%s]}`, first, strings.Join(said[1:], ", ")))
+	settings := at.fill(k.Config(), fmt.Appendf(nil, `%s, "append_x_forwarded_for": true, "more": [%s]}`, first, strings.Join(said[1:], ", ")))
 	out.Filters = inherit(out.Filters, map[string]any{mirrorFilter: settings})
 }

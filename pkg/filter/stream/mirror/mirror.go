@@ -24,6 +24,8 @@ type Config struct {
 	Broadcast     bool          `key:"broadcast" doc:"Sends a copy to each host of the cluster; amplification has no meaning then." default:"false" example:"true"`
 	Timeout       time.Duration `key:"timeout" doc:"How long the answer to a copy may take." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
 	Sampled       bool          `key:"trace_sampled" doc:"Whether the copies are traced." noeffect:"copies are not traced" example:"true"`
+	Suffix        bool          `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
+	XFF           bool          `key:"append_x_forwarded_for" doc:"Appends the address of the caller to X-Forwarded-For, as Envoy does, unless it is its last one already." default:"false" example:"true"`
 	MaxBody       int           `key:"max_body_size" doc:"Largest content that is kept to be copied; requests with more are not." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
 	MaxInFlight   int64         `key:"max_in_flight" doc:"Requests whose copies may be under way to a cluster at once; of more, it gets none." min:"1" default:"128" example:"1000"`
 	More          []Further     `key:"more" doc:"Further clusters that get copies."`
@@ -35,6 +37,7 @@ type Further struct {
 	Cluster  string  `key:"cluster" doc:"Where the copies go." required:"true" example:"\"canary\""`
 	Percent  float64 `key:"percent" doc:"Share of the requests that are copied to it." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
 	Protocol string  `key:"upstream_protocol" doc:"Protocol spoken to that cluster; empty: that of the request." enum:"Http1|Http2" example:"\"Http1\""`
+	Suffix   bool    `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
 }
 
 // Validate is called once the configuration was read.
@@ -82,9 +85,9 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 
 // targetsOf returns the clusters that get copies.
 func targetsOf(c *Config) (all []*target) {
-	for _, f := range append([]Further{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol}}, c.More...) {
+	for _, f := range append([]Further{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, Suffix: c.Suffix}}, c.More...) {
 		if f.Cluster != "" && f.Percent > 0 {
-			all = append(all, &target{percent: f.Percent, to: filter.Target{Cluster: f.Cluster, Protocol: config.Protocol(f.Protocol)}})
+			all = append(all, &target{percent: f.Percent, suffix: f.Suffix, to: filter.Target{Cluster: f.Cluster, Protocol: config.Protocol(f.Protocol)}})
 		}
 	}
 	return all
@@ -93,6 +96,7 @@ func targetsOf(c *Config) (all []*target) {
 // target is a cluster that gets copies.
 type target struct {
 	percent  float64
+	suffix   bool
 	to       filter.Target
 	inFlight atomic.Int64 // requests whose copies are under way; all routes with this configuration share it
 }
@@ -162,10 +166,19 @@ func (m *mirror) copy(x *protocol.Exchange, to []*target) {
 	case r.ContentLength > int64(m.config.MaxBody):
 		m.tooLarge.Add(1)
 	case r.Body == nil || r.ContentLength == 0:
-		m.launch(taken(x), to)
+		m.launch(m.taken(x), to)
 	default:
-		r.Body = &tee{Body: r.Body, mirror: m, to: to, request: taken(x), length: r.ContentLength, trailer: &r.Trailer}
+		r.Body = &tee{Body: r.Body, mirror: m, to: to, request: m.taken(x), length: r.ContentLength, trailer: &r.Trailer}
 	}
+}
+
+// taken returns x's request without its content, as copies have it.
+func (m *mirror) taken(x *protocol.Exchange) *message {
+	r := taken(x)
+	if m.config.XFF {
+		r.header = withCaller(r.header, x.Meta.Conn)
+	}
+	return r
 }
 
 // launch has the copies of r sent, but to whom too many are under way. They wait for
@@ -179,13 +192,14 @@ func (m *mirror) launch(r request, to []*target) {
 		}
 		m.calls.Go(func(ctx context.Context) {
 			defer t.inFlight.Add(-1)
-			m.send(ctx, r, t.to)
+			m.send(ctx, r, t)
 		})
 	}
 }
 
 // send sends the copies, one after the other, until ctx is done.
-func (m *mirror) send(ctx context.Context, r request, to filter.Target) {
+func (m *mirror) send(ctx context.Context, r request, t *target) {
+	to := t.to
 	n := m.config.Amplification
 	if m.config.Broadcast {
 		_, all := m.calls.Hosts(to.Cluster)
@@ -201,6 +215,9 @@ func (m *mirror) send(ctx context.Context, r request, to filter.Target) {
 		if err := r.fill(x); err != nil {
 			m.failed.Add(1)
 			return
+		}
+		if t.suffix && x.Request.Method != "" {
+			x.Request.Authority = shadowHost(x.Request.Authority)
 		}
 		x.Meta.Start = time.Now()
 		x.Deadline = x.Meta.Start.Add(m.config.Timeout)

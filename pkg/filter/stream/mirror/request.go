@@ -36,6 +36,43 @@ func taken(x *protocol.Exchange) *message {
 	}
 }
 
+// withCaller returns fields with the address of the caller at the end of
+// X-Forwarded-For, as Envoy has it in copies.
+func withCaller(fields []protocol.Field, conn *protocol.ConnMeta) []protocol.Field {
+	const name = "X-Forwarded-For"
+	if conn == nil || conn.RemoteIP == "" {
+		return fields
+	}
+	for i := len(fields) - 1; i >= 0; i-- {
+		f := &fields[i]
+		if !protocol.EqualFold(f.Name, name) {
+			continue
+		}
+		if last := f.Value[strings.LastIndexByte(f.Value, ',')+1:]; strings.Trim(last, " ") != conn.RemoteIP {
+			f.Value += "," + conn.RemoteIP
+		}
+		return fields
+	}
+	return append(fields, protocol.Field{Name: name, Value: strings.Clone(conn.RemoteIP)})
+}
+
+// shadowHost returns a host with Envoy's suffix for copies before its port.
+func shadowHost(authority string) string {
+	const suffix = "-shadow"
+	if host, port, ok := cutPort(authority); ok {
+		return host + suffix + ":" + port
+	}
+	return authority + suffix
+}
+
+func cutPort(authority string) (host, port string, ok bool) {
+	i := strings.LastIndexByte(authority, ':')
+	if i < 0 || strings.IndexByte(authority[i:], ']') >= 0 {
+		return authority, "", false
+	}
+	return authority[:i], authority[i+1:], true
+}
+
 // fill is request's.
 func (m *message) fill(x *protocol.Exchange) error {
 	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = m.protocol, m.version, new(protocol.ConnMeta)
