@@ -7,14 +7,11 @@ import (
 
 // ReplyGRPC turns an error that Weft answers itself into a trailers-only gRPC response:
 // status 200, the error in grpc-status and grpc-message, no content. Header fields that
-// filters and routes set stay. contentType is the request's. It leaves responses of the
-// upstream, successes, and replies that already have a grpc-status as they are.
+// filters and routes set stay, grpc-status and grpc-message among them. contentType is the
+// request's. It leaves successes and responses of the upstream as they are.
 func ReplyGRPC(x *Exchange, contentType string) {
 	r := &x.Response
 	if r.Source != LocalReply || x.Record.Reason == None && r.Status == 200 {
-		return
-	}
-	if _, ok := r.Header.Lookup("grpc-status"); ok {
 		return
 	}
 	code, text := grpcCode(x)
@@ -25,8 +22,10 @@ func ReplyGRPC(x *Exchange, contentType string) {
 	r.Status, r.ContentLength = 200, -1
 	r.Trailer.Reset()
 	r.Header.Set("content-type", contentType)
-	r.Header.Set("grpc-status", strconv.Itoa(code))
-	if text != "" {
+	if _, ok := r.Header.Lookup("grpc-status"); !ok {
+		r.Header.Set("grpc-status", strconv.Itoa(code))
+	}
+	if _, ok := r.Header.Lookup("grpc-message"); !ok && text != "" {
 		r.Header.Set("grpc-message", EncodeGRPCMessage(text))
 	}
 }

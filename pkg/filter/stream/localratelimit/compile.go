@@ -27,6 +27,7 @@ type plan struct {
 	maxDynamic        int
 	client            match.Client
 	tells             bool // x-ratelimit fields
+	exhausted         bool // what gRPC is told; else unavailable
 }
 
 // step is a compiled Limit with the descriptors that its actions can make, those with
@@ -61,6 +62,7 @@ func (c *Config) compile() (*plan, error) {
 		maxDynamic: c.MaxDynamic,
 
 		perConnection: c.PerConnection,
+		exhausted:     c.Exhausted,
 		tells:         c.HeadersOption == "DRAFT_VERSION_03",
 	}
 	if c.TrustedHops != nil {

@@ -23,7 +23,7 @@ type Config struct {
 	TrustedHops   *int                    `key:"xff_num_trusted_hops" doc:"How many addresses at the end of X-Forwarded-For are proxies' own: the one before them is remote_address. Absent: remote_address is the client that the listener finds, the connection's other end unless it has xff_num_trusted_hops." min:"0" max:"100" example:"1"`
 	HeadersOption string                  `key:"enable_x_ratelimit_headers" doc:"DRAFT_VERSION_03: answers say with x-ratelimit-limit, -remaining and -reset (seconds) what is left. It allocates." enum:"OFF|DRAFT_VERSION_03" default:"OFF" example:"\"DRAFT_VERSION_03\""`
 	PerConnection bool                    `key:"local_rate_limit_per_downstream_connection" doc:"Each connection of a caller has buckets of its own, token_bucket among them. There are as many as max_dynamic_descriptors says." default:"false" example:"true"`
-	Exhausted     bool                    `key:"rate_limited_as_resource_exhausted" doc:"Callers of gRPC get RESOURCE_EXHAUSTED." noeffect:"they always do" example:"true"`
+	Exhausted     bool                    `key:"rate_limited_as_resource_exhausted" doc:"Callers of gRPC get RESOURCE_EXHAUSTED (8); else UNAVAILABLE (14), as from Envoy." default:"false" example:"true"`
 
 	PerCluster map[string]any `key:"local_cluster_rate_limit" doc:"A limit that several Wefts share." unbuilt:"local_cluster_rate_limit" example:"{\"a\": 1}"`
 	Stage      uint32         `key:"stage" doc:"The stage of the rate limits of routes." unbuilt:"stage" example:"1"`

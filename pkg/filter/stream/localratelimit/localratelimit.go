@@ -138,6 +138,9 @@ var errLimited = errors.New("local_ratelimit: there is no token left")
 func (f *rateLimit) refuse(x *protocol.Exchange, q *quota) {
 	x.Fail(protocol.NewFault(protocol.RateLimited, errLimited))
 	x.Response.Status = f.plan.status
+	if f.plan.exhausted && protocol.IsGRPC(&x.Request.Header) {
+		x.Response.Header.Set("grpc-status", "8") // RESOURCE_EXHAUSTED; the engine keeps it
+	}
 	if q.counted {
 		keep(&x.Metadata, q)
 		tell(x)
