@@ -36,9 +36,9 @@ func (p *pair) faultAbort() feature {
 		trials: []trial{
 			{name: "every request", path: "/", status: 503, code: "14", reason: "fault_injected"},
 			{name: "one with content", method: "POST", path: "/", content: "lost", status: 503, code: "14", reason: "fault_injected"},
-			{name: "a route with another status", path: "/teapot", status: 418, code: "14", reason: "fault_injected"},
+			{name: "a route with another status", path: "/teapot", status: 418, code: "2", reason: "fault_injected"},
 			{name: "a route without", path: "/none", status: 200, code: "0"},
-			{name: "a caller of whom it is", path: "/some", fields: []string{"End-User: jason"}, status: 418, code: "14", reason: "fault_injected"},
+			{name: "a caller of whom it is", path: "/some", fields: []string{"End-User: jason"}, status: 418, code: "2", reason: "fault_injected"},
 			{name: "another", path: "/some", fields: []string{"End-User: sonja"}, status: 200, code: "0"},
 		},
 	}

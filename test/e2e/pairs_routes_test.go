@@ -188,10 +188,10 @@ func (p *pair) timeouts() feature {
 		},
 		clusters: list{cluster("silent", nil, p.silent)},
 		trials: []trial{
-			{name: "of the exchange", path: "/silent", status: 504, code: "4", reason: "upstream_timeout", slow: short},
-			{name: "with content", method: "POST", path: "/silent", content: "lost", status: 504, code: "4", reason: "upstream_timeout", slow: short},
+			{name: "of the exchange", path: "/silent", status: 504, code: "14", reason: "upstream_timeout", slow: short},
+			{name: "with content", method: "POST", path: "/silent", content: "lost", status: 504, code: "14", reason: "upstream_timeout", slow: short},
 			{name: "of a caller", path: "/enough/silent", fields: []string{"Grpc-Timeout: 100m"}, code: "4", reason: "upstream_timeout", slow: short},
-			{name: "of a try", path: "/try", status: 504, code: "4", reason: "try_timeout", slow: short},
+			{name: "of a try", path: "/try", status: 504, code: "14", reason: "try_timeout", slow: short},
 			{name: "that is not reached", path: "/enough", status: 200, code: "0"},
 		},
 	}
