@@ -114,7 +114,7 @@ var traits = [reasonCount]Traits{
 	Unauthenticated: {Name: "unauthenticated", Flag: "-", HTTP: 401, GRPC: 16, Dubbo: 70, Bolt: 2, Text: "not authenticated",
 		Hint: "A filter wants credentials that the request does not carry."},
 	RateLimited: {Name: "rate_limited", Flag: "RL", HTTP: 509, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "rate limited",
-		Hint: "A limit of the route or client is reached; the answer may say when to come back."},
+		Hint: "A limit of the route or client is reached; the answer may say when to come back. The filter decides the HTTP status: flowControlFilter answers 509 unless its action.status says otherwise, local_ratelimit 429 unless its status does, ext_authz 429 as its service does."},
 	FaultInjected: {Name: "fault_injected", Flag: "FI", HTTP: 503, GRPC: 14, Dubbo: 80, Bolt: 3, Text: "fault injected",
 		Hint: "The fault filter is configured to do this."},
 

@@ -278,7 +278,8 @@ func (r *reader) target(j *actionJSON, f *config.Forward) {
 			Cluster: r.clusterNamed(w.Node, "name", w.Name), Weight: w.Weight, Metadata: r.labels(w.Node, &w.Metadata, w.Name),
 		})
 	}
-	if len(j.Weighted) > 0 && (sum == 0 || sum > 1<<32-1) {
+	read := !slices.ContainsFunc(j.Weighted, func(w weightedJSON) bool { return !w.Cluster.Node.Exists() })
+	if len(j.Weighted) > 0 && read && (sum == 0 || sum > 1<<32-1) {
 		r.report.Errorf(j.Node.Get("weighted_clusters"), "the weights sum up to %d, expected 1 to %d", sum, uint32(1<<32-1))
 	}
 }

@@ -111,6 +111,23 @@ type weightedJSON struct {
 	} `key:"cluster" doc:"One choice." required:"true"`
 }
 
+// Misread finds a choice that lacks the object around its keys.
+func (*weightedJSON) Misread(n document.Node) string {
+	if n.Get("cluster").Kind() == document.Object || !n.Get("name", "weight", "cluster").Exists() {
+		return ""
+	}
+	name := n.Get("name").Or(n.Get("cluster"))
+	weight := n.Get("weight")
+	if name.Kind() != document.String || weight.Exists() && weight.Kind() != document.Number {
+		return ""
+	}
+	text := document.AppendString(nil, name.Text())
+	if weight.Exists() {
+		text = append(append(text, `, "weight": `...), weight.Text()...)
+	}
+	return `name and weight belong into an object "cluster": write {"cluster": {"name": ` + string(text) + `}}`
+}
+
 type regexRewriteJSON struct {
 	Node    document.Node `key:"."`
 	Pattern struct {

@@ -116,6 +116,12 @@ func (d *Decoder) object(n Node, v reflect.Value) {
 		d.report.Expect(n, "an object")
 		return
 	}
+	if s.misreads && n.Kind() == Object {
+		if problem := v.Addr().Interface().(misreader).Misread(n); problem != "" {
+			d.report.Errorf(n, "%s", problem)
+			return
+		}
+	}
 	before := d.report.Errors()
 	seen := make([]bool, len(s.keys))
 	for member := range n.All() {
@@ -175,12 +181,25 @@ func (d *Decoder) absent(n Node, v reflect.Value, s *structure, seen []bool) {
 			continue
 		}
 		if k.Required && n.d != nil {
-			d.report.Errorf(n, "the key %q is missing: %s", k.Name, k.Doc)
+			d.report.Errorf(n, "the key %q is missing: expected %s", k.Name, k.instance())
 			continue
 		}
 		d.absentKey(v.FieldByIndex(k.index), k)
 	}
 }
+
+// instance describes a value of the key, by its example if there is one.
+func (k *Key) instance() string {
+	expected := k.Expected()
+	if k.Example == "" || strings.Contains(expected, " like ") || len(k.Words) > 0 {
+		return expected
+	}
+	return expected + " like " + k.Example
+}
+
+// misreader is a struct that knows how its object is often written wrongly. Misread returns
+// what to write instead, and "" for an object that is to be decoded.
+type misreader interface{ Misread(n Node) string }
 
 // absentKey gives one field its default.
 func (d *Decoder) absentKey(field reflect.Value, k *Key) {

@@ -164,7 +164,7 @@ func TestEveryProblemOfDecodingIsReported(t *testing.T) {
 		"unknown key":          {`{"name": "a", "conect_timeout": "1s"}`, `c.json:1:15: conect_timeout: unknown key "conect_timeout"; did you mean "connect_timeout"?`},
 		"unknown key, far off": {`{"name": "a", "zzz": 1}`, `c.json:1:15: zzz: unknown key "zzz"`},
 		"other separators":     {`{"name": "a", "connectTimeout": "1s"}`, `c.json:1:15: connectTimeout: unknown key "connectTimeout"; did you mean "connect_timeout"?`},
-		"missing key":          {`{"level": "INFO"}`, `c.json:1:1: the key "name" is missing: The name.`},
+		"missing key":          {`{"level": "INFO"}`, `c.json:1:1: the key "name" is missing: expected a string like "a"`},
 		"null for a must":      {`{"name": null}`, `c.json:1:10: name: found null, expected a string`},
 		"wrong word":           {`{"name": "a", "level": "WARNING"}`, `c.json:1:24: level: found the string "WARNING", expected "INFO" or "WARN"; did you mean "WARN"?`},
 		"number for a string":  {`{"name": 5}`, `c.json:1:10: name: found the number 5, expected a string`},

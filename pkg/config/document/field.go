@@ -59,6 +59,7 @@ type structure struct {
 	names    []string       // for suggestions
 	self     [][]int        // fields that capture the object
 	validate bool
+	misreads bool // it has Misread
 }
 
 //nolint:gochecknoglobals // types are constants in all but the language's name
@@ -98,6 +99,7 @@ func compile(t reflect.Type) *structure {
 		}
 	}
 	s.validate = reflect.PointerTo(t).Implements(reflect.TypeFor[validator]())
+	s.misreads = reflect.PointerTo(t).Implements(reflect.TypeFor[misreader]())
 	return s
 }
 
