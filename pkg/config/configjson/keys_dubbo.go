@@ -37,7 +37,7 @@ type dubboRegistryJSON struct {
 
 type registryJSON struct {
 	Node           document.Node `key:"."`
-	Type           string        `key:"type" doc:"Kind of registry." required:"true" example:"\"memory\""`
+	Type           string        `key:"type" choice:"registry" doc:"Kind of registry." required:"true" example:"\"memory\""`
 	Address        string        `key:"address" doc:"Where it is, as calls of the API write it: host:port, or a list of them separated by commas. Of memory: a name, or file:/path for Wefts on one machine." required:"true" example:"\"file:/tmp/dubbo\""`
 	Username       string        `key:"username" doc:"User, if a call has none." example:"\"dubbo\""`
 	Password       string        `key:"password" doc:"The user's password." secret:"true" example:"\"${DUBBO_PASSWORD:-p}\""`

@@ -61,8 +61,8 @@ type streamFilterJSON struct {
 // proxyJSON is the network filter "proxy".
 type proxyJSON struct {
 	Node       document.Node `key:"."`
-	Downstream string        `key:"downstream_protocol" doc:"What callers speak: a protocol; several, separated by commas, in the order in which they are looked for; \"Auto\": all that there are and that upstream_protocol allows. \"X\" in older files: extend_config.sub_protocol." required:"true" example:"\"Http1\""`
-	Upstream   string        `key:"upstream_protocol" doc:"What upstreams are spoken to in, where neither route nor cluster says; absent or \"Auto\": as the caller speaks. HTTP/1.1 and HTTP/2 are translated into one another, RPC is not." example:"\"Http1\""`
+	Downstream string        `key:"downstream_protocol" choice:"protocol,list" doc:"What callers speak: a protocol; several, separated by commas, in the order in which they are looked for; \"Auto\": all that there are and that upstream_protocol allows. \"X\" in older files: extend_config.sub_protocol." required:"true" example:"\"Http1\""`
+	Upstream   string        `key:"upstream_protocol" choice:"upstream_protocol" doc:"What upstreams are spoken to in, where neither route nor cluster says; absent or \"Auto\": as the caller speaks. HTTP/1.1 and HTTP/2 are translated into one another, RPC is not." example:"\"Http1\""`
 	Router     string        `key:"router_config_name" doc:"The route table." example:"\"routes\""`
 	Extend     extendJSON    `key:"extend_config" doc:"Limits and habits of the protocols."`
 	Fallback   bool          `key:"fallback_for_unknown_protocol" doc:"Hand connections that speak none of the protocols to the tcp_proxy that follows, with all their bytes." example:"true"`

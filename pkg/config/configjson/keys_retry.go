@@ -9,7 +9,7 @@ import (
 // retryJSON is a route's retry_policy: MOSN's keys, and Envoy's under their names.
 type retryJSON struct {
 	Node        document.Node     `key:"."`
-	On          document.Node     `key:"retry_on" doc:"What is tried again: true for 5xx, calls of gRPC that are unavailable (14), lost connections, and what the lists below name; or the words of [Retries](#retries), separated by commas." accept:"bool|string" example:"true"`
+	On          document.Node     `key:"retry_on" choice:"retry,list" doc:"What is tried again: true for 5xx, calls of gRPC that are unavailable (14), lost connections, and what the lists below name; or the words of [Retries](#retries), separated by commas." accept:"bool|string" example:"true"`
 	TryTimeout  time.Duration     `key:"retry_timeout,per_try_timeout" doc:"For one try; 0s: the route's timeout alone." default:"0s" example:"\"1s\""`
 	NumRetries  int               `key:"num_retries" doc:"Most retries of a request." unit:"retries" min:"0" max:"100" default:"1" example:"3"`
 	StatusCodes []int             `key:"status_codes,retriable_status_codes" doc:"Answers that are retried too: their status in HTTP, or in HTTP's terms." min:"100" max:"599" example:"[429]"`

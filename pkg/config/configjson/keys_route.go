@@ -86,7 +86,7 @@ type actionJSON struct {
 	ClusterVariable       string            `key:"cluster_variable" doc:"Variable that holds the cluster's name." example:"\"request_header_x-cluster\""`
 	ClusterHeader         string            `key:"cluster_header" doc:"Older name of a field that holds the cluster's name: use cluster_variable." unbuilt:"cluster_header" example:"\"x-cluster\""`
 	Weighted              []weightedJSON    `key:"weighted_clusters" doc:"A choice of clusters by weight."`
-	Upstream              string            `key:"upstream_protocol" doc:"What the cluster is spoken to; absent: as the cluster says, else the proxy." example:"\"Http1\""`
+	Upstream              string            `key:"upstream_protocol" choice:"upstream_protocol" doc:"What the cluster is spoken to; absent: as the cluster says, else the proxy." example:"\"Http1\""`
 	Priority              string            `key:"priority" doc:"Which of the cluster's circuit_breakers requests are held to: HIGH has limits and connections of its own. It is no order in which they are served." enum:"DEFAULT|HIGH" default:"DEFAULT" example:"\"HIGH\""`
 	Timeout               time.Duration     `key:"timeout" doc:"For the whole exchange, retries included. 0s: none." default:"60s" example:"\"5s\""`
 	Retry                 *retryJSON        `key:"retry_policy" doc:"When a request is tried again, on another host."`

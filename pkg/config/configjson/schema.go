@@ -3,6 +3,7 @@ package configjson
 import (
 	"bytes"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
@@ -14,8 +15,56 @@ func Schema() []byte { return Kinds{}.Schema() }
 func (k Kinds) Schema() []byte {
 	v := variants(k)
 	v["network_filter"] = append(v["network_filter"], document.Variant{Name: connectionManager, Prototype: routerJSON{}})
+	k.addChoices(v)
 	text := document.Schema("Weft configuration", rootJSON{}, v)
 	return append([]byte("{\n"+hasServer), bytes.TrimPrefix(text, []byte("{\n"))...)
+}
+
+// The choices of strings, as the tags name them.
+const (
+	choiceCluster   = "cluster_type"
+	choicePolicy    = "policy"
+	choiceProtocol  = "protocol"
+	choiceRetry     = "retry"
+	choiceRegistry  = "registry"
+	choiceUpstreams = "upstream_protocol"
+)
+
+// addChoices adds what strings may be of what is built.
+func (k Kinds) addChoices(v document.Variants) {
+	for _, name := range builtListenerFilters() {
+		if name != ProxyProtocolFilter {
+			v["listener_filter"] = append(v["listener_filter"], document.Variant{Name: name})
+		}
+	}
+	add := func(choice string, names ...string) {
+		for _, name := range names {
+			v[choice] = append(v[choice], document.Variant{Name: name})
+		}
+	}
+	for _, p := range k.ClusterTypes {
+		add(choiceCluster, string(p))
+	}
+	for _, p := range k.Policies {
+		add(choicePolicy, string(p))
+	}
+	for _, p := range k.Protocols {
+		add(choiceProtocol, string(p))
+		add(choiceUpstreams, string(p))
+	}
+	if len(k.Protocols) > 0 {
+		add(choiceProtocol, string(config.Auto), subProtocols)
+		add(choiceUpstreams, string(config.Auto), subProtocols)
+	}
+	if len(k.ClusterTypes) > 0 {
+		add(choiceCluster, "SIMPLE")
+	}
+	if len(k.Policies) > 0 {
+		add(choicePolicy, "")
+	}
+	add(choiceRetry, config.RetryWords()...)
+	add(choiceRetry, "true", "false")
+	add(choiceRegistry, k.DubboRegistries...)
 }
 
 // hasServer is the member of the schema that says that a file has a server, or is one for

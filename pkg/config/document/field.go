@@ -20,9 +20,12 @@ type Key struct {
 	Min, Max string // "" for none
 	Since    string
 	Variant  string
-	Within   string // a list may stand in an object, as the member of this name; "": it may not
-	Accept   []Kind // kinds that a Node field takes; nil: any
-	Type     reflect.Type
+	// Choice names the list of Variants whose names are what a string may be; "list" after a
+	// comma: several, separated by commas.
+	Choice string
+	Within string // a list may stand in an object, as the member of this name; "": it may not
+	Accept []Kind // kinds that a Node field takes; nil: any
+	Type   reflect.Type
 
 	HasDefault bool
 	Required   bool
@@ -128,7 +131,7 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 	get := f.Tag.Get
 	k := Key{
 		Name: names[0], Aliases: names[1:],
-		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), Within: get("within"),
+		Doc: get("doc"), Unit: get("unit"), Example: get("example"), Since: get("since"), Variant: get("variant"), Choice: get("choice"), Within: get("within"),
 		Min: get("min"), Max: get("max"),
 		Type:     f.Type,
 		Required: get("required") == "true", Numeral: get("numeral") == "true", Secret: get("secret") == "true",

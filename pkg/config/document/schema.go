@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -93,17 +95,27 @@ func (w *schemaWriter) structure(t reflect.Type) map[string]any {
 	properties := map[string]any{}
 	var required []string
 	var choices []any
+	var discriminated string // the variants that the object is one of
 	s := compile(t)
 	for i := range s.keys {
 		k := &s.keys[i]
 		for _, name := range append([]string{k.Name}, k.Aliases...) {
 			properties[name] = w.key(k)
 		}
+		if k.Variant != "" && k.Type == nodeType {
+			discriminated = k.Variant
+		}
 		if k.Required {
 			required = append(required, k.Name)
 		}
 		if k.Variant != "" && k.Type == nodeType {
 			choices = append(choices, w.choices(s, k)...)
+		}
+	}
+	if by := discriminator(s); discriminated != "" && len(w.variants[discriminated]) > 0 {
+		if one, ok := properties[by].(map[string]any); ok && one["type"] == "string" {
+			delete(one, "type")
+			one["anyOf"] = []map[string]any{{"enum": w.variants.names(discriminated)}, variable()}
 		}
 	}
 	out := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
@@ -116,12 +128,47 @@ func (w *schemaWriter) structure(t reflect.Type) map[string]any {
 	return out
 }
 
+// discriminator is the member that says which variant an object is.
+func discriminator(s *structure) string {
+	if _, ok := s.byName["type"]; ok {
+		return "type"
+	}
+	return "name"
+}
+
+// names returns the names of a list of variants, in its order, each once.
+func (v Variants) names(list string) []string {
+	var out []string
+	for _, one := range v[list] {
+		if !slices.Contains(out, one.Name) {
+			out = append(out, one.Name)
+		}
+	}
+	return out
+}
+
+// chosen returns the schema of a string of a choice; nil if nothing is known of it.
+func (w *schemaWriter) chosen(k *Key) map[string]any {
+	list, several := strings.CutSuffix(k.Choice, ",list")
+	names := w.variants.names(list)
+	if len(names) == 0 {
+		return nil
+	}
+	kinds := []map[string]any{{"enum": names}, variable()}
+	if several {
+		quoted := make([]string, len(names))
+		for i, name := range names {
+			quoted[i] = regexp.QuoteMeta(name)
+		}
+		one := " *(" + strings.Join(quoted, "|") + ") *"
+		kinds = append(kinds, map[string]any{"type": "string", "pattern": "^" + one + "(," + one + ")*$"})
+	}
+	return anyOf(kinds...)
+}
+
 // choices returns the conditions that tie a Node member to its discriminator.
 func (w *schemaWriter) choices(s *structure, k *Key) []any {
-	by := "type"
-	if _, ok := s.byName[by]; !ok {
-		by = "name"
-	}
+	by := discriminator(s)
 	var out []any
 	for _, v := range w.variants[k.Variant] {
 		if !v.described() {
@@ -206,6 +253,9 @@ func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 		}
 		return map[string]any{"type": "object", "additionalProperties": w.value(k, t.Elem())}
 	case reflect.String:
+		if chosen := w.chosen(k); chosen != nil {
+			return chosen
+		}
 		if len(k.Words) == 0 {
 			return map[string]any{"type": "string"}
 		}
@@ -219,8 +269,14 @@ func (w *schemaWriter) value(k *Key, t reflect.Type) map[string]any {
 func (w *schemaWriter) node(k *Key) map[string]any {
 	names := map[Kind]string{Bool: "boolean", Number: "number", String: "string", Object: "object", Array: "array"}
 	var kinds []string
+	chosen := w.chosen(k)
 	for _, kind := range k.Accept {
-		kinds = append(kinds, names[kind])
+		if kind != String || chosen == nil {
+			kinds = append(kinds, names[kind])
+		}
+	}
+	if chosen != nil {
+		return anyOf(map[string]any{"type": kinds}, chosen)
 	}
 	if kinds == nil {
 		return map[string]any{}
