@@ -33,6 +33,9 @@ type Exchange struct {
 	// TryDeadline is when the attempt that is under way is given up; the zero time
 	// means at Deadline. Retry sets it.
 	TryDeadline time.Time
+	// IdleTimeout is how long the exchange may wait for the next byte of its answer once the
+	// request has been sent; 0: for ever. The engine that read the request sets it.
+	IdleTimeout time.Duration
 
 	// Caller is the engine's side of the exchange. Never nil in an engine's
 	// exchange; may be nil in a test.
@@ -326,7 +329,7 @@ func (x *Exchange) Reset() {
 	clear(x.Record.Attempts)
 	x.Record = Record{Attempts: x.Record.Attempts[:0]}
 	x.Metadata.reset()
-	x.Deadline, x.TryDeadline = time.Time{}, time.Time{}
+	x.Deadline, x.TryDeadline, x.IdleTimeout = time.Time{}, time.Time{}, 0
 	clear(x.finishers) // there are none left, unless an engine gave x up
 	x.finishers = x.finishers[:0]
 }

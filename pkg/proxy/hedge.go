@@ -176,6 +176,7 @@ func (r *race) launch(p permit) {
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.x.Reset()
 	a.x.Caller, a.x.Deadline, a.x.Record.Listener = a, r.x.Deadline, r.x.Record.Listener
+	a.x.IdleTimeout = r.x.IdleTimeout
 	if r.tryTime > 0 {
 		if r.h.policy.OnTryTimeout {
 			r.late = time.After(r.tryTime)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // envoyManager is a listener of an Envoy file: an HTTP connection manager with more fields,
@@ -219,5 +220,18 @@ func TestUpstreamsOfAnEnvoyFileFollowTheCaller(t *testing.T) {
 	if response.StatusCode != 200 || string(content) != "a call" || response.Trailer.Get("Grpc-Status") != "0" ||
 		response.Header.Get("X-Version") != "1" || response.Header.Get("X-TE") != "trailers" {
 		t.Errorf("gRPC to a host of HTTP/1.1: %d %q, header %v, trailer %v", response.StatusCode, content, response.Header, response.Trailer)
+	}
+}
+
+// TestIdleStreamsOfAnEnvoyFile: stream_idle_timeout ends a request of HTTP/1.1 whose host
+// says nothing, though its route has no timeout.
+func TestIdleStreamsOfAnEnvoyFile(t *testing.T) {
+	t.Parallel()
+	app := hold(t)
+	front := free()
+	runEnvoy(t, list{envoyManager(front, object{"stream_idle_timeout": "0.3s"}, list{"*"}, forwardsTo("/", "app", object{"timeout": "0s"}))},
+		list{envoyCluster("app", app.address, nil)})
+	if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.status != 504 || got.took < 250*time.Millisecond {
+		t.Errorf("%d after %v, want 504 after 300ms", got.status, got.took)
 	}
 }

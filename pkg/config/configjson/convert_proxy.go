@@ -28,6 +28,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 			HeadTimeout:              e.HeadTimeout,
 			BodyTimeout:              e.BodyTimeout,
 			WriteTimeout:             e.WriteTimeout,
+			StreamIdleTimeout:        e.StreamIdleTimeout,
 			MaxRequestsPerConnection: e.MaxRequestsPerConnection,
 			Via:                      e.Via,
 			XForwarded:               e.XForwarded,

@@ -82,6 +82,7 @@ type extendJSON struct {
 	HeadTimeout              time.Duration        `key:"head_timeout" doc:"From the first byte of a head to its end; then 408." min:"1ms" default:"10s" example:"\"5s\""`
 	BodyTimeout              time.Duration        `key:"body_timeout" doc:"Between two reads of a request's content; then 408." min:"1ms" default:"30s" example:"\"5s\""`
 	WriteTimeout             time.Duration        `key:"write_timeout" doc:"Between two writes to a caller that make progress; then the connection is closed." min:"1ms" default:"30s" example:"\"5s\""`
+	StreamIdleTimeout        time.Duration        `key:"stream_idle_timeout" doc:"HTTP/1.1: how long hosts may send nothing of an answer once the request has been sent; then 504, or the end of the connection if the answer has begun. Of HTTP/2: http2_stream_idle_timeout. 0s: for ever." default:"0s" example:"\"5m\""`
 	MaxInFlight              int                  `key:"max_in_flight" doc:"RPC: requests of one connection that wait for their answer; with more it is not read. 0: no limit." unit:"requests" min:"0" default:"10000" example:"1000"`
 	FrameTimeout             time.Duration        `key:"frame_timeout" doc:"RPC: between two reads of a frame that has begun; then the connection is closed." min:"1ms" default:"30s" example:"\"5s\""`
 	DetectTimeout            time.Duration        `key:"detect_timeout" doc:"From a connection's first byte until it has shown its protocol, if there is a choice; then it is closed, or falls back." min:"1ms" default:"10s" example:"\"2s\""`

@@ -304,7 +304,8 @@ func (c *Client) patiently(read func() error) error {
 		c.conn.SetReadDeadline(c.until(time.Now().Add(refusalTime)))
 		return read()
 	}
-	c.conn.SetReadDeadline(c.x.Until())
+	until, idle := c.idleUntil()
+	c.conn.SetReadDeadline(until)
 	if c.x.Caller != nil {
 		stop := c.x.Caller.Watch(func() {
 			c.gone.Store(true)
@@ -312,7 +313,27 @@ func (c *Client) patiently(read func() error) error {
 		})
 		defer stop()
 	}
-	return read()
+	err := read()
+	if idle && errors.Is(err, os.ErrDeadlineExceeded) {
+		c.x.TryDeadline = time.Time{} // the exchange as a whole is idle, not this try alone
+		return protocol.Faultf(protocol.UpstreamTimeout, "nothing of the answer for %v (stream_idle_timeout)", c.x.IdleTimeout)
+	}
+	return err
+}
+
+// idleUntil returns when the wait for the next byte of the answer ends, of which watchAfter
+// has passed: at the exchange's deadline, or, which idle reports, when it has been idle for
+// too long.
+func (c *Client) idleUntil() (until time.Time, idle bool) {
+	until = c.x.Until()
+	if c.x.IdleTimeout <= 0 {
+		return until, false
+	}
+	end := time.Now().Add(max(c.x.IdleTimeout-watchAfter, 0))
+	if !until.IsZero() && until.Before(end) {
+		return until, false
+	}
+	return end, true
 }
 
 // resume takes back the interruption by which u told of its end. It reports false

@@ -232,6 +232,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 			return false
 		}
 	}
+	x.IdleTimeout = c.s.o.HTTP1.StreamIdleTimeout
 	if x.Request.Scheme == "" { // all but the absolute form
 		x.Request.Scheme = c.scheme()
 	}

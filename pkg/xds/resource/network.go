@@ -229,6 +229,7 @@ func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy
 	h.HeadTimeout = p.field("request_headers_timeout").duration(m.GetRequestHeadersTimeout(), h.HeadTimeout)
 	h.Via = m.GetVia()
 	out.HTTP2.StreamIdleTimeout = p.field("stream_idle_timeout").duration(m.GetStreamIdleTimeout(), 5*time.Minute)
+	h.StreamIdleTimeout = out.HTTP2.StreamIdleTimeout
 	if o := m.GetCommonHttpProtocolOptions(); o != nil {
 		at := p.field("common_http_protocol_options")
 		at.only(o, []string{"idle_timeout", "max_headers_count", "max_requests_per_connection", "headers_with_underscores_action"}, nil)

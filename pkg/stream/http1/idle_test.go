@@ -1,0 +1,93 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// TestAnIdleExchangeEnds: a host that sends nothing for the stream idle timeout costs the
+// caller a 504, or its connection within an answer; one that is slow but not idle costs
+// nothing.
+func TestAnIdleExchangeEnds(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
+	for _, test := range []struct {
+		name     string
+		idle     time.Duration
+		deadline time.Duration // of the exchange; 0: none
+		sent     []string      // by the host, a minute after one another
+		status   int
+		content  string
+		reason   protocol.Reason
+		after    time.Duration // when the answer, or the connection, has ended
+	}{
+		{"before the head", 90 * time.Second, 0, nil, 504, "upstream timed out\n", protocol.UpstreamTimeout, 90 * time.Second},
+		{"within the content", 90 * time.Second, 0, []string{head + "a", "b"}, 200, "ab", protocol.UpstreamTimeout, 210 * time.Second},
+		{"slow, but not idle", 90 * time.Second, 0, []string{head + "a", "b", "c", "d"}, 200, "abcd", protocol.None, 4 * time.Minute},
+		{"a nearer deadline", time.Hour, 70 * time.Second, nil, 504, "upstream timed out\n", protocol.UpstreamTimeout, 70 * time.Second},
+		{"no limit", 0, 0, []string{head + "abcd"}, 200, "abcd", protocol.None, time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, host := net.Pipe()
+				go func() {
+					if _, err := http.ReadRequest(bufio.NewReader(host)); err != nil {
+						return
+					}
+					for _, text := range test.sent {
+						<-time.After(time.Minute)
+						if _, err := io.WriteString(host, text); err != nil {
+							return
+						}
+					}
+				}()
+				client := NewClient(network.NewConn(near), stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(bool) {}})
+				options := config.DefaultHTTP1Options()
+				options.StreamIdleTimeout = test.idle
+				reason := protocol.None
+				caller, ended := inMemory(stream.ServerOptions{
+					HTTP1: options,
+					Service: protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+						x.Record.UpstreamStart = time.Now()
+						if test.deadline > 0 {
+							x.Deadline = x.Meta.Start.Add(test.deadline)
+						}
+						return client.Serve(ctx, x)
+					}),
+					Observe: func(x *protocol.Exchange) { reason = x.Record.Reason },
+				})
+				start := time.Now()
+				if _, err := io.WriteString(caller, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				answer, err := http.ReadResponse(bufio.NewReader(caller), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				content, err := io.ReadAll(answer.Body)
+				if whole := test.reason == protocol.None || test.status == 504; (err == nil) != whole {
+					t.Errorf("reading the content: %v, want it whole: %v", err, whole)
+				}
+				took := time.Since(start)
+				<-ended
+				if answer.StatusCode != test.status || string(content) != test.content || reason != test.reason || took != test.after {
+					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", answer.StatusCode, strings.TrimSpace(string(content)), reason, took,
+						test.status, test.content, test.reason, test.after)
+				}
+				_ = near.Close()
+				_ = host.Close()
+			})
+		})
+	}
+}
