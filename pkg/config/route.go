@@ -148,8 +148,11 @@ type Forward struct {
 
 	Timeout time.Duration // whole exchange; default 60 s; 0 as written: none
 	Retry   *RetryPolicy  // nil: only what is safe whatever the policy (see Retry)
-	Hedge   *HedgePolicy  // nil: one try at a time
-	Hash    []HashPolicy
+
+	GRPCTimeout GRPCTimeout // what the grpc-timeout of a call counts for
+
+	Hedge *HedgePolicy // nil: one try at a time
+	Hash  []HashPolicy
 	// Metadata are the labels of the hosts that the request may go to, where a cluster
 	// has subsets. Those of a weighted cluster count for more.
 	Metadata map[string]string
@@ -167,6 +170,14 @@ type Forward struct {
 	Response HeaderMutation
 
 	Mirror *Mirror
+}
+
+// GRPCTimeout says what the grpc-timeout field of a call of gRPC over HTTP/2 counts for. The
+// zero value: the call ends at the nearer of it and Forward.Timeout.
+type GRPCTimeout struct {
+	Ignore  bool          // it counts for nothing
+	Max     time.Duration // no call gets more by it; 0: no bound
+	Replace bool          // it stands in the place of Forward.Timeout; a call without it has Max
 }
 
 // WeightedCluster is one choice. Weight 0 gets nothing.

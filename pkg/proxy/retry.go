@@ -28,12 +28,33 @@ func (t *timeout) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start is protocol.Starter's.
 func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
-	if d, _ := t.route.Timeouts(x); d > 0 {
+	d, _ := t.route.Timeouts(x)
+	if g := &t.route.Config.Forward.GRPCTimeout; *g != (config.GRPCTimeout{}) && isGRPC(x) {
+		d = grpcTimeout(x, g, d)
+	}
+	if d > 0 {
 		if end := x.Meta.Start.Add(d); x.Deadline.IsZero() || end.Before(x.Deadline) {
 			x.Deadline = end
 		}
 	}
 	return t.next.Start(ctx, x)
+}
+
+// grpcTimeout makes the deadline of a call, which its grpc-timeout has set, what g says, and
+// returns what is left of the route's timeout d.
+func grpcTimeout(x *protocol.Exchange, g *config.GRPCTimeout, d time.Duration) time.Duration {
+	if g.Ignore {
+		x.Deadline = time.Time{}
+		return d
+	}
+	said := !x.Deadline.IsZero()
+	if end := x.Meta.Start.Add(g.Max); g.Max > 0 && (said && end.Before(x.Deadline) || !said && g.Replace) {
+		x.Deadline = end
+	}
+	if g.Replace {
+		return 0
+	}
+	return d
 }
 
 // RetryBudget bounds the retries in flight, those that wait included; a cluster's

@@ -228,6 +228,7 @@ func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 		ClusterVariable:       j.ClusterVariable,
 		Priority:              priority(j.Priority),
 		Timeout:               j.Timeout,
+		GRPCTimeout:           config.GRPCTimeout{Ignore: j.IgnoreGRPCTimeout},
 		PrefixRewrite:         j.PrefixRewrite,
 		HostRewrite:           j.HostRewrite,
 		AutoHostRewrite:       j.AutoHostRewrite,

@@ -89,6 +89,7 @@ type actionJSON struct {
 	Upstream              string            `key:"upstream_protocol" choice:"upstream_protocol" doc:"What the cluster is spoken to; absent: as the cluster says, else the proxy." example:"\"Http1\""`
 	Priority              string            `key:"priority" doc:"Which of the cluster's circuit_breakers requests are held to: HIGH has limits and connections of its own. It is no order in which they are served." enum:"DEFAULT|HIGH" default:"DEFAULT" example:"\"HIGH\""`
 	Timeout               time.Duration     `key:"timeout" doc:"For the whole exchange, retries included. 0s: none." default:"60s" example:"\"5s\""`
+	IgnoreGRPCTimeout     bool              `key:"ignore_grpc_timeout" doc:"The grpc-timeout field of a call of gRPC counts for nothing; false: the call ends with it, if that is before timeout." default:"false" example:"true"`
 	Retry                 *retryJSON        `key:"retry_policy" doc:"When a request is tried again, on another host."`
 	Hedge                 *hedgeJSON        `key:"hedge_policy" doc:"Several tries at once, of whose answers the first good one counts, of requests that may be sent twice and have come whole. Tries beyond the first count as retries for circuit_breakers."`
 	PrefixRewrite         string            `key:"prefix_rewrite" doc:"What the matched prefix or path becomes. Of RPC, whose path is /service/method: service and method become what the new path says." example:"\"/\""`

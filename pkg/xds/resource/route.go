@@ -355,20 +355,8 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 			out.Timeout = most
 		}
 	}
+	p.readGRPCTimeout(m, &out.GRPCTimeout)
 	return out
-}
-
-func (p place) readNoCluster(code routev3.RouteAction_ClusterNotFoundResponseCode) int {
-	switch code {
-	case routev3.RouteAction_SERVICE_UNAVAILABLE:
-		return 503
-	case routev3.RouteAction_NOT_FOUND:
-		return 404
-	case routev3.RouteAction_INTERNAL_SERVER_ERROR:
-		return 500
-	}
-	p.refuse("%v is not supported", code)
-	return 0
 }
 
 func forwardRead() []string {

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"testing"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
 )
@@ -33,6 +34,25 @@ func TestRoutesAreReadAsEnvoyMeansThem(t *testing.T) {
 	for _, action := range []string{`redirect: {https_redirect: true}`, `direct_response: {status: 200}`} {
 		if got := read(action + added).VirtualHosts[0].Routes[0].Response.Add; len(got) != 1 || got[0].Name != "strict-transport-security" {
 			t.Errorf("%s: the answer gets %v", action, got)
+		}
+	}
+}
+
+func TestWhatBoundsTheTimeoutsOfCalls(t *testing.T) {
+	for text, want := range map[string]config.GRPCTimeout{
+		``: {},
+		`max_stream_duration: {grpc_timeout_header_max: {seconds: 5}}`: {Max: 5 * time.Second},
+		`max_stream_duration: {grpc_timeout_header_max: {}}`:           {},
+		`max_grpc_timeout: {seconds: 5}`:                               {Max: 5 * time.Second, Replace: true},
+		`max_grpc_timeout: {}`:                                         {Replace: true},
+	} {
+		table, err := ReadRoutes(routesOf(t, `match: {prefix: "/"} route: {cluster: "c" `+text+`}`), Kinds{})
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := table.Config.VirtualHosts[0].Routes[0].Forward.GRPCTimeout; got != want {
+			t.Errorf("%s is read as %+v, want %+v", text, got, want)
 		}
 	}
 }

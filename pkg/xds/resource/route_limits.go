@@ -1,0 +1,33 @@
+package resource
+
+//lint:file-ignore SA1019 control planes still say what the API calls deprecated
+
+import (
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// readGRPCTimeout reads what bounds the timeouts that calls of gRPC bring. Envoy ignores
+// these where neither field is set; here they count in any case.
+func (p place) readGRPCTimeout(m *routev3.RouteAction, out *config.GRPCTimeout) {
+	switch d := m.GetMaxStreamDuration(); {
+	case d.GetGrpcTimeoutHeaderMax() != nil:
+		out.Max = p.field("max_stream_duration").field("grpc_timeout_header_max").duration(d.GetGrpcTimeoutHeaderMax(), 0)
+	case m.GetMaxGrpcTimeout() != nil:
+		out.Max, out.Replace = p.field("max_grpc_timeout").duration(m.GetMaxGrpcTimeout(), 0), true
+	}
+}
+
+func (p place) readNoCluster(code routev3.RouteAction_ClusterNotFoundResponseCode) int {
+	switch code {
+	case routev3.RouteAction_SERVICE_UNAVAILABLE:
+		return 503
+	case routev3.RouteAction_NOT_FOUND:
+		return 404
+	case routev3.RouteAction_INTERNAL_SERVER_ERROR:
+		return 500
+	}
+	p.refuse("%v is not supported", code)
+	return 0
+}
