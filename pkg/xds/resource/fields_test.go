@@ -107,6 +107,20 @@ func judgedMessages(t *testing.T) []judged {
 	return slices.Concat(all, judgedRoutes(t), judgedHosts(t))
 }
 
+// judgedFilters are the settings of filters of HTTP that are built.
+func judgedFilters(t *testing.T) (all []judged) {
+	t.Helper()
+	for i := range translations {
+		for _, m := range translations[i].messages {
+			all = append(all, judged{m, "typed_config", func(m proto.Message) ([]string, error) {
+				e, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: packed(t, m)}), allKinds())
+				return e.Ignored, err
+			}})
+		}
+	}
+	return all
+}
+
 // judgedListenerFilter is the settings of a filter of listeners.
 func judgedListenerFilter(t *testing.T, m proto.Message) judged {
 	t.Helper()
@@ -285,7 +299,10 @@ func (j judged) judge(f protoreflect.FieldDescriptor) string {
 	var refused Refused
 	errors.As(err, &refused)
 	switch {
-	case slices.ContainsFunc(refused, func(reason string) bool { return strings.HasPrefix(reason, at+": "+unsupported) }):
+	case slices.ContainsFunc(refused, func(reason string) bool {
+		rest, ok := strings.CutPrefix(reason, at+": ")
+		return ok && (strings.HasPrefix(rest, unsupported) || strings.HasPrefix(rest, "unknown key ") || strings.HasSuffix(rest, " is not supported yet"))
+	}):
 		return "**refused**"
 	case slices.Contains(ignored, at):
 		return "ignored"
@@ -316,8 +333,9 @@ What becomes of each field of the messages that Weft reads, by
 of what is read some values may be, as the NACK says then; what is ignored is told by
 ` + "`/config_dump`" + `. ` + "`go test ./pkg/xds/resource -run EveryFieldIsJudged -update`" + ` writes this page.
 `)
-	outer := judgedMessages(t)
-	for i, j := range slices.Concat(outer, inside(outer)) {
+	top := judgedMessages(t)
+	outer := slices.Concat(top, judgedFilters(t))
+	for i, j := range slices.Concat(outer, inside(top)) {
 		if i == len(outer) {
 			out.WriteString(insideText)
 		}
