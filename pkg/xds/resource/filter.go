@@ -73,7 +73,7 @@ type translation struct {
 var translations = []translation{
 	{name: "cors", messages: []proto.Message{&corsv3.Cors{}, &corsv3.CorsPolicy{}}},
 	{name: "fault", messages: []proto.Message{&faultv3.HTTPFault{}}, adapt: adaptFault},
-	{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adapt: unwrap("rbac")},
+	{name: "rbac", messages: []proto.Message{&rbacv3.RBAC{}, &rbacv3.RBACPerRoute{}}, adapt: adaptRBAC},
 	{name: "jwt_authn", messages: []proto.Message{&jwtv3.JwtAuthentication{}}, adapt: adaptJWT},
 	{name: "csrf", messages: []proto.Message{&csrfv3.CsrfPolicy{}}},
 	{name: "ext_authz", messages: []proto.Message{&authzv3.ExtAuthz{}, &authzv3.ExtAuthzPerRoute{}}, adapt: adaptExtAuthz},
@@ -281,7 +281,11 @@ func (p place) decode(settings any, m proto.Message, adapt func(map[string]any) 
 		text, err = adapted(text, adapt)
 	}
 	if err != nil {
-		p.refuse("%v", err)
+		if field, reason, ok := strings.Cut(err.Error(), ": "); ok && reason == unsupported {
+			p.field(field).unbuilt()
+		} else {
+			p.refuse("%v", err)
+		}
 		return nil
 	}
 	return p.fill(settings, text)
@@ -334,6 +338,20 @@ func unwrap(key string) func(map[string]any) error {
 		maps.Copy(settings, inner)
 		return nil
 	}
+}
+
+// adaptRBAC unwraps the settings of routes, and refuses trees in the place of rules. One that is
+// empty matches nothing and so lets nobody pass, while the filter's own settings take it for none.
+func adaptRBAC(settings map[string]any) error {
+	if err := unwrap("rbac")(settings); err != nil {
+		return err
+	}
+	for _, key := range []string{"matcher", "shadow_matcher"} {
+		if _, given := settings[key]; given {
+			return fmt.Errorf("%s: %s", key, unsupported)
+		}
+	}
+	return nil
 }
 
 // adaptFault makes a share of a percentage, and a status of one of HTTP.

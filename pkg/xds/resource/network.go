@@ -75,7 +75,7 @@ func (p place) readGate(name string, packed *anypb.Any, out *config.FilterChain)
 	if !ok {
 		return
 	}
-	if settings := p.decode(k.Config(), m, nil); settings != nil {
+	if settings := p.decode(k.Config(), m, adaptRBAC); settings != nil {
 		out.Gates = append(out.Gates, config.Filter{Name: name, Config: settings})
 	}
 }
