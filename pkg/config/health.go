@@ -46,6 +46,9 @@ type HTTPCheck struct {
 	Method string // "" is GET
 	Domain string // authority of the request; "": the host's name, else its address
 	Codes  []CodeRange
+	// Header changes the fields of the request, those of Remove first. Values are taken as
+	// they are: %variables% are not replaced.
+	Header HeaderMutation
 }
 
 // CodeRange is statuses from Start to End, both included.
@@ -77,7 +80,9 @@ func (h *HealthCheck) Equal(other *HealthCheck) bool {
 		h.HTTP.Path == other.HTTP.Path &&
 		h.HTTP.Method == other.HTTP.Method &&
 		h.HTTP.Domain == other.HTTP.Domain &&
-		slices.Equal(h.HTTP.Codes, other.HTTP.Codes)
+		slices.Equal(h.HTTP.Codes, other.HTTP.Codes) &&
+		slices.Equal(h.HTTP.Header.Add, other.HTTP.Header.Add) &&
+		slices.Equal(h.HTTP.Header.Remove, other.HTTP.Header.Remove)
 }
 
 // Outlier is when a host is ejected for how it answers, and for how long: passive

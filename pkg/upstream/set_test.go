@@ -333,7 +333,10 @@ func TestEveryClusterFieldCounts(t *testing.T) {
 			Peers: []config.PeerName{{Exact: "a"}}, Ciphers: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},
 		}}
 		c.Drops = []config.Drop{{Share: 1}}
-		c.Health = &config.HealthCheck{HTTP: config.HTTPCheck{Codes: []config.CodeRange{{Start: 200, End: 204}}}}
+		c.Health = &config.HealthCheck{HTTP: config.HTTPCheck{
+			Codes:  []config.CodeRange{{Start: 200, End: 204}},
+			Header: config.HeaderMutation{Add: []config.HeaderValue{{Name: "a"}}, Remove: []string{"b"}},
+		}}
 		c.Outlier = &config.Outlier{Codes: []int{503}}
 		c.TLS = &config.TLS{
 			Peers: []config.PeerName{{Exact: "a"}}, Ciphers: []string{"a"}, Curves: []string{"a"}, ALPN: []string{"h2"},

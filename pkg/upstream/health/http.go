@@ -55,6 +55,23 @@ func request(h Host, cfg *config.HTTPCheck, method, path string, deadline time.T
 	return x
 }
 
+// change changes the fields of a request as m says.
+func change(h *protocol.Header, m *config.HeaderMutation) {
+	for _, name := range m.Remove {
+		h.Del(name)
+	}
+	for _, v := range m.Add {
+		_, found := h.Lookup(v.Name)
+		switch {
+		case v.If == config.AddIfAbsent && found, v.If == config.AddIfPresent && !found:
+		case v.Append:
+			h.Add(v.Name, v.Value)
+		default:
+			h.Set(v.Name, v.Value)
+		}
+	}
+}
+
 // http passes if the host answers a request with a good status. The content is not
 // waited for.
 type http struct {
@@ -74,6 +91,7 @@ func (p *http) Probe(ctx context.Context, deadline time.Time) error {
 		path = "/"
 	}
 	x := request(p.host, cfg, method, path, deadline)
+	change(&x.Request.Header, &cfg.Header)
 	return exchange(ctx, p.host, p.speaks, cfg.Port, x, func() error {
 		if !cfg.Accepts(x.Response.Status) {
 			return fmt.Errorf("status %d", x.Response.Status)

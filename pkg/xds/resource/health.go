@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -17,14 +18,16 @@ func (p place) readHealth(m *clusterv3.Cluster, out *config.Cluster) {
 			at.index(i).refuse("is the second: only one is supported")
 			break
 		}
-		out.Health = at.index(i).readCheck(h)
+		out.Health = at.index(i).readCheck(h, m.GetName())
 	}
 	if m.GetOutlierDetection() != nil {
 		out.Outlier = p.field("outlier_detection").readOutlier(m.GetOutlierDetection())
 	}
 }
 
-func (p place) readCheck(h *corev3.HealthCheck) *config.HealthCheck {
+// readCheck reads a check of the hosts of a cluster, by whose name they are asked where
+// nothing else is said.
+func (p place) readCheck(h *corev3.HealthCheck, cluster string) *config.HealthCheck {
 	p.only(h, []string{
 		"timeout", "interval", "initial_jitter", "interval_jitter", "unhealthy_threshold", "healthy_threshold", "alt_port",
 		"http_health_check", "tcp_health_check", "grpc_health_check", "custom_health_check",
@@ -60,11 +63,31 @@ func (p place) readCheck(h *corev3.HealthCheck) *config.HealthCheck {
 	default:
 		p.refuseOther(h, "health_checker", "http_health_check", "tcp_health_check", "grpc_health_check")
 	}
+	if out.HTTP.Domain == "" && out.Protocol != config.CheckTCP {
+		out.HTTP.Domain = cluster
+	}
 	return out
 }
 
+// checkHeader reads what is added to the request of a check, and removed. Its values are
+// texts: there is no request that commands could tell of.
+func (p place) checkHeader(add []*corev3.HeaderValueOption, remove []string) config.HeaderMutation {
+	m := p.mutation("request_headers", add, remove)
+	for i := range m.Add {
+		v := &m.Add[i]
+		if strings.Contains(strings.ReplaceAll(v.Value, "%%", ""), "%") {
+			p.field("request_headers_to_add").refuse("%s has a command, for which a check has no value", v.Name)
+		}
+		v.Value = strings.ReplaceAll(v.Value, "%%", "%")
+	}
+	return m
+}
+
 func (p place) readHTTPCheck(h *corev3.HealthCheck_HttpHealthCheck, out *config.HealthCheck) {
-	p.only(h, []string{"host", "path", "expected_statuses", "codec_client_type", "method"}, []string{"receive", "service_name_matcher"})
+	p.only(h, []string{
+		"host", "path", "expected_statuses", "codec_client_type", "method", "request_headers_to_add", "request_headers_to_remove",
+	}, []string{"receive", "service_name_matcher"})
+	out.HTTP.Header = p.checkHeader(h.GetRequestHeadersToAdd(), h.GetRequestHeadersToRemove())
 	out.Protocol = config.CheckHTTP1
 	if h.GetCodecClientType() == typev3.CodecClientType_HTTP2 {
 		out.Protocol = config.CheckHTTP2

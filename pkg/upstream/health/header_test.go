@@ -1,0 +1,45 @@
+package health
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// named is a host of which only the authority counts.
+type named struct{ Host }
+
+func (named) Authority() string { return "10.0.0.1:80" }
+
+// TestFieldsOfACheck: the request of a check is for the domain, and its fields are changed,
+// removal first.
+func TestFieldsOfACheck(t *testing.T) {
+	for name, test := range map[string]struct {
+		cfg       config.HTTPCheck
+		authority string
+		want      string
+	}{
+		"nothing is said": {config.HTTPCheck{}, "10.0.0.1:80", "User-Agent: weft-health-check"},
+		"a domain":        {config.HTTPCheck{Domain: "shop"}, "shop", "User-Agent: weft-health-check"},
+		"added": {config.HTTPCheck{Header: config.HeaderMutation{Add: []config.HeaderValue{
+			{Name: "authorization", Value: "Basic abc"}, {Name: "x-a", Value: "1", Append: true}, {Name: "x-a", Value: "2", Append: true},
+		}}}, "10.0.0.1:80", "User-Agent: weft-health-check, authorization: Basic abc, x-a: 1, x-a: 2"},
+		"replaced": {config.HTTPCheck{Header: config.HeaderMutation{Add: []config.HeaderValue{{Name: "user-agent", Value: "probe"}}}}, "10.0.0.1:80", "user-agent: probe"},
+		"removed":  {config.HTTPCheck{Header: config.HeaderMutation{Remove: []string{"user-agent"}}}, "10.0.0.1:80", ""},
+		"removed, then added": {config.HTTPCheck{Header: config.HeaderMutation{Remove: []string{"user-agent"}, Add: []config.HeaderValue{
+			{Name: "user-agent", Value: "a", If: config.AddIfPresent}, {Name: "x-b", Value: "b", If: config.AddIfAbsent}, {Name: "x-b", Value: "c", If: config.AddIfAbsent},
+		}}}, "10.0.0.1:80", "x-b: b"},
+	} {
+		x := request(named{}, &test.cfg, "GET", "/", time.Time{})
+		change(&x.Request.Header, &test.cfg.Header)
+		var got []string
+		for name, value := range x.Request.Header.All() {
+			got = append(got, name+": "+value)
+		}
+		if text := strings.Join(got, ", "); !strings.EqualFold(text, test.want) || x.Request.Authority != test.authority {
+			t.Errorf("%s: to %q with %q, want %q with %q", name, x.Request.Authority, text, test.authority, test.want)
+		}
+	}
+}
