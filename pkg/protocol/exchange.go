@@ -369,7 +369,14 @@ func (x *Exchange) Fail(err error) {
 	x.Record.Detail = err.Error()
 	t := reason.Traits()
 	x.Reply(t.HTTP, "text/plain; charset=utf-8", t.Text+"\n")
+	if reason == Overflow {
+		x.Response.Header.Add(overloadedField, "true")
+	}
 }
+
+// overloadedField tells callers that the request was dropped by a circuit breaker, so that
+// they do not try again at once; its name is Envoy's.
+const overloadedField = "x-envoy-overloaded"
 
 func (r *Request) reset() {
 	r.Message.reset()

@@ -74,7 +74,11 @@ func TestErrorsBecomeTheRepliesOfTheTable(t *testing.T) {
 			if !strings.Contains(x.Record.Detail, "secret-detail") {
 				t.Errorf("the detail for the log is %q", x.Record.Detail)
 			}
-			if got, want := fieldsOf(&x.Response.Header), "Content-Type: text/plain; charset=utf-8\n"; got != want {
+			want := "Content-Type: text/plain; charset=utf-8\n"
+			if reason == protocol.Overflow {
+				want += "x-envoy-overloaded: true\n"
+			}
+			if got := fieldsOf(&x.Response.Header); got != want {
 				t.Errorf("fields %q, want %q", got, want)
 			}
 			if got, want := bodyOf(t, x), traits.Text+"\n"; got != want {

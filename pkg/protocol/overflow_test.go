@@ -1,0 +1,19 @@
+package protocol
+
+import "testing"
+
+// TestOverflowSaysSo: callers of a cluster whose circuit breaker is open learn so from a
+// field, as from Envoy.
+func TestOverflowSaysSo(t *testing.T) {
+	for reason, want := range map[Reason]string{Overflow: "true", ConnectFailure: "", Overloaded: "", RetryOverflow: ""} {
+		x := new(Exchange)
+		x.Reset()
+		x.Fail(NewFault(reason, nil))
+		if got := x.Response.Header.Get("x-envoy-overloaded"); got != want {
+			t.Errorf("%v: x-envoy-overloaded is %q, want %q", reason, got, want)
+		}
+		if traits := reason.Traits(); x.Response.Status != traits.HTTP {
+			t.Errorf("%v: status %d, want %d", reason, x.Response.Status, traits.HTTP)
+		}
+	}
+}
