@@ -178,7 +178,7 @@ func (m *member) released(reusable bool) {
 // idle.
 func (m *member) put() {
 	for {
-		switch m.pool.keep(m, -1) {
+		switch m.pool.keep(m) {
 		case kept:
 			return
 		case refused:
@@ -201,22 +201,25 @@ const (
 	wanted          // an exchange waits
 )
 
-// keep puts m among the idle connections at a place, -1 for the newest.
-func (p *exclusive) keep(m *member, place int) outcome {
+// keep makes m the newest idle connection.
+func (p *exclusive) keep(m *member) outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.isClosed:
 		return refused
-	case p.waiting.Len() > 0 || p.breaker.slots.waiting.Load() > 0:
+	case p.isWanted():
 		return wanted
 	}
-	if place < 0 || place > len(p.idle) {
-		place = len(p.idle)
-	}
-	p.idle = slices.Insert(p.idle, place, m)
+	p.idle = append(p.idle, m)
 	p.arm(p)
 	return kept
+}
+
+// isWanted reports whether an exchange waits for a connection, or a connect for a slot.
+// p.mu is held.
+func (p *exclusive) isWanted() bool {
+	return p.waiting.Len() > 0 || p.breaker.slots.waiting.Load() > 0
 }
 
 // pop takes the connection that became idle last, nil if there is none.

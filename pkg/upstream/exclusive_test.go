@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -357,9 +358,9 @@ func TestKeepInsertsWhereTold(t *testing.T) {
 	p := c.state.Load().hosts[0].lanes.Load().pool.(*exclusive)
 	a := p.pop()
 	b, d := &member{pool: p, conn: a.conn}, &member{pool: p, conn: a.conn}
-	p.keep(a, -1)
-	p.keep(b, 0)
-	p.keep(d, 9)
+	p.keep(a)
+	p.keepAt([]*member{b}, 0)
+	p.keepAt([]*member{d}, 9)
 	if want := []*member{b, a, d}; !slices.Equal(p.idle, want) {
 		t.Errorf("idle = %v, want %v", p.idle, want)
 	}
@@ -396,5 +397,33 @@ func BenchmarkServeWithAHostDown(b *testing.B) {
 			b.Fatal(err)
 		}
 		x.ResetResponse()
+	}
+}
+
+// BenchmarkSweep is a sweep over idle connections, which is to take time in proportion to
+// their number.
+func BenchmarkSweep(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			cfg := cluster("web", "a")
+			cfg.IdleTimeout = 0
+			_, c := one(b, newWorld(), cfg)
+			do(b, c)
+			p := c.state.Load().hosts[0].lanes.Load().pool.(*exclusive)
+			first := p.pop()
+			members := make([]*member, n)
+			for i := range members {
+				members[i] = &member{pool: p, conn: first.conn}
+			}
+			p.keepAt(members, 0)
+			for b.Loop() {
+				p.probe(time.Hour)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/connection")
+			p.mu.Lock()
+			p.idle = nil
+			p.mu.Unlock()
+			first.discard()
+		})
 	}
 }

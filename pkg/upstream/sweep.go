@@ -92,39 +92,65 @@ func (p *exclusive) expired(now time.Duration) []*member {
 	return expired
 }
 
+// probeShare is the part of the idle connections that a probe takes out of the pool at once:
+// exchanges find the others, and a sweep of many takes time in proportion to their number,
+// though taking some out moves those behind them.
+const probeShare = 16
+
 // probe asks each connection that was idle at the given time whether it is still
-// usable. It takes them one at a time, because asking is a system call, and
+// usable. It takes some at a time, because asking is a system call, and
 // oldest first, because exchanges take the newest.
 func (p *exclusive) probe(now time.Duration) {
+	var batch []*member
 	for place := 0; ; {
-		m := p.popAt(place, now)
-		if m == nil {
+		batch = p.popAt(batch[:0], place, now)
+		if len(batch) == 0 {
 			return
 		}
-		if !m.conn.Usable(now - m.since) {
-			m.discard()
+		usable := batch[:0]
+		for _, m := range batch {
+			if m.conn.Usable(now - m.since) {
+				usable = append(usable, m)
+			} else {
+				m.discard()
+			}
+		}
+		if p.keepAt(usable, place) {
+			place += len(usable)
 			continue
 		}
-		switch p.keep(m, place) {
-		case kept:
-			place++
-		case refused:
-			m.discard()
-		case wanted:
+		for _, m := range usable {
 			m.put()
 		}
 	}
 }
 
-// popAt takes the idle connection at a place, nil if there is none or if it
-// became idle after the given time.
-func (p *exclusive) popAt(place int, now time.Duration) *member {
+// popAt appends to batch the idle connections from a place on that became idle up to the
+// given time, as many as may be taken at once.
+func (p *exclusive) popAt(batch []*member, place int, now time.Duration) []*member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if place >= len(p.idle) || p.idle[place].since > now {
-		return nil
+	end := min(place+max(len(p.idle)/probeShare, 1), len(p.idle))
+	for end > place && p.idle[end-1].since > now {
+		end--
 	}
-	m := p.idle[place]
-	p.idle = slices.Delete(p.idle, place, place+1)
-	return m
+	if end <= place {
+		return batch
+	}
+	batch = append(batch, p.idle[place:end]...)
+	p.idle = slices.Delete(p.idle, place, end)
+	return batch
+}
+
+// keepAt puts members back at a place, and reports false if they are wanted or the pool is
+// closed.
+func (p *exclusive) keepAt(members []*member, place int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isClosed || p.isWanted() {
+		return false
+	}
+	p.idle = slices.Insert(p.idle, min(place, len(p.idle)), members...)
+	p.arm(p)
+	return true
 }
