@@ -12,12 +12,12 @@ func TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]any{
 		"a list of elements": list{
-			object{"max_requests": 2, "max_connections": 2},
+			object{"max_requests": 2, "max_connections": 3},
 			object{"priority": "HIGH", "max_requests": 1},
 		},
 		"thresholds": object{"thresholds": list{
 			object{"priority": "HIGH", "max_requests": 1},
-			object{"priority": "DEFAULT", "max_requests": 2, "max_connections": 2},
+			object{"priority": "DEFAULT", "max_requests": 2, "max_connections": 3},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn(t *testing.T) {
 				{"weft_cluster_overflow_total", "default", "requests", 1},
 				{"weft_cluster_overflow_total", "high", "requests", 1},
 				{"weft_cluster_breaker_open", "default", "requests", 1},
-				{"weft_cluster_breaker_open", "default", "connections", 1},
+				{"weft_cluster_breaker_open", "default", "connections", 0},
 				{"weft_cluster_breaker_open", "high", "requests", 1},
 				{"weft_cluster_breaker_remaining", "default", "requests", 0},
 			} {
@@ -62,8 +62,8 @@ func TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn(t *testing.T) {
 					open++
 				}
 			}
-			if open != 3 {
-				t.Errorf("/clusters tells %+v, want 3 limits that are reached", w.standing("app").Breakers)
+			if open != 2 {
+				t.Errorf("/clusters tells %+v, want 2 limits that are reached", w.standing("app").Breakers)
 			}
 			close(app.leave)
 			for _, wait := range []func() answer{first, second, high} {

@@ -102,6 +102,9 @@ func TestRepliesOfOurOwnCarryNothingOfTheRequest(t *testing.T) {
 func checkOwnFields(t *testing.T, response *http.Response, body string) {
 	t.Helper()
 	for name := range response.Header {
+		if name == "X-Envoy-Overloaded" && body == "circuit breaker open\n" {
+			continue
+		}
 		if !slices.Contains([]string{"Date", "Content-Type", "Content-Length", "Connection", "Location", "Allow"}, name) {
 			t.Errorf("the answer has a field %s", name)
 		}
