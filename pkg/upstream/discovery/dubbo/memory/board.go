@@ -11,6 +11,8 @@ import (
 // board is what was registered, and who wants to know. Safe for concurrent use. Its lock
 // is taken before that of a session.
 type board struct {
+	sessions int // guarded by Space.mu; of a board of this process
+
 	mu        sync.Mutex
 	entries   map[string]map[entryKey]entry    // guarded by mu; by interface
 	instances map[string]map[entryKey]instance // guarded by mu; by interface

@@ -29,8 +29,11 @@ type Space struct {
 	sessions atomic.Uint64
 
 	mu     sync.Mutex
-	boards map[string]*board // guarded by mu; by address
+	boards map[string]*board // guarded by mu; by address; each has sessions
 }
+
+// maxAddresses bounds the addresses of this process that have sessions at one time.
+const maxAddresses = 1024
 
 // NewSpace returns a Space that nothing is in.
 func NewSpace() *Space { return &Space{boards: map[string]*board{}} }
@@ -63,21 +66,41 @@ func (s *Space) Open(o registry.Options) (registry.Registry, error) {
 		se.changed = o.Changed
 		se.state = registry.State{Since: time.Now()} // until the folder has been written to
 	} else {
-		se.board = s.board(o.Address)
+		var err error
+		if se.board, err = s.enter(o.Address); err != nil {
+			return nil, err
+		}
+		se.leave = func() { s.leave(o.Address) }
 	}
 	go se.run()
 	return se, nil
 }
 
-func (s *Space) board(address string) *board {
+// enter returns the board of an address for one more session, which calls leave when it
+// ends.
+func (s *Space) enter(address string) (*board, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.boards[address]
 	if b == nil {
+		if len(s.boards) >= maxAddresses {
+			return nil, fmt.Errorf("memory registry %q: there are sessions at %d other addresses, the limit", address, maxAddresses)
+		}
 		b = newBoard()
 		s.boards[address] = b
 	}
-	return b
+	b.sessions++
+	return b, nil
+}
+
+// leave drops the board of an address with its last session.
+func (s *Space) leave(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.boards[address]
+	if b.sessions--; b.sessions == 0 {
+		delete(s.boards, address)
+	}
 }
 
 // session is a registry.Registry. Its goroutine calls notify, and reads and writes the
@@ -87,6 +110,7 @@ type session struct {
 	board   *board  // immutable
 	folder  *folder // owned by run; nil: the board is of this process
 	changed func()  // immutable; of a folder
+	leave   func()  // immutable; ends the session at the board; nil: the board is its own
 
 	wake  chan struct{} // there is something to do
 	done  chan struct{} // closed by Close
@@ -321,4 +345,7 @@ func (s *session) end() {
 		s.folder.leave()
 	}
 	s.board.removeAll(s.name)
+	if s.leave != nil {
+		s.leave()
+	}
 }
