@@ -65,7 +65,7 @@ func TestRulesOfTheConfigurationCentre(t *testing.T) {
 	rules.write(conditions, fmt.Sprintf("conditions: ['method!=name => port=%d', 'method=na* => port=%d']", two, one))
 	called("map[one:40]")
 	rules.write(conditions, fmt.Sprintf("force: true\nconditions: ['=> port=%d']", two))
-	near.awaitProviders(two)
+	near.awaitExport([2]string{}, two) // whose rule it is
 	called("map[two:40]")
 	if err := rules.conn.Delete(conditions, -1); err != nil {
 		t.Fatal(err)

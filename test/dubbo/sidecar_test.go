@@ -26,6 +26,18 @@ func exports() [][2]string {
 	return [][2]string{{"", ""}, {"blue", "1.0"}, {"green", "1.0"}, {"green", "2.0"}}
 }
 
+// keyOf returns the key of an export in the API.
+func keyOf(export [2]string) string {
+	key := echo
+	if export[0] != "" {
+		key = export[0] + "/" + key
+	}
+	if export[1] != "" {
+		key += ":" + export[1]
+	}
+	return key
+}
+
 // setting is how a sidecar is set up.
 type setting struct {
 	registry string        // address of a ZooKeeper
@@ -169,22 +181,32 @@ func (w *sidecar) subscribed(key string) (service, error) {
 	return service{}, fmt.Errorf("%s is not subscribed: %s", key, text)
 }
 
-// awaitProviders waits until calls of the export without group and version go to these
-// ports of host, and to no other.
+// awaitProviders waits until calls of every export go to these ports of host, and to no
+// other. An application of Dubbo 3 registers with its first service, and adds the others a
+// second later.
 func (w *sidecar) awaitProviders(ports ...int) {
+	w.t.Helper()
+	for _, export := range exports() {
+		w.awaitExport(export, ports...)
+	}
+}
+
+// awaitExport waits until calls of one export go to these ports of host, and to no other.
+func (w *sidecar) awaitExport(export [2]string, ports ...int) {
 	w.t.Helper()
 	var want []string
 	for _, port := range ports {
 		want = append(want, fmt.Sprintf("%s:%d", host, port))
 	}
 	slices.Sort(want)
+	key := keyOf(export)
 	eventually(w.t, func() string {
-		s, err := w.subscribed(echo)
+		s, err := w.subscribed(key)
 		if err != nil {
 			return err.Error()
 		}
 		if got := s.used(); !slices.Equal(got, want) {
-			return fmt.Sprintf("calls go to %v, want %v", got, want)
+			return fmt.Sprintf("calls of %s go to %v, want %v", key, got, want)
 		}
 		return ""
 	})

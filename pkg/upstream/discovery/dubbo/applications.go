@@ -36,10 +36,13 @@ type revision struct {
 }
 
 const (
-	fetchIn       = 5 * time.Second
-	mostFetches   = 32 // that have their turn at a time
-	fetchTurn     = 500 * time.Millisecond
-	mostRevisions = 1024 // that nobody may need any more
+	fetchIn     = 5 * time.Second
+	mostFetches = 32 // that have their turn at a time
+	fetchTurn   = 500 * time.Millisecond
+	// firstFetchPause is how long the second attempt waits; later ones wait twice as long each
+	// time. Dubbo registers an instance a moment before it answers questions about it.
+	firstFetchPause = 50 * time.Millisecond
+	mostRevisions   = 1024 // that nobody may need any more
 )
 
 var errRegistryGone = errors.New("the registry is not in use any more")
@@ -169,7 +172,7 @@ func (s *subscription) instancesOf(key revisionKey) (all []registry.Instance) {
 func (h *Hub) fetch(key revisionKey, r *revision) {
 	late := time.AfterFunc(fetchIn, func() { h.late(key, r) })
 	defer late.Stop()
-	pause := firstPause
+	pause := firstFetchPause
 	for attempt := 0; ; attempt++ {
 		h.fetches <- struct{}{} // who holds it lets go of it within fetchTurn
 		over := sync.OnceFunc(func() { <-h.fetches })
