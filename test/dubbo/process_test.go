@@ -133,7 +133,7 @@ func startJava(t *testing.T, module, class string, args ...string) *process {
 	flags := []string{
 		// Small and quickly started: a machine of two cores runs several.
 		"-Xmx160m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
-		"-Djava.net.preferIPv4Stack=true",
+		"-Djava.net.preferIPv4Stack=true", child.JavaHosts(t),
 		"-Djava.io.tmpdir=" + t.TempDir(), "-Duser.home=" + t.TempDir(),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED",

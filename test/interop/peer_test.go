@@ -113,7 +113,7 @@ func startJava(t *testing.T, name, module, class string, args ...string) *peer {
 	flags := []string{
 		// Small and quickly started: a machine of two cores runs several.
 		"-Xmx160m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-		"-Djava.net.preferIPv4Stack=true",
+		"-Djava.net.preferIPv4Stack=true", child.JavaHosts(t),
 		"-Djava.io.tmpdir=" + t.TempDir(), "-Duser.home=" + t.TempDir(),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-Dbolt.tcp.heartbeat.interval=2000", "-Dbolt.tcp.server.idle.interval=6000",

@@ -169,7 +169,7 @@ func (s *Server) Restart() {
 func (s *Server) launch() {
 	s.t.Helper()
 	built := filepath.Join(os.Getenv(folderKey), "server")
-	cmd := exec.Command("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+	cmd := exec.Command("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", child.JavaHosts(s.t),
 		"-Dnacos.standalone=true", "-Dnacos.home="+s.folder, "-Dnacos.server.ip=127.0.0.1",
 		"-Dspring.config.additional-location=file:"+filepath.Join(s.folder, "conf")+"/",
 		"-cp", filepath.Join(built, "server.jar")+":"+filepath.Join(built, "lib", "*"), "com.alibaba.nacos.Server")

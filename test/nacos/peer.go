@@ -26,7 +26,7 @@ func (s *Server) StartPeer(t testing.TB, kind, group string) *Peer {
 	folder := t.TempDir() // Nacos's client writes logs, and remembers lists, in the home folder
 	cmd := exec.Command("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
 		"--add-opens=java.base/java.lang=ALL-UNNAMED", // for the code that Dubbo 2.7 makes
-		"-Duser.home="+folder, "-Djava.net.preferIPv4Stack=true",
+		"-Duser.home="+folder, "-Djava.net.preferIPv4Stack=true", child.JavaHosts(t),
 		"-cp", filepath.Join(built, kind+".jar")+":"+filepath.Join(built, "lib", "*"),
 		"weft.Peer", "nacos://"+s.address+"?group="+group)
 	return &Peer{t, child.Talk(t, "Dubbo's registry of "+kind, cmd)}
