@@ -21,7 +21,7 @@ func readChecked(t *testing.T, http *corev3.HealthCheck_HttpHealthCheck, grpc *c
 	} else {
 		h.HealthChecker = &corev3.HealthCheck_GrpcHealthCheck_{GrpcHealthCheck: grpc}
 	}
-	c, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "shop", HealthChecks: []*corev3.HealthCheck{h}}))
+	c, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "shop", HealthChecks: []*corev3.HealthCheck{h}}), Kinds{})
 	if err != nil {
 		return nil, err
 	}
