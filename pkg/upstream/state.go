@@ -204,6 +204,7 @@ func same(a, b *config.Cluster) bool {
 			a.Type == b.Type &&
 			a.Policy == b.Policy &&
 			a.Protocol == b.Protocol &&
+			a.GRPCInHTTP1 == b.GRPCInHTTP1 &&
 			a.ChoiceCount == b.ChoiceCount &&
 			a.ActiveRequestBias == b.ActiveRequestBias &&
 			a.MinRingSize == b.MinRingSize &&

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write what is, instead of comparing wit
 // script is one archive of testdata: files, of which config.json or config.yaml
 // is loaded, and the diagnostics that are wanted, in "want". A comment above the
 // files says what it shows; of the words on lines of their own there, "lenient"
-// sets the option, "http2" builds Http2 as well and "nodns" builds no STRICT_DNS.
+// sets the option and "lint" that of the lint, "http2" builds Http2 as well and "nodns" builds no STRICT_DNS.
 func script(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, *txtar.Archive) {
 	t.Helper()
 	a, err := txtar.ParseFile(path)
@@ -47,6 +47,7 @@ func script(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, 
 	}
 	s, diags := Load(main, kinds, Options{
 		Lenient: slices.Contains(words, "lenient"),
+		Lint:    slices.Contains(words, "lint"),
 		Env: func(name string) (string, bool) {
 			value, set := map[string]string{"ADDRESS": "127.0.0.1:8080", "TRIES": "3"}[name]
 			return value, set

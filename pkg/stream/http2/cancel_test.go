@@ -223,7 +223,7 @@ func TestAnIdleStreamIsAnsweredBeforeItIsReset(t *testing.T) {
 				go b.host.resetOf(id) // the host's pipe is read
 				head := p.head(1)
 				b.at(time.Minute, "the answer came")
-				if head[":status"] != tt.status || tt.grpc && head["grpc-status"] != "4" {
+				if head[":status"] != tt.status || tt.grpc && head["grpc-status"] != "14" {
 					t.Errorf("answered with %v, want %s", head, tt.status)
 				}
 				if o := <-b.ended; o.reason != tt.reason {
