@@ -128,7 +128,7 @@ func (p *process) applyRest(next *config.Snapshot) (restart []string) {
 
 // later logs that a change of a key does not apply to the running process.
 func (p *process) later(key string) {
-	p.log.Warn("the change of " + key + " takes effect after a restart")
+	p.log.Warn("a change takes effect after a restart", "key", key)
 }
 
 // restartOnly returns the keys whose values a process keeps from its start and that differ

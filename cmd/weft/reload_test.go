@@ -68,7 +68,7 @@ func TestReloadAppliesOrSaysThatARestartIsNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range want {
-		if !strings.Contains(string(text), "the change of "+key+" takes effect after a restart") {
+		if !strings.Contains(string(text), `"a change takes effect after a restart" key=`+key) {
 			t.Errorf("the log does not say that %s takes effect after a restart:\n%s", key, text)
 		}
 	}

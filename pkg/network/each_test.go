@@ -23,7 +23,7 @@ func TestTheEndOfAConnectionMayAskItsListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go l.Serve(context.Background()) //nolint:errcheck // ends with Drain
+	go l.Serve(context.Background()) // ends with Drain
 	nc, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

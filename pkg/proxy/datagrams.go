@@ -139,7 +139,7 @@ func (s *Server) swapDatagrams(p *datagramPlan) {
 		next := p.config[address]
 		if next == nil {
 			delete(d.live, address)
-			news = append(news, listenerNews{"listener removed", live.config.Name, address})
+			news = append(news, listenerNews{false, live.config.Name, address})
 			s.retireDatagrams(live)
 			continue
 		}
@@ -156,7 +156,7 @@ func (s *Server) swapDatagrams(p *datagramPlan) {
 	}
 	for address, live := range p.bound {
 		d.live[address] = live
-		news = append(news, listenerNews{"listener active", live.config.Name, address})
+		news = append(news, listenerNews{true, live.config.Name, address})
 		live.count(s.o.Metrics, live.config.Name)
 		s.tasks.Go(func() {
 			if err := live.proxy.Serve(); err != nil {

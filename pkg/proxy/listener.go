@@ -124,12 +124,19 @@ func (s *Server) drainChain(live *liveListener, c *chain) {
 }
 
 // listenerNews is a change of a listener for the log.
-type listenerNews struct{ message, listener, address string }
+type listenerNews struct {
+	active            bool // it accepts connections; false: no more
+	listener, address string
+}
 
 // tell logs which listeners have begun to accept and which accept no more.
 func (s *Server) tell(news []listenerNews) {
 	for _, n := range news {
-		s.o.Log.Info(n.message, "listener", n.listener, "address", n.address)
+		if n.active {
+			s.o.Log.Info("listener active", "listener", n.listener, "address", n.address)
+		} else {
+			s.o.Log.Info("listener removed", "listener", n.listener, "address", n.address)
+		}
 	}
 }
 

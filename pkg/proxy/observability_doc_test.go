@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -213,10 +214,7 @@ func boundList() string {
 
 // columnTable lists the columns of the default line of an access log.
 func columnTable() string {
-	docs := map[string]string{}
-	for name, doc := range variable.Names() {
-		docs[name] = doc
-	}
+	docs := maps.Collect(variable.Names())
 	var b strings.Builder
 	b.WriteString("| Column | Variable | Meaning |\n|---:|---|---|\n")
 	for i, column := range strings.Fields(DefaultAccessLogFormat) {

@@ -333,7 +333,7 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 			delete(s.listeners, key)
 			before = append(before, live.entry.compositions()...)
 			gone = append(gone, live)
-			news = append(news, listenerNews{"listener removed", live.entry.config.Name, live.ln.Addr().String()})
+			news = append(news, listenerNews{false, live.entry.config.Name, live.ln.Addr().String()})
 		}
 	}
 	for key, e := range p.entries {
@@ -346,7 +346,7 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 			e.enforce()
 			s.listeners[key] = made
 			s.begin(ctx, made)
-			news = append(news, listenerNews{"listener active", e.config.Name, made.ln.Addr().String()})
+			news = append(news, listenerNews{true, e.config.Name, made.ln.Addr().String()})
 		default: // nothing can reach it
 			e.drop()
 		}

@@ -58,7 +58,7 @@ func (r *Route) Hash(x *protocol.Exchange, random uint64) (of uint64, made bool)
 
 // hash returns the hash of what p is about, and whether the request has it.
 func (p *hashPolicy) hash(x *protocol.Exchange) (of uint64, ok bool) {
-	text := ""
+	var text string
 	switch {
 	case p.field != "":
 		return hashField(x, p.field)

@@ -391,7 +391,7 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 		cfg.Breakers.MaxPendingRequests = many
 		s, c := one(t, newWorld(), cfg)
 		defer s.Close()
-		dialing, dialed, open := 0, 0, make(chan struct{})
+		open := make(chan struct{})
 		started := make(chan int, many+1)
 		serve := func(ctx context.Context) chan error {
 			done := make(chan error, 1)
@@ -420,7 +420,7 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 		if err := <-serve(context.Background()); protocol.ReasonOf(err) != protocol.Overflow {
 			t.Errorf("one more than may be pending: %v", err)
 		}
-		if dialing = len(started); dialing != limit {
+		if dialing := len(started); dialing != limit {
 			t.Errorf("%d connections are being opened, want %d", dialing, limit)
 		}
 		cancel()
@@ -430,7 +430,7 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if dialed = len(started); dialed != 2*limit {
+		if dialed := len(started); dialed != 2*limit {
 			t.Errorf("%d connections were opened after %d had been canceled, want %d", dialed, many/2, 2*limit)
 		}
 		close(open)

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -129,9 +130,7 @@ func (c *Cluster) makeRuleGroup(s *state, g *group, allowed config.HostSet) *gro
 func (r *groupRules) add(n *ruleGroup) {
 	all := make(map[uint64]*ruleGroup)
 	if known := r.groups.Load(); known != nil {
-		for sum, one := range *known {
-			all[sum] = one
-		}
+		maps.Copy(all, *known)
 	}
 	sum := hashOf(n.allowed)
 	n.next = all[sum]

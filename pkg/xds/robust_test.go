@@ -97,7 +97,6 @@ func TestALargeResourceTakesMemoryInProportion(t *testing.T) {
 		m.HealthChecks = append(m.HealthChecks, check)
 	}
 	body := serialized(m)
-	m = nil
 	var before, after goruntime.MemStats
 	goruntime.GC()
 	goruntime.ReadMemStats(&before)

@@ -47,12 +47,13 @@ func TestWhatBecomesOfUnknownFields(t *testing.T) {
 			if !strings.Contains(log.String(), reason) {
 				t.Errorf("the log does not have it:\n%s", log.String())
 			}
-			var detail string
+			var all strings.Builder
 			for _, r := range s.Status().Planes[0].Types {
 				for _, one := range r.Bad {
-					detail += one.Reason
+					all.WriteString(one.Reason)
 				}
 			}
+			detail := all.String()
 			if !strings.Contains(detail, c.inDetail) || (detail == "") != (c.inDetail == "") {
 				t.Errorf("the NACK says %q, want %q", detail, c.inDetail)
 			}

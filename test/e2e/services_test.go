@@ -291,7 +291,7 @@ func TestServicesAndTheFileDoNotClash(t *testing.T) {
 	}
 	reload(withCluster("com.example.Free"), "the file has a cluster \\\"com.example.Free\\\"")
 	reload(e.text, "configuration applied")
-	reload(strings.Replace(e.text, `"application": "consumer"`, `"application": "other"`, 1), "the change of dubbo_registry takes effect after a restart")
+	reload(strings.Replace(e.text, `"application": "consumer"`, `"application": "other"`, 1), `"a change takes effect after a restart" key=dubbo_registry`)
 	said := consume(t, e.at("20881")).call(invocation{service: "com.example.Free", method: "say"})
 	if !strings.Contains(said.text, noProvider) {
 		t.Errorf("after reloads a call is answered %d %q", said.status, said.text)

@@ -36,7 +36,7 @@ const streams = 480
 // attacks returns all attacks; the first is the one that the test plays.
 func attacks() []attack {
 	resets := func(method string, fields ...string) func(uint32) []byte {
-		return each(streams, func(f *http2.Framer, block []byte, id uint32) error {
+		return each(func(f *http2.Framer, block []byte, id uint32) error {
 			return errors.Join(
 				f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true}),
 				f.WriteRSTStream(id, http2.ErrCodeCancel))
@@ -49,25 +49,25 @@ func attacks() []attack {
 		{name: "rapid reset, new connections", burst: rapid, used: streams, fresh: true},
 		{name: "rapid reset over TLS", burst: rapid, used: streams, tls: true},
 		{name: "rapid reset of gRPC", burst: grpc, used: streams},
-		{name: "requests, then leave", burst: each(streams, func(f *http2.Framer, block []byte, id uint32) error {
+		{name: "requests, then leave", burst: each(func(f *http2.Framer, block []byte, id uint32) error {
 			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true})
 		}, "GET"), used: streams, fresh: true},
-		{name: "HEADERS without END_STREAM", burst: each(streams, func(f *http2.Framer, block []byte, id uint32) error {
+		{name: "HEADERS without END_STREAM", burst: each(func(f *http2.Framer, block []byte, id uint32) error {
 			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true})
 		}, "POST"), used: streams, fresh: true},
-		{name: "DATA, then reset", burst: each(streams, func(f *http2.Framer, block []byte, id uint32) error {
+		{name: "DATA, then reset", burst: each(func(f *http2.Framer, block []byte, id uint32) error {
 			return errors.Join(
 				f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true}),
 				f.WriteData(id, false, []byte("x")),
 				f.WriteRSTStream(id, http2.ErrCodeCancel))
 		}, "POST"), used: streams},
-		{name: "PRIORITY", burst: each(streams, func(f *http2.Framer, _ []byte, id uint32) error {
+		{name: "PRIORITY", burst: each(func(f *http2.Framer, _ []byte, id uint32) error {
 			return f.WritePriority(id, http2.PriorityParam{Weight: 1})
 		}, "GET")},
 		{name: "CONTINUATION", burst: continuations},
-		{name: "empty SETTINGS", burst: each(streams, func(f *http2.Framer, _ []byte, _ uint32) error { return f.WriteSettings() }, "GET")},
-		{name: "PING", burst: each(streams, func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(false, [8]byte{}) }, "GET")},
-		{name: "PING ACK", burst: each(streams, func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(true, [8]byte{}) }, "GET")},
+		{name: "empty SETTINGS", burst: each(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WriteSettings() }, "GET")},
+		{name: "PING", burst: each(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(false, [8]byte{}) }, "GET")},
+		{name: "PING ACK", burst: each(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(true, [8]byte{}) }, "GET")},
 	}
 	for _, p := range frame.All() {
 		list = append(list, attack{name: p.Name() + " calls, then leave", rpc: p.Name(), fresh: true, used: streams, burst: func(first uint32) []byte {
@@ -81,8 +81,8 @@ func attacks() []attack {
 	return list
 }
 
-// each returns a burst of n repetitions of what write sends on one stream.
-func each(n int, write func(f *http2.Framer, block []byte, id uint32) error, method string, fields ...string) func(uint32) []byte {
+// each returns a burst of what write sends, once for each of the streams.
+func each(write func(f *http2.Framer, block []byte, id uint32) error, method string, fields ...string) func(uint32) []byte {
 	return func(first uint32) []byte {
 		var out, block bytes.Buffer
 		f := http2.NewFramer(&out, nil)
@@ -93,7 +93,7 @@ func each(n int, write func(f *http2.Framer, block []byte, id uint32) error, met
 		for i := 0; i < len(all); i += 2 {
 			_ = enc.WriteField(hpack.HeaderField{Name: all[i], Value: all[i+1]}) // to memory
 		}
-		for i := range uint32(n) {
+		for i := range uint32(streams) {
 			if err := write(f, block.Bytes(), first+2*i); err != nil {
 				panic("flood: " + err.Error()) // to memory
 			}

@@ -27,7 +27,7 @@ func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
 		for range 2 { // each with a server of its own
 			caller, ended := inMemory(o)
 			for range 2 {
-				go io.WriteString(caller, get) //nolint:errcheck // the answer tells
+				go io.WriteString(caller, get) // the answer tells
 				answer, err := http.ReadResponse(bufio.NewReader(caller), nil)
 				if err != nil {
 					t.Fatal(err)

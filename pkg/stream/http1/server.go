@@ -414,7 +414,7 @@ func (c *session) contain(doing string) {
 
 // report logs a panic that was contained.
 func (c *session) report(doing string, p any) {
-	c.s.o.Log.Error("panic while "+doing+"; this is a defect, please report it",
+	c.s.o.Log.Error("panic; this is a defect, please report it", "while", doing,
 		"listener", c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
 }
 

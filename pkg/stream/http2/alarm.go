@@ -49,7 +49,7 @@ func (w *wire) expire() {
 	defer w.alarm.ringing.Done()
 	defer func() {
 		if p := recover(); p != nil {
-			w.engine.panicked("while ending a stream whose time is up", p)
+			w.engine.panicked("ending a stream whose time is up", p)
 		}
 	}()
 	for _, f := range then {

@@ -279,7 +279,7 @@ func (u *Client) run() {
 func (u *Client) readAll(flush func(), b *batch) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			u.engine.panicked("on the reader of a host's connection: it is closed", p)
+			u.engine.panicked("reading a host's connection: it is closed", p)
 			err = errInternal
 		}
 	}()

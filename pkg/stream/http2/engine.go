@@ -124,7 +124,7 @@ func (e *Engine) start(f func()) {
 	e.running.Go(func() {
 		defer func() {
 			if p := recover(); p != nil {
-				e.panicked("on a goroutine of a connection", p)
+				e.panicked("serving a connection", p)
 			}
 		}()
 		f()
@@ -133,12 +133,12 @@ func (e *Engine) start(f func()) {
 
 // panicked logs a panic that was contained. It is called by the deferred function that
 // recovered from it.
-func (e *Engine) panicked(where string, value any) {
+func (e *Engine) panicked(doing string, value any) {
 	stack := debug.Stack()
 	if p, ok := value.(*protocol.Panic); ok {
 		value, stack = p.Value, p.Stack
 	}
-	e.log.Error("panic "+where+"; this is a defect, please report it", "panic", value, "stack", string(stack))
+	e.log.Error("panic; this is a defect, please report it", "while", doing, "panic", value, "stack", string(stack))
 }
 
 // panicIn returns the panic that err was, nil if it was none.

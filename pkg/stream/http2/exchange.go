@@ -374,7 +374,7 @@ func (e *exchange) sentAll(b *batch, err error) {
 // failed ends an exchange whose answer cannot be sent, or not to its end.
 func (e *exchange) failed(err error) {
 	if p := panicIn(err); p != nil {
-		e.engine.panicked("while answering a request: its stream is reset", p)
+		e.engine.panicked("answering a request: its stream is reset", p)
 	}
 	r := &e.x.Record
 	if r.Reason == protocol.None {
@@ -424,7 +424,7 @@ func (e *exchange) finish(code syntax.Code) {
 func (e *exchange) observe() {
 	defer func() {
 		if p := recover(); p != nil {
-			e.engine.panicked("while accounting for a request", p)
+			e.engine.panicked("accounting for a request", p)
 		}
 	}()
 	if observe := e.c.s.o.Observe; observe != nil {
@@ -438,7 +438,7 @@ func (e *exchange) dropResponse() {
 	x := &e.x
 	defer func() {
 		if p := recover(); p != nil {
-			e.engine.panicked("while closing a response", p)
+			e.engine.panicked("closing a response", p)
 			x.Response.Body, x.Response.Tunnel = nil, nil
 			x.ResetResponse()
 			if on := e.watch.On(); on.client != nil && on.call.number.Load() == on.number {

@@ -143,7 +143,7 @@ func (c *session) ServeConn(ctx context.Context, _ *network.Conn) error {
 func (c *session) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.engine.panicked("on the reader of a caller's connection: it is closed", p)
+			c.engine.panicked("reading a client's connection: it is closed", p)
 			err = errInternal
 		}
 	}()

@@ -50,7 +50,7 @@ func (k *call) upload(b *batch) {
 		readErr, _ := k.copyFrom(body, length, trailer) // whoever cut the stream tells
 		_ = u.outbox.Flush()                            // the reader finds out
 		if p := panicIn(readErr); p != nil {
-			u.engine.panicked("while reading a request's content", p)
+			u.engine.panicked("reading a request's content", p)
 		}
 		close(s.done)
 		k.pumped(nil, &u.wire, number, readErr)

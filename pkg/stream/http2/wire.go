@@ -341,7 +341,7 @@ func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	defer w.mu.Unlock()
 	defer func() {
 		if p := recover(); p != nil {
-			w.engine.panicked("while handling a frame: the connection is closed", p)
+			w.engine.panicked("handling a frame: the connection is closed", p)
 			a, err = afterFrame{}, errInternal
 		}
 	}()

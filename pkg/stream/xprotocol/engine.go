@@ -129,7 +129,7 @@ func (e *Engine) contain(doing string) {
 func (e *Engine) report(doing string, err error) {
 	var p *protocol.Panic
 	if errors.As(err, &p) {
-		e.log.Error("panic while "+doing+"; this is a defect, please report it", "panic", p.Value, "stack", string(p.Stack))
+		e.log.Error("panic; this is a defect, please report it", "while", doing, "panic", p.Value, "stack", string(p.Stack))
 	}
 }
 

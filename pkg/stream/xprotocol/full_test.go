@@ -12,7 +12,7 @@ import (
 )
 
 // mib is content of 1 MiB.
-var mib = strings.Repeat("x", 1<<20) //nolint:gochecknoglobals // a constant
+var mib = strings.Repeat("x", 1<<20)
 
 // enough is how many messages of 1 MiB are more than a queue and the sockets hold.
 const enough = network.MaxQueued>>20 + 40

@@ -234,11 +234,11 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 				close(sent)
 				go func() {
 					<-release
-					p.conn.Write(reply(head, "bystander")) //nolint:errcheck // the caller looks
+					p.conn.Write(reply(head, "bystander")) // the caller looks
 				}()
 				continue
 			}
-			p.conn.Write(reply(head, "boom")) //nolint:errcheck // the caller looks
+			p.conn.Write(reply(head, "boom")) // the caller looks
 		}
 	}, nil)
 	by := f.dial()

@@ -56,22 +56,22 @@ func TestTheTokenOfACookieStays(t *testing.T) {
 // otherwise.
 func TestAnotherAudienceIsForbidden(t *testing.T) {
 	const one, both = `{"provider_name": "one"}`, `{"requires_any": {"requirements": [{"provider_name": "one"}, {"provider_name": "two"}]}}`
-	make := func(claims map[string]any) string {
+	token := func(claims map[string]any) string {
 		return signed(t, jwt.SigningMethodRS256, "rsa", claimed(claims), nil)
 	}
-	good := make(map[string]any{"aud": "bank"})
+	good := token(map[string]any{"aud": "bank"})
 	for _, test := range []struct {
 		name, requires, token string
 		want                  int
 	}{
 		{"another", one, good, 403},
-		{"none", one, make(map[string]any{"aud": nil}), 403},
-		{"another, expired", one, make(map[string]any{"aud": "bank", "exp": now.Add(-time.Hour).Unix()}), 401},
-		{"another, of another issuer", one, make(map[string]any{"aud": "bank", "iss": "x"}), 401},
+		{"none", one, token(map[string]any{"aud": nil}), 403},
+		{"another, expired", one, token(map[string]any{"aud": "bank", "exp": now.Add(-time.Hour).Unix()}), 401},
+		{"another, of another issuer", one, token(map[string]any{"aud": "bank", "iss": "x"}), 401},
 		{"another, with a bad signature", one, good[:len(good)-8] + "AAAAAAAA", 401},
-		{"an audience that is no text", one, make(map[string]any{"aud": 1}), 401},
+		{"an audience that is no text", one, token(map[string]any{"aud": 1}), 401},
 		{"one of several providers", both, good, 403},
-		{"several providers, expired", both, make(map[string]any{"aud": "bank", "exp": now.Add(-time.Hour).Unix()}), 401},
+		{"several providers, expired", both, token(map[string]any{"aud": "bank", "exp": now.Add(-time.Hour).Unix()}), 401},
 	} {
 		made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(`{"providers": {"one": `+local(`, "audiences": ["shop"]`)+
 			`, "two": `+strings.ReplaceAll(local(""), "id.test", "other.test")+`}, "rules": [{"requires": `+test.requires+`}]}`))

@@ -43,7 +43,7 @@ func withCaller(fields []protocol.Field, conn *protocol.ConnMeta) []protocol.Fie
 	if conn == nil || conn.RemoteIP == "" {
 		return fields
 	}
-	for i := len(fields) - 1; i >= 0; i-- {
+	for i := range slices.Backward(fields) {
 		f := &fields[i]
 		if !protocol.EqualFold(f.Name, name) {
 			continue
