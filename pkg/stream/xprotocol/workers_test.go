@@ -56,6 +56,7 @@ func TestExchangesBeyondTheWorkersAreRefused(t *testing.T) {
 	if head, frame := p.read(); frame == nil || head.ID != 101 {
 		t.Errorf("answered: %d, want 101", head.ID)
 	}
+	r.await(func() bool { return len(r.observed) == reserved+2 })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	reasons := map[protocol.Reason]int{}
