@@ -250,7 +250,7 @@ func TestAnUnknownLogLevelIsRefused(t *testing.T) {
 	if status, _, errs := command(t, "start", "-l", "FOO"); status != 1 || errs != want {
 		t.Errorf("status %d, %q, want %q", status, errs, want)
 	}
-	for _, level := range []string{"", "debug", "WARN"} {
+	for _, level := range []string{"", "debug", "WARN", "warning"} {
 		if err := (&startFlags{logLevel: level}).check(); err != nil {
 			t.Errorf("%q: %v", level, err)
 		}

@@ -116,7 +116,7 @@ func start(ctx context.Context, f startFlags) error {
 
 // check says what is wrong with the flags.
 func (f *startFlags) check() error {
-	if f.logLevel == "" || slices.Contains(levels(), config.Level(strings.ToUpper(f.logLevel))) {
+	if f.logLevel == "" || slices.Contains(levels(), f.level()) {
 		return nil
 	}
 	var names []string
@@ -124,6 +124,15 @@ func (f *startFlags) check() error {
 		names = append(names, string(l))
 	}
 	return fmt.Errorf("--log-level %s: expected one of %s", f.logLevel, strings.Join(names, ", "))
+}
+
+// level returns the level that --log-level names. Envoy's "warning" means WARN.
+func (f *startFlags) level() config.Level {
+	name := strings.ToUpper(f.logLevel)
+	if name == "WARNING" {
+		name = "WARN"
+	}
+	return config.Level(name)
 }
 
 // override puts what flags say in place of what the file says.
@@ -138,7 +147,7 @@ func (f *startFlags) override(c *config.Snapshot) {
 		c.Server.Log.JSON = true
 	}
 	if f.logLevel != "" {
-		c.Server.Log.Level = config.Level(strings.ToUpper(f.logLevel))
+		c.Server.Log.Level = f.level()
 	}
 }
 

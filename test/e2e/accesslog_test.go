@@ -150,7 +150,12 @@ func TestAccessLogStaysWhole(t *testing.T) {
 			t.Errorf("an object has the members %v", o)
 		}
 	}
-	if got := objects[0]["evil"].(string); !strings.HasPrefix(got, `"},{"admin":"yes" \ %method%`) || !strings.HasSuffix(got, "é") {
+	// The lines of two connections are in any order, and only the request that was read has the field.
+	value := objects[0]["evil"]
+	if value == nil {
+		value = objects[1]["evil"]
+	}
+	if got, _ := value.(string); !strings.HasPrefix(got, `"},{"admin":"yes" \ %method%`) || !strings.HasSuffix(got, "é") {
 		t.Errorf("the value is %q", got)
 	}
 }

@@ -178,7 +178,7 @@ func http1Example(t *testing.T) {
 	if got, _ := big.response("POST"); got.StatusCode != 413 {
 		t.Errorf("content of 9 MB: %d, want 413", got.StatusCode)
 	}
-	w.stdout.await(t, 0, " Http1 200 ") // access log
+	w.stdout.await(t, 0, " HTTP/1.1 200 ") // access log
 	if got := ask(t, c, "GET", "http://"+e.at("34903")+"/metrics", ""); !strings.Contains(got.body, `weft_listener_requests_total{listener="client"`) {
 		t.Errorf("the metrics sink lacks the listener: %d, %d bytes", got.status, len(got.body))
 	}

@@ -117,7 +117,7 @@ func dubboPair(t *testing.T) {
 	client.replace(client.at("2646"), server.at("2646"))
 	w := client.run("dubbo_client.json")
 	call(t, client.at("2645"), p)
-	w.stdout.await(t, 0, " dubbo ") // access log
+	w.stdout.await(t, 0, " dubbo/2 ") // access log
 }
 
 // dubboServerExample shows that the port tells protocols apart.
@@ -144,7 +144,7 @@ func olderRPCExample(t *testing.T) {
 
 // boltPair runs both files for both versions of the protocol.
 func boltPair(t *testing.T) {
-	for _, name := range []string{"bolt", "boltv2"} {
+	for name, version := range map[string]string{"bolt": " bolt/1 ", "boltv2": " bolt/2 "} {
 		t.Run(name, func(t *testing.T) {
 			p := framed(t, name)
 			server := openExample(t, "bolt_server.json")
@@ -155,7 +155,7 @@ func boltPair(t *testing.T) {
 			client.replace(client.at("2747"), canary)
 			w := client.run("bolt_client.json")
 			call(t, client.at("2745"), p)
-			w.stdout.await(t, 0, " "+name+" ") // access log
+			w.stdout.await(t, 0, version) // access log
 			if log := w.stdout.String(); strings.Contains(log, canary) {
 				t.Errorf("calls of version 1.0 went to the canary: %s", log)
 			}

@@ -36,11 +36,11 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 		"content of what is refused, dropped": {accept{RefuseHTTP10: true}, "POST /a HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello", "426 "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			served := ""
+			served := make(chan string, 2) // the authority of each request
 			b := newBench(t, func(o *stream.ServerOptions) {
 				o.HTTP1.Accept = test.accept
 				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-					served = strings.Clone(x.Request.Authority)
+					served <- strings.Clone(x.Request.Authority)
 					x.Reply(200, "", "")
 					return nil
 				})
@@ -50,7 +50,11 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 			_ = c.CloseWrite()
 			answers := strings.Split(c.rest(), "HTTP/1.1 ")
 			status, _, _ := strings.Cut(answers[len(answers)-1], " ")
-			if got := status + " " + served; got != test.want {
+			authority := ""
+			for len(served) > 0 {
+				authority = <-served
+			}
+			if got := status + " " + authority; got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
