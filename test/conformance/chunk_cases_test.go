@@ -61,11 +61,14 @@ func chunkCases() []exchange {
 		"a trailer field without a colon", "2\r\nhi\r\n0\r\nGET / HTTP/1.1\r\n\r\n",
 		"a trailer field without a name", "2\r\nhi\r\n0\r\n: 1\r\n\r\n",
 	) {
+		cases = append(cases, exchange{
+			name: "refused: " + name, rfc: "9112 7.1",
+			script: script{send(postChunked + chunks + smuggled), refuseOnly(400), originNeverGotAll},
+		})
+		if strings.HasSuffix(name, "a space before its colon") {
+			continue // a proxy removes it from an answer: RFC 9112 5.1
+		}
 		cases = append(cases,
-			exchange{
-				name: "refused: " + name, rfc: "9112 7.1",
-				script: script{send(postChunked + chunks + smuggled), refuseOnly(400), originNeverGotAll},
-			},
 			exchange{
 				name: "cuts an answer: " + name, rfc: "9112 8",
 				script: script{send(get), arrive(get), answer(wanted + "Transfer-Encoding: chunked\r\n\r\n" + chunks), receiveCutOrBad, stays},
