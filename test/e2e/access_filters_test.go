@@ -149,7 +149,7 @@ func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 				app := serveGRPC(t, "")
 				_, front, h2 := carriesGRPC(t, object{"stream_filters": list{c.filter}}, list{cluster("app", nil, app.address)}, to("/", "app"))
 				h2.Transport = adding{h2.Transport, c.field}
-				refused := map[protocol.Reason]string{protocol.Denied: "7", protocol.RateLimited: "8"}[c.reason]
+				refused := map[protocol.Reason]string{protocol.Denied: "7", protocol.RateLimited: "14"}[c.reason]
 				for i, in := range c.want {
 					if got := callGRPC(t, h2, front, "/shop.Items/List"); got != map[bool]string{true: "0", false: refused}[in] {
 						t.Errorf("call %d: %s, want it let in: %t", i, got, in)

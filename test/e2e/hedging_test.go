@@ -81,6 +81,13 @@ func hedging() object {
 	}
 }
 
+// manyHedges lets a cluster have more hedged requests at once than the 3 retries that are its
+// limit by default.
+func manyHedges(cluster object) object {
+	cluster["circuit_breakers"] = list{object{"max_retries": 100}}
+	return cluster
+}
+
 // TestASlowHostIsHedged sends requests with content of their own through each pair of
 // protocols to two hosts, of which one never answers.
 func TestASlowHostIsHedged(t *testing.T) {
@@ -101,7 +108,7 @@ func TestASlowHostIsHedged(t *testing.T) {
 			w := run(t, setup{
 				listeners: list{chained("front", front, object{"type": "proxy", "config": object{"downstream_protocol": p.down, "router_config_name": "front"}})},
 				tables:    list{table("front", to("/", "app", hedging()))},
-				clusters:  list{cluster("app", object{"upstream_protocol": p.up}, slow.address, fast.Listener.Addr().String())},
+				clusters:  list{cluster("app", manyHedges(object{"upstream_protocol": p.up}), slow.address, fast.Listener.Addr().String())},
 			}.config())
 			c := client(t)
 			c.Transport.(*http.Transport).Protocols = speaking(p.down)
@@ -164,7 +171,7 @@ func TestASlowProviderIsHedged(t *testing.T) {
 	w := run(t, setup{
 		listeners: list{listenDubbo("front", front)},
 		tables:    list{table("front", to("/", "app", hedging()))},
-		clusters:  list{cluster("app", nil, slow.address, fast.address)},
+		clusters:  list{cluster("app", manyHedges(object{}), slow.address, fast.address)},
 	}.config())
 	caller := consume(t, front)
 	const calls = 20
