@@ -3,6 +3,7 @@ package xprotocol
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -335,8 +336,8 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 		"client AppendFault": func(p *peer) { p.read(); p.write(ask(5, "call back")); p.read() },
 		"client AppendPing":  func(p *peer) { p.read(); p.read() },
 	} {
-		t.Run(point, func(t *testing.T) {
-			for _, forks := range []bool{false, true} {
+		for _, forks := range []bool{false, true} { // each with a rig of its own, which counts buffers
+			t.Run(fmt.Sprintf("%s, forks: %t", point, forks), func(t *testing.T) {
 				f := newFusedRig(t, forks)
 				f.connect(t, serve, func(o *stream.ClientOptions) {
 					if point == "client AppendPing" {
@@ -349,8 +350,8 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) == protocol.None || !f.burned() {
 					t.Errorf("answered with %q, want a fault: the host's connection is lost", frame)
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
