@@ -17,9 +17,25 @@ const (
 
 // CarriedBy reports whether requests of protocol p can be sent in protocol
 // upstream: as themselves, and HTTP/1.1 and HTTP/2 as one another. RPC is not
-// translated. "" and Auto stand for the caller's protocol.
+// translated. "" and Auto stand for the caller's protocol, Bolt for both versions.
 func (p Protocol) CarriedBy(upstream Protocol) bool {
-	return upstream == "" || upstream == Auto || upstream == p || p.isHTTP() && upstream.isHTTP()
+	return upstream == "" || upstream == Auto || upstream.Accepts(p) || p.isHTTP() && upstream.isHTTP()
+}
+
+// Accepts reports whether peers configured to speak p take messages of protocol other.
+// Bolt means both versions, as in MOSN: a connection speaks the version of its first
+// frame. BoltV2 means version 2 alone.
+func (p Protocol) Accepts(other Protocol) bool {
+	return p == other || p == Bolt && other == BoltV2
+}
+
+// SentIn returns the protocol in which a request of protocol p goes to hosts configured to
+// speak upstream: p itself if they accept it, or if upstream is "" or Auto.
+func (p Protocol) SentIn(upstream Protocol) Protocol {
+	if upstream == "" || upstream == Auto || upstream.Accepts(p) {
+		return p
+	}
+	return upstream
 }
 
 func (p Protocol) isHTTP() bool { return p == HTTP1 || p == HTTP2 }

@@ -3,10 +3,13 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
@@ -159,6 +162,9 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 		byALPN[stream.ALPN(engines[0].Name)] = h
 		return h, byALPN
 	}
+	if isBolt(p) && unknown == nil {
+		return bolt(engines, o, p.DetectTimeout), byALPN
+	}
 	choices := make([]stream.Choice, len(engines))
 	for _, upgrades := range [...]bool{false, true} { // HTTP/1.1 after what its callers may upgrade to
 		for i, e := range engines {
@@ -177,11 +183,29 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 	}), byALPN
 }
 
+func isBolt(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Bolt }
+
+// bolt serves the connections of a proxy that speaks nothing but Bolt, by the version of
+// their first byte. What is of neither version gets the answer of version 1.
+func bolt(versions []*stream.Protocol, o stream.ServerOptions, timeout time.Duration) network.Handler {
+	v1, v2 := versions[0], versions[1]
+	first := func(b []byte) xprotocol.Verdict {
+		if v2.Match(b[:1]) == xprotocol.No {
+			return xprotocol.No
+		}
+		return xprotocol.Yes
+	}
+	return stream.Detect(stream.DetectOptions{
+		Choices: []stream.Choice{{Match: first, Server: v2.NewServer(o)}}, Unknown: v1.NewServer(o),
+		Timeout: timeout, IdleTimeout: o.IdleTimeout,
+	})
+}
+
 func isAuto(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Auto }
 
 // engines finds the protocols that the proxy filter speaks to callers, in the
 // order in which it looks for them. Auto is all that there are and that its
-// upstreams can be sent.
+// upstreams can be sent; Bolt is both of its versions.
 func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
 	var engines []*stream.Protocol
 	if isAuto(p) {
@@ -197,6 +221,9 @@ func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
 				return nil, fmt.Errorf("downstream_protocol %q is not built in", name)
 			}
 			engines = append(engines, e)
+			if v2 := b.engine(config.BoltV2); name == config.Bolt && v2 != nil && !slices.Contains(p.Downstream, config.BoltV2) {
+				engines = append(engines, v2)
+			}
 		}
 	}
 	if len(engines) == 0 {

@@ -18,9 +18,7 @@ func (v *Via) speaks(cfg *config.Cluster, x *protocol.Exchange) (config.Protocol
 	if name == "" {
 		name = v.Fallback
 	}
-	if name == "" || name == config.Auto {
-		return caller, nil
-	}
+	name = caller.SentIn(name)
 	return name, carried(cfg, caller, name, x)
 }
 

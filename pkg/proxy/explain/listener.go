@@ -165,7 +165,7 @@ func speaks(l *config.Listener, p config.Protocol) bool {
 func spokenBy(proxy *config.Proxy, p config.Protocol) config.Protocol {
 	for _, d := range proxy.Downstream {
 		switch {
-		case d == p, d == config.Auto && p.CarriedBy(proxy.Upstream):
+		case d.Accepts(p), d == config.Auto && p.CarriedBy(proxy.Upstream):
 			return p
 		case isHTTP(d) && isHTTP(p):
 			return d

@@ -1,0 +1,33 @@
+package e2e
+
+import (
+	"testing"
+)
+
+// TestABoltListenerServesBothVersions: each connection is served in the version of its
+// first frame, and its requests go to hosts in that version, also where the listener or the
+// cluster says that hosts speak bolt.
+func TestABoltListenerServesBothVersions(t *testing.T) {
+	for name, upstream := range map[string]string{
+		"the caller's protocol":     `"downstream_protocol": "bolt"`,
+		"the listener says bolt":    `"downstream_protocol": "bolt", "upstream_protocol": "bolt"`,
+		"callers of version 2 only": `"downstream_protocol": "boltv2", "upstream_protocol": "bolt"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			versions := []string{"boltv2", "bolt", "boltv2"}
+			if name == "callers of version 2 only" {
+				versions = []string{"boltv2"}
+			}
+			for _, version := range versions {
+				p := framed(t, version)
+				e := openExample(t, "bolt_client.json")
+				e.replace(`"downstream_protocol": "bolt,boltv2",`, upstream+",")
+				e.replace(`"upstream_protocol": "Auto",`, "")
+				e.replace(e.at("2746"), rpcApp(t, p))
+				w := e.run("bolt_client.json")
+				call(t, e.at("2745"), p)
+				w.stdout.await(t, 0, map[string]string{"bolt": " bolt/1 ", "boltv2": " bolt/2 "}[version]) // access log
+			}
+		})
+	}
+}
