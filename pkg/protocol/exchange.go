@@ -121,7 +121,9 @@ type Message struct {
 	// Header holds the end-to-end fields in wire order and case. Host, the
 	// framing fields (Content-Length, Transfer-Encoding, Trailer as framing)
 	// and the connection's own fields (RFC 9110 7.6.1) are never in it: they
-	// are Authority, ContentLength and the engine's business.
+	// are Authority, ContentLength and the engine's business. The exception is the
+	// field "TE: trailers" of a request, which filters and routes can match; the
+	// engine decides whether to send it (RFC 9110 10.1.4).
 	Header Header
 
 	// Body is the content; nil for none. The engine closes a Response.Body

@@ -29,6 +29,8 @@ import (
 //   - ExpectContinue is set if there is content to wait for.
 //   - Header lacks Host, the framing and connection fields, Expect, and every
 //     field that Connection names; naming Host or a framing field changes nothing.
+//     A TE that lists trailers becomes one field "TE: trailers" at the end, which
+//     AppendRequest leaves out; any other TE concerns the connection (RFC 9110 10.1.4).
 //
 // Errors are Faults: MalformedRequest, TargetTooLong, HeaderTooLarge,
 // NotImplemented, VersionNotSupported or ExpectationFailed. Their texts name the
@@ -83,6 +85,9 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 		if v := dropNominated(b[:n], l.next, &req.Header, f); v != nil {
 			return 0, v
 		}
+	}
+	if f.Trailers {
+		req.Header.Add("TE", "trailers")
 	}
 	return n, nil
 }

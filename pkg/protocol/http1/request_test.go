@@ -129,7 +129,7 @@ func requestReadings() []reading {
 			"GET /\nauthority a\nno body, persists\n"},
 		{"TE: trailers (RFC 9110 10.1.4)",
 			get("TE: gzip;q=0.5, Trailers", "Connection: te"),
-			"GET /\nauthority a\nno body, persists, wants trailers\n"},
+			"GET /\nauthority a\nno body, persists, wants trailers\nTE: trailers\n"},
 
 		{"Upgrade (RFC 9110 7.8)",
 			get("Connection: keep-alive, Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),

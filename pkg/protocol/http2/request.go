@@ -125,7 +125,8 @@ func isPath(s string) bool { return s != "" && s[0] == '/' && all(s, targetByte)
 // long as the exchange is (docs/ownership.md).
 //
 // Extended CONNECT is the GET with Upgrade that it would be in HTTP/1.1, CONNECT
-// itself has no Path and no Scheme, cookies are joined. The session has checked
+// itself has no Path and no Scheme, cookies are joined, and te: trailers is the last
+// field, once (RFC 9113 8.2.2). The session has checked
 // everything else already: an error is a Fault that can be answered on the stream,
 // HeaderTooLarge, ExpectationFailed or NotImplemented, and req is as complete as it may be.
 func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {
@@ -139,6 +140,9 @@ func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error
 		text, req.Upgrade = takeValue(text, &h.protocol)
 	}
 	text = s.takeHeader(text, &req.Header, h.cookies)
+	if h.seen&sawTrailers != 0 {
+		req.Header.Add("te", "trailers")
+	}
 	req.ContentLength = h.length
 	req.ExpectContinue = h.seen&sawContinue != 0
 	switch {

@@ -224,12 +224,26 @@ func (u *Client) slots() int {
 	return n
 }
 
+// wantsTrailers reports whether the host is told that trailer fields are welcome: the
+// caller says so, in whatever version of HTTP, or calls gRPC.
+func (k *call) wantsTrailers() bool {
+	h := &k.x.Request.Header
+	if k.e != nil && k.e.trailers || protocol.IsGRPC(h) {
+		return true
+	}
+	if k.e != nil { // a caller of HTTP/2, which has not said so
+		return false
+	}
+	_, said := h.Lookup("te")
+	return said
+}
+
 // open sends the head of k's request. mu is held. Errors are Faults.
 func (u *Client) open(k *call, now time.Time) error {
 	x := k.x
 	wantsTunnel := x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
 	o := syntax.RequestOptions{End: !wantsTunnel && (x.Request.Body == nil || isEmpty(x.Request.Body))}
-	o.Trailers = k.e != nil && k.e.trailers || protocol.IsGRPC(&x.Request.Header)
+	o.Trailers = k.wantsTrailers()
 	var s *syntax.Stream
 	err, _ := u.put(firstRead/4, func(dst []byte) (_ []byte, err error) { // that the connection is lost the reader finds out
 		dst, s, err = u.state.AppendRequest(dst, &x.Request, o)

@@ -1,0 +1,39 @@
+package http2
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestTEOfARequestIsVisible: filters and routes see it once, and it is written once to a
+// host if the engine says so (RFC 9113 8.2.2).
+func TestTEOfARequestIsVisible(t *testing.T) {
+	for _, test := range []struct {
+		trailers bool
+		want     int
+	}{{true, 1}, {false, 0}} {
+		p := newPair(t, Config{Role: Client}, Config{Role: Server})
+		req := get("/")
+		req.Header.Add("te", "trailers") // AppendRequest goes by its options
+		out, _, err := p.client.AppendRequest(nil, req, RequestOptions{End: true, Trailers: test.trailers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, events := drain(t, p.server, out, nil)
+		one(t, events, HeadersArrived)
+		var got protocol.Request
+		if _, err := p.server.TakeRequest(&got, nil); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for name, value := range got.Header.All() {
+			if name == "te" && value == "trailers" {
+				n++
+			}
+		}
+		if n != test.want {
+			t.Errorf("Trailers %v: the host's request has te %d times, want %d", test.trailers, n, test.want)
+		}
+	}
+}
