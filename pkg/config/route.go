@@ -197,8 +197,16 @@ type HashPolicy struct {
 	Cookie     string
 	CookiePath string        // of a cookie that is made; "": the browser's choice
 	CookieTTL  time.Duration // 0: as long as the browser runs
-	SourceIP   bool          // the caller's address
-	Query      string        // a parameter of the query
+	// CookieAttributes follow Path and Max-Age of a cookie that is made, in order.
+	CookieAttributes []CookieAttribute
+	SourceIP         bool   // the caller's address
+	Query            string // a parameter of the query
+}
+
+// CookieAttribute is an attribute of a Set-Cookie field (RFC 6265 4.1.1).
+type CookieAttribute struct {
+	Name  string // a token
+	Value string // "": the attribute has none
 }
 
 // RegexRewrite replaces every match of Pattern in the path without its query.

@@ -167,6 +167,26 @@ func compileCookie(c *config.HashPolicy) (*cookiePolicy, error) {
 	if c.CookieTTL > 0 {
 		p.set += "; Max-Age=" + strconv.FormatInt(int64((c.CookieTTL+time.Second-1)/time.Second), 10)
 	}
+	for _, a := range c.CookieAttributes {
+		if err := checkAttribute(a); err != nil {
+			return nil, err
+		}
+		p.set += "; " + a.Name
+		if a.Value != "" {
+			p.set += "=" + a.Value
+		}
+	}
 	p.set += "; HttpOnly"
 	return p, nil
+}
+
+// checkAttribute refuses an attribute that would become anything else in Set-Cookie.
+func checkAttribute(a config.CookieAttribute) error {
+	if a.Name == "" || strings.ContainsFunc(a.Name, func(r rune) bool { return r >= 0x7f || !isToken(byte(r)) }) {
+		return fmt.Errorf("%q cannot be the name of an attribute of a cookie", a.Name)
+	}
+	if strings.ContainsFunc(a.Value, func(r rune) bool { return r < ' ' || r >= 0x7f || r == ';' }) {
+		return fmt.Errorf("%q cannot be the value of the attribute %s of a cookie", a.Value, a.Name)
+	}
+	return nil
 }

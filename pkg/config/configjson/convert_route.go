@@ -354,6 +354,9 @@ func (r *reader) hash(j *hashJSON) config.HashPolicy {
 	if j.Cookie != nil {
 		kinds++
 		out.Cookie, out.CookiePath, out.CookieTTL = j.Cookie.Name, j.Cookie.Path, j.Cookie.TTL
+		for _, a := range j.Cookie.Attributes {
+			out.CookieAttributes = append(out.CookieAttributes, config.CookieAttribute{Name: a.Name, Value: a.Value})
+		}
 	}
 	if j.SourceIP != nil {
 		kinds++

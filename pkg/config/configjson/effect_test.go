@@ -66,6 +66,7 @@ var preparations = []struct{ path, patch string }{
 	{".regex_rewrite.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {
 		"regex_rewrite": {"pattern": {"regex": "(x)"}, "substitution": "/y"}}}]}]}]}]}`},
 	{".hash_policy[].header", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"header": {"key": "x"}}]}}]}]}]}]}`},
+	{".http_cookie.attributes[]", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"http_cookie": {"name": "x", "attributes": [{"name": "y"}]}}]}}]}]}]}]}`},
 	{".hash_policy[].http_cookie", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"http_cookie": {"name": "x"}}]}}]}]}]}]}`},
 	{".hash_policy[].source_ip", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": [{"header": null}]}}]}]}]}]}`},
 	{".hash_policy[].query_parameter.", `{"servers": [{"routers": [{"virtual_hosts": [{"routers": [{"route": {"hash_policy": {"=": [{"query_parameter": {"name": "x"}}]}}}]}]}]}]}`},

@@ -148,6 +148,11 @@ type hashJSON struct {
 		Name string        `key:"name" doc:"Name of the cookie." required:"true" example:"\"session\""`
 		Path string        `key:"path" doc:"Path of the cookie that is set for those who have none." example:"\"/\""`
 		TTL  time.Duration `key:"ttl" doc:"Its life; 0s: as long as the browser runs." default:"0s" example:"\"1h\""`
+		// Attributes are Envoy's.
+		Attributes []struct {
+			Name  string `key:"name" doc:"Name of the attribute." required:"true" example:"\"SameSite\""`
+			Value string `key:"value" doc:"Its value; empty: it has none." example:"\"Strict\""`
+		} `key:"attributes" doc:"More attributes of the cookie that is set. HttpOnly always is one."`
 	} `key:"http_cookie,cookie" doc:"Hash a cookie. It is set for those who have none. HTTP only."`
 	SourceIP *struct{} `key:"source_ip" doc:"Hash the caller's address: {}."`
 	Query    *struct {

@@ -492,9 +492,13 @@ func (p place) readHash(m *routev3.RouteAction_HashPolicy) (out config.HashPolic
 		out.Header = s.Header.GetHeaderName()
 		p.field("header").only(s.Header, []string{"header_name"}, []string{"regex_rewrite"})
 	case *routev3.RouteAction_HashPolicy_Cookie_:
-		p.field("cookie").only(s.Cookie, []string{"name", "path", "ttl"}, nil)
+		p.field("cookie").only(s.Cookie, []string{"name", "path", "ttl", "attributes"}, nil)
 		out.Cookie, out.CookiePath = s.Cookie.GetName(), s.Cookie.GetPath()
 		out.CookieTTL = p.field("cookie").field("ttl").duration(s.Cookie.GetTtl(), 0)
+		for i, a := range s.Cookie.GetAttributes() {
+			p.field("cookie").field("attributes").index(i).only(a, []string{"name", "value"}, nil)
+			out.CookieAttributes = append(out.CookieAttributes, config.CookieAttribute{Name: a.GetName(), Value: a.GetValue()})
+		}
 	case *routev3.RouteAction_HashPolicy_ConnectionProperties_:
 		out.SourceIP = s.ConnectionProperties.GetSourceIp()
 	case *routev3.RouteAction_HashPolicy_QueryParameter_:
