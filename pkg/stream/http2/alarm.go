@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -89,10 +90,18 @@ func (w *wire) overdue(now time.Time) (then []func(*batch), next time.Time) {
 				at, why = quiet, w.side.idleReason()
 			}
 		}
+		quiet := l.answerIdleAt(now)
+		if !quiet.IsZero() && (at.IsZero() || quiet.Before(at)) {
+			at = quiet
+		}
 		switch {
 		case at.IsZero():
 		case !at.After(now):
-			if f := l.owner.expire(protocol.Faultf(why, "the stream's time is up")); f != nil {
+			fault := protocol.Faultf(why, "the stream's time is up")
+			if at.Equal(quiet) {
+				fault = idleFault(l.answerIdle)
+			}
+			if f := l.owner.expire(fault); f != nil {
 				then = append(then, f)
 			}
 		case next.IsZero() || at.Before(next):
@@ -100,4 +109,25 @@ func (w *wire) overdue(now time.Time) (then []func(*batch), next time.Time) {
 		}
 	}
 	return then, next
+}
+
+// answerIdleAt returns when the host will have sent nothing of its answer for too long; the
+// zero time: it may take as long as it likes. An answer of which the caller has not taken
+// everything keeps its host from sending, so its time begins anew. wire.mu is held.
+func (l *lane) answerIdleAt(now time.Time) time.Time {
+	if l.answerIdle <= 0 {
+		return time.Time{}
+	}
+	if l.in.awaitsReader() {
+		l.active = now
+	}
+	return l.active.Add(l.answerIdle)
+}
+
+// errAnswerIdle marks the faults of idleFault.
+var errAnswerIdle = errors.New("stream_idle_timeout")
+
+// idleFault is the Fault of an answer of which the host sent nothing for so long.
+func idleFault(idle time.Duration) *protocol.Fault {
+	return protocol.Faultf(protocol.UpstreamTimeout, "nothing of the answer for %v (%w)", idle, errAnswerIdle)
 }

@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -261,6 +262,9 @@ func (k *call) receive() error {
 		x.Record.UpstreamFirst = k.read
 		x.Response.Source = protocol.UpstreamResponse
 		if s := x.Response.Status; s == 101 || x.Request.Method == "CONNECT" && x.Request.Upgrade == "" && s/100 == 2 {
+			u.mu.Lock()
+			k.answerIdle = 0 // the tunnel's peers say how long it may be idle
+			u.mu.Unlock()
 			x.Response.Tunnel = newTunnel(k)
 			return nil
 		}
@@ -268,6 +272,9 @@ func (k *call) receive() error {
 		return nil
 	}
 	err := k.err
+	if errors.Is(err, errAnswerIdle) {
+		x.TryDeadline = time.Time{} // the exchange as a whole is idle, not this try alone
+	}
 	started := k.end()
 	x.ResetResponse()
 	if started && protocol.ReasonOf(err).Traits().Unsent && !rewind(x) {

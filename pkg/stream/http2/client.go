@@ -258,6 +258,9 @@ func (u *Client) open(k *call, now time.Time) error {
 	if u.idle > 0 {
 		u.arm(now.Add(u.idle))
 	}
+	if o.End || x.Request.Body == nil {
+		k.requestSent(now)
+	}
 	if d := u.o.HTTP2.PingInterval; d > 0 {
 		u.arm(now.Add(d))
 	}

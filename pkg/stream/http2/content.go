@@ -229,6 +229,14 @@ func (c *content) Whole() (whole, empty bool) {
 	return whole, whole && c.isEmpty()
 }
 
+// awaitsReader reports whether the peer owes nothing that the consumer could take: all of
+// the content has come, or some of it is unread.
+func (c *content) awaitsReader() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.whole || c.unread > 0
+}
+
 // Read is protocol.Body's. Its errors are Faults.
 func (c *content) Read(p []byte) (int, error) {
 	c.mu.Lock()

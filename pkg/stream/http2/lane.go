@@ -27,8 +27,11 @@ type lane struct {
 	writable sync.Cond      // of a goroutine that sends: stalled or cut changed
 	sent     int64          // bytes of content
 	active   time.Time      // when the last byte went either way
-	deadline time.Time      // zero: none
-	dropped  bool           // what comes is dropped: the lane is a remainder
+	// answerIdle is how long a host may send nothing of its answer; 0: for ever, or as
+	// the connection has it. Set once the request has been sent.
+	answerIdle time.Duration
+	deadline   time.Time // zero: none
+	dropped    bool      // what comes is dropped: the lane is a remainder
 }
 
 // owner is what a lane is part of.
@@ -45,7 +48,7 @@ func (l *lane) open(s *syntax.Stream, o owner, now time.Time) {
 	l.stream, l.owner = s, o
 	l.writable.L = &l.wire.mu
 	l.cut, l.stalled, l.sent = nil, false, 0
-	l.active = now
+	l.active, l.answerIdle = now, 0
 	s.Owner = l
 }
 
@@ -196,5 +199,8 @@ func (w *wire) appendData(l *lane, p []byte, end bool) (n int, err error) {
 		return dst, err
 	})
 	l.sent += int64(n)
+	if n > 0 && !(end && n == len(p)) { // behind the last of it nothing waits
+		l.touch(time.Now())
+	}
 	return n, err
 }

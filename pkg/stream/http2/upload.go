@@ -2,6 +2,7 @@ package http2
 
 import (
 	"errors"
+	"time"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -39,6 +40,7 @@ func (k *call) upload(b *batch) {
 	length := x.Request.ContentLength
 	if n := int(min(length, pieceSize+1)); n >= 0 && n <= pieceSize && body.Buffered() >= n && k.room() >= n {
 		readErr, writeErr := k.copyFrom(body, length, &x.Request.Trailer)
+		k.uploaded(k.number.Load())
 		k.pumped(b, &u.wire, k.number.Load(), readErr)
 		_ = writeErr // whoever cut the stream tells
 		return
@@ -52,9 +54,31 @@ func (k *call) upload(b *batch) {
 		if p := panicIn(readErr); p != nil {
 			u.engine.panicked("reading a request's content", p)
 		}
+		k.uploaded(number)
 		close(s.done)
 		k.pumped(nil, &u.wire, number, readErr)
 	})
+}
+
+// uploaded notes that nothing more of the request's content will be sent.
+func (k *call) uploaded(number uint64) {
+	if k.x.IdleTimeout <= 0 {
+		return
+	}
+	k.wire.mu.Lock()
+	defer k.wire.mu.Unlock()
+	if k.number.Load() == number {
+		k.requestSent(time.Now())
+	}
+}
+
+// requestSent begins to count how long the host sends nothing of the answer, if the
+// exchange has a limit for that. u.mu is held.
+func (k *call) requestSent(now time.Time) {
+	if d := k.x.IdleTimeout; d > 0 && k.stream != nil {
+		k.answerIdle, k.active = d, now
+		k.u.arm(now.Add(d))
+	}
 }
 
 // room is how many bytes of content may be sent now.

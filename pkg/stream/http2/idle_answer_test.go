@@ -1,0 +1,196 @@
+package http2
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// trickle is content of another protocol: a byte a minute, until left is 0; then the end, or
+// nothing for ever.
+type trickle struct {
+	left   int
+	hangs  bool
+	caller protocol.Caller // ends the wait when it leaves; nil: nobody does
+	ended  chan struct{}
+}
+
+func newTrickle(n int, hangs bool, caller protocol.Caller) *trickle {
+	return &trickle{n, hangs, caller, make(chan struct{})}
+}
+
+func (s *trickle) Read(p []byte) (int, error) {
+	if s.left == 0 && !s.hangs {
+		return 0, io.EOF
+	}
+	if s.caller != nil {
+		defer s.caller.Watch(func() { _ = s.Close() })()
+	}
+	wait := time.After(time.Minute)
+	if s.left == 0 {
+		wait = nil
+	}
+	select {
+	case <-s.ended:
+		return 0, io.ErrClosedPipe
+	case <-wait:
+	}
+	s.left--
+	p[0] = 'x'
+	return 1, nil
+}
+
+func (s *trickle) Buffered() int { return 0 }
+
+func (s *trickle) Close() error {
+	select {
+	case <-s.ended:
+	default:
+		close(s.ended)
+	}
+	return nil
+}
+
+// TestAnIdleAnswerToACallerOfAnotherProtocolEnds: a host that sends nothing for the
+// exchange's idle timeout, once it has the request, costs the exchange; one that is slow,
+// and a request that is, cost nothing.
+func TestAnIdleAnswerToACallerOfAnotherProtocolEnds(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		idle     time.Duration
+		deadline time.Duration
+		upload   int // bytes, a minute after one another
+		head     bool
+		bytes    int // of the answer, a minute after one another
+		last     bool
+		content  string
+		reason   protocol.Reason // of the error, of Serve or of the content
+		after    time.Duration
+	}{
+		{"before the head", 90 * time.Second, 0, 0, false, 0, false, "", protocol.UpstreamTimeout, 90 * time.Second},
+		{"within the content", 90 * time.Second, 0, 0, true, 2, false, "xx", protocol.UpstreamTimeout, 210 * time.Second},
+		{"slow, but not idle", 90 * time.Second, 0, 0, true, 4, true, "xxxx", protocol.None, 4 * time.Minute},
+		{"a slow request", 90 * time.Second, 0, 3, true, 1, true, "x", protocol.None, 4 * time.Minute},
+		{"idle after a slow request", 90 * time.Second, 0, 3, false, 0, false, "", protocol.UpstreamTimeout, 270 * time.Second},
+		{"a nearer deadline", time.Hour, 70 * time.Second, 0, false, 0, false, "", protocol.UpstreamTimeout, 70 * time.Second},
+		{"no limit", 0, 50 * time.Minute, 0, false, 0, false, "", protocol.UpstreamTimeout, 50 * time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(_ *stream.ServerOptions, u *stream.ClientOptions) { u.HTTP2.StreamIdleTimeout = 0 }, func(b *bubble) {
+				hosted := make(chan struct{})
+				go func() {
+					defer close(hosted)
+					id := b.asked(true)
+					for range test.upload {
+						for {
+							f := b.host.next()
+							if d, ok := f.(*http2.DataFrame); f == nil || ok && len(d.Data()) > 0 {
+								break
+							}
+						}
+					}
+					if test.head {
+						b.host.headers(id, false, ":status", "200")
+					}
+					for i := range test.bytes {
+						b.pass(time.Minute)
+						if b.host.fr.WriteData(id, test.last && i == test.bytes-1, []byte("x")) != nil {
+							return
+						}
+					}
+					for b.host.next() != nil { // until the test ends
+					}
+				}()
+				var x protocol.Exchange
+				x.Reset()
+				x.Meta.Protocol = "test"
+				x.IdleTimeout = test.idle
+				x.TryDeadline = time.Now().Add(100 * time.Hour)
+				if test.deadline > 0 {
+					x.TryDeadline = time.Time{}
+					x.Deadline = time.Now().Add(test.deadline)
+				}
+				x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "POST", "http", "shop.test", "/"
+				if test.upload > 0 {
+					x.Request.Body, x.Request.ContentLength = newTrickle(test.upload, false, nil), -1
+				}
+				content := ""
+				err := b.client.Serve(context.Background(), &x)
+				if err == nil {
+					var all []byte
+					all, err = io.ReadAll(x.Response.Body)
+					content = string(all)
+				} else if test.idle == 90*time.Second && !x.TryDeadline.IsZero() {
+					t.Error("the timeout of the try remains, so that it would be tried again")
+				}
+				b.at(test.after, "the exchange ended")
+				if content != test.content || protocol.ReasonOf(err) != test.reason {
+					t.Errorf("%q, %v; want %q, %v", content, err, test.content, test.reason)
+				}
+				if quiet := test.idle == 90*time.Second && err != nil; quiet && !strings.Contains(err.Error(), "stream_idle_timeout") {
+					t.Errorf("%v does not name stream_idle_timeout", err)
+				}
+				x.ResetResponse()
+				_ = b.client.Close()
+				<-hosted
+			})
+		})
+	}
+}
+
+// TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle: HTTP/2's idle timeout is of a stream on
+// which nothing goes, and content of a host of another protocol goes on it.
+func TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		hangs bool
+		bytes int
+		whole bool
+		after time.Duration
+	}{
+		{"slow", false, 4, true, 4 * time.Minute},
+		{"idle", true, 2, false, 210 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) {
+				o.HTTP2.StreamIdleTimeout = 90 * time.Second
+				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+					x.Response.Status, x.Response.Source = 200, protocol.UpstreamResponse
+					x.Response.Body, x.Response.ContentLength = newTrickle(test.bytes, test.hangs, x.Caller), -1
+					return nil
+				})
+			}, func(b *bubble) {
+				p := b.caller()
+				p.request(1, true)
+				p.head(1)
+				bytes := 0
+				for {
+					f := p.next()
+					if d, ok := f.(*http2.DataFrame); ok {
+						bytes += len(d.Data())
+						if d.StreamEnded() {
+							break
+						}
+					}
+					if _, reset := f.(*http2.RSTStreamFrame); f == nil || reset {
+						if test.whole {
+							t.Errorf("the stream ended early with %v", f)
+						}
+						break
+					}
+				}
+				b.at(test.after, "the stream ended")
+				if bytes != test.bytes {
+					t.Errorf("%d bytes came, want %d", bytes, test.bytes)
+				}
+			})
+		})
+	}
+}
