@@ -255,17 +255,23 @@ func (s *search) value(f *fieldIndex, value string, best int32) int32 {
 // variableCondition is a condition on a variable; what an exchange lacks equals
 // "".
 type variableCondition struct {
-	of         variable.Variable
-	value      string
-	expression *regexp.Regexp // nil: value
+	of variable.Variable
+	is headermatch.Matcher
 }
 
 func (c *variableCondition) holds(x *protocol.Exchange) bool {
-	value, _ := c.of.Text(x)
-	if c.expression != nil {
-		return c.expression.MatchString(value)
+	if name, repeats := c.repeats(x); repeats {
+		return c.is.MatchHeader(&x.Request.Header, name)
 	}
-	return value == c.value
+	value, _ := c.of.Text(x)
+	return c.is.Match(value, true)
+}
+
+// repeats returns the field of the request that has the variable's values, of which there
+// may be several.
+func (c *variableCondition) repeats(x *protocol.Exchange) (name string, ok bool) {
+	name, ok = c.of.Field(x)
+	return name, ok && !(isRouting(name) && isRPC(x))
 }
 
 // Bounds of an expression. Matching takes time in proportion to the length of
@@ -390,14 +396,16 @@ func (e expressions) variables(c *condition, matches []config.VariableMatch) err
 		if !ok {
 			return fmt.Errorf("variable condition: %w", &variable.UnknownError{Name: m.Name})
 		}
-		v := variableCondition{of: of, value: m.Value}
+		v := config.ValueMatch{Kind: config.ValueExact, Text: m.Value, MissingIsEmpty: true}
+		var expression *regexp.Regexp
 		if m.Regex {
+			v.Kind = config.ValueRegex
 			var err error
-			if v.expression, err = e.compile(m.Value); err != nil {
+			if expression, err = e.compile(m.Value); err != nil {
 				return fmt.Errorf("variable condition on %q: %w", m.Name, err)
 			}
 		}
-		group = append(group, v)
+		group = append(group, variableCondition{of, headermatch.New(v, expression)})
 		if m.Or || i == len(matches)-1 {
 			c.variables = append(c.variables, group)
 			group = nil

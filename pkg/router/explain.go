@@ -193,16 +193,21 @@ func (f *field) found(x *protocol.Exchange) string {
 	if value, there, repeats := f.single(x); !repeats {
 		return is(f.name, value, there)
 	}
+	if values := values(x, f.name); values != "" {
+		return f.name + " is " + values
+	}
+	return is(f.name, "", false)
+}
+
+// values returns the values of the fields called name, quoted; "" if there are none.
+func values(x *protocol.Exchange, name string) string {
 	var values []string
-	for name, value := range x.Request.Header.All() {
-		if protocol.EqualFold(name, f.name) {
+	for field, value := range x.Request.Header.All() {
+		if protocol.EqualFold(field, name) {
 			values = append(values, strconv.Quote(value))
 		}
 	}
-	if len(values) == 0 {
-		return is(f.name, "", false)
-	}
-	return f.name + " is " + strings.Join(values, " and ")
+	return strings.Join(values, " and ")
 }
 
 // variableFailure says what the variables are that x meets none of the groups by.
@@ -215,16 +220,26 @@ func (c *condition) variableFailure(x *protocol.Exchange) string {
 			if v.holds(x) {
 				continue
 			}
-			value, _ := v.of.Text(x)
-			expected := fmt.Sprintf("%q", v.value)
-			if v.expression != nil {
-				expected = fmt.Sprintf("what matches %q", v.expression)
+			expected := fmt.Sprintf("%q", v.is.Text)
+			if v.is.Kind == config.ValueRegex {
+				expected = fmt.Sprintf("what matches %q", v.is.Text)
 			}
-			failed = append(failed, fmt.Sprintf("variable %s is %q, expected %s", v.of.Name(), value, expected))
+			failed = append(failed, fmt.Sprintf("variable %s is %s, expected %s", v.of.Name(), v.found(x), expected))
 		}
 		alternatives[i] = strings.Join(failed, " and ")
 	}
 	return strings.Join(alternatives, "; or ")
+}
+
+// found says what the values of c's variable are.
+func (c *variableCondition) found(x *protocol.Exchange) string {
+	if name, repeats := c.repeats(x); repeats {
+		if values := values(x, name); values != "" {
+			return values
+		}
+	}
+	value, _ := c.of.Text(x)
+	return strconv.Quote(value)
 }
 
 // is says what something called name is.

@@ -147,7 +147,11 @@ func refHolds(m *config.Match, x *protocol.Exchange) bool {
 	for i, v := range m.Variables {
 		of, _ := variable.Lookup(v.Name)
 		value, _ := of.Text(x)
-		group = group && refEqual(value, v.Value, v.Regex)
+		values := []string{value}
+		if name, ok := strings.CutPrefix(v.Name, "request_header_"); ok && value != "" {
+			values = refField(name, x)
+		}
+		group = group && slices.ContainsFunc(values, func(value string) bool { return refEqual(value, v.Value, v.Regex) })
 		if v.Or || i == len(m.Variables)-1 {
 			holds, group = holds || group, true
 		}

@@ -77,15 +77,15 @@ var definitions = []definition{
 	{name: "x-mosn-querystring", text: query, doc: "The same as query."},
 	{name: "request_arg", text: query, doc: "The same as query."},
 	{name: "request_arg_", text: queryArgument, doc: "The first argument NAME of the query, percent-encoding untouched."},
-	{name: "request_header_", text: requestHeader, doc: "The first field NAME of the request; of RPC protocols, the attachment."},
+	{name: "request_header_", text: requestHeader, field: itself, doc: "The first field NAME of the request; of RPC protocols, the attachment."},
 	{name: "cookie_", text: cookie, doc: "The cookie NAME of the request."},
-	{name: "request_id", text: requestID, doc: "The request's X-Request-Id field."},
-	{name: "x-mosn-rpc-service", text: rpcService, doc: "The service that an RPC request calls: its service field; of gRPC, what its path begins with, as sent."},
-	{name: "x-mosn-rpc-method", text: rpcMethod, doc: "The method that an RPC request calls: its method field; of gRPC, what its path ends with, as sent."},
-	{name: "rpc_service", text: rpcService, doc: "The same as x-mosn-rpc-service."},
-	{name: "rpc_method", text: rpcMethod, doc: "The same as x-mosn-rpc-method."},
-	{name: "Dubbo_service", text: rpcService, doc: "The same as x-mosn-rpc-service."},
-	{name: "Dubbo_method", text: rpcMethod, doc: "The same as x-mosn-rpc-method."},
+	{name: "request_id", text: requestID, field: requestIDField, doc: "The request's X-Request-Id field."},
+	{name: "x-mosn-rpc-service", text: rpcService, field: rpcField(serviceField), doc: "The service that an RPC request calls: its service field; of gRPC, what its path begins with, as sent."},
+	{name: "x-mosn-rpc-method", text: rpcMethod, field: rpcField(methodField), doc: "The method that an RPC request calls: its method field; of gRPC, what its path ends with, as sent."},
+	{name: "rpc_service", text: rpcService, field: rpcField(serviceField), doc: "The same as x-mosn-rpc-service."},
+	{name: "rpc_method", text: rpcMethod, field: rpcField(methodField), doc: "The same as x-mosn-rpc-method."},
+	{name: "Dubbo_service", text: rpcService, field: rpcField(serviceField), doc: "The same as x-mosn-rpc-service."},
+	{name: "Dubbo_method", text: rpcMethod, field: rpcField(methodField), doc: "The same as x-mosn-rpc-method."},
 	{name: "rpc_version", text: rpcVersion, doc: "The version of the service that an RPC request asks for."},
 	{name: "rpc_group", text: rpcGroup, doc: "The group of the service that an RPC request asks for."},
 	{name: "rpc_serialization", text: rpcSerialization, doc: "How an RPC request's arguments are written: hessian2."},
@@ -355,7 +355,28 @@ func cookie(x *protocol.Exchange, name string) (string, bool) {
 }
 
 func requestID(x *protocol.Exchange, _ string) (string, bool) {
-	return x.Request.Header.Lookup("X-Request-Id")
+	return x.Request.Header.Lookup(requestIDName)
+}
+
+const requestIDName = "X-Request-Id"
+
+func requestIDField(*protocol.Exchange, string) (string, bool) { return requestIDName, true }
+
+// itself is the field of a variable whose argument is the field's name.
+func itself(_ *protocol.Exchange, name string) (string, bool) { return name, true }
+
+// Fields in which calls of RPC say what they call.
+const (
+	serviceField = "service"
+	methodField  = "method"
+)
+
+// rpcField returns the field of a variable that says what a call is for. A call of RPC has
+// it once: attachments of that name come after it. One of gRPC has it in its path.
+func rpcField(name string) func(x *protocol.Exchange, _ string) (string, bool) {
+	return func(x *protocol.Exchange, _ string) (string, bool) {
+		return name, x.Request.Method != "" && !isGRPC(x)
+	}
 }
 
 func rpcService(x *protocol.Exchange, _ string) (string, bool) {
@@ -363,7 +384,7 @@ func rpcService(x *protocol.Exchange, _ string) (string, bool) {
 		service, _ := calledByGRPC(x)
 		return some(service)
 	}
-	return x.Request.Header.Lookup("service")
+	return x.Request.Header.Lookup(serviceField)
 }
 
 func rpcMethod(x *protocol.Exchange, _ string) (string, bool) {
@@ -371,7 +392,7 @@ func rpcMethod(x *protocol.Exchange, _ string) (string, bool) {
 		_, method := calledByGRPC(x)
 		return some(method)
 	}
-	return x.Request.Header.Lookup("method")
+	return x.Request.Header.Lookup(methodField)
 }
 
 // isGRPC reports whether x is a call of gRPC, which HTTP carries.

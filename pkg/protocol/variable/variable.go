@@ -27,6 +27,9 @@ type definition struct {
 	text func(x *protocol.Exchange, arg string) (string, bool)
 	// write appends what is not text in the exchange, or reports false.
 	write func(dst []byte, x *protocol.Exchange) ([]byte, bool)
+	// field returns the name of the request's field of which text is the first value, and
+	// false if text is not the value of a field. nil: text never is.
+	field func(x *protocol.Exchange, arg string) (name string, ok bool)
 	// number: what write appends is a JSON number.
 	number bool
 }
@@ -86,6 +89,16 @@ func (v Variable) Text(x *protocol.Exchange) (string, bool) {
 	}
 	b, ok := v.of.write(nil, x)
 	return string(b), ok
+}
+
+// Field returns the name of the request's field whose first value Text returns, and false
+// if the value of v does not come from a field that can repeat. A condition on v must look
+// at each value of that field.
+func (v Variable) Field(x *protocol.Exchange) (name string, ok bool) {
+	if v.of.field == nil {
+		return "", false
+	}
+	return v.of.field(x, v.arg)
 }
 
 // Append appends the value of v, raw, and reports whether x has one; if it has

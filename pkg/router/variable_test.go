@@ -1,0 +1,72 @@
+package router
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestVariableConditionsLookAtEachFieldLine: a condition on a variable that is a request's
+// field holds if one of the field's values meets it, as a header condition does.
+func TestVariableConditionsLookAtEachFieldLine(t *testing.T) {
+	http := func(fields ...string) *protocol.Exchange { return request("GET", "a.test", "/a", fields...) }
+	dubbo := func(fields ...string) *protocol.Exchange {
+		x := request("", "a.test", "/", fields...)
+		x.Meta.Protocol = string(config.Dubbo)
+		return x
+	}
+	tests := []struct {
+		name    string
+		x       *protocol.Exchange
+		when    config.VariableMatch
+		matches bool
+	}{
+		{"the first value", http("x-r", "admin", "x-r", "user"), config.VariableMatch{Name: "request_header_x-r", Value: "admin"}, true},
+		{"a later value", http("x-r", "user", "X-R", "admin"), config.VariableMatch{Name: "request_header_x-r", Value: "admin"}, true},
+		{"a later value, by expression", http("x-r", "user", "x-r", "admin"), config.VariableMatch{Name: "request_header_x-r", Value: "^adm", Regex: true}, true},
+		{"values are not joined", http("x-r", "user", "x-r", "admin"), config.VariableMatch{Name: "request_header_x-r", Value: "user,admin"}, false},
+		{"a later empty value", http("x-r", "user", "x-r", ""), config.VariableMatch{Name: "request_header_x-r", Value: ""}, true},
+		{"no value is empty", http("x-r", "user"), config.VariableMatch{Name: "request_header_x-r", Value: ""}, false},
+		{"no field", http(), config.VariableMatch{Name: "request_header_x-r", Value: ""}, true},
+		{"no field, by expression", http(), config.VariableMatch{Name: "request_header_x-r", Value: "^$", Regex: true}, true},
+		{"the name of HTTP/1", http("x-r", "user", "x-r", "admin"), config.VariableMatch{Name: "Http1_request_header_x-r", Value: "admin"}, true},
+		{"the request's ID", http("x-request-id", "1", "x-request-id", "2"), config.VariableMatch{Name: "request_id", Value: "2"}, true},
+		{"a field named service", http("service", "a", "service", "b"), config.VariableMatch{Name: "rpc_service", Value: "b"}, true},
+		{"a field named method", http("method", "a", "method", "b"), config.VariableMatch{Name: "Dubbo_method", Value: "b"}, true},
+		{"the service of gRPC", request("POST", "a.test", "/pkg.S/m", "content-type", "application/grpc", "service", "b"),
+			config.VariableMatch{Name: "rpc_service", Value: "b"}, false},
+		{"an attachment", dubbo("service", "a", "tag", "gray", "tag", "blue"), config.VariableMatch{Name: "request_header_tag", Value: "blue"}, true},
+		{"an attachment named service", dubbo("service", "a", "service", "b"), config.VariableMatch{Name: "request_header_service", Value: "b"}, false},
+		{"the service that is called", dubbo("service", "a", "service", "b"), config.VariableMatch{Name: "rpc_service", Value: "b"}, false},
+		{"the version that is called", dubbo("version", "1", "version", "2"), config.VariableMatch{Name: "rpc_version", Value: "2"}, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			table := mustCompile(t, forward("r", config.Match{Variables: []config.VariableMatch{test.when}}))
+			if got := table.Match(test.x) != nil; got != test.matches {
+				t.Errorf("Match = %v, want %v", got, test.matches)
+			}
+		})
+	}
+}
+
+// TestVariableConditionsExplainEachFieldLine: an explanation shows all the values that the
+// condition looked at.
+func TestVariableConditionsExplainEachFieldLine(t *testing.T) {
+	table := mustCompile(t, forward("r", config.Match{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
+	want := []string{`variable request_header_x-r is "user" and "guest", expected "admin"`}
+	if got := table.Explain(request("GET", "a.test", "/", "x-r", "user", "x-r", "guest")).Routes[0].Why; !slices.Equal(got, want) {
+		t.Errorf("explained with %q, want %q", got, want)
+	}
+}
+
+// TestVariableConditionsOnFieldsAllocateNothing guards the path of each request.
+func TestVariableConditionsOnFieldsAllocateNothing(t *testing.T) {
+	table := mustCompile(t, forward("r", config.Match{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
+	x := request("GET", "a.test", "/", "x-r", "user", "x-r", "admin")
+	if n := testing.AllocsPerRun(100, func() { table.Match(x) }); n != 0 {
+		t.Errorf("Match allocates %v times", n)
+	}
+}
