@@ -35,8 +35,17 @@ type Metadata struct {
 
 type metadatum struct {
 	namespace, key, value string
-	repeated              bool // see AddRepeated
+	of                    valueOf
 }
+
+// valueOf says what a value is one of.
+type valueOf uint8
+
+const (
+	ofKey   valueOf = iota // see Add
+	ofField                // see AddRepeated
+	ofList                 // see AddElement
+)
 
 // Set makes value the only value of key.
 func (m *Metadata) Set(namespace, key, value string) {
@@ -53,13 +62,28 @@ func (m *Metadata) Add(namespace, key, value string) {
 // The values are not a list: a condition on the key looks at each of them by itself, as
 // one on the field does.
 func (m *Metadata) AddRepeated(namespace, key, value string) {
-	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value, repeated: true})
+	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value, of: ofField})
 }
 
 // Repeats reports whether key has values of AddRepeated.
 func (m *Metadata) Repeats(namespace, key string) bool {
+	return m.has(namespace, key, ofField)
+}
+
+// AddElement appends an element of the list that key has. A list is one even if it has
+// only one element.
+func (m *Metadata) AddElement(namespace, key, value string) {
+	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value, of: ofList})
+}
+
+// IsList reports whether key has values of AddElement.
+func (m *Metadata) IsList(namespace, key string) bool {
+	return m.has(namespace, key, ofList)
+}
+
+func (m *Metadata) has(namespace, key string, of valueOf) bool {
 	for i := range m.entries {
-		if e := &m.entries[i]; e.repeated && e.key == key && e.namespace == namespace {
+		if e := &m.entries[i]; e.of == of && e.key == key && e.namespace == namespace {
 			return true
 		}
 	}
@@ -118,7 +142,7 @@ func (m *Metadata) All(namespace string) iter.Seq2[string, string] {
 func (m *Metadata) Clone() Metadata {
 	c := Metadata{entries: make([]metadatum, len(m.entries))}
 	for i, e := range m.entries {
-		c.entries[i] = metadatum{strings.Clone(e.namespace), strings.Clone(e.key), strings.Clone(e.value), e.repeated}
+		c.entries[i] = metadatum{strings.Clone(e.namespace), strings.Clone(e.key), strings.Clone(e.value), e.of}
 	}
 	return c
 }

@@ -401,8 +401,7 @@ func adaptHealthCheck(settings map[string]any) error {
 	return nil
 }
 
-// adaptJWT leaves out what concerns nothing but what other filters see, and how keys are
-// fetched and tokens remembered. A set of keys of which none can be used makes an issuer's
+// adaptJWT leaves out how keys are fetched and tokens remembered. A set of keys of which none can be used makes an issuer's
 // tokens invalid, as one that cannot be fetched does, and not the listener.
 func adaptJWT(settings map[string]any) error {
 	providers, _ := settings["providers"].(map[string]any)
@@ -431,9 +430,7 @@ func adaptJWT(settings map[string]any) error {
 }
 
 func adaptProvider(provider map[string]any) {
-	for _, key := range []string{"normalize_payload_in_metadata", "failed_status_in_metadata", "jwt_cache_config"} {
-		delete(provider, key)
-	}
+	delete(provider, "jwt_cache_config")
 	if skew, ok := provider["clock_skew_seconds"].(float64); ok {
 		delete(provider, "clock_skew_seconds")
 		provider["clock_skew"] = fmt.Sprintf("%.0fs", skew)

@@ -33,7 +33,15 @@ type Provider struct {
 	Forward           bool          `key:"forward" doc:"Leaves the token in the fields and the query of the request; else it is removed from them. In a cookie it stays." default:"false" example:"true"`
 	PayloadHeader     string        `key:"forward_payload_header" doc:"Field that tells the application the token's claims, in base64url." example:"\"x-claims\""`
 	PayloadMetadata   string        `key:"payload_in_metadata" doc:"Makes the token's claims metadata of the request, under this key." example:"\"claims\""`
+	Normalize         *Normalize    `key:"normalize_payload_in_metadata" doc:"How claims in the metadata differ from those of the token."`
+	FailedMetadata    string        `key:"failed_status_in_metadata" doc:"Makes it metadata of the request why a token is bad." unbuilt:"failed_status_in_metadata" example:"\"failed\""`
 	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Fields that tell the application single claims."`
+}
+
+// Normalize changes claims on their way into the metadata. What applications are told of
+// claims stays as it is in the token.
+type Normalize struct {
+	SpaceDelimited []string `key:"space_delimited_claims" doc:"Claims, not those in objects, whose text becomes a list of its words, as that of scope (RFC 8693)." example:"[\"scope\"]"`
 }
 
 // Local is a set of keys that is part of the configuration.

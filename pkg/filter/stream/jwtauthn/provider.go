@@ -163,7 +163,7 @@ func (p *provider) tell(x *protocol.Exchange, v verdict) {
 		}
 	}
 	if key := p.config.PayloadMetadata; key != "" {
-		addClaims(&x.Metadata, []string{key}, v.claims)
+		p.addPayload(&x.Metadata, key, v.claims)
 	}
 	if !p.config.Forward {
 		for _, from := range p.places {
@@ -177,21 +177,45 @@ func (p *provider) tell(x *protocol.Exchange, v verdict) {
 // namespace is where claims are in the metadata; Envoy's name.
 const namespace = "envoy.filters.http.jwt_authn"
 
-// addClaims makes claims metadata below path: members of objects by their names, each
-// element of a list a value.
-func addClaims(m *protocol.Metadata, path []string, value any) {
+// addPayload makes the claims of a token metadata below key.
+func (p *provider) addPayload(m *protocol.Metadata, key string, claims map[string]any) {
+	for name, value := range claims {
+		if n := p.config.Normalize; n != nil && slices.Contains(n.SpaceDelimited, name) {
+			if text, ok := value.(string); ok && strings.Trim(text, " ") != "" {
+				value = words(text)
+			}
+		}
+		addClaims(m, []string{key, name}, value, (*protocol.Metadata).Add)
+	}
+}
+
+// words returns the words of a text of which any number of spaces, and no other
+// characters, are the delimiters (RFC 8693 4.2).
+func words(text string) []any {
+	var list []any
+	for word := range strings.SplitSeq(text, " ") {
+		if word != "" {
+			list = append(list, word)
+		}
+	}
+	return list
+}
+
+// addClaims makes claims metadata below path by means of add: members of objects by their
+// names, each element of a list a value.
+func addClaims(m *protocol.Metadata, path []string, value any, add func(m *protocol.Metadata, namespace, key, value string)) {
 	switch value := value.(type) {
 	case map[string]any:
 		for name, inner := range value {
-			addClaims(m, append(path[:len(path):len(path)], name), inner)
+			addClaims(m, append(path[:len(path):len(path)], name), inner, (*protocol.Metadata).Add)
 		}
 	case []any:
 		for _, element := range value {
-			addClaims(m, path, element)
+			addClaims(m, path, element, (*protocol.Metadata).AddElement)
 		}
 	case nil:
 	default:
-		m.Add(namespace, protocol.MetadataKey(path...), fmt.Sprint(value))
+		add(m, namespace, protocol.MetadataKey(path...), fmt.Sprint(value))
 	}
 }
 

@@ -187,7 +187,7 @@ func (d *datum) holds(m *protocol.Metadata) bool {
 	holds := false
 	switch d.test {
 	case single:
-		holds = fitting > 0 && (count == 1 || m.Repeats(d.namespace, d.key))
+		holds = fitting > 0 && (count == 1 && !m.IsList(d.namespace, d.key) || m.Repeats(d.namespace, d.key))
 	case element:
 		holds = fitting > 0
 	case present:

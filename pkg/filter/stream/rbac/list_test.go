@@ -1,0 +1,27 @@
+package rbac
+
+import (
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestAListOfOneIsNoText: as in Envoy, a condition on a text does not hold for a list, even
+// if the list has only that text.
+func TestAListOfOneIsNoText(t *testing.T) {
+	for value, want := range map[string]protocol.Reason{
+		`{"string_match": {"exact": "admin"}}`:                                             protocol.Denied,
+		`{"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}]}}`:         protocol.Denied,
+		`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`:                 protocol.None,
+		`{"string_match": {"exact": "admin"}}, "invert": true`:                             protocol.None,
+		`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}, "invert": true`: protocol.Denied,
+	} {
+		x := http("GET /", "10.0.0.1:1")
+		x.Metadata.AddElement("jwt", "scope", "admin")
+		settings := permitting("ALLOW", `{"metadata": {"filter": "jwt", "path": [{"key": "scope"}], "value": `+value+`}}`)
+		if got, _ := served(t, filtertest.Settings(settings), x); got != want {
+			t.Errorf("%s: %v, want %v", value, got, want)
+		}
+	}
+}
