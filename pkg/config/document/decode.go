@@ -13,6 +13,10 @@ import (
 type Decoder struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool
+	// EmptyIsSet refuses a key that is not built also if its value is an empty object. It
+	// is for documents that have a key only if somebody set it, as those made of protobuf
+	// messages do. Without it, such a key is as if it were absent.
+	EmptyIsSet bool
 
 	report *Report
 	types  map[reflect.Type]*structure
@@ -157,7 +161,7 @@ func (d *Decoder) member(member Node, v reflect.Value, k *Key) {
 	switch {
 	case k.NoEffect != "":
 		d.report.Warnf(member, "%s is accepted and has no effect%s", k.Name, k.why())
-	case k.Unbuilt != "" && !member.Off():
+	case k.Unbuilt != "" && (!member.Off() || d.EmptyIsSet && member.Kind() == Object):
 		d.report.Unbuilt(member, k.Unbuilt)
 	}
 	field := v.FieldByIndex(k.index)

@@ -295,7 +295,9 @@ func (p place) decode(settings any, m proto.Message, adapt func(map[string]any) 
 func (p place) fill(settings any, text []byte) any {
 	text = bytes.ReplaceAll(text, []byte("${"), []byte("$${")) // there are no variables of the environment
 	r := &document.Report{}
-	document.NewDecoder(r).Decode(document.Parse("", text, document.Options{Format: document.JSON}, r), settings)
+	d := document.NewDecoder(r)
+	d.EmptyIsSet = true // an empty message may restrict what passes
+	d.Decode(document.Parse("", text, document.Options{Format: document.JSON}, r), settings)
 	wrong := false
 	for _, d := range r.Diagnostics() {
 		if d.Severity == document.Warning {
@@ -415,6 +417,9 @@ func adaptJWT(settings map[string]any) error {
 	rules, _ := settings["rules"].([]any)
 	for i, one := range rules {
 		rule, _ := one.(map[string]any)
+		if match, _ := rule["match"].(map[string]any); len(match) == 0 {
+			return fmt.Errorf("rules[%d].match has no condition on the path", i)
+		}
 		name, ok := rule["requirement_name"].(string)
 		if !ok {
 			continue

@@ -328,6 +328,9 @@ func (p place) readValidation(m *tlsv3.CertificateValidationContext, out *config
 		p.field("trust_chain_verification").refuse("%v is not supported", m.GetTrustChainVerification())
 	}
 	out.Authorities = p.field("trusted_ca").readData(m.GetTrustedCa())
+	if d := m.GetTrustedCa(); d != nil && saysNothing(d) {
+		p.field("trusted_ca").refuse("is empty: nobody's certificate would be verified")
+	}
 	if out.Authorities.Text != "" {
 		p.field("trusted_ca").usable(&credential.Context{Authorities: credential.PEM(out.Authorities)})
 	}

@@ -28,6 +28,9 @@ type ConnectionConfig struct {
 
 // Validate is called once the configuration was read.
 func (c *ConnectionConfig) Validate() error {
+	if err := refuseTrees(c.Matcher, c.ShadowMatcher); err != nil {
+		return err
+	}
 	_, _, err := c.compile()
 	return err
 }

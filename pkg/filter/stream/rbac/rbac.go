@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config/document"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/filter/match"
 	"github.com/weft-proxy/weft/pkg/protocol"
@@ -16,8 +17,22 @@ import (
 
 // Validate is called once the configuration was read.
 func (c *Config) Validate() error {
+	if err := refuseTrees(c.Matcher, c.ShadowMatcher); err != nil {
+		return err
+	}
 	_, _, err := c.compile()
 	return err
+}
+
+// refuseTrees refuses matching trees, empty ones too: such a tree fits nothing and so lets
+// nobody pass, while a filter without rules lets everybody pass.
+func refuseTrees(enforced, shadow map[string]any) error {
+	for key, tree := range map[string]map[string]any{"matcher": enforced, "shadow_matcher": shadow} {
+		if tree != nil {
+			return &document.KeyError{Key: key, Err: errors.New("matching trees are not supported yet")}
+		}
+	}
+	return nil
 }
 
 func (c *Config) compile() (enforced, shadow *rules, err error) {

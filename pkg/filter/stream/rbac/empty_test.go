@@ -1,0 +1,31 @@
+package rbac
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+)
+
+// TestWhatIsNotBuiltIsRefusedIfEmpty: an empty expression or tree restricts, and must not be
+// read as if it were absent.
+func TestWhatIsNotBuiltIsRefusedIfEmpty(t *testing.T) {
+	const policy = `{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], %s: {}}}}}`
+	for key, text := range map[string]string{
+		"condition":         strings.Replace(policy, "%s", `"condition"`, 1),
+		"checked_condition": strings.Replace(policy, "%s", `"checked_condition"`, 1),
+		"matcher":           `{"matcher": {}}`,
+		"shadow_matcher":    `{"shadow_matcher": {}}`,
+	} {
+		for _, kind := range []filter.Stream{Kind(), {Config: Connections().Config}} {
+			want := key
+			if strings.HasSuffix(key, "condition") {
+				want = "CEL"
+			}
+			if got := filtertest.Refused(t, kind, filtertest.Settings(text)); !strings.Contains(got, want) {
+				t.Errorf("%s is refused because of %s", text, got)
+			}
+		}
+	}
+}

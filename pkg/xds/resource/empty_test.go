@@ -1,0 +1,242 @@
+package resource
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+)
+
+// TestEmptyMessagesOfFiltersAreNotAbsent: a message that restricts what passes is refused if it
+// is empty. It must not be read as if it were absent.
+func TestEmptyMessagesOfFiltersAreNotAbsent(t *testing.T) {
+	policy := func(permission, principal, rest string) string {
+		return `{"@type": "rbac.v3.RBAC", "rules": {"policies": {"p": {"permissions": [` + permission + `], "principals": [` + principal + `]` + rest + `}}}}`
+	}
+	permission := func(text string) string { return policy(text, `{"any": true}`, "") }
+	principal := func(text string) string { return policy(`{"any": true}`, text, "") }
+	value := func(text string) string {
+		return permission(`{"metadata": {"filter": "f", "path": [{"key": "k"}], "value": ` + text + `}}`)
+	}
+	jwt := func(rest string) string {
+		return `{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"remote_jwks": {"http_uri": {"uri": "https://a/jwks", "cluster": "c", "timeout": "5s"}}}}` + rest + `}`
+	}
+	limit := func(rest string) string {
+		return `{"@type": "local_ratelimit.v3.LocalRateLimit", "stat_prefix": "s"` + rest + `}`
+	}
+	authz := func(rest string) string {
+		return `{"@type": "ext_authz.v3.ExtAuthz", "grpc_service": {"envoy_grpc": {"cluster_name": "c"}, "timeout": "1s"}` + rest + `}`
+	}
+	const bucket = `, "token_bucket": {"max_tokens": 1, "tokens_per_fill": 1, "fill_interval": "1s"}`
+	for _, text := range []string{
+		policy(`{"any": true}`, `{"any": true}`, `, "condition": {}`),
+		policy(`{"any": true}`, `{"any": true}`, `, "checked_condition": {}`),
+		policy("", `{"any": true}`, ""),
+		policy(`{"any": true}`, "", ""),
+		permission(`{}`),
+		permission(`{"any": false}`),
+		permission(`{"and_rules": {}}`),
+		permission(`{"or_rules": {"rules": [{}]}}`),
+		permission(`{"not_rule": {}}`),
+		permission(`{"header": {}}`),
+		permission(`{"header": {"name": "x", "string_match": {}}}`),
+		permission(`{"header": {"name": "x", "safe_regex_match": {}}}`),
+		permission(`{"header": {"name": "x", "range_match": {}}}`),
+		permission(`{"url_path": {}}`),
+		permission(`{"url_path": {"path": {}}}`),
+		permission(`{"destination_ip": {}}`),
+		permission(`{"destination_port_range": {}}`),
+		permission(`{"requested_server_name": {}}`),
+		permission(`{"matcher": {}}`),
+		permission(`{"uri_template": {}}`),
+		permission(`{"metadata": {}}`),
+		permission(`{"sourced_metadata": {}}`),
+		value(`{}`),
+		value(`{"null_match": {}}`),
+		value(`{"double_match": {}}`),
+		value(`{"string_match": {}}`),
+		value(`{"list_match": {}}`),
+		value(`{"list_match": {"one_of": {}}}`),
+		value(`{"list_match": {"one_of": {"string_match": {}}}}`),
+		value(`{"or_match": {}}`),
+		value(`{"or_match": {"value_matchers": [{}]}}`),
+		principal(`{}`),
+		principal(`{"and_ids": {}}`),
+		principal(`{"or_ids": {"ids": [{}]}}`),
+		principal(`{"not_id": {}}`),
+		principal(`{"authenticated": {"principal_name": {}}}`),
+		principal(`{"source_ip": {}}`),
+		principal(`{"direct_remote_ip": {}}`),
+		principal(`{"remote_ip": {}}`),
+		principal(`{"header": {"name": "x", "string_match": {}}}`),
+		principal(`{"url_path": {}}`),
+		principal(`{"metadata": {}}`),
+		principal(`{"filter_state": {}}`),
+		principal(`{"sourced_metadata": {}}`),
+		`{"@type": "rbac.v3.RBAC", "matcher": {}}`,
+		`{"@type": "rbac.v3.RBAC", "shadow_matcher": {}}`,
+		jwt(`, "rules": [{"match": {}}]`),
+		jwt(`, "rules": [{"match": {"connect_matcher": {}}}]`),
+		jwt(`, "rules": [{"match": {"safe_regex": {}}}]`),
+		jwt(`, "rules": [{"match": {"prefix": "/", "headers": [{}]}}]`),
+		jwt(`, "rules": [{"match": {"prefix": "/", "grpc": {}}}]`),
+		jwt(`, "rules": [{"match": {"prefix": "/", "tls_context": {}}}]`),
+		jwt(`, "rules": [{"match": {"prefix": "/"}, "requires": {}}]`),
+		jwt(`, "rules": [{"match": {"prefix": "/"}, "requires": {"provider_and_audiences": {}}}]`),
+		jwt(`, "rules": [{"match": {"prefix": "/"}, "requires": {"requires_any": {}}}]`),
+		jwt(`, "rules": [{"match": {"prefix": "/"}, "requires": {"requires_all": {"requirements": [{}]}}}]`),
+		jwt(`, "filter_state_rules": {}`),
+		`{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {}}}`,
+		`{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"local_jwks": {}}}}`,
+		`{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"remote_jwks": {}}}}`,
+		`{"@type": "jwt_authn.v3.JwtAuthentication", "providers": {"p": {"local_jwks": {"filename": "f"}, "subjects": {}}}}`,
+		limit(`, "token_bucket": {}`),
+		limit(bucket + `, "filter_enabled": {}`),
+		limit(bucket + `, "filter_enforced": {}`),
+		limit(bucket + `, "local_cluster_rate_limit": {}`),
+		limit(bucket + `, "descriptors": [{}]`),
+		limit(bucket + `, "rate_limits": [{"actions": [{"generic_key": {"descriptor_value": "a"}}], "limit": {}}], "descriptors": [{"entries": [{"key": "generic_key", "value": "a"}], "token_bucket": {"max_tokens": 1, "tokens_per_fill": 1, "fill_interval": "1s"}}]`),
+		limit(bucket + `, "rate_limits": [{"actions": [{}]}]`),
+		limit(bucket + `, "rate_limits": [{"actions": [{"destination_cluster": {}}]}]`),
+		limit(bucket + `, "rate_limits": [{"actions": [{"header_value_match": {"descriptor_value": "a", "headers": [{"name": "x", "string_match": {}}]}}]}]`),
+		authz(`, "filter_enabled": {}`),
+		authz(`, "filter_enabled_metadata": {}`),
+		authz(`, "with_request_body": {}`),
+		authz(`, "allowed_headers": {"patterns": [{}]}`),
+		authz(`, "disallowed_headers": {"patterns": [{}]}`),
+		`{"@type": "ext_authz.v3.ExtAuthz"}`,
+		`{"@type": "ext_authz.v3.ExtAuthz", "grpc_service": {}}`,
+		`{"@type": "ext_authz.v3.ExtAuthz", "http_service": {}}`,
+		`{"@type": "csrf.v3.CsrfPolicy", "filter_enabled": {"default_value": {"numerator": 100}}, "additional_origins": [{}]}`,
+		`{"@type": "csrf.v3.CsrfPolicy", "filter_enabled": {}}`,
+		`{"@type": "cors.v3.CorsPolicy", "allow_origin_string_match": [{}]}`,
+	} {
+		if _, err := readFilter(t, text); err == nil {
+			t.Errorf("%s is accepted", text)
+		}
+	}
+}
+
+// TestWhatIsNotBuiltOfFiltersIsRefusedIfEmpty tries each key of a filter that is an object and is
+// not built: an empty one is a message that was set.
+func TestWhatIsNotBuiltOfFiltersIsRefusedIfEmpty(t *testing.T) {
+	tried := 0
+	for i := range translations {
+		k := allKinds().filter(translations[i].name)
+		for _, u := range unbuiltObjects(reflect.TypeOf(k.Config()).Elem(), "%s", nil) {
+			tried++
+			r := &report{kinds: allKinds()}
+			place{report: r}.fill(k.Config(), []byte(u.text))
+			if err := errorText(r.result()); !strings.Contains(err, u.key+" is not supported") {
+				t.Errorf("%s: %s is refused because of %q", k.Name, u.text, err)
+			}
+		}
+	}
+	if tried < 15 {
+		t.Errorf("only %d keys were tried", tried)
+	}
+}
+
+// unbuiltObject is a document in which only the objects around an empty one are.
+type unbuiltObject struct{ key, text string }
+
+// unbuiltObjects returns those of a structure; around is the text around it.
+func unbuiltObjects(of reflect.Type, around string, outer []reflect.Type) (all []unbuiltObject) {
+	for _, o := range outer {
+		if o == of { // a condition in a condition
+			return nil
+		}
+	}
+	outer = append(outer[:len(outer):len(outer)], of)
+	for i := range of.NumField() {
+		f := of.Field(i)
+		key, inner, form := f.Tag.Get("key"), f.Type, "%s"
+		if f.Anonymous {
+			if inner.Kind() == reflect.Struct {
+				all = append(all, unbuiltObjects(inner, around, outer)...)
+			}
+			continue
+		}
+		if name := f.Tag.Get("unbuilt"); name != "" && (inner.Kind() == reflect.Map || inner.Kind() == reflect.Pointer) {
+			all = append(all, unbuiltObject{name, fmt.Sprintf(around, fmt.Sprintf("{%q: {}}", key))})
+			continue
+		}
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
+			switch inner.Kind() {
+			case reflect.Slice:
+				form = fmt.Sprintf(form, "[%s]")
+			case reflect.Map:
+				form = fmt.Sprintf(form, `{"k": %s}`)
+			}
+			inner = inner.Elem()
+		}
+		if key != "" && inner.Kind() == reflect.Struct {
+			all = append(all, unbuiltObjects(inner, fmt.Sprintf(around, fmt.Sprintf("{%q: %s}", key, form)), outer)...)
+		}
+	}
+	return all
+}
+
+// TestEmptyConditionsOfRoutesAreRefused unless Envoy takes them for the presence of a field.
+func TestEmptyConditionsOfRoutesAreRefused(t *testing.T) {
+	slash := &routev3.RouteMatch_Prefix{Prefix: "/"}
+	for name, m := range map[string]*routev3.RouteMatch{
+		"no path":             {},
+		"an empty template":   {PathSpecifier: &routev3.RouteMatch_PathMatchPolicy{PathMatchPolicy: &corev3.TypedExtensionConfig{}}},
+		"CONNECT":             {PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}},
+		"TLS":                 {PathSpecifier: slash, TlsContext: &routev3.RouteMatch_TlsContextMatchOptions{}},
+		"metadata":            {PathSpecifier: slash, DynamicMetadata: []*matcherv3.MetadataMatcher{{}}},
+		"a field":             {PathSpecifier: slash, Headers: []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
+		"a query parameter":   {PathSpecifier: slash, QueryParameters: []*routev3.QueryParameterMatcher{{Name: "x", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
+	} {
+		r := &report{kinds: allKinds()}
+		if (place{report: r}).readMatch(m); r.result() == nil {
+			t.Errorf("%s: it is accepted", name)
+		}
+	}
+}
+
+// TestEmptyTrustIsRefused: a trusted_ca without certificates is not the same as none, with which
+// nobody's certificate is verified.
+func TestEmptyTrustIsRefused(t *testing.T) {
+	context := func(v *tlsv3.CertificateValidationContext) *tlsv3.CommonTlsContext {
+		return &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v}}
+	}
+	for name, m := range map[string]*tlsv3.CommonTlsContext{
+		"no source":     context(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{}}),
+		"an empty text": context(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{}}}),
+		"empty bytes":   context(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{}}}),
+		"an empty path": context(&tlsv3.CertificateValidationContext{TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_Filename{}}}),
+		"an empty name": context(&tlsv3.CertificateValidationContext{
+			TrustedCa:                 &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: "ca.pem"}},
+			MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{SanType: tlsv3.SubjectAltNameMatcher_DNS, Matcher: &matcherv3.StringMatcher{}}},
+		}),
+		"no matcher of names": context(&tlsv3.CertificateValidationContext{
+			TrustedCa:                 &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: "ca.pem"}},
+			MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{SanType: tlsv3.SubjectAltNameMatcher_DNS}},
+		}),
+		"system roots":      context(&tlsv3.CertificateValidationContext{SystemRootCerts: &tlsv3.CertificateValidationContext_SystemRootCerts{}}),
+		"a validator":       context(&tlsv3.CertificateValidationContext{CustomValidatorConfig: &corev3.TypedExtensionConfig{}}),
+		"a list of revoked": context(&tlsv3.CertificateValidationContext{Crl: &corev3.DataSource{}}),
+		"a secret":          {ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{}}},
+		"both": {ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
+			CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{},
+		}},
+		"a provider":             {ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextCertificateProviderInstance{}},
+		"a certificate's secret": {TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{}}},
+	} {
+		r := &report{kinds: allKinds()}
+		c := &clusterv3.Cluster{Name: "c", TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
+			TypedConfig: packed(t, &tlsv3.UpstreamTlsContext{CommonTlsContext: m, Sni: "a"}),
+		}}}
+		if (place{report: r}).readSockets(c, &Cluster{}); r.result() == nil {
+			t.Errorf("%s: it is accepted", name)
+		}
+	}
+}
