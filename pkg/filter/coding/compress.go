@@ -212,11 +212,10 @@ func (b *compressed) Close() error {
 	if before == closed {
 		return nil
 	}
-	err := b.source.Close()
 	if before == resting {
 		w := b.work
 		b.work = nil
-		b.from.give(w)
+		defer b.from.give(w) // also if source panics
 	}
-	return err
+	return b.source.Close()
 }

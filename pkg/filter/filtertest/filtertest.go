@@ -93,7 +93,7 @@ func (c *Counts) Ended(x *protocol.Exchange) {
 	}
 }
 
-// Of returns the sum of a metric's series.
+// Of returns the sum of a metric's series, counters or gauges.
 func (c *Counts) Of(m metrics.Metric) float64 {
 	c.t.Helper()
 	families, err := c.registry.Gather()
@@ -106,7 +106,7 @@ func (c *Counts) Of(m metrics.Metric) float64 {
 			continue
 		}
 		for _, series := range f.GetMetric() {
-			sum += series.GetCounter().GetValue()
+			sum += series.GetCounter().GetValue() + series.GetGauge().GetValue()
 		}
 	}
 	return sum

@@ -161,11 +161,16 @@ func goesOn(r *protocol.Request) bool {
 	return !whole
 }
 
-// Finish is protocol.Finisher's.
+// Finish is protocol.Finisher's. outcome asks the body of the request, which may panic: the
+// request is no longer under way then, either.
 func (c *call) Finish(_ context.Context, x *protocol.Exchange, err error) error {
-	c.gate.leave(c.began, c.filter.limits.now(), c.outcome(x, err))
-	c.gate = nil
-	c.filter.calls.Put(c)
+	o := failed
+	defer func() {
+		c.gate.leave(c.began, c.filter.limits.now(), o)
+		c.gate = nil
+		c.filter.calls.Put(c)
+	}()
+	o = c.outcome(x, err)
 	return err
 }
 

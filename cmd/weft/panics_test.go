@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// panicCase is a filter with settings that have it hold as much as it can, of which it may
+// hold one thing at a time.
+type panicCase struct {
+	settings filtertest.Settings
+	fields   []string                    // of the requests
+	clusters map[string]protocol.Service // that the filter calls
+	content  string                      // of the requests
+	never    string                      // the end of the name of a metric that must stay 0
+}
+
+// panicCases returns the cases by the name of the filter.
+func panicCases() map[string][]panicCase {
+	plain := func(settings filtertest.Settings, fields ...string) []panicCase {
+		return []panicCase{{settings: settings, fields: fields}}
+	}
+	works := func() map[string]protocol.Service {
+		return map[string]protocol.Service{
+			"good": filtertest.Application(), "start": filtertest.Panicking(filtertest.InStart),
+			"read": filtertest.Panicking(filtertest.InRead), "close": filtertest.Panicking(filtertest.InClose),
+		}
+	}
+	copies := func(cluster string) panicCase {
+		return panicCase{
+			settings: filtertest.Settings(`{"cluster": "` + cluster + `", "percent": 100, "max_in_flight": 1}`),
+			clusters: works(), content: "abc", never: "left_total",
+		}
+	}
+	keysFrom := func(cluster string) panicCase {
+		return panicCase{
+			settings: filtertest.Settings(`{"providers": {"p": {"remote_jwks": {"http_uri": {"uri": "http://a.test/keys", "cluster": "` + cluster + `", "timeout": "1s"}}}},
+				"rules": [{"requires": {"allow_missing_or_failed": {}}}]}`),
+			fields: []string{"authorization: Bearer a.b.c"}, clusters: works(),
+		}
+	}
+	const gzipped = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff\x01\x00\x00\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00"
+	const grpc, asked = "content-type: application/grpc", `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}}`
+	const askedInVain = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "start", "timeout": "1s"}}, "failure_mode_allow": true}`
+	const askedWith = `{"http_service": {"server_uri": {"uri": "http://a.test", "cluster": "good", "timeout": "1s"}}, "with_request_body": {"max_request_bytes": 10}}`
+	return map[string][]panicCase{
+		"adaptive_concurrency": {
+			{settings: `{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 1, "concurrency_update_interval": "100ms"}, "min_rtt_calc_params": {"interval": "60s", "min_concurrency": 1}}}`},
+			{settings: `{"gradient_controller_config": {"concurrency_limit_params": {"max_concurrency_limit": 1, "concurrency_update_interval": "100ms"}, "min_rtt_calc_params": {"interval": "60s", "min_concurrency": 1}}}`, fields: []string{grpc}},
+		},
+		"compressor":   plain(`{"min_content_length": "1B", "content_type": ["text/plain"]}`, "accept-encoding: gzip"),
+		"cors":         plain(`{"allow_origin_string_match": [{"exact": "https://a.test"}]}`, "origin: https://a.test"),
+		"csrf":         plain(`{}`, "origin: https://shop.test"),
+		"decompressor": {{settings: `{}`, fields: []string{"content-encoding: gzip"}, content: gzipped}},
+		"dubbo_stream": plain(`{"subset": "group"}`),
+		"ext_authz": {
+			{settings: asked, clusters: works()},
+			{settings: askedInVain, clusters: works()},
+			{settings: askedWith, clusters: works(), content: "abc"},
+		},
+		"fault": {
+			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, never: "overflow_total"},
+			{settings: `{"delay": {"fixed_delay": "1s", "percentage": 100}, "max_active_faults": 1}`, fields: []string{grpc}, never: "overflow_total"},
+		},
+		"fault_tolerance":    plain(`{"enabled": true}`),
+		"flowControlFilter":  {{settings: `{"app_name": "a", "global_switch": true, "limit_key_type": "PATH", "rules": [{"resource": "/a", "grade": 0, "threshold": 1}]}`, never: "refused_total"}},
+		"gzip":               plain(`{"gzip_level": 1, "min_content_length": 1, "content_type": ["text/plain"]}`, "accept-encoding: gzip"),
+		"header_mutation":    plain(`{"request_headers_to_remove": ["x"], "response_headers_to_remove": ["server"]}`),
+		"header_to_metadata": plain(`{"request_rules": [{"header": "x", "on_header_present": {"metadata_namespace": "a", "key": "k"}}]}`, "x: 1"),
+		"healthcheck":        plain(`{"endpoint": "/a", "pass_through_mode": true}`),
+		"ip_access":          plain(`{"default_action": "allow", "ips": [{"action": "deny", "addrs": ["10.0.0.66"]}]}`),
+		"istio_stats":        plain(`{"reporter": "source", "workload": {"name": "a"}}`),
+		"local_ratelimit":    {{settings: `{"stat_prefix": "a", "token_bucket": {"max_tokens": 100, "fill_interval": "1000s"}, "enable_x_ratelimit_headers": "DRAFT_VERSION_03"}`, never: "enforced_total"}},
+		"jwt_authn":          {keysFrom("good"), keysFrom("start"), keysFrom("read"), keysFrom("close")},
+		"mirror":             {copies("good"), copies("start"), copies("read"), copies("close")},
+		"payload_limit":      {{settings: `{"max_entity_size": "1MB"}`, content: "abc"}},
+		"peer_metadata":      plain(`{"downstream_discovery": true, "downstream_propagation": true, "workload": {"name": "a"}}`),
+		"rbac":               plain(`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}, "shadow_rules": {}}`),
+	}
+}
+
+// TestFiltersGiveBackWhatTheyHoldAfterPanics puts an application that panics behind each
+// filter of the registry. The filter holds nothing afterwards, and lets the next request pass.
+func TestFiltersGiveBackWhatTheyHoldAfterPanics(t *testing.T) {
+	cases := panicCases()
+	for i, kind := range streamFilters() {
+		if len(cases[kind.Name]) == 0 {
+			t.Errorf("%s: there is no case", kind.Name)
+		}
+		for _, c := range cases[kind.Name] {
+			for _, at := range filtertest.Moments() {
+				t.Run(kind.Name+"/"+string(at), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						c.try(t, streamFilters()[i], at) // filters of one kind share what they hold
+					})
+				})
+			}
+		}
+	}
+}
+
+func (c *panicCase) try(t *testing.T, kind filter.Stream, at filtertest.Moment) {
+	calls := &filtertest.Calls{Clusters: c.clusters}
+	f, counts := filtertest.BuildWith(t, kind, c.settings, calls)
+	for range 3 {
+		_ = filtertest.Play(t, f, filtertest.Panicking(at), c.request(at), counts) // a filter may have answered before
+		calls.Wait()
+		c.holdsNothing(t, kind, counts)
+	}
+	passed := false
+	app := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		passed = true
+		if body := x.Request.Body; body != nil {
+			if _, err := io.Copy(io.Discard, body); err != nil {
+				return err
+			}
+		}
+		return filtertest.Application().Serve(ctx, x)
+	})
+	x := c.request("")
+	if err := filtertest.Play(t, f, app, x, counts); err != nil || !passed || x.Response.Status != 200 {
+		t.Errorf("the next request: the application was asked: %v, status %d, error %v", passed, x.Response.Status, err)
+	}
+	calls.Wait()
+	c.holdsNothing(t, kind, counts)
+}
+
+// holdsNothing checks the gauges of what is under way, and the counters of what was refused
+// because of that.
+func (c *panicCase) holdsNothing(t *testing.T, kind filter.Stream, counts *filtertest.Counts) {
+	t.Helper()
+	for _, m := range kind.Metrics {
+		inFlight := m.Kind == metrics.KindGauge && (strings.HasSuffix(m.Name, "in_flight") || strings.HasSuffix(m.Name, "active"))
+		if n := counts.Of(m); n != 0 && (inFlight || c.never != "" && strings.HasSuffix(m.Name, c.never)) {
+			t.Errorf("%s is %v, want 0", m.Name, n)
+		}
+	}
+	if c.never != "" && !slices.ContainsFunc(kind.Metrics, func(m metrics.Metric) bool { return strings.HasSuffix(m.Name, c.never) }) {
+		t.Errorf("%s has no metric that ends in %s", kind.Name, c.never)
+	}
+}
+
+func (c *panicCase) request(at filtertest.Moment) *protocol.Exchange {
+	x := filtertest.Get("/a", c.fields...)
+	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("10.0.0.1:1")}
+	if at == filtertest.InContent {
+		x.Request.Method, x.Request.ContentLength, x.Request.Body = "POST", -1, filtertest.Content()
+		return x
+	}
+	if c.content != "" {
+		x.Request.Method, x.Request.ContentLength = "POST", int64(len(c.content))
+		x.Request.Body = protocol.NewTextBody(c.content)
+	}
+	return x
+}
