@@ -48,21 +48,42 @@ func (r *request) serve(b *batch) {
 	r.x.Meta.Start = r.now()
 	err := r.read()
 	if err == nil {
-		err = r.x.Begin(r.c.ctx, r.c.s.service)
+		err = r.x.Begin(r.context(), r.c.s.service)
 	}
 	r.conclude(err)
 }
 
 // refuse is serve for a request that comes too late.
 func (r *request) refuse(b *batch) {
+	r.end(b, protocol.Faultf(protocol.Draining, "the time to drain is nearly over"))
+}
+
+// cancel is serve for a request whose caller is gone.
+func (r *request) cancel(b *batch) {
+	r.end(b, protocol.Faultf(protocol.DownstreamGone, "the client closed its connection before the request started"))
+}
+
+// end ends r with a Fault instead of serving it.
+func (r *request) end(b *batch, why error) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
-	_ = r.read() // for the log; if it cannot be read it is refused all the same
-	r.conclude(protocol.Faultf(protocol.Draining, "the time to drain is nearly over"))
+	_ = r.read() // for the log; if it cannot be read it ends all the same
+	r.conclude(why)
+}
+
+// oneWay reports whether the caller wants no answer.
+func (r *request) oneWay() bool { return r.head.Kind == codec.OneWay }
+
+// context returns the context of r's services.
+func (r *request) context() context.Context {
+	if r.oneWay() {
+		return r.c.lasting
+	}
+	return r.c.ctx
 }
 
 // resume goes on after what r was pending in has returned err.
-func (r *request) resume(err error) { r.conclude(r.x.Resume(r.c.ctx, err)) }
+func (r *request) resume(err error) { r.conclude(r.x.Resume(r.context(), err)) }
 
 // conclude answers, if r is not pending. Afterwards r serves another request,
 // perhaps. Whatever panics on the way, the request ends: its connection waits for that.
@@ -78,7 +99,7 @@ func (r *request) conclude(err error) {
 		}
 		if tries == 2 {
 			r.engine.report("answering a request", err)
-			_ = r.c.conn.Close() // its caller would wait for ever
+			r.c.abort(r.batch)
 			break
 		}
 	}
@@ -221,7 +242,7 @@ func (r *request) read() (err error) {
 	x.Meta.Protocol, x.Meta.Version = traits.Name, traits.Version
 	x.Meta.HeadSize = traits.MinHead
 	x.Request.Scheme = "http"
-	x.Request.OneWay = r.head.Kind == codec.OneWay
+	x.Request.OneWay = r.oneWay()
 	r.message.Set(s.codec, frame)
 	x.Request.Body = &r.message
 	x.Record.RequestBytes = int64(len(frame))
@@ -261,7 +282,7 @@ func (r *request) answer() {
 	})
 	if err != nil { // a defect of the codec's
 		r.engine.report("answering a request", err)
-		_ = r.c.conn.Close()
+		r.c.abort(r.batch)
 	}
 }
 
@@ -288,7 +309,7 @@ func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) (err err
 	x.Record.ResponseBytes = int64(n)
 	if errors.Is(lost, network.ErrOutboxFull) {
 		// The caller does not read its answers, of which it will miss one.
-		_ = r.c.conn.Close()
+		r.c.abort(r.batch)
 	}
 	if lost != nil && x.Record.Reason == protocol.None {
 		x.Record.Reason, x.Record.Detail = protocol.DownstreamGone, lost.Error()

@@ -45,9 +45,10 @@ func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
 // ServeConn is network.Handler's.
 func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
+	lasting := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := &session{s: s, conn: conn, ctx: ctx, meta: stream.ConnMeta(s.o.Listener, conn)}
+	c := &session{s: s, conn: conn, ctx: ctx, lasting: lasting, meta: stream.ConnMeta(s.o.Listener, conn)}
 	c.fewer.L = &c.mu
 	c.onWait = c.pause
 	c.outbox = network.NewOutbox(conn, s.engine.start)
@@ -73,20 +74,25 @@ func (c *session) contained() (err error) {
 // session is a caller's connection. Its reader's goroutine owns what no comment
 // says otherwise of.
 type session struct {
-	s      *server
-	conn   *network.Conn
-	ctx    context.Context //nolint:containedctx // of the requests: it is the connection's
-	meta   protocol.ConnMeta
-	outbox *network.Outbox
-	in     input
-	batch  batch
-	onWait func()            // pause, made once
-	full   []*network.Outbox // of hosts that take too little
-	held   bool              // frames were left in the input: as much is under way as may be
-	all    []*request        // that came from the engine, and did not go back
-	spare  *request          // those of them that serve nothing, but for back, linked by next
-	begun  int64             // how many requests were ever under way
-	known  int64             // over, as it was seen last
+	s    *server
+	conn *network.Conn
+	ctx  context.Context //nolint:containedctx // of the requests: it is the connection's
+	// lasting is the context of one-way requests, which outlive the connection.
+	lasting context.Context //nolint:containedctx // see ctx
+	meta    protocol.ConnMeta
+	outbox  *network.Outbox
+	in      input
+	batch   batch
+	onWait  func()            // pause, made once
+	full    []*network.Outbox // of hosts that take too little
+	held    bool              // frames were left in the input: as much is under way as may be
+	all     []*request        // that came from the engine, and did not go back
+	spare   *request          // those of them that serve nothing, but for back, linked by next
+	begun   int64             // how many requests were ever under way
+	fresh   *request          // the oldest request that was read and has not started; linked by next
+	newest  *request          // the last of those; undefined if there is none
+	cut     error             // why the reader must end the connection; nil: it must not
+	known   int64             // over, as it was seen last
 	// left is when the caller was told to send no more; zero: it was not.
 	left     time.Time
 	refusing bool // requests are refused: the time to drain is nearly over
@@ -118,6 +124,9 @@ func (c *session) run() error {
 		if !c.settle() {
 			return c.ended(io.EOF)
 		}
+		if c.cut != nil {
+			return c.ended(c.cut)
+		}
 		err := error(nil)
 		if !c.held {
 			err = c.fill()
@@ -131,18 +140,28 @@ func (c *session) run() error {
 		case err == nil:
 		case errors.Is(err, network.ErrDraining):
 			c.leave()
+		case err == io.EOF && c.s.o.HTTP1.AllowHalfClose && !c.in.partial():
+			c.answerAll()
+			return c.ended(err)
 		default:
 			return c.ended(err)
 		}
 	}
 }
 
-// settle sends what was held back for long enough, or has to leave before there
+// answerAll serves what has been read, and waits for the answers: the caller has ended its
+// direction, or the connection.
+func (c *session) answerAll() {
+	c.flush()
+	c.await(func() bool { return c.count() == 0 })
+}
+
+// settle starts the requests and sends what was held back for long enough, or has to leave before there
 // is anything to wait for, and waits: while the caller or a host takes too little,
 // and while as much is under way as may be. It reports false if the caller has left
 // meanwhile.
 func (c *session) settle() bool {
-	if c.held || c.in.read >= mostHeld || c.outbox.Queued() >= network.HighWater || c.busy() {
+	if c.held || c.in.read >= mostUnstarted || c.outbox.Queued() >= network.HighWater || c.busy() {
 		c.flush()
 	}
 	for _, o := range c.full {
@@ -155,18 +174,70 @@ func (c *session) settle() bool {
 	return limit <= 0 || c.await(func() bool { return c.count() < limit || c.conn.Ending() })
 }
 
-// pause sends what was held back, for there is nothing to read. On a busy
-// processor the readers of other connections have their turn before, and what
+// pause starts the requests that were read and sends what was held back, for there is
+// nothing to read. It runs inside a read of the connection, which must not be closed on
+// this goroutine: see session.abort. On a busy processor the readers of other connections have their turn before, and what
 // they send to the same hosts leaves in the same writes.
 func (c *session) pause() {
+	c.startAll()
 	if c.s.yields && len(c.batch.dirty) > 0 {
 		runtime.Gosched()
 	}
 	c.flush()
 }
 
-// flush sends what was held back.
+// startAll serves the requests that were read, or refuses them. The end of the connection
+// has not been read behind them.
+func (c *session) startAll() {
+	for n := 1; c.fresh != nil; n++ {
+		r := c.takeFresh()
+		if c.refusing {
+			r.refuse(&c.batch)
+		} else {
+			r.serve(&c.batch)
+		}
+		if c.s.yields && n%mostAtOnce == 0 {
+			runtime.Gosched()
+		}
+	}
+}
+
+const (
+	// mostUnstarted is how much is read, in bytes, before the requests in it start although
+	// there may be more to read: more than the bursts of callers that connect, ask and leave.
+	mostUnstarted = 1 << 20
+	// mostAtOnce is how many requests of one connection start before the readers of other
+	// connections have their turn, where there is one processor.
+	mostAtOnce = 32
+)
+
+// takeFresh returns the oldest request that has not started; nil: there is none.
+func (c *session) takeFresh() *request {
+	r := c.fresh
+	if r != nil {
+		c.fresh, r.next = r.next, nil
+	}
+	return r
+}
+
+// errUnanswered is why a connection ends on which an answer could not be sent.
+var errUnanswered = errors.New("an answer could not be sent")
+
+// abort ends the connection, whose caller would wait for an answer forever. b is the batch
+// of the goroutine. The reader's may be inside a read of the connection, and Close waits
+// for that: there, the read ends first.
+func (c *session) abort(b *batch) {
+	if b != &c.batch {
+		_ = c.conn.Close() // the listener does it once more
+		return
+	}
+	c.cut = errUnanswered
+	c.conn.Interrupt()
+}
+
+// flush starts the requests that were read, and sends what was held back.
 func (c *session) flush() {
+	c.startAll()
 	for _, o := range c.batch.dirty {
 		if o.Queued() >= network.HighWater {
 			c.full = append(c.full, o)
@@ -230,7 +301,7 @@ func (c *session) fill() error {
 
 // silent decides what to do about a caller that has sent nothing for so long.
 func (c *session) silent() error {
-	c.batch.flush()
+	c.flush()
 	switch {
 	case c.in.partial():
 		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.o.RPC.FrameTimeout)
@@ -248,7 +319,9 @@ func (c *session) silent() error {
 }
 
 // read deals with every whole frame that there is, as far as its requests may be
-// under way. What comes of it is held back until there is nothing more to read.
+// under way. The requests start, and what comes of other frames leaves, in flush: once
+// there is nothing more to read, or mostUnstarted bytes were read. If what comes next is the
+// end of the connection, they never start.
 func (c *session) read() error {
 	var err error
 	for c.held = false; c.in.whole(); {
@@ -278,12 +351,7 @@ func (c *session) read() error {
 func (c *session) frame(head codec.Frame, frame []byte) {
 	switch head.Kind {
 	case codec.Request, codec.OneWay:
-		r := c.begin(head, frame)
-		if c.refusing {
-			r.refuse(&c.batch)
-		} else {
-			r.serve(&c.batch)
-		}
+		c.begin(head, frame)
 	case codec.Ping:
 		if head.Size == len(frame) {
 			c.send(func(dst []byte) []byte { return c.s.codec.AppendPong(dst, frame) })
@@ -293,8 +361,8 @@ func (c *session) frame(head codec.Frame, frame []byte) {
 	}
 }
 
-// begin makes a frame a request under way.
-func (c *session) begin(head codec.Frame, frame []byte) *request {
+// begin makes a frame a request under way, which starts in startAll.
+func (c *session) begin(head codec.Frame, frame []byte) {
 	r := c.enter()
 	r.c, r.head = c, head
 	if r.frame == nil {
@@ -302,7 +370,12 @@ func (c *session) begin(head codec.Frame, frame []byte) *request {
 	}
 	_, _ = r.frame.Write(frame) // never fails
 	c.conn.Requests++
-	return r
+	if c.fresh == nil {
+		c.fresh = r
+	} else {
+		c.newest.next = r
+	}
+	c.newest = r
 }
 
 // enter puts a request among those under way.
@@ -401,7 +474,7 @@ func (c *session) await(done func() bool) bool {
 	c.conn.SetReadDeadline(time.Time{})
 	c.s.engine.start(func() {
 		defer close(watched)
-		if err := c.conn.AwaitGone(false); !errors.Is(err, network.ErrInterrupted) {
+		if err := c.conn.AwaitGone(c.s.o.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) {
 			leave()
 		}
 	})
@@ -443,9 +516,9 @@ func (c *session) leave() {
 // anywhere. All of it is read, so that the kernel does not reset the connection before
 // the answers have arrived.
 func (c *session) depart() error {
-	c.flush()
 	c.refusing = true
 	err := c.read()
+	c.flush()
 	if c.await(func() bool { return c.count() == 0 }) {
 		c.outbox.Close()
 		if err == nil && c.conn.CloseWrite() == nil {
@@ -474,52 +547,4 @@ func (c *session) refuse(err error) {
 	x.Record.End = time.Now()
 	defer c.s.engine.contain("accounting for a malformed frame")
 	c.s.o.Observe(&x)
-}
-
-// close ends what is under way, for the caller is gone, and waits for that. What
-// was answered already still leaves.
-func (c *session) close(cancel context.CancelFunc) {
-	c.in.release()
-	c.batch.flush()
-	cancel()
-	if c.count() > 0 {
-		_ = c.conn.Close() // the listener does it once more
-		c.abandon()
-	}
-	c.mu.Lock()
-	c.waits.Store(true)
-	for c.count() > 0 {
-		c.fewer.Wait()
-	}
-	c.mu.Unlock()
-	for _, r := range c.all { // nobody else is left
-		c.s.engine.give(r)
-	}
-	c.outbox.Close()
-}
-
-// abandon tells every request under way that its caller is gone.
-func (c *session) abandon() {
-	idle := map[*request]bool{}
-	for _, first := range [...]*request{c.spare, c.back.Load()} {
-		for r := first; r != nil; r = r.next {
-			idle[r] = true
-		}
-	}
-	var all []waiting
-	for _, r := range c.all {
-		if idle[r] {
-			continue
-		}
-		for _, on := range [...]waiting{r.sent, r.watch.Leave(c.s.engine.start)} {
-			if on.client != nil {
-				all = append(all, on)
-			}
-		}
-	}
-	c.batch.now = time.Now()
-	for _, on := range all {
-		on.client.abandon(on.id, &c.batch)
-	}
-	c.batch.flush()
 }

@@ -56,11 +56,9 @@ func TestExchangesBeyondTheWorkersAreRefused(t *testing.T) {
 	if head, frame := p.read(); frame == nil || head.ID != 101 {
 		t.Errorf("answered: %d, want 101", head.ID)
 	}
-	r.await(func() bool { return len(r.observed) == reserved+2 })
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	reasons := map[protocol.Reason]int{}
-	for _, o := range r.observed {
+	r.await(func() bool { return len(r.observed) == reserved+2 }) // workers record behind the answer
+	for _, o := range r.recorded() {
 		reasons[o.reason]++
 	}
 	if reasons[protocol.Overloaded] != 1 || reasons[protocol.NoRoute] != reserved+1 {

@@ -1,0 +1,262 @@
+package xprotocol
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// lateCaller is a caller's connection that is served once everything that the caller has done,
+// the end of its direction included, has arrived.
+type lateCaller struct {
+	caller *net.TCPConn
+	cancel context.CancelFunc // of the context of ServeConn
+}
+
+// serveLate has a caller send frames and end its direction, and then serves it.
+func (r *rig) serveLate(service protocol.Service, frames []byte, end func(conn *net.TCPConn) error, change func(o *stream.ServerOptions)) *lateCaller {
+	r.t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer ln.Close()
+	caller, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	nc, err := ln.Accept()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	conn := network.NewConn(nc)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &lateCaller{caller.(*net.TCPConn), cancel}
+	if _, err := caller.Write(frames); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := end(s.caller); err != nil {
+		r.t.Fatal(err)
+	}
+	_ = conn.AwaitGone(false) // the end has arrived
+	o := stream.ServerOptions{
+		Listener: "late", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
+		Observe: r.observe, NewTally: func() stream.Tally { return &tally{rig: r} },
+	}
+	if change != nil {
+		change(&o)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.engine.Protocol(toy{}).NewServer(o).ServeConn(ctx, conn)
+		_ = conn.Close()
+	}()
+	r.t.Cleanup(func() {
+		_ = caller.Close()
+		cancel()
+		<-ended
+	})
+	return s
+}
+
+// recorded returns what was recorded so far.
+func (r *rig) recorded() []observation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.observed)
+}
+
+// burst is n requests of a kind.
+func burst(n int, kind codec.Kind) (all []byte) {
+	for id := range uint64(n) {
+		frame := appendToy(nil, kind, 0, 0, "svc echo\x00x")
+		toy{}.SetID(frame, id+1)
+		all = append(all, frame...)
+	}
+	return all
+}
+
+// TestRequestsOfACallerThatHasLeftAreNotServed has callers send requests and leave before
+// the engine reads. None of the requests starts, and each is recorded.
+func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
+	const n = 50
+	for name, end := range map[string]func(conn *net.TCPConn) error{
+		"FIN":        (*net.TCPConn).Close,
+		"half-close": (*net.TCPConn).CloseWrite,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var served atomic.Int64
+			service := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+				served.Add(1)
+				x.Reply(403, "", "")
+				return nil
+			})
+			r := newRig(t, service, nil)
+			r.serveLate(service, burst(n, codec.Request), end, nil)
+			r.await(func() bool { return len(r.observed) == n })
+			if got := served.Load(); got != 0 {
+				t.Errorf("%d requests were served, want none", got)
+			}
+			for _, o := range r.recorded() {
+				if o.reason != protocol.DownstreamGone {
+					t.Fatalf("recorded as %v, want %v", o.reason, protocol.DownstreamGone)
+				}
+			}
+		})
+	}
+}
+
+// TestOneWayRequestsOfACallerThatHasLeftAreServed: the sender of a one-way request has
+// nothing to wait for. A service that waits, as for a connection to a host, is not told
+// that the caller is gone either.
+func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
+	const n = 5
+	release, waiting := make(chan struct{}), make(chan error, n)
+	service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		gone := make(chan struct{})
+		defer x.Caller.Watch(func() { close(gone) })()
+		x.Detach()
+		waiting <- nil
+		select {
+		case <-release:
+			waiting <- nil
+		case <-ctx.Done():
+			waiting <- ctx.Err()
+		case <-gone:
+			waiting <- errors.New("told that the caller is gone")
+		}
+		return nil
+	})
+	r := newRig(t, service, nil)
+	r.serveLate(service, append(burst(n, codec.OneWay), burst(n, codec.Request)...), (*net.TCPConn).Close, nil)
+	for range n {
+		<-waiting
+	}
+	r.await(func() bool { return len(r.observed) == n }) // the others have been dropped
+	close(release)
+	for range n {
+		if err := <-waiting; err != nil {
+			t.Errorf("a one-way request ended early: %v", err)
+		}
+	}
+	r.await(func() bool { return len(r.observed) == 2*n })
+	served := 0
+	for _, o := range r.recorded() {
+		if o.reason == protocol.None {
+			served++
+		}
+	}
+	if served != n {
+		t.Errorf("%d exchanges were served, want the %d one-way requests: %+v", served, n, r.recorded())
+	}
+}
+
+// TestADrainThatEndsAbandonsOneWayRequests: the time to drain bounds them.
+func TestADrainThatEndsAbandonsOneWayRequests(t *testing.T) {
+	begun := make(chan struct{})
+	service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		gone := make(chan struct{})
+		defer x.Caller.Watch(func() { close(gone) })()
+		x.Detach()
+		close(begun)
+		select {
+		case <-ctx.Done():
+		case <-gone:
+		}
+		return protocol.Faultf(protocol.DownstreamGone, "gave up")
+	})
+	r := newRig(t, service, nil)
+	s := r.serveLate(service, burst(1, codec.OneWay), (*net.TCPConn).Close, nil)
+	<-begun
+	s.cancel()
+	r.await(func() bool { return len(r.observed) == 1 })
+}
+
+// TestAHalfClosedCallerGetsItsAnswers: a caller that has ended its direction waits for the
+// answers, if allow_half_close says so.
+func TestAHalfClosedCallerGetsItsAnswers(t *testing.T) {
+	for _, limit := range []int{0, 1} {
+		inBothWays(t, func(t *testing.T, to *forwardTo) {
+			const n = 5
+			r := newRig(t, to.service(), nil)
+			to.client.Store(r.client(host(t, echoes), nil))
+			s := r.serveLate(to.service(), burst(n, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
+				o.HTTP1.AllowHalfClose, o.RPC.MaxInFlight = true, limit
+			})
+			p := &peer{t: t, conn: s.caller}
+			for range n {
+				if _, frame := p.read(); frame == nil {
+					t.Fatal("the connection ended before all answers had come")
+				}
+			}
+			if _, frame := p.read(); frame != nil {
+				t.Errorf("%d answers, want %d", n+1, n)
+			}
+		})
+	}
+}
+
+// TestAHalfClosedCallerThatLeavesEndsItsRequests resets the connection while the engine
+// waits for the answers to a half-closed caller.
+func TestAHalfClosedCallerThatLeavesEndsItsRequests(t *testing.T) {
+	inBothWays(t, func(t *testing.T, to *forwardTo) {
+		arrived, stop := make(chan struct{}), make(chan struct{})
+		defer close(stop)
+		r := newRig(t, to.service(), nil)
+		to.client.Store(r.client(host(t, func(p *peer) {
+			p.read()
+			close(arrived)
+			<-stop // never an answer
+		}), nil))
+		s := r.serveLate(to.service(), burst(1, codec.Request), (*net.TCPConn).CloseWrite, func(o *stream.ServerOptions) {
+			o.HTTP1.AllowHalfClose = true
+		})
+		<-arrived
+		_ = s.caller.SetLinger(0)
+		_ = s.caller.Close()
+		r.await(func() bool { return len(r.observed) == 1 })
+		if got := r.recorded()[0].reason; got != protocol.DownstreamGone {
+			t.Errorf("recorded as %v, want %v", got, protocol.DownstreamGone)
+		}
+	})
+}
+
+// deafCodec cannot tell a caller of a fault.
+type deafCodec struct{ toy }
+
+func (deafCodec) AppendFault([]byte, []byte, protocol.Reason, string) []byte {
+	panic("no faults today")
+}
+
+// TestAnAnswerThatCannotBeMadeEndsAnIdleConnection: the connection is closed on the
+// goroutine of its reader, which has just found nothing more to read.
+func TestAnAnswerThatCannotBeMadeEndsAnIdleConnection(t *testing.T) {
+	for _, limit := range []int{0, 1} {
+		r := newRigOf(t, deafCodec{}, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
+			return protocol.NewFault(protocol.Denied, nil)
+		}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = limit })
+		p := r.dial()
+		p.write(ask(1, "x"))
+		_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		var one [1]byte
+		if n, err := p.conn.Read(one[:]); n != 0 || isTimeout(err) {
+			t.Errorf("limit %d: read %d bytes, %v; want the end of the connection", limit, n, err)
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
+}

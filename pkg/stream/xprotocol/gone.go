@@ -1,0 +1,94 @@
+package xprotocol
+
+import (
+	"context"
+	"time"
+)
+
+// close ends what is under way, for the caller is gone, and waits for that. One-way
+// requests are served to their end. What was answered already still leaves.
+func (c *session) close(cancel context.CancelFunc) {
+	c.in.release()
+	c.dropFresh()
+	c.batch.flush()
+	cancel()
+	if c.count() > 0 {
+		_ = c.conn.Close() // the listener does it once more
+		stop := c.abandonLasting()
+		c.mu.Lock()
+		c.waits.Store(true)
+		for c.count() > 0 {
+			c.fewer.Wait()
+		}
+		c.mu.Unlock()
+		stop()
+	}
+	for _, r := range c.all { // nobody else is left
+		c.s.engine.give(r)
+	}
+	c.outbox.Close()
+}
+
+// dropFresh ends the requests that have not started, but for one-way requests: those start,
+// because their caller has nothing to wait for.
+func (c *session) dropFresh() {
+	for r := c.takeFresh(); r != nil; r = c.takeFresh() {
+		if r.oneWay() && !c.refusing {
+			r.serve(&c.batch)
+		} else {
+			r.cancel(&c.batch)
+		}
+	}
+}
+
+// abandonLasting tells every request under way that its caller is gone; one-way requests
+// only once the connection's time to drain is over. stop takes that back.
+func (c *session) abandonLasting() (stop func()) {
+	over := c.lasting.Err() != nil || c.conn.Ending()
+	if !c.abandon(over) {
+		return func() {}
+	}
+	done := make(chan struct{})
+	cancel := context.AfterFunc(c.lasting, func() {
+		defer close(done)
+		defer c.s.engine.contain("telling one-way requests to end")
+		c.abandon(true)
+	})
+	return func() {
+		if !cancel() {
+			<-done
+		}
+	}
+}
+
+// abandon tells every request under way that its caller is gone; one-way requests only if
+// all. It reports whether there are some that it did not tell.
+func (c *session) abandon(all bool) (others bool) {
+	idle := map[*request]bool{}
+	for _, first := range [...]*request{c.spare, c.back.Load()} {
+		for r := first; r != nil; r = r.next {
+			idle[r] = true
+		}
+	}
+	var pending []waiting
+	for _, r := range c.all {
+		switch {
+		case idle[r]:
+			continue
+		case r.oneWay() && !all:
+			others = true
+			continue
+		}
+		for _, on := range [...]waiting{r.sent, r.watch.Leave(c.s.engine.start)} {
+			if on.client != nil {
+				pending = append(pending, on)
+			}
+		}
+	}
+	c.batch.now = time.Now()
+	for _, on := range pending {
+		on.client.abandon(on.id, &c.batch)
+	}
+	c.batch.flush()
+	return others
+}
