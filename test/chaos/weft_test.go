@@ -82,13 +82,14 @@ func retries(on string, n int, try string) object {
 		"retry_back_off": object{"base_interval": "5ms", "max_interval": "50ms"}}}
 }
 
-// cluster is a cluster of hosts, in turns, whose idle connections end soon.
+// cluster is a cluster of hosts, in turns, whose idle connections end soon. It allows more
+// retries at once than the default of 3, since a host that dies fails all that it has in hand.
 func cluster(name string, hosts []string, more ...object) object {
 	all := list{}
 	for _, h := range hosts {
 		all = append(all, object{"address": h})
 	}
-	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": all, "idle_timeout": "2s"}.with(more...)
+	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": all, "idle_timeout": "2s", "circuit_breakers": list{object{"max_retries": 100}}}.with(more...)
 }
 
 // weft is a process under test.

@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -148,14 +149,11 @@ type unbuiltObject struct{ key, text string }
 
 // unbuiltObjects returns those of a structure; around is the text around it.
 func unbuiltObjects(of reflect.Type, around string, outer []reflect.Type) (all []unbuiltObject) {
-	for _, o := range outer {
-		if o == of { // a condition in a condition
-			return nil
-		}
+	if slices.Contains(outer, of) { // a condition in a condition
+		return nil
 	}
 	outer = append(outer[:len(outer):len(outer)], of)
-	for i := range of.NumField() {
-		f := of.Field(i)
+	for f := range of.Fields() {
 		key, inner, form := f.Tag.Get("key"), f.Type, "%s"
 		if f.Anonymous {
 			if inner.Kind() == reflect.Struct {
@@ -187,13 +185,13 @@ func unbuiltObjects(of reflect.Type, around string, outer []reflect.Type) (all [
 func TestEmptyConditionsOfRoutesAreRefused(t *testing.T) {
 	slash := &routev3.RouteMatch_Prefix{Prefix: "/"}
 	for name, m := range map[string]*routev3.RouteMatch{
-		"no path":             {},
-		"an empty template":   {PathSpecifier: &routev3.RouteMatch_PathMatchPolicy{PathMatchPolicy: &corev3.TypedExtensionConfig{}}},
-		"CONNECT":             {PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}},
-		"TLS":                 {PathSpecifier: slash, TlsContext: &routev3.RouteMatch_TlsContextMatchOptions{}},
-		"metadata":            {PathSpecifier: slash, DynamicMetadata: []*matcherv3.MetadataMatcher{{}}},
-		"a field":             {PathSpecifier: slash, Headers: []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
-		"a query parameter":   {PathSpecifier: slash, QueryParameters: []*routev3.QueryParameterMatcher{{Name: "x", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
+		"no path":           {},
+		"an empty template": {PathSpecifier: &routev3.RouteMatch_PathMatchPolicy{PathMatchPolicy: &corev3.TypedExtensionConfig{}}},
+		"CONNECT":           {PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}},
+		"TLS":               {PathSpecifier: slash, TlsContext: &routev3.RouteMatch_TlsContextMatchOptions{}},
+		"metadata":          {PathSpecifier: slash, DynamicMetadata: []*matcherv3.MetadataMatcher{{}}},
+		"a field":           {PathSpecifier: slash, Headers: []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
+		"a query parameter": {PathSpecifier: slash, QueryParameters: []*routev3.QueryParameterMatcher{{Name: "x", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{}}}}},
 	} {
 		r := &report{kinds: allKinds()}
 		if (place{report: r}).readMatch(m); r.result() == nil {

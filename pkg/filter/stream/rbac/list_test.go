@@ -3,7 +3,6 @@ package rbac
 import (
 	"testing"
 
-	"github.com/weft-proxy/weft/pkg/filter/filtertest"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
@@ -20,7 +19,7 @@ func TestAListOfOneIsNoText(t *testing.T) {
 		x := http("GET /", "10.0.0.1:1")
 		x.Metadata.AddElement("jwt", "scope", "admin")
 		settings := permitting("ALLOW", `{"metadata": {"filter": "jwt", "path": [{"key": "scope"}], "value": `+value+`}}`)
-		if got, _ := served(t, filtertest.Settings(settings), x); got != want {
+		if got, _ := served(t, settings, x); got != want {
 			t.Errorf("%s: %v, want %v", value, got, want)
 		}
 	}
