@@ -100,6 +100,7 @@ func (a *authz) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 // Start is protocol.Starter's.
 func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
+	dropFailureClaim(x)
 	if a.config.Disabled || a.service == nil {
 		a.disown(x)
 		return a.next.Start(ctx, x)
@@ -161,6 +162,26 @@ const namespace = "envoy.filters.http.ext_authz"
 // failureHeader tells an application that a request passed without being judged.
 const failureHeader = "X-Envoy-Auth-Failure-Mode-Allowed"
 
+// keyNotJudged is the metadata of a request in which a filter of this kind has set
+// failureHeader.
+const keyNotJudged = "failure_mode_allowed"
+
+// dropFailureClaim removes failureHeader, in every spelling, from a request whose caller
+// sent it. The service is not told of it either.
+func dropFailureClaim(x *protocol.Exchange) {
+	h := &x.Request.Header
+	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
+		name := h.At(i).Name
+		if !protocol.Alike(name, failureHeader) {
+			continue
+		}
+		if _, ours := x.Metadata.Lookup(namespace, keyNotJudged); ours {
+			return
+		}
+		h.Del(name)
+	}
+}
+
 // fail goes on with x, of which the service said nothing because of err.
 func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error {
 	a.disown(x)
@@ -174,6 +195,7 @@ func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error
 	a.passed.Add(1)
 	if a.config.AllowHeader {
 		x.Request.Header.Set(failureHeader, "true")
+		x.Metadata.Set(namespace, keyNotJudged, "true")
 	}
 	return a.next.Serve(ctx, x)
 }
@@ -182,7 +204,7 @@ func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error
 func (a *authz) disown(x *protocol.Exchange) {
 	h := &x.Request.Header
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
-		if name := h.At(i).Name; a.rules.replace.hold(name) || a.config.AllowHeader && protocol.Alike(name, failureHeader) {
+		if name := h.At(i).Name; a.rules.replace.hold(name) {
 			h.Del(name)
 		}
 	}

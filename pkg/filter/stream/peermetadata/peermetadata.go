@@ -102,12 +102,12 @@ func (e *exchange) Start(ctx context.Context, x *protocol.Exchange) error {
 			x.Metadata.Add(workload.Namespace, keyToldMetadata, "")
 		}
 		e.meet(x, workload.KeyCaller, value)
-		if told {
-			h.Del(workload.FieldMetadata)
-		}
-		if h.Del(workload.FieldID) && e.ToCallers {
+		if _, id := h.Lookup(workload.FieldID); id && e.ToCallers {
 			x.Metadata.Add(workload.Namespace, keyToldID, "")
 		}
+	}
+	if e.FromCallers || e.ToHosts {
+		forget(h)
 	}
 	if e.ToHosts && !e.silent(x.Record.Target) {
 		e.tell(h, true, true)
@@ -116,6 +116,16 @@ func (e *exchange) Start(ctx context.Context, x *protocol.Exchange) error {
 		x.Then(e)
 	}
 	return e.next.Start(ctx, x)
+}
+
+// forget removes what a caller said of who it is, in every spelling that an application may
+// take for the fields: a host hears that from this filter alone.
+func forget(h *protocol.Header) {
+	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
+		if name := h.At(i).Name; protocol.Alike(name, workload.FieldID) || protocol.Alike(name, workload.FieldMetadata) {
+			h.Del(name)
+		}
+	}
 }
 
 // Finish is protocol.Finisher's. Answers of Weft's own to what failed are made further

@@ -1,0 +1,47 @@
+package peermetadata
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/weft-proxy/weft/internal/metrics"
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/filter/filtertest"
+	"github.com/weft-proxy/weft/pkg/protocol/workload"
+)
+
+// TestACallerCannotSpeakForItsSidecar: where the filter tells hosts who the sidecar is, or
+// chooses to tell them nothing, they do not get it from a caller.
+func TestACallerCannotSpeakForItsSidecar(t *testing.T) {
+	const nameless = `{"upstream_propagation": true, "workload": {"name": "here-v1"}}`
+	for _, test := range []struct {
+		name, settings, target string
+		forged                 []string
+	}{
+		{"outside the mesh", outbound, "PassthroughCluster", []string{workload.FieldID + ": forged", workload.FieldMetadata + ": forged"}},
+		{"a sidecar without a node", nameless, "", []string{workload.FieldID + ": forged"}},
+		{"another spelling", outbound, "", []string{"X_Envoy_Peer_Metadata_Id: forged", "x_envoy_peer_metadata: forged"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{}), Cluster: func(string) *config.Cluster { return nil }}
+			made, err := Kind().New(filtertest.Decode(t, Kind(), filtertest.Settings(test.settings)), env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := asked(test.forged...)
+			if test.target != "" {
+				x.Record.Target = test.target
+			}
+			if err := made(answering()).Serve(t.Context(), x); err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range x.Response.Header.All() {
+				if strings.Contains(value, "forged") {
+					t.Errorf("the host got %s: %s", name, value)
+				}
+			}
+		})
+	}
+}
