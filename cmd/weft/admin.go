@@ -21,6 +21,7 @@ func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 	if c.Admin != nil {
 		s, err := admin.Listen(ctx, admin.Options{
 			Address: c.Admin.Address,
+			Mode:    c.Admin.Mode,
 			Hosts:   c.Admin.Hosts,
 			Pprof:   c.Admin.Pprof,
 			Sources: p.sources(),

@@ -143,7 +143,7 @@ func restartOnly(began, next *config.Snapshot) (keys []string) {
 			key     string
 			changed bool
 		}{
-			{"admin.address", a.Address != b.Address},
+			{"admin.address", a.Address != b.Address || a.Mode != b.Mode},
 			{"admin.allowed_hosts", !reflect.DeepEqual(a.Hosts, b.Hosts)},
 			{"pprof.debug", a.Pprof != b.Pprof},
 		} {

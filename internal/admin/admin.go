@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -40,6 +41,9 @@ const (
 // Options describe a port. Immutable.
 type Options struct {
 	Address string // ip:port, or the path of a unix socket
+	// Mode has the permissions of the unix socket: who may write may connect. 0: its owner
+	// alone may.
+	Mode fs.FileMode
 	// Hosts are names, without port, or "*.suffix", that requests may be for beside
 	// addresses and localhost.
 	Hosts   []string
@@ -157,21 +161,21 @@ type Server struct {
 
 // Listen binds the admin port. Requests queue in the kernel until Run.
 func Listen(ctx context.Context, o Options) (*Server, error) {
-	return listen(ctx, o.Address, newHandler(o), o.Log)
+	return listen(ctx, o.Address, o.Mode, newHandler(o), o.Log)
 }
 
 // ListenMetrics binds a port that answers scrapes at path and nothing else.
 func ListenMetrics(ctx context.Context, address, path string, metrics http.Handler, log *slog.Logger) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+path, metrics)
-	return listen(ctx, address, mux, log)
+	return listen(ctx, address, 0, mux, log)
 }
 
-func listen(ctx context.Context, address string, h http.Handler, log *slog.Logger) (*Server, error) {
+func listen(ctx context.Context, address string, mode fs.FileMode, h http.Handler, log *slog.Logger) (*Server, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	ln, err := bind(ctx, address)
+	ln, err := bind(ctx, address, mode)
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
@@ -216,10 +220,10 @@ func (s *Server) Run(ctx context.Context) error {
 // Close gives up a port that is not going to be run.
 func (s *Server) Close() error { return s.ln.Close() }
 
-// bind listens on ip:port, or on a unix socket that is its owner's alone.
-func bind(ctx context.Context, address string) (net.Listener, error) {
+// bind listens on ip:port, or on a unix socket with the mode given.
+func bind(ctx context.Context, address string, mode fs.FileMode) (net.Listener, error) {
 	if strings.Contains(address, "/") || unixsocket.IsAbstract(address) {
-		return unixsocket.ListenOwnerOnly(ctx, address)
+		return unixsocket.Listen(ctx, address, mode)
 	}
 	var config net.ListenConfig
 	return config.Listen(ctx, "tcp", address)

@@ -28,6 +28,19 @@ func IsAbstract(name string) bool { return strings.HasPrefix(name, "@") }
 // to, in the place of one that nobody listens on any more. An abstract name is an error:
 // it could not be kept from others.
 func ListenOwnerOnly(ctx context.Context, path string) (net.Listener, error) {
+	return Listen(ctx, path, ownerOnly)
+}
+
+// Listen is ListenOwnerOnly for a socket that those may connect to whom mode allows to
+// write. mode has permissions only; 0 means the owner's. The umask takes nothing away
+// from it.
+func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
+	switch {
+	case mode != mode.Perm():
+		return nil, fmt.Errorf("%s: the mode %v has more than permissions", path, mode)
+	case mode == 0:
+		mode = ownerOnly
+	}
 	if IsAbstract(path) {
 		return nil, fmt.Errorf("%s is an abstract socket, which every user of the machine can connect to: use the path of a unix socket", path)
 	}
@@ -38,10 +51,27 @@ func ListenOwnerOnly(ctx context.Context, path string) (net.Listener, error) {
 	// which others may connect. The umask takes away from that at most.
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var failed error
-		err := raw.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), ownerOnly) })
+		err := raw.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), uint32(mode)) })
 		return errors.Join(err, os.NewSyscallError("fchmod", failed))
 	}}
-	return config.Listen(ctx, "unix", path)
+	ln, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := widen(path, mode); err != nil {
+		_ = ln.Close()
+		return nil, err
+	}
+	return ln, nil
+}
+
+// widen gives the socket at path what the umask took away from mode.
+func widen(path string, mode fs.FileMode) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Perm() == mode {
+		return err
+	}
+	return os.Chmod(path, mode)
 }
 
 // RemoveStale removes the socket at path if nobody listens on it any more, as a process

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"io/fs"
 	"net/netip"
 	"time"
 )
@@ -64,7 +65,8 @@ type Roller struct {
 
 // Admin is the operator's port.
 type Admin struct {
-	Address string // ip:port, or a unix path
+	Address string      // ip:port, or a unix path
+	Mode    fs.FileMode // of the unix socket: who may write may connect; 0: its owner alone
 	// Hosts are the names that requests may be for beside addresses and localhost: in
 	// lower case, "name" or "*.suffix".
 	Hosts []string

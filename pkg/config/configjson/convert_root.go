@@ -1,6 +1,7 @@
 package configjson
 
 import (
+	"io/fs"
 	"net"
 	"net/netip"
 	"slices"
@@ -99,6 +100,9 @@ func (r *reader) readAdmin(j *rootJSON) {
 			r.report.Errorf(pipe, "expected one of socket_address and pipe: there is one admin port")
 		case j.Admin.Address.Pipe.Path != "":
 			r.adminSocket(pipe.Get("path"), socketPath(j.Admin.Address.Pipe.Path))
+			if r.snapshot.Admin != nil {
+				r.snapshot.Admin.Mode = fs.FileMode(j.Admin.Address.Pipe.Mode)
+			}
 		case isPath(s.Address):
 			r.adminSocket(s.Node.Get("address"), s.Address)
 		case !s.Node.Get("port_value", "portValue").Exists():

@@ -73,8 +73,8 @@ type adminJSON struct {
 			Namespace string        `key:"network_namespace_filepath,networkNamespaceFilepath" doc:"Envoy bootstrap: network namespace of the port." unbuilt:"network_namespace_filepath" example:"\"/run/netns/admin\""`
 		} `key:"socket_address,socketAddress" doc:"The address and its port."`
 		Pipe struct {
-			Path string        `key:"path" doc:"Path of a unix socket, in place of socket_address." example:"\"/run/weft/admin\""`
-			Mode document.Node `key:"mode" doc:"Envoy bootstrap: who may use the socket." accept:"number" noeffect:"its owner alone may use it" example:"384"`
+			Path string `key:"path" doc:"Path of a unix socket, in place of socket_address." example:"\"/run/weft/admin\""`
+			Mode uint32 `key:"mode" doc:"Permissions of the socket's file, as a decimal number: who may write may connect, and can drain Weft and read its configuration. 0: its owner alone may (384). 432 lets its group in, too." max:"511" default:"0" example:"432"`
 		} `key:"pipe" doc:"Envoy bootstrap: a unix socket."`
 		Internal document.Node `key:"envoy_internal_address,envoyInternalAddress" doc:"Envoy bootstrap: an address inside the process." accept:"object" unbuilt:"envoy_internal_address" example:"{\"server_listener_name\": \"admin\"}"`
 	} `key:"address" doc:"Where the admin port listens."`

@@ -1,0 +1,24 @@
+package admin
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestTheSocketHasItsMode of the configuration.
+func TestTheSocketHasItsMode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := Listen(t.Context(), Options{Address: path, Mode: 0o660})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode != 0o660 {
+		t.Errorf("the mode is %v, want 0660", mode)
+	}
+}

@@ -1,0 +1,47 @@
+package unixsocket
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// TestASocketHasTheModeThatIsAskedFor, whatever the umask takes away.
+func TestASocketHasTheModeThatIsAskedFor(t *testing.T) {
+	for _, umask := range []int{0, 0o022, 0o077} {
+		for _, test := range []struct{ mode, want fs.FileMode }{
+			{0, 0o600}, {0o600, 0o600}, {0o660, 0o660}, {0o666, 0o666}, {0o400, 0o400},
+		} {
+			t.Run(fmt.Sprintf("%v beside a umask of %#o", test.mode, umask), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "s")
+				old := syscall.Umask(umask)
+				defer syscall.Umask(old)
+				ln, err := Listen(t.Context(), path, test.mode)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer ln.Close()
+				info, err := os.Stat(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if mode := info.Mode().Perm(); mode != test.want {
+					t.Errorf("the mode is %v, want %v", mode, test.want)
+				}
+			})
+		}
+	}
+}
+
+func TestAModeHasPermissionsOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	for _, mode := range []fs.FileMode{fs.ModeSetuid | 0o600, 0o1000} {
+		if ln, err := Listen(t.Context(), path, mode); err == nil {
+			_ = ln.Close()
+			t.Errorf("%v is accepted", mode)
+		}
+	}
+}
