@@ -202,6 +202,7 @@ type HTTP1Options struct {
 	MaxRequestsPerConnection int           // then the connection is closed; 0: no limit (default)
 	Via                      string        // pseudonym added to Via both ways; "" (default): none
 	XForwarded               ForwardedMode // X-Forwarded-For, -Proto, -Host
+	ForwardedHost            bool          // XForwarded adds X-Forwarded-Host, too; Envoy's listeners do not (default)
 	ForwardedProto           ProtoMode     // X-Forwarded-Proto, beyond what XForwarded does
 	ClientHop                int           // the client is the address at this place from the end of X-Forwarded-For as received; 0 (default), or no address there: the connection's other end
 	ClientPlain              bool          // an entry of X-Forwarded-For with a port, or in brackets, is no address, as in Envoy; default false: it is one

@@ -20,7 +20,7 @@ func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Starter {
 }
 
 func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
-	f := &forwarded{next: protocol.Halves(next), mode: o.XForwarded, proto: o.ForwardedProto, cert: o.ClientCert, connect: o.AllowConnect}
+	f := &forwarded{next: protocol.Halves(next), mode: o.XForwarded, host: o.ForwardedHost, proto: o.ForwardedProto, cert: o.ClientCert, connect: o.AllowConnect}
 	if o.ClientHop > 0 {
 		client := match.NewClient(forwardedFor, o.ClientHop-1)
 		if o.ClientPlain {
@@ -38,6 +38,7 @@ type forwarded struct {
 	next    protocol.Starter
 	via     *via // nil: none is added
 	mode    config.ForwardedMode
+	host    bool // mode adds X-Forwarded-Host
 	proto   config.ProtoMode
 	client  *match.Client // nil: it is the connection's other end
 	cert    config.ClientCert
@@ -154,10 +155,10 @@ func (f *forwarded) addresses(x *protocol.Exchange) {
 	case config.ForwardedKeep:
 		return
 	case config.ForwardedAppend:
-		addCaller(h, x)
+		f.addCaller(h, x)
 	case config.ForwardedSet:
 		stripCaller(h)
-		addCaller(h, x)
+		f.addCaller(h, x)
 	case config.ForwardedStrip:
 		stripCaller(h)
 	}
@@ -173,7 +174,7 @@ func stripCaller(h *protocol.Header) {
 // came to us, and what it asked for, unless a proxy before us has. Whether it came over
 // TLS is seen, not taken from the scheme, which is what the caller says (:scheme, or an
 // absolute form).
-func addCaller(h *protocol.Header, x *protocol.Exchange) {
+func (f *forwarded) addCaller(h *protocol.Header, x *protocol.Exchange) {
 	ip := x.Meta.Conn.RemoteIP
 	if ip == "" {
 		ip = "unknown" // a unix socket
@@ -183,7 +184,7 @@ func addCaller(h *protocol.Header, x *protocol.Exchange) {
 	}
 	h.Set(forwardedFor, ip)
 	addProto(h, x)
-	if _, ok := h.Lookup(forwardedHost); !ok && x.Request.Authority != "" {
+	if _, ok := h.Lookup(forwardedHost); f.host && !ok && x.Request.Authority != "" {
 		h.Add(forwardedHost, x.Request.Authority)
 	}
 }

@@ -56,7 +56,7 @@ func TestXForwardedFields(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			x := incoming(test.fields...)
 			x.Meta.Conn = &protocol.ConnMeta{RemoteIP: test.remote}
-			got, _ := forwardedTo(t, config.HTTP1Options{XForwarded: test.mode}, x)
+			got, _ := forwardedTo(t, config.HTTP1Options{XForwarded: test.mode, ForwardedHost: true}, x)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("the upstream got (-want +got):\n%s", diff)
 			}

@@ -301,7 +301,9 @@ func hopCases() []exchange {
 
 func forwardingCases() []exchange {
 	via := func(s *setup) { s.Via = "weft" }
-	mode := func(m config.ForwardedMode) func(s *setup) { return func(s *setup) { s.XForwarded = m } }
+	mode := func(m config.ForwardedMode) func(s *setup) {
+		return func(s *setup) { s.XForwarded, s.ForwardedHost = m, true }
+	}
 	const said = "X-Forwarded-For: 10.0.0.1\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: outer.test\r\n"
 	const told = "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\n"
 	return []exchange{

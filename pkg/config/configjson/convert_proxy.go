@@ -32,6 +32,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 			MaxRequestsPerConnection: e.MaxRequestsPerConnection,
 			Via:                      e.Via,
 			XForwarded:               e.XForwarded,
+			ForwardedHost:            e.XForwarded == config.ForwardedAppend || e.XForwarded == config.ForwardedSet,
 			ClientHop:                e.TrustedHops,
 			ClientCert:               r.clientCert(e),
 			AllowHalfClose:           e.AllowHalfClose,

@@ -1,0 +1,19 @@
+package resource
+
+import (
+	"testing"
+
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestEnvoysListenersAddNoXForwardedHost: Envoy adds X-Forwarded-For and X-Forwarded-Proto only.
+func TestEnvoysListenersAddNoXForwardedHost(t *testing.T) {
+	h := config.HTTP1Options{}
+	place{report: &report{}}.readForwarded(&hcmv3.HttpConnectionManager{UseRemoteAddress: wrapperspb.Bool(true)}, &h)
+	if h.XForwarded != config.ForwardedAppend || h.ForwardedHost {
+		t.Errorf("the mode is %q, X-Forwarded-Host is added: %v", h.XForwarded, h.ForwardedHost)
+	}
+}
