@@ -94,6 +94,22 @@ func (b *CostBudget) Charge(from netip.Addr, n int, now time.Time) Verdict {
 	return verdict
 }
 
+// SourceExceeded reports whether a source address has used up its budget: whether a charge
+// of 1 would come to SourceExceeded.
+func (b *CostBudget) SourceExceeded(from netip.Addr, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !from.IsValid() || b.sources == nil {
+		return false
+	}
+	owed, _ := b.find(from)
+	if owed == nil {
+		return false
+	}
+	after := owed.debt
+	return after.charge(1, SourceBurst, SourcePerSecond, now.Sub(b.start))
+}
+
 // MayLog reports whether a connection that is ended may be logged now, and how many were
 // not logged before: one line a second at most.
 func (b *CostBudget) MayLog(now time.Time) (skipped int64, ok bool) { return b.lull.over(now) }
@@ -101,6 +117,37 @@ func (b *CostBudget) MayLog(now time.Time) (skipped int64, ok bool) { return b.l
 // source returns what an address owes. It takes the place of the one that owes the
 // least, if it has none. b.mu is held.
 func (b *CostBudget) source(from netip.Addr) *debt {
+	if b.sources == nil {
+		b.sources = new([sets]sourceSet)
+	}
+	s, set := b.find(from)
+	if s == nil {
+		s = &set[0]
+		for i := range set {
+			if set[i].debt < s.debt {
+				s = &set[i]
+			}
+		}
+		*s = source{address: keyOf(from)}
+	}
+	return &s.debt
+}
+
+// find returns the entry of an address, nil if it has none, and the set that it would be
+// in. b.mu is held, and b.sources is not nil.
+func (b *CostBudget) find(from netip.Addr) (*source, *sourceSet) {
+	from = keyOf(from)
+	set := &b.sources[maphash.Comparable(b.seed, from)%sets]
+	for i := range set {
+		if set[i].address == from {
+			return &set[i], set
+		}
+	}
+	return nil, set
+}
+
+// keyOf returns the address that stands for from in the table.
+func keyOf(from netip.Addr) netip.Addr {
 	from = from.Unmap().WithZone("")
 	if from.Is6() {
 		prefix, err := from.Prefix(64) // what one host has to itself (RFC 4291 2.5.4)
@@ -108,19 +155,5 @@ func (b *CostBudget) source(from netip.Addr) *debt {
 			from = prefix.Addr()
 		}
 	}
-	if b.sources == nil {
-		b.sources = new([sets]sourceSet)
-	}
-	set := &b.sources[maphash.Comparable(b.seed, from)%sets]
-	least := &set[0]
-	for i := range set {
-		if set[i].address == from {
-			return &set[i].debt
-		}
-		if set[i].debt < least.debt {
-			least = &set[i]
-		}
-	}
-	*least = source{address: from}
-	return &least.debt
+	return from
 }

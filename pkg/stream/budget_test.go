@@ -85,3 +85,27 @@ func TestTheTableOfSourcesKeepsTheWorst(t *testing.T) {
 		t.Errorf("the worst address, after many others: %v, want %v", got, SourceExceeded)
 	}
 }
+
+// TestAnAddressIsAskedForWithoutACharge: asking costs nothing, and takes no place in the
+// table.
+func TestAnAddressIsAskedForWithoutACharge(t *testing.T) {
+	b := NewCostBudget()
+	now := time.Unix(1000, 0)
+	from := netip.MustParseAddr("192.0.2.1")
+	ask := func(when string, at time.Time, want bool) {
+		t.Helper()
+		for range 3 {
+			if got := b.SourceExceeded(from, at); got != want {
+				t.Errorf("%s: exceeded %v, want %v", when, got, want)
+			}
+		}
+	}
+	ask("before any charge", now, false)
+	b.Charge(netip.MustParseAddr("192.0.2.2"), SourceBurst, now)
+	ask("after a charge of another", now, false)
+	b.Charge(from, SourceBurst-1, now)
+	ask("one below the burst", now, false)
+	b.Charge(from, 1, now)
+	ask("at the burst", now, true)
+	ask("a second later", now.Add(time.Second), false)
+}

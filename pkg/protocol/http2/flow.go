@@ -127,6 +127,7 @@ func (s *Session) finish(st *Stream) {
 	s.earn(FloodReset, 1)
 	s.earn(FloodMadeReset, 1)
 	s.charges = max(0, s.charges-1)
+	s.answered = true
 }
 
 // earn gives n back of f's budget, of which most peers never spend anything.

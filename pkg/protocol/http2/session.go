@@ -130,7 +130,8 @@ type Session struct {
 	cancelled cancelled
 	// charges counts streams that were reset at once, on either side's account, or refused,
 	// and CONTINUATION frames. Streams that were answered in full pay for one each.
-	charges int
+	charges  int
+	answered bool // a stream was answered in full
 
 	// unsent is the stream that AppendRequest opens; nil otherwise, unless it panicked.
 	unsent  *Stream
@@ -233,6 +234,12 @@ func (s *Session) TakeCharges(least int) int {
 	s.charges = 0
 	return n
 }
+
+// Charges returns what TakeCharges(1) would.
+func (s *Session) Charges() int { return s.charges }
+
+// Answered reports whether a stream of the peer's was ever answered in full.
+func (s *Session) Answered() bool { return s.answered }
 
 // Peer returns what the peer told of itself.
 func (s *Session) Peer() Settings { return s.peer }

@@ -45,7 +45,11 @@ func TestABudgetOfManyConnectionsEndsThoseThatExceedIt(t *testing.T) {
 			use(b)
 
 			honest := r.dial()
-			id := uint32(1)
+			id := uint32(3)
+			honest.request(1, true)
+			if got := honest.head(1)[":status"]; got != "200" {
+				t.Errorf("a new connection of the address is answered with %s", got)
+			}
 			for range leastCharge - 1 {
 				honest.request(id, true, ":path", "/held")
 				honest.ok(honest.fr.WriteRSTStream(id, http2.ErrCodeCancel))

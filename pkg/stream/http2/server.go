@@ -339,6 +339,15 @@ func (c *session) broken(e *syntax.StreamError) error {
 	return protocol.NewFault(protocol.DownstreamGone, e)
 }
 
+// chargeFrom is side's. A connection without an answer may be one of many that an address
+// over its budget opens.
+func (c *session) chargeFrom(now time.Time) int {
+	if !c.state.Answered() && c.s.budget.SourceExceeded(c.meta.Remote.Addr(), now) {
+		return 1
+	}
+	return leastCharge
+}
+
 // charge is side's.
 func (c *session) charge(n int, now time.Time) error {
 	switch c.s.budget.Charge(c.meta.Remote.Addr(), n, now) {

@@ -20,8 +20,9 @@ const (
 	// with before the rest: less is not worth a frame of its own.
 	leastPart = 4 << 10
 	// leastCharge is from how many on what a peer cost beside its requests is charged to
-	// its source address and the listener. A peer that owes less is never ended for what
-	// others cost.
+	// its source address and the listener. A peer that owes less is not ended for what
+	// others cost, unless nothing that it asked was answered and its address is over its
+	// budget.
 	leastCharge = 16
 )
 
@@ -59,6 +60,8 @@ type side interface {
 	// it broke a rule on one. They are Faults.
 	reset(code syntax.Code) error
 	broken(e *syntax.StreamError) error
+	// chargeFrom is from how many charges on charge is called. wire.mu is held.
+	chargeFrom(now time.Time) int
 	// charge takes what the peer cost beside its requests; the error ends the
 	// connection. wire.mu is held.
 	charge(n int, now time.Time) error
@@ -345,6 +348,7 @@ func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 			a, err = afterFrame{}, errInternal
 		}
 	}()
+	charged := w.state.Charges()
 	out, e, err := w.state.Handle(w.scratch[:0], f, b.now)
 	w.event = e
 	if err != nil {
@@ -358,8 +362,10 @@ func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	default:
 		a.then = w.happened(&w.event, b)
 	}
-	if n := w.state.TakeCharges(leastCharge); n > 0 && err == nil {
-		err = w.side.charge(n, b.now) // behind what the frame means: a stream may have ended by it
+	if err == nil && w.state.Charges() > charged { // behind what the frame means: a stream may have ended by it
+		if n := w.state.TakeCharges(w.side.chargeFrom(b.now)); n > 0 {
+			err = w.side.charge(n, b.now)
+		}
 	}
 	return a, err
 }

@@ -1,0 +1,74 @@
+package http2
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets has an address open one
+// connection after the other, each of which resets its first stream. While the address is
+// over its budget that ends the connection. Callers behind the same address that have had
+// an answer, or reset nothing, are served.
+func TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets(t *testing.T) {
+	service := serviceFunc(func(x *protocol.Exchange) error {
+		if x.Request.Path == "/held" { // an answer would pay for a reset
+			gone := make(chan struct{})
+			defer x.Caller.Watch(func() { close(gone) })()
+			<-gone
+			return protocol.Faultf(protocol.DownstreamGone, "the caller has gone")
+		}
+		x.Reply(200, "text/plain", "fine")
+		return nil
+	})
+	for _, over := range []bool{false, true} {
+		r := newRig(t, service, nil)
+		b := r.engine.budget("test")
+		b.Charge(netip.Addr{}, 0, time.Now())
+		if over {
+			b.Charge(netip.MustParseAddr("127.0.0.1"), stream.SourceBurst, time.Now().Add(time.Hour)) // not paid back meanwhile
+		}
+		for range 3 {
+			p := r.dial()
+			p.request(1, true, ":path", "/held")
+			p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
+			p.ok(p.fr.WritePing(false, [8]byte{7}))
+			if away := p.awayBeforePong(); away != over {
+				t.Errorf("address over its budget %v: the first reset ended the connection: %v", over, away)
+			}
+		}
+		p := r.dial()
+		p.request(1, true)
+		if got := p.head(1)[":status"]; got != "200" {
+			t.Errorf("a new connection is answered with %s", got)
+		}
+		p.request(3, true, ":path", "/held")
+		p.ok(p.fr.WriteRSTStream(3, http2.ErrCodeCancel))
+		p.request(5, true)
+		if got := p.head(5)[":status"]; got != "200" {
+			t.Errorf("behind one reset, a caller that had an answer is answered with %s", got)
+		}
+	}
+}
+
+// awayBeforePong reports whether GOAWAY with ENHANCE_YOUR_CALM comes, and not the answer to
+// a PING.
+func (p *peer) awayBeforePong() bool {
+	for {
+		switch f := p.next().(type) {
+		case nil:
+			p.t.Fatal("the connection ended without GOAWAY")
+		case *http2.GoAwayFrame:
+			return f.ErrCode == http2.ErrCodeEnhanceYourCalm
+		case *http2.PingFrame:
+			if f.IsAck() {
+				return false
+			}
+		}
+	}
+}
