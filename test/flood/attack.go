@@ -26,7 +26,9 @@ type attack struct {
 	used  uint32 // how many identifiers a burst uses
 	fresh bool   // each burst is sent on a new connection, which then ends
 	tls   bool
-	rpc   string // the RPC protocol; "": HTTP/2
+	rpc   string // the RPC protocol; "": HTTP/2, or HTTP/1.1
+	http1 bool
+	reset bool // connections end with RST instead of FIN
 }
 
 // streams is how many streams a burst opens: below the 500 that one connection may reset
@@ -68,6 +70,15 @@ func attacks() []attack {
 		{name: "empty SETTINGS", burst: each(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WriteSettings() }, "GET")},
 		{name: "PING", burst: each(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(false, [8]byte{}) }, "GET")},
 		{name: "PING ACK", burst: each(func(f *http2.Framer, _ []byte, _ uint32) error { return f.WritePing(true, [8]byte{}) }, "GET")},
+	}
+	for _, reset := range []bool{false, true} {
+		name := "HTTP/1.1 request, then FIN"
+		if reset {
+			name = "HTTP/1.1 request, then RST"
+		}
+		list = append(list, attack{name: name, http1: true, fresh: true, reset: reset, burst: func(uint32) []byte {
+			return []byte("GET / HTTP/1.1\r\nHost: flood.test\r\n\r\n")
+		}})
 	}
 	for _, p := range frame.All() {
 		list = append(list, attack{name: p.Name() + " calls, then leave", rpc: p.Name(), fresh: true, used: streams, burst: func(first uint32) []byte {
@@ -116,6 +127,10 @@ func continuations(first uint32) []byte {
 	return out.Bytes()
 }
 
+// http1Burst is how many connections an attacker of HTTP/1.1 opens one after the other, each
+// for one request.
+const http1Burst = 40
+
 // load says how an attack is played.
 type load struct {
 	connections int
@@ -140,6 +155,12 @@ func (a attack) play(address string, l load) (bursts, connections int) {
 				}
 				if c.burst() == nil {
 					sent.Add(1)
+				}
+				for n := 1; a.http1 && n < http1Burst && c.connect() == nil; n++ {
+					opened.Add(1)
+					if c.burst() == nil {
+						sent.Add(1)
+					}
 				}
 				select {
 				case <-ticker.C:
@@ -177,7 +198,7 @@ func (c *attacker) connect() error {
 		conn = secure
 	}
 	c.conn, c.next, c.ended = conn, 1, make(chan struct{})
-	if c.rpc == "" {
+	if c.rpc == "" && !c.http1 {
 		// Preface, empty SETTINGS, and the acknowledgement of the peer's.
 		hello := append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0)
 		if _, err := conn.Write(hello); err != nil {
@@ -207,6 +228,9 @@ func (c *attacker) burst() error {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second)) // fails only on a closed connection
 	_, err := c.conn.Write(c.attack.burst(c.next))
 	c.next += 2 * c.used
+	if tcp, ok := c.conn.(*net.TCPConn); ok && c.reset {
+		_ = tcp.SetLinger(0) // fails only on a closed connection
+	}
 	if err != nil || c.fresh {
 		c.close()
 	}

@@ -206,6 +206,9 @@ func weft(name, path string) program {
 			return object{"name": name, "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": []object{{"address": address}}}
 		}
 		down, up, host := "Http2", "Http1", b.http
+		if a.http1 {
+			down = "Http1"
+		}
 		if a.rpc != "" {
 			down, up, host = a.rpc, a.rpc, b.rpc[a.rpc]
 		}
@@ -229,6 +232,8 @@ func haproxy(path string) program {
 		switch {
 		case a.rpc != "":
 			bind, mode, host = "", "tcp", b.rpc[a.rpc]
+		case a.http1:
+			bind = ""
 		case a.tls:
 			bind = " ssl crt " + b.certificates.Both() + " alpn h2"
 		}
@@ -263,9 +268,12 @@ func nginx(path string) program {
 		if a.rpc != "" {
 			return nil, errUnsupported
 		}
-		secure := ""
+		secure := " http2"
+		if a.http1 {
+			secure = ""
+		}
 		if a.tls {
-			secure = fmt.Sprintf(" ssl; ssl_certificate %s; ssl_certificate_key %s", b.certificates.Certificate(), b.certificates.Key())
+			secure = fmt.Sprintf(" http2 ssl; ssl_certificate %s; ssl_certificate_key %s", b.certificates.Certificate(), b.certificates.Key())
 		}
 		user := ""
 		if os.Geteuid() == 0 {
@@ -288,7 +296,7 @@ http {
 	upstream origin { server %[3]s; keepalive 64; }
 	proxy_http_version 1.1;
 	proxy_set_header Connection "";
-	server { listen %[4]s http2%[5]s; location / { proxy_pass http://origin; } }
+	server { listen %[4]s%[5]s; location / { proxy_pass http://origin; } }
 	server { listen %[6]v backlog=4096; location / { proxy_pass http://origin; } }
 }
 `, user, dir, b.http, listen, secure, honest), 0o600)
