@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,16 @@ type env struct {
 
 	mu     sync.Mutex
 	closed bool // guarded by mu; nothing is added to tasks any more
+}
+
+// contain runs f, which a timer calls. Its panic is logged and does not end the process.
+func (e *env) contain(when string, f func()) {
+	defer func() {
+		if p := recover(); p != nil && e.Log != nil {
+			e.Log.Error("panic "+when+"; this is a defect, please report it", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	f()
 }
 
 // start runs f on a goroutine that Close waits for. An exchange that outlives

@@ -147,11 +147,7 @@ type ejection struct {
 
 // look is what the timer calls at the end of each interval.
 func (o *outlier) look() {
-	o.mu.Lock()
-	changes := o.release(nil)
-	changes = o.judge(changes)
-	o.mu.Unlock()
-	o.tell(changes)
+	o.cluster.env.contain("while judging hosts", func() { o.tell(o.turn()) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
@@ -159,6 +155,13 @@ func (o *outlier) look() {
 		return
 	}
 	o.timer.Reset(o.config.Interval)
+}
+
+// turn returns what changes at the end of an interval.
+func (o *outlier) turn() []ejection {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.judge(o.release(nil))
 }
 
 // release brings back the hosts whose time is over. o.mu is held.
@@ -185,10 +188,11 @@ func (o *outlier) bringBack(r *record) ejection {
 
 // found is called when a host was found to be an outlier by failures in a row.
 func (o *outlier) found(r *record, by detector, enforce int) {
-	o.mu.Lock()
-	changes := o.eject(nil, r, by, enforce)
-	o.mu.Unlock()
-	o.tell(changes)
+	o.tell(func() []ejection {
+		o.mu.Lock()
+		defer o.mu.Unlock() // also after a panic of what counts
+		return o.eject(nil, r, by, enforce)
+	}())
 }
 
 // eject takes a host out, unless it is, too many are, or chance does not want it.

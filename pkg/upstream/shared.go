@@ -430,7 +430,7 @@ func (p *shared) swept() {
 		}
 		old := timeout > 0 && l.rested >= timeout && !(len(p.all()) == 1 && p.isWarm())
 		surplus := len(p.all()) > most && (l.limited == nil || l.load.Load() == 0)
-		if !old && !surplus && l.most == p.mostBegun() && l.conn.Usable(l.rested) {
+		if !old && !surplus && l.most == p.mostBegun() && p.isUsable(l.conn, l.rested) {
 			continue
 		}
 		if p.leave(l) {
@@ -439,7 +439,7 @@ func (p *shared) swept() {
 	}
 	p.mu.Unlock()
 	for _, l := range over {
-		l.discard()
+		p.contain(l.discard)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

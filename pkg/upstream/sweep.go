@@ -62,14 +62,24 @@ func (b *base) still() {
 	}
 }
 
+// contain runs a part of a sweep. A panic in it, of a connection's or of what counts, is
+// logged: nobody recovers on a timer's goroutine, and the pool is swept again.
+func (b *base) contain(f func()) { b.host.cluster.env.contain("while sweeping a pool", f) }
+
+// isUsable reports whether a connection can be used. One whose Usable panics cannot.
+func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
+	b.contain(func() { usable = conn.Usable(idle) })
+	return usable
+}
+
 // swept ends the connections that were idle for too long or are not usable any
 // more. It runs on the timer.
 func (p *exclusive) swept() {
 	now := p.host.cluster.env.now()
 	for _, m := range p.expired(now) {
-		m.discard()
+		p.contain(m.discard)
 	}
-	p.probe(now)
+	p.contain(func() { p.probe(now) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rearm(!p.isClosed && len(p.idle) > 0)
@@ -109,10 +119,10 @@ func (p *exclusive) probe(now time.Duration) {
 		}
 		usable := batch[:0]
 		for _, m := range batch {
-			if m.conn.Usable(now - m.since) {
+			if p.isUsable(m.conn, now-m.since) {
 				usable = append(usable, m)
 			} else {
-				m.discard()
+				p.contain(m.discard)
 			}
 		}
 		if p.keepAt(usable, place) {

@@ -1,0 +1,44 @@
+package upstream
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+)
+
+// TestAPanicOfASweepIsContained has a connection panic while the timer of its pool looks
+// whether it can be used, and while it is closed. The pool has no connection left, serves
+// the next exchange, and its timer goes on.
+func TestAPanicOfASweepIsContained(t *testing.T) {
+	for _, mode := range []config.PoolMode{config.PingPong, config.Multiplex} {
+		for _, point := range []string{"Usable", "Close"} {
+			t.Run(point+", "+string(mode), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &faulty{trunks: newTrunks()}
+					s, c := f.cluster(t, mode)
+					defer s.Close()
+					down := newDownstream()
+					defer down.end()
+					if err := f.serve(c, down); err != nil {
+						t.Fatal(err)
+					}
+					f.at.Store(&point)
+					time.Sleep(2 * time.Minute) // beyond the idle timeout
+					synctest.Wait()
+					if got := f.hits.Load(); got != 1 {
+						t.Fatalf("%d panics at %s, want 1", got, point)
+					}
+					b := c.Breaker(config.DefaultPriority)
+					if taken, open := b.slots.open.Load(), f.trunks.open(); taken != 0 || open != 0 {
+						t.Errorf("after the sweep %d slots are taken and %d connections are open, want none", taken, open)
+					}
+					if err := f.serve(c, down); err != nil {
+						t.Errorf("the next exchange fails: %v", err)
+					}
+				})
+			})
+		}
+	}
+}
