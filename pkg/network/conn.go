@@ -111,6 +111,7 @@ type ends struct {
 	mu     sync.Mutex
 	closed bool      // guarded by mu
 	call   []*func() // guarded by mu
+	panics error     // guarded by mu; of what was called
 }
 
 // lastID is the ID of the newest connection.
@@ -407,7 +408,9 @@ func (c *Conn) sever() error {
 
 func (c *Conn) close() error {
 	err := c.nc.Close()
-	c.end()
+	if panics := c.end(); panics != nil {
+		return errors.Join(err, panics)
+	}
 	return err
 }
 
@@ -433,10 +436,11 @@ func (c *Conn) AfterEnd(f func()) (stop func()) {
 	}
 }
 
-// end calls what AfterEnd was given.
-func (c *Conn) end() {
+// end calls what AfterEnd was given, all of it. The error is the panics of those; the
+// listener logs them once the connection is served no more.
+func (c *Conn) end() (panics error) {
 	if c.ends.Load() == nil && c.ends.CompareAndSwap(nil, &ends{closed: true}) {
-		return
+		return nil
 	}
 	e := c.ends.Load()
 	e.mu.Lock()
@@ -445,8 +449,25 @@ func (c *Conn) end() {
 	e.call = nil
 	e.mu.Unlock()
 	for _, f := range call {
-		(*f)()
+		panics = errors.Join(panics, contain(func() error { (*f)(); return nil }))
 	}
+	if panics != nil {
+		e.mu.Lock()
+		e.panics = errors.Join(e.panics, panics)
+		e.mu.Unlock()
+	}
+	return panics
+}
+
+// endPanics returns the panics of what AfterEnd was given.
+func (c *Conn) endPanics() error {
+	e := c.ends.Load()
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.panics
 }
 
 // Abort closes the connection so that the peer's reads fail instead of finding

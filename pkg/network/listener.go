@@ -310,6 +310,9 @@ func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 
 func (l *Listener) end(c *Conn) {
 	_ = c.Close() // a handler may have closed it
+	if err := c.endPanics(); err != nil {
+		l.o.Log.Error("panic after the end of a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
+	}
 	c.release()
 	l.mu.Lock()
 	delete(l.conns, c)

@@ -1,0 +1,63 @@
+package network
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// endingBomb is a handler whose connections call something that panics when they end.
+type endingBomb struct{ called chan struct{} }
+
+func (b endingBomb) ServeConn(_ context.Context, conn *Conn) error {
+	conn.AfterEnd(func() { panic("at the end") })
+	conn.AfterEnd(func() { close(b.called) })
+	return nil
+}
+
+// lines is a log.
+type lines struct {
+	mu  sync.Mutex
+	all strings.Builder // guarded by mu
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// TestAPanicAfterTheEndOfAConnectionIsContained: the others that wait for the end are
+// called, the listener takes the connection out and logs the panic.
+func TestAPanicAfterTheEndOfAConnectionIsContained(t *testing.T) {
+	b, log := endingBomb{make(chan struct{})}, new(lines)
+	l := listen(t, ListenOptions{Name: "l", Log: slog.New(slog.NewTextHandler(log, nil))}, b)
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if rest, err := io.ReadAll(conn); len(rest) != 0 || err != nil {
+		t.Errorf("heard %q, %v, want the end", rest, err)
+	}
+	<-b.called
+	if cut := l.Drain(t.Context()); cut != 0 {
+		t.Errorf("%d connections were cut", cut)
+	}
+	if n := l.Connections(); n != 0 {
+		t.Errorf("%d connections are open", n)
+	}
+	if !strings.Contains(log.String(), "at the end") {
+		t.Errorf("the panic was not logged: %q", log)
+	}
+}
