@@ -62,7 +62,7 @@ type env struct {
 func (e *env) contain(when string, f func()) {
 	defer func() {
 		if p := recover(); p != nil && e.Log != nil {
-			e.Log.Error("panic "+when+"; this is a defect, please report it", "panic", p, "stack", string(debug.Stack()))
+			e.Log.Error("panic; this is a defect, please report it", "while", when, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	f()

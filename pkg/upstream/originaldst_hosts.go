@@ -136,7 +136,7 @@ func (d *destinations) arm() {
 // cleanup ends the hosts that nobody has wanted since the cleanup before. It runs on
 // the timer.
 func (d *destinations) cleanup() {
-	d.cluster.env.contain("while ending hosts", func() { retire(d.unused()) })
+	d.cluster.env.contain("ending hosts", func() { retire(d.unused()) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.armed = false

@@ -147,7 +147,7 @@ type ejection struct {
 
 // look is what the timer calls at the end of each interval.
 func (o *outlier) look() {
-	o.cluster.env.contain("while judging hosts", func() { o.tell(o.turn()) })
+	o.cluster.env.contain("judging hosts", func() { o.tell(o.turn()) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
