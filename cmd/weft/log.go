@@ -106,13 +106,13 @@ func (o *logOutput) move(c config.Log) error {
 		return err
 	}
 	if o.out != nil {
-		_ = o.out.Close() // nobody is left to be told
+		_ = o.out.Close() // there is no log left to report it to
 	}
 	o.path, o.out = path, next
 	return nil
 }
 
-// reopen opens the file again after somebody has renamed it.
+// reopen opens the file again after it was renamed.
 func (o *logOutput) reopen() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,7 +126,7 @@ func (o *logOutput) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.out != nil {
-		_ = o.out.Close() // nobody is left to be told
+		_ = o.out.Close() // there is no log left to report it to
 		o.out = nil
 	}
 }

@@ -75,7 +75,7 @@ func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 	return &holder{set: s, path: path, Writer: w.Writer}, nil
 }
 
-// discarded is a log that nobody reads.
+// discarded is a log whose lines are dropped.
 type discarded struct{}
 
 func (discarded) Write(p []byte) (int, error) { return len(p), nil }

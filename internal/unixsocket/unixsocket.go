@@ -17,7 +17,7 @@ import (
 // ownerOnly is the mode of a socket that only its owner may connect to.
 const ownerOnly = 0o600
 
-// dialTimeout bounds the look whether somebody listens on a socket.
+// dialTimeout bounds the check whether a process listens on a socket.
 const dialTimeout = time.Second
 
 // IsAbstract reports whether name is one of Linux' abstract space (unix(7)). Such a socket
@@ -25,7 +25,7 @@ const dialTimeout = time.Second
 func IsAbstract(name string) bool { return strings.HasPrefix(name, "@") }
 
 // ListenOwnerOnly listens on a socket at path that only this process's user may connect
-// to, in the place of one that nobody listens on any more. An abstract name is an error:
+// to, replacing one that no process listens on any more. An abstract name is an error:
 // it could not be kept from others.
 func ListenOwnerOnly(ctx context.Context, path string) (net.Listener, error) {
 	return Listen(ctx, path, ownerOnly)
@@ -74,7 +74,7 @@ func widen(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// RemoveStale removes the socket at path if nobody listens on it any more, as a process
+// RemoveStale removes the socket at path if no process listens on it any more, as a process
 // that was killed leaves it behind. That is known only when a connection is refused: a
 // listener that is busy, or that this process may not connect to, is alive, and then the
 // error is EADDRINUSE. What is at path and is not a socket is an error as well. An abstract
@@ -95,7 +95,7 @@ func RemoveStale(ctx context.Context, path string) error {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED): // nobody listens (unix(7))
+	case errors.Is(err, syscall.ECONNREFUSED): // no process listens (unix(7))
 		return os.Remove(path)
 	case err == nil:
 		_ = conn.Close() // nothing was said on it

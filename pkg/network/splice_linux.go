@@ -81,7 +81,7 @@ func newPipe() *pipe {
 
 // close closes both ends; what is in the pipe is lost.
 func (p *pipe) close() {
-	_ = unix.Close(p.r) // nobody is left to be told
+	_ = unix.Close(p.r) // an error cannot be acted on
 	_ = unix.Close(p.w)
 }
 

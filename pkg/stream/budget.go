@@ -21,7 +21,7 @@ type CostBudget struct {
 
 	mu       sync.Mutex
 	listener debt             // guarded by mu
-	sources  *[sets]sourceSet // guarded by mu; nil: nobody was charged yet
+	sources  *[sets]sourceSet // guarded by mu; nil: no address was charged yet
 	start    time.Time        // guarded by mu; when the first charge came
 }
 
@@ -53,7 +53,7 @@ const (
 type sourceSet [ways]source
 
 type source struct {
-	address netip.Addr // the zero Addr: nobody
+	address netip.Addr // the zero Addr: the entry is free
 	debt    debt
 }
 

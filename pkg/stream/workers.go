@@ -37,7 +37,7 @@ type WorkerLimits struct {
 // worker is a goroutine that runs one T after the other.
 type worker[T any] struct{ next chan T }
 
-// workerIdle is how long a worker that nobody needs keeps its stack.
+// workerIdle is how long an idle worker keeps its stack.
 const workerIdle = 10 * time.Second
 
 // NewWorkers returns Workers whose goroutines call run, which must contain its panics.
@@ -153,7 +153,7 @@ func (w *Workers[T]) arm() {
 	}
 }
 
-// trim ends the workers that nobody has needed since it was armed: those at the bottom
+// trim ends the workers that have been idle since it was armed: those at the bottom
 // of the idle ones.
 func (w *Workers[T]) trim() {
 	w.mu.Lock()

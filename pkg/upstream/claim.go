@@ -92,7 +92,7 @@ func (p *exclusive) await(ctx context.Context, x *protocol.Exchange, newly bool)
 	}
 }
 
-// checkCanceled returns a Fault of DownstreamGone if nobody waits for the answer any more, so that no
+// checkCanceled returns a Fault of DownstreamGone if the client no longer waits for the response, so that no
 // connection is opened for it.
 func checkCanceled(ctx context.Context, x *protocol.Exchange, h *Host) error {
 	if ctx.Err() == nil && !x.Canceled() {

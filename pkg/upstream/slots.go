@@ -66,7 +66,7 @@ func (s *slots) give(place *list.Element, slot bool) {
 	w.grant <- slot
 }
 
-// handOver gives a connection that nobody uses to the exchange of its pool that has waited
+// handOver gives an idle connection to the exchange of its pool that has waited
 // longest, or its slot to the oldest waiter, and reports false if there is neither. Its own
 // pool comes first; but if the oldest waiter is of a host without any connection, which
 // therefore none will be given back for, the connection is closed and its slot passed on.

@@ -63,7 +63,7 @@ func (b *base) still() {
 }
 
 // contain runs a part of a sweep. A panic in it, of a connection's or of what counts, is
-// logged: nobody recovers on a timer's goroutine, and the pool is swept again.
+// logged: nothing else recovers on a timer's goroutine, and the pool is swept again.
 func (b *base) contain(f func()) { b.host.cluster.env.contain("sweeping a pool", f) }
 
 // isUsable reports whether a connection can be used. One whose Usable panics cannot.

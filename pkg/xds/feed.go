@@ -80,7 +80,7 @@ const (
 )
 
 // run keeps the stream open until ctx ends. Whatever fails is tried again, as a certificate
-// that cannot be read: what is in force stays meanwhile.
+// that cannot be read: the active configuration stays meanwhile.
 func (f *feed) run(ctx context.Context) {
 	as := clientIdentity{target: f.target, store: f.store}
 	defer as.close()

@@ -19,7 +19,7 @@ import (
 
 func main() {
 	if err := run(); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "flood:", err) // there is nobody else to tell
+		_, _ = fmt.Fprintln(os.Stderr, "flood:", err) // there is nowhere else to report it
 		os.Exit(1)
 	}
 }

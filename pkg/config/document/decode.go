@@ -14,7 +14,7 @@ type Decoder struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool
 	// EmptyIsSet refuses a key that is not built also if its value is an empty object. It
-	// is for documents that have a key only if somebody set it, as those made of protobuf
+	// is for documents that have a key only if it was set, as those made of protobuf
 	// messages do. Without it, such a key is as if it were absent.
 	EmptyIsSet bool
 

@@ -111,7 +111,7 @@ func (d *Document) yamlRead() int {
 	}
 }
 
-// slowReader hands out a byte at a time, so that nobody has more than was asked for.
+// slowReader returns one byte for each read, so that a reader never holds more than it needs.
 type slowReader struct {
 	text []byte
 	read int

@@ -23,7 +23,7 @@ import "github.com/weft-proxy/weft/pkg/protocol"
 // connection closes.
 //
 // Errors are Faults of reason UpstreamMalformed; a status below 100 is one
-// (RFC 9110 15). One above 599 passes, as an error of a class that nobody knows. The connection cannot be used on.
+// (RFC 9110 15). A status above 599 is forwarded: its class is unknown. The connection cannot be used on.
 func ParseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (n int, err error) {
 	n, v := parseResponse(b, lim, method, resp, f)
 	if v != nil {

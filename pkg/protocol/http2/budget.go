@@ -15,7 +15,7 @@ const (
 	FloodMadeReset          // streams that the peer makes us reset (CVE-2025-8671)
 	FloodContinuation       // a header block of many or large CONTINUATION frames
 	FloodSettings           // SETTINGS, each to be acknowledged
-	FloodPing               // PING, each to be answered, and acknowledgements of PING that nobody sent
+	FloodPing               // PING frames, and acknowledgements of PING frames that were not sent
 	FloodEmptyData          // DATA without content that ends nothing
 	FloodWindowUpdate       // WINDOW_UPDATE that let hardly anything through
 	FloodPriority           // PRIORITY, PRIORITY_UPDATE, GOAWAY and frames of unknown types

@@ -39,7 +39,7 @@ type call struct {
 
 	// Guarded by u.mu.
 	waits    links[call] // in u.queue: it waits until a stream may be opened
-	busy     bool        // somebody works on it
+	busy     bool        // a goroutine works on it
 	answered bool        // x.Response has a head, or err is set
 	err      error       // a Fault: why there is no answer
 	unsent   bool        // its stream was opened; the goroutine that waits is to send the content

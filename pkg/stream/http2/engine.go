@@ -54,7 +54,7 @@ type Engine struct {
 	exchanges sync.Pool          // of *exchange
 	calls     sync.Pool          // of *call
 	numbers   atomic.Uint64      // of calls
-	flooded   func(syntax.Flood) // nil: nobody wants to know
+	flooded   func(syntax.Flood) // nil: floods are not reported
 
 	mu      sync.Mutex
 	budgets map[string]weak.Pointer[stream.CostBudget] // guarded by mu; by listener: its servers hold them

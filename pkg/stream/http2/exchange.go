@@ -27,7 +27,7 @@ type exchange struct {
 	forked
 	reserved bool // it has a place among the engine's workers
 
-	// canceled: the caller has gone, or its time is up; set before anybody is told. Safe
+	// canceled: the caller has gone, or its time is up; set before watchers are called. Safe
 	// from any goroutine.
 	canceled atomic.Bool
 	expired  error // guarded by wire.mu; a Fault: it is answered with this because its time is up
@@ -471,7 +471,7 @@ func (e *exchange) expire(why error) func(*batch) {
 	return e.cancel(why)
 }
 
-// cancel has whoever works on the exchange give up. wire.mu is held.
+// cancel makes the goroutine that works on the exchange give up. wire.mu is held.
 func (e *exchange) cancel(why error) func(*batch) {
 	e.canceled.Store(true)
 	upload := e.in.fail(why)

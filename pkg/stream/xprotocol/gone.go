@@ -23,7 +23,7 @@ func (c *session) close(cancel context.CancelFunc) {
 		c.mu.Unlock()
 		stop()
 	}
-	for _, r := range c.all { // nobody else is left
+	for _, r := range c.all { // the reader is the only goroutine left
 		c.s.engine.give(r)
 	}
 	c.outbox.Close()

@@ -71,7 +71,7 @@ func (v *verifier) verify(token string, keys keySet) (jwt.MapClaims, error) {
 	return claims, v.judgeAudience(claims)
 }
 
-// errAudience says that a token is good, and was made for somebody else.
+// errAudience is the error of a valid token for another audience.
 var errAudience = errors.New("it is for another audience")
 
 func (v *verifier) judgeAudience(claims jwt.MapClaims) error {

@@ -27,7 +27,7 @@ type plan struct {
 	maxDynamic        int
 	client            match.Client
 	tells             bool // x-ratelimit fields
-	exhausted         bool // what gRPC is told; else unavailable
+	exhausted         bool // gRPC clients get RESOURCE_EXHAUSTED; false: UNAVAILABLE
 }
 
 // step is a compiled Limit with the descriptors that its actions can make, those with

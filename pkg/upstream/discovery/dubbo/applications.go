@@ -42,7 +42,7 @@ const (
 	// firstFetchPause is how long the second attempt waits; later ones wait twice as long each
 	// time. Dubbo registers an instance a moment before it answers questions about it.
 	firstFetchPause = 50 * time.Millisecond
-	mostRevisions   = 1024 // that nobody may need any more
+	mostRevisions   = 1024 // that may no longer be needed
 )
 
 var errRegistryGone = errors.New("the registry is not in use any more")

@@ -27,7 +27,7 @@ type lane struct {
 
 	// Said by settle.
 	cluster  string
-	apart    bool // the cluster has nobody else
+	apart    bool // the cluster has no other hosts
 	settings settings
 }
 

@@ -173,7 +173,7 @@ func (c *Chain) begin(u *union, most int) {
 		if !c.tags.own.Force {
 			u.add(slices.Clone(c.tags.untagged))
 		}
-		u.add(config.NewHostSet(c.size)) // a tag that nobody has, by force
+		u.add(config.NewHostSet(c.size)) // no provider has the tag, and force is set
 	}
 }
 
