@@ -2,15 +2,16 @@
 
 GO       ?= go
 FUZZTIME ?= 30s
-# Arguments of the programs behind "make bench" and "make fuzz".
+# Arguments of the programs behind "make bench", "make flood" and "make fuzz".
 BENCH    ?=
 FUZZ     ?= ./...
+FLOOD    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup test lint unit race e2e chaos xds-harness cover bench fuzz clean
+.PHONY: help build setup test lint unit race e2e chaos environments xds-harness cover bench flood fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  FUZZTIME=30s  time of each target of make fuzz;  FUZZ=./pkg/router  the packages"
 	@echo "  BENCH='...'   arguments of make bench, as BENCH='-rounds 3 -rows 1k-64'"
@@ -39,6 +40,9 @@ e2e: ## end-to-end, conformance and documentation tests only
 chaos: ## a minute of load each while hosts, links, names, certificates and CPUs fail, alone
 	$(GO) test ./test/chaos -count=1 -parallel 1 -timeout 20m -v
 
+environments: ## the whole suite in each of six environments: calm, busy, loopback, hostname, ipv4, interfaces
+	@test/scripts/environments
+
 xds-harness: ## go-control-plane's own harness against Weft; part of e2e, too
 	$(GO) test ./test/xds -run TestHarness -count=1 -v
 
@@ -53,6 +57,9 @@ ifeq ($(BENCH),)
 	$(GO) run ./test/xds/scale -bin bin/weft -updates 1000 -every 10ms
 	$(GO) run ./test/dubbo/scale -bin bin/weft
 endif
+
+flood: build ## what floods cost Weft, HAProxy and nginx, and an honest client next to them
+	$(GO) run ./test/flood -weft bin/weft $(FLOOD)
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@test/scripts/fuzz "$(FUZZTIME)" "$(FUZZ)"
