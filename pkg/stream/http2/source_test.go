@@ -1,6 +1,8 @@
 package http2
 
 import (
+	"bytes"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -27,33 +29,49 @@ func TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets(t *testing.T) {
 		return nil
 	})
 	for _, over := range []bool{false, true} {
-		r := newRig(t, service, nil)
-		b := r.engine.budget("test")
-		b.Charge(netip.Addr{}, 0, time.Now())
-		if over {
-			b.Charge(netip.MustParseAddr("127.0.0.1"), stream.SourceBurst, time.Now().Add(time.Hour)) // not paid back meanwhile
-		}
-		for range 3 {
-			p := r.dial()
-			p.request(1, true, ":path", "/held")
-			p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
-			p.ok(p.fr.WritePing(false, [8]byte{7}))
-			if away := p.awayBeforePong(); away != over {
-				t.Errorf("address over its budget %v: the first reset ended the connection: %v", over, away)
+		t.Run(fmt.Sprintf("over: %t", over), func(t *testing.T) { // with a rig of its own, which counts buffers
+			r := newRig(t, service, nil)
+			b := r.engine.budget("test")
+			b.Charge(netip.Addr{}, 0, time.Now())
+			if over {
+				b.Charge(netip.MustParseAddr("127.0.0.1"), stream.SourceBurst, time.Now().Add(time.Hour)) // not paid back meanwhile
 			}
-		}
-		p := r.dial()
-		p.request(1, true)
-		if got := p.head(1)[":status"]; got != "200" {
-			t.Errorf("a new connection is answered with %s", got)
-		}
-		p.request(3, true, ":path", "/held")
-		p.ok(p.fr.WriteRSTStream(3, http2.ErrCodeCancel))
-		p.request(5, true)
-		if got := p.head(5)[":status"]; got != "200" {
-			t.Errorf("behind one reset, a caller that had an answer is answered with %s", got)
-		}
+			for range 3 {
+				p := r.dial()
+				p.inOneWrite(func() { // only a reset that follows its request at once is charged
+					p.request(1, true, ":path", "/held")
+					p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
+					p.ok(p.fr.WritePing(false, [8]byte{7}))
+				})
+				if away := p.awayBeforePong(); away != over {
+					t.Errorf("address over its budget %v: the first reset ended the connection: %v", over, away)
+				}
+			}
+			p := r.dial()
+			p.request(1, true)
+			if got := p.head(1)[":status"]; got != "200" {
+				t.Errorf("a new connection is answered with %s", got)
+			}
+			p.request(3, true, ":path", "/held")
+			p.ok(p.fr.WriteRSTStream(3, http2.ErrCodeCancel))
+			p.request(5, true)
+			if got := p.head(5)[":status"]; got != "200" {
+				t.Errorf("behind one reset, a caller that had an answer is answered with %s", got)
+			}
+		})
 	}
+}
+
+// inOneWrite sends the frames that write writes with p.fr in one piece.
+func (p *peer) inOneWrite(write func()) {
+	p.t.Helper()
+	var burst bytes.Buffer
+	direct := p.fr
+	p.fr = http2.NewFramer(&burst, nil)
+	write()
+	p.fr = direct
+	_, err := p.conn.Write(burst.Bytes())
+	p.ok(err)
 }
 
 // awayBeforePong reports whether GOAWAY with ENHANCE_YOUR_CALM comes, and not the answer to
