@@ -36,16 +36,22 @@ func TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets(t *testing.T) {
 			if over {
 				b.Charge(netip.MustParseAddr("127.0.0.1"), stream.SourceBurst, time.Now().Add(time.Hour)) // not paid back meanwhile
 			}
-			for range 3 {
+			ended := 0
+			for range 10 {
 				p := r.dial()
-				p.inOneWrite(func() { // only a reset that follows its request at once is charged
+				p.inOneWrite(func() {
 					p.request(1, true, ":path", "/held")
 					p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel))
 					p.ok(p.fr.WritePing(false, [8]byte{7}))
 				})
-				if away := p.awayBeforePong(); away != over {
-					t.Errorf("address over its budget %v: the first reset ended the connection: %v", over, away)
+				if p.awayBeforePong() {
+					ended++
 				}
+			}
+			// A reset is charged only if it is read within 50 ms of its request, which a busy
+			// machine may miss.
+			if !over && ended > 0 || over && ended < 5 {
+				t.Errorf("the first reset ended %d of 10 connections", ended)
 			}
 			p := r.dial()
 			p.request(1, true)
