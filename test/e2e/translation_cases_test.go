@@ -17,7 +17,7 @@ func requestTranslations() []translation {
 			arrives: "GET /a%2Fb;c?d=%41&e Shop.Test:80"},
 		{name: "cookies are one field", http1: get1 + "Cookie: a=1; b=2; c=3\nX-One: 1\n\n", http2: "cookie: a=1\nx-one: 1\ncookie: b=2; c=3", // RFC 9113 8.2.3
 			arrives: plain + "\ncookie: a=1; b=2; c=3\nx-one: 1"},
-		{name: "TE is of the connection", http1: get1 + "TE: trailers, gzip\nConnection: TE\n\n", arrives: plain}, // RFC 9110 10.1.4
+		{name: "TE is of the connection", http1: get1 + "TE: trailers, gzip\nConnection: TE\n\n", arrives: plain, arrives2: plain + "\nte: trailers"}, // RFC 9110 10.1.4, 9113 8.2.2
 		{name: "TE of trailers, which HTTP/2 has on each", http2: "te: trailers", arrives: plain, arrives2: plain + "\nte: trailers"},
 		{name: "fields of the connection stay on it", http1: get1 + "Connection: x-hop, keep-alive\nX-Hop: 1\nKeep-Alive: timeout=5\nProxy-Connection: keep-alive\nX-Two: 2\n\n", // RFC 9110 7.6.1
 			arrives: plain + "\nx-two: 2"},
