@@ -228,7 +228,7 @@ type Cancellable interface {
 
 // Canceled reports whether the caller is known to want no answer any more. A service
 // asks before it begins something that costs, such as a connect; one that is about to
-// wait uses Caller.Watch, which tells of what happens later.
+// wait uses Caller.Watch, which reports what happens later.
 func (x *Exchange) Canceled() bool {
 	c, ok := x.Caller.(Cancellable)
 	return ok && c.Canceled()

@@ -186,7 +186,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 func isBolt(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Bolt }
 
 // bolt serves the connections of a proxy that speaks nothing but Bolt, by the version of
-// their first byte. What is of neither version gets the answer of version 1.
+// their first byte. A connection that starts with neither version is answered in version 1.
 func bolt(versions []*stream.Protocol, o stream.ServerOptions, timeout time.Duration) network.Handler {
 	v1, v2 := versions[0], versions[1]
 	first := func(b []byte) xprotocol.Verdict {

@@ -15,7 +15,7 @@ import (
 // slots are the connections that a priority of a cluster may have open (max_connections)
 // and the connects that wait for one of them, oldest first. Without a limit none waits.
 //
-// No wake-up is lost: whoever gives something back (an idle connection, a slot) looks
+// No wake-up is lost: a goroutine that gives something back (an idle connection, a slot) looks
 // at waiting after the other side can see it; a connect that comes to wait adds to waiting
 // before it looks for the last time.
 type slots struct {

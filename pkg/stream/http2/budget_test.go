@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/weft-proxy/weft/pkg/protocol"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -27,17 +26,7 @@ func TestABudgetOfManyConnectionsEndsThoseThatExceedIt(t *testing.T) {
 	} {
 		t.Run(flood.String(), func(t *testing.T) {
 			log := new(logged)
-			service := serviceFunc(func(x *protocol.Exchange) error {
-				if x.Request.Path == "/held" { // an answer would pay for a reset
-					gone := make(chan struct{})
-					defer x.Caller.Watch(func() { close(gone) })()
-					<-gone
-					return protocol.Faultf(protocol.DownstreamGone, "the caller has gone")
-				}
-				x.Reply(200, "text/plain", "fine")
-				return nil
-			})
-			r := newRig(t, service, func(o *stream.ServerOptions) {
+			r := newRig(t, holds(), func(o *stream.ServerOptions) {
 				o.Log = slog.New(slog.NewTextHandler(log, nil))
 			})
 			b := r.engine.budget("test")

@@ -457,7 +457,7 @@ func (e *exchange) fail(why error) func(*batch) {
 }
 
 // expire is owner's. A caller that has not been answered yet gets an answer (504, or 408
-// if its request is not whole): whoever works on the exchange gives up, as if its caller
+// if its request is not whole): the goroutine that works on the exchange gives up, as if its caller
 // had gone, and conclude sends it. If that takes as long again, the stream is reset.
 func (e *exchange) expire(why error) func(*batch) {
 	if e.expired != nil || e.stream.Answered() {

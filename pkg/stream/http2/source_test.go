@@ -18,19 +18,9 @@ import (
 // over its budget that ends the connection. Callers behind the same address that have had
 // an answer, or reset nothing, are served.
 func TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets(t *testing.T) {
-	service := serviceFunc(func(x *protocol.Exchange) error {
-		if x.Request.Path == "/held" { // an answer would pay for a reset
-			gone := make(chan struct{})
-			defer x.Caller.Watch(func() { close(gone) })()
-			<-gone
-			return protocol.Faultf(protocol.DownstreamGone, "the caller has gone")
-		}
-		x.Reply(200, "text/plain", "fine")
-		return nil
-	})
 	for _, over := range []bool{false, true} {
 		t.Run(fmt.Sprintf("over: %t", over), func(t *testing.T) { // with a rig of its own, which counts buffers
-			r := newRig(t, service, nil)
+			r := newRig(t, holds(), nil)
 			b := r.engine.budget("test")
 			b.Charge(netip.Addr{}, 0, time.Now())
 			ended := 0
@@ -66,6 +56,20 @@ func TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets(t *testing.T) {
 			}
 		})
 	}
+}
+
+// holds answers every request but those for /held, which end when their caller resets them.
+func holds() protocol.Service {
+	return serviceFunc(func(x *protocol.Exchange) error {
+		if x.Request.Path == "/held" { // an answer would pay for a reset
+			gone := make(chan struct{})
+			defer x.Caller.Watch(func() { close(gone) })()
+			<-gone
+			return protocol.Faultf(protocol.DownstreamGone, "the caller has gone")
+		}
+		x.Reply(200, "text/plain", "fine")
+		return nil
+	})
 }
 
 // inOneWrite sends the frames that write writes with p.fr in one piece.

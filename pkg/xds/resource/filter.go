@@ -343,7 +343,7 @@ func unwrap(key string) func(map[string]any) error {
 }
 
 // adaptRBAC unwraps the settings of routes, and refuses trees in the place of rules. One that is
-// empty matches nothing and so lets nobody pass, while the filter's own settings take it for none.
+// empty matches nothing and so lets no request pass, while the filter's own settings take it for none.
 func adaptRBAC(settings map[string]any) error {
 	if err := unwrap("rbac")(settings); err != nil {
 		return err

@@ -25,7 +25,7 @@ func (c *Config) Validate() error {
 }
 
 // refuseTrees refuses matching trees, empty ones too: such a tree fits nothing and so lets
-// nobody pass, while a filter without rules lets everybody pass.
+// no request pass, while a filter without rules lets every request pass.
 func refuseTrees(enforced, shadow map[string]any) error {
 	for key, tree := range map[string]map[string]any{"matcher": enforced, "shadow_matcher": shadow} {
 		if tree != nil {
