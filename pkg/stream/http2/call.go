@@ -318,8 +318,8 @@ func (k *call) batch() *batch {
 func (k *call) free() {
 	u, b := k.u, k.batch()
 	_ = k.in.Close()
-	said := k.release(syntax.Cancel)
 	u.mu.Lock()
+	said := k.release(syntax.Cancel)
 	k.number.Store(0)
 	u.queue.remove(k)
 	then := u.next(b.time())

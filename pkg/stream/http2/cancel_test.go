@@ -227,7 +227,11 @@ func TestAnIdleStreamIsAnsweredBeforeItIsReset(t *testing.T) {
 					p.request(1, tt.end, ":method", "POST")
 				}
 				id := b.asked(true)
-				go b.host.resetOf(id) // the host's pipe is read
+				reset := make(chan struct{})
+				go func() {
+					defer close(reset)
+					b.host.resetOf(id)
+				}()
 				head := p.head(1)
 				b.at(time.Minute, "the answer came")
 				if head[":status"] != tt.status || tt.grpc && head["grpc-status"] != "14" {
@@ -236,6 +240,7 @@ func TestAnIdleStreamIsAnsweredBeforeItIsReset(t *testing.T) {
 				if o := <-b.ended; o.reason != tt.reason {
 					t.Errorf("recorded %+v, want %v", o, tt.reason)
 				}
+				<-reset
 			})
 		})
 	}

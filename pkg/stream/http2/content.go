@@ -48,10 +48,9 @@ type content struct {
 
 type header = protocol.Header
 
-// start makes c the content that comes on l.
+// start makes c the content that comes on l. It takes no lock: the reader of the stream
+// that c belonged to before may still be in own, which uses none of these fields.
 func (c *content) start(l *lane, into *header, limit int64) {
-	c.mu.Lock() // against own
-	defer c.mu.Unlock()
 	c.lane, c.into, c.limit = l, into, limit
 	c.more.L = &c.mu
 	c.total.Store(0)

@@ -247,12 +247,13 @@ func (e *exchange) answer() {
 	} else if body == nil && (e.grpc == "" || !own) && r.ContentLength < 0 {
 		r.ContentLength = 0
 	}
-	if err := e.sendHead(body == nil || isEmpty(body)); err != nil {
+	end := body == nil || isEmpty(body)
+	if err := e.sendHead(end); err != nil {
 		e.failed(err)
 		return
 	}
 	switch from := contentOf(body); {
-	case body == nil || isEmpty(body):
+	case end:
 		e.flush()
 		e.finish(syntax.NoError)
 	case from != nil:
@@ -395,14 +396,12 @@ func (e *exchange) flush() { e.batch.sends(e.wire.outbox) }
 func (e *exchange) finish(code syntax.Code) {
 	x, c, b := &e.x, e.c, e.batch
 	x.Record.RequestBytes = e.in.total.Load()
-	e.wire.mu.Lock()
-	x.Record.ResponseBytes = e.sent
-	e.wire.mu.Unlock()
+	x.Record.ResponseBytes = e.sent // its last writer called finish
 	x.Record.End = b.time()
 	e.observe()
 	_ = e.in.Close() // what has not been read is not wanted
 	e.dropResponse() // ends what may still read the request
-	if (code != syntax.NoError || !e.remain(b.time())) && e.release(code) {
+	if e.detach(code, b.time()) {
 		b.sends(e.wire.outbox)
 	}
 	e.in.reset()

@@ -91,11 +91,9 @@ func (l *lane) sever(why error) {
 }
 
 // release gives the stream back, with a code if it is still open, and reports
-// whether there is something to be sent.
+// whether there is something to be sent. wire.mu is held.
 func (l *lane) release(code syntax.Code) (said bool) {
 	w := l.wire
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if l.stream == nil {
 		return false
 	}

@@ -73,9 +73,7 @@ func (p *pump) kick(b *batch) {
 	if owner == nil {
 		return
 	}
-	if to.outbox.Queued() > 0 {
-		b.sends(to.outbox)
-	}
+	b.sends(to.outbox)
 	if over || err != nil {
 		owner.pumped(b, to, number, err)
 	}

@@ -12,12 +12,21 @@ import (
 // a failure, whatever the answer was.
 type remainder struct{ lane }
 
+// detach gives the stream back, or makes it a remainder if code is NoError and the request
+// is not whole. It reports whether there is something to be sent.
+func (e *exchange) detach(code syntax.Code, now time.Time) (said bool) {
+	e.wire.mu.Lock()
+	defer e.wire.mu.Unlock()
+	if code == syntax.NoError && e.remain(now) {
+		return false
+	}
+	return e.release(code)
+}
+
 // remain makes the stream of e a remainder, if the request is not whole, and reports
-// whether it is one.
+// whether it is one. wire.mu is held.
 func (e *exchange) remain(now time.Time) bool {
 	w := e.wire
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if e.stream == nil || e.cut != nil || w.lost != nil || e.stream.State() != syntax.HalfClosedLocal {
 		return false
 	}
