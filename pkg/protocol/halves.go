@@ -3,8 +3,6 @@ package protocol
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 )
 
 // Starter is a Service in two halves. Between them, while an answer is waited
@@ -125,26 +123,4 @@ func (x *Exchange) finish(ctx context.Context, err error, depth int) (result err
 		err = f.Finish(ctx, x, err)
 	}
 	return err
-}
-
-// Panic is the error that a panic while an exchange was served has become.
-type Panic struct {
-	Value any
-	Stack []byte // of the goroutine that panicked
-}
-
-// Error is error's.
-func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
-
-// Contain is s.Serve, whose panic becomes an error, a *Panic.
-func Contain(ctx context.Context, s Service, x *Exchange) (err error) {
-	defer Recover(&err)
-	return s.Serve(ctx, x)
-}
-
-// Recover makes a panic of the function that defers it an error, a *Panic.
-func Recover(err *error) {
-	if p := recover(); p != nil {
-		*err = NewFault(Internal, &Panic{Value: p, Stack: debug.Stack()})
-	}
 }

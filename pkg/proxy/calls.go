@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 
 	"github.com/weft-proxy/weft/internal/metrics"
 	"github.com/weft-proxy/weft/pkg/filter"
@@ -42,8 +41,7 @@ func (c calls) Hosts(cluster string) (usable, all int) {
 func (c calls) Go(f func(ctx context.Context)) {
 	s := c.server
 	s.tasks.Go(func() {
-		var p *protocol.Panic
-		if err := contained(s.life, f); errors.As(err, &p) {
+		if p := protocol.PanicIn(contained(s.life, f)); p != nil {
 			s.o.Metrics.Counter(metrics.Panics).Add(1)
 			s.o.Log.Error("panic in what a filter does beside requests: this is a defect, please report it",
 				"panic", p.Value, "stack", string(p.Stack))

@@ -5,7 +5,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 
 	"github.com/weft-proxy/weft/internal/metrics"
@@ -40,8 +39,7 @@ func (r *respond) Finish(_ context.Context, x *protocol.Exchange, err error) err
 	if err == nil {
 		return nil
 	}
-	var p *protocol.Panic
-	if errors.As(err, &p) {
+	if p := protocol.PanicIn(err); p != nil {
 		r.panics.Add(1)
 		r.log.Error("panic while serving a request: it was answered with 500; this is a defect, please report it",
 			"panic", p.Value, "stack", string(p.Stack))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,8 +60,8 @@ type env struct {
 // contain runs f, which a timer calls. Its panic is logged and does not end the process.
 func (e *env) contain(when string, f func()) {
 	defer func() {
-		if p := recover(); p != nil && e.Log != nil {
-			e.Log.Error("panic; this is a defect, please report it", "while", when, "panic", p, "stack", string(debug.Stack()))
+		if p := recover(); p != nil {
+			protocol.NewPanic(p).Log(e.Log, when)
 		}
 	}()
 	f()

@@ -23,7 +23,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -412,10 +411,9 @@ func (c *session) contain(doing string) {
 	}
 }
 
-// report logs a panic that was contained.
+// report logs a panic that was contained. The deferred function that recovers calls it.
 func (c *session) report(doing string, p any) {
-	c.s.o.Log.Error("panic; this is a defect, please report it", "while", doing,
-		"listener", c.s.o.Listener, "panic", p, "stack", string(debug.Stack()))
+	protocol.NewPanic(p).Log(c.s.o.Log, doing, "listener", c.s.o.Listener)
 }
 
 // scheme is the caller's, by its connection (RFC 9112 3.3).

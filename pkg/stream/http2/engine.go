@@ -27,10 +27,8 @@
 package http2
 
 import (
-	"errors"
 	"log/slog"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -131,22 +129,8 @@ func (e *Engine) start(f func()) {
 	})
 }
 
-// panicked logs a panic that was contained. It is called by the deferred function that
-// recovered from it.
-func (e *Engine) panicked(doing string, value any) {
-	stack := debug.Stack()
-	if p, ok := value.(*protocol.Panic); ok {
-		value, stack = p.Value, p.Stack
-	}
-	e.log.Error("panic; this is a defect, please report it", "while", doing, "panic", value, "stack", string(stack))
-}
-
-// panicIn returns the panic that err was, nil if it was none.
-func panicIn(err error) *protocol.Panic {
-	var p *protocol.Panic
-	errors.As(err, &p)
-	return p
-}
+// panicked logs a panic that was contained. The deferred function that recovers calls it.
+func (e *Engine) panicked(doing string, value any) { protocol.NewPanic(value).Log(e.log, doing) }
 
 // contained runs f and returns its error, or the Fault that its panic became.
 func contained(f func() error) (err error) {

@@ -374,9 +374,7 @@ func (e *exchange) sentAll(b *batch, err error) {
 
 // failed ends an exchange whose answer cannot be sent, or not to its end.
 func (e *exchange) failed(err error) {
-	if p := panicIn(err); p != nil {
-		e.engine.panicked("answering a request: its stream is reset", p)
-	}
+	protocol.PanicIn(err).Log(e.engine.log, "answering a request: its stream is reset")
 	r := &e.x.Record
 	if r.Reason == protocol.None {
 		r.Reason, r.Detail = protocol.ReasonOf(err), err.Error()

@@ -184,14 +184,14 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 	if err != nil {
 		_ = e.in.Close() // ends the other direction
 	}
-	if upErr := <-up; panicIn(upErr) != nil {
+	if upErr := <-up; protocol.PanicIn(upErr) != nil {
 		err = upErr
 	} else if err == nil && upErr != nil {
 		err = protocol.NewFault(protocol.DownstreamGone, upErr)
 	}
 	stop()
 	_ = contained(peer.Close) // everything was sent, or cannot be
-	if panicIn(err) != nil {
+	if protocol.PanicIn(err) != nil {
 		e.failed(err)
 		return
 	}

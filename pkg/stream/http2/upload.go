@@ -51,9 +51,7 @@ func (k *call) upload(b *batch) {
 	u.engine.start(func() {
 		readErr, _ := k.copyFrom(body, length, trailer) // whoever cut the stream tells
 		_ = u.outbox.Flush()                            // the reader finds out
-		if p := panicIn(readErr); p != nil {
-			u.engine.panicked("reading a request's content", p)
-		}
+		protocol.PanicIn(readErr).Log(u.engine.log, "reading a request's content")
 		k.uploaded(number)
 		close(s.done)
 		k.pumped(nil, &u.wire, number, readErr)

@@ -23,9 +23,7 @@
 package xprotocol
 
 import (
-	"errors"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -121,17 +119,12 @@ func (e *Engine) start(f func()) {
 // contain is deferred by what must not end its goroutine.
 func (e *Engine) contain(doing string) {
 	if p := recover(); p != nil {
-		e.report(doing, &protocol.Panic{Value: p, Stack: debug.Stack()})
+		protocol.NewPanic(p).Log(e.log, doing)
 	}
 }
 
 // report logs err if it is a panic that was contained.
-func (e *Engine) report(doing string, err error) {
-	var p *protocol.Panic
-	if errors.As(err, &p) {
-		e.log.Error("panic; this is a defect, please report it", "while", doing, "panic", p.Value, "stack", string(p.Stack))
-	}
-}
+func (e *Engine) report(doing string, err error) { protocol.PanicIn(err).Log(e.log, doing) }
 
 // take returns a request that serves nothing.
 func (e *Engine) take() *request {

@@ -221,8 +221,7 @@ func (c *cors) answer(x *protocol.Exchange, origin string, ok bool) {
 // too: the fault is made an answer here.
 func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
-		var p *protocol.Panic
-		if errors.As(err, &p) {
+		if protocol.PanicIn(err) != nil {
 			return err // proxy.Respond counts and logs it
 		}
 		x.Fail(err)
