@@ -234,6 +234,27 @@ func (x *Exchange) Canceled() bool {
 	return ok && c.Canceled()
 }
 
+// ContentCloser is a Caller that can close the content of its request without the bodies
+// that filters have put around it.
+type ContentCloser interface {
+	// CloseContent is Body.Close of the content as the engine reads it.
+	CloseContent()
+}
+
+// CloseContent closes body, the content of x's request, so that a Read of it on another
+// goroutine ends. If body is a filter's and panics, the Caller closes the content that it
+// wraps. The error is the panic.
+func (x *Exchange) CloseContent(body Body) (err error) {
+	defer func() {
+		if c, ok := x.Caller.(ContentCloser); ok && err != nil {
+			c.CloseContent()
+		}
+	}()
+	defer Recover(&err)
+	_ = body.Close() // whoever reads it gets the error
+	return nil
+}
+
 // Place is a configured thing that exchanges pass: a route, a cluster, a host.
 // Values are comparable.
 type Place interface {

@@ -25,8 +25,7 @@ func NewPanic(recovered any) *Panic {
 
 // PanicIn returns the panic that err is, or nil.
 func PanicIn(err error) *Panic {
-	var p *Panic
-	errors.As(err, &p)
+	p, _ := errors.AsType[*Panic](err)
 	return p
 }
 

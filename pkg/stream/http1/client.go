@@ -381,7 +381,7 @@ func upstreamFault(err error, doing string) error {
 
 // finish ends the exchange: the connection goes back to its pool, or ends.
 func (c *Client) finish(whole bool) {
-	var panicked any
+	var panicked *protocol.Panic
 	if c.upload != nil {
 		whole = c.upload.stop() && whole
 		panicked = c.upload.panicked
@@ -392,7 +392,7 @@ func (c *Client) finish(whole bool) {
 	c.in.release()
 	c.released(reusable) // from here on c may be another exchange's
 	if panicked != nil {
-		panic(panicked)
+		panic(panicked) // its stack is that of the body
 	}
 }
 

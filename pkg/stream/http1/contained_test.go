@@ -23,6 +23,11 @@ func (b closeBomb) Close() error {
 	panic("a defect in Close")
 }
 
+// openBomb is a body that panics when it is closed, and leaves what it wraps open.
+type openBomb struct{ protocol.Body }
+
+func (openBomb) Close() error { panic("a defect in Close") }
+
 // tunnelBomb is a tunnel that panics at one of its methods.
 type tunnelBomb struct {
 	at     string
@@ -122,6 +127,10 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 		"Close of the request's content": {nil, func(x *protocol.Exchange) {
 			x.Request.Body, x.Request.ContentLength = closeBomb{x.Request.Body}, -1
 		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
+		"Close of the request's content, which stays open": {
+			func(o *stream.ServerOptions, _ *atomic.Bool) { o.HTTP1.BodyTimeout = 0 }, // what does not end it at once never does
+			func(x *protocol.Exchange) { x.Request.Body, x.Request.ContentLength = openBomb{x.Request.Body}, -1 }, nil,
+			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
 		"Read of a tunnel":       {nil, nil, tunnel("Read"), upgrade, "HTTP/1.1 101 "},
 		"Write of a tunnel":      {nil, nil, tunnel("Write"), upgrade + "early", "HTTP/1.1 101 "},
 		"CloseWrite of a tunnel": {nil, nil, tunnel("CloseWrite"), upgrade, "HTTP/1.1 101 "},

@@ -250,6 +250,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 		}
 	}
 	keep, err := c.serve(ctx)
+	protocol.PanicIn(err).Log(c.s.o.Log, "answering a request", "listener", c.s.o.Listener)
 	if err != nil && !c.answered {
 		c.framing.KeepAlive = false
 		c.fail(err)
@@ -271,12 +272,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 // service, or of a body that it made, costs the exchange and its connection. It
 // writes nothing if the caller is gone.
 func (c *session) serve(ctx context.Context) (keep bool, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			c.report("answering a request", p)
-			keep, err = false, protocol.Faultf(protocol.Internal, "panic: %v", p)
-		}
-	}()
+	defer protocol.Recover(&err)
 	if err := c.s.o.Service.Serve(ctx, &c.x); err != nil {
 		c.x.Fail(err) // a chain without proxy.Respond
 	}

@@ -75,6 +75,9 @@ func (b *requestBody) Close() error {
 	return nil
 }
 
+// CloseContent is protocol.ContentCloser's.
+func (c *session) CloseContent() { _ = c.body.Close() } // never fails
+
 // Inform is protocol.Caller's.
 func (c *session) Inform(status int, header *protocol.Header) error {
 	if c.framing.Minor == 0 {

@@ -1,9 +1,7 @@
 package http1
 
 import (
-	"fmt"
 	"io"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +22,7 @@ type upload struct {
 	// have to be written.
 	whole atomic.Bool
 
-	panicked any // what closing the content panicked with; of the goroutine that reads the answer
+	panicked *protocol.Panic // what closing the content panicked with, or nil; of the goroutine that reads the answer
 
 	// Valid once done is closed.
 	readErr  error // the request's content failed
@@ -84,7 +82,7 @@ func (u *upload) run(chunked bool) {
 // end is deferred by run.
 func (u *upload) end() {
 	if p := recover(); p != nil { // of a body that a filter made
-		u.readErr = protocol.Faultf(protocol.Internal, "panic while the content was read: %v", p)
+		u.readErr = protocol.NewFault(protocol.Internal, protocol.NewPanic(p))
 	}
 	if u.state.Swap(uploadOver) == uploadAwaited || u.readErr != nil {
 		u.c.conn.Interrupt()
@@ -152,23 +150,12 @@ func (u *upload) stop() bool {
 		}
 	}
 	if !u.ended() {
-		u.closeBody()        // wakes a read of the caller
-		_ = u.c.conn.Close() // wakes a write to the upstream, which cannot be reused
+		u.panicked = protocol.PanicIn(u.c.x.CloseContent(u.req.Body)) // wakes a read of the caller
+		_ = u.c.conn.Close()                                          // wakes a write to the upstream, which cannot be reused
 		<-u.done
 		return false
 	}
 	return u.readErr == nil && u.writeErr == nil
-}
-
-// closeBody closes the request's content. A panic of a filter's goes on when the
-// connection has been released; the content then ends by its timeout.
-func (u *upload) closeBody() {
-	defer func() {
-		if p := recover(); p != nil {
-			u.panicked = fmt.Sprintf("%v\n%s", p, debug.Stack())
-		}
-	}()
-	_ = u.req.Body.Close()
 }
 
 // fault waits for the end and returns why the request's content failed, or nil.
