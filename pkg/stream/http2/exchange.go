@@ -103,6 +103,9 @@ func (e *exchange) whyCanceled() error {
 	return e.expired
 }
 
+// CloseContent is protocol.ContentCloser's.
+func (e *exchange) CloseContent() { _ = e.in.Close() } // never fails
+
 // Canceled is protocol.Cancellable's.
 func (e *exchange) Canceled() bool { return e.canceled.Load() }
 

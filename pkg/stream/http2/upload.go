@@ -119,7 +119,8 @@ func (k *call) end() (started bool) {
 		select {
 		case <-s.done:
 		default:
-			_ = contained(s.body.Close) // wakes a read of the caller
+			err := k.x.CloseContent(s.body) // wakes a read of the caller
+			protocol.PanicIn(err).Log(k.u.engine.log, "closing a request's content")
 			<-s.done
 		}
 	}
