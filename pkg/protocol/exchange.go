@@ -4,6 +4,7 @@
 package protocol
 
 import (
+	"io"
 	"net/netip"
 	"time"
 )
@@ -99,6 +100,71 @@ type Response struct {
 	// Tunnel is set instead of Body when the connection switched protocols
 	// (101, or 2xx to CONNECT). The engine pumps and closes it.
 	Tunnel Tunnel
+
+	// held is the content or the tunnel of a client's engine, until it is closed, without
+	// what filters have put around it.
+	held io.Closer
+}
+
+// SetBody makes b the content that is read from an upstream; nil: none. If filters put a
+// body around it that does not close it, because it panics, ResetResponse does. When b is
+// closed it calls BodyClosed.
+func (r *Response) SetBody(b Body) {
+	r.Body, r.held = b, nil
+	if b != nil {
+		r.held = b
+	}
+}
+
+// BodyClosed takes out b, which SetBody was given, so that nothing closes it again.
+func (r *Response) BodyClosed(b Body) {
+	if r.Body == b {
+		r.Body = nil
+	}
+	if r.held == io.Closer(b) {
+		r.held = nil
+	}
+}
+
+// SetTunnel is SetBody for a tunnel, which may be closed more than once.
+func (r *Response) SetTunnel(t Tunnel) { r.Tunnel, r.held = t, t }
+
+// TakeTunnel takes the tunnel out. Its Close ends the tunnel that SetTunnel was given even
+// if that of a filter's tunnel around it panics.
+func (r *Response) TakeTunnel() Tunnel {
+	t := r.Tunnel
+	r.Tunnel = nil
+	if r.held == nil || io.Closer(t) == r.held {
+		return t
+	}
+	return filtered{t, r.held}
+}
+
+// filtered is a filter's tunnel around that of an engine.
+type filtered struct {
+	Tunnel
+	inner io.Closer
+}
+
+// SetReadDeadline bounds the next reads, if the filter's tunnel can.
+func (f filtered) SetReadDeadline(at time.Time) {
+	if t, ok := f.Tunnel.(interface{ SetReadDeadline(at time.Time) }); ok {
+		t.SetReadDeadline(at)
+	}
+}
+
+// Close is Tunnel's.
+func (f filtered) Close() error {
+	defer f.inner.Close() //nolint:errcheck // that of the filter's tunnel tells
+	return f.Tunnel.Close()
+}
+
+// release closes what the answer holds of an upstream, if nothing has.
+func (r *Response) release() {
+	if h := r.held; h != nil {
+		r.held = nil
+		_ = h.Close() // the answer is not wanted: nothing to report it to
+	}
 }
 
 // ResponseSource says who made an answer.
@@ -358,9 +424,11 @@ func (x *Exchange) Reset() {
 }
 
 // ResetResponse drops the answer so that another can take its place; it closes
-// the body, which releases the upstream. The answer is dropped also if Close panics.
+// the body, which releases the upstream. The answer is dropped, and the upstream released,
+// also if Close panics.
 func (x *Exchange) ResetResponse() {
 	defer x.Response.reset()
+	defer x.Response.release()
 	if x.Response.Body != nil {
 		_ = x.Response.Body.Close() // the answer is not wanted: nothing to report it to
 	}
@@ -411,7 +479,7 @@ func (r *Request) reset() {
 func (r *Response) reset() {
 	r.Message.reset()
 	r.Status, r.Code, r.Version = 0, NoCode, ""
-	r.Source, r.Tunnel = LocalReply, nil
+	r.Source, r.Tunnel, r.held = LocalReply, nil, nil
 }
 
 func (m *Message) reset() {

@@ -261,7 +261,7 @@ func (r *race) take(a *attempt) {
 	x := r.x
 	x.Response, a.x.Response = a.x.Response, protocol.Response{}
 	x.Response.Trailer = protocol.Header{}
-	x.Response.Body = a.won(x.Response.Body)
+	x.Response.SetBody(a.won(x.Response.Body))
 	a.taken = true
 }
 

@@ -184,9 +184,7 @@ func (b *wonBody) Close() error {
 		return nil
 	}
 	b.closed = true
-	if b.to.Body == b.self {
-		b.to.Body = nil
-	}
+	b.to.BodyClosed(b.self)
 	err := b.Body.Close()
 	b.from.cancel()
 	return err

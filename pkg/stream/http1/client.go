@@ -93,7 +93,8 @@ func (c *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 // abandon ends an exchange that got no answer.
 func (c *Client) abandon() {
 	x := c.x
-	x.Response.Body, x.Response.Tunnel = nil, nil
+	x.Response.Tunnel = nil
+	x.Response.SetBody(nil) // finish does what closing it does
 	x.ResetResponse()
 	c.finish(false)
 }
@@ -230,7 +231,7 @@ func (c *Client) accept() error {
 		if c.key != "" && !proven(&x.Response.Header, c.key) {
 			return protocol.Faultf(protocol.UpstreamMalformed, "%s is not of our key (RFC 6455 4.1)", syntax.WebSocketProof)
 		}
-		x.Response.Tunnel = newTunnel(c)
+		x.Response.SetTunnel(newTunnel(c))
 		return nil
 	}
 	if invariants.Enabled {
@@ -238,7 +239,7 @@ func (c *Client) accept() error {
 	}
 	c.answer.closed = false
 	c.answer.content.start(&c.in, &c.framing, &x.Response.Trailer, c.limits, 0)
-	x.Response.Body = c.answer
+	x.Response.SetBody(c.answer)
 	return nil
 }
 
@@ -449,9 +450,7 @@ func (b *answerBody) Close() error {
 		return nil
 	}
 	b.closed = true
-	if r := &b.c.x.Response; r.Body == protocol.Body(b) {
-		r.Body = nil
-	}
+	b.c.x.Response.BodyClosed(b)
 	b.c.finish(b.content.done)
 	return nil
 }

@@ -120,6 +120,8 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 		}, nil, nil, "G@T / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
 		"Close of the answer's content": {nil, nil,
 			func(x *protocol.Exchange) { x.Response.Body = closeBomb{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
+		"Close of the answer's content, which stays open": {nil, nil,
+			func(x *protocol.Exchange) { x.Response.Body = openBomb{x.Response.Body} }, closing, "HTTP/1.1 200 OK\r\n"},
 		"Close of an answer that is replaced": {nil, nil, func(x *protocol.Exchange) {
 			x.Response.Body = closeBomb{x.Response.Body}
 			panic("a defect of a filter")

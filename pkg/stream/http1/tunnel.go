@@ -72,8 +72,7 @@ func (t *tunnel) Close() error {
 // ended.
 func (c *session) tunnel() error {
 	x := &c.x
-	peer := x.Response.Tunnel
-	x.Response.Tunnel = nil
+	peer := x.Response.TakeTunnel()
 	c.conn.SetWriteDeadline(time.Time{}) // of the exchange before
 	defer peer.Close()                   //nolint:errcheck // whatever is left unsent has nowhere to go
 	if err := agree(x); err != nil {

@@ -265,10 +265,10 @@ func (k *call) receive() error {
 			u.mu.Lock()
 			k.answerIdle = 0 // the tunnel's peers say how long it may be idle
 			u.mu.Unlock()
-			x.Response.Tunnel = newTunnel(k)
+			x.Response.SetTunnel(newTunnel(k))
 			return nil
 		}
-		x.Response.Body = &k.body
+		x.Response.SetBody(&k.body)
 		return nil
 	}
 	err := k.err
@@ -410,9 +410,7 @@ func (a *answer) Close() error {
 	}
 	a.closed = true
 	u := k.u
-	if r := &k.x.Response; r.Body == protocol.Body(a) {
-		r.Body = nil
-	}
+	k.x.Response.BodyClosed(a)
 	k.end()
 	k.free()
 	u.o.Released(!u.closing.Load())

@@ -439,11 +439,6 @@ func (e *exchange) dropResponse() {
 	defer func() {
 		if p := recover(); p != nil {
 			e.engine.panicked("closing a response", p)
-			x.Response.Body, x.Response.Tunnel = nil, nil
-			x.ResetResponse()
-			if on := e.watch.On(); on.client != nil && on.call.number.Load() == on.number {
-				_ = on.call.body.Close() // it has nothing to tell
-			}
 		}
 	}()
 	x.ResetResponse()

@@ -129,8 +129,7 @@ func (l *lane) closeWrite() error {
 // tunnel switches the caller's stream: bytes both ways until both directions have
 // ended.
 func (e *exchange) tunnel() {
-	peer := e.x.Response.Tunnel
-	e.x.Response.Tunnel = nil
+	peer := e.x.Response.TakeTunnel()
 	err := protocol.Fault{Reason: protocol.UpstreamMalformed}
 	if e.isTunnel() {
 		if err := e.sendHead(false); err == nil {
