@@ -142,11 +142,14 @@ type call struct {
 // connection.
 type answer struct {
 	codec.Message
-	k *call
+	k  *call
+	of *protocol.Response // that it is the content of; nil: none
 }
 
-// Close is protocol.Body's.
+// Close is protocol.Body's. It takes itself out of the exchange, so that nothing closes it
+// again.
 func (a *answer) Close() error {
+	a.of.BodyClosed(a)
 	a.k.release()
 	return nil
 }
@@ -164,6 +167,7 @@ func (k *call) release() {
 // free makes k ready for another exchange.
 func (k *call) free() {
 	k.body.Drop()
+	k.body.of = nil
 	k.client, k.by, k.frame, k.err, k.unput, k.held = nil, nil, nil, nil, nil, nil
 }
 
@@ -368,7 +372,8 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 	x.Response.Source = protocol.UpstreamResponse
 	k.body.Set(c, k.frame)
 	if err = c.ReadResponse(k.frame, &x.Response, &k.body.View); err == nil {
-		x.Response.Body = &k.body
+		k.body.of = &x.Response
+		x.Response.SetBody(&k.body)
 	}
 	return err
 }

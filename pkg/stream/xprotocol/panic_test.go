@@ -93,7 +93,8 @@ func (c fused) AppendGoAway(dst []byte, id uint64) []byte {
 type fusedService struct {
 	*fuse
 	next  *atomic.Pointer[Client]
-	forks bool // it wants a stack
+	forks bool                                    // it wants a stack
+	wrap  *func(body protocol.Body) protocol.Body // puts a body around that of each answer; to nil: none
 }
 
 func (s *fusedService) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -121,6 +122,8 @@ func (s *fusedService) answer(x *protocol.Exchange, err error) error {
 	if at := s.at.Load(); err == nil && at != nil && strings.HasPrefix(*at, "body ") {
 		x.Reply(500, "", "")
 		x.Response.Body = fusedBody{s.fuse}
+	} else if err == nil && *s.wrap != nil {
+		x.Response.Body = (*s.wrap)(x.Response.Body)
 	}
 	return err
 }
@@ -158,12 +161,13 @@ type fusedRig struct {
 	*rig
 	fuse
 	client atomic.Pointer[Client]
+	wrap   func(body protocol.Body) protocol.Body // set before there are requests; nil: none
 }
 
 func newFusedRig(t *testing.T, forks bool) *fusedRig {
 	f := new(fusedRig)
 	var r *rig
-	r = newRigOf(t, fused{fuse: &f.fuse, side: "server"}, &fusedService{&f.fuse, &f.client, forks}, func(o *stream.ServerOptions) {
+	r = newRigOf(t, fused{fuse: &f.fuse, side: "server"}, &fusedService{&f.fuse, &f.client, forks, &f.wrap}, func(o *stream.ServerOptions) {
 		o.Observe = func(x *protocol.Exchange) {
 			f.reach("Observe")
 			r.observe(x)

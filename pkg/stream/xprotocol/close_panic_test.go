@@ -1,0 +1,57 @@
+package xprotocol
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// fusedMessage is a filter's body around a host's answer. It panics before it has closed
+// that.
+type fusedMessage struct {
+	*codec.Message
+	inner protocol.Body
+	*fuse
+}
+
+func (m *fusedMessage) Close() error {
+	m.reach("answer Close")
+	return m.inner.Close()
+}
+
+// TestAPanicOfCloseReleasesTheHostsConnection: the answer arrives, and the pool hears that
+// the exchange has left the host's connection, once.
+func TestAPanicOfCloseReleasesTheHostsConnection(t *testing.T) {
+	for _, forks := range []bool{false, true} {
+		f := newFusedRig(t, forks)
+		f.wrap = func(body protocol.Body) protocol.Body {
+			return &fusedMessage{codec.MessageOf(body), body, &f.fuse}
+		}
+		released := make(chan bool, 10)
+		f.connect(t, echoes, func(o *stream.ClientOptions) {
+			o.Released = func(reusable bool) { released <- reusable }
+		})
+		f.arm("answer Close")
+		p := f.dial()
+		for id := range uint64(2) {
+			p.write(ask(id+1, "fine"))
+			if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) != protocol.None {
+				t.Errorf("request %d is answered with %q", id+1, frame)
+			}
+			select {
+			case reusable := <-released:
+				if !reusable {
+					t.Error("the host's connection passed for unusable")
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("the host's connection was not released by request %d", id+1)
+			}
+		}
+		if !f.burned() || len(released) > 0 {
+			t.Errorf("the panic happened: %v; released %d times too often", f.burned(), len(released))
+		}
+	}
+}
