@@ -89,25 +89,29 @@ func copied(x *protocol.Exchange) (*original, error) {
 }
 
 // contentOf reads the content of x's request to its end, until x.Deadline at most. Errors
-// are the content's, or a Fault of UpstreamTimeout: callers that are slow get what they
-// would get if the content were sent as it comes.
-func contentOf(x *protocol.Exchange) (string, error) {
+// are the content's, a panic of its Close, or a Fault of UpstreamTimeout: callers that are
+// slow get what they would get if the content were sent as it comes.
+func contentOf(x *protocol.Exchange) (text string, err error) {
 	body := x.Request.Body
 	var content strings.Builder
 	content.Grow(body.Buffered())
 	late := make(chan struct{})
 	if !x.Deadline.IsZero() {
+		var panicked error // valid once late is closed
 		timer := time.AfterFunc(time.Until(x.Deadline), func() {
 			defer close(late)
-			_ = body.Close() // Read tells
+			panicked = x.CloseContent(body) // Read tells
 		})
 		defer func() {
-			if !timer.Stop() {
-				<-late // the body is soon another exchange's
+			if timer.Stop() {
+				return
+			}
+			if <-late; panicked != nil { // the body is soon another exchange's
+				err = panicked
 			}
 		}()
 	}
-	_, err := io.Copy(&content, body)
+	_, err = io.Copy(&content, body)
 	if err != nil && !x.Deadline.IsZero() && !time.Now().Before(x.Deadline) {
 		err = protocol.Faultf(protocol.UpstreamTimeout, "waiting for the content of the request: %w", err)
 	}

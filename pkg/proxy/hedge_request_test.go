@@ -249,3 +249,33 @@ func TestContentThatDoesNotComeIsWaitedForUntilTheTimeIsUp(t *testing.T) {
 		}
 	})
 }
+
+// stuck is a filter's body, which panics when it is closed and leaves what it wraps open.
+type stuck struct{ protocol.Body }
+
+func (stuck) Close() error { panic("in Close") }
+
+// reader is an engine's side of an exchange, whose content it can close.
+type reader struct{ content protocol.Body }
+
+func (reader) Inform(int, *protocol.Header) error { return nil }
+func (reader) Watch(func()) (stop func())         { return func() {} }
+func (r reader) CloseContent()                    { _ = r.content.Close() }
+
+// TestAPanicWhileContentIsGivenUpCostsItsExchange: a timer closes the content.
+func TestAPanicWhileContentIsGivenUpCostsItsExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{script: []string{"200 at 5ms"}, cluster: spot{"app", 9}}
+		service, beside := s.hedged(t, config.Forward{Timeout: 300 * time.Millisecond, Hedge: &config.HedgePolicy{InitialRequests: 2}}, nil)
+		x := incoming()
+		x.Meta.Start = time.Now()
+		x.Request.Method, x.Request.ContentLength = "PUT", 7
+		content := &stalled{strings.NewReader("cont"), make(chan struct{})}
+		x.Caller, x.Request.Body = reader{content}, stuck{content}
+		err := service.Serve(t.Context(), x)
+		if took := time.Since(x.Meta.Start); protocol.PanicIn(err) == nil || took != 300*time.Millisecond {
+			t.Errorf("%v after %v, want a panic after 300ms", err, took)
+		}
+		beside.Wait()
+	})
+}
