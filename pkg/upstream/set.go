@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-proxy/weft/internal/demand"
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/upstream/health"
 )
 
@@ -34,12 +35,13 @@ func NewSet(o Options) *Set {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Set{
-		env:        env{Options: o, epoch: time.Now(), checks: health.NewGroup(), desk: demand.NewDesk()},
+		env:        env{Options: o, epoch: time.Now(), desk: demand.NewDesk()},
 		configured: make(map[string]*Cluster),
 		cells:      make(map[string]weak.Pointer[Cluster]),
 		leaving:    make(map[*Cluster]*Change),
 		watches:    make(map[*Cluster]*watch),
 	}
+	s.env.checks = health.NewGroup(func(p *protocol.Panic) { p.Log(o.Log, "checking a host") })
 	s.env.ctx, s.env.end = context.WithCancel(context.Background())
 	return s
 }

@@ -13,13 +13,13 @@ package health
 import (
 	"container/heap"
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // Probe asks a host once.
@@ -51,10 +51,11 @@ const never = math.MaxInt64
 
 // Group runs checks. Safe for concurrent use.
 type Group struct {
-	ctx   context.Context //nolint:containedctx // of the checks that run: it ends with the group
-	end   context.CancelFunc
-	epoch time.Time      // of the times that follow
-	tasks sync.WaitGroup // workers
+	ctx      context.Context //nolint:containedctx // of the checks that run: it ends with the group
+	end      context.CancelFunc
+	panicked func(*protocol.Panic) // immutable; nil: panics are not reported
+	epoch    time.Time             // of the times that follow
+	tasks    sync.WaitGroup        // workers
 
 	mu      sync.Mutex
 	agenda  agenda        // guarded by mu; checks that are not due
@@ -67,9 +68,10 @@ type Group struct {
 	closed  bool          // guarded by mu
 }
 
-// NewGroup returns a group without checks.
-func NewGroup() *Group {
-	g := &Group{epoch: time.Now(), at: never}
+// NewGroup returns a group without checks. It calls panicked, which may be nil, with each
+// panic of a probe or a report.
+func NewGroup(panicked func(*protocol.Panic)) *Group {
+	g := &Group{epoch: time.Now(), at: never, panicked: panicked}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	return g
 }
@@ -249,9 +251,9 @@ func (c *Check) run() {
 	if !begun {
 		return
 	}
-	err := ask(ctx, c.probe, time.Now().Add(c.config.Timeout))
+	err := c.ask(ctx, time.Now().Add(c.config.Timeout))
 	if r, ok := c.finish(err); ok {
-		c.report(r)
+		c.tell(r)
 		c.again()
 	}
 }
@@ -303,12 +305,31 @@ func (c *Check) again() {
 	c.group.schedule(c, wait)
 }
 
-// ask is Probe, of which a panic costs the check and nothing else.
-func ask(ctx context.Context, p Probe, deadline time.Time) (err error) {
+// ask is Probe, of which a panic fails the check.
+func (c *Check) ask(ctx context.Context, deadline time.Time) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
+			err = c.group.contained(v)
 		}
 	}()
-	return p.Probe(ctx, deadline)
+	return c.probe.Probe(ctx, deadline)
+}
+
+// tell reports what a check found. A panic of the report costs no more than that.
+func (c *Check) tell(r Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			_ = c.group.contained(v) // the checks go on
+		}
+	}()
+	c.report(r)
+}
+
+// contained reports a panic, which the deferred function that calls it has recovered.
+func (g *Group) contained(recovered any) *protocol.Panic {
+	p := protocol.NewPanic(recovered)
+	if g.panicked != nil {
+		g.panicked(p)
+	}
+	return p
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // probeFunc is a Probe that is a function.
@@ -61,7 +62,7 @@ func TestThresholds(t *testing.T) {
 
 func TestChecksComeInIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup()
+		g := NewGroup(nil)
 		begun := time.Now()
 		var at []time.Duration
 		cfg := &config.HealthCheck{
@@ -97,7 +98,7 @@ func TestChecksComeInIntervals(t *testing.T) {
 
 func TestReportsTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup()
+		g := NewGroup(nil)
 		defer g.Close()
 		answers := []error{nil, errSick, errSick, nil}
 		var got []Result
@@ -123,7 +124,7 @@ func TestReportsTell(t *testing.T) {
 
 func TestStopCutsACheckShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup()
+		g := NewGroup(nil)
 		defer g.Close()
 		var ended bool
 		c := g.Start(&config.HealthCheck{Interval: time.Second, Timeout: time.Hour}, probeFunc(func(ctx context.Context, _ time.Time) error {
@@ -143,7 +144,7 @@ func TestStopCutsACheckShort(t *testing.T) {
 
 func TestCloseEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup()
+		g := NewGroup(nil)
 		var running atomic.Int32
 		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Hour}
 		for range 3 * workers { // more than run at once
@@ -170,7 +171,7 @@ func TestCloseEndsEverything(t *testing.T) {
 // its timeouts take.
 func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup()
+		g := NewGroup(nil)
 		defer g.Close()
 		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
 		var done atomic.Int32
@@ -193,7 +194,7 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 // Hosts that answer at once need few workers, however many are due.
 func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup()
+		g := NewGroup(nil)
 		defer g.Close()
 		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
 		var done, running, most atomic.Int32
@@ -217,7 +218,7 @@ func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 
 func TestAStoppedCheckLeavesTheAgenda(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup()
+		g := NewGroup(nil)
 		defer g.Close()
 		ran := map[int]int{}
 		var checks []*Check
@@ -244,7 +245,7 @@ func TestAStoppedCheckLeavesTheAgenda(t *testing.T) {
 
 func TestAPanicFailsTheCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup()
+		g := NewGroup(nil)
 		var got Result
 		g.Start(&config.HealthCheck{Interval: time.Hour}, probeFunc(func(context.Context, time.Time) error {
 			panic("a defect")
@@ -253,6 +254,32 @@ func TestAPanicFailsTheCheck(t *testing.T) {
 		g.Close()
 		if got.Err == nil || got.Healthy || !got.Turned {
 			t.Errorf("report %+v, want an unhealthy host with an error", got)
+		}
+	})
+}
+
+// TestAPanicOfAReportIsContained: the checks go on, of this host and of others.
+func TestAPanicOfAReportIsContained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var contained []any
+		g := NewGroup(func(p *protocol.Panic) { contained = append(contained, p.Value) })
+		defer g.Close()
+		fine := probeFunc(func(context.Context, time.Time) error { return nil })
+		reports := [2]int{}
+		for i := range reports {
+			g.Start(&config.HealthCheck{Interval: time.Minute, Delay: time.Duration(i) * time.Second}, fine, func(Result) {
+				if reports[i]++; i == 0 && reports[i] < 3 {
+					panic("a defect of a report")
+				}
+			})
+		}
+		rest(10*time.Minute + time.Second)
+		synctest.Wait()
+		if reports[0] < 10 || reports[1] < 10 {
+			t.Errorf("%v reports in 10 minutes, want 10 at least of each check", reports)
+		}
+		if len(contained) != 2 || contained[0] != "a defect of a report" {
+			t.Errorf("contained %v, want the two panics", contained)
 		}
 	})
 }
