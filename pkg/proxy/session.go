@@ -15,7 +15,8 @@ type session struct {
 	cell     *upstream.Cluster // nil: there is none
 	caller   *network.Conn
 	watchers []filter.Watcher
-	ended    []func() // what they are told the end by
+	told     int      // how many of them have been told of the beginning, or have panicked
+	ended    []func() // what tells them of the end
 }
 
 // begin tells of a session whose host is connected to.
@@ -29,13 +30,22 @@ func (s *session) begin(h *upstream.Host, conn *network.Conn) {
 
 // end tells of the end; of the beginning, too, if err kept the session from that.
 func (s *session) end(err error) {
-	if len(s.ended) < len(s.watchers) {
+	defer s.finish()
+	if s.told < len(s.watchers) {
 		s.Reason = protocol.ReasonOf(err)
 		s.tell()
 	}
-	for _, f := range s.ended {
-		f()
+}
+
+// finish tells of the end. A panic of a watcher does not keep the others from being told.
+func (s *session) finish() {
+	if len(s.ended) == 0 {
+		return
 	}
+	defer s.finish()
+	f := s.ended[0]
+	s.ended = s.ended[1:]
+	f()
 }
 
 func (s *session) tell() {
@@ -43,7 +53,9 @@ func (s *session) tell() {
 	if s.cell != nil {
 		s.Cluster = s.cell.Config()
 	}
-	for _, w := range s.watchers {
+	for s.told < len(s.watchers) {
+		w := s.watchers[s.told]
+		s.told++ // w may panic
 		s.ended = append(s.ended, w(&s.Session))
 	}
 }

@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/filter"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// TestAPanicOfAWatcherCostsItsSession has the second of three watchers panic, at the
+// beginning or at the end of a connection that is carried. The others are told of one
+// beginning and one end, and the host has nothing in flight.
+func TestAPanicOfAWatcherCostsItsSession(t *testing.T) {
+	for _, atEnd := range []bool{false, true} {
+		r := newRig(t)
+		r.apply(parse(t, carrying("1ms", cluster("app", echoes(t)))))
+		near, far := net.Pipe()
+		defer func() { _ = far.Close() }()
+		caller := network.NewConn(near)
+		defer func() { _ = caller.Close() }()
+		var told [3]string
+		watcher := func(i int, panics bool) filter.Watcher {
+			return func(*filter.Session) func() {
+				told[i] += "b"
+				if panics && !atEnd {
+					panic("a defect at the beginning")
+				}
+				return func() {
+					told[i] += "e"
+					if panics {
+						panic("a defect at the end")
+					}
+				}
+			}
+		}
+		c := &Carrier{r.server.clusters, r.server.clients, []filter.Watcher{watcher(0, false), watcher(1, true), watcher(2, false)}}
+		var err error
+		func() {
+			defer protocol.Recover(&err)
+			_ = c.Carry(t.Context(), caller, "app", 3, func(*network.Conn, *network.Traffic) error { return nil })
+		}()
+		if protocol.PanicIn(err) == nil {
+			t.Errorf("Carry ended with %v, want the panic", err)
+		}
+		want := "[be b be]"
+		if atEnd {
+			want = "[be be be]"
+		}
+		if got := fmt.Sprint(told); got != want {
+			t.Errorf("watchers were told %s, want %s", got, want)
+		}
+		if n := r.server.clusters.Find("app").InFlight(); n != 0 {
+			t.Errorf("%d are in flight", n)
+		}
+		r.await(0, "weft_cluster_connections_active")
+	}
+}
