@@ -28,12 +28,20 @@ func (t *tally) Observe(x *protocol.Exchange) {
 		t.serving.Observe(x)
 		return
 	}
+	counted := false
+	defer func() {
+		if !counted { // a panic is on its way
+			c.record.listener.Active.Add(-1)
+			c.release()
+		}
+	}()
 	w := c.record.way(x)
 	if t.by != c || t.way != w || t.sum.Len() == mostTallied {
 		t.Flush()
 		t.by, t.way, t.sum.Outcome = c, w, w.outcome
 	}
 	t.sum.Count(request(x))
+	counted = true
 	c.record.write(x)
 }
 
@@ -43,8 +51,11 @@ func (t *tally) Flush() {
 	if c == nil {
 		return
 	}
-	defer c.releaseAll(t.sum.Len())
-	c.record.listener.Active.Add(-int64(t.sum.Len()))
+	n := t.sum.Len()
+	defer c.releaseAll(n)
+	defer t.clear() // also if an account panics: nothing is released twice
+	c.record.listener.Active.Add(-int64(n))
 	c.record.add(&t.way, t.sum)
-	t.by, t.way, t.sum = nil, way{}, metrics.Sum{}
 }
+
+func (t *tally) clear() { t.by, t.way, t.sum = nil, way{}, metrics.Sum{} }
