@@ -208,7 +208,9 @@ func (k *call) pass() {
 		return
 	}
 	for i := range list {
-		if contained(func() error { return k.x.Caller.Inform(list[i].status, &list[i].header) }) != nil {
+		err := contained(func() error { return k.x.Caller.Inform(list[i].status, &list[i].header) })
+		protocol.PanicIn(err).Log(k.u.engine.log, "passing on an interim response")
+		if err != nil {
 			return // the caller is gone: its engine tells
 		}
 	}
@@ -277,7 +279,7 @@ func (k *call) receive() error {
 	}
 	started := k.end()
 	x.ResetResponse()
-	if started && protocol.ReasonOf(err).Traits().Unsent && !rewind(x) {
+	if started && protocol.ReasonOf(err).Traits().Unsent && !k.rewind() {
 		err = protocol.Faultf(protocol.UpstreamReset, "the request's content had been sent in part: %w", err)
 	}
 	k.free()
@@ -285,13 +287,15 @@ func (k *call) receive() error {
 	return err
 }
 
-// rewind reports whether x's request can be sent again from its start.
-func rewind(x *protocol.Exchange) (again bool) {
+// rewind reports whether the request can be sent again from its start.
+func (k *call) rewind() (again bool) {
 	defer func() {
-		if recover() != nil { // of a body that a filter made
+		if p := recover(); p != nil { // of a body that a filter made
+			k.u.engine.panicked("reading a request's content again", p)
 			again = false
 		}
 	}()
+	x := k.x
 	if x.Request.Body == nil {
 		return true
 	}

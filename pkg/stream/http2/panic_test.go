@@ -147,6 +147,11 @@ func (t *brokenTunnel) Write(p []byte) (int, error) {
 	return t.Tunnel.Write(p)
 }
 
+func (t *brokenTunnel) Close() error {
+	t.h.at("tunnel Close")
+	return t.Tunnel.Close()
+}
+
 func (t *brokenTunnel) CloseWrite() error {
 	t.h.at("tunnel CloseWrite")
 	return t.Tunnel.CloseWrite()
@@ -192,7 +197,10 @@ func panicRig(t *testing.T, h *hooks, address string) (r *rig, calls *atomic.Int
 		}
 	}, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
 	h.client.Store(r.client(address, func(o *stream.ClientOptions) {
-		o.Released = func(bool) { calls.Add(-1) }
+		o.Released = func(bool) {
+			calls.Add(-1)
+			h.at("Released")
+		}
 	}))
 	return r, calls, log
 }
@@ -234,6 +242,7 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 		"response body Read": 0, "response body Buffered": 0,
 		"response body Close": unharmed,
 		"Observe":             unharmed,
+		"Released":            unharmed,
 	} {
 		for _, forked := range []bool{false, true} {
 			name := point

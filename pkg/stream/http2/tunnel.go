@@ -140,7 +140,7 @@ func (e *exchange) tunnel() {
 		}
 		err.Reason = protocol.DownstreamGone
 	}
-	_ = contained(peer.Close) // nothing was sent
+	e.closeTunnel(peer) // nothing was sent
 	e.failed(&err)
 }
 
@@ -172,7 +172,7 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 			err = contained(peer.CloseWrite)
 		}
 		if err != nil {
-			_ = contained(peer.Close) // ends the other direction
+			e.closeTunnel(peer) // ends the other direction
 		}
 		up <- err
 	})
@@ -189,7 +189,7 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 		err = protocol.NewFault(protocol.DownstreamGone, upErr)
 	}
 	stop()
-	_ = contained(peer.Close) // everything was sent, or cannot be
+	e.closeTunnel(peer) // everything was sent, or cannot be
 	if protocol.PanicIn(err) != nil {
 		e.failed(err)
 		return
@@ -199,6 +199,11 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 		return
 	}
 	e.finish(syntax.NoError)
+}
+
+// closeTunnel closes peer. A panic costs no more than that.
+func (e *exchange) closeTunnel(peer protocol.Tunnel) {
+	protocol.PanicIn(contained(peer.Close)).Log(e.engine.log, "closing a tunnel")
 }
 
 type writerFunc func(p []byte) (int, error)

@@ -1,10 +1,17 @@
 package http2
 
 import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 // TestAPanicOfCloseEndsAnUploadAtOnce has the host reset a request whose content is still
@@ -36,8 +43,103 @@ func TestAPanicOfCloseEndsAnUploadAtOnce(t *testing.T) {
 	}
 }
 
+// laterBody is a body whose first read is as it should be, and whose second panics.
+type laterBody struct {
+	protocol.Body
+	reads atomic.Int64
+}
+
+func (b *laterBody) Read(p []byte) (int, error) {
+	if b.reads.Add(1) > 1 {
+		panic(injected)
+	}
+	return b.Body.Read(p)
+}
+
+// TestAPanicOfAnUploadEndsItsExchange has the content of a request panic when it is read:
+// on the goroutine that sends it, before and behind the head of the answer, and on the
+// reader's, which sends content that is small and there. The host's stream is reset, and
+// both connections go on.
+func TestAPanicOfAnUploadEndsItsExchange(t *testing.T) {
+	for _, test := range []struct {
+		name, length string // content-length; "": none
+		answered     bool   // the host answers before the panic
+	}{
+		{"a stream", "", false}, {"a stream behind the head of its answer", "", true},
+		{"small content", "12", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			resets := make(chan uint32, 10)
+			h := new(hooks)
+			calls, log := new(atomic.Int64), new(logged)
+			uploads := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+				calls.Add(1)
+				if x.Request.Body != nil {
+					x.Request.Body = &laterBody{Body: x.Request.Body}
+					if test.length != "" {
+						x.Request.Body.(*laterBody).reads.Store(1)
+					}
+				}
+				return h.forward.Serve(ctx, x)
+			})
+			r := newRigOn(t, uploads, nil, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
+			h.client.Store(r.client(host(t, func(p *peer) {
+				for {
+					switch f := p.next().(type) {
+					case nil:
+						return
+					case *http2.MetaHeadersFrame:
+						if f.StreamEnded() || test.answered {
+							p.headers(f.StreamID, f.StreamEnded(), ":status", "200")
+						}
+					case *http2.RSTStreamFrame:
+						resets <- f.StreamID
+					}
+				}
+			}), func(o *stream.ClientOptions) { o.Released = func(bool) { calls.Add(-1) } }))
+			p := r.dial()
+			fields := []string{":method", "POST"}
+			if test.length != "" {
+				fields = append(fields, "content-length", test.length)
+			}
+			p.request(1, false, fields...)
+			if test.answered {
+				if got := p.head(1)[":status"]; got != "200" {
+					t.Errorf("the request is answered with %s", got)
+				}
+			}
+			p.ok(p.fr.WriteData(1, false, []byte("a part")))
+			p.ok(p.fr.WriteData(1, true, []byte("a part")))
+			if test.answered {
+				p.resetOf(1)
+			} else if got := p.head(1)[":status"]; got != "500" {
+				t.Errorf("the request is answered with %s, want 500", got)
+			}
+			wait(t, resets)
+			p.request(3, true)
+			if got := p.head(3)[":status"]; got != "200" {
+				t.Errorf("the next request is answered with %s, want 200", got)
+			}
+			idle(t, calls)
+			if o := r.last(); !log.has(injected) && !strings.Contains(o.detail, injected) {
+				t.Errorf("neither logged nor recorded: %+v", o)
+			}
+		})
+	}
+}
+
+// wait receives from c.
+func wait[T any](t *testing.T, c <-chan T) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(soon):
+		t.Fatal("waited in vain")
+	}
+}
+
 // idle waits until no call is on the host's connection.
-func idle(t *testing.T, calls interface{ Load() int64 }) {
+func idle(t *testing.T, calls *atomic.Int64) {
 	t.Helper()
 	until := time.Now().Add(soon)
 	for calls.Load() != 0 && time.Now().Before(until) {

@@ -1,0 +1,85 @@
+package http1
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// TestAPanicOfReleasedCostsOneExchangeAtMost has the pool panic when a host's connection
+// is released: behind an answer, behind a failure, and behind a tunnel. newBench looks
+// at buffers and connections.
+func TestAPanicOfReleasedCostsOneExchangeAtMost(t *testing.T) {
+	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
+	const upgrade = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
+	for name, test := range map[string]struct {
+		request, host string // host: what it sends before it ends the connection
+		want          string // what the caller's answer begins with
+		keeps         bool   // the caller's connection takes another request
+	}{
+		"an answer":               {get, fine, fine, true},
+		"no answer":               {get, "", "HTTP/1.1 500 ", false},
+		"a broken one":            {get, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhell", "HTTP/1.1 200 ", false},
+		"behind an unread upload": {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50000\r\n\r\nhello", fine, "HTTP/1.1 200 ", false},
+		"a tunnel":                {upgrade, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", "HTTP/1.1 101 ", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls atomic.Int64
+			b := newBench(t, nil)
+			panicking := newBench(t, func(o *stream.ServerOptions) {
+				o.Service = protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+					conn, err := network.Dialer{}.Dial(ctx, "tcp", b.origin.Addr().String(), x.Deadline)
+					if err != nil {
+						return err
+					}
+					first := x.Request.Path != "/fine"
+					c := NewClient(conn, stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(bool) {
+						_ = conn.Close()
+						calls.Add(1)
+						if first {
+							panic("a defect of the pool")
+						}
+					}})
+					return c.Serve(ctx, x)
+				})
+			})
+			b.serve(func(c *peer) {
+				if strings.HasPrefix(c.head(), "GET /fine") {
+					c.send(fine)
+					return
+				}
+				c.send(test.host)
+			})
+			c := panicking.dial()
+			c.send(test.request)
+			if test.keeps {
+				c.expect(test.want)
+			} else {
+				if test.want == "HTTP/1.1 101 " {
+					_ = c.CloseWrite()
+				}
+				if got := c.rest(); !strings.HasPrefix(got, test.want) {
+					t.Errorf("the caller got %q, want %q", got, test.want)
+				}
+				_ = c.Close()
+				c = panicking.dial()
+			}
+			c.send("GET /fine HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			if got := c.rest(); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+				t.Errorf("the next request is answered with %q", got)
+			}
+			_ = c.Close()
+			wait(t, "the exchange to be recorded", panicking.records)
+			wait(t, "the next exchange to be recorded", panicking.records)
+			if n := calls.Load(); n != 2 {
+				t.Errorf("connections were released %d times, want once for each exchange", n)
+			}
+		})
+	}
+}
