@@ -61,16 +61,14 @@ func TestAPanicOfAWebSocketTunnelEndsBothConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var fired atomic.Bool
-			var next single
 			b := newBench(t, func(o *stream.ServerOptions) {
 				o.IdleTimeout = 0 // what does not end at once never does
-				o.Service = around(&next, nil, func(x *protocol.Exchange) {
+				o.Service = around(o.Service, nil, func(x *protocol.Exchange) {
 					if x.Response.Tunnel != nil {
 						x.Response.Tunnel = faultyTunnel{x.Response.Tunnel, test.at, &fired}
 					}
 				})
 			})
-			next.address, next.released = b.origin.Addr().String(), b.released
 			hostEnded := make(chan struct{}, 1)
 			leaves := name == "Close behind the end"
 			b.serve(func(c *peer) {

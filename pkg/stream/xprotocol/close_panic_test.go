@@ -1,6 +1,7 @@
 package xprotocol
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,32 +27,34 @@ func (m *fusedMessage) Close() error {
 // the exchange has left the host's connection, once.
 func TestAPanicOfCloseReleasesTheHostsConnection(t *testing.T) {
 	for _, forks := range []bool{false, true} {
-		f := newFusedRig(t, forks)
-		f.wrap = func(body protocol.Body) protocol.Body {
-			return &fusedMessage{codec.MessageOf(body), body, &f.fuse}
-		}
-		released := make(chan bool, 10)
-		f.connect(t, echoes, func(o *stream.ClientOptions) {
-			o.Released = func(reusable bool) { released <- reusable }
-		})
-		f.arm("answer Close")
-		p := f.dial()
-		for id := range uint64(2) {
-			p.write(ask(id+1, "fine"))
-			if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) != protocol.None {
-				t.Errorf("request %d is answered with %q", id+1, frame)
+		t.Run(fmt.Sprintf("forks: %t", forks), func(t *testing.T) {
+			f := newFusedRig(t, forks)
+			f.wrap = func(body protocol.Body) protocol.Body {
+				return &fusedMessage{codec.MessageOf(body), body, &f.fuse}
 			}
-			select {
-			case reusable := <-released:
-				if !reusable {
-					t.Error("the host's connection passed for unusable")
+			released := make(chan bool, 10)
+			f.connect(t, echoes, func(o *stream.ClientOptions) {
+				o.Released = func(reusable bool) { released <- reusable }
+			})
+			f.arm("answer Close")
+			p := f.dial()
+			for id := range uint64(2) {
+				p.write(ask(id+1, "fine"))
+				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) != protocol.None {
+					t.Errorf("request %d is answered with %q", id+1, frame)
 				}
-			case <-time.After(10 * time.Second):
-				t.Fatalf("the host's connection was not released by request %d", id+1)
+				select {
+				case reusable := <-released:
+					if !reusable {
+						t.Error("the host's connection passed for unusable")
+					}
+				case <-time.After(10 * time.Second):
+					t.Fatalf("the host's connection was not released by request %d", id+1)
+				}
 			}
-		}
-		if !f.burned() || len(released) > 0 {
-			t.Errorf("the panic happened: %v; released %d times too often", f.burned(), len(released))
-		}
+			if !f.burned() || len(released) > 0 {
+				t.Errorf("the panic happened: %v; released %d times too often", f.burned(), len(released))
+			}
+		})
 	}
 }
