@@ -118,8 +118,14 @@ func (c *faultyCaller) Canceled() bool {
 // cluster returns a cluster of a mode, all of whose parts are f's.
 func (f *faulty) cluster(t *testing.T, mode config.PoolMode) (*Set, *Cluster) {
 	t.Helper()
-	cfg := moded(mode, "a")
-	cfg.Breakers = config.Breakers{MaxConnections: 1, MaxPendingRequests: 10, MaxRequests: 10}
+	return f.limited(t, mode, config.Breakers{MaxConnections: 1, MaxPendingRequests: 10, MaxRequests: 10}, "a")
+}
+
+// limited is cluster with other limits and hosts.
+func (f *faulty) limited(t *testing.T, mode config.PoolMode, limits config.Breakers, hosts ...string) (*Set, *Cluster) {
+	t.Helper()
+	cfg := moded(mode, hosts...)
+	cfg.Breakers = limits
 	cfg.IdleTimeout = time.Minute
 	s := newTestSet(t, &f.world, func(o *Options) {
 		o.Connectors[config.HTTP1] = f
