@@ -101,9 +101,10 @@ func (s *session) current() filter.DatagramWay {
 	if err != nil || way == s.way {
 		return s.way // there is no better one
 	}
-	s.way.End()
+	before := s.way
 	s.way, s.cluster, s.refused = way, cfg.Cluster, false
 	s.proxy.counts.Moved.Add(1)
+	before.End()
 	return way
 }
 
@@ -122,6 +123,7 @@ const turns = 32
 
 // Readable is network.Readable's: it passes what the host sent on to the source.
 func (s *session) Readable(buffer []byte) {
+	defer s.proxy.contain("passing a datagram to its source")
 	s.mu.Lock()
 	way := s.way
 	s.mu.Unlock()
@@ -151,10 +153,11 @@ func (s *session) Readable(buffer []byte) {
 
 // end gives the host back.
 func (s *session) end() {
+	defer s.proxy.contain("ending a session of datagrams")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.way != nil {
-		s.way.End()
+	if way := s.way; way != nil {
 		s.way = nil
+		way.End()
 	}
 }

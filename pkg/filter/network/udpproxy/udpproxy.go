@@ -24,6 +24,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/filter"
 	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
 // Options are what a Proxy needs of the rest of the process.
@@ -125,9 +126,22 @@ func (p *Proxy) receive() error {
 			failures++
 			continue
 		}
-		if s := p.session(flow); s != nil {
-			s.send(buffer[:n])
-		}
+		p.pass(buffer[:n], flow)
+	}
+}
+
+// pass passes a datagram of a source on.
+func (p *Proxy) pass(b []byte, flow network.Flow) {
+	defer p.contain("passing a datagram to a host")
+	if s := p.session(flow); s != nil {
+		s.send(b)
+	}
+}
+
+// contain is deferred by what must not end its goroutine, which all sessions share.
+func (p *Proxy) contain(doing string) {
+	if v := recover(); v != nil {
+		protocol.NewPanic(v).Log(p.log, doing)
 	}
 }
 

@@ -29,6 +29,7 @@ type hosts struct {
 	t    *testing.T
 	mu   sync.Mutex
 	list []*host // guarded by mu
+	fuse fuse
 }
 
 type host struct {
@@ -42,11 +43,13 @@ type host struct {
 
 type way struct {
 	*host
+	*fuse
 	peer *network.Peer
 	once sync.Once
 }
 
 func (h *hosts) Assign(cluster string, hash uint64, now filter.DatagramWay) (filter.DatagramWay, error) {
+	h.fuse.reach("Assign")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var up []*host
@@ -67,13 +70,18 @@ func (h *hosts) Assign(cluster string, hash uint64, now filter.DatagramWay) (fil
 		return nil, err
 	}
 	x.sessions.Add(1)
-	return &way{host: x, peer: peer}, nil
+	return &way{host: x, fuse: &h.fuse, peer: peer}, nil
 }
 
 func (w *way) Peer() *network.Peer { return w.peer }
-func (w *way) Usable() bool        { return !w.down.Load() }
+
+func (w *way) Usable() bool {
+	w.reach("Usable")
+	return !w.down.Load()
+}
 
 func (w *way) Heard(err error) {
+	w.reach("Heard")
 	if err != nil {
 		w.refusals.Add(1)
 		w.down.Store(true)
@@ -83,6 +91,7 @@ func (w *way) Heard(err error) {
 }
 
 func (w *way) End() {
+	defer w.reach("End")
 	w.once.Do(func() {
 		w.peer.Close()
 		w.sessions.Add(-1)
