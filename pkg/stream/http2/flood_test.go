@@ -57,3 +57,26 @@ func TestFloodsAreTold(t *testing.T) {
 		})
 	}
 }
+
+// TestAPanicOfWhoCountsFloodsCostsItsConnection: others are served.
+func TestAPanicOfWhoCountsFloodsCostsItsConnection(t *testing.T) {
+	told := make(chan struct{}, 1)
+	r := newRigOn(t, reply(200, "fine"), nil, func(e *Engine) {
+		e.flooded = func(syntax.Flood) {
+			told <- struct{}{}
+			panic(injected)
+		}
+	})
+	p := r.dial()
+	for range 3000 {
+		if p.fr.WriteSettings() != nil {
+			break // it has ended
+		}
+	}
+	wait(t, told)
+	q := r.dial()
+	q.request(1, true)
+	if got := q.head(1)[":status"]; got != "200" {
+		t.Errorf("another connection is answered with %s, want 200", got)
+	}
+}

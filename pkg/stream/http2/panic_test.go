@@ -80,6 +80,8 @@ func (h *hooks) Finish(_ context.Context, x *protocol.Exchange, err error) error
 		x.Response.Body = &brokenBody{x.Response.Body, h, ""}
 		x.Response.ContentLength = -1
 		x.Response.Trailer.Add("x-bad", unreadable())
+	case h.point == "response body Whole":
+		x.Response.Body = wholeBody{&brokenBody{x.Response.Body, h, "response body "}}
 	case strings.HasPrefix(h.point, "response body"):
 		x.Response.Body = &brokenBody{x.Response.Body, h, "response body "}
 	case x.Response.Tunnel != nil && strings.HasPrefix(h.point, "tunnel"):
@@ -125,6 +127,14 @@ func (b *brokenBody) Read(p []byte) (int, error) {
 func (b *brokenBody) Buffered() int {
 	b.h.at(b.side + "Buffered")
 	return b.Body.Buffered()
+}
+
+// wholeBody is a brokenBody that knows whether all of it has come.
+type wholeBody struct{ *brokenBody }
+
+func (b wholeBody) Whole() (whole, empty bool) {
+	b.h.at(b.side + "Whole")
+	return false, false
 }
 
 func (b *brokenBody) Close() error {
@@ -234,12 +244,13 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 	const unharmed = 200 // the panic costs less than the exchange
 	for point, status := range map[string]int{
 		"Start": 500, "Finish": 500, "worker": 500,
-		"request field":      500,
-		"request body Read":  500,
-		"request body Close": unharmed,
+		"request field":         500,
+		"request body Read":     500,
+		"request body Close":    unharmed,
+		"request body Buffered": 500,
 		// Reset streams have the status 0 here.
 		"response field": 0, "interim field": unharmed, "trailer": 0,
-		"response body Read": 0, "response body Buffered": 0,
+		"response body Read": 0, "response body Buffered": 0, "response body Whole": 0,
 		"response body Close": unharmed,
 		"Observe":             unharmed,
 		"Released":            unharmed,
@@ -261,7 +272,10 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 				}
 				fine()
 				for range 3 {
-					body := io.MultiReader(strings.NewReader("content"), strings.NewReader(" in pieces")) // of unknown length
+					var body io.Reader = strings.NewReader("content")
+					if point != "request body Buffered" {
+						body = io.MultiReader(body, strings.NewReader(" in pieces")) // of unknown length
+					}
 					resp, err := c.Post("http://"+r.address+"/panic", "text/plain", body)
 					got := 0
 					if err == nil {

@@ -38,7 +38,12 @@ func (k *call) upload(b *batch) {
 		return
 	}
 	length := x.Request.ContentLength
-	if n := int(min(length, pieceSize+1)); n >= 0 && n <= pieceSize && body.Buffered() >= n && k.room() >= n {
+	small, err := k.fitsNow(body, length)
+	if err != nil {
+		k.pumped(b, &u.wire, k.number.Load(), err)
+		return
+	}
+	if small {
 		readErr, writeErr := k.copyFrom(body, length, &x.Request.Trailer)
 		k.uploaded(k.number.Load())
 		k.pumped(b, &u.wire, k.number.Load(), readErr)
@@ -56,6 +61,14 @@ func (k *call) upload(b *batch) {
 		close(s.done)
 		k.pumped(nil, &u.wire, number, readErr)
 	})
+}
+
+// fitsNow reports whether a request's content is small and all of it can be sent now. The
+// error is a panic of the body.
+func (k *call) fitsNow(body protocol.Body, length int64) (fits bool, err error) {
+	defer protocol.Recover(&err) // of a body that a filter made
+	n := int(min(length, pieceSize+1))
+	return n >= 0 && n <= pieceSize && body.Buffered() >= n && k.room() >= n, nil
 }
 
 // uploaded notes that nothing more of the request's content will be sent.
