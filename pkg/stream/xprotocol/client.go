@@ -220,9 +220,9 @@ func (u *Client) send(x *protocol.Exchange, r *request) (*call, error) {
 		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.local, u.tls
 	}
 	m := codec.MessageOf(x.Request.Body)
-	if m == nil || m.Codec.Traits() != u.codec.Traits() {
+	if err := u.carries(x, m); err != nil {
 		u.o.Released(true)
-		return nil, protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.codec.Traits().Name)
+		return nil, err
 	}
 	if x.Request.OneWay {
 		return nil, u.oneWay(x, m, r, now)
@@ -232,6 +232,15 @@ func (u *Client) send(x *protocol.Exchange, r *request) (*call, error) {
 		u.o.Released(!u.closing.Load())
 	}
 	return k, err
+}
+
+// carries returns an error if m, the request of x, cannot be sent in the codec's protocol.
+func (u *Client) carries(x *protocol.Exchange, m *codec.Message) (err error) {
+	defer protocol.Recover(&err) // of a codec
+	if m == nil || m.Codec.Traits() != u.codec.Traits() {
+		return protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.codec.Traits().Name)
+	}
+	return nil
 }
 
 // twoWay registers x and puts it into the outbox.

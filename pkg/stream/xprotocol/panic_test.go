@@ -17,7 +17,10 @@ import (
 )
 
 // fuse makes one callback point panic, once: the point that it is armed for.
-type fuse struct{ at atomic.Pointer[string] }
+type fuse struct {
+	at             atomic.Pointer[string]
+	sent, released atomic.Int64 // exchanges given to a host's connection, and those that have left it
+}
 
 func (f *fuse) arm(point string) { f.at.Store(&point) }
 
@@ -35,6 +38,11 @@ type fused struct {
 	toy
 	*fuse
 	side string
+}
+
+func (c fused) Traits() *codec.Traits {
+	c.reach(c.side + " Traits")
+	return c.toy.Traits()
 }
 
 func (c fused) Next(b []byte) (codec.Frame, error) {
@@ -100,6 +108,7 @@ type fusedService struct {
 func (s *fusedService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.reach("Serve")
 	defer x.Caller.Watch(func() { s.reach("gone") })()
+	s.sent.Add(1)
 	return s.answer(x, s.next.Load().Serve(ctx, x))
 }
 
@@ -109,6 +118,7 @@ func (s *fusedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	}
 	s.reach("Start")
 	x.Then(s)
+	s.sent.Add(1)
 	return s.next.Load().Start(ctx, x)
 }
 
@@ -188,7 +198,10 @@ func (f *fusedRig) connect(t *testing.T, serve func(p *peer), change func(o *str
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := stream.ClientOptions{RPC: f.options, Released: func(bool) { f.reach("Released") }}
+	o := stream.ClientOptions{RPC: f.options, Released: func(bool) {
+		f.released.Add(1)
+		f.reach("Released")
+	}}
 	if change != nil {
 		change(&o)
 	}
@@ -208,6 +221,7 @@ func TestAPanicCostsAnExchangeOrAConnectionAndNeverTheProcess(t *testing.T) {
 	for point, want := range map[string]string{
 		"server Next": closed, "server ReadRequest": failed, "server SetID": failed, "server AppendResponse": failed,
 		"client SetID": failed, "client AppendRequest": failed, "client Next": failed, "client ReadResponse": failed,
+		"server Traits": failed, "client Traits": failed,
 		"Start": failed, "Finish": failed, "Serve": failed,
 		"body Read": failed, "body Close": answered,
 		"NewTally": answered, "tally Observe": answered, "tally Flush": answered,
@@ -288,6 +302,9 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 	defer cancel()
 	if cut := f.ln.Drain(ctx); cut != 0 {
 		t.Errorf("%d connections did not end by themselves", cut)
+	}
+	if sent, released := f.sent.Load(), f.released.Load(); sent != released {
+		t.Errorf("%d exchanges were given to hosts' connections, %d have left them", sent, released)
 	}
 }
 
