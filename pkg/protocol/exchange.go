@@ -317,7 +317,7 @@ func (x *Exchange) CloseContent(body Body) (err error) {
 		}
 	}()
 	defer Recover(&err)
-	_ = body.Close() // whoever reads it gets the error
+	_ = body.Close() // the goroutine that reads it gets the error
 	return nil
 }
 

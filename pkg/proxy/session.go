@@ -15,7 +15,7 @@ type session struct {
 	cell     *upstream.Cluster // nil: there is none
 	caller   *network.Conn
 	watchers []filter.Watcher
-	told     int      // how many of them have been told of the beginning, or have panicked
+	told     int      // how many watchers the beginning has been reported to
 	ended    []func() // what tells them of the end
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // TestAPanicOfAWatcherCostsItsSession has the second of three watchers panic, at the
-// beginning or at the end of a connection that is carried. The others are told of one
-// beginning and one end, and the host has nothing in flight.
+// beginning or at the end of a connection that is carried. The others hear of one beginning
+// and one end, and the host has nothing in flight.
 func TestAPanicOfAWatcherCostsItsSession(t *testing.T) {
 	for _, atEnd := range []bool{false, true} {
 		r := newRig(t)
@@ -50,7 +50,7 @@ func TestAPanicOfAWatcherCostsItsSession(t *testing.T) {
 			want = "[be be be]"
 		}
 		if got := fmt.Sprint(told); got != want {
-			t.Errorf("watchers were told %s, want %s", got, want)
+			t.Errorf("watchers have heard %s, want %s", got, want)
 		}
 		if n := r.server.clusters.Find("app").InFlight(); n != 0 {
 			t.Errorf("%d are in flight", n)

@@ -58,8 +58,8 @@ func TestFloodsAreTold(t *testing.T) {
 	}
 }
 
-// TestAPanicOfWhoCountsFloodsCostsItsConnection: others are served.
-func TestAPanicOfWhoCountsFloodsCostsItsConnection(t *testing.T) {
+// TestAPanicOfAFloodCounterCostsItsConnection: others are served.
+func TestAPanicOfAFloodCounterCostsItsConnection(t *testing.T) {
 	told := make(chan struct{}, 1)
 	r := newRigOn(t, reply(200, "fine"), nil, func(e *Engine) {
 		e.flooded = func(syntax.Flood) {
