@@ -159,12 +159,15 @@ func (f filtered) Close() error {
 	return f.Tunnel.Close()
 }
 
-// release closes what the answer holds of an upstream, if nothing has.
-func (r *Response) release() {
+// drop is reset, before which it closes what the answer holds of an upstream, if nothing has.
+func (r *Response) drop() {
 	if h := r.held; h != nil {
+		defer r.reset()
 		r.held = nil
 		_ = h.Close() // the answer is not wanted: nothing to report it to
+		return
 	}
+	r.reset()
 }
 
 // ResponseSource says who made an answer.
@@ -427,8 +430,7 @@ func (x *Exchange) Reset() {
 // the body, which releases the upstream. The answer is dropped, and the upstream released,
 // also if Close panics.
 func (x *Exchange) ResetResponse() {
-	defer x.Response.reset()
-	defer x.Response.release()
+	defer x.Response.drop()
 	if x.Response.Body != nil {
 		_ = x.Response.Body.Close() // the answer is not wanted: nothing to report it to
 	}
