@@ -18,10 +18,10 @@ var ErrNUL = errors.New("the path has an encoded NUL")
 // Normalize makes one form of the paths that mean the same, as Envoy's normalize_path does.
 // It decodes what needs no encoding (RFC 3986 6.2.2.2), encodes what may not stand in a
 // path as it is (3.3), takes backslashes for slashes, as browsers do, and removes dot
-// segments (6.2.2.3); those that lead above the root lead to it. What is normal stays as
-// it is if it is normalized again. An encoding that stays keeps its case. A percent sign
-// that begins no encoding stays, unless decoding makes one of it: then it is encoded. The
-// only error is ErrNUL.
+// segments (6.2.2.3), with their parameters; those that lead above the root lead to it. What
+// is normal stays as it is if it is normalized again. An encoding that stays keeps its case.
+// A percent sign that begins no encoding stays, unless decoding makes one of it: then it is
+// encoded. The only error is ErrNUL.
 func Normalize(target string) (string, error) {
 	path, query := cut(target)
 	if !strings.ContainsAny(path, "%\\"+illegal) && !strings.Contains(path, "/.") {
@@ -182,7 +182,9 @@ func unreserved(c byte) bool {
 	return c == '-' || c == '.' || c == '_' || c == '~'
 }
 
-// removeDots is RFC 3986 5.2.4 for a path that begins with a slash.
+// removeDots is RFC 3986 5.2.4 for a path that begins with a slash. A dot segment may have
+// parameters (RFC 3986 3.3), as in "/..;x", which servers of servlets remove before they
+// resolve it.
 func removeDots(path string) string {
 	if !strings.Contains(path, "/.") {
 		return path
@@ -195,9 +197,10 @@ func removeDots(path string) string {
 		}
 		segment, last := path[:end], end == len(path)
 		path = path[end:]
-		switch segment {
+		name, _, _ := strings.Cut(segment, ";")
+		switch name {
 		case "/.", "/..":
-			if segment == "/.." {
+			if name == "/.." {
 				out = parent(out)
 			}
 			if last {
