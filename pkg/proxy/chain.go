@@ -173,6 +173,9 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 			}
 			choices[i] = stream.Choice{Match: e.Match, Server: e.NewServer(o)}
 			byALPN[stream.ALPN(e.Name)] = choices[i].Server
+			if upgrades && unknown == nil && isHTTP(p) {
+				unknown = choices[i].Server // it answers what is no HTTP
+			}
 			if u, ok := choices[i].Server.(stream.Upgrader); ok {
 				o.H2C = u
 			}
@@ -202,6 +205,11 @@ func bolt(versions []*stream.Protocol, o stream.ServerOptions, timeout time.Dura
 }
 
 func isAuto(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Auto }
+
+// isHTTP reports whether the proxy filter names versions of HTTP and nothing else.
+func isHTTP(p *config.Proxy) bool {
+	return !slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool { return d != config.HTTP1 && d != config.HTTP2 })
+}
 
 // engines finds the protocols that the proxy filter speaks to callers, in the
 // order in which it looks for them. Auto is all that there are and that its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 	"github.com/weft-proxy/weft/pkg/stream"
+	"github.com/weft-proxy/weft/pkg/stream/http2"
 )
 
 // lineProtocol speaks lines: each is an exchange whose answer is its status, and
@@ -122,6 +124,28 @@ func TestOneProtocolIsNotDetected(t *testing.T) {
 		t.Errorf("answered with %d, want 400: a caller that speaks no HTTP is told so", got.StatusCode)
 	}
 	r.await(1, "weft_listener_connections_closed_total", "front", network.CauseProtocolError.String())
+}
+
+// TestAListenerOfHTTPRefusesOtherBytesByHTTP: where all protocols are versions of HTTP, a
+// connection that does not start with the preface of HTTP/2 speaks HTTP/1.
+func TestAListenerOfHTTPRefusesOtherBytesByHTTP(t *testing.T) {
+	engine := http2.New(slog.New(slog.DiscardHandler), nil)
+	for _, downstream := range [][]config.Protocol{{config.HTTP1, config.HTTP2}, {config.HTTP2, config.HTTP1}} {
+		r := newRig(t)
+		r.server.o.Protocols = append(r.server.o.Protocols, engine.Protocol())
+		r.apply(mixed(t, setup{routes: direct("hello")}, func(fc *config.FilterChain) { fc.Proxy.Downstream = downstream }))
+		address := r.address("front")
+		for request, want := range map[string]int{
+			"G!T / HTTP/1.1\r\nHost: h\r\n\r\n":                        200, // a token (RFC 9110 5.6.2)
+			strings.Repeat("X", 40) + " / HTTP/1.1\r\nHost: h\r\n\r\n": 200,
+			"M@ / HTTP/1.1\r\nHost: h\r\n\r\n":                         400,
+			"\x16\x03\x01\r\n\r\n":                                     400,
+		} {
+			if got := ask(t, address, request); got.StatusCode != want {
+				t.Errorf("%v: %q got %d, want %d", downstream, request, got.StatusCode, want)
+			}
+		}
+	}
 }
 
 // serveEach serves one connection after the other, and closes each.
