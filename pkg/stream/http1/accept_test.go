@@ -31,6 +31,7 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 		"an unknown method, by default":       {accept{}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
 		"an unknown method, refused":          {accept{KnownMethodsAlone: true}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
 		"small letters, refused":              {accept{KnownMethodsAlone: true}, "get /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},
+		"QUERY, where others are refused":     {accept{KnownMethodsAlone: true}, "QUERY /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
 		"a known method, where they are":      {accept{KnownMethodsAlone: true}, "PROPFIND /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
 		"the second of a connection":          {accept{KnownMethodsAlone: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nget / HTTP/1.1\r\nHost: h\r\n\r\n", "400 h"},
 		"content of what is refused, dropped": {accept{RefuseHTTP10: true}, "POST /a HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello", "426 "},
