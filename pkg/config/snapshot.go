@@ -196,9 +196,9 @@ type HTTP1Options struct {
 	MaxHeaderCount           int           // fields; default 100; above: 431
 	MaxRequestBodySize       int64         // bytes; 0: no limit (default); above: 413
 	HeadTimeout              time.Duration // first byte to end of head; default 10 s; 408
-	BodyTimeout              time.Duration // between two reads of a request body; default 30 s; 408
+	BodyTimeout              time.Duration // between two reads of a request body; default 30 s; 0: no limit; 408
 	WriteTimeout             time.Duration // between two writes that make progress; default 30 s
-	StreamIdleTimeout        time.Duration // without a byte of the answer, once the request has been sent; 0: no limit (default); 504, or the end of the connection within an answer
+	StreamIdleTimeout        time.Duration // without a byte of the request, of its answer or, in place of the connection's idle timeout, of its tunnel; 0: no limit (default); 408, 504, or the end of the connection within an answer
 	MaxRequestsPerConnection int           // then the connection is closed; 0: no limit (default)
 	Via                      string        // pseudonym added to Via both ways; "" (default): none
 	XForwarded               ForwardedMode // X-Forwarded-For, -Proto, -Host

@@ -24,7 +24,12 @@ type Traffic struct {
 	Out, In atomic.Int64 // from the one that came to its peer, and back
 
 	last atomic.Int64 // when a byte last moved, since Pump began
+	idle bool         // of the goroutine that calls Pump
 }
+
+// Idle reports whether Pump has ended because no byte moved for the idle time. The goroutine
+// that called Pump may call it afterwards.
+func (t *Traffic) Idle() bool { return t.idle }
 
 // Pump carries bytes between conn and peer until both directions have ended,
 // either failed, or neither moved a byte for idle (0: for ever). The end of one
@@ -68,6 +73,7 @@ func (t *Traffic) Pump(conn *Conn, peer Stream, idle time.Duration) {
 	}()
 	down = turn(peer, conn, &t.In)
 	<-ended
+	t.idle = idle > 0 && errors.Is(errors.Join(up, down), os.ErrDeadlineExceeded) && time.Since(began) >= time.Duration(t.last.Load())+idle
 	var p *contained
 	if errors.As(errors.Join(up, down), &p) {
 		panic(p.Error())

@@ -34,8 +34,8 @@ type Exchange struct {
 	// TryDeadline is when the attempt that is under way is given up; the zero time
 	// means at Deadline. Retry sets it.
 	TryDeadline time.Time
-	// IdleTimeout is how long the exchange may wait for the next byte of its answer once the
-	// request has been sent; 0: for ever. The engine that read the request sets it.
+	// IdleTimeout is how long the exchange may wait for the next byte: of its request while an
+	// answer does not go either, then of its answer, then of its tunnel; 0: for ever. The engine that read the request sets it.
 	IdleTimeout time.Duration
 
 	// Caller is the engine's side of the exchange. Never nil in an engine's

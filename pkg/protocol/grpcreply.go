@@ -33,7 +33,7 @@ func ReplyGRPC(x *Exchange, contentType string) {
 // grpcCode returns the grpc-status of a reply of Weft's own, and what it says.
 func grpcCode(x *Exchange) (code int, text string) {
 	r := x.Record.Reason
-	if r == UpstreamTimeout || r == TryTimeout {
+	if r == UpstreamTimeout || r == TryTimeout || r == StreamIdle {
 		if _, ok := x.Request.Header.Lookup("grpc-timeout"); ok {
 			return 4, r.Text() // DEADLINE_EXCEEDED: the caller set one
 		}

@@ -16,6 +16,7 @@ const (
 	HeaderTooLarge
 	BodyTooLarge
 	RequestTimeout
+	RequestIdle
 	VersionNotSupported
 	NotImplemented
 	ExpectationFailed
@@ -48,6 +49,7 @@ const (
 	UpstreamMalformed
 	UpstreamTimeout
 	TryTimeout
+	StreamIdle
 
 	// The exchange ended on this side.
 	DownstreamGone
@@ -89,6 +91,8 @@ var traits = [reasonCount]Traits{
 		Hint: "Raise max_request_body_size, or the payload_limit filter's limit."},
 	RequestTimeout: {Name: "request_timeout", Flag: "DT", HTTP: 408, GRPC: 4, Dubbo: 30, Bolt: 7, Text: "request not received in time",
 		Hint: "The client was too slow in sending its head or body."},
+	RequestIdle: {Name: "request_idle", Flag: "SI", HTTP: 408, GRPC: 4, Dubbo: 30, Bolt: 7, Text: "request idle for too long",
+		Hint: "The listener's stream_idle_timeout, or http2_stream_idle_timeout, passed while the client sent nothing of its request and the host nothing of an answer."},
 	VersionNotSupported: {Name: "version_not_supported", Flag: "DPE", HTTP: 505, GRPC: 12, Dubbo: 40, Bolt: 9, Text: "protocol version not supported",
 		Hint: "The request line names a version other than HTTP/1.0 and HTTP/1.1."},
 	NotImplemented: {Name: "not_implemented", Flag: "DPE", HTTP: 501, GRPC: 12, Dubbo: 40, Bolt: 9, Text: "not implemented",
@@ -142,6 +146,8 @@ var traits = [reasonCount]Traits{
 		Hint: "The route's timeout passed without a whole answer."},
 	TryTimeout: {Name: "try_timeout", Flag: "UT", HTTP: 504, GRPC: 14, Dubbo: 30, Bolt: 7, Text: "upstream try timed out",
 		Hint: "The retry policy's retry_timeout passed without an answer."},
+	StreamIdle: {Name: "stream_idle", Flag: "SI", HTTP: 504, GRPC: 14, Dubbo: 30, Bolt: 7, Text: "upstream idle for too long",
+		Hint: "The listener's stream_idle_timeout, or http2_stream_idle_timeout, passed without a byte of the answer, or of a tunnel in either direction."},
 
 	DownstreamGone: {Name: "downstream_gone", Flag: "DC", HTTP: 499, GRPC: 1, Dubbo: 30, Bolt: 8, Text: "client gone",
 		Hint: "The client closed its connection before the answer was written. Nobody sees this status but the log."},

@@ -21,7 +21,7 @@ func (h *Host) observe(x *protocol.Exchange, err error) {
 	switch {
 	case err == nil && until.IsZero():
 		return
-	case err != nil && reason != protocol.UpstreamTimeout && reason != protocol.DownstreamGone:
+	case err != nil && reason != protocol.UpstreamTimeout && reason != protocol.StreamIdle && reason != protocol.DownstreamGone:
 		return
 	case err != nil:
 		until = time.Now()

@@ -108,7 +108,7 @@ func (r *record) failed(err error) {
 func isLocal(r protocol.Reason) bool {
 	switch r { //nolint:exhaustive // all others say nothing about the host
 	case protocol.ConnectFailure, protocol.ConnectTimeout, protocol.UpstreamReset, protocol.UpstreamClosed,
-		protocol.UpstreamMalformed, protocol.UpstreamTimeout, protocol.TryTimeout:
+		protocol.UpstreamMalformed, protocol.UpstreamTimeout, protocol.TryTimeout, protocol.StreamIdle:
 		return true
 	}
 	return false

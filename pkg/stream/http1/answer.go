@@ -121,7 +121,7 @@ func (c *session) ending(err error) network.Cause {
 		return network.CauseWriteTimeout
 	case reason == protocol.DownstreamGone:
 		return network.CausePeer
-	case reason == protocol.RequestTimeout:
+	case reason == protocol.RequestTimeout, reason == protocol.RequestIdle:
 		return network.CauseRequestTimeout
 	case reason.Traits().Flag == protocol.MalformedRequest.Traits().Flag:
 		return network.CauseProtocolError
@@ -151,11 +151,19 @@ func (c *session) spent() bool {
 func (c *session) write(p []byte, content int) error {
 	c.answered = true
 	n, err := c.conn.Write(p)
+	c.move()
 	c.x.Record.ResponseBytes += int64(max(0, content-(len(p)-n)))
 	if err != nil {
 		return protocol.NewFault(protocol.DownstreamGone, err)
 	}
 	return nil
+}
+
+// move tells a goroutine that reads the request's content that the exchange is not idle.
+func (c *session) move() {
+	if c.body.content.state.Load() != contentDone {
+		c.moved.Store(int64(time.Since(c.x.Meta.Start)))
+	}
 }
 
 // streamPlain sends content as it is, behind the head that out holds.

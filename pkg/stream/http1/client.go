@@ -317,7 +317,7 @@ func (c *Client) patiently(read func() error) error {
 	err := read()
 	if idle && errors.Is(err, os.ErrDeadlineExceeded) {
 		c.x.TryDeadline = time.Time{} // the exchange as a whole is idle, not this try alone
-		return protocol.Faultf(protocol.UpstreamTimeout, "nothing of the answer for %v (stream_idle_timeout)", c.x.IdleTimeout)
+		return protocol.Faultf(protocol.StreamIdle, "nothing of the answer for %v (stream_idle_timeout)", c.x.IdleTimeout)
 	}
 	return err
 }

@@ -32,8 +32,8 @@ func TestAnIdleExchangeEnds(t *testing.T) {
 		reason   protocol.Reason
 		after    time.Duration // when the answer, or the connection, has ended
 	}{
-		{"before the head", 90 * time.Second, 0, nil, 504, "upstream timed out\n", protocol.UpstreamTimeout, 90 * time.Second},
-		{"within the content", 90 * time.Second, 0, []string{head + "a", "b"}, 200, "ab", protocol.UpstreamTimeout, 210 * time.Second},
+		{"before the head", 90 * time.Second, 0, nil, 504, "upstream idle for too long\n", protocol.StreamIdle, 90 * time.Second},
+		{"within the content", 90 * time.Second, 0, []string{head + "a", "b"}, 200, "ab", protocol.StreamIdle, 210 * time.Second},
 		{"slow, but not idle", 90 * time.Second, 0, []string{head + "a", "b", "c", "d"}, 200, "abcd", protocol.None, 4 * time.Minute},
 		{"a nearer deadline", time.Hour, 70 * time.Second, nil, 504, "upstream timed out\n", protocol.UpstreamTimeout, 70 * time.Second},
 		{"no limit", 0, 0, []string{head + "abcd"}, 200, "abcd", protocol.None, time.Minute},

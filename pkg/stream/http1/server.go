@@ -24,6 +24,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-proxy/weft/pkg/config"
@@ -118,6 +119,7 @@ type session struct {
 	framing  syntax.Framing
 	body     requestBody
 	answered bool            // the head of the final answer has been written, or tried
+	moved    atomic.Int64    // when the answer was last written to while content of the request was to come, from x.Meta.Start on
 	next     network.Handler // goes on with the connection; almost always nil
 	// Of the last exchange.
 	forwarded bool // an upstream was waited for
@@ -238,6 +240,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 	x.Request.Body = nil
 	if c.framing.Body != syntax.NoBody {
 		x.Request.Body = &c.body
+		c.moved.Store(0)
 		if limit := c.s.o.HTTP1.MaxRequestBodySize; limit > 0 && c.framing.Length > limit {
 			c.refuse(protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds %d bytes", c.framing.Length, limit))
 			return false

@@ -54,10 +54,35 @@ type requestBody struct {
 // body's timeout: a service may have taken its time before it asked.
 func (b *requestBody) Read(p []byte) (int, error) {
 	if b.content.whole < 0 {
-		b.c.conn.SetReadDeadline(later(time.Now(), b.c.s.o.HTTP1.BodyTimeout))
+		return b.await(p)
 	}
 	n, err := b.content.next(p)
 	return n, readFault(err)
+}
+
+// await is Read for content that may have to be waited for. An answer that is on its way
+// meanwhile keeps the exchange from being idle.
+func (b *requestBody) await(p []byte) (int, error) {
+	c := b.c
+	idle, last := c.x.IdleTimeout, time.Now()
+	end := later(last, c.s.o.HTTP1.BodyTimeout)
+	for {
+		until := later(last, idle)
+		idles := idle > 0 && (end.IsZero() || until.Before(end))
+		if !idles {
+			until = end
+		}
+		c.conn.SetReadDeadline(until)
+		n, err := b.content.next(p)
+		if n > 0 || !idles || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, readFault(err)
+		}
+		moved := c.x.Meta.Start.Add(time.Duration(c.moved.Load()))
+		if !moved.After(last) {
+			return 0, protocol.Faultf(protocol.RequestIdle, "nothing of the request for %v (stream_idle_timeout)", idle)
+		}
+		last = moved
+	}
 }
 
 // Buffered is protocol.Body's.

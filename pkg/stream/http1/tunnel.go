@@ -92,9 +92,17 @@ func (c *session) tunnel() error {
 		c.conn.Unread(early)
 	}
 	c.conn.SetReadDeadline(time.Time{})
-	up, down := network.Pump(c.conn, peer, c.s.o.IdleTimeout)
-	x.Record.ResponseBytes += down
-	c.body.content.read.Add(up)
+	idle := c.s.o.IdleTimeout
+	if x.IdleTimeout > 0 {
+		idle = x.IdleTimeout
+	}
+	var t network.Traffic
+	t.Pump(c.conn, peer, idle)
+	x.Record.ResponseBytes += t.In.Load()
+	c.body.content.read.Add(t.Out.Load())
+	if t.Idle() {
+		return protocol.Faultf(protocol.StreamIdle, "no byte in either direction of the tunnel for %v", idle)
+	}
 	return nil
 }
 
@@ -111,6 +119,9 @@ func (c *session) splice(body protocol.Body, left int64) (n int64, ok bool, err 
 		return 0, false, nil
 	}
 	n, ok, err = source.spliceTo(c.conn, left)
+	if n > 0 {
+		c.move()
+	}
 	c.x.Record.ResponseBytes += n
 	return n, ok, err
 }

@@ -129,5 +129,5 @@ var errAnswerIdle = errors.New("stream_idle_timeout")
 
 // idleFault is the Fault of an answer of which the host sent nothing for so long.
 func idleFault(idle time.Duration) *protocol.Fault {
-	return protocol.Faultf(protocol.UpstreamTimeout, "nothing of the answer for %v (%w)", idle, errAnswerIdle)
+	return protocol.Faultf(protocol.StreamIdle, "nothing of the answer for %v (%w)", idle, errAnswerIdle)
 }

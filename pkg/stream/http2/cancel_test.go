@@ -212,9 +212,9 @@ func TestAnIdleStreamIsAnsweredBeforeItIsReset(t *testing.T) {
 		status string
 		reason protocol.Reason
 	}{
-		{"whole request", true, false, "504", protocol.UpstreamTimeout},
-		{"partial request", false, false, "408", protocol.RequestTimeout},
-		{"gRPC", true, true, "200", protocol.UpstreamTimeout},
+		{"whole request", true, false, "504", protocol.StreamIdle},
+		{"partial request", false, false, "408", protocol.RequestIdle},
+		{"gRPC", true, true, "200", protocol.StreamIdle},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(o *stream.ServerOptions, u *stream.ClientOptions) {

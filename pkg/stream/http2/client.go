@@ -416,7 +416,7 @@ func (u *Client) chargeFrom(time.Time) int { return leastCharge }
 func (u *Client) charge(int, time.Time) error { return nil }
 
 // idleReason is side's.
-func (u *Client) idleReason() protocol.Reason { return protocol.UpstreamTimeout }
+func (u *Client) idleReason() protocol.Reason { return protocol.StreamIdle }
 
 // expired is side's: it ends the wait for a stream of those whose time is up, and
 // asks a silent host whether it lives.

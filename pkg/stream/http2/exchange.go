@@ -377,7 +377,11 @@ func (e *exchange) sentAll(b *batch, err error) {
 
 // failed ends an exchange whose answer cannot be sent, or not to its end.
 func (e *exchange) failed(err error) {
-	protocol.PanicIn(err).Log(e.engine.log, "answering a request: its stream is reset")
+	if p := protocol.PanicIn(err); p != nil {
+		p.Log(e.engine.log, "answering a request: its stream is reset")
+	} else if idle := e.wasIdle(); idle != nil {
+		err = idle
+	}
 	r := &e.x.Record
 	if r.Reason == protocol.None {
 		r.Reason, r.Detail = protocol.ReasonOf(err), err.Error()
@@ -387,6 +391,18 @@ func (e *exchange) failed(err error) {
 		code = syntax.Cancel
 	}
 	e.finish(code)
+}
+
+// wasIdle returns the Fault of an exchange whose stream was cut because it was idle, or nil.
+func (e *exchange) wasIdle() error {
+	e.wire.mu.Lock()
+	defer e.wire.mu.Unlock()
+	switch why := e.cut; protocol.ReasonOf(why) { //nolint:exhaustive // others are told by what they broke
+	case protocol.RequestIdle, protocol.StreamIdle:
+		return why
+	default:
+		return nil
+	}
 }
 
 // flush sees to it that what was sent leaves.
@@ -455,11 +471,12 @@ func (e *exchange) fail(why error) func(*batch) {
 // if its request is not whole): the goroutine that works on the exchange gives up, as if its caller
 // had gone, and conclude sends it. If that takes as long again, the stream is reset.
 func (e *exchange) expire(why error) func(*batch) {
+	whole, _ := e.in.Whole()
+	if (whole || e.stream.Tunnel()) && protocol.ReasonOf(why) == protocol.RequestIdle {
+		why = protocol.Faultf(protocol.StreamIdle, "nothing went on the stream for so long that its idle timeout has passed")
+	}
 	if e.expired != nil || e.stream.Answered() {
 		return e.fail(why)
-	}
-	if whole, _ := e.in.Whole(); whole {
-		why = protocol.Faultf(protocol.UpstreamTimeout, "no answer for so long that the stream's idle timeout has passed")
 	}
 	e.expired = why
 	e.touch(time.Now())

@@ -3,12 +3,14 @@ package http2
 import (
 	"context"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2"
 
+	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
@@ -74,11 +76,11 @@ func TestAnIdleAnswerToACallerOfAnotherProtocolEnds(t *testing.T) {
 		reason   protocol.Reason // of the error, of Serve or of the content
 		after    time.Duration
 	}{
-		{"before the head", 90 * time.Second, 0, 0, false, 0, false, "", protocol.UpstreamTimeout, 90 * time.Second},
-		{"within the content", 90 * time.Second, 0, 0, true, 2, false, "xx", protocol.UpstreamTimeout, 210 * time.Second},
+		{"before the head", 90 * time.Second, 0, 0, false, 0, false, "", protocol.StreamIdle, 90 * time.Second},
+		{"within the content", 90 * time.Second, 0, 0, true, 2, false, "xx", protocol.StreamIdle, 210 * time.Second},
 		{"slow, but not idle", 90 * time.Second, 0, 0, true, 4, true, "xxxx", protocol.None, 4 * time.Minute},
 		{"a slow request", 90 * time.Second, 0, 3, true, 1, true, "x", protocol.None, 4 * time.Minute},
-		{"idle after a slow request", 90 * time.Second, 0, 3, false, 0, false, "", protocol.UpstreamTimeout, 270 * time.Second},
+		{"idle after a slow request", 90 * time.Second, 0, 3, false, 0, false, "", protocol.StreamIdle, 270 * time.Second},
 		{"a nearer deadline", time.Hour, 70 * time.Second, 0, false, 0, false, "", protocol.UpstreamTimeout, 70 * time.Second},
 		{"no limit", 0, 50 * time.Minute, 0, false, 0, false, "", protocol.UpstreamTimeout, 50 * time.Minute},
 	} {
@@ -149,14 +151,15 @@ func TestAnIdleAnswerToACallerOfAnotherProtocolEnds(t *testing.T) {
 // which nothing goes, and content of a host of another protocol goes on it.
 func TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		hangs bool
-		bytes int
-		whole bool
-		after time.Duration
+		name   string
+		hangs  bool
+		bytes  int
+		whole  bool
+		reason protocol.Reason
+		after  time.Duration
 	}{
-		{"slow", false, 4, true, 4 * time.Minute},
-		{"idle", true, 2, false, 210 * time.Second},
+		{"slow", false, 4, true, protocol.None, 4 * time.Minute},
+		{"idle", true, 2, false, protocol.StreamIdle, 210 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) {
@@ -180,6 +183,9 @@ func TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle(t *testing.T) {
 						}
 					}
 					if _, reset := f.(*http2.RSTStreamFrame); f == nil || reset {
+						if r, ok := f.(*http2.RSTStreamFrame); !test.whole && (!ok || r.ErrCode != http2.ErrCodeInternal) {
+							t.Errorf("the stream ended with %v, want RST_STREAM with INTERNAL_ERROR", f)
+						}
 						if test.whole {
 							t.Errorf("the stream ended early with %v", f)
 						}
@@ -189,6 +195,60 @@ func TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle(t *testing.T) {
 				b.at(test.after, "the stream ended")
 				if bytes != test.bytes {
 					t.Errorf("%d bytes came, want %d", bytes, test.bytes)
+				}
+				if o := <-b.ended; o.reason != test.reason {
+					t.Errorf("recorded %v, want %v", o.reason, test.reason)
+				}
+			})
+		})
+	}
+}
+
+// TestAnIdleTunnelEnds: a tunnel on which nothing goes for the idle timeout, in either
+// direction, is reset.
+func TestAnIdleTunnelEnds(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		caller, host int // bytes, a minute after one another
+		after        time.Duration
+	}{
+		{"silent", 0, 0, 90 * time.Second},
+		{"after the caller's", 2, 0, 210 * time.Second},
+		{"after the host's", 0, 3, 270 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) {
+				o.HTTP2.StreamIdleTimeout = 90 * time.Second
+				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+					near, far := net.Pipe()
+					go func() {
+						for range test.host {
+							<-time.After(time.Minute)
+							_, _ = far.Write([]byte("x"))
+						}
+					}()
+					go io.Copy(io.Discard, far)
+					x.Response.Status, x.Response.Source, x.Response.Tunnel = 200, protocol.UpstreamResponse, network.NewConn(near)
+					return nil
+				})
+			}, func(b *bubble) {
+				p := b.caller()
+				p.headers(1, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":path", "/", ":authority", "shop.test")
+				if head := p.head(1); head[":status"] != "200" {
+					t.Fatalf("answered with %v", head)
+				}
+				go func() {
+					for range test.caller {
+						<-time.After(time.Minute)
+						_ = p.fr.WriteData(1, false, []byte("x"))
+					}
+				}()
+				if code := p.resetOf(1); code != http2.ErrCodeInternal {
+					t.Errorf("reset with %v, want INTERNAL_ERROR", code)
+				}
+				b.at(test.after, "the tunnel ended")
+				if o := <-b.ended; o.reason != protocol.StreamIdle {
+					t.Errorf("recorded %v, want %v", o.reason, protocol.StreamIdle)
 				}
 			})
 		})

@@ -25,6 +25,8 @@ const (
 	// farewell is how long a caller that was told to go may be silent before the
 	// connection is closed under it.
 	farewell = 500 * time.Millisecond
+	// defaultFrameTimeout is frameTimeout where the content of requests has no timeout.
+	defaultFrameTimeout = 30 * time.Second
 	// lingerTime bounds how long a caller that broke a rule may take to read why.
 	lingerTime = time.Second
 	// lastStreams is from which stream on a caller is told to go on on another connection:
@@ -54,6 +56,14 @@ func newServer(e *Engine, o stream.ServerOptions) *server {
 
 // IdleTimeout is network.Patient's.
 func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
+
+// frameTimeout is how long the rest of a frame may take to come.
+func (s *server) frameTimeout() time.Duration {
+	if d := s.o.HTTP1.BodyTimeout; d > 0 {
+		return d
+	}
+	return defaultFrameTimeout
+}
 
 // ServeConn is network.Handler's.
 func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
@@ -219,7 +229,7 @@ func (c *session) fill() error {
 	busy := c.inFlight() > 0
 	switch {
 	case c.partial() || !c.begun:
-		wait = c.s.o.HTTP1.BodyTimeout
+		wait = c.s.frameTimeout()
 	case !c.left.IsZero() && !busy:
 		wait = farewell
 	case !c.left.IsZero():
@@ -251,7 +261,7 @@ func (c *session) silent() error {
 	busy := c.inFlight() > 0
 	switch {
 	case c.partial() || !c.begun:
-		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.o.HTTP1.BodyTimeout)
+		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.frameTimeout())
 	case !c.left.IsZero():
 		c.leaveAt()
 		if busy {
@@ -375,7 +385,7 @@ func (c *session) chargeEnd(now time.Time) {
 }
 
 // idleReason is side's.
-func (c *session) idleReason() protocol.Reason { return protocol.RequestTimeout }
+func (c *session) idleReason() protocol.Reason { return protocol.RequestIdle }
 
 // expired is side's.
 func (c *session) expired(*batch) ([]func(*batch), time.Time) { return nil, time.Time{} }

@@ -148,7 +148,7 @@ func TestAStreamOnWhichNothingGoesEnds(t *testing.T) {
 		if code := b.host.resetOf(id); code != http2.ErrCodeCancel {
 			t.Errorf("the host's stream was reset with %v", code)
 		}
-		if o := <-b.ended; o.reason != protocol.RequestTimeout {
+		if o := <-b.ended; o.reason != protocol.RequestIdle {
 			t.Errorf("recorded %+v", o)
 		}
 	})

@@ -190,7 +190,7 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 	}
 	stop()
 	e.closeTunnel(peer) // everything was sent, or cannot be
-	if protocol.PanicIn(err) != nil {
+	if protocol.PanicIn(err) != nil || err != nil && e.wasIdle() != nil {
 		e.failed(err)
 		return
 	}

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -29,6 +30,9 @@ func TestWhichHTTP1RequestsAnEnvoyListenerServes(t *testing.T) {
 			out := &config.Proxy{HTTP1: config.DefaultHTTP1Options()}
 			p := place{report: &report{}}
 			p.readHTTPOptions(&hcmv3.HttpConnectionManager{HttpProtocolOptions: test.options}, out, &Listener{Config: &config.Listener{}})
+			if out.HTTP1.BodyTimeout != 0 || out.HTTP1.StreamIdleTimeout != 5*time.Minute {
+				t.Errorf("content may stall for %v, streams for %v, want no limit of its own and 5m", out.HTTP1.BodyTimeout, out.HTTP1.StreamIdleTimeout)
+			}
 			if out.HTTP1.Accept != test.want || len(p.report.ignored) != 0 {
 				t.Errorf("got %+v, ignored %v, want %+v", out.HTTP1.Accept, p.report.ignored, test.want)
 			}

@@ -230,6 +230,7 @@ func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy
 	h.Via = m.GetVia()
 	out.HTTP2.StreamIdleTimeout = p.field("stream_idle_timeout").duration(m.GetStreamIdleTimeout(), 5*time.Minute)
 	h.StreamIdleTimeout = out.HTTP2.StreamIdleTimeout
+	h.BodyTimeout = 0 // Envoy has none but that of idle streams
 	if o := m.GetCommonHttpProtocolOptions(); o != nil {
 		at := p.field("common_http_protocol_options")
 		at.only(o, []string{"idle_timeout", "max_headers_count", "max_requests_per_connection", "headers_with_underscores_action"}, nil)

@@ -349,7 +349,7 @@ func (p place) readForward(m *routev3.RouteAction, match *config.Match, o outer)
 		at.readUpgrade(u)
 	}
 	out.Priority = p.field("priority").priority(m.GetPriority())
-	p.field("max_stream_duration").note(m.GetMaxStreamDuration(), nil, "max_stream_duration")
+	p.field("max_stream_duration").note(m.GetMaxStreamDuration(), nil, "max_stream_duration", "grpc_timeout_header_max")
 	if d := m.GetMaxStreamDuration(); d.GetMaxStreamDuration() != nil {
 		if most := p.field("max_stream_duration").duration(d.GetMaxStreamDuration(), 0); most > 0 && (out.Timeout == 0 || most < out.Timeout) {
 			out.Timeout = most

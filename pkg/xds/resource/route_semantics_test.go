@@ -54,5 +54,8 @@ func TestWhatBoundsTheTimeoutsOfCalls(t *testing.T) {
 		if got := table.Config.VirtualHosts[0].Routes[0].Forward.GRPCTimeout; got != want {
 			t.Errorf("%s is read as %+v, want %+v", text, got, want)
 		}
+		if len(table.Ignored) > 0 {
+			t.Errorf("%s: %v are said to have no effect", text, table.Ignored)
+		}
 	}
 }

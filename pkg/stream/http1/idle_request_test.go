@@ -1,0 +1,171 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
+	"github.com/weft-proxy/weft/pkg/network"
+	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
+)
+
+// idleBench is a caller and a host in memory, and what was recorded of their exchange.
+type idleBench struct {
+	caller, host net.Conn
+	ended        <-chan struct{} // the caller's connection
+	record       *protocol.Record
+	start        time.Time
+}
+
+func newIdleBench(t *testing.T, options config.HTTP1Options, connectionIdle time.Duration) *idleBench {
+	near, host := net.Pipe()
+	t.Cleanup(func() { _, _ = near.Close(), host.Close() })
+	client := NewClient(network.NewConn(near), stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(bool) {}})
+	b := &idleBench{host: host, record: new(protocol.Record), start: time.Now()}
+	b.caller, b.ended = inMemory(stream.ServerOptions{
+		HTTP1:       options,
+		IdleTimeout: connectionIdle,
+		Service: protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+			x.Record.UpstreamStart = time.Now()
+			return client.Serve(ctx, x)
+		}),
+		Observe: func(x *protocol.Exchange) { *b.record = x.Record },
+	})
+	return b
+}
+
+// sends writes texts to conn, a minute after one another.
+func sends(conn net.Conn, texts []string) {
+	for _, text := range texts {
+		<-time.After(time.Minute)
+		if _, err := io.WriteString(conn, text); err != nil {
+			return
+		}
+	}
+}
+
+// TestAStalledRequestEnds: a request of which nothing comes for the stream idle timeout,
+// while nothing of its answer goes either, costs the caller a 408, or its connection within
+// an answer.
+func TestAStalledRequestEnds(t *testing.T) {
+	const answerHead = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
+	const length, chunked = "Content-Length: 4\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"
+	for _, test := range []struct {
+		name    string
+		idle    time.Duration // stream_idle_timeout
+		body    time.Duration // body_timeout
+		framing string
+		request []string // by the caller, a minute after one another
+		waits   bool     // the host waits for the whole request
+		answer  []string // by the host, a minute after one another
+		status  int
+		content string
+		reason  protocol.Reason
+		after   time.Duration // when the answer, or the connection, has ended
+	}{
+		{"before the answer", 90 * time.Second, 0, length, []string{"a"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
+		{"from the beginning", 90 * time.Second, 0, length, nil, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 90 * time.Second},
+		{"in chunks", 90 * time.Second, 0, chunked, []string{"1\r\na\r\n"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
+		{"slow, but not idle", 90 * time.Second, 0, length, []string{"a", "b", "c", "d"}, true, []string{answerHead + "good"}, 200, "good", protocol.None, 5 * time.Minute},
+		{"while an answer flows", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o", "o", "d"}, 200, "good", protocol.None, 4 * time.Minute},
+		{"within an answer that stalls, too", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o"}, 200, "go", protocol.RequestIdle, 210*time.Second + lingerTime},
+		{"a nearer timeout of the content", 90 * time.Second, 30 * time.Second, length, nil, true, nil, 408, "request not received in time\n", protocol.RequestTimeout, 30 * time.Second},
+		{"no limit", 0, 0, length, []string{"a", "bcd"}, true, []string{answerHead + "good"}, 200, "good", protocol.None, 3 * time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				options := config.DefaultHTTP1Options()
+				options.StreamIdleTimeout, options.BodyTimeout = test.idle, test.body
+				b := newIdleBench(t, options, 0)
+				go func() {
+					in := bufio.NewReader(b.host)
+					r, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					if test.waits {
+						if _, err := io.Copy(io.Discard, r.Body); err != nil {
+							return
+						}
+					} else {
+						go io.Copy(io.Discard, r.Body)
+					}
+					sends(b.host, test.answer)
+				}()
+				if _, err := io.WriteString(b.caller, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n"+test.framing); err != nil {
+					t.Fatal(err)
+				}
+				go sends(b.caller, test.request)
+				answer, err := http.ReadResponse(bufio.NewReader(b.caller), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				content, err := io.ReadAll(answer.Body)
+				if whole := test.status == 408 || test.reason == protocol.None; (err == nil) != whole {
+					t.Errorf("reading the content: %v, want it whole: %v", err, whole)
+				}
+				took := time.Since(b.start).Round(time.Second)
+				_ = b.caller.Close()
+				<-b.ended
+				if answer.StatusCode != test.status || string(content) != test.content || b.record.Reason != test.reason || took != test.after {
+					t.Errorf("%d %q, %v after %v; want %d %q, %v after %v", answer.StatusCode, content, b.record.Reason, took,
+						test.status, test.content, test.reason, test.after)
+				}
+			})
+		})
+	}
+}
+
+// TestAnIdleTunnelEndsByItsStream: a tunnel on which no byte goes for the stream idle timeout ends,
+// whichever direction was the last; without that timeout, the connection's holds.
+func TestAnIdleTunnelEndsByItsStream(t *testing.T) {
+	for _, test := range []struct {
+		name             string
+		idle, connection time.Duration
+		caller, host     []string // a minute after one another
+		reason           protocol.Reason
+		after            time.Duration
+	}{
+		{"silent", 90 * time.Second, time.Hour, nil, nil, protocol.StreamIdle, 90 * time.Second},
+		{"after the caller's", 90 * time.Second, time.Hour, []string{"a", "b", "c"}, nil, protocol.StreamIdle, 270 * time.Second},
+		{"after the host's", 90 * time.Second, time.Hour, nil, []string{"a", "b", "c", "d"}, protocol.StreamIdle, 330 * time.Second},
+		{"after one's, of both", 90 * time.Second, 30 * time.Second, []string{"a"}, []string{"a", "b"}, protocol.StreamIdle, 210 * time.Second},
+		{"no limit of the stream", 0, time.Hour, nil, nil, protocol.StreamIdle, time.Hour},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				options := config.DefaultHTTP1Options()
+				options.StreamIdleTimeout = test.idle
+				b := newIdleBench(t, options, test.connection)
+				go func() {
+					if _, err := http.ReadRequest(bufio.NewReader(b.host)); err != nil {
+						return
+					}
+					if _, err := io.WriteString(b.host, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"); err != nil {
+						return
+					}
+					go io.Copy(io.Discard, b.host)
+					sends(b.host, test.host)
+				}()
+				if _, err := io.WriteString(b.caller, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				go sends(b.caller, test.caller)
+				if _, err := io.Copy(io.Discard, b.caller); err != nil {
+					t.Error(err)
+				}
+				<-b.ended
+				if took := time.Since(b.start).Round(time.Second); took != test.after || b.record.Reason != test.reason {
+					t.Errorf("ended by %v after %v, want %v after %v", b.record.Reason, took, test.reason, test.after)
+				}
+			})
+		})
+	}
+}
