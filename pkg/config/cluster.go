@@ -103,6 +103,9 @@ type Pool struct {
 	// MaxConnecting is how many connections to a host may be being opened at once, for the
 	// requests of one priority in one protocol; 0: DefaultMaxConnecting.
 	MaxConnecting int
+	// MaxQueued is how many bytes may wait on a connection of a framed RPC protocol whose host
+	// does not read; 0: the default of RPCOptions.
+	MaxQueued int
 }
 
 // DefaultMaxConnecting is less than the backlog of a listener has by default (net.core.somaxconn:

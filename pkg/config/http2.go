@@ -21,10 +21,21 @@ type HTTP2Options struct {
 	// the answer may take before the connection is given up; default 10 s.
 	PingInterval time.Duration
 	PingTimeout  time.Duration
+	// ConnectionResets, SourceResets and ListenerResets bound the streams that callers reset
+	// within 50 ms of their requests: of one connection, of all connections of a source
+	// address, and of all of the listener. A connection that exceeds one is closed. Default
+	// 500, 2,000 and 20,000 at once; 50, 200 and 2,000 a second.
+	ConnectionResets Budget
+	SourceResets     Budget
+	ListenerResets   Budget
 	// DrainGrace is how long a caller may still open streams after it was told that
 	// the connection ends; default 1 s.
 	DrainGrace time.Duration
 }
+
+// Budget is a token bucket: Burst at once, and PerSecond a second in the long run. Both are
+// positive.
+type Budget struct{ Burst, PerSecond int }
 
 // DefaultHTTP2Options returns the defaults.
 func DefaultHTTP2Options() HTTP2Options {
@@ -34,6 +45,9 @@ func DefaultHTTP2Options() HTTP2Options {
 		ConnectionWindow:     16 << 20,
 		StreamIdleTimeout:    5 * time.Minute,
 		PingTimeout:          10 * time.Second,
+		ConnectionResets:     Budget{Burst: 500, PerSecond: 50},
+		SourceResets:         Budget{Burst: 2_000, PerSecond: 200},
+		ListenerResets:       Budget{Burst: 20_000, PerSecond: 2_000},
 		DrainGrace:           time.Second,
 	}
 }

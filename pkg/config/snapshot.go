@@ -164,6 +164,7 @@ type Proxy struct {
 type RPCOptions struct {
 	MaxFrameSize int           // bytes, as the frame declares; default 8 MiB, as of the protocols' own peers; 0: no limit
 	MaxInFlight  int           // requests of one connection that wait for their answer; then it is not read; default 10,000; 0: no limit
+	MaxQueued    int           // bytes that wait for a peer that does not read; then a caller's connection ends, and requests to a host fail; default 64 MiB
 	FrameTimeout time.Duration // between two reads of a frame that has begun; default 30 s
 	WriteTimeout time.Duration // between two writes that make progress; default 30 s
 	// GoAway: callers are told of a drain also in a protocol of which many peers do
@@ -181,6 +182,7 @@ func DefaultRPCOptions() RPCOptions {
 	return RPCOptions{
 		MaxFrameSize: 8 << 20,
 		MaxInFlight:  10_000,
+		MaxQueued:    64 << 20,
 		FrameTimeout: 30 * time.Second,
 		WriteTimeout: 30 * time.Second,
 		PingInterval: 15 * time.Second,

@@ -19,14 +19,14 @@ const (
 	// HighWater is how much may wait before who can stop asking for more should:
 	// see AwaitRoom.
 	HighWater = 1 << 20
-	// MaxQueued is how much waits before Put refuses more: a peer that takes nothing
-	// costs no more memory than this and one frame, whoever sends to it. Who reads what
-	// leads to frames stops at HighWater by itself; answers to what was read before, and
-	// requests of many callers to one host, go on up to here.
+	// MaxQueued is how much waits before Put refuses more, unless Limit says otherwise: a
+	// peer that takes nothing costs no more memory than this and one frame, whoever sends
+	// to it. Who reads what leads to frames stops at HighWater by itself; answers to what
+	// was read before, and requests of many callers to one host, go on up to here.
 	MaxQueued = 64 << 20
 )
 
-// ErrOutboxFull is why Put refuses a frame: MaxQueued bytes wait for the peer. The connection
+// ErrOutboxFull is why Put refuses a frame: as many bytes as may be queued wait for the peer. The connection
 // goes on.
 var ErrOutboxFull = errors.New("network: the peer takes too little: too much waits to be sent")
 
@@ -42,6 +42,7 @@ type Outbox struct {
 	// run starts the goroutine that waits for a slow peer; immutable.
 	run    func(func())
 	yields bool // immutable; there is one processor: see FlushSoon
+	limit  int  // immutable; bytes that may be queued before Put refuses more
 
 	mu      sync.Mutex
 	room    sync.Cond          // on mu: queued fell, writing ended, or err was set
@@ -62,10 +63,18 @@ type Outbox struct {
 // NewOutbox returns the outbox of conn. run starts a goroutine and sees to it
 // that its end is waited for; it ends when the connection is closed.
 func NewOutbox(conn *Conn, run func(func())) *Outbox {
-	o := &Outbox{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1}
+	o := &Outbox{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
 	o.room.L = &o.mu
 	o.try = o.attempt
 	return o
+}
+
+// Limit has n bytes be queued before Put refuses more; 0 leaves it at MaxQueued. It is
+// called before the outbox is used.
+func (o *Outbox) Limit(n int) {
+	if n > 0 {
+		o.limit = n
+	}
 }
 
 // Begin returns where a frame of about size bytes is to be appended. No other
@@ -103,7 +112,7 @@ func (o *Outbox) Put(size int, frame func(dst []byte) ([]byte, error)) (n int, e
 	dst := o.Begin(size)
 	start := len(dst)
 	out := dst
-	full := o.queued >= MaxQueued // o.mu is held until End
+	full := o.queued >= o.limit // o.mu is held until End
 	defer func() {
 		if lost = o.End(out); lost == nil && full {
 			lost = ErrOutboxFull

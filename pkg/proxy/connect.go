@@ -84,6 +84,9 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 		return o
 	}
 	o.MaxFrameSize = c.Pool.MaxFrameSize
+	if c.Pool.MaxQueued > 0 {
+		o.MaxQueued = c.Pool.MaxQueued
+	}
 	o.PingInterval = c.KeepAlive.Interval
 	if o.PingInterval > 0 {
 		o.PingMisses = max(int((c.KeepAlive.Timeout+o.PingInterval-1)/o.PingInterval), 1)

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
 )
 
 // CostBudget bounds how often callers may do what costs a listener more than it costs
@@ -25,13 +27,24 @@ type CostBudget struct {
 	start    time.Time        // guarded by mu; when the first charge came
 }
 
-// The limits of a CostBudget: so many at once, and so many a second in the long run.
-const (
-	SourceBurst       = 2_000 // of one source address; of IPv6 a /64 prefix
-	SourcePerSecond   = 200
-	ListenerBurst     = 20_000 // of all
-	ListenerPerSecond = 2_000
-)
+// CostLimits are what a server allows its callers of a CostBudget.
+type CostLimits struct {
+	Source   config.Budget // of one source address; of IPv6 a /64 prefix
+	Listener config.Budget // of all
+}
+
+// CostLimitsOf returns the limits that o sets; those that it leaves out are the defaults.
+func CostLimitsOf(o *config.HTTP2Options) CostLimits {
+	limits := CostLimits{Source: o.SourceResets, Listener: o.ListenerResets}
+	usual := config.DefaultHTTP2Options()
+	if limits.Source == (config.Budget{}) {
+		limits.Source = usual.SourceResets
+	}
+	if limits.Listener == (config.Budget{}) {
+		limits.Listener = usual.ListenerResets
+	}
+	return limits
+}
 
 // sets and ways are the table of source addresses: 4,096 of them, about 200 KiB for each
 // listener that is attacked. Of more, those that owe the least are forgotten.
@@ -61,11 +74,11 @@ type source struct {
 // token bucket in one word.
 type debt time.Duration
 
-// charge adds n of burst, of which perSecond are paid back in a second, and reports
-// whether more than burst are owed. What is owed is never much more than that.
-func (d *debt) charge(n, burst, perSecond int, elapsed time.Duration) (exceeded bool) {
-	one := time.Second / time.Duration(perSecond)
-	most := elapsed + time.Duration(burst)*one
+// charge adds n, and reports whether more than limit allows are owed. What is owed is never
+// much more than that.
+func (d *debt) charge(n int, limit config.Budget, elapsed time.Duration) (exceeded bool) {
+	one := time.Second / time.Duration(limit.PerSecond)
+	most := elapsed + time.Duration(limit.Burst)*one
 	owed := max(time.Duration(*d), elapsed) + time.Duration(n)*one
 	exceeded = owed > most
 	*d = debt(min(owed, most))
@@ -76,8 +89,9 @@ func (d *debt) charge(n, burst, perSecond int, elapsed time.Duration) (exceeded 
 func NewCostBudget() *CostBudget { return &CostBudget{seed: maphash.MakeSeed()} }
 
 // Charge takes n from the budgets of a source address, which is the zero Addr for
-// callers that have none, and of the listener.
-func (b *CostBudget) Charge(from netip.Addr, n int, now time.Time) Verdict {
+// callers that have none, and of the listener. Servers of one listener may have other
+// limits, as before and after a reload: what callers owe is paid back in the same time.
+func (b *CostBudget) Charge(limits *CostLimits, from netip.Addr, n int, now time.Time) Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.start.IsZero() {
@@ -85,10 +99,10 @@ func (b *CostBudget) Charge(from netip.Addr, n int, now time.Time) Verdict {
 	}
 	elapsed := now.Sub(b.start)
 	verdict := WithinBudget
-	if b.listener.charge(n, ListenerBurst, ListenerPerSecond, elapsed) {
+	if b.listener.charge(n, limits.Listener, elapsed) {
 		verdict = ListenerExceeded
 	}
-	if from.IsValid() && b.source(from).charge(n, SourceBurst, SourcePerSecond, elapsed) {
+	if from.IsValid() && b.source(from).charge(n, limits.Source, elapsed) {
 		verdict = SourceExceeded
 	}
 	return verdict
@@ -96,7 +110,7 @@ func (b *CostBudget) Charge(from netip.Addr, n int, now time.Time) Verdict {
 
 // SourceExceeded reports whether a source address has used up its budget: whether a charge
 // of 1 would come to SourceExceeded.
-func (b *CostBudget) SourceExceeded(from netip.Addr, now time.Time) bool {
+func (b *CostBudget) SourceExceeded(limits *CostLimits, from netip.Addr, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !from.IsValid() || b.sources == nil {
@@ -107,7 +121,7 @@ func (b *CostBudget) SourceExceeded(from netip.Addr, now time.Time) bool {
 		return false
 	}
 	after := owed.debt
-	return after.charge(1, SourceBurst, SourcePerSecond, now.Sub(b.start))
+	return after.charge(1, limits.Source, now.Sub(b.start))
 }
 
 // MayLog reports whether a connection that is ended may be logged now, and how many were

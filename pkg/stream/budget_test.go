@@ -4,29 +4,34 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/pkg/config"
 )
+
+// usual are the limits without configuration.
+var usual = CostLimitsOf(new(config.HTTP2Options))
 
 // TestASourceIsBounded charges one address: its burst, then what is paid back in time.
 func TestASourceIsBounded(t *testing.T) {
 	b := NewCostBudget()
 	now := time.Unix(1000, 0)
 	from := netip.MustParseAddr("192.0.2.1")
-	for i := range SourceBurst {
-		if got := b.Charge(from, 1, now); got != WithinBudget {
+	for i := range usual.Source.Burst {
+		if got := b.Charge(&usual, from, 1, now); got != WithinBudget {
 			t.Fatalf("charge %d: %v, want %v", i, got, WithinBudget)
 		}
 	}
-	if got := b.Charge(from, 1, now); got != SourceExceeded {
+	if got := b.Charge(&usual, from, 1, now); got != SourceExceeded {
 		t.Fatalf("charge beyond the burst: %v, want %v", got, SourceExceeded)
 	}
-	if got := b.Charge(netip.MustParseAddr("192.0.2.2"), 1, now); got != WithinBudget {
+	if got := b.Charge(&usual, netip.MustParseAddr("192.0.2.2"), 1, now); got != WithinBudget {
 		t.Errorf("another address: %v, want %v", got, WithinBudget)
 	}
 	now = now.Add(time.Second)
-	if got := b.Charge(from, SourcePerSecond, now); got != WithinBudget {
+	if got := b.Charge(&usual, from, usual.Source.PerSecond, now); got != WithinBudget {
 		t.Errorf("what is paid back in a second: %v, want %v", got, WithinBudget)
 	}
-	if got := b.Charge(from, 1, now); got != SourceExceeded {
+	if got := b.Charge(&usual, from, 1, now); got != SourceExceeded {
 		t.Errorf("more than is paid back in a second: %v, want %v", got, SourceExceeded)
 	}
 }
@@ -37,16 +42,16 @@ func TestAListenerIsBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	charged := 0
 	for i := 0; ; i++ {
-		got := b.Charge(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 10, now)
+		got := b.Charge(&usual, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 10, now)
 		if got == ListenerExceeded {
 			break
 		}
-		if charged += 10; got != WithinBudget || charged > ListenerBurst {
+		if charged += 10; got != WithinBudget || charged > usual.Listener.Burst {
 			t.Fatalf("%d charged: %v", charged, got)
 		}
 	}
-	if charged != ListenerBurst {
-		t.Errorf("%d were charged before the listener's budget was used up, want %d", charged, ListenerBurst)
+	if charged != usual.Listener.Burst {
+		t.Errorf("%d were charged before the listener's budget was used up, want %d", charged, usual.Listener.Burst)
 	}
 }
 
@@ -54,19 +59,19 @@ func TestAListenerIsBounded(t *testing.T) {
 func TestAnIPv6SourceIsItsPrefix(t *testing.T) {
 	b := NewCostBudget()
 	now := time.Unix(1000, 0)
-	for i := range SourceBurst {
+	for i := range usual.Source.Burst {
 		from := netip.AddrFrom16([16]byte{0x20, 1, 0x0d, 0xb8, 14: byte(i >> 8), 15: byte(i)})
-		if got := b.Charge(from, 1, now); got != WithinBudget {
+		if got := b.Charge(&usual, from, 1, now); got != WithinBudget {
 			t.Fatalf("charge %d: %v", i, got)
 		}
 	}
-	if got := b.Charge(netip.MustParseAddr("2001:db8::ffff:1"), 1, now); got != SourceExceeded {
+	if got := b.Charge(&usual, netip.MustParseAddr("2001:db8::ffff:1"), 1, now); got != SourceExceeded {
 		t.Errorf("another address of the /64: %v, want %v", got, SourceExceeded)
 	}
-	if got := b.Charge(netip.MustParseAddr("2001:db8:0:1::1"), 1, now); got != WithinBudget {
+	if got := b.Charge(&usual, netip.MustParseAddr("2001:db8:0:1::1"), 1, now); got != WithinBudget {
 		t.Errorf("an address of another /64: %v, want %v", got, WithinBudget)
 	}
-	if got := b.Charge(netip.Addr{}, 1, now); got != WithinBudget {
+	if got := b.Charge(&usual, netip.Addr{}, 1, now); got != WithinBudget {
 		t.Errorf("a caller without an address: %v, want %v", got, WithinBudget)
 	}
 }
@@ -77,11 +82,11 @@ func TestTheTableOfSourcesKeepsTheWorst(t *testing.T) {
 	b := NewCostBudget()
 	now := time.Unix(1000, 0)
 	worst := netip.MustParseAddr("192.0.2.1")
-	b.Charge(worst, SourceBurst, now)
+	b.Charge(&usual, worst, usual.Source.Burst, now)
 	for i := range 3 * sets * ways {
-		b.Charge(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1, now)
+		b.Charge(&usual, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 1, now)
 	}
-	if got := b.Charge(worst, 1, now); got != SourceExceeded {
+	if got := b.Charge(&usual, worst, 1, now); got != SourceExceeded {
 		t.Errorf("the worst address, after many others: %v, want %v", got, SourceExceeded)
 	}
 }
@@ -95,17 +100,45 @@ func TestAnAddressIsAskedForWithoutACharge(t *testing.T) {
 	ask := func(when string, at time.Time, want bool) {
 		t.Helper()
 		for range 3 {
-			if got := b.SourceExceeded(from, at); got != want {
+			if got := b.SourceExceeded(&usual, from, at); got != want {
 				t.Errorf("%s: exceeded %v, want %v", when, got, want)
 			}
 		}
 	}
 	ask("before any charge", now, false)
-	b.Charge(netip.MustParseAddr("192.0.2.2"), SourceBurst, now)
+	b.Charge(&usual, netip.MustParseAddr("192.0.2.2"), usual.Source.Burst, now)
 	ask("after a charge of another", now, false)
-	b.Charge(from, SourceBurst-1, now)
+	b.Charge(&usual, from, usual.Source.Burst-1, now)
 	ask("one below the burst", now, false)
-	b.Charge(from, 1, now)
+	b.Charge(&usual, from, 1, now)
 	ask("at the burst", now, true)
 	ask("a second later", now.Add(time.Second), false)
+}
+
+// TestLimitsAreThoseOfTheServer: servers of one listener share what callers owe, and each
+// has its limits.
+func TestLimitsAreThoseOfTheServer(t *testing.T) {
+	b := NewCostBudget()
+	now := time.Unix(1000, 0)
+	from := netip.MustParseAddr("192.0.2.1")
+	few := CostLimitsOf(&config.HTTP2Options{SourceResets: config.Budget{Burst: 10, PerSecond: 1}})
+	if few.Listener != usual.Listener {
+		t.Errorf("a limit that is left out is %v, want %v", few.Listener, usual.Listener)
+	}
+	if got := b.Charge(&few, from, 10, now); got != WithinBudget {
+		t.Fatalf("the burst: %v, want %v", got, WithinBudget)
+	}
+	if got := b.Charge(&few, from, 1, now); got != SourceExceeded {
+		t.Errorf("beyond the burst: %v, want %v", got, SourceExceeded)
+	}
+	if got := b.Charge(&usual, from, 1, now); got != SourceExceeded {
+		t.Errorf("the same time to pay back, of 5 ms each: %v, want %v", got, SourceExceeded)
+	}
+	if got := b.Charge(&usual, from, 1, now.Add(11*time.Second)); got != WithinBudget {
+		t.Errorf("once that has passed: %v, want %v", got, WithinBudget)
+	}
+	all := CostLimits{Source: usual.Source, Listener: config.Budget{Burst: 5, PerSecond: 5}}
+	if got := NewCostBudget().Charge(&all, from, 6, now); got != ListenerExceeded {
+		t.Errorf("beyond the listener's burst: %v, want %v", got, ListenerExceeded)
+	}
 }

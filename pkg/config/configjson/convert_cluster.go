@@ -39,7 +39,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 
 		Pool: config.Pool{
 			Mode: config.PoolMode(j.Pool.Mode), Connections: j.Pool.Connections, Warm: config.Protocol(j.Pool.Warm), MaxFrameSize: j.Pool.MaxFrameSize,
-			MaxCalls: j.Pool.MaxRequests, MaxConnecting: j.Pool.MaxConnecting,
+			MaxCalls: j.Pool.MaxRequests, MaxConnecting: j.Pool.MaxConnecting, MaxQueued: j.Pool.MaxQueued,
 		},
 		KeepAlive: config.KeepAlive(j.KeepAlive),
 

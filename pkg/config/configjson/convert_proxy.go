@@ -39,7 +39,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 			AllowConnect:             e.AllowConnect,
 			ServerName:               e.ServerName,
 		},
-		HTTP2:         http2Options(e),
+		HTTP2:         r.http2Options(e),
 		RPC:           rpcOptions(e),
 		DetectTimeout: e.DetectTimeout,
 		CallerFields:  config.CallerFields{OverrideTimeouts: e.TrustTimeoutFields},
@@ -80,10 +80,28 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 }
 
 // http2Options are the limits of the HTTP/2 engine that extend_config tells.
-func http2Options(e *extendJSON) config.HTTP2Options {
+func (r *reader) http2Options(e *extendJSON) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
 	o.MaxConcurrentStreams, o.StreamIdleTimeout = e.HTTP2MaxStreams, e.HTTP2StreamIdle
 	o.StreamWindow, o.ConnectionWindow = e.HTTP2StreamWindow, e.HTTP2ConnectionWindow
+	var wider config.Budget
+	for _, b := range [...]struct {
+		key  string
+		from *budgetJSON
+		to   *config.Budget
+	}{
+		{"http2_listener_reset_budget", e.HTTP2ListenerResetBudget, &o.ListenerResets},
+		{"http2_source_reset_budget", e.HTTP2SourceResetBudget, &o.SourceResets},
+		{"http2_reset_budget", e.HTTP2ResetBudget, &o.ConnectionResets},
+	} {
+		if b.from != nil {
+			*b.to = config.Budget{Burst: b.from.Burst, PerSecond: b.from.PerSecond}
+		}
+		if b.from != nil && wider.Burst > 0 && b.to.Burst > wider.Burst {
+			r.report.Warnf(e.Node.Get(b.key), "the burst of %d is never reached: a budget that holds for more connections allows %d", b.to.Burst, wider.Burst)
+		}
+		wider = *b.to
+	}
 	return o
 }
 
@@ -94,6 +112,7 @@ func rpcOptions(e *extendJSON) config.RPCOptions {
 		o.MaxFrameSize = int(e.MaxRequestBodySize)
 	}
 	o.MaxInFlight, o.FrameTimeout, o.WriteTimeout = e.MaxInFlight, e.FrameTimeout, e.WriteTimeout
+	o.MaxQueued = e.MaxQueued
 	o.GoAway = e.BoltGoAway
 	return o
 }

@@ -83,6 +83,7 @@ var preparations = []struct{ path, patch string }{
 		{"type": "udp_proxy", "config": {"=": {"cluster": "one"}}}]}]}]}]}`},
 	{"stream_filters[].config (payload_limit)", `{"servers": [{"listeners": [{"stream_filters": [{"config": {"max": 1}}]}]}]}`},
 	{"extend_config.sub_protocol", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"downstream_protocol": "X", "extend_config": {"sub_protocol": "Http1"}}}]}]}]}]}`},
+	{"reset_budget.", `{"servers": [{"listeners": [{"filter_chains": [{"filters": [{"config": {"extend_config": {"http2_reset_budget": {"burst": 7, "per_second": 7}}}}]}]}]}]}`},
 	{"listeners[].network", `{"servers": [{"listeners": [{"network": "unix"}]}]}`},
 	{"pprof.", `{"pprof": {}}`},
 	{"admin.address.pipe.", `{"admin": {"address": {"=": {"pipe": {"path": "/run/admin"}}}}}`},

@@ -82,6 +82,7 @@ type poolJSON struct {
 	Warm          string `key:"warm" doc:"Protocol in which a connection to each host is kept open ahead of requests, with multiplex; absent: connections are opened by requests." enum:"Http2|dubbo|bolt|boltv2" example:"\"Http2\""`
 	MaxRequests   int    `key:"max_requests" doc:"Requests of RPC after which a connection that is shared, with multiplex and bind, takes no more: it ends with the last of them, and another takes its place. 0: no limit." unit:"requests" min:"0" default:"0" example:"100000"`
 	MaxConnecting int    `key:"max_connecting" doc:"Connections that are being opened to a host at once, for requests of one priority in one protocol; the same for tcp_proxy. Requests beyond wait, in the order in which they came, and count for max_pending_requests." unit:"connections" min:"1" default:"64" example:"256"`
+	MaxQueued     int    `key:"max_queued_bytes" doc:"RPC: bytes that may wait on a connection to a host that does not read; requests beyond fail with the flag UO." unit:"bytes" min:"1048576" max:"2147483647" default:"67108864" example:"16777216"`
 	MaxFrameSize  int    `key:"max_frame_size" doc:"Largest answer; 0: no limit." unit:"bytes" min:"0" default:"8388608" example:"1048576"`
 }
 

@@ -103,9 +103,21 @@ type extendJSON struct {
 	HTTP2ConnectionWindow int           `key:"http2_connection_window" doc:"HTTP/2: content of all streams of one connection that a caller may send ahead." unit:"bytes" min:"65535" max:"2147483647" default:"16777216" example:"1048576"`
 	HTTP2StreamIdle       time.Duration `key:"http2_stream_idle_timeout" doc:"HTTP/2: how long nothing may go on an open stream, either way. Then a request without an answer gets 504 (408 if it is not whole), and a stream whose answer has begun is reset. 0s: for ever." default:"5m" example:"\"1h\""`
 
+	HTTP2ResetBudget         *budgetJSON `key:"http2_reset_budget" doc:"HTTP/2: how many requests of one connection callers may reset within 50 ms; each that was answered in full pays for one. Then the connection is closed. Absent: 500 at once, 50 a second."`
+	HTTP2SourceResetBudget   *budgetJSON `key:"http2_source_reset_budget" doc:"HTTP/2: the same of all connections of the listener from one IPv4 address, or one IPv6 /64. Absent: 2000 at once, 200 a second."`
+	HTTP2ListenerResetBudget *budgetJSON `key:"http2_listener_reset_budget" doc:"HTTP/2: the same of all connections of the listener. Absent: 20000 at once, 2000 a second."`
+	MaxQueued                int         `key:"max_queued_bytes" doc:"RPC: bytes that may wait for a caller that does not read. From 1 MiB on, its requests are not read; responses to requests that were read may reach this. Then the connection is closed." unit:"bytes" min:"1048576" max:"2147483647" default:"67108864" example:"16777216"`
+
 	SubProtocol    string `key:"sub_protocol" doc:"Older files: the protocols that \"X\" means, separated by commas." example:"\"dubbo\""`
 	HTTP2UseStream bool   `key:"http2_use_stream" doc:"Stream HTTP/2 content." noeffect:"content always streams" example:"true"`
 	BoltGoAway     bool   `key:"enable_bolt_goaway" doc:"Tell Bolt callers that they should send no more before their connection ends. Many do not know that frame, and close the connection when it comes." default:"false" example:"true"`
+}
+
+// budgetJSON is a token bucket.
+type budgetJSON struct {
+	Node      document.Node `key:"."`
+	Burst     int           `key:"burst" doc:"How many at once." unit:"requests" min:"1" max:"1000000" required:"true" example:"500"`
+	PerSecond int           `key:"per_second" doc:"How many a second in the long run." unit:"requests" min:"1" max:"1000000" required:"true" example:"50"`
 }
 
 // tcpProxyJSON is the network filter "tcp_proxy".

@@ -166,7 +166,7 @@ func TestWhatIsLeftOutGetsTheDefaults(t *testing.T) {
 			Name: "c", Type: config.ClusterStatic, Policy: config.RoundRobin, ChoiceCount: 2, ActiveRequestBias: 1, MaxRingSize: 8 << 20,
 			SlowStart: config.SlowStart{Aggression: 1, MinPercent: 10}, Failover: config.Failover{Overprovisioning: 1.4, PanicThreshold: 50},
 			ConnectTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxRequestsPerConn: 1024,
-			Pool:     config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: 8 << 20, MaxConnecting: 64},
+			Pool:     config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: 8 << 20, MaxConnecting: 64, MaxQueued: 64 << 20},
 			Breakers: config.DefaultBreakers(), HighBreakers: config.DefaultBreakers(),
 			KeepAlive: config.KeepAlive{Interval: 15 * time.Second, Timeout: 90 * time.Second},
 			Hosts:     []config.Host{{Address: "127.0.0.1:2", Weight: 1}},

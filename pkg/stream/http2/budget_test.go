@@ -8,9 +8,13 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/weft-proxy/weft/pkg/config"
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 	"github.com/weft-proxy/weft/pkg/stream"
 )
+
+// usual are the limits without configuration.
+var usual = stream.CostLimitsOf(new(config.HTTP2Options))
 
 // TestABudgetOfManyConnectionsEndsThoseThatExceedIt has the budget of a source address,
 // and of a listener, used up by others. A connection that resets streams is ended, told
@@ -18,10 +22,10 @@ import (
 func TestABudgetOfManyConnectionsEndsThoseThatExceedIt(t *testing.T) {
 	for flood, use := range map[syntax.Flood]func(b *stream.CostBudget){
 		syntax.FloodSource: func(b *stream.CostBudget) {
-			b.Charge(netip.MustParseAddr("127.0.0.1"), stream.SourceBurst, time.Now().Add(time.Hour)) // not paid back meanwhile
+			b.Charge(&usual, netip.MustParseAddr("127.0.0.1"), usual.Source.Burst, time.Now().Add(time.Hour)) // not paid back meanwhile
 		},
 		syntax.FloodListener: func(b *stream.CostBudget) {
-			b.Charge(netip.Addr{}, stream.ListenerBurst, time.Now().Add(time.Hour))
+			b.Charge(&usual, netip.Addr{}, usual.Listener.Burst, time.Now().Add(time.Hour))
 		},
 	} {
 		t.Run(flood.String(), func(t *testing.T) {
@@ -30,7 +34,7 @@ func TestABudgetOfManyConnectionsEndsThoseThatExceedIt(t *testing.T) {
 				o.Log = slog.New(slog.NewTextHandler(log, nil))
 			})
 			b := r.engine.budget("test")
-			b.Charge(netip.Addr{}, 0, time.Now())
+			b.Charge(&usual, netip.Addr{}, 0, time.Now())
 			use(b)
 
 			honest := r.dial()
@@ -92,5 +96,39 @@ func TestABudgetOutlivesAServer(t *testing.T) {
 	}
 	if a.budget == other.budget {
 		t.Error("two listeners share a budget")
+	}
+}
+
+// TestBudgetsAreConfigurable has one connection reset streams until it is closed, under a
+// configuration that allows few resets of a connection, of a source address and of a listener.
+func TestBudgetsAreConfigurable(t *testing.T) {
+	few := config.Budget{Burst: 3, PerSecond: 1}
+	for flood, change := range map[syntax.Flood]func(o *config.HTTP2Options){
+		syntax.FloodReset:    func(o *config.HTTP2Options) { o.ConnectionResets = few },
+		syntax.FloodSource:   func(o *config.HTTP2Options) { o.SourceResets = few },
+		syntax.FloodListener: func(o *config.HTTP2Options) { o.ListenerResets = few },
+	} {
+		t.Run(flood.String(), func(t *testing.T) {
+			r := newRig(t, holds(), func(o *stream.ServerOptions) { change(&o.HTTP2) })
+			p := r.dial()
+			p.inOneWrite(func() {
+				for i := range uint32(leastCharge + 1) {
+					p.request(2*i+1, true, ":path", "/held")
+					p.ok(p.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
+				}
+				p.ok(p.fr.WritePing(false, [8]byte{7}))
+			})
+			if !p.awayBeforePong() {
+				t.Error("the connection goes on")
+			}
+			select {
+			case got := <-r.floods:
+				if got != flood {
+					t.Errorf("counted as %v, want %v", got, flood)
+				}
+			case <-time.After(soon):
+				t.Error("it was not counted")
+			}
+		})
 	}
 }

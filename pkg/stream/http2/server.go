@@ -45,13 +45,14 @@ type server struct {
 	yields  bool // there is one processor: see pause
 	clock   stream.Clock
 	budget  *stream.CostBudget // of the listener
+	limits  stream.CostLimits  // immutable
 }
 
 func newServer(e *Engine, o stream.ServerOptions) *server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &server{engine: e, o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1, budget: e.budget(o.Listener)}
+	return &server{engine: e, o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1, budget: e.budget(o.Listener), limits: stream.CostLimitsOf(&o.HTTP2)}
 }
 
 // IdleTimeout is network.Patient's.
@@ -86,6 +87,7 @@ func (s *server) newSession(conn *network.Conn) *session {
 		MaxHeaderListSize:    uint32(s.o.HTTP1.MaxHeaderSize),
 		MaxFields:            s.o.HTTP1.MaxHeaderCount,
 		EnableConnect:        true,
+		Budgets:              syntax.Budgets{Reset: syntax.Budget(o.ConnectionResets)},
 	})
 	c.fewer.L = &c.mu
 	c.onWait = c.pause
@@ -352,7 +354,7 @@ func (c *session) broken(e *syntax.StreamError) error {
 // chargeFrom is side's. A connection without an answer may be one of many that an address
 // over its budget opens.
 func (c *session) chargeFrom(now time.Time) int {
-	if !c.state.Answered() && c.s.budget.SourceExceeded(c.meta.Remote.Addr(), now) {
+	if !c.state.Answered() && c.s.budget.SourceExceeded(&c.s.limits, c.meta.Remote.Addr(), now) {
 		return 1
 	}
 	return leastCharge
@@ -360,7 +362,7 @@ func (c *session) chargeFrom(now time.Time) int {
 
 // charge is side's.
 func (c *session) charge(n int, now time.Time) error {
-	switch c.s.budget.Charge(c.meta.Remote.Addr(), n, now) {
+	switch c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now) {
 	case stream.SourceExceeded:
 		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by this address", Flood: syntax.FloodSource}
 	case stream.ListenerExceeded:
@@ -380,7 +382,7 @@ func (c *session) chargeEnd(now time.Time) {
 		}
 	}
 	if n > leastCharge {
-		c.s.budget.Charge(c.meta.Remote.Addr(), n, now) // others of the address are ended, if any are
+		c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now) // others of the address are ended, if any are
 	}
 }
 

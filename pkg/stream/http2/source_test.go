@@ -10,7 +10,6 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
-	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 // TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets has an address open one
@@ -22,11 +21,11 @@ func TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets(t *testing.T) {
 		t.Run(fmt.Sprintf("over: %t", over), func(t *testing.T) { // with a rig of its own, which counts buffers
 			r := newRig(t, holds(), nil)
 			b := r.engine.budget("test")
-			b.Charge(netip.Addr{}, 0, time.Now())
+			b.Charge(&usual, netip.Addr{}, 0, time.Now())
 			ended := 0
 			for range 10 {
 				if over { // again, since each charge ends what is owed beyond the budget
-					b.Charge(netip.MustParseAddr("127.0.0.1"), stream.SourceBurst, time.Now().Add(time.Hour))
+					b.Charge(&usual, netip.MustParseAddr("127.0.0.1"), usual.Source.Burst, time.Now().Add(time.Hour))
 				}
 				p := r.dial()
 				p.inOneWrite(func() {

@@ -51,6 +51,7 @@ type pulse struct {
 func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.ClientOptions) *Client {
 	u := &Client{engine: e, codec: c, conn: conn, o: o, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn)}
 	u.outbox = network.NewOutbox(conn, e.start)
+	u.outbox.Limit(o.RPC.MaxQueued)
 	conn.SetWriteTimeout(o.RPC.WriteTimeout)
 	now := time.Now()
 	u.heard.Store(now.UnixNano())

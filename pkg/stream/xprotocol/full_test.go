@@ -7,22 +7,26 @@ import (
 	"time"
 
 	"github.com/weft-proxy/weft/internal/invariants"
-	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
+	"github.com/weft-proxy/weft/pkg/stream"
 )
 
 // mib is content of 1 MiB.
 var mib = strings.Repeat("x", 1<<20)
 
-// enough is how many messages of 1 MiB are more than a queue and the sockets hold.
-const enough = network.MaxQueued>>20 + 40
+// queued is the bound of the tests' queues, and enough is how many messages of 1 MiB are more
+// than such a queue and the sockets hold, and fewer than a queue holds by default.
+const (
+	queued = 8 << 20
+	enough = queued>>20 + 40
+)
 
-// withoutRace skips a test that moves some 100 MiB where buffers are poisoned and accesses
+// withoutRace skips a test that moves some 50 MiB where buffers are poisoned and accesses
 // are watched, which takes minutes.
 func withoutRace(t *testing.T) {
 	t.Helper()
 	if invariants.Enabled {
-		t.Skip("it moves 100 MiB: it runs without the race detector")
+		t.Skip("it moves 50 MiB: it runs without the race detector")
 	}
 }
 
@@ -31,7 +35,7 @@ func withoutRace(t *testing.T) {
 func TestACallerThatDoesNotReadIsClosed(t *testing.T) {
 	withoutRace(t)
 	inBothWays(t, func(t *testing.T, to *forwardTo) {
-		r := newRig(t, to.service(), nil)
+		r := newRig(t, to.service(), func(o *stream.ServerOptions) { o.RPC.MaxQueued = queued })
 		to.client.Store(r.client(host(t, func(p *peer) {
 			for {
 				head, frame := p.read()
@@ -82,7 +86,7 @@ func TestRequestsToAHostThatDoesNotReadAreRefused(t *testing.T) {
 					return
 				}
 			}
-		}), nil))
+		}), func(o *stream.ClientOptions) { o.RPC.MaxQueued = queued }))
 		refused := make(chan bool, enough)
 		for range enough {
 			p := r.dial()
@@ -102,7 +106,7 @@ func TestRequestsToAHostThatDoesNotReadAreRefused(t *testing.T) {
 				answered++
 			}
 		}
-		if answered < network.MaxQueued>>20 {
+		if answered < queued>>20 {
 			t.Errorf("%d of %d requests were answered, want those that the queue has room for", answered, enough)
 		}
 	})

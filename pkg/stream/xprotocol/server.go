@@ -52,6 +52,7 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c.fewer.L = &c.mu
 	c.onWait = c.pause
 	c.outbox = network.NewOutbox(conn, s.engine.start)
+	c.outbox.Limit(s.o.RPC.MaxQueued)
 	conn.SetWriteTimeout(s.o.RPC.WriteTimeout)
 	err := c.contained()
 	c.close(cancel)
