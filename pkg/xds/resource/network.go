@@ -259,16 +259,26 @@ func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy
 	}
 	if o := m.GetHttp2ProtocolOptions(); o != nil {
 		at := p.field("http2_protocol_options")
-		at.only(o, []string{"max_concurrent_streams", "initial_stream_window_size", "initial_connection_window_size"}, nil)
+		at.only(o, []string{"max_concurrent_streams", "initial_stream_window_size", "initial_connection_window_size", "stream_reset_burst", "stream_reset_rate"}, nil)
 		out.HTTP2.MaxConcurrentStreams = count(o.GetMaxConcurrentStreams(), out.HTTP2.MaxConcurrentStreams)
 		out.HTTP2.StreamWindow = count(o.GetInitialStreamWindowSize(), out.HTTP2.StreamWindow)
 		out.HTTP2.ConnectionWindow = count(o.GetInitialConnectionWindowSize(), out.HTTP2.ConnectionWindow)
+		tokens(o.GetStreamResetBurst(), &out.HTTP2.ConnectionResets.Burst)
+		tokens(o.GetStreamResetRate(), &out.HTTP2.ConnectionResets.PerSecond)
 	}
 	p.readForwarded(m, h)
 	h.ClientPlain = true
 	out.ForwardedScheme = true // readForwarded replaces the field where it is not trusted
 	out.CallerFields.Envoy = p.readCallerFields(m)
 	h.ClientCert = p.readClientCert(m)
+}
+
+// tokens reads a number of a token bucket, which stays if v is absent.
+func tokens(v *wrapperspb.UInt64Value, to *int) {
+	const most = 1_000_000
+	if v != nil {
+		*to = int(min(max(v.GetValue(), 1), most))
+	}
 }
 
 // readForwarded reads whom X-Forwarded-For is believed, and what becomes of it. Who does
