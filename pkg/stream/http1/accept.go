@@ -1,6 +1,8 @@
 package http1
 
 import (
+	"context"
+
 	"github.com/weft-proxy/weft/pkg/config"
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
@@ -10,7 +12,8 @@ import (
 const statusUpgradeRequired = 426
 
 // acceptable decides about a request that is well formed and that the listener may not
-// serve. status is what it is answered with, 0 for what err's Reason says.
+// serve. status is what it is answered with, 0 for what err's Reason says. It sets
+// c.unrouted for a request that is answered with 404 and leaves the connection open.
 func (c *session) acceptable(accept *config.HTTP1Accept) (status int, err error) {
 	req := &c.x.Request
 	old := c.framing.Minor == 0
@@ -19,9 +22,8 @@ func (c *session) acceptable(accept *config.HTTP1Accept) (status int, err error)
 		return 0, protocol.Faultf(protocol.MalformedRequest, "method that the listener does not allow")
 	case accept.RefuseHTTP10 && old:
 		return statusUpgradeRequired, protocol.Faultf(protocol.VersionNotSupported, "the listener does not serve HTTP/1.0")
-	case accept.RefuseAbsolute && req.Scheme != "":
-		return 0, protocol.Faultf(protocol.NoRoute, "the listener does not serve targets in absolute form")
 	}
+	c.unrouted = accept.RefuseAbsolute && req.Scheme != ""
 	if old && req.Authority == "" {
 		req.Authority = accept.DefaultHost
 	}
@@ -29,6 +31,14 @@ func (c *session) acceptable(accept *config.HTTP1Accept) (status int, err error)
 		return 0, protocol.Faultf(protocol.MalformedRequest, "no host")
 	}
 	return 0, nil
+}
+
+// respond has the service make the response, unless the listener does not serve the target.
+func (c *session) respond(ctx context.Context) error {
+	if c.unrouted {
+		return protocol.Faultf(protocol.NoRoute, "the listener does not serve targets in absolute form")
+	}
+	return c.s.o.Service.Serve(ctx, &c.x)
 }
 
 // isEnvoyMethod reports whether Envoy's parser for HTTP/1 knows a method

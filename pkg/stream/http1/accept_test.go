@@ -27,6 +27,7 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 		"a host, with a default":              {accept{DefaultHost: "d"}, "GET /a HTTP/1.0\r\nHost: h\r\n\r\n", "200 h"},
 		"an absolute target, by default":      {accept{}, "GET http://h/a HTTP/1.1\r\nHost: x\r\n\r\n", "200 h"},
 		"an absolute target, refused":         {accept{RefuseAbsolute: true}, "GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", "404 "},
+		"an absolute target, before another":  {accept{RefuseAbsolute: true}, "POST http://h/a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhiGET /b HTTP/1.1\r\nHost: second\r\n\r\n", "200 second"},
 		"a path, where those are refused":     {accept{RefuseAbsolute: true}, "GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
 		"an unknown method, by default":       {accept{}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "200 h"},
 		"an unknown method, refused":          {accept{KnownMethodsAlone: true}, "X-PURGE /a HTTP/1.1\r\nHost: h\r\n\r\n", "400 "},

@@ -118,6 +118,7 @@ type session struct {
 
 	framing  syntax.Framing
 	body     requestBody
+	unrouted bool            // the listener does not serve the target
 	answered bool            // the head of the final answer has been written, or tried
 	moved    atomic.Int64    // when the answer was last written to while content of the request was to come, from x.Meta.Start on
 	next     network.Handler // goes on with the connection; almost always nil
@@ -276,7 +277,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 // writes nothing if the caller is gone.
 func (c *session) serve(ctx context.Context) (keep bool, err error) {
 	defer protocol.Recover(&err)
-	if err := c.s.o.Service.Serve(ctx, &c.x); err != nil {
+	if err := c.respond(ctx); err != nil {
 		c.x.Fail(err) // a chain without proxy.Respond
 	}
 	if c.x.Record.Reason == protocol.DownstreamGone {
