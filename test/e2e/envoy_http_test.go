@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -224,7 +226,7 @@ func TestUpstreamsOfAnEnvoyFileFollowTheCaller(t *testing.T) {
 }
 
 // TestIdleStreamsOfAnEnvoyFile: stream_idle_timeout ends a request of HTTP/1.1 whose host
-// says nothing, though its route has no timeout.
+// says nothing, though its route has no timeout, and one that is never whole.
 func TestIdleStreamsOfAnEnvoyFile(t *testing.T) {
 	t.Parallel()
 	app := hold(t)
@@ -233,5 +235,22 @@ func TestIdleStreamsOfAnEnvoyFile(t *testing.T) {
 		list{envoyCluster("app", app.address, nil)})
 	if got := ask(t, client(t), "GET", "http://"+front+"/", ""); got.status != 504 || got.took < 250*time.Millisecond {
 		t.Errorf("%d after %v, want 504 after 300ms", got.status, got.took)
+	}
+	conn, err := net.Dial("tcp", front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	start := time.Now()
+	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if took := time.Since(start); answer.StatusCode != 408 || took < 250*time.Millisecond {
+		t.Errorf("a request that stalls got %d after %v, want 408 after 300ms", answer.StatusCode, took)
 	}
 }

@@ -397,12 +397,10 @@ func (e *exchange) failed(err error) {
 func (e *exchange) wasIdle() error {
 	e.wire.mu.Lock()
 	defer e.wire.mu.Unlock()
-	switch why := e.cut; protocol.ReasonOf(why) { //nolint:exhaustive // others are told by what they broke
-	case protocol.RequestIdle, protocol.StreamIdle:
-		return why
-	default:
-		return nil
+	if r := protocol.ReasonOf(e.cut); r == protocol.RequestIdle || r == protocol.StreamIdle {
+		return e.cut
 	}
+	return nil
 }
 
 // flush sees to it that what was sent leaves.
