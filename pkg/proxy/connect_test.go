@@ -29,6 +29,11 @@ func TestRPCOptionsOfACluster(t *testing.T) {
 			func(o *config.RPCOptions) { o.MaxFrameSize = 0 },
 		},
 		{
+			"a bound of the queue",
+			&config.Cluster{Pool: config.Pool{MaxQueued: 2 << 20}, KeepAlive: config.KeepAlive{Interval: 15 * time.Second, Timeout: 90 * time.Second}},
+			func(o *config.RPCOptions) { o.MaxFrameSize, o.MaxQueued = 0, 2<<20 },
+		},
+		{
 			"timeout is whole intervals",
 			alive(time.Second, 3*time.Second),
 			func(o *config.RPCOptions) { o.PingInterval, o.PingMisses = time.Second, 3 },
