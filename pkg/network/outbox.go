@@ -19,15 +19,15 @@ const (
 	// HighWater is how much may wait before who can stop asking for more should:
 	// see AwaitRoom.
 	HighWater = 1 << 20
-	// MaxQueued is how much waits before Put refuses more, unless Limit says otherwise: a
-	// peer that takes nothing costs no more memory than this and one frame, whoever sends
-	// to it. Who reads what leads to frames stops at HighWater by itself; answers to what
-	// was read before, and requests of many callers to one host, go on up to here.
+	// MaxQueued is how many bytes wait before Put refuses more, unless Limit changes it. A
+	// peer that takes nothing costs this and one frame, for all senders together. Readers
+	// of requests stop at HighWater; responses to requests that were read before, and
+	// requests of many callers to one host, go on up to MaxQueued.
 	MaxQueued = 64 << 20
 )
 
-// ErrOutboxFull is why Put refuses a frame: as many bytes as may be queued wait for the peer. The connection
-// goes on.
+// ErrOutboxFull is why Put refuses a frame: as many bytes as may be queued wait for the
+// peer. The connection goes on.
 var ErrOutboxFull = errors.New("network: the peer takes too little: too much waits to be sent")
 
 // Outbox gathers the frames that many exchanges send on one connection, so that

@@ -174,7 +174,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 			choices[i] = stream.Choice{Match: e.Match, Server: e.NewServer(o)}
 			byALPN[stream.ALPN(e.Name)] = choices[i].Server
 			if upgrades && unknown == nil && isHTTP(p) {
-				unknown = choices[i].Server // it answers what is no HTTP
+				unknown = choices[i].Server // it answers other bytes with 400
 			}
 			if u, ok := choices[i].Server.(stream.Upgrader); ok {
 				o.H2C = u

@@ -74,8 +74,8 @@ type source struct {
 // token bucket in one word.
 type debt time.Duration
 
-// charge adds n, and reports whether more than limit allows are owed. What is owed is never
-// much more than that.
+// charge adds n, and reports whether more than limit allows are owed. The debt never grows
+// much beyond that.
 func (d *debt) charge(n int, limit config.Budget, elapsed time.Duration) (exceeded bool) {
 	one := time.Second / time.Duration(limit.PerSecond)
 	most := elapsed + time.Duration(limit.Burst)*one

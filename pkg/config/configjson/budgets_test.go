@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestBudgetsOfResets: each key sets its budget, and what is left out is the default.
+// TestBudgetsOfResets: each key sets its budget, and the other budgets keep their defaults.
 func TestBudgetsOfResets(t *testing.T) {
 	usual := config.DefaultHTTP2Options()
 	for key, of := range map[string]func(o *config.HTTP2Options) *config.Budget{
