@@ -44,8 +44,7 @@ func ReasonOf(err error) Reason {
 	if err == nil {
 		return None
 	}
-	var f *Fault
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*Fault](err); ok {
 		return f.Reason
 	}
 	return Internal

@@ -262,8 +262,8 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 			h.unsent.Add(1)
 		}
 	}
-	var kept *notSent
-	if !errors.As(err, &kept) {
+	kept, ok := errors.AsType[*notSent](err)
+	if !ok {
 		h.observe(x, err)
 		return false, err
 	}

@@ -388,10 +388,13 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 	return err
 }
 
+// errAbandoned is why a call ends whose caller is gone.
+var errAbandoned = protocol.Faultf(protocol.DownstreamGone, "client closed its connection while the upstream was answering")
+
 // abandon ends the wait of a call whose caller is gone.
 func (u *Client) abandon(id uint64, b *batch) {
 	if k := u.remove(id); k != nil {
-		k.err = protocol.Faultf(protocol.DownstreamGone, "client closed its connection while the upstream was answering")
+		k.err = errAbandoned
 		k.by.wake(b)
 	}
 }
