@@ -467,6 +467,13 @@ func (x *Exchange) Fail(err error) {
 	}
 }
 
+// Abandon records that the caller has left before there was a response. Unlike Fail it
+// makes no response, because no caller can read it, and allocates nothing.
+func (x *Exchange) Abandon(detail string) {
+	x.Record.Reason, x.Record.Detail = DownstreamGone, detail
+	x.Reply(DownstreamGone.Traits().HTTP, "", "")
+}
+
 // overloadedField tells callers that the request was dropped by a circuit breaker, so that
 // they do not try again at once; its name is Envoy's.
 const overloadedField = "x-envoy-overloaded"

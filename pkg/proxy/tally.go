@@ -21,6 +21,21 @@ type tally struct {
 // busy listener should find them far behind.
 const mostTallied = 1024
 
+// Enter is stream.Tally's. Metrics count the exchange by its listener only, so that they do
+// not need its request.
+func (t *tally) Enter(x *protocol.Exchange) (readsRequest bool) {
+	c := t.serving.take()
+	c.record.listener.Active.Add(1)
+	x.Record.Listener, x.Record.Method = c, noMethod{}
+	return len(c.record.logs) > 0 || len(c.record.observers) > 0
+}
+
+// noMethod stands for the RPC method of an exchange that metrics count by no method.
+type noMethod struct{}
+
+// Name is protocol.Place's.
+func (noMethod) Name() string { return "" }
+
 // Observe is stream.Tally's.
 func (t *tally) Observe(x *protocol.Exchange) {
 	c, ok := x.Record.Listener.(*composition)

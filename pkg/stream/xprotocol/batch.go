@@ -41,14 +41,17 @@ func (b *batch) add(o *network.Outbox) {
 }
 
 // observe has an exchange of s's accounted for, at flush at the latest.
-func (b *batch) observe(s *server, x *protocol.Exchange) {
+func (b *batch) observe(s *server, x *protocol.Exchange) { b.tally(s).Observe(x) }
+
+// tally returns what accounts for exchanges of s's until flush.
+func (b *batch) tally(s *server) stream.Tally {
 	i := slices.IndexFunc(b.tallies, func(t tallied) bool { return t.server == s })
 	if i < 0 {
 		i = len(b.tallies)
 		b.tallies = append(b.tallies, tallied{s, s.o.NewTally()})
 	}
 	b.tallies[0], b.tallies[i] = b.tallies[i], b.tallies[0]
-	b.tallies[0].tally.Observe(x)
+	return b.tallies[0].tally
 }
 
 // flush accounts. A panic costs no more than that.

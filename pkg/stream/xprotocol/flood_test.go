@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weft-proxy/weft/internal/invariants"
 	"github.com/weft-proxy/weft/pkg/network"
 	"github.com/weft-proxy/weft/pkg/protocol"
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
@@ -20,11 +22,13 @@ import (
 // the end of its direction included, has arrived.
 type lateCaller struct {
 	caller *net.TCPConn
+	conn   *network.Conn
+	server stream.Server
 	cancel context.CancelFunc // of the context of ServeConn
 }
 
-// serveLate has a caller send frames and end its direction, and then serves it.
-func (r *rig) serveLate(service protocol.Service, frames []byte, end func(conn *net.TCPConn) error, change func(o *stream.ServerOptions)) *lateCaller {
+// dialLate has a caller send frames and end its direction.
+func (r *rig) dialLate(server stream.Server, frames []byte, end func(conn *net.TCPConn) error) *lateCaller {
 	r.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,16 +43,25 @@ func (r *rig) serveLate(service protocol.Service, frames []byte, end func(conn *
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	conn := network.NewConn(nc)
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &lateCaller{caller.(*net.TCPConn), cancel}
+	s := &lateCaller{caller: caller.(*net.TCPConn), conn: network.NewConn(nc), server: server}
 	if _, err := caller.Write(frames); err != nil {
 		r.t.Fatal(err)
 	}
 	if err := end(s.caller); err != nil {
 		r.t.Fatal(err)
 	}
-	_ = conn.AwaitGone(false) // the end has arrived
+	_ = s.conn.AwaitGone(false) // the end has arrived
+	return s
+}
+
+// serve serves the connection until it ends.
+func (s *lateCaller) serve(ctx context.Context) {
+	_ = s.server.ServeConn(ctx, s.conn)
+	_ = s.conn.Close()
+}
+
+// lateServer returns a server for late callers.
+func (r *rig) lateServer(service protocol.Service, change func(o *stream.ServerOptions)) stream.Server {
 	o := stream.ServerOptions{
 		Listener: "late", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
 		Observe: r.observe, NewTally: func() stream.Tally { return &tally{rig: r} },
@@ -56,14 +69,22 @@ func (r *rig) serveLate(service protocol.Service, frames []byte, end func(conn *
 	if change != nil {
 		change(&o)
 	}
+	return r.engine.Protocol(toy{}).NewServer(o)
+}
+
+// serveLate has a caller send frames and end its direction, and then serves it.
+func (r *rig) serveLate(service protocol.Service, frames []byte, end func(conn *net.TCPConn) error, change func(o *stream.ServerOptions)) *lateCaller {
+	r.t.Helper()
+	s := r.dialLate(r.lateServer(service, change), frames, end)
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = r.engine.Protocol(toy{}).NewServer(o).ServeConn(ctx, conn)
-		_ = conn.Close()
+		s.serve(ctx)
 	}()
 	r.t.Cleanup(func() {
-		_ = caller.Close()
+		_ = s.caller.Close()
 		cancel()
 		<-ended
 	})
@@ -112,6 +133,60 @@ func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
 				if o.reason != protocol.DownstreamGone {
 					t.Fatalf("recorded as %v, want %v", o.reason, protocol.DownstreamGone)
 				}
+			}
+		})
+	}
+}
+
+// TestARequestThatNeverStartedIsReadForTheLogOnly has a caller leave before its request
+// starts: the fields of the request are there if what observes it needs them.
+func TestARequestThatNeverStartedIsReadForTheLogOnly(t *testing.T) {
+	for reads, want := range map[bool]string{true: "svc echo", false: ""} {
+		service := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
+		r := newRig(t, service, nil)
+		r.reads.Store(reads)
+		r.serveLate(service, burst(1, codec.Request), (*net.TCPConn).Close, nil)
+		r.await(func() bool { return len(r.observed) == 1 })
+		if got := r.recorded()[0]; got.path != want || got.reason != protocol.DownstreamGone {
+			t.Errorf("reads %v: recorded as %+v, want the path %q", reads, got, want)
+		}
+	}
+}
+
+// TestRequestsThatNeverStartedAllocateNothing: floods consist of such requests.
+func TestRequestsThatNeverStartedAllocateNothing(t *testing.T) {
+	if invariants.Enabled {
+		t.Skip("checks of invariants allocate")
+	}
+	const few, many = 10, 410
+	leave := func(n int) float64 {
+		r, server := leavers(t)
+		frames := burst(n, codec.Request)
+		return testing.AllocsPerRun(100, func() { r.dialLate(server, frames, (*net.TCPConn).Close).serve(context.Background()) })
+	}
+	if got := (leave(many) - leave(few)) / (many - few); got > 0.1 {
+		t.Errorf("%.2f allocations for each request, want none", got)
+	}
+}
+
+// leavers returns a rig that records nothing, and a server for callers that leave.
+func leavers(t testing.TB) (*rig, stream.Server) {
+	service := protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
+	r := newRig(t, service, nil)
+	r.deaf.Store(true)
+	return r, r.lateServer(service, nil)
+}
+
+// BenchmarkCallersThatLeave is what a connection costs whose caller has sent requests and left:
+// accepting it is part of that, and so is connecting.
+func BenchmarkCallersThatLeave(b *testing.B) {
+	for _, n := range []int{1, 480} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			r, server := leavers(b)
+			frames := burst(n, codec.Request)
+			b.ReportAllocs()
+			for b.Loop() {
+				r.dialLate(server, frames, (*net.TCPConn).Close).serve(context.Background())
 			}
 		})
 	}

@@ -55,20 +55,34 @@ func (r *request) serve(b *batch) {
 
 // refuse is serve for a request that comes too late.
 func (r *request) refuse(b *batch) {
-	r.end(b, protocol.Faultf(protocol.Draining, "the time to drain is nearly over"))
-}
-
-// cancel is serve for a request whose caller is gone.
-func (r *request) cancel(b *batch) {
-	r.end(b, protocol.Faultf(protocol.DownstreamGone, "the client closed its connection before the request started"))
-}
-
-// end ends r with a Fault instead of serving it.
-func (r *request) end(b *batch, why error) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
-	_ = r.read() // for the log; if it cannot be read it ends all the same
-	r.conclude(why)
+	_ = r.read() // for the log; the request ends in any case
+	r.conclude(protocol.Faultf(protocol.Draining, "the time to drain is nearly over"))
+}
+
+// cancel ends a request whose caller has left before it started. Floods consist of such
+// requests, so cancel makes no response and reads the frame only if an observer needs it.
+func (r *request) cancel(b *batch) {
+	r.batch = b
+	r.x.Meta.Start = r.now()
+	r.describe()
+	if r.enter() {
+		_ = r.read() // for the log; the request ends in any case
+	}
+	r.x.Abandon(leftBeforeStart)
+	r.finish()
+}
+
+// leftBeforeStart is the detail that is recorded of a request that cancel ends.
+const leftBeforeStart = "client gone: the client closed its connection before the request started"
+
+// enter has the exchange, which does not start, belong to its listener's configuration. It
+// reports whether an observer reads the request. A panic costs no more than that.
+func (r *request) enter() (readsRequest bool) {
+	defer r.engine.contain("accounting for a request")
+	s := r.c.s
+	return s.o.Observe != nil && r.batch.tally(s).Enter(&r.x)
 }
 
 // oneWay reports whether the caller wants no answer.
@@ -236,16 +250,12 @@ func (r *request) Canceled() bool { return r.watch.Ended() }
 func (r *request) read() (err error) {
 	defer protocol.Recover(&err)
 	x, s := &r.x, r.c.s
+	r.describe()
 	frame := r.frame.Bytes()
-	traits := s.codec.Traits()
-	x.Meta.Conn = &r.c.meta
-	x.Meta.Protocol, x.Meta.Version = traits.Name, traits.Version
-	x.Meta.HeadSize = traits.MinHead
 	x.Request.Scheme = "http"
 	x.Request.OneWay = r.oneWay()
 	r.message.Set(s.codec, frame)
 	x.Request.Body = &r.message
-	x.Record.RequestBytes = int64(len(frame))
 	if r.head.Size > len(frame) { // nothing but the head was kept
 		return protocol.Faultf(protocol.BodyTooLarge, "a frame of %d bytes; max_request_body_size is %d", r.head.Size, s.o.RPC.MaxFrameSize)
 	}
@@ -256,6 +266,15 @@ func (r *request) read() (err error) {
 		x.Deadline = x.Meta.Start.Add(t)
 	}
 	return nil
+}
+
+// describe notes what is known of the request without reading it.
+func (r *request) describe() {
+	x, traits := &r.x, r.c.s.codec.Traits()
+	x.Meta.Conn = &r.c.meta
+	x.Meta.Protocol, x.Meta.Version = traits.Name, traits.Version
+	x.Meta.HeadSize = traits.MinHead
+	x.Record.RequestBytes = int64(r.frame.Len())
 }
 
 // answer puts the answer into the caller's outbox: the host's, or a fault if there is

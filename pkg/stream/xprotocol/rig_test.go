@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,7 @@ type rig struct {
 	ended   chan struct{}
 
 	deaf     atomic.Bool // it observes nothing
+	reads    atomic.Bool // its tallies read the requests that do not start
 	mu       sync.Mutex
 	observed []observation
 }
@@ -39,6 +41,7 @@ type observation struct {
 	reason protocol.Reason
 	code   int
 	detail string
+	path   string
 }
 
 func newRig(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions)) *rig {
@@ -104,9 +107,11 @@ type tally struct {
 	seen []observation
 }
 
+func (t *tally) Enter(*protocol.Exchange) (readsRequest bool) { return t.rig.reads.Load() }
+
 func (t *tally) Observe(x *protocol.Exchange) {
 	if !t.rig.deaf.Load() {
-		t.seen = append(t.seen, observation{x.Record.Reason, x.Response.Code, x.Record.Detail})
+		t.seen = append(t.seen, observation{x.Record.Reason, x.Response.Code, x.Record.Detail, strings.Clone(x.Request.Path)})
 	}
 }
 

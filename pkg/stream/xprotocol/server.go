@@ -399,6 +399,9 @@ func (c *session) enter() *request {
 // collect takes what came back, and gives away what a busy connection need not keep.
 // There is nothing in spare.
 func (c *session) collect() {
+	if c.back.Load() == nil {
+		return // a burst calls this for each of its requests
+	}
 	c.spare = c.back.Swap(nil)
 	if len(c.all)-int(c.count()) <= keepSpare {
 		return
