@@ -254,7 +254,9 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 		}
 	}
 	keep, err := c.serve(ctx)
-	protocol.PanicIn(err).Log(c.s.o.Log, "answering a request", "listener", c.s.o.Listener)
+	if p := protocol.PanicIn(err); p != nil {
+		p.Log(c.s.o.Log, "answering a request", "listener", c.s.o.Listener)
+	}
 	if err != nil && !c.answered {
 		c.framing.KeepAlive = false
 		c.fail(err)
