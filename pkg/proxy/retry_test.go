@@ -76,7 +76,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	)
 	want := map[protocol.Reason]int{
 		protocol.MalformedRequest: never, protocol.TargetTooLong: never, protocol.HeaderTooLarge: never,
-		protocol.BodyTooLarge: never, protocol.RequestTimeout: never, protocol.VersionNotSupported: never,
+		protocol.BodyTooLarge: never, protocol.RequestTimeout: never, protocol.RequestIdle: never, protocol.VersionNotSupported: never,
 		protocol.NotImplemented: never, protocol.ExpectationFailed: never,
 		protocol.NoRoute: never, protocol.NoCluster: never,
 		protocol.NoDestination: never, protocol.MalformedDestination: never, protocol.Loop: never,
@@ -84,8 +84,8 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		protocol.NoHealthyHost: never, protocol.NotSupplied: never, protocol.Overflow: never, protocol.RetryOverflow: never,
 		protocol.ConnectFailure: always, protocol.ConnectTimeout: always,
 		protocol.UpstreamReset: ifSafe, protocol.UpstreamClosed: ifSafe, protocol.UpstreamMalformed: ifSafe, protocol.TryTimeout: ifSafe,
-		protocol.UpstreamTimeout: never, // the whole time is over
-		protocol.DownstreamGone:  never, protocol.Draining: never, protocol.Dropped: never, protocol.Internal: never,
+		protocol.UpstreamTimeout: never, protocol.StreamIdle: never, // the time of the whole exchange has passed
+		protocol.DownstreamGone: never, protocol.Draining: never, protocol.Dropped: never, protocol.Internal: never,
 	}
 	methods := map[string]bool{ // whether it may reach an application twice (RFC 9110 9.2.2)
 		"":    true, // RPC: the policy says so
