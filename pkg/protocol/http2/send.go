@@ -65,14 +65,13 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 	return dst, st, nil
 }
 
-// DropBlock makes the session usable after AppendRequest, AppendResponse,
-// AppendInterim or AppendTrailer panicked. The engine sends nothing of what was
-// appended. The compression table starts anew, as the peer's does with the next header
-// block (RFC 7541 4.2), and the stream that AppendRequest was opening is closed. The
-// engine resets the stream of the other methods.
+// DropBlock closes the stream that AppendRequest was opening when it panicked. The engine
+// sends nothing of what was appended.
+//
+// After a panic of AppendRequest, AppendResponse, AppendInterim or AppendTrailer the
+// compression table starts anew, as the peer's does with the next header block (RFC 7541
+// 4.2). The engine resets the stream of the last three itself.
 func (s *Session) DropBlock() {
-	s.enc.restart()
-	s.scratch = nil
 	if st := s.unsent; st != nil {
 		s.unsent = nil
 		s.close(st)
@@ -273,12 +272,18 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 
 // startBlock leaves room for a frame's header and starts a header block.
 func (s *Session) startBlock(dst []byte) []byte {
+	if s.inBlock { // the block before panicked, and was never sent
+		s.enc.restart()
+		s.scratch = nil
+	}
+	s.inBlock = true
 	dst = AppendFrameHeader(dst, 0, FrameHeaders, 0, 0)
 	return s.enc.appendStart(dst)
 }
 
 // endBlock makes frames of the block that starts behind the frame header at start.
 func (s *Session) endBlock(dst []byte, start int, id uint32, end bool) []byte {
+	s.inBlock = false
 	n := len(dst) - start - FrameHeaderLen
 	if n <= int(s.peer.MaxFrameSize) {
 		AppendFrameHeader(dst[:start], n, FrameHeaders, endFlag(end)|FlagEndHeaders, id)

@@ -238,14 +238,20 @@ func (k *call) wantsTrailers() bool {
 	return said
 }
 
-// open sends the head of k's request. mu is held. Errors are Faults.
-func (u *Client) open(k *call, now time.Time) error {
+// open sends the head of k's request. mu is held. Errors are Faults, of a panic too.
+func (u *Client) open(k *call, now time.Time) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			u.state.DropBlock()
+			err = protocol.NewFault(protocol.Internal, protocol.NewPanic(p))
+		}
+	}()
 	x := k.x
 	wantsTunnel := x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
 	o := syntax.RequestOptions{End: !wantsTunnel && (x.Request.Body == nil || isEmpty(x.Request.Body))}
 	o.Trailers = k.wantsTrailers()
 	var s *syntax.Stream
-	err, _ := u.put(firstRead/4, func(dst []byte) (_ []byte, err error) { // that the connection is lost the reader finds out
+	_, err, _ = u.outbox.Put(firstRead/4, func(dst []byte) (_ []byte, err error) { // the reader finds out if the connection is lost
 		dst, s, err = u.state.AppendRequest(dst, &x.Request, o)
 		return dst, err
 	})

@@ -209,7 +209,8 @@ func (e *exchange) work() {
 }
 
 // Inform is protocol.Caller's.
-func (e *exchange) Inform(status int, header *protocol.Header) error {
+func (e *exchange) Inform(status int, header *protocol.Header) (err error) {
+	defer protocol.Recover(&err)
 	w := e.wire
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -219,7 +220,7 @@ func (e *exchange) Inform(status int, header *protocol.Header) error {
 	if status == 101 || e.stream == nil {
 		return nil
 	}
-	err := w.putFault(firstRead/8, func(dst []byte) ([]byte, error) {
+	err = w.put(firstRead/8, func(dst []byte) ([]byte, error) {
 		return w.state.AppendInterim(dst, e.stream, status, header)
 	})
 	_ = w.outbox.Flush() // its reader finds out
@@ -317,7 +318,7 @@ func (e *exchange) sendHead(end bool) error {
 		e.deadline = x.Deadline // a caller that takes its time holds an upstream
 	}
 	w.arm(e.deadline)
-	return w.putFault(firstRead/8, func(dst []byte) ([]byte, error) {
+	return w.put(firstRead/8, func(dst []byte) ([]byte, error) {
 		return w.state.AppendResponse(dst, e.stream, &x.Response, o)
 	})
 }

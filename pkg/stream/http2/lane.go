@@ -191,7 +191,8 @@ func (w *wire) appendData(l *lane, p []byte, end bool) (n int, err error) {
 	if l.cut != nil {
 		return 0, l.cut
 	}
-	err = w.putFault(min(len(p), network.HighWater)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
+	defer protocol.Recover(&err)
+	err = w.put(min(len(p), network.HighWater)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
 		var err error
 		dst, n, err = w.state.AppendData(dst, l.stream, p, end)
 		return dst, err

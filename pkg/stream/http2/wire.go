@@ -96,26 +96,11 @@ func (w *wire) append(frames []byte) (some bool) {
 	return true
 }
 
-// put puts the frames that frame appends into the outbox. A panic of frame's, which
-// holds an encoder, is a Fault: nothing of what it appended is sent, and the stream
-// cannot go on, but the connection does. lost says that the connection is lost. mu is
-// held.
-func (w *wire) put(size int, frame func(dst []byte) ([]byte, error)) (err, lost error) {
-	whole := false
-	defer func() {
-		if !whole {
-			w.state.DropBlock()
-		}
-	}()
-	defer protocol.Recover(&err)
-	_, err, lost = w.outbox.Put(size, frame)
-	whole = true
-	return err, lost
-}
-
-// putFault is put for frames of one stream: every error is a Fault.
-func (w *wire) putFault(size int, frame func(dst []byte) ([]byte, error)) error {
-	err, lost := w.put(size, frame)
+// put puts the frames of one stream that frame appends into the outbox. Its errors are
+// Faults. If frame panics, nothing of what it appended is sent: the caller recovers and
+// resets the stream, and the connection goes on. mu is held.
+func (w *wire) put(size int, frame func(dst []byte) ([]byte, error)) error {
+	_, err, lost := w.outbox.Put(size, frame)
 	switch {
 	case lost != nil:
 		return goneFault(lost)
@@ -131,7 +116,7 @@ func (w *wire) appendEnd(l *lane, trailer *protocol.Header) error {
 	if l.cut != nil {
 		return l.cut
 	}
-	return w.putFault(firstRead/8, func(dst []byte) ([]byte, error) {
+	return w.put(firstRead/8, func(dst []byte) ([]byte, error) {
 		if trailer != nil && trailer.Len() > 0 {
 			return w.state.AppendTrailer(dst, l.stream, trailer)
 		}
@@ -337,17 +322,11 @@ type afterFrame struct {
 	then func(*batch)
 }
 
-// handle is frame with mu held. A panic in the decoder costs the connection, because
-// nobody knows what of the frame is in the compression table (RFC 9113 4.3).
+// handle is frame with mu held. A panic in the decoder leaves the compression table in an
+// unknown state (RFC 9113 4.3): the reader recovers and closes the connection.
 func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer func() {
-		if p := recover(); p != nil {
-			w.engine.panicked("handling a frame: the connection is closed", p)
-			a, err = afterFrame{}, errInternal
-		}
-	}()
 	charged := w.state.Charges()
 	out, e, err := w.state.Handle(w.scratch[:0], f, b.now)
 	w.event = e
