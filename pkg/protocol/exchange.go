@@ -101,43 +101,39 @@ type Response struct {
 	// (101, or 2xx to CONNECT). The engine pumps and closes it.
 	Tunnel Tunnel
 
-	// held is the content or the tunnel of a client's engine, until it is closed, without
-	// what filters have put around it.
-	held io.Closer
+	// The content or the tunnel of a client's engine, until it is closed, without what
+	// filters have put around it.
+	engineBody   Body
+	engineTunnel Tunnel
 }
 
 // SetBody makes b the content that is read from an upstream; nil: none. If filters put a
 // body around it that does not close it, because it panics, ResetResponse does. When b is
 // closed it calls BodyClosed.
-func (r *Response) SetBody(b Body) {
-	r.Body, r.held = b, nil
-	if b != nil {
-		r.held = b
-	}
-}
+func (r *Response) SetBody(b Body) { r.Body, r.engineBody = b, b }
 
 // BodyClosed takes out b, which SetBody was given, so that nothing closes it again.
 func (r *Response) BodyClosed(b Body) {
 	if r.Body == b {
 		r.Body = nil
 	}
-	if r.held == io.Closer(b) {
-		r.held = nil
+	if r.engineBody == b {
+		r.engineBody = nil
 	}
 }
 
 // SetTunnel is SetBody for a tunnel, which may be closed more than once.
-func (r *Response) SetTunnel(t Tunnel) { r.Tunnel, r.held = t, t }
+func (r *Response) SetTunnel(t Tunnel) { r.Tunnel, r.engineTunnel = t, t }
 
 // TakeTunnel takes the tunnel out. Its Close ends the tunnel that SetTunnel was given even
 // if that of a filter's tunnel around it panics.
 func (r *Response) TakeTunnel() Tunnel {
 	t := r.Tunnel
 	r.Tunnel = nil
-	if r.held == nil || io.Closer(t) == r.held {
+	if r.engineTunnel == nil || t == r.engineTunnel {
 		return t
 	}
-	return filtered{t, r.held}
+	return filtered{t, r.engineTunnel}
 }
 
 // filtered is a filter's tunnel around that of an engine.
@@ -161,13 +157,19 @@ func (f filtered) Close() error {
 
 // drop is reset, before which it closes what the answer holds of an upstream, if nothing has.
 func (r *Response) drop() {
-	if h := r.held; h != nil {
-		defer r.reset()
-		r.held = nil
-		_ = h.Close() // the answer is not wanted: nothing to report it to
+	if r.engineBody == nil && r.engineTunnel == nil {
+		r.reset()
 		return
 	}
-	r.reset()
+	defer r.reset()
+	if b := r.engineBody; b != nil {
+		r.engineBody = nil
+		_ = b.Close() // the response is not wanted: nothing to report it to
+	}
+	if t := r.engineTunnel; t != nil {
+		r.engineTunnel = nil
+		_ = t.Close()
+	}
 }
 
 // ResponseSource says who made an answer.
@@ -488,7 +490,8 @@ func (r *Request) reset() {
 func (r *Response) reset() {
 	r.Message.reset()
 	r.Status, r.Code, r.Version = 0, NoCode, ""
-	r.Source, r.Tunnel, r.held = LocalReply, nil, nil
+	r.Source, r.Tunnel = LocalReply, nil
+	r.engineBody, r.engineTunnel = nil, nil
 }
 
 func (m *Message) reset() {
