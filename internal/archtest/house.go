@@ -126,7 +126,7 @@ func homes() []home {
 		{path: "github.com/prometheus", dirs: []string{"internal/metrics", "internal/admin"}, test: true, why: onePlace},
 		{path: "github.com/spf13", dirs: []string{"cmd"}, why: onePlace},
 		{path: "github.com/tailscale/hujson", test: true, why: "it is for tests: pkg/config/document reads JSON in one pass of its own"},
-		{path: "gopkg.in/yaml.v3", dirs: []string{"pkg/config/document"}, test: true, why: onePlace},
+		{path: "go.yaml.in/yaml/v4", dirs: []string{"pkg/config/document"}, test: true, why: onePlace},
 		{path: "golang.org/x/sys", dirs: []string{"pkg/network", "cmd"}, test: true, why: onePlace},
 		{path: "golang.org/x/sync", dirs: []string{"internal/run", "pkg/upstream", "pkg/xds"}, test: true, why: onePlace},
 

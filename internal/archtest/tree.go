@@ -152,7 +152,7 @@ func guessName(importPath string) string {
 			base = path.Base(path.Dir(importPath))
 		}
 	}
-	base, _, _ = strings.Cut(base, ".") // gopkg.in/yaml.v3
+	base, _, _ = strings.Cut(base, ".") // gopkg.in/NAME.v1
 	return base
 }
 

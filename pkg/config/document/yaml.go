@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // growthLimit bounds what aliases may make of a document: they are copied, and
@@ -57,17 +57,21 @@ func parseYAML(d *Document, env Lookup, r *Report) Node {
 }
 
 // offset returns where a node begins.
-func (p *yamlParser) offset(y *yaml.Node) uint32 {
-	if y.Line < 1 {
+func (p *yamlParser) offset(y *yaml.Node) uint32 { return p.d.offset(y.Line, y.Column) }
+
+// offset returns the offset in bytes of a line and a column as the YAML package counts
+// them: both from 1, columns in characters.
+func (d *Document) offset(line, column int) uint32 {
+	if line < 1 {
 		return 0
 	}
-	p.d.line(0) // fills lines
-	if y.Line > len(p.d.lines) {
-		return uint32(len(p.d.src))
+	d.line(0) // fills lines
+	if line > len(d.lines) {
+		return uint32(len(d.src))
 	}
-	at := p.d.lines[y.Line-1]
-	for range y.Column - 1 {
-		_, size := utf8.DecodeRune(p.d.src[at:])
+	at := d.lines[line-1]
+	for range column - 1 {
+		_, size := utf8.DecodeRune(d.src[at:])
 		at += uint32(size)
 	}
 	return at
