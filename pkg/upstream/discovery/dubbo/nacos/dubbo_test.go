@@ -43,6 +43,9 @@ func understandEachOther(t *testing.T, theirs *server.Peer, ours *registrytest.S
 
 	mine := registrytest.Provider(t, iface, "10.0.0.2:20881", "group=g", "version=1.0.0", "application=b", "methods=get")
 	ours.Publish(mine)
+	// Dubbo 2.7 reads the list and listens for changes after that: it never learns of one
+	// between the two.
+	follow.Await("both providers", registrytest.At("10.0.0.1:20880", "10.0.0.2:20881"))
 	theirs.Tell("subscribe", "consumer://10.0.0.3/"+iface+"?category=providers,configurators,routers&group=g&interface="+iface+"&side=consumer&version=1.0.0")
 	theirs.Await("both providers", func(urls []string) bool {
 		return len(urls) == 2 && slices.ContainsFunc(urls, func(u string) bool {

@@ -138,8 +138,8 @@ func newCluster(name string, policy config.Policy) *config.Cluster {
 		IdleTimeout:        idleTimeout,
 		MaxRequestsPerConn: maxRequests,
 		Pool:               config.Pool{Mode: config.Multiplex, Connections: 1, MaxFrameSize: maxFrameSize},
-		Breakers:           config.DefaultBreakers(),
-		HighBreakers:       config.DefaultBreakers(),
+		Breakers:           breakers(),
+		HighBreakers:       breakers(),
 		KeepAlive:          config.KeepAlive{Interval: pingInterval, Timeout: pingTimeout},
 		Outlier: &config.Outlier{
 			Interval:         10 * time.Second,
@@ -152,6 +152,15 @@ func newCluster(name string, policy config.Policy) *config.Cluster {
 			ConsecutiveLocal: config.Consecutive{Failures: 5, Enforce: 100},
 		},
 	}
+}
+
+// breakers returns the limits of a service's cluster: the defaults, but for retries. How often
+// a call is made again is what the service's own "retries" says, as in Dubbo: when a provider
+// dies, each call that was in flight on it is made again.
+func breakers() config.Breakers {
+	b := config.DefaultBreakers()
+	b.MaxRetries = b.MaxRequests
+	return b
 }
 
 // notes are warnings, each once.

@@ -140,6 +140,17 @@ func TestRegistriesAddUp(t *testing.T) {
 	}
 }
 
+// TestEveryCallMayBeRetried: when a provider dies, all calls in flight on it are retried, as
+// the service's retries say. Envoy's limit of 3 retries in flight would lose the others.
+func TestEveryCallMayBeRetried(t *testing.T) {
+	c := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?retries=2"), noon()).Cluster
+	for _, p := range []config.Priority{config.DefaultPriority, config.HighPriority} {
+		if b := c.Limits(p); b.MaxRetries < b.MaxRequests {
+			t.Errorf("priority %v: %d retries in flight, want as many as requests: %d", p, b.MaxRetries, b.MaxRequests)
+		}
+	}
+}
+
 func TestNamesAreResolved(t *testing.T) {
 	w := plan.Wish{Service: registry.Service{Interface: "x"}}
 	for text, want := range map[string]config.ClusterType{"10.0.0.1": config.ClusterStatic, "provider.local": config.ClusterStrictDNS} {
