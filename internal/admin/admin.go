@@ -44,8 +44,8 @@ type Options struct {
 	// Mode has the permissions of the unix socket: who may write may connect. 0: its owner
 	// alone may.
 	Mode fs.FileMode
-	// Hosts are names, without port, or "*.suffix", that requests may be for beside
-	// addresses and localhost.
+	// Hosts are the host names that requests may have in addition to addresses and
+	// localhost: without port, or "*.suffix".
 	Hosts   []string
 	Pprof   bool // serve /debug/pprof/
 	Sources Sources

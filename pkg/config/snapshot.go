@@ -67,8 +67,8 @@ type Roller struct {
 type Admin struct {
 	Address string      // ip:port, or a unix path
 	Mode    fs.FileMode // of the unix socket: who may write may connect; 0: its owner alone
-	// Hosts are the names that requests may be for beside addresses and localhost: in
-	// lower case, "name" or "*.suffix".
+	// Hosts are the host names that requests may have in addition to addresses and
+	// localhost: in lower case, "name" or "*.suffix".
 	Hosts []string
 	Pprof bool
 }

@@ -346,7 +346,7 @@ type Attempt struct {
 type Record struct {
 	Reason Reason // why Weft answered by itself or ended the exchange; None otherwise
 	Detail string // one line for people, from the fault
-	Flags  Flags  // what happened beside that
+	Flags  Flags  // what else happened
 
 	// Listener is what serves the exchange; set by the first service, whose engine
 	// has each exchange that it serves accounted for, once. nil: no

@@ -2,8 +2,8 @@ package protocol
 
 import "strings"
 
-// Flags are what happened to an exchange beside its Reason, for %response_flags%. They
-// have Envoy's short names.
+// Flags say what happened to an exchange in addition to its Reason, for %response_flags%.
+// They have Envoy's short names.
 type Flags uint8
 
 // The flags.

@@ -64,9 +64,9 @@ type ServerOptions struct {
 // Tally accounts for exchanges that one goroutine ends. Those that went one way and
 // ended alike it may account for together.
 type Tally interface {
-	// Enter has an exchange that the engine does not start, because its caller has left,
-	// belong to the configuration in force, which Observe lets go. It reports whether
-	// Observe needs the request's fields: otherwise the engine need not read them.
+	// Enter ties an exchange that the engine does not start, because its client has left,
+	// to the current configuration, which Observe releases. It reports whether Observe
+	// needs the request's fields: otherwise the engine need not read them.
 	Enter(x *protocol.Exchange) (readsRequest bool)
 	// Observe is ServerOptions.Observe.
 	Observe(x *protocol.Exchange)

@@ -28,9 +28,9 @@ type opening struct {
 // errFull is why a host has no connection.
 var errFull = errors.New("all that max_connections allows are busy at other hosts")
 
-// await waits for o, for which x is pending, and returns its connection if x is counted on
-// that; nil without an error: it takes less than wait for it, or could not be opened beside
-// others.
+// await waits for o, for which x is pending. It returns o's connection if x is counted on it,
+// and nil without an error if the connection carries fewer exchanges than wait for it, or if
+// the host has too many connections for one more.
 func (p *shared) await(ctx context.Context, x *protocol.Exchange, o *opening) (l *line, err error) {
 	defer p.breaker.pending.Add(-1)
 	waited := false

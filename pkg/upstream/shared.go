@@ -145,7 +145,7 @@ func (p *shared) join(ctx context.Context, x *protocol.Exchange) (*line, *openin
 	case l != nil && p.coming() == nil && (p.single || !p.openAnother()):
 		ok, last := l.enter()
 		if last {
-			p.leave(l) // it carries something: nobody discards it yet
+			p.leave(l) // it carries an exchange, so it is not discarded yet
 		}
 		if !ok {
 			return nil, nil, nil

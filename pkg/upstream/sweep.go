@@ -135,8 +135,8 @@ func (p *exclusive) probe(now time.Duration) {
 	}
 }
 
-// popAt appends to batch the idle connections from a place on that became idle up to the
-// given time, as many as may be taken at once.
+// popAt appends to batch the idle connections from place on that became idle at now or
+// before: a part of the pool at a time.
 func (p *exclusive) popAt(batch []*member, place int, now time.Duration) []*member {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -57,7 +57,7 @@ type network struct {
 }
 
 // readBootstrap reads the parts of Envoy's bootstrap that are given, in its JSON form. An error
-// is Problems: all that is wrong in any part. What could be read is returned beside it.
+// is Problems: all that is wrong in any part. What could be read is returned with it.
 func readBootstrap(b config.Bootstrap) (*bootstrap, error) {
 	out := &bootstrap{node: &corev3.Node{}, asked: map[string]bool{}}
 	var wrong Problems

@@ -66,7 +66,7 @@ func problemsOf(field string, err error) (all Problems) {
 
 // members splits a JSON object by the names of its members, which may be spelt in the
 // other way that JSON has for fields of messages: ads_config is adsConfig. What is null is
-// not there. The error is Problems; the members that are right are returned beside it.
+// not there. The error is Problems; the members that are right are returned with it.
 func members(field string, data []byte, known ...string) (map[string]json.RawMessage, error) {
 	if len(data) == 0 {
 		return nil, nil

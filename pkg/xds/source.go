@@ -84,8 +84,8 @@ type Source struct {
 	kept    Kept                 // guarded by mu
 	replied map[topicOf]*replies // guarded by mu; nil: to nothing yet
 
-	// unreadable are clusters of control planes whose certificates could not be read: they
-	// are not in force, so that everything else is. Guarded by work.
+	// unreadable are clusters of control planes whose certificates could not be read. They
+	// are left out, so that the rest of the configuration applies. Guarded by work.
 	unreadable map[string]bool
 
 	announced bool // that the first configuration is applied; guarded by work
@@ -160,7 +160,7 @@ func (s *Source) newFeed(f *feed, types ...ads.Type) *feed {
 
 // Run follows the control plane until ctx ends. It returns when all that it started has
 // ended. A control plane that is away, or whose certificates cannot be read, is no error:
-// what is in force stays, and it is tried again. The error is that the address of
+// the current configuration stays, and Run tries again. The error is that the address of
 // xds_status cannot be bound.
 func (s *Source) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -223,10 +223,10 @@ func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	return st, nil
 }
 
-// TakeCharges returns what the peer cost beside its requests since it was last asked,
-// if that is least or more, else 0: streams that were reset within 50 ms or refused, and
-// CONTINUATION frames, less the streams that were answered in full. The engine adds up
-// the charges of many connections.
+// TakeCharges returns the charges since the last call if they are least or more, else 0. A
+// stream that was reset within 50 ms, a refused stream and a CONTINUATION frame cost one
+// charge each; a stream that was answered in full pays one back. The engine adds up the
+// charges of many connections.
 func (s *Session) TakeCharges(least int) int {
 	n := s.charges
 	if n < least {

@@ -224,8 +224,8 @@ func (u *Client) slots() int {
 	return n
 }
 
-// wantsTrailers reports whether the host is told that trailer fields are welcome: the
-// caller says so, in whatever version of HTTP, or calls gRPC.
+// wantsTrailers reports whether the request gets "te: trailers": the client sent it, in any
+// version of HTTP, or the request is gRPC.
 func (k *call) wantsTrailers() bool {
 	h := &k.x.Request.Header
 	if k.e != nil && k.e.trailers || protocol.IsGRPC(h) {

@@ -19,10 +19,10 @@ const (
 	// leastPart is how much of a DATA frame has to have come, in bytes, to be dealt
 	// with before the rest: less is not worth a frame of its own.
 	leastPart = 4 << 10
-	// leastCharge is from how many on what a peer cost beside its requests is charged to
-	// its source address and the listener. A peer that owes less is not ended for what
-	// others cost, unless nothing that it asked was answered and its address is over its
-	// budget.
+	// leastCharge is the number of charges of a connection from which on they are added to
+	// the budgets of its source address and its listener. A connection with fewer charges is
+	// not closed for those of others, unless none of its requests was answered and its
+	// address is over its budget.
 	leastCharge = 16
 )
 
@@ -60,9 +60,10 @@ type side interface {
 	// it broke a rule on one. They are Faults.
 	reset(code syntax.Code) error
 	broken(e *syntax.StreamError) error
-	// chargeFrom is from how many charges on charge is called. wire.mu is held.
+	// chargeFrom returns the number of charges from which on charge is called. wire.mu is
+	// held.
 	chargeFrom(now time.Time) int
-	// charge takes what the peer cost beside its requests; the error ends the
+	// charge adds n charges to the budgets that the connection shares; its error ends the
 	// connection. wire.mu is held.
 	charge(n int, now time.Time) error
 	timed

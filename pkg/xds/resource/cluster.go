@@ -202,7 +202,7 @@ func (p place) readSource(s *corev3.ConfigSource) {
 	}
 }
 
-// onlySource refuses what a source says beside where it is and how long it is waited for.
+// onlySource refuses settings of a source other than its place and its fetch timeout.
 func (p place) onlySource(s *corev3.ConfigSource) {
 	p.note(s, []string{"authorities"}, "ads", "self", "path", "path_config_source", "api_config_source", "initial_fetch_timeout", "resource_api_version")
 }

@@ -38,8 +38,8 @@ type Provider struct {
 	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Fields that tell the application single claims."`
 }
 
-// Normalize changes claims on their way into the metadata. What applications are told of
-// claims stays as it is in the token.
+// Normalize changes claims on their way into the metadata. Headers made of claims keep the
+// token's form.
 type Normalize struct {
 	SpaceDelimited []string `key:"space_delimited_claims" doc:"Claims, not those in objects, whose text becomes a list of its words, as that of scope (RFC 8693)." example:"[\"scope\"]"`
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/rules"
 )
 
-// audience is who may get the calls of a lane before rules and weights count. As a Dubbo
-// consumer knows nobody else, rules fall back, and weights count, among them.
+// audience is the providers that may get the calls of a lane before rules and weights apply.
+// Rules fall back to them, and weights are shared among them: a Dubbo consumer knows no other
+// providers.
 type audience struct {
 	members []int // of the providers
 	urls    []registry.URL

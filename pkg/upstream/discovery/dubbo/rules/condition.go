@@ -28,8 +28,8 @@ type condition struct {
 	when        []pair    // of the consumer; none: always
 	requests    []request // of when, what the request has to be
 	then        []pair    // of the provider
-	nobody      bool      // then nobody
-	force       bool      // rather nobody than somebody else
+	nobody      bool      // no provider gets the requests
+	force       bool      // no provider gets them if none fits
 }
 
 // pair is what is said of one key.

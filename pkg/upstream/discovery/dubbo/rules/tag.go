@@ -76,7 +76,7 @@ type tagSets struct {
 // holders are the providers that have a tag.
 type holders struct {
 	members []int32
-	force   bool // calls go to nobody else, whatever they say
+	force   bool // calls go to no other provider, even if they allow it
 }
 
 // Tag is the tag that a consumer's own parameters ask for.
@@ -116,8 +116,8 @@ func (t *tagSets) holdersOf(name string, force bool, allowed config.HostSet) {
 	}
 }
 
-// HaveTags reports whether some of the providers have tags, by themselves or by rules, or
-// a rule has tags for nobody of their application.
+// HaveTags reports whether some of the providers have tags, of their own or by rules, or a
+// rule of their application has tags that no provider holds.
 func (r *Routers) HaveTags(providers []registry.URL) bool {
 	of := r.rulesByApplication()
 	return slices.ContainsFunc(providers, func(u registry.URL) bool {
