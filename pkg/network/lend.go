@@ -22,7 +22,7 @@ func (o *Outbox) Lend(before, whole []byte) bool {
 		o.pieces = append(o.pieces, piece)
 	}
 	o.pieces = append(o.pieces, buffer.Borrow(whole))
-	o.queued += len(before) + len(whole)
+	o.queued.Add(int64(len(before) + len(whole)))
 	o.lent++
 	return true
 }

@@ -186,7 +186,7 @@ func TestWhatIsKeptOfLoansIsGathered(t *testing.T) {
 		held += piece.Cap()
 	}
 	if most := frames * len(frame) * 3 / 2; held > most {
-		t.Errorf("%d bytes are held for %d, want %d at most", held, o.queued, most)
+		t.Errorf("%d bytes are held for %d, want %d at most", held, o.Queued(), most)
 	}
 	_ = o.Flush()
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/weft-proxy/weft/pkg/buffer"
@@ -47,7 +48,7 @@ type Outbox struct {
 	mu      sync.Mutex
 	room    sync.Cond          // on mu: queued fell, writing ended, or err was set
 	pieces  []*buffer.IoBuffer // guarded by mu; waiting, oldest first; the last is being filled
-	queued  int                // guarded by mu; bytes not yet taken by the socket
+	queued  atomic.Int64       // bytes not yet taken by the socket; changes with mu held
 	lent    int                // guarded by mu; pieces, here or in out, that Lend added
 	writing bool               // guarded by mu; somebody writes
 	err     error              // guarded by mu; nothing can be written any more
@@ -94,7 +95,7 @@ func (o *Outbox) Begin(size int) (dst []byte) {
 // connection is lost: the frame was dropped.
 func (o *Outbox) End(dst []byte) error {
 	piece := o.pieces[len(o.pieces)-1]
-	o.queued += len(dst) - len(piece.Storage())
+	o.queued.Add(int64(len(dst) - len(piece.Storage())))
 	piece.SetStorage(dst)
 	err := o.err
 	if err != nil {
@@ -112,7 +113,7 @@ func (o *Outbox) Put(size int, frame func(dst []byte) ([]byte, error)) (n int, e
 	dst := o.Begin(size)
 	start := len(dst)
 	out := dst
-	full := o.queued >= o.limit // o.mu is held until End
+	full := o.Queued() >= o.limit // o.mu is held until End
 	defer func() {
 		if lost = o.End(out); lost == nil && full {
 			lost = ErrOutboxFull
@@ -130,11 +131,7 @@ func (o *Outbox) Put(size int, frame func(dst []byte) ([]byte, error)) (n int, e
 }
 
 // Queued returns how many bytes wait.
-func (o *Outbox) Queued() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.queued
-}
+func (o *Outbox) Queued() int { return int(o.queued.Load()) }
 
 // AwaitRoom waits until less than HighWater is queued, or the connection is
 // lost.
@@ -145,7 +142,7 @@ func (o *Outbox) AwaitRoom() { o.AwaitBelow(HighWater) }
 func (o *Outbox) AwaitBelow(limit int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.queued >= limit && o.err == nil {
+	for o.Queued() >= limit && o.err == nil {
 		o.room.Wait()
 	}
 }
@@ -205,15 +202,17 @@ func (o *Outbox) take() {
 	n := min(len(o.pieces), mostPieces)
 	o.out = append(o.out, o.pieces[:n]...)
 	o.pieces = slices.Delete(o.pieces, 0, n)
+	taken := 0
 	for _, piece := range o.out {
-		o.queued -= piece.Len()
+		taken += piece.Len()
 	}
+	o.queued.Add(-int64(taken))
 }
 
 // untake has what was taken and not written wait again. o.mu is held.
 func (o *Outbox) untake() {
 	for _, piece := range o.out {
-		o.queued += piece.Len()
+		o.queued.Add(int64(piece.Len()))
 	}
 	o.pieces = slices.Insert(o.pieces, 0, o.out...)
 	clear(o.out)
@@ -240,9 +239,9 @@ func (o *Outbox) writeAll() error {
 		_, err := o.conn.Write(piece.Bytes())
 		piece.Release()
 		o.mu.Lock()
-		o.queued -= size
+		o.queued.Add(-int64(size))
 		o.err = errors.Join(o.err, err)
-		if o.queued < HighWater {
+		if o.Queued() < HighWater {
 			o.room.Broadcast()
 		}
 	}
@@ -253,7 +252,7 @@ func (o *Outbox) writeAll() error {
 // drop gives up what waits; o.mu is held.
 func (o *Outbox) drop() {
 	for _, piece := range o.pieces {
-		o.queued -= piece.Len()
+		o.queued.Add(-int64(piece.Len()))
 		if piece.IsBorrowed() {
 			o.lent--
 		}

@@ -44,6 +44,7 @@ func (e *Engine) newExchange() *exchange {
 	}
 	x := &exchange{engine: e}
 	x.x.Caller = x
+	x.x.Reset() // as finish leaves it
 	x.text = x.small[:0]
 	return x
 }
@@ -53,7 +54,6 @@ func (e *Engine) newExchange() *exchange {
 func (e *exchange) read(s *session, end bool, b *batch) (err error) {
 	defer protocol.Recover(&err)
 	x := &e.x
-	x.Reset()
 	x.Meta.Conn = &s.meta
 	x.Meta.Protocol, x.Meta.Version = string(config.HTTP2), "HTTP/2.0"
 	x.Meta.Start = b.now

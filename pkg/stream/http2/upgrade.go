@@ -50,7 +50,6 @@ func (c *session) adopt(u stream.Upgrade, settings []byte) error {
 // it has.
 func (e *exchange) take(u stream.Upgrade) {
 	x := &e.x
-	x.Reset()
 	x.Meta = protocol.Meta{
 		Conn: &e.c.meta, Protocol: string(config.HTTP2), Version: strings.Clone(u.Meta.Version),
 		Start: u.Meta.Start, HeadSize: u.Meta.HeadSize,
