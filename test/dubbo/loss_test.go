@@ -29,7 +29,7 @@ type load struct {
 }
 
 // callers is how many callers a load has.
-const callers = 4
+const callers = 8
 
 // startLoad returns when calls are answered.
 func startLoad(t *testing.T, near *sidecar) *load {
