@@ -328,12 +328,19 @@ func (u *Client) take(b *batch) error {
 	for _, f := range u.hear(b.now) {
 		f(b)
 	}
-	for _, k := range u.ready {
-		k.goOn(b)
-	}
-	clear(u.ready)
-	u.ready = u.ready[:0]
+	u.resumeReady(b)
 	return err
+}
+
+// resumeReady resumes the exchanges whose answer has come, each once.
+func (u *Client) resumeReady(b *batch) {
+	for i, k := range u.ready {
+		if k != nil { // else it was resumed before a panic
+			u.ready[i] = nil
+			k.goOn(b)
+		}
+	}
+	u.ready = u.ready[:0]
 }
 
 // hear notes that the host is alive, and opens streams for those that wait for one. What
@@ -473,6 +480,7 @@ func (u *Client) over(err error, b *batch) {
 		u.said(u.state.AppendGoAway(u.scratch[:0], wrong.Code, wrong.Reason), b)
 		u.mu.Unlock()
 	}
+	u.resumeReady(b) // a panic of the reader has left some
 	// What is lent is of the buffer that is given up.
 	b.flush()
 	_ = u.conn.Close() // a second time, perhaps

@@ -1,0 +1,60 @@
+package http2
+
+import (
+	"bufio"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// brokenOwner is the owner of a stream. It panics, once, when its stream fails.
+type brokenOwner struct {
+	owner
+	burned bool
+}
+
+func (o *brokenOwner) fail(why error) func(*batch) {
+	if !o.burned {
+		o.burned = true
+		panic(injected)
+	}
+	return o.owner.fail(why)
+}
+
+// TestAPanicOfAHostsReaderLosesNoAnswer has the goroutine that reads a host's connection
+// panic behind the head of another response, in what one read has brought: both exchanges
+// end.
+func TestAPanicOfAHostsReaderLosesNoAnswer(t *testing.T) {
+	asked, broken := make(chan struct{}), make(chan struct{})
+	address := host(t, func(p *peer) {
+		p.awaitHead()
+		p.awaitHead()
+		close(asked)
+		<-broken
+		w := bufio.NewWriter(p.conn)
+		p.fr = http2.NewFramer(w, p.in)
+		p.headers(1, true, ":status", "204")
+		p.ok(p.fr.WriteGoAway(1, http2.ErrCodeNo, nil))
+		p.ok(w.Flush())
+		p.next()
+	})
+	h := new(hooks)
+	r, calls, _ := panicRig(t, h, address)
+	p := r.dial()
+	p.request(1, true)
+	p.request(3, true)
+	<-asked
+	u := h.client.Load()
+	u.mu.Lock()
+	l := laneOf(u.state.Stream(3))
+	l.owner = &brokenOwner{owner: l.owner}
+	u.mu.Unlock()
+	close(broken)
+	if got := p.head(1)[":status"]; got != "204" {
+		t.Errorf("the request whose response has come is answered with %s, want 204", got)
+	}
+	if got := p.head(3)[":status"]; got != "500" {
+		t.Errorf("the other request is answered with %s, want 500", got)
+	}
+	idle(t, calls)
+}
