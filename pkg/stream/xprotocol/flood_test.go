@@ -69,7 +69,7 @@ func (r *rig) lateServer(service protocol.Service, change func(o *stream.ServerO
 	if change != nil {
 		change(&o)
 	}
-	return r.engine.Protocol(toy{}).NewServer(o)
+	return r.engine.Protocol(r.codec).NewServer(o)
 }
 
 // serveLate has a caller send frames and end its direction, and then serves it.
@@ -150,6 +150,20 @@ func TestARequestThatNeverStartedIsReadForTheLogOnly(t *testing.T) {
 		if got := r.recorded()[0]; got.path != want || got.reason != protocol.DownstreamGone {
 			t.Errorf("reads %v: recorded as %+v, want the path %q", reads, got, want)
 		}
+	}
+}
+
+// TestAPanicOfARequestThatNeverStartedCostsNoOther has the codec panic for the first
+// request of a caller that has left. All of its requests end.
+func TestAPanicOfARequestThatNeverStartedCostsNoOther(t *testing.T) {
+	const n = 5
+	f := newFusedRig(t, false)
+	s := f.dialLate(f.lateServer(nil, nil), burst(n, codec.Request), (*net.TCPConn).Close)
+	f.arm("server Traits")
+	s.serve(t.Context())
+	f.await(func() bool { return len(f.observed) == n })
+	if !f.burned() {
+		t.Error("the panic did not happen")
 	}
 }
 

@@ -66,7 +66,6 @@ func (r *request) refuse(b *batch) {
 func (r *request) cancel(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
-	r.describe()
 	if r.enter() {
 		_ = r.read() // for the log; the request ends in any case
 	}
@@ -77,10 +76,12 @@ func (r *request) cancel(b *batch) {
 // leftBeforeStart is the detail that is recorded of a request that cancel ends.
 const leftBeforeStart = "client gone: the client closed its connection before the request started"
 
-// enter has the exchange, which does not start, belong to its listener's configuration. It
-// reports whether an observer reads the request. A panic costs no more than that.
+// enter describes the request, which does not start, and has its exchange belong to its
+// listener's configuration. It reports whether an observer reads the request. A panic, of
+// the codec too, costs no more than that.
 func (r *request) enter() (readsRequest bool) {
 	defer r.engine.contain("accounting for a request")
+	r.describe()
 	s := r.c.s
 	return s.o.Observe != nil && r.batch.tally(s).Enter(&r.x)
 }

@@ -25,6 +25,7 @@ import (
 type rig struct {
 	t       testing.TB
 	engine  *Engine
+	codec   codec.Codec
 	options config.RPCOptions
 	address string
 	ln      *network.Listener
@@ -60,7 +61,7 @@ func newRigOn(t testing.TB, c codec.Codec, service protocol.Service, change func
 	before := buffer.Outstanding()
 	engine := New(slog.New(slog.DiscardHandler))
 	prepare(engine)
-	r := &rig{t: t, engine: engine, options: config.DefaultRPCOptions(), ended: make(chan struct{})}
+	r := &rig{t: t, engine: engine, codec: c, options: config.DefaultRPCOptions(), ended: make(chan struct{})}
 	o := stream.ServerOptions{
 		Listener: "test", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
 		Observe: r.observe, NewTally: func() stream.Tally { return &tally{rig: r} },
