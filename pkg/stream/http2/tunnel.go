@@ -127,20 +127,19 @@ func (l *lane) closeWrite() error {
 }
 
 // tunnel switches the caller's stream: bytes both ways until both directions have
-// ended.
+// ended. If it cannot, finish closes the tunnel.
 func (e *exchange) tunnel() {
-	peer := e.x.Response.TakeTunnel()
 	err := protocol.Fault{Reason: protocol.UpstreamMalformed}
 	if e.isTunnel() {
-		if err := e.sendHead(false); err == nil {
+		if e.sendHead(false) == nil {
 			e.lastLong()
 			e.flush()
+			peer := e.x.Response.TakeTunnel()
 			e.engine.start(func() { e.carry(peer) })
 			return
 		}
 		err.Reason = protocol.DownstreamGone
 	}
-	e.closeTunnel(peer) // nothing was sent
 	e.failed(&err)
 }
 

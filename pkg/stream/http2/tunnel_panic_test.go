@@ -1,10 +1,42 @@
 package http2
 
 import (
+	"context"
 	"testing"
 
 	"golang.org/x/net/http2"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
 )
+
+// closableTunnel is a tunnel that reports its Close.
+type closableTunnel struct {
+	protocol.Tunnel
+	closed chan struct{}
+}
+
+func (t closableTunnel) Close() error {
+	close(t.closed)
+	return nil
+}
+
+// TestAPanicOfTheHeadOfATunnelClosesIt has the encoder panic in the head that would open a
+// tunnel.
+func TestAPanicOfTheHeadOfATunnelClosesIt(t *testing.T) {
+	closed := make(chan struct{})
+	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+		x.Response.Header.Add("x-bad", unreadable())
+		x.Response.Status, x.Response.Source = 200, protocol.UpstreamResponse
+		x.Response.Tunnel = closableTunnel{closed: closed}
+		return nil
+	}), nil)
+	p := r.dial()
+	p.headers(1, false, ":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":authority", "shop.test", ":path", "/")
+	if code := p.resetOf(1); code != http2.ErrCodeInternal {
+		t.Errorf("reset with %v, want INTERNAL_ERROR", code)
+	}
+	wait(t, closed)
+}
 
 // TestAPanicAtTheEndOfATunnelLeavesNothingBehind has Close of a filter's tunnel, or what a
 // pool does when a tunnel is released, panic: when host and caller have ended the tunnel,
