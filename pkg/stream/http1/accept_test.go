@@ -62,3 +62,22 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 		})
 	}
 }
+
+// TestATargetThatIsNotServedDoesNotSwitch: HTTP/2, which the connection would switch to,
+// would serve the request.
+func TestATargetThatIsNotServedDoesNotSwitch(t *testing.T) {
+	n := &next{seen: make(chan string, 1)}
+	b := newBench(t, func(o *stream.ServerOptions) {
+		o.HTTP1.Accept = config.HTTP1Accept{RefuseAbsolute: true}
+		o.H2C = n
+	})
+	c := b.dial()
+	c.send("GET http://h/a HTTP/1.1\r\n" + askH2C + "\r\n")
+	if got := c.head(); !strings.HasPrefix(got, "HTTP/1.1 404 ") {
+		t.Errorf("answered with %q, want 404", got)
+	}
+	_ = c.Close()
+	if len(n.seen) > 0 {
+		t.Errorf("the engine of HTTP/2 got %q", <-n.seen)
+	}
+}

@@ -16,12 +16,12 @@ const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUp
 // upgrade looks whether the request that was read asks for HTTP/2, and returns who
 // goes on with the connection if so. nil: the request is served as any other. That
 // is so for a request whose content is not at hand, for it would have to be read
-// before the first frame; for one over TLS, where ALPN chooses (RFC 7540 3.3); and
-// on a connection that is about to end.
+// before the first frame; for one over TLS, where ALPN chooses (RFC 7540 3.3); for one
+// whose target the listener does not serve; and on a connection that is about to end.
 func (c *session) upgrade() network.Handler {
 	x, f := &c.x, &c.framing
 	b := &c.body.content
-	if f.HTTP2Settings == "" || c.s.o.H2C == nil || c.meta.Secure || c.conn.Draining() ||
+	if f.HTTP2Settings == "" || c.unrouted || c.s.o.H2C == nil || c.meta.Secure || c.conn.Draining() ||
 		!f.KeepAlive || f.Body != syntax.NoBody && b.whole < 0 || x.Request.ExpectContinue {
 		return nil
 	}
