@@ -70,8 +70,8 @@ func NewOutbox(conn *Conn, run func(func())) *Outbox {
 	return o
 }
 
-// Limit has n bytes be queued before Put refuses more; 0 leaves it at MaxQueued. It is
-// called before the outbox is used.
+// Limit sets how many bytes may be queued before Put refuses more; 0 leaves it at MaxQueued.
+// The owner calls it before it uses the outbox.
 func (o *Outbox) Limit(n int) {
 	if n > 0 {
 		o.limit = n

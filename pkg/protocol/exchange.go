@@ -34,8 +34,9 @@ type Exchange struct {
 	// TryDeadline is when the attempt that is under way is given up; the zero time
 	// means at Deadline. Retry sets it.
 	TryDeadline time.Time
-	// IdleTimeout is how long the exchange may wait for the next byte: of its request while an
-	// answer does not go either, then of its answer, then of its tunnel; 0: for ever. The engine that read the request sets it.
+	// IdleTimeout is how long the exchange may go without a byte: of the request, unless the
+	// answer moves meanwhile, then of the answer, then of the tunnel; 0: for ever. The engine
+	// that read the request sets it.
 	IdleTimeout time.Duration
 
 	// Caller is the engine's side of the exchange. Never nil in an engine's
@@ -101,18 +102,18 @@ type Response struct {
 	// (101, or 2xx to CONNECT). The engine pumps and closes it.
 	Tunnel Tunnel
 
-	// The content or the tunnel of a client's engine, until it is closed, without what
-	// filters have put around it.
+	// The content or the tunnel that the upstream's engine made, until it is closed: Body
+	// and Tunnel may be what filters have wrapped around them.
 	engineBody   Body
 	engineTunnel Tunnel
 }
 
-// SetBody makes b the content that is read from an upstream; nil: none. If filters put a
-// body around it that does not close it, because it panics, ResetResponse does. When b is
-// closed it calls BodyClosed.
+// SetBody makes b, which reads from an upstream, the content; nil: there is none. If a
+// filter wraps b and its Close panics before it closes b, ResetResponse closes b. The Close
+// of b calls BodyClosed.
 func (r *Response) SetBody(b Body) { r.Body, r.engineBody = b, b }
 
-// BodyClosed takes out b, which SetBody was given, so that nothing closes it again.
+// BodyClosed removes b, which SetBody has set, so that nothing closes it again.
 func (r *Response) BodyClosed(b Body) {
 	if r.Body == b {
 		r.Body = nil
@@ -122,40 +123,40 @@ func (r *Response) BodyClosed(b Body) {
 	}
 }
 
-// SetTunnel is SetBody for a tunnel, which may be closed more than once.
+// SetTunnel is SetBody for a tunnel. Its Close may be called more than once.
 func (r *Response) SetTunnel(t Tunnel) { r.Tunnel, r.engineTunnel = t, t }
 
-// TakeTunnel takes the tunnel out. Its Close ends the tunnel that SetTunnel was given even
-// if that of a filter's tunnel around it panics.
+// TakeTunnel removes and returns the tunnel. If a filter wraps the tunnel that SetTunnel has
+// set, Close of the result closes both, even if the filter's panics.
 func (r *Response) TakeTunnel() Tunnel {
 	t := r.Tunnel
 	r.Tunnel = nil
 	if r.engineTunnel == nil || t == r.engineTunnel {
 		return t
 	}
-	return filtered{t, r.engineTunnel}
+	return filteredTunnel{t, r.engineTunnel}
 }
 
-// filtered is a filter's tunnel around that of an engine.
-type filtered struct {
+// filteredTunnel is a filter's tunnel that wraps that of an engine.
+type filteredTunnel struct {
 	Tunnel
 	inner io.Closer
 }
 
 // SetReadDeadline bounds the next reads, if the filter's tunnel can.
-func (f filtered) SetReadDeadline(at time.Time) {
+func (f filteredTunnel) SetReadDeadline(at time.Time) {
 	if t, ok := f.Tunnel.(interface{ SetReadDeadline(at time.Time) }); ok {
 		t.SetReadDeadline(at)
 	}
 }
 
 // Close is Tunnel's.
-func (f filtered) Close() error {
-	defer f.inner.Close() //nolint:errcheck // that of the filter's tunnel tells
+func (f filteredTunnel) Close() error {
+	defer f.inner.Close() //nolint:errcheck // the filter's Close returns the error
 	return f.Tunnel.Close()
 }
 
-// drop is reset, before which it closes what the answer holds of an upstream, if nothing has.
+// drop closes the content and the tunnel of an upstream, if they are still open, and resets r.
 func (r *Response) drop() {
 	if r.engineBody == nil && r.engineTunnel == nil {
 		r.reset()

@@ -36,12 +36,12 @@ type CostLimits struct {
 // CostLimitsOf returns the limits that o sets; those that it leaves out are the defaults.
 func CostLimitsOf(o *config.HTTP2Options) CostLimits {
 	limits := CostLimits{Source: o.SourceResets, Listener: o.ListenerResets}
-	usual := config.DefaultHTTP2Options()
+	defaults := config.DefaultHTTP2Options()
 	if limits.Source == (config.Budget{}) {
-		limits.Source = usual.SourceResets
+		limits.Source = defaults.SourceResets
 	}
 	if limits.Listener == (config.Budget{}) {
-		limits.Listener = usual.ListenerResets
+		limits.Listener = defaults.ListenerResets
 	}
 	return limits
 }

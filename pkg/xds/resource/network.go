@@ -273,7 +273,7 @@ func (p place) readHTTPOptions(m *hcmv3.HttpConnectionManager, out *config.Proxy
 	h.ClientCert = p.readClientCert(m)
 }
 
-// tokens reads a number of a token bucket, which stays if v is absent.
+// tokens sets a number of a token bucket to v, within what is allowed, unless v is absent.
 func tokens(v *wrapperspb.UInt64Value, to *int) {
 	const most = 1_000_000
 	if v != nil {
