@@ -185,9 +185,8 @@ func (b *wonBody) Close() error {
 	}
 	b.closed = true
 	b.to.BodyClosed(b.self)
-	err := b.Body.Close()
-	b.from.cancel()
-	return err
+	defer b.from.cancel()
+	return b.Body.Close()
 }
 
 // wonMessage is wonBody of RPC, whose frame engines look for.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"hash/maphash"
 	"net/netip"
 	"sync"
@@ -35,15 +36,16 @@ type CostLimits struct {
 
 // CostLimitsOf returns the limits that o sets; those that it leaves out are the defaults.
 func CostLimitsOf(o *config.HTTP2Options) CostLimits {
-	limits := CostLimits{Source: o.SourceResets, Listener: o.ListenerResets}
 	defaults := config.DefaultHTTP2Options()
-	if limits.Source == (config.Budget{}) {
-		limits.Source = defaults.SourceResets
+	return CostLimits{
+		Source:   budgetOr(o.SourceResets, defaults.SourceResets),
+		Listener: budgetOr(o.ListenerResets, defaults.ListenerResets),
 	}
-	if limits.Listener == (config.Budget{}) {
-		limits.Listener = defaults.ListenerResets
-	}
-	return limits
+}
+
+// budgetOr returns b with what is 0 in it taken from other.
+func budgetOr(b, other config.Budget) config.Budget {
+	return config.Budget{Burst: cmp.Or(b.Burst, other.Burst), PerSecond: cmp.Or(b.PerSecond, other.PerSecond)}
 }
 
 // sets and ways are the table of source addresses: 4,096 of them, about 200 KiB for each
