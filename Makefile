@@ -8,7 +8,7 @@ FUZZ     ?= ./...
 FLOOD    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build setup test lint unit race e2e chaos environments xds-harness cover bench flood fuzz clean
+.PHONY: help build setup test lint unit race e2e chaos soak environments xds-harness cover bench flood fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,10 @@ e2e: ## end-to-end, conformance and documentation tests only
 	$(GO) test $$($(GO) list ./test/... | grep -v /test/chaos)
 
 chaos: ## a minute of load each while hosts, links, names, certificates and CPUs fail, alone
-	$(GO) test ./test/chaos -count=1 -parallel 1 -timeout 20m -v
+	WEFT_CHAOS_DURATION=1m $(GO) test ./test/chaos -count=1 -parallel 1 -timeout 20m -v
+
+soak: build chaos ## the long forms of tests that "make test" runs for a short time; before a release
+	$(GO) run ./test/flood -weft bin/weft -duration 12s
 
 environments: ## the whole suite in each of six environments: calm, busy, loopback, hostname, ipv4, interfaces
 	@test/scripts/environments

@@ -4,8 +4,8 @@
 // under a constant load, states what it allows, and looks afterwards for what was
 // left behind: requests, connections, goroutines, memory.
 //
-// A test takes a minute, ten seconds with -short. What is random follows from a
-// seed that each test prints; WEFT_CHAOS_SEED repeats one.
+// The load of a test lasts 20 seconds, or WEFT_CHAOS_DURATION. Each test prints the seed of
+// its randomness; WEFT_CHAOS_SEED repeats one.
 package chaos
 
 import (
@@ -66,9 +66,13 @@ type trial struct {
 func begin(t *testing.T) *trial {
 	t.Helper()
 	t.Parallel()
-	r := &trial{T: t, lasts: time.Minute, seed: rand.Uint64()}
-	if testing.Short() {
-		r.lasts = 10 * time.Second
+	r := &trial{T: t, lasts: 20 * time.Second, seed: rand.Uint64()}
+	if text := os.Getenv("WEFT_CHAOS_DURATION"); text != "" {
+		lasts, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatalf("WEFT_CHAOS_DURATION: %v", err)
+		}
+		r.lasts = lasts
 	}
 	if text := os.Getenv("WEFT_CHAOS_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)

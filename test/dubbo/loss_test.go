@@ -294,7 +294,7 @@ func TestSidecarIsKilled(t *testing.T) {
 	p := startPair(t, server.Address(), server.Address(), server.Address())
 	judge := dial(t, server)
 	owner := judge.awaitPublished(p.far, 0)
-	wait(2 * time.Second) // the state file is written a moment after a call
+	p.far.awaitSaved()
 	p.far.weft.Kill()
 	p.far.restart()
 	judge.awaitPublished(p.far, owner)

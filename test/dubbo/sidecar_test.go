@@ -78,6 +78,8 @@ func (w *sidecar) restart() {
 	w.weft.awaitLine("is ready")
 }
 
+func (w *sidecar) stateFile() string { return filepath.Join(filepath.Dir(w.path), "state.json") }
+
 func (w *sidecar) config() object {
 	if w.setting.session == 0 {
 		w.setting.session = 2 * time.Second
@@ -97,7 +99,7 @@ func (w *sidecar) config() object {
 		"cluster_manager": object{"clusters": []object{{"name": "app", "hosts": []object{{"address": fmt.Sprintf("127.0.0.1:%d", max(w.setting.app, 1))}}}}},
 		"extends": []object{{"type": "dubbo_registry", "config": object{
 			"enable": true, "host": host, "server_port": w.ingress, "api_port": w.api, "withdraw_wait": "2s",
-			"state_file": filepath.Join(filepath.Dir(w.path), "state.json"),
+			"state_file": w.stateFile(),
 			"registries": []object{{"type": "zookeeper", "address": w.setting.registry, "session_timeout": w.setting.session.String()}},
 		}}},
 		"admin": object{"address": object{"socket_address": object{"address": "127.0.0.1", "port_value": w.admin}}},
@@ -127,6 +129,29 @@ func (w *sidecar) askAll(path string, more ...object) {
 		}
 		w.ask(path, service)
 	}
+}
+
+// awaitSaved waits until the state file has all services that askAll has published.
+func (w *sidecar) awaitSaved() {
+	w.t.Helper()
+	eventually(w.t, func() string {
+		text, err := os.ReadFile(w.stateFile())
+		if err != nil {
+			return err.Error()
+		}
+		var state struct {
+			Content struct {
+				Published []json.RawMessage `json:"published"`
+			} `json:"content"`
+		}
+		if err := json.Unmarshal(text, &state); err != nil {
+			return err.Error()
+		}
+		if n := len(state.Content.Published); n != len(exports()) {
+			return fmt.Sprintf("%d published services are saved, want %d", n, len(exports()))
+		}
+		return ""
+	})
 }
 
 // service is what the API says of one service that is called.
