@@ -63,7 +63,9 @@ func TestTheProcessorIsTakenAway(t *testing.T) {
 	leave(1)
 	flooded := r.playFor(r.lasts/6, flood)[flood.name]
 	leave(20)
-	r.hold(flooded, bounds{kinds: []string{"timeout"}, failed: 1, most: 3 * time.Second}) // those who wait behind others give up
+	// Clients that wait behind others give up. A starved Weft reads their requests together with
+	// the resets, and may close the connection as it does in a rapid reset.
+	r.hold(flooded, bounds{kinds: []string{"timeout", "reset stream"}, failed: 1, most: 3 * time.Second})
 	w.awaitNoRequests()
 
 	const after = ", after it"
