@@ -141,15 +141,16 @@ func TestASlowHostIsHedged(t *testing.T) {
 	}
 }
 
-// checkHedges waits until of each request that was asked twice one try is counted as
-// cancelled: the slow host's, which was asked so often at least. On a busy machine the
-// other host may be slow, too, and asked first.
+// checkHedges waits until each try that the slow host got is counted as canceled. On a busy
+// machine the other host may be slow, too: then it is tried first, and the response may come
+// before the hedged try has a host, which counts as a hedge but not as a canceled attempt.
 func (w *weft) checkHedges(asked int64) {
 	w.t.Helper()
-	eventually(w.t, "of each request that was asked twice one try is counted as cancelled", func() bool {
+	eventually(w.t, "each try of the slow host is counted as canceled", func() bool {
 		hedges, won := w.metric("weft_cluster_hedges_total"), w.metric("weft_cluster_hedges_won_total")
-		return hedges >= float64(asked) && won > 0 && won <= hedges &&
-			w.metric("weft_cluster_attempts_cancelled_total") == hedges && w.metric("weft_cluster_requests_active") == 0
+		canceled := w.metric("weft_cluster_attempts_cancelled_total")
+		return hedges >= float64(asked) && won > 0 && won <= hedges && canceled >= float64(asked) && canceled <= hedges &&
+			w.metric("weft_cluster_requests_active") == 0
 	})
 }
 
