@@ -242,6 +242,7 @@ func TestIdleStreamsOfAnEnvoyFile(t *testing.T) {
 	}
 	defer conn.Close()
 	start := time.Now()
+	_ = conn.SetDeadline(start.Add(patience)) // a response that never comes is an error of the read
 	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab"); err != nil {
 		t.Fatal(err)
 	}
