@@ -110,13 +110,18 @@ func (r *race) run(ctx context.Context) error {
 	for {
 		select {
 		case a := <-r.ended:
+			if a.err != nil {
+				select { // it chose a host before it failed
+				case <-r.moved:
+					r.addInitial()
+				default:
+				}
+			}
 			if over, err := r.finish(a); over {
 				return err
 			}
 		case <-r.moved:
-			if len(r.made) < r.atOnce {
-				r.beside()
-			}
+			r.addInitial()
 		case <-r.late:
 			r.late = nil
 			if r.running > 0 && wanted(&r.h.retry.policy, protocol.TryTimeout, r.x) && r.retries < r.h.retry.policy.NumRetries && r.beside() {
@@ -136,6 +141,14 @@ func (r *race) run(ctx context.Context) error {
 			r.record(r.made[len(r.made)-1])
 			return protocol.NewFault(protocol.DownstreamGone, context.Cause(ctx))
 		}
+	}
+}
+
+// addInitial launches the next of the tries that begin without a cause, if there is one: a try
+// has chosen its host, so the next one can choose another.
+func (r *race) addInitial() {
+	if len(r.made) < r.atOnce {
+		r.beside()
 	}
 }
 
