@@ -15,8 +15,8 @@ type session struct {
 	cell     *upstream.Cluster // nil: there is none
 	caller   *network.Conn
 	watchers []filter.Watcher
-	told     int      // how many watchers the beginning has been reported to
-	ended    []func() // what tells them of the end
+	notified int      // how many watchers were notified of the beginning
+	ended    []func() // notify those watchers of the end
 }
 
 // begin tells of a session whose host is connected to.
@@ -28,16 +28,16 @@ func (s *session) begin(h *upstream.Host, conn *network.Conn) {
 	s.tell()
 }
 
-// end tells of the end; of the beginning, too, if err kept the session from that.
+// end notifies the watchers of the end, and of the beginning, too, if err prevented it.
 func (s *session) end(err error) {
 	defer s.finish()
-	if s.told < len(s.watchers) {
+	if s.notified < len(s.watchers) {
 		s.Reason = protocol.ReasonOf(err)
 		s.tell()
 	}
 }
 
-// finish tells of the end. A panic of a watcher does not keep the others from being told.
+// finish notifies the watchers of the end. If one panics, the others are still notified.
 func (s *session) finish() {
 	if len(s.ended) == 0 {
 		return
@@ -53,9 +53,9 @@ func (s *session) tell() {
 	if s.cell != nil {
 		s.Cluster = s.cell.Config()
 	}
-	for s.told < len(s.watchers) {
-		w := s.watchers[s.told]
-		s.told++ // w may panic
+	for s.notified < len(s.watchers) {
+		w := s.watchers[s.notified]
+		s.notified++ // w may panic
 		s.ended = append(s.ended, w(&s.Session))
 	}
 }

@@ -29,7 +29,7 @@ type ChainStatus struct {
 	Cluster    string   `json:"cluster,omitempty"` // of tcp_proxy and udp_proxy
 }
 
-// Describe returns the listeners that accept, and those that Drain waits for, sorted by name.
+// Describe returns the accepting and the draining listeners, sorted by name.
 func (s *Server) Describe() []ListenerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -255,7 +255,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 	}
 	keep, err := c.serve(ctx)
 	if p := protocol.PanicIn(err); p != nil {
-		p.Log(c.s.o.Log, "answering a request", "listener", c.s.o.Listener)
+		c.report("answering a request", p)
 	}
 	if err != nil && !c.answered {
 		c.framing.KeepAlive = false
@@ -413,7 +413,8 @@ func (c *session) contain(doing string) {
 	}
 }
 
-// report logs a panic that was contained. The deferred function that recovers calls it.
+// report logs a panic that was contained: p is what recover has returned, or a
+// *protocol.Panic. The deferred function that recovers calls it.
 func (c *session) report(doing string, p any) {
 	protocol.NewPanic(p).Log(c.s.o.Log, doing, "listener", c.s.o.Listener)
 }

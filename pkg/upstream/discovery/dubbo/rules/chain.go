@@ -81,13 +81,13 @@ func (c *condition) isFor(consumer registry.URL) bool {
 }
 
 func (c *condition) step(providers []registry.URL, consumer registry.URL) step {
-	s := step{requests: c.requests, strict: c.nobody || c.force, goes: config.NewHostSet(len(providers)), stay: config.NewHostSet(len(providers))}
+	s := step{requests: c.requests, strict: c.denies || c.force, goes: config.NewHostSet(len(providers)), stay: config.NewHostSet(len(providers))}
 	mine := c.application == "" || c.application == consumer.Get(keyApplication)
 	for i, u := range providers {
 		switch {
 		case !mine && c.application != u.Get(keyApplication):
 			s.stay.Add(i)
-		case !c.nobody && c.goesTo(u, &consumer):
+		case !c.denies && c.goesTo(u, &consumer):
 			s.goes.Add(i)
 			s.stay.Add(i)
 		}

@@ -28,7 +28,7 @@ type condition struct {
 	when        []pair    // of the consumer; none: always
 	requests    []request // of when, what the request has to be
 	then        []pair    // of the provider
-	nobody      bool      // no provider gets the requests
+	denies      bool      // no provider gets the requests
 	force       bool      // no provider gets them if none fits
 }
 
@@ -241,7 +241,7 @@ func readCondition(text string) (c condition, err error) {
 		}
 	}
 	if then == "" || then == "false" {
-		c.nobody = true
+		c.denies = true
 		return c, nil
 	}
 	c.then, err = readPairs(then)
