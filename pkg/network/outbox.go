@@ -113,7 +113,7 @@ func (o *Outbox) Put(size int, frame func(dst []byte) ([]byte, error)) (n int, e
 	dst := o.Begin(size)
 	start := len(dst)
 	out := dst
-	full := o.Queued() >= o.limit // o.mu is held until End
+	full := o.Full() // o.mu is held until End
 	defer func() {
 		if lost = o.End(out); lost == nil && full {
 			lost = ErrOutboxFull
@@ -129,6 +129,9 @@ func (o *Outbox) Put(size int, frame func(dst []byte) ([]byte, error)) (n int, e
 	out = made
 	return len(made) - start, nil, nil
 }
+
+// Full reports whether so many bytes wait that Put refuses more.
+func (o *Outbox) Full() bool { return o.Queued() >= o.limit }
 
 // Queued returns how many bytes wait.
 func (o *Outbox) Queued() int { return int(o.queued.Load()) }

@@ -98,7 +98,7 @@ func (u *unary) deliver(s *Session, in, out *[]byte) *Stream {
 		}
 		rest = rest[n:]
 		var e Event
-		if *out, e, err = s.Handle(*out, f, epoch); err != nil {
+		if *out, err = s.Handle(*out, f, epoch, &e); err != nil {
 			u.tb.Fatal(err)
 		}
 		switch e.Kind {

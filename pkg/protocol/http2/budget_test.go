@@ -33,7 +33,8 @@ func (p *stranger) send(frames ...[]byte) error {
 		if err != nil || n != len(b) {
 			p.t.Fatalf("Next(%x) = %d, %v", b, n, err)
 		}
-		_, e, err := p.s.Handle(nil, f, p.now)
+		var e Event
+		_, err = p.s.Handle(nil, f, p.now, &e)
 		var wrong *StreamError
 		if errors.As(err, &wrong) {
 			st := p.s.Stream(wrong.ID)
@@ -379,7 +380,7 @@ func TestHostsMayReset(t *testing.T) {
 	handle := func(b []byte) error {
 		f, _, err := Next(b, MinFrameSize)
 		if err == nil {
-			_, _, err = s.Handle(nil, f, epoch)
+			_, err = s.Handle(nil, f, epoch, new(Event))
 		}
 		return err
 	}

@@ -47,12 +47,36 @@ func all(s string, class uint8) bool {
 	return true
 }
 
+// word returns the first eight bytes of s, the first of them in the lowest bits.
+func word(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
 func isToken(s string) bool { return s != "" && all(s, tokenByte) }
+
+// isText reports whether every byte of s may be in a field's value (valueByte). Eight
+// bytes that hold no control are passed at once.
+func isText(s string) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for len(s) >= 8 {
+		w := word(s)
+		low := (w - 0x20*ones) &^ w // its high bit is set in the first byte below 0x20
+		del := w ^ 0x7f*ones        // 0 in a byte that is DEL
+		del = (del - ones) &^ del   // its high bit is set in the first byte that is 0
+		if (low|del)&highs != 0 && !all(s[:8], valueByte) {
+			return false
+		}
+		s = s[8:]
+	}
+	return all(s, valueByte)
+}
 
 // isValue reports whether s can be a field's value: no controls but HTAB, and no
 // blank at either end (RFC 9113 8.2.1).
 func isValue(s string) bool {
-	return s == "" || !isBlank(s[0]) && !isBlank(s[len(s)-1]) && all(s, valueByte)
+	return s == "" || !isBlank(s[0]) && !isBlank(s[len(s)-1]) && isText(s)
 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }

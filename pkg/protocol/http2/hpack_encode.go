@@ -1,9 +1,6 @@
 package http2
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
+import "math/bits"
 
 // encoder writes header blocks (RFC 7541). Field texts are views that do not outlive
 // the exchange, so it copies what it adds to the table, and it adds only what it saw
@@ -31,6 +28,7 @@ type encoderEntry struct {
 	name, value string
 	nameHash    uint32
 	hash        uint32 // of both
+	checked     bool   // it was a field of a Header, and fit to be written as it is
 }
 
 func (e *encoderEntry) size() uint32 { return fieldSize(e.name, e.value) }
@@ -97,29 +95,67 @@ func appendSecret(dst []byte, name, value string) []byte {
 	return appendText(dst, value)
 }
 
+// match is what the table has of a field.
+type match struct {
+	nameHash uint32
+	hash     uint32 // of name and value
+	index    uint32 // of the field; 0: the table does not have it
+	checked  bool   // the field with index was added by appendMatched with checked
+}
+
+// find returns what the table has of a field. name is in lowercase, or it has nothing.
+func (e *encoder) find(name, value string) (m match) {
+	m.nameHash = hashText(0, name)
+	m.hash = hashText(m.nameHash, value) | 1 // not 0, which is nothing in seen
+	for i := range uint32(e.n) {
+		entry := e.entry(i)
+		if entry.hash == m.hash && entry.name == name && entry.value == value {
+			m.index, m.checked = staticLen+1+i, entry.checked
+			break
+		}
+	}
+	return m
+}
+
+// findName returns the index of the newest entry with a name, 0 if there is none.
+func (e *encoder) findName(nameHash uint32, name string) uint32 {
+	for i := range uint32(e.n) {
+		if entry := e.entry(i); entry.nameHash == nameHash && entry.name == name {
+			return staticLen + 1 + i
+		}
+	}
+	return 0
+}
+
+// entry returns the i-th newest entry.
+func (e *encoder) entry(i uint32) *encoderEntry {
+	return &e.ring[(e.added-1-i)&uint32(len(e.ring)-1)]
+}
+
 // appendField appends a field, from the table if it is there. inStatic is the place
 // of its name in the static table, 0 if it has none. name is in lowercase.
 func (e *encoder) appendField(dst []byte, inStatic uint32, name, value string) []byte {
-	nameHash := hashText(0, name)
-	hash := hashText(nameHash, value) | 1 // not 0, which is nothing in seen
+	m := e.find(name, value)
+	return e.appendMatched(dst, inStatic, name, value, &m, false)
+}
+
+// appendMatched is appendField of a field that find has returned m for. checked is what
+// find tells of it if it is added to the table.
+func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string, m *match, checked bool) []byte {
+	if m.index > 0 {
+		return appendIndex(dst, m.index)
+	}
 	named := inStatic
-	for i := range e.n {
-		number := e.added - 1 - uint32(i)
-		entry := &e.ring[number&uint32(len(e.ring)-1)]
-		if entry.hash == hash && entry.name == name && entry.value == value {
-			return appendIndex(dst, staticLen+1+uint32(i))
-		}
-		if named == 0 && entry.nameHash == nameHash && entry.name == name {
-			named = staticLen + 1 + uint32(i)
-		}
+	if named == 0 {
+		named = e.findName(m.nameHash, name)
 	}
 	if e.seen == nil {
 		e.seen = new([64]uint32)
 	}
-	slot := &e.seen[hash>>1%uint32(len(e.seen))]
+	slot := &e.seen[m.hash>>1%uint32(len(e.seen))]
 	size := fieldSize(name, value)
-	again := *slot == hash && size <= e.max/2
-	*slot = hash
+	again := *slot == m.hash && size <= e.max/2
+	*slot = m.hash
 	if again {
 		dst = appendInteger(dst, 0x40, 6, named)
 	} else {
@@ -130,14 +166,14 @@ func (e *encoder) appendField(dst []byte, inStatic uint32, name, value string) [
 	}
 	dst = appendText(dst, value)
 	if again {
-		e.add(name, value, nameHash, hash)
+		e.add(encoderEntry{name: name, value: value, nameHash: m.nameHash, hash: m.hash, checked: checked})
 	}
 	return dst
 }
 
-func (e *encoder) add(name, value string, nameHash, hash uint32) {
-	name, value = cloneBoth(name, value)
-	entry := encoderEntry{name, value, nameHash, hash}
+// add adds an entry, whose texts it copies.
+func (e *encoder) add(entry encoderEntry) {
+	entry.name, entry.value = cloneBoth(entry.name, entry.value)
 	e.evict(e.max - entry.size())
 	if e.n == len(e.ring) {
 		e.grow()
@@ -152,7 +188,7 @@ func (e *encoder) grow() {
 	bigger := make([]encoderEntry, max(8, 2*len(e.ring)))
 	for i := range e.n {
 		number := e.added - 1 - uint32(i)
-		bigger[number&uint32(len(bigger)-1)] = e.ring[number&uint32(len(e.ring)-1)]
+		bigger[number&uint32(len(bigger)-1)] = *e.entry(uint32(i))
 	}
 	e.ring = bigger
 }
@@ -172,17 +208,18 @@ func (e *encoder) evict(size uint32) {
 func hashText(seed uint32, s string) uint32 {
 	const odd = 0x9e3779b97f4a7c15
 	h := (uint64(seed)<<32 | uint64(len(s))) * odd
-	var word [8]byte
-	for len(s) >= 8 {
-		copy(word[:], s)
-		h = bits.RotateLeft64(h^binary.LittleEndian.Uint64(word[:]), 29) * odd
-		s = s[8:]
+	var last uint64
+	if len(s) >= 8 {
+		last = word(s[len(s)-8:])
+		for ; len(s) > 8; s = s[8:] {
+			h = bits.RotateLeft64(h^word(s), 29) * odd
+		}
+	} else {
+		for i := range len(s) {
+			last |= uint64(s[i]) << (8 * i)
+		}
 	}
-	if s != "" {
-		word = [8]byte{}
-		copy(word[:], s)
-		h = bits.RotateLeft64(h^binary.LittleEndian.Uint64(word[:]), 29) * odd
-	}
+	h = bits.RotateLeft64(h^last, 29) * odd
 	return uint32(h>>32) ^ uint32(h)
 }
 

@@ -54,7 +54,8 @@ func newModel(t *testing.T, role Role, streamWindow uint32) *model {
 // whether the connection goes on.
 func (m *model) receive(f Frame) bool {
 	m.t.Helper()
-	out, e, err := m.s.Handle(nil, f, epoch)
+	var e Event
+	out, err := m.s.Handle(nil, f, epoch, &e)
 	if err != nil {
 		checkError(m.t, err, f.Stream)
 	}

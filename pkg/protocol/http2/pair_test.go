@@ -78,7 +78,7 @@ func drain(t *testing.T, s *Session, in, out []byte) (rest, replies []byte, even
 			return in, out, events
 		}
 		var e Event
-		if out, e, err = s.Handle(out, f, epoch); err != nil {
+		if out, err = s.Handle(out, f, epoch, &e); err != nil {
 			t.Fatal(err)
 		}
 		if e.Kind != Nothing {
@@ -212,7 +212,7 @@ func TestSmallestTableIsTold(t *testing.T) {
 	}
 	sizes := AppendSettings(nil, Setting{SettingHeaderTableSize, 0}, Setting{SettingHeaderTableSize, 4096})
 	f, _, _ := Next(sizes, MinFrameSize)
-	if _, _, err := p.client.Handle(nil, f, epoch); err != nil {
+	if _, err := p.client.Handle(nil, f, epoch, new(Event)); err != nil {
 		t.Fatal(err)
 	}
 	b, _, err := p.client.AppendRequest(nil, get("/"), RequestOptions{End: true})

@@ -20,7 +20,7 @@ func TestPingAcksThatNobodyAskedForAreAFlood(t *testing.T) {
 		handled := 0
 		for ; err == nil && handled < 1000; handled++ {
 			var e Event
-			if _, e, err = s.Handle(nil, ack, now); err == nil && e.Kind != Nothing {
+			if _, err = s.Handle(nil, ack, now, &e); err == nil && e.Kind != Nothing {
 				t.Fatalf("role %d: an unsolicited acknowledgement is the event %v, want nothing", role, e.Kind)
 			}
 		}
@@ -45,7 +45,8 @@ func TestPingAcksThatWereAskedForAreFree(t *testing.T) {
 			t.Fatal(err)
 		}
 		ping.Flags |= FlagAck
-		_, e, err := s.Handle(nil, ping, now)
+		var e Event
+		_, err = s.Handle(nil, ping, now, &e)
 		if err != nil || e.Kind != PingAcked || e.Ping != uint64(i) {
 			t.Fatalf("acknowledgement %d: %v, %+v, want the event %v", i, err, e, PingAcked)
 		}

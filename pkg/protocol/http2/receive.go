@@ -18,38 +18,40 @@ type block struct {
 // once (acknowledgements, windows) is appended to dst. now is any clock that does
 // not run backwards.
 //
-// The error is nil, a *StreamError or a *ConnectionError, and then there is no
-// event. Views in the event are valid as long as f's payload is.
-func (s *Session) Handle(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+// What the frame means to the engine is stored in e, whose views are valid as long as
+// f's payload is. The error is nil, a *StreamError or a *ConnectionError, and then e
+// is empty.
+func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
+	*e = Event{}
 	if !s.gotFirst && (f.Type != FrameSettings || f.Flags.Has(FlagAck)) {
-		return dst, Event{}, connectionError(ProtocolError, "the first frame is not SETTINGS (RFC 9113 3.4)")
+		return dst, connectionError(ProtocolError, "the first frame is not SETTINGS (RFC 9113 3.4)")
 	}
 	if s.block.stream != 0 && (f.Type != FrameContinuation || f.Stream != s.block.stream) {
-		return dst, Event{}, connectionError(ProtocolError, "a header block is interrupted by another frame (RFC 9113 4.3)")
+		return dst, connectionError(ProtocolError, "a header block is interrupted by another frame (RFC 9113 4.3)")
 	}
 	switch f.Type {
 	case FrameData:
-		return s.handleData(dst, f, now)
+		return s.handleData(dst, f, now, e)
 	case FrameHeaders:
-		return s.handleHeaders(dst, f, now)
+		return s.handleHeaders(dst, f, now, e)
 	case FrameContinuation:
-		return s.handleContinuation(dst, f, now)
+		return s.handleContinuation(dst, f, now, e)
 	case FrameRSTStream:
-		return s.handleReset(dst, f, now)
+		return s.handleReset(dst, f, now, e)
 	case FrameSettings:
-		return s.handleSettings(dst, f, now)
+		return s.handleSettings(dst, f, now, e)
 	case FramePing:
-		return s.handlePing(dst, f, now)
+		return s.handlePing(dst, f, now, e)
 	case FrameGoAway:
-		return s.handleGoAway(dst, f, now)
+		return s.handleGoAway(dst, f, now, e)
 	case FrameWindowUpdate:
-		return s.handleWindowUpdate(dst, f, now)
+		return s.handleWindowUpdate(dst, f, now, e)
 	case FramePushPromise:
-		return dst, Event{}, connectionError(ProtocolError, "PUSH_PROMISE though push is refused (RFC 9113 8.4)")
+		return dst, connectionError(ProtocolError, "PUSH_PROMISE though push is refused (RFC 9113 8.4)")
 	case FramePriority:
-		return dst, Event{}, s.checkPriority(f, now)
+		return dst, s.checkPriority(f, now)
 	default: // PRIORITY_UPDATE too (RFC 9113 4.1)
-		return dst, Event{}, s.spend(FloodPriority, now, "too many frames that mean nothing here")
+		return dst, s.spend(FloodPriority, now, "too many frames that mean nothing here")
 	}
 }
 
@@ -90,17 +92,17 @@ func unpad(f Frame) ([]byte, *ConnectionError) {
 	return b[:len(b)-pad], nil
 }
 
-func (s *Session) handleData(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+func (s *Session) handleData(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if f.Stream == 0 || s.idle(f.Stream) {
-		return dst, Event{}, connectionError(ProtocolError, "DATA on stream 0 or one that is idle (RFC 9113 6.1, 5.1)")
+		return dst, connectionError(ProtocolError, "DATA on stream 0 or one that is idle (RFC 9113 6.1, 5.1)")
 	}
 	size := int64(len(f.Payload))
 	data, cerr := unpad(f)
 	if cerr != nil {
-		return dst, Event{}, cerr
+		return dst, cerr
 	}
 	if size > s.recvWindow {
-		return dst, Event{}, connectionError(FlowControlError, "more DATA than the connection's window (RFC 9113 6.9.1)")
+		return dst, connectionError(FlowControlError, "more DATA than the connection's window (RFC 9113 6.9.1)")
 	}
 	end := f.Flags.Has(FlagEndStream)
 	if len(data) > 0 {
@@ -108,13 +110,13 @@ func (s *Session) handleData(dst []byte, f Frame, now time.Time) ([]byte, Event,
 		s.earn(FloodEmptyData, 1)
 	} else if !end {
 		if err := s.spend(FloodEmptyData, now, "too many empty DATA frames"); err != nil {
-			return dst, Event{}, err
+			return dst, err
 		}
 	}
 	s.recvWindow -= size
 	st, err := s.checkData(f.Stream, size, int64(len(data)), end)
 	if st == nil || err != nil {
-		return s.discard(dst, size), Event{}, err
+		return s.discard(dst, size), err
 	}
 	st.recvWindow -= size
 	st.received += int64(len(data))
@@ -126,9 +128,10 @@ func (s *Session) handleData(dst []byte, f Frame, now time.Time) ([]byte, Event,
 		dst = s.Consumed(dst, st, padding)
 	}
 	if len(data) == 0 && !end {
-		return dst, Event{}, nil
+		return dst, nil
 	}
-	return dst, Event{Kind: DataArrived, Stream: st, Data: data, End: end}, nil
+	e.Kind, e.Stream, e.Data, e.End = DataArrived, st, data, end
+	return dst, nil
 }
 
 // checkData returns the stream that DATA is for; nil without an error: it is to be
@@ -168,48 +171,51 @@ func (s *Session) closedError(id uint32) error {
 	}
 }
 
-func (s *Session) handleReset(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+func (s *Session) handleReset(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if len(f.Payload) != 4 {
-		return dst, Event{}, connectionError(FrameSizeError, "RST_STREAM is not of 4 bytes (RFC 9113 6.4)")
+		return dst, connectionError(FrameSizeError, "RST_STREAM is not of 4 bytes (RFC 9113 6.4)")
 	}
 	if f.Stream == 0 || s.idle(f.Stream) {
-		return dst, Event{}, connectionError(ProtocolError, "RST_STREAM on stream 0 or one that is idle (RFC 9113 6.4)")
+		return dst, connectionError(ProtocolError, "RST_STREAM on stream 0 or one that is idle (RFC 9113 6.4)")
 	}
 	st := s.streams[f.Stream]
 	if st == nil || !st.local && now.Sub(st.opened) < atOnce { // those that we open are as many as we like
 		if err := s.spend(FloodReset, now, "too many streams reset"); err != nil {
-			return dst, Event{}, err
+			return dst, err
 		}
 	}
 	if st == nil {
-		return dst, Event{}, nil
+		return dst, nil
 	}
 	if !st.local && st.state != HalfClosedLocal {
 		s.cancelled.add(s.cfg.MaxConcurrentStreams, now)
 	}
 	s.close(st)
 	s.resets.add(st.ID, byPeer)
-	return dst, Event{Kind: StreamReset, Stream: st, Code: Code(binary.BigEndian.Uint32(f.Payload))}, nil
+	e.Kind, e.Stream, e.Code = StreamReset, st, Code(binary.BigEndian.Uint32(f.Payload))
+	return dst, nil
 }
 
-func (s *Session) handleSettings(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+func (s *Session) handleSettings(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if f.Stream != 0 {
-		return dst, Event{}, connectionError(ProtocolError, "SETTINGS on a stream (RFC 9113 6.5)")
+		return dst, connectionError(ProtocolError, "SETTINGS on a stream (RFC 9113 6.5)")
 	}
 	if err := s.spend(FloodSettings, now, "too many SETTINGS"); err != nil {
-		return dst, Event{}, err
+		return dst, err
 	}
 	if f.Flags.Has(FlagAck) {
 		if err := s.takeAck(f); err != nil {
-			return dst, Event{}, err
+			return dst, err
 		}
-		return dst, Event{Kind: SettingsAcked}, nil
+		e.Kind = SettingsAcked
+		return dst, nil
 	}
 	if err := s.takeSettings(f.Payload); err != nil {
-		return dst, Event{}, err
+		return dst, err
 	}
 	s.gotFirst = true
-	return AppendSettingsAck(dst), Event{Kind: SettingsArrived}, nil
+	e.Kind = SettingsArrived
+	return AppendSettingsAck(dst), nil
 }
 
 // takeSettings puts the peer's settings in force; the error is nil or a
@@ -273,83 +279,83 @@ func (s *Session) takeAck(f Frame) error {
 	return nil
 }
 
-func (s *Session) handlePing(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+func (s *Session) handlePing(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if len(f.Payload) != 8 {
-		return dst, Event{}, connectionError(FrameSizeError, "PING is not of 8 bytes (RFC 9113 6.7)")
+		return dst, connectionError(FrameSizeError, "PING is not of 8 bytes (RFC 9113 6.7)")
 	}
 	if f.Stream != 0 {
-		return dst, Event{}, connectionError(ProtocolError, "PING on a stream (RFC 9113 6.7)")
+		return dst, connectionError(ProtocolError, "PING on a stream (RFC 9113 6.7)")
 	}
 	if f.Flags.Has(FlagAck) {
 		if s.pings == 0 {
-			return dst, Event{}, s.spend(FloodPing, now, "too many acknowledgements of PING that were not sent")
+			return dst, s.spend(FloodPing, now, "too many acknowledgements of PING that were not sent")
 		}
 		s.pings--
-		return dst, Event{Kind: PingAcked, Ping: binary.BigEndian.Uint64(f.Payload)}, nil
+		e.Kind, e.Ping = PingAcked, binary.BigEndian.Uint64(f.Payload)
+		return dst, nil
 	}
 	if err := s.spend(FloodPing, now, "too many PING"); err != nil {
-		return dst, Event{}, err
+		return dst, err
 	}
-	return AppendPing(dst, true, [8]byte(f.Payload)), Event{}, nil
+	return AppendPing(dst, true, [8]byte(f.Payload)), nil
 }
 
-func (s *Session) handleGoAway(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+func (s *Session) handleGoAway(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if f.Stream != 0 {
-		return dst, Event{}, connectionError(ProtocolError, "GOAWAY on a stream (RFC 9113 6.8)")
+		return dst, connectionError(ProtocolError, "GOAWAY on a stream (RFC 9113 6.8)")
 	}
 	if len(f.Payload) < 8 {
-		return dst, Event{}, connectionError(FrameSizeError, "GOAWAY is shorter than 8 bytes (RFC 9113 6.8)")
+		return dst, connectionError(FrameSizeError, "GOAWAY is shorter than 8 bytes (RFC 9113 6.8)")
 	}
 	if err := s.spend(FloodPriority, now, "too many GOAWAY"); err != nil {
-		return dst, Event{}, err
+		return dst, err
 	}
 	last := binary.BigEndian.Uint32(f.Payload) & MaxStreamID
 	if last > s.gotLast {
-		return dst, Event{}, connectionError(ProtocolError, "GOAWAY takes back that a stream was not processed (RFC 9113 6.8)")
+		return dst, connectionError(ProtocolError, "GOAWAY takes back that a stream was not processed (RFC 9113 6.8)")
 	}
 	s.gotLast = last
 	s.leaving = true
-	return dst, Event{
-		Kind: GoAwayArrived,
-		Last: last,
-		Code: Code(binary.BigEndian.Uint32(f.Payload[4:])),
-		Data: f.Payload[8:],
-	}, nil
+	e.Kind, e.Last, e.Code = GoAwayArrived, last, Code(binary.BigEndian.Uint32(f.Payload[4:]))
+	e.Data = f.Payload[8:]
+	return dst, nil
 }
 
-func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if len(f.Payload) != 4 {
-		return dst, Event{}, connectionError(FrameSizeError, "WINDOW_UPDATE is not of 4 bytes (RFC 9113 6.9)")
+		return dst, connectionError(FrameSizeError, "WINDOW_UPDATE is not of 4 bytes (RFC 9113 6.9)")
 	}
 	if f.Stream != 0 && s.idle(f.Stream) {
-		return dst, Event{}, connectionError(ProtocolError, "WINDOW_UPDATE on an idle stream (RFC 9113 5.1)")
+		return dst, connectionError(ProtocolError, "WINDOW_UPDATE on an idle stream (RFC 9113 5.1)")
 	}
 	more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
 	if more < fair {
 		if err := s.spend(FloodWindowUpdate, now, "too many WINDOW_UPDATE that open hardly anything"); err != nil {
-			return dst, Event{}, err
+			return dst, err
 		}
 	}
 	if f.Stream == 0 {
 		if more == 0 {
-			return dst, Event{}, connectionError(ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")
+			return dst, connectionError(ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")
 		}
 		if s.sendWindow += more; s.sendWindow > MaxWindow {
-			return dst, Event{}, connectionError(FlowControlError, "WINDOW_UPDATE takes the connection's window above 2^31-1 (RFC 9113 6.9.1)")
+			return dst, connectionError(FlowControlError, "WINDOW_UPDATE takes the connection's window above 2^31-1 (RFC 9113 6.9.1)")
 		}
-		return dst, Event{Kind: WindowGrew}, nil
+		e.Kind = WindowGrew
+		return dst, nil
 	}
 	st := s.streams[f.Stream]
 	if st == nil {
-		return dst, Event{}, nil // RFC 9113 5.1: it may cross the end of the stream
+		return dst, nil // RFC 9113 5.1: it may cross the end of the stream
 	}
 	if more == 0 {
-		return dst, Event{}, streamError(st.ID, ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")
+		return dst, streamError(st.ID, ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")
 	}
 	if st.sendWindow += more; st.sendWindow > MaxWindow {
-		return dst, Event{}, streamError(st.ID, FlowControlError, "WINDOW_UPDATE takes the stream's window above 2^31-1 (RFC 9113 6.9.1)")
+		return dst, streamError(st.ID, FlowControlError, "WINDOW_UPDATE takes the stream's window above 2^31-1 (RFC 9113 6.9.1)")
 	}
-	return dst, Event{Kind: WindowGrew, Stream: st}, nil
+	e.Kind, e.Stream = WindowGrew, st
+	return dst, nil
 }
 
 // checkPriority looks at a PRIORITY frame, which otherwise is ignored. On a stream

@@ -2,53 +2,53 @@ package http2
 
 import "time"
 
-func (s *Session) handleHeaders(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+func (s *Session) handleHeaders(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if f.Stream == 0 || s.cfg.Role == Client && s.idle(f.Stream) || f.Stream%2 == 0 {
-		return dst, Event{}, connectionError(ProtocolError, "HEADERS on a stream that its sender cannot open (RFC 9113 5.1.1)")
+		return dst, connectionError(ProtocolError, "HEADERS on a stream that its sender cannot open (RFC 9113 5.1.1)")
 	}
 	fragment, cerr := unpad(f)
 	if cerr != nil {
-		return dst, Event{}, cerr
+		return dst, cerr
 	}
 	bl := &s.block
 	bl.stream, bl.end, bl.selfDep, bl.frames = f.Stream, f.Flags.Has(FlagEndStream), false, 0
 	bl.b = bl.b[:0]
 	if f.Flags.Has(FlagPriority) {
 		if len(fragment) < priorityLen {
-			return dst, Event{}, connectionError(FrameSizeError, "HEADERS is too short for its priority (RFC 9113 6.2)")
+			return dst, connectionError(FrameSizeError, "HEADERS is too short for its priority (RFC 9113 6.2)")
 		}
 		bl.selfDep = dependsOn(fragment) == f.Stream
 		fragment = fragment[priorityLen:]
 	}
 	if !f.Flags.Has(FlagEndHeaders) {
-		return dst, Event{}, s.appendFragment(fragment)
+		return dst, s.appendFragment(fragment)
 	}
 	if err := s.checkBlock(len(fragment)); err != nil {
-		return dst, Event{}, err
+		return dst, err
 	}
-	return s.handleBlock(dst, fragment, now)
+	return s.handleBlock(dst, fragment, now, e)
 }
 
-func (s *Session) handleContinuation(dst []byte, f Frame, now time.Time) ([]byte, Event, error) {
+func (s *Session) handleContinuation(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	bl := &s.block
 	if bl.stream == 0 {
-		return dst, Event{}, connectionError(ProtocolError, "CONTINUATION without HEADERS (RFC 9113 6.10)")
+		return dst, connectionError(ProtocolError, "CONTINUATION without HEADERS (RFC 9113 6.10)")
 	}
 	if bl.frames++; bl.frames > s.cfg.Budgets.ContinuationFrames {
-		return dst, Event{}, flooded(FloodContinuation, "too many CONTINUATION frames")
+		return dst, flooded(FloodContinuation, "too many CONTINUATION frames")
 	}
 	s.charges++
 	if err := s.appendFragment(f.Payload); err != nil {
-		return dst, Event{}, err
+		return dst, err
 	}
 	if !f.Flags.Has(FlagEndHeaders) {
-		return dst, Event{}, nil
+		return dst, nil
 	}
-	dst, e, err := s.handleBlock(dst, bl.b, now)
+	dst, err := s.handleBlock(dst, bl.b, now, e)
 	if cap(bl.b) > keptText {
 		bl.b = nil
 	}
-	return dst, e, err
+	return dst, err
 }
 
 // appendFragment keeps a part of a block; the error is nil or a *ConnectionError.
@@ -71,7 +71,7 @@ func (s *Session) checkBlock(size int) error {
 
 // handleBlock takes a complete header block. It is decoded whatever becomes of its
 // stream, because the memory of compression is the connection's.
-func (s *Session) handleBlock(dst []byte, b []byte, now time.Time) ([]byte, Event, error) {
+func (s *Session) handleBlock(dst []byte, b []byte, now time.Time, e *Event) ([]byte, error) {
 	bl := s.block
 	s.block.stream = 0
 	s.earn(FloodPing, 1)
@@ -79,7 +79,7 @@ func (s *Session) handleBlock(dst []byte, b []byte, now time.Time) ([]byte, Even
 	s.earn(FloodPriority, 2)
 	s.dec.trim()
 	if err := s.dec.decode(b); err != nil {
-		return dst, Event{}, connectionError(CompressionError, err.Error())
+		return dst, connectionError(CompressionError, err.Error())
 	}
 	if s.head == nil {
 		s.head = new(head)
@@ -87,47 +87,47 @@ func (s *Session) handleBlock(dst []byte, b []byte, now time.Time) ([]byte, Even
 	st := s.streams[bl.stream]
 	switch {
 	case st == nil && s.idle(bl.stream):
-		return s.handleNew(dst, bl, now)
+		return s.handleNew(dst, bl, now, e)
 	case st == nil && s.skips.has(bl.stream):
-		return dst, Event{}, connectionError(ProtocolError, "HEADERS on a stream below the last that was opened (RFC 9113 5.1.1)")
+		return dst, connectionError(ProtocolError, "HEADERS on a stream below the last that was opened (RFC 9113 5.1.1)")
 	case st == nil:
-		return dst, Event{}, s.closedError(bl.stream)
+		return dst, s.closedError(bl.stream)
 	case st.state == HalfClosedRemote:
-		return dst, Event{}, streamError(st.ID, StreamClosed, "HEADERS behind END_STREAM (RFC 9113 5.1)")
+		return dst, streamError(st.ID, StreamClosed, "HEADERS behind END_STREAM (RFC 9113 5.1)")
 	case bl.selfDep:
-		return dst, Event{}, streamError(st.ID, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
+		return dst, streamError(st.ID, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
 	case st.tunnel:
-		return dst, Event{}, streamError(st.ID, ProtocolError, "HEADERS in a tunnel (RFC 9113 8.5)")
+		return dst, streamError(st.ID, ProtocolError, "HEADERS in a tunnel (RFC 9113 8.5)")
 	case st.part == partHead:
-		return s.handleTrailer(dst, st, bl.end)
+		return s.handleTrailer(dst, st, bl.end, e)
 	}
-	return s.handleResponse(dst, st, bl.end)
+	return s.handleResponse(dst, st, bl.end, e)
 }
 
 // handleNew opens a stream for a request.
-func (s *Session) handleNew(dst []byte, bl block, now time.Time) ([]byte, Event, error) {
+func (s *Session) handleNew(dst []byte, bl block, now time.Time, e *Event) ([]byte, error) {
 	s.skips.add(s.lastPeer, bl.stream)
 	s.lastPeer = bl.stream
 	if bl.stream > s.sentLast {
-		return dst, Event{}, nil // RFC 9113 6.8
+		return dst, nil // RFC 9113 6.8
 	}
 	if bl.selfDep {
-		return dst, Event{}, streamError(bl.stream, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
+		return dst, streamError(bl.stream, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
 	}
 	most := s.cfg.MaxConcurrentStreams
 	if uint32(len(s.streams)) >= most || s.unreleased/2 >= most {
-		return dst, Event{}, streamError(bl.stream, RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 5.1.2)")
+		return dst, streamError(bl.stream, RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 5.1.2)")
 	}
 	if s.cancelled.full(most, now) {
 		s.charges++
 		s.resets.add(bl.stream, byUs) // not Fail: the peer has broken no rule
-		return AppendRSTStream(dst, bl.stream, RefusedStream), Event{}, nil
+		return AppendRSTStream(dst, bl.stream, RefusedStream), nil
 	}
 	if rule := s.head.readRequest(&s.dec, s.cfg.EnableConnect); rule != "" {
-		return dst, Event{}, streamError(bl.stream, ProtocolError, rule)
+		return dst, streamError(bl.stream, ProtocolError, rule)
 	}
 	if bl.end && s.head.length > 0 {
-		return dst, Event{}, streamError(bl.stream, ProtocolError, "content-length of a request that has no content (RFC 9113 8.1.1)")
+		return dst, streamError(bl.stream, ProtocolError, "content-length of a request that has no content (RFC 9113 8.1.1)")
 	}
 	st := s.newStream(bl.stream)
 	s.unreleased++
@@ -137,11 +137,12 @@ func (s *Session) handleNew(dst []byte, bl block, now time.Time) ([]byte, Event,
 	if bl.end {
 		st.endRemote()
 	}
-	return dst, Event{Kind: HeadersArrived, Stream: st, End: bl.end}, nil
+	e.Kind, e.Stream, e.End = HeadersArrived, st, bl.end
+	return dst, nil
 }
 
 // handleResponse takes the head of a response.
-func (s *Session) handleResponse(dst []byte, st *Stream, end bool) ([]byte, Event, error) {
+func (s *Session) handleResponse(dst []byte, st *Stream, end bool, e *Event) ([]byte, error) {
 	rule := s.head.readResponse(&s.dec)
 	final := s.head.status >= 200
 	if rule == "" && !final && end {
@@ -151,7 +152,7 @@ func (s *Session) handleResponse(dst []byte, st *Stream, end bool) ([]byte, Even
 		rule = "response header larger than SETTINGS_MAX_HEADER_LIST_SIZE"
 	}
 	if rule != "" {
-		return dst, Event{}, streamError(st.ID, ProtocolError, rule)
+		return dst, streamError(st.ID, ProtocolError, rule)
 	}
 	if !final || s.head.status == 204 {
 		s.head.length = -1 // RFC 9110 8.6
@@ -166,16 +167,17 @@ func (s *Session) handleResponse(dst []byte, st *Stream, end bool) ([]byte, Even
 		}
 	}
 	if end && st.declared > 0 {
-		return dst, Event{}, streamError(st.ID, ProtocolError, "content-length of a response that has no content (RFC 9113 8.1.1)")
+		return dst, streamError(st.ID, ProtocolError, "content-length of a response that has no content (RFC 9113 8.1.1)")
 	}
 	if end && st.endRemote() {
 		s.finish(st)
 	}
-	return dst, Event{Kind: HeadersArrived, Stream: st, End: end}, nil
+	e.Kind, e.Stream, e.End = HeadersArrived, st, end
+	return dst, nil
 }
 
 // handleTrailer takes the section behind the content.
-func (s *Session) handleTrailer(dst []byte, st *Stream, end bool) ([]byte, Event, error) {
+func (s *Session) handleTrailer(dst []byte, st *Stream, end bool, e *Event) ([]byte, error) {
 	rule := readTrailer(&s.dec)
 	switch {
 	case !end:
@@ -186,11 +188,12 @@ func (s *Session) handleTrailer(dst []byte, st *Stream, end bool) ([]byte, Event
 		rule = "DATA does not sum up to content-length (RFC 9113 8.1.1)"
 	}
 	if rule != "" {
-		return dst, Event{}, streamError(st.ID, ProtocolError, rule)
+		return dst, streamError(st.ID, ProtocolError, rule)
 	}
 	st.part = partTrailer
 	if st.endRemote() {
 		s.finish(st)
 	}
-	return dst, Event{Kind: TrailersArrived, Stream: st, End: true}, nil
+	e.Kind, e.Stream, e.End = TrailersArrived, st, true
+	return dst, nil
 }

@@ -182,7 +182,8 @@ func (r *rig) receive(text string, n int) []string {
 	}
 	var lines []string
 	for i := range n {
-		out, e, err := r.s.Handle(nil, f, r.now)
+		var e Event
+		out, err := r.s.Handle(nil, f, r.now, &e)
 		lines = lines[:0]
 		switch {
 		case err != nil:

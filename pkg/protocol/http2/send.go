@@ -25,13 +25,13 @@ type RequestOptions struct {
 // which it must not is a Fault of reason Internal that names it; a header that is
 // larger than the peer takes is HeaderTooLarge. Other errors are ErrBusy,
 // ErrGoingAway, ErrExhausted and ErrNoConnect. With any error dst is returned as it
-// was and nothing has changed.
+// was, and no stream is open.
 func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, *Stream, error) {
 	if err := s.mayOpen(req); err != nil {
 		return dst, nil, err
 	}
 	if what := s.unfit(req); what != "" {
-		return dst, nil, protocol.Faultf(protocol.Internal, "request %s holds what it must not", what)
+		return dst, nil, unfitFault(what)
 	}
 	if o.End && req.ContentLength > 0 {
 		return dst, nil, protocol.Faultf(protocol.Internal, "request declares %d bytes of content and has none", req.ContentLength)
@@ -45,9 +45,14 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 	s.opened++
 	s.unsent = st
 	start := len(dst)
+	before := dst
 	dst = s.startBlock(dst)
 	dst = s.appendTarget(dst, st, req)
-	dst = s.appendFields(dst, &req.Header)
+	dst, what := s.appendFields(dst, &req.Header, true)
+	if what != "" {
+		s.DropBlock()
+		return before, nil, unfitFault(what)
+	}
 	if req.ContentLength >= 0 && st.kind < connectExchange {
 		dst = appendLength(dst, req.ContentLength)
 	}
@@ -65,8 +70,12 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 	return dst, st, nil
 }
 
-// DropBlock closes the stream that AppendRequest was opening when it panicked. The engine
-// sends nothing of what was appended.
+func unfitFault(what string) error {
+	return protocol.Faultf(protocol.Internal, "request %s holds what it must not", what)
+}
+
+// DropBlock closes the stream that AppendRequest was opening when it panicked, if it was.
+// The engine sends nothing of what was appended.
 //
 // After a panic of AppendRequest, AppendResponse, AppendInterim or AppendTrailer the
 // compression table starts anew, as the peer's does with the next header block (RFC 7541
@@ -75,6 +84,7 @@ func (s *Session) DropBlock() {
 	if st := s.unsent; st != nil {
 		s.unsent = nil
 		s.close(st)
+		s.nextID = st.ID // the peer has not seen it
 	}
 }
 
@@ -134,7 +144,8 @@ func (s *Session) appendTarget(dst []byte, st *Stream, req *protocol.Request) []
 	return dst
 }
 
-// unfit names the part of the request that cannot be written, "" if all can.
+// unfit names the part of the request besides its fields that cannot be written, "" if
+// all can.
 func (s *Session) unfit(req *protocol.Request) string {
 	tunnel := req.Method == "CONNECT" && req.Upgrade == ""
 	switch {
@@ -148,12 +159,6 @@ func (s *Session) unfit(req *protocol.Request) string {
 		return "authority"
 	case !tunnel && !isPath(req.Path) && (req.Path != "*" || req.Method != "OPTIONS"):
 		return "target"
-	}
-	for i := range req.Header.Len() {
-		f := req.Header.At(i)
-		if !isToken(f.Name) || !all(f.Value, valueByte) {
-			return "field " + strconv.Quote(f.Name[:min(len(f.Name), 64)])
-		}
 	}
 	return ""
 }
@@ -204,7 +209,7 @@ func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response
 	start := len(dst)
 	dst = s.startBlock(dst)
 	dst = s.appendStatus(dst, status)
-	dst = s.appendFields(dst, &resp.Header)
+	dst, _ = s.appendFields(dst, &resp.Header, false)
 	if o.Server != "" && !has(&resp.Header, "server") {
 		dst = s.enc.appendField(dst, 54, "server", o.Server)
 	}
@@ -245,7 +250,7 @@ func (s *Session) AppendInterim(dst []byte, st *Stream, status int, header *prot
 	dst = s.startBlock(dst)
 	dst = s.appendStatus(dst, status)
 	if header != nil {
-		dst = s.appendFields(dst, header)
+		dst, _ = s.appendFields(dst, header, false)
 	}
 	return s.endBlock(dst, start, st.ID, false), nil
 }
@@ -263,7 +268,7 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 	}
 	start := len(dst)
 	dst = s.startBlock(dst)
-	dst = s.appendFields(dst, trailer)
+	dst, _ = s.appendFields(dst, trailer, false)
 	if st.endLocal() {
 		s.finish(st)
 	}
@@ -272,7 +277,7 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 
 // startBlock leaves room for a frame's header and starts a header block.
 func (s *Session) startBlock(dst []byte) []byte {
-	if s.inBlock { // the block before panicked, and was never sent
+	if s.inBlock { // the block before was dropped: its writer panicked, or found a field unfit
 		s.enc.restart()
 		s.scratch = nil
 	}
@@ -311,27 +316,38 @@ func appendLength(dst []byte, n int64) []byte {
 	return appendLiteral(dst, staticLength, view(strconv.AppendInt(digits[:0], n, 10)), false)
 }
 
-// appendFields appends the fields of h that are kept.
-func (s *Session) appendFields(dst []byte, h *protocol.Header) []byte {
+// appendFields appends the fields of h that are kept. Those that hold what they must
+// not are cleaned, or left out if their name is no token; if strict, the first of them
+// is returned instead as unfit, and the block is to be dropped.
+func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ []byte, unfit string) {
 	for i := range h.Len() {
 		f := h.At(i)
 		name, value := f.Name, f.Value
-		if !all(name, nameByte) || !isValue(value) {
+		m := s.enc.find(name, value)
+		if m.checked {
+			dst = appendIndex(dst, m.index)
+			continue
+		}
+		if name == "" || !all(name, nameByte) || !isValue(value) {
+			if strict && !(isToken(name) && isText(value)) {
+				return dst, "field " + strconv.Quote(name[:min(len(name), 64)])
+			}
 			var ok bool
 			if name, value, ok = s.clean(name, value); !ok {
 				continue
 			}
+			m = s.enc.find(name, value)
 		}
 		const guessable = 20 // bytes of a cookie that may be found by trying (RFC 7541 7.1.3)
 		switch kind := kindOf(name); {
-		case name == "" || !kind.kept():
+		case !kind.kept():
 		case kind == secretField, kind == cookieField && len(value) < guessable:
 			dst = appendSecret(dst, name, value)
 		default:
-			dst = s.enc.appendField(dst, uint32(staticName(name)), name, value)
+			dst = s.enc.appendMatched(dst, uint32(staticName(name)), name, value, &m, true)
 		}
 	}
-	return dst
+	return dst, ""
 }
 
 // clean makes name lowercase and takes out of value what a field must not hold; the

@@ -135,7 +135,7 @@ type Session struct {
 
 	// unsent is the stream that AppendRequest opens; nil otherwise, unless it panicked.
 	unsent  *Stream
-	inBlock bool   // a header block was started and has not ended: it is being written, or its writer panicked
+	inBlock bool   // a header block was started and has not ended: it is being written, or was dropped
 	scratch []byte // of sending: a name in lowercase, a block that is split
 }
 

@@ -61,7 +61,7 @@ func (l *listener) step() (int, error) {
 		return 0, err
 	}
 	var e Event
-	l.out, e, err = l.r.s.Handle(l.out, f, epoch)
+	l.out, err = l.r.s.Handle(l.out, f, epoch, &e)
 	if e.Kind != Nothing {
 		l.log = append(l.log, l.r.eventText(&e)+fmt.Sprintf(" %x", e.Data))
 	}
@@ -281,7 +281,8 @@ func readHead(t *testing.T, block []byte, end bool) (req *protocol.Request, trai
 	t.Helper()
 	s := NewSession(Config{Role: Server, EnableConnect: true})
 	s.gotFirst = true
-	_, e, err := s.Handle(nil, Frame{Type: FrameHeaders, Flags: FlagEndHeaders | endFlag(end), Stream: 1, Payload: block}, epoch)
+	var e Event
+	_, err := s.Handle(nil, Frame{Type: FrameHeaders, Flags: FlagEndHeaders | endFlag(end), Stream: 1, Payload: block}, epoch, &e)
 	if err != nil {
 		checkError(t, err, 1)
 		return nil, false

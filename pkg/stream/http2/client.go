@@ -250,14 +250,15 @@ func (u *Client) open(k *call, now time.Time) (err error) {
 	wantsTunnel := x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
 	o := syntax.RequestOptions{End: !wantsTunnel && (x.Request.Body == nil || isEmpty(x.Request.Body))}
 	o.Trailers = k.wantsTrailers()
-	var s *syntax.Stream
-	_, err, _ = u.outbox.Put(firstRead/4, func(dst []byte) (_ []byte, err error) { // the reader finds out if the connection is lost
-		dst, s, err = u.state.AppendRequest(dst, &x.Request, o)
-		return dst, err
-	})
+	dst, err := u.startHead()
 	if err != nil {
 		return openFault(err)
 	}
+	dst, s, err := u.state.AppendRequest(dst, &x.Request, o)
+	if err != nil {
+		return openFault(err)
+	}
+	u.append(dst)
 	k.open(s, k, now)
 	k.ended = o.End
 	k.deadline = x.Until()

@@ -220,9 +220,11 @@ func (e *exchange) Inform(status int, header *protocol.Header) (err error) {
 	if status == 101 || e.stream == nil {
 		return nil
 	}
-	err = w.put(firstRead/8, func(dst []byte) ([]byte, error) {
-		return w.state.AppendInterim(dst, e.stream, status, header)
-	})
+	dst, err := w.startHead()
+	if err != nil {
+		return goneFault(err)
+	}
+	err = w.put(w.state.AppendInterim(dst, e.stream, status, header))
 	_ = w.outbox.Flush() // its reader finds out
 	return err
 }
@@ -318,9 +320,11 @@ func (e *exchange) sendHead(end bool) error {
 		e.deadline = x.Deadline // a caller that takes its time holds an upstream
 	}
 	w.arm(e.deadline)
-	return w.put(firstRead/8, func(dst []byte) ([]byte, error) {
-		return w.state.AppendResponse(dst, e.stream, &x.Response, o)
-	})
+	dst, err := w.startHead()
+	if err != nil {
+		return goneFault(err)
+	}
+	return w.put(w.state.AppendResponse(dst, e.stream, &x.Response, o))
 }
 
 // sendBody sends content that is not another stream's: at once if all of it is at

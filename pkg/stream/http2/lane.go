@@ -1,6 +1,7 @@
 package http2
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -192,11 +193,14 @@ func (w *wire) appendData(l *lane, p []byte, end bool) (n int, err error) {
 		return 0, l.cut
 	}
 	defer protocol.Recover(&err)
-	err = w.put(min(len(p), network.HighWater)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
+	_, err, lost := w.outbox.Put(min(len(p), network.HighWater)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
 		var err error
 		dst, n, err = w.state.AppendData(dst, l.stream, p, end)
 		return dst, err
 	})
+	if lost != nil || errors.Is(err, syntax.ErrNotOpen) {
+		err = goneFault(errors.Join(lost, err))
+	}
 	l.sent += int64(n)
 	if n > 0 && !(end && n == len(p)) { // behind the last of it nothing waits
 		l.touch(time.Now())

@@ -19,6 +19,8 @@ const (
 	// leastPart is how much of a DATA frame has to have come, in bytes, to be dealt
 	// with before the rest: less is not worth a frame of its own.
 	leastPart = 4 << 10
+	// maxScratch is how large a scratch is kept for the next frames, in bytes.
+	maxScratch = 16 << 10
 	// leastCharge is the number of charges of a connection from which on they are added to
 	// the budgets of its source address and its listener. A connection with fewer charges is
 	// not closed for those of others, unless none of its requests was answered and its
@@ -89,23 +91,47 @@ func (w *wire) init(e *Engine, conn *network.Conn, side side) {
 // append puts frames that state has appended to scratch into the outbox, and
 // reports whether there are any. mu is held.
 func (w *wire) append(frames []byte) (some bool) {
-	w.scratch = frames[:0]
-	if len(frames) == 0 {
-		return false
+	if len(frames) > 0 {
+		_ = w.queue(frames) // the reader finds out
 	}
-	_ = w.outbox.End(append(w.outbox.Begin(len(frames)), frames...)) // the reader finds out
-	return true
+	return len(frames) > 0
 }
 
-// put puts the frames of one stream that frame appends into the outbox. Its errors are
-// Faults. If frame panics, nothing of what it appended is sent: the caller recovers and
-// resets the stream, and the connection goes on. mu is held.
-func (w *wire) put(size int, frame func(dst []byte) ([]byte, error)) error {
-	_, err, lost := w.outbox.Put(size, frame)
-	switch {
-	case lost != nil:
-		return goneFault(lost)
-	case errors.Is(err, syntax.ErrNotOpen):
+// queue puts frames that state has appended to scratch into the outbox; the error says that
+// the connection is lost. mu is held.
+func (w *wire) queue(frames []byte) error {
+	w.scratch = frames[:0]
+	if cap(frames) > maxScratch {
+		w.scratch = nil
+	}
+	return w.outbox.End(append(w.outbox.Begin(len(frames)), frames...))
+}
+
+// startHead returns scratch for the frames of a header section, which put takes. Nothing is
+// sent if what appends them panics: the caller recovers and resets the stream, and the
+// connection goes on. The error is ErrOutboxFull, before anything is encoded: the peer has to
+// see each section that was (RFC 9113 4.3). mu is held.
+func (w *wire) startHead() ([]byte, error) {
+	if w.outbox.Full() {
+		return nil, network.ErrOutboxFull
+	}
+	if w.scratch == nil {
+		w.scratch = make([]byte, 0, firstRead/8)
+	}
+	return w.scratch[:0], nil
+}
+
+// put queues what was appended to startHead's scratch, or returns why it was not; errors are
+// Faults. mu is held.
+func (w *wire) put(frames []byte, err error) error {
+	if err == nil {
+		err = w.queue(frames)
+		if err != nil {
+			return goneFault(err)
+		}
+		return nil
+	}
+	if errors.Is(err, syntax.ErrNotOpen) {
 		return goneFault(err)
 	}
 	return err
@@ -117,13 +143,15 @@ func (w *wire) appendEnd(l *lane, trailer *protocol.Header) error {
 	if l.cut != nil {
 		return l.cut
 	}
-	return w.put(firstRead/8, func(dst []byte) ([]byte, error) {
-		if trailer != nil && trailer.Len() > 0 {
-			return w.state.AppendTrailer(dst, l.stream, trailer)
-		}
-		dst, _, err := w.state.ReserveData(dst, l.stream, 0, true)
-		return dst, err
-	})
+	dst, err := w.startHead()
+	if err != nil {
+		return goneFault(err)
+	}
+	if trailer != nil && trailer.Len() > 0 {
+		return w.put(w.state.AppendTrailer(dst, l.stream, trailer))
+	}
+	dst, _, err = w.state.ReserveData(dst, l.stream, 0, true)
+	return w.put(dst, err)
 }
 
 // goneFault is why nothing can be sent to a peer: it is gone, or does not want it.
@@ -329,8 +357,8 @@ func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	charged := w.state.Charges()
-	out, e, err := w.state.Handle(w.scratch[:0], f, b.now)
-	w.event = e
+	e := &w.event
+	out, err := w.state.Handle(w.scratch[:0], f, b.now, e)
 	if err != nil {
 		out, a.then, err = w.wrong(out, err, b)
 	}
@@ -338,9 +366,9 @@ func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	switch {
 	case err != nil || a.then != nil || e.Kind == syntax.Nothing:
 	case e.Kind == syntax.DataArrived:
-		a.kick, a.lent = w.data(&w.event, b)
+		a.kick, a.lent = w.data(e, b)
 	default:
-		a.then = w.happened(&w.event, b)
+		a.then = w.happened(e, b)
 	}
 	if err == nil && w.state.Charges() > charged { // behind what the frame means: a stream may have ended by it
 		if n := w.state.TakeCharges(w.side.chargeFrom(b.now)); n > 0 {

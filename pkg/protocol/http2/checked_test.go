@@ -1,0 +1,136 @@
+package http2
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/weft-proxy/weft/pkg/protocol"
+)
+
+// writer is a client that writes requests, and a peer's decoder that reads them.
+type writer struct {
+	t *testing.T
+	s *Session
+	d *hpack.Decoder
+}
+
+func newWriter(t *testing.T) *writer {
+	return &writer{t, NewSession(Config{Role: Client}), hpack.NewDecoder(DefaultTableSize, nil)}
+}
+
+// write writes a request with the fields, which are names and values, and returns what the
+// peer reads: "" and the error if there is one.
+func (w *writer) write(o RequestOptions, fields ...string) (string, error) {
+	w.t.Helper()
+	req := &protocol.Request{Method: "GET", Scheme: "http", Path: "/items", Authority: "shop.test"}
+	req.ContentLength, req.ExpectContinue = -1, !o.End
+	for i := 0; i < len(fields); i += 2 {
+		req.Header.Add(fields[i], fields[i+1])
+	}
+	out, st, err := w.s.AppendRequest(nil, req, o)
+	if err != nil {
+		if len(out) > 0 || st != nil || w.s.Len() > 0 {
+			w.t.Fatalf("%d bytes, stream %v, %d streams open behind %v, want none", len(out), st, w.s.Len(), err)
+		}
+		return "", err
+	}
+	read, err := w.d.DecodeFull(out[FrameHeaderLen:])
+	if err != nil {
+		w.t.Fatalf("the peer cannot read the block: %v", err)
+	}
+	w.s.Reset(nil, st, Cancel)
+	w.s.Release(nil, st, Cancel)
+	var b strings.Builder
+	for _, f := range read[4:] { // behind the pseudo-header fields
+		b.WriteString(f.Name + ": " + f.Value + "\n")
+	}
+	return b.String(), nil
+}
+
+// TestFieldsOfTheTableAreWrittenOnlyIfAHeaderMayHoldThem has fields in the compression table
+// that this package wrote itself. A header that holds the same ones still must not: what was
+// found in the table is written without a look only if it came from a header before.
+func TestFieldsOfTheTableAreWrittenOnlyIfAHeaderMayHoldThem(t *testing.T) {
+	w := newWriter(t)
+	for range 3 {
+		if got, err := w.write(RequestOptions{Trailers: true}); err != nil || got != "expect: 100-continue\nte: trailers\n" {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+	for _, name := range []string{":path", "te", "expect", ":authority"} {
+		if m := w.s.enc.find(name, map[string]string{":path": "/items", "te": "trailers", "expect": "100-continue", ":authority": "shop.test"}[name]); m.index == 0 {
+			t.Fatalf("%s is not in the table: the test shows nothing", name)
+		}
+	}
+	for range 3 {
+		if got, err := w.write(RequestOptions{End: true}, "te", "trailers", "expect", "100-continue", "x-kept", "1"); err != nil || got != "x-kept: 1\n" {
+			t.Errorf("read %q, %v, want only x-kept", got, err)
+		}
+		for _, f := range [][2]string{{":path", "/items"}, {":authority", "shop.test"}} {
+			if got, err := w.write(RequestOptions{End: true}, f[0], f[1]); protocol.ReasonOf(err) != protocol.Internal {
+				t.Errorf("a field %s is read as %q, %v, want an internal error", f[0], got, err)
+			}
+		}
+	}
+}
+
+// TestAnUnfitFieldLeavesTheTableAsThePeerHasIt refuses requests whose last field is unfit
+// after others were added to the compression table. Those behind mean the same to the peer,
+// and take the same stream.
+func TestAnUnfitFieldLeavesTheTableAsThePeerHasIt(t *testing.T) {
+	w := newWriter(t)
+	fields := []string{"x-a", "first", "x-b", "second"}
+	const want = "x-a: first\nx-b: second\n"
+	for round := range 4 {
+		if _, err := w.write(RequestOptions{End: true}, append(fields, "x-late", "third", "x-late", "third", "x-bad", "a\nb")...); protocol.ReasonOf(err) != protocol.Internal || !strings.Contains(err.Error(), `"x-bad"`) {
+			t.Fatalf("round %d: %v, want an internal error that names x-bad", round, err)
+		}
+		next := w.s.nextID
+		for range round {
+			if got, err := w.write(RequestOptions{End: true}, fields...); err != nil || got != want {
+				t.Fatalf("round %d: read %q, %v, want %q", round, got, err, want)
+			}
+		}
+		if got := w.s.nextID; got != next+2*uint32(round) {
+			t.Fatalf("round %d: next stream %d, want %d", round, got, next+2*uint32(round))
+		}
+	}
+}
+
+// TestTextIsWhatItsBytesAre holds isText to the table, with each byte at each place of texts
+// of up to three words.
+func TestTextIsWhatItsBytesAre(t *testing.T) {
+	for n := range 25 {
+		for at := range n {
+			for c := range 256 {
+				for _, around := range []byte{' ', 'a', 0x7e, 0x80, 0xff} {
+					b := []byte(strings.Repeat(string([]byte{around}), n))
+					b[at] = byte(c)
+					if got, want := isText(string(b)), all(string(b), valueByte); got != want {
+						t.Fatalf("isText(%q) = %v, want %v", b, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestHashesDiffer: the hash of a text depends on each of its bytes and on its length.
+func TestHashesDiffer(t *testing.T) {
+	seen := map[uint32]string{}
+	for n := range 40 {
+		for at := range n + 1 {
+			b := []byte(strings.Repeat("a", n))
+			if at < n {
+				b[at] = 'b'
+			}
+			h := hashText(0, string(b))
+			if other, ok := seen[h]; ok {
+				t.Fatalf("%q and %q have the hash %x", b, other, h)
+			}
+			seen[h] = string(b)
+		}
+	}
+}
