@@ -114,21 +114,18 @@ func (f *callerFields) removeOverrides(h *protocol.Header) {
 		return
 	}
 	for i := range h.Len() {
-		if overridesTimeout(h.At(i).Name) {
-			h.DelFunc(overridesTimeout)
-			return
+		switch name := h.At(i).Name; len(name) {
+		case len(router.GlobalTimeoutField), len(router.TryTimeoutField):
+			if overridesTimeout(name) {
+				h.DelFunc(overridesTimeout)
+				return
+			}
 		}
 	}
 }
 
 func overridesTimeout(name string) bool {
-	switch len(name) {
-	case len(router.GlobalTimeoutField):
-		return protocol.EqualFold(name, router.GlobalTimeoutField)
-	case len(router.TryTimeoutField):
-		return protocol.EqualFold(name, router.TryTimeoutField)
-	}
-	return false
+	return protocol.EqualFold(name, router.GlobalTimeoutField) || protocol.EqualFold(name, router.TryTimeoutField)
 }
 
 // removeEnvoy removes what a caller of that kind may not send, and what Envoy's router

@@ -257,7 +257,7 @@ func half[T bytestring](b T) uint32 {
 }
 
 // isASCII reports whether all of b is ASCII. Long arguments pass here, so it
-// looks at 32 bytes at a time; the last words may overlap.
+// looks at 64 bytes at a time; the last words may overlap.
 func isASCII[T bytestring](b T) bool {
 	n := len(b)
 	switch {
@@ -272,8 +272,9 @@ func isASCII[T bytestring](b T) bool {
 		return all < 0x80
 	}
 	last := word(b[n-8:])
-	for ; len(b) >= 32; b = b[32:] {
-		if (word(b)|word(b[8:])|word(b[16:])|word(b[24:]))&highs != 0 {
+	for ; len(b) >= 64; b = b[64:] {
+		if (word(b[:8])|word(b[8:16])|word(b[16:24])|word(b[24:32])|
+			word(b[32:40])|word(b[40:48])|word(b[48:56])|word(b[56:64]))&highs != 0 {
 			return false
 		}
 	}

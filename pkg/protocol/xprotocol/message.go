@@ -12,21 +12,25 @@ import (
 //
 // Whoever made it owns the frame; Close does nothing here, engines embed it.
 type Message struct {
-	Codec Codec
-	Frame []byte
-	View  View
-	read  int
+	Codec  Codec
+	Traits *Traits // Codec's
+	Frame  []byte
+	View   View
+	read   int
 }
 
 // Set makes m the message of a frame whose content is unread. What was read of
 // the frame before is no longer valid.
 func (m *Message) Set(c Codec, frame []byte) {
-	m.Codec, m.Frame, m.View, m.read = c, frame, View{Text: m.View.Text[:0]}, 0
+	text := m.View.Text[:0]
+	m.View = View{}
+	m.View.Text = text
+	m.Codec, m.Traits, m.Frame, m.read = c, c.Traits(), frame, 0
 }
 
 // Drop makes m refer to nothing. What it is Set to next finds the memory that View
 // has.
-func (m *Message) Drop() { m.Codec, m.Frame, m.View.Unread = nil, nil, nil }
+func (m *Message) Drop() { m.Codec, m.Traits, m.Frame, m.View.Unread = nil, nil, nil, nil }
 
 // MessageOf returns the message that body is, nil if it is something else.
 func MessageOf(body protocol.Body) *Message {

@@ -45,6 +45,9 @@ func (b *batch) observe(s *server, x *protocol.Exchange) { b.tally(s).Observe(x)
 
 // tally returns what accounts for exchanges of s's until flush.
 func (b *batch) tally(s *server) stream.Tally {
+	if len(b.tallies) > 0 && b.tallies[0].server == s {
+		return b.tallies[0].tally
+	}
 	i := slices.IndexFunc(b.tallies, func(t tallied) bool { return t.server == s })
 	if i < 0 {
 		i = len(b.tallies)

@@ -20,6 +20,7 @@ import (
 type Client struct {
 	engine *Engine              // immutable
 	codec  codec.Codec          // immutable
+	traits *codec.Traits        // immutable; codec's
 	conn   *network.Conn        // immutable
 	outbox *network.Outbox      // immutable
 	o      stream.ClientOptions // immutable
@@ -49,13 +50,13 @@ type pulse struct {
 }
 
 func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.ClientOptions) *Client {
-	u := &Client{engine: e, codec: c, conn: conn, o: o, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn)}
+	u := &Client{engine: e, codec: c, traits: c.Traits(), conn: conn, o: o, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn)}
 	u.outbox = network.NewOutbox(conn, e.start)
 	u.outbox.Limit(o.RPC.MaxQueued)
 	conn.SetWriteTimeout(o.RPC.WriteTimeout)
 	now := time.Now()
 	u.heard.Store(now.UnixNano())
-	u.calls.max = c.Traits().MaxID
+	u.calls.max = u.traits.MaxID
 	u.mu.Lock()
 	u.timer = time.AfterFunc(forever, u.expire)
 	if d := o.RPC.PingInterval; d > 0 {
@@ -236,10 +237,9 @@ func (u *Client) send(x *protocol.Exchange, r *request) (*call, error) {
 }
 
 // carries returns an error if m, the request of x, cannot be sent in the codec's protocol.
-func (u *Client) carries(x *protocol.Exchange, m *codec.Message) (err error) {
-	defer protocol.Recover(&err) // of a codec
-	if m == nil || m.Codec.Traits() != u.codec.Traits() {
-		return protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.codec.Traits().Name)
+func (u *Client) carries(x *protocol.Exchange, m *codec.Message) error {
+	if m == nil || m.Traits != u.traits {
+		return protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.traits.Name)
 	}
 	return nil
 }
@@ -326,9 +326,10 @@ func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint
 	switch {
 	case err != nil:
 		return err
+	case lost == nil:
 	case errors.Is(lost, network.ErrOutboxFull):
 		return protocol.NewFault(protocol.Overflow, lost) // the host reads no requests
-	case lost != nil:
+	default:
 		return protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", lost)
 	}
 	if r != nil {

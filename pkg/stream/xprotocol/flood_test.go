@@ -158,8 +158,9 @@ func TestARequestThatNeverStartedIsReadForTheLogOnly(t *testing.T) {
 func TestAPanicOfARequestThatNeverStartedCostsNoOther(t *testing.T) {
 	const n = 5
 	f := newFusedRig(t, false)
+	f.reads.Store(true)
 	s := f.dialLate(f.lateServer(nil, nil), burst(n, codec.Request), (*net.TCPConn).Close)
-	f.arm("server Traits")
+	f.arm("server ReadRequest")
 	s.serve(t.Context())
 	f.await(func() bool { return len(f.observed) == n })
 	if !f.burned() {

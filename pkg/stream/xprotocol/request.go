@@ -271,7 +271,7 @@ func (r *request) read() (err error) {
 
 // describe notes what is known of the request without reading it.
 func (r *request) describe() {
-	x, traits := &r.x, r.c.s.codec.Traits()
+	x, traits := &r.x, r.c.s.traits
 	x.Meta.Conn = &r.c.meta
 	x.Meta.Protocol, x.Meta.Version = traits.Name, traits.Version
 	x.Meta.HeadSize = traits.MinHead
@@ -317,25 +317,30 @@ func (r *request) pass(dst []byte, m *codec.Message) ([]byte, error) {
 	return out, err
 }
 
-// put puts a frame into the caller's outbox. A panic of the codec's is an error; that
-// the caller is gone is noted.
-func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) (err error) {
-	defer protocol.Recover(&err)
+// put puts a frame into the caller's outbox. That the caller is gone is noted.
+func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) error {
 	x, o := &r.x, r.c.outbox
 	n, err, lost := o.Put(size, frame)
 	if err != nil {
 		return err
 	}
 	x.Record.ResponseBytes = int64(n)
-	if errors.Is(lost, network.ErrOutboxFull) {
-		// The caller does not read its answers, of which it will miss one.
-		r.c.abort(r.batch)
-	}
-	if lost != nil && x.Record.Reason == protocol.None {
-		x.Record.Reason, x.Record.Detail = protocol.DownstreamGone, lost.Error()
+	if lost != nil {
+		r.lost(lost)
 	}
 	r.flush(o)
 	return nil
+}
+
+// lost notes why the caller does not get its answer.
+func (r *request) lost(why error) {
+	if errors.Is(why, network.ErrOutboxFull) {
+		// The caller does not read its answers, of which it will miss one.
+		r.c.abort(r.batch)
+	}
+	if record := &r.x.Record; record.Reason == protocol.None {
+		record.Reason, record.Detail = protocol.DownstreamGone, why.Error()
+	}
 }
 
 // finish accounts for the exchange and makes r ready for the next.

@@ -31,13 +31,14 @@ const (
 type server struct {
 	engine  *Engine
 	codec   codec.Codec
+	traits  *codec.Traits // codec's
 	o       stream.ServerOptions
 	service protocol.Starter // o.Service
 	yields  bool             // there is one processor: see pause
 }
 
 func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
-	return &server{engine: e, codec: c, o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
+	return &server{engine: e, codec: c, traits: c.Traits(), o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
 }
 
 // IdleTimeout is network.Patient's.
@@ -508,7 +509,7 @@ func (c *session) leave() {
 		return
 	}
 	c.left = time.Now()
-	if c.s.codec.Traits().RareGoAway && !c.s.o.RPC.GoAway {
+	if c.s.traits.RareGoAway && !c.s.o.RPC.GoAway {
 		return // who is silent is closed, and the others when the drain is over
 	}
 	c.send(func(dst []byte) []byte { return c.s.codec.AppendGoAway(dst, 0) })
@@ -544,7 +545,7 @@ func (c *session) refuse(err error) {
 	var x protocol.Exchange
 	x.Reset()
 	x.Meta.Conn = &c.meta
-	x.Meta.Protocol, x.Meta.Version = c.s.codec.Traits().Name, c.s.codec.Traits().Version
+	x.Meta.Protocol, x.Meta.Version = c.s.traits.Name, c.s.traits.Version
 	x.Meta.Start = c.batch.now
 	x.Fail(err)
 	x.Response.Status = 0

@@ -113,9 +113,9 @@ func (w *writer) of(name string) *route {
 
 // append appends the header that was, as the fields now say.
 func (w *writer) append(dst, was []byte) []byte {
+	var e entry
 	for rest := was; len(rest) > 0; {
-		var e entry
-		e, rest, _ = next(rest)
+		rest, _ = e.next(rest)
 		if e.isField(w.routes) {
 			continue
 		}
@@ -157,9 +157,9 @@ func (r *route) append(dst []byte, name string) []byte {
 
 // wasNull reports whether a header has an entry of the name without a value.
 func wasNull(header []byte, name string) bool {
+	var e entry
 	for len(header) > 0 {
-		var e entry
-		if e, header, _ = next(header); e.key == name {
+		if header, _ = e.next(header); e.key == name {
 			return e.nullValue
 		}
 	}

@@ -99,8 +99,9 @@ type names struct{ service, method, group string }
 func read(header []byte) (names, error) {
 	var s names
 	target := ""
+	var e entry
 	for len(header) > 0 {
-		e, rest, ok := next(header)
+		rest, ok := e.next(header)
 		if !ok {
 			return s, errHeader
 		}
@@ -130,33 +131,37 @@ type entry struct {
 	bytes              []byte // as on the wire
 }
 
-// next returns the entry that a header begins with, and what is behind it.
-func next(header []byte) (e entry, rest []byte, ok bool) {
-	if e.key, e.nullKey, rest, ok = text(header); !ok {
-		return e, nil, false
+// next stores the entry that a header begins with in e, and returns what is behind it.
+func (e *entry) next(header []byte) (rest []byte, ok bool) {
+	key, ok := textSize(header)
+	if !ok {
+		return nil, false
 	}
-	if e.value, e.nullValue, rest, ok = text(rest); !ok {
-		return e, nil, false
+	e.key, e.nullKey = textOf(header[:key])
+	value, ok := textSize(header[key:])
+	if !ok {
+		return nil, false
 	}
-	e.bytes = header[:len(header)-len(rest)]
-	return e, rest, true
+	e.value, e.nullValue = textOf(header[key : key+value])
+	e.bytes = header[:key+value]
+	return header[key+value:], true
 }
 
-// text reads a length and so many bytes; a length of -1 is null.
-func text(b []byte) (s string, null bool, rest []byte, ok bool) {
+// textSize returns how many bytes b's first text has with its length; not ok: b does not
+// have them.
+func textSize(b []byte) (size int, ok bool) {
 	if len(b) < 4 {
-		return "", false, nil, false
+		return 0, false
 	}
-	n := int32(binary.BigEndian.Uint32(b))
-	b = b[4:]
-	switch {
-	case n == -1:
-		return "", true, b, true
-	case n < 0, int(n) > len(b):
-		return "", false, nil, false
+	n := int(int32(binary.BigEndian.Uint32(b)))
+	if n == -1 {
+		return 4, true
 	}
-	return view(b[:n]), false, b[n:], true
+	return 4 + n, n >= 0 && n <= len(b)-4
 }
+
+// textOf returns the text of textSize bytes. A length of -1 is null.
+func textOf(b []byte) (s string, null bool) { return view(b[4:]), b[0] > 0x7f }
 
 // isField reports whether filters see an entry by its own name: not if it has
 // none, or in a request one that a routing field has.
@@ -178,8 +183,9 @@ func isRouting(name string) bool {
 
 // addEntries adds the entries of a header, which was read, that are fields.
 func addEntries(h *protocol.Header, header []byte, ofRequest bool) {
+	var e entry
 	for len(header) > 0 {
-		e, rest, _ := next(header)
+		rest, _ := e.next(header)
 		if e.isField(ofRequest) {
 			h.Add(e.key, e.value)
 		}
