@@ -51,7 +51,7 @@ func (t *tally) Observe(x *protocol.Exchange) {
 		}
 	}()
 	w := c.record.way(x)
-	if t.by != c || t.way != w || t.sum.Len() == mostTallied {
+	if t.by != c || !t.way.equal(&w) || t.sum.Len() == mostTallied {
 		t.Flush()
 		t.by, t.way, t.sum.Outcome = c, w, w.outcome
 	}

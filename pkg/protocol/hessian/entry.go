@@ -146,7 +146,9 @@ func (d *Decoder) shortEntry(e *Entry) bool {
 	}
 	d.pos = end
 	d.values += 2
-	*e = Entry{Key: key, Value: value, Kind: String, Start: start, Middle: middle, End: end}
+	e.Key, e.Value, e.Kind = key, value, String
+	e.Start, e.Middle, e.End = start, middle, end
+	e.Refers, e.Defines = false, false
 	return true
 }
 
