@@ -25,7 +25,7 @@ setup: ## install what the checks need: tools into .tools, Debian packages as ro
 test: ## everything that must pass: lint, unit tests, race detector, end to end
 	@test/scripts/test
 
-lint: ## formatting, vet, staticcheck, golangci-lint, go.mod, the plan of the house
+lint: ## formatting, go vet, staticcheck and more by golangci-lint, go.mod, archtest
 	@test/scripts/lint
 
 unit: ## unit tests only

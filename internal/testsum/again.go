@@ -21,15 +21,15 @@ type unsteady struct {
 	phase string
 }
 
-// runAgain runs those of a phase's failed tests again that may be, if they are at most as
-// many, and corrects its outcome.
-func runAgain(ctx context.Context, o *outcome, most int, out io.Writer) {
-	if len(o.failures) > most || o.err != nil {
+// runAgain runs those of a phase's failed tests again that may be, if they are at most
+// mostAgain, and corrects its outcome.
+func (r *runner) runAgain(ctx context.Context, o *outcome) {
+	if len(o.failures) > r.mostAgain || o.err != nil {
 		return
 	}
 	var left []failure
 	for _, f := range o.failures {
-		if !f.passes(ctx, o.phase, out) {
+		if !r.passes(ctx, &f, o.phase) {
 			left = append(left, f)
 			continue
 		}
@@ -41,12 +41,12 @@ func runAgain(ctx context.Context, o *outcome, most int, out io.Writer) {
 }
 
 // passes reports whether a test that failed passes when it runs again, alone.
-func (f *failure) passes(ctx context.Context, p phase, out io.Writer) bool {
+func (r *runner) passes(ctx context.Context, f *failure, p phase) bool {
 	if f.test == "" {
 		return false
 	}
 	flags := slices.DeleteFunc(slices.Clone(p.args), func(arg string) bool { return !strings.HasPrefix(arg, "-") })
-	again := runPhase(ctx, phase{p.name + ", again", append(flags, "-count=1", "-run="+onlyTest(f.test), f.pkg)}, out)
+	again := r.runOnce(ctx, phase{name: p.name + ", again", args: append(flags, "-count=1", "-run="+onlyTest(f.test), f.pkg)})
 	return again.err == nil && again.counts.failed == 0 && again.counts.passed > 0
 }
 

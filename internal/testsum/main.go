@@ -7,7 +7,10 @@
 //	testsum [-steps FILE] [-again N] -phase 'unit: -race ./pkg/...' -phase 'e2e: ./test/e2e/...'
 //
 // Values of go test's flags are written with "=". Of a phase in which N tests failed or
-// fewer, each runs again (again.go).
+// fewer, each runs again (again.go). -then adds a phase that runs only the tests which
+// the phase before it skipped (skipped.go):
+//
+//	testsum -phase 'race: -race ./pkg/...' -then 'unit:'
 //
 // The file of steps is what a script did before: a line each, "ok NAME",
 // "FAILED NAME" or "SKIPPED NAME: reason". They are shown again at the end, so
@@ -39,6 +42,7 @@ var errFailed = errors.New("failed")
 type phase struct {
 	name string
 	args []string // of go test, after -json
+	then *phase   // runs the tests that this phase skipped; nil: none does
 }
 
 // outcome is how a phase ended.
@@ -73,13 +77,19 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("testsum", flag.ContinueOnError)
 	stepsFile := flags.String("steps", "", "`file` of steps that were done before")
 	flags.Func("phase", "`name: arguments` of go test; repeatable", func(text string) error {
-		name, rest, found := strings.Cut(text, ":")
-		if !found {
-			return errors.New("want NAME: ARGUMENTS")
-		}
-		phases = append(phases, phase{name, strings.Fields(rest)})
-		return nil
+		p, err := parsePhase(text)
+		phases = append(phases, p)
+		return err
 	})
+	flags.Func("then", "`name: flags` of go test for the tests that the phase before skips", func(text string) error {
+		if len(phases) == 0 {
+			return errors.New("want a -phase before")
+		}
+		p, err := parsePhase(text)
+		phases[len(phases)-1].then = &p
+		return err
+	})
+	eventsFile := flags.String("events", "", "`file` that all events of go test -json are written to")
 	most := flags.Int("again", 0, "run failed tests again, of a phase that has this `many` or fewer")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -92,21 +102,57 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		steps = strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
+	r := runner{out: out, events: io.Discard, mostAgain: *most}
+	if *eventsFile != "" {
+		f, err := os.Create(*eventsFile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		r.events = f
+	}
 	outcomes := make([]outcome, 0, len(phases))
 	for _, p := range phases {
-		o := runPhase(ctx, p, out)
-		runAgain(ctx, &o, *most, out)
-		outcomes = append(outcomes, o)
+		o := r.run(ctx, p)
+		if p.then == nil || len(o.skips) == 0 {
+			outcomes = append(outcomes, o)
+			continue
+		}
+		second := r.run(ctx, o.skippedPhase())
+		o.replaceSkips(&second)
+		outcomes = append(outcomes, o, second)
 	}
 	return summarize(steps, outcomes, out)
 }
 
-// runPhase runs one go test to its end.
-func runPhase(ctx context.Context, p phase, out io.Writer) outcome {
-	_, _ = fmt.Fprintf(out, "\n== %s: go test %s\n", p.name, strings.Join(p.args, " "))
+func parsePhase(text string) (phase, error) {
+	name, rest, found := strings.Cut(text, ":")
+	if !found {
+		return phase{}, errors.New("want NAME: ARGUMENTS")
+	}
+	return phase{name: name, args: strings.Fields(rest)}, nil
+}
+
+// runner runs phases.
+type runner struct {
+	out       io.Writer
+	events    io.Writer // of go test -json
+	mostAgain int       // failed tests of a phase that run again
+}
+
+// run runs a phase to its end, and those of its failed tests again that may be.
+func (r *runner) run(ctx context.Context, p phase) outcome {
+	o := r.runOnce(ctx, p)
+	r.runAgain(ctx, &o)
+	return o
+}
+
+// runOnce runs one go test to its end.
+func (r *runner) runOnce(ctx context.Context, p phase) outcome {
+	_, _ = fmt.Fprintf(r.out, "\n== %s: go test %s\n", p.name, strings.Join(p.args, " "))
 	begin := time.Now()
-	t := newTally(out)
-	err := stream(ctx, p.args, t)
+	t := newTally(r.out)
+	err := r.stream(ctx, p.args, t)
 	t.end()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && t.counts.failed > 0 {
 		err = nil // the failed tests tell why
@@ -114,8 +160,8 @@ func runPhase(ctx context.Context, p phase, out io.Writer) outcome {
 	return outcome{phase: p, counts: t.counts, packages: t.packages, skips: t.skips, failures: t.failures, took: time.Since(begin), err: err}
 }
 
-// stream feeds the events of go test to t.
-func stream(ctx context.Context, args []string, t *tally) error {
+// stream feeds the events of go test to t, and writes them to r.events.
+func (r *runner) stream(ctx context.Context, args []string, t *tally) error {
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	var complaints bytes.Buffer // apart: two writers would mix within lines
 	command.Stderr = &complaints
@@ -126,7 +172,7 @@ func stream(ctx context.Context, args []string, t *tally) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	reader := bufio.NewReader(events) // lines have no limit
+	reader := bufio.NewReader(io.TeeReader(events, r.events)) // lines have no limit
 	for {
 		line, err := reader.ReadBytes('\n')
 		if len(line) > 0 {
@@ -181,7 +227,7 @@ func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 	}
 	for _, o := range outcomes {
 		for _, s := range o.skips {
-			say("SKIPPED %s: %s: %s", o.phase.name, s.test, s.reason)
+			say("SKIPPED %s: %s %s: %s", o.phase.name, s.pkg, s.test, s.reason)
 		}
 	}
 	for _, step := range steps {

@@ -101,6 +101,27 @@ func TestRaces(t *testing.T) {
 	n++
 	<-done
 }
+-- shorter/shorter_test.go --
+package shorter
+
+import "testing"
+
+func TestAlways(t *testing.T) {}
+func TestLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
+}
+func TestTable(t *testing.T) {
+	t.Run("a", func(t *testing.T) {})
+	t.Run("long", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("it takes long")
+		}
+		t.Error("too long")
+	})
+}
+func TestNever(t *testing.T) { t.Skip("no such machine") }
 -- none/none.go --
 package none
 `
@@ -151,6 +172,33 @@ func TestRunOfEveryEnding(t *testing.T) {
 			args: []string{"-phase", "first: ./good", "-phase", "second: -run=Passes ./good"},
 			want: []string{"first        4 passed", "second       1 passed"},
 			last: "5 passed, 0 failed, 1 skipped",
+		},
+		"skipped tests run in a phase of their own": {
+			args: []string{"-phase", "short: -short -run=Long|Always ./shorter ./good", "-then", "long: -count=1"},
+			want: []string{"== short: ", "== long: go test -count=1 -run=^(TestLong)$ example.com/small/shorter\n", "short        1 passed, 0 failed, 0 skipped", "long         1 passed, 0 failed, 0 skipped"},
+			last: "2 passed, 0 failed, 0 skipped",
+		},
+		"skipped tests fail, or are skipped again": {
+			args:  []string{"-phase", "short: -short ./shorter", "-then", "long:"},
+			want:  []string{"== long: go test -run=^(TestLong|TestNever|TestTable)$ example.com/small/shorter\n", "SKIPPED long: example.com/small/shorter TestNever: ", "----  long: example.com/small/shorter TestTable/long\n", "FAILED: long"},
+			never: []string{"SKIPPED short"},
+			last:  "4 passed, 1 failed, 1 skipped",
+			err:   "failed: long",
+		},
+		"no test is skipped": {
+			args:  []string{"-phase", "short: -short -run=Always ./shorter", "-then", "long:"},
+			never: []string{"== long"},
+			last:  "1 passed, 0 failed, 0 skipped",
+		},
+		"a second phase that cannot run": {
+			args: []string{"-phase", "short: -short ./shorter", "-then", "long: -count=none"},
+			want: []string{"FAILED: long"},
+			last: "2 passed, 1 failed, 0 skipped",
+			err:  "failed: long",
+		},
+		"a second phase without a first": {
+			args: []string{"-then", "long:"},
+			err:  `invalid value "long:" for flag -then: want a -phase before`,
 		},
 		"no such package": {
 			args: []string{"-phase", "unit: ./good ./nowhere"},
@@ -296,4 +344,24 @@ func unpack(t *testing.T, text string) string {
 		}
 	}
 	return root
+}
+
+// TestEventsAreWritten to the file that -events names, those of tests that run again too.
+func TestEventsAreWritten(t *testing.T) {
+	t.Chdir(unpack(t, module))
+	t.Setenv("GOFLAGS", "")
+	t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-events", "events", "-again", "1", "-phase", "unit: ./unsteady"}, &out); err != nil {
+		t.Fatalf("run = %v:\n%s", err, out.String())
+	}
+	events, err := os.ReadFile("events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"Action":"fail","Package":"example.com/small/unsteady","Test":"TestUnsteady"`, `"Action":"pass","Package":"example.com/small/unsteady","Test":"TestUnsteady"`} {
+		if !strings.Contains(string(events), want) {
+			t.Errorf("no event %s in\n%s", want, events)
+		}
+	}
 }

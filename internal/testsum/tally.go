@@ -37,7 +37,7 @@ func (c counts) String() string {
 }
 
 // skip is a test that chose not to run.
-type skip struct{ test, reason string }
+type skip struct{ pkg, test, reason string }
 
 // tally follows one run of "go test -json": it prints a line for each package
 // and all that a failed test wrote, and counts.
@@ -153,7 +153,7 @@ func (t *tally) ofTest(e event) {
 		delete(p.tests, e.Test)
 	case "skip":
 		p.counts.skipped++
-		t.skips = append(t.skips, skip{e.Package + " " + e.Test, strings.TrimSpace(strings.Join(current.output, ""))})
+		t.skips = append(t.skips, skip{e.Package, e.Test, strings.TrimSpace(strings.Join(current.output, ""))})
 		delete(p.tests, e.Test)
 	case "fail":
 		if above := p.above(e.Test); above != nil {
