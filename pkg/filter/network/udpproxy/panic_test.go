@@ -27,7 +27,7 @@ func (f *fuse) reach(point string) {
 func TestAPanicCostsADatagramAtMost(t *testing.T) {
 	for _, point := range []string{"Assign", "Usable", "Heard", "End"} {
 		t.Run(point, func(t *testing.T) {
-			r := start(t, config.UDPProxy{IdleTimeout: 200 * time.Millisecond}, "a")
+			r := start(t, config.UDPProxy{IdleTimeout: time.Second}, "a")
 			other, c := r.caller(), r.caller()
 			r.ask(other, "before")
 			if point != "Assign" {
