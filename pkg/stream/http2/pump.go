@@ -73,7 +73,9 @@ func (p *pump) kick(b *batch) {
 	if owner == nil {
 		return
 	}
-	b.sends(to.outbox)
+	if to.outbox.Queued() > 0 {
+		b.sends(to.outbox)
+	}
 	if over || err != nil {
 		owner.pumped(b, to, number, err)
 	}
