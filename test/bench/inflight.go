@@ -35,6 +35,7 @@ const (
 	inflightPeak        = 600 // MB
 	inflightRounds      = 3   // at most
 	inflightLimit       = 40 * time.Second
+	inflightQueued      = 256 << 20 // bytes: all calls, before the origin has read one
 )
 
 func (r inflightResult) judge() []verdict {
@@ -129,7 +130,9 @@ func (b *bed) inflight(ctx context.Context, p peer.Program, protocol *frame.Prot
 // burst starts the program and sends it one burst. A failure is what becomes of
 // the burst, and the program is to blame for it; then there is no Result.
 func (b *bed) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (one sample, failure, err error) {
-	running, err := b.host.Start(ctx, p, protocol)
+	host := *b.host
+	host.MaxQueued = inflightQueued
+	running, err := host.Start(ctx, p, protocol)
 	if err != nil {
 		return sample{}, nil, err
 	}

@@ -31,6 +31,7 @@ type Config struct {
 	Admin       netip.AddrPort // where its operator's port is to be, if it has one
 	Connections int            // how many connections it must be able to hold on each side
 	Profile     bool           // its profiler is to be on, if it has one
+	MaxQueued   int            // bytes that may wait to be sent to the origin; 0: its default
 
 	Protocol *frame.Protocol // what callers and origin speak; nil: HTTP
 	HTTP     Sides           // versions of HTTP
@@ -112,6 +113,7 @@ type Host struct {
 	Connections  int            // passed on in Config
 	Certificates certs.Dir      // passed on in Config
 	Profile      bool           // passed on in Config
+	MaxQueued    int            // passed on in Config
 }
 
 // Running is a program that was started. Stop it.
@@ -169,7 +171,7 @@ func (h *Host) start(ctx context.Context, p Program, c Config, probe Probe) (*Ru
 		return nil, err
 	}
 	c.Dir, c.Listen, c.Admin, c.Origin = dir, ports[0], ports[1], h.Origin
-	c.Connections, c.Profile, c.Certificates = h.Connections, h.Profile, h.Certificates
+	c.Connections, c.Profile, c.MaxQueued, c.Certificates = h.Connections, h.Profile, h.MaxQueued, h.Certificates
 	arguments, err := p.configure(c)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", p.Name, err)

@@ -3,7 +3,6 @@ package peer
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 )
 
 // Weft returns Weft built at the path. Several builds have several names.
@@ -13,7 +12,7 @@ func Weft(name, path string) Program {
 			Name:    "all",
 			Domains: []string{"*"},
 			Routers: []router{{Match: match{Prefix: "/"}, Route: &route{Cluster: "origin"}}},
-		}}, []cluster{oneHost("origin", c.Origin)})
+		}}, []cluster{oneHost("origin", c)})
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +47,7 @@ const scaleTarget = "/last/route"
 // nobody listens: nothing is sent to them. Of the routes of a virtual host half
 // match a path and half a prefix.
 func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err error) {
-	clusters := []cluster{oneHost("origin", c.Origin)}
+	clusters := []cluster{oneHost("origin", c)}
 	for i := 1; i < s.Clusters; i++ {
 		name := fmt.Sprintf("service-%05d", i)
 		one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited}
@@ -94,8 +93,13 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 // test have none.
 var unlimited = []breakers{{}} //nolint:gochecknoglobals // never changed
 
-func oneHost(name string, address netip.AddrPort) cluster {
-	return cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited, Hosts: []host{{Address: address.String()}}}
+// oneHost returns a cluster whose host is c's origin.
+func oneHost(name string, c Config) cluster {
+	one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited, Hosts: []host{{Address: c.Origin.String()}}}
+	if c.MaxQueued > 0 {
+		one.Pool = &pool{c.MaxQueued}
+	}
+	return one
 }
 
 // The part of config.json that is written here; docs/configuration.md tells what
@@ -130,6 +134,10 @@ type (
 		Hosts    []host `json:"hosts"`
 
 		Breakers []breakers `json:"circuit_breakers"`
+		Pool     *pool      `json:"connection_pool,omitempty"`
+	}
+	pool struct {
+		MaxQueued int `json:"max_queued_bytes"`
 	}
 	breakers struct { // 0: no limit
 		Connections int `json:"max_connections"`
