@@ -61,7 +61,7 @@ const atOnce = 2 * time.Second
 // What load there is while a provider is killed, and what it may notice.
 const (
 	callers      = 16
-	longestCall  = 5 * time.Second // half of the callers' timeout
+	longestCall  = 8 * time.Second // the callers give up after 10 s
 	milestones   = 2               // of answers, between one event and the next
 	firstAnswer  = "first answer of"
 	manyAnswers  = "answers until now"
