@@ -72,7 +72,7 @@ func main() {
 
 // run is main with its surroundings as arguments. The closing line is the last
 // that it writes to out.
-func run(ctx context.Context, args []string, out io.Writer) error {
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	var phases []phase
 	flags := flag.NewFlagSet("testsum", flag.ContinueOnError)
 	stepsFile := flags.String("steps", "", "`file` of steps that were done before")
@@ -108,7 +108,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer func() { err = errors.Join(err, f.Close()) }()
 		r.events = f
 	}
 	outcomes := make([]outcome, 0, len(phases))
