@@ -127,10 +127,6 @@ type call struct {
 	by       waiter
 	deadline time.Time // zero: none
 
-	// Of the table's wheel: the tick that k is in, and its neighbours in the bucket.
-	tick          int64
-	sooner, later *call
-
 	frame []byte           // the answer, or
 	err   error            // why there is none, or
 	unput error            // why the request was not sent; set by who sends

@@ -6,12 +6,27 @@ import "time"
 // and never twice; an id's place is its lowest bits, and one whose place is taken
 // is left out. So finding a call is one look, and nothing is hashed.
 type table struct {
-	slots []*call // a power of two of them, at least half of them nil
+	slots slots // at least half of them are free
 	used  int
 	last  uint64 // the last id given
 	max   uint64 // the largest that there is
 	wheel wheel  // of those that have a deadline
 }
+
+// slots are a power of two of slots, or none.
+type slots []slot
+
+// slot holds one call.
+type slot struct {
+	call *call // nil: the slot is free
+	// Of the wheel, if the call has a deadline: that, counted from the wheel's origin, and
+	// the ids of the neighbors in its bucket; 0: there is none.
+	deadline       time.Duration
+	previous, next uint64
+}
+
+// of returns the slot of an id.
+func (s slots) of(id uint64) *slot { return &s[id&uint64(len(s)-1)] }
 
 const (
 	firstSlots = 16
@@ -28,15 +43,14 @@ func (t *table) add(k *call) uint64 {
 	if 2*(t.used+1) > len(t.slots) {
 		t.grow()
 	}
-	mask := uint64(len(t.slots) - 1)
 	for {
 		t.last++
-		if place := &t.slots[t.last&mask]; *place == nil {
-			*place = k
+		if s := t.slots.of(t.last); s.call == nil {
+			s.call = k
 			k.id = t.last
 			t.used++
 			if !k.deadline.IsZero() {
-				t.wheel.add(k)
+				t.wheel.add(t.slots, k.id)
 			}
 			return k.id
 		}
@@ -56,11 +70,10 @@ func (t *table) exhausted() bool { return t.last+idsLeft > t.max }
 // too, so that no two meet.
 func (t *table) grow() {
 	old := t.slots
-	t.slots = make([]*call, max(2*len(old), firstSlots))
-	mask := uint64(len(t.slots) - 1)
-	for _, k := range old {
-		if k != nil {
-			t.slots[k.id&mask] = k
+	t.slots = make(slots, max(2*len(old), firstSlots))
+	for i := range old {
+		if k := old[i].call; k != nil {
+			*t.slots.of(k.id) = old[i]
 		}
 	}
 }
@@ -70,21 +83,21 @@ func (t *table) remove(id uint64) *call {
 	if len(t.slots) == 0 {
 		return nil
 	}
-	place := &t.slots[id&uint64(len(t.slots)-1)]
-	k := *place
+	s := t.slots.of(id)
+	k := s.call
 	if k == nil || k.id != id {
 		return nil
 	}
 	if !k.deadline.IsZero() {
-		t.wheel.remove(k)
+		t.wheel.remove(t.slots, s)
 	}
-	t.vacate(place)
+	t.free(s)
 	return k
 }
 
-// vacate empties a place.
-func (t *table) vacate(place **call) {
-	*place = nil
+// free makes a slot free.
+func (t *table) free(s *slot) {
+	s.call = nil
 	t.used--
 	if t.used == 0 && len(t.slots) > keepSlots {
 		t.slots = nil // a peak is over
@@ -95,19 +108,18 @@ func (t *table) vacate(place **call) {
 // again; zero: there is no deadline. Its cost goes by how many calls those are, and not by
 // how many there are.
 func (t *table) expired(now time.Time) (late []*call, next time.Time) {
-	late = t.wheel.expired(now)
+	late = t.wheel.expired(t.slots, now)
 	for _, k := range late {
-		t.vacate(&t.slots[k.id&uint64(len(t.slots)-1)])
+		t.free(t.slots.of(k.id))
 	}
-	return late, t.wheel.next(now)
+	return late, t.wheel.next(t.slots, now)
 }
 
 // clear takes all calls out.
 func (t *table) clear() []*call {
 	all := make([]*call, 0, t.used)
-	for _, k := range t.slots {
-		if k != nil {
-			k.sooner, k.later = nil, nil
+	for i := range t.slots {
+		if k := t.slots[i].call; k != nil {
 			all = append(all, k)
 		}
 	}

@@ -83,7 +83,7 @@ func TestWhatHasNotExpiredIsNotLookedAt(t *testing.T) {
 	looks, rounds, expired := 0, 0, 0
 	for at := now; table.used > 0; rounds++ {
 		for tick := max(table.wheel.seen, table.wheel.tick(at)-wheelSize+1); tick <= table.wheel.tick(at)+1; tick++ {
-			for k := table.wheel.buckets[tick&(wheelSize-1)]; k != nil; k = k.later {
+			for id := table.wheel.buckets[tick&(wheelSize-1)]; id != 0; id = table.slots.of(id).next {
 				looks++
 			}
 		}
