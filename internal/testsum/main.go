@@ -50,6 +50,7 @@ type outcome struct {
 	phase    phase
 	counts   counts
 	packages int
+	ran      map[topTest]bool
 	skips    []skip
 	failures []failure
 	unsteady []unsteady
@@ -102,7 +103,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 		steps = strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
-	r := runner{out: out, events: io.Discard, mostAgain: *most}
+	r := runner{out: out, mostAgain: *most}
 	if *eventsFile != "" {
 		f, err := os.Create(*eventsFile)
 		if err != nil {
@@ -122,6 +123,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		o.replaceSkips(&second)
 		outcomes = append(outcomes, o, second)
 	}
+	if r.eventsErr != nil {
+		steps = append(steps, "SKIPPED events: "+r.eventsErr.Error())
+	}
 	return summarize(steps, outcomes, out)
 }
 
@@ -136,7 +140,8 @@ func parsePhase(text string) (phase, error) {
 // runner runs phases.
 type runner struct {
 	out       io.Writer
-	events    io.Writer // of go test -json
+	events    io.Writer // of go test -json; nil: nobody wants them
+	eventsErr error     // why no more events are written
 	mostAgain int       // failed tests of a phase that run again
 }
 
@@ -157,7 +162,7 @@ func (r *runner) runOnce(ctx context.Context, p phase) outcome {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && t.counts.failed > 0 {
 		err = nil // the failed tests tell why
 	}
-	return outcome{phase: p, counts: t.counts, packages: t.packages, skips: t.skips, failures: t.failures, took: time.Since(begin), err: err}
+	return outcome{phase: p, counts: t.counts, packages: t.packages, ran: t.ran, skips: t.skips, failures: t.failures, took: time.Since(begin), err: err}
 }
 
 // stream feeds the events of go test to t, and writes them to r.events.
@@ -172,10 +177,11 @@ func (r *runner) stream(ctx context.Context, args []string, t *tally) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	reader := bufio.NewReader(io.TeeReader(events, r.events)) // lines have no limit
+	reader := bufio.NewReader(events) // lines have no limit
 	for {
 		line, err := reader.ReadBytes('\n')
 		if len(line) > 0 {
+			r.writeEvent(line)
 			t.line([]byte(strings.TrimSuffix(string(line), "\n")))
 		}
 		if err != nil {
@@ -185,6 +191,14 @@ func (r *runner) stream(ctx context.Context, args []string, t *tally) error {
 	err = command.Wait()
 	t.printf("%s", complaints.String())
 	return err
+}
+
+// writeEvent writes one line of go test -json. After an error no more are written: the tests
+// go on.
+func (r *runner) writeEvent(line []byte) {
+	if r.events != nil && r.eventsErr == nil {
+		_, r.eventsErr = r.events.Write(line)
+	}
 }
 
 // summarize writes what happened, most important last.

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -122,6 +125,33 @@ func TestTable(t *testing.T) {
 	})
 }
 func TestNever(t *testing.T) { t.Skip("no such machine") }
+-- tagged/tagged_test.go --
+package tagged
+
+import "testing"
+
+func TestFine(t *testing.T) {}
+func TestSkips(t *testing.T) {
+	if on {
+		t.Skip("the tag is on")
+	}
+}
+-- tagged/on_test.go --
+//go:build on
+
+package tagged
+
+import "testing"
+
+const on = true
+
+func TestOnlyTagged(t *testing.T) { t.Skip("no such machine") }
+-- tagged/off_test.go --
+//go:build !on
+
+package tagged
+
+const on = false
 -- none/none.go --
 package none
 `
@@ -185,6 +215,11 @@ func TestRunOfEveryEnding(t *testing.T) {
 			last:  "4 passed, 1 failed, 1 skipped",
 			err:   "failed: long",
 		},
+		"a skipped test does not exist in the second phase": {
+			args: []string{"-phase", "on: -tags=on ./tagged", "-then", "off:"},
+			want: []string{"on           1 passed, 0 failed, 1 skipped", "off          1 passed, 0 failed, 0 skipped", "SKIPPED on: example.com/small/tagged TestOnlyTagged: "},
+			last: "2 passed, 0 failed, 1 skipped",
+		},
 		"no test is skipped": {
 			args:  []string{"-phase", "short: -short -run=Always ./shorter", "-then", "long:"},
 			never: []string{"== long"},
@@ -192,8 +227,8 @@ func TestRunOfEveryEnding(t *testing.T) {
 		},
 		"a second phase that cannot run": {
 			args: []string{"-phase", "short: -short ./shorter", "-then", "long: -count=none"},
-			want: []string{"FAILED: long"},
-			last: "2 passed, 1 failed, 0 skipped",
+			want: []string{"SKIPPED short", "FAILED: long"},
+			last: "2 passed, 1 failed, 3 skipped",
 			err:  "failed: long",
 		},
 		"a second phase without a first": {
@@ -362,6 +397,29 @@ func TestEventsAreWritten(t *testing.T) {
 	for _, want := range []string{`"Action":"fail","Package":"example.com/small/unsteady","Test":"TestUnsteady"`, `"Action":"pass","Package":"example.com/small/unsteady","Test":"TestUnsteady"`} {
 		if !strings.Contains(string(events), want) {
 			t.Errorf("no event %s in\n%s", want, events)
+		}
+	}
+}
+
+// fullDisk is a file on a disk that has room for so many bytes.
+type fullDisk struct{ left int }
+
+func (f *fullDisk) Write(p []byte) (int, error) {
+	if f.left -= len(p); f.left < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(p), nil
+}
+
+// TestEventsThatCannotBeWritten cost the tests nothing: all run, and the error is kept.
+func TestEventsThatCannotBeWritten(t *testing.T) {
+	t.Chdir(unpack(t, module))
+	t.Setenv("GOFLAGS", "")
+	for _, room := range []int{0, 1000} {
+		r := runner{out: io.Discard, events: &fullDisk{room}}
+		o := r.run(t.Context(), phase{name: "unit", args: []string{"./good"}})
+		if want := (counts{passed: 4, skipped: 1}); o.counts != want || o.err != nil || !errors.Is(r.eventsErr, syscall.ENOSPC) {
+			t.Errorf("room for %d bytes: %v, %v, want %v; events: %v", room, o.counts, o.err, want, r.eventsErr)
 		}
 	}
 }

@@ -46,6 +46,7 @@ type tally struct {
 
 	counts   counts
 	packages int
+	ran      map[topTest]bool
 	skips    []skip
 	failures []failure // what counts as failed, in the order of its end
 
@@ -68,7 +69,7 @@ type test struct {
 }
 
 func newTally(out io.Writer) *tally {
-	return &tally{out: out, running: map[string]*running{}, builds: map[string][]string{}}
+	return &tally{out: out, ran: map[topTest]bool{}, running: map[string]*running{}, builds: map[string][]string{}}
 }
 
 // line takes one line of the stream. What is no event is printed as it is.
@@ -139,6 +140,7 @@ func (t *tally) ofTest(e event) {
 	}
 	switch e.Action {
 	case "run":
+		t.ran[topTest{e.Package, topName(e.Test)}] = true
 		if above := p.above(e.Test); above != nil {
 			above.parent = true
 		}
