@@ -56,8 +56,8 @@ func word(s string) uint64 {
 
 func isToken(s string) bool { return s != "" && all(s, tokenByte) }
 
-// isText reports whether every byte of s may be in a field's value (valueByte). Eight
-// bytes that hold no control are passed at once.
+// isText reports whether every byte of s may be in a field's value (valueByte). It checks
+// eight bytes at a time.
 func isText(s string) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	for len(s) >= 8 {

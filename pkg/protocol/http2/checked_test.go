@@ -99,6 +99,28 @@ func TestAnUnfitFieldLeavesTheTableAsThePeerHasIt(t *testing.T) {
 	}
 }
 
+// TestAnUnfitFieldThatChangedNothingKeepsTheTable: a filter that writes unfit fields does not
+// make the fields of other requests longer.
+func TestAnUnfitFieldThatChangedNothingKeepsTheTable(t *testing.T) {
+	w := newWriter(t)
+	for range 3 {
+		if _, err := w.write(RequestOptions{End: true}, "x-a", "first"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if _, err := w.write(RequestOptions{End: true}, "x-a", "first", "x-bad", "a\nb"); err == nil {
+			t.Fatal("the unfit field was written")
+		}
+		if m := w.s.enc.find("x-a", "first"); m.index == 0 || w.s.enc.changed {
+			t.Fatal("the table was emptied")
+		}
+		if got, err := w.write(RequestOptions{End: true}, "x-a", "first"); err != nil || got != "x-a: first\n" {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+}
+
 // TestTextIsWhatItsBytesAre holds isText to the table, with each byte at each place of texts
 // of up to three words.
 func TestTextIsWhatItsBytesAre(t *testing.T) {

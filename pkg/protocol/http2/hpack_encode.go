@@ -28,7 +28,7 @@ type encoderEntry struct {
 	name, value string
 	nameHash    uint32
 	hash        uint32 // of both
-	checked     bool   // it was a field of a Header, and fit to be written as it is
+	valid       bool   // it came from a Header and passed validation
 }
 
 func (e *encoderEntry) size() uint32 { return fieldSize(e.name, e.value) }
@@ -95,22 +95,22 @@ func appendSecret(dst []byte, name, value string) []byte {
 	return appendText(dst, value)
 }
 
-// match is what the table has of a field.
+// match is the result of find.
 type match struct {
 	nameHash uint32
 	hash     uint32 // of name and value
 	index    uint32 // of the field; 0: the table does not have it
-	checked  bool   // the field with index was added by appendMatched with checked
+	valid    bool   // the field with index came from a Header and passed validation
 }
 
-// find returns what the table has of a field. name is in lowercase, or it has nothing.
+// find looks up a field in the table. It finds no name that has capital letters.
 func (e *encoder) find(name, value string) (m match) {
 	m.nameHash = hashText(0, name)
 	m.hash = hashText(m.nameHash, value) | 1 // not 0, which is nothing in seen
 	for i := range uint32(e.n) {
 		entry := e.entry(i)
 		if entry.hash == m.hash && entry.name == name && entry.value == value {
-			m.index, m.checked = staticLen+1+i, entry.checked
+			m.index, m.valid = staticLen+1+i, entry.valid
 			break
 		}
 	}
@@ -139,9 +139,9 @@ func (e *encoder) appendField(dst []byte, inStatic uint32, name, value string) [
 	return e.appendMatched(dst, inStatic, name, value, &m, false)
 }
 
-// appendMatched is appendField of a field that find has returned m for. checked is what
-// find tells of it if it is added to the table.
-func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string, m *match, checked bool) []byte {
+// appendMatched appends a field whose match is m. If it adds the field to the table, valid
+// is stored in the entry.
+func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string, m *match, valid bool) []byte {
 	if m.index > 0 {
 		return appendIndex(dst, m.index)
 	}
@@ -166,7 +166,7 @@ func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string,
 	}
 	dst = appendText(dst, value)
 	if again {
-		e.add(encoderEntry{name: name, value: value, nameHash: m.nameHash, hash: m.hash, checked: checked})
+		e.add(encoderEntry{name: name, value: value, nameHash: m.nameHash, hash: m.hash, valid: valid})
 	}
 	return dst
 }

@@ -74,12 +74,13 @@ func unfitFault(what string) error {
 	return protocol.Faultf(protocol.Internal, "request %s holds what it must not", what)
 }
 
-// DropBlock closes the stream that AppendRequest was opening when it panicked, if it was.
-// The engine sends nothing of what was appended.
+// DropBlock closes the stream that AppendRequest was opening when it panicked or found an
+// unfit field. Without such a stream it does nothing. The engine sends nothing of what was
+// appended.
 //
-// After a panic of AppendRequest, AppendResponse, AppendInterim or AppendTrailer the
-// compression table starts anew, as the peer's does with the next header block (RFC 7541
-// 4.2). The engine resets the stream of the last three itself.
+// If the block of AppendRequest, AppendResponse, AppendInterim or AppendTrailer was dropped
+// and had changed the compression table, the table starts anew, and the peer's does with the
+// next header block (RFC 7541 4.2). The engine resets the stream of the last three itself.
 func (s *Session) DropBlock() {
 	if st := s.unsent; st != nil {
 		s.unsent = nil
@@ -278,10 +279,12 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 // startBlock leaves room for a frame's header and starts a header block.
 func (s *Session) startBlock(dst []byte) []byte {
 	if s.inBlock { // the block before was dropped: its writer panicked, or found a field unfit
-		s.enc.restart()
+		if s.enc.added != s.blockAdded || s.blockResized {
+			s.enc.restart()
+		}
 		s.scratch = nil
 	}
-	s.inBlock = true
+	s.inBlock, s.blockAdded, s.blockResized = true, s.enc.added, s.enc.changed
 	dst = AppendFrameHeader(dst, 0, FrameHeaders, 0, 0)
 	return s.enc.appendStart(dst)
 }
@@ -316,15 +319,15 @@ func appendLength(dst []byte, n int64) []byte {
 	return appendLiteral(dst, staticLength, view(strconv.AppendInt(digits[:0], n, 10)), false)
 }
 
-// appendFields appends the fields of h that are kept. Those that hold what they must
-// not are cleaned, or left out if their name is no token; if strict, the first of them
-// is returned instead as unfit, and the block is to be dropped.
+// appendFields appends the fields of h that are kept. It cleans values that hold control
+// characters and leaves out fields whose name is no token. If strict, it stops at the first
+// such field and returns its name as unfit; the caller then drops the block.
 func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ []byte, unfit string) {
 	for i := range h.Len() {
 		f := h.At(i)
 		name, value := f.Name, f.Value
 		m := s.enc.find(name, value)
-		if m.checked {
+		if m.valid {
 			dst = appendIndex(dst, m.index)
 			continue
 		}

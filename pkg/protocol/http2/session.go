@@ -135,8 +135,11 @@ type Session struct {
 
 	// unsent is the stream that AppendRequest opens; nil otherwise, unless it panicked.
 	unsent  *Stream
-	inBlock bool   // a header block was started and has not ended: it is being written, or was dropped
-	scratch []byte // of sending: a name in lowercase, a block that is split
+	inBlock bool // a header block was started and has not ended: it is being written, or was dropped
+	// blockAdded and blockResized are enc.added and enc.changed from before that block.
+	blockAdded   uint32
+	blockResized bool
+	scratch      []byte // of sending: a name in lowercase, a block that is split
 }
 
 // NewSession returns a session for a new connection.

@@ -285,6 +285,8 @@ func openFault(err error) error {
 		return err
 	case errors.Is(err, syntax.ErrNoConnect):
 		return protocol.NewFault(protocol.NotImplemented, err)
+	case errors.Is(err, network.ErrOutboxFull):
+		return protocol.NewFault(protocol.Overflow, err) // the host reads no requests
 	}
 	return protocol.NewFault(protocol.ConnectFailure, err)
 }

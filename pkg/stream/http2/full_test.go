@@ -135,3 +135,25 @@ func TestContentThatIsGivenUpHasNoEnd(t *testing.T) {
 	k.end()
 	k.free()
 }
+
+// TestAFullQueueRefusesRequests: a request to a host that reads nothing overflows once the
+// queue of its connection is full. No stream was opened for it.
+func TestAFullQueueRefusesRequests(t *testing.T) {
+	r := newRig(t, protocol.ServiceFunc(nil), nil)
+	u := r.client(host(t, func(p *peer) {
+		p.awaitHead()
+		p.next()
+	}), nil)
+	u.mu.Lock() // the queue is not flushed before the request
+	u.outbox.Limit(1)
+	err := u.outbox.End(syntax.AppendPing(u.outbox.Begin(17), false, [8]byte{}))
+	k := &call{x: &protocol.Exchange{}}
+	k.x.Request.Method, k.x.Request.Path, k.x.Request.Scheme, k.x.Request.Authority = "GET", "/", "http", "shop.test"
+	k.x.Request.ContentLength = -1
+	refused := u.open(k, time.Now())
+	streams := u.state.Len()
+	u.mu.Unlock()
+	if err != nil || protocol.ReasonOf(refused) != protocol.Overflow || streams != 0 {
+		t.Errorf("%v, %v (%v) with %d streams, want an overflow and no stream", err, refused, protocol.ReasonOf(refused), streams)
+	}
+}
