@@ -108,12 +108,13 @@ func (r *request) conclude(err error) {
 	}
 	// A panic on the way, of a body's Read or Close, is a fault that is answered in turn.
 	// The first may come from the body that the second closes, and then there is none.
+	r.engine.report("serving a request", err)
 	for tries := 0; ; tries++ {
 		if err = r.settle(err); err == nil {
 			break
 		}
+		r.engine.report("answering a request", err)
 		if tries == 2 {
-			r.engine.report("answering a request", err)
 			r.c.abort(r.batch)
 			break
 		}
@@ -127,7 +128,6 @@ func (r *request) settle(err error) (failed error) {
 	defer protocol.Recover(&failed)
 	x := &r.x
 	if err != nil {
-		r.engine.report("serving a request", err)
 		x.Fail(err)
 	}
 	if !x.Request.OneWay && x.Record.Reason != protocol.DownstreamGone {
@@ -286,12 +286,11 @@ func (r *request) answer() {
 		if err == nil {
 			return
 		}
-		r.engine.report("answering a request", err)
-		r.x.Fail(err)
+		r.x.Fail(err) // the codec cannot write the response
 	}
 	reason, text := r.fault()
 	own := r.c.s.codec
-	err := r.put(faultSize, func(dst []byte) ([]byte, error) {
+	_ = r.put(faultSize, func(dst []byte) ([]byte, error) { // never fails
 		start := len(dst)
 		dst = own.AppendFault(dst, r.frame.Bytes(), reason, text)
 		var sent protocol.Response
@@ -300,10 +299,6 @@ func (r *request) answer() {
 		}
 		return dst, nil
 	})
-	if err != nil { // a defect of the codec's
-		r.engine.report("answering a request", err)
-		r.c.abort(r.batch)
-	}
 }
 
 // pass appends the host's answer.
@@ -326,14 +321,14 @@ func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) error {
 	}
 	x.Record.ResponseBytes = int64(n)
 	if lost != nil {
-		r.lost(lost)
+		r.noteLost(lost)
 	}
 	r.flush(o)
 	return nil
 }
 
-// lost notes why the caller does not get its answer.
-func (r *request) lost(why error) {
+// noteLost records why the caller does not get its response.
+func (r *request) noteLost(why error) {
 	if errors.Is(why, network.ErrOutboxFull) {
 		// The caller does not read its answers, of which it will miss one.
 		r.c.abort(r.batch)

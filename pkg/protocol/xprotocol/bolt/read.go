@@ -147,8 +147,7 @@ func (e *entry) next(header []byte) (rest []byte, ok bool) {
 	return header[key+value:], true
 }
 
-// textSize returns how many bytes b's first text has with its length; not ok: b does not
-// have them.
+// textSize returns the encoded size of the first text in b, or false if b is truncated.
 func textSize(b []byte) (size int, ok bool) {
 	if len(b) < 4 {
 		return 0, false
@@ -160,7 +159,7 @@ func textSize(b []byte) (size int, ok bool) {
 	return 4 + n, n >= 0 && n <= len(b)-4
 }
 
-// textOf returns the text of textSize bytes. A length of -1 is null.
+// textOf decodes a text of textSize bytes. A length of -1 is null.
 func textOf(b []byte) (s string, null bool) { return view(b[4:]), b[0] > 0x7f }
 
 // isField reports whether filters see an entry by its own name: not if it has
