@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestKept: what a control plane said is in force again at a start while it is away, and
@@ -35,8 +36,8 @@ func testKept(t *testing.T, form, keys string) {
 
 	w = startWeft(t, config, nil)
 	answers(t, c, url, "first")
-	if !strings.Contains(w.log.String(), "in force is what it said before") {
-		t.Error("the log does not say that the control plane is away")
+	if _, err := w.log.Await(0, "in force is what it said before", 10*time.Second); err != nil {
+		t.Errorf("the log does not say that the control plane is away: %v", err)
 	}
 
 	p.start()
