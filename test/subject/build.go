@@ -15,8 +15,8 @@ import (
 
 // Weft builds Weft, of the checkout that root is the folder of, as users do but for more
 // flags. path, which is absolute, becomes the program. Without flags it is a link to the
-// program that the environment variable WEFT_BUILT names, if that is set: whoever runs the
-// tests of many packages builds Weft once.
+// program that the environment variable WEFT_BUILT names, if that is set: a script that runs
+// the tests of many packages builds Weft once.
 func Weft(root, path string, flags ...string) error {
 	if err := dependOnSources(root); err != nil {
 		return err
@@ -25,6 +25,9 @@ func Weft(root, path string, flags ...string) error {
 		return err // of an earlier run
 	}
 	if built := os.Getenv("WEFT_BUILT"); built != "" && len(flags) == 0 {
+		if _, err := os.Stat(built); err != nil { // also for the cache of test results
+			return err
+		}
 		return os.Symlink(built, path)
 	}
 	return Build(root, "./cmd/weft", path, flags...)
