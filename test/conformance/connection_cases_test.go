@@ -311,7 +311,7 @@ func slowCases() []exchange {
 			script: script{send(post + "Content-Length: 10\r\n\r\nhello"), refuseOnly(408), originNeverGotAll}},
 		{name: "slow chunks are refused", rfc: "9110 15.5.9", whole: true, setup: slowBody,
 			script: script{send(postChunked + "5\r\nhel"), refuseOnly(408), originNeverGotAll}},
-		{name: "content that trickles ends with its route's time", rfc: "9110 15.6.5", whole: true, setup: func(s *setup) { s.timeout = 20 * short },
+		{name: "content that trickles ends with its route's time", rfc: "9110 15.6.5", whole: true, setup: func(s *setup) { s.timeout = 3 * short },
 			script: script{send(post + "Content-Length: 100000\r\n\r\n"), trickle("x", 20*time.Millisecond), refuseOnly(504), originNeverGotAll}},
 		{name: "content that nobody reads and that trickles ends its connection", rfc: "9112 9.5", whole: true,
 			setup:  func(s *setup) { s.extra = append(s.extra, direct("/own", 404, "no")) },
