@@ -124,17 +124,16 @@ func (w *wire) startHead() ([]byte, error) {
 // put queues what was appended to startHead's scratch, or returns why it was not; errors are
 // Faults. mu is held.
 func (w *wire) put(frames []byte, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		err = w.queue(frames)
-		if err != nil {
-			return goneFault(err)
-		}
-		return nil
+	case !errors.Is(err, syntax.ErrNotOpen):
+		return err
 	}
-	if errors.Is(err, syntax.ErrNotOpen) {
+	if err != nil {
 		return goneFault(err)
 	}
-	return err
+	return nil
 }
 
 // appendEnd sends the end of l's message, with trailers if there are any. mu is

@@ -108,7 +108,9 @@ func (r *request) conclude(err error) {
 	}
 	// A panic on the way, of a body's Read or Close, is a fault that is answered in turn.
 	// The first may come from the body that the second closes, and then there is none.
-	r.engine.report("serving a request", err)
+	if err != nil {
+		r.engine.report("serving a request", err)
+	}
 	for tries := 0; ; tries++ {
 		if err = r.settle(err); err == nil {
 			break
