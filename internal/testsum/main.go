@@ -140,7 +140,7 @@ func parsePhase(text string) (phase, error) {
 // runner runs phases.
 type runner struct {
 	out       io.Writer
-	events    io.Writer // of go test -json; nil: nobody wants them
+	events    io.Writer // of go test -json; nil: they are not kept
 	eventsErr error     // why no more events are written
 	mostAgain int       // failed tests of a phase that run again
 }

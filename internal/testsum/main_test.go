@@ -284,11 +284,10 @@ func TestRunOfEveryEnding(t *testing.T) {
 			err:  "failed: lint",
 		},
 	}
-	t.Chdir(unpack(t, module))
+	enterModule(t)
 	if err := os.WriteFile("steps", []byte("ok gofmt\nSKIPPED govulncheck: no database\nFAILED lint\n x.go:1: no comment\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("GOFLAGS", "")
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
@@ -323,8 +322,7 @@ func TestRacesDoNotRunAgain(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler for the race detector")
 	}
-	t.Chdir(unpack(t, module))
-	t.Setenv("GOFLAGS", "")
+	enterModule(t)
 	var out bytes.Buffer
 	err := run(t.Context(), []string{"-again", "1", "-phase", "race: -race ./races"}, &out)
 	if text := message(err); text != "failed: race" || strings.Contains(out.String(), "again: ") {
@@ -366,6 +364,13 @@ func message(err error) string {
 	return err.Error()
 }
 
+// enterModule makes the test's directory one with the small module.
+func enterModule(t *testing.T) {
+	t.Helper()
+	t.Chdir(unpack(t, module))
+	t.Setenv("GOFLAGS", "")
+}
+
 func unpack(t *testing.T, text string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -383,8 +388,7 @@ func unpack(t *testing.T, text string) string {
 
 // TestEventsAreWritten to the file that -events names, those of tests that run again too.
 func TestEventsAreWritten(t *testing.T) {
-	t.Chdir(unpack(t, module))
-	t.Setenv("GOFLAGS", "")
+	enterModule(t)
 	t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"-events", "events", "-again", "1", "-phase", "unit: ./unsteady"}, &out); err != nil {
@@ -413,8 +417,7 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 
 // TestEventsThatCannotBeWritten cost the tests nothing: all run, and the error is kept.
 func TestEventsThatCannotBeWritten(t *testing.T) {
-	t.Chdir(unpack(t, module))
-	t.Setenv("GOFLAGS", "")
+	enterModule(t)
 	for _, room := range []int{0, 1000} {
 		r := runner{out: io.Discard, events: &fullDisk{room}}
 		o := r.run(t.Context(), phase{name: "unit", args: []string{"./good"}})
