@@ -74,16 +74,18 @@ func (r *readCalls) tryCall(fd uintptr) bool {
 	if len(r.out) == 0 {
 		return r.tryRead(fd)
 	}
-	n, errno := writeFD(fd, r.out)
-	switch {
-	case errno == syscall.EAGAIN:
-		return true
-	case errno != 0:
-		r.err = os.NewSyscallError("write", errno)
-		return true
+	for len(r.out) > 0 {
+		n, errno := writeFD(fd, r.out)
+		switch {
+		case errno == syscall.EAGAIN:
+			return true
+		case errno != 0:
+			r.err = os.NewSyscallError("write", errno)
+			return true
+		}
+		r.out = r.out[n:]
 	}
-	r.out = r.out[n:]
-	return len(r.out) > 0
+	return false
 }
 
 // trySecure is tryRead of plaintext. What was said last is remembered, so that a

@@ -10,31 +10,26 @@ import (
 // mostPieces is how many pieces of an outbox leave in one system call.
 const mostPieces = 16
 
-// writePieces writes what the socket takes of the first mostPieces pieces, of which
-// there is one at least, and returns how many bytes that is.
+// writePieces writes what the socket takes of the first pieces, of which there is one at
+// least, and returns how many bytes that is: maxSend at most, of mostPieces pieces.
 func writePieces(fd uintptr, pieces []*buffer.IoBuffer) (int, syscall.Errno) {
 	if len(pieces) == 1 {
 		return writeFD(fd, pieces[0].Bytes())
 	}
 	var parts [mostPieces]syscall.Iovec
-	n := min(len(pieces), mostPieces)
-	size := 0
-	for i := range n {
-		p := pieces[i].Bytes()
+	n, size := 0, 0
+	for n < min(len(pieces), mostPieces) && size < maxSend {
+		p := pieces[n].Bytes()
+		p = p[:min(len(p), maxSend-size)]
 		size += len(p)
-		parts[i].Base = unsafe.SliceData(p)
-		parts[i].SetLen(len(p))
+		parts[n].Base = unsafe.SliceData(p)
+		parts[n].SetLen(len(p))
+		n++
 	}
 	message := syscall.Msghdr{Iov: &parts[0], Iovlen: uint64(n)}
 	for {
-		const flags = syscall.MSG_NOSIGNAL | syscall.MSG_DONTWAIT
-		var written uintptr
-		var errno syscall.Errno
-		if size <= maxHiddenWrite {
-			written, _, errno = syscall.RawSyscall6(syscall.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)), flags, 0, 0, 0)
-		} else {
-			written, _, errno = syscall.Syscall6(syscall.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)), flags, 0, 0, 0)
-		}
+		written, _, errno := syscall.RawSyscall6(syscall.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&message)),
+			syscall.MSG_NOSIGNAL|syscall.MSG_DONTWAIT, 0, 0, 0)
 		if errno == syscall.EINTR {
 			continue
 		}

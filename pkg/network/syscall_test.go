@@ -33,10 +33,48 @@ func BenchmarkCall(b *testing.B) {
 	})
 }
 
-// BenchmarkGather is how long one call takes that sends so many bytes on loopback.
-func BenchmarkGather(b *testing.B) {
-	for _, pieces := range []int{1, 2, 4, mostPieces} {
-		b.Run(fmt.Sprintf("%dKiB", pieces*outboxPiece>>10), func(b *testing.B) {
+// TestCallsAreBounded: the scheduler does not know of these calls, so none may take long.
+func TestCallsAreBounded(t *testing.T) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fds[0])
+	defer syscall.Close(fds[1])
+	for _, fd := range fds {
+		if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var pieces []*buffer.IoBuffer
+	for range mostPieces {
+		pieces = append(pieces, buffer.Borrow(make([]byte, outboxPiece)))
+	}
+	small := []*buffer.IoBuffer{buffer.Borrow(make([]byte, 5)), buffer.Borrow(make([]byte, 7))}
+	p := make([]byte, 1<<20)
+	for _, test := range []struct {
+		name string
+		call func() (int, syscall.Errno)
+		want int
+	}{
+		{"send", func() (int, syscall.Errno) { return writeFD(uintptr(fds[0]), p) }, maxSend},
+		{"send one piece", func() (int, syscall.Errno) { return writePieces(uintptr(fds[0]), pieces[:1]) }, maxSend},
+		{"send pieces", func() (int, syscall.Errno) { return writePieces(uintptr(fds[0]), pieces) }, maxSend},
+		{"send small pieces, and of a large one what there is room for", func() (int, syscall.Errno) {
+			return writePieces(uintptr(fds[0]), append(small, pieces...))
+		}, maxSend},
+		{"receive", func() (int, syscall.Errno) { return readFD(uintptr(fds[1]), p) }, maxRecv},
+	} {
+		if n, errno := test.call(); n != test.want || errno != 0 {
+			t.Errorf("%s: %d bytes, errno %d, want %d", test.name, n, errno, test.want)
+		}
+	}
+}
+
+// BenchmarkSend is how long one call takes that sends so many bytes on loopback.
+func BenchmarkSend(b *testing.B) {
+	for _, size := range []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				b.Fatal(err)
@@ -55,19 +93,15 @@ func BenchmarkGather(b *testing.B) {
 			defer nc.Close()
 			_ = nc.(*net.TCPConn).SetWriteBuffer(8 << 20)
 			c := NewConn(nc)
-			var all []*buffer.IoBuffer
-			for range pieces {
-				all = append(all, buffer.Borrow(make([]byte, outboxPiece)))
-			}
-			calls := 0
+			p := make([]byte, size)
+			b.SetBytes(int64(size))
 			for b.Loop() {
-				for left := pieces * outboxPiece; left > 0; {
+				for left := size; left > 0; {
 					err := c.raw.Write(func(fd uintptr) bool {
-						n, errno := writePieces(fd, all)
+						n, errno := socketCall(syscall.SYS_SENDTO, fd, p[:left], syscall.MSG_NOSIGNAL)
 						if errno == syscall.EAGAIN {
 							return false
 						}
-						calls++
 						left -= n
 						return true
 					})
@@ -76,7 +110,6 @@ func BenchmarkGather(b *testing.B) {
 					}
 				}
 			}
-			b.ReportMetric(float64(calls)/float64(b.N), "calls/op")
 		})
 	}
 }

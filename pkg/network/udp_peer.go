@@ -88,7 +88,7 @@ func (p *Peer) Send(b []byte) error {
 	if p.fd < 0 {
 		return net.ErrClosed
 	}
-	_, errno := writeFD(uintptr(p.fd), b)
+	_, errno := socketCall(syscall.SYS_SENDTO, uintptr(p.fd), b, syscall.MSG_NOSIGNAL) // writeFD could cut it
 	return packetError("send", errno)
 }
 
@@ -100,7 +100,7 @@ func (p *Peer) Receive(b []byte) (int, error) {
 	if p.fd < 0 {
 		return 0, net.ErrClosed
 	}
-	n, errno := readFD(uintptr(p.fd), b)
+	n, errno := socketCall(syscall.SYS_RECVFROM, uintptr(p.fd), b, 0)
 	if errno == syscall.EAGAIN {
 		return 0, ErrNothing
 	}
