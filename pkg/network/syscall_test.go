@@ -73,7 +73,7 @@ func TestCallsAreBounded(t *testing.T) {
 
 // BenchmarkSend is how long one call takes that sends so many bytes on loopback.
 func BenchmarkSend(b *testing.B) {
-	for _, size := range []int{16 << 10, 32 << 10, 64 << 10, 128 << 10, 1 << 20} {
+	for _, size := range []int{16 << 10, 32 << 10, maxSend, 64 << 10, 128 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
