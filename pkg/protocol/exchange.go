@@ -346,8 +346,8 @@ type Attempt struct {
 // Record is what happened, for access log and metrics.
 type Record struct {
 	Reason Reason // why Weft answered by itself or ended the exchange; None otherwise
-	Detail string // one line for people, from the fault
 	Flags  Flags  // what else happened
+	Detail string // one line for people, from the fault
 
 	// Listener is what serves the exchange; set by the first service, whose engine
 	// has each exchange that it serves accounted for, once. nil: no

@@ -157,10 +157,10 @@ type View struct {
 	Timeout time.Duration
 	// Content is where the frame's content begins.
 	Content int
-	// Trailer is how many bytes are behind the content: a checksum.
-	Trailer int
 	// Marks are the codec's own: places in the frame.
 	Marks [6]int32
+	// Trailer is how many bytes are behind the content: a checksum.
+	Trailer int32
 	// Disputed: who serves the request may take it for a call of another service or
 	// method than the fields say.
 	Disputed bool

@@ -42,9 +42,14 @@ func MessageOf(body protocol.Body) *Message {
 
 func (m *Message) message() *Message { return m }
 
+// Content returns the content, which stays unread: a part of Frame.
+func (m *Message) Content() []byte {
+	return m.Frame[m.View.Content : len(m.Frame)-int(m.View.Trailer)]
+}
+
 // Read is protocol.Body's.
 func (m *Message) Read(p []byte) (int, error) {
-	content := m.Frame[m.View.Content : len(m.Frame)-m.View.Trailer]
+	content := m.Content()
 	if m.read == len(content) {
 		return 0, io.EOF
 	}
@@ -54,7 +59,7 @@ func (m *Message) Read(p []byte) (int, error) {
 }
 
 // Buffered is protocol.Body's: all of it is at hand.
-func (m *Message) Buffered() int { return len(m.Frame) - m.View.Content - m.View.Trailer - m.read }
+func (m *Message) Buffered() int { return len(m.Content()) - m.read }
 
 // Rewind is protocol.Rewinder's.
 func (m *Message) Rewind() bool { m.read = 0; return true }

@@ -127,13 +127,11 @@ type call struct {
 	by       waiter
 	deadline time.Time // zero: none
 
-	frame []byte           // the answer, or
+	body  answer           // its Frame is the answer, or
 	err   error            // why there is none, or
 	unput error            // why the request was not sent; set by who sends
-	held  *buffer.IoBuffer // what frame is in; nil: it is in the reader's input
+	held  *buffer.IoBuffer // what the answer is in; nil: it is in the reader's input
 	read  time.Time        // when the answer was read
-
-	body answer
 }
 
 // answer is the content of an answer; closing it ends the exchange on the
@@ -166,7 +164,7 @@ func (k *call) release() {
 func (k *call) free() {
 	k.body.Drop()
 	k.body.of = nil
-	k.client, k.by, k.frame, k.err, k.unput, k.held = nil, nil, nil, nil, nil, nil
+	k.client, k.by, k.err, k.unput, k.held = nil, nil, nil, nil, nil
 }
 
 // Serve is stream.Client's. Errors are Faults: of ConnectFailure if the request
@@ -377,8 +375,8 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 	c := k.client.codec
 	x.Record.UpstreamFirst = k.read
 	x.Response.Source = protocol.UpstreamResponse
-	k.body.Set(c, k.frame)
-	if err = c.ReadResponse(k.frame, &x.Response, &k.body.View); err == nil {
+	k.body.Set(c, k.body.Frame)
+	if err = c.ReadResponse(k.body.Frame, &x.Response, &k.body.View); err == nil {
 		k.body.of = &x.Response
 		x.Response.SetBody(&k.body)
 	}
@@ -477,11 +475,11 @@ func (u *Client) frame(head codec.Frame, frame []byte, b *batch) {
 
 // answered gives k its answer, which is copied if it must outlast wake.
 func (k *call) answered(frame []byte) {
-	k.frame = frame
+	k.body.Frame = frame
 	if !k.by.passes() {
 		k.held = buffer.Get(len(frame))
 		_, _ = k.held.Write(frame) // never fails
-		k.frame = k.held.Bytes()
+		k.body.Frame = k.held.Bytes()
 	}
 }
 

@@ -21,6 +21,7 @@ type request struct {
 	turn   turn
 
 	// Of the request that is served.
+	watched bool   // watch was used; a byte next to turn
 	batch   *batch // of the goroutine that it is on; nil: a worker's
 	fork    *fiber // what serves it and may wait; nil: nothing
 	call    call   // on a host's connection
@@ -30,8 +31,7 @@ type request struct {
 	sent    waiting       // of the session's reader: what it sent on its own stack
 	message codec.Message // x.Request.Body
 
-	watch   stream.Watch[waiting] // an id comes only once
-	watched bool                  // watch was used
+	watch stream.Watch[waiting] // an id comes only once
 }
 
 func newRequest(e *Engine) *request {

@@ -46,7 +46,7 @@ func arguments(body protocol.Body) []byte {
 	if m == nil {
 		return nil
 	}
-	return m.Frame[m.View.Content : len(m.Frame)-m.View.Trailer]
+	return m.Content()
 }
 
 // held is content of which the beginning has been read, to be read again.

@@ -18,7 +18,8 @@ func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotoco
 	if !r.Header.Changed() {
 		dst = append(dst, frame...)
 	} else {
-		w, err := routed(c.header(frame), &r.Header)
+		header, _ := c.split(frame)
+		w, err := routed(header, &r.Header)
 		if err != nil {
 			return dst, err
 		}
@@ -44,8 +45,7 @@ func (c Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xproto
 // was.
 func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
 	start := len(dst)
-	header := c.header(frame)
-	at := c.contentAt(frame)
+	header, at := c.split(frame)
 	dst = append(dst, frame[:at-len(header)]...)
 	from := len(dst)
 	dst = w.append(dst, header)

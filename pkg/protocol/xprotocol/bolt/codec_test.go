@@ -142,7 +142,7 @@ func faultText(c Codec, fault []byte) (string, error) {
 	if !found {
 		return "", errors.New("the header has no text")
 	}
-	content := fault[v.Content : len(fault)-v.Trailer]
+	content := fault[v.Content : len(fault)-int(v.Trailer)]
 	if len(content) == 0 {
 		return text, nil
 	}

@@ -36,22 +36,24 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View)
 	}
 	r.OneWay = frame[c.typeAt] == typeOneWay
 	r.Serialization = serialization(frame[c.serializationAt])
-	v.Content, v.Trailer = c.contentAt(frame), c.checksumSize(frame)
-	r.ContentLength = int64(len(frame) - v.Content - v.Trailer)
+	header, content := c.split(frame)
+	checksum := c.checksumSize(frame)
+	v.Content, v.Trailer = content, int32(checksum)
+	r.ContentLength = int64(len(frame) - content - checksum)
 	v.Timeout, v.Disputed = 0, false
 	if ms := c.timeout(frame); ms > 0 {
 		v.Timeout = time.Duration(ms) * time.Millisecond
 	}
-	said, err := read(c.header(frame))
-	if err != nil {
-		return protocol.Faultf(protocol.MalformedRequest, "bolt: request: %w", err)
+	said, ok := read(header)
+	if !ok {
+		return protocol.Faultf(protocol.MalformedRequest, "bolt: request: %w", errHeader)
 	}
 	h := &r.Header
 	add(h, xprotocol.FieldService, said.service)
 	add(h, xprotocol.FieldMethod, said.method)
 	add(h, xprotocol.FieldVersion, versionOf(said.service))
 	add(h, xprotocol.FieldGroup, said.group)
-	addEntries(h, c.header(frame), true)
+	addEntries(h, header, true)
 	r.Authority, _, _ = strings.Cut(said.service, ":")
 	v.Text = append(append(v.Text[:0], '/'), said.service...)
 	if said.service != "" || said.method != "" {
@@ -67,60 +69,59 @@ func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Vie
 	if !c.intact(frame) {
 		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: answer: %w", errChecksum)
 	}
-	if _, err := read(c.header(frame)); err != nil {
-		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: answer: %w", err)
+	header, content := c.split(frame)
+	if !addEntries(&r.Header, header, false) {
+		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: answer: %w", errHeader)
 	}
 	r.Code = c.status(frame)
 	r.Status = httpStatus(r.Code)
-	v.Content, v.Trailer = c.contentAt(frame), c.checksumSize(frame)
-	r.ContentLength = int64(len(frame) - v.Content - v.Trailer)
-	addEntries(&r.Header, c.header(frame), false)
+	checksum := c.checksumSize(frame)
+	v.Content, v.Trailer = content, int32(checksum)
+	r.ContentLength = int64(len(frame) - content - checksum)
 	r.Header.Seal()
 	return nil
 }
 
-// header returns the header of a whole frame.
-func (c Codec) header(frame []byte) []byte {
-	class, header, _ := c.lengths(frame)
+// split returns the header of a whole frame, and where its content begins.
+func (c Codec) split(frame []byte) (header []byte, content int) {
+	class, size, _ := c.lengths(frame)
 	at := c.head(frame) + class
-	return frame[at : at+header : at+header]
-}
-
-// contentAt returns where the content of a whole frame begins.
-func (c Codec) contentAt(frame []byte) int {
-	class, header, _ := c.lengths(frame)
-	return c.head(frame) + class + header
+	return frame[at : at+size : at+size], at + size
 }
 
 // names are what a header says of where a request is to go.
 type names struct{ service, method, group string }
 
-// read reads a whole header.
-func read(header []byte) (names, error) {
-	var s names
+// read reads what a whole header says of that, or returns false if an entry reaches
+// beyond it.
+func read(header []byte) (s names, ok bool) {
 	target := ""
-	var e entry
 	for len(header) > 0 {
-		rest, ok := e.next(header)
+		key, ok := textSize(header)
 		if !ok {
-			return s, errHeader
+			return s, false
 		}
-		switch e.key {
+		value, ok := textSize(header[key:])
+		if !ok {
+			return s, false
+		}
+		text := header[key+4 : key+value]
+		switch string(header[4:key]) {
 		case keyService:
-			s.service = e.value
+			s.service = view(text)
 		case keyTarget:
-			target = e.value
+			target = view(text)
 		case keyMethod:
-			s.method = e.value
+			s.method = view(text)
 		case keyGroup:
-			s.group = e.value
+			s.group = view(text)
 		}
-		header = rest
+		header = header[key+value:]
 	}
 	if target != "" {
 		s.service = target
 	}
-	return s, nil
+	return s, true
 }
 
 // entry is a key and its value. Either may be null, which is not the same as
@@ -180,16 +181,21 @@ func isRouting(name string) bool {
 	return false
 }
 
-// addEntries adds the entries of a header, which was read, that are fields.
-func addEntries(h *protocol.Header, header []byte, ofRequest bool) {
+// addEntries adds the entries of a header that are fields, up to one that reaches beyond
+// it: false.
+func addEntries(h *protocol.Header, header []byte, ofRequest bool) bool {
 	var e entry
 	for len(header) > 0 {
-		rest, _ := e.next(header)
+		rest, ok := e.next(header)
+		if !ok {
+			return false
+		}
 		if e.isField(ofRequest) {
 			h.Add(e.key, e.value)
 		}
 		header = rest
 	}
+	return true
 }
 
 func add(h *protocol.Header, name, value string) {

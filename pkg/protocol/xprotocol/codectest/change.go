@@ -181,7 +181,7 @@ func (s *Suite) content(frame []byte, v *xprotocol.View) []byte {
 	if s.Content != nil {
 		return s.Content(frame, v)
 	}
-	return frame[v.Content : len(frame)-v.Trailer]
+	return frame[v.Content : len(frame)-int(v.Trailer)]
 }
 
 // checkRouting: a request that is sent to another service, method, version or

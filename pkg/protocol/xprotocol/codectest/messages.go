@@ -91,7 +91,7 @@ func checkRead(tb testing.TB, c xprotocol.Codec, name string, frame []byte, m *m
 	if msg.Header.Changed() {
 		tb.Errorf("%s: the header is not sealed", name)
 	}
-	if n, end := m.view.Content, len(frame)-m.view.Trailer; n < 0 || n > end || end > len(frame) || msg.ContentLength != int64(end-n) {
+	if n, end := m.view.Content, len(frame)-int(m.view.Trailer); n < 0 || n > end || end > len(frame) || msg.ContentLength != int64(end-n) {
 		tb.Errorf("%s: of %d bytes the content is %d, from %d on", name, len(frame), msg.ContentLength, n)
 	}
 	if m.view.Timeout < 0 {
